@@ -1,0 +1,42 @@
+#include "base/hash.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/check.h"
+
+namespace weft {
+
+uint64_t hash64(std::span<const std::byte> bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+Hash128 hash128(std::span<const std::byte> bytes) {
+  const XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
+  return {h.high64, h.low64};
+}
+
+std::string Hash128::to_hex() const { return fmt::format("{:016x}{:016x}", high, low); }
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  WEFT_CHECK(context_ != nullptr);
+  WEFT_CHECK(EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr) == 1);
+}
+
+Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+
+void Sha256::update(std::span<const std::byte> bytes) {
+  WEFT_CHECK(EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), bytes.data(), bytes.size()) == 1);
+}
+
+std::string Sha256::finish_hex() {
+  std::array<unsigned char, 32> digest{};
+  WEFT_CHECK(EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest.data(), nullptr) == 1);
+  std::string hex;
+  for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
+}  // namespace weft

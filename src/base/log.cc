@@ -1,0 +1,39 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace weft {
+namespace {
+
+spdlog::logger& logger() {
+  static const auto instance = [] {
+    auto made = std::make_shared<spdlog::logger>(
+        "weft", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    made->set_pattern("weft: %^%l%$: %v");
+    made->set_level(spdlog::level::warn);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::kQuiet:
+      return logger().set_level(spdlog::level::off);
+    case LogLevel::kWarning:
+      return logger().set_level(spdlog::level::warn);
+    case LogLevel::kInfo:
+      return logger().set_level(spdlog::level::info);
+    case LogLevel::kDebug:
+      return logger().set_level(spdlog::level::debug);
+  }
+}
+
+void log_warning(std::string_view message) { logger().warn("{}", message); }
+void log_info(std::string_view message) { logger().info("{}", message); }
+void log_debug(std::string_view message) { logger().debug("{}", message); }
+
+}  // namespace weft

@@ -1,0 +1,17 @@
+// Warnings and notes for people, on stderr. Answers and reports never go through here.
+// Thread-safe.
+#pragma once
+
+#include <string_view>
+
+namespace weft {
+
+enum class LogLevel { kQuiet, kWarning, kInfo, kDebug };
+
+/// What is printed from now on; kWarning until called.
+void set_log_level(LogLevel level);
+void log_warning(std::string_view message);
+void log_info(std::string_view message);
+void log_debug(std::string_view message);
+
+}  // namespace weft

@@ -1,0 +1,93 @@
+#include "base/thread_pool.h"
+
+#include "base/check.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace weft {
+namespace {
+
+// Some 50 us on current cores: longer than the gap between two regions of a layer, short enough
+// that a waiting engine does not hold a core.
+constexpr int kSpins = 2000;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int n_threads) {
+  WEFT_CHECK(n_threads >= 1);
+  workers_.reserve(static_cast<size_t>(n_threads - 1));
+  for (int worker = 1; worker < n_threads; ++worker) {
+    workers_.emplace_back([this, worker] { work(worker); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_.store(true);
+    region_.fetch_add(1);
+  }
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(int n_tasks, FunctionRef<void(int, int)> fn) {
+  if (n_tasks <= 0) return;
+  if (n_tasks == 1 || workers_.empty()) {
+    for (int task = 0; task < n_tasks; ++task) fn(task, 0);
+    return;
+  }
+  fn_ = &fn;
+  n_tasks_ = n_tasks;
+  next_task_.store(0, std::memory_order_relaxed);
+  busy_workers_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  region_.fetch_add(1);
+  if (sleepers_.load() > 0) {
+    { std::lock_guard lock(mutex_); }  // a worker between its check and its wait sees the region
+    wake_.notify_all();
+  }
+  take_tasks(0);
+  for (int spins = 0; busy_workers_.load(std::memory_order_acquire) > 0; ++spins) {
+    if (spins < kSpins) {
+      pause_cpu();
+    } else {
+      std::this_thread::yield();  // the cores are shared with something else
+    }
+  }
+}
+
+void ThreadPool::take_tasks(int worker) {
+  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
+    (*fn_)(task, worker);
+  }
+}
+
+void ThreadPool::work(int worker) {
+  uint64_t seen = 0;
+  for (;;) {
+    for (int spins = 0; region_.load(std::memory_order_acquire) == seen && spins < kSpins;
+         ++spins) {
+      pause_cpu();
+    }
+    if (region_.load(std::memory_order_acquire) == seen) {
+      std::unique_lock lock(mutex_);
+      sleepers_.fetch_add(1);
+      wake_.wait(lock, [&] { return region_.load() != seen; });
+      sleepers_.fetch_sub(1);
+    }
+    if (stop_.load()) return;
+    ++seen;
+    take_tasks(worker);
+    busy_workers_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace weft

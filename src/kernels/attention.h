@@ -1,0 +1,62 @@
+// Attention of a step's rows over paged K and V: a blocked online softmax (Milakov and Gimelshein
+// 2018; FlashAttention) with true causal masking by position. One kernel for prefill, chunked
+// prefill, decode and fusion: what differs is which rows there are and where they stand.
+// The kernels see this plain struct, never a cache class.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/context.h"
+
+namespace weft::kernels {
+
+/// One layer of the page memory, f16. K is rotated.
+///   k, v: [n_pages][n_kv_heads][page_tokens][head_dim]
+struct PagedKv {
+  uint16_t* k = nullptr;
+  uint16_t* v = nullptr;
+  int32_t page_tokens = 0;  // a power of two, 16 to 256
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;  // a multiple of 8, at most 256
+};
+
+/// The rows [row_begin, row_end) of the step that belong to one sequence. The token at position p
+/// of the sequence has its K and V in page block_table[p / page_tokens], slot p % page_tokens.
+struct AttentionSequence {
+  const int32_t* block_table = nullptr;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+};
+
+/// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. positions [n_rows], ascending within
+/// a sequence, not necessarily consecutive: row r sees the keys 0 … positions[r] of its sequence.
+/// log_sum_exp: null, or [n_rows][n_heads], log of the sum of exp(scale * q.k) over the visible
+/// keys.
+struct AttentionArgs {
+  PagedKv kv;
+  std::span<const AttentionSequence> sequences;
+  const int32_t* positions = nullptr;
+  int32_t n_heads = 0;  // a multiple of kv.n_kv_heads
+  float scale = 1.0f;
+  const float* q = nullptr;
+  float* out = nullptr;
+  float* log_sum_exp = nullptr;
+};
+
+/// A row's result does not depend on the step's other rows nor on the thread count.
+void attention(const Context& context, const AttentionArgs& args);
+
+/// Attention mass: mass[j] += sum over the rows and heads of softmax probability of key j, for the
+/// keys j in [0, n_keys) of one sequence; `args` as given to attention(), which has filled
+/// args.log_sum_exp. Keys that a row may not see add nothing. The query side of `query-attention`
+/// (reference: InfoFlow KV, arXiv 2603.05353).
+void attention_mass(const Context& context, const AttentionArgs& args, int64_t n_keys, float* mass);
+
+/// Stores rows of K and V in their pages, rounded to f16 (nearest even). k, v: [n_rows][n_kv_heads]
+/// [head_dim] f32, k already rotated; positions and sequences as above.
+void write_kv(const Context& context, const PagedKv& kv,
+              std::span<const AttentionSequence> sequences, const int32_t* positions,
+              const float* k, const float* v);
+
+}  // namespace weft::kernels

@@ -1,0 +1,24 @@
+// What every op is given: which kernels to use and the workers to use them with. Declared once when
+// a model is opened and never changed while a request runs, so that the same request always takes
+// the same path. Plain references; not owned.
+#pragma once
+
+#include "base/thread_pool.h"
+#include "kernels/isa.h"
+
+namespace weft::kernels {
+
+/// How prefill-sized products are computed. Decode-sized ones always read the blocks directly.
+enum class MatmulPath {
+  kF32,   // weight panels expanded to f32, products in f32
+  kBf16,  // panels and activations rounded to bf16, sums in f32
+  kInt8,  // activations quantised per 32, integer dots, f32 sums (block types; floats take kF32)
+};
+
+struct Context {
+  ThreadPool& pool;
+  Isa isa = Isa::kBaseline;
+  MatmulPath matmul_path = MatmulPath::kF32;
+};
+
+}  // namespace weft::kernels

@@ -1,0 +1,28 @@
+// The small ops of a transformer layer, row by row. Sums run in a fixed order, so a row's result
+// does not depend on the other rows nor on the thread count.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/context.h"
+
+namespace weft::kernels {
+
+/// y[r, i] = x[r, i] / sqrt(mean(x[r]^2) + eps) * weight[i]; x, y [n_rows, n]; y may be x.
+void rms_norm(const Context& context, const float* x, const float* weight, float eps,
+              int64_t n_rows, int64_t n, float* y);
+
+/// gate[r, i] = silu(gate[r, i]) * up[r, i]; [n_rows, n] (SwiGLU, Shazeer 2020).
+void silu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows, int64_t n);
+
+/// x[i] += y[i] for i < n.
+void add_in_place(const Context& context, float* x, const float* y, int64_t n);
+
+/// out[i] = log softmax of logits [n], in double inside.
+void log_softmax(const float* logits, int64_t n, float* out);
+
+/// dst [n] f16 = src [n] f32, rounded to nearest even; and back.
+void narrow_to_f16(Isa isa, const float* src, int64_t n, uint16_t* dst);
+void widen_from_f16(Isa isa, const uint16_t* src, int64_t n, float* dst);
+
+}  // namespace weft::kernels

@@ -1,0 +1,44 @@
+// y = x W^T for weights as they lie in the GGUF: prefill-sized products expand weight panels on the
+// fly, decode-sized ones take dot products straight from the quantised blocks.
+// Source: the design's Compute section; block formats in tensor/blocks.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/context.h"
+#include "tensor/dtype.h"
+
+namespace weft::kernels {
+
+/// W [out_features, in_features], rows of `row_bytes(dtype, in_features)` bytes one after another;
+/// memory-mapped, never written. in_features is a whole number of blocks; data need not be aligned.
+struct WeightMatrix {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+};
+
+/// One product of a group that shares its input: y [n_rows, out_features], rows y_stride floats
+/// apart.
+struct MatmulOutput {
+  const WeightMatrix* weight = nullptr;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+/// For every output: y[r, :] = x[r, :] W^T. x [n_rows, in_features], rows x_stride floats apart;
+/// all weights have the same in_features. A row's result does not depend on the other rows' values,
+/// on the thread count, nor, on the same side of kDecodeRows, on how many rows there are.
+void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
+            std::span<const MatmulOutput> outputs);
+
+/// Up to this many rows take the decode kernels.
+inline constexpr int64_t kDecodeRows = 4;
+
+/// What this CPU does best, by capability and one short measurement (about 20 ms): what `--compute
+/// auto` means.
+MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa);
+
+}  // namespace weft::kernels

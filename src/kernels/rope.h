@@ -1,0 +1,49 @@
+// Rotary position embedding (Su et al. 2021) over the first n_dims of each head, with the model's
+// own frequencies. cos and sin of a step's positions are computed once, in double, and serve every
+// layer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/context.h"
+
+namespace weft::kernels {
+
+enum class RopePairing {
+  kNorm,  // pairs neighbours (2i, 2i+1): llama, mistral3, smollm3
+  kNeox,  // pairs halves (i, i + n_dims/2): qwen, gemma, phi
+};
+
+/// inverse_frequencies [n_dims/2], all scaling applied: angle = position * inverse_frequencies[i].
+struct RopeParams {
+  RopePairing pairing = RopePairing::kNorm;
+  int32_t n_dims = 0;
+  std::vector<double> inverse_frequencies;
+  float magnitude = 1.0f;  // YaRN's factor on cos and sin; 1 for the others
+};
+
+/// cos and sin, [positions][n_dims/2] each, magnitude applied.
+struct RopeTable {
+  RopePairing pairing = RopePairing::kNorm;
+  int32_t n_dims = 0;
+  std::vector<float> cos;
+  std::vector<float> sin;
+};
+
+RopeTable make_rope_table(const RopeParams& params, std::span<const int32_t> positions);
+
+/// In place: x [n_rows][n_heads][head_dim], row r rotated by the table's row r.
+void apply_rope(const Context& context, const RopeTable& table, float* x, int64_t n_rows,
+                int32_t n_heads, int32_t head_dim);
+
+/// Puts a stored chunk's K and V into a sequence's pages: k_raw, v [n_tokens][n_kv_heads][head_dim]
+/// f16, K before rotation; token i goes to position first_position + i and takes the table's row
+/// table_begin + i. K is widened, rotated and rounded once, V copied.
+void rotate_into_pages(const Context& context, const RopeTable& table, int64_t table_begin,
+                       const uint16_t* k_raw, const uint16_t* v, int64_t n_tokens,
+                       int32_t first_position, const int32_t* block_table, const PagedKv& kv);
+
+}  // namespace weft::kernels

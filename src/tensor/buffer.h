@@ -1,0 +1,54 @@
+// Memory for tensors: aligned to a cache line (64 bytes), zeroed, owned by one object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace weft {
+
+/// n elements of T at a 64-byte boundary. Not copyable; moving leaves the source empty.
+template <class T>
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(size_t n)
+      : data_(n == 0 ? nullptr : static_cast<T*>(::operator new[](n * sizeof(T), kAlignment))),
+        size_(n) {
+    if (n > 0) std::memset(static_cast<void*>(data_), 0, n * sizeof(T));
+  }
+  ~AlignedBuffer() {
+    if (data_ != nullptr) ::operator delete[](static_cast<void*>(data_), kAlignment);
+  }
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  size_t size() const { return size_; }
+  T& operator[](size_t i) { return data_[i]; }
+  const T& operator[](size_t i) const { return data_[i]; }
+  std::span<T> span() { return {data_, size_}; }
+  std::span<const T> span() const { return {data_, size_}; }
+
+  /// At least n elements; contents are lost when it has to grow.
+  void reserve_discard(size_t n) {
+    if (n > size_) *this = AlignedBuffer(n);
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace weft

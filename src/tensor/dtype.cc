@@ -1,0 +1,55 @@
+#include "tensor/dtype.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+constexpr std::array kInfos{
+    DTypeInfo{DType::kF32, "F32", 1, 4},       DTypeInfo{DType::kF16, "F16", 1, 2},
+    DTypeInfo{DType::kBF16, "BF16", 1, 2},     DTypeInfo{DType::kQ8_0, "Q8_0", 32, 34},
+    DTypeInfo{DType::kQ4_0, "Q4_0", 32, 18},   DTypeInfo{DType::kQ4_1, "Q4_1", 32, 20},
+    DTypeInfo{DType::kQ5_0, "Q5_0", 32, 22},   DTypeInfo{DType::kQ5_1, "Q5_1", 32, 24},
+    DTypeInfo{DType::kQ4_K, "Q4_K", 256, 144}, DTypeInfo{DType::kQ5_K, "Q5_K", 256, 176},
+    DTypeInfo{DType::kQ6_K, "Q6_K", 256, 210},
+};
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::toupper(x) == std::toupper(y);
+  });
+}
+
+}  // namespace
+
+const DTypeInfo* find_dtype(uint32_t ggml_type_id) {
+  for (const DTypeInfo& info : kInfos) {
+    if (static_cast<uint32_t>(info.dtype) == ggml_type_id) return &info;
+  }
+  return nullptr;
+}
+
+const DTypeInfo* find_dtype(std::string_view name) {
+  for (const DTypeInfo& info : kInfos) {
+    if (equal_ignoring_case(info.name, name)) return &info;
+  }
+  return nullptr;
+}
+
+const DTypeInfo& dtype_info(DType dtype) {
+  const DTypeInfo* info = find_dtype(static_cast<uint32_t>(dtype));
+  WEFT_CHECK(info != nullptr);
+  return *info;
+}
+
+int64_t row_bytes(DType dtype, int64_t elements) {
+  const DTypeInfo& info = dtype_info(dtype);
+  WEFT_CHECK(elements % info.block_elements == 0);
+  return elements / info.block_elements * info.block_bytes;
+}
+
+}  // namespace weft

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Installs what weft builds and runs with, from Debian 12's packages. Does nothing when all is there.
+set -euo pipefail
+packages=(g++ cmake ninja-build make pkg-config git python3 python3-pip
+  libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
+  libsqlite3-dev libxxhash-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+sudo=''
+[ "$(id -u)" -eq 0 ] || sudo=sudo
+$sudo apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"
