@@ -1,5 +1,6 @@
-// GGML's quantised blocks as they lie in a file: little-endian, packed, no padding. `d` and `m` are
-// IEEE half floats. Value of element i, with q the stored small integer:
+// GGML's quantised blocks as they lie in a file: little-endian, packed, no padding, at any address
+// (alignment 1). `d` and `m` are IEEE half floats. Value of element i, with q the stored small
+// integer:
 //   Q8_0: d*q   Q4_0: d*(q-8)   Q5_0: d*(q-16)   Q4_1, Q5_1: d*q+m
 //   Q4_K, Q5_K: d*scale*q - dmin*min per 32 elements   Q6_K: d*scale*(q-32) per 16 elements
 // In the 4-bit types of 32, byte j holds element j (low nibble) and j+16 (high nibble).
@@ -10,6 +11,7 @@
 
 namespace weft {
 
+#pragma pack(push, 1)
 struct BlockQ8_0 {
   uint16_t d;
   int8_t qs[32];
@@ -49,6 +51,7 @@ struct BlockQ6_K {
   int8_t scales[16];
   uint16_t d;
 };
+#pragma pack(pop)
 
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24);

@@ -1,0 +1,108 @@
+#include "kernels/dequantize.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "kernels/ref/dequantize.h"
+#include "kernels/test_weights_internal.h"
+
+namespace weft::kernels {
+namespace {
+
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits(values.size());
+  std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
+  return bits;
+}
+
+struct Golden {
+  std::string name;
+  std::vector<uint8_t> bytes;
+  std::vector<uint32_t> bits;
+};
+
+std::vector<Golden> read_golden() {
+  std::ifstream file(WEFT_SOURCE_DIR "/src/kernels/testdata/dequantize.txt");
+  std::vector<Golden> all;
+  for (std::string name, hex, values; std::getline(file, name);) {
+    std::getline(file, hex);
+    std::getline(file, values);
+    Golden golden{name, {}, {}};
+    for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+      golden.bytes.push_back(static_cast<uint8_t>(std::stoul(hex.substr(i, 2), nullptr, 16)));
+    }
+    std::istringstream stream(values);
+    for (std::string word; stream >> word;) {
+      golden.bits.push_back(static_cast<uint32_t>(std::stoul(word, nullptr, 16)));
+    }
+    all.push_back(std::move(golden));
+  }
+  return all;
+}
+
+TEST(Dequantize, EqualsTheGgufPackageOnEverySet) {
+  const std::vector<Golden> all = read_golden();
+  ASSERT_EQ(all.size(), kAllTypes.size());
+  for (const Golden& golden : all) {
+    const DTypeInfo* info = find_dtype(golden.name);
+    ASSERT_NE(info, nullptr) << golden.name;
+    std::vector<float> values(golden.bits.size());
+    const auto n = static_cast<int64_t>(values.size());
+    ref::dequantize(info->dtype, golden.bytes.data(), values.data(), n);
+    EXPECT_EQ(bits_of(values), golden.bits) << golden.name << " ref";
+    for (const Isa isa : available_isas()) {
+      std::fill(values.begin(), values.end(), -7.0f);
+      dequantize(isa, info->dtype, golden.bytes.data(), values.data(), n);
+      EXPECT_EQ(bits_of(values), golden.bits) << golden.name << " " << isa_name(isa);
+    }
+  }
+}
+
+TEST(Dequantize, EqualsItsTwinAtAnyAddressAndWritesNothingElse) {
+  std::mt19937 random(11);
+  for (const DType dtype : kAllTypes) {
+    const DTypeInfo& info = dtype_info(dtype);
+    for (const int blocks : {0, 1, 2, 3, 17, 33}) {
+      const int64_t n = int64_t{blocks} * info.block_elements;
+      const std::vector<uint8_t> bytes = random_weights(random, dtype, 1, n);
+      std::vector<float> want(static_cast<size_t>(n));
+      ref::dequantize(dtype, bytes.data(), want.data(), n);
+      for (const Isa isa : available_isas()) {
+        for (const size_t offset : {0u, 1u}) {
+          std::vector<uint8_t> moved(bytes.size() + offset);
+          std::copy(bytes.begin(), bytes.end(), moved.begin() + static_cast<ptrdiff_t>(offset));
+          std::vector<float> got(static_cast<size_t>(n) + 2, 12345.0f);
+          dequantize(isa, dtype, moved.data() + offset, got.data() + 1, n);
+          EXPECT_EQ(got.front(), 12345.0f);
+          EXPECT_EQ(got.back(), 12345.0f);
+          const std::vector<float> inner(got.begin() + 1, got.end() - 1);
+          EXPECT_EQ(bits_of(inner), bits_of(want)) << info.name << " " << isa_name(isa);
+        }
+      }
+    }
+  }
+}
+
+TEST(Dequantize, EveryFiniteHalfIsExact) {
+  std::vector<uint16_t> halves;
+  for (uint32_t h = 0; h < 0x10000; ++h) {
+    if ((h & 0x7fff) <= 0x7c00) halves.push_back(static_cast<uint16_t>(h));  // no NaN
+  }
+  const auto n = static_cast<int64_t>(halves.size());
+  std::vector<float> want(halves.size()), got(halves.size());
+  ref::dequantize(DType::kF16, halves.data(), want.data(), n);
+  for (const Isa isa : available_isas()) {
+    dequantize(isa, DType::kF16, halves.data(), got.data(), n);
+    EXPECT_EQ(bits_of(got), bits_of(want)) << isa_name(isa);
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels

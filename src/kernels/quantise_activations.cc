@@ -1,0 +1,18 @@
+#include "kernels/quantise_activations.h"
+
+#include "base/check.h"
+#include "kernels/quantise_activations_internal.h"
+
+namespace weft::kernels {
+
+void quantise_activations(Isa isa, const float* x, int64_t x_stride, int64_t n_rows, int64_t n,
+                          const QuantisedRows& out) {
+  WEFT_CHECK(n >= 0 && n % kActivationBlock == 0);
+  const QuantiseActivationsFns& fns = pick_quantise_activations_fns(isa);
+  const int64_t n_blocks = n / kActivationBlock;
+  for (int64_t r = 0; r < n_rows; ++r) {
+    fns.row(x + r * x_stride, n, out.q + r * n, out.scale + r * n_blocks, out.sum + r * n_blocks);
+  }
+}
+
+}  // namespace weft::kernels

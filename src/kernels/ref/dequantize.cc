@@ -1,0 +1,108 @@
+#include "kernels/ref/dequantize.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "tensor/blocks.h"
+#include "tensor/half.h"
+
+namespace weft::kernels::ref {
+namespace {
+
+template <class Block>
+Block read_block(const void* src, int64_t i) {
+  Block block;
+  std::memcpy(&block, static_cast<const char*>(src) + i * static_cast<int64_t>(sizeof block),
+              sizeof block);
+  return block;
+}
+
+int nibble(const uint8_t* qs, int j) { return j < 16 ? qs[j] & 15 : qs[j - 16] >> 4; }
+int fifth_bit(const uint8_t* qh, int j) { return qh[j / 8] >> (j % 8) & 1; }
+
+struct ScaleMin {
+  int scale, min;
+};
+
+ScaleMin k_scale(const uint8_t* scales, int s) {
+  if (s < 4) return {scales[s] & 63, scales[s + 4] & 63};
+  return {(scales[s + 4] & 15) + 16 * (scales[s - 4] >> 6),
+          (scales[s + 4] >> 4) + 16 * (scales[s] >> 6)};
+}
+
+QuantisedElement element_of_32(DType dtype, const void* src, int64_t block_index, int j) {
+  switch (dtype) {
+    case DType::kQ8_0: {
+      const auto b = read_block<BlockQ8_0>(src, block_index);
+      return {b.qs[j], f32_from_f16(b.d), 0};
+    }
+    case DType::kQ4_0: {
+      const auto b = read_block<BlockQ4_0>(src, block_index);
+      return {nibble(b.qs, j) - 8, f32_from_f16(b.d), 0};
+    }
+    case DType::kQ4_1: {
+      const auto b = read_block<BlockQ4_1>(src, block_index);
+      return {nibble(b.qs, j), f32_from_f16(b.d), -f32_from_f16(b.m)};
+    }
+    case DType::kQ5_0: {
+      const auto b = read_block<BlockQ5_0>(src, block_index);
+      return {nibble(b.qs, j) + 16 * fifth_bit(b.qh, j) - 16, f32_from_f16(b.d), 0};
+    }
+    default: {
+      WEFT_CHECK(dtype == DType::kQ5_1);
+      const auto b = read_block<BlockQ5_1>(src, block_index);
+      return {nibble(b.qs, j) + 16 * fifth_bit(b.qh, j), f32_from_f16(b.d), -f32_from_f16(b.m)};
+    }
+  }
+}
+
+QuantisedElement element_of_256(DType dtype, const void* src, int64_t block_index, int j) {
+  const int s = j / 32;  // sub-block
+  const int pair = s / 2 * 32 + j % 32;
+  if (dtype == DType::kQ4_K) {
+    const auto b = read_block<BlockQ4_K>(src, block_index);
+    const ScaleMin k = k_scale(b.scales, s);
+    return {b.qs[pair] >> (s % 2 * 4) & 15, f32_from_f16(b.d) * static_cast<float>(k.scale),
+            f32_from_f16(b.dmin) * static_cast<float>(k.min)};
+  }
+  if (dtype == DType::kQ5_K) {
+    const auto b = read_block<BlockQ5_K>(src, block_index);
+    const ScaleMin k = k_scale(b.scales, s);
+    return {(b.qs[pair] >> (s % 2 * 4) & 15) + 16 * (b.qh[j % 32] >> s & 1),
+            f32_from_f16(b.d) * static_cast<float>(k.scale),
+            f32_from_f16(b.dmin) * static_cast<float>(k.min)};
+  }
+  WEFT_CHECK(dtype == DType::kQ6_K);
+  const auto b = read_block<BlockQ6_K>(src, block_index);
+  const int half = j / 128, quarter = j % 128 / 32;
+  const int low = b.ql[half * 64 + quarter % 2 * 32 + j % 32] >> (quarter / 2 * 4) & 15;
+  const int high = b.qh[half * 32 + j % 32] >> (quarter * 2) & 3;
+  return {low + 16 * high - 32, f32_from_f16(b.d) * static_cast<float>(b.scales[j / 16]), 0};
+}
+
+}  // namespace
+
+QuantisedElement element(DType dtype, const void* src, int64_t i) {
+  const int block_elements = dtype_info(dtype).block_elements;
+  const int64_t block_index = i / block_elements;
+  const auto j = static_cast<int>(i % block_elements);
+  if (block_elements == 32) return element_of_32(dtype, src, block_index, j);
+  return element_of_256(dtype, src, block_index, j);
+}
+
+void dequantize(DType dtype, const void* src, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (is_quantised(dtype)) {
+      const QuantisedElement e = element(dtype, src, i);
+      dst[i] = e.scale * static_cast<float>(e.quant) - e.min;
+    } else if (dtype == DType::kF16) {
+      dst[i] = f32_from_f16(read_block<uint16_t>(src, i));
+    } else if (dtype == DType::kBF16) {
+      dst[i] = f32_from_bf16(read_block<uint16_t>(src, i));
+    } else {
+      dst[i] = read_block<float>(src, i);
+    }
+  }
+}
+
+}  // namespace weft::kernels::ref

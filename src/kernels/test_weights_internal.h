@@ -1,0 +1,76 @@
+// Random weights for this room's tests and benchmarks, and the instruction sets to run them on.
+// Never linked into the library.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/isa.h"
+#include "tensor/blocks.h"
+#include "tensor/dtype.h"
+#include "tensor/half.h"
+
+namespace weft::kernels {
+
+inline constexpr std::array kAllTypes{DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
+                                      DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                                      DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+
+inline std::vector<Isa> available_isas() {
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+    if (cpu_has(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+/// Byte offsets of a block's half floats; the second is -1 where there is but one.
+inline std::array<int, 2> half_offsets(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {static_cast<int>(offsetof(BlockQ6_K, d)), -1};
+    default:
+      return {0, -1};
+  }
+}
+
+/// rows * n weights of any type: random integers, scales between 1/256 and 1/128 of either sign,
+/// floats between -1 and 1.
+inline std::vector<uint8_t> random_weights(std::mt19937& random, DType dtype, int64_t rows,
+                                           int64_t n) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(rows * row_bytes(dtype, n)));
+  const DTypeInfo& info = dtype_info(dtype);
+  const auto count = static_cast<int64_t>(bytes.size()) / info.block_bytes;
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  for (int64_t i = 0; i < count && info.block_elements == 1; ++i) {
+    const float value = uniform(random);
+    const uint16_t half = dtype == DType::kF16 ? f16_from_f32(value) : bf16_from_f32(value);
+    uint8_t* element = bytes.data() + i * info.block_bytes;
+    if (dtype == DType::kF32) {
+      std::memcpy(element, &value, sizeof value);
+    } else {
+      std::memcpy(element, &half, sizeof half);
+    }
+  }
+  if (info.block_elements == 1) return bytes;
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  for (int64_t i = 0; i < count; ++i) {
+    for (const int offset : half_offsets(dtype)) {
+      if (offset < 0) continue;
+      const float sign = random() % 2 == 0 ? 1.0f : -1.0f;
+      const uint16_t half = f16_from_f32(sign * (3.0f + uniform(random)) / 512.0f);
+      std::memcpy(bytes.data() + i * info.block_bytes + offset, &half, sizeof half);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace weft::kernels
