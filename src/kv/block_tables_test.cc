@@ -178,6 +178,9 @@ class Simulation {
       EXPECT_EQ(reservation.status().code(), StatusCode::kResourceExhausted);
       return expect_same(before, tables_.snapshot());
     }
+    if (tables_.snapshot().prefix_entries.size() < before.prefix_entries.size()) {
+      EXPECT_EQ(tables_.pool().free_count(), 0);  // no more was given up than it took
+    }
     check();
     NaiveSequence longer = it->second;
     for (int32_t i = 0; i < n; ++i) {
