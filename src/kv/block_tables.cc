@@ -1,0 +1,265 @@
+#include "kv/block_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace weft::kv {
+
+BlockTables::BlockTables(int32_t page_tokens, int32_t n_pages, PageContents& contents)
+    : page_tokens_(page_tokens), pool_(n_pages, contents), index_(page_tokens, pool_) {}
+
+const Sequence& BlockTables::get(SequenceId id) const {
+  const auto it = sequences_.find(id);
+  WEFT_CHECK(it != sequences_.end());
+  return it->second;
+}
+
+Sequence& BlockTables::get(SequenceId id) {
+  return const_cast<Sequence&>(std::as_const(*this).get(id));
+}
+
+Status BlockTables::check_settled(SequenceId id) const {
+  if (!get(id).has_reservation) return Status::ok();
+  return invalid_argument(
+      fmt::format("KV cache: sequence {} has an open reservation", static_cast<int64_t>(id)));
+}
+
+int32_t BlockTables::pages_for(int64_t n_tokens) const {
+  return static_cast<int32_t>((n_tokens + page_tokens_ - 1) / page_tokens_);
+}
+
+SequenceId BlockTables::create_sequence() {
+  const SequenceId id{next_id_++};
+  sequences_.emplace(id, Sequence{});
+  return id;
+}
+
+void BlockTables::free_sequence(SequenceId id) {
+  if (get(id).has_reservation) roll_back(id);
+  drop_pages_from(get(id), 0);
+  sequences_.erase(id);
+}
+
+Result<SequenceId> BlockTables::fork(SequenceId id) {
+  WEFT_RETURN_IF_ERROR(check_settled(id));
+  const Sequence& original = get(id);
+  for (const int32_t page : original.pages) pool_.retain(page);
+  const SequenceId copy{next_id_++};
+  sequences_.emplace(copy, original);
+  return copy;
+}
+
+Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens) {
+  WEFT_RETURN_IF_ERROR(check_settled(id));
+  Sequence& sequence = get(id);
+  if (n_tokens < 0)
+    return invalid_argument(fmt::format("KV cache: {} tokens to reserve", n_tokens));
+  const int64_t end = int64_t{sequence.length} + n_tokens;
+  if (end > int64_t{pool_.page_count()} * page_tokens_) {
+    return resource_exhausted(
+        fmt::format("KV cache: {} tokens asked for, it holds {} at most; raise the context size",
+                    end, int64_t{pool_.page_count()} * page_tokens_));
+  }
+  const int32_t n_new = pages_for(end) - static_cast<int32_t>(sequence.pages.size());
+  std::vector<int32_t> written;  // slots with committed tokens that will also hold new ones
+  if (n_tokens > 0 && sequence.length % page_tokens_ != 0) {
+    written.push_back(sequence.length / page_tokens_);
+  }
+  WEFT_RETURN_IF_ERROR(make_room(sequence, written, n_new));
+
+  for (const int32_t slot : written) {
+    if (pool_.ref_count(sequence.pages[static_cast<size_t>(slot)]) == 1) continue;
+    sequence.replaced.push_back({slot, replace_by_copy(sequence, slot)});
+  }
+  for (int32_t i = 0; i < n_new; ++i) append_page(sequence, pool_.allocate());
+  sequence.reserved = n_tokens;
+  sequence.has_reservation = true;
+  return Reservation(this, id, sequence.length, static_cast<int32_t>(end));
+}
+
+Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t> slots,
+                              int32_t n_new) {
+  const auto page_at = [&](int32_t slot) { return sequence.pages[static_cast<size_t>(slot)]; };
+  const auto needed = [&] {
+    return n_new + static_cast<int32_t>(std::count_if(slots.begin(), slots.end(), [&](int32_t s) {
+             return pool_.ref_count(page_at(s)) > 1;
+           }));
+  };
+  const int32_t wanted = needed();
+  if (wanted <= pool_.free_count()) return Status::ok();
+
+  // A page shared with the index alone needs no copy if the index forgets it: the last resort.
+  std::vector<int32_t> forgettable;
+  for (const int32_t slot : slots) {
+    const int32_t page = page_at(slot);
+    if (pool_.ref_count(page) == 2 && index_.contains(page)) forgettable.push_back(page);
+  }
+  const int32_t evictable = index_.evictable_count();
+  const int32_t missing = wanted - pool_.free_count() - evictable;
+  if (missing > static_cast<int32_t>(forgettable.size())) {
+    return resource_exhausted(
+        fmt::format("KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
+                    "raise the context size or end other sequences",
+                    wanted, page_tokens_, pool_.free_count(), evictable, pool_.page_count()));
+  }
+  for (int32_t i = 0; i < missing; ++i) {
+    const int32_t page = forgettable[static_cast<size_t>(i)];
+    if (index_.contains(page)) index_.remove(page);  // else it went with a page before it
+  }
+  const int32_t short_by = needed() - pool_.free_count();
+  if (short_by > 0) index_.evict(short_by);
+  return Status::ok();
+}
+
+void BlockTables::append_page(Sequence& sequence, PageHandle page) {
+  sequence.pages.push_back(page.page);
+  sequence.generations.push_back(page.generation);
+}
+
+void BlockTables::drop_pages_from(Sequence& sequence, int32_t n_pages) {
+  while (static_cast<int32_t>(sequence.pages.size()) > n_pages) {
+    pool_.release(sequence.pages.back());
+    sequence.pages.pop_back();
+    sequence.generations.pop_back();
+  }
+}
+
+PageHandle BlockTables::replace_by_copy(Sequence& sequence, int32_t slot) {
+  const auto at = static_cast<size_t>(slot);
+  const PageHandle old_page{sequence.pages[at], sequence.generations[at]};
+  const PageHandle copy = pool_.allocate();
+  pool_.contents().copy_page(old_page.page, copy.page);
+  sequence.pages[at] = copy.page;
+  sequence.generations[at] = copy.generation;
+  return old_page;
+}
+
+void BlockTables::commit(SequenceId id) {
+  Sequence& sequence = get(id);
+  for (const ReplacedPage& replaced : sequence.replaced) pool_.release(replaced.old_page.page);
+  sequence.replaced.clear();
+  sequence.length += sequence.reserved;
+  sequence.reserved = 0;
+  sequence.has_reservation = false;
+}
+
+void BlockTables::roll_back(SequenceId id) {
+  Sequence& sequence = get(id);
+  drop_pages_from(sequence, pages_for(sequence.length));
+  for (const ReplacedPage& replaced : sequence.replaced) {
+    const auto at = static_cast<size_t>(replaced.slot);
+    pool_.release(sequence.pages[at]);
+    sequence.pages[at] = replaced.old_page.page;
+    sequence.generations[at] = replaced.old_page.generation;
+  }
+  sequence.replaced.clear();
+  sequence.reserved = 0;
+  sequence.has_reservation = false;
+}
+
+Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
+  WEFT_RETURN_IF_ERROR(check_settled(id));
+  Sequence& sequence = get(id);
+  if (n_tokens < 0 || n_tokens > sequence.length) {
+    return invalid_argument(fmt::format("KV cache: cannot truncate a sequence of {} tokens to {}",
+                                        sequence.length, n_tokens));
+  }
+  drop_pages_from(sequence, pages_for(n_tokens));
+  sequence.length = n_tokens;
+  return Status::ok();
+}
+
+Status BlockTables::make_writable(SequenceId id, int32_t begin, int32_t end) {
+  WEFT_RETURN_IF_ERROR(check_settled(id));
+  Sequence& sequence = get(id);
+  if (begin < 0 || begin > end || end > sequence.length) {
+    return invalid_argument(fmt::format("KV cache: positions [{}, {}) of a sequence of {} tokens",
+                                        begin, end, sequence.length));
+  }
+  if (begin == end) return Status::ok();
+  std::vector<int32_t> slots;
+  for (int32_t slot = begin / page_tokens_; slot < pages_for(end); ++slot) slots.push_back(slot);
+  WEFT_RETURN_IF_ERROR(make_room(sequence, slots, 0));
+  for (const int32_t slot : slots) {
+    if (pool_.ref_count(sequence.pages[static_cast<size_t>(slot)]) == 1) continue;
+    pool_.release(replace_by_copy(sequence, slot).page);
+  }
+  return Status::ok();
+}
+
+int32_t BlockTables::match_prefix(std::span<const int32_t> tokens) const {
+  return static_cast<int32_t>(index_.match(tokens).size()) * page_tokens_;
+}
+
+Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
+  WEFT_RETURN_IF_ERROR(check_settled(id));
+  Sequence& sequence = get(id);
+  if (sequence.length != 0) {
+    return invalid_argument(fmt::format(
+        "KV cache: a prefix needs an empty sequence, this one has {} tokens", sequence.length));
+  }
+  index_.touch(tokens);
+  for (const int32_t page : index_.match(tokens)) {
+    pool_.retain(page);
+    append_page(sequence, pool_.handle(page));
+    sequence.length += page_tokens_;
+  }
+  return sequence.length;
+}
+
+void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens) {
+  const Sequence& sequence = get(id);
+  const size_t n_tokens = std::min(tokens.size(), static_cast<size_t>(sequence.length));
+  const size_t n_pages = n_tokens / static_cast<size_t>(page_tokens_);
+  index_.insert(tokens, std::span(sequence.pages).first(n_pages));
+}
+
+int32_t BlockTables::evict_unused() {
+  const int32_t n_pages = index_.evictable_count();
+  index_.evict(n_pages);
+  return n_pages;
+}
+
+Snapshot BlockTables::snapshot() const {
+  Snapshot snapshot;
+  snapshot.page_tokens = page_tokens_;
+  for (int32_t page = 0; page < pool_.page_count(); ++page) {
+    snapshot.pages.push_back({pool_.ref_count(page), pool_.generation(page)});
+  }
+  snapshot.free_list = pool_.free_list();
+  for (const auto& [id, sequence] : sequences_) snapshot.sequences.push_back({id, sequence});
+  snapshot.prefix_entries = index_.entries();
+  return snapshot;
+}
+
+Reservation::Reservation(Reservation&& other) noexcept
+    : tables_(std::exchange(other.tables_, nullptr)),
+      sequence_(other.sequence_),
+      begin_(other.begin_),
+      end_(other.end_) {}
+
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  if (this == &other) return *this;
+  rollback();
+  tables_ = std::exchange(other.tables_, nullptr);
+  sequence_ = other.sequence_;
+  begin_ = other.begin_;
+  end_ = other.end_;
+  return *this;
+}
+
+void Reservation::commit() {
+  WEFT_CHECK(tables_ != nullptr);
+  std::exchange(tables_, nullptr)->commit(sequence_);
+}
+
+void Reservation::rollback() {
+  BlockTables* tables = std::exchange(tables_, nullptr);
+  if (tables != nullptr && tables->sequences_.contains(sequence_)) tables->roll_back(sequence_);
+}
+
+}  // namespace weft::kv

@@ -1,0 +1,90 @@
+// The integer half of the KV cache: which pages each sequence has, which of them are shared, and
+// what a step may write. It moves no K or V itself, it tells a PageContents what to copy.
+//
+// Rules: a page is written by its only holder, so a shared page is copied first (copy-on-write); an
+// operation that fails leaves everything as it was; pages that only the prefix index holds are
+// given up when others need them. A sequence with an open reservation may only be read, published
+// or freed: anything else is kInvalidArgument, as are positions outside it. Ids of sequences that
+// do not exist are the caller's bugs and abort. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/page_pool.h"
+#include "kv/prefix_index.h"
+#include "kv/reservation.h"
+#include "kv/sequence.h"
+#include "kv/snapshot.h"
+
+namespace weft::kv {
+
+class BlockTables {
+ public:
+  /// page_tokens and n_pages > 0; `contents` must outlive the tables.
+  BlockTables(int32_t page_tokens, int32_t n_pages, PageContents& contents);
+  BlockTables(const BlockTables&) = delete;
+  BlockTables& operator=(const BlockTables&) = delete;
+
+  SequenceId create_sequence();
+  void free_sequence(SequenceId id);
+  /// A new sequence with the same tokens, on the same pages.
+  Result<SequenceId> fork(SequenceId id);
+
+  int32_t length(SequenceId id) const { return get(id).length; }
+  /// Covers committed and reserved positions; valid until the sequence changes.
+  std::span<const int32_t> block_table(SequenceId id) const { return get(id).pages; }
+
+  /// Positions [length, length + n_tokens), n_tokens >= 0, on pages of the sequence's own. Too few
+  /// pages: kResourceExhausted, saying how many are needed and how many there are.
+  Result<Reservation> reserve(SequenceId id, int32_t n_tokens);
+  /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
+  Status truncate(SequenceId id, int32_t n_tokens);
+  /// Copies the shared ones of the pages that hold [begin, end), 0 <= begin <= end <= length, so
+  /// that the range may be overwritten. kResourceExhausted as in reserve.
+  Status make_writable(SequenceId id, int32_t begin, int32_t end);
+
+  /// How many tokens from the start of `tokens` are cached: a multiple of page_tokens.
+  int32_t match_prefix(std::span<const int32_t> tokens) const;
+  /// Gives an empty sequence the pages that match_prefix found; returns its new length.
+  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens);
+  /// Enters the full committed pages of the sequence's start into the prefix index. `tokens` are
+  /// the sequence's first ids, and its K and V there are exactly what they alone determine.
+  void publish(SequenceId id, std::span<const int32_t> tokens);
+  /// Gives up every page that only the prefix index holds; returns how many.
+  int32_t evict_unused();
+
+  int32_t page_tokens() const { return page_tokens_; }
+  const PagePool& pool() const { return pool_; }
+  /// Pages that only the prefix index holds: given up when others need them.
+  int32_t evictable_page_count() const { return index_.evictable_count(); }
+  Snapshot snapshot() const;
+
+ private:
+  friend class Reservation;
+
+  const Sequence& get(SequenceId id) const;
+  Sequence& get(SequenceId id);
+  /// kInvalidArgument when the sequence has an open reservation.
+  Status check_settled(SequenceId id) const;
+  int32_t pages_for(int64_t n_tokens) const;
+  /// Makes n_new pages free, and one for each page of `slots` that is still shared then.
+  Status make_room(const Sequence& sequence, std::span<const int32_t> slots, int32_t n_new);
+  void append_page(Sequence& sequence, PageHandle page);
+  void drop_pages_from(Sequence& sequence, int32_t n_pages);
+  /// Puts a copy into the slot; the old page stays retained, for the caller.
+  PageHandle replace_by_copy(Sequence& sequence, int32_t slot);
+  void commit(SequenceId id);
+  void roll_back(SequenceId id);
+
+  int32_t page_tokens_;
+  PagePool pool_;
+  PrefixIndex index_;
+  std::map<SequenceId, Sequence> sequences_;
+  int64_t next_id_ = 0;
+};
+
+}  // namespace weft::kv

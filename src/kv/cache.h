@@ -1,0 +1,99 @@
+// The paged KV cache: sequences of tokens over shared pages, with the memory behind them. The one
+// thing that model, fusion and engine use of this room. It computes no K or V and decides no
+// policy: callers say what is reserved, shared and published.
+//
+// A step: reserve() its positions, run the layers (write_kv and attention over layer(i) with
+// block_table()), commit(). A failed step drops the reservation and the cache is as it was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "kernels/attention.h"
+#include "kv/block_tables.h"
+#include "kv/page_memory.h"
+#include "kv/reservation.h"
+#include "kv/sequence.h"
+#include "kv/snapshot.h"
+
+namespace weft::kv {
+
+/// One thread. A sequence with an open reservation may only be read, published or freed: anything
+/// else is kInvalidArgument, as are positions outside the sequence. Ids of sequences that do not
+/// exist are the caller's bugs and abort.
+class Cache {
+ public:
+  struct Options {
+    int n_layers = 0;
+    int n_kv_heads = 0;
+    int head_dim = 0;
+    int page_tokens = 16;
+    int32_t capacity_tokens = 0;  // of all sequences together; rounded up to whole pages
+  };
+  /// kInvalidArgument, kUnsupported: numbers that no cache can have, or that the kernels do not
+  /// take. kResourceExhausted: not enough address space. Memory is taken as pages are written.
+  static Result<std::unique_ptr<Cache>> create(const Options& options);
+
+  SequenceId create_sequence() { return tables_.create_sequence(); }
+  /// Ends its reservation, too, if one is open.
+  void free_sequence(SequenceId id) { tables_.free_sequence(id); }
+  /// A new sequence with the same tokens; pages are shared until one of the two writes them.
+  Result<SequenceId> fork(SequenceId id) { return tables_.fork(id); }
+  /// Committed tokens.
+  int32_t length(SequenceId id) const { return tables_.length(id); }
+  /// Page ids for committed and reserved positions; valid until the sequence changes.
+  std::span<const int32_t> block_table(SequenceId id) const { return tables_.block_table(id); }
+
+  /// The positions [length, length + n_tokens), writable and the sequence's alone; n_tokens >= 0.
+  /// kResourceExhausted with the pages needed, free and evictable; then nothing has changed. Unused
+  /// pages of the prefix index are given up for it, which a rollback does not bring back.
+  Result<Reservation> reserve(SequenceId id, int32_t n_tokens) {
+    return tables_.reserve(id, n_tokens);
+  }
+  /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
+  Status truncate(SequenceId id, int32_t n_tokens) { return tables_.truncate(id, n_tokens); }
+  /// Call before overwriting committed positions [begin, end): shared pages among them are copied
+  /// first, so that neither forks nor the prefix index see the change. Errors as in reserve.
+  Status make_writable(SequenceId id, int32_t begin, int32_t end) {
+    return tables_.make_writable(id, begin, end);
+  }
+
+  /// How many tokens of the start of `tokens` the prefix index has: a multiple of page_tokens. Pass
+  /// all but the last token of a prompt: its logits have to be computed.
+  int32_t match_prefix(std::span<const int32_t> tokens) const {
+    return tables_.match_prefix(tokens);
+  }
+  /// Gives an empty sequence what match_prefix finds; returns its length afterwards.
+  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
+    return tables_.attach_prefix(id, tokens);
+  }
+  /// Enters the full committed pages of the sequence's start into the prefix index. `tokens` must
+  /// be the sequence's first ids and its K and V exactly what they alone determine: never pages
+  /// that fusion made.
+  void publish(SequenceId id, std::span<const int32_t> tokens) { tables_.publish(id, tokens); }
+  /// Empties the prefix index but for pages in use; returns the pages freed.
+  int32_t evict_unused_prefixes() { return tables_.evict_unused(); }
+
+  /// 0 <= index < n_layers; valid as long as the cache.
+  kernels::PagedKv layer(int index) { return memory_.layer(index); }
+
+  int32_t page_tokens() const { return tables_.page_tokens(); }
+  int32_t page_count() const { return tables_.pool().page_count(); }
+  int32_t free_page_count() const { return tables_.pool().free_count(); }
+  /// Held by sequences or by the prefix index.
+  int32_t used_page_count() const { return page_count() - free_page_count(); }
+  /// Of the used ones, those that only the prefix index holds.
+  int32_t evictable_page_count() const { return tables_.evictable_page_count(); }
+  Snapshot snapshot() const { return tables_.snapshot(); }
+
+ private:
+  Cache(PageMemory memory, const Options& options, int32_t n_pages)
+      : memory_(std::move(memory)), tables_(options.page_tokens, n_pages, memory_) {}
+
+  PageMemory memory_;  // before tables_, which refers to it
+  BlockTables tables_;
+};
+
+}  // namespace weft::kv

@@ -1,0 +1,205 @@
+#include "kv/cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "kv/invariants.h"
+#include "tensor/half.h"
+
+namespace weft::kv {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kLayers = 3;
+constexpr int kHeads = 2;
+constexpr int kHeadDim = 8;
+
+std::unique_ptr<Cache> make_cache(int32_t capacity_tokens) {
+  auto cache = Cache::create({.n_layers = kLayers,
+                              .n_kv_heads = kHeads,
+                              .head_dim = kHeadDim,
+                              .capacity_tokens = capacity_tokens});
+  EXPECT_TRUE(cache.is_ok()) << cache.status().message();
+  return std::move(*cache);
+}
+
+/// Element `dim` of a head's K (or V) at a position, by the layout of kernels/attention.h.
+uint16_t& element(const kernels::PagedKv& kv, uint16_t* base, std::span<const int32_t> table,
+                  int32_t position, int head, int dim) {
+  const int64_t page = table[static_cast<size_t>(position / kv.page_tokens)];
+  const int64_t slot = position % kv.page_tokens;
+  return base[((page * kv.n_kv_heads + head) * kv.page_tokens + slot) * kv.head_dim + dim];
+}
+
+/// Calls fn(element, its tag) for all of a position's elements, the tag differing between them.
+template <class F>
+void for_each_element(Cache& cache, SequenceId id, int32_t position, F fn) {
+  uint16_t tag = 0;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const kernels::PagedKv kv = cache.layer(layer);
+    for (uint16_t* base : {kv.k, kv.v}) {
+      for (int head = 0; head < kHeads; ++head) {
+        for (int dim = 0; dim < kHeadDim; ++dim) {
+          fn(element(kv, base, cache.block_table(id), position, head, dim), tag++);
+        }
+      }
+    }
+  }
+}
+void write(Cache& cache, SequenceId id, int32_t begin, int32_t end, uint16_t seed) {
+  for (int32_t p = begin; p < end; ++p) {
+    for_each_element(cache, id, p, [&](uint16_t& e, uint16_t tag) {
+      e = static_cast<uint16_t>(seed + 251 * p + tag);
+    });
+  }
+}
+void expect_written(Cache& cache, SequenceId id, int32_t begin, int32_t end, uint16_t seed) {
+  for (int32_t p = begin; p < end; ++p) {
+    for_each_element(cache, id, p, [&](uint16_t& e, uint16_t tag) {
+      ASSERT_EQ(e, static_cast<uint16_t>(seed + 251 * p + tag)) << "position " << p;
+    });
+  }
+}
+void append(Cache& cache, SequenceId id, int32_t n, uint16_t seed) {
+  auto reservation = cache.reserve(id, n);
+  ASSERT_TRUE(reservation.is_ok()) << reservation.status().message();
+  write(cache, id, reservation->begin(), reservation->end(), seed);
+  reservation->commit();
+}
+
+TEST(Cache, GivenAForkWhenEitherWritesThenTheOtherKeepsItsKAndV) {
+  const auto cache = make_cache(128);
+  const SequenceId a = cache->create_sequence();
+  append(*cache, a, 37, 1);
+  const SequenceId b = *cache->fork(a);
+  append(*cache, b, 5, 2);
+  append(*cache, a, 5, 3);
+  expect_written(*cache, a, 0, 37, 1);
+  expect_written(*cache, a, 37, 42, 3);
+  expect_written(*cache, b, 0, 37, 1);
+  expect_written(*cache, b, 37, 42, 2);
+  ASSERT_TRUE(cache->make_writable(b, 10, 20).is_ok());
+  write(*cache, b, 10, 20, 9);
+  expect_written(*cache, a, 0, 37, 1);
+  expect_written(*cache, b, 0, 10, 1);
+  expect_written(*cache, b, 10, 20, 9);
+  expect_written(*cache, b, 20, 37, 1);
+}
+
+TEST(Cache, GivenAPublishedPrefixWhenAnotherSequenceAttachesThenItReadsTheSameAndMayBeOverwritten) {
+  const auto cache = make_cache(128);
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 40; ++i) tokens.push_back(i * 7);
+  const SequenceId a = cache->create_sequence();
+  append(*cache, a, 40, 1);
+  cache->publish(a, tokens);
+  cache->free_sequence(a);
+  EXPECT_EQ(cache->used_page_count(), 2);
+  EXPECT_EQ(cache->evictable_page_count(), 2);
+  EXPECT_EQ(cache->match_prefix(tokens), 32);
+
+  const SequenceId b = cache->create_sequence();
+  EXPECT_EQ(*cache->attach_prefix(b, tokens), 32);
+  expect_written(*cache, b, 0, 32, 1);
+  ASSERT_TRUE(cache->make_writable(b, 0, 32).is_ok());
+  write(*cache, b, 0, 32, 5);  // fusion's values: nobody must find them
+  const SequenceId c = cache->create_sequence();
+  EXPECT_EQ(*cache->attach_prefix(c, tokens), 32);
+  expect_written(*cache, c, 0, 32, 1);
+  EXPECT_THAT(violations(cache->snapshot()), IsEmpty());
+}
+
+TEST(Cache, GivenAFailedStepThenTheCacheIsAsBefore) {
+  const auto cache = make_cache(96);
+  const SequenceId a = cache->create_sequence();
+  append(*cache, a, 20, 1);
+  const SequenceId b = *cache->fork(a);
+  {
+    auto reservation = cache->reserve(b, 30);
+    ASSERT_TRUE(reservation.is_ok());
+    write(*cache, b, 20, 50, 2);
+  }
+  EXPECT_EQ(cache->length(b), 20);
+  EXPECT_EQ(cache->free_page_count(), 4);
+  expect_written(*cache, a, 0, 20, 1);
+  expect_written(*cache, b, 0, 20, 1);
+}
+
+#ifndef NDEBUG
+TEST(Cache, GivenAFreedPageThenItIsPoisoned) {
+  const auto cache = make_cache(64);
+  const SequenceId a = cache->create_sequence();
+  append(*cache, a, 16, 1);
+  const int32_t page = cache->block_table(a)[0];
+  cache->free_sequence(a);
+  const size_t page_elements = size_t{kHeads} * 16 * kHeadDim;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const kernels::PagedKv kv = cache->layer(layer);
+    for (const uint16_t* base : {kv.k, kv.v}) {
+      for (size_t i = 0; i < page_elements; ++i) {
+        const float value = f32_from_f16(base[static_cast<size_t>(page) * page_elements + i]);
+        ASSERT_NE(value, value);
+      }
+    }
+  }
+}
+#endif
+
+TEST(Cache, GivenALargeCapacityThenMemoryIsTakenOnlyAsPagesAreWritten) {
+  const auto resident_bytes = [] {
+    std::ifstream statm("/proc/self/statm");
+    int64_t size = 0, resident = 0;
+    statm >> size >> resident;
+    return resident * 4096;
+  };
+  const int64_t before = resident_bytes();
+  auto cache = Cache::create(
+      {.n_layers = 30, .n_kv_heads = 8, .head_dim = 128, .capacity_tokens = 1 << 17});  // 16 GB
+  ASSERT_TRUE(cache.is_ok()) << cache.status().message();
+  const SequenceId id = (*cache)->create_sequence();
+  auto reservation = (*cache)->reserve(id, 100000);
+  ASSERT_TRUE(reservation.is_ok());
+  reservation->commit();
+  EXPECT_LT(resident_bytes() - before, int64_t{64} << 20);
+}
+
+TEST(Cache, GivenNumbersThatNoCacheCanHaveThenOneLineSaysSo) {
+  const Cache::Options good{.n_layers = 2, .n_kv_heads = 2, .head_dim = 64, .capacity_tokens = 100};
+  const auto status_of = [](const Cache::Options& options) {
+    return Cache::create(options).status();
+  };
+  ASSERT_TRUE(Cache::create(good).is_ok());
+  EXPECT_EQ((*Cache::create(good))->page_count(), 7);
+
+  auto bad = good;
+  bad.head_dim = 20;
+  EXPECT_EQ(status_of(bad).code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status_of(bad).message(), HasSubstr("head size 20"));
+  bad = good;
+  bad.page_tokens = 24;
+  EXPECT_EQ(status_of(bad).code(), StatusCode::kUnsupported);
+  bad = good;
+  bad.page_tokens = 0;
+  EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument);
+  bad = good;
+  bad.capacity_tokens = -1;
+  EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument);
+  bad = good;
+  bad.n_layers = 0;
+  EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument);
+  bad = good;  // overflows 64 bits
+  bad.n_layers = bad.n_kv_heads = bad.capacity_tokens = INT32_MAX;
+  EXPECT_EQ(status_of(bad).code(), StatusCode::kResourceExhausted);
+  bad = good;  // fits in 64 bits, but no machine has it
+  bad.n_layers = bad.capacity_tokens = 1 << 30;
+  EXPECT_EQ(status_of(bad).code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status_of(bad).message(), HasSubstr("KV cache"));
+}
+
+}  // namespace
+}  // namespace weft::kv

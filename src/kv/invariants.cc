@@ -1,0 +1,183 @@
+#include "kv/invariants.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace weft::kv {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const Snapshot& snapshot)
+      : snapshot_(snapshot), holders_(snapshot.pages.size(), 0) {}
+
+  std::vector<std::string> run() {
+    if (snapshot_.page_tokens <= 0) add("page_tokens is {}", snapshot_.page_tokens);
+    for (const auto& named : snapshot_.sequences) check_sequence(named);
+    check_prefix_entries();
+    check_pages();  // last: it needs the holders
+    return std::move(found_);
+  }
+
+ private:
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    found_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  bool in_range(int32_t page) const {
+    return page >= 0 && static_cast<size_t>(page) < snapshot_.pages.size();
+  }
+
+  /// Counts a holder of the page; `slot` is where in a sequence its tokens stand.
+  void hold(const std::string& who, PageHandle handle, int32_t slot) {
+    if (!in_range(handle.page))
+      return add("{} holds page {}, which does not exist", who, handle.page);
+    ++holders_[static_cast<size_t>(handle.page)];
+    const uint32_t now = snapshot_.pages[static_cast<size_t>(handle.page)].generation;
+    if (handle.generation != now) {
+      add("{} holds page {} of generation {}, which is at {}", who, handle.page, handle.generation,
+          now);
+    }
+    const auto [place, first] = slots_.emplace(handle.page, slot);
+    if (!first && place->second != slot) {
+      add("{} has page {} in slot {}, another holder in slot {}", who, handle.page, slot,
+          place->second);
+    }
+  }
+
+  void check_sequence(const Snapshot::NamedSequence& named) {
+    const Sequence& sequence = named.sequence;
+    const std::string who = fmt::format("sequence {}", static_cast<int64_t>(named.id));
+    if (!ids_.insert(named.id).second) add("{} is listed twice", who);
+    if (sequence.length < 0) add("{} has length {}", who, sequence.length);
+    if (sequence.reserved < 0) add("{} has {} tokens reserved", who, sequence.reserved);
+    if (!sequence.has_reservation && sequence.reserved != 0) {
+      add("{} has {} tokens reserved without a reservation", who, sequence.reserved);
+    }
+    if (!sequence.has_reservation && !sequence.replaced.empty()) {
+      add("{} keeps {} replaced pages without a reservation", who, sequence.replaced.size());
+    }
+    check_table_length(who, sequence);
+    std::set<int32_t> seen;
+    for (size_t slot = 0; slot < sequence.pages.size(); ++slot) {
+      const int32_t page = sequence.pages[slot];
+      if (!seen.insert(page).second) add("{} has page {} twice", who, page);
+      if (slot >= sequence.generations.size()) continue;  // reported with the table's length
+      hold(who, {page, sequence.generations[slot]}, static_cast<int32_t>(slot));
+    }
+    for (const ReplacedPage& replaced : sequence.replaced) {
+      if (replaced.slot < 0 || static_cast<size_t>(replaced.slot) >= sequence.pages.size()) {
+        add("{} replaced slot {}, which its table lacks", who, replaced.slot);
+      }
+      hold(who + " (replaced)", replaced.old_page, replaced.slot);
+    }
+    check_exclusive(who, sequence);
+  }
+
+  void check_table_length(const std::string& who, const Sequence& sequence) {
+    if (sequence.generations.size() != sequence.pages.size()) {
+      add("{} has {} generations for {} pages", who, sequence.generations.size(),
+          sequence.pages.size());
+    }
+    if (snapshot_.page_tokens <= 0) return;
+    const int64_t n_tokens = int64_t{sequence.length} + sequence.reserved;
+    const int64_t expected = (n_tokens + snapshot_.page_tokens - 1) / snapshot_.page_tokens;
+    if (n_tokens >= 0 && expected != static_cast<int64_t>(sequence.pages.size())) {
+      add("{} has {} pages for {} tokens, not {}", who, sequence.pages.size(), n_tokens, expected);
+    }
+  }
+
+  /// Reserved positions may be written, so nobody else may hold their pages.
+  void check_exclusive(const std::string& who, const Sequence& sequence) {
+    if (snapshot_.page_tokens <= 0 || sequence.length < 0 || sequence.reserved <= 0) return;
+    const auto first = static_cast<size_t>(sequence.length / snapshot_.page_tokens);
+    for (size_t slot = first; slot < sequence.pages.size(); ++slot) {
+      const int32_t page = sequence.pages[slot];
+      if (!in_range(page)) continue;
+      const int32_t count = snapshot_.pages[static_cast<size_t>(page)].ref_count;
+      if (count != 1) add("{} may write page {}, which has {} holders", who, page, count);
+    }
+  }
+
+  void check_prefix_entries() {
+    std::unordered_map<int32_t, const PrefixIndex::Entry*> by_page;
+    for (const auto& entry : snapshot_.prefix_entries) {
+      if (!by_page.emplace(entry.page.page, &entry).second) {
+        add("the prefix index has page {} twice", entry.page.page);
+      }
+    }
+    std::map<std::pair<int32_t, std::vector<int32_t>>, int32_t> paths;
+    for (const auto& entry : snapshot_.prefix_entries) {
+      const int32_t page = entry.page.page;
+      hold("the prefix index", entry.page, entry.depth);
+      if (static_cast<int64_t>(entry.tokens.size()) != snapshot_.page_tokens) {
+        add("the prefix index has {} tokens for page {}", entry.tokens.size(), page);
+      }
+      const auto [twin, first] = paths.emplace(std::pair{entry.parent, entry.tokens}, page);
+      if (!first) {
+        add("the prefix index has pages {} and {} for the same tokens", twin->second, page);
+      }
+      check_parent(entry, by_page);
+    }
+  }
+
+  void check_parent(const PrefixIndex::Entry& entry,
+                    const std::unordered_map<int32_t, const PrefixIndex::Entry*>& by_page) {
+    const int32_t page = entry.page.page;
+    if (entry.parent == -1) {
+      if (entry.depth != 0) add("prefix page {} starts at depth {}", page, entry.depth);
+      return;
+    }
+    const auto parent = by_page.find(entry.parent);
+    if (parent == by_page.end()) {
+      return add("prefix page {} stands behind page {}, which the index lacks", page, entry.parent);
+    }
+    if (int64_t{entry.depth} != int64_t{parent->second->depth} + 1) {
+      add("prefix page {} has depth {} behind depth {}", page, entry.depth, parent->second->depth);
+    }
+    if (parent->second->last_used < entry.last_used) {
+      add("prefix page {} was used after page {} before it", page, entry.parent);
+    }
+  }
+
+  void check_pages() {
+    std::vector<int32_t> times_free(snapshot_.pages.size(), 0);
+    for (const int32_t page : snapshot_.free_list) {
+      if (in_range(page)) {
+        ++times_free[static_cast<size_t>(page)];
+      } else {
+        add("the free list has page {}, which does not exist", page);
+      }
+    }
+    for (size_t page = 0; page < snapshot_.pages.size(); ++page) {
+      const int32_t count = snapshot_.pages[page].ref_count;
+      if (count != holders_[page]) {
+        add("page {} has reference count {} and {} holders", page, count, holders_[page]);
+      }
+      if (times_free[page] > 1) add("page {} is {} times in the free list", page, times_free[page]);
+      if (times_free[page] > 0 && (count != 0 || holders_[page] > 0)) {
+        add("page {} is free and held", page);
+      }
+      if (times_free[page] == 0 && count == 0) {
+        add("page {} is neither free nor held", page);
+      }
+    }
+  }
+
+  const Snapshot& snapshot_;
+  std::vector<std::string> found_;
+  std::vector<int32_t> holders_;  // [pages]
+  std::unordered_map<int32_t, int32_t> slots_;
+  std::set<SequenceId> ids_;
+};
+
+}  // namespace
+
+std::vector<std::string> violations(const Snapshot& snapshot) { return Checker(snapshot).run(); }
+
+}  // namespace weft::kv

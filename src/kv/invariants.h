@@ -1,0 +1,16 @@
+// What must always be true of the KV cache's metadata, as one pure function. It reports; it never
+// repairs, and it looks at nothing but the snapshot.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kv/snapshot.h"
+
+namespace weft::kv {
+
+/// Every violation in the snapshot, one line each; empty when all is well. Any integers may stand
+/// in the snapshot: it is not trusted.
+std::vector<std::string> violations(const Snapshot& snapshot);
+
+}  // namespace weft::kv

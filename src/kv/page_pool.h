@@ -1,0 +1,60 @@
+// Which pages of the KV cache are free and how many holders each of the others has. Integers only:
+// it never touches K or V, and it never decides who may hold a page.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace weft::kv {
+
+/// What stands in the pages, behind the integers: the tensor half (PageMemory), or a test's model.
+class PageContents {
+ public:
+  virtual ~PageContents() = default;
+  /// Makes page `to` equal to page `from`, in every layer.
+  virtual void copy_page(int32_t from, int32_t to) = 0;
+  /// The page's last holder let go; nothing may read it from here on.
+  virtual void page_freed(int32_t page) = 0;
+};
+
+/// A page at one point of its life: the generation grows whenever the page is freed, so a handle
+/// kept over that is recognised as stale.
+struct PageHandle {
+  int32_t page = -1;
+  uint32_t generation = 0;
+  bool operator==(const PageHandle&) const = default;
+};
+
+/// A fixed number of pages with reference counts. A page is in the free list or has holders, never
+/// both. The page freed last is handed out first: it is the likeliest to be in cache and resident.
+/// One thread.
+class PagePool {
+ public:
+  /// n_pages > 0. `contents` is told of every page freed and must outlive the pool.
+  PagePool(int32_t n_pages, PageContents& contents);
+
+  /// A free page, held once from now on. There must be one.
+  PageHandle allocate();
+  /// One holder more of a page that is held.
+  void retain(int32_t page);
+  /// One holder less; the last one frees the page.
+  void release(int32_t page);
+
+  PageContents& contents() { return contents_; }
+  int32_t page_count() const { return static_cast<int32_t>(ref_counts_.size()); }
+  int32_t free_count() const { return static_cast<int32_t>(free_.size()); }
+  int32_t ref_count(int32_t page) const { return ref_counts_[static_cast<size_t>(page)]; }
+  uint32_t generation(int32_t page) const { return generations_[static_cast<size_t>(page)]; }
+  PageHandle handle(int32_t page) const { return {page, generation(page)}; }
+  /// The free pages; the last one is handed out next.
+  const std::vector<int32_t>& free_list() const { return free_; }
+
+ private:
+  PageContents& contents_;
+  std::vector<int32_t> ref_counts_;    // [page_count]
+  std::vector<uint32_t> generations_;  // [page_count]
+  std::vector<int32_t> free_;
+};
+
+}  // namespace weft::kv

@@ -1,0 +1,163 @@
+#include "kv/prefix_index.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <string>
+
+namespace weft::kv {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class NoContents : public PageContents {
+  void copy_page(int32_t, int32_t) override {}
+  void page_freed(int32_t) override {}
+};
+
+/// Pages of two tokens; a text's characters are its token ids.
+class PrefixIndexTest : public ::testing::Test {
+ protected:
+  static std::vector<int32_t> ids(const std::string& text) { return {text.begin(), text.end()}; }
+
+  /// As a sequence that computed `text`, published it and, unless `keep`, was freed.
+  std::vector<int32_t> enter(const std::string& text, bool keep = false) {
+    std::vector<int32_t> pages;
+    for (size_t i = 0; i + 2 <= text.size(); i += 2) pages.push_back(pool_.allocate().page);
+    index_.insert(ids(text), pages);
+    if (!keep) {
+      for (const int32_t page : pages) pool_.release(page);
+    }
+    return pages;
+  }
+  std::string find(const std::string& text) const {
+    return text.substr(0, index_.match(ids(text)).size() * 2);
+  }
+
+  /// The tree, a page a line: its tokens, and * when somebody else holds it, too.
+  std::string draw() const {
+    std::multimap<int32_t, PrefixIndex::Entry> children;
+    for (const auto& entry : index_.entries()) children.emplace(entry.parent, entry);
+    std::string picture = "\n";
+    const std::function<void(int32_t, const std::string&)> draw_below =
+        [&](int32_t parent, const std::string& indent) {
+          const auto [begin, end] = children.equal_range(parent);
+          for (auto it = begin; it != end; ++it) {
+            const bool last = std::next(it) == end;
+            const auto& entry = it->second;
+            picture += indent + (last ? "`- " : "|- ") +
+                       std::string(entry.tokens.begin(), entry.tokens.end()) +
+                       (pool_.ref_count(entry.page.page) > 1 ? "*\n" : "\n");
+            draw_below(entry.page.page, indent + (last ? "   " : "|  "));
+          }
+        };
+    draw_below(-1, "");
+    return picture;
+  }
+
+  NoContents contents_;
+  PagePool pool_{16, contents_};
+  PrefixIndex index_{2, pool_};
+};
+
+TEST_F(PrefixIndexTest, SharesStartsAndFindsWholePagesOnly) {
+  enter("abcdef");
+  enter("abcdxy");
+  enter("abzz");
+  enter("qq");
+  EXPECT_EQ(draw(), R"(
+|- ab
+|  |- cd
+|  |  |- ef
+|  |  `- xy
+|  `- zz
+`- qq
+)");
+  EXPECT_EQ(pool_.free_count(), 16 - 6);  // what was known already went back
+  EXPECT_EQ(find("abcdefgh"), "abcdef");
+  EXPECT_EQ(find("abcdxyz"), "abcdxy");
+  EXPECT_EQ(find("abcde"), "abcd");
+  EXPECT_EQ(find("abcz"), "ab");
+  EXPECT_EQ(find("cd"), "");
+  EXPECT_EQ(find("a"), "");
+  EXPECT_EQ(find(""), "");
+}
+
+TEST_F(PrefixIndexTest, RemovingAPageForgetsWhatStandsBehindIt) {
+  const auto pages = enter("abcdef", /*keep=*/true);
+  enter("abxx");
+  EXPECT_EQ(draw(), R"(
+`- ab*
+   |- cd*
+   |  `- ef*
+   `- xx
+)");
+  index_.remove(pages[1]);
+  EXPECT_EQ(draw(), R"(
+`- ab*
+   `- xx
+)");
+  EXPECT_EQ(pool_.ref_count(pages[2]), 1);  // the sequence still has it
+}
+
+TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromTheEnd) {
+  enter("abcdef");
+  enter("ghij");
+  index_.touch(ids("abcd"));
+  EXPECT_EQ(index_.evictable_count(), 5);
+  index_.evict(2);
+  EXPECT_EQ(draw(), R"(
+|- ab
+|  `- cd
+`- gh
+)");
+  index_.evict(2);
+  EXPECT_EQ(draw(), R"(
+`- ab
+)");
+  index_.evict(1);
+  EXPECT_EQ(draw(), "\n");
+  EXPECT_EQ(pool_.free_count(), 16);
+}
+
+TEST_F(PrefixIndexTest, KeepsPagesInUseAndGivesUpTheWayToThemLast) {
+  const auto pages = enter("abcd", /*keep=*/true);
+  enter("gh");
+  pool_.release(pages[0]);  // as a sequence that replaced its first page by a copy
+  EXPECT_EQ(index_.evictable_count(), 2);
+  index_.evict(1);  // the oldest goes, and what stood behind it can no longer be found
+  EXPECT_EQ(draw(), R"(
+`- gh
+)");
+  EXPECT_EQ(pool_.ref_count(pages[1]), 1);
+}
+
+TEST_F(PrefixIndexTest, APageStandsInOnePlace) {
+  const auto pages = enter("abcd", /*keep=*/true);
+  index_.insert(ids("xxyy"), pages);
+  EXPECT_EQ(draw(), R"(
+`- ab*
+   `- cd*
+)");
+}
+
+TEST_F(PrefixIndexTest, ManyPagesInARowNeedNoStack) {
+  constexpr int32_t kPages = 200000;
+  PagePool pool(kPages, contents_);
+  PrefixIndex index(2, pool);
+  const std::vector<int32_t> tokens(2 * kPages, 1);
+  std::vector<int32_t> pages;
+  for (int32_t i = 0; i < kPages; ++i) pages.push_back(pool.allocate().page);
+  index.insert(tokens, pages);
+  EXPECT_EQ(index.match(tokens), pages);
+  for (const int32_t page : pages) pool.release(page);
+  index.remove(pages[0]);
+  EXPECT_EQ(pool.free_count(), kPages);
+}
+
+}  // namespace
+}  // namespace weft::kv

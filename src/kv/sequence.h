@@ -1,0 +1,31 @@
+// A sequence's place in the KV cache: its ordered pages and how many tokens they hold. Plain data;
+// only BlockTables changes it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kv/page_pool.h"
+
+namespace weft::kv {
+
+/// Names a sequence of one cache; never used again after the sequence was freed.
+enum class SequenceId : int64_t {};
+
+/// A page that an open reservation replaced by a copy; it goes back to `slot` on rollback.
+struct ReplacedPage {
+  int32_t slot = 0;
+  PageHandle old_page;
+};
+
+/// The token at position p has its K and V in page pages[p / page_tokens], slot p % page_tokens.
+struct Sequence {
+  std::vector<int32_t> pages;         // the block table, for length + reserved tokens
+  std::vector<uint32_t> generations;  // of `pages`, as they were when the sequence took them
+  int32_t length = 0;                 // committed tokens
+  int32_t reserved = 0;               // tokens behind them that an open reservation may write
+  bool has_reservation = false;
+  std::vector<ReplacedPage> replaced;  // held for the open reservation's rollback
+};
+
+}  // namespace weft::kv

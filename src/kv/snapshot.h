@@ -1,0 +1,32 @@
+// The KV cache's whole metadata at one moment, as plain integers: for the invariant checker, tests
+// and reports. A copy; nothing in it refers to the cache.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kv/page_pool.h"
+#include "kv/prefix_index.h"
+#include "kv/sequence.h"
+
+namespace weft::kv {
+
+struct Snapshot {
+  struct Page {
+    int32_t ref_count = 0;
+    uint32_t generation = 0;
+    bool operator==(const Page&) const = default;
+  };
+  struct NamedSequence {
+    SequenceId id{};
+    Sequence sequence;
+  };
+
+  int32_t page_tokens = 0;
+  std::vector<Page> pages;
+  std::vector<int32_t> free_list;
+  std::vector<NamedSequence> sequences;
+  std::vector<PrefixIndex::Entry> prefix_entries;
+};
+
+}  // namespace weft::kv

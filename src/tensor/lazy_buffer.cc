@@ -1,0 +1,24 @@
+#include "tensor/lazy_buffer.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include "base/check.h"
+
+namespace weft {
+
+Result<void*> map_lazy_memory(size_t size_bytes, const std::string& what_for) {
+  void* const address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) {
+    return resource_exhausted(fmt::format(
+        "{}: the machine refuses {} bytes of memory; ask for less", what_for, size_bytes));
+  }
+  return address;
+}
+
+void unmap_lazy_memory(void* address, size_t size_bytes) {
+  WEFT_CHECK(::munmap(address, size_bytes) == 0);
+}
+
+}  // namespace weft
