@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 
 #include "gguf/writer.h"
@@ -178,6 +177,29 @@ TEST(Gguf, TypedAccessNamesFileKeyAndTypes) {
   expect_error(file.get_float_array("a.nan"), corrupt, "'a.nan'", "element 1");
   expect_error(file.get_int_array("a.bool"), corrupt, "'a.bool'", "is array of bool, wanted");
   expect_error(file.get_int_array("a.u64_huge"), corrupt, "'a.u64_huge'", "element 0");
+}
+
+TEST(Gguf, OpensTheRealModel) {
+  const char* models = std::getenv("WEFT_MODELS");
+  const std::string path =
+      join_path(models == nullptr ? "" : models, "SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (models == nullptr || !posix_env().exists(path)) GTEST_SKIP() << "no model in $WEFT_MODELS";
+  const auto opened = File::open(posix_env(), path);
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  const File& file = **opened;
+  EXPECT_EQ(*file.get_uint("llama.block_count"), 30u);
+  EXPECT_EQ(*file.get_float("llama.rope.freq_base"), 100000.0f);
+  EXPECT_EQ(file.get_string_array("tokenizer.ggml.tokens")->size(), 49152u);
+  EXPECT_EQ(file.tensors().size(), 272u);
+  EXPECT_EQ(file.find_tensor("token_embd.weight")->dtype, DType::kQ8_0);
+  EXPECT_EQ(file.find_tensor("blk.29.ffn_down.weight")->dtype, DType::kQ4_1);
+}
+
+TEST(Gguf, AMissingFileIsNotFoundAndAFolderNoFile) {
+  const auto missing = File::open(posix_env(), "/nowhere/m.gguf");
+  EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(missing.status().message(), HasSubstr("/nowhere/m.gguf"));
+  EXPECT_FALSE(File::open(posix_env(), ::testing::TempDir()).is_ok());
 }
 
 }  // namespace

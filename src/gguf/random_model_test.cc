@@ -1,0 +1,167 @@
+#include "gguf/random_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "gguf/gguf.h"
+
+namespace weft::gguf {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RandomModelTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    if (posix_env().exists(path_)) {
+      EXPECT_TRUE(posix_env().remove(path_).is_ok());
+    }
+    EXPECT_FALSE(posix_env().exists(path_ + ".tmp"));
+  }
+
+  std::shared_ptr<const File> make(const RandomLlamaOptions& options) {
+    const Status written = write_random_llama(posix_env(), path_, options);
+    EXPECT_TRUE(written.is_ok()) << written.message();
+    auto file = File::open(posix_env(), path_);
+    EXPECT_TRUE(file.is_ok()) << file.status().message();
+    return *file;
+  }
+
+  std::string path_ =
+      ::testing::TempDir() + "weft_random_model_" + std::to_string(::getpid()) + ".gguf";
+};
+
+TEST_F(RandomModelTest, HasTheShapeAskedFor) {
+  RandomLlamaOptions options;
+  options.head_dim = 20;
+  options.tied = false;
+  options.rope_freqs.assign(10, 2.0f);
+  options.rope_linear_factor = 4.0f;
+  const auto file = make(options);
+  EXPECT_EQ(*file->get_string("general.architecture"), "llama");
+  EXPECT_EQ(*file->get_uint("llama.attention.key_length"), 20u);
+  EXPECT_EQ(*file->get_string("llama.rope.scaling.type"), "linear");
+  EXPECT_EQ(*file->get_float("llama.rope.scaling.factor"), 4.0f);
+  EXPECT_EQ(file->tensors().size(), 4u + 2u * 9u);
+  const auto expect_dims = [&](const char* name, int64_t row, int64_t rows) {
+    const TensorInfo* tensor = file->find_tensor(name);
+    ASSERT_NE(tensor, nullptr) << name;
+    EXPECT_EQ(tensor->dims[0], row) << name;
+    EXPECT_EQ(tensor->n_rows(), rows) << name;
+  };
+  expect_dims("token_embd.weight", 64, 512);
+  expect_dims("output.weight", 64, 512);
+  expect_dims("output_norm.weight", 64, 1);
+  expect_dims("rope_freqs.weight", 10, 1);
+  expect_dims("blk.1.attn_q.weight", 64, 80);
+  expect_dims("blk.1.attn_k.weight", 64, 40);
+  expect_dims("blk.1.attn_output.weight", 80, 64);
+  expect_dims("blk.1.ffn_down.weight", 128, 64);
+}
+
+TEST_F(RandomModelTest, TokenizerArraysFitAndTokensAreDistinct) {
+  const auto file = make({});
+  const auto tokens = file->get_string_array("tokenizer.ggml.tokens");
+  ASSERT_TRUE(tokens.is_ok());
+  EXPECT_EQ(tokens->size(), 512u);
+  EXPECT_EQ(file->get_int_array("tokenizer.ggml.token_type")->size(), 512u);
+  const std::set<std::string_view> distinct(tokens->begin(), tokens->end());
+  EXPECT_EQ(distinct.size(), 512u);
+  const auto merges = file->get_string_array("tokenizer.ggml.merges");
+  ASSERT_TRUE(merges.is_ok());
+  for (const std::string_view merge : *merges) {
+    const size_t gap = merge.find(' ');
+    std::string joined(merge.substr(0, gap));
+    EXPECT_TRUE(distinct.contains(joined)) << joined;
+    EXPECT_TRUE(distinct.contains(merge.substr(gap + 1))) << merge;
+    joined += merge.substr(gap + 1);
+    EXPECT_TRUE(distinct.contains(joined)) << joined;
+  }
+}
+
+TEST_F(RandomModelTest, WeightsAreNormalWithVarianceOneOverFanIn) {
+  RandomLlamaOptions options;
+  options.vocab = 8192;  // more elements than the pool holds
+  const auto file = make(options);
+  const TensorInfo& tensor = *file->find_tensor("token_embd.weight");
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; i < tensor.n_elements(); ++i) {
+    float value;
+    std::memcpy(&value, tensor.data + 4 * i, 4);
+    sum += value;
+    squares += double{value} * value;
+  }
+  const auto n = static_cast<double>(tensor.n_elements());
+  // Five standard errors over the pool's 131072 distinct numbers, each drawn up to some ten times.
+  EXPECT_NEAR(sum / n * 8.0, 0.0, 5.0 * 2.0 / std::sqrt(131072.0));
+  EXPECT_NEAR(squares / n * 64.0, 1.0, 5.0 * 2.0 * std::sqrt(2.0 / 131072.0));
+}
+
+TEST_F(RandomModelTest, SeedsDecideTheBytes) {
+  RandomLlamaOptions options;
+  const auto bytes_of = [&](uint64_t seed) {
+    options.seed = seed;
+    const auto file = make(options);
+    const TensorInfo& tensor = *file->find_tensor("blk.0.ffn_up.weight");
+    return std::vector<std::byte>(tensor.data, tensor.data + tensor.size_bytes);
+  };
+  EXPECT_EQ(bytes_of(1), bytes_of(1));
+  EXPECT_NE(bytes_of(1), bytes_of(2));
+}
+
+TEST_F(RandomModelTest, RecipesMixTypesAsLlamaCppDoes) {
+  RandomLlamaOptions options;
+  options.n_layers = 8;
+  options.n_embd = 256;
+  options.n_ff = 512;
+  options.n_heads = 8;
+  options.n_kv_heads = 4;
+  options.head_dim = 32;
+  const auto types = [&](const char* recipe, std::initializer_list<const char*> names) {
+    options.recipe = recipe;
+    const auto file = make(options);
+    std::string out;
+    for (const char* name : names) {
+      const TensorInfo* tensor = file->find_tensor(std::string(name) + ".weight");
+      out += tensor == nullptr ? "- " : std::string(dtype_info(tensor->dtype).name) + " ";
+    }
+    return out;
+  };
+  const auto kTensors = {"token_embd", "blk.0.attn_q", "blk.0.attn_v", "blk.1.ffn_down",
+                         "blk.3.ffn_down"};
+  EXPECT_EQ(types("BF16", kTensors), "BF16 BF16 BF16 BF16 BF16 ");
+  EXPECT_EQ(types("Q8_0", kTensors), "Q8_0 Q8_0 Q8_0 Q8_0 Q8_0 ");
+  EXPECT_EQ(types("Q4_0", kTensors), "Q6_K Q4_0 Q4_0 Q4_0 Q4_0 ");
+  EXPECT_EQ(types("Q4_K_M", kTensors), "Q6_K Q4_K Q6_K Q4_K Q6_K ");
+  EXPECT_EQ(types("Q5_K_M", kTensors), "Q6_K Q5_K Q6_K Q5_K Q6_K ");
+  options.n_embd = 320;  // not a multiple of 256
+  EXPECT_EQ(types("Q4_K_M", kTensors), "Q8_0 Q5_0 Q8_0 Q4_K Q6_K ");
+  EXPECT_EQ(types("Q4_0", kTensors), "Q8_0 Q4_0 Q4_0 Q4_0 Q4_0 ");
+  options.n_embd = 100;  // not a multiple of 32
+  EXPECT_EQ(types("Q4_0", kTensors), "F16 F16 F16 Q4_0 Q4_0 ");
+}
+
+TEST_F(RandomModelTest, RefusesShapesThatMakeNoModel) {
+  const auto expect_refused = [&](const RandomLlamaOptions& options, const char* what) {
+    const Status status = write_random_llama(posix_env(), path_, options);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_FALSE(posix_env().exists(path_));
+  };
+  RandomLlamaOptions options;
+  expect_refused({.n_layers = 0}, "n_layers is 0");
+  expect_refused({.n_heads = 3}, "n_heads 3");
+  expect_refused({.head_dim = 15}, "head_dim 15");
+  expect_refused({.vocab = 100}, "vocab is 100");
+  options.rope_freqs.assign(3, 1.0f);
+  expect_refused(options, "rope_freqs has 3");
+  expect_refused({.recipe = "Q9"}, "no recipe 'Q9'");
+}
+
+}  // namespace
+}  // namespace weft::gguf
