@@ -1,0 +1,391 @@
+// The blocks' bytes with AVX2: only matmul_decode_cpu.cc includes this. The scheme is that of
+// decode_avx512_internal.h, a group of four blocks in two registers of two lanes each; products of
+// bytes go through int16 sums (at most 2 * 128 * 127 = 32512), as there is no VNNI.
+#pragma once
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cpu_half_internal.h"
+#include "kernels/matmul_decode_internal.h"
+#include "tensor/blocks.h"
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+constexpr int kRowTile = 2;
+constexpr int64_t kPrefetchBytes = 2048;
+
+struct Accumulator {
+  __m256 lanes;
+};
+
+inline float total(const Accumulator& a) {
+  const __m128 four =
+      _mm_add_ps(_mm256_castps256_ps128(a.lanes), _mm256_extractf128_ps(a.lanes, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+struct NoHeader {};
+
+/// Two of a group's four blocks.
+struct PairWeights {
+  __m256i low, high;
+  __m256 scale;  // of each block, in its lane's four places
+  __m256 min;    // types with one: in the lane's second place (the others meet zeros)
+};
+
+struct GroupWeights {
+  PairWeights pair[2];
+};
+
+inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+inline __m256i load32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline __m256i load_lanes(const void* a, const void* b) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
+}
+
+inline uint32_t load_u32(const void* p) {
+  uint32_t value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
+
+/// Each of two halves, widened, in the four places of its lane.
+inline __m256 spread_halves(uint16_t a, uint16_t b) {
+  constexpr uint64_t kFourTimes = 0x0001000100010001u;
+  return _mm256_cvtph_ps(
+      _mm_set_epi64x(static_cast<int64_t>(b * kFourTimes), static_cast<int64_t>(a * kFourTimes)));
+}
+
+/// The same for pairs of halves (d, m): d, m, d, m in each lane.
+inline __m256 spread_pairs(uint32_t a, uint32_t b) {
+  constexpr uint64_t kTwice = 0x0000000100000001u;
+  return _mm256_cvtph_ps(
+      _mm_set_epi64x(static_cast<int64_t>(b * kTwice), static_cast<int64_t>(a * kTwice)));
+}
+
+/// int32 sums of four products of unsigned and signed bytes.
+inline __m256i dot_bytes(__m256i u, __m256i s) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1));
+}
+
+inline __m256i load_q(const int8_t* bytes, int pair) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes + 32 * pair));
+}
+
+inline void add_scaled(Accumulator& sums, __m256i dot, __m256 weight_scale,
+                       const ActivationGroup& x, int pair) {
+  const __m256 scale = _mm256_mul_ps(weight_scale, _mm256_load_ps(x.scale + 8 * pair));
+  sums.lanes = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums.lanes);
+}
+
+/// kOffsetShift: log2 of the offset, or -1 for none. Weights have at most five bits.
+template <int kOffsetShift, bool kHasMin>
+inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+  for (int p = 0; p < 2; ++p) {
+    const PairWeights& pair = w.pair[p];
+    const __m256i products = _mm256_add_epi16(_mm256_maddubs_epi16(pair.low, load_q(x.low, p)),
+                                              _mm256_maddubs_epi16(pair.high, load_q(x.high, p)));
+    __m256i dot = _mm256_madd_epi16(products, _mm256_set1_epi16(1));
+    if constexpr (kOffsetShift >= 0) {
+      const __m256i negative = load32(x.negative_sums + 8 * p);
+      dot = _mm256_add_epi32(dot, _mm256_slli_epi32(negative, kOffsetShift));
+    }
+    if constexpr (kHasMin) {
+      sums.lanes = _mm256_fmadd_ps(pair.min, _mm256_load_ps(x.sums + 8 * p), sums.lanes);
+    }
+    add_scaled(sums, dot, pair.scale, x, p);
+  }
+}
+
+/// Block b of `count`; beyond the end, some zeros.
+template <class Block>
+inline const Block& block_or_zeros(const uint8_t* unit, int b, int count) {
+  static constexpr Block kZeros = {};
+  return b < count ? reinterpret_cast<const Block*>(unit)[b] : kZeros;
+}
+
+inline void unpack_nibbles(__m256i bytes, PairWeights& w) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  w.low = _mm256_and_si256(bytes, mask);
+  w.high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), mask);
+}
+
+/// 16 in byte i of a lane where bit `i + 16 * half` of the lane's word is set.
+inline __m256i fifth_bits(uint32_t a, uint32_t b, int half) {
+  const __m256i words =
+      _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(static_cast<int>(a))),
+                              _mm_set1_epi32(static_cast<int>(b)), 1);
+  const __m256i byte_index =
+      _mm256_add_epi8(_mm256_broadcastsi128_si256(_mm_set_epi64x(0x0101010101010101, 0)),
+                      _mm256_set1_epi8(static_cast<char>(2 * half)));
+  const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+  const __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(words, byte_index), bit);
+  return _mm256_and_si256(_mm256_cmpeq_epi8(bits, bit), _mm256_set1_epi8(16));
+}
+
+inline PairWeights unpack(const BlockQ8_0& a, const BlockQ8_0& b) {
+  PairWeights w = {};
+  w.low = load_lanes(a.qs, b.qs);
+  w.high = load_lanes(a.qs + 16, b.qs + 16);
+  w.scale = spread_halves(a.d, b.d);
+  return w;
+}
+
+inline PairWeights unpack(const BlockQ4_0& a, const BlockQ4_0& b) {
+  PairWeights w = {};
+  unpack_nibbles(load_lanes(a.qs, b.qs), w);
+  w.scale = spread_halves(a.d, b.d);
+  return w;
+}
+
+inline PairWeights unpack(const BlockQ4_1& a, const BlockQ4_1& b) {
+  PairWeights w;
+  unpack_nibbles(load_lanes(a.qs, b.qs), w);
+  w.min = spread_pairs(load_u32(&a), load_u32(&b));
+  w.scale = _mm256_moveldup_ps(w.min);
+  return w;
+}
+
+template <class Block>
+inline void add_fifth_bits(const Block& a, const Block& b, PairWeights& w) {
+  const uint32_t bits_a = load_u32(a.qh), bits_b = load_u32(b.qh);
+  w.low = _mm256_or_si256(w.low, fifth_bits(bits_a, bits_b, 0));
+  w.high = _mm256_or_si256(w.high, fifth_bits(bits_a, bits_b, 1));
+}
+
+inline PairWeights unpack(const BlockQ5_0& a, const BlockQ5_0& b) {
+  PairWeights w = {};
+  unpack_nibbles(load_lanes(a.qs, b.qs), w);
+  add_fifth_bits(a, b, w);
+  w.scale = spread_halves(a.d, b.d);
+  return w;
+}
+
+inline PairWeights unpack(const BlockQ5_1& a, const BlockQ5_1& b) {
+  PairWeights w;
+  unpack_nibbles(load_lanes(a.qs, b.qs), w);
+  add_fifth_bits(a, b, w);
+  w.min = spread_pairs(load_u32(&a), load_u32(&b));
+  w.scale = _mm256_moveldup_ps(w.min);
+  return w;
+}
+
+/// A type whose groups are four blocks of 32.
+template <class Block, int kOffsetShift, bool kHasMin>
+struct Blocks32 {
+  static constexpr int64_t kGroups = 1;
+  static constexpr int64_t kUnitBytes = 4 * sizeof(Block);
+  static NoHeader header(const uint8_t*) { return {}; }
+  static GroupWeights load(const uint8_t* unit, NoHeader, int) {
+    const auto* blocks = reinterpret_cast<const Block*>(unit);
+    return {{unpack(blocks[0], blocks[1]), unpack(blocks[2], blocks[3])}};
+  }
+  static GroupWeights load_some(const uint8_t* unit, int count) {
+    return {{unpack(block_or_zeros<Block>(unit, 0, count), block_or_zeros<Block>(unit, 1, count)),
+             unpack(block_or_zeros<Block>(unit, 2, count), block_or_zeros<Block>(unit, 3, count))}};
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group<kOffsetShift, kHasMin>(sums, w, x);
+  }
+};
+
+using Q4_0 = Blocks32<BlockQ4_0, 3, false>;
+using Q5_0 = Blocks32<BlockQ5_0, 4, false>;
+using Q4_1 = Blocks32<BlockQ4_1, -1, true>;
+using Q5_1 = Blocks32<BlockQ5_1, -1, true>;
+
+/// Signed weights: their magnitudes times the activations with their signs.
+struct Q8_0 : Blocks32<BlockQ8_0, -1, false> {
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    for (int p = 0; p < 2; ++p) {
+      const __m256i low = w.pair[p].low, high = w.pair[p].high;
+      const __m256i dot = _mm256_add_epi32(
+          dot_bytes(_mm256_abs_epi8(low), _mm256_sign_epi8(load_q(x.low, p), low)),
+          dot_bytes(_mm256_abs_epi8(high), _mm256_sign_epi8(load_q(x.high, p), high)));
+      add_scaled(sums, dot, w.pair[p].scale, x, p);
+    }
+  }
+};
+
+/// The eight scales, and the eight mins, of a Q4_K or Q5_K block as bytes (layout:
+/// dequantize_cpu.cc), in both lanes.
+struct KHeader {
+  __m256i scales, mins;
+  __m256 d, negative_dmin;
+};
+
+template <class Block>
+inline KHeader k_header(const Block& block) {
+  const uint32_t a = load_u32(block.scales), b = load_u32(block.scales + 4),
+                 c = load_u32(block.scales + 8);
+  const uint64_t high_scales = (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u);
+  const uint64_t high_mins = (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
+  return {_mm256_set1_epi64x(static_cast<int64_t>((a & 0x3f3f3f3fu) | high_scales << 32)),
+          _mm256_set1_epi64x(static_cast<int64_t>((b & 0x3f3f3f3fu) | high_mins << 32)),
+          _mm256_set1_ps(half_to_float(block.d)), _mm256_set1_ps(-half_to_float(block.dmin))};
+}
+
+/// Bytes first and first + step as floats, each in the four places of a lane.
+inline __m256 spread_bytes(__m256i bytes, int first, int step) {
+  const __m256i lane = _mm256_set_epi32(step, step, step, step, 0, 0, 0, 0);
+  // To the top byte of each int32; the shift brings it down with its sign.
+  const __m256i index =
+      _mm256_or_si256(_mm256_slli_epi32(_mm256_add_epi32(lane, _mm256_set1_epi32(first)), 24),
+                      _mm256_set1_epi32(0x00808080));
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_shuffle_epi8(bytes, index), 24));
+}
+
+template <class Block>
+struct KBlocks {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(Block);
+  static KHeader header(const uint8_t* unit) {
+    return k_header(*reinterpret_cast<const Block*>(unit));
+  }
+  static GroupWeights load(const uint8_t* unit, const KHeader& h, int g) {
+    const auto& block = *reinterpret_cast<const Block*>(unit);
+    GroupWeights w;
+    for (int p = 0; p < 2; ++p) {
+      const int s = 4 * g + 2 * p;  // sub-blocks s and s + 1: low and high nibbles of 32 bytes
+      PairWeights nibbles;
+      unpack_nibbles(load32(block.qs + 16 * s), nibbles);
+      if constexpr (sizeof(Block) == sizeof(BlockQ5_K)) {
+        nibbles.low = _mm256_or_si256(nibbles.low, fifth_bit(block.qh, s));
+        nibbles.high = _mm256_or_si256(nibbles.high, fifth_bit(block.qh, s + 1));
+      }
+      PairWeights& pair = w.pair[p];
+      pair.low = _mm256_permute2x128_si256(nibbles.low, nibbles.high, 0x20);
+      pair.high = _mm256_permute2x128_si256(nibbles.low, nibbles.high, 0x31);
+      pair.scale = _mm256_mul_ps(h.d, spread_bytes(h.scales, s, 1));
+      pair.min = _mm256_mul_ps(h.negative_dmin, spread_bytes(h.mins, s, 1));
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group<-1, true>(sums, w, x);
+  }
+
+ private:
+  /// Bit s of each byte, moved to bit 4.
+  static __m256i fifth_bit(const uint8_t* qh, int s) {
+    const __m256i bit = _mm256_and_si256(_mm256_srli_epi16(load32(qh), s), _mm256_set1_epi8(1));
+    return _mm256_slli_epi16(bit, 4);
+  }
+};
+
+using Q4_K = KBlocks<BlockQ4_K>;
+using Q5_K = KBlocks<BlockQ5_K>;
+
+/// A half of 128 elements is a group; each 16 elements have a scale of their own, so low and high
+/// are summed apart.
+struct Q6_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
+  struct Header {
+    __m256i scales;
+    __m256 d;
+  };
+  struct Pair {
+    __m256i low, high;
+    __m256 low_scale, high_scale;
+  };
+  struct Group {
+    Pair pair[2];
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
+    return {_mm256_broadcastsi128_si256(load16(block.scales)),
+            _mm256_set1_ps(half_to_float(block.d))};
+  }
+  static Group load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
+    // Sub-blocks 0 and 1 in the low nibbles of 2 x 32 bytes, 2 and 3 in the high ones.
+    PairWeights a, b;
+    unpack_nibbles(load32(block.ql + 64 * g), a);
+    unpack_nibbles(load32(block.ql + 64 * g + 32), b);
+    const __m256i bits = load32(block.qh + 32 * g);
+    const __m256i q[4] = {
+        add_high_bits(a.low, _mm256_slli_epi16(bits, 4)),
+        add_high_bits(b.low, _mm256_slli_epi16(bits, 2)),
+        add_high_bits(a.high, bits),
+        add_high_bits(b.high, _mm256_srli_epi16(bits, 2)),
+    };
+    Group w;
+    for (int p = 0; p < 2; ++p) {
+      w.pair[p].low = _mm256_permute2x128_si256(q[2 * p], q[2 * p + 1], 0x20);
+      w.pair[p].high = _mm256_permute2x128_si256(q[2 * p], q[2 * p + 1], 0x31);
+      const int first = 8 * g + 4 * p;
+      w.pair[p].low_scale = _mm256_mul_ps(h.d, spread_bytes(h.scales, first, 2));
+      w.pair[p].high_scale = _mm256_mul_ps(h.d, spread_bytes(h.scales, first + 1, 2));
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
+    const __m256i offset = _mm256_set1_epi8(32);
+    for (int p = 0; p < 2; ++p) {
+      const __m256i x_low = load_q(x.low, p), x_high = load_q(x.high, p);
+      const __m256i low =
+          _mm256_sub_epi32(dot_bytes(w.pair[p].low, x_low), dot_bytes(offset, x_low));
+      const __m256i high =
+          _mm256_sub_epi32(dot_bytes(w.pair[p].high, x_high), dot_bytes(offset, x_high));
+      __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(low), w.pair[p].low_scale);
+      dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), w.pair[p].high_scale, dot);
+      sums.lanes = _mm256_fmadd_ps(dot, _mm256_load_ps(x.scale + 8 * p), sums.lanes);
+    }
+  }
+
+ private:
+  static __m256i add_high_bits(__m256i q, __m256i bits) {
+    return _mm256_or_si256(q, _mm256_and_si256(bits, _mm256_set1_epi8(0x30)));
+  }
+};
+
+struct FloatAccumulator {
+  __m256 lanes[2];
+};
+
+struct Floats {
+  __m256 half[2];
+};
+
+inline float total(const FloatAccumulator& a) {
+  return total(Accumulator{_mm256_add_ps(a.lanes[0], a.lanes[1])});
+}
+
+inline void accumulate16(FloatAccumulator& sums, const Floats& w, const float* x) {
+  for (int i = 0; i < 2; ++i) {
+    sums.lanes[i] = _mm256_fmadd_ps(w.half[i], _mm256_loadu_ps(x + 8 * i), sums.lanes[i]);
+  }
+}
+
+struct F32 {
+  static constexpr int64_t kBytes = 4;
+  static Floats load(const uint8_t* bytes) {
+    return {{_mm256_castsi256_ps(load32(bytes)), _mm256_castsi256_ps(load32(bytes + 32))}};
+  }
+};
+
+struct F16 {
+  static constexpr int64_t kBytes = 2;
+  static Floats load(const uint8_t* bytes) {
+    return {{_mm256_cvtph_ps(load16(bytes)), _mm256_cvtph_ps(load16(bytes + 16))}};
+  }
+};
+
+struct BF16 {
+  static constexpr int64_t kBytes = 2;
+  static Floats load(const uint8_t* bytes) { return {{widen(bytes), widen(bytes + 16)}}; }
+
+ private:
+  static __m256 widen(const uint8_t* bytes) {
+    const __m256i wide = _mm256_cvtepu16_epi32(load16(bytes));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
+};
+
+}  // namespace
+}  // namespace weft::kernels::WEFT_ISA

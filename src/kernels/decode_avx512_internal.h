@@ -1,0 +1,349 @@
+// The blocks' bytes with AVX-512 and VNNI: only matmul_decode_cpu.cc includes this.
+//
+// A type says how a group of 128 weights, four blocks of 32, becomes two registers of unsigned
+// bytes: `low`, elements 0-15 of each block in 16-byte lanes, and `high`, elements 16-31. A dot
+// with the activations laid out alike (ActivationGroup) leaves four int32 partial sums for each
+// block in the block's own lane, so that one conversion and one multiply-add serve four blocks.
+// An offset (Q4_0: 8) comes off by starting the integer sum at -offset * (sum of activations).
+#pragma once
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cpu_half_internal.h"
+#include "kernels/matmul_decode_internal.h"
+#include "tensor/blocks.h"
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+constexpr int kRowTile = 4;
+constexpr int64_t kPrefetchBytes = 2048;
+
+struct Accumulator {
+  __m512 lanes;
+};
+
+inline float total(const Accumulator& a) { return _mm512_reduce_add_ps(a.lanes); }
+
+struct NoHeader {};
+
+struct GroupWeights {
+  __m512i low, high;
+  __m512 scale;  // of each block, in its lane's four places
+  __m512 min;    // types with one: in the lane's second place (the others meet zeros)
+};
+
+inline __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
+inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+
+/// Four 16-byte loads in lanes.
+inline __m512i lanes(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d) {
+  const __m256i ab = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
+  const __m256i cd = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(c)), load16(d), 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(ab), cd, 1);
+}
+
+inline uint16_t load_u16(const void* p) {
+  uint16_t value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
+
+inline uint32_t load_u32(const void* p) {
+  uint32_t value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
+
+/// Each of four halves, widened, in the four places of its lane.
+inline __m512 spread_halves(uint16_t a, uint16_t b, uint16_t c, uint16_t d) {
+  __m256i halves = _mm256_set1_epi16(static_cast<short>(a));
+  halves = _mm256_mask_set1_epi16(halves, 0x00f0, static_cast<short>(b));
+  halves = _mm256_mask_set1_epi16(halves, 0x0f00, static_cast<short>(c));
+  halves = _mm256_mask_set1_epi16(halves, 0xf000, static_cast<short>(d));
+  return _mm512_cvtph_ps(halves);
+}
+
+/// The same for pairs of halves (d, m): d, m, d, m in each lane.
+inline __m512 spread_pairs(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  __m256i pairs = _mm256_set1_epi32(static_cast<int>(a));
+  pairs = _mm256_mask_set1_epi32(pairs, 0x0c, static_cast<int>(b));
+  pairs = _mm256_mask_set1_epi32(pairs, 0x30, static_cast<int>(c));
+  pairs = _mm256_mask_set1_epi32(pairs, 0xc0, static_cast<int>(d));
+  return _mm512_cvtph_ps(pairs);
+}
+
+/// kOffsetShift: log2 of the offset, or -1 for none.
+template <int kOffsetShift, bool kHasMin>
+inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+  __m512i dot = _mm512_setzero_si512();
+  if constexpr (kOffsetShift >= 0) {
+    dot = _mm512_slli_epi32(_mm512_load_si512(x.negative_sums), kOffsetShift);
+  }
+  dot = _mm512_dpbusd_epi32(dot, w.low, _mm512_load_si512(x.low));
+  dot = _mm512_dpbusd_epi32(dot, w.high, _mm512_load_si512(x.high));
+  if constexpr (kHasMin) {
+    sums.lanes = _mm512_fmadd_ps(w.min, _mm512_load_ps(x.sums), sums.lanes);
+  }
+  const __m512 scale = _mm512_mul_ps(w.scale, _mm512_load_ps(x.scale));
+  sums.lanes = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums.lanes);
+}
+
+/// Where block b of `count` is read: beyond the end, some zeros.
+template <class Block>
+inline const Block& block_or_zeros(const uint8_t* unit, int b, int count) {
+  static constexpr Block kZeros = {};
+  return b < count ? reinterpret_cast<const Block*>(unit)[b] : kZeros;
+}
+
+/// A type whose groups are four blocks of 32; unpack(a, b, c, d) makes GroupWeights of them.
+template <class Block, int kOffsetShift, bool kHasMin,
+          GroupWeights (*unpack)(const Block&, const Block&, const Block&, const Block&)>
+struct Blocks32 {
+  static constexpr int64_t kGroups = 1;
+  static constexpr int64_t kUnitBytes = 4 * sizeof(Block);
+  static NoHeader header(const uint8_t*) { return {}; }
+  static GroupWeights load(const uint8_t* unit, NoHeader, int) {
+    const auto* blocks = reinterpret_cast<const Block*>(unit);
+    return unpack(blocks[0], blocks[1], blocks[2], blocks[3]);
+  }
+  static GroupWeights load_some(const uint8_t* unit, int count) {
+    return unpack(block_or_zeros<Block>(unit, 0, count), block_or_zeros<Block>(unit, 1, count),
+                  block_or_zeros<Block>(unit, 2, count), block_or_zeros<Block>(unit, 3, count));
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group<kOffsetShift, kHasMin>(sums, w, x);
+  }
+};
+
+template <class Block>
+inline GroupWeights unpack_q8(const Block& a, const Block& b, const Block& c, const Block& d) {
+  auto at = [](const Block& block, int i) {
+    return reinterpret_cast<const uint8_t*>(block.qs) + i;
+  };
+  const __m512i flip = _mm512_set1_epi8(-128);  // to unsigned: q + 128
+  GroupWeights w;
+  w.low = _mm512_xor_si512(lanes(at(a, 0), at(b, 0), at(c, 0), at(d, 0)), flip);
+  w.high = _mm512_xor_si512(lanes(at(a, 16), at(b, 16), at(c, 16), at(d, 16)), flip);
+  w.scale = spread_halves(a.d, b.d, c.d, d.d);
+  return w;
+}
+
+inline void unpack_nibbles(__m512i bytes, GroupWeights& w) {
+  const __m512i mask = _mm512_set1_epi8(15);
+  w.low = _mm512_and_si512(bytes, mask);
+  w.high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask);
+}
+
+/// qh's first 16 bits belong to low, the others to high.
+inline void add_fifth_bits(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d,
+                           GroupWeights& w) {
+  auto gather = [&](int i) {
+    const uint64_t ab = load_u16(a + i) | static_cast<uint64_t>(load_u16(b + i)) << 16;
+    const uint64_t cd = load_u16(c + i) | static_cast<uint64_t>(load_u16(d + i)) << 16;
+    return ab | cd << 32;
+  };
+  const __m512i sixteen = _mm512_set1_epi8(16);
+  w.low = _mm512_mask_add_epi8(w.low, gather(0), w.low, sixteen);
+  w.high = _mm512_mask_add_epi8(w.high, gather(2), w.high, sixteen);
+}
+
+template <class Block>
+inline GroupWeights unpack_no_min(const Block& a, const Block& b, const Block& c, const Block& d) {
+  GroupWeights w;
+  unpack_nibbles(lanes(a.qs, b.qs, c.qs, d.qs), w);
+  if constexpr (sizeof(Block) == sizeof(BlockQ5_0)) add_fifth_bits(a.qh, b.qh, c.qh, d.qh, w);
+  w.scale = spread_halves(a.d, b.d, c.d, d.d);
+  return w;
+}
+
+template <class Block>
+inline GroupWeights unpack_min(const Block& a, const Block& b, const Block& c, const Block& d) {
+  GroupWeights w;
+  unpack_nibbles(lanes(a.qs, b.qs, c.qs, d.qs), w);
+  if constexpr (sizeof(Block) == sizeof(BlockQ5_1)) add_fifth_bits(a.qh, b.qh, c.qh, d.qh, w);
+  w.min = spread_pairs(load_u32(&a), load_u32(&b), load_u32(&c), load_u32(&d));
+  w.scale = _mm512_moveldup_ps(w.min);
+  return w;
+}
+
+using Q8_0 = Blocks32<BlockQ8_0, 7, false, unpack_q8<BlockQ8_0>>;
+using Q4_0 = Blocks32<BlockQ4_0, 3, false, unpack_no_min<BlockQ4_0>>;
+using Q5_0 = Blocks32<BlockQ5_0, 4, false, unpack_no_min<BlockQ5_0>>;
+using Q4_1 = Blocks32<BlockQ4_1, -1, true, unpack_min<BlockQ4_1>>;
+using Q5_1 = Blocks32<BlockQ5_1, -1, true, unpack_min<BlockQ5_1>>;
+
+/// The eight scales, and the eight mins, of a Q4_K or Q5_K block as bytes (layout:
+/// dequantize_cpu.cc), in every lane.
+struct KHeader {
+  __m512i scales, mins;
+  __m512 d, negative_dmin;
+};
+
+template <class Block>
+inline KHeader k_header(const Block& block) {
+  const uint32_t a = load_u32(block.scales), b = load_u32(block.scales + 4),
+                 c = load_u32(block.scales + 8);
+  const uint64_t scales =
+      (a & 0x3f3f3f3fu) | static_cast<uint64_t>((c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)) << 32;
+  const uint64_t mins =
+      (b & 0x3f3f3f3fu) | static_cast<uint64_t>((c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u))
+                              << 32;
+  KHeader header;
+  header.scales = _mm512_set1_epi64(static_cast<int64_t>(scales));
+  header.mins = _mm512_set1_epi64(static_cast<int64_t>(mins));
+  header.d = _mm512_set1_ps(half_to_float(block.d));
+  header.negative_dmin = _mm512_set1_ps(-half_to_float(block.dmin));
+  return header;
+}
+
+/// Byte indices for a shuffle within lanes that makes int32s: byte `first + lane` in all four
+/// places, or only in the second.
+inline __m512i spread_index(int first) {
+  const __m512i lane = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+  return _mm512_add_epi32(lane, _mm512_set1_epi32(static_cast<int>(0x80808000u) + first));
+}
+
+inline __m512i second_place_index(int first) {
+  return _mm512_mask_mov_epi32(_mm512_set1_epi32(static_cast<int>(0x80808080u)), 0x2222,
+                               spread_index(first));
+}
+
+inline __m512 to_floats(__m512i v) { return _mm512_cvtepi32_ps(v); }
+
+template <class Block>
+struct KBlocks {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(Block);
+  static KHeader header(const uint8_t* unit) {
+    return k_header(*reinterpret_cast<const Block*>(unit));
+  }
+  static GroupWeights load(const uint8_t* unit, const KHeader& h, int g) {
+    const auto& block = *reinterpret_cast<const Block*>(unit);
+    // 64 bytes hold four sub-blocks: 0 and 2 in the low nibbles, 1 and 3 in the high ones.
+    GroupWeights nibbles, w;
+    unpack_nibbles(load64(block.qs + 64 * g), nibbles);
+    const __m512i first = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0);
+    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
+    w.low = _mm512_permutex2var_epi64(nibbles.low, first, nibbles.high);
+    w.high = _mm512_permutex2var_epi64(nibbles.low, second, nibbles.high);
+    if constexpr (sizeof(Block) == sizeof(BlockQ5_K)) {
+      w.low = add_fifth_bit(w.low, block.qh, g);
+      w.high = add_fifth_bit(w.high, block.qh + 16, g);
+    }
+    w.scale = _mm512_mul_ps(h.d, to_floats(_mm512_shuffle_epi8(h.scales, spread_index(4 * g))));
+    w.min = _mm512_mul_ps(h.negative_dmin,
+                          to_floats(_mm512_shuffle_epi8(h.mins, second_place_index(4 * g))));
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group<-1, true>(sums, w, x);
+  }
+
+ private:
+  /// Bit 4g + lane of each of 16 bytes, moved to bit 4.
+  static __m512i add_fifth_bit(__m512i q, const uint8_t* qh, int g) {
+    const __m512i bytes = _mm512_broadcast_i32x4(load16(qh));
+    const __m512i turn = _mm512_sub_epi64(_mm512_set_epi64(61, 61, 62, 62, 63, 63, 64, 64),
+                                          _mm512_set1_epi64(4 * g - 4));
+    const __m512i bit = _mm512_and_si512(_mm512_rolv_epi64(bytes, turn), _mm512_set1_epi8(16));
+    return _mm512_or_si512(q, bit);
+  }
+};
+
+using Q4_K = KBlocks<BlockQ4_K>;
+using Q5_K = KBlocks<BlockQ5_K>;
+
+/// A half of 128 elements is a group; each 16 elements have a scale of their own, so low and high
+/// are summed apart.
+struct Q6_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
+  struct Header {
+    __m512i scales;
+    __m512 d;
+  };
+  struct Group {
+    __m512i low, high;
+    __m512 low_scale, high_scale;
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
+    return {_mm512_broadcast_i32x4(load16(block.scales)), _mm512_set1_ps(half_to_float(block.d))};
+  }
+  static Group load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
+    // 64 bytes hold four sub-blocks: 0 and 1 in the low nibbles, 2 and 3 in the high ones.
+    GroupWeights nibbles;
+    unpack_nibbles(load64(block.ql + 64 * g), nibbles);
+    const __m512i first = _mm512_set_epi64(13, 12, 9, 8, 5, 4, 1, 0);
+    const __m512i second = _mm512_set_epi64(15, 14, 11, 10, 7, 6, 3, 2);
+    Group w;
+    w.low = add_high_bits(_mm512_permutex2var_epi64(nibbles.low, first, nibbles.high),
+                          block.qh + 32 * g);
+    w.high = add_high_bits(_mm512_permutex2var_epi64(nibbles.low, second, nibbles.high),
+                           block.qh + 32 * g + 16);
+    w.low_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g));
+    w.high_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g + 1));
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
+    const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8(32);
+    const __m512i x_low = _mm512_load_si512(x.low), x_high = _mm512_load_si512(x.high);
+    const __m512i low = _mm512_sub_epi32(_mm512_dpbusd_epi32(zero, w.low, x_low),
+                                         _mm512_dpbusd_epi32(zero, offset, x_low));
+    const __m512i high = _mm512_sub_epi32(_mm512_dpbusd_epi32(zero, w.high, x_high),
+                                          _mm512_dpbusd_epi32(zero, offset, x_high));
+    __m512 dot = _mm512_mul_ps(to_floats(low), w.low_scale);
+    dot = _mm512_fmadd_ps(to_floats(high), w.high_scale, dot);
+    sums.lanes = _mm512_fmadd_ps(dot, _mm512_load_ps(x.scale), sums.lanes);
+  }
+
+ private:
+  /// Two bits of each of 16 bytes, bits 2 * lane and up, moved to bits 4 and 5.
+  static __m512i add_high_bits(__m512i q, const uint8_t* qh) {
+    const __m512i bytes = _mm512_broadcast_i32x4(load16(qh));
+    const __m512i turned = _mm512_rolv_epi64(bytes, _mm512_set_epi64(62, 62, 0, 0, 2, 2, 4, 4));
+    return _mm512_or_si512(q, _mm512_and_si512(turned, _mm512_set1_epi8(0x30)));
+  }
+  /// Signed bytes first + 2 * lane as floats, in all four places.
+  static __m512 scale_bytes(__m512i scales, int first) {
+    // To the top byte of each int32; the shift brings it down with its sign.
+    const __m512i lane = _mm512_set_epi32(6, 6, 6, 6, 4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0);
+    const __m512i index =
+        _mm512_or_si512(_mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(first)), 24),
+                        _mm512_set1_epi32(0x00808080));
+    return to_floats(_mm512_srai_epi32(_mm512_shuffle_epi8(scales, index), 24));
+  }
+};
+
+using FloatAccumulator = Accumulator;
+
+inline void accumulate16(FloatAccumulator& sums, __m512 w, const float* x) {
+  sums.lanes = _mm512_fmadd_ps(w, _mm512_loadu_ps(x), sums.lanes);
+}
+
+inline __m256i load32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+struct F32 {
+  static constexpr int64_t kBytes = 4;
+  static __m512 load(const uint8_t* bytes) { return _mm512_loadu_ps(bytes); }
+};
+
+struct F16 {
+  static constexpr int64_t kBytes = 2;
+  static __m512 load(const uint8_t* bytes) { return _mm512_cvtph_ps(load32(bytes)); }
+};
+
+struct BF16 {
+  static constexpr int64_t kBytes = 2;
+  static __m512 load(const uint8_t* bytes) {
+    const __m512i wide = _mm512_cvtepu16_epi32(load32(bytes));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  }
+};
+
+}  // namespace
+}  // namespace weft::kernels::WEFT_ISA

@@ -1,0 +1,241 @@
+// The blocks' bytes in plain C, for CPUs that have nothing better: only matmul_decode_cpu.cc
+// includes this (see decode_avx512_internal.h for the scheme).
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cpu_half_internal.h"
+#include "kernels/matmul_decode_internal.h"
+#include "tensor/blocks.h"
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+constexpr int kRowTile = 1;
+constexpr int64_t kPrefetchBytes = 1024;
+
+struct Accumulator {
+  float block[4];
+};
+
+inline float total(const Accumulator& a) {
+  return (a.block[0] + a.block[1]) + (a.block[2] + a.block[3]);
+}
+
+struct GroupWeights {
+  int8_t low[64], high[64];  // offset removed
+  float low_scale[4], high_scale[4];
+  float min[4];  // to be added
+};
+
+struct NoHeader {};
+
+/// value = scale * q + min, in one group of four blocks.
+inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+  for (int b = 0; b < 4; ++b) {
+    int32_t low = 0, high = 0;
+    for (int i = 16 * b; i < 16 * b + 16; ++i) low += w.low[i] * x.low[i];
+    for (int i = 16 * b; i < 16 * b + 16; ++i) high += w.high[i] * x.high[i];
+    const float dot =
+        static_cast<float>(low) * w.low_scale[b] + static_cast<float>(high) * w.high_scale[b];
+    sums.block[b] += dot * x.scale[4 * b] + w.min[b] * x.sums[4 * b + 1];
+  }
+}
+
+/// A type whose groups are four blocks of 32; Unpack::block(block, b, group) fills lane b.
+template <class Block, class Unpack>
+struct Blocks32 {
+  static constexpr int64_t kGroups = 1;
+  static constexpr int64_t kUnitBytes = 4 * sizeof(Block);
+  static NoHeader header(const uint8_t*) { return {}; }
+  static GroupWeights load(const uint8_t* unit, NoHeader, int) { return load_some(unit, 4); }
+  static GroupWeights load_some(const uint8_t* unit, int count) {
+    GroupWeights w = {};
+    const auto* blocks = reinterpret_cast<const Block*>(unit);
+    for (int b = 0; b < count; ++b) {
+      w.low_scale[b] = w.high_scale[b] = half_to_float(blocks[b].d);
+      Unpack::block(blocks[b], w.low + 16 * b, w.high + 16 * b, &w.min[b]);
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group(sums, w, x);
+  }
+};
+
+inline void unpack_nibbles(const uint8_t* qs, int offset, int8_t* low, int8_t* high) {
+  for (int i = 0; i < 16; ++i) low[i] = static_cast<int8_t>((qs[i] & 15) - offset);
+  for (int i = 0; i < 16; ++i) high[i] = static_cast<int8_t>((qs[i] >> 4) - offset);
+}
+
+inline void add_fifth_bits(const uint8_t* qh, int8_t* low, int8_t* high) {
+  uint32_t bits;
+  memcpy(&bits, qh, sizeof bits);
+  for (uint32_t i = 0; i < 16; ++i) low[i] = static_cast<int8_t>(low[i] + 16 * (bits >> i & 1));
+  for (uint32_t i = 0; i < 16; ++i) {
+    high[i] = static_cast<int8_t>(high[i] + 16 * (bits >> (i + 16) & 1));
+  }
+}
+
+struct Unpack {
+  static void block(const BlockQ8_0& b, int8_t* low, int8_t* high, float*) {
+    memcpy(low, b.qs, 16);
+    memcpy(high, b.qs + 16, 16);
+  }
+  static void block(const BlockQ4_0& b, int8_t* low, int8_t* high, float*) {
+    unpack_nibbles(b.qs, 8, low, high);
+  }
+  static void block(const BlockQ4_1& b, int8_t* low, int8_t* high, float* min) {
+    unpack_nibbles(b.qs, 0, low, high);
+    *min = half_to_float(b.m);
+  }
+  static void block(const BlockQ5_0& b, int8_t* low, int8_t* high, float*) {
+    unpack_nibbles(b.qs, 16, low, high);
+    add_fifth_bits(b.qh, low, high);
+  }
+  static void block(const BlockQ5_1& b, int8_t* low, int8_t* high, float* min) {
+    unpack_nibbles(b.qs, 0, low, high);
+    add_fifth_bits(b.qh, low, high);
+    *min = half_to_float(b.m);
+  }
+};
+
+using Q8_0 = Blocks32<BlockQ8_0, Unpack>;
+using Q4_0 = Blocks32<BlockQ4_0, Unpack>;
+using Q4_1 = Blocks32<BlockQ4_1, Unpack>;
+using Q5_0 = Blocks32<BlockQ5_0, Unpack>;
+using Q5_1 = Blocks32<BlockQ5_1, Unpack>;
+
+/// Scales and mins of the eight sub-blocks of a Q4_K or Q5_K block (layout: dequantize_cpu.cc).
+struct KScales {
+  float scale[8], min[8];
+};
+
+template <class Block>
+inline KScales k_scales(const Block& block) {
+  KScales k;
+  const float d = half_to_float(block.d), dmin = half_to_float(block.dmin);
+  const uint8_t* s = block.scales;
+  for (int i = 0; i < 4; ++i) {
+    k.scale[i] = d * static_cast<float>(s[i] & 63);
+    k.min[i] = -dmin * static_cast<float>(s[i + 4] & 63);
+    k.scale[i + 4] = d * static_cast<float>((s[i + 8] & 15) | (s[i] >> 6 << 4));
+    k.min[i + 4] = -dmin * static_cast<float>((s[i + 8] >> 4) | (s[i + 4] >> 6 << 4));
+  }
+  return k;
+}
+
+inline const uint8_t* fifth_bits(const BlockQ4_K&) { return nullptr; }
+inline const uint8_t* fifth_bits(const BlockQ5_K& block) { return block.qh; }
+
+template <class Block>
+struct KBlocks {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(Block);
+  static KScales header(const uint8_t* unit) {
+    return k_scales(*reinterpret_cast<const Block*>(unit));
+  }
+  static GroupWeights load(const uint8_t* unit, const KScales& k, int g) {
+    const auto& block = *reinterpret_cast<const Block*>(unit);
+    const uint8_t* qh = fifth_bits(block);
+    GroupWeights w;
+    for (int b = 0; b < 4; ++b) {
+      const int s = 4 * g + b;
+      w.low_scale[b] = w.high_scale[b] = k.scale[s];
+      w.min[b] = k.min[s];
+      const uint8_t* qs = block.qs + s / 2 * 32;
+      for (int i = 0; i < 32; ++i) {
+        const int fifth = qh == nullptr ? 0 : (qh[i] >> s & 1) << 4;
+        int8_t* lane = i < 16 ? w.low : w.high - 16;
+        lane[16 * b + i] = static_cast<int8_t>((qs[i] >> (s % 2 * 4) & 15) | fifth);
+      }
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group(sums, w, x);
+  }
+};
+
+using Q4_K = KBlocks<BlockQ4_K>;
+using Q5_K = KBlocks<BlockQ5_K>;
+
+struct Q6_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
+  static NoHeader header(const uint8_t*) { return {}; }
+  static GroupWeights load(const uint8_t* unit, NoHeader, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
+    const float d = half_to_float(block.d);
+    GroupWeights w;
+    for (int b = 0; b < 4; ++b) {
+      w.low_scale[b] = d * static_cast<float>(block.scales[8 * g + 2 * b]);
+      w.high_scale[b] = d * static_cast<float>(block.scales[8 * g + 2 * b + 1]);
+      w.min[b] = 0;
+      for (int i = 0; i < 32; ++i) {
+        const int low = block.ql[64 * g + b % 2 * 32 + i] >> (b / 2 * 4) & 15;
+        const int high = block.qh[32 * g + i] >> (2 * b) & 3;
+        int8_t* lane = i < 16 ? w.low : w.high - 16;
+        lane[16 * b + i] = static_cast<int8_t>((low | high << 4) - 32);
+      }
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group(sums, w, x);
+  }
+};
+
+struct FloatAccumulator {
+  float lane[16];
+};
+
+using Floats = FloatAccumulator;
+
+inline void accumulate16(FloatAccumulator& sums, const Floats& w, const float* x) {
+  for (int i = 0; i < 16; ++i) sums.lane[i] += w.lane[i] * x[i];
+}
+
+inline float total(const FloatAccumulator& a) {
+  float lane[16];
+  memcpy(lane, a.lane, sizeof lane);
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+struct F32 {
+  static constexpr int64_t kBytes = 4;
+  static Floats load(const uint8_t* bytes) {
+    Floats w;
+    memcpy(w.lane, bytes, sizeof w.lane);
+    return w;
+  }
+};
+
+struct F16 {
+  static constexpr int64_t kBytes = 2;
+  static Floats load(const uint8_t* bytes) {
+    uint16_t half[16];
+    memcpy(half, bytes, sizeof half);
+    Floats w;
+    for (int i = 0; i < 16; ++i) w.lane[i] = half_to_float(half[i]);
+    return w;
+  }
+};
+
+struct BF16 {
+  static constexpr int64_t kBytes = 2;
+  static Floats load(const uint8_t* bytes) {
+    uint16_t half[16];
+    memcpy(half, bytes, sizeof half);
+    Floats w;
+    for (int i = 0; i < 16; ++i) w.lane[i] = float_from_bits(static_cast<uint32_t>(half[i]) << 16);
+    return w;
+  }
+};
+
+}  // namespace
+}  // namespace weft::kernels::WEFT_ISA

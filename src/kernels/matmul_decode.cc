@@ -1,0 +1,123 @@
+#include "kernels/matmul_decode.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/matmul_decode_internal.h"
+#include "kernels/quantise_activations.h"
+#include "tensor/buffer.h"
+
+namespace weft::kernels {
+namespace {
+
+// A task's share of weight bytes: long enough to hide taking it (some 100 ns), short enough that
+// the last one doesn't keep the others waiting. 64 KB take a core about 6 us at 10 GB/s.
+constexpr int64_t kTaskBytes = 64 << 10;
+// Kernels take four rows of weights at a time.
+constexpr int64_t kRowTile = 4;
+
+struct Scratch {
+  AlignedBuffer<int8_t> q;
+  AlignedBuffer<float> scale;
+  AlignedBuffer<int32_t> sum;
+  AlignedBuffer<ActivationGroup> groups;
+};
+
+DecodeFn pick_decode(const MatmulDecodeFns& fns, DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return fns.f32;
+    case DType::kF16:
+      return fns.f16;
+    case DType::kBF16:
+      return fns.bf16;
+    case DType::kQ8_0:
+      return fns.q8_0;
+    case DType::kQ4_0:
+      return fns.q4_0;
+    case DType::kQ4_1:
+      return fns.q4_1;
+    case DType::kQ5_0:
+      return fns.q5_0;
+    case DType::kQ5_1:
+      return fns.q5_1;
+    case DType::kQ4_K:
+      return fns.q4_k;
+    case DType::kQ5_K:
+      return fns.q5_k;
+    case DType::kQ6_K:
+      return fns.q6_k;
+  }
+  return nullptr;
+}
+
+/// Quantises the rows and lays them out in groups, in scratch.
+void prepare_groups(Isa isa, const MatmulDecodeFns& fns, DecodeInput& in, Scratch& scratch) {
+  const int64_t n_blocks = in.n / kActivationBlock;
+  in.n_groups = (n_blocks + kGroupBlocks - 1) / kGroupBlocks;
+  scratch.q.reserve_discard(static_cast<size_t>(in.n_rows * in.n));
+  scratch.scale.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
+  scratch.sum.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
+  scratch.groups.reserve_discard(static_cast<size_t>(in.n_rows * in.n_groups));
+  quantise_activations(isa, in.x, in.x_stride, in.n_rows, in.n,
+                       {scratch.q.data(), scratch.scale.data(), scratch.sum.data()});
+  for (int64_t r = 0; r < in.n_rows; ++r) {
+    fns.arrange(scratch.q.data() + r * in.n, scratch.scale.data() + r * n_blocks,
+                scratch.sum.data() + r * n_blocks, in.n, scratch.groups.data() + r * in.n_groups);
+  }
+  in.groups = scratch.groups.data();
+}
+
+int64_t rows_per_task(const WeightMatrix& weight) {
+  const int64_t rows =
+      kTaskBytes / std::max<int64_t>(1, row_bytes(weight.dtype, weight.in_features));
+  return std::max<int64_t>(kRowTile, rows / kRowTile * kRowTile);
+}
+
+int64_t task_count(const WeightMatrix& weight) {
+  const int64_t rows = rows_per_task(weight);
+  return (weight.out_features + rows - 1) / rows;
+}
+
+void run_task(const MatmulDecodeFns& fns, const DecodeInput& in,
+              std::span<const MatmulOutput> outputs, int64_t task) {
+  for (const MatmulOutput& output : outputs) {
+    const WeightMatrix& weight = *output.weight;
+    const int64_t n_tasks = task_count(weight);
+    if (task >= n_tasks) {
+      task -= n_tasks;
+      continue;
+    }
+    const int64_t rows = rows_per_task(weight);
+    const int64_t begin = task * rows, end = std::min(weight.out_features, begin + rows);
+    const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
+    const auto* data = static_cast<const uint8_t*>(weight.data) + begin * row_size;
+    pick_decode(fns, weight.dtype)(in, data, row_size, end - begin, output.y + begin,
+                                   output.y_stride);
+    return;
+  }
+}
+
+}  // namespace
+
+void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
+                   std::span<const MatmulOutput> outputs) {
+  WEFT_CHECK(n_rows >= 1 && n_rows <= kDecodeRows);
+  if (outputs.empty()) return;
+  thread_local Scratch scratch;  // steps come one after another from one thread: no malloc each
+  const MatmulDecodeFns& fns = pick_matmul_decode_fns(context.isa);
+  DecodeInput in{
+      .x = x, .x_stride = x_stride, .n = outputs.front().weight->in_features, .n_rows = n_rows};
+  int64_t n_tasks = 0;
+  bool quantised = false;
+  for (const MatmulOutput& output : outputs) {
+    WEFT_CHECK(output.weight->in_features == in.n);
+    n_tasks += task_count(*output.weight);
+    quantised = quantised || is_quantised(output.weight->dtype);
+  }
+  if (quantised) prepare_groups(context.isa, fns, in, scratch);
+  context.pool.run(static_cast<int>(n_tasks),
+                   [&](int task, int) { run_task(fns, in, outputs, task); });
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,172 @@
+// Dot products of a few rows of activations with rows of weights as they lie in the file. The loops
+// are here; what a type's bytes mean, per instruction set, is in decode_*_internal.h. An output's
+// arithmetic is one chain in the order of the row, whatever the tile it is computed in.
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cpu_half_internal.h"
+#include "kernels/matmul_decode_internal.h"
+#include "tensor/blocks.h"
+
+#if defined(__AVX512VNNI__)
+#include "kernels/decode_avx512_internal.h"
+#elif defined(__AVX2__)
+#include "kernels/decode_avx2_internal.h"
+#else
+#include "kernels/decode_baseline_internal.h"
+#endif
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+void arrange(const int8_t* q, const float* scale, const int32_t* sum, int64_t n,
+             ActivationGroup* groups) {
+  const int64_t n_blocks = n / 32;
+  for (int64_t first = 0; first < n_blocks; first += 4) {
+    ActivationGroup& group = groups[first / 4];
+    const int64_t count = n_blocks - first < 4 ? n_blocks - first : 4;
+    if (count < 4) memset(&group, 0, sizeof group);
+    for (int64_t b = 0; b < count; ++b) {
+      memcpy(group.low + 16 * b, q + 32 * (first + b), 16);
+      memcpy(group.high + 16 * b, q + 32 * (first + b) + 16, 16);
+      const float block_scale = scale[first + b];
+      for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = block_scale;
+      for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = 0.0f;
+      group.sums[4 * b + 1] = block_scale * static_cast<float>(sum[first + b]);
+    }
+    for (int64_t i = 0; i < 16; ++i) {
+      int32_t total = 0;
+      for (int64_t j = 4 * i; j < 4 * i + 4; ++j) total += group.low[j] + group.high[j];
+      group.negative_sums[i] = -total;
+    }
+  }
+}
+
+/// kOut rows of weights against kIn rows of activations.
+template <class Type, int kOut, int kIn>
+inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
+                           float* y, int64_t y_stride) {
+  constexpr int64_t kGroups = Type::kGroups;  // of a unit: one of four blocks, two of 256 elements
+  constexpr int64_t kUnitBytes = Type::kUnitBytes;
+  Accumulator sums[kOut][kIn] = {};
+  const int64_t n_units = in.n / (kGroupElements * kGroups);
+  for (int64_t u = 0; u < n_units; ++u) {
+    for (int64_t i = 0; i < kOut; ++i) {
+      const uint8_t* unit = weights + i * row_size + u * kUnitBytes;
+      __builtin_prefetch(unit + kPrefetchBytes);
+      const auto header = Type::header(unit);
+      for (int64_t g = 0; g < kGroups; ++g) {
+        const auto group = Type::load(unit, header, static_cast<int>(g));
+        for (int64_t r = 0; r < kIn; ++r) {
+          Type::accumulate(sums[i][r], group, in.groups[r * in.n_groups + u * kGroups + g]);
+        }
+      }
+    }
+  }
+  if constexpr (kGroups == 1) {
+    const auto rest = static_cast<int>(in.n % kGroupElements / 32);
+    for (int64_t i = 0; i < kOut && rest > 0; ++i) {
+      const auto group = Type::load_some(weights + i * row_size + n_units * kUnitBytes, rest);
+      for (int64_t r = 0; r < kIn; ++r) {
+        Type::accumulate(sums[i][r], group, in.groups[r * in.n_groups + n_units]);
+      }
+    }
+  }
+  for (int64_t i = 0; i < kOut; ++i) {
+    for (int64_t r = 0; r < kIn; ++r) y[r * y_stride + i] = total(sums[i][r]);
+  }
+}
+
+template <class Type, int kOut, int kIn>
+inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,
+                       int64_t y_stride) {
+  FloatAccumulator sums[kOut][kIn] = {};
+  const int64_t whole = in.n / 16 * 16;
+  for (int64_t k = 0; k < whole; k += 16) {
+    for (int64_t i = 0; i < kOut; ++i) {
+      const uint8_t* element = weights + i * row_size + k * Type::kBytes;
+      __builtin_prefetch(element + kPrefetchBytes);
+      const auto w = Type::load(element);
+      for (int64_t r = 0; r < kIn; ++r) accumulate16(sums[i][r], w, in.x + r * in.x_stride + k);
+    }
+  }
+  for (int64_t i = 0; i < kOut && whole < in.n; ++i) {
+    alignas(64) uint8_t last[16 * Type::kBytes] = {};
+    memcpy(last, weights + i * row_size + whole * Type::kBytes,
+           static_cast<size_t>((in.n - whole) * Type::kBytes));
+    const auto w = Type::load(last);
+    for (int64_t r = 0; r < kIn; ++r) {
+      alignas(64) float x[16] = {};
+      memcpy(x, in.x + r * in.x_stride + whole, static_cast<size_t>(in.n - whole) * sizeof(float));
+      accumulate16(sums[i][r], w, x);
+    }
+  }
+  for (int64_t i = 0; i < kOut; ++i) {
+    for (int64_t r = 0; r < kIn; ++r) y[r * y_stride + i] = total(sums[i][r]);
+  }
+}
+
+template <class Type>
+struct QuantisedTiles {
+  template <int kOut, int kIn, class... Args>
+  static void run(const Args&... args) {
+    quantised_tile<Type, kOut, kIn>(args...);
+  }
+};
+
+template <class Type>
+struct FloatTiles {
+  template <int kOut, int kIn, class... Args>
+  static void run(const Args&... args) {
+    float_tile<Type, kOut, kIn>(args...);
+  }
+};
+
+template <class Tiles, int kIn>
+void all_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
+              float* y, int64_t y_stride) {
+  int64_t i = 0;
+  for (; i + kRowTile <= n_out; i += kRowTile) {
+    Tiles::template run<kRowTile, kIn>(in, weights + i * row_size, row_size, y + i, y_stride);
+  }
+  for (; i < n_out; ++i) {
+    Tiles::template run<1, kIn>(in, weights + i * row_size, row_size, y + i, y_stride);
+  }
+}
+
+template <class Tiles>
+void decode(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
+            float* y, int64_t y_stride) {
+  switch (in.n_rows) {
+    case 1:
+      return all_rows<Tiles, 1>(in, weights, row_size, n_out, y, y_stride);
+    case 2:
+      return all_rows<Tiles, 2>(in, weights, row_size, n_out, y, y_stride);
+    case 3:
+      return all_rows<Tiles, 3>(in, weights, row_size, n_out, y, y_stride);
+    default:
+      return all_rows<Tiles, 4>(in, weights, row_size, n_out, y, y_stride);
+  }
+}
+
+}  // namespace
+
+const MatmulDecodeFns& matmul_decode_fns() {
+  static constexpr MatmulDecodeFns kFns = {
+      .arrange = arrange,
+      .f32 = decode<FloatTiles<F32>>,
+      .f16 = decode<FloatTiles<F16>>,
+      .bf16 = decode<FloatTiles<BF16>>,
+      .q8_0 = decode<QuantisedTiles<Q8_0>>,
+      .q4_0 = decode<QuantisedTiles<Q4_0>>,
+      .q4_1 = decode<QuantisedTiles<Q4_1>>,
+      .q5_0 = decode<QuantisedTiles<Q5_0>>,
+      .q5_1 = decode<QuantisedTiles<Q5_1>>,
+      .q4_k = decode<QuantisedTiles<Q4_K>>,
+      .q5_k = decode<QuantisedTiles<Q5_K>>,
+      .q6_k = decode<QuantisedTiles<Q6_K>>,
+  };
+  return kFns;
+}
+
+}  // namespace weft::kernels::WEFT_ISA

@@ -1,0 +1,49 @@
+// What matmul_decode.cc and its kernels, compiled once per instruction set, share. Plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/isa.h"
+
+namespace weft::kernels {
+
+/// Four blocks of 32 activations, laid out for a 64-byte register whose 16-byte lane b belongs to
+/// block b: bytes meet weights, and an int32 lane is the sum of four products. Blocks beyond the
+/// row's end are zeros.
+struct alignas(64) ActivationGroup {
+  int8_t low[64];             // elements 0-15 of each block
+  int8_t high[64];            // elements 16-31
+  int32_t negative_sums[16];  // minus the sum of low[4i … 4i+3] and high[4i … 4i+3]
+  float scale[16];            // the block's scale, four times each
+  float sums[16];             // block b: 0, scale * sum, 0, 0
+};
+
+inline constexpr int64_t kGroupElements = 128;
+inline constexpr int64_t kGroupBlocks = 4;
+
+struct DecodeInput {
+  const float* x = nullptr;  // [n_rows][n], rows x_stride floats apart: for float weights
+  int64_t x_stride = 0;
+  const ActivationGroup* groups = nullptr;  // [n_rows][n_groups]: for quantised weights
+  int64_t n_groups = 0;
+  int64_t n = 0;       // in_features
+  int64_t n_rows = 0;  // 1 … 4
+};
+
+/// y[r * y_stride + i] = x[r] . (row i of weights, row_size bytes each) for i < n_out. Reads
+/// nothing beyond the last row.
+using DecodeFn = void (*)(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
+                          int64_t n_out, float* y, int64_t y_stride);
+
+struct MatmulDecodeFns {
+  /// One row of n quantised activations into ceil(n / 128) groups.
+  void (*arrange)(const int8_t* q, const float* scale, const int32_t* sum, int64_t n,
+                  ActivationGroup* groups);
+  DecodeFn f32, f16, bf16;
+  DecodeFn q8_0, q4_0, q4_1, q5_0, q5_1;
+  DecodeFn q4_k, q5_k, q6_k;
+};
+
+WEFT_ISA_TABLE(MatmulDecodeFns, matmul_decode_fns)
+
+}  // namespace weft::kernels

@@ -1,0 +1,229 @@
+#include "kernels/matmul_decode.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/ref/dequantize.h"
+#include "kernels/ref/matmul.h"
+#include "kernels/test_weights_internal.h"
+
+namespace weft::kernels {
+namespace {
+
+constexpr float kGuard = -12345.0f;
+
+/// Weights at an odd address in a buffer of exactly their size, so that the address sanitiser sees
+/// any byte read beyond them.
+struct Weights {
+  Weights(std::mt19937& random, DType dtype, int64_t out_features, int64_t in_features) {
+    const std::vector<uint8_t> aligned = random_weights(random, dtype, out_features, in_features);
+    bytes.resize(aligned.size() + 1);
+    std::copy(aligned.begin(), aligned.end(), bytes.begin() + 1);
+    matrix = {bytes.data() + 1, dtype, out_features, in_features};
+  }
+  std::vector<uint8_t> bytes;
+  WeightMatrix matrix;
+};
+
+std::vector<float> random_rows(std::mt19937& random, int64_t n) {
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+/// [n_rows][out_features], checking that nothing else was written.
+std::vector<float> run(const Context& context, const WeightMatrix& weight,
+                       const std::vector<float>& x, int64_t x_stride, int64_t n_rows) {
+  const int64_t stride = weight.out_features + 3;
+  std::vector<float> y(static_cast<size_t>(n_rows * stride + 2), kGuard);
+  const MatmulOutput output{&weight, y.data() + 2, stride};
+  matmul_decode(context, x.data(), x_stride, n_rows, {&output, 1});
+  std::vector<float> inner;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const auto place = static_cast<int64_t>(i) - 2;
+    if (place >= 0 && place % stride < weight.out_features) {
+      inner.push_back(y[i]);
+    } else {
+      EXPECT_EQ(y[i], kGuard) << "written outside at " << place;
+    }
+  }
+  return inner;
+}
+
+std::vector<int64_t> lengths(DType dtype) {
+  if (dtype_info(dtype).block_elements == 256) return {256, 512, 1280};
+  if (dtype_info(dtype).block_elements == 32) return {32, 64, 96, 128, 160, 576, 2048};
+  return {1, 7, 15, 16, 17, 33, 576, 2048};
+}
+
+std::string label(Isa isa, DType dtype, int64_t out, int64_t in, int64_t rows) {
+  return std::string(isa_name(isa)) + " " + std::string(dtype_info(dtype).name) + " " +
+         std::to_string(out) + "x" + std::to_string(in) + " rows " + std::to_string(rows);
+}
+
+/// Every float operation errs by at most 2^-24 of its result. A row's sum is a chain of at most
+/// n / 16 multiply-adds a lane and some ten operations around it. An error is relative to a partial
+/// sum, which the sum of magnitudes bounds.
+double float_tolerance(int64_t n, double magnitude) {
+  const double operations = static_cast<double>(n) / 16 + 16;
+  return operations * 0x1p-24 * magnitude + 1e-30;
+}
+
+TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
+  std::mt19937 random(17);
+  ThreadPool pool(2);
+  for (const DType dtype : kAllTypes) {
+    for (const int64_t in : lengths(dtype)) {
+      for (const int64_t out : {1, 3, 4, 9}) {
+        const Weights weights(random, dtype, out, in);
+        const int64_t x_stride = in + 5;
+        const std::vector<float> x = random_rows(random, kDecodeRows * x_stride);
+        for (int64_t rows = 1; rows <= kDecodeRows; ++rows) {
+          for (const Isa isa : available_isas()) {
+            SCOPED_TRACE(label(isa, dtype, out, in, rows));
+            const auto y = run({pool, isa}, weights.matrix, x, x_stride, rows);
+            for (int64_t r = 0; r < rows; ++r) {
+              for (int64_t i = 0; i < out; ++i) {
+                const float* row = x.data() + r * x_stride;
+                const ref::Product want = is_quantised(dtype)
+                                              ? ref::dot_quantised(weights.matrix, i, row)
+                                              : ref::dot(weights.matrix, i, row);
+                // The kernel adds scale * q and min, which cancel in the weight, apart.
+                const double scale = is_quantised(dtype) ? 3 : 1;
+                ASSERT_NEAR(y[static_cast<size_t>(r * out + i)], want.y,
+                            scale * float_tolerance(in, want.magnitude))
+                    << "row " << r << " output " << i;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatmulDecode, RoundingActivationsCostsWhatEightBitsCost) {
+  // Each x errs by at most half its block's scale, and evenly in between (variance scale^2 / 12).
+  std::mt19937 random(23);
+  ThreadPool pool(1);
+  const int64_t in = 2048, out = 64;
+  for (const DType dtype : kAllTypes) {
+    if (!is_quantised(dtype)) continue;
+    const Weights weights(random, dtype, out, in);
+    const std::vector<float> x = random_rows(random, in);
+    std::vector<float> scale(static_cast<size_t>(in / 32));
+    for (size_t k = 0; k < x.size(); ++k) {
+      scale[k / 32] = std::max(scale[k / 32], std::abs(x[k]) / 127.0f);
+    }
+    std::vector<float> w(static_cast<size_t>(out * in));
+    ref::dequantize(dtype, weights.matrix.data, w.data(), out * in);
+    for (const Isa isa : available_isas()) {
+      SCOPED_TRACE(label(isa, dtype, out, in, 1));
+      const auto y = run({pool, isa}, weights.matrix, x, in, 1);
+      double squares = 0, variance = 0;
+      for (int64_t i = 0; i < out; ++i) {
+        const ref::Product want = ref::dot(weights.matrix, i, x.data());
+        double bound = 3 * float_tolerance(in, want.magnitude);
+        for (int64_t k = 0; k < in; ++k) {
+          const double step = double{w[static_cast<size_t>(i * in + k)]} *
+                              double{scale[static_cast<size_t>(k / 32)]};
+          bound += std::abs(step) / 2;
+          variance += step * step / 12;
+        }
+        const double error = y[static_cast<size_t>(i)] - want.y;
+        EXPECT_LE(std::abs(error), bound);
+        squares += error * error;
+      }
+      EXPECT_LT(squares, 2 * variance);
+    }
+  }
+}
+
+TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
+  std::mt19937 random(29);
+  ThreadPool one(1), three(3);
+  const int64_t out = 517, stride = 2048 + 64;
+  const std::vector<float> x = random_rows(random, kDecodeRows * stride);
+  for (const DType dtype : kAllTypes) {
+    const int64_t in = dtype_info(dtype).block_elements == 256 ? 2048 : 2048 - 96;
+    const Weights weights(random, dtype, out, in), others(random, DType::kQ8_0, 40, 2048);
+    for (const Isa isa : available_isas()) {
+      SCOPED_TRACE(label(isa, dtype, out, in, 4));
+      const auto all = run({three, isa}, weights.matrix, x, stride, kDecodeRows);
+      for (int64_t rows = 1; rows <= kDecodeRows; ++rows) {
+        const auto alone = run({one, isa}, weights.matrix, x, stride, rows);
+        for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], all[i]) << rows << " " << i;
+      }
+      // Outputs in another tile of weight rows: from row 1 on.
+      WeightMatrix shifted = weights.matrix;
+      shifted.data = static_cast<const uint8_t*>(shifted.data) + row_bytes(dtype, in);
+      shifted.out_features = out - 1;
+      const auto from_one = run({one, isa}, shifted, x, stride, 1);
+      for (size_t i = 0; i < from_one.size(); ++i) ASSERT_EQ(from_one[i], all[i + 1]) << i;
+      if (in != 2048) continue;
+      std::vector<float> y(static_cast<size_t>(out)), other(40);
+      const std::vector<MatmulOutput> group = {{&others.matrix, other.data(), 40},
+                                               {&weights.matrix, y.data(), out}};
+      matmul_decode({three, isa}, x.data(), stride, 1, group);
+      for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], all[i]) << i;
+      const auto other_alone = run({one, isa}, others.matrix, x, stride, 1);
+      EXPECT_EQ(other, other_alone);
+    }
+  }
+}
+
+TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
+  // All weights at the end of their range and all activations at theirs: the largest integer sums.
+  ThreadPool pool(1);
+  for (const DType dtype : kAllTypes) {
+    if (!is_quantised(dtype)) continue;
+    const DTypeInfo& info = dtype_info(dtype);
+    for (const uint8_t byte : {uint8_t{0x00}, uint8_t{0x80}, uint8_t{0x7f}, uint8_t{0xff}}) {
+      const int64_t in = 512;
+      std::vector<uint8_t> bytes(static_cast<size_t>(row_bytes(dtype, in)), byte);
+      for (size_t b = 0; b < bytes.size(); b += static_cast<size_t>(info.block_bytes)) {
+        for (const int offset : half_offsets(dtype)) {
+          const uint16_t half = 0x2000;  // 2^-7
+          if (offset >= 0) std::memcpy(bytes.data() + b + offset, &half, sizeof half);
+        }
+      }
+      const WeightMatrix weight{bytes.data(), dtype, 1, in};
+      for (const float sign : {1.0f, -1.0f}) {
+        const std::vector<float> x(static_cast<size_t>(in), sign);
+        const ref::Product want = ref::dot_quantised(weight, 0, x.data());
+        for (const Isa isa : available_isas()) {
+          SCOPED_TRACE(label(isa, dtype, 1, in, 1) + " byte " + std::to_string(byte));
+          const auto y = run({pool, isa}, weight, x, in, 1);
+          EXPECT_NEAR(y[0], want.y, 3 * float_tolerance(in, want.magnitude));
+        }
+      }
+    }
+  }
+}
+
+TEST(MatmulDecode, NonFiniteActivationsShow) {
+  std::mt19937 random(31);
+  ThreadPool pool(1);
+  for (const DType dtype : kAllTypes) {
+    const Weights weights(random, dtype, 5, 512);
+    std::vector<float> x = random_rows(random, 512);
+    x[300] = std::numeric_limits<float>::quiet_NaN();
+    for (const Isa isa : available_isas()) {
+      const auto y = run({pool, isa}, weights.matrix, x, 512, 1);
+      for (const float value : y) {
+        EXPECT_TRUE(std::isnan(value)) << isa_name(isa) << " " << dtype_info(dtype).name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels
