@@ -8,18 +8,9 @@
 #include <span>
 
 #include "kernels/context.h"
+#include "kernels/paged_kv.h"
 
 namespace weft::kernels {
-
-/// One layer of the page memory, f16. K is rotated.
-///   k, v: [n_pages][n_kv_heads][page_tokens][head_dim]
-struct PagedKv {
-  uint16_t* k = nullptr;
-  uint16_t* v = nullptr;
-  int32_t page_tokens = 0;  // a power of two, 16 to 256
-  int32_t n_kv_heads = 0;
-  int32_t head_dim = 0;  // a multiple of 8, at most 256
-};
 
 /// The rows [row_begin, row_end) of the step that belong to one sequence. The token at position p
 /// of the sequence has its K and V in page block_table[p / page_tokens], slot p % page_tokens.
@@ -44,13 +35,18 @@ struct AttentionArgs {
   float* log_sum_exp = nullptr;
 };
 
-/// A row's result does not depend on the step's other rows nor on the thread count.
+inline constexpr int64_t kDecodeAttentionRows = 4;
+
+/// A row's result does not depend on the step's other rows nor on the thread count. What a key
+/// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last
+/// position are never read. A sequence with up to kDecodeAttentionRows rows in the step takes the
+/// decode kernel, with more the prefill kernel; they differ by the order of their sums.
 void attention(const Context& context, const AttentionArgs& args);
 
 /// Attention mass: mass[j] += sum over the rows and heads of softmax probability of key j, for the
-/// keys j in [0, n_keys) of one sequence; `args` as given to attention(), which has filled
-/// args.log_sum_exp. Keys that a row may not see add nothing. The query side of `query-attention`
-/// (reference: InfoFlow KV, arXiv 2603.05353).
+/// keys j in [0, n_keys) of the step's one sequence; `args` as given to attention(), which has
+/// filled args.log_sum_exp. Keys that a row may not see add nothing. The query side of
+/// `query-attention` (reference: InfoFlow KV, arXiv 2603.05353).
 void attention_mass(const Context& context, const AttentionArgs& args, int64_t n_keys, float* mass);
 
 /// Stores rows of K and V in their pages, rounded to f16 (nearest even). k, v: [n_rows][n_kv_heads]

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/attention.h"
 #include "kernels/context.h"
+#include "kernels/paged_kv.h"
 
 namespace weft::kernels {
 

@@ -1,0 +1,383 @@
+// Attention with queries in the lanes: the queries of a tile are transposed once, scores and output
+// are kept as [key][query] and [dim][query]. K and V are then read by scalar broadcasts, just as
+// they are widened from the pages, softmax needs no sums across lanes, and masking is per lane.
+//
+// Both products use a register tile of kTileRows keys (or dims) by kTileVectors registers of
+// queries. With AVX-512 8 x 3: 24 accumulators, 3 operands and a broadcast of 32 registers; 24
+// independent chains cover 4 cycles of latency on 2 FMA units three times, and a step loads 11
+// values for 24 FMAs. AVX2 4 x 3, of 16 registers.
+#include <math.h>
+
+#include "kernels/attention_internal.h"
+#include "kernels/simd_internal.h"
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kTileRows = 8;
+constexpr int kTileVectors = 3;
+#elif defined(__AVX2__)
+constexpr int kTileRows = 4;
+constexpr int kTileVectors = 3;
+#else
+constexpr int kTileRows = 4;
+constexpr int kTileVectors = 2;
+#endif
+constexpr int kTileQueries = kTileVectors * kLanes;
+constexpr int kTaskTiles = kTaskQueries / kTileQueries;
+static_assert(kTaskQueries % kTileQueries == 0 && kBlockKeys % kTileRows == 0);
+
+constexpr float kLog2E = 0x1.715476p+0f;
+constexpr float kLn2 = 0x1.62e430p-1f;
+
+// Per query, in base 2: scores are multiplied by log2(e) once, with the scale, in q.
+struct alignas(64) Tile {
+  int32_t width;                    // queries in use, rounded up to registers: the stride of q, out
+  int32_t positions[kTileQueries];  // lanes past the last query repeat it
+  int32_t limits[kTileQueries];     // visible keys of the current block
+  int32_t min_limit, max_limit;
+  float max[kTileQueries];
+  float sum[kTileQueries];
+  float correction[kTileQueries];
+  float* q;       // [head_dim][width], scaled
+  float* out;     // [head_dim][width]
+  float* scores;  // [kBlockKeys][width]
+};
+
+int32_t clamp(int64_t x, int32_t low, int32_t high) {
+  return x < low ? low : x > high ? high : static_cast<int32_t>(x);
+}
+
+const float* query_at(const AttentionRows& rows, int32_t kv_head, int64_t query) {
+  const int32_t group = group_size(rows);
+  const int64_t head = kv_head * group + query % group;
+  return rows.q + ((query / group) * rows.n_heads + head) * rows.kv.head_dim;
+}
+
+void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, Tile& t) {
+  t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
+  const float factor = rows.scale * kLog2E;
+  for (int32_t lane = 0; lane < t.width; ++lane) {
+    const int64_t query = begin + (lane < n ? lane : n - 1);
+    t.positions[lane] = rows.positions[query / group_size(rows)];
+    const float* q = query_at(rows, kv_head, query);
+    for (int32_t d = 0; d < rows.kv.head_dim; ++d) t.q[d * t.width + lane] = q[d] * factor;
+  }
+}
+
+void set_limits(int64_t block, int32_t n_keys, Tile& t) {
+  t.min_limit = n_keys;
+  t.max_limit = 0;
+  for (int32_t lane = 0; lane < t.width; ++lane) {
+    const int32_t limit = clamp(t.positions[lane] + 1 - block, 0, n_keys);
+    t.limits[lane] = limit;
+    t.min_limit = limit < t.min_limit ? limit : t.min_limit;
+    t.max_limit = limit > t.max_limit ? limit : t.max_limit;
+  }
+}
+
+/// dst [end - begin][head_dim] = the keys (or values) at the positions [begin, end).
+void widen_block(const AttentionRows& rows, const uint16_t* base, int32_t kv_head, int64_t begin,
+                 int64_t end, float* dst) {
+  const PagedKv& kv = rows.kv;
+  for (int64_t position = begin; position < end;) {
+    const int64_t page_end = (position / kv.page_tokens + 1) * kv.page_tokens;
+    const int64_t run_end = page_end < end ? page_end : end;
+    const uint16_t* src = base + kv_offset(kv, rows.block_table, position, kv_head);
+    const int64_t n = (run_end - position) * kv.head_dim;
+    widen_array(src, n, dst);
+    dst += n;
+    position = run_end;
+  }
+}
+
+/// scores [key][query] = K q for n_keys keys, a multiple of kTileRows.
+template <int kVectors>
+void compute_scores(const float* k, int32_t head_dim, int32_t n_keys, const Tile& t) {
+  constexpr int kWidth = kVectors * kLanes;
+  for (int32_t key = 0; key < n_keys; key += kTileRows) {
+    F32 acc[kTileRows][kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) acc[i][v] = set1(0.0f);
+    }
+    const float* rows = k + static_cast<int64_t>(key) * head_dim;
+    const float* q = t.q;
+    for (int64_t d = 0; d < head_dim; ++d, q += kWidth) {
+      F32 b[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) b[v] = load(q + v * kLanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < kTileRows; ++i) {
+        const F32 a = set1(rows[static_cast<int64_t>(i) * head_dim + d]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) acc[i][v] = fmadd(a, b[v], acc[i][v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        store(t.scores + (key + i) * kWidth + v * kLanes, acc[i][v]);
+      }
+    }
+  }
+}
+
+/// Scores become exp(score - running maximum), 0 where masked; updates max, sum and correction.
+template <int kVectors>
+void softmax(Tile& t) {
+  constexpr int kWidth = kVectors * kLanes;
+  for (int v = 0; v < kVectors; ++v) {
+    float* scores = t.scores + v * kLanes;
+    const I32 limits = load_i32(t.limits + v * kLanes);
+    const F32 old_max = load(t.max + v * kLanes);
+    F32 top = old_max;
+    int32_t j = 0;
+    for (; j < t.min_limit; ++j) top = max(load(scores + j * kWidth), top);
+    for (; j < t.max_limit; ++j) {
+      top = select(greater(limits, j), max(load(scores + j * kWidth), top), top);
+    }
+    F32 sum = set1(0.0f);
+    for (j = 0; j < t.min_limit; ++j) {
+      const F32 p = exp2(sub(load(scores + j * kWidth), top));
+      store(scores + j * kWidth, p);
+      sum = add(sum, p);
+    }
+    for (; j < t.max_limit; ++j) {
+      const F32 p = exp2(sub(load(scores + j * kWidth), top));
+      const F32 visible = select(greater(limits, j), p, set1(0.0f));
+      store(scores + j * kWidth, visible);
+      sum = add(sum, visible);
+    }
+    const F32 correction = exp2(sub(old_max, top));
+    store(t.max + v * kLanes, top);
+    store(t.correction + v * kLanes, correction);
+    store(t.sum + v * kLanes, fmadd(load(t.sum + v * kLanes), correction, sum));
+  }
+}
+
+/// out [dim][query] = out * correction + V^T scores. A key that a query may not see is left out of
+/// that lane, not multiplied by 0: it may be NaN.
+template <int kVectors>
+void add_values(const float* v_block, int32_t head_dim, Tile& t) {
+  constexpr int kWidth = kVectors * kLanes;
+  for (int32_t dim = 0; dim < head_dim; dim += kTileRows) {
+    F32 acc[kTileRows][kVectors];
+    float* out = t.out + dim * kWidth;
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        acc[i][v] = mul(load(out + i * kWidth + v * kLanes), load(t.correction + v * kLanes));
+      }
+    }
+    const float* values = v_block + dim;
+    const float* p = t.scores;
+    int32_t j = 0;
+    for (; j < t.min_limit; ++j, values += head_dim, p += kWidth) {
+      F32 b[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) b[v] = load(p + v * kLanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < kTileRows; ++i) {
+        const F32 a = set1(values[i]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) acc[i][v] = fmadd(a, b[v], acc[i][v]);
+      }
+    }
+    for (; j < t.max_limit; ++j, values += head_dim, p += kWidth) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const Mask visible = greater(load_i32(t.limits + v * kLanes), j);
+        const F32 b = load(p + v * kLanes);
+#pragma GCC unroll 8
+        for (int i = 0; i < kTileRows; ++i) {
+          acc[i][v] = fmadd_where(visible, set1(values[i]), b, acc[i][v]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) store(out + i * kWidth + v * kLanes, acc[i][v]);
+    }
+  }
+}
+
+template <int kVectors>
+void attend_block(const float* k, const float* v, int32_t head_dim, Tile& t) {
+  compute_scores<kVectors>(k, head_dim, (t.max_limit + kTileRows - 1) / kTileRows * kTileRows, t);
+  softmax<kVectors>(t);
+  add_values<kVectors>(v, head_dim, t);
+}
+
+void attend_block(const float* k, const float* v, int32_t head_dim, Tile& t) {
+  switch (t.width / kLanes) {
+    case 1:
+      return attend_block<1>(k, v, head_dim, t);
+    case 2:
+      return attend_block<2>(k, v, head_dim, t);
+    default:
+      return attend_block<kTileVectors>(k, v, head_dim, t);
+  }
+}
+
+void finish(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, const Tile& t) {
+  const int32_t head_dim = rows.kv.head_dim;
+  const int32_t group = group_size(rows);
+  for (int32_t lane = 0; lane < n; ++lane) {
+    const int64_t query = begin + lane;
+    const int64_t index = (query / group) * rows.n_heads + kv_head * group + query % group;
+    const float factor = 1.0f / t.sum[lane];
+    float* out = rows.out + index * head_dim;
+    for (int32_t d = 0; d < head_dim; ++d) out[d] = t.out[d * t.width + lane] * factor;
+    if (rows.log_sum_exp != nullptr) {
+      rows.log_sum_exp[index] = t.max[lane] * kLn2 + logf(t.sum[lane]);
+    }
+  }
+}
+
+int64_t prefill_scratch(int32_t head_dim) {
+  return 2 * kBlockKeys * head_dim + 2 * kTaskQueries * head_dim + kBlockKeys * kTileQueries;
+}
+
+void prefill(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t end,
+             float* scratch) {
+  const int32_t head_dim = rows.kv.head_dim;
+  float* k = scratch;
+  float* v = k + kBlockKeys * head_dim;
+  float* tile_memory = v + kBlockKeys * head_dim;
+  float* scores = tile_memory + 2 * kTaskQueries * head_dim;
+  Tile tiles[kTaskTiles];
+  int n_tiles = 0;
+  for (int64_t first = begin; first < end; first += kTileQueries, ++n_tiles) {
+    Tile& t = tiles[n_tiles];
+    const int64_t n = end - first < kTileQueries ? end - first : kTileQueries;
+    t.q = tile_memory + n_tiles * 2 * kTileQueries * head_dim;
+    t.out = t.q + kTileQueries * head_dim;
+    t.scores = scores;
+    pack_queries(rows, kv_head, first, n, t);
+    memset(t.out, 0, static_cast<size_t>(kTileQueries * head_dim) * sizeof(float));
+    for (int lane = 0; lane < kTileQueries; ++lane) {
+      t.max[lane] = -INFINITY;
+      t.sum[lane] = 0;
+    }
+  }
+  const int64_t n_visible = rows.positions[(end - 1) / group_size(rows)] + int64_t{1};
+  for (int64_t block = 0; block < n_visible; block += kBlockKeys) {
+    const int32_t n_keys = clamp(n_visible - block, 0, kBlockKeys);
+    widen_block(rows, rows.kv.k, kv_head, block, block + n_keys, k);
+    widen_block(rows, rows.kv.v, kv_head, block, block + n_keys, v);
+    for (int i = 0; i < n_tiles; ++i) {
+      set_limits(block, n_keys, tiles[i]);
+      if (tiles[i].max_limit > 0) attend_block(k, v, head_dim, tiles[i]);
+    }
+  }
+  for (int i = 0; i < n_tiles; ++i) {
+    const int64_t first = begin + i * kTileQueries;
+    const int64_t n = end - first < kTileQueries ? end - first : kTileQueries;
+    finish(rows, kv_head, first, n, tiles[i]);
+  }
+}
+
+int64_t packed_tile(int32_t head_dim) { return (head_dim + 1) * kTileQueries; }
+
+// A packed tile: q [head_dim][width], then [kTileQueries] what is subtracted from a score to make
+// it the logarithm (base 2) of a probability: infinity for lanes past the last query.
+void pack(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t tile, float* packed) {
+  const int32_t group = group_size(rows);
+  const int64_t begin = tile * kTileQueries;
+  const int64_t left = n_rows * group - begin;
+  const int64_t n = left < kTileQueries ? left : kTileQueries;
+  Tile t;
+  t.q = packed;
+  pack_queries(rows, kv_head, begin, n, t);
+  float* log_sum = packed + kTileQueries * rows.kv.head_dim;
+  for (int64_t lane = 0; lane < kTileQueries; ++lane) {
+    const int64_t query = begin + lane;
+    const int64_t index = (query / group) * rows.n_heads + kv_head * group + query % group;
+    log_sum[lane] = lane < n ? rows.log_sum_exp[index] * kLog2E : INFINITY;
+  }
+}
+
+template <int kVectors>
+void add_mass(const float* k, int32_t head_dim, const float* log_sum, const Tile& t, float* sums) {
+  constexpr int kWidth = kVectors * kLanes;
+  compute_scores<kVectors>(k, head_dim, (t.max_limit + kTileRows - 1) / kTileRows * kTileRows, t);
+  for (int v = 0; v < kVectors; ++v) {
+    const I32 limits = load_i32(t.limits + v * kLanes);
+    const F32 log_sums = load(log_sum + v * kLanes);
+    for (int32_t j = 0; j < t.max_limit; ++j) {
+      const F32 p = exp2(sub(load(t.scores + j * kWidth + v * kLanes), log_sums));
+      const F32 visible = select(greater(limits, j), p, set1(0.0f));
+      store(sums + j * kLanes, add(load(sums + j * kLanes), visible));
+    }
+  }
+}
+
+int64_t mass_scratch(int32_t head_dim) {
+  return kBlockKeys * head_dim + kBlockKeys * kTileQueries + kBlockKeys * kLanes;
+}
+
+void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
+          const float* packed, float* scratch, float* mass) {
+  const int32_t head_dim = rows.kv.head_dim;
+  const int32_t group = group_size(rows);
+  const int64_t n_queries = n_rows * group;
+  const auto n_keys = static_cast<int32_t>(end - begin);
+  float* k = scratch;
+  float* scores = k + kBlockKeys * head_dim;
+  float* sums = scores + kBlockKeys * kTileQueries;  // [kBlockKeys][kLanes]
+  memset(sums, 0, sizeof(float) * kBlockKeys * kLanes);
+  for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
+    widen_block(rows, rows.kv.k, head, begin, end, k);
+    for (int64_t first = 0; first < n_queries; first += kTileQueries) {
+      Tile t;
+      const int64_t n = n_queries - first < kTileQueries ? n_queries - first : kTileQueries;
+      t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
+      for (int32_t lane = 0; lane < t.width; ++lane) {
+        t.positions[lane] = rows.positions[(first + (lane < n ? lane : n - 1)) / group];
+      }
+      // Packed by `pack`, only read here.
+      t.q = const_cast<float*>(packed);
+      t.scores = scores;
+      set_limits(begin, n_keys, t);
+      const float* log_sum = packed + kTileQueries * head_dim;
+      packed += packed_tile(head_dim);
+      if (t.max_limit == 0) continue;
+      switch (t.width / kLanes) {
+        case 1:
+          add_mass<1>(k, head_dim, log_sum, t, sums);
+          break;
+        case 2:
+          add_mass<2>(k, head_dim, log_sum, t, sums);
+          break;
+        default:
+          add_mass<kTileVectors>(k, head_dim, log_sum, t, sums);
+      }
+    }
+  }
+  for (int32_t j = 0; j < n_keys; ++j) mass[begin + j] += reduce_add(load(sums + j * kLanes));
+}
+
+void write_kv(const PagedKv& kv, const int32_t* block_table, int32_t position, const float* k,
+              const float* v) {
+  for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
+    const int64_t dst = kv_offset(kv, block_table, position, head);
+    narrow_array(k + static_cast<int64_t>(head) * kv.head_dim, kv.head_dim, kv.k + dst);
+    narrow_array(v + static_cast<int64_t>(head) * kv.head_dim, kv.head_dim, kv.v + dst);
+  }
+}
+
+}  // namespace
+
+const AttentionFns& attention_fns() {
+  static constexpr AttentionFns kFns = {prefill_scratch, prefill, kTileQueries, packed_tile, pack,
+                                        mass_scratch,    mass,    write_kv};
+  return kFns;
+}
+
+}  // namespace weft::kernels::WEFT_ISA

@@ -1,0 +1,76 @@
+// What attention.cc needs from attention_cpu.cc and attention_decode_cpu.cc: the parts that tasks
+// are made of, one thread each, over plain structs.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/isa.h"
+#include "kernels/paged_kv.h"
+
+namespace weft::kernels {
+
+/// Keys are taken in blocks that begin at multiples of this position, whatever the rows: so a row's
+/// sums have one order. K and V of a block, widened, are 32 KB at head_dim 64: they stay in L1.
+inline constexpr int32_t kBlockKeys = 64;
+/// Queries (rows times the heads that share a KV head) of one prefill task. More would widen K and
+/// V less often (3 % of the time at 96), fewer would balance better. A multiple of every set's
+/// tile.
+inline constexpr int32_t kTaskQueries = 96;
+/// Keys of one decode task: short enough that a few threads share one KV head at some thousand
+/// positions, long enough that merging costs nothing.
+inline constexpr int32_t kSplitKeys = 512;
+
+/// The rows of one sequence. positions, q, out, log_sum_exp start at its first row. Query i of a KV
+/// head is row i / group, head kv_head * group + i % group.
+struct AttentionRows {
+  PagedKv kv;
+  const int32_t* block_table;
+  const int32_t* positions;
+  int32_t n_heads;
+  float scale;
+  const float* q;
+  float* out;
+  float* log_sum_exp;
+};
+
+static inline int32_t group_size(const AttentionRows& rows) {
+  return rows.n_heads / rows.kv.n_kv_heads;
+}
+
+struct AttentionFns {
+  /// Floats that one worker needs for prefill tasks.
+  int64_t (*prefill_scratch)(int32_t head_dim);
+  /// The queries [begin, end) of a KV head, at most kTaskQueries.
+  void (*prefill)(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t end,
+                  float* scratch);
+  /// Queries of one tile, and the floats that a packed tile takes.
+  int32_t tile_queries;
+  int64_t (*packed_tile)(int32_t head_dim);
+  /// Packs the queries of tile `tile` of a KV head for `mass`.
+  void (*pack)(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t tile,
+               float* packed);
+  /// Floats that one worker needs for mass tasks.
+  int64_t (*mass_scratch)(int32_t head_dim);
+  /// mass[j] += for the keys j in [begin, end) of one block; packed [n_kv_heads][n_tiles].
+  void (*mass)(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
+               const float* packed, float* scratch, float* mass);
+  /// One row: k, v [n_kv_heads][head_dim].
+  void (*write_kv)(const PagedKv& kv, const int32_t* block_table, int32_t position, const float* k,
+                   const float* v);
+};
+
+struct AttentionDecodeFns {
+  int64_t (*scratch)(int32_t group, int32_t head_dim);
+  /// Floats of the partial result of one split of one KV head.
+  int64_t (*partial)(int32_t group, int32_t head_dim);
+  /// The keys [split * kSplitKeys, …) that `row` sees, for the heads of one KV head.
+  void (*decode)(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t split,
+                 float* scratch, float* partial);
+  /// Joins the partial results [n_kv_heads][n_splits] of a row, in the order of the splits.
+  void (*merge)(const AttentionRows& rows, int64_t row, int64_t n_splits, const float* partials);
+};
+
+WEFT_ISA_TABLE(AttentionFns, attention_fns)
+WEFT_ISA_TABLE(AttentionDecodeFns, attention_decode_fns)
+
+}  // namespace weft::kernels

@@ -1,0 +1,364 @@
+#include "kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+
+#include "kernels/ref/attention.h"
+#include "kernels/test_support.h"
+#include "tensor/half.h"
+
+namespace weft::kernels {
+namespace {
+
+using testing::Guarded;
+using testing::machine_isas;
+using testing::random_floats;
+using testing::same_bits;
+
+constexpr uint16_t kHalfNan = 0x7e00;
+constexpr float kGuard = -12345.0f;
+
+struct Shape {
+  int32_t head_dim, n_kv_heads, group, page_tokens;
+};
+
+/// Page memory full of NaN, filled as far as sequences were added, pages dealt out in a mixed
+/// order.
+class Pages {
+ public:
+  Pages(const Shape& shape, int32_t n_pages)
+      : shape_(shape),
+        k_(static_cast<size_t>(n_pages) * page_halves(), kHalfNan),
+        v_(k_),
+        free_(static_cast<size_t>(n_pages)) {
+    std::iota(free_.begin(), free_.end(), 0);
+    std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
+  }
+  PagedKv kv() {
+    return {k_.data(), v_.data(), shape_.page_tokens, shape_.n_kv_heads, shape_.head_dim};
+  }
+  /// A block table of n_tokens random tokens, whose first n_shared pages are those of `other`.
+  std::vector<int32_t> add(int64_t n_tokens, uint32_t seed, const std::vector<int32_t>& other = {},
+                           size_t n_shared = 0) {
+    std::vector<int32_t> table(other.begin(),
+                               other.begin() + static_cast<std::ptrdiff_t>(n_shared));
+    while (static_cast<int64_t>(table.size()) * shape_.page_tokens < n_tokens) {
+      table.push_back(free_.back());
+      free_.pop_back();
+    }
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> normal;
+    for (auto p = static_cast<int64_t>(n_shared) * shape_.page_tokens; p < n_tokens; ++p) {
+      for (int32_t head = 0; head < shape_.n_kv_heads; ++head) {
+        const int64_t offset = kv_offset(kv(), table.data(), p, head);
+        for (int32_t d = 0; d < shape_.head_dim; ++d) {
+          k_[static_cast<size_t>(offset + d)] = f16_from_f32(normal(generator));
+          v_[static_cast<size_t>(offset + d)] = f16_from_f32(normal(generator));
+        }
+      }
+    }
+    return table;
+  }
+  std::vector<uint16_t>& k() { return k_; }
+  std::vector<uint16_t>& v() { return v_; }
+
+ private:
+  size_t page_halves() const {
+    return static_cast<size_t>(shape_.n_kv_heads) * static_cast<size_t>(shape_.page_tokens) *
+           static_cast<size_t>(shape_.head_dim);
+  }
+  Shape shape_;
+  std::vector<uint16_t> k_, v_;
+  std::vector<int32_t> free_;
+};
+
+/// The rows of a step: several sequences, each with its table and positions.
+struct Step {
+  Shape shape;
+  PagedKv kv;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<int32_t> positions;
+  std::vector<AttentionSequence> sequences;
+  std::vector<float> q;
+
+  void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows) {
+    tables.push_back(table);
+    const auto begin = static_cast<int64_t>(positions.size());
+    positions.insert(positions.end(), rows.begin(), rows.end());
+    sequences.push_back({nullptr, begin, static_cast<int64_t>(positions.size())});
+    const auto row_floats = static_cast<size_t>(shape.n_kv_heads * shape.group * shape.head_dim);
+    for (const int32_t position : rows) {  // a query depends on its position only, not on the step
+      const std::vector<float> one =
+          random_floats(row_floats, 1000u + static_cast<uint32_t>(position));
+      q.insert(q.end(), one.begin(), one.end());
+    }
+  }
+  AttentionArgs args() {
+    for (size_t i = 0; i < sequences.size(); ++i) sequences[i].block_table = tables[i].data();
+    return {.kv = kv,
+            .sequences = sequences,
+            .positions = positions.data(),
+            .n_heads = shape.n_kv_heads * shape.group,
+            .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+            .q = q.data()};
+  }
+};
+
+struct Result {
+  std::vector<float> out, log_sum_exp;
+};
+
+Result run(Step& step, Isa isa, int n_threads) {
+  ThreadPool pool(n_threads);
+  AttentionArgs args = step.args();
+  Guarded<float> out(step.q.size(), kGuard);
+  Guarded<float> log_sum_exp(step.positions.size() * static_cast<size_t>(args.n_heads), kGuard);
+  args.out = out.data();
+  args.log_sum_exp = log_sum_exp.data();
+  attention({.pool = pool, .isa = isa}, args);
+  out.check();
+  log_sum_exp.check();
+  return {out.values(), log_sum_exp.values()};
+}
+
+std::vector<int32_t> range(int32_t begin, int32_t end) {
+  std::vector<int32_t> values(static_cast<size_t>(end - begin));
+  std::iota(values.begin(), values.end(), begin);
+  return values;
+}
+
+// A score is a sum of head_dim products of which each and each partial sum rounds once, so it is
+// off by at most about (head_dim + 4) eps |q||k| scale, in practice by the root of that many
+// roundings. The probabilities are off by as much (relative), and the output, a convex mixture of
+// V, by that times the largest |v|; summing n keys in blocks of 64 adds roundings of (64 + n / 64).
+// |q||k| scale is about sqrt(head_dim) for our normal data; exp2 adds 2.5e-7.
+double tolerance(const Shape& shape, int64_t n_keys) {
+  const double eps = std::numeric_limits<float>::epsilon() / 2;
+  const double head_dim = shape.head_dim;
+  const double score_error = std::sqrt(head_dim) * (std::sqrt(head_dim) + 4) * eps;
+  const double sum_error = std::sqrt(64 + static_cast<double>(n_keys)) * eps;
+  return 4 * (2 * score_error + sum_error + 2.5e-7);
+}
+
+void expect_close(const Result& result, const ref::AttentionResult& expected, double bound) {
+  constexpr double kLargestValue = 4;  // of normal data, nearly always; |v| <= 4 covers the mixture
+  double worst = 0, worst_log = 0;
+  for (size_t i = 0; i < expected.out.size(); ++i) {
+    ASSERT_FALSE(std::isnan(result.out[i])) << i;
+    worst = std::max(worst, std::abs(result.out[i] - expected.out[i]));
+  }
+  for (size_t i = 0; i < expected.log_sum_exp.size(); ++i) {
+    ASSERT_FALSE(std::isnan(result.log_sum_exp[i])) << i;
+    worst_log = std::max(worst_log, std::abs(result.log_sum_exp[i] - expected.log_sum_exp[i]));
+  }
+  EXPECT_LT(worst, bound * kLargestValue);
+  EXPECT_LT(worst_log, bound * 2);
+}
+
+TEST(Attention, EqualsTheScalarTwinOnEveryShape) {
+  const std::vector<Shape> shapes = {{8, 1, 1, 16},    {8, 4, 2, 16},   {24, 2, 3, 32},
+                                     {64, 3, 3, 64},   {64, 2, 8, 128}, {80, 2, 1, 16},
+                                     {128, 2, 4, 256}, {256, 1, 4, 64}, {96, 1, 5, 32}};
+  for (const Shape& shape : shapes) {
+    Pages pages(shape, 64);
+    const std::vector<int32_t> table = pages.add(330, 1);
+    for (const std::vector<int32_t>& rows :
+         {range(0, 330), range(0, 63), range(60, 70), range(128, 133), range(7, 11),
+          std::vector<int32_t>{329}, std::vector<int32_t>{0, 5, 63, 64, 127, 200, 255, 256, 329},
+          std::vector<int32_t>{0}}) {
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(table, rows);
+      const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+      for (const Isa isa : machine_isas()) {
+        SCOPED_TRACE(::testing::Message()
+                     << isa_name(isa) << " head_dim " << shape.head_dim << " group " << shape.group
+                     << " pages of " << shape.page_tokens << ", rows " << rows.front() << " to "
+                     << rows.back());
+        expect_close(run(step, isa, 2), expected, tolerance(shape, 330));
+      }
+    }
+  }
+}
+
+TEST(Attention, LengthsAroundBlockAndSplitBorders) {
+  const Shape shape{64, 1, 3, 16};
+  Pages pages(shape, 70);
+  const std::vector<int32_t> table = pages.add(1030, 2);
+  for (const int32_t last : {0, 1, 15, 16, 62, 63, 64, 65, 510, 511, 512, 513, 1023, 1024, 1029}) {
+    for (const int32_t n_rows : {1, 4, 5, 33}) {
+      if (n_rows > last + 1) continue;
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(table, range(last + 1 - n_rows, last + 1));
+      const auto expected = ref::attention(step.args(), n_rows);
+      for (const Isa isa : machine_isas()) {
+        SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << n_rows << " rows to " << last);
+        expect_close(run(step, isa, 1), expected, tolerance(shape, last + 1));
+      }
+    }
+  }
+}
+
+TEST(Attention, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
+  const Shape shape{64, 2, 3, 32};
+  Pages pages(shape, 64);
+  const std::vector<int32_t> a = pages.add(700, 3);
+  const std::vector<int32_t> b = pages.add(650, 4, a, 5);  // shares 160 tokens
+  const std::vector<int32_t> scattered = {3, 64, 65, 66, 200, 333, 334, 511, 512, 600, 649};
+  for (const Isa isa : machine_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    Step step{.shape = shape, .kv = pages.kv()};
+    step.add(a, range(0, 700));
+    step.add(b, scattered);
+    step.add(a, {699});
+    step.add(b, {0, 64, 600, 649});
+    const Result together = run(step, isa, 1);
+    for (const int n_threads : {2, 5}) {
+      const Result again = run(step, isa, n_threads);
+      EXPECT_TRUE(same_bits(together.out, again.out));
+      EXPECT_TRUE(same_bits(together.log_sum_exp, again.log_sum_exp));
+    }
+    const auto row_floats = step.q.size() / step.positions.size();
+    const auto expect_same = [&](const std::vector<int32_t>& table, std::vector<int32_t> rows,
+                                 size_t first_row) {
+      Step part{.shape = shape, .kv = pages.kv()};
+      part.add(table, rows);
+      const Result alone = run(part, isa, 2);
+      const auto begin = together.out.begin() + static_cast<std::ptrdiff_t>(first_row * row_floats);
+      const std::vector<float> whole(begin, begin + static_cast<std::ptrdiff_t>(alone.out.size()));
+      EXPECT_TRUE(same_bits(alone.out, whole)) << "rows from " << rows.front();
+    };
+    // Chunks of the prefill, in odd sizes; then the other sequences alone.
+    for (int32_t first = 0, n = 5; first < 700; first += n, n = n * 2 + 1) {
+      const int32_t end = 700 - (first + n) < 5 ? 700 : first + n;
+      expect_same(a, range(first, end), static_cast<size_t>(first));
+      n = end - first;
+    }
+    expect_same(b, scattered, 700);
+    expect_same(a, {699}, 711);
+    expect_same(b, {0, 64, 600, 649}, 712);
+    expect_same(b, {600}, 714);
+  }
+}
+
+TEST(Attention, KeysThatARowMayNotSeeMayHoldAnything) {
+  const Shape shape{24, 1, 2, 16};
+  for (const Isa isa : machine_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    Pages pages(shape, 32);
+    const std::vector<int32_t> table = pages.add(200, 5);
+    const std::vector<int32_t> early = {0, 3, 64, 65, 99};
+    Step step{.shape = shape, .kv = pages.kv()};
+    step.add(table, {0, 3, 64, 65, 99, 120, 199});
+    const Result clean = run(step, isa, 1);
+    // Position 100 turns to NaN: the rows before it, in the same tile, must not notice.
+    const int64_t offset = kv_offset(pages.kv(), table.data(), 100, 0);
+    for (int32_t d = 0; d < shape.head_dim; ++d) {
+      pages.k()[static_cast<size_t>(offset + d)] = kHalfNan;
+      pages.v()[static_cast<size_t>(offset + d)] = kHalfNan;
+    }
+    const Result poisoned = run(step, isa, 1);
+    const size_t n_early = early.size() * 2 * 24;
+    for (size_t i = 0; i < clean.out.size(); ++i) {
+      if (i < n_early) {
+        ASSERT_EQ(clean.out[i], poisoned.out[i]) << i;
+      } else {
+        ASSERT_TRUE(std::isnan(poisoned.out[i])) << i;
+      }
+    }
+    Step few{.shape = shape, .kv = pages.kv()};
+    few.add(table, {3, 99, 100});
+    const Result decoded = run(few, isa, 1);
+    for (size_t i = 0; i < decoded.out.size(); ++i) {
+      ASSERT_EQ(std::isnan(decoded.out[i]), i >= 2 * 2 * 24) << i;
+    }
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  const Shape shape{64, 1, 1, 64};
+  Pages pages(shape, 8);
+  const std::vector<int32_t> table = pages.add(300, 6);
+  for (const std::vector<int32_t>& rows : {range(0, 300), std::vector<int32_t>{299}}) {
+    Step step{.shape = shape, .kv = pages.kv()};
+    step.add(table, rows);
+    for (float& q : step.q) q *= 200.0f;  // scores of about 200: exp of them is infinite
+    const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+    for (const Isa isa : machine_isas()) {
+      SCOPED_TRACE(isa_name(isa));
+      expect_close(run(step, isa, 1), expected, 200 * tolerance(shape, 300));
+    }
+  }
+}
+
+TEST(AttentionMass, EqualsTheScalarTwin) {
+  for (const Shape& shape : {Shape{8, 4, 2, 16}, Shape{64, 3, 3, 64}, Shape{24, 1, 8, 32}}) {
+    Pages pages(shape, 64);
+    const std::vector<int32_t> table = pages.add(500, 8);
+    for (const std::vector<int32_t>& rows :
+         {range(400, 500), std::vector<int32_t>{0, 63, 64, 130, 131, 499},
+          std::vector<int32_t>{499}}) {
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(table, rows);
+      for (const int64_t n_keys : {64, 391, 500}) {
+        const std::vector<double> expected = ref::attention_mass(step.args(), n_keys);
+        for (const Isa isa : machine_isas()) {
+          SCOPED_TRACE(::testing::Message()
+                       << isa_name(isa) << " head_dim " << shape.head_dim << ", " << n_keys);
+          Result result = run(step, isa, 1);
+          AttentionArgs args = step.args();
+          args.log_sum_exp = result.log_sum_exp.data();
+          std::vector<float> first;
+          for (const int n_threads : {1, 2, 5}) {
+            ThreadPool pool(n_threads);
+            Guarded<float> mass(std::vector<float>(static_cast<size_t>(n_keys), 0.5f), kGuard);
+            attention_mass({.pool = pool, .isa = isa}, args, n_keys, mass.data());
+            mass.check();
+            if (first.empty()) first = mass.values();
+            EXPECT_TRUE(same_bits(first, mass.values()));
+          }
+          // Each term is a probability off by `tolerance`, relative; 0.5 was there before.
+          for (size_t j = 0; j < expected.size(); ++j) {
+            ASSERT_NEAR(first[j], expected[j] + 0.5,
+                        tolerance(shape, 500) * expected[j] * 2 + 6e-8 * (expected[j] + 0.5))
+                << j;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
+  for (const Shape& shape : {Shape{8, 3, 1, 16}, Shape{64, 2, 1, 32}, Shape{24, 1, 1, 16}}) {
+    for (const Isa isa : machine_isas()) {
+      Pages pages(shape, 16);
+      const std::vector<int32_t> a = pages.add(40, 9), b = pages.add(20, 10);
+      const std::vector<int32_t> positions = {5, 6, 31, 39, 0, 15};
+      const auto row_floats = static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
+      const std::vector<float> k = random_floats(positions.size() * row_floats, 11, 100.0f);
+      const std::vector<float> v = random_floats(positions.size() * row_floats, 12, 0.001f);
+      std::vector<uint16_t> expected_k = pages.k(), expected_v = pages.v();
+      for (size_t r = 0; r < positions.size(); ++r) {
+        for (size_t i = 0; i < row_floats; ++i) {
+          const auto head = static_cast<int32_t>(i) / shape.head_dim;
+          const auto at = static_cast<size_t>(
+              kv_offset(pages.kv(), (r < 4 ? a : b).data(), positions[r], head) +
+              static_cast<int32_t>(i) % shape.head_dim);
+          expected_k[at] = f16_from_f32(k[r * row_floats + i]);
+          expected_v[at] = f16_from_f32(v[r * row_floats + i]);
+        }
+      }
+      ThreadPool pool(2);
+      const std::vector<AttentionSequence> sequences = {{a.data(), 0, 4}, {b.data(), 4, 6}};
+      write_kv({.pool = pool, .isa = isa}, pages.kv(), sequences, positions.data(), k.data(),
+               v.data());
+      EXPECT_EQ(pages.k(), expected_k) << isa_name(isa);
+      EXPECT_EQ(pages.v(), expected_v) << isa_name(isa);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels

@@ -1,0 +1,21 @@
+// What elementwise.cc needs from elementwise_cpu.cc: loops over plain arrays, one thread each.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/isa.h"
+
+namespace weft::kernels {
+
+struct ElementwiseFns {
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n,
+                   float* y);
+  void (*silu_multiply)(float* gate, const float* up, int64_t n);
+  void (*add_in_place)(float* x, const float* y, int64_t n);
+  void (*narrow_to_f16)(const float* src, int64_t n, uint16_t* dst);
+  void (*widen_from_f16)(const uint16_t* src, int64_t n, float* dst);
+};
+
+WEFT_ISA_TABLE(ElementwiseFns, elementwise_fns)
+
+}  // namespace weft::kernels

@@ -1,0 +1,76 @@
+#include "kernels/ref/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/half.h"
+
+namespace weft::kernels::ref {
+namespace {
+
+/// Softmax probabilities of the keys that `row` sees, and the log of their sum.
+struct Probabilities {
+  std::vector<double> p;
+  double log_sum_exp = 0;
+};
+
+Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& sequence,
+                            int64_t row, int32_t head) {
+  const int32_t head_dim = args.kv.head_dim;
+  const int32_t kv_head = head / (args.n_heads / args.kv.n_kv_heads);
+  const float* q = args.q + (row * args.n_heads + head) * head_dim;
+  const int64_t n_keys = args.positions[row] + int64_t{1};
+  Probabilities result;
+  for (int64_t j = 0; j < n_keys; ++j) {
+    const uint16_t* k = args.kv.k + kv_offset(args.kv, sequence.block_table, j, kv_head);
+    double score = 0;
+    for (int32_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * f32_from_f16(k[d]);
+    result.p.push_back(score * static_cast<double>(args.scale));
+  }
+  const double largest = *std::max_element(result.p.begin(), result.p.end());
+  double sum = 0;
+  for (const double score : result.p) sum += std::exp(score - largest);
+  result.log_sum_exp = largest + std::log(sum);
+  for (double& p : result.p) p = std::exp(p - result.log_sum_exp);
+  return result;
+}
+
+}  // namespace
+
+AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
+  const int32_t head_dim = args.kv.head_dim;
+  AttentionResult result;
+  result.out.resize(static_cast<size_t>(n_rows * args.n_heads * head_dim));
+  result.log_sum_exp.resize(static_cast<size_t>(n_rows * args.n_heads));
+  for (const AttentionSequence& sequence : args.sequences) {
+    for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
+      for (int32_t head = 0; head < args.n_heads; ++head) {
+        const Probabilities result_of_row = probabilities(args, sequence, row, head);
+        const int32_t kv_head = head / (args.n_heads / args.kv.n_kv_heads);
+        const auto index = static_cast<size_t>(row * args.n_heads + head);
+        double* out = result.out.data() + index * static_cast<size_t>(head_dim);
+        for (size_t j = 0; j < result_of_row.p.size(); ++j) {
+          const uint16_t* v = args.kv.v + kv_offset(args.kv, sequence.block_table,
+                                                    static_cast<int64_t>(j), kv_head);
+          for (int32_t d = 0; d < head_dim; ++d) out[d] += result_of_row.p[j] * f32_from_f16(v[d]);
+        }
+        result.log_sum_exp[index] = result_of_row.log_sum_exp;
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<double> attention_mass(const AttentionArgs& args, int64_t n_keys) {
+  std::vector<double> mass(static_cast<size_t>(n_keys));
+  const AttentionSequence& sequence = args.sequences[0];
+  for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
+    for (int32_t head = 0; head < args.n_heads; ++head) {
+      const std::vector<double> p = probabilities(args, sequence, row, head).p;
+      for (size_t j = 0; j < std::min(p.size(), mass.size()); ++j) mass[j] += p[j];
+    }
+  }
+  return mass;
+}
+
+}  // namespace weft::kernels::ref

@@ -1,0 +1,32 @@
+#include "kernels/ref/elementwise.h"
+
+#include <cmath>
+
+namespace weft::kernels::ref {
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n,
+              double* y) {
+  for (int64_t r = 0; r < n_rows; ++r) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[r * n + i]) * x[r * n + i];
+    const double norm = std::sqrt(sum / static_cast<double>(n) + static_cast<double>(eps));
+    for (int64_t i = 0; i < n; ++i) y[r * n + i] = x[r * n + i] / norm * weight[i];
+  }
+}
+
+void silu_multiply(const float* gate, const float* up, int64_t n, double* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double g = gate[i];
+    out[i] = g / (1.0 + std::exp(-g)) * up[i];
+  }
+}
+
+void log_softmax(const float* logits, int64_t n, double* out) {
+  double largest = logits[0];
+  for (int64_t i = 1; i < n; ++i) largest = std::fmax(largest, logits[i]);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(logits[i] - largest);
+  for (int64_t i = 0; i < n; ++i) out[i] = logits[i] - largest - std::log(sum);
+}
+
+}  // namespace weft::kernels::ref

@@ -1,0 +1,14 @@
+// Scalar twins of elementwise.h, in double: what the tests compare the kernels with. Never used to
+// compute anything else.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::kernels::ref {
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n, double* y);
+/// out [n] = silu(gate) * up.
+void silu_multiply(const float* gate, const float* up, int64_t n, double* out);
+void log_softmax(const float* logits, int64_t n, double* out);
+
+}  // namespace weft::kernels::ref

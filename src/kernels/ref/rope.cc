@@ -1,0 +1,23 @@
+#include "kernels/ref/rope.h"
+
+#include <cmath>
+
+namespace weft::kernels::ref {
+
+void rotate(const RopeParams& params, int32_t position, const float* x, int32_t head_dim,
+            double* out) {
+  for (int32_t i = 0; i < head_dim; ++i) out[i] = x[i];
+  const int32_t half = params.n_dims / 2;
+  for (int32_t i = 0; i < half; ++i) {
+    const bool neox = params.pairing == RopePairing::kNeox;
+    const int32_t first = neox ? i : 2 * i;
+    const int32_t second = neox ? i + half : 2 * i + 1;
+    const double angle = position * params.inverse_frequencies[static_cast<size_t>(i)];
+    const double c = std::cos(angle) * static_cast<double>(params.magnitude);
+    const double s = std::sin(angle) * static_cast<double>(params.magnitude);
+    out[first] = x[first] * c - x[second] * s;
+    out[second] = x[second] * c + x[first] * s;
+  }
+}
+
+}  // namespace weft::kernels::ref

@@ -1,0 +1,68 @@
+// What the kernels' tests share: random data, every instruction set of this machine, guarded
+// buffers. Only for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/isa.h"
+
+namespace weft::kernels::testing {
+
+inline std::vector<Isa> machine_isas() {
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+    if (cpu_has(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+inline std::vector<float> random_floats(size_t n, uint32_t seed, float deviation = 1.0f) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+/// n elements between two rows of guard elements, which check() finds unchanged.
+template <class T>
+class Guarded {
+ public:
+  explicit Guarded(size_t n, T guard) : guard_(guard), memory_(n + 2 * kGuards, guard), n_(n) {}
+  Guarded(const std::vector<T>& values, T guard) : Guarded(values.size(), guard) {
+    std::copy(values.begin(), values.end(), data());
+  }
+  T* data() { return memory_.data() + kGuards; }
+  size_t size() const { return n_; }
+  std::vector<T> values() const {
+    const auto first = memory_.begin() + kGuards;
+    return {first, first + static_cast<std::ptrdiff_t>(n_)};
+  }
+  void check() const {
+    for (size_t i = 0; i < kGuards; ++i) {
+      ASSERT_EQ(memory_[i], guard_) << "written " << kGuards - i << " before";
+      ASSERT_EQ(memory_[kGuards + n_ + i], guard_) << "written " << i << " after";
+    }
+  }
+
+ private:
+  static constexpr size_t kGuards = 32;
+  T guard_;
+  std::vector<T> memory_;
+  size_t n_;
+};
+
+/// Bit for bit, so that NaN equals itself and -0 does not equal 0.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+}  // namespace weft::kernels::testing
