@@ -1,0 +1,121 @@
+#include "gguf/writer.h"
+
+#include <array>
+#include <bit>
+
+namespace weft::gguf {
+namespace {
+
+template <class T>
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+
+void put_string(std::string& out, std::string_view text) {
+  put(out, uint64_t{text.size()});
+  out += text;
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+uint64_t padding(uint64_t size, uint64_t alignment) {
+  return (alignment - size % alignment) % alignment;
+}
+
+}  // namespace
+
+HeaderBuilder::HeaderBuilder(uint32_t alignment) : alignment_(alignment) {
+  WEFT_CHECK(std::has_single_bit(alignment));
+  if (alignment != kDefaultAlignment) add<uint32_t>("general.alignment", alignment);
+}
+
+void HeaderBuilder::add_raw(std::string_view key, ValueType type,
+                            std::span<const std::byte> value) {
+  put_string(entries_, key);
+  put(entries_, type);
+  entries_ += as_text(value);
+  ++n_entries_;
+}
+
+void HeaderBuilder::add_array_raw(std::string_view key, ValueType type, uint64_t count,
+                                  std::span<const std::byte> values) {
+  std::string value;
+  put(value, type);
+  put(value, count);
+  value += as_text(values);
+  add_raw(key, ValueType::kArray, std::as_bytes(std::span(value)));
+}
+
+void HeaderBuilder::add_string(std::string_view key, std::string_view value) {
+  std::string raw;
+  put_string(raw, value);
+  add_raw(key, ValueType::kString, std::as_bytes(std::span(raw)));
+}
+
+void HeaderBuilder::add_strings(std::string_view key, std::span<const std::string> values) {
+  std::string raw;
+  for (const std::string& value : values) put_string(raw, value);
+  add_array_raw(key, ValueType::kString, values.size(), std::as_bytes(std::span(raw)));
+}
+
+uint64_t HeaderBuilder::add_tensor(std::string_view name, DType dtype,
+                                   std::span<const int64_t> dims) {
+  WEFT_CHECK(!dims.empty() && dims.size() <= 4);
+  uint64_t size = static_cast<uint64_t>(row_bytes(dtype, dims[0]));
+  put_string(table_, name);
+  put(table_, static_cast<uint32_t>(dims.size()));
+  for (const int64_t dim : dims) put(table_, dim);
+  for (const int64_t dim : dims.subspan(1)) size *= static_cast<uint64_t>(dim);
+  put(table_, dtype);
+  put(table_, data_bytes_);
+  data_bytes_ += size + padding(size, alignment_);
+  tensor_bytes_.push_back(size);
+  return size;
+}
+
+std::string HeaderBuilder::bytes() const {
+  std::string out = "GGUF";
+  put(out, uint32_t{3});
+  put(out, uint64_t{tensor_bytes_.size()});
+  put(out, n_entries_);
+  out += entries_;
+  out += table_;
+  out.append(padding(out.size(), alignment_), '\0');
+  return out;
+}
+
+Result<Writer> Writer::create(Env& env, std::string path, const HeaderBuilder& header) {
+  Writer writer;
+  writer.env_ = &env;
+  writer.path_ = std::move(path);
+  writer.alignment_ = header.alignment();
+  writer.tensor_bytes_.assign(header.tensor_bytes().begin(), header.tensor_bytes().end());
+  WEFT_ASSIGN_OR_RETURN(writer.file_, env.create(writer.path_ + ".tmp"));
+  const std::string bytes = header.bytes();
+  WEFT_RETURN_IF_ERROR(writer.file_->append(std::as_bytes(std::span(bytes))));
+  return writer;
+}
+
+Status Writer::append(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return Status::ok();
+  WEFT_CHECK(tensor_ < tensor_bytes_.size());
+  WEFT_CHECK(bytes.size() <= tensor_bytes_[tensor_] - written_);
+  WEFT_RETURN_IF_ERROR(file_->append(bytes));
+  written_ += bytes.size();
+  if (written_ < tensor_bytes_[tensor_]) return Status::ok();
+  const std::vector<std::byte> zeros(padding(written_, alignment_));
+  ++tensor_;
+  written_ = 0;
+  return file_->append(zeros);
+}
+
+Status Writer::finish() {
+  WEFT_CHECK(tensor_ == tensor_bytes_.size());
+  WEFT_RETURN_IF_ERROR(file_->sync());
+  WEFT_RETURN_IF_ERROR(file_->close());
+  return env_->rename(path_ + ".tmp", path_);
+}
+
+}  // namespace weft::gguf
