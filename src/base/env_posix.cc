@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "base/env.h"
+#include "base/mapped_guard.h"
 
 namespace weft {
 namespace {
@@ -107,7 +108,8 @@ class PosixWriteFile : public WriteFile {
 
 class PosixMappedFile : public MappedFile {
  public:
-  PosixMappedFile(void* address, size_t size_bytes) : address_(address), size_bytes_(size_bytes) {}
+  PosixMappedFile(void* address, size_t size_bytes, const std::string& path)
+      : address_(address), size_bytes_(size_bytes), guard_(address, size_bytes, path) {}
   ~PosixMappedFile() override {
     if (size_bytes_ > 0) ::munmap(address_, size_bytes_);
   }
@@ -118,6 +120,7 @@ class PosixMappedFile : public MappedFile {
  private:
   void* address_;
   size_t size_bytes_;
+  MappedGuard guard_;
 };
 
 class PosixFileLock : public FileLock {
@@ -155,7 +158,7 @@ class PosixEnv : public Env {
       address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, opened.first.get(), 0);
       if (address == MAP_FAILED) return errno_status("map", path);
     }
-    return std::unique_ptr<MappedFile>(std::make_unique<PosixMappedFile>(address, size));
+    return std::unique_ptr<MappedFile>(std::make_unique<PosixMappedFile>(address, size, path));
   }
 
   bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
