@@ -1,0 +1,168 @@
+#include "text/byte_level_bpe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "text/utf8.h"
+
+namespace weft::text {
+namespace {
+
+// Lowest rank first, leftmost first among equals; std::push_heap keeps the largest on top.
+bool comes_later(const ByteLevelBpe::Scratch::Candidate& a,
+                 const ByteLevelBpe::Scratch::Candidate& b) {
+  return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
+}
+
+uint64_t mix(uint64_t x) {  // splitmix64's finaliser
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+uint64_t pair_key(int32_t left_id, int32_t right_id) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left_id)) << 32 |
+         static_cast<uint32_t>(right_id);
+}
+
+}  // namespace
+
+Result<ByteLevelBpe> ByteLevelBpe::create(const VocabData& vocab, bool ignore_merges) {
+  ByteLevelBpe bpe;
+  bpe.byte_ids_.fill(kNoToken);
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
+    if (vocab.types[id] != TokenType::kNormal) continue;
+    ids.emplace(vocab.tokens[id], static_cast<int32_t>(id));
+    if (ignore_merges) {
+      bpe.whole_words_.emplace(decoded_token(vocab, id), static_cast<int32_t>(id));
+    }
+  }
+  for (size_t byte = 0; byte < 256; ++byte) {
+    std::string letter;
+    append_utf8(byte_level_alphabet()[byte], letter);
+    const auto found = ids.find(letter);
+    if (found != ids.end()) bpe.byte_ids_[byte] = found->second;
+  }
+  WEFT_RETURN_IF_ERROR(bpe.add_merges(vocab));
+  return bpe;
+}
+
+Status ByteLevelBpe::add_merges(const VocabData& vocab) {
+  if (vocab.merges.size() > kMaxVocab) {
+    return corrupt(fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}",
+                               vocab.merges.size(), kMaxVocab));
+  }
+  // Added tokens may be the result of a merge, control tokens never are: text cannot become one.
+  std::unordered_map<std::string_view, int32_t> ids;
+  ids.reserve(vocab.tokens.size());
+  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
+    const TokenType type = vocab.types[id];
+    if (type == TokenType::kControl || type == TokenType::kUnknown) continue;
+    ids.emplace(vocab.tokens[id], static_cast<int32_t>(id));
+  }
+  table_.resize(std::bit_ceil(2 * vocab.merges.size() + 2));
+  std::string joined;
+  for (size_t rank = 0; rank < vocab.merges.size(); ++rank) {
+    const std::string_view merge = vocab.merges[rank];
+    const size_t space = merge.find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == merge.size() ||
+        merge.find(' ', space + 1) != std::string_view::npos) {
+      return corrupt(fmt::format(
+          "tokenizer.ggml.merges[{}] is not two tokens with one space between them", rank));
+    }
+    joined.assign(merge.substr(0, space)).append(merge.substr(space + 1));
+    const auto left = ids.find(merge.substr(0, space));
+    const auto right = ids.find(merge.substr(space + 1));
+    const auto merged = ids.find(joined);
+    if (left == ids.end() || right == ids.end() || merged == ids.end()) {
+      return corrupt(
+          fmt::format("tokenizer.ggml.merges[{}]: its parts or its result are no tokens", rank));
+    }
+    insert({pair_key(left->second, right->second), static_cast<uint32_t>(rank), merged->second});
+  }
+  return Status::ok();
+}
+
+void ByteLevelBpe::insert(const Merge& merge) {
+  const size_t mask = table_.size() - 1;
+  size_t slot = mix(merge.pair) & mask;
+  while (table_[slot].pair != kEmptyPair) {
+    if (table_[slot].pair == merge.pair) return;  // the first of two equal merges counts
+    slot = (slot + 1) & mask;
+  }
+  table_[slot] = merge;
+}
+
+const ByteLevelBpe::Merge* ByteLevelBpe::find(int32_t left_id, int32_t right_id) const {
+  const uint64_t pair = pair_key(left_id, right_id);
+  const size_t mask = table_.size() - 1;
+  for (size_t slot = mix(pair) & mask; table_[slot].pair != kEmptyPair; slot = (slot + 1) & mask) {
+    if (table_[slot].pair == pair) return &table_[slot];
+  }
+  return nullptr;
+}
+
+void ByteLevelBpe::push_pair(int32_t left, Scratch& scratch) const {
+  const auto& symbols = scratch.symbols;
+  const auto& left_symbol = symbols[static_cast<size_t>(left)];
+  if (left_symbol.next < 0) return;
+  const int32_t right_id = symbols[static_cast<size_t>(left_symbol.next)].id;
+  const Merge* merge = find(left_symbol.id, right_id);
+  if (merge == nullptr) return;
+  scratch.queue.push_back({merge->rank, left, left_symbol.id, right_id, merge->merged_id});
+}
+
+void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
+                               std::vector<int32_t>& out) const {
+  if (!whole_words_.empty()) {
+    const auto whole = whole_words_.find(word);
+    if (whole != whole_words_.end()) {
+      out.push_back(whole->second);
+      return;
+    }
+  }
+  auto& symbols = scratch.symbols;
+  auto& queue = scratch.queue;
+  symbols.clear();
+  queue.clear();
+  for (const char c : word) {
+    const int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+    if (id == kNoToken) continue;
+    const auto index = static_cast<int32_t>(symbols.size());
+    symbols.push_back({id, index - 1, index + 1});
+  }
+  if (symbols.empty()) return;
+  symbols.back().next = -1;
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) push_pair(static_cast<int32_t>(i), scratch);
+  std::make_heap(queue.begin(), queue.end(), comes_later);
+
+  const auto push_heaped = [&](int32_t left) {
+    const size_t before = queue.size();
+    push_pair(left, scratch);
+    if (queue.size() > before) std::push_heap(queue.begin(), queue.end(), comes_later);
+  };
+  while (!queue.empty()) {
+    std::pop_heap(queue.begin(), queue.end(), comes_later);
+    const Scratch::Candidate best = queue.back();
+    queue.pop_back();
+    auto& left = symbols[static_cast<size_t>(best.left)];
+    if (left.id != best.left_id || left.next < 0) continue;
+    auto& right = symbols[static_cast<size_t>(left.next)];
+    if (right.id != best.right_id) continue;
+    left.id = best.merged_id;
+    left.next = right.next;
+    right.id = kNoToken;
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = best.left;
+    if (left.previous >= 0) push_heaped(left.previous);
+    push_heaped(best.left);
+  }
+  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
+    out.push_back(symbols[static_cast<size_t>(i)].id);
+  }
+}
+
+}  // namespace weft::text

@@ -1,0 +1,143 @@
+#include "text/sentence_piece.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "text/utf8.h"
+
+namespace weft::text {
+
+struct SentencePiece::Symbol {
+  uint32_t begin;    // byte offset in the text
+  uint32_t n_bytes;  // 0 when merged into its left neighbour
+  int32_t previous;
+  int32_t next;
+};
+
+struct SentencePiece::Candidate {
+  float score;
+  int32_t left;
+  uint32_t n_bytes;  // of both symbols: a pair that has changed since is skipped
+
+  // Best score first, leftmost first among equals; std::push_heap keeps the largest on top.
+  bool operator<(const Candidate& other) const {
+    return score != other.score ? score < other.score : left > other.left;
+  }
+};
+
+Result<SentencePiece> SentencePiece::create(const VocabData& vocab) {
+  SentencePiece spm;
+  spm.scores_ = vocab.scores;
+  spm.byte_ids_.fill(vocab.unk_id);
+  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
+    const std::string& token = vocab.tokens[id];
+    switch (vocab.types[id]) {
+      case TokenType::kUnknown:
+      case TokenType::kControl:
+        break;
+      case TokenType::kByte:
+        spm.byte_ids_[static_cast<size_t>(byte_of_token_text(token))] = static_cast<int32_t>(id);
+        break;
+      case TokenType::kUndefined:
+      case TokenType::kNormal:
+      case TokenType::kUserDefined:
+      case TokenType::kUnused:
+        if (token.empty()) break;
+        spm.ids_.emplace(token, static_cast<int32_t>(id));
+        spm.longest_token_bytes_ = std::max(spm.longest_token_bytes_, token.size());
+        break;
+    }
+  }
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (spm.byte_ids_[byte] == kNoToken) {
+      return corrupt(fmt::format(
+          "tokenizer.ggml.tokens has neither a byte token <0x{:02X}> nor an unknown token", byte));
+    }
+  }
+  return spm;
+}
+
+int32_t SentencePiece::find(std::string_view piece) const {
+  if (piece.size() > longest_token_bytes_) return kNoToken;
+  const auto found = ids_.find(piece);
+  return found == ids_.end() ? kNoToken : found->second;
+}
+
+/// One text being encoded: its symbols as a linked list, the pairs that may merge as a heap.
+class SentencePiece::Merger {
+ public:
+  Merger(const SentencePiece& spm, std::string_view text) : spm_(spm), text_(text) {
+    for (size_t at = 0; at < text.size();) {
+      // A byte that is no character stands alone, and comes out as its byte token.
+      const size_t n_bytes = std::max<size_t>(utf8_char_bytes(text, at), 1);
+      const auto index = static_cast<int32_t>(symbols_.size());
+      symbols_.push_back(
+          {static_cast<uint32_t>(at), static_cast<uint32_t>(n_bytes), index - 1, index + 1});
+      at += n_bytes;
+    }
+    symbols_.back().next = -1;
+    for (size_t i = 0; i + 1 < symbols_.size(); ++i) push_pair(static_cast<int32_t>(i));
+    std::make_heap(queue_.begin(), queue_.end());
+  }
+
+  void merge() {
+    while (!queue_.empty()) {
+      std::pop_heap(queue_.begin(), queue_.end());
+      const Candidate best = queue_.back();
+      queue_.pop_back();
+      Symbol& left = at(best.left);
+      if (left.n_bytes == 0 || left.next < 0) continue;
+      Symbol& right = at(left.next);
+      if (left.n_bytes + right.n_bytes != best.n_bytes) continue;
+      left.n_bytes = best.n_bytes;
+      left.next = right.next;
+      right.n_bytes = 0;
+      if (left.next >= 0) at(left.next).previous = best.left;
+      if (left.previous >= 0 && push_pair(left.previous)) sift();
+      if (push_pair(best.left)) sift();
+    }
+  }
+
+  void append_tokens(std::vector<int32_t>& out) const {
+    for (int32_t i = 0; i >= 0; i = symbols_[static_cast<size_t>(i)].next) {
+      const Symbol& symbol = symbols_[static_cast<size_t>(i)];
+      const std::string_view piece = text_.substr(symbol.begin, symbol.n_bytes);
+      const int32_t id = spm_.find(piece);
+      if (id != kNoToken) {
+        out.push_back(id);
+        continue;
+      }
+      for (const char c : piece) out.push_back(spm_.byte_ids_[static_cast<unsigned char>(c)]);
+    }
+  }
+
+ private:
+  Symbol& at(int32_t index) { return symbols_[static_cast<size_t>(index)]; }
+  void sift() { std::push_heap(queue_.begin(), queue_.end()); }
+
+  // Queues the symbol and its right neighbour when their joined text is a token.
+  bool push_pair(int32_t left) {
+    const Symbol& symbol = at(left);
+    if (symbol.next < 0) return false;
+    const uint32_t n_bytes = symbol.n_bytes + at(symbol.next).n_bytes;
+    const int32_t id = spm_.find(text_.substr(symbol.begin, n_bytes));
+    if (id == kNoToken) return false;
+    queue_.push_back({spm_.scores_[static_cast<size_t>(id)], left, n_bytes});
+    return true;
+  }
+
+  const SentencePiece& spm_;
+  std::string_view text_;
+  std::vector<Symbol> symbols_;
+  std::vector<Candidate> queue_;
+};
+
+void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out) const {
+  if (text.empty()) return;
+  Merger merger(*this, text);
+  merger.merge();
+  merger.append_tokens(out);
+}
+
+}  // namespace weft::text

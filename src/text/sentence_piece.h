@@ -1,0 +1,41 @@
+// SentencePiece-style BPE as llama models use it: characters merge while the joined text is a
+// token, best score first; what is left falls back to byte tokens. It neither splits off control
+// tokens nor puts the space before the text: the tokenizer does. Thread-safe after creation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "text/vocab.h"
+
+namespace weft::text {
+
+class SentencePiece {
+ public:
+  /// Keeps views into `vocab.tokens` and `vocab.scores`, which must outlive this object unmoved.
+  /// kCorrupt when a byte of text could become no token at all (no byte tokens and no unknown one).
+  static Result<SentencePiece> create(const VocabData& vocab);
+
+  /// Appends the tokens of `text`, in which U+2581 already stands for every space; any bytes will
+  /// do. O(n log n) in its length.
+  void encode(std::string_view text, std::vector<int32_t>& out) const;
+
+ private:
+  struct Symbol;
+  struct Candidate;
+  class Merger;
+
+  SentencePiece() = default;
+  int32_t find(std::string_view piece) const;
+
+  std::unordered_map<std::string_view, int32_t> ids_;
+  std::vector<float> scores_;
+  std::array<int32_t, 256> byte_ids_{};
+  size_t longest_token_bytes_ = 0;
+};
+
+}  // namespace weft::text

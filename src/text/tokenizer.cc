@@ -1,0 +1,250 @@
+#include "text/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <unordered_map>
+
+#include "text/byte_level_bpe.h"
+#include "text/pre_tokenizer.h"
+#include "text/sentence_piece.h"
+#include "text/special_tokens.h"
+#include "text/utf8.h"
+
+namespace weft::text {
+namespace {
+
+// Names that end an answer whatever the metadata say: many files name one of several only, and
+// some give these another type than control.
+constexpr std::string_view kEndNames[] = {
+    "</s>",
+    "<EOT>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|call|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<|eom_id|>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|return|>",
+    "[EOS]",
+    "[EOT]",
+    "_<EOT>",
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",  // DeepSeek
+};
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+// Stands for an invalid byte while the text is cut into words: one byte long, and like U+FFFD
+// neither letter, number nor white space.
+constexpr char kInvalidByteStandIn = '\x01';
+
+std::string mark_spaces(std::string_view text, bool space_prefix) {
+  std::string marked;
+  marked.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
+  if (space_prefix) marked += kSpaceMark;
+  for (const char c : text) {
+    if (c == ' ') {
+      marked += kSpaceMark;
+    } else {
+      marked.push_back(c);
+    }
+  }
+  return marked;
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  VocabData vocab;  // never moved once the views below are taken
+  std::vector<bool> is_control;
+  std::vector<bool> ends_generation;
+  std::vector<std::string> bytes;  // [n_vocab] decoded
+  std::unordered_map<std::string_view, int32_t> ids;
+  std::optional<SpecialTokens> specials;
+  std::optional<SentencePiece> sentence_piece;  // one of the two
+  std::optional<ByteLevelBpe> bpe;
+  std::optional<PreTokenizer> pre_tokenizer;  // with bpe
+
+  Status init();
+  void classify_tokens();
+  void encode_sentence_piece(std::span<const Fragment> fragments, std::vector<int32_t>& out) const;
+  Status encode_bpe(std::span<const Fragment> fragments, std::vector<int32_t>& out) const;
+  bool is_id(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < vocab.tokens.size(); }
+};
+
+void Tokenizer::Impl::classify_tokens() {
+  const size_t n_vocab = vocab.tokens.size();
+  is_control.resize(n_vocab);
+  ends_generation.resize(n_vocab);
+  bytes.reserve(n_vocab);
+  for (size_t id = 0; id < n_vocab; ++id) {
+    const TokenType type = vocab.types[id];
+    is_control[id] = type == TokenType::kControl || type == TokenType::kUnknown;
+    if (!vocab.tokens[id].empty()) ids.emplace(vocab.tokens[id], static_cast<int32_t>(id));
+    bytes.push_back(decoded_token(vocab, id));
+  }
+  for (const std::string_view name : kEndNames) {
+    const auto found = ids.find(name);
+    if (found == ids.end()) continue;
+    const auto id = static_cast<size_t>(found->second);
+    ends_generation[id] = true;
+    is_control[id] = true;
+    if (vocab.types[id] != TokenType::kUnknown) vocab.types[id] = TokenType::kControl;
+    bytes[id] = vocab.tokens[id];
+  }
+  for (const int32_t id : {vocab.eos_id, vocab.eot_id, vocab.eom_id}) {
+    if (id != kNoToken) ends_generation[static_cast<size_t>(id)] = true;
+  }
+}
+
+Status Tokenizer::Impl::init() {
+  WEFT_RETURN_IF_ERROR(check_vocab(vocab));
+  classify_tokens();
+  specials.emplace(vocab, is_control);
+  if (vocab.model == "llama") {
+    WEFT_ASSIGN_OR_RETURN(sentence_piece, SentencePiece::create(vocab));
+    return Status::ok();
+  }
+  if (vocab.model == "gpt2") {
+    WEFT_ASSIGN_OR_RETURN(pre_tokenizer, PreTokenizer::create(vocab.pre));
+    WEFT_ASSIGN_OR_RETURN(bpe, ByteLevelBpe::create(vocab, pre_tokenizer->ignores_merges()));
+    return Status::ok();
+  }
+  return unsupported(
+      fmt::format("tokenizer.ggml.model '{}' is not supported; known are: llama, "
+                  "gpt2",
+                  vocab.model.substr(0, 64)));
+}
+
+void Tokenizer::Impl::encode_sentence_piece(std::span<const Fragment> fragments,
+                                            std::vector<int32_t>& out) const {
+  bool after_special = true;  // the text's start counts as one
+  for (const Fragment& fragment : fragments) {
+    if (fragment.id != kNoToken) {
+      out.push_back(fragment.id);
+      after_special = true;
+      continue;
+    }
+    sentence_piece->encode(mark_spaces(fragment.text, vocab.add_space_prefix && after_special),
+                           out);
+    after_special = false;
+  }
+}
+
+Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments,
+                                   std::vector<int32_t>& out) const {
+  ByteLevelBpe::Scratch scratch;
+  std::vector<uint32_t> ends;
+  std::string repaired;  // what is encoded, when the text is not valid UTF-8
+  std::string stand_in;  // what is cut into words then
+  for (const Fragment& fragment : fragments) {
+    if (fragment.id != kNoToken) {
+      out.push_back(fragment.id);
+      continue;
+    }
+    std::string_view text = fragment.text;
+    std::string_view words = fragment.text;
+    if (!is_valid_utf8(text)) {
+      repaired.clear();
+      stand_in.clear();
+      for (size_t at = 0; at < text.size();) {
+        const size_t n_bytes = utf8_char_bytes(text, at);
+        if (n_bytes > 0) {
+          repaired += text.substr(at, n_bytes);
+          stand_in += text.substr(at, n_bytes);
+        } else if (bpe->has_byte(static_cast<unsigned char>(text[at]))) {
+          repaired.push_back(text[at]);
+          stand_in.push_back(kInvalidByteStandIn);
+        } else {
+          repaired += kReplacement;
+          stand_in += kReplacement;
+        }
+        at += std::max<size_t>(n_bytes, 1);
+      }
+      text = repaired;
+      words = stand_in;
+    }
+    WEFT_RETURN_IF_ERROR(pre_tokenizer->split(words, ends));
+    size_t begin = 0;
+    for (const uint32_t end : ends) {
+      bpe->encode_word(text.substr(begin, end - begin), scratch, out);
+      begin = end;
+    }
+  }
+  return Status::ok();
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::create(VocabData vocab) {
+  auto impl = std::make_unique<Impl>();
+  impl->vocab = std::move(vocab);
+  WEFT_RETURN_IF_ERROR(impl->init());
+  return Tokenizer(std::move(impl));
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kMaxTextBytes) {
+    return resource_exhausted(fmt::format("text of {} bytes: at most {} can be tokenised at once",
+                                          text.size(), kMaxTextBytes));
+  }
+  std::vector<int32_t> out;
+  out.reserve(text.size() / 3 + 2);
+  if (options.add_bos && impl_->vocab.bos_id != kNoToken) out.push_back(impl_->vocab.bos_id);
+  const std::vector<Fragment> fragments = impl_->specials->split(text, options.parse_special);
+  if (impl_->sentence_piece) {
+    impl_->encode_sentence_piece(fragments, out);
+  } else {
+    WEFT_RETURN_IF_ERROR(impl_->encode_bpe(fragments, out));
+  }
+  return out;
+}
+
+std::string_view Tokenizer::token_bytes(int32_t id, bool show_control) const {
+  if (!impl_->is_id(id) || (is_control(id) && !show_control)) return {};
+  return impl_->bytes[static_cast<size_t>(id)];
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool show_control) const {
+  std::string text;
+  bool after_special = true;
+  for (const int32_t id : ids) {
+    std::string_view piece = token_bytes(id, show_control);
+    const bool special = is_control(id);
+    if (impl_->vocab.add_space_prefix && after_special && !special && piece.starts_with(' ')) {
+      piece.remove_prefix(1);
+    }
+    text += piece;
+    after_special = special;
+  }
+  return text;
+}
+
+int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->vocab.tokens.size()); }
+bool Tokenizer::is_control(int32_t id) const {
+  return impl_->is_id(id) && impl_->is_control[static_cast<size_t>(id)];
+}
+bool Tokenizer::is_end_of_generation(int32_t id) const {
+  return impl_->is_id(id) && impl_->ends_generation[static_cast<size_t>(id)];
+}
+int32_t Tokenizer::bos() const { return impl_->vocab.bos_id; }
+int32_t Tokenizer::eos() const { return impl_->vocab.eos_id; }
+bool Tokenizer::wants_bos() const {
+  return impl_->vocab.add_bos && impl_->vocab.bos_id != kNoToken;
+}
+int32_t Tokenizer::find_token(std::string_view stored_text) const {
+  const auto found = impl_->ids.find(stored_text);
+  return found == impl_->ids.end() ? kNoToken : found->second;
+}
+
+}  // namespace weft::text

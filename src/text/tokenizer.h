@@ -1,0 +1,66 @@
+// Text to token ids and back, for the two kinds of vocabulary that weft runs: SentencePiece-style
+// (`llama`) and byte-level BPE (`gpt2`). Plain text never becomes a control token: those are
+// recognised only where the caller says that the text is a template's own. It knows nothing of
+// chat formats (chat_format.h) or streams (detokenizer.h). Thread-safe after creation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "text/vocab.h"
+
+namespace weft::text {
+
+struct EncodeOptions {
+  bool add_bos = false;        // BOS first, where the vocabulary has one
+  bool parse_special = false;  // control tokens written out in the text become those tokens
+};
+
+class Tokenizer {
+ public:
+  /// Longest text that encode takes.
+  static constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+  /// Checks the vocabulary (check_vocab, merges). kUnsupported for an unknown model or `pre`.
+  static Result<Tokenizer> create(VocabData vocab);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// Any bytes will do: decode gives them back wherever the vocabulary has a token for each. Where
+  /// it has none, a byte that is not UTF-8 becomes U+FFFD, and a control character is dropped as by
+  /// the models' own tokenizers. kResourceExhausted past kMaxTextBytes. O(n log n).
+  Result<std::vector<int32_t>> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  /// The bytes that one token adds to the text; control and unknown tokens add none, or with
+  /// `show_control` their name. Empty for an id outside the vocabulary. Not always whole UTF-8
+  /// characters: see StreamingDetokenizer. Lives as long as the tokenizer.
+  std::string_view token_bytes(int32_t id, bool show_control = false) const;
+
+  /// The tokens' bytes joined, without the space that encode put before the text.
+  std::string decode(std::span<const int32_t> ids, bool show_control = false) const;
+
+  int32_t vocab_size() const;
+  bool is_control(int32_t id) const;  // control and unknown tokens: no text of their own
+  /// Tokens that end an answer: EOS, end of turn, end of message, and what is known by its name.
+  bool is_end_of_generation(int32_t id) const;
+  /// kNoToken where the vocabulary has none.
+  int32_t bos() const;
+  int32_t eos() const;
+  bool wants_bos() const;  // the model expects BOS before every prompt
+  /// The token whose stored text is exactly this, control tokens included; kNoToken if none.
+  int32_t find_token(std::string_view stored_text) const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::text

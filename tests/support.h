@@ -1,0 +1,49 @@
+// Where tests find data that the repository does not carry. Tests that need it skip themselves when
+// it is absent. Only tests include this file.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace weft::test {
+
+/// $WEFT_SHARED, else `../shared` beside the source tree; empty when there is no such folder.
+inline std::string shared_dir() {
+  const char* set = std::getenv("WEFT_SHARED");
+  const std::string dir = set != nullptr ? set : std::string(WEFT_SOURCE_DIR) + "/../shared";
+  return std::filesystem::is_directory(dir) ? dir : std::string();
+}
+
+/// A file under shared_dir(); empty when it is not there.
+inline std::string shared_file(const std::string& relative) {
+  const std::string dir = shared_dir();
+  const std::string path = dir + "/" + relative;
+  return !dir.empty() && std::filesystem::is_regular_file(path) ? path : std::string();
+}
+
+/// A model that `weft model get` fetched ($WEFT_MODELS, else the XDG data folder); empty if none.
+inline std::string model_file(const std::string& name) {
+  std::string dir;
+  if (const char* models = std::getenv("WEFT_MODELS")) {
+    dir = models;
+  } else if (const char* data = std::getenv("XDG_DATA_HOME")) {
+    dir = std::string(data) + "/weft/models";
+  } else if (const char* home = std::getenv("HOME")) {
+    dir = std::string(home) + "/.local/share/weft/models";
+  }
+  const std::string path = dir + "/" + name;
+  return !dir.empty() && std::filesystem::is_regular_file(path) ? path : std::string();
+}
+
+inline constexpr const char* kSmolLm2File = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+/// The whole file as bytes; empty when it cannot be read.
+inline std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace weft::test
