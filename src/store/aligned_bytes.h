@@ -1,5 +1,6 @@
 // Memory for chunk layers: aligned to a page (4096 bytes), not initialised, owned by one object.
-// It never touches what it allocates, so that a layer's pages are first written by the read itself.
+// It never touches what it allocates, so that a layer's pages are first written by the read itself,
+// and never throws: where the system has no memory left, the size is 0.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,10 @@ class AlignedBytes {
  public:
   AlignedBytes() = default;
   explicit AlignedBytes(size_t size_bytes)
-      : data_(size_bytes == 0 ? nullptr
-                              : static_cast<std::byte*>(::operator new(size_bytes, kAlignment))),
-        size_(size_bytes) {}
+      : data_(size_bytes == 0
+                  ? nullptr
+                  : static_cast<std::byte*>(::operator new(size_bytes, kAlignment, std::nothrow))),
+        size_(data_ == nullptr ? 0 : size_bytes) {}
   ~AlignedBytes() {
     if (data_ != nullptr) ::operator delete(data_, kAlignment);
   }
@@ -33,9 +35,10 @@ class AlignedBytes {
   std::span<std::byte> span() { return {data_, size_}; }
   std::span<const std::byte> span() const { return {data_, size_}; }
 
-  /// At least size_bytes long; contents are lost when it has to grow.
-  void reserve_discard(size_t size_bytes) {
+  /// At least size_bytes long afterwards, or false; contents are lost when it has to grow.
+  [[nodiscard]] bool reserve_discard(size_t size_bytes) {
     if (size_bytes > size_) *this = AlignedBytes(size_bytes);
+    return size_bytes <= size_;
   }
 
  private:

@@ -20,9 +20,11 @@ namespace weft::store {
 
 constexpr uint32_t kRecordVersion = 1;
 constexpr uint64_t kRecordAlignment = 4096;  // of the payload and of every layer in it
+/// Limits of every record, written or read.
 constexpr uint32_t kMaxIdentityBytes = 16u << 20;
 constexpr uint32_t kMaxLayers = 4096;
-constexpr uint64_t kMaxLayerBytes = 1ull << 32;
+constexpr uint64_t kMaxLayerBytes = 1ull << 30;
+constexpr uint32_t kMaxTokens = 1u << 24;
 
 /// What a chunk is: the whole key material as fusion serialised it, and its hash, the file's name.
 struct Key {
@@ -52,10 +54,14 @@ struct RecordHead {
   uint64_t layer_stride = 0;  // layer_bytes rounded up to kRecordAlignment
 };
 
-/// Writes head and layers to a fresh file; neither syncs nor closes it. kInvalidArgument for an
-/// empty or oversized record, or layers of unequal sizes.
-Status write_record(WriteFile& file, std::span<const std::byte> identity, uint32_t n_tokens,
-                    int64_t created_unix_ms, std::span<const std::span<const std::byte>> layers);
+/// The head of a new record, checksums of all layers included. kInvalidArgument: layers of unequal
+/// sizes, or a field over its limit.
+Result<std::vector<std::byte>> encode_head(std::span<const std::byte> identity, uint32_t n_tokens,
+                                           int64_t created_unix_ms,
+                                           std::span<const std::span<const std::byte>> layers);
+/// Writes head and layers to a fresh file; neither syncs nor closes it.
+Status write_record(WriteFile& file, std::span<const std::byte> head,
+                    std::span<const std::span<const std::byte>> layers);
 
 /// Reads and checks everything but the layers. kCorrupt for a damaged or truncated file,
 /// kUnsupported for another version; `name` is put before the message.
