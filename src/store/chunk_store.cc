@@ -67,6 +67,8 @@ class ChunkStore::Impl {
   Status refresh();
   /// Takes a bad record's file away, with a warning, and counts it.
   void discard(const Hash128& hash, const Status& why);
+  /// Memory for a handle to load a record into; null where the tier has no room for it.
+  std::shared_ptr<MemoryCopy> begin_copy(const RecordHead& head);
   /// A handle's finished copy moves from the reserved bytes into the memory tier.
   void keep(const IndexPin& entry, std::shared_ptr<const MemoryCopy> copy);
   void release_reserved(uint64_t bytes);
@@ -128,6 +130,7 @@ struct ChunkStore::Handle::State {
   std::unique_ptr<ReadFile> file;
   std::string path;
   RecordHead head;
+  std::once_flag filling_begun;         // by the first load: a find alone evicts nothing
   std::shared_ptr<MemoryCopy> filling;  // the coming memory copy; null where it does not fit
   std::vector<std::atomic<uint8_t>> layer_states;
   std::atomic<uint32_t> n_loaded{0};
@@ -156,6 +159,10 @@ Result<std::span<const std::byte>> ChunkStore::Handle::load_layer(uint32_t layer
   State& s = *state_;
   WEFT_CHECK(layer < s.info.n_layers);
   if (s.copy) return s.copy->layer(layer);
+  std::call_once(s.filling_begun, [&] {
+    s.filling = s.store->begin_copy(s.head);
+    if (s.filling) s.layer_states = std::vector<std::atomic<uint8_t>>(s.info.n_layers);
+  });
   if (s.filling) {
     std::atomic<uint8_t>& layer_state = s.layer_states[layer];
     uint8_t found = State::kEmpty;
@@ -317,6 +324,19 @@ bool ChunkStore::Impl::reserve_memory(uint64_t bytes) {
   return true;
 }
 
+std::shared_ptr<MemoryCopy> ChunkStore::Impl::begin_copy(const RecordHead& head) {
+  const uint64_t bytes = head.info.n_layers * head.layer_stride;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reserve_memory(bytes)) return nullptr;
+  }
+  auto copy = std::make_shared<MemoryCopy>(
+      MemoryCopy{head.info, head.identity, AlignedBytes(bytes), head.layer_stride});
+  if (copy->bytes.size() == bytes) return copy;
+  release_reserved(bytes);  // the system has no memory left: then without
+  return nullptr;
+}
+
 void ChunkStore::Impl::release_reserved(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   reserved_bytes_ -= bytes;
@@ -364,23 +384,11 @@ Result<ChunkStore::Handle> ChunkStore::Impl::make_disk_handle(const Key& key,
   state->tier = Tier::kDisk;
   state->info = head.info;
   state->path = path_of(key.hash);
-  const uint64_t copy_bytes = head.info.n_layers * head.layer_stride;
-  bool keepable = false;
   {
     const std::lock_guard lock(mutex_);
     state->entry = index_.get(key.hash);
     index_.set_file(state->entry, file->size_bytes());
     ++disk_hits_;
-    keepable = reserve_memory(copy_bytes);
-  }
-  if (keepable) {
-    state->filling = std::make_shared<MemoryCopy>(
-        MemoryCopy{head.info, head.identity, AlignedBytes(copy_bytes), head.layer_stride});
-    if (state->filling->bytes.size() < copy_bytes) {  // no memory: then without
-      release_reserved(copy_bytes);
-      state->filling = nullptr;
-    }
-    state->layer_states = std::vector<std::atomic<uint8_t>>(head.info.n_layers);
   }
   state->file = std::move(file);
   state->head = std::move(head);
