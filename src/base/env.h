@@ -70,6 +70,8 @@ class Env {
   /// Atomically replaces `to`.
   virtual Status rename(const std::string& from, const std::string& to) = 0;
   virtual Status remove(const std::string& path) = 0;
+  /// Sets a file's or folder's time of modification (nanoseconds since the Unix epoch).
+  virtual Status set_modified(const std::string& path, int64_t modified_ns) = 0;
   /// Makes creations, renames and removals in `dir` durable.
   virtual Status sync_dir(const std::string& dir) = 0;
   virtual Result<uint64_t> free_bytes(const std::string& dir) = 0;

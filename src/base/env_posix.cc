@@ -202,6 +202,16 @@ class PosixEnv : public Env {
     return ::unlink(path.c_str()) == 0 ? Status::ok() : errno_status("remove", path);
   }
 
+  Status set_modified(const std::string& path, int64_t modified_ns) override {
+    timespec times[2] = {};
+    times[0].tv_nsec = UTIME_OMIT;
+    times[1].tv_sec = modified_ns / 1'000'000'000;
+    times[1].tv_nsec = modified_ns % 1'000'000'000;
+    return ::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0
+               ? Status::ok()
+               : errno_status("set the time of", path);
+  }
+
   Status sync_dir(const std::string& dir) override {
     const Fd fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd.get() < 0) return errno_status("open", dir);

@@ -1,0 +1,50 @@
+// Memory for chunk layers: aligned to a page (4096 bytes), not initialised, owned by one object.
+// It never touches what it allocates, so that a layer's pages are first written by the read itself,
+// and never throws: where the system has no memory left, the size is 0.
+#pragma once
+
+#include <cstddef>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace weft::store {
+
+/// Not copyable; moving leaves the source empty.
+class AlignedBytes {
+ public:
+  AlignedBytes() = default;
+  explicit AlignedBytes(size_t size_bytes)
+      : data_(size_bytes == 0
+                  ? nullptr
+                  : static_cast<std::byte*>(::operator new(size_bytes, kAlignment, std::nothrow))),
+        size_(data_ == nullptr ? 0 : size_bytes) {}
+  ~AlignedBytes() {
+    if (data_ != nullptr) ::operator delete(data_, kAlignment);
+  }
+  AlignedBytes(AlignedBytes&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  AlignedBytes& operator=(AlignedBytes&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  std::byte* data() { return data_; }
+  size_t size() const { return size_; }
+  std::span<std::byte> span() { return {data_, size_}; }
+  std::span<const std::byte> span() const { return {data_, size_}; }
+
+  /// At least size_bytes long afterwards, or false; contents are lost when it has to grow.
+  [[nodiscard]] bool reserve_discard(size_t size_bytes) {
+    if (size_bytes > size_) *this = AlignedBytes(size_bytes);
+    return size_bytes <= size_;
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{4096};
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace weft::store

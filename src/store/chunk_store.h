@@ -1,0 +1,152 @@
+// The chunk store: a memory tier over a disk tier, for opaque records found by Key. It serves only
+// bytes whose checksum was verified, survives kill -9 and power cuts with every completed record,
+// and stays inside its byte limits. It never interprets a layer, never waits for another request,
+// and never lets a damaged file fail one: that is a miss and a warning.
+//
+// Thread-safe. Several processes may share a folder, each through a ChunkStore of its own. What a
+// process opens after fork() is its own; a ChunkStore is not to be used across fork().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "base/function_ref.h"
+#include "base/status.h"
+#include "store/aligned_bytes.h"
+#include "store/record.h"
+
+namespace weft::store {
+
+enum class Tier { kMemory, kDisk };
+/// "memory" or "disk".
+const char* tier_name(Tier tier);
+
+struct StoreOptions {
+  std::string dir;
+  uint64_t memory_limit_bytes = 0;  // of the memory tier; 0 = no memory tier
+  uint64_t disk_limit_bytes = 0;    // of all finished records on disk; 0 = no limit
+  bool create = false;              // make the folder a store when it is none yet
+};
+
+struct PutOptions {
+  /// Over the disk limit: true evicts the least recently used records, false fails at once
+  /// (ingest, which must not push out what it has just written).
+  bool evict = true;
+};
+
+struct TierStats {
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+  uint64_t limit_bytes = 0;  // as in StoreOptions
+  uint64_t hits = 0;         // since opening
+  uint64_t evictions = 0;    // since opening
+};
+
+struct StoreStats {
+  TierStats memory;
+  TierStats disk;
+  uint64_t misses = 0;   // since opening
+  uint64_t damaged = 0;  // bad records met since opening; each was removed
+};
+
+struct RecordSummary {
+  Hash128 hash;
+  uint64_t file_bytes = 0;
+  int64_t last_use_unix_ms = 0;
+  bool in_memory = false;
+  Status status;    // not ok: the head is damaged, and `info` is empty
+  RecordInfo info;  // shape, tokens, creation time
+};
+
+struct VerifyReport {
+  struct Bad {
+    std::string file;
+    Status status;
+  };
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+  std::vector<Bad> bad;
+};
+
+class ChunkStore {
+ public:
+  /// A pinned record: it is neither evicted nor unmapped while this lives, and what load_layer
+  /// returned from it stays valid. Movable; must not outlive its store.
+  class Handle {
+   public:
+    Handle(Handle&&) noexcept;
+    Handle& operator=(Handle&&) noexcept;
+    ~Handle();
+
+    /// Where find() found it.
+    Tier tier() const;
+    const RecordInfo& info() const;
+
+    /// The verified bytes of one layer, layer_bytes long. Memory tier: the store's own, no copy.
+    /// Disk: one read; into the memory tier's future copy where the record fits there (the record
+    /// is kept once all its layers have been loaded), else into `scratch`, which grows as needed.
+    /// The span lives as long as both this handle and the scratch, until the scratch's next use.
+    /// kCorrupt: the layer is damaged; the record was removed and the chunk has to be planned as a
+    /// miss. kIoError: the system said no. Thread-safe, also for the same layer, with a scratch
+    /// per thread.
+    Result<std::span<const std::byte>> load_layer(uint32_t layer, AlignedBytes& scratch);
+
+   private:
+    friend class ChunkStore;
+    struct State;
+    explicit Handle(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+  };
+
+  /// Lists the folder, reads no record. kNotFound when the folder is no store and `create` is
+  /// false. `env` must outlive the store.
+  static Result<std::unique_ptr<ChunkStore>> open(Env& env, StoreOptions options);
+  ~ChunkStore();
+
+  /// kNotFound: a miss, also for a damaged, truncated, foreign or misnamed record, which is
+  /// removed with a warning. kIoError, kResourceExhausted: the system said no; treat as a miss.
+  /// A hit makes the record the most recently used one.
+  Result<Handle> find(const Key& key);
+
+  /// Stores a record durably; of a key that is there already, nothing happens. Layers are layer
+  /// 0..L-1, equally long. kResourceExhausted: the limit (naming it and what is used) or the disk
+  /// is full; what was stored before stays usable, nothing half-written is left.
+  /// kInvalidArgument: no layers, unequal ones, an oversized identity.
+  Status put(const Key& key, uint32_t n_tokens, std::span<const std::span<const std::byte>> layers,
+             PutOptions options = {});
+
+  /// Whether a record of that hash is there; its bytes are not looked at.
+  bool contains(const Key& key);
+
+  /// All records by last use, oldest first; reads each one's head.
+  Result<std::vector<RecordSummary>> ls();
+  Result<StoreStats> stat();
+  /// Reads every record and checks every checksum; changes nothing. `progress` is called after
+  /// each record; when it returns false the result is kCancelled.
+  Result<VerifyReport> verify(FunctionRef<bool(uint64_t done, uint64_t total)> progress);
+  /// kNotFound when there is no such record. Readers that hold it keep it.
+  Status remove(const Hash128& hash);
+  /// Removes all records; properties stay.
+  Status clear();
+
+  /// Small facts that go with the folder (the anchor's kind and id): names of [a-z0-9_.-], values
+  /// of any bytes, 64 KiB together. Durable when set_property returns.
+  Status set_property(const std::string& name, const std::string& value);
+  /// kNotFound when it was never set.
+  Result<std::string> property(const std::string& name);
+
+  const std::string& dir() const;
+
+ private:
+  class Impl;
+  explicit ChunkStore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::store

@@ -1,0 +1,68 @@
+#include "store/temp_files.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+
+#include "base/log.h"
+
+namespace weft::store {
+namespace {
+
+constexpr int kMaxSlots = 4096;
+constexpr std::string_view kSuffix = ".part";
+
+std::string lock_path(const std::string& dir, int slot) {
+  return join_path(dir, fmt::format("{}.lock", slot));
+}
+
+/// The slot of "<slot>.<counter>.part".
+std::optional<int> slot_of(const std::string& name) {
+  if (!name.ends_with(kSuffix)) return std::nullopt;
+  int slot = 0;
+  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), slot);
+  if (parsed.ec != std::errc() || *parsed.ptr != '.' || slot < 0 || slot >= kMaxSlots) {
+    return std::nullopt;
+  }
+  return slot;
+}
+
+void sweep(Env& env, const std::string& dir, int own_slot) {
+  const auto files = env.list(dir);
+  if (!files.is_ok()) return log_warning(files.status().message());
+  for (const DirEntry& file : *files) {
+    const auto slot = slot_of(file.name);
+    if (!slot) continue;
+    std::unique_ptr<FileLock> lock;  // held while its slot's file is removed
+    if (*slot != own_slot) {
+      auto taken = env.lock(lock_path(dir, *slot), /*exclusive=*/true, /*wait=*/false);
+      if (!taken.is_ok()) continue;
+      lock = std::move(taken).value();
+    }
+    const Status removed = env.remove(join_path(dir, file.name));
+    if (!removed.is_ok()) log_warning(removed.message());
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TempFiles>> TempFiles::open(Env& env, const std::string& dir) {
+  WEFT_RETURN_IF_ERROR(env.make_dirs(dir));
+  for (int slot = 0; slot < kMaxSlots; ++slot) {
+    auto lock = env.lock(lock_path(dir, slot), /*exclusive=*/true, /*wait=*/false);
+    if (lock.is_ok()) {
+      sweep(env, dir, slot);
+      return std::unique_ptr<TempFiles>(
+          new TempFiles(join_path(dir, fmt::format("{}.", slot)), std::move(lock).value()));
+    }
+    if (lock.status().code() != StatusCode::kResourceExhausted) return lock.status();
+  }
+  return resource_exhausted(fmt::format("{}: {} processes write here already", dir, kMaxSlots));
+}
+
+std::string TempFiles::next_path() {
+  return fmt::format("{}{}{}", prefix_, counter_.fetch_add(1), kSuffix);
+}
+
+}  // namespace weft::store

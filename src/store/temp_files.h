@@ -1,0 +1,34 @@
+// Names for unfinished files, and the sweeping up of those that dead processes left. A writer owns
+// a numbered slot for as long as it holds the slot's lock file; the system gives the lock back when
+// the process dies, however it dies, so a slot that can be locked has no writer and its files are
+// rubbish. Never touches a file of a living writer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/env.h"
+#include "base/status.h"
+
+namespace weft::store {
+
+class TempFiles {
+ public:
+  /// Creates `dir` when missing, takes a free slot, removes what dead writers left.
+  static Result<std::unique_ptr<TempFiles>> open(Env& env, const std::string& dir);
+
+  /// A path that no one else uses. Thread-safe.
+  std::string next_path();
+
+ private:
+  TempFiles(std::string prefix, std::unique_ptr<FileLock> lock)
+      : prefix_(std::move(prefix)), lock_(std::move(lock)) {}
+
+  const std::string prefix_;  // dir/<slot>.
+  const std::unique_ptr<FileLock> lock_;
+  std::atomic<uint64_t> counter_{0};
+};
+
+}  // namespace weft::store
