@@ -43,9 +43,9 @@ RopeTable make_rope_table(const RopeParams& params, std::span<const int32_t> pos
   return table;
 }
 
-void apply_rope(const Context& context, const RopeTable& table, float* x, int64_t n_rows,
-                int32_t n_heads, int32_t head_dim) {
-  WEFT_CHECK(n_rows >= 0 && n_rows <= table_rows(table));
+void apply_rope(const Context& context, const RopeTable& table, int64_t table_begin, float* x,
+                int64_t n_rows, int32_t n_heads, int32_t head_dim) {
+  WEFT_CHECK(table_begin >= 0 && n_rows >= 0 && n_rows <= table_rows(table) - table_begin);
   WEFT_CHECK(table.n_dims <= head_dim && n_heads >= 0);
   const RopeFns& fns = pick_rope_fns(context.isa);
   const int64_t row_floats = static_cast<int64_t>(n_heads) * head_dim;
@@ -53,7 +53,7 @@ void apply_rope(const Context& context, const RopeTable& table, float* x, int64_
   context.pool.run(n_tasks, [&](int task, int) {
     const int64_t end = std::min(n_rows, (task + 1) * kRowsPerTask);
     for (int64_t r = task * kRowsPerTask; r < end; ++r) {
-      fns.rotate(table_row(table, r), x + r * row_floats, n_heads, head_dim);
+      fns.rotate(table_row(table, table_begin + r), x + r * row_floats, n_heads, head_dim);
     }
   });
 }

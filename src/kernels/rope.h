@@ -35,9 +35,9 @@ struct RopeTable {
 
 RopeTable make_rope_table(const RopeParams& params, std::span<const int32_t> positions);
 
-/// In place: x [n_rows][n_heads][head_dim], row r rotated by the table's row r.
-void apply_rope(const Context& context, const RopeTable& table, float* x, int64_t n_rows,
-                int32_t n_heads, int32_t head_dim);
+/// In place: x [n_rows][n_heads][head_dim], row r rotated by the table's row table_begin + r.
+void apply_rope(const Context& context, const RopeTable& table, int64_t table_begin, float* x,
+                int64_t n_rows, int32_t n_heads, int32_t head_dim);
 
 /// Puts a stored chunk's K and V into a sequence's pages: k_raw, v [n_tokens][n_kv_heads][head_dim]
 /// f16, K before rotation; token i goes to position first_position + i and takes the table's row
