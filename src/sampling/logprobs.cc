@@ -1,0 +1,58 @@
+#include "sampling/logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace weft::sampling {
+namespace {
+
+constexpr double kImpossible = -std::numeric_limits<double>::infinity();
+
+// NaN as impossible, +infinity as the largest number: the sums stay numbers.
+double usable_logit(float logit) {
+  if (std::isnan(logit)) return kImpossible;
+  return std::min(logit, std::numeric_limits<float>::max());
+}
+
+}  // namespace
+
+double log_sum_exp(std::span<const float> logits) {
+  double largest = kImpossible;
+  for (const float logit : logits) largest = std::max(largest, usable_logit(logit));
+  if (largest == kImpossible) return kImpossible;
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(usable_logit(logit) - largest);
+  return largest + std::log(sum);
+}
+
+float token_logprob(std::span<const float> logits, int32_t id) {
+  WEFT_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size());
+  const double logit = usable_logit(logits[static_cast<size_t>(id)]);
+  if (logit == kImpossible) return -std::numeric_limits<float>::infinity();
+  return static_cast<float>(logit - log_sum_exp(logits));
+}
+
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t n) {
+  std::vector<TokenLogprob> top;
+  if (n <= 0) return top;
+  std::vector<int32_t> ids;
+  ids.reserve(logits.size());
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (usable_logit(logits[id]) != kImpossible) ids.push_back(static_cast<int32_t>(id));
+  }
+  const size_t count = std::min(static_cast<size_t>(n), ids.size());
+  const auto logit = [&](int32_t id) { return logits[static_cast<size_t>(id)]; };
+  std::partial_sort(
+      ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
+      [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+  const double denominator = log_sum_exp(logits);
+  for (size_t i = 0; i < count; ++i) {
+    top.push_back({ids[i], static_cast<float>(usable_logit(logit(ids[i])) - denominator)});
+  }
+  return top;
+}
+
+}  // namespace weft::sampling

@@ -1,0 +1,141 @@
+#include "sampling/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace weft::sampling {
+namespace {
+
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+
+float usable_logit(float logit) {
+  if (std::isnan(logit)) return kImpossible;
+  return std::min(logit, kLargest);
+}
+
+// The n-th number of splitmix64 (Steele, Lea, Flood 2014) as a double in [0, 1). It depends on
+// seed and n alone, on every platform.
+double uniform(uint64_t seed, uint64_t n) {
+  uint64_t x = seed + (n + 1) * 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  x ^= x >> 31;
+  return static_cast<double>(x >> 11) * 0x1.0p-53;
+}
+
+}  // namespace
+
+Status check_options(const SamplingOptions& options) {
+  const auto refuse = [](const char* field, float value, const char* range) {
+    return invalid_argument(fmt::format("{} {}: must be {}", field, value, range));
+  };
+  if (!(options.temperature >= 0.0f) || !std::isfinite(options.temperature)) {
+    return refuse("temperature", options.temperature, "0 (greedy) or more");
+  }
+  if (options.top_k < 0) {
+    return invalid_argument(fmt::format("top_k {}: must be 0 (all) or more", options.top_k));
+  }
+  if (!(options.top_p > 0.0f && options.top_p <= 1.0f)) {
+    return refuse("top_p", options.top_p, "over 0 and at most 1 (all)");
+  }
+  if (!(options.min_p >= 0.0f && options.min_p <= 1.0f)) {
+    return refuse("min_p", options.min_p, "from 0 (all) to 1");
+  }
+  return Status::ok();
+}
+
+Result<Sampler> Sampler::create(const SamplingOptions& options) {
+  WEFT_RETURN_IF_ERROR(check_options(options));
+  return Sampler(options);
+}
+
+int32_t Sampler::sample(std::span<const float> logits) {
+  if (options_.temperature == 0.0f) return greedy_token(logits);
+  collect(logits);
+  if (candidates_.empty()) return 0;
+  keep_top_k();
+  keep_top_p();
+  keep_min_p();
+  return draw();
+}
+
+void Sampler::collect(std::span<const float> logits) {
+  WEFT_CHECK(!logits.empty());
+  candidates_.clear();
+  candidates_.reserve(logits.size());
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const float logit = usable_logit(logits[id]);
+    if (logit != kImpossible) candidates_.push_back({logit, static_cast<int32_t>(id)});
+  }
+}
+
+void Sampler::keep_top_k() {
+  const size_t n = candidates_.size();
+  const auto wanted = static_cast<size_t>(options_.top_k);
+  const size_t k = wanted == 0 ? n : std::min(wanted, n);
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k),
+                    candidates_.end(), [](const Candidate& a, const Candidate& b) {
+                      return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+                    });
+  candidates_.resize(k);
+}
+
+void Sampler::keep_top_p() {
+  if (options_.top_p >= 1.0f) return;
+  const double best = candidates_[0].logit;
+  double total = 0.0;
+  for (const Candidate& c : candidates_) total += std::exp(c.logit - best);
+  const double wanted = static_cast<double>(options_.top_p) * total;
+  double sum = 0.0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    sum += std::exp(candidates_[i].logit - best);
+    if (sum >= wanted) {
+      candidates_.resize(i + 1);
+      return;
+    }
+  }
+}
+
+void Sampler::keep_min_p() {
+  if (options_.min_p <= 0.0f) return;
+  const double least = candidates_[0].logit + std::log(static_cast<double>(options_.min_p));
+  const auto end = std::find_if(candidates_.begin() + 1, candidates_.end(),
+                                [least](const Candidate& c) { return c.logit < least; });
+  candidates_.erase(end, candidates_.end());
+}
+
+int32_t Sampler::draw() {
+  const double best = candidates_[0].logit;
+  const double temperature = options_.temperature;
+  const auto weight = [&](const Candidate& c) { return std::exp((c.logit - best) / temperature); };
+  double total = 0.0;
+  for (const Candidate& c : candidates_) total += weight(c);
+  const double target = uniform(options_.seed, n_draws_++) * total;
+  double sum = 0.0;
+  for (const Candidate& c : candidates_) {
+    sum += weight(c);
+    if (target < sum) return c.id;
+  }
+  return candidates_.back().id;
+}
+
+int32_t greedy_token(std::span<const float> logits) {
+  WEFT_CHECK(!logits.empty());
+  size_t best = 0;
+  float best_logit = kImpossible;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (logits[id] > best_logit) {  // never true of NaN
+      best = id;
+      best_logit = logits[id];
+    }
+  }
+  return static_cast<int32_t>(best);
+}
+
+}  // namespace weft::sampling
