@@ -1,0 +1,223 @@
+#include "retrieval/database_internal.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <climits>
+#include <unordered_set>
+#include <utility>
+
+#include "base/check.h"
+
+namespace weft::retrieval {
+namespace {
+
+constexpr int kBusyTimeoutMs = 20'000;
+constexpr int kMaxValueBytes = 64 << 20;
+
+sqlite3_stmt* as_statement(void* statement) { return static_cast<sqlite3_stmt*>(statement); }
+sqlite3* as_connection(void* connection) { return static_cast<sqlite3*>(connection); }
+
+/// What xTokenize calls back with.
+struct TermCollector {
+  size_t limit;
+  std::vector<std::string> terms;
+  std::unordered_set<std::string> seen;
+
+  static int add(void* self, int /*flags*/, const char* token, int n_bytes, int /*begin*/,
+                 int /*end*/) {
+    auto& collector = *static_cast<TermCollector*>(self);
+    const auto [term, is_new] = collector.seen.emplace(token, static_cast<size_t>(n_bytes));
+    if (is_new) collector.terms.push_back(*term);
+    return collector.terms.size() < collector.limit ? SQLITE_OK : SQLITE_DONE;
+  }
+};
+
+}  // namespace
+
+Statement::Statement(Statement&& other) noexcept
+    : database_(other.database_),
+      statement_(std::exchange(other.statement_, nullptr)),
+      next_parameter_(other.next_parameter_),
+      bind_error_(other.bind_error_) {}
+
+Statement::~Statement() { sqlite3_finalize(as_statement(statement_)); }
+
+Statement& Statement::bind(int64_t value) {
+  const int code = sqlite3_bind_int64(as_statement(statement_), next_parameter_++, value);
+  if (code != SQLITE_OK) bind_error_ = code;
+  return *this;
+}
+
+Statement& Statement::bind_text(std::string_view value) {
+  const char* const data = value.empty() ? "" : value.data();  // null would bind NULL
+  const int code = sqlite3_bind_text64(as_statement(statement_), next_parameter_++, data,
+                                       value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  if (code != SQLITE_OK) bind_error_ = code;
+  return *this;
+}
+
+Statement& Statement::bind_blob(std::span<const std::byte> value) {
+  const void* const data = value.empty() ? static_cast<const void*>("") : value.data();
+  const int code = sqlite3_bind_blob64(as_statement(statement_), next_parameter_++, data,
+                                       value.size(), SQLITE_TRANSIENT);
+  if (code != SQLITE_OK) bind_error_ = code;
+  return *this;
+}
+
+Result<bool> Statement::step() {
+  if (bind_error_ != SQLITE_OK) return database_.error(bind_error_);
+  const int code = sqlite3_step(as_statement(statement_));
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  return database_.error(code);
+}
+
+Status Statement::run() {
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, step());
+    if (!has_row) break;
+  }
+  sqlite3_reset(as_statement(statement_));
+  next_parameter_ = 1;
+  return Status::ok();
+}
+
+int64_t Statement::integer(int column) const {
+  return sqlite3_column_int64(as_statement(statement_), column);
+}
+
+double Statement::real(int column) const {
+  return sqlite3_column_double(as_statement(statement_), column);
+}
+
+std::string Statement::bytes(int column) const {
+  const void* const data = sqlite3_column_blob(as_statement(statement_), column);
+  const int n_bytes = sqlite3_column_bytes(as_statement(statement_), column);
+  return data == nullptr
+             ? std::string()
+             : std::string(static_cast<const char*>(data), static_cast<size_t>(n_bytes));
+}
+
+Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool create,
+                                                 bool read_only) {
+  if (path.empty()) return invalid_argument("the index needs a file name");
+  // "./" keeps SQLite from reading names such as ":memory:" or "file:x?mode=ro" in its own way.
+  const std::string name = path.front() == '/' ? path : "./" + path;
+  // A read-only connection could not undo what a killed writer left: open for writing where
+  // possible (SQLite falls back by itself), then refuse changes.
+  int flags = SQLITE_OPEN_READWRITE;
+  if (create) flags |= SQLITE_OPEN_CREATE;
+  sqlite3* connection = nullptr;
+  const int code = sqlite3_open_v2(name.c_str(), &connection, flags, nullptr);
+  if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
+  std::unique_ptr<Database> database(new Database(path, connection));
+  if (code != SQLITE_OK) return database->error(code);
+  sqlite3_extended_result_codes(connection, 1);
+  sqlite3_busy_timeout(connection, kBusyTimeoutMs);
+  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  WEFT_RETURN_IF_ERROR(database->execute("PRAGMA foreign_keys = ON"));
+  if (read_only) WEFT_RETURN_IF_ERROR(database->execute("PRAGMA query_only = ON"));
+  return database;
+}
+
+Database::~Database() {
+  WEFT_CHECK(sqlite3_close(as_connection(connection_)) == SQLITE_OK);  // else a statement outlived
+}
+
+Status Database::execute(const std::string& sql) {
+  const int code = sqlite3_exec(as_connection(connection_), sql.c_str(), nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? Status::ok() : error(code);
+}
+
+Result<Statement> Database::prepare(std::string_view sql) {
+  sqlite3_stmt* statement = nullptr;
+  const int code = sqlite3_prepare_v2(as_connection(connection_), sql.data(),
+                                      static_cast<int>(sql.size()), &statement, nullptr);
+  if (code != SQLITE_OK) return error(code);
+  return Statement(*this, statement);
+}
+
+int64_t Database::last_insert_id() const {
+  return sqlite3_last_insert_rowid(as_connection(connection_));
+}
+
+Result<std::vector<std::string>> Database::terms(std::string_view text, size_t limit) {
+  // How an application gets at FTS5's C interface: https://sqlite.org/fts5.html#extending_fts5
+  fts5_api* api = nullptr;
+  sqlite3_stmt* raw = nullptr;
+  int code = sqlite3_prepare_v2(as_connection(connection_), "SELECT fts5(?1)", -1, &raw, nullptr);
+  if (code != SQLITE_OK) return error(code);
+  Statement statement(*this, raw);
+  sqlite3_bind_pointer(raw, 1, static_cast<void*>(&api), "fts5_api_ptr", nullptr);
+  WEFT_RETURN_IF_ERROR(statement.step().status());
+  if (api == nullptr) return unsupported("this SQLite was built without FTS5");
+
+  fts5_tokenizer tokenizer{};
+  void* context = nullptr;
+  code = api->xFindTokenizer(api, "unicode61", &context, &tokenizer);
+  if (code != SQLITE_OK) return error(code);
+  const char* arguments[] = {"remove_diacritics", "2"};  // as in the index's schema
+  Fts5Tokenizer* instance = nullptr;
+  code = tokenizer.xCreate(context, arguments, 2, &instance);
+  if (code != SQLITE_OK) return error(code);
+  TermCollector collector{limit, {}, {}};
+  code = tokenizer.xTokenize(instance, &collector, FTS5_TOKENIZE_QUERY, text.data(),
+                             static_cast<int>(std::min<size_t>(text.size(), INT_MAX)),
+                             TermCollector::add);
+  tokenizer.xDelete(instance);
+  if (code != SQLITE_OK && code != SQLITE_DONE) return error(code);
+  return std::move(collector.terms);
+}
+
+Status Database::error(int code) const {
+  const char* const message = sqlite3_errmsg(as_connection(connection_));
+  switch (code & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_FORMAT:
+    case SQLITE_ERROR:  // our own statements do not fit what is in the file
+    case SQLITE_MISMATCH:
+      return corrupt(
+          fmt::format("{}: damaged, or not an index of weft ({}); remove it and ingest "
+                      "again",
+                      path_, message));
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return resource_exhausted(fmt::format(
+          "{}: in use by another process for over {} s; try again when that has finished", path_,
+          kBusyTimeoutMs / 1000));
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_TOOBIG:
+      return resource_exhausted(fmt::format("{}: {}", path_, message));
+    case SQLITE_CANTOPEN:
+      return not_found(fmt::format("{}: cannot open the index: {}", path_, message));
+    default:
+      return io_error(fmt::format("{}: {} (SQLite {})", path_, message, code));
+  }
+}
+
+Result<Transaction> Transaction::begin(Database& database) {
+  WEFT_RETURN_IF_ERROR(database.execute("BEGIN IMMEDIATE"));
+  return Transaction(&database);
+}
+
+Transaction::Transaction(Transaction&& other) noexcept
+    : database_(std::exchange(other.database_, nullptr)) {}
+
+Transaction::~Transaction() {
+  // Fails only where SQLite has rolled back by itself already.
+  if (database_ != nullptr) (void)database_->execute("ROLLBACK");
+}
+
+Status Transaction::commit() {
+  WEFT_RETURN_IF_ERROR(database_->execute("COMMIT"));
+  database_ = nullptr;
+  return Status::ok();
+}
+
+}  // namespace weft::retrieval

@@ -1,0 +1,208 @@
+#include "retrieval/scan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/hash.h"
+
+namespace weft::retrieval {
+namespace {
+
+constexpr size_t kBinaryProbeBytes = 8192;
+
+/// Absolute and without links, as far as the path exists; what does not exist is made normal.
+std::string canonical_path(const std::string& path) {
+  std::error_code error;
+  const auto canonical = std::filesystem::weakly_canonical(path, error);
+  if (!error && canonical.is_absolute()) return canonical.string();
+  return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
+bool is_under(const std::string& path, const std::string& folder) {
+  if (path == folder || folder == "/") return true;
+  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+class Scanner {
+ public:
+  Scanner(Env& env, Index& index, const ScanOptions& options)
+      : env_(env), index_(index), options_(options) {
+    if (!options.store_dir.empty()) store_dir_ = canonical_path(options.store_dir);
+  }
+
+  Result<ScanResult> run(std::span<const std::string> paths) {
+    WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents());
+    for (const Document& document : documents) known_.emplace(document.info.path, document);
+    std::vector<std::string> roots;
+    for (const std::string& path : paths) {
+      const std::string root = canonical_path(path);
+      WEFT_RETURN_IF_ERROR(find_root(path, root));
+      roots.push_back(root);
+    }
+    for (const auto& [path, entry] : found_) judge(path, entry);
+    for (const auto& [path, document] : known_) {
+      const bool asked = std::any_of(roots.begin(), roots.end(),
+                                     [&](const std::string& root) { return is_under(path, root); });
+      if (asked && !present_.contains(path)) add(Change::kDeleted, document.info);
+    }
+    std::sort(result_.files.begin(), result_.files.end(),
+              [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
+    std::sort(result_.skipped.begin(), result_.skipped.end(),
+              [](const auto& a, const auto& b) { return a.path < b.path; });
+    return std::move(result_);
+  }
+
+ private:
+  Status find_root(const std::string& as_given, const std::string& root) {
+    const auto entry = env_.stat(root);
+    if (entry.is_ok()) {
+      walk(root, *entry);
+      return Status::ok();
+    }
+    const bool was_known = std::any_of(known_.begin(), known_.end(), [&](const auto& known) {
+      return is_under(known.first, root);
+    });
+    if (entry.status().code() == StatusCode::kNotFound && was_known) return Status::ok();
+    return {entry.status().code(), as_given + ": no such file or folder"};
+  }
+
+  /// Depth is bounded by the file system's own limit on paths: a folder is entered once, by its
+  /// canonical path.
+  void walk(const std::string& path, const DirEntry& entry) {
+    if (!store_dir_.empty() && is_under(path, store_dir_)) return;
+    if (!entry.is_directory) {
+      found_.emplace(path, entry);
+      return;
+    }
+    if (!entered_.insert(path).second) return;
+    const auto entries = env_.list(path);
+    if (!entries.is_ok()) {
+      keep_known_under(path);
+      return skip(path, "the folder cannot be read");
+    }
+    for (const DirEntry& child : *entries) {
+      if (child.name.starts_with('.')) continue;
+      walk(canonical_path(join_path(path, child.name)), child);
+    }
+  }
+
+  void judge(const std::string& path, const DirEntry& entry) {
+    const auto known = known_.find(path);
+    const bool is_known = known != known_.end();
+    if (is_known && known->second.info.size_bytes == entry.size_bytes &&
+        known->second.info.modified_ns == entry.modified_ns) {
+      const bool stored = known->second.status == DocumentStatus::kStored;
+      return add(stored ? Change::kUnchanged : Change::kIncomplete, known->second.info);
+    }
+    auto loaded = load_document(env_, path, options_.max_document_bytes);
+    if (!loaded.is_ok()) {
+      const bool unreadable = loaded.status().code() != StatusCode::kUnsupported;
+      if (unreadable) present_.insert(path);
+      return skip(path, unreadable ? "it cannot be read" : loaded.status().message());
+    }
+    if (!is_known) return add(Change::kNew, std::move(loaded->info));
+    const bool same = known->second.info.content_hash == loaded->info.content_hash;
+    const bool stored = known->second.status == DocumentStatus::kStored;
+    add(!same    ? Change::kChanged
+        : stored ? Change::kTouched
+                 : Change::kIncomplete,
+        std::move(loaded->info));
+  }
+
+  void add(Change change, DocumentInfo info) {
+    present_.insert(info.path);
+    result_.files.push_back({change, std::move(info)});
+  }
+
+  void skip(const std::string& path, std::string reason) {
+    result_.skipped.push_back({path, std::move(reason)});
+  }
+
+  void keep_known_under(const std::string& folder) {
+    for (const auto& [path, document] : known_) {
+      if (is_under(path, folder)) present_.insert(path);
+    }
+  }
+
+  Env& env_;
+  Index& index_;
+  const ScanOptions& options_;
+  std::string store_dir_;
+  std::map<std::string, Document> known_;
+  std::map<std::string, DirEntry> found_;  // files, by canonical path
+  std::set<std::string> entered_;          // folders
+  std::set<std::string> present_;          // documents that are not deleted
+  ScanResult result_;
+};
+
+}  // namespace
+
+Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
+                        const ScanOptions& options) {
+  return Scanner(env, index, options).run(paths);
+}
+
+Result<LoadedDocument> load_document(Env& env, const std::string& path, uint64_t max_bytes) {
+  LoadedDocument document;
+  // Before the content: a change in between makes the next scan read the file again.
+  WEFT_ASSIGN_OR_RETURN(const DirEntry entry, env.stat(path));
+  WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path));
+  if (file->size_bytes() > max_bytes) {
+    return unsupported(fmt::format("larger than {} bytes", max_bytes));
+  }
+  document.text.resize(static_cast<size_t>(file->size_bytes()));
+  const auto bytes = std::as_writable_bytes(std::span(document.text));
+  const auto probe = bytes.first(std::min(bytes.size(), kBinaryProbeBytes));
+  WEFT_RETURN_IF_ERROR(file->read_at(0, probe));
+  if (std::find(probe.begin(), probe.end(), std::byte{0}) != probe.end()) {
+    return unsupported("a binary file");
+  }
+  WEFT_RETURN_IF_ERROR(file->read_at(probe.size(), bytes.subspan(probe.size())));
+  if (!is_utf8(document.text)) return unsupported("not UTF-8");
+  document.info = {.path = path,
+                   .title = std::filesystem::path(path).stem().string(),
+                   .size_bytes = entry.size_bytes,
+                   .modified_ns = entry.modified_ns,
+                   .content_hash = hash128(bytes).to_hex()};
+  return document;
+}
+
+bool is_utf8(std::string_view bytes) {
+  size_t i = 0;
+  while (i < bytes.size()) {
+    const auto lead = static_cast<unsigned char>(bytes[i++]);
+    if (lead < 0x80) continue;
+    // How many bytes follow, and what the first of them may be.
+    unsigned low = 0x80, high = 0xbf;
+    size_t n_following = 1;
+    if (lead >= 0xc2 && lead <= 0xdf) {
+      n_following = 1;
+    } else if (lead >= 0xe0 && lead <= 0xef) {
+      n_following = 2;
+      if (lead == 0xe0) low = 0xa0;   // overlong
+      if (lead == 0xed) high = 0x9f;  // surrogates
+    } else if (lead >= 0xf0 && lead <= 0xf4) {
+      n_following = 3;
+      if (lead == 0xf0) low = 0x90;   // overlong
+      if (lead == 0xf4) high = 0x8f;  // over U+10FFFF
+    } else {
+      return false;
+    }
+    if (bytes.size() - i < n_following) return false;
+    for (size_t k = 0; k < n_following; ++k, ++i) {
+      const auto byte = static_cast<unsigned char>(bytes[i]);
+      if (byte < low || byte > high) return false;
+      low = 0x80;
+      high = 0xbf;
+    }
+  }
+  return true;
+}
+
+}  // namespace weft::retrieval

@@ -1,0 +1,68 @@
+// Which files there are under the paths that the user named, and what has changed since they were
+// ingested. It reads files and the index; it changes neither and cuts nothing into chunks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "retrieval/index.h"
+
+namespace weft::retrieval {
+
+struct ScanOptions {
+  std::string store_dir;                             // skipped wherever it is met; may be empty
+  uint64_t max_document_bytes = uint64_t{64} << 20;  // larger files are skipped by name
+};
+
+enum class Change {
+  kNew,
+  kChanged,     // other content than the index has
+  kIncomplete,  // same content, but not DocumentStatus::kStored: its KV is still to be made
+  kTouched,     // same content, other time: Index::touch_document spares the next scan a read
+  kUnchanged,
+  kDeleted,  // in the index, but no longer a text file at its path: Index::remove_document
+};
+
+struct ScannedFile {
+  Change change = Change::kNew;
+  DocumentInfo info;  // as it is now; for a deleted one, as the index has it
+};
+
+struct SkippedFile {
+  std::string path;
+  std::string reason;  // as in "PATH: skipped, REASON"
+};
+
+struct ScanResult {
+  std::vector<ScannedFile> files;    // sorted by path
+  std::vector<SkippedFile> skipped;  // sorted by path
+};
+
+/// Walks files and, recursively, folders. Documents are named by their canonical path (absolute,
+/// without links), so a file reached in two ways is one document and links may form loops. Left out
+/// without a word: the store's folder, and whatever starts with a dot unless it was named itself.
+/// Left out by name: binary files (a NUL in the first 8 KB), files that are not UTF-8, too large or
+/// unreadable; an unreadable one stays in the index. Of the index's documents only those under
+/// `paths` are looked at. kNotFound for a path that neither exists nor is known to the index.
+Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
+                        const ScanOptions& options);
+
+struct LoadedDocument {
+  DocumentInfo info;  // of exactly these bytes; the title is the file's name without its ending
+  std::string text;   // UTF-8
+};
+
+/// A file's text. kUnsupported, with the bare reason as its message, when it is binary, not UTF-8
+/// or larger than max_bytes.
+Result<LoadedDocument> load_document(Env& env, const std::string& path, uint64_t max_bytes);
+
+/// Well-formed UTF-8 (Unicode 15, table 3-7): no overlong forms, surrogates or values over
+/// U+10FFFF.
+bool is_utf8(std::string_view bytes);
+
+}  // namespace weft::retrieval
