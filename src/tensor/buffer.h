@@ -32,6 +32,14 @@ class AlignedBuffer {
     return *this;
   }
 
+  /// n elements whose contents are unspecified: for scratch that is written before it is read.
+  static AlignedBuffer uninitialised(size_t n) {
+    AlignedBuffer buffer;
+    if (n > 0) buffer.data_ = static_cast<T*>(::operator new[](n * sizeof(T), kAlignment));
+    buffer.size_ = n;
+    return buffer;
+  }
+
   T* data() { return data_; }
   const T* data() const { return data_; }
   size_t size() const { return size_; }

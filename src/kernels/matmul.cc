@@ -1,0 +1,78 @@
+#include "kernels/matmul.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/matmul_prefill.h"
+
+namespace weft::kernels {
+namespace {
+
+void check_arguments(const float* x, int64_t x_stride, int64_t n_rows,
+                     std::span<const MatmulOutput> outputs) {
+  WEFT_CHECK(x != nullptr && n_rows >= 0);
+  for (const MatmulOutput& output : outputs) {
+    WEFT_CHECK(output.weight != nullptr && output.y != nullptr);
+    const WeightMatrix& weight = *output.weight;
+    WEFT_CHECK(weight.data != nullptr && weight.out_features > 0 && weight.in_features > 0);
+    WEFT_CHECK(weight.in_features == outputs.front().weight->in_features);
+    WEFT_CHECK(weight.in_features % dtype_info(weight.dtype).block_elements == 0);
+    WEFT_CHECK(n_rows <= 1 ||
+               (x_stride >= weight.in_features && output.y_stride >= weight.out_features));
+  }
+}
+
+/// Seconds that a product with 8-bit weights takes on this path, the best of what fits in some 6
+/// ms. All zeros: no path's time depends on the values.
+double measure_seconds(ThreadPool& pool, Isa isa, MatmulPath path) {
+  constexpr int64_t kRows = 96, kFeatures = 512;
+  constexpr double kEnoughSeconds = 6e-3;
+  const std::vector<float> x(kRows * kFeatures);
+  std::vector<float> y(kRows * kFeatures);
+  const std::vector<uint8_t> bytes(
+      static_cast<size_t>(kFeatures * row_bytes(DType::kQ8_0, kFeatures)));
+  const WeightMatrix weight{bytes.data(), DType::kQ8_0, kFeatures, kFeatures};
+  const MatmulOutput output{&weight, y.data(), kFeatures};
+  double best = 1e9;
+  for (double spent = 0; spent < kEnoughSeconds;) {
+    const auto start = std::chrono::steady_clock::now();
+    matmul({pool, isa, path}, x.data(), kFeatures, kRows, {&output, 1});
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::min(best, seconds.count());
+    spent += seconds.count();
+  }
+  return best;
+}
+
+bool has_fast_bf16() {
+  return __builtin_cpu_supports("avx512bf16") || __builtin_cpu_supports("amx-bf16");
+}
+
+}  // namespace
+
+void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
+            std::span<const MatmulOutput> outputs) {
+  if (n_rows == 0 || outputs.empty()) return;
+  check_arguments(x, x_stride, n_rows, outputs);
+  const PrefillArgs args{x, x_stride, n_rows, outputs.front().weight->in_features, outputs};
+  matmul_onednn(context, context.matmul_path, args);
+}
+
+MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa) {
+  MatmulPath best = MatmulPath::kF32;
+  double best_seconds = measure_seconds(pool, isa, best);
+  for (const MatmulPath path : {MatmulPath::kBf16}) {
+    // Elsewhere oneDNN emulates it.
+    if (path == MatmulPath::kBf16 && !has_fast_bf16()) continue;
+    const double seconds = measure_seconds(pool, isa, path);
+    if (seconds < best_seconds) {
+      best = path;
+      best_seconds = seconds;
+    }
+  }
+  return best;
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,214 @@
+// oneDNN's matmul over fixed tiles, one thread a call inside our own workers. No oneDNN type leaves
+// this file.
+#include <algorithm>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/dequantize.h"
+#include "kernels/matmul_prefill.h"
+#include "tensor/buffer.h"
+#include "tensor/half.h"
+
+// Debian's oneDNN runs on libgomp. Declared here because <omp.h> is not where clang looks.
+extern "C" {
+void omp_set_num_threads(int n);
+int omp_get_max_threads();
+}
+
+namespace weft::kernels {
+namespace {
+
+using dnnl::memory;
+
+// A tile is large enough that the call's overhead (1-2 us) is below 5 % of its work, small enough
+// that five rows do not cost those of fifty.
+constexpr int64_t kTileRows = 32;
+constexpr int64_t kTileColumns = 64;
+// Rows that are packed at once: bounds the scratch; each panel is expanded once per so many rows.
+constexpr int64_t kRowsPerPass = 1024;
+
+/// oneDNN may use this thread only, as long as this lives. OpenMP keeps the number per thread.
+class OneOmpThread {
+ public:
+  OneOmpThread() : previous_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneOmpThread() { omp_set_num_threads(previous_); }
+  OneOmpThread(const OneOmpThread&) = delete;
+  OneOmpThread& operator=(const OneOmpThread&) = delete;
+
+ private:
+  int previous_;
+};
+
+/// A worker's scratch.
+struct Worker {
+  AlignedBuffer<float> rows;           // [kTileColumns, in_features]
+  AlignedBuffer<std::byte> panel;      // the same in oneDNN's layout
+  AlignedBuffer<std::byte> workspace;  // oneDNN's own
+  AlignedBuffer<float> tile;           // [kTileRows, kTileColumns]
+};
+
+/// tile [kTileRows, kTileColumns] f32 = x [kTileRows, in_features] * panel [kTileColumns,
+/// in_features]^T, with x and the panel in `type`; the panel in the layout that oneDNN prefers.
+/// Thread-safe only because the workspaces are the workers': the library's own is one for all.
+class TileProduct {
+ public:
+  TileProduct(memory::data_type type, int64_t in_features)
+      : engine_(dnnl::engine::kind::cpu, 0),
+        x_desc_({kTileRows, in_features}, type, memory::format_tag::ab),
+        rows_desc_({in_features, kTileColumns}, memory::data_type::f32, memory::format_tag::ba),
+        tile_desc_({kTileRows, kTileColumns}, memory::data_type::f32, memory::format_tag::ab) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const memory::desc any({in_features, kTileColumns}, type, memory::format_tag::any);
+    const dnnl::matmul::primitive_desc product(dnnl::matmul::desc(x_desc_, any, tile_desc_),
+                                               attributes, engine_);
+    panel_desc_ = product.weights_desc();
+    product_workspace_desc_ = product.scratchpad_desc();
+    product_ = dnnl::matmul(product);
+    const dnnl::reorder::primitive_desc pack(engine_, rows_desc_, engine_, panel_desc_, attributes);
+    pack_workspace_desc_ = pack.scratchpad_desc();
+    pack_ = dnnl::reorder(pack);
+  }
+
+  void reserve(Worker& worker) const {
+    worker.rows.reserve_discard(static_cast<size_t>(rows_desc_.get_size() / sizeof(float)));
+    worker.panel.reserve_discard(panel_desc_.get_size());
+    worker.workspace.reserve_discard(
+        std::max(product_workspace_desc_.get_size(), pack_workspace_desc_.get_size()));
+    worker.tile.reserve_discard(kTileRows * kTileColumns);
+  }
+
+  /// worker.panel = worker.rows, rearranged and rounded.
+  void pack(Worker& worker) const {
+    execute(pack_, {{DNNL_ARG_FROM, memory(rows_desc_, engine_, worker.rows.data())},
+                    {DNNL_ARG_TO, memory(panel_desc_, engine_, worker.panel.data())},
+                    {DNNL_ARG_SCRATCHPAD,
+                     memory(pack_workspace_desc_, engine_, worker.workspace.data())}});
+  }
+
+  /// worker.tile = x * worker.panel.
+  void run(const void* x, Worker& worker) const {
+    execute(product_, {{DNNL_ARG_SRC, memory(x_desc_, engine_, const_cast<void*>(x))},
+                       {DNNL_ARG_WEIGHTS, memory(panel_desc_, engine_, worker.panel.data())},
+                       {DNNL_ARG_DST, memory(tile_desc_, engine_, worker.tile.data())},
+                       {DNNL_ARG_SCRATCHPAD,
+                        memory(product_workspace_desc_, engine_, worker.workspace.data())}});
+  }
+
+ private:
+  void execute(const dnnl::primitive& primitive,
+               const std::unordered_map<int, memory>& arguments) const {
+    dnnl::stream stream(engine_);
+    primitive.execute(stream, arguments);
+    stream.wait();
+  }
+
+  dnnl::engine engine_;
+  memory::desc x_desc_, rows_desc_, tile_desc_, panel_desc_;
+  memory::desc product_workspace_desc_, pack_workspace_desc_;
+  dnnl::matmul product_;
+  dnnl::reorder pack_;
+};
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+float converted(float value, float /*type*/) { return value; }
+uint16_t converted(float value, uint16_t /*type*/) { return bf16_from_f32(value); }
+
+/// The rows of x one after another as T, padded with zeros to whole tiles.
+template <class T>
+void pack_x(ThreadPool& pool, const PrefillArgs& args, RowRange rows, T* packed) {
+  const int64_t k = args.in_features;
+  const auto n_tiles = static_cast<int>(round_up(rows.size(), kTileRows) / kTileRows);
+  pool.run(n_tiles, [&](int tile, int) {
+    for (int64_t r = tile * kTileRows; r < (tile + 1) * kTileRows; ++r) {
+      T* to = packed + r * k;
+      if (r >= rows.size()) {
+        std::fill_n(to, k, T{});
+        continue;
+      }
+      const float* from = args.x + (rows.begin + r) * args.x_stride;
+      for (int64_t i = 0; i < k; ++i) to[i] = converted(from[i], T{});
+    }
+  });
+}
+
+struct Panel {
+  const MatmulOutput* output;
+  int64_t first_column;
+};
+
+std::vector<Panel> list_panels(std::span<const MatmulOutput> outputs) {
+  std::vector<Panel> panels;
+  for (const MatmulOutput& output : outputs) {
+    for (int64_t c = 0; c < output.weight->out_features; c += kTileColumns) {
+      panels.push_back({&output, c});
+    }
+  }
+  return panels;
+}
+
+/// Expands the panel's weight rows, zeros where the matrix ends, and packs them.
+void expand_panel(Isa isa, const TileProduct& product, const Panel& panel, Worker& worker) {
+  const WeightMatrix& weight = *panel.output->weight;
+  const int64_t k = weight.in_features;
+  const int64_t bytes = row_bytes(weight.dtype, k);
+  const int64_t columns = std::min(kTileColumns, weight.out_features - panel.first_column);
+  const auto* data = static_cast<const std::byte*>(weight.data) + panel.first_column * bytes;
+  for (int64_t c = 0; c < columns; ++c) {
+    dequantize(isa, weight.dtype, data + c * bytes, worker.rows.data() + c * k, k);
+  }
+  std::fill(worker.rows.data() + columns * k, worker.rows.data() + kTileColumns * k, 0.0f);
+  product.pack(worker);
+}
+
+template <class T>
+void run_panel(const TileProduct& product, const Panel& panel, const T* packed, RowRange rows,
+               Worker& worker) {
+  const MatmulOutput& output = *panel.output;
+  const int64_t k = output.weight->in_features;
+  const int64_t columns = std::min(kTileColumns, output.weight->out_features - panel.first_column);
+  for (int64_t r = 0; r < rows.size(); r += kTileRows) {
+    product.run(packed + r * k, worker);
+    for (int64_t i = 0; i < std::min(kTileRows, rows.size() - r); ++i) {
+      float* y = output.y + (rows.begin + r + i) * output.y_stride + panel.first_column;
+      std::copy_n(worker.tile.data() + i * kTileColumns, columns, y);
+    }
+  }
+}
+
+template <class T>
+void multiply(const Context& context, memory::data_type type, const PrefillArgs& args) {
+  const int64_t k = args.in_features;
+  const OneOmpThread one_thread;
+  const TileProduct product(type, k);
+  const std::vector<Panel> panels = list_panels(args.outputs);
+  std::vector<Worker> workers(static_cast<size_t>(context.pool.size()));
+  const int64_t pass = round_up(std::min(args.n_rows, kRowsPerPass), kTileRows);
+  auto packed = AlignedBuffer<T>::uninitialised(static_cast<size_t>(pass * k));
+  for (int64_t begin = 0; begin < args.n_rows; begin += kRowsPerPass) {
+    const RowRange rows{begin, std::min(args.n_rows, begin + kRowsPerPass)};
+    pack_x(context.pool, args, rows, packed.data());
+    context.pool.run(static_cast<int>(panels.size()), [&](int task, int w) {
+      const OneOmpThread one_thread_here;
+      Worker& worker = workers[static_cast<size_t>(w)];
+      product.reserve(worker);
+      const Panel& panel = panels[static_cast<size_t>(task)];
+      expand_panel(context.isa, product, panel, worker);
+      run_panel(product, panel, packed.data(), rows, worker);
+    });
+  }
+}
+
+}  // namespace
+
+void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args) {
+  if (path == MatmulPath::kBf16) {
+    multiply<uint16_t>(context, memory::data_type::bf16, args);
+  } else {
+    multiply<float>(context, memory::data_type::f32, args);
+  }
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,34 @@
+// The prefill half of matmul(), one function a MatmulPath. Inside the room only: callers use
+// kernels/matmul.h, which checks the arguments and picks. Each path expands panels of weight rows
+// on the fly into its workers' scratch, and computes over tiles of a fixed shape, padded with
+// zeros, so that a row's result depends neither on the rows beside it nor on the thread count.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/context.h"
+#include "kernels/matmul.h"
+
+namespace weft::kernels {
+
+/// What matmul() was given, checked.
+struct PrefillArgs {
+  const float* x = nullptr;  // [n_rows, in_features], rows x_stride floats apart
+  int64_t x_stride = 0;
+  int64_t n_rows = 0;
+  int64_t in_features = 0;
+  std::span<const MatmulOutput> outputs;
+};
+
+/// The rows [begin, end) of the same product; their outputs are at rows [begin, end) of each y.
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+/// oneDNN, in f32 (kF32) or with weights and activations rounded to bf16 (kBf16).
+void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args);
+
+}  // namespace weft::kernels
