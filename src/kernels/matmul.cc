@@ -46,10 +46,6 @@ double measure_seconds(ThreadPool& pool, Isa isa, MatmulPath path) {
   return best;
 }
 
-bool has_fast_bf16() {
-  return __builtin_cpu_supports("avx512bf16") || __builtin_cpu_supports("amx-bf16");
-}
-
 }  // namespace
 
 void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
@@ -64,8 +60,7 @@ MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa) {
   MatmulPath best = MatmulPath::kF32;
   double best_seconds = measure_seconds(pool, isa, best);
   for (const MatmulPath path : {MatmulPath::kBf16}) {
-    // Elsewhere oneDNN emulates it.
-    if (path == MatmulPath::kBf16 && !has_fast_bf16()) continue;
+    if (path == MatmulPath::kBf16 && !onednn_has_bf16()) continue;
     const double seconds = measure_seconds(pool, isa, path);
     if (seconds < best_seconds) {
       best = path;

@@ -203,6 +203,11 @@ void multiply(const Context& context, memory::data_type type, const PrefillArgs&
 
 }  // namespace
 
+bool onednn_has_bf16() {
+  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
+}
+
 void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args) {
   if (path == MatmulPath::kBf16) {
     multiply<uint16_t>(context, memory::data_type::bf16, args);

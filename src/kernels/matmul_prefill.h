@@ -29,6 +29,9 @@ struct RowRange {
 };
 
 /// oneDNN, in f32 (kF32) or with weights and activations rounded to bf16 (kBf16).
+/// Whether oneDNN has instructions for bf16 on this CPU (AVX512_BF16 or AMX, granted by the
+/// kernel). Elsewhere it emulates them, slower than f32.
+bool onednn_has_bf16();
 void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args);
 
 }  // namespace weft::kernels
