@@ -96,7 +96,7 @@ const char* path_name(MatmulPath path) {
   return path == MatmulPath::kF32 ? "f32" : path == MatmulPath::kBf16 ? "bf16" : "int8";
 }
 
-constexpr MatmulPath kPaths[] = {MatmulPath::kF32, MatmulPath::kBf16};
+constexpr MatmulPath kPaths[] = {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8};
 
 struct Case {
   Isa isa;
