@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/matmul_decode.h"
 #include "kernels/matmul_prefill.h"
 
 namespace weft::kernels {
@@ -52,6 +53,10 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
             std::span<const MatmulOutput> outputs) {
   if (n_rows == 0 || outputs.empty()) return;
   check_arguments(x, x_stride, n_rows, outputs);
+  if (n_rows <= kDecodeRows) {
+    matmul_decode(context, x, x_stride, n_rows, outputs);
+    return;
+  }
   const int64_t in_features = outputs.front().weight->in_features;
   if (context.matmul_path != MatmulPath::kInt8) {
     matmul_onednn(context, context.matmul_path, {x, x_stride, n_rows, in_features, outputs});
