@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/matmul_decode.h"
 #include "kernels/matmul_prefill.h"
 
 namespace weft::kernels {
@@ -52,14 +53,30 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
             std::span<const MatmulOutput> outputs) {
   if (n_rows == 0 || outputs.empty()) return;
   check_arguments(x, x_stride, n_rows, outputs);
-  const PrefillArgs args{x, x_stride, n_rows, outputs.front().weight->in_features, outputs};
-  matmul_onednn(context, context.matmul_path, args);
+  if (n_rows <= kDecodeRows) {
+    matmul_decode(context, x, x_stride, n_rows, outputs);
+    return;
+  }
+  const int64_t in_features = outputs.front().weight->in_features;
+  if (context.matmul_path != MatmulPath::kInt8) {
+    matmul_onednn(context, context.matmul_path, {x, x_stride, n_rows, in_features, outputs});
+    return;
+  }
+  // A group may mix block types and floats: rare, and then each kind packs x for itself.
+  std::vector<MatmulOutput> blocks, floats;
+  for (const MatmulOutput& output : outputs) {
+    (is_quantised(output.weight->dtype) ? blocks : floats).push_back(output);
+  }
+  if (!blocks.empty()) matmul_int8(context, {x, x_stride, n_rows, in_features, blocks});
+  if (!floats.empty()) {
+    matmul_onednn(context, MatmulPath::kF32, {x, x_stride, n_rows, in_features, floats});
+  }
 }
 
 MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa) {
   MatmulPath best = MatmulPath::kF32;
   double best_seconds = measure_seconds(pool, isa, best);
-  for (const MatmulPath path : {MatmulPath::kBf16}) {
+  for (const MatmulPath path : {MatmulPath::kBf16, MatmulPath::kInt8}) {
     if (path == MatmulPath::kBf16 && !onednn_has_bf16()) continue;
     const double seconds = measure_seconds(pool, isa, path);
     if (seconds < best_seconds) {

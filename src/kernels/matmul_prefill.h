@@ -34,4 +34,7 @@ struct RowRange {
 bool onednn_has_bf16();
 void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args);
 
+/// Our own integer products (kInt8). All weights must be of block types.
+void matmul_int8(const Context& context, const PrefillArgs& args);
+
 }  // namespace weft::kernels

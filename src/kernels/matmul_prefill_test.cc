@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "kernels/matmul.h"
-#include "kernels/quantise_activations.h"
-#include "kernels/ref/dequantize.h"
+#include "kernels/ref/matmul.h"
 #include "kernels/test_weights_internal.h"
 
 namespace weft::kernels {
@@ -23,15 +22,13 @@ constexpr float kGuard = -12345.0f;
 constexpr double kF32Epsilon = 0x1p-24;
 constexpr double kBf16Epsilon = 0x1p-9;
 
-/// Weights with their expanded values, and activations.
+/// Weights and activations.
 struct Problem {
   Problem(DType dtype, int64_t rows, int64_t out_features, int64_t in_features, uint32_t seed = 1)
       : n_rows(rows), n(out_features), k(in_features) {
     std::mt19937 random(seed);
     bytes = random_weights(random, dtype, n, k);
     weight = {bytes.data(), dtype, n, k};
-    w.resize(static_cast<size_t>(n * k));
-    ref::dequantize(dtype, bytes.data(), w.data(), n * k);
     x.resize(static_cast<size_t>(n_rows * k));
     std::normal_distribution<float> normal;
     for (float& value : x) value = normal(random);
@@ -39,7 +36,7 @@ struct Problem {
 
   int64_t n_rows, n, k;
   std::vector<uint8_t> bytes;
-  std::vector<float> w, x;
+  std::vector<float> x;
   WeightMatrix weight;
 };
 
@@ -53,41 +50,19 @@ std::vector<float> run(Problem& problem, MatmulPath path, Isa isa, int threads, 
   return y;
 }
 
-/// What the path makes of the activations, exactly.
-std::vector<float> rounded_activations(const Problem& problem, MatmulPath path) {
-  std::vector<float> x = problem.x;
-  const size_t blocks = x.size() / kActivationBlock;
-  if (path != MatmulPath::kInt8 || !is_quantised(problem.weight.dtype)) return x;
-  std::vector<int8_t> q(x.size());
-  std::vector<float> scale(blocks);
-  std::vector<int32_t> sum(blocks);
-  quantise_activations(Isa::kBaseline, x.data(), problem.k, problem.n_rows, problem.k,
-                       {q.data(), scale.data(), sum.data()});
-  for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(q[i]) * scale[i / kActivationBlock];
-  }
-  return x;
-}
-
 /// Checks y against sums in double. Each of a product's k rounded additions and each rounded factor
 /// adds at most one epsilon of the sum of magnitudes.
 void expect_close(const Problem& problem, MatmulPath path, const std::vector<float>& y) {
-  const std::vector<float> x = rounded_activations(problem, path);
-  const auto k = static_cast<size_t>(problem.k);
-  const double relative = static_cast<double>(k + 8) * kF32Epsilon +
+  const double relative = static_cast<double>(problem.k + 8) * kF32Epsilon +
                           (path == MatmulPath::kBf16 ? 2.01 * kBf16Epsilon : 0.0);
+  const bool integers = path == MatmulPath::kInt8 && is_quantised(problem.weight.dtype);
   for (int64_t r = 0; r < problem.n_rows; ++r) {
+    const float* x = problem.x.data() + r * problem.k;
     for (int64_t c = 0; c < problem.n; ++c) {
-      const float* xr = x.data() + r * problem.k;
-      const float* wc = problem.w.data() + c * problem.k;
-      double sum = 0, magnitude = 0;
-      for (size_t i = 0; i < k; ++i) {
-        const double product = static_cast<double>(xr[i]) * static_cast<double>(wc[i]);
-        sum += product;
-        magnitude += std::abs(product);
-      }
-      const double got = static_cast<double>(y[static_cast<size_t>(r * problem.n + c)]);
-      ASSERT_NEAR(got, sum, relative * magnitude) << "row " << r << " column " << c;
+      const ref::Product expected =
+          integers ? ref::dot_quantised(problem.weight, c, x) : ref::dot(problem.weight, c, x);
+      const auto got = static_cast<double>(y[static_cast<size_t>(r * problem.n + c)]);
+      ASSERT_NEAR(got, expected.y, relative * expected.magnitude) << "row " << r << " column " << c;
     }
   }
 }
@@ -96,7 +71,7 @@ const char* path_name(MatmulPath path) {
   return path == MatmulPath::kF32 ? "f32" : path == MatmulPath::kBf16 ? "bf16" : "int8";
 }
 
-constexpr MatmulPath kPaths[] = {MatmulPath::kF32, MatmulPath::kBf16};
+constexpr MatmulPath kPaths[] = {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8};
 
 struct Case {
   Isa isa;
