@@ -74,7 +74,8 @@ struct Tokenizer::Impl {
 
   Status init();
   void classify_tokens();
-  void encode_sentence_piece(std::span<const Fragment> fragments, std::vector<int32_t>& out) const;
+  void encode_sentence_piece(std::span<const Fragment> fragments, bool continues_text,
+                             std::vector<int32_t>& out) const;
   Status encode_bpe(std::span<const Fragment> fragments, std::vector<int32_t>& out) const;
   bool is_id(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < vocab.tokens.size(); }
 };
@@ -124,8 +125,8 @@ Status Tokenizer::Impl::init() {
 }
 
 void Tokenizer::Impl::encode_sentence_piece(std::span<const Fragment> fragments,
-                                            std::vector<int32_t>& out) const {
-  bool after_special = true;  // the text's start counts as one
+                                            bool continues_text, std::vector<int32_t>& out) const {
+  bool after_special = !continues_text;  // a text's start counts as one
   for (const Fragment& fragment : fragments) {
     if (fragment.id != kNoToken) {
       out.push_back(fragment.id);
@@ -203,7 +204,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
   if (options.add_bos && impl_->vocab.bos_id != kNoToken) out.push_back(impl_->vocab.bos_id);
   const std::vector<Fragment> fragments = impl_->specials->split(text, options.parse_special);
   if (impl_->sentence_piece) {
-    impl_->encode_sentence_piece(fragments, out);
+    impl_->encode_sentence_piece(fragments, options.continues_text, out);
   } else {
     WEFT_RETURN_IF_ERROR(impl_->encode_bpe(fragments, out));
   }

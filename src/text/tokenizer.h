@@ -17,8 +17,9 @@
 namespace weft::text {
 
 struct EncodeOptions {
-  bool add_bos = false;        // BOS first, where the vocabulary has one
-  bool parse_special = false;  // control tokens written out in the text become those tokens
+  bool add_bos = false;         // BOS first, where the vocabulary has one
+  bool parse_special = false;   // control tokens written out in the text become those tokens
+  bool continues_text = false;  // other text stands before: no space is put at the start
 };
 
 class Tokenizer {
