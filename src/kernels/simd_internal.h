@@ -170,7 +170,21 @@ inline F32 clamp_exponent(F32 x) {  // NaN stays
   return select(x > set1(128.0f), set1(128.0f), x);
 }
 inline F32 widen(const uint16_t* p) {
-  return F32{f32_from_f16(p[0]), f32_from_f16(p[1]), f32_from_f16(p[2]), f32_from_f16(p[3])};
+  // A half's bits as a float's are 2^112 too small: a product by a power of two is exact, and takes
+  // the subnormals along. Infinity and NaN (made quiet) get their exponent by hand.
+  const I32 half = {p[0], p[1], p[2], p[3]};
+  const I32 magnitude = (half & 0x7fff) << 13;
+  const I32 sign = (half & 0x8000) << 16;
+  F32 scaled;
+  memcpy(&scaled, &magnitude, sizeof(scaled));
+  scaled = scaled * 0x1p112f;
+  I32 bits;
+  memcpy(&bits, &scaled, sizeof(bits));
+  const I32 quiet = (magnitude > 0x0f800000) & 0x400000;
+  bits = magnitude >= 0x0f800000 ? magnitude | quiet | 0x70000000 : bits;
+  bits |= sign;
+  memcpy(&scaled, &bits, sizeof(scaled));
+  return scaled;
 }
 inline void narrow(uint16_t* p, F32 x) {
   for (int i = 0; i < kLanes; ++i) p[i] = f16_from_f32(x[i]);

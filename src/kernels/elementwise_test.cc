@@ -1,0 +1,166 @@
+#include "kernels/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+
+#include "kernels/ref/elementwise.h"
+#include "kernels/test_support.h"
+#include "tensor/half.h"
+
+namespace weft::kernels {
+namespace {
+
+using testing::Guarded;
+using testing::machine_isas;
+using testing::random_floats;
+using testing::same_bits;
+
+constexpr float kGuard = -12345.0f;
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon() / 2;  // one rounding
+
+TEST(RmsNorm, EqualsTheScalarTwin) {
+  for (const Isa isa : machine_isas()) {
+    for (const int64_t n : {1, 2, 7, 15, 16, 17, 63, 64, 65, 130, 576, 2048}) {
+      SCOPED_TRACE(::testing::Message() << isa_name(isa) << " n " << n);
+      constexpr int64_t kRows = 5;
+      const std::vector<float> x = random_floats(static_cast<size_t>(kRows * n), 1);
+      const std::vector<float> weight = random_floats(static_cast<size_t>(n), 2);
+      std::vector<double> expected(x.size());
+      ref::rms_norm(x.data(), weight.data(), 1e-5f, kRows, n, expected.data());
+      ThreadPool pool(2);
+      const Context context{.pool = pool, .isa = isa};
+      Guarded<float> y(x.size(), kGuard);
+      rms_norm(context, x.data(), weight.data(), 1e-5f, kRows, n, y.data());
+      y.check();
+      // The sum of squares has only positive terms: relative error at most the additions that one
+      // of them goes through; the root halves it; some five roundings follow.
+      const double bound = (static_cast<double>(n) / 8 + 16) * kEpsilon;
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_NEAR(y.values()[i], expected[i], bound * std::abs(expected[i])) << i;
+      }
+      // In place, and each row alone: the same bits.
+      Guarded<float> in_place(x, kGuard);
+      rms_norm(context, in_place.data(), weight.data(), 1e-5f, kRows, n, in_place.data());
+      in_place.check();
+      EXPECT_TRUE(same_bits(in_place.values(), y.values()));
+      std::vector<float> row(static_cast<size_t>(n));
+      rms_norm(context, x.data() + 3 * n, weight.data(), 1e-5f, 1, n, row.data());
+      const std::vector<float> all = y.values();
+      EXPECT_TRUE(same_bits(row, {all.begin() + 3 * n, all.begin() + 4 * n}));
+    }
+  }
+}
+
+TEST(SiluMultiply, EqualsTheScalarTwin) {
+  std::vector<float> gate = random_floats(3001, 3, 5.0f);
+  for (float x = -110.0f; x < 110.0f; x += 0.25f) gate.push_back(x);
+  for (const float x : {0.0f, -0.0f, 1e-30f, -1e-30f, 1e4f, -1e4f, 3e38f, -3e38f})
+    gate.push_back(x);
+  const std::vector<float> up = random_floats(gate.size(), 4);
+  std::vector<double> expected(gate.size());
+  ref::silu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), expected.data());
+  for (const Isa isa : machine_isas()) {
+    Guarded<float> first(0, kGuard);
+    for (const int n_threads : {1, 2, 5}) {
+      ThreadPool pool(n_threads);
+      Guarded<float> out(gate, kGuard);
+      silu_multiply({.pool = pool, .isa = isa}, out.data(), up.data(), 1,
+                    static_cast<int64_t>(gate.size()));
+      out.check();
+      for (size_t i = 0; i < gate.size(); ++i) {
+        // exp is within 4e-7, and the sum, quotient and product round; e^-x overflows from 88 on,
+        // where silu is below 1e-36.
+        ASSERT_NEAR(out.values()[i], expected[i], 6e-7 * std::abs(expected[i]) + 1e-35)
+            << isa_name(isa) << " " << gate[i];
+      }
+      if (n_threads == 1) first = out;
+      EXPECT_TRUE(same_bits(first.values(), out.values())) << isa_name(isa);
+    }
+  }
+}
+
+TEST(SiluMultiply, NanStaysNan) {
+  for (const Isa isa : machine_isas()) {
+    ThreadPool pool(1);
+    std::vector<float> gate(37, 1.0f);
+    const std::vector<float> up(37, 1.0f);
+    gate[5] = gate[36] = std::numeric_limits<float>::quiet_NaN();
+    silu_multiply({.pool = pool, .isa = isa}, gate.data(), up.data(), 1, 37);
+    for (size_t i = 0; i < gate.size(); ++i) EXPECT_EQ(std::isnan(gate[i]), i == 5 || i == 36);
+  }
+}
+
+TEST(AddInPlace, AddsEachElementOnce) {
+  for (const Isa isa : machine_isas()) {
+    ThreadPool pool(3);
+    for (const int64_t n : {0, 1, 15, 16, 17, 576, 40001}) {
+      const std::vector<float> x = random_floats(static_cast<size_t>(n), 5);
+      const std::vector<float> y = random_floats(static_cast<size_t>(n), 6);
+      Guarded<float> sum(x, kGuard);
+      add_in_place({.pool = pool, .isa = isa}, sum.data(), y.data(), n);
+      sum.check();
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(sum.values()[i], x[i] + y[i]);
+    }
+  }
+}
+
+TEST(LogSoftmax, EqualsTheScalarTwin) {
+  for (const size_t n : {1u, 2u, 17u, 49152u}) {
+    std::vector<float> logits = random_floats(n, 7, 10.0f);
+    logits[n / 2] = 900.0f;  // exp of it is infinite
+    std::vector<double> expected(n);
+    ref::log_softmax(logits.data(), static_cast<int64_t>(n), expected.data());
+    Guarded<float> out(n, kGuard);
+    log_softmax(logits.data(), static_cast<int64_t>(n), out.data());
+    out.check();
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(out.values()[i], expected[i], 2 * kEpsilon * std::abs(expected[i]));
+    }
+  }
+}
+
+TEST(HalfFloats, AllHalvesWidenAndNarrowAlikeOnEveryIsa) {
+  std::vector<uint16_t> halves(65536);
+  std::iota(halves.begin(), halves.end(), uint16_t{0});
+  std::vector<float> expected(halves.size());
+  for (size_t i = 0; i < halves.size(); ++i) expected[i] = f32_from_f16(halves[i]);
+  // Beside all halves, values between them: ties, neighbours of ties, random bits.
+  std::vector<float> floats = expected;
+  std::mt19937 generator(8);
+  for (size_t i = 0; i + 1 < 0x7c00; ++i) {
+    const float tie = 0.5f * (expected[i] + expected[i + 1]);
+    for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)}) {
+      floats.push_back(x);
+      floats.push_back(-x);
+    }
+  }
+  for (const float x : {65504.0f, 65519.99f, 65520.0f, 1e30f, 1e-30f, 0x1p-25f})
+    floats.push_back(x);
+  for (int i = 0; i < 100003; ++i)
+    floats.push_back(std::bit_cast<float>(static_cast<uint32_t>(generator())));
+  std::vector<uint16_t> narrowed(floats.size());
+  for (size_t i = 0; i < floats.size(); ++i) narrowed[i] = f16_from_f32(floats[i]);
+  for (const Isa isa : machine_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    Guarded<float> wide(halves.size(), kGuard);
+    widen_from_f16(isa, halves.data(), static_cast<int64_t>(halves.size()), wide.data());
+    wide.check();
+    EXPECT_TRUE(same_bits(wide.values(), expected));
+    for (const size_t n : {size_t{0}, size_t{1}, size_t{8}, size_t{17}, floats.size()}) {
+      Guarded<uint16_t> narrow(n, 0xdead);
+      narrow_to_f16(isa, floats.data(), static_cast<int64_t>(n), narrow.data());
+      narrow.check();
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(narrow.values()[i], narrowed[i]) << floats[i];
+        if (n > 1000 && i > 200) break;
+      }
+      EXPECT_TRUE(same_bits(narrow.values(),
+                            {narrowed.begin(), narrowed.begin() + static_cast<std::ptrdiff_t>(n)}));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels
