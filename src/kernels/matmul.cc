@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <vector>
 
 #include "base/check.h"
@@ -58,8 +59,16 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
     return;
   }
   const int64_t in_features = outputs.front().weight->in_features;
-  if (context.matmul_path != MatmulPath::kInt8) {
-    matmul_onednn(context, context.matmul_path, {x, x_stride, n_rows, in_features, outputs});
+  const PrefillArgs all{x, x_stride, n_rows, in_features, outputs};
+  if (context.matmul_path == MatmulPath::kBf16) {
+    matmul_onednn(context, MatmulPath::kBf16, all);
+    return;
+  }
+  if (context.matmul_path == MatmulPath::kF32) {
+    if (std::getenv("DNN"))
+      matmul_onednn(context, MatmulPath::kF32, all);
+    else
+      matmul_panels(context, MatmulPath::kF32, all);
     return;
   }
   // A group may mix block types and floats: rare, and then each kind packs x for itself.
@@ -67,9 +76,11 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
   for (const MatmulOutput& output : outputs) {
     (is_quantised(output.weight->dtype) ? blocks : floats).push_back(output);
   }
-  if (!blocks.empty()) matmul_int8(context, {x, x_stride, n_rows, in_features, blocks});
+  if (!blocks.empty()) {
+    matmul_panels(context, MatmulPath::kInt8, {x, x_stride, n_rows, in_features, blocks});
+  }
   if (!floats.empty()) {
-    matmul_onednn(context, MatmulPath::kF32, {x, x_stride, n_rows, in_features, floats});
+    matmul_panels(context, MatmulPath::kF32, {x, x_stride, n_rows, in_features, floats});
   }
 }
 

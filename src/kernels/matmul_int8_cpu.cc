@@ -14,15 +14,13 @@
 #include <string.h>
 
 #include "kernels/cpu_half_internal.h"
-#include "kernels/matmul_int8_internal.h"
 #include "kernels/quantise_activations_internal.h"
 #include "kernels/unpack_int8_internal.h"
 
 namespace weft::kernels::WEFT_ISA {
 namespace {
 
-constexpr int kBlock = 32;
-constexpr int kVectors = kPanelColumns / kLanes;
+constexpr int kBlock = kPanelBlock;
 #if defined(__AVX512F__)
 constexpr int kTileRows = 6;
 #else
@@ -44,7 +42,9 @@ int32_t sum_16(const int8_t* q) {
   return sum;
 }
 
-void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t n_blocks, void* packed) {
+void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
+               void* packed) {
+  const int64_t n_blocks = in_features / kBlock;
   auto* blocks = static_cast<ActivationBlock*>(packed);
   constexpr int64_t kStep = 16;  // blocks quantised at once, on the stack
   int8_t q[kStep * kBlock];
@@ -77,16 +77,6 @@ void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t n_block
 
 #if defined(__AVX512F__)
 
-using Floats = __m512;
-inline Floats load(const float* p) { return _mm512_loadu_ps(p); }
-inline void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
-inline Floats broadcast(float f) { return _mm512_set1_ps(f); }
-inline Floats zero() { return _mm512_setzero_ps(); }
-inline Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
-inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-inline Floats to_float(Vector v) { return _mm512_cvtepi32_ps(v); }
-inline Vector broadcast_int(int32_t i) { return _mm512_set1_epi32(i); }
-
 struct Codes {
   Vector q;
 };
@@ -96,16 +86,6 @@ inline Vector add_dots(Vector sum, const Codes& w, Vector x) {
 }
 
 #elif defined(__AVX2__)
-
-using Floats = __m256;
-inline Floats load(const float* p) { return _mm256_loadu_ps(p); }
-inline void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
-inline Floats broadcast(float f) { return _mm256_set1_ps(f); }
-inline Floats zero() { return _mm256_setzero_ps(); }
-inline Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
-inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
-inline Floats to_float(Vector v) { return _mm256_cvtepi32_ps(v); }
-inline Vector broadcast_int(int32_t i) { return _mm256_set1_epi32(i); }
 
 struct Codes {
   Vector q, magnitude;
@@ -120,37 +100,6 @@ inline Vector add_dots(Vector sum, const Codes& w, Vector x) {
 }
 
 #else
-
-struct Floats {
-  float lane[kLanes];
-};
-inline Floats load(const float* p) {
-  Floats v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-inline void store(float* p, const Floats& v) { memcpy(p, &v, sizeof v); }
-inline Floats broadcast(float f) { return {{f, f, f, f}}; }
-inline Floats zero() { return broadcast(0.0f); }
-inline Floats multiply(const Floats& a, const Floats& b) {
-  Floats v;
-  for (int i = 0; i < kLanes; ++i) v.lane[i] = a.lane[i] * b.lane[i];
-  return v;
-}
-inline Floats multiply_add(const Floats& a, const Floats& b, const Floats& c) {
-  Floats v;
-  for (int i = 0; i < kLanes; ++i) v.lane[i] = a.lane[i] * b.lane[i] + c.lane[i];
-  return v;
-}
-inline Floats to_float(const Vector& v) {
-  Floats f;
-  for (int i = 0; i < kLanes; ++i) f.lane[i] = static_cast<float>(static_cast<int32_t>(v.lane[i]));
-  return f;
-}
-inline Vector broadcast_int(int32_t i) {
-  const auto u = static_cast<uint32_t>(i);
-  return {{u, u, u, u}};
-}
 
 struct Codes {
   int8_t q[4 * kLanes];
@@ -176,8 +125,8 @@ inline Vector add_dots(const Vector& sum, const Codes& w, const Vector& x) {
 
 /// kScales: 2 where the block's halves have scales of their own.
 template <int kScales, bool kHasMin>
-void multiply_tile(const void* x, const Int8Panel& panel, int64_t n_blocks, const float* sum,
-                   float* out, int64_t out_stride) {
+void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const float* sum, float* out,
+                   int64_t out_stride) {
   const auto* blocks = static_cast<const ActivationBlock*>(x);
   Floats total[kTileRows][kVectors];
 #pragma GCC unroll 8
@@ -189,7 +138,7 @@ void multiply_tile(const void* x, const Int8Panel& panel, int64_t n_blocks, cons
   }
   for (int64_t b = 0; b < n_blocks; ++b) {
     const ActivationBlock& block = blocks[b];
-    const uint8_t* q = panel.q + b * kBlock * kPanelColumns;
+    const WeightBlock& weights = static_cast<const WeightBlock*>(panel)[b];
 #pragma GCC unroll 2
     for (int half = 0; half < kScales; ++half) {
       Vector dots[kTileRows][kVectors];
@@ -205,7 +154,7 @@ void multiply_tile(const void* x, const Int8Panel& panel, int64_t n_blocks, cons
         Codes codes[kVectors];
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) {
-          codes[v] = load_codes(q + (g * kVectors + v) * 4 * kLanes);
+          codes[v] = load_codes(weights.q[g][v]);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < kTileRows; ++r) {
@@ -218,7 +167,7 @@ void multiply_tile(const void* x, const Int8Panel& panel, int64_t n_blocks, cons
       }
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
-        const Floats scale = load(panel.scale + (b * 2 + half) * kPanelColumns + v * kLanes);
+        const Floats scale = load(weights.scale[half][v]);
 #pragma GCC unroll 8
         for (int r = 0; r < kTileRows; ++r) {
           const Floats both = multiply(scale, broadcast(block.scale[r]));
@@ -229,7 +178,7 @@ void multiply_tile(const void* x, const Int8Panel& panel, int64_t n_blocks, cons
     if constexpr (kHasMin) {
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
-        const Floats min = load(panel.min + b * kPanelColumns + v * kLanes);
+        const Floats min = load(weights.min[v]);
 #pragma GCC unroll 8
         for (int r = 0; r < kTileRows; ++r) {
           total[r][v] = multiply_add(min, broadcast(block.scaled_sum[r]), total[r][v]);
@@ -244,26 +193,48 @@ void multiply_tile(const void* x, const Int8Panel& panel, int64_t n_blocks, cons
   }
 }
 
+PanelType pick_type(DType dtype) {
+  constexpr TileFn kPlain = multiply_tile<1, false>, kWithMin = multiply_tile<1, true>;
+  constexpr TileFn kHalves = multiply_tile<2, false>;
+  switch (dtype) {
+    case DType::kQ8_0:
+      return {unpack_panel<BlockQ8_0, 1, q8_0_block>, kPlain};
+    case DType::kQ4_0:
+      return {unpack_panel<BlockQ4_0, 1, q4_0_block>, kPlain};
+    case DType::kQ4_1:
+      return {unpack_panel<BlockQ4_1, 1, q4_1_block>, kWithMin};
+    case DType::kQ5_0:
+      return {unpack_panel<BlockQ5_0, 1, q5_0_block>, kPlain};
+    case DType::kQ5_1:
+      return {unpack_panel<BlockQ5_1, 1, q5_1_block>, kWithMin};
+    case DType::kQ4_K:
+      return {unpack_panel<BlockQ4_K, 8, q4_k_block>, kWithMin};
+    case DType::kQ5_K:
+      return {unpack_panel<BlockQ5_K, 8, q5_k_block>, kWithMin};
+    case DType::kQ6_K:
+      return {unpack_panel<BlockQ6_K, 8, q6_k_block>, kHalves};
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      break;
+  }
+  return {};
+}
+
 }  // namespace
 
-const Int8Fns& int8_fns() {
-  static constexpr TileFn kPlain = multiply_tile<1, false>, kWithMin = multiply_tile<1, true>,
-                          kHalves = multiply_tile<2, false>;
-  static constexpr Int8Fns kFns = {
+const PanelKernels& int8_kernels() {
+  // 16 blocks of 32 columns are 16 KB of codes and 6 KB of scales and mins.
+  static constexpr PanelKernels kKernels = {
       .tile_rows = kTileRows,
       .panel_columns = kPanelColumns,
+      .part_blocks = 16,
       .x_block_bytes = sizeof(ActivationBlock),
+      .panel_block_bytes = sizeof(WeightBlock),
       .pack = pack_tile,
-      .q8_0 = {unpack_q8_0, kPlain},
-      .q4_0 = {unpack_q4_0, kPlain},
-      .q4_1 = {unpack_q4_1, kWithMin},
-      .q5_0 = {unpack_q5_0, kPlain},
-      .q5_1 = {unpack_q5_1, kWithMin},
-      .q4_k = {unpack_q4_k, kWithMin},
-      .q5_k = {unpack_q5_k, kWithMin},
-      .q6_k = {unpack_q6_k, kHalves},
+      .pick = pick_type,
   };
-  return kFns;
+  return kKernels;
 }
 
 }  // namespace weft::kernels::WEFT_ISA

@@ -1,0 +1,56 @@
+// The tables that matmul_f32_cpu.cc and matmul_int8_cpu.cc fill once per instruction set: products
+// in tiles of `tile_rows` rows of activations and panels of `panel_columns` rows of the weight
+// matrix (the product's columns). in_features goes by blocks of 32 elements, whatever the weight
+// type's own; packed layouts are the set's own choice, of the sizes given here.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/isa.h"
+#include "tensor/dtype.h"
+
+namespace weft::kernels {
+
+/// Elements of in_features in a block.
+inline constexpr int64_t kPanelBlock = 32;
+
+/// Some blocks of some rows of a weight matrix, whole blocks of its type.
+struct PanelSource {
+  DType dtype = DType::kF32;
+  int64_t in_features = 0;
+  const uint8_t* const* columns = nullptr;  // [panel_columns]: where each row of weights begins
+  int64_t first_block = 0;
+  int64_t n_blocks = 0;
+};
+
+/// panel [n_blocks][panel_block_bytes] = the source, unpacked; zeros beyond in_features.
+using UnpackFn = void (*)(const PanelSource& source, void* panel);
+
+/// out [tile_rows][panel_columns], rows out_stride floats apart, = the product over n_blocks of a
+/// packed tile and a panel, added to `sum` [tile_rows][panel_columns] unless that is null. `sum`
+/// may be `out`.
+using TileFn = void (*)(const void* x, const void* panel, int64_t n_blocks, const float* sum,
+                        float* out, int64_t out_stride);
+
+/// How a weight type is multiplied.
+struct PanelType {
+  UnpackFn unpack = nullptr;
+  TileFn tile = nullptr;
+};
+
+struct PanelKernels {
+  int64_t tile_rows = 0;
+  int64_t panel_columns = 0;
+  int64_t part_blocks = 0;        // of a panel that the first-level cache holds; a multiple of 8
+  int64_t x_block_bytes = 0;      // of one block of a packed tile
+  int64_t panel_block_bytes = 0;  // of one block of a panel
+  /// packed [blocks][x_block_bytes] = n_rows <= tile_rows rows of x [in_features], rows x_stride
+  /// floats apart; missing rows and elements are zeros.
+  void (*pack)(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features, void* packed);
+  PanelType (*pick)(DType dtype);
+};
+
+WEFT_ISA_TABLE(PanelKernels, f32_kernels)
+WEFT_ISA_TABLE(PanelKernels, int8_kernels)
+
+}  // namespace weft::kernels
