@@ -74,6 +74,8 @@ class Env {
   virtual Status set_modified(const std::string& path, int64_t modified_ns) = 0;
   /// Makes creations, renames and removals in `dir` durable.
   virtual Status sync_dir(const std::string& dir) = 0;
+  /// Drops what the system caches of the file, so that the next read comes from the device.
+  virtual Status drop_page_cache(const std::string& path) = 0;
   virtual Result<uint64_t> free_bytes(const std::string& dir) = 0;
   /// Locks `path` (created when missing); waits for the lock, or with `wait` false returns
   /// kResourceExhausted when somebody else holds it.

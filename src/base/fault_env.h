@@ -58,6 +58,7 @@ class FaultEnv : public Env {
   Result<uint64_t> free_bytes(const std::string& dir) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, bool exclusive,
                                          bool wait) override;
+  Status drop_page_cache(const std::string& path) override { return base_.drop_page_cache(path); }
   int64_t monotonic_ns() override { return base_.monotonic_ns(); }
   int64_t unix_ms() override { return base_.unix_ms(); }
 

@@ -210,6 +210,12 @@ std::vector<Segment> ChatFormat::user_opening(std::optional<std::string_view> sy
   return writer.take();
 }
 
+std::vector<Segment> ChatFormat::turn_opening(Role role) const {
+  Writer writer(*this);
+  writer.open(role);
+  return writer.take();
+}
+
 std::vector<Segment> ChatFormat::user_closing() const {
   Writer writer(*this);
   writer.close(Role::kUser);

@@ -45,6 +45,8 @@ class ChatFormat {
   /// default system turn where it has one. user_opening + content + user_closing is what render
   /// makes of these turns with a generation prompt.
   std::vector<Segment> user_opening(std::optional<std::string_view> system) const;
+  /// What opens one turn, without anything that stands before it in a conversation.
+  std::vector<Segment> turn_opening(Role role) const;
   /// What follows the content of the last user turn, up to where the answer begins.
   std::vector<Segment> user_closing() const;
 

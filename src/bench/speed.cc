@@ -1,0 +1,100 @@
+#include "bench/speed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+namespace weft::bench {
+namespace {
+
+std::vector<int32_t> random_tokens(const engine::Engine& engine, int32_t n) {
+  std::mt19937 random(7);
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int32_t& token : tokens) {
+    token =
+        static_cast<int32_t>(random() % static_cast<uint32_t>(engine.model().config().vocab_size));
+  }
+  return tokens;
+}
+
+double seconds_since(Env& env, int64_t begin_ns) {
+  return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-9;
+}
+
+Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tokens) {
+  const kv::SequenceId sequence = engine.cache().create_sequence();
+  const int64_t begin_ns = engine.env().monotonic_ns();
+  const Status status = engine.append(sequence, tokens).status();
+  const double seconds = seconds_since(engine.env(), begin_ns);
+  engine.cache().free_sequence(sequence);
+  WEFT_RETURN_IF_ERROR(status);
+  return static_cast<double>(tokens.size()) / seconds;
+}
+
+Result<double> time_decode(engine::Engine& engine, kv::SequenceId sequence,
+                           std::span<const int32_t> tokens) {
+  const int32_t depth = engine.cache().length(sequence);
+  const int64_t begin_ns = engine.env().monotonic_ns();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(engine.append(sequence, tokens.subspan(i, 1)).status());
+  }
+  const double seconds = seconds_since(engine.env(), begin_ns);
+  WEFT_RETURN_IF_ERROR(engine.cache().truncate(sequence, depth));
+  return static_cast<double>(tokens.size()) / seconds;
+}
+
+/// The first run of each warms up and is not counted.
+template <class Time>
+Result<eval::Spread> repeat(int32_t n, Time time, FunctionRef<bool()> tick) {
+  std::vector<double> values;
+  for (int32_t i = 0; i <= n; ++i) {
+    WEFT_ASSIGN_OR_RETURN(const double value, time());
+    if (i > 0) values.push_back(value);
+    if (!tick()) return cancelled("stopped");
+  }
+  return eval::spread_of(values);
+}
+
+}  // namespace
+
+Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& options,
+                                FunctionRef<bool(int64_t, int64_t)> progress) {
+  int32_t longest = options.depth_tokens + options.decode_tokens;
+  for (const int32_t n : options.prefill_tokens) longest = std::max(longest, n);
+  if (longest > engine.context_tokens() || options.decode_tokens < 0 || options.depth_tokens < 0) {
+    return invalid_argument(
+        fmt::format("{} tokens do not fit the context of {}", longest, engine.context_tokens()));
+  }
+  const std::vector<int32_t> tokens = random_tokens(engine, longest);
+  const auto n_parts =
+      static_cast<int64_t>(options.prefill_tokens.size()) + (options.decode_tokens > 0 ? 1 : 0);
+  int64_t done = 0;
+  const auto tick = [&] { return progress(++done, n_parts * (options.repeat + 1)); };
+
+  SpeedReport report;
+  for (const int32_t n : options.prefill_tokens) {
+    if (n < 1) return invalid_argument("-p: prompts have at least 1 token");
+    const auto prompt = std::span(tokens).first(static_cast<size_t>(n));
+    WEFT_ASSIGN_OR_RETURN(const eval::Spread spread,
+                          repeat(
+                              options.repeat, [&] { return time_prefill(engine, prompt); }, tick));
+    report.prefill.push_back({n, spread});
+  }
+  report.decode_depth = options.depth_tokens;
+  if (options.decode_tokens > 0) {
+    const kv::SequenceId sequence = engine.cache().create_sequence();
+    const auto all = std::span<const int32_t>(tokens);
+    const auto depth = static_cast<size_t>(options.depth_tokens);
+    if (depth > 0) WEFT_RETURN_IF_ERROR(engine.append(sequence, all.first(depth)).status());
+    const auto steps = all.subspan(depth, static_cast<size_t>(options.decode_tokens));
+    WEFT_ASSIGN_OR_RETURN(
+        report.decode_tokens_per_s,
+        repeat(
+            options.repeat, [&] { return time_decode(engine, sequence, steps); }, tick));
+    engine.cache().free_sequence(sequence);
+  }
+  return report;
+}
+
+}  // namespace weft::bench

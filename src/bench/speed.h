@@ -1,0 +1,35 @@
+// Plain speed: prefill and decode in tokens a second, loading left out.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "engine/engine.h"
+#include "eval/metrics.h"
+
+namespace weft::bench {
+
+struct SpeedOptions {
+  std::vector<int32_t> prefill_tokens = {512, 4096};
+  int32_t decode_tokens = 64;
+  int32_t depth_tokens = 0;  // in the cache before decoding starts
+  int32_t repeat = 3;
+};
+
+struct PrefillSpeed {
+  int32_t tokens = 0;
+  eval::Spread tokens_per_s;
+};
+
+struct SpeedReport {
+  std::vector<PrefillSpeed> prefill;
+  int32_t decode_depth = 0;
+  eval::Spread decode_tokens_per_s;
+};
+
+/// kInvalidArgument when something does not fit the context; `progress` as in bench_ttft.
+Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& options,
+                                FunctionRef<bool(int64_t done, int64_t total)> progress);
+
+}  // namespace weft::bench

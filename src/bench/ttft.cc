@@ -1,0 +1,175 @@
+#include "bench/ttft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
+
+#include "engine/rag_prompt.h"
+
+namespace weft::bench {
+namespace {
+
+using fusion::ReuseMode;
+
+/// Ordinary tokens without meaning: timing does not depend on which they are.
+std::vector<int32_t> random_tokens(const text::Tokenizer& tokenizer, std::mt19937& random,
+                                   int32_t n) {
+  std::vector<int32_t> tokens;
+  while (static_cast<int32_t>(tokens.size()) < n) {
+    const auto id = static_cast<int32_t>(random() % static_cast<uint32_t>(tokenizer.vocab_size()));
+    if (!tokenizer.is_control(id) && !tokenizer.is_end_of_generation(id)) tokens.push_back(id);
+  }
+  return tokens;
+}
+
+/// The runs of one mode, part by part.
+struct Runs {
+  std::vector<double> ttft_ms;
+  std::array<std::vector<double>, 7> parts_ms;
+  fusion::Report last;
+
+  void add(double total_ms, const fusion::Report& report) {
+    const fusion::Timings& t = report.timings;
+    const double parts[] = {t.lookup_ms, t.miss_ms,      t.load_wait_ms, t.rotate_ms,
+                            t.select_ms, t.recompute_ms, t.prefill_ms};
+    ttft_ms.push_back(total_ms);
+    for (size_t i = 0; i < parts_ms.size(); ++i) parts_ms[i].push_back(parts[i]);
+    last = report;
+  }
+
+  TtftResult result(ReuseMode mode) const {
+    const auto part = [&](size_t i) { return eval::spread_of(parts_ms[i]); };
+    return {mode,
+            eval::spread_of(ttft_ms),
+            part(0),
+            part(1),
+            part(2),
+            part(3),
+            part(4),
+            part(5),
+            part(6),
+            last.reused_tokens,
+            last.recomputed_tokens,
+            last.computed_tokens,
+            last.loaded_bytes};
+  }
+};
+
+class TtftBench {
+ public:
+  TtftBench(engine::Engine& engine, const TtftOptions& options)
+      : engine_(engine), options_(options) {}
+
+  Status prepare() {
+    std::mt19937 random(7);
+    const text::Tokenizer& tokenizer = engine_.tokenizer();
+    WEFT_ASSIGN_OR_RETURN(const engine::RagPrompt rag, engine::RagPrompt::for_engine(engine_));
+    WEFT_ASSIGN_OR_RETURN(prompt_.prefix, rag.prefix());
+    for (int32_t i = 0; i < options_.n_chunks; ++i) {
+      prompt_.chunks.push_back(random_tokens(tokenizer, random, options_.chunk_tokens));
+    }
+    prompt_.suffix = random_tokens(tokenizer, random, options_.question_tokens);
+    if (prompt_.n_tokens() > engine_.context_tokens()) {
+      return invalid_argument(fmt::format("the prompt has {} tokens, the context {}",
+                                          prompt_.n_tokens(), engine_.context_tokens()));
+    }
+    before_ = prompt_;
+    before_.suffix = random_tokens(tokenizer, random, options_.question_tokens);
+    if (options_.shuffled) {  // no chunk keeps its place, where there are more than one
+      const auto middle = prompt_.chunks.begin() + (options_.n_chunks + 1) / 2;
+      std::rotate(prompt_.chunks.begin(), middle, prompt_.chunks.end());
+    }
+    WEFT_ASSIGN_OR_RETURN(anchor_, rag.anchor({}));
+    return fill_store();
+  }
+
+  const fusion::Prompt& prompt() const { return prompt_; }
+
+  /// One timed prefill from the mode's stated state: `prefix` after the earlier prompt; `full` and
+  /// `blend` with every chunk on disk and nothing in the memory tier.
+  Status run(ReuseMode mode, Runs& runs) {
+    engine_.cache().evict_unused_prefixes();
+    if (mode == ReuseMode::kPrefix) {
+      const auto fusor = engine_.make_fusor(nullptr, anchor_);
+      WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled before,
+                            fusor->prefill(before_, {.mode = ReuseMode::kPrefix}));
+      engine_.cache().free_sequence(before.sequence);
+    }
+    WEFT_ASSIGN_OR_RETURN(const auto store, open_store());
+    if (options_.cold) WEFT_RETURN_IF_ERROR(drop_page_cache());
+    const auto fusor = engine_.make_fusor(store.get(), anchor_);
+
+    fusion::FusionOptions fusion_options = options_.fusion;
+    fusion_options.mode = mode;
+    const int64_t begin_ns = engine_.env().monotonic_ns();
+    WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled done, fusor->prefill(prompt_, fusion_options));
+    runs.add(static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6, done.report);
+    engine_.cache().free_sequence(done.sequence);
+    return Status::ok();
+  }
+
+ private:
+  Result<std::unique_ptr<store::ChunkStore>> open_store() {
+    return store::ChunkStore::open(engine_.env(), {.dir = options_.store_dir, .create = true});
+  }
+
+  Status fill_store() {
+    WEFT_ASSIGN_OR_RETURN(const auto store, open_store());
+    const auto fusor = engine_.make_fusor(store.get(), anchor_);
+    for (const std::vector<int32_t>& chunk : prompt_.chunks) {
+      WEFT_RETURN_IF_ERROR(fusor->ensure_stored(chunk));
+    }
+    return Status::ok();
+  }
+
+  Status drop_page_cache() {
+    WEFT_ASSIGN_OR_RETURN(const auto entries, engine_.env().list(options_.store_dir));
+    for (const DirEntry& entry : entries) {
+      if (entry.is_directory) continue;
+      WEFT_RETURN_IF_ERROR(
+          engine_.env().drop_page_cache(join_path(options_.store_dir, entry.name)));
+    }
+    return Status::ok();
+  }
+
+  engine::Engine& engine_;
+  const TtftOptions& options_;
+  fusion::Prompt prompt_;
+  fusion::Prompt before_;  // the same chunks in the order of an earlier question
+  std::vector<int32_t> anchor_;
+};
+
+}  // namespace
+
+Result<TtftReport> bench_ttft(engine::Engine& engine, const TtftOptions& options,
+                              FunctionRef<bool(int64_t, int64_t)> progress) {
+  if (options.n_chunks < 1 || options.chunk_tokens < 1 || options.question_tokens < 1) {
+    return invalid_argument("chunks, chunk tokens and question tokens must be at least 1");
+  }
+  TtftBench bench(engine, options);
+  WEFT_RETURN_IF_ERROR(bench.prepare());
+
+  // Modes take turns, so that a drift of the machine meets them all; the first round warms up.
+  std::vector<Runs> runs(options.modes.size());
+  const auto total = static_cast<int64_t>(options.modes.size()) * (options.repeat + 1);
+  int64_t done = 0;
+  for (int32_t round = 0; round <= options.repeat; ++round) {
+    for (size_t m = 0; m < options.modes.size(); ++m) {
+      Runs warm_up;
+      WEFT_RETURN_IF_ERROR(bench.run(options.modes[m], round == 0 ? warm_up : runs[m]));
+      if (!progress(++done, total)) return cancelled("stopped");
+    }
+  }
+  TtftReport report;
+  report.prompt_tokens = bench.prompt().n_tokens();
+  report.tokens = bench.prompt().tokens();
+  for (size_t m = 0; m < runs.size(); ++m) {
+    report.modes.push_back(runs[m].result(options.modes[m]));
+  }
+  return report;
+}
+
+}  // namespace weft::bench

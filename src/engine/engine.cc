@@ -1,0 +1,121 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/compute_choice.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int kMaxThreads = 512;
+constexpr int32_t kDefaultContextTokens = 8192;
+// Beyond the context: the anchor and the chunk behind it, and pages that the prefix index keeps.
+constexpr int32_t kSpareTokens = 4096;
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+double ms_since(Env& env, int64_t begin_ns) {
+  return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-6;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& options) {
+  const int64_t begin_ns = env.monotonic_ns();
+  const int n_threads = options.n_threads == 0 ? usable_cores() : options.n_threads;
+  if (n_threads < 1 || n_threads > kMaxThreads) {
+    return invalid_argument(fmt::format("{} threads: must be 1 to {}", n_threads, kMaxThreads));
+  }
+  kernels::Isa isa = kernels::best_isa();
+  if (!options.isa.empty()) {
+    WEFT_ASSIGN_OR_RETURN(isa, kernels::parse_isa(options.isa));
+  }
+  std::unique_ptr<Engine> engine(new Engine(env, n_threads, isa));
+
+  WEFT_ASSIGN_OR_RETURN(auto file, gguf::File::open(env, options.model_path));
+  WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file));
+  WEFT_ASSIGN_OR_RETURN(text::VocabData vocab, text::read_vocab(*file));
+  const model::ModelConfig& config = engine->model_->config();
+  if (static_cast<int32_t>(vocab.tokens.size()) > config.vocab_size) {
+    return corrupt(fmt::format("{}: {} tokens in the vocabulary, {} rows in the embedding",
+                               options.model_path, vocab.tokens.size(), config.vocab_size));
+  }
+  WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::create(std::move(vocab)));
+
+  engine->context_tokens_ = options.context_tokens != 0
+                                ? options.context_tokens
+                                : std::min(config.context_length, kDefaultContextTokens);
+  if (engine->context_tokens_ < 1 || engine->context_tokens_ > config.context_length) {
+    return invalid_argument(fmt::format("-c {}: the model's context is 1 to {} tokens",
+                                        engine->context_tokens_, config.context_length));
+  }
+  WEFT_ASSIGN_OR_RETURN(
+      engine->cache_,
+      kv::Cache::create({.n_layers = config.n_layers,
+                         .n_kv_heads = config.n_kv_heads,
+                         .head_dim = config.head_dim,
+                         .capacity_tokens = engine->context_tokens_ + kSpareTokens}));
+  engine->load_ms_ = ms_since(env, begin_ns);
+
+  const int64_t calibration_ns = env.monotonic_ns();
+  WEFT_ASSIGN_OR_RETURN(
+      engine->context_.matmul_path,
+      choose_matmul_path(env, engine->pool_, isa, options.compute, options.compute_kept_file));
+  engine->calibration_ms_ = ms_since(env, calibration_ns);
+  engine->forward_ =
+      std::make_unique<model::ForwardPass>(*engine->model_, engine->context_, *engine->cache_);
+  return engine;
+}
+
+Result<text::ChatFormat> Engine::chat_format() const {
+  auto text = model_->file().get_string("tokenizer.chat_template");
+  if (!text.is_ok() && text.status().code() == StatusCode::kNotFound) {
+    return not_found(
+        fmt::format("{}: the model has no chat template; --raw takes the prompt as it is",
+                    model_->file().path()));
+  }
+  if (!text.is_ok()) return text.status();
+  return text::find_chat_format(*text, tokenizer_->token_bytes(tokenizer_->bos(), true),
+                                tokenizer_->token_bytes(tokenizer_->eos(), true));
+}
+
+std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
+                                                  std::vector<int32_t> anchor) {
+  fusion::KeyScope scope;
+  scope.model_fingerprint = model_->fingerprint();
+  scope.rope = model_->config().rope;
+  scope.anchor = std::move(anchor);
+  return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
+                                         std::move(scope));
+}
+
+Result<std::vector<float>> Engine::append(kv::SequenceId sequence, std::span<const int32_t> tokens,
+                                          bool every_row) {
+  const int32_t length = cache_->length(sequence);
+  const auto n = static_cast<int64_t>(tokens.size());
+  if (length + n > context_tokens_) {
+    return resource_exhausted(
+        fmt::format("{} tokens do not fit the context of {}", length + n, context_tokens_));
+  }
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                        cache_->reserve(sequence, static_cast<int32_t>(n)));
+  forward_->begin(model::Step::consecutive(sequence, tokens, length));
+  for (int32_t l = 0; l < model_->config().n_layers; ++l) forward_->run_layer(l);
+  std::vector<int64_t> rows(static_cast<size_t>(every_row ? n : 1));
+  std::iota(rows.begin(), rows.end(), every_row ? 0 : n - 1);
+  std::vector<float> logits(rows.size() * static_cast<size_t>(model_->config().vocab_size));
+  forward_->logits(rows, logits.data());
+  reservation.commit();
+  return logits;
+}
+
+}  // namespace weft::engine

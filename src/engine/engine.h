@@ -1,0 +1,76 @@
+// One open model, ready to answer: weights, tokenizer, KV cache, workers, and the way products are
+// computed, all decided once. Requests run one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "fusion/fusor.h"
+#include "kernels/context.h"
+#include "kv/cache.h"
+#include "model/forward.h"
+#include "model/model.h"
+#include "text/chat_format.h"
+#include "text/tokenizer.h"
+
+namespace weft::engine {
+
+struct EngineOptions {
+  std::string model_path;
+  int n_threads = 0;             // 0: one for each core this process may use
+  int32_t context_tokens = 0;    // longest prompt and answer together; 0: the model's, at most 8192
+  std::string isa;               // "" is the best one that the CPU has
+  std::string compute = "auto";  // auto, f32, bf16, int8
+  std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
+};
+
+/// Not thread-safe.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> open(Env& env, const EngineOptions& options);
+
+  Env& env() { return env_; }
+  const model::Model& model() const { return *model_; }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// kUnsupported, with a line that offers --raw, when the model's template is not a known one;
+  /// kNotFound when it has none.
+  Result<text::ChatFormat> chat_format() const;
+  kv::Cache& cache() { return *cache_; }
+  model::ForwardPass& forward() { return *forward_; }
+  const kernels::Context& context() const { return context_; }
+  int32_t context_tokens() const { return context_tokens_; }
+  double load_ms() const { return load_ms_; }
+  double calibration_ms() const { return calibration_ms_; }
+
+  /// Chunks computed behind `anchor`, found in and put to `store` (may be null).
+  std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
+
+  /// Runs `tokens` behind what the sequence holds and commits them. Returns the logits of the last
+  /// row, or with `every_row` of all: [rows, vocab_size]. kResourceExhausted past the context.
+  Result<std::vector<float>> append(kv::SequenceId sequence, std::span<const int32_t> tokens,
+                                    bool every_row = false);
+
+ private:
+  Engine(Env& env, int n_threads, kernels::Isa isa)
+      : env_(env), pool_(n_threads), context_{pool_, isa} {}
+
+  Env& env_;
+  ThreadPool pool_;
+  kernels::Context context_;
+  std::shared_ptr<const model::Model> model_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::unique_ptr<kv::Cache> cache_;
+  std::unique_ptr<model::ForwardPass> forward_;
+  int32_t context_tokens_ = 0;
+  double load_ms_ = 0;
+  double calibration_ms_ = 0;
+};
+
+}  // namespace weft::engine

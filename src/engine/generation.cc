@@ -1,0 +1,66 @@
+#include "engine/generation.h"
+
+#include "text/detokenizer.h"
+
+namespace weft::engine {
+
+const char* stop_reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEnd:
+      return "end";
+    case StopReason::kMaxTokens:
+      return "length";
+    case StopReason::kContextFull:
+      return "context";
+    case StopReason::kCancelled:
+      return "cancelled";
+  }
+  return "unknown";
+}
+
+namespace {
+
+GeneratedToken describe(int32_t id, std::span<const float> logits, int32_t n_logprobs) {
+  if (n_logprobs == 0) return {id, 0, {}};
+  return {id, sampling::token_logprob(logits, id), sampling::top_logprobs(logits, n_logprobs)};
+}
+
+}  // namespace
+
+Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
+                            const GenerationOptions& options,
+                            FunctionRef<bool(std::string_view)> on_text) {
+  WEFT_ASSIGN_OR_RETURN(sampling::Sampler sampler, sampling::Sampler::create(options.sampling));
+  text::StreamingDetokenizer detokenizer(engine.tokenizer());
+  Generation out;
+  out.stop_reason = StopReason::kMaxTokens;
+  const int64_t begin_ns = engine.env().monotonic_ns();
+  const auto emit = [&](const std::string& piece) {
+    out.text += piece;
+    return piece.empty() || on_text(piece);
+  };
+  while (static_cast<int32_t>(out.tokens.size()) < options.max_tokens) {
+    const int32_t id = sampler.sample(logits);
+    if (!options.ignore_end && engine.tokenizer().is_end_of_generation(id)) {
+      out.stop_reason = StopReason::kEnd;
+      break;
+    }
+    out.tokens.push_back(describe(id, logits, options.n_logprobs));
+    if (!emit(detokenizer.push(id))) {
+      out.stop_reason = StopReason::kCancelled;
+      break;
+    }
+    if (static_cast<int32_t>(out.tokens.size()) == options.max_tokens) break;
+    if (engine.cache().length(sequence) >= engine.context_tokens()) {
+      out.stop_reason = StopReason::kContextFull;
+      break;
+    }
+    const int32_t next[] = {id};
+    WEFT_ASSIGN_OR_RETURN(logits, engine.append(sequence, next));
+  }
+  emit(detokenizer.finish());
+  out.decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
+  return out;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,106 @@
+#include "engine/rag_prompt.h"
+
+#include <array>
+
+namespace weft::engine {
+namespace {
+
+constexpr uint64_t kMaxAnchorBytes = 64 * 1024;
+constexpr std::string_view kPassagesHeading = "Passages:\n\n";
+
+bool has_bos(const text::Tokenizer& tokenizer) {
+  return tokenizer.wants_bos() && tokenizer.bos() != text::kNoToken;
+}
+
+// Three passages about nothing in particular, some 130 tokens together: the sweet spot for the
+// models that were measured (reference: fusion.md). Facts that could leak into an answer are kept
+// out.
+struct Passage {
+  std::string_view title;
+  std::string_view text;
+};
+constexpr std::array<Passage, 3> kNeutralPassages{{
+    {"The orchard",
+     "Behind the old wall stands an orchard with a few pear trees and a narrow stream. In spring "
+     "the "
+     "neighbours sow peas along the path, and in autumn they rake the leaves into heaps."},
+    {"Weather station",
+     "The weather station is read every morning and every evening. The keeper writes down wind, "
+     "rain "
+     "and temperature, and at the end of the month the sheets are bound and put on a shelf."},
+    {"Book of dances",
+     "The book describes some eighty dances for small groups. Most of them were noted down in "
+     "mountain "
+     "villages by travelling teachers, who added remarks on steps, music and dress."},
+}};
+
+}  // namespace
+
+Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
+  if (text == "none") return AnchorSpec{Kind::kNone, ""};
+  if (text == "opening") return AnchorSpec{Kind::kOpening, ""};
+  if (text == "neutral") return AnchorSpec{Kind::kNeutral, ""};
+  auto passages = read_file(env, text, kMaxAnchorBytes);
+  if (!passages.is_ok() && passages.status().code() == StatusCode::kNotFound) {
+    return invalid_argument("--anchor " + text + ": must be none, opening, neutral or a file");
+  }
+  if (!passages.is_ok()) return passages.status();
+  return AnchorSpec{Kind::kFile, std::move(*passages)};
+}
+
+Result<RagPrompt> RagPrompt::for_engine(const Engine& engine) {
+  const auto format = engine.chat_format();
+  if (format.is_ok()) return RagPrompt(engine.tokenizer(), *format);
+  if (format.status().code() != StatusCode::kNotFound) return format.status();
+  return RagPrompt(engine.tokenizer(), std::nullopt);
+}
+
+Result<std::vector<int32_t>> RagPrompt::prefix() const {
+  std::vector<text::Segment> segments;
+  if (chat_format_) segments = chat_format_->user_opening(std::nullopt);
+  segments.push_back({std::string(kPassagesHeading), false});
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, text::encode_segments(*tokenizer_, segments));
+  if (!chat_format_ && has_bos(*tokenizer_)) tokens.insert(tokens.begin(), tokenizer_->bos());
+  return tokens;
+}
+
+std::string RagPrompt::passage(std::string_view title, std::string_view text) {
+  std::string passage;
+  if (!title.empty()) passage.append(title).append("\n");
+  return passage.append(text).append("\n\n");
+}
+
+Result<std::vector<int32_t>> RagPrompt::chunk(std::string_view title, std::string_view text) const {
+  return tokenizer_->encode(passage(title, text), {.add_bos = false, .parse_special = false});
+}
+
+Result<std::vector<int32_t>> RagPrompt::suffix(std::string_view question) const {
+  std::vector<text::Segment> segments;
+  segments.push_back({"\n\nQuestion: " + std::string(question) + "\nShort answer:", false});
+  if (chat_format_) {
+    for (text::Segment& segment : chat_format_->user_closing())
+      segments.push_back(std::move(segment));
+    segments.push_back({"Answer:", false});
+  }
+  return text::encode_segments(*tokenizer_, segments);
+}
+
+Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {
+  if (spec.kind == AnchorSpec::Kind::kNone) return std::vector<int32_t>{};
+  std::vector<text::Segment> segments;
+  const bool bos = has_bos(*tokenizer_);
+  if (!bos) {
+    if (chat_format_) segments = chat_format_->turn_opening(text::Role::kUser);
+    segments.push_back({std::string(kPassagesHeading), false});
+  }
+  if (spec.kind == AnchorSpec::Kind::kNeutral) {
+    for (const Passage& p : kNeutralPassages) segments.push_back({passage(p.title, p.text), false});
+  } else if (spec.kind == AnchorSpec::Kind::kFile) {
+    segments.push_back({passage("", spec.passages), false});
+  }
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, text::encode_segments(*tokenizer_, segments));
+  if (bos) tokens.insert(tokens.begin(), tokenizer_->bos());
+  return tokens;
+}
+
+}  // namespace weft::engine

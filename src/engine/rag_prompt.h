@@ -1,0 +1,61 @@
+// The form of a question over passages: what stands before the passages, how one passage looks, and
+// what stands behind them. Ingest, ask, eval and bench all take it from here, so that a chunk's
+// tokens are the same everywhere.
+//
+//   [system turn] [opening of the user turn] Passages:\n\n
+//   {title}\n{text}\n\n          for each passage, tokenised by itself
+//   \n\nQuestion: {question}\nShort answer: [end of turn] [opening of the answer] Answer:
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "text/chat_format.h"
+#include "text/tokenizer.h"
+
+namespace weft::engine {
+
+/// What a chunk is computed behind (the design's anchor).
+struct AnchorSpec {
+  enum class Kind {
+    kNone,     // nothing, not even BOS
+    kOpening,  // BOS, or for a model without BOS the opening tokens of the user turn
+    kNeutral,  // that and three short neutral passages
+    kFile,     // that and the passages of a file, separated by blank lines
+  };
+  Kind kind = Kind::kNeutral;
+  std::string passages;  // kFile: the file's text
+
+  /// "none", "opening", "neutral" or a file's path.
+  static Result<AnchorSpec> parse(Env& env, const std::string& text);
+};
+
+class RagPrompt {
+ public:
+  /// The engine's own form; without turns for a model that has no chat template. The engine must
+  /// outlive it. kUnsupported for a template that weft does not know.
+  static Result<RagPrompt> for_engine(const Engine& engine);
+
+  Result<std::vector<int32_t>> prefix() const;
+  Result<std::vector<int32_t>> chunk(std::string_view title, std::string_view text) const;
+  Result<std::vector<int32_t>> suffix(std::string_view question) const;
+  Result<std::vector<int32_t>> anchor(const AnchorSpec& spec) const;
+
+  /// A passage as it stands in the prompt; chunk() tokenises this.
+  static std::string passage(std::string_view title, std::string_view text);
+
+ private:
+  RagPrompt(const text::Tokenizer& tokenizer, std::optional<text::ChatFormat> chat_format)
+      : tokenizer_(&tokenizer), chat_format_(std::move(chat_format)) {}
+
+  const text::Tokenizer* tokenizer_;
+  std::optional<text::ChatFormat> chat_format_;  // none: no turns
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,70 @@
+#include "eval/dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace weft::eval {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
+
+/// The string at `key`, empty when it is missing and not `required`.
+Result<std::string> string_field(const Json& object, const char* key, bool required,
+                                 const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end() && !required) return std::string();
+  if (found == object.end() || !found->is_string()) {
+    return corrupt(fmt::format("{}: '{}' is no string", where, key));
+  }
+  return found->get<std::string>();
+}
+
+Result<Example> read_example(const Json& item, const std::string& where) {
+  if (!item.is_object()) return corrupt(where + ": no object");
+  Example example;
+  WEFT_ASSIGN_OR_RETURN(example.question, string_field(item, "question", true, where));
+  const auto answers = item.find("answers");
+  if (answers == item.end() || !answers->is_array() || answers->empty()) {
+    return corrupt(where + ": 'answers' is no list of strings");
+  }
+  for (const Json& answer : *answers) {
+    if (!answer.is_string()) return corrupt(where + ": 'answers' is no list of strings");
+    example.answers.push_back(answer.get<std::string>());
+  }
+  const auto passages = item.find("ctxs");
+  if (passages == item.end() || !passages->is_array() || passages->empty()) {
+    return corrupt(where + ": 'ctxs' is no list of passages");
+  }
+  for (const Json& passage : *passages) {
+    if (!passage.is_object()) return corrupt(where + ": 'ctxs' is no list of passages");
+    EvalPassage p;
+    WEFT_ASSIGN_OR_RETURN(p.title, string_field(passage, "title", false, where));
+    WEFT_ASSIGN_OR_RETURN(p.text, string_field(passage, "text", true, where));
+    std::replace(p.title.begin(), p.title.end(), '_', ' ');
+    example.passages.push_back(std::move(p));
+  }
+  return example;
+}
+
+}  // namespace
+
+Result<std::vector<Example>> read_dataset(Env& env, const std::string& path, int64_t limit) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(env, path, kMaxFileBytes));
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return corrupt(path + ": not valid JSON");
+  if (!json.is_array() || json.empty()) return corrupt(path + ": no list of examples");
+  std::vector<Example> examples;
+  for (const Json& item : json) {
+    if (limit > 0 && static_cast<int64_t>(examples.size()) == limit) break;
+    WEFT_ASSIGN_OR_RETURN(Example example,
+                          read_example(item, fmt::format("{}: example {}", path, examples.size())));
+    examples.push_back(std::move(example));
+  }
+  return examples;
+}
+
+}  // namespace weft::eval

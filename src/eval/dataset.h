@@ -1,0 +1,29 @@
+// Questions over passages, as the data sets' JSON has them: a list of {"question", "answers": [..],
+// "ctxs": [{"title", "text"}]}. Hostile like any file: checked, bounded, one line for what is
+// wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+
+namespace weft::eval {
+
+struct EvalPassage {
+  std::string title;  // underscores become spaces
+  std::string text;
+};
+
+struct Example {
+  std::string question;
+  std::vector<std::string> answers;   // any of them is right
+  std::vector<EvalPassage> passages;  // in the prompt's order
+};
+
+/// The first `limit` examples (0: all). kCorrupt names the file, the example and the field.
+Result<std::vector<Example>> read_dataset(Env& env, const std::string& path, int64_t limit);
+
+}  // namespace weft::eval

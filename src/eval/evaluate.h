@@ -1,0 +1,46 @@
+// Measures the reuse modes against full prefill on the same prompts: does reuse change what the
+// model says, and how much sooner does it say it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "engine/engine.h"
+#include "engine/rag_prompt.h"
+#include "eval/dataset.h"
+#include "fusion/prompt.h"
+
+namespace weft::eval {
+
+struct EvalOptions {
+  std::vector<fusion::ReuseMode> modes = {fusion::ReuseMode::kNone, fusion::ReuseMode::kFull,
+                                          fusion::ReuseMode::kBlend};
+  fusion::FusionOptions fusion;  // its mode is set per run
+  engine::AnchorSpec anchor;
+};
+
+/// Means over the examples. KL and agreement are over the tokens of full prefill's greedy answer
+/// (up to 16), teacher-forced; F1 is of the mode's own greedy answer.
+struct ModeResult {
+  fusion::ReuseMode mode = fusion::ReuseMode::kNone;
+  double kl = 0;         // nats a token
+  double agreement = 0;  // share of tokens whose top token is full prefill's
+  double f1 = 0;
+  double recomputed_share = 0;  // of the chunks' tokens
+  double ttft_ms_median = 0;    // chunks' KV in memory, page cache warm
+};
+
+struct EvalResult {
+  int64_t examples = 0;
+  int64_t skipped = 0;  // prompts longer than the context
+  double prompt_tokens_mean = 0;
+  std::vector<ModeResult> modes;  // as in the options
+};
+
+/// `progress` is called after each example; returning false ends with kCancelled.
+Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& examples,
+                            const EvalOptions& options,
+                            FunctionRef<bool(int64_t done, int64_t total)> progress);
+
+}  // namespace weft::eval

@@ -1,0 +1,86 @@
+#include "eval/metrics.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "kernels/elementwise.h"
+
+namespace weft::eval {
+namespace {
+
+/// SQuAD's normalisation, over bytes: other scripts' letters stay as they are.
+std::vector<std::string> normalised_words(std::string_view text) {
+  std::vector<std::string> words;
+  std::string word;
+  const auto end_word = [&] {
+    if (!word.empty() && word != "a" && word != "an" && word != "the") words.push_back(word);
+    word.clear();
+  };
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isspace(byte) != 0) {
+      end_word();
+    } else if (std::ispunct(byte) == 0) {
+      word += static_cast<char>(std::tolower(byte));
+    }
+  }
+  end_word();
+  return words;
+}
+
+double f1_of(const std::vector<std::string>& answer, const std::vector<std::string>& golden) {
+  if (answer.empty() || golden.empty()) return answer.empty() && golden.empty() ? 1.0 : 0.0;
+  std::map<std::string, int> counts;
+  for (const std::string& word : golden) counts[word]++;
+  int common = 0;
+  for (const std::string& word : answer) {
+    if (counts[word]-- > 0) ++common;
+  }
+  return 2.0 * common / static_cast<double>(answer.size() + golden.size());
+}
+
+}  // namespace
+
+double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
+  const auto n = static_cast<int64_t>(p_logits.size());
+  std::vector<float> p(p_logits.size());
+  std::vector<float> q(q_logits.size());
+  kernels::log_softmax(p_logits.data(), n, p.data());
+  kernels::log_softmax(q_logits.data(), n, q.data());
+  double sum = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double log_p = p[i];
+    sum += std::exp(log_p) * (log_p - static_cast<double>(q[i]));
+  }
+  return std::max(0.0, sum);
+}
+
+int32_t argmax(std::span<const float> values) {
+  return static_cast<int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+double answer_f1(std::string_view answer, std::span<const std::string> golden) {
+  const std::vector<std::string> words = normalised_words(answer);
+  double best = 0;
+  for (const std::string& g : golden) best = std::max(best, f1_of(words, normalised_words(g)));
+  return best;
+}
+
+Spread spread_of(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  const double median =
+      values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return {median, values.front(), values.back()};
+}
+
+double mean_of(std::span<const double> values) {
+  if (values.empty()) return 0;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+}  // namespace weft::eval

@@ -1,0 +1,40 @@
+#include "eval/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace weft::eval {
+namespace {
+
+TEST(Metrics, KlOfTwoKnownDistributions) {
+  const float p[] = {std::log(0.5f), std::log(0.25f), std::log(0.25f)};
+  const float q[] = {std::log(0.25f) + 3, std::log(0.25f) + 3, std::log(0.5f) + 3};  // unnormalised
+  EXPECT_NEAR(kl_divergence(p, q), 0.25 * std::log(2.0), 1e-6);
+  EXPECT_EQ(kl_divergence(p, p), 0);
+}
+
+TEST(Metrics, F1CountsWordsWithoutCasePunctuationAndArticles) {
+  const std::string golden[] = {"The Cat sat", "dog"};
+  EXPECT_DOUBLE_EQ(answer_f1("a cat, sat!", golden), 1.0);
+  EXPECT_DOUBLE_EQ(answer_f1("cat", golden), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(answer_f1("cat cat", golden), 0.5);  // the second one matches nothing
+  EXPECT_DOUBLE_EQ(answer_f1("", golden), 0.0);
+  EXPECT_DOUBLE_EQ(answer_f1("Dog.", golden), 1.0);
+}
+
+TEST(Metrics, SpreadOfOddAndEvenCounts) {
+  EXPECT_EQ(spread_of({3, 1, 2}).median, 2);
+  EXPECT_EQ(spread_of({4, 1, 2, 3}).median, 2.5);
+  EXPECT_EQ(spread_of({4, 1, 2, 3}).max, 4);
+  EXPECT_EQ(spread_of({}).median, 0);
+}
+
+TEST(Metrics, ArgmaxTakesTheLowestOfEquals) {
+  const float values[] = {1, 3, 3};
+  EXPECT_EQ(argmax(values), 1);
+}
+
+}  // namespace
+}  // namespace weft::eval

@@ -1,0 +1,29 @@
+// Perplexity of a text, by llama.cpp's protocol, so that figures can be laid side by side: the
+// tokens are cut into windows of the context's length, each is prefilled by itself, and the second
+// half of each is scored. A last, shorter window is left out.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/function_ref.h"
+#include "engine/engine.h"
+
+namespace weft::eval {
+
+struct PerplexityOptions {
+  int32_t window_tokens = 512;
+  int64_t limit_tokens = 0;  // of the text; 0: all
+};
+
+struct PerplexityResult {
+  int64_t tokens = 0;  // scored
+  double perplexity = 0;
+};
+
+/// kInvalidArgument when the text is shorter than one window. `progress` as in evaluate().
+Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
+                                    const PerplexityOptions& options,
+                                    FunctionRef<bool(int64_t done, int64_t total)> progress);
+
+}  // namespace weft::eval

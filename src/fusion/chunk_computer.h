@@ -1,0 +1,48 @@
+// Computes a chunk's KV by itself, behind the model's anchor and nothing else, and makes a record
+// of it. The anchor's pages are kept from one chunk to the next.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/cache.h"
+#include "model/forward.h"
+
+namespace weft::fusion {
+
+/// One chunk's KV, f16, K before rotation. A layer is [n_tokens][n_kv_heads][head_dim] of K, then
+/// the same of V.
+struct ChunkKv {
+  int32_t n_tokens = 0;
+  std::vector<std::vector<uint16_t>> layers;
+};
+
+/// Not thread-safe.
+class ChunkComputer {
+ public:
+  /// `forward` and `cache` must outlive the computer; `anchor` may be empty.
+  ChunkComputer(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
+                std::vector<int32_t> anchor);
+  ~ChunkComputer();
+  ChunkComputer(const ChunkComputer&) = delete;
+  ChunkComputer& operator=(const ChunkComputer&) = delete;
+
+  /// kResourceExhausted when the cache has no pages for anchor and chunk; the cache is as before.
+  Result<ChunkKv> compute(std::span<const int32_t> tokens);
+
+  const std::vector<int32_t>& anchor() const { return anchor_; }
+
+ private:
+  Status ensure_anchor();
+
+  model::ForwardPass& forward_;
+  kv::Cache& cache_;
+  const kernels::Context& context_;
+  std::vector<int32_t> anchor_;
+  std::optional<kv::SequenceId> anchor_sequence_;
+};
+
+}  // namespace weft::fusion

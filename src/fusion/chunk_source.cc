@@ -1,0 +1,39 @@
+#include "fusion/chunk_source.h"
+
+namespace weft::fusion {
+
+const char* origin_name(ChunkOrigin origin) {
+  switch (origin) {
+    case ChunkOrigin::kMemory:
+      return "memory";
+    case ChunkOrigin::kDisk:
+      return "disk";
+    case ChunkOrigin::kComputed:
+      return "computed";
+  }
+  return "unknown";
+}
+
+ChunkOrigin ChunkSource::origin() const {
+  const auto* handle = std::get_if<store::ChunkStore::Handle>(&from_);
+  if (handle == nullptr) return ChunkOrigin::kComputed;
+  return handle->tier() == store::Tier::kMemory ? ChunkOrigin::kMemory : ChunkOrigin::kDisk;
+}
+
+int32_t ChunkSource::n_tokens() const {
+  if (const auto* computed = std::get_if<ChunkKv>(&from_)) return computed->n_tokens;
+  return static_cast<int32_t>(std::get<store::ChunkStore::Handle>(from_).info().n_tokens);
+}
+
+Result<std::span<const uint16_t>> ChunkSource::load_layer(int32_t layer,
+                                                          store::AlignedBytes& scratch) {
+  if (const auto* computed = std::get_if<ChunkKv>(&from_)) {
+    return std::span<const uint16_t>(computed->layers[static_cast<size_t>(layer)]);
+  }
+  auto& handle = std::get<store::ChunkStore::Handle>(from_);
+  WEFT_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
+                        handle.load_layer(static_cast<uint32_t>(layer), scratch));
+  return std::span(reinterpret_cast<const uint16_t*>(bytes.data()), bytes.size() / 2);
+}
+
+}  // namespace weft::fusion

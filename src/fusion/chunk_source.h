@@ -1,0 +1,33 @@
+// Where a chunk's KV comes from when it is fused: a pinned record of the store, or what was just
+// computed. Both go through the same f16 bytes, so a miss gives the tokens that a hit gives.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <variant>
+
+#include "fusion/chunk_computer.h"
+#include "store/chunk_store.h"
+
+namespace weft::fusion {
+
+enum class ChunkOrigin { kMemory, kDisk, kComputed };
+/// "memory", "disk", "computed".
+const char* origin_name(ChunkOrigin origin);
+
+/// Movable. Thread-safe for load_layer with a scratch per thread.
+class ChunkSource {
+ public:
+  explicit ChunkSource(store::ChunkStore::Handle handle) : from_(std::move(handle)) {}
+  explicit ChunkSource(ChunkKv computed) : from_(std::move(computed)) {}
+
+  ChunkOrigin origin() const;
+  int32_t n_tokens() const;
+  /// One layer as ChunkKv has it; valid while this and `scratch` live and until scratch's next use.
+  Result<std::span<const uint16_t>> load_layer(int32_t layer, store::AlignedBytes& scratch);
+
+ private:
+  std::variant<store::ChunkStore::Handle, ChunkKv> from_;
+};
+
+}  // namespace weft::fusion

@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <numeric>
+
+#include "fusion/fusion_pass_internal.h"
+#include "fusion/selection.h"
+#include "kernels/elementwise.h"
+
+namespace weft::fusion {
+namespace {
+
+kernels::RopeTable rope_of_range(const model::ModelConfig& config, int32_t begin, int32_t end) {
+  std::vector<int32_t> positions(static_cast<size_t>(end - begin));
+  std::iota(positions.begin(), positions.end(), begin);
+  return kernels::make_rope_table(config.rope, positions);
+}
+
+/// v-deviation recomputes everything below its first check, so nothing is loaded there.
+int32_t first_loaded_layer(const FusionOptions& options, const std::vector<CheckLayer>& checks) {
+  const bool deviation = options.mode == ReuseMode::kBlend && options.ratio > 0 &&
+                         options.selector == SelectorKind::kVDeviation;
+  return deviation ? checks.front().layer : 0;
+}
+
+}  // namespace
+
+FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
+                       std::vector<CheckLayer> checks, std::span<ChunkSource> sources,
+                       kv::SequenceId sequence, int32_t found_prefix, model::ForwardPass& forward,
+                       kv::Cache& cache, const kernels::Context& context, Env& env, Report& report)
+    : prompt_(prompt),
+      options_(options),
+      checks_(std::move(checks)),
+      sequence_(sequence),
+      found_prefix_(found_prefix),
+      forward_(forward),
+      cache_(cache),
+      context_(context),
+      report_(report),
+      watch_(env),
+      n_layers_(forward.model().config().n_layers),
+      chunks_begin_(prompt.chunk_begin(0)),
+      chunks_end_(prompt.chunk_begin(prompt.chunks.size())),
+      tokens_(prompt.tokens()),
+      rope_(rope_of_range(forward.model().config(), chunks_begin_, chunks_end_)),
+      placed_layers_(first_loaded_layer(options, checks_)),
+      pipeline_(sources, placed_layers_, n_layers_) {}
+
+bool FusionPass::run() {
+  if (options_.mode == ReuseMode::kFull || options_.ratio <= 0) {
+    return run_rows({}, report_.timings.prefill_ms);
+  }
+  return options_.selector == SelectorKind::kQueryAttention ? run_query_attention()
+                                                            : run_v_deviation();
+}
+
+/// The text that is no chunk runs over the reused KV up to the last layer that is looked at; the
+/// tokens it attends to are then recomputed with it, from layer 0. What the first phase writes at
+/// the text's own positions, the second overwrites before it reads it.
+bool FusionPass::run_query_attention() {
+  const std::vector<int32_t> looks = query_attention_layers(n_layers_);
+  std::vector<float> mass(static_cast<size_t>(chunks_end_), 0.0f);
+  forward_.begin(step_of({}));
+  watch_.charge(report_.timings.select_ms);
+  for (int32_t layer = 0; layer <= looks.back(); ++layer) {
+    if (!place_layer(layer)) return false;
+    const bool look = std::find(looks.begin(), looks.end(), layer) != looks.end();
+    forward_.run_layer(layer, {.mass = look ? std::span<float>(mass) : std::span<float>()});
+    watch_.charge(report_.timings.select_ms);
+  }
+
+  const auto chunk_mass = std::span<const float>(mass).subspan(static_cast<size_t>(chunks_begin_));
+  std::vector<int64_t> selected =
+      top_k(chunk_mass, selected_count(options_.ratio, static_cast<int64_t>(chunk_mass.size())));
+  for (int64_t& position : selected) position += chunks_begin_;
+  count_recomputed(selected);
+  report_.recomputed_share =
+      static_cast<double>(selected.size()) / static_cast<double>(chunk_mass.size());
+  watch_.charge(report_.timings.select_ms);
+  return run_rows(selected, report_.timings.recompute_ms);
+}
+
+/// CacheBlend: all rows up to the first check layer, then fewer and fewer of the chunks' rows.
+bool FusionPass::run_v_deviation() {
+  std::vector<int64_t> all(static_cast<size_t>(chunks_end_ - chunks_begin_));
+  std::iota(all.begin(), all.end(), chunks_begin_);
+  forward_.begin(step_of(all));
+  watch_.charge(report_.timings.select_ms);
+  double active_sum = 0;  // chunk rows that run, summed over the layers from the first check
+  int64_t active = 0;
+  size_t next_check = 0;
+  for (int32_t layer = 0; layer < n_layers_; ++layer) {
+    if (!place_layer(layer)) return false;
+    if (next_check < checks_.size() && checks_[next_check].layer == layer) {
+      const std::vector<int64_t> kept = select_by_deviation(layer, checks_[next_check].ratio);
+      forward_.keep_rows(kept);
+      std::vector<int64_t> positions;
+      for (const int32_t position : forward_.step().positions) {
+        if (is_chunk_position(position)) positions.push_back(position);
+      }
+      if (next_check == 0) count_recomputed(positions);
+      active = static_cast<int64_t>(positions.size());
+      ++next_check;
+      watch_.charge(report_.timings.select_ms);
+    }
+    forward_.run_layer(layer);
+    if (next_check > 0) active_sum += static_cast<double>(active);
+    watch_.charge(next_check == 0 ? report_.timings.select_ms : report_.timings.recompute_ms);
+  }
+  report_.recomputed_share = active_sum / (n_layers_ - checks_.front().layer) /
+                             static_cast<double>(chunks_end_ - chunks_begin_);
+  return true;
+}
+
+/// Rows to keep at a check layer: all that are no chunk's, and the `ratio` of the chunks' tokens
+/// whose V, computed in context, is farthest from the reused one in squared L2.
+std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio) {
+  const model::Step& step = forward_.step();
+  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
+  std::vector<float> computed(step.positions.size() * width);
+  forward_.values(layer, computed.data());
+
+  std::vector<int64_t> kept;
+  std::vector<int64_t> candidates;  // rows
+  std::vector<float> deviations;    // of the candidates
+  std::vector<float> reused(width);
+  size_t chunk = 0;
+  for (size_t row = 0; row < step.positions.size(); ++row) {
+    const int32_t position = step.positions[row];
+    if (!is_chunk_position(position)) {
+      kept.push_back(static_cast<int64_t>(row));
+      continue;
+    }
+    while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
+    const size_t token = static_cast<size_t>(position - prompt_.chunk_begin(chunk));
+    const size_t v_begin = (prompt_.chunks[chunk].size() + token) * width;
+    kernels::widen_from_f16(context_.isa, current_layer_[chunk].data() + v_begin,
+                            static_cast<int64_t>(width), reused.data());
+    float deviation = 0;
+    for (size_t i = 0; i < width; ++i) {
+      const float difference = computed[row * width + i] - reused[i];
+      deviation += difference * difference;
+    }
+    candidates.push_back(static_cast<int64_t>(row));
+    deviations.push_back(deviation);
+  }
+  const int64_t n = selected_count(ratio, chunks_end_ - chunks_begin_);
+  for (const int64_t i : top_k(deviations, n)) kept.push_back(candidates[static_cast<size_t>(i)]);
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+/// All layers over the text that is no chunk and the selected chunk tokens.
+bool FusionPass::run_rows(std::span<const int64_t> selected, double& part) {
+  forward_.begin(step_of(selected));
+  watch_.charge(part);
+  for (int32_t layer = 0; layer < n_layers_; ++layer) {
+    if (!place_layer(layer)) return false;
+    forward_.run_layer(layer);
+    watch_.charge(part);
+  }
+  return true;
+}
+
+/// Waits for the layer, rotates its K to where the chunks stand and copies its V.
+bool FusionPass::place_layer(int32_t layer) {
+  if (layer < placed_layers_) return true;
+  current_layer_ = pipeline_.next();
+  watch_.charge(report_.timings.load_wait_ms);
+  if (current_layer_.empty()) return false;
+
+  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
+  const int32_t* block_table = cache_.block_table(sequence_).data();
+  const kernels::PagedKv kv = cache_.layer(layer);
+  for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
+    const size_t n_tokens = prompt_.chunks[chunk].size();
+    const int32_t begin = prompt_.chunk_begin(chunk);
+    const uint16_t* k = current_layer_[chunk].data();
+    kernels::rotate_into_pages(context_, rope_, begin - chunks_begin_, k, k + n_tokens * width,
+                               static_cast<int64_t>(n_tokens), begin, block_table, kv);
+    report_.loaded_bytes += current_layer_[chunk].size_bytes();
+  }
+  placed_layers_ = layer + 1;
+  watch_.charge(report_.timings.rotate_ms);
+  return true;
+}
+
+model::Step FusionPass::step_of(std::span<const int64_t> selected) const {
+  model::Step step;
+  const auto add = [&](int64_t position) {
+    step.positions.push_back(static_cast<int32_t>(position));
+    step.tokens.push_back(tokens_[static_cast<size_t>(position)]);
+  };
+  for (int32_t p = found_prefix_; p < chunks_begin_; ++p) add(p);
+  for (const int64_t position : selected) add(position);
+  for (int32_t p = chunks_end_; p < static_cast<int32_t>(tokens_.size()); ++p) add(p);
+  step.sequences = {{sequence_, 0, step.n_rows()}};
+  return step;
+}
+
+void FusionPass::count_recomputed(std::span<const int64_t> selected) {
+  for (ChunkReport& chunk : report_.chunks) chunk.recomputed_tokens = 0;
+  size_t chunk = 0;
+  for (const int64_t position : selected) {
+    while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
+    report_.chunks[chunk].recomputed_tokens++;
+  }
+}
+
+}  // namespace weft::fusion

@@ -1,0 +1,72 @@
+// One fusion of one prompt: the state that its steps share. Used by fusor.cc alone.
+#pragma once
+
+#include <optional>
+
+#include "fusion/fusor.h"
+#include "fusion/load_pipeline.h"
+
+namespace weft::fusion {
+
+/// Adds the time until its end, or until the next start, to one of the report's parts.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Env& env) : env_(env), last_ns_(env.monotonic_ns()) {}
+  /// Adds what passed since the last call to `part`.
+  void charge(double& part) {
+    const int64_t now_ns = env_.monotonic_ns();
+    part += static_cast<double>(now_ns - last_ns_) * 1e-6;
+    last_ns_ = now_ns;
+  }
+
+ private:
+  Env& env_;
+  int64_t last_ns_;
+};
+
+/// Runs over a reserved sequence. After run() returned false, failure() says which chunk to
+/// compute anew.
+class FusionPass {
+ public:
+  /// `found_prefix` tokens of the prompt are in the sequence's pages already.
+  FusionPass(const Prompt& prompt, const FusionOptions& options, std::vector<CheckLayer> checks,
+             std::span<ChunkSource> sources, kv::SequenceId sequence, int32_t found_prefix,
+             model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
+             Env& env, Report& report);
+
+  bool run();
+  const LoadFailure& failure() const { return pipeline_.failure(); }
+
+ private:
+  bool run_query_attention();
+  bool run_v_deviation();
+  bool run_rows(std::span<const int64_t> selected, double& part);
+  bool place_layer(int32_t layer);
+  std::vector<int64_t> select_by_deviation(int32_t layer, double ratio);
+  model::Step step_of(std::span<const int64_t> selected) const;
+  bool is_chunk_position(int32_t position) const {
+    return position >= chunks_begin_ && position < chunks_end_;
+  }
+  void count_recomputed(std::span<const int64_t> selected);
+
+  const Prompt& prompt_;
+  const FusionOptions& options_;
+  const std::vector<CheckLayer> checks_;
+  const kv::SequenceId sequence_;
+  const int32_t found_prefix_;
+  model::ForwardPass& forward_;
+  kv::Cache& cache_;
+  const kernels::Context& context_;
+  Report& report_;
+  Stopwatch watch_;
+  const int32_t n_layers_;
+  const int32_t chunks_begin_;  // positions [chunks_begin_, chunks_end_) are chunks
+  const int32_t chunks_end_;
+  const std::vector<int32_t> tokens_;
+  const kernels::RopeTable rope_;  // of the chunks' positions
+  int32_t placed_layers_;          // layers below have the chunks' KV in their pages, or need none
+  std::span<const std::span<const uint16_t>> current_layer_;  // as the last place_layer loaded it
+  LoadPipeline pipeline_;
+};
+
+}  // namespace weft::fusion

@@ -1,0 +1,288 @@
+#include "fusion/fusor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+#include "fusion/benefit.h"
+#include "fusion/fusion_pass_internal.h"
+#include "fusion/selection.h"
+
+namespace weft::fusion {
+namespace {
+
+/// Frees a sequence unless it was given away.
+class OwnedSequence {
+ public:
+  OwnedSequence(kv::Cache& cache, kv::SequenceId id) : cache_(cache), id_(id) {}
+  ~OwnedSequence() {
+    if (owned_) cache_.free_sequence(id_);
+  }
+  OwnedSequence(const OwnedSequence&) = delete;
+  OwnedSequence& operator=(const OwnedSequence&) = delete;
+  kv::SequenceId id() const { return id_; }
+  kv::SequenceId release() {
+    owned_ = false;
+    return id_;
+  }
+
+ private:
+  kv::Cache& cache_;
+  kv::SequenceId id_;
+  bool owned_ = true;
+};
+
+Status check_prompt(const Prompt& prompt, const FusionOptions& options) {
+  if (prompt.suffix.empty())
+    return invalid_argument("the prompt has no question behind its chunks");
+  for (const std::vector<int32_t>& chunk : prompt.chunks) {
+    if (chunk.empty()) return invalid_argument("the prompt has an empty chunk");
+  }
+  if (!(options.ratio >= 0 && options.ratio <= 1)) {
+    return invalid_argument(fmt::format("ratio {}: must lie in 0 to 1", options.ratio));
+  }
+  return Status::ok();
+}
+
+/// The record's shape is what this model's chunk of n_tokens must have.
+bool fits(const store::RecordInfo& info, const model::ModelConfig& config, size_t n_tokens) {
+  return info.n_layers == static_cast<uint32_t>(config.n_layers) && info.n_tokens == n_tokens &&
+         info.layer_bytes == n_tokens * static_cast<uint64_t>(config.kv_width()) * 4;
+}
+
+}  // namespace
+
+Fusor::Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
+             Env& env, store::ChunkStore* store, KeyScope scope)
+    : forward_(forward),
+      cache_(cache),
+      context_(context),
+      env_(env),
+      store_(store),
+      scope_(std::move(scope)),
+      computer_(forward, cache, context, scope_.anchor) {}
+
+Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& options) {
+  WEFT_RETURN_IF_ERROR(check_prompt(prompt, options));
+  Report report;
+  if (options.mode == ReuseMode::kNone || options.mode == ReuseMode::kPrefix) {
+    return prefill_plain(prompt, options.mode, std::move(report));
+  }
+  if (prompt.chunks.empty()) {
+    report.notes.push_back("no chunks: plain prefill");
+    return prefill_plain(prompt, ReuseMode::kPrefix, std::move(report));
+  }
+
+  Stopwatch watch(env_);
+  std::vector<std::optional<ChunkSource>> found = look_up(prompt);
+  ReuseCounts counts;
+  counts.prefix_found = cache_.match_prefix(prompt.prefix);
+  counts.prefix_missing = static_cast<int64_t>(prompt.prefix.size()) - counts.prefix_found;
+  counts.anchor_tokens = static_cast<int64_t>(computer_.anchor().size());
+  counts.suffix_tokens = static_cast<int64_t>(prompt.suffix.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto n = static_cast<int64_t>(prompt.chunks[i].size());
+    (found[i] ? counts.hit_tokens : counts.missed_tokens) += n;
+  }
+  watch.charge(report.timings.lookup_ms);
+
+  const model::ModelConfig& config = forward_.model().config();
+  const double saving = 1 - reuse_work(config, counts, options) / plain_work(config, counts);
+  if (options.allow_plain && saving < kMinimumSaving) {
+    report.notes.push_back(fmt::format(
+        "plain prefill: reuse would save less than {:.0f} % here ({} of {} chunk tokens are "
+        "stored)",
+        100 * kMinimumSaving, counts.hit_tokens, counts.hit_tokens + counts.missed_tokens));
+    found.clear();
+    return prefill_plain(prompt, ReuseMode::kPrefix, std::move(report));
+  }
+
+  std::vector<ChunkSource> sources;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) {
+      WEFT_ASSIGN_OR_RETURN(found[i], compute_missing(prompt.chunks[i]));
+    }
+    sources.push_back(std::move(*found[i]));
+  }
+  watch.charge(report.timings.miss_ms);
+  WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_from(prompt, options, sources));
+  done.report.timings.lookup_ms += report.timings.lookup_ms;
+  done.report.timings.miss_ms += report.timings.miss_ms;
+  return done;
+}
+
+Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions& options,
+                                      std::vector<ChunkSource>& sources) {
+  WEFT_RETURN_IF_ERROR(check_prompt(prompt, options));
+  WEFT_CHECK(sources.size() == prompt.chunks.size());
+  std::vector<CheckLayer> checks;
+  if (options.mode == ReuseMode::kBlend && options.selector == SelectorKind::kVDeviation) {
+    WEFT_ASSIGN_OR_RETURN(checks, check_layers(options, forward_.model().config().n_layers));
+  }
+
+  Report report;
+  report.mode = options.mode;
+  report.prompt_tokens = prompt.n_tokens();
+  for (;;) {
+    Stopwatch watch(env_);
+    OwnedSequence sequence(cache_, cache_.create_sequence());
+    WEFT_ASSIGN_OR_RETURN(const int32_t found_prefix,
+                          cache_.attach_prefix(sequence.id(), prompt.prefix));
+    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                          cache_.reserve(sequence.id(), prompt.n_tokens() - found_prefix));
+    report.chunks.clear();
+    for (const ChunkSource& source : sources) {
+      report.chunks.push_back({source.origin(), source.n_tokens(), 0});
+    }
+    watch.charge(report.timings.lookup_ms);
+
+    LoadFailure failure;
+    {
+      FusionPass pass(prompt, options, checks, sources, sequence.id(), found_prefix, forward_,
+                      cache_, context_, env_, report);
+      if (pass.run()) {
+        Stopwatch head(env_);
+        Prefilled done;
+        done.logits = last_logits();
+        reservation.commit();
+        cache_.publish(sequence.id(), prompt.prefix);
+        head.charge(options.mode == ReuseMode::kBlend ? report.timings.recompute_ms
+                                                      : report.timings.prefill_ms);
+        report.computed_tokens = static_cast<int32_t>(prompt.prefix.size()) - found_prefix +
+                                 static_cast<int32_t>(prompt.suffix.size());
+        for (const ChunkReport& chunk : report.chunks) {
+          if (chunk.origin == ChunkOrigin::kComputed) {
+            report.computed_tokens += chunk.n_tokens;
+          } else {
+            report.recomputed_tokens += chunk.recomputed_tokens;
+          }
+        }
+        report.reused_tokens =
+            report.prompt_tokens - report.computed_tokens - report.recomputed_tokens;
+        done.sequence = sequence.release();
+        done.report = std::move(report);
+        return done;
+      }
+      failure = pass.failure();
+    }
+    // The step is rolled back; the chunk is planned anew, as a miss. Each round leaves one record
+    // fewer to fail, so this ends.
+    report.notes.push_back(
+        fmt::format("chunk {} was computed anew: {}", failure.chunk + 1, failure.status.message()));
+    log_warning(report.notes.back());
+    reservation.rollback();
+    watch.charge(report.timings.load_wait_ms);
+    WEFT_ASSIGN_OR_RETURN(sources[failure.chunk], compute_missing(prompt.chunks[failure.chunk]));
+    watch.charge(report.timings.miss_ms);
+  }
+}
+
+Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode, Report report) {
+  Stopwatch watch(env_);
+  const std::vector<int32_t> tokens = prompt.tokens();
+  OwnedSequence sequence(cache_, cache_.create_sequence());
+  int32_t found = 0;
+  if (mode == ReuseMode::kPrefix) {
+    // The last token has to run: its logits are what prefill is for.
+    const auto all_but_last = std::span(tokens).first(tokens.size() - 1);
+    WEFT_ASSIGN_OR_RETURN(found, cache_.attach_prefix(sequence.id(), all_but_last));
+  }
+  const auto rest = std::span(tokens).subspan(static_cast<size_t>(found));
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                        cache_.reserve(sequence.id(), static_cast<int32_t>(rest.size())));
+  watch.charge(report.timings.lookup_ms);
+
+  forward_.begin(model::Step::consecutive(sequence.id(), rest, found));
+  for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) forward_.run_layer(l);
+  Prefilled done;
+  done.logits = last_logits();
+  reservation.commit();
+  if (mode == ReuseMode::kPrefix) cache_.publish(sequence.id(), tokens);
+  watch.charge(report.timings.prefill_ms);
+
+  report.mode = mode;
+  report.prompt_tokens = static_cast<int32_t>(tokens.size());
+  report.reused_tokens = found;
+  report.computed_tokens = report.prompt_tokens - found;
+  done.sequence = sequence.release();
+  done.report = std::move(report);
+  return done;
+}
+
+Result<std::vector<ChunkSource>> Fusor::gather(const Prompt& prompt) {
+  std::vector<ChunkSource> sources;
+  std::vector<std::optional<ChunkSource>> found = look_up(prompt);
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) {
+      WEFT_ASSIGN_OR_RETURN(found[i], compute_missing(prompt.chunks[i]));
+    }
+    sources.push_back(std::move(*found[i]));
+  }
+  return sources;
+}
+
+std::vector<std::optional<ChunkSource>> Fusor::look_up(const Prompt& prompt) {
+  std::vector<std::optional<ChunkSource>> found(prompt.chunks.size());
+  if (store_ == nullptr) return found;
+  for (size_t i = 0; i < prompt.chunks.size(); ++i) {
+    const std::vector<std::byte> identity = chunk_identity(scope_, prompt.chunks[i]);
+    auto handle = store_->find(store::Key::of(identity));
+    if (!handle.is_ok()) {
+      if (handle.status().code() != StatusCode::kNotFound) log_warning(handle.status().message());
+    } else if (!fits(handle->info(), forward_.model().config(), prompt.chunks[i].size())) {
+      log_warning(fmt::format("a record of {} tokens has the wrong shape for this model: a miss",
+                              handle->info().n_tokens));
+    } else {
+      found[i].emplace(std::move(*handle));
+    }
+  }
+  return found;
+}
+
+Result<ChunkSource> Fusor::compute_missing(std::span<const int32_t> tokens) {
+  WEFT_ASSIGN_OR_RETURN(ChunkKv chunk, computer_.compute(tokens));
+  if (const Status stored = put(tokens, chunk); !stored.is_ok()) {
+    log_warning("not stored: " + stored.message());
+  }
+  return ChunkSource(std::move(chunk));
+}
+
+Status Fusor::put(std::span<const int32_t> tokens, const ChunkKv& chunk,
+                  store::PutOptions options) {
+  if (store_ == nullptr) return Status::ok();
+  std::vector<std::span<const std::byte>> layers;
+  for (const std::vector<uint16_t>& layer : chunk.layers) {
+    layers.push_back(std::as_bytes(std::span(layer)));
+  }
+  const std::vector<std::byte> identity = chunk_identity(scope_, tokens);
+  return store_->put(store::Key::of(identity), static_cast<uint32_t>(chunk.n_tokens), layers,
+                     options);
+}
+
+bool Fusor::is_stored(std::span<const int32_t> tokens) {
+  if (store_ == nullptr) return false;
+  const std::vector<std::byte> identity = chunk_identity(scope_, tokens);
+  return store_->contains(store::Key::of(identity));
+}
+
+Status Fusor::forget(std::span<const int32_t> tokens) {
+  if (!is_stored(tokens)) return Status::ok();
+  return store_->remove(store::Key::of(chunk_identity(scope_, tokens)).hash);
+}
+
+Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions options) {
+  if (is_stored(tokens)) return Status::ok();
+  WEFT_ASSIGN_OR_RETURN(const ChunkKv chunk, computer_.compute(tokens));
+  return put(tokens, chunk, options);
+}
+
+std::vector<float> Fusor::last_logits() {
+  std::vector<float> logits(static_cast<size_t>(forward_.model().config().vocab_size));
+  const int64_t last[] = {forward_.step().n_rows() - 1};
+  forward_.logits(last, logits.data());
+  return logits;
+}
+
+}  // namespace weft::fusion

@@ -1,0 +1,108 @@
+// Prefills a prompt whose chunks may be reused wherever they stand (CacheBlend, EuroSys'25): looks
+// the chunks up, computes those that are missing, puts their rotated KV into the sequence's pages,
+// chooses the tokens that depend on their neighbours, and recomputes them together with all text
+// that is no chunk. Also the plain ways, so that one call serves every mode.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "fusion/chunk_computer.h"
+#include "fusion/chunk_key.h"
+#include "fusion/chunk_source.h"
+#include "fusion/prompt.h"
+#include "kv/cache.h"
+#include "model/forward.h"
+#include "store/chunk_store.h"
+
+namespace weft::fusion {
+
+/// Where the time to the first token went. Parts that overlap are shown as waits, so they add up.
+struct Timings {
+  double lookup_ms = 0;     // prefix index and store
+  double miss_ms = 0;       // computing and storing missing chunks
+  double load_wait_ms = 0;  // waiting for layers to arrive
+  double rotate_ms = 0;     // rotating K to its positions, copying V
+  double select_ms = 0;     // choosing the tokens to recompute
+  double recompute_ms = 0;  // computing them, and the text that is no chunk
+  double prefill_ms = 0;    // plain prefill, or in mode full the text that is no chunk
+
+  double total_ms() const {
+    return lookup_ms + miss_ms + load_wait_ms + rotate_ms + select_ms + recompute_ms + prefill_ms;
+  }
+};
+
+struct ChunkReport {
+  ChunkOrigin origin = ChunkOrigin::kComputed;
+  int32_t n_tokens = 0;
+  int32_t recomputed_tokens = 0;
+};
+
+/// What was done and why. Token counts cover the whole prompt: reused + recomputed + computed.
+struct Report {
+  ReuseMode mode = ReuseMode::kNone;  // what was done, which may be plainer than what was asked
+  int32_t prompt_tokens = 0;
+  int32_t reused_tokens = 0;        // from the prefix index or from chunks
+  int32_t recomputed_tokens = 0;    // of reused chunks
+  int32_t computed_tokens = 0;      // the rest, missing chunks included
+  double recomputed_share = 0;      // of the chunks' tokens, averaged over the layers that select
+  std::vector<ChunkReport> chunks;  // in modes full and blend
+  std::vector<std::string> notes;   // one line each, fit for the user
+  uint64_t loaded_bytes = 0;
+  Timings timings;
+};
+
+/// The prompt's KV is in `sequence`, committed; the caller frees it.
+struct Prefilled {
+  kv::SequenceId sequence{};
+  std::vector<float> logits;  // [vocab_size], after the last token
+  Report report;
+};
+
+/// Not thread-safe: one request at a time.
+class Fusor {
+ public:
+  /// All must outlive the fusor. `store` may be null: then every chunk is a miss and is computed.
+  Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context, Env& env,
+        store::ChunkStore* store, KeyScope scope);
+
+  /// kResourceExhausted when the cache has not enough pages, kInvalidArgument for options that make
+  /// no sense. On an error the cache is as it was.
+  Result<Prefilled> prefill(const Prompt& prompt, const FusionOptions& options);
+
+  /// The same, over chunk sources that the caller gathered: one for each chunk, in order. A source
+  /// that turns out damaged is computed again and replaced.
+  Result<Prefilled> prefill_from(const Prompt& prompt, const FusionOptions& options,
+                                 std::vector<ChunkSource>& sources);
+
+  /// Every chunk's KV: from the store, or computed (and stored, where there is a store).
+  Result<std::vector<ChunkSource>> gather(const Prompt& prompt);
+
+  /// Computes and stores a chunk, unless the store has it. Errors are the store's and the cache's.
+  Status ensure_stored(std::span<const int32_t> tokens, store::PutOptions options = {});
+  bool is_stored(std::span<const int32_t> tokens);
+  /// Removes a chunk's record, if there is one.
+  Status forget(std::span<const int32_t> tokens);
+
+ private:
+  Result<Prefilled> prefill_plain(const Prompt& prompt, ReuseMode mode, Report report);
+  std::vector<std::optional<ChunkSource>> look_up(const Prompt& prompt);
+  Result<ChunkSource> compute_missing(std::span<const int32_t> tokens);
+  Status put(std::span<const int32_t> tokens, const ChunkKv& chunk, store::PutOptions options = {});
+  std::vector<float> last_logits();
+
+  model::ForwardPass& forward_;
+  kv::Cache& cache_;
+  const kernels::Context& context_;
+  Env& env_;
+  store::ChunkStore* store_;
+  KeyScope scope_;
+  ChunkComputer computer_;
+};
+
+}  // namespace weft::fusion

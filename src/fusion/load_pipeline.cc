@@ -1,0 +1,71 @@
+#include "fusion/load_pipeline.h"
+
+namespace weft::fusion {
+
+LoadPipeline::LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers)
+    : sources_(sources),
+      n_layers_(n_layers),
+      loaded_(first_layer),
+      released_(first_layer),
+      taken_(first_layer) {
+  for (Slot& slot : slots_) {
+    slot.scratch.resize(sources.size());
+    slot.chunk_bytes.resize(sources.size());
+  }
+  thread_ = std::thread([this] { load_all(); });
+}
+
+LoadPipeline::~LoadPipeline() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LoadPipeline::load_all() {
+  for (int32_t layer = loaded_; layer < n_layers_; ++layer) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || layer < released_ + kSlots; });
+      if (stop_) return;
+    }
+    const bool ok = load_into(slots_[static_cast<size_t>(layer % kSlots)], layer);
+    {
+      std::lock_guard lock(mutex_);
+      if (ok) {
+        loaded_ = layer + 1;
+      } else {
+        failed_ = true;
+      }
+    }
+    changed_.notify_all();
+    if (!ok) return;
+  }
+}
+
+bool LoadPipeline::load_into(Slot& slot, int32_t layer) {
+  for (size_t chunk = 0; chunk < sources_.size(); ++chunk) {
+    auto bytes = sources_[chunk].load_layer(layer, slot.scratch[chunk]);
+    if (!bytes.is_ok()) {
+      failure_ = {chunk, bytes.status()};
+      return false;
+    }
+    slot.chunk_bytes[chunk] = *bytes;
+  }
+  return true;
+}
+
+std::span<const std::span<const uint16_t>> LoadPipeline::next() {
+  std::unique_lock lock(mutex_);
+  released_ = taken_;
+  changed_.notify_all();
+  const int32_t layer = taken_;
+  changed_.wait(lock, [&] { return failed_ || loaded_ > layer; });
+  if (loaded_ <= layer) return {};
+  taken_ = layer + 1;
+  return slots_[static_cast<size_t>(layer % kSlots)].chunk_bytes;
+}
+
+}  // namespace weft::fusion

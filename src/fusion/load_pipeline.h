@@ -1,0 +1,63 @@
+// Loads the chunks' layers ahead of the computation: one thread reads layer after layer for all
+// chunks, a few layers ahead of the one in use.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/env.h"
+#include "fusion/chunk_source.h"
+
+namespace weft::fusion {
+
+/// A layer that could not be loaded, and whose chunk has to be planned as a miss.
+struct LoadFailure {
+  size_t chunk = 0;
+  Status status;
+};
+
+/// One consumer thread. Layers are asked for in order, each once.
+class LoadPipeline {
+ public:
+  /// `sources` must outlive the pipeline; layers [first_layer, n_layers) are loaded.
+  LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers);
+  /// Stops reading ahead and waits for the thread.
+  ~LoadPipeline();
+  LoadPipeline(const LoadPipeline&) = delete;
+  LoadPipeline& operator=(const LoadPipeline&) = delete;
+
+  /// Waits for the next layer; each chunk's bytes stay valid until the next call. After a failure
+  /// (see failure()) it returns an empty span.
+  std::span<const std::span<const uint16_t>> next();
+  const LoadFailure& failure() const { return failure_; }
+
+ private:
+  static constexpr int32_t kSlots = 4;  // layers in memory at a time: one in use, three ahead
+
+  struct Slot {
+    std::vector<store::AlignedBytes> scratch;  // a chunk's
+    std::vector<std::span<const uint16_t>> chunk_bytes;
+  };
+
+  void load_all();
+  bool load_into(Slot& slot, int32_t layer);
+
+  std::span<ChunkSource> sources_;
+  const int32_t n_layers_;
+  std::array<Slot, kSlots> slots_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int32_t loaded_;    // layers below are loaded
+  int32_t released_;  // layers below are no longer in use
+  int32_t taken_;     // layers below were given to the consumer
+  bool stop_ = false;
+  bool failed_ = false;
+  LoadFailure failure_;
+  std::thread thread_;
+};
+
+}  // namespace weft::fusion

@@ -1,0 +1,45 @@
+#include "fusion/prompt.h"
+
+namespace weft::fusion {
+
+int32_t Prompt::chunk_begin(size_t i) const {
+  size_t begin = prefix.size();
+  for (size_t c = 0; c < i; ++c) begin += chunks[c].size();
+  return static_cast<int32_t>(begin);
+}
+
+int32_t Prompt::n_chunk_tokens() const {
+  return chunk_begin(chunks.size()) - static_cast<int32_t>(prefix.size());
+}
+
+int32_t Prompt::n_tokens() const {
+  return chunk_begin(chunks.size()) + static_cast<int32_t>(suffix.size());
+}
+
+std::vector<int32_t> Prompt::tokens() const {
+  std::vector<int32_t> all(prefix);
+  for (const std::vector<int32_t>& chunk : chunks)
+    all.insert(all.end(), chunk.begin(), chunk.end());
+  all.insert(all.end(), suffix.begin(), suffix.end());
+  return all;
+}
+
+const char* mode_name(ReuseMode mode) {
+  switch (mode) {
+    case ReuseMode::kNone:
+      return "none";
+    case ReuseMode::kPrefix:
+      return "prefix";
+    case ReuseMode::kFull:
+      return "full";
+    case ReuseMode::kBlend:
+      return "blend";
+  }
+  return "unknown";
+}
+
+const char* selector_name(SelectorKind selector) {
+  return selector == SelectorKind::kQueryAttention ? "query-attention" : "v-deviation";
+}
+
+}  // namespace weft::fusion

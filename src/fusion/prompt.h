@@ -1,0 +1,58 @@
+// What fusion is asked to prefill, and how. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::fusion {
+
+/// A prompt in its three kinds of text: the prefix and the suffix are always computed (or found in
+/// the prefix index, where they are exact); each chunk may be reused wherever it stands.
+struct Prompt {
+  std::vector<int32_t> prefix;
+  std::vector<std::vector<int32_t>> chunks;  // none empty
+  std::vector<int32_t> suffix;               // not empty
+
+  int32_t n_chunk_tokens() const;
+  int32_t n_tokens() const;
+  /// Everything in order, as plain prefill takes it.
+  std::vector<int32_t> tokens() const;
+  /// Where chunk i begins in the prompt; i may be chunks.size(), then where the suffix begins.
+  int32_t chunk_begin(size_t i) const;
+};
+
+enum class ReuseMode {
+  kNone,    // compute everything
+  kPrefix,  // reuse what the prefix index has: an exact match from the prompt's start
+  kFull,    // reuse every chunk's stored KV as it is (PromptCache)
+  kBlend,   // reuse it and recompute the tokens that matter (CacheBlend)
+};
+
+enum class SelectorKind {
+  kQueryAttention,  // tokens that the suffix attends to over the reused KV
+  kVDeviation,      // tokens whose V at a check layer deviates most (CacheBlend)
+};
+
+/// From `layer` on, `ratio` of the chunks' tokens stay active.
+struct CheckLayer {
+  int32_t layer = 1;
+  double ratio = 0;
+};
+
+struct FusionOptions {
+  ReuseMode mode = ReuseMode::kBlend;
+  /// Share of the chunks' tokens that blend recomputes, 0 to 1.
+  double ratio = 0.05;
+  SelectorKind selector = SelectorKind::kQueryAttention;
+  /// v-deviation only: layers ascending from 1, ratios not growing; empty means {1, ratio}.
+  std::vector<CheckLayer> checks;
+  /// Take plain prefill where reuse would save less than a tenth of the work.
+  bool allow_plain = true;
+};
+
+/// "none", "prefix", "full", "blend"; "query-attention", "v-deviation".
+const char* mode_name(ReuseMode mode);
+const char* selector_name(SelectorKind selector);
+
+}  // namespace weft::fusion

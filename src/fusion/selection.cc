@@ -1,0 +1,67 @@
+#include "fusion/selection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace weft::fusion {
+
+std::vector<int64_t> top_k(std::span<const float> scores, int64_t k) {
+  std::vector<int64_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto rank = [&](int64_t i) {
+    const float score = scores[static_cast<size_t>(i)];
+    return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
+  };
+  const auto n = std::min<size_t>(static_cast<size_t>(std::max<int64_t>(k, 0)), order.size());
+  const auto middle = order.begin() + static_cast<std::ptrdiff_t>(n);
+  std::nth_element(order.begin(), middle, order.end(), [&](int64_t a, int64_t b) {
+    return rank(a) != rank(b) ? rank(a) > rank(b) : a < b;
+  });
+  order.resize(n);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+int64_t selected_count(double ratio, int64_t n_tokens) {
+  if (ratio <= 0 || n_tokens == 0) return 0;
+  return std::clamp<int64_t>(std::llround(ratio * static_cast<double>(n_tokens)), 1, n_tokens);
+}
+
+std::vector<int32_t> query_attention_layers(int32_t n_layers) {
+  std::vector<int32_t> layers;
+  for (const int32_t share : {6, 4, 3}) {
+    const int32_t layer = std::clamp((n_layers + share / 2) / share, 0, n_layers - 1);
+    if (layers.empty() || layer > layers.back()) layers.push_back(layer);
+  }
+  return layers;
+}
+
+Result<std::vector<CheckLayer>> check_layers(const FusionOptions& options, int32_t n_layers) {
+  std::vector<CheckLayer> checks = options.checks;
+  if (checks.empty()) checks.push_back({1, options.ratio});
+  int32_t previous_layer = 0;
+  double previous_ratio = 1;
+  for (const CheckLayer& check : checks) {
+    if (check.layer == 0) {
+      return invalid_argument(
+          "a check at layer 0 means nothing: K and V there do not depend on context");
+    }
+    if (check.layer <= previous_layer || check.layer >= n_layers) {
+      return invalid_argument(fmt::format("check layer {}: layers must ascend from 1 to {}",
+                                          check.layer, n_layers - 1));
+    }
+    if (!(check.ratio >= 0 && check.ratio <= previous_ratio)) {
+      return invalid_argument(fmt::format(
+          "check ratio {}: ratios lie in 0 to 1 and never grow from layer to layer", check.ratio));
+    }
+    previous_layer = check.layer;
+    previous_ratio = check.ratio;
+  }
+  return checks;
+}
+
+}  // namespace weft::fusion
