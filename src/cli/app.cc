@@ -1,0 +1,93 @@
+#include "cli/app.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "cli/model_get.h"
+
+namespace weft::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupts = 0;
+
+void on_interrupt(int) {
+  interrupts = interrupts + 1;
+  if (interrupts > 1) _exit(130);
+}
+
+constexpr int kBarWidth = 30;
+
+}  // namespace
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
+      ->required();
+  command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)");
+  command.add_option("-c,--context", flags.context_tokens,
+                     "context in tokens (default: the model's, at most 8192)");
+  command.add_option("--compute", flags.compute,
+                     "how prefill multiplies: auto, f32, bf16 or int8 (default: auto)");
+  command.add_option("--isa", flags.isa,
+                     "instruction set: baseline, avx2, avx512 or avx512bf16 (default: the best)");
+}
+
+Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {
+  engine::EngineOptions options;
+  WEFT_ASSIGN_OR_RETURN(options.model_path, resolve_model(app.env, flags.model, app.models_dir));
+  options.n_threads = flags.threads;
+  options.context_tokens = flags.context_tokens;
+  options.isa = flags.isa;
+  options.compute = flags.compute;
+  options.compute_kept_file = join_path(app.cache_dir, "compute");
+  return engine::Engine::open(app.env, options);
+}
+
+void print_json(const Json& json) {
+  const std::string line =
+      json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
+}
+
+Result<std::string> read_stdin(uint64_t limit_bytes) {
+  std::string text;
+  char buffer[64 * 1024];
+  size_t n = 0;
+  while ((n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0) {
+    text.append(buffer, n);
+    if (text.size() > limit_bytes) {
+      return resource_exhausted(
+          fmt::format("standard input: over the limit of {} bytes", limit_bytes));
+    }
+  }
+  return text;
+}
+
+Progress::Progress(std::string label) : label_(std::move(label)), terminal_(isatty(2) == 1) {}
+
+Progress::~Progress() {
+  if (drawn_) fmt::print(stderr, "\r\033[K");
+}
+
+void Progress::show(int64_t done, int64_t total, const std::string& unit) {
+  if (!terminal_ || total <= 0) return;
+  const auto filled = static_cast<int>(kBarWidth * done / total);
+  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {}/{} {}\033[K", label_, "", filled, "",
+             kBarWidth - filled, done, total, unit);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void install_interrupt_handler() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+bool interrupted() { return interrupts > 0; }
+void clear_interrupt() { interrupts = 0; }
+
+}  // namespace weft::cli

@@ -1,0 +1,323 @@
+// weft ask: a question over ingested documents.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+
+#include "cli/app.h"
+#include "cli/library.h"
+#include "cli/reuse_flags.h"
+#include "engine/generation.h"
+
+namespace weft::cli {
+namespace {
+
+using fusion::ReuseMode;
+
+struct AskFlags {
+  ModelFlags model;
+  ReuseFlags reuse;
+  LibraryOptions library;
+  std::string mode = "blend";
+  int n_chunks = 4;
+  bool compare = false;
+  bool json = false;
+  std::string question;
+  engine::GenerationOptions generation;
+};
+
+/// One answer in one mode.
+struct Answer {
+  ReuseMode asked = ReuseMode::kBlend;
+  engine::Generation generation;
+  fusion::Report report;
+  double ttft_ms = 0;
+};
+
+struct Retrieved {
+  std::vector<retrieval::Hit> hits;
+  fusion::Prompt prompt;
+  std::vector<std::string> notes;
+};
+
+/// Where most of the chunks' tokens came from.
+std::string tiers(const fusion::Report& report) {
+  int64_t tokens[3] = {};
+  for (const fusion::ChunkReport& chunk : report.chunks) {
+    tokens[static_cast<int>(chunk.origin)] += chunk.n_tokens;
+  }
+  std::string text;
+  for (const auto origin :
+       {fusion::ChunkOrigin::kMemory, fusion::ChunkOrigin::kDisk, fusion::ChunkOrigin::kComputed}) {
+    if (tokens[static_cast<int>(origin)] == 0) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : "+", fusion::origin_name(origin));
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  const size_t begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? "" : text.substr(begin);
+}
+
+void print_table(const std::vector<Answer>& answers) {
+  fmt::print("{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8} = {:>6} {:>7} {:>9} {:>6} {:>7} {:>9} {:>8}\n",
+             "mode", "reused", "recomputed", "computed", "tier", "TTFT ms", "lookup", "miss",
+             "load wait", "rotate", "select", "recompute", "prefill");
+  for (const Answer& a : answers) {
+    const fusion::Timings& t = a.report.timings;
+    fmt::print(
+        "{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8.1f} = {:>6.1f} {:>7.1f} {:>9.1f} {:>6.1f} {:>7.1f} "
+        "{:>9.1f} {:>8.1f}\n",
+        fusion::mode_name(a.report.mode), a.report.reused_tokens, a.report.recomputed_tokens,
+        a.report.computed_tokens, tiers(a.report), a.ttft_ms, t.lookup_ms, t.miss_ms,
+        t.load_wait_ms, t.rotate_ms, t.select_ms, t.recompute_ms, t.prefill_ms);
+  }
+}
+
+Json answer_json(const Answer& a) {
+  const fusion::Timings& t = a.report.timings;
+  return {{"mode", fusion::mode_name(a.asked)},
+          {"done", fusion::mode_name(a.report.mode)},
+          {"answer", one_line(a.generation.text)},
+          {"stop_reason", engine::stop_reason_name(a.generation.stop_reason)},
+          {"prompt_tokens", a.report.prompt_tokens},
+          {"reused_tokens", a.report.reused_tokens},
+          {"recomputed_tokens", a.report.recomputed_tokens},
+          {"computed_tokens", a.report.computed_tokens},
+          {"tier", tiers(a.report)},
+          {"ttft_ms", a.ttft_ms},
+          {"timings_ms",
+           {{"lookup", t.lookup_ms},
+            {"miss", t.miss_ms},
+            {"load_wait", t.load_wait_ms},
+            {"rotate", t.rotate_ms},
+            {"select", t.select_ms},
+            {"recompute", t.recompute_ms},
+            {"prefill", t.prefill_ms}}},
+          {"notes", a.report.notes}};
+}
+
+class Asker {
+ public:
+  Asker(App& app, const AskFlags& flags, engine::Engine& engine, Library& library)
+      : app_(app), flags_(flags), engine_(engine), library_(library) {}
+
+  Status ask(const std::string& question) {
+    WEFT_ASSIGN_OR_RETURN(const Retrieved found, retrieve(question));
+    std::vector<Answer> answers;
+    if (flags_.compare) {
+      for (const ReuseMode mode :
+           {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
+        WEFT_RETURN_IF_ERROR(warm(mode, found.prompt));
+        WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, /*stream=*/false));
+        if (!flags_.json)
+          fmt::print("{:<7} {}\n", fusion::mode_name(mode), one_line(a.generation.text));
+        answers.push_back(std::move(a));
+      }
+    } else {
+      WEFT_ASSIGN_OR_RETURN(const ReuseMode mode, parse_mode(flags_.mode));
+      WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, !flags_.json));
+      answers.push_back(std::move(a));
+    }
+    show(question, found, answers);
+    return store_missing(found.prompt, answers);
+  }
+
+ private:
+  Result<Retrieved> retrieve(const std::string& question) {
+    Retrieved found;
+    WEFT_ASSIGN_OR_RETURN(found.hits, library_.index().search(question, flags_.n_chunks));
+    if (found.hits.empty()) {
+      return not_found("no document matches the question's words; ask in the documents' own words");
+    }
+    WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
+    WEFT_ASSIGN_OR_RETURN(found.prompt.suffix, library_.rag().suffix(question));
+    const int32_t room = engine_.context_tokens() - flags_.generation.max_tokens;
+    int32_t used = found.prompt.n_tokens();
+    size_t n = 0;
+    for (; n < found.hits.size(); ++n) {
+      const std::vector<int32_t>& tokens = found.hits[n].chunk.tokens;
+      if (used + static_cast<int64_t>(tokens.size()) > room) break;
+      used += static_cast<int32_t>(tokens.size());
+      found.prompt.chunks.push_back(tokens);
+    }
+    if (n == 0) {
+      return resource_exhausted(
+          fmt::format("the question and one chunk do not fit the context of {} tokens (-c)",
+                      engine_.context_tokens()));
+    }
+    if (n < found.hits.size()) {
+      found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
+                                        found.hits.size(), engine_.context_tokens()));
+      found.hits.resize(n);
+    }
+    return found;
+  }
+
+  /// The state that --compare lets each mode start from: `none` nothing; `prefix` the system turn
+  /// and the first chunk in its usual place; `full` and `blend` the store with an empty memory
+  /// tier.
+  Status warm(ReuseMode mode, const fusion::Prompt& prompt) {
+    engine_.cache().evict_unused_prefixes();
+    if (mode == ReuseMode::kPrefix) {
+      fusion::Prompt before;
+      before.prefix = prompt.prefix;
+      before.suffix = prompt.chunks.front();
+      const auto fusor = engine_.make_fusor(nullptr, library_.anchor());
+      WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled done,
+                            fusor->prefill(before, {.mode = ReuseMode::kPrefix}));
+      engine_.cache().free_sequence(done.sequence);
+    }
+    return library_.reopen_store(app_.env);
+  }
+
+  Result<Answer> answer(const fusion::Prompt& prompt, ReuseMode mode, bool stream) {
+    Answer out;
+    out.asked = mode;
+    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags_.reuse));
+    options.mode = mode;
+    const auto fusor = engine_.make_fusor(&library_.store(), library_.anchor());
+    const int64_t begin_ns = app_.env.monotonic_ns();
+    WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, fusor->prefill(prompt, options));
+    out.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
+    out.report = prefilled.report;
+    bool first = true;
+    auto generated = engine::generate(
+        engine_, prefilled.sequence, std::move(prefilled.logits), flags_.generation,
+        [&](std::string_view piece) {
+          if (stream) {
+            if (first) piece.remove_prefix(std::min(piece.find_first_not_of(" \n"), piece.size()));
+            first = first && piece.empty();
+            std::fwrite(piece.data(), 1, piece.size(), stdout);
+            std::fflush(stdout);
+          }
+          return !interrupted();
+        });
+    engine_.cache().free_sequence(prefilled.sequence);
+    if (!generated.is_ok()) return generated.status();
+    out.generation = std::move(*generated);
+    if (stream) fmt::print("\n");
+    return out;
+  }
+
+  void show(const std::string& question, const Retrieved& found,
+            const std::vector<Answer>& answers) const {
+    if (flags_.json) {
+      Json chunks = Json::array();
+      for (const retrieval::Hit& hit : found.hits) {
+        chunks.push_back({{"path", hit.path},
+                          {"title", hit.title},
+                          {"byte_begin", hit.chunk.byte_begin},
+                          {"byte_end", hit.chunk.byte_end},
+                          {"tokens", hit.chunk.tokens.size()},
+                          {"score", hit.score}});
+      }
+      Json modes = Json::array();
+      for (const Answer& a : answers) modes.push_back(answer_json(a));
+      Json json = {{"question", question}, {"chunks", std::move(chunks)}, {"notes", found.notes}};
+      if (flags_.compare) {
+        json["modes"] = std::move(modes);
+      } else {
+        json.update(modes.front());
+      }
+      json["load_ms"] = engine_.load_ms();
+      json["calibration_ms"] = engine_.calibration_ms();
+      print_json(json);
+      return;
+    }
+    fmt::print("\n");
+    for (const retrieval::Hit& hit : found.hits) {
+      fmt::print("  {} [bytes {} to {}, {} tokens]\n", hit.path, hit.chunk.byte_begin,
+                 hit.chunk.byte_end, hit.chunk.tokens.size());
+    }
+    for (const std::string& note : found.notes) fmt::print("  note: {}\n", note);
+    for (const Answer& a : answers) {
+      for (const std::string& note : a.report.notes) {
+        fmt::print("  note: {}{}\n",
+                   flags_.compare ? std::string(fusion::mode_name(a.asked)) + ": " : "", note);
+      }
+    }
+    fmt::print("\n");
+    print_table(answers);
+    fmt::print("not counted above: loading the model {:.0f} ms, calibration {:.0f} ms\n",
+               engine_.load_ms(), engine_.calibration_ms());
+  }
+
+  /// Where plain prefill was the quicker way, the chunks are stored now, so that the next question
+  /// finds them.
+  Status store_missing(const fusion::Prompt& prompt, const std::vector<Answer>& answers) {
+    const bool wanted =
+        answers.back().asked == ReuseMode::kFull || answers.back().asked == ReuseMode::kBlend;
+    if (!wanted) return Status::ok();
+    const auto fusor = engine_.make_fusor(&library_.store(), library_.anchor());
+    for (const std::vector<int32_t>& chunk : prompt.chunks) {
+      if (interrupted()) break;
+      if (const Status stored = fusor->ensure_stored(chunk); !stored.is_ok()) {
+        fmt::print(stderr, "weft: a chunk was not stored: {}\n", stored.message());
+      }
+    }
+    return Status::ok();
+  }
+
+  App& app_;
+  const AskFlags& flags_;
+  engine::Engine& engine_;
+  Library& library_;
+};
+
+Status run_ask(App& app, const AskFlags& flags) {
+  WEFT_RETURN_IF_ERROR(parse_mode(flags.mode).status());
+  WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.library, *engine));
+  Asker asker(app, flags, *engine, library);
+  if (!flags.question.empty()) return asker.ask(flags.question);
+  std::string line;
+  int64_t asked = 0;
+  int64_t failed = 0;
+  while (!interrupted() && std::getline(std::cin, line)) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    ++asked;
+    if (const Status status = asker.ask(line); !status.is_ok()) {
+      ++failed;  // one bad question does not end the others
+      std::fflush(stdout);
+      fmt::print(stderr, "weft: {}\n", status.message());
+    }
+  }
+  if (failed == 0) return Status::ok();
+  return not_found(fmt::format("{} of {} questions were not answered", failed, asked));
+}
+
+}  // namespace
+
+void add_ask_command(CLI::App& root, App& app) {
+  auto flags = std::make_shared<AskFlags>();
+  CLI::App* command = root.add_subcommand("ask", "Answer a question over ingested documents");
+  add_model_flags(*command, flags->model);
+  add_reuse_flags(*command, flags->reuse);
+  command->add_option("--store", flags->library.dir, "folder that weft ingest filled")->required();
+  command->add_option("--reuse", flags->mode, "none, prefix, full or blend (default: blend)");
+  command->add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--compare", flags->compare, "answer in all four modes, side by side");
+  command
+      ->add_option("-n,--tokens", flags->generation.max_tokens,
+                   "tokens of the answer at most (default: 128)")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--temp", flags->generation.sampling.temperature,
+                      "temperature (default: 0, greedy)");
+  command->add_option("--seed", flags->generation.sampling.seed, "seed of the sampler");
+  command
+      ->add_option("--memory-limit", flags->library.memory_limit_bytes,
+                   "bytes of KV kept in memory, as 512MB (default: 1GB)")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_flag("--json", flags->json, "print the answer and its report as JSON");
+  command->add_option("question", flags->question, "default: one a line from standard input");
+  command->callback([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,230 @@
+// weft bench ttft, weft bench speed: whole-run benchmarks.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "bench/speed.h"
+#include "bench/ttft.h"
+#include "cli/app.h"
+#include "cli/reuse_flags.h"
+#include "engine/compute_choice.h"
+
+namespace weft::cli {
+namespace {
+
+/// A folder under the system's temporary one that removes itself.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "weft-bench-XXXXXX").string();
+    if (mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }  // empty: it could not be made
+
+ private:
+  std::string path_;
+};
+
+Json spread_json(const eval::Spread& s) {
+  return {{"median", s.median}, {"min", s.min}, {"max", s.max}};
+}
+
+Json engine_json(const engine::Engine& engine) {
+  return {{"isa", kernels::isa_name(engine.context().isa)},
+          {"compute", engine::matmul_path_name(engine.context().matmul_path)},
+          {"threads", engine.context().pool.size()}};
+}
+
+struct TtftFlags {
+  ModelFlags model;
+  ReuseFlags reuse;
+  bench::TtftOptions options;
+  std::string order = "shuffled";
+  std::string modes = "none,prefix,full,blend";
+  std::string tokens_file;
+  bool json = false;
+};
+
+Json ttft_json(const engine::Engine& engine, const bench::TtftReport& report) {
+  Json modes = Json::object();
+  for (const bench::TtftResult& r : report.modes) {
+    modes[fusion::mode_name(r.mode)] = {{"ttft_ms", spread_json(r.ttft_ms)},
+                                        {"lookup_ms", spread_json(r.lookup_ms)},
+                                        {"miss_ms", spread_json(r.miss_ms)},
+                                        {"load_wait_ms", spread_json(r.load_wait_ms)},
+                                        {"rotate_ms", spread_json(r.rotate_ms)},
+                                        {"select_ms", spread_json(r.select_ms)},
+                                        {"recompute_ms", spread_json(r.recompute_ms)},
+                                        {"prefill_ms", spread_json(r.prefill_ms)},
+                                        {"reused_tokens", r.reused_tokens},
+                                        {"recomputed_tokens", r.recomputed_tokens},
+                                        {"computed_tokens", r.computed_tokens},
+                                        {"loaded_bytes", r.loaded_bytes}};
+  }
+  return {{"prompt_tokens", report.prompt_tokens},
+          {"engine", engine_json(engine)},
+          {"modes", std::move(modes)}};
+}
+
+void print_ttft(const engine::Engine& engine, const bench::TtftReport& report) {
+  fmt::print("{} prompt tokens, {} threads, {}, compute {}; medians in ms\n", report.prompt_tokens,
+             engine.context().pool.size(), kernels::isa_name(engine.context().isa),
+             engine::matmul_path_name(engine.context().matmul_path));
+  fmt::print("{:<7} {:>9} {:>7} | {:>7} {:>9} {:>7} {:>7} {:>9} {:>8} | {:>6} {:>10} {:>8}\n",
+             "mode", "TTFT", "sooner", "lookup", "load wait", "rotate", "select", "recompute",
+             "prefill", "reused", "recomputed", "computed");
+  const double base = report.modes.front().ttft_ms.median;
+  for (const bench::TtftResult& r : report.modes) {
+    fmt::print(
+        "{:<7} {:>9.1f} {:>6.1f}x | {:>7.1f} {:>9.1f} {:>7.1f} {:>7.1f} {:>9.1f} {:>8.1f} | "
+        "{:>6} {:>10} {:>8}\n",
+        fusion::mode_name(r.mode), r.ttft_ms.median, base / r.ttft_ms.median, r.lookup_ms.median,
+        r.load_wait_ms.median, r.rotate_ms.median, r.select_ms.median, r.recompute_ms.median,
+        r.prefill_ms.median, r.reused_tokens, r.recomputed_tokens, r.computed_tokens);
+  }
+}
+
+Status run_ttft(App& app, TtftFlags flags) {
+  WEFT_ASSIGN_OR_RETURN(flags.options.fusion, fusion_options(flags.reuse));
+  WEFT_ASSIGN_OR_RETURN(flags.options.modes, parse_modes(flags.modes));
+  if (flags.order != "shuffled" && flags.order != "same") {
+    return invalid_argument(fmt::format("--order {}: must be shuffled or same", flags.order));
+  }
+  flags.options.shuffled = flags.order == "shuffled";
+  const TemporaryFolder folder;
+  if (folder.path().empty()) return io_error("cannot make a temporary folder for the records");
+  flags.options.store_dir = folder.path();
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+
+  auto progress = std::make_unique<Progress>("bench ttft");
+  WEFT_ASSIGN_OR_RETURN(const bench::TtftReport report,
+                        bench::bench_ttft(*engine, flags.options, [&](int64_t done, int64_t total) {
+                          progress->show(done, total, "runs");
+                          return !interrupted();
+                        }));
+  progress.reset();
+  if (!flags.tokens_file.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const auto out, app.env.create(flags.tokens_file));
+    const std::string text = Json(report.tokens).dump() + "\n";
+    WEFT_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(text))));
+    WEFT_RETURN_IF_ERROR(out->close());
+  }
+  if (flags.json) {
+    print_json(ttft_json(*engine, report));
+  } else {
+    print_ttft(*engine, report);
+  }
+  return Status::ok();
+}
+
+void add_ttft(CLI::App& bench, App& app) {
+  auto flags = std::make_shared<TtftFlags>();
+  CLI::App* command = bench.add_subcommand("ttft", "Time to first token of the reuse modes");
+  add_model_flags(*command, flags->model);
+  add_reuse_flags(*command, flags->reuse);
+  bench::TtftOptions& o = flags->options;
+  command->add_option("--chunks", o.n_chunks, "cached chunks in the prompt (default: 8)")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--chunk-tokens", o.chunk_tokens, "tokens of each (default: 480)")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--question-tokens", o.question_tokens, "tokens behind them (default: 96)")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--order", flags->order,
+                      "of the chunks beside the prompt before: shuffled or same");
+  command->add_option("--modes", flags->modes, "default: none,prefix,full,blend");
+  command->add_option("--repeat", o.repeat, "timed runs of each mode (default: 5)")
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--cold", o.cold, "drop the records from the page cache before each run");
+  command->add_option("--write-tokens", flags->tokens_file,
+                      "write the prompt's token ids here, to time another engine with them");
+  command->add_flag("--json", flags->json, "print the report as JSON");
+  command->callback([flags, &app] { app.run = [flags, &app] { return run_ttft(app, *flags); }; });
+}
+
+struct SpeedFlags {
+  ModelFlags model;
+  bench::SpeedOptions options;
+  std::string prefill = "512,4096";
+  bool json = false;
+};
+
+Status run_speed(App& app, SpeedFlags flags) {
+  flags.options.prefill_tokens.clear();
+  for (const std::string& item : split_list(flags.prefill)) {
+    int32_t n = 0;
+    if (!CLI::detail::lexical_cast(item, n) || n < 0) {
+      return invalid_argument(fmt::format("-p {}: must be a list of token counts", flags.prefill));
+    }
+    if (n > 0) flags.options.prefill_tokens.push_back(n);
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  auto progress = std::make_unique<Progress>("bench speed");
+  WEFT_ASSIGN_OR_RETURN(
+      const bench::SpeedReport report,
+      bench::bench_speed(*engine, flags.options, [&](int64_t done, int64_t total) {
+        progress->show(done, total, "runs");
+        return !interrupted();
+      }));
+  progress.reset();
+  if (flags.json) {
+    Json prefill = Json::array();
+    for (const bench::PrefillSpeed& p : report.prefill) {
+      prefill.push_back({{"tokens", p.tokens}, {"tokens_per_s", spread_json(p.tokens_per_s)}});
+    }
+    print_json({{"engine", engine_json(*engine)},
+                {"prefill", std::move(prefill)},
+                {"decode",
+                 {{"depth", report.decode_depth},
+                  {"tokens_per_s", spread_json(report.decode_tokens_per_s)}}}});
+    return Status::ok();
+  }
+  fmt::print("{} threads, {}, compute {}; median (min to max), tokens/s\n",
+             engine->context().pool.size(), kernels::isa_name(engine->context().isa),
+             engine::matmul_path_name(engine->context().matmul_path));
+  for (const bench::PrefillSpeed& p : report.prefill) {
+    fmt::print("prefill {:>6}  {:>9.1f} ({:.1f} to {:.1f})\n", p.tokens, p.tokens_per_s.median,
+               p.tokens_per_s.min, p.tokens_per_s.max);
+  }
+  if (flags.options.decode_tokens > 0) {
+    const eval::Spread& s = report.decode_tokens_per_s;
+    fmt::print("decode at {:>4} {:>9.1f} ({:.1f} to {:.1f})\n", report.decode_depth, s.median,
+               s.min, s.max);
+  }
+  return Status::ok();
+}
+
+void add_speed(CLI::App& bench, App& app) {
+  auto flags = std::make_shared<SpeedFlags>();
+  CLI::App* command = bench.add_subcommand("speed", "Prefill and decode in tokens a second");
+  add_model_flags(*command, flags->model);
+  command->add_option("-p,--prefill", flags->prefill,
+                      "prompt lengths (default: 512,4096; 0: none)");
+  command->add_option("-n,--tokens", flags->options.decode_tokens, "tokens to decode (default: 64)")
+      ->check(CLI::Range(0, 1 << 20));
+  command
+      ->add_option("-d,--depth", flags->options.depth_tokens,
+                   "tokens in the cache before decoding (default: 0)")
+      ->check(CLI::Range(0, 1 << 28));
+  command->add_option("--repeat", flags->options.repeat, "timed runs of each (default: 3)")
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--json", flags->json, "print the report as JSON");
+  command->callback([flags, &app] { app.run = [flags, &app] { return run_speed(app, *flags); }; });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& root, App& app) {
+  CLI::App* bench = root.add_subcommand("bench", "Whole-run benchmarks");
+  bench->require_subcommand(1);
+  add_ttft(*bench, app);
+  add_speed(*bench, app);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,133 @@
+// weft eval, weft perplexity: how near the answers are to full prefill's, and to the text.
+#include <fmt/format.h>
+
+#include "cli/app.h"
+#include "cli/reuse_flags.h"
+#include "eval/evaluate.h"
+#include "eval/perplexity.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+
+struct EvalFlags {
+  ModelFlags model;
+  ReuseFlags reuse;
+  std::string file;
+  std::string modes = "none,full,blend";
+  std::string anchor = "neutral";
+  int64_t limit = 0;
+  bool json = false;
+};
+
+Json eval_json(const eval::EvalResult& result) {
+  Json modes = Json::object();
+  for (const eval::ModeResult& m : result.modes) {
+    modes[fusion::mode_name(m.mode)] = {{"kl", m.kl},
+                                        {"agreement", m.agreement},
+                                        {"f1", m.f1},
+                                        {"recomputed_share", m.recomputed_share},
+                                        {"ttft_ms_median", m.ttft_ms_median}};
+  }
+  return {{"examples", result.examples},
+          {"skipped", result.skipped},
+          {"prompt_tokens_mean", result.prompt_tokens_mean},
+          {"modes", std::move(modes)}};
+}
+
+void print_eval(const eval::EvalResult& result) {
+  fmt::print("{} examples of {:.0f} tokens on average; full prefill (none) is the reference\n",
+             result.examples, result.prompt_tokens_mean);
+  if (result.skipped > 0) fmt::print("{} left out: longer than the context\n", result.skipped);
+  fmt::print("{:<7} {:>8} {:>10} {:>7} {:>11} {:>10}\n", "mode", "KL", "agreement", "F1",
+             "recomputed", "TTFT ms");
+  for (const eval::ModeResult& m : result.modes) {
+    fmt::print("{:<7} {:>8.4f} {:>9.1f}% {:>7.3f} {:>10.1f}% {:>10.1f}\n",
+               fusion::mode_name(m.mode), m.kl, 100 * m.agreement, m.f1, 100 * m.recomputed_share,
+               m.ttft_ms_median);
+  }
+}
+
+Status run_eval(App& app, const EvalFlags& flags) {
+  eval::EvalOptions options;
+  WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse));
+  WEFT_ASSIGN_OR_RETURN(options.modes, parse_modes(flags.modes));
+  WEFT_ASSIGN_OR_RETURN(options.anchor, engine::AnchorSpec::parse(app.env, flags.anchor));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
+                        eval::read_dataset(app.env, flags.file, flags.limit));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  auto progress = std::make_unique<Progress>("eval");
+  WEFT_ASSIGN_OR_RETURN(
+      const eval::EvalResult result,
+      eval::evaluate(*engine, examples, options, [&](int64_t done, int64_t total) {
+        progress->show(done, total, "examples");
+        return !interrupted();
+      }));
+  progress.reset();
+  if (flags.json) {
+    print_json(eval_json(result));
+  } else {
+    print_eval(result);
+  }
+  return Status::ok();
+}
+
+struct PerplexityFlags {
+  ModelFlags model;
+  std::string file;
+  int64_t limit = 0;
+  bool json = false;
+};
+
+Status run_perplexity(App& app, PerplexityFlags flags) {
+  eval::PerplexityOptions options;
+  if (flags.model.context_tokens > 0) options.window_tokens = flags.model.context_tokens;
+  options.limit_tokens = flags.limit;
+  WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  auto progress = std::make_unique<Progress>("perplexity");
+  WEFT_ASSIGN_OR_RETURN(const eval::PerplexityResult result,
+                        eval::perplexity(*engine, text, options, [&](int64_t done, int64_t total) {
+                          progress->show(done, total, "windows");
+                          return !interrupted();
+                        }));
+  progress.reset();
+  if (flags.json) {
+    print_json({{"tokens", result.tokens}, {"perplexity", result.perplexity}});
+  } else {
+    fmt::print("perplexity {:.4f} over {} tokens, windows of {}\n", result.perplexity,
+               result.tokens, options.window_tokens);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& root, App& app) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* command = root.add_subcommand("eval", "Compare the reuse modes with full prefill");
+  add_model_flags(*command, flags->model);
+  add_reuse_flags(*command, flags->reuse);
+  command->add_option("-f,--file", flags->file, "questions with passages, as JSON")->required();
+  command->add_option("--modes", flags->modes, "default: none,full,blend");
+  command->add_option("--anchor", flags->anchor,
+                      "what chunks are computed behind: none, opening, neutral or a file");
+  command->add_option("--limit", flags->limit, "examples at most")->check(CLI::Range(1, 1 << 30));
+  command->add_flag("--json", flags->json, "print the report as JSON");
+  command->callback([flags, &app] { app.run = [flags, &app] { return run_eval(app, *flags); }; });
+}
+
+void add_perplexity_command(CLI::App& root, App& app) {
+  auto flags = std::make_shared<PerplexityFlags>();
+  CLI::App* command = root.add_subcommand("perplexity", "Perplexity of a text file");
+  add_model_flags(*command, flags->model);
+  command->add_option("-f,--file", flags->file, "the text")->required();
+  command->add_option("--limit", flags->limit, "tokens of the text at most")
+      ->check(CLI::Range(1, 1 << 30));
+  command->add_flag("--json", flags->json, "print the result as JSON");
+  command->callback(
+      [flags, &app] { app.run = [flags, &app] { return run_perplexity(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,118 @@
+// weft generate: continue a prompt, as a chat turn or as it is.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "cli/app.h"
+#include "engine/generation.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+
+struct GenerateFlags {
+  ModelFlags model;
+  std::string prompt;
+  std::string file;
+  bool raw = false;
+  bool json = false;
+  engine::GenerationOptions generation;
+};
+
+Result<std::vector<int32_t>> prompt_tokens(const engine::Engine& engine, const std::string& prompt,
+                                           bool raw) {
+  const text::Tokenizer& tokenizer = engine.tokenizer();
+  if (raw) return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()});
+  WEFT_ASSIGN_OR_RETURN(const text::ChatFormat format, engine.chat_format());
+  const text::Turn turns[] = {{text::Role::kUser, prompt}};
+  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, format.render(turns, true));
+  return text::encode_segments(tokenizer, segments);
+}
+
+Json to_json(const engine::Engine& engine, const engine::Generation& generation,
+             int32_t n_logprobs) {
+  Json tokens = Json::array();
+  Json logprobs = Json::array();
+  for (const engine::GeneratedToken& token : generation.tokens) {
+    tokens.push_back(token.id);
+    if (n_logprobs == 0) continue;
+    Json top = Json::array();
+    for (const sampling::TokenLogprob& t : token.top) {
+      top.push_back({{"id", t.id},
+                     {"token", std::string(engine.tokenizer().token_bytes(t.id, true))},
+                     {"logprob", t.logprob}});
+    }
+    logprobs.push_back({{"id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}});
+  }
+  return {{"text", generation.text},
+          {"tokens", std::move(tokens)},
+          {"logprobs", std::move(logprobs)},
+          {"stop_reason", engine::stop_reason_name(generation.stop_reason)}};
+}
+
+Status run_generate(App& app, const GenerateFlags& flags) {
+  std::string prompt = flags.prompt;
+  if (!flags.file.empty()) {
+    WEFT_ASSIGN_OR_RETURN(prompt, read_file(app.env, flags.file, kMaxPromptBytes));
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                        prompt_tokens(*engine, prompt, flags.raw));
+  if (tokens.empty()) return invalid_argument("the prompt is empty");
+
+  const kv::SequenceId sequence = engine->cache().create_sequence();
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, engine->append(sequence, tokens));
+  const auto on_text = [&](std::string_view piece) {
+    if (!flags.json) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    }
+    return !interrupted();
+  };
+  WEFT_ASSIGN_OR_RETURN(
+      const engine::Generation generation,
+      engine::generate(*engine, sequence, std::move(logits), flags.generation, on_text));
+  if (flags.json) {
+    print_json(to_json(*engine, generation, flags.generation.n_logprobs));
+  } else {
+    fmt::print("\n");
+    for (const engine::GeneratedToken& token : generation.tokens) {
+      if (token.top.empty()) continue;
+      fmt::print("{:>7} {:8.4f} ", token.id, token.logprob);
+      for (const sampling::TokenLogprob& t : token.top) fmt::print(" {}:{:.4f}", t.id, t.logprob);
+      fmt::print("\n");
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& root, App& app) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command = root.add_subcommand("generate", "Continue a prompt");
+  add_model_flags(*command, flags->model);
+  CLI::Option_group* source = command->add_option_group("prompt", "one of:");
+  source->add_option("-p,--prompt", flags->prompt, "the prompt");
+  source->add_option("-f,--file", flags->file, "a file that holds the prompt");
+  source->require_option(1);
+  command->add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
+  engine::GenerationOptions& g = flags->generation;
+  command->add_option("-n,--tokens", g.max_tokens, "tokens to generate at most (default: 128)")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--temp", g.sampling.temperature, "temperature; 0 is greedy (default: 0.8)");
+  command->add_option("--top-k", g.sampling.top_k, "keep the k likeliest (0: all; default: 40)");
+  command->add_option("--top-p", g.sampling.top_p,
+                      "keep this share of probability (default: 0.95)");
+  command->add_option("--min-p", g.sampling.min_p,
+                      "drop tokens less likely than this share of the likeliest (default: 0.05)");
+  command->add_option("--seed", g.sampling.seed, "seed of the sampler (default: 0)");
+  command->add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
+      ->check(CLI::Range(0, 1000));
+  command->add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");
+  command->callback(
+      [flags, &app] { app.run = [flags, &app] { return run_generate(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,88 @@
+#include "cli/reuse_flags.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace weft::cli {
+namespace {
+
+using fusion::ReuseMode;
+using fusion::SelectorKind;
+
+template <class T>
+bool parse_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+void add_reuse_flags(CLI::App& command, ReuseFlags& flags) {
+  command.add_option("--ratio", flags.ratio,
+                     "share of the chunks' tokens that blend recomputes (default: 0.05)");
+  command.add_option("--selector", flags.selector,
+                     "how blend chooses them: query-attention or v-deviation");
+  command.add_option("--check", flags.check,
+                     "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10");
+}
+
+Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
+  fusion::FusionOptions options;
+  options.ratio = flags.ratio;
+  if (!(flags.ratio >= 0 && flags.ratio <= 1)) {
+    return invalid_argument(fmt::format("--ratio {}: must lie in 0 to 1", flags.ratio));
+  }
+  if (flags.selector == fusion::selector_name(SelectorKind::kVDeviation)) {
+    options.selector = SelectorKind::kVDeviation;
+  } else if (flags.selector != fusion::selector_name(SelectorKind::kQueryAttention)) {
+    return invalid_argument(
+        fmt::format("--selector {}: must be query-attention or v-deviation", flags.selector));
+  }
+  if (flags.check.empty()) return options;
+  if (options.selector != SelectorKind::kVDeviation) {
+    return invalid_argument("--check goes with --selector v-deviation");
+  }
+  for (const std::string& item : split_list(flags.check)) {
+    const size_t colon = item.find(':');
+    fusion::CheckLayer check;
+    if (colon == std::string::npos ||
+        !parse_number(std::string_view(item).substr(0, colon), check.layer) ||
+        !parse_number(std::string_view(item).substr(colon + 1), check.ratio)) {
+      return invalid_argument(fmt::format("--check {}: must be LAYER:RATIO, as 1:0.20", item));
+    }
+    options.checks.push_back(check);
+  }
+  return options;
+}
+
+Result<ReuseMode> parse_mode(const std::string& name) {
+  for (const ReuseMode mode :
+       {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
+    if (name == fusion::mode_name(mode)) return mode;
+  }
+  return invalid_argument(
+      fmt::format("reuse mode '{}': must be none, prefix, full or blend", name));
+}
+
+Result<std::vector<ReuseMode>> parse_modes(const std::string& names) {
+  std::vector<ReuseMode> modes;
+  for (const std::string& name : split_list(names)) {
+    WEFT_ASSIGN_OR_RETURN(const ReuseMode mode, parse_mode(name));
+    modes.push_back(mode);
+  }
+  return modes;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> items;
+  size_t begin = 0;
+  for (;;) {
+    const size_t comma = text.find(',', begin);
+    items.push_back(text.substr(begin, comma - begin));
+    if (comma == std::string::npos) return items;
+    begin = comma + 1;
+  }
+}
+
+}  // namespace weft::cli
