@@ -1,0 +1,31 @@
+// What a GGUF file or a chunk record holds, for people and for programs. Strings come from
+// outside: bytes that are not UTF-8 become U+FFFD and control characters are escaped.
+// Pure functions.
+#pragma once
+
+#include <string>
+
+#include "gguf/gguf.h"
+#include "store/record.h"
+
+namespace weft::cli {
+
+/// Lines for a terminal; long strings and arrays are cut short.
+std::string gguf_text(const gguf::File& file);
+
+/// One line of JSON: {"path","format","version","bytes","alignment","metadata":{KEY:VALUE,…},
+/// "tensors":[{"name","dtype","dims","offset","bytes"},…],"parameters","tensor_bytes",
+/// "dtypes":{DTYPE:{"tensors","parameters","bytes"},…}}. An array among the metadata is
+/// {"array":ELEMENT_TYPE,"size":N,"first":[up to 8]}; dims[0] is the contiguous dimension; offset
+/// counts from the file's start.
+std::string gguf_json(const gguf::File& file);
+
+/// A record's head; the layers are not read (`weft cache verify` does that).
+std::string record_text(const std::string& path, uint64_t file_bytes,
+                        const store::RecordHead& head);
+/// One line of JSON: {"path","format","version","bytes","key","identity_bytes","tokens","layers",
+/// "layer_bytes","created_unix_ms"}.
+std::string record_json(const std::string& path, uint64_t file_bytes,
+                        const store::RecordHead& head);
+
+}  // namespace weft::cli
