@@ -26,6 +26,15 @@ struct SentencePiece::Candidate {
   }
 };
 
+namespace {
+// Whether a space mark stands behind anything but another one.
+bool has_inner_mark(std::string_view token) {
+  size_t at = 0;
+  while (token.substr(at).starts_with(kSpaceMark)) at += kSpaceMark.size();
+  return token.find(kSpaceMark, at) != std::string_view::npos;
+}
+}  // namespace
+
 Result<SentencePiece> SentencePiece::create(const VocabData& vocab) {
   SentencePiece spm;
   spm.scores_ = vocab.scores;
@@ -45,6 +54,7 @@ Result<SentencePiece> SentencePiece::create(const VocabData& vocab) {
       case TokenType::kUnused:
         if (token.empty()) break;
         spm.ids_.emplace(token, static_cast<int32_t>(id));
+        spm.words_are_apart_ = spm.words_are_apart_ && !has_inner_mark(token);
         spm.longest_token_bytes_ = std::max(spm.longest_token_bytes_, token.size());
         break;
     }
@@ -67,7 +77,19 @@ int32_t SentencePiece::find(std::string_view piece) const {
 /// One text being encoded: its symbols as a linked list, the pairs that may merge as a heap.
 class SentencePiece::Merger {
  public:
-  Merger(const SentencePiece& spm, std::string_view text) : spm_(spm), text_(text) {
+  explicit Merger(const SentencePiece& spm) : spm_(spm) {}
+
+  void encode(std::string_view text, std::vector<int32_t>& out) {
+    begin(text);
+    merge();
+    append_tokens(out);
+  }
+
+ private:
+  void begin(std::string_view text) {
+    text_ = text;
+    symbols_.clear();
+    queue_.clear();
     for (size_t at = 0; at < text.size();) {
       // A byte that is no character stands alone, and comes out as its byte token.
       const size_t n_bytes = std::max<size_t>(utf8_char_bytes(text, at), 1);
@@ -112,7 +134,6 @@ class SentencePiece::Merger {
     }
   }
 
- private:
   Symbol& at(int32_t index) { return symbols_[static_cast<size_t>(index)]; }
   void sift() { std::push_heap(queue_.begin(), queue_.end()); }
 
@@ -134,10 +155,19 @@ class SentencePiece::Merger {
 };
 
 void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out) const {
-  if (text.empty()) return;
-  Merger merger(*this, text);
-  merger.merge();
-  merger.append_tokens(out);
+  Merger merger(*this);
+  size_t begin = 0;
+  while (begin < text.size()) {
+    size_t end = text.size();
+    if (words_are_apart_) {
+      // Behind the marks that the word begins with, up to the next mark.
+      end = begin;
+      while (text.substr(end).starts_with(kSpaceMark)) end += kSpaceMark.size();
+      end = std::min(text.find(kSpaceMark, end), text.size());
+    }
+    merger.encode(text.substr(begin, end - begin), out);
+    begin = end;
+  }
 }
 
 }  // namespace weft::text

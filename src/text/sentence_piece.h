@@ -36,6 +36,9 @@ class SentencePiece {
   std::vector<float> scores_;
   std::array<int32_t, 256> byte_ids_{};
   size_t longest_token_bytes_ = 0;
+  // No token has a space mark behind another character, so no merge crosses from one word into the
+  // next: each is merged by itself, in memory that stays in the cache.
+  bool words_are_apart_ = true;
 };
 
 }  // namespace weft::text

@@ -8,7 +8,7 @@
 
 #include "../tests/support.h"
 #include "gguf/gguf.h"
-#include "text/utf8.h"
+#include "text/test_vocab.h"
 
 namespace weft::text {
 namespace {
@@ -21,53 +21,6 @@ Result<Tokenizer> open_tokenizer(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(posix_env(), path));
   WEFT_ASSIGN_OR_RETURN(VocabData vocab, read_vocab(*file));
   return Tokenizer::create(std::move(vocab));
-}
-
-// A byte-level vocabulary of the 256 bytes (ids 0-255), then `extra`, then the control token
-// <|im_end|> and the user-defined token <note>.
-VocabData bpe_vocab(const std::vector<std::string>& merges, const std::string& pre = "gpt-2") {
-  VocabData vocab;
-  vocab.model = "gpt2";
-  vocab.pre = pre;
-  for (const char32_t letter : byte_level_alphabet()) {
-    append_utf8(letter, vocab.tokens.emplace_back());
-  }
-  for (const std::string& merge : merges) {
-    const size_t space = merge.find(' ');
-    vocab.tokens.push_back(merge.substr(0, space) + merge.substr(space + 1));
-  }
-  vocab.types.assign(vocab.tokens.size(), TokenType::kNormal);
-  vocab.tokens.push_back("<|im_end|>");
-  vocab.types.push_back(TokenType::kControl);
-  vocab.tokens.push_back("<note>");
-  vocab.types.push_back(TokenType::kUserDefined);
-  vocab.merges = merges;
-  return vocab;
-}
-
-// <unk> <s> </s>, the 256 byte tokens (ids 3-258), then `pieces`, best score first.
-VocabData spm_vocab(const std::vector<std::string>& pieces) {
-  VocabData vocab;
-  vocab.model = "llama";
-  vocab.tokens = {"<unk>", "<s>", "</s>"};
-  vocab.types = {TokenType::kUnknown, TokenType::kControl, TokenType::kControl};
-  constexpr char kHex[] = "0123456789ABCDEF";
-  for (int byte = 0; byte < 256; ++byte) {
-    vocab.tokens.push_back(std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">");
-    vocab.types.push_back(TokenType::kByte);
-  }
-  vocab.scores.assign(vocab.tokens.size(), 0.0f);
-  for (const std::string& piece : pieces) {
-    vocab.scores.push_back(-static_cast<float>(vocab.tokens.size()));
-    vocab.tokens.push_back(piece);
-    vocab.types.push_back(TokenType::kNormal);
-  }
-  vocab.bos_id = 1;
-  vocab.eos_id = 2;
-  vocab.unk_id = 0;
-  vocab.add_bos = true;
-  vocab.add_space_prefix = true;
-  return vocab;
 }
 
 Tokenizer make(VocabData vocab) {
@@ -92,26 +45,26 @@ std::string random_bytes(std::mt19937& random, size_t n_bytes, int max_byte) {
 }
 
 TEST(ByteLevelBpe, MergesByRankNotByPosition) {
-  const Tokenizer tokenizer = make(bpe_vocab({"b c", "a b", "bc d"}));
+  const Tokenizer tokenizer = make(bpe_test_vocab({"b c", "a b", "bc d"}));
   EXPECT_THAT(encode(tokenizer, "abcd"), ElementsAre('a', 258));
   EXPECT_THAT(encode(tokenizer, "abd"), ElementsAre(257, 'd'));
 }
 
 TEST(ByteLevelBpe, EqualPairsMergeFromTheLeft) {
-  const Tokenizer tokenizer = make(bpe_vocab({"a a", "aa aa"}));
+  const Tokenizer tokenizer = make(bpe_test_vocab({"a a", "aa aa"}));
   EXPECT_THAT(encode(tokenizer, "aaa"), ElementsAre(256, 'a'));
   EXPECT_THAT(encode(tokenizer, "aaaaaaa"), ElementsAre(257, 256, 'a'));
 }
 
 TEST(ByteLevelBpe, LongRunIsNotQuadratic) {
-  const Tokenizer tokenizer = make(bpe_vocab({"a a", "aa aa"}));
+  const Tokenizer tokenizer = make(bpe_test_vocab({"a a", "aa aa"}));
   // Each pass over a quadratic merge of this length would take minutes.
   EXPECT_EQ(encode(tokenizer, std::string(1 << 20, 'a')).size(), size_t{1} << 18);
   EXPECT_EQ(encode(tokenizer, std::string(1 << 20, ' ') + "x").size(), (size_t{1} << 20) + 1);
 }
 
 TEST(ByteLevelBpe, PlainTextNeverBecomesAControlToken) {
-  const Tokenizer tokenizer = make(bpe_vocab({}));
+  const Tokenizer tokenizer = make(bpe_test_vocab({}));
   const std::string text = "x<|im_end|>y";
   const std::vector<int32_t> plain = encode(tokenizer, text);
   EXPECT_EQ(plain.size(), text.size());
@@ -123,14 +76,14 @@ TEST(ByteLevelBpe, PlainTextNeverBecomesAControlToken) {
 }
 
 TEST(ByteLevelBpe, MergeIntoAControlTokenIsRefused) {
-  VocabData vocab = bpe_vocab({"a b"});
+  VocabData vocab = bpe_test_vocab({"a b"});
   vocab.types[256] = TokenType::kControl;
   const Result<Tokenizer> tokenizer = Tokenizer::create(std::move(vocab));
   EXPECT_EQ(tokenizer.status().code(), StatusCode::kCorrupt);
 }
 
 TEST(ByteLevelBpe, ControlTokensHaveNoBytesUnlessShown) {
-  const Tokenizer tokenizer = make(bpe_vocab({}));
+  const Tokenizer tokenizer = make(bpe_test_vocab({}));
   const std::vector<int32_t> ids = {'h', 'i', 256, 257};
   EXPECT_EQ(tokenizer.decode(ids), "hi<note>");
   EXPECT_EQ(tokenizer.decode(ids, true), "hi<|im_end|><note>");
@@ -141,7 +94,7 @@ TEST(ByteLevelBpe, ControlTokensHaveNoBytesUnlessShown) {
 TEST(ByteLevelBpe, AnyBytesSurviveARoundTrip) {
   std::mt19937 random(7);
   for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default", "deepseek-llm"}) {
-    const Tokenizer tokenizer = make(bpe_vocab({"a a", "\xC4\xA0 a", "0 0"}, pre));
+    const Tokenizer tokenizer = make(bpe_test_vocab({"a a", "\xC4\xA0 a", "0 0"}, pre));
     for (int round = 0; round < 300; ++round) {
       const std::string text = random_bytes(random, round, round % 2 == 0 ? 255 : 0x21);
       EXPECT_TRUE(tokenizer.decode(encode(tokenizer, text)) == text) << pre << " round " << round;
@@ -150,7 +103,7 @@ TEST(ByteLevelBpe, AnyBytesSurviveARoundTrip) {
 }
 
 TEST(ByteLevelBpe, InvalidByteWithoutATokenBecomesTheReplacementCharacter) {
-  VocabData vocab = bpe_vocab({});
+  VocabData vocab = bpe_test_vocab({});
   vocab.tokens[0xFF] = "gone";
   const Tokenizer tokenizer = make(std::move(vocab));
   EXPECT_EQ(tokenizer.decode(encode(tokenizer,
@@ -161,7 +114,7 @@ TEST(ByteLevelBpe, InvalidByteWithoutATokenBecomesTheReplacementCharacter) {
 }
 
 TEST(ByteLevelBpe, IgnoresMergesForWholeWords) {
-  VocabData vocab = bpe_vocab({"b c"}, "llama-bpe");
+  VocabData vocab = bpe_test_vocab({"b c"}, "llama-bpe");
   vocab.tokens.push_back("abc");  // no merge leads to it
   vocab.types.push_back(TokenType::kNormal);
   const Tokenizer tokenizer = make(vocab);
@@ -171,10 +124,10 @@ TEST(ByteLevelBpe, IgnoresMergesForWholeWords) {
 }
 
 TEST(SentencePiece, MergesByScoreAndFallsBackToBytes) {
-  const Tokenizer tokenizer = make(spm_vocab({"ab", "bc",
-                                              "\xE2\x96\x81"
-                                              "ab",
-                                              "a", "b", "c", "\xE2\x96\x81"}));
+  const Tokenizer tokenizer = make(spm_test_vocab({"ab", "bc",
+                                                   "\xE2\x96\x81"
+                                                   "ab",
+                                                   "a", "b", "c", "\xE2\x96\x81"}));
   EXPECT_THAT(encode(tokenizer, "abc"), ElementsAre(261, 264));
   EXPECT_THAT(encode(tokenizer, "xc"), ElementsAre(265, 3 + 'x', 264));
   EXPECT_THAT(encode(tokenizer, "c", {.add_bos = true}), ElementsAre(1, 265, 264));
@@ -182,7 +135,7 @@ TEST(SentencePiece, MergesByScoreAndFallsBackToBytes) {
 }
 
 TEST(SentencePiece, SpacePrefixBehindControlTokensOnly) {
-  const Tokenizer tokenizer = make(spm_vocab({"a", "\xE2\x96\x81"}));
+  const Tokenizer tokenizer = make(spm_test_vocab({"a", "\xE2\x96\x81"}));
   EXPECT_THAT(encode(tokenizer, "a</s>a", {.parse_special = true}),
               ElementsAre(260, 259, 2, 260, 259));
   for (const int32_t id : encode(tokenizer, "a</s>a")) EXPECT_FALSE(tokenizer.is_control(id));
@@ -190,7 +143,8 @@ TEST(SentencePiece, SpacePrefixBehindControlTokensOnly) {
 
 TEST(SentencePiece, AnyBytesSurviveARoundTrip) {
   std::mt19937 random(7);
-  const Tokenizer tokenizer = make(spm_vocab({"a", "\xE2\x96\x81", "\xE2\x96\x81\xE2\x96\x81"}));
+  const Tokenizer tokenizer =
+      make(spm_test_vocab({"a", "\xE2\x96\x81", "\xE2\x96\x81\xE2\x96\x81"}));
   for (int round = 0; round < 500; ++round) {
     const std::string text = random_bytes(random, round, round % 2 == 0 ? 255 : 0x21);
     if (text.find(kSpaceMark) != std::string::npos) continue;  // the model cannot tell it from ' '
@@ -199,12 +153,12 @@ TEST(SentencePiece, AnyBytesSurviveARoundTrip) {
 }
 
 TEST(SentencePiece, LongRunIsNotQuadratic) {
-  const Tokenizer tokenizer = make(spm_vocab({"aa", "a", "\xE2\x96\x81"}));
+  const Tokenizer tokenizer = make(spm_test_vocab({"aa", "a", "\xE2\x96\x81"}));
   EXPECT_EQ(encode(tokenizer, std::string(1 << 20, 'a')).size(), (size_t{1} << 19) + 1);
 }
 
 TEST(PreTokenizer, UnknownNameIsRefusedWithTheKnownOnes) {
-  const Result<Tokenizer> tokenizer = Tokenizer::create(bpe_vocab({}, "klingon"));
+  const Result<Tokenizer> tokenizer = Tokenizer::create(bpe_test_vocab({}, "klingon"));
   EXPECT_EQ(tokenizer.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(tokenizer.status().message(), HasSubstr("klingon"));
   EXPECT_THAT(tokenizer.status().message(), HasSubstr("smollm"));
@@ -212,7 +166,7 @@ TEST(PreTokenizer, UnknownNameIsRefusedWithTheKnownOnes) {
 
 TEST(Vocab, RefusesWhatTheFormatForbids) {
   const auto status_of = [](const std::function<void(VocabData&)>& damage, bool llama = false) {
-    VocabData vocab = llama ? spm_vocab({"a"}) : bpe_vocab({"a b"});
+    VocabData vocab = llama ? spm_test_vocab({"a"}) : bpe_test_vocab({"a b"});
     damage(vocab);
     const Result<Tokenizer> tokenizer = Tokenizer::create(std::move(vocab));
     EXPECT_FALSE(tokenizer.is_ok());
