@@ -1,6 +1,7 @@
 // Env's fault-injecting twin, for tests: fails a chosen call, fills the disk, damages a read, cuts
 // the power and then forgets what was not durable. It works on real files under a base Env and
-// models what POSIX leaves open: data is durable after WriteFile::sync, names after sync_dir.
+// models what POSIX leaves open: data is durable after WriteFile::sync, names after sync_dir (so it
+// never really syncs, which keeps tests quick).
 // Not for production; knows nothing of what the files mean.
 #pragma once
 

@@ -29,7 +29,7 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 Status make_dirs_durably(Env& env, const std::string& dir) {
   std::vector<std::string> parents;  // of the levels that are missing, deepest first
   std::filesystem::path level = std::filesystem::path(dir).lexically_normal();
-  while (!level.empty() && !env.exists(level.string())) {
+  while (level.has_relative_path() && !env.exists(level.string())) {
     level = level.parent_path();
     parents.push_back(level.empty() ? "." : level.string());
   }
@@ -194,7 +194,7 @@ class ChunkStore::Impl::FolderChange {
     WEFT_ASSIGN_OR_RETURN(auto file_lock,
                           store.env_.lock(join_path(store.options_.dir, kLockFile), true, true));
     FolderChange change(store, std::move(file_lock));
-    if (change.start_ns_ != store.seen_folder_ns_) {
+    if (change.start_ns_ != store.seen_folder_ns_ || change.start_ns_ == kUnknownTime) {
       store.seen_folder_ns_ = kUnknownTime;
       if (refresh) WEFT_RETURN_IF_ERROR(store.rescan());
     }

@@ -17,9 +17,12 @@
 
 namespace weft::store {
 
+/// In memory where the system offers that: what the tests prove does not depend on a real disk.
 class TempDir {
  public:
-  TempDir() : path_((std::filesystem::temp_directory_path() / "weft-store-XXXXXX").string()) {
+  TempDir() : path_("/dev/shm/weft-store-XXXXXX") {
+    if (::mkdtemp(path_.data()) != nullptr) return;
+    path_ = (std::filesystem::temp_directory_path() / "weft-store-XXXXXX").string();
     WEFT_CHECK(::mkdtemp(path_.data()) != nullptr);
   }
   ~TempDir() {
