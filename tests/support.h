@@ -38,7 +38,7 @@ inline std::string model_file(const std::string& name) {
   return !dir.empty() && std::filesystem::is_regular_file(path) ? path : std::string();
 }
 
-inline constexpr const char* kSmolLm2File = "SmolLM2-135M-Instruct.Q4_1.gguf";
+inline constexpr const char* kSmolLm2File = "smollm2-135m.gguf";
 
 /// The whole file as bytes; empty when it cannot be read.
 inline std::string slurp(const std::string& path) {

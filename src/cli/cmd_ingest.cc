@@ -93,13 +93,12 @@ Result<CutDocument> Ingester::cut(const std::string& path) const {
     return invalid_argument(
         fmt::format("{}: its title is too long ({} tokens)", path, heading.size()));
   }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<text::TextChunk> pieces,
-                        text::split_into_chunks(engine_.tokenizer(), text, budget));
-  for (const text::TextChunk& piece : pieces) {
-    CutChunk chunk{body + piece.byte_begin,
-                   body + piece.byte_end,
-                   text.substr(piece.byte_begin, piece.byte_end - piece.byte_begin),
-                   {}};
+  WEFT_ASSIGN_OR_RETURN(
+      const std::vector<text::Chunk> pieces,
+      text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
+  for (const text::Chunk& piece : pieces) {
+    CutChunk chunk{body + piece.begin, body + piece.end,
+                   text.substr(piece.begin, piece.end - piece.begin), {}};
     const size_t visible = chunk.text.find_last_not_of(" \t\r\n");
     if (visible == std::string_view::npos) continue;  // white space alone
     WEFT_ASSIGN_OR_RETURN(chunk.tokens,

@@ -1,0 +1,286 @@
+// The design's identities, on generated random models of several shapes and types, on stories260K
+// and on SmolLM2: what must be equal is compared bit for bit; where sums are reordered or K is
+// rounded a second time, the tolerance is derived beside the test.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "test_model.h"
+
+namespace weft {
+namespace {
+
+using fusion::FusionOptions;
+using fusion::Prompt;
+using fusion::ReuseMode;
+using fusion::SelectorKind;
+using test::ModelSetup;
+using test::random_ids;
+using test::relative_error;
+using test::TestModel;
+
+/// One round of f16 (11 significant bits) on K and V moves a layer's output by about 2^-11 of its
+/// size; over the layers such errors add like a random walk, and the residual stream carries them.
+/// The factor 8 is for the spread between models.
+double half_rounding_floor(int32_t n_layers) {
+  return 8 * std::sqrt(static_cast<double>(n_layers)) * 0x1p-11;
+}
+
+struct Case {
+  std::string name;
+  gguf::RandomLlamaOptions random;  // unless `file` is set
+  std::string file;                 // under ../shared, or the models folder
+};
+
+std::vector<Case> cases() {
+  gguf::RandomLlamaOptions gqa{.n_layers = 4,
+                               .n_embd = 96,
+                               .n_ff = 160,
+                               .n_heads = 6,
+                               .n_kv_heads = 2,
+                               .head_dim = 16,
+                               .recipe = "F32"};
+  gguf::RandomLlamaOptions wide{.n_layers = 3,
+                                .n_embd = 64,
+                                .n_ff = 128,
+                                .n_heads = 4,
+                                .n_kv_heads = 4,
+                                .head_dim = 32,
+                                .tied = false,
+                                .recipe = "Q8_0"};
+  gguf::RandomLlamaOptions llama3{.n_layers = 6,
+                                  .n_embd = 256,
+                                  .n_ff = 512,
+                                  .n_heads = 8,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 32,
+                                  .rope_base = 500000.0f,
+                                  .rope_freqs = std::vector<float>(16, 1.0f),
+                                  .recipe = "Q4_K_M"};
+  for (size_t i = 8; i < llama3.rope_freqs.size(); ++i) llama3.rope_freqs[i] = 8.0f;
+  gguf::RandomLlamaOptions linear{.n_layers = 3,
+                                  .n_embd = 64,
+                                  .n_ff = 96,
+                                  .n_heads = 4,
+                                  .n_kv_heads = 2,
+                                  .head_dim = 16,
+                                  .rope_linear_factor = 4.0f,
+                                  .recipe = "BF16"};
+  return {{"gqa_f32", gqa, ""},           {"wide_q8_0", wide, ""},
+          {"llama3_q4_k_m", llama3, ""},  {"linear_bf16", linear, ""},
+          {"stories260k", {}, "stories"}, {"smollm2", {}, "smollm2"}};
+}
+
+class Identities : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const Case& c = GetParam();
+    if (c.file == "stories") {
+      path_ = test::shared_file("models/stories260K/stories260Ktok512.gguf");
+    } else if (c.file == "smollm2") {
+      path_ = test::model_file(test::kSmolLm2File);
+    } else {
+      path_ = dir_.path() + "/random.gguf";
+      const Status written = gguf::write_random_llama(posix_env(), path_, c.random);
+      ASSERT_TRUE(written.is_ok()) << written.message();
+    }
+    if (path_.empty()) GTEST_SKIP() << c.file << " is not here";
+  }
+
+  /// Prefix, three chunks of uneven lengths, suffix; about 200 tokens.
+  Prompt prompt(int32_t n_vocab) const {
+    Prompt p;
+    p.prefix = random_ids(21, n_vocab, 1);
+    p.chunks = {random_ids(37, n_vocab, 2), random_ids(64, n_vocab, 3), random_ids(45, n_vocab, 4)};
+    p.suffix = random_ids(19, n_vocab, 5);
+    return p;
+  }
+
+  fusion::Prefilled fuse(TestModel& m, fusion::Fusor& fusor, const Prompt& p,
+                         const FusionOptions& options) {
+    auto done = fusor.prefill(p, options);
+    EXPECT_TRUE(done.is_ok()) << done.status().message();
+    m.cache().free_sequence(done->sequence);
+    return std::move(*done);
+  }
+
+  std::unique_ptr<store::ChunkStore> open_store(uint64_t memory_limit_bytes) {
+    auto store = store::ChunkStore::open(
+        posix_env(),
+        {.dir = dir_.path() + "/store", .memory_limit_bytes = memory_limit_bytes, .create = true});
+    EXPECT_TRUE(store.is_ok()) << store.status().message();
+    return std::move(*store);
+  }
+
+  test::TempDir dir_;
+  std::string path_;
+};
+
+FusionOptions blend(double ratio, SelectorKind selector = SelectorKind::kQueryAttention) {
+  return {.mode = ReuseMode::kBlend, .ratio = ratio, .selector = selector, .allow_plain = false};
+}
+
+/// The logits after a prompt's last token, by plain prefill.
+std::vector<float> plain_last_logits(TestModel& m, const Prompt& p) {
+  const std::vector<float> all = m.prefill_logits(p.tokens());
+  return {all.end() - m.n_vocab(), all.end()};
+}
+
+TEST_P(Identities, RatioOneIsFullPrefill) {
+  TestModel m(path_);
+  const Prompt p = prompt(m.n_vocab());
+  const std::vector<float> expected = plain_last_logits(m, p);
+  for (const auto selector : {SelectorKind::kQueryAttention, SelectorKind::kVDeviation}) {
+    const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
+    const fusion::Prefilled done = fuse(m, *fusor, p, blend(1, selector));
+    EXPECT_THAT(done.logits, ::testing::ElementsAreArray(expected));
+    EXPECT_EQ(done.report.recomputed_share, 1);
+  }
+}
+
+TEST_P(Identities, ChunkBehindItsOwnPrefixIsFullPrefill) {
+  TestModel m(path_);
+  Prompt p = prompt(m.n_vocab());
+  p.chunks.resize(1);
+  const auto fusor = m.fusor(nullptr, p.prefix);  // the anchor is exactly what stands before it
+  FusionOptions options{.mode = ReuseMode::kFull, .allow_plain = false};
+  const fusion::Prefilled done = fuse(m, *fusor, p, options);
+  // K is rounded before rotation as well as after it: one more rounding than plain prefill's.
+  EXPECT_LT(relative_error(plain_last_logits(m, p), done.logits),
+            half_rounding_floor(m.model().config().n_layers));
+  EXPECT_EQ(done.report.computed_tokens, 21 + 19 + 37);  // nothing was stored: the chunk is a miss
+}
+
+TEST_P(Identities, ReuseWithoutItsContextIsNotFullPrefill) {
+  TestModel m(path_);
+  const Prompt p = prompt(m.n_vocab());
+  const auto fusor = m.fusor(nullptr, {});
+  const fusion::Prefilled done =
+      fuse(m, *fusor, p, {.mode = ReuseMode::kFull, .allow_plain = false});
+  EXPECT_GT(relative_error(plain_last_logits(m, p), done.logits),
+            half_rounding_floor(m.model().config().n_layers));  // so the tests above can fail
+}
+
+TEST_P(Identities, PagedIsContiguous) {
+  TestModel paged(path_, {.page_tokens = 16});
+  TestModel contiguous(path_, {.page_tokens = 256});  // the whole prompt in one page
+  const std::vector<int32_t> ids = random_ids(200, paged.n_vocab(), 7);
+  EXPECT_THAT(paged.prefill_logits(ids),
+              ::testing::ElementsAreArray(contiguous.prefill_logits(ids)));
+}
+
+TEST_P(Identities, ChunkedPrefillIsWholePrefill) {
+  TestModel m(path_);
+  const std::vector<int32_t> ids = random_ids(120, m.n_vocab(), 8);
+  const std::vector<float> whole = m.prefill_logits(ids);
+  const kv::SequenceId sequence = m.cache().create_sequence();
+  std::vector<float> pieces;
+  size_t begin = 0;
+  for (const size_t n : {33u, 5u, 64u, 18u}) {  // all of them prefill-sized
+    const std::vector<float> piece = m.run(sequence, std::span(ids).subspan(begin, n));
+    pieces.insert(pieces.end(), piece.begin(), piece.end());
+    begin += n;
+  }
+  ASSERT_EQ(begin, ids.size());
+  EXPECT_THAT(pieces, ::testing::ElementsAreArray(whole));
+}
+
+TEST_P(Identities, DecodeStepsArePrefillWithinReorderedSums) {
+  TestModel m(path_);
+  const std::vector<int32_t> ids = random_ids(40, m.n_vocab(), 9);
+  const std::vector<float> whole = m.prefill_logits(ids);
+  const kv::SequenceId sequence = m.cache().create_sequence();
+  std::vector<float> steps = m.run(sequence, std::span(ids).first(30));
+  for (size_t i = 30; i < ids.size(); ++i) {
+    const std::vector<float> step = m.run(sequence, std::span(ids).subspan(i, 1));
+    steps.insert(steps.end(), step.begin(), step.end());
+  }
+  // Decode rounds activations to 8 bits per 32 where the weights are quantised (relative 2^-8 a
+  // product, with random signs); prefill on the f32 path does not.
+  const double n_layers = m.model().config().n_layers;
+  EXPECT_LT(relative_error(whole, steps), 4 * std::sqrt(n_layers) * 0x1p-8);
+}
+
+TEST_P(Identities, TwoSequencesInOneStepAreEachAlone) {
+  TestModel m(path_);
+  const std::vector<int32_t> a = random_ids(50, m.n_vocab(), 10);
+  const std::vector<int32_t> b = random_ids(71, m.n_vocab(), 11);
+  const std::vector<float> a_alone = m.prefill_logits(a);
+  const std::vector<float> b_alone = m.prefill_logits(b);
+
+  const kv::SequenceId sa = m.cache().create_sequence();
+  const kv::SequenceId sb = m.cache().create_sequence();
+  auto ra = m.cache().reserve(sa, 50);
+  auto rb = m.cache().reserve(sb, 71);
+  ASSERT_TRUE(ra.is_ok() && rb.is_ok());
+  model::Step step = model::Step::consecutive(sa, a, 0);
+  const model::Step second = model::Step::consecutive(sb, b, 0);
+  step.tokens.insert(step.tokens.end(), second.tokens.begin(), second.tokens.end());
+  step.positions.insert(step.positions.end(), second.positions.begin(), second.positions.end());
+  step.sequences.push_back({sb, 50, 121});
+  const std::vector<float> both = m.run_step(std::move(step));
+  const auto middle = both.begin() + 50 * m.n_vocab();
+  EXPECT_THAT(std::vector<float>(both.begin(), middle), ::testing::ElementsAreArray(a_alone));
+  EXPECT_THAT(std::vector<float>(middle, both.end()), ::testing::ElementsAreArray(b_alone));
+}
+
+TEST_P(Identities, AnyThreadCountGivesTheSameBits) {
+  TestModel one(path_, {.n_threads = 1});
+  TestModel three(path_, {.n_threads = 3});
+  const std::vector<int32_t> ids = random_ids(90, one.n_vocab(), 12);
+  EXPECT_THAT(three.prefill_logits(ids), ::testing::ElementsAreArray(one.prefill_logits(ids)));
+}
+
+TEST_P(Identities, HitIsMissAndEvictedIsReloaded) {
+  TestModel m(path_);
+  const Prompt p = prompt(m.n_vocab());
+  const std::vector<int32_t> anchor = random_ids(9, m.n_vocab(), 6);
+  for (const FusionOptions& options :
+       {blend(0.2), blend(0.2, SelectorKind::kVDeviation),
+        FusionOptions{.mode = ReuseMode::kFull, .allow_plain = false}}) {
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_.path() + "/store", ignored);
+    const auto store = open_store(uint64_t{1} << 30);
+    const auto fusor = m.fusor(store.get(), anchor);
+    const fusion::Prefilled miss = fuse(m, *fusor, p, options);
+    EXPECT_EQ(miss.report.chunks[0].origin, fusion::ChunkOrigin::kComputed);
+    const fusion::Prefilled hit = fuse(m, *fusor, p, options);
+    EXPECT_NE(hit.report.chunks[0].origin, fusion::ChunkOrigin::kComputed);
+    EXPECT_THAT(hit.logits, ::testing::ElementsAreArray(miss.logits));
+
+    const auto cold = open_store(0);  // nothing in memory: every layer comes from disk
+    const auto cold_fusor = m.fusor(cold.get(), anchor);
+    const fusion::Prefilled reloaded = fuse(m, *cold_fusor, p, options);
+    EXPECT_EQ(reloaded.report.chunks[0].origin, fusion::ChunkOrigin::kDisk);
+    EXPECT_THAT(reloaded.logits, ::testing::ElementsAreArray(miss.logits));
+  }
+}
+
+TEST_P(Identities, TheSecondAskingFindsThePrefixAndSaysTheSame) {
+  TestModel m(path_);
+  Prompt p = prompt(m.n_vocab());
+  p.prefix = random_ids(40, m.n_vocab(), 13);  // two whole pages
+  const auto fusor = m.fusor(nullptr, {});
+  const fusion::Prefilled first = fuse(m, *fusor, p, blend(0.1));
+  const fusion::Prefilled second = fuse(m, *fusor, p, blend(0.1));
+  EXPECT_EQ(first.report.computed_tokens - second.report.computed_tokens, 32);
+  EXPECT_THAT(second.logits, ::testing::ElementsAreArray(first.logits));
+}
+
+TEST_P(Identities, FusedPagesAreNotFoundByTokenIds) {
+  TestModel m(path_);
+  const Prompt p = prompt(m.n_vocab());
+  const auto fusor = m.fusor(nullptr, {});
+  fuse(m, *fusor, p, blend(0.1));
+  EXPECT_EQ(m.cache().match_prefix(p.tokens()), 16);  // the prefix's one whole page, nothing fused
+  const fusion::Prefilled after = fuse(m, *fusor, p, {.mode = ReuseMode::kPrefix});
+  EXPECT_THAT(after.logits, ::testing::ElementsAreArray(plain_last_logits(m, p)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Identities, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,147 @@
+// A model opened straight from its file, with cache and kernels, for tests across rooms.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "fusion/fusor.h"
+#include "gguf/random_model.h"
+#include "model/forward.h"
+#include "support.h"
+
+namespace weft::test {
+
+struct ModelSetup {
+  int n_threads = 2;
+  kernels::Isa isa = kernels::best_isa();
+  kernels::MatmulPath matmul_path = kernels::MatmulPath::kF32;
+  int page_tokens = 16;
+  int32_t capacity_tokens = 4096;
+};
+
+class TestModel {
+ public:
+  explicit TestModel(const std::string& path, ModelSetup setup = {})
+      : pool_(setup.n_threads), context_{pool_, setup.isa, setup.matmul_path} {
+    auto file = gguf::File::open(posix_env(), path);
+    EXPECT_TRUE(file.is_ok()) << file.status().message();
+    auto opened = model::Model::open(*file);
+    EXPECT_TRUE(opened.is_ok()) << opened.status().message();
+    model_ = *opened;
+    const model::ModelConfig& config = model_->config();
+    auto cache = kv::Cache::create({.n_layers = config.n_layers,
+                                    .n_kv_heads = config.n_kv_heads,
+                                    .head_dim = config.head_dim,
+                                    .page_tokens = setup.page_tokens,
+                                    .capacity_tokens = setup.capacity_tokens});
+    EXPECT_TRUE(cache.is_ok()) << cache.status().message();
+    cache_ = std::move(*cache);
+    forward_ = std::make_unique<model::ForwardPass>(*model_, context_, *cache_);
+  }
+
+  const model::Model& model() const { return *model_; }
+  kv::Cache& cache() { return *cache_; }
+  model::ForwardPass& forward() { return *forward_; }
+  const kernels::Context& context() const { return context_; }
+  int32_t n_vocab() const { return model_->config().vocab_size; }
+
+  /// Runs tokens behind what the sequence holds; logits of every row, one after another.
+  std::vector<float> run(kv::SequenceId sequence, std::span<const int32_t> tokens) {
+    const int32_t begin = cache_->length(sequence);
+    auto reservation = cache_->reserve(sequence, static_cast<int32_t>(tokens.size()));
+    EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
+    std::vector<float> logits = run_step(model::Step::consecutive(sequence, tokens, begin));
+    reservation->commit();
+    return logits;
+  }
+
+  /// All layers over a step whose positions are reserved; logits of every row.
+  std::vector<float> run_step(model::Step step) {
+    const int64_t n = step.n_rows();
+    forward_->begin(std::move(step));
+    for (int32_t l = 0; l < model_->config().n_layers; ++l) forward_->run_layer(l);
+    std::vector<int64_t> rows(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) rows[static_cast<size_t>(i)] = i;
+    std::vector<float> logits(rows.size() * static_cast<size_t>(n_vocab()));
+    forward_->logits(rows, logits.data());
+    return logits;
+  }
+
+  std::vector<float> prefill_logits(std::span<const int32_t> tokens) {
+    const kv::SequenceId sequence = cache_->create_sequence();
+    std::vector<float> logits = run(sequence, tokens);
+    cache_->free_sequence(sequence);
+    return logits;
+  }
+
+  /// The next n greedy tokens of a sequence whose last row gave `logits`.
+  std::vector<int32_t> greedy(kv::SequenceId sequence, std::vector<float> logits, int n) {
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < n; ++i) {
+      const auto best = std::max_element(logits.end() - n_vocab(), logits.end());
+      tokens.push_back(static_cast<int32_t>(best - (logits.end() - n_vocab())));
+      logits = run(sequence, std::span(tokens).last(1));
+    }
+    return tokens;
+  }
+
+  std::unique_ptr<fusion::Fusor> fusor(store::ChunkStore* store, std::vector<int32_t> anchor) {
+    fusion::KeyScope scope;
+    scope.model_fingerprint = model_->fingerprint();
+    scope.rope = model_->config().rope;
+    scope.anchor = std::move(anchor);
+    return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, posix_env(), store,
+                                           std::move(scope));
+  }
+
+ private:
+  ThreadPool pool_;
+  kernels::Context context_;
+  std::shared_ptr<const model::Model> model_;
+  std::unique_ptr<kv::Cache> cache_;
+  std::unique_ptr<model::ForwardPass> forward_;
+};
+
+/// A folder that removes itself.
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = ::testing::TempDir() + "weft-XXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline std::vector<int32_t> random_ids(int n, int32_t n_vocab, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint32_t>(n_vocab));
+  return ids;
+}
+
+/// Norm of a - b over the norm of a.
+inline double relative_error(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    norm += static_cast<double>(a[i]) * a[i];
+  }
+  return norm == 0 ? difference : std::sqrt(difference / norm);
+}
+
+}  // namespace weft::test
