@@ -11,7 +11,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "kernels/attention.h"
+#include "kernels/paged_kv.h"
 #include "kv/block_tables.h"
 #include "kv/page_memory.h"
 #include "kv/reservation.h"

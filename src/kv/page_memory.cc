@@ -31,9 +31,9 @@ Status check_shape(const PageMemory::Shape& s) {
     return unsupported(fmt::format(
         "KV cache: pages of {} tokens; a power of two from 16 to 256 is needed", s.page_tokens));
   }
-  if (s.head_dim < 8 || s.head_dim > 256 || s.head_dim % 8 != 0) {
-    return unsupported(
-        fmt::format("KV cache: head size {}; a multiple of 8 up to 256 is needed", s.head_dim));
+  if (s.head_dim < 8 || s.head_dim > kernels::kMaxHeadDim || s.head_dim % 8 != 0) {
+    return unsupported(fmt::format("KV cache: head size {}; a multiple of 8 up to {} is needed",
+                                   s.head_dim, kernels::kMaxHeadDim));
   }
   return Status::ok();
 }

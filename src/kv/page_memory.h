@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "kernels/attention.h"
+#include "kernels/paged_kv.h"
 #include "kv/page_pool.h"
 #include "tensor/lazy_buffer.h"
 
@@ -21,7 +21,7 @@ class PageMemory : public PageContents {
     int32_t n_pages = 0;
     int32_t n_kv_heads = 0;
     int32_t page_tokens = 0;  // a power of two, 16 to 256
-    int32_t head_dim = 0;     // a multiple of 8, at most 256
+    int32_t head_dim = 0;     // a multiple of 8, at most kernels::kMaxHeadDim
   };
 
   /// kUnsupported for a shape that the kernels do not take; kResourceExhausted when there is no

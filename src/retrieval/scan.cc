@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "text/utf8.h"
 
 namespace weft::retrieval {
 namespace {
@@ -164,45 +165,13 @@ Result<LoadedDocument> load_document(Env& env, const std::string& path, uint64_t
     return unsupported("a binary file");
   }
   WEFT_RETURN_IF_ERROR(file->read_at(probe.size(), bytes.subspan(probe.size())));
-  if (!is_utf8(document.text)) return unsupported("not UTF-8");
+  if (!text::is_valid_utf8(document.text)) return unsupported("not UTF-8");
   document.info = {.path = path,
                    .title = std::filesystem::path(path).stem().string(),
                    .size_bytes = entry.size_bytes,
                    .modified_ns = entry.modified_ns,
                    .content_hash = hash128(bytes).to_hex()};
   return document;
-}
-
-bool is_utf8(std::string_view bytes) {
-  size_t i = 0;
-  while (i < bytes.size()) {
-    const auto lead = static_cast<unsigned char>(bytes[i++]);
-    if (lead < 0x80) continue;
-    // How many bytes follow, and what the first of them may be.
-    unsigned low = 0x80, high = 0xbf;
-    size_t n_following = 1;
-    if (lead >= 0xc2 && lead <= 0xdf) {
-      n_following = 1;
-    } else if (lead >= 0xe0 && lead <= 0xef) {
-      n_following = 2;
-      if (lead == 0xe0) low = 0xa0;   // overlong
-      if (lead == 0xed) high = 0x9f;  // surrogates
-    } else if (lead >= 0xf0 && lead <= 0xf4) {
-      n_following = 3;
-      if (lead == 0xf0) low = 0x90;   // overlong
-      if (lead == 0xf4) high = 0x8f;  // over U+10FFFF
-    } else {
-      return false;
-    }
-    if (bytes.size() - i < n_following) return false;
-    for (size_t k = 0; k < n_following; ++k, ++i) {
-      const auto byte = static_cast<unsigned char>(bytes[i]);
-      if (byte < low || byte > high) return false;
-      low = 0x80;
-      high = 0xbf;
-    }
-  }
-  return true;
 }
 
 }  // namespace weft::retrieval

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -60,9 +59,5 @@ struct LoadedDocument {
 /// A file's text. kUnsupported, with the bare reason as its message, when it is binary, not UTF-8
 /// or larger than max_bytes.
 Result<LoadedDocument> load_document(Env& env, const std::string& path, uint64_t max_bytes);
-
-/// Well-formed UTF-8 (Unicode 15, table 3-7): no overlong forms, surrogates or values over
-/// U+10FFFF.
-bool is_utf8(std::string_view bytes);
 
 }  // namespace weft::retrieval

@@ -199,36 +199,5 @@ TEST_F(ScanTest, ADocumentIsLoadedWithTheStatOfItsBytes) {
             StatusCode::kNotFound);
 }
 
-/// Encodes without asking whether that is allowed.
-std::string encode(uint32_t value, int n_bytes) {
-  if (n_bytes == 1) return {static_cast<char>(value)};
-  std::string bytes;
-  for (int i = n_bytes - 1; i > 0; --i) {
-    bytes.insert(bytes.begin(), static_cast<char>(0x80 | (value & 0x3f)));
-    value >>= 6;
-  }
-  const unsigned lead = (0xf00u >> n_bytes) & 0xff;
-  bytes.insert(bytes.begin(), static_cast<char>(lead | value));
-  return bytes;
-}
-
-TEST(Utf8, TakesEveryScalarValueInItsShortestFormOnly) {
-  for (uint32_t value = 0; value < 0x200000; ++value) {
-    const bool scalar = value <= 0x10ffff && (value < 0xd800 || value > 0xdfff);
-    const int shortest = value < 0x80 ? 1 : value < 0x800 ? 2 : value < 0x10000 ? 3 : 4;
-    for (int n_bytes = shortest; n_bytes <= 4; ++n_bytes) {
-      const std::string bytes = encode(value, n_bytes);
-      ASSERT_EQ(is_utf8(bytes), scalar && n_bytes == shortest) << value << " in " << n_bytes;
-      if (n_bytes > 1) {
-        ASSERT_FALSE(is_utf8(bytes.substr(0, bytes.size() - 1)));
-        ASSERT_FALSE(is_utf8(bytes.substr(1)));
-        ASSERT_FALSE(is_utf8(bytes.substr(0, bytes.size() - 1) + "a"));
-      }
-    }
-  }
-  EXPECT_TRUE(is_utf8(""));
-  EXPECT_FALSE(is_utf8("a\xff"));
-}
-
 }  // namespace
 }  // namespace weft::retrieval
