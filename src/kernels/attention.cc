@@ -46,6 +46,7 @@ AttentionRows sequence_rows(const AttentionArgs& args, const AttentionSequence& 
           .block_table = sequence.block_table,
           .positions = args.positions + row,
           .n_heads = args.n_heads,
+          .group = args.n_heads / args.kv.n_kv_heads,
           .scale = args.scale,
           .q = args.q + row * heads * head_dim,
           .out = args.out == nullptr ? nullptr : args.out + row * heads * head_dim,
@@ -58,11 +59,11 @@ void check_positions(const int32_t* positions, int64_t n_rows) {
 }
 
 void plan_prefill(const AttentionRows& rows, int64_t n_rows, Plan& plan) {
-  const int64_t n_queries = n_rows * group_size(rows);
+  const int64_t n_queries = n_rows * rows.group;
   for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
     for (int64_t begin = 0; begin < n_queries; begin += kTaskQueries) {
       const int64_t end = std::min<int64_t>(n_queries, begin + kTaskQueries);
-      const int64_t keys = rows.positions[(end - 1) / group_size(rows)] + int64_t{1};
+      const int64_t keys = rows.positions[(end - 1) / rows.group] + int64_t{1};
       plan.tasks.push_back({.rows = &rows,
                             .kv_head = head,
                             .begin = begin,
@@ -84,7 +85,7 @@ void plan_decode(const AttentionRows& rows, int64_t n_rows, int64_t partial_floa
                               .begin = row,
                               .end = split,
                               .partial = plan.partial_floats,
-                              .cost = int64_t{kSplitKeys} * group_size(rows)});
+                              .cost = int64_t{kSplitKeys} * rows.group});
         plan.partial_floats += partial_floats;
       }
     }
@@ -155,7 +156,7 @@ void attention_mass(const Context& context, const AttentionArgs& args, int64_t n
   const int64_t n_visible = std::min(n_keys, rows.positions[n_rows - 1] + int64_t{1});
 
   const AttentionFns& fns = pick_attention_fns(context.isa);
-  const int64_t n_queries = n_rows * group_size(rows);
+  const int64_t n_queries = n_rows * rows.group;
   const int64_t n_tiles = (n_queries + fns.tile_queries - 1) / fns.tile_queries;
   const int64_t tile_floats = fns.packed_tile(rows.kv.head_dim);
   AlignedBuffer<float> packed(static_cast<size_t>(rows.kv.n_kv_heads * n_tiles * tile_floats));

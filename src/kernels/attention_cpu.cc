@@ -49,31 +49,37 @@ int32_t clamp(int64_t x, int32_t low, int32_t high) {
   return x < low ? low : x > high ? high : static_cast<int32_t>(x);
 }
 
-const float* query_at(const AttentionRows& rows, int32_t kv_head, int64_t query) {
-  const int32_t group = group_size(rows);
-  const int64_t head = kv_head * group + query % group;
-  return rows.q + ((query / group) * rows.n_heads + head) * rows.kv.head_dim;
+/// Where a query stands among [n_rows][n_heads].
+int64_t query_index(const AttentionRows& rows, int32_t kv_head, int64_t query) {
+  return query / rows.group * rows.n_heads + kv_head * rows.group + query % rows.group;
 }
 
 void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, Tile& t) {
   t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
+  const int32_t head_dim = rows.kv.head_dim;
   const float factor = rows.scale * kLog2E;
-  for (int32_t lane = 0; lane < t.width; ++lane) {
-    const int64_t query = begin + (lane < n ? lane : n - 1);
-    t.positions[lane] = rows.positions[query / group_size(rows)];
-    const float* q = query_at(rows, kv_head, query);
-    for (int32_t d = 0; d < rows.kv.head_dim; ++d) t.q[d * t.width + lane] = q[d] * factor;
+  for (int32_t lane = 0; lane < t.width; lane += 4) {
+    const float* q[4];
+    for (int i = 0; i < 4; ++i) {
+      const int64_t query = begin + (lane + i < n ? lane + i : n - 1);
+      t.positions[lane + i] = rows.positions[query / rows.group];
+      q[i] = rows.q + query_index(rows, kv_head, query) * head_dim;
+    }
+    for (int32_t d = 0; d < head_dim; d += 4) {
+      F32x4 x[4] = {load4(q[0] + d), load4(q[1] + d), load4(q[2] + d), load4(q[3] + d)};
+      transpose4(x);
+      for (int i = 0; i < 4; ++i) store4(t.q + (d + i) * t.width + lane, x[i] * factor);
+    }
   }
 }
 
 void set_limits(int64_t block, int32_t n_keys, Tile& t) {
-  t.min_limit = n_keys;
-  t.max_limit = 0;
+  // Positions ascend with the lanes.
+  t.min_limit = clamp(t.positions[0] + 1 - block, 0, n_keys);
+  t.max_limit = clamp(t.positions[t.width - 1] + 1 - block, 0, n_keys);
+  if (t.min_limit == t.max_limit) return;  // limits are not looked at
   for (int32_t lane = 0; lane < t.width; ++lane) {
-    const int32_t limit = clamp(t.positions[lane] + 1 - block, 0, n_keys);
-    t.limits[lane] = limit;
-    t.min_limit = limit < t.min_limit ? limit : t.min_limit;
-    t.max_limit = limit > t.max_limit ? limit : t.max_limit;
+    t.limits[lane] = clamp(t.positions[lane] + 1 - block, 0, n_keys);
   }
 }
 
@@ -134,8 +140,13 @@ void softmax(Tile& t) {
     float* scores = t.scores + v * kLanes;
     const I32 limits = load_i32(t.limits + v * kLanes);
     const F32 old_max = load(t.max + v * kLanes);
-    F32 top = old_max;
+    F32 tops[4] = {old_max, old_max, old_max, old_max};  // one chain would wait for itself
     int32_t j = 0;
+    for (; j + 4 <= t.min_limit; j += 4) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) tops[i] = max(load(scores + (j + i) * kWidth), tops[i]);
+    }
+    F32 top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
     for (; j < t.min_limit; ++j) top = max(load(scores + j * kWidth), top);
     for (; j < t.max_limit; ++j) {
       top = select(greater(limits, j), max(load(scores + j * kWidth), top), top);
@@ -227,15 +238,22 @@ void attend_block(const float* k, const float* v, int32_t head_dim, Tile& t) {
 
 void finish(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, const Tile& t) {
   const int32_t head_dim = rows.kv.head_dim;
-  const int32_t group = group_size(rows);
-  for (int32_t lane = 0; lane < n; ++lane) {
-    const int64_t query = begin + lane;
-    const int64_t index = (query / group) * rows.n_heads + kv_head * group + query % group;
-    const float factor = 1.0f / t.sum[lane];
-    float* out = rows.out + index * head_dim;
-    for (int32_t d = 0; d < head_dim; ++d) out[d] = t.out[d * t.width + lane] * factor;
-    if (rows.log_sum_exp != nullptr) {
-      rows.log_sum_exp[index] = t.max[lane] * kLn2 + logf(t.sum[lane]);
+  for (int32_t lane = 0; lane < n; lane += 4) {
+    const int32_t n_lanes = n - lane < 4 ? static_cast<int32_t>(n - lane) : 4;
+    float* out[4];
+    for (int i = 0; i < n_lanes; ++i) {
+      const int64_t index = query_index(rows, kv_head, begin + lane + i);
+      out[i] = rows.out + index * head_dim;
+      if (rows.log_sum_exp != nullptr) {
+        rows.log_sum_exp[index] = t.max[lane + i] * kLn2 + logf(t.sum[lane + i]);
+      }
+    }
+    const F32x4 factors = 1.0f / load4(t.sum + lane);
+    for (int32_t d = 0; d < head_dim; d += 4) {
+      F32x4 x[4];
+      for (int i = 0; i < 4; ++i) x[i] = load4(t.out + (d + i) * t.width + lane) * factors;
+      transpose4(x);
+      for (int i = 0; i < n_lanes; ++i) store4(out[i] + d, x[i]);
     }
   }
 }
@@ -266,7 +284,7 @@ void prefill(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t 
       t.sum[lane] = 0;
     }
   }
-  const int64_t n_visible = rows.positions[(end - 1) / group_size(rows)] + int64_t{1};
+  const int64_t n_visible = rows.positions[(end - 1) / rows.group] + int64_t{1};
   for (int64_t block = 0; block < n_visible; block += kBlockKeys) {
     const int32_t n_keys = clamp(n_visible - block, 0, kBlockKeys);
     widen_block(rows, rows.kv.k, kv_head, block, block + n_keys, k);
@@ -288,17 +306,15 @@ int64_t packed_tile(int32_t head_dim) { return (head_dim + 1) * kTileQueries; }
 // A packed tile: q [head_dim][width], then [kTileQueries] what is subtracted from a score to make
 // it the logarithm (base 2) of a probability: infinity for lanes past the last query.
 void pack(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t tile, float* packed) {
-  const int32_t group = group_size(rows);
   const int64_t begin = tile * kTileQueries;
-  const int64_t left = n_rows * group - begin;
+  const int64_t left = n_rows * rows.group - begin;
   const int64_t n = left < kTileQueries ? left : kTileQueries;
   Tile t;
   t.q = packed;
   pack_queries(rows, kv_head, begin, n, t);
   float* log_sum = packed + kTileQueries * rows.kv.head_dim;
   for (int64_t lane = 0; lane < kTileQueries; ++lane) {
-    const int64_t query = begin + lane;
-    const int64_t index = (query / group) * rows.n_heads + kv_head * group + query % group;
+    const int64_t index = query_index(rows, kv_head, begin + lane);
     log_sum[lane] = lane < n ? rows.log_sum_exp[index] * kLog2E : INFINITY;
   }
 }
@@ -310,7 +326,12 @@ void add_mass(const float* k, int32_t head_dim, const float* log_sum, const Tile
   for (int v = 0; v < kVectors; ++v) {
     const I32 limits = load_i32(t.limits + v * kLanes);
     const F32 log_sums = load(log_sum + v * kLanes);
-    for (int32_t j = 0; j < t.max_limit; ++j) {
+    int32_t j = 0;
+    for (; j < t.min_limit; ++j) {
+      const F32 p = exp2(sub(load(t.scores + j * kWidth + v * kLanes), log_sums));
+      store(sums + j * kLanes, add(load(sums + j * kLanes), p));
+    }
+    for (; j < t.max_limit; ++j) {
       const F32 p = exp2(sub(load(t.scores + j * kWidth + v * kLanes), log_sums));
       const F32 visible = select(greater(limits, j), p, set1(0.0f));
       store(sums + j * kLanes, add(load(sums + j * kLanes), visible));
@@ -325,8 +346,7 @@ int64_t mass_scratch(int32_t head_dim) {
 void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
           const float* packed, float* scratch, float* mass) {
   const int32_t head_dim = rows.kv.head_dim;
-  const int32_t group = group_size(rows);
-  const int64_t n_queries = n_rows * group;
+  const int64_t n_queries = n_rows * rows.group;
   const auto n_keys = static_cast<int32_t>(end - begin);
   float* k = scratch;
   float* scores = k + kBlockKeys * head_dim;
@@ -339,7 +359,7 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
       const int64_t n = n_queries - first < kTileQueries ? n_queries - first : kTileQueries;
       t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
       for (int32_t lane = 0; lane < t.width; ++lane) {
-        t.positions[lane] = rows.positions[(first + (lane < n ? lane : n - 1)) / group];
+        t.positions[lane] = rows.positions[(first + (lane < n ? lane : n - 1)) / rows.group];
       }
       // Packed by `pack`, only read here.
       t.q = const_cast<float*>(packed);

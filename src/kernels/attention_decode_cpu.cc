@@ -31,7 +31,8 @@ struct Work {
   float* sum;                // [group]
 };
 
-/// scores[h][0 … n) = q[h] . k for kHeads heads; k [n][head_dim].
+/// scores[h][0 … n) = q[h] . k for kHeads heads; k [n][head_dim]. Writes a whole number of four
+/// scores: runs begin at multiples of 16, so they lie within the block.
 template <int kHeads>
 void score_keys(const Work& w, const uint16_t* k, int32_t n, const float* q, float* scores) {
   for (int32_t j = 0; j < n; j += 4) {
@@ -63,10 +64,7 @@ void score_keys(const Work& w, const uint16_t* k, int32_t n, const float* q, flo
     }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-      float four[4];
-      reduce_add4(acc[h][0], acc[h][1], acc[h][2], acc[h][3], four);
-      float* dst = scores + h * kBlockKeys + j;
-      for (int i = 0; i < 4 && j + i < n; ++i) dst[i] = four[i];
+      reduce_add4(acc[h][0], acc[h][1], acc[h][2], acc[h][3], scores + h * kBlockKeys + j);
     }
   }
 }
@@ -183,7 +181,7 @@ int64_t partial_floats(int32_t group, int32_t head_dim) {
 
 Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* scratch,
                float* partial) {
-  const int32_t group = group_size(rows);
+  const int32_t group = rows.group;
   Work w;
   w.head_dim = rows.kv.head_dim;
   w.stride = padded(w.head_dim);
@@ -207,7 +205,7 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
 
 void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t split, float* scratch,
             float* partial) {
-  const int32_t group = group_size(rows);
+  const int32_t group = rows.group;
   const Work w = make_work(rows, row, kv_head, scratch, partial);
   const int64_t split_end = (split + 1) * kSplitKeys;
   const int64_t n_visible = rows.positions[row] + int64_t{1};
@@ -237,7 +235,7 @@ float power_of_two(float x) {
 }
 
 void merge(const AttentionRows& rows, int64_t row, int64_t n_splits, const float* partials) {
-  const int32_t group = group_size(rows);
+  const int32_t group = rows.group;
   const int32_t head_dim = rows.kv.head_dim;
   const int32_t stride = padded(head_dim);
   const int64_t partial = partial_floats(group, head_dim);

@@ -10,12 +10,14 @@
 namespace weft::kernels {
 
 /// Keys are taken in blocks that begin at multiples of this position, whatever the rows: so a row's
-/// sums have one order. K and V of a block, widened, are 32 KB at head_dim 64: they stay in L1.
+/// sums have one order. At head_dim 64 the scores of a tile are 12 KB and V 16 KB, which L1 holds
+/// while both are gone through; with 128 keys it does not (170 against 136 GFLOP/s for that product
+/// on Ice Lake), with 32 there are more passes over the output.
 inline constexpr int32_t kBlockKeys = 64;
 /// Queries (rows times the heads that share a KV head) of one prefill task. More would widen K and
-/// V less often (3 % of the time at 96), fewer would balance better. A multiple of every set's
-/// tile.
-inline constexpr int32_t kTaskQueries = 96;
+/// V less often (2 to 3 % of the time at 144), fewer would balance better. A multiple of every
+/// set's tile.
+inline constexpr int32_t kTaskQueries = 144;
 /// Keys of one decode task: short enough that a few threads share one KV head at some thousand
 /// positions, long enough that merging costs nothing.
 inline constexpr int32_t kSplitKeys = 512;
@@ -27,15 +29,12 @@ struct AttentionRows {
   const int32_t* block_table;
   const int32_t* positions;
   int32_t n_heads;
+  int32_t group;  // heads that share a KV head
   float scale;
   const float* q;
   float* out;
   float* log_sum_exp;
 };
-
-static inline int32_t group_size(const AttentionRows& rows) {
-  return rows.n_heads / rows.kv.n_kv_heads;
-}
 
 struct AttentionFns {
   /// Floats that one worker needs for prefill tasks.

@@ -71,7 +71,7 @@ TEST(Rope, EqualsTheScalarTwin) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
       ThreadPool pool(2);
       Guarded<float> rotated(x, kGuard);
-      apply_rope({.pool = pool, .isa = isa}, table, rotated.data(),
+      apply_rope({.pool = pool, .isa = isa}, table, 0, rotated.data(),
                  static_cast<int64_t>(kPositions.size()), kHeads, c.head_dim);
       rotated.check();
       const std::vector<float> out = rotated.values();
@@ -97,7 +97,7 @@ TEST(Rope, DeltaRotationIsRotationAtTheNewPosition) {
       ThreadPool pool(1);
       const Context context{.pool = pool, .isa = isa};
       const auto rotate = [&](std::vector<float> values, int32_t by) {
-        apply_rope(context, make_rope_table(params, std::vector<int32_t>{by}), values.data(), 1, 1,
+        apply_rope(context, make_rope_table(params, std::vector<int32_t>{by}), 0, values.data(), 1, 1,
                    c.head_dim);
         return values;
       };
@@ -136,8 +136,7 @@ TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
       std::vector<float> rotated(n);
       for (size_t i = 0; i < n; ++i) rotated[i] = f32_from_f16(k_raw[i]);
       ThreadPool one(1);
-      apply_rope({.pool = one, .isa = isa},
-                 make_rope_table(params, std::span(positions).subspan(2)), rotated.data(), kTokens,
+      apply_rope({.pool = one, .isa = isa}, table, 2, rotated.data(), kTokens,
                  kKvHeads, c.head_dim);
       PagedKv kv{k_pages.data(), v_pages.data(), kPageTokens, kKvHeads, c.head_dim};
       for (size_t i = 0; i < n; ++i) {

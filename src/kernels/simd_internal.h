@@ -7,7 +7,8 @@
 #include <string.h>
 
 #if defined(__AVX2__)
-// GCC 12 takes _mm512_undefined_ps() inside its own header for an uninitialised variable (PR105593).
+// GCC 12 takes _mm512_undefined_ps() inside its own header for an uninitialised variable
+// (PR105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
@@ -38,6 +39,9 @@ inline F32 fmadd(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 inline F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
 inline F32 round_to_even(F32 x) { return _mm512_roundscale_ps(x, 0x08); }
 inline Mask greater(I32 a, int32_t b) { return _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(b)); }
+/// Over the lanes, in halves: a fixed order.
+inline float reduce_add(F32 x) { return _mm512_reduce_add_ps(x); }
+inline float reduce_max(F32 x) { return _mm512_reduce_max_ps(x); }
 inline F32 select(Mask m, F32 yes, F32 no) { return _mm512_mask_blend_ps(m, no, yes); }
 /// a * b + c where m, else c.
 inline F32 fmadd_where(Mask m, F32 a, F32 b, F32 c) { return _mm512_mask3_fmadd_ps(a, b, c, m); }
@@ -98,6 +102,16 @@ inline F32 round_to_even(F32 x) {
 inline Mask greater(I32 a, int32_t b) {
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(b)));
 }
+inline float reduce_add(F32 x) {
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+inline float reduce_max(F32 x) {
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
 inline F32 select(Mask m, F32 yes, F32 no) { return _mm256_blendv_ps(no, yes, m); }
 inline F32 fmadd_where(Mask m, F32 a, F32 b, F32 c) { return select(m, fmadd(a, b, c), c); }
 inline F32 scale_by_power(F32 p, F32 n, F32 x) {
@@ -153,6 +167,11 @@ inline F32 div(F32 a, F32 b) { return a / b; }
 inline F32 fmadd(F32 a, F32 b, F32 c) { return a * b + c; }  // two roundings
 inline F32 select(Mask m, F32 yes, F32 no) { return m ? yes : no; }
 inline F32 max(F32 a, F32 b) { return select(a > b, a, b); }
+inline float reduce_add(F32 x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+inline float reduce_max(F32 x) {
+  const float even = x[0] > x[2] ? x[0] : x[2], odd = x[1] > x[3] ? x[1] : x[3];
+  return even > odd ? even : odd;
+}
 inline Mask greater(I32 a, int32_t b) { return a > b; }
 inline F32 fmadd_where(Mask m, F32 a, F32 b, F32 c) { return select(m, fmadd(a, b, c), c); }
 inline F32 round_to_even(F32 x) {  // for |x| <= 2^22: adding 1.5 * 2^23 drops the fraction
@@ -205,6 +224,27 @@ inline void reduce_add4(F32 a, F32 b, F32 c, F32 d, float* sums) {
 
 #endif
 
+typedef float F32x4 __attribute__((vector_size(16)));
+
+inline F32x4 load4(const float* p) {
+  F32x4 x;
+  memcpy(&x, p, sizeof(x));
+  return x;
+}
+inline void store4(float* p, F32x4 x) { memcpy(p, &x, sizeof(x)); }
+
+/// Rows become columns.
+inline void transpose4(F32x4 (&x)[4]) {
+  const F32x4 a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+  const F32x4 b = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+  const F32x4 c = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+  const F32x4 d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+  x[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+  x[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+  x[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+  x[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
 /// dst [n] f16 = src [n], to nearest even; any n, no alignment.
 inline void narrow_array(const float* src, int64_t n, uint16_t* dst) {
   int64_t i = 0;
@@ -232,24 +272,6 @@ inline void widen_array(const uint16_t* src, int64_t n, float* dst) {
   float wide[kLanes];
   store(wide, widen_part(src + i, n - i));
   memcpy(dst + i, wide, static_cast<size_t>(n - i) * sizeof(float));
-}
-
-/// Lanes added in halves: a fixed order.
-inline float reduce_add(F32 x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
-}
-
-inline float reduce_max(F32 x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  float largest = lanes[0];
-  for (int i = 1; i < kLanes; ++i) largest = largest > lanes[i] ? largest : lanes[i];
-  return largest;
 }
 
 /// 2^f for f in [-0.5, 0.5]; exactly 1 for 0. The minimax polynomial of degree 5 with that constant
