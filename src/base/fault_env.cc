@@ -158,7 +158,17 @@ Result<std::vector<DirEntry>> FaultEnv::list(const std::string& dir) {
 
 Status FaultEnv::make_dirs(const std::string& dir) {
   WEFT_RETURN_IF_ERROR(count_call(dir));
-  return base_.make_dirs(dir);
+  std::vector<std::string> made;  // deepest first
+  for (auto level = std::filesystem::path(normal_folder(dir));
+       level.has_relative_path() && !base_.exists(level.string()); level = level.parent_path()) {
+    made.push_back(level.string());
+  }
+  WEFT_RETURN_IF_ERROR(base_.make_dirs(dir));
+  const std::lock_guard lock(mutex_);
+  for (auto level = made.rbegin(); level != made.rend(); ++level) {
+    name_changes_.push_back({NameChange::kMakeDir, *level, "", std::nullopt});
+  }
+  return Status::ok();
 }
 
 Status FaultEnv::rename(const std::string& from, const std::string& to) {
@@ -246,6 +256,11 @@ Status FaultEnv::restart(Survives survives, uint64_t seed) {
 }
 
 Status FaultEnv::undo(const NameChange& change) {
+  if (change.kind == NameChange::kMakeDir) {
+    std::error_code error;
+    std::filesystem::remove_all(change.path, error);
+    return error ? io_error(change.path + ": " + error.message()) : Status::ok();
+  }
   if (change.kind == NameChange::kCreate) {
     synced_bytes_.erase(change.path);
     return base_.exists(change.path) ? base_.remove(change.path) : Status::ok();

@@ -26,7 +26,7 @@ enum class Survives {
   kSome,           // by the seed: a prefix of the names, each file one of the three
 };
 
-/// Thread-safe. Calls are counted from 0; file objects' calls count too.
+/// Thread-safe. Paths are absolute. Calls are counted from 0; file objects' calls count too.
 class FaultEnv : public Env {
  public:
   explicit FaultEnv(Env& base) : base_(base) {}
@@ -72,7 +72,7 @@ class FaultEnv : public Env {
   };
   /// A change of names that sync_dir(dir) has not made durable, with what undoes it.
   struct NameChange {
-    enum Kind { kCreate, kRename, kRemove } kind;
+    enum Kind { kMakeDir, kCreate, kRename, kRemove } kind;
     std::string path;  // of the entry that changed; its folder is the one to sync
     std::string from;  // kRename
     std::optional<std::string> overwritten;  // kRename, kRemove: what stood at `path`

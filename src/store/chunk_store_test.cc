@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <thread>
 
+#include "base/fault_env.h"
 #include "store/test_support_internal.h"
 
 namespace weft::store {
@@ -307,6 +310,9 @@ TEST(ChunkStore, PropertiesSurviveAndAreChecked) {
   EXPECT_TRUE(ChunkStore::open(posix_env(), {.dir = dir.path()}).is_ok());
 }
 
+/// Two stores order their records' uses by the clock, which counts milliseconds.
+void let_the_clock_tick() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
+
 TEST(ChunkStore, TwoStoresOnOneFolderSeeEachOther) {
   const TempDir dir;
   const TestChunk a(1, 3000), b(2, 3000), c(3, 3000);
@@ -318,6 +324,7 @@ TEST(ChunkStore, TwoStoresOnOneFolderSeeEachOther) {
   ASSERT_TRUE(put(*two, b).is_ok());
   EXPECT_EQ(one->stat()->disk.records, 2u);
   EXPECT_EQ(two->stat()->disk.records, 2u);
+  let_the_clock_tick();
   EXPECT_TRUE(load(*one, a).is_ok());  // b is the oldest, though `two` saw a's use before b's
   ASSERT_TRUE(put(*two, c).is_ok());
   EXPECT_TRUE(two->contains(a.key()));
@@ -326,6 +333,33 @@ TEST(ChunkStore, TwoStoresOnOneFolderSeeEachOther) {
   ASSERT_TRUE(two->clear().is_ok());
   EXPECT_EQ(one->stat()->disk.records, 0u);
   EXPECT_EQ(load(*one, a).code(), kNotFound);
+}
+
+/// A file system that keeps whole hours only, and changes nothing else.
+class CoarseTimesEnv : public FaultEnv {
+ public:
+  CoarseTimesEnv() : FaultEnv(posix_env()) {}
+  Result<DirEntry> stat(const std::string& path) override {
+    WEFT_ASSIGN_OR_RETURN(DirEntry entry, FaultEnv::stat(path));
+    entry.modified_ns -= entry.modified_ns % 3'600'000'000'000;
+    return entry;
+  }
+};
+
+TEST(ChunkStore, TheLimitHoldsWhereTimesAreTooCoarseToShowChanges) {
+  const TempDir dir;
+  CoarseTimesEnv env;
+  const TestChunk a(1, 3000), b(2, 3000), c(3, 3000);
+  const uint64_t limit = a.file_bytes() + b.file_bytes() + c.file_bytes() - 1;
+  auto one = open_store(env, dir.path(), limit);
+  auto two = open_store(env, dir.path(), limit);
+  ASSERT_TRUE(put(*one, a).is_ok());
+  let_the_clock_tick();
+  ASSERT_TRUE(put(*two, b).is_ok());
+  ASSERT_TRUE(put(*one, c).is_ok());
+  EXPECT_EQ(one->stat()->disk.records, 2u);
+  EXPECT_EQ(two->stat()->disk.records, 2u);
+  EXPECT_EQ(load(*two, a).code(), kNotFound);
 }
 
 TEST(ChunkStore, LeftoversOfTheDeadAreSweptTheLivingAreLeftAlone) {

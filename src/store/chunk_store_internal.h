@@ -1,0 +1,132 @@
+// The chunk store's inside, shared by chunk_store.cc (finding, putting, the two tiers) and
+// chunk_store_folder.cc (the folder: changes, room, listing, properties). Not for other rooms.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/chunk_store.h"
+#include "store/properties.h"
+#include "store/record_index.h"
+#include "store/temp_files.h"
+
+namespace weft::store {
+
+constexpr int64_t kUnknownTime = -1;
+
+// Locks, outermost first: the folder's (across processes, taken to change the folder), then mutex_
+// (the index and the counters). Records are read and written under neither.
+class ChunkStore::Impl {
+ public:
+  Impl(Env& env, StoreOptions options, std::unique_ptr<TempFiles> temp_files)
+      : env_(env), options_(std::move(options)), temp_files_(std::move(temp_files)) {}
+
+  Result<Handle> find(const Key& key);
+  Status put(const Key& key, uint32_t n_tokens, std::span<const std::span<const std::byte>> layers,
+             PutOptions options);
+  bool contains(const Key& key);
+  Result<std::vector<RecordSummary>> ls();
+  Result<StoreStats> stat();
+  Result<VerifyReport> verify(FunctionRef<bool(uint64_t, uint64_t)> progress);
+  Status remove(const Hash128& hash);
+  Status clear();
+  Result<Properties> read_properties();
+  /// A store without properties gets its file.
+  Status edit_properties(FunctionRef<void(Properties&)> edit);
+  const std::string& dir() const { return options_.dir; }
+
+  /// Notices what other processes did since the last look.
+  Status refresh();
+  /// Takes a bad record's file away, with a warning, and counts it.
+  void discard(const Hash128& hash, const Status& why);
+  /// Memory for a handle to load a record into; null where the tier has no room for it.
+  std::shared_ptr<MemoryCopy> begin_copy(const RecordHead& head);
+  /// A handle's finished copy moves from the reserved bytes into the memory tier.
+  void keep(const IndexPin& entry, std::shared_ptr<const MemoryCopy> copy);
+  void release_reserved(uint64_t bytes);
+
+ private:
+  class FolderChange;
+
+  std::string path_of(const Hash128& hash) const {
+    return join_path(options_.dir, record_file_name(hash));
+  }
+  /// Makes the record the most recently used one.
+  void use(const Hash128& hash);
+  /// Null when the record is not in memory.
+  std::unique_ptr<Handle::State> find_in_memory(const Key& key);
+  Result<Handle> make_disk_handle(const Key& key, std::unique_ptr<ReadFile> file, RecordHead head);
+  Status write_temp(const std::string& path, std::span<const std::byte> head,
+                    std::span<const std::span<const std::byte>> layers);
+  Status replace_file(const std::string& path, std::string_view text);
+  Status verify_record(const std::string& name, uint64_t& bytes);
+
+  // With mutex_ held.
+  int64_t next_time_ns();
+  int64_t folder_time_ns();
+  Status rescan();
+  Status make_room_on_disk(uint64_t bytes, bool evict);
+  bool reserve_memory(uint64_t bytes);
+  void forget_file(const Hash128& hash);
+  /// Inside a FolderChange. False when there was no such file (another process was quicker).
+  Result<bool> remove_file(const Hash128& hash);
+
+  Env& env_;
+  const StoreOptions options_;
+  const std::unique_ptr<TempFiles> temp_files_;
+
+  std::mutex mutex_;
+  RecordIndex index_;
+  uint64_t reserved_bytes_ = 0;  // of the memory tier, for copies that handles are filling
+  int64_t last_time_ns_ = 0;
+  int64_t seen_folder_ns_ = kUnknownTime;  // the folder's time when the index was in step with it
+  bool folder_times_exact_ = true;         // false: the file system rounds them, so list each time
+  bool folder_changed_ = false;            // by the FolderChange that is in progress
+  uint64_t memory_hits_ = 0, disk_hits_ = 0, misses_ = 0, damaged_ = 0;
+  uint64_t memory_evictions_ = 0, disk_evictions_ = 0;
+};
+
+/// The folder's lock and mutex_, held to change the folder. Ends by stamping the folder's time of
+/// modification with a value that never was there before, which is how other processes notice.
+class ChunkStore::Impl::FolderChange {
+ public:
+  /// `refresh` brings the index in step with the folder first, where others changed it.
+  static Result<FolderChange> begin(Impl& store, bool refresh) {
+    WEFT_ASSIGN_OR_RETURN(auto file_lock,
+                          store.env_.lock(join_path(store.options_.dir, "store.lock"), true, true));
+    FolderChange change(store, std::move(file_lock));
+    if (change.start_ns_ != store.seen_folder_ns_ || change.start_ns_ == kUnknownTime) {
+      store.seen_folder_ns_ = kUnknownTime;
+      if (refresh) WEFT_RETURN_IF_ERROR(store.rescan());
+    }
+    return change;
+  }
+  FolderChange(FolderChange&&) noexcept = default;
+  FolderChange& operator=(FolderChange&&) = delete;
+  ~FolderChange() {
+    if (!mutex_lock_.owns_lock() || !store_->folder_changed_) return;
+    const int64_t stamp = std::max(store_->next_time_ns(), start_ns_ + 1);
+    const bool in_step = store_->seen_folder_ns_ != kUnknownTime;
+    (void)store_->env_.set_modified(store_->options_.dir, stamp);
+    if (store_->folder_time_ns() != stamp) store_->folder_times_exact_ = false;
+    store_->seen_folder_ns_ = in_step && store_->folder_times_exact_ ? stamp : kUnknownTime;
+    store_->folder_changed_ = false;
+  }
+
+ private:
+  FolderChange(Impl& store, std::unique_ptr<FileLock> file_lock)
+      : store_(&store),
+        file_lock_(std::move(file_lock)),
+        mutex_lock_(store.mutex_),
+        start_ns_(store.folder_time_ns()) {}
+
+  Impl* store_;
+  std::unique_ptr<FileLock> file_lock_;
+  std::unique_lock<std::mutex> mutex_lock_;
+  int64_t start_ns_;
+};
+
+}  // namespace weft::store
