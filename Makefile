@@ -1,26 +1,59 @@
-# make, make test, make demo, make install: everything else is CMake's (CMakePresets.json).
+# The two commands of the README, and what developers use. Everything else is CMake's
+# (CMakePresets.json). make help lists the targets.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+WEFT := build/release/weft
+DEMO_STORE ?= build/demo-store
+DEMO_QUESTION ?= Who is in charge of the boat workshop?
 
 all: release
 
+# release dev asan tsan: configure and build that preset
 release dev asan tsan:
 	cmake --preset $@
 	cmake --build build/$@ -j $(JOBS)
 
+# deps: install what weft builds with (Debian 12 packages)
 deps:
 	tools/install-deps.sh
 
-test: dev
+# model: fetch SmolLM2-135M-Instruct, checked by size and hash
+model: release
+	$(WEFT) model get smollm2-135m
+
+# demo: from a fresh machine to an answered question, showing what reuse saved
+demo: deps release model
+	rm -rf $(DEMO_STORE)
+	$(WEFT) ingest -m smollm2-135m --store $(DEMO_STORE) examples/docs
+	@echo
+	@echo "> $(DEMO_QUESTION)"
+	$(WEFT) ask -m smollm2-135m --store $(DEMO_STORE) "$(DEMO_QUESTION)"
+	@echo
+	@echo "The same question in all four modes:"
+	$(WEFT) ask -m smollm2-135m --store $(DEMO_STORE) --compare "$(DEMO_QUESTION)"
+
+# test: all tests; what needs the model or ../shared skips itself and is counted
+test: deps dev
 	ctest --test-dir build/dev --output-on-failure -j $(JOBS)
+
+# bench: kernels, then time to first token and plain speed on the fetched model
+bench: model
+	cmake --build build/release -j $(JOBS) --target attention_bench decode_bench prefill_bench
+	for b in build/release/*_bench; do $$b || exit 1; done
+	$(WEFT) bench ttft -m smollm2-135m
+	$(WEFT) bench speed -m smollm2-135m
 
 install: release
 	cmake --install build/release --prefix $(PREFIX)
 
+# format: clang-format over the tree
 format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i
 
 clean:
 	rm -rf build
 
-.PHONY: all release dev asan tsan deps test install format clean
+help:
+	@grep -E '^# [a-z ]+:' Makefile | sed 's/^# //'
+
+.PHONY: all release dev asan tsan deps model demo test bench install format clean help

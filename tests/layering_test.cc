@@ -1,0 +1,65 @@
+// Style as a test: a room includes only rooms of a lower layer (ARCHITECTURE.md), and lines stay
+// within 100 columns.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+
+namespace weft {
+namespace {
+
+const std::map<std::string, int> kLayers{
+    {"base", 0},   {"tensor", 1},   {"store", 1},  {"gguf", 2},   {"kernels", 2},
+    {"text", 3},   {"kv", 3},       {"model", 4},  {"sampling", 4}, {"fusion", 5},
+    {"engine", 6}, {"retrieval", 7}, {"eval", 7},  {"bench", 8},  {"cli", 9},
+};
+
+/// Calls fn(path, room, line, number) for every line of the sources.
+template <class Fn>
+void for_each_line(Fn fn) {
+  const std::filesystem::path root = std::string(WEFT_SOURCE_DIR) + "/src";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    const std::string ending = entry.path().extension().string();
+    if (ending != ".h" && ending != ".cc") continue;
+    const std::string room = entry.path().lexically_relative(root).begin()->string();
+    std::ifstream file(entry.path());
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) {
+      fn(entry.path().string(), room, line, number);
+    }
+  }
+}
+
+TEST(Layering, RoomsIncludeOnlyLowerOnes) {
+  const std::regex include("^#include \"([a-z_]+)/.*\"");
+  for_each_line([&](const std::string& path, const std::string& room, const std::string& line,
+                    int number) {
+    std::smatch match;
+    if (!std::regex_search(line, match, include) || match[1] == room) return;
+    ASSERT_TRUE(kLayers.contains(room)) << path << ": room " << room << " has no layer";
+    if (!kLayers.contains(match[1])) return;  // not a room
+    EXPECT_LT(kLayers.at(match[1]), kLayers.at(room)) << path << ":" << number << ": " << line;
+  });
+}
+
+TEST(Layering, LinesStayWithin100Columns) {
+  for_each_line([](const std::string& path, const std::string&, const std::string& line,
+                   int number) {
+    const auto columns = std::count_if(line.begin(), line.end(),
+                                       [](char c) { return (c & 0xc0) != 0x80; });
+    EXPECT_LE(columns, 100) << path << ":" << number;
+  });
+}
+
+TEST(Layering, EveryHeaderSaysWhatItIsFor) {
+  for_each_line([](const std::string& path, const std::string&, const std::string& line,
+                   int number) {
+    if (number == 1 && path.ends_with(".h")) EXPECT_TRUE(line.starts_with("//")) << path;
+  });
+}
+
+}  // namespace
+}  // namespace weft
