@@ -14,6 +14,9 @@ deps:
 test: dev
 	ctest --test-dir build/dev --output-on-failure -j $(JOBS)
 
+bench: release
+	cmake --build build/release -j $(JOBS) --target bench
+
 install: release
 	cmake --install build/release --prefix $(PREFIX)
 
@@ -23,4 +26,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: all release dev asan tsan deps test install format clean
+.PHONY: all release dev asan tsan deps test bench install format clean
