@@ -12,9 +12,9 @@ namespace weft {
 namespace {
 
 const std::map<std::string, int> kLayers{
-    {"base", 0},   {"tensor", 1},   {"store", 1},  {"gguf", 2},   {"kernels", 2},
-    {"text", 3},   {"kv", 3},       {"model", 4},  {"sampling", 4}, {"fusion", 5},
-    {"engine", 6}, {"retrieval", 7}, {"eval", 7},  {"bench", 8},  {"cli", 9},
+    {"base", 0},   {"tensor", 1},    {"store", 1}, {"gguf", 2},     {"kernels", 2},
+    {"text", 3},   {"kv", 3},        {"model", 4}, {"sampling", 4}, {"fusion", 5},
+    {"engine", 6}, {"retrieval", 7}, {"eval", 7},  {"bench", 8},    {"cli", 9},
 };
 
 /// Calls fn(path, room, line, number) for every line of the sources.
@@ -35,30 +35,30 @@ void for_each_line(Fn fn) {
 
 TEST(Layering, RoomsIncludeOnlyLowerOnes) {
   const std::regex include("^#include \"([a-z_]+)/.*\"");
-  for_each_line([&](const std::string& path, const std::string& room, const std::string& line,
-                    int number) {
-    std::smatch match;
-    if (!std::regex_search(line, match, include) || match[1] == room) return;
-    ASSERT_TRUE(kLayers.contains(room)) << path << ": room " << room << " has no layer";
-    if (!kLayers.contains(match[1])) return;  // not a room
-    EXPECT_LT(kLayers.at(match[1]), kLayers.at(room)) << path << ":" << number << ": " << line;
-  });
+  for_each_line(
+      [&](const std::string& path, const std::string& room, const std::string& line, int number) {
+        std::smatch match;
+        if (!std::regex_search(line, match, include) || match[1] == room) return;
+        ASSERT_TRUE(kLayers.contains(room)) << path << ": room " << room << " has no layer";
+        if (!kLayers.contains(match[1])) return;  // not a room
+        EXPECT_LT(kLayers.at(match[1]), kLayers.at(room)) << path << ":" << number << ": " << line;
+      });
 }
 
 TEST(Layering, LinesStayWithin100Columns) {
-  for_each_line([](const std::string& path, const std::string&, const std::string& line,
-                   int number) {
-    const auto columns = std::count_if(line.begin(), line.end(),
-                                       [](char c) { return (c & 0xc0) != 0x80; });
-    EXPECT_LE(columns, 100) << path << ":" << number;
-  });
+  for_each_line(
+      [](const std::string& path, const std::string&, const std::string& line, int number) {
+        const auto columns =
+            std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+        EXPECT_LE(columns, 100) << path << ":" << number;
+      });
 }
 
 TEST(Layering, EveryHeaderSaysWhatItIsFor) {
-  for_each_line([](const std::string& path, const std::string&, const std::string& line,
-                   int number) {
-    if (number == 1 && path.ends_with(".h")) EXPECT_TRUE(line.starts_with("//")) << path;
-  });
+  for_each_line(
+      [](const std::string& path, const std::string&, const std::string& line, int number) {
+        if (number == 1 && path.ends_with(".h")) EXPECT_TRUE(line.starts_with("//")) << path;
+      });
 }
 
 }  // namespace

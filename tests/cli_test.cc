@@ -1,0 +1,350 @@
+// The program as its users meet it: the built `weft`, a small random model, real files.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gguf/random_model.h"
+#include "test_model.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+struct Run {
+  int status = -1;
+  std::string out;
+  std::string err;
+  Json json() const {
+    Json parsed = Json::parse(out, nullptr, false);
+    EXPECT_FALSE(parsed.is_discarded()) << out << err;
+    return parsed;
+  }
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+class Cli : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<test::TempDir>();
+    gguf::RandomLlamaOptions options{.n_layers = 6,
+                                     .n_embd = 64,
+                                     .n_ff = 128,
+                                     .n_heads = 4,
+                                     .n_kv_heads = 2,
+                                     .head_dim = 16,
+                                     .vocab = 600};
+    ASSERT_TRUE(gguf::write_random_llama(posix_env(), model(), options).is_ok());
+    options.seed = 2;
+    ASSERT_TRUE(gguf::write_random_llama(posix_env(), other_model(), options).is_ok());
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  void SetUp() override {
+    std::filesystem::create_directories(docs());
+    write_file(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven. " + filler(40));
+    write_file(docs() + "/orchard.txt", "The orchard has pears and a stream. " + filler(60));
+    write_file(docs() + "/library.txt", "The library lends maps. " + filler(300));
+  }
+  void TearDown() override {
+    std::filesystem::remove_all(docs());
+    std::filesystem::remove_all(store());
+  }
+
+  static std::string filler(int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += "Item " + std::to_string(i) + " stands on its shelf. ";
+    return text;
+  }
+
+  static std::string path(const std::string& name) { return folder_->path() + "/" + name; }
+  static std::string model() { return path("model.gguf"); }
+  static std::string other_model() { return path("other.gguf"); }
+  static std::string docs() { return path("docs"); }
+  static std::string store() { return path("store"); }
+
+  static Run weft(std::vector<std::string> arguments, const std::string& input = "") {
+    write_file(path("stdin"), input);
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("XDG_CACHE_HOME", folder_->path().c_str(), 1);
+      setenv("WEFT_MODELS", folder_->path().c_str(), 1);
+      redirect("stdin", 0, O_RDONLY);
+      redirect("stdout", 1, O_WRONLY | O_CREAT | O_TRUNC);
+      redirect("stderr", 2, O_WRONLY | O_CREAT | O_TRUNC);
+      std::string program = WEFT_BINARY_DIR "/weft";
+      std::vector<char*> argv{program.data()};
+      for (std::string& argument : arguments) argv.push_back(argument.data());
+      argv.push_back(nullptr);
+      execv(program.c_str(), argv.data());
+      _exit(127);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
+            test::slurp(path("stdout")), test::slurp(path("stderr"))};
+  }
+
+  static void redirect(const std::string& name, int fd, int flags) {
+    const int file = open(path(name).c_str(), flags, 0644);
+    dup2(file, fd);
+  }
+
+  Run ingest(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"ingest", "-m", model(), "--store", store(), docs()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return weft(arguments);
+  }
+  Run ask(const std::string& question, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"ask", "-m", model(),  "--store", store(),
+                                       "-n",  "8",  "--json", question};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return weft(arguments);
+  }
+
+  /// One line on stderr that begins with the program's name, and the given exit status.
+  static void expect_error(const Run& run, int status, const std::string& part) {
+    EXPECT_EQ(run.status, status) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(part));
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_TRUE(run.err.starts_with("weft: ")) << run.err;
+  }
+
+  static inline std::unique_ptr<test::TempDir> folder_;
+};
+
+TEST_F(Cli, VersionAndHelp) {
+  EXPECT_EQ(weft({"--version"}).out, "weft " WEFT_VERSION "\n");
+  for (const char* command : {"generate", "ask", "ingest", "eval", "perplexity", "tokenize"}) {
+    const Run help = weft({command, "--help"});
+    EXPECT_EQ(help.status, 0);
+    EXPECT_THAT(help.out, HasSubstr("--model"));
+  }
+  EXPECT_EQ(weft({}).status, 2);
+  EXPECT_EQ(weft({"generate", "--no-such-flag"}).status, 2);
+}
+
+TEST_F(Cli, TokenizeTakesTextAsText) {
+  const Run run = weft({"tokenize", "-m", model(), "--json"}, "Hello, world");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_FALSE(run.json()["tokens"].empty());
+}
+
+TEST_F(Cli, GenerateIsTheSameForTheSameSeed) {
+  const std::vector<std::string> arguments{"generate",    "-m",         model(), "--raw",  "-p",
+                                           "The harbour", "-n",         "12",    "--seed", "5",
+                                           "--json",      "--logprobs", "3"};
+  const Run first = weft(arguments);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(first.json()["tokens"].size(), first.json()["logprobs"].size());
+  EXPECT_EQ(first.json()["logprobs"][0]["top"].size(), 3);
+  EXPECT_EQ(weft(arguments).out, first.out);
+}
+
+TEST_F(Cli, GenerateWithoutATemplateOffersRaw) {
+  expect_error(weft({"generate", "-m", model(), "-p", "Hello"}), 1, "--raw");
+}
+
+TEST_F(Cli, AsksOverIngestedDocuments) {
+  const Run ingested = ingest();
+  ASSERT_EQ(ingested.status, 0) << ingested.err;
+  EXPECT_THAT(ingested.out, HasSubstr("3 documents"));
+  EXPECT_THAT(ingested.out, HasSubstr("3 new"));
+
+  const Run none = ask("When does the harbour open?", {"--reuse", "none"});
+  ASSERT_EQ(none.status, 0) << none.err;
+  EXPECT_EQ(none.json()["chunks"][0]["title"], "Harbour");
+  EXPECT_EQ(none.json()["reused_tokens"], 0);
+
+  const Run blend = ask("When does the harbour open?", {"--ratio", "0.1"});
+  ASSERT_EQ(blend.status, 0) << blend.err;
+  const Json report = blend.json();
+  EXPECT_EQ(report["done"], "blend");
+  EXPECT_EQ(report["tier"], "disk");
+  EXPECT_GT(report["reused_tokens"], 0);
+  EXPECT_GT(report["recomputed_tokens"], 0);
+  EXPECT_EQ(report["prompt_tokens"], report["reused_tokens"].get<int>() +
+                                         report["recomputed_tokens"].get<int>() +
+                                         report["computed_tokens"].get<int>());
+  EXPECT_EQ(ask("When does the harbour open?", {"--ratio", "0.1"}).json()["answer"],
+            report["answer"]);
+
+  const Run full = ask("When does the harbour open?", {"--ratio", "1"});
+  EXPECT_EQ(full.json()["answer"], none.json()["answer"]);  // ratio 1 is full prefill
+}
+
+TEST_F(Cli, ComparesAllModes) {
+  ASSERT_EQ(ingest().status, 0);
+  const Run run = ask("maps in the library", {"--compare"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  std::vector<std::string> modes;
+  for (const Json& mode : run.json()["modes"]) modes.push_back(mode["mode"]);
+  EXPECT_THAT(modes, ::testing::ElementsAre("none", "prefix", "full", "blend"));
+  EXPECT_EQ(run.json()["modes"][0]["answer"], run.json()["modes"][1]["answer"]);
+  EXPECT_GT(run.json()["modes"][1]["reused_tokens"], 0);
+}
+
+TEST_F(Cli, AnswersQuestionsFromStandardInput) {
+  ASSERT_EQ(ingest().status, 0);
+  const Run run = weft({"ask", "-m", model(), "--store", store(), "-n", "4", "--json"},
+                       "harbour?\n\nzzzunknownzzz\norchard?\n");
+  EXPECT_EQ(run.status, 1);  // one of them matches nothing
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 2);
+  EXPECT_THAT(run.err, HasSubstr("1 of 3"));
+}
+
+TEST_F(Cli, IngestPicksUpChanges) {
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_THAT(ingest().out, HasSubstr("0 new, 0 changed, 0 completed, 0 deleted, 3 unchanged"));
+  write_file(docs() + "/orchard.txt", "The orchard has quinces now.");
+  std::filesystem::remove(docs() + "/library.txt");
+  write_file(docs() + "/new.txt", "A lighthouse was built.");
+  write_file(docs() + "/picture.bin", std::string("\x89PNG\0\0", 6));
+  write_file(docs() + "/latin.txt", "caf\xe9");
+  const Run run = ingest();
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("1 new, 1 changed, 0 completed, 1 deleted, 1 unchanged"));
+  EXPECT_THAT(run.err, HasSubstr("picture.bin"));
+  EXPECT_THAT(run.err, HasSubstr("latin.txt"));
+  expect_error(ask("library maps"), 1, "no document matches");
+  EXPECT_EQ(ask("quinces lighthouse").json()["chunks"].size(), 2);
+  const Json stat = weft({"cache", "stat", "--store", store(), "--json"}).json();
+  EXPECT_EQ(stat["records"], 3);  // the old records are gone
+}
+
+TEST_F(Cli, AStoreLimitStopsIngestAndLeavesAUsableStore) {
+  const Run run = ingest({"--store-limit", "200KB"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("stopped at"));
+  EXPECT_EQ(ask("harbour").status, 0);
+  const Run resumed = ingest();
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("completed"));
+}
+
+TEST_F(Cli, ADamagedRecordIsAMissAndNeverAWrongAnswer) {
+  ASSERT_EQ(ingest().status, 0);
+  const std::vector<std::string> flags{"--ratio", "0.1", "--chunks", "3"};
+  const Json before = ask("harbour orchard library", flags).json();
+  ASSERT_EQ(before["done"], "blend");
+  int damaged = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(store())) {
+    if (entry.path().extension() != ".chunk" || damaged > 0) continue;
+    std::string bytes = test::slurp(entry.path().string());
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    write_file(entry.path().string(), bytes);
+    ++damaged;
+  }
+  ASSERT_EQ(damaged, 1);
+  const Run verify = weft({"cache", "verify", "--store", store()});
+  EXPECT_EQ(verify.status, 1);
+  const Run after = ask("harbour orchard library", flags);
+  EXPECT_EQ(after.status, 0);
+  EXPECT_EQ(after.json()["answer"], before["answer"]);
+  EXPECT_THAT(after.err, HasSubstr("warning"));
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);  // it was computed anew
+}
+
+TEST_F(Cli, AnotherModelIsToldThatTheStoreHasNothingForIt) {
+  ASSERT_EQ(ingest().status, 0);
+  expect_error(weft({"ask", "-m", other_model(), "--store", store(), "harbour"}), 1,
+               "nothing here for");
+}
+
+TEST_F(Cli, AnotherAnchorNeedsAnotherFolder) {
+  ASSERT_EQ(ingest({"--anchor", "none"}).status, 0);
+  expect_error(ingest({"--anchor", "neutral"}), 1, "anchor 'none'");
+  EXPECT_EQ(ingest().status, 0);  // without the flag: the folder's own
+}
+
+TEST_F(Cli, BadInputGetsOneLine) {
+  write_file(path("bad.gguf"), "GGUF and nothing else");
+  expect_error(weft({"generate", "-m", path("bad.gguf"), "-p", "x"}), 1, "bad.gguf");
+  expect_error(weft({"generate", "-m", "no-such-model", "-p", "x"}), 1, "no-such-model");
+  expect_error(weft({"ask", "-m", model(), "--store", path("nowhere"), "x"}), 1, "nowhere");
+  expect_error(weft({"cache", "ls", "--store", path("nowhere")}), 1, "nowhere");
+  expect_error(weft({"ingest", "-m", model(), "--store", store(), path("missing")}), 1, "missing");
+  expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--compute", "f64"}), 1, "f64");
+  expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--temp", "-1"}), 1, "temp");
+  ASSERT_EQ(ingest().status, 0);
+  expect_error(ask("harbour", {"--ratio", "2"}), 1, "ratio 2");
+  expect_error(ask("harbour", {"--selector", "v-deviation", "--check", "0:0.1"}), 1, "layer 0");
+  expect_error(ask("harbour", {"--reuse", "some"}), 1, "'some'");
+  expect_error(ask("harbour", {"-c", "40"}), 1, "context of 40");
+}
+
+TEST_F(Cli, AShortContextTakesFewerChunks) {
+  ASSERT_EQ(ingest().status, 0);
+  const Json report = ask("harbour orchard library shelf", {"-c", "900"}).json();
+  EXPECT_LT(report["chunks"].size(), 4);
+  EXPECT_FALSE(report["notes"].empty());
+}
+
+TEST_F(Cli, BenchmarksReportAsJson) {
+  const Json ttft = weft({"bench", "ttft", "-m", model(), "--chunks", "3", "--chunk-tokens", "64",
+                          "--question-tokens", "12", "--repeat", "2", "--json"})
+                        .json();
+  EXPECT_GT(ttft["modes"]["blend"]["ttft_ms"]["median"], 0);
+  EXPECT_GT(ttft["modes"]["none"]["ttft_ms"]["median"], 0);
+  const Json speed = weft({"bench", "speed", "-m", model(), "-p", "64,96", "-n", "4", "-d", "32",
+                           "--repeat", "1", "--json"})
+                         .json();
+  EXPECT_EQ(speed["prefill"][1]["tokens"], 96);
+  EXPECT_EQ(speed["decode"]["depth"], 32);
+  EXPECT_GT(speed["decode"]["tokens_per_s"]["median"], 0);
+}
+
+TEST_F(Cli, EvalComparesModes) {
+  Json data = Json::array();
+  for (int i = 0; i < 2; ++i) {
+    data.push_back(
+        {{"question", "Which item?"},
+         {"answers", {"seven"}},
+         {"ctxs",
+          {{{"title", "A"}, {"text", filler(12)}}, {{"title", "B"}, {"text", filler(9)}}}}});
+  }
+  write_file(path("data.json"), data.dump());
+  const Json report = weft({"eval", "-m", model(), "-f", path("data.json"), "--modes",
+                            "none,full,blend", "--ratio", "1", "--json"})
+                          .json();
+  EXPECT_EQ(report["examples"], 2);
+  EXPECT_EQ(report["modes"]["none"]["kl"], 0);
+  EXPECT_GT(report["modes"]["full"]["kl"], 0);
+  EXPECT_EQ(report["modes"]["blend"]["recomputed_share"], 1);
+  EXPECT_LT(report["modes"]["blend"]["kl"], report["modes"]["full"]["kl"]);
+  write_file(path("data.json"), "[{\"question\": 3}]");
+  expect_error(weft({"eval", "-m", model(), "-f", path("data.json")}), 1, "'question'");
+}
+
+TEST_F(Cli, PerplexityOfRandomWeightsIsNearTheVocabulary) {
+  write_file(path("text.txt"), filler(200));
+  const Json report =
+      weft({"perplexity", "-m", model(), "-f", path("text.txt"), "-c", "256", "--json"}).json();
+  EXPECT_GT(report["tokens"], 100);
+  EXPECT_GT(report["perplexity"], 10);
+}
+
+TEST_F(Cli, InspectShowsModelsAndRecords) {
+  EXPECT_EQ(weft({"inspect", model(), "--json"}).json()["metadata"]["general.architecture"],
+            "llama");
+  ASSERT_EQ(ingest().status, 0);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(store())) {
+    if (entry.path().extension() != ".chunk") continue;
+    EXPECT_EQ(weft({"inspect", entry.path().string(), "--json"}).json()["layers"], 6);
+  }
+}
+
+}  // namespace
+}  // namespace weft
