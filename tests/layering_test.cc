@@ -57,7 +57,8 @@ TEST(Layering, LinesStayWithin100Columns) {
 TEST(Layering, EveryHeaderSaysWhatItIsFor) {
   for_each_line(
       [](const std::string& path, const std::string&, const std::string& line, int number) {
-        if (number == 1 && path.ends_with(".h")) EXPECT_TRUE(line.starts_with("//")) << path;
+        if (number != 1 || !path.ends_with(".h")) return;
+    EXPECT_TRUE(line.starts_with("//")) << path;
       });
 }
 

@@ -223,6 +223,9 @@ class Asker {
         json["modes"] = std::move(modes);
       } else {
         json.update(modes.front());
+        Json notes = found.notes;
+        for (const std::string& note : answers.front().report.notes) notes.push_back(note);
+        json["notes"] = std::move(notes);
       }
       json["load_ms"] = engine_.load_ms();
       json["calibration_ms"] = engine_.calibration_ms();

@@ -33,8 +33,8 @@ void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& a
 
 /// oneDNN, in f32 (kF32) or with weights and activations rounded to bf16 (kBf16).
 void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args);
-/// Whether oneDNN has instructions for bf16 on this CPU (AVX512_BF16 or AMX, granted by the kernel).
-/// Elsewhere it emulates them, slower than f32.
+/// Whether oneDNN has instructions for bf16 on this CPU (AVX512_BF16 or AMX, granted by the
+/// kernel). Elsewhere it emulates them, slower than f32.
 bool onednn_has_bf16();
 
 }  // namespace weft::kernels

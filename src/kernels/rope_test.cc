@@ -97,8 +97,8 @@ TEST(Rope, DeltaRotationIsRotationAtTheNewPosition) {
       ThreadPool pool(1);
       const Context context{.pool = pool, .isa = isa};
       const auto rotate = [&](std::vector<float> values, int32_t by) {
-        apply_rope(context, make_rope_table(params, std::vector<int32_t>{by}), 0, values.data(), 1, 1,
-                   c.head_dim);
+        apply_rope(context, make_rope_table(params, std::vector<int32_t>{by}), 0, values.data(), 1,
+                   1, c.head_dim);
         return values;
       };
       const std::vector<float> at_once = rotate(x, 3000);
@@ -136,8 +136,8 @@ TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
       std::vector<float> rotated(n);
       for (size_t i = 0; i < n; ++i) rotated[i] = f32_from_f16(k_raw[i]);
       ThreadPool one(1);
-      apply_rope({.pool = one, .isa = isa}, table, 2, rotated.data(), kTokens,
-                 kKvHeads, c.head_dim);
+      apply_rope({.pool = one, .isa = isa}, table, 2, rotated.data(), kTokens, kKvHeads,
+                 c.head_dim);
       PagedKv kv{k_pages.data(), v_pages.data(), kPageTokens, kKvHeads, c.head_dim};
       for (size_t i = 0; i < n; ++i) {
         const auto d = static_cast<int64_t>(i) % c.head_dim;
