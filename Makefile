@@ -38,7 +38,7 @@ test: deps dev
 
 # bench: kernels, then time to first token and plain speed on the fetched model
 bench: model
-	cmake --build build/release -j $(JOBS) --target attention_bench decode_bench prefill_bench
+	cmake --build build/release -j $(JOBS) --target bench
 	for b in build/release/*_bench; do $$b || exit 1; done
 	$(WEFT) bench ttft -m smollm2-135m
 	$(WEFT) bench speed -m smollm2-135m

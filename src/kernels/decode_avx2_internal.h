@@ -15,7 +15,6 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 constexpr int kRowTile = 2;
-constexpr int64_t kPrefetchBytes = 2048;
 
 struct Accumulator {
   __m256 lanes;

@@ -19,7 +19,6 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 constexpr int kRowTile = 4;
-constexpr int64_t kPrefetchBytes = 2048;
 
 struct Accumulator {
   __m512 lanes;

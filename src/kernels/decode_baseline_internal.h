@@ -13,7 +13,6 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 constexpr int kRowTile = 1;
-constexpr int64_t kPrefetchBytes = 1024;
 
 struct Accumulator {
   float block[4];

@@ -42,39 +42,75 @@ void arrange(const int8_t* q, const float* scale, const int32_t* sum, int64_t n,
   }
 }
 
+template <int kValue>
+struct Index {
+  constexpr operator int() const { return kValue; }  // NOLINT(google-explicit-constructor)
+};
+
+/// Calls body(Index<0>), …, body(Index<kCount - 1>), written out: GCC keeps an array of sums in
+/// registers only when every index is a constant before its loop passes run.
+template <int kCount, int kFirst = 0, class Body>
+[[gnu::always_inline]] inline void repeat(const Body& body) {
+  if constexpr (kFirst < kCount) {
+    body(Index<kFirst>{});
+    repeat<kCount, kFirst + 1>(body);
+  }
+}
+
+/// A tile's rows lie one after another, so the line that is as far into the next tile is the one
+/// that this stream comes to next: fetching it gains a quarter to a third over a fixed 2 KB, which
+/// for short rows is mostly another row of this tile (Ice Lake: Q4_0 9.2 to 11.9 GB/s a core,
+/// Q8_0 10.8 to 13.2). Bounded, so that tiles of long rows don't push the activations out of the L1
+/// cache.
+inline int64_t prefetch_distance(int64_t tile_bytes) {
+  constexpr int64_t kMost = 16 << 10;
+  return tile_bytes < kMost ? tile_bytes : kMost;
+}
+
+template <int64_t kBytes>
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p) {
+  repeat<(kBytes + 63) / 64>([&](auto line)
+                                 [[gnu::always_inline]] { __builtin_prefetch(p + 64 * line); });
+}
+
 /// kOut rows of weights against kIn rows of activations.
 template <class Type, int kOut, int kIn>
 inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                            float* y, int64_t y_stride) {
   constexpr int64_t kGroups = Type::kGroups;  // of a unit: one of four blocks, two of 256 elements
-  constexpr int64_t kUnitBytes = Type::kUnitBytes;
   Accumulator sums[kOut][kIn] = {};
+  const ActivationGroup* groups[kIn];
+  repeat<kIn>([&](auto r) [[gnu::always_inline]] { groups[r] = in.groups + r * in.n_groups; });
   const int64_t n_units = in.n / (kGroupElements * kGroups);
+  const int64_t ahead = prefetch_distance(kOut * row_size);
   for (int64_t u = 0; u < n_units; ++u) {
-    for (int64_t i = 0; i < kOut; ++i) {
-      const uint8_t* unit = weights + i * row_size + u * kUnitBytes;
-      __builtin_prefetch(unit + kPrefetchBytes);
+    repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+      const uint8_t* unit = weights + i * row_size + u * Type::kUnitBytes;
+      prefetch<Type::kUnitBytes>(unit + ahead);
       const auto header = Type::header(unit);
-      for (int64_t g = 0; g < kGroups; ++g) {
-        const auto group = Type::load(unit, header, static_cast<int>(g));
-        for (int64_t r = 0; r < kIn; ++r) {
-          Type::accumulate(sums[i][r], group, in.groups[r * in.n_groups + u * kGroups + g]);
-        }
-      }
-    }
+      repeat<kGroups>([&](auto g) [[gnu::always_inline]] {
+        const auto group = Type::load(unit, header, g);
+        repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+          Type::accumulate(sums[i][r], group, groups[r][u * kGroups + g]);
+        });
+      });
+    });
   }
   if constexpr (kGroups == 1) {
     const auto rest = static_cast<int>(in.n % kGroupElements / 32);
-    for (int64_t i = 0; i < kOut && rest > 0; ++i) {
-      const auto group = Type::load_some(weights + i * row_size + n_units * kUnitBytes, rest);
-      for (int64_t r = 0; r < kIn; ++r) {
-        Type::accumulate(sums[i][r], group, in.groups[r * in.n_groups + n_units]);
-      }
+    if (rest > 0) {
+      repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+        const uint8_t* unit = weights + i * row_size + n_units * Type::kUnitBytes;
+        const auto group = Type::load_some(unit, rest);
+        repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+          Type::accumulate(sums[i][r], group, groups[r][n_units]);
+        });
+      });
     }
   }
-  for (int64_t i = 0; i < kOut; ++i) {
-    for (int64_t r = 0; r < kIn; ++r) y[r * y_stride + i] = total(sums[i][r]);
-  }
+  repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+    repeat<kIn>([&](auto r) [[gnu::always_inline]] { y[r * y_stride + i] = total(sums[i][r]); });
+  });
 }
 
 template <class Type, int kOut, int kIn>
@@ -82,28 +118,34 @@ inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t ro
                        int64_t y_stride) {
   FloatAccumulator sums[kOut][kIn] = {};
   const int64_t whole = in.n / 16 * 16;
+  const int64_t ahead = prefetch_distance(kOut * row_size);
   for (int64_t k = 0; k < whole; k += 16) {
-    for (int64_t i = 0; i < kOut; ++i) {
+    repeat<kOut>([&](auto i) [[gnu::always_inline]] {
       const uint8_t* element = weights + i * row_size + k * Type::kBytes;
-      __builtin_prefetch(element + kPrefetchBytes);
+      prefetch<16 * Type::kBytes>(element + ahead);
       const auto w = Type::load(element);
-      for (int64_t r = 0; r < kIn; ++r) accumulate16(sums[i][r], w, in.x + r * in.x_stride + k);
-    }
+      repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+        accumulate16(sums[i][r], w, in.x + r * in.x_stride + k);
+      });
+    });
   }
-  for (int64_t i = 0; i < kOut && whole < in.n; ++i) {
-    alignas(64) uint8_t last[16 * Type::kBytes] = {};
-    memcpy(last, weights + i * row_size + whole * Type::kBytes,
-           static_cast<size_t>((in.n - whole) * Type::kBytes));
-    const auto w = Type::load(last);
-    for (int64_t r = 0; r < kIn; ++r) {
-      alignas(64) float x[16] = {};
-      memcpy(x, in.x + r * in.x_stride + whole, static_cast<size_t>(in.n - whole) * sizeof(float));
-      accumulate16(sums[i][r], w, x);
-    }
+  if (whole < in.n) {
+    const int64_t rest = in.n - whole;
+    repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+      alignas(64) uint8_t last[16 * Type::kBytes] = {};
+      memcpy(last, weights + i * row_size + whole * Type::kBytes,
+             static_cast<size_t>(rest * Type::kBytes));
+      const auto w = Type::load(last);
+      repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+        alignas(64) float x[16] = {};
+        memcpy(x, in.x + r * in.x_stride + whole, static_cast<size_t>(rest) * sizeof(float));
+        accumulate16(sums[i][r], w, x);
+      });
+    });
   }
-  for (int64_t i = 0; i < kOut; ++i) {
-    for (int64_t r = 0; r < kIn; ++r) y[r * y_stride + i] = total(sums[i][r]);
-  }
+  repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+    repeat<kIn>([&](auto r) [[gnu::always_inline]] { y[r * y_stride + i] = total(sums[i][r]); });
+  });
 }
 
 template <class Type>
