@@ -1,6 +1,6 @@
-// Prefill products of 512 rows in the layers' shapes, per weight type and path. GFLOP/s count
-// 2 a multiply-add and are one core's: by the CPU time of both threads, so that what else runs on
-// the machine disturbs them little. --benchmark_filter=Q8_0/int8 and the like choose.
+// Prefill products of 512 rows in the layers' shapes, per weight type and path, on one thread.
+// GFLOP/s count 2 a multiply-add and go by CPU time, so that what else runs on the machine disturbs
+// them little. --benchmark_filter=Q8_0/int8 and the like choose.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -15,7 +15,6 @@ namespace weft::kernels {
 namespace {
 
 constexpr int64_t kRows = 512;
-constexpr int kThreads = 2;
 
 struct Shape {
   const char* name;
@@ -43,7 +42,7 @@ void prefill(benchmark::State& state, DType dtype, MatmulPath path, const Shape&
   std::vector<float> y(static_cast<size_t>(kRows * shape.out_features));
   std::normal_distribution<float> normal;
   for (float& value : x) value = normal(random);
-  ThreadPool pool(kThreads);
+  ThreadPool pool(1);
   const MatmulOutput output{&weight, y.data(), shape.out_features};
   for (auto _ : state) {
     matmul({pool, best_isa(), path}, x.data(), shape.in_features, kRows, {&output, 1});
@@ -62,7 +61,7 @@ void register_all() {
         const std::string name =
             std::string(dtype_info(dtype).name) + "/" + path.name + "/" + shape.name;
         benchmark::RegisterBenchmark(name.c_str(), prefill, dtype, path.path, shape)
-            ->MeasureProcessCPUTime()
+
             ->MinTime(0.1);
       }
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <vector>
 
 #include "base/check.h"
@@ -60,16 +59,9 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
   }
   const int64_t in_features = outputs.front().weight->in_features;
   const PrefillArgs all{x, x_stride, n_rows, in_features, outputs};
-  if (context.matmul_path == MatmulPath::kBf16) {
-    matmul_onednn(context, MatmulPath::kBf16, all);
-    return;
-  }
+  if (context.matmul_path == MatmulPath::kBf16) return matmul_onednn_bf16(context, all);
   if (context.matmul_path == MatmulPath::kF32) {
-    if (std::getenv("DNN"))
-      matmul_onednn(context, MatmulPath::kF32, all);
-    else
-      matmul_panels(context, MatmulPath::kF32, all);
-    return;
+    return matmul_panels(context, MatmulPath::kF32, all);
   }
   // A group may mix block types and floats: rare, and then each kind packs x for itself.
   std::vector<MatmulOutput> blocks, floats;

@@ -1,5 +1,5 @@
-// oneDNN's matmul over fixed tiles, one thread a call inside our own workers. No oneDNN type leaves
-// this file.
+// oneDNN's bf16 matmul over fixed tiles, one thread a call inside our own workers: it knows AMX and
+// AVX512_BF16. No oneDNN type leaves this file.
 #include <algorithm>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
@@ -49,18 +49,19 @@ struct Worker {
 };
 
 /// tile [kTileRows, kTileColumns] f32 = x [kTileRows, in_features] * panel [kTileColumns,
-/// in_features]^T, with x and the panel in `type`; the panel in the layout that oneDNN prefers.
+/// in_features]^T, with x and the panel in bf16; the panel in the layout that oneDNN prefers.
 /// Thread-safe only because the workspaces are the workers': the library's own is one for all.
 class TileProduct {
  public:
-  TileProduct(memory::data_type type, int64_t in_features)
+  explicit TileProduct(int64_t in_features)
       : engine_(dnnl::engine::kind::cpu, 0),
-        x_desc_({kTileRows, in_features}, type, memory::format_tag::ab),
+        x_desc_({kTileRows, in_features}, memory::data_type::bf16, memory::format_tag::ab),
         rows_desc_({in_features, kTileColumns}, memory::data_type::f32, memory::format_tag::ba),
         tile_desc_({kTileRows, kTileColumns}, memory::data_type::f32, memory::format_tag::ab) {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const memory::desc any({in_features, kTileColumns}, type, memory::format_tag::any);
+    const memory::desc any({in_features, kTileColumns}, memory::data_type::bf16,
+                           memory::format_tag::any);
     const dnnl::matmul::primitive_desc product(dnnl::matmul::desc(x_desc_, any, tile_desc_),
                                                attributes, engine_);
     panel_desc_ = product.weights_desc();
@@ -113,23 +114,19 @@ class TileProduct {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-float converted(float value, float /*type*/) { return value; }
-uint16_t converted(float value, uint16_t /*type*/) { return bf16_from_f32(value); }
-
-/// The rows of x one after another as T, padded with zeros to whole tiles.
-template <class T>
-void pack_x(ThreadPool& pool, const PrefillArgs& args, RowRange rows, T* packed) {
+/// The rows of x one after another in bf16, padded with zeros to whole tiles.
+void pack_x(ThreadPool& pool, const PrefillArgs& args, RowRange rows, uint16_t* packed) {
   const int64_t k = args.in_features;
   const auto n_tiles = static_cast<int>(round_up(rows.size(), kTileRows) / kTileRows);
   pool.run(n_tiles, [&](int tile, int) {
     for (int64_t r = tile * kTileRows; r < (tile + 1) * kTileRows; ++r) {
-      T* to = packed + r * k;
+      uint16_t* to = packed + r * k;
       if (r >= rows.size()) {
-        std::fill_n(to, k, T{});
+        std::fill_n(to, k, uint16_t{0});
         continue;
       }
       const float* from = args.x + (rows.begin + r) * args.x_stride;
-      for (int64_t i = 0; i < k; ++i) to[i] = converted(from[i], T{});
+      for (int64_t i = 0; i < k; ++i) to[i] = bf16_from_f32(from[i]);
     }
   });
 }
@@ -163,9 +160,8 @@ void expand_panel(Isa isa, const TileProduct& product, const Panel& panel, Worke
   product.pack(worker);
 }
 
-template <class T>
-void run_panel(const TileProduct& product, const Panel& panel, const T* packed, RowRange rows,
-               Worker& worker) {
+void run_panel(const TileProduct& product, const Panel& panel, const uint16_t* packed,
+               RowRange rows, Worker& worker) {
   const MatmulOutput& output = *panel.output;
   const int64_t k = output.weight->in_features;
   const int64_t columns = std::min(kTileColumns, output.weight->out_features - panel.first_column);
@@ -178,15 +174,21 @@ void run_panel(const TileProduct& product, const Panel& panel, const T* packed, 
   }
 }
 
-template <class T>
-void multiply(const Context& context, memory::data_type type, const PrefillArgs& args) {
+}  // namespace
+
+bool onednn_has_bf16() {
+  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
+}
+
+void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) {
   const int64_t k = args.in_features;
   const OneOmpThread one_thread;
-  const TileProduct product(type, k);
+  const TileProduct product(k);
   const std::vector<Panel> panels = list_panels(args.outputs);
   std::vector<Worker> workers(static_cast<size_t>(context.pool.size()));
   const int64_t pass = round_up(std::min(args.n_rows, kRowsPerPass), kTileRows);
-  auto packed = AlignedBuffer<T>::uninitialised(static_cast<size_t>(pass * k));
+  auto packed = AlignedBuffer<uint16_t>::uninitialised(static_cast<size_t>(pass * k));
   for (int64_t begin = 0; begin < args.n_rows; begin += kRowsPerPass) {
     const RowRange rows{begin, std::min(args.n_rows, begin + kRowsPerPass)};
     pack_x(context.pool, args, rows, packed.data());
@@ -198,21 +200,6 @@ void multiply(const Context& context, memory::data_type type, const PrefillArgs&
       expand_panel(context.isa, product, panel, worker);
       run_panel(product, panel, packed.data(), rows, worker);
     });
-  }
-}
-
-}  // namespace
-
-bool onednn_has_bf16() {
-  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
-  return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
-}
-
-void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args) {
-  if (path == MatmulPath::kBf16) {
-    multiply<uint16_t>(context, memory::data_type::bf16, args);
-  } else {
-    multiply<float>(context, memory::data_type::f32, args);
   }
 }
 

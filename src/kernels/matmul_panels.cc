@@ -15,24 +15,36 @@ namespace {
 // Bounds the scratch: at 8192 in_features 10 MB in integers, 32 MB in f32. A panel is unpacked once
 // per so many rows.
 constexpr int64_t kRowsPerPass = 1024;
+// Panels that a tile of activations meets while it is in the first-level cache.
+constexpr int64_t kGroup = 4;
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-/// Equal parts of n_blocks, none over kernels.part_blocks, whole blocks of the type.
-int64_t blocks_of_a_part(const PanelKernels& kernels, int64_t n_blocks, DType dtype) {
-  const int64_t unit = std::max<int64_t>(1, dtype_info(dtype).block_elements / kPanelBlock);
+/// Blocks in each part of in_features but the last: equal parts, none over kernels.part_blocks, of
+/// whole blocks of every type that can have so many elements.
+int64_t blocks_of_a_part(const PanelKernels& kernels, int64_t n_blocks) {
+  constexpr int64_t kLargestBlock = 8;  // of a weight type: 256 elements
+  const int64_t unit = n_blocks % kLargestBlock == 0 ? kLargestBlock : 1;
   const int64_t n_parts = divide_up(n_blocks, kernels.part_blocks);
   return divide_up(divide_up(n_blocks, n_parts), unit) * unit;
 }
 
 /// A worker's scratch.
 struct Worker {
-  AlignedBuffer<std::byte> panel;       // [part_blocks][panel_block_bytes]
-  AlignedBuffer<float> sums;            // [n_tiles][tile_rows][panel_columns]
+  AlignedBuffer<std::byte> panels;      // [kGroup][part_blocks][panel_block_bytes]
+  AlignedBuffer<float> sums;            // [n_tiles][kGroup][tile_rows][panel_columns]
   std::vector<const uint8_t*> columns;  // [panel_columns]
 };
 
-/// Some rows, packed.
+/// Some neighbouring panels of an output: the work of a task.
+struct PanelGroup {
+  const MatmulOutput* output;
+  int64_t first_column;
+  int64_t n_panels;
+};
+
+/// Some rows, packed: [part][n_tiles][blocks of the part][x_block_bytes], so that a part's tiles,
+/// which are read one after another, lie one after another.
 class Pass {
  public:
   Pass(const Context& context, const PanelKernels& kernels, const PrefillArgs& args, RowRange rows,
@@ -40,44 +52,34 @@ class Pass {
       : kernels_(kernels),
         rows_(rows),
         n_blocks_(divide_up(args.in_features, kPanelBlock)),
+        part_(blocks_of_a_part(kernels, n_blocks_)),
         n_tiles_(divide_up(rows.size(), kernels.tile_rows)),
         packed_(packed) {
     context.pool.run(static_cast<int>(n_tiles_), [&](int tile, int) {
-      const int64_t row = rows_.begin + tile * kernels_.tile_rows;
-      kernels_.pack(args.x + row * args.x_stride, args.x_stride, tile_rows(tile), args.in_features,
-                    packed_ + tile * n_blocks_ * kernels_.x_block_bytes);
+      const float* x = args.x + (rows_.begin + tile * kernels_.tile_rows) * args.x_stride;
+      for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
+        const int64_t first = begin * kPanelBlock;
+        const int64_t n = std::min(part_ * kPanelBlock, args.in_features - first);
+        kernels_.pack(x + first, args.x_stride, tile_rows(tile), n, packed_tile(tile, begin));
+      }
     });
   }
 
-  /// The columns [first_column, first_column + panel_columns) of the output, as far as it has them.
-  void multiply_panel(const MatmulOutput& output, int64_t first_column, Worker& worker) const {
-    const WeightMatrix& weight = *output.weight;
-    const PanelType type = kernels_.pick(weight.dtype);
-    point_at_columns(weight, first_column, worker);
-    const int64_t part = blocks_of_a_part(kernels_, n_blocks_, weight.dtype);
-    for (int64_t begin = 0; begin < n_blocks_; begin += part) {
-      const int64_t n = std::min(part, n_blocks_ - begin);
-      type.unpack({weight.dtype, weight.in_features, worker.columns.data(), begin, n},
-                  worker.panel.data());
+  void multiply(const PanelGroup& group, Worker& worker) const {
+    for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
+      for (int64_t p = 0; p < group.n_panels; ++p) unpack(group, p, begin, worker);
       for (int64_t tile = 0; tile < n_tiles_; ++tile) {
-        const std::byte* x = packed_ + (tile * n_blocks_ + begin) * kernels_.x_block_bytes;
-        float* sums = worker.sums.data() + tile * kernels_.tile_rows * kernels_.panel_columns;
-        const float* before = begin == 0 ? nullptr : sums;
-        const bool last = begin + n == n_blocks_;
-        const bool whole = tile_rows(tile) == kernels_.tile_rows &&
-                           first_column + kernels_.panel_columns <= weight.out_features;
-        if (last && whole) {
-          type.tile(x, worker.panel.data(), n, before, y_at(output, tile, first_column),
-                    output.y_stride);
-          continue;
-        }
-        type.tile(x, worker.panel.data(), n, before, sums, kernels_.panel_columns);
-        if (last) copy_edge(sums, output, tile, first_column);
+        for (int64_t p = 0; p < group.n_panels; ++p) multiply_tile(group, p, begin, tile, worker);
       }
     }
   }
 
  private:
+  std::byte* packed_tile(int64_t tile, int64_t part_begin) const {
+    const int64_t n = std::min(part_, n_blocks_ - part_begin);
+    return packed_ + (part_begin * n_tiles_ + tile * n) * kernels_.x_block_bytes;
+  }
+
   int64_t tile_rows(int64_t tile) const {
     return std::min(kernels_.tile_rows, rows_.size() - tile * kernels_.tile_rows);
   }
@@ -86,24 +88,50 @@ class Pass {
     return output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
   }
 
-  /// Where the panel's weight rows begin. Past the end of the matrix the last row stands in; what
-  /// comes of it is dropped.
-  void point_at_columns(const WeightMatrix& weight, int64_t first_column, Worker& worker) const {
-    const int64_t bytes = row_bytes(weight.dtype, weight.in_features);
-    worker.columns.resize(static_cast<size_t>(kernels_.panel_columns));
-    for (int64_t c = 0; c < kernels_.panel_columns; ++c) {
-      const int64_t row = std::min(first_column + c, weight.out_features - 1);
-      worker.columns[static_cast<size_t>(c)] =
-          static_cast<const uint8_t*>(weight.data) + row * bytes;
-    }
+  std::byte* panel_at(int64_t p, Worker& worker) const {
+    return worker.panels.data() + p * kernels_.part_blocks * kernels_.panel_block_bytes;
   }
 
-  /// What exists of a tile that hangs over the output's edge.
-  void copy_edge(const float* sums, const MatmulOutput& output, int64_t tile,
-                 int64_t first_column) const {
-    const int64_t columns =
-        std::min(kernels_.panel_columns, output.weight->out_features - first_column);
-    float* y = y_at(output, tile, first_column);
+  /// Past the end of the matrix its last row stands in; what comes of it is dropped.
+  void unpack(const PanelGroup& group, int64_t p, int64_t part_begin, Worker& worker) const {
+    const WeightMatrix& weight = *group.output->weight;
+    const int64_t bytes = row_bytes(weight.dtype, weight.in_features);
+    const auto* data = static_cast<const uint8_t*>(weight.data);
+    worker.columns.clear();
+    for (int64_t c = 0; c < kernels_.panel_columns; ++c) {
+      const int64_t row = group.first_column + p * kernels_.panel_columns + c;
+      worker.columns.push_back(data + std::min(row, weight.out_features - 1) * bytes);
+    }
+    const int64_t n = std::min(part_, n_blocks_ - part_begin);
+    kernels_.pick(weight.dtype)
+        .unpack({weight.dtype, weight.in_features, worker.columns.data(), part_begin, n},
+                panel_at(p, worker));
+  }
+
+  /// Adds a part's product to the tile's sums; the last part's goes to y, straight or, where the
+  /// tile hangs over the output's edge, by way of the scratch.
+  void multiply_tile(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile,
+                     Worker& worker) const {
+    const MatmulOutput& output = *group.output;
+    const TileFn run_tile = kernels_.pick(output.weight->dtype).tile;
+    const int64_t tile_floats = kernels_.tile_rows * kernels_.panel_columns;
+    const std::byte* x = packed_tile(tile, part_begin);
+    const std::byte* panel = panel_at(p, worker);
+    const int64_t n = std::min(part_, n_blocks_ - part_begin);
+    float* sums = worker.sums.data() + (tile * kGroup + p) * tile_floats;
+    const float* before = part_begin == 0 ? nullptr : sums;
+    if (part_begin + n < n_blocks_) {
+      run_tile(x, panel, n, before, sums, kernels_.panel_columns);
+      return;
+    }
+    const int64_t column = group.first_column + p * kernels_.panel_columns;
+    const int64_t columns = std::min(kernels_.panel_columns, output.weight->out_features - column);
+    float* y = output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
+    if (tile_rows(tile) == kernels_.tile_rows && columns == kernels_.panel_columns) {
+      run_tile(x, panel, n, before, y, output.y_stride);
+      return;
+    }
+    run_tile(x, panel, n, before, sums, kernels_.panel_columns);
     for (int64_t r = 0; r < tile_rows(tile); ++r) {
       std::copy_n(sums + r * kernels_.panel_columns, columns, y + r * output.y_stride);
     }
@@ -112,31 +140,36 @@ class Pass {
   const PanelKernels& kernels_;
   RowRange rows_;
   int64_t n_blocks_;
+  int64_t part_;  // blocks in each part but the last
   int64_t n_tiles_;
   std::byte* packed_;
 };
 
-struct PanelTask {
-  const MatmulOutput* output;
-  int64_t first_column;
-};
-
-std::vector<PanelTask> list_tasks(std::span<const MatmulOutput> outputs, int64_t panel_columns) {
-  std::vector<PanelTask> tasks;
+/// Enough tasks that the workers finish together, where there are so many panels.
+std::vector<PanelGroup> list_groups(std::span<const MatmulOutput> outputs, int64_t panel_columns,
+                                    int n_workers) {
+  constexpr int64_t kTasksPerWorker = 4;
+  int64_t n_panels = 0;
   for (const MatmulOutput& output : outputs) {
-    for (int64_t c = 0; c < output.weight->out_features; c += panel_columns) {
-      tasks.push_back({&output, c});
+    n_panels += divide_up(output.weight->out_features, panel_columns);
+  }
+  const int64_t size = std::clamp<int64_t>(n_panels / (kTasksPerWorker * n_workers), 1, kGroup);
+  std::vector<PanelGroup> groups;
+  for (const MatmulOutput& output : outputs) {
+    const int64_t panels = divide_up(output.weight->out_features, panel_columns);
+    for (int64_t p = 0; p < panels; p += size) {
+      groups.push_back({&output, p * panel_columns, std::min(size, panels - p)});
     }
   }
-  return tasks;
+  return groups;
 }
 
 void reserve(Worker& worker, const PanelKernels& kernels, int64_t n_tiles) {
-  if (worker.panel.size() > 0) return;
-  worker.panel = AlignedBuffer<std::byte>::uninitialised(
-      static_cast<size_t>(kernels.part_blocks * kernels.panel_block_bytes));
+  if (worker.panels.size() > 0) return;
+  worker.panels = AlignedBuffer<std::byte>::uninitialised(
+      static_cast<size_t>(kGroup * kernels.part_blocks * kernels.panel_block_bytes));
   worker.sums = AlignedBuffer<float>::uninitialised(
-      static_cast<size_t>(n_tiles * kernels.tile_rows * kernels.panel_columns));
+      static_cast<size_t>(n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns));
 }
 
 }  // namespace
@@ -147,7 +180,8 @@ void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& a
   for (const MatmulOutput& output : args.outputs) {
     WEFT_CHECK(kernels.pick(output.weight->dtype).tile != nullptr);
   }
-  const std::vector<PanelTask> tasks = list_tasks(args.outputs, kernels.panel_columns);
+  const std::vector<PanelGroup> groups =
+      list_groups(args.outputs, kernels.panel_columns, context.pool.size());
   std::vector<Worker> workers(static_cast<size_t>(context.pool.size()));
   const int64_t most_tiles = divide_up(std::min(args.n_rows, kRowsPerPass), kernels.tile_rows);
   const int64_t bytes =
@@ -156,11 +190,10 @@ void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& a
   for (int64_t begin = 0; begin < args.n_rows; begin += kRowsPerPass) {
     const RowRange rows{begin, std::min(args.n_rows, begin + kRowsPerPass)};
     const Pass pass(context, kernels, args, rows, packed.data());
-    context.pool.run(static_cast<int>(tasks.size()), [&](int task, int w) {
+    context.pool.run(static_cast<int>(groups.size()), [&](int task, int w) {
       Worker& worker = workers[static_cast<size_t>(w)];
       reserve(worker, kernels, most_tiles);
-      const PanelTask& panel = tasks[static_cast<size_t>(task)];
-      pass.multiply_panel(*panel.output, panel.first_column, worker);
+      pass.multiply(groups[static_cast<size_t>(task)], worker);
     });
   }
 }

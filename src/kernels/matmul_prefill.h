@@ -31,8 +31,8 @@ struct RowRange {
 /// Our own kernels: kF32, any weights; or kInt8, weights of block types only.
 void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& args);
 
-/// oneDNN, in f32 (kF32) or with weights and activations rounded to bf16 (kBf16).
-void matmul_onednn(const Context& context, MatmulPath path, const PrefillArgs& args);
+/// oneDNN, with weights and activations rounded to bf16 (kBf16).
+void matmul_onednn_bf16(const Context& context, const PrefillArgs& args);
 /// Whether oneDNN has instructions for bf16 on this CPU (AVX512_BF16 or AMX, granted by the
 /// kernel). Elsewhere it emulates them, slower than f32.
 bool onednn_has_bf16();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -264,6 +265,14 @@ inline Vector broadcast_int(int32_t i) {
 }
 
 #endif
+
+/// Asks for the object's cache lines; it need not exist.
+template <class T>
+inline void prefetch(const T& object) {
+  const char* bytes = reinterpret_cast<const char*>(&object);
+#pragma GCC unroll 32
+  for (size_t i = 0; i < sizeof(T); i += 64) __builtin_prefetch(bytes + i);
+}
 
 /// A panel is two vectors wide, so that a broadcast activation serves two products.
 constexpr int kVectors = 2;
