@@ -7,12 +7,7 @@
 #include <string.h>
 
 #if defined(__AVX2__)
-// GCC 12 takes _mm512_undefined_ps() inside its own header for an uninitialised variable
-// (PR105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
-#pragma GCC diagnostic pop
 #else
 #include "tensor/half.h"  // compiled for any CPU here, so safe to share with the program
 #endif
