@@ -4,7 +4,7 @@
 Byte-level BPE models are rebuilt from the GGUF's tokens and merges with the `tokenizers` package;
 SentencePiece models are compared with the `sentencepiece` package and the given .model file:
 
-    pip install gguf tokenizers sentencepiece
+    pip install gguf tokenizers sentencepiece protobuf
     tools/compare_tokenizers.py --weft build/release/weft -m MODEL.gguf
     tools/compare_tokenizers.py --weft build/release/weft -m MODEL.gguf --sentencepiece TOK.model
 
@@ -99,8 +99,16 @@ def byte_level_reference(fields):
 
 
 def sentence_piece_reference(path):
+    """The model without its normaliser, which GGUFs of the `llama` kind do not carry."""
     import sentencepiece
-    processor = sentencepiece.SentencePieceProcessor(model_file=path)
+    from sentencepiece import sentencepiece_model_pb2
+    model = sentencepiece_model_pb2.ModelProto()
+    with open(path, "rb") as file:
+        model.ParseFromString(file.read())
+    model.normalizer_spec.remove_extra_whitespaces = False
+    model.normalizer_spec.name = "identity"
+    model.normalizer_spec.precompiled_charsmap = b""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     return processor.encode
 
 

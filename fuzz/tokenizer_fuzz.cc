@@ -1,0 +1,77 @@
+// Vocabulary and text from the fuzzer's bytes: whatever a vocabulary that passes the checks says,
+// encoding ends, its ids are in the vocabulary, plain text gives no control token, and chunks cover
+// the text. Format: kind byte, then the vocabulary's strings separated by 0xFE, then 0xFD, text.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "text/chunker.h"
+#include "text/detokenizer.h"
+#include "text/test_vocab.h"
+#include "text/tokenizer.h"
+
+namespace {
+
+using weft::text::TokenType;
+using weft::text::VocabData;
+
+// Each string is a type byte and a text: a token, or of type 7 a merge.
+void add_strings(std::string_view bytes, VocabData& vocab) {
+  while (!bytes.empty()) {
+    const size_t end = std::min(bytes.find('\xFE'), bytes.size());
+    const std::string_view item = bytes.substr(0, end);
+    bytes.remove_prefix(std::min(end + 1, bytes.size()));
+    if (item.empty()) continue;
+    const int type = static_cast<unsigned char>(item[0]) % 8;
+    if (type == 7) {
+      vocab.merges.emplace_back(item.substr(1));
+      continue;
+    }
+    vocab.tokens.emplace_back(item.substr(1));
+    vocab.types.push_back(static_cast<TokenType>(type));
+    vocab.scores.push_back(static_cast<float>(item.size() % 5));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0 || size > 1 << 16) return 0;
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  constexpr const char* kPre[] = {"gpt-2", "smollm",  "llama-bpe",
+                                  "qwen2", "default", "deepseek-llm"};
+  const int kind = data[0];
+  VocabData vocab = kind % 2 == 0 ? weft::text::bpe_test_vocab({"a a", "aa a"}, kPre[kind / 2 % 6])
+                                  : weft::text::spm_test_vocab({"a", "aa"});
+  vocab.add_space_prefix = kind & 0x40;
+  vocab.strip_after_special = kind & 0x80;
+  const size_t split = std::min(input.find('\xFD'), input.size());
+  add_strings(input.substr(1, std::max<size_t>(split, 1) - 1), vocab);
+  const std::string_view text = input.substr(std::min(split + 1, input.size()));
+  const auto tokenizer = weft::text::Tokenizer::create(std::move(vocab));
+  if (!tokenizer.is_ok()) return 0;
+
+  const auto ids = tokenizer->encode(text);
+  WEFT_CHECK(ids.is_ok());
+  weft::text::StreamingDetokenizer stream(*tokenizer);
+  std::string streamed;
+  std::string joined;
+  for (const int32_t id : *ids) {
+    WEFT_CHECK(id >= 0 && id < tokenizer->vocab_size() && !tokenizer->is_control(id));
+    streamed += stream.push(id);
+    joined += tokenizer->token_bytes(id);
+  }
+  WEFT_CHECK(streamed + stream.finish() == joined);
+  WEFT_CHECK(tokenizer->encode(text, {.parse_special = true}).is_ok());
+
+  const auto chunks = weft::text::split_into_chunks(*tokenizer, text, {.max_tokens = 8 + kind % 9});
+  WEFT_CHECK(chunks.is_ok());
+  size_t end = 0;
+  for (const auto& chunk : *chunks) {
+    WEFT_CHECK(chunk.begin == end && chunk.end > chunk.begin && chunk.tokens.size() <= 16);
+    end = chunk.end;
+  }
+  WEFT_CHECK(end == text.size());
+  return 0;
+}
