@@ -1,10 +1,10 @@
-// Memory for chunk layers: aligned to a page (4096 bytes), not initialised, owned by one object.
+// Memory for chunk layers: aligned to a page (4096 bytes; 2 MiB and in huge pages from
+// that size on), not initialised, owned by one object.
 // It never touches what it allocates, so that a layer's pages are first written by the read itself,
 // and never throws: where the system has no memory left, the size is 0.
 #pragma once
 
 #include <cstddef>
-#include <new>
 #include <span>
 #include <utility>
 
@@ -14,14 +14,8 @@ namespace weft::store {
 class AlignedBytes {
  public:
   AlignedBytes() = default;
-  explicit AlignedBytes(size_t size_bytes)
-      : data_(size_bytes == 0
-                  ? nullptr
-                  : static_cast<std::byte*>(::operator new(size_bytes, kAlignment, std::nothrow))),
-        size_(data_ == nullptr ? 0 : size_bytes) {}
-  ~AlignedBytes() {
-    if (data_ != nullptr) ::operator delete(data_, kAlignment);
-  }
+  explicit AlignedBytes(size_t size_bytes);
+  ~AlignedBytes();
   AlignedBytes(AlignedBytes&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBytes& operator=(AlignedBytes&& other) noexcept {
@@ -42,7 +36,6 @@ class AlignedBytes {
   }
 
  private:
-  static constexpr std::align_val_t kAlignment{4096};
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
