@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 WEFT := build/release/weft
 DEMO_STORE ?= build/demo-store
-DEMO_QUESTION ?= Who is in charge of the boat workshop?
+DEMO_QUESTION ?= Who founded Quillfern Boatworks?
 
 all: release
 

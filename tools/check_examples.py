@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Asks weft the questions of examples/questions.json and counts the right answers.
+
+    tools/check_examples.py [--weft build/release/weft] [--model smollm2-135m] [--modes none,blend]
+
+Ingests examples/docs into a temporary store first. Exit status 1 when a mode gets one wrong.
+"""
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weft", default="build/release/weft")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--modes", default="none,blend")
+    arguments = parser.parse_args()
+
+    questions = json.loads((EXAMPLES / "questions.json").read_text(encoding="utf-8"))
+    asked = "".join(q["question"] + "\n" for q in questions)
+    wrong = 0
+    with tempfile.TemporaryDirectory() as store:
+        common = ["-m", arguments.model, "--store", store]
+        subprocess.run([arguments.weft, "ingest", *common, str(EXAMPLES / "docs")], check=True)
+        for mode in arguments.modes.split(","):
+            run = subprocess.run(
+                [arguments.weft, "ask", *common, "--reuse", mode, "-n", "32", "--json"],
+                input=asked, capture_output=True, text=True, check=False)
+            sys.stderr.write(run.stderr)
+            for question, line in zip(questions, run.stdout.splitlines()):
+                answer = json.loads(line)["answer"]
+                right = any(a.lower() in answer.lower() for a in question["answers"])
+                wrong += not right
+                print(f"{mode:6} {'right' if right else 'WRONG'}  {question['question']}  {answer}")
+    print(f"{wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
