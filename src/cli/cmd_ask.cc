@@ -246,6 +246,12 @@ class Asker {
     }
     fmt::print("\n");
     print_table(answers);
+    if (flags_.compare) {
+      fmt::print(
+          "each from its own state: none nothing; prefix the system turn and the first chunk in "
+          "its "
+          "usual place; full and blend the store, nothing in memory\n");
+    }
     fmt::print("not counted above: loading the model {:.0f} ms, calibration {:.0f} ms\n",
                engine_.load_ms(), engine_.calibration_ms());
   }
@@ -299,6 +305,7 @@ Status run_ask(App& app, const AskFlags& flags) {
 
 void add_ask_command(CLI::App& root, App& app) {
   auto flags = std::make_shared<AskFlags>();
+  flags->generation.one_line = true;
   CLI::App* command = root.add_subcommand("ask", "Answer a question over ingested documents");
   add_model_flags(*command, flags->model);
   add_reuse_flags(*command, flags->reuse);
@@ -311,6 +318,8 @@ void add_ask_command(CLI::App& root, App& app) {
       ->add_option("-n,--tokens", flags->generation.max_tokens,
                    "tokens of the answer at most (default: 128)")
       ->check(CLI::Range(1, 1 << 20));
+  command->add_flag("--paragraphs{false}", flags->generation.one_line,
+                    "let the answer go on behind its first line");
   command->add_option("--temp", flags->generation.sampling.temperature,
                       "temperature (default: 0, greedy)");
   command->add_option("--seed", flags->generation.sampling.seed, "seed of the sampler");

@@ -25,6 +25,13 @@ GeneratedToken describe(int32_t id, std::span<const float> logits, int32_t n_log
   return {id, sampling::token_logprob(logits, id), sampling::top_logprobs(logits, n_logprobs)};
 }
 
+/// Where in `piece` the first line that holds text ends, `before` standing in front of it.
+size_t end_of_line(const std::string& before, const std::string& piece) {
+  constexpr const char* kSpace = " \t\r\n";
+  const bool has_text = before.find_first_not_of(kSpace) != std::string::npos;
+  return piece.find('\n', has_text ? 0 : piece.find_first_not_of(kSpace));
+}
+
 }  // namespace
 
 Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
@@ -41,12 +48,19 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
   };
   while (static_cast<int32_t>(out.tokens.size()) < options.max_tokens) {
     const int32_t id = sampler.sample(logits);
-    if (!options.ignore_end && engine.tokenizer().is_end_of_generation(id)) {
+    if (engine.tokenizer().is_end_of_generation(id)) {
+      out.stop_reason = StopReason::kEnd;
+      break;
+    }
+    const std::string piece = detokenizer.push(id);
+    const size_t line_end = options.one_line ? end_of_line(out.text, piece) : std::string::npos;
+    if (line_end != std::string::npos) {
+      emit(piece.substr(0, line_end));
       out.stop_reason = StopReason::kEnd;
       break;
     }
     out.tokens.push_back(describe(id, logits, options.n_logprobs));
-    if (!emit(detokenizer.push(id))) {
+    if (!emit(piece)) {
       out.stop_reason = StopReason::kCancelled;
       break;
     }

@@ -17,8 +17,8 @@ namespace weft::engine {
 struct GenerationOptions {
   sampling::SamplingOptions sampling;
   int32_t max_tokens = 128;
-  int32_t n_logprobs = 0;   // most likely tokens to report for each position
-  bool ignore_end = false;  // run on to max_tokens
+  int32_t n_logprobs = 0;  // most likely tokens to report for each position
+  bool one_line = false;   // end at the first line break behind some text
 };
 
 enum class StopReason { kEnd, kMaxTokens, kContextFull, kCancelled };
