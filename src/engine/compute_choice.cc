@@ -29,17 +29,17 @@ std::string cpu_name(Env& env) {
   return text.substr(begin + kField.size(), end - begin - kField.size());
 }
 
-/// The file is one line: key, tab, path.
+/// A line of the file: key, tab, path.
 std::string kept_line(const std::string& key, MatmulPath path) {
   return fmt::format("{}\t{}\n", key, matmul_path_name(path));
 }
 
-void keep(Env& env, const std::string& file, const std::string& line) {
+void keep(Env& env, const std::string& file, const std::string& lines) {
   const auto write = [&]() -> Status {
     WEFT_RETURN_IF_ERROR(env.make_dirs(std::filesystem::path(file).parent_path().string()));
     const std::string temporary = file + ".new";
     WEFT_ASSIGN_OR_RETURN(const auto out, env.create(temporary));
-    WEFT_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(line))));
+    WEFT_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(lines))));
     WEFT_RETURN_IF_ERROR(out->close());
     return env.rename(temporary, file);
   };
@@ -62,7 +62,7 @@ const char* matmul_path_name(MatmulPath path) {
   return "unknown";
 }
 
-Result<MatmulPath> choose_matmul_path(Env& env, ThreadPool& pool, kernels::Isa isa,
+Result<MatmulPath> choose_matmul_path(Env& env, ThreadPool& pool, kernels::Isa isa, DType dtype,
                                       std::string_view name, const std::string& kept_file) {
   for (const MatmulPath path : kPaths) {
     if (name == matmul_path_name(path)) return path;
@@ -70,16 +70,17 @@ Result<MatmulPath> choose_matmul_path(Env& env, ThreadPool& pool, kernels::Isa i
   if (name != "auto") {
     return invalid_argument(fmt::format("--compute {}: must be auto, f32, bf16 or int8", name));
   }
-  const std::string key =
-      fmt::format("{} / {} / {} threads", cpu_name(env), kernels::isa_name(isa), pool.size());
-  if (!kept_file.empty()) {
-    const auto kept = read_file(env, kept_file, kMaxKeptBytes);
-    for (const MatmulPath path : kPaths) {
-      if (kept.is_ok() && *kept == kept_line(key, path)) return path;
-    }
+  if (kept_file.empty()) return kernels::measure_matmul_path(pool, isa, dtype);
+
+  const std::string key = fmt::format("{} / {} / {} threads / {}", cpu_name(env),
+                                      kernels::isa_name(isa), pool.size(), dtype_info(dtype).name);
+  const auto kept = read_file(env, kept_file, kMaxKeptBytes);
+  const std::string lines = kept.is_ok() ? *kept : "";
+  for (const MatmulPath path : kPaths) {
+    if (lines.find(kept_line(key, path)) != std::string::npos) return path;
   }
-  const MatmulPath measured = kernels::measure_matmul_path(pool, isa);
-  if (!kept_file.empty()) keep(env, kept_file, kept_line(key, measured));
+  const MatmulPath measured = kernels::measure_matmul_path(pool, isa, dtype);
+  keep(env, kept_file, lines + kept_line(key, measured));
   return measured;
 }
 

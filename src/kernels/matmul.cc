@@ -25,16 +25,15 @@ void check_arguments(const float* x, int64_t x_stride, int64_t n_rows,
   }
 }
 
-/// Seconds that a product with 8-bit weights takes on this path, the best of what fits in some 6
-/// ms. All zeros: no path's time depends on the values.
-double measure_seconds(ThreadPool& pool, Isa isa, MatmulPath path) {
+/// Seconds that a product takes on this path, the best of what fits in some 6 ms. All zeros: no
+/// path's time depends on the values.
+double measure_seconds(ThreadPool& pool, Isa isa, MatmulPath path, DType dtype) {
   constexpr int64_t kRows = 96, kFeatures = 512;
   constexpr double kEnoughSeconds = 6e-3;
   const std::vector<float> x(kRows * kFeatures);
   std::vector<float> y(kRows * kFeatures);
-  const std::vector<uint8_t> bytes(
-      static_cast<size_t>(kFeatures * row_bytes(DType::kQ8_0, kFeatures)));
-  const WeightMatrix weight{bytes.data(), DType::kQ8_0, kFeatures, kFeatures};
+  const std::vector<uint8_t> bytes(static_cast<size_t>(kFeatures * row_bytes(dtype, kFeatures)));
+  const WeightMatrix weight{bytes.data(), dtype, kFeatures, kFeatures};
   const MatmulOutput output{&weight, y.data(), kFeatures};
   double best = 1e9;
   for (double spent = 0; spent < kEnoughSeconds;) {
@@ -76,12 +75,13 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
   }
 }
 
-MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa) {
+MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa, DType dtype) {
   MatmulPath best = MatmulPath::kF32;
-  double best_seconds = measure_seconds(pool, isa, best);
+  double best_seconds = measure_seconds(pool, isa, best, dtype);
   for (const MatmulPath path : {MatmulPath::kBf16, MatmulPath::kInt8}) {
     if (path == MatmulPath::kBf16 && !onednn_has_bf16()) continue;
-    const double seconds = measure_seconds(pool, isa, path);
+    if (path == MatmulPath::kInt8 && !is_quantised(dtype)) continue;
+    const double seconds = measure_seconds(pool, isa, path, dtype);
     if (seconds < best_seconds) {
       best = path;
       best_seconds = seconds;

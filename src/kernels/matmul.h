@@ -37,8 +37,8 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
 /// Up to this many rows take the decode kernels.
 inline constexpr int64_t kDecodeRows = 4;
 
-/// What this CPU does best, by capability and one short measurement (about 20 ms): what `--compute
-/// auto` means.
-MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa);
+/// What this CPU does best for weights of this type, by capability and one short measurement (about
+/// 20 ms): what `--compute auto` means.
+MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa, DType dtype);
 
 }  // namespace weft::kernels
