@@ -86,7 +86,7 @@ Result<double> linear_scaling_factor(const gguf::File& file, const std::string& 
   if (type != "linear") {
     return unsupported(
         fmt::format("{}: key '{}rope.scaling.type' is '{}'; weft reads none and linear",
-                    file.path(), prefix, type));
+                    file.path(), prefix, gguf::printable(type)));
   }
   WEFT_ASSIGN_OR_RETURN(const double legacy, keys.positive_or("rope.scale_linear", 1.0));
   return keys.positive_or("rope.scaling.factor", legacy);
@@ -119,8 +119,8 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   ModelConfig config;
   WEFT_ASSIGN_OR_RETURN(config.architecture, file.get_string("general.architecture"));
   if (config.architecture != "llama") {
-    return unsupported(fmt::format("{}: architecture '{}' is not supported; weft runs llama",
-                                   file.path(), config.architecture));
+    return unsupported(fmt::format("{}: key 'general.architecture' is '{}'; weft runs llama",
+                                   file.path(), gguf::printable(config.architecture)));
   }
   WEFT_ASSIGN_OR_RETURN(config.name, file.get_string_or("general.name", file.path()));
 
@@ -133,18 +133,24 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   WEFT_ASSIGN_OR_RETURN(config.n_kv_heads,
                         keys.integer_or("attention.head_count_kv", config.n_heads, 1, kMaxHeads));
   if (config.n_heads % config.n_kv_heads != 0) {
-    return corrupt(fmt::format("{}: {} heads over {} KV heads: not a whole number", file.path(),
-                               config.n_heads, config.n_kv_heads));
+    return corrupt(
+        fmt::format("{}: key '{}attention.head_count_kv' is {}, must divide the {} heads",
+                    file.path(), prefix, config.n_kv_heads, config.n_heads));
   }
   WEFT_ASSIGN_OR_RETURN(
       config.head_dim,
       keys.integer_or("attention.key_length", config.n_embd / config.n_heads, 1, kMaxHeadDim));
   WEFT_ASSIGN_OR_RETURN(const int32_t value_dim,
                         keys.integer_or("attention.value_length", config.head_dim, 1, kMaxHeadDim));
-  if (value_dim != config.head_dim || config.head_dim % 8 != 0) {
-    return unsupported(fmt::format(
-        "{}: heads of {} (keys) and {} (values); weft needs both equal and a multiple of 8",
-        file.path(), config.head_dim, value_dim));
+  if (config.head_dim % 8 != 0) {
+    return unsupported(
+        fmt::format("{}: key '{}attention.key_length' is {}; weft needs a multiple of 8",
+                    file.path(), prefix, config.head_dim));
+  }
+  if (value_dim != config.head_dim) {
+    return unsupported(
+        fmt::format("{}: key '{}attention.value_length' is {}; weft needs the size of the keys, {}",
+                    file.path(), prefix, value_dim, config.head_dim));
   }
   WEFT_ASSIGN_OR_RETURN(config.context_length, keys.integer("context_length", 1, kMaxContext));
   WEFT_ASSIGN_OR_RETURN(const double eps,
@@ -153,7 +159,8 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   WEFT_ASSIGN_OR_RETURN(const uint64_t n_experts, file.get_uint_or(prefix + "expert_count", 0));
   if (n_experts != 0) {
     return unsupported(
-        fmt::format("{}: a mixture of {} experts; weft runs dense models", file.path(), n_experts));
+        fmt::format("{}: key '{}expert_count' is {}: a mixture of experts; weft runs dense models",
+                    file.path(), prefix, n_experts));
   }
 
   const gguf::TensorInfo* embedding = file.find_tensor("token_embd.weight");

@@ -37,10 +37,10 @@ class TensorReader {
       const std::string name(info.name);
       if (used_.count(name) != 0 || name == "rope_freqs.weight") continue;
       if (name.ends_with(".bias")) {
-        return unsupported(
-            fmt::format("{}: tensor '{}': this architecture has no biases", file_.path(), name));
+        return unsupported(fmt::format("{}: tensor '{}': this architecture has no biases",
+                                       file_.path(), gguf::printable(name)));
       }
-      log_warning(fmt::format("{}: tensor '{}' is not used", file_.path(), name));
+      log_warning(fmt::format("{}: tensor '{}' is not used", file_.path(), gguf::printable(name)));
     }
     return Status::ok();
   }

@@ -1,0 +1,235 @@
+#include "model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "model/test_draft_internal.h"
+
+namespace weft::model {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class BadConfig : public ::testing::TestWithParam<BadDraft> {};
+
+TEST_P(BadConfig, IsRefusedByOneLine) {
+  Draft draft = Draft::good();
+  GetParam().spoil(draft);
+  const DraftFile file(draft);
+  expect_one_line(read_config(*file).status(), GetParam());
+}
+
+const BadDraft kBadConfigs[] = {
+    {"no_architecture", [](Draft& d) { d.keys.erase("general.architecture"); },
+     "'general.architecture'", "", StatusCode::kNotFound},
+    {"unknown_architecture", [](Draft& d) { d.keys["general.architecture"] = "mamba"; },
+     "'general.architecture'", "mamba", StatusCode::kUnsupported},
+    {"architecture_of_two_lines", [](Draft& d) { d.keys["general.architecture"] = "ma\nmba"; },
+     "'general.architecture'", "mba", StatusCode::kUnsupported},
+    {"architecture_of_another_type", [](Draft& d) { d.keys["general.architecture"] = 7u; },
+     "'general.architecture'", "string"},
+    {"no_layer_count", [](Draft& d) { d.keys.erase("llama.block_count"); }, "'llama.block_count'",
+     "", StatusCode::kNotFound},
+    {"no_layers", [](Draft& d) { d.keys["llama.block_count"] = 0u; }, "'llama.block_count'",
+     "1 to 1024"},
+    {"too_many_layers", [](Draft& d) { d.keys["llama.block_count"] = 0xffffffffu; },
+     "'llama.block_count'", "4294967295"},
+    {"layers_below_zero", [](Draft& d) { d.keys["llama.block_count"] = int32_t{-2}; },
+     "'llama.block_count'", "-2"},
+    {"layers_as_text", [](Draft& d) { d.keys["llama.block_count"] = "two"; }, "'llama.block_count'",
+     "string"},
+    {"no_width", [](Draft& d) { d.keys["llama.embedding_length"] = 0u; },
+     "'llama.embedding_length'", "is 0"},
+    {"too_wide", [](Draft& d) { d.keys["llama.embedding_length"] = (1u << 20) + 1; },
+     "'llama.embedding_length'", "1048577"},
+    {"no_feed_forward", [](Draft& d) { d.keys["llama.feed_forward_length"] = 0u; },
+     "'llama.feed_forward_length'", "is 0"},
+    {"feed_forward_by_layer",
+     [](Draft& d) {
+       d.keys["llama.feed_forward_length"] = std::vector<int32_t>{64, 64};
+     },
+     "'llama.feed_forward_length'", "array"},
+    {"no_heads", [](Draft& d) { d.keys["llama.attention.head_count"] = 0u; },
+     "'llama.attention.head_count'", "is 0"},
+    {"too_many_heads", [](Draft& d) { d.keys["llama.attention.head_count"] = 1u << 20; },
+     "'llama.attention.head_count'", "1048576"},
+    {"no_kv_heads", [](Draft& d) { d.keys["llama.attention.head_count_kv"] = 0u; },
+     "'llama.attention.head_count_kv'", "is 0"},
+    {"heads_not_shared_evenly", [](Draft& d) { d.keys["llama.attention.head_count_kv"] = 3u; },
+     "'llama.attention.head_count_kv'", "3"},
+    {"more_kv_heads_than_heads", [](Draft& d) { d.keys["llama.attention.head_count_kv"] = 8u; },
+     "'llama.attention.head_count_kv'", "8"},
+    {"kv_heads_by_layer",
+     [](Draft& d) {
+       d.keys["llama.attention.head_count_kv"] = std::vector<int32_t>{2, 1};
+     },
+     "'llama.attention.head_count_kv'", "array"},
+    {"odd_head", [](Draft& d) { d.keys["llama.attention.key_length"] = 9u; },
+     "'llama.attention.key_length'", "9", StatusCode::kUnsupported},
+    {"head_not_a_multiple_of_8", [](Draft& d) { d.keys["llama.attention.key_length"] = 12u; },
+     "'llama.attention.key_length'", "12", StatusCode::kUnsupported},
+    {"head_too_large", [](Draft& d) { d.keys["llama.attention.key_length"] = 264u; },
+     "'llama.attention.key_length'", "1 to 256"},
+    {"values_of_another_size", [](Draft& d) { d.keys["llama.attention.value_length"] = 16u; },
+     "'llama.attention.value_length'", "16", StatusCode::kUnsupported},
+    {"more_heads_than_width", [](Draft& d) { d.keys["llama.attention.head_count"] = 64u; },
+     "'llama.attention.key_length'", "is 0"},
+    {"no_context", [](Draft& d) { d.keys["llama.context_length"] = 0u; }, "'llama.context_length'",
+     "is 0"},
+    {"eps_zero", [](Draft& d) { d.keys["llama.attention.layer_norm_rms_epsilon"] = 0.0f; },
+     "'llama.attention.layer_norm_rms_epsilon'", "is 0"},
+    {"eps_negative", [](Draft& d) { d.keys["llama.attention.layer_norm_rms_epsilon"] = -1e-5f; },
+     "'llama.attention.layer_norm_rms_epsilon'", "-"},
+    {"eps_nan", [](Draft& d) { d.keys["llama.attention.layer_norm_rms_epsilon"] = kNan; },
+     "'llama.attention.layer_norm_rms_epsilon'", "nan"},
+    {"base_infinite", [](Draft& d) { d.keys["llama.rope.freq_base"] = kInf; },
+     "'llama.rope.freq_base'", "inf"},
+    {"base_negative", [](Draft& d) { d.keys["llama.rope.freq_base"] = -1.0f; },
+     "'llama.rope.freq_base'", "-1"},
+    {"rope_odd", [](Draft& d) { d.keys["llama.rope.dimension_count"] = 5u; },
+     "'llama.rope.dimension_count'", "even"},
+    {"rope_none", [](Draft& d) { d.keys["llama.rope.dimension_count"] = 0u; },
+     "'llama.rope.dimension_count'", "2 to 8"},
+    {"rope_beyond_the_head", [](Draft& d) { d.keys["llama.rope.dimension_count"] = 10u; },
+     "'llama.rope.dimension_count'", "2 to 8"},
+    {"rope_scaling_unknown", [](Draft& d) { d.keys["llama.rope.scaling.type"] = "yarn"; },
+     "'llama.rope.scaling.type'", "yarn", StatusCode::kUnsupported},
+    {"rope_scaling_of_two_lines", [](Draft& d) { d.keys["llama.rope.scaling.type"] = "ya\nrn"; },
+     "'llama.rope.scaling.type'", "rn", StatusCode::kUnsupported},
+    {"rope_scaling_zero", [](Draft& d) { d.keys["llama.rope.scaling.factor"] = 0.0f; },
+     "'llama.rope.scaling.factor'", "is 0"},
+    {"rope_scaling_nan", [](Draft& d) { d.keys["llama.rope.scale_linear"] = kNan; },
+     "'llama.rope.scale_linear'", "nan"},
+    {"rope_freqs_too_short",
+     [](Draft& d) {
+       d.tensors.push_back({"rope_freqs.weight", {3}, {1, 1, 1}});
+     },
+     "'rope_freqs.weight'", "4"},
+    {"rope_freqs_zero",
+     [](Draft& d) {
+       d.tensors.push_back({"rope_freqs.weight", {4}, {1, 0, 1, 1}});
+     },
+     "'rope_freqs.weight'", "element 1"},
+    {"rope_freqs_nan",
+     [](Draft& d) {
+       d.tensors.push_back({"rope_freqs.weight", {4}, {1, 1, 1, kNan}});
+     },
+     "'rope_freqs.weight'", "element 3"},
+    {"rope_freqs_of_another_type",
+     [](Draft& d) {
+       d.tensors.push_back({"rope_freqs.weight", {8}, {}, DType::kF16});
+     },
+     "'rope_freqs.weight'", "F32"},
+    {"experts", [](Draft& d) { d.keys["llama.expert_count"] = 8u; }, "'llama.expert_count'", "8",
+     StatusCode::kUnsupported},
+    {"no_embedding", [](Draft& d) { d.drop("token_embd.weight"); }, "'token_embd.weight'",
+     "missing"},
+    {"embedding_of_three_dimensions",
+     [](Draft& d) {
+       d.tensor("token_embd.weight").dims = {32, 24, 2};
+     },
+     "'token_embd.weight'", ""},
+    {"embedding_of_one_dimension", [](Draft& d) { d.tensor("token_embd.weight").dims = {32}; },
+     "'token_embd.weight'", ""},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, BadConfig, ::testing::ValuesIn(kBadConfigs),
+                         [](const auto& bad) { return bad.param.name; });
+
+ModelConfig config_of(const Draft& draft) {
+  const DraftFile file(draft);
+  auto config = read_config(*file);
+  EXPECT_TRUE(config.is_ok()) << config.status().message();
+  return *config;
+}
+
+TEST(Config, ReadsWhatTheFileSays) {
+  const ModelConfig config = config_of(Draft::good());
+  EXPECT_EQ(config.architecture, "llama");
+  EXPECT_EQ(config.name, Draft::kName);
+  EXPECT_EQ(config.n_layers, 2);
+  EXPECT_EQ(config.n_embd, 32);
+  EXPECT_EQ(config.n_ff, 64);
+  EXPECT_EQ(config.n_heads, 4);
+  EXPECT_EQ(config.n_kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.vocab_size, 48);
+  EXPECT_EQ(config.context_length, 128);
+  EXPECT_EQ(config.rms_eps, 1e-5f);
+  EXPECT_EQ(config.rope.pairing, kernels::RopePairing::kNorm);
+  EXPECT_EQ(config.kv_bytes_per_token(), 2 * 16 * 2 * 2);
+}
+
+TEST(Config, AHeadMayBeAsLargeAsTheFileSays) {
+  Draft draft = Draft::good();
+  draft.keys["llama.attention.key_length"] = 16u;
+  draft.keys["llama.attention.value_length"] = 16u;
+  const ModelConfig config = config_of(draft);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.q_width(), 64);
+  EXPECT_EQ(config.rope.n_dims, 16);
+}
+
+TEST(Config, WithoutKvHeadsEveryHeadHasItsOwn) {
+  Draft draft = Draft::good();
+  draft.keys.erase("llama.attention.head_count_kv");
+  EXPECT_EQ(config_of(draft).n_kv_heads, 4);
+}
+
+TEST(Config, PlainFrequenciesArePowersOfTheBase) {
+  const ModelConfig config = config_of(Draft::good());
+  ASSERT_EQ(config.rope.inverse_frequencies.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_DOUBLE_EQ(config.rope.inverse_frequencies[i],
+                     std::pow(10.0, -static_cast<double>(i)));  // 10000^(-2i/8)
+  }
+}
+
+TEST(Config, APartOfTheHeadHasFrequenciesOfItsOwnWidth) {
+  Draft draft = Draft::good();
+  draft.keys["llama.rope.dimension_count"] = 4u;
+  const ModelConfig config = config_of(draft);
+  EXPECT_EQ(config.rope.n_dims, 4);
+  ASSERT_EQ(config.rope.inverse_frequencies.size(), 2u);
+  EXPECT_DOUBLE_EQ(config.rope.inverse_frequencies[1], 0.01);  // 10000^(-2/4)
+}
+
+/// The same frequencies, each divided by its divisor.
+void expect_divided(const Draft& draft, const std::vector<double>& divisors) {
+  const std::vector<double> plain = config_of(Draft::good()).rope.inverse_frequencies;
+  const std::vector<double> scaled = config_of(draft).rope.inverse_frequencies;
+  ASSERT_EQ(scaled.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_DOUBLE_EQ(scaled[i], plain[i] / divisors[i]);
+}
+
+TEST(Config, LinearScalingDividesEveryFrequency) {
+  Draft draft = Draft::good();
+  draft.keys["llama.rope.scaling.type"] = "linear";
+  draft.keys["llama.rope.scaling.factor"] = 4.0f;
+  expect_divided(draft, {4, 4, 4, 4});
+}
+
+TEST(Config, LinearScalingUnderItsOldKey) {
+  Draft draft = Draft::good();
+  draft.keys["llama.rope.scale_linear"] = 2.0f;
+  expect_divided(draft, {2, 2, 2, 2});
+}
+
+TEST(Config, ScalingNoneIgnoresTheFactor) {
+  Draft draft = Draft::good();
+  draft.keys["llama.rope.scaling.type"] = "none";
+  draft.keys["llama.rope.scaling.factor"] = 4.0f;
+  expect_divided(draft, {1, 1, 1, 1});
+}
+
+TEST(Config, RopeFreqsDivideEachFrequency) {
+  Draft draft = Draft::good();
+  draft.tensors.push_back({"rope_freqs.weight", {4}, {1, 2, 8, 32}});
+  expect_divided(draft, {1, 2, 8, 32});
+}
+
+}  // namespace
+}  // namespace weft::model
