@@ -58,7 +58,7 @@ TEST(Layering, EveryHeaderSaysWhatItIsFor) {
   for_each_line(
       [](const std::string& path, const std::string&, const std::string& line, int number) {
         if (number != 1 || !path.ends_with(".h")) return;
-    EXPECT_TRUE(line.starts_with("//")) << path;
+        EXPECT_TRUE(line.starts_with("//")) << path;
       });
 }
 

@@ -93,12 +93,13 @@ Result<CutDocument> Ingester::cut(const std::string& path) const {
     return invalid_argument(
         fmt::format("{}: its title is too long ({} tokens)", path, heading.size()));
   }
-  WEFT_ASSIGN_OR_RETURN(
-      const std::vector<text::Chunk> pieces,
-      text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Chunk> pieces,
+                        text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
   for (const text::Chunk& piece : pieces) {
-    CutChunk chunk{body + piece.begin, body + piece.end,
-                   text.substr(piece.begin, piece.end - piece.begin), {}};
+    CutChunk chunk{body + piece.begin,
+                   body + piece.end,
+                   text.substr(piece.begin, piece.end - piece.begin),
+                   {}};
     const size_t visible = chunk.text.find_last_not_of(" \t\r\n");
     if (visible == std::string_view::npos) continue;  // white space alone
     WEFT_ASSIGN_OR_RETURN(chunk.tokens,

@@ -67,9 +67,10 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
   engine->load_ms_ = ms_since(env, begin_ns);
 
   const int64_t calibration_ns = env.monotonic_ns();
-  WEFT_ASSIGN_OR_RETURN(
-      engine->context_.matmul_path,
-      choose_matmul_path(env, engine->pool_, isa, options.compute, options.compute_kept_file));
+  WEFT_ASSIGN_OR_RETURN(engine->context_.matmul_path,
+                        choose_matmul_path(env, engine->pool_, isa,
+                                           engine->model_->weights().layers.front().gate.dtype,
+                                           options.compute, options.compute_kept_file));
   engine->calibration_ms_ = ms_since(env, calibration_ns);
   engine->forward_ =
       std::make_unique<model::ForwardPass>(*engine->model_, engine->context_, *engine->cache_);
