@@ -5,11 +5,11 @@
 // load ports can do. AVX2: 6 x 16, 12 of 16 registers. A panel is expanded straight into its packed
 // form, so nothing is copied twice.
 //
-// Ice Lake Xeon 2.8 GHz, one core, 182 GFLOP/s peak: the tile alone 170-181 from the first-level
-// cache, 150-170 with activations from the second. Whole products with 512 rows, beside oneDNN 2.6
-// (32 x 64 tiles on expanded panels) in the same minutes on a busy machine, BF16 weights, GFLOP/s:
-// 2048 x 2048 115 : 107, 8192 x 2048 119 : 113, 2048 x 8192 111 : 89, 576 x 576 120 : 93.
-// Tried and no better: one panel a tile instead of four (in_features 8192: 94), parts of 512 (109).
+// Ice Lake Xeon 2.8 GHz, one core, some 182 GFLOP/s peak. Whole products with 512 rows and BF16
+// weights reached 97-120 GFLOP/s on a busy machine. Beside oneDNN 2.6 (32 x 64 tiles on expanded
+// panels) it is undecided: best of 3, 115 : 107 (2048 x 2048), 111 : 89 (2048 x 8192) and 120 : 93
+// (576 x 576), but other runs gave 97 : 97 and 86 : 106. This one keeps to the instruction set that
+// was asked for and pads fewer rows. Without grouping four panels a tile: 87-101 at 2048 x 8192.
 #include <stdint.h>
 #include <string.h>
 
