@@ -1,0 +1,246 @@
+// Fusion when the store fails under it: damaged records are computed anew, a full disk costs the
+// record and not the answer, and the KV cache is as it was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/fault_env.h"
+#include "base/log.h"
+#include "test_model.h"
+
+namespace weft {
+namespace {
+
+using fusion::ChunkOrigin;
+using fusion::FusionOptions;
+using fusion::Prompt;
+using fusion::ReuseMode;
+using fusion::SelectorKind;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int32_t kLayers = 6;
+constexpr size_t kDamagedChunk = 1;
+
+class FusionFaults : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    set_log_level(LogLevel::kQuiet);
+    const std::string path = dir_.path() + "/random.gguf";
+    const gguf::RandomLlamaOptions options{.n_layers = kLayers,
+                                           .n_embd = 96,
+                                           .n_ff = 160,
+                                           .n_heads = 6,
+                                           .n_kv_heads = 2,
+                                           .head_dim = 16};
+    const Status written = gguf::write_random_llama(posix_env(), path, options);
+    ASSERT_TRUE(written.is_ok()) << written.message();
+    model_ = std::make_unique<TestModel>(path);
+    prompt_.prefix = test::random_ids(21, model_->n_vocab(), 1);
+    prompt_.chunks = {test::random_ids(37, model_->n_vocab(), 2),
+                      test::random_ids(64, model_->n_vocab(), 3),
+                      test::random_ids(45, model_->n_vocab(), 4)};
+    prompt_.suffix = test::random_ids(19, model_->n_vocab(), 5);
+    anchor_ = test::random_ids(4, model_->n_vocab(), 6);
+  }
+  void TearDown() override { set_log_level(LogLevel::kWarning); }
+
+  std::unique_ptr<store::ChunkStore> open_store(Env& env, uint64_t memory_limit_bytes = 0) {
+    auto store = store::ChunkStore::open(
+        env, {.dir = store_dir(), .memory_limit_bytes = memory_limit_bytes, .create = true});
+    EXPECT_TRUE(store.is_ok()) << store.status().message();
+    return std::move(*store);
+  }
+  std::string store_dir() const { return dir_.path() + "/store"; }
+
+  std::string record_path(size_t chunk) const {
+    fusion::KeyScope scope;
+    scope.model_fingerprint = model_->model().fingerprint();
+    scope.rope = model_->model().config().rope;
+    scope.anchor = anchor_;
+    const auto identity = fusion::chunk_identity(scope, prompt_.chunks[chunk]);
+    return join_path(store_dir(), store::record_file_name(store::Key::of(identity).hash));
+  }
+
+  /// Where a layer of the record begins: padding behind layers is a multiple of the alignment.
+  uint64_t layer_offset(size_t chunk, int32_t layer) const {
+    const uint64_t layer_bytes =
+        prompt_.chunks[chunk].size() *
+        static_cast<uint64_t>(model_->model().config().kv_bytes_per_token() / kLayers);
+    const uint64_t stride = (layer_bytes + store::kRecordAlignment - 1) / store::kRecordAlignment *
+                            store::kRecordAlignment;
+    const uint64_t payload = std::filesystem::file_size(record_path(chunk)) - kLayers * stride;
+    return payload + static_cast<uint64_t>(layer) * stride;
+  }
+
+  /// Stores every chunk of the prompt.
+  void ingest(store::ChunkStore& store) {
+    const auto fusor = model_->fusor(&store, anchor_);
+    for (const std::vector<int32_t>& chunk : prompt_.chunks) {
+      const Status stored = fusor->ensure_stored(chunk);
+      ASSERT_TRUE(stored.is_ok()) << stored.message();
+    }
+  }
+
+  fusion::Prefilled answer(fusion::Fusor& fusor, const FusionOptions& options) {
+    auto done = fusor.prefill(prompt_, options);
+    EXPECT_TRUE(done.is_ok()) << done.status().message();
+    model_->cache().free_sequence(done->sequence);
+    return std::move(*done);
+  }
+
+  /// What an undamaged store answers.
+  std::vector<float> expected(const FusionOptions& options) {
+    const auto store = open_store(posix_env());
+    ingest(*store);
+    const auto fusor = model_->fusor(store.get(), anchor_);
+    const fusion::Prefilled done = answer(*fusor, options);
+    EXPECT_THAT(done.report.notes, IsEmpty());
+    for (const auto& chunk : done.report.chunks) EXPECT_EQ(chunk.origin, ChunkOrigin::kDisk);
+    return done.logits;
+  }
+
+  using TestModel = test::TestModel;
+  test::TempDir dir_;
+  std::unique_ptr<TestModel> model_;
+  Prompt prompt_;
+  std::vector<int32_t> anchor_;
+};
+
+struct Way {
+  const char* name;
+  FusionOptions options;
+  int32_t first_loaded_layer;
+};
+
+std::vector<Way> ways() {
+  const FusionOptions query{.mode = ReuseMode::kBlend, .ratio = 0.2, .allow_plain = false};
+  FusionOptions deviation = query;
+  deviation.selector = SelectorKind::kVDeviation;
+  deviation.checks = {{2, 0.4}, {4, 0.2}};
+  const FusionOptions full{.mode = ReuseMode::kFull, .allow_plain = false};
+  return {{"query attention", query, 0}, {"v-deviation", deviation, 2}, {"full", full, 0}};
+}
+
+TEST_F(FusionFaults, ADamagedLayerIsComputedAnewAndTheAnswerIsTheSame) {
+  for (const Way& way : ways()) {
+    const std::vector<float> undamaged = expected(way.options);
+    for (int32_t layer = way.first_loaded_layer; layer < kLayers; ++layer) {
+      SCOPED_TRACE(testing::Message() << way.name << ", layer " << layer);
+      FaultEnv env(posix_env());
+      const auto store = open_store(env);
+      const auto fusor = model_->fusor(store.get(), anchor_);
+      // Once over undamaged records, so that the anchor's and the prefix's pages are there.
+      EXPECT_THAT(answer(*fusor, way.options).logits, ElementsAreArray(undamaged));
+      ASSERT_TRUE(fusor->forget(prompt_.chunks[0]).is_ok());  // ensures the anchor's pages, too
+      ASSERT_TRUE(fusor->ensure_stored(prompt_.chunks[0]).is_ok());
+      const int32_t free_pages = model_->cache().free_page_count();
+
+      env.damage_reads(record_path(kDamagedChunk), layer_offset(kDamagedChunk, layer) + 5,
+                       std::byte{0x40});
+      const fusion::Prefilled done = answer(*fusor, way.options);
+      EXPECT_THAT(done.logits, ElementsAreArray(undamaged));
+      ASSERT_THAT(done.report.notes, SizeIs(1));
+      EXPECT_THAT(done.report.notes[0], HasSubstr("chunk 2 was computed anew"));
+      EXPECT_THAT(done.report.notes[0], HasSubstr("layer " + std::to_string(layer)));
+      EXPECT_EQ(done.report.notes[0].find('\n'), std::string::npos);
+      ASSERT_THAT(done.report.chunks, SizeIs(3));
+      EXPECT_EQ(done.report.chunks[0].origin, ChunkOrigin::kDisk);
+      EXPECT_EQ(done.report.chunks[1].origin, ChunkOrigin::kComputed);
+      EXPECT_EQ(done.report.chunks[2].origin, ChunkOrigin::kDisk);
+      EXPECT_EQ(
+          done.report.reused_tokens + done.report.recomputed_tokens + done.report.computed_tokens,
+          done.report.prompt_tokens);
+      EXPECT_EQ(model_->cache().free_page_count(), free_pages);
+      EXPECT_EQ(store->stat()->damaged, 1u);
+    }
+  }
+}
+
+TEST_F(FusionFaults, AllRecordsDamagedIsAnAnswerStill) {
+  const FusionOptions options = ways()[0].options;
+  const std::vector<float> undamaged = expected(options);
+  FaultEnv env(posix_env());
+  const auto store = open_store(env);
+  const auto fusor = model_->fusor(store.get(), anchor_);
+  for (size_t chunk = 0; chunk < 3; ++chunk) {
+    env.damage_reads(record_path(chunk), layer_offset(chunk, static_cast<int32_t>(chunk)),
+                     std::byte{1});
+  }
+  const fusion::Prefilled done = answer(*fusor, options);
+  EXPECT_THAT(done.logits, ElementsAreArray(undamaged));
+  EXPECT_THAT(done.report.notes, SizeIs(3));
+}
+
+TEST_F(FusionFaults, ADamagedHeadIsAMiss) {
+  const FusionOptions options = ways()[0].options;
+  const std::vector<float> undamaged = expected(options);
+  FaultEnv env(posix_env());
+  const auto store = open_store(env);
+  env.damage_reads(record_path(kDamagedChunk), 20, std::byte{0xff});
+  const auto fusor = model_->fusor(store.get(), anchor_);
+  const fusion::Prefilled done = answer(*fusor, options);
+  EXPECT_THAT(done.logits, ElementsAreArray(undamaged));
+  EXPECT_EQ(done.report.chunks[kDamagedChunk].origin, ChunkOrigin::kComputed);
+}
+
+TEST_F(FusionFaults, AFullDiskCostsTheRecordAndNotTheAnswer) {
+  const FusionOptions options = ways()[0].options;
+  const std::vector<float> undamaged = expected(options);
+  ASSERT_TRUE(open_store(posix_env())->clear().is_ok());
+  FaultEnv env(posix_env());
+  const auto store = open_store(env);
+  env.limit_disk(10'000);  // less than one record
+  const auto fusor = model_->fusor(store.get(), anchor_);
+  const fusion::Prefilled done = answer(*fusor, options);
+  EXPECT_THAT(done.logits, ElementsAreArray(undamaged));
+  for (const auto& chunk : done.report.chunks) EXPECT_EQ(chunk.origin, ChunkOrigin::kComputed);
+  EXPECT_EQ(store->stat()->disk.records, 0u);
+
+  env.limit_disk(std::nullopt);  // room again: the next question stores them
+  EXPECT_THAT(answer(*fusor, options).logits, ElementsAreArray(undamaged));
+  EXPECT_EQ(store->stat()->disk.records, 3u);
+}
+
+TEST_F(FusionFaults, AnyCallThatFailsLeavesTheAnswerAndThePages) {
+  const FusionOptions options = ways()[0].options;
+  const std::vector<float> undamaged = expected(options);
+  uint64_t n_calls = 0;
+  {
+    FaultEnv env(posix_env());
+    const auto store = open_store(env);
+    const uint64_t before = env.calls();
+    const auto fusor = model_->fusor(store.get(), anchor_);
+    answer(*fusor, options);
+    n_calls = env.calls() - before;
+  }
+  ASSERT_GT(n_calls, 18u);  // 3 records of 6 layers
+  for (uint64_t call = 0; call < n_calls; ++call) {
+    SCOPED_TRACE(call);
+    FaultEnv env(posix_env());
+    const auto store = open_store(env);
+    env.fail_call(env.calls() + call);
+    const int32_t used_before =
+        model_->cache().used_page_count() - model_->cache().evictable_page_count();
+    {
+      const auto fusor = model_->fusor(store.get(), anchor_);
+      EXPECT_THAT(answer(*fusor, options).logits, ElementsAreArray(undamaged));
+    }
+    EXPECT_EQ(model_->cache().used_page_count() - model_->cache().evictable_page_count(),
+              used_before);
+  }
+}
+
+TEST_F(FusionFaults, TooFewPagesAreSaidAndGivenBack) {
+  const auto store = open_store(posix_env());
+  ingest(*store);
+  test::TestModel small(dir_.path() + "/random.gguf", {.capacity_tokens = 128});
+  const auto fusor = small.fusor(store.get(), anchor_);
+  const auto done = fusor->prefill(prompt_, ways()[0].options);
+  EXPECT_EQ(done.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(small.cache().used_page_count(), small.cache().evictable_page_count());
+}
+
+}  // namespace
+}  // namespace weft
