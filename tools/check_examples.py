@@ -33,7 +33,11 @@ def main():
                 [arguments.weft, "ask", *common, "--reuse", mode, "-n", "32", "--json"],
                 input=asked, capture_output=True, text=True, check=False)
             sys.stderr.write(run.stderr)
-            for question, line in zip(questions, run.stdout.splitlines()):
+            answers = run.stdout.splitlines()
+            if run.returncode != 0 or len(answers) != len(questions):
+                sys.exit(f"weft ask --reuse {mode}: exit status {run.returncode}, "
+                         f"{len(answers)} of {len(questions)} answers")
+            for question, line in zip(questions, answers):
                 answer = json.loads(line)["answer"]
                 right = any(a.lower() in answer.lower() for a in question["answers"])
                 wrong += not right
