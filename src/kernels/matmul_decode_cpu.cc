@@ -59,8 +59,8 @@ template <int kCount, int kFirst = 0, class Body>
 
 /// A tile's rows lie one after another, so the line that is as far into the next tile is the one
 /// that this stream comes to next: fetching it gains a quarter to a third over a fixed 2 KB, which
-/// for short rows is mostly another row of this tile (Ice Lake: Q4_0 9.2 to 11.9 GB/s a core,
-/// Q8_0 10.8 to 13.2). Bounded, so that tiles of long rows don't push the activations out of the L1
+/// for short rows is mostly another row of this tile (Ice Lake: Q4_0 9.2 to 11.4 GB/s a core,
+/// Q8_0 10.9 to 12.5). Bounded, so that tiles of long rows don't push the activations out of the L1
 /// cache.
 inline int64_t prefetch_distance(int64_t tile_bytes) {
   constexpr int64_t kMost = 16 << 10;
