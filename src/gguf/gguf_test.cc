@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "../tests/support.h"
 #include "gguf/writer.h"
 
 namespace weft::gguf {
@@ -180,10 +181,8 @@ TEST(Gguf, TypedAccessNamesFileKeyAndTypes) {
 }
 
 TEST(Gguf, OpensTheRealModel) {
-  const char* models = std::getenv("WEFT_MODELS");
-  const std::string path =
-      join_path(models == nullptr ? "" : models, "SmolLM2-135M-Instruct.Q4_1.gguf");
-  if (models == nullptr || !posix_env().exists(path)) GTEST_SKIP() << "no model in $WEFT_MODELS";
+  const std::string path = test::model_file(test::kSmolLm2File);
+  if (path.empty()) GTEST_SKIP() << "weft model get smollm2-135m";
   const auto opened = File::open(posix_env(), path);
   ASSERT_TRUE(opened.is_ok()) << opened.status().message();
   const File& file = **opened;
