@@ -46,7 +46,7 @@ struct ChunkText {
   uint64_t byte_begin = 0;  // of the document's bytes [byte_begin, byte_end)
   uint64_t byte_end = 0;
   std::string_view text;
-  std::span<const int32_t> tokens;  // the ids of exactly this text, tokenised by itself
+  std::span<const int32_t> tokens;  // what stands for the chunk in a prompt; the caller decides
 };
 
 /// The same, as it comes out.
