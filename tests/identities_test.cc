@@ -201,10 +201,11 @@ TEST_P(Identities, DecodeStepsArePrefillWithinReorderedSums) {
     const std::vector<float> step = m.run(sequence, std::span(ids).subspan(i, 1));
     steps.insert(steps.end(), step.begin(), step.end());
   }
-  // Decode rounds activations to 8 bits per 32 where the weights are quantised (relative 2^-8 a
-  // product, with random signs); prefill on the f32 path does not.
+  // Decode on the f32 path rounds activations to 15 bits where the weights are quantised: half a
+  // step is 2^-15 of a block's largest value, with random signs. K and V are f16 on both sides,
+  // where such a difference can tip a rounding of 2^-11.
   const double n_layers = m.model().config().n_layers;
-  EXPECT_LT(relative_error(whole, steps), 4 * std::sqrt(n_layers) * 0x1p-8);
+  EXPECT_LT(relative_error(whole, steps), 4 * std::sqrt(n_layers) * 0x1p-11);
 }
 
 TEST_P(Identities, TwoSequencesInOneStepAreEachAlone) {

@@ -72,11 +72,12 @@ INSTANTIATE_TEST_SUITE_P(Isas, Stories,
 /// How far a path may be from llama.cpp over the same weights in F32 (the golden file's run "f32"),
 /// from what was measured over 64 positions of each prompt, KL in nats:
 ///   weft's f32 path           3e-7 to 8e-7 (K and V in f16; sums in another order)
-///   weft's int8 path          2.2e-3 to 2.6e-3
+///   weft's int8 path          5.4e-4 to 8.8e-4
 ///   llama.cpp's own 8-bit run 2.4e-3 (kl_f32_to_q4_1_mean_last64)
 /// bf16 keeps 8 significant bits of every number, an error of 2^-9 / sqrt(3) in weights and
 /// activations each: 1.6e-3 together. 8 bits per 32 normal numbers are steps of about 2.5 / 127 of
-/// their deviation, an error of 5.7e-3. KL goes with the square: a twelfth of int8's, 2.1e-4.
+/// their deviation, an error of 5.7e-3. KL goes with the square: a twelfth of what 8 bits
+/// throughout make, which was 2.6e-3: 2.1e-4.
 /// Only 8 positions a prompt are compared here, and positions differ: `mean_kl` is four times the
 /// largest figure, still far below the next coarser path's.
 struct Tolerance {
@@ -92,7 +93,7 @@ struct Tolerance {
 };
 constexpr Tolerance kF32Tolerance{8e-7};
 constexpr Tolerance kBf16Tolerance{2.1e-4};
-constexpr Tolerance kInt8Tolerance{2.6e-3};
+constexpr Tolerance kInt8Tolerance{8.8e-4};
 
 struct PathCase {
   friend void PrintTo(const PathCase& c, std::ostream* out) { *out << c.name; }
@@ -176,8 +177,7 @@ TEST_P(SmolLm2, LogProbabilitiesAndTokensAreLlamaCpps) {
     }
 
     // llama.cpp's continuation runs as given, so that one other choice does not hide the rest: as
-    // one step on this matmul path, then token by token. Decode rounds activations to 8 bits
-    // whatever the path.
+    // one step on this matmul path, then token by token.
     const auto n_given = static_cast<int64_t>(greedy.size()) - 1;
     const std::vector<float> step =
         run_last_rows(m, sequence, std::span(greedy).first(static_cast<size_t>(n_given)), n_given);
@@ -191,7 +191,7 @@ TEST_P(SmolLm2, LogProbabilitiesAndTokensAreLlamaCpps) {
         EXPECT_EQ(argmax(prefilled), greedy[i]) << "token " << i << " led by " << margin[i];
         ++n_sure;
       }
-      if (margin[i] > kInt8Tolerance.sure_margin()) {
+      if (margin[i] > tolerance.sure_margin()) {
         EXPECT_EQ(argmax(decoded), greedy[i]) << "decode, token " << i << " led by " << margin[i];
       }
       decode_logits = run_last_rows(m, sequence, std::span(greedy).subspan(i, 1), 1);

@@ -8,11 +8,13 @@
 
 namespace weft::kernels {
 
-/// How prefill-sized products are computed. Decode-sized ones always read the blocks directly.
+/// How prefill-sized products are computed. Decode-sized ones always read the blocks directly; the
+/// path then says how finely activations are rounded (matmul_decode.h).
 enum class MatmulPath {
   kF32,   // weight panels expanded to f32, products in f32
   kBf16,  // panels and activations rounded to bf16, sums in f32
-  kInt8,  // activations quantised per 32, integer dots, f32 sums (block types; floats take kF32)
+  kInt8,  // activations rounded to 8 bits per 32, outliers to 15 (quantise_activations.h), integer
+          // dots, f32 sums (block types; floats take kF32)
 };
 
 struct Context {

@@ -75,6 +75,10 @@ inline __m256i load_q(const int8_t* bytes, int pair) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes + 32 * pair));
 }
 
+inline __m256i add_rest(__m256i dot, __m256i rest) {
+  return _mm256_add_epi32(_mm256_slli_epi32(dot, kRestShift), rest);
+}
+
 inline void add_scaled(Accumulator& sums, __m256i dot, __m256 weight_scale,
                        const ActivationGroup& x, int pair) {
   const __m256 scale = _mm256_mul_ps(weight_scale, _mm256_load_ps(x.scale + 8 * pair));
@@ -86,9 +90,13 @@ template <int kOffsetShift, bool kHasMin>
 inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
   for (int p = 0; p < 2; ++p) {
     const PairWeights& pair = w.pair[p];
-    const __m256i products = _mm256_add_epi16(_mm256_maddubs_epi16(pair.low, load_q(x.low, p)),
-                                              _mm256_maddubs_epi16(pair.high, load_q(x.high, p)));
-    __m256i dot = _mm256_madd_epi16(products, _mm256_set1_epi16(1));
+    const auto dots = [&](const int8_t* low, const int8_t* high) {
+      const __m256i products = _mm256_add_epi16(_mm256_maddubs_epi16(pair.low, load_q(low, p)),
+                                                _mm256_maddubs_epi16(pair.high, load_q(high, p)));
+      return _mm256_madd_epi16(products, _mm256_set1_epi16(1));
+    };
+    __m256i dot = dots(x.low, x.high);
+    if (x.wide != 0) dot = add_rest(dot, dots(x.rest_low, x.rest_high));
     if constexpr (kOffsetShift >= 0) {
       const __m256i negative = load32(x.negative_sums + 8 * p);
       dot = _mm256_add_epi32(dot, _mm256_slli_epi32(negative, kOffsetShift));
@@ -202,9 +210,13 @@ struct Q8_0 : Blocks32<BlockQ8_0, -1, false> {
   static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
     for (int p = 0; p < 2; ++p) {
       const __m256i low = w.pair[p].low, high = w.pair[p].high;
-      const __m256i dot = _mm256_add_epi32(
-          dot_bytes(_mm256_abs_epi8(low), _mm256_sign_epi8(load_q(x.low, p), low)),
-          dot_bytes(_mm256_abs_epi8(high), _mm256_sign_epi8(load_q(x.high, p), high)));
+      const auto dots = [&](const int8_t* x_low, const int8_t* x_high) {
+        return _mm256_add_epi32(
+            dot_bytes(_mm256_abs_epi8(low), _mm256_sign_epi8(load_q(x_low, p), low)),
+            dot_bytes(_mm256_abs_epi8(high), _mm256_sign_epi8(load_q(x_high, p), high)));
+      };
+      __m256i dot = dots(x.low, x.high);
+      if (x.wide != 0) dot = add_rest(dot, dots(x.rest_low, x.rest_high));
       add_scaled(sums, dot, w.pair[p].scale, x, p);
     }
   }
@@ -324,13 +336,13 @@ struct Q6_K {
     return w;
   }
   static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
-    const __m256i offset = _mm256_set1_epi8(32);
     for (int p = 0; p < 2; ++p) {
-      const __m256i x_low = load_q(x.low, p), x_high = load_q(x.high, p);
-      const __m256i low =
-          _mm256_sub_epi32(dot_bytes(w.pair[p].low, x_low), dot_bytes(offset, x_low));
-      const __m256i high =
-          _mm256_sub_epi32(dot_bytes(w.pair[p].high, x_high), dot_bytes(offset, x_high));
+      __m256i low = dots(w.pair[p].low, load_q(x.low, p));
+      __m256i high = dots(w.pair[p].high, load_q(x.high, p));
+      if (x.wide != 0) {
+        low = add_rest(low, dots(w.pair[p].low, load_q(x.rest_low, p)));
+        high = add_rest(high, dots(w.pair[p].high, load_q(x.rest_high, p)));
+      }
       __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(low), w.pair[p].low_scale);
       dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), w.pair[p].high_scale, dot);
       sums.lanes = _mm256_fmadd_ps(dot, _mm256_load_ps(x.scale + 8 * p), sums.lanes);
@@ -338,6 +350,9 @@ struct Q6_K {
   }
 
  private:
+  static __m256i dots(__m256i w, __m256i x) {
+    return _mm256_sub_epi32(dot_bytes(w, x), dot_bytes(_mm256_set1_epi8(32), x));
+  }
   static __m256i add_high_bits(__m256i q, __m256i bits) {
     return _mm256_or_si256(q, _mm256_and_si256(bits, _mm256_set1_epi8(0x30)));
   }

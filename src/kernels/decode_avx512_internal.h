@@ -74,15 +74,25 @@ inline __m512 spread_pairs(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return _mm512_cvtph_ps(pairs);
 }
 
+inline __m512i add_dots(__m512i sum, __m512i w, const int8_t* x) {
+  return _mm512_dpbusd_epi32(sum, w, _mm512_load_si512(x));
+}
+
 /// kOffsetShift: log2 of the offset, or -1 for none.
 template <int kOffsetShift, bool kHasMin>
 inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
   __m512i dot = _mm512_setzero_si512();
-  if constexpr (kOffsetShift >= 0) {
-    dot = _mm512_slli_epi32(_mm512_load_si512(x.negative_sums), kOffsetShift);
+  if (x.wide != 0) {
+    dot = add_dots(add_dots(dot, w.low, x.low), w.high, x.high);
+    dot = _mm512_slli_epi32(dot, kRestShift);
+    dot = add_dots(add_dots(dot, w.low, x.rest_low), w.high, x.rest_high);
+  } else {
+    dot = add_dots(add_dots(dot, w.low, x.low), w.high, x.high);
   }
-  dot = _mm512_dpbusd_epi32(dot, w.low, _mm512_load_si512(x.low));
-  dot = _mm512_dpbusd_epi32(dot, w.high, _mm512_load_si512(x.high));
+  if constexpr (kOffsetShift >= 0) {
+    const __m512i negative = _mm512_load_si512(x.negative_sums);
+    dot = _mm512_add_epi32(dot, _mm512_slli_epi32(negative, kOffsetShift));
+  }
   if constexpr (kHasMin) {
     sums.lanes = _mm512_fmadd_ps(w.min, _mm512_load_ps(x.sums), sums.lanes);
   }
@@ -289,18 +299,21 @@ struct Q6_K {
     return w;
   }
   static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
-    const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8(32);
-    const __m512i x_low = _mm512_load_si512(x.low), x_high = _mm512_load_si512(x.high);
-    const __m512i low = _mm512_sub_epi32(_mm512_dpbusd_epi32(zero, w.low, x_low),
-                                         _mm512_dpbusd_epi32(zero, offset, x_low));
-    const __m512i high = _mm512_sub_epi32(_mm512_dpbusd_epi32(zero, w.high, x_high),
-                                          _mm512_dpbusd_epi32(zero, offset, x_high));
+    __m512i low = dots(w.low, x.low), high = dots(w.high, x.high);
+    if (x.wide != 0) {
+      low = _mm512_add_epi32(_mm512_slli_epi32(low, kRestShift), dots(w.low, x.rest_low));
+      high = _mm512_add_epi32(_mm512_slli_epi32(high, kRestShift), dots(w.high, x.rest_high));
+    }
     __m512 dot = _mm512_mul_ps(to_floats(low), w.low_scale);
     dot = _mm512_fmadd_ps(to_floats(high), w.high_scale, dot);
     sums.lanes = _mm512_fmadd_ps(dot, _mm512_load_ps(x.scale), sums.lanes);
   }
 
  private:
+  static __m512i dots(__m512i w, const int8_t* x) {
+    const __m512i zero = _mm512_setzero_si512();
+    return _mm512_sub_epi32(add_dots(zero, w, x), add_dots(zero, _mm512_set1_epi8(32), x));
+  }
   /// Two bits of each of 16 bytes, bits 2 * lane and up, moved to bits 4 and 5.
   static __m512i add_high_bits(__m512i q, const uint8_t* qh) {
     const __m512i bytes = _mm512_broadcast_i32x4(load16(qh));

@@ -30,12 +30,21 @@ struct GroupWeights {
 
 struct NoHeader {};
 
+inline int32_t dot_16(const int8_t* w, const int8_t* x) {
+  int32_t dot = 0;
+  for (int i = 0; i < 16; ++i) dot += w[i] * x[i];
+  return dot;
+}
+
 /// value = scale * q + min, in one group of four blocks.
 inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
   for (int b = 0; b < 4; ++b) {
-    int32_t low = 0, high = 0;
-    for (int i = 16 * b; i < 16 * b + 16; ++i) low += w.low[i] * x.low[i];
-    for (int i = 16 * b; i < 16 * b + 16; ++i) high += w.high[i] * x.high[i];
+    int32_t low = dot_16(w.low + 16 * b, x.low + 16 * b);
+    int32_t high = dot_16(w.high + 16 * b, x.high + 16 * b);
+    if (x.wide != 0) {
+      low = low * kRestUnits + dot_16(w.low + 16 * b, x.rest_low + 16 * b);
+      high = high * kRestUnits + dot_16(w.high + 16 * b, x.rest_high + 16 * b);
+    }
     const float dot =
         static_cast<float>(low) * w.low_scale[b] + static_cast<float>(high) * w.high_scale[b];
     sums.block[b] += dot * x.scale[4 * b] + w.min[b] * x.sums[4 * b + 1];

@@ -17,7 +17,8 @@ constexpr int64_t kTaskBytes = 64 << 10;
 constexpr int64_t kRowTile = 4;
 
 struct Scratch {
-  AlignedBuffer<int8_t> q;
+  AlignedBuffer<int8_t> q, rest;
+  AlignedBuffer<uint8_t> wide;
   AlignedBuffer<float> scale;
   AlignedBuffer<int32_t> sum;
   AlignedBuffer<ActivationGroup> groups;
@@ -52,18 +53,25 @@ DecodeFn pick_decode(const MatmulDecodeFns& fns, DType dtype) {
 }
 
 /// Quantises the rows and lays them out in groups, in scratch.
-void prepare_groups(Isa isa, const MatmulDecodeFns& fns, DecodeInput& in, Scratch& scratch) {
+void prepare_groups(const Context& context, const MatmulDecodeFns& fns, DecodeInput& in,
+                    Scratch& scratch) {
   const int64_t n_blocks = in.n / kActivationBlock;
   in.n_groups = (n_blocks + kGroupBlocks - 1) / kGroupBlocks;
   scratch.q.reserve_discard(static_cast<size_t>(in.n_rows * in.n));
+  scratch.rest.reserve_discard(static_cast<size_t>(in.n_rows * in.n));
+  scratch.wide.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
   scratch.scale.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
   scratch.sum.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
   scratch.groups.reserve_discard(static_cast<size_t>(in.n_rows * in.n_groups));
-  quantise_activations(isa, in.x, in.x_stride, in.n_rows, in.n,
-                       {scratch.q.data(), scratch.scale.data(), scratch.sum.data()});
+  const WideBlocks wide =
+      context.matmul_path == MatmulPath::kInt8 ? WideBlocks::kOutliers : WideBlocks::kAll;
+  const QuantisedRows rows{scratch.q.data(), scratch.rest.data(), scratch.wide.data(),
+                           scratch.scale.data(), scratch.sum.data()};
+  quantise_activations(context.isa, in.x, in.x_stride, in.n_rows, in.n, wide, rows);
   for (int64_t r = 0; r < in.n_rows; ++r) {
-    fns.arrange(scratch.q.data() + r * in.n, scratch.scale.data() + r * n_blocks,
-                scratch.sum.data() + r * n_blocks, in.n, scratch.groups.data() + r * in.n_groups);
+    fns.arrange({rows.q + r * in.n, rows.rest + r * in.n, rows.wide + r * n_blocks,
+                 rows.scale + r * n_blocks, rows.sum + r * n_blocks},
+                in.n, scratch.groups.data() + r * in.n_groups);
   }
   in.groups = scratch.groups.data();
 }
@@ -115,7 +123,7 @@ void matmul_decode(const Context& context, const float* x, int64_t x_stride, int
     n_tasks += task_count(*output.weight);
     quantised = quantised || is_quantised(output.weight->dtype);
   }
-  if (quantised) prepare_groups(context.isa, fns, in, scratch);
+  if (quantised) prepare_groups(context, fns, in, scratch);
   context.pool.run(static_cast<int>(n_tasks),
                    [&](int task, int) { run_task(fns, in, outputs, task); });
 }

@@ -1,6 +1,7 @@
 // The decode half of matmul(): a few rows against weights as they lie in the file, bound by memory
-// bandwidth. Quantised weights meet activations rounded to eight bits per 32 (integer dots, f32
-// sums); float weights meet f32 activations. matmul() is the one caller; weights are never copied.
+// bandwidth. Quantised weights meet activations rounded to integers (quantise_activations.h: on the
+// int8 path eight bits, fifteen for outliers; on the others fifteen throughout), float weights f32
+// activations. Sums are f32. matmul() is the one caller; weights are never copied.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace weft::kernels {
 
 /// As matmul(), for 1 <= n_rows <= kDecodeRows. One parallel region; a row's result is the same
 /// bits for any number of rows and threads. Keeps scratch memory per calling thread, about
-/// 3 * n_rows * in_features bytes at the largest call.
+/// 8 * n_rows * in_features bytes at the largest call.
 void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
                    std::span<const MatmulOutput> outputs);
 

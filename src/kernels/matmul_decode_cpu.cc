@@ -19,24 +19,31 @@
 namespace weft::kernels::WEFT_ISA {
 namespace {
 
-void arrange(const int8_t* q, const float* scale, const int32_t* sum, int64_t n,
-             ActivationGroup* groups) {
+void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
     ActivationGroup& group = groups[first / 4];
     const int64_t count = n_blocks - first < 4 ? n_blocks - first : 4;
     if (count < 4) memset(&group, 0, sizeof group);
+    group.wide = 0;
+    for (int64_t b = 0; b < count; ++b) group.wide |= row.wide[first + b];
+    const int32_t units = group.wide != 0 ? kRestUnits : 1;  // of the group's scales in a q
     for (int64_t b = 0; b < count; ++b) {
-      memcpy(group.low + 16 * b, q + 32 * (first + b), 16);
-      memcpy(group.high + 16 * b, q + 32 * (first + b) + 16, 16);
-      const float block_scale = scale[first + b];
-      for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = block_scale;
+      const int64_t block = first + b;
+      memcpy(group.low + 16 * b, row.q + 32 * block, 16);
+      memcpy(group.high + 16 * b, row.q + 32 * block + 16, 16);
+      memcpy(group.rest_low + 16 * b, row.rest + 32 * block, 16);
+      memcpy(group.rest_high + 16 * b, row.rest + 32 * block + 16, 16);
+      const float scale = row.scale[block] / static_cast<float>(units);
+      for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = scale;
       for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = 0.0f;
-      group.sums[4 * b + 1] = block_scale * static_cast<float>(sum[first + b]);
+      group.sums[4 * b + 1] = row.scale[block] / kRestUnits * static_cast<float>(row.sum[block]);
     }
     for (int64_t i = 0; i < 16; ++i) {
       int32_t total = 0;
-      for (int64_t j = 4 * i; j < 4 * i + 4; ++j) total += group.low[j] + group.high[j];
+      for (int64_t j = 4 * i; j < 4 * i + 4; ++j) {
+        total += units * (group.low[j] + group.high[j]) + group.rest_low[j] + group.rest_high[j];
+      }
       group.negative_sums[i] = -total;
     }
   }

@@ -32,12 +32,21 @@ struct Weights {
   WeightMatrix matrix;
 };
 
+/// With outliers, as activations have.
 std::vector<float> random_rows(std::mt19937& random, int64_t n) {
   std::normal_distribution<float> normal(0.0f, 1.0f);
   std::vector<float> x(static_cast<size_t>(n));
-  for (float& value : x) value = normal(random);
+  for (float& value : x) value = random() % 100 == 0 ? 12 * normal(random) : normal(random);
   return x;
 }
+
+/// Every way in which activations are rounded, and the path that asks for it.
+struct Rounding {
+  MatmulPath path;
+  WideBlocks wide;
+};
+constexpr Rounding kRoundings[] = {{MatmulPath::kInt8, WideBlocks::kOutliers},
+                                   {MatmulPath::kF32, WideBlocks::kAll}};
 
 /// [n_rows][out_features], checking that nothing else was written.
 std::vector<float> run(const Context& context, const WeightMatrix& weight,
@@ -77,6 +86,19 @@ double float_tolerance(int64_t n, double magnitude) {
   return operations * 0x1p-24 * magnitude + 1e-30;
 }
 
+/// y [out_features] = x [in_features] times the weights, rounded as said.
+void expect_row(const WeightMatrix& weight, const float* x, WideBlocks wide, const float* y) {
+  const bool quantised = is_quantised(weight.dtype);
+  // The kernel adds scale * q and min, which cancel in the weight, apart.
+  const double scale = quantised ? 3 : 1;
+  for (int64_t i = 0; i < weight.out_features; ++i) {
+    const ref::Product want =
+        quantised ? ref::dot_quantised(weight, i, x, wide) : ref::dot(weight, i, x);
+    ASSERT_NEAR(y[i], want.y, scale * float_tolerance(weight.in_features, want.magnitude))
+        << "output " << i;
+  }
+}
+
 TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
   std::mt19937 random(17);
   ThreadPool pool(2);
@@ -89,18 +111,11 @@ TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
         for (int64_t rows = 1; rows <= kDecodeRows; ++rows) {
           for (const Isa isa : available_isas()) {
             SCOPED_TRACE(label(isa, dtype, out, in, rows));
-            const auto y = run({pool, isa}, weights.matrix, x, x_stride, rows);
-            for (int64_t r = 0; r < rows; ++r) {
-              for (int64_t i = 0; i < out; ++i) {
-                const float* row = x.data() + r * x_stride;
-                const ref::Product want = is_quantised(dtype)
-                                              ? ref::dot_quantised(weights.matrix, i, row)
-                                              : ref::dot(weights.matrix, i, row);
-                // The kernel adds scale * q and min, which cancel in the weight, apart.
-                const double scale = is_quantised(dtype) ? 3 : 1;
-                ASSERT_NEAR(y[static_cast<size_t>(r * out + i)], want.y,
-                            scale * float_tolerance(in, want.magnitude))
-                    << "row " << r << " output " << i;
+            for (const Rounding& rounding : kRoundings) {
+              const auto y = run({pool, isa, rounding.path}, weights.matrix, x, x_stride, rows);
+              for (int64_t r = 0; r < rows; ++r) {
+                expect_row(weights.matrix, x.data() + r * x_stride, rounding.wide,
+                           y.data() + r * out);
               }
             }
           }
@@ -110,8 +125,8 @@ TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
   }
 }
 
-TEST(MatmulDecode, RoundingActivationsCostsWhatEightBitsCost) {
-  // Each x errs by at most half its block's scale, and evenly in between (variance scale^2 / 12).
+TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
+  // Each x errs by at most half a step of its block, and evenly in between (variance step^2 / 12).
   std::mt19937 random(23);
   ThreadPool pool(1);
   const int64_t in = 2048, out = 64;
@@ -119,22 +134,28 @@ TEST(MatmulDecode, RoundingActivationsCostsWhatEightBitsCost) {
     if (!is_quantised(dtype)) continue;
     const Weights weights(random, dtype, out, in);
     const std::vector<float> x = random_rows(random, in);
-    std::vector<float> scale(static_cast<size_t>(in / 32));
+    std::vector<float> largest(static_cast<size_t>(in / 32));
     for (size_t k = 0; k < x.size(); ++k) {
-      scale[k / 32] = std::max(scale[k / 32], std::abs(x[k]) / 127.0f);
+      largest[k / 32] = std::max(largest[k / 32], std::abs(x[k]));
+    }
+    double mean = 0;
+    for (const float l : largest) mean += double{l} * double{l} / static_cast<double>(in / 32);
+    std::vector<double> scale;
+    for (const float l : largest) {
+      scale.push_back(l / (double{l} * double{l} > 2.5 * mean ? 127.0 * 128.0 : 127.0));
     }
     std::vector<float> w(static_cast<size_t>(out * in));
     ref::dequantize(dtype, weights.matrix.data, w.data(), out * in);
     for (const Isa isa : available_isas()) {
       SCOPED_TRACE(label(isa, dtype, out, in, 1));
-      const auto y = run({pool, isa}, weights.matrix, x, in, 1);
+      const auto y = run({pool, isa, MatmulPath::kInt8}, weights.matrix, x, in, 1);
       double squares = 0, variance = 0;
       for (int64_t i = 0; i < out; ++i) {
         const ref::Product want = ref::dot(weights.matrix, i, x.data());
         double bound = 3 * float_tolerance(in, want.magnitude);
         for (int64_t k = 0; k < in; ++k) {
-          const double step = double{w[static_cast<size_t>(i * in + k)]} *
-                              double{scale[static_cast<size_t>(k / 32)]};
+          const double step =
+              double{w[static_cast<size_t>(i * in + k)]} * scale[static_cast<size_t>(k / 32)];
           bound += std::abs(step) / 2;
           variance += step * step / 12;
         }
@@ -157,24 +178,24 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
     const Weights weights(random, dtype, out, in), others(random, DType::kQ8_0, 40, 2048);
     for (const Isa isa : available_isas()) {
       SCOPED_TRACE(label(isa, dtype, out, in, 4));
-      const auto all = run({three, isa}, weights.matrix, x, stride, kDecodeRows);
+      const auto all = run({three, isa, MatmulPath::kInt8}, weights.matrix, x, stride, kDecodeRows);
       for (int64_t rows = 1; rows <= kDecodeRows; ++rows) {
-        const auto alone = run({one, isa}, weights.matrix, x, stride, rows);
+        const auto alone = run({one, isa, MatmulPath::kInt8}, weights.matrix, x, stride, rows);
         for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], all[i]) << rows << " " << i;
       }
       // Outputs in another tile of weight rows: from row 1 on.
       WeightMatrix shifted = weights.matrix;
       shifted.data = static_cast<const uint8_t*>(shifted.data) + row_bytes(dtype, in);
       shifted.out_features = out - 1;
-      const auto from_one = run({one, isa}, shifted, x, stride, 1);
+      const auto from_one = run({one, isa, MatmulPath::kInt8}, shifted, x, stride, 1);
       for (size_t i = 0; i < from_one.size(); ++i) ASSERT_EQ(from_one[i], all[i + 1]) << i;
       if (in != 2048) continue;
       std::vector<float> y(static_cast<size_t>(out)), other(40);
       const std::vector<MatmulOutput> group = {{&others.matrix, other.data(), 40},
                                                {&weights.matrix, y.data(), out}};
-      matmul_decode({three, isa}, x.data(), stride, 1, group);
+      matmul_decode({three, isa, MatmulPath::kInt8}, x.data(), stride, 1, group);
       for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], all[i]) << i;
-      const auto other_alone = run({one, isa}, others.matrix, x, stride, 1);
+      const auto other_alone = run({one, isa, MatmulPath::kInt8}, others.matrix, x, stride, 1);
       EXPECT_EQ(other, other_alone);
     }
   }
@@ -198,11 +219,12 @@ TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
       const WeightMatrix weight{bytes.data(), dtype, 1, in};
       for (const float sign : {1.0f, -1.0f}) {
         const std::vector<float> x(static_cast<size_t>(in), sign);
-        const ref::Product want = ref::dot_quantised(weight, 0, x.data());
         for (const Isa isa : available_isas()) {
           SCOPED_TRACE(label(isa, dtype, 1, in, 1) + " byte " + std::to_string(byte));
-          const auto y = run({pool, isa}, weight, x, in, 1);
-          EXPECT_NEAR(y[0], want.y, 3 * float_tolerance(in, want.magnitude));
+          for (const Rounding& rounding : kRoundings) {
+            const auto y = run({pool, isa, rounding.path}, weight, x, in, 1);
+            expect_row(weight, x.data(), rounding.wide, y.data());
+          }
         }
       }
     }

@@ -28,6 +28,7 @@ constexpr int kTileRows = 6;
 #else
 constexpr int kTileRows = 4;
 #endif
+static_assert(kTileRows <= kMostTileRows);
 #if defined(WEFT_ISA_avx512bf16)
 constexpr Isa kIsa = Isa::kAvx512Bf16;
 #elif defined(WEFT_ISA_avx512)
@@ -46,7 +47,7 @@ struct alignas(64) WeightBlock {
 };
 
 void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
-               void* packed) {
+               const float* /*scans*/, void* packed) {
   auto* blocks = static_cast<ActivationBlock*>(packed);
   for (int64_t begin = 0; begin < in_features; begin += kBlock) {
     const int64_t n = in_features - begin < kBlock ? in_features - begin : kBlock;
@@ -100,7 +101,7 @@ void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const flo
   const auto* activations = static_cast<const ActivationBlock*>(x);
   const auto* weights = static_cast<const WeightBlock*>(panel);
   for (int64_t b = 0; b < n_blocks; ++b) {
-    prefetch(activations[n_blocks + b]);  // the next tile's
+    prefetch<sizeof(ActivationBlock)>(activations[n_blocks + b]);  // the next tile's
 #pragma GCC unroll 4
     for (int k = 0; k < kBlock; ++k) {
       Floats w[kVectors];
@@ -133,6 +134,7 @@ const PanelKernels& f32_kernels() {
       .part_blocks = 8,
       .x_block_bytes = sizeof(ActivationBlock),
       .panel_block_bytes = sizeof(WeightBlock),
+      .scan_row = nullptr,
       .pack = pack_tile,
       .pick = pick_type,
   };

@@ -1,7 +1,8 @@
 // Integer products. Columns lie side by side in a vector's 32-bit lanes, each lane holding four
 // neighbouring elements of its column; a row's four matching activations are broadcast to all
 // lanes. Per block of 32 that is eight dot instructions a vector, then one conversion and one FMA
-// with the scales of weights and activations.
+// with the scales of weights and activations. Where activations are wide (two bytes each, see
+// quantise_activations.h) the second bytes' products are added in a second pass.
 //
 // AVX-512: VNNI multiplies unsigned by signed bytes, so the weights' codes are stored with 128
 // added, and the integer sums begin at -128 * (sum of the activations), which costs nothing: the
@@ -12,6 +13,7 @@
 // for 8 dots allow. GCC 12 keeps this shape's sums in registers (no spill in the assembly).
 // AVX2: vpmaddubsw of |w| and x with w's sign: 2 * 128 * 127 does not saturate 16 bits.
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,53 +30,75 @@ constexpr int kTileRows = 6;
 #else
 constexpr int kTileRows = 4;
 #endif
+static_assert(kTileRows <= kMostTileRows);
+
+/// One byte of each of a block's activations: x = scale * q, or a share of it.
+struct Terms {
+  int8_t q[kTileRows][kBlock];
+  // Of the integer sums of the block's halves and of all: what takes off kCodeOffset.
+  int32_t start[3][kTileRows];
+  float scale[kTileRows];
+};
 
 /// One block of a packed tile.
 struct alignas(64) ActivationBlock {
-  int8_t q[kTileRows][kBlock];
-  // What takes off kCodeOffset: the start of the integer sums of the block's halves and of all.
-  int32_t start[3][kTileRows];
-  float scale[kTileRows];
-  float scaled_sum[kTileRows];  // scale * sum of q: what a min is multiplied by
+  Terms terms;
+  float sum[kTileRows];  // of the block's x: what a min is multiplied by
+  int32_t wide;          // does any row have a second byte here (quantise_activations.h)?
+  Terms rest;            // it; zeros for the other rows
 };
 
-int32_t sum_16(const int8_t* q) {
+int32_t sum_half(const int8_t* q) {
   int32_t sum = 0;
-  for (int i = 0; i < 16; ++i) sum += q[i];
+  for (int i = 0; i < kBlock / 2; ++i) sum += q[i];
   return sum;
 }
 
-void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
-               void* packed) {
-  const int64_t n_blocks = in_features / kBlock;
-  auto* blocks = static_cast<ActivationBlock*>(packed);
+void put_terms(const int8_t* q, float scale, int64_t r, Terms& terms) {
+  memcpy(terms.q[r], q, kBlock);
+  const int32_t first_half = sum_half(q), second_half = sum_half(q + kBlock / 2);
+  terms.start[0][r] = -kCodeOffset * first_half;
+  terms.start[1][r] = -kCodeOffset * second_half;
+  terms.start[2][r] = -kCodeOffset * (first_half + second_half);
+  terms.scale[r] = scale;
+}
+
+void pack_row(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
+              ActivationBlock* blocks) {
   constexpr int64_t kStep = 16;  // blocks quantised at once, on the stack
-  int8_t q[kStep * kBlock];
+  int8_t q[kStep * kBlock], rest[kStep * kBlock];
+  uint8_t wide[kStep];
   float scale[kStep];
   int32_t sum[kStep];
-  for (int64_t r = 0; r < kTileRows; ++r) {
-    for (int64_t begin = 0; begin < n_blocks; begin += kStep) {
-      const int64_t n = n_blocks - begin < kStep ? n_blocks - begin : kStep;
-      if (r < n_rows) {
-        quantise_activations_fns().row(x + r * x_stride + begin * kBlock, n * kBlock, q, scale,
-                                       sum);
-      } else {
-        memset(q, 0, sizeof q);
-        memset(scale, 0, sizeof scale);
-        memset(sum, 0, sizeof sum);
-      }
-      for (int64_t b = 0; b < n; ++b) {
-        ActivationBlock& block = blocks[begin + b];
-        memcpy(block.q[r], q + b * kBlock, kBlock);
-        const int32_t first_half = sum_16(block.q[r]);
-        block.start[0][r] = -kCodeOffset * first_half;
-        block.start[1][r] = -kCodeOffset * (sum[b] - first_half);
-        block.start[2][r] = -kCodeOffset * sum[b];
-        block.scale[r] = scale[b];
-        block.scaled_sum[r] = scale[b] * static_cast<float>(sum[b]);
-      }
+  for (int64_t begin = 0; begin < n_blocks; begin += kStep) {
+    const int64_t n = n_blocks - begin < kStep ? n_blocks - begin : kStep;
+    quantise_activations_fns().row(x + begin * kBlock, n * kBlock, wide_limit,
+                                   {q, rest, wide, scale, sum});
+    for (int64_t b = 0; b < n; ++b) {
+      ActivationBlock& block = blocks[begin + b];
+      put_terms(q + b * kBlock, scale[b], r, block.terms);
+      block.sum[r] = scale[b] / kRestUnits * static_cast<float>(sum[b]);
+      if (wide[b] == 0) continue;
+      if (block.wide == 0) memset(&block.rest, 0, sizeof block.rest);
+      block.wide = 1;
+      put_terms(rest + b * kBlock, scale[b] / kRestUnits, r, block.rest);
     }
   }
+}
+
+void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
+               const float* wide_limits, void* packed) {
+  const int64_t n_blocks = in_features / kBlock;
+  auto* blocks = static_cast<ActivationBlock*>(packed);
+  if (n_rows < kTileRows) memset(blocks, 0, static_cast<size_t>(n_blocks) * sizeof *blocks);
+  for (int64_t b = 0; b < n_blocks; ++b) blocks[b].wide = 0;
+  for (int64_t r = 0; r < n_rows; ++r) {
+    pack_row(x + r * x_stride, n_blocks, wide_limits[r], r, blocks);
+  }
+}
+
+float scan_row(const float* x, int64_t in_features) {
+  return quantise_activations_fns().wide_limit(x, in_features);
 }
 
 #if defined(__AVX512F__)
@@ -125,75 +149,107 @@ inline Vector add_dots(const Vector& sum, const Codes& w, const Vector& x) {
 
 #endif
 
-/// kScales: 2 where the block's halves have scales of their own.
-template <int kScales, bool kHasMin>
-void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const float* sum, float* out,
-                   int64_t out_stride) {
-  const auto* blocks = static_cast<const ActivationBlock*>(x);
-  Floats total[kTileRows][kVectors];
+using Totals = Floats[kTileRows][kVectors];
+
+/// total += the product of one block, or of that half of it which has a scale of its own.
+template <int kHalf, int kHalves>
+[[gnu::always_inline]] inline void add_product(const WeightBlock& weights, const Terms& terms,
+                                               Totals& total) {
+  constexpr int kGroups = kBlock / 4 / kHalves;
+  Vector dots[kTileRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kTileRows; ++r) {
+    const int32_t start = terms.start[kHalves == 2 ? kHalf : 2][r];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) dots[r][v] = broadcast_int(start);
+  }
+#pragma GCC unroll 8
+  for (int g = kHalf * kGroups; g < (kHalf + 1) * kGroups; ++g) {
+    Codes codes[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) codes[v] = load_codes(weights.q[g][v]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kTileRows; ++r) {
+      int32_t four;
+      memcpy(&four, terms.q[r] + 4 * g, sizeof four);
+      const Vector xs = broadcast_int(four);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) dots[r][v] = add_dots(dots[r][v], codes[v], xs);
+    }
+  }
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    const Floats scale = load(weights.scale[kHalf][v]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kTileRows; ++r) {
+      const Floats both = multiply(scale, broadcast(terms.scale[r]));
+      total[r][v] = multiply_add(to_float(dots[r][v]), both, total[r][v]);
+    }
+  }
+}
+
+[[gnu::always_inline]] inline void load_totals(const float* sum, int64_t stride, Totals& total) {
 #pragma GCC unroll 8
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      total[r][v] = sum == nullptr ? zero() : load(sum + r * kPanelColumns + v * kLanes);
+      total[r][v] = sum == nullptr ? zero() : load(sum + r * stride + v * kLanes);
     }
   }
-  for (int64_t b = 0; b < n_blocks; ++b) {
-    const ActivationBlock& block = blocks[b];
-    prefetch(blocks[n_blocks + b]);  // the next tile's
-    const WeightBlock& weights = static_cast<const WeightBlock*>(panel)[b];
-#pragma GCC unroll 2
-    for (int half = 0; half < kScales; ++half) {
-      Vector dots[kTileRows][kVectors];
-#pragma GCC unroll 8
-      for (int r = 0; r < kTileRows; ++r) {
-        const int32_t start = block.start[kScales == 2 ? half : 2][r];
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) dots[r][v] = broadcast_int(start);
-      }
-      constexpr int kGroups = kBlock / 4 / kScales;
-#pragma GCC unroll 8
-      for (int g = half * kGroups; g < (half + 1) * kGroups; ++g) {
-        Codes codes[kVectors];
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) {
-          codes[v] = load_codes(weights.q[g][v]);
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < kTileRows; ++r) {
-          int32_t four;
-          memcpy(&four, block.q[r] + 4 * g, sizeof four);
-          const Vector xs = broadcast_int(four);
-#pragma GCC unroll 2
-          for (int v = 0; v < kVectors; ++v) dots[r][v] = add_dots(dots[r][v], codes[v], xs);
-        }
-      }
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        const Floats scale = load(weights.scale[half][v]);
-#pragma GCC unroll 8
-        for (int r = 0; r < kTileRows; ++r) {
-          const Floats both = multiply(scale, broadcast(block.scale[r]));
-          total[r][v] = multiply_add(to_float(dots[r][v]), both, total[r][v]);
-        }
-      }
-    }
-    if constexpr (kHasMin) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        const Floats min = load(weights.min[v]);
-#pragma GCC unroll 8
-        for (int r = 0; r < kTileRows; ++r) {
-          total[r][v] = multiply_add(min, broadcast(block.scaled_sum[r]), total[r][v]);
-        }
-      }
-    }
-  }
+}
+
+[[gnu::always_inline]] inline void store_totals(const Totals& total, float* out, int64_t stride) {
 #pragma GCC unroll 8
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) store(out + r * out_stride + v * kLanes, total[r][v]);
+    for (int v = 0; v < kVectors; ++v) store(out + r * stride + v * kLanes, total[r][v]);
   }
+}
+
+/// out += the products of the second bytes. A pass of its own, because the sums of one kind of
+/// block fill the registers; a row that has no second byte here adds zeros, so that its result does
+/// not depend on its neighbours.
+template <int kHalves>
+[[gnu::noinline]] void add_rest(const ActivationBlock* blocks, const WeightBlock* weights,
+                                int64_t n_blocks, float* out, int64_t out_stride) {
+  Totals total;
+  load_totals(out, out_stride, total);
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    if (blocks[b].wide == 0) continue;
+    add_product<0, kHalves>(weights[b], blocks[b].rest, total);
+    if constexpr (kHalves == 2) add_product<1, kHalves>(weights[b], blocks[b].rest, total);
+  }
+  store_totals(total, out, out_stride);
+}
+
+/// kHalves: 2 where the block's halves have scales of their own.
+template <int kHalves, bool kHasMin>
+void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const float* sum, float* out,
+                   int64_t out_stride) {
+  const auto* blocks = static_cast<const ActivationBlock*>(x);
+  const auto* weights = static_cast<const WeightBlock*>(panel);
+  int32_t wide = 0;
+  Totals total;
+  load_totals(sum, kPanelColumns, total);
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    const ActivationBlock& block = blocks[b];
+    prefetch<offsetof(ActivationBlock, rest)>(blocks[n_blocks + b]);  // the next tile's
+    add_product<0, kHalves>(weights[b], block.terms, total);
+    if constexpr (kHalves == 2) add_product<1, kHalves>(weights[b], block.terms, total);
+    if constexpr (kHasMin) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        const Floats min = load(weights[b].min[v]);
+#pragma GCC unroll 8
+        for (int r = 0; r < kTileRows; ++r) {
+          total[r][v] = multiply_add(min, broadcast(block.sum[r]), total[r][v]);
+        }
+      }
+    }
+    wide |= block.wide;
+  }
+  store_totals(total, out, out_stride);
+  if (wide != 0) add_rest<kHalves>(blocks, weights, n_blocks, out, out_stride);
 }
 
 PanelType pick_type(DType dtype) {
@@ -234,6 +290,7 @@ const PanelKernels& int8_kernels() {
       .part_blocks = 16,
       .x_block_bytes = sizeof(ActivationBlock),
       .panel_block_bytes = sizeof(WeightBlock),
+      .scan_row = scan_row,
       .pack = pack_tile,
       .pick = pick_type,
   };

@@ -57,10 +57,15 @@ class Pass {
         packed_(packed) {
     context.pool.run(static_cast<int>(n_tiles_), [&](int tile, int) {
       const float* x = args.x + (rows_.begin + tile * kernels_.tile_rows) * args.x_stride;
+      float scans[kMostTileRows] = {};
+      for (int64_t r = 0; kernels_.scan_row != nullptr && r < tile_rows(tile); ++r) {
+        scans[r] = kernels_.scan_row(x + r * args.x_stride, args.in_features);
+      }
       for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
         const int64_t first = begin * kPanelBlock;
         const int64_t n = std::min(part_ * kPanelBlock, args.in_features - first);
-        kernels_.pack(x + first, args.x_stride, tile_rows(tile), n, packed_tile(tile, begin));
+        kernels_.pack(x + first, args.x_stride, tile_rows(tile), n, scans,
+                      packed_tile(tile, begin));
       }
     });
   }

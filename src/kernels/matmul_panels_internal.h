@@ -13,6 +13,8 @@ namespace weft::kernels {
 
 /// Elements of in_features in a block.
 inline constexpr int64_t kPanelBlock = 32;
+/// The most tile_rows that a set has.
+inline constexpr int64_t kMostTileRows = 16;
 
 /// Some blocks of some rows of a weight matrix, whole blocks of its type.
 struct PanelSource {
@@ -44,9 +46,12 @@ struct PanelKernels {
   int64_t part_blocks = 0;        // of a panel that the first-level cache holds; a multiple of 8
   int64_t x_block_bytes = 0;      // of one block of a packed tile
   int64_t panel_block_bytes = 0;  // of one block of a panel
+  /// What packing a part of a row of x [in_features] must know of the whole; null: nothing.
+  float (*scan_row)(const float* x, int64_t in_features);
   /// packed [blocks][x_block_bytes] = n_rows <= tile_rows rows of x [in_features], rows x_stride
-  /// floats apart; missing rows and elements are zeros.
-  void (*pack)(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features, void* packed);
+  /// floats apart; missing rows and elements are zeros. scans [n_rows]: what scan_row said.
+  void (*pack)(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
+               const float* scans, void* packed);
   PanelType (*pick)(DType dtype);
 };
 

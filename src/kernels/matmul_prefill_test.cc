@@ -22,7 +22,7 @@ constexpr float kGuard = -12345.0f;
 constexpr double kF32Epsilon = 0x1p-24;
 constexpr double kBf16Epsilon = 0x1p-9;
 
-/// Weights and activations.
+/// Weights and activations, which have outliers.
 struct Problem {
   Problem(DType dtype, int64_t rows, int64_t out_features, int64_t in_features, uint32_t seed = 1)
       : n_rows(rows), n(out_features), k(in_features) {
@@ -31,7 +31,7 @@ struct Problem {
     weight = {bytes.data(), dtype, n, k};
     x.resize(static_cast<size_t>(n_rows * k));
     std::normal_distribution<float> normal;
-    for (float& value : x) value = normal(random);
+    for (float& value : x) value = random() % 100 == 0 ? 12 * normal(random) : normal(random);
   }
 
   int64_t n_rows, n, k;
@@ -60,7 +60,8 @@ void expect_close(const Problem& problem, MatmulPath path, const std::vector<flo
     const float* x = problem.x.data() + r * problem.k;
     for (int64_t c = 0; c < problem.n; ++c) {
       const ref::Product expected =
-          integers ? ref::dot_quantised(problem.weight, c, x) : ref::dot(problem.weight, c, x);
+          integers ? ref::dot_quantised(problem.weight, c, x, WideBlocks::kOutliers)
+                   : ref::dot(problem.weight, c, x);
       const auto got = static_cast<double>(y[static_cast<size_t>(r * problem.n + c)]);
       ASSERT_NEAR(got, expected.y, relative * expected.magnitude) << "row " << r << " column " << c;
     }

@@ -266,12 +266,12 @@ inline Vector broadcast_int(int32_t i) {
 
 #endif
 
-/// Asks for the object's cache lines; it need not exist.
-template <class T>
+/// Asks for the cache lines of the object's first kBytes; it need not exist.
+template <size_t kBytes, class T>
 inline void prefetch(const T& object) {
   const char* bytes = reinterpret_cast<const char*>(&object);
 #pragma GCC unroll 32
-  for (size_t i = 0; i < sizeof(T); i += 64) __builtin_prefetch(bytes + i);
+  for (size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(bytes + i);
 }
 
 /// A panel is two vectors wide, so that a broadcast activation serves two products.

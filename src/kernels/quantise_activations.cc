@@ -6,12 +6,16 @@
 namespace weft::kernels {
 
 void quantise_activations(Isa isa, const float* x, int64_t x_stride, int64_t n_rows, int64_t n,
-                          const QuantisedRows& out) {
+                          WideBlocks wide, const QuantisedRows& out) {
   WEFT_CHECK(n >= 0 && n % kActivationBlock == 0);
   const QuantiseActivationsFns& fns = pick_quantise_activations_fns(isa);
   const int64_t n_blocks = n / kActivationBlock;
   for (int64_t r = 0; r < n_rows; ++r) {
-    fns.row(x + r * x_stride, n, out.q + r * n, out.scale + r * n_blocks, out.sum + r * n_blocks);
+    const float* row = x + r * x_stride;
+    const float limit = wide == WideBlocks::kAll ? kAllWide : fns.wide_limit(row, n);
+    fns.row(row, n, limit,
+            {out.q + r * n, out.rest + r * n, out.wide + r * n_blocks, out.scale + r * n_blocks,
+             out.sum + r * n_blocks});
   }
 }
 

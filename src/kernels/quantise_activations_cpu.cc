@@ -1,6 +1,7 @@
 // Loops of constant length that the compiler vectorises. Every step is exact or correctly rounded,
 // so every instruction set gives the same integers.
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/cpu_half_internal.h"
 #include "kernels/quantise_activations_internal.h"
@@ -9,51 +10,99 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 constexpr float kTooSmall = 1e-30f;
+constexpr int32_t kInfinityBits = 0x7f800000;
 // Adding 1.5 * 2^23 leaves a float's fraction no bits: the sum is rounded to nearest even, and its
 // low bits are the integer.
 constexpr float kRounder = 12582912.0f;
 constexpr int32_t kRounderBits = 0x4b400000;
+constexpr float kOutlier = 2.5f;
 
-void quantise_block(const float* x, int8_t* q, float* scale, int32_t* sum) {
-  // Magnitudes compare as their bits do; infinity and NaN are the largest.
-  int32_t largest_bits = 0;
+/// Magnitudes compare as their bits do; infinity and NaN are the largest.
+int32_t largest_magnitude_bits(const float* x) {
+  int32_t largest = 0;
   for (int i = 0; i < 32; ++i) {
     const auto bits = static_cast<int32_t>(bits_from_float(x[i]) & 0x7fffffffu);
-    largest_bits = bits > largest_bits ? bits : largest_bits;
+    largest = bits > largest ? bits : largest;
   }
-  const float largest = float_from_bits(static_cast<uint32_t>(largest_bits));
-  const bool finite = largest_bits < 0x7f800000;
-  if (!finite || largest < kTooSmall) {
-    for (int i = 0; i < 32; ++i) q[i] = 0;
-    *scale = finite ? 0.0f : float_from_bits(0x7fc00000u);
-    *sum = 0;
-    return;
-  }
-  const float inverse = 127.0f / largest;
-  int32_t rounded[32];
-  for (int i = 0; i < 32; ++i) {
-    const float shifted = x[i] * inverse + kRounder;
-    rounded[i] = static_cast<int32_t>(bits_from_float(shifted)) - kRounderBits;
-  }
-  int32_t total = 0;
-  for (int i = 0; i < 32; ++i) {
-    total += rounded[i];
-    q[i] = static_cast<int8_t>(rounded[i]);
-  }
-  *scale = largest / 127.0f;
-  *sum = total;
+  return largest;
 }
 
-void quantise_row(const float* x, int64_t n, int8_t* q, float* scale, int32_t* sum) {
-  for (int64_t b = 0; b < n / 32; ++b) {
-    quantise_block(x + 32 * b, q + 32 * b, scale + b, sum + b);
+float float_from_magnitude(int32_t bits) { return float_from_bits(static_cast<uint32_t>(bits)); }
+
+/// integers[i] = x[i] * factor, rounded.
+void round_all(const float* x, float factor, int32_t* integers) {
+  for (int i = 0; i < 32; ++i) {
+    const float shifted = x[i] * factor + kRounder;
+    integers[i] = static_cast<int32_t>(bits_from_float(shifted)) - kRounderBits;
   }
+}
+
+/// Returns the sum of kRestUnits * q.
+int32_t quantise_narrow(const float* x, float largest, int8_t* q, int8_t* rest) {
+  int32_t integers[32];
+  round_all(x, 127.0f / largest, integers);
+  int32_t total = 0;
+  for (int i = 0; i < 32; ++i) {
+    total += integers[i];
+    q[i] = static_cast<int8_t>(integers[i]);
+  }
+  memset(rest, 0, 32);
+  return kRestUnits * total;
+}
+
+/// Returns the sum of kRestUnits * q + rest.
+int32_t quantise_wide(const float* x, float largest, int8_t* q, int8_t* rest) {
+  int32_t integers[32];
+  round_all(x, 127.0f * kRestUnits / largest, integers);
+  int32_t total = 0;
+  for (int i = 0; i < 32; ++i) {
+    const int32_t high = (integers[i] + kRestUnits / 2) >> kRestShift;
+    total += integers[i];
+    q[i] = static_cast<int8_t>(high);
+    rest[i] = static_cast<int8_t>(integers[i] - kRestUnits * high);
+  }
+  return total;
+}
+
+void quantise_row(const float* x, int64_t n, float wide_limit, const QuantisedRows& out) {
+  for (int64_t b = 0; b < n / 32; ++b) {
+    const float* block = x + 32 * b;
+    int8_t* q = out.q + 32 * b;
+    int8_t* rest = out.rest + 32 * b;
+    const int32_t largest_bits = largest_magnitude_bits(block);
+    const float largest = float_from_magnitude(largest_bits);
+    const bool finite = largest_bits < kInfinityBits;
+    out.wide[b] = 0;
+    if (!finite || largest < kTooSmall) {
+      memset(q, 0, 32);
+      memset(rest, 0, 32);
+      out.scale[b] = finite ? 0.0f : float_from_bits(0x7fc00000u);
+      out.sum[b] = 0;
+      continue;
+    }
+    out.wide[b] = largest * largest > wide_limit;
+    out.scale[b] = largest / 127.0f;
+    out.sum[b] = out.wide[b] != 0 ? quantise_wide(block, largest, q, rest)
+                                  : quantise_narrow(block, largest, q, rest);
+  }
+}
+
+float find_wide_limit(const float* x, int64_t n) {
+  float sum = 0;
+  for (int64_t b = 0; b < n / 32; ++b) {
+    const int32_t bits = largest_magnitude_bits(x + 32 * b);
+    if (bits >= kInfinityBits) continue;
+    const float largest = float_from_magnitude(bits);
+    sum += largest * largest;
+  }
+  return kOutlier * sum / static_cast<float>(n / 32);
 }
 
 }  // namespace
 
 const QuantiseActivationsFns& quantise_activations_fns() {
-  static constexpr QuantiseActivationsFns kFns = {.row = quantise_row};
+  static constexpr QuantiseActivationsFns kFns = {.wide_limit = find_wide_limit,
+                                                  .row = quantise_row};
   return kFns;
 }
 

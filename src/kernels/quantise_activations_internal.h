@@ -1,4 +1,4 @@
-// The function that quantise_activations_cpu.cc compiles once per instruction set.
+// The functions that quantise_activations_cpu.cc compiles once per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,15 @@
 
 namespace weft::kernels {
 
+/// The limit that makes every block wide.
+inline constexpr float kAllWide = -1.0f;
+
 struct QuantiseActivationsFns {
-  /// One row of n floats.
-  void (*row)(const float* x, int64_t n, int8_t* q, float* scale, int32_t* sum);
+  /// What the square of a block's largest magnitude must exceed for the block to be wide: 2.5 times
+  /// the mean over the row of n floats, blocks with an infinity or NaN left out.
+  float (*wide_limit)(const float* x, int64_t n);
+  /// A row, or a part of one: n floats, a multiple of 32.
+  void (*row)(const float* x, int64_t n, float wide_limit, const QuantisedRows& out);
 };
 
 WEFT_ISA_TABLE(QuantiseActivationsFns, quantise_activations_fns)

@@ -14,35 +14,55 @@ namespace weft::kernels {
 namespace {
 
 struct Quantised {
-  std::vector<int8_t> q;
+  std::vector<int8_t> q, rest;
+  std::vector<uint8_t> wide;
   std::vector<float> scale;
   std::vector<int32_t> sum;
 };
 
 Quantised quantise(Isa isa, const std::vector<float>& x, int64_t x_stride, int64_t n_rows,
-                   int64_t n) {
-  Quantised out{std::vector<int8_t>(static_cast<size_t>(n_rows * n), 77),
-                std::vector<float>(static_cast<size_t>(n_rows * n / 32), -7.0f),
-                std::vector<int32_t>(static_cast<size_t>(n_rows * n / 32), -7)};
-  quantise_activations(isa, x.data(), x_stride, n_rows, n,
-                       {out.q.data(), out.scale.data(), out.sum.data()});
+                   int64_t n, WideBlocks wide = WideBlocks::kOutliers) {
+  const auto elements = static_cast<size_t>(n_rows * n), blocks = elements / 32;
+  Quantised out{std::vector<int8_t>(elements, 77), std::vector<int8_t>(elements, 77),
+                std::vector<uint8_t>(blocks, 77), std::vector<float>(blocks, -7.0f),
+                std::vector<int32_t>(blocks, -7)};
+  quantise_activations(
+      isa, x.data(), x_stride, n_rows, n, wide,
+      {out.q.data(), out.rest.data(), out.wide.data(), out.scale.data(), out.sum.data()});
   return out;
 }
 
+float largest_of_block(const float* block) {
+  float largest = 0;
+  for (int i = 0; i < 32; ++i) largest = std::fmax(largest, std::fabs(block[i]));
+  return largest;
+}
+
 /// The definition, in scalar code and the C library's rounding.
-Quantised reference(const std::vector<float>& x, int64_t x_stride, int64_t n_rows, int64_t n) {
+Quantised reference(const std::vector<float>& x, int64_t x_stride, int64_t n_rows, int64_t n,
+                    WideBlocks wide) {
   Quantised out;
   for (int64_t r = 0; r < n_rows; ++r) {
+    const float* row = x.data() + r * x_stride;
+    float squares = 0;
     for (int64_t b = 0; b < n / 32; ++b) {
-      const float* block = x.data() + r * x_stride + 32 * b;
-      float largest = 0;
-      for (int i = 0; i < 32; ++i) largest = std::fmax(largest, std::fabs(block[i]));
+      squares += largest_of_block(row + 32 * b) * largest_of_block(row + 32 * b);
+    }
+    for (int64_t b = 0; b < n / 32; ++b) {
+      const float* block = row + 32 * b;
+      const float largest = largest_of_block(block);
+      const bool is_wide = wide == WideBlocks::kAll ||
+                           largest * largest > 2.5f * squares / static_cast<float>(n / 32);
       int32_t sum = 0;
       for (int i = 0; i < 32; ++i) {
-        const float q = largest == 0 ? 0 : std::nearbyint(block[i] * (127.0f / largest));
+        float units = is_wide ? 127.0f * 128.0f : 127.0f;
+        units = largest == 0 ? 0 : std::nearbyint(block[i] * (units / largest));
+        const float q = is_wide ? std::floor((units + 64) / 128) : units;
         out.q.push_back(static_cast<int8_t>(q));
-        sum += out.q.back();
+        out.rest.push_back(static_cast<int8_t>(is_wide ? units - 128 * q : 0));
+        sum += 128 * out.q.back() + out.rest.back();
       }
+      out.wide.push_back(is_wide && largest > 0);
       out.scale.push_back(largest / 127.0f);
       out.sum.push_back(sum);
     }
@@ -56,17 +76,35 @@ TEST(QuantiseActivations, RoundsToNearestEvenAlikeOnEverySet) {
   for (const int64_t n : {32, 64, 576, 2048}) {
     const int64_t n_rows = 3, stride = n + 5;
     std::vector<float> x(static_cast<size_t>(n_rows * stride));
-    for (float& value : x) value = normal(random);
+    for (float& value : x) value = random() % 100 == 0 ? 12 * normal(random) : normal(random);
     for (int i = 0; i < 32; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i) - 15.5f;  // ties
     x[1] = 127.0f;
     for (int i = 0; i < 32; ++i) x[static_cast<size_t>(stride + i)] = 0.0f;
-    const Quantised want = reference(x, stride, n_rows, n);
-    for (const Isa isa : available_isas()) {
-      const Quantised got = quantise(isa, x, stride, n_rows, n);
-      EXPECT_EQ(got.q, want.q) << isa_name(isa) << " " << n;
-      EXPECT_EQ(got.scale, want.scale) << isa_name(isa) << " " << n;
-      EXPECT_EQ(got.sum, want.sum) << isa_name(isa) << " " << n;
+    for (const WideBlocks wide : {WideBlocks::kOutliers, WideBlocks::kAll}) {
+      const Quantised want = reference(x, stride, n_rows, n, wide);
+      for (const Isa isa : available_isas()) {
+        const Quantised got = quantise(isa, x, stride, n_rows, n, wide);
+        EXPECT_EQ(got.q, want.q) << isa_name(isa) << " " << n;
+        EXPECT_EQ(got.rest, want.rest) << isa_name(isa) << " " << n;
+        EXPECT_EQ(got.wide, want.wide) << isa_name(isa) << " " << n;
+        EXPECT_EQ(got.scale, want.scale) << isa_name(isa) << " " << n;
+        EXPECT_EQ(got.sum, want.sum) << isa_name(isa) << " " << n;
+      }
     }
+  }
+}
+
+TEST(QuantiseActivations, ABlockWithAnOutlierIsWideAndKeepsItsSmallValues) {
+  std::vector<float> x(128, 0.01f);
+  x[40] = 100.0f;
+  for (const Isa isa : available_isas()) {
+    const Quantised got = quantise(isa, x, 128, 1, 128);
+    EXPECT_EQ(got.wide, (std::vector<uint8_t>{0, 1, 0, 0})) << isa_name(isa);
+    // 0.01 is 0.0127 of a scale: nothing in eight bits, 1.6 steps of fifteen.
+    EXPECT_EQ(got.q[41], 0) << isa_name(isa);
+    EXPECT_EQ(got.rest[41], 2) << isa_name(isa);
+    EXPECT_EQ(got.q[40], 127) << isa_name(isa);
+    EXPECT_EQ(got.sum[1], 127 * 128 + 31 * 2) << isa_name(isa);
   }
 }
 

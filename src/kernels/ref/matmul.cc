@@ -3,7 +3,6 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/quantise_activations.h"
 #include "kernels/ref/dequantize.h"
 
 namespace weft::kernels::ref {
@@ -31,15 +30,17 @@ void matmul(const float* x, int64_t x_stride, int64_t n_rows, const MatmulOutput
   }
 }
 
-Product dot_quantised(const WeightMatrix& weight, int64_t row, const float* x) {
-  const auto n = static_cast<size_t>(weight.in_features);
-  std::vector<int8_t> q(n);
-  std::vector<float> scale(n / kActivationBlock), rounded(n);
-  std::vector<int32_t> sum(n / kActivationBlock);
-  quantise_activations(Isa::kBaseline, x, weight.in_features, 1, weight.in_features,
-                       {q.data(), scale.data(), sum.data()});
+Product dot_quantised(const WeightMatrix& weight, int64_t row, const float* x, WideBlocks wide) {
+  const auto n = static_cast<size_t>(weight.in_features), n_blocks = n / kActivationBlock;
+  std::vector<int8_t> q(n), rest(n);
+  std::vector<uint8_t> is_wide(n_blocks);
+  std::vector<float> scale(n_blocks), rounded(n);
+  std::vector<int32_t> sum(n_blocks);
+  quantise_activations(Isa::kBaseline, x, weight.in_features, 1, weight.in_features, wide,
+                       {q.data(), rest.data(), is_wide.data(), scale.data(), sum.data()});
   for (size_t k = 0; k < n; ++k) {
-    rounded[k] = static_cast<float>(q[k]) * scale[k / kActivationBlock];
+    const float units = static_cast<float>(q[k]) + static_cast<float>(rest[k]) / kRestUnits;
+    rounded[k] = units * scale[k / kActivationBlock];
   }
   return dot(weight, row, rounded.data());
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/matmul.h"
+#include "kernels/quantise_activations.h"
 
 namespace weft::kernels::ref {
 
@@ -19,8 +20,7 @@ Product dot(const WeightMatrix& weight, int64_t row, const float* x);
 /// y[r * y_stride + i] = x[r] . w[i], rounded to f32 once.
 void matmul(const float* x, int64_t x_stride, int64_t n_rows, const MatmulOutput& output);
 
-/// The same for quantised weights with x rounded to eight bits per 32 as quantise_activations()
-/// does: x becomes q * scale.
-Product dot_quantised(const WeightMatrix& weight, int64_t row, const float* x);
+/// The same for quantised weights with x rounded as quantise_activations() does.
+Product dot_quantised(const WeightMatrix& weight, int64_t row, const float* x, WideBlocks wide);
 
 }  // namespace weft::kernels::ref
