@@ -53,9 +53,10 @@ bool FusionPass::run() {
                                                             : run_v_deviation();
 }
 
-/// The text that is no chunk runs over the reused KV up to the last layer that is looked at; the
-/// tokens it attends to are then recomputed with it, from layer 0. What the first phase writes at
-/// the text's own positions, the second overwrites before it reads it.
+/// The text that is no chunk runs over the reused KV up to the last layer that is looked at. What
+/// the answer loses by a token is about the attention it gets times how far it is off; the tokens
+/// where that is largest are then recomputed, with the text, from layer 0. What the first phase
+/// writes at the text's own positions, the second overwrites before it reads it.
 bool FusionPass::run_query_attention() {
   const std::vector<int32_t> looks = query_attention_layers(n_layers_);
   std::vector<float> mass(static_cast<size_t>(chunks_end_), 0.0f);
@@ -68,13 +69,19 @@ bool FusionPass::run_query_attention() {
     watch_.charge(report_.timings.select_ms);
   }
 
-  const auto chunk_mass = std::span<const float>(mass).subspan(static_cast<size_t>(chunks_begin_));
+  const auto losses = std::span(mass).subspan(static_cast<size_t>(chunks_begin_));
+  for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
+    const int64_t begin = prompt_.chunk_begin(chunk) - chunks_begin_;
+    for (int64_t i = 0; i < static_cast<int64_t>(prompt_.chunks[chunk].size()); ++i) {
+      losses[static_cast<size_t>(begin + i)] *= expected_deviation(i);
+    }
+  }
   std::vector<int64_t> selected =
-      top_k(chunk_mass, selected_count(options_.ratio, static_cast<int64_t>(chunk_mass.size())));
+      top_k(losses, selected_count(options_.ratio, static_cast<int64_t>(losses.size())));
   for (int64_t& position : selected) position += chunks_begin_;
   count_recomputed(selected);
   report_.recomputed_share =
-      static_cast<double>(selected.size()) / static_cast<double>(chunk_mass.size());
+      static_cast<double>(selected.size()) / static_cast<double>(losses.size());
   watch_.charge(report_.timings.select_ms);
   return run_rows(selected, report_.timings.recompute_ms);
 }

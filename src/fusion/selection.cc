@@ -26,6 +26,11 @@ std::vector<int64_t> top_k(std::span<const float> scores, int64_t k) {
   return order;
 }
 
+float expected_deviation(int64_t index) {
+  constexpr float kHalved = 8;  // the token whose deviation is half the first one's
+  return kHalved / (kHalved + static_cast<float>(index));
+}
+
 int64_t selected_count(double ratio, int64_t n_tokens) {
   if (ratio <= 0 || n_tokens == 0) return 0;
   return std::clamp<int64_t>(std::llround(ratio * static_cast<double>(n_tokens)), 1, n_tokens);
@@ -33,8 +38,8 @@ int64_t selected_count(double ratio, int64_t n_tokens) {
 
 std::vector<int32_t> query_attention_layers(int32_t n_layers) {
   std::vector<int32_t> layers;
-  for (const int32_t share : {6, 4, 3}) {
-    const int32_t layer = std::clamp((n_layers + share / 2) / share, 0, n_layers - 1);
+  for (const int32_t thirtieths : {4, 6, 8}) {
+    const int32_t layer = std::min((n_layers * thirtieths + 15) / 30, n_layers - 1);
     if (layers.empty() || layer > layers.back()) layers.push_back(layer);
   }
   return layers;

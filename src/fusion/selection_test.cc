@@ -49,6 +49,15 @@ TEST(TopK, KIsCappedAtBothEnds) {
   EXPECT_THAT(top_k({}, 2), IsEmpty());
 }
 
+TEST(ExpectedDeviation, FallsAsMeasured) {
+  // The share of V that was off at these tokens, over that at the first (selection.h).
+  EXPECT_FLOAT_EQ(expected_deviation(0), 1.0f);
+  EXPECT_NEAR(expected_deviation(11), 0.15f / 0.35f, 0.05f);
+  EXPECT_NEAR(expected_deviation(47), 0.06f / 0.35f, 0.05f);
+  EXPECT_NEAR(expected_deviation(191), 0.03f / 0.35f, 0.05f);
+  for (int64_t i = 0; i < 8192; ++i) EXPECT_GT(expected_deviation(i), expected_deviation(i + 1));
+}
+
 TEST(SelectedCount, RoundsToTheNearest) {
   EXPECT_EQ(selected_count(0.05, 1000), 50);
   EXPECT_EQ(selected_count(0.05, 1009), 50);  // 50.45
@@ -81,9 +90,9 @@ TEST(QueryAttentionLayers, AscendWithinTheFirstThird) {
 
 TEST(QueryAttentionLayers, OfKnownDepths) {
   EXPECT_THAT(query_attention_layers(1), ElementsAre(0));
-  EXPECT_THAT(query_attention_layers(12), ElementsAre(2, 3, 4));
-  EXPECT_THAT(query_attention_layers(30), ElementsAre(5, 8, 10));
-  EXPECT_THAT(query_attention_layers(32), ElementsAre(5, 8, 11));
+  EXPECT_THAT(query_attention_layers(12), ElementsAre(2, 3));
+  EXPECT_THAT(query_attention_layers(30), ElementsAre(4, 6, 8));
+  EXPECT_THAT(query_attention_layers(32), ElementsAre(4, 6, 9));
 }
 
 FusionOptions with_checks(std::vector<CheckLayer> checks) {
