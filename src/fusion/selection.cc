@@ -27,7 +27,7 @@ std::vector<int64_t> top_k(std::span<const float> scores, int64_t k) {
 }
 
 float expected_deviation(int64_t index) {
-  constexpr float kHalved = 8;  // the token whose deviation is half the first one's
+  constexpr float kHalved = 6;  // the token whose deviation is half the first one's
   return kHalved / (kHalved + static_cast<float>(index));
 }
 
