@@ -203,7 +203,15 @@ TEST_F(Cli, AnswersQuestionsFromStandardInput) {
                            "harbour?\n\nzzzunknownzzz\norchard?\n");
   EXPECT_EQ(run.status, 1);  // one of them matches nothing
   EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 2);
+  EXPECT_THAT(run.err, HasSubstr("question 2: no document matches"));
   EXPECT_THAT(run.err, HasSubstr("1 of 3"));
+}
+
+TEST_F(Cli, NoQuestionIsSaid) {
+  ASSERT_EQ(ingest().status, 0);
+  expect_error(ask(""), 1, "the question is empty");
+  expect_error(ask("  "), 1, "the question is empty");
+  expect_error(weft({"ask", "-m", model(), "--store", store()}, "\n \n"), 1, "no question");
 }
 
 TEST_F(Cli, IngestPicksUpChanges) {

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include "cli/app.h"
 #include "cli/library.h"
@@ -22,7 +23,7 @@ struct AskFlags {
   int n_chunks = 4;
   bool compare = false;
   bool json = false;
-  std::string question;
+  std::optional<std::string> question;
   engine::GenerationOptions generation;
 };
 
@@ -278,24 +279,36 @@ class Asker {
   Library& library_;
 };
 
+bool is_blank(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
 Status run_ask(App& app, const AskFlags& flags) {
+  if (flags.question && is_blank(*flags.question)) {
+    return invalid_argument("the question is empty");
+  }
   WEFT_RETURN_IF_ERROR(parse_mode(flags.mode).status());
   WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.library, *engine));
   Asker asker(app, flags, *engine, library);
-  if (!flags.question.empty()) return asker.ask(flags.question);
+  if (flags.question) return asker.ask(*flags.question);
   std::string line;
   int64_t asked = 0;
   int64_t failed = 0;
   while (!interrupted() && std::getline(std::cin, line)) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (is_blank(line)) continue;
     ++asked;
     if (const Status status = asker.ask(line); !status.is_ok()) {
       ++failed;  // one bad question does not end the others
       std::fflush(stdout);
-      fmt::print(stderr, "weft: {}\n", status.message());
+      fmt::print(stderr, "weft: question {}: {}\n", asked, status.message());
     }
+  }
+  if (asked == 0 && !interrupted()) {
+    return invalid_argument(
+        "no question: give one as the last argument, or one a line on standard "
+        "input");
   }
   if (failed == 0) return Status::ok();
   return not_found(fmt::format("{} of {} questions were not answered", failed, asked));
