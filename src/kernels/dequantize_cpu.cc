@@ -12,7 +12,7 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 void from_f32(const void* src, float* dst, int64_t n) {
-  memcpy(dst, src, static_cast<size_t>(n) * sizeof(float));
+  if (n > 0) memcpy(dst, src, static_cast<size_t>(n) * sizeof(float));
 }
 
 void from_f16(const void* src, float* dst, int64_t n) {

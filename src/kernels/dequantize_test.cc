@@ -17,8 +17,8 @@ namespace weft::kernels {
 namespace {
 
 std::vector<uint32_t> bits_of(const std::vector<float>& values) {
-  std::vector<uint32_t> bits(values.size());
-  std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
   return bits;
 }
 
