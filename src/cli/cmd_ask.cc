@@ -307,8 +307,7 @@ Status run_ask(App& app, const AskFlags& flags) {
   }
   if (asked == 0 && !interrupted()) {
     return invalid_argument(
-        "no question: give one as the last argument, or one a line on standard "
-        "input");
+        "no question: give one as the last argument, or one a line on standard input");
   }
   if (failed == 0) return Status::ok();
   return not_found(fmt::format("{} of {} questions were not answered", failed, asked));

@@ -70,12 +70,7 @@ bool FusionPass::run_query_attention() {
   }
 
   const auto losses = std::span(mass).subspan(static_cast<size_t>(chunks_begin_));
-  for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
-    const int64_t begin = prompt_.chunk_begin(chunk) - chunks_begin_;
-    for (int64_t i = 0; i < static_cast<int64_t>(prompt_.chunks[chunk].size()); ++i) {
-      losses[static_cast<size_t>(begin + i)] *= expected_deviation(i);
-    }
-  }
+  weigh_by_deviation(prompt_, losses);
   std::vector<int64_t> selected =
       top_k(losses, selected_count(options_.ratio, static_cast<int64_t>(losses.size())));
   for (int64_t& position : selected) position += chunks_begin_;

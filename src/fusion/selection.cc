@@ -31,6 +31,14 @@ float expected_deviation(int64_t index) {
   return kHalved / (kHalved + static_cast<float>(index));
 }
 
+void weigh_by_deviation(const Prompt& prompt, std::span<float> scores) {
+  auto score = scores.begin();
+  for (const auto& chunk : prompt.chunks) {
+    for (size_t i = 0; i < chunk.size(); ++i)
+      *score++ *= expected_deviation(static_cast<int64_t>(i));
+  }
+}
+
 int64_t selected_count(double ratio, int64_t n_tokens) {
   if (ratio <= 0 || n_tokens == 0) return 0;
   return std::clamp<int64_t>(std::llround(ratio * static_cast<double>(n_tokens)), 1, n_tokens);

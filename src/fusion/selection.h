@@ -22,6 +22,10 @@ std::vector<int64_t> top_k(std::span<const float> scores, int64_t k);
 /// 24, 64 and 256 in the place of 6 it lost least on HotpotQA, and XQuAD does not tell 6 from 12.
 float expected_deviation(int64_t index);
 
+/// Multiplies scores [tokens of all chunks, one chunk after another] by expected_deviation() of
+/// each token's place in its chunk.
+void weigh_by_deviation(const Prompt& prompt, std::span<float> scores);
+
 /// round(ratio * n_tokens), at least 1 when the ratio is above 0.
 int64_t selected_count(double ratio, int64_t n_tokens);
 

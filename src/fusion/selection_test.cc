@@ -58,6 +58,16 @@ TEST(ExpectedDeviation, FallsAboutAsMeasured) {
   for (int64_t i = 0; i < 8192; ++i) EXPECT_GT(expected_deviation(i), expected_deviation(i + 1));
 }
 
+TEST(WeighByDeviation, BeginsAnewWithEachChunk) {
+  Prompt prompt;
+  prompt.prefix = {7, 7};
+  prompt.chunks = {{1, 2, 3}, {4, 5}};
+  std::vector<float> scores{1, 1, 10, 2, 1};
+  weigh_by_deviation(prompt, scores);
+  EXPECT_THAT(scores, ElementsAre(1.0f, expected_deviation(1), 10 * expected_deviation(2), 2.0f,
+                                  expected_deviation(1)));
+}
+
 TEST(SelectedCount, RoundsToTheNearest) {
   EXPECT_EQ(selected_count(0.05, 1000), 50);
   EXPECT_EQ(selected_count(0.05, 1009), 50);  // 50.45
