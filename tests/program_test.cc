@@ -132,8 +132,10 @@ TEST_F(Cli, VersionAndHelp) {
     EXPECT_EQ(help.status, 0);
     EXPECT_THAT(help.out, HasSubstr("--model"));
   }
-  EXPECT_EQ(weft({}).status, 2);
-  EXPECT_EQ(weft({"generate", "--no-such-flag"}).status, 2);
+  expect_error(weft({}), 2, "weft --help");
+  expect_error(weft({"frob"}), 2, "no command 'frob'");
+  expect_error(weft({"generate", "-m", "x", "--no-such-flag"}), 2, "--no-such-flag");
+  expect_error(weft({"bench", "ttft"}), 2, "weft bench ttft --help");
 }
 
 TEST_F(Cli, TokenizeTakesTextAsText) {
@@ -202,16 +204,17 @@ TEST_F(Cli, AnswersQuestionsFromStandardInput) {
   const Outcome run = weft({"ask", "-m", model(), "--store", store(), "-n", "4", "--json"},
                            "harbour?\n\nzzzunknownzzz\norchard?\n");
   EXPECT_EQ(run.status, 1);  // one of them matches nothing
-  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 2);
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 3);
+  EXPECT_THAT(run.out, HasSubstr(R"("question":"zzzunknownzzz")"));
   EXPECT_THAT(run.err, HasSubstr("question 2: no document matches"));
   EXPECT_THAT(run.err, HasSubstr("1 of 3"));
 }
 
 TEST_F(Cli, NoQuestionIsSaid) {
   ASSERT_EQ(ingest().status, 0);
-  expect_error(ask(""), 1, "the question is empty");
-  expect_error(ask("  "), 1, "the question is empty");
-  expect_error(weft({"ask", "-m", model(), "--store", store()}, "\n \n"), 1, "no question");
+  expect_error(ask(""), 2, "the question is empty");
+  expect_error(ask("  "), 2, "the question is empty");
+  expect_error(weft({"ask", "-m", model(), "--store", store()}, "\n \n"), 2, "no question");
 }
 
 TEST_F(Cli, IngestPicksUpChanges) {
@@ -279,13 +282,13 @@ TEST_F(Cli, ADamagedRecordIsAMissAndNeverAWrongAnswer) {
 
 TEST_F(Cli, AnotherModelIsToldThatTheStoreHasNothingForIt) {
   ASSERT_EQ(ingest().status, 0);
-  expect_error(weft({"ask", "-m", other_model(), "--store", store(), "harbour"}), 1,
+  expect_error(weft({"ask", "-m", other_model(), "--store", store(), "harbour"}), 2,
                "nothing here for");
 }
 
 TEST_F(Cli, AnotherAnchorNeedsAnotherFolder) {
   ASSERT_EQ(ingest({"--anchor", "none"}).status, 0);
-  expect_error(ingest({"--anchor", "neutral"}), 1, "anchor 'none'");
+  expect_error(ingest({"--anchor", "neutral"}), 2, "anchor 'none'");
   EXPECT_EQ(ingest().status, 0);  // without the flag: the folder's own
 }
 
@@ -296,12 +299,13 @@ TEST_F(Cli, BadInputGetsOneLine) {
   expect_error(weft({"ask", "-m", model(), "--store", path("nowhere"), "x"}), 1, "nowhere");
   expect_error(weft({"cache", "ls", "--store", path("nowhere")}), 1, "nowhere");
   expect_error(weft({"ingest", "-m", model(), "--store", store(), path("missing")}), 1, "missing");
-  expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--compute", "f64"}), 1, "f64");
-  expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--temp", "-1"}), 1, "temp");
+  EXPECT_FALSE(std::filesystem::exists(store()));
+  expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--compute", "f64"}), 2, "f64");
+  expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--temp", "-1"}), 2, "temp");
   ASSERT_EQ(ingest().status, 0);
-  expect_error(ask("harbour", {"--ratio", "2"}), 1, "ratio 2");
-  expect_error(ask("harbour", {"--selector", "v-deviation", "--check", "0:0.1"}), 1, "layer 0");
-  expect_error(ask("harbour", {"--reuse", "some"}), 1, "'some'");
+  expect_error(ask("harbour", {"--ratio", "2"}), 2, "ratio 2");
+  expect_error(ask("harbour", {"--selector", "v-deviation", "--check", "0:0.1"}), 2, "layer 0");
+  expect_error(ask("harbour", {"--reuse", "some"}), 2, "'some'");
   expect_error(ask("harbour", {"-c", "40"}), 1, "context of 40");
 }
 

@@ -107,7 +107,17 @@ class Asker {
   Asker(App& app, const AskFlags& flags, engine::Engine& engine, Library& library)
       : app_(app), flags_(flags), engine_(engine), library_(library) {}
 
+  /// Answers and shows. A program gets an object even when that fails.
   Status ask(const std::string& question) {
+    Status status = answer_and_show(question);
+    if (flags_.json && !status.is_ok()) {
+      print_json({{"question", question}, {"error", status.message()}});
+    }
+    return status;
+  }
+
+ private:
+  Status answer_and_show(const std::string& question) {
     WEFT_ASSIGN_OR_RETURN(const Retrieved found, retrieve(question));
     std::vector<Answer> answers;
     if (flags_.compare) {
@@ -128,7 +138,6 @@ class Asker {
     return store_missing(found.prompt, answers);
   }
 
- private:
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
     WEFT_ASSIGN_OR_RETURN(found.hits, library_.index().search(question, flags_.n_chunks));
@@ -330,8 +339,9 @@ void add_ask_command(CLI::App& root, App& app) {
       ->add_option("-n,--tokens", flags->generation.max_tokens,
                    "tokens of the answer at most (default: 128)")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_flag("--paragraphs{false}", flags->generation.one_line,
-                    "let the answer go on behind its first line");
+  command->add_flag_callback(
+      "--paragraphs", [flags] { flags->generation.one_line = false; },
+      "let the answer go on behind its first line");
   command->add_option("--temp", flags->generation.sampling.temperature,
                       "temperature (default: 0, greedy)");
   command->add_option("--seed", flags->generation.sampling.seed, "seed of the sampler");

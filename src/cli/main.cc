@@ -32,7 +32,45 @@ int exit_status(const weft::Status& status) {
   if (status.is_ok()) return 0;
   std::fflush(stdout);
   fmt::print(stderr, "weft: {}\n", status.message());
-  return status.code() == weft::StatusCode::kCancelled ? 130 : 1;
+  switch (status.code()) {
+    case weft::StatusCode::kCancelled:
+      return 130;
+    case weft::StatusCode::kInvalidArgument:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+/// Options as a manual has them: a word for the value, not the parser's type and range.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text;
+    const std::string type = option->get_type_name();
+    if (type.find("SIZE") != std::string::npos) {
+      text = " BYTES";
+    } else if (!type.empty()) {
+      text = " " + type.substr(0, type.find(':'));
+    }
+    if (option->get_required()) text += " (required)";
+    return text;
+  }
+};
+
+/// One line for what the parser refused, with the help that explains it.
+std::string usage_error(const CLI::App& root, const CLI::Error& error) {
+  std::string name = "weft";
+  const CLI::App* command = &root;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  const auto unknown = command->remaining();
+  const bool is_group = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
+  const std::string what =
+      is_group && !unknown.empty() ? fmt::format("no command '{}'", unknown.front()) : error.what();
+  return fmt::format("weft: {}; see {} --help\n", what, name);
 }
 
 }  // namespace
@@ -41,7 +79,10 @@ int main(int argc, char** argv) {
   CLI::App root("weft answers questions over documents whose KV cache was computed once.", "weft");
   root.set_version_flag("--version", "weft " WEFT_VERSION);
   root.require_subcommand(1);
+  root.formatter(std::make_shared<HelpFormatter>());
   root.get_formatter()->column_width(34);
+  root.failure_message(
+      [&](const CLI::App*, const CLI::Error& error) { return usage_error(root, error); });
 
   weft::cli::App app{
       weft::posix_env(), models_folder(), xdg_folder("XDG_CACHE_HOME", ".cache"), {}};
