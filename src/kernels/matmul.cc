@@ -25,23 +25,30 @@ void check_arguments(const float* x, int64_t x_stride, int64_t n_rows,
   }
 }
 
-/// Seconds that a product takes on this path, the best of what fits in some 6 ms. All zeros: no
-/// path's time depends on the values.
-double measure_seconds(ThreadPool& pool, Isa isa, MatmulPath path, DType dtype) {
+/// Seconds that a product takes on each path, the best of some 6 ms each. In turns, so that another
+/// process that takes the cores for a while slows all of them and not one. All zeros: no path's
+/// time depends on the values.
+std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
+                                    std::span<const MatmulPath> paths) {
   constexpr int64_t kRows = 96, kFeatures = 512;
   constexpr double kEnoughSeconds = 6e-3;
+  constexpr int kMinRounds = 8;
   const std::vector<float> x(kRows * kFeatures);
   std::vector<float> y(kRows * kFeatures);
   const std::vector<uint8_t> bytes(static_cast<size_t>(kFeatures * row_bytes(dtype, kFeatures)));
   const WeightMatrix weight{bytes.data(), dtype, kFeatures, kFeatures};
   const MatmulOutput output{&weight, y.data(), kFeatures};
-  double best = 1e9;
-  for (double spent = 0; spent < kEnoughSeconds;) {
-    const auto start = std::chrono::steady_clock::now();
-    matmul({pool, isa, path}, x.data(), kFeatures, kRows, {&output, 1});
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::min(best, seconds.count());
-    spent += seconds.count();
+  std::vector<double> best(paths.size(), 1e9);
+  double spent = 0;
+  for (int round = 0;
+       round < kMinRounds || spent < kEnoughSeconds * static_cast<double>(paths.size()); ++round) {
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      matmul({pool, isa, paths[i]}, x.data(), kFeatures, kRows, {&output, 1});
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      best[i] = std::min(best[i], seconds.count());
+      spent += seconds.count();
+    }
   }
   return best;
 }
@@ -76,18 +83,12 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
 }
 
 MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa, DType dtype) {
-  MatmulPath best = MatmulPath::kF32;
-  double best_seconds = measure_seconds(pool, isa, best, dtype);
-  for (const MatmulPath path : {MatmulPath::kBf16, MatmulPath::kInt8}) {
-    if (path == MatmulPath::kBf16 && !onednn_has_bf16()) continue;
-    if (path == MatmulPath::kInt8 && !is_quantised(dtype)) continue;
-    const double seconds = measure_seconds(pool, isa, path, dtype);
-    if (seconds < best_seconds) {
-      best = path;
-      best_seconds = seconds;
-    }
-  }
-  return best;
+  std::vector<MatmulPath> paths{MatmulPath::kF32};
+  if (onednn_has_bf16()) paths.push_back(MatmulPath::kBf16);
+  if (is_quantised(dtype)) paths.push_back(MatmulPath::kInt8);
+  const std::vector<double> seconds = measure_seconds(pool, isa, dtype, paths);
+  const auto best = std::min_element(seconds.begin(), seconds.end());
+  return paths[static_cast<size_t>(best - seconds.begin())];
 }
 
 }  // namespace weft::kernels
