@@ -26,7 +26,8 @@ int32_t first_loaded_layer(const FusionOptions& options, const std::vector<Check
 FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
                        std::vector<CheckLayer> checks, std::span<ChunkSource> sources,
                        kv::SequenceId sequence, int32_t found_prefix, model::ForwardPass& forward,
-                       kv::Cache& cache, const kernels::Context& context, Env& env, Report& report)
+                       kv::Cache& cache, const kernels::Context& context, Env& env,
+                       float deviation_floor, Report& report)
     : prompt_(prompt),
       options_(options),
       checks_(std::move(checks)),
@@ -37,6 +38,7 @@ FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
       context_(context),
       report_(report),
       watch_(env),
+      deviation_floor_(deviation_floor),
       n_layers_(forward.model().config().n_layers),
       chunks_begin_(prompt.chunk_begin(0)),
       chunks_end_(prompt.chunk_begin(prompt.chunks.size())),
@@ -70,7 +72,7 @@ bool FusionPass::run_query_attention() {
   }
 
   const auto losses = std::span(mass).subspan(static_cast<size_t>(chunks_begin_));
-  weigh_by_deviation(prompt_, losses);
+  weigh_by_deviation(prompt_, deviation_floor_, losses);
   std::vector<int64_t> selected =
       top_k(losses, selected_count(options_.ratio, static_cast<int64_t>(losses.size())));
   for (int64_t& position : selected) position += chunks_begin_;

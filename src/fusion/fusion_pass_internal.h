@@ -32,7 +32,7 @@ class FusionPass {
   FusionPass(const Prompt& prompt, const FusionOptions& options, std::vector<CheckLayer> checks,
              std::span<ChunkSource> sources, kv::SequenceId sequence, int32_t found_prefix,
              model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
-             Env& env, Report& report);
+             Env& env, float deviation_floor, Report& report);
 
   bool run();
   const LoadFailure& failure() const { return pipeline_.failure(); }
@@ -59,6 +59,7 @@ class FusionPass {
   const kernels::Context& context_;
   Report& report_;
   Stopwatch watch_;
+  const float deviation_floor_;
   const int32_t n_layers_;
   const int32_t chunks_begin_;  // positions [chunks_begin_, chunks_end_) are chunks
   const int32_t chunks_end_;

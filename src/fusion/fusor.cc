@@ -141,7 +141,8 @@ Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions&
     LoadFailure failure;
     {
       FusionPass pass(prompt, options, checks, sources, sequence.id(), found_prefix, forward_,
-                      cache_, context_, env_, report);
+                      cache_, context_, env_,
+                      deviation_floor(static_cast<int64_t>(computer_.anchor().size())), report);
       if (pass.run()) {
         Stopwatch head(env_);
         Prefilled done;

@@ -26,16 +26,21 @@ std::vector<int64_t> top_k(std::span<const float> scores, int64_t k) {
   return order;
 }
 
-float expected_deviation(int64_t index) {
-  constexpr float kHalved = 6;  // the token whose deviation is half the first one's
-  return kHalved / (kHalved + static_cast<float>(index));
+float deviation_floor(int64_t anchor_tokens) {
+  constexpr int64_t kPassageTokens = 64;  // an opening has a few, three neutral passages 130
+  return anchor_tokens < kPassageTokens ? 0.06F : 0.2F;
 }
 
-void weigh_by_deviation(const Prompt& prompt, std::span<float> scores) {
+float expected_deviation(int64_t index, float floor) {
+  constexpr float kHalved = 6;  // the token about where deviation is half the first one's
+  return floor + (1 - floor) * kHalved / (kHalved + static_cast<float>(index));
+}
+
+void weigh_by_deviation(const Prompt& prompt, float floor, std::span<float> scores) {
   auto score = scores.begin();
   for (const auto& chunk : prompt.chunks) {
     for (size_t i = 0; i < chunk.size(); ++i)
-      *score++ *= expected_deviation(static_cast<int64_t>(i));
+      *score++ *= expected_deviation(static_cast<int64_t>(i), floor);
   }
 }
 

@@ -14,17 +14,22 @@ namespace weft::fusion {
 /// minus infinity. k is capped at scores.size().
 std::vector<int64_t> top_k(std::span<const float> scores, int64_t k);
 
+/// Where expected_deviation() levels off, by the length of the anchor that the chunks were computed
+/// behind. 0.06 is what V's deviation comes down to. Behind passages the tokens far into a chunk
+/// count for more than that: of floors from 0 to 1 in the place of 0.2, HotpotQA, XQuAD and
+/// passages of 300 to 550 tokens lost least with it together (docs/measurements.md).
+float deviation_floor(int64_t anchor_tokens);
+
 /// How far V of a chunk's token `index`, computed without what precedes the chunk, is from V in its
 /// place: squared and relative, up to a constant factor. The more of its own chunk a token has
-/// seen, the less it misses. Measured on SmolLM2 over all layers, XQuAD with five distractors,
-/// behind both anchors: 0.35 for the first four tokens, 0.15 for 8 to 15, 0.10, 0.06, 0.04 and 0.03
-/// for the next spans, each twice as long. 1 / (1 + index / 6) falls a little faster; of 6, 8, 12,
-/// 24, 64 and 256 in the place of 6 it lost least on HotpotQA, and XQuAD does not tell 6 from 12.
-float expected_deviation(int64_t index);
+/// seen, the less it misses. Fitted to what was measured on SmolLM2 over all layers, XQuAD with
+/// five distractors: 0.35 for the first four tokens, 0.15 for 8 to 15, 0.10, 0.06, 0.04 and 0.03
+/// for the next spans, each twice as long.
+float expected_deviation(int64_t index, float floor);
 
 /// Multiplies scores [tokens of all chunks, one chunk after another] by expected_deviation() of
 /// each token's place in its chunk.
-void weigh_by_deviation(const Prompt& prompt, std::span<float> scores);
+void weigh_by_deviation(const Prompt& prompt, float floor, std::span<float> scores);
 
 /// round(ratio * n_tokens), at least 1 when the ratio is above 0.
 int64_t selected_count(double ratio, int64_t n_tokens);

@@ -51,11 +51,22 @@ TEST(TopK, KIsCappedAtBothEnds) {
 
 TEST(ExpectedDeviation, FallsAboutAsMeasured) {
   // The share of V that was off at these tokens, over that at the first (selection.h).
-  EXPECT_FLOAT_EQ(expected_deviation(0), 1.0f);
-  EXPECT_NEAR(expected_deviation(11), 0.15f / 0.35f, 0.1f);
-  EXPECT_NEAR(expected_deviation(47), 0.06f / 0.35f, 0.1f);
-  EXPECT_NEAR(expected_deviation(191), 0.03f / 0.35f, 0.1f);
-  for (int64_t i = 0; i < 8192; ++i) EXPECT_GT(expected_deviation(i), expected_deviation(i + 1));
+  const float floor = deviation_floor(0);
+  EXPECT_FLOAT_EQ(expected_deviation(0, floor), 1.0f);
+  EXPECT_NEAR(expected_deviation(11, floor), 0.15f / 0.35f, 0.05f);
+  EXPECT_NEAR(expected_deviation(47, floor), 0.06f / 0.35f, 0.05f);
+  EXPECT_NEAR(expected_deviation(191, floor), 0.03f / 0.35f, 0.05f);
+}
+
+TEST(ExpectedDeviation, FallsToItsFloorBehindEveryAnchor) {
+  for (const int64_t anchor_tokens : {0, 3, 64, 130, 1000}) {
+    const float floor = deviation_floor(anchor_tokens);
+    for (int64_t i = 0; i < 8192; ++i) {
+      EXPECT_GT(expected_deviation(i, floor), expected_deviation(i + 1, floor));
+    }
+    EXPECT_NEAR(expected_deviation(1 << 20, floor), floor, 1e-4f);
+  }
+  EXPECT_LT(deviation_floor(3), deviation_floor(130));
 }
 
 TEST(WeighByDeviation, BeginsAnewWithEachChunk) {
@@ -63,9 +74,10 @@ TEST(WeighByDeviation, BeginsAnewWithEachChunk) {
   prompt.prefix = {7, 7};
   prompt.chunks = {{1, 2, 3}, {4, 5}};
   std::vector<float> scores{1, 1, 10, 2, 1};
-  weigh_by_deviation(prompt, scores);
-  EXPECT_THAT(scores, ElementsAre(1.0f, expected_deviation(1), 10 * expected_deviation(2), 2.0f,
-                                  expected_deviation(1)));
+  weigh_by_deviation(prompt, 0.5f, scores);
+  EXPECT_THAT(scores,
+              ElementsAre(1.0f, expected_deviation(1, 0.5f), 10 * expected_deviation(2, 0.5f), 2.0f,
+                          expected_deviation(1, 0.5f)));
 }
 
 TEST(SelectedCount, RoundsToTheNearest) {
