@@ -49,7 +49,7 @@ class FaultEnv::FaultWriteFile : public WriteFile {
       : env_(env), path_(std::move(path)), file_(std::move(file)) {}
 
   Status append(std::span<const std::byte> bytes) override {
-    if (const Status status = env_.count_call(path_); !status.is_ok()) {
+    if (Status status = env_.count_call(path_); !status.is_ok()) {
       (void)write(bytes.first(bytes.size() / 2));
       return status;
     }

@@ -1,8 +1,18 @@
 #include "kernels/isa.h"
 
+#include <cpuid.h>
 #include <fmt/format.h>
 
 namespace weft::kernels {
+namespace {
+
+/// CPUID leaf 1; clang 14's __builtin_cpu_supports does not know the name.
+bool cpu_has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+}  // namespace
 
 const char* isa_name(Isa isa) {
   switch (isa) {
@@ -21,7 +31,7 @@ const char* isa_name(Isa isa) {
 bool cpu_has(Isa isa) {
   // __builtin_cpu_supports also asks the kernel (XGETBV) whether it saves the wide registers.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+                    cpu_has_f16c() && __builtin_cpu_supports("bmi2");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&

@@ -76,8 +76,9 @@ inline int64_t prefetch_distance(int64_t tile_bytes) {
 
 template <int64_t kBytes>
 [[gnu::always_inline]] inline void prefetch(const uint8_t* p) {
-  repeat<(kBytes + 63) / 64>([&](auto line)
-                                 [[gnu::always_inline]] { __builtin_prefetch(p + 64 * line); });
+  repeat<(kBytes + 63) / 64>([&](auto line) __attribute__((always_inline)) {
+    __builtin_prefetch(p + 64 * line);
+  });
 }
 
 /// kOut rows of weights against kIn rows of activations.
@@ -87,17 +88,18 @@ inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_
   constexpr int64_t kGroups = Type::kGroups;  // of a unit: one of four blocks, two of 256 elements
   Accumulator sums[kOut][kIn] = {};
   const ActivationGroup* groups[kIn];
-  repeat<kIn>([&](auto r) [[gnu::always_inline]] { groups[r] = in.groups + r * in.n_groups; });
+  repeat<kIn>([&](auto r)
+                  __attribute__((always_inline)) { groups[r] = in.groups + r * in.n_groups; });
   const int64_t n_units = in.n / (kGroupElements * kGroups);
   const int64_t ahead = prefetch_distance(kOut * row_size);
   for (int64_t u = 0; u < n_units; ++u) {
-    repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+    repeat<kOut>([&](auto i) __attribute__((always_inline)) {
       const uint8_t* unit = weights + i * row_size + u * Type::kUnitBytes;
       prefetch<Type::kUnitBytes>(unit + ahead);
       const auto header = Type::header(unit);
-      repeat<kGroups>([&](auto g) [[gnu::always_inline]] {
+      repeat<kGroups>([&](auto g) __attribute__((always_inline)) {
         const auto group = Type::load(unit, header, g);
-        repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+        repeat<kIn>([&](auto r) __attribute__((always_inline)) {
           Type::accumulate(sums[i][r], group, groups[r][u * kGroups + g]);
         });
       });
@@ -106,17 +108,18 @@ inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_
   if constexpr (kGroups == 1) {
     const auto rest = static_cast<int>(in.n % kGroupElements / 32);
     if (rest > 0) {
-      repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+      repeat<kOut>([&](auto i) __attribute__((always_inline)) {
         const uint8_t* unit = weights + i * row_size + n_units * Type::kUnitBytes;
         const auto group = Type::load_some(unit, rest);
-        repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+        repeat<kIn>([&](auto r) __attribute__((always_inline)) {
           Type::accumulate(sums[i][r], group, groups[r][n_units]);
         });
       });
     }
   }
-  repeat<kOut>([&](auto i) [[gnu::always_inline]] {
-    repeat<kIn>([&](auto r) [[gnu::always_inline]] { y[r * y_stride + i] = total(sums[i][r]); });
+  repeat<kOut>([&](auto i) __attribute__((always_inline)) {
+    repeat<kIn>([&](auto r)
+                    __attribute__((always_inline)) { y[r * y_stride + i] = total(sums[i][r]); });
   });
 }
 
@@ -127,31 +130,32 @@ inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t ro
   const int64_t whole = in.n / 16 * 16;
   const int64_t ahead = prefetch_distance(kOut * row_size);
   for (int64_t k = 0; k < whole; k += 16) {
-    repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+    repeat<kOut>([&](auto i) __attribute__((always_inline)) {
       const uint8_t* element = weights + i * row_size + k * Type::kBytes;
       prefetch<16 * Type::kBytes>(element + ahead);
       const auto w = Type::load(element);
-      repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+      repeat<kIn>([&](auto r) __attribute__((always_inline)) {
         accumulate16(sums[i][r], w, in.x + r * in.x_stride + k);
       });
     });
   }
   if (whole < in.n) {
     const int64_t rest = in.n - whole;
-    repeat<kOut>([&](auto i) [[gnu::always_inline]] {
+    repeat<kOut>([&](auto i) __attribute__((always_inline)) {
       alignas(64) uint8_t last[16 * Type::kBytes] = {};
       memcpy(last, weights + i * row_size + whole * Type::kBytes,
              static_cast<size_t>(rest * Type::kBytes));
       const auto w = Type::load(last);
-      repeat<kIn>([&](auto r) [[gnu::always_inline]] {
+      repeat<kIn>([&](auto r) __attribute__((always_inline)) {
         alignas(64) float x[16] = {};
         memcpy(x, in.x + r * in.x_stride + whole, static_cast<size_t>(rest) * sizeof(float));
         accumulate16(sums[i][r], w, x);
       });
     });
   }
-  repeat<kOut>([&](auto i) [[gnu::always_inline]] {
-    repeat<kIn>([&](auto r) [[gnu::always_inline]] { y[r * y_stride + i] = total(sums[i][r]); });
+  repeat<kOut>([&](auto i) __attribute__((always_inline)) {
+    repeat<kIn>([&](auto r)
+                    __attribute__((always_inline)) { y[r * y_stride + i] = total(sums[i][r]); });
   });
 }
 

@@ -47,10 +47,11 @@ class Scanner {
       roots.push_back(root);
     }
     for (const auto& [path, entry] : found_) judge(path, entry);
-    for (const auto& [path, document] : known_) {
-      const bool asked = std::any_of(roots.begin(), roots.end(),
-                                     [&](const std::string& root) { return is_under(path, root); });
-      if (asked && !present_.contains(path)) add(Change::kDeleted, document.info);
+    for (const auto& known : known_) {
+      const bool asked = std::any_of(roots.begin(), roots.end(), [&](const std::string& root) {
+        return is_under(known.first, root);
+      });
+      if (asked && !present_.contains(known.first)) add(Change::kDeleted, known.second.info);
     }
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
