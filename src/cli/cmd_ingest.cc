@@ -217,9 +217,7 @@ Status Ingester::run(const std::vector<std::string>& paths) {
 Status run_ingest(App& app, const IngestFlags& flags) {
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {
-      if (const auto entry = app.env.stat(path); !entry.is_ok()) {
-        return {entry.status().code(), path + ": no such file or folder"};
-      }
+      WEFT_RETURN_IF_ERROR(app.env.stat(path).status());
     }
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));

@@ -136,28 +136,19 @@ struct Forgery {
   }
 };
 
-TEST(Record, BadRecordsGetOneClearLineEach) {
-  struct Case {
-    const char* what;
-    std::function<void(Forgery&)> forge;
-    const char* message;
-    StatusCode code = StatusCode::kCorrupt;
-  };
+struct BadRecord {
+  const char* what;
+  std::function<void(Forgery&)> forge;
+  const char* message;
+  StatusCode code = StatusCode::kCorrupt;
+};
+
+std::vector<BadRecord> bad_fields() {
   const StatusCode kUnsupported = StatusCode::kUnsupported;
   const auto sized = [](auto at, auto value) {
     return [=](Forgery& f) { f.set(at, value).sign(); };
   };
-  const Case cases[] = {
-      {"empty", [](Forgery& f) { f.resize(0); }, "0 bytes, a chunk record has at least 8192"},
-      {"one byte", [](Forgery& f) { f.resize(1); }, "truncated"},
-      {"half a head", [](Forgery& f) { f.resize(2048); }, "truncated"},
-      {"head alone", [](Forgery& f) { f.resize(4096); }, "truncated"},
-      {"one byte short of the least", [](Forgery& f) { f.resize(8191); }, "truncated"},
-      {"zeros", [](Forgery& f) { f.bytes.assign(8192, {}); }, "magic"},
-      {"text", [](Forgery& f) { f.bytes.assign(8192, std::byte{'a'}); }, "magic"},
-      {"a GGUF", [](Forgery& f) { f.set<uint32_t>(0, 0x46554747); }, "magic"},
-      {"line ends changed by a text transfer",
-       [](Forgery& f) { f.bytes.erase(f.bytes.begin() + 6); }, "magic"},
+  return {
       {"version 0", sized(16, uint32_t{0}), "version 0, this weft reads version 1", kUnsupported},
       {"version 2", sized(16, uint32_t{2}), "version 2", kUnsupported},
       {"version 1 in big-endian", sized(16, uint32_t{1u << 24}), "version 16777216", kUnsupported},
@@ -180,6 +171,22 @@ TEST(Record, BadRecordsGetOneClearLineEach) {
       {"identity too large", sized(36, kMaxIdentityBytes + 1), "identity_bytes is 16777217"},
       {"largest identity", sized(36, ~uint32_t{0}), "identity_bytes is 4294967295"},
       {"identity larger than the file", sized(36, uint32_t{1} << 20), "file has"},
+  };
+}
+
+/// Files that are no records, and records that something damaged.
+std::vector<BadRecord> damaged() {
+  return {
+      {"empty", [](Forgery& f) { f.resize(0); }, "0 bytes, a chunk record has at least 8192"},
+      {"one byte", [](Forgery& f) { f.resize(1); }, "truncated"},
+      {"half a head", [](Forgery& f) { f.resize(2048); }, "truncated"},
+      {"head alone", [](Forgery& f) { f.resize(4096); }, "truncated"},
+      {"one byte short of the least", [](Forgery& f) { f.resize(8191); }, "truncated"},
+      {"zeros", [](Forgery& f) { f.bytes.assign(8192, {}); }, "magic"},
+      {"text", [](Forgery& f) { f.bytes.assign(8192, std::byte{'a'}); }, "magic"},
+      {"a GGUF", [](Forgery& f) { f.set<uint32_t>(0, 0x46554747); }, "magic"},
+      {"line ends changed by a text transfer",
+       [](Forgery& f) { f.bytes.erase(f.bytes.begin() + 6); }, "magic"},
       {"header checksum 0", [](Forgery& f) { f.set<uint64_t>(8, 0); }, "header checksum differs"},
       {"creation time changed", [](Forgery& f) { f.set<uint8_t>(40, 0); }, "header checksum"},
       {"head's padding used", [](Forgery& f) { f.set<uint8_t>(4095, 1); }, "header checksum"},
@@ -193,12 +200,17 @@ TEST(Record, BadRecordsGetOneClearLineEach) {
        },
        "checksum of layer 0 differs"},
   };
+}
+
+TEST(Record, BadRecordsGetOneClearLineEach) {
   TestChunk chunk(4, 300);
   chunk.layers.resize(2, Bytes(300, std::byte{7}));
   const Bytes good = record_of(chunk);
   ASSERT_EQ(good.size(), 3 * 4096u);
   ASSERT_TRUE(read_all(good, chunk).is_ok());
-  for (const Case& c : cases) {
+  std::vector<BadRecord> cases = bad_fields();
+  for (BadRecord& more : damaged()) cases.push_back(std::move(more));
+  for (const BadRecord& c : cases) {
     SCOPED_TRACE(c.what);
     Forgery forgery{good};
     c.forge(forgery);
