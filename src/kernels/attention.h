@@ -21,15 +21,19 @@ struct AttentionSequence {
 };
 
 /// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. positions [n_rows], ascending within
-/// a sequence, not necessarily consecutive: row r sees the keys 0 … positions[r] of its sequence.
-/// log_sum_exp: null, or [n_rows][n_heads], log of the sum of exp(scale * q.k) over the visible
-/// keys.
+/// a sequence, not necessarily consecutive: row r, at position p, sees the keys 0 … p of its
+/// sequence, with a sliding window the last window_tokens of those: max(0, p - window_tokens + 1)
+/// … p (Mistral 7B, Jiang et al. 2023). The score of a key is scale * q.k, with a soft cap softcap *
+/// tanh(scale * q.k / softcap) (Gemma 2, 2024). log_sum_exp: null, or [n_rows][n_heads], log of the
+/// sum of exp(score) over the visible keys.
 struct AttentionArgs {
   PagedKv kv;
   std::span<const AttentionSequence> sequences;
   const int32_t* positions = nullptr;
   int32_t n_heads = 0;  // a multiple of kv.n_kv_heads
   float scale = 1.0f;
+  float softcap = 0.0f;       // 0: none
+  int32_t window_tokens = 0;  // 0: none
   const float* q = nullptr;
   float* out = nullptr;
   float* log_sum_exp = nullptr;
@@ -39,7 +43,9 @@ inline constexpr int64_t kDecodeAttentionRows = 4;
 
 /// A row's result does not depend on the step's other rows nor on the thread count. What a key
 /// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last
-/// position are never read. A sequence with up to kDecodeAttentionRows rows in the step takes the
+/// position are never read, nor are pages that lie before the windows of all its rows: their
+/// entries of the block table are not looked at. A window costs what the keys in it cost; one that
+/// covers the context changes no bit. A sequence with up to kDecodeAttentionRows rows in the step takes the
 /// decode kernel, with more the prefill kernel; they differ by the order of their sums.
 void attention(const Context& context, const AttentionArgs& args);
 

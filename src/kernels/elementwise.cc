@@ -46,11 +46,45 @@ void silu_multiply(const Context& context, float* gate, const float* up, int64_t
              });
 }
 
+void gelu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows,
+                   int64_t n) {
+  WEFT_CHECK(n_rows >= 0 && n >= 0);
+  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  run_pieces(context.pool, n_rows * n, kTaskElements / 4, [&](int64_t begin, int64_t end) {
+    fns.gelu_multiply(gate + begin, up + begin, end - begin);
+  });
+}
+
 void add_in_place(const Context& context, float* x, const float* y, int64_t n) {
   WEFT_CHECK(n >= 0);
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
   run_pieces(context.pool, n, kTaskElements, [&](int64_t begin, int64_t end) {
     fns.add_in_place(x + begin, y + begin, end - begin);
+  });
+}
+
+void scale_in_place(const Context& context, float* x, float factor, int64_t n) {
+  WEFT_CHECK(n >= 0);
+  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  run_pieces(context.pool, n, kTaskElements, [&](int64_t begin, int64_t end) {
+    fns.scale_in_place(x + begin, factor, end - begin);
+  });
+}
+
+void add_bias(const Context& context, float* x, const float* bias, int64_t n_rows, int64_t n) {
+  WEFT_CHECK(n_rows >= 0 && n >= 0);
+  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  run_pieces(context.pool, n_rows, std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, n)),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t r = begin; r < end; ++r) fns.add_in_place(x + r * n, bias, n);
+             });
+}
+
+void softcap_in_place(const Context& context, float* x, float cap, int64_t n) {
+  WEFT_CHECK(n >= 0 && cap > 0);
+  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  run_pieces(context.pool, n, kTaskElements / 4, [&](int64_t begin, int64_t end) {
+    fns.softcap_in_place(x + begin, cap, end - begin);
   });
 }
 

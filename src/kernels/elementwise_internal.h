@@ -11,6 +11,9 @@ struct ElementwiseFns {
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n,
                    float* y);
   void (*silu_multiply)(float* gate, const float* up, int64_t n);
+  void (*gelu_multiply)(float* gate, const float* up, int64_t n);
+  void (*softcap_in_place)(float* x, float cap, int64_t n);
+  void (*scale_in_place)(float* x, float factor, int64_t n);
   void (*add_in_place)(float* x, const float* y, int64_t n);
   void (*narrow_to_f16)(const float* src, int64_t n, uint16_t* dst);
   void (*widen_from_f16)(const uint16_t* src, int64_t n, float* dst);
