@@ -57,7 +57,7 @@ class FusionFaults : public ::testing::Test {
   std::string record_path(size_t chunk) const {
     fusion::KeyScope scope;
     scope.model_fingerprint = model_->model().fingerprint();
-    scope.rope = model_->model().config().rope;
+    scope.ropes = model_->model().config().ropes;
     scope.anchor = anchor_;
     const auto identity = fusion::chunk_identity(scope, prompt_.chunks[chunk]);
     return join_path(store_dir(), store::record_file_name(store::Key::of(identity).hash));

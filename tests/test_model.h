@@ -92,7 +92,7 @@ class TestModel {
   std::unique_ptr<fusion::Fusor> fusor(store::ChunkStore* store, std::vector<int32_t> anchor) {
     fusion::KeyScope scope;
     scope.model_fingerprint = model_->fingerprint();
-    scope.rope = model_->config().rope;
+    scope.ropes = model_->config().ropes;
     scope.anchor = std::move(anchor);
     return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, posix_env(), store,
                                            std::move(scope));

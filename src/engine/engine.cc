@@ -12,7 +12,6 @@ namespace weft::engine {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int32_t kDefaultContextTokens = 8192;
 // Beyond the context: the anchor and the chunk behind it, and pages that the prefix index keeps.
 constexpr int32_t kSpareTokens = 4096;
 
@@ -42,7 +41,7 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
   std::unique_ptr<Engine> engine(new Engine(env, n_threads, isa));
 
   WEFT_ASSIGN_OR_RETURN(auto file, gguf::File::open(env, options.model_path));
-  WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file));
+  WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file, options.context_tokens));
   WEFT_ASSIGN_OR_RETURN(text::VocabData vocab, text::read_vocab(*file));
   const model::ModelConfig& config = engine->model_->config();
   if (static_cast<int32_t>(vocab.tokens.size()) > config.vocab_size) {
@@ -51,13 +50,7 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
   }
   WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::create(std::move(vocab)));
 
-  engine->context_tokens_ = options.context_tokens != 0
-                                ? options.context_tokens
-                                : std::min(config.context_length, kDefaultContextTokens);
-  if (engine->context_tokens_ < 1 || engine->context_tokens_ > config.context_length) {
-    return invalid_argument(fmt::format("-c {}: the model's context is 1 to {} tokens",
-                                        engine->context_tokens_, config.context_length));
-  }
+  engine->context_tokens_ = config.context_tokens;
   WEFT_ASSIGN_OR_RETURN(
       engine->cache_,
       kv::Cache::create({.n_layers = config.n_layers,
@@ -67,10 +60,11 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
   engine->load_ms_ = ms_since(env, begin_ns);
 
   const int64_t calibration_ns = env.monotonic_ns();
-  WEFT_ASSIGN_OR_RETURN(engine->context_.matmul_path,
-                        choose_matmul_path(env, engine->pool_, isa,
-                                           engine->model_->weights().layers.front().gate.dtype,
-                                           options.compute, options.compute_kept_file));
+  WEFT_ASSIGN_OR_RETURN(
+      engine->context_.matmul_path,
+      choose_matmul_path(env, engine->pool_, isa,
+                         engine->model_->weights().layers.front().experts.front().gate.dtype,
+                         options.compute, options.compute_kept_file));
   engine->calibration_ms_ = ms_since(env, calibration_ns);
   engine->forward_ =
       std::make_unique<model::ForwardPass>(*engine->model_, engine->context_, *engine->cache_);
@@ -93,7 +87,7 @@ std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
                                                   std::vector<int32_t> anchor) {
   fusion::KeyScope scope;
   scope.model_fingerprint = model_->fingerprint();
-  scope.rope = model_->config().rope;
+  scope.ropes = model_->config().ropes;
   scope.anchor = std::move(anchor);
   return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
                                          std::move(scope));

@@ -13,7 +13,7 @@ constexpr double kOperationsPerByte = 100;
 double row_work(const model::ModelConfig& c, double context) {
   const double projections =
       2.0 * c.n_embd * static_cast<double>(2 * c.q_width() + 2 * c.kv_width());
-  const double feed_forward = 2.0 * 3.0 * c.n_embd * static_cast<double>(c.n_ff);
+  const double feed_forward = 2.0 * 3.0 * c.n_embd * static_cast<double>(c.active_ff());
   return projections + feed_forward + 4.0 * context * static_cast<double>(c.q_width());
 }
 
@@ -40,8 +40,7 @@ double reuse_work(const model::ModelConfig& config, const ReuseCounts& n,
         static_cast<double>(selected_count(options.ratio, n.hit_tokens + n.missed_tokens));
     work += layers * selected * row_work(config, context / 2);
     if (options.selector == SelectorKind::kQueryAttention) {
-      work +=
-          (query_attention_layers(config.n_layers).back() + 1) * always * row_work(config, context);
+      work += (query_attention_layers(config).back() + 1) * always * row_work(config, context);
     } else {  // everything up to the first check
       work += chunk_tokens * row_work(config, context / 2);
     }

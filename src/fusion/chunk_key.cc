@@ -6,7 +6,9 @@
 namespace weft::fusion {
 namespace {
 
-constexpr uint32_t kIdentityVersion = 1;
+// Models with one RoPE for all layers keep the identities that they had before there were others.
+constexpr uint32_t kOneRope = 1;
+constexpr uint32_t kSeveralRopes = 2;  // their number stands before them
 constexpr uint32_t kKvTypeF16 = 1;
 
 /// Little-endian, each list behind its length: no two different keys give the same bytes.
@@ -34,14 +36,18 @@ class IdentityWriter {
 
 std::vector<std::byte> chunk_identity(const KeyScope& scope, std::span<const int32_t> tokens) {
   IdentityWriter out;
-  out.number(kIdentityVersion);
+  const bool one_rope = scope.ropes.size() == 1;
+  out.number(one_rope ? kOneRope : kSeveralRopes);
   out.number(kKvTypeF16);
   out.number(scope.model_fingerprint.high);
   out.number(scope.model_fingerprint.low);
-  out.number(static_cast<uint32_t>(scope.rope.pairing));
-  out.number(scope.rope.n_dims);
-  out.number(scope.rope.magnitude);
-  out.list(std::span<const double>(scope.rope.inverse_frequencies));
+  if (!one_rope) out.number(static_cast<uint32_t>(scope.ropes.size()));
+  for (const kernels::RopeParams& rope : scope.ropes) {
+    out.number(static_cast<uint32_t>(rope.pairing));
+    out.number(rope.n_dims);
+    out.number(rope.magnitude);
+    out.list(std::span<const double>(rope.inverse_frequencies));
+  }
   out.number(uint32_t{0});  // adapters
   out.list(std::span<const char>(scope.salt));
   out.list(std::span<const int32_t>(scope.anchor));

@@ -16,9 +16,9 @@ namespace weft::fusion {
 /// The part of the key that one engine's chunks have in common.
 struct KeyScope {
   Hash128 model_fingerprint;
-  kernels::RopeParams rope;
-  std::vector<int32_t> anchor;  // token ids
-  std::string salt;             // keeps tenants apart; empty by default
+  std::vector<kernels::RopeParams> ropes;  // all of the model's
+  std::vector<int32_t> anchor;             // token ids
+  std::string salt;                        // keeps tenants apart; empty by default
 };
 
 /// The identity's bytes (docs/formats/chunk.md lists the fields): scope, then the chunk's token

@@ -11,8 +11,9 @@ namespace {
 KeyScope base_scope() {
   KeyScope scope;
   scope.model_fingerprint = {.high = 0x0123456789abcdefu, .low = 0xfedcba9876543210u};
-  scope.rope.n_dims = 8;
-  scope.rope.inverse_frequencies = {1.0, 0.1, 0.01, 0.001};
+  scope.ropes.resize(1);
+  scope.ropes[0].n_dims = 8;
+  scope.ropes[0].inverse_frequencies = {1.0, 0.1, 0.01, 0.001};
   scope.anchor = {5, 6, 7};
   scope.salt = "tenant";
   return scope;
@@ -32,15 +33,16 @@ TEST(ChunkIdentity, AnyFieldChangedChangesIt) {
   const Change changes[] = {
       {"fingerprint, high half", [](KeyScope& s) { s.model_fingerprint.high ^= 1; }},
       {"fingerprint, low half", [](KeyScope& s) { s.model_fingerprint.low ^= 1ull << 63; }},
-      {"pairing", [](KeyScope& s) { s.rope.pairing = kernels::RopePairing::kNeox; }},
-      {"rotated dimensions", [](KeyScope& s) { s.rope.n_dims = 6; }},
+      {"pairing", [](KeyScope& s) { s.ropes[0].pairing = kernels::RopePairing::kNeox; }},
+      {"rotated dimensions", [](KeyScope& s) { s.ropes[0].n_dims = 6; }},
       {"rope base",
        [](KeyScope& s) {
-         s.rope.inverse_frequencies = {1.0, 0.2, 0.04, 0.008};
+         s.ropes[0].inverse_frequencies = {1.0, 0.2, 0.04, 0.008};
        }},
-      {"one frequency", [](KeyScope& s) { s.rope.inverse_frequencies[3] *= 1 + 0x1p-52; }},
-      {"fewer frequencies", [](KeyScope& s) { s.rope.inverse_frequencies.pop_back(); }},
-      {"magnitude", [](KeyScope& s) { s.rope.magnitude = 1.1f; }},
+      {"one frequency", [](KeyScope& s) { s.ropes[0].inverse_frequencies[3] *= 1 + 0x1p-52; }},
+      {"fewer frequencies", [](KeyScope& s) { s.ropes[0].inverse_frequencies.pop_back(); }},
+      {"another RoPE for some layers", [](KeyScope& s) { s.ropes.push_back(s.ropes[0]); }},
+      {"magnitude", [](KeyScope& s) { s.ropes[0].magnitude = 1.1f; }},
       {"anchor's last token", [](KeyScope& s) { s.anchor.back() = 8; }},
       {"anchor's order", [](KeyScope& s) { std::swap(s.anchor[0], s.anchor[1]); }},
       {"no anchor", [](KeyScope& s) { s.anchor.clear(); }},

@@ -8,10 +8,16 @@
 namespace weft::fusion {
 namespace {
 
-kernels::RopeTable rope_of_range(const model::ModelConfig& config, int32_t begin, int32_t end) {
+/// For each of the model's RoPEs.
+std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config, int32_t begin,
+                                               int32_t end) {
   std::vector<int32_t> positions(static_cast<size_t>(end - begin));
   std::iota(positions.begin(), positions.end(), begin);
-  return kernels::make_rope_table(config.rope, positions);
+  std::vector<kernels::RopeTable> tables;
+  for (const kernels::RopeParams& rope : config.ropes) {
+    tables.push_back(kernels::make_rope_table(rope, positions));
+  }
+  return tables;
 }
 
 /// v-deviation recomputes everything below its first check, so nothing is loaded there.
@@ -43,7 +49,7 @@ FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
       chunks_begin_(prompt.chunk_begin(0)),
       chunks_end_(prompt.chunk_begin(prompt.chunks.size())),
       tokens_(prompt.tokens()),
-      rope_(rope_of_range(forward.model().config(), chunks_begin_, chunks_end_)),
+      ropes_(ropes_of_range(forward.model().config(), chunks_begin_, chunks_end_)),
       placed_layers_(first_loaded_layer(options, checks_)),
       pipeline_(sources, placed_layers_, n_layers_) {}
 
@@ -60,7 +66,7 @@ bool FusionPass::run() {
 /// where that is largest are then recomputed, with the text, from layer 0. What the first phase
 /// writes at the text's own positions, the second overwrites before it reads it.
 bool FusionPass::run_query_attention() {
-  const std::vector<int32_t> looks = query_attention_layers(n_layers_);
+  const std::vector<int32_t> looks = query_attention_layers(forward_.model().config());
   std::vector<float> mass(static_cast<size_t>(chunks_end_), 0.0f);
   forward_.begin(step_of({}));
   watch_.charge(report_.timings.select_ms);
@@ -175,12 +181,14 @@ bool FusionPass::place_layer(int32_t layer) {
   const auto width = static_cast<size_t>(forward_.model().config().kv_width());
   const int32_t* block_table = cache_.block_table(sequence_).data();
   const kernels::PagedKv kv = cache_.layer(layer);
+  const int32_t rope = forward_.model().config().layers[static_cast<size_t>(layer)].rope;
   for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
     const size_t n_tokens = prompt_.chunks[chunk].size();
     const int32_t begin = prompt_.chunk_begin(chunk);
     const uint16_t* k = current_layer_[chunk].data();
-    kernels::rotate_into_pages(context_, rope_, begin - chunks_begin_, k, k + n_tokens * width,
-                               static_cast<int64_t>(n_tokens), begin, block_table, kv);
+    kernels::rotate_into_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
+                               k, k + n_tokens * width, static_cast<int64_t>(n_tokens), begin,
+                               block_table, kv);
     report_.loaded_bytes += current_layer_[chunk].size_bytes();
   }
   placed_layers_ = layer + 1;

@@ -64,8 +64,8 @@ class FusionPass {
   const int32_t chunks_begin_;  // positions [chunks_begin_, chunks_end_) are chunks
   const int32_t chunks_end_;
   const std::vector<int32_t> tokens_;
-  const kernels::RopeTable rope_;  // of the chunks' positions
-  int32_t placed_layers_;          // layers below have the chunks' KV in their pages, or need none
+  const std::vector<kernels::RopeTable> ropes_;  // of the chunks' positions, each of the model's
+  int32_t placed_layers_;  // layers below have the chunks' KV in their pages, or need none
   std::span<const std::span<const uint16_t>> current_layer_;  // as the last place_layer loaded it
   LoadPipeline pipeline_;
 };

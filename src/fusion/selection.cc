@@ -49,10 +49,26 @@ int64_t selected_count(double ratio, int64_t n_tokens) {
   return std::clamp<int64_t>(std::llround(ratio * static_cast<double>(n_tokens)), 1, n_tokens);
 }
 
-std::vector<int32_t> query_attention_layers(int32_t n_layers) {
+namespace {
+
+/// Of equally near ones the earlier; `layer` itself where every layer has a window.
+int32_t nearest_full_layer(const model::ModelConfig& config, int32_t layer) {
+  for (int32_t distance = 0; distance < config.n_layers; ++distance) {
+    for (const int32_t candidate : {layer - distance, layer + distance}) {
+      if (candidate < 0 || candidate >= config.n_layers) continue;
+      if (config.layers[static_cast<size_t>(candidate)].window_tokens == 0) return candidate;
+    }
+  }
+  return layer;
+}
+
+}  // namespace
+
+std::vector<int32_t> query_attention_layers(const model::ModelConfig& config) {
   std::vector<int32_t> layers;
   for (const int32_t thirtieths : {4, 6, 8}) {
-    const int32_t layer = std::min((n_layers * thirtieths + 15) / 30, n_layers - 1);
+    const int32_t wanted = std::min((config.n_layers * thirtieths + 15) / 30, config.n_layers - 1);
+    const int32_t layer = nearest_full_layer(config, wanted);
     if (layers.empty() || layer > layers.back()) layers.push_back(layer);
   }
   return layers;

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "fusion/prompt.h"
+#include "model/config.h"
 
 namespace weft::fusion {
 
@@ -36,8 +37,10 @@ int64_t selected_count(double ratio, int64_t n_tokens);
 
 /// Layers whose attention ranks the tokens: at 2/15, 1/5 and 4/15 of the depth (4, 6 and 8 of
 /// SmolLM2's 30: of a dozen choices within the first third the best on XQuAD and HotpotQA
-/// together), ascending, each once (reference: fusion.md).
-std::vector<int32_t> query_attention_layers(int32_t n_layers);
+/// together), ascending, each once (reference: fusion.md). Where some layers have a window, the
+/// ones nearest to these that see everything (5 of Gemma 3 270M's 18): a window shows the question
+/// only the chunks next to it.
+std::vector<int32_t> query_attention_layers(const model::ModelConfig& config);
 
 /// The check layers that the options mean; kInvalidArgument for layer 0 (K and V there do not
 /// depend on context), layers not ascending or past the model's, or ratios outside [0, 1] or

@@ -95,10 +95,26 @@ TEST(SelectedCount, IsAtLeastOneOfAnyAndNoneOfNothing) {
   EXPECT_EQ(selected_count(0.5, 0), 0);
 }
 
+model::ModelConfig of_layers(int32_t n_layers) {
+  model::ModelConfig config;
+  config.n_layers = n_layers;
+  config.layers.resize(static_cast<size_t>(n_layers));
+  return config;
+}
+
+/// All layers have a window but the last of each `period`.
+model::ModelConfig windowed(int32_t n_layers, int32_t period) {
+  model::ModelConfig config = of_layers(n_layers);
+  for (int32_t i = 0; i < n_layers; ++i) {
+    if (i % period != period - 1) config.layers[static_cast<size_t>(i)].window_tokens = 512;
+  }
+  return config;
+}
+
 TEST(QueryAttentionLayers, AscendWithinTheFirstThird) {
   for (int32_t n_layers = 1; n_layers <= 40; ++n_layers) {
     SCOPED_TRACE(n_layers);
-    const std::vector<int32_t> layers = query_attention_layers(n_layers);
+    const std::vector<int32_t> layers = query_attention_layers(of_layers(n_layers));
     ASSERT_THAT(layers, ::testing::SizeIs(::testing::AllOf(::testing::Ge(1u), ::testing::Le(3u))));
     EXPECT_GE(layers.front(), 0);
     for (size_t i = 1; i < layers.size(); ++i) EXPECT_GT(layers[i], layers[i - 1]);
@@ -111,10 +127,18 @@ TEST(QueryAttentionLayers, AscendWithinTheFirstThird) {
 }
 
 TEST(QueryAttentionLayers, OfKnownDepths) {
-  EXPECT_THAT(query_attention_layers(1), ElementsAre(0));
-  EXPECT_THAT(query_attention_layers(12), ElementsAre(2, 3));
-  EXPECT_THAT(query_attention_layers(30), ElementsAre(4, 6, 8));
-  EXPECT_THAT(query_attention_layers(32), ElementsAre(4, 6, 9));
+  EXPECT_THAT(query_attention_layers(of_layers(1)), ElementsAre(0));
+  EXPECT_THAT(query_attention_layers(of_layers(12)), ElementsAre(2, 3));
+  EXPECT_THAT(query_attention_layers(of_layers(30)), ElementsAre(4, 6, 8));
+  EXPECT_THAT(query_attention_layers(of_layers(32)), ElementsAre(4, 6, 9));
+}
+
+TEST(QueryAttentionLayers, SeeEverythingWhereSomeLayersDoNot) {
+  EXPECT_THAT(query_attention_layers(windowed(18, 6)), ElementsAre(5));        // Gemma 3 270M
+  EXPECT_THAT(query_attention_layers(windowed(26, 6)), ElementsAre(5));        // Gemma 3 1B
+  EXPECT_THAT(query_attention_layers(windowed(34, 6)), ElementsAre(5, 11));    // Gemma 3 4B
+  EXPECT_THAT(query_attention_layers(windowed(26, 2)), ElementsAre(3, 5, 7));  // Gemma 2 2B
+  EXPECT_THAT(query_attention_layers(windowed(12, 100)), ElementsAre(2, 3));   // no other layers
 }
 
 FusionOptions with_checks(std::vector<CheckLayer> checks) {

@@ -56,10 +56,10 @@ std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
 }  // namespace
 
 void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
-            std::span<const MatmulOutput> outputs) {
+            std::span<const MatmulOutput> outputs, RowsLike like) {
   if (n_rows == 0 || outputs.empty()) return;
   check_arguments(x, x_stride, n_rows, outputs);
-  if (n_rows <= kDecodeRows) {
+  if (std::max(n_rows, like.n_rows) <= kDecodeRows) {
     matmul_decode(context, x, x_stride, n_rows, outputs);
     return;
   }

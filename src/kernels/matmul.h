@@ -28,11 +28,17 @@ struct MatmulOutput {
   int64_t y_stride = 0;
 };
 
+/// For a product that is part of a larger one, as an expert's is: the kernel is chosen as for
+/// n_rows rows, if that is more than there are.
+struct RowsLike {
+  int64_t n_rows = 0;
+};
+
 /// For every output: y[r, :] = x[r, :] W^T. x [n_rows, in_features], rows x_stride floats apart;
 /// all weights have the same in_features. A row's result does not depend on the other rows' values,
 /// on the thread count, nor, on the same side of kDecodeRows, on how many rows there are.
 void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
-            std::span<const MatmulOutput> outputs);
+            std::span<const MatmulOutput> outputs, RowsLike like = {});
 
 /// Up to this many rows take the decode kernels.
 inline constexpr int64_t kDecodeRows = 4;

@@ -95,8 +95,8 @@ const BadDraft kBadConfigs[] = {
      "'llama.rope.dimension_count'", "2 to 8"},
     {"rope_beyond_the_head", [](Draft& d) { d.keys["llama.rope.dimension_count"] = 10u; },
      "'llama.rope.dimension_count'", "2 to 8"},
-    {"rope_scaling_unknown", [](Draft& d) { d.keys["llama.rope.scaling.type"] = "yarn"; },
-     "'llama.rope.scaling.type'", "yarn", StatusCode::kUnsupported},
+    {"rope_scaling_unknown", [](Draft& d) { d.keys["llama.rope.scaling.type"] = "ntk"; },
+     "'llama.rope.scaling.type'", "ntk", StatusCode::kUnsupported},
     {"rope_scaling_of_two_lines", [](Draft& d) { d.keys["llama.rope.scaling.type"] = "ya\nrn"; },
      "'llama.rope.scaling.type'", "rn", StatusCode::kUnsupported},
     {"rope_scaling_zero", [](Draft& d) { d.keys["llama.rope.scaling.factor"] = 0.0f; },
@@ -159,7 +159,7 @@ TEST(Config, ReadsWhatTheFileSays) {
   EXPECT_EQ(config.vocab_size, 48);
   EXPECT_EQ(config.context_length, 128);
   EXPECT_EQ(config.rms_eps, 1e-5f);
-  EXPECT_EQ(config.rope.pairing, kernels::RopePairing::kNorm);
+  EXPECT_EQ(config.ropes[0].pairing, kernels::RopePairing::kNorm);
   EXPECT_EQ(config.kv_bytes_per_token(), 2 * 16 * 2 * 2);
 }
 
@@ -170,7 +170,7 @@ TEST(Config, AHeadMayBeAsLargeAsTheFileSays) {
   const ModelConfig config = config_of(draft);
   EXPECT_EQ(config.head_dim, 16);
   EXPECT_EQ(config.q_width(), 64);
-  EXPECT_EQ(config.rope.n_dims, 16);
+  EXPECT_EQ(config.ropes[0].n_dims, 16);
 }
 
 TEST(Config, WithoutKvHeadsEveryHeadHasItsOwn) {
@@ -181,9 +181,9 @@ TEST(Config, WithoutKvHeadsEveryHeadHasItsOwn) {
 
 TEST(Config, PlainFrequenciesArePowersOfTheBase) {
   const ModelConfig config = config_of(Draft::good());
-  ASSERT_EQ(config.rope.inverse_frequencies.size(), 4u);
+  ASSERT_EQ(config.ropes[0].inverse_frequencies.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_DOUBLE_EQ(config.rope.inverse_frequencies[i],
+    EXPECT_DOUBLE_EQ(config.ropes[0].inverse_frequencies[i],
                      std::pow(10.0, -static_cast<double>(i)));  // 10000^(-2i/8)
   }
 }
@@ -192,15 +192,15 @@ TEST(Config, APartOfTheHeadHasFrequenciesOfItsOwnWidth) {
   Draft draft = Draft::good();
   draft.keys["llama.rope.dimension_count"] = 4u;
   const ModelConfig config = config_of(draft);
-  EXPECT_EQ(config.rope.n_dims, 4);
-  ASSERT_EQ(config.rope.inverse_frequencies.size(), 2u);
-  EXPECT_DOUBLE_EQ(config.rope.inverse_frequencies[1], 0.01);  // 10000^(-2/4)
+  EXPECT_EQ(config.ropes[0].n_dims, 4);
+  ASSERT_EQ(config.ropes[0].inverse_frequencies.size(), 2u);
+  EXPECT_DOUBLE_EQ(config.ropes[0].inverse_frequencies[1], 0.01);  // 10000^(-2/4)
 }
 
 /// The same frequencies, each divided by its divisor.
 void expect_divided(const Draft& draft, const std::vector<double>& divisors) {
-  const std::vector<double> plain = config_of(Draft::good()).rope.inverse_frequencies;
-  const std::vector<double> scaled = config_of(draft).rope.inverse_frequencies;
+  const std::vector<double> plain = config_of(Draft::good()).ropes[0].inverse_frequencies;
+  const std::vector<double> scaled = config_of(draft).ropes[0].inverse_frequencies;
   ASSERT_EQ(scaled.size(), plain.size());
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_DOUBLE_EQ(scaled[i], plain[i] / divisors[i]);
 }

@@ -9,6 +9,7 @@
 #include "kernels/dequantize.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "model/experts.h"
 
 namespace weft::model {
 
@@ -19,6 +20,17 @@ namespace {
 // Rows that go through a layer together: enough that expanding a weight panel costs little beside
 // the product (1/512 of it), few enough that a wide model's scratch stays at some tens of MB.
 constexpr int64_t kBlockRows = 512;
+
+/// q [n_rows][n_heads * head_dim] *= 1 + factor * ln(1 + floor(position / tokens)).
+void sharpen_queries(const ModelConfig& c, const int32_t* positions, int64_t n_rows, float* q) {
+  for (int64_t row = 0; row < n_rows; ++row) {
+    const int32_t spans = positions[row] / c.temperature_tokens;
+    if (spans == 0) continue;
+    const float factor = 1.0f + c.temperature_factor * std::log1p(static_cast<float>(spans));
+    float* x = q + row * c.q_width();
+    for (int64_t i = 0; i < c.q_width(); ++i) x[i] *= factor;
+  }
+}
 
 }  // namespace
 
@@ -57,6 +69,11 @@ void ForwardPass::begin(Step step) {
   gate_.reserve_discard(rows * static_cast<size_t>(config.n_ff));
   up_.reserve_discard(rows * static_cast<size_t>(config.n_ff));
   log_sum_exp_.reserve_discard(rows * static_cast<size_t>(config.n_heads));
+  if (config.n_experts > 0) {
+    expert_in_.reserve_discard(rows * n_embd);
+    expert_out_.reserve_discard(rows * n_embd);
+    router_.reserve_discard(rows * static_cast<size_t>(config.n_experts));
+  }
 
   const WeightMatrix& embedding = model_.weights().token_embedding;
   const int64_t bytes = row_bytes(embedding.dtype, embedding.in_features);
@@ -67,11 +84,18 @@ void ForwardPass::begin(Step step) {
                         static_cast<const std::byte*>(embedding.data) + token * bytes,
                         hidden_.data() + row * n_embd, config.n_embd);
   }
+  if (config.embedding_scale != 1.0f) {
+    kernels::scale_in_place(context_, hidden_.data(), config.embedding_scale,
+                            step_.n_rows() * config.n_embd);
+  }
   refresh_rope();
 }
 
 void ForwardPass::refresh_rope() {
-  rope_ = kernels::make_rope_table(model_.config().rope, step_.positions);
+  ropes_.clear();
+  for (const kernels::RopeParams& rope : model_.config().ropes) {
+    ropes_.push_back(kernels::make_rope_table(rope, step_.positions));
+  }
 }
 
 ForwardPass::Block ForwardPass::block_at(int64_t row_begin) const {
@@ -88,44 +112,70 @@ ForwardPass::Block ForwardPass::block_at(int64_t row_begin) const {
 }
 
 void ForwardPass::run_layer(int32_t layer, const LayerTap& tap) {
-  const LayerWeights& weights = model_.weights().layers[static_cast<size_t>(layer)];
-  const kernels::PagedKv kv = cache_.layer(layer);
   for (int64_t row = 0; row < step_.n_rows(); row += kBlockRows) {
-    run_block(weights, kv, block_at(row), tap);
+    const Block block = block_at(row);
+    attention_part(layer, block, tap);
+    feed_forward_part(layer, block);
   }
 }
 
-void ForwardPass::run_block(const LayerWeights& w, const kernels::PagedKv& kv, const Block& block,
-                            const LayerTap& tap) {
-  attention_part(w, kv, block, tap);
-  feed_forward_part(w, block);
+/// x += Wo attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))
+void ForwardPass::attention_part(int32_t layer, const Block& block, const LayerTap& tap) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.weights().layers[static_cast<size_t>(layer)];
+  const kernels::RopeTable& rope =
+      ropes_[static_cast<size_t>(c.layers[static_cast<size_t>(layer)].rope)];
+  const int64_t n = block.n_rows;
+  const int32_t* positions = step_.positions.data() + block.row_begin;
+
+  project_qkv(layer, block);
+  if (tap.kv_sink != nullptr) (*tap.kv_sink)(block.row_begin, n, k_.data(), v_.data());
+  kernels::apply_rope(context_, rope, block.row_begin, q_.data(), n, c.n_heads, c.head_dim);
+  kernels::apply_rope(context_, rope, block.row_begin, k_.data(), n, c.n_kv_heads, c.head_dim);
+  if (c.temperature_factor != 0) sharpen_queries(c, positions, n, q_.data());
+  kernels::write_kv(context_, cache_.layer(layer), block.sequences, positions, k_.data(),
+                    v_.data());
+  attend(layer, block, tap);
+
+  const MatmulOutput o[] = {{&w.o, projected_.data(), c.n_embd}};
+  kernels::matmul(context_, attended_.data(), c.q_width(), n, o);
+  add_bias(w.o_bias, n, c.n_embd, projected_.data());
+  add_output(w.post_attention_norm, block);
 }
 
-/// x += Wo attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))
-void ForwardPass::attention_part(const LayerWeights& w, const kernels::PagedKv& kv,
-                                 const Block& block, const LayerTap& tap) {
+/// q, k, v = W norm(x), with biases and norms of their own where the model has them.
+void ForwardPass::project_qkv(int32_t layer, const Block& block) {
   const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.weights().layers[static_cast<size_t>(layer)];
   const int64_t n = block.n_rows;
-  float* x = hidden_.data() + block.row_begin * c.n_embd;
-  const int32_t* positions = step_.positions.data() + block.row_begin;
+  const float* x = hidden_.data() + block.row_begin * c.n_embd;
 
   kernels::rms_norm(context_, x, w.attention_norm.data(), c.rms_eps, n, c.n_embd, normed_.data());
   const MatmulOutput qkv[] = {{&w.q, q_.data(), c.q_width()},
                               {&w.k, k_.data(), c.kv_width()},
                               {&w.v, v_.data(), c.kv_width()}};
   kernels::matmul(context_, normed_.data(), c.n_embd, n, qkv);
-  if (tap.kv_sink != nullptr) (*tap.kv_sink)(block.row_begin, n, k_.data(), v_.data());
+  add_bias(w.q_bias, n, c.q_width(), q_.data());
+  add_bias(w.k_bias, n, c.kv_width(), k_.data());
+  add_bias(w.v_bias, n, c.kv_width(), v_.data());
+  if (c.has_qk_norm) {
+    kernels::rms_norm(context_, q_.data(), w.q_norm.data(), c.rms_eps, n * c.n_heads, c.head_dim,
+                      q_.data());
+    kernels::rms_norm(context_, k_.data(), w.k_norm.data(), c.rms_eps, n * c.n_kv_heads, c.head_dim,
+                      k_.data());
+  }
+}
 
-  kernels::apply_rope(context_, rope_, block.row_begin, q_.data(), n, c.n_heads, c.head_dim);
-  kernels::apply_rope(context_, rope_, block.row_begin, k_.data(), n, c.n_kv_heads, c.head_dim);
-  kernels::write_kv(context_, kv, block.sequences, positions, k_.data(), v_.data());
-
+void ForwardPass::attend(int32_t layer, const Block& block, const LayerTap& tap) {
+  const ModelConfig& c = model_.config();
   kernels::AttentionArgs args;
-  args.kv = kv;
+  args.kv = cache_.layer(layer);
   args.sequences = block.sequences;
-  args.positions = positions;
+  args.positions = step_.positions.data() + block.row_begin;
   args.n_heads = c.n_heads;
-  args.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  args.scale = c.attention_scale;
+  args.softcap = c.attention_softcap;
+  args.window_tokens = c.layers[static_cast<size_t>(layer)].window_tokens;
   args.q = q_.data();
   args.out = attended_.data();
   args.log_sum_exp = tap.mass.empty() ? nullptr : log_sum_exp_.data();
@@ -133,25 +183,82 @@ void ForwardPass::attention_part(const LayerWeights& w, const kernels::PagedKv& 
   if (!tap.mass.empty()) {
     kernels::attention_mass(context_, args, static_cast<int64_t>(tap.mass.size()), tap.mass.data());
   }
-
-  const MatmulOutput o[] = {{&w.o, projected_.data(), c.n_embd}};
-  kernels::matmul(context_, attended_.data(), c.q_width(), n, o);
-  kernels::add_in_place(context_, x, projected_.data(), n * c.n_embd);
 }
 
-/// x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
-void ForwardPass::feed_forward_part(const LayerWeights& w, const Block& block) {
+/// x += Wdown (activation(Wgate norm(x)) * Wup norm(x)), or a mixture of such.
+void ForwardPass::feed_forward_part(int32_t layer, const Block& block) {
   const ModelConfig& c = model_.config();
-  const int64_t n = block.n_rows;
-  float* x = hidden_.data() + block.row_begin * c.n_embd;
+  const LayerWeights& w = model_.weights().layers[static_cast<size_t>(layer)];
+  const float* x = hidden_.data() + block.row_begin * c.n_embd;
+  kernels::rms_norm(context_, x, w.ffn_norm.data(), c.rms_eps, block.n_rows, c.n_embd,
+                    normed_.data());
+  if (c.n_experts > 0) {
+    mixture_of_experts(w, block.n_rows);
+  } else {
+    feed_forward(w.experts.front(), normed_.data(), block.n_rows, {block.n_rows},
+                 projected_.data());
+  }
+  add_output(w.post_ffn_norm, block);
+}
 
-  kernels::rms_norm(context_, x, w.ffn_norm.data(), c.rms_eps, n, c.n_embd, normed_.data());
+/// out [n_rows, n_embd] from x [n_rows, n_embd].
+void ForwardPass::feed_forward(const FeedForwardWeights& w, const float* x, int64_t n_rows,
+                               kernels::RowsLike like, float* out) {
+  const ModelConfig& c = model_.config();
   const MatmulOutput gate_up[] = {{&w.gate, gate_.data(), c.n_ff}, {&w.up, up_.data(), c.n_ff}};
-  kernels::matmul(context_, normed_.data(), c.n_embd, n, gate_up);
-  kernels::silu_multiply(context_, gate_.data(), up_.data(), n, c.n_ff);
-  const MatmulOutput down[] = {{&w.down, projected_.data(), c.n_embd}};
-  kernels::matmul(context_, gate_.data(), c.n_ff, n, down);
-  kernels::add_in_place(context_, x, projected_.data(), n * c.n_embd);
+  kernels::matmul(context_, x, c.n_embd, n_rows, gate_up, like);
+  if (c.activation == Activation::kGelu) {
+    kernels::gelu_multiply(context_, gate_.data(), up_.data(), n_rows, c.n_ff);
+  } else {
+    kernels::silu_multiply(context_, gate_.data(), up_.data(), n_rows, c.n_ff);
+  }
+  const MatmulOutput down[] = {{&w.down, out, c.n_embd}};
+  kernels::matmul(context_, gate_.data(), c.n_ff, n_rows, down, like);
+}
+
+/// Each row's experts one after another, in the experts' order, so that a row's sum does not depend
+/// on the other rows; for the same reason an expert's few rows take the kernel of the whole block.
+void ForwardPass::mixture_of_experts(const LayerWeights& w, int64_t n_rows) {
+  const ModelConfig& c = model_.config();
+  const auto n_embd = static_cast<size_t>(c.n_embd);
+  const MatmulOutput router[] = {{&w.router, router_.data(), c.n_experts}};
+  kernels::matmul(context_, normed_.data(), c.n_embd, n_rows, router);
+  const std::span<const float> scores(router_.data(), static_cast<size_t>(n_rows * c.n_experts));
+  const std::vector<ExpertRows> experts = route(scores, c.n_experts, c.n_experts_used);
+
+  std::fill_n(projected_.data(), static_cast<size_t>(n_rows) * n_embd, 0.0f);
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const ExpertRows& expert = experts[e];
+    const size_t n = expert.rows.size();
+    if (n == 0) continue;
+    for (size_t i = 0; i < n; ++i) {
+      std::memcpy(expert_in_.data() + i * n_embd,
+                  normed_.data() + static_cast<size_t>(expert.rows[i]) * n_embd,
+                  n_embd * sizeof(float));
+    }
+    feed_forward(w.experts[e], expert_in_.data(), static_cast<int64_t>(n), {n_rows},
+                 expert_out_.data());
+    for (size_t i = 0; i < n; ++i) {
+      float* sum = projected_.data() + static_cast<size_t>(expert.rows[i]) * n_embd;
+      const float* out = expert_out_.data() + i * n_embd;
+      for (size_t d = 0; d < n_embd; ++d) sum[d] += expert.weights[i] * out[d];
+    }
+  }
+}
+
+void ForwardPass::add_bias(const AlignedBuffer<float>& bias, int64_t n_rows, int64_t n, float* x) {
+  if (bias.size() > 0) kernels::add_bias(context_, x, bias.data(), n_rows, n);
+}
+
+/// x += what the block of layers made, normalised first where the model does so.
+void ForwardPass::add_output(const AlignedBuffer<float>& post_norm, const Block& block) {
+  const ModelConfig& c = model_.config();
+  if (post_norm.size() > 0) {
+    kernels::rms_norm(context_, projected_.data(), post_norm.data(), c.rms_eps, block.n_rows,
+                      c.n_embd, projected_.data());
+  }
+  kernels::add_in_place(context_, hidden_.data() + block.row_begin * c.n_embd, projected_.data(),
+                        block.n_rows * c.n_embd);
 }
 
 void ForwardPass::values(int32_t layer, float* out) {
@@ -163,6 +270,7 @@ void ForwardPass::values(int32_t layer, float* out) {
                       n, c.n_embd, normed_.data());
     const MatmulOutput v[] = {{&w.v, out + row * c.kv_width(), c.kv_width()}};
     kernels::matmul(context_, normed_.data(), c.n_embd, n, v);
+    add_bias(w.v_bias, n, c.kv_width(), out + row * c.kv_width());
   }
 }
 
@@ -208,6 +316,10 @@ void ForwardPass::logits(std::span<const int64_t> rows, float* out) {
     const MatmulOutput head[] = {
         {&w.output, out + begin * static_cast<size_t>(c.vocab_size), c.vocab_size}};
     kernels::matmul(context_, normed_.data(), c.n_embd, n_rows, head);
+  }
+  if (c.logit_softcap != 0) {
+    kernels::softcap_in_place(context_, out, c.logit_softcap,
+                              static_cast<int64_t>(rows.size()) * c.vocab_size);
   }
 }
 

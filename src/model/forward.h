@@ -76,11 +76,15 @@ class ForwardPass {
  private:
   struct Block;  // some consecutive rows of the step, few enough for the scratch
 
-  void run_block(const LayerWeights& w, const kernels::PagedKv& kv, const Block& block,
-                 const LayerTap& tap);
-  void attention_part(const LayerWeights& w, const kernels::PagedKv& kv, const Block& block,
-                      const LayerTap& tap);
-  void feed_forward_part(const LayerWeights& w, const Block& block);
+  void attention_part(int32_t layer, const Block& block, const LayerTap& tap);
+  void feed_forward_part(int32_t layer, const Block& block);
+  void project_qkv(int32_t layer, const Block& block);
+  void attend(int32_t layer, const Block& block, const LayerTap& tap);
+  void feed_forward(const FeedForwardWeights& w, const float* x, int64_t n_rows,
+                    kernels::RowsLike like, float* out);
+  void mixture_of_experts(const LayerWeights& w, int64_t n_rows);
+  void add_bias(const AlignedBuffer<float>& bias, int64_t n_rows, int64_t n, float* x);
+  void add_output(const AlignedBuffer<float>& post_norm, const Block& block);
   Block block_at(int64_t row_begin) const;
   void refresh_rope();
 
@@ -88,8 +92,8 @@ class ForwardPass {
   const kernels::Context& context_;
   kv::Cache& cache_;
   Step step_;
-  kernels::RopeTable rope_;      // of the step's positions
-  AlignedBuffer<float> hidden_;  // [n_rows, n_embd]
+  std::vector<kernels::RopeTable> ropes_;  // of the step's positions, for each of the model's
+  AlignedBuffer<float> hidden_;            // [n_rows, n_embd]
   // Scratch for one block of rows.
   AlignedBuffer<float> normed_;       // [rows, n_embd]
   AlignedBuffer<float> q_;            // [rows, n_heads * head_dim]
@@ -100,6 +104,9 @@ class ForwardPass {
   AlignedBuffer<float> gate_;         // [rows, n_ff]
   AlignedBuffer<float> up_;           // [rows, n_ff]
   AlignedBuffer<float> log_sum_exp_;  // [rows, n_heads]
+  AlignedBuffer<float> expert_in_;    // [rows, n_embd]; these three only with experts
+  AlignedBuffer<float> expert_out_;   // [rows, n_embd]
+  AlignedBuffer<float> router_;       // [rows, n_experts]
 };
 
 }  // namespace weft::model

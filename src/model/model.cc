@@ -29,9 +29,10 @@ Hash128 fingerprint_of(const gguf::File& file) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Model>> Model::open(std::shared_ptr<const gguf::File> file) {
+Result<std::shared_ptr<const Model>> Model::open(std::shared_ptr<const gguf::File> file,
+                                                 int32_t context_tokens) {
   std::shared_ptr<Model> model(new Model());
-  WEFT_ASSIGN_OR_RETURN(model->config_, read_config(*file));
+  WEFT_ASSIGN_OR_RETURN(model->config_, read_config(*file, context_tokens));
   WEFT_ASSIGN_OR_RETURN(model->weights_, read_weights(*file, model->config_));
   model->fingerprint_ = fingerprint_of(*file);
   model->file_ = std::move(file);

@@ -15,8 +15,10 @@ namespace weft::model {
 
 class Model {
  public:
-  /// Opens what `file` holds; the file stays mapped as long as the model lives.
-  static Result<std::shared_ptr<const Model>> open(std::shared_ptr<const gguf::File> file);
+  /// Opens what `file` holds for sequences of up to context_tokens (0: as read_config says); the
+  /// file stays mapped as long as the model lives.
+  static Result<std::shared_ptr<const Model>> open(std::shared_ptr<const gguf::File> file,
+                                                   int32_t context_tokens = 0);
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }

@@ -23,6 +23,22 @@ class TensorReader {
     return WeightMatrix{info->data, info->dtype, out_features, in_features};
   }
 
+  /// The matrices [n][out_features, in_features] of one tensor.
+  Result<std::vector<WeightMatrix>> stack(const std::string& name, int64_t n, int64_t out_features,
+                                          int64_t in_features) {
+    WEFT_ASSIGN_OR_RETURN(const gguf::TensorInfo* info, find(name));
+    if (info->dims[0] != in_features || info->dims[1] != out_features || info->dims[2] != n ||
+        info->dims[3] != 1) {
+      return wrong_shape(*info, fmt::format("[{}, {}, {}]", in_features, out_features, n));
+    }
+    std::vector<WeightMatrix> matrices;
+    const int64_t bytes = out_features * row_bytes(info->dtype, in_features);
+    for (int64_t i = 0; i < n; ++i) {
+      matrices.push_back({info->data + i * bytes, info->dtype, out_features, in_features});
+    }
+    return matrices;
+  }
+
   Result<AlignedBuffer<float>> vector(const std::string& name, int64_t n) {
     WEFT_ASSIGN_OR_RETURN(const gguf::TensorInfo* info, find(name));
     if (info->n_dims != 1 || info->dims[0] != n) return wrong_shape(*info, fmt::format("[{}]", n));
@@ -31,14 +47,22 @@ class TensorReader {
     return values;
   }
 
+  /// Empty where the file has no such tensor.
+  Result<AlignedBuffer<float>> optional_vector(const std::string& name, int64_t n) {
+    if (file_.find_tensor(name) == nullptr) return AlignedBuffer<float>();
+    return vector(name, n);
+  }
+
   /// What the file holds beyond what was asked for.
   Status check_surplus() const {
     for (const gguf::TensorInfo& info : file_.tensors()) {
       const std::string name(info.name);
-      if (used_.count(name) != 0 || name == "rope_freqs.weight") continue;
-      if (name.ends_with(".bias")) {
-        return unsupported(fmt::format("{}: tensor '{}': this architecture has no biases",
-                                       file_.path(), gguf::printable(name)));
+      if (used_.count(name) != 0 || name.starts_with("rope_f")) continue;
+      if (name.ends_with(".bias") || name.ends_with("_norm.weight")) {
+        return unsupported(
+            fmt::format("{}: tensor '{}': weft does not know what to do with it in "
+                        "this architecture",
+                        file_.path(), gguf::printable(name)));
       }
       log_warning(fmt::format("{}: tensor '{}' is not used", file_.path(), gguf::printable(name)));
     }
@@ -67,21 +91,102 @@ class TensorReader {
   std::set<std::string> used_;
 };
 
-Result<LayerWeights> read_layer(TensorReader& tensors, const ModelConfig& config, int32_t layer) {
-  const auto name = [&](const char* part) { return fmt::format("blk.{}.{}.weight", layer, part); };
-  const int64_t n_embd = config.n_embd;
-  LayerWeights w;
-  WEFT_ASSIGN_OR_RETURN(w.attention_norm, tensors.vector(name("attn_norm"), n_embd));
-  WEFT_ASSIGN_OR_RETURN(w.q, tensors.matrix(name("attn_q"), config.q_width(), n_embd));
-  WEFT_ASSIGN_OR_RETURN(w.k, tensors.matrix(name("attn_k"), config.kv_width(), n_embd));
-  WEFT_ASSIGN_OR_RETURN(w.v, tensors.matrix(name("attn_v"), config.kv_width(), n_embd));
-  WEFT_ASSIGN_OR_RETURN(w.o, tensors.matrix(name("attn_output"), n_embd, config.q_width()));
-  WEFT_ASSIGN_OR_RETURN(w.ffn_norm, tensors.vector(name("ffn_norm"), n_embd));
-  WEFT_ASSIGN_OR_RETURN(w.gate, tensors.matrix(name("ffn_gate"), config.n_ff, n_embd));
-  WEFT_ASSIGN_OR_RETURN(w.up, tensors.matrix(name("ffn_up"), config.n_ff, n_embd));
-  WEFT_ASSIGN_OR_RETURN(w.down, tensors.matrix(name("ffn_down"), n_embd, config.n_ff));
-  return w;
+WeightMatrix rows_of(const WeightMatrix& matrix, int64_t begin, int64_t n) {
+  const int64_t bytes = row_bytes(matrix.dtype, matrix.in_features);
+  return {static_cast<const std::byte*>(matrix.data) + begin * bytes, matrix.dtype, n,
+          matrix.in_features};
 }
+
+/// Reads the tensors `blk.{layer}.*`.
+class LayerReader {
+ public:
+  LayerReader(TensorReader& tensors, const ModelConfig& config, int32_t layer)
+      : tensors_(tensors), config_(config), prefix_(fmt::format("blk.{}.", layer)) {}
+
+  Result<LayerWeights> read() {
+    LayerWeights w;
+    const int64_t n_embd = config_.n_embd;
+    WEFT_ASSIGN_OR_RETURN(w.attention_norm, tensors_.vector(name("attn_norm"), n_embd));
+    WEFT_RETURN_IF_ERROR(read_projections(w));
+    WEFT_ASSIGN_OR_RETURN(w.o, tensors_.matrix(name("attn_output"), n_embd, config_.q_width()));
+    WEFT_RETURN_IF_ERROR(read_biases(w));
+    if (config_.has_qk_norm) {
+      WEFT_ASSIGN_OR_RETURN(w.q_norm, tensors_.vector(name("attn_q_norm"), config_.head_dim));
+      WEFT_ASSIGN_OR_RETURN(w.k_norm, tensors_.vector(name("attn_k_norm"), config_.head_dim));
+    }
+    WEFT_ASSIGN_OR_RETURN(w.ffn_norm, tensors_.vector(name("ffn_norm"), n_embd));
+    WEFT_RETURN_IF_ERROR(config_.n_experts > 0 ? read_experts(w) : read_dense(w));
+    if (config_.has_post_norms) {
+      WEFT_ASSIGN_OR_RETURN(w.post_attention_norm,
+                            tensors_.vector(name("post_attention_norm"), n_embd));
+      WEFT_ASSIGN_OR_RETURN(w.post_ffn_norm, tensors_.vector(name("post_ffw_norm"), n_embd));
+    }
+    return w;
+  }
+
+ private:
+  std::string name(const char* part) const { return prefix_ + part + ".weight"; }
+  std::string bias(const char* part) const { return prefix_ + part + ".bias"; }
+
+  Status read_projections(LayerWeights& w) {
+    const int64_t q = config_.q_width(), kv = config_.kv_width();
+    if (config_.has_fused_projections) {
+      WEFT_ASSIGN_OR_RETURN(const WeightMatrix qkv,
+                            tensors_.matrix(name("attn_qkv"), q + 2 * kv, config_.n_embd));
+      w.q = rows_of(qkv, 0, q);
+      w.k = rows_of(qkv, q, kv);
+      w.v = rows_of(qkv, q + kv, kv);
+      return Status::ok();
+    }
+    WEFT_ASSIGN_OR_RETURN(w.q, tensors_.matrix(name("attn_q"), q, config_.n_embd));
+    WEFT_ASSIGN_OR_RETURN(w.k, tensors_.matrix(name("attn_k"), kv, config_.n_embd));
+    WEFT_ASSIGN_OR_RETURN(w.v, tensors_.matrix(name("attn_v"), kv, config_.n_embd));
+    return Status::ok();
+  }
+
+  /// Some files of any architecture have them; a few architectures must.
+  Status read_biases(LayerWeights& w) {
+    const auto read = [&](const char* part, int64_t n) {
+      return config_.needs_qkv_bias ? tensors_.vector(bias(part), n)
+                                    : tensors_.optional_vector(bias(part), n);
+    };
+    WEFT_ASSIGN_OR_RETURN(w.q_bias, read("attn_q", config_.q_width()));
+    WEFT_ASSIGN_OR_RETURN(w.k_bias, read("attn_k", config_.kv_width()));
+    WEFT_ASSIGN_OR_RETURN(w.v_bias, read("attn_v", config_.kv_width()));
+    WEFT_ASSIGN_OR_RETURN(w.o_bias, tensors_.optional_vector(bias("attn_output"), config_.n_embd));
+    return Status::ok();
+  }
+
+  Status read_dense(LayerWeights& w) {
+    FeedForwardWeights& ffn = w.experts.emplace_back();
+    const int64_t n_embd = config_.n_embd, n_ff = config_.n_ff;
+    if (config_.has_fused_projections) {
+      WEFT_ASSIGN_OR_RETURN(const WeightMatrix both,
+                            tensors_.matrix(name("ffn_up"), 2 * n_ff, n_embd));
+      ffn.gate = rows_of(both, 0, n_ff);
+      ffn.up = rows_of(both, n_ff, n_ff);
+    } else {
+      WEFT_ASSIGN_OR_RETURN(ffn.gate, tensors_.matrix(name("ffn_gate"), n_ff, n_embd));
+      WEFT_ASSIGN_OR_RETURN(ffn.up, tensors_.matrix(name("ffn_up"), n_ff, n_embd));
+    }
+    WEFT_ASSIGN_OR_RETURN(ffn.down, tensors_.matrix(name("ffn_down"), n_embd, n_ff));
+    return Status::ok();
+  }
+
+  Status read_experts(LayerWeights& w) {
+    const int64_t n = config_.n_experts, n_embd = config_.n_embd, n_ff = config_.n_ff;
+    WEFT_ASSIGN_OR_RETURN(w.router, tensors_.matrix(name("ffn_gate_inp"), n, n_embd));
+    WEFT_ASSIGN_OR_RETURN(const auto gates, tensors_.stack(name("ffn_gate_exps"), n, n_ff, n_embd));
+    WEFT_ASSIGN_OR_RETURN(const auto ups, tensors_.stack(name("ffn_up_exps"), n, n_ff, n_embd));
+    WEFT_ASSIGN_OR_RETURN(const auto downs, tensors_.stack(name("ffn_down_exps"), n, n_embd, n_ff));
+    for (size_t i = 0; i < gates.size(); ++i) w.experts.push_back({gates[i], ups[i], downs[i]});
+    return Status::ok();
+  }
+
+  TensorReader& tensors_;
+  const ModelConfig& config_;
+  std::string prefix_;
+};
 
 }  // namespace
 
@@ -91,7 +196,7 @@ Result<Weights> read_weights(const gguf::File& file, const ModelConfig& config) 
   WEFT_ASSIGN_OR_RETURN(weights.token_embedding,
                         tensors.matrix("token_embd.weight", config.vocab_size, config.n_embd));
   for (int32_t layer = 0; layer < config.n_layers; ++layer) {
-    WEFT_ASSIGN_OR_RETURN(LayerWeights w, read_layer(tensors, config, layer));
+    WEFT_ASSIGN_OR_RETURN(LayerWeights w, LayerReader(tensors, config, layer).read());
     weights.layers.push_back(std::move(w));
   }
   WEFT_ASSIGN_OR_RETURN(weights.output_norm, tensors.vector("output_norm.weight", config.n_embd));

@@ -14,17 +14,27 @@ namespace weft::model {
 
 using kernels::WeightMatrix;
 
-/// Shapes are [out_features, in_features]; norms [n_embd].
-struct LayerWeights {
-  AlignedBuffer<float> attention_norm;
-  WeightMatrix q;  // [n_heads * head_dim, n_embd]
-  WeightMatrix k;  // [n_kv_heads * head_dim, n_embd]
-  WeightMatrix v;  // [n_kv_heads * head_dim, n_embd]
-  WeightMatrix o;  // [n_embd, n_heads * head_dim]
-  AlignedBuffer<float> ffn_norm;
+/// Activation(gate x) * (up x), then down. Shapes are [out_features, in_features].
+struct FeedForwardWeights {
   WeightMatrix gate;  // [n_ff, n_embd]
   WeightMatrix up;    // [n_ff, n_embd]
   WeightMatrix down;  // [n_embd, n_ff]
+};
+
+/// What an architecture does not have is empty.
+struct LayerWeights {
+  AlignedBuffer<float> attention_norm;  // [n_embd]
+  WeightMatrix q;                       // [n_heads * head_dim, n_embd]
+  WeightMatrix k;                       // [n_kv_heads * head_dim, n_embd]
+  WeightMatrix v;                       // [n_kv_heads * head_dim, n_embd]
+  WeightMatrix o;                       // [n_embd, n_heads * head_dim]
+  AlignedBuffer<float> q_bias, k_bias, v_bias, o_bias;
+  AlignedBuffer<float> q_norm, k_norm;       // [head_dim]
+  AlignedBuffer<float> post_attention_norm;  // [n_embd]
+  AlignedBuffer<float> ffn_norm;             // [n_embd]
+  WeightMatrix router;                       // [n_experts, n_embd]; only with experts
+  std::vector<FeedForwardWeights> experts;   // a dense layer has one
+  AlignedBuffer<float> post_ffn_norm;        // [n_embd]
 };
 
 struct Weights {
@@ -35,7 +45,7 @@ struct Weights {
 };
 
 /// kCorrupt, naming the tensor, when one is missing or of another shape; a tensor that weft does
-/// not use is a warning, unless it is a bias: ignoring that would give wrong answers.
+/// not use is a warning, unless it is a bias or a norm: ignoring that would give wrong answers.
 Result<Weights> read_weights(const gguf::File& file, const ModelConfig& config);
 
 }  // namespace weft::model
