@@ -123,8 +123,62 @@ const BadDraft kBadConfigs[] = {
        d.tensors.push_back({"rope_freqs.weight", {8}, {}, DType::kF16});
      },
      "'rope_freqs.weight'", "F32"},
-    {"experts", [](Draft& d) { d.keys["llama.expert_count"] = 8u; }, "'llama.expert_count'", "8",
-     StatusCode::kUnsupported},
+    {"experts_of_which_none_is_used",
+     [](Draft& d) {
+       d.keys["llama.expert_count"] = 8u;
+       d.keys["llama.expert_used_count"] = 0u;
+     },
+     "'llama.expert_used_count'", "1 to 8"},
+    {"more_experts_used_than_there_are",
+     [](Draft& d) {
+       d.keys["llama.expert_count"] = 8u;
+       d.keys["llama.expert_used_count"] = 9u;
+     },
+     "'llama.expert_used_count'", "1 to 8"},
+    {"experts_without_number_used", [](Draft& d) { d.keys["llama.expert_count"] = 8u; },
+     "'llama.expert_used_count'", "missing", StatusCode::kNotFound},
+    {"too_many_experts", [](Draft& d) { d.keys["llama.expert_count"] = 5000u; },
+     "'llama.expert_count'", "4096"},
+    {"window_beyond_bounds",
+     [](Draft& d) { d.keys["llama.attention.sliding_window"] = 0xffffffffu; },
+     "'llama.attention.sliding_window'", "4294967295"},
+    {"window_flags_for_other_layers",
+     [](Draft& d) {
+       d.keys["llama.attention.sliding_window"] = 16u;
+       d.keys["llama.attention.sliding_window_pattern"] = std::vector<int32_t>{1, 0, 1};
+     },
+     "'llama.attention.sliding_window_pattern'", "2 layers"},
+    {"yarn_without_a_base",
+     [](Draft& d) {
+       d.keys["llama.rope.scaling.type"] = "yarn";
+       d.keys["llama.rope.freq_base"] = 0.5f;
+     },
+     "'llama.rope.freq_base'", "0.5"},
+    {"yarn_beta_nan",
+     [](Draft& d) {
+       d.keys["llama.rope.scaling.type"] = "yarn";
+       d.keys["llama.rope.scaling.yarn_beta_fast"] = kNan;
+     },
+     "'llama.rope.scaling.yarn_beta_fast'", "nan"},
+    {"yarn_multiplier_negative",
+     [](Draft& d) {
+       d.keys["llama.rope.scaling.type"] = "yarn";
+       d.keys["llama.rope.scaling.yarn_log_multiplier"] = -1.0f;
+     },
+     "'llama.rope.scaling.yarn_log_multiplier'", "-1"},
+    {"original_context_zero",
+     [](Draft& d) {
+       d.keys["llama.rope.scaling.type"] = "longrope";
+       d.keys["llama.rope.scaling.original_context_length"] = 0u;
+     },
+     "'llama.rope.scaling.original_context_length'", "is 0"},
+    {"longrope_factor_negative",
+     [](Draft& d) {
+       d.tensors.push_back({"rope_factors_short.weight", {4}, {1, 1, -2, 1}});
+     },
+     "'rope_factors_short.weight'", "element 2"},
+    {"magnitude_infinite", [](Draft& d) { d.keys["llama.rope.scaling.attn_factor"] = kInf; },
+     "'llama.rope.scaling.attn_factor'", "inf"},
     {"no_embedding", [](Draft& d) { d.drop("token_embd.weight"); }, "'token_embd.weight'",
      "missing"},
     {"embedding_of_three_dimensions",

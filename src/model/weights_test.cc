@@ -76,14 +76,24 @@ const BadDraft kBadWeights[] = {
      "'output.weight'", "[32, 48]"},
     {"bias",
      [](Draft& d) {
-       d.tensors.push_back({"blk.0.attn_q.bias", {32}});
+       d.tensors.push_back({"blk.0.ffn_up.bias", {64}});
      },
-     "'blk.0.attn_q.bias'", "bias", StatusCode::kUnsupported},
+     "'blk.0.ffn_up.bias'", "does not know", StatusCode::kUnsupported},
+    {"bias_too_short",
+     [](Draft& d) {
+       d.tensors.push_back({"blk.0.attn_k.bias", {8}});
+     },
+     "'blk.0.attn_k.bias'", "[16]"},
+    {"norm_of_another_architecture",
+     [](Draft& d) {
+       d.tensors.push_back({"blk.1.attn_q_norm.weight", {8}});
+     },
+     "'blk.1.attn_q_norm.weight'", "does not know", StatusCode::kUnsupported},
     {"bias_named_in_two_lines",
      [](Draft& d) {
        d.tensors.push_back({"blk.0\nattn.bias", {32}});
      },
-     "attn.bias'", "bias", StatusCode::kUnsupported},
+     "attn.bias'", "does not know", StatusCode::kUnsupported},
     {"wider_than_the_tensors", [](Draft& d) { d.keys["llama.feed_forward_length"] = 96u; },
      "'blk.0.ffn_gate.weight'", "[32, 96]"},
 };
@@ -121,9 +131,9 @@ TEST(WeightsTest, EveryMatrixIsTheFilesBytes) {
   EXPECT_EQ(w.k.data, data("blk.1.attn_k.weight"));
   EXPECT_EQ(w.v.data, data("blk.1.attn_v.weight"));
   EXPECT_EQ(w.o.data, data("blk.1.attn_output.weight"));
-  EXPECT_EQ(w.gate.data, data("blk.1.ffn_gate.weight"));
-  EXPECT_EQ(w.up.data, data("blk.1.ffn_up.weight"));
-  EXPECT_EQ(w.down.data, data("blk.1.ffn_down.weight"));
+  EXPECT_EQ(w.experts.front().gate.data, data("blk.1.ffn_gate.weight"));
+  EXPECT_EQ(w.experts.front().up.data, data("blk.1.ffn_up.weight"));
+  EXPECT_EQ(w.experts.front().down.data, data("blk.1.ffn_down.weight"));
 }
 
 TEST(WeightsTest, NormsAreWidenedFromHalves) {
