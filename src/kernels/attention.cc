@@ -48,9 +48,16 @@ AttentionRows sequence_rows(const AttentionArgs& args, const AttentionSequence& 
           .n_heads = args.n_heads,
           .group = args.n_heads / args.kv.n_kv_heads,
           .scale = args.scale,
+          .softcap = args.softcap,
+          .window_tokens = args.window_tokens,
           .q = args.q + row * heads * head_dim,
           .out = args.out == nullptr ? nullptr : args.out + row * heads * head_dim,
           .log_sum_exp = args.log_sum_exp == nullptr ? nullptr : args.log_sum_exp + row * heads};
+}
+
+void check_args(const AttentionArgs& args) {
+  WEFT_CHECK(is_valid(args.kv) && args.n_heads > 0 && args.n_heads % args.kv.n_kv_heads == 0);
+  WEFT_CHECK(args.softcap >= 0 && args.window_tokens >= 0);
 }
 
 void check_positions(const int32_t* positions, int64_t n_rows) {
@@ -63,7 +70,11 @@ void plan_prefill(const AttentionRows& rows, int64_t n_rows, Plan& plan) {
   for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
     for (int64_t begin = 0; begin < n_queries; begin += kTaskQueries) {
       const int64_t end = std::min<int64_t>(n_queries, begin + kTaskQueries);
-      const int64_t keys = rows.positions[(end - 1) / rows.group] + int64_t{1};
+      const int64_t first_row = begin / rows.group, last_row = (end - 1) / rows.group;
+      int64_t keys = rows.positions[last_row] + 1 - first_visible(rows, rows.positions[first_row]);
+      if (rows.window_tokens > 0) {  // positions may have gaps wider than the window
+        keys = std::min(keys, (last_row - first_row + 1) * rows.window_tokens);
+      }
       plan.tasks.push_back({.rows = &rows,
                             .kv_head = head,
                             .begin = begin,
@@ -75,17 +86,24 @@ void plan_prefill(const AttentionRows& rows, int64_t n_rows, Plan& plan) {
 
 void plan_decode(const AttentionRows& rows, int64_t n_rows, int64_t partial_floats, Plan& plan) {
   for (int64_t row = 0; row < n_rows; ++row) {
-    const int64_t n_splits = rows.positions[row] / kSplitKeys + 1;
-    plan.decode_rows.push_back(
-        {.rows = &rows, .row = row, .n_splits = n_splits, .partial = plan.partial_floats});
+    const int64_t n_visible = rows.positions[row] + int64_t{1};
+    const int64_t first_key = first_visible(rows, rows.positions[row]);
+    const int64_t first_split = first_key / kSplitKeys;
+    const int64_t end_split = (n_visible - 1) / kSplitKeys + 1;
+    plan.decode_rows.push_back({.rows = &rows,
+                                .row = row,
+                                .n_splits = end_split - first_split,
+                                .partial = plan.partial_floats});
     for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
-      for (int64_t split = 0; split < n_splits; ++split) {
+      for (int64_t split = first_split; split < end_split; ++split) {
+        const int64_t n_keys =
+            std::min(n_visible, (split + 1) * kSplitKeys) - std::max(first_key, split * kSplitKeys);
         plan.tasks.push_back({.rows = &rows,
                               .kv_head = head,
                               .begin = row,
                               .end = split,
                               .partial = plan.partial_floats,
-                              .cost = int64_t{kSplitKeys} * rows.group});
+                              .cost = n_keys * rows.group});
         plan.partial_floats += partial_floats;
       }
     }
@@ -117,7 +135,7 @@ Plan make_plan(const AttentionArgs& args, const AttentionDecodeFns& decode_fns) 
 }  // namespace
 
 void attention(const Context& context, const AttentionArgs& args) {
-  WEFT_CHECK(is_valid(args.kv) && args.n_heads > 0 && args.n_heads % args.kv.n_kv_heads == 0);
+  check_args(args);
   const AttentionFns& fns = pick_attention_fns(context.isa);
   const AttentionDecodeFns& decode_fns = pick_attention_decode_fns(context.isa);
   const Plan plan = make_plan(args, decode_fns);
@@ -146,7 +164,7 @@ void attention(const Context& context, const AttentionArgs& args) {
 
 void attention_mass(const Context& context, const AttentionArgs& args, int64_t n_keys,
                     float* mass) {
-  WEFT_CHECK(is_valid(args.kv) && args.n_heads > 0 && args.n_heads % args.kv.n_kv_heads == 0);
+  check_args(args);
   WEFT_CHECK(args.sequences.size() == 1 && args.log_sum_exp != nullptr);
   const AttentionSequence& sequence = args.sequences[0];
   const int64_t n_rows = sequence.row_end - sequence.row_begin;
@@ -166,9 +184,11 @@ void attention_mass(const Context& context, const AttentionArgs& args, int64_t n
   });
   const int64_t worker_floats = (fns.mass_scratch(rows.kv.head_dim) + 15) / 16 * 16;
   AlignedBuffer<float> scratch(static_cast<size_t>(worker_floats * context.pool.size()));
-  const auto n_blocks = static_cast<int>((n_visible + kBlockKeys - 1) / kBlockKeys);
+  const int64_t first_block = first_visible(rows, rows.positions[0]) / kBlockKeys;
+  const int64_t end_block = (n_visible + kBlockKeys - 1) / kBlockKeys;
+  const auto n_blocks = static_cast<int>(std::max<int64_t>(0, end_block - first_block));
   context.pool.run(n_blocks, [&](int block, int worker) {
-    const int64_t begin = static_cast<int64_t>(block) * kBlockKeys;
+    const int64_t begin = (first_block + block) * kBlockKeys;
     fns.mass(rows, n_rows, begin, std::min(n_visible, begin + kBlockKeys), packed.data(),
              scratch.data() + worker * worker_floats, mass);
   });

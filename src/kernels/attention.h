@@ -23,9 +23,9 @@ struct AttentionSequence {
 /// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. positions [n_rows], ascending within
 /// a sequence, not necessarily consecutive: row r, at position p, sees the keys 0 … p of its
 /// sequence, with a sliding window the last window_tokens of those: max(0, p - window_tokens + 1)
-/// … p (Mistral 7B, Jiang et al. 2023). The score of a key is scale * q.k, with a soft cap softcap *
-/// tanh(scale * q.k / softcap) (Gemma 2, 2024). log_sum_exp: null, or [n_rows][n_heads], log of the
-/// sum of exp(score) over the visible keys.
+/// … p (Mistral 7B, Jiang et al. 2023). The score of a key is scale * q.k, with a soft cap softcap
+/// * tanh(scale * q.k / softcap) (Gemma 2, 2024). log_sum_exp: null, or [n_rows][n_heads], log of
+/// the sum of exp(score) over the visible keys.
 struct AttentionArgs {
   PagedKv kv;
   std::span<const AttentionSequence> sequences;
@@ -45,8 +45,8 @@ inline constexpr int64_t kDecodeAttentionRows = 4;
 /// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last
 /// position are never read, nor are pages that lie before the windows of all its rows: their
 /// entries of the block table are not looked at. A window costs what the keys in it cost; one that
-/// covers the context changes no bit. A sequence with up to kDecodeAttentionRows rows in the step takes the
-/// decode kernel, with more the prefill kernel; they differ by the order of their sums.
+/// covers the context changes no bit. A sequence with up to kDecodeAttentionRows rows in the step
+/// takes the decode kernel, with more the prefill kernel; they differ by the order of their sums.
 void attention(const Context& context, const AttentionArgs& args);
 
 /// Attention mass: mass[j] += sum over the rows and heads of softmax probability of key j, for the

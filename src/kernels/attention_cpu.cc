@@ -30,13 +30,19 @@ static_assert(kTaskQueries % kTileQueries == 0 && kBlockKeys % kTileRows == 0);
 
 constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2 = 0x1.62e430p-1f;
+/// The maximum of no scores. Finite, so that a lane that sees nothing of a block keeps what it has
+/// (-inf - -inf is NaN), and so low that 2^(it - score) is 0.
+constexpr float kLowest = -0x1p126f;
 
 // Per query, in base 2: scores are multiplied by log2(e) once, with the scale, in q.
 struct alignas(64) Tile {
   int32_t width;                    // queries in use, rounded up to registers: the stride of q, out
   int32_t positions[kTileQueries];  // lanes past the last query repeat it
-  int32_t limits[kTileQueries];     // visible keys of the current block
-  int32_t min_limit, max_limit;
+  int32_t lows[kTileQueries];       // the keys [low, limit) of the current block are visible
+  int32_t limits[kTileQueries];
+  int32_t begin, end;              // keys that some lane sees, or between such: the others of
+                                   // the block are never looked at
+  int32_t plain_begin, plain_end;  // keys among them that every lane sees: no masks there
   float max[kTileQueries];
   float sum[kTileQueries];
   float correction[kTileQueries];
@@ -57,7 +63,7 @@ int64_t query_index(const AttentionRows& rows, int32_t kv_head, int64_t query) {
 void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, Tile& t) {
   t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
   const int32_t head_dim = rows.kv.head_dim;
-  const float factor = rows.scale * kLog2E;
+  const float factor = rows.softcap > 0 ? rows.scale / rows.softcap : rows.scale * kLog2E;
   for (int32_t lane = 0; lane < t.width; lane += 4) {
     const float* q[4];
     for (int i = 0; i < 4; ++i) {
@@ -73,36 +79,66 @@ void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int
   }
 }
 
-void set_limits(int64_t block, int32_t n_keys, Tile& t) {
-  // Positions ascend with the lanes.
-  t.min_limit = clamp(t.positions[0] + 1 - block, 0, n_keys);
-  t.max_limit = clamp(t.positions[t.width - 1] + 1 - block, 0, n_keys);
-  if (t.min_limit == t.max_limit) return;  // limits are not looked at
+/// The keys that the lanes see of the block's n_keys keys from position `block` on; false if none.
+/// Positions, and with them lows and limits, ascend with the lanes.
+bool set_limits(const AttentionRows& rows, int64_t block, int32_t n_keys, Tile& t) {
+  const auto limit = [&](int32_t lane) { return clamp(t.positions[lane] + 1 - block, 0, n_keys); };
+  const auto low = [&](int32_t lane) {
+    return clamp(first_visible(rows, t.positions[lane]) - block, 0, n_keys);
+  };
+  const int32_t last = t.width - 1;
+  t.begin = low(0);
+  t.end = limit(last);
+  if (t.begin >= t.end) return false;
+  t.plain_begin = clamp(low(last), t.begin, t.end);
+  t.plain_end = clamp(limit(0), t.plain_begin, t.end);
+  if (t.plain_begin == t.begin && t.plain_end == t.end) return true;  // lows, limits: not looked at
+  bool any = false;
   for (int32_t lane = 0; lane < t.width; ++lane) {
-    t.limits[lane] = clamp(t.positions[lane] + 1 - block, 0, n_keys);
+    t.lows[lane] = low(lane);
+    t.limits[lane] = limit(lane);
+    any = any || t.lows[lane] < t.limits[lane];
   }
+  return any;
 }
 
-/// dst [end - begin][head_dim] = the keys (or values) at the positions [begin, end).
-void widen_block(const AttentionRows& rows, const uint16_t* base, int32_t kv_head, int64_t begin,
-                 int64_t end, float* dst) {
+/// Whether one of the rows [row_begin, row_end) sees one of the keys [begin, end).
+bool is_seen(const AttentionRows& rows, int64_t row_begin, int64_t row_end, int64_t begin,
+             int64_t end) {
+  int64_t row = row_begin, last = row_end;
+  while (row < last) {  // of the rows that are not before `begin` the first sees furthest back
+    const int64_t middle = (row + last) / 2;
+    if (rows.positions[middle] < begin) {
+      row = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return row < row_end && first_visible(rows, rows.positions[row]) < end;
+}
+
+/// dst [end - begin][head_dim] = the keys (or values) at the positions [begin, end), without the
+/// pages of which no row of [row_begin, row_end) sees a key there: those may have been freed.
+void widen_block(const AttentionRows& rows, const uint16_t* base, int32_t kv_head,
+                 int64_t row_begin, int64_t row_end, int64_t begin, int64_t end, float* dst) {
   const PagedKv& kv = rows.kv;
   for (int64_t position = begin; position < end;) {
     const int64_t page_end = (position / kv.page_tokens + 1) * kv.page_tokens;
     const int64_t run_end = page_end < end ? page_end : end;
-    const uint16_t* src = base + kv_offset(kv, rows.block_table, position, kv_head);
     const int64_t n = (run_end - position) * kv.head_dim;
-    widen_array(src, n, dst);
+    if (is_seen(rows, row_begin, row_end, position, run_end)) {
+      widen_array(base + kv_offset(kv, rows.block_table, position, kv_head), n, dst);
+    }
     dst += n;
     position = run_end;
   }
 }
 
-/// scores [key][query] = K q for n_keys keys, a multiple of kTileRows.
+/// scores [key][query] = K q for the keys [begin, end), and what else shares their kTileRows.
 template <int kVectors>
-void compute_scores(const float* k, int32_t head_dim, int32_t n_keys, const Tile& t) {
+void compute_scores(const float* k, int32_t head_dim, const Tile& t) {
   constexpr int kWidth = kVectors * kLanes;
-  for (int32_t key = 0; key < n_keys; key += kTileRows) {
+  for (int32_t key = t.begin / kTileRows * kTileRows; key < t.end; key += kTileRows) {
     F32 acc[kTileRows][kVectors];
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
@@ -132,37 +168,56 @@ void compute_scores(const float* k, int32_t head_dim, int32_t n_keys, const Tile
   }
 }
 
+/// Where the scores have a cap, q is scaled by its inverse; softcap is in base 2, as the scores.
+template <int kVectors>
+void cap_scores(float softcap, const Tile& t) {
+  const F32 caps = set1(softcap);
+  constexpr int kWidth = kVectors * kLanes;
+  for (int32_t i = t.begin * kWidth; i < t.end * kWidth; i += kLanes) {
+    store(t.scores + i, mul(tanh(load(t.scores + i)), caps));
+  }
+}
+
 /// Scores become exp(score - running maximum), 0 where masked; updates max, sum and correction.
 template <int kVectors>
 void softmax(Tile& t) {
   constexpr int kWidth = kVectors * kLanes;
   for (int v = 0; v < kVectors; ++v) {
     float* scores = t.scores + v * kLanes;
+    const I32 lows = load_i32(t.lows + v * kLanes);
     const I32 limits = load_i32(t.limits + v * kLanes);
     const F32 old_max = load(t.max + v * kLanes);
     F32 tops[4] = {old_max, old_max, old_max, old_max};  // one chain would wait for itself
-    int32_t j = 0;
-    for (; j + 4 <= t.min_limit; j += 4) {
+    int32_t j = t.begin;
+    for (; j < t.plain_begin; ++j) {
+      tops[0] = select(within(lows, limits, j), max(load(scores + j * kWidth), tops[0]), tops[0]);
+    }
+    for (; j + 4 <= t.plain_end; j += 4) {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) tops[i] = max(load(scores + (j + i) * kWidth), tops[i]);
     }
     F32 top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
-    for (; j < t.min_limit; ++j) top = max(load(scores + j * kWidth), top);
-    for (; j < t.max_limit; ++j) {
-      top = select(greater(limits, j), max(load(scores + j * kWidth), top), top);
+    for (; j < t.plain_end; ++j) top = max(load(scores + j * kWidth), top);
+    for (; j < t.end; ++j) {
+      top = select(within(lows, limits, j), max(load(scores + j * kWidth), top), top);
     }
     F32 sum = set1(0.0f);
-    for (j = 0; j < t.min_limit; ++j) {
+    const auto add_masked = [&](int32_t end) __attribute__((always_inline)) {
+      for (; j < end; ++j) {
+        const F32 p = exp2(sub(load(scores + j * kWidth), top));
+        const F32 visible = select(within(lows, limits, j), p, set1(0.0f));
+        store(scores + j * kWidth, visible);
+        sum = add(sum, visible);
+      }
+    };
+    j = t.begin;
+    add_masked(t.plain_begin);
+    for (; j < t.plain_end; ++j) {
       const F32 p = exp2(sub(load(scores + j * kWidth), top));
       store(scores + j * kWidth, p);
       sum = add(sum, p);
     }
-    for (; j < t.max_limit; ++j) {
-      const F32 p = exp2(sub(load(scores + j * kWidth), top));
-      const F32 visible = select(greater(limits, j), p, set1(0.0f));
-      store(scores + j * kWidth, visible);
-      sum = add(sum, visible);
-    }
+    add_masked(t.end);
     const F32 correction = exp2(sub(old_max, top));
     store(t.max + v * kLanes, top);
     store(t.correction + v * kLanes, correction);
@@ -185,10 +240,25 @@ void add_values(const float* v_block, int32_t head_dim, Tile& t) {
         acc[i][v] = mul(load(out + i * kWidth + v * kLanes), load(t.correction + v * kLanes));
       }
     }
-    const float* values = v_block + dim;
-    const float* p = t.scores;
-    int32_t j = 0;
-    for (; j < t.min_limit; ++j, values += head_dim, p += kWidth) {
+    int32_t j = t.begin;
+    const float* values = v_block + static_cast<int64_t>(j) * head_dim + dim;
+    const float* p = t.scores + j * kWidth;
+    const auto add_masked = [&](int32_t end) __attribute__((always_inline)) {
+      for (; j < end; ++j, values += head_dim, p += kWidth) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const Mask visible =
+              within(load_i32(t.lows + v * kLanes), load_i32(t.limits + v * kLanes), j);
+          const F32 b = load(p + v * kLanes);
+#pragma GCC unroll 8
+          for (int i = 0; i < kTileRows; ++i) {
+            acc[i][v] = fmadd_where(visible, set1(values[i]), b, acc[i][v]);
+          }
+        }
+      }
+    };
+    add_masked(t.plain_begin);
+    for (; j < t.plain_end; ++j, values += head_dim, p += kWidth) {
       F32 b[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) b[v] = load(p + v * kLanes);
@@ -199,17 +269,7 @@ void add_values(const float* v_block, int32_t head_dim, Tile& t) {
         for (int v = 0; v < kVectors; ++v) acc[i][v] = fmadd(a, b[v], acc[i][v]);
       }
     }
-    for (; j < t.max_limit; ++j, values += head_dim, p += kWidth) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        const Mask visible = greater(load_i32(t.limits + v * kLanes), j);
-        const F32 b = load(p + v * kLanes);
-#pragma GCC unroll 8
-        for (int i = 0; i < kTileRows; ++i) {
-          acc[i][v] = fmadd_where(visible, set1(values[i]), b, acc[i][v]);
-        }
-      }
-    }
+    add_masked(t.end);
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
@@ -219,20 +279,21 @@ void add_values(const float* v_block, int32_t head_dim, Tile& t) {
 }
 
 template <int kVectors>
-void attend_block(const float* k, const float* v, int32_t head_dim, Tile& t) {
-  compute_scores<kVectors>(k, head_dim, (t.max_limit + kTileRows - 1) / kTileRows * kTileRows, t);
+void attend_block(const float* k, const float* v, int32_t head_dim, float softcap, Tile& t) {
+  compute_scores<kVectors>(k, head_dim, t);
+  if (softcap > 0) cap_scores<kVectors>(softcap, t);
   softmax<kVectors>(t);
   add_values<kVectors>(v, head_dim, t);
 }
 
-void attend_block(const float* k, const float* v, int32_t head_dim, Tile& t) {
+void attend_block(const float* k, const float* v, int32_t head_dim, float softcap, Tile& t) {
   switch (t.width / kLanes) {
     case 1:
-      return attend_block<1>(k, v, head_dim, t);
+      return attend_block<1>(k, v, head_dim, softcap, t);
     case 2:
-      return attend_block<2>(k, v, head_dim, t);
+      return attend_block<2>(k, v, head_dim, softcap, t);
     default:
-      return attend_block<kTileVectors>(k, v, head_dim, t);
+      return attend_block<kTileVectors>(k, v, head_dim, softcap, t);
   }
 }
 
@@ -280,18 +341,23 @@ void prefill(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t 
     pack_queries(rows, kv_head, first, n, t);
     memset(t.out, 0, static_cast<size_t>(kTileQueries * head_dim) * sizeof(float));
     for (int lane = 0; lane < kTileQueries; ++lane) {
-      t.max[lane] = -INFINITY;
+      t.max[lane] = kLowest;
       t.sum[lane] = 0;
     }
   }
-  const int64_t n_visible = rows.positions[(end - 1) / rows.group] + int64_t{1};
-  for (int64_t block = 0; block < n_visible; block += kBlockKeys) {
+  const int64_t row_begin = begin / rows.group, row_end = (end - 1) / rows.group + 1;
+  const int64_t n_visible = rows.positions[row_end - 1] + int64_t{1};
+  const int64_t first_key = first_visible(rows, rows.positions[row_begin]);
+  for (int64_t block = first_key / kBlockKeys * kBlockKeys; block < n_visible;
+       block += kBlockKeys) {
     const int32_t n_keys = clamp(n_visible - block, 0, kBlockKeys);
-    widen_block(rows, rows.kv.k, kv_head, block, block + n_keys, k);
-    widen_block(rows, rows.kv.v, kv_head, block, block + n_keys, v);
+    if (!is_seen(rows, row_begin, row_end, block, block + n_keys)) continue;
+    widen_block(rows, rows.kv.k, kv_head, row_begin, row_end, block, block + n_keys, k);
+    widen_block(rows, rows.kv.v, kv_head, row_begin, row_end, block, block + n_keys, v);
     for (int i = 0; i < n_tiles; ++i) {
-      set_limits(block, n_keys, tiles[i]);
-      if (tiles[i].max_limit > 0) attend_block(k, v, head_dim, tiles[i]);
+      if (set_limits(rows, block, n_keys, tiles[i])) {
+        attend_block(k, v, head_dim, rows.softcap * kLog2E, tiles[i]);
+      }
     }
   }
   for (int i = 0; i < n_tiles; ++i) {
@@ -320,22 +386,29 @@ void pack(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t ti
 }
 
 template <int kVectors>
-void add_mass(const float* k, int32_t head_dim, const float* log_sum, const Tile& t, float* sums) {
+void add_mass(const float* k, int32_t head_dim, float softcap, const float* log_sum, const Tile& t,
+              float* sums) {
   constexpr int kWidth = kVectors * kLanes;
-  compute_scores<kVectors>(k, head_dim, (t.max_limit + kTileRows - 1) / kTileRows * kTileRows, t);
+  compute_scores<kVectors>(k, head_dim, t);
+  if (softcap > 0) cap_scores<kVectors>(softcap, t);
   for (int v = 0; v < kVectors; ++v) {
+    const I32 lows = load_i32(t.lows + v * kLanes);
     const I32 limits = load_i32(t.limits + v * kLanes);
     const F32 log_sums = load(log_sum + v * kLanes);
-    int32_t j = 0;
-    for (; j < t.min_limit; ++j) {
+    int32_t j = t.begin;
+    const auto add_masked = [&](int32_t end) __attribute__((always_inline)) {
+      for (; j < end; ++j) {
+        const F32 p = exp2(sub(load(t.scores + j * kWidth + v * kLanes), log_sums));
+        const F32 visible = select(within(lows, limits, j), p, set1(0.0f));
+        store(sums + j * kLanes, add(load(sums + j * kLanes), visible));
+      }
+    };
+    add_masked(t.plain_begin);
+    for (; j < t.plain_end; ++j) {
       const F32 p = exp2(sub(load(t.scores + j * kWidth + v * kLanes), log_sums));
       store(sums + j * kLanes, add(load(sums + j * kLanes), p));
     }
-    for (; j < t.max_limit; ++j) {
-      const F32 p = exp2(sub(load(t.scores + j * kWidth + v * kLanes), log_sums));
-      const F32 visible = select(greater(limits, j), p, set1(0.0f));
-      store(sums + j * kLanes, add(load(sums + j * kLanes), visible));
-    }
+    add_masked(t.end);
   }
 }
 
@@ -348,12 +421,13 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
   const int32_t head_dim = rows.kv.head_dim;
   const int64_t n_queries = n_rows * rows.group;
   const auto n_keys = static_cast<int32_t>(end - begin);
+  const float softcap = rows.softcap * kLog2E;
   float* k = scratch;
   float* scores = k + kBlockKeys * head_dim;
   float* sums = scores + kBlockKeys * kTileQueries;  // [kBlockKeys][kLanes]
   memset(sums, 0, sizeof(float) * kBlockKeys * kLanes);
   for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
-    widen_block(rows, rows.kv.k, head, begin, end, k);
+    widen_block(rows, rows.kv.k, head, 0, n_rows, begin, end, k);
     for (int64_t first = 0; first < n_queries; first += kTileQueries) {
       Tile t;
       const int64_t n = n_queries - first < kTileQueries ? n_queries - first : kTileQueries;
@@ -364,19 +438,19 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
       // Packed by `pack`, only read here.
       t.q = const_cast<float*>(packed);
       t.scores = scores;
-      set_limits(begin, n_keys, t);
+      const bool any = set_limits(rows, begin, n_keys, t);
       const float* log_sum = packed + kTileQueries * head_dim;
       packed += packed_tile(head_dim);
-      if (t.max_limit == 0) continue;
+      if (!any) continue;
       switch (t.width / kLanes) {
         case 1:
-          add_mass<1>(k, head_dim, log_sum, t, sums);
+          add_mass<1>(k, head_dim, softcap, log_sum, t, sums);
           break;
         case 2:
-          add_mass<2>(k, head_dim, log_sum, t, sums);
+          add_mass<2>(k, head_dim, softcap, log_sum, t, sums);
           break;
         default:
-          add_mass<kTileVectors>(k, head_dim, log_sum, t, sums);
+          add_mass<kTileVectors>(k, head_dim, softcap, log_sum, t, sums);
       }
     }
   }

@@ -24,6 +24,7 @@ int32_t padded(int32_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLa
 /// One task's memory. out, max and sum are the partial result.
 struct Work {
   int32_t head_dim, stride;  // stride: head_dim padded to registers
+  float softcap;             // in base 2, as the scores; 0: none
   float* q;                  // [group][stride], scaled, 0 after head_dim
   float* scores;             // [group][kBlockKeys]
   float* out;                // [group][stride]
@@ -32,7 +33,8 @@ struct Work {
 };
 
 /// scores[h][0 … n) = q[h] . k for kHeads heads; k [n][head_dim]. Writes a whole number of four
-/// scores: runs begin at multiples of 16, so they lie within the block.
+/// scores: a block's last run begins at its first key or at a multiple of 16 positions, so they lie
+/// within the block.
 template <int kHeads>
 void score_keys(const Work& w, const uint16_t* k, int32_t n, const float* q, float* scores) {
   for (int32_t j = 0; j < n; j += 4) {
@@ -136,7 +138,12 @@ void for_head_batches(int32_t group, const Fn& fn) {
 /// Scores of n keys of head h become exp(score - running maximum); out is rescaled to it.
 void softmax(const Work& w, int32_t h, int32_t n) {
   float* scores = w.scores + h * kBlockKeys;
-  int32_t n_padded = (n + kLanes - 1) / kLanes * kLanes;
+  const int32_t n_padded = (n + kLanes - 1) / kLanes * kLanes;
+  if (w.softcap > 0) {
+    for (int32_t j = 0; j < n_padded; j += kLanes) {
+      store(scores + j, mul(tanh(load(scores + j)), set1(w.softcap)));
+    }
+  }
   for (int32_t j = n; j < n_padded; ++j) scores[j] = -INFINITY;
   const float old_max = w.max[h];
   F32 tops = set1(old_max);
@@ -191,7 +198,8 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
   w.max = w.out + group * w.stride;
   w.sum = w.max + group;
   const float* q = rows.q + (row * rows.n_heads + kv_head * group) * w.head_dim;
-  const float factor = rows.scale * kLog2E;
+  w.softcap = rows.softcap * kLog2E;
+  const float factor = rows.softcap > 0 ? rows.scale / rows.softcap : rows.scale * kLog2E;
   for (int32_t h = 0; h < group; ++h) {
     for (int32_t d = 0; d < w.stride; ++d) {
       w.q[h * w.stride + d] = d < w.head_dim ? q[h * w.head_dim + d] * factor : 0.0f;
@@ -210,8 +218,13 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
   const int64_t split_end = (split + 1) * kSplitKeys;
   const int64_t n_visible = rows.positions[row] + int64_t{1};
   const int64_t end = split_end < n_visible ? split_end : n_visible;
-  for (int64_t begin = split * kSplitKeys; begin < end; begin += kBlockKeys) {
-    const int64_t block_end = begin + kBlockKeys < end ? begin + kBlockKeys : end;
+  const int64_t split_begin = split * kSplitKeys;
+  const int64_t first_key = first_visible(rows, rows.positions[row]);
+  int64_t block_end = 0;
+  for (int64_t begin = split_begin > first_key ? split_begin : first_key; begin < end;
+       begin = block_end) {
+    block_end = (begin / kBlockKeys + 1) * kBlockKeys;
+    if (block_end > end) block_end = end;
     for_runs(rows, kv_head, begin, block_end, [&](int64_t offset, int32_t first, int32_t n) {
       for_head_batches(group, [&]<int kHeads>(int32_t h) {
         score_keys<kHeads>(w, rows.kv.k + offset, n, w.q + h * w.stride,

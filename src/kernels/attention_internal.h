@@ -31,10 +31,18 @@ struct AttentionRows {
   int32_t n_heads;
   int32_t group;  // heads that share a KV head
   float scale;
+  float softcap;          // 0: none
+  int32_t window_tokens;  // 0: none
   const float* q;
   float* out;
   float* log_sum_exp;
 };
+
+/// The first key that the row at `position` sees.
+static inline int64_t first_visible(const AttentionRows& rows, int64_t position) {
+  const int64_t hidden = position + 1 - rows.window_tokens;
+  return rows.window_tokens == 0 || hidden < 0 ? 0 : hidden;
+}
 
 struct AttentionFns {
   /// Floats that one worker needs for prefill tasks.
@@ -50,7 +58,8 @@ struct AttentionFns {
                float* packed);
   /// Floats that one worker needs for mass tasks.
   int64_t (*mass_scratch)(int32_t head_dim);
-  /// mass[j] += for the keys j in [begin, end) of one block; packed [n_kv_heads][n_tiles].
+  /// mass[j] += for the keys j in [begin, end) of one block (begin its first); packed
+  /// [n_kv_heads][n_tiles].
   void (*mass)(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
                const float* packed, float* scratch, float* mass);
   /// One row: k, v [n_kv_heads][head_dim].

@@ -15,8 +15,8 @@ void rms_norm(const Context& context, const float* x, const float* weight, float
 /// gate[r, i] = silu(gate[r, i]) * up[r, i]; [n_rows, n] (SwiGLU, Shazeer 2020).
 void silu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows, int64_t n);
 
-/// gate[r, i] = gelu(gate[r, i]) * up[r, i]; [n_rows, n]: the tanh approximation of GELU, 0.5 x (1 +
-/// tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016), as Gemma's GeGLU has it.
+/// gate[r, i] = gelu(gate[r, i]) * up[r, i]; [n_rows, n]: the tanh approximation of GELU, 0.5 x (1
+/// + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016), as Gemma's GeGLU has it.
 void gelu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows, int64_t n);
 
 /// x[i] += y[i] for i < n.

@@ -52,27 +52,57 @@ F32 silu_times(F32 gate, F32 up) {
   return mul(div(gate, add(set1(1.0f), exp(minus_gate))), up);
 }
 
-void silu_multiply(float* gate, const float* up, int64_t n) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(gate + i, silu_times(load(gate + i), load(up + i)));
-  if (i < n) {
-    Tail rest(gate + i, n - i);
-    store(rest.x, silu_times(load(rest.x), load(Tail(up + i, n - i).x)));
-    rest.put(gate + i, n - i);
-  }
+F32 gelu_times(F32 gate, F32 up) {
+  // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), without the cancellation; base 2, so the factors are those
+  // of u times -2 log2(e). From 2^128 on the power is infinite, before its exponent can be.
+  const F32 slope = fmadd(mul(gate, gate), set1(-0x1.a5a7d0p-4f), set1(-0x1.26aec2p+1f));
+  const F32 power = exp2(min(set1(130.0f), mul(gate, slope)));
+  return mul(div(gate, add(set1(1.0f), power)), up);
 }
 
-void add_in_place(float* x, const float* y, int64_t n) {
+/// x[i] = fn(x[i]), register by register.
+template <class Fn>
+void for_each(float* x, int64_t n, const Fn& fn) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(x + i, add(load(x + i), load(y + i)));
-  for (; i < n; ++i) x[i] += y[i];
+  for (; i + kLanes <= n; i += kLanes) store(x + i, fn(load(x + i)));
+  if (i == n) return;
+  Tail rest(x + i, n - i);
+  store(rest.x, fn(load(rest.x)));
+  rest.put(x + i, n - i);
 }
+
+/// x[i] = fn(x[i], y[i]).
+template <class Fn>
+void for_each(float* x, const float* y, int64_t n, const Fn& fn) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, fn(load(x + i), load(y + i)));
+  if (i == n) return;
+  Tail rest(x + i, n - i);
+  store(rest.x, fn(load(rest.x), load(Tail(y + i, n - i).x)));
+  rest.put(x + i, n - i);
+}
+
+void silu_multiply(float* gate, const float* up, int64_t n) { for_each(gate, up, n, silu_times); }
+
+void gelu_multiply(float* gate, const float* up, int64_t n) { for_each(gate, up, n, gelu_times); }
+
+void softcap_in_place(float* x, float cap, int64_t n) {
+  const F32 caps = set1(cap);
+  for_each(x, n, [caps](F32 v) { return mul(caps, tanh(div(v, caps))); });
+}
+
+void scale_in_place(float* x, float factor, int64_t n) {
+  for_each(x, n, [factors = set1(factor)](F32 v) { return mul(v, factors); });
+}
+
+void add_in_place(float* x, const float* y, int64_t n) { for_each(x, y, n, add); }
 
 }  // namespace
 
 const ElementwiseFns& elementwise_fns() {
-  static constexpr ElementwiseFns kFns = {rms_norm, silu_multiply, add_in_place, narrow_array,
-                                          widen_array};
+  static constexpr ElementwiseFns kFns = {rms_norm,         silu_multiply,  gelu_multiply,
+                                          softcap_in_place, scale_in_place, add_in_place,
+                                          narrow_array,     widen_array};
   return kFns;
 }
 

@@ -32,8 +32,13 @@ inline F32 div(F32 a, F32 b) { return _mm512_div_ps(a, b); }
 inline F32 fmadd(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 /// The second operand where either is NaN.
 inline F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
+inline F32 min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
 inline F32 round_to_even(F32 x) { return _mm512_roundscale_ps(x, 0x08); }
-inline Mask greater(I32 a, int32_t b) { return _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(b)); }
+/// low <= x < limit.
+inline Mask within(I32 low, I32 limit, int32_t x) {
+  const I32 xs = _mm512_set1_epi32(x);
+  return _mm512_mask_cmpgt_epi32_mask(_mm512_cmple_epi32_mask(low, xs), limit, xs);
+}
 /// Over the lanes, in halves: a fixed order.
 inline float reduce_add(F32 x) { return _mm512_reduce_add_ps(x); }
 inline float reduce_max(F32 x) { return _mm512_reduce_max_ps(x); }
@@ -91,11 +96,14 @@ inline F32 mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
 inline F32 div(F32 a, F32 b) { return _mm256_div_ps(a, b); }
 inline F32 fmadd(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 inline F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
+inline F32 min(F32 a, F32 b) { return _mm256_min_ps(a, b); }
 inline F32 round_to_even(F32 x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-inline Mask greater(I32 a, int32_t b) {
-  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(b)));
+inline Mask within(I32 low, I32 limit, int32_t x) {
+  const I32 xs = _mm256_set1_epi32(x);
+  return _mm256_castsi256_ps(
+      _mm256_andnot_si256(_mm256_cmpgt_epi32(low, xs), _mm256_cmpgt_epi32(limit, xs)));
 }
 inline float reduce_add(F32 x) {
   __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -162,12 +170,13 @@ inline F32 div(F32 a, F32 b) { return a / b; }
 inline F32 fmadd(F32 a, F32 b, F32 c) { return a * b + c; }  // two roundings
 inline F32 select(Mask m, F32 yes, F32 no) { return m ? yes : no; }
 inline F32 max(F32 a, F32 b) { return select(a > b, a, b); }
+inline F32 min(F32 a, F32 b) { return select(a < b, a, b); }
 inline float reduce_add(F32 x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 inline float reduce_max(F32 x) {
   const float even = x[0] > x[2] ? x[0] : x[2], odd = x[1] > x[3] ? x[1] : x[3];
   return even > odd ? even : odd;
 }
-inline Mask greater(I32 a, int32_t b) { return a > b; }
+inline Mask within(I32 low, I32 limit, int32_t x) { return (low <= x) & (limit > x); }
 inline F32 fmadd_where(Mask m, F32 a, F32 b, F32 c) { return select(m, fmadd(a, b, c), c); }
 inline F32 round_to_even(F32 x) {  // for |x| <= 2^22: adding 1.5 * 2^23 drops the fraction
   return (x + 0x1.8p23f) - 0x1.8p23f;
@@ -269,16 +278,18 @@ inline void widen_array(const uint16_t* src, int64_t n, float* dst) {
   memcpy(dst + i, wide, static_cast<size_t>(n - i) * sizeof(float));
 }
 
-/// 2^f for f in [-0.5, 0.5]; exactly 1 for 0. The minimax polynomial of degree 5 with that constant
-/// term is within 1.1e-7, relative, and its evaluation adds 0.8e-7.
-inline F32 exp2_fraction(F32 f) {
+/// (2^f - 1) / f for f in [-0.5, 0.5], within 9e-7, relative.
+inline F32 exp2_slope(F32 f) {
   F32 p = set1(0x1.5bba14p-10f);
   p = fmadd(p, f, set1(0x1.3cea88p-7f));
   p = fmadd(p, f, set1(0x1.c6b752p-5f));
   p = fmadd(p, f, set1(0x1.ebf9bcp-3f));
-  p = fmadd(p, f, set1(0x1.62e42ap-1f));
-  return fmadd(p, f, set1(1.0f));
+  return fmadd(p, f, set1(0x1.62e42ap-1f));
 }
+
+/// 2^f for f in [-0.5, 0.5]; exactly 1 for 0. The minimax polynomial of degree 5 with that constant
+/// term is within 1.1e-7, relative, and its evaluation adds 0.8e-7.
+inline F32 exp2_fraction(F32 f) { return fmadd(exp2_slope(f), f, set1(1.0f)); }
 
 /// 2^x, relative error below 2.5e-7 for x in [-126, 127.5]; 0 below, infinity from 128; NaN stays.
 inline F32 exp2(F32 x) {
@@ -298,6 +309,18 @@ inline F32 exp(F32 x) {
   F32 r = fmadd(n, set1(-0x1.63p-1f), x);
   r = fmadd(n, set1(0x1.bd0106p-13f), r);
   return scale_by_power(exp2_fraction(mul(r, log2_e)), n, scaled);
+}
+
+/// tanh(x), relative error below 1e-6, also where x is tiny; NaN stays.
+inline F32 tanh(F32 x) {
+  // E / (E + 2) for E = e^2x - 1 = 2^n (2^f - 1) + (2^n - 1): nothing cancels near 0, where n is 0.
+  // An error of x, relative, is none larger in tanh(x). Beyond 2^30 it is 1 to all digits.
+  const F32 exponent = min(set1(30.0f), max(set1(-30.0f), mul(x, set1(0x1.715476p+1f))));
+  const F32 n = round_to_even(exponent);
+  const F32 f = sub(exponent, n);
+  const F32 power = scale_by_power(set1(1.0f), n, n);
+  const F32 e = fmadd(mul(exp2_slope(f), f), power, sub(power, set1(1.0f)));
+  return div(e, add(e, set1(2.0f)));
 }
 
 }  // namespace weft::kernels::WEFT_ISA

@@ -10,7 +10,8 @@ namespace {
 
 /// Softmax probabilities of the keys that `row` sees, and the log of their sum.
 struct Probabilities {
-  std::vector<double> p;
+  int64_t first_key = 0;
+  std::vector<double> p;  // of the keys from first_key on
   double log_sum_exp = 0;
 };
 
@@ -20,12 +21,19 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
   const int32_t kv_head = head / (args.n_heads / args.kv.n_kv_heads);
   const float* q = args.q + (row * args.n_heads + head) * head_dim;
   const int64_t n_keys = args.positions[row] + int64_t{1};
+  const bool windowed = args.window_tokens > 0 && n_keys > args.window_tokens;
   Probabilities result;
-  for (int64_t j = 0; j < n_keys; ++j) {
+  result.first_key = windowed ? n_keys - args.window_tokens : 0;
+  for (int64_t j = result.first_key; j < n_keys; ++j) {
     const uint16_t* k = args.kv.k + kv_offset(args.kv, sequence.block_table, j, kv_head);
     double score = 0;
     for (int32_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * f32_from_f16(k[d]);
-    result.p.push_back(score * static_cast<double>(args.scale));
+    score *= static_cast<double>(args.scale);
+    if (args.softcap > 0) {
+      const double cap = args.softcap;
+      score = cap * std::tanh(score / cap);
+    }
+    result.p.push_back(score);
   }
   const double largest = *std::max_element(result.p.begin(), result.p.end());
   double sum = 0;
@@ -50,8 +58,8 @@ AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
         const auto index = static_cast<size_t>(row * args.n_heads + head);
         double* out = result.out.data() + index * static_cast<size_t>(head_dim);
         for (size_t j = 0; j < result_of_row.p.size(); ++j) {
-          const uint16_t* v = args.kv.v + kv_offset(args.kv, sequence.block_table,
-                                                    static_cast<int64_t>(j), kv_head);
+          const int64_t key = result_of_row.first_key + static_cast<int64_t>(j);
+          const uint16_t* v = args.kv.v + kv_offset(args.kv, sequence.block_table, key, kv_head);
           for (int32_t d = 0; d < head_dim; ++d) out[d] += result_of_row.p[j] * f32_from_f16(v[d]);
         }
         result.log_sum_exp[index] = result_of_row.log_sum_exp;
@@ -66,8 +74,11 @@ std::vector<double> attention_mass(const AttentionArgs& args, int64_t n_keys) {
   const AttentionSequence& sequence = args.sequences[0];
   for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
     for (int32_t head = 0; head < args.n_heads; ++head) {
-      const std::vector<double> p = probabilities(args, sequence, row, head).p;
-      for (size_t j = 0; j < std::min(p.size(), mass.size()); ++j) mass[j] += p[j];
+      const Probabilities seen = probabilities(args, sequence, row, head);
+      const auto first = static_cast<size_t>(seen.first_key);
+      for (size_t j = first; j < std::min(first + seen.p.size(), mass.size()); ++j) {
+        mass[j] += seen.p[j - first];
+      }
     }
   }
   return mass;

@@ -1,6 +1,7 @@
 #include "kernels/ref/elementwise.h"
 
 #include <cmath>
+#include <numbers>
 
 namespace weft::kernels::ref {
 
@@ -18,6 +19,21 @@ void silu_multiply(const float* gate, const float* up, int64_t n, double* out) {
   for (int64_t i = 0; i < n; ++i) {
     const double g = gate[i];
     out[i] = g / (1.0 + std::exp(-g)) * up[i];
+  }
+}
+
+void gelu_multiply(const float* gate, const float* up, int64_t n, double* out) {
+  const double root = std::sqrt(2 / std::numbers::pi);
+  for (int64_t i = 0; i < n; ++i) {
+    const double g = gate[i];
+    const double u = root * (g + 0.044715 * g * g * g);
+    out[i] = g / (1.0 + std::exp(-2 * u)) * up[i];  // (1 + tanh(u)) / 2, without cancellation
+  }
+}
+
+void softcap(const float* x, float cap, int64_t n, double* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<double>(cap) * std::tanh(static_cast<double>(x[i]) / cap);
   }
 }
 

@@ -9,6 +9,10 @@ namespace weft::kernels::ref {
 void rms_norm(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n, double* y);
 /// out [n] = silu(gate) * up.
 void silu_multiply(const float* gate, const float* up, int64_t n, double* out);
+/// out [n] = gelu(gate) * up, GELU by tanh.
+void gelu_multiply(const float* gate, const float* up, int64_t n, double* out);
+/// out [n] = cap * tanh(x / cap).
+void softcap(const float* x, float cap, int64_t n, double* out);
 void log_softmax(const float* logits, int64_t n, double* out);
 
 }  // namespace weft::kernels::ref
