@@ -1,14 +1,17 @@
 // Attention in the shapes of SmolLM2-135M and of a 1B model (Llama 3.2): prefill of whole prompts,
-// fusion's scattered rows, decode at a depth, attention mass; and rotating cached chunks into
-// pages. GFLOP/s count 2 a multiply-add of visible keys, GB/s what is read and written; both are
-// one core's, by the CPU time of all threads. --benchmark_filter=avx2/ and the like choose.
+// fusion's scattered rows, decode at a depth, attention mass; with Gemma 3's sliding window and
+// with a soft cap; and rotating cached chunks into pages. GFLOP/s count 2 a multiply-add of visible
+// keys, GB/s what is read and written; both are one core's, by the CPU time of all threads.
+// --benchmark_filter=avx2/ and the like choose.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -27,6 +30,7 @@ struct Shape {
 };
 constexpr Shape kSmol = {"smollm2", 9, 3, 64};
 constexpr Shape k1B = {"1b", 32, 8, 64};
+constexpr Shape kGemma = {"gemma3_270m", 4, 1, 256};
 
 std::vector<float> random_floats(size_t n) {
   std::mt19937 generator(1);
@@ -45,7 +49,8 @@ std::vector<uint16_t> random_halves(size_t n) {
 
 /// One sequence of n_keys tokens and the rows of one step.
 struct Setup {
-  Setup(const Shape& shape, int32_t n_keys, std::vector<int32_t> rows)
+  Setup(const Shape& shape, int32_t n_keys, std::vector<int32_t> rows, int32_t window_tokens = 0,
+        float softcap = 0)
       : positions(std::move(rows)), table(static_cast<size_t>(n_keys / kPageTokens + 1)) {
     std::iota(table.begin(), table.end(), 0);
     const size_t halves = table.size() * static_cast<size_t>(kPageTokens) *
@@ -61,11 +66,15 @@ struct Setup {
             .positions = positions.data(),
             .n_heads = shape.n_heads,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+            .softcap = softcap,
+            .window_tokens = window_tokens,
             .q = q.data(),
             .out = out.data(),
             .log_sum_exp = log_sum_exp.data()};
     for (const int32_t position : positions) {
-      products += (position + 1.0) * shape.n_heads * shape.head_dim;
+      const int32_t n_visible = position + 1;
+      products += 1.0 * (window_tokens > 0 ? std::min(n_visible, window_tokens) : n_visible) *
+                  shape.n_heads * shape.head_dim;
     }
   }
   std::vector<int32_t> positions, table;
@@ -82,8 +91,8 @@ void set_rate(benchmark::State& state, const char* name, double per_iteration) {
 }
 
 void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_keys,
-                   const std::vector<int32_t>& rows) {
-  Setup setup(shape, n_keys, rows);
+                   const std::vector<int32_t>& rows, int32_t window_tokens, float softcap) {
+  Setup setup(shape, n_keys, rows, window_tokens, softcap);
   ThreadPool pool(kThreads);
   for (auto _ : state) {
     attention({pool, isa}, setup.args);
@@ -91,7 +100,8 @@ void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t
   }
   set_rate(state, "GFLOP/s", 4e-9 * setup.products);
   if (rows.size() == 1) {
-    set_rate(state, "GB/s", 4e-9 * n_keys * shape.n_kv_heads * shape.head_dim);
+    const int32_t n_read = window_tokens > 0 ? std::min(n_keys, window_tokens) : n_keys;
+    set_rate(state, "GB/s", 4e-9 * n_read * shape.n_kv_heads * shape.head_dim);
   }
 }
 
@@ -153,13 +163,25 @@ void register_all() {
     if (!cpu_has(isa)) continue;
     for (const Shape& shape : {kSmol, k1B}) {
       const std::string name = std::string(isa_name(isa)) + "/" + shape.name + "/";
-      add(name + "prefill_512", run_attention, isa, shape, 512, range(0, 512));
-      add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096));
-      add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20));
-      add(name + "decode_at_4096", run_attention, isa, shape, 4096, range(4095, 4096));
+      add(name + "prefill_512", run_attention, isa, shape, 512, range(0, 512), 0, 0.0f);
+      add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), 0, 0.0f);
+      add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20), 0,
+          0.0f);
+      add(name + "decode_at_4096", run_attention, isa, shape, 4096, range(4095, 4096), 0, 0.0f);
       add(name + "mass_100_of_4096", run_mass, isa, shape, 4096, range(3996, 4096));
       add(name + "rotate_norm", run_rotate, isa, shape, RopePairing::kNorm);
       add(name + "rotate_neox", run_rotate, isa, shape, RopePairing::kNeox);
+    }
+    for (const Shape& shape : {kGemma, kSmol}) {
+      for (const auto& [kind, window, cap] :
+           {std::tuple{"dense", 0, 0.0f}, {"window_512", 512, 0.0f}, {"softcap", 0, 50.0f}}) {
+        const std::string name = std::string(isa_name(isa)) + "/" + shape.name + "/" + kind + "/";
+        add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), window, cap);
+        add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20),
+            window, cap);
+        add(name + "decode_at_4096", run_attention, isa, shape, 4096, range(4095, 4096), window,
+            cap);
+      }
     }
   }
 }

@@ -82,6 +82,8 @@ struct Step {
   std::vector<int32_t> positions;
   std::vector<AttentionSequence> sequences;
   std::vector<float> q;
+  int32_t window_tokens = 0;
+  float softcap = 0;
 
   void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows) {
     tables.push_back(table);
@@ -102,6 +104,8 @@ struct Step {
             .positions = positions.data(),
             .n_heads = shape.n_kv_heads * shape.group,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+            .softcap = softcap,
+            .window_tokens = window_tokens,
             .q = q.data()};
   }
 };
@@ -288,6 +292,178 @@ TEST(Attention, LargeScoresDoNotOverflow) {
     for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(isa_name(isa));
       expect_close(run(step, isa, 1), expected, 200 * tolerance(shape, 300));
+    }
+  }
+}
+
+/// Makes NaN of what the sequence's rows do not see, and of its pages without such keys a table
+/// entry that nothing can be read through.
+void hide_unseen(Pages& pages, std::vector<int32_t>& table, const std::vector<int32_t>& rows,
+                 int32_t window_tokens) {
+  const PagedKv kv = pages.kv();
+  const auto page_tokens = static_cast<size_t>(kv.page_tokens);
+  std::vector<bool> seen(table.size() * page_tokens);
+  for (const int32_t p : rows) {
+    for (int32_t j = std::max(0, p - window_tokens + 1); j <= p; ++j) {
+      seen[static_cast<size_t>(j)] = true;
+    }
+  }
+  for (size_t j = 0; j < seen.size(); ++j) {
+    if (seen[j]) continue;
+    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
+      const auto offset = kv_offset(kv, table.data(), static_cast<int64_t>(j), head);
+      std::fill_n(kv.k + offset, kv.head_dim, kHalfNan);
+      std::fill_n(kv.v + offset, kv.head_dim, kHalfNan);
+    }
+  }
+  for (size_t page = 0; page < table.size(); ++page) {
+    const auto begin = seen.begin() + static_cast<std::ptrdiff_t>(page * page_tokens);
+    if (std::count(begin, begin + kv.page_tokens, true) == 0) table[page] = 1 << 28;
+  }
+}
+
+TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
+  const std::vector<Shape> shapes = {
+      {24, 2, 3, 32}, {64, 2, 8, 64}, {80, 1, 7, 16}, {96, 2, 1, 16}, {256, 1, 4, 16}};
+  const std::vector<std::vector<int32_t>> rows_of_steps = {range(0, 600),
+                                                           range(290, 340),
+                                                           range(500, 504),
+                                                           {0},
+                                                           {599},
+                                                           {575},
+                                                           {3, 130, 598},
+                                                           {0, 5, 63, 64, 127, 200, 255, 256, 599},
+                                                           {100, 101, 102, 103, 595, 596, 597}};
+  for (const Shape& shape : shapes) {
+    for (const std::vector<int32_t>& rows : rows_of_steps) {
+      for (const int32_t window_tokens : {1, 5, 64, 130, 512}) {
+        if (rows.size() == 600 && window_tokens != 5 && window_tokens != 130) continue;
+        Pages pages(shape, 64);
+        std::vector<int32_t> table = pages.add(600, 21);
+        hide_unseen(pages, table, rows, window_tokens);
+        Step step{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
+        step.add(table, rows);
+        const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+        const std::vector<double> mass = ref::attention_mass(step.args(), 590);
+        for (const Isa isa : machine_isas()) {
+          SCOPED_TRACE(::testing::Message()
+                       << isa_name(isa) << " head_dim " << shape.head_dim << ", window "
+                       << window_tokens << ", rows " << rows.front() << " to " << rows.back());
+          Result result = run(step, isa, 2);
+          expect_close(result, expected, tolerance(shape, window_tokens));
+          AttentionArgs args = step.args();
+          args.log_sum_exp = result.log_sum_exp.data();
+          ThreadPool pool(2);
+          Guarded<float> sums(std::vector<float>(590), kGuard);
+          attention_mass({.pool = pool, .isa = isa}, args, 590, sums.data());
+          sums.check();
+          const std::vector<float> values = sums.values();
+          for (size_t j = 0; j < mass.size(); ++j) {
+            ASSERT_NEAR(values[j], mass[j], (tolerance(shape, 512) * 2 + 6e-8) * mass[j]) << j;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionWindow, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
+  const Shape shape{64, 2, 3, 32};
+  constexpr int32_t kTokens = 700;
+  Pages pages(shape, 64);
+  const std::vector<int32_t> table = pages.add(kTokens, 22);
+  for (const int32_t window_tokens : {3, 64, 100, 513}) {
+    for (const Isa isa : machine_isas()) {
+      SCOPED_TRACE(::testing::Message() << isa_name(isa) << ", window " << window_tokens);
+      const auto rows_alone = [&](const std::vector<int32_t>& rows, int n_threads) {
+        Step step{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
+        step.add(table, rows);
+        return run(step, isa, n_threads).out;
+      };
+      const std::vector<float> whole = rows_alone(range(0, kTokens), 1);
+      EXPECT_TRUE(same_bits(whole, rows_alone(range(0, kTokens), 5)));
+      const size_t row_floats = whole.size() / kTokens;
+      // Rows with neighbours near and far, so that blocks are skipped or gone through masked.
+      for (const std::vector<int32_t>& rows : {range(0, 50),
+                                               range(111, 130),
+                                               range(500, 700),
+                                               {5, 6, 7, 8, 699},
+                                               {0, 63, 64, 65, 66, 200, 333, 511, 512, 600},
+                                               {90, 300, 301, 302, 690}}) {
+        const std::vector<float> alone = rows_alone(rows, 2);
+        for (size_t r = 0; r < rows.size(); ++r) {
+          const auto a = alone.begin() + static_cast<std::ptrdiff_t>(r * row_floats);
+          const auto b = whole.begin() +
+                         static_cast<std::ptrdiff_t>(static_cast<size_t>(rows[r]) * row_floats);
+          const auto n = static_cast<std::ptrdiff_t>(row_floats);
+          ASSERT_TRUE(same_bits(std::vector<float>(a, a + n), std::vector<float>(b, b + n)))
+              << rows[r];
+        }
+      }
+      for (const int32_t row : {0, 99, 640}) {
+        EXPECT_TRUE(same_bits(rows_alone({row}, 1), rows_alone({row}, 3)));
+        const std::vector<float> two = rows_alone({row, row + 1}, 2);
+        EXPECT_TRUE(
+            same_bits(rows_alone({row}, 1),
+                      {two.begin(), two.begin() + static_cast<std::ptrdiff_t>(row_floats)}));
+      }
+    }
+  }
+}
+
+TEST(AttentionWindow, ThatCoversTheContextChangesNoBit) {
+  const Shape shape{80, 2, 2, 16};
+  Pages pages(shape, 64);
+  const std::vector<int32_t> table = pages.add(600, 23);
+  for (const std::vector<int32_t>& rows : {range(0, 600), {599}, {0, 64, 599}}) {
+    for (const Isa isa : machine_isas()) {
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(table, rows);
+      const Result dense = run(step, isa, 2);
+      for (const int32_t window_tokens : {600, 601, std::numeric_limits<int32_t>::max()}) {
+        step.window_tokens = window_tokens;
+        const Result windowed = run(step, isa, 2);
+        EXPECT_TRUE(same_bits(dense.out, windowed.out)) << isa_name(isa) << window_tokens;
+        EXPECT_TRUE(same_bits(dense.log_sum_exp, windowed.log_sum_exp));
+      }
+      step.window_tokens = 599;
+      EXPECT_FALSE(same_bits(dense.out, run(step, isa, 2).out));
+    }
+  }
+}
+
+TEST(AttentionSoftcap, EqualsTheScalarTwin) {
+  constexpr float kCap = 20.0f;
+  for (const Shape& shape : {Shape{24, 2, 3, 32}, Shape{256, 1, 4, 64}}) {
+    Pages pages(shape, 32);
+    const std::vector<int32_t> table = pages.add(200, 24);
+    for (const std::vector<int32_t>& rows : {range(0, 200), {199}, {0, 64, 130}}) {
+      for (const float factor : {0.01f, 1.0f, 30.0f}) {  // scores of about that size
+        for (const int32_t window_tokens : {0, 70}) {
+          Step step{
+              .shape = shape, .kv = pages.kv(), .window_tokens = window_tokens, .softcap = kCap};
+          step.add(table, rows);
+          for (float& q : step.q) q *= factor;
+          const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+          const std::vector<double> mass = ref::attention_mass(step.args(), 200);
+          // The cap shrinks a score's error; tanh adds 1e-6 of the capped score, at most of kCap.
+          const double bound = std::max(1.0f, factor) * tolerance(shape, 200) + 2e-6 * kCap;
+          for (const Isa isa : machine_isas()) {
+            SCOPED_TRACE(::testing::Message() << isa_name(isa) << " head_dim " << shape.head_dim
+                                              << ", factor " << factor);
+            Result result = run(step, isa, 2);
+            expect_close(result, expected, bound);
+            AttentionArgs args = step.args();
+            args.log_sum_exp = result.log_sum_exp.data();
+            ThreadPool pool(2);
+            std::vector<float> sums(200);
+            attention_mass({.pool = pool, .isa = isa}, args, 200, sums.data());
+            for (size_t j = 0; j < mass.size(); ++j) {
+              ASSERT_NEAR(sums[j], mass[j], 2 * bound * mass[j] + 1e-30) << j;
+            }
+          }
+        }
+      }
     }
   }
 }
