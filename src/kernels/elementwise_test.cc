@@ -53,6 +53,35 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
   }
 }
 
+// A norm of each head of q or k: thousands of rows as short as a head, some of no whole number of
+// registers.
+TEST(RmsNorm, OfManyShortRows) {
+  for (const Isa isa : machine_isas()) {
+    for (const int64_t n : {8, 24, 64, 80, 96, 256}) {
+      SCOPED_TRACE(::testing::Message() << isa_name(isa) << " n " << n);
+      const int64_t n_rows = 100'003 / n;
+      const std::vector<float> x = random_floats(static_cast<size_t>(n_rows * n), 11);
+      const std::vector<float> weight = random_floats(static_cast<size_t>(n), 12);
+      std::vector<double> expected(x.size());
+      ref::rms_norm(x.data(), weight.data(), 1e-6f, n_rows, n, expected.data());
+      std::vector<float> first;
+      for (const int n_threads : {1, 3}) {
+        ThreadPool pool(n_threads);
+        Guarded<float> y(x, kGuard);
+        rms_norm({.pool = pool, .isa = isa}, y.data(), weight.data(), 1e-6f, n_rows, n, y.data());
+        y.check();
+        const std::vector<float> values = y.values();
+        const double bound = (static_cast<double>(n) / 8 + 16) * kEpsilon;
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_NEAR(values[i], expected[i], bound * std::abs(expected[i])) << i;
+        }
+        if (first.empty()) first = values;
+        EXPECT_TRUE(same_bits(first, values));
+      }
+    }
+  }
+}
+
 TEST(SiluMultiply, EqualsTheScalarTwin) {
   std::vector<float> gate = random_floats(3001, 3, 5.0f);
   for (float x = -110.0f; x < 110.0f; x += 0.25f) gate.push_back(x);
@@ -90,6 +119,120 @@ TEST(SiluMultiply, NanStaysNan) {
     gate[5] = gate[36] = std::numeric_limits<float>::quiet_NaN();
     silu_multiply({.pool = pool, .isa = isa}, gate.data(), up.data(), 1, 37);
     for (size_t i = 0; i < gate.size(); ++i) EXPECT_EQ(std::isnan(gate[i]), i == 5 || i == 36);
+  }
+}
+
+TEST(GeluMultiply, EqualsTheScalarTwin) {
+  std::vector<float> gate = random_floats(3001, 13, 3.0f);
+  for (float x = -15.0f; x < 15.0f; x += 0.03125f) gate.push_back(x);
+  for (const float x : {0.0f, -0.0f, 1e-30f, -1e-30f, 1e4f, -1e4f, 3e38f, -3e38f})
+    gate.push_back(x);
+  const std::vector<float> up = random_floats(gate.size(), 14);
+  std::vector<double> expected(gate.size());
+  ref::gelu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), expected.data());
+  for (const Isa isa : machine_isas()) {
+    std::vector<float> first;
+    for (const int n_threads : {1, 2, 5}) {
+      ThreadPool pool(n_threads);
+      Guarded<float> out(gate, kGuard);
+      gelu_multiply({.pool = pool, .isa = isa}, out.data(), up.data(), 1,
+                    static_cast<int64_t>(gate.size()));
+      out.check();
+      const std::vector<float> values = out.values();
+      for (size_t i = 0; i < gate.size(); ++i) {
+        // As silu's; and the exponent of e^-2u, some 5 roundings of up to 87 where the result is
+        // not below 1e-35, is off absolutely what the result is off relatively.
+        const double g = gate[i], exponent = std::min(87.0, 1.6 * std::abs(g + 0.045 * g * g * g));
+        const double bound = 6e-7 + (g < 0 ? 5 * kEpsilon * exponent : 0);
+        ASSERT_NEAR(values[i], expected[i], bound * std::abs(expected[i]) + 1e-35)
+            << isa_name(isa) << " " << gate[i];
+      }
+      if (n_threads == 1) first = values;
+      EXPECT_TRUE(same_bits(first, values)) << isa_name(isa);
+    }
+  }
+}
+
+TEST(SoftcapInPlace, EqualsTheScalarTwin) {
+  std::vector<float> x = random_floats(3001, 15, 30.0f);
+  for (float exponent = -40.0f; exponent < 30.0f; exponent += 0.125f) {
+    x.push_back(std::exp2(exponent));
+    x.push_back(-std::exp2(exponent));
+  }
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {0.0f, 3e38f, -3e38f, infinity, -infinity}) x.push_back(value);
+  const auto n = static_cast<int64_t>(x.size());
+  for (const float cap : {1.0f, 30.0f, 50.0f}) {
+    std::vector<double> expected(x.size());
+    ref::softcap(x.data(), cap, n, expected.data());
+    for (const Isa isa : machine_isas()) {
+      std::vector<float> first;
+      for (const int n_threads : {1, 3}) {
+        ThreadPool pool(n_threads);
+        Guarded<float> out(x, kGuard);
+        softcap_in_place({.pool = pool, .isa = isa}, out.data(), cap, n);
+        out.check();
+        const std::vector<float> values = out.values();
+        for (size_t i = 0; i < x.size(); ++i) {
+          // tanh is within 1e-6; the quotient and the product round.
+          ASSERT_NEAR(values[i], expected[i], (1e-6 + 2 * kEpsilon) * std::abs(expected[i]))
+              << isa_name(isa) << " " << x[i];
+          ASSERT_LE(std::abs(values[i]), cap);
+        }
+        if (first.empty()) first = values;
+        EXPECT_TRUE(same_bits(first, values)) << isa_name(isa);
+      }
+    }
+  }
+}
+
+TEST(GeluMultiplyAndSoftcap, NanStaysNan) {
+  for (const Isa isa : machine_isas()) {
+    ThreadPool pool(1);
+    const Context context{.pool = pool, .isa = isa};
+    std::vector<float> x(37, 1.0f);
+    const std::vector<float> up(37, 1.0f);
+    x[5] = x[36] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> y = x;
+    gelu_multiply(context, x.data(), up.data(), 1, 37);
+    softcap_in_place(context, y.data(), 30.0f, 37);
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(std::isnan(x[i]), i == 5 || i == 36);
+      EXPECT_EQ(std::isnan(y[i]), i == 5 || i == 36);
+    }
+  }
+}
+
+TEST(ScaleInPlace, ScalesEachElementOnce) {
+  for (const Isa isa : machine_isas()) {
+    ThreadPool pool(3);
+    for (const int64_t n : {0, 1, 15, 16, 17, 640, 40001}) {
+      const std::vector<float> x = random_floats(static_cast<size_t>(n), 16);
+      Guarded<float> scaled(x, kGuard);
+      scale_in_place({.pool = pool, .isa = isa}, scaled.data(), 25.298f, n);
+      scaled.check();
+      const std::vector<float> values = scaled.values();
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(values[i], x[i] * 25.298f);
+    }
+  }
+}
+
+TEST(AddBias, AddsItToEveryRow) {
+  for (const Isa isa : machine_isas()) {
+    ThreadPool pool(3);
+    for (const int64_t n : {1, 7, 16, 17, 130, 896, 20000}) {
+      for (const int64_t n_rows : {0, 1, 2, 37}) {
+        const std::vector<float> x = random_floats(static_cast<size_t>(n_rows * n), 17);
+        const std::vector<float> bias = random_floats(static_cast<size_t>(n), 18);
+        Guarded<float> sum(x, kGuard);
+        add_bias({.pool = pool, .isa = isa}, sum.data(), bias.data(), n_rows, n);
+        sum.check();
+        const std::vector<float> values = sum.values();
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_EQ(values[i], x[i] + bias[i % static_cast<size_t>(n)]) << i;
+        }
+      }
+    }
   }
 }
 

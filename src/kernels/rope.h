@@ -17,12 +17,13 @@ enum class RopePairing {
   kNeox,  // pairs halves (i, i + n_dims/2): qwen, gemma, phi
 };
 
+/// n_dims below head_dim: the dims after it stay as they are (partial rotary); 0: no rotation.
 /// inverse_frequencies [n_dims/2], all scaling applied: angle = position * inverse_frequencies[i].
 struct RopeParams {
   RopePairing pairing = RopePairing::kNorm;
   int32_t n_dims = 0;
   std::vector<double> inverse_frequencies;
-  float magnitude = 1.0f;  // YaRN's factor on cos and sin; 1 for the others
+  float magnitude = 1.0f;  // YaRN's and longrope's factor on cos and sin; 1 for the others
 };
 
 /// cos and sin, [positions][n_dims/2] each, magnitude applied.

@@ -44,8 +44,12 @@ std::vector<Case> cases() {
                                            {80, 20},
                                            {80, 32},
                                            {96, 96},
+                                           {96, 48},
+                                           {96, 72},
                                            {128, 128},
                                            {256, 256},
+                                           {256, 64},
+                                           {256, 0},
                                            {64, 0},
                                            {64, 2}}) {
       list.push_back({pairing, head_dim, n_dims});
@@ -109,6 +113,48 @@ TEST(Rope, DeltaRotationIsRotationAtTheNewPosition) {
         ASSERT_NEAR(back[i], at_once[i], 3 * bound(4, 4)) << isa_name(isa) << " " << i;
       }
     }
+  }
+}
+
+TEST(Rope, TheMagnitudeScalesWhatIsRotatedAndNothingElse) {
+  for (const RopePairing pairing : {RopePairing::kNorm, RopePairing::kNeox}) {
+    RopeParams params = params_of(pairing, 32);
+    params.magnitude = 2.0f;  // a power of two scales every rounding with it
+    const RopeTable doubled = make_rope_table(params, kPositions);
+    params.magnitude = 1.0f;
+    const RopeTable table = make_rope_table(params, kPositions);
+    const auto n_rows = static_cast<int64_t>(kPositions.size());
+    const std::vector<float> x = random_floats(kPositions.size() * 80, 5);
+    for (const Isa isa : machine_isas()) {
+      ThreadPool pool(1);
+      const Context context{.pool = pool, .isa = isa};
+      std::vector<float> a = x, b = x;
+      apply_rope(context, table, 0, a.data(), n_rows, 1, 80);
+      apply_rope(context, doubled, 0, b.data(), n_rows, 1, 80);
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(b[i], i % 80 < 32 ? 2 * a[i] : x[i]) << isa_name(isa) << " " << i;
+      }
+    }
+  }
+}
+
+TEST(RotateIntoPages, WithoutDimsCopiesEveryHalf) {
+  constexpr int32_t kPageTokens = 16, kHeadDim = 80;
+  const RopeTable table = make_rope_table({}, std::vector<int32_t>{});
+  std::vector<uint16_t> k(3 * kHeadDim), v(k.size());
+  std::iota(k.begin(), k.end(), uint16_t{0x7bf0});  // infinity and quiet NaNs among them
+  std::iota(v.begin(), v.end(), uint16_t{0x7c01});  // signalling NaNs too: V is copied
+  for (size_t i = 0x7c01 - 0x7bf0; i < k.size(); ++i) k[i] = static_cast<uint16_t>(0x8000 + i);
+  const std::vector<int32_t> block_table = {1};
+  for (const Isa isa : machine_isas()) {
+    std::vector<uint16_t> k_pages(2 * kPageTokens * kHeadDim), v_pages = k_pages;
+    ThreadPool pool(1);
+    rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k.data(), v.data(), 3, 0,
+                      block_table.data(),
+                      {k_pages.data(), v_pages.data(), kPageTokens, 1, kHeadDim});
+    const auto at = static_cast<std::ptrdiff_t>(kPageTokens * kHeadDim);
+    EXPECT_TRUE(std::equal(k.begin(), k.end(), k_pages.begin() + at)) << isa_name(isa);
+    EXPECT_TRUE(std::equal(v.begin(), v.end(), v_pages.begin() + at)) << isa_name(isa);
   }
 }
 
