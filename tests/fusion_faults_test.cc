@@ -28,13 +28,13 @@ class FusionFaults : public ::testing::Test {
   void SetUp() override {
     set_log_level(LogLevel::kQuiet);
     const std::string path = dir_.path() + "/random.gguf";
-    const gguf::RandomLlamaOptions options{.n_layers = kLayers,
+    const gguf::RandomModelOptions options{.n_layers = kLayers,
                                            .n_embd = 96,
                                            .n_ff = 160,
                                            .n_heads = 6,
                                            .n_kv_heads = 2,
                                            .head_dim = 16};
-    const Status written = gguf::write_random_llama(posix_env(), path, options);
+    const Status written = gguf::write_random_model(posix_env(), path, options);
     ASSERT_TRUE(written.is_ok()) << written.message();
     model_ = std::make_unique<TestModel>(path);
     prompt_.prefix = test::random_ids(21, model_->n_vocab(), 1);

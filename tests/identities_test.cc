@@ -31,19 +31,19 @@ double half_rounding_floor(int32_t n_layers) {
 struct Case {
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
   std::string name;
-  gguf::RandomLlamaOptions random;  // unless `file` is set
+  gguf::RandomModelOptions random;  // unless `file` is set
   std::string file;                 // under ../shared, or the models folder
 };
 
 std::vector<Case> cases() {
-  gguf::RandomLlamaOptions gqa{.n_layers = 4,
+  gguf::RandomModelOptions gqa{.n_layers = 4,
                                .n_embd = 96,
                                .n_ff = 160,
                                .n_heads = 6,
                                .n_kv_heads = 2,
                                .head_dim = 16,
                                .recipe = "F32"};
-  gguf::RandomLlamaOptions wide{.n_layers = 3,
+  gguf::RandomModelOptions wide{.n_layers = 3,
                                 .n_embd = 64,
                                 .n_ff = 128,
                                 .n_heads = 4,
@@ -51,7 +51,7 @@ std::vector<Case> cases() {
                                 .head_dim = 32,
                                 .tied = false,
                                 .recipe = "Q8_0"};
-  gguf::RandomLlamaOptions llama3{.n_layers = 6,
+  gguf::RandomModelOptions llama3{.n_layers = 6,
                                   .n_embd = 256,
                                   .n_ff = 512,
                                   .n_heads = 8,
@@ -61,7 +61,7 @@ std::vector<Case> cases() {
                                   .rope_freqs = std::vector<float>(16, 1.0f),
                                   .recipe = "Q4_K_M"};
   for (size_t i = 8; i < llama3.rope_freqs.size(); ++i) llama3.rope_freqs[i] = 8.0f;
-  gguf::RandomLlamaOptions linear{.n_layers = 3,
+  gguf::RandomModelOptions linear{.n_layers = 3,
                                   .n_embd = 64,
                                   .n_ff = 96,
                                   .n_heads = 4,
@@ -84,7 +84,7 @@ class Identities : public ::testing::TestWithParam<Case> {
       path_ = test::model_file(test::kSmolLm2File);
     } else {
       path_ = dir_.path() + "/random.gguf";
-      const Status written = gguf::write_random_llama(posix_env(), path_, c.random);
+      const Status written = gguf::write_random_model(posix_env(), path_, c.random);
       ASSERT_TRUE(written.is_ok()) << written.message();
     }
     if (path_.empty()) GTEST_SKIP() << c.file << " is not here";

@@ -39,16 +39,16 @@ class Cli : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = std::make_unique<test::TempDir>();
-    gguf::RandomLlamaOptions options{.n_layers = 6,
+    gguf::RandomModelOptions options{.n_layers = 6,
                                      .n_embd = 64,
                                      .n_ff = 128,
                                      .n_heads = 4,
                                      .n_kv_heads = 2,
                                      .head_dim = 16,
                                      .vocab = 600};
-    ASSERT_TRUE(gguf::write_random_llama(posix_env(), model(), options).is_ok());
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), model(), options).is_ok());
     options.seed = 2;
-    ASSERT_TRUE(gguf::write_random_llama(posix_env(), other_model(), options).is_ok());
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), other_model(), options).is_ok());
   }
   static void TearDownTestSuite() { folder_.reset(); }
 

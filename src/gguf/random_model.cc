@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 #include <optional>
 
 #include "gguf/quantise.h"
@@ -30,7 +29,8 @@ constexpr std::array kRecipes{
     Recipe{"Q6_K", DType::kQ6_K, false, 18},
 };
 
-/// SplitMix64 (Steele, Lea, Flood 2014), with normal numbers by Box and Muller.
+/// SplitMix64 (Steele, Lea, Flood 2014). Its numbers are made of integers and of operations that
+/// IEEE 754 rounds, so that they are the same on every machine.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -47,15 +47,15 @@ class Random {
     return static_cast<size_t>((static_cast<unsigned __int128>(next()) * n) >> 64);
   }
 
+  /// Near normal: the sum of four uniform numbers of 16 bits, whose deviation is
+  /// sqrt(4 * (2^32 - 1) / 12) = 37837.2; none is farther out than 3.46 deviations.
   void fill_normal(std::span<float> out, float mean, float deviation) {
-    for (size_t i = 0; i < out.size(); i += 2) {
+    const float scale = deviation / 37837.2f;
+    for (float& x : out) {
       const uint64_t bits = next();
-      const float u = (static_cast<float>(bits >> 40) + 1.0f) * 0x1p-24f;  // (0, 1]
-      const float v = static_cast<float>(bits & 0xffffffu) * 0x1p-24f;
-      const float radius = deviation * std::sqrt(-2.0f * std::log(u));
-      const float angle = 2.0f * std::numbers::pi_v<float> * v;
-      out[i] = mean + radius * std::cos(angle);
-      if (i + 1 < out.size()) out[i + 1] = mean + radius * std::sin(angle);
+      const auto sum = static_cast<int32_t>((bits & 0xffff) + (bits >> 16 & 0xffff) +
+                                            (bits >> 32 & 0xffff) + (bits >> 48));
+      x = mean + scale * static_cast<float>(sum - 2 * 0xffff);
     }
   }
 
@@ -96,42 +96,124 @@ DType output_dtype(const Recipe& recipe, int64_t row) {
   return fallback(DType::kQ6_K, row);
 }
 
-std::vector<Plan> plan_tensors(const RandomLlamaOptions& o, const Recipe& recipe) {
-  std::vector<Plan> plans;
-  const auto matrix = [&](std::string name, DType dtype, int64_t row, int64_t n_rows) {
-    const float deviation = 1.0f / std::sqrt(static_cast<float>(row));
-    plans.push_back({std::move(name), dtype, {row, n_rows}, 0.0f, deviation, {}});
-  };
-  const auto norm = [&](std::string name) {
-    plans.push_back({std::move(name), DType::kF32, {o.n_embd}, 1.0f, 0.1f, {}});
-  };
-  const DType output = output_dtype(recipe, o.n_embd);
-  const DType embedding = o.tied ? output : fallback(recipe.base, o.n_embd);
-  const int64_t q_width = o.n_heads * o.head_dim;
-  const int64_t kv_width = o.n_kv_heads * o.head_dim;
-  matrix("token_embd.weight", embedding, o.n_embd, o.vocab);
-  if (!o.rope_freqs.empty()) {
-    plans.push_back({"rope_freqs.weight", DType::kF32, {o.head_dim / 2}, 0.0f, 0.0f, o.rope_freqs});
-  }
-  for (int64_t layer = 0; layer < o.n_layers; ++layer) {
-    const DType base_embd = fallback(recipe.base, o.n_embd);
-    const bool more = recipe.more_bits && more_bits_in(layer, o.n_layers);
-    const DType wide = more ? DType::kQ6_K : recipe.base;
-    const std::string prefix = fmt::format("blk.{}.", layer);
-    norm(prefix + "attn_norm.weight");
-    matrix(prefix + "attn_q.weight", base_embd, o.n_embd, q_width);
-    matrix(prefix + "attn_k.weight", base_embd, o.n_embd, kv_width);
-    matrix(prefix + "attn_v.weight", fallback(wide, o.n_embd), o.n_embd, kv_width);
-    matrix(prefix + "attn_output.weight", fallback(recipe.base, q_width), q_width, o.n_embd);
-    norm(prefix + "ffn_norm.weight");
-    matrix(prefix + "ffn_gate.weight", base_embd, o.n_embd, o.n_ff);
-    matrix(prefix + "ffn_up.weight", base_embd, o.n_embd, o.n_ff);
-    matrix(prefix + "ffn_down.weight", fallback(wide, o.n_ff), o.n_ff, o.n_embd);
-  }
-  norm("output_norm.weight");
-  if (!o.tied) matrix("output.weight", output, o.n_embd, o.vocab);
-  return plans;
+bool is_gemma(const RandomModelOptions& o) {
+  return o.architecture == "gemma2" || o.architecture == "gemma3";
 }
+
+bool has_head_norms(const RandomModelOptions& o) {
+  return o.architecture == "qwen3" || o.architecture == "qwen3moe" || o.architecture == "gemma3";
+}
+
+int64_t rope_dims(const RandomModelOptions& o) {
+  return o.rope_dims == 0 ? o.head_dim : o.rope_dims;
+}
+
+/// Collects a model's tensors in the file's order.
+class Planner {
+ public:
+  Planner(const RandomModelOptions& options, const Recipe& recipe) : o_(options), recipe_(recipe) {}
+
+  std::vector<Plan> plan() {
+    const DType output = output_dtype(recipe_, o_.n_embd);
+    // gemma multiplies an embedding with sqrt(n_embd); by its tied matrix it would then find the
+    // token itself the likeliest successor of every token.
+    const float gain = is_gemma(o_) ? 0.25f : 1.0f;
+    matrix("token_embd", o_.tied ? output : fallback(recipe_.base, o_.n_embd), o_.n_embd, o_.vocab,
+           gain);
+    factors("rope_freqs", o_.rope_freqs);
+    factors("rope_factors_long", o_.rope_factors_long);
+    factors("rope_factors_short", o_.rope_factors_short);
+    for (int64_t layer = 0; layer < o_.n_layers; ++layer) {
+      prefix_ = fmt::format("blk.{}.", layer);
+      const bool more = recipe_.more_bits && more_bits_in(layer, o_.n_layers);
+      wide_ = more ? DType::kQ6_K : recipe_.base;
+      attention();
+      feed_forward();
+    }
+    prefix_.clear();
+    norm("output_norm", o_.n_embd, o_.tied ? o_.logit_spread / gain : o_.logit_spread);
+    if (!o_.tied) matrix("output", output, o_.n_embd, o_.vocab);
+    return std::move(plans_);
+  }
+
+ private:
+  void random(std::string_view name, DType dtype, std::vector<int64_t> dims, float mean,
+              float deviation) {
+    plans_.push_back({fmt::format("{}{}", prefix_, name), dtype, std::move(dims), mean, deviation});
+  }
+  void matrix(std::string_view name, DType dtype, int64_t row, int64_t n_rows, float gain = 1.0f) {
+    random(fmt::format("{}.weight", name), fallback(dtype, row), {row, n_rows}, 0.0f,
+           gain / std::sqrt(static_cast<float>(row)));
+  }
+  void experts(std::string_view name, DType dtype, int64_t row, int64_t n_rows) {
+    random(fmt::format("{}_exps.weight", name), fallback(dtype, row), {row, n_rows, o_.n_experts},
+           0.0f, 1.0f / std::sqrt(static_cast<float>(row)));
+  }
+  void norm(std::string_view name, int64_t width, float mean = 1.0f) {
+    random(fmt::format("{}.weight", name), DType::kF32, {width}, mean, 0.1f * mean);
+  }
+  void bias(std::string_view name, int64_t width) {
+    random(fmt::format("{}.bias", name), DType::kF32, {width}, 0.0f, 0.25f);
+  }
+  void factors(std::string_view name, std::span<const float> values) {
+    if (values.empty()) return;
+    plans_.push_back(
+        {fmt::format("{}.weight", name), DType::kF32, {std::ssize(values)}, 0, 0, values});
+  }
+
+  void attention() {
+    const int64_t q_width = o_.n_heads * o_.head_dim;
+    const int64_t kv_width = o_.n_kv_heads * o_.head_dim;
+    norm("attn_norm", o_.n_embd);
+    if (o_.architecture == "phi3") {
+      // One matrix: the spread goes into q and k alike, and v with them.
+      matrix("attn_qkv", recipe_.base, o_.n_embd, q_width + 2 * kv_width,
+             std::sqrt(o_.score_spread));
+    } else {
+      matrix("attn_q", recipe_.base, o_.n_embd, q_width, has_head_norms(o_) ? 1 : o_.score_spread);
+      matrix("attn_k", recipe_.base, o_.n_embd, kv_width);
+      matrix("attn_v", wide_, o_.n_embd, kv_width);
+    }
+    const bool biases = o_.biases || o_.architecture == "qwen2";
+    if (biases) {
+      bias("attn_q", q_width);
+      bias("attn_k", kv_width);
+      bias("attn_v", kv_width);
+    }
+    if (has_head_norms(o_)) {
+      norm("attn_q_norm", o_.head_dim, o_.score_spread);
+      norm("attn_k_norm", o_.head_dim);
+    }
+    matrix("attn_output", recipe_.base, q_width, o_.n_embd);
+    if (o_.biases) bias("attn_output", o_.n_embd);
+    if (is_gemma(o_)) norm("post_attention_norm", o_.n_embd);
+  }
+
+  void feed_forward() {
+    norm("ffn_norm", o_.n_embd);
+    if (o_.n_experts > 0) {
+      matrix("ffn_gate_inp", DType::kF32, o_.n_embd, o_.n_experts);
+      experts("ffn_gate", recipe_.base, o_.n_embd, o_.n_ff);
+      experts("ffn_up", recipe_.base, o_.n_embd, o_.n_ff);
+      experts("ffn_down", wide_, o_.n_ff, o_.n_embd);
+      return;
+    }
+    if (o_.architecture == "phi3") {
+      matrix("ffn_up", recipe_.base, o_.n_embd, 2 * o_.n_ff);
+    } else {
+      matrix("ffn_gate", recipe_.base, o_.n_embd, o_.n_ff);
+      matrix("ffn_up", recipe_.base, o_.n_embd, o_.n_ff);
+    }
+    matrix("ffn_down", wide_, o_.n_ff, o_.n_embd);
+    if (is_gemma(o_)) norm("post_ffw_norm", o_.n_embd);
+  }
+
+  const RandomModelOptions& o_;
+  const Recipe& recipe_;
+  std::string prefix_;  // of the layer's tensors
+  DType wide_{};        // of the layer's attn_v and ffn_down
+  std::vector<Plan> plans_;
+};
 
 /// Byte-level BPE's letter for a byte (GPT-2): printable Latin-1 is itself, the others follow from
 /// U+0100 in order.
@@ -179,30 +261,79 @@ void add_tokenizer(HeaderBuilder& header, int64_t vocab) {
   header.add<bool>("tokenizer.ggml.add_space_prefix", false);
 }
 
-void add_hyperparameters(HeaderBuilder& header, const RandomLlamaOptions& o, const Recipe& recipe) {
-  const auto add = [&](std::string_view key, int64_t value) {
-    header.add<uint32_t>(fmt::format("llama.{}", key), static_cast<uint32_t>(value));
-  };
-  header.add_string("general.architecture", "llama");
+/// Adds `<architecture>.<key>`; the optional forms write nothing for 0.
+class ModelKeys {
+ public:
+  ModelKeys(HeaderBuilder& header, const std::string& architecture)
+      : header_(header), architecture_(architecture) {}
+  void add(std::string_view key, int64_t value) {
+    header_.add<uint32_t>(name(key), static_cast<uint32_t>(value));
+  }
+  void add(std::string_view key, float value) { header_.add<float>(name(key), value); }
+  void add(std::string_view key, std::string_view value) { header_.add_string(name(key), value); }
+  template <class T>
+  void add_if_set(std::string_view key, T value) {
+    if (value != T{}) add(key, value);
+  }
+
+ private:
+  std::string name(std::string_view key) { return fmt::format("{}.{}", architecture_, key); }
+
+  HeaderBuilder& header_;
+  const std::string& architecture_;
+};
+
+void add_rope_keys(ModelKeys& keys, const RandomModelOptions& o) {
+  // The converter writes it for these only; the default is the head's size.
+  if (o.architecture == "llama" || o.architecture == "phi3" || o.architecture == "smollm3" ||
+      o.architecture == "mistral3") {
+    keys.add("rope.dimension_count", rope_dims(o));
+  }
+  keys.add("rope.freq_base", o.rope_base);
+  keys.add_if_set("rope.freq_base_swa", o.rope_base_swa);
+  if (o.rope_linear_factor != 1.0f) {
+    keys.add("rope.scaling.type", "linear");
+    keys.add("rope.scaling.factor", o.rope_linear_factor);
+  } else if (o.rope_yarn_factor != 0.0f) {
+    keys.add("rope.scaling.type", "yarn");
+    keys.add("rope.scaling.factor", o.rope_yarn_factor);
+  } else if (!o.rope_factors_long.empty()) {
+    keys.add("rope.scaling.type", "longrope");
+  }
+  keys.add_if_set("rope.scaling.original_context_length", o.original_context_length);
+  keys.add_if_set("rope.scaling.attn_factor", o.rope_attn_factor);
+  keys.add_if_set("rope.scaling.yarn_beta_fast", o.yarn_beta_fast);
+  keys.add_if_set("rope.scaling.yarn_beta_slow", o.yarn_beta_slow);
+  keys.add_if_set("rope.scaling.yarn_log_multiplier", o.yarn_log_multiplier);
+}
+
+void add_hyperparameters(HeaderBuilder& header, const RandomModelOptions& o, const Recipe& recipe) {
+  header.add_string("general.architecture", o.architecture);
   header.add_string("general.name", fmt::format("random {}", recipe.name));
   header.add<uint32_t>("general.file_type", recipe.file_type);
   if (is_quantised(recipe.base)) header.add<uint32_t>("general.quantization_version", 2);
-  add("block_count", o.n_layers);
-  add("context_length", o.context_length);
-  add("embedding_length", o.n_embd);
-  add("feed_forward_length", o.n_ff);
-  add("attention.head_count", o.n_heads);
-  add("attention.head_count_kv", o.n_kv_heads);
-  add("attention.key_length", o.head_dim);
-  add("attention.value_length", o.head_dim);
-  add("rope.dimension_count", o.head_dim);
-  add("vocab_size", o.vocab);
-  header.add<float>("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  header.add<float>("llama.rope.freq_base", o.rope_base);
-  if (o.rope_linear_factor != 1.0f) {
-    header.add_string("llama.rope.scaling.type", "linear");
-    header.add<float>("llama.rope.scaling.factor", o.rope_linear_factor);
+  ModelKeys keys(header, o.architecture);
+  keys.add("block_count", o.n_layers);
+  keys.add("context_length", o.context_length);
+  keys.add("embedding_length", o.n_embd);
+  keys.add("feed_forward_length", o.n_ff);
+  keys.add("attention.head_count", o.n_heads);
+  keys.add("attention.head_count_kv", o.n_kv_heads);
+  if (o.architecture != "phi3") {
+    keys.add("attention.key_length", o.head_dim);
+    keys.add("attention.value_length", o.head_dim);
   }
+  keys.add("attention.layer_norm_rms_epsilon", 1e-5f);
+  keys.add("vocab_size", o.vocab);
+  add_rope_keys(keys, o);
+  keys.add_if_set("attention.temperature_scale", o.temperature_scale);
+  keys.add_if_set("attention.sliding_window", o.window);
+  keys.add_if_set("attention.sliding_window_pattern", o.window_period);
+  keys.add_if_set("attn_logit_softcapping", o.attention_softcap);
+  keys.add_if_set("final_logit_softcapping", o.final_softcap);
+  keys.add_if_set("expert_count", o.n_experts);
+  keys.add_if_set("expert_used_count", o.n_experts_used);
+  if (o.architecture == "qwen3moe") keys.add("expert_feed_forward_length", o.n_ff);
 }
 
 /// Random units (a K-quant's block, or 32 elements) are made up to a pool's size; a longer tensor
@@ -238,41 +369,97 @@ Status write_tensor(Writer& writer, const Plan& plan, Random& random) {
   return Status::ok();
 }
 
-Status check(const RandomLlamaOptions& o) {
-  struct Bound {
-    const char* name;
-    int64_t value, low, high;
-  };
-  for (const Bound& b : {Bound{"n_layers", o.n_layers, 1, 1000},
-                         {"n_embd", o.n_embd, 1, 1 << 17},
-                         {"n_ff", o.n_ff, 1, 1 << 20},
-                         {"n_heads", o.n_heads, 1, 1024},
-                         {"n_kv_heads", o.n_kv_heads, 1, 1024},
-                         {"head_dim", o.head_dim, 2, 1024},
-                         {"vocab", o.vocab, 270, 1 << 20},
-                         {"context_length", o.context_length, 1, 1 << 30}}) {
+struct Bound {
+  const char* name;
+  int64_t value, low, high;
+};
+
+Status check_bounds(std::initializer_list<Bound> bounds) {
+  for (const Bound& b : bounds) {
     if (b.value < b.low || b.value > b.high) {
       return invalid_argument(fmt::format("random model: {} is {}, must be from {} to {}", b.name,
                                           b.value, b.low, b.high));
     }
   }
-  if (o.n_heads % o.n_kv_heads != 0) {
-    return invalid_argument(fmt::format("random model: n_heads {} is no multiple of n_kv_heads {}",
-                                        o.n_heads, o.n_kv_heads));
-  }
+  return Status::ok();
+}
+
+Status check_rope(const RandomModelOptions& o) {
   if (o.head_dim % 2 != 0) {
     return invalid_argument(fmt::format("random model: head_dim {} is odd", o.head_dim));
   }
-  if (!o.rope_freqs.empty() && static_cast<int64_t>(o.rope_freqs.size()) != o.head_dim / 2) {
-    return invalid_argument(fmt::format("random model: rope_freqs has {} numbers, must be {}",
-                                        o.rope_freqs.size(), o.head_dim / 2));
+  if (o.rope_dims % 2 != 0) {
+    return invalid_argument(fmt::format("random model: rope_dims {} is odd", o.rope_dims));
+  }
+  struct Factors {
+    const char* name;
+    const std::vector<float>& values;
+  };
+  for (const Factors& f : {Factors{"rope_freqs", o.rope_freqs},
+                           {"rope_factors_long", o.rope_factors_long},
+                           {"rope_factors_short", o.rope_factors_short}}) {
+    if (!f.values.empty() && std::ssize(f.values) != rope_dims(o) / 2) {
+      return invalid_argument(fmt::format("random model: {} has {} numbers, must be {}", f.name,
+                                          f.values.size(), rope_dims(o) / 2));
+    }
+  }
+  if (o.rope_factors_long.empty() != o.rope_factors_short.empty()) {
+    return invalid_argument("random model: rope_factors_long and _short go together");
+  }
+  const bool linear = o.rope_linear_factor != 1.0f;
+  if (linear + (o.rope_yarn_factor != 0.0f) + !o.rope_factors_long.empty() > 1) {
+    return invalid_argument("random model: more than one of linear, YaRN and longrope scaling");
   }
   return Status::ok();
 }
 
+constexpr std::array<std::string_view, 9> kArchitectures{
+    "llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "smollm3", "mistral3", "qwen3moe"};
+
+Status check(const RandomModelOptions& o) {
+  if (std::ranges::find(kArchitectures, o.architecture) == kArchitectures.end()) {
+    std::string names;
+    for (const std::string_view name : kArchitectures) names += fmt::format(" {}", name);
+    return invalid_argument(
+        fmt::format("random model: no architecture '{}'; there are{}", o.architecture, names));
+  }
+  WEFT_RETURN_IF_ERROR(check_bounds({{"n_layers", o.n_layers, 1, 1000},
+                                     {"n_embd", o.n_embd, 1, 1 << 17},
+                                     {"n_ff", o.n_ff, 1, 1 << 20},
+                                     {"n_heads", o.n_heads, 1, 1024},
+                                     {"n_kv_heads", o.n_kv_heads, 1, 1024},
+                                     {"head_dim", o.head_dim, 2, 1024},
+                                     {"vocab", o.vocab, 270, 1 << 20},
+                                     {"context_length", o.context_length, 1, 1 << 30},
+                                     {"rope_dims", o.rope_dims, 0, o.head_dim},
+                                     {"window", o.window, 0, 1 << 30},
+                                     {"window_period", o.window_period, 0, o.n_layers},
+                                     {"n_experts", o.n_experts, 0, 1024},
+                                     {"n_experts_used", o.n_experts_used, 0, o.n_experts}}));
+  if (o.rope_dims != 0 && o.architecture != "phi3") {
+    return invalid_argument("random model: only phi3 turns a part of each head");
+  }
+  if (o.n_heads % o.n_kv_heads != 0) {
+    return invalid_argument(fmt::format("random model: n_heads {} is no multiple of n_kv_heads {}",
+                                        o.n_heads, o.n_kv_heads));
+  }
+  if ((o.architecture == "phi3" || o.architecture == "qwen2") &&
+      o.n_heads * o.head_dim != o.n_embd) {
+    return invalid_argument(fmt::format("random model: {} needs n_embd {} to be {} heads of {}",
+                                        o.architecture, o.n_embd, o.n_heads, o.head_dim));
+  }
+  const bool may_have_experts = o.architecture == "llama" || o.architecture == "qwen3moe";
+  if ((o.n_experts > 0) != (o.n_experts_used > 0) || (o.n_experts > 0 && !may_have_experts) ||
+      (o.n_experts == 0 && o.architecture == "qwen3moe")) {
+    return invalid_argument(fmt::format("random model: {} experts, {} used, do not fit {}",
+                                        o.n_experts, o.n_experts_used, o.architecture));
+  }
+  return check_rope(o);
+}
+
 }  // namespace
 
-Status write_random_llama(Env& env, const std::string& path, const RandomLlamaOptions& options) {
+Status write_random_model(Env& env, const std::string& path, const RandomModelOptions& options) {
   WEFT_RETURN_IF_ERROR(check(options));
   const auto recipe = std::find_if(kRecipes.begin(), kRecipes.end(),
                                    [&](const Recipe& r) { return r.name == options.recipe; });
@@ -285,7 +472,7 @@ Status write_random_llama(Env& env, const std::string& path, const RandomLlamaOp
   HeaderBuilder header;
   add_hyperparameters(header, options, *recipe);
   add_tokenizer(header, options.vocab);
-  const std::vector<Plan> plans = plan_tensors(options, *recipe);
+  const std::vector<Plan> plans = Planner(options, *recipe).plan();
   for (const Plan& plan : plans) header.add_tensor(plan.name, plan.dtype, plan.dims);
   WEFT_ASSIGN_OR_RETURN(Writer writer, Writer::create(env, path, header));
   Random random(options.seed);

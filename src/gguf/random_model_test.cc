@@ -24,8 +24,8 @@ class RandomModelTest : public ::testing::Test {
     EXPECT_FALSE(posix_env().exists(path_ + ".tmp"));
   }
 
-  std::shared_ptr<const File> make(const RandomLlamaOptions& options) {
-    const Status written = write_random_llama(posix_env(), path_, options);
+  std::shared_ptr<const File> make(const RandomModelOptions& options) {
+    const Status written = write_random_model(posix_env(), path_, options);
     EXPECT_TRUE(written.is_ok()) << written.message();
     auto file = File::open(posix_env(), path_);
     EXPECT_TRUE(file.is_ok()) << file.status().message();
@@ -37,7 +37,7 @@ class RandomModelTest : public ::testing::Test {
 };
 
 TEST_F(RandomModelTest, HasTheShapeAskedFor) {
-  RandomLlamaOptions options;
+  RandomModelOptions options;
   options.head_dim = 20;
   options.tied = false;
   options.rope_freqs.assign(10, 2.0f);
@@ -85,7 +85,7 @@ TEST_F(RandomModelTest, TokenizerArraysFitAndTokensAreDistinct) {
 }
 
 TEST_F(RandomModelTest, WeightsAreNormalWithVarianceOneOverFanIn) {
-  RandomLlamaOptions options;
+  RandomModelOptions options;
   options.vocab = 8192;  // more elements than the pool holds
   const auto file = make(options);
   const TensorInfo& tensor = *file->find_tensor("token_embd.weight");
@@ -103,7 +103,7 @@ TEST_F(RandomModelTest, WeightsAreNormalWithVarianceOneOverFanIn) {
 }
 
 TEST_F(RandomModelTest, SeedsDecideTheBytes) {
-  RandomLlamaOptions options;
+  RandomModelOptions options;
   const auto bytes_of = [&](uint64_t seed) {
     options.seed = seed;
     const auto file = make(options);
@@ -115,7 +115,7 @@ TEST_F(RandomModelTest, SeedsDecideTheBytes) {
 }
 
 TEST_F(RandomModelTest, RecipesMixTypesAsLlamaCppDoes) {
-  RandomLlamaOptions options;
+  RandomModelOptions options;
   options.n_layers = 8;
   options.n_embd = 256;
   options.n_ff = 512;
@@ -147,13 +147,13 @@ TEST_F(RandomModelTest, RecipesMixTypesAsLlamaCppDoes) {
 }
 
 TEST_F(RandomModelTest, RefusesShapesThatMakeNoModel) {
-  const auto expect_refused = [&](const RandomLlamaOptions& options, const char* what) {
-    const Status status = write_random_llama(posix_env(), path_, options);
+  const auto expect_refused = [&](const RandomModelOptions& options, const char* what) {
+    const Status status = write_random_model(posix_env(), path_, options);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr(what));
     EXPECT_FALSE(posix_env().exists(path_));
   };
-  RandomLlamaOptions options;
+  RandomModelOptions options;
   expect_refused({.n_layers = 0}, "n_layers is 0");
   expect_refused({.n_heads = 3}, "n_heads 3");
   expect_refused({.head_dim = 15}, "head_dim 15");
