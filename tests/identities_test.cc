@@ -1,12 +1,13 @@
-// The design's identities, on generated random models of several shapes and types, on stories260K
-// and on SmolLM2: what must be equal is compared bit for bit; where sums are reordered or K is
-// rounded a second time, the tolerance is derived beside the test.
+// The design's identities, on generated random models of several architectures, shapes and types,
+// on stories260K, SmolLM2 and Gemma 3: what must be equal is compared bit for bit; where sums are
+// reordered or K is rounded a second time, the tolerance is derived beside the test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
+#include "architectures_cases.h"
 #include "test_model.h"
 
 namespace weft {
@@ -69,9 +70,21 @@ std::vector<Case> cases() {
                                   .head_dim = 16,
                                   .rope_linear_factor = 4.0f,
                                   .recipe = "BF16"};
-  return {{"gqa_f32", gqa, ""},           {"wide_q8_0", wide, ""},
-          {"llama3_q4_k_m", llama3, ""},  {"linear_bf16", linear, ""},
-          {"stories260k", {}, "stories"}, {"smollm2", {}, "smollm2"}};
+  std::vector<Case> cases = {
+      {"gqa_f32", gqa, ""},          {"wide_q8_0", wide, ""},        {"llama3_q4_k_m", llama3, ""},
+      {"linear_bf16", linear, ""},   {"stories260k", {}, "stories"}, {"smollm2", {}, "smollm2"},
+      {"gemma3_270m", {}, "gemma3"},
+  };
+  // Windows of 24 positions, shorter than the chunks; several RoPEs; experts. Q8_0 so that decode
+  // and prefill take different kernels.
+  for (const test::ArchitectureCase& c : test::all_architecture_cases()) {
+    for (const char* name :
+         {"gemma2_q8_0", "gemma3_q8_0", "gemma3_base_swa", "phi3_window_key", "phi3_longrope_long",
+          "smollm3_q8_0", "mistral3_temperature", "mixtral_q8_0", "qwen3moe", "qwen2"}) {
+      if (c.name == name) cases.push_back({name, c.model, ""});
+    }
+  }
+  return cases;
 }
 
 class Identities : public ::testing::TestWithParam<Case> {
@@ -82,6 +95,8 @@ class Identities : public ::testing::TestWithParam<Case> {
       path_ = test::shared_file("models/stories260K/stories260Ktok512.gguf");
     } else if (c.file == "smollm2") {
       path_ = test::model_file(test::kSmolLm2File);
+    } else if (c.file == "gemma3") {
+      path_ = test::model_file(test::kGemma3File);
     } else {
       path_ = dir_.path() + "/random.gguf";
       const Status written = gguf::write_random_model(posix_env(), path_, c.random);

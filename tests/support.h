@@ -39,6 +39,7 @@ inline std::string model_file(const std::string& name) {
 }
 
 inline constexpr const char* kSmolLm2File = "smollm2-135m.gguf";
+inline constexpr const char* kGemma3File = "gemma3-270m.gguf";
 
 /// The whole file as bytes; empty when it cannot be read.
 inline std::string slurp(const std::string& path) {
