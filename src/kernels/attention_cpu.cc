@@ -42,7 +42,8 @@ struct alignas(64) Tile {
   int32_t limits[kTileQueries];
   int32_t begin, end;              // keys that some lane sees, or between such: the others of
                                    // the block are never looked at
-  int32_t plain_begin, plain_end;  // keys among them that every lane sees: no masks there
+  int32_t plain_begin, plain_end;  // keys among them that every lane sees: no masks there; from
+                                   // plain_begin on no lane's low matters
   float max[kTileQueries];
   float sum[kTileQueries];
   float correction[kTileQueries];
@@ -138,14 +139,16 @@ void widen_block(const AttentionRows& rows, const uint16_t* base, int32_t kv_hea
 template <int kVectors>
 void compute_scores(const float* k, int32_t head_dim, const Tile& t) {
   constexpr int kWidth = kVectors * kLanes;
-  for (int32_t key = t.begin / kTileRows * kTileRows; key < t.end; key += kTileRows) {
+  const int32_t begin = t.begin / kTileRows * kTileRows;
+  const float* rows = k + static_cast<int64_t>(begin) * head_dim;
+  float* scores = t.scores + begin * kWidth;
+  for (int32_t left = t.end - begin; left > 0; left -= kTileRows) {
     F32 acc[kTileRows][kVectors];
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) acc[i][v] = set1(0.0f);
     }
-    const float* rows = k + static_cast<int64_t>(key) * head_dim;
     const float* q = t.q;
     for (int64_t d = 0; d < head_dim; ++d, q += kWidth) {
       F32 b[kVectors];
@@ -162,9 +165,11 @@ void compute_scores(const float* k, int32_t head_dim, const Tile& t) {
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        store(t.scores + (key + i) * kWidth + v * kLanes, acc[i][v]);
+        store(scores + i * kWidth + v * kLanes, acc[i][v]);
       }
     }
+    rows += static_cast<int64_t>(kTileRows) * head_dim;
+    scores += kTileRows * kWidth;
   }
 }
 
@@ -178,46 +183,57 @@ void cap_scores(float softcap, const Tile& t) {
   }
 }
 
+/// The scores of a register of queries where not all of them are visible.
+template <int kWidth>
+struct MaskedScores {
+  float* scores;  // of keys kWidth apart
+  I32 lows, limits;
+
+  /// The larger of `top` and the visible of [begin, end).
+  F32 max_with(F32 top, int32_t begin, int32_t end) const {
+    for (int32_t j = begin; j < end; ++j) {
+      top = select(within(lows, limits, j), max(load(scores + j * kWidth), top), top);
+    }
+    return top;
+  }
+  /// [begin, end) become exp(score - top), 0 where masked; `sum` plus them.
+  F32 exp_and_add(F32 top, F32 sum, int32_t begin, int32_t end) const {
+    for (int32_t j = begin; j < end; ++j) {
+      const F32 p = exp2(sub(load(scores + j * kWidth), top));
+      const F32 visible = select(within(lows, limits, j), p, set1(0.0f));
+      store(scores + j * kWidth, visible);
+      sum = add(sum, visible);
+    }
+    return sum;
+  }
+};
+
 /// Scores become exp(score - running maximum), 0 where masked; updates max, sum and correction.
 template <int kVectors>
 void softmax(Tile& t) {
   constexpr int kWidth = kVectors * kLanes;
   for (int v = 0; v < kVectors; ++v) {
     float* scores = t.scores + v * kLanes;
-    const I32 lows = load_i32(t.lows + v * kLanes);
-    const I32 limits = load_i32(t.limits + v * kLanes);
+    const MaskedScores<kWidth> masked = {scores, load_i32(t.lows + v * kLanes),
+                                         load_i32(t.limits + v * kLanes)};
     const F32 old_max = load(t.max + v * kLanes);
     F32 tops[4] = {old_max, old_max, old_max, old_max};  // one chain would wait for itself
-    int32_t j = t.begin;
-    for (; j < t.plain_begin; ++j) {
-      tops[0] = select(within(lows, limits, j), max(load(scores + j * kWidth), tops[0]), tops[0]);
-    }
+    int32_t j = t.plain_begin;
     for (; j + 4 <= t.plain_end; j += 4) {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) tops[i] = max(load(scores + (j + i) * kWidth), tops[i]);
     }
     F32 top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
     for (; j < t.plain_end; ++j) top = max(load(scores + j * kWidth), top);
-    for (; j < t.end; ++j) {
-      top = select(within(lows, limits, j), max(load(scores + j * kWidth), top), top);
-    }
-    F32 sum = set1(0.0f);
-    const auto add_masked = [&](int32_t end) __attribute__((always_inline)) {
-      for (; j < end; ++j) {
-        const F32 p = exp2(sub(load(scores + j * kWidth), top));
-        const F32 visible = select(within(lows, limits, j), p, set1(0.0f));
-        store(scores + j * kWidth, visible);
-        sum = add(sum, visible);
-      }
-    };
-    j = t.begin;
-    add_masked(t.plain_begin);
-    for (; j < t.plain_end; ++j) {
+    top = masked.max_with(top, t.begin, t.plain_begin);
+    top = masked.max_with(top, t.plain_end, t.end);
+    F32 sum = masked.exp_and_add(top, set1(0.0f), t.begin, t.plain_begin);
+    for (j = t.plain_begin; j < t.plain_end; ++j) {
       const F32 p = exp2(sub(load(scores + j * kWidth), top));
       store(scores + j * kWidth, p);
       sum = add(sum, p);
     }
-    add_masked(t.end);
+    sum = masked.exp_and_add(top, sum, t.plain_end, t.end);
     const F32 correction = exp2(sub(old_max, top));
     store(t.max + v * kLanes, top);
     store(t.correction + v * kLanes, correction);
@@ -225,10 +241,12 @@ void softmax(Tile& t) {
   }
 }
 
-/// out [dim][query] = out * correction + V^T scores. A key that a query may not see is left out of
-/// that lane, not multiplied by 0: it may be NaN.
-template <int kVectors>
-void add_values(const float* v_block, int32_t head_dim, Tile& t) {
+/// out [dim][query] = out * correction + V^T scores of the keys [begin, end), of which those before
+/// plain_end are visible to all lanes. A key that a query may not see is left out of that lane, not
+/// multiplied by 0: it may be NaN. kLows: some lane's window may begin after one of the keys.
+template <int kVectors, bool kLows>
+void add_values(const float* v_block, int32_t head_dim, int32_t begin, int32_t plain_end,
+                int32_t end, const Tile& t) {
   constexpr int kWidth = kVectors * kLanes;
   for (int32_t dim = 0; dim < head_dim; dim += kTileRows) {
     F32 acc[kTileRows][kVectors];
@@ -240,25 +258,10 @@ void add_values(const float* v_block, int32_t head_dim, Tile& t) {
         acc[i][v] = mul(load(out + i * kWidth + v * kLanes), load(t.correction + v * kLanes));
       }
     }
-    int32_t j = t.begin;
-    const float* values = v_block + static_cast<int64_t>(j) * head_dim + dim;
-    const float* p = t.scores + j * kWidth;
-    const auto add_masked = [&](int32_t end) __attribute__((always_inline)) {
-      for (; j < end; ++j, values += head_dim, p += kWidth) {
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-          const Mask visible =
-              within(load_i32(t.lows + v * kLanes), load_i32(t.limits + v * kLanes), j);
-          const F32 b = load(p + v * kLanes);
-#pragma GCC unroll 8
-          for (int i = 0; i < kTileRows; ++i) {
-            acc[i][v] = fmadd_where(visible, set1(values[i]), b, acc[i][v]);
-          }
-        }
-      }
-    };
-    add_masked(t.plain_begin);
-    for (; j < t.plain_end; ++j, values += head_dim, p += kWidth) {
+    const float* values = v_block + static_cast<int64_t>(begin) * head_dim + dim;
+    const float* p = t.scores + begin * kWidth;
+    int32_t j = begin;
+    for (; j < plain_end; ++j, values += head_dim, p += kWidth) {
       F32 b[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) b[v] = load(p + v * kLanes);
@@ -269,13 +272,35 @@ void add_values(const float* v_block, int32_t head_dim, Tile& t) {
         for (int v = 0; v < kVectors; ++v) acc[i][v] = fmadd(a, b[v], acc[i][v]);
       }
     }
-    add_masked(t.end);
+    for (; j < end; ++j, values += head_dim, p += kWidth) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const I32 limits = load_i32(t.limits + v * kLanes);
+        const Mask visible =
+            kLows ? within(load_i32(t.lows + v * kLanes), limits, j) : greater(limits, j);
+        const F32 b = load(p + v * kLanes);
+#pragma GCC unroll 8
+        for (int i = 0; i < kTileRows; ++i) {
+          acc[i][v] = fmadd_where(visible, set1(values[i]), b, acc[i][v]);
+        }
+      }
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) store(out + i * kWidth + v * kLanes, acc[i][v]);
     }
   }
+}
+
+/// The same of all of the block's keys.
+template <int kVectors>
+void add_values(const float* v_block, int32_t head_dim, Tile& t) {
+  if (t.begin < t.plain_begin) {  // where windows begin; rarely, so not a third loop above
+    add_values<kVectors, true>(v_block, head_dim, t.begin, t.begin, t.plain_begin, t);
+    for (int v = 0; v < kVectors; ++v) store(t.correction + v * kLanes, set1(1.0f));
+  }
+  add_values<kVectors, false>(v_block, head_dim, t.plain_begin, t.plain_end, t.end, t);
 }
 
 template <int kVectors>

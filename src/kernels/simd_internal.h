@@ -34,6 +34,7 @@ inline F32 fmadd(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 inline F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
 inline F32 min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
 inline F32 round_to_even(F32 x) { return _mm512_roundscale_ps(x, 0x08); }
+inline Mask greater(I32 a, int32_t b) { return _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(b)); }
 /// low <= x < limit.
 inline Mask within(I32 low, I32 limit, int32_t x) {
   const I32 xs = _mm512_set1_epi32(x);
@@ -99,6 +100,9 @@ inline F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
 inline F32 min(F32 a, F32 b) { return _mm256_min_ps(a, b); }
 inline F32 round_to_even(F32 x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline Mask greater(I32 a, int32_t b) {
+  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(b)));
 }
 inline Mask within(I32 low, I32 limit, int32_t x) {
   const I32 xs = _mm256_set1_epi32(x);
@@ -176,6 +180,7 @@ inline float reduce_max(F32 x) {
   const float even = x[0] > x[2] ? x[0] : x[2], odd = x[1] > x[3] ? x[1] : x[3];
   return even > odd ? even : odd;
 }
+inline Mask greater(I32 a, int32_t b) { return a > b; }
 inline Mask within(I32 low, I32 limit, int32_t x) { return (low <= x) & (limit > x); }
 inline F32 fmadd_where(Mask m, F32 a, F32 b, F32 c) { return select(m, fmadd(a, b, c), c); }
 inline F32 round_to_even(F32 x) {  // for |x| <= 2^22: adding 1.5 * 2^23 drops the fraction
