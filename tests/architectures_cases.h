@@ -4,6 +4,7 @@
 // architectures_test.cc reads. Only those include this file.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 namespace weft::test {
 
 struct ArchitectureCase {
+  friend void PrintTo(const ArchitectureCase& c, std::ostream* out) { *out << c.name; }
   std::string name;
   gguf::RandomModelOptions model;
 };
@@ -219,14 +221,26 @@ inline void add_quantised(Cases& cases) {
 
 }  // namespace architecture_cases
 
-inline std::vector<ArchitectureCase> all_architecture_cases() {
+/// The cases in F32.
+inline std::vector<ArchitectureCase> f32_architecture_cases() {
   std::vector<ArchitectureCase> cases;
   architecture_cases::add_llama(cases);
   architecture_cases::add_qwen(cases);
   architecture_cases::add_gemma(cases);
   architecture_cases::add_phi3(cases);
   architecture_cases::add_others(cases);
+  return cases;
+}
+
+inline std::vector<ArchitectureCase> quantised_architecture_cases() {
+  std::vector<ArchitectureCase> cases;
   architecture_cases::add_quantised(cases);
+  return cases;
+}
+
+inline std::vector<ArchitectureCase> all_architecture_cases() {
+  std::vector<ArchitectureCase> cases = f32_architecture_cases();
+  for (ArchitectureCase& c : quantised_architecture_cases()) cases.push_back(std::move(c));
   return cases;
 }
 

@@ -64,6 +64,75 @@ TEST_F(RandomModelTest, HasTheShapeAskedFor) {
   expect_dims("blk.1.ffn_down.weight", 128, 64);
 }
 
+TEST_F(RandomModelTest, HasTheTensorsOfItsArchitecture) {
+  const auto names = [&](const RandomModelOptions& options) {
+    const auto file = make(options);
+    std::string out;
+    for (const TensorInfo& tensor : file->tensors()) {
+      if (tensor.name.starts_with("blk.0.")) {
+        out += tensor.name.substr(6, tensor.name.rfind('.') - 6);
+        out += tensor.name.ends_with(".bias") ? ".b " : " ";
+      }
+    }
+    return out;
+  };
+  const std::string attention = "attn_norm attn_q attn_k attn_v ";
+  const std::string feed_forward = "ffn_norm ffn_gate ffn_up ffn_down ";
+  const std::string experts = "ffn_norm ffn_gate_inp ffn_gate_exps ffn_up_exps ffn_down_exps ";
+  for (const char* plain : {"llama", "smollm3", "mistral3"}) {
+    EXPECT_EQ(names({.architecture = plain}), attention + "attn_output " + feed_forward) << plain;
+  }
+  EXPECT_EQ(names({.n_experts = 4, .n_experts_used = 2}), attention + "attn_output " + experts);
+  EXPECT_EQ(names({.biases = true}),
+            attention + "attn_q.b attn_k.b attn_v.b attn_output attn_output.b " + feed_forward);
+  EXPECT_EQ(names({.architecture = "qwen2"}),
+            attention + "attn_q.b attn_k.b attn_v.b attn_output " + feed_forward);
+  EXPECT_EQ(names({.architecture = "qwen3"}),
+            attention + "attn_q_norm attn_k_norm attn_output " + feed_forward);
+  EXPECT_EQ(names({.architecture = "qwen3moe", .n_experts = 4, .n_experts_used = 2}),
+            attention + "attn_q_norm attn_k_norm attn_output " + experts);
+  EXPECT_EQ(names({.architecture = "gemma2"}),
+            attention + "attn_output post_attention_norm " + feed_forward + "post_ffw_norm ");
+  EXPECT_EQ(names({.architecture = "gemma3"}),
+            attention + "attn_q_norm attn_k_norm attn_output post_attention_norm " + feed_forward +
+                "post_ffw_norm ");
+  EXPECT_EQ(names({.architecture = "phi3"}),
+            "attn_norm attn_qkv attn_output ffn_norm ffn_up ffn_down ");
+}
+
+TEST_F(RandomModelTest, ExpertsAreStackedAndTheirRouterIsF32) {
+  const auto file = make({.n_experts = 6, .n_experts_used = 2, .recipe = "Q8_0"});
+  const TensorInfo& down = *file->find_tensor("blk.1.ffn_down_exps.weight");
+  EXPECT_EQ(down.dims[0], 128);
+  EXPECT_EQ(down.dims[1], 64);
+  EXPECT_EQ(down.dims[2], 6);
+  EXPECT_EQ(down.dtype, DType::kQ8_0);
+  const TensorInfo& router = *file->find_tensor("blk.1.ffn_gate_inp.weight");
+  EXPECT_EQ(router.n_rows(), 6);
+  EXPECT_EQ(router.dtype, DType::kF32);
+}
+
+TEST_F(RandomModelTest, WritesTheKeysAskedForAndNoOthers) {
+  auto file = make({.architecture = "mistral3",
+                    .rope_yarn_factor = 4.0f,
+                    .yarn_log_multiplier = 1.0f,
+                    .original_context_length = 64,
+                    .temperature_scale = 0.5f});
+  EXPECT_EQ(*file->get_string("mistral3.rope.scaling.type"), "yarn");
+  EXPECT_EQ(*file->get_float("mistral3.rope.scaling.factor"), 4.0f);
+  EXPECT_EQ(*file->get_float("mistral3.rope.scaling.yarn_log_multiplier"), 1.0f);
+  EXPECT_EQ(*file->get_uint("mistral3.rope.scaling.original_context_length"), 64u);
+  EXPECT_EQ(*file->get_float("mistral3.attention.temperature_scale"), 0.5f);
+  EXPECT_FALSE(file->get_float("mistral3.rope.scaling.yarn_beta_fast").is_ok());
+  EXPECT_FALSE(file->get_uint("mistral3.attention.sliding_window").is_ok());
+  file =
+      make({.architecture = "gemma3", .rope_base_swa = 500.0f, .window = 24, .window_period = 2});
+  EXPECT_EQ(*file->get_float("gemma3.rope.freq_base_swa"), 500.0f);
+  EXPECT_EQ(*file->get_uint("gemma3.attention.sliding_window"), 24u);
+  EXPECT_EQ(*file->get_uint("gemma3.attention.sliding_window_pattern"), 2u);
+  EXPECT_FALSE(file->get_string("gemma3.rope.scaling.type").is_ok());
+}
+
 TEST_F(RandomModelTest, TokenizerArraysFitAndTokensAreDistinct) {
   const auto file = make({});
   const auto tokens = file->get_string_array("tokenizer.ggml.tokens");
@@ -161,6 +230,15 @@ TEST_F(RandomModelTest, RefusesShapesThatMakeNoModel) {
   options.rope_freqs.assign(3, 1.0f);
   expect_refused(options, "rope_freqs has 3");
   expect_refused({.recipe = "Q9"}, "no recipe 'Q9'");
+  expect_refused({.architecture = "gpt2"}, "no architecture 'gpt2'; there are llama qwen2");
+  expect_refused({.architecture = "phi3", .head_dim = 32}, "phi3 needs n_embd 64");
+  expect_refused({.architecture = "qwen3moe"}, "0 experts");
+  expect_refused({.architecture = "qwen2", .n_experts = 4, .n_experts_used = 2}, "4 experts");
+  expect_refused({.n_experts = 4, .n_experts_used = 5}, "n_experts_used is 5");
+  expect_refused({.rope_dims = 8}, "only phi3");
+  expect_refused({.architecture = "phi3", .rope_factors_long = std::vector<float>(8, 1.0f)},
+                 "go together");
+  expect_refused({.rope_linear_factor = 2.0f, .rope_yarn_factor = 2.0f}, "more than one");
 }
 
 }  // namespace
