@@ -325,8 +325,8 @@ void hide_unseen(Pages& pages, std::vector<int32_t>& table, const std::vector<in
 TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
   const std::vector<Shape> shapes = {
       {24, 2, 3, 32}, {64, 2, 8, 64}, {80, 1, 7, 16}, {96, 2, 1, 16}, {256, 1, 4, 16}};
-  const std::vector<std::vector<int32_t>> rows_of_steps = {range(0, 600),
-                                                           range(290, 340),
+  const std::vector<std::vector<int32_t>> rows_of_steps = {range(0, 260),
+                                                           range(290, 310),
                                                            range(500, 504),
                                                            {0},
                                                            {599},
@@ -335,11 +335,12 @@ TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
                                                            {0, 5, 63, 64, 127, 200, 255, 256, 599},
                                                            {100, 101, 102, 103, 595, 596, 597}};
   for (const Shape& shape : shapes) {
+    Pages all_pages(shape, 64);
+    const std::vector<int32_t> all_table = all_pages.add(600, 21);
     for (const std::vector<int32_t>& rows : rows_of_steps) {
       for (const int32_t window_tokens : {1, 5, 64, 130, 512}) {
-        if (rows.size() == 600 && window_tokens != 5 && window_tokens != 130) continue;
-        Pages pages(shape, 64);
-        std::vector<int32_t> table = pages.add(600, 21);
+        Pages pages = all_pages;
+        std::vector<int32_t> table = all_table;
         hide_unseen(pages, table, rows, window_tokens);
         Step step{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
         step.add(table, rows);
