@@ -21,6 +21,7 @@ struct ModelSetup {
   kernels::MatmulPath matmul_path = kernels::MatmulPath::kF32;
   int page_tokens = 16;
   int32_t capacity_tokens = 4096;
+  int32_t context_tokens = 0;  // 0: the default for the model
 };
 
 class TestModel {
@@ -29,7 +30,7 @@ class TestModel {
       : pool_(setup.n_threads), context_{pool_, setup.isa, setup.matmul_path} {
     auto file = gguf::File::open(posix_env(), path);
     EXPECT_TRUE(file.is_ok()) << file.status().message();
-    auto opened = model::Model::open(*file);
+    auto opened = model::Model::open(*file, setup.context_tokens);
     EXPECT_TRUE(opened.is_ok()) << opened.status().message();
     model_ = *opened;
     const model::ModelConfig& config = model_->config();
