@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""Compares `weft tokenize --json` with the original tokenizers on generated strings.
+"""Compares `weft tokenize --batch` with other tokenizers on generated strings.
 
-Byte-level BPE models are rebuilt from the GGUF's tokens and merges with the `tokenizers` package;
-SentencePiece models are compared with the `sentencepiece` package and the given .model file:
+The reference is the model's own tokenizer file where there is one, else another program that
+speaks --batch's protocol, else byte-level BPE rebuilt from the GGUF with the `tokenizers` package:
 
-    pip install gguf tokenizers sentencepiece protobuf
-    tools/compare_tokenizers.py --weft build/release/weft -m MODEL.gguf
-    tools/compare_tokenizers.py --weft build/release/weft -m MODEL.gguf --sentencepiece TOK.model
+    compare_tokenizers.py --weft build/release/weft -m MODEL.gguf [--special]
+        [--tokenizer-json tokenizer.json | --sentencepiece tokenizer.model | --tekken tekken.json |
+         --tiktoken ranks.tiktoken | --command "PROGRAM ARGUMENTS"]
 
-The strings hold code, emoji, CJK, combining marks, runs of white space, digits and random code
-points, from a fixed seed. The exit status is 1 when any string has other tokens.
+needs the packages gguf, tokenizers, and of sentencepiece (with protobuf), mistral-common and
+tiktoken the one that reads the file. tools/vocab_from_tokenizer_json.py makes a GGUF of such a
+file. The strings hold code, emoji, CJK, combining marks, runs of white space, digits,
+contractions, the vocabulary's own control tokens and random code points of every plane, from a
+fixed seed. The exit status is 1 when any string has other tokens.
 """
 import argparse
-import concurrent.futures
+import base64
 import json
-import os
 import random
+import shlex
 import subprocess
 import sys
 import unicodedata
@@ -25,6 +28,12 @@ import gguf
 LLAMA3_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                 r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+                r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+O200K_SPLIT = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+               r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+               r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+               r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 WORDS = ("the of and cache layer token's don't we'll they've I'm you'd it's WE'RE HTTPServer "
          "naïve Straße Żółć Ünïcödé façade résumé Привет мир данные Ελλάδα λόγος שלום עולם مرحبا "
@@ -60,13 +69,36 @@ def random_code_points(rng):
     return "".join(out)
 
 
-def make_strings(count, seed):
+def random_ascii(rng):
+    return "".join(chr(rng.randint(1, 126)) for _ in range(rng.randint(1, 30)))
+
+
+def any_plane(rng):
+    """Assigned characters of every plane, one by one (private use and tags included)."""
+    out = []
+    while len(out) < rng.randint(1, 5):
+        c = chr(rng.choice([rng.randint(0x80, 0xFFFF), rng.randint(0x10000, 0x1FFFF),
+                            rng.randint(0x20000, 0x3134A), rng.randint(0xE0001, 0xE01EF),
+                            rng.randint(0xF0000, 0x10FFFD)]))
+        if unicodedata.category(c) not in ("Cn", "Cs"):
+            out.append(c)
+    return "".join(out)
+
+
+def make_strings(count, seed, control_names):
     rng = random.Random(seed)
+    lookalikes = control_names + ["<|im_start|>", "<|user|>", "</s>", "<s>", "[INST]", "<bos>",
+                                  "<0x0A>", "<start_of_turn>", "<|", "|>", "\u2581"]
+    contractions = ["'s", "'T", "'Re", "'VE", "'m", "'lL", "'d", "'\u017f", "\u2019s", "''s", "'x"]
     parts = [lambda: rng.choice(WORDS), lambda: rng.choice(WORDS), lambda: rng.choice(EMOJI),
              lambda: rng.choice(MARKS), lambda: rng.choice(BLANKS), lambda: rng.choice(BLANKS),
              lambda: rng.choice(PUNCTUATION), lambda: rng.choice(CODE), lambda: random_number(rng),
-             lambda: random_code_points(rng), lambda: rng.choice(BLANKS) * rng.randint(1, 20),
-             lambda: rng.choice("abcxyz.-=*#") * rng.randint(1, 40)]
+             lambda: random_code_points(rng), lambda: rng.choice(BLANKS) * rng.randint(1, 40),
+             lambda: rng.choice("abcxyz.-=*#\n\t 0") * rng.randint(1, 70),
+             lambda: random_ascii(rng), lambda: any_plane(rng),
+             lambda: rng.choice(WORDS).capitalize() + rng.choice(contractions),
+             lambda: rng.choice(WORDS).upper() + rng.choice(WORDS) + rng.choice(contractions),
+             lambda: rng.choice(lookalikes), lambda: rng.choice(lookalikes) + rng.choice(BLANKS)]
     strings = ["", " ", "\n", "a"]
     while len(strings) < count:
         pieces = [rng.choice(parts)() for _ in range(rng.randint(1, 12))]
@@ -81,14 +113,18 @@ def byte_level_reference(fields):
     pre = fields["tokenizer.ggml.pre"].contents()
     words = pre_tokenizers.ByteLevel(add_prefix_space=False)
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    def regex(pattern):
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), letters])
+
     split = {
         "gpt-2": words,
         "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words]),
         "starcoder": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words]),
-        "llama-bpe": pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex(LLAMA3_SPLIT), "isolated"), letters]),
-        "qwen2": pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex(QWEN2_SPLIT), "isolated"), letters]),
+        "llama-bpe": regex(LLAMA3_SPLIT),
+        "smaug-bpe": regex(LLAMA3_SPLIT),
+        "qwen2": regex(QWEN2_SPLIT),
+        "qwen35": regex(QWEN35_SPLIT),
+        "gpt-4o": regex(O200K_SPLIT),
     }.get(pre)
     if split is None:
         sys.exit(f"compare_tokenizers: no reference for tokenizer.ggml.pre '{pre}'")
@@ -112,39 +148,85 @@ def sentence_piece_reference(path):
     return processor.encode
 
 
+def tokenizer_json_reference(path, special):
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.encode_special_tokens = not special
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def tekken_reference(path):
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+    tokenizer = Tekkenizer.from_file(path)
+    return lambda text: tokenizer.encode(text, bos=False, eos=False)
+
+
+def tiktoken_reference(path, pre):
+    import tiktoken
+    with open(path, "rb") as file:
+        lines = (line.split() for line in file if line.strip())
+        ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+    pattern = {"qwen2": QWEN2_SPLIT, "qwen35": QWEN35_SPLIT, "gpt-4o": O200K_SPLIT,
+               "llama-bpe": LLAMA3_SPLIT}[pre]
+    return tiktoken.Encoding("ranks", pat_str=pattern, mergeable_ranks=ranks,
+                             special_tokens={}).encode_ordinary
+
+
+def run_batch(command, strings):
+    lines = "".join(json.dumps(text) + "\n" for text in strings)
+    run = subprocess.run(command, input=lines.encode(), stdout=subprocess.PIPE, check=True)
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def reference_ids(args, fields, strings):
+    if args.command:
+        return run_batch(shlex.split(args.command), strings)
+    if args.tokenizer_json:
+        encode = tokenizer_json_reference(args.tokenizer_json, args.special)
+    elif args.sentencepiece:
+        encode = sentence_piece_reference(args.sentencepiece)
+    elif args.tekken:
+        encode = tekken_reference(args.tekken)
+    elif args.tiktoken:
+        encode = tiktoken_reference(args.tiktoken, fields["tokenizer.ggml.pre"].contents())
+    else:
+        encode = byte_level_reference(fields)
+    return [list(encode(text)) for text in strings]
+
+
+def control_names(fields):
+    """Some of the vocabulary's control and user-defined tokens: the first, the last and between."""
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    types = fields["tokenizer.ggml.token_type"].contents()
+    control = [t for t, kind in zip(tokens, types) if kind == gguf.TokenType.CONTROL]
+    added = [t for t, kind in zip(tokens, types) if kind == gguf.TokenType.USER_DEFINED]
+    added = [t for t in added if not (t.startswith(("<|", "<\uff5c", "<pad")) and t.endswith(">"))]
+    return control[:40] + control[-10:] + added[:120] + added[-40:]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", required=True, help="the weft binary")
     parser.add_argument("-m", "--model", required=True, help="a GGUF; its vocabulary is enough")
-    parser.add_argument("--sentencepiece", metavar="FILE", help="the original .model file")
-    parser.add_argument("--count", type=int, default=2000)
+    reference = parser.add_mutually_exclusive_group()
+    for name in ("tokenizer-json", "sentencepiece", "tekken", "tiktoken"):
+        reference.add_argument("--" + name, metavar="FILE", help="the model's own tokenizer")
+    reference.add_argument("--command", help="a program with --batch's input and output")
+    parser.add_argument("--special", action="store_true", help="control tokens are parsed")
+    parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--strings", metavar="FILE", help="write the strings there as JSON and stop")
     args = parser.parse_args()
-    strings = make_strings(args.count, args.seed)
-    if args.strings:
-        with open(args.strings, "w", encoding="utf-8") as out:
-            json.dump(strings, out)
-        return 0
-    if args.sentencepiece:
-        reference = sentence_piece_reference(args.sentencepiece)
-    else:
-        reference = byte_level_reference(gguf.GGUFReader(args.model).fields)
-
-    def weft(text):
-        run = subprocess.run([args.weft, "tokenize", "-m", args.model, "--json"],
-                             input=text.encode(), capture_output=True, check=True)
-        return json.loads(run.stdout)["tokens"]
-
+    fields = gguf.GGUFReader(args.model).fields
+    strings = make_strings(args.count, args.seed, control_names(fields))
+    weft = [args.weft, "tokenize", "-m", args.model, "--batch"] + ["--special"] * args.special
     mismatches = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for text, got in zip(strings, pool.map(weft, strings)):
-            want = reference(text)
-            if got != want:
-                mismatches += 1
-                if mismatches <= 10:
-                    print(f"{text!r}\n  weft      {got}\n  reference {want}")
+    for text, got, want in zip(strings, run_batch(weft, strings),
+                               reference_ids(args, fields, strings), strict=True):
+        if got != want:
+            mismatches += 1
+            if mismatches <= 10:
+                print(f"{text!r}\n  weft      {got}\n  reference {want}")
     print(f"{args.model}: {len(strings)} strings, {mismatches} mismatches")
     return 1 if mismatches else 0
 
