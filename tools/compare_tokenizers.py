@@ -134,13 +134,17 @@ def byte_level_reference(fields):
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def sentence_piece_reference(path):
-    """The model without its normaliser, which GGUFs of the `llama` kind do not carry."""
+def sentence_piece_reference(path, types):
+    """The model without its normaliser, which GGUFs of the `llama` kind do not carry, and with the
+    GGUF's control tokens."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
     model = sentencepiece_model_pb2.ModelProto()
     with open(path, "rb") as file:
         model.ParseFromString(file.read())
+    for piece, kind in zip(model.pieces, types):
+        if kind == gguf.TokenType.CONTROL:
+            piece.type = kind
     model.normalizer_spec.remove_extra_whitespaces = False
     model.normalizer_spec.name = "identity"
     model.normalizer_spec.precompiled_charsmap = b""
@@ -184,7 +188,8 @@ def reference_ids(args, fields, strings):
     if args.tokenizer_json:
         encode = tokenizer_json_reference(args.tokenizer_json, args.special)
     elif args.sentencepiece:
-        encode = sentence_piece_reference(args.sentencepiece)
+        encode = sentence_piece_reference(args.sentencepiece,
+                                          fields["tokenizer.ggml.token_type"].contents())
     elif args.tekken:
         encode = tekken_reference(args.tekken)
     elif args.tiktoken:

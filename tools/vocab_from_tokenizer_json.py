@@ -98,7 +98,9 @@ def write_sentence_piece(writer, path):
     writer.add_tokenizer_model("llama")
     writer.add_token_list([piece.piece for piece in model.pieces])
     writer.add_token_scores([piece.score for piece in model.pieces])
-    writer.add_token_types([piece.type for piece in model.pieces])
+    # Mistral's [INST] and the like: user-defined in the file, control tokens by its other files.
+    writer.add_token_types([CONTROL if piece.type == USER_DEFINED and piece.piece.startswith("[")
+                            else piece.type for piece in model.pieces])
     writer.add_add_space_prefix(model.normalizer_spec.add_dummy_prefix)
 
 

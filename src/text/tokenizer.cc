@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <unordered_map>
 
 #include "text/byte_level_bpe.h"
 #include "text/pre_tokenizer.h"
 #include "text/sentence_piece.h"
 #include "text/special_tokens.h"
+#include "text/token_index.h"
 #include "text/utf8.h"
 
 namespace weft::text {
@@ -109,7 +109,7 @@ struct Tokenizer::Impl {
   std::vector<bool> is_control;
   std::vector<bool> ends_generation;
   std::vector<std::string> bytes;  // [n_vocab] decoded
-  std::unordered_map<std::string_view, int32_t> ids;
+  std::optional<TokenIndex> index;
   std::optional<SpecialTokens> specials;
   std::optional<SentencePiece> sentence_piece;  // one of the two
   std::optional<ByteLevelBpe> bpe;
@@ -133,17 +133,12 @@ void Tokenizer::Impl::classify_tokens() {
     if (type == TokenType::kUserDefined && looks_like_control(vocab.tokens[id])) {
       type = TokenType::kControl;
     }
-    if (type == TokenType::kUserDefined && vocab.model == "llama") {
-      vocab.tokens[id] = without_space_marks(vocab.tokens[id]);
-    }
     is_control[id] = type == TokenType::kControl || type == TokenType::kUnknown;
-    if (!vocab.tokens[id].empty()) ids.emplace(vocab.tokens[id], static_cast<int32_t>(id));
     bytes.push_back(decoded_token(vocab, id));
   }
   for (const std::string_view name : kEndNames) {
-    const auto found = ids.find(name);
-    if (found == ids.end()) continue;
-    const auto id = static_cast<size_t>(found->second);
+    if (index->find(name) < 0) continue;
+    const auto id = static_cast<size_t>(index->find(name));
     if (is_merged_from_text(vocab, id)) continue;
     ends_generation[id] = true;
     is_control[id] = true;
@@ -157,15 +152,21 @@ void Tokenizer::Impl::classify_tokens() {
 
 Status Tokenizer::Impl::init() {
   WEFT_RETURN_IF_ERROR(check_vocab(vocab));
+  for (size_t id = 0; vocab.model == "llama" && id < vocab.tokens.size(); ++id) {
+    if (vocab.types[id] != TokenType::kUserDefined) continue;
+    vocab.tokens[id] = without_space_marks(vocab.tokens[id]);
+  }
+  WEFT_ASSIGN_OR_RETURN(index, TokenIndex::create(vocab.tokens));
   classify_tokens();
   specials.emplace(vocab, is_control);
   if (vocab.model == "llama") {
-    WEFT_ASSIGN_OR_RETURN(sentence_piece, SentencePiece::create(vocab));
+    WEFT_ASSIGN_OR_RETURN(sentence_piece, SentencePiece::create(vocab, *index));
     return Status::ok();
   }
   if (vocab.model == "gpt2") {
     WEFT_ASSIGN_OR_RETURN(pre_tokenizer, PreTokenizer::create(vocab.pre));
-    WEFT_ASSIGN_OR_RETURN(bpe, ByteLevelBpe::create(vocab, pre_tokenizer->ignores_merges()));
+    WEFT_ASSIGN_OR_RETURN(bpe,
+                          ByteLevelBpe::create(vocab, *index, pre_tokenizer->ignores_merges()));
     return Status::ok();
   }
   return unsupported(
@@ -295,8 +296,7 @@ bool Tokenizer::wants_bos() const {
   return impl_->vocab.add_bos && impl_->vocab.bos_id != kNoToken;
 }
 int32_t Tokenizer::find_token(std::string_view stored_text) const {
-  const auto found = impl_->ids.find(stored_text);
-  return found == impl_->ids.end() ? kNoToken : found->second;
+  return impl_->index->find(stored_text);
 }
 
 }  // namespace weft::text
