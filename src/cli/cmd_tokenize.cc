@@ -55,8 +55,7 @@ Status run_tokenize(App& app, const TokenizeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::string path,
                         resolve_model(app.env, flags.model, app.models_dir));
   WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
-  WEFT_ASSIGN_OR_RETURN(text::VocabData vocab, text::read_vocab(*file));
-  WEFT_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, text::Tokenizer::create(std::move(vocab)));
+  WEFT_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, text::Tokenizer::open(*file));
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_stdin(kMaxTextBytes));
   const text::EncodeOptions options = {
       .add_bos = flags.bos, .add_eos = flags.eos, .parse_special = flags.special};

@@ -30,6 +30,8 @@ class Tokenizer {
 
   /// Checks the vocabulary (check_vocab, merges). kUnsupported for an unknown model or `pre`.
   static Result<Tokenizer> create(VocabData vocab);
+  /// read_vocab, then create; errors name the file.
+  static Result<Tokenizer> open(const gguf::File& file);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
