@@ -106,15 +106,33 @@ def make_strings(count, seed, control_names):
     return strings
 
 
+# DeepSeek's pre-tokenizers are sequences, as in the models' own tokenizer.json.
+DEEPSEEK_LETTERS = "".join("-".join(chr(int(c, 16)) for c in r.split("-")) for r in (
+    "41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376 377 37b-37d 37f "
+    "386 388-38a 38c 38e-3a1 3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd "
+    "1c90-1cba 1cbd-1cbf 1d00-1d2b 1d6b-1d77 1d79-1d9a 1e00-1f15 1f18-1f1d 1f20-1f45 "
+    "1f48-1f4d 1f50-1f57 1f59 1f5b 1f5d 1f5f-1f7d 1f80-1fb4 1fb6-1fbc 1fbe 1fc2-1fc4 "
+    "1fc6-1fcc 1fd0-1fd3 1fd6-1fdb 1fe0-1fec 1ff2-1ff4 1ff6-1ffc 2102 2107 210a-2113 2115 "
+    "2119-211d 2124 2126 2128 212a-212d 212f-2134 2139 213c-213f 2145-2149 214e 2183 2184 "
+    "2c00-2c7b 2c7e-2ce4 2ceb-2cee 2cf2 2cf3 a640-a66d a680-a69b a722-a76f a771-a787 "
+    "a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a ff41-ff5a 10400-1044f 104b0-104d3 "
+    "104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943 ").split())
+DEEPSEEK_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+DEEPSEEK_LLM = ["[\r\n]", f"\\s?[{DEEPSEEK_LETTERS}]+",
+                "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$", DEEPSEEK_CJK, "\\p{N}+"]
+DEEPSEEK_CODER = ["[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"]
+
+
 def byte_level_reference(fields):
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
     tokens = fields["tokenizer.ggml.tokens"].contents()
     merges = [tuple(m.split(" ", 1)) for m in fields["tokenizer.ggml.merges"].contents()]
     pre = fields["tokenizer.ggml.pre"].contents()
     words = pre_tokenizers.ByteLevel(add_prefix_space=False)
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    def regex(pattern):
-        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), letters])
+    def regex(*patterns):
+        return pre_tokenizers.Sequence(
+            [*(pre_tokenizers.Split(Regex(p), "isolated") for p in patterns), letters])
 
     split = {
         "gpt-2": words,
@@ -125,12 +143,17 @@ def byte_level_reference(fields):
         "qwen2": regex(QWEN2_SPLIT),
         "qwen35": regex(QWEN35_SPLIT),
         "gpt-4o": regex(O200K_SPLIT),
+        "deepseek-llm": regex(*DEEPSEEK_LLM),
+        "deepseek-coder": regex(*DEEPSEEK_CODER),
     }.get(pre)
     if split is None:
         sys.exit(f"compare_tokenizers: no reference for tokenizer.ggml.pre '{pre}'")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges,
                                      ignore_merges=pre == "llama-bpe"))
     tokenizer.pre_tokenizer = split
+    types = fields["tokenizer.ggml.token_type"].contents()
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t, kind in zip(tokens, types)
+                          if kind == gguf.TokenType.USER_DEFINED and not looks_like_control(t)])
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
@@ -199,13 +222,17 @@ def reference_ids(args, fields, strings):
     return [list(encode(text)) for text in strings]
 
 
+def looks_like_control(token):
+    return token.startswith(("<|", "<\uff5c", "<pad")) and token.endswith(">")
+
+
 def control_names(fields):
     """Some of the vocabulary's control and user-defined tokens: the first, the last and between."""
     tokens = fields["tokenizer.ggml.tokens"].contents()
     types = fields["tokenizer.ggml.token_type"].contents()
     control = [t for t, kind in zip(tokens, types) if kind == gguf.TokenType.CONTROL]
     added = [t for t, kind in zip(tokens, types) if kind == gguf.TokenType.USER_DEFINED]
-    added = [t for t in added if not (t.startswith(("<|", "<\uff5c", "<pad")) and t.endswith(">"))]
+    added = [t for t in added if not looks_like_control(t)]
     return control[:40] + control[-10:] + added[:120] + added[-40:]
 
 
