@@ -119,7 +119,8 @@ DEEPSEEK_LETTERS = "".join("-".join(chr(int(c, 16)) for c in r.split("-")) for r
     "104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943 ").split())
 DEEPSEEK_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 DEEPSEEK_LLM = ["[\r\n]", f"\\s?[{DEEPSEEK_LETTERS}]+",
-                "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$", DEEPSEEK_CJK, "\\p{N}+"]
+                "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$",
+                DEEPSEEK_CJK, "\\p{N}+"]
 DEEPSEEK_CODER = ["[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"]
 
 
