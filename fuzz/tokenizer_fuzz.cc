@@ -34,15 +34,33 @@ void add_strings(std::string_view bytes, VocabData& vocab) {
   }
 }
 
+/// Runs of blanks and tags as user-defined tokens; control tokens whose names begin alike.
+VocabData gemma_like_vocab() {
+  VocabData vocab = weft::text::spm_test_vocab({"a", "aa", "\u2581", "\u2581a", "\u2581\u2581"});
+  for (const char* text :
+       {"\n", "\n\n", "\n\n\n", "   ", "\u2581\u2581\u2581\u2581", "<h1>", "\t"}) {
+    vocab.tokens.emplace_back(text);
+    vocab.types.push_back(TokenType::kUserDefined);
+  }
+  for (const char* text : {"<unused1>", "<unused10>", "<start_of_turn>", "<end_of_turn>"}) {
+    vocab.tokens.emplace_back(text);
+    vocab.types.push_back(TokenType::kControl);
+  }
+  vocab.scores.resize(vocab.tokens.size(), -1000.0f);
+  return vocab;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0 || size > 1 << 16) return 0;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  constexpr const char* kPre[] = {"gpt-2", "smollm",  "llama-bpe",
-                                  "qwen2", "default", "deepseek-llm"};
+  constexpr const char* kPre[] = {"gpt-2",          "smollm",      "llama-bpe", "qwen2",
+                                  "qwen35",         "tekken",      "gpt-4o",    "deepseek-llm",
+                                  "deepseek-coder", "deepseek-v3", "default"};
   const int kind = data[0];
-  VocabData vocab = kind % 2 == 0 ? weft::text::bpe_test_vocab({"a a", "aa a"}, kPre[kind / 2 % 6])
+  VocabData vocab = kind % 2 == 0 ? weft::text::bpe_test_vocab({"a a", "aa a"}, kPre[kind / 2 % 11])
+                    : kind & 2    ? gemma_like_vocab()
                                   : weft::text::spm_test_vocab({"a", "aa"});
   vocab.add_space_prefix = kind & 0x40;
   vocab.strip_after_special = kind & 0x80;

@@ -42,13 +42,13 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
 
   WEFT_ASSIGN_OR_RETURN(auto file, gguf::File::open(env, options.model_path));
   WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file, options.context_tokens));
-  WEFT_ASSIGN_OR_RETURN(text::VocabData vocab, text::read_vocab(*file));
+  WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::open(*file));
   const model::ModelConfig& config = engine->model_->config();
-  if (static_cast<int32_t>(vocab.tokens.size()) > config.vocab_size) {
+  if (engine->tokenizer_->vocab_size() > config.vocab_size) {
     return corrupt(fmt::format("{}: {} tokens in the vocabulary, {} rows in the embedding",
-                               options.model_path, vocab.tokens.size(), config.vocab_size));
+                               options.model_path, engine->tokenizer_->vocab_size(),
+                               config.vocab_size));
   }
-  WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::create(std::move(vocab)));
 
   engine->context_tokens_ = config.context_tokens;
   WEFT_ASSIGN_OR_RETURN(

@@ -30,22 +30,22 @@ uint64_t pair_key(int32_t left_id, int32_t right_id) {
 
 }  // namespace
 
-Result<ByteLevelBpe> ByteLevelBpe::create(const VocabData& vocab, bool ignore_merges) {
+Result<ByteLevelBpe> ByteLevelBpe::create(const VocabData& vocab, const TokenIndex& index,
+                                          bool ignore_merges) {
   ByteLevelBpe bpe;
-  bpe.byte_ids_.fill(kNoToken);
-  std::unordered_map<std::string_view, int32_t> ids;
-  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
-    if (vocab.types[id] != TokenType::kNormal) continue;
-    ids.emplace(vocab.tokens[id], static_cast<int32_t>(id));
-    if (ignore_merges) {
-      bpe.whole_words_.emplace(decoded_token(vocab, id), static_cast<int32_t>(id));
-    }
-  }
+  bpe.index_ = &index;
   for (size_t byte = 0; byte < 256; ++byte) {
     std::string letter;
     append_utf8(byte_level_alphabet()[byte], letter);
-    const auto found = ids.find(letter);
-    if (found != ids.end()) bpe.byte_ids_[byte] = found->second;
+    const int32_t id = index.find(letter);
+    const bool is_letter = id >= 0 && vocab.types[static_cast<size_t>(id)] == TokenType::kNormal;
+    bpe.byte_ids_[byte] = is_letter ? id : kNoToken;
+  }
+  if (ignore_merges) {
+    bpe.is_whole_word_.reserve(vocab.types.size());
+    for (const TokenType type : vocab.types) {
+      bpe.is_whole_word_.push_back(type == TokenType::kNormal);
+    }
   }
   WEFT_RETURN_IF_ERROR(bpe.add_merges(vocab));
   return bpe;
@@ -57,13 +57,12 @@ Status ByteLevelBpe::add_merges(const VocabData& vocab) {
                                vocab.merges.size(), kMaxVocab));
   }
   // Added tokens may be the result of a merge, control tokens never are: text cannot become one.
-  std::unordered_map<std::string_view, int32_t> ids;
-  ids.reserve(vocab.tokens.size());
-  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
-    const TokenType type = vocab.types[id];
-    if (type == TokenType::kControl || type == TokenType::kUnknown) continue;
-    ids.emplace(vocab.tokens[id], static_cast<int32_t>(id));
-  }
+  const auto find_text = [&](std::string_view text) {
+    const int32_t id = index_->find(text);
+    if (id < 0) return kNoToken;
+    const TokenType type = vocab.types[static_cast<size_t>(id)];
+    return type == TokenType::kControl || type == TokenType::kUnknown ? kNoToken : id;
+  };
   table_.resize(std::bit_ceil(2 * vocab.merges.size() + 2));
   std::string joined;
   for (size_t rank = 0; rank < vocab.merges.size(); ++rank) {
@@ -75,14 +74,14 @@ Status ByteLevelBpe::add_merges(const VocabData& vocab) {
           "tokenizer.ggml.merges[{}] is not two tokens with one space between them", rank));
     }
     joined.assign(merge.substr(0, space)).append(merge.substr(space + 1));
-    const auto left = ids.find(merge.substr(0, space));
-    const auto right = ids.find(merge.substr(space + 1));
-    const auto merged = ids.find(joined);
-    if (left == ids.end() || right == ids.end() || merged == ids.end()) {
+    const int32_t left = find_text(merge.substr(0, space));
+    const int32_t right = find_text(merge.substr(space + 1));
+    const int32_t merged = find_text(joined);
+    if (left == kNoToken || right == kNoToken || merged == kNoToken) {
       return corrupt(
           fmt::format("tokenizer.ggml.merges[{}]: its parts or its result are no tokens", rank));
     }
-    insert({pair_key(left->second, right->second), static_cast<uint32_t>(rank), merged->second});
+    insert({pair_key(left, right), static_cast<uint32_t>(rank), merged});
   }
   return Status::ok();
 }
@@ -116,14 +115,23 @@ void ByteLevelBpe::push_pair(int32_t left, Scratch& scratch) const {
   scratch.queue.push_back({merge->rank, left, left_symbol.id, right_id, merge->merged_id});
 }
 
+int32_t ByteLevelBpe::find_whole_word(std::string_view word, std::string& letters) const {
+  if (is_whole_word_.empty() || word.size() > kMaxTokenBytes) return kNoToken;
+  letters.clear();
+  for (const char c : word) {
+    const auto byte = static_cast<unsigned char>(c);
+    append_utf8(byte_level_alphabet()[byte], letters);
+  }
+  const int32_t id = index_->find(letters);
+  return id >= 0 && is_whole_word_[static_cast<size_t>(id)] ? id : kNoToken;
+}
+
 void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
                                std::vector<int32_t>& out) const {
-  if (!whole_words_.empty()) {
-    const auto whole = whole_words_.find(word);
-    if (whole != whole_words_.end()) {
-      out.push_back(whole->second);
-      return;
-    }
+  const int32_t whole = find_whole_word(word, scratch.letters);
+  if (whole != kNoToken) {
+    out.push_back(whole);
+    return;
   }
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;

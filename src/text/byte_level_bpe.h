@@ -4,13 +4,12 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
+#include "text/token_index.h"
 #include "text/vocab.h"
 
 namespace weft::text {
@@ -33,11 +32,13 @@ class ByteLevelBpe {
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> queue;  // a heap
+    std::string letters;           // a word as the vocabulary writes it
   };
 
   /// Resolves the merges; kCorrupt when one does not parse or names no token. `vocab` must have
-  /// passed check_vocab; nothing of it is kept.
-  static Result<ByteLevelBpe> create(const VocabData& vocab, bool ignore_merges);
+  /// passed check_vocab. `index` is of its tokens and must outlive this object unmoved.
+  static Result<ByteLevelBpe> create(const VocabData& vocab, const TokenIndex& index,
+                                     bool ignore_merges);
 
   /// Appends the word's tokens. Bytes that the vocabulary has no token for are left out (as the
   /// models' own tokenizers do). O(n log n) in the word's length.
@@ -52,20 +53,17 @@ class ByteLevelBpe {
     uint32_t rank = 0;
     int32_t merged_id = 0;
   };
-  struct StringHash : std::hash<std::string_view> {
-    using is_transparent = void;
-  };
-
   ByteLevelBpe() = default;
   Status add_merges(const VocabData& vocab);
   void insert(const Merge& merge);
+  int32_t find_whole_word(std::string_view word, std::string& letters) const;
   const Merge* find(int32_t left_id, int32_t right_id) const;
   void push_pair(int32_t left, Scratch& scratch) const;
 
   std::array<int32_t, 256> byte_ids_{};
   std::vector<Merge> table_;  // open addressing, a power of two, at most half full
-  // By decoded bytes; filled only where merges are ignored.
-  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_words_;
+  const TokenIndex* index_ = nullptr;
+  std::vector<bool> is_whole_word_;  // [n_vocab], empty unless merges are ignored for whole words
 };
 
 }  // namespace weft::text

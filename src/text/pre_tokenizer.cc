@@ -20,16 +20,34 @@ namespace {
 #define WEFT_S "\\p{White_Space}"
 #define WEFT_NOT_S "\\P{White_Space}"
 
+#define WEFT_CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+// Ends of the alternatives that begin with llama-3's: runs of signs, line breaks, white space.
+#define WEFT_BLANKS WEFT_S "*[\\r\\n]+|" WEFT_S "+(?!" WEFT_NOT_S ")|" WEFT_S "+"
+#define WEFT_SIGNS " ?[^" WEFT_S "\\p{L}\\p{N}]+[\\r\\n]*|"
+#define WEFT_SIGNS_AND_SLASHES " ?[^" WEFT_S "\\p{L}\\p{N}]+[\\r\\n/]*|"
+// A word of letters and marks: capitals, then small letters (one at least), or capitals (one at
+// least), then small letters; letters without case are both. `end` follows each.
+#define WEFT_CASED_WORD(end)                                     \
+  "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*"  \
+  "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" end                           \
+  "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+" \
+  "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" end "|"
+
 constexpr const char* kGpt2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WEFT_S
                               "\\p{L}\\p{N}]+|" WEFT_S "+(?!" WEFT_NOT_S ")|" WEFT_S "+";
 constexpr const char* kLlama3 =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" WEFT_S
-    "\\p{L}\\p{N}]+[\\r\\n]*|" WEFT_S "*[\\r\\n]+|" WEFT_S "+(?!" WEFT_NOT_S ")|" WEFT_S "+";
+    WEFT_CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" WEFT_SIGNS WEFT_BLANKS;
 constexpr const char* kQwen2 =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" WEFT_S
-    "\\p{L}\\p{N}]+[\\r\\n]*|" WEFT_S "*[\\r\\n]+|" WEFT_S "+(?!" WEFT_NOT_S ")|" WEFT_S "+";
+    WEFT_CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" WEFT_SIGNS WEFT_BLANKS;
+constexpr const char* kQwen35 =
+    WEFT_CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WEFT_S
+                     "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" WEFT_BLANKS;
+constexpr const char* kGpt4o =
+    WEFT_CASED_WORD(WEFT_CONTRACTION "?") "\\p{N}{1,3}|" WEFT_SIGNS_AND_SLASHES WEFT_BLANKS;
+constexpr const char* kTekken = WEFT_CASED_WORD("") "\\p{N}|" WEFT_SIGNS_AND_SLASHES WEFT_BLANKS;
 constexpr const char* kDigit = "\\p{N}";
 constexpr const char* kNumber = "\\p{N}+";
+constexpr const char* kUpToThreeDigits = "\\p{N}{1,3}";
 constexpr const char* kThreeDigits = "[0-9][0-9][0-9]";
 constexpr const char* kPunctuation = "[\\p{P}$+<=>^~|]+";
 constexpr const char* kLineBreak = "[\\r\\n]";
@@ -58,6 +76,12 @@ constexpr const char* kWidePunctuation =
 // White space at the end. Looked for only where a run begins: the match is the same, and a long
 // run of blanks elsewhere is not scanned once for each of its characters.
 constexpr const char* kTrailingSpace = "(?<!" WEFT_S ")" WEFT_S "++\\z";
+constexpr const char* kLetters = WEFT_S "?\\p{L}+";  // deepseek-coder
+constexpr const char* kPunctuationRun = WEFT_S "?\\p{P}+";
+constexpr const char* kHanAndKana = "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+";
+constexpr const char* kDeepSeekV3 =
+    "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" WEFT_BLANKS;
 constexpr const char* kCjk = "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+";
 
 struct Row {
@@ -67,20 +91,45 @@ struct Row {
   bool adds_bos;
 };
 
+// Names that convert_hf_to_gguf writes; those of one group differ in nothing that matters here.
 constexpr Row kRows[] = {
     {"default", {kPunctuation, kGpt2, kNumber, kThreeDigits}, false, false},
     {"gpt-2", {kGpt2}, false, false},
+    {"phi-2", {kGpt2}, false, false},
+    {"exaone4", {kGpt2}, false, false},
+    {"granite-docling", {kGpt2}, false, false},
     {"smollm", {kDigit, kGpt2}, false, false},
     {"starcoder", {kDigit, kGpt2}, false, false},
+    {"refact", {kDigit, kGpt2}, false, false},
+    {"codeshell", {kDigit, kGpt2}, false, false},
+    {"minerva-7b", {kDigit, kGpt2}, false, false},
     {"llama-bpe", {kLlama3}, true, true},
     {"llama3", {kLlama3}, true, true},
     {"llama-v3", {kLlama3}, true, true},
+    {"falcon3", {kLlama3}, true, true},
+    {"falcon-h1", {kLlama3}, true, true},
+    {"pixtral", {kLlama3}, true, true},
+    {"midm-2.0", {kLlama3}, true, true},
+    {"lfm2", {kLlama3}, true, true},
+    {"smaug-bpe", {kLlama3}, false, false},  // SmolLM3 as well
+    {"dbrx", {kLlama3}, false, false},
     {"qwen2", {kQwen2}, false, false},
     {"deepseek-r1-qwen", {kQwen2}, false, false},
+    {"megrez", {kQwen2}, false, false},
+    {"hunyuan", {kQwen2}, false, false},
+    {"qwen35", {kQwen35}, false, false},
+    {"tekken", {kTekken}, true, true},
+    {"gpt-4o", {kGpt4o}, false, false},  // gpt-oss as well
+    {"llama4", {kGpt4o}, false, false},
+    {"kanana2", {kGpt4o}, false, false},
+    {"minimax-m2", {kGpt4o}, false, false},
     {"deepseek-llm",
      {kLineBreak, kCasedLetters, kWidePunctuation, kTrailingSpace, kCjk, kNumber},
      false,
      false},
+    {"deepseek-coder", {kLineBreak, kLetters, kPunctuationRun, kCjk, kDigit}, false, false},
+    {"deepseek-v3", {kUpToThreeDigits, kHanAndKana, kDeepSeekV3}, false, false},
+    {"hunyuan-dense", {kUpToThreeDigits, kHanAndKana, kDeepSeekV3}, false, false},
 };
 
 // The interpreter counts one for every step back. Our patterns step back at most once per

@@ -35,8 +35,10 @@ bool has_inner_mark(std::string_view token) {
 }
 }  // namespace
 
-Result<SentencePiece> SentencePiece::create(const VocabData& vocab) {
+Result<SentencePiece> SentencePiece::create(const VocabData& vocab, const TokenIndex& index) {
   SentencePiece spm;
+  spm.index_ = &index;
+  spm.is_text_.resize(vocab.tokens.size());
   spm.scores_ = vocab.scores;
   spm.byte_ids_.fill(vocab.unk_id);
   for (size_t id = 0; id < vocab.tokens.size(); ++id) {
@@ -53,7 +55,7 @@ Result<SentencePiece> SentencePiece::create(const VocabData& vocab) {
       case TokenType::kUserDefined:
       case TokenType::kUnused:
         if (token.empty()) break;
-        spm.ids_.emplace(token, static_cast<int32_t>(id));
+        spm.is_text_[id] = true;
         spm.words_are_apart_ = spm.words_are_apart_ && !has_inner_mark(token);
         spm.longest_token_bytes_ = std::max(spm.longest_token_bytes_, token.size());
         break;
@@ -70,8 +72,8 @@ Result<SentencePiece> SentencePiece::create(const VocabData& vocab) {
 
 int32_t SentencePiece::find(std::string_view piece) const {
   if (piece.size() > longest_token_bytes_) return kNoToken;
-  const auto found = ids_.find(piece);
-  return found == ids_.end() ? kNoToken : found->second;
+  const int32_t id = index_->find(piece);
+  return id >= 0 && is_text_[static_cast<size_t>(id)] ? id : kNoToken;
 }
 
 /// One text being encoded: its symbols as a linked list, the pairs that may merge as a heap.

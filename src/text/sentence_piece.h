@@ -6,19 +6,19 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
+#include "text/token_index.h"
 #include "text/vocab.h"
 
 namespace weft::text {
 
 class SentencePiece {
  public:
-  /// Keeps views into `vocab.tokens` and `vocab.scores`, which must outlive this object unmoved.
-  /// kCorrupt when a byte of text could become no token at all (no byte tokens and no unknown one).
-  static Result<SentencePiece> create(const VocabData& vocab);
+  /// `index` is of the vocabulary's tokens and must outlive this object unmoved. kCorrupt when a
+  /// byte of text could become no token at all (no byte tokens and no unknown one).
+  static Result<SentencePiece> create(const VocabData& vocab, const TokenIndex& index);
 
   /// Appends the tokens of `text`, in which U+2581 already stands for every space; any bytes will
   /// do. O(n log n) in its length.
@@ -32,8 +32,9 @@ class SentencePiece {
   SentencePiece() = default;
   int32_t find(std::string_view piece) const;
 
-  std::unordered_map<std::string_view, int32_t> ids_;
-  std::vector<float> scores_;
+  const TokenIndex* index_ = nullptr;
+  std::vector<float> scores_;  // [n_vocab]
+  std::vector<bool> is_text_;  // [n_vocab] text may become this token
   std::array<int32_t, 256> byte_ids_{};
   size_t longest_token_bytes_ = 0;
   // No token has a space mark behind another character, so no merge crosses from one word into the

@@ -1,7 +1,6 @@
 #include "text/special_tokens.h"
 
 #include <algorithm>
-#include <map>
 
 namespace weft::text {
 namespace {
@@ -13,84 +12,75 @@ bool keeps_space(std::string_view token) {
   return token == "<unk>" || token == "<s>" || token == "<|endoftext|>";
 }
 
+size_t common_prefix_bytes(std::string_view a, std::string_view b) {
+  const size_t n = std::min(a.size(), b.size());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
+}
+
 }  // namespace
 
 SpecialTokens::SpecialTokens(const VocabData& vocab, const std::vector<bool>& is_control) {
-  std::vector<int32_t> user_defined;
-  std::vector<int32_t> all;
   for (size_t id = 0; id < vocab.tokens.size(); ++id) {
-    if (vocab.tokens[id].empty()) continue;
-    const bool user = vocab.types[id] == TokenType::kUserDefined && !is_control[id];
-    if (user) user_defined.push_back(static_cast<int32_t>(id));
-    if (user || is_control[id]) all.push_back(static_cast<int32_t>(id));
+    const std::string_view text = vocab.tokens[id];
+    if (text.empty()) continue;
+    if (!is_control[id] && vocab.types[id] != TokenType::kUserDefined) continue;
+    const bool strips = vocab.strip_after_special && !keeps_space(text);
+    tokens_.push_back({text, static_cast<int32_t>(id), is_control[id], strips});
+    if (!is_control[id]) begins_user_defined_[static_cast<unsigned char>(text[0])] = true;
   }
-  user_defined_ = group_by_length(vocab, user_defined);
-  all_ = group_by_length(vocab, all);
-  if (vocab.strip_after_special) {
-    strips_space_.resize(vocab.tokens.size());
-    for (const int32_t id : all) {
-      const auto index = static_cast<size_t>(id);
-      strips_space_[index] = !keeps_space(vocab.tokens[index]);
+  std::sort(tokens_.begin(), tokens_.end(),
+            [](const Token& a, const Token& b) { return a.text < b.text; });
+  for (uint32_t i = 0; i < tokens_.size(); ++i) {
+    ++first_byte_[static_cast<unsigned char>(tokens_[i].text[0]) + 1u];
+    if (i == 0) continue;
+    // In sorted order a token's beginnings are among its left neighbour and that one's beginnings.
+    uint32_t shorter = i - 1;
+    while (shorter != kNone && !tokens_[i].text.starts_with(tokens_[shorter].text)) {
+      shorter = tokens_[shorter].shorter;
     }
+    tokens_[i].shorter = shorter;
   }
+  for (size_t byte = 0; byte < 256; ++byte) first_byte_[byte + 1] += first_byte_[byte];
 }
 
-std::vector<SpecialTokens::SameLength> SpecialTokens::group_by_length(
-    const VocabData& vocab, const std::vector<int32_t>& ids) {
-  std::map<size_t, SameLength, std::greater<>> groups;
-  for (const int32_t id : ids) {
-    const std::string_view token = vocab.tokens[static_cast<size_t>(id)];
-    SameLength& group = groups[token.size()];
-    group.n_bytes = token.size();
-    group.first_bytes.set(static_cast<unsigned char>(token[0]));
-    group.ids.emplace(token, id);
+// The token that sorts last among those not after `text`, and what it begins with, hold every token
+// that `text` begins with.
+const SpecialTokens::Token* SpecialTokens::longest_at(std::string_view text,
+                                                      bool parse_control) const {
+  const auto byte = static_cast<unsigned char>(text[0]);
+  const auto begin = tokens_.begin() + first_byte_[byte];
+  const auto end = tokens_.begin() + first_byte_[byte + 1u];
+  const auto after = std::upper_bound(
+      begin, end, text, [](std::string_view t, const Token& token) { return t < token.text; });
+  if (after == begin) return nullptr;
+  const Token* token = &*(after - 1);
+  const size_t n_common = common_prefix_bytes(token->text, text);
+  while (token->text.size() > n_common || (token->is_control && !parse_control)) {
+    if (token->shorter == kNone) return nullptr;
+    token = &tokens_[token->shorter];
   }
-  std::vector<SameLength> result;
-  for (auto& [n_bytes, group] : groups) result.push_back(std::move(group));
-  return result;
-}
-
-void SpecialTokens::split_fragment(std::string_view text, const SameLength& group,
-                                   std::vector<Fragment>& out) const {
-  size_t begin = 0;
-  size_t at = 0;
-  while (at + group.n_bytes <= text.size()) {
-    if (!group.first_bytes[static_cast<unsigned char>(text[at])]) {
-      ++at;
-      continue;
-    }
-    const auto found = group.ids.find(text.substr(at, group.n_bytes));
-    if (found == group.ids.end()) {
-      ++at;
-      continue;
-    }
-    if (at > begin) out.push_back({text.substr(begin, at - begin)});
-    out.push_back({text.substr(at, group.n_bytes), found->second});
-    at += group.n_bytes;
-    if (!strips_space_.empty() && strips_space_[static_cast<size_t>(found->second)]) {
-      while (at < text.size() && is_ascii_space(text[at])) ++at;
-    }
-    begin = at;
-  }
-  if (begin < text.size()) out.push_back({text.substr(begin)});
+  return token;
 }
 
 std::vector<Fragment> SpecialTokens::split(std::string_view text, bool parse_control) const {
   std::vector<Fragment> fragments;
-  if (text.empty()) return fragments;
-  fragments.push_back({text});
-  std::vector<Fragment> next;
-  for (const SameLength& group : parse_control ? all_ : user_defined_) {
-    next.clear();
-    for (const Fragment& fragment : fragments) {
-      if (fragment.id == kNoToken) {
-        split_fragment(fragment.text, group, next);
-      } else {
-        next.push_back(fragment);
-      }
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const bool may_begin =
+        parse_control ? first_byte_[byte] != first_byte_[byte + 1u] : begins_user_defined_[byte];
+    const Token* token = may_begin ? longest_at(text.substr(at), parse_control) : nullptr;
+    if (token == nullptr) {
+      ++at;
+      continue;
     }
-    fragments.swap(next);
+    if (at > begin) fragments.push_back({text.substr(begin, at - begin)});
+    fragments.push_back({text.substr(at, token->text.size()), token->id});
+    at += token->text.size();
+    while (token->strips_space && at < text.size() && is_ascii_space(text[at])) ++at;
+    begin = at;
   }
+  if (begin < text.size()) fragments.push_back({text.substr(begin)});
   return fragments;
 }
 

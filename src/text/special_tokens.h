@@ -3,10 +3,8 @@
 #pragma once
 
 #include <array>
-#include <bitset>
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "text/vocab.h"
@@ -25,25 +23,26 @@ class SpecialTokens {
   /// tells control tokens (unknown ones included) from user-defined ones.
   SpecialTokens(const VocabData& vocab, const std::vector<bool>& is_control);
 
-  /// Cuts `text` at special tokens; longer tokens win over shorter ones, wherever they stand, and
-  /// of the same one the leftmost. Without `parse_control` only user-defined tokens are found.
-  /// Each distinct token length costs one pass over the text.
+  /// Cuts `text` at special tokens from left to right, the longest where several begin, as the
+  /// models' own tokenizers do. Without `parse_control` only user-defined tokens are found.
   std::vector<Fragment> split(std::string_view text, bool parse_control) const;
 
  private:
-  struct SameLength {
-    size_t n_bytes = 0;
-    std::bitset<256> first_bytes;
-    std::unordered_map<std::string_view, int32_t> ids;
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  struct Token {
+    std::string_view text;
+    int32_t id;
+    bool is_control;
+    bool strips_space;         // white space behind it belongs to it
+    uint32_t shorter = kNone;  // the longest other token that this one begins with
   };
-  void split_fragment(std::string_view text, const SameLength& group,
-                      std::vector<Fragment>& out) const;
-  static std::vector<SameLength> group_by_length(const VocabData& vocab,
-                                                 const std::vector<int32_t>& ids);
 
-  std::vector<SameLength> user_defined_;  // longest first
-  std::vector<SameLength> all_;           // longest first
-  std::vector<bool> strips_space_;        // [n_vocab], empty when none does
+  const Token* longest_at(std::string_view text, bool parse_control) const;
+
+  std::vector<Token> tokens_;  // sorted by text
+  std::array<uint32_t, 257>
+      first_byte_{};  // tokens_[first_byte_[b], first_byte_[b + 1]) begin with b
+  std::array<bool, 256> begins_user_defined_{};
 };
 
 }  // namespace weft::text

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <unordered_map>
 
 #include "text/byte_level_bpe.h"
 #include "text/pre_tokenizer.h"
 #include "text/sentence_piece.h"
 #include "text/special_tokens.h"
+#include "text/token_index.h"
 #include "text/utf8.h"
 
 namespace weft::text {
@@ -40,10 +40,53 @@ constexpr std::string_view kEndNames[] = {
     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",  // DeepSeek
 };
 
+// A user-defined token of one of these forms is a control token all the same: older converters
+// wrote down what the model's own files say of it, and text must not become a turn's mark.
+bool looks_like_control(std::string_view token) {
+  constexpr std::pair<std::string_view, std::string_view> kForms[] = {
+      {"<|", "|>"},
+      {"<\xEF\xBD\x9C", "\xEF\xBD\x9C>"},  // the wide bar of DeepSeek
+      {"<unused", ">"},
+      {"<fim", ">"},
+  };
+  constexpr std::string_view kNames[] = {"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
+  for (const auto& [begin, end] : kForms) {
+    if (token.size() >= begin.size() + end.size() && token.starts_with(begin) &&
+        token.ends_with(end)) {
+      return true;
+    }
+  }
+  return std::find(std::begin(kNames), std::end(kNames), token) != std::end(kNames);
+}
+
+// Whether the vocabulary spells the token out of text, as byte-level vocabularies that were trained
+// on web pages do "</s>": then it is text.
+bool is_merged_from_text(const VocabData& vocab, size_t id) {
+  if (vocab.types[id] != TokenType::kNormal) return false;
+  const std::string_view token = vocab.tokens[id];
+  return std::any_of(vocab.merges.begin(), vocab.merges.end(), [&](std::string_view merge) {
+    const size_t space = merge.find(' ');
+    return merge.size() == token.size() + 1 && space != std::string_view::npos &&
+           token.starts_with(merge.substr(0, space)) && token.ends_with(merge.substr(space + 1));
+  });
+}
+
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // Stands for an invalid byte while the text is cut into words: one byte long, and like U+FFFD
 // neither letter, number nor white space.
 constexpr char kInvalidByteStandIn = '\x01';
+
+// Older files write the spaces of user-defined tokens (Gemma's runs of them) as space marks, but
+// these tokens are looked for in the text as it is.
+std::string without_space_marks(std::string_view token) {
+  std::string text;
+  while (!token.empty()) {
+    const bool is_mark = token.starts_with(kSpaceMark);
+    text.push_back(is_mark ? ' ' : token[0]);
+    token.remove_prefix(is_mark ? kSpaceMark.size() : 1);
+  }
+  return text;
+}
 
 std::string mark_spaces(std::string_view text, bool space_prefix) {
   std::string marked;
@@ -66,7 +109,7 @@ struct Tokenizer::Impl {
   std::vector<bool> is_control;
   std::vector<bool> ends_generation;
   std::vector<std::string> bytes;  // [n_vocab] decoded
-  std::unordered_map<std::string_view, int32_t> ids;
+  std::optional<TokenIndex> index;
   std::optional<SpecialTokens> specials;
   std::optional<SentencePiece> sentence_piece;  // one of the two
   std::optional<ByteLevelBpe> bpe;
@@ -86,15 +129,17 @@ void Tokenizer::Impl::classify_tokens() {
   ends_generation.resize(n_vocab);
   bytes.reserve(n_vocab);
   for (size_t id = 0; id < n_vocab; ++id) {
-    const TokenType type = vocab.types[id];
+    TokenType& type = vocab.types[id];
+    if (type == TokenType::kUserDefined && looks_like_control(vocab.tokens[id])) {
+      type = TokenType::kControl;
+    }
     is_control[id] = type == TokenType::kControl || type == TokenType::kUnknown;
-    if (!vocab.tokens[id].empty()) ids.emplace(vocab.tokens[id], static_cast<int32_t>(id));
     bytes.push_back(decoded_token(vocab, id));
   }
   for (const std::string_view name : kEndNames) {
-    const auto found = ids.find(name);
-    if (found == ids.end()) continue;
-    const auto id = static_cast<size_t>(found->second);
+    if (index->find(name) < 0) continue;
+    const auto id = static_cast<size_t>(index->find(name));
+    if (is_merged_from_text(vocab, id)) continue;
     ends_generation[id] = true;
     is_control[id] = true;
     if (vocab.types[id] != TokenType::kUnknown) vocab.types[id] = TokenType::kControl;
@@ -107,15 +152,21 @@ void Tokenizer::Impl::classify_tokens() {
 
 Status Tokenizer::Impl::init() {
   WEFT_RETURN_IF_ERROR(check_vocab(vocab));
+  for (size_t id = 0; vocab.model == "llama" && id < vocab.tokens.size(); ++id) {
+    if (vocab.types[id] != TokenType::kUserDefined) continue;
+    vocab.tokens[id] = without_space_marks(vocab.tokens[id]);
+  }
+  WEFT_ASSIGN_OR_RETURN(index, TokenIndex::create(vocab.tokens));
   classify_tokens();
   specials.emplace(vocab, is_control);
   if (vocab.model == "llama") {
-    WEFT_ASSIGN_OR_RETURN(sentence_piece, SentencePiece::create(vocab));
+    WEFT_ASSIGN_OR_RETURN(sentence_piece, SentencePiece::create(vocab, *index));
     return Status::ok();
   }
   if (vocab.model == "gpt2") {
     WEFT_ASSIGN_OR_RETURN(pre_tokenizer, PreTokenizer::create(vocab.pre));
-    WEFT_ASSIGN_OR_RETURN(bpe, ByteLevelBpe::create(vocab, pre_tokenizer->ignores_merges()));
+    WEFT_ASSIGN_OR_RETURN(bpe,
+                          ByteLevelBpe::create(vocab, *index, pre_tokenizer->ignores_merges()));
     return Status::ok();
   }
   return unsupported(
@@ -208,6 +259,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
   } else {
     WEFT_RETURN_IF_ERROR(impl_->encode_bpe(fragments, out));
   }
+  if (options.add_eos && impl_->vocab.eos_id != kNoToken) out.push_back(impl_->vocab.eos_id);
   return out;
 }
 
@@ -244,8 +296,7 @@ bool Tokenizer::wants_bos() const {
   return impl_->vocab.add_bos && impl_->vocab.bos_id != kNoToken;
 }
 int32_t Tokenizer::find_token(std::string_view stored_text) const {
-  const auto found = impl_->ids.find(stored_text);
-  return found == impl_->ids.end() ? kNoToken : found->second;
+  return impl_->index->find(stored_text);
 }
 
 }  // namespace weft::text

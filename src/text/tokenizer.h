@@ -18,6 +18,7 @@ namespace weft::text {
 
 struct EncodeOptions {
   bool add_bos = false;         // BOS first, where the vocabulary has one
+  bool add_eos = false;         // EOS last, where the vocabulary has one
   bool parse_special = false;   // control tokens written out in the text become those tokens
   bool continues_text = false;  // other text stands before: no space is put at the start
 };
@@ -29,6 +30,8 @@ class Tokenizer {
 
   /// Checks the vocabulary (check_vocab, merges). kUnsupported for an unknown model or `pre`.
   static Result<Tokenizer> create(VocabData vocab);
+  /// read_vocab, then create; errors name the file.
+  static Result<Tokenizer> open(const gguf::File& file);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -48,7 +51,9 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool show_control = false) const;
 
   int32_t vocab_size() const;
-  bool is_control(int32_t id) const;  // control and unknown tokens: no text of their own
+  /// Control and unknown tokens: no text of their own. So is a user-defined token whose name looks
+  /// like a control token's (<|user|>), whatever type the file gives it.
+  bool is_control(int32_t id) const;
   /// Tokens that end an answer: EOS, end of turn, end of message, and what is known by its name.
   bool is_end_of_generation(int32_t id) const;
   /// kNoToken where the vocabulary has none.

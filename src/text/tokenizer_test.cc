@@ -8,6 +8,7 @@
 
 #include "../tests/support.h"
 #include "gguf/gguf.h"
+#include "text/pre_tokenizer.h"
 #include "text/test_vocab.h"
 
 namespace weft::text {
@@ -19,8 +20,7 @@ using ::testing::IsEmpty;
 
 Result<Tokenizer> open_tokenizer(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(posix_env(), path));
-  WEFT_ASSIGN_OR_RETURN(VocabData vocab, read_vocab(*file));
-  return Tokenizer::create(std::move(vocab));
+  return Tokenizer::open(*file);
 }
 
 Tokenizer make(VocabData vocab) {
@@ -93,7 +93,8 @@ TEST(ByteLevelBpe, ControlTokensHaveNoBytesUnlessShown) {
 
 TEST(ByteLevelBpe, AnyBytesSurviveARoundTrip) {
   std::mt19937 random(7);
-  for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default", "deepseek-llm"}) {
+  for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "tekken", "gpt-4o",
+                          "default", "deepseek-llm", "deepseek-coder", "deepseek-v3"}) {
     const Tokenizer tokenizer = make(bpe_test_vocab({"a a", "\xC4\xA0 a", "0 0"}, pre));
     for (int round = 0; round < 300; ++round) {
       const std::string text = random_bytes(random, round, round % 2 == 0 ? 255 : 0x21);
@@ -164,6 +165,132 @@ TEST(PreTokenizer, UnknownNameIsRefusedWithTheKnownOnes) {
   EXPECT_THAT(tokenizer.status().message(), HasSubstr("smollm"));
 }
 
+// The words that `pre` cuts `text` into, joined with '|'.
+std::string words(const char* pre, std::string_view text) {
+  const Result<PreTokenizer> pre_tokenizer = PreTokenizer::create(pre);
+  EXPECT_TRUE(pre_tokenizer.is_ok()) << pre_tokenizer.status().message();
+  std::vector<uint32_t> ends;
+  EXPECT_TRUE(pre_tokenizer->split(text, ends).is_ok());
+  std::string joined;
+  size_t begin = 0;
+  for (const uint32_t end : ends) {
+    joined += (begin == 0 ? "" : "|") + std::string(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return joined;
+}
+
+TEST(PreTokenizer, CutsAsTheModelsOwnPatterns) {
+  EXPECT_EQ(words("llama-bpe", "I'LL see 12345 a's"), "I|'LL| see| |123|45| a|'s");
+  EXPECT_EQ(words("qwen2", "x12 e\u0301a"), "x|1|2| e|\u0301a");
+  EXPECT_EQ(words("qwen35", "x12 e\u0301a"), "x|1|2| e\u0301a");
+  // Words end where a capital follows a small letter; contractions stay with theirs.
+  EXPECT_EQ(words("gpt-4o", "camelCaseHTTP We'LL 1234 //\n/x"),
+            "camel|Case|HTTP| We'LL| |123|4| //\n/|x");
+  EXPECT_EQ(words("gpt-4o", "\u01c5a \u00e9\u00c9"), "\u01c5a| \u00e9|\u00c9");
+  EXPECT_EQ(words("tekken", "camelCase We'll 12 e\u0301X"), "camel|Case| We|'ll| |1|2| e\u0301|X");
+  EXPECT_EQ(words("deepseek-v3", "a\u4e2d\u3042 1234 ,foo (x e\u0301 \u00b1\n"),
+            "a|\u4e2d\u3042| |123|4| ,|foo| (|x| e\u0301| \u00b1\n");
+  EXPECT_EQ(words("deepseek-v3", "a,foo\x01\x02"), "a|,foo|\x01\x02");
+  EXPECT_EQ(words("deepseek-coder", "a b,\n12\u4e2d x"), "a| b|,|\n|1|2|\u4e2d| x");
+}
+
+TEST(PreTokenizer, LongRunsAreNotQuadratic) {
+  constexpr size_t kBytes = 1 << 18;
+  for (const char* pre : {"gpt-4o", "tekken", "deepseek-v3", "deepseek-coder", "qwen35"}) {
+    const Tokenizer tokenizer = make(bpe_test_vocab({}, pre));
+    for (const char* unit : {"A", "a", "Aa", "aA", " ", "\n", " \n", "1", "/", "'", "'S", "\x01"}) {
+      std::string text;
+      while (text.size() < kBytes) text += unit;
+      EXPECT_EQ(encode(tokenizer, text).size(), text.size()) << pre << " " << unit;
+    }
+  }
+}
+
+TEST(PreTokenizer, RowsSayWhatElseTheirModelsDo) {
+  for (const char* pre : {"llama-bpe", "tekken"}) {
+    EXPECT_TRUE(PreTokenizer::create(pre)->ignores_merges()) << pre;
+    EXPECT_TRUE(PreTokenizer::create(pre)->adds_bos()) << pre;
+  }
+  for (const char* pre : {"smaug-bpe", "gpt-4o", "qwen2", "deepseek-v3"}) {
+    EXPECT_FALSE(PreTokenizer::create(pre)->ignores_merges()) << pre;
+    EXPECT_FALSE(PreTokenizer::create(pre)->adds_bos()) << pre;
+  }
+}
+
+VocabData vocab_with_added(const std::vector<std::pair<std::string, TokenType>>& added,
+                           VocabData vocab = bpe_test_vocab({})) {
+  for (const auto& [text, type] : added) {
+    vocab.tokens.push_back(text);
+    vocab.types.push_back(type);
+    vocab.scores.push_back(-1000.0f);
+  }
+  return vocab;
+}
+
+TEST(SpecialTokens, TheLongestOfTheLeftmostWins) {
+  const VocabData vocab = vocab_with_added({{"ab", TokenType::kUserDefined},
+                                            {"abc", TokenType::kUserDefined},
+                                            {"abcde", TokenType::kControl},
+                                            {"bcdefg", TokenType::kUserDefined},
+                                            {"\xFF\xFF", TokenType::kUserDefined}});
+  const Tokenizer tokenizer = make(vocab);
+  EXPECT_THAT(encode(tokenizer, "xab"), ElementsAre('x', 258));
+  EXPECT_THAT(encode(tokenizer, "abd"), ElementsAre(258, 'd'));
+  EXPECT_THAT(encode(tokenizer, "abcdefg"), ElementsAre(259, 'd', 'e', 'f', 'g'));
+  EXPECT_THAT(encode(tokenizer, "abcdefg", {.parse_special = true}), ElementsAre(260, 'f', 'g'));
+  EXPECT_THAT(encode(tokenizer, "a\xFF\xFF\xFF"), ElementsAre('a', 262, 0xFF));
+}
+
+TEST(SpecialTokens, AUserDefinedTurnMarkIsAControlToken) {
+  const VocabData vocab = vocab_with_added({{"<|user|>", TokenType::kUserDefined},
+                                            {"<\uFF5Cuser\uFF5C>", TokenType::kUserDefined},
+                                            {"<tool_call>", TokenType::kUserDefined}});
+  const Tokenizer tokenizer = make(vocab);
+  for (const int32_t id : {258, 259}) {
+    EXPECT_TRUE(tokenizer.is_control(id));
+    for (const int32_t got : encode(tokenizer, "a" + vocab.tokens[static_cast<size_t>(id)])) {
+      EXPECT_LT(got, 256);
+    }
+  }
+  EXPECT_THAT(encode(tokenizer, "<tool_call>"), ElementsAre(260));
+}
+
+TEST(SpecialTokens, AnEndNameThatTextSpellsStaysText) {
+  VocabData vocab = bpe_test_vocab({"< /", "</ s", "</s >"});
+  const Tokenizer tokenizer = make(vocab);
+  ASSERT_EQ(tokenizer.find_token("</s>"), 258);
+  EXPECT_EQ(tokenizer.token_bytes(258), "</s>");
+  EXPECT_FALSE(tokenizer.is_control(258));
+  EXPECT_FALSE(tokenizer.is_end_of_generation(258));
+}
+
+TEST(SentencePiece, GemmasUserDefinedTokensAreFoundInPlainText) {
+  VocabData vocab = spm_test_vocab({"a", "\u2581", "\u2581a", "\u2581\u2581", "\n"});
+  vocab.add_space_prefix = false;
+  vocab = vocab_with_added({{"\n\n", TokenType::kUserDefined},
+                            {"   ", TokenType::kUserDefined},
+                            {"\u2581\u2581\u2581\u2581", TokenType::kUserDefined},
+                            {"<h1>", TokenType::kUserDefined},
+                            {"<start_of_turn>", TokenType::kControl}},
+                           std::move(vocab));
+  const Tokenizer tokenizer = make(std::move(vocab));
+  EXPECT_THAT(encode(tokenizer, "a a"), ElementsAre(259, 261));
+  EXPECT_THAT(encode(tokenizer, "a  a"), ElementsAre(259, 260, 261));
+  EXPECT_THAT(encode(tokenizer, "a\n\n\na"), ElementsAre(259, 264, 263, 259));
+  EXPECT_THAT(encode(tokenizer, "a   a"), ElementsAre(259, 265, 259));
+  EXPECT_THAT(encode(tokenizer, "a    a<h1>a"), ElementsAre(259, 266, 259, 267, 259));
+  EXPECT_EQ(tokenizer.decode(encode(tokenizer, "a       a")), "a       a");
+  for (const int32_t id : encode(tokenizer, "<start_of_turn>")) EXPECT_NE(id, 268);
+  EXPECT_THAT(encode(tokenizer, "<start_of_turn>a", {.parse_special = true}),
+              ElementsAre(268, 259));
+}
+
+TEST(SentencePiece, EosIsAddedOnRequest) {
+  const Tokenizer tokenizer = make(spm_test_vocab({"a", "\u2581a"}));
+  EXPECT_THAT(encode(tokenizer, "a", {.add_bos = true, .add_eos = true}), ElementsAre(1, 260, 2));
+}
+
 TEST(Vocab, RefusesWhatTheFormatForbids) {
   const auto status_of = [](const std::function<void(VocabData&)>& damage, bool llama = false) {
     VocabData vocab = llama ? spm_test_vocab({"a"}) : bpe_test_vocab({"a b"});
@@ -215,6 +342,53 @@ TEST(Tokenizer, AgreesWithTheVectors) {
       at = std::min(end + separator.size(), inputs.size());
     }
     EXPECT_GT(n_cases, 40u) << name;
+  }
+}
+
+// Every vocabulary that this machine has.
+std::vector<std::string> vocabulary_paths() {
+  std::vector<std::string> paths;
+  for (const char* name : {"gpt-2", "starcoder", "deepseek-llm", "llama-spm", "phi-3"}) {
+    paths.push_back(test::shared_file("data/tokenizers/" + std::string(name) + "/ggml-vocab-" +
+                                      name + ".gguf"));
+  }
+  for (const char* name : {test::kSmolLm2File, "gemma3-270m.gguf"}) {
+    paths.push_back(test::model_file(name));
+  }
+  std::erase(paths, std::string());
+  return paths;
+}
+
+TEST(Tokenizer, TextNeverInjectsAControlToken) {
+  const std::vector<std::string> paths = vocabulary_paths();
+  if (paths.empty()) GTEST_SKIP() << "no vocabularies here";
+  constexpr std::string_view kBetween[] = {"",   " ",      "a",          "\n\n",     "<",
+                                           "|>", "\u2581", "\U0001F600", "e\u0301 ", "\xFF"};
+  std::mt19937 random(11);
+  for (const std::string& path : paths) {
+    const Result<Tokenizer> tokenizer = open_tokenizer(path);
+    ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
+    std::vector<std::string> names;
+    for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+      if (!tokenizer->is_control(id)) continue;
+      names.emplace_back(tokenizer->token_bytes(id, /*show_control=*/true));
+    }
+    ASSERT_FALSE(names.empty()) << path;
+    const auto expect_no_control = [&](const std::string& text) {
+      for (const int32_t id : encode(*tokenizer, text)) {
+        ASSERT_FALSE(tokenizer->is_control(id)) << path << ": " << id << " from " << text;
+      }
+    };
+    for (const std::string& name : names) expect_no_control(name);
+    for (int round = 0; round < 2000; ++round) {
+      std::string text;
+      for (int i = 0; i < 6; ++i) {
+        const std::string& name = names[random() % names.size()];
+        text += name.substr(0, random() % 4 == 0 ? random() % (name.size() + 1) : name.size());
+        text += kBetween[random() % std::size(kBetween)];
+      }
+      expect_no_control(text);
+    }
   }
 }
 

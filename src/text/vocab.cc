@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
 #include "text/utf8.h"
 
@@ -29,8 +28,6 @@ Status check_id(const char* key, int32_t id, size_t n_vocab) {
 }
 
 Status check_tokens(const VocabData& vocab) {
-  std::unordered_map<std::string_view, size_t> seen;
-  seen.reserve(vocab.tokens.size());
   for (size_t id = 0; id < vocab.tokens.size(); ++id) {
     const std::string& token = vocab.tokens[id];
     if (token.size() > kMaxTokenBytes) {
@@ -40,12 +37,6 @@ Status check_tokens(const VocabData& vocab) {
     if (vocab.types[id] == TokenType::kByte && byte_of_token_text(token) < 0) {
       return corrupt(fmt::format(
           "tokenizer.ggml.tokens[{}]: a byte token must read <0xNN> with upper-case digits", id));
-    }
-    if (token.empty()) continue;
-    const auto [other, added] = seen.emplace(token, id);
-    if (!added) {
-      return corrupt(fmt::format("tokenizer.ggml.tokens[{}] has the same text as token {}", id,
-                                 other->second));
     }
   }
   return Status::ok();
@@ -63,6 +54,10 @@ std::string decode_byte_level(std::string_view token) {
   }();
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
+    if (token[at] > ' ' && token[at] < '\x7F') {  // stands for itself
+      bytes.push_back(token[at++]);
+      continue;
+    }
     const size_t n = utf8_char_bytes(token, at);
     const char32_t code_point = n == 0 ? kByteLevelEnd : decode_utf8_char(token, at, n);
     if (code_point < kByteLevelEnd && byte_of[code_point] >= 0) {

@@ -56,8 +56,9 @@ constexpr size_t kMaxTokenBytes = 65535;
 /// kCorrupt for what violates the format (check_vocab included).
 Result<VocabData> read_vocab(const gguf::File& file);
 
-/// Arrays of equal length, ids inside the vocabulary, finite scores, no two tokens of one text,
-/// byte tokens exactly <0xNN>. Merges are checked where they are resolved (byte_level_bpe.h).
+/// Arrays of equal length, ids inside the vocabulary, finite scores, byte tokens exactly <0xNN>.
+/// That no two tokens have the same text (token_index.h) and that merges name tokens
+/// (byte_level_bpe.h) is checked where they are resolved.
 Status check_vocab(const VocabData& vocab);
 
 /// The byte that a token of the strict form <0xNN> (upper-case digits) stands for; -1 for others.

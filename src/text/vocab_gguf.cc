@@ -1,5 +1,5 @@
-// read_vocab: the keys `tokenizer.ggml.*` of a GGUF (its format page names them), with the values
-// that each kind of model has where a key is missing.
+// read_vocab and Tokenizer::open: the keys `tokenizer.ggml.*` of a GGUF (its format page names
+// them), with the values that each kind of model has where a key is missing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "gguf/gguf.h"
 #include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
 #include "text/vocab.h"
 
 namespace weft::text {
@@ -104,12 +105,25 @@ Result<VocabData> read_vocab(const gguf::File& file) {
   if (is_llama) {
     WEFT_ASSIGN_OR_RETURN(vocab.add_space_prefix,
                           file.get_bool_or("tokenizer.ggml.add_space_prefix", true));
+    constexpr const char* kRemoveSpaces = "tokenizer.ggml.remove_extra_whitespaces";
+    WEFT_ASSIGN_OR_RETURN(const bool removes_spaces, file.get_bool_or(kRemoveSpaces, false));
+    if (removes_spaces) {
+      return unsupported(fmt::format("{}: {} is true: weft does not change a text's spaces",
+                                     file.path(), kRemoveSpaces));
+    }
   }
   WEFT_ASSIGN_OR_RETURN(const auto name, file.get_string_or("general.name", ""));
   vocab.strip_after_special = is_llama && is_phi3(name);
   const Status status = check_vocab(vocab);
   if (!status.is_ok()) return in_file(file, status);
   return vocab;
+}
+
+Result<Tokenizer> Tokenizer::open(const gguf::File& file) {
+  WEFT_ASSIGN_OR_RETURN(VocabData vocab, read_vocab(file));
+  Result<Tokenizer> tokenizer = create(std::move(vocab));
+  if (!tokenizer.is_ok()) return in_file(file, tokenizer.status());
+  return tokenizer;
 }
 
 }  // namespace weft::text
