@@ -103,9 +103,9 @@ class Lines {
   std::string out_;
   std::string word_;
   size_t word_columns_ = 0;
-  size_t columns_ = 0;  // of the line so far; 0 before its first word
-  int gap_ = 0;         // line ends to write before the next line
-  std::string marker_;  // of the item whose first word has not come
+  size_t columns_ = 0;      // of the line so far; 0 before its first word
+  int gap_ = 0;             // line ends to write before the next line
+  std::string marker_;      // of the item whose first word has not come
   std::vector<int> lists_;  // of each open list the next number, 0 when it has none
 };
 
@@ -126,13 +126,12 @@ struct Entity {
 };
 /// Those that running text uses; any other is left as it is written.
 constexpr auto kEntities = std::to_array<Entity>({
-    {"amp", '&'},       {"lt", '<'},        {"gt", '>'},        {"quot", '"'},
-    {"apos", '\''},     {"nbsp", 0xA0},     {"copy", 0xA9},     {"reg", 0xAE},
-    {"trade", 0x2122},  {"sect", 0xA7},     {"para", 0xB6},     {"deg", 0xB0},
-    {"middot", 0xB7},   {"bull", 0x2022},   {"hellip", 0x2026}, {"ndash", 0x2013},
-    {"mdash", 0x2014},  {"lsquo", 0x2018},  {"rsquo", 0x2019},  {"ldquo", 0x201C},
-    {"rdquo", 0x201D},  {"laquo", 0xAB},    {"raquo", 0xBB},    {"shy", 0xAD},
-    {"times", 0xD7},    {"eacute", 0xE9},   {"euro", 0x20AC},   {"pound", 0xA3},
+    {"amp", '&'},      {"lt", '<'},       {"gt", '>'},       {"quot", '"'},     {"apos", '\''},
+    {"nbsp", 0xA0},    {"copy", 0xA9},    {"reg", 0xAE},     {"trade", 0x2122}, {"sect", 0xA7},
+    {"para", 0xB6},    {"deg", 0xB0},     {"middot", 0xB7},  {"bull", 0x2022},  {"hellip", 0x2026},
+    {"ndash", 0x2013}, {"mdash", 0x2014}, {"lsquo", 0x2018}, {"rsquo", 0x2019}, {"ldquo", 0x201C},
+    {"rdquo", 0x201D}, {"laquo", 0xAB},   {"raquo", 0xBB},   {"shy", 0xAD},     {"times", 0xD7},
+    {"eacute", 0xE9},  {"euro", 0x20AC},  {"pound", 0xA3},
 });
 
 /// What stands between & and ; or 0 when it is no entity.
@@ -148,8 +147,8 @@ char32_t entity_value(std::string_view name) {
   const auto [end, error] =
       std::from_chars(name.data(), name.data() + name.size(), value, is_hex ? 16 : 10);
   if (name.empty() || end != name.data() + name.size()) return 0;
-  const bool is_scalar = error == std::errc() && value != 0 && value <= 0x10FFFF &&
-                         (value < 0xD800 || value > 0xDFFF);
+  const bool is_scalar =
+      error == std::errc() && value != 0 && value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
   return is_scalar ? value : U'\uFFFD';
 }
 
@@ -187,9 +186,9 @@ constexpr auto kRaw = std::to_array<std::string_view>(
 /// Left out with all that is in them.
 constexpr auto kDropped = std::to_array<std::string_view>(
     {"head", "nav", "footer", "template", "noscript", "svg", "math", "button", "select", "object"});
-constexpr auto kParagraphs = std::to_array<std::string_view>(
-    {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "blockquote", "aside", "pre", "section",
-     "article", "dl", "figure", "hr"});
+constexpr auto kParagraphs =
+    std::to_array<std::string_view>({"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "blockquote",
+                                     "aside", "pre", "section", "article", "dl", "figure", "hr"});
 constexpr auto kLines = std::to_array<std::string_view>(
     {"div", "br", "tr", "dt", "dd", "header", "main", "body", "figcaption", "caption"});
 
@@ -297,12 +296,10 @@ std::span<const Piece> own_text(std::span<const Piece> pieces) {
       break;
     }
   }
-  const auto heading = std::ranges::find_if(pieces, [](const Piece& piece) {
-    return piece.kind == Piece::kOpen && piece.name == "h1";
-  });
-  return heading == pieces.end()
-             ? pieces
-             : pieces.subspan(static_cast<size_t>(heading - pieces.begin()));
+  const auto heading = std::ranges::find_if(
+      pieces, [](const Piece& piece) { return piece.kind == Piece::kOpen && piece.name == "h1"; });
+  return heading == pieces.end() ? pieces
+                                 : pieces.subspan(static_cast<size_t>(heading - pieces.begin()));
 }
 
 void add_tag(const Piece& tag, Lines& lines) {
