@@ -1,14 +1,12 @@
 #include "cli/html_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <span>
 #include <vector>
 
-#include "text/utf8.h"
+#include "cli/wrapped_text.h"
 
 namespace weft::cli {
 namespace {
@@ -16,107 +14,6 @@ namespace {
 constexpr size_t kNpos = std::string_view::npos;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_space(char32_t c) {
-  return c == ' ' || (c >= '\t' && c <= '\r') || c == 0xA0 || c == 0x2028 || c == 0x2029;
-}
-/// Control and formatting characters could move a terminal's cursor or reorder what it shows.
-bool is_shown(char32_t c) {
-  return !(c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0xAD || (c >= 0x200B && c <= 0x200F) ||
-           (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
-           (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE0FFF));
-}
-
-// ---------------------------------------------------------------------------------------- output
-
-/// Gathers words into wrapped lines.
-class Lines {
- public:
-  explicit Lines(int width) : width_(static_cast<size_t>(std::max(width, 20))) {}
-
-  /// A character of the text; white space ends a word.
-  void add(char32_t c) {
-    if (is_space(c)) return end_word();
-    if (!is_shown(c)) return;
-    text::append_utf8(c, word_);
-    ++word_columns_;
-  }
-  /// The next word begins a line, with an empty one before it where `empty_line`.
-  void end_line(bool empty_line = false) {
-    end_word();
-    if (columns_ != 0) gap_ = std::max(gap_, 1);
-    columns_ = 0;
-    if (empty_line && !out_.empty()) gap_ = 2;
-  }
-  void begin_list(bool numbered) {
-    end_line(lists_.empty());
-    lists_.push_back(numbered ? 1 : 0);
-  }
-  void end_list() {
-    if (!lists_.empty()) lists_.pop_back();
-    marker_.clear();
-    end_line(lists_.empty());
-  }
-  void begin_item() {
-    end_line();
-    marker_ = "  - ";
-    if (!lists_.empty() && lists_.back() > 0) marker_ = fmt::format("{:>2}. ", lists_.back()++);
-  }
-  void end_item() {
-    end_line();
-    marker_.clear();
-  }
-  void end_word() {
-    if (word_columns_ == 0) return;
-    if (columns_ == 0) {
-      out_.append(static_cast<size_t>(gap_), '\n');
-      gap_ = 0;
-      begin_line();
-    } else if (columns_ + 1 + word_columns_ > width_) {
-      out_ += '\n';
-      begin_line();
-    } else {
-      out_ += ' ';
-      ++columns_;
-    }
-    out_ += word_;
-    columns_ += word_columns_;
-    word_.clear();
-    word_columns_ = 0;
-  }
-  std::string finish() {
-    end_word();
-    if (!out_.empty()) out_ += '\n';
-    return std::move(out_);
-  }
-
- private:
-  void begin_line() {
-    const size_t indent = std::min(kIndent * lists_.size(), width_ / 2);
-    out_.append(indent - std::min(indent, marker_.size()), ' ');
-    out_ += marker_;
-    columns_ = std::max(indent, marker_.size());
-    marker_.clear();
-  }
-
-  static constexpr size_t kIndent = 4;  // as wide as a marker
-  size_t width_;
-  std::string out_;
-  std::string word_;
-  size_t word_columns_ = 0;
-  size_t columns_ = 0;      // of the line so far; 0 before its first word
-  int gap_ = 0;             // line ends to write before the next line
-  std::string marker_;      // of the item whose first word has not come
-  std::vector<int> lists_;  // of each open list the next number, 0 when it has none
-};
-
-/// Decodes UTF-8 one character at a time.
-void add_plain(std::string_view bytes, Lines& lines) {
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t n = text::utf8_char_bytes(bytes, at);
-    lines.add(n == 0 ? U'\uFFFD' : text::decode_utf8_char(bytes, at, n));
-    at += std::max<size_t>(n, 1);
-  }
-}
 
 // -------------------------------------------------------------------------------------- entities
 
@@ -152,11 +49,11 @@ char32_t entity_value(std::string_view name) {
   return is_scalar ? value : U'\uFFFD';
 }
 
-void add_html_text(std::string_view bytes, Lines& lines) {
+void add_html_text(std::string_view bytes, WrappedText& lines) {
   constexpr size_t kMaxEntityBytes = 16;
   while (!bytes.empty()) {
     const size_t plain = std::min(bytes.find('&'), bytes.size());
-    add_plain(bytes.substr(0, plain), lines);
+    lines.add(bytes.substr(0, plain));
     bytes.remove_prefix(plain);
     if (bytes.empty()) return;
     const size_t end = bytes.substr(0, kMaxEntityBytes).find(';');
@@ -213,7 +110,7 @@ size_t tag_end(std::string_view html, size_t at) {
     } else if ((c == '"' || c == '\'') && before == '=') {
       quote = c;
     }
-    if (!is_space(static_cast<unsigned char>(c))) before = c;
+    if (!is_white_space(static_cast<unsigned char>(c))) before = c;
   }
   return at;
 }
@@ -302,7 +199,7 @@ std::span<const Piece> own_text(std::span<const Piece> pieces) {
                                  : pieces.subspan(static_cast<size_t>(heading - pieces.begin()));
 }
 
-void add_tag(const Piece& tag, Lines& lines) {
+void add_tag(const Piece& tag, WrappedText& lines) {
   const bool is_open = tag.kind == Piece::kOpen;
   if (tag.name == "ul" || tag.name == "ol") {
     is_open ? lines.begin_list(tag.name == "ol") : lines.end_list();
@@ -321,21 +218,9 @@ void add_tag(const Piece& tag, Lines& lines) {
 
 std::string html_to_text(std::string_view html, int width) {
   const std::vector<Piece> pieces = drop_elements(split_pieces(html));
-  Lines lines(width);
+  WrappedText lines(width);
   for (const Piece& piece : own_text(pieces)) {
     piece.kind == Piece::kText ? add_html_text(piece.text, lines) : add_tag(piece, lines);
-  }
-  return lines.finish();
-}
-
-std::string wrap_text(std::string_view text, int width) {
-  Lines lines(width);
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    add_plain(line, lines);
-    lines.end_line(/*empty_line=*/line.find_first_not_of(" \t\r") == kNpos);
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines.finish();
 }

@@ -14,7 +14,4 @@ namespace weft::cli {
 /// longer words; empty when the page has no text. Bytes that are not UTF-8 become U+FFFD.
 std::string html_to_text(std::string_view html, int width);
 
-/// The lines of a plain text, each wrapped, cleaned in the same way.
-std::string wrap_text(std::string_view text, int width);
-
 }  // namespace weft::cli

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "cli/html_text.h"
 #include "cli/pip_wheel.h"
+#include "cli/wrapped_text.h"
 
 namespace weft::cli {
 namespace {
