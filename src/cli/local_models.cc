@@ -1,0 +1,99 @@
+#include "cli/local_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "cli/known_models.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr std::string_view kSuffix = ".gguf";
+
+std::string names_of(const std::vector<LocalModel>& models) {
+  std::string names;
+  for (const LocalModel& model : models) names += " " + model.name;
+  return names;
+}
+
+/// Bytes on the disk that removing the path gives back: none of a link's target. Env follows links.
+uint64_t own_bytes(const std::string& path, uint64_t size_bytes) {
+  std::error_code error;
+  return std::filesystem::is_symlink(path, error) ? 0 : size_bytes;
+}
+
+}  // namespace
+
+std::string model_path(std::string_view name, const std::string& models_dir) {
+  return join_path(models_dir, fmt::format("{}{}", name, kSuffix));
+}
+
+std::string terms_path(std::string_view name, const std::string& models_dir) {
+  return join_path(models_dir, fmt::format("{}.terms.txt", name));
+}
+
+Result<std::vector<LocalModel>> list_models(Env& env, const std::string& models_dir) {
+  std::vector<LocalModel> models;
+  if (!env.exists(models_dir)) return models;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<DirEntry> entries, env.list(models_dir));
+  for (const DirEntry& entry : entries) {
+    if (entry.is_directory || !entry.name.ends_with(kSuffix)) continue;
+    LocalModel model{entry.name.substr(0, entry.name.size() - kSuffix.size()),
+                     join_path(models_dir, entry.name), entry.size_bytes, ""};
+    const std::string terms = terms_path(model.name, models_dir);
+    if (env.exists(terms)) model.terms_path = terms;
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
+                                  const std::string& models_dir) {
+  const auto is_file = [&](const std::string& path) {
+    const Result<DirEntry> entry = env.stat(path);
+    return entry.is_ok() && !entry->is_directory;
+  };
+  if (is_file(name_or_path)) return name_or_path;
+  if (name_or_path.empty() || name_or_path.find('/') != std::string::npos) {
+    return not_found(fmt::format("'{}': no such model file", name_or_path));
+  }
+  for (const std::string& path :
+       {model_path(name_or_path, models_dir), join_path(models_dir, name_or_path)}) {
+    if (is_file(path)) return path;
+  }
+  const std::string missing =
+      fmt::format("'{}': no such file, and no model of that name in {}", name_or_path, models_dir);
+  if (find_known_model(name_or_path).is_ok()) {
+    return not_found(fmt::format("{}; fetch it: weft model get {}", missing, name_or_path));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<LocalModel> models, list_models(env, models_dir));
+  if (!models.empty()) return not_found(fmt::format("{}; there are:{}", missing, names_of(models)));
+  return not_found(fmt::format("{}; a small one is fetched by: weft model get {}", missing,
+                               known_models()[0].name));
+}
+
+Result<uint64_t> remove_model(Env& env, const std::string& name, const std::string& models_dir) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<LocalModel> models, list_models(env, models_dir));
+  auto model = std::ranges::find(models, name, &LocalModel::name);
+  if (model == models.end())
+    model = std::ranges::find(models, join_path(models_dir, name), &LocalModel::path);
+  if (model == models.end()) {
+    const std::string missing = fmt::format("'{}': no model of that name in {}", name, models_dir);
+    return not_found(models.empty() ? missing + "; there is none"
+                                    : fmt::format("{}; there are:{}", missing, names_of(models)));
+  }
+  uint64_t freed_bytes = own_bytes(model->path, model->size_bytes);
+  WEFT_RETURN_IF_ERROR(env.remove(model->path));
+  if (!model->terms_path.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const DirEntry terms, env.stat(model->terms_path));
+    WEFT_RETURN_IF_ERROR(env.remove(model->terms_path));
+    freed_bytes += own_bytes(model->terms_path, terms.size_bytes);
+  }
+  WEFT_RETURN_IF_ERROR(env.sync_dir(models_dir));
+  return freed_bytes;
+}
+
+}  // namespace weft::cli

