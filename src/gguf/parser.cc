@@ -92,11 +92,11 @@ const char* foreign_type_name(uint32_t id) {
     const char* name;
   };
   static constexpr std::array kForeign{
-      Foreign{10, "Q2_K"},   Foreign{11, "Q3_K"},    Foreign{15, "Q8_K"},   Foreign{16, "IQ2_XXS"},
-      Foreign{17, "IQ2_XS"}, Foreign{18, "IQ3_XXS"}, Foreign{19, "IQ1_S"},  Foreign{20, "IQ4_NL"},
-      Foreign{21, "IQ3_S"},  Foreign{22, "IQ2_S"},   Foreign{23, "IQ4_XS"}, Foreign{24, "I8"},
-      Foreign{25, "I16"},    Foreign{26, "I32"},     Foreign{27, "I64"},    Foreign{28, "F64"},
-      Foreign{29, "IQ1_M"},  Foreign{34, "TQ1_0"},   Foreign{35, "TQ2_0"},  Foreign{39, "MXFP4"},
+      Foreign{15, "Q8_K"},  Foreign{16, "IQ2_XXS"}, Foreign{17, "IQ2_XS"}, Foreign{18, "IQ3_XXS"},
+      Foreign{19, "IQ1_S"}, Foreign{21, "IQ3_S"},   Foreign{22, "IQ2_S"},  Foreign{24, "I8"},
+      Foreign{25, "I16"},   Foreign{26, "I32"},     Foreign{27, "I64"},    Foreign{28, "F64"},
+      Foreign{29, "IQ1_M"}, Foreign{34, "TQ1_0"},   Foreign{35, "TQ2_0"},  Foreign{40, "NVFP4"},
+      Foreign{41, "Q1_0"},  Foreign{42, "Q2_0"},
   };
   for (const Foreign& foreign : kForeign) {
     if (foreign.id == id) return foreign.name;

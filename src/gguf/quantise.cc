@@ -226,6 +226,12 @@ void quantise(DType dtype, std::span<const float> values, std::byte* out) {
       return quantise_blocks<BlockQ5_K>(values, 256, out);
     case DType::kQ6_K:
       return quantise_blocks<BlockQ6_K>(values, 256, out);
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+      break;
   }
   WEFT_CHECK(false);
 }
