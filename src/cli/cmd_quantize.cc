@@ -24,13 +24,12 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
   const int64_t begin_ns = app.env.monotonic_ns();
   auto progress = std::make_unique<Progress>("quantize");
   constexpr int64_t kMiB = 1 << 20;
-  WEFT_ASSIGN_OR_RETURN(
-      const QuantizeReport report,
-      quantize_file(app.env, *in, flags.out, recipe, pool, kernels::best_isa(),
-                    [&](int64_t done, int64_t total) {
-                      progress->show(done / kMiB, total / kMiB, "MiB");
-                      return !interrupted();
-                    }));
+  WEFT_ASSIGN_OR_RETURN(const QuantizeReport report,
+                        quantize_file(app.env, *in, flags.out, recipe, pool, kernels::best_isa(),
+                                      [&](int64_t done, int64_t total) {
+                                        progress->show(done / kMiB, total / kMiB, "MiB");
+                                        return !interrupted();
+                                      }));
   progress.reset();
   const double seconds = static_cast<double>(app.env.monotonic_ns() - begin_ns) * 1e-9;
   if (flags.json) {

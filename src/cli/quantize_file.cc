@@ -131,10 +131,11 @@ class Converter {
   }
 
   Status bad_weights(const gguf::TensorInfo& tensor, DType to) const {
-    return corrupt(fmt::format("{}: tensor '{}' holds a weight that is not finite or over {}, the "
-                               "limit of {}",
-                               in_.parts()[tensor.part].path, gguf::printable(tensor.name),
-                               limit(to), dtype_info(to).name));
+    return corrupt(
+        fmt::format("{}: tensor '{}' holds a weight that is not finite or over {}, the "
+                    "limit of {}",
+                    in_.parts()[tensor.part].path, gguf::printable(tensor.name), limit(to),
+                    dtype_info(to).name));
   }
 
   Status advance(int64_t bytes) {
@@ -155,8 +156,7 @@ class Converter {
 }  // namespace
 
 Result<QuantizeReport> quantize_file(Env& env, const gguf::File& in, const std::string& out,
-                                     const gguf::Recipe& recipe, ThreadPool& pool,
-                                     kernels::Isa isa,
+                                     const gguf::Recipe& recipe, ThreadPool& pool, kernels::Isa isa,
                                      FunctionRef<bool(int64_t done, int64_t total)> progress) {
   WEFT_RETURN_IF_ERROR(check_target(in, out));
   WEFT_ASSIGN_OR_RETURN(const std::vector<gguf::TensorPlan> plans, plan_tensors(in, recipe));

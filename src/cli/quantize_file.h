@@ -29,8 +29,7 @@ struct QuantizeReport {
 /// is not finite, or too large for half floats, is kCorrupt and names the tensor. `progress` gets
 /// bytes read of all, and ends it with kCancelled by returning false.
 Result<QuantizeReport> quantize_file(Env& env, const gguf::File& in, const std::string& out,
-                                     const gguf::Recipe& recipe, ThreadPool& pool,
-                                     kernels::Isa isa,
+                                     const gguf::Recipe& recipe, ThreadPool& pool, kernels::Isa isa,
                                      FunctionRef<bool(int64_t done, int64_t total)> progress);
 
 }  // namespace weft::cli
