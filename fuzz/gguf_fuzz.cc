@@ -30,7 +30,8 @@ void walk(const weft::gguf::File& file) {
       if (!text.empty()) sink = sink + static_cast<uint64_t>(text.front() + text.back());
     }
   }
-  const std::byte* end = file.header_bytes().data() + file.size_bytes();
+  const std::span<const std::byte> bytes = file.parts().front().bytes;
+  const std::byte* end = bytes.data() + bytes.size();
   for (const weft::gguf::TensorInfo& tensor : file.tensors()) {
     if (file.find_tensor(tensor.name) != &tensor) std::abort();
     if (tensor.size_bytes > static_cast<uint64_t>(end - tensor.data)) std::abort();

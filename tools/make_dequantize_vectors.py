@@ -16,6 +16,8 @@ TYPES = [
     ("Q8_0", 32, 34, [0], 3), ("Q4_0", 32, 18, [0], 3), ("Q4_1", 32, 20, [0, 2], 3),
     ("Q5_0", 32, 22, [0], 3), ("Q5_1", 32, 24, [0, 2], 3),
     ("Q4_K", 256, 144, [0, 2], 2), ("Q5_K", 256, 176, [0, 2], 2), ("Q6_K", 256, 210, [208], 2),
+    ("Q2_K", 256, 84, [80, 82], 2), ("Q3_K", 256, 110, [108], 2), ("IQ4_NL", 32, 18, [0], 3),
+    ("IQ4_XS", 256, 136, [0], 2), ("MXFP4", 32, 17, [], 5),
 ]
 HALVES = [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c00, 0xbc00, 0x2e66]
 
@@ -28,6 +30,8 @@ def main():
             data[:, 3] &= 0xbf  # finite
         if name == "BF16":
             data[:, 1] &= 0xbf
+        if name == "MXFP4":
+            data[:, 0] = [0, 1, 2, 121, 250]  # subnormal scales and large ones
         for block in range(blocks):
             for offset in half_offsets:
                 half = rng.choice(HALVES) if rng.random() < 0.5 else rng.integers(0x1c00, 0x3000)

@@ -1,5 +1,9 @@
 #include "base/thread_pool.h"
 
+#include <sched.h>
+
+#include <algorithm>
+
 #include "base/check.h"
 
 #if defined(__x86_64__)
@@ -20,6 +24,13 @@ void pause_cpu() {
 }
 
 }  // namespace
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
 
 ThreadPool::ThreadPool(int n_threads) {
   WEFT_CHECK(n_threads >= 1);

@@ -15,6 +15,9 @@
 
 namespace weft {
 
+/// Cores that this process may run on: at least 1.
+int usable_cores();
+
 class ThreadPool {
  public:
   /// n_threads >= 1, the caller's own thread counted.

@@ -64,6 +64,7 @@ void clear_interrupt();
 
 // One file a command.
 void add_generate_command(CLI::App& root, App& app);
+void add_quantize_command(CLI::App& root, App& app);
 void add_tokenize_command(CLI::App& root, App& app);
 void add_model_command(CLI::App& root, App& app);
 void add_inspect_command(CLI::App& root, App& app);

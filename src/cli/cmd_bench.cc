@@ -1,12 +1,14 @@
-// weft bench ttft, weft bench speed: whole-run benchmarks.
+// weft bench ttft, weft bench speed, weft bench load: whole-run benchmarks.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
 
+#include "bench/load.h"
 #include "bench/speed.h"
 #include "bench/ttft.h"
 #include "cli/app.h"
+#include "cli/model_get.h"
 #include "cli/reuse_flags.h"
 #include "engine/compute_choice.h"
 
@@ -218,6 +220,107 @@ void add_speed(CLI::App& bench, App& app) {
   command->callback([flags, &app] { app.run = [flags, &app] { return run_speed(app, *flags); }; });
 }
 
+struct LoadFlags {
+  ModelFlags model;
+  bench::LoadOptions options;
+  std::string prompt = "The harbour opens at seven, and the";
+  bool json = false;
+};
+
+/// This very program, generating one token.
+Result<std::vector<std::string>> load_command(const LoadFlags& flags) {
+  std::error_code error;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error) return io_error("/proc/self/exe: cannot be read: " + error.message());
+  std::vector<std::string> command{self,
+                                   "generate",
+                                   "-m",
+                                   flags.model.model,
+                                   "--raw",
+                                   "-n",
+                                   "1",
+                                   "--temp",
+                                   "0",
+                                   "-p",
+                                   flags.prompt,
+                                   "--compute",
+                                   flags.model.compute,
+                                   "-c",
+                                   std::to_string(flags.model.context_tokens),
+                                   "-t",
+                                   std::to_string(flags.model.threads)};
+  if (!flags.model.isa.empty()) command.insert(command.end(), {"--isa", flags.model.isa});
+  return command;
+}
+
+/// Bytes of K and V that the prompt and its token take.
+Result<uint64_t> kv_bytes(const engine::Engine& engine, const std::string& prompt) {
+  const text::Tokenizer& tokenizer = engine.tokenizer();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                        tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}));
+  return static_cast<uint64_t>(engine.model().config().kv_bytes_per_token()) * (tokens.size() + 1);
+}
+
+Status run_load(App& app, LoadFlags flags) {
+  WEFT_ASSIGN_OR_RETURN(const std::string path,
+                        resolve_model(app.env, flags.model.model, app.models_dir));
+  flags.model.model = path;
+  uint64_t file_bytes = 0;
+  {
+    WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
+    file_bytes = file->size_bytes();
+    for (const gguf::FilePart& part : file->parts()) flags.options.files.push_back(part.path);
+  }  // what is mapped cannot be dropped from the page cache
+  WEFT_ASSIGN_OR_RETURN(flags.options.command, load_command(flags));
+  auto progress = std::make_unique<Progress>("bench load");
+  WEFT_ASSIGN_OR_RETURN(const bench::LoadReport report,
+                        bench::bench_load(app.env, flags.options, [&](int64_t done, int64_t total) {
+                          progress->show(done, total, "runs");
+                          return !interrupted();
+                        }));
+  progress.reset();
+  // Only now, as this process's own memory would count to the children's.
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(const uint64_t kv, kv_bytes(*engine, flags.prompt));
+  const int64_t other = static_cast<int64_t>(report.peak_bytes) - static_cast<int64_t>(file_bytes) -
+                        static_cast<int64_t>(kv);
+  if (flags.json) {
+    print_json({{"engine", engine_json(*engine)},
+                {"cold", flags.options.cold},
+                {"first_token_ms", spread_json(report.first_token_ms)},
+                {"exit_ms", spread_json(report.exit_ms)},
+                {"peak_bytes", report.peak_bytes},
+                {"file_bytes", file_bytes},
+                {"kv_bytes", kv},
+                {"other_bytes", other}});
+    return Status::ok();
+  }
+  constexpr double kMiB = 1 << 20;
+  const eval::Spread& first = report.first_token_ms;
+  fmt::print("{} threads, {}, page cache {}; median (min to max)\n", engine->context().pool.size(),
+             kernels::isa_name(engine->context().isa), flags.options.cold ? "dropped" : "as it is");
+  fmt::print("first token {:>9.1f} ms ({:.1f} to {:.1f})\n", first.median, first.min, first.max);
+  fmt::print("exit        {:>9.1f} ms ({:.1f} to {:.1f})\n", report.exit_ms.median,
+             report.exit_ms.min, report.exit_ms.max);
+  fmt::print("peak memory {:>9.1f} MiB: file {:.1f}, KV {:.1f}, other {:.1f}\n",
+             static_cast<double>(report.peak_bytes) / kMiB, static_cast<double>(file_bytes) / kMiB,
+             static_cast<double>(kv) / kMiB, static_cast<double>(other) / kMiB);
+  return Status::ok();
+}
+
+void add_load(CLI::App& bench, App& app) {
+  auto flags = std::make_shared<LoadFlags>();
+  CLI::App* command =
+      bench.add_subcommand("load", "From the start of a process to its first token");
+  add_model_flags(*command, flags->model);
+  command->add_option("-p,--prompt", flags->prompt, "the prompt, taken as it is");
+  command->add_option("--repeat", flags->options.repeat, "processes (default: 5)")
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--cold", flags->options.cold, "drop the model from the page cache each time");
+  command->add_flag("--json", flags->json, "print the report as JSON");
+  command->callback([flags, &app] { app.run = [flags, &app] { return run_load(app, *flags); }; });
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& root, App& app) {
@@ -225,6 +328,7 @@ void add_bench_command(CLI::App& root, App& app) {
   bench->require_subcommand(1);
   add_ttft(*bench, app);
   add_speed(*bench, app);
+  add_load(*bench, app);
 }
 
 }  // namespace weft::cli

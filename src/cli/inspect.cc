@@ -145,6 +145,12 @@ std::string gguf_text(const gguf::File& file) {
   std::string out =
       fmt::format("{}: GGUF version {}, {} bytes ({}), alignment {}\n", file.path(), file.version(),
                   file.size_bytes(), size_text(file.size_bytes()), file.alignment());
+  if (file.parts().size() > 1) {
+    out += fmt::format("\nparts: {}\n", file.parts().size());
+    for (const gguf::FilePart& part : file.parts()) {
+      out += fmt::format("  {} ({})\n", part.path, size_text(part.bytes.size()));
+    }
+  }
   out += fmt::format("\nmetadata: {} entries\n", file.metadata().size());
   for (const auto& [key, value] : file.metadata()) {
     out += fmt::format("  {:<42} {:<7} {}\n", bare(key), gguf::value_type_name(value.type),
@@ -179,7 +185,8 @@ std::string gguf_json(const gguf::File& file) {
     tensors.push_back({{"name", std::string(tensor.name)},
                        {"dtype", dtype_info(tensor.dtype).name},
                        {"dims", std::move(dims)},
-                       {"offset", file.header_bytes().size() + tensor.offset},
+                       {"part", tensor.part},
+                       {"offset", file.parts()[tensor.part].header.size() + tensor.offset},
                        {"bytes", tensor.size_bytes}});
   }
   const auto totals = totals_by_dtype(file);
@@ -189,8 +196,13 @@ std::string gguf_json(const gguf::File& file) {
         {"tensors", total.tensors}, {"parameters", total.parameters}, {"bytes", total.bytes}};
   }
   const Total all = sum(totals);
+  Json parts = Json::array();
+  for (const gguf::FilePart& part : file.parts()) {
+    parts.push_back({{"path", part.path}, {"bytes", part.bytes.size()}});
+  }
   return dump({{"path", file.path()},
                {"format", "gguf"},
+               {"parts", std::move(parts)},
                {"version", file.version()},
                {"bytes", file.size_bytes()},
                {"alignment", file.alignment()},

@@ -88,6 +88,7 @@ int main(int argc, char** argv) {
       weft::posix_env(), models_folder(), xdg_folder("XDG_CACHE_HOME", ".cache"), {}};
   weft::cli::add_model_command(root, app);
   weft::cli::add_inspect_command(root, app);
+  weft::cli::add_quantize_command(root, app);
   weft::cli::add_tokenize_command(root, app);
   weft::cli::add_generate_command(root, app);
   weft::cli::add_ingest_command(root, app);

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <numeric>
@@ -14,13 +13,6 @@ namespace {
 constexpr int kMaxThreads = 512;
 // Beyond the context: the anchor and the chunk behind it, and pages that the prefix index keeps.
 constexpr int32_t kSpareTokens = 4096;
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
 
 double ms_since(Env& env, int64_t begin_ns) {
   return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-6;

@@ -15,6 +15,12 @@ bool is_integer(ValueType type) {
 
 }  // namespace
 
+uint64_t File::size_bytes() const {
+  uint64_t total = 0;
+  for (const FilePart& part : parts_) total += part.bytes.size();
+  return total;
+}
+
 const Value* File::find(std::string_view key) const {
   const auto it = entry_index_.find(key);
   return it == entry_index_.end() ? nullptr : &entries_[it->second].value;

@@ -1,8 +1,8 @@
 // Reads a GGUF file: checks the whole header (metadata, tensor table, where each tensor's bytes
 // lie) once, then answers from it without copying; weights stay in the memory mapping. What keys
 // and tensors a model needs, and what their numbers may be, is the model's business, not this
-// room's. Format: github.com/ggml-org/ggml, docs/gguf.md; versions 2 and 3, little-endian, one
-// file. A File is immutable: any number of threads may use it.
+// room's. Format: github.com/ggml-org/ggml, docs/gguf.md; versions 2 and 3, little-endian; one file
+// or the parts of a split one. A File is immutable: any number of threads may use it.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,7 @@ inline constexpr uint64_t kMaxKeyBytes = 65'535;
 inline constexpr uint64_t kMaxTensorNameBytes = 63;
 inline constexpr uint64_t kMaxStringBytes = 16u << 20;
 inline constexpr uint64_t kMaxArrayElements = 16u << 20;
+inline constexpr uint64_t kMaxParts = 4096;
 inline constexpr uint64_t kMinAlignment = 8;
 inline constexpr uint64_t kMaxAlignment = 1u << 20;
 inline constexpr uint64_t kDefaultAlignment = 32;
@@ -79,7 +80,8 @@ struct TensorInfo {
   int n_dims = 0;                   // 0 to 4
   int64_t dims[4] = {1, 1, 1, 1};   // GGML's order: dims[0] is contiguous (a row's length)
   DType dtype = DType::kF32;        // dims[0] is a whole number of its blocks
-  uint64_t offset = 0;              // from the start of the data
+  size_t part = 0;                  // of File::parts()
+  uint64_t offset = 0;              // from the start of the part's data
   uint64_t size_bytes = 0;          // exact, without padding
   const std::byte* data = nullptr;  // in the mapping, aligned as File::alignment() says
 
@@ -87,9 +89,18 @@ struct TensorInfo {
   int64_t n_elements() const { return dims[0] * n_rows(); }
 };
 
+/// One of the files that a model is made of.
+struct FilePart {
+  std::string path;
+  std::span<const std::byte> bytes;   // all of it
+  std::span<const std::byte> header;  // what stands before the tensors' data
+};
+
 class File {
  public:
-  /// Maps and checks `path`. Every error is one line that names the file and the key or tensor.
+  /// Maps and checks `path`. Every error is one line that names the file and the key or tensor. Of
+  /// a model split over files, `path` is the first part, NAME-00001-of-0000N.gguf; the others are
+  /// looked for beside it, under the names that follow from its own. Metadata is the first part's.
   static Result<std::shared_ptr<const File>> open(Env& env, const std::string& path);
   /// The same over memory that the caller keeps alive, at a 64-byte boundary if tensors' data are
   /// to be used; `name` stands for the path in messages.
@@ -97,11 +108,12 @@ class File {
                                                    std::string name);
 
   const std::string& path() const { return path_; }
-  uint64_t size_bytes() const { return bytes_.size(); }
+  /// Of all parts.
+  uint64_t size_bytes() const;
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
-  /// Everything before the tensors' data: what describes the model.
-  std::span<const std::byte> header_bytes() const { return bytes_.first(header_bytes_); }
+  /// One for an unsplit file. The headers together are what describes the model.
+  std::span<const FilePart> parts() const { return parts_; }
 
   /// In the file's order.
   std::span<const Entry> metadata() const { return entries_; }
@@ -128,19 +140,20 @@ class File {
   friend class Parser;
   File() = default;
 
-  static Result<std::shared_ptr<const File>> make(std::unique_ptr<MappedFile> mapping,
-                                                  std::span<const std::byte> bytes,
-                                                  std::string path);
+  static Result<std::shared_ptr<File>> map(Env& env, const std::string& path);
+  static Result<std::shared_ptr<File>> make(std::unique_ptr<MappedFile> mapping,
+                                            std::span<const std::byte> bytes, std::string path);
+  Status add_parts(Env& env, uint64_t count);
+  Status add_part(File& part, uint64_t number, uint64_t count, uint64_t n_tensors);
   Result<const Value*> require(std::string_view key) const;
   Result<const Array*> require_array(std::string_view key, const char* wanted) const;
   Status wrong_type(std::string_view key, const Value& value, const char* wanted) const;
 
   std::string path_;
-  std::unique_ptr<MappedFile> mapping_;  // null after parse()
-  std::span<const std::byte> bytes_;
+  std::vector<std::unique_ptr<MappedFile>> mappings_;  // none after parse()
+  std::vector<FilePart> parts_;
   uint32_t version_ = 0;
   uint64_t alignment_ = kDefaultAlignment;
-  size_t header_bytes_ = 0;
   std::vector<Entry> entries_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string_view, size_t> entry_index_;

@@ -92,11 +92,11 @@ const char* foreign_type_name(uint32_t id) {
     const char* name;
   };
   static constexpr std::array kForeign{
-      Foreign{10, "Q2_K"},   Foreign{11, "Q3_K"},    Foreign{15, "Q8_K"},   Foreign{16, "IQ2_XXS"},
-      Foreign{17, "IQ2_XS"}, Foreign{18, "IQ3_XXS"}, Foreign{19, "IQ1_S"},  Foreign{20, "IQ4_NL"},
-      Foreign{21, "IQ3_S"},  Foreign{22, "IQ2_S"},   Foreign{23, "IQ4_XS"}, Foreign{24, "I8"},
-      Foreign{25, "I16"},    Foreign{26, "I32"},     Foreign{27, "I64"},    Foreign{28, "F64"},
-      Foreign{29, "IQ1_M"},  Foreign{34, "TQ1_0"},   Foreign{35, "TQ2_0"},  Foreign{39, "MXFP4"},
+      Foreign{15, "Q8_K"},  Foreign{16, "IQ2_XXS"}, Foreign{17, "IQ2_XS"}, Foreign{18, "IQ3_XXS"},
+      Foreign{19, "IQ1_S"}, Foreign{21, "IQ3_S"},   Foreign{22, "IQ2_S"},  Foreign{24, "I8"},
+      Foreign{25, "I16"},   Foreign{26, "I32"},     Foreign{27, "I64"},    Foreign{28, "F64"},
+      Foreign{29, "IQ1_M"}, Foreign{34, "TQ1_0"},   Foreign{35, "TQ2_0"},  Foreign{40, "NVFP4"},
+      Foreign{41, "Q1_0"},  Foreign{42, "Q2_0"},
   };
   for (const Foreign& foreign : kForeign) {
     if (foreign.id == id) return foreign.name;
@@ -147,12 +147,11 @@ void for_each_element(const Array& array, uint64_t limit, FunctionRef<void(const
 /// they are there; nothing is allocated that the bytes present don't warrant.
 class Parser {
  public:
-  explicit Parser(File& file) : file_(file), bytes_(file.bytes_) {}
+  explicit Parser(File& file) : file_(file), bytes_(file.parts_.front().bytes) {}
 
   Status parse() {
     WEFT_RETURN_IF_ERROR(parse_counts());
     for (uint64_t i = 0; i < n_entries_; ++i) WEFT_RETURN_IF_ERROR(parse_entry(i));
-    WEFT_RETURN_IF_ERROR(check_split());
     WEFT_RETURN_IF_ERROR(read_alignment());
     for (uint64_t i = 0; i < n_tensors_; ++i) WEFT_RETURN_IF_ERROR(parse_tensor(i));
     WEFT_RETURN_IF_ERROR(place_tensors());
@@ -309,15 +308,6 @@ class Parser {
     return Status::ok();
   }
 
-  Status check_split() const {
-    WEFT_ASSIGN_OR_RETURN(const uint64_t count, file_.get_uint_or("split.count", 0));
-    if (count <= 1) return Status::ok();
-    return unsupported(
-        fmt::format("{}: key 'split.count': the model is split over {} files; weft "
-                    "reads one file: join them with llama-gguf-split --merge",
-                    file_.path_, count));
-  }
-
   Status read_alignment() {
     where_ = "key 'general.alignment'";
     const Value* value = file_.find("general.alignment");
@@ -393,8 +383,8 @@ class Parser {
   Status place_tensors() {
     const uint64_t padding = (file_.alignment_ - position_ % file_.alignment_) % file_.alignment_;
     // The file may end here, unpadded, when it has no tensors.
-    file_.header_bytes_ = position_ + std::min(padding, left());
-    const auto data = bytes_.subspan(file_.header_bytes_);
+    file_.parts_.front().header = bytes_.first(position_ + std::min(padding, left()));
+    const auto data = bytes_.subspan(file_.parts_.front().header.size());
     for (TensorInfo& tensor : file_.tensors_) {
       if (tensor.offset % file_.alignment_ != 0) {
         where_ = fmt::format("tensor '{}'", printable(tensor.name));
@@ -436,25 +426,40 @@ class Parser {
   uint64_t n_tensors_ = 0;
 };
 
-Result<std::shared_ptr<const File>> File::make(std::unique_ptr<MappedFile> mapping,
-                                               std::span<const std::byte> bytes, std::string path) {
+Result<std::shared_ptr<File>> File::make(std::unique_ptr<MappedFile> mapping,
+                                         std::span<const std::byte> bytes, std::string path) {
   std::shared_ptr<File> file(new File);
+  file->parts_.push_back({path, bytes, {}});
   file->path_ = std::move(path);
-  file->mapping_ = std::move(mapping);
-  file->bytes_ = bytes;
+  if (mapping != nullptr) file->mappings_.push_back(std::move(mapping));
   WEFT_RETURN_IF_ERROR(Parser(*file).parse());
-  return std::shared_ptr<const File>(std::move(file));
+  return file;
+}
+
+Result<std::shared_ptr<File>> File::map(Env& env, const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapping, env.map(path));
+  const std::span<const std::byte> bytes = mapping->bytes();
+  return make(std::move(mapping), bytes, path);
 }
 
 Result<std::shared_ptr<const File>> File::parse(std::span<const std::byte> bytes,
                                                 std::string name) {
-  return make(nullptr, bytes, std::move(name));
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<File> file, make(nullptr, bytes, std::move(name)));
+  WEFT_ASSIGN_OR_RETURN(const uint64_t count, file->get_uint_or("split.count", 1));
+  if (count > 1) {
+    return unsupported(
+        fmt::format("{}: key 'split.count': one of {} files of a model, without the "
+                    "others",
+                    file->path_, count));
+  }
+  return std::shared_ptr<const File>(std::move(file));
 }
 
 Result<std::shared_ptr<const File>> File::open(Env& env, const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapping, env.map(path));
-  const std::span<const std::byte> bytes = mapping->bytes();
-  return make(std::move(mapping), bytes, path);
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<File> file, map(env, path));
+  WEFT_ASSIGN_OR_RETURN(const uint64_t count, file->get_uint_or("split.count", 1));
+  if (count > 1) WEFT_RETURN_IF_ERROR(file->add_parts(env, count));
+  return std::shared_ptr<const File>(std::move(file));
 }
 
 }  // namespace weft::gguf

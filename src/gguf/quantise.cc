@@ -11,10 +11,18 @@
 namespace weft::gguf {
 namespace {
 
-/// value / step to the nearest integer, kept within [low, high]; 0 for a step of 0.
-int nearest(float value, float step, int low, int high) {
-  if (step == 0.0f) return 0;
-  return std::clamp(static_cast<int>(std::lround(value / step)), low, high);
+/// 1 / step; 0 where that is not a finite number.
+float inverse(float step) {
+  const float result = step == 0.0f ? 0.0f : 1.0f / step;
+  return std::isfinite(result) ? result : 0.0f;
+}
+
+/// To the nearest integer, ties to even, for |value| below 2^22: adding 1.5 * 2^23 leaves a float's
+/// fraction no bits.
+float round_even(float value) { return (value + 12582912.0f) - 12582912.0f; }
+
+int rounded(float value, float low, float high) {
+  return static_cast<int>(round_even(std::clamp(value, low, high)));
 }
 
 float largest_magnitude(const float* x, int n) {
@@ -23,24 +31,31 @@ float largest_magnitude(const float* x, int n) {
   return largest;
 }
 
-/// The element of largest magnitude, with its sign.
+/// The element of largest magnitude, the first of them, with its sign.
 float extreme(const float* x, int n) {
-  return *std::max_element(x, x + n, [](float a, float b) { return std::abs(a) < std::abs(b); });
+  float found = 0.0f;
+  for (int i = 0; i < n; ++i) {
+    if (std::abs(x[i]) > std::abs(found)) found = x[i];
+  }
+  return found;
 }
 
 void quantise_block(const float* x, BlockQ8_0& block) {
-  block.d = f16_from_f32(largest_magnitude(x, 32) / 127.0f);
-  const float d = f32_from_f16(block.d);
-  for (int i = 0; i < 32; ++i) block.qs[i] = static_cast<int8_t>(nearest(x[i], d, -127, 127));
+  const float d = largest_magnitude(x, 32) / 127.0f;
+  const float id = inverse(d);
+  block.d = f16_from_f32(d);
+  for (int i = 0; i < 32; ++i) block.qs[i] = static_cast<int8_t>(std::round(x[i] * id));
 }
 
-/// Q4_0 and Q5_0: the extreme element takes the range's long end, -2^(bits-1).
+/// Q4_0 and Q5_0: the extreme element takes the range's long end, -half.
 template <class Block>
 void quantise_symmetric(const float* x, Block& block, int half, uint8_t (&q)[32]) {
-  block.d = f16_from_f32(extreme(x, 32) / static_cast<float>(-half));
-  const float d = f32_from_f16(block.d);
+  const float d = extreme(x, 32) / static_cast<float>(-half);
+  const float id = inverse(d);
+  block.d = f16_from_f32(d);
   for (int i = 0; i < 32; ++i) {
-    q[i] = static_cast<uint8_t>(nearest(x[i], d, -half, half - 1) + half);
+    const float shifted = x[i] * id + (static_cast<float>(half) + 0.5f);
+    q[i] = static_cast<uint8_t>(std::min(2 * half - 1, static_cast<int>(shifted)));
   }
 }
 
@@ -48,11 +63,13 @@ void quantise_symmetric(const float* x, Block& block, int half, uint8_t (&q)[32]
 template <class Block>
 void quantise_offset(const float* x, Block& block, int max_q, uint8_t (&q)[32]) {
   const auto [low, high] = std::minmax_element(x, x + 32);
-  block.m = f16_from_f32(*low);
-  const float m = f32_from_f16(block.m);
-  block.d = f16_from_f32((*high - m) / static_cast<float>(max_q));
-  const float d = f32_from_f16(block.d);
-  for (int i = 0; i < 32; ++i) q[i] = static_cast<uint8_t>(nearest(x[i] - m, d, 0, max_q));
+  const float m = *low, d = (*high - m) / static_cast<float>(max_q);
+  const float id = inverse(d);
+  block.d = f16_from_f32(d);
+  block.m = f16_from_f32(m);
+  for (int i = 0; i < 32; ++i) {
+    q[i] = static_cast<uint8_t>(std::min(max_q, static_cast<int>((x[i] - m) * id + 0.5f)));
+  }
 }
 
 void pack_nibbles(const uint8_t (&q)[32], uint8_t* qs) {
@@ -90,46 +107,122 @@ void quantise_block(const float* x, BlockQ5_1& block) {
   pack_fifth_bits(q, block.qh);
 }
 
-/// The smallest n with n * step >= value, up to `limit`.
-int steps_up(float value, float step, int limit) {
-  return step == 0.0f ? 0 : std::min(limit, static_cast<int>(std::ceil(value / step)));
+constexpr int kLanes = 8;  // sums kept apart, so that loops vectorise; a fixed order everywhere
+
+float sum_lanes(const float (&lanes)[kLanes]) {
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-/// Q4_K and Q5_K: per 32 elements a 6-bit scale and a 6-bit offset below zero, both rounded up so
-/// that the sub-block's range is covered. Fills d, dmin and scales; q holds the 256 small integers.
-template <class Block>
-void quantise_super_block(const float* x, Block& block, int max_q, uint8_t (&q)[256]) {
-  float low[8], range[8];
-  float lowest = 0.0f;
-  for (int s = 0; s < 8; ++s) {
-    low[s] = std::max(0.0f, -*std::min_element(x + 32 * s, x + 32 * s + 32));
-    lowest = std::max(lowest, low[s]);
-  }
-  block.dmin = f16_from_f32(lowest / 63.0f);
-  const float dmin = f32_from_f16(block.dmin);
-  int mins[8], scales[8];
-  float widest = 0.0f;
-  for (int s = 0; s < 8; ++s) {
-    mins[s] = steps_up(low[s], dmin, 63);
-    const float high = std::max(0.0f, *std::max_element(x + 32 * s, x + 32 * s + 32));
-    range[s] = high + dmin * static_cast<float>(mins[s]);
-    widest = std::max(widest, range[s]);
-  }
-  block.d = f16_from_f32(widest / static_cast<float>(max_q) / 63.0f);
-  const float d = f32_from_f16(block.d);
-  for (int s = 0; s < 8; ++s) {
-    scales[s] = steps_up(range[s] / static_cast<float>(max_q), d, 63);
-    const float step = d * static_cast<float>(scales[s]);
-    const float offset = dmin * static_cast<float>(mins[s]);
-    for (int i = 32 * s; i < 32 * s + 32; ++i) {
-      q[i] = static_cast<uint8_t>(nearest(x[i] + offset, step, 0, max_q));
+/// x is about scale * q - min, scale and min not negative.
+struct Line {
+  float scale = 0.0f;
+  float min = 0.0f;
+};
+
+/// Weighted sums over a sub-block for integers q: what least squares needs.
+struct Moments {
+  float q = 0, q2 = 0, qx = 0;  // sums of w*q, w*q^2 and w*q*x
+};
+
+/// q = (x - low) / step rounded and kept within [0, max_q].
+Moments moments_of(const float (&x)[32], const float (&weight)[32], float low, float per_unit,
+                   float max_q) {
+  float q_lanes[kLanes] = {}, q2_lanes[kLanes] = {}, qx_lanes[kLanes] = {};
+  for (int i = 0; i < 32; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) {
+      const float place = per_unit * (x[i + j] - low);
+      const float q = round_even(place < max_q ? place : max_q);
+      const float wq = weight[i + j] * q;
+      q_lanes[j] += wq;
+      q2_lanes[j] += wq * q;
+      qx_lanes[j] += wq * x[i + j];
     }
   }
-  for (int s = 0; s < 4; ++s) {
-    block.scales[s] = static_cast<uint8_t>(scales[s] | (scales[s + 4] >> 4) << 6);
-    block.scales[s + 4] = static_cast<uint8_t>(mins[s] | (mins[s + 4] >> 4) << 6);
-    block.scales[s + 8] = static_cast<uint8_t>((scales[s + 4] & 15) | (mins[s + 4] & 15) << 4);
+  return {sum_lanes(q_lanes), sum_lanes(q2_lanes), sum_lanes(qx_lanes)};
+}
+
+/// Tries grids of max_q + offset steps over the sub-block's range, offset going up from `first` by
+/// tenths `n_grids` times; on each, the line that fits best by weighted least squares. Elements
+/// count by their magnitude and the root mean square, since large weights meet large activations
+/// more often. (The idea and the ranges of offsets are those of llama.cpp's K quants.)
+Line fit_line(const float* from, int max_q, float first, int n_grids) {
+  float x[32], weight[32];
+  std::copy_n(from, 32, x);
+  double squares = 0;
+  for (const float value : x) squares += static_cast<double>(value) * static_cast<double>(value);
+  const auto root = static_cast<float>(std::sqrt(squares / 32));
+  double sum_w = 0, sum_x = 0;
+  for (int i = 0; i < 32; ++i) {
+    weight[i] = root + std::abs(x[i]);
+    sum_w += static_cast<double>(weight[i]);
+    sum_x += static_cast<double>(weight[i]) * static_cast<double>(x[i]);
   }
+  const float low = std::min(0.0f, *std::min_element(x, x + 32));
+  const float high = *std::max_element(x, x + 32);
+  if (!(high > low)) return {0.0f, -low};
+  const auto most = static_cast<float>(max_q);
+  Line best{(high - low) / most, -low};
+  double best_gain = -1;  // what a line takes off the sum of w*x^2
+  for (int i = 0; i < n_grids; ++i) {
+    const float steps = most + first + 0.1f * static_cast<float>(i);
+    const float per_unit = steps / (high - low);
+    if (!std::isfinite(per_unit)) break;
+    const Moments m = moments_of(x, weight, low, per_unit, most);
+    const double q = m.q, q2 = m.q2, qx = m.qx;
+    const double determinant = sum_w * q2 - q * q;
+    if (!(determinant > 0)) continue;
+    double scale = (sum_w * qx - sum_x * q) / determinant;
+    double offset = (q2 * sum_x - q * qx) / determinant;
+    if (offset > 0) {
+      offset = 0;
+      scale = qx / q2;
+    }
+    const double gain = scale * qx + offset * sum_x;
+    if (gain > best_gain && scale > 0) {
+      best_gain = gain;
+      best = {static_cast<float>(scale), static_cast<float>(-offset)};
+    }
+  }
+  return best;
+}
+
+void pack_k_scales(const int (&scales)[8], const int (&mins)[8], uint8_t* packed) {
+  for (int s = 0; s < 4; ++s) {
+    packed[s] = static_cast<uint8_t>(scales[s] | (scales[s + 4] >> 4) << 6);
+    packed[s + 4] = static_cast<uint8_t>(mins[s] | (mins[s + 4] >> 4) << 6);
+    packed[s + 8] = static_cast<uint8_t>((scales[s + 4] & 15) | (mins[s + 4] & 15) << 4);
+  }
+}
+
+/// Q4_K and Q5_K: a line for each 32 elements, its scale and min in 6 bits of the block's largest.
+/// Fills all but the fifth bits; q holds the 256 small integers.
+template <class Block>
+void quantise_super_block(const float* x, Block& block, int max_q, float first, int n_grids,
+                          uint8_t (&q)[256]) {
+  Line lines[8];
+  Line largest;
+  for (int s = 0; s < 8; ++s) {
+    lines[s] = fit_line(x + 32 * s, max_q, first, n_grids);
+    largest.scale = std::max(largest.scale, lines[s].scale);
+    largest.min = std::max(largest.min, lines[s].min);
+  }
+  block.d = f16_from_f32(largest.scale / 63.0f);
+  block.dmin = f16_from_f32(largest.min / 63.0f);
+  const float d = f32_from_f16(block.d), dmin = f32_from_f16(block.dmin);
+  const float per_scale = 63.0f * inverse(largest.scale), per_min = 63.0f * inverse(largest.min);
+  int scales[8], mins[8];
+  for (int s = 0; s < 8; ++s) {
+    scales[s] = rounded(per_scale * lines[s].scale, 0.0f, 63.0f);
+    mins[s] = rounded(per_min * lines[s].min, 0.0f, 63.0f);
+    const float per_unit = inverse(d * static_cast<float>(scales[s]));
+    const float offset = dmin * static_cast<float>(mins[s]);
+    for (int i = 32 * s; i < 32 * s + 32; ++i) {
+      q[i] = static_cast<uint8_t>(
+          rounded((x[i] + offset) * per_unit, 0.0f, static_cast<float>(max_q)));
+    }
+  }
+  pack_k_scales(scales, mins, block.scales);
   // Byte i of each 32 holds element i of an even sub-block (low nibble) and of the next (high).
   for (int s = 0; s < 8; s += 2) {
     for (int i = 0; i < 32; ++i) {
@@ -141,33 +234,45 @@ void quantise_super_block(const float* x, Block& block, int max_q, uint8_t (&q)[
 
 void quantise_block(const float* x, BlockQ4_K& block) {
   uint8_t q[256];
-  quantise_super_block(x, block, 15, q);
+  quantise_super_block(x, block, 15, -1.0f, 21, q);
 }
 
 void quantise_block(const float* x, BlockQ5_K& block) {
   uint8_t q[256];
-  quantise_super_block(x, block, 31, q);
+  quantise_super_block(x, block, 31, -0.5f, 16, q);
   std::memset(block.qh, 0, sizeof(block.qh));
   for (int i = 0; i < 256; ++i) block.qh[i % 32] |= static_cast<uint8_t>((q[i] >> 4) << (i / 32));
 }
 
-void quantise_block(const float* x, BlockQ6_K& block) {
-  float widest = 0.0f;
-  float steps[16];
-  for (int s = 0; s < 16; ++s) {
-    steps[s] = largest_magnitude(x + 16 * s, 16) / 31.0f;
-    widest = std::max(widest, steps[s]);
-  }
-  block.d = f16_from_f32(widest / 127.0f);
-  const float d = f32_from_f16(block.d);
-  uint8_t q[256];
-  for (int s = 0; s < 16; ++s) {
-    block.scales[s] = static_cast<int8_t>(steps_up(steps[s], d, 127));
-    const float step = d * static_cast<float>(block.scales[s]);
-    for (int i = 16 * s; i < 16 * s + 16; ++i) {
-      q[i] = static_cast<uint8_t>(nearest(x[i], step, -32, 31) + 32);
+/// The scale for 16 elements and integers from -32 to 31, of either sign: the extreme element takes
+/// about -32, and among 19 grids round that one the best by least squares, elements counting by
+/// their squares, wins.
+float fit_scale(const float* x) {
+  const float peak = extreme(x, 16);
+  float best = peak / -32.0f;
+  double best_gain = -1;
+  for (int step = -9; step <= 9; ++step) {
+    const float per_unit = -(32.0f + 0.1f * static_cast<float>(step)) / peak;
+    if (!std::isfinite(per_unit)) return best;
+    float q2_lanes[kLanes] = {}, qx_lanes[kLanes] = {};
+    for (int i = 0; i < 16; i += kLanes) {
+      for (int j = 0; j < kLanes; ++j) {
+        const float place = per_unit * x[i + j];
+        const float q = round_even(place < -32.0f ? -32.0f : place < 31.0f ? place : 31.0f);
+        const float wq = x[i + j] * x[i + j] * q;
+        q2_lanes[j] += wq * q;
+        qx_lanes[j] += wq * x[i + j];
+      }
     }
+    const double q2 = sum_lanes(q2_lanes), qx = sum_lanes(qx_lanes);
+    if (!(q2 > 0) || qx * qx / q2 <= best_gain) continue;
+    best_gain = qx * qx / q2;
+    best = static_cast<float>(qx / q2);
   }
+  return best;
+}
+
+void pack_q6_k(const uint8_t (&q)[256], BlockQ6_K& block) {
   // Each half of 128: four runs of 32; the low nibbles pair runs 0 with 2 and 1 with 3.
   for (int half = 0; half < 2; ++half) {
     const uint8_t* h = q + 128 * half;
@@ -178,6 +283,24 @@ void quantise_block(const float* x, BlockQ6_K& block) {
                                                      (h[i + 64] >> 4) << 4 | (h[i + 96] >> 4) << 6);
     }
   }
+}
+
+void quantise_block(const float* x, BlockQ6_K& block) {
+  float steps[16];
+  for (int s = 0; s < 16; ++s) steps[s] = fit_scale(x + 16 * s);
+  // The extreme scale takes -128, the long end of eight bits.
+  const float per_scale = -128.0f * inverse(extreme(steps, 16));
+  block.d = f16_from_f32(extreme(steps, 16) / -128.0f);
+  const float d = f32_from_f16(block.d);
+  uint8_t q[256];
+  for (int s = 0; s < 16; ++s) {
+    block.scales[s] = static_cast<int8_t>(rounded(per_scale * steps[s], -128.0f, 127.0f));
+    const float per_unit = inverse(d * static_cast<float>(block.scales[s]));
+    for (int i = 16 * s; i < 16 * s + 16; ++i) {
+      q[i] = static_cast<uint8_t>(rounded(x[i] * per_unit, -32.0f, 31.0f) + 32);
+    }
+  }
+  pack_q6_k(q, block);
 }
 
 template <class Block>
@@ -201,7 +324,21 @@ void convert_halves(std::span<const float> values, std::byte* out, Convert conve
 
 }  // namespace
 
+bool can_quantise(DType dtype) {
+  switch (dtype) {
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+      return false;
+    default:
+      return true;
+  }
+}
+
 void quantise(DType dtype, std::span<const float> values, std::byte* out) {
+  WEFT_CHECK(can_quantise(dtype));
   switch (dtype) {
     case DType::kF32:
       std::memcpy(out, values.data(), values.size_bytes());
@@ -226,8 +363,9 @@ void quantise(DType dtype, std::span<const float> values, std::byte* out) {
       return quantise_blocks<BlockQ5_K>(values, 256, out);
     case DType::kQ6_K:
       return quantise_blocks<BlockQ6_K>(values, 256, out);
+    default:
+      break;
   }
-  WEFT_CHECK(false);
 }
 
 }  // namespace weft::gguf

@@ -54,6 +54,39 @@ void HeaderBuilder::add_string(std::string_view key, std::string_view value) {
   add_raw(key, ValueType::kString, std::as_bytes(std::span(raw)));
 }
 
+void HeaderBuilder::add_value(std::string_view key, const Value& value) {
+  switch (value.type) {
+    case ValueType::kU8:
+      return add<uint8_t>(key, static_cast<uint8_t>(std::get<uint64_t>(value.data)));
+    case ValueType::kI8:
+      return add<int8_t>(key, static_cast<int8_t>(std::get<int64_t>(value.data)));
+    case ValueType::kU16:
+      return add<uint16_t>(key, static_cast<uint16_t>(std::get<uint64_t>(value.data)));
+    case ValueType::kI16:
+      return add<int16_t>(key, static_cast<int16_t>(std::get<int64_t>(value.data)));
+    case ValueType::kU32:
+      return add<uint32_t>(key, static_cast<uint32_t>(std::get<uint64_t>(value.data)));
+    case ValueType::kI32:
+      return add<int32_t>(key, static_cast<int32_t>(std::get<int64_t>(value.data)));
+    case ValueType::kF32:
+      return add<float>(key, static_cast<float>(std::get<double>(value.data)));
+    case ValueType::kBool:
+      return add<bool>(key, std::get<bool>(value.data));
+    case ValueType::kString:
+      return add_string(key, std::get<std::string_view>(value.data));
+    case ValueType::kArray: {
+      const auto& array = std::get<Array>(value.data);
+      return add_array_raw(key, array.element_type, array.size, array.bytes);
+    }
+    case ValueType::kU64:
+      return add<uint64_t>(key, std::get<uint64_t>(value.data));
+    case ValueType::kI64:
+      return add<int64_t>(key, std::get<int64_t>(value.data));
+    case ValueType::kF64:
+      return add<double>(key, std::get<double>(value.data));
+  }
+}
+
 void HeaderBuilder::add_strings(std::string_view key, std::span<const std::string> values) {
   std::string raw;
   for (const std::string& value : values) put_string(raw, value);
@@ -86,6 +119,13 @@ std::string HeaderBuilder::bytes() const {
   return out;
 }
 
+Writer::~Writer() {
+  if (file_ == nullptr) return;  // finished, moved from, or never begun
+  file_.reset();
+  (void)env_->remove(path_ + ".tmp")
+      .is_ok();  // it was no use anyway; the error that led here counts
+}
+
 Result<Writer> Writer::create(Env& env, std::string path, const HeaderBuilder& header) {
   Writer writer;
   writer.env_ = &env;
@@ -115,7 +155,9 @@ Status Writer::finish() {
   WEFT_CHECK(tensor_ == tensor_bytes_.size());
   WEFT_RETURN_IF_ERROR(file_->sync());
   WEFT_RETURN_IF_ERROR(file_->close());
-  return env_->rename(path_ + ".tmp", path_);
+  WEFT_RETURN_IF_ERROR(env_->rename(path_ + ".tmp", path_));
+  file_.reset();
+  return Status::ok();
 }
 
 }  // namespace weft::gguf

@@ -1,6 +1,6 @@
 // Writes GGUF version 3: metadata first, then tensors whose bytes are streamed in the order they
 // were declared. It checks what would make the file unreadable only by assertion: it writes what
-// weft itself composed (tests, random models), never input from outside.
+// weft itself composed (tests, random models, what a checked File holds), never input from outside.
 // For one thread.
 #pragma once
 
@@ -51,6 +51,8 @@ class HeaderBuilder {
     add_array_raw(key, value_type_of<T>(), values.size(), std::as_bytes(values));
   }
   void add_string(std::string_view key, std::string_view value);
+  /// A value as it was read from another file.
+  void add_value(std::string_view key, const Value& value);
   void add_strings(std::string_view key, std::span<const std::string> values);
 
   /// dims in GGML's order; returns the tensor's bytes. Its offset follows from those before it.
@@ -74,9 +76,14 @@ class HeaderBuilder {
   std::vector<uint64_t> tensor_bytes_;
 };
 
-/// Writes a file beside `path` and gives it its name when it is whole and synced.
+/// Writes a file beside `path` and gives it its name when it is whole and synced; before that,
+/// nothing is left of it when the writer goes.
 class Writer {
  public:
+  ~Writer();
+  Writer(Writer&&) = default;
+  Writer& operator=(Writer&&) = delete;
+
   /// Writes the header; `env` must outlive the writer.
   static Result<Writer> create(Env& env, std::string path, const HeaderBuilder& header);
 

@@ -37,4 +37,9 @@ inline float half_to_float(uint16_t h) {
 #endif
 }
 
+/// 2^(e - 128), as weft::f32_from_e8m0_half.
+inline float e8m0_half_to_float(uint32_t e) {
+  return float_from_bits(e < 2 ? 0x200000u << e : (e - 1u) << 23);
+}
+
 }  // namespace weft::kernels::WEFT_ISA

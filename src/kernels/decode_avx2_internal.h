@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/cpu_half_internal.h"
+#include "kernels/decode_scales_internal.h"
 #include "kernels/matmul_decode_internal.h"
 #include "tensor/blocks.h"
 
@@ -44,12 +45,6 @@ inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const 
 inline __m256i load32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline __m256i load_lanes(const void* a, const void* b) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
-}
-
-inline uint32_t load_u32(const void* p) {
-  uint32_t value;
-  memcpy(&value, p, sizeof value);
-  return value;
 }
 
 /// Each of two halves, widened, in the four places of its lane.
@@ -157,6 +152,29 @@ inline PairWeights unpack(const BlockQ4_1& a, const BlockQ4_1& b) {
   return w;
 }
 
+/// The values that the nibbles stand for.
+inline void unpack_codes(__m256i bytes, const int8_t* values, PairWeights& w) {
+  const __m256i table = _mm256_broadcastsi128_si256(load16(values));
+  unpack_nibbles(bytes, w);
+  w.low = _mm256_shuffle_epi8(table, w.low);
+  w.high = _mm256_shuffle_epi8(table, w.high);
+}
+
+inline PairWeights unpack(const BlockIQ4_NL& a, const BlockIQ4_NL& b) {
+  PairWeights w = {};
+  unpack_codes(load_lanes(a.qs, b.qs), kIq4Values, w);
+  w.scale = spread_halves(a.d, b.d);
+  return w;
+}
+
+inline PairWeights unpack(const BlockMXFP4& a, const BlockMXFP4& b) {
+  PairWeights w = {};
+  unpack_codes(load_lanes(a.qs, b.qs), kMxfp4Values, w);
+  w.scale = _mm256_insertf128_ps(_mm256_set1_ps(e8m0_half_to_float(a.e)),
+                                 _mm_set1_ps(e8m0_half_to_float(b.e)), 1);
+  return w;
+}
+
 template <class Block>
 inline void add_fifth_bits(const Block& a, const Block& b, PairWeights& w) {
   const uint32_t bits_a = load_u32(a.qh), bits_b = load_u32(b.qh);
@@ -206,21 +224,30 @@ using Q4_1 = Blocks32<BlockQ4_1, -1, true>;
 using Q5_1 = Blocks32<BlockQ5_1, -1, true>;
 
 /// Signed weights: their magnitudes times the activations with their signs.
-struct Q8_0 : Blocks32<BlockQ8_0, -1, false> {
+inline void accumulate_signed(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+  for (int p = 0; p < 2; ++p) {
+    const __m256i low = w.pair[p].low, high = w.pair[p].high;
+    const auto dots = [&](const int8_t* x_low, const int8_t* x_high) {
+      return _mm256_add_epi32(
+          dot_bytes(_mm256_abs_epi8(low), _mm256_sign_epi8(load_q(x_low, p), low)),
+          dot_bytes(_mm256_abs_epi8(high), _mm256_sign_epi8(load_q(x_high, p), high)));
+    };
+    __m256i dot = dots(x.low, x.high);
+    if (x.wide != 0) dot = add_rest(dot, dots(x.rest_low, x.rest_high));
+    add_scaled(sums, dot, w.pair[p].scale, x, p);
+  }
+}
+
+template <class Block>
+struct SignedBlocks32 : Blocks32<Block, -1, false> {
   static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
-    for (int p = 0; p < 2; ++p) {
-      const __m256i low = w.pair[p].low, high = w.pair[p].high;
-      const auto dots = [&](const int8_t* x_low, const int8_t* x_high) {
-        return _mm256_add_epi32(
-            dot_bytes(_mm256_abs_epi8(low), _mm256_sign_epi8(load_q(x_low, p), low)),
-            dot_bytes(_mm256_abs_epi8(high), _mm256_sign_epi8(load_q(x_high, p), high)));
-      };
-      __m256i dot = dots(x.low, x.high);
-      if (x.wide != 0) dot = add_rest(dot, dots(x.rest_low, x.rest_high));
-      add_scaled(sums, dot, w.pair[p].scale, x, p);
-    }
+    accumulate_signed(sums, w, x);
   }
 };
+
+using Q8_0 = SignedBlocks32<BlockQ8_0>;
+using IQ4_NL = SignedBlocks32<BlockIQ4_NL>;
+using MXFP4 = SignedBlocks32<BlockMXFP4>;
 
 /// The eight scales, and the eight mins, of a Q4_K or Q5_K block as bytes (layout:
 /// dequantize_cpu.cc), in both lanes.
@@ -291,8 +318,156 @@ struct KBlocks {
 using Q4_K = KBlocks<BlockQ4_K>;
 using Q5_K = KBlocks<BlockQ5_K>;
 
-/// A half of 128 elements is a group; each 16 elements have a scale of their own, so low and high
-/// are summed apart.
+struct IQ4_XS {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockIQ4_XS);
+  struct Header {
+    __m256i scales;
+    __m256 d;
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    const auto scales = static_cast<int64_t>(iq4_xs_scales(block));
+    return {_mm256_sub_epi8(_mm256_set1_epi64x(scales), _mm256_set1_epi8(32)),
+            _mm256_set1_ps(half_to_float(block.d))};
+  }
+  static GroupWeights load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    GroupWeights w = {};
+    for (int p = 0; p < 2; ++p) {
+      const int s = 4 * g + 2 * p;
+      unpack_codes(load32(block.qs + 16 * s), kIq4Values, w.pair[p]);
+      w.pair[p].scale = _mm256_mul_ps(h.d, spread_bytes(h.scales, s, 1));
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_signed(sums, w, x);
+  }
+};
+
+/// Of a type with a scale for 16 elements: low and high are summed apart.
+struct HalvesPair {
+  __m256i low, high;
+  __m256 low_scale, high_scale;
+};
+
+/// q[b]: a group's block b, elements 0-15 in the first lane. scales: sub-block 8g + 2b has the low
+/// elements' of block b, as signed bytes.
+inline HalvesPair halves_pair(const __m256i (&q)[4], __m256i scales, __m256 d, int g, int p) {
+  const int first = 8 * g + 4 * p;
+  return {_mm256_permute2x128_si256(q[2 * p], q[2 * p + 1], 0x20),
+          _mm256_permute2x128_si256(q[2 * p], q[2 * p + 1], 0x31),
+          _mm256_mul_ps(d, spread_bytes(scales, first, 2)),
+          _mm256_mul_ps(d, spread_bytes(scales, first + 1, 2))};
+}
+
+inline __m256i dots_less(__m256i w, int offset, __m256i x) {
+  const __m256i dot = dot_bytes(w, x);
+  if (offset == 0) return dot;
+  return _mm256_sub_epi32(dot, dot_bytes(_mm256_set1_epi8(static_cast<char>(offset)), x));
+}
+
+/// kOffset comes off each weight.
+template <int kOffset>
+inline void accumulate_halves(Accumulator& sums, const HalvesPair& w, const ActivationGroup& x,
+                              int p) {
+  __m256i low = dots_less(w.low, kOffset, load_q(x.low, p));
+  __m256i high = dots_less(w.high, kOffset, load_q(x.high, p));
+  if (x.wide != 0) {
+    low = add_rest(low, dots_less(w.low, kOffset, load_q(x.rest_low, p)));
+    high = add_rest(high, dots_less(w.high, kOffset, load_q(x.rest_high, p)));
+  }
+  __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(low), w.low_scale);
+  dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), w.high_scale, dot);
+  sums.lanes = _mm256_fmadd_ps(dot, _mm256_load_ps(x.scale + 8 * p), sums.lanes);
+}
+
+/// Bits 2b and 2b + 1 of each of 32 bytes.
+inline __m256i two_bits(__m256i bytes, int b) {
+  return _mm256_and_si256(_mm256_srli_epi16(bytes, 2 * b), _mm256_set1_epi8(3));
+}
+
+struct Q2_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ2_K);
+  struct Header {
+    __m256i scales, mins;
+    __m256 d, negative_dmin;
+  };
+  struct Group {
+    HalvesPair pair[2];
+    __m256 min[2];  // of low and high, in the first two places of a block's lane
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
+    const __m256i bytes = _mm256_broadcastsi128_si256(load16(block.scales));
+    const __m256i mask = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), mask),
+            _mm256_set1_ps(half_to_float(block.d)), _mm256_set1_ps(-half_to_float(block.dmin))};
+  }
+  static Group load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
+    const __m256i bytes = load32(block.qs + 32 * g);
+    const __m256i q[4] = {two_bits(bytes, 0), two_bits(bytes, 1), two_bits(bytes, 2),
+                          two_bits(bytes, 3)};
+    Group w;
+    for (int p = 0; p < 2; ++p) {
+      w.pair[p] = halves_pair(q, h.scales, h.d, g, p);
+      constexpr int kZero = static_cast<int>(0x80808080u);
+      constexpr int kByte = static_cast<int>(0x80808000u);
+      const __m256i index = _mm256_set_epi32(kZero, kZero, kByte + 3, kByte + 2,  //
+                                             kZero, kZero, kByte + 1, kByte);
+      const __m256i first = _mm256_set1_epi32(8 * g + 4 * p);
+      const __m256i mins = _mm256_shuffle_epi8(h.mins, _mm256_add_epi32(index, first));
+      w.min[p] = _mm256_mul_ps(h.negative_dmin, _mm256_cvtepi32_ps(mins));
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
+    for (int p = 0; p < 2; ++p) {
+      sums.lanes = _mm256_fmadd_ps(w.min[p], _mm256_load_ps(x.half_sums + 8 * p), sums.lanes);
+      accumulate_halves<0>(sums, w.pair[p], x, p);
+    }
+  }
+};
+
+struct Q3_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ3_K);
+  struct Header {
+    __m256i scales;
+    __m256 d;
+  };
+  struct Group {
+    HalvesPair pair[2];
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
+    const Q3Scales s = q3_k_scales(block);
+    const __m128i scales =
+        _mm_set_epi64x(static_cast<int64_t>(s.high), static_cast<int64_t>(s.low));
+    return {_mm256_sub_epi8(_mm256_broadcastsi128_si256(scales), _mm256_set1_epi8(32)),
+            _mm256_set1_ps(half_to_float(block.d))};
+  }
+  static Group load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
+    const __m256i bytes = load32(block.qs + 32 * g);
+    const __m256i high = _mm256_srli_epi16(load32(block.hmask), 4 * g);
+    const __m256i four = _mm256_set1_epi8(4);
+    const __m256i q[4] = {
+        _mm256_or_si256(two_bits(bytes, 0), _mm256_and_si256(_mm256_slli_epi16(high, 2), four)),
+        _mm256_or_si256(two_bits(bytes, 1), _mm256_and_si256(_mm256_slli_epi16(high, 1), four)),
+        _mm256_or_si256(two_bits(bytes, 2), _mm256_and_si256(high, four)),
+        _mm256_or_si256(two_bits(bytes, 3), _mm256_and_si256(_mm256_srli_epi16(high, 1), four)),
+    };
+    return {{halves_pair(q, h.scales, h.d, g, 0), halves_pair(q, h.scales, h.d, g, 1)}};
+  }
+  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
+    for (int p = 0; p < 2; ++p) accumulate_halves<4>(sums, w.pair[p], x, p);
+  }
+};
+
 struct Q6_K {
   static constexpr int64_t kGroups = 2;
   static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
@@ -300,12 +475,8 @@ struct Q6_K {
     __m256i scales;
     __m256 d;
   };
-  struct Pair {
-    __m256i low, high;
-    __m256 low_scale, high_scale;
-  };
   struct Group {
-    Pair pair[2];
+    HalvesPair pair[2];
   };
   static Header header(const uint8_t* unit) {
     const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
@@ -325,34 +496,13 @@ struct Q6_K {
         add_high_bits(a.high, bits),
         add_high_bits(b.high, _mm256_srli_epi16(bits, 2)),
     };
-    Group w;
-    for (int p = 0; p < 2; ++p) {
-      w.pair[p].low = _mm256_permute2x128_si256(q[2 * p], q[2 * p + 1], 0x20);
-      w.pair[p].high = _mm256_permute2x128_si256(q[2 * p], q[2 * p + 1], 0x31);
-      const int first = 8 * g + 4 * p;
-      w.pair[p].low_scale = _mm256_mul_ps(h.d, spread_bytes(h.scales, first, 2));
-      w.pair[p].high_scale = _mm256_mul_ps(h.d, spread_bytes(h.scales, first + 1, 2));
-    }
-    return w;
+    return {{halves_pair(q, h.scales, h.d, g, 0), halves_pair(q, h.scales, h.d, g, 1)}};
   }
   static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
-    for (int p = 0; p < 2; ++p) {
-      __m256i low = dots(w.pair[p].low, load_q(x.low, p));
-      __m256i high = dots(w.pair[p].high, load_q(x.high, p));
-      if (x.wide != 0) {
-        low = add_rest(low, dots(w.pair[p].low, load_q(x.rest_low, p)));
-        high = add_rest(high, dots(w.pair[p].high, load_q(x.rest_high, p)));
-      }
-      __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(low), w.pair[p].low_scale);
-      dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), w.pair[p].high_scale, dot);
-      sums.lanes = _mm256_fmadd_ps(dot, _mm256_load_ps(x.scale + 8 * p), sums.lanes);
-    }
+    for (int p = 0; p < 2; ++p) accumulate_halves<32>(sums, w.pair[p], x, p);
   }
 
  private:
-  static __m256i dots(__m256i w, __m256i x) {
-    return _mm256_sub_epi32(dot_bytes(w, x), dot_bytes(_mm256_set1_epi8(32), x));
-  }
   static __m256i add_high_bits(__m256i q, __m256i bits) {
     return _mm256_or_si256(q, _mm256_and_si256(bits, _mm256_set1_epi8(0x30)));
   }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/cpu_half_internal.h"
+#include "kernels/decode_scales_internal.h"
 #include "kernels/matmul_decode_internal.h"
 #include "tensor/blocks.h"
 
@@ -46,12 +47,6 @@ inline __m512i lanes(const uint8_t* a, const uint8_t* b, const uint8_t* c, const
 
 inline uint16_t load_u16(const void* p) {
   uint16_t value;
-  memcpy(&value, p, sizeof value);
-  return value;
-}
-
-inline uint32_t load_u32(const void* p) {
-  uint32_t value;
   memcpy(&value, p, sizeof value);
   return value;
 }
@@ -178,11 +173,41 @@ inline GroupWeights unpack_min(const Block& a, const Block& b, const Block& c, c
   return w;
 }
 
+/// The values that the nibbles stand for, with 128 added.
+inline void unpack_codes(__m512i bytes, const int8_t* values, GroupWeights& w) {
+  const __m128i unsigned_values = _mm_xor_si128(load16(values), _mm_set1_epi8(-128));
+  const __m512i table = _mm512_broadcast_i32x4(unsigned_values);
+  unpack_nibbles(bytes, w);
+  w.low = _mm512_shuffle_epi8(table, w.low);
+  w.high = _mm512_shuffle_epi8(table, w.high);
+}
+
+inline GroupWeights unpack_iq4_nl(const BlockIQ4_NL& a, const BlockIQ4_NL& b, const BlockIQ4_NL& c,
+                                  const BlockIQ4_NL& d) {
+  GroupWeights w;
+  unpack_codes(lanes(a.qs, b.qs, c.qs, d.qs), kIq4Values, w);
+  w.scale = spread_halves(a.d, b.d, c.d, d.d);
+  return w;
+}
+
+inline GroupWeights unpack_mxfp4(const BlockMXFP4& a, const BlockMXFP4& b, const BlockMXFP4& c,
+                                 const BlockMXFP4& d) {
+  GroupWeights w;
+  unpack_codes(lanes(a.qs, b.qs, c.qs, d.qs), kMxfp4Values, w);
+  w.scale = _mm512_set1_ps(e8m0_half_to_float(a.e));
+  w.scale = _mm512_mask_broadcastss_ps(w.scale, 0x00f0, _mm_set_ss(e8m0_half_to_float(b.e)));
+  w.scale = _mm512_mask_broadcastss_ps(w.scale, 0x0f00, _mm_set_ss(e8m0_half_to_float(c.e)));
+  w.scale = _mm512_mask_broadcastss_ps(w.scale, 0xf000, _mm_set_ss(e8m0_half_to_float(d.e)));
+  return w;
+}
+
 using Q8_0 = Blocks32<BlockQ8_0, 7, false, unpack_q8<BlockQ8_0>>;
 using Q4_0 = Blocks32<BlockQ4_0, 3, false, unpack_no_min<BlockQ4_0>>;
 using Q5_0 = Blocks32<BlockQ5_0, 4, false, unpack_no_min<BlockQ5_0>>;
 using Q4_1 = Blocks32<BlockQ4_1, -1, true, unpack_min<BlockQ4_1>>;
 using Q5_1 = Blocks32<BlockQ5_1, -1, true, unpack_min<BlockQ5_1>>;
+using IQ4_NL = Blocks32<BlockIQ4_NL, 7, false, unpack_iq4_nl>;
+using MXFP4 = Blocks32<BlockMXFP4, 7, false, unpack_mxfp4>;
 
 /// The eight scales, and the eight mins, of a Q4_K or Q5_K block as bytes (layout:
 /// dequantize_cpu.cc), in every lane.
@@ -265,8 +290,151 @@ struct KBlocks {
 using Q4_K = KBlocks<BlockQ4_K>;
 using Q5_K = KBlocks<BlockQ5_K>;
 
-/// A half of 128 elements is a group; each 16 elements have a scale of their own, so low and high
-/// are summed apart.
+struct IQ4_XS {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockIQ4_XS);
+  struct Header {
+    __m512i scales;  // 32 too large
+    __m512 d;
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    return {_mm512_set1_epi64(static_cast<int64_t>(iq4_xs_scales(block))),
+            _mm512_set1_ps(half_to_float(block.d))};
+  }
+  static GroupWeights load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    GroupWeights w;
+    unpack_codes(load64(block.qs + 64 * g), kIq4Values, w);
+    const __m512i scales = _mm512_shuffle_epi8(h.scales, spread_index(4 * g));
+    w.scale = _mm512_mul_ps(h.d, to_floats(_mm512_sub_epi32(scales, _mm512_set1_epi32(32))));
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group<7, false>(sums, w, x);
+  }
+};
+
+/// Of a type with a scale for 16 elements: low and high are summed apart.
+struct HalvesGroup {
+  __m512i low, high;
+  __m512 low_scale, high_scale;
+};
+
+/// Signed bytes first + 2 * lane as floats, in all four places.
+inline __m512 scale_bytes(__m512i scales, int first) {
+  // To the top byte of each int32; the shift brings it down with its sign.
+  const __m512i lane = _mm512_set_epi32(6, 6, 6, 6, 4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0);
+  const __m512i index =
+      _mm512_or_si512(_mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(first)), 24),
+                      _mm512_set1_epi32(0x00808080));
+  return to_floats(_mm512_srai_epi32(_mm512_shuffle_epi8(scales, index), 24));
+}
+
+inline __m512i dots_less(__m512i w, int offset, const int8_t* x) {
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i dot = add_dots(zero, w, x);
+  if (offset == 0) return dot;
+  return _mm512_sub_epi32(dot, add_dots(zero, _mm512_set1_epi8(static_cast<char>(offset)), x));
+}
+
+/// kOffset comes off each weight.
+template <int kOffset>
+inline void accumulate_halves(Accumulator& sums, const HalvesGroup& w, const ActivationGroup& x) {
+  __m512i low = dots_less(w.low, kOffset, x.low), high = dots_less(w.high, kOffset, x.high);
+  if (x.wide != 0) {
+    low =
+        _mm512_add_epi32(_mm512_slli_epi32(low, kRestShift), dots_less(w.low, kOffset, x.rest_low));
+    high = _mm512_add_epi32(_mm512_slli_epi32(high, kRestShift),
+                            dots_less(w.high, kOffset, x.rest_high));
+  }
+  __m512 dot = _mm512_mul_ps(to_floats(low), w.low_scale);
+  dot = _mm512_fmadd_ps(to_floats(high), w.high_scale, dot);
+  sums.lanes = _mm512_fmadd_ps(dot, _mm512_load_ps(x.scale), sums.lanes);
+}
+
+/// Bits 2 * lane and up of each of 16 bytes, as the lowest two.
+inline __m512i two_bits(const uint8_t* qs) {
+  const __m512i bytes = _mm512_broadcast_i32x4(load16(qs));
+  const __m512i shifts = _mm512_set_epi64(6, 6, 4, 4, 2, 2, 0, 0);
+  return _mm512_and_si512(_mm512_srlv_epi64(bytes, shifts), _mm512_set1_epi8(3));
+}
+
+struct Q2_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ2_K);
+  struct Header {
+    __m512i scales, mins;
+    __m512 d, negative_dmin;
+  };
+  struct Group {
+    HalvesGroup halves;
+    __m512 min;  // of low and high, in the first two places of a block's lane
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
+    const __m512i bytes = _mm512_broadcast_i32x4(load16(block.scales));
+    const __m512i mask = _mm512_set1_epi8(15);
+    return {_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask),
+            _mm512_set1_ps(half_to_float(block.d)), _mm512_set1_ps(-half_to_float(block.dmin))};
+  }
+  static Group load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
+    Group w;
+    w.halves.low = two_bits(block.qs + 32 * g);
+    w.halves.high = two_bits(block.qs + 32 * g + 16);
+    w.halves.low_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g));
+    w.halves.high_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g + 1));
+    const __m512i byte = _mm512_set_epi32(0, 0, 7, 6, 0, 0, 5, 4, 0, 0, 3, 2, 0, 0, 1, 0);
+    const __m512i index =
+        _mm512_add_epi32(byte, _mm512_set1_epi32(static_cast<int>(0x80808000u) + 8 * g));
+    const __m512i mins = _mm512_maskz_shuffle_epi8(0x00ff00ff00ff00ffu, h.mins, index);
+    w.min = _mm512_mul_ps(h.negative_dmin, to_floats(mins));
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
+    sums.lanes = _mm512_fmadd_ps(w.min, _mm512_load_ps(x.half_sums), sums.lanes);
+    accumulate_halves<0>(sums, w.halves, x);
+  }
+};
+
+struct Q3_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ3_K);
+  struct Header {
+    __m512i scales;
+    __m512 d;
+  };
+  static Header header(const uint8_t* unit) {
+    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
+    const Q3Scales s = q3_k_scales(block);
+    const __m128i scales =
+        _mm_set_epi64x(static_cast<int64_t>(s.high), static_cast<int64_t>(s.low));
+    return {_mm512_broadcast_i32x4(_mm_sub_epi8(scales, _mm_set1_epi8(32))),
+            _mm512_set1_ps(half_to_float(block.d))};
+  }
+  static HalvesGroup load(const uint8_t* unit, const Header& h, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
+    return {add_third_bit(two_bits(block.qs + 32 * g), block.hmask, g),
+            add_third_bit(two_bits(block.qs + 32 * g + 16), block.hmask + 16, g),
+            _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g)),
+            _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g + 1))};
+  }
+  static void accumulate(Accumulator& sums, const HalvesGroup& w, const ActivationGroup& x) {
+    accumulate_halves<4>(sums, w, x);
+  }
+
+ private:
+  /// Bit 4g + lane of each of 16 bytes, moved to bit 2.
+  static __m512i add_third_bit(__m512i q, const uint8_t* hmask, int g) {
+    const __m512i bytes = _mm512_broadcast_i32x4(load16(hmask));
+    const __m512i turn = _mm512_sub_epi64(_mm512_set_epi64(63, 63, 64, 64, 65, 65, 66, 66),
+                                          _mm512_set1_epi64(4 * g));
+    const __m512i bit = _mm512_and_si512(_mm512_rolv_epi64(bytes, turn), _mm512_set1_epi8(4));
+    return _mm512_or_si512(q, bit);
+  }
+};
+
 struct Q6_K {
   static constexpr int64_t kGroups = 2;
   static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
@@ -274,22 +442,18 @@ struct Q6_K {
     __m512i scales;
     __m512 d;
   };
-  struct Group {
-    __m512i low, high;
-    __m512 low_scale, high_scale;
-  };
   static Header header(const uint8_t* unit) {
     const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
     return {_mm512_broadcast_i32x4(load16(block.scales)), _mm512_set1_ps(half_to_float(block.d))};
   }
-  static Group load(const uint8_t* unit, const Header& h, int g) {
+  static HalvesGroup load(const uint8_t* unit, const Header& h, int g) {
     const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
     // 64 bytes hold four sub-blocks: 0 and 1 in the low nibbles, 2 and 3 in the high ones.
     GroupWeights nibbles;
     unpack_nibbles(load64(block.ql + 64 * g), nibbles);
     const __m512i first = _mm512_set_epi64(13, 12, 9, 8, 5, 4, 1, 0);
     const __m512i second = _mm512_set_epi64(15, 14, 11, 10, 7, 6, 3, 2);
-    Group w;
+    HalvesGroup w;
     w.low = add_high_bits(_mm512_permutex2var_epi64(nibbles.low, first, nibbles.high),
                           block.qh + 32 * g);
     w.high = add_high_bits(_mm512_permutex2var_epi64(nibbles.low, second, nibbles.high),
@@ -298,36 +462,16 @@ struct Q6_K {
     w.high_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g + 1));
     return w;
   }
-  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
-    __m512i low = dots(w.low, x.low), high = dots(w.high, x.high);
-    if (x.wide != 0) {
-      low = _mm512_add_epi32(_mm512_slli_epi32(low, kRestShift), dots(w.low, x.rest_low));
-      high = _mm512_add_epi32(_mm512_slli_epi32(high, kRestShift), dots(w.high, x.rest_high));
-    }
-    __m512 dot = _mm512_mul_ps(to_floats(low), w.low_scale);
-    dot = _mm512_fmadd_ps(to_floats(high), w.high_scale, dot);
-    sums.lanes = _mm512_fmadd_ps(dot, _mm512_load_ps(x.scale), sums.lanes);
+  static void accumulate(Accumulator& sums, const HalvesGroup& w, const ActivationGroup& x) {
+    accumulate_halves<32>(sums, w, x);
   }
 
  private:
-  static __m512i dots(__m512i w, const int8_t* x) {
-    const __m512i zero = _mm512_setzero_si512();
-    return _mm512_sub_epi32(add_dots(zero, w, x), add_dots(zero, _mm512_set1_epi8(32), x));
-  }
   /// Two bits of each of 16 bytes, bits 2 * lane and up, moved to bits 4 and 5.
   static __m512i add_high_bits(__m512i q, const uint8_t* qh) {
     const __m512i bytes = _mm512_broadcast_i32x4(load16(qh));
     const __m512i turned = _mm512_rolv_epi64(bytes, _mm512_set_epi64(62, 62, 0, 0, 2, 2, 4, 4));
     return _mm512_or_si512(q, _mm512_and_si512(turned, _mm512_set1_epi8(0x30)));
-  }
-  /// Signed bytes first + 2 * lane as floats, in all four places.
-  static __m512 scale_bytes(__m512i scales, int first) {
-    // To the top byte of each int32; the shift brings it down with its sign.
-    const __m512i lane = _mm512_set_epi32(6, 6, 6, 6, 4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0);
-    const __m512i index =
-        _mm512_or_si512(_mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(first)), 24),
-                        _mm512_set1_epi32(0x00808080));
-    return to_floats(_mm512_srai_epi32(_mm512_shuffle_epi8(scales, index), 24));
   }
 };
 

@@ -62,7 +62,7 @@ struct Blocks32 {
     GroupWeights w = {};
     const auto* blocks = reinterpret_cast<const Block*>(unit);
     for (int b = 0; b < count; ++b) {
-      w.low_scale[b] = w.high_scale[b] = half_to_float(blocks[b].d);
+      w.low_scale[b] = w.high_scale[b] = Unpack::scale(blocks[b]);
       Unpack::block(blocks[b], w.low + 16 * b, w.high + 16 * b, &w.min[b]);
     }
     return w;
@@ -86,7 +86,17 @@ inline void add_fifth_bits(const uint8_t* qh, int8_t* low, int8_t* high) {
   }
 }
 
+inline void unpack_codes(const int8_t* values, const uint8_t* qs, int8_t* low, int8_t* high) {
+  for (int i = 0; i < 16; ++i) low[i] = values[qs[i] & 15];
+  for (int i = 0; i < 16; ++i) high[i] = values[qs[i] >> 4];
+}
+
 struct Unpack {
+  template <class Block>
+  static float scale(const Block& b) {
+    return half_to_float(b.d);
+  }
+  static float scale(const BlockMXFP4& b) { return e8m0_half_to_float(b.e); }
   static void block(const BlockQ8_0& b, int8_t* low, int8_t* high, float*) {
     memcpy(low, b.qs, 16);
     memcpy(high, b.qs + 16, 16);
@@ -107,6 +117,12 @@ struct Unpack {
     add_fifth_bits(b.qh, low, high);
     *min = half_to_float(b.m);
   }
+  static void block(const BlockIQ4_NL& b, int8_t* low, int8_t* high, float*) {
+    unpack_codes(kIq4Values, b.qs, low, high);
+  }
+  static void block(const BlockMXFP4& b, int8_t* low, int8_t* high, float*) {
+    unpack_codes(kMxfp4Values, b.qs, low, high);
+  }
 };
 
 using Q8_0 = Blocks32<BlockQ8_0, Unpack>;
@@ -114,6 +130,8 @@ using Q4_0 = Blocks32<BlockQ4_0, Unpack>;
 using Q4_1 = Blocks32<BlockQ4_1, Unpack>;
 using Q5_0 = Blocks32<BlockQ5_0, Unpack>;
 using Q5_1 = Blocks32<BlockQ5_1, Unpack>;
+using IQ4_NL = Blocks32<BlockIQ4_NL, Unpack>;
+using MXFP4 = Blocks32<BlockMXFP4, Unpack>;
 
 /// Scales and mins of the eight sub-blocks of a Q4_K or Q5_K block (layout: dequantize_cpu.cc).
 struct KScales {
@@ -192,6 +210,100 @@ struct Q6_K {
   }
   static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
     accumulate_group(sums, w, x);
+  }
+};
+
+struct IQ4_XS {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockIQ4_XS);
+  static NoHeader header(const uint8_t*) { return {}; }
+  static GroupWeights load(const uint8_t* unit, NoHeader, int g) {
+    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    const float d = half_to_float(block.d);
+    GroupWeights w;
+    for (int b = 0; b < 4; ++b) {
+      const int s = 4 * g + b;
+      const int low = block.scales_l[s / 2] >> (s % 2 * 4) & 15;
+      const int scale = (low | (block.scales_h >> (2 * s) & 3) << 4) - 32;
+      w.low_scale[b] = w.high_scale[b] = d * static_cast<float>(scale);
+      w.min[b] = 0;
+      unpack_codes(kIq4Values, block.qs + 16 * s, w.low + 16 * b, w.high + 16 * b);
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group(sums, w, x);
+  }
+};
+
+/// Puts bits 2b and 2b + 1 of a half's 32 bytes in place for block b of the group.
+inline void unpack_two_bits(const uint8_t* qs, int b, int8_t* low, int8_t* high) {
+  for (int i = 0; i < 16; ++i) low[i] = static_cast<int8_t>(qs[i] >> (2 * b) & 3);
+  for (int i = 0; i < 16; ++i) high[i] = static_cast<int8_t>(qs[i + 16] >> (2 * b) & 3);
+}
+
+struct Q2_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ2_K);
+  struct Group {
+    GroupWeights weights;
+    float low_min[4], high_min[4];  // to be added
+  };
+  static NoHeader header(const uint8_t*) { return {}; }
+  static Group load(const uint8_t* unit, NoHeader, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
+    const float d = half_to_float(block.d), dmin = half_to_float(block.dmin);
+    Group w;
+    for (int b = 0; b < 4; ++b) {
+      const uint8_t* s = block.scales + 8 * g + 2 * b;
+      w.weights.low_scale[b] = d * static_cast<float>(s[0] & 15);
+      w.weights.high_scale[b] = d * static_cast<float>(s[1] & 15);
+      w.weights.min[b] = 0;
+      w.low_min[b] = -dmin * static_cast<float>(s[0] >> 4);
+      w.high_min[b] = -dmin * static_cast<float>(s[1] >> 4);
+      unpack_two_bits(block.qs + 32 * g, b, w.weights.low + 16 * b, w.weights.high + 16 * b);
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
+    accumulate_group(sums, w.weights, x);
+    for (int b = 0; b < 4; ++b) {
+      sums.block[b] += w.low_min[b] * x.half_sums[4 * b] + w.high_min[b] * x.half_sums[4 * b + 1];
+    }
+  }
+};
+
+struct Q3_K {
+  static constexpr int64_t kGroups = 2;
+  static constexpr int64_t kUnitBytes = sizeof(BlockQ3_K);
+  static NoHeader header(const uint8_t*) { return {}; }
+  static GroupWeights load(const uint8_t* unit, NoHeader, int g) {
+    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
+    const float d = half_to_float(block.d);
+    GroupWeights w;
+    for (int b = 0; b < 4; ++b) {
+      w.low_scale[b] = d * static_cast<float>(scale(block.scales, 8 * g + 2 * b));
+      w.high_scale[b] = d * static_cast<float>(scale(block.scales, 8 * g + 2 * b + 1));
+      w.min[b] = 0;
+      int8_t* low = w.low + 16 * b;
+      int8_t* high = w.high + 16 * b;
+      unpack_two_bits(block.qs + 32 * g, b, low, high);
+      for (int i = 0; i < 16; ++i) low[i] = third_bit(block, 4 * g + b, i, low[i]);
+      for (int i = 0; i < 16; ++i) high[i] = third_bit(block, 4 * g + b, i + 16, high[i]);
+    }
+    return w;
+  }
+  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
+    accumulate_group(sums, w, x);
+  }
+
+ private:
+  static int scale(const uint8_t* scales, int s) {
+    const int low = scales[s % 8] >> (s / 8 * 4) & 15;
+    return (low | (scales[8 + s % 4] >> (s / 4 * 2) & 3) << 4) - 32;
+  }
+  static int8_t third_bit(const BlockQ3_K& block, int s, int i, int q) {
+    return static_cast<int8_t>((q | (block.hmask[i] >> s & 1) << 2) - 4);
   }
 };
 

@@ -161,6 +161,63 @@ void expand_q6_k(const BlockQ6_K& block, float* dst) {
   }
 }
 
+/// Two bits each: byte j of each half of 128 holds elements j, j + 32, j + 64 and j + 96.
+void expand_q2_k(const BlockQ2_K& block, float* dst) {
+  const float d = half_to_float(block.d), dmin = half_to_float(block.dmin);
+  for (int s = 0; s < 16; ++s) {
+    const float scale = d * static_cast<float>(block.scales[s] & 15);
+    const float min = dmin * static_cast<float>(block.scales[s] >> 4);
+    const uint8_t* qs = block.qs + s / 8 * 32 + s % 2 * 16;
+    const int shift = s % 8 / 2 * 2;
+    for (int j = 0; j < 16; ++j) {
+      dst[s * 16 + j] = scale * static_cast<float>(qs[j] >> shift & 3) - min;
+    }
+  }
+}
+
+/// Scale s has its low nibble in byte s % 8 and its two high bits in byte 8 + s % 4.
+inline int q3_k_scale(const uint8_t* scales, int s) {
+  const int low = scales[s % 8] >> (s / 8 * 4) & 15;
+  return (low | (scales[8 + s % 4] >> (s / 4 * 2) & 3) << 4) - 32;
+}
+
+/// As Q2_K, with the third bits in hmask.
+void expand_q3_k(const BlockQ3_K& block, float* dst) {
+  const float d = half_to_float(block.d);
+  for (int s = 0; s < 16; ++s) {
+    const float scale = d * static_cast<float>(q3_k_scale(block.scales, s));
+    const uint8_t* qs = block.qs + s / 8 * 32 + s % 2 * 16;
+    const uint8_t* high = block.hmask + s % 2 * 16;
+    const int shift = s % 8 / 2 * 2;
+    for (int j = 0; j < 16; ++j) {
+      const int q = (qs[j] >> shift & 3) | (high[j] >> (s / 2) & 1) << 2;
+      dst[s * 16 + j] = scale * static_cast<float>(q - 4);
+    }
+  }
+}
+
+inline void expand_codes(const int8_t* values, float scale, const uint8_t* qs, float* dst) {
+  for (int j = 0; j < 16; ++j) dst[j] = scale * static_cast<float>(values[qs[j] & 15]);
+  for (int j = 0; j < 16; ++j) dst[j + 16] = scale * static_cast<float>(values[qs[j] >> 4]);
+}
+
+void expand_iq4_nl(const BlockIQ4_NL& block, float* dst) {
+  expand_codes(kIq4Values, half_to_float(block.d), block.qs, dst);
+}
+
+void expand_iq4_xs(const BlockIQ4_XS& block, float* dst) {
+  const float d = half_to_float(block.d);
+  for (int s = 0; s < 8; ++s) {
+    const int low = block.scales_l[s / 2] >> (s % 2 * 4) & 15;
+    const int scale = (low | (block.scales_h >> (2 * s) & 3) << 4) - 32;
+    expand_codes(kIq4Values, d * static_cast<float>(scale), block.qs + 16 * s, dst + 32 * s);
+  }
+}
+
+void expand_mxfp4(const BlockMXFP4& block, float* dst) {
+  expand_codes(kMxfp4Values, e8m0_half_to_float(block.e), block.qs, dst);
+}
+
 }  // namespace
 
 const DequantizeFns& dequantize_fns() {
@@ -173,9 +230,14 @@ const DequantizeFns& dequantize_fns() {
       .q4_1 = from_blocks<BlockQ4_1, 32, expand_q4_1>,
       .q5_0 = from_blocks<BlockQ5_0, 32, expand_q5_0>,
       .q5_1 = from_blocks<BlockQ5_1, 32, expand_q5_1>,
+      .q2_k = from_blocks<BlockQ2_K, 256, expand_q2_k>,
+      .q3_k = from_blocks<BlockQ3_K, 256, expand_q3_k>,
       .q4_k = from_blocks<BlockQ4_K, 256, expand_q4_k>,
       .q5_k = from_blocks<BlockQ5_K, 256, expand_q5_k>,
       .q6_k = from_blocks<BlockQ6_K, 256, expand_q6_k>,
+      .iq4_nl = from_blocks<BlockIQ4_NL, 32, expand_iq4_nl>,
+      .iq4_xs = from_blocks<BlockIQ4_XS, 256, expand_iq4_xs>,
+      .mxfp4 = from_blocks<BlockMXFP4, 32, expand_mxfp4>,
   };
   return kFns;
 }

@@ -13,7 +13,8 @@ using DequantizeFn = void (*)(const void* src, float* dst, int64_t n);
 struct DequantizeFns {
   DequantizeFn f32, f16, bf16;
   DequantizeFn q8_0, q4_0, q4_1, q5_0, q5_1;
-  DequantizeFn q4_k, q5_k, q6_k;
+  DequantizeFn q2_k, q3_k, q4_k, q5_k, q6_k;
+  DequantizeFn iq4_nl, iq4_xs, mxfp4;
 };
 
 WEFT_ISA_TABLE(DequantizeFns, dequantize_fns)

@@ -26,8 +26,8 @@ void check_arguments(const float* x, int64_t x_stride, int64_t n_rows,
 }
 
 /// Seconds that a product takes on each path, the best of some 6 ms each. In turns, so that another
-/// process that takes the cores for a while slows all of them and not one. All zeros: no path's
-/// time depends on the values.
+/// process that takes the cores for a while slows all of them and not one. Activations are zeros:
+/// no path's time depends on them.
 std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
                                     std::span<const MatmulPath> paths) {
   constexpr int64_t kRows = 96, kFeatures = 512;
@@ -35,7 +35,9 @@ std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
   constexpr int kMinRounds = 8;
   const std::vector<float> x(kRows * kFeatures);
   std::vector<float> y(kRows * kFeatures);
-  const std::vector<uint8_t> bytes(static_cast<size_t>(kFeatures * row_bytes(dtype, kFeatures)));
+  // Whatever the type, these bytes are finite, normal numbers.
+  const std::vector<uint8_t> bytes(static_cast<size_t>(kFeatures * row_bytes(dtype, kFeatures)),
+                                   0x77);
   const WeightMatrix weight{bytes.data(), dtype, kFeatures, kFeatures};
   const MatmulOutput output{&weight, y.data(), kFeatures};
   std::vector<double> best(paths.size(), 1e9);

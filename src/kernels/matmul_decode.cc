@@ -48,6 +48,16 @@ DecodeFn pick_decode(const MatmulDecodeFns& fns, DType dtype) {
       return fns.q5_k;
     case DType::kQ6_K:
       return fns.q6_k;
+    case DType::kQ2_K:
+      return fns.q2_k;
+    case DType::kQ3_K:
+      return fns.q3_k;
+    case DType::kIQ4_NL:
+      return fns.iq4_nl;
+    case DType::kIQ4_XS:
+      return fns.iq4_xs;
+    case DType::kMXFP4:
+      return fns.mxfp4;
   }
   return nullptr;
 }

@@ -19,6 +19,13 @@
 namespace weft::kernels::WEFT_ISA {
 namespace {
 
+/// Of bytes 4i to 4i + 3.
+inline int32_t sum_of_four(const int8_t* q, const int8_t* rest, int32_t units, int64_t i) {
+  int32_t sum = 0;
+  for (int64_t j = 4 * i; j < 4 * i + 4; ++j) sum += units * q[j] + rest[j];
+  return sum;
+}
+
 void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
@@ -36,15 +43,20 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
       memcpy(group.rest_high + 16 * b, row.rest + 32 * block + 16, 16);
       const float scale = row.scale[block] / static_cast<float>(units);
       for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = scale;
-      for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = 0.0f;
+      for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = group.half_sums[4 * b + i] = 0.0f;
       group.sums[4 * b + 1] = row.scale[block] / kRestUnits * static_cast<float>(row.sum[block]);
     }
-    for (int64_t i = 0; i < 16; ++i) {
-      int32_t total = 0;
-      for (int64_t j = 4 * i; j < 4 * i + 4; ++j) {
-        total += units * (group.low[j] + group.high[j]) + group.rest_low[j] + group.rest_high[j];
+    for (int64_t b = 0; b < 4; ++b) {
+      int32_t lows = 0, highs = 0;
+      for (int64_t i = 4 * b; i < 4 * b + 4; ++i) {
+        const int32_t low = sum_of_four(group.low, group.rest_low, units, i);
+        const int32_t high = sum_of_four(group.high, group.rest_high, units, i);
+        group.negative_sums[i] = -(low + high);
+        lows += low;
+        highs += high;
       }
-      group.negative_sums[i] = -total;
+      group.half_sums[4 * b] = group.scale[4 * b] * static_cast<float>(lows);
+      group.half_sums[4 * b + 1] = group.scale[4 * b] * static_cast<float>(highs);
     }
   }
 }
@@ -215,9 +227,14 @@ const MatmulDecodeFns& matmul_decode_fns() {
       .q4_1 = decode<QuantisedTiles<Q4_1>>,
       .q5_0 = decode<QuantisedTiles<Q5_0>>,
       .q5_1 = decode<QuantisedTiles<Q5_1>>,
+      .q2_k = decode<QuantisedTiles<Q2_K>>,
+      .q3_k = decode<QuantisedTiles<Q3_K>>,
       .q4_k = decode<QuantisedTiles<Q4_K>>,
       .q5_k = decode<QuantisedTiles<Q5_K>>,
       .q6_k = decode<QuantisedTiles<Q6_K>>,
+      .iq4_nl = decode<QuantisedTiles<IQ4_NL>>,
+      .iq4_xs = decode<QuantisedTiles<IQ4_XS>>,
+      .mxfp4 = decode<QuantisedTiles<MXFP4>>,
   };
   return kFns;
 }

@@ -11,15 +11,15 @@ namespace weft::kernels {
 /// Four blocks of 32 activations, laid out for a 64-byte register whose 16-byte lane b belongs to
 /// block b: bytes meet weights, and an int32 lane is the sum of four products. Blocks beyond the
 /// row's end are zeros.
-/// x = scale * q, or, in a group with a wide block (quantise_activations.h), scale * (kRestUnits *
-/// q
-/// + rest).
+/// x = scale * q, or, in a group with a wide block (quantise_activations.h),
+/// scale * (kRestUnits * q + rest).
 struct alignas(64) ActivationGroup {
   int8_t low[64];             // q: elements 0-15 of each block
   int8_t high[64];            // elements 16-31
   int32_t negative_sums[16];  // minus what low[4i … 4i+3] and high[4i … 4i+3] stand for, in scales
   float scale[16];            // of each block, four times
   float sums[16];             // block b: 0, the sum of x, 0, 0
+  float half_sums[16];        // block b: the sums of x in low and in high, 0, 0
   int32_t wide;               // is there a wide block?
   alignas(64) int8_t rest_low[64];
   int8_t rest_high[64];
@@ -47,7 +47,8 @@ struct MatmulDecodeFns {
   void (*arrange)(const QuantisedRows& row, int64_t n, ActivationGroup* groups);
   DecodeFn f32, f16, bf16;
   DecodeFn q8_0, q4_0, q4_1, q5_0, q5_1;
-  DecodeFn q4_k, q5_k, q6_k;
+  DecodeFn q2_k, q3_k, q4_k, q5_k, q6_k;
+  DecodeFn iq4_nl, iq4_xs, mxfp4;
 };
 
 WEFT_ISA_TABLE(MatmulDecodeFns, matmul_decode_fns)

@@ -211,10 +211,7 @@ TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
       const int64_t in = 512;
       std::vector<uint8_t> bytes(static_cast<size_t>(row_bytes(dtype, in)), byte);
       for (size_t b = 0; b < bytes.size(); b += static_cast<size_t>(info.block_bytes)) {
-        for (const int offset : half_offsets(dtype)) {
-          const uint16_t half = 0x2000;  // 2^-7
-          if (offset >= 0) std::memcpy(bytes.data() + b + offset, &half, sizeof half);
-        }
+        set_scales(dtype, bytes.data() + b, 0x2000);  // 2^-7
       }
       const WeightMatrix weight{bytes.data(), dtype, 1, in};
       for (const float sign : {1.0f, -1.0f}) {

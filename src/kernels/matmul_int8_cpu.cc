@@ -43,9 +43,10 @@ struct Terms {
 /// One block of a packed tile.
 struct alignas(64) ActivationBlock {
   Terms terms;
-  float sum[kTileRows];  // of the block's x: what a min is multiplied by
-  int32_t wide;          // does any row have a second byte here (quantise_activations.h)?
-  Terms rest;            // it; zeros for the other rows
+  // Of the x of the block's halves and of all: what a min is multiplied by.
+  float sum[3][kTileRows];
+  int32_t wide;  // does any row have a second byte here (quantise_activations.h)?
+  Terms rest;    // it; zeros for the other rows
 };
 
 int32_t sum_half(const int8_t* q) {
@@ -54,9 +55,9 @@ int32_t sum_half(const int8_t* q) {
   return sum;
 }
 
-void put_terms(const int8_t* q, float scale, int64_t r, Terms& terms) {
+void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_half, int64_t r,
+               Terms& terms) {
   memcpy(terms.q[r], q, kBlock);
-  const int32_t first_half = sum_half(q), second_half = sum_half(q + kBlock / 2);
   terms.start[0][r] = -kCodeOffset * first_half;
   terms.start[1][r] = -kCodeOffset * second_half;
   terms.start[2][r] = -kCodeOffset * (first_half + second_half);
@@ -76,12 +77,22 @@ void pack_row(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
                                    {q, rest, wide, scale, sum});
     for (int64_t b = 0; b < n; ++b) {
       ActivationBlock& block = blocks[begin + b];
-      put_terms(q + b * kBlock, scale[b], r, block.terms);
-      block.sum[r] = scale[b] / kRestUnits * static_cast<float>(sum[b]);
-      if (wide[b] == 0) continue;
-      if (block.wide == 0) memset(&block.rest, 0, sizeof block.rest);
-      block.wide = 1;
-      put_terms(rest + b * kBlock, scale[b] / kRestUnits, r, block.rest);
+      const float unit = scale[b] / kRestUnits;
+      const int8_t* low = q + b * kBlock;
+      const int32_t first = sum_half(low), second = sum_half(low + kBlock / 2);
+      put_terms(low, scale[b], first, second, r, block.terms);
+      int32_t rest_first = 0, rest_second = 0;
+      if (wide[b] != 0) {
+        if (block.wide == 0) memset(&block.rest, 0, sizeof block.rest);
+        block.wide = 1;
+        low = rest + b * kBlock;
+        rest_first = sum_half(low);
+        rest_second = sum_half(low + kBlock / 2);
+        put_terms(low, unit, rest_first, rest_second, r, block.rest);
+      }
+      block.sum[0][r] = unit * static_cast<float>(kRestUnits * first + rest_first);
+      block.sum[1][r] = unit * static_cast<float>(kRestUnits * second + rest_second);
+      block.sum[2][r] = unit * static_cast<float>(sum[b]);
     }
   }
 }
@@ -222,7 +233,22 @@ template <int kHalves>
   store_totals(total, out, out_stride);
 }
 
-/// kHalves: 2 where the block's halves have scales of their own.
+/// total += the block's mins, or those of its half, times the sums of x.
+template <int kHalf, int kHalves>
+[[gnu::always_inline]] inline void add_min(const WeightBlock& weights, const ActivationBlock& block,
+                                           Totals& total) {
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    const Floats min = load(weights.min[kHalf][v]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kTileRows; ++r) {
+      const float sum = block.sum[kHalves == 2 ? kHalf : 2][r];
+      total[r][v] = multiply_add(min, broadcast(sum), total[r][v]);
+    }
+  }
+}
+
+/// kHalves: 2 where the block's halves have scales, and mins, of their own.
 template <int kHalves, bool kHasMin>
 void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const float* sum, float* out,
                    int64_t out_stride) {
@@ -236,16 +262,8 @@ void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const flo
     prefetch<offsetof(ActivationBlock, rest)>(blocks[n_blocks + b]);  // the next tile's
     add_product<0, kHalves>(weights[b], block.terms, total);
     if constexpr (kHalves == 2) add_product<1, kHalves>(weights[b], block.terms, total);
-    if constexpr (kHasMin) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        const Floats min = load(weights[b].min[v]);
-#pragma GCC unroll 8
-        for (int r = 0; r < kTileRows; ++r) {
-          total[r][v] = multiply_add(min, broadcast(block.sum[r]), total[r][v]);
-        }
-      }
-    }
+    if constexpr (kHasMin) add_min<0, kHalves>(weights[b], block, total);
+    if constexpr (kHasMin && kHalves == 2) add_min<1, kHalves>(weights[b], block, total);
     wide |= block.wide;
   }
   store_totals(total, out, out_stride);
@@ -254,7 +272,7 @@ void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const flo
 
 PanelType pick_type(DType dtype) {
   constexpr TileFn kPlain = multiply_tile<1, false>, kWithMin = multiply_tile<1, true>;
-  constexpr TileFn kHalves = multiply_tile<2, false>;
+  constexpr TileFn kHalves = multiply_tile<2, false>, kHalvesWithMin = multiply_tile<2, true>;
   switch (dtype) {
     case DType::kQ8_0:
       return {unpack_panel<BlockQ8_0, 1, q8_0_block>, kPlain};
@@ -272,6 +290,16 @@ PanelType pick_type(DType dtype) {
       return {unpack_panel<BlockQ5_K, 8, q5_k_block>, kWithMin};
     case DType::kQ6_K:
       return {unpack_panel<BlockQ6_K, 8, q6_k_block>, kHalves};
+    case DType::kQ2_K:
+      return {unpack_panel<BlockQ2_K, 8, q2_k_block>, kHalvesWithMin};
+    case DType::kQ3_K:
+      return {unpack_panel<BlockQ3_K, 8, q3_k_block>, kHalves};
+    case DType::kIQ4_NL:
+      return {unpack_panel<BlockIQ4_NL, 1, iq4_nl_block>, kPlain};
+    case DType::kIQ4_XS:
+      return {unpack_panel<BlockIQ4_XS, 8, iq4_xs_block>, kPlain};
+    case DType::kMXFP4:
+      return {unpack_panel<BlockMXFP4, 1, mxfp4_block>, kPlain};
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:

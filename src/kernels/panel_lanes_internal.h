@@ -31,6 +31,11 @@ inline Vector shift_left(Vector a) {
 }
 inline Vector add_bytes(Vector a, Vector b) { return _mm512_add_epi8(a, b); }
 inline void store_codes(uint8_t* p, Vector v) { _mm512_store_si512(p, v); }
+/// values[i] for each byte i of `a`, all of which are below 16.
+inline Vector look_up(const int8_t* values, Vector a) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), a);
+}
 /// `added` in each byte where `a` and `bits` have a bit in common.
 inline Vector where_set(Vector a, Vector bits, Vector added) {
   return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(a, bits), added);
@@ -107,6 +112,10 @@ inline Vector shift_left(Vector a) {
 inline Vector add_bytes(Vector a, Vector b) { return _mm256_add_epi8(a, b); }
 inline void store_codes(uint8_t* p, Vector v) {
   _mm256_store_si256(reinterpret_cast<Vector*>(p), v);
+}
+inline Vector look_up(const int8_t* values, Vector a) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), a);
 }
 inline Vector where_set(Vector a, Vector bits, Vector added) {
   const Vector clear = _mm256_cmpeq_epi8(_mm256_and_si256(a, bits), _mm256_setzero_si256());
@@ -211,6 +220,9 @@ inline Vector shift_right_signed(const Vector& a) {
 inline Vector add_bytes(const Vector& a, const Vector& b) {
   return each_byte([&](int i) { return byte_of(a, i) + byte_of(b, i); });
 }
+inline Vector look_up(const int8_t* values, const Vector& a) {
+  return each_byte([&](int i) { return values[byte_of(a, i)]; });
+}
 inline void store_codes(uint8_t* p, const Vector& v) { memcpy(p, &v, sizeof v); }
 inline Vector where_set(const Vector& a, const Vector& bits, const Vector& added) {
   return each_byte(
@@ -265,6 +277,13 @@ inline Vector broadcast_int(int32_t i) {
 }
 
 #endif
+
+/// MXFP4's scales: p[c] = 2^(the lanes' lowest byte - 128).
+inline void store_exponents(float* p, Vector v) {
+  uint32_t words[kLanes];
+  memcpy(words, &v, sizeof words);
+  for (int c = 0; c < kLanes; ++c) p[c] = e8m0_half_to_float(words[c] & 0xffu);
+}
 
 /// Asks for the cache lines of the object's first kBytes; it need not exist.
 template <size_t kBytes, class T>

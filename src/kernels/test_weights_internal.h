@@ -15,9 +15,10 @@
 
 namespace weft::kernels {
 
-inline constexpr std::array kAllTypes{DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
-                                      DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                      DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+inline constexpr std::array kAllTypes{DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
+                                      DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
+                                      DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
+                                      DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
 inline std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
@@ -27,7 +28,7 @@ inline std::vector<Isa> available_isas() {
   return isas;
 }
 
-/// Byte offsets of a block's half floats; the second is -1 where there is but one.
+/// Byte offsets of a block's half floats; -1 for those that it lacks.
 inline std::array<int, 2> half_offsets(DType dtype) {
   switch (dtype) {
     case DType::kQ4_1:
@@ -35,11 +36,25 @@ inline std::array<int, 2> half_offsets(DType dtype) {
     case DType::kQ4_K:
     case DType::kQ5_K:
       return {0, 2};
+    case DType::kQ2_K:
+      return {offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin)};
+    case DType::kQ3_K:
+      return {offsetof(BlockQ3_K, d), -1};
     case DType::kQ6_K:
-      return {static_cast<int>(offsetof(BlockQ6_K, d)), -1};
+      return {offsetof(BlockQ6_K, d), -1};
+    case DType::kMXFP4:
+      return {-1, -1};
     default:
       return {0, -1};
   }
+}
+
+/// Gives a block `half` as d and, where it has one, as its min; an MXFP4 block 2^-7.
+inline void set_scales(DType dtype, uint8_t* block, uint16_t half) {
+  for (const int offset : half_offsets(dtype)) {
+    if (offset >= 0) std::memcpy(block + offset, &half, sizeof half);
+  }
+  if (dtype == DType::kMXFP4) block[offsetof(BlockMXFP4, e)] = 128 - 7;
 }
 
 /// rows * n weights of any type: random integers, scales between 1/256 and 1/128 of either sign,
@@ -63,11 +78,15 @@ inline std::vector<uint8_t> random_weights(std::mt19937& random, DType dtype, in
   if (info.block_elements == 1) return bytes;
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   for (int64_t i = 0; i < count; ++i) {
+    uint8_t* block = bytes.data() + i * info.block_bytes;
+    if (dtype == DType::kMXFP4) {
+      block[offsetof(BlockMXFP4, e)] = static_cast<uint8_t>(118 + random() % 3);
+    }
     for (const int offset : half_offsets(dtype)) {
       if (offset < 0) continue;
       const float sign = random() % 2 == 0 ? 1.0f : -1.0f;
       const uint16_t half = f16_from_f32(sign * (3.0f + uniform(random)) / 512.0f);
-      std::memcpy(bytes.data() + i * info.block_bytes + offset, &half, sizeof half);
+      std::memcpy(block + offset, &half, sizeof half);
     }
   }
   return bytes;

@@ -26,7 +26,7 @@ constexpr int kCodeOffset = 0;
 struct alignas(64) WeightBlock {
   uint8_t q[8][kVectors][4 * kLanes];  // [group of four elements]
   float scale[2][kVectors][kLanes];    // [half of the block, where they differ]
-  float min[kVectors][kLanes];         // for the types that have one
+  float min[2][kVectors][kLanes];      // the same, for the types that have one
 };
 
 /// Where one vector of columns goes within a panel.
@@ -40,7 +40,7 @@ struct PanelPart {
     store_codes(blocks[block].q[group][vector], add_bytes(q, set_bytes(kCodeOffset)));
   }
   float* scale(int64_t block, int half) const { return blocks[block].scale[half][vector]; }
-  float* min(int64_t block) const { return blocks[block].min[vector]; }
+  float* min(int64_t block, int half) const { return blocks[block].min[half][vector]; }
 };
 
 /// Calls unpack(part, byte offset in a column, block of the panel) for each block of the type,
@@ -99,7 +99,7 @@ inline void q4_0_block(const PanelPart& part, int64_t offset, int64_t block) {
 inline void q4_1_block(const PanelPart& part, int64_t offset, int64_t block) {
   const Vector d_and_m = load_words(part.columns, offset).v[0];
   store_halves(part.scale(block, 0), d_and_m);
-  store_halves(part.min(block), shift_right<16>(d_and_m));
+  store_halves(part.min(block, 0), shift_right<16>(d_and_m));
   put_nibbles(part, offset + 4, block, 0);
 }
 
@@ -112,7 +112,7 @@ inline void q5_0_block(const PanelPart& part, int64_t offset, int64_t block) {
 inline void q5_1_block(const PanelPart& part, int64_t offset, int64_t block) {
   const Four head = load_words(part.columns, offset);  // d and m, the fifth bits, eight nibbles
   store_halves(part.scale(block, 0), head.v[0]);
-  store_halves(part.min(block), shift_right<16>(head.v[0]));
+  store_halves(part.min(block, 0), shift_right<16>(head.v[0]));
   put_five_bits(part, offset + 8, block, head.v[1], 0);
 }
 
@@ -134,7 +134,7 @@ inline void put_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
       bit_or(high_nibbles(head.v[3]), bit_and(shift_right<2>(head.v[2]), two_bits))};
   auto put = [&](int s, Vector scale, Vector min) {  // in the lanes' lowest bytes, others zero
     store_products(part.scale(block + s, 0), d, scale);
-    store_products(part.min(block + s), minus_dmin, min);
+    store_products(part.min(block + s, 0), minus_dmin, min);
   };
   for (int i = 0; i < 2; ++i) {
     const Vector s = scales[i], m = mins[i];
@@ -180,6 +180,18 @@ inline void q5_k_block(const PanelPart& part, int64_t offset, int64_t block) {
   }
 }
 
+/// scales[i]: signed bytes, those of the halves of blocks 2 * i and 2 * i + 1.
+inline void put_sixteen_scales(const PanelPart& part, int64_t block, const float* d,
+                               const Vector (&scales)[4]) {
+  for (int i = 0; i < 4; ++i) {
+    const Vector s = scales[i];
+    store_products(part.scale(block + 2 * i, 0), d, shift_right_signed<24>(shift_left<24>(s)));
+    store_products(part.scale(block + 2 * i, 1), d, shift_right_signed<24>(shift_left<16>(s)));
+    store_products(part.scale(block + 2 * i + 1, 0), d, shift_right_signed<24>(shift_left<8>(s)));
+    store_products(part.scale(block + 2 * i + 1, 1), d, shift_right_signed<24>(s));
+  }
+}
+
 /// Sixteen signed scales, one for 16 elements.
 inline void put_q6_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
   // d is the block's last two bytes: the top of the last word of the 16 bytes that end with it.
@@ -189,13 +201,7 @@ inline void put_q6_k_scales(const PanelPart& part, int64_t offset, int64_t block
              load_words(part.columns, offset + static_cast<int64_t>(sizeof(BlockQ6_K)) - 16).v[3]));
   const Four scales =
       load_words(part.columns, offset + static_cast<int64_t>(offsetof(BlockQ6_K, scales)));
-  for (int i = 0; i < 4; ++i) {
-    const Vector s = scales.v[i];
-    store_products(part.scale(block + 2 * i, 0), d, shift_right_signed<24>(shift_left<24>(s)));
-    store_products(part.scale(block + 2 * i, 1), d, shift_right_signed<24>(shift_left<16>(s)));
-    store_products(part.scale(block + 2 * i + 1, 0), d, shift_right_signed<24>(shift_left<8>(s)));
-    store_products(part.scale(block + 2 * i + 1, 1), d, shift_right_signed<24>(s));
-  }
+  put_sixteen_scales(part, block, d, scales.v);
 }
 
 /// Each half of 128: blocks 0 and 1 in the low nibbles of 64 bytes, 2 and 3 in the high ones; their
@@ -219,6 +225,130 @@ inline void q6_k_block(const PanelPart& part, int64_t offset, int64_t block) {
         for (int s = 0; s < 4; ++s) {
           part.put(block + 4 * half + s, 4 * i + j, add_bytes(q[s], minus_32));
         }
+      }
+    }
+  }
+}
+
+/// Sixteen bytes of nibbles that stand for `values`: elements j and j + 16.
+inline void put_codes(const PanelPart& part, int64_t offset, int64_t block, const int8_t* values) {
+  const Four q = load_words(part.columns, offset);
+  for (int j = 0; j < 4; ++j) {
+    part.put(block, j, look_up(values, low_nibbles(q.v[j])));
+    part.put(block, 4 + j, look_up(values, high_nibbles(q.v[j])));
+  }
+}
+
+inline void iq4_nl_block(const PanelPart& part, int64_t offset, int64_t block) {
+  store_halves(part.scale(block, 0), load_words(part.columns, offset).v[0]);
+  put_codes(part, offset + 2, block, kIq4Values);
+}
+
+inline void mxfp4_block(const PanelPart& part, int64_t offset, int64_t block) {
+  store_exponents(part.scale(block, 0), load_words(part.columns, offset).v[0]);
+  put_codes(part, offset + 1, block, kMxfp4Values);
+}
+
+/// Scale kSub and up: a nibble of `low`, two bits of the upper half of `high`, 32 added.
+template <int kSub = 0>
+inline void put_iq4_xs_scales(const PanelPart& part, int64_t block, const float* d, Vector high,
+                              Vector low) {
+  if constexpr (kSub < 8) {
+    const Vector nibble = bit_and(shift_right<4 * kSub>(low), broadcast_int(15));
+    const Vector top = bit_and(shift_right<16 + 2 * kSub>(high), broadcast_int(3));
+    const Vector scale = add_bytes(bit_or(nibble, shift_left<4>(top)), set_bytes(-32));
+    store_products(part.scale(block + kSub, 0), d, shift_right_signed<24>(shift_left<24>(scale)));
+    put_iq4_xs_scales<kSub + 1>(part, block, d, high, low);
+  }
+}
+
+/// The first eight bytes are d, the scales' high bits and their nibbles.
+inline void iq4_xs_block(const PanelPart& part, int64_t offset, int64_t block) {
+  const Four head = load_words(part.columns, offset);
+  float d[kLanes];
+  store_halves(d, head.v[0]);
+  put_iq4_xs_scales(part, block, d, head.v[0], head.v[1]);
+  offset += static_cast<int64_t>(offsetof(BlockIQ4_XS, qs));
+  for (int s = 0; s < 8; ++s) put_codes(part, offset + 16 * s, block + s, kIq4Values);
+}
+
+/// Bits 2 * s and up of each byte of 16, for block s of a half.
+struct TwoBits {
+  Vector q[4];
+};
+inline TwoBits two_bits(Vector bytes) {
+  const Vector three = set_bytes(3);
+  return {{bit_and(bytes, three), bit_and(shift_right<2>(bytes), three),
+           bit_and(shift_right<4>(bytes), three), bit_and(shift_right<6>(bytes), three)}};
+}
+
+/// Sixteen bytes of scales (low nibbles) and mins (high ones), two for each 32 elements; d and dmin
+/// are the last word of the block.
+inline void put_q2_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
+  const Vector last =
+      load_words(part.columns, offset + static_cast<int64_t>(sizeof(BlockQ2_K)) - 16).v[3];
+  float d[kLanes], minus_dmin[kLanes];
+  store_halves(d, last);
+  store_halves(minus_dmin, shift_right<16>(last));
+  for (int c = 0; c < kLanes; ++c) minus_dmin[c] = -minus_dmin[c];
+  const Four bytes = load_words(part.columns, offset);
+  const Vector scales[4] = {low_nibbles(bytes.v[0]), low_nibbles(bytes.v[1]),
+                            low_nibbles(bytes.v[2]), low_nibbles(bytes.v[3])};
+  put_sixteen_scales(part, block, d, scales);
+  for (int i = 0; i < 4; ++i) {
+    const Vector m = high_nibbles(bytes.v[i]);
+    const int64_t first = block + 2 * i;
+    store_products(part.min(first, 0), minus_dmin, shift_right<24>(shift_left<24>(m)));
+    store_products(part.min(first, 1), minus_dmin, shift_right<24>(shift_left<16>(m)));
+    store_products(part.min(first + 1, 0), minus_dmin, shift_right<24>(shift_left<8>(m)));
+    store_products(part.min(first + 1, 1), minus_dmin, shift_right<24>(m));
+  }
+}
+
+/// Each half of 128: four blocks in 32 bytes.
+inline void q2_k_block(const PanelPart& part, int64_t offset, int64_t block) {
+  put_q2_k_scales(part, offset, block);
+  offset += static_cast<int64_t>(offsetof(BlockQ2_K, qs));
+  for (int i = 0; i < 4; ++i) {  // 16 bytes each
+    const Four bytes = load_words(part.columns, offset + 16 * i);
+    for (int j = 0; j < 4; ++j) {
+      const TwoBits two = two_bits(bytes.v[j]);
+      for (int s = 0; s < 4; ++s) part.put(block + i / 2 * 4 + s, i % 2 * 4 + j, two.q[s]);
+    }
+  }
+}
+
+/// The scales' layout: decode_scales_internal.h. d is the block's last two bytes.
+inline void put_q3_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(BlockQ3_K));
+  float d[kLanes];
+  store_halves(d, shift_right<16>(load_words(part.columns, offset + kSize - 16).v[3]));
+  const Four bytes = load_words(part.columns, offset + kSize - 18);  // the last three words
+  const Vector top = bytes.v[3], three = set_bytes(3), minus_32 = set_bytes(-32);
+  const auto scale = [&](Vector low, Vector high) {
+    return add_bytes(bit_or(low, shift_left<4>(bit_and(high, three))), minus_32);
+  };
+  const Vector scales[4] = {scale(low_nibbles(bytes.v[1]), top),
+                            scale(low_nibbles(bytes.v[2]), shift_right<2>(top)),
+                            scale(high_nibbles(bytes.v[1]), shift_right<4>(top)),
+                            scale(high_nibbles(bytes.v[2]), shift_right<6>(top))};
+  put_sixteen_scales(part, block, d, scales);
+}
+
+/// As Q2_K, with bit s of byte j of hmask the third bit of element j of block s.
+inline void q3_k_block(const PanelPart& part, int64_t offset, int64_t block) {
+  put_q3_k_scales(part, offset, block);
+  const Vector minus_4 = set_bytes(-4), four = set_bytes(4);
+  for (int i = 0; i < 4; ++i) {
+    const Four bytes =
+        load_words(part.columns, offset + static_cast<int64_t>(offsetof(BlockQ3_K, qs)) + 16 * i);
+    const Four high = load_words(part.columns, offset + 16 * (i % 2));
+    for (int j = 0; j < 4; ++j) {
+      const TwoBits two = two_bits(bytes.v[j]);
+      for (int s = 0; s < 4; ++s) {
+        const int b = i / 2 * 4 + s;
+        const Vector third = where_set(high.v[j], set_bytes(1 << b), four);
+        part.put(block + b, i % 2 * 4 + j, add_bytes(bit_or(two.q[s], third), minus_4));
       }
     }
   }

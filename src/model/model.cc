@@ -13,10 +13,10 @@ void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-/// The header (metadata and tensor table) is everything in front of the first tensor's data.
+/// A header (metadata and tensor table) is everything in front of the first tensor's data.
 Hash128 fingerprint_of(const gguf::File& file) {
   std::vector<std::byte> material;
-  append(material, file.header_bytes());
+  for (const gguf::FilePart& part : file.parts()) append(material, part.header);
   for (const gguf::TensorInfo& tensor : file.tensors()) {
     const size_t size = tensor.size_bytes;
     const size_t n = std::min(size, kSampleBytes);

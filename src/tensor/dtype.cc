@@ -10,12 +10,14 @@ namespace weft {
 namespace {
 
 constexpr std::array kInfos{
-    DTypeInfo{DType::kF32, "F32", 1, 4},       DTypeInfo{DType::kF16, "F16", 1, 2},
-    DTypeInfo{DType::kBF16, "BF16", 1, 2},     DTypeInfo{DType::kQ8_0, "Q8_0", 32, 34},
-    DTypeInfo{DType::kQ4_0, "Q4_0", 32, 18},   DTypeInfo{DType::kQ4_1, "Q4_1", 32, 20},
-    DTypeInfo{DType::kQ5_0, "Q5_0", 32, 22},   DTypeInfo{DType::kQ5_1, "Q5_1", 32, 24},
-    DTypeInfo{DType::kQ4_K, "Q4_K", 256, 144}, DTypeInfo{DType::kQ5_K, "Q5_K", 256, 176},
-    DTypeInfo{DType::kQ6_K, "Q6_K", 256, 210},
+    DTypeInfo{DType::kF32, "F32", 1, 4},           DTypeInfo{DType::kF16, "F16", 1, 2},
+    DTypeInfo{DType::kBF16, "BF16", 1, 2},         DTypeInfo{DType::kQ8_0, "Q8_0", 32, 34},
+    DTypeInfo{DType::kQ4_0, "Q4_0", 32, 18},       DTypeInfo{DType::kQ4_1, "Q4_1", 32, 20},
+    DTypeInfo{DType::kQ5_0, "Q5_0", 32, 22},       DTypeInfo{DType::kQ5_1, "Q5_1", 32, 24},
+    DTypeInfo{DType::kQ4_K, "Q4_K", 256, 144},     DTypeInfo{DType::kQ5_K, "Q5_K", 256, 176},
+    DTypeInfo{DType::kQ6_K, "Q6_K", 256, 210},     DTypeInfo{DType::kQ2_K, "Q2_K", 256, 84},
+    DTypeInfo{DType::kQ3_K, "Q3_K", 256, 110},     DTypeInfo{DType::kIQ4_NL, "IQ4_NL", 32, 18},
+    DTypeInfo{DType::kIQ4_XS, "IQ4_XS", 256, 136}, DTypeInfo{DType::kMXFP4, "MXFP4", 32, 17},
 };
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {

@@ -1,5 +1,6 @@
-// IEEE half and bfloat16 as plain uint16_t, converted in portable scalar code. Kernels use the
-// processor's instructions instead; both round to nearest even, so both give the same bits.
+// IEEE half and bfloat16 as plain uint16_t, and MXFP4's exponents, converted in portable scalar
+// code. Kernels use the processor's instructions instead; both round to nearest even, so both give
+// the same bits.
 #pragma once
 
 #include <bit>
@@ -45,6 +46,11 @@ inline uint16_t bf16_from_f32(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/// 2^(e - 128): the scale of an MXFP4 block in GGML's convention, where values are stored doubled.
+inline float f32_from_e8m0_half(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? 0x200000u << e : (e - 1u) << 23);
 }
 
 }  // namespace weft

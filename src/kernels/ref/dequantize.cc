@@ -48,6 +48,14 @@ QuantisedElement element_of_32(DType dtype, const void* src, int64_t block_index
       const auto b = read_block<BlockQ5_0>(src, block_index);
       return {nibble(b.qs, j) + 16 * fifth_bit(b.qh, j) - 16, f32_from_f16(b.d), 0};
     }
+    case DType::kIQ4_NL: {
+      const auto b = read_block<BlockIQ4_NL>(src, block_index);
+      return {kIq4Values[nibble(b.qs, j)], f32_from_f16(b.d), 0};
+    }
+    case DType::kMXFP4: {
+      const auto b = read_block<BlockMXFP4>(src, block_index);
+      return {kMxfp4Values[nibble(b.qs, j)], f32_from_e8m0_half(b.e), 0};
+    }
     default: {
       WEFT_CHECK(dtype == DType::kQ5_1);
       const auto b = read_block<BlockQ5_1>(src, block_index);
@@ -56,7 +64,38 @@ QuantisedElement element_of_32(DType dtype, const void* src, int64_t block_index
   }
 }
 
+/// Bits 2 * quarter and up of a half's 32 bytes.
+int two_bits(const uint8_t* qs, int j) {
+  const int half = j / 128, quarter = j % 128 / 32;
+  return qs[half * 32 + j % 32] >> (2 * quarter) & 3;
+}
+
+QuantisedElement q2_k_element(const BlockQ2_K& b, int j) {
+  const uint8_t s = b.scales[j / 16];
+  return {two_bits(b.qs, j), f32_from_f16(b.d) * static_cast<float>(s & 15),
+          f32_from_f16(b.dmin) * static_cast<float>(s >> 4)};
+}
+
+QuantisedElement q3_k_element(const BlockQ3_K& b, int j) {
+  const int s = j / 16;
+  const int low = s < 8 ? b.scales[s] & 15 : b.scales[s - 8] >> 4;
+  const int scale = low + 16 * (b.scales[8 + s % 4] >> (2 * (s / 4)) & 3) - 32;
+  const int third_bit = b.hmask[j % 32] >> (j / 32) & 1;
+  return {two_bits(b.qs, j) + 4 * third_bit - 4, f32_from_f16(b.d) * static_cast<float>(scale), 0};
+}
+
+QuantisedElement iq4_xs_element(const BlockIQ4_XS& b, int j) {
+  const int s = j / 32;
+  const int low = s % 2 == 0 ? b.scales_l[s / 2] & 15 : b.scales_l[s / 2] >> 4;
+  const int scale = low + 16 * (b.scales_h >> (2 * s) & 3) - 32;
+  return {kIq4Values[nibble(b.qs + 16 * s, j % 32)], f32_from_f16(b.d) * static_cast<float>(scale),
+          0};
+}
+
 QuantisedElement element_of_256(DType dtype, const void* src, int64_t block_index, int j) {
+  if (dtype == DType::kQ2_K) return q2_k_element(read_block<BlockQ2_K>(src, block_index), j);
+  if (dtype == DType::kQ3_K) return q3_k_element(read_block<BlockQ3_K>(src, block_index), j);
+  if (dtype == DType::kIQ4_XS) return iq4_xs_element(read_block<BlockIQ4_XS>(src, block_index), j);
   const int s = j / 32;  // sub-block
   const int pair = s / 2 * 32 + j % 32;
   if (dtype == DType::kQ4_K) {

@@ -1,0 +1,81 @@
+// weft quantize: a GGUF with its matrices in another type.
+#include <fmt/format.h>
+
+#include "cli/app.h"
+#include "cli/quantize_file.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+struct QuantizeFlags {
+  std::string in;
+  std::string out;
+  std::string type;
+  int threads = 0;
+  bool json = false;
+};
+
+Status run_quantize(App& app, const QuantizeFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const gguf::Recipe recipe, gguf::find_recipe(flags.type));
+  WEFT_ASSIGN_OR_RETURN(const auto in, gguf::File::open(app.env, flags.in));
+  ThreadPool pool(flags.threads == 0 ? usable_cores() : flags.threads);
+  const int64_t begin_ns = app.env.monotonic_ns();
+  auto progress = std::make_unique<Progress>("quantize");
+  constexpr int64_t kMiB = 1 << 20;
+  WEFT_ASSIGN_OR_RETURN(const QuantizeReport report,
+                        quantize_file(app.env, *in, flags.out, recipe, pool, kernels::best_isa(),
+                                      [&](int64_t done, int64_t total) {
+                                        progress->show(done / kMiB, total / kMiB, "MiB");
+                                        return !interrupted();
+                                      }));
+  progress.reset();
+  const double seconds = static_cast<double>(app.env.monotonic_ns() - begin_ns) * 1e-9;
+  if (flags.json) {
+    print_json({{"type", std::string(recipe.name)},
+                {"tensors", report.tensors},
+                {"quantised", report.quantised},
+                {"fell_back", report.fell_back},
+                {"requantised", report.requantised},
+                {"bytes_in", report.bytes_in},
+                {"bytes_out", report.bytes_out},
+                {"seconds", seconds}});
+    return Status::ok();
+  }
+  fmt::print("{}: {}, {} of {} tensors converted, {:.1f} MiB from {:.1f} MiB in {:.1f} s\n",
+             flags.out, recipe.name, report.quantised, report.tensors,
+             static_cast<double>(report.bytes_out) / kMiB,
+             static_cast<double>(report.bytes_in) / kMiB, seconds);
+  if (report.fell_back > 0) {
+    fmt::print("{} tensors have rows that are no whole blocks of their type and got a larger one\n",
+               report.fell_back);
+  }
+  if (report.requantised > 0) {
+    fmt::print("{} tensors were quantised before: from the F16 or F32 model it would be better\n",
+               report.requantised);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_quantize_command(CLI::App& root, App& app) {
+  auto flags = std::make_shared<QuantizeFlags>();
+  CLI::App* command = root.add_subcommand("quantize", "Write a GGUF in another type");
+  command->add_option("in", flags->in, "the GGUF to read; of a split one, the first part")
+      ->required();
+  command->add_option("out", flags->out, "the GGUF to write")->required();
+  command
+      ->add_option("type", flags->type,
+                   "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M "
+                   "or Q6_K")
+      ->required();
+  command->add_option("-t,--threads", flags->threads, "worker threads (default: all cores)")
+      ->check(CLI::Range(1, kMaxThreads));
+  command->add_flag("--json", flags->json, "print a summary as JSON");
+  command->callback(
+      [flags, &app] { app.run = [flags, &app] { return run_quantize(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,186 @@
+#include "cli/quantize_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include "gguf/quantise.h"
+#include "gguf/writer.h"
+#include "kernels/dequantize.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr uint32_t kQuantizationVersion = 2;  // GGML's, since Q4_0's blocks changed in 2023
+// A task's floats, or one row where that is longer; a batch is kTasksPerWorker tasks a worker.
+constexpr int64_t kTaskElements = 64 << 10;
+constexpr int64_t kTasksPerWorker = 8;
+constexpr size_t kCopyBytes = 4u << 20;
+
+/// `out` must be replaceable: absent or a regular file, and none of the files that are read.
+Status check_target(const gguf::File& in, const std::string& out) {
+  std::error_code error;
+  const auto status = std::filesystem::status(out, error);
+  if (!std::filesystem::exists(status)) return Status::ok();
+  if (!std::filesystem::is_regular_file(status)) {
+    return invalid_argument(out + ": exists and is not a regular file");
+  }
+  for (const gguf::FilePart& part : in.parts()) {
+    if (std::filesystem::equivalent(part.path, out, error)) {
+      return invalid_argument(out + ": is the file to be read; name another one to write");
+    }
+  }
+  return Status::ok();
+}
+
+/// The metadata, updated, and the tensor table.
+gguf::HeaderBuilder new_header(const gguf::File& in, const gguf::Recipe& recipe,
+                               std::span<const gguf::TensorPlan> plans) {
+  constexpr std::string_view kFileType = "general.file_type";
+  constexpr std::string_view kVersion = "general.quantization_version";
+  gguf::HeaderBuilder header(static_cast<uint32_t>(in.alignment()));
+  for (const auto& [key, value] : in.metadata()) {
+    if (key == "general.alignment" || key.starts_with("split.")) continue;
+    if (key == kFileType || key == kVersion) continue;
+    header.add_value(key, value);
+  }
+  header.add<uint32_t>(kVersion, kQuantizationVersion);
+  header.add<uint32_t>(kFileType, recipe.file_type);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const gguf::TensorInfo& tensor = in.tensors()[i];
+    const auto n_dims = static_cast<size_t>(std::max(tensor.n_dims, 1));
+    header.add_tensor(tensor.name, plans[i].dtype, std::span(tensor.dims).first(n_dims));
+  }
+  return header;
+}
+
+/// Converts tensors one after another.
+class Converter {
+ public:
+  Converter(const gguf::File& in, ThreadPool& pool, kernels::Isa isa, gguf::Writer& writer,
+            FunctionRef<bool(int64_t, int64_t)> progress)
+      : in_(in),
+        pool_(pool),
+        isa_(isa),
+        writer_(writer),
+        progress_(progress),
+        floats_(static_cast<size_t>(pool.size())) {
+    for (const gguf::TensorInfo& tensor : in.tensors()) {
+      total_ += static_cast<int64_t>(tensor.size_bytes);
+    }
+  }
+
+  Status copy(const gguf::TensorInfo& tensor) {
+    std::span<const std::byte> left{tensor.data, static_cast<size_t>(tensor.size_bytes)};
+    while (!left.empty()) {
+      const size_t n = std::min(left.size(), kCopyBytes);
+      WEFT_RETURN_IF_ERROR(writer_.append(left.first(n)));
+      WEFT_RETURN_IF_ERROR(advance(static_cast<int64_t>(n)));
+      left = left.subspan(n);
+    }
+    return Status::ok();
+  }
+
+  Status convert(const gguf::TensorInfo& tensor, DType to) {
+    const int64_t row = tensor.dims[0];
+    const int64_t rows_per_task = std::max<int64_t>(1, kTaskElements / row);
+    const int64_t rows_per_batch = rows_per_task * kTasksPerWorker * pool_.size();
+    const int64_t in_bytes = row_bytes(tensor.dtype, row), out_bytes = row_bytes(to, row);
+    for (int64_t begin = 0; begin < tensor.n_rows(); begin += rows_per_batch) {
+      const int64_t rows = std::min(rows_per_batch, tensor.n_rows() - begin);
+      out_.resize(std::max(out_.size(), static_cast<size_t>(rows * out_bytes)));
+      std::atomic<bool> good = true;
+      const auto n_tasks = static_cast<int>((rows + rows_per_task - 1) / rows_per_task);
+      pool_.run(n_tasks, [&](int task, int worker) {
+        const int64_t first = task * rows_per_task;
+        const int64_t n = std::min(rows_per_task, rows - first) * row;
+        std::vector<float>& floats = floats_[static_cast<size_t>(worker)];
+        floats.resize(std::max(floats.size(), static_cast<size_t>(n)));
+        kernels::dequantize(isa_, tensor.dtype, tensor.data + (begin + first) * in_bytes,
+                            floats.data(), n);
+        const std::span<const float> values(floats.data(), static_cast<size_t>(n));
+        if (!are_quantisable(values, to)) {
+          good = false;
+          return;
+        }
+        gguf::quantise(to, values, out_.data() + first * out_bytes);
+      });
+      if (!good) return bad_weights(tensor, to);
+      WEFT_RETURN_IF_ERROR(
+          writer_.append(std::span(out_).first(static_cast<size_t>(rows * out_bytes))));
+      WEFT_RETURN_IF_ERROR(advance(rows * in_bytes));
+    }
+    return Status::ok();
+  }
+
+ private:
+  static float limit(DType to) {
+    return to == DType::kF32 || to == DType::kBF16 ? std::numeric_limits<float>::max()
+                                                   : gguf::kLargestQuantisable;
+  }
+
+  static bool are_quantisable(std::span<const float> values, DType to) {
+    const float most = limit(to);
+    bool good = true;
+    for (const float value : values) good = good && std::abs(value) <= most;  // false for NaN
+    return good;
+  }
+
+  Status bad_weights(const gguf::TensorInfo& tensor, DType to) const {
+    return corrupt(
+        fmt::format("{}: tensor '{}' holds a weight that is not finite or over {}, the "
+                    "limit of {}",
+                    in_.parts()[tensor.part].path, gguf::printable(tensor.name), limit(to),
+                    dtype_info(to).name));
+  }
+
+  Status advance(int64_t bytes) {
+    done_ += bytes;
+    return progress_(done_, total_) ? Status::ok() : cancelled("interrupted; nothing was written");
+  }
+
+  const gguf::File& in_;
+  ThreadPool& pool_;
+  kernels::Isa isa_;
+  gguf::Writer& writer_;
+  FunctionRef<bool(int64_t, int64_t)> progress_;
+  std::vector<std::vector<float>> floats_;  // a worker's
+  std::vector<std::byte> out_;
+  int64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+Result<QuantizeReport> quantize_file(Env& env, const gguf::File& in, const std::string& out,
+                                     const gguf::Recipe& recipe, ThreadPool& pool, kernels::Isa isa,
+                                     FunctionRef<bool(int64_t done, int64_t total)> progress) {
+  WEFT_RETURN_IF_ERROR(check_target(in, out));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<gguf::TensorPlan> plans, plan_tensors(in, recipe));
+  const gguf::HeaderBuilder header = new_header(in, recipe, plans);
+  WEFT_ASSIGN_OR_RETURN(gguf::Writer writer, gguf::Writer::create(env, out, header));
+  Converter converter(in, pool, isa, writer, progress);
+  QuantizeReport report;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const gguf::TensorInfo& tensor = in.tensors()[i];
+    report.tensors += 1;
+    report.fell_back += plans[i].fell_back ? 1 : 0;
+    if (plans[i].dtype == tensor.dtype) {
+      WEFT_RETURN_IF_ERROR(converter.copy(tensor));
+      continue;
+    }
+    report.quantised += 1;
+    report.requantised += is_quantised(tensor.dtype) ? 1 : 0;
+    WEFT_RETURN_IF_ERROR(converter.convert(tensor, plans[i].dtype));
+  }
+  WEFT_RETURN_IF_ERROR(writer.finish());
+  report.bytes_in = in.size_bytes();
+  WEFT_ASSIGN_OR_RETURN(const DirEntry written, env.stat(out));
+  report.bytes_out = written.size_bytes;
+  return report;
+}
+
+}  // namespace weft::cli
