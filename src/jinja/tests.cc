@@ -7,8 +7,6 @@ namespace {
 
 using TestFn = bool (*)(Runtime&, const Value&, const Args&);
 
-void no_arguments(const Args& args) { const Bound bound(args, "the test", {}, 0); }
-
 template <CompareOp kOp>
 bool compares(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "the test", {""}, 1);
@@ -76,27 +74,17 @@ bool is_cased(Runtime& rt, const Value& value) {
   return any;
 }
 
-template <bool (*kTest)(Runtime&, const Value&)>
-bool simple(Runtime& rt, const Value& value, const Args& args) {
-  no_arguments(args);
-  return kTest(rt, value);
-}
+/// A test without arguments, or one with.
+struct Row {
+  std::string_view name;
+  bool (*plain)(Runtime&, const Value&) = nullptr;
+  TestFn with_arguments = nullptr;
+};
 
-#define WEFT_JINJA_TEST(expression) \
-  simple<[]([[maybe_unused]] Runtime& rt, const Value& v) -> bool { return expression; }>
+#define WEFT_JINJA_TEST(expression) [](Runtime&, const Value& v) -> bool { return expression; }
 
-bool names_filter(Runtime&, const Value& value, const Args& args) {
-  no_arguments(args);
-  return value.is_string() && is_filter(value.view());
-}
-
-bool names_test(Runtime&, const Value& value, const Args& args) {
-  no_arguments(args);
-  return value.is_string() && is_test(value.view());
-}
-
-TestFn find_test(std::string_view name) {
-  static constexpr std::pair<std::string_view, TestFn> kTests[] = {
+const Row* find_test(std::string_view name) {
+  static constexpr Row kTests[] = {
       {"defined", WEFT_JINJA_TEST(!v.is_undefined())},
       {"undefined", WEFT_JINJA_TEST(v.is_undefined())},
       {"none", WEFT_JINJA_TEST(v.is_none())},
@@ -114,31 +102,31 @@ TestFn find_test(std::string_view name) {
       {"escaped", WEFT_JINJA_TEST(v.is_string() && v.is_markup())},
       {"odd", WEFT_JINJA_TEST(integer_of(v) % 2 != 0)},
       {"even", WEFT_JINJA_TEST(integer_of(v) % 2 == 0)},
-      {"lower", WEFT_JINJA_TEST((is_cased<is_lower, is_upper>(rt, v)))},
-      {"upper", WEFT_JINJA_TEST((is_cased<is_upper, is_lower>(rt, v)))},
-      {"divisibleby", divisible_by},
-      {"sameas", same_as},
-      {"filter", names_filter},
-      {"test", names_test},
-      {"in", compares<CompareOp::kIn>},
-      {"==", compares<CompareOp::kEq>},
-      {"eq", compares<CompareOp::kEq>},
-      {"equalto", compares<CompareOp::kEq>},
-      {"!=", compares<CompareOp::kNe>},
-      {"ne", compares<CompareOp::kNe>},
-      {">", compares<CompareOp::kGt>},
-      {"gt", compares<CompareOp::kGt>},
-      {"greaterthan", compares<CompareOp::kGt>},
-      {"ge", compares<CompareOp::kGe>},
-      {">=", compares<CompareOp::kGe>},
-      {"<", compares<CompareOp::kLt>},
-      {"lt", compares<CompareOp::kLt>},
-      {"lessthan", compares<CompareOp::kLt>},
-      {"<=", compares<CompareOp::kLe>},
-      {"le", compares<CompareOp::kLe>},
+      {"lower", is_cased<is_lower, is_upper>},
+      {"upper", is_cased<is_upper, is_lower>},
+      {"divisibleby", nullptr, divisible_by},
+      {"sameas", nullptr, same_as},
+      {"filter", WEFT_JINJA_TEST(v.is_string() && is_filter(v.view()))},
+      {"test", WEFT_JINJA_TEST(v.is_string() && is_test(v.view()))},
+      {"in", nullptr, compares<CompareOp::kIn>},
+      {"==", nullptr, compares<CompareOp::kEq>},
+      {"eq", nullptr, compares<CompareOp::kEq>},
+      {"equalto", nullptr, compares<CompareOp::kEq>},
+      {"!=", nullptr, compares<CompareOp::kNe>},
+      {"ne", nullptr, compares<CompareOp::kNe>},
+      {">", nullptr, compares<CompareOp::kGt>},
+      {"gt", nullptr, compares<CompareOp::kGt>},
+      {"greaterthan", nullptr, compares<CompareOp::kGt>},
+      {"ge", nullptr, compares<CompareOp::kGe>},
+      {">=", nullptr, compares<CompareOp::kGe>},
+      {"<", nullptr, compares<CompareOp::kLt>},
+      {"lt", nullptr, compares<CompareOp::kLt>},
+      {"lessthan", nullptr, compares<CompareOp::kLt>},
+      {"<=", nullptr, compares<CompareOp::kLe>},
+      {"le", nullptr, compares<CompareOp::kLe>},
   };
-  for (const auto& [known, fn] : kTests) {
-    if (known == name) return fn;
+  for (const Row& row : kTests) {
+    if (row.name == name) return &row;
   }
   return nullptr;
 }
@@ -150,10 +138,12 @@ TestFn find_test(std::string_view name) {
 bool is_test(std::string_view name) { return find_test(name) != nullptr; }
 
 bool apply_test(Runtime& runtime, std::string_view name, const Value& value, const Args& args) {
-  const TestFn fn = find_test(name);
-  if (fn == nullptr) fail("No test named " + quoted(name));
+  const Row* row = find_test(name);
+  if (row == nullptr) fail("No test named " + quoted(name));
   runtime.budget.step();
-  return fn(runtime, value, args);
+  if (row->with_arguments != nullptr) return row->with_arguments(runtime, value, args);
+  const Bound bound(args, "the test", {}, 0);
+  return row->plain(runtime, value);
 }
 
 }  // namespace weft::jinja
