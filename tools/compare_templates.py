@@ -202,7 +202,7 @@ def main():
         write_reference(env, flags.paths, flags.write)
         return 0
     program = [flags.program] if flags.program else [
-        flags.weft, "template", "--bos", BOS, "--eos", EOS, "--now", NOW.isoformat()]
+        flags.weft, "template", "--as-given", "--bos", BOS, "--eos", EOS, "--now", NOW.isoformat()]
     jobs = [(program, env, path, name, conversation, flags.verbose)
             for path in templates(flags.paths) for name, conversation in CONVERSATIONS.items()]
     counts = {}

@@ -196,7 +196,13 @@ void add_repr(TextBuilder& out, const Value& value, Budget& budget) {
 
 void add_str(TextBuilder& out, const Value& value, Budget& budget) {
   if (value.is_string()) return out.add(value.text());
-  if (!value.is_undefined()) add_repr(out, value, budget);
+  if (value.is_undefined()) return;
+  if (!is_iterable(value)) return add_repr(out, value, budget);
+  TextBuilder repr(&budget);
+  add_repr(repr, value, budget);
+  const Text text = repr.finish();
+  // Brackets round what the input says are the input's too: one stretch of text, not many.
+  out.add(text.view(), text.has_input() ? Origin::kInput : Origin::kTemplate);
 }
 
 Text to_str(const Value& value, Budget& budget) {

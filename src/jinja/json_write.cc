@@ -196,7 +196,10 @@ JsonStyle style_of(const Bound& bound, Budget& budget) {
 Value to_json(Runtime& runtime, const Value& value, const Args& args) {
   const Bound bound(args, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, 0);
   const JsonStyle style = style_of(bound, runtime.budget);
-  return Value::string(JsonWriter(style, runtime.budget).write(value));
+  const Text text = JsonWriter(style, runtime.budget).write(value);
+  if (!text.has_input()) return Value::string(text);
+  // Punctuation round what the input says is the input's too: one stretch of text, not many.
+  return Value::string(Text(std::string(text.view()), Origin::kInput, &runtime.budget));
 }
 
 }  // namespace weft::jinja
