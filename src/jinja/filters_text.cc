@@ -52,11 +52,12 @@ Value title(Runtime& rt, const Value& value, const Args& args) {
   bool inside = false;
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
+      const auto offset = static_cast<size_t>(part.data() - text.view().data());
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
+        inside ? append_lower_in(changed, text.view(), offset + at) : append_upper(changed, c.code);
         at += c.n_bytes;
-        inside ? append_lower(changed, c.code) : append_upper(changed, c.code);
         inside = !is_space(c.code) &&
                  (c.code >= 0x80 || std::string_view("-({[<").find(static_cast<char>(c.code)) ==
                                         std::string_view::npos);

@@ -41,7 +41,7 @@ std::vector<Text> split_space(const Text& text, int64_t limit, Budget& budget) {
   for (size_t at = space_prefix(all); at < all.size();) {
     size_t end = at;
     if (limit == 0) {
-      end = all.size() - space_suffix(all);
+      end = all.size();
     } else {
       while (end < all.size()) {
         const Character c = character_at(all, end);
@@ -65,7 +65,7 @@ std::vector<Text> rsplit_space(const Text& text, int64_t limit, Budget& budget) 
   for (size_t end = all.size() - space_suffix(all); end > 0; --limit) {
     size_t begin = end;
     if (limit == 0) {
-      begin = space_prefix(all);
+      begin = 0;
     } else {
       while (begin > 0) {
         size_t before = begin - 1;
@@ -287,16 +287,19 @@ Value recase(const Value& self, Budget& budget, bool every_word, bool swap) {
   bool inside = false;
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
+      const auto offset = static_cast<size_t>(part.data() - text.view().data());
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
-        at += c.n_bytes;
         if (swap) {
-          is_upper(c.code) ? append_lower(changed, c.code) : append_upper(changed, c.code);
+          is_upper(c.code) ? append_lower_in(changed, text.view(), offset + at)
+                           : append_upper(changed, c.code);
+          at += c.n_bytes;
           continue;
         }
-        inside ? append_lower(changed, c.code) : append_title(changed, c.code);
+        inside ? append_lower_in(changed, text.view(), offset + at) : append_title(changed, c.code);
         inside = every_word ? is_upper(c.code) || is_lower(c.code) : true;
+        at += c.n_bytes;
       }
       out.add(changed, origin);
     });

@@ -10,13 +10,14 @@ Value text_case(const Value& value, char to, Budget& budget) {
   TextBuilder out(&budget);
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
+      const auto offset = static_cast<size_t>(part.data() - text.view().data());
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
         if (to == 'u') {
           append_upper(changed, c.code);
         } else {
-          append_lower(changed, c.code);
+          append_lower_in(changed, text.view(), offset + at);
         }
         at += c.n_bytes;
       }

@@ -194,6 +194,18 @@ void append_title(std::string& out, uint32_t code) {
   append_case(kTitle, kTitleStrings, code, &out);
 }
 
+void append_lower_in(std::string& out, std::string_view text, size_t at) {
+  const Character c = character_at(text, at);
+  if (c.code != 0x3a3) return append_lower(out, c.code);
+  size_t before = at;
+  while (before > 0 && (text[--before] & 0xc0) == 0x80) {
+  }
+  const size_t behind = at + c.n_bytes;
+  const bool ends_word = at > 0 && is_alpha(character_at(text, before).code) &&
+                         (behind >= text.size() || !is_alpha(character_at(text, behind).code));
+  append_utf8(out, ends_word ? 0x3c2 : 0x3c3);
+}
+
 bool is_printable(uint32_t code) {
   return code < 0x80 ? code >= 0x20 && code < 0x7f : !in_ranges(kUnprintable, code);
 }

@@ -47,6 +47,8 @@ bool is_lower(uint32_t code);
 void append_upper(std::string& out, uint32_t code);
 void append_lower(std::string& out, uint32_t code);
 void append_title(std::string& out, uint32_t code);
+/// The lower case of the character at `at`: a capital sigma that ends a word is a final one.
+void append_lower_in(std::string& out, std::string_view text, size_t at);
 bool is_printable(uint32_t code);
 
 /// The inside of a Python string literal to the string; false with `error` if it is malformed.
