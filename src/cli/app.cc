@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 
 #include "cli/model_get.h"
 
@@ -42,7 +43,15 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.isa = flags.isa;
   options.compute = flags.compute;
   options.compute_kept_file = join_path(app.cache_dir, "compute");
+  options.now = local_time();
   return engine::Engine::open(app.env, options);
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
 }
 
 void print_json(const Json& json) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -36,6 +37,9 @@ struct ModelFlags {
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
 
+/// The date and time that chat templates may print.
+std::tm local_time();
+
 /// Prints to stdout on one line; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);
 
@@ -65,6 +69,7 @@ void clear_interrupt();
 // One file a command.
 void add_generate_command(CLI::App& root, App& app);
 void add_quantize_command(CLI::App& root, App& app);
+void add_template_command(CLI::App& root, App& app);
 void add_tokenize_command(CLI::App& root, App& app);
 void add_model_command(CLI::App& root, App& app);
 void add_inspect_command(CLI::App& root, App& app);

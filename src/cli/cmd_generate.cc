@@ -24,10 +24,10 @@ Result<std::vector<int32_t>> prompt_tokens(const engine::Engine& engine, const s
                                            bool raw) {
   const text::Tokenizer& tokenizer = engine.tokenizer();
   if (raw) return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()});
-  WEFT_ASSIGN_OR_RETURN(const text::ChatFormat format, engine.chat_format());
+  WEFT_ASSIGN_OR_RETURN(const text::ChatTemplate chat, engine.chat_template());
   const text::Turn turns[] = {{text::Role::kUser, prompt}};
-  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, format.render(turns, true));
-  return text::encode_segments(tokenizer, segments);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, chat.render(turns, true));
+  return text::encode_prompt(tokenizer, segments);
 }
 
 Json to_json(const engine::Engine& engine, const engine::Generation& generation,

@@ -90,6 +90,7 @@ int main(int argc, char** argv) {
   weft::cli::add_inspect_command(root, app);
   weft::cli::add_quantize_command(root, app);
   weft::cli::add_tokenize_command(root, app);
+  weft::cli::add_template_command(root, app);
   weft::cli::add_generate_command(root, app);
   weft::cli::add_ingest_command(root, app);
   weft::cli::add_ask_command(root, app);

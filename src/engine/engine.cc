@@ -42,6 +42,7 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
                                config.vocab_size));
   }
 
+  engine->now_ = options.now;
   engine->context_tokens_ = config.context_tokens;
   WEFT_ASSIGN_OR_RETURN(
       engine->cache_,
@@ -63,16 +64,23 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
   return engine;
 }
 
-Result<text::ChatFormat> Engine::chat_format() const {
-  auto text = model_->file().get_string("tokenizer.chat_template");
-  if (!text.is_ok() && text.status().code() == StatusCode::kNotFound) {
-    return not_found(
-        fmt::format("{}: the model has no chat template; --raw takes the prompt as it is",
-                    model_->file().path()));
+Result<text::ChatTemplate> Engine::chat_template() const {
+  const gguf::File& file = model_->file();
+  auto source = file.get_string("tokenizer.chat_template");
+  if (!source.is_ok() && source.status().code() == StatusCode::kNotFound) {
+    return not_found(fmt::format(
+        "{}: the model has no chat template; --raw takes the prompt as it is", file.path()));
   }
-  if (!text.is_ok()) return text.status();
-  return text::find_chat_format(*text, tokenizer_->token_bytes(tokenizer_->bos(), true),
-                                tokenizer_->token_bytes(tokenizer_->eos(), true));
+  if (!source.is_ok()) return source.status();
+  auto compiled = text::ChatTemplate::compile(
+      *source, {.bos = std::string(tokenizer_->token_bytes(tokenizer_->bos(), true)),
+                .eos = std::string(tokenizer_->token_bytes(tokenizer_->eos(), true)),
+                .now = now_});
+  if (!compiled.is_ok()) {
+    return unsupported(fmt::format("{}: {}; --raw takes the prompt as it is", file.path(),
+                                   compiled.status().message()));
+  }
+  return compiled;
 }
 
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,7 +18,7 @@
 #include "kv/cache.h"
 #include "model/forward.h"
 #include "model/model.h"
-#include "text/chat_format.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace weft::engine {
@@ -29,6 +30,7 @@ struct EngineOptions {
   std::string isa;               // "" is the best one that the CPU has
   std::string compute = "auto";  // auto, f32, bf16, int8
   std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
+  std::tm now{};                  // local time, for chat templates that print the date
 };
 
 /// Not thread-safe.
@@ -39,9 +41,9 @@ class Engine {
   Env& env() { return env_; }
   const model::Model& model() const { return *model_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
-  /// kUnsupported, with a line that offers --raw, when the model's template is not a known one;
+  /// kUnsupported, with a line that offers --raw, when the model's template cannot be compiled;
   /// kNotFound when it has none.
-  Result<text::ChatFormat> chat_format() const;
+  Result<text::ChatTemplate> chat_template() const;
   kv::Cache& cache() { return *cache_; }
   model::ForwardPass& forward() { return *forward_; }
   const kernels::Context& context() const { return context_; }
@@ -69,6 +71,7 @@ class Engine {
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
+  std::tm now_{};
   double load_ms_ = 0;
   double calibration_ms_ = 0;
 };

@@ -49,19 +49,19 @@ Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
 }
 
 Result<RagPrompt> RagPrompt::for_engine(const Engine& engine) {
-  const auto format = engine.chat_format();
-  if (format.is_ok()) return RagPrompt(engine.tokenizer(), *format);
-  if (format.status().code() != StatusCode::kNotFound) return format.status();
+  auto chat = engine.chat_template();
+  if (chat.is_ok()) return RagPrompt(engine.tokenizer(), *std::move(chat));
+  if (chat.status().code() != StatusCode::kNotFound) return chat.status();
   return RagPrompt(engine.tokenizer(), std::nullopt);
 }
 
 Result<std::vector<int32_t>> RagPrompt::prefix() const {
   std::vector<text::Segment> segments;
-  if (chat_format_) segments = chat_format_->user_opening(std::nullopt);
+  if (chat_template_) {
+    WEFT_ASSIGN_OR_RETURN(segments, chat_template_->user_opening(std::nullopt));
+  }
   segments.push_back({std::string(kPassagesHeading), false});
-  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, text::encode_segments(*tokenizer_, segments));
-  if (!chat_format_ && has_bos(*tokenizer_)) tokens.insert(tokens.begin(), tokenizer_->bos());
-  return tokens;
+  return text::encode_prompt(*tokenizer_, segments);
 }
 
 std::string RagPrompt::passage(std::string_view title, std::string_view text) {
@@ -77,9 +77,9 @@ Result<std::vector<int32_t>> RagPrompt::chunk(std::string_view title, std::strin
 Result<std::vector<int32_t>> RagPrompt::suffix(std::string_view question) const {
   std::vector<text::Segment> segments;
   segments.push_back({"\n\nQuestion: " + std::string(question) + "\nShort answer:", false});
-  if (chat_format_) {
-    for (text::Segment& segment : chat_format_->user_closing())
-      segments.push_back(std::move(segment));
+  if (chat_template_) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> closing, chat_template_->user_closing());
+    segments.insert(segments.end(), closing.begin(), closing.end());
     segments.push_back({"Answer:", false});
   }
   return text::encode_segments(*tokenizer_, segments);
@@ -90,7 +90,9 @@ Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {
   std::vector<text::Segment> segments;
   const bool bos = has_bos(*tokenizer_);
   if (!bos) {
-    if (chat_format_) segments = chat_format_->turn_opening(text::Role::kUser);
+    if (chat_template_) {
+      WEFT_ASSIGN_OR_RETURN(segments, chat_template_->turn_opening());
+    }
     segments.push_back({std::string(kPassagesHeading), false});
   }
   if (spec.kind == AnchorSpec::Kind::kNeutral) {

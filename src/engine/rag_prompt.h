@@ -16,7 +16,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "engine/engine.h"
-#include "text/chat_format.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace weft::engine {
@@ -39,7 +39,7 @@ struct AnchorSpec {
 class RagPrompt {
  public:
   /// The engine's own form; without turns for a model that has no chat template. The engine must
-  /// outlive it. kUnsupported for a template that weft does not know.
+  /// outlive it. kUnsupported for a template that cannot be compiled.
   static Result<RagPrompt> for_engine(const Engine& engine);
 
   Result<std::vector<int32_t>> prefix() const;
@@ -51,11 +51,11 @@ class RagPrompt {
   static std::string passage(std::string_view title, std::string_view text);
 
  private:
-  RagPrompt(const text::Tokenizer& tokenizer, std::optional<text::ChatFormat> chat_format)
-      : tokenizer_(&tokenizer), chat_format_(std::move(chat_format)) {}
+  RagPrompt(const text::Tokenizer& tokenizer, std::optional<text::ChatTemplate> chat_template)
+      : tokenizer_(&tokenizer), chat_template_(std::move(chat_template)) {}
 
   const text::Tokenizer* tokenizer_;
-  std::optional<text::ChatFormat> chat_format_;  // none: no turns
+  std::optional<text::ChatTemplate> chat_template_;  // none: no turns
 };
 
 }  // namespace weft::engine

@@ -1,7 +1,7 @@
 // Text to token ids and back, for the two kinds of vocabulary that weft runs: SentencePiece-style
 // (`llama`) and byte-level BPE (`gpt2`). Plain text never becomes a control token: those are
 // recognised only where the caller says that the text is a template's own. It knows nothing of
-// chat formats (chat_format.h) or streams (detokenizer.h). Thread-safe after creation.
+// chat templates (chat_template.h) or streams (detokenizer.h). Thread-safe after creation.
 #pragma once
 
 #include <cstdint>

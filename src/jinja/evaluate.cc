@@ -1,0 +1,214 @@
+// Expressions. Each kind has a function of its own, kept out of line so that the recursive
+// evaluate() needs little stack.
+#include "jinja/interpreter_internal.h"
+
+#define WEFT_OUT_OF_LINE [[gnu::noinline]]
+
+namespace weft::jinja {
+
+Value Interpreter::evaluate(const Expr& expr) {
+  const Deeper deeper(*this);
+  at_ = expr.at;
+  switch (expr.kind) {
+    case ExprKind::kConst:
+      return expr.constant;
+    case ExprKind::kName:
+      return look_up(expr.name);
+    case ExprKind::kList:
+    case ExprKind::kTuple:
+      return evaluate_list(expr);
+    case ExprKind::kDict:
+      return evaluate_dict(expr);
+    case ExprKind::kAttr:
+      return evaluate_attribute(expr);
+    case ExprKind::kItem:
+      return evaluate_item(expr);
+    case ExprKind::kSlice:
+      return evaluate_slice(expr);
+    case ExprKind::kCall:
+      return evaluate_call(expr);
+    case ExprKind::kFilter:
+      return evaluate_filter(expr);
+    case ExprKind::kTest:
+      return evaluate_test(expr);
+    case ExprKind::kNot:
+    case ExprKind::kNegative:
+    case ExprKind::kPositive:
+      return evaluate_unary(expr);
+    case ExprKind::kBinary:
+      return evaluate_binary(expr);
+    case ExprKind::kConcat:
+      return evaluate_concat(expr);
+    case ExprKind::kAnd:
+    case ExprKind::kOr:
+      return evaluate_logic(expr);
+    case ExprKind::kCompare:
+      return evaluate_compare(expr);
+    case ExprKind::kCond:
+      return evaluate_condition(expr);
+  }
+  return {};
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_list(const Expr& expr) {
+  std::vector<Value> items;
+  items.reserve(expr.parts.size());
+  for (const ExprPtr& part : expr.parts) items.push_back(evaluate(*part));
+  return expr.kind == ExprKind::kList ? make_list(std::move(items), &budget)
+                                      : make_tuple(std::move(items), &budget);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_dict(const Expr& expr) {
+  std::vector<std::pair<Value, Value>> items;
+  bool all_strings = true;
+  for (size_t i = 0; i < expr.parts.size(); i += 2) {
+    Value key = evaluate(*expr.parts[i]);
+    Value value = evaluate(*expr.parts[i + 1]);
+    if (key.is(Kind::kList) || key.is(Kind::kDict)) {
+      fail(std::string("unhashable type: '") + type_name(key) + "'");
+    }
+    all_strings = all_strings && key.is_string();
+    if (!all_strings) {
+      auto same = items.begin();
+      while (same != items.end() && !equals(same->first, key, budget)) ++same;
+      if (same != items.end()) {
+        same->second = std::move(value);
+        continue;
+      }
+    }
+    items.emplace_back(std::move(key), std::move(value));
+  }
+  return make_dict(std::move(items), &budget);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_attribute(const Expr& expr) {
+  const Value value = evaluate(*expr.parts[0]);
+  at_ = expr.at;
+  return get_attribute(value, expr.word, budget);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_item(const Expr& expr) {
+  const Value value = evaluate(*expr.parts[0]);
+  const Value key = evaluate(*expr.parts[1]);
+  at_ = expr.at;
+  return get_item(value, key, budget);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_slice(const Expr& expr) {
+  const Value value = evaluate(*expr.parts[0]);
+  Value bounds[3];
+  for (size_t i = 0; i < 3; ++i) {
+    bounds[i] = expr.parts[i + 1] ? evaluate(*expr.parts[i + 1]) : Value::none();
+  }
+  at_ = expr.at;
+  return get_slice(value, bounds[0], bounds[1], bounds[2], budget);
+}
+
+Args Interpreter::evaluate_args(const CallArgs* call) {
+  Args args;
+  if (call == nullptr) return args;
+  for (const ExprPtr& argument : call->positional) args.positional.push_back(evaluate(*argument));
+  for (const NamedExpr& argument : call->named) {
+    args.named.emplace_back(argument.name, evaluate(*argument.value));
+  }
+  if (call->star) {
+    for (Value& value : to_items(evaluate(*call->star), budget)) {
+      args.positional.push_back(std::move(value));
+    }
+  }
+  if (call->star_star) {
+    const Value more = evaluate(*call->star_star);
+    if (!more.is(Kind::kDict)) fail("argument after ** must be a mapping");
+    for (const auto& [key, value] : more.dict().items) {
+      if (!key.is_string()) fail("keywords must be strings");
+      for (const auto& [name, given] : args.named) {
+        budget.step();
+        if (name == key.view()) fail("got multiple values for keyword argument " + quoted(name));
+      }
+      args.named.emplace_back(std::string(key.view()), value);
+    }
+  }
+  return args;
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_call(const Expr& expr) {
+  const Value* caller = std::exchange(extra_caller_, nullptr);
+  const Value callee = evaluate(*expr.parts[0]);
+  Args args = evaluate_args(expr.call.get());
+  if (caller != nullptr) args.named.emplace_back("caller", *caller);
+  at_ = expr.at;
+  return call(callee, args);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_filter(const Expr& expr) {
+  const Value value = evaluate(*expr.parts[0]);
+  const Args args = evaluate_args(expr.call.get());
+  at_ = expr.at;
+  return apply_filter(*this, expr.word, value, args);
+}
+
+// A chain of filters whose innermost value is `value`.
+Value Interpreter::filter_text(const Expr& filter, const Value& value) {
+  const Deeper deeper(*this);
+  const Value input = filter.parts[0] ? filter_text(*filter.parts[0], value) : value;
+  const Args args = evaluate_args(filter.call.get());
+  at_ = filter.at;
+  return apply_filter(*this, filter.word, input, args);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_test(const Expr& expr) {
+  const Value value = evaluate(*expr.parts[0]);
+  const Args args = evaluate_args(expr.call.get());
+  at_ = expr.at;
+  return Value::boolean(apply_test(*this, expr.word, value, args));
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_unary(const Expr& expr) {
+  const Value value = evaluate(*expr.parts[0]);
+  at_ = expr.at;
+  if (expr.kind == ExprKind::kNot) return Value::boolean(!truthy(value));
+  return expr.kind == ExprKind::kNegative ? negative(value) : positive(value);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_binary(const Expr& expr) {
+  const Value left = evaluate(*expr.parts[0]);
+  const Value right = evaluate(*expr.parts[1]);
+  at_ = expr.at;
+  return binary(expr.op, left, right, budget);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_concat(const Expr& expr) {
+  TextBuilder out(&budget);
+  for (const ExprPtr& part : expr.parts) {
+    const Value value = evaluate(*part);
+    at_ = expr.at;
+    add_str(out, value, budget);
+  }
+  return Value::string(out.finish());
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_logic(const Expr& expr) {
+  Value left = evaluate(*expr.parts[0]);
+  if (truthy(left) == (expr.kind == ExprKind::kOr)) return left;
+  return evaluate(*expr.parts[1]);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_compare(const Expr& expr) {
+  Value left = evaluate(*expr.parts[0]);
+  for (size_t i = 0; i < expr.compare_ops.size(); ++i) {
+    Value right = evaluate(*expr.parts[i + 1]);
+    at_ = expr.at;
+    if (!compare(expr.compare_ops[i], left, right, budget)) return Value::boolean(false);
+    left = std::move(right);
+  }
+  return Value::boolean(true);
+}
+
+WEFT_OUT_OF_LINE Value Interpreter::evaluate_condition(const Expr& expr) {
+  if (truthy(evaluate(*expr.parts[1]))) return evaluate(*expr.parts[0]);
+  at_ = expr.at;
+  if (expr.parts[2]) return evaluate(*expr.parts[2]);
+  return make_undefined("the inline if-expression evaluated to false and no else was given");
+}
+
+}  // namespace weft::jinja

@@ -1,0 +1,424 @@
+#include <algorithm>
+
+#include "jinja/interpreter_internal.h"
+
+namespace weft::jinja {
+
+void Interpreter::Deeper::fail_depth() {
+  --interpreter_.depth_;
+  fail("the template nests deeper than " + std::to_string(interpreter_.options.limits.depth) +
+       " levels when it runs");
+}
+
+/// A scope inside of `parent`, for as long as this object lives.
+class Interpreter::NewScope {
+ public:
+  NewScope(Interpreter& interpreter, Scope* parent) : in_(interpreter), outer_(interpreter.scope_) {
+    if (in_.free_scopes_.empty()) {
+      in_.budget.hold(sizeof(Scope));
+      in_.scopes_.emplace_back();
+      in_.free_scopes_.push_back(&in_.scopes_.back());
+    }
+    mine_ = in_.free_scopes_.back();
+    in_.free_scopes_.pop_back();
+    mine_->parent = parent;
+    in_.scope_ = mine_;
+  }
+  ~NewScope() {
+    in_.scope_ = outer_;
+    if (mine_->captured) return;
+    mine_->variables.clear();
+    in_.free_scopes_.push_back(mine_);
+  }
+  NewScope(const NewScope&) = delete;
+  NewScope& operator=(const NewScope&) = delete;
+
+ private:
+  Interpreter& in_;
+  Scope* outer_;
+  Scope* mine_;
+};
+
+/// Output goes to a text of its own, for as long as this object lives.
+class Interpreter::Capture {
+ public:
+  explicit Capture(Interpreter& interpreter)
+      : in_(interpreter), outer_(interpreter.out_), mine_(&interpreter.budget) {
+    in_.out_ = &mine_;
+  }
+  ~Capture() { in_.out_ = outer_; }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+  Text finish() { return mine_.finish(); }
+
+ private:
+  Interpreter& in_;
+  TextBuilder* outer_;
+  TextBuilder mine_;
+};
+
+Interpreter::Interpreter(const Ast& ast, const Variables& variables, const RenderOptions& opts,
+                         Budget& b)
+    : Runtime(b, opts), ast_(ast) {
+  globals_.resize(ast.names.size());
+  is_global_.resize(ast.names.size());
+  for (size_t i = 0; i < ast.names.size(); ++i) {
+    globals_[i] = find_function(ast.names[i]);
+    for (const auto& [name, value] : variables) {
+      if (name == ast.names[i]) globals_[i] = value;
+    }
+    is_global_[i] = !globals_[i].is_undefined();
+  }
+}
+
+// Values may point to each other through namespaces and scopes without owning them: all go at once.
+Interpreter::~Interpreter() {
+  for (Namespace& space : namespaces_) space.attributes.clear();
+  for (Scope& scope : scopes_) scope.variables.clear();
+}
+
+std::vector<Segment> Interpreter::run() {
+  TextBuilder out(&budget, options.limits.output_bytes);
+  out_ = &out;
+  run_body(ast_.body);
+  return out.finish_segments();
+}
+
+Value Interpreter::look_up(int name) {
+  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    budget.step(static_cast<int64_t>(scope->variables.size() / 16));
+    for (const auto& [id, value] : scope->variables) {
+      if (id == name) return value;
+    }
+  }
+  const auto at = static_cast<size_t>(name);
+  if (is_global_[at]) return globals_[at];
+  return make_undefined(quoted(ast_.names[at]) + " is undefined");
+}
+
+void Interpreter::define(int name, Value value) {
+  if (scope_ == nullptr) {
+    globals_[static_cast<size_t>(name)] = std::move(value);
+    is_global_[static_cast<size_t>(name)] = true;
+    return;
+  }
+  budget.step(static_cast<int64_t>(scope_->variables.size() / 16));
+  for (auto& [id, old] : scope_->variables) {
+    if (id == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  scope_->variables.emplace_back(name, std::move(value));
+}
+
+void Interpreter::assign(const Target& target, const Value& value) {
+  if (!target.parts.empty()) {
+    const std::vector<Value> items = to_items(value, budget);
+    if (value.is_undefined() || items.size() != target.parts.size()) {
+      fail_at(target.at, "cannot unpack " + std::to_string(items.size()) + " values into " +
+                             std::to_string(target.parts.size()));
+    }
+    for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i]);
+    return;
+  }
+  if (target.attribute.empty()) return define(target.name, value);
+  const Value space = look_up(target.name);
+  if (!space.is(Kind::kNamespace)) {
+    fail_at(target.at, "cannot assign attribute on non-namespace object");
+  }
+  auto& object = space.as<Namespace>();
+  if (Value* old = object.find(target.attribute)) {
+    *old = value;
+  } else {
+    budget.hold(sizeof(Value) + target.attribute.size());
+    object.attributes.emplace_back(target.attribute, value);
+  }
+}
+
+Value Interpreter::make_namespace(std::vector<std::pair<std::string, Value>> attributes) {
+  budget.hold(sizeof(Namespace));
+  for (const auto& [name, value] : attributes) budget.hold(sizeof(Value) + name.size());
+  Namespace& space = namespaces_.emplace_back();
+  space.attributes = std::move(attributes);
+  // Not owned by the value: namespaces may hold themselves.
+  return Value::object(Kind::kNamespace, std::shared_ptr<Object>(std::shared_ptr<void>(), &space));
+}
+
+Interpreter::Flow Interpreter::run_body(const Body& body) {
+  const Deeper deeper(*this);
+  for (const auto& stmt : body) {
+    const Flow flow = run_statement(*stmt);
+    if (flow != Flow::kNext) return flow;
+  }
+  return Flow::kNext;
+}
+
+Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
+  budget.step();
+  at_ = stmt.at;
+  switch (stmt.kind) {
+    case StmtKind::kData:
+      out_->add(stmt.constant.text());
+      break;
+    case StmtKind::kPrint: {
+      const Value value = evaluate(*stmt.expr);
+      at_ = stmt.at;
+      add_str(*out_, value, budget);
+      break;
+    }
+    case StmtKind::kIf:
+      return run_if(stmt);
+    case StmtKind::kFor:
+      run_for(stmt);
+      break;
+    case StmtKind::kSet:
+      assign(stmt.target, evaluate(*stmt.expr));
+      break;
+    case StmtKind::kSetBlock:
+      run_set_block(stmt);
+      break;
+    case StmtKind::kMacro:
+      define(stmt.name, make_macro(*stmt.macro));
+      break;
+    case StmtKind::kCall:
+      run_call_block(stmt);
+      break;
+    case StmtKind::kFilter:
+      run_filter_block(stmt);
+      break;
+    case StmtKind::kWith:
+      run_with(stmt);
+      break;
+    case StmtKind::kGeneration: {
+      const NewScope scope(*this, scope_);
+      run_body(stmt.body);
+      break;
+    }
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
+  }
+  return Flow::kNext;
+}
+
+Interpreter::Flow Interpreter::run_if(const Stmt& stmt) {
+  for (const Branch& branch : stmt.branches) {
+    if (truthy(evaluate(*branch.condition))) return run_body(branch.body);
+  }
+  return run_body(stmt.else_body);
+}
+
+std::vector<Value> Interpreter::filtered(const Stmt& stmt, std::vector<Value> items) {
+  if (!stmt.filter) return items;
+  std::vector<Value> kept;
+  for (Value& item : items) {
+    const NewScope scope(*this, scope_);
+    assign(stmt.target, item);
+    if (truthy(evaluate(*stmt.filter))) kept.push_back(std::move(item));
+  }
+  return kept;
+}
+
+void Interpreter::run_for(const Stmt& stmt) {
+  const Value iterated = evaluate(*stmt.expr);
+  at_ = stmt.expr->at;
+  if (run_loop(stmt, filtered(stmt, to_items(iterated, budget)), 0)) return;
+  const NewScope scope(*this, scope_);
+  run_body(stmt.else_body);
+}
+
+// Whether there was anything to loop over.
+bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesting) {
+  const auto loop = std::make_shared<Loop>();
+  loop->depth = make_list(items, &budget).depth();
+  loop->items = std::move(items);
+  loop->nesting = nesting;
+  loop->stmt = &stmt;
+  loop->scope = scope_;
+  if (stmt.recursive) capture_scopes();
+  struct End {
+    Loop& loop;
+    ~End() {
+      loop.active = false;
+      loop.changed_from.clear();
+    }
+  } const end{*loop};
+  static constexpr std::string_view kLoop = "loop";
+  const auto name = std::find(ast_.names.begin(), ast_.names.end(), kLoop);
+  for (; loop->index < loop->items.size(); ++loop->index) {
+    const NewScope scope(*this, loop->scope);
+    if (name != ast_.names.end()) {
+      define(static_cast<int>(name - ast_.names.begin()), Value::object(Kind::kLoop, loop));
+    }
+    at_ = stmt.at;
+    assign(stmt.target, loop->items[loop->index]);
+    if (run_body(stmt.body) == Flow::kBreak) return true;
+  }
+  if (loop->items.empty()) return false;
+  loop->index = loop->items.size() - 1;
+  return true;
+}
+
+Value Interpreter::call_loop(const Value& callee, const Args& args) {
+  auto& loop = callee.as<Loop>();
+  if (loop.stmt == nullptr || !loop.stmt->recursive) {
+    fail("The loop must have the 'recursive' marker to be called recursively.");
+  }
+  const Bound bound(args, "loop", {""}, 1);
+  const Deeper deeper(*this);
+  const NewScope scope(*this, loop.scope);
+  Capture capture(*this);
+  std::vector<Value> items = filtered(*loop.stmt, to_items(bound[0], budget));
+  if (!run_loop(*loop.stmt, std::move(items), loop.nesting + 1)) run_body(loop.stmt->else_body);
+  return Value::string(capture.finish());
+}
+
+void Interpreter::capture_scopes() {
+  for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent) {
+    scope->captured = true;
+  }
+}
+
+Value Interpreter::make_macro(const MacroDef& def) {
+  auto macro = std::make_shared<Macro>();
+  macro->def = &def;
+  macro->scope = scope_;
+  capture_scopes();
+  return Value::object(Kind::kMacro, std::move(macro));
+}
+
+void Interpreter::run_call_block(const Stmt& stmt) {
+  const NewScope scope(*this, scope_);
+  const Value caller = make_macro(*stmt.macro);
+  extra_caller_ = &caller;
+  const Value result = evaluate(*stmt.expr);
+  at_ = stmt.at;
+  add_str(*out_, result, budget);
+}
+
+void Interpreter::run_with(const Stmt& stmt) {
+  std::vector<Value> values;
+  for (const Assignment& assignment : stmt.assignments) {
+    values.push_back(evaluate(*assignment.value));
+  }
+  const NewScope scope(*this, scope_);
+  for (size_t i = 0; i < values.size(); ++i) assign(stmt.assignments[i].target, values[i]);
+  run_body(stmt.body);
+}
+
+Text Interpreter::body_text(const Body& body) {
+  const NewScope scope(*this, scope_);
+  Capture capture(*this);
+  run_body(body);
+  return capture.finish();
+}
+
+void Interpreter::run_filter_block(const Stmt& stmt) {
+  const Value text = Value::string(body_text(stmt.body));
+  add_str(*out_, filter_text(*stmt.filter, text), budget);
+}
+
+void Interpreter::run_set_block(const Stmt& stmt) {
+  Value value = Value::string(body_text(stmt.body));
+  if (stmt.filter) value = filter_text(*stmt.filter, value);
+  assign(stmt.target, value);
+}
+
+void Interpreter::bind_parameters(const MacroDef& def, const Args& args) {
+  for (size_t i = 0; i < def.parameters.size(); ++i) {
+    const Parameter& parameter = def.parameters[i];
+    const std::string& name = ast_.names[static_cast<size_t>(parameter.name)];
+    const auto named = std::find_if(args.named.begin(), args.named.end(),
+                                    [&](const auto& argument) { return argument.first == name; });
+    if (i < args.positional.size()) {
+      if (named != args.named.end() && !def.uses_kwargs) {
+        fail("macro " + quoted(def.name) + " got multiple values for argument " + quoted(name));
+      }
+      define(parameter.name, args.positional[i]);
+    } else if (named != args.named.end()) {
+      define(parameter.name, named->second);
+    } else if (parameter.default_value) {
+      define(parameter.name, evaluate(*parameter.default_value));
+    } else {
+      define(parameter.name, make_undefined("parameter " + quoted(name) + " was not provided"));
+    }
+  }
+}
+
+// caller, varargs and kwargs, where the macro mentions them.
+void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
+  const auto define_named = [&](std::string_view name, Value value) {
+    const auto at = std::find(ast_.names.begin(), ast_.names.end(), name);
+    if (at != ast_.names.end()) define(static_cast<int>(at - ast_.names.begin()), std::move(value));
+  };
+  const size_t n = def.parameters.size();
+  if (def.uses_varargs) {
+    const size_t given = std::min(n, args.positional.size());
+    define_named("varargs", make_tuple({args.positional.begin() + static_cast<ptrdiff_t>(given),
+                                        args.positional.end()},
+                                       &budget));
+  } else if (args.positional.size() > n) {
+    fail("macro " + quoted(def.name) + " takes not more than " + std::to_string(n) +
+         " argument(s)");
+  }
+  Value caller = make_undefined("No caller defined");
+  std::vector<std::pair<Value, Value>> rest;
+  for (const auto& [name, value] : args.named) {
+    const bool known = std::any_of(
+        def.parameters.begin(), def.parameters.end(),
+        [&](const Parameter& p) { return ast_.names[static_cast<size_t>(p.name)] == name; });
+    if (known) continue;
+    if (name == "caller" && def.uses_caller) {
+      caller = value;
+    } else {
+      rest.emplace_back(Value::string(name, Origin::kTemplate), value);
+    }
+  }
+  if (def.uses_caller) define_named("caller", std::move(caller));
+  if (def.uses_kwargs) {
+    define_named("kwargs", make_dict(std::move(rest), &budget));
+  } else if (!rest.empty()) {
+    fail("macro " + quoted(def.name) + " takes no keyword argument " +
+         quoted(rest.front().first.view()));
+  }
+}
+
+Value Interpreter::call_macro(const Macro& macro, const Args& args) {
+  const Deeper deeper(*this);
+  const NewScope scope(*this, macro.scope);
+  bind_extras(*macro.def, args);
+  bind_parameters(*macro.def, args);
+  Capture capture(*this);
+  run_body(macro.def->body);
+  return Value::string(capture.finish());
+}
+
+Value Interpreter::call(const Value& callee, const Args& args) {
+  switch (callee.kind()) {
+    case Kind::kFunction:
+      return callee.as<Function>().fn(*this, args);
+    case Kind::kMethod: {
+      const auto& method = callee.as<Method>();
+      return method.fn(*this, method.self, args);
+    }
+    case Kind::kMacro:
+      return call_macro(callee.as<Macro>(), args);
+    case Kind::kLoop:
+      return call_loop(callee, args);
+    case Kind::kJoiner: {
+      const Bound bound(args, "joiner", {}, 0);
+      auto& joiner = callee.as<Joiner>();
+      if (joiner.used) return joiner.separator;
+      joiner.used = true;
+      return Value::string(Text());
+    }
+    case Kind::kUndefined:
+      fail_undefined(callee);
+    default:
+      fail(std::string("'") + type_name(callee) + "' object is not callable");
+  }
+}
+
+}  // namespace weft::jinja

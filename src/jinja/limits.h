@@ -1,0 +1,22 @@
+// What a template may use. A chat template comes with a model from the internet and its variables
+// come from anyone: both are hostile, so everything that they can make grow is bounded here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::jinja {
+
+struct Limits {
+  size_t template_bytes = size_t{1} << 20;  // longest source
+  size_t output_bytes = size_t{64} << 20;   // longest rendering
+  size_t string_bytes = size_t{64} << 20;   // longest string value
+  size_t collection_items = size_t{1} << 20;
+  size_t live_bytes = size_t{512} << 20;  // all values of a rendering, at any one time
+  int64_t steps = 20'000'000;             // expressions, statements, and bytes worked on / 64
+  int depth = 1000;        // nested evaluations: statements, expressions and macro calls together
+  int syntax_depth = 300;  // nesting of expressions and blocks in the source
+  int value_depth = 100;   // lists in lists; JSON in JSON
+};
+
+}  // namespace weft::jinja

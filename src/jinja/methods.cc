@@ -1,0 +1,160 @@
+// Methods of containers, and how arguments meet parameters.
+#include <algorithm>
+#include <cmath>
+
+#include "jinja/runtime_internal.h"
+
+namespace weft::jinja {
+
+Bound::Bound(const Args& args, std::string_view what,
+             std::initializer_list<std::string_view> parameters, size_t required)
+    : what_(what), values_(parameters.size()) {
+  if (args.positional.size() > parameters.size()) {
+    fail(what_ + " takes at most " + std::to_string(parameters.size()) + " arguments, " +
+         std::to_string(args.positional.size()) + " given");
+  }
+  for (size_t i = 0; i < args.positional.size(); ++i) values_[i] = &args.positional[i];
+  for (const auto& [name, value] : args.named) {
+    size_t i = 0;
+    while (i < parameters.size() && parameters.begin()[i] != name) ++i;
+    if (i == parameters.size() || name.empty()) {
+      fail(what_ + " got an unexpected keyword argument " + quoted(name));
+    }
+    if (values_[i] != nullptr) fail(what_ + " got multiple values for argument " + quoted(name));
+    values_[i] = &value;
+  }
+  for (size_t i = 0; i < required; ++i) {
+    if (values_[i] == nullptr) fail(what_ + " misses argument " + std::to_string(i + 1));
+  }
+}
+
+int64_t Bound::integer(size_t i, int64_t otherwise) const {
+  if (is_none(i)) return otherwise;
+  if (values_[i]->is_undefined()) fail_undefined(*values_[i]);
+  if (!values_[i]->is_int()) {
+    fail(what_ + ": '" + type_name(*values_[i]) + "' object cannot be interpreted as an integer");
+  }
+  return values_[i]->as_int();
+}
+
+const Text& Bound::text(size_t i) const {
+  if (values_[i]->is_undefined()) fail_undefined(*values_[i]);
+  if (!values_[i]->is_string()) {
+    fail(what_ + ": argument " + std::to_string(i + 1) + " must be str, not " +
+         type_name(*values_[i]));
+  }
+  return values_[i]->text();
+}
+
+namespace {
+
+template <View::What kWhat>
+Value view(Runtime&, const Value& self, const Args& args) {
+  const Bound bound(args, "items", {}, 0);
+  auto object = std::make_shared<View>();
+  object->dict = self;
+  object->what = kWhat;
+  object->depth = self.depth();
+  return Value::object(Kind::kView, std::move(object));
+}
+
+Value get(Runtime& rt, const Value& self, const Args& args) {
+  const Bound bound(args, "get", {"", ""}, 1);
+  if (const Value* found = find_key(self.dict(), bound[0], rt.budget)) return *found;
+  return bound.has(1) ? bound[1] : Value::none();
+}
+
+Value copy(Runtime&, const Value& self, const Args& args) {
+  const Bound bound(args, "copy", {}, 0);
+  return self;  // immutable
+}
+
+Value count(Runtime& rt, const Value& self, const Args& args) {
+  const Bound bound(args, "count", {""}, 1);
+  int64_t n = 0;
+  for (const Value& item : self.items()) n += equals(item, bound[0], rt.budget) ? 1 : 0;
+  return Value::integer(n);
+}
+
+Value index(Runtime& rt, const Value& self, const Args& args) {
+  const Bound bound(args, "index", {"", "", ""}, 1);
+  const auto n = static_cast<int64_t>(self.items().size());
+  const auto place = [&](size_t i, int64_t otherwise) {
+    const int64_t at = bound.integer(i, otherwise);
+    return at < 0 ? std::max<int64_t>(0, at < -n ? 0 : at + n) : std::min(at, n);
+  };
+  const int64_t end = place(2, n);
+  for (int64_t i = place(1, 0); i < end; ++i) {
+    if (equals(self.items()[static_cast<size_t>(i)], bound[0], rt.budget)) return Value::integer(i);
+  }
+  fail("the value is not in the list");
+}
+
+Value cycler_next(Runtime&, const Value& self, const Args& args) {
+  const Bound bound(args, "next", {}, 0);
+  auto& cycler = self.as<Cycler>();
+  const Value item = cycler.items[cycler.at];
+  cycler.at = (cycler.at + 1) % cycler.items.size();
+  return item;
+}
+
+Value cycler_reset(Runtime&, const Value& self, const Args& args) {
+  const Bound bound(args, "reset", {}, 0);
+  self.as<Cycler>().at = 0;
+  return Value::none();
+}
+
+Value is_integer(Runtime&, const Value& self, const Args& args) {
+  const Bound bound(args, "is_integer", {}, 0);
+  const double d = self.as_double();
+  return Value::boolean(std::isfinite(d) && d == std::floor(d));
+}
+
+MethodFn find_container_method(Kind kind, std::string_view name) {
+  if (kind == Kind::kDict) {
+    if (name == "items") return view<View::What::kItems>;
+    if (name == "keys") return view<View::What::kKeys>;
+    if (name == "values") return view<View::What::kValues>;
+    if (name == "get") return get;
+    if (name == "copy") return copy;
+  }
+  if (kind == Kind::kList && name == "copy") return copy;
+  if (kind == Kind::kList || kind == Kind::kTuple) {
+    if (name == "count") return count;
+    if (name == "index") return index;
+  }
+  if (kind == Kind::kCycler && name == "next") return cycler_next;
+  if (kind == Kind::kCycler && name == "reset") return cycler_reset;
+  if (kind == Kind::kFloat && name == "is_integer") return is_integer;
+  return nullptr;
+}
+
+bool is_mutation(Kind kind, std::string_view name) {
+  static constexpr std::string_view kList[] = {"append", "clear", "pop",    "reverse",
+                                               "insert", "sort",  "extend", "remove"};
+  static constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
+  const auto has = [&](const auto& names) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
+  return (kind == Kind::kList && has(kList)) || (kind == Kind::kDict && has(kDict));
+}
+
+}  // namespace
+
+Value find_method(const Value& self, std::string_view name) {
+  if (is_mutation(self.kind(), name)) {
+    return make_undefined("access to attribute " + quoted(name) + " of '" + type_name(self) +
+                          "' object is unsafe: a template may not change values");
+  }
+  const MethodFn fn =
+      self.is_string() ? find_string_method(name) : find_container_method(self.kind(), name);
+  if (fn == nullptr) return {};
+  auto method = std::make_shared<Method>();
+  method->self = self;
+  method->name = name;
+  method->fn = fn;
+  method->depth = self.depth() + 1;
+  return Value::object(Kind::kMethod, std::move(method));
+}
+
+}  // namespace weft::jinja

@@ -1,0 +1,279 @@
+#include "jinja/budget_internal.h"
+#include "jinja/expression_parser_internal.h"
+#include "jinja/parser_internal.h"
+
+namespace weft::jinja {
+namespace {
+
+class Parser : public ExpressionParser {
+ public:
+  using ExpressionParser::ExpressionParser;
+
+  Ast run() {
+    Ast ast;
+    ast.body = parse_body({});
+    if (current().kind != TokenKind::kEnd) unexpected("the end of the template");
+    ast.names = std::move(names_);
+    return ast;
+  }
+
+ private:
+  using StmtPtr = std::unique_ptr<Stmt>;
+
+  static StmtPtr make(StmtKind kind, Position at) {
+    auto stmt = std::make_unique<Stmt>();
+    stmt->kind = kind;
+    stmt->at = at;
+    return stmt;
+  }
+
+  bool at_end_word(const std::vector<std::string_view>& end_words) const {
+    for (const std::string_view word : end_words) {
+      if (is_name(word)) return true;
+    }
+    return false;
+  }
+
+  void end_block() {
+    if (current().kind != TokenKind::kBlockEnd) unexpected("'%}'");
+    next();
+  }
+
+  // Statements up to a tag that begins with one of the words, which is left as the current token.
+  Body parse_body(const std::vector<std::string_view>& end_words) {
+    const Nested nested(*this);
+    Body body;
+    for (;;) {
+      const Token& token = current();
+      if (token.kind == TokenKind::kData) {
+        auto data = make(StmtKind::kData, token.at);
+        data->constant = Value::string(std::string(token.text), Origin::kTemplate);
+        body.push_back(std::move(data));
+        next();
+      } else if (token.kind == TokenKind::kPrintBegin) {
+        auto print = make(StmtKind::kPrint, next().at);
+        print->expr = parse_tuple({});
+        if (current().kind != TokenKind::kPrintEnd) unexpected("'}}'");
+        next();
+        body.push_back(std::move(print));
+      } else if (token.kind == TokenKind::kBlockBegin) {
+        next();
+        if (at_end_word(end_words)) return body;
+        body.push_back(parse_statement());
+      } else {
+        if (!end_words.empty()) unexpected("{% " + std::string(end_words.back()) + " %}");
+        return body;
+      }
+    }
+  }
+
+  // A body that ends with this one tag, which is consumed.
+  Body parse_block(std::string_view end_word) {
+    end_block();
+    Body body = parse_body({end_word});
+    next();
+    end_block();
+    return body;
+  }
+
+  StmtPtr parse_statement() {
+    const Token tag = expect_name();
+    if (tag.text == "if") return parse_if(tag);
+    if (tag.text == "for") return parse_for(tag);
+    if (tag.text == "set") return parse_set(tag);
+    if (tag.text == "macro") return parse_macro(tag);
+    if (tag.text == "call") return parse_call_block(tag);
+    if (tag.text == "filter") {
+      auto stmt = make(StmtKind::kFilter, tag.at);
+      stmt->filter = parse_filters(nullptr, true);
+      stmt->body = parse_block("endfilter");
+      return stmt;
+    }
+    if (tag.text == "with") return parse_with(tag);
+    if (tag.text == "generation") {
+      auto stmt = make(StmtKind::kGeneration, tag.at);
+      const int loops = std::exchange(n_loops_, 0);
+      stmt->body = parse_block("endgeneration");
+      n_loops_ = loops;
+      return stmt;
+    }
+    if (tag.text == "print") {
+      auto stmt = make(StmtKind::kPrint, tag.at);
+      stmt->expr = parse_tuple({});
+      end_block();
+      return stmt;
+    }
+    if (tag.text == "break" || tag.text == "continue") {
+      if (n_loops_ == 0) fail_at(tag.at, std::string(tag.text) + " outside of a loop");
+      auto stmt = make(tag.text == "break" ? StmtKind::kBreak : StmtKind::kContinue, tag.at);
+      end_block();
+      return stmt;
+    }
+    fail_at(tag.at, "the tag '" + std::string(tag.text.substr(0, 40)) + "' is not supported here");
+  }
+
+  StmtPtr parse_if(const Token& tag) {
+    auto stmt = make(StmtKind::kIf, tag.at);
+    for (;;) {
+      Branch branch;
+      branch.condition = parse_tuple({.conditional = false});
+      end_block();
+      branch.body = parse_body({"elif", "else", "endif"});
+      stmt->branches.push_back(std::move(branch));
+      const Token word = next();
+      if (word.text == "elif") continue;
+      if (word.text == "else") {
+        end_block();
+        stmt->else_body = parse_body({"endif"});
+        next();
+      }
+      end_block();
+      return stmt;
+    }
+  }
+
+  StmtPtr parse_for(const Token& tag) {
+    auto stmt = make(StmtKind::kFor, tag.at);
+    stmt->target = parse_target("in", false);
+    if (!skip_name("in")) unexpected("'in'");
+    stmt->expr = parse_tuple({.conditional = false, .end_word = "recursive"});
+    if (skip_name("if")) stmt->filter = parse_expression();
+    stmt->recursive = skip_name("recursive");
+    end_block();
+    ++n_loops_;
+    stmt->body = parse_body({"else", "endfor"});
+    --n_loops_;
+    if (next().text == "else") {
+      end_block();
+      stmt->else_body = parse_body({"endfor"});
+      next();
+    }
+    end_block();
+    return stmt;
+  }
+
+  StmtPtr parse_set(const Token& tag) {
+    Target target = parse_target({}, true);
+    if (skip_op("=")) {
+      auto stmt = make(StmtKind::kSet, tag.at);
+      stmt->target = std::move(target);
+      stmt->expr = parse_tuple({});
+      end_block();
+      return stmt;
+    }
+    auto stmt = make(StmtKind::kSetBlock, tag.at);
+    stmt->target = std::move(target);
+    stmt->filter = parse_filters(nullptr, false);
+    stmt->body = parse_block("endset");
+    return stmt;
+  }
+
+  Target parse_target(std::string_view end_word, bool may_be_attribute) {
+    const ExprPtr expr = parse_target_items(end_word, may_be_attribute);
+    return to_target(*expr);
+  }
+
+  // "name.attribute" is no primary, so it is taken here, before the tuple's rules see it.
+  ExprPtr parse_target_items(std::string_view end_word, bool may_be_attribute) {
+    if (may_be_attribute && current().kind == TokenKind::kName &&
+        ahead().kind == TokenKind::kOperator && ahead().text == ".") {
+      auto expr = std::make_unique<Expr>();
+      expr->kind = ExprKind::kAttr;
+      const Token name = next();
+      next();
+      expr->at = name.at;
+      expr->name = name_id(name.text);
+      expr->word = std::string(expect_name().text);
+      return expr;
+    }
+    return parse_tuple({.simplified = true, .end_word = end_word});
+  }
+
+  Target to_target(const Expr& expr) const {
+    Target target;
+    target.at = expr.at;
+    if (expr.kind == ExprKind::kName || expr.kind == ExprKind::kAttr) {
+      target.name = expr.name;
+      target.attribute = expr.word;
+    } else if (expr.kind == ExprKind::kTuple && !expr.parts.empty()) {
+      for (const ExprPtr& part : expr.parts) target.parts.push_back(to_target(*part));
+    } else {
+      fail_at(expr.at, "this cannot be assigned to");
+    }
+    return target;
+  }
+
+  void parse_signature(MacroDef& macro) {
+    expect_op("(");
+    while (!is_op(")")) {
+      if (!macro.parameters.empty()) {
+        expect_op(",");
+        if (is_op(")")) break;
+      }
+      const Token name = expect_name();
+      Parameter parameter;
+      parameter.name = name_id(name.text);
+      if (skip_op("=")) {
+        parameter.default_value = parse_expression();
+      } else if (!macro.parameters.empty() && macro.parameters.back().default_value) {
+        fail_at(name.at, "a parameter without default behind one with a default");
+      }
+      macro.parameters.push_back(std::move(parameter));
+    }
+    expect_op(")");
+  }
+
+  void parse_macro_body(MacroDef& macro, std::string_view end_word) {
+    const int loops = std::exchange(n_loops_, 0);
+    macros_.push_back(&macro);
+    macro.body = parse_block(end_word);
+    macros_.pop_back();
+    n_loops_ = loops;
+  }
+
+  StmtPtr parse_macro(const Token& tag) {
+    auto stmt = make(StmtKind::kMacro, tag.at);
+    stmt->macro = std::make_unique<MacroDef>();
+    const Token name = expect_name();
+    stmt->name = name_id(name.text);
+    stmt->macro->name = std::string(name.text);
+    parse_signature(*stmt->macro);
+    parse_macro_body(*stmt->macro, "endmacro");
+    return stmt;
+  }
+
+  StmtPtr parse_call_block(const Token& tag) {
+    auto stmt = make(StmtKind::kCall, tag.at);
+    stmt->macro = std::make_unique<MacroDef>();
+    stmt->macro->name = "caller";
+    if (is_op("(")) parse_signature(*stmt->macro);
+    stmt->expr = parse_expression();
+    if (stmt->expr->kind != ExprKind::kCall) fail_at(stmt->expr->at, "expected a call");
+    parse_macro_body(*stmt->macro, "endcall");
+    return stmt;
+  }
+
+  StmtPtr parse_with(const Token& tag) {
+    auto stmt = make(StmtKind::kWith, tag.at);
+    while (current().kind != TokenKind::kBlockEnd) {
+      if (!stmt->assignments.empty()) expect_op(",");
+      Assignment assignment;
+      assignment.target = parse_target({}, false);
+      expect_op("=");
+      assignment.value = parse_expression();
+      stmt->assignments.push_back(std::move(assignment));
+    }
+    stmt->body = parse_block("endwith");
+    return stmt;
+  }
+
+  int n_loops_ = 0;  // that `break` could leave
+};
+
+}  // namespace
+
+Ast parse(std::string_view source, const Limits& limits) {
+  return Parser(tokenise(source), limits).run();
+}
+
+}  // namespace weft::jinja

@@ -1,0 +1,50 @@
+// How the jinja room reports failure: a one-line message and the place in the template (or in the
+// JSON) that it is about. The room depends on no other room, so it has its own small type. Nothing
+// is thrown across the room's border. Thread safety: value types.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace weft::jinja {
+
+/// `line` and `column` count from 1; 0 where there is no place to name.
+struct Position {
+  int line = 0;
+  int column = 0;
+};
+
+struct Error {
+  std::string message;
+  Position position;
+
+  /// "line 3, column 7: message".
+  std::string to_string() const {
+    if (position.line == 0) return message;
+    return "line " + std::to_string(position.line) + ", column " + std::to_string(position.column) +
+           ": " + message;
+  }
+};
+
+/// A T or an Error.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+  bool is_ok() const { return value_.has_value(); }
+  const Error& error() const { return error_; }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T operator*() && { return *std::move(value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+
+ private:
+  Error error_;
+  std::optional<T> value_;
+};
+
+}  // namespace weft::jinja

@@ -1,0 +1,123 @@
+// What filters, tests, methods and functions see of a rendering: the budget, the options, a way to
+// call a template's own macros, and their arguments. Internal to the room. Throws Failure.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jinja/operators_internal.h"
+#include "jinja/template.h"
+
+namespace weft::jinja {
+
+struct Args {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+/// Arguments by parameter; absent ones are null.
+class Bound {
+ public:
+  /// Fails where an argument has no parameter, or one of the first `required` has no argument.
+  /// `what` names the callee in messages.
+  Bound(const Args& args, std::string_view what, std::initializer_list<std::string_view> parameters,
+        size_t required);
+
+  bool has(size_t i) const { return values_[i] != nullptr; }
+  const Value& operator[](size_t i) const { return *values_[i]; }
+  const Value* get(size_t i) const { return values_[i]; }
+  bool flag(size_t i, bool otherwise) const { return has(i) ? truthy(*values_[i]) : otherwise; }
+  /// None counts as absent.
+  int64_t integer(size_t i, int64_t otherwise) const;
+  /// The argument must be a string.
+  const Text& text(size_t i) const;
+  bool is_none(size_t i) const { return !has(i) || values_[i]->is_none(); }
+
+ private:
+  std::string what_;
+  std::vector<const Value*> values_;
+};
+
+class Runtime {
+ public:
+  Runtime(Budget& b, const RenderOptions& o) : budget(b), options(o) {}
+  virtual ~Runtime() = default;
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  /// Calls what `callee(...)` would.
+  virtual Value call(const Value& callee, const Args& args) = 0;
+  /// A namespace that lives as long as the rendering.
+  virtual Value make_namespace(std::vector<std::pair<std::string, Value>> attributes) = 0;
+
+  Budget& budget;
+  const RenderOptions& options;
+};
+
+using MethodFn = Value (*)(Runtime&, const Value& self, const Args&);
+using FunctionFn = Value (*)(Runtime&, const Args&);
+
+struct Method : Object {
+  Value self;
+  std::string_view name;
+  MethodFn fn = nullptr;
+};
+struct Function : Object {
+  std::string_view name;
+  FunctionFn fn = nullptr;
+};
+
+struct Scope;
+
+/// A macro, or the body of a call block; what it points to lives as long as the rendering.
+struct Macro : Object {
+  const MacroDef* def = nullptr;
+  Scope* scope = nullptr;
+};
+
+/// The variable `loop`. `changed_from` could hold the loop itself, so it is emptied when the loop
+/// ends, and stays so.
+struct Loop : Object {
+  std::vector<Value> items;
+  size_t index = 0;
+  int nesting = 0;
+  bool active = true;
+  bool has_changed = false;
+  std::vector<Value> changed_from;
+  const Stmt* stmt = nullptr;
+  Scope* scope = nullptr;
+};
+/// loop.name; undefined where there is no such attribute.
+Value loop_attribute(const Value& loop, std::string_view name);
+
+/// Undefined where the kind has no such method.
+Value find_method(const Value& self, std::string_view name);
+/// Null where strings have no such method.
+MethodFn find_string_method(std::string_view name);
+/// Null where there is no global function of this name.
+Value find_function(std::string_view name);
+
+/// value | name(args)
+Value apply_filter(Runtime& runtime, std::string_view name, const Value& value, const Args& args);
+/// value is name(args)
+bool apply_test(Runtime& runtime, std::string_view name, const Value& value, const Args& args);
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
+
+/// str.format
+Value format_braces(Runtime& runtime, const Value& format, const Args& args);
+/// transformers' tojson.
+Value to_json(Runtime& runtime, const Value& value, const Args& args);
+
+// Used by methods and filters both.
+Value text_case(const Value& value, char to, Budget& budget);  // 'u', 'l'
+Value strip(const Value& value, const Value* characters_or_none, bool left, bool right,
+            Budget& budget);
+Value replace(const Value& value, const Text& from, const Text& to, int64_t limit, Budget& budget);
+Value join(const Text& separator, const std::vector<Value>& items, bool strings_only,
+           Budget& budget);
+std::vector<Text> split_lines(const Text& text, bool keep_ends, Budget& budget);
+
+}  // namespace weft::jinja

@@ -1,0 +1,104 @@
+#include "jinja/text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "jinja/budget_internal.h"
+
+namespace weft::jinja {
+
+Text::Rep::Rep(std::string b, Origin o, std::vector<uint32_t> t, Budget* budget_or_null)
+    : bytes(std::move(b)), first(o), turns(std::move(t)), budget(budget_or_null) {
+  length = static_cast<size_t>(
+      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  if (budget == nullptr) return;
+  const size_t bytes_held = bytes.size() + turns.size() * sizeof(uint32_t) + sizeof(Rep);
+  budget->hold(bytes_held);
+  held = bytes_held;
+}
+
+Text::Rep::~Rep() {
+  if (budget != nullptr) budget->release(held);
+}
+
+Text::Text(std::string bytes, Origin origin, Budget* budget) {
+  if (bytes.empty()) return;
+  rep_ = std::make_shared<Rep>(std::move(bytes), origin, std::vector<uint32_t>{}, budget);
+}
+
+size_t Text::byte_of(size_t index) const {
+  if (is_ascii()) return index;
+  const std::string_view bytes = view();
+  size_t at = 0;
+  for (; at < bytes.size(); ++at) {
+    if ((bytes[at] & 0xc0) == 0x80) continue;
+    if (index == 0) return at;
+    --index;
+  }
+  return at;
+}
+
+Text Text::substr(size_t begin, size_t n, Budget* budget) const {
+  if (n == 0) return {};
+  if (n == n_bytes()) return *this;
+  TextBuilder builder(budget);
+  builder.add(*this, begin, n);
+  return builder.finish();
+}
+
+Origin Text::origin_at(size_t byte) const {
+  Origin found = Origin::kTemplate;
+  for_runs(byte, 1, [&](std::string_view, Origin origin) { found = origin; });
+  return found;
+}
+
+bool Text::has_input() const {
+  return rep_ && (rep_->first == Origin::kInput || !rep_->turns.empty());
+}
+
+TextBuilder::TextBuilder(Budget* budget, size_t max_bytes)
+    : budget_(budget), max_bytes_(max_bytes) {
+  if (max_bytes_ == 0) max_bytes_ = budget ? budget->limits().string_bytes : Limits{}.string_bytes;
+}
+
+void TextBuilder::add(std::string_view bytes, Origin origin) {
+  if (bytes.empty()) return;
+  if (bytes.size() > max_bytes_ - bytes_.size()) {
+    fail("a string would be longer than " + std::to_string(max_bytes_) + " bytes");
+  }
+  if (budget_ != nullptr) budget_->work(bytes.size());
+  if (bytes_.empty()) {
+    first_ = origin;
+  } else if (origin != last_) {
+    turns_.push_back(static_cast<uint32_t>(bytes_.size()));
+  }
+  last_ = origin;
+  bytes_ += bytes;
+}
+
+void TextBuilder::add(const Text& text, size_t begin, size_t n) {
+  text.for_runs(begin, n, [&](std::string_view piece, Origin origin) { add(piece, origin); });
+}
+
+Text TextBuilder::finish() {
+  if (bytes_.empty()) return {};
+  return Text(std::make_shared<const Text::Rep>(std::exchange(bytes_, {}), first_,
+                                                std::exchange(turns_, {}), budget_));
+}
+
+std::vector<Segment> TextBuilder::finish_segments() {
+  std::vector<Segment> segments;
+  size_t at = 0;
+  bool input = first_ == Origin::kInput;
+  turns_.push_back(static_cast<uint32_t>(bytes_.size()));
+  for (const uint32_t turn : turns_) {
+    if (turn > at) segments.push_back({bytes_.substr(at, turn - at), input});
+    at = turn;
+    input = !input;
+  }
+  turns_.clear();
+  bytes_.clear();
+  return segments;
+}
+
+}  // namespace weft::jinja

@@ -1,0 +1,137 @@
+// String work that methods and filters share. Every result keeps the origin of each byte.
+#include "jinja/runtime_internal.h"
+#include "jinja/unicode_internal.h"
+
+namespace weft::jinja {
+
+Value text_case(const Value& value, char to, Budget& budget) {
+  const Text text = to_str(value, budget);
+  budget.step(static_cast<int64_t>(text.n_bytes() / 16));
+  TextBuilder out(&budget);
+  text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
+    for_parts(piece, [&](std::string_view part) {
+      const auto offset = static_cast<size_t>(part.data() - text.view().data());
+      std::string changed;
+      for (size_t at = 0; at < part.size();) {
+        const Character c = character_at(part, at);
+        if (to == 'u') {
+          append_upper(changed, c.code);
+        } else {
+          append_lower_in(changed, text.view(), offset + at);
+        }
+        at += c.n_bytes;
+      }
+      out.add(changed, origin);
+    });
+  });
+  return Value::string(out.finish(), value.is_markup());
+}
+
+namespace {
+
+bool in_set(uint32_t code, const std::string* set) {
+  if (set == nullptr) return is_space(code);
+  for (size_t at = 0; at < set->size();) {
+    const Character c = character_at(*set, at);
+    if (c.code == code) return true;
+    at += c.n_bytes;
+  }
+  return false;
+}
+
+}  // namespace
+
+Value strip(const Value& value, const Value* characters_or_none, bool left, bool right,
+            Budget& budget) {
+  const Text text = to_str(value, budget);
+  const std::string_view all = text.view();
+  std::string set;
+  if (characters_or_none != nullptr) {
+    if (!characters_or_none->is_string()) fail("strip arg must be None or str");
+    set = std::string(characters_or_none->view());
+  }
+  const std::string* wanted = characters_or_none == nullptr ? nullptr : &set;
+  const auto cost = static_cast<int64_t>(set.size() / 16);
+  size_t begin = 0;
+  size_t end = all.size();
+  while (left && begin < end) {
+    const Character c = character_at(all, begin);
+    budget.step(cost);
+    if (!in_set(c.code, wanted)) break;
+    begin += c.n_bytes;
+  }
+  while (right && end > begin) {
+    size_t at = end - 1;
+    while ((all[at] & 0xc0) == 0x80) --at;
+    budget.step(cost);
+    if (!in_set(character_at(all, at).code, wanted)) break;
+    end = at;
+  }
+  return Value::string(text.substr(begin, end - begin, &budget), value.is_markup());
+}
+
+Value replace(const Value& value, const Text& from, const Text& to, int64_t limit, Budget& budget) {
+  const Text& text = value.text();
+  const std::string_view all = text.view();
+  TextBuilder out(&budget);
+  size_t at = 0;
+  if (from.empty()) {  // before every character and at the end
+    for (; limit != 0; --limit) {
+      budget.step();
+      out.add(to);
+      if (at >= all.size()) break;
+      const size_t n = character_at(all, at).n_bytes;
+      out.add(text, at, n);
+      at += n;
+    }
+    out.add(text, at, all.size() - at);
+    return Value::string(out.finish(), value.is_markup());
+  }
+  for (; limit != 0; --limit) {
+    const size_t found = find_text(all, from.view(), at, budget);
+    if (found == std::string_view::npos) break;
+    out.add(text, at, found - at);
+    out.add(to);
+    at = found + from.n_bytes();
+  }
+  if (at == 0) return value;
+  out.add(text, at, all.size() - at);
+  return Value::string(out.finish(), value.is_markup());
+}
+
+Value join(const Text& separator, const std::vector<Value>& items, bool strings_only,
+           Budget& budget) {
+  TextBuilder out(&budget);
+  for (size_t i = 0; i < items.size(); ++i) {
+    budget.step();
+    if (strings_only && !items[i].is_string()) {
+      fail("sequence item " + std::to_string(i) + ": expected str instance, " +
+           type_name(items[i]) + " found");
+    }
+    if (i > 0) out.add(separator);
+    add_str(out, items[i], budget);
+  }
+  return Value::string(out.finish());
+}
+
+std::vector<Text> split_lines(const Text& text, bool keep_ends, Budget& budget) {
+  const std::string_view all = text.view();
+  budget.step(static_cast<int64_t>(all.size() / 16));
+  std::vector<Text> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = line_end_at(all, at);
+    if (end == 0) {
+      at += character_at(all, at).n_bytes;
+      continue;
+    }
+    lines.push_back(text.substr(begin, at - begin + (keep_ends ? end : 0), &budget));
+    budget.check_items(lines.size());
+    at += end;
+    begin = at;
+  }
+  if (begin < all.size()) lines.push_back(text.substr(begin, all.size() - begin, &budget));
+  return lines;
+}
+
+}  // namespace weft::jinja
