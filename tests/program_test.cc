@@ -328,6 +328,28 @@ TEST_F(Cli, BenchmarksReportAsJson) {
   EXPECT_EQ(speed["prefill"][1]["tokens"], 96);
   EXPECT_EQ(speed["decode"]["depth"], 32);
   EXPECT_GT(speed["decode"]["tokens_per_s"]["median"], 0);
+  const Json load =
+      weft({"bench", "load", "-m", model(), "-c", "128", "--repeat", "2", "--cold", "--json"})
+          .json();
+  EXPECT_GT(load["first_token_ms"]["min"], 0.0);
+  EXPECT_GE(load["exit_ms"]["max"], load["first_token_ms"]["max"]);
+  EXPECT_EQ(load["file_bytes"], std::filesystem::file_size(model()));
+  EXPECT_GT(load["peak_bytes"], load["kv_bytes"]);
+}
+
+TEST_F(Cli, QuantizeWritesAModelThatRuns) {
+  const Outcome run = weft({"quantize", model(), path("q8.gguf"), "q8_0", "-t", "2", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");  // no progress bar but on a terminal
+  EXPECT_EQ(run.json()["type"], "Q8_0");
+  EXPECT_EQ(run.json()["bytes_out"], std::filesystem::file_size(path("q8.gguf")));
+  EXPECT_LT(run.json()["bytes_out"], run.json()["bytes_in"]);
+  EXPECT_EQ(weft({"generate", "-m", path("q8.gguf"), "--raw", "-p", "The", "-n", "2"}).status, 0);
+  expect_error(weft({"quantize", model(), path("q.gguf"), "Q9"}), 2, "type 'Q9'");
+  expect_error(weft({"quantize", model(), model(), "Q8_0"}), 2, "is the file to be read");
+  expect_error(weft({"quantize", path("none.gguf"), path("q.gguf"), "Q8_0"}), 1, "none.gguf");
+  EXPECT_FALSE(std::filesystem::exists(path("q.gguf.tmp")));
+  std::filesystem::remove(path("q8.gguf"));
 }
 
 TEST_F(Cli, EvalComparesModes) {
