@@ -142,7 +142,8 @@ TEST(TemplateBounds, Memory) {
   EXPECT_THAT(error_of("{% set n = namespace(s='aaaaaaaa') %}{% for i in range(60) %}"
                        "{% set n.s = n.s ~ n.s %}{% endfor %}"),
               HasSubstr("longer than"));
-  EXPECT_THAT(error_of("{% set s = ('a' * 1000) * 60000 %}{{ s }}{{ s }}"), HasSubstr("longer than"));
+  EXPECT_THAT(error_of("{% set s = ('a' * 1000) * 60000 %}{{ s }}{{ s }}"),
+              HasSubstr("longer than"));
   RenderOptions options;
   options.limits.live_bytes = 1 << 20;
   EXPECT_THAT(error_of("{% set n = namespace(l=[]) %}{% for i in range(9) %}"
