@@ -127,7 +127,8 @@ class Cli : public ::testing::Test {
 
 TEST_F(Cli, VersionAndHelp) {
   EXPECT_EQ(weft({"--version"}).out, "weft " WEFT_VERSION "\n");
-  for (const char* command : {"generate", "ask", "ingest", "eval", "perplexity", "tokenize"}) {
+  for (const char* command :
+       {"generate", "ask", "ingest", "eval", "perplexity", "tokenize", "template"}) {
     const Outcome help = weft({command, "--help"});
     EXPECT_EQ(help.status, 0);
     EXPECT_THAT(help.out, HasSubstr("--model"));
@@ -136,6 +137,35 @@ TEST_F(Cli, VersionAndHelp) {
   expect_error(weft({"frob"}), 2, "no command 'frob'");
   expect_error(weft({"generate", "-m", "x", "--no-such-flag"}), 2, "--no-such-flag");
   expect_error(weft({"bench", "ttft"}), 2, "weft bench ttft --help");
+}
+
+TEST_F(Cli, TemplateWritesAConversation) {
+  write_file(path("chat.jinja"),
+             "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ extra }}\n"
+             "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+             "{{ strftime_now('%A') if date }}");
+  const std::string conversation =
+      R"({"messages": [{"role": "user", "content": "<user>"}], "chat_template_kwargs": {"extra": 1}})";
+  const std::string file = path("chat.jinja");
+  EXPECT_EQ(weft({"template", file}, conversation).out, "<user><user>1\n<assistant>");
+  EXPECT_EQ(weft({"template", file, "--no-generation-prompt", "--bos", "<s>"},
+                 R"([{"role": "user", "content": "x"}])")
+                .out,
+            "<s><user>x\n");
+  EXPECT_EQ(
+      weft({"template", file, "--now", "2026-03-09"}, R"({"messages": [], "date": true})").out,
+      "<assistant>Monday");
+  const Json segments = weft({"template", file, "--json"}, conversation).json()["segments"];
+  ASSERT_EQ(segments.size(), 3u);
+  EXPECT_EQ(segments[1], (Json{{"text", "<user>1"}, {"from_input", true}}));
+  expect_error(weft({"template", file}, "{\"messages\": [}"), 1, "standard input: line 1");
+  expect_error(weft({"template", file}, "{}"), 1, "messages");
+  write_file(path("bad.jinja"), "\n{% if %}");
+  expect_error(weft({"template", path("bad.jinja")}, conversation), 1, "line 2, column 7");
+  expect_error(weft({"template", model()}, conversation), 1, model());
+  expect_error(weft({"template"}, conversation), 2, "weft template --help");
+  expect_error(weft({"template", file, "--now", "soon"}, conversation), 2, "--now");
+  expect_error(weft({"template", "-m", model()}, conversation), 1, "no chat template");
 }
 
 TEST_F(Cli, TokenizeTakesTextAsText) {

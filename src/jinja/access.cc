@@ -102,7 +102,9 @@ Value get_attribute(const Value& value, std::string_view name, Budget& budget) {
   Value found = find_attribute(value, name);
   if (!found.is_undefined() || found.object()) return found;
   if (value.is(Kind::kDict)) {
-    if (const Value* item = value.dict().find(name)) return *item;
+    const Dict& dict = value.dict();
+    if (dict.by_key.empty()) budget.step(static_cast<int64_t>(dict.items.size() / 16));
+    if (const Value* item = dict.find(name)) return *item;
   }
   return missing(value, name);
 }

@@ -430,6 +430,7 @@ void ExpressionParser::parse_argument(CallArgs& args) {
     ensure(!args.star_star);
     std::string name(next().text);
     next();
+    if (args.named.size() >= 256) fail_at(at, "more than 256 named arguments");
     for (const NamedExpr& other : args.named) {
       if (other.name == name) fail_at(at, "the argument " + name + " is given twice");
     }

@@ -50,13 +50,19 @@ Value title(Runtime& rt, const Value& value, const Args& args) {
   rt.budget.step(static_cast<int64_t>(text.n_bytes() / 8));
   TextBuilder out(&rt.budget);
   bool inside = false;
+  size_t rest = 0;  // behind the first character of the word, which is lowered by itself
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
       const auto offset = static_cast<size_t>(part.data() - text.view().data());
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
-        inside ? append_lower_in(changed, text.view(), offset + at) : append_upper(changed, c.code);
+        if (inside) {
+          append_lower_in(changed, text.view().substr(rest), offset + at - rest);
+        } else {
+          append_upper(changed, c.code);
+          rest = offset + at + c.n_bytes;
+        }
         at += c.n_bytes;
         inside = !is_space(c.code) &&
                  (c.code >= 0x80 || std::string_view("-({[<").find(static_cast<char>(c.code)) ==

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_map>
 
 #include "jinja/interpreter_internal.h"
 
@@ -62,12 +63,17 @@ Interpreter::Interpreter(const Ast& ast, const Variables& variables, const Rende
     : Runtime(b, opts), ast_(ast) {
   globals_.resize(ast.names.size());
   is_global_.resize(ast.names.size());
+  std::unordered_map<std::string_view, const Value*> given;
+  for (const auto& [name, value] : variables) given[name] = &value;
   for (size_t i = 0; i < ast.names.size(); ++i) {
-    globals_[i] = find_function(ast.names[i]);
-    for (const auto& [name, value] : variables) {
-      if (name == ast.names[i]) globals_[i] = value;
-    }
+    const std::string& name = ast.names[i];
+    const auto found = given.find(name);
+    globals_[i] = found == given.end() ? find_function(name) : *found->second;
     is_global_[i] = !globals_[i].is_undefined();
+    if (name == "loop") loop_name_ = static_cast<int>(i);
+    if (name == "caller") caller_name_ = static_cast<int>(i);
+    if (name == "varargs") varargs_name_ = static_cast<int>(i);
+    if (name == "kwargs") kwargs_name_ = static_cast<int>(i);
   }
 }
 
@@ -112,6 +118,16 @@ void Interpreter::define(int name, Value value) {
   scope_->variables.emplace_back(name, std::move(value));
 }
 
+namespace {
+
+// They are searched one after the other.
+void check_attributes(size_t n) {
+  constexpr size_t kMaxAttributes = 1000;
+  if (n > kMaxAttributes) fail("a namespace of more than 1000 attributes");
+}
+
+}  // namespace
+
 void Interpreter::assign(const Target& target, const Value& value) {
   if (!target.parts.empty()) {
     const std::vector<Value> items = to_items(value, budget);
@@ -131,12 +147,14 @@ void Interpreter::assign(const Target& target, const Value& value) {
   if (Value* old = object.find(target.attribute)) {
     *old = value;
   } else {
+    check_attributes(object.attributes.size() + 1);
     budget.hold(sizeof(Value) + target.attribute.size());
     object.attributes.emplace_back(target.attribute, value);
   }
 }
 
 Value Interpreter::make_namespace(std::vector<std::pair<std::string, Value>> attributes) {
+  check_attributes(attributes.size());
   budget.hold(sizeof(Namespace));
   for (const auto& [name, value] : attributes) budget.hold(sizeof(Value) + name.size());
   Namespace& space = namespaces_.emplace_back();
@@ -245,13 +263,9 @@ bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesti
       loop.changed_from.clear();
     }
   } const end{*loop};
-  static constexpr std::string_view kLoop = "loop";
-  const auto name = std::find(ast_.names.begin(), ast_.names.end(), kLoop);
   for (; loop->index < loop->items.size(); ++loop->index) {
     const NewScope scope(*this, loop->scope);
-    if (name != ast_.names.end()) {
-      define(static_cast<int>(name - ast_.names.begin()), Value::object(Kind::kLoop, loop));
-    }
+    if (loop_name_ >= 0) define(loop_name_, Value::object(Kind::kLoop, loop));
     at_ = stmt.at;
     assign(stmt.target, loop->items[loop->index]);
     if (run_body(stmt.body) == Flow::kBreak) return true;
@@ -330,6 +344,7 @@ void Interpreter::bind_parameters(const MacroDef& def, const Args& args) {
   for (size_t i = 0; i < def.parameters.size(); ++i) {
     const Parameter& parameter = def.parameters[i];
     const std::string& name = ast_.names[static_cast<size_t>(parameter.name)];
+    budget.step(1 + static_cast<int64_t>(args.named.size() / 16));
     const auto named = std::find_if(args.named.begin(), args.named.end(),
                                     [&](const auto& argument) { return argument.first == name; });
     if (i < args.positional.size()) {
@@ -349,36 +364,34 @@ void Interpreter::bind_parameters(const MacroDef& def, const Args& args) {
 
 // caller, varargs and kwargs, where the macro mentions them.
 void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
-  const auto define_named = [&](std::string_view name, Value value) {
-    const auto at = std::find(ast_.names.begin(), ast_.names.end(), name);
-    if (at != ast_.names.end()) define(static_cast<int>(at - ast_.names.begin()), std::move(value));
-  };
   const size_t n = def.parameters.size();
   if (def.uses_varargs) {
     const size_t given = std::min(n, args.positional.size());
-    define_named("varargs", make_tuple({args.positional.begin() + static_cast<ptrdiff_t>(given),
-                                        args.positional.end()},
-                                       &budget));
+    define(varargs_name_, make_tuple({args.positional.begin() + static_cast<ptrdiff_t>(given),
+                                      args.positional.end()},
+                                     &budget));
   } else if (args.positional.size() > n) {
     fail("macro " + quoted(def.name) + " takes not more than " + std::to_string(n) +
          " argument(s)");
   }
   Value caller = make_undefined("No caller defined");
   std::vector<std::pair<Value, Value>> rest;
-  for (const auto& [name, value] : args.named) {
+  for (const auto& argument : args.named) {
+    const std::string& name = argument.first;
+    budget.step(static_cast<int64_t>(def.parameters.size() / 16));
     const bool known = std::any_of(
         def.parameters.begin(), def.parameters.end(),
         [&](const Parameter& p) { return ast_.names[static_cast<size_t>(p.name)] == name; });
     if (known) continue;
     if (name == "caller" && def.uses_caller) {
-      caller = value;
+      caller = argument.second;
     } else {
-      rest.emplace_back(Value::string(name, Origin::kTemplate), value);
+      rest.emplace_back(Value::string(name, Origin::kTemplate), argument.second);
     }
   }
-  if (def.uses_caller) define_named("caller", std::move(caller));
+  if (def.uses_caller) define(caller_name_, std::move(caller));
   if (def.uses_kwargs) {
-    define_named("kwargs", make_dict(std::move(rest), &budget));
+    define(kwargs_name_, make_dict(std::move(rest), &budget));
   } else if (!rest.empty()) {
     fail("macro " + quoted(def.name) + " takes no keyword argument " +
          quoted(rest.front().first.view()));

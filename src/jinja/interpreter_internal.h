@@ -81,6 +81,10 @@ class Interpreter : public Runtime {
   const Ast& ast_;
   Position at_;
   int depth_ = 0;
+  int loop_name_ = -1;  // these names' numbers; -1 where the template does not mention them
+  int caller_name_ = -1;
+  int varargs_name_ = -1;
+  int kwargs_name_ = -1;
   std::vector<Value> globals_;  // by name
   std::vector<bool> is_global_;
   std::deque<Scope> scopes_;
