@@ -331,6 +331,7 @@ void add_ask_command(CLI::App& root, App& app) {
   add_model_flags(*command, flags->model);
   add_reuse_flags(*command, flags->reuse);
   command->add_option("--store", flags->library.dir, "folder that weft ingest filled")->required();
+  add_prompt_flag(*command, flags->library.prompt);
   command->add_option("--reuse", flags->mode, "none, prefix, full or blend (default: blend)");
   command->add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
       ->check(CLI::Range(1, 1024));

@@ -17,6 +17,8 @@ struct EvalFlags {
   std::string file;
   std::string modes = "none,full,blend";
   std::string anchor = "neutral";
+  std::string prompt;
+  std::string details_file;
   int64_t limit = 0;
   bool json = false;
 };
@@ -34,6 +36,24 @@ Json eval_json(const eval::EvalResult& result) {
           {"skipped", result.skipped},
           {"prompt_tokens_mean", result.prompt_tokens_mean},
           {"modes", std::move(modes)}};
+}
+
+/// One JSON object a line and example.
+std::string details_lines(const eval::EvalResult& result) {
+  std::string lines;
+  for (const eval::ExampleResult& e : result.details) {
+    Json modes = Json::object();
+    for (size_t m = 0; m < e.modes.size(); ++m) {
+      modes[fusion::mode_name(result.modes[m].mode)] = {
+          {"answer", e.modes[m].answer}, {"f1", e.modes[m].f1}, {"kl", e.modes[m].kl}};
+    }
+    const Json line = {{"question", e.question},
+                       {"answers", e.answers},
+                       {"prompt_tokens", e.prompt_tokens},
+                       {"modes", std::move(modes)}};
+    lines += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  return lines;
 }
 
 void print_eval(const eval::EvalResult& result) {
@@ -54,6 +74,7 @@ Status run_eval(App& app, const EvalFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse));
   WEFT_ASSIGN_OR_RETURN(options.modes, parse_modes(flags.modes));
   WEFT_ASSIGN_OR_RETURN(options.anchor, engine::AnchorSpec::parse(app.env, flags.anchor));
+  WEFT_ASSIGN_OR_RETURN(options.prompt, engine::parse_prompt_form(flags.prompt));
   WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
                         eval::read_dataset(app.env, flags.file, flags.limit));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
@@ -65,6 +86,12 @@ Status run_eval(App& app, const EvalFlags& flags) {
         return !interrupted();
       }));
   progress.reset();
+  if (!flags.details_file.empty()) {
+    const std::string lines = details_lines(result);
+    WEFT_ASSIGN_OR_RETURN(const auto file, app.env.create(flags.details_file));
+    WEFT_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(lines))));
+    WEFT_RETURN_IF_ERROR(file->close());
+  }
   if (flags.json) {
     print_json(eval_json(result));
   } else {
@@ -113,6 +140,10 @@ void add_eval_command(CLI::App& root, App& app) {
   command->add_option("--modes", flags->modes, "default: none,full,blend");
   command->add_option("--anchor", flags->anchor,
                       "what chunks are computed behind: none, opening, neutral or a file");
+  add_prompt_flag(*command, flags->prompt);
+  command->add_option(
+      "--details", flags->details_file,
+      "write each example's prompt tokens and answers to this file, a JSON line each");
   command->add_option("--limit", flags->limit, "examples at most")->check(CLI::Range(1, 1 << 30));
   command->add_flag("--json", flags->json, "print the report as JSON");
   command->callback([flags, &app] { app.run = [flags, &app] { return run_eval(app, *flags); }; });

@@ -7,6 +7,7 @@
 
 #include "cli/app.h"
 #include "cli/library.h"
+#include "cli/reuse_flags.h"
 #include "retrieval/scan.h"
 #include "text/chunker.h"
 
@@ -233,6 +234,7 @@ void add_ingest_command(CLI::App& root, App& app) {
   CLI::App* command = root.add_subcommand("ingest", "Compute and store the KV of documents");
   add_model_flags(*command, flags->model);
   command->add_option("--store", flags->library.dir, "folder for index and KV")->required();
+  add_prompt_flag(*command, flags->library.prompt);
   command->add_option("--anchor", flags->anchor,
                       "what chunks are computed behind: none, opening, neutral or a file");
   command

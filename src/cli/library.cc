@@ -9,6 +9,7 @@ using engine::AnchorSpec;
 
 constexpr const char* kAnchorProperty = "anchor";             // none, opening, neutral or file
 constexpr const char* kPassagesProperty = "anchor_passages";  // of anchor "file"
+constexpr const char* kPromptProperty = "prompt";             // chat or fewshot
 constexpr const char* kModelProperty = "model";               // fingerprint, space, name
 
 const char* anchor_name(AnchorSpec::Kind kind) {
@@ -58,6 +59,24 @@ Status settle_anchor(Env& env, store::ChunkStore& store, const std::string& flag
                   store.dir(), anchor_name(stored->kind), anchor_name(wanted.kind)));
 }
 
+/// The form of the folder's passages: as the flag and the folder say, which must agree. A folder
+/// from before there were two forms has the chat form.
+Result<std::optional<engine::PromptForm>> settle_prompt(store::ChunkStore& store,
+                                                        const std::string& flag, bool is_new) {
+  WEFT_ASSIGN_OR_RETURN(const auto wanted, engine::parse_prompt_form(flag));
+  const auto stored = store.property(kPromptProperty);
+  if (!stored.is_ok() && stored.status().code() != StatusCode::kNotFound) return stored.status();
+  if (!stored.is_ok() && is_new) return wanted;
+  const std::string name = stored.is_ok() ? *stored : "chat";
+  WEFT_ASSIGN_OR_RETURN(const auto form, engine::parse_prompt_form(name));
+  if (wanted && wanted != form) {
+    return invalid_argument(
+        fmt::format("{}: the folder's passages have the form '{}'; for '{}' take another folder",
+                    store.dir(), name, flag));
+  }
+  return form;
+}
+
 std::string model_line(const engine::Engine& engine) {
   return engine.model().fingerprint().to_hex() + " " + engine.model().config().name;
 }
@@ -84,12 +103,18 @@ std::string index_path(const std::string& dir) { return join_path(dir, "document
 
 }  // namespace
 
+Result<std::unique_ptr<store::ChunkStore>> Library::open_store(Env& env,
+                                                               const LibraryOptions& options,
+                                                               bool create) {
+  return store::ChunkStore::open(env, {.dir = options.dir,
+                                       .memory_limit_bytes = options.memory_limit_bytes,
+                                       .disk_limit_bytes = options.store_limit_bytes,
+                                       .create = create});
+}
+
 Status Library::reopen_store(Env& env) {
   store_.reset();
-  WEFT_ASSIGN_OR_RETURN(
-      store_, store::ChunkStore::open(env, {.dir = options_.dir,
-                                            .memory_limit_bytes = options_.memory_limit_bytes,
-                                            .disk_limit_bytes = options_.store_limit_bytes}));
+  WEFT_ASSIGN_OR_RETURN(store_, open_store(env, options_, /*create=*/false));
   return Status::ok();
 }
 
@@ -101,19 +126,20 @@ Status Library::read_anchor() {
 
 Result<Library> Library::create(Env& env, const LibraryOptions& options, engine::Engine& engine,
                                 const std::string& anchor_flag) {
-  WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine));
-  Library library(options, rag);
-  WEFT_ASSIGN_OR_RETURN(library.store_, store::ChunkStore::open(
-                                            env, {.dir = options.dir,
-                                                  .memory_limit_bytes = options.memory_limit_bytes,
-                                                  .disk_limit_bytes = options.store_limit_bytes,
-                                                  .create = true}));
-  WEFT_RETURN_IF_ERROR(settle_anchor(env, *library.store_, anchor_flag));
-  Status model = check_model(*library.store_, engine);
-  if (model.code() == StatusCode::kNotFound) {
-    model = library.store_->set_property(kModelProperty, model_line(engine));
+  WEFT_ASSIGN_OR_RETURN(auto store, open_store(env, options, /*create=*/true));
+  WEFT_RETURN_IF_ERROR(settle_anchor(env, *store, anchor_flag));
+  Status model = check_model(*store, engine);
+  const bool is_new = model.code() == StatusCode::kNotFound;
+  if (!is_new) WEFT_RETURN_IF_ERROR(model);
+  WEFT_ASSIGN_OR_RETURN(const auto form, settle_prompt(*store, options.prompt, is_new));
+  WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine, form));
+  if (is_new) {
+    WEFT_RETURN_IF_ERROR(
+        store->set_property(kPromptProperty, engine::prompt_form_name(rag.form())));
+    WEFT_RETURN_IF_ERROR(store->set_property(kModelProperty, model_line(engine)));
   }
-  WEFT_RETURN_IF_ERROR(model);
+  Library library(options, std::move(rag));
+  library.store_ = std::move(store);
   WEFT_ASSIGN_OR_RETURN(library.index_, retrieval::Index::open(index_path(options.dir),
                                                                retrieval::Index::Mode::kCreate));
   WEFT_RETURN_IF_ERROR(library.read_anchor());
@@ -121,14 +147,16 @@ Result<Library> Library::create(Env& env, const LibraryOptions& options, engine:
 }
 
 Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::Engine& engine) {
-  WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine));
-  Library library(options, rag);
-  WEFT_RETURN_IF_ERROR(library.reopen_store(env));
-  const Status model = check_model(*library.store_, engine);
+  WEFT_ASSIGN_OR_RETURN(auto store, open_store(env, options, /*create=*/false));
+  const Status model = check_model(*store, engine);
   if (model.code() == StatusCode::kNotFound) {
     return not_found(options.dir + ": no documents were ingested here; see weft ingest --help");
   }
   WEFT_RETURN_IF_ERROR(model);
+  WEFT_ASSIGN_OR_RETURN(const auto form, settle_prompt(*store, options.prompt, /*is_new=*/false));
+  WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine, form));
+  Library library(options, std::move(rag));
+  library.store_ = std::move(store);
   WEFT_ASSIGN_OR_RETURN(library.index_, retrieval::Index::open(index_path(options.dir),
                                                                retrieval::Index::Mode::kReadOnly));
   WEFT_RETURN_IF_ERROR(library.read_anchor());

@@ -20,13 +20,14 @@ struct LibraryOptions {
   std::string dir;
   uint64_t memory_limit_bytes = uint64_t{1} << 30;
   uint64_t store_limit_bytes = 0;  // 0: none
+  std::string prompt;              // chat or fewshot; "": as the folder, or the model, has it
 };
 
 class Library {
  public:
   /// For ingest: makes the folder where it is missing. `anchor_flag` is empty to take the folder's
-  /// own (or the default for a new one); another anchor or model than the folder's is
-  /// kInvalidArgument.
+  /// own (or the default for a new one); another anchor, form of prompt or model than the folder's
+  /// is kInvalidArgument.
   static Result<Library> create(Env& env, const LibraryOptions& options, engine::Engine& engine,
                                 const std::string& anchor_flag);
   /// For ask: the folder must exist and hold something for the engine's model.
@@ -42,7 +43,10 @@ class Library {
 
  private:
   Library(LibraryOptions options, engine::RagPrompt rag)
-      : options_(std::move(options)), rag_(rag) {}
+      : options_(std::move(options)), rag_(std::move(rag)) {}
+  static Result<std::unique_ptr<store::ChunkStore>> open_store(Env& env,
+                                                               const LibraryOptions& options,
+                                                               bool create);
   Status read_anchor();
 
   LibraryOptions options_;

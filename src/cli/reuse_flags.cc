@@ -56,6 +56,15 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   return options;
 }
 
+void add_prompt_flag(CLI::App& command, std::string& prompt) {
+  command
+      .add_option(
+          "--prompt", prompt,
+          "form of the prompt: chat, or fewshot for base models (default: chat if the model "
+          "has a template)")
+      ->check(CLI::IsMember({"chat", "fewshot"}));
+}
+
 Result<ReuseMode> parse_mode(const std::string& name) {
   for (const ReuseMode mode :
        {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {

@@ -18,6 +18,9 @@ struct ReuseFlags {
 void add_reuse_flags(CLI::App& command, ReuseFlags& flags);
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags);
 
+/// --prompt chat|fewshot; "" is what the model, or the folder of documents, wants.
+void add_prompt_flag(CLI::App& command, std::string& prompt);
+
 /// "none", "prefix", "full", "blend".
 Result<fusion::ReuseMode> parse_mode(const std::string& name);
 /// A list of them, separated by commas.

@@ -34,7 +34,37 @@ constexpr std::array<Passage, 3> kNeutralPassages{{
      "villages by travelling teachers, who added remarks on steps, music and dress."},
 }};
 
+// The few-shot form's examples: made up, so that a model cannot know the answers otherwise.
+constexpr std::string_view kExamples =
+    "Passage: Lighthouse of Orm: The lighthouse stands on a cliff above the village. It was lit "
+    "for "
+    "the first time in 1874 and is 31 metres high.\n"
+    "Question: How high is the lighthouse?\n"
+    "Answer: 31 metres\n\n"
+    "Passage: Beekeepers' club: The club was founded by Marta Lind together with two neighbours, "
+    "and "
+    "meets on the first Monday of the month.\n"
+    "Question: Who founded the club?\n"
+    "Answer: Marta Lind\n\n"
+    "Passage: River ferry: Every half hour the ferry crosses the river between Hollen and Abery. "
+    "In "
+    "winter it rests when there is ice.\n"
+    "Question: When does the ferry rest?\n"
+    "Answer: in winter when there is ice\n\n";
+
 }  // namespace
+
+const char* prompt_form_name(PromptForm form) {
+  return form == PromptForm::kChat ? "chat" : "fewshot";
+}
+
+Result<std::optional<PromptForm>> parse_prompt_form(const std::string& name) {
+  if (name.empty()) return std::optional<PromptForm>();
+  for (const PromptForm form : {PromptForm::kChat, PromptForm::kFewShot}) {
+    if (name == prompt_form_name(form)) return std::optional<PromptForm>(form);
+  }
+  return invalid_argument("--prompt " + name + ": must be chat or fewshot");
+}
 
 Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
   if (text == "none") return AnchorSpec{Kind::kNone, ""};
@@ -48,10 +78,11 @@ Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
   return AnchorSpec{Kind::kFile, std::move(*passages)};
 }
 
-Result<RagPrompt> RagPrompt::for_engine(const Engine& engine) {
+Result<RagPrompt> RagPrompt::for_engine(const Engine& engine, std::optional<PromptForm> form) {
+  if (form == PromptForm::kFewShot) return RagPrompt(engine.tokenizer(), std::nullopt);
   auto chat = engine.chat_template();
   if (chat.is_ok()) return RagPrompt(engine.tokenizer(), *std::move(chat));
-  if (chat.status().code() != StatusCode::kNotFound) return chat.status();
+  if (form || chat.status().code() != StatusCode::kNotFound) return chat.status();
   return RagPrompt(engine.tokenizer(), std::nullopt);
 }
 
@@ -59,15 +90,22 @@ Result<std::vector<int32_t>> RagPrompt::prefix() const {
   std::vector<text::Segment> segments;
   if (chat_template_) {
     WEFT_ASSIGN_OR_RETURN(segments, chat_template_->user_opening(std::nullopt));
+    segments.push_back({std::string(kPassagesHeading), false});
+  } else {
+    segments.push_back({std::string(kExamples), false});
   }
-  segments.push_back({std::string(kPassagesHeading), false});
   return text::encode_prompt(*tokenizer_, segments);
 }
 
-std::string RagPrompt::passage(std::string_view title, std::string_view text) {
+std::string RagPrompt::passage(std::string_view title, std::string_view text) const {
   std::string passage;
-  if (!title.empty()) passage.append(title).append("\n");
-  return passage.append(text).append("\n\n");
+  if (chat_template_) {
+    if (!title.empty()) passage.append(title).append("\n");
+    return passage.append(text).append("\n\n");
+  }
+  passage = "Passage: ";
+  if (!title.empty()) passage.append(title).append(": ");
+  return passage.append(text).append("\n");
 }
 
 Result<std::vector<int32_t>> RagPrompt::chunk(std::string_view title, std::string_view text) const {
@@ -76,11 +114,13 @@ Result<std::vector<int32_t>> RagPrompt::chunk(std::string_view title, std::strin
 
 Result<std::vector<int32_t>> RagPrompt::suffix(std::string_view question) const {
   std::vector<text::Segment> segments;
-  segments.push_back({"\n\nQuestion: " + std::string(question) + "\nShort answer:", false});
   if (chat_template_) {
+    segments.push_back({"\n\nQuestion: " + std::string(question) + "\nShort answer:", false});
     WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> closing, chat_template_->user_closing());
     segments.insert(segments.end(), closing.begin(), closing.end());
     segments.push_back({"Answer:", false});
+  } else {
+    segments.push_back({"Question: " + std::string(question) + "\nAnswer:", false});
   }
   return text::encode_segments(*tokenizer_, segments);
 }
@@ -89,11 +129,11 @@ Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {
   if (spec.kind == AnchorSpec::Kind::kNone) return std::vector<int32_t>{};
   std::vector<text::Segment> segments;
   const bool bos = has_bos(*tokenizer_);
-  if (!bos) {
-    if (chat_template_) {
-      WEFT_ASSIGN_OR_RETURN(segments, chat_template_->turn_opening());
-    }
+  if (!bos && chat_template_) {
+    WEFT_ASSIGN_OR_RETURN(segments, chat_template_->turn_opening());
     segments.push_back({std::string(kPassagesHeading), false});
+  } else if (!bos) {
+    segments.push_back({std::string(kExamples), false});
   }
   if (spec.kind == AnchorSpec::Kind::kNeutral) {
     for (const Passage& p : kNeutralPassages) segments.push_back({passage(p.title, p.text), false});

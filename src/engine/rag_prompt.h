@@ -1,10 +1,16 @@
 // The form of a question over passages: what stands before the passages, how one passage looks, and
 // what stands behind them. Ingest, ask, eval and bench all take it from here, so that a chunk's
-// tokens are the same everywhere.
+// tokens are the same everywhere. For a model with a chat template:
 //
 //   [system turn] [opening of the user turn] Passages:\n\n
 //   {title}\n{text}\n\n          for each passage, tokenised by itself
 //   \n\nQuestion: {question}\nShort answer: [end of turn] [opening of the answer] Answer:
+//
+// For a base model, which has learned to go on and not to obey, three examples of our own first:
+//
+//   [BOS] Passage: …\nQuestion: …\nAnswer: …\n\n …
+//   Passage: {title}: {text}\n    for each passage, tokenised by itself
+//   Question: {question}\nAnswer:
 #pragma once
 
 #include <cstdint>
@@ -36,26 +42,34 @@ struct AnchorSpec {
   static Result<AnchorSpec> parse(Env& env, const std::string& text);
 };
 
+enum class PromptForm { kChat, kFewShot };
+/// "chat", "fewshot".
+const char* prompt_form_name(PromptForm form);
+/// "chat" or "fewshot"; "" is none.
+Result<std::optional<PromptForm>> parse_prompt_form(const std::string& name);
+
 class RagPrompt {
  public:
-  /// The engine's own form; without turns for a model that has no chat template. The engine must
-  /// outlive it. kUnsupported for a template that cannot be compiled.
-  static Result<RagPrompt> for_engine(const Engine& engine);
+  /// In `form`, or where none is given as the model wants it: chat if it has a template, else
+  /// few-shot. The engine must outlive it. kNotFound for chat without a template; kUnsupported for
+  /// a template that cannot be read.
+  static Result<RagPrompt> for_engine(const Engine& engine, std::optional<PromptForm> form = {});
+
+  PromptForm form() const { return chat_template_ ? PromptForm::kChat : PromptForm::kFewShot; }
 
   Result<std::vector<int32_t>> prefix() const;
   Result<std::vector<int32_t>> chunk(std::string_view title, std::string_view text) const;
   Result<std::vector<int32_t>> suffix(std::string_view question) const;
   Result<std::vector<int32_t>> anchor(const AnchorSpec& spec) const;
 
-  /// A passage as it stands in the prompt; chunk() tokenises this.
-  static std::string passage(std::string_view title, std::string_view text);
-
  private:
   RagPrompt(const text::Tokenizer& tokenizer, std::optional<text::ChatTemplate> chat_template)
       : tokenizer_(&tokenizer), chat_template_(std::move(chat_template)) {}
+  /// A passage as it stands in the prompt; chunk() tokenises this.
+  std::string passage(std::string_view title, std::string_view text) const;
 
   const text::Tokenizer* tokenizer_;
-  std::optional<text::ChatTemplate> chat_template_;  // none: no turns
+  std::optional<text::ChatTemplate> chat_template_;  // of the chat form only
 };
 
 }  // namespace weft::engine

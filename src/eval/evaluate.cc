@@ -41,7 +41,9 @@ class Evaluator {
   }
 
   /// Full prefill first, then every mode of the options on the same prompt.
-  Status run(const Example& example, const fusion::Prompt& prompt, std::vector<Samples>& samples) {
+  Result<ExampleResult> run(const Example& example, const fusion::Prompt& prompt,
+                            std::vector<Samples>& samples) {
+    ExampleResult result{example.question, example.answers, prompt.tokens(), {}};
     WEFT_ASSIGN_OR_RETURN(const Answer reference, answer(prompt, ReuseMode::kNone, nullptr, {}));
     std::vector<fusion::ChunkSource> sources;
     for (size_t m = 0; m < options_.modes.size(); ++m) {
@@ -56,8 +58,9 @@ class Evaluator {
             own, answer(prompt, mode, reuses ? &sources : nullptr, reference.token_ids));
       }
       add_sample(example, reference, own, samples[m]);
+      result.modes.push_back({first_line(own.text), samples[m].f1.back(), samples[m].kl.back()});
     }
-    return Status::ok();
+    return result;
   }
 
  private:
@@ -94,6 +97,7 @@ class Evaluator {
     engine::GenerationOptions greedy;
     greedy.max_tokens = kAnswerTokens;
     greedy.sampling.temperature = 0;
+    greedy.one_line = rag_.form() == engine::PromptForm::kFewShot;
     const int32_t prompt_tokens = engine_.cache().length(prefilled.sequence);
     WEFT_ASSIGN_OR_RETURN(const engine::Generation generation,
                           engine::generate(engine_, prefilled.sequence, prefilled.logits, greedy,
@@ -143,7 +147,8 @@ class Evaluator {
 Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& examples,
                             const EvalOptions& options,
                             FunctionRef<bool(int64_t, int64_t)> progress) {
-  WEFT_ASSIGN_OR_RETURN(const engine::RagPrompt rag, engine::RagPrompt::for_engine(engine));
+  WEFT_ASSIGN_OR_RETURN(const engine::RagPrompt rag,
+                        engine::RagPrompt::for_engine(engine, options.prompt));
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> anchor, rag.anchor(options.anchor));
   Evaluator evaluator(engine, options, rag, engine.make_fusor(nullptr, std::move(anchor)));
 
@@ -155,7 +160,8 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
     if (prompt.n_tokens() + kAnswerTokens > engine.context_tokens()) {
       ++result.skipped;
     } else {
-      WEFT_RETURN_IF_ERROR(evaluator.run(examples[i], prompt, samples));
+      WEFT_ASSIGN_OR_RETURN(ExampleResult details, evaluator.run(examples[i], prompt, samples));
+      result.details.push_back(std::move(details));
       prompt_tokens.push_back(prompt.n_tokens());
       ++result.examples;
     }

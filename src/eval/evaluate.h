@@ -2,6 +2,7 @@
 // model says, and how much sooner does it say it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct EvalOptions {
                                           fusion::ReuseMode::kBlend};
   fusion::FusionOptions fusion;  // its mode is set per run
   engine::AnchorSpec anchor;
+  std::optional<engine::PromptForm> prompt;  // none: as the model wants it
 };
 
 /// Means over the examples. KL and agreement are over the tokens of full prefill's greedy answer
@@ -31,11 +33,25 @@ struct ModeResult {
   double ttft_ms_median = 0;    // chunks' KV in memory, page cache warm
 };
 
+/// One example, for looking at it and for giving its prompt to another engine.
+struct ExampleResult {
+  struct Mode {
+    std::string answer;  // its first line
+    double f1 = 0;
+    double kl = 0;
+  };
+  std::string question;
+  std::vector<std::string> answers;
+  std::vector<int32_t> prompt_tokens;
+  std::vector<Mode> modes;  // as in the options
+};
+
 struct EvalResult {
   int64_t examples = 0;
   int64_t skipped = 0;  // prompts longer than the context
   double prompt_tokens_mean = 0;
   std::vector<ModeResult> modes;  // as in the options
+  std::vector<ExampleResult> details;
 };
 
 /// `progress` is called after each example; returning false ends with kCancelled.
