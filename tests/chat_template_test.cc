@@ -179,6 +179,27 @@ TEST(ChatTemplate, ConversationsAreCheckedInOneLine) {
   EXPECT_FALSE(compile(kChatMl).render(std::vector<Turn>{}, true).is_ok());
 }
 
+TEST(EncodePrompt, BeginsWithOneBosWhoeverWritesIt) {
+  const std::string path = test::shared_file("models/stories260K/stories260Ktok512.gguf");
+  if (path.empty()) GTEST_SKIP() << "no ../shared";
+  const auto file = gguf::File::open(posix_env(), path);
+  ASSERT_TRUE(file.is_ok());
+  const auto tokenizer = Tokenizer::create(*read_vocab(**file));
+  ASSERT_TRUE(tokenizer.is_ok() && tokenizer->wants_bos());
+  const std::string bos(tokenizer->token_bytes(tokenizer->bos(), true));
+  for (const std::vector<Segment>& segments :
+       {std::vector<Segment>{{bos, true}, {"once", false}}, std::vector<Segment>{{"once", false}},
+        std::vector<Segment>{}}) {
+    const auto ids = encode_prompt(*tokenizer, segments);
+    ASSERT_TRUE(ids.is_ok());
+    EXPECT_EQ(std::count(ids->begin(), ids->end(), tokenizer->bos()), 1);
+    EXPECT_EQ(ids->front(), tokenizer->bos());
+  }
+  // A user who writes BOS writes text.
+  const auto ids = encode_prompt(*tokenizer, std::vector<Segment>{{bos + "once", false}});
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), tokenizer->bos()), 1);
+}
+
 class SmolLm2 : public ::testing::Test {
  protected:
   void SetUp() override {
