@@ -13,10 +13,11 @@ namespace weft::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t second_one_ends = 1;
 
 void on_interrupt(int) {
   interrupts = interrupts + 1;
-  if (interrupts > 1) _exit(130);
+  if (interrupts > 1 && second_one_ends != 0) _exit(130);
 }
 
 constexpr int kBarWidth = 30;
@@ -45,6 +46,17 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.compute_kept_file = join_path(app.cache_dir, "compute");
   options.now = local_time();
   return engine::Engine::open(app.env, options);
+}
+
+void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options) {
+  const auto add = [&](const char* flag, auto& value, const char* help) {
+    command.add_option(flag, value, fmt::format("{} (default: {})", help, value));
+  };
+  add("--temp", options.temperature, "temperature; 0 is greedy");
+  add("--top-k", options.top_k, "keep the k likeliest; 0: all");
+  add("--top-p", options.top_p, "keep this share of probability");
+  add("--min-p", options.min_p, "drop tokens less likely than this share of the likeliest");
+  add("--seed", options.seed, "seed of the sampler");
 }
 
 std::tm local_time() {
@@ -95,6 +107,8 @@ void install_interrupt_handler() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
 }
+
+void outlive_interrupts() { second_one_ends = 0; }
 
 bool interrupted() { return interrupts > 0; }
 void clear_interrupt() { interrupts = 0; }

@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "sampling/sampler.h"
 
 namespace weft::cli {
 
@@ -23,6 +24,7 @@ struct App {
   Env& env;
   std::string models_dir;       // $WEFT_MODELS, else the XDG data folder
   std::string cache_dir;        // the XDG cache folder
+  std::string state_dir;        // the XDG state folder
   std::function<Status()> run;  // set by the command that was given
 };
 
@@ -36,6 +38,9 @@ struct ModelFlags {
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
+
+/// --temp, --top-k, --top-p, --min-p and --seed; the defaults are what `options` holds.
+void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options);
 
 /// The date and time that chat templates may print.
 std::tm local_time();
@@ -63,11 +68,14 @@ class Progress {
 
 /// Ctrl-C: the first one asks running work to end, the second ends the program.
 void install_interrupt_handler();
+/// From now on no number of them ends the program by itself.
+void outlive_interrupts();
 bool interrupted();
 void clear_interrupt();
 
 // One file a command.
 void add_generate_command(CLI::App& root, App& app);
+void add_chat_command(CLI::App& root, App& app);
 void add_quantize_command(CLI::App& root, App& app);
 void add_template_command(CLI::App& root, App& app);
 void add_tokenize_command(CLI::App& root, App& app);

@@ -101,13 +101,7 @@ void add_generate_command(CLI::App& root, App& app) {
   engine::GenerationOptions& g = flags->generation;
   command->add_option("-n,--tokens", g.max_tokens, "tokens to generate at most (default: 128)")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--temp", g.sampling.temperature, "temperature; 0 is greedy (default: 0.8)");
-  command->add_option("--top-k", g.sampling.top_k, "keep the k likeliest (0: all; default: 40)");
-  command->add_option("--top-p", g.sampling.top_p,
-                      "keep this share of probability (default: 0.95)");
-  command->add_option("--min-p", g.sampling.min_p,
-                      "drop tokens less likely than this share of the likeliest (default: 0.05)");
-  command->add_option("--seed", g.sampling.seed, "seed of the sampler (default: 0)");
+  add_sampling_flags(*command, g.sampling);
   command->add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
       ->check(CLI::Range(0, 1000));
   command->add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");

@@ -84,14 +84,18 @@ int main(int argc, char** argv) {
   root.failure_message(
       [&](const CLI::App*, const CLI::Error& error) { return usage_error(root, error); });
 
-  weft::cli::App app{
-      weft::posix_env(), models_folder(), xdg_folder("XDG_CACHE_HOME", ".cache"), {}};
+  weft::cli::App app{weft::posix_env(),
+                     models_folder(),
+                     xdg_folder("XDG_CACHE_HOME", ".cache"),
+                     xdg_folder("XDG_STATE_HOME", ".local/state"),
+                     {}};
   weft::cli::add_model_command(root, app);
   weft::cli::add_inspect_command(root, app);
   weft::cli::add_quantize_command(root, app);
   weft::cli::add_tokenize_command(root, app);
   weft::cli::add_template_command(root, app);
   weft::cli::add_generate_command(root, app);
+  weft::cli::add_chat_command(root, app);
   weft::cli::add_ingest_command(root, app);
   weft::cli::add_ask_command(root, app);
   weft::cli::add_cache_command(root, app);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "fusion/fusor.h"
@@ -56,8 +57,11 @@ class Engine {
 
   /// Runs `tokens` behind what the sequence holds and commits them. Returns the logits of the last
   /// row, or with `every_row` of all: [rows, vocab_size]. kResourceExhausted past the context.
+  /// `cancelled` (may be null) is asked in front of each layer: true ends it with kCancelled and
+  /// the sequence as it was.
   Result<std::vector<float>> append(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                                    bool every_row = false);
+                                    bool every_row = false,
+                                    const FunctionRef<bool()>* cancelled = nullptr);
 
  private:
   Engine(Env& env, int n_threads, kernels::Isa isa)

@@ -472,6 +472,9 @@ Status write_random_model(Env& env, const std::string& path, const RandomModelOp
   HeaderBuilder header;
   add_hyperparameters(header, options, *recipe);
   add_tokenizer(header, options.vocab);
+  if (!options.chat_template.empty()) {
+    header.add_string("tokenizer.chat_template", options.chat_template);
+  }
   const std::vector<Plan> plans = Planner(options, *recipe).plan();
   for (const Plan& plan : plans) header.add_tensor(plan.name, plan.dtype, plan.dims);
   WEFT_ASSIGN_OR_RETURN(Writer writer, Writer::create(env, path, header));

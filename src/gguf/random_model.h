@@ -60,6 +60,7 @@ struct RandomModelOptions {
   /// Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_M, Q5_K_M, Q6_K (output and tied embeddings in Q6_K or
   /// Q8_0; a row that is no whole number of blocks falls back to a type it fits; a router is F32).
   std::string recipe = "F32";
+  std::string chat_template;  // tokenizer.chat_template
   uint64_t seed = 1;
 };
 

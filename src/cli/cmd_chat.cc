@@ -1,0 +1,426 @@
+// weft chat: a conversation on the terminal, or piped in line by line.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "cli/app.h"
+#include "cli/chat_file.h"
+#include "cli/line_input.h"
+#include "engine/chat_session.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int32_t kMaxAnswerTokens = 1 << 24;
+
+struct ChatFlags {
+  ModelFlags model;
+  std::optional<std::string> system;
+  std::string load;
+  std::string save;
+  engine::GenerationOptions generation{.sampling = {.temperature = 0.8f}, .max_tokens = 1024};
+};
+
+/// Everything but answers goes to stderr, so that stdout holds what the model said.
+void note(const std::string& text) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", text);
+}
+
+template <class T>
+bool parse_number(std::string_view text, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+/// The first word, and what follows the space behind it.
+std::pair<std::string_view, std::string_view> split_word(std::string_view text) {
+  const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
+  std::string_view rest = text.substr(end);
+  rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n"), rest.size()));
+  while (!rest.empty() && (rest.back() == ' ' || rest.back() == '\t')) rest.remove_suffix(1);
+  return {text.substr(0, end), rest};
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+/// Writes the answer as it comes. On a terminal, what a model says cannot drive it: control
+/// characters other than line breaks and tabs become U+FFFD.
+class AnswerPrinter {
+ public:
+  void print(std::string_view piece) {
+    if (piece.empty()) return;
+    ended_line_ = piece.back() == '\n';
+    if (!terminal_) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+    } else {
+      for (size_t i = 0; i < piece.size(); ++i) print_on_terminal(piece, i);
+    }
+    std::fflush(stdout);
+  }
+  /// Every answer ends with a line break, its own or this one.
+  void end() {
+    if (!ended_line_) std::fputc('\n', stdout);
+    std::fflush(stdout);
+  }
+
+ private:
+  static void print_on_terminal(std::string_view piece, size_t& i) {
+    const auto byte = static_cast<unsigned char>(piece[i]);
+    const bool c1 = byte == 0xc2 && i + 1 < piece.size() &&
+                    static_cast<unsigned char>(piece[i + 1]) >= 0x80 &&
+                    static_cast<unsigned char>(piece[i + 1]) < 0xa0;
+    if (c1) ++i;
+    if (c1 || (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
+      std::fputs("\xef\xbf\xbd", stdout);
+    } else {
+      std::fputc(byte, stdout);
+    }
+  }
+
+  bool terminal_ = isatty(STDOUT_FILENO) == 1;
+  bool ended_line_ = false;
+};
+
+class Chat {
+ public:
+  Chat(App& app, const ChatFlags& flags, engine::Engine& engine, engine::ChatSession& session)
+      : app_(app), flags_(flags), engine_(engine), session_(session), options_(flags.generation) {
+    terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+    input_ = terminal_ ? terminal_input(app.env, join_path(app.state_dir, "chat_history"))
+                       : plain_input();
+  }
+
+  Status run() {
+    if (terminal_) {
+      note(fmt::format("{}, {} tokens of context; /help lists the commands, Ctrl-D leaves",
+                       engine_.model().file().path(), engine_.context_tokens()));
+    }
+    int interrupts = 0;
+    while (!left_) {
+      WEFT_ASSIGN_OR_RETURN(Message message, read_message());
+      if (message.kind == Line::Kind::kEnd) break;
+      if (message.kind == Line::Kind::kInterrupt) {
+        if (!terminal_) return cancelled("stopped");
+        interrupts = message.text.empty() ? interrupts + 1 : 0;
+        if (interrupts >= 2) note("/exit or Ctrl-D leaves");
+        continue;
+      }
+      interrupts = 0;
+      if (is_blank(message.text)) continue;
+      input_->remember(message.typed);
+      handle(message);
+    }
+    save_to_flag();
+    if (terminal_ || failed_ == 0) return Status::ok();
+    return not_found(fmt::format("{} inputs failed, each with a line above", failed_));
+  }
+
+ private:
+  struct Message {
+    Line::Kind kind = Line::Kind::kText;
+    std::string text;
+    std::string typed;      // as it was, for the history
+    bool is_block = false;  // stood in """, so it is no command
+  };
+
+  /// A line, and those that belong to it: behind a backslash, or up to the end of a block.
+  Result<Message> read_message() {
+    WEFT_ASSIGN_OR_RETURN(Line line, input_->read("> "));
+    Message message{line.kind, line.text, line.text, line.text.starts_with(kBlockMark)};
+    if (line.kind != Line::Kind::kText) return message;
+    if (message.is_block) message.text.erase(0, kBlockMark.size());
+    const std::string_view open_mark = message.is_block ? "" : "\\";
+    const auto goes_on = [&] {
+      return message.is_block ? !message.text.ends_with(kBlockMark)
+                              : message.text.ends_with(open_mark);
+    };
+    while (goes_on()) {
+      WEFT_ASSIGN_OR_RETURN(line, input_->read(". "));
+      if (line.kind == Line::Kind::kInterrupt) return Message{line.kind, message.typed};
+      if (line.kind == Line::Kind::kEnd) return message;  // what there is
+      if (!message.is_block) message.text.pop_back();
+      message.text += "\n" + line.text;
+      message.typed += "\n" + line.text;
+      if (message.text.size() > kMaxMessageBytes) {
+        return resource_exhausted(
+            fmt::format("one input is over the limit of {} bytes", kMaxMessageBytes));
+      }
+    }
+    if (message.is_block) message.text.resize(message.text.size() - kBlockMark.size());
+    return message;
+  }
+
+  void handle(const Message& message) {
+    std::string_view text = message.text;
+    if (message.is_block || !text.starts_with('/')) return say(text);
+    if (text.starts_with("//")) return say(text.substr(1));
+    const auto [name, argument] = split_word(text);
+    for (const Command& command : kCommands) {
+      if (command.name == name) return report((this->*command.run)(argument));
+    }
+    report(
+        not_found(fmt::format("no command {}; /help lists them, // begins a text with /", name)));
+  }
+
+  void report(const Status& status) {
+    if (status.is_ok()) return;
+    ++failed_;
+    note("weft: " + status.message());
+  }
+
+  void say(std::string_view text) {
+    answer([&](const engine::ChatCallbacks& callbacks) {
+      return session_.say(std::string(text), options_, callbacks);
+    });
+  }
+
+  template <class Fn>
+  void answer(Fn run) {
+    AnswerPrinter printer;
+    engine::ChatCallbacks callbacks;
+    callbacks.on_text = [&](std::string_view piece) {
+      printer.print(piece);
+      return !interrupted();
+    };
+    callbacks.on_dropped = [&](int32_t n) {
+      note(fmt::format("(the context of {} tokens is full: the oldest {} from now on not seen)",
+                       engine_.context_tokens(),
+                       n == 1 ? "question with its answer is"
+                              : fmt::format("{} questions with their answers are", n)));
+    };
+    callbacks.cancelled = [] { return interrupted(); };
+    clear_interrupt();
+    auto answered = run(callbacks);
+    clear_interrupt();
+    if (!answered.is_ok() && answered.status().code() == StatusCode::kCancelled) {
+      return note("(stopped before the answer began; the conversation is as it was)");
+    }
+    if (!answered.is_ok()) return report(answered.status());
+    printer.end();
+    last_ = *std::move(answered);
+    note_stop();
+    save_to_flag();
+  }
+
+  void note_stop() const {
+    switch (last_->stop_reason) {
+      case engine::StopReason::kEnd:
+        return;
+      case engine::StopReason::kCancelled:
+        return note("(stopped)");
+      case engine::StopReason::kMaxTokens:
+        return note(
+            fmt::format("(cut at {} tokens; /set tokens N allows more)", last_->answer_tokens));
+      case engine::StopReason::kContextFull:
+        return note(
+            fmt::format("(cut: the context of {} tokens is full)", engine_.context_tokens()));
+    }
+  }
+
+  Status save_to(const std::string& path) {
+    return save_conversation(app_.env, path, session_.turns());
+  }
+  void save_to_flag() {
+    if (!flags_.save.empty()) report(save_to(flags_.save));
+  }
+
+  // The commands; `argument` is what stands behind the name.
+
+  Status help(std::string_view) {
+    std::string text;
+    for (const Command& command : kCommands) {
+      if (!command.help.empty()) text += fmt::format("{:<18} {}\n", command.usage, command.help);
+    }
+    text +=
+        "A line that ends in \\ goes on in the next; \"\"\" opens and closes several lines.\n"
+        "// begins a text with /. Ctrl-C stops an answer, Ctrl-D leaves.";
+    note(text);
+    return Status::ok();
+  }
+
+  Status exit(std::string_view) {
+    left_ = true;
+    return Status::ok();
+  }
+
+  Status clear(std::string_view) {
+    session_.clear();
+    note("(a new conversation)");
+    return Status::ok();
+  }
+
+  Status system(std::string_view argument) {
+    if (argument.empty()) {
+      WEFT_RETURN_IF_ERROR(session_.set_system(std::nullopt));
+      note("(no system turn)");
+      return Status::ok();
+    }
+    WEFT_RETURN_IF_ERROR(session_.set_system(std::string(argument)));
+    note("(the system turn is set)");
+    return Status::ok();
+  }
+
+  Status regenerate(std::string_view) {
+    answer([&](const engine::ChatCallbacks& callbacks) {
+      return session_.regenerate(options_, callbacks);
+    });
+    return Status::ok();
+  }
+
+  Status undo(std::string_view) {
+    if (!session_.undo()) return not_found("there is nothing to undo");
+    note(fmt::format("(taken back; the conversation has {} turns)", session_.turns().size()));
+    return Status::ok();
+  }
+
+  Status save(std::string_view argument) {
+    if (argument.empty()) return invalid_argument("/save needs a file");
+    const std::string path(argument);
+    WEFT_RETURN_IF_ERROR(save_to(path));
+    note(fmt::format("(saved to {})", path));
+    return Status::ok();
+  }
+
+  Status load(std::string_view argument) {
+    if (argument.empty()) return invalid_argument("/load needs a file");
+    const std::string path(argument);
+    WEFT_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, load_conversation(app_.env, path));
+    if (const Status set = session_.set_turns(std::move(turns)); !set.is_ok()) {
+      return {set.code(), path + ": " + set.message()};
+    }
+    const std::vector<text::Turn> all = session_.turns();
+    const bool open = !all.empty() && all.back().role == text::Role::kUser;
+    note(fmt::format("({} turns loaded{})", all.size(),
+                     open ? "; the last has no answer: /regen gives one" : ""));
+    return Status::ok();
+  }
+
+  Status stats(std::string_view) {
+    if (!last_) return not_found("there is no answer yet");
+    const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
+    const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
+    note(
+        fmt::format("prompt   {} tokens: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
+                    "answer   {} tokens in {:.0f} ms ({:.1f} tokens/s)\n"
+                    "context  {} of {} tokens; {} turns, {} of them no longer seen",
+                    last_->prompt_tokens, last_->reused_tokens, computed, last_->prefill_ms,
+                    speed(computed, last_->prefill_ms), last_->answer_tokens, last_->decode_ms,
+                    speed(last_->answer_tokens, last_->decode_ms), session_.held_tokens().size(),
+                    engine_.context_tokens(), session_.turns().size(), session_.dropped_turns()));
+    return Status::ok();
+  }
+
+  Status set(std::string_view argument) {
+    const auto [name, value] = split_word(argument);
+    engine::GenerationOptions changed = options_;
+    sampling::SamplingOptions& s = changed.sampling;
+    bool good = true;
+    if (name == "temp") {
+      good = parse_number(value, s.temperature);
+    } else if (name == "top-k") {
+      good = parse_number(value, s.top_k);
+    } else if (name == "top-p") {
+      good = parse_number(value, s.top_p);
+    } else if (name == "min-p") {
+      good = parse_number(value, s.min_p);
+    } else if (name == "seed") {
+      good = parse_number(value, s.seed);
+    } else if (name == "tokens") {
+      good = parse_number(value, changed.max_tokens) && changed.max_tokens >= 1 &&
+             changed.max_tokens <= kMaxAnswerTokens;
+    } else if (!name.empty()) {
+      return not_found(fmt::format(
+          "/set {}: must be temp, top-k, top-p, min-p, seed or tokens, then a value", name));
+    }
+    if (!good) return invalid_argument(fmt::format("/set {}: '{}' is no such value", name, value));
+    WEFT_RETURN_IF_ERROR(sampling::check_options(s));
+    options_ = changed;
+    note(fmt::format("(temp {}, top-k {}, top-p {}, min-p {}, seed {}, tokens {})", s.temperature,
+                     s.top_k, s.top_p, s.min_p, s.seed, changed.max_tokens));
+    return Status::ok();
+  }
+
+  struct Command {
+    std::string_view name;
+    std::string_view usage;
+    std::string_view help;  // empty: another name of the command before it
+    Status (Chat::*run)(std::string_view);
+  };
+  static const Command kCommands[];
+
+  static constexpr std::string_view kBlockMark = "\"\"\"";
+  static constexpr size_t kMaxMessageBytes = size_t{64} << 20;
+
+  App& app_;
+  const ChatFlags& flags_;
+  engine::Engine& engine_;
+  engine::ChatSession& session_;
+  engine::GenerationOptions options_;
+  bool terminal_ = false;
+  std::unique_ptr<LineInput> input_;
+  std::optional<engine::ChatAnswer> last_;
+  int64_t failed_ = 0;
+  bool left_ = false;
+};
+
+const Chat::Command Chat::kCommands[] = {
+    {"/help", "/help", "this list", &Chat::help},
+    {"/exit", "/exit, /quit", "leave", &Chat::exit},
+    {"/quit", "", "", &Chat::exit},
+    {"/clear", "/clear", "begin a new conversation; the system turn stays", &Chat::clear},
+    {"/system", "/system [TEXT]", "the system turn, from the beginning on; without TEXT none",
+     &Chat::system},
+    {"/regen", "/regen", "answer the last question again, with another seed", &Chat::regenerate},
+    {"/undo", "/undo", "take the last question and its answer back", &Chat::undo},
+    {"/save", "/save FILE", "the conversation as OpenAI messages (JSON)", &Chat::save},
+    {"/load", "/load FILE", "go on with the conversation in such a file", &Chat::load},
+    {"/stats", "/stats", "tokens and times of the last answer", &Chat::stats},
+    {"/set", "/set [NAME VALUE]", "temp, top-k, top-p, min-p, seed or tokens", &Chat::set},
+};
+
+Status run_chat(App& app, const ChatFlags& flags) {
+  WEFT_RETURN_IF_ERROR(sampling::check_options(flags.generation.sampling));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  auto session = engine::ChatSession::open(*engine);
+  if (!session.is_ok() && session.status().code() == StatusCode::kNotFound) {
+    return not_found(fmt::format(
+        "{}: a base model, without a chat template: weft generate --raw continues a text with it, "
+        "weft ask answers over documents",
+        engine->model().file().path()));
+  }
+  if (!session.is_ok()) return session.status();
+  if (!flags.load.empty()) {
+    WEFT_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, load_conversation(app.env, flags.load));
+    if (const Status set = (*session)->set_turns(std::move(turns)); !set.is_ok()) {
+      return corrupt(flags.load + ": " + set.message());
+    }
+  }
+  if (flags.system) WEFT_RETURN_IF_ERROR((*session)->set_system(flags.system));
+  outlive_interrupts();
+  return Chat(app, flags, *engine, **session).run();
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& root, App& app) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App* command = root.add_subcommand("chat", "Talk with a model");
+  add_model_flags(*command, flags->model);
+  command->add_option("-s,--system", flags->system, "the system turn");
+  command
+      ->add_option("-n,--tokens", flags->generation.max_tokens,
+                   "tokens of an answer at most (default: 1024)")
+      ->check(CLI::Range(1, kMaxAnswerTokens));
+  add_sampling_flags(*command, flags->generation.sampling);
+  command->add_option("--load", flags->load, "go on with the conversation in this file");
+  command->add_option("--save", flags->save,
+                      "keep the conversation in this file, as OpenAI messages (JSON)");
+  command->callback([flags, &app] { app.run = [flags, &app] { return run_chat(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,209 @@
+#include "cli/line_input.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <histedit.h>
+#include <poll.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstring>
+#include <cwchar>
+
+#include "cli/app.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kMaxLineBytes = size_t{64} << 20;
+constexpr int kHistoryLines = 1000;
+// How often a wait looks whether Ctrl-C came between the last look and poll().
+constexpr int kWaitMs = 100;
+
+enum class Wait { kReady, kInterrupt, kTimeout };
+
+Wait wait_for_input() {
+  if (interrupted()) return Wait::kInterrupt;
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  if (poll(&input, 1, kWaitMs) > 0) return Wait::kReady;
+  return interrupted() ? Wait::kInterrupt : Wait::kTimeout;
+}
+
+class PlainInput : public LineInput {
+ public:
+  Result<Line> read(const std::string&) override {
+    std::string line;
+    while (true) {
+      const size_t end = buffer_.find('\n', at_);
+      const bool ended = end != std::string::npos;
+      line.append(buffer_, at_, ended ? end - at_ : end);
+      if (line.size() > kMaxLineBytes) {
+        return resource_exhausted(
+            fmt::format("standard input: a line over the limit of {} bytes", kMaxLineBytes));
+      }
+      at_ = ended ? end + 1 : buffer_.size();
+      if (ended) break;
+      Wait wait = Wait::kTimeout;
+      while (wait == Wait::kTimeout) wait = wait_for_input();
+      if (wait == Wait::kInterrupt) {
+        clear_interrupt();
+        return Line{Line::Kind::kInterrupt, std::move(line)};
+      }
+      buffer_.resize(64 * 1024);
+      const ssize_t n = ::read(STDIN_FILENO, buffer_.data(), buffer_.size());
+      buffer_.resize(n > 0 ? static_cast<size_t>(n) : 0);
+      at_ = 0;
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return io_error(fmt::format("standard input: {}", std::strerror(errno)));
+      if (n == 0 && line.empty()) return Line{Line::Kind::kEnd, ""};
+      if (n == 0) break;
+    }
+    if (line.ends_with('\r')) line.pop_back();
+    return Line{Line::Kind::kText, std::move(line)};
+  }
+
+  void remember(const std::string&) override {}
+
+ private:
+  std::string buffer_;
+  size_t at_ = 0;  // of the first byte that was not handed out
+};
+
+class TerminalInput : public LineInput {
+ public:
+  TerminalInput(Env& env, const std::string& history_file) {
+    std::setlocale(LC_CTYPE, "C.UTF-8");  // libedit counts columns by it
+    history_ = history_init();
+    HistEvent event;
+    history(history_, &event, H_SETSIZE, kHistoryLines);
+    history(history_, &event, H_SETUNIQUE, 1);
+    open_history(env, history_file);
+    edit_ = el_init("weft", stdin, stdout, stderr);
+    el_set(edit_, EL_CLIENTDATA, this);
+    el_set(edit_, EL_PROMPT, &TerminalInput::sign_of);
+    el_set(edit_, EL_EDITOR, "emacs");
+    el_set(edit_, EL_HIST, history, history_);
+    el_set(edit_, EL_GETCFN, &TerminalInput::read_char);
+    el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  }
+  ~TerminalInput() override {
+    el_end(edit_);
+    history_end(history_);
+  }
+
+  Result<Line> read(const std::string& sign) override {
+    sign_ = sign;
+    interrupted_ = false;
+    el_resize(edit_);  // the window may have another size by now
+    int length = 0;
+    const char* text = el_gets(edit_, &length);
+    if (interrupted_) {
+      fmt::print("\n");
+      return Line{Line::Kind::kInterrupt, dropped_};
+    }
+    if (text == nullptr || length <= 0) {
+      fmt::print("\n");
+      return Line{Line::Kind::kEnd, ""};
+    }
+    std::string line(text, static_cast<size_t>(length));
+    if (line.ends_with('\n')) line.pop_back();
+    return Line{Line::Kind::kText, std::move(line)};
+  }
+
+  void remember(const std::string& text) override {
+    HistEvent event;
+    history(history_, &event, H_ENTER, text.c_str());
+    if (!history_file_.empty()) history(history_, &event, H_SAVE, history_file_.c_str());
+  }
+
+ private:
+  static TerminalInput& self(EditLine* edit) {
+    void* data = nullptr;
+    el_get(edit, EL_CLIENTDATA, &data);
+    return *static_cast<TerminalInput*>(data);
+  }
+
+  static char* sign_of(EditLine* edit) { return self(edit).sign_.data(); }
+
+  /// 1 with a character, 0 at the end of the input, -1 when the line is to be given up.
+  static int read_char(EditLine* edit, wchar_t* out) {
+    std::mbstate_t state{};
+    while (true) {
+      const Wait wait = wait_for_input();
+      if (wait == Wait::kInterrupt) {
+        self(edit).give_up();
+        return -1;
+      }
+      if (wait == Wait::kTimeout) {
+        take_terminal_back(edit);
+        continue;
+      }
+      char byte = 0;
+      const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return 0;
+      const size_t used = std::mbrtowc(out, &byte, 1, &state);
+      if (used == static_cast<size_t>(-2)) continue;  // more bytes of this character follow
+      if (used == static_cast<size_t>(-1)) *out = L'\ufffd';
+      return 1;
+    }
+  }
+
+  void give_up() {
+    clear_interrupt();
+    const LineInfo* line = el_line(edit_);
+    dropped_.assign(line->buffer, static_cast<size_t>(line->lastchar - line->buffer));
+    interrupted_ = true;
+  }
+
+  /// Ctrl-Z and fg: the shell has put the terminal back into its usual mode.
+  static void take_terminal_back(EditLine* edit) {
+    termios now{};
+    if (tcgetattr(STDIN_FILENO, &now) != 0 || (now.c_lflag & ICANON) == 0) return;
+    el_set(edit, EL_PREP_TERM, 0);
+    el_set(edit, EL_PREP_TERM, 1);
+    el_set(edit, EL_REFRESH);
+  }
+
+  void open_history(Env& env, const std::string& file) {
+    const size_t slash = file.rfind('/');
+    Status made = slash == std::string::npos ? Status::ok() : env.make_dirs(file.substr(0, slash));
+    if (made.is_ok()) {
+      const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      if (fd < 0) made = io_error(fmt::format("{}: {}", file, std::strerror(errno)));
+      if (fd >= 0) close(fd);
+    }
+    if (made.is_ok()) {
+      const auto found = env.stat(file);
+      HistEvent event;
+      const bool loaded = found.is_ok() && (found->size_bytes == 0 ||
+                                            history(history_, &event, H_LOAD, file.c_str()) >= 0);
+      if (!loaded) made = corrupt(file + ": this is no history; remove it");
+    }
+    if (made.is_ok()) {
+      history_file_ = file;
+    } else {
+      fmt::print(stderr, "weft: no history is kept: {}\n", made.message());
+    }
+  }
+
+  EditLine* edit_ = nullptr;
+  History* history_ = nullptr;
+  std::string history_file_;  // "": none is kept
+  std::string sign_;
+  bool interrupted_ = false;
+  std::string dropped_;  // what the line held when Ctrl-C came
+};
+
+}  // namespace
+
+std::unique_ptr<LineInput> plain_input() { return std::make_unique<PlainInput>(); }
+
+std::unique_ptr<LineInput> terminal_input(Env& env, const std::string& history_file) {
+  return std::make_unique<TerminalInput>(env, history_file);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,42 @@
+// Lines that a person types or a script pipes in. On a terminal they can be edited and called back
+// from a history that is kept in a file (libedit); elsewhere they are read as they are. What a line
+// means is not known here.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/env.h"
+#include "base/status.h"
+
+namespace weft::cli {
+
+struct Line {
+  enum class Kind {
+    kText,
+    kInterrupt,  // Ctrl-C; the interrupt is cleared, `text` is what the line held
+    kEnd,        // Ctrl-D at an empty line, or the end of the input
+  };
+  Kind kind = Kind::kText;
+  std::string text;  // without its line break
+};
+
+/// Not thread-safe.
+class LineInput {
+ public:
+  virtual ~LineInput() = default;
+  /// Waits for a line; `sign` stands before it on a terminal. kResourceExhausted past 64 MiB.
+  virtual Result<Line> read(const std::string& sign) = 0;
+  /// Puts what was typed into the history, where there is one.
+  virtual void remember(const std::string& text) = 0;
+};
+
+/// Standard input line by line.
+std::unique_ptr<LineInput> plain_input();
+
+/// The terminal at standard input and output. History is read from and kept in `history_file`,
+/// which is created with its folder, readable for its owner alone; when that fails, one line on
+/// stderr says so and there is no history beyond this session. Text is UTF-8.
+std::unique_ptr<LineInput> terminal_input(Env& env, const std::string& history_file);
+
+}  // namespace weft::cli

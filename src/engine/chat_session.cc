@@ -1,0 +1,211 @@
+#include "engine/chat_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft::engine {
+namespace {
+
+using text::Role;
+
+/// Rows run between two commits: what was run before a cancellation is there for the next prompt.
+constexpr size_t kPrefillRows = 512;
+
+}  // namespace
+
+Result<std::unique_ptr<ChatSession>> ChatSession::open(Engine& engine) {
+  WEFT_ASSIGN_OR_RETURN(text::ChatTemplate chat, engine.chat_template());
+  return std::unique_ptr<ChatSession>(new ChatSession(engine, std::move(chat)));
+}
+
+ChatSession::~ChatSession() { engine_.cache().free_sequence(sequence_); }
+
+Result<ChatAnswer> ChatSession::say(std::string text, const GenerationOptions& options,
+                                    const ChatCallbacks& callbacks) {
+  turns_.push_back({Role::kUser, std::move(text)});
+  const uint64_t n_again = std::exchange(n_again_, 0);
+  auto answered = answer(options, callbacks);
+  if (!answered.is_ok()) {
+    turns_.pop_back();
+    n_again_ = n_again;
+  }
+  return answered;
+}
+
+Result<ChatAnswer> ChatSession::regenerate(const GenerationOptions& options,
+                                           const ChatCallbacks& callbacks) {
+  const size_t user = last_user_turn();
+  if (user == turns_.size()) return not_found("there is nothing to answer again");
+  const std::vector<text::Turn> before = turns_;
+  turns_.resize(user + 1);
+  GenerationOptions again = options;
+  again.sampling.seed += ++n_again_;
+  auto answered = answer(again, callbacks);
+  if (!answered.is_ok()) turns_ = before;
+  return answered;
+}
+
+bool ChatSession::undo() {
+  const size_t user = last_user_turn();
+  if (user == turns_.size()) return false;
+  turns_.resize(user);
+  first_ = 0;  // some that were dropped may fit again
+  n_again_ = 0;
+  return true;
+}
+
+void ChatSession::clear() {
+  turns_.clear();
+  first_ = 0;
+  n_again_ = 0;
+}
+
+Status ChatSession::set_system(std::optional<std::string> text) {
+  if (text) {
+    const text::Turn turns[] = {{Role::kSystem, *text}, {Role::kUser, "?"}};
+    WEFT_RETURN_IF_ERROR(template_.render(turns, true).status());
+  }
+  system_ = std::move(text);
+  return Status::ok();
+}
+
+Status ChatSession::set_turns(std::vector<text::Turn> turns) {
+  std::optional<std::string> system;
+  if (!turns.empty() && turns.front().role == Role::kSystem) {
+    system = std::move(turns.front().text);
+    turns.erase(turns.begin());
+  }
+  const auto misplaced =
+      std::ranges::find(turns, Role::kSystem, [](const text::Turn& turn) { return turn.role; });
+  if (misplaced != turns.end()) {
+    return invalid_argument("a system turn behind the conversation's beginning");
+  }
+  if (!turns.empty() && turns.front().role != Role::kUser) {
+    return invalid_argument("the conversation begins with an answer; it must be a user's turn");
+  }
+  WEFT_RETURN_IF_ERROR(set_system(std::move(system)));
+  clear();
+  turns_ = std::move(turns);
+  return Status::ok();
+}
+
+std::vector<text::Turn> ChatSession::turns() const {
+  std::vector<text::Turn> all;
+  if (system_) all.push_back({Role::kSystem, *system_});
+  all.insert(all.end(), turns_.begin(), turns_.end());
+  return all;
+}
+
+size_t ChatSession::last_user_turn() const {
+  const auto user = std::find_if(turns_.rbegin(), turns_.rend(),
+                                 [](const text::Turn& turn) { return turn.role == Role::kUser; });
+  return user == turns_.rend() ? turns_.size() : static_cast<size_t>(turns_.rend() - user) - 1;
+}
+
+Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first) const {
+  std::vector<text::Turn> turns;
+  if (system_) turns.push_back({Role::kSystem, *system_});
+  turns.insert(turns.end(), turns_.begin() + static_cast<ptrdiff_t>(first), turns_.end());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, template_.render(turns, true));
+  return text::encode_prompt(engine_.tokenizer(), segments);
+}
+
+Result<std::vector<int32_t>> ChatSession::fitting_prompt(int32_t max_tokens,
+                                                         const ChatCallbacks& callbacks) {
+  const int64_t context = engine_.context_tokens();
+  const int64_t room = std::min<int64_t>(max_tokens, context / 4);
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, prompt_from(first_));
+  if (std::ssize(prompt) + room > context) {
+    std::vector<size_t> starts;  // of the exchanges; the prompt may begin at any of them
+    for (size_t i = first_; i < turns_.size(); ++i) {
+      if (turns_[i].role == Role::kUser) starts.push_back(i);
+    }
+    // The fewest to drop, so that there is twice the room and the next turn need not drop again.
+    size_t low = 0;
+    size_t high = starts.size() - 1;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      WEFT_ASSIGN_OR_RETURN(prompt, prompt_from(starts[middle]));
+      if (std::ssize(prompt) + 2 * room > context) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    WEFT_ASSIGN_OR_RETURN(prompt, prompt_from(starts[low]));
+    if (std::ssize(prompt) >= context) {
+      return resource_exhausted(
+          fmt::format("this turn alone makes a prompt of {} tokens, the context holds {}: shorten "
+                      "it, or start with a larger --context",
+                      prompt.size(), context));
+    }
+    first_ = starts[low];
+    if (low > 0 && callbacks.on_dropped) callbacks.on_dropped(static_cast<int32_t>(low));
+  }
+  if (prompt.empty()) return unsupported("the chat template makes an empty prompt of this");
+  return prompt;
+}
+
+/// The logits of the prompt's last row. At least that row is run.
+Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prompt,
+                                                const ChatCallbacks& callbacks,
+                                                ChatAnswer& answer) {
+  const int64_t begin_ns = engine_.env().monotonic_ns();
+  const size_t limit = std::min(held_.size(), prompt.size() - 1);
+  const auto differs =
+      std::mismatch(held_.begin(), held_.begin() + static_cast<ptrdiff_t>(limit), prompt.begin());
+  held_.erase(differs.first, held_.end());
+  answer.prompt_tokens = static_cast<int32_t>(prompt.size());
+  answer.reused_tokens = static_cast<int32_t>(held_.size());
+  WEFT_RETURN_IF_ERROR(engine_.cache().truncate(sequence_, answer.reused_tokens));
+
+  const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
+  const FunctionRef<bool()> stop = cancelled;
+  std::vector<float> logits;
+  while (held_.size() < prompt.size()) {
+    const auto rows = std::span(prompt).subspan(
+        held_.size(), std::min(kPrefillRows, prompt.size() - held_.size()));
+    WEFT_ASSIGN_OR_RETURN(logits, engine_.append(sequence_, rows, false, &stop));
+    held_.insert(held_.end(), rows.begin(), rows.end());
+  }
+  answer.prefill_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
+  return logits;
+}
+
+/// Answers the conversation's last turn, a user's.
+Result<ChatAnswer> ChatSession::answer(const GenerationOptions& options,
+                                       const ChatCallbacks& callbacks) {
+  WEFT_RETURN_IF_ERROR(sampling::check_options(options.sampling));
+  ChatAnswer answer;
+  const size_t first = first_;
+  const auto run = [&]() -> Result<Generation> {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
+                          fitting_prompt(options.max_tokens, callbacks));
+    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt, callbacks, answer));
+    const auto on_text = [&](std::string_view piece) {
+      return !callbacks.on_text || callbacks.on_text(piece);
+    };
+    return generate(engine_, sequence_, std::move(logits), options, on_text);
+  };
+  auto generated = run();
+  if (!generated.is_ok()) {
+    first_ = first;
+    // A decode step that failed leaves tokens in the sequence that held_ does not name.
+    const auto n = static_cast<int32_t>(held_.size());
+    if (engine_.cache().length(sequence_) > n) {
+      WEFT_RETURN_IF_ERROR(engine_.cache().truncate(sequence_, n));
+    }
+    return generated.status();
+  }
+  for (const GeneratedToken& token : generated->tokens) held_.push_back(token.id);
+  held_.resize(static_cast<size_t>(engine_.cache().length(sequence_)));  // the last was not run
+  answer.text = std::move(generated->text);
+  answer.stop_reason = generated->stop_reason;
+  answer.answer_tokens = static_cast<int32_t>(generated->tokens.size());
+  answer.decode_ms = generated->decode_ms;
+  turns_.push_back({Role::kAssistant, answer.text});
+  return answer;
+}
+
+}  // namespace weft::engine
