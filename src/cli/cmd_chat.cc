@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <span>
 
 #include "cli/app.h"
 #include "cli/chat_file.h"
@@ -134,10 +135,8 @@ class Chat {
     Message message{line.kind, line.text, line.text, line.text.starts_with(kBlockMark)};
     if (line.kind != Line::Kind::kText) return message;
     if (message.is_block) message.text.erase(0, kBlockMark.size());
-    const std::string_view open_mark = message.is_block ? "" : "\\";
     const auto goes_on = [&] {
-      return message.is_block ? !message.text.ends_with(kBlockMark)
-                              : message.text.ends_with(open_mark);
+      return message.is_block ? !message.text.ends_with(kBlockMark) : message.text.ends_with('\\');
     };
     while (goes_on()) {
       WEFT_ASSIGN_OR_RETURN(line, input_->read(". "));
@@ -160,7 +159,7 @@ class Chat {
     if (message.is_block || !text.starts_with('/')) return say(text);
     if (text.starts_with("//")) return say(text.substr(1));
     const auto [name, argument] = split_word(text);
-    for (const Command& command : kCommands) {
+    for (const Command& command : commands()) {
       if (command.name == name) return report((this->*command.run)(argument));
     }
     report(
@@ -233,7 +232,7 @@ class Chat {
 
   Status help(std::string_view) {
     std::string text;
-    for (const Command& command : kCommands) {
+    for (const Command& command : commands()) {
       if (!command.help.empty()) text += fmt::format("{:<18} {}\n", command.usage, command.help);
     }
     text +=
@@ -351,7 +350,7 @@ class Chat {
     std::string_view help;  // empty: another name of the command before it
     Status (Chat::*run)(std::string_view);
   };
-  static const Command kCommands[];
+  static std::span<const Command> commands();
 
   static constexpr std::string_view kBlockMark = "\"\"\"";
   static constexpr size_t kMaxMessageBytes = size_t{64} << 20;
@@ -368,20 +367,23 @@ class Chat {
   bool left_ = false;
 };
 
-const Chat::Command Chat::kCommands[] = {
-    {"/help", "/help", "this list", &Chat::help},
-    {"/exit", "/exit, /quit", "leave", &Chat::exit},
-    {"/quit", "", "", &Chat::exit},
-    {"/clear", "/clear", "begin a new conversation; the system turn stays", &Chat::clear},
-    {"/system", "/system [TEXT]", "the system turn, from the beginning on; without TEXT none",
-     &Chat::system},
-    {"/regen", "/regen", "answer the last question again, with another seed", &Chat::regenerate},
-    {"/undo", "/undo", "take the last question and its answer back", &Chat::undo},
-    {"/save", "/save FILE", "the conversation as OpenAI messages (JSON)", &Chat::save},
-    {"/load", "/load FILE", "go on with the conversation in such a file", &Chat::load},
-    {"/stats", "/stats", "tokens and times of the last answer", &Chat::stats},
-    {"/set", "/set [NAME VALUE]", "temp, top-k, top-p, min-p, seed or tokens", &Chat::set},
-};
+std::span<const Chat::Command> Chat::commands() {
+  static const Command kCommands[] = {
+      {"/help", "/help", "this list", &Chat::help},
+      {"/exit", "/exit, /quit", "leave", &Chat::exit},
+      {"/quit", "", "", &Chat::exit},
+      {"/clear", "/clear", "begin a new conversation; the system turn stays", &Chat::clear},
+      {"/system", "/system [TEXT]", "the system turn, from the beginning on; without TEXT none",
+       &Chat::system},
+      {"/regen", "/regen", "answer the last question again, with another seed", &Chat::regenerate},
+      {"/undo", "/undo", "take the last question and its answer back", &Chat::undo},
+      {"/save", "/save FILE", "the conversation as OpenAI messages (JSON)", &Chat::save},
+      {"/load", "/load FILE", "go on with the conversation in such a file", &Chat::load},
+      {"/stats", "/stats", "tokens and times of the last answer", &Chat::stats},
+      {"/set", "/set [NAME VALUE]", "temp, top-k, top-p, min-p, seed or tokens", &Chat::set},
+  };
+  return kCommands;
+}
 
 Status run_chat(App& app, const ChatFlags& flags) {
   WEFT_RETURN_IF_ERROR(sampling::check_options(flags.generation.sampling));

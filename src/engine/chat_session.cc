@@ -189,6 +189,10 @@ Result<ChatAnswer> ChatSession::answer(const GenerationOptions& options,
     return generate(engine_, sequence_, std::move(logits), options, on_text);
   };
   auto generated = run();
+  if (generated.is_ok() && generated->stop_reason == StopReason::kCancelled &&
+      generated->text.empty()) {
+    generated = cancelled("stopped");
+  }
   if (!generated.is_ok()) {
     first_ = first;
     // A decode step that failed leaves tokens in the sequence that held_ does not name.

@@ -44,7 +44,7 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
   const int64_t begin_ns = engine.env().monotonic_ns();
   const auto emit = [&](const std::string& piece) {
     out.text += piece;
-    return piece.empty() || on_text(piece);
+    return on_text(piece);
   };
   while (static_cast<int32_t>(out.tokens.size()) < options.max_tokens) {
     const int32_t id = sampler.sample(logits);
@@ -72,7 +72,7 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
     const int32_t next[] = {id};
     WEFT_ASSIGN_OR_RETURN(logits, engine.append(sequence, next));
   }
-  emit(detokenizer.finish());
+  if (const std::string rest = detokenizer.finish(); !rest.empty()) emit(rest);
   out.decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
   return out;
 }
