@@ -259,6 +259,12 @@ TEST_F(ChatProgram, HistoryIsKeptAndPrivate) {
     ASSERT_TRUE(terminal.shows("> "));
     terminal.type("/set seed 77\xc3\xa9\r");
     ASSERT_TRUE(terminal.shows("no such value"));
+    terminal.type("/set temp \\\r");
+    ASSERT_TRUE(terminal.shows(". "));
+    terminal.type("0.25\r");
+    ASSERT_TRUE(terminal.shows("temp 0.25, "));
+    terminal.type("\x1b[A\r");  // both lines at once
+    ASSERT_TRUE(terminal.shows("temp 0.25, "));
     terminal.type("/set seed 4711\r");
     ASSERT_TRUE(terminal.shows("seed 4711, "));
     terminal.type("/quit\r");

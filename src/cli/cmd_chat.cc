@@ -4,7 +4,9 @@
 
 #include <charconv>
 #include <cstdio>
+#include <deque>
 #include <span>
+#include <sstream>
 
 #include "cli/app.h"
 #include "cli/chat_file.h"
@@ -129,9 +131,22 @@ class Chat {
     bool is_block = false;  // stood in """, so it is no command
   };
 
+  /// A line of several, called back from the history, is read as it was typed: one by one.
+  Result<Line> next_line(const std::string& sign) {
+    if (called_back_.empty()) {
+      WEFT_ASSIGN_OR_RETURN(Line line, input_->read(sign));
+      if (line.kind != Line::Kind::kText || line.text.find('\n') == std::string::npos) return line;
+      std::istringstream lines(line.text);
+      for (std::string text; std::getline(lines, text);) called_back_.push_back(text);
+    }
+    Line line{Line::Kind::kText, called_back_.front()};
+    called_back_.pop_front();
+    return line;
+  }
+
   /// A line, and those that belong to it: behind a backslash, or up to the end of a block.
   Result<Message> read_message() {
-    WEFT_ASSIGN_OR_RETURN(Line line, input_->read("> "));
+    WEFT_ASSIGN_OR_RETURN(Line line, next_line("> "));
     Message message{line.kind, line.text, line.text, line.text.starts_with(kBlockMark)};
     if (line.kind != Line::Kind::kText) return message;
     if (message.is_block) message.text.erase(0, kBlockMark.size());
@@ -139,7 +154,7 @@ class Chat {
       return message.is_block ? !message.text.ends_with(kBlockMark) : message.text.ends_with('\\');
     };
     while (goes_on()) {
-      WEFT_ASSIGN_OR_RETURN(line, input_->read(". "));
+      WEFT_ASSIGN_OR_RETURN(line, next_line(". "));
       if (line.kind == Line::Kind::kInterrupt) return Message{line.kind, message.typed};
       if (line.kind == Line::Kind::kEnd) return message;  // what there is
       if (!message.is_block) message.text.pop_back();
@@ -362,6 +377,7 @@ class Chat {
   engine::GenerationOptions options_;
   bool terminal_ = false;
   std::unique_ptr<LineInput> input_;
+  std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
   int64_t failed_ = 0;
   bool left_ = false;
