@@ -199,7 +199,7 @@ TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("no command /frob; /help"));
   EXPECT_THAT(run.err, HasSubstr("9 inputs failed"));
-  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 10) << run.err;
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 11) << run.err;
   EXPECT_EQ(run.out, weft(chat(), "Hello\n").out);
 
   const Outcome base = weft({"chat", "-m", path("base.gguf")}, "Hello\n");
@@ -209,8 +209,11 @@ TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
 }
 
 TEST_F(ChatProgram, CtrlCStopsAnAnswerAndNotTheProgram) {
-  Terminal terminal(folder_->path(), chat({"-n", "100000"}));
+  Terminal terminal(folder_->path(), chat());
   ASSERT_TRUE(terminal.shows("/help"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/set tokens 100000\r");
+  ASSERT_TRUE(terminal.shows("tokens 100000)"));
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("Tell me all.\r");
   ASSERT_TRUE(terminal.shows("Tell me all.\r\n"));

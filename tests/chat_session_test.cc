@@ -169,7 +169,7 @@ TEST_F(ChatSessionTest, CancelledAnswersKeepWhatWasSaid) {
   EXPECT_FALSE(answer.text.empty());
   EXPECT_EQ(session->turns().back().text, answer.text);
 
-  // In the prompt's third layer: nothing was said, so the turn is not kept.
+  // In front of the prompt's second layer: nothing was said, so the turn is not kept.
   const std::vector<text::Turn> before = session->turns();
   int asked = 0;
   ChatCallbacks at_once;
