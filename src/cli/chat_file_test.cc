@@ -27,8 +27,8 @@ TEST(ChatFile, WhatIsWrittenIsReadAgain) {
 }
 
 TEST(ChatFile, ReadsTheApisForms) {
-  const auto parts = parse_turns(
-      R"([{"role":"user","name":"x","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])");
+  const auto parts = parse_turns(R"([{"role":"user","name":"x","content":)"
+                                 R"([{"type":"text","text":"a"},{"type":"text","text":"b"}]}])");
   ASSERT_TRUE(parts.is_ok()) << parts.status().message();
   EXPECT_EQ(parts->front().text, "ab");
   EXPECT_TRUE(parse_turns(R"({"model":"m","messages":[]})").is_ok());
