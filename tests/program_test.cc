@@ -41,7 +41,7 @@ class Cli : public ::testing::Test {
     folder_ = std::make_unique<test::TempDir>();
     gguf::RandomModelOptions options{.n_layers = 6,
                                      .n_embd = 64,
-                                     .n_ff = 128,
+                                     .n_ff = 512,
                                      .n_heads = 4,
                                      .n_kv_heads = 2,
                                      .head_dim = 16,

@@ -36,21 +36,16 @@ constexpr std::array<Passage, 3> kNeutralPassages{{
 
 // The few-shot form's examples: made up, so that a model cannot know the answers otherwise.
 constexpr std::string_view kExamples =
-    "Passage: Lighthouse of Orm: The lighthouse stands on a cliff above the village. It was lit "
-    "for "
-    "the first time in 1874 and is 31 metres high.\n"
-    "Question: How high is the lighthouse?\n"
+    "Passage: Lighthouse of Orm: The lighthouse was lit for the first time in 1874 and is 31 metres "
+    "high.\n"
+    "Question: How high is the lighthouse of Orm?\n"
     "Answer: 31 metres\n\n"
-    "Passage: Beekeepers' club: The club was founded by Marta Lind together with two neighbours, "
-    "and "
-    "meets on the first Monday of the month.\n"
-    "Question: Who founded the club?\n"
+    "Passage: Beekeepers' club: The club was founded by Marta Lind, who led it for twelve years.\n"
+    "Question: Who founded the beekeepers' club?\n"
     "Answer: Marta Lind\n\n"
-    "Passage: River ferry: Every half hour the ferry crosses the river between Hollen and Abery. "
-    "In "
-    "winter it rests when there is ice.\n"
-    "Question: When does the ferry rest?\n"
-    "Answer: in winter when there is ice\n\n";
+    "Passage: River ferry: The ferry crosses the river Tamsel between Hollen and Abery.\n"
+    "Question: Which river does the ferry cross?\n"
+    "Answer: the Tamsel\n\n";
 
 }  // namespace
 

@@ -17,6 +17,7 @@ model::ModelConfig smollm2() {
   config.n_kv_heads = 3;
   config.head_dim = 64;
   config.vocab_size = 49152;
+  config.layers.resize(30);
   return config;
 }
 
