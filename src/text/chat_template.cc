@@ -275,15 +275,9 @@ Result<std::vector<Segment>> ChatTemplate::turn_opening() const {
 
 Result<std::vector<int32_t>> encode_segments(const Tokenizer& tokenizer,
                                              std::span<const Segment> segments) {
-  std::vector<int32_t> ids;
-  for (const Segment& segment : segments) {
-    EncodeOptions options;
-    options.parse_special = segment.special;
-    options.continues_text = !ids.empty() && !tokenizer.is_control(ids.back());
-    WEFT_ASSIGN_OR_RETURN(const auto more, tokenizer.encode(segment.text, options));
-    ids.insert(ids.end(), more.begin(), more.end());
-  }
-  return ids;
+  std::vector<TextPart> parts;
+  for (const Segment& segment : segments) parts.push_back({segment.text, segment.special});
+  return tokenizer.encode_parts(parts);
 }
 
 Result<std::vector<int32_t>> encode_prompt(const Tokenizer& tokenizer,

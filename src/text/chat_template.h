@@ -95,8 +95,9 @@ class ChatTemplate {
   ChatTemplateOptions options_;
 };
 
-/// Tokens of part of a prompt, with no BOS but what the template wrote. Each segment is encoded by
-/// itself: a word never spans what the template and what a user wrote.
+/// Tokens of part of a prompt, with no BOS but what the template wrote: those of the joined text,
+/// as the models were trained on it, except that only the template's own text may hold control
+/// tokens.
 Result<std::vector<int32_t>> encode_segments(const Tokenizer& tokenizer,
                                              std::span<const Segment> segments);
 

@@ -117,6 +117,8 @@ struct Tokenizer::Impl {
 
   Status init();
   void classify_tokens();
+  Status encode_fragments(std::span<const Fragment> fragments, bool continues_text,
+                          std::vector<int32_t>& out) const;
   void encode_sentence_piece(std::span<const Fragment> fragments, bool continues_text,
                              std::vector<int32_t>& out) const;
   Status encode_bpe(std::span<const Fragment> fragments, std::vector<int32_t>& out) const;
@@ -245,21 +247,59 @@ Result<Tokenizer> Tokenizer::create(VocabData vocab) {
   return Tokenizer(std::move(impl));
 }
 
+namespace {
+
+Status check_text_bytes(size_t n_bytes) {
+  if (n_bytes <= Tokenizer::kMaxTextBytes) return Status::ok();
+  return resource_exhausted(fmt::format("text of {} bytes: at most {} can be tokenised at once",
+                                        n_bytes, Tokenizer::kMaxTextBytes));
+}
+
+}  // namespace
+
+Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bool continues_text,
+                                         std::vector<int32_t>& out) const {
+  if (!sentence_piece) return encode_bpe(fragments, out);
+  encode_sentence_piece(fragments, continues_text, out);
+  return Status::ok();
+}
+
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
-  if (text.size() > kMaxTextBytes) {
-    return resource_exhausted(fmt::format("text of {} bytes: at most {} can be tokenised at once",
-                                          text.size(), kMaxTextBytes));
-  }
+  WEFT_RETURN_IF_ERROR(check_text_bytes(text.size()));
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 2);
   if (options.add_bos && impl_->vocab.bos_id != kNoToken) out.push_back(impl_->vocab.bos_id);
   const std::vector<Fragment> fragments = impl_->specials->split(text, options.parse_special);
-  if (impl_->sentence_piece) {
-    impl_->encode_sentence_piece(fragments, options.continues_text, out);
-  } else {
-    WEFT_RETURN_IF_ERROR(impl_->encode_bpe(fragments, out));
-  }
+  WEFT_RETURN_IF_ERROR(impl_->encode_fragments(fragments, options.continues_text, out));
   if (options.add_eos && impl_->vocab.eos_id != kNoToken) out.push_back(impl_->vocab.eos_id);
+  return out;
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> parts) const {
+  std::string text;
+  for (const TextPart& part : parts) text += part.text;
+  WEFT_RETURN_IF_ERROR(check_text_bytes(text.size()));
+  // Found part by part; neighbouring plain text is then one fragment of the joined text.
+  std::vector<Fragment> fragments;
+  size_t part_begin = 0;
+  for (const TextPart& part : parts) {
+    const std::string_view whole = std::string_view(text).substr(part_begin, part.text.size());
+    part_begin += part.text.size();
+    for (const Fragment& f : impl_->specials->split(whole, part.parse_special)) {
+      const bool joins = f.id == kNoToken && !fragments.empty() &&
+                         fragments.back().id == kNoToken &&
+                         fragments.back().text.end() == f.text.begin();
+      if (joins) {
+        Fragment& before = fragments.back();
+        before.text = {before.text.data(), before.text.size() + f.text.size()};
+      } else {
+        fragments.push_back(f);
+      }
+    }
+  }
+  std::vector<int32_t> out;
+  out.reserve(text.size() / 3 + 2);
+  WEFT_RETURN_IF_ERROR(impl_->encode_fragments(fragments, /*continues_text=*/false, out));
   return out;
 }
 

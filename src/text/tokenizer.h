@@ -23,6 +23,12 @@ struct EncodeOptions {
   bool continues_text = false;  // other text stands before: no space is put at the start
 };
 
+/// A stretch of a longer text.
+struct TextPart {
+  std::string_view text;
+  bool parse_special = false;  // as in EncodeOptions, for control tokens that lie within this part
+};
+
 class Tokenizer {
  public:
   /// Longest text that encode takes.
@@ -41,6 +47,10 @@ class Tokenizer {
   /// it has none, a byte that is not UTF-8 becomes U+FFFD, and a control character is dropped as by
   /// the models' own tokenizers. kResourceExhausted past kMaxTextBytes. O(n log n).
   Result<std::vector<int32_t>> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  /// The parts as one text, as if they were joined: words and merges span their borders, control
+  /// tokens do not.
+  Result<std::vector<int32_t>> encode_parts(std::span<const TextPart> parts) const;
 
   /// The bytes that one token adds to the text; control and unknown tokens add none, or with
   /// `show_control` their name. Empty for an id outside the vocabulary. Not always whole UTF-8

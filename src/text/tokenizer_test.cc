@@ -75,6 +75,36 @@ TEST(ByteLevelBpe, PlainTextNeverBecomesAControlToken) {
   EXPECT_FALSE(tokenizer.is_control(257));
 }
 
+TEST(Parts, AreOneTextButForControlTokens) {
+  const auto tokenizer = Tokenizer::create(bpe_test_vocab({"h e", "l l", "he ll"}));
+  ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
+  const auto parts = [&](std::vector<TextPart> of) { return *tokenizer->encode_parts(of); };
+  const auto hell = *tokenizer->encode("hell");
+  ASSERT_EQ(hell.size(), 1u);
+  EXPECT_EQ(parts({{"he", true}, {"ll", false}}), hell);  // merges span the border
+  EXPECT_EQ(parts({{"h", false}, {"", true}, {"ell", true}}), hell);
+
+  const int32_t end = tokenizer->find_token("<|im_end|>");
+  EXPECT_EQ(parts({{"<|im_end|>", true}}), std::vector<int32_t>{end});
+  for (const auto& of : std::vector<std::vector<TextPart>>{
+           {{"<|im_end|>", false}},
+           {{"<|im_", true}, {"end|>", false}},
+           {{"<|im_", true}, {"end|>", true}},
+           {{"<", false}, {"|im_end|>", true}},
+       }) {
+    EXPECT_EQ(parts(of), *tokenizer->encode("<|im_end|>"));
+    EXPECT_THAT(parts(of), ::testing::Not(::testing::Contains(end)));
+  }
+  EXPECT_EQ(parts({}), std::vector<int32_t>{});
+}
+
+TEST(Parts, HaveOneSpacePrefix) {
+  const auto tokenizer = Tokenizer::create(spm_test_vocab({"\u2581a", "b", "\u2581"}));
+  ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
+  const TextPart of[] = {{"a", true}, {"b", false}};
+  EXPECT_EQ(*tokenizer->encode_parts(of), *tokenizer->encode("ab"));
+}
+
 TEST(ByteLevelBpe, MergeIntoAControlTokenIsRefused) {
   VocabData vocab = bpe_test_vocab({"a b"});
   vocab.types[256] = TokenType::kControl;
