@@ -326,6 +326,8 @@ TEST_F(Cli, BadInputGetsOneLine) {
   write_file(path("bad.gguf"), "GGUF and nothing else");
   expect_error(weft({"generate", "-m", path("bad.gguf"), "-p", "x"}), 1, "bad.gguf");
   expect_error(weft({"generate", "-m", "no-such-model", "-p", "x"}), 1, "no-such-model");
+  expect_error(weft({"generate", "-m", model()}), 2, "no prompt");
+  expect_error(weft({"generate", "-m", model(), "-p", "x", "-f", "y"}), 2, "--file");
   expect_error(weft({"ask", "-m", model(), "--store", path("nowhere"), "x"}), 1, "nowhere");
   expect_error(weft({"cache", "ls", "--store", path("nowhere")}), 1, "nowhere");
   expect_error(weft({"ingest", "-m", model(), "--store", store(), path("missing")}), 1, "missing");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "cli/app.h"
 #include "engine/generation.h"
@@ -13,7 +14,7 @@ constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
 
 struct GenerateFlags {
   ModelFlags model;
-  std::string prompt;
+  std::optional<std::string> prompt;
   std::string file;
   bool raw = false;
   bool json = false;
@@ -52,7 +53,10 @@ Json to_json(const engine::Engine& engine, const engine::Generation& generation,
 }
 
 Status run_generate(App& app, const GenerateFlags& flags) {
-  std::string prompt = flags.prompt;
+  std::string prompt = flags.prompt.value_or("");
+  if (!flags.prompt && flags.file.empty()) {
+    return invalid_argument("no prompt: give one with -p, or a file that holds it with -f");
+  }
   if (!flags.file.empty()) {
     WEFT_ASSIGN_OR_RETURN(prompt, read_file(app.env, flags.file, kMaxPromptBytes));
   }
@@ -93,10 +97,8 @@ void add_generate_command(CLI::App& root, App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* command = root.add_subcommand("generate", "Continue a prompt");
   add_model_flags(*command, flags->model);
-  CLI::Option_group* source = command->add_option_group("prompt", "one of:");
-  source->add_option("-p,--prompt", flags->prompt, "the prompt");
-  source->add_option("-f,--file", flags->file, "a file that holds the prompt");
-  source->require_option(1);
+  command->add_option("-p,--prompt", flags->prompt, "the prompt");
+  command->add_option("-f,--file", flags->file, "a file that holds the prompt")->excludes("-p");
   command->add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   engine::GenerationOptions& g = flags->generation;
   command->add_option("-n,--tokens", g.max_tokens, "tokens to generate at most (default: 128)")

@@ -50,6 +50,9 @@ Result<Source> source_of_model(App& app, const std::string& model) {
 
 Result<Source> read_source(App& app, const TemplateFlags& flags) {
   if (!flags.model.empty()) return source_of_model(app, flags.model);
+  if (flags.file.empty()) {
+    return invalid_argument("no template: name a model with -m, or a file; see weft template --help");
+  }
   WEFT_ASSIGN_OR_RETURN(std::string text, read_file(app.env, flags.file, kMaxTemplateBytes));
   return Source{flags.file, std::move(text), {}};
 }
@@ -120,10 +123,10 @@ void add_template_command(CLI::App& root, App& app) {
   auto flags = std::make_shared<TemplateFlags>();
   CLI::App* command = root.add_subcommand(
       "template", "Write a conversation from standard input (JSON) as a chat template does");
-  CLI::Option_group* source = command->add_option_group("template", "one of:");
-  source->add_option("-m,--model", flags->model, "GGUF file, or the name of a fetched model");
-  source->add_option("FILE", flags->file, "a file that holds a template");
-  source->require_option(1);
+  command->add_option("-m,--model", flags->model,
+                      "the model whose template it is: a GGUF file, or a fetched model's name");
+  command->add_option("FILE", flags->file, "a file that holds a template, where no model is named")
+      ->excludes("-m");
   command->add_flag("--no-generation-prompt", flags->no_generation_prompt,
                     "end where the conversation ends");
   command->add_option("--bos", flags->bos, "text of BOS (default: the model's; empty for a FILE)");
