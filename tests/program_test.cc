@@ -185,6 +185,16 @@ TEST_F(Cli, GenerateIsTheSameForTheSameSeed) {
   EXPECT_EQ(weft(arguments).out, first.out);
 }
 
+TEST_F(Cli, LostOutputIsAnError) {
+  for (const std::string command : {"inspect", "model path"}) {
+    const std::string line = "\"" WEFT_BINARY_DIR "/weft\" " + command + " \"" + model() +
+                             "\" > /dev/full 2> \"" + path("err") + "\"";
+    const int status = std::system(line.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+    EXPECT_THAT(test::slurp(path("err")), HasSubstr("weft: standard output: ")) << command;
+  }
+}
+
 TEST_F(Cli, GenerateWithoutATemplateOffersRaw) {
   expect_error(weft({"generate", "-m", model(), "-p", "Hello"}), 1, "--raw");
 }
@@ -380,7 +390,9 @@ TEST_F(Cli, QuantizeWritesAModelThatRuns) {
   expect_error(weft({"quantize", model(), path("q.gguf"), "Q9"}), 2, "type 'Q9'");
   expect_error(weft({"quantize", model(), model(), "Q8_0"}), 2, "is the file to be read");
   expect_error(weft({"quantize", path("none.gguf"), path("q.gguf"), "Q8_0"}), 1, "none.gguf");
-  EXPECT_FALSE(std::filesystem::exists(path("q.gguf.tmp")));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_->path())) {
+    EXPECT_NE(entry.path().extension(), ".tmp");
+  }
   std::filesystem::remove(path("q8.gguf"));
 }
 

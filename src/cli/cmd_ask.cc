@@ -301,7 +301,10 @@ Status run_ask(App& app, const AskFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.library, *engine));
   Asker asker(app, flags, *engine, library);
-  if (flags.question) return asker.ask(*flags.question);
+  if (flags.question) {
+    WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
+    return interrupted() ? cancelled("interrupted: the answer ends here") : Status::ok();
+  }
   std::string line;
   int64_t asked = 0;
   int64_t failed = 0;
@@ -318,6 +321,7 @@ Status run_ask(App& app, const AskFlags& flags) {
     return invalid_argument(
         "no question: give one as the last argument, or one a line on standard input");
   }
+  if (interrupted()) return cancelled("interrupted");
   if (failed == 0) return Status::ok();
   return not_found(fmt::format("{} of {} questions were not answered", failed, asked));
 }

@@ -78,6 +78,10 @@ Status run_eval(App& app, const EvalFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
                         eval::read_dataset(app.env, flags.file, flags.limit));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  std::unique_ptr<WriteFile> details;
+  if (!flags.details_file.empty()) {
+    WEFT_ASSIGN_OR_RETURN(details, app.env.create(flags.details_file));
+  }
   auto progress = std::make_unique<Progress>("eval");
   WEFT_ASSIGN_OR_RETURN(
       const eval::EvalResult result,
@@ -86,18 +90,15 @@ Status run_eval(App& app, const EvalFlags& flags) {
         return !interrupted();
       }));
   progress.reset();
-  if (!flags.details_file.empty()) {
-    const std::string lines = details_lines(result);
-    WEFT_ASSIGN_OR_RETURN(const auto file, app.env.create(flags.details_file));
-    WEFT_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(lines))));
-    WEFT_RETURN_IF_ERROR(file->close());
-  }
   if (flags.json) {
     print_json(eval_json(result));
   } else {
     print_eval(result);
   }
-  return Status::ok();
+  if (details == nullptr) return Status::ok();
+  const std::string lines = details_lines(result);
+  WEFT_RETURN_IF_ERROR(details->append(std::as_bytes(std::span(lines))));
+  return details->close();
 }
 
 struct PerplexityFlags {
@@ -110,6 +111,8 @@ struct PerplexityFlags {
 Status run_perplexity(App& app, PerplexityFlags flags) {
   eval::PerplexityOptions options;
   if (flags.model.context_tokens > 0) options.window_tokens = flags.model.context_tokens;
+  // The context is the window: some models' RoPE depends on it.
+  flags.model.context_tokens = static_cast<int32_t>(options.window_tokens);
   options.limit_tokens = flags.limit;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));

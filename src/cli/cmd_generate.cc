@@ -88,6 +88,9 @@ Status run_generate(App& app, const GenerateFlags& flags) {
       fmt::print("\n");
     }
   }
+  if (generation.stop_reason == engine::StopReason::kCancelled) {
+    return cancelled("interrupted: the text ends here");
+  }
   return Status::ok();
 }
 

@@ -51,7 +51,8 @@ Result<Source> source_of_model(App& app, const std::string& model) {
 Result<Source> read_source(App& app, const TemplateFlags& flags) {
   if (!flags.model.empty()) return source_of_model(app, flags.model);
   if (flags.file.empty()) {
-    return invalid_argument("no template: name a model with -m, or a file; see weft template --help");
+    return invalid_argument(
+        "no template: name a model with -m, or a file; see weft template --help");
   }
   WEFT_ASSIGN_OR_RETURN(std::string text, read_file(app.env, flags.file, kMaxTemplateBytes));
   return Source{flags.file, std::move(text), {}};

@@ -66,7 +66,7 @@ Result<std::optional<engine::PromptForm>> settle_prompt(store::ChunkStore& store
   WEFT_ASSIGN_OR_RETURN(const auto wanted, engine::parse_prompt_form(flag));
   const auto stored = store.property(kPromptProperty);
   if (!stored.is_ok() && stored.status().code() != StatusCode::kNotFound) return stored.status();
-  if (!stored.is_ok() && is_new) return wanted;
+  if (is_new) return wanted;  // nothing stands in the folder yet, whatever was begun
   const std::string name = stored.is_ok() ? *stored : "chat";
   WEFT_ASSIGN_OR_RETURN(const auto form, engine::parse_prompt_form(name));
   if (wanted && wanted != form) {
@@ -127,12 +127,12 @@ Status Library::read_anchor() {
 Result<Library> Library::create(Env& env, const LibraryOptions& options, engine::Engine& engine,
                                 const std::string& anchor_flag) {
   WEFT_ASSIGN_OR_RETURN(auto store, open_store(env, options, /*create=*/true));
-  WEFT_RETURN_IF_ERROR(settle_anchor(env, *store, anchor_flag));
   Status model = check_model(*store, engine);
   const bool is_new = model.code() == StatusCode::kNotFound;
   if (!is_new) WEFT_RETURN_IF_ERROR(model);
   WEFT_ASSIGN_OR_RETURN(const auto form, settle_prompt(*store, options.prompt, is_new));
   WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine, form));
+  WEFT_RETURN_IF_ERROR(settle_anchor(env, *store, anchor_flag));
   if (is_new) {
     WEFT_RETURN_IF_ERROR(
         store->set_property(kPromptProperty, engine::prompt_form_name(rag.form())));

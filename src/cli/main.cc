@@ -2,8 +2,10 @@
 // stderr and an exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 
 #include "cli/app.h"
 
@@ -39,6 +41,21 @@ int exit_status(const weft::Status& status) {
       return 2;
     default:
       return 1;
+  }
+}
+
+/// Runs the command. What it printed must have arrived: a full disk behind standard output is an
+/// error like any other.
+int run(weft::cli::App& app) {
+  const auto lost = [] {
+    return weft::io_error("standard output: " + std::generic_category().message(errno));
+  };
+  try {
+    const int status = exit_status(app.run());
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+    return status == 0 ? exit_status(lost()) : status;
+  } catch (const std::system_error& error) {  // fmt's, when it cannot write
+    return exit_status(weft::io_error(std::string("standard output: ") + error.what()));
   }
 }
 
@@ -108,5 +125,5 @@ int main(int argc, char** argv) {
     return root.exit(error) == 0 ? 0 : 2;
   }
   weft::cli::install_interrupt_handler();
-  return exit_status(app.run());
+  return run(app);
 }

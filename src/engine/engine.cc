@@ -69,7 +69,9 @@ Result<text::ChatTemplate> Engine::chat_template() const {
   auto source = file.get_string("tokenizer.chat_template");
   if (!source.is_ok() && source.status().code() == StatusCode::kNotFound) {
     return not_found(fmt::format(
-        "{}: the model has no chat template; --raw takes the prompt as it is", file.path()));
+        "{}: the model has no chat template; weft generate --raw takes the prompt as it is, and "
+        "ask answers without one (--prompt fewshot)",
+        file.path()));
   }
   if (!source.is_ok()) return source.status();
   auto compiled = text::ChatTemplate::compile(
@@ -77,8 +79,10 @@ Result<text::ChatTemplate> Engine::chat_template() const {
                 .eos = std::string(tokenizer_->token_bytes(tokenizer_->eos(), true)),
                 .now = now_});
   if (!compiled.is_ok()) {
-    return unsupported(fmt::format("{}: {}; --raw takes the prompt as it is", file.path(),
-                                   compiled.status().message()));
+    return unsupported(fmt::format(
+        "{}: {}; weft generate --raw takes the prompt as it is, and --prompt fewshot of "
+        "ingest, ask and eval does without the template",
+        file.path(), compiled.status().message()));
   }
   return compiled;
 }

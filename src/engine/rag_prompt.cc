@@ -36,11 +36,12 @@ constexpr std::array<Passage, 3> kNeutralPassages{{
 
 // The few-shot form's examples: made up, so that a model cannot know the answers otherwise.
 constexpr std::string_view kExamples =
-    "Passage: Lighthouse of Orm: The lighthouse was lit for the first time in 1874 and is 31 metres "
-    "high.\n"
+    "Passage: Lighthouse of Orm: The lighthouse was lit for the first time in 1874 and is 31 "
+    "metres high.\n"
     "Question: How high is the lighthouse of Orm?\n"
     "Answer: 31 metres\n\n"
-    "Passage: Beekeepers' club: The club was founded by Marta Lind, who led it for twelve years.\n"
+    "Passage: Beekeepers' club: The club was founded by Marta Lind, who led it for twelve "
+    "years.\n"
     "Question: Who founded the beekeepers' club?\n"
     "Answer: Marta Lind\n\n"
     "Passage: River ferry: The ferry crosses the river Tamsel between Hollen and Abery.\n"

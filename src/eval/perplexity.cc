@@ -11,6 +11,8 @@
 namespace weft::eval {
 namespace {
 
+constexpr int64_t kMinWindowTokens = 4;
+
 constexpr int64_t kLogitRows = 64;  // at a time: 64 rows of 128 K logits are 32 MB
 
 /// Sum of -log p over the window's tokens [first, size), each from the row before it.
@@ -57,9 +59,9 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
                                     const PerplexityOptions& options,
                                     FunctionRef<bool(int64_t, int64_t)> progress) {
   const int64_t window_tokens = options.window_tokens;
-  if (window_tokens < 4 || window_tokens > engine.context_tokens()) {
-    return invalid_argument(
-        fmt::format("-c {}: a window is 4 to {} tokens", window_tokens, engine.context_tokens()));
+  if (window_tokens < kMinWindowTokens || window_tokens > engine.context_tokens()) {
+    return invalid_argument(fmt::format("-c {}: a window is {} to {} tokens", window_tokens,
+                                        kMinWindowTokens, engine.model().config().context_length));
   }
   const text::Tokenizer& tokenizer = engine.tokenizer();
   const bool bos = tokenizer.wants_bos();

@@ -21,7 +21,7 @@ class RandomModelTest : public ::testing::Test {
     if (posix_env().exists(path_)) {
       EXPECT_TRUE(posix_env().remove(path_).is_ok());
     }
-    EXPECT_FALSE(posix_env().exists(path_ + ".tmp"));
+    EXPECT_FALSE(posix_env().exists(path_ + "." + std::to_string(::getpid()) + ".tmp"));
   }
 
   std::shared_ptr<const File> make(const RandomModelOptions& options) {

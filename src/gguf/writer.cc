@@ -1,5 +1,8 @@
 #include "gguf/writer.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <array>
 #include <bit>
 
@@ -122,7 +125,7 @@ std::string HeaderBuilder::bytes() const {
 Writer::~Writer() {
   if (file_ == nullptr) return;  // finished, moved from, or never begun
   file_.reset();
-  (void)env_->remove(path_ + ".tmp")
+  (void)env_->remove(temporary_path_)
       .is_ok();  // it was no use anyway; the error that led here counts
 }
 
@@ -132,7 +135,8 @@ Result<Writer> Writer::create(Env& env, std::string path, const HeaderBuilder& h
   writer.path_ = std::move(path);
   writer.alignment_ = header.alignment();
   writer.tensor_bytes_.assign(header.tensor_bytes().begin(), header.tensor_bytes().end());
-  WEFT_ASSIGN_OR_RETURN(writer.file_, env.create(writer.path_ + ".tmp"));
+  writer.temporary_path_ = fmt::format("{}.{}.tmp", writer.path_, ::getpid());
+  WEFT_ASSIGN_OR_RETURN(writer.file_, env.create(writer.temporary_path_));
   const std::string bytes = header.bytes();
   WEFT_RETURN_IF_ERROR(writer.file_->append(std::as_bytes(std::span(bytes))));
   return writer;
@@ -155,7 +159,7 @@ Status Writer::finish() {
   WEFT_CHECK(tensor_ == tensor_bytes_.size());
   WEFT_RETURN_IF_ERROR(file_->sync());
   WEFT_RETURN_IF_ERROR(file_->close());
-  WEFT_RETURN_IF_ERROR(env_->rename(path_ + ".tmp", path_));
+  WEFT_RETURN_IF_ERROR(env_->rename(temporary_path_, path_));
   file_.reset();
   return Status::ok();
 }

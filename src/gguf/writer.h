@@ -97,6 +97,7 @@ class Writer {
 
   Env* env_ = nullptr;
   std::string path_;
+  std::string temporary_path_;  // of this process alone
   std::unique_ptr<WriteFile> file_;
   uint32_t alignment_ = 0;
   std::vector<uint64_t> tensor_bytes_;

@@ -172,6 +172,15 @@ const BadDraft kBadConfigs[] = {
        d.keys["llama.rope.scaling.original_context_length"] = 0u;
      },
      "'llama.rope.scaling.original_context_length'", "is 0"},
+    {"longrope_without_its_tensor",
+     [](Draft& d) { d.keys["llama.rope.scaling.type"] = "longrope"; },
+     "'rope_factors_short.weight'", "missing"},
+    {"longrope_without_the_long_one",
+     [](Draft& d) {
+       d.keys["llama.rope.scaling.original_context_length"] = 64u;
+       d.tensors.push_back({"rope_factors_short.weight", {4}, {1, 1, 1, 1}});
+     },
+     "'rope_factors_long.weight'", "missing"},
     {"longrope_factor_negative",
      [](Draft& d) {
        d.tensors.push_back({"rope_factors_short.weight", {4}, {1, 1, -2, 1}});

@@ -85,11 +85,19 @@ Status apply_yarn(const KeyReader& keys, const ModelConfig& config, double base,
 
 /// Phi-3's LongRoPE: one list of divisors for contexts up to the original length, one for longer.
 Status apply_longrope(const KeyReader& keys, const ModelConfig& config, kernels::RopeParams& rope) {
+  constexpr const char* kLong = "rope_factors_long.weight";
+  constexpr const char* kShort = "rope_factors_short.weight";
+  WEFT_ASSIGN_OR_RETURN(const std::string_view type, keys.string_or("rope.scaling.type", ""));
+  const bool has_factors =
+      keys.file().find_tensor(kLong) != nullptr || keys.file().find_tensor(kShort) != nullptr;
+  if (!has_factors && type != "longrope") return Status::ok();
   WEFT_ASSIGN_OR_RETURN(const int32_t original, original_context(keys, config));
-  const bool is_long = config.context_tokens > original;
-  return divide_by_tensor(keys.file(),
-                          is_long ? "rope_factors_long.weight" : "rope_factors_short.weight",
-                          rope.inverse_frequencies);
+  const char* wanted = config.context_tokens > original ? kLong : kShort;
+  if (keys.file().find_tensor(wanted) == nullptr) {
+    return corrupt(fmt::format("{}: tensor '{}' is missing, which a context of {} tokens needs",
+                               keys.file().path(), wanted, config.context_tokens));
+  }
+  return divide_by_tensor(keys.file(), wanted, rope.inverse_frequencies);
 }
 
 }  // namespace
