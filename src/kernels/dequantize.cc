@@ -1,54 +1,14 @@
 #include "kernels/dequantize.h"
 
 #include "base/check.h"
+#include "kernels/by_dtype_internal.h"
 #include "kernels/dequantize_internal.h"
 
 namespace weft::kernels {
-namespace {
-
-DequantizeFn pick_dequantize(const DequantizeFns& fns, DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return fns.f32;
-    case DType::kF16:
-      return fns.f16;
-    case DType::kBF16:
-      return fns.bf16;
-    case DType::kQ8_0:
-      return fns.q8_0;
-    case DType::kQ4_0:
-      return fns.q4_0;
-    case DType::kQ4_1:
-      return fns.q4_1;
-    case DType::kQ5_0:
-      return fns.q5_0;
-    case DType::kQ5_1:
-      return fns.q5_1;
-    case DType::kQ4_K:
-      return fns.q4_k;
-    case DType::kQ5_K:
-      return fns.q5_k;
-    case DType::kQ6_K:
-      return fns.q6_k;
-    case DType::kQ2_K:
-      return fns.q2_k;
-    case DType::kQ3_K:
-      return fns.q3_k;
-    case DType::kIQ4_NL:
-      return fns.iq4_nl;
-    case DType::kIQ4_XS:
-      return fns.iq4_xs;
-    case DType::kMXFP4:
-      return fns.mxfp4;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 void dequantize(Isa isa, DType dtype, const void* src, float* dst, int64_t n) {
   WEFT_CHECK(n >= 0 && n % dtype_info(dtype).block_elements == 0);
-  pick_dequantize(pick_dequantize_fns(isa), dtype)(src, dst, n);
+  pick_by_dtype(pick_dequantize_fns(isa), dtype)(src, dst, n);
 }
 
 }  // namespace weft::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/by_dtype_internal.h"
 #include "kernels/matmul_decode_internal.h"
 #include "kernels/quantise_activations.h"
 #include "tensor/buffer.h"
@@ -23,44 +24,6 @@ struct Scratch {
   AlignedBuffer<int32_t> sum;
   AlignedBuffer<ActivationGroup> groups;
 };
-
-DecodeFn pick_decode(const MatmulDecodeFns& fns, DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return fns.f32;
-    case DType::kF16:
-      return fns.f16;
-    case DType::kBF16:
-      return fns.bf16;
-    case DType::kQ8_0:
-      return fns.q8_0;
-    case DType::kQ4_0:
-      return fns.q4_0;
-    case DType::kQ4_1:
-      return fns.q4_1;
-    case DType::kQ5_0:
-      return fns.q5_0;
-    case DType::kQ5_1:
-      return fns.q5_1;
-    case DType::kQ4_K:
-      return fns.q4_k;
-    case DType::kQ5_K:
-      return fns.q5_k;
-    case DType::kQ6_K:
-      return fns.q6_k;
-    case DType::kQ2_K:
-      return fns.q2_k;
-    case DType::kQ3_K:
-      return fns.q3_k;
-    case DType::kIQ4_NL:
-      return fns.iq4_nl;
-    case DType::kIQ4_XS:
-      return fns.iq4_xs;
-    case DType::kMXFP4:
-      return fns.mxfp4;
-  }
-  return nullptr;
-}
 
 /// Quantises the rows and lays them out in groups, in scratch.
 void prepare_groups(const Context& context, const MatmulDecodeFns& fns, DecodeInput& in,
@@ -110,8 +73,8 @@ void run_task(const MatmulDecodeFns& fns, const DecodeInput& in,
     const int64_t begin = task * rows, end = std::min(weight.out_features, begin + rows);
     const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
     const auto* data = static_cast<const uint8_t*>(weight.data) + begin * row_size;
-    pick_decode(fns, weight.dtype)(in, data, row_size, end - begin, output.y + begin,
-                                   output.y_stride);
+    pick_by_dtype(fns, weight.dtype)(in, data, row_size, end - begin, output.y + begin,
+                                     output.y_stride);
     return;
   }
 }

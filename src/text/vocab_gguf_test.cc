@@ -84,13 +84,14 @@ TEST(ReadVocab, FlagsInTheFileCount) {
   EXPECT_EQ(vocab->eos_id, 5);
 }
 
-TEST(ReadVocab, RefusesInOneLine) {
-  struct Case {
-    const char* part;  // of the message
-    std::function<void(Header&)> damage;
-    Header header = llama();
-  };
-  const std::vector<Case> cases = {
+struct BadHeader {
+  const char* part;  // of the message
+  std::function<void(Header&)> damage;
+  Header header = llama();
+};
+
+std::vector<BadHeader> bad_headers() {
+  return {
       {"token_type", [](Header& h) { h.vocab.types.pop_back(); }},
       {"token_type", [](Header& h) { h.vocab.types.push_back(TokenType::kNormal); }},
       {"token_type", [](Header& h) { h.vocab.types[7] = static_cast<TokenType>(7); }},
@@ -151,6 +152,10 @@ TEST(ReadVocab, RefusesInOneLine) {
       {"merges[1]", [](Header& h) { h.vocab.merges.push_back("a zz"); }, gpt2()},
       {"'klingon'", [](Header& h) { h.vocab.pre = "klingon"; }, gpt2()},
   };
+}
+
+TEST(ReadVocab, RefusesInOneLine) {
+  const std::vector<BadHeader> cases = bad_headers();
   for (size_t i = 0; i < cases.size(); ++i) {
     Header header = cases[i].header;
     cases[i].damage(header);
