@@ -79,36 +79,27 @@ class Terminal {
     return false;
   }
 
-  /// A key that comes while the terminal changes its mode can be lost: then, as a person does,
-  /// Ctrl-D is pressed again.
-  int exit_status() {
-    for (int round = 0; round < 40; ++round) {
-      while (read_more(1'000)) {
-      }
-      if (has_exited(child_)) {
-        const int status = wait_for_exit(child_);
-        child_ = -1;
-        return status;
-      }
-      usleep(50'000);  // it may be just ending
-      if (has_exited(child_)) continue;
-      [[maybe_unused]] const ssize_t written = write(fd_, "\x04", 1);
+  /// Something other than white space, from where the last one ended.
+  bool shows_anything() {
+    const size_t begin = seen_;
+    while (screen_.find_first_not_of(" \r\n", begin) == std::string::npos) {
+      if (!read_more()) return false;
     }
-    ADD_FAILURE() << "does not end behind:\n" << screen_.substr(seen_);
-    return -1;
+    return true;
+  }
+
+  int exit_status() {
+    while (read_more()) {
+    }
+    const int status = wait_for_exit(child_);
+    child_ = -1;
+    return status;
   }
 
  private:
-  /// Whether the child has ended; it can still be waited for.
-  static bool has_exited(pid_t child) {
-    siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == child;
-  }
-
-  bool read_more(int wait_ms = 60'000) {
+  bool read_more() {
     pollfd input{fd_, POLLIN, 0};
-    if (poll(&input, 1, wait_ms) <= 0) return false;
+    if (poll(&input, 1, 60'000) <= 0) return false;
     char buffer[4096];
     const ssize_t n = read(fd_, buffer, sizeof(buffer));
     if (n > 0) screen_.append(buffer, static_cast<size_t>(n));
@@ -215,6 +206,52 @@ TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
   EXPECT_EQ(base.status, 1);
   EXPECT_THAT(base.err, HasSubstr("weft generate --raw"));
   EXPECT_EQ(std::count(base.err.begin(), base.err.end(), '\n'), 1) << base.err;
+}
+
+TEST_F(ChatProgram, CtrlCStopsAnAnswerAndNotTheProgram) {
+  Terminal terminal(folder_->path(), chat());
+  ASSERT_TRUE(terminal.shows("/help"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/set tokens 100000\r");
+  ASSERT_TRUE(terminal.shows("tokens 100000)"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("Tell me all.\r");
+  ASSERT_TRUE(terminal.shows("Tell me all.\r\n"));
+  ASSERT_TRUE(terminal.shows_anything());
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.shows("(stopped)"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/stats\r");
+  ASSERT_TRUE(terminal.shows("2 turns"));
+  terminal.type("/set tokens 4\r");
+  ASSERT_TRUE(terminal.shows("tokens 4)"));
+  terminal.type("And then?\r");
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/exit\r");
+  EXPECT_EQ(terminal.exit_status(), 0);
+}
+
+TEST_F(ChatProgram, CtrlCAtThePromptClearsTheLine) {
+  Terminal terminal(folder_->path(), chat());
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/exi");
+  ASSERT_TRUE(terminal.shows("/exi"));
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.shows("Ctrl-D leaves"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\"\"\"open\r");
+  ASSERT_TRUE(terminal.shows(". "));
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/undo\r");
+  ASSERT_TRUE(terminal.shows("nothing to undo"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.exit_status(), 0);
 }
 
 TEST_F(ChatProgram, HistoryIsKeptAndPrivate) {

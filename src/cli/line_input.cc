@@ -88,6 +88,8 @@ class TerminalInput : public LineInput {
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, &TerminalInput::read_char);
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    // Ctrl-C signals; it does not also make the kernel drop what was written meanwhile.
+    for (const char* mode : {"-d", "-x"}) el_set(edit_, EL_SETTY, mode, "+noflsh", nullptr);
   }
   ~TerminalInput() override {
     el_end(edit_);
@@ -98,6 +100,8 @@ class TerminalInput : public LineInput {
     sign_ = sign;
     interrupted_ = false;
     el_resize(edit_);  // the window may have another size by now
+    // Before the sign shows: a key pressed on seeing it is a key of the editor, not the terminal's.
+    el_set(edit_, EL_PREP_TERM, 1);
     int length = 0;
     const char* text = el_gets(edit_, &length);
     if (interrupted_) {
