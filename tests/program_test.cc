@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gguf/random_model.h"
+#include "gguf/writer.h"
 #include "test_model.h"
 
 namespace weft {
@@ -344,11 +345,44 @@ TEST_F(Cli, BadInputGetsOneLine) {
   EXPECT_FALSE(std::filesystem::exists(store()));
   expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--compute", "f64"}), 2, "f64");
   expect_error(weft({"generate", "-m", model(), "--raw", "-p", "x", "--temp", "-1"}), 2, "temp");
+  expect_error(weft({"generate", "-m", folder_->path(), "-p", "x"}), 1, "a folder");
+  expect_error(weft({"quantize", "no-such-model", path("out.gguf"), "Q8_0"}), 1, "no-such-model");
+  expect_error(ingest({"--store-limit", "0"}), 2, "--store-limit");
+  expect_error(ingest({"--store-limit", "-1GB"}), 2, "-1GB is below 0");
+  expect_error(ingest({"--memory-limit", "-5"}), 2, "-5 is below 0");
+  EXPECT_FALSE(std::filesystem::exists(store()));
   ASSERT_EQ(ingest().status, 0);
   expect_error(ask("harbour", {"--ratio", "2"}), 2, "ratio 2");
   expect_error(ask("harbour", {"--selector", "v-deviation", "--check", "0:0.1"}), 2, "layer 0");
   expect_error(ask("harbour", {"--reuse", "some"}), 2, "'some'");
   expect_error(ask("harbour", {"-c", "40"}), 1, "context of 40");
+}
+
+TEST_F(Cli, FilesThatAreNoWholeModelSayWhatTheyAre) {
+  const std::string bytes = test::slurp(model());
+  write_file(path("half.gguf"), bytes.substr(0, bytes.size() / 2));
+  expect_error(weft({"generate", "-m", path("half.gguf"), "-p", "x"}), 1, "it is incomplete");
+  const auto whole = gguf::File::open(posix_env(), model());
+  ASSERT_TRUE(whole.is_ok());
+  gguf::HeaderBuilder header;
+  for (const auto& [key, value] : (*whole)->metadata()) header.add_value(key, value);
+  write_file(path("vocab.gguf"), header.bytes());
+  expect_error(weft({"generate", "-m", path("vocab.gguf"), "-p", "x"}), 1,
+               "a vocabulary without weights");
+  EXPECT_EQ(weft({"tokenize", "-m", path("vocab.gguf")}, "x").status, 0);
+}
+
+TEST_F(Cli, RecordsAreRemovedAndCounted) {
+  ASSERT_EQ(ingest().status, 0);
+  const Json records = weft({"cache", "ls", "--store", store(), "--json"}).json()["records"];
+  ASSERT_GT(records.size(), 2u);
+  const Json one =
+      weft({"cache", "rm", "--store", store(), "--json", records[0]["hash"].get<std::string>()})
+          .json();
+  EXPECT_EQ(one["removed"], 1);
+  EXPECT_EQ(one["freed_bytes"], records[0]["bytes"]);
+  const Outcome rest = weft({"cache", "rm", "--store", store(), "--all"});
+  EXPECT_EQ(rest.out.find(std::to_string(records.size() - 1) + " records removed"), 0u);
 }
 
 TEST_F(Cli, AShortContextTakesFewerChunks) {

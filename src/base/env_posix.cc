@@ -263,7 +263,7 @@ class PosixEnv : public Env {
     if (fd.get() < 0) return errno_status("open", path);
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
-    if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");
+    if (!S_ISREG(info.st_mode)) return io_error(path + ": not a regular file");
     return std::pair{std::move(fd), static_cast<uint64_t>(info.st_size)};
   }
 };

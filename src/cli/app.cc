@@ -59,6 +59,17 @@ void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options) {
   add("--seed", options.seed, "seed of the sampler");
 }
 
+CLI::Option* add_bytes_flag(CLI::App& command, const std::string& name, uint64_t& bytes,
+                            const std::string& help) {
+  const auto refuse_negative = [](std::string& text) {
+    return text.starts_with('-') ? fmt::format("{} is below 0", text) : std::string();
+  };
+  // What is added last transforms first.
+  return command.add_option(name, bytes, help)
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::Validator(refuse_negative, ""));
+}
+
 std::tm local_time() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};

@@ -42,6 +42,10 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
 /// --temp, --top-k, --top-p, --min-p and --seed; the defaults are what `options` holds.
 void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options);
 
+/// A number of bytes, as 512MB; not below 0.
+CLI::Option* add_bytes_flag(CLI::App& command, const std::string& name, uint64_t& bytes,
+                            const std::string& help);
+
 /// The date and time that chat templates may print.
 std::tm local_time();
 

@@ -72,10 +72,12 @@ void print_table(const std::vector<Answer>& answers) {
     const fusion::Timings& t = a.report.timings;
     fmt::print(
         "{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8.1f} = {:>6.1f} {:>7.1f} {:>9.1f} {:>6.1f} {:>7.1f} "
-        "{:>9.1f} {:>8.1f}\n",
-        fusion::mode_name(a.report.mode), a.report.reused_tokens, a.report.recomputed_tokens,
+        "{:>9.1f} {:>8.1f}{}\n",
+        fusion::mode_name(a.asked), a.report.reused_tokens, a.report.recomputed_tokens,
         a.report.computed_tokens, tiers(a.report), a.ttft_ms, t.lookup_ms, t.miss_ms,
-        t.load_wait_ms, t.rotate_ms, t.select_ms, t.recompute_ms, t.prefill_ms);
+        t.load_wait_ms, t.rotate_ms, t.select_ms, t.recompute_ms, t.prefill_ms,
+        a.report.mode == a.asked ? ""
+                                 : fmt::format("  done as {}", fusion::mode_name(a.report.mode)));
   }
 }
 
@@ -350,10 +352,8 @@ void add_ask_command(CLI::App& root, App& app) {
   command->add_option("--temp", flags->generation.sampling.temperature,
                       "temperature (default: 0, greedy)");
   command->add_option("--seed", flags->generation.sampling.seed, "seed of the sampler");
-  command
-      ->add_option("--memory-limit", flags->library.memory_limit_bytes,
-                   "bytes of KV kept in memory, as 512MB (default: 1GB)")
-      ->transform(CLI::AsSizeValue(false));
+  add_bytes_flag(*command, "--memory-limit", flags->library.memory_limit_bytes,
+                 "bytes of KV kept in memory, as 512MB (default: 1GB)");
   command->add_flag("--json", flags->json, "print the answer and its report as JSON");
   command->add_option("question", flags->question, "default: one a line from standard input");
   command->callback([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });

@@ -117,8 +117,17 @@ Status run_rm(App& app, const CacheFlags& flags) {
     hashes.push_back(*hash);
   }
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags));
-  if (flags.all) return store->clear();
+  WEFT_ASSIGN_OR_RETURN(const store::StoreStats before, store->stat());
+  if (flags.all) WEFT_RETURN_IF_ERROR(store->clear());
   for (const Hash128& hash : hashes) WEFT_RETURN_IF_ERROR(store->remove(hash));
+  WEFT_ASSIGN_OR_RETURN(const store::StoreStats after, store->stat());
+  const auto removed = static_cast<int64_t>(before.disk.records) - after.disk.records;
+  const auto freed = static_cast<int64_t>(before.disk.bytes) - after.disk.bytes;
+  if (flags.json) {
+    print_json({{"removed", removed}, {"freed_bytes", freed}});
+  } else {
+    fmt::print("{} records removed, {:.1f} MB freed\n", removed, static_cast<double>(freed) * 1e-6);
+  }
   return Status::ok();
 }
 
@@ -146,6 +155,7 @@ void add_cache_command(CLI::App& root, App& app) {
   CLI::App* rm = add_action(*cache, app, flags, "rm", "Remove records", run_rm);
   rm->add_option("hash", flags->hashes, "the records' names");
   rm->add_flag("--all", flags->all, "remove all records");
+  json(rm);
 }
 
 }  // namespace weft::cli

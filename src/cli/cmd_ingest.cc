@@ -237,14 +237,11 @@ void add_ingest_command(CLI::App& root, App& app) {
   add_prompt_flag(*command, flags->library.prompt);
   command->add_option("--anchor", flags->anchor,
                       "what chunks are computed behind: none, opening, neutral or a file");
-  command
-      ->add_option("--memory-limit", flags->library.memory_limit_bytes,
-                   "bytes of KV kept in memory, as 512MB (default: 1GB)")
-      ->transform(CLI::AsSizeValue(false));
-  command
-      ->add_option("--store-limit", flags->library.store_limit_bytes,
-                   "bytes of KV on disk at most, as 10GB (default: none)")
-      ->transform(CLI::AsSizeValue(false));
+  add_bytes_flag(*command, "--memory-limit", flags->library.memory_limit_bytes,
+                 "bytes of KV kept in memory, as 512MB (default: 1GB)");
+  add_bytes_flag(*command, "--store-limit", flags->library.store_limit_bytes,
+                 "bytes of KV on disk at most, as 10GB (default: none)")
+      ->check(CLI::PositiveNumber);
   command->add_option("paths", flags->paths, "files and folders")->required();
   command->callback([flags, &app] { app.run = [flags, &app] { return run_ingest(app, *flags); }; });
 }

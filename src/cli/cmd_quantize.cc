@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "cli/app.h"
+#include "cli/local_models.h"
 #include "cli/quantize_file.h"
 
 namespace weft::cli {
@@ -19,7 +20,8 @@ struct QuantizeFlags {
 
 Status run_quantize(App& app, const QuantizeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const gguf::Recipe recipe, gguf::find_recipe(flags.type));
-  WEFT_ASSIGN_OR_RETURN(const auto in, gguf::File::open(app.env, flags.in));
+  WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, flags.in, app.models_dir));
+  WEFT_ASSIGN_OR_RETURN(const auto in, gguf::File::open(app.env, path));
   ThreadPool pool(flags.threads == 0 ? usable_cores() : flags.threads);
   const int64_t begin_ns = app.env.monotonic_ns();
   auto progress = std::make_unique<Progress>("quantize");
@@ -63,7 +65,10 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
 void add_quantize_command(CLI::App& root, App& app) {
   auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* command = root.add_subcommand("quantize", "Write a GGUF in another type");
-  command->add_option("in", flags->in, "the GGUF to read; of a split one, the first part")
+  command
+      ->add_option(
+          "in", flags->in,
+          "the GGUF to read, or the name of a fetched model; of a split one, the first part")
       ->required();
   command->add_option("out", flags->out, "the GGUF to write")->required();
   command

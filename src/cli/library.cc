@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/hash.h"
+#include "fusion/chunk_key.h"
+
 namespace weft::cli {
 namespace {
 
@@ -11,6 +16,7 @@ constexpr const char* kAnchorProperty = "anchor";             // none, opening, 
 constexpr const char* kPassagesProperty = "anchor_passages";  // of anchor "file"
 constexpr const char* kPromptProperty = "prompt";             // chat or fewshot
 constexpr const char* kModelProperty = "model";               // fingerprint, space, name
+constexpr const char* kRopesProperty = "ropes";               // hash, space, context in tokens
 
 const char* anchor_name(AnchorSpec::Kind kind) {
   switch (kind) {
@@ -40,9 +46,9 @@ Result<AnchorSpec> stored_anchor(store::ChunkStore& store) {
   return corrupt(fmt::format("{}: unknown anchor '{}'", store.dir(), name));
 }
 
-/// The folder's anchor, set from the flag when the folder has none yet.
-Status settle_anchor(Env& env, store::ChunkStore& store, const std::string& flag) {
-  const auto stored = stored_anchor(store);
+/// The folder's anchor, set from the flag when nothing stands in the folder yet.
+Status settle_anchor(Env& env, store::ChunkStore& store, const std::string& flag, bool is_new) {
+  const auto stored = is_new ? Result<AnchorSpec>(not_found("")) : stored_anchor(store);
   if (!stored.is_ok() && stored.status().code() != StatusCode::kNotFound) return stored.status();
   if (stored.is_ok() && flag.empty()) return Status::ok();
   WEFT_ASSIGN_OR_RETURN(const AnchorSpec wanted,
@@ -99,6 +105,24 @@ Status check_model(store::ChunkStore& store, const engine::Engine& engine) {
                   store.dir(), engine.model().config().name, model_name(stored)));
 }
 
+std::string ropes_hash(const engine::Engine& engine) {
+  const fusion::KeyScope scope{.ropes = engine.model().config().ropes};
+  return hash128(fusion::chunk_identity(scope, {})).to_hex();
+}
+
+/// Some models turn keys otherwise when the context is longer: their chunks then are others.
+Status check_ropes(store::ChunkStore& store, const engine::Engine& engine) {
+  const auto stored = store.property(kRopesProperty);
+  if (stored.status().code() == StatusCode::kNotFound) return Status::ok();  // an older folder
+  WEFT_RETURN_IF_ERROR(stored.status());
+  const size_t space = std::min(stored->find(' '), stored->size());
+  if (stored->substr(0, space) == ropes_hash(engine)) return Status::ok();
+  return invalid_argument(fmt::format(
+      "{}: with -c {} this model's RoPE is another than with the{} tokens of context that the "
+      "documents were ingested for; take -c as it was then, or another folder",
+      store.dir(), engine.context_tokens(), stored->substr(space)));
+}
+
 std::string index_path(const std::string& dir) { return join_path(dir, "documents.sqlite"); }
 
 }  // namespace
@@ -129,13 +153,18 @@ Result<Library> Library::create(Env& env, const LibraryOptions& options, engine:
   WEFT_ASSIGN_OR_RETURN(auto store, open_store(env, options, /*create=*/true));
   Status model = check_model(*store, engine);
   const bool is_new = model.code() == StatusCode::kNotFound;
-  if (!is_new) WEFT_RETURN_IF_ERROR(model);
+  if (!is_new) {
+    WEFT_RETURN_IF_ERROR(model);
+    WEFT_RETURN_IF_ERROR(check_ropes(*store, engine));
+  }
   WEFT_ASSIGN_OR_RETURN(const auto form, settle_prompt(*store, options.prompt, is_new));
   WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine, form));
-  WEFT_RETURN_IF_ERROR(settle_anchor(env, *store, anchor_flag));
+  WEFT_RETURN_IF_ERROR(settle_anchor(env, *store, anchor_flag, is_new));
   if (is_new) {
     WEFT_RETURN_IF_ERROR(
         store->set_property(kPromptProperty, engine::prompt_form_name(rag.form())));
+    WEFT_RETURN_IF_ERROR(store->set_property(
+        kRopesProperty, fmt::format("{} {}", ropes_hash(engine), engine.context_tokens())));
     WEFT_RETURN_IF_ERROR(store->set_property(kModelProperty, model_line(engine)));
   }
   Library library(options, std::move(rag));
@@ -153,6 +182,7 @@ Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::E
     return not_found(options.dir + ": no documents were ingested here; see weft ingest --help");
   }
   WEFT_RETURN_IF_ERROR(model);
+  WEFT_RETURN_IF_ERROR(check_ropes(*store, engine));
   WEFT_ASSIGN_OR_RETURN(const auto form, settle_prompt(*store, options.prompt, /*is_new=*/false));
   WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine, form));
   Library library(options, std::move(rag));

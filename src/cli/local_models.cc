@@ -57,6 +57,10 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
     return entry.is_ok() && !entry->is_directory;
   };
   if (is_file(name_or_path)) return name_or_path;
+  if (const auto entry = env.stat(name_or_path);
+      entry.is_ok() && name_or_path.find('/') != std::string::npos) {
+    return not_found(fmt::format("'{}': a folder; name the GGUF file in it", name_or_path));
+  }
   if (name_or_path.empty() || name_or_path.find('/') != std::string::npos) {
     return not_found(fmt::format("'{}': no such model file", name_or_path));
   }

@@ -111,12 +111,12 @@ Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first) const {
   return text::encode_prompt(engine_.tokenizer(), segments);
 }
 
-Result<std::vector<int32_t>> ChatSession::fitting_prompt(int32_t max_tokens,
-                                                         const ChatCallbacks& callbacks) {
+Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(int32_t max_tokens) const {
   const int64_t context = engine_.context_tokens();
   const int64_t room = std::min<int64_t>(max_tokens, context / 4);
-  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, prompt_from(first_));
-  if (std::ssize(prompt) + room > context) {
+  FittingPrompt out{{}, first_, 0};
+  WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(first_));
+  if (std::ssize(out.tokens) + room > context) {
     std::vector<size_t> starts;  // of the exchanges; the prompt may begin at any of them
     for (size_t i = first_; i < turns_.size(); ++i) {
       if (turns_[i].role == Role::kUser) starts.push_back(i);
@@ -126,25 +126,25 @@ Result<std::vector<int32_t>> ChatSession::fitting_prompt(int32_t max_tokens,
     size_t high = starts.size() - 1;
     while (low < high) {
       const size_t middle = low + (high - low) / 2;
-      WEFT_ASSIGN_OR_RETURN(prompt, prompt_from(starts[middle]));
-      if (std::ssize(prompt) + 2 * room > context) {
+      WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(starts[middle]));
+      if (std::ssize(out.tokens) + 2 * room > context) {
         low = middle + 1;
       } else {
         high = middle;
       }
     }
-    WEFT_ASSIGN_OR_RETURN(prompt, prompt_from(starts[low]));
-    if (std::ssize(prompt) >= context) {
+    WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(starts[low]));
+    if (std::ssize(out.tokens) >= context) {
       return resource_exhausted(
           fmt::format("this turn alone makes a prompt of {} tokens, the context holds {}: shorten "
                       "it, or start with a larger --context",
-                      prompt.size(), context));
+                      out.tokens.size(), context));
     }
-    first_ = starts[low];
-    if (low > 0 && callbacks.on_dropped) callbacks.on_dropped(static_cast<int32_t>(low));
+    out.first = starts[low];
+    out.n_dropped = static_cast<int32_t>(low);
   }
-  if (prompt.empty()) return unsupported("the chat template makes an empty prompt of this");
-  return prompt;
+  if (out.tokens.empty()) return unsupported("the chat template makes an empty prompt of this");
+  return out;
 }
 
 /// The logits of the prompt's last row. At least that row is run.
@@ -180,9 +180,10 @@ Result<ChatAnswer> ChatSession::answer(const GenerationOptions& options,
   ChatAnswer answer;
   const size_t first = first_;
   const auto run = [&]() -> Result<Generation> {
-    WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
-                          fitting_prompt(options.max_tokens, callbacks));
-    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt, callbacks, answer));
+    WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(options.max_tokens));
+    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt.tokens, callbacks, answer));
+    first_ = prompt.first;
+    if (prompt.n_dropped > 0 && callbacks.on_dropped) callbacks.on_dropped(prompt.n_dropped);
     const auto on_text = [&](std::string_view piece) {
       return !callbacks.on_text || callbacks.on_text(piece);
     };

@@ -393,8 +393,10 @@ class Parser {
       }
       if (tensor.size_bytes > data.size() || tensor.offset > data.size() - tensor.size_bytes) {
         where_ = fmt::format("tensor '{}'", printable(tensor.name));
-        return error(fmt::format("{} bytes at offset {} end past the {} bytes of data in the file",
-                                 tensor.size_bytes, tensor.offset, data.size()));
+        return error(
+            fmt::format("{} bytes at offset {} end past the {} bytes of data in the file: it is "
+                        "incomplete, or damaged",
+                        tensor.size_bytes, tensor.offset, data.size()));
       }
       tensor.data = data.data() + tensor.offset;
     }

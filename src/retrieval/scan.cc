@@ -30,6 +30,14 @@ bool is_under(const std::string& path, const std::string& folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
 }
 
+/// Another store, by what stands in its folder.
+bool is_store(const std::vector<DirEntry>& entries) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
+  };
+  return has("store.lock") && has("properties") && has("documents.sqlite");
+}
+
 class Scanner {
  public:
   Scanner(Env& env, Index& index, const ScanOptions& options)
@@ -88,6 +96,7 @@ class Scanner {
       keep_known_under(path);
       return skip(path, "the folder cannot be read");
     }
+    if (is_store(*entries)) return skip(path, "a store of weft's");
     for (const DirEntry& child : *entries) {
       if (child.name.starts_with('.')) continue;
       walk(canonical_path(join_path(path, child.name)), child);

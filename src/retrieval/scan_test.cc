@@ -104,6 +104,16 @@ TEST_F(ScanTest, LeavesOutTheStoreItself) {
   EXPECT_THAT(seen(), ElementsAre("new docs/a.txt", "new docs/store-2/b.txt"));
 }
 
+TEST_F(ScanTest, LeavesOutOtherStores) {
+  dir_.write("docs/a.txt", "a");
+  for (const char* name : {"properties", "store.lock", "documents.sqlite"}) {
+    dir_.write(std::string("docs/old/") + name, "x");
+  }
+  dir_.write("docs/house/properties", "no store's");
+  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt", "new docs/house/properties",
+                                  "skipped docs/old: a store of weft's"));
+}
+
 TEST_F(ScanTest, SkipsByNameWhatIsNoText) {
   dir_.write("docs/a.txt", "gr\xc3\xbc\xc3\x9f");
   dir_.write("docs/binary", std::string("ab\0cd", 5));

@@ -19,13 +19,13 @@ size_t common_prefix_bytes(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-SpecialTokens::SpecialTokens(const VocabData& vocab, const std::vector<bool>& is_control) {
+SpecialTokens::SpecialTokens(const VocabData& vocab, const std::vector<bool>& is_control)
+    : is_control_(is_control), strip_after_special_(vocab.strip_after_special) {
   for (size_t id = 0; id < vocab.tokens.size(); ++id) {
     const std::string_view text = vocab.tokens[id];
     if (text.empty()) continue;
     if (!is_control[id] && vocab.types[id] != TokenType::kUserDefined) continue;
-    const bool strips = vocab.strip_after_special && !keeps_space(text);
-    tokens_.push_back({text, static_cast<int32_t>(id), is_control[id], strips});
+    tokens_.push_back({text, static_cast<int32_t>(id), is_control[id], strips_space_behind(text)});
     if (!is_control[id]) begins_user_defined_[static_cast<unsigned char>(text[0])] = true;
   }
   std::sort(tokens_.begin(), tokens_.end(),
@@ -41,6 +41,10 @@ SpecialTokens::SpecialTokens(const VocabData& vocab, const std::vector<bool>& is
     tokens_[i].shorter = shorter;
   }
   for (size_t byte = 0; byte < 256; ++byte) first_byte_[byte + 1] += first_byte_[byte];
+}
+
+bool SpecialTokens::strips_space_behind(std::string_view token) const {
+  return strip_after_special_ && !keeps_space(token);
 }
 
 // The token that sorts last among those not after `text`, and what it begins with, hold every token
@@ -81,6 +85,30 @@ std::vector<Fragment> SpecialTokens::split(std::string_view text, bool parse_con
     begin = at;
   }
   if (begin < text.size()) fragments.push_back({text.substr(begin)});
+  return fragments;
+}
+
+std::vector<Fragment> SpecialTokens::split(std::string_view text,
+                                           std::span<const ByteRange> control) const {
+  std::vector<Fragment> fragments;
+  size_t begin = 0;  // of what stands behind the last control token
+  const auto split_up_to = [&](size_t end) {
+    if (end <= begin) return;
+    const std::vector<Fragment> between = split(text.substr(begin, end - begin), false);
+    fragments.insert(fragments.end(), between.begin(), between.end());
+  };
+  for (const ByteRange& range : control) {
+    for (const Fragment& f : split(text.substr(range.begin, range.end - range.begin), true)) {
+      if (f.id == kNoToken || !is_control_[static_cast<size_t>(f.id)]) continue;
+      const auto at = static_cast<size_t>(f.text.data() - text.data());
+      split_up_to(at);
+      fragments.push_back(f);
+      begin = at + f.text.size();
+      if (!strips_space_behind(f.text)) continue;
+      while (begin < text.size() && is_ascii_space(text[begin])) ++begin;
+    }
+  }
+  split_up_to(text.size());
   return fragments;
 }
 

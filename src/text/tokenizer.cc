@@ -277,29 +277,16 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
 
 Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> parts) const {
   std::string text;
-  for (const TextPart& part : parts) text += part.text;
-  WEFT_RETURN_IF_ERROR(check_text_bytes(text.size()));
-  // Found part by part; neighbouring plain text is then one fragment of the joined text.
-  std::vector<Fragment> fragments;
-  size_t part_begin = 0;
+  std::vector<ByteRange> control;
   for (const TextPart& part : parts) {
-    const std::string_view whole = std::string_view(text).substr(part_begin, part.text.size());
-    part_begin += part.text.size();
-    for (const Fragment& f : impl_->specials->split(whole, part.parse_special)) {
-      const bool joins = f.id == kNoToken && !fragments.empty() &&
-                         fragments.back().id == kNoToken &&
-                         fragments.back().text.end() == f.text.begin();
-      if (joins) {
-        Fragment& before = fragments.back();
-        before.text = {before.text.data(), before.text.size() + f.text.size()};
-      } else {
-        fragments.push_back(f);
-      }
-    }
+    if (part.parse_special) control.push_back({text.size(), text.size() + part.text.size()});
+    text += part.text;
   }
+  WEFT_RETURN_IF_ERROR(check_text_bytes(text.size()));
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 2);
-  WEFT_RETURN_IF_ERROR(impl_->encode_fragments(fragments, /*continues_text=*/false, out));
+  WEFT_RETURN_IF_ERROR(impl_->encode_fragments(impl_->specials->split(text, control),
+                                               /*continues_text=*/false, out));
   return out;
 }
 

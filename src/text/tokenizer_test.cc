@@ -98,6 +98,39 @@ TEST(Parts, AreOneTextButForControlTokens) {
   EXPECT_EQ(parts({}), std::vector<int32_t>{});
 }
 
+TEST(Parts, UserDefinedTokensSpanBordersButNoControlTokenIsLostToThem) {
+  VocabData vocab = bpe_test_vocab({});
+  for (const char* text : {"\n\n", "a<"}) {
+    vocab.tokens.emplace_back(text);
+    vocab.types.push_back(TokenType::kUserDefined);
+  }
+  const auto tokenizer = Tokenizer::create(std::move(vocab));
+  ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
+  const auto parts = [&](std::vector<TextPart> of) { return *tokenizer->encode_parts(of); };
+  const int32_t end = tokenizer->find_token("<|im_end|>");
+  const int32_t breaks = tokenizer->find_token("\n\n");
+  EXPECT_THAT(parts({{"x\n", true}, {"\nx", false}}), ElementsAre('x', breaks, 'x'));
+  EXPECT_THAT(parts({{"<no", false}, {"te>", true}}), ElementsAre(257));
+  EXPECT_THAT(parts({{"a", false}, {"<|im_end|>", true}}), ElementsAre('a', end));
+  EXPECT_THAT(parts({{"a<", false}, {"<|im_end|>", true}}),
+              ElementsAre(tokenizer->find_token("a<"), end));
+  EXPECT_EQ(parts({{"a<|im_end|>", true}}),
+            *tokenizer->encode("a<|im_end|>", {.parse_special = true}));
+}
+
+TEST(Parts, SpaceBehindAControlTokenGoesWhereverItStands) {
+  VocabData vocab = spm_test_vocab({"\u2581a", "a", "\u2581"});
+  vocab.tokens.emplace_back("<|end|>");
+  vocab.types.push_back(TokenType::kControl);
+  vocab.scores.push_back(0);
+  vocab.strip_after_special = true;
+  const auto tokenizer = Tokenizer::create(std::move(vocab));
+  ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
+  const TextPart of[] = {{"a<|end|>\n", true}, {" \na", false}};
+  EXPECT_EQ(*tokenizer->encode_parts(of),
+            *tokenizer->encode("a<|end|>\n \na", {.parse_special = true}));
+}
+
 TEST(Parts, HaveOneSpacePrefix) {
   const auto tokenizer = Tokenizer::create(spm_test_vocab({"\u2581a", "b", "\u2581"}));
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
