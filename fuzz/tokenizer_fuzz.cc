@@ -1,6 +1,7 @@
 // Vocabulary and text from the fuzzer's bytes: whatever a vocabulary that passes the checks says,
 // encoding ends, its ids are in the vocabulary, plain text gives no control token, and chunks cover
 // the text. Format: kind byte, then the vocabulary's strings separated by 0xFE, then 0xFD, text.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -50,6 +51,30 @@ VocabData gemma_like_vocab() {
   return vocab;
 }
 
+std::ptrdiff_t count_control(const weft::text::Tokenizer& tokenizer,
+                             const weft::Result<std::vector<int32_t>>& ids) {
+  WEFT_CHECK(ids.is_ok());
+  return std::ranges::count_if(*ids, [&](int32_t id) { return tokenizer.is_control(id); });
+}
+
+/// A prompt of parts, 0xFC between them, every other one a template's: these keep each of their
+/// control tokens, and the others get none.
+void check_parts(const weft::text::Tokenizer& tokenizer, std::string_view text) {
+  std::vector<weft::text::TextPart> parts;
+  std::ptrdiff_t n_control = 0;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\xFC', begin), text.size());
+    parts.push_back({text.substr(begin, end - begin), parts.size() % 2 == 0});
+    begin = end + 1;
+    const weft::text::TextPart& part = parts.back();
+    if (!part.parse_special) continue;
+    const auto alone = tokenizer.encode(part.text, {.parse_special = true});
+    n_control += count_control(tokenizer, alone);
+    WEFT_CHECK(*tokenizer.encode_parts(std::span(&part, 1)) == *alone);
+  }
+  WEFT_CHECK(count_control(tokenizer, tokenizer.encode_parts(parts)) == n_control);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -81,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     joined += tokenizer->token_bytes(id);
   }
   WEFT_CHECK(streamed + stream.finish() == joined);
-  WEFT_CHECK(tokenizer->encode(text, {.parse_special = true}).is_ok());
+  check_parts(*tokenizer, text);
 
   const auto chunks = weft::text::split_into_chunks(*tokenizer, text, {.max_tokens = 8 + kind % 9});
   WEFT_CHECK(chunks.is_ok());
