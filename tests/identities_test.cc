@@ -206,6 +206,31 @@ TEST_P(Identities, ChunkedPrefillIsWholePrefill) {
   EXPECT_THAT(pieces, ::testing::ElementsAreArray(whole));
 }
 
+TEST_P(Identities, WhatWasThereOfAPromptChangesNoBitOfTheRest) {
+  TestModel m(path_);
+  const std::vector<int32_t> ids = random_ids(90, m.n_vocab(), 14);
+  const auto last_logits = [&](kv::SequenceId sequence, std::span<const int32_t> tokens) {
+    const int32_t begin = m.cache().length(sequence);
+    auto reservation = m.cache().reserve(sequence, static_cast<int32_t>(tokens.size()));
+    EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
+    m.forward().begin(model::Step::prompt(sequence, tokens, begin));
+    for (int32_t l = 0; l < m.model().config().n_layers; ++l) m.forward().run_layer(l);
+    reservation->commit();
+    std::vector<float> logits(static_cast<size_t>(m.n_vocab()));
+    const int64_t last[] = {std::ssize(tokens) - 1};
+    m.forward().logits(last, logits.data());
+    return logits;
+  };
+  const std::vector<float> whole = last_logits(m.cache().create_sequence(), ids);
+  for (const size_t n_left : {1u, 3u, 4u, 5u, 58u, 89u}) {  // around the kernels' border
+    const kv::SequenceId sequence = m.cache().create_sequence();
+    last_logits(sequence, std::span(ids).first(ids.size() - n_left));
+    EXPECT_THAT(last_logits(sequence, std::span(ids).last(n_left)),
+                ::testing::ElementsAreArray(whole))
+        << n_left;
+  }
+}
+
 TEST_P(Identities, DecodeStepsArePrefillWithinReorderedSums) {
   TestModel m(path_);
   const std::vector<int32_t> ids = random_ids(40, m.n_vocab(), 9);

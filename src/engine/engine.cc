@@ -98,7 +98,7 @@ std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
 }
 
 Result<std::vector<float>> Engine::append(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                                          bool every_row, const FunctionRef<bool()>* cancelled) {
+                                          const AppendOptions& options) {
   const int32_t length = cache_->length(sequence);
   const auto n = static_cast<int64_t>(tokens.size());
   if (length + n > context_tokens_) {
@@ -107,13 +107,15 @@ Result<std::vector<float>> Engine::append(kv::SequenceId sequence, std::span<con
   }
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                         cache_->reserve(sequence, static_cast<int32_t>(n)));
-  forward_->begin(model::Step::consecutive(sequence, tokens, length));
+  model::Step step = model::Step::consecutive(sequence, tokens, length);
+  step.is_prompt = options.is_prompt;
+  forward_->begin(std::move(step));
   for (int32_t l = 0; l < model_->config().n_layers; ++l) {
-    if (cancelled != nullptr && (*cancelled)()) return weft::cancelled("stopped");
+    if (options.cancelled != nullptr && (*options.cancelled)()) return weft::cancelled("stopped");
     forward_->run_layer(l);
   }
-  std::vector<int64_t> rows(static_cast<size_t>(every_row ? n : 1));
-  std::iota(rows.begin(), rows.end(), every_row ? 0 : n - 1);
+  std::vector<int64_t> rows(static_cast<size_t>(options.every_row ? n : 1));
+  std::iota(rows.begin(), rows.end(), options.every_row ? 0 : n - 1);
   std::vector<float> logits(rows.size() * static_cast<size_t>(model_->config().vocab_size));
   forward_->logits(rows, logits.data());
   reservation.commit();

@@ -35,6 +35,14 @@ struct EngineOptions {
 };
 
 /// Not thread-safe.
+struct AppendOptions {
+  bool is_prompt = false;  // as in model::Step
+  bool every_row = false;  // logits of all rows
+  /// May be null; asked in front of each layer: true ends it with kCancelled and the sequence as it
+  /// was.
+  const FunctionRef<bool()>* cancelled = nullptr;
+};
+
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> open(Env& env, const EngineOptions& options);
@@ -56,12 +64,9 @@ class Engine {
   std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
 
   /// Runs `tokens` behind what the sequence holds and commits them. Returns the logits of the last
-  /// row, or with `every_row` of all: [rows, vocab_size]. kResourceExhausted past the context.
-  /// `cancelled` (may be null) is asked in front of each layer: true ends it with kCancelled and
-  /// the sequence as it was.
+  /// row, or of all: [rows, vocab_size]. kResourceExhausted past the context.
   Result<std::vector<float>> append(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                                    bool every_row = false,
-                                    const FunctionRef<bool()>* cancelled = nullptr);
+                                    const AppendOptions& options = {});
 
  private:
   Engine(Env& env, int n_threads, kernels::Isa isa)

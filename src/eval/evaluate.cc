@@ -111,7 +111,7 @@ class Evaluator {
     if (path.size() < 2) return Status::ok();
     const auto steps = std::span(path).first(path.size() - 1);
     WEFT_ASSIGN_OR_RETURN(const std::vector<float> rows,
-                          engine_.append(prefilled.sequence, steps, /*every_row=*/true));
+                          engine_.append(prefilled.sequence, steps, {.every_row = true}));
     const size_t n_vocab = prefilled.logits.size();
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto row = rows.begin() + static_cast<std::ptrdiff_t>(i * n_vocab);

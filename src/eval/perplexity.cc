@@ -45,7 +45,7 @@ Status prefill_window(engine::Engine& engine, std::span<const int32_t> window, i
       engine.cache().free_sequence(sequence);
       return reservation.status();
     }
-    engine.forward().begin(model::Step::consecutive(sequence, window, 0));
+    engine.forward().begin(model::Step::prompt(sequence, window, 0));
     for (int32_t l = 0; l < engine.model().config().n_layers; ++l) engine.forward().run_layer(l);
     loss += window_loss(engine, window, first);
   }

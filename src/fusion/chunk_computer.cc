@@ -21,7 +21,7 @@ Status ChunkComputer::ensure_anchor() {
       cache_.free_sequence(sequence);
       return reservation.status();
     }
-    forward_.begin(model::Step::consecutive(sequence, anchor_, 0));
+    forward_.begin(model::Step::prompt(sequence, anchor_, 0));
     for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) forward_.run_layer(l);
     reservation->commit();
   }
@@ -42,7 +42,7 @@ Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
   const auto width = static_cast<size_t>(config.kv_width());
   ChunkKv chunk;
   chunk.n_tokens = static_cast<int32_t>(tokens.size());
-  forward_.begin(model::Step::consecutive(sequence, tokens, static_cast<int32_t>(anchor_.size())));
+  forward_.begin(model::Step::prompt(sequence, tokens, static_cast<int32_t>(anchor_.size())));
   for (int32_t l = 0; l < config.n_layers; ++l) {
     std::vector<uint16_t>& layer = chunk.layers.emplace_back(2 * tokens.size() * width);
     const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {

@@ -198,6 +198,7 @@ bool FusionPass::place_layer(int32_t layer) {
 
 model::Step FusionPass::step_of(std::span<const int64_t> selected) const {
   model::Step step;
+  step.is_prompt = true;
   const auto add = [&](int64_t position) {
     step.positions.push_back(static_cast<int32_t>(position));
     step.tokens.push_back(tokens_[static_cast<size_t>(position)]);

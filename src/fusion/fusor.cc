@@ -195,7 +195,7 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode, Rep
                         cache_.reserve(sequence.id(), static_cast<int32_t>(rest.size())));
   watch.charge(report.timings.lookup_ms);
 
-  forward_.begin(model::Step::consecutive(sequence.id(), rest, found));
+  forward_.begin(model::Step::prompt(sequence.id(), rest, found));
   for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) forward_.run_layer(l);
   Prefilled done;
   done.logits = last_logits();

@@ -120,7 +120,7 @@ Plan make_plan(const AttentionArgs& args, const AttentionDecodeFns& decode_fns) 
     WEFT_CHECK(sequence.row_begin >= 0 && n_rows >= 0);
     const AttentionRows& rows = plan.sequences.emplace_back(sequence_rows(args, sequence));
     check_positions(rows.positions, n_rows);
-    if (n_rows <= kDecodeAttentionRows) {
+    if (n_rows <= kDecodeAttentionRows && !args.is_prompt) {
       plan_decode(rows, n_rows, partial_floats, plan);
     } else {
       plan_prefill(rows, n_rows, plan);

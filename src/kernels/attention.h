@@ -34,6 +34,7 @@ struct AttentionArgs {
   float scale = 1.0f;
   float softcap = 0.0f;       // 0: none
   int32_t window_tokens = 0;  // 0: none
+  bool is_prompt = false;     // however few rows, the prefill kernel
   const float* q = nullptr;
   float* out = nullptr;
   float* log_sum_exp = nullptr;
@@ -46,7 +47,8 @@ inline constexpr int64_t kDecodeAttentionRows = 4;
 /// position are never read, nor are pages that lie before the windows of all its rows: their
 /// entries of the block table are not looked at. A window costs what the keys in it cost; one that
 /// covers the context changes no bit. A sequence with up to kDecodeAttentionRows rows in the step
-/// takes the decode kernel, with more the prefill kernel; they differ by the order of their sums.
+/// takes the decode kernel unless is_prompt, with more the prefill kernel; they differ by the order
+/// of their sums.
 void attention(const Context& context, const AttentionArgs& args);
 
 /// Attention mass: mass[j] += sum over the rows and heads of softmax probability of key j, for the

@@ -50,6 +50,13 @@ Step Step::consecutive(kv::SequenceId sequence, std::span<const int32_t> tokens,
   return step;
 }
 
+Step Step::prompt(kv::SequenceId sequence, std::span<const int32_t> tokens,
+                  int32_t first_position) {
+  Step step = consecutive(sequence, tokens, first_position);
+  step.is_prompt = true;
+  return step;
+}
+
 ForwardPass::ForwardPass(const Model& model, const kernels::Context& context, kv::Cache& cache)
     : model_(model), context_(context), cache_(cache) {}
 
@@ -111,6 +118,11 @@ ForwardPass::Block ForwardPass::block_at(int64_t row_begin) const {
   return block;
 }
 
+/// What the kernels for a block of n_rows are chosen by.
+kernels::RowsLike ForwardPass::like(int64_t n_rows) const {
+  return {step_.is_prompt ? std::max(n_rows, kernels::kDecodeRows + 1) : n_rows};
+}
+
 void ForwardPass::run_layer(int32_t layer, const LayerTap& tap) {
   for (int64_t row = 0; row < step_.n_rows(); row += kBlockRows) {
     const Block block = block_at(row);
@@ -138,7 +150,7 @@ void ForwardPass::attention_part(int32_t layer, const Block& block, const LayerT
   attend(layer, block, tap);
 
   const MatmulOutput o[] = {{&w.o, projected_.data(), c.n_embd}};
-  kernels::matmul(context_, attended_.data(), c.q_width(), n, o);
+  kernels::matmul(context_, attended_.data(), c.q_width(), n, o, like(n));
   add_bias(w.o_bias, n, c.n_embd, projected_.data());
   add_output(w.post_attention_norm, block);
 }
@@ -154,7 +166,7 @@ void ForwardPass::project_qkv(int32_t layer, const Block& block) {
   const MatmulOutput qkv[] = {{&w.q, q_.data(), c.q_width()},
                               {&w.k, k_.data(), c.kv_width()},
                               {&w.v, v_.data(), c.kv_width()}};
-  kernels::matmul(context_, normed_.data(), c.n_embd, n, qkv);
+  kernels::matmul(context_, normed_.data(), c.n_embd, n, qkv, like(n));
   add_bias(w.q_bias, n, c.q_width(), q_.data());
   add_bias(w.k_bias, n, c.kv_width(), k_.data());
   add_bias(w.v_bias, n, c.kv_width(), v_.data());
@@ -178,6 +190,7 @@ void ForwardPass::attend(int32_t layer, const Block& block, const LayerTap& tap)
   args.window_tokens = c.layers[static_cast<size_t>(layer)].window_tokens;
   args.q = q_.data();
   args.out = attended_.data();
+  args.is_prompt = step_.is_prompt;
   args.log_sum_exp = tap.mass.empty() ? nullptr : log_sum_exp_.data();
   kernels::attention(context_, args);
   if (!tap.mass.empty()) {
@@ -195,7 +208,7 @@ void ForwardPass::feed_forward_part(int32_t layer, const Block& block) {
   if (c.n_experts > 0) {
     mixture_of_experts(w, block.n_rows);
   } else {
-    feed_forward(w.experts.front(), normed_.data(), block.n_rows, {block.n_rows},
+    feed_forward(w.experts.front(), normed_.data(), block.n_rows, like(block.n_rows),
                  projected_.data());
   }
   add_output(w.post_ffn_norm, block);
@@ -222,7 +235,7 @@ void ForwardPass::mixture_of_experts(const LayerWeights& w, int64_t n_rows) {
   const ModelConfig& c = model_.config();
   const auto n_embd = static_cast<size_t>(c.n_embd);
   const MatmulOutput router[] = {{&w.router, router_.data(), c.n_experts}};
-  kernels::matmul(context_, normed_.data(), c.n_embd, n_rows, router);
+  kernels::matmul(context_, normed_.data(), c.n_embd, n_rows, router, like(n_rows));
   const std::span<const float> scores(router_.data(), static_cast<size_t>(n_rows * c.n_experts));
   const std::vector<ExpertRows> experts = route(scores, c.n_experts, c.n_experts_used);
 
@@ -236,7 +249,7 @@ void ForwardPass::mixture_of_experts(const LayerWeights& w, int64_t n_rows) {
                   normed_.data() + static_cast<size_t>(expert.rows[i]) * n_embd,
                   n_embd * sizeof(float));
     }
-    feed_forward(w.experts[e], expert_in_.data(), static_cast<int64_t>(n), {n_rows},
+    feed_forward(w.experts[e], expert_in_.data(), static_cast<int64_t>(n), like(n_rows),
                  expert_out_.data());
     for (size_t i = 0; i < n; ++i) {
       float* sum = projected_.data() + static_cast<size_t>(expert.rows[i]) * n_embd;
@@ -269,7 +282,7 @@ void ForwardPass::values(int32_t layer, float* out) {
     kernels::rms_norm(context_, hidden_.data() + row * c.n_embd, w.attention_norm.data(), c.rms_eps,
                       n, c.n_embd, normed_.data());
     const MatmulOutput v[] = {{&w.v, out + row * c.kv_width(), c.kv_width()}};
-    kernels::matmul(context_, normed_.data(), c.n_embd, n, v);
+    kernels::matmul(context_, normed_.data(), c.n_embd, n, v, like(n));
     add_bias(w.v_bias, n, c.kv_width(), out + row * c.kv_width());
   }
 }
@@ -277,6 +290,7 @@ void ForwardPass::values(int32_t layer, float* out) {
 void ForwardPass::keep_rows(std::span<const int64_t> rows) {
   const auto n_embd = static_cast<size_t>(model_.config().n_embd);
   Step kept;
+  kept.is_prompt = step_.is_prompt;
   size_t next = 0;
   for (const StepSequence& s : step_.sequences) {
     const auto begin = static_cast<int64_t>(kept.tokens.size());

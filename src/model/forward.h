@@ -11,6 +11,7 @@
 #include "base/function_ref.h"
 #include "kernels/attention.h"
 #include "kernels/context.h"
+#include "kernels/matmul.h"
 #include "kernels/rope.h"
 #include "kv/cache.h"
 #include "model/model.h"
@@ -31,12 +32,18 @@ struct Step {
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
   std::vector<StepSequence> sequences;  // cover the rows in order, none empty
+  /// The rows are a prompt's and take its kernels, however few they are: what of a prompt was there
+  /// already then changes no bit of the rest.
+  bool is_prompt = false;
 
   int64_t n_rows() const { return static_cast<int64_t>(tokens.size()); }
 
   /// The rows of one sequence at consecutive positions from `first_position`.
   static Step consecutive(kv::SequenceId sequence, std::span<const int32_t> tokens,
                           int32_t first_position);
+  /// The same for rows of a prompt.
+  static Step prompt(kv::SequenceId sequence, std::span<const int32_t> tokens,
+                     int32_t first_position);
 };
 
 /// What a caller may look at while a layer runs. Null members cost nothing.
@@ -86,6 +93,7 @@ class ForwardPass {
   void add_bias(const AlignedBuffer<float>& bias, int64_t n_rows, int64_t n, float* x);
   void add_output(const AlignedBuffer<float>& post_norm, const Block& block);
   Block block_at(int64_t row_begin) const;
+  kernels::RowsLike like(int64_t n_rows) const;
   void refresh_rope();
 
   const Model& model_;
