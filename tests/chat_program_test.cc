@@ -6,10 +6,12 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "test_model.h"
 
@@ -86,6 +88,19 @@ class Terminal {
       if (!read_more()) return false;
     }
     return true;
+  }
+
+  /// Line by line and with echo, as a shell expects it.
+  bool is_cooked() const {
+    termios mode{};
+    EXPECT_EQ(tcgetattr(fd_, &mode), 0);
+    return (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0;
+  }
+
+  void end_by(int signal) {
+    const pid_t child = std::exchange(child_, -1);
+    kill(child, signal);
+    EXPECT_EQ(wait_for_exit(child), 1000 + signal);
   }
 
   int exit_status() {
@@ -216,7 +231,7 @@ TEST_F(ChatProgram, CtrlCStopsAnAnswerAndNotTheProgram) {
   ASSERT_TRUE(terminal.shows("tokens 100000)"));
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("Tell me all.\r");
-  ASSERT_TRUE(terminal.shows("Tell me all.\r\n"));
+  ASSERT_TRUE(terminal.shows("Tell me all.\r\n\x1b[?2004l"));
   ASSERT_TRUE(terminal.shows_anything());
   terminal.type("\x03");
   ASSERT_TRUE(terminal.shows("(stopped)"));
@@ -252,6 +267,57 @@ TEST_F(ChatProgram, CtrlCAtThePromptClearsTheLine) {
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("\x04");
   EXPECT_EQ(terminal.exit_status(), 0);
+}
+
+TEST_F(ChatProgram, LinesPastedAtOnceAreOneText) {
+  const std::string file = path("pasted.json");
+  std::filesystem::remove(file);
+  Terminal terminal(folder_->path(), chat({"-s", "Be brief.", "--save", file}));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("See: \x1b[200~/one\rtwo\tgr\xc3\xbc\xc3\x9f\n\x1b[201~ - what?\r");
+  ASSERT_TRUE(terminal.shows("what?"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x1b[200~/undo\x1b[201~\r");  // one line is typed text
+  ASSERT_TRUE(terminal.shows("taken back"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x1b[A\x1b[A\r");  // the paste again, whole
+  ASSERT_TRUE(terminal.shows("what?"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.exit_status(), 0);
+  const Json messages = Json::parse(test::slurp(file))["messages"];
+  ASSERT_EQ(messages.size(), 3u);
+  EXPECT_EQ(messages[1]["content"], "See: /one\ntwo gr\xc3\xbc\xc3\x9f\n - what?");
+}
+
+TEST_F(ChatProgram, WhatEndsItLeavesTheTerminalAsItWas) {
+  Terminal terminal(folder_->path(), chat());
+  ASSERT_TRUE(terminal.shows("> "));
+  EXPECT_FALSE(terminal.is_cooked());
+  terminal.end_by(SIGTERM);
+  EXPECT_TRUE(terminal.is_cooked());
+}
+
+TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
+  const std::string file = path("kept.json");
+  std::filesystem::remove(file);
+  EXPECT_EQ(weft(chat({"--save", file}), "Hello\n").status, 0);
+  const std::string kept = test::slurp(file);
+  const Outcome again = weft(chat({"--save", file}), "Hi\n");
+  EXPECT_EQ(again.status, 2);
+  EXPECT_THAT(again.err, HasSubstr("--load"));
+  EXPECT_EQ(test::slurp(file), kept);
+  EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "Hi\n").status, 0);
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  const Outcome nowhere = weft(chat({"--save", path("none/file")}), "Hi\n");
+  EXPECT_EQ(nowhere.status, 1);
+  EXPECT_EQ(nowhere.out, "");
+}
+
+TEST_F(ChatProgram, RegenerateAtTemperature0SaysTheSame) {
+  const Outcome run = weft(chat(), "Tell me of the harbour.\n/regen\n");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.out.substr(0, run.out.size() / 2), run.out.substr(run.out.size() / 2));
 }
 
 TEST_F(ChatProgram, HistoryIsKeptAndPrivate) {

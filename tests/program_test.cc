@@ -283,6 +283,47 @@ TEST_F(Cli, IngestPicksUpChanges) {
   std::filesystem::remove_all(fresh);
 }
 
+TEST_F(Cli, ARecordLivesAsLongAsOneDocumentHasItsPassage) {
+  const auto records = [&] {
+    return weft({"cache", "stat", "--store", store(), "--json"}).json()["records"].get<int>();
+  };
+  const std::string text = "# Pier\n\nThe pier is made of oak.";
+  std::filesystem::remove_all(docs());
+  write_file(path("a.md"), text);
+  write_file(path("b.md"), text);
+  const auto ingest_file = [&](const std::string& name) {
+    return weft({"ingest", "-m", model(), "--store", store(), path(name)});
+  };
+  ASSERT_EQ(ingest_file("a.md").status, 0);
+  ASSERT_EQ(ingest_file("b.md").status, 0);
+  ASSERT_EQ(records(), 1);
+  std::filesystem::remove(path("a.md"));
+  EXPECT_THAT(ingest_file("a.md").out, HasSubstr("1 deleted"));
+  EXPECT_EQ(records(), 1);
+  write_file(path("b.md"), "# Pier\n\nThe pier is made of stone.");
+  EXPECT_THAT(ingest_file("b.md").out, HasSubstr("1 changed"));
+  EXPECT_EQ(records(), 1);
+  std::filesystem::remove(path("b.md"));
+  EXPECT_THAT(ingest_file("b.md").out, HasSubstr("1 deleted"));
+  EXPECT_EQ(records(), 0);
+}
+
+TEST_F(Cli, IngestRestoresRecordsThatWereRemoved) {
+  ASSERT_EQ(ingest().status, 0);
+  const Json before = weft({"cache", "stat", "--store", store(), "--json"}).json();
+  ASSERT_EQ(weft({"cache", "rm", "--store", store(), "--all"}).status, 0);
+  EXPECT_THAT(ingest().out, HasSubstr("3 completed"));
+  EXPECT_EQ(weft({"cache", "stat", "--store", store(), "--json"}).json()["records"],
+            before["records"]);
+  EXPECT_THAT(ingest().out, HasSubstr("3 unchanged"));
+}
+
+TEST_F(Cli, AStoreIsNoFolderOfDocuments) {
+  expect_error(weft({"ingest", "-m", model(), "--store", docs(), docs()}), 2,
+               "a folder of its own");
+  EXPECT_FALSE(std::filesystem::exists(docs() + "/properties"));
+}
+
 TEST_F(Cli, AStoreLimitStopsIngestAndLeavesAUsableStore) {
   const Outcome run = ingest({"--store-limit", "200KB"});
   EXPECT_EQ(run.status, 1);
@@ -350,6 +391,10 @@ TEST_F(Cli, BadInputGetsOneLine) {
   expect_error(ingest({"--store-limit", "0"}), 2, "--store-limit");
   expect_error(ingest({"--store-limit", "-1GB"}), 2, "-1GB is below 0");
   expect_error(ingest({"--memory-limit", "-5"}), 2, "-5 is below 0");
+  expect_error(ingest({"--memory-limit", "5XB"}), 2, "5XB is no number of bytes");
+  expect_error(weft({"generate", "-m", model(), "-p", "x", "--seed", "-1"}), 2, "-1 is below 0");
+  expect_error(weft({"generate", "-m", model(), "-p", "x", "-t", "0"}), 2, "--threads");
+  expect_error(weft({"generate", "-m", "", "-p", "x"}), 2, "name is empty");
   EXPECT_FALSE(std::filesystem::exists(store()));
   ASSERT_EQ(ingest().status, 0);
   expect_error(ask("harbour", {"--ratio", "2"}), 2, "ratio 2");

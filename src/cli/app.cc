@@ -1,11 +1,16 @@
 #include "cli/app.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <limits>
+#include <system_error>
+#include <vector>
 
 #include "cli/model_get.h"
 
@@ -21,15 +26,19 @@ void on_interrupt(int) {
 }
 
 constexpr int kBarWidth = 30;
+constexpr int kMaxThreads = 512;
 
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
       ->required();
-  command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)");
-  command.add_option("-c,--context", flags.context_tokens,
-                     "context in tokens (default: the model's, at most 8192)");
+  command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)")
+      ->check(CLI::Range(1, kMaxThreads));
+  command
+      .add_option("-c,--context", flags.context_tokens,
+                  "context in tokens (default: the model's, at most 8192)")
+      ->check(CLI::Range(1, std::numeric_limits<int32_t>::max()));
   command.add_option("--compute", flags.compute,
                      "how prefill multiplies: auto, f32, bf16 or int8 (default: auto)");
   command.add_option("--isa", flags.isa,
@@ -50,24 +59,36 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
 
 void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options) {
   const auto add = [&](const char* flag, auto& value, const char* help) {
-    command.add_option(flag, value, fmt::format("{} (default: {})", help, value));
+    return command.add_option(flag, value, fmt::format("{} (default: {})", help, value));
   };
   add("--temp", options.temperature, "temperature; 0 is greedy");
   add("--top-k", options.top_k, "keep the k likeliest; 0: all");
   add("--top-p", options.top_p, "keep this share of probability");
   add("--min-p", options.min_p, "drop tokens less likely than this share of the likeliest");
-  add("--seed", options.seed, "seed of the sampler");
+  add("--seed", options.seed, "seed of the sampler")->transform(not_negative());
+}
+
+CLI::Validator not_negative() {
+  return {[](std::string& text) {
+            return text.starts_with('-') ? fmt::format("{} is below 0", text) : std::string();
+          },
+          ""};
 }
 
 CLI::Option* add_bytes_flag(CLI::App& command, const std::string& name, uint64_t& bytes,
                             const std::string& help) {
-  const auto refuse_negative = [](std::string& text) {
-    return text.starts_with('-') ? fmt::format("{} is below 0", text) : std::string();
+  const auto to_bytes = [](std::string& text) -> std::string {
+    const std::string given = text;
+    try {
+      if (CLI::AsSizeValue(false)(text).empty()) return "";
+    } catch (const CLI::ValidationError&) {
+    }
+    return fmt::format("{} is no number of bytes; give one as 512MB or 10GB", given);
   };
   // What is added last transforms first.
   return command.add_option(name, bytes, help)
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(CLI::Validator(refuse_negative, ""));
+      ->transform(CLI::Validator(to_bytes, "SIZE"))
+      ->transform(not_negative());
 }
 
 std::tm local_time() {
@@ -77,24 +98,60 @@ std::tm local_time() {
   return local;
 }
 
+std::string date_of(int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &parts);
+  return text;
+}
+
 void print_json(const Json& json) {
   const std::string line =
       json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
 }
 
+std::string printable(std::string_view text, std::string_view kept) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() &&
+                       static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
+                       static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    const bool is_c0 = byte < 0x20 || byte == 0x7f;
+    if (is_c1) ++i;
+    if (is_c1 || (is_c0 && kept.find(text[i]) == std::string_view::npos)) {
+      out += "\xef\xbf\xbd";
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 Result<std::string> read_stdin(uint64_t limit_bytes) {
+  constexpr int kWaitMs = 100;  // how often Ctrl-C is looked for
   std::string text;
-  char buffer[64 * 1024];
-  size_t n = 0;
-  while ((n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0) {
-    text.append(buffer, n);
+  std::vector<char> buffer(64 * 1024);
+  while (true) {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    const int ready = poll(&input, 1, kWaitMs);
+    if (interrupted()) return cancelled("interrupted");
+    if (ready <= 0) continue;
+    const ssize_t n = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      return io_error("standard input: " + std::generic_category().message(errno));
+    }
+    if (n == 0) return text;
+    text.append(buffer.data(), static_cast<size_t>(n));
     if (text.size() > limit_bytes) {
       return resource_exhausted(
           fmt::format("standard input: over the limit of {} bytes", limit_bytes));
     }
   }
-  return text;
 }
 
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(isatty(2) == 1) {}

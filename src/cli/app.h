@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/env.h"
 #include "base/status.h"
@@ -42,6 +43,9 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
 /// --temp, --top-k, --top-p, --min-p and --seed; the defaults are what `options` holds.
 void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options);
 
+/// A check for numbers that the parser would wrap around.
+CLI::Validator not_negative();
+
 /// A number of bytes, as 512MB; not below 0.
 CLI::Option* add_bytes_flag(CLI::App& command, const std::string& name, uint64_t& bytes,
                             const std::string& help);
@@ -49,10 +53,17 @@ CLI::Option* add_bytes_flag(CLI::App& command, const std::string& name, uint64_t
 /// The date and time that chat templates may print.
 std::tm local_time();
 
+/// Text from elsewhere (a file's name, an answer) for a terminal or a line of its own: control
+/// characters become U+FFFD, but those in `kept`.
+std::string printable(std::string_view text, std::string_view kept = "");
+
+/// "2026-11-22 14:03", in UTC.
+std::string date_of(int64_t unix_ms);
+
 /// Prints to stdout on one line; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);
 
-/// All of standard input; kResourceExhausted past `limit_bytes`.
+/// All of standard input; kResourceExhausted past `limit_bytes`, kCancelled after Ctrl-C.
 Result<std::string> read_stdin(uint64_t limit_bytes);
 
 /// A line of progress on a terminal's stderr, redrawn in place; silent elsewhere.

@@ -2,11 +2,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <iostream>
 #include <optional>
+#include <utility>
 
 #include "cli/app.h"
 #include "cli/library.h"
+#include "cli/line_input.h"
 #include "cli/reuse_flags.h"
 #include "engine/generation.h"
 
@@ -144,7 +145,11 @@ class Asker {
     Retrieved found;
     WEFT_ASSIGN_OR_RETURN(found.hits, library_.index().search(question, flags_.n_chunks));
     if (found.hits.empty()) {
-      return not_found("no document matches the question's words; ask in the documents' own words");
+      WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library_.index().counts());
+      return not_found(counts.chunks == 0
+                           ? "there are no documents in the store; weft ingest puts some in"
+                           : "no document matches the question's words; ask in the documents' own "
+                             "words");
     }
     WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
     WEFT_ASSIGN_OR_RETURN(found.prompt.suffix, library_.rag().suffix(question));
@@ -159,8 +164,10 @@ class Asker {
     }
     if (n == 0) {
       return resource_exhausted(
-          fmt::format("the question and one chunk do not fit the context of {} tokens (-c)",
-                      engine_.context_tokens()));
+          fmt::format("the question with one passage ({} tokens) and an answer of up to {} (-n) do "
+                      "not fit the context of {} (-c)",
+                      used + std::ssize(found.hits.front().chunk.tokens),
+                      flags_.generation.max_tokens, engine_.context_tokens()));
     }
     if (n < found.hits.size()) {
       found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
@@ -217,7 +224,7 @@ class Asker {
   }
 
   void show(const std::string& question, const Retrieved& found,
-            const std::vector<Answer>& answers) const {
+            const std::vector<Answer>& answers) {
     if (flags_.json) {
       Json chunks = Json::array();
       for (const retrieval::Hit& hit : found.hits) {
@@ -246,7 +253,7 @@ class Asker {
     }
     fmt::print("\n");
     for (const retrieval::Hit& hit : found.hits) {
-      fmt::print("  {} [bytes {} to {}, {} tokens]\n", hit.path, hit.chunk.byte_begin,
+      fmt::print("  {} [bytes {} to {}, {} tokens]\n", printable(hit.path), hit.chunk.byte_begin,
                  hit.chunk.byte_end, hit.chunk.tokens.size());
     }
     for (const std::string& note : found.notes) fmt::print("  note: {}\n", note);
@@ -264,8 +271,10 @@ class Asker {
           "its "
           "usual place; full and blend the store, nothing in memory\n");
     }
-    fmt::print("not counted above: loading the model {:.0f} ms, calibration {:.0f} ms\n",
-               engine_.load_ms(), engine_.calibration_ms());
+    if (!std::exchange(load_shown_, true)) {
+      fmt::print("not counted above: loading the model {:.0f} ms, calibration {:.0f} ms\n",
+                 engine_.load_ms(), engine_.calibration_ms());
+    }
   }
 
   /// Where plain prefill was the quicker way, the chunks are stored now, so that the next question
@@ -288,6 +297,7 @@ class Asker {
   const AskFlags& flags_;
   engine::Engine& engine_;
   Library& library_;
+  bool load_shown_ = false;
 };
 
 bool is_blank(const std::string& text) {
@@ -307,16 +317,20 @@ Status run_ask(App& app, const AskFlags& flags) {
     WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
     return interrupted() ? cancelled("interrupted: the answer ends here") : Status::ok();
   }
-  std::string line;
+  const auto input = plain_input();
   int64_t asked = 0;
   int64_t failed = 0;
-  while (!interrupted() && std::getline(std::cin, line)) {
-    if (is_blank(line)) continue;
+  while (!interrupted()) {
+    WEFT_ASSIGN_OR_RETURN(const Line line, input->read(""));
+    if (line.kind == Line::Kind::kInterrupt) return cancelled("interrupted");
+    if (line.kind == Line::Kind::kEnd) break;
+    if (is_blank(line.text)) continue;
     ++asked;
-    if (const Status status = asker.ask(line); !status.is_ok()) {
+    if (!flags.json) fmt::print("{}> {}\n", asked == 1 ? "" : "\n", printable(line.text));
+    if (const Status status = asker.ask(line.text); !status.is_ok()) {
       ++failed;  // one bad question does not end the others
       std::fflush(stdout);
-      fmt::print(stderr, "weft: question {}: {}\n", asked, status.message());
+      fmt::print(stderr, "weft: question {}: {}\n", asked, printable(status.message()));
     }
   }
   if (asked == 0 && !interrupted()) {
@@ -351,7 +365,8 @@ void add_ask_command(CLI::App& root, App& app) {
       "let the answer go on behind its first line");
   command->add_option("--temp", flags->generation.sampling.temperature,
                       "temperature (default: 0, greedy)");
-  command->add_option("--seed", flags->generation.sampling.seed, "seed of the sampler");
+  command->add_option("--seed", flags->generation.sampling.seed, "seed of the sampler")
+      ->transform(not_negative());
   add_bytes_flag(*command, "--memory-limit", flags->library.memory_limit_bytes,
                  "bytes of KV kept in memory, as 512MB (default: 1GB)");
   command->add_flag("--json", flags->json, "print the answer and its report as JSON");

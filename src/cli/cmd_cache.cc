@@ -1,8 +1,6 @@
 // weft cache ls|stat|verify|rm: what a folder's chunk store holds.
 #include <fmt/format.h>
 
-#include <ctime>
-
 #include "cli/app.h"
 #include "store/chunk_store.h"
 
@@ -18,15 +16,6 @@ struct CacheFlags {
 
 Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags& flags) {
   return store::ChunkStore::open(app.env, {.dir = flags.dir});
-}
-
-std::string date_of(int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &parts);
-  return text;
 }
 
 Status run_ls(App& app, const CacheFlags& flags) {

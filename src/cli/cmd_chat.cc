@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <deque>
 #include <span>
 #include <sstream>
+#include <system_error>
 
 #include "cli/app.h"
 #include "cli/chat_file.h"
@@ -58,11 +60,8 @@ class AnswerPrinter {
   void print(std::string_view piece) {
     if (piece.empty()) return;
     ended_line_ = piece.back() == '\n';
-    if (!terminal_) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-    } else {
-      for (size_t i = 0; i < piece.size(); ++i) print_on_terminal(piece, i);
-    }
+    const std::string text = terminal_ ? printable(piece, "\n\t") : std::string(piece);
+    std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
   /// Every answer ends with a line break, its own or this one.
@@ -72,19 +71,6 @@ class AnswerPrinter {
   }
 
  private:
-  static void print_on_terminal(std::string_view piece, size_t& i) {
-    const auto byte = static_cast<unsigned char>(piece[i]);
-    const bool c1 = byte == 0xc2 && i + 1 < piece.size() &&
-                    static_cast<unsigned char>(piece[i + 1]) >= 0x80 &&
-                    static_cast<unsigned char>(piece[i + 1]) < 0xa0;
-    if (c1) ++i;
-    if (c1 || (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
-      std::fputs("\xef\xbf\xbd", stdout);
-    } else {
-      std::fputc(byte, stdout);
-    }
-  }
-
   bool terminal_ = isatty(STDOUT_FILENO) == 1;
   bool ended_line_ = false;
 };
@@ -102,6 +88,7 @@ class Chat {
     if (terminal_) {
       note(fmt::format("{}, {} tokens of context; /help lists the commands, Ctrl-D leaves",
                        engine_.model().file().path(), engine_.context_tokens()));
+      if (!session_.turns().empty()) note_loaded();
     }
     int interrupts = 0;
     while (!left_) {
@@ -118,7 +105,7 @@ class Chat {
       input_->remember(message.typed);
       handle(message);
     }
-    save_to_flag();
+    if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(save_to(flags_.save));
     if (terminal_ || failed_ == 0) return Status::ok();
     return not_found(fmt::format("{} inputs failed, each with a line above", failed_));
   }
@@ -135,7 +122,8 @@ class Chat {
   Result<Line> next_line(const std::string& sign) {
     if (called_back_.empty()) {
       WEFT_ASSIGN_OR_RETURN(Line line, input_->read(sign));
-      if (line.kind != Line::Kind::kText || line.text.find('\n') == std::string::npos) return line;
+      const bool one = line.kind != Line::Kind::kText || line.pasted;
+      if (one || line.text.find('\n') == std::string::npos) return line;
       std::istringstream lines(line.text);
       for (std::string text; std::getline(lines, text);) called_back_.push_back(text);
     }
@@ -149,6 +137,10 @@ class Chat {
     WEFT_ASSIGN_OR_RETURN(Line line, next_line("> "));
     Message message{line.kind, line.text, line.text, line.text.starts_with(kBlockMark)};
     if (line.kind != Line::Kind::kText) return message;
+    if (line.pasted) {
+      const std::string block = fmt::format("{}{}{}", kBlockMark, line.text, kBlockMark);
+      return Message{line.kind, line.text, block, true};
+    }
     if (message.is_block) message.text.erase(0, kBlockMark.size());
     const auto goes_on = [&] {
       return message.is_block ? !message.text.ends_with(kBlockMark) : message.text.ends_with('\\');
@@ -184,7 +176,7 @@ class Chat {
   void report(const Status& status) {
     if (status.is_ok()) return;
     ++failed_;
-    note("weft: " + status.message());
+    note("weft: " + printable(status.message()));
   }
 
   void say(std::string_view text) {
@@ -208,7 +200,6 @@ class Chat {
                               : fmt::format("{} questions with their answers are", n)));
     };
     callbacks.cancelled = [] { return interrupted(); };
-    clear_interrupt();
     auto answered = run(callbacks);
     clear_interrupt();
     if (!answered.is_ok() && answered.status().code() == StatusCode::kCancelled) {
@@ -219,6 +210,13 @@ class Chat {
     last_ = *std::move(answered);
     note_stop();
     save_to_flag();
+  }
+
+  void note_loaded() const {
+    const std::vector<text::Turn> all = session_.turns();
+    const bool open = !all.empty() && all.back().role == text::Role::kUser;
+    note(fmt::format("({} turns loaded{})", all.size(),
+                     open ? "; the last has no answer: /regen gives one" : ""));
   }
 
   void note_stop() const {
@@ -236,11 +234,12 @@ class Chat {
     }
   }
 
-  Status save_to(const std::string& path) {
+  Status save_to(const std::string& path) const {
     return save_conversation(app_.env, path, session_.turns());
   }
-  void save_to_flag() {
-    if (!flags_.save.empty()) report(save_to(flags_.save));
+  void save_to_flag() const {
+    if (flags_.save.empty()) return;
+    if (const Status saved = save_to(flags_.save); !saved.is_ok()) note("weft: " + saved.message());
   }
 
   // The commands; `argument` is what stands behind the name.
@@ -307,10 +306,7 @@ class Chat {
     if (const Status set = session_.set_turns(std::move(turns)); !set.is_ok()) {
       return {set.code(), path + ": " + set.message()};
     }
-    const std::vector<text::Turn> all = session_.turns();
-    const bool open = !all.empty() && all.back().role == text::Role::kUser;
-    note(fmt::format("({} turns loaded{})", all.size(),
-                     open ? "; the last has no answer: /regen gives one" : ""));
+    note_loaded();
     return Status::ok();
   }
 
@@ -350,6 +346,13 @@ class Chat {
     } else if (!name.empty()) {
       return not_found(fmt::format(
           "/set {}: must be temp, top-k, top-p, min-p, seed or tokens, then a value", name));
+    }
+    if (value.empty() && !name.empty()) {
+      return invalid_argument(fmt::format("/set {}: needs a value", name));
+    }
+    if (!good && name == "tokens") {
+      return invalid_argument(
+          fmt::format("/set tokens: '{}': must be 1 to {}", value, kMaxAnswerTokens));
     }
     if (!good) return invalid_argument(fmt::format("/set {}: '{}' is no such value", name, value));
     WEFT_RETURN_IF_ERROR(sampling::check_options(s));
@@ -401,7 +404,21 @@ std::span<const Chat::Command> Chat::commands() {
   return kCommands;
 }
 
+/// A conversation is not lost to another one, and a file that cannot be written is said now.
+Status check_save(App& app, const ChatFlags& flags) {
+  if (flags.save.empty()) return Status::ok();
+  if (flags.save != flags.load && app.env.exists(flags.save)) {
+    return invalid_argument(fmt::format(
+        "--save {}: the file exists; go on with it by --load, or name another one", flags.save));
+  }
+  const size_t slash = flags.save.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : flags.save.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return Status::ok();
+  return io_error(fmt::format("--save {}: {}", flags.save, std::generic_category().message(errno)));
+}
+
 Status run_chat(App& app, const ChatFlags& flags) {
+  WEFT_RETURN_IF_ERROR(check_save(app, flags));
   WEFT_RETURN_IF_ERROR(sampling::check_options(flags.generation.sampling));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto session = engine::ChatSession::open(*engine);

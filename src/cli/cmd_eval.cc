@@ -156,6 +156,9 @@ void add_perplexity_command(CLI::App& root, App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
   CLI::App* command = root.add_subcommand("perplexity", "Perplexity of a text file");
   add_model_flags(*command, flags->model);
+  command->get_option("--context")
+      ->description(
+          fmt::format("tokens of a window (default: {})", eval::PerplexityOptions().window_tokens));
   command->add_option("-f,--file", flags->file, "the text")->required();
   command->add_option("--limit", flags->limit, "tokens of the text at most")
       ->check(CLI::Range(1, 1 << 30));

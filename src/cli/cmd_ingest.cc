@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 
+#include "base/hash.h"
 #include "cli/app.h"
 #include "cli/library.h"
 #include "cli/reuse_flags.h"
@@ -52,18 +55,48 @@ size_t take_heading(retrieval::LoadedDocument& document) {
   return std::min(end + 1, text.size());
 }
 
+/// How many chunks of all documents have a record's tokens: the last one that goes takes it along.
+class RecordUses {
+ public:
+  explicit RecordUses(retrieval::Index& index) : index_(index) {}
+
+  /// Counts what the index holds, once; what changes afterwards is told by add and remove.
+  Status count() {
+    if (counted_) return Status::ok();
+    counted_ = true;
+    return index_.all_chunks([&](const retrieval::Chunk& chunk) {
+      add(chunk.tokens);
+      return Status::ok();
+    });
+  }
+  void add(std::span<const int32_t> tokens) {
+    if (counted_) ++uses_[hash128(std::as_bytes(tokens))];
+  }
+  /// Whether that was the last one.
+  bool remove(std::span<const int32_t> tokens) {
+    return --uses_[hash128(std::as_bytes(tokens))] <= 0;
+  }
+
+ private:
+  retrieval::Index& index_;
+  std::map<Hash128, int64_t> uses_;
+  bool counted_ = false;
+};
+
 class Ingester {
  public:
   Ingester(App& app, engine::Engine& engine, Library& library)
       : app_(app),
         engine_(engine),
         library_(library),
+        uses_(library.index()),
         fusor_(engine.make_fusor(&library.store(), library.anchor())) {}
 
   Status run(const std::vector<std::string>& paths);
 
  private:
   Result<CutDocument> cut(const std::string& path) const;
+  Status find_lost_records(std::vector<retrieval::ScannedFile>& files);
   Status announce(const std::vector<retrieval::ScannedFile>& files);
   Status ingest_document(const retrieval::ScannedFile& file);
   Status forget(const std::string& path);
@@ -73,8 +106,9 @@ class Ingester {
   App& app_;
   engine::Engine& engine_;
   Library& library_;
+  RecordUses uses_;
   std::unique_ptr<fusion::Fusor> fusor_;
-  Progress progress_{"ingest"};
+  std::optional<Progress> progress_{"ingest"};
   int64_t done_tokens_ = 0;
   int64_t total_tokens_ = 0;
   int64_t stored_chunks_ = 0;
@@ -110,6 +144,19 @@ Result<CutDocument> Ingester::cut(const std::string& path) const {
   return out;
 }
 
+/// Records that were removed, or found damaged, since their document was ingested: it is done
+/// again.
+Status Ingester::find_lost_records(std::vector<retrieval::ScannedFile>& files) {
+  for (retrieval::ScannedFile& file : files) {
+    if (file.change != Change::kUnchanged && file.change != Change::kTouched) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto chunks, tokens_of(file.info.path));
+    const bool whole =
+        std::ranges::all_of(chunks, [&](const auto& tokens) { return fusor_->is_stored(tokens); });
+    if (!whole) file.change = Change::kIncomplete;
+  }
+  return Status::ok();
+}
+
 bool needs_work(Change change) {
   return change == Change::kNew || change == Change::kChanged || change == Change::kIncomplete;
 }
@@ -118,18 +165,24 @@ bool needs_work(Change change) {
 Status Ingester::announce(const std::vector<retrieval::ScannedFile>& files) {
   int64_t documents = 0;
   int64_t chunks = 0;
+  int64_t new_tokens = 0;  // of records that are not there yet, each once
+  std::set<Hash128> seen;
   for (const retrieval::ScannedFile& file : files) {
     if (!needs_work(file.change)) continue;
     WEFT_ASSIGN_OR_RETURN(const CutDocument cut_document, cut(file.info.path));
     ++documents;
     chunks += static_cast<int64_t>(cut_document.chunks.size());
     for (const CutChunk& chunk : cut_document.chunks) {
-      total_tokens_ += static_cast<int64_t>(chunk.tokens.size());
+      const auto n = static_cast<int64_t>(chunk.tokens.size());
+      total_tokens_ += n;
+      const bool is_new = seen.insert(hash128(std::as_bytes(std::span(chunk.tokens)))).second &&
+                          !fusor_->is_stored(chunk.tokens);
+      if (is_new) new_tokens += n;
     }
   }
   if (documents == 0) return Status::ok();
   const auto needed =
-      static_cast<uint64_t>(total_tokens_ * engine_.model().config().kv_bytes_per_token());
+      static_cast<uint64_t>(new_tokens * engine_.model().config().kv_bytes_per_token());
   WEFT_ASSIGN_OR_RETURN(const uint64_t free, app_.env.free_bytes(library_.store().dir()));
   fmt::print("{} documents, {} chunks, {} tokens: about {:.1f} MB of KV on disk ({:.1f} MB free)\n",
              documents, chunks, total_tokens_, static_cast<double>(needed) * 1e-6,
@@ -148,13 +201,16 @@ Result<std::vector<std::vector<int32_t>>> Ingester::tokens_of(const std::string&
   return tokens;
 }
 
-/// Another document with the very same passage would meet a miss, and compute it again.
+/// Of chunks that are no longer in the index; records that others have in common stay.
 Status Ingester::remove_records(const std::vector<std::vector<int32_t>>& tokens) {
-  for (const std::vector<int32_t>& chunk : tokens) WEFT_RETURN_IF_ERROR(fusor_->forget(chunk));
+  for (const std::vector<int32_t>& chunk : tokens) {
+    if (uses_.remove(chunk)) WEFT_RETURN_IF_ERROR(fusor_->forget(chunk));
+  }
   return Status::ok();
 }
 
 Status Ingester::forget(const std::string& path) {
+  WEFT_RETURN_IF_ERROR(uses_.count());
   WEFT_ASSIGN_OR_RETURN(const auto tokens, tokens_of(path));
   WEFT_RETURN_IF_ERROR(library_.index().remove_document(path));
   return remove_records(tokens);
@@ -162,34 +218,35 @@ Status Ingester::forget(const std::string& path) {
 
 Status Ingester::ingest_document(const retrieval::ScannedFile& file) {
   WEFT_ASSIGN_OR_RETURN(const CutDocument cut_document, cut(file.info.path));
-  WEFT_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> old_tokens, tokens_of(file.info.path));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::vector<int32_t>> old_tokens,
+                        tokens_of(file.info.path));
+  if (!old_tokens.empty()) WEFT_RETURN_IF_ERROR(uses_.count());
   std::vector<retrieval::ChunkText> chunks;
-  std::set<std::vector<int32_t>> kept;
   for (const CutChunk& chunk : cut_document.chunks) {
     chunks.push_back({chunk.byte_begin, chunk.byte_end, chunk.text, chunk.tokens});
-    kept.insert(chunk.tokens);
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t id,
                         library_.index().replace_document(cut_document.document.info, chunks));
-  std::erase_if(old_tokens, [&](const auto& tokens) { return kept.count(tokens) > 0; });
+  for (const CutChunk& chunk : cut_document.chunks) uses_.add(chunk.tokens);
   WEFT_RETURN_IF_ERROR(remove_records(old_tokens));
   for (const CutChunk& chunk : cut_document.chunks) {
     if (interrupted()) return cancelled("stopped; what was stored so far can be used");
     WEFT_RETURN_IF_ERROR(fusor_->ensure_stored(chunk.tokens, {.evict = false}));
     ++stored_chunks_;
     done_tokens_ += static_cast<int64_t>(chunk.tokens.size());
-    progress_.show(done_tokens_, total_tokens_, "tokens");
+    progress_->show(done_tokens_, total_tokens_, "tokens");
   }
   return library_.index().set_document_status(id, retrieval::DocumentStatus::kStored);
 }
 
 Status Ingester::run(const std::vector<std::string>& paths) {
   WEFT_ASSIGN_OR_RETURN(
-      const retrieval::ScanResult scanned,
+      retrieval::ScanResult scanned,
       retrieval::scan(app_.env, library_.index(), paths, {.store_dir = library_.store().dir()}));
   for (const retrieval::SkippedFile& file : scanned.skipped) {
-    fmt::print(stderr, "weft: {}: skipped, {}\n", file.path, file.reason);
+    fmt::print(stderr, "weft: {}: skipped, {}\n", printable(file.path), file.reason);
   }
+  WEFT_RETURN_IF_ERROR(find_lost_records(scanned.files));
   WEFT_RETURN_IF_ERROR(announce(scanned.files));
   int64_t counts[6] = {};
   for (const retrieval::ScannedFile& file : scanned.files) {
@@ -208,6 +265,7 @@ Status Ingester::run(const std::vector<std::string>& paths) {
       WEFT_RETURN_IF_ERROR(status);
     }
   }
+  progress_.reset();  // off the line
   const auto n = [&](Change change) { return counts[static_cast<int>(change)]; };
   fmt::print("{} new, {} changed, {} completed, {} deleted, {} unchanged documents; {} skipped\n",
              n(Change::kNew), n(Change::kChanged), n(Change::kIncomplete), n(Change::kDeleted),
@@ -216,6 +274,7 @@ Status Ingester::run(const std::vector<std::string>& paths) {
 }
 
 Status run_ingest(App& app, const IngestFlags& flags) {
+  WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {
       WEFT_RETURN_IF_ERROR(app.env.stat(path).status());

@@ -37,7 +37,8 @@ class JoinProgress {
   /// False once the user said stop.
   bool operator()(uint64_t done, uint64_t total) {
     if (!bar_) bar_.emplace("checking");
-    bar_->show(static_cast<int64_t>(done >> 20), static_cast<int64_t>(total >> 20), "MB");
+    bar_->show(static_cast<int64_t>(done / 1'000'000), static_cast<int64_t>(total / 1'000'000),
+               "MB");
     if (std::ranges::find(part_ends_, done) != part_ends_.end()) bar_.reset();
     return !interrupted();
   }

@@ -22,6 +22,9 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const gguf::Recipe recipe, gguf::find_recipe(flags.type));
   WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, flags.in, app.models_dir));
   WEFT_ASSIGN_OR_RETURN(const auto in, gguf::File::open(app.env, path));
+  if (in->tensors().empty()) {
+    return unsupported(path + ": a vocabulary without weights; there is nothing to quantise");
+  }
   ThreadPool pool(flags.threads == 0 ? usable_cores() : flags.threads);
   const int64_t begin_ns = app.env.monotonic_ns();
   auto progress = std::make_unique<Progress>("quantize");

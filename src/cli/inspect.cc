@@ -7,10 +7,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/app.h"
+
 namespace weft::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kShownElements = 8;
 constexpr size_t kShownStringBytes = 72;
@@ -222,10 +222,10 @@ std::string record_text(const std::string& path, uint64_t file_bytes,
       "  identity      {} bytes\n"
       "  tokens        {}\n"
       "  layers        {} of {} bytes\n"
-      "  created       {} ms after 1970\n",
+      "  created       {} UTC\n",
       path, store::kRecordVersion, file_bytes, size_text(file_bytes),
       hash128(head.identity).to_hex(), head.identity.size(), info.n_tokens, info.n_layers,
-      info.layer_bytes, info.created_unix_ms);
+      info.layer_bytes, date_of(info.created_unix_ms));
 }
 
 std::string record_json(const std::string& path, uint64_t file_bytes,

@@ -15,7 +15,7 @@ using engine::AnchorSpec;
 constexpr const char* kAnchorProperty = "anchor";             // none, opening, neutral or file
 constexpr const char* kPassagesProperty = "anchor_passages";  // of anchor "file"
 constexpr const char* kPromptProperty = "prompt";             // chat or fewshot
-constexpr const char* kModelProperty = "model";               // fingerprint, space, name
+constexpr const char* kModelProperty = "model";               // fingerprint, space, name and file
 constexpr const char* kRopesProperty = "ropes";               // hash, space, context in tokens
 
 const char* anchor_name(AnchorSpec::Kind kind) {
@@ -84,7 +84,9 @@ Result<std::optional<engine::PromptForm>> settle_prompt(store::ChunkStore& store
 }
 
 std::string model_line(const engine::Engine& engine) {
-  return engine.model().fingerprint().to_hex() + " " + engine.model().config().name;
+  const std::string& path = engine.model().file().path();
+  return fmt::format("{} {} ({})", engine.model().fingerprint().to_hex(),
+                     engine.model().config().name, path.substr(path.rfind('/') + 1));
 }
 
 /// The name in a line that model_line made.
@@ -102,7 +104,7 @@ Status check_model(store::ChunkStore& store, const engine::Engine& engine) {
       fmt::format("{}: nothing here for {}: the documents were ingested with {}; ask with that "
                   "model, or ingest "
                   "them into another folder",
-                  store.dir(), engine.model().config().name, model_name(stored)));
+                  store.dir(), model_name(model_line(engine)), model_name(stored)));
 }
 
 std::string ropes_hash(const engine::Engine& engine) {

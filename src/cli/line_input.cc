@@ -9,9 +9,13 @@
 
 #include <cerrno>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <cwchar>
+#include <deque>
+#include <string_view>
+#include <utility>
 
 #include "cli/app.h"
 
@@ -30,6 +34,25 @@ Wait wait_for_input() {
   pollfd input{STDIN_FILENO, POLLIN, 0};
   if (poll(&input, 1, kWaitMs) > 0) return Wait::kReady;
   return interrupted() ? Wait::kInterrupt : Wait::kTimeout;
+}
+
+volatile std::sig_atomic_t continued = 0;  // behind Ctrl-Z
+termios usual_mode;                        // the terminal's, as it was found
+
+/// What ends the program leaves the terminal as it was.
+void restore_terminal_at_signals() {
+  if (tcgetattr(STDIN_FILENO, &usual_mode) != 0) return;
+  struct sigaction end {};
+  end.sa_handler = [](int number) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &usual_mode);
+    raise(number);
+  };
+  end.sa_flags = SA_RESETHAND | SA_NODEFER;
+  for (const int number : {SIGTERM, SIGHUP, SIGQUIT}) sigaction(number, &end, nullptr);
+  struct sigaction resume {};
+  resume.sa_handler = [](int) { continued = 1; };
+  resume.sa_flags = SA_RESTART;
+  sigaction(SIGCONT, &resume, nullptr);
 }
 
 class PlainInput : public LineInput {
@@ -90,6 +113,7 @@ class TerminalInput : public LineInput {
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     // Ctrl-C signals; it does not also make the kernel drop what was written meanwhile.
     for (const char* mode : {"-d", "-x"}) el_set(edit_, EL_SETTY, mode, "+noflsh", nullptr);
+    restore_terminal_at_signals();
   }
   ~TerminalInput() override {
     el_end(edit_);
@@ -99,11 +123,14 @@ class TerminalInput : public LineInput {
   Result<Line> read(const std::string& sign) override {
     sign_ = sign;
     interrupted_ = false;
+    pasted_break_ = false;
     el_resize(edit_);  // the window may have another size by now
     // Before the sign shows: a key pressed on seeing it is a key of the editor, not the terminal's.
     el_set(edit_, EL_PREP_TERM, 1);
     int length = 0;
+    write_sequence(kPasteOn);
     const char* text = el_gets(edit_, &length);
+    write_sequence(kPasteOff);
     if (interrupted_) {
       fmt::print("\n");
       return Line{Line::Kind::kInterrupt, dropped_};
@@ -114,7 +141,8 @@ class TerminalInput : public LineInput {
     }
     std::string line(text, static_cast<size_t>(length));
     if (line.ends_with('\n')) line.pop_back();
-    return Line{Line::Kind::kText, std::move(line)};
+    if (pasted_break_) put_breaks_back(line);
+    return Line{Line::Kind::kText, std::move(line), pasted_break_};
   }
 
   void remember(const std::string& text) override {
@@ -136,19 +164,24 @@ class TerminalInput : public LineInput {
   static int read_char(EditLine* edit, wchar_t* out) {
     std::mbstate_t state{};
     while (true) {
+      if (self(edit).next_of_paste(out)) return 1;
       const Wait wait = wait_for_input();
       if (wait == Wait::kInterrupt) {
         self(edit).give_up();
         return -1;
       }
       if (wait == Wait::kTimeout) {
-        take_terminal_back(edit);
+        if (std::exchange(continued, 0) != 0) take_terminal_back(edit);
         continue;
       }
       char byte = 0;
       const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return 0;
+      if (byte == '\x1b') {
+        self(edit).read_escape();
+        continue;
+      }
       const size_t used = std::mbrtowc(out, &byte, 1, &state);
       if (used == static_cast<size_t>(-2)) continue;  // more bytes of this character follow
       if (used == static_cast<size_t>(-1)) *out = L'\ufffd';
@@ -163,14 +196,92 @@ class TerminalInput : public LineInput {
     interrupted_ = true;
   }
 
-  /// Ctrl-Z and fg: the shell has put the terminal back into its usual mode.
+  /// Ctrl-Z and fg: whatever mode the shell left the terminal in.
   static void take_terminal_back(EditLine* edit) {
-    termios now{};
-    if (tcgetattr(STDIN_FILENO, &now) != 0 || (now.c_lflag & ICANON) == 0) return;
     el_set(edit, EL_PREP_TERM, 0);
     el_set(edit, EL_PREP_TERM, 1);
+    write_sequence(kPasteOn);
     el_set(edit, EL_REFRESH);
   }
+
+  static void write_sequence(std::string_view sequence) {
+    std::fwrite(sequence.data(), 1, sequence.size(), stdout);
+    std::fflush(stdout);
+  }
+
+  /// Behind an ESC: what the terminal marks as pasted (xterm's bracketed paste, CSI 200~ to CSI
+  /// 201~) becomes characters of the line; all else are keys, as they came.
+  void read_escape() {
+    std::string bytes;
+    while (bytes.size() < kPasteBegin.size() && kPasteBegin.starts_with(bytes)) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      char byte = 0;
+      if (poll(&input, 1, kSequenceMs) <= 0 || ::read(STDIN_FILENO, &byte, 1) != 1) break;
+      bytes.push_back(byte);
+    }
+    if (bytes != kPasteBegin) {
+      pending_.push_back(L'\x1b');
+      pending_.insert(pending_.end(), bytes.begin(), bytes.end());
+      return;
+    }
+    std::string text;
+    while (!text.ends_with(kPasteEnd) && text.size() < kMaxLineBytes) {
+      char byte = 0;
+      const Wait wait = wait_for_input();
+      if (wait == Wait::kTimeout) continue;
+      if (wait == Wait::kInterrupt || ::read(STDIN_FILENO, &byte, 1) != 1) break;
+      text.push_back(byte);
+    }
+    if (text.ends_with(kPasteEnd)) text.resize(text.size() - kPasteEnd.size());
+    const std::wstring line = line_of_paste(text);
+    pending_.insert(pending_.end(), line.begin(), line.end());
+  }
+
+  /// One line for the editor: line breaks are shown as kBreakSign, what is no text is left out.
+  std::wstring line_of_paste(const std::string& text) {
+    std::wstring line;
+    std::mbstate_t state{};
+    for (size_t at = 0; at < text.size();) {
+      wchar_t c = 0;
+      const size_t used = std::mbrtowc(&c, text.data() + at, text.size() - at, &state);
+      if (used == 0 || used > text.size() - at) {
+        state = {};
+        ++at;
+        line += L'\ufffd';
+        continue;
+      }
+      at += used;
+      if (c == L'\r' && at < text.size() && text[at] == '\n') continue;
+      if (c == L'\n' || c == L'\r') {
+        pasted_break_ = true;
+        c = kBreakSign;
+      }
+      if (c == L'\t') c = L' ';
+      if (c >= L' ' && c != L'\x7f') line += c;
+    }
+    return line;
+  }
+
+  bool next_of_paste(wchar_t* out) {
+    if (pending_.empty()) return false;
+    *out = pending_.front();
+    pending_.pop_front();
+    return true;
+  }
+
+  static void put_breaks_back(std::string& line) {
+    for (size_t at = 0; (at = line.find(kBreakSignUtf8, at)) != std::string::npos; ++at) {
+      line.replace(at, kBreakSignUtf8.size(), "\n");
+    }
+  }
+
+  static constexpr std::string_view kPasteOn = "\x1b[?2004h";
+  static constexpr std::string_view kPasteOff = "\x1b[?2004l";
+  static constexpr std::string_view kPasteBegin = "[200~";  // behind ESC
+  static constexpr std::string_view kPasteEnd = "\x1b[201~";
+  static constexpr wchar_t kBreakSign = L'\u21b5';
+  static constexpr std::string_view kBreakSignUtf8 = "\xe2\x86\xb5";
+  static constexpr int kSequenceMs = 50;  // the bytes of a terminal's sequence come together
 
   void open_history(Env& env, const std::string& file) {
     const size_t slash = file.rfind('/');
@@ -199,7 +310,9 @@ class TerminalInput : public LineInput {
   std::string history_file_;  // "": none is kept
   std::string sign_;
   bool interrupted_ = false;
-  std::string dropped_;  // what the line held when Ctrl-C came
+  std::string dropped_;          // what the line held when Ctrl-C came
+  std::deque<wchar_t> pending_;  // characters of a paste that the editor has not taken yet
+  bool pasted_break_ = false;    // this line's paste had line breaks
 };
 
 }  // namespace

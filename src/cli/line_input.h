@@ -18,7 +18,8 @@ struct Line {
     kEnd,        // Ctrl-D at an empty line, or the end of the input
   };
   Kind kind = Kind::kText;
-  std::string text;  // without its line break
+  std::string text;     // without its line break
+  bool pasted = false;  // on a terminal, at once with line breaks in it
 };
 
 /// Not thread-safe.

@@ -57,16 +57,18 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
     return entry.is_ok() && !entry->is_directory;
   };
   if (is_file(name_or_path)) return name_or_path;
-  if (const auto entry = env.stat(name_or_path);
-      entry.is_ok() && name_or_path.find('/') != std::string::npos) {
-    return not_found(fmt::format("'{}': a folder; name the GGUF file in it", name_or_path));
-  }
-  if (name_or_path.empty() || name_or_path.find('/') != std::string::npos) {
+  if (name_or_path.empty()) return invalid_argument("the model's name is empty");
+  const Result<DirEntry> entry = env.stat(name_or_path);
+  const bool is_folder = entry.is_ok() && entry->is_directory;
+  if (!is_folder && name_or_path.find('/') != std::string::npos) {
     return not_found(fmt::format("'{}': no such model file", name_or_path));
   }
   for (const std::string& path :
        {model_path(name_or_path, models_dir), join_path(models_dir, name_or_path)}) {
     if (is_file(path)) return path;
+  }
+  if (is_folder) {
+    return not_found(fmt::format("'{}': a folder; name the GGUF file in it", name_or_path));
   }
   const std::string missing =
       fmt::format("'{}': no such file, and no model of that name in {}", name_or_path, models_dir);

@@ -40,7 +40,6 @@ TEST_F(LocalModelsTest, ResolvesPathsAndNames) {
   expect_missing("other", "there are: tiny");
   expect_missing("./other", "'./other': no such model file");
   expect_missing("../models/other", "no such model file");
-  expect_missing("", "'': no such model file");
   expect_missing("smollm2-135m", "weft model get smollm2-135m");
   std::filesystem::remove_all(models_dir());
   expect_missing("other", "weft model get smollm2-135m");

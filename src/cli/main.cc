@@ -33,7 +33,7 @@ std::string models_folder() {
 int exit_status(const weft::Status& status) {
   if (status.is_ok()) return 0;
   std::fflush(stdout);
-  fmt::print(stderr, "weft: {}\n", status.message());
+  fmt::print(stderr, "weft: {}\n", weft::cli::printable(status.message()));
   switch (status.code()) {
     case weft::StatusCode::kCancelled:
       return 130;

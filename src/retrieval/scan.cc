@@ -154,6 +154,17 @@ class Scanner {
 
 }  // namespace
 
+Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir) {
+  const std::string store = canonical_path(store_dir);
+  for (const std::string& path : paths) {
+    if (!is_under(canonical_path(path), store)) continue;
+    return invalid_argument(
+        fmt::format("{}: lies in the store's own folder {}; give the store a folder of its own",
+                    path, store_dir));
+  }
+  return Status::ok();
+}
+
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options) {
   return Scanner(env, index, options).run(paths);

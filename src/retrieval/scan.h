@@ -42,6 +42,9 @@ struct ScanResult {
   std::vector<SkippedFile> skipped;  // sorted by path
 };
 
+/// kInvalidArgument when one of `paths` is the store's folder or lies in it.
+Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir);
+
 /// Walks files and, recursively, folders. Documents are named by their canonical path (absolute,
 /// without links), so a file reached in two ways is one document and links may form loops. Left out
 /// without a word: the store's folder, and whatever starts with a dot unless it was named itself.
