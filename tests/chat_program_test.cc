@@ -90,11 +90,10 @@ class Terminal {
     return true;
   }
 
-  /// Line by line and with echo, as a shell expects it.
-  bool is_cooked() const {
+  tcflag_t local_modes() const {
     termios mode{};
     EXPECT_EQ(tcgetattr(fd_, &mode), 0);
-    return (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0;
+    return mode.c_lflag;
   }
 
   void end_by(int signal) {
@@ -204,7 +203,7 @@ TEST_F(ChatProgram, LinesBlocksAndCommands) {
       weft(chat({"--save", path("saved.json")}), "/load " + file + "\n/regen\n/stats\n/clear\n");
   EXPECT_EQ(loaded.status, 0) << loaded.err;
   EXPECT_THAT(loaded.err, HasSubstr("9 turns loaded"));
-  EXPECT_EQ(Json::parse(test::slurp(path("saved.json")))["messages"].size(), 1u);
+  EXPECT_EQ(Json::parse(test::slurp(path("saved.json")))["messages"].size(), 9u);
 }
 
 TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
@@ -274,7 +273,7 @@ TEST_F(ChatProgram, LinesPastedAtOnceAreOneText) {
   std::filesystem::remove(file);
   Terminal terminal(folder_->path(), chat({"-s", "Be brief.", "--save", file}));
   ASSERT_TRUE(terminal.shows("> "));
-  terminal.type("See: \x1b[200~/one\rtwo\tgr\xc3\xbc\xc3\x9f\n\x1b[201~ - what?\r");
+  terminal.type("\x1b\xc3\xbcSee: \x1b[200~/one\rtwo\tgr\xc3\xbc\xc3\x9f\r\x1b[201~ - what?\r");
   ASSERT_TRUE(terminal.shows("what?"));
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("\x1b[200~/undo\x1b[201~\r");  // one line is typed text
@@ -287,15 +286,20 @@ TEST_F(ChatProgram, LinesPastedAtOnceAreOneText) {
   EXPECT_EQ(terminal.exit_status(), 0);
   const Json messages = Json::parse(test::slurp(file))["messages"];
   ASSERT_EQ(messages.size(), 3u);
-  EXPECT_EQ(messages[1]["content"], "See: /one\ntwo gr\xc3\xbc\xc3\x9f\n - what?");
+  EXPECT_EQ(messages[1]["content"], "See: /one\ntwo\tgr\xc3\xbc\xc3\x9f - what?");
 }
 
 TEST_F(ChatProgram, WhatEndsItLeavesTheTerminalAsItWas) {
-  Terminal terminal(folder_->path(), chat());
-  ASSERT_TRUE(terminal.shows("> "));
-  EXPECT_FALSE(terminal.is_cooked());
-  terminal.end_by(SIGTERM);
-  EXPECT_TRUE(terminal.is_cooked());
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    Terminal terminal(folder_->path(), chat());
+    const tcflag_t before = terminal.local_modes();
+    ASSERT_TRUE(terminal.shows("\x1b[?2004h"));
+    ASSERT_TRUE(terminal.shows("> "));
+    EXPECT_NE(terminal.local_modes(), before);
+    terminal.end_by(signal);
+    EXPECT_EQ(terminal.local_modes(), before);
+    EXPECT_TRUE(terminal.shows("\x1b[?2004l"));
+  }
 }
 
 TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
@@ -309,6 +313,11 @@ TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
   EXPECT_EQ(test::slurp(file), kept);
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "Hi\n").status, 0);
   EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/clear\nOther.\n").status, 0);
+  EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/clear\n").status, 0);
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(weft(chat({"--save", path("unused.json")}), "").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(path("unused.json")));
   const Outcome nowhere = weft(chat({"--save", path("none/file")}), "Hi\n");
   EXPECT_EQ(nowhere.status, 1);
   EXPECT_EQ(nowhere.out, "");
@@ -317,6 +326,7 @@ TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
 TEST_F(ChatProgram, RegenerateAtTemperature0SaysTheSame) {
   const Outcome run = weft(chat(), "Tell me of the harbour.\n/regen\n");
   EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, Not(::testing::IsEmpty()));
   EXPECT_EQ(run.out.substr(0, run.out.size() / 2), run.out.substr(run.out.size() / 2));
 }
 

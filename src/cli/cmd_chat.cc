@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <deque>
+#include <filesystem>
 #include <span>
 #include <sstream>
 #include <system_error>
@@ -78,7 +80,12 @@ class AnswerPrinter {
 class Chat {
  public:
   Chat(App& app, const ChatFlags& flags, engine::Engine& engine, engine::ChatSession& session)
-      : app_(app), flags_(flags), engine_(engine), session_(session), options_(flags.generation) {
+      : app_(app),
+        flags_(flags),
+        engine_(engine),
+        session_(session),
+        options_(flags.generation),
+        save_path_(flags.save) {
     terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
     input_ = terminal_ ? terminal_input(app.env, join_path(app.state_dir, "chat_history"))
                        : plain_input();
@@ -102,10 +109,10 @@ class Chat {
       }
       interrupts = 0;
       if (is_blank(message.text)) continue;
-      input_->remember(message.typed);
+      if (can_be_called_back(message)) input_->remember(message.typed);
       handle(message);
     }
-    if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(save_to(flags_.save));
+    if (unsaved_ && !save_path_.empty()) WEFT_RETURN_IF_ERROR(save_to(save_path_));
     if (terminal_ || failed_ == 0) return Status::ok();
     return not_found(fmt::format("{} inputs failed, each with a line above", failed_));
   }
@@ -161,6 +168,11 @@ class Chat {
     return message;
   }
 
+  /// A pasted block mark would end the block early, and make questions of the lines behind it.
+  static bool can_be_called_back(const Message& message) {
+    return !message.is_block || message.text.find(kBlockMark) == std::string::npos;
+  }
+
   void handle(const Message& message) {
     std::string_view text = message.text;
     if (message.is_block || !text.starts_with('/')) return say(text);
@@ -209,7 +221,7 @@ class Chat {
     printer.end();
     last_ = *std::move(answered);
     note_stop();
-    save_to_flag();
+    save_answer();
   }
 
   void note_loaded() const {
@@ -237,9 +249,23 @@ class Chat {
   Status save_to(const std::string& path) const {
     return save_conversation(app_.env, path, session_.turns());
   }
-  void save_to_flag() const {
-    if (flags_.save.empty()) return;
-    if (const Status saved = save_to(flags_.save); !saved.is_ok()) note("weft: " + saved.message());
+  /// After an answer, to --save's file.
+  void save_answer() {
+    unsaved_ = !save_path_.empty();
+    if (!unsaved_) return;
+    const Status saved = save_to(save_path_);
+    unsaved_ = !saved.is_ok();
+    if (unsaved_) note("weft: " + printable(saved.message()));
+  }
+  /// --save's file keeps the conversation that it has; another one does not take its place.
+  void leave_save_file() {
+    const std::vector<text::Turn> turns = session_.turns();
+    const bool has_talk =
+        std::ranges::find(turns, text::Role::kUser, &text::Turn::role) != turns.end();
+    if (save_path_.empty() || !has_talk) return;
+    if (unsaved_) report(save_to(save_path_));
+    note(fmt::format("({} keeps the conversation before; /save keeps this one)", save_path_));
+    save_path_.clear();
   }
 
   // The commands; `argument` is what stands behind the name.
@@ -262,6 +288,7 @@ class Chat {
   }
 
   Status clear(std::string_view) {
+    leave_save_file();
     session_.clear();
     note("(a new conversation)");
     return Status::ok();
@@ -287,6 +314,7 @@ class Chat {
 
   Status undo(std::string_view) {
     if (!session_.undo()) return not_found("there is nothing to undo");
+    unsaved_ = true;
     note(fmt::format("(taken back; the conversation has {} turns)", session_.turns().size()));
     return Status::ok();
   }
@@ -303,10 +331,12 @@ class Chat {
     if (argument.empty()) return invalid_argument("/load needs a file");
     const std::string path(argument);
     WEFT_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, load_conversation(app_.env, path));
+    leave_save_file();
     if (const Status set = session_.set_turns(std::move(turns)); !set.is_ok()) {
       return {set.code(), path + ": " + set.message()};
     }
     note_loaded();
+    unsaved_ = true;
     return Status::ok();
   }
 
@@ -382,6 +412,8 @@ class Chat {
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
+  std::string save_path_;  // --save's file, while it is this conversation's
+  bool unsaved_ = false;   // something changed since it was written
   int64_t failed_ = 0;
   bool left_ = false;
 };
@@ -407,7 +439,9 @@ std::span<const Chat::Command> Chat::commands() {
 /// A conversation is not lost to another one, and a file that cannot be written is said now.
 Status check_save(App& app, const ChatFlags& flags) {
   if (flags.save.empty()) return Status::ok();
-  if (flags.save != flags.load && app.env.exists(flags.save)) {
+  std::error_code ignored;
+  const bool goes_on = std::filesystem::equivalent(flags.save, flags.load, ignored);
+  if (!goes_on && app.env.exists(flags.save)) {
     return invalid_argument(fmt::format(
         "--save {}: the file exists; go on with it by --load, or name another one", flags.save));
   }

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "cli/app.h"
+#include "cli/pasted_text.h"
 
 namespace weft::cli {
 namespace {
@@ -36,19 +37,36 @@ Wait wait_for_input() {
   return interrupted() ? Wait::kInterrupt : Wait::kTimeout;
 }
 
-volatile std::sig_atomic_t continued = 0;  // behind Ctrl-Z
-termios usual_mode;                        // the terminal's, as it was found
+constexpr std::string_view kPasteOn = "\x1b[?2004h";
+constexpr std::string_view kPasteOff = "\x1b[?2004l";
+constexpr std::string_view kPasteBegin = "[200~";  // behind ESC
+constexpr std::string_view kPasteEnd = "\x1b[201~";
+constexpr int kSequenceMs = 50;  // the bytes of a terminal's sequence come together
 
-/// What ends the program leaves the terminal as it was.
-void restore_terminal_at_signals() {
-  if (tcgetattr(STDIN_FILENO, &usual_mode) != 0) return;
-  struct sigaction end {};
-  end.sa_handler = [](int number) {
+volatile std::sig_atomic_t continued = 0;  // behind Ctrl-Z
+volatile std::sig_atomic_t marks_pastes = 0;
+termios usual_mode;  // the terminal's, as it was found
+
+/// Ends the program with the terminal as it was found, if it is this process's.
+void end_by_signal(int number) {
+  if (tcgetpgrp(STDIN_FILENO) == getpgrp()) {
     tcsetattr(STDIN_FILENO, TCSANOW, &usual_mode);
-    raise(number);
-  };
+    if (marks_pastes != 0) {
+      [[maybe_unused]] const ssize_t n = ::write(STDOUT_FILENO, kPasteOff.data(), kPasteOff.size());
+    }
+  }
+  raise(number);
+}
+
+void restore_terminal_at_signals() {
+  struct sigaction end {};
+  end.sa_handler = end_by_signal;
   end.sa_flags = SA_RESETHAND | SA_NODEFER;
-  for (const int number : {SIGTERM, SIGHUP, SIGQUIT}) sigaction(number, &end, nullptr);
+  for (const int number : {SIGTERM, SIGHUP, SIGQUIT}) {
+    struct sigaction before {};
+    sigaction(number, &end, &before);
+    if (before.sa_handler == SIG_IGN) sigaction(number, &before, nullptr);
+  }
   struct sigaction resume {};
   resume.sa_handler = [](int) { continued = 1; };
   resume.sa_flags = SA_RESTART;
@@ -104,6 +122,7 @@ class TerminalInput : public LineInput {
     history(history_, &event, H_SETSIZE, kHistoryLines);
     history(history_, &event, H_SETUNIQUE, 1);
     open_history(env, history_file);
+    const bool known_mode = tcgetattr(STDIN_FILENO, &usual_mode) == 0;
     edit_ = el_init("weft", stdin, stdout, stderr);
     el_set(edit_, EL_CLIENTDATA, this);
     el_set(edit_, EL_PROMPT, &TerminalInput::sign_of);
@@ -113,7 +132,10 @@ class TerminalInput : public LineInput {
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     // Ctrl-C signals; it does not also make the kernel drop what was written meanwhile.
     for (const char* mode : {"-d", "-x"}) el_set(edit_, EL_SETTY, mode, "+noflsh", nullptr);
-    restore_terminal_at_signals();
+    const char* terminal = nullptr;
+    el_get(edit_, EL_TERMINAL, &terminal);
+    marks_pastes = terminal != nullptr && std::string_view(terminal) != "dumb" ? 1 : 0;
+    if (known_mode) restore_terminal_at_signals();
   }
   ~TerminalInput() override {
     el_end(edit_);
@@ -123,14 +145,14 @@ class TerminalInput : public LineInput {
   Result<Line> read(const std::string& sign) override {
     sign_ = sign;
     interrupted_ = false;
-    pasted_break_ = false;
+    paste_.clear();
     el_resize(edit_);  // the window may have another size by now
     // Before the sign shows: a key pressed on seeing it is a key of the editor, not the terminal's.
     el_set(edit_, EL_PREP_TERM, 1);
     int length = 0;
-    write_sequence(kPasteOn);
+    mark_pastes(true);
     const char* text = el_gets(edit_, &length);
-    write_sequence(kPasteOff);
+    mark_pastes(false);
     if (interrupted_) {
       fmt::print("\n");
       return Line{Line::Kind::kInterrupt, dropped_};
@@ -141,8 +163,8 @@ class TerminalInput : public LineInput {
     }
     std::string line(text, static_cast<size_t>(length));
     if (line.ends_with('\n')) line.pop_back();
-    if (pasted_break_) put_breaks_back(line);
-    return Line{Line::Kind::kText, std::move(line), pasted_break_};
+    paste_.put_back(line);
+    return Line{Line::Kind::kText, std::move(line), paste_.has_breaks()};
   }
 
   void remember(const std::string& text) override {
@@ -163,34 +185,44 @@ class TerminalInput : public LineInput {
   /// 1 with a character, 0 at the end of the input, -1 when the line is to be given up.
   static int read_char(EditLine* edit, wchar_t* out) {
     std::mbstate_t state{};
-    while (true) {
-      if (self(edit).next_of_paste(out)) return 1;
-      const Wait wait = wait_for_input();
-      if (wait == Wait::kInterrupt) {
-        self(edit).give_up();
-        return -1;
-      }
-      if (wait == Wait::kTimeout) {
-        if (std::exchange(continued, 0) != 0) take_terminal_back(edit);
-        continue;
-      }
-      char byte = 0;
-      const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return 0;
-      if (byte == '\x1b') {
-        self(edit).read_escape();
-        continue;
-      }
+    char byte = 0;
+    while (self(edit).next_byte(edit, byte)) {
       const size_t used = std::mbrtowc(out, &byte, 1, &state);
       if (used == static_cast<size_t>(-2)) continue;  // more bytes of this character follow
       if (used == static_cast<size_t>(-1)) *out = L'\ufffd';
       return 1;
     }
+    return self(edit).interrupted_ ? -1 : 0;
+  }
+
+  /// False at the end of the input and when the line is to be given up.
+  bool next_byte(EditLine* edit, char& byte) {
+    while (true) {
+      if (!pending_.empty()) {
+        byte = pending_.front();
+        pending_.pop_front();
+        return true;
+      }
+      const Wait wait = wait_for_input();
+      if (wait == Wait::kInterrupt) {
+        give_up();
+        return false;
+      }
+      if (wait == Wait::kTimeout) {
+        if (std::exchange(continued, 0) != 0) take_terminal_back(edit);
+        continue;
+      }
+      const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return false;
+      if (byte != '\x1b') return true;
+      read_escape();
+    }
   }
 
   void give_up() {
     clear_interrupt();
+    pending_.clear();
     const LineInfo* line = el_line(edit_);
     dropped_.assign(line->buffer, static_cast<size_t>(line->lastchar - line->buffer));
     interrupted_ = true;
@@ -200,88 +232,59 @@ class TerminalInput : public LineInput {
   static void take_terminal_back(EditLine* edit) {
     el_set(edit, EL_PREP_TERM, 0);
     el_set(edit, EL_PREP_TERM, 1);
-    write_sequence(kPasteOn);
+    mark_pastes(true);
     el_set(edit, EL_REFRESH);
   }
 
-  static void write_sequence(std::string_view sequence) {
+  static void mark_pastes(bool on) {
+    if (marks_pastes == 0) return;
+    const std::string_view sequence = on ? kPasteOn : kPasteOff;
     std::fwrite(sequence.data(), 1, sequence.size(), stdout);
     std::fflush(stdout);
+  }
+
+  /// A byte that follows at once; none when the terminal is quiet.
+  static bool read_soon(char& byte) {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return poll(&input, 1, kSequenceMs) > 0 && ::read(STDIN_FILENO, &byte, 1) == 1;
   }
 
   /// Behind an ESC: what the terminal marks as pasted (xterm's bracketed paste, CSI 200~ to CSI
   /// 201~) becomes characters of the line; all else are keys, as they came.
   void read_escape() {
     std::string bytes;
-    while (bytes.size() < kPasteBegin.size() && kPasteBegin.starts_with(bytes)) {
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      char byte = 0;
-      if (poll(&input, 1, kSequenceMs) <= 0 || ::read(STDIN_FILENO, &byte, 1) != 1) break;
-      bytes.push_back(byte);
+    char byte = 0;
+    while (bytes.size() < kPasteBegin.size() && kPasteBegin.starts_with(bytes) && read_soon(byte)) {
+      if (byte == '\x1b') {  // that ESC stood alone
+        pending_.push_back('\x1b');
+        pending_.insert(pending_.end(), bytes.begin(), bytes.end());
+        bytes.clear();
+      } else {
+        bytes.push_back(byte);
+      }
     }
-    if (bytes != kPasteBegin) {
-      pending_.push_back(L'\x1b');
-      pending_.insert(pending_.end(), bytes.begin(), bytes.end());
-      return;
-    }
+    if (bytes == kPasteBegin) return read_paste();
+    pending_.push_back('\x1b');
+    pending_.insert(pending_.end(), bytes.begin(), bytes.end());
+  }
+
+  void read_paste() {
     std::string text;
+    char byte = 0;
     while (!text.ends_with(kPasteEnd) && text.size() < kMaxLineBytes) {
-      char byte = 0;
       const Wait wait = wait_for_input();
       if (wait == Wait::kTimeout) continue;
-      if (wait == Wait::kInterrupt || ::read(STDIN_FILENO, &byte, 1) != 1) break;
+      if (wait == Wait::kInterrupt) {  // the rest of it must not be taken for typed lines
+        while (!text.ends_with(kPasteEnd) && read_soon(byte)) text.push_back(byte);
+        return;
+      }
+      if (::read(STDIN_FILENO, &byte, 1) != 1) break;
       text.push_back(byte);
     }
     if (text.ends_with(kPasteEnd)) text.resize(text.size() - kPasteEnd.size());
-    const std::wstring line = line_of_paste(text);
+    const std::string line = paste_.as_line(text);
     pending_.insert(pending_.end(), line.begin(), line.end());
   }
-
-  /// One line for the editor: line breaks are shown as kBreakSign, what is no text is left out.
-  std::wstring line_of_paste(const std::string& text) {
-    std::wstring line;
-    std::mbstate_t state{};
-    for (size_t at = 0; at < text.size();) {
-      wchar_t c = 0;
-      const size_t used = std::mbrtowc(&c, text.data() + at, text.size() - at, &state);
-      if (used == 0 || used > text.size() - at) {
-        state = {};
-        ++at;
-        line += L'\ufffd';
-        continue;
-      }
-      at += used;
-      if (c == L'\r' && at < text.size() && text[at] == '\n') continue;
-      if (c == L'\n' || c == L'\r') {
-        pasted_break_ = true;
-        c = kBreakSign;
-      }
-      if (c == L'\t') c = L' ';
-      if (c >= L' ' && c != L'\x7f') line += c;
-    }
-    return line;
-  }
-
-  bool next_of_paste(wchar_t* out) {
-    if (pending_.empty()) return false;
-    *out = pending_.front();
-    pending_.pop_front();
-    return true;
-  }
-
-  static void put_breaks_back(std::string& line) {
-    for (size_t at = 0; (at = line.find(kBreakSignUtf8, at)) != std::string::npos; ++at) {
-      line.replace(at, kBreakSignUtf8.size(), "\n");
-    }
-  }
-
-  static constexpr std::string_view kPasteOn = "\x1b[?2004h";
-  static constexpr std::string_view kPasteOff = "\x1b[?2004l";
-  static constexpr std::string_view kPasteBegin = "[200~";  // behind ESC
-  static constexpr std::string_view kPasteEnd = "\x1b[201~";
-  static constexpr wchar_t kBreakSign = L'\u21b5';
-  static constexpr std::string_view kBreakSignUtf8 = "\xe2\x86\xb5";
-  static constexpr int kSequenceMs = 50;  // the bytes of a terminal's sequence come together
 
   void open_history(Env& env, const std::string& file) {
     const size_t slash = file.rfind('/');
@@ -310,9 +313,9 @@ class TerminalInput : public LineInput {
   std::string history_file_;  // "": none is kept
   std::string sign_;
   bool interrupted_ = false;
-  std::string dropped_;          // what the line held when Ctrl-C came
-  std::deque<wchar_t> pending_;  // characters of a paste that the editor has not taken yet
-  bool pasted_break_ = false;    // this line's paste had line breaks
+  std::string dropped_;       // what the line held when Ctrl-C came
+  std::deque<char> pending_;  // bytes that were read and the editor has not taken yet
+  PastedText paste_;          // of this line
 };
 
 }  // namespace

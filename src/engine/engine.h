@@ -34,7 +34,6 @@ struct EngineOptions {
   std::tm now{};                  // local time, for chat templates that print the date
 };
 
-/// Not thread-safe.
 struct AppendOptions {
   bool is_prompt = false;  // as in model::Step
   bool every_row = false;  // logits of all rows
@@ -43,6 +42,7 @@ struct AppendOptions {
   const FunctionRef<bool()>* cancelled = nullptr;
 };
 
+/// Not thread-safe.
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> open(Env& env, const EngineOptions& options);

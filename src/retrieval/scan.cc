@@ -96,7 +96,10 @@ class Scanner {
       keep_known_under(path);
       return skip(path, "the folder cannot be read");
     }
-    if (is_store(*entries)) return skip(path, "a store of weft's");
+    if (is_store(*entries)) {
+      keep_known_under(path);
+      return skip(path, "a store of weft's");
+    }
     for (const DirEntry& child : *entries) {
       if (child.name.starts_with('.')) continue;
       walk(canonical_path(join_path(path, child.name)), child);

@@ -1,0 +1,27 @@
+// Text pasted into a line editor: one line with signs for line breaks and tabs while it is edited,
+// the text again afterwards. What is no text (other control characters) is left out, so that a
+// paste cannot press keys. Not thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace weft::cli {
+
+class PastedText {
+ public:
+  /// The line for the editor, UTF-8 where `text` is. Line breaks at the end are left out: who
+  /// copies a whole line means what stands in it.
+  std::string as_line(std::string_view text);
+  /// Whether a break stood in any text since clear().
+  bool has_breaks() const { return !break_sign_.empty(); }
+  /// Signs in an edited line become what they stood for.
+  void put_back(std::string& line) const;
+  void clear();
+
+ private:
+  std::string_view break_sign_;  // "": none was needed yet
+  std::string_view tab_sign_;
+};
+
+}  // namespace weft::cli

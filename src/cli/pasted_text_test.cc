@@ -1,0 +1,44 @@
+#include "cli/pasted_text.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::cli {
+namespace {
+
+std::string there_and_back(const std::string& text) {
+  PastedText paste;
+  std::string line = paste.as_line(text);
+  EXPECT_EQ(line.find_first_of("\r\n\t"), std::string::npos);
+  paste.put_back(line);
+  return line;
+}
+
+TEST(PastedText, IsTheTextAgain) {
+  for (const std::string text : {"", "one", "def f(x):\n\treturn x\n\n\tpass",
+                                 "a\u21b5b\n\u21e5\tc", "gr\u00fc\u00df\n\u4f60"}) {
+    EXPECT_EQ(there_and_back(text), text);
+  }
+  EXPECT_EQ(there_and_back("a\r\nb\rc"), "a\nb\nc");
+}
+
+TEST(PastedText, BreaksAtTheEndAreNoBreaks) {
+  PastedText paste;
+  EXPECT_EQ(paste.as_line("/undo\r\n"), "/undo");
+  EXPECT_FALSE(paste.has_breaks());
+  paste.as_line("a\nb\n");
+  EXPECT_TRUE(paste.has_breaks());
+  paste.clear();
+  EXPECT_FALSE(paste.has_breaks());
+}
+
+TEST(PastedText, PressesNoKeys) {
+  std::string keys = "a";
+  for (char c = 1; c < 0x20; ++c) {
+    if (c != '\t' && c != '\n' && c != '\r') keys += c;
+  }
+  keys += "\x7f\xc2\x88\xc2\x9f" + std::string(1, '\0') + "b\xc2\xa0";
+  EXPECT_EQ(there_and_back(keys), "ab\xc2\xa0");
+}
+
+}  // namespace
+}  // namespace weft::cli
