@@ -316,6 +316,9 @@ TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/clear\nOther.\n").status, 0);
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/clear\n").status, 0);
   EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/load /nowhere\n/system New.\n").status,
+            1);
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 5u);
   EXPECT_EQ(weft(chat({"--save", path("unused.json")}), "").status, 0);
   EXPECT_FALSE(std::filesystem::exists(path("unused.json")));
   const Outcome nowhere = weft(chat({"--save", path("none/file")}), "Hi\n");

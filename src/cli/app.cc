@@ -26,7 +26,6 @@ void on_interrupt(int) {
 }
 
 constexpr int kBarWidth = 30;
-constexpr int kMaxThreads = 512;
 
 }  // namespace
 
@@ -34,7 +33,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
       ->required();
   command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)")
-      ->check(CLI::Range(1, kMaxThreads));
+      ->check(CLI::Range(1, engine::kMaxThreads));
   command
       .add_option("-c,--context", flags.context_tokens,
                   "context in tokens (default: the model's, at most 8192)")

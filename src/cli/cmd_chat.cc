@@ -258,12 +258,12 @@ class Chat {
     if (unsaved_) note("weft: " + printable(saved.message()));
   }
   /// --save's file keeps the conversation that it has; another one does not take its place.
-  void leave_save_file() {
-    const std::vector<text::Turn> turns = session_.turns();
+  void leave_save_file(std::span<const text::Turn> turns) {
     const bool has_talk =
         std::ranges::find(turns, text::Role::kUser, &text::Turn::role) != turns.end();
-    if (save_path_.empty() || !has_talk) return;
-    if (unsaved_) report(save_to(save_path_));
+    if (save_path_.empty() || !(has_talk || unsaved_)) return;
+    if (unsaved_) report(save_conversation(app_.env, save_path_, turns));
+    unsaved_ = false;
     note(fmt::format("({} keeps the conversation before; /save keeps this one)", save_path_));
     save_path_.clear();
   }
@@ -288,7 +288,7 @@ class Chat {
   }
 
   Status clear(std::string_view) {
-    leave_save_file();
+    leave_save_file(session_.turns());
     session_.clear();
     note("(a new conversation)");
     return Status::ok();
@@ -297,10 +297,12 @@ class Chat {
   Status system(std::string_view argument) {
     if (argument.empty()) {
       WEFT_RETURN_IF_ERROR(session_.set_system(std::nullopt));
+      unsaved_ = true;
       note("(no system turn)");
       return Status::ok();
     }
     WEFT_RETURN_IF_ERROR(session_.set_system(std::string(argument)));
+    unsaved_ = true;
     note("(the system turn is set)");
     return Status::ok();
   }
@@ -331,10 +333,11 @@ class Chat {
     if (argument.empty()) return invalid_argument("/load needs a file");
     const std::string path(argument);
     WEFT_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, load_conversation(app_.env, path));
-    leave_save_file();
+    const std::vector<text::Turn> before = session_.turns();
     if (const Status set = session_.set_turns(std::move(turns)); !set.is_ok()) {
       return {set.code(), path + ": " + set.message()};
     }
+    leave_save_file(before);
     note_loaded();
     unsaved_ = true;
     return Status::ok();

@@ -8,8 +8,6 @@
 namespace weft::cli {
 namespace {
 
-constexpr int kMaxThreads = 1024;
-
 struct QuantizeFlags {
   std::string in;
   std::string out;
@@ -80,7 +78,7 @@ void add_quantize_command(CLI::App& root, App& app) {
                    "or Q6_K")
       ->required();
   command->add_option("-t,--threads", flags->threads, "worker threads (default: all cores)")
-      ->check(CLI::Range(1, kMaxThreads));
+      ->check(CLI::Range(1, engine::kMaxThreads));
   command->add_flag("--json", flags->json, "print a summary as JSON");
   command->callback(
       [flags, &app] { app.run = [flags, &app] { return run_quantize(app, *flags); }; });

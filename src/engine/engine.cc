@@ -10,7 +10,6 @@
 namespace weft::engine {
 namespace {
 
-constexpr int kMaxThreads = 512;
 // Beyond the context: the anchor and the chunk behind it, and pages that the prefix index keeps.
 constexpr int32_t kSpareTokens = 4096;
 

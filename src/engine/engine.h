@@ -34,6 +34,8 @@ struct EngineOptions {
   std::tm now{};                  // local time, for chat templates that print the date
 };
 
+inline constexpr int kMaxThreads = 512;
+
 struct AppendOptions {
   bool is_prompt = false;  // as in model::Step
   bool every_row = false;  // logits of all rows
