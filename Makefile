@@ -2,16 +2,23 @@
 # (CMakePresets.json). make help lists the targets.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# More for cmake's first call, as CMAKE_ARGS=-DWEFT_WERROR=ON
+CMAKE_ARGS ?=
 WEFT := build/release/weft
 DEMO_STORE ?= build/demo-store
 DEMO_QUESTION ?= Who founded Quillfern Boatworks?
 
 all: release
 
-# release dev asan tsan: configure and build that preset
-release dev asan tsan:
-	cmake --preset $@
-	cmake --build build/$@ -j $(JOBS)
+# release: the program, in build/release
+release:
+	cmake --preset release $(CMAKE_ARGS)
+	cmake --build build/release -j $(JOBS)
+
+# dev asan tsan: that preset's program and tests (checks on, warnings are errors; sanitizers)
+dev asan tsan:
+	cmake --preset $@ $(CMAKE_ARGS)
+	cmake --build build/$@ -j $(JOBS) --target all tests
 
 # deps: install what weft builds with (Debian 12 packages)
 deps:
@@ -32,9 +39,12 @@ demo: deps release model
 	@echo "The same question in all four modes:"
 	$(WEFT) ask -m smollm2-135m --store $(DEMO_STORE) --compare "$(DEMO_QUESTION)"
 
-# test: all tests; what needs the model or ../shared skips itself and is counted
-test: deps dev
-	ctest --test-dir build/dev --output-on-failure -j $(JOBS)
+# test: all tests, beside the release build's objects; what needs a model or ../shared skips itself
+# and is counted, or fails with WEFT_REQUIRE_ALL=1
+test: deps
+	cmake --preset release $(CMAKE_ARGS)
+	cmake --build build/release -j $(JOBS) --target tests
+	ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
 # bench: kernels, then time to first token and plain speed on the fetched model
 bench: model

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/test_pool_internal.h"
 #include "kernels/attention.h"
 #include "kernels/rope.h"
 #include "tensor/half.h"
@@ -93,7 +94,7 @@ void set_rate(benchmark::State& state, const char* name, double per_iteration) {
 void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_keys,
                    const std::vector<int32_t>& rows, int32_t window_tokens, float softcap) {
   Setup setup(shape, n_keys, rows, window_tokens, softcap);
-  ThreadPool pool(kThreads);
+  TestPool pool(kThreads);
   for (auto _ : state) {
     attention({pool, isa}, setup.args);
     benchmark::ClobberMemory();
@@ -108,7 +109,7 @@ void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t
 void run_mass(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_keys,
               const std::vector<int32_t>& rows) {
   Setup setup(shape, n_keys, rows);
-  ThreadPool pool(kThreads);
+  TestPool pool(kThreads);
   attention({pool, isa}, setup.args);
   std::vector<float> mass(static_cast<size_t>(n_keys));
   for (auto _ : state) {
@@ -133,7 +134,7 @@ void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairin
     params.inverse_frequencies.push_back(std::pow(1e5, -2.0 * i / shape.head_dim));
   }
   const RopeTable rope = make_rope_table(params, positions);
-  ThreadPool pool(kThreads);
+  TestPool pool(kThreads);
   for (auto _ : state) {
     for (size_t layer = 0; layer < kLayers; ++layer) {
       const size_t at = layer * layer_halves;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
+#include "base/test_pool_internal.h"
 #include "kernels/matmul_decode.h"
 #include "kernels/test_weights_internal.h"
 #include "tensor/buffer.h"
@@ -117,7 +117,7 @@ void report(benchmark::State& state, int64_t bytes) {
 
 void decode(benchmark::State& state, DType dtype, const Shape& shape, int64_t n_rows) {
   const Layers layers(dtype, shape);
-  ThreadPool pool(threads());
+  TestPool pool(threads());
   const std::vector<float> x(static_cast<size_t>(n_rows * (8192 + 64)), 0.5f);
   std::vector<float> y(static_cast<size_t>(n_rows * 8 * 8192));
   for (auto _ : state) {
@@ -129,10 +129,10 @@ void decode(benchmark::State& state, DType dtype, const Shape& shape, int64_t n_
 
 void read_memory(benchmark::State& state) {
   const Layers layers(DType::kBF16, kOneB);
-  ThreadPool pool(threads());
+  TestPool pool(threads());
   constexpr int64_t kPart = 1 << 16;
   for (auto _ : state) {
-    pool.run(static_cast<int>(layers.bytes() / kPart), [&](int task, int) {
+    pool->run(static_cast<int>(layers.bytes() / kPart), [&](int task, int) {
       uint64_t sums[8] = {};
       const uint8_t* part = layers.data().data() + int64_t{task} * kPart;
       for (int64_t i = 0; i < kPart; i += 64) {
@@ -155,7 +155,7 @@ void decode_cached(benchmark::State& state, DType dtype, int64_t n_rows) {
   const WeightMatrix matrix{weights.data(), dtype, out, in};
   const std::vector<float> x(static_cast<size_t>(n_rows * in), 0.5f);
   std::vector<float> y(static_cast<size_t>(n_rows * out));
-  ThreadPool pool(1);
+  TestPool pool(1);
   const Context context{pool, isa()};
   const MatmulOutput output{&matrix, y.data(), out};
   for (auto _ : state) {

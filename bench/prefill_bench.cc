@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_pool_internal.h"
 #include "kernels/matmul.h"
 #include "kernels/test_weights_internal.h"
 
@@ -42,7 +43,7 @@ void prefill(benchmark::State& state, DType dtype, MatmulPath path, const Shape&
   std::vector<float> y(static_cast<size_t>(kRows * shape.out_features));
   std::normal_distribution<float> normal;
   for (float& value : x) value = normal(random);
-  ThreadPool pool(1);
+  TestPool pool(1);
   const MatmulOutput output{&weight, y.data(), shape.out_features};
   for (auto _ : state) {
     matmul({pool, best_isa(), path}, x.data(), shape.in_features, kRows, {&output, 1});

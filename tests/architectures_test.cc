@@ -115,7 +115,7 @@ TEST_P(QuantisedArchitectures, LogitsAreTheReferencesOnF32Path) { expect_on(Matm
 TEST_P(QuantisedArchitectures, LogitsAreTheReferencesOnInt8Path) { expect_on(MatmulPath::kInt8); }
 
 TEST_P(QuantisedArchitectures, LogitsAreTheReferencesOnBf16Path) {
-  if (!kernels::onednn_has_bf16()) GTEST_SKIP() << "no products in bf16 on this CPU";
+  WEFT_SKIP_UNLESS_CPU(kernels::onednn_has_bf16(), "products in bf16");
   expect_on(MatmulPath::kBf16);
 }
 

@@ -1,18 +1,13 @@
 // weft chat as its users meet it: on a terminal (a pty) and fed by a script.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <pty.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <termios.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <utility>
 
+#include "terminal.h"
 #include "test_model.h"
 
 namespace weft {
@@ -21,116 +16,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
+using test::Outcome;
+using test::Terminal;
 
 constexpr const char* kChatMl =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-
-/// Replaces this process by weft.
-[[noreturn]] void become_weft(const std::string& folder, std::vector<std::string> arguments) {
-  for (const char* name : {"XDG_CACHE_HOME", "XDG_STATE_HOME", "WEFT_MODELS"}) {
-    setenv(name, folder.c_str(), 1);
-  }
-  setenv("TERM", "xterm", 1);
-  std::string program = WEFT_BINARY_DIR "/weft";
-  std::vector<char*> argv{program.data()};
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  execv(program.c_str(), argv.data());
-  _exit(127);
-}
-
-int wait_for_exit(pid_t child) {
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-/// weft on a terminal of its own.
-class Terminal {
- public:
-  Terminal(const std::string& folder, std::vector<std::string> arguments) {
-    const winsize size{.ws_row = 24, .ws_col = 200, .ws_xpixel = 0, .ws_ypixel = 0};
-    child_ = forkpty(&fd_, nullptr, nullptr, &size);
-    if (child_ == 0) become_weft(folder, std::move(arguments));
-  }
-  ~Terminal() {
-    if (child_ > 0) {
-      kill(child_, SIGKILL);
-      wait_for_exit(child_);
-    }
-    close(fd_);
-  }
-
-  void type(const std::string& keys) {
-    EXPECT_EQ(write(fd_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
-  }
-
-  /// Reads until `text` shows, from where the last one ended; false when it never does.
-  bool shows(const std::string& text) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (std::chrono::steady_clock::now() < end) {
-      const size_t found = screen_.find(text, seen_);
-      if (found != std::string::npos) {
-        seen_ = found + text.size();
-        return true;
-      }
-      if (!read_more()) break;
-    }
-    ADD_FAILURE() << "'" << text << "' does not show behind:\n" << screen_.substr(seen_);
-    return false;
-  }
-
-  /// Something other than white space, from where the last one ended.
-  bool shows_anything() {
-    const size_t begin = seen_;
-    while (screen_.find_first_not_of(" \r\n", begin) == std::string::npos) {
-      if (!read_more()) return false;
-    }
-    return true;
-  }
-
-  tcflag_t local_modes() const {
-    termios mode{};
-    EXPECT_EQ(tcgetattr(fd_, &mode), 0);
-    return mode.c_lflag;
-  }
-
-  void end_by(int signal) {
-    const pid_t child = std::exchange(child_, -1);
-    kill(child, signal);
-    EXPECT_EQ(wait_for_exit(child), 1000 + signal);
-  }
-
-  int exit_status() {
-    while (read_more()) {
-    }
-    const int status = wait_for_exit(child_);
-    child_ = -1;
-    return status;
-  }
-
- private:
-  bool read_more() {
-    pollfd input{fd_, POLLIN, 0};
-    if (poll(&input, 1, 60'000) <= 0) return false;
-    char buffer[4096];
-    const ssize_t n = read(fd_, buffer, sizeof(buffer));
-    if (n > 0) screen_.append(buffer, static_cast<size_t>(n));
-    return n > 0;  // EIO: nobody has the terminal open any more
-  }
-
-  int fd_ = -1;
-  pid_t child_ = -1;
-  std::string screen_;
-  size_t seen_ = 0;
-};
-
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
 
 class ChatProgram : public ::testing::Test {
  protected:
@@ -153,17 +44,7 @@ class ChatProgram : public ::testing::Test {
   }
 
   static Outcome weft(std::vector<std::string> arguments, const std::string& input) {
-    std::ofstream(path("stdin"), std::ios::binary) << input;
-    const pid_t child = fork();
-    if (child == 0) {
-      const bool redirected = freopen(path("stdin").c_str(), "r", stdin) != nullptr &&
-                              freopen(path("stdout").c_str(), "w", stdout) != nullptr &&
-                              freopen(path("stderr").c_str(), "w", stderr) != nullptr;
-      if (redirected) become_weft(folder_->path(), std::move(arguments));
-      _exit(126);
-    }
-    const int status = wait_for_exit(child);
-    return {status, test::slurp(path("stdout")), test::slurp(path("stderr"))};
+    return test::run_weft(folder_->path(), std::move(arguments), input);
   }
 
   static inline std::unique_ptr<test::TempDir> folder_;
@@ -290,16 +171,111 @@ TEST_F(ChatProgram, LinesPastedAtOnceAreOneText) {
 }
 
 TEST_F(ChatProgram, WhatEndsItLeavesTheTerminalAsItWas) {
-  for (const int signal : {SIGTERM, SIGHUP}) {
+  const std::pair<int, int> ends[] = {{SIGTERM, 143},
+                                      {SIGHUP, 129},
+                                      {SIGQUIT, 1000 + SIGQUIT},
+                                      {SIGABRT, 1000 + SIGABRT},
+                                      {SIGUSR1, 1000 + SIGUSR1}};
+  for (const auto& [signal, status] : ends) {
+    SCOPED_TRACE(signal);
     Terminal terminal(folder_->path(), chat());
-    const tcflag_t before = terminal.local_modes();
+    const std::string before = terminal.modes();
     ASSERT_TRUE(terminal.shows("\x1b[?2004h"));
     ASSERT_TRUE(terminal.shows("> "));
-    EXPECT_NE(terminal.local_modes(), before);
-    terminal.end_by(signal);
-    EXPECT_EQ(terminal.local_modes(), before);
-    EXPECT_TRUE(terminal.shows("\x1b[?2004l"));
+    EXPECT_NE(terminal.modes(), before);
+    terminal.send(signal);
+    ASSERT_TRUE(terminal.shows("\x1b[?2004l"));
+    EXPECT_EQ(terminal.exit_status(), status);
+    EXPECT_EQ(terminal.modes(), before);
   }
+}
+
+TEST_F(ChatProgram, BeingAskedToEndSavesTheConversation) {
+  for (const auto& [signal, status] : {std::pair{SIGTERM, 143}, {SIGHUP, 129}}) {
+    SCOPED_TRACE(signal);
+    const std::string file = path("ended.json");
+    std::filesystem::remove(file);
+    Terminal terminal(folder_->path(), chat({"--save", file}));
+    const std::string before = terminal.modes();
+    ASSERT_TRUE(terminal.shows("> "));
+    terminal.type("/set tokens 100000\r");
+    ASSERT_TRUE(terminal.shows("tokens 100000)"));
+    ASSERT_TRUE(terminal.shows("> "));
+    terminal.type("Tell me all.\r");
+    ASSERT_TRUE(terminal.shows("Tell me all.\r\n\x1b[?2004l"));
+    ASSERT_TRUE(terminal.shows_anything());
+    terminal.send(signal);
+    EXPECT_EQ(terminal.exit_status(), status);
+    EXPECT_THAT(terminal.screen(), HasSubstr("weft: stopped"));
+    EXPECT_EQ(terminal.modes(), before);
+    EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 2u);
+  }
+  // A script, between two lines.
+  const std::string file = path("script.json");
+  const Outcome script = weft(chat({"--save", file, "-s", "Be brief."}), "Hello\n/undo\n");
+  EXPECT_EQ(script.status, 0) << script.err;
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 1u);
+}
+
+TEST_F(ChatProgram, AWindowThatIsClosedLosesNothing) {
+  const std::string file = path("closed.json");
+  std::filesystem::remove(file);
+  Terminal terminal(folder_->path(), chat({"--save", file}));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("Hello\r");
+  ASSERT_TRUE(terminal.shows("Hello\r\n\x1b[?2004l"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/system New.\r");
+  ASSERT_TRUE(terminal.shows("the system turn is set"));
+  terminal.hang_up();
+  EXPECT_EQ(terminal.exit_status(), 129);
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 3u);
+}
+
+TEST_F(ChatProgram, AModelThatIsCutWhileItRunsIsNamedOnASaneTerminal) {
+  const std::string model = path("cut\x1b[2J.gguf");
+  std::filesystem::copy_file(path("chat.gguf"), model);
+  std::vector<std::string> arguments = chat();
+  arguments[2] = model;
+  Terminal terminal(folder_->path(), arguments);
+  const std::string before = terminal.modes();
+  ASSERT_TRUE(terminal.shows("> "));
+  std::filesystem::resize_file(model, 100);
+  terminal.type("Hello\r");
+  EXPECT_EQ(terminal.exit_status(), 1);
+  EXPECT_EQ(terminal.modes(), before);
+  EXPECT_THAT(terminal.screen(),
+              HasSubstr("\nweft: " + path("cut\ufffd[2J.gguf") + ": cannot be read any more"));
+}
+
+TEST_F(ChatProgram, CtrlZGivesTheTerminalToTheShellAndFgBringsItBack) {
+  Terminal shell = Terminal::shell(folder_->path());
+  ASSERT_TRUE(shell.shows("$ "));
+  const std::string before = shell.modes();
+  std::string line = WEFT_BINARY_DIR "/weft";
+  for (const std::string& argument : chat()) line += " '" + argument + "'";
+  shell.type(line + "\r");
+  ASSERT_TRUE(shell.shows("\x1b[?2004h"));
+  ASSERT_TRUE(shell.shows("> "));
+  const std::string editing = shell.modes();
+  EXPECT_NE(editing, before);
+  shell.type("/und");
+  ASSERT_TRUE(shell.shows("/und"));
+  shell.type("\x1a");
+  ASSERT_TRUE(shell.shows("\x1b[?2004l"));
+  ASSERT_TRUE(shell.shows("$ "));
+  EXPECT_EQ(shell.modes(), before);
+  shell.type("fg\r");
+  ASSERT_TRUE(shell.shows("\x1b[?2004h"));
+  shell.type("o\r");
+  ASSERT_TRUE(shell.shows("nothing to undo"));
+  ASSERT_TRUE(shell.shows("> "));
+  EXPECT_EQ(shell.modes(), editing);
+  shell.type("\x04");
+  ASSERT_TRUE(shell.shows("$ "));
+  EXPECT_EQ(shell.modes(), before);
+  shell.type("exit\r");
+  EXPECT_EQ(shell.exit_status(), 0);
 }
 
 TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
@@ -324,6 +300,41 @@ TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
   const Outcome nowhere = weft(chat({"--save", path("none/file")}), "Hi\n");
   EXPECT_EQ(nowhere.status, 1);
   EXPECT_EQ(nowhere.out, "");
+}
+
+TEST_F(ChatProgram, SaveReplacesNoFileButThisConversations) {
+  const std::string file = path("precious.json");
+  std::ofstream(file) << "precious";
+  const Outcome refused = weft(chat(), "Hello\n/save " + file + "\n");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("/save! " + file + " replaces it"));
+  EXPECT_EQ(test::slurp(file), "precious");
+  const Outcome forced = weft(chat(), "Hello\n/save! " + file + "\nAnd?\n/save " + file + "\n");
+  EXPECT_EQ(forced.status, 0) << forced.err;
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  // What was loaded from it may go back to it, through a link too; what begins anew may not.
+  std::filesystem::create_symlink(file, path("link.json"));
+  EXPECT_EQ(weft(chat(), "/load " + path("link.json") + "\n/undo\n/save " + file + "\n").status, 0);
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 2u);
+  EXPECT_EQ(weft(chat({"--load", file}), "Hi\n/save " + path("link.json") + "\n").status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link.json")));
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(weft(chat({"--load", file}), "/clear\nHi\n/save " + file + "\n").status, 1);
+  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+}
+
+TEST_F(ChatProgram, SavingIsPrivateAndTouchesNoOtherFile) {
+  const std::string file = path("private.json");
+  std::ofstream(file + ".part") << "the user's own";
+  EXPECT_EQ(weft(chat({"--save", file}), "Hello\n").status, 0);
+  EXPECT_EQ(test::slurp(file + ".part"), "the user's own");
+  struct stat found {};
+  ASSERT_EQ(stat(file.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+  ASSERT_EQ(chmod(file.c_str(), 0640), 0);
+  EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "Hi\n").status, 0);
+  ASSERT_EQ(stat(file.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0640u);
 }
 
 TEST_F(ChatProgram, RegenerateAtTemperature0SaysTheSame) {

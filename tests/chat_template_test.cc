@@ -82,7 +82,7 @@ TEST(ChatTemplate, WritesWhatJinja2Writes) {
 
 TEST(ChatTemplate, OtherPeoplesTemplatesRenderOrRefuseInOneLine) {
   const std::string folder = test::shared_dir() + "/data/chat_templates";
-  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "no ../shared";
+  WEFT_SKIP_UNLESS(std::filesystem::is_directory(folder), "../shared");
   const Json reference = Json::parse(test::slurp(kFolder + "reference.json"));
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const ChatTemplate chat = compile(test::slurp(entry.path()));
@@ -181,7 +181,7 @@ TEST(ChatTemplate, ConversationsAreCheckedInOneLine) {
 
 TEST(EncodePrompt, BeginsWithOneBosWhoeverWritesIt) {
   const std::string path = test::shared_file("models/stories260K/stories260Ktok512.gguf");
-  if (path.empty()) GTEST_SKIP() << "no ../shared";
+  WEFT_SKIP_UNLESS(!path.empty(), "../shared");
   const auto file = gguf::File::open(posix_env(), path);
   ASSERT_TRUE(file.is_ok());
   const auto tokenizer = Tokenizer::create(*read_vocab(**file));
@@ -204,7 +204,7 @@ class SmolLm2 : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::string path = test::model_file(test::kSmolLm2File);
-    if (path.empty()) GTEST_SKIP() << "SmolLM2 has not been fetched";
+    WEFT_SKIP_UNLESS(!path.empty(), "smollm2-135m (weft model get)");
     auto file = gguf::File::open(posix_env(), path);
     ASSERT_TRUE(file.is_ok());
     chat_ = compile(*(*file)->get_string("tokenizer.chat_template"));

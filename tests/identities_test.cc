@@ -102,7 +102,7 @@ class Identities : public ::testing::TestWithParam<Case> {
       const Status written = gguf::write_random_model(posix_env(), path_, c.random);
       ASSERT_TRUE(written.is_ok()) << written.message();
     }
-    if (path_.empty()) GTEST_SKIP() << c.file << " is not here";
+    WEFT_SKIP_UNLESS(!path_.empty(), c.file);
   }
 
   /// Prefix, three chunks of uneven lengths, suffix; about 200 tokens.
@@ -213,7 +213,7 @@ TEST_P(Identities, WhatWasThereOfAPromptChangesNoBitOfTheRest) {
     const int32_t begin = m.cache().length(sequence);
     auto reservation = m.cache().reserve(sequence, static_cast<int32_t>(tokens.size()));
     EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
-    m.forward().begin(model::Step::prompt(sequence, tokens, begin));
+    EXPECT_TRUE(m.forward().begin(model::Step::prompt(sequence, tokens, begin)).is_ok());
     for (int32_t l = 0; l < m.model().config().n_layers; ++l) m.forward().run_layer(l);
     reservation->commit();
     std::vector<float> logits(static_cast<size_t>(m.n_vocab()));

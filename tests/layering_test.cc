@@ -17,10 +17,10 @@ const std::map<std::string, int> kLayers{
     {"retrieval", 7}, {"eval", 7},  {"bench", 8},  {"cli", 9},
 };
 
-/// Calls fn(path, room, line, number) for every line of the sources.
+/// Calls fn(path, room, line, number) for every line of the sources in a folder.
 template <class Fn>
-void for_each_line(Fn fn) {
-  const std::filesystem::path root = std::string(WEFT_SOURCE_DIR) + "/src";
+void for_each_line(Fn fn, const char* folder = "src") {
+  const std::filesystem::path root = std::filesystem::path(WEFT_SOURCE_DIR) / folder;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     const std::string ending = entry.path().extension().string();
     if (ending != ".h" && ending != ".cc") continue;
@@ -45,6 +45,17 @@ TEST(Layering, RoomsIncludeOnlyLowerOnes) {
       });
 }
 
+// A thread that the machine refuses must be an error: base/thread.h alone starts any.
+TEST(Layering, ThreadsStartInOnePlace) {
+  const std::regex starts(R"(std::(thread|jthread|async)\b|\bpthread_create\b|#include <future>)");
+  for_each_line(
+      [&](const std::string& path, const std::string&, const std::string& line, int number) {
+        if (path.ends_with("_test.cc") || path.ends_with("/base/thread.cc")) return;
+        const std::string code = line.substr(0, line.find("//"));
+        EXPECT_FALSE(std::regex_search(code, starts)) << path << ":" << number << ": " << line;
+      });
+}
+
 TEST(Layering, LinesStayWithin100Columns) {
   for_each_line(
       [](const std::string& path, const std::string&, const std::string& line, int number) {
@@ -52,6 +63,20 @@ TEST(Layering, LinesStayWithin100Columns) {
             std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
         EXPECT_LE(columns, 100) << path << ":" << number;
       });
+}
+
+/// So that WEFT_REQUIRE_ALL=1 sees every skip.
+TEST(Layering, TestsSkipOnlyThroughSupport) {
+  const auto check = [](const std::string& path, const std::string&, const std::string& line,
+                        int number) {
+    if (path.ends_with("tests/support.h")) return;
+    EXPECT_EQ(line.find("GTEST_"
+                        "SKIP"),
+              std::string::npos)
+        << path << ":" << number << ": WEFT_SKIP_UNLESS of tests/support.h, please";
+  };
+  for_each_line(check, "src");
+  for_each_line(check, "tests");
 }
 
 TEST(Layering, EveryHeaderSaysWhatItIsFor) {

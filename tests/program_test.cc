@@ -1,130 +1,24 @@
 // The program as its users meet it: the built `weft`, a small random model, real files.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "gguf/random_model.h"
 #include "gguf/writer.h"
-#include "test_model.h"
+#include "weft_program.h"
 
 namespace weft {
 namespace {
 
+using test::Outcome;
+using test::write_file;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string err;
-  Json json() const {
-    Json parsed = Json::parse(out, nullptr, false);
-    EXPECT_FALSE(parsed.is_discarded()) << out << err;
-    return parsed;
-  }
-};
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-class Cli : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    folder_ = std::make_unique<test::TempDir>();
-    gguf::RandomModelOptions options{.n_layers = 6,
-                                     .n_embd = 64,
-                                     .n_ff = 512,
-                                     .n_heads = 4,
-                                     .n_kv_heads = 2,
-                                     .head_dim = 16,
-                                     .vocab = 600};
-    ASSERT_TRUE(gguf::write_random_model(posix_env(), model(), options).is_ok());
-    options.seed = 2;
-    ASSERT_TRUE(gguf::write_random_model(posix_env(), other_model(), options).is_ok());
-  }
-  static void TearDownTestSuite() { folder_.reset(); }
-
-  void SetUp() override {
-    std::filesystem::create_directories(docs());
-    write_file(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven. " + filler(40));
-    write_file(docs() + "/orchard.txt", "The orchard has pears and a stream. " + filler(60));
-    write_file(docs() + "/library.txt", "The library lends maps. " + filler(300));
-  }
-  void TearDown() override {
-    std::filesystem::remove_all(docs());
-    std::filesystem::remove_all(store());
-  }
-
-  static std::string filler(int n) {
-    std::string text;
-    for (int i = 0; i < n; ++i) text += "Item " + std::to_string(i) + " stands on its shelf. ";
-    return text;
-  }
-
-  static std::string path(const std::string& name) { return folder_->path() + "/" + name; }
-  static std::string model() { return path("model.gguf"); }
-  static std::string other_model() { return path("other.gguf"); }
-  static std::string docs() { return path("docs"); }
-  static std::string store() { return path("store"); }
-
-  static Outcome weft(std::vector<std::string> arguments, const std::string& input = "") {
-    write_file(path("stdin"), input);
-    const pid_t child = fork();
-    if (child == 0) {
-      setenv("XDG_CACHE_HOME", folder_->path().c_str(), 1);
-      setenv("WEFT_MODELS", folder_->path().c_str(), 1);
-      redirect("stdin", 0, O_RDONLY);
-      redirect("stdout", 1, O_WRONLY | O_CREAT | O_TRUNC);
-      redirect("stderr", 2, O_WRONLY | O_CREAT | O_TRUNC);
-      std::string program = WEFT_BINARY_DIR "/weft";
-      std::vector<char*> argv{program.data()};
-      for (std::string& argument : arguments) argv.push_back(argument.data());
-      argv.push_back(nullptr);
-      execv(program.c_str(), argv.data());
-      _exit(127);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
-            test::slurp(path("stdout")), test::slurp(path("stderr"))};
-  }
-
-  static void redirect(const std::string& name, int fd, int flags) {
-    const int file = open(path(name).c_str(), flags, 0644);
-    dup2(file, fd);
-  }
-
-  Outcome ingest(std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments{"ingest", "-m", model(), "--store", store(), docs()};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return weft(arguments);
-  }
-  Outcome ask(const std::string& question, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments{"ask", "-m", model(),  "--store", store(),
-                                       "-n",  "8",  "--json", question};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return weft(arguments);
-  }
-
-  /// One line on stderr that begins with the program's name, and the given exit status.
-  static void expect_error(const Outcome& run, int status, const std::string& part) {
-    EXPECT_EQ(run.status, status) << run.err;
-    EXPECT_THAT(run.err, HasSubstr(part));
-    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
-    EXPECT_TRUE(run.err.starts_with("weft: ")) << run.err;
-  }
-
-  static inline std::unique_ptr<test::TempDir> folder_;
-};
+class Cli : public test::WeftProgram {};
 
 TEST_F(Cli, VersionAndHelp) {
   EXPECT_EQ(weft({"--version"}).out, "weft " WEFT_VERSION "\n");

@@ -25,7 +25,9 @@ std::vector<float> run_last_rows(TestModel& m, kv::SequenceId sequence,
                                  std::span<const int32_t> tokens, int64_t n) {
   auto reservation = m.cache().reserve(sequence, static_cast<int32_t>(tokens.size()));
   EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
-  m.forward().begin(model::Step::consecutive(sequence, tokens, m.cache().length(sequence)));
+  const Status begun =
+      m.forward().begin(model::Step::consecutive(sequence, tokens, m.cache().length(sequence)));
+  EXPECT_TRUE(begun.is_ok()) << begun.message();
   for (int32_t l = 0; l < m.model().config().n_layers; ++l) m.forward().run_layer(l);
   std::vector<int64_t> rows;
   for (int64_t row = std::ssize(tokens) - n; row < std::ssize(tokens); ++row) rows.push_back(row);
@@ -52,8 +54,8 @@ class Stories : public ::testing::TestWithParam<Isa> {};
 // tokens must be llama.cpp's, every one, on every instruction set.
 TEST_P(Stories, GreedyTokensAreLlamaCpps) {
   const std::string path = test::shared_file("models/stories260K/stories260Ktok512.gguf");
-  if (path.empty()) GTEST_SKIP() << "stories260K is not here";
-  if (!kernels::cpu_has(GetParam())) GTEST_SKIP() << "this CPU lacks the instruction set";
+  WEFT_SKIP_UNLESS(!path.empty(), "stories260K");
+  WEFT_SKIP_UNLESS_CPU(kernels::cpu_has(GetParam()), kernels::isa_name(GetParam()));
   const Json expected = golden("stories260k_greedy.json");
   const auto prompt = expected["prompt"].get<std::vector<int32_t>>();
   const auto greedy = expected["greedy"].get<std::vector<int32_t>>();
@@ -134,10 +136,9 @@ class SmolLm2 : public ::testing::TestWithParam<PathCase> {
  protected:
   void SetUp() override {
     path_ = test::model_file(test::kSmolLm2File);
-    if (path_.empty()) GTEST_SKIP() << "SmolLM2 is not here";
-    if (GetParam().path == MatmulPath::kBf16 && !kernels::onednn_has_bf16()) {
-      GTEST_SKIP() << "no products in bf16 on this CPU";
-    }
+    WEFT_SKIP_UNLESS(!path_.empty(), "smollm2-135m (weft model get)");
+    WEFT_SKIP_UNLESS_CPU(GetParam().path != MatmulPath::kBf16 || kernels::onednn_has_bf16(),
+                         "products in bf16");
   }
 
   std::string path_;

@@ -1,6 +1,8 @@
-// Where tests find data that the repository does not carry. Tests that need it skip themselves when
-// it is absent. Only tests include this file.
+// Where tests find data that the repository does not carry, and how they skip themselves when it is
+// absent. Only tests include this file, and only here may a test skip (tests/layering_test.cc).
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -8,7 +10,26 @@
 #include <iterator>
 #include <string>
 
+/// Leaves the test where the machine lacks something that could be had: a model, ../shared, a
+/// right. That is a failure with WEFT_REQUIRE_ALL=1, which says that all must be there, as in CI.
+#define WEFT_SKIP_UNLESS(has, what)                                                     \
+  do {                                                                                  \
+    if (has) break;                                                                     \
+    if (::weft::test::requires_all()) FAIL() << "WEFT_REQUIRE_ALL is set: no " << what; \
+    GTEST_SKIP() << "no " << what;                                                      \
+  } while (false)
+/// Leaves the test where the CPU lacks something.
+#define WEFT_SKIP_UNLESS_CPU(has, what)                     \
+  do {                                                      \
+    if (!(has)) GTEST_SKIP() << "this CPU has no " << what; \
+  } while (false)
+
 namespace weft::test {
+
+inline bool requires_all() {
+  const char* set = std::getenv("WEFT_REQUIRE_ALL");
+  return set != nullptr && std::string(set) == "1";
+}
 
 /// $WEFT_SHARED, else `../shared` beside the source tree; empty when there is no such folder.
 inline std::string shared_dir() {

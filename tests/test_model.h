@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_pool_internal.h"
 #include "fusion/fusor.h"
 #include "gguf/random_model.h"
 #include "model/forward.h"
@@ -63,7 +64,8 @@ class TestModel {
   /// All layers over a step whose positions are reserved; logits of every row.
   std::vector<float> run_step(model::Step step) {
     const int64_t n = step.n_rows();
-    forward_->begin(std::move(step));
+    const Status begun = forward_->begin(std::move(step));
+    EXPECT_TRUE(begun.is_ok()) << begun.message();
     for (int32_t l = 0; l < model_->config().n_layers; ++l) forward_->run_layer(l);
     std::vector<int64_t> rows(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) rows[static_cast<size_t>(i)] = i;
@@ -100,7 +102,7 @@ class TestModel {
   }
 
  private:
-  ThreadPool pool_;
+  TestPool pool_;
   kernels::Context context_;
   std::shared_ptr<const model::Model> model_;
   std::unique_ptr<kv::Cache> cache_;

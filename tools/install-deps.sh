@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what weft builds and runs with, from Debian 12's packages. Does nothing when all is there.
+# (ocl-icd-opencl-dev: the CMake files of Debian's oneDNN look for OpenCL. weft does not use it.)
 set -euo pipefail
 packages=(g++ cmake ninja-build make pkg-config git python3 python3-pip
-  libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
+  libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
   libsqlite3-dev libzip-dev libxxhash-dev libssl-dev libedit-dev libgtest-dev libgmock-dev libbenchmark-dev)
 missing=()
 for package in "${packages[@]}"; do

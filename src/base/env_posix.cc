@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,9 +13,12 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <system_error>
+#include <thread>
 
 #include "base/env.h"
+#include "base/lock_holder.h"
 #include "base/mapped_guard.h"
 
 namespace weft {
@@ -26,6 +30,7 @@ Status errno_status(const char* what, const std::string& path) {
   const std::string message =
       fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(error));
   if (error == ENOENT || error == ENOTDIR) return not_found(message);
+  if (error == EEXIST) return already_exists(message);
   if (error == ENOSPC || error == EDQUOT || error == EMFILE || error == ENOMEM) {
     return resource_exhausted(message);
   }
@@ -131,27 +136,60 @@ class PosixFileLock : public FileLock {
   Fd fd_;  // closing it gives the lock back
 };
 
+/// A file's times may be any: those outside the years 1970 to 2262 become the nearest.
+int64_t to_ns(const timespec& time) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  if (time.tv_sec < 0) return 0;
+  if (time.tv_sec >= std::numeric_limits<int64_t>::max() / kSecond) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return time.tv_sec * kSecond + time.tv_nsec;
+}
+
 DirEntry to_entry(std::string name, const struct stat& info) {
-  return {std::move(name), S_ISDIR(info.st_mode), static_cast<uint64_t>(info.st_size),
-          info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec};
+  return {.name = std::move(name),
+          .is_directory = S_ISDIR(info.st_mode),
+          .is_regular = S_ISREG(info.st_mode),
+          .is_link = S_ISLNK(info.st_mode),
+          .mode = info.st_mode & 07777,
+          .size_bytes = static_cast<uint64_t>(info.st_size),
+          .modified_ns = to_ns(info.st_mtim)};
+}
+
+bool is_link(const dirent& item, int folder_fd) {
+  if (item.d_type != DT_UNKNOWN) return item.d_type == DT_LNK;
+  struct stat info {};
+  return ::fstatat(folder_fd, item.d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISLNK(info.st_mode);
 }
 
 class PosixEnv : public Env {
  public:
-  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path) override {
-    WEFT_ASSIGN_OR_RETURN(auto opened, open_regular(path));
+  using Env::create;
+  using Env::make_dirs;
+  using Env::open_read;
+
+  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path, Links links) override {
+    WEFT_ASSIGN_OR_RETURN(auto opened, open_regular(path, links));
     return std::unique_ptr<ReadFile>(
         std::make_unique<PosixReadFile>(std::move(opened.first), path, opened.second));
   }
 
-  Result<std::unique_ptr<WriteFile>> create(const std::string& path) override {
-    Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  Result<std::unique_ptr<WriteFile>> create(const std::string& path,
+                                            CreateOptions options) override {
+    const int how = options.exclusive ? O_EXCL | O_NOFOLLOW : O_TRUNC;
+    const mode_t mode = options.mode.value_or(0644);  // never wider, also before fchmod
+    const bool is_new = options.mode && (options.exclusive || !exists(path));
+    Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, mode));
     if (fd.get() < 0) return errno_status("create", path);
+    if (is_new && ::fchmod(fd.get(), mode) != 0 && errno != EPERM) {
+      return errno_status("set the mode of", path);  // EPERM: a file system without modes
+    }
     return std::unique_ptr<WriteFile>(std::make_unique<PosixWriteFile>(std::move(fd), path));
   }
 
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
-    WEFT_ASSIGN_OR_RETURN(auto opened, open_regular(path));
+    WEFT_ASSIGN_OR_RETURN(auto opened, open_regular(path, Links::kFollow));
     const auto size = static_cast<size_t>(opened.second);
     void* address = nullptr;
     if (size > 0) {
@@ -169,6 +207,21 @@ class PosixEnv : public Env {
     return to_entry(path, info);
   }
 
+  Result<DirEntry> stat_link(const std::string& path) override {
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0) return errno_status("stat", path);
+    return to_entry(path, info);
+  }
+
+  Result<std::string> resolve(const std::string& path) override {
+    // The kernel's own walk first: it refuses links that others laid in a folder like /tmp.
+    WEFT_RETURN_IF_ERROR(stat(path).status());
+    std::error_code error;
+    std::string resolved = std::filesystem::canonical(path, error).string();
+    if (error) return io_error(fmt::format("{}: cannot resolve: {}", path, error.message()));
+    return resolved;
+  }
+
   Result<std::vector<DirEntry>> list(const std::string& dir) override {
     const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(dir.c_str()), ::closedir);
     if (!stream) return errno_status("list", dir);
@@ -180,26 +233,57 @@ class PosixEnv : public Env {
       if (::fstatat(::dirfd(stream.get()), item->d_name, &info, 0) != 0)
         continue;  // gone meanwhile
       entries.push_back(to_entry(name, info));
+      entries.back().is_link = is_link(*item, ::dirfd(stream.get()));
     }
     std::sort(entries.begin(), entries.end(),
               [](const DirEntry& a, const DirEntry& b) { return a.name < b.name; });
     return entries;
   }
 
-  Status make_dirs(const std::string& dir) override {
+  Status make_dirs(const std::string& dir, std::optional<uint32_t> mode) override {
+    const auto path = (std::filesystem::path(dir) / "").parent_path();  // "a/b/" is "a/b"
     std::error_code error;
-    std::filesystem::create_directories(dir, error);
-    if (error)
+    if (mode && path.has_parent_path()) {
+      std::filesystem::create_directories(path.parent_path(), error);
+    } else if (!mode) {
+      std::filesystem::create_directories(path, error);
+    }
+    if (error) {
       return io_error(fmt::format("{}: cannot create the folder: {}", dir, error.message()));
-    return Status::ok();
+    }
+    if (!mode) return Status::ok();
+    if (::mkdir(path.c_str(), *mode) == 0) return undo_umask(path.string(), *mode);
+    if (errno == EEXIST && std::filesystem::is_directory(path, error)) return Status::ok();
+    return errno_status("create the folder", dir);
+  }
+
+  Result<std::string> make_temporary_dir(const std::string& prefix) override {
+    std::string path = prefix + "XXXXXX";
+    if (::mkdtemp(path.data()) == nullptr) return errno_status("create the folder", path);
+    WEFT_RETURN_IF_ERROR(undo_umask(path, kPrivateDirMode));
+    return path;
   }
 
   Status rename(const std::string& from, const std::string& to) override {
     return ::rename(from.c_str(), to.c_str()) == 0 ? Status::ok() : errno_status("rename", from);
   }
 
+  Status rename_to_new(const std::string& from, const std::string& to) override {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+      return Status::ok();
+    }
+    if (errno != EINVAL && errno != ENOSYS) return errno_status("create", to);
+    // A file system without it: a second name is never given over an existing one.
+    if (::link(from.c_str(), to.c_str()) != 0) return errno_status("create", to);
+    return remove(from);
+  }
+
   Status remove(const std::string& path) override {
     return ::unlink(path.c_str()) == 0 ? Status::ok() : errno_status("remove", path);
+  }
+
+  Status set_mode(const std::string& path, uint32_t mode) override {
+    return ::chmod(path.c_str(), mode) == 0 ? Status::ok() : errno_status("set the mode of", path);
   }
 
   Status set_modified(const std::string& path, int64_t modified_ns) override {
@@ -219,7 +303,7 @@ class PosixEnv : public Env {
   }
 
   Status drop_page_cache(const std::string& path) override {
-    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (fd.get() < 0) return errno_status("open", path);
     const bool dropped =
         ::fdatasync(fd.get()) == 0 && ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED) == 0;
@@ -233,16 +317,29 @@ class PosixEnv : public Env {
   }
 
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, bool exclusive,
-                                         bool wait) override {
-    Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (fd.get() < 0) return errno_status("open", path);
-    const int operation = (exclusive ? LOCK_EX : LOCK_SH) | (wait ? 0 : LOCK_NB);
-    while (::flock(fd.get(), operation) != 0) {
-      if (errno == EINTR) continue;
-      if (errno == EWOULDBLOCK) return resource_exhausted(path + ": locked by another process");
-      return errno_status("lock", path);
+                                         const LockWait& wait) override {
+    // Asking again and again, not sleeping in flock: a signal would not end that (SA_RESTART).
+    const int64_t end_ns = monotonic_ns() + wait.limit_ms * 1'000'000;
+    std::chrono::microseconds pause(100);
+    constexpr std::chrono::microseconds kLongestPause(20'000);
+    while (true) {
+      WEFT_ASSIGN_OR_RETURN(Fd fd, open_lock_file(path));
+      if (::flock(fd.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
+        // A file that was removed meanwhile locks nothing: others lock the one that has the name.
+        if (is_at(fd, path)) {
+          return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(std::move(fd)));
+        }
+      } else if (errno != EWOULDBLOCK && errno != EINTR) {
+        return errno_status("lock", path);
+      }
+      if (wait.cancelled && wait.cancelled()) {
+        return cancelled(
+            fmt::format("{}: stopped waiting for {}, which holds this lock", path, holder_of(fd)));
+      }
+      if (monotonic_ns() >= end_ns) return still_locked(path, fd, wait);
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
     }
-    return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(std::move(fd)));
   }
 
   int64_t monotonic_ns() override {
@@ -258,12 +355,60 @@ class PosixEnv : public Env {
   }
 
  private:
-  static Result<std::pair<Fd, uint64_t>> open_regular(const std::string& path) {
-    Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block us
+  /// Of what was just created; a file system without modes (EPERM) has done what it can.
+  static Status undo_umask(const std::string& path, uint32_t mode) {
+    if (::chmod(path.c_str(), mode) == 0 || errno == EPERM) return Status::ok();
+    return errno_status("set the mode of", path);
+  }
+
+  static Result<Fd> open_lock_file(const std::string& path) {
+    Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW,
+                 kPrivateFileMode));
+    if (fd.get() < 0 && errno == ELOOP) {
+      return invalid_argument(path + ": a symbolic link, not the file to lock");
+    }
     if (fd.get() < 0) return errno_status("open", path);
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
-    if (!S_ISREG(info.st_mode)) return io_error(path + ": not a regular file");
+    if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");
+    // Whatever the umask, or an older weft, made of it; of another user's, that user can.
+    if ((info.st_mode & 07777) != kPrivateFileMode) (void)::fchmod(fd.get(), kPrivateFileMode);
+    return fd;
+  }
+
+  static bool is_at(const Fd& fd, const std::string& path) {
+    struct stat opened {
+    }, named{};
+    return ::fstat(fd.get(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  }
+
+  static std::string holder_of(const Fd& fd) {
+    struct stat info {};
+    return ::fstat(fd.get(), &info) == 0 ? lock_holder(info.st_dev, info.st_ino)
+                                         : "another process";
+  }
+
+  static Status still_locked(const std::string& path, const Fd& fd, const LockWait& wait) {
+    if (wait.limit_ms == 0) {
+      return resource_exhausted(fmt::format("{}: {} holds this lock", path, holder_of(fd)));
+    }
+    return resource_exhausted(
+        fmt::format("{}: {} holds this lock, waited {:.3g} s; let it end, or end it, and try again",
+                    path, holder_of(fd), static_cast<double>(wait.limit_ms) * 1e-3));
+  }
+
+  static Result<std::pair<Fd, uint64_t>> open_regular(const std::string& path, Links links) {
+    const int no_follow = links == Links::kRefuse ? O_NOFOLLOW : 0;
+    // A FIFO must not block us, a terminal not become ours.
+    Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | no_follow));
+    if (fd.get() < 0 && errno == ELOOP && no_follow != 0) {
+      return invalid_argument(path + ": a symbolic link, which is not followed here");
+    }
+    if (fd.get() < 0) return errno_status("open", path);
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
+    if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");
     return std::pair{std::move(fd), static_cast<uint64_t>(info.st_size)};
   }
 };
@@ -275,8 +420,9 @@ Env& posix_env() {
   return env;
 }
 
-Result<std::string> read_file(Env& env, const std::string& path, uint64_t limit_bytes) {
-  WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path));
+Result<std::string> read_file(Env& env, const std::string& path, uint64_t limit_bytes,
+                              Links links) {
+  WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path, links));
   if (file->size_bytes() > limit_bytes) {
     return resource_exhausted(fmt::format("{}: {} bytes, over the limit of {} bytes", path,
                                           file->size_bytes(), limit_bytes));
@@ -284,6 +430,14 @@ Result<std::string> read_file(Env& env, const std::string& path, uint64_t limit_
   std::string text(static_cast<size_t>(file->size_bytes()), '\0');
   WEFT_RETURN_IF_ERROR(file->read_at(0, std::as_writable_bytes(std::span(text))));
   return text;
+}
+
+std::string unguessable_hex() {
+  uint64_t number = 0;
+  while (::getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+    WEFT_CHECK(errno == EINTR);  // eight bytes of an initialised pool: the call cannot fail else
+  }
+  return fmt::format("{:016x}", number);
 }
 
 std::string join_path(const std::string& a, const std::string& b) {

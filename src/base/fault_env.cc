@@ -121,16 +121,17 @@ Status FaultEnv::count_call(const std::string& path) {
   return {failing->second, path + ": injected failure"};
 }
 
-Result<std::unique_ptr<ReadFile>> FaultEnv::open_read(const std::string& path) {
+Result<std::unique_ptr<ReadFile>> FaultEnv::open_read(const std::string& path, Links links) {
   WEFT_RETURN_IF_ERROR(count_call(path));
-  WEFT_ASSIGN_OR_RETURN(auto file, base_.open_read(path));
+  WEFT_ASSIGN_OR_RETURN(auto file, base_.open_read(path, links));
   return std::unique_ptr<ReadFile>(std::make_unique<FaultReadFile>(*this, path, std::move(file)));
 }
 
-Result<std::unique_ptr<WriteFile>> FaultEnv::create(const std::string& path) {
+Result<std::unique_ptr<WriteFile>> FaultEnv::create(const std::string& path,
+                                                    CreateOptions options) {
   WEFT_RETURN_IF_ERROR(count_call(path));
   const bool is_new = !base_.exists(path);
-  WEFT_ASSIGN_OR_RETURN(auto file, base_.create(path));
+  WEFT_ASSIGN_OR_RETURN(auto file, base_.create(path, options));
   const std::lock_guard lock(mutex_);
   synced_bytes_[path] = 0;
   if (is_new) name_changes_.push_back({NameChange::kCreate, path, "", std::nullopt});
@@ -151,19 +152,29 @@ Result<DirEntry> FaultEnv::stat(const std::string& path) {
   return base_.stat(path);
 }
 
+Result<DirEntry> FaultEnv::stat_link(const std::string& path) {
+  WEFT_RETURN_IF_ERROR(count_call(path));
+  return base_.stat_link(path);
+}
+
+Result<std::string> FaultEnv::resolve(const std::string& path) {
+  WEFT_RETURN_IF_ERROR(count_call(path));
+  return base_.resolve(path);
+}
+
 Result<std::vector<DirEntry>> FaultEnv::list(const std::string& dir) {
   WEFT_RETURN_IF_ERROR(count_call(dir));
   return base_.list(dir);
 }
 
-Status FaultEnv::make_dirs(const std::string& dir) {
+Status FaultEnv::make_dirs(const std::string& dir, std::optional<uint32_t> mode) {
   WEFT_RETURN_IF_ERROR(count_call(dir));
   std::vector<std::string> made;  // deepest first
   for (auto level = std::filesystem::path(normal_folder(dir));
        level.has_relative_path() && !base_.exists(level.string()); level = level.parent_path()) {
     made.push_back(level.string());
   }
-  WEFT_RETURN_IF_ERROR(base_.make_dirs(dir));
+  WEFT_RETURN_IF_ERROR(base_.make_dirs(dir, mode));
   const std::lock_guard lock(mutex_);
   for (auto level = made.rbegin(); level != made.rend(); ++level) {
     name_changes_.push_back({NameChange::kMakeDir, *level, "", std::nullopt});
@@ -171,10 +182,31 @@ Status FaultEnv::make_dirs(const std::string& dir) {
   return Status::ok();
 }
 
+Result<std::string> FaultEnv::make_temporary_dir(const std::string& prefix) {
+  WEFT_RETURN_IF_ERROR(count_call(prefix));
+  WEFT_ASSIGN_OR_RETURN(std::string path, base_.make_temporary_dir(prefix));
+  const std::lock_guard lock(mutex_);
+  name_changes_.push_back({NameChange::kMakeDir, path, "", std::nullopt});
+  return path;
+}
+
 Status FaultEnv::rename(const std::string& from, const std::string& to) {
   WEFT_RETURN_IF_ERROR(count_call(from));
   auto overwritten = content(to);
   WEFT_RETURN_IF_ERROR(base_.rename(from, to));
+  note_rename(from, to, std::move(overwritten));
+  return Status::ok();
+}
+
+Status FaultEnv::rename_to_new(const std::string& from, const std::string& to) {
+  WEFT_RETURN_IF_ERROR(count_call(from));
+  WEFT_RETURN_IF_ERROR(base_.rename_to_new(from, to));
+  note_rename(from, to, std::nullopt);
+  return Status::ok();
+}
+
+void FaultEnv::note_rename(const std::string& from, const std::string& to,
+                           std::optional<Content> overwritten) {
   const std::lock_guard lock(mutex_);
   synced_bytes_.erase(to);
   if (auto node = synced_bytes_.extract(from)) {
@@ -182,7 +214,6 @@ Status FaultEnv::rename(const std::string& from, const std::string& to) {
     synced_bytes_.insert(std::move(node));
   }
   name_changes_.push_back({NameChange::kRename, to, from, std::move(overwritten)});
-  return Status::ok();
 }
 
 Status FaultEnv::remove(const std::string& path) {
@@ -190,14 +221,19 @@ Status FaultEnv::remove(const std::string& path) {
   auto old = content(path);
   WEFT_RETURN_IF_ERROR(base_.remove(path));
   const std::lock_guard lock(mutex_);
-  if (free_bytes_ && old) *free_bytes_ += old->size();
+  if (free_bytes_ && old) *free_bytes_ += old->bytes.size();
   // A file that comes back from a power cut had only its synced bytes.
   if (const auto unsynced = synced_bytes_.find(path); unsynced != synced_bytes_.end()) {
-    if (old) old->resize(std::min<uint64_t>(old->size(), unsynced->second));
+    if (old) old->bytes.resize(std::min<uint64_t>(old->bytes.size(), unsynced->second));
     synced_bytes_.erase(unsynced);
   }
   name_changes_.push_back({NameChange::kRemove, path, "", std::move(old)});
   return Status::ok();
+}
+
+Status FaultEnv::set_mode(const std::string& path, uint32_t mode) {
+  WEFT_RETURN_IF_ERROR(count_call(path));
+  return base_.set_mode(path, mode);
 }
 
 Status FaultEnv::set_modified(const std::string& path, int64_t modified_ns) {
@@ -222,7 +258,7 @@ Result<uint64_t> FaultEnv::free_bytes(const std::string& dir) {
 }
 
 Result<std::unique_ptr<FileLock>> FaultEnv::lock(const std::string& path, bool exclusive,
-                                                 bool wait) {
+                                                 const LockWait& wait) {
   WEFT_RETURN_IF_ERROR(count_call(path));
   return base_.lock(path, exclusive, wait);
 }
@@ -276,23 +312,24 @@ Status FaultEnv::undo(const NameChange& change) {
 }
 
 Status FaultEnv::drop_unsynced(const std::string& path, uint64_t synced_bytes, bool keep_size) {
-  auto bytes = content(path);
-  if (!bytes || bytes->size() <= synced_bytes) return Status::ok();
-  const size_t size = bytes->size();
-  bytes->resize(synced_bytes);
-  if (keep_size) bytes->resize(size, '\0');
-  return write_content(path, *bytes);
+  auto old = content(path);
+  if (!old || old->bytes.size() <= synced_bytes) return Status::ok();
+  const size_t size = old->bytes.size();
+  old->bytes.resize(synced_bytes);
+  if (keep_size) old->bytes.resize(size, '\0');
+  return write_content(path, *old);
 }
 
-std::optional<std::string> FaultEnv::content(const std::string& path) {
+std::optional<FaultEnv::Content> FaultEnv::content(const std::string& path) {
   auto bytes = read_file(base_, path, kContentLimitBytes);
-  if (!bytes.is_ok()) return std::nullopt;
-  return std::move(bytes).value();
+  const auto entry = base_.stat(path);
+  if (!bytes.is_ok() || !entry.is_ok()) return std::nullopt;
+  return Content{std::move(bytes).value(), entry->mode};
 }
 
-Status FaultEnv::write_content(const std::string& path, const std::string& content) {
-  WEFT_ASSIGN_OR_RETURN(const auto file, base_.create(path));
-  WEFT_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(content))));
+Status FaultEnv::write_content(const std::string& path, const Content& content) {
+  WEFT_ASSIGN_OR_RETURN(const auto file, base_.create(path, {.mode = content.mode}));
+  WEFT_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(content.bytes))));
   return file->close();
 }
 

@@ -5,6 +5,7 @@
 // Not for production; knows nothing of what the files mean.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,24 +45,37 @@ class FaultEnv : public Env {
   void limit_disk(std::optional<uint64_t> free_bytes);
   /// XORs `mask` into byte `offset` of `path` whenever that byte is read.
   void damage_reads(const std::string& path, uint64_t offset, std::byte mask);
+  /// From now on unix_ms() is so much later, as when somebody sets the clock. The times that the
+  /// file system gives by itself stay the base Env's.
+  void jump_clock_ms(int64_t by_ms) { clock_offset_ms_ += by_ms; }
 
-  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path) override;
-  Result<std::unique_ptr<WriteFile>> create(const std::string& path) override;
+  using Env::create;
+  using Env::make_dirs;
+  using Env::open_read;
+
+  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path, Links links) override;
+  Result<std::unique_ptr<WriteFile>> create(const std::string& path,
+                                            CreateOptions options) override;
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
   bool exists(const std::string& path) override;
   Result<DirEntry> stat(const std::string& path) override;
+  Result<DirEntry> stat_link(const std::string& path) override;
+  Result<std::string> resolve(const std::string& path) override;
   Result<std::vector<DirEntry>> list(const std::string& dir) override;
-  Status make_dirs(const std::string& dir) override;
+  Status make_dirs(const std::string& dir, std::optional<uint32_t> mode) override;
+  Result<std::string> make_temporary_dir(const std::string& prefix) override;
   Status rename(const std::string& from, const std::string& to) override;
+  Status rename_to_new(const std::string& from, const std::string& to) override;
   Status remove(const std::string& path) override;
+  Status set_mode(const std::string& path, uint32_t mode) override;
   Status set_modified(const std::string& path, int64_t modified_ns) override;
   Status sync_dir(const std::string& dir) override;
   Result<uint64_t> free_bytes(const std::string& dir) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, bool exclusive,
-                                         bool wait) override;
+                                         const LockWait& wait) override;
   Status drop_page_cache(const std::string& path) override { return base_.drop_page_cache(path); }
   int64_t monotonic_ns() override { return base_.monotonic_ns(); }
-  int64_t unix_ms() override { return base_.unix_ms(); }
+  int64_t unix_ms() override { return base_.unix_ms() + clock_offset_ms_; }
 
  private:
   class FaultReadFile;
@@ -70,21 +84,28 @@ class FaultEnv : public Env {
     uint64_t offset;
     std::byte mask;
   };
+  struct Content {
+    std::string bytes;
+    uint32_t mode;
+  };
   /// A change of names that sync_dir(dir) has not made durable, with what undoes it.
   struct NameChange {
     enum Kind { kMakeDir, kCreate, kRename, kRemove } kind;
-    std::string path;  // of the entry that changed; its folder is the one to sync
-    std::string from;  // kRename
-    std::optional<std::string> overwritten;  // kRename, kRemove: what stood at `path`
+    std::string path;                    // of the entry that changed; its folder is the one to sync
+    std::string from;                    // kRename
+    std::optional<Content> overwritten;  // kRename, kRemove: what was at `path`
   };
 
   Status count_call(const std::string& path);
-  std::optional<std::string> content(const std::string& path);
-  Status write_content(const std::string& path, const std::string& content);
+  void note_rename(const std::string& from, const std::string& to,
+                   std::optional<Content> overwritten);
+  std::optional<Content> content(const std::string& path);
+  Status write_content(const std::string& path, const Content& content);
   Status undo(const NameChange& change);
   Status drop_unsynced(const std::string& path, uint64_t synced_bytes, bool keep_size);
 
   Env& base_;
+  std::atomic<int64_t> clock_offset_ms_ = 0;
   mutable std::mutex mutex_;
   uint64_t calls_ = 0;
   std::map<uint64_t, StatusCode> failing_calls_;

@@ -83,6 +83,29 @@ TEST_F(FaultEnvTest, TheDiskFillsAndEmpties) {
   EXPECT_TRUE(write("b", "efgh", true).is_ok());
 }
 
+TEST_F(FaultEnvTest, APowerCutKeepsModesAndUndoesNewNames) {
+  ASSERT_TRUE(env_.create(path("a"), {.mode = 0600}).is_ok());
+  ASSERT_TRUE(write("b", "text", true).is_ok());
+  ASSERT_TRUE(env_.sync_dir(dir_).is_ok());
+  ASSERT_TRUE(env_.remove(path("a")).is_ok());
+  ASSERT_TRUE(env_.rename_to_new(path("b"), path("c")).is_ok());
+  const auto folder = env_.make_temporary_dir(path("t"));
+  ASSERT_TRUE(folder.is_ok());
+  ASSERT_TRUE(env_.restart(Survives::kNothing).is_ok());
+  EXPECT_EQ(posix_env().stat(path("a"))->mode, 0600u);
+  EXPECT_EQ(text("b"), "text");
+  EXPECT_EQ(text("c"), "<none>");
+  EXPECT_FALSE(posix_env().exists(*folder));
+}
+
+TEST_F(FaultEnvTest, TheClockJumpsBothWays) {
+  const int64_t before_ms = env_.unix_ms();
+  env_.jump_clock_ms(3'600'000);
+  EXPECT_GE(env_.unix_ms(), before_ms + 3'600'000);
+  env_.jump_clock_ms(-7'200'000);
+  EXPECT_LT(env_.unix_ms(), before_ms);
+}
+
 TEST_F(FaultEnvTest, DamagesReads) {
   ASSERT_TRUE(write("a", "abcd", true).is_ok());
   env_.damage_reads(path("a"), 2, std::byte{1});

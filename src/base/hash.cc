@@ -5,6 +5,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <new>
+
 #include "base/check.h"
 
 namespace weft {
@@ -21,8 +23,11 @@ Hash128 hash128(std::span<const std::byte> bytes) {
 std::string Hash128::to_hex() const { return fmt::format("{:016x}{:016x}", high, low); }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  WEFT_CHECK(context_ != nullptr);
-  WEFT_CHECK(EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr) == 1);
+  if (context_ == nullptr) throw std::bad_alloc();
+  if (EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr) != 1) {
+    EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_));
+    throw std::bad_alloc();  // what else may fail in it is not ours to choose
+  }
 }
 
 Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }

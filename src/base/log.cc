@@ -1,16 +1,18 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include "base/terminal_text.h"
 
 namespace weft {
 namespace {
 
 spdlog::logger& logger() {
   static const auto instance = [] {
-    auto made = std::make_shared<spdlog::logger>(
-        "weft", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern("weft: %^%l%$: %v");
+    auto made =
+        std::make_shared<spdlog::logger>("weft", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("weft: %l: %v");
     made->set_level(spdlog::level::warn);
     return made;
   }();
@@ -32,8 +34,8 @@ void set_log_level(LogLevel level) {
   }
 }
 
-void log_warning(std::string_view message) { logger().warn("{}", message); }
-void log_info(std::string_view message) { logger().info("{}", message); }
-void log_debug(std::string_view message) { logger().debug("{}", message); }
+void log_warning(std::string_view message) { logger().warn("{}", one_line(message)); }
+void log_info(std::string_view message) { logger().info("{}", one_line(message)); }
+void log_debug(std::string_view message) { logger().debug("{}", one_line(message)); }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 // Warnings and notes for people, on stderr. Answers and reports never go through here.
-// Thread-safe.
+// A message is one line: line breaks in it become U+FFFD. Where stderr is a terminal and
+// base/terminal_streams.h filters it, what could drive the terminal does too. Thread-safe.
 #pragma once
 
 #include <string_view>

@@ -9,6 +9,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/terminal_mode.h"
+#include "base/terminal_text.h"
+
 namespace weft {
 
 /// One guarded mapping. The signal handler walks these without a lock, so they are never freed:
@@ -42,12 +45,14 @@ void on_sigbus(int, siginfo_t* info, void*) {
   for (const Range* range = first_range.load(std::memory_order_acquire); range != nullptr;
        range = range->next) {
     if (address < range->begin.load() || address >= range->end.load()) continue;
-    char line[1200] = "weft: ";
+    // Where a conversation was on the line, this begins another.
+    char line[1200] = "";
     const auto add = [&line](const char* text) {
       const size_t used = std::strlen(line);
       const size_t n = std::min(std::strlen(text), sizeof(line) - 1 - used);
       std::memcpy(line + used, text, n);
     };
+    add(restore_terminal_mode() ? "\nweft: " : "weft: ");
     add(range->path);
     add(": cannot be read any more: it shrank, or its disk failed, while it was in use\n");
     write_all(line, std::strlen(line));
@@ -77,7 +82,9 @@ MappedGuard::MappedGuard(const void* address, size_t size_bytes, std::string_vie
     range_->next = first_range.load();
     first_range.store(range_, std::memory_order_release);
   }
-  const std::string_view kept = path.substr(0, sizeof(range_->path) - 1);
+  const std::string line = one_line(path);
+  const std::string shown = ::isatty(STDERR_FILENO) == 1 ? terminal_text(line) : line;
+  const std::string_view kept = std::string_view(shown).substr(0, sizeof(range_->path) - 1);
   std::memcpy(range_->path, kept.data(), kept.size());
   range_->path[kept.size()] = '\0';
   range_->begin.store(reinterpret_cast<uintptr_t>(address));

@@ -20,6 +20,8 @@ const char* status_code_name(StatusCode code) {
       return "i/o error";
     case StatusCode::kCancelled:
       return "cancelled";
+    case StatusCode::kAlreadyExists:
+      return "already exists";
   }
   return "unknown";
 }

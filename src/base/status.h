@@ -20,6 +20,7 @@ enum class StatusCode {
   kUnsupported,        // well-formed, but weft does not do it
   kIoError,            // the operating system said no
   kCancelled,          // the user said stop
+  kAlreadyExists,      // a name that had to be new is taken
 };
 
 /// The code's name in lower case with spaces ("not found"); never null.
@@ -51,6 +52,7 @@ inline Status resource_exhausted(std::string m) {
 inline Status unsupported(std::string m) { return {StatusCode::kUnsupported, std::move(m)}; }
 inline Status io_error(std::string m) { return {StatusCode::kIoError, std::move(m)}; }
 inline Status cancelled(std::string m) { return {StatusCode::kCancelled, std::move(m)}; }
+inline Status already_exists(std::string m) { return {StatusCode::kAlreadyExists, std::move(m)}; }
 
 template <class T>
 class [[nodiscard]] Result {

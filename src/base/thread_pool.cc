@@ -1,8 +1,11 @@
 #include "base/thread_pool.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "base/check.h"
 
@@ -29,15 +32,22 @@ int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  return std::clamp(CPU_COUNT(&set), 1, kMaxThreads);
 }
 
-ThreadPool::ThreadPool(int n_threads) {
-  WEFT_CHECK(n_threads >= 1);
-  workers_.reserve(static_cast<size_t>(n_threads - 1));
-  for (int worker = 1; worker < n_threads; ++worker) {
-    workers_.emplace_back([this, worker] { work(worker); });
+Result<std::unique_ptr<ThreadPool>> ThreadPool::create(int n_threads) {
+  if (n_threads < 1 || n_threads > kMaxThreads) {
+    return invalid_argument(fmt::format("{} threads: must be 1 to {}", n_threads, kMaxThreads));
   }
+  std::unique_ptr<ThreadPool> pool(new ThreadPool);
+  pool->workers_.reserve(static_cast<size_t>(n_threads - 1));
+  for (int worker = 1; worker < n_threads; ++worker) {
+    WEFT_ASSIGN_OR_RETURN(Thread thread,
+                          Thread::start(fmt::format("thread {} of {}", worker + 1, n_threads),
+                                        [self = pool.get(), worker] { self->work(worker); }));
+    pool->workers_.push_back(std::move(thread));
+  }
+  return pool;
 }
 
 ThreadPool::~ThreadPool() {
@@ -47,15 +57,25 @@ ThreadPool::~ThreadPool() {
     region_.fetch_add(1);
   }
   wake_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();  // joins, while what they use still lives
 }
 
 void ThreadPool::run(int n_tasks, FunctionRef<void(int, int)> fn) {
   if (n_tasks <= 0) return;
+  WEFT_CHECK(!running_.exchange(true, std::memory_order_acquire));
+  struct Ended {
+    std::atomic<bool>& running;
+    ~Ended() { running.store(false, std::memory_order_release); }
+  } const ended{running_};
   if (n_tasks == 1 || workers_.empty()) {
     for (int task = 0; task < n_tasks; ++task) fn(task, 0);
     return;
   }
+  run_region(n_tasks, fn);
+  if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
+}
+
+void ThreadPool::run_region(int n_tasks, FunctionRef<void(int, int)> fn) {
   fn_ = &fn;
   n_tasks_ = n_tasks;
   next_task_.store(0, std::memory_order_relaxed);
@@ -76,8 +96,14 @@ void ThreadPool::run(int n_tasks, FunctionRef<void(int, int)> fn) {
 }
 
 void ThreadPool::take_tasks(int worker) {
-  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
-    (*fn_)(task, worker);
+  try {
+    for (int64_t task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
+      (*fn_)(static_cast<int>(task), worker);
+    }
+  } catch (...) {
+    next_task_.store(n_tasks_, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    if (thrown_ == nullptr) thrown_ = std::current_exception();
   }
 }
 

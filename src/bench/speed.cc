@@ -60,17 +60,17 @@ Result<eval::Spread> repeat(int32_t n, Time time, FunctionRef<bool()> tick) {
 
 Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& options,
                                 FunctionRef<bool(int64_t, int64_t)> progress) {
-  int32_t longest = options.depth_tokens + options.decode_tokens;
-  for (const int32_t n : options.prefill_tokens) longest = std::max(longest, n);
+  int64_t longest = int64_t{options.depth_tokens} + options.decode_tokens;
+  for (const int32_t n : options.prefill_tokens) longest = std::max<int64_t>(longest, n);
   if (longest > engine.context_tokens() || options.decode_tokens < 0 || options.depth_tokens < 0) {
     return invalid_argument(
         fmt::format("{} tokens do not fit the context of {}", longest, engine.context_tokens()));
   }
-  const std::vector<int32_t> tokens = random_tokens(engine, longest);
+  const std::vector<int32_t> tokens = random_tokens(engine, static_cast<int32_t>(longest));
   const auto n_parts =
       static_cast<int64_t>(options.prefill_tokens.size()) + (options.decode_tokens > 0 ? 1 : 0);
   int64_t done = 0;
-  const auto tick = [&] { return progress(++done, n_parts * (options.repeat + 1)); };
+  const auto tick = [&] { return progress(++done, n_parts * (int64_t{options.repeat} + 1)); };
 
   SpeedReport report;
   for (const int32_t n : options.prefill_tokens) {

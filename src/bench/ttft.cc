@@ -14,7 +14,8 @@ namespace {
 
 using fusion::ReuseMode;
 
-/// Ordinary tokens without meaning: timing does not depend on which they are.
+/// Ordinary tokens without meaning, of which the vocabulary must have some: timing does not depend
+/// on which they are.
 std::vector<int32_t> random_tokens(const text::Tokenizer& tokenizer, std::mt19937& random,
                                    int32_t n) {
   std::vector<int32_t> tokens;
@@ -23,6 +24,23 @@ std::vector<int32_t> random_tokens(const text::Tokenizer& tokenizer, std::mt1993
     if (!tokenizer.is_control(id) && !tokenizer.is_end_of_generation(id)) tokens.push_back(id);
   }
   return tokens;
+}
+
+Status check_sizes(const engine::Engine& engine, const TtftOptions& options) {
+  if (options.n_chunks < 1 || options.chunk_tokens < 1 || options.question_tokens < 1) {
+    return invalid_argument("chunks, chunk tokens and question tokens must be at least 1");
+  }
+  const int64_t n_tokens =
+      int64_t{options.n_chunks} * options.chunk_tokens + options.question_tokens;
+  if (n_tokens > engine.context_tokens()) {
+    return invalid_argument(fmt::format("the prompt has {} tokens and more, the context {}",
+                                        n_tokens, engine.context_tokens()));
+  }
+  const text::Tokenizer& tokenizer = engine.tokenizer();
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.is_control(id) && !tokenizer.is_end_of_generation(id)) return Status::ok();
+  }
+  return unsupported("the vocabulary has control tokens only; there is no prompt to make of them");
 }
 
 /// The runs of one mode, part by part.
@@ -146,15 +164,13 @@ class TtftBench {
 
 Result<TtftReport> bench_ttft(engine::Engine& engine, const TtftOptions& options,
                               FunctionRef<bool(int64_t, int64_t)> progress) {
-  if (options.n_chunks < 1 || options.chunk_tokens < 1 || options.question_tokens < 1) {
-    return invalid_argument("chunks, chunk tokens and question tokens must be at least 1");
-  }
+  WEFT_RETURN_IF_ERROR(check_sizes(engine, options));
   TtftBench bench(engine, options);
   WEFT_RETURN_IF_ERROR(bench.prepare());
 
   // Modes take turns, so that a drift of the machine meets them all; the first round warms up.
   std::vector<Runs> runs(options.modes.size());
-  const auto total = static_cast<int64_t>(options.modes.size()) * (options.repeat + 1);
+  const auto total = static_cast<int64_t>(options.modes.size()) * (int64_t{options.repeat} + 1);
   int64_t done = 0;
   for (int32_t round = 0; round <= options.repeat; ++round) {
     for (size_t m = 0; m < options.modes.size(); ++m) {

@@ -12,6 +12,9 @@
 #include <system_error>
 #include <vector>
 
+#include "base/terminal_mode.h"
+#include "base/terminal_streams.h"
+#include "base/terminal_text.h"
 #include "cli/model_get.h"
 
 namespace weft::cli {
@@ -19,25 +22,36 @@ namespace {
 
 volatile std::sig_atomic_t interrupts = 0;
 volatile std::sig_atomic_t second_one_ends = 1;
+volatile std::sig_atomic_t termination = 0;   // SIGTERM or SIGHUP, whichever came first
+volatile std::sig_atomic_t first_signal = 0;  // of all three
 
-void on_interrupt(int) {
-  interrupts = interrupts + 1;
-  if (interrupts > 1 && second_one_ends != 0) _exit(130);
+void on_stop(int number) {
+  const bool stopping = termination != 0 || (interrupts > 0 && second_one_ends != 0);
+  if (stopping && number != SIGHUP) {
+    restore_terminal_mode();
+    _exit(stopped_exit_status());
+  }
+  if (first_signal == 0) first_signal = number;
+  if (number == SIGINT) {
+    interrupts = interrupts + 1;
+  } else if (termination == 0) {
+    termination = number;
+  }
 }
 
 constexpr int kBarWidth = 30;
 
 }  // namespace
 
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
+void add_model_flags(Command command, ModelFlags& flags) {
   command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
-      ->required();
+      .required();
   command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)")
-      ->check(CLI::Range(1, engine::kMaxThreads));
+      .in_range(1, engine::kMaxThreads);
   command
       .add_option("-c,--context", flags.context_tokens,
                   "context in tokens (default: the model's, at most 8192)")
-      ->check(CLI::Range(1, std::numeric_limits<int32_t>::max()));
+      .in_range(1, std::numeric_limits<int32_t>::max());
   command.add_option("--compute", flags.compute,
                      "how prefill multiplies: auto, f32, bf16 or int8 (default: auto)");
   command.add_option("--isa", flags.isa,
@@ -56,7 +70,7 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   return engine::Engine::open(app.env, options);
 }
 
-void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options) {
+void add_sampling_flags(Command command, sampling::SamplingOptions& options) {
   const auto add = [&](const char* flag, auto& value, const char* help) {
     return command.add_option(flag, value, fmt::format("{} (default: {})", help, value));
   };
@@ -64,30 +78,7 @@ void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options) {
   add("--top-k", options.top_k, "keep the k likeliest; 0: all");
   add("--top-p", options.top_p, "keep this share of probability");
   add("--min-p", options.min_p, "drop tokens less likely than this share of the likeliest");
-  add("--seed", options.seed, "seed of the sampler")->transform(not_negative());
-}
-
-CLI::Validator not_negative() {
-  return {[](std::string& text) {
-            return text.starts_with('-') ? fmt::format("{} is below 0", text) : std::string();
-          },
-          ""};
-}
-
-CLI::Option* add_bytes_flag(CLI::App& command, const std::string& name, uint64_t& bytes,
-                            const std::string& help) {
-  const auto to_bytes = [](std::string& text) -> std::string {
-    const std::string given = text;
-    try {
-      if (CLI::AsSizeValue(false)(text).empty()) return "";
-    } catch (const CLI::ValidationError&) {
-    }
-    return fmt::format("{} is no number of bytes; give one as 512MB or 10GB", given);
-  };
-  // What is added last transforms first.
-  return command.add_option(name, bytes, help)
-      ->transform(CLI::Validator(to_bytes, "SIZE"))
-      ->transform(not_negative());
+  add("--seed", options.seed, "seed of the sampler").not_negative();
 }
 
 std::tm local_time() {
@@ -112,22 +103,10 @@ void print_json(const Json& json) {
   std::fwrite(line.data(), 1, line.size(), stdout);
 }
 
-std::string printable(std::string_view text, std::string_view kept) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() &&
-                       static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
-                       static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    const bool is_c0 = byte < 0x20 || byte == 0x7f;
-    if (is_c1) ++i;
-    if (is_c1 || (is_c0 && kept.find(text[i]) == std::string_view::npos)) {
-      out += "\xef\xbf\xbd";
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
+void print_error(std::string_view message) {
+  std::fflush(stdout);
+  const std::string line = fmt::format("weft: {}\n", one_line(message));
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 Result<std::string> read_stdin(uint64_t limit_bytes) {
@@ -156,28 +135,37 @@ Result<std::string> read_stdin(uint64_t limit_bytes) {
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(isatty(2) == 1) {}
 
 Progress::~Progress() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) write_control(stderr, "\r\033[K");
 }
 
 void Progress::show(int64_t done, int64_t total, const std::string& unit) {
   if (!terminal_ || total <= 0) return;
   const auto filled = static_cast<int>(kBarWidth * done / total);
-  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {}/{} {}\033[K", label_, "", filled, "",
-             kBarWidth - filled, done, total, unit);
-  std::fflush(stderr);
+  write_control(stderr, fmt::format("\r{} [{:#<{}}{:.<{}}] {}/{} {}\033[K", label_, "", filled, "",
+                                    kBarWidth - filled, done, total, unit));
   drawn_ = true;
 }
 
-void install_interrupt_handler() {
+void install_stop_handlers() {
   struct sigaction action {};
-  action.sa_handler = on_interrupt;
+  action.sa_handler = on_stop;
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
+  for (const int number : {SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
 }
 
 void outlive_interrupts() { second_one_ends = 0; }
 
-bool interrupted() { return interrupts > 0; }
-void clear_interrupt() { interrupts = 0; }
+bool interrupted() { return interrupts > 0 || termination != 0; }
+bool terminated() { return termination != 0; }
+int stopped_exit_status() { return 128 + (first_signal != 0 ? first_signal : SIGINT); }
+void clear_interrupt() {
+  interrupts = 0;
+  first_signal = termination;
+}
 
 }  // namespace weft::cli

@@ -3,7 +3,6 @@
 // sets what runs.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <ctime>
 #include <functional>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "cli/flags.h"
 #include "engine/engine.h"
 #include "sampling/sampler.h"
 
@@ -37,33 +37,25 @@ struct ModelFlags {
   std::string compute = "auto";
   std::string isa;
 };
-void add_model_flags(CLI::App& command, ModelFlags& flags);
+void add_model_flags(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
 
 /// --temp, --top-k, --top-p, --min-p and --seed; the defaults are what `options` holds.
-void add_sampling_flags(CLI::App& command, sampling::SamplingOptions& options);
-
-/// A check for numbers that the parser would wrap around.
-CLI::Validator not_negative();
-
-/// A number of bytes, as 512MB; not below 0.
-CLI::Option* add_bytes_flag(CLI::App& command, const std::string& name, uint64_t& bytes,
-                            const std::string& help);
+void add_sampling_flags(Command command, sampling::SamplingOptions& options);
 
 /// The date and time that chat templates may print.
 std::tm local_time();
 
-/// Text from elsewhere (a file's name, an answer) for a terminal or a line of its own: control
-/// characters become U+FFFD, but those in `kept`.
-std::string printable(std::string_view text, std::string_view kept = "");
-
 /// "2026-11-22 14:03", in UTC.
 std::string date_of(int64_t unix_ms);
+
+/// One line on stderr, "weft: " before the message; that nobody can read it is no error.
+void print_error(std::string_view message);
 
 /// Prints to stdout on one line; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);
 
-/// All of standard input; kResourceExhausted past `limit_bytes`, kCancelled after Ctrl-C.
+/// All of standard input; kResourceExhausted past `limit_bytes`, kCancelled after interrupted().
 Result<std::string> read_stdin(uint64_t limit_bytes);
 
 /// A line of progress on a terminal's stderr, redrawn in place; silent elsewhere.
@@ -81,26 +73,35 @@ class Progress {
   bool drawn_ = false;
 };
 
-/// Ctrl-C: the first one asks running work to end, the second ends the program.
-void install_interrupt_handler();
-/// From now on no number of them ends the program by itself.
+/// Ctrl-C (SIGINT), SIGTERM and SIGHUP ask running work to end; a Ctrl-C or SIGTERM after any of
+/// them ends the program at once, with the terminal as it was. A SIGHUP never does that: who closes
+/// a terminal sends several. SIGTERM and SIGHUP that are ignored when the program starts (nohup)
+/// stay ignored.
+void install_stop_handlers();
+/// From now on Ctrl-C alone never ends the program, however often.
 void outlive_interrupts();
+/// Whether running work is to end.
 bool interrupted();
+/// Whether the program is to end: SIGTERM or SIGHUP came.
+bool terminated();
+/// Forgets Ctrl-C.
 void clear_interrupt();
+/// Of a program that a signal stopped: 128 and its number, as shells have it.
+int stopped_exit_status();
 
 // One file a command.
-void add_generate_command(CLI::App& root, App& app);
-void add_chat_command(CLI::App& root, App& app);
-void add_quantize_command(CLI::App& root, App& app);
-void add_template_command(CLI::App& root, App& app);
-void add_tokenize_command(CLI::App& root, App& app);
-void add_model_command(CLI::App& root, App& app);
-void add_inspect_command(CLI::App& root, App& app);
-void add_ingest_command(CLI::App& root, App& app);
-void add_ask_command(CLI::App& root, App& app);
-void add_cache_command(CLI::App& root, App& app);
-void add_bench_command(CLI::App& root, App& app);
-void add_eval_command(CLI::App& root, App& app);
-void add_perplexity_command(CLI::App& root, App& app);
+void add_generate_command(Command root, App& app);
+void add_chat_command(Command root, App& app);
+void add_quantize_command(Command root, App& app);
+void add_template_command(Command root, App& app);
+void add_tokenize_command(Command root, App& app);
+void add_model_command(Command root, App& app);
+void add_inspect_command(Command root, App& app);
+void add_ingest_command(Command root, App& app);
+void add_ask_command(Command root, App& app);
+void add_cache_command(Command root, App& app);
+void add_bench_command(Command root, App& app);
+void add_eval_command(Command root, App& app);
+void add_perplexity_command(Command root, App& app);
 
 }  // namespace weft::cli

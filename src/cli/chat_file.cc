@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
-#include "cli/app.h"
+#include <nlohmann/json.hpp>
+
 #include "jinja/json.h"
 
 namespace weft::cli {
 namespace {
 
 using jinja::Value;
+using Json = nlohmann::ordered_json;
 using text::Role;
 
 constexpr uint64_t kMaxFileBytes = uint64_t{16} << 20;
@@ -81,19 +83,13 @@ Result<std::vector<text::Turn>> parse_turns(std::string_view json) {
   return turns;
 }
 
-Status save_conversation(Env& env, const std::string& path, std::span<const text::Turn> turns) {
-  const std::string text = write_conversation(turns);
-  const std::string part = path + ".part";
-  const auto write = [&]() -> Status {
-    WEFT_ASSIGN_OR_RETURN(const auto file, env.create(part));
-    WEFT_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(text))));
-    WEFT_RETURN_IF_ERROR(file->sync());
-    WEFT_RETURN_IF_ERROR(file->close());
-    return env.rename(part, path);
-  };
-  Status written = write();
-  if (!written.is_ok() && env.exists(part)) (void)env.remove(part);
-  return written;
+AtomicFileOptions conversation_options(bool replace) {
+  return {.replace = replace, .mode = kPrivateFileMode};
+}
+
+Status save_conversation(Env& env, const std::string& path, std::span<const text::Turn> turns,
+                         bool replace) {
+  return write_file_durably(env, path, write_conversation(turns), conversation_options(replace));
 }
 
 Result<std::vector<text::Turn>> load_conversation(Env& env, const std::string& path) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/env.h"
 #include "base/status.h"
 #include "text/chat_template.h"
@@ -21,8 +22,13 @@ std::string write_conversation(std::span<const text::Turn> turns);
 /// with the number of the message.
 Result<std::vector<text::Turn>> parse_turns(std::string_view json);
 
-/// Replaces the file, but only when the new one is whole.
-Status save_conversation(Env& env, const std::string& path, std::span<const text::Turn> turns);
+/// How base/atomic_file.h writes such a file: for its owner alone when it is new, through a link;
+/// with `replace` false kAlreadyExists where anything has the name.
+AtomicFileOptions conversation_options(bool replace);
+/// When it is ok the file holds the conversation durably; else it is the old one, or the new one
+/// perhaps not yet durably.
+Status save_conversation(Env& env, const std::string& path, std::span<const text::Turn> turns,
+                         bool replace);
 /// At most 16 MiB. Errors name the file.
 Result<std::vector<text::Turn>> load_conversation(Env& env, const std::string& path);
 

@@ -2,6 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/fault_env.h"
 
 namespace weft::cli {
 namespace {
@@ -54,6 +61,96 @@ TEST(ChatFile, RefusesTheRestInOneLine) {
     EXPECT_EQ(read.status().message().find('\n'), std::string::npos);
   }
   EXPECT_FALSE(parse_turns(std::string(100000, '[')).is_ok());
+}
+
+/// A folder of its own, as others may write to it too.
+class ChatFileOnDisk : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(::mkdtemp(dir_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  std::string path(const std::string& name) const { return join_path(dir_, name); }
+  void put(const std::string& name, const std::string& text, uint32_t mode = 0644) const {
+    std::ofstream(path(name)) << text;
+    ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
+  }
+  std::string text(const std::string& name) const {
+    auto read = read_file(posix_env(), path(name), 1 << 20);
+    return read.is_ok() ? *read : "<none>";
+  }
+  uint32_t mode(const std::string& name) const { return posix_env().stat(path(name))->mode; }
+  Status save(const std::string& name, bool replace = true, Env& env = posix_env()) const {
+    return save_conversation(env, path(name), turns_, replace);
+  }
+
+  const std::vector<text::Turn> turns_ = {{Role::kUser, "Hello"}, {Role::kAssistant, "Hi"}};
+  const std::string json_ = write_conversation(turns_);
+  std::string dir_ = (std::filesystem::temp_directory_path() / "weft-chat-XXXXXX").string();
+};
+
+TEST_F(ChatFileOnDisk, SavingTouchesNoOtherFile) {
+  put("s.json.part", "the user's own");
+  put("victim", "precious");
+  ASSERT_TRUE(save("s.json").is_ok());
+  EXPECT_EQ(text("s.json"), json_);
+  EXPECT_EQ(text("s.json.part"), "the user's own");
+  std::filesystem::remove(path("s.json.part"));
+  std::filesystem::create_symlink("victim", path("s.json.part"));
+  ASSERT_TRUE(save("s.json").is_ok());
+  EXPECT_EQ(text("victim"), "precious");
+  EXPECT_EQ(posix_env().list(dir_)->size(), 3u);
+}
+
+TEST_F(ChatFileOnDisk, ANewFileIsPrivateAndAnOldOneKeepsItsMode) {
+  ASSERT_TRUE(save("new").is_ok());
+  EXPECT_EQ(mode("new"), 0600u);
+  put("shared", "old", 0664);
+  ASSERT_TRUE(save("shared").is_ok());
+  EXPECT_EQ(mode("shared"), 0664u);
+  EXPECT_EQ(text("shared"), json_);
+}
+
+TEST_F(ChatFileOnDisk, ALinkIsWrittenThrough) {
+  std::filesystem::create_directory(path("elsewhere"));
+  put("elsewhere/s.json", "old");
+  std::filesystem::create_symlink("elsewhere/s.json", path("link"));
+  ASSERT_TRUE(save("link").is_ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_EQ(text("elsewhere/s.json"), json_);
+}
+
+TEST_F(ChatFileOnDisk, WithoutLeaveNothingIsReplaced) {
+  put("other", "another's");
+  std::filesystem::create_symlink("nowhere", path("dangling"));
+  EXPECT_EQ(save("other", /*replace=*/false).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(save("dangling", /*replace=*/false).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(text("other"), "another's");
+  EXPECT_FALSE(save_conversation(posix_env(), "/dev/null", turns_, /*replace=*/true).is_ok());
+}
+
+TEST_F(ChatFileOnDisk, WhatWasSavedOutlivesAPowerCut) {
+  for (const bool exists : {false, true}) {
+    if (exists) put("s.json", "old");
+    FaultEnv env(posix_env());
+    ASSERT_TRUE(save("s.json", /*replace=*/true, env).is_ok());
+    env.cut_power_at(env.calls());
+    ASSERT_TRUE(env.restart(Survives::kNothing).is_ok());
+    EXPECT_EQ(text("s.json"), json_) << "the file's or the folder's sync is missing";
+  }
+}
+
+TEST_F(ChatFileOnDisk, AFailureAnywhereLeavesTheOldFileOrTheNewOne) {
+  put("s.json", "old");
+  FaultEnv counted(posix_env());
+  ASSERT_TRUE(save("s.json", /*replace=*/true, counted).is_ok());
+  for (uint64_t at = 0; at < counted.calls(); ++at) {
+    put("s.json", "old");
+    FaultEnv env(posix_env());
+    env.fail_call(at);
+    const Status saved = save("s.json", /*replace=*/true, env);
+    EXPECT_FALSE(saved.is_ok()) << at;
+    EXPECT_TRUE(text("s.json") == "old" || text("s.json") == json_) << at;
+    EXPECT_EQ(posix_env().list(dir_)->size(), 1u) << at;
+  }
 }
 
 }  // namespace

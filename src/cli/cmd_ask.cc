@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/library.h"
 #include "cli/line_input.h"
@@ -57,7 +58,7 @@ std::string tiers(const fusion::Report& report) {
   return text.empty() ? "-" : text;
 }
 
-std::string one_line(std::string text) {
+std::string in_one_line(std::string text) {
   for (char& c : text) {
     if (c == '\n' || c == '\r') c = ' ';
   }
@@ -86,7 +87,7 @@ Json answer_json(const Answer& a) {
   const fusion::Timings& t = a.report.timings;
   return {{"mode", fusion::mode_name(a.asked)},
           {"done", fusion::mode_name(a.report.mode)},
-          {"answer", one_line(a.generation.text)},
+          {"answer", in_one_line(a.generation.text)},
           {"stop_reason", engine::stop_reason_name(a.generation.stop_reason)},
           {"prompt_tokens", a.report.prompt_tokens},
           {"reused_tokens", a.report.reused_tokens},
@@ -129,7 +130,7 @@ class Asker {
         WEFT_RETURN_IF_ERROR(warm(mode, found.prompt));
         WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, /*stream=*/false));
         if (!flags_.json)
-          fmt::print("{:<7} {}\n", fusion::mode_name(mode), one_line(a.generation.text));
+          fmt::print("{:<7} {}\n", fusion::mode_name(mode), in_one_line(a.generation.text));
         answers.push_back(std::move(a));
       }
     } else {
@@ -199,7 +200,7 @@ class Asker {
     out.asked = mode;
     WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags_.reuse));
     options.mode = mode;
-    const auto fusor = engine_.make_fusor(&library_.store(), library_.anchor());
+    const auto fusor = library_.make_fusor();
     const int64_t begin_ns = app_.env.monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, fusor->prefill(prompt, options));
     out.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
@@ -253,14 +254,15 @@ class Asker {
     }
     fmt::print("\n");
     for (const retrieval::Hit& hit : found.hits) {
-      fmt::print("  {} [bytes {} to {}, {} tokens]\n", printable(hit.path), hit.chunk.byte_begin,
+      fmt::print("  {} [bytes {} to {}, {} tokens]\n", one_line(hit.path), hit.chunk.byte_begin,
                  hit.chunk.byte_end, hit.chunk.tokens.size());
     }
-    for (const std::string& note : found.notes) fmt::print("  note: {}\n", note);
+    for (const std::string& note : found.notes) fmt::print("  note: {}\n", one_line(note));
     for (const Answer& a : answers) {
       for (const std::string& note : a.report.notes) {
         fmt::print("  note: {}{}\n",
-                   flags_.compare ? std::string(fusion::mode_name(a.asked)) + ": " : "", note);
+                   flags_.compare ? std::string(fusion::mode_name(a.asked)) + ": " : "",
+                   one_line(note));
       }
     }
     fmt::print("\n");
@@ -282,12 +284,12 @@ class Asker {
   Status store_missing(const fusion::Prompt& prompt, const std::vector<Answer>& answers) {
     const bool wanted =
         answers.back().asked == ReuseMode::kFull || answers.back().asked == ReuseMode::kBlend;
-    if (!wanted) return Status::ok();
-    const auto fusor = engine_.make_fusor(&library_.store(), library_.anchor());
+    if (!wanted || library_.is_read_only()) return Status::ok();
+    const auto fusor = library_.make_fusor();
     for (const std::vector<int32_t>& chunk : prompt.chunks) {
       if (interrupted()) break;
       if (const Status stored = fusor->ensure_stored(chunk); !stored.is_ok()) {
-        fmt::print(stderr, "weft: a chunk was not stored: {}\n", stored.message());
+        print_error("a chunk was not stored: " + stored.message());
       }
     }
     return Status::ok();
@@ -326,11 +328,10 @@ Status run_ask(App& app, const AskFlags& flags) {
     if (line.kind == Line::Kind::kEnd) break;
     if (is_blank(line.text)) continue;
     ++asked;
-    if (!flags.json) fmt::print("{}> {}\n", asked == 1 ? "" : "\n", printable(line.text));
+    if (!flags.json) fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(line.text));
     if (const Status status = asker.ask(line.text); !status.is_ok()) {
       ++failed;  // one bad question does not end the others
-      std::fflush(stdout);
-      fmt::print(stderr, "weft: question {}: {}\n", asked, printable(status.message()));
+      print_error(fmt::format("question {}: {}", asked, status.message()));
     }
   }
   if (asked == 0 && !interrupted()) {
@@ -344,34 +345,34 @@ Status run_ask(App& app, const AskFlags& flags) {
 
 }  // namespace
 
-void add_ask_command(CLI::App& root, App& app) {
+void add_ask_command(Command root, App& app) {
   auto flags = std::make_shared<AskFlags>();
   flags->generation.one_line = true;
-  CLI::App* command = root.add_subcommand("ask", "Answer a question over ingested documents");
-  add_model_flags(*command, flags->model);
-  add_reuse_flags(*command, flags->reuse);
-  command->add_option("--store", flags->library.dir, "folder that weft ingest filled")->required();
-  add_prompt_flag(*command, flags->library.prompt);
-  command->add_option("--reuse", flags->mode, "none, prefix, full or blend (default: blend)");
-  command->add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
-      ->check(CLI::Range(1, 1024));
-  command->add_flag("--compare", flags->compare, "answer in all four modes, side by side");
+  Command command = root.add_command("ask", "Answer a question over ingested documents");
+  add_model_flags(command, flags->model);
+  add_reuse_flags(command, flags->reuse);
+  command.add_option("--store", flags->library.dir, "folder that weft ingest filled").required();
+  add_prompt_flag(command, flags->library.prompt);
+  command.add_option("--reuse", flags->mode, "none, prefix, full or blend (default: blend)");
+  command.add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
+      .in_range(1, 1024);
+  command.add_flag("--compare", flags->compare, "answer in all four modes, side by side");
   command
-      ->add_option("-n,--tokens", flags->generation.max_tokens,
-                   "tokens of the answer at most (default: 128)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_flag_callback(
+      .add_option("-n,--tokens", flags->generation.max_tokens,
+                  "tokens of the answer at most (default: 128)")
+      .in_range(1, 1 << 20);
+  command.add_flag(
       "--paragraphs", [flags] { flags->generation.one_line = false; },
       "let the answer go on behind its first line");
-  command->add_option("--temp", flags->generation.sampling.temperature,
-                      "temperature (default: 0, greedy)");
-  command->add_option("--seed", flags->generation.sampling.seed, "seed of the sampler")
-      ->transform(not_negative());
-  add_bytes_flag(*command, "--memory-limit", flags->library.memory_limit_bytes,
-                 "bytes of KV kept in memory, as 512MB (default: 1GB)");
-  command->add_flag("--json", flags->json, "print the answer and its report as JSON");
-  command->add_option("question", flags->question, "default: one a line from standard input");
-  command->callback([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });
+  command.add_option("--temp", flags->generation.sampling.temperature,
+                     "temperature (default: 0, greedy)");
+  command.add_option("--seed", flags->generation.sampling.seed, "seed of the sampler")
+      .not_negative();
+  command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
+                    "bytes of KV kept in memory, as 512MB (default: 1GB)");
+  command.add_flag("--json", flags->json, "print the answer and its report as JSON");
+  command.add_option("question", flags->question, "default: one a line from standard input");
+  command.when_given([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });
 }
 
 }  // namespace weft::cli

@@ -19,8 +19,9 @@ namespace {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "weft-bench-XXXXXX").string();
-    if (mkdtemp(name.data()) != nullptr) path_ = name;
+    std::error_code error;  // then the path is empty, and mkdtemp fails
+    std::string name = (std::filesystem::temp_directory_path(error) / "weft-bench-XXXXXX").string();
+    if (!error && mkdtemp(name.data()) != nullptr) path_ = name;
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -126,28 +127,28 @@ Status run_ttft(App& app, TtftFlags flags) {
   return Status::ok();
 }
 
-void add_ttft(CLI::App& bench, App& app) {
+void add_ttft(Command bench, App& app) {
   auto flags = std::make_shared<TtftFlags>();
-  CLI::App* command = bench.add_subcommand("ttft", "Time to first token of the reuse modes");
-  add_model_flags(*command, flags->model);
-  add_reuse_flags(*command, flags->reuse);
+  Command command = bench.add_command("ttft", "Time to first token of the reuse modes");
+  add_model_flags(command, flags->model);
+  add_reuse_flags(command, flags->reuse);
   bench::TtftOptions& o = flags->options;
-  command->add_option("--chunks", o.n_chunks, "cached chunks in the prompt (default: 8)")
-      ->check(CLI::Range(1, 4096));
-  command->add_option("--chunk-tokens", o.chunk_tokens, "tokens of each (default: 480)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--question-tokens", o.question_tokens, "tokens behind them (default: 96)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--order", flags->order,
-                      "of the chunks beside the prompt before: shuffled or same");
-  command->add_option("--modes", flags->modes, "default: none,prefix,full,blend");
-  command->add_option("--repeat", o.repeat, "timed runs of each mode (default: 5)")
-      ->check(CLI::Range(1, 1000));
-  command->add_flag("--cold", o.cold, "drop the records from the page cache before each run");
-  command->add_option("--write-tokens", flags->tokens_file,
-                      "write the prompt's token ids here, to time another engine with them");
-  command->add_flag("--json", flags->json, "print the report as JSON");
-  command->callback([flags, &app] { app.run = [flags, &app] { return run_ttft(app, *flags); }; });
+  command.add_option("--chunks", o.n_chunks, "cached chunks in the prompt (default: 8)")
+      .in_range(1, 4096);
+  command.add_option("--chunk-tokens", o.chunk_tokens, "tokens of each (default: 480)")
+      .in_range(1, 1 << 20);
+  command.add_option("--question-tokens", o.question_tokens, "tokens behind them (default: 96)")
+      .in_range(1, 1 << 20);
+  command.add_option("--order", flags->order,
+                     "of the chunks beside the prompt before: shuffled or same");
+  command.add_option("--modes", flags->modes, "default: none,prefix,full,blend");
+  command.add_option("--repeat", o.repeat, "timed runs of each mode (default: 5)")
+      .in_range(1, 1000);
+  command.add_flag("--cold", o.cold, "drop the records from the page cache before each run");
+  command.add_option("--write-tokens", flags->tokens_file,
+                     "write the prompt's token ids here, to time another engine with them");
+  command.add_flag("--json", flags->json, "print the report as JSON");
+  command.when_given([flags, &app] { app.run = [flags, &app] { return run_ttft(app, *flags); }; });
 }
 
 struct SpeedFlags {
@@ -161,7 +162,7 @@ Status run_speed(App& app, SpeedFlags flags) {
   flags.options.prefill_tokens.clear();
   for (const std::string& item : split_list(flags.prefill)) {
     int32_t n = 0;
-    if (!CLI::detail::lexical_cast(item, n) || n < 0) {
+    if (!parse_number(item, n) || n < 0) {
       return invalid_argument(fmt::format("-p {}: must be a list of token counts", flags.prefill));
     }
     if (n > 0) flags.options.prefill_tokens.push_back(n);
@@ -202,22 +203,21 @@ Status run_speed(App& app, SpeedFlags flags) {
   return Status::ok();
 }
 
-void add_speed(CLI::App& bench, App& app) {
+void add_speed(Command bench, App& app) {
   auto flags = std::make_shared<SpeedFlags>();
-  CLI::App* command = bench.add_subcommand("speed", "Prefill and decode in tokens a second");
-  add_model_flags(*command, flags->model);
-  command->add_option("-p,--prefill", flags->prefill,
-                      "prompt lengths (default: 512,4096; 0: none)");
-  command->add_option("-n,--tokens", flags->options.decode_tokens, "tokens to decode (default: 64)")
-      ->check(CLI::Range(0, 1 << 20));
+  Command command = bench.add_command("speed", "Prefill and decode in tokens a second");
+  add_model_flags(command, flags->model);
+  command.add_option("-p,--prefill", flags->prefill, "prompt lengths (default: 512,4096; 0: none)");
+  command.add_option("-n,--tokens", flags->options.decode_tokens, "tokens to decode (default: 64)")
+      .in_range(0, 1 << 20);
   command
-      ->add_option("-d,--depth", flags->options.depth_tokens,
-                   "tokens in the cache before decoding (default: 0)")
-      ->check(CLI::Range(0, 1 << 28));
-  command->add_option("--repeat", flags->options.repeat, "timed runs of each (default: 3)")
-      ->check(CLI::Range(1, 1000));
-  command->add_flag("--json", flags->json, "print the report as JSON");
-  command->callback([flags, &app] { app.run = [flags, &app] { return run_speed(app, *flags); }; });
+      .add_option("-d,--depth", flags->options.depth_tokens,
+                  "tokens in the cache before decoding (default: 0)")
+      .in_range(0, 1 << 28);
+  command.add_option("--repeat", flags->options.repeat, "timed runs of each (default: 3)")
+      .in_range(1, 1000);
+  command.add_flag("--json", flags->json, "print the report as JSON");
+  command.when_given([flags, &app] { app.run = [flags, &app] { return run_speed(app, *flags); }; });
 }
 
 struct LoadFlags {
@@ -299,27 +299,25 @@ Status run_load(App& app, LoadFlags flags) {
   return Status::ok();
 }
 
-void add_load(CLI::App& bench, App& app) {
+void add_load(Command bench, App& app) {
   auto flags = std::make_shared<LoadFlags>();
-  CLI::App* command =
-      bench.add_subcommand("load", "From the start of a process to its first token");
-  add_model_flags(*command, flags->model);
-  command->add_option("-p,--prompt", flags->prompt, "the prompt, taken as it is");
-  command->add_option("--repeat", flags->options.repeat, "processes (default: 5)")
-      ->check(CLI::Range(1, 1000));
-  command->add_flag("--cold", flags->options.cold, "drop the model from the page cache each time");
-  command->add_flag("--json", flags->json, "print the report as JSON");
-  command->callback([flags, &app] { app.run = [flags, &app] { return run_load(app, *flags); }; });
+  Command command = bench.add_command("load", "From the start of a process to its first token");
+  add_model_flags(command, flags->model);
+  command.add_option("-p,--prompt", flags->prompt, "the prompt, taken as it is");
+  command.add_option("--repeat", flags->options.repeat, "processes (default: 5)").in_range(1, 1000);
+  command.add_flag("--cold", flags->options.cold, "drop the model from the page cache each time");
+  command.add_flag("--json", flags->json, "print the report as JSON");
+  command.when_given([flags, &app] { app.run = [flags, &app] { return run_load(app, *flags); }; });
 }
 
 }  // namespace
 
-void add_bench_command(CLI::App& root, App& app) {
-  CLI::App* bench = root.add_subcommand("bench", "Whole-run benchmarks");
-  bench->require_subcommand(1);
-  add_ttft(*bench, app);
-  add_speed(*bench, app);
-  add_load(*bench, app);
+void add_bench_command(Command root, App& app) {
+  Command bench = root.add_command("bench", "Whole-run benchmarks");
+  bench.needs_command();
+  add_ttft(bench, app);
+  add_speed(bench, app);
+  add_load(bench, app);
 }
 
 }  // namespace weft::cli

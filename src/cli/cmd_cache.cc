@@ -1,7 +1,12 @@
-// weft cache ls|stat|verify|rm: what a folder's chunk store holds.
+// weft cache ls|stat|verify|rm|gc: what a folder's chunk store holds, and what of it no document
+// has.
 #include <fmt/format.h>
 
+#include <map>
+
+#include "base/terminal_text.h"
 #include "cli/app.h"
+#include "cli/library.h"
 #include "store/chunk_store.h"
 
 namespace weft::cli {
@@ -11,15 +16,28 @@ struct CacheFlags {
   std::string dir;
   std::vector<std::string> hashes;
   bool all = false;
+  bool dry_run = false;
   bool json = false;
 };
 
-Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags& flags) {
-  return store::ChunkStore::open(app.env, {.dir = flags.dir});
+enum class Access { kRead, kChange };
+
+Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags& flags,
+                                                      Access access) {
+  return store::ChunkStore::open(
+      app.env, {.dir = flags.dir, .read_only = access == Access::kRead, .cancelled = interrupted});
+}
+
+/// Null in a store without one: nothing was ingested.
+Result<std::unique_ptr<retrieval::Index>> open_index(const CacheFlags& flags,
+                                                     retrieval::Index::Mode mode) {
+  auto index = retrieval::Index::open(index_path(flags.dir), mode);
+  if (index.status().code() == StatusCode::kNotFound) return std::unique_ptr<retrieval::Index>();
+  return index;
 }
 
 Status run_ls(App& app, const CacheFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags));
+  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const std::vector<store::RecordSummary> records, store->ls());
   Json list = Json::array();
   for (const store::RecordSummary& r : records) {
@@ -31,7 +49,7 @@ Status run_ls(App& app, const CacheFlags& flags) {
                       {"last_use_unix_ms", r.last_use_unix_ms},
                       {"error", r.status.message()}});
     } else if (!r.status.is_ok()) {
-      fmt::print("{}  damaged: {}\n", r.hash.to_hex(), r.status.message());
+      fmt::print("{}  damaged: {}\n", r.hash.to_hex(), one_line(r.status.message()));
     } else {
       fmt::print("{}  {:>5} tokens {:>8.2f} MB  used {} UTC\n", r.hash.to_hex(), r.info.n_tokens,
                  static_cast<double>(r.file_bytes) * 1e-6, date_of(r.last_use_unix_ms));
@@ -42,15 +60,17 @@ Status run_ls(App& app, const CacheFlags& flags) {
 }
 
 Status run_stat(App& app, const CacheFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags));
+  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
   WEFT_ASSIGN_OR_RETURN(const uint64_t free, app.env.free_bytes(flags.dir));
-  const auto property = [&](const char* name) {
-    const auto value = store->property(name);
-    return value.is_ok() ? *value : std::string();
-  };
-  const std::string model = property("model");
-  const std::string anchor = property("anchor");
+  WEFT_ASSIGN_OR_RETURN(const auto index, open_index(flags, retrieval::Index::Mode::kReadOnly));
+  std::string model;
+  std::string anchor;
+  if (index != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(const auto settled, settlement_of(*index, *store));
+    if (settled) model = fmt::format("{} {}", settled->model, settled->model_name);
+    if (settled) anchor = settled->anchor;
+  }
   if (flags.json) {
     print_json({{"records", stats.disk.records},
                 {"bytes", stats.disk.bytes},
@@ -61,12 +81,12 @@ Status run_stat(App& app, const CacheFlags& flags) {
   }
   fmt::print("{} records, {:.1f} MB ({:.1f} MB free)\nmodel  {}\nanchor {}\n", stats.disk.records,
              static_cast<double>(stats.disk.bytes) * 1e-6, static_cast<double>(free) * 1e-6,
-             model.empty() ? "-" : model, anchor.empty() ? "-" : anchor);
+             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : anchor);
   return Status::ok();
 }
 
 Status run_verify(App& app, const CacheFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags));
+  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   auto progress = std::make_unique<Progress>("verify");
   WEFT_ASSIGN_OR_RETURN(
       const store::VerifyReport report, store->verify([&](uint64_t done, uint64_t total) {
@@ -74,20 +94,27 @@ Status run_verify(App& app, const CacheFlags& flags) {
         return !interrupted();
       }));
   progress.reset();
+  // Opened to write, where that is allowed: only then SQLite compares the search terms, too.
+  auto index = open_index(flags, retrieval::Index::Mode::kReadWrite);
+  const Status sound = !index.is_ok() ? index.status() : *index ? (*index)->verify() : Status::ok();
   Json bad = Json::array();
   for (const auto& b : report.bad) {
     if (flags.json) {
       bad.push_back({{"file", b.file}, {"error", b.status.message()}});
     } else {
-      fmt::print("{}\n", b.status.message());
+      fmt::print("{}\n", one_line(b.status.message()));
     }
   }
   if (flags.json) {
-    print_json({{"records", report.records}, {"bytes", report.bytes}, {"bad", std::move(bad)}});
+    print_json({{"records", report.records},
+                {"bytes", report.bytes},
+                {"bad", std::move(bad)},
+                {"index_error", sound.message()}});
   } else {
     fmt::print("{} records, {:.1f} MB, {} bad\n", report.records,
                static_cast<double>(report.bytes) * 1e-6, report.bad.size());
   }
+  WEFT_RETURN_IF_ERROR(sound);
   if (report.bad.empty()) return Status::ok();
   return corrupt(
       fmt::format("{}: {} bad records; asking treats them as misses, weft cache rm removes them",
@@ -105,7 +132,7 @@ Status run_rm(App& app, const CacheFlags& flags) {
       return invalid_argument(fmt::format("'{}' is no record: 32 hexadecimal digits", hex));
     hashes.push_back(*hash);
   }
-  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags));
+  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kChange));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats before, store->stat());
   if (flags.all) WEFT_RETURN_IF_ERROR(store->clear());
   for (const Hash128& hash : hashes) WEFT_RETURN_IF_ERROR(store->remove(hash));
@@ -120,31 +147,83 @@ Status run_rm(App& app, const CacheFlags& flags) {
   return Status::ok();
 }
 
-CLI::App* add_action(CLI::App& cache, App& app, const std::shared_ptr<CacheFlags>& flags,
-                     const char* name, const char* what, Status (*run)(App&, const CacheFlags&)) {
-  CLI::App* command = cache.add_subcommand(name, what);
-  command->add_option("--store", flags->dir, "folder that weft ingest filled")->required();
-  command->callback(
+/// Removes the records that no document's chunk has. With the index's own word for which those are,
+/// and only when the index is sound.
+Status run_gc(App& app, const CacheFlags& flags) {
+  using Mode = retrieval::Index::Mode;
+  WEFT_ASSIGN_OR_RETURN(const auto store,
+                        open_store(app, flags, flags.dry_run ? Access::kRead : Access::kChange));
+  WEFT_ASSIGN_OR_RETURN(const auto index,
+                        open_index(flags, flags.dry_run ? Mode::kReadOnly : Mode::kReadWrite));
+  if (index == nullptr) {
+    return not_found(fmt::format(
+        "{}: no index of documents here; weft cache rm --all removes all records", flags.dir));
+  }
+  WEFT_RETURN_IF_ERROR(index->verify());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<store::RecordSummary> records, store->ls());
+  std::map<Hash128, uint64_t> unneeded;  // and their bytes
+  for (const store::RecordSummary& record : records) {
+    WEFT_ASSIGN_OR_RETURN(const bool needed, index->has_record(record.hash));
+    if (!needed) unneeded.emplace(record.hash, record.file_bytes);
+  }
+  int64_t removed = 0;
+  uint64_t freed = 0;
+  const auto remove = [&](const Hash128& record) {
+    if (interrupted()) return cancelled("stopped; what was removed so far is gone");
+    if (!flags.dry_run) WEFT_RETURN_IF_ERROR(remove_record(*store, record));
+    ++removed;
+    freed += unneeded[record];
+    return Status::ok();
+  };
+  if (flags.dry_run) {
+    for (const auto& [record, bytes] : unneeded) WEFT_RETURN_IF_ERROR(remove(record));
+  } else {
+    std::vector<Hash128> hashes;
+    for (const auto& [record, bytes] : unneeded) hashes.push_back(record);
+    WEFT_RETURN_IF_ERROR(index->remove_unneeded(hashes, remove));
+    // What changes had left to be removed is gone now; the index may forget it.
+    WEFT_RETURN_IF_ERROR(
+        index->sweep([&](const Hash128& record) { return remove_record(*store, record); }));
+  }
+  if (flags.json) {
+    print_json({{"dry_run", flags.dry_run}, {"removed", removed}, {"freed_bytes", freed}});
+  } else {
+    fmt::print("{} records {}, {:.1f} MB {}\n", removed,
+               flags.dry_run ? "would be removed" : "removed", static_cast<double>(freed) * 1e-6,
+               flags.dry_run ? "would be freed" : "freed");
+  }
+  return Status::ok();
+}
+
+Command add_action(Command cache, App& app, const std::shared_ptr<CacheFlags>& flags,
+                   const char* name, const char* what, Status (*run)(App&, const CacheFlags&)) {
+  Command command = cache.add_command(name, what);
+  command.add_option("--store", flags->dir, "folder that weft ingest filled").required();
+  command.when_given(
       [flags, run, &app] { app.run = [flags, run, &app] { return run(app, *flags); }; });
   return command;
 }
 
 }  // namespace
 
-void add_cache_command(CLI::App& root, App& app) {
-  CLI::App* cache = root.add_subcommand("cache", "Look at and tidy the stored KV of documents");
-  cache->require_subcommand(1);
+void add_cache_command(Command root, App& app) {
+  Command cache = root.add_command("cache", "Look at and tidy the stored KV of documents");
+  cache.needs_command();
   auto flags = std::make_shared<CacheFlags>();
-  const auto json = [&](CLI::App* command) {
-    command->add_flag("--json", flags->json, "print the report as JSON");
+  const auto json = [&](Command command) {
+    command.add_flag("--json", flags->json, "print the report as JSON");
   };
-  json(add_action(*cache, app, flags, "ls", "List the records, least recently used first", run_ls));
-  json(add_action(*cache, app, flags, "stat", "Counts and sizes", run_stat));
-  json(add_action(*cache, app, flags, "verify", "Check every checksum", run_verify));
-  CLI::App* rm = add_action(*cache, app, flags, "rm", "Remove records", run_rm);
-  rm->add_option("hash", flags->hashes, "the records' names");
-  rm->add_flag("--all", flags->all, "remove all records");
+  json(add_action(cache, app, flags, "ls", "List the records, least recently used first", run_ls));
+  json(add_action(cache, app, flags, "stat", "Counts and sizes", run_stat));
+  json(add_action(cache, app, flags, "verify", "Check every checksum, and the index", run_verify));
+  Command rm = add_action(cache, app, flags, "rm", "Remove records", run_rm);
+  rm.add_option("hash", flags->hashes, "the records' names");
+  rm.add_flag("--all", flags->all, "remove all records");
   json(rm);
+  Command gc =
+      add_action(cache, app, flags, "gc", "Remove the records that no document has", run_gc);
+  gc.add_flag("--dry-run", flags->dry_run, "say what would be removed, remove nothing");
+  json(gc);
 }
 
 }  // namespace weft::cli

@@ -3,15 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <sstream>
 #include <system_error>
 
+#include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/chat_file.h"
 #include "cli/line_input.h"
@@ -33,7 +34,8 @@ struct ChatFlags {
 /// Everything but answers goes to stderr, so that stdout holds what the model said.
 void note(const std::string& text) {
   std::fflush(stdout);
-  fmt::print(stderr, "{}\n", text);
+  const std::string line = text + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 template <class T>
@@ -55,15 +57,13 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-/// Writes the answer as it comes. On a terminal, what a model says cannot drive it: control
-/// characters other than line breaks and tabs become U+FFFD.
+/// Writes the answer as it comes.
 class AnswerPrinter {
  public:
   void print(std::string_view piece) {
     if (piece.empty()) return;
     ended_line_ = piece.back() == '\n';
-    const std::string text = terminal_ ? printable(piece, "\n\t") : std::string(piece);
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   }
   /// Every answer ends with a line break, its own or this one.
@@ -73,7 +73,6 @@ class AnswerPrinter {
   }
 
  private:
-  bool terminal_ = isatty(STDOUT_FILENO) == 1;
   bool ended_line_ = false;
 };
 
@@ -86,20 +85,45 @@ class Chat {
         session_(session),
         options_(flags.generation),
         save_path_(flags.save) {
+    if (!flags.load.empty()) own(flags.load);
     terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
     input_ = terminal_ ? terminal_input(app.env, join_path(app.state_dir, "chat_history"))
                        : plain_input();
   }
 
+  /// However it ends, --save's file has the conversation then.
   Status run() {
+    const Status talked = talk();
+    const bool unsaved = unsaved_ && !save_path_.empty();
+    const Status saved = unsaved ? save_to(save_path_) : Status::ok();
+    if (!talked.is_ok()) {
+      if (!saved.is_ok()) print_error(saved.message());
+      return talked;
+    }
+    WEFT_RETURN_IF_ERROR(saved);
+    if (terminal_ || failed_ == 0) return Status::ok();
+    return not_found(fmt::format("{} inputs failed, each with a line above", failed_));
+  }
+
+ private:
+  struct Message {
+    Line::Kind kind = Line::Kind::kText;
+    std::string text;
+    std::string typed;      // as it was, for the history
+    bool is_block = false;  // stood in """, so it is no command
+  };
+
+  Status talk() {
     if (terminal_) {
       note(fmt::format("{}, {} tokens of context; /help lists the commands, Ctrl-D leaves",
-                       engine_.model().file().path(), engine_.context_tokens()));
+                       one_line(engine_.model().file().path()), engine_.context_tokens()));
       if (!session_.turns().empty()) note_loaded();
     }
     int interrupts = 0;
     while (!left_) {
+      if (terminated()) return cancelled("stopped");
       WEFT_ASSIGN_OR_RETURN(Message message, read_message());
+      if (terminated()) return cancelled("stopped");
       if (message.kind == Line::Kind::kEnd) break;
       if (message.kind == Line::Kind::kInterrupt) {
         if (!terminal_) return cancelled("stopped");
@@ -112,18 +136,8 @@ class Chat {
       if (can_be_called_back(message)) input_->remember(message.typed);
       handle(message);
     }
-    if (unsaved_ && !save_path_.empty()) WEFT_RETURN_IF_ERROR(save_to(save_path_));
-    if (terminal_ || failed_ == 0) return Status::ok();
-    return not_found(fmt::format("{} inputs failed, each with a line above", failed_));
+    return Status::ok();
   }
-
- private:
-  struct Message {
-    Line::Kind kind = Line::Kind::kText;
-    std::string text;
-    std::string typed;      // as it was, for the history
-    bool is_block = false;  // stood in """, so it is no command
-  };
 
   /// A line of several, called back from the history, is read as it was typed: one by one.
   Result<Line> next_line(const std::string& sign) {
@@ -188,7 +202,7 @@ class Chat {
   void report(const Status& status) {
     if (status.is_ok()) return;
     ++failed_;
-    note("weft: " + printable(status.message()));
+    print_error(status.message());
   }
 
   void say(std::string_view text) {
@@ -246,25 +260,41 @@ class Chat {
     }
   }
 
-  Status save_to(const std::string& path) const {
-    return save_conversation(app_.env, path, session_.turns());
+  /// Remembers that this file has the conversation, and may be replaced by more of it.
+  void own(const std::string& path) {
+    const auto resolved = app_.env.resolve(path);
+    if (resolved.is_ok()) own_files_.insert(*resolved);
   }
+  bool is_own(const std::string& path) const {
+    const auto resolved = app_.env.resolve(path);
+    return resolved.is_ok() && own_files_.contains(*resolved);
+  }
+  Status save_turns(const std::string& path, std::span<const text::Turn> turns,
+                    bool force = false) {
+    Status saved = save_conversation(app_.env, path, turns, force || is_own(path));
+    // When only the folder's sync failed, the file is there and this conversation's.
+    const bool is_there = saved.is_ok() || (!force && saved.code() != StatusCode::kAlreadyExists);
+    if (is_there) own(path);
+    return saved;
+  }
+  Status save_to(const std::string& path) { return save_turns(path, session_.turns()); }
   /// After an answer, to --save's file.
   void save_answer() {
     unsaved_ = !save_path_.empty();
     if (!unsaved_) return;
     const Status saved = save_to(save_path_);
     unsaved_ = !saved.is_ok();
-    if (unsaved_) note("weft: " + printable(saved.message()));
+    if (unsaved_) print_error(saved.message());
   }
   /// --save's file keeps the conversation that it has; another one does not take its place.
   void leave_save_file(std::span<const text::Turn> turns) {
     const bool has_talk =
         std::ranges::find(turns, text::Role::kUser, &text::Turn::role) != turns.end();
     if (save_path_.empty() || !(has_talk || unsaved_)) return;
-    if (unsaved_) report(save_conversation(app_.env, save_path_, turns));
+    if (unsaved_) report(save_turns(save_path_, turns));
     unsaved_ = false;
-    note(fmt::format("({} keeps the conversation before; /save keeps this one)", save_path_));
+    note(fmt::format("({} keeps the conversation before; /save keeps this one)",
+                     one_line(save_path_)));
     save_path_.clear();
   }
 
@@ -289,6 +319,7 @@ class Chat {
 
   Status clear(std::string_view) {
     leave_save_file(session_.turns());
+    own_files_.clear();
     session_.clear();
     note("(a new conversation)");
     return Status::ok();
@@ -324,8 +355,22 @@ class Chat {
   Status save(std::string_view argument) {
     if (argument.empty()) return invalid_argument("/save needs a file");
     const std::string path(argument);
-    WEFT_RETURN_IF_ERROR(save_to(path));
-    note(fmt::format("(saved to {})", path));
+    const Status saved = save_to(path);
+    if (saved.code() == StatusCode::kAlreadyExists) {
+      return already_exists(fmt::format(
+          "/save {0}: the file exists and is not of this conversation; /save! {0} replaces it",
+          path));
+    }
+    WEFT_RETURN_IF_ERROR(saved);
+    note(fmt::format("(saved to {})", one_line(path)));
+    return Status::ok();
+  }
+
+  Status save_over(std::string_view argument) {
+    if (argument.empty()) return invalid_argument("/save! needs a file");
+    const std::string path(argument);
+    WEFT_RETURN_IF_ERROR(save_turns(path, session_.turns(), /*force=*/true));
+    note(fmt::format("(saved to {})", one_line(path)));
     return Status::ok();
   }
 
@@ -338,6 +383,8 @@ class Chat {
       return {set.code(), path + ": " + set.message()};
     }
     leave_save_file(before);
+    own_files_.clear();
+    own(path);
     note_loaded();
     unsaved_ = true;
     return Status::ok();
@@ -415,8 +462,9 @@ class Chat {
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
-  std::string save_path_;  // --save's file, while it is this conversation's
-  bool unsaved_ = false;   // something changed since it was written
+  std::string save_path_;            // --save's file, while it is this conversation's
+  std::set<std::string> own_files_;  // that have this conversation, without links in their paths
+  bool unsaved_ = false;             // something changed since it was written
   int64_t failed_ = 0;
   bool left_ = false;
 };
@@ -432,6 +480,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"/regen", "/regen", "answer the last question again, with another seed", &Chat::regenerate},
       {"/undo", "/undo", "take the last question and its answer back", &Chat::undo},
       {"/save", "/save FILE", "the conversation as OpenAI messages (JSON)", &Chat::save},
+      {"/save!", "/save! FILE", "the same, in place of another file", &Chat::save_over},
       {"/load", "/load FILE", "go on with the conversation in such a file", &Chat::load},
       {"/stats", "/stats", "tokens and times of the last answer", &Chat::stats},
       {"/set", "/set [NAME VALUE]", "temp, top-k, top-p, min-p, seed or tokens", &Chat::set},
@@ -444,14 +493,14 @@ Status check_save(App& app, const ChatFlags& flags) {
   if (flags.save.empty()) return Status::ok();
   std::error_code ignored;
   const bool goes_on = std::filesystem::equivalent(flags.save, flags.load, ignored);
-  if (!goes_on && app.env.exists(flags.save)) {
+  const auto written = AtomicFile::create(app.env, flags.save, conversation_options(goes_on));
+  if (written.is_ok()) return Status::ok();  // it goes without a commit, and leaves nothing
+  if (written.status().code() == StatusCode::kAlreadyExists) {
     return invalid_argument(fmt::format(
         "--save {}: the file exists; go on with it by --load, or name another one", flags.save));
   }
-  const size_t slash = flags.save.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : flags.save.substr(0, slash + 1);
-  if (access(folder.c_str(), W_OK | X_OK) == 0) return Status::ok();
-  return io_error(fmt::format("--save {}: {}", flags.save, std::generic_category().message(errno)));
+  return {written.status().code(),
+          fmt::format("--save {}: {}", flags.save, written.status().message())};
 }
 
 Status run_chat(App& app, const ChatFlags& flags) {
@@ -479,20 +528,20 @@ Status run_chat(App& app, const ChatFlags& flags) {
 
 }  // namespace
 
-void add_chat_command(CLI::App& root, App& app) {
+void add_chat_command(Command root, App& app) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = root.add_subcommand("chat", "Talk with a model");
-  add_model_flags(*command, flags->model);
-  command->add_option("-s,--system", flags->system, "the system turn");
+  Command command = root.add_command("chat", "Talk with a model");
+  add_model_flags(command, flags->model);
+  command.add_option("-s,--system", flags->system, "the system turn");
   command
-      ->add_option("-n,--tokens", flags->generation.max_tokens,
-                   "tokens of an answer at most (default: 1024)")
-      ->check(CLI::Range(1, kMaxAnswerTokens));
-  add_sampling_flags(*command, flags->generation.sampling);
-  command->add_option("--load", flags->load, "go on with the conversation in this file");
-  command->add_option("--save", flags->save,
-                      "keep the conversation in this file, as OpenAI messages (JSON)");
-  command->callback([flags, &app] { app.run = [flags, &app] { return run_chat(app, *flags); }; });
+      .add_option("-n,--tokens", flags->generation.max_tokens,
+                  "tokens of an answer at most (default: 1024)")
+      .in_range(1, kMaxAnswerTokens);
+  add_sampling_flags(command, flags->generation.sampling);
+  command.add_option("--load", flags->load, "go on with the conversation in this file");
+  command.add_option("--save", flags->save,
+                     "keep the conversation in this file, as OpenAI messages (JSON)");
+  command.when_given([flags, &app] { app.run = [flags, &app] { return run_chat(app, *flags); }; });
 }
 
 }  // namespace weft::cli

@@ -134,36 +134,35 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& root, App& app) {
+void add_eval_command(Command root, App& app) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command = root.add_subcommand("eval", "Compare the reuse modes with full prefill");
-  add_model_flags(*command, flags->model);
-  add_reuse_flags(*command, flags->reuse);
-  command->add_option("-f,--file", flags->file, "questions with passages, as JSON")->required();
-  command->add_option("--modes", flags->modes, "default: none,full,blend");
-  command->add_option("--anchor", flags->anchor,
-                      "what chunks are computed behind: none, opening, neutral or a file");
-  add_prompt_flag(*command, flags->prompt);
-  command->add_option(
+  Command command = root.add_command("eval", "Compare the reuse modes with full prefill");
+  add_model_flags(command, flags->model);
+  add_reuse_flags(command, flags->reuse);
+  command.add_option("-f,--file", flags->file, "questions with passages, as JSON").required();
+  command.add_option("--modes", flags->modes, "default: none,full,blend");
+  command.add_option("--anchor", flags->anchor,
+                     "what chunks are computed behind: none, opening, neutral or a file");
+  add_prompt_flag(command, flags->prompt);
+  command.add_option(
       "--details", flags->details_file,
       "write each example's prompt tokens and answers to this file, a JSON line each");
-  command->add_option("--limit", flags->limit, "examples at most")->check(CLI::Range(1, 1 << 30));
-  command->add_flag("--json", flags->json, "print the report as JSON");
-  command->callback([flags, &app] { app.run = [flags, &app] { return run_eval(app, *flags); }; });
+  command.add_option("--limit", flags->limit, "examples at most").in_range(1, 1 << 30);
+  command.add_flag("--json", flags->json, "print the report as JSON");
+  command.when_given([flags, &app] { app.run = [flags, &app] { return run_eval(app, *flags); }; });
 }
 
-void add_perplexity_command(CLI::App& root, App& app) {
+void add_perplexity_command(Command root, App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
-  CLI::App* command = root.add_subcommand("perplexity", "Perplexity of a text file");
-  add_model_flags(*command, flags->model);
-  command->get_option("--context")
-      ->description(
+  Command command = root.add_command("perplexity", "Perplexity of a text file");
+  add_model_flags(command, flags->model);
+  command.get_option("--context")
+      .describe(
           fmt::format("tokens of a window (default: {})", eval::PerplexityOptions().window_tokens));
-  command->add_option("-f,--file", flags->file, "the text")->required();
-  command->add_option("--limit", flags->limit, "tokens of the text at most")
-      ->check(CLI::Range(1, 1 << 30));
-  command->add_flag("--json", flags->json, "print the result as JSON");
-  command->callback(
+  command.add_option("-f,--file", flags->file, "the text").required();
+  command.add_option("--limit", flags->limit, "tokens of the text at most").in_range(1, 1 << 30);
+  command.add_flag("--json", flags->json, "print the result as JSON");
+  command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_perplexity(app, *flags); }; });
 }
 

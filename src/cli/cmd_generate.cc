@@ -66,7 +66,10 @@ Status run_generate(App& app, const GenerateFlags& flags) {
   if (tokens.empty()) return invalid_argument("the prompt is empty");
 
   const kv::SequenceId sequence = engine->cache().create_sequence();
-  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, engine->append(sequence, tokens));
+  const auto is_stopped = [] { return interrupted(); };
+  const FunctionRef<bool()> cancelled_ref(is_stopped);
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
+                        engine->append(sequence, tokens, {.cancelled = &cancelled_ref}));
   const auto on_text = [&](std::string_view piece) {
     if (!flags.json) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -96,21 +99,22 @@ Status run_generate(App& app, const GenerateFlags& flags) {
 
 }  // namespace
 
-void add_generate_command(CLI::App& root, App& app) {
+void add_generate_command(Command root, App& app) {
   auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* command = root.add_subcommand("generate", "Continue a prompt");
-  add_model_flags(*command, flags->model);
-  command->add_option("-p,--prompt", flags->prompt, "the prompt");
-  command->add_option("-f,--file", flags->file, "a file that holds the prompt")->excludes("-p");
-  command->add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
+  Command command = root.add_command("generate", "Continue a prompt");
+  add_model_flags(command, flags->model);
+  command.add_option("-p,--prompt", flags->prompt, "the prompt");
+  command.add_option("-f,--file", flags->file, "a file that holds the prompt")
+      .excludes(command.get_option("-p"));
+  command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   engine::GenerationOptions& g = flags->generation;
-  command->add_option("-n,--tokens", g.max_tokens, "tokens to generate at most (default: 128)")
-      ->check(CLI::Range(1, 1 << 24));
-  add_sampling_flags(*command, g.sampling);
-  command->add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
-      ->check(CLI::Range(0, 1000));
-  command->add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");
-  command->callback(
+  command.add_option("-n,--tokens", g.max_tokens, "tokens to generate at most (default: 128)")
+      .in_range(1, 1 << 24);
+  add_sampling_flags(command, g.sampling);
+  command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
+      .in_range(0, 1000);
+  command.add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");
+  command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_generate(app, *flags); }; });
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 
@@ -55,42 +54,10 @@ size_t take_heading(retrieval::LoadedDocument& document) {
   return std::min(end + 1, text.size());
 }
 
-/// How many chunks of all documents have a record's tokens: the last one that goes takes it along.
-class RecordUses {
- public:
-  explicit RecordUses(retrieval::Index& index) : index_(index) {}
-
-  /// Counts what the index holds, once; what changes afterwards is told by add and remove.
-  Status count() {
-    if (counted_) return Status::ok();
-    counted_ = true;
-    return index_.all_chunks([&](const retrieval::Chunk& chunk) {
-      add(chunk.tokens);
-      return Status::ok();
-    });
-  }
-  void add(std::span<const int32_t> tokens) {
-    if (counted_) ++uses_[hash128(std::as_bytes(tokens))];
-  }
-  /// Whether that was the last one.
-  bool remove(std::span<const int32_t> tokens) {
-    return --uses_[hash128(std::as_bytes(tokens))] <= 0;
-  }
-
- private:
-  retrieval::Index& index_;
-  std::map<Hash128, int64_t> uses_;
-  bool counted_ = false;
-};
-
 class Ingester {
  public:
   Ingester(App& app, engine::Engine& engine, Library& library)
-      : app_(app),
-        engine_(engine),
-        library_(library),
-        uses_(library.index()),
-        fusor_(engine.make_fusor(&library.store(), library.anchor())) {}
+      : app_(app), engine_(engine), library_(library), fusor_(library.make_fusor()) {}
 
   Status run(const std::vector<std::string>& paths);
 
@@ -100,13 +67,11 @@ class Ingester {
   Status announce(const std::vector<retrieval::ScannedFile>& files);
   Status ingest_document(const retrieval::ScannedFile& file);
   Status forget(const std::string& path);
-  Status remove_records(const std::vector<std::vector<int32_t>>& tokens);
   Result<std::vector<std::vector<int32_t>>> tokens_of(const std::string& path);
 
   App& app_;
   engine::Engine& engine_;
   Library& library_;
-  RecordUses uses_;
   std::unique_ptr<fusion::Fusor> fusor_;
   std::optional<Progress> progress_{"ingest"};
   int64_t done_tokens_ = 0;
@@ -201,34 +166,23 @@ Result<std::vector<std::vector<int32_t>>> Ingester::tokens_of(const std::string&
   return tokens;
 }
 
-/// Of chunks that are no longer in the index; records that others have in common stay.
-Status Ingester::remove_records(const std::vector<std::vector<int32_t>>& tokens) {
-  for (const std::vector<int32_t>& chunk : tokens) {
-    if (uses_.remove(chunk)) WEFT_RETURN_IF_ERROR(fusor_->forget(chunk));
-  }
-  return Status::ok();
-}
-
+/// A document that another process has removed meanwhile is as it should be.
 Status Ingester::forget(const std::string& path) {
-  WEFT_RETURN_IF_ERROR(uses_.count());
-  WEFT_ASSIGN_OR_RETURN(const auto tokens, tokens_of(path));
-  WEFT_RETURN_IF_ERROR(library_.index().remove_document(path));
-  return remove_records(tokens);
+  const Status removed = library_.index().remove_document(path);
+  if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;
+  return library_.remove_unneeded_records();
 }
 
 Status Ingester::ingest_document(const retrieval::ScannedFile& file) {
   WEFT_ASSIGN_OR_RETURN(const CutDocument cut_document, cut(file.info.path));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::vector<int32_t>> old_tokens,
-                        tokens_of(file.info.path));
-  if (!old_tokens.empty()) WEFT_RETURN_IF_ERROR(uses_.count());
+  const retrieval::DocumentInfo& info = cut_document.document.info;
   std::vector<retrieval::ChunkText> chunks;
   for (const CutChunk& chunk : cut_document.chunks) {
-    chunks.push_back({chunk.byte_begin, chunk.byte_end, chunk.text, chunk.tokens});
+    chunks.push_back({chunk.byte_begin, chunk.byte_end, chunk.text, chunk.tokens,
+                      library_.record_of(chunk.tokens)});
   }
-  WEFT_ASSIGN_OR_RETURN(const int64_t id,
-                        library_.index().replace_document(cut_document.document.info, chunks));
-  for (const CutChunk& chunk : cut_document.chunks) uses_.add(chunk.tokens);
-  WEFT_RETURN_IF_ERROR(remove_records(old_tokens));
+  WEFT_ASSIGN_OR_RETURN(const int64_t id, library_.index().replace_document(info, chunks));
+  WEFT_RETURN_IF_ERROR(library_.remove_unneeded_records());
   for (const CutChunk& chunk : cut_document.chunks) {
     if (interrupted()) return cancelled("stopped; what was stored so far can be used");
     WEFT_RETURN_IF_ERROR(fusor_->ensure_stored(chunk.tokens, {.evict = false}));
@@ -236,7 +190,9 @@ Status Ingester::ingest_document(const retrieval::ScannedFile& file) {
     done_tokens_ += static_cast<int64_t>(chunk.tokens.size());
     progress_->show(done_tokens_, total_tokens_, "tokens");
   }
-  return library_.index().set_document_status(id, retrieval::DocumentStatus::kStored);
+  const Status marked = library_.index().mark_stored(id, info.content_hash);
+  // Another process has removed it, or ingested it anew, and sees to that itself.
+  return marked.code() == StatusCode::kNotFound ? Status::ok() : marked;
 }
 
 Status Ingester::run(const std::vector<std::string>& paths) {
@@ -244,7 +200,7 @@ Status Ingester::run(const std::vector<std::string>& paths) {
       retrieval::ScanResult scanned,
       retrieval::scan(app_.env, library_.index(), paths, {.store_dir = library_.store().dir()}));
   for (const retrieval::SkippedFile& file : scanned.skipped) {
-    fmt::print(stderr, "weft: {}: skipped, {}\n", printable(file.path), file.reason);
+    print_error(fmt::format("{}: skipped, {}", file.path, file.reason));
   }
   WEFT_RETURN_IF_ERROR(find_lost_records(scanned.files));
   WEFT_RETURN_IF_ERROR(announce(scanned.files));
@@ -254,7 +210,8 @@ Status Ingester::run(const std::vector<std::string>& paths) {
     if (file.change == Change::kDeleted) {
       WEFT_RETURN_IF_ERROR(forget(file.info.path));
     } else if (file.change == Change::kTouched) {
-      WEFT_RETURN_IF_ERROR(library_.index().touch_document(file.info));
+      const Status touched = library_.index().touch_document(file.info);
+      if (!touched.is_ok() && touched.code() != StatusCode::kNotFound) return touched;
     } else if (needs_work(file.change)) {
       const Status status = ingest_document(file);
       if (status.code() == StatusCode::kResourceExhausted) {
@@ -288,21 +245,23 @@ Status run_ingest(App& app, const IngestFlags& flags) {
 
 }  // namespace
 
-void add_ingest_command(CLI::App& root, App& app) {
+void add_ingest_command(Command root, App& app) {
   auto flags = std::make_shared<IngestFlags>();
-  CLI::App* command = root.add_subcommand("ingest", "Compute and store the KV of documents");
-  add_model_flags(*command, flags->model);
-  command->add_option("--store", flags->library.dir, "folder for index and KV")->required();
-  add_prompt_flag(*command, flags->library.prompt);
-  command->add_option("--anchor", flags->anchor,
-                      "what chunks are computed behind: none, opening, neutral or a file");
-  add_bytes_flag(*command, "--memory-limit", flags->library.memory_limit_bytes,
-                 "bytes of KV kept in memory, as 512MB (default: 1GB)");
-  add_bytes_flag(*command, "--store-limit", flags->library.store_limit_bytes,
+  Command command = root.add_command("ingest", "Compute and store the KV of documents");
+  add_model_flags(command, flags->model);
+  command.add_option("--store", flags->library.dir, "folder for index and KV").required();
+  add_prompt_flag(command, flags->library.prompt);
+  command.add_option("--anchor", flags->anchor,
+                     "what chunks are computed behind: none, opening, neutral or a file");
+  command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
+                    "bytes of KV kept in memory, as 512MB (default: 1GB)");
+  command
+      .add_bytes("--store-limit", flags->library.store_limit_bytes,
                  "bytes of KV on disk at most, as 10GB (default: none)")
-      ->check(CLI::PositiveNumber);
-  command->add_option("paths", flags->paths, "files and folders")->required();
-  command->callback([flags, &app] { app.run = [flags, &app] { return run_ingest(app, *flags); }; });
+      .positive();
+  command.add_option("paths", flags->paths, "files and folders").required();
+  command.when_given(
+      [flags, &app] { app.run = [flags, &app] { return run_ingest(app, *flags); }; });
 }
 
 }  // namespace weft::cli

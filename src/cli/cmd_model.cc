@@ -93,7 +93,7 @@ Status run_get(App& app, const std::string& name, bool accept_terms) {
       fmt::print("{}: already there, checked by SHA-256\n", path);
       return Status::ok();
     }
-    fmt::print(stderr, "weft: {}: not the published file, fetched again\n", path);
+    print_error(path + ": not the published file, fetched again");
   }
   const Status fetched = fetch_and_say(app, model, accept_terms);
   if (!fetched.is_ok() && interrupted()) return cancelled("stopped; nothing was left behind");
@@ -161,28 +161,28 @@ Status run_inspect(App& app, const std::string& name, bool json) {
 
 }  // namespace
 
-void add_model_command(CLI::App& root, App& app) {
-  CLI::App* command = root.add_subcommand("model", "Fetch, list and remove models");
-  command->require_subcommand(1);
+void add_model_command(Command root, App& app) {
+  Command command = root.add_command("model", "Fetch, list and remove models");
+  command.needs_command();
   auto name = std::make_shared<std::string>();
   auto accept_terms = std::make_shared<bool>(false);
-  CLI::App* get = command->add_subcommand("get", "Fetch a model, checked by size and hash");
-  get->add_option("name", *name, "smollm2-135m or gemma3-270m")->required();
-  get->add_flag("--accept-terms", *accept_terms, "agree to the terms of a model that has some");
-  get->callback([=, &app] { app.run = [=, &app] { return run_get(app, *name, *accept_terms); }; });
+  Command get = command.add_command("get", "Fetch a model, checked by size and hash");
+  get.add_option("name", *name, "smollm2-135m or gemma3-270m").required();
+  get.add_flag("--accept-terms", *accept_terms, "agree to the terms of a model that has some");
+  get.when_given([=, &app] { app.run = [=, &app] { return run_get(app, *name, *accept_terms); }; });
 
   auto json = std::make_shared<bool>(false);
-  CLI::App* ls = command->add_subcommand("ls", "List the models that are here or known");
-  ls->add_flag("--json", *json, "print the list as JSON");
-  ls->callback([json, &app] { app.run = [json, &app] { return run_ls(app, *json); }; });
+  Command ls = command.add_command("ls", "List the models that are here or known");
+  ls.add_flag("--json", *json, "print the list as JSON");
+  ls.when_given([json, &app] { app.run = [json, &app] { return run_ls(app, *json); }; });
 
-  CLI::App* rm = command->add_subcommand("rm", "Remove a model of the models folder");
-  rm->add_option("name", *name, "a name that ls lists")->required();
-  rm->callback([name, &app] { app.run = [name, &app] { return run_rm(app, *name); }; });
+  Command rm = command.add_command("rm", "Remove a model of the models folder");
+  rm.add_option("name", *name, "a name that ls lists").required();
+  rm.when_given([name, &app] { app.run = [name, &app] { return run_rm(app, *name); }; });
 
-  CLI::App* path = command->add_subcommand("path", "Print the file that a model's name means");
-  path->add_option("name", *name, "a name or a path")->required();
-  path->callback([name, &app] {
+  Command path = command.add_command("path", "Print the file that a model's name means");
+  path.add_option("name", *name, "a name or a path").required();
+  path.when_given([name, &app] {
     app.run = [name, &app]() -> Status {
       WEFT_ASSIGN_OR_RETURN(const std::string found, resolve_model(app.env, *name, app.models_dir));
       fmt::print("{}\n", found);
@@ -191,14 +191,14 @@ void add_model_command(CLI::App& root, App& app) {
   });
 }
 
-void add_inspect_command(CLI::App& root, App& app) {
+void add_inspect_command(Command root, App& app) {
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = root.add_subcommand("inspect", "Show what a GGUF or a chunk record holds");
-  command->add_option("file", *name, "a GGUF, a fetched model's name, or a .chunk record")
-      ->required();
-  command->add_flag("--json", *json, "print it as JSON");
-  command->callback([name, json, &app] {
+  Command command = root.add_command("inspect", "Show what a GGUF or a chunk record holds");
+  command.add_option("file", *name, "a GGUF, a fetched model's name, or a .chunk record")
+      .required();
+  command.add_flag("--json", *json, "print it as JSON");
+  command.when_given([name, json, &app] {
     app.run = [name, json, &app] { return run_inspect(app, *name, *json); };
   });
 }

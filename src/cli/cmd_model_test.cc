@@ -1,6 +1,11 @@
 // `weft model` in this process, with a stand-in for pip.
 #include <gmock/gmock.h>
 
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
 #include "cli/app.h"
 #include "cli/test_wheel.h"
 
@@ -25,10 +30,15 @@ class ModelCommandTest : public test::WheelTest {
 
   /// Runs `weft ARGUMENTS`; its standard output is out_.
   Status run(const std::string& arguments) {
-    CLI::App root("weft");
+    CommandLine line("weft", "", "");
     App app{posix_env(), models_dir(), dir_, {}};
-    add_model_command(root, app);
-    root.parse(arguments);
+    add_model_command(line.root(), app);
+    std::istringstream words(arguments);
+    std::vector<std::string> given{std::istream_iterator<std::string>(words), {}};
+    std::vector<const char*> argv{"weft"};
+    for (const std::string& word : given) argv.push_back(word.c_str());
+    const auto help = line.parse(static_cast<int>(argv.size()), argv.data());
+    EXPECT_TRUE(help.is_ok() && help->empty());
     ::testing::internal::CaptureStdout();
     const Status status = app.run();
     out_ = ::testing::internal::GetCapturedStdout();

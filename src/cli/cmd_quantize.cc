@@ -23,12 +23,13 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
   if (in->tensors().empty()) {
     return unsupported(path + ": a vocabulary without weights; there is nothing to quantise");
   }
-  ThreadPool pool(flags.threads == 0 ? usable_cores() : flags.threads);
+  WEFT_ASSIGN_OR_RETURN(const auto pool,
+                        ThreadPool::create(flags.threads == 0 ? usable_cores() : flags.threads));
   const int64_t begin_ns = app.env.monotonic_ns();
   auto progress = std::make_unique<Progress>("quantize");
   constexpr int64_t kMiB = 1 << 20;
   WEFT_ASSIGN_OR_RETURN(const QuantizeReport report,
-                        quantize_file(app.env, *in, flags.out, recipe, pool, kernels::best_isa(),
+                        quantize_file(app.env, *in, flags.out, recipe, *pool, kernels::best_isa(),
                                       [&](int64_t done, int64_t total) {
                                         progress->show(done / kMiB, total / kMiB, "MiB");
                                         return !interrupted();
@@ -63,24 +64,24 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
 
 }  // namespace
 
-void add_quantize_command(CLI::App& root, App& app) {
+void add_quantize_command(Command root, App& app) {
   auto flags = std::make_shared<QuantizeFlags>();
-  CLI::App* command = root.add_subcommand("quantize", "Write a GGUF in another type");
+  Command command = root.add_command("quantize", "Write a GGUF in another type");
   command
-      ->add_option(
+      .add_option(
           "in", flags->in,
           "the GGUF to read, or the name of a fetched model; of a split one, the first part")
-      ->required();
-  command->add_option("out", flags->out, "the GGUF to write")->required();
+      .required();
+  command.add_option("out", flags->out, "the GGUF to write").required();
   command
-      ->add_option("type", flags->type,
-                   "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M "
-                   "or Q6_K")
-      ->required();
-  command->add_option("-t,--threads", flags->threads, "worker threads (default: all cores)")
-      ->check(CLI::Range(1, engine::kMaxThreads));
-  command->add_flag("--json", flags->json, "print a summary as JSON");
-  command->callback(
+      .add_option("type", flags->type,
+                  "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M "
+                  "or Q6_K")
+      .required();
+  command.add_option("-t,--threads", flags->threads, "worker threads (default: all cores)")
+      .in_range(1, engine::kMaxThreads);
+  command.add_flag("--json", flags->json, "print a summary as JSON");
+  command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_quantize(app, *flags); }; });
 }
 

@@ -120,23 +120,23 @@ Status run_template(App& app, const TemplateFlags& flags) {
 
 }  // namespace
 
-void add_template_command(CLI::App& root, App& app) {
+void add_template_command(Command root, App& app) {
   auto flags = std::make_shared<TemplateFlags>();
-  CLI::App* command = root.add_subcommand(
+  Command command = root.add_command(
       "template", "Write a conversation from standard input (JSON) as a chat template does");
-  command->add_option("-m,--model", flags->model,
-                      "the model whose template it is: a GGUF file, or a fetched model's name");
-  command->add_option("FILE", flags->file, "a file that holds a template, where no model is named")
-      ->excludes("-m");
-  command->add_flag("--no-generation-prompt", flags->no_generation_prompt,
-                    "end where the conversation ends");
-  command->add_option("--bos", flags->bos, "text of BOS (default: the model's; empty for a FILE)");
-  command->add_option("--eos", flags->eos, "text of EOS (default: the model's; empty for a FILE)");
-  command->add_option("--now", flags->now, "the time to print, as 2026-03-09T14:05:07");
-  command->add_flag("--as-given", flags->as_given,
-                    "adapt nothing to the template: just what transformers would do");
-  command->add_flag("--json", flags->json, "print {\"segments\":[{\"text\",\"from_input\"}]}");
-  command->callback(
+  command.add_option("-m,--model", flags->model,
+                     "the model whose template it is: a GGUF file, or a fetched model's name");
+  command.add_option("FILE", flags->file, "a file that holds a template, where no model is named")
+      .excludes(command.get_option("-m"));
+  command.add_flag("--no-generation-prompt", flags->no_generation_prompt,
+                   "end where the conversation ends");
+  command.add_option("--bos", flags->bos, "text of BOS (default: the model's; empty for a FILE)");
+  command.add_option("--eos", flags->eos, "text of EOS (default: the model's; empty for a FILE)");
+  command.add_option("--now", flags->now, "the time to print, as 2026-03-09T14:05:07");
+  command.add_flag("--as-given", flags->as_given,
+                   "adapt nothing to the template: just what transformers would do");
+  command.add_flag("--json", flags->json, "print {\"segments\":[{\"text\",\"from_input\"}]}");
+  command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_template(app, *flags); }; });
 }
 

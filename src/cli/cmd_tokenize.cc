@@ -74,20 +74,20 @@ Status run_tokenize(App& app, const TokenizeFlags& flags) {
 
 }  // namespace
 
-void add_tokenize_command(CLI::App& root, App& app) {
+void add_tokenize_command(Command root, App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
-  CLI::App* command = root.add_subcommand("tokenize", "Turn text on standard input into token ids");
-  command->add_option("-m,--model", flags->model, "GGUF file, or the name of a fetched model")
-      ->required();
-  command->add_flag("--bos", flags->bos, "put BOS first");
-  command->add_flag("--eos", flags->eos, "put EOS last");
-  command->add_flag("--special", flags->special, "control tokens in the text become those tokens");
-  CLI::Option* json = command->add_flag("--json", flags->json, "print {\"tokens\":[ids]}");
+  Command command = root.add_command("tokenize", "Turn text on standard input into token ids");
+  command.add_option("-m,--model", flags->model, "GGUF file, or the name of a fetched model")
+      .required();
+  command.add_flag("--bos", flags->bos, "put BOS first");
+  command.add_flag("--eos", flags->eos, "put EOS last");
+  command.add_flag("--special", flags->special, "control tokens in the text become those tokens");
+  Flag json = command.add_flag("--json", flags->json, "print {\"tokens\":[ids]}");
   command
-      ->add_flag("--batch", flags->batch,
-                 "one text a line: JSON strings (or arrays of bytes) in, JSON arrays of ids out")
-      ->excludes(json);
-  command->callback(
+      .add_flag("--batch", flags->batch,
+                "one text a line: JSON strings (or arrays of bytes) in, JSON arrays of ids out")
+      .excludes(json);
+  command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_tokenize(app, *flags); }; });
 }
 

@@ -7,6 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/terminal_text.h"
+#include "base/utf8.h"
 #include "cli/app.h"
 
 namespace weft::cli {
@@ -74,22 +76,23 @@ Json to_json(const gguf::Value& value) {
       value.data);
 }
 
-/// As JSON, which escapes C0 controls, with DEL and the C1 controls escaped too: a terminal may act
-/// on them.
+/// As JSON, which escapes C0 controls, with all else that a terminal may not show escaped too.
 std::string terminal_safe(const Json& json) {
   const std::string text = dump(json);
+  TerminalChars chars;
   std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if (c == 0x7f) {
-      out += "\\u007f";
-    } else if (c == 0xc2 && next < 0xa0) {
-      out += fmt::format("\\u{:04x}", next);
-      ++i;
+  for (size_t at = 0; at < text.size();) {
+    const size_t n = utf8_char_bytes(text, at);  // what dump() wrote is UTF-8
+    const char32_t c = decode_utf8_char(text, at, n);
+    if (chars.may_show(c)) {
+      out.append(text, at, n);
+    } else if (c < 0x10000) {
+      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
     } else {
-      out += text[i];
+      const uint32_t above = static_cast<uint32_t>(c) - 0x10000;
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (above >> 10), 0xdc00 + (above & 0x3ff));
     }
+    at += n;
   }
   return out;
 }
@@ -142,13 +145,13 @@ std::string bare(std::string_view text) {
 }  // namespace
 
 std::string gguf_text(const gguf::File& file) {
-  std::string out =
-      fmt::format("{}: GGUF version {}, {} bytes ({}), alignment {}\n", file.path(), file.version(),
-                  file.size_bytes(), size_text(file.size_bytes()), file.alignment());
+  std::string out = fmt::format("{}: GGUF version {}, {} bytes ({}), alignment {}\n",
+                                one_line(file.path()), file.version(), file.size_bytes(),
+                                size_text(file.size_bytes()), file.alignment());
   if (file.parts().size() > 1) {
     out += fmt::format("\nparts: {}\n", file.parts().size());
     for (const gguf::FilePart& part : file.parts()) {
-      out += fmt::format("  {} ({})\n", part.path, size_text(part.bytes.size()));
+      out += fmt::format("  {} ({})\n", one_line(part.path), size_text(part.bytes.size()));
     }
   }
   out += fmt::format("\nmetadata: {} entries\n", file.metadata().size());
@@ -223,7 +226,7 @@ std::string record_text(const std::string& path, uint64_t file_bytes,
       "  tokens        {}\n"
       "  layers        {} of {} bytes\n"
       "  created       {} UTC\n",
-      path, store::kRecordVersion, file_bytes, size_text(file_bytes),
+      one_line(path), store::kRecordVersion, file_bytes, size_text(file_bytes),
       hash128(head.identity).to_hex(), head.identity.size(), info.n_tokens, info.n_layers,
       info.layer_bytes, date_of(info.created_unix_ms));
 }

@@ -3,20 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <utility>
 
 #include "base/hash.h"
+#include "cli/app.h"
 #include "fusion/chunk_key.h"
 
 namespace weft::cli {
 namespace {
 
 using engine::AnchorSpec;
-
-constexpr const char* kAnchorProperty = "anchor";             // none, opening, neutral or file
-constexpr const char* kPassagesProperty = "anchor_passages";  // of anchor "file"
-constexpr const char* kPromptProperty = "prompt";             // chat or fewshot
-constexpr const char* kModelProperty = "model";               // fingerprint, space, name and file
-constexpr const char* kRopesProperty = "ropes";               // hash, space, context in tokens
+using retrieval::Index;
+using retrieval::Settlement;
 
 const char* anchor_name(AnchorSpec::Kind kind) {
   switch (kind) {
@@ -32,79 +31,55 @@ const char* anchor_name(AnchorSpec::Kind kind) {
   return "unknown";
 }
 
-Result<AnchorSpec> stored_anchor(store::ChunkStore& store) {
-  WEFT_ASSIGN_OR_RETURN(const std::string name, store.property(kAnchorProperty));
+Result<AnchorSpec> settled_anchor(const Settlement& settled, const std::string& dir) {
   for (const auto kind : {AnchorSpec::Kind::kNone, AnchorSpec::Kind::kOpening,
                           AnchorSpec::Kind::kNeutral, AnchorSpec::Kind::kFile}) {
-    if (name != anchor_name(kind)) continue;
-    AnchorSpec spec{kind, ""};
-    if (kind == AnchorSpec::Kind::kFile) {
-      WEFT_ASSIGN_OR_RETURN(spec.passages, store.property(kPassagesProperty));
-    }
-    return spec;
+    if (settled.anchor == anchor_name(kind)) return AnchorSpec{kind, settled.anchor_passages};
   }
-  return corrupt(fmt::format("{}: unknown anchor '{}'", store.dir(), name));
+  return corrupt(fmt::format("{}: unknown anchor '{}'", dir, settled.anchor));
 }
 
-/// The folder's anchor, set from the flag when nothing stands in the folder yet.
-Status settle_anchor(Env& env, store::ChunkStore& store, const std::string& flag, bool is_new) {
-  const auto stored = is_new ? Result<AnchorSpec>(not_found("")) : stored_anchor(store);
-  if (!stored.is_ok() && stored.status().code() != StatusCode::kNotFound) return stored.status();
-  if (stored.is_ok() && flag.empty()) return Status::ok();
+/// The anchor of the flag or, without one, of the folder; they must agree.
+Result<AnchorSpec> agree_anchor(Env& env, const std::optional<Settlement>& settled,
+                                const std::string& flag, const std::string& dir) {
+  if (settled && flag.empty()) return settled_anchor(*settled, dir);
   WEFT_ASSIGN_OR_RETURN(const AnchorSpec wanted,
                         AnchorSpec::parse(env, flag.empty() ? "neutral" : flag));
-  if (!stored.is_ok()) {
-    if (wanted.kind == AnchorSpec::Kind::kFile) {
-      WEFT_RETURN_IF_ERROR(store.set_property(kPassagesProperty, wanted.passages));
-    }
-    return store.set_property(kAnchorProperty, anchor_name(wanted.kind));
-  }
-  if (stored->kind == wanted.kind && stored->passages == wanted.passages) return Status::ok();
-  return invalid_argument(
-      fmt::format("{}: the folder's chunks stand behind anchor '{}'; for '{}' take another folder",
-                  store.dir(), anchor_name(stored->kind), anchor_name(wanted.kind)));
+  if (!settled) return wanted;
+  WEFT_ASSIGN_OR_RETURN(const AnchorSpec there, settled_anchor(*settled, dir));
+  if (there.kind == wanted.kind && there.passages == wanted.passages) return wanted;
+  return invalid_argument(fmt::format(
+      "{}: the folder's chunks were computed after anchor '{}'; for '{}' take another folder", dir,
+      settled->anchor, anchor_name(wanted.kind)));
 }
 
-/// The form of the folder's passages: as the flag and the folder say, which must agree. A folder
-/// from before there were two forms has the chat form.
-Result<std::optional<engine::PromptForm>> settle_prompt(store::ChunkStore& store,
-                                                        const std::string& flag, bool is_new) {
+/// The form of the flag, of the folder's passages, or none; flag and folder must agree.
+Result<std::optional<engine::PromptForm>> agree_form(const std::optional<Settlement>& settled,
+                                                     const std::string& flag,
+                                                     const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const auto wanted, engine::parse_prompt_form(flag));
-  const auto stored = store.property(kPromptProperty);
-  if (!stored.is_ok() && stored.status().code() != StatusCode::kNotFound) return stored.status();
-  if (is_new) return wanted;  // nothing stands in the folder yet, whatever was begun
-  const std::string name = stored.is_ok() ? *stored : "chat";
-  WEFT_ASSIGN_OR_RETURN(const auto form, engine::parse_prompt_form(name));
+  if (!settled) return wanted;
+  WEFT_ASSIGN_OR_RETURN(const auto form, engine::parse_prompt_form(settled->prompt));
   if (wanted && wanted != form) {
     return invalid_argument(
         fmt::format("{}: the folder's passages have the form '{}'; for '{}' take another folder",
-                    store.dir(), name, flag));
+                    dir, settled->prompt, flag));
   }
   return form;
 }
 
-std::string model_line(const engine::Engine& engine) {
+std::string model_name(const engine::Engine& engine) {
   const std::string& path = engine.model().file().path();
-  return fmt::format("{} {} ({})", engine.model().fingerprint().to_hex(),
-                     engine.model().config().name, path.substr(path.rfind('/') + 1));
+  return fmt::format("{} ({})", engine.model().config().name, path.substr(path.rfind('/') + 1));
 }
 
-/// The name in a line that model_line made.
-std::string model_name(const std::string& line) {
-  const size_t space = line.find(' ');
-  return space == std::string::npos ? line : line.substr(space + 1);
-}
-
-Status check_model(store::ChunkStore& store, const engine::Engine& engine) {
-  WEFT_ASSIGN_OR_RETURN(const std::string stored, store.property(kModelProperty));
-  if (stored.substr(0, stored.find(' ')) == engine.model().fingerprint().to_hex()) {
-    return Status::ok();
-  }
+Status check_model(const Settlement& settled, const engine::Engine& engine,
+                   const std::string& dir) {
+  if (settled.model == engine.model().fingerprint().to_hex()) return Status::ok();
   return invalid_argument(
       fmt::format("{}: nothing here for {}: the documents were ingested with {}; ask with that "
-                  "model, or ingest "
-                  "them into another folder",
-                  store.dir(), model_name(model_line(engine)), model_name(stored)));
+                  "model, or ingest them into another folder",
+                  dir, model_name(engine), settled.model_name));
 }
 
 std::string ropes_hash(const engine::Engine& engine) {
@@ -113,86 +88,171 @@ std::string ropes_hash(const engine::Engine& engine) {
 }
 
 /// Some models turn keys otherwise when the context is longer: their chunks then are others.
-Status check_ropes(store::ChunkStore& store, const engine::Engine& engine) {
-  const auto stored = store.property(kRopesProperty);
-  if (stored.status().code() == StatusCode::kNotFound) return Status::ok();  // an older folder
-  WEFT_RETURN_IF_ERROR(stored.status());
-  const size_t space = std::min(stored->find(' '), stored->size());
-  if (stored->substr(0, space) == ropes_hash(engine)) return Status::ok();
+Status check_ropes(const Settlement& settled, const engine::Engine& engine,
+                   const std::string& dir) {
+  if (settled.ropes.empty()) return Status::ok();  // a folder from before this was kept
+  if (settled.ropes == ropes_hash(engine)) return Status::ok();
   return invalid_argument(fmt::format(
-      "{}: with -c {} this model's RoPE is another than with the{} tokens of context that the "
+      "{}: with -c {} this model's RoPE is another than with the {} tokens of context that the "
       "documents were ingested for; take -c as it was then, or another folder",
-      store.dir(), engine.context_tokens(), stored->substr(space)));
+      dir, engine.context_tokens(), settled.context_tokens));
 }
 
-std::string index_path(const std::string& dir) { return join_path(dir, "documents.sqlite"); }
+/// Before there was a settlement in the index, the store's properties said these things, one by
+/// one. Nothing when they name no model.
+Result<std::optional<Settlement>> settlement_of_properties(store::ChunkStore& store) {
+  const auto property = [&](const char* name, const char* otherwise) -> Result<std::string> {
+    auto value = store.property(name);
+    if (value.status().code() == StatusCode::kNotFound) return std::string(otherwise);
+    return value;
+  };
+  const auto split = [](const std::string& line) {
+    const size_t space = std::min(line.find(' '), line.size());
+    return std::pair(line.substr(0, space), line.substr(std::min(space + 1, line.size())));
+  };
+  WEFT_ASSIGN_OR_RETURN(const std::string model, property("model", ""));
+  if (model.empty()) return std::optional<Settlement>();
+  Settlement settled;
+  std::tie(settled.model, settled.model_name) = split(model);  // fingerprint, name and file
+  WEFT_ASSIGN_OR_RETURN(const std::string ropes, property("ropes", ""));
+  std::string context;
+  std::tie(settled.ropes, context) = split(ropes);
+  std::from_chars(context.data(), context.data() + context.size(), settled.context_tokens);
+  // A folder from before there were two forms has the chat form.
+  WEFT_ASSIGN_OR_RETURN(settled.prompt, property("prompt", "chat"));
+  WEFT_ASSIGN_OR_RETURN(settled.anchor, property("anchor", "neutral"));
+  if (settled.anchor == anchor_name(AnchorSpec::Kind::kFile)) {
+    WEFT_ASSIGN_OR_RETURN(settled.anchor_passages, property("anchor_passages", ""));
+  }
+  return std::optional(std::move(settled));
+}
+
+Status nothing_ingested(const std::string& dir) {
+  return not_found(dir + ": no documents were ingested here; see weft ingest --help");
+}
 
 }  // namespace
 
-Result<std::unique_ptr<store::ChunkStore>> Library::open_store(Env& env,
-                                                               const LibraryOptions& options,
-                                                               bool create) {
-  return store::ChunkStore::open(env, {.dir = options.dir,
-                                       .memory_limit_bytes = options.memory_limit_bytes,
-                                       .disk_limit_bytes = options.store_limit_bytes,
-                                       .create = create});
+std::string index_path(const std::string& dir) { return join_path(dir, "documents.sqlite"); }
+
+Result<std::optional<Settlement>> settlement_of(const Index& index, store::ChunkStore& store) {
+  return index.is_old() ? settlement_of_properties(store) : index.settlement();
 }
 
-Status Library::reopen_store(Env& env) {
+Status remove_record(store::ChunkStore& store, const Hash128& record) {
+  Status removed = store.remove(record);
+  return removed.code() == StatusCode::kNotFound ? Status::ok() : removed;
+}
+
+Status Library::open_store(Env& env, bool create) {
   store_.reset();
-  WEFT_ASSIGN_OR_RETURN(store_, open_store(env, options_, /*create=*/false));
+  WEFT_ASSIGN_OR_RETURN(
+      store_, store::ChunkStore::open(env, {.dir = options_.dir,
+                                            .memory_limit_bytes = options_.memory_limit_bytes,
+                                            .disk_limit_bytes = options_.store_limit_bytes,
+                                            .create = create,
+                                            .read_only = is_read_only_,
+                                            .cancelled = interrupted}));
   return Status::ok();
 }
 
-Status Library::read_anchor() {
-  WEFT_ASSIGN_OR_RETURN(const AnchorSpec spec, stored_anchor(*store_));
-  WEFT_ASSIGN_OR_RETURN(anchor_, rag_.anchor(spec));
-  return Status::ok();
+Status Library::reopen_store(Env& env) { return open_store(env, /*create=*/false); }
+
+Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
+                                  const std::string& anchor_flag) {
+  const std::string& dir = options_.dir;
+  if (settled) {
+    WEFT_RETURN_IF_ERROR(check_model(*settled, *engine_, dir));
+    WEFT_RETURN_IF_ERROR(check_ropes(*settled, *engine_, dir));
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto form, agree_form(settled, options_.prompt, dir));
+  WEFT_ASSIGN_OR_RETURN(rag_, engine::RagPrompt::for_engine(*engine_, form));
+  WEFT_ASSIGN_OR_RETURN(const AnchorSpec anchor, agree_anchor(env, settled, anchor_flag, dir));
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> anchor_tokens, rag_->anchor(anchor));
+  scope_ = engine_->key_scope(std::move(anchor_tokens));
+  if (!settled) {
+    settled = Settlement{.model = engine_->model().fingerprint().to_hex(),
+                         .model_name = model_name(*engine_),
+                         .ropes = ropes_hash(*engine_),
+                         .context_tokens = engine_->context_tokens(),
+                         .prompt = engine::prompt_form_name(rag_->form()),
+                         .anchor = anchor_name(anchor.kind),
+                         .anchor_passages = anchor.passages};
+  }
+  if (settled->ropes.empty()) {  // from before this was kept: from now on as it is now
+    settled->ropes = ropes_hash(*engine_);
+    settled->context_tokens = engine_->context_tokens();
+  }
+  settled->scope = record_of({}).to_hex();
+  return std::move(*settled);
+}
+
+Status Library::settle(Env& env, const std::string& anchor_flag, bool may_settle) {
+  const auto agree_with = [&](const std::optional<Settlement>& there,
+                              bool is_old) -> Result<Settlement> {
+    std::optional<Settlement> settled = there;
+    if (is_old) {
+      WEFT_ASSIGN_OR_RETURN(settled, settlement_of_properties(*store_));
+    }
+    if (!settled && !may_settle) return nothing_ingested(options_.dir);
+    return agree(env, std::move(settled), anchor_flag);
+  };
+  const auto name = [&](std::span<const int32_t> tokens) { return record_of(tokens); };
+  index_->set_token_limit(engine_->model().config().vocab_size);
+  return index_->settle({agree_with, name});
 }
 
 Result<Library> Library::create(Env& env, const LibraryOptions& options, engine::Engine& engine,
                                 const std::string& anchor_flag) {
-  WEFT_ASSIGN_OR_RETURN(auto store, open_store(env, options, /*create=*/true));
-  Status model = check_model(*store, engine);
-  const bool is_new = model.code() == StatusCode::kNotFound;
-  if (!is_new) {
-    WEFT_RETURN_IF_ERROR(model);
-    WEFT_RETURN_IF_ERROR(check_ropes(*store, engine));
-  }
-  WEFT_ASSIGN_OR_RETURN(const auto form, settle_prompt(*store, options.prompt, is_new));
-  WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine, form));
-  WEFT_RETURN_IF_ERROR(settle_anchor(env, *store, anchor_flag, is_new));
-  if (is_new) {
-    WEFT_RETURN_IF_ERROR(
-        store->set_property(kPromptProperty, engine::prompt_form_name(rag.form())));
-    WEFT_RETURN_IF_ERROR(store->set_property(
-        kRopesProperty, fmt::format("{} {}", ropes_hash(engine), engine.context_tokens())));
-    WEFT_RETURN_IF_ERROR(store->set_property(kModelProperty, model_line(engine)));
-  }
-  Library library(options, std::move(rag));
-  library.store_ = std::move(store);
-  WEFT_ASSIGN_OR_RETURN(library.index_, retrieval::Index::open(index_path(options.dir),
-                                                               retrieval::Index::Mode::kCreate));
-  WEFT_RETURN_IF_ERROR(library.read_anchor());
+  Library library(options, engine);
+  WEFT_RETURN_IF_ERROR(library.open_store(env, /*create=*/true));
+  WEFT_ASSIGN_OR_RETURN(library.index_, Index::open(index_path(options.dir), Index::Mode::kCreate));
+  WEFT_RETURN_IF_ERROR(library.settle(env, anchor_flag, /*may_settle=*/true));
+  WEFT_RETURN_IF_ERROR(library.remove_unneeded_records());
   return library;
 }
 
 Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::Engine& engine) {
-  WEFT_ASSIGN_OR_RETURN(auto store, open_store(env, options, /*create=*/false));
-  const Status model = check_model(*store, engine);
-  if (model.code() == StatusCode::kNotFound) {
-    return not_found(options.dir + ": no documents were ingested here; see weft ingest --help");
+  Library library(options, engine);
+  Status opened = library.open_store(env, /*create=*/false);
+  if (opened.code() == StatusCode::kIoError) {  // perhaps only because it wants to write
+    library.is_read_only_ = true;
+    opened = library.open_store(env, /*create=*/false);
   }
-  WEFT_RETURN_IF_ERROR(model);
-  WEFT_RETURN_IF_ERROR(check_ropes(*store, engine));
-  WEFT_ASSIGN_OR_RETURN(const auto form, settle_prompt(*store, options.prompt, /*is_new=*/false));
-  WEFT_ASSIGN_OR_RETURN(engine::RagPrompt rag, engine::RagPrompt::for_engine(engine, form));
-  Library library(options, std::move(rag));
-  library.store_ = std::move(store);
-  WEFT_ASSIGN_OR_RETURN(library.index_, retrieval::Index::open(index_path(options.dir),
-                                                               retrieval::Index::Mode::kReadOnly));
-  WEFT_RETURN_IF_ERROR(library.read_anchor());
+  WEFT_RETURN_IF_ERROR(opened);
+  auto index =
+      Index::open(index_path(options.dir),
+                  library.is_read_only_ ? Index::Mode::kReadOnly : Index::Mode::kReadWrite);
+  if (index.status().code() == StatusCode::kNotFound) return nothing_ingested(options.dir);
+  WEFT_ASSIGN_OR_RETURN(library.index_, std::move(index));
+  if (library.index_->is_read_only() && !library.is_read_only_) {
+    // Of no use without the other: which records are needed is for the index to say.
+    library.is_read_only_ = true;
+    WEFT_RETURN_IF_ERROR(library.reopen_store(env));
+  }
+  WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library.index_->counts());
+  if (counts.documents == 0) return nothing_ingested(options.dir);
+  WEFT_RETURN_IF_ERROR(library.settle(env, "", /*may_settle=*/false));
+  WEFT_RETURN_IF_ERROR(library.remove_unneeded_records());
   return library;
+}
+
+std::unique_ptr<fusion::Fusor> Library::make_fusor() {
+  auto fusor = engine_->make_fusor(store_.get(), scope_.anchor);
+  auto* const index = is_read_only_ ? nullptr : index_.get();
+  fusor->set_keep_record([index](const Hash128& record, FunctionRef<Status()> put) {
+    return index == nullptr ? Status::ok() : index->put_record(record, put);
+  });
+  return fusor;
+}
+
+Hash128 Library::record_of(std::span<const int32_t> tokens) const {
+  return hash128(fusion::chunk_identity(scope_, tokens));
+}
+
+Status Library::remove_unneeded_records() {
+  if (is_read_only_) return Status::ok();
+  return index_->sweep([&](const Hash128& record) { return remove_record(*store_, record); });
 }
 
 }  // namespace weft::cli

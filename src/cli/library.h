@@ -1,9 +1,11 @@
 // A folder of ingested documents: the chunk store, the index of documents and chunks beside it, and
-// what both were made with. The folder remembers its model and its anchor; nothing else may be
-// mixed into it.
+// what both were made with. The index remembers the model, the anchor and the form of the passages,
+// settled by the first ingest; nothing else may be mixed in. A chunk's record is kept only while
+// the index has the chunk.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,30 +32,53 @@ class Library {
   /// is kInvalidArgument.
   static Result<Library> create(Env& env, const LibraryOptions& options, engine::Engine& engine,
                                 const std::string& anchor_flag);
-  /// For ask: the folder must exist and hold something for the engine's model.
+  /// For ask: kNotFound when nothing was ingested; another form of prompt or model is
+  /// kInvalidArgument. Where nothing may be written, read-only.
   static Result<Library> open(Env& env, const LibraryOptions& options, engine::Engine& engine);
 
   store::ChunkStore& store() { return *store_; }
   retrieval::Index& index() { return *index_; }
-  const engine::RagPrompt& rag() const { return rag_; }
-  const std::vector<int32_t>& anchor() const { return anchor_; }
+  const engine::RagPrompt& rag() const { return *rag_; }
+  const std::vector<int32_t>& anchor() const { return scope_.anchor; }
+
+  /// Nothing is written: what is computed is not kept, nor is noted what was used.
+  bool is_read_only() const { return is_read_only_; }
+
+  /// Over this store. What it computes it keeps while a document has it.
+  std::unique_ptr<fusion::Fusor> make_fusor();
+  /// The name of the record of a chunk with these token ids.
+  Hash128 record_of(std::span<const int32_t> tokens) const;
+  /// Removes the records whose last chunk has left the index.
+  Status remove_unneeded_records();
 
   /// A store over the same folder whose memory tier is empty.
   Status reopen_store(Env& env);
 
  private:
-  Library(LibraryOptions options, engine::RagPrompt rag)
-      : options_(std::move(options)), rag_(std::move(rag)) {}
-  static Result<std::unique_ptr<store::ChunkStore>> open_store(Env& env,
-                                                               const LibraryOptions& options,
-                                                               bool create);
-  Status read_anchor();
+  Library(LibraryOptions options, engine::Engine& engine)
+      : options_(std::move(options)), engine_(&engine) {}
+  Status open_store(Env& env, bool create);
+  Status settle(Env& env, const std::string& anchor_flag, bool may_settle);
+  /// What the index is to be settled as, given what is there; sets rag_ and scope_ to it.
+  Result<retrieval::Settlement> agree(Env& env, std::optional<retrieval::Settlement> settled,
+                                      const std::string& anchor_flag);
 
   LibraryOptions options_;
-  engine::RagPrompt rag_;
+  engine::Engine* engine_;
+  bool is_read_only_ = false;
+  std::optional<engine::RagPrompt> rag_;
+  fusion::KeyScope scope_;
   std::unique_ptr<store::ChunkStore> store_;
   std::unique_ptr<retrieval::Index> index_;
-  std::vector<int32_t> anchor_;
 };
+
+/// The index's file in a store's folder.
+std::string index_path(const std::string& dir);
+/// What a folder was made with; of one that an older weft made, as its properties say. Nothing
+/// where nothing was ingested.
+Result<std::optional<retrieval::Settlement>> settlement_of(const retrieval::Index& index,
+                                                           store::ChunkStore& store);
+/// A store's function for retrieval::Index to remove records with: one that is gone is fine.
+Status remove_record(store::ChunkStore& store, const Hash128& record);
 
 }  // namespace weft::cli

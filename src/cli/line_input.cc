@@ -4,19 +4,18 @@
 #include <fmt/format.h>
 #include <histedit.h>
 #include <poll.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <clocale>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <cwchar>
 #include <deque>
 #include <string_view>
-#include <utility>
 
+#include "base/terminal_mode.h"
+#include "base/terminal_streams.h"
 #include "cli/app.h"
 #include "cli/pasted_text.h"
 
@@ -42,36 +41,6 @@ constexpr std::string_view kPasteOff = "\x1b[?2004l";
 constexpr std::string_view kPasteBegin = "[200~";  // behind ESC
 constexpr std::string_view kPasteEnd = "\x1b[201~";
 constexpr int kSequenceMs = 50;  // the bytes of a terminal's sequence come together
-
-volatile std::sig_atomic_t continued = 0;  // behind Ctrl-Z
-volatile std::sig_atomic_t marks_pastes = 0;
-termios usual_mode;  // the terminal's, as it was found
-
-/// Ends the program with the terminal as it was found, if it is this process's.
-void end_by_signal(int number) {
-  if (tcgetpgrp(STDIN_FILENO) == getpgrp()) {
-    tcsetattr(STDIN_FILENO, TCSANOW, &usual_mode);
-    if (marks_pastes != 0) {
-      [[maybe_unused]] const ssize_t n = ::write(STDOUT_FILENO, kPasteOff.data(), kPasteOff.size());
-    }
-  }
-  raise(number);
-}
-
-void restore_terminal_at_signals() {
-  struct sigaction end {};
-  end.sa_handler = end_by_signal;
-  end.sa_flags = SA_RESETHAND | SA_NODEFER;
-  for (const int number : {SIGTERM, SIGHUP, SIGQUIT}) {
-    struct sigaction before {};
-    sigaction(number, &end, &before);
-    if (before.sa_handler == SIG_IGN) sigaction(number, &before, nullptr);
-  }
-  struct sigaction resume {};
-  resume.sa_handler = [](int) { continued = 1; };
-  resume.sa_flags = SA_RESTART;
-  sigaction(SIGCONT, &resume, nullptr);
-}
 
 class PlainInput : public LineInput {
  public:
@@ -122,8 +91,8 @@ class TerminalInput : public LineInput {
     history(history_, &event, H_SETSIZE, kHistoryLines);
     history(history_, &event, H_SETUNIQUE, 1);
     open_history(env, history_file);
-    const bool known_mode = tcgetattr(STDIN_FILENO, &usual_mode) == 0;
-    edit_ = el_init("weft", stdin, stdout, stderr);
+    keep_terminal_mode();  // before libedit changes it
+    edit_ = el_init("weft", stdin, unfiltered(stdout), unfiltered(stderr));
     el_set(edit_, EL_CLIENTDATA, this);
     el_set(edit_, EL_PROMPT, &TerminalInput::sign_of);
     el_set(edit_, EL_EDITOR, "emacs");
@@ -134,8 +103,7 @@ class TerminalInput : public LineInput {
     for (const char* mode : {"-d", "-x"}) el_set(edit_, EL_SETTY, mode, "+noflsh", nullptr);
     const char* terminal = nullptr;
     el_get(edit_, EL_TERMINAL, &terminal);
-    marks_pastes = terminal != nullptr && std::string_view(terminal) != "dumb" ? 1 : 0;
-    if (known_mode) restore_terminal_at_signals();
+    marks_pastes_ = terminal != nullptr && std::string_view(terminal) != "dumb";
   }
   ~TerminalInput() override {
     el_end(edit_);
@@ -154,11 +122,11 @@ class TerminalInput : public LineInput {
     const char* text = el_gets(edit_, &length);
     mark_pastes(false);
     if (interrupted_) {
-      fmt::print("\n");
+      std::fputc('\n', stdout);
       return Line{Line::Kind::kInterrupt, dropped_};
     }
     if (text == nullptr || length <= 0) {
-      fmt::print("\n");
+      std::fputc('\n', stdout);
       return Line{Line::Kind::kEnd, ""};
     }
     std::string line(text, static_cast<size_t>(length));
@@ -209,7 +177,7 @@ class TerminalInput : public LineInput {
         return false;
       }
       if (wait == Wait::kTimeout) {
-        if (std::exchange(continued, 0) != 0) take_terminal_back(edit);
+        if (was_continued()) take_terminal_back(edit);
         continue;
       }
       const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
@@ -229,18 +197,18 @@ class TerminalInput : public LineInput {
   }
 
   /// Ctrl-Z and fg: whatever mode the shell left the terminal in.
-  static void take_terminal_back(EditLine* edit) {
+  void take_terminal_back(EditLine* edit) {
     el_set(edit, EL_PREP_TERM, 0);
     el_set(edit, EL_PREP_TERM, 1);
     mark_pastes(true);
     el_set(edit, EL_REFRESH);
   }
 
-  static void mark_pastes(bool on) {
-    if (marks_pastes == 0) return;
-    const std::string_view sequence = on ? kPasteOn : kPasteOff;
-    std::fwrite(sequence.data(), 1, sequence.size(), stdout);
-    std::fflush(stdout);
+  void mark_pastes(bool on) {
+    if (!marks_pastes_) return;
+    if (on) undo_with_terminal_mode(kPasteOff.data());
+    write_control(stdout, on ? kPasteOn : kPasteOff);
+    if (!on) undo_with_terminal_mode("");
   }
 
   /// A byte that follows at once; none when the terminal is quiet.
@@ -304,7 +272,7 @@ class TerminalInput : public LineInput {
     if (made.is_ok()) {
       history_file_ = file;
     } else {
-      fmt::print(stderr, "weft: no history is kept: {}\n", made.message());
+      print_error("no history is kept: " + made.message());
     }
   }
 
@@ -312,6 +280,7 @@ class TerminalInput : public LineInput {
   History* history_ = nullptr;
   std::string history_file_;  // "": none is kept
   std::string sign_;
+  bool marks_pastes_ = false;  // the terminal may know bracketed paste
   bool interrupted_ = false;
   std::string dropped_;       // what the line held when Ctrl-C came
   std::deque<char> pending_;  // bytes that were read and the editor has not taken yet

@@ -1,12 +1,22 @@
 // The command line. Reads the environment, finds the command, and turns its Status into one line on
-// stderr and an exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+// stderr and an exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (143 by SIGTERM, 129
+// by SIGHUP).
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <sstream>
+#include <stdexcept>
 #include <system_error>
 
+#include "base/terminal_mode.h"
+#include "base/terminal_streams.h"
 #include "cli/app.h"
 
 namespace {
@@ -32,11 +42,10 @@ std::string models_folder() {
 
 int exit_status(const weft::Status& status) {
   if (status.is_ok()) return 0;
-  std::fflush(stdout);
-  fmt::print(stderr, "weft: {}\n", weft::cli::printable(status.message()));
+  weft::cli::print_error(status.message());
   switch (status.code()) {
     case weft::StatusCode::kCancelled:
-      return 130;
+      return weft::cli::stopped_exit_status();
     case weft::StatusCode::kInvalidArgument:
       return 2;
     default:
@@ -54,52 +63,62 @@ int run(weft::cli::App& app) {
     const int status = exit_status(app.run());
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
     return status == 0 ? exit_status(lost()) : status;
+  } catch (const std::filesystem::filesystem_error&) {
+    throw;                                    // guarded() names the path
   } catch (const std::system_error& error) {  // fmt's, when it cannot write
     return exit_status(weft::io_error(std::string("standard output: ") + error.what()));
   }
 }
 
-/// Options as a manual has them: a word for the value, not the parser's type and range.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    std::string text;
-    const std::string type = option->get_type_name();
-    if (type.find("SIZE") != std::string::npos) {
-      text = " BYTES";
-    } else if (!type.empty()) {
-      text = " " + type.substr(0, type.find(':'));
-    }
-    if (option->get_required()) text += " (required)";
-    return text;
-  }
-};
+constexpr char kOutOfMemory[] =
+    "weft: out of memory; give it a shorter input, a smaller context (-c), a smaller model or "
+    "fewer "
+    "threads (-t), or raise the limit (ulimit -v)\n";
 
-/// One line for what the parser refused, with the help that explains it.
-std::string usage_error(const CLI::App& root, const CLI::Error& error) {
-  std::string name = "weft";
-  const CLI::App* command = &root;
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    name += " " + command->get_name();
-  }
-  const auto unknown = command->remaining();
-  const bool is_group = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
-  const std::string what =
-      is_group && !unknown.empty() ? fmt::format("no command '{}'", unknown.front()) : error.what();
-  return fmt::format("weft: {}; see {} --help\n", what, name);
+/// Takes no memory: there may be none.
+int end_out_of_memory() {
+  std::fflush(stdout);
+  [[maybe_unused]] const ssize_t n =
+      ::write(STDERR_FILENO, kOutOfMemory, std::strlen(kOutOfMemory));
+  return 1;
 }
 
-}  // namespace
+/// What fn() returns, 1 and one line when it throws: the last line of defence, after destructors
+/// have released locks, temporary files and the terminal.
+template <class F>
+int guarded(F&& fn) {
+  try {
+    return fn();
+  } catch (const std::bad_alloc&) {
+    return end_out_of_memory();
+  } catch (const std::length_error&) {  // a size that no memory could have
+    return end_out_of_memory();
+  } catch (const std::exception& error) {
+    weft::cli::print_error(std::string("internal error: ") + error.what());
+    return 1;
+  }
+}
 
-int main(int argc, char** argv) {
-  CLI::App root("weft answers questions over documents whose KV cache was computed once.", "weft");
-  root.set_version_flag("--version", "weft " WEFT_VERSION);
-  root.require_subcommand(1);
-  root.formatter(std::make_shared<HelpFormatter>());
-  root.get_formatter()->column_width(34);
-  root.failure_message(
-      [&](const CLI::App*, const CLI::Error& error) { return usage_error(root, error); });
+/// Where memory ran out while something was being released, or in a library that cannot report it.
+[[noreturn]] void on_terminate() {
+  if (const std::exception_ptr thrown = std::current_exception()) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      weft::restore_terminal_mode();
+      ::_exit(end_out_of_memory());
+    } catch (...) {
+    }
+  }
+  std::abort();
+}
+
+int weft_main(int argc, char** argv) {
+  weft::cli::CommandLine line(
+      "weft", "weft answers questions over documents whose KV cache was computed once.",
+      "weft " WEFT_VERSION);
+  weft::cli::Command root = line.root();
+  root.needs_command();
 
   weft::cli::App app{weft::posix_env(),
                      models_folder(),
@@ -119,11 +138,22 @@ int main(int argc, char** argv) {
   weft::cli::add_bench_command(root, app);
   weft::cli::add_eval_command(root, app);
   weft::cli::add_perplexity_command(root, app);
-  try {
-    root.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return root.exit(error) == 0 ? 0 : 2;
+  const weft::Result<std::string> help = line.parse(argc, argv);
+  if (!help.is_ok()) return exit_status(help.status());
+  if (!help->empty()) {
+    app.run = [&] {
+      std::fwrite(help->data(), 1, help->size(), stdout);
+      return weft::Status::ok();
+    };
   }
-  weft::cli::install_interrupt_handler();
+  weft::cli::install_stop_handlers();
   return run(app);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::set_terminate(on_terminate);
+  const weft::TerminalStreams streams;
+  return guarded([&] { return weft_main(argc, argv); });
 }

@@ -25,7 +25,7 @@ class JoinedFile {
  public:
   static Result<std::unique_ptr<JoinedFile>> create(Env& env, const KnownModel& model,
                                                     const std::string& path) {
-    WEFT_ASSIGN_OR_RETURN(auto file, env.create(path));
+    WEFT_ASSIGN_OR_RETURN(auto file, env.create(path, {.exclusive = true}));
     return std::unique_ptr<JoinedFile>(new JoinedFile(model, std::move(file)));
   }
 
@@ -76,7 +76,7 @@ Status check_free_space(Env& env, const KnownModel& model, const std::string& mo
 }
 
 Status write_file(Env& env, const std::string& path, const std::string& text) {
-  WEFT_ASSIGN_OR_RETURN(const auto file, env.create(path));
+  WEFT_ASSIGN_OR_RETURN(const auto file, env.create(path, {.exclusive = true}));
   WEFT_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(text))));
   WEFT_RETURN_IF_ERROR(file->sync());
   return file->close();

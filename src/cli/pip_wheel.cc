@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +13,10 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
+
+#include "cli/app.h"
 
 extern char** environ;
 
@@ -20,6 +25,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 1u << 20;
 constexpr int kExitNoSuchProgram = 127;
+constexpr int kWaitMs = 20;  // between looks whether a program has ended
 constexpr std::string_view kFolderPrefix = ".download-";
 constexpr const char* kLockName = "lock";
 
@@ -34,7 +40,7 @@ Status clear_leftovers(Env& env, const std::string& models_dir) {
   for (const DirEntry& entry : entries) {
     if (!entry.is_directory || !entry.name.starts_with(kFolderPrefix)) continue;
     const std::string path = join_path(models_dir, entry.name);
-    const auto lock = env.lock(join_path(path, kLockName), /*exclusive=*/true, /*wait=*/false);
+    const auto lock = env.lock(join_path(path, kLockName), /*exclusive=*/true, LockWait{});
     if (lock.is_ok()) remove_folder(path);
   }
   return Status::ok();
@@ -58,6 +64,20 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
+/// Its exit status. It is asked to end when weft is: a terminal's Ctrl-C reaches both, but SIGTERM
+/// comes to weft alone.
+Result<int> wait_for_program(pid_t pid, const std::string& name) {
+  bool asked = false;
+  while (true) {
+    int status = 0;
+    const pid_t ended = ::waitpid(pid, &status, WNOHANG);
+    if (ended == pid) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (ended < 0 && errno != EINTR) return io_error(name + ": lost while running");
+    if (interrupted() && !std::exchange(asked, true)) ::kill(pid, SIGTERM);
+    ::poll(nullptr, 0, kWaitMs);
+  }
+}
+
 /// Runs a program to its end and returns its exit status; no shell. Its output goes to stderr,
 /// where people look, never to stdout, where results go.
 Result<int> run_program(const std::vector<std::string>& arguments,
@@ -76,11 +96,7 @@ Result<int> run_program(const std::vector<std::string>& arguments,
     return io_error(
         fmt::format("{}: cannot run: {}", arguments[0], std::generic_category().message(error)));
   }
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) return io_error(fmt::format("{}: lost while running", arguments[0]));
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return wait_for_program(pid, arguments[0]);
 }
 
 Status run_pip(const std::string& package, const std::string& version, const std::string& folder,
@@ -114,21 +130,24 @@ Result<std::unique_ptr<DownloadFolder>> DownloadFolder::create(Env& env,
                                                                const std::string& models_dir) {
   WEFT_RETURN_IF_ERROR(env.make_dirs(models_dir));
   WEFT_RETURN_IF_ERROR(clear_leftovers(env, models_dir));
-  const std::string path = join_path(models_dir, fmt::format("{}{}", kFolderPrefix, ::getpid()));
-  std::unique_ptr<DownloadFolder> folder(new DownloadFolder(path));
-  const std::string lock_path = join_path(path, kLockName);
-  // Another run may take the folder for a leftover before it is locked.
+  // Another run may take the folder for a leftover before it is locked, and remove it.
   constexpr int kAttempts = 10;
   for (int i = 0; i < kAttempts; ++i) {
-    WEFT_RETURN_IF_ERROR(env.make_dirs(path));
-    auto lock = env.lock(lock_path, /*exclusive=*/true, /*wait=*/true);
-    if (lock.is_ok() && env.exists(lock_path)) {
+    WEFT_ASSIGN_OR_RETURN(const std::string path, env.make_temporary_dir(join_path(
+                                                      models_dir, std::string(kFolderPrefix))));
+    std::unique_ptr<DownloadFolder> folder(new DownloadFolder(path));
+    auto lock = env.lock(join_path(path, kLockName), /*exclusive=*/true, LockWait{});
+    if (lock.is_ok()) {
       folder->lock_ = std::move(lock).value();
       return folder;
     }
-    if (!lock.is_ok() && env.exists(path)) return lock.status();
+    const StatusCode code = lock.status().code();
+    if (code != StatusCode::kResourceExhausted && code != StatusCode::kNotFound) {
+      return lock.status();
+    }
   }
-  return io_error(path + ": something removes this folder; try again");
+  return io_error(models_dir +
+                  ": other runs of weft model get remove this one's folder; try again");
 }
 
 DownloadFolder::~DownloadFolder() { remove_folder(path_); }

@@ -10,15 +10,9 @@ namespace {
 using fusion::ReuseMode;
 using fusion::SelectorKind;
 
-template <class T>
-bool parse_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 }  // namespace
 
-void add_reuse_flags(CLI::App& command, ReuseFlags& flags) {
+void add_reuse_flags(Command command, ReuseFlags& flags) {
   command.add_option("--ratio", flags.ratio,
                      "share of the chunks' tokens that blend recomputes (default: 0.05)");
   command.add_option("--selector", flags.selector,
@@ -56,13 +50,13 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   return options;
 }
 
-void add_prompt_flag(CLI::App& command, std::string& prompt) {
+void add_prompt_flag(Command command, std::string& prompt) {
   command
       .add_option(
           "--prompt", prompt,
           "form of the prompt: chat, or fewshot for base models (default: chat if the model "
           "has a template)")
-      ->check(CLI::IsMember({"chat", "fewshot"}));
+      .one_of({"chat", "fewshot"});
 }
 
 Result<ReuseMode> parse_mode(const std::string& name) {

@@ -11,14 +11,6 @@ namespace {
 
 constexpr size_t kIndent = 4;  // as wide as a marker
 
-/// Control and formatting characters are not.
-bool is_shown(char32_t c) {
-  return !(c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0xAD || c == 0x61C ||
-           (c >= 0x200B && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) ||
-           (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFB) ||
-           (c >= 0xE0000 && c <= 0xE0FFF));
-}
-
 }  // namespace
 
 bool is_white_space(char32_t c) {
@@ -29,7 +21,7 @@ WrappedText::WrappedText(int width) : width_(static_cast<size_t>(std::max(width,
 
 void WrappedText::add(char32_t c) {
   if (is_white_space(c)) return end_word();
-  if (!is_shown(c)) return;
+  if (!chars_.may_show(c)) return;
   text::append_utf8(c, word_);
   ++word_columns_;
 }

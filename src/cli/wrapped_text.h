@@ -1,5 +1,5 @@
 // Text as wrapped lines for a terminal: words fill lines, paragraphs are kept, lists are numbered
-// and indented. Takes untrusted text: what could move a terminal's cursor or reorder what it shows
+// and indented. Takes untrusted text: what could drive a terminal or deceive (base/terminal_text.h)
 // is left out, and the time is linear. It never prints.
 #pragma once
 
@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/terminal_text.h"
 
 namespace weft::cli {
 
@@ -38,6 +40,7 @@ class WrappedText {
   void begin_line();
 
   size_t width_;
+  TerminalChars chars_;
   std::string out_;
   std::string word_;
   size_t word_columns_ = 0;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/out_of_memory.h"
+
 namespace weft::engine {
 namespace {
 
@@ -37,12 +39,12 @@ Result<ChatAnswer> ChatSession::regenerate(const GenerationOptions& options,
                                            const ChatCallbacks& callbacks) {
   const size_t user = last_user_turn();
   if (user == turns_.size()) return not_found("there is nothing to answer again");
-  const std::vector<text::Turn> before = turns_;
+  std::vector<text::Turn> before = turns_;
   turns_.resize(user + 1);
   GenerationOptions again = options;
   again.sampling.seed += ++n_again_;
   auto answered = answer(again, callbacks);
-  if (!answered.is_ok()) turns_ = before;
+  if (!answered.is_ok()) turns_ = std::move(before);
   return answered;
 }
 
@@ -177,9 +179,17 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
 /// Answers the conversation's last turn, a user's.
 Result<ChatAnswer> ChatSession::answer(const GenerationOptions& options,
                                        const ChatCallbacks& callbacks) {
+  const size_t first = first_;
+  auto answered = or_out_of_memory("answering", "take a smaller context (-c), or begin anew",
+                                   [&] { return run_answer(options, callbacks); });
+  if (!answered.is_ok()) first_ = first;
+  return answered;
+}
+
+Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
+                                           const ChatCallbacks& callbacks) {
   WEFT_RETURN_IF_ERROR(sampling::check_options(options.sampling));
   ChatAnswer answer;
-  const size_t first = first_;
   const auto run = [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(options.max_tokens));
     WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt.tokens, callbacks, answer));
@@ -196,7 +206,6 @@ Result<ChatAnswer> ChatSession::answer(const GenerationOptions& options,
     generated = cancelled("stopped");
   }
   if (!generated.is_ok()) {
-    first_ = first;
     // A decode step that failed leaves tokens in the sequence that held_ does not name.
     const auto n = static_cast<int32_t>(held_.size());
     if (engine_.cache().length(sequence_) > n) {

@@ -94,6 +94,7 @@ class ChatSession {
   Result<FittingPrompt> fitting_prompt(int32_t max_tokens) const;
   Result<std::vector<float>> prefill(const std::vector<int32_t>& prompt,
                                      const ChatCallbacks& callbacks, ChatAnswer& answer);
+  Result<ChatAnswer> run_answer(const GenerationOptions& options, const ChatCallbacks& callbacks);
   Result<ChatAnswer> answer(const GenerationOptions& options, const ChatCallbacks& callbacks);
   size_t last_user_turn() const;
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/atomic_file.h"
 #include "base/log.h"
 #include "kernels/matmul.h"
 
@@ -37,11 +38,7 @@ std::string kept_line(const std::string& key, MatmulPath path) {
 void keep(Env& env, const std::string& file, const std::string& lines) {
   const auto write = [&]() -> Status {
     WEFT_RETURN_IF_ERROR(env.make_dirs(std::filesystem::path(file).parent_path().string()));
-    const std::string temporary = file + ".new";
-    WEFT_ASSIGN_OR_RETURN(const auto out, env.create(temporary));
-    WEFT_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(lines))));
-    WEFT_RETURN_IF_ERROR(out->close());
-    return env.rename(temporary, file);
+    return write_file_durably(env, file, lines, {});
   };
   if (const Status status = write(); !status.is_ok()) {
     log_info("the compute measurement was not kept: " + status.message());

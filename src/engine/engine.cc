@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
 
 namespace weft::engine {
@@ -20,16 +21,20 @@ double ms_since(Env& env, int64_t begin_ns) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& options) {
+  return or_out_of_memory("opening " + options.model_path,
+                          "take a smaller model, a smaller context (-c) or fewer threads (-t)",
+                          [&] { return open_all(env, options); });
+}
+
+Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& options) {
   const int64_t begin_ns = env.monotonic_ns();
   const int n_threads = options.n_threads == 0 ? usable_cores() : options.n_threads;
-  if (n_threads < 1 || n_threads > kMaxThreads) {
-    return invalid_argument(fmt::format("{} threads: must be 1 to {}", n_threads, kMaxThreads));
-  }
   kernels::Isa isa = kernels::best_isa();
   if (!options.isa.empty()) {
     WEFT_ASSIGN_OR_RETURN(isa, kernels::parse_isa(options.isa));
   }
-  std::unique_ptr<Engine> engine(new Engine(env, n_threads, isa));
+  WEFT_ASSIGN_OR_RETURN(auto pool, ThreadPool::create(n_threads));
+  std::unique_ptr<Engine> engine(new Engine(env, std::move(pool), isa));
 
   WEFT_ASSIGN_OR_RETURN(auto file, gguf::File::open(env, options.model_path));
   WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file, options.context_tokens));
@@ -54,7 +59,7 @@ Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& opti
   const int64_t calibration_ns = env.monotonic_ns();
   WEFT_ASSIGN_OR_RETURN(
       engine->context_.matmul_path,
-      choose_matmul_path(env, engine->pool_, isa,
+      choose_matmul_path(env, *engine->pool_, isa,
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
   engine->calibration_ms_ = ms_since(env, calibration_ns);
@@ -86,18 +91,32 @@ Result<text::ChatTemplate> Engine::chat_template() const {
   return compiled;
 }
 
+fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {
+  return {.model_fingerprint = model_->fingerprint(),
+          .ropes = model_->config().ropes,
+          .anchor = std::move(anchor),
+          .salt = ""};
+}
+
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
                                                   std::vector<int32_t> anchor) {
-  fusion::KeyScope scope;
-  scope.model_fingerprint = model_->fingerprint();
-  scope.ropes = model_->config().ropes;
-  scope.anchor = std::move(anchor);
   return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
-                                         std::move(scope));
+                                         key_scope(std::move(anchor)));
 }
 
 Result<std::vector<float>> Engine::append(kv::SequenceId sequence, std::span<const int32_t> tokens,
                                           const AppendOptions& options) {
+  return or_out_of_memory(fmt::format("running {} tokens", tokens.size()),
+                          "take a shorter prompt, or a smaller context (-c)",
+                          [&] { return run(sequence, tokens, options); });
+}
+
+Result<std::vector<float>> Engine::run(kv::SequenceId sequence, std::span<const int32_t> tokens,
+                                       const AppendOptions& options) {
+  if (!cache_->contains(sequence)) {
+    return invalid_argument(
+        fmt::format("there is no sequence {} in the cache", static_cast<int64_t>(sequence)));
+  }
   const int32_t length = cache_->length(sequence);
   const auto n = static_cast<int64_t>(tokens.size());
   if (length + n > context_tokens_) {
@@ -108,7 +127,7 @@ Result<std::vector<float>> Engine::append(kv::SequenceId sequence, std::span<con
                         cache_->reserve(sequence, static_cast<int32_t>(n)));
   model::Step step = model::Step::consecutive(sequence, tokens, length);
   step.is_prompt = options.is_prompt;
-  forward_->begin(std::move(step));
+  WEFT_RETURN_IF_ERROR(forward_->begin(std::move(step)));
   for (int32_t l = 0; l < model_->config().n_layers; ++l) {
     if (options.cancelled != nullptr && (*options.cancelled)()) return weft::cancelled("stopped");
     forward_->run_layer(l);

@@ -34,7 +34,7 @@ struct EngineOptions {
   std::tm now{};                  // local time, for chat templates that print the date
 };
 
-inline constexpr int kMaxThreads = 512;
+using weft::kMaxThreads;
 
 struct AppendOptions {
   bool is_prompt = false;  // as in model::Step
@@ -47,6 +47,8 @@ struct AppendOptions {
 /// Not thread-safe.
 class Engine {
  public:
+  /// Errors of what it opens; kResourceExhausted for threads that the machine refuses, or when
+  /// memory runs out.
   static Result<std::unique_ptr<Engine>> open(Env& env, const EngineOptions& options);
 
   Env& env() { return env_; }
@@ -62,20 +64,28 @@ class Engine {
   double load_ms() const { return load_ms_; }
   double calibration_ms() const { return calibration_ms_; }
 
+  /// What the chunks computed after `anchor` have in common.
+  fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;
   /// Chunks computed behind `anchor`, found in and put to `store` (may be null).
   std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
 
-  /// Runs `tokens` behind what the sequence holds and commits them. Returns the logits of the last
-  /// row, or of all: [rows, vocab_size]. kResourceExhausted past the context.
+  /// Runs `tokens` after what the sequence holds and commits them. Returns the logits of the last
+  /// row, or of all: [rows, vocab_size]. kResourceExhausted past the context or when memory runs
+  /// out; kInvalidArgument for no tokens, ids outside the vocabulary and a sequence that does not
+  /// exist. After an error the sequence is as it was.
   Result<std::vector<float>> append(kv::SequenceId sequence, std::span<const int32_t> tokens,
                                     const AppendOptions& options = {});
 
  private:
-  Engine(Env& env, int n_threads, kernels::Isa isa)
-      : env_(env), pool_(n_threads), context_{pool_, isa} {}
+  Result<std::vector<float>> run(kv::SequenceId sequence, std::span<const int32_t> tokens,
+                                 const AppendOptions& options);
+  static Result<std::unique_ptr<Engine>> open_all(Env& env, const EngineOptions& options);
+
+  Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa)
+      : env_(env), pool_(std::move(pool)), context_{*pool_, isa} {}
 
   Env& env_;
-  ThreadPool pool_;
+  std::unique_ptr<ThreadPool> pool_;
   kernels::Context context_;
   std::shared_ptr<const model::Model> model_;
   std::optional<text::Tokenizer> tokenizer_;

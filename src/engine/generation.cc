@@ -1,5 +1,8 @@
 #include "engine/generation.h"
 
+#include <fmt/format.h>
+
+#include "base/out_of_memory.h"
 #include "text/detokenizer.h"
 
 namespace weft::engine {
@@ -32,12 +35,9 @@ size_t end_of_line(const std::string& before, const std::string& piece) {
   return piece.find('\n', has_text ? 0 : piece.find_first_not_of(kSpace));
 }
 
-}  // namespace
-
-Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
-                            const GenerationOptions& options,
-                            FunctionRef<bool(std::string_view)> on_text) {
-  WEFT_ASSIGN_OR_RETURN(sampling::Sampler sampler, sampling::Sampler::create(options.sampling));
+Result<Generation> decode(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
+                          const GenerationOptions& options, sampling::Sampler sampler,
+                          FunctionRef<bool(std::string_view)> on_text) {
   text::StreamingDetokenizer detokenizer(engine.tokenizer());
   Generation out;
   out.stop_reason = StopReason::kMaxTokens;
@@ -75,6 +75,26 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
   if (const std::string rest = detokenizer.finish(); !rest.empty()) emit(rest);
   out.decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
   return out;
+}
+
+}  // namespace
+
+Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
+                            const GenerationOptions& options,
+                            FunctionRef<bool(std::string_view)> on_text) {
+  WEFT_ASSIGN_OR_RETURN(sampling::Sampler sampler, sampling::Sampler::create(options.sampling));
+  if (!engine.cache().contains(sequence)) {
+    return invalid_argument(
+        fmt::format("there is no sequence {} in the cache", static_cast<int64_t>(sequence)));
+  }
+  const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
+  if (logits.size() != n_vocab) {
+    return invalid_argument(fmt::format("{} logits to begin with: the model's last row has {}",
+                                        logits.size(), n_vocab));
+  }
+  return or_out_of_memory("generating", "take a smaller context (-c)", [&] {
+    return decode(engine, sequence, std::move(logits), options, std::move(sampler), on_text);
+  });
 }
 
 }  // namespace weft::engine

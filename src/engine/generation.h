@@ -40,7 +40,9 @@ struct Generation {
 
 /// Continues a prefilled sequence whose last row gave `logits`. `on_text` gets each piece of text
 /// as it becomes certain, never a part of a UTF-8 character, and an empty one for a token that made
-/// nothing certain; returning false cancels.
+/// nothing certain; returning false cancels. kInvalidArgument for options, a sequence or
+/// logits that are not the model's, kResourceExhausted when memory runs out; the text so far was
+/// handed out then.
 Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
                             const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text);

@@ -38,18 +38,12 @@ double window_loss(engine::Engine& engine, std::span<const int32_t> window, int6
 
 Status prefill_window(engine::Engine& engine, std::span<const int32_t> window, int64_t first,
                       double& loss) {
-  const kv::SequenceId sequence = engine.cache().create_sequence();
-  {
-    auto reservation = engine.cache().reserve(sequence, static_cast<int32_t>(window.size()));
-    if (!reservation.is_ok()) {
-      engine.cache().free_sequence(sequence);
-      return reservation.status();
-    }
-    engine.forward().begin(model::Step::prompt(sequence, window, 0));
-    for (int32_t l = 0; l < engine.model().config().n_layers; ++l) engine.forward().run_layer(l);
-    loss += window_loss(engine, window, first);
-  }
-  engine.cache().free_sequence(sequence);
+  const kv::OwnedSequence sequence(engine.cache(), engine.cache().create_sequence());
+  WEFT_ASSIGN_OR_RETURN(const kv::Reservation reservation,
+                        engine.cache().reserve(sequence.id(), static_cast<int32_t>(window.size())));
+  WEFT_RETURN_IF_ERROR(engine.forward().begin(model::Step::prompt(sequence.id(), window, 0)));
+  for (int32_t l = 0; l < engine.model().config().n_layers; ++l) engine.forward().run_layer(l);
+  loss += window_loss(engine, window, first);
   return Status::ok();
 }
 

@@ -14,35 +14,32 @@ ChunkComputer::~ChunkComputer() {
 
 Status ChunkComputer::ensure_anchor() {
   if (anchor_sequence_) return Status::ok();
-  const kv::SequenceId sequence = cache_.create_sequence();
+  kv::OwnedSequence sequence(cache_, cache_.create_sequence());
   if (!anchor_.empty()) {
-    auto reservation = cache_.reserve(sequence, static_cast<int32_t>(anchor_.size()));
-    if (!reservation.is_ok()) {
-      cache_.free_sequence(sequence);
-      return reservation.status();
-    }
-    forward_.begin(model::Step::prompt(sequence, anchor_, 0));
+    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                          cache_.reserve(sequence.id(), static_cast<int32_t>(anchor_.size())));
+    WEFT_RETURN_IF_ERROR(forward_.begin(model::Step::prompt(sequence.id(), anchor_, 0)));
     for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) forward_.run_layer(l);
-    reservation->commit();
+    reservation.commit();
   }
-  anchor_sequence_ = sequence;
+  anchor_sequence_ = sequence.release();
   return Status::ok();
 }
 
 Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
   WEFT_RETURN_IF_ERROR(ensure_anchor());
-  WEFT_ASSIGN_OR_RETURN(const kv::SequenceId sequence, cache_.fork(*anchor_sequence_));
-  auto reserved = cache_.reserve(sequence, static_cast<int32_t>(tokens.size()));
-  if (!reserved.is_ok()) {
-    cache_.free_sequence(sequence);
-    return reserved.status();
-  }
+  WEFT_ASSIGN_OR_RETURN(const kv::SequenceId forked, cache_.fork(*anchor_sequence_));
+  // Its end ends the reservation, too: the record is what stays.
+  const kv::OwnedSequence sequence(cache_, forked);
+  WEFT_ASSIGN_OR_RETURN(const kv::Reservation reservation,
+                        cache_.reserve(sequence.id(), static_cast<int32_t>(tokens.size())));
 
   const model::ModelConfig& config = forward_.model().config();
   const auto width = static_cast<size_t>(config.kv_width());
   ChunkKv chunk;
   chunk.n_tokens = static_cast<int32_t>(tokens.size());
-  forward_.begin(model::Step::prompt(sequence, tokens, static_cast<int32_t>(anchor_.size())));
+  WEFT_RETURN_IF_ERROR(forward_.begin(
+      model::Step::prompt(sequence.id(), tokens, static_cast<int32_t>(anchor_.size()))));
   for (int32_t l = 0; l < config.n_layers; ++l) {
     std::vector<uint16_t>& layer = chunk.layers.emplace_back(2 * tokens.size() * width);
     const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
@@ -54,7 +51,6 @@ Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
     const model::LayerTap::KvSink sink(keep);
     forward_.run_layer(l, {.kv_sink = &sink});
   }
-  cache_.free_sequence(sequence);  // ends the reservation: the record is what stays
   return chunk;
 }
 

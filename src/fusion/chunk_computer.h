@@ -30,7 +30,8 @@ class ChunkComputer {
   ChunkComputer(const ChunkComputer&) = delete;
   ChunkComputer& operator=(const ChunkComputer&) = delete;
 
-  /// kResourceExhausted when the cache has no pages for anchor and chunk; the cache is as before.
+  /// kResourceExhausted when the cache has no pages for anchor and chunk, kInvalidArgument for no
+  /// tokens or ids outside the vocabulary; the cache is as before.
   Result<ChunkKv> compute(std::span<const int32_t> tokens);
 
   const std::vector<int32_t>& anchor() const { return anchor_; }

@@ -51,9 +51,10 @@ FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
       tokens_(prompt.tokens()),
       ropes_(ropes_of_range(forward.model().config(), chunks_begin_, chunks_end_)),
       placed_layers_(first_loaded_layer(options, checks_)),
-      pipeline_(sources, placed_layers_, n_layers_) {}
+      sources_(sources) {}
 
-bool FusionPass::run() {
+Result<bool> FusionPass::run() {
+  WEFT_ASSIGN_OR_RETURN(pipeline_, LoadPipeline::start(sources_, placed_layers_, n_layers_));
   if (options_.mode == ReuseMode::kFull || options_.ratio <= 0) {
     return run_rows({}, report_.timings.prefill_ms);
   }
@@ -65,10 +66,10 @@ bool FusionPass::run() {
 /// the answer loses by a token is about the attention it gets times how far it is off; the tokens
 /// where that is largest are then recomputed, with the text, from layer 0. What the first phase
 /// writes at the text's own positions, the second overwrites before it reads it.
-bool FusionPass::run_query_attention() {
+Result<bool> FusionPass::run_query_attention() {
   const std::vector<int32_t> looks = query_attention_layers(forward_.model().config());
   std::vector<float> mass(static_cast<size_t>(chunks_end_), 0.0f);
-  forward_.begin(step_of({}));
+  WEFT_RETURN_IF_ERROR(forward_.begin(step_of({})));
   watch_.charge(report_.timings.select_ms);
   for (int32_t layer = 0; layer <= looks.back(); ++layer) {
     if (!place_layer(layer)) return false;
@@ -90,10 +91,10 @@ bool FusionPass::run_query_attention() {
 }
 
 /// CacheBlend: all rows up to the first check layer, then fewer and fewer of the chunks' rows.
-bool FusionPass::run_v_deviation() {
+Result<bool> FusionPass::run_v_deviation() {
   std::vector<int64_t> all(static_cast<size_t>(chunks_end_ - chunks_begin_));
   std::iota(all.begin(), all.end(), chunks_begin_);
-  forward_.begin(step_of(all));
+  WEFT_RETURN_IF_ERROR(forward_.begin(step_of(all)));
   watch_.charge(report_.timings.select_ms);
   double active_sum = 0;  // chunk rows that run, summed over the layers from the first check
   int64_t active = 0;
@@ -160,8 +161,8 @@ std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio
 }
 
 /// All layers over the text that is no chunk and the selected chunk tokens.
-bool FusionPass::run_rows(std::span<const int64_t> selected, double& part) {
-  forward_.begin(step_of(selected));
+Result<bool> FusionPass::run_rows(std::span<const int64_t> selected, double& part) {
+  WEFT_RETURN_IF_ERROR(forward_.begin(step_of(selected)));
   watch_.charge(part);
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
     if (!place_layer(layer)) return false;
@@ -174,7 +175,7 @@ bool FusionPass::run_rows(std::span<const int64_t> selected, double& part) {
 /// Waits for the layer, rotates its K to where the chunks stand and copies its V.
 bool FusionPass::place_layer(int32_t layer) {
   if (layer < placed_layers_) return true;
-  current_layer_ = pipeline_.next();
+  current_layer_ = pipeline_->next();
   watch_.charge(report_.timings.load_wait_ms);
   if (current_layer_.empty()) return false;
 

@@ -24,7 +24,7 @@ class Stopwatch {
   int64_t last_ns_;
 };
 
-/// Runs over a reserved sequence. After run() returned false, failure() says which chunk to
+/// Runs over a reserved sequence, once. After run() returned false, failure() says which chunk to
 /// compute anew.
 class FusionPass {
  public:
@@ -34,13 +34,13 @@ class FusionPass {
              model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
              Env& env, float deviation_floor, Report& report);
 
-  bool run();
-  const LoadFailure& failure() const { return pipeline_.failure(); }
+  Result<bool> run();
+  const LoadFailure& failure() const { return pipeline_->failure(); }
 
  private:
-  bool run_query_attention();
-  bool run_v_deviation();
-  bool run_rows(std::span<const int64_t> selected, double& part);
+  Result<bool> run_query_attention();
+  Result<bool> run_v_deviation();
+  Result<bool> run_rows(std::span<const int64_t> selected, double& part);
   bool place_layer(int32_t layer);
   std::vector<int64_t> select_by_deviation(int32_t layer, double ratio);
   model::Step step_of(std::span<const int64_t> selected) const;
@@ -67,7 +67,8 @@ class FusionPass {
   const std::vector<kernels::RopeTable> ropes_;  // of the chunks' positions, each of the model's
   int32_t placed_layers_;  // layers below have the chunks' KV in their pages, or need none
   std::span<const std::span<const uint16_t>> current_layer_;  // as the last place_layer loaded it
-  LoadPipeline pipeline_;
+  const std::span<ChunkSource> sources_;
+  std::unique_ptr<LoadPipeline> pipeline_;
 };
 
 }  // namespace weft::fusion

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "base/log.h"
+#include "base/out_of_memory.h"
 #include "fusion/benefit.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/selection.h"
@@ -13,37 +15,48 @@
 namespace weft::fusion {
 namespace {
 
-/// Frees a sequence unless it was given away.
-class OwnedSequence {
- public:
-  OwnedSequence(kv::Cache& cache, kv::SequenceId id) : cache_(cache), id_(id) {}
-  ~OwnedSequence() {
-    if (owned_) cache_.free_sequence(id_);
-  }
-  OwnedSequence(const OwnedSequence&) = delete;
-  OwnedSequence& operator=(const OwnedSequence&) = delete;
-  kv::SequenceId id() const { return id_; }
-  kv::SequenceId release() {
-    owned_ = false;
-    return id_;
-  }
-
- private:
-  kv::Cache& cache_;
-  kv::SequenceId id_;
-  bool owned_ = true;
-};
+/// Positions and token counts are 32 bits wide.
+Status check_size(const Prompt& prompt) {
+  size_t n_tokens = prompt.prefix.size() + prompt.suffix.size();
+  for (const std::vector<int32_t>& chunk : prompt.chunks) n_tokens += chunk.size();
+  if (n_tokens <= size_t{std::numeric_limits<int32_t>::max()}) return Status::ok();
+  return resource_exhausted(fmt::format("a prompt of {} tokens: the limit is {}", n_tokens,
+                                        std::numeric_limits<int32_t>::max()));
+}
 
 Status check_prompt(const Prompt& prompt, const FusionOptions& options) {
-  if (prompt.suffix.empty())
+  if (prompt.suffix.empty()) {
     return invalid_argument("the prompt has no question behind its chunks");
+  }
   for (const std::vector<int32_t>& chunk : prompt.chunks) {
     if (chunk.empty()) return invalid_argument("the prompt has an empty chunk");
   }
+  WEFT_RETURN_IF_ERROR(check_size(prompt));
   if (!(options.ratio >= 0 && options.ratio <= 1)) {
     return invalid_argument(fmt::format("ratio {}: must lie in 0 to 1", options.ratio));
   }
   return Status::ok();
+}
+
+Status check_sources(const Prompt& prompt, const std::vector<ChunkSource>& sources) {
+  if (sources.size() != prompt.chunks.size()) {
+    return invalid_argument(
+        fmt::format("{} sources for {} chunks", sources.size(), prompt.chunks.size()));
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (static_cast<size_t>(sources[i].n_tokens()) != prompt.chunks[i].size()) {
+      return invalid_argument(fmt::format("the source of chunk {} has {} tokens, the chunk {}",
+                                          i + 1, sources[i].n_tokens(), prompt.chunks[i].size()));
+    }
+  }
+  return Status::ok();
+}
+
+template <class F>
+auto with_memory_for(int64_t n_tokens, F&& fn) -> decltype(fn()) {
+  return or_out_of_memory(fmt::format("running {} tokens", n_tokens),
+                          "ask for fewer or shorter passages, or take a smaller context (-c)",
+                          std::forward<F>(fn));
 }
 
 /// The record's shape is what this model's chunk of n_tokens must have.
@@ -66,6 +79,10 @@ Fusor::Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Conte
 
 Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& options) {
   WEFT_RETURN_IF_ERROR(check_prompt(prompt, options));
+  return with_memory_for(prompt.n_tokens(), [&] { return prefill_any(prompt, options); });
+}
+
+Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& options) {
   Report report;
   if (options.mode == ReuseMode::kNone || options.mode == ReuseMode::kPrefix) {
     return prefill_plain(prompt, options.mode, std::move(report));
@@ -107,7 +124,8 @@ Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& opti
     sources.push_back(std::move(*found[i]));
   }
   watch.charge(report.timings.miss_ms);
-  WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_from(prompt, options, sources));
+  WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
+  WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_sources(prompt, options, sources));
   done.report.timings.lookup_ms += report.timings.lookup_ms;
   done.report.timings.miss_ms += report.timings.miss_ms;
   return done;
@@ -116,7 +134,13 @@ Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& opti
 Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions& options,
                                       std::vector<ChunkSource>& sources) {
   WEFT_RETURN_IF_ERROR(check_prompt(prompt, options));
-  WEFT_CHECK(sources.size() == prompt.chunks.size());
+  WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
+  return with_memory_for(prompt.n_tokens(),
+                         [&] { return prefill_sources(prompt, options, sources); });
+}
+
+Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptions& options,
+                                         std::vector<ChunkSource>& sources) {
   std::vector<CheckLayer> checks;
   if (options.mode == ReuseMode::kBlend && options.selector == SelectorKind::kVDeviation) {
     WEFT_ASSIGN_OR_RETURN(checks, check_layers(options, forward_.model().config().n_layers));
@@ -127,7 +151,7 @@ Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions&
   report.prompt_tokens = prompt.n_tokens();
   for (;;) {
     Stopwatch watch(env_);
-    OwnedSequence sequence(cache_, cache_.create_sequence());
+    kv::OwnedSequence sequence(cache_, cache_.create_sequence());
     WEFT_ASSIGN_OR_RETURN(const int32_t found_prefix,
                           cache_.attach_prefix(sequence.id(), prompt.prefix));
     WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
@@ -143,7 +167,8 @@ Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions&
       FusionPass pass(prompt, options, checks, sources, sequence.id(), found_prefix, forward_,
                       cache_, context_, env_,
                       deviation_floor(static_cast<int64_t>(computer_.anchor().size())), report);
-      if (pass.run()) {
+      WEFT_ASSIGN_OR_RETURN(const bool done_all, pass.run());
+      if (done_all) {
         Stopwatch head(env_);
         Prefilled done;
         done.logits = last_logits();
@@ -183,7 +208,7 @@ Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions&
 Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode, Report report) {
   Stopwatch watch(env_);
   const std::vector<int32_t> tokens = prompt.tokens();
-  OwnedSequence sequence(cache_, cache_.create_sequence());
+  kv::OwnedSequence sequence(cache_, cache_.create_sequence());
   int32_t found = 0;
   if (mode == ReuseMode::kPrefix) {
     // The last token has to run: its logits are what prefill is for.
@@ -195,7 +220,7 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode, Rep
                         cache_.reserve(sequence.id(), static_cast<int32_t>(rest.size())));
   watch.charge(report.timings.lookup_ms);
 
-  forward_.begin(model::Step::prompt(sequence.id(), rest, found));
+  WEFT_RETURN_IF_ERROR(forward_.begin(model::Step::prompt(sequence.id(), rest, found)));
   for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) forward_.run_layer(l);
   Prefilled done;
   done.logits = last_logits();
@@ -213,6 +238,11 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode, Rep
 }
 
 Result<std::vector<ChunkSource>> Fusor::gather(const Prompt& prompt) {
+  WEFT_RETURN_IF_ERROR(check_size(prompt));
+  return with_memory_for(prompt.n_tokens(), [&] { return gather_all(prompt); });
+}
+
+Result<std::vector<ChunkSource>> Fusor::gather_all(const Prompt& prompt) {
   std::vector<ChunkSource> sources;
   std::vector<std::optional<ChunkSource>> found = look_up(prompt);
   for (size_t i = 0; i < found.size(); ++i) {
@@ -244,6 +274,7 @@ std::vector<std::optional<ChunkSource>> Fusor::look_up(const Prompt& prompt) {
 
 Result<ChunkSource> Fusor::compute_missing(std::span<const int32_t> tokens) {
   WEFT_ASSIGN_OR_RETURN(ChunkKv chunk, computer_.compute(tokens));
+  if (store_ != nullptr && store_->is_read_only()) return ChunkSource(std::move(chunk));
   if (const Status stored = put(tokens, chunk); !stored.is_ok()) {
     log_warning("not stored: " + stored.message());
   }
@@ -258,8 +289,11 @@ Status Fusor::put(std::span<const int32_t> tokens, const ChunkKv& chunk,
     layers.push_back(std::as_bytes(std::span(layer)));
   }
   const std::vector<std::byte> identity = chunk_identity(scope_, tokens);
-  return store_->put(store::Key::of(identity), static_cast<uint32_t>(chunk.n_tokens), layers,
-                     options);
+  const store::Key key = store::Key::of(identity);
+  const auto put_record = [&] {
+    return store_->put(key, static_cast<uint32_t>(chunk.n_tokens), layers, options);
+  };
+  return keep_record_ ? keep_record_(key.hash, put_record) : put_record();
 }
 
 bool Fusor::is_stored(std::span<const int32_t> tokens) {
@@ -274,9 +308,11 @@ Status Fusor::forget(std::span<const int32_t> tokens) {
 }
 
 Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions options) {
-  if (is_stored(tokens)) return Status::ok();
-  WEFT_ASSIGN_OR_RETURN(const ChunkKv chunk, computer_.compute(tokens));
-  return put(tokens, chunk, options);
+  return with_memory_for(std::ssize(tokens), [&]() -> Status {
+    if (is_stored(tokens)) return Status::ok();
+    WEFT_ASSIGN_OR_RETURN(const ChunkKv chunk, computer_.compute(tokens));
+    return put(tokens, chunk, options);
+  });
 }
 
 std::vector<float> Fusor::last_logits() {

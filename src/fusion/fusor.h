@@ -5,12 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/env.h"
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "fusion/chunk_computer.h"
 #include "fusion/chunk_key.h"
@@ -64,15 +67,22 @@ struct Prefilled {
   Report report;
 };
 
+/// Decides whether the record of a chunk that was just computed is kept: runs `put`, which stores
+/// it, or does not. Its errors are those of storing.
+using KeepRecord = std::function<Status(const Hash128& record, FunctionRef<Status()> put)>;
+
 /// Not thread-safe: one request at a time.
 class Fusor {
  public:
   /// All must outlive the fusor. `store` may be null: then every chunk is a miss and is computed.
   Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context, Env& env,
         store::ChunkStore* store, KeyScope scope);
+  /// Without one, whatever is computed is kept.
+  void set_keep_record(KeepRecord keep) { keep_record_ = std::move(keep); }
 
-  /// kResourceExhausted when the cache has not enough pages, kInvalidArgument for options that make
-  /// no sense. On an error the cache is as it was.
+  /// kResourceExhausted when the cache has not enough pages or memory runs out, kInvalidArgument
+  /// for options that make no sense and ids outside the vocabulary. On an error no sequence is left
+  /// and nothing is held.
   Result<Prefilled> prefill(const Prompt& prompt, const FusionOptions& options);
 
   /// The same, over chunk sources that the caller gathered: one for each chunk, in order. A source
@@ -90,6 +100,10 @@ class Fusor {
   Status forget(std::span<const int32_t> tokens);
 
  private:
+  Result<Prefilled> prefill_any(const Prompt& prompt, const FusionOptions& options);
+  Result<Prefilled> prefill_sources(const Prompt& prompt, const FusionOptions& options,
+                                    std::vector<ChunkSource>& sources);
+  Result<std::vector<ChunkSource>> gather_all(const Prompt& prompt);
   Result<Prefilled> prefill_plain(const Prompt& prompt, ReuseMode mode, Report report);
   std::vector<std::optional<ChunkSource>> look_up(const Prompt& prompt);
   Result<ChunkSource> compute_missing(std::span<const int32_t> tokens);
@@ -102,6 +116,7 @@ class Fusor {
   Env& env_;
   store::ChunkStore* store_;
   KeyScope scope_;
+  KeepRecord keep_record_;
   ChunkComputer computer_;
 };
 

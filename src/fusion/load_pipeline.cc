@@ -12,7 +12,15 @@ LoadPipeline::LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, 
     slot.scratch.resize(sources.size());
     slot.chunk_bytes.resize(sources.size());
   }
-  thread_ = std::thread([this] { load_all(); });
+}
+
+Result<std::unique_ptr<LoadPipeline>> LoadPipeline::start(std::span<ChunkSource> sources,
+                                                          int32_t first_layer, int32_t n_layers) {
+  std::unique_ptr<LoadPipeline> pipeline(new LoadPipeline(sources, first_layer, n_layers));
+  WEFT_ASSIGN_OR_RETURN(pipeline->thread_,
+                        Thread::start("the thread that loads chunks ahead",
+                                      [self = pipeline.get()] { self->load_all(); }));
+  return pipeline;
 }
 
 LoadPipeline::~LoadPipeline() {
@@ -21,10 +29,23 @@ LoadPipeline::~LoadPipeline() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  thread_.reset();
 }
 
 void LoadPipeline::load_all() {
+  try {
+    load_layers();
+  } catch (...) {  // whoever waits for the layer throws it again
+    {
+      std::lock_guard lock(mutex_);
+      failed_ = true;
+      thrown_ = std::current_exception();
+    }
+    changed_.notify_all();
+  }
+}
+
+void LoadPipeline::load_layers() {
   for (int32_t layer = loaded_; layer < n_layers_; ++layer) {
     {
       std::unique_lock lock(mutex_);
@@ -63,6 +84,7 @@ std::span<const std::span<const uint16_t>> LoadPipeline::next() {
   changed_.notify_all();
   const int32_t layer = taken_;
   changed_.wait(lock, [&] { return failed_ || loaded_ > layer; });
+  if (loaded_ <= layer && thrown_ != nullptr) std::rethrow_exception(thrown_);
   if (loaded_ <= layer) return {};
   taken_ = layer + 1;
   return slots_[static_cast<size_t>(layer % kSlots)].chunk_bytes;

@@ -4,12 +4,15 @@
 
 #include <array>
 #include <condition_variable>
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "base/env.h"
+#include "base/thread.h"
 #include "fusion/chunk_source.h"
 
 namespace weft::fusion {
@@ -24,18 +27,23 @@ struct LoadFailure {
 class LoadPipeline {
  public:
   /// `sources` must outlive the pipeline; layers [first_layer, n_layers) are loaded.
-  LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers);
+  /// kResourceExhausted when the machine refuses the thread.
+  static Result<std::unique_ptr<LoadPipeline>> start(std::span<ChunkSource> sources,
+                                                     int32_t first_layer, int32_t n_layers);
   /// Stops reading ahead and waits for the thread.
   ~LoadPipeline();
   LoadPipeline(const LoadPipeline&) = delete;
   LoadPipeline& operator=(const LoadPipeline&) = delete;
 
   /// Waits for the next layer; each chunk's bytes stay valid until the next call. After a failure
-  /// (see failure()) it returns an empty span.
+  /// (see failure()) it returns an empty span. What loading threw (a machine out of memory) is
+  /// thrown here.
   std::span<const std::span<const uint16_t>> next();
   const LoadFailure& failure() const { return failure_; }
 
  private:
+  LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers);
+
   static constexpr int32_t kSlots = 4;  // layers in memory at a time: one in use, three ahead
 
   struct Slot {
@@ -44,6 +52,7 @@ class LoadPipeline {
   };
 
   void load_all();
+  void load_layers();
   bool load_into(Slot& slot, int32_t layer);
 
   std::span<ChunkSource> sources_;
@@ -57,7 +66,8 @@ class LoadPipeline {
   bool stop_ = false;
   bool failed_ = false;
   LoadFailure failure_;
-  std::thread thread_;
+  std::exception_ptr thrown_;
+  std::optional<Thread> thread_;
 };
 
 }  // namespace weft::fusion

@@ -35,8 +35,8 @@ class WatchedEnv : public FaultEnv {
  public:
   using FaultEnv::FaultEnv;
 
-  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path) override {
-    WEFT_ASSIGN_OR_RETURN(auto file, FaultEnv::open_read(path));
+  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path, Links links) override {
+    WEFT_ASSIGN_OR_RETURN(auto file, FaultEnv::open_read(path, links));
     return std::unique_ptr<ReadFile>(std::make_unique<WatchedFile>(std::move(file), *this));
   }
 
@@ -122,7 +122,9 @@ TEST_F(LoadPipelineTest, GivesEveryLayerInOrderWithItsBytes) {
   sources.push_back(stored(0));
   sources.emplace_back(chunk_of(1));  // computed just now
   sources.push_back(stored(2));
-  LoadPipeline pipeline(sources, 0, kLayers);
+  const auto started = LoadPipeline::start(sources, 0, kLayers);
+  ASSERT_TRUE(started.is_ok()) << started.status().message();
+  LoadPipeline& pipeline = **started;
   for (int32_t layer = 0; layer < kLayers; ++layer) expect_layer(pipeline.next(), 3, layer);
   EXPECT_TRUE(pipeline.failure().status.is_ok());
 }
@@ -130,7 +132,9 @@ TEST_F(LoadPipelineTest, GivesEveryLayerInOrderWithItsBytes) {
 TEST_F(LoadPipelineTest, BeginsAtTheFirstLayerAskedFor) {
   std::vector<ChunkSource> sources;
   sources.push_back(stored(0));
-  LoadPipeline pipeline(sources, 5, kLayers);
+  const auto started = LoadPipeline::start(sources, 5, kLayers);
+  ASSERT_TRUE(started.is_ok()) << started.status().message();
+  LoadPipeline& pipeline = **started;
   for (int32_t layer = 5; layer < kLayers; ++layer) expect_layer(pipeline.next(), 1, layer);
   EXPECT_EQ(env_.layer_reads, kLayers - 5);
 }
@@ -140,7 +144,9 @@ TEST_F(LoadPipelineTest, BeginsAtTheFirstLayerAskedFor) {
 TEST_F(LoadPipelineTest, ReadsAtMostFourLayersThatAreNotReleased) {
   std::vector<ChunkSource> sources;
   sources.push_back(stored(0));
-  LoadPipeline pipeline(sources, 0, kLayers);
+  const auto started = LoadPipeline::start(sources, 0, kLayers);
+  ASSERT_TRUE(started.is_ok()) << started.status().message();
+  LoadPipeline& pipeline = **started;
   for (int32_t layer = 0; layer < kLayers; ++layer) {
     expect_layer(pipeline.next(), 1, layer);
     for (int i = 0; i < 20; ++i) {  // gives the thread every chance to read too far
@@ -158,7 +164,9 @@ TEST_F(LoadPipelineTest, ReportsTheChunkThatFailsInTheMiddle) {
   sources.push_back(stored(1));
   sources.push_back(stored(2));
   damage(1, 6);
-  LoadPipeline pipeline(sources, 0, kLayers);
+  const auto started = LoadPipeline::start(sources, 0, kLayers);
+  ASSERT_TRUE(started.is_ok()) << started.status().message();
+  LoadPipeline& pipeline = **started;
   for (int32_t layer = 0; layer < 6; ++layer) expect_layer(pipeline.next(), 3, layer);
   EXPECT_TRUE(pipeline.next().empty());
   EXPECT_EQ(pipeline.failure().chunk, 1u);
@@ -172,7 +180,9 @@ TEST_F(LoadPipelineTest, ReportsAFailureOfTheVeryFirstLayer) {
   std::vector<ChunkSource> sources;
   sources.push_back(stored(0));
   damage(0, 0);
-  LoadPipeline pipeline(sources, 0, kLayers);
+  const auto started = LoadPipeline::start(sources, 0, kLayers);
+  ASSERT_TRUE(started.is_ok()) << started.status().message();
+  LoadPipeline& pipeline = **started;
   EXPECT_TRUE(pipeline.next().empty());
   EXPECT_EQ(pipeline.failure().chunk, 0u);
 }
@@ -182,14 +192,18 @@ TEST_F(LoadPipelineTest, MayBeDestroyedWhileItLoads) {
   std::vector<ChunkSource> sources;
   sources.push_back(stored(0));
   for (int32_t taken = 0; taken <= kLayers; ++taken) {
-    LoadPipeline pipeline(sources, 0, kLayers);
+    const auto started = LoadPipeline::start(sources, 0, kLayers);
+    ASSERT_TRUE(started.is_ok()) << started.status().message();
+    LoadPipeline& pipeline = **started;
     for (int32_t layer = 0; layer < taken; ++layer) expect_layer(pipeline.next(), 1, layer);
   }
   damage(0, 3);
   for (int32_t taken = 0; taken < 4; ++taken) {  // failed, or about to
     std::vector<ChunkSource> again;
     again.push_back(stored(0));
-    LoadPipeline pipeline(again, 0, kLayers);
+    const auto started = LoadPipeline::start(again, 0, kLayers);
+    ASSERT_TRUE(started.is_ok()) << started.status().message();
+    LoadPipeline& pipeline = **started;
     for (int32_t layer = 0; layer < std::min(taken, 3); ++layer) (void)pipeline.next();
   }
 }

@@ -183,7 +183,7 @@ TEST(Gguf, TypedAccessNamesFileKeyAndTypes) {
 
 TEST(Gguf, OpensTheRealModel) {
   const std::string path = test::model_file(test::kSmolLm2File);
-  if (path.empty()) GTEST_SKIP() << "weft model get smollm2-135m";
+  WEFT_SKIP_UNLESS(!path.empty(), "smollm2-135m (weft model get)");
   const auto opened = File::open(posix_env(), path);
   ASSERT_TRUE(opened.is_ok()) << opened.status().message();
   const File& file = **opened;

@@ -21,7 +21,9 @@ class RandomModelTest : public ::testing::Test {
     if (posix_env().exists(path_)) {
       EXPECT_TRUE(posix_env().remove(path_).is_ok());
     }
-    EXPECT_FALSE(posix_env().exists(path_ + "." + std::to_string(::getpid()) + ".tmp"));
+    for (const DirEntry& left : *posix_env().list(::testing::TempDir())) {
+      EXPECT_FALSE(join_path(::testing::TempDir(), left.name).starts_with(path_)) << left.name;
+    }
   }
 
   std::shared_ptr<const File> make(const RandomModelOptions& options) {

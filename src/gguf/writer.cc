@@ -1,8 +1,5 @@
 #include "gguf/writer.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <array>
 #include <bit>
 
@@ -122,23 +119,13 @@ std::string HeaderBuilder::bytes() const {
   return out;
 }
 
-Writer::~Writer() {
-  if (file_ == nullptr) return;  // finished, moved from, or never begun
-  file_.reset();
-  (void)env_->remove(temporary_path_)
-      .is_ok();  // it was no use anyway; the error that led here counts
-}
-
-Result<Writer> Writer::create(Env& env, std::string path, const HeaderBuilder& header) {
-  Writer writer;
-  writer.env_ = &env;
-  writer.path_ = std::move(path);
+Result<Writer> Writer::create(Env& env, const std::string& path, const HeaderBuilder& header) {
+  WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(env, path, {}));
+  Writer writer(std::move(file));
   writer.alignment_ = header.alignment();
   writer.tensor_bytes_.assign(header.tensor_bytes().begin(), header.tensor_bytes().end());
-  writer.temporary_path_ = fmt::format("{}.{}.tmp", writer.path_, ::getpid());
-  WEFT_ASSIGN_OR_RETURN(writer.file_, env.create(writer.temporary_path_));
   const std::string bytes = header.bytes();
-  WEFT_RETURN_IF_ERROR(writer.file_->append(std::as_bytes(std::span(bytes))));
+  WEFT_RETURN_IF_ERROR(writer.file_.append(std::as_bytes(std::span(bytes))));
   return writer;
 }
 
@@ -146,22 +133,18 @@ Status Writer::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return Status::ok();
   WEFT_CHECK(tensor_ < tensor_bytes_.size());
   WEFT_CHECK(bytes.size() <= tensor_bytes_[tensor_] - written_);
-  WEFT_RETURN_IF_ERROR(file_->append(bytes));
+  WEFT_RETURN_IF_ERROR(file_.append(bytes));
   written_ += bytes.size();
   if (written_ < tensor_bytes_[tensor_]) return Status::ok();
   const std::vector<std::byte> zeros(padding(written_, alignment_));
   ++tensor_;
   written_ = 0;
-  return file_->append(zeros);
+  return file_.append(zeros);
 }
 
 Status Writer::finish() {
   WEFT_CHECK(tensor_ == tensor_bytes_.size());
-  WEFT_RETURN_IF_ERROR(file_->sync());
-  WEFT_RETURN_IF_ERROR(file_->close());
-  WEFT_RETURN_IF_ERROR(env_->rename(temporary_path_, path_));
-  file_.reset();
-  return Status::ok();
+  return file_.commit();
 }
 
 }  // namespace weft::gguf

@@ -6,13 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/env.h"
 #include "gguf/gguf.h"
 
@@ -80,12 +80,11 @@ class HeaderBuilder {
 /// nothing is left of it when the writer goes.
 class Writer {
  public:
-  ~Writer();
   Writer(Writer&&) = default;
   Writer& operator=(Writer&&) = delete;
 
   /// Writes the header; `env` must outlive the writer.
-  static Result<Writer> create(Env& env, std::string path, const HeaderBuilder& header);
+  static Result<Writer> create(Env& env, const std::string& path, const HeaderBuilder& header);
 
   /// More bytes of the current tensor, never past its end; what follows is the next tensor's.
   Status append(std::span<const std::byte> bytes);
@@ -93,12 +92,9 @@ class Writer {
   Status finish();
 
  private:
-  Writer() = default;
+  explicit Writer(AtomicFile file) : file_(std::move(file)) {}
 
-  Env* env_ = nullptr;
-  std::string path_;
-  std::string temporary_path_;  // of this process alone
-  std::unique_ptr<WriteFile> file_;
+  AtomicFile file_;
   uint32_t alignment_ = 0;
   std::vector<uint64_t> tensor_bytes_;
   size_t tensor_ = 0;     // the current one

@@ -8,16 +8,17 @@ namespace {
   fail(std::string("unhashable type: '") + type_name(key) + "'");
 }
 
-Value missing(const Value& value, std::string_view name) {
+Value missing(const Value& value, std::string_view name, Budget& budget) {
+  budget.step(4);
   return make_undefined(std::string("'") + type_name(value) + " object' has no attribute " +
                         quoted(name));
 }
 
 // Attributes that are data, and methods; undefined where there is none.
-Value find_attribute(const Value& value, std::string_view name) {
+Value find_attribute(const Value& value, std::string_view name, Budget& budget) {
   if (value.is(Kind::kNamespace)) {
-    if (const Value* found = value.as<Namespace>().find(name)) {
-      return name.starts_with('_') ? missing(value, name) : *found;
+    if (const Value* found = value.as<Namespace>().find(name, budget)) {
+      return name.starts_with('_') ? missing(value, name, budget) : *found;
     }
     return {};
   }
@@ -29,7 +30,7 @@ Value find_attribute(const Value& value, std::string_view name) {
   }
   if (value.is(Kind::kLoop)) return loop_attribute(value, name);
   if (value.is(Kind::kMacro) && name == "name") {
-    return Value::string(value.as<Macro>().def->name, Origin::kTemplate);
+    return Value::string(value.as<Macro>().def->name);
   }
   if (value.is(Kind::kCycler) && name == "current") {
     const auto& cycler = value.as<Cycler>();
@@ -37,10 +38,11 @@ Value find_attribute(const Value& value, std::string_view name) {
   }
   if (value.is(Kind::kRange)) {
     const auto& range = value.as<Range>();
-    if (name == "start") return Value::integer(range.start);
-    if (name == "stop") return Value::integer(range.stop);
-    if (name == "step") return Value::integer(range.step);
+    if (name == "start") return Value::integer(range.start, range.from_input);
+    if (name == "stop") return Value::integer(range.stop, range.from_input);
+    if (name == "step") return Value::integer(range.step, range.from_input);
   }
+  budget.step(2);  // a table is searched and an object made
   return find_method(value, name);
 }
 
@@ -57,8 +59,7 @@ Value find_item(const Value& value, const Value& key, Budget& budget) {
     const auto n = static_cast<int64_t>(value.text().length());
     if (index < 0) index += n;
     if (index < 0 || index >= n) return {};
-    if (!value.text().is_ascii()) budget.work(value.text().n_bytes());
-    const size_t at = value.text().byte_of(static_cast<size_t>(index));
+    const size_t at = value.text().byte_of(static_cast<size_t>(index), budget);
     const size_t n_bytes = character_at(value.view(), at).n_bytes;
     return Value::string(value.text().substr(at, n_bytes, &budget), value.is_markup());
   }
@@ -66,7 +67,7 @@ Value find_item(const Value& value, const Value& key, Budget& budget) {
     const auto n = static_cast<int64_t>(length_of(value));
     if (index < 0) index += n;
     if (index < 0 || index >= n) return {};
-    if (value.is(Kind::kRange)) return Value::integer(value.as<Range>().at(index));
+    if (value.is(Kind::kRange)) return value.as<Range>().at(index);
     return value.items()[static_cast<size_t>(index)];
   }
   return {};
@@ -74,20 +75,17 @@ Value find_item(const Value& value, const Value& key, Budget& budget) {
 
 }  // namespace
 
-Value* Namespace::find(std::string_view name) {
+Value* Namespace::find(std::string_view name, Budget& charged) {
+  charged.touch(attributes.size());
   for (auto& [key, value] : attributes) {
-    if (key == name) return &value;
+    if (same_text(key.view(), name, &charged)) return &value;
   }
   return nullptr;
 }
 
 const Value* find_key(const Dict& dict, const Value& key, Budget& budget) {
   budget.step();
-  if (key.is_string()) {
-    if (dict.by_key.empty()) budget.step(static_cast<int64_t>(dict.items.size() / 16));
-    budget.work(key.view().size());
-    return dict.find(key.view());
-  }
+  if (key.is_string()) return dict.find(key.view(), &budget);
   if (key.is(Kind::kList) || key.is(Kind::kDict)) fail_unhashable(key);
   if (!dict.by_key.empty()) return nullptr;  // all keys are strings
   for (const auto& [other, value] : dict.items) {
@@ -99,14 +97,12 @@ const Value* find_key(const Dict& dict, const Value& key, Budget& budget) {
 Value get_attribute(const Value& value, std::string_view name, Budget& budget) {
   budget.step();
   if (value.is_undefined()) fail_undefined(value);
-  Value found = find_attribute(value, name);
+  Value found = find_attribute(value, name, budget);
   if (!found.is_undefined() || found.object()) return found;
   if (value.is(Kind::kDict)) {
-    const Dict& dict = value.dict();
-    if (dict.by_key.empty()) budget.step(static_cast<int64_t>(dict.items.size() / 16));
-    if (const Value* item = dict.find(name)) return *item;
+    if (const Value* item = value.dict().find(name, &budget)) return *item;
   }
-  return missing(value, name);
+  return missing(value, name, budget);
 }
 
 Value get_item(const Value& value, const Value& key, Budget& budget) {
@@ -115,10 +111,11 @@ Value get_item(const Value& value, const Value& key, Budget& budget) {
   Value found = find_item(value, key, budget);
   if (!found.is_undefined() || found.object()) return found;
   if (key.is_string()) {
-    found = find_attribute(value, key.view());
+    found = find_attribute(value, key.view(), budget);
     if (!found.is_undefined() || found.object()) return found;
-    return missing(value, key.view());
+    return missing(value, key.view(), budget);
   }
+  budget.step(4);
   if (key.is_int()) {
     return make_undefined(std::string(type_name(value)) + " object has no element " +
                           std::to_string(key.as_int()));
@@ -168,12 +165,11 @@ SliceRange slice_range(const Value& begin, const Value& end, const Value& step, 
 
 Value slice_string(const Value& value, const SliceRange& range, Budget& budget) {
   const Text& text = value.text();
-  budget.work(text.n_bytes());
   const auto begin = static_cast<size_t>(range.begin);
   if (range.count == 0) return Value::string(Text(), value.is_markup());
   if (range.step == 1) {
-    const size_t from = text.byte_of(begin);
-    const size_t to = text.byte_of(begin + static_cast<size_t>(range.count));
+    const size_t from = text.byte_of(begin, budget);
+    const size_t to = text.byte_of(begin + static_cast<size_t>(range.count), budget);
     return Value::string(text.substr(from, to - from, &budget), value.is_markup());
   }
   budget.step(range.count);
@@ -209,7 +205,7 @@ Value get_slice(const Value& value, const Value& begin, const Value& end, const 
     __int128 by = static_cast<__int128>(whole.step) * range.step;
     if (range.count <= 1) by = 1;  // no second number that a step would reach
     return make_range(first, static_cast<int64_t>(first + by * range.count),
-                      static_cast<int64_t>(by));
+                      static_cast<int64_t>(by), whole.from_input);
   }
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(range.count));

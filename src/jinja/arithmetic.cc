@@ -118,6 +118,7 @@ Value add(const Value& a, const Value& b, Budget& budget) {
   }
   if (a.is_list() && a.kind() == b.kind()) {
     budget.check_items(a.items().size() + b.items().size());
+    budget.step(static_cast<int64_t>(a.items().size() + b.items().size()));
     std::vector<Value> items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
     return a.is(Kind::kList) ? make_list(std::move(items), &budget)
@@ -150,6 +151,7 @@ Value repeat(const Value& a, const Value& b, Budget& budget) {
     return Value::string(out.finish(), what.is_markup());
   }
   budget.check_items(total);
+  budget.step(static_cast<int64_t>(total == 0 ? 0 : n));
   std::vector<Value> items;
   items.reserve(total);
   for (size_t i = 0; total > 0 && i < n; ++i) {
@@ -164,7 +166,12 @@ Value repeat(const Value& a, const Value& b, Budget& budget) {
 Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   const bool input = a.from_input() || b.from_input();
   if (a.is_int() && b.is_int()) return integers(op, a.as_int(), b.as_int(), input);
-  if (a.is_number() && b.is_number()) return floats(op, a.as_double(), b.as_double(), input);
+  if (a.is_number() && b.is_number()) {
+    // A remainder takes a step of a long division for each bit between the exponents.
+    if (op == BinaryOp::kMod || op == BinaryOp::kFloorDiv) budget.step(128);
+    if (op == BinaryOp::kPow) budget.step(8);
+    return floats(op, a.as_double(), b.as_double(), input);
+  }
   if (op == BinaryOp::kAdd) return add(a, b, budget);
   if (op == BinaryOp::kMul) return repeat(a, b, budget);
   if (op == BinaryOp::kMod && a.is_string()) return format_percent(a, b, budget);
@@ -211,6 +218,7 @@ std::string_view entity(char c) {
 Text escape_markup(const Value& value, Budget& budget) {
   const Text text = to_str(value, budget);
   if (value.is_markup()) return text;
+  budget.touch(text.n_bytes());
   TextBuilder out(&budget);
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {

@@ -17,7 +17,7 @@ enum class ExprKind : uint8_t {
   kList,
   kTuple,
   kDict,    // parts: key, value, key, value …
-  kAttr,    // parts[0].word
+  kAttr,    // parts[0].attribute
   kItem,    // parts[0][parts[1]]
   kSlice,   // parts[0][parts[1]:parts[2]:parts[3]], each may be null
   kCall,    // parts[0](call)
@@ -41,7 +41,7 @@ struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
 struct NamedExpr {
-  std::string name;
+  Text name;
   ExprPtr value;
 };
 
@@ -59,7 +59,8 @@ struct Expr {
   int name = -1;
   Position at;
   Value constant;
-  std::string word;
+  std::string word;  // a filter's or a test's name
+  Text attribute;
   std::vector<ExprPtr> parts;
   std::vector<CompareOp> compare_ops;
   std::unique_ptr<CallArgs> call;
@@ -68,7 +69,7 @@ struct Expr {
 /// What a value is assigned to: a name, name.attribute of a namespace, or a tuple of targets.
 struct Target {
   int name = -1;
-  std::string attribute;
+  Text attribute;
   std::vector<Target> parts;  // not empty: a tuple
   Position at;
 };
@@ -83,7 +84,7 @@ struct Parameter {
 
 /// A macro's or a call block's signature and body.
 struct MacroDef {
-  std::string name;
+  Text name;
   std::vector<Parameter> parameters;
   Body body;
   bool uses_caller = false;

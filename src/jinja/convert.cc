@@ -105,7 +105,7 @@ void repr_piece(std::string_view piece, char quote, std::string& out) {
 
 void string_repr(TextBuilder& out, const Text& text, Budget& budget) {
   const std::string_view all = text.view();
-  budget.work(all.size());
+  budget.touch(2 * all.size());
   const bool double_quotes =
       all.find('\'') != std::string_view::npos && all.find('"') == std::string_view::npos;
   const char quote = double_quotes ? '"' : '\'';
@@ -149,7 +149,7 @@ void dict_repr(TextBuilder& out, const Dict& dict, Budget& budget) {
 void range_repr(TextBuilder& out, const Range& range) {
   std::string text = "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
   if (range.step != 1) text += ", " + std::to_string(range.step);
-  add_literal(out, text + ")");
+  out.add(text + ")", range.from_input ? Origin::kInput : Origin::kTemplate);
 }
 
 }  // namespace
@@ -166,6 +166,7 @@ void add_repr(TextBuilder& out, const Value& value, Budget& budget) {
     case Kind::kInt:
       return out.add(std::to_string(value.as_int()), value.origin());
     case Kind::kFloat:
+      budget.step(4);
       return out.add(float_repr(value.as_double()), value.origin());
     case Kind::kString:
       if (value.is_markup()) add_literal(out, "Markup(");
@@ -202,7 +203,7 @@ void add_str(TextBuilder& out, const Value& value, Budget& budget) {
   add_repr(repr, value, budget);
   const Text text = repr.finish();
   // Brackets round what the input says are the input's too: one stretch of text, not many.
-  out.add(text.view(), text.has_input() ? Origin::kInput : Origin::kTemplate);
+  out.add(text.view(), text.origin());
 }
 
 Text to_str(const Value& value, Budget& budget) {

@@ -69,7 +69,7 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_dict(const Expr& expr) {
     }
     all_strings = all_strings && key.is_string();
     if (!all_strings) {
-      auto same = items.begin();
+      auto same = items.begin();  // equals charges each
       while (same != items.end() && !equals(same->first, key, budget)) ++same;
       if (same != items.end()) {
         same->second = std::move(value);
@@ -84,7 +84,7 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_dict(const Expr& expr) {
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_attribute(const Expr& expr) {
   const Value value = evaluate(*expr.parts[0]);
   at_ = expr.at;
-  return get_attribute(value, expr.word, budget);
+  return get_attribute(value, expr.attribute.view(), budget);
 }
 
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_item(const Expr& expr) {
@@ -119,13 +119,17 @@ Args Interpreter::evaluate_args(const CallArgs* call) {
   if (call->star_star) {
     const Value more = evaluate(*call->star_star);
     if (!more.is(Kind::kDict)) fail("argument after ** must be a mapping");
+    const size_t n_written = args.named.size();  // the dict's own keys are distinct
     for (const auto& [key, value] : more.dict().items) {
       if (!key.is_string()) fail("keywords must be strings");
-      for (const auto& [name, given] : args.named) {
-        budget.step();
-        if (name == key.view()) fail("got multiple values for keyword argument " + quoted(name));
+      budget.step();
+      budget.touch(n_written);
+      for (size_t i = 0; i < n_written; ++i) {
+        if (same_text(args.named[i].first.view(), key.view(), &budget)) {
+          fail("got multiple values for keyword argument " + quoted(key.view()));
+        }
       }
-      args.named.emplace_back(std::string(key.view()), value);
+      args.named.emplace_back(key.text(), value);
     }
   }
   return args;
@@ -135,7 +139,7 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_call(const Expr& expr) {
   const Value* caller = std::exchange(extra_caller_, nullptr);
   const Value callee = evaluate(*expr.parts[0]);
   Args args = evaluate_args(expr.call.get());
-  if (caller != nullptr) args.named.emplace_back("caller", *caller);
+  if (caller != nullptr) args.named.emplace_back(Text("caller", Origin::kTemplate), *caller);
   at_ = expr.at;
   return call(callee, args);
 }

@@ -3,6 +3,7 @@
 
 #include "jinja/budget_internal.h"
 #include "jinja/expression_parser_internal.h"
+#include "jinja/operators_internal.h"
 #include "jinja/unicode_internal.h"
 
 namespace weft::jinja {
@@ -36,13 +37,25 @@ Token ExpressionParser::expect_name() {
 }
 
 int ExpressionParser::name_id(std::string_view name) {
-  const auto [at, added] =
-      name_ids_.try_emplace(std::string(name), static_cast<int>(names_.size()));
-  if (added) names_.emplace_back(name);
-  return at->second;
+  constexpr size_t kComparisons = 20;  // log2 of the names that a template can have
+  budget_.work(name.size() * kComparisons);
+  budget_.step(2);
+  const auto found = name_ids_.find(name);
+  if (found != name_ids_.end()) return found->second;
+  const int id = static_cast<int>(names_.size());
+  name_ids_.emplace(name, id);
+  names_.emplace_back(name);
+  return id;
+}
+
+Text ExpressionParser::source_text(std::string_view text) const {
+  budget_.step();
+  budget_.work(text.size());
+  return Text(std::string(text), Origin::kTemplate);
 }
 
 ExprPtr ExpressionParser::node(ExprKind kind, Position at) const {
+  budget_.step(4);
   auto expr = std::make_unique<Expr>();
   expr->kind = kind;
   expr->at = at;
@@ -57,14 +70,26 @@ ExprPtr ExpressionParser::node(ExprKind kind, Position at, ExprPtr a, ExprPtr b)
   return expr;
 }
 
-void ExpressionParser::check_depth(Expr& expr) const {
-  for (const ExprPtr& part : expr.parts) {
-    if (part) expr.depth = std::max(expr.depth, part->depth + 1);
-  }
+void ExpressionParser::deepen(Expr& expr, const ExprPtr& part) const {
+  budget_.touch(1);
+  if (part) expr.depth = std::max(expr.depth, part->depth + 1);
   if (expr.depth > limits_.syntax_depth) {
     fail_at(expr.at, "an expression is nested deeper than " + std::to_string(limits_.syntax_depth) +
                          " levels");
   }
+}
+
+void ExpressionParser::check_depth(Expr& expr) const {
+  for (const ExprPtr& part : expr.parts) deepen(expr, part);
+}
+
+// Arguments count as parts do: each could be as deep as the limit, and theirs again.
+void ExpressionParser::add_call(Expr& expr) {
+  expr.call = parse_call_args();
+  for (const ExprPtr& argument : expr.call->positional) deepen(expr, argument);
+  for (const NamedExpr& argument : expr.call->named) deepen(expr, argument.value);
+  deepen(expr, expr.call->star);
+  deepen(expr, expr.call->star_star);
 }
 
 ExprPtr ExpressionParser::parse_tuple(TupleRules rules) {
@@ -157,7 +182,7 @@ ExprPtr ExpressionParser::parse_compare() {
     if (!compare) compare = node(ExprKind::kCompare, at, std::move(left));
     compare->compare_ops.push_back(*op);
     compare->parts.push_back(parse_sum());
-    check_depth(*compare);
+    deepen(*compare, compare->parts.back());
   }
   return compare ? std::move(compare) : std::move(left);
 }
@@ -257,10 +282,10 @@ ExprPtr ExpressionParser::parse_name() {
   } else {
     expr->kind = ExprKind::kName;
     expr->name = name_id(token.text);
-    for (MacroDef* macro : macros_) {
-      macro->uses_caller |= token.text == "caller";
-      macro->uses_varargs |= token.text == "varargs";
-      macro->uses_kwargs |= token.text == "kwargs";
+    if (macro_ != nullptr) {
+      macro_->uses_caller |= token.text == "caller";
+      macro_->uses_varargs |= token.text == "varargs";
+      macro_->uses_kwargs |= token.text == "kwargs";
     }
   }
   return expr;
@@ -276,6 +301,7 @@ ExprPtr ExpressionParser::parse_strings() {
       fail_at(token.at, error);
     }
   }
+  budget_.touch(text.size());
   expr->constant = Value::string(std::move(text), Origin::kTemplate);
   return expr;
 }
@@ -351,7 +377,7 @@ ExprPtr ExpressionParser::parse_postfix(ExprPtr value) {
       value = parse_subscript(std::move(value));
     } else if (is_op("(")) {
       value = node(ExprKind::kCall, current().at, std::move(value));
-      value->call = parse_call_args();
+      add_call(*value);
     } else {
       return value;
     }
@@ -366,7 +392,7 @@ ExprPtr ExpressionParser::parse_filter_chain(ExprPtr value) {
       value = parse_test(std::move(value));
     } else if (is_op("(")) {
       value = node(ExprKind::kCall, current().at, std::move(value));
-      value->call = parse_call_args();
+      add_call(*value);
     } else {
       return value;
     }
@@ -379,7 +405,7 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr value) {
     const Token attribute = next();
     if (attribute.kind == TokenKind::kName) {
       ExprPtr expr = node(ExprKind::kAttr, attribute.at, std::move(value));
-      expr->word = std::string(attribute.text);
+      expr->attribute = source_text(attribute.text);
       return expr;
     }
     if (attribute.kind != TokenKind::kInteger) {
@@ -428,11 +454,14 @@ void ExpressionParser::parse_argument(CallArgs& args) {
   } else if (current().kind == TokenKind::kName && ahead().kind == TokenKind::kOperator &&
              ahead().text == "=") {
     ensure(!args.star_star);
-    std::string name(next().text);
+    Text name = source_text(next().text);
     next();
     if (args.named.size() >= 256) fail_at(at, "more than 256 named arguments");
+    budget_.touch(args.named.size());
     for (const NamedExpr& other : args.named) {
-      if (other.name == name) fail_at(at, "the argument " + name + " is given twice");
+      if (same_text(other.name.view(), name.view(), &budget_)) {
+        fail_at(at, "the argument " + quoted(name.view()) + " is given twice");
+      }
     }
     args.named.push_back({std::move(name), parse_expression()});
   } else {
@@ -466,7 +495,7 @@ ExprPtr ExpressionParser::parse_filters(ExprPtr value, bool inline_start) {
     ExprPtr filter = node(ExprKind::kFilter, name.at, std::move(value));
     filter->word = std::string(name.text);
     while (skip_op(".")) filter->word += "." + std::string(expect_name().text);
-    if (is_op("(")) filter->call = parse_call_args();
+    if (is_op("(")) add_call(*filter);
     value = std::move(filter);
   }
   return value;
@@ -480,7 +509,7 @@ ExprPtr ExpressionParser::parse_test(ExprPtr value) {
   while (skip_op(".")) test->word += "." + std::string(expect_name().text);
   const TokenKind kind = current().kind;
   if (is_op("(")) {
-    test->call = parse_call_args();
+    add_call(*test);
   } else if ((kind == TokenKind::kName || kind == TokenKind::kString ||
               kind == TokenKind::kInteger || kind == TokenKind::kFloat || is_op("[") ||
               is_op("{")) &&
@@ -489,6 +518,7 @@ ExprPtr ExpressionParser::parse_test(ExprPtr value) {
     test->call = std::make_unique<CallArgs>();
     ExprPtr argument = parse_primary();
     test->call->positional.push_back(parse_postfix(std::move(argument)));
+    deepen(*test, test->call->positional.back());
   }
   if (negated) test = node(ExprKind::kNot, at, std::move(test));
   return test;

@@ -2,9 +2,9 @@
 // grammar of expressions. Throws Failure. Internal to parser.cc and expression_parser.cc.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "jinja/ast.h"
@@ -15,8 +15,8 @@ namespace weft::jinja {
 
 class ExpressionParser {
  public:
-  ExpressionParser(std::vector<Token> tokens, const Limits& limits)
-      : tokens_(std::move(tokens)), limits_(limits) {}
+  ExpressionParser(std::vector<Token> tokens, Budget& budget)
+      : tokens_(std::move(tokens)), budget_(budget), limits_(budget.limits()) {}
 
  protected:
   struct TupleRules {
@@ -42,6 +42,8 @@ class ExpressionParser {
   [[noreturn]] void unexpected(std::string_view wanted) const;
 
   int name_id(std::string_view name);
+  /// What the template's source says.
+  Text source_text(std::string_view text) const;
   ExprPtr parse_tuple(TupleRules rules);
   ExprPtr parse_expression() { return parse_condition(); }
   ExprPtr parse_unary(bool with_filter);
@@ -62,15 +64,19 @@ class ExpressionParser {
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
+  Budget& budget_;
   const Limits& limits_;
   int depth_ = 0;
   std::vector<std::string> names_;
-  std::vector<MacroDef*> macros_;  // those being parsed, outermost first
+  MacroDef* macro_ = nullptr;  // the innermost whose body is being parsed
 
  private:
   ExprPtr node(ExprKind kind, Position at) const;
   ExprPtr node(ExprKind kind, Position at, ExprPtr a, ExprPtr b = nullptr) const;
+  /// Takes `part`, which `expr` has got, into its depth.
+  void deepen(Expr& expr, const ExprPtr& part) const;
   void check_depth(Expr& expr) const;
+  void add_call(Expr& expr);
   ExprPtr parse_condition();
   ExprPtr parse_or();
   ExprPtr parse_and();
@@ -93,7 +99,8 @@ class ExpressionParser {
   std::unique_ptr<CallArgs> parse_call_args();
   void parse_argument(CallArgs& args);
 
-  std::unordered_map<std::string, int> name_ids_;
+  // Ordered: a hash table's buckets are something that a template could aim at.
+  std::map<std::string, int, std::less<>> name_ids_;
 };
 
 }  // namespace weft::jinja

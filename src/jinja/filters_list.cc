@@ -20,21 +20,11 @@ class Getter {
       keys_.push_back(*attribute);
       return;
     }
-    std::string_view rest = attribute->view();
-    for (bool more = true; more;) {
-      const size_t dot = rest.find('.');
-      more = dot != std::string_view::npos;
-      const std::string_view part = rest.substr(0, dot);
-      const bool digits = !part.empty() && part.size() < 10 &&
-                          part.find_first_not_of("0123456789") == std::string_view::npos;
-      keys_.push_back(digits ? Value::integer(std::stoll(std::string(part)))
-                             : Value::string(std::string(part), Origin::kTemplate));
-      if (more) rest.remove_prefix(dot + 1);
-      if (keys_.size() > 64) fail("an attribute of more than 64 parts");
-    }
+    add_path(attribute->text());
   }
 
   Value operator()(const Value& item) const {
+    rt_.budget.step();
     Value value = item;
     for (const Value& key : keys_) {
       value = get_item(value, key, rt_.budget);
@@ -46,6 +36,23 @@ class Getter {
   }
 
  private:
+  void add_path(const Text& path) {
+    const std::string_view all = path.view();
+    rt_.budget.touch(all.size());
+    for (size_t at = 0; at <= all.size();) {
+      const size_t dot = std::min(all.find('.', at), all.size());
+      const std::string_view part = all.substr(at, dot - at);
+      const bool digits = !part.empty() && part.size() < 10 &&
+                          part.find_first_not_of("0123456789") == std::string_view::npos;
+      const Origin origin = path.origin_of(at, part.size());
+      keys_.push_back(digits
+                          ? Value::integer(std::stoll(std::string(part)), origin == Origin::kInput)
+                          : Value::string(path.substr(at, part.size(), &rt_.budget)));
+      at = dot + 1;
+      if (keys_.size() > 64) fail("an attribute of more than 64 parts");
+    }
+  }
+
   Runtime& rt_;
   std::vector<Value> keys_;
   const Value* otherwise_;
@@ -147,11 +154,13 @@ Value sort(Runtime& rt, const Value& value, const Args& args) {
   if (!bound.is_none(2) && bound[2].is_string() &&
       bound[2].view().find(',') != std::string_view::npos) {
     std::vector<Getter> getters;
-    for (std::string_view rest = bound[2].view(); !rest.empty();) {
-      const size_t comma = std::min(rest.find(','), rest.size());
-      const Value part = Value::string(std::string(rest.substr(0, comma)), Origin::kTemplate);
+    const Text& paths = bound[2].text();
+    for (size_t at = 0; at < paths.n_bytes();) {
+      const size_t comma = std::min(paths.view().find(',', at), paths.n_bytes());
+      const Value part = Value::string(paths.substr(at, comma - at, &rt.budget));
       getters.emplace_back(rt, &part, nullptr, ignore_case);
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
+      at = comma + 1;
+      if (getters.size() > 64) fail("a sort by more than 64 attributes");
     }
     for (const Value& item : all) {
       std::vector<Value> keys;
@@ -301,7 +310,7 @@ Value map(Runtime& rt, const Value& value, const Args& args) {
     return make_iterator(std::move(out), rt.budget);
   }
   if (!args.positional[0].is_string()) fail("map: the filter's name must be a string");
-  const std::string name(args.positional[0].view());
+  const std::string_view name = args.positional[0].view();
   const Args rest{{args.positional.begin() + 1, args.positional.end()}, args.named};
   for (const Value& item : to_items(value, rt.budget)) {
     out.push_back(apply_filter(rt, name, item, rest));
@@ -316,11 +325,11 @@ Value select(Runtime& rt, const Value& value, const Args& args) {
   const size_t skip = kByAttribute ? 1 : 0;
   if (args.positional.size() < skip) fail("Missing parameter for attribute name");
   const Getter getter(rt, kByAttribute ? &args.positional[0] : nullptr, nullptr, false);
-  std::string test;
+  std::string_view test;
   Args rest;
   if (args.positional.size() > skip) {
     if (!args.positional[skip].is_string()) fail("the test's name must be a string");
-    test = std::string(args.positional[skip].view());
+    test = args.positional[skip].view();
     rest.positional.assign(args.positional.begin() + static_cast<ptrdiff_t>(skip) + 1,
                            args.positional.end());
     rest.named = args.named;
@@ -345,6 +354,7 @@ Value attr(Runtime& rt, const Value& value, const Args& args) {
   const std::string_view name = bound.text(0).view();
   if (value.is_undefined()) fail_undefined(value);
   // Attributes only, never items: what a dict holds under the name does not count.
+  rt.budget.step(4);
   if (value.is(Kind::kDict) && find_method(value, name).is_undefined()) {
     return make_undefined("'dict object' has no attribute " + quoted(name));
   }

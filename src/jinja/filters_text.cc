@@ -18,7 +18,7 @@ Value apply_filter(Runtime& runtime, std::string_view name, const Value& value, 
   FilterFn fn = find_text_filter(name);
   if (fn == nullptr) fn = find_list_filter(name);
   if (fn == nullptr) fail("No filter named " + quoted(name));
-  runtime.budget.step();
+  runtime.budget.step(2);  // the tables are searched
   return fn(runtime, value, args);
 }
 
@@ -47,7 +47,7 @@ Value capitalize(Runtime& rt, const Value& value, const Args& args) {
 Value title(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "title", {}, 0);
   const Text text = to_str(value, rt.budget);
-  rt.budget.step(static_cast<int64_t>(text.n_bytes() / 8));
+  rt.budget.touch(2 * text.n_bytes());
   TextBuilder out(&rt.budget);
   bool inside = false;
   size_t rest = 0;  // behind the first character of the word, which is lowered by itself
@@ -114,7 +114,7 @@ Value format(Runtime& rt, const Value& value, const Args& args) {
   if (!args.positional.empty()) fail("format: positional and named arguments together");
   std::vector<std::pair<Value, Value>> items;
   for (const auto& [name, argument] : args.named) {
-    items.emplace_back(Value::string(name, Origin::kTemplate), argument);
+    items.emplace_back(Value::string(name), argument);
   }
   return format_percent(text, make_dict(std::move(items), &rt.budget), rt.budget);
 }
@@ -137,15 +137,21 @@ Value indent(Runtime& rt, const Value& value, const Args& args) {
   TextBuilder with_newline(&rt.budget);
   with_newline.add(value.text());
   with_newline.add("\n", Origin::kTemplate);
-  const std::vector<Text> lines = split_lines(with_newline.finish(), false, rt.budget);
+  const std::vector<Text> lines = split_lines(with_newline.finish(), true, rt.budget);
   TextBuilder out(&rt.budget);
   if (bound.flag(1, false)) out.add(by);
+  Origin newline = Origin::kTemplate;  // of the line before: each becomes \n and keeps its origin
   for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = lines[i].view();
+    size_t end = line.size() - 1;
+    while ((line[end] & 0xc0) == 0x80) --end;
+    if (line.ends_with("\r\n")) --end;
     if (i > 0) {
-      out.add("\n", Origin::kTemplate);
-      if (blank || !lines[i].empty()) out.add(by);
+      out.add("\n", newline);
+      if (blank || end > 0) out.add(by);
     }
-    out.add(lines[i]);
+    out.add(lines[i], 0, end);
+    newline = lines[i].origin_at(end);
   }
   return Value::string(out.finish(), value.is_markup());
 }
@@ -166,9 +172,9 @@ Value truncate(Runtime& rt, const Value& value, const Args& args) {
   if (length < end_length || leeway < 0) fail("truncate: the length is shorter than its end");
   const Text& text = value.text();
   if (static_cast<int64_t>(text.length()) - leeway <= length) return value;
-  rt.budget.work(text.n_bytes());
-  size_t stop = text.byte_of(static_cast<size_t>(length - end_length));
+  size_t stop = text.byte_of(static_cast<size_t>(length - end_length), rt.budget);
   if (!bound.flag(1, false)) {
+    rt.budget.work(stop);
     const size_t space = text.view().substr(0, stop).rfind(' ');
     if (space != std::string_view::npos) stop = space;
   }
@@ -181,7 +187,7 @@ Value truncate(Runtime& rt, const Value& value, const Args& args) {
 Value wordcount(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "wordcount", {}, 0);
   const Text text = to_str(value, rt.budget);
-  rt.budget.step(static_cast<int64_t>(text.n_bytes() / 8));
+  rt.budget.touch(2 * text.n_bytes());
   int64_t n = 0;
   bool inside = false;
   for (size_t at = 0; at < text.n_bytes();) {
@@ -198,6 +204,7 @@ Value urlencode(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "urlencode", {}, 0);
   if (!value.is_string() && is_iterable(value)) fail("urlencode of anything but text");
   const Text text = to_str(value, rt.budget);
+  rt.budget.touch(text.n_bytes());
   TextBuilder out(&rt.budget);
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
@@ -234,7 +241,9 @@ std::string clean_number(std::string_view text) {
   return out;
 }
 
-bool read_float(std::string_view text, double& out) {
+bool read_float(std::string_view text, double& out, Budget& budget) {
+  budget.step(16);
+  budget.touch(text.size());
   std::string digits = clean_number(text);
   if (digits.empty() || digits.size() > 400) return false;
   for (char& c : digits) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
@@ -246,7 +255,9 @@ bool read_float(std::string_view text, double& out) {
   return error != std::errc::invalid_argument;
 }
 
-bool read_integer(std::string_view text, int base, int64_t& out) {
+bool read_integer(std::string_view text, int base, int64_t& out, Budget& budget) {
+  budget.step(2);
+  budget.touch(2 * text.size());
   std::string digits = clean_number(text);
   const bool minus = digits.starts_with('-');
   std::string body = digits.substr(minus ? 1 : 0);
@@ -275,7 +286,7 @@ bool truncated(double d, int64_t& out) {
   return true;
 }
 
-Value to_int(Runtime&, const Value& value, const Args& args) {
+Value to_int(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "int", {"default", "base"}, 0);
   const Value otherwise = bound.has(0) ? bound[0] : Value::integer(0);
   int64_t out = 0;
@@ -287,18 +298,18 @@ Value to_int(Runtime&, const Value& value, const Args& args) {
     return truncated(value.as_double(), out) ? Value::integer(out, input) : otherwise;
   }
   if (!value.is_string()) return otherwise;
-  if (read_integer(value.view(), static_cast<int>(bound.integer(1, 10)), out) ||
-      (read_float(value.view(), d) && truncated(d, out))) {
+  if (read_integer(value.view(), static_cast<int>(bound.integer(1, 10)), out, rt.budget) ||
+      (read_float(value.view(), d, rt.budget) && truncated(d, out))) {
     return Value::integer(out, input);
   }
   return otherwise;
 }
 
-Value to_float(Runtime&, const Value& value, const Args& args) {
+Value to_float(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "float", {"default"}, 0);
   if (value.is_number()) return Value::number(value.as_double(), value.from_input());
   double out = 0;
-  if (value.is_string() && read_float(value.view(), out)) {
+  if (value.is_string() && read_float(value.view(), out, rt.budget)) {
     return Value::number(out, value.text().has_input());
   }
   return bound.has(0) ? bound[0] : Value::number(0);
@@ -310,7 +321,8 @@ Value absolute(Runtime& rt, const Value& value, const Args& args) {
     if (value.is_undefined()) fail_undefined(value);
     fail(std::string("bad operand type for abs(): '") + type_name(value) + "'");
   }
-  if (value.is(Kind::kFloat)) return Value::number(std::fabs(value.as_double()));
+  if (value.is(Kind::kFloat))
+    return Value::number(std::fabs(value.as_double()), value.from_input());
   return value.as_int() < 0 ? negative(value)
                             : binary(BinaryOp::kAdd, value, Value::integer(0), rt.budget);
 }
@@ -328,7 +340,7 @@ double round_common(double value, int64_t precision) {
   return std::strtod(buffer, nullptr);
 }
 
-Value round(Runtime&, const Value& value, const Args& args) {
+Value round(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "round", {"precision", "method"}, 0);
   if (!value.is_number()) {
     if (value.is_undefined()) fail_undefined(value);
@@ -337,6 +349,7 @@ Value round(Runtime&, const Value& value, const Args& args) {
   const int64_t precision = bound.integer(0, 0);
   const std::string_view method = bound.has(1) ? bound.text(1).view() : "common";
   const bool input = value.from_input();
+  rt.budget.step(200);  // hundreds of digits are written and read
   if (method == "common") {
     if (value.is_int() && precision >= 0) return Value::integer(value.as_int(), input);
     if (value.is_int()) fail("round of an int to tens");

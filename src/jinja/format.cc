@@ -12,6 +12,9 @@ namespace {
 constexpr int64_t kMaxPrecision = 100;
 
 struct Spec {
+  // Of what the format itself puts in: the fill, signs, 0x, separators, and digits of which it says
+  // how many.
+  Origin origin = Origin::kTemplate;
   std::string fill = " ";
   char align = 0;  // < > = ^
   char sign = '-';
@@ -32,19 +35,18 @@ std::string group_digits(const std::string& digits, char separator, size_t size)
 }
 
 // Writes text of `n` characters, padded; `prefix` (sign, 0x) stays in front of "=" padding.
-void put_padded(TextBuilder& out, const Spec& spec, char default_align, const std::string& prefix,
+void put_padded(TextBuilder& out, const Spec& spec, char default_align, const Text& prefix,
                 const Text& body, Budget& budget) {
-  const auto n = static_cast<int64_t>(prefix.size() + body.length());
+  const auto n = static_cast<int64_t>(prefix.length() + body.length());
   const int64_t missing = std::max<int64_t>(0, spec.width - n);
   budget.check_string(static_cast<size_t>(missing));
   const char align = spec.align == 0 ? default_align : spec.align;
-  const auto pad = [&](int64_t times) {
-    budget.step(times / 8);
-    for (int64_t i = 0; i < times; ++i) out.add(spec.fill, Origin::kTemplate);
+  const auto pad = [&](int64_t times) {  // add() charges each
+    for (int64_t i = 0; i < times; ++i) out.add(spec.fill, spec.origin);
   };
   const int64_t before = align == '>' ? missing : align == '^' ? missing / 2 : 0;
   pad(before);
-  out.add(prefix, Origin::kTemplate);
+  out.add(prefix);
   if (align == '=') pad(missing);
   out.add(body);
   if (align != '=') pad(missing - before);
@@ -65,7 +67,13 @@ std::string sign_of(bool negative, char sign) {
   return sign == '+' ? "+" : sign == ' ' ? " " : "";
 }
 
+// What is made of a number by a format is the input's if either is.
+Text digits_text(std::string digits, const Spec& spec, const Value& value) {
+  return Text(std::move(digits), value.from_input() ? Origin::kInput : spec.origin);
+}
+
 void put_integer(TextBuilder& out, const Spec& spec, const Value& value, Budget& budget) {
+  budget.step(4);
   const int64_t number = value.as_int();
   std::string prefix = sign_of(number < 0, spec.sign);
   const uint64_t magnitude =
@@ -75,7 +83,8 @@ void put_integer(TextBuilder& out, const Spec& spec, const Value& value, Budget&
   std::string digits = digits_of(magnitude, base, type == 'X');
   if (spec.group != 0) digits = group_digits(digits, spec.group, base == 10 ? 3 : 4);
   if (spec.alternate && base != 10) prefix += std::string("0") + type;
-  put_padded(out, spec, '>', prefix, Text(std::move(digits), value.origin()), budget);
+  put_padded(out, spec, '>', digits_text(std::move(prefix), spec, value),
+             digits_text(std::move(digits), spec, value), budget);
 }
 
 // The magnitude by type e, f, g or %; by repr for type 0.
@@ -96,6 +105,7 @@ std::string float_digits(const Spec& spec, double magnitude) {
 }
 
 void put_float(TextBuilder& out, const Spec& spec, const Value& value, Budget& budget) {
+  budget.step(150);  // hundreds of digits are made
   const double number = value.as_double();
   if (spec.precision > kMaxPrecision) {
     fail("a format's precision is above " + std::to_string(kMaxPrecision));
@@ -106,18 +116,17 @@ void put_float(TextBuilder& out, const Spec& spec, const Value& value, Budget& b
     digits = group_digits(digits.substr(0, whole), spec.group, 3) + digits.substr(whole);
   }
   const bool negative = std::signbit(number) && !std::isnan(number);
-  put_padded(out, spec, '>', sign_of(negative, spec.sign), Text(std::move(digits), value.origin()),
-             budget);
+  put_padded(out, spec, '>', digits_text(sign_of(negative, spec.sign), spec, value),
+             digits_text(std::move(digits), spec, value), budget);
 }
 
 void put_text(TextBuilder& out, const Spec& spec, const Text& text, Budget& budget,
               char default_align) {
   Text shown = text;
   if (spec.precision >= 0 && static_cast<size_t>(spec.precision) < text.length()) {
-    budget.work(text.n_bytes());
-    shown = text.substr(0, text.byte_of(static_cast<size_t>(spec.precision)), &budget);
+    shown = text.substr(0, text.byte_of(static_cast<size_t>(spec.precision), budget), &budget);
   }
-  put_padded(out, spec, default_align, "", shown, budget);
+  put_padded(out, spec, default_align, {}, shown, budget);
 }
 
 // ---- "%s" % value
@@ -133,6 +142,7 @@ class Percent {
     size_t from = 0;
     while (from < all.size()) {
       const size_t mark = std::min(all.find('%', from), all.size());
+      budget_.work(mark - from);
       out_.add(text, from, mark - from);
       if (mark == all.size()) break;
       at_ = mark + 1;
@@ -159,11 +169,12 @@ class Percent {
 
   const Value& keyed_value(std::string_view all) {
     const size_t close = all.find(')', at_);
+    budget_.work(std::min(close, all.size()) - at_);
     if (close == std::string_view::npos) fail("incomplete format key");
     const std::string_view key = all.substr(at_ + 1, close - at_ - 1);
     at_ = close + 1;
     if (!values_.is(Kind::kDict)) fail("format requires a mapping");
-    const Value* found = values_.dict().find(key);
+    const Value* found = values_.dict().find(key, &budget_);
     if (found == nullptr) fail("format has no value for the key " + quoted(key));
     return *found;
   }
@@ -184,7 +195,8 @@ class Percent {
   }
 
   void conversion(std::string_view all) {
-    budget_.step();
+    budget_.step(2);
+    const size_t begin = at_ - 1;
     Spec spec;
     const Value* value = nullptr;
     if (at_ < all.size() && all[at_] == '(') value = &keyed_value(all);
@@ -208,7 +220,9 @@ class Percent {
     while (at_ < all.size() && (all[at_] == 'h' || all[at_] == 'l' || all[at_] == 'L')) ++at_;
     if (at_ >= all.size()) fail("incomplete format");
     spec.type = all[at_++];
-    if (spec.type == '%') return out_.add("%", Origin::kTemplate);
+    if (spec.type == '%') return out_.add(format_.text(), at_ - 1, 1);
+    budget_.touch(at_ - begin);
+    spec.origin = format_.text().origin_of(begin, at_ - begin);
     if (value == nullptr) value = &next_value();
     if (zero && spec.align == 0 && spec.type != 's' && spec.type != 'r') {
       spec.fill = "0";
@@ -236,7 +250,8 @@ class Percent {
       if (value.is_int()) return put_integer(out_, spec, value, budget_);
       const double whole = std::trunc(value.as_double());
       if (!(std::fabs(whole) < 9e18)) fail("cannot convert float to integer");
-      return put_integer(out_, spec, Value::integer(static_cast<int64_t>(whole)), budget_);
+      return put_integer(out_, spec,
+                         Value::integer(static_cast<int64_t>(whole), value.from_input()), budget_);
     }
     if ((type == 'x' || type == 'X' || type == 'o') && value.is_int()) {
       return put_integer(out_, spec, value, budget_);
@@ -304,6 +319,7 @@ class Braces {
     const std::string_view all = text.view();
     for (size_t at = 0; at < all.size();) {
       const size_t mark = std::min(all.find_first_of("{}", at), all.size());
+      budget_.touch(mark - at);
       out_.add(text, at, mark - at);
       at = mark;
       if (at == all.size()) break;
@@ -317,16 +333,20 @@ class Braces {
       const size_t close = all.find_first_of("{}", at + 1);
       if (close == std::string_view::npos) fail("expected '}' before end of string");
       if (all[close] == '{') fail("format fields inside format fields are not supported");
-      field(all.substr(at + 1, close - at - 1));
+      budget_.touch(3 * (close - at));  // its parts are looked for
+      field(at + 1, close);
       at = close + 1;
     }
     return Value::string(out_.finish());
   }
 
  private:
-  void field(std::string_view text) {
+  // Bytes [begin, end) of the format, between braces.
+  void field(size_t begin, size_t end) {
+    const std::string_view text = format_.view().substr(begin, end - begin);
+    const Origin origin = format_.text().origin_of(begin, end - begin);
     const size_t name_end = std::min(text.find_first_of("!:"), text.size());
-    Value value = lookup(text.substr(0, name_end));
+    Value value = lookup(text.substr(0, name_end), origin);
     std::string_view rest = text.substr(name_end);
     if (rest.starts_with('!')) {
       const char conversion = rest.size() > 1 ? rest[1] : '\0';
@@ -337,10 +357,10 @@ class Braces {
       value = Value::string(converted.finish());
     }
     if (!rest.empty() && rest[0] != ':') fail("expected ':' after conversion specifier");
-    put(value, rest.empty() ? rest : rest.substr(1));
+    put(value, rest.empty() ? rest : rest.substr(1), origin);
   }
 
-  Value lookup(std::string_view name) {
+  Value lookup(std::string_view name, Origin origin) {
     const size_t end = std::min(name.find_first_of(".["), name.size());
     Value value = root(name.substr(0, end));
     for (std::string_view rest = name.substr(end); !rest.empty();) {
@@ -357,7 +377,7 @@ class Braces {
                             key.find_first_not_of("0123456789") == std::string_view::npos;
       value = get_item(value,
                        is_index ? Value::integer(std::stoll(std::string(key)))
-                                : Value::string(std::string(key), Origin::kTemplate),
+                                : Value::string(std::string(key), origin),
                        budget_);
       rest.remove_prefix(close + 1);
     }
@@ -367,8 +387,9 @@ class Braces {
   Value root(std::string_view name) {
     const bool is_index = name.find_first_not_of("0123456789") == std::string_view::npos;
     if (!is_index) {
+      budget_.touch(args_.named.size());
       for (const auto& [key, value] : args_.named) {
-        if (key == name) return value;
+        if (same_text(key.view(), name, &budget_)) return value;
       }
       fail("format has no value for the key " + quoted(name));
     }
@@ -386,9 +407,10 @@ class Braces {
     return args_.positional[index];
   }
 
-  void put(const Value& value, std::string_view spec_text) {
+  void put(const Value& value, std::string_view spec_text, Origin origin) {
     if (spec_text.empty()) return add_str(out_, value, budget_);
-    const Spec spec = parse_spec(spec_text);
+    Spec spec = parse_spec(spec_text);
+    spec.origin = origin;
     const auto type_in = [&](std::string_view types) {
       return spec.type == 0 || types.find(spec.type) != std::string_view::npos;
     };

@@ -1,4 +1,6 @@
 // The functions that a template finds without asking: jinja2's and transformers'.
+#include <algorithm>
+
 #include "jinja/runtime_internal.h"
 
 namespace weft::jinja {
@@ -9,9 +11,11 @@ Value range(Runtime&, const Args& args) {
   for (size_t i = 0; i < 3; ++i) {
     if (bound.has(i) && bound[i].is_none()) fail("range of None");
   }
+  bool input = false;
+  for (size_t i = 0; i < 3; ++i) input |= bound.has(i) && bound[i].from_input();
   const int64_t first = bound.integer(0, 0);
-  if (!bound.has(1)) return make_range(0, first, 1);
-  return make_range(first, bound.integer(1, 0), bound.integer(2, 1));
+  if (!bound.has(1)) return make_range(0, first, 1, input);
+  return make_range(first, bound.integer(1, 0), bound.integer(2, 1), input);
 }
 
 // A dict (or pairs) and keyword arguments, as dict() and namespace() take them.
@@ -31,7 +35,7 @@ std::vector<std::pair<Value, Value>> pairs_of(Runtime& rt, const Args& args, con
     }
   }
   for (const auto& [name, value] : args.named) {
-    pairs.emplace_back(Value::string(name, Origin::kTemplate), value);
+    pairs.emplace_back(Value::string(name), value);
   }
   for (const auto& [key, value] : pairs) {
     if (!key.is_string()) fail(std::string(what) + ": a key is no string");
@@ -44,10 +48,10 @@ Value dict(Runtime& rt, const Args& args) {
 }
 
 Value make_namespace(Runtime& rt, const Args& args) {
-  std::vector<std::pair<std::string, Value>> attributes;
+  std::vector<std::pair<Text, Value>> attributes;
   const Value merged = make_dict(pairs_of(rt, args, "namespace"), &rt.budget);
   for (const auto& [key, value] : merged.dict().items) {
-    attributes.emplace_back(std::string(key.view()), value);
+    attributes.emplace_back(key.text(), value);
   }
   return rt.make_namespace(std::move(attributes));
 }
@@ -64,6 +68,7 @@ Value strftime_now(Runtime& rt, const Args& args) {
   if (format.size() > 1000 || format.find('\0') != std::string_view::npos) {
     fail("strftime_now: the format is too long or holds a zero byte");
   }
+  rt.budget.step(8 + 32 * std::count(format.begin(), format.end(), '%'));
   std::string wanted;
   for (size_t i = 0; i < format.size(); ++i) {
     if (format[i] == '%' && i + 1 < format.size()) {
@@ -83,8 +88,7 @@ Value strftime_now(Runtime& rt, const Args& args) {
   wanted += ' ';  // so that an empty result is told from one that does not fit
   const size_t n = std::strftime(buffer, sizeof buffer, wanted.c_str(), &rt.options.now);
   if (n == 0) fail("strftime_now: the result is too long");
-  const Origin origin = bound.text(0).has_input() ? Origin::kInput : Origin::kTemplate;
-  return Value::string(Text(std::string(buffer, n - 1), origin, &rt.budget));
+  return Value::string(Text(std::string(buffer, n - 1), bound.text(0).origin(), &rt.budget));
 }
 
 Value cycler(Runtime& rt, const Args& args) {

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <unordered_map>
+#include <map>
 
 #include "jinja/interpreter_internal.h"
 
@@ -7,8 +7,8 @@ namespace weft::jinja {
 
 void Interpreter::Deeper::fail_depth() {
   --interpreter_.depth_;
-  fail("the template nests deeper than " + std::to_string(interpreter_.options.limits.depth) +
-       " levels when it runs");
+  fail_limit("the template nests deeper than " + std::to_string(interpreter_.options.limits.depth) +
+             " levels when it runs");
 }
 
 /// A scope inside of `parent`, for as long as this object lives.
@@ -63,7 +63,8 @@ Interpreter::Interpreter(const Ast& ast, const Variables& variables, const Rende
     : Runtime(b, opts), ast_(ast) {
   globals_.resize(ast.names.size());
   is_global_.resize(ast.names.size());
-  std::unordered_map<std::string_view, const Value*> given;
+  // Ordered: a hash table's buckets are something that a request's names could aim at.
+  std::map<std::string_view, const Value*> given;
   for (const auto& [name, value] : variables) given[name] = &value;
   for (size_t i = 0; i < ast.names.size(); ++i) {
     const std::string& name = ast.names[i];
@@ -92,13 +93,14 @@ std::vector<Segment> Interpreter::run() {
 
 Value Interpreter::look_up(int name) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    budget.step(static_cast<int64_t>(scope->variables.size() / 16));
+    budget.touch(1 + scope->variables.size() / 2);
     for (const auto& [id, value] : scope->variables) {
       if (id == name) return value;
     }
   }
   const auto at = static_cast<size_t>(name);
   if (is_global_[at]) return globals_[at];
+  budget.step(4);
   return make_undefined(quoted(ast_.names[at]) + " is undefined");
 }
 
@@ -108,7 +110,7 @@ void Interpreter::define(int name, Value value) {
     is_global_[static_cast<size_t>(name)] = true;
     return;
   }
-  budget.step(static_cast<int64_t>(scope_->variables.size() / 16));
+  budget.touch(1 + scope_->variables.size() / 2);
   for (auto& [id, old] : scope_->variables) {
     if (id == name) {
       old = std::move(value);
@@ -123,7 +125,7 @@ namespace {
 // They are searched one after the other.
 void check_attributes(size_t n) {
   constexpr size_t kMaxAttributes = 1000;
-  if (n > kMaxAttributes) fail("a namespace of more than 1000 attributes");
+  if (n > kMaxAttributes) fail_limit("a namespace of more than 1000 attributes");
 }
 
 }  // namespace
@@ -144,19 +146,19 @@ void Interpreter::assign(const Target& target, const Value& value) {
     fail_at(target.at, "cannot assign attribute on non-namespace object");
   }
   auto& object = space.as<Namespace>();
-  if (Value* old = object.find(target.attribute)) {
+  if (Value* old = object.find(target.attribute.view(), budget)) {
     *old = value;
   } else {
     check_attributes(object.attributes.size() + 1);
-    budget.hold(sizeof(Value) + target.attribute.size());
+    budget.hold(sizeof(Value) + target.attribute.n_bytes());
     object.attributes.emplace_back(target.attribute, value);
   }
 }
 
-Value Interpreter::make_namespace(std::vector<std::pair<std::string, Value>> attributes) {
+Value Interpreter::make_namespace(std::vector<std::pair<Text, Value>> attributes) {
   check_attributes(attributes.size());
   budget.hold(sizeof(Namespace));
-  for (const auto& [name, value] : attributes) budget.hold(sizeof(Value) + name.size());
+  for (const auto& [name, value] : attributes) budget.hold(sizeof(Value) + name.n_bytes());
   Namespace& space = namespaces_.emplace_back();
   space.attributes = std::move(attributes);
   // Not owned by the value: namespaces may hold themselves.
@@ -249,6 +251,7 @@ void Interpreter::run_for(const Stmt& stmt) {
 
 // Whether there was anything to loop over.
 bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesting) {
+  budget.step(2);
   const auto loop = std::make_shared<Loop>();
   loop->depth = make_list(items, &budget).depth();
   loop->items = std::move(items);
@@ -300,6 +303,7 @@ Value Interpreter::make_macro(const MacroDef& def) {
   macro->def = &def;
   macro->scope = scope_;
   capture_scopes();
+  budget.step(2);
   return Value::object(Kind::kMacro, std::move(macro));
 }
 
@@ -344,12 +348,15 @@ void Interpreter::bind_parameters(const MacroDef& def, const Args& args) {
   for (size_t i = 0; i < def.parameters.size(); ++i) {
     const Parameter& parameter = def.parameters[i];
     const std::string& name = ast_.names[static_cast<size_t>(parameter.name)];
-    budget.step(1 + static_cast<int64_t>(args.named.size() / 16));
-    const auto named = std::find_if(args.named.begin(), args.named.end(),
-                                    [&](const auto& argument) { return argument.first == name; });
+    budget.step();
+    budget.touch(args.named.size());
+    const auto named = std::find_if(
+        args.named.begin(), args.named.end(),
+        [&](const auto& argument) { return same_text(argument.first.view(), name, &budget); });
     if (i < args.positional.size()) {
       if (named != args.named.end() && !def.uses_kwargs) {
-        fail("macro " + quoted(def.name) + " got multiple values for argument " + quoted(name));
+        fail("macro " + quoted(def.name.view()) + " got multiple values for argument " +
+             quoted(name));
       }
       define(parameter.name, args.positional[i]);
     } else if (named != args.named.end()) {
@@ -371,35 +378,37 @@ void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
                                       args.positional.end()},
                                      &budget));
   } else if (args.positional.size() > n) {
-    fail("macro " + quoted(def.name) + " takes not more than " + std::to_string(n) +
+    fail("macro " + quoted(def.name.view()) + " takes not more than " + std::to_string(n) +
          " argument(s)");
   }
   Value caller = make_undefined("No caller defined");
   std::vector<std::pair<Value, Value>> rest;
   for (const auto& argument : args.named) {
-    const std::string& name = argument.first;
-    budget.step(static_cast<int64_t>(def.parameters.size() / 16));
-    const bool known = std::any_of(
-        def.parameters.begin(), def.parameters.end(),
-        [&](const Parameter& p) { return ast_.names[static_cast<size_t>(p.name)] == name; });
+    const Text& name = argument.first;
+    budget.touch(def.parameters.size());
+    const bool known =
+        std::any_of(def.parameters.begin(), def.parameters.end(), [&](const Parameter& p) {
+          return same_text(ast_.names[static_cast<size_t>(p.name)], name.view(), &budget);
+        });
     if (known) continue;
-    if (name == "caller" && def.uses_caller) {
+    if (def.uses_caller && name.view() == "caller") {
       caller = argument.second;
     } else {
-      rest.emplace_back(Value::string(name, Origin::kTemplate), argument.second);
+      rest.emplace_back(Value::string(name), argument.second);
     }
   }
   if (def.uses_caller) define(caller_name_, std::move(caller));
   if (def.uses_kwargs) {
     define(kwargs_name_, make_dict(std::move(rest), &budget));
   } else if (!rest.empty()) {
-    fail("macro " + quoted(def.name) + " takes no keyword argument " +
+    fail("macro " + quoted(def.name.view()) + " takes no keyword argument " +
          quoted(rest.front().first.view()));
   }
 }
 
 Value Interpreter::call_macro(const Macro& macro, const Args& args) {
   const Deeper deeper(*this);
+  budget.step(2);
   const NewScope scope(*this, macro.scope);
   bind_extras(*macro.def, args);
   bind_parameters(*macro.def, args);

@@ -27,7 +27,7 @@ class Interpreter : public Runtime {
   Position position() const { return at_; }
 
   Value call(const Value& callee, const Args& args) override;
-  Value make_namespace(std::vector<std::pair<std::string, Value>> attributes) override;
+  Value make_namespace(std::vector<std::pair<Text, Value>> attributes) override;
 
  private:
   enum class Flow { kNext, kBreak, kContinue };

@@ -12,13 +12,14 @@ Value make_iterator(std::vector<Value> items, Budget& budget) {
   return Value::object(Kind::kIterator, std::move(iterator));
 }
 
-Value make_range(int64_t start, int64_t stop, int64_t step) {
+Value make_range(int64_t start, int64_t stop, int64_t step, bool from_input) {
   constexpr int64_t kMaxRange = 100'000;  // jinja2's sandbox
   if (step == 0) fail("range() arg 3 must not be zero");
   auto range = std::make_shared<Range>();
   range->start = start;
   range->stop = stop;
   range->step = step;
+  range->from_input = from_input;
   const auto distance = static_cast<__int128>(step > 0 ? stop : start) - (step > 0 ? start : stop);
   const __int128 size = step > 0 ? step : -static_cast<__int128>(step);
   const __int128 count = distance <= 0 ? 0 : (distance + size - 1) / size;
@@ -47,7 +48,6 @@ bool is_iterable(const Value& value) {
 std::vector<Value> characters(const Value& value, Budget& budget) {
   const Text& text = value.text();
   budget.check_items(text.length());
-  budget.step(static_cast<int64_t>(text.length()));
   std::vector<Value> out;
   out.reserve(text.length());
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
@@ -104,7 +104,7 @@ std::vector<Value> to_items(const Value& value, Budget& budget) {
     case Kind::kRange: {
       const auto& range = value.as<Range>();
       budget.step(range.count);
-      for (int64_t i = 0; i < range.count; ++i) out.push_back(Value::integer(range.at(i)));
+      for (int64_t i = 0; i < range.count; ++i) out.push_back(range.at(i));
       return out;
     }
     case Kind::kView:

@@ -11,7 +11,7 @@ namespace {
 struct JsonStyle {
   bool ascii = false;
   bool sorted = false;
-  std::string indent;  // of one level
+  Text indent;  // of one level
   bool lines = false;
   Text item_separator;
   Text key_separator;
@@ -33,7 +33,7 @@ class JsonWriter {
   void new_line(int level) {
     if (!style_.lines) return;
     literal("\n");
-    for (int i = 0; i < level; ++i) literal(style_.indent);
+    for (int i = 0; i < level; ++i) out_.add(style_.indent);
   }
 
   void put(const Value& value, int level) {
@@ -46,6 +46,7 @@ class JsonWriter {
       case Kind::kInt:
         return out_.add(std::to_string(value.as_int()), value.origin());
       case Kind::kFloat:
+        budget_.step(4);
         return out_.add(number(value.as_double()), value.origin());
       case Kind::kString:
         return string(value.text());
@@ -98,7 +99,7 @@ class JsonWriter {
   void dict(const Dict& dict, int level) {
     if (dict.items.empty()) return literal("{}");
     std::vector<const std::pair<Value, Value>*> order;
-    for (const auto& item : dict.items) order.push_back(&item);
+    for (const auto& item : dict.items) order.push_back(&item);  // put() charges each
     if (style_.sorted) {
       std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
         return less(a->first, b->first, budget_);
@@ -118,6 +119,7 @@ class JsonWriter {
 
   void string(const Text& text) {
     literal("\"");
+    budget_.touch(text.n_bytes());
     text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
       for_parts(piece, [&](std::string_view part) {
         std::string escaped;
@@ -171,11 +173,11 @@ JsonStyle style_of(const Bound& bound, Budget& budget) {
   style.lines = !bound.is_none(1);
   if (style.lines) {
     if (bound[1].is_string()) {
-      style.indent = std::string(bound[1].view());
+      style.indent = bound[1].text();
     } else {
       const int64_t n = std::max<int64_t>(0, bound.integer(1, 0));
       budget.check_string(static_cast<size_t>(n));
-      style.indent = std::string(static_cast<size_t>(n), ' ');
+      style.indent = Text(std::string(static_cast<size_t>(n), ' '), Origin::kTemplate, &budget);
     }
   }
   style.item_separator = Text(style.lines ? "," : ", ", Origin::kTemplate);

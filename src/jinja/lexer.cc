@@ -14,9 +14,10 @@ bool is_word(char c) {
 
 class Lexer {
  public:
-  explicit Lexer(std::string_view source) : source_(source) {}
+  Lexer(std::string_view source, Budget& budget) : source_(source), budget_(budget) {}
 
   std::vector<Token> run() {
+    budget_.touch(source_.size());  // no character is looked at more than a few times
     while (at_ < source_.size()) text();
     emit(TokenKind::kEnd, at_, 0);
     return std::move(tokens_);
@@ -41,6 +42,7 @@ class Lexer {
     return place_;
   }
   void emit(TokenKind kind, size_t begin, size_t n) {
+    budget_.step();
     tokens_.push_back({kind, source_.substr(begin, n), position(begin)});
   }
   [[noreturn]] void fail_here(const std::string& message) { fail_at(position(at_), message); }
@@ -269,6 +271,7 @@ class Lexer {
   }
 
   std::string_view source_;
+  Budget& budget_;
   size_t at_ = 0;
   size_t counted_ = 0;
   Position place_{1, 1};
@@ -292,6 +295,8 @@ std::string normalise_newlines(std::string_view source) {
   return out;
 }
 
-std::vector<Token> tokenise(std::string_view source) { return Lexer(source).run(); }
+std::vector<Token> tokenise(std::string_view source, Budget& budget) {
+  return Lexer(source, budget).run();
+}
 
 }  // namespace weft::jinja

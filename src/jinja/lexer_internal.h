@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "jinja/budget_internal.h"
 #include "jinja/result.h"
 
 namespace weft::jinja {
@@ -34,7 +35,7 @@ struct Token {
 /// The source as tokens are cut from it: newlines are \n, and one at the very end is dropped.
 std::string normalise_newlines(std::string_view source);
 
-/// `source` must outlive the tokens, and be normalised. Throws Failure.
-std::vector<Token> tokenise(std::string_view source);
+/// `source` must outlive the tokens, and be normalised. Linear in it. Throws Failure.
+std::vector<Token> tokenise(std::string_view source, Budget& budget);
 
 }  // namespace weft::jinja

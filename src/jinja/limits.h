@@ -13,7 +13,8 @@ struct Limits {
   size_t string_bytes = size_t{64} << 20;   // longest string value
   size_t collection_items = size_t{1} << 20;
   size_t live_bytes = size_t{512} << 20;  // all values of a rendering, at any one time
-  int64_t steps = 20'000'000;             // expressions, statements, and bytes worked on / 64
+  int64_t steps = 10'000'000;  // of compiling and again of rendering; one takes 0.1 us at most: an
+                               // expression, a statement, 64 bytes that are copied or compared
   int depth = 1000;        // nested evaluations: statements, expressions and macro calls together
   int syntax_depth = 300;  // nesting of expressions and blocks in the source
   int value_depth = 100;   // lists in lists; JSON in JSON

@@ -16,11 +16,13 @@ Bound::Bound(const Args& args, std::string_view what,
   for (size_t i = 0; i < args.positional.size(); ++i) values_[i] = &args.positional[i];
   for (const auto& [name, value] : args.named) {
     size_t i = 0;
-    while (i < parameters.size() && parameters.begin()[i] != name) ++i;
+    while (i < parameters.size() && parameters.begin()[i] != name.view()) ++i;
     if (i == parameters.size() || name.empty()) {
-      fail(what_ + " got an unexpected keyword argument " + quoted(name));
+      fail(what_ + " got an unexpected keyword argument " + quoted(name.view()));
     }
-    if (values_[i] != nullptr) fail(what_ + " got multiple values for argument " + quoted(name));
+    if (values_[i] != nullptr) {
+      fail(what_ + " got multiple values for argument " + quoted(name.view()));
+    }
     values_[i] = &value;
   }
   for (size_t i = 0; i < required; ++i) {

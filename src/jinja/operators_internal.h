@@ -18,7 +18,8 @@ namespace weft::jinja {
 struct Range : Object {
   int64_t start = 0, step = 1, count = 0;
   int64_t stop = 0;
-  int64_t at(int64_t index) const { return start + index * step; }
+  bool from_input = false;  // any of its numbers is
+  Value at(int64_t index) const { return Value::integer(start + index * step, from_input); }
 };
 struct View : Object {
   enum class What { kKeys, kValues, kItems };
@@ -30,8 +31,8 @@ struct Iterator : Object {
   size_t at = 0;
 };
 struct Namespace : Object {
-  std::vector<std::pair<std::string, Value>> attributes;
-  Value* find(std::string_view name);
+  std::vector<std::pair<Text, Value>> attributes;
+  Value* find(std::string_view name, Budget& charged);
 };
 struct Cycler : Object {
   std::vector<Value> items;
@@ -43,7 +44,7 @@ struct Joiner : Object {
 };
 
 Value make_iterator(std::vector<Value> items, Budget& budget);
-Value make_range(int64_t start, int64_t stop, int64_t step);
+Value make_range(int64_t start, int64_t stop, int64_t step, bool from_input);
 
 // ---- convert.cc
 

@@ -20,7 +20,8 @@ class Parser : public ExpressionParser {
  private:
   using StmtPtr = std::unique_ptr<Stmt>;
 
-  static StmtPtr make(StmtKind kind, Position at) {
+  StmtPtr make(StmtKind kind, Position at) {
+    budget_.step(2);
     auto stmt = std::make_unique<Stmt>();
     stmt->kind = kind;
     stmt->at = at;
@@ -47,7 +48,7 @@ class Parser : public ExpressionParser {
       const Token& token = current();
       if (token.kind == TokenKind::kData) {
         auto data = make(StmtKind::kData, token.at);
-        data->constant = Value::string(std::string(token.text), Origin::kTemplate);
+        data->constant = Value::string(source_text(token.text));
         body.push_back(std::move(data));
         next();
       } else if (token.kind == TokenKind::kPrintBegin) {
@@ -116,6 +117,7 @@ class Parser : public ExpressionParser {
     auto stmt = make(StmtKind::kIf, tag.at);
     for (;;) {
       Branch branch;
+      budget_.step();
       branch.condition = parse_tuple({.conditional = false});
       end_block();
       branch.body = parse_body({"elif", "else", "endif"});
@@ -183,18 +185,19 @@ class Parser : public ExpressionParser {
       next();
       expr->at = name.at;
       expr->name = name_id(name.text);
-      expr->word = std::string(expect_name().text);
+      expr->attribute = source_text(expect_name().text);
       return expr;
     }
     return parse_tuple({.simplified = true, .end_word = end_word});
   }
 
   Target to_target(const Expr& expr) const {
+    budget_.step();
     Target target;
     target.at = expr.at;
     if (expr.kind == ExprKind::kName || expr.kind == ExprKind::kAttr) {
       target.name = expr.name;
-      target.attribute = expr.word;
+      target.attribute = expr.attribute;
     } else if (expr.kind == ExprKind::kTuple && !expr.parts.empty()) {
       for (const ExprPtr& part : expr.parts) target.parts.push_back(to_target(*part));
     } else {
@@ -210,6 +213,7 @@ class Parser : public ExpressionParser {
         expect_op(",");
         if (is_op(")")) break;
       }
+      budget_.step();
       const Token name = expect_name();
       Parameter parameter;
       parameter.name = name_id(name.text);
@@ -225,9 +229,14 @@ class Parser : public ExpressionParser {
 
   void parse_macro_body(MacroDef& macro, std::string_view end_word) {
     const int loops = std::exchange(n_loops_, 0);
-    macros_.push_back(&macro);
+    MacroDef* const outer = std::exchange(macro_, &macro);
     macro.body = parse_block(end_word);
-    macros_.pop_back();
+    macro_ = outer;
+    if (outer != nullptr) {  // what a macro mentions, those round it mention
+      outer->uses_caller |= macro.uses_caller;
+      outer->uses_varargs |= macro.uses_varargs;
+      outer->uses_kwargs |= macro.uses_kwargs;
+    }
     n_loops_ = loops;
   }
 
@@ -236,7 +245,7 @@ class Parser : public ExpressionParser {
     stmt->macro = std::make_unique<MacroDef>();
     const Token name = expect_name();
     stmt->name = name_id(name.text);
-    stmt->macro->name = std::string(name.text);
+    stmt->macro->name = source_text(name.text);
     parse_signature(*stmt->macro);
     parse_macro_body(*stmt->macro, "endmacro");
     return stmt;
@@ -245,7 +254,7 @@ class Parser : public ExpressionParser {
   StmtPtr parse_call_block(const Token& tag) {
     auto stmt = make(StmtKind::kCall, tag.at);
     stmt->macro = std::make_unique<MacroDef>();
-    stmt->macro->name = "caller";
+    stmt->macro->name = Text("caller", Origin::kTemplate);
     if (is_op("(")) parse_signature(*stmt->macro);
     stmt->expr = parse_expression();
     if (stmt->expr->kind != ExprKind::kCall) fail_at(stmt->expr->at, "expected a call");
@@ -257,6 +266,7 @@ class Parser : public ExpressionParser {
     auto stmt = make(StmtKind::kWith, tag.at);
     while (current().kind != TokenKind::kBlockEnd) {
       if (!stmt->assignments.empty()) expect_op(",");
+      budget_.step();
       Assignment assignment;
       assignment.target = parse_target({}, false);
       expect_op("=");
@@ -272,8 +282,8 @@ class Parser : public ExpressionParser {
 
 }  // namespace
 
-Ast parse(std::string_view source, const Limits& limits) {
-  return Parser(tokenise(source), limits).run();
+Ast parse(std::string_view source, Budget& budget) {
+  return Parser(tokenise(source, budget), budget).run();
 }
 
 }  // namespace weft::jinja

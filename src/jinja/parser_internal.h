@@ -6,11 +6,12 @@
 #include <string_view>
 
 #include "jinja/ast.h"
-#include "jinja/limits.h"
+#include "jinja/budget_internal.h"
 
 namespace weft::jinja {
 
-/// `source` as normalise_newlines leaves it. Throws Failure.
-Ast parse(std::string_view source, const Limits& limits);
+/// `source` as normalise_newlines leaves it. Every node that is made or walked again is charged.
+/// Throws Failure.
+Ast parse(std::string_view source, Budget& budget);
 
 }  // namespace weft::jinja

@@ -18,6 +18,7 @@ struct Position {
 struct Error {
   std::string message;
   Position position;
+  bool at_limit = false;  // one of jinja/limits.h, so that trying again ends the same way
 
   /// "line 3, column 7: message".
   std::string to_string() const {

@@ -12,9 +12,10 @@
 
 namespace weft::jinja {
 
+/// A name is a Text as any other: ** makes names of what the input says.
 struct Args {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
+  std::vector<std::pair<Text, Value>> named;
 };
 
 /// Arguments by parameter; absent ones are null.
@@ -50,7 +51,7 @@ class Runtime {
   /// Calls what `callee(...)` would.
   virtual Value call(const Value& callee, const Args& args) = 0;
   /// A namespace that lives as long as the rendering.
-  virtual Value make_namespace(std::vector<std::pair<std::string, Value>> attributes) = 0;
+  virtual Value make_namespace(std::vector<std::pair<Text, Value>> attributes) = 0;
 
   Budget& budget;
   const RenderOptions& options;

@@ -12,8 +12,9 @@ constexpr size_t kNone = std::string_view::npos;
 Value str(Text text, const Value& self) { return Value::string(std::move(text), self.is_markup()); }
 
 // A Markup string escapes the arguments of its methods; weft says so rather than do half of it.
-const Text& argument(const Value& self, const Bound& bound, size_t i) {
+const Text& argument(const Value& self, const Bound& bound, size_t i, Budget& budget) {
   const Text& text = bound.text(i);
+  if (self.is_markup()) budget.touch(text.n_bytes());
   if (self.is_markup() && !bound[i].is_markup() && text.view().find_first_of("&<>'\"") != kNone) {
     fail("a method of a string marked safe, with an argument that would be escaped");
   }
@@ -36,7 +37,7 @@ std::vector<Value> to_values(const std::vector<Text>& texts, const Value& self) 
 // Words between white space, at most `limit` cuts (negative: any number).
 std::vector<Text> split_space(const Text& text, int64_t limit, Budget& budget) {
   const std::string_view all = text.view();
-  budget.step(static_cast<int64_t>(all.size() / 16));
+  budget.touch(all.size());
   std::vector<Text> words;
   for (size_t at = space_prefix(all); at < all.size();) {
     size_t end = at;
@@ -60,7 +61,7 @@ std::vector<Text> split_space(const Text& text, int64_t limit, Budget& budget) {
 std::vector<Text> rsplit_space(const Text& text, int64_t limit, Budget& budget) {
   if (limit < 0) return split_space(text, limit, budget);
   const std::string_view all = text.view();
-  budget.step(static_cast<int64_t>(all.size() / 16));
+  budget.touch(all.size());
   std::vector<Text> words;
   for (size_t end = all.size() - space_suffix(all); end > 0; --limit) {
     size_t begin = end;
@@ -82,9 +83,13 @@ std::vector<Text> rsplit_space(const Text& text, int64_t limit, Budget& budget) 
   return words;
 }
 
-std::vector<size_t> find_all(std::string_view text, std::string_view needle, Budget& budget) {
+// The first `limit` places of `needle` (negative: all).
+std::vector<size_t> find_all(std::string_view text, std::string_view needle, int64_t limit,
+                             Budget& budget) {
   std::vector<size_t> found;
-  for (size_t at = 0; (at = find_text(text, needle, at, budget)) != kNone; at += needle.size()) {
+  for (size_t at = 0; limit < 0 || found.size() < static_cast<size_t>(limit); at += needle.size()) {
+    at = find_text(text, needle, at, budget);
+    if (at == kNone) break;
     found.push_back(at);
     budget.check_items(found.size() + 1);
   }
@@ -96,12 +101,11 @@ size_t rfind_text(std::string_view text, std::string_view needle, size_t end, Bu
   if (needle.size() > end) return kNone;
   if (needle.empty()) return end;
   for (size_t at = end - needle.size() + 1; at-- > 0;) {
+    budget.work(2);
     if (text[at] != needle[0]) continue;
-    budget.step();
-    budget.work(needle.size());
-    if (text.substr(at, needle.size()) == needle) return at;
+    budget.touch(2);
+    if (same_text(text.substr(at, needle.size()), needle, &budget)) return at;
   }
-  budget.work(end);
   return kNone;
 }
 
@@ -111,10 +115,7 @@ std::vector<Text> split_at(const Text& text, const Text& separator, int64_t limi
   const std::string_view all = text.view();
   std::vector<size_t> cuts;
   if (!from_right) {
-    cuts = find_all(all, separator.view(), budget);
-    if (limit >= 0 && cuts.size() > static_cast<size_t>(limit)) {
-      cuts.resize(static_cast<size_t>(limit));
-    }
+    cuts = find_all(all, separator.view(), limit, budget);
   } else {
     size_t end = all.size();
     while (limit < 0 || cuts.size() < static_cast<size_t>(limit)) {
@@ -138,7 +139,7 @@ std::vector<Text> split_at(const Text& text, const Text& separator, int64_t limi
 template <bool kFromRight>
 Value split_method(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "split", {"sep", "maxsplit"}, 0);
-  const int64_t limit = bound.integer(1, -1);
+  const int64_t limit = std::max<int64_t>(-1, bound.integer(1, -1));
   std::vector<Text> parts;
   if (!bound.is_none(0)) {
     parts = split_at(self.text(), bound.text(0), limit, kFromRight, rt.budget);
@@ -158,7 +159,7 @@ Value splitlines(Runtime& rt, const Value& self, const Args& args) {
 template <bool kFromRight>
 Value partition(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "partition", {""}, 1);
-  const Text& separator = argument(self, bound, 0);
+  const Text& separator = argument(self, bound, 0, rt.budget);
   if (separator.empty()) fail("empty separator");
   const Text& text = self.text();
   const size_t at = kFromRight
@@ -178,7 +179,7 @@ Value partition(Runtime& rt, const Value& self, const Args& args) {
 
 // The part of the string that optional start and end (characters) leave; false when start is past
 // the end.
-bool window(const Text& text, const Bound& bound, size_t& begin, size_t& end) {
+bool window(const Text& text, const Bound& bound, size_t& begin, size_t& end, Budget& budget) {
   const auto n = static_cast<int64_t>(text.length());
   const auto place = [&](size_t i, int64_t otherwise) {
     int64_t at = bound.integer(i, otherwise);
@@ -188,8 +189,8 @@ bool window(const Text& text, const Bound& bound, size_t& begin, size_t& end) {
   const int64_t first = place(1, 0);
   const int64_t last = std::min(place(2, n), n);
   if (first > n || first > last) return false;
-  begin = text.byte_of(static_cast<size_t>(first));
-  end = text.byte_of(static_cast<size_t>(last));
+  begin = text.byte_of(static_cast<size_t>(first), budget);
+  end = text.byte_of(static_cast<size_t>(last), budget);
   return true;
 }
 
@@ -198,17 +199,18 @@ Value affix(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, kAtStart ? "startswith" : "endswith", {"", "", ""}, 1);
   size_t begin = 0;
   size_t end = 0;
-  const bool inside = window(self.text(), bound, begin, end);
+  const bool inside = window(self.text(), bound, begin, end, rt.budget);
   const auto holds = [&](const Value& wanted) {
     if (!wanted.is_string()) {
       if (wanted.is_undefined()) fail_undefined(wanted);
       fail(std::string(kAtStart ? "startswith" : "endswith") +
            " first arg must be str or a tuple of str, not " + type_name(wanted));
     }
-    rt.budget.work(wanted.view().size());
+    rt.budget.touch(2);
     if (!inside) return false;
     const std::string_view part = self.view().substr(begin, end - begin);
-    return kAtStart ? part.starts_with(wanted.view()) : part.ends_with(wanted.view());
+    return kAtStart ? begins_with(part, wanted.view(), &rt.budget)
+                    : ends_with(part, wanted.view(), &rt.budget);
   };
   if (!bound[0].is(Kind::kTuple)) return Value::boolean(holds(bound[0]));
   for (const Value& wanted : bound[0].items()) {
@@ -225,8 +227,7 @@ Value find_method(Runtime& rt, const Value& self, const Args& args) {
   size_t begin = 0;
   size_t end = 0;
   size_t found = kNone;
-  rt.budget.work(text.n_bytes());
-  if (window(text, bound, begin, end)) {
+  if (window(text, bound, begin, end, rt.budget)) {
     const std::string_view part = text.view().substr(0, end);
     found = kFromRight ? rfind_text(part, wanted.view(), end, rt.budget)
                        : find_text(part, wanted.view(), begin, rt.budget);
@@ -237,6 +238,7 @@ Value find_method(Runtime& rt, const Value& self, const Args& args) {
     return Value::integer(-1);
   }
   const std::string_view before = text.view().substr(0, found);
+  rt.budget.work(2 * found);
   return Value::integer(
       std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
@@ -246,20 +248,21 @@ Value count(Runtime& rt, const Value& self, const Args& args) {
   const Text& wanted = bound.text(0);
   size_t begin = 0;
   size_t end = 0;
-  if (!window(self.text(), bound, begin, end)) return Value::integer(0);
+  if (!window(self.text(), bound, begin, end, rt.budget)) return Value::integer(0);
   const std::string_view part = self.view().substr(begin, end - begin);
   if (wanted.empty()) {
+    rt.budget.work(2 * part.size());
     const auto n =
         std::count_if(part.begin(), part.end(), [](char c) { return (c & 0xc0) != 0x80; });
     return Value::integer(n + 1);
   }
-  return Value::integer(static_cast<int64_t>(find_all(part, wanted.view(), rt.budget).size()));
+  return Value::integer(static_cast<int64_t>(find_all(part, wanted.view(), -1, rt.budget).size()));
 }
 
 Value replace_method(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "replace", {"", "", "count"}, 2);
-  return replace(self, argument(self, bound, 0), argument(self, bound, 1), bound.integer(2, -1),
-                 rt.budget);
+  return replace(self, argument(self, bound, 0, rt.budget), argument(self, bound, 1, rt.budget),
+                 bound.integer(2, -1), rt.budget);
 }
 
 template <bool kAtStart>
@@ -267,7 +270,8 @@ Value remove_affix(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "removeprefix", {""}, 1);
   const std::string_view affix = bound.text(0).view();
   const Text& text = self.text();
-  const bool there = kAtStart ? text.view().starts_with(affix) : text.view().ends_with(affix);
+  const bool there = kAtStart ? begins_with(text.view(), affix, &rt.budget)
+                              : ends_with(text.view(), affix, &rt.budget);
   if (!there || affix.empty()) return self;
   return str(text.substr(kAtStart ? affix.size() : 0, text.n_bytes() - affix.size(), &rt.budget),
              self);
@@ -282,7 +286,7 @@ Value case_method(Runtime& rt, const Value& self, const Args& args) {
 // Changes case by where a character stands: `first` characters get title case.
 Value recase(const Value& self, Budget& budget, bool every_word, bool swap) {
   const Text& text = self.text();
-  budget.step(static_cast<int64_t>(text.n_bytes() / 8));
+  budget.touch(4 * text.n_bytes());
   TextBuilder out(&budget);
   bool inside = false;
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
@@ -327,7 +331,7 @@ template <bool (*kIs)(uint32_t)>
 Value all_are(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "isdigit", {}, 0);
   const std::string_view all = self.view();
-  rt.budget.step(static_cast<int64_t>(all.size() / 8));
+  rt.budget.touch(3 * all.size());
   for (size_t at = 0; at < all.size();) {
     const Character c = character_at(all, at);
     if (!kIs(c.code)) return Value::boolean(false);
@@ -341,7 +345,7 @@ template <bool (*kIs)(uint32_t), bool (*kIsOther)(uint32_t)>
 Value cased(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "isupper", {}, 0);
   const std::string_view all = self.view();
-  rt.budget.step(static_cast<int64_t>(all.size() / 8));
+  rt.budget.touch(3 * all.size());
   bool any = false;
   for (size_t at = 0; at < all.size();) {
     const Character c = character_at(all, at);
@@ -373,8 +377,7 @@ Value justify(Runtime& rt, const Value& self, const Args& args) {
   if (kText == Side::kBoth) left = missing / 2 + (missing & width & 1);
   TextBuilder out(&rt.budget);
   const auto pad = [&](int64_t times) {
-    rt.budget.step(times / 8);
-    for (int64_t i = 0; i < times; ++i) out.add(fill);
+    for (int64_t i = 0; i < times; ++i) out.add(fill);  // charges each
   };
   pad(left);
   out.add(self.text());

@@ -30,11 +30,13 @@ Result<Template> Template::compile(std::string_view source, const Limits& limits
   if (source.size() > limits.template_bytes) {
     return Error{"the template has " + std::to_string(source.size()) + " bytes, more than " +
                      std::to_string(limits.template_bytes),
-                 {}};
+                 {},
+                 /*at_limit=*/true};
   }
   if (!is_valid_utf8(source)) return Error{"the template is not UTF-8", {}};
   try {
-    return Template(std::make_shared<const Ast>(parse(normalise_newlines(source), limits)));
+    Budget budget(limits);
+    return Template(std::make_shared<const Ast>(parse(normalise_newlines(source), budget)));
   } catch (const Failure& failure) {
     return presentable(failure.error, {});
   } catch (const std::bad_alloc&) {

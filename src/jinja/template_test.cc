@@ -208,6 +208,50 @@ TEST(TemplateOrigin, SurvivesEveryOperation) {
   EXPECT_EQ(marked("{{ n + 1 }}{{ n | string }}{{ b }}", R"({"n": 4, "b": true})"), "<54True>");
 }
 
+// Names that ** unpacks, attributes, formats: whatever text can be made of them.
+TEST(TemplateOrigin, NamesKeepTheirs) {
+  EXPECT_EQ(marked("{{ dict(**{x: 1}).keys() | join }}"), "<in put>");
+  EXPECT_EQ(
+      marked("{{ dict(**d).items() | list }}{{ dict(a=1, **d) | tojson }}", R"({"d": {"k": 1}})"),
+      "<[('k', 1)]{\"a\": 1, \"k\": 1}>");
+  EXPECT_EQ(marked("{% macro m() %}{% for k in kwargs %}{{ k }}{% endfor %}{% endmacro %}"
+                   "{{ m(**{x: 1}) }}{{ m(a=1) }}"),
+            "<in put>a");
+  EXPECT_EQ(marked("{% macro m() %}{{ kwargs }}{{ caller() }}{% endmacro %}"
+                   "{% call m(**{x: 1}) %}c{% endcall %}"),
+            "<{'in put': 1}>c");
+  EXPECT_EQ(marked("{{ '%s' | format(**{x: 1}) }}"), "<{'in put': 1}>");
+  EXPECT_EQ(marked("{{ namespace(**{x: 1})[x] }}{{ {x: 1} | dictsort | map(attribute=0) | join }}"),
+            "1<in put>");
+  EXPECT_EQ(marked("{% for g in [{x: 2}] | groupby(x) %}{{ g.grouper }}{% endfor %}"
+                   "{{ {x: 1} | items | list }}{{ {x: 1} | list | unique | join }}"),
+            "2<[('in put', 1)]in put>");
+  EXPECT_EQ(marked("{{ [{x: x}] | map(attribute=x) | join }}{{ '{0[in put]}'.format({x: x}) }}"),
+            "<in putin put>");
+}
+
+TEST(TemplateOrigin, WhatAFormatPutsInIsTheFormats) {
+  EXPECT_EQ(marked("{{ x.format('a', 1) }}", R"({"x": "{:*>3}{:+d}{{"})"), "<**>a<+1{>");
+  EXPECT_EQ(marked("{{ x % (1, 'a', 255) }}", R"({"x": "%%%+05d%3s%#x"})"), "<%+0001  >a<0xff>");
+  EXPECT_EQ(marked("{{ '%05d' % n }}{{ '{:>3}'.format(n) }}", R"({"n": 4})"), "0000<4>  <4>");
+  EXPECT_EQ(marked("{{ [1] | tojson(indent=x) }}"), "<[\nin put1\n]>");
+  EXPECT_EQ(marked("{{ 'a' | indent(x, true) }}{{ 'a'.center(3, x[0]) }}"), "<in put>a<i>a<i>");
+}
+
+TEST(TemplateOrigin, LinesThatAreIndentedKeepTheirEnds) {
+  EXPECT_EQ(marked("{{ ('t\n' ~ x) | indent(1) }}", R"({"x": "a\r\nb\u2028\nc"})"),
+            "t\n <a\n> <b\n\n> <c>");
+  EXPECT_EQ(
+      render("{{ '' | indent }}|{{ 'a\r' | indent(1, true, true) }}|{{ '\n' | indent(1, true) }}"),
+      "| a\n | \n");
+}
+
+TEST(TemplateOrigin, NumbersKeepTheirs) {
+  EXPECT_EQ(marked("{{ range(n, n + 1) | first }}{{ range(n)[1:].start }}", R"({"n": 4})"), "<41>");
+  EXPECT_EQ(marked("{{ range(n) }}", R"({"n": 4})"), "<range(0, 4)>");
+  EXPECT_EQ(marked("{{ n | abs }}{{ '%d' % n }}{{ n | round }}", R"({"n": -1.5})"), "<1.5-1-2.0>");
+}
+
 TEST(TemplateOrigin, ComparingTellsNothing) {
   EXPECT_EQ(marked("{{ 'yes' if x == 'in put' }}{{ 'put' in x }}{{ x | length }}"), "yesTrue6");
   EXPECT_EQ(marked("{{ {'in put': 'mine'}[x] }}"), "mine");

@@ -63,7 +63,7 @@ bool is_callable(const Value& value) {
 template <bool (*kIs)(uint32_t), bool (*kIsOther)(uint32_t)>
 bool is_cased(Runtime& rt, const Value& value) {
   const Text text = to_str(value, rt.budget);
-  rt.budget.step(static_cast<int64_t>(text.n_bytes() / 8));
+  rt.budget.touch(3 * text.n_bytes());
   bool any = false;
   for (size_t at = 0; at < text.n_bytes();) {
     const Character c = character_at(text.view(), at);
@@ -140,7 +140,7 @@ bool is_test(std::string_view name) { return find_test(name) != nullptr; }
 bool apply_test(Runtime& runtime, std::string_view name, const Value& value, const Args& args) {
   const Row* row = find_test(name);
   if (row == nullptr) fail("No test named " + quoted(name));
-  runtime.budget.step();
+  runtime.budget.step(2);  // the table is searched
   if (row->with_arguments != nullptr) return row->with_arguments(runtime, value, args);
   const Bound bound(args, "the test", {}, 0);
   return row->plain(runtime, value);

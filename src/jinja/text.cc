@@ -12,6 +12,8 @@ Text::Rep::Rep(std::string b, Origin o, std::vector<uint32_t> t, Budget* budget_
   length = static_cast<size_t>(
       std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xc0) != 0x80; }));
   if (budget == nullptr) return;
+  budget->step(2);
+  budget->work(bytes.size() / 2);  // that were counted
   const size_t bytes_held = bytes.size() + turns.size() * sizeof(uint32_t) + sizeof(Rep);
   budget->hold(bytes_held);
   held = bytes_held;
@@ -26,9 +28,10 @@ Text::Text(std::string bytes, Origin origin, Budget* budget) {
   rep_ = std::make_shared<Rep>(std::move(bytes), origin, std::vector<uint32_t>{}, budget);
 }
 
-size_t Text::byte_of(size_t index) const {
+size_t Text::byte_of(size_t index, Budget& budget) const {
   if (is_ascii()) return index;
   const std::string_view bytes = view();
+  budget.work(2 * bytes.size());
   size_t at = 0;
   for (; at < bytes.size(); ++at) {
     if ((bytes[at] & 0xc0) == 0x80) continue;
@@ -52,9 +55,24 @@ Origin Text::origin_at(size_t byte) const {
   return found;
 }
 
+Origin Text::origin_of(size_t begin, size_t n) const {
+  Origin found = Origin::kTemplate;
+  for_runs(begin, n, [&](std::string_view, Origin origin) {
+    if (origin == Origin::kInput) found = origin;
+  });
+  return found;
+}
+
 bool Text::has_input() const {
   return rep_ && (rep_->first == Origin::kInput || !rep_->turns.empty());
 }
+
+namespace {
+
+// Beside the bytes, which are only copied: text may consist of many short stretches.
+constexpr size_t kPieceWork = 32;
+
+}  // namespace
 
 TextBuilder::TextBuilder(Budget* budget, size_t max_bytes)
     : budget_(budget), max_bytes_(max_bytes) {
@@ -64,9 +82,9 @@ TextBuilder::TextBuilder(Budget* budget, size_t max_bytes)
 void TextBuilder::add(std::string_view bytes, Origin origin) {
   if (bytes.empty()) return;
   if (bytes.size() > max_bytes_ - bytes_.size()) {
-    fail("a string would be longer than " + std::to_string(max_bytes_) + " bytes");
+    fail_limit("a string would be longer than " + std::to_string(max_bytes_) + " bytes");
   }
-  if (budget_ != nullptr) budget_->work(bytes.size());
+  if (budget_ != nullptr) budget_->work(bytes.size() / 4 + kPieceWork);
   if (bytes_.empty()) {
     first_ = origin;
   } else if (origin != last_) {
@@ -92,6 +110,7 @@ std::vector<Segment> TextBuilder::finish_segments() {
   bool input = first_ == Origin::kInput;
   turns_.push_back(static_cast<uint32_t>(bytes_.size()));
   for (const uint32_t turn : turns_) {
+    if (budget_ != nullptr) budget_->step();
     if (turn > at) segments.push_back({bytes_.substr(at, turn - at), input});
     at = turn;
     input = !input;

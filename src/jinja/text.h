@@ -36,8 +36,8 @@ class Text {
   /// Characters (code points); O(1), counted when the string was made.
   size_t length() const { return rep_ ? rep_->length : 0; }
   bool is_ascii() const { return length() == n_bytes(); }
-  /// The byte at which character `index` <= length() begins; O(n) unless ASCII.
-  size_t byte_of(size_t index) const;
+  /// The byte at which character `index` <= length() begins; O(n), charged, unless ASCII.
+  size_t byte_of(size_t index, Budget& budget) const;
 
   /// Bytes [begin, begin + n), which must not cut a character.
   Text substr(size_t begin, size_t n, Budget* budget) const;
@@ -46,6 +46,10 @@ class Text {
   Origin origin_at(size_t byte) const;
   /// Whether any byte is the input's.
   bool has_input() const;
+  /// Of what is made of the whole text and not of its bytes: the input's if any byte is.
+  Origin origin() const { return has_input() ? Origin::kInput : Origin::kTemplate; }
+  /// The same for bytes [begin, begin + n).
+  Origin origin_of(size_t begin, size_t n) const;
   /// Calls fn(piece, origin) for every stretch of one origin within [begin, begin + n).
   template <class Fn>
   void for_runs(size_t begin, size_t n, Fn fn) const;

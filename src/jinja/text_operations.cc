@@ -6,7 +6,7 @@ namespace weft::jinja {
 
 Value text_case(const Value& value, char to, Budget& budget) {
   const Text text = to_str(value, budget);
-  budget.step(static_cast<int64_t>(text.n_bytes() / 16));
+  budget.touch(2 * text.n_bytes());
   TextBuilder out(&budget);
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
@@ -29,15 +29,32 @@ Value text_case(const Value& value, char to, Budget& budget) {
 
 namespace {
 
-bool in_set(uint32_t code, const std::string* set) {
-  if (set == nullptr) return is_space(code);
-  for (size_t at = 0; at < set->size();) {
-    const Character c = character_at(*set, at);
-    if (c.code == code) return true;
-    at += c.n_bytes;
+/// The characters that strip() takes away: white space, or those of a string.
+class StripSet {
+ public:
+  StripSet(const Value* characters_or_none, Budget& budget) : budget_(budget) {
+    if (characters_or_none == nullptr) return;
+    if (!characters_or_none->is_string()) fail("strip arg must be None or str");
+    given_ = true;
+    set_ = characters_or_none->view();
   }
-  return false;
-}
+  bool has(uint32_t code) const {
+    budget_.touch(1);
+    if (!given_) return is_space(code);
+    for (size_t at = 0; at < set_.size();) {
+      budget_.touch(1);
+      const Character c = character_at(set_, at);
+      if (c.code == code) return true;
+      at += c.n_bytes;
+    }
+    return false;
+  }
+
+ private:
+  Budget& budget_;
+  bool given_ = false;
+  std::string_view set_;
+};
 
 }  // namespace
 
@@ -45,32 +62,25 @@ Value strip(const Value& value, const Value* characters_or_none, bool left, bool
             Budget& budget) {
   const Text text = to_str(value, budget);
   const std::string_view all = text.view();
-  std::string set;
-  if (characters_or_none != nullptr) {
-    if (!characters_or_none->is_string()) fail("strip arg must be None or str");
-    set = std::string(characters_or_none->view());
-  }
-  const std::string* wanted = characters_or_none == nullptr ? nullptr : &set;
-  const auto cost = static_cast<int64_t>(set.size() / 16);
+  const StripSet set(characters_or_none, budget);
   size_t begin = 0;
   size_t end = all.size();
   while (left && begin < end) {
     const Character c = character_at(all, begin);
-    budget.step(cost);
-    if (!in_set(c.code, wanted)) break;
+    if (!set.has(c.code)) break;
     begin += c.n_bytes;
   }
   while (right && end > begin) {
     size_t at = end - 1;
     while ((all[at] & 0xc0) == 0x80) --at;
-    budget.step(cost);
-    if (!in_set(character_at(all, at).code, wanted)) break;
+    if (!set.has(character_at(all, at).code)) break;
     end = at;
   }
   return Value::string(text.substr(begin, end - begin, &budget), value.is_markup());
 }
 
 Value replace(const Value& value, const Text& from, const Text& to, int64_t limit, Budget& budget) {
+  if (limit < 0) limit = INT64_MAX;
   const Text& text = value.text();
   const std::string_view all = text.view();
   TextBuilder out(&budget);
@@ -116,7 +126,7 @@ Value join(const Text& separator, const std::vector<Value>& items, bool strings_
 
 std::vector<Text> split_lines(const Text& text, bool keep_ends, Budget& budget) {
   const std::string_view all = text.view();
-  budget.step(static_cast<int64_t>(all.size() / 16));
+  budget.touch(all.size());
   std::vector<Text> lines;
   size_t begin = 0;
   for (size_t at = 0; at < all.size();) {

@@ -33,9 +33,10 @@ bool in_ranges(std::span<const CodeRange> ranges, uint32_t code) {
 
 bool append_case(std::span<const CaseRange> ranges, std::span<const CaseString> strings,
                  uint32_t code, std::string* out) {
-  for (const CaseString& string : strings) {
-    if (string.code != code) continue;
-    for (const uint32_t c : string.to) {
+  const auto string = std::lower_bound(strings.begin(), strings.end(), code,
+                                       [](const CaseString& s, uint32_t c) { return s.code < c; });
+  if (string != strings.end() && string->code == code) {
+    for (const uint32_t c : string->to) {
       if (out != nullptr && c != 0) append_utf8(*out, c);
     }
     return true;

@@ -21,14 +21,14 @@ void account(Object& object, size_t n_bytes, Budget* budget) {
 void raise_depth(Object& object, const Value& child, Budget* budget) {
   object.depth = std::max(object.depth, child.depth() + 1);
   const int limit = budget ? budget->limits().value_depth : Limits{}.value_depth;
-  if (object.depth > limit) fail("values are nested deeper than " + std::to_string(limit));
+  if (object.depth > limit) fail_limit("values are nested deeper than " + std::to_string(limit));
 }
 
 Value make_sequence(Kind kind, std::vector<Value> items, Budget* budget,
                     std::vector<std::string_view> names) {
   if (budget != nullptr) {
     budget->check_items(items.size());
-    budget->step(static_cast<int64_t>(items.size()));
+    budget->step(2 + static_cast<int64_t>(items.size()));
   }
   auto sequence = std::make_shared<Sequence>();
   for (const Value& item : items) raise_depth(*sequence, item, budget);
@@ -82,18 +82,28 @@ Value Value::object(Kind kind, std::shared_ptr<Object> object) {
 const std::vector<Value>& Value::items() const { return as<Sequence>().items; }
 const Dict& Value::dict() const { return as<Dict>(); }
 
-const Value* Dict::find(std::string_view key) const {
+const Value* Dict::find(std::string_view key, Budget* charged) const {
   if (by_key.empty()) {
+    if (charged != nullptr) charged->touch(items.size());
     for (const auto& [k, v] : items) {
-      if (k.is_string() && k.view() == key) return &v;
+      if (k.is_string() && same_text(k.view(), key, charged)) return &v;
     }
     return nullptr;
   }
-  const auto at = std::lower_bound(by_key.begin(), by_key.end(), key,
-                                   [this](uint32_t index, std::string_view wanted) {
-                                     return items[index].first.view() < wanted;
-                                   });
-  return at != by_key.end() && items[*at].first.view() == key ? &items[*at].second : nullptr;
+  size_t low = 0;
+  for (size_t high = by_key.size(); low < high;) {
+    const size_t middle = (low + high) / 2;
+    const auto& [k, v] = items[by_key[middle]];
+    if (charged != nullptr) charged->touch(1);
+    const int order = compare_text(k.view(), key, charged);
+    if (order == 0) return &v;
+    if (order < 0) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return nullptr;
 }
 
 Value make_list(std::vector<Value> items, Budget* budget) {
@@ -110,17 +120,22 @@ using Items = std::vector<std::pair<Value, Value>>;
 
 // Python's dict: an equal key keeps its first place and takes the last value. Leaves the sorted
 // order of what remains in `order`.
-void merge_equal_keys(Items& items, std::vector<uint32_t>& order) {
+void merge_equal_keys(Items& items, std::vector<uint32_t>& order, Budget* budget) {
   order.resize(items.size());
   std::iota(order.begin(), order.end(), 0);
   const auto key = [&](uint32_t i) { return items[i].first.view(); };
-  std::sort(order.begin(), order.end(),
-            [&](uint32_t a, uint32_t b) { return key(a) != key(b) ? key(a) < key(b) : a < b; });
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    if (budget != nullptr) budget->touch(1);
+    const int by_text = compare_text(key(a), key(b), budget);
+    return by_text != 0 ? by_text < 0 : a < b;
+  });
   std::vector<bool> drop(items.size());
   bool any = false;
   for (size_t i = 0; i < order.size();) {
     size_t last = i;
-    while (last + 1 < order.size() && key(order[last + 1]) == key(order[i])) ++last;
+    while (last + 1 < order.size() && same_text(key(order[last + 1]), key(order[i]), budget)) {
+      ++last;
+    }
     if (last > i) {
       items[order[i]].second = items[order[last]].second;
       for (size_t j = i + 1; j <= last; ++j) drop[order[j]] = true;
@@ -134,7 +149,7 @@ void merge_equal_keys(Items& items, std::vector<uint32_t>& order) {
     if (!drop[i]) kept.push_back(std::move(items[i]));
   }
   items = std::move(kept);
-  merge_equal_keys(items, order);
+  merge_equal_keys(items, order, budget);
 }
 
 }  // namespace
@@ -142,13 +157,13 @@ void merge_equal_keys(Items& items, std::vector<uint32_t>& order) {
 Value make_dict(Items items, Budget* budget) {
   if (budget != nullptr) {
     budget->check_items(items.size());
-    budget->step(static_cast<int64_t>(items.size()) * 2);
+    budget->step(2 + static_cast<int64_t>(items.size()) * 2);
   }
   auto dict = std::make_shared<Dict>();
   const bool all_strings = std::all_of(items.begin(), items.end(),
                                        [](const auto& item) { return item.first.is_string(); });
   if (all_strings && items.size() > 1) {
-    merge_equal_keys(items, dict->by_key);
+    merge_equal_keys(items, dict->by_key, budget);
     if (items.size() < kIndexedItems) dict->by_key = {};
   }
   for (const auto& [key, value] : items) {

@@ -118,8 +118,8 @@ struct Dict : Object {
   std::vector<std::pair<Value, Value>> items;
   std::vector<uint32_t> by_key;  // indices in order of keys, when large and all keys are strings
 
-  /// Null when there is none.
-  const Value* find(std::string_view key) const;
+  /// Null when there is none; by binary search from a dozen string keys on.
+  const Value* find(std::string_view key, Budget* charged = nullptr) const;
 };
 
 /// What stands behind an undefined value, for messages.

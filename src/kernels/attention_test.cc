@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/test_pool_internal.h"
 #include "kernels/ref/attention.h"
 #include "kernels/test_support.h"
 #include "tensor/half.h"
@@ -115,7 +116,7 @@ struct Result {
 };
 
 Result run(Step& step, Isa isa, int n_threads) {
-  ThreadPool pool(n_threads);
+  TestPool pool(n_threads);
   AttentionArgs args = step.args();
   Guarded<float> out(step.q.size(), kGuard);
   Guarded<float> log_sum_exp(step.positions.size() * static_cast<size_t>(args.n_heads), kGuard);
@@ -354,7 +355,7 @@ TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
           expect_close(result, expected, tolerance(shape, window_tokens));
           AttentionArgs args = step.args();
           args.log_sum_exp = result.log_sum_exp.data();
-          ThreadPool pool(2);
+          TestPool pool(2);
           Guarded<float> sums(std::vector<float>(590), kGuard);
           attention_mass({.pool = pool, .isa = isa}, args, 590, sums.data());
           sums.check();
@@ -456,7 +457,7 @@ TEST(AttentionSoftcap, EqualsTheScalarTwin) {
             expect_close(result, expected, bound);
             AttentionArgs args = step.args();
             args.log_sum_exp = result.log_sum_exp.data();
-            ThreadPool pool(2);
+            TestPool pool(2);
             std::vector<float> sums(200);
             attention_mass({.pool = pool, .isa = isa}, args, 200, sums.data());
             for (size_t j = 0; j < mass.size(); ++j) {
@@ -488,7 +489,7 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
           args.log_sum_exp = result.log_sum_exp.data();
           std::vector<float> first;
           for (const int n_threads : {1, 2, 5}) {
-            ThreadPool pool(n_threads);
+            TestPool pool(n_threads);
             Guarded<float> mass(std::vector<float>(static_cast<size_t>(n_keys), 0.5f), kGuard);
             attention_mass({.pool = pool, .isa = isa}, args, n_keys, mass.data());
             mass.check();
@@ -527,7 +528,7 @@ TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
           expected_v[at] = f16_from_f32(v[r * row_floats + i]);
         }
       }
-      ThreadPool pool(2);
+      TestPool pool(2);
       const std::vector<AttentionSequence> sequences = {{a.data(), 0, 4}, {b.data(), 4, 6}};
       write_kv({.pool = pool, .isa = isa}, pages.kv(), sequences, positions.data(), k.data(),
                v.data());

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/test_pool_internal.h"
 #include "kernels/ref/elementwise.h"
 #include "kernels/test_support.h"
 #include "tensor/half.h"
@@ -29,7 +30,7 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
       const std::vector<float> weight = random_floats(static_cast<size_t>(n), 2);
       std::vector<double> expected(x.size());
       ref::rms_norm(x.data(), weight.data(), 1e-5f, kRows, n, expected.data());
-      ThreadPool pool(2);
+      TestPool pool(2);
       const Context context{.pool = pool, .isa = isa};
       Guarded<float> y(x.size(), kGuard);
       rms_norm(context, x.data(), weight.data(), 1e-5f, kRows, n, y.data());
@@ -66,7 +67,7 @@ TEST(RmsNorm, OfManyShortRows) {
       ref::rms_norm(x.data(), weight.data(), 1e-6f, n_rows, n, expected.data());
       std::vector<float> first;
       for (const int n_threads : {1, 3}) {
-        ThreadPool pool(n_threads);
+        TestPool pool(n_threads);
         Guarded<float> y(x, kGuard);
         rms_norm({.pool = pool, .isa = isa}, y.data(), weight.data(), 1e-6f, n_rows, n, y.data());
         y.check();
@@ -93,7 +94,7 @@ TEST(SiluMultiply, EqualsTheScalarTwin) {
   for (const Isa isa : machine_isas()) {
     Guarded<float> first(0, kGuard);
     for (const int n_threads : {1, 2, 5}) {
-      ThreadPool pool(n_threads);
+      TestPool pool(n_threads);
       Guarded<float> out(gate, kGuard);
       silu_multiply({.pool = pool, .isa = isa}, out.data(), up.data(), 1,
                     static_cast<int64_t>(gate.size()));
@@ -113,7 +114,7 @@ TEST(SiluMultiply, EqualsTheScalarTwin) {
 
 TEST(SiluMultiply, NanStaysNan) {
   for (const Isa isa : machine_isas()) {
-    ThreadPool pool(1);
+    TestPool pool(1);
     std::vector<float> gate(37, 1.0f);
     const std::vector<float> up(37, 1.0f);
     gate[5] = gate[36] = std::numeric_limits<float>::quiet_NaN();
@@ -133,7 +134,7 @@ TEST(GeluMultiply, EqualsTheScalarTwin) {
   for (const Isa isa : machine_isas()) {
     std::vector<float> first;
     for (const int n_threads : {1, 2, 5}) {
-      ThreadPool pool(n_threads);
+      TestPool pool(n_threads);
       Guarded<float> out(gate, kGuard);
       gelu_multiply({.pool = pool, .isa = isa}, out.data(), up.data(), 1,
                     static_cast<int64_t>(gate.size()));
@@ -168,7 +169,7 @@ TEST(SoftcapInPlace, EqualsTheScalarTwin) {
     for (const Isa isa : machine_isas()) {
       std::vector<float> first;
       for (const int n_threads : {1, 3}) {
-        ThreadPool pool(n_threads);
+        TestPool pool(n_threads);
         Guarded<float> out(x, kGuard);
         softcap_in_place({.pool = pool, .isa = isa}, out.data(), cap, n);
         out.check();
@@ -188,7 +189,7 @@ TEST(SoftcapInPlace, EqualsTheScalarTwin) {
 
 TEST(GeluMultiplyAndSoftcap, NanStaysNan) {
   for (const Isa isa : machine_isas()) {
-    ThreadPool pool(1);
+    TestPool pool(1);
     const Context context{.pool = pool, .isa = isa};
     std::vector<float> x(37, 1.0f);
     const std::vector<float> up(37, 1.0f);
@@ -205,7 +206,7 @@ TEST(GeluMultiplyAndSoftcap, NanStaysNan) {
 
 TEST(ScaleInPlace, ScalesEachElementOnce) {
   for (const Isa isa : machine_isas()) {
-    ThreadPool pool(3);
+    TestPool pool(3);
     for (const int64_t n : {0, 1, 15, 16, 17, 640, 40001}) {
       const std::vector<float> x = random_floats(static_cast<size_t>(n), 16);
       Guarded<float> scaled(x, kGuard);
@@ -219,7 +220,7 @@ TEST(ScaleInPlace, ScalesEachElementOnce) {
 
 TEST(AddBias, AddsItToEveryRow) {
   for (const Isa isa : machine_isas()) {
-    ThreadPool pool(3);
+    TestPool pool(3);
     for (const int64_t n : {1, 7, 16, 17, 130, 896, 20000}) {
       for (const int64_t n_rows : {0, 1, 2, 37}) {
         const std::vector<float> x = random_floats(static_cast<size_t>(n_rows * n), 17);
@@ -238,7 +239,7 @@ TEST(AddBias, AddsItToEveryRow) {
 
 TEST(AddInPlace, AddsEachElementOnce) {
   for (const Isa isa : machine_isas()) {
-    ThreadPool pool(3);
+    TestPool pool(3);
     for (const int64_t n : {0, 1, 15, 16, 17, 576, 40001}) {
       const std::vector<float> x = random_floats(static_cast<size_t>(n), 5);
       const std::vector<float> y = random_floats(static_cast<size_t>(n), 6);

@@ -1,6 +1,9 @@
-// Instruction sets. Every *_cpu.cc of this room is compiled once per set, into a namespace of its
-// own (weft::kernels::baseline, ::avx2, …), and chosen once at start. The same list stands in
-// cmake/weft.cmake. Asking for a set that the CPU lacks is an error, never a fallback.
+// Instruction sets. Every *_cpu.cc of this room is compiled for baseline, AVX2 and AVX-512, each
+// into a namespace of its own (weft::kernels::baseline, ::avx2, …), and chosen once at start. The
+// same list is in cmake/weft.cmake. Asking for a set that the CPU lacks is an error, never a
+// fallback. avx512bf16 runs avx512's kernels: what it adds is oneDNN's products in bf16
+// (matmul_onednn.cc). No kernel of our own used its instructions, and compiling all for it again
+// was a twelfth of the build.
 //
 // In a *_cpu.cc: include only C headers, immintrin.h and plain structs; put everything into the
 // set's namespace or an anonymous one. An inline function of a library compiled there could be
@@ -39,17 +42,13 @@ Result<Isa> parse_isa(std::string_view name);
   namespace avx512 {                       \
   const Table& fn();                       \
   }                                        \
-  namespace avx512bf16 {                   \
-  const Table& fn();                       \
-  }                                        \
   inline const Table& pick_##fn(Isa isa) { \
     switch (isa) {                         \
       case Isa::kAvx2:                     \
         return avx2::fn();                 \
       case Isa::kAvx512:                   \
-        return avx512::fn();               \
       case Isa::kAvx512Bf16:               \
-        return avx512bf16::fn();           \
+        return avx512::fn();               \
       case Isa::kBaseline:                 \
         break;                             \
     }                                      \

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_pool_internal.h"
 #include "kernels/ref/dequantize.h"
 #include "kernels/ref/matmul.h"
 #include "kernels/test_weights_internal.h"
@@ -101,7 +102,7 @@ void expect_row(const WeightMatrix& weight, const float* x, WideBlocks wide, con
 
 TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
   std::mt19937 random(17);
-  ThreadPool pool(2);
+  TestPool pool(2);
   for (const DType dtype : kAllTypes) {
     for (const int64_t in : lengths(dtype)) {
       for (const int64_t out : {1, 3, 4, 9}) {
@@ -128,7 +129,7 @@ TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
 TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
   // Each x errs by at most half a step of its block, and evenly in between (variance step^2 / 12).
   std::mt19937 random(23);
-  ThreadPool pool(1);
+  TestPool pool(1);
   const int64_t in = 2048, out = 64;
   for (const DType dtype : kAllTypes) {
     if (!is_quantised(dtype)) continue;
@@ -170,7 +171,7 @@ TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
 
 TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
   std::mt19937 random(29);
-  ThreadPool one(1), three(3);
+  TestPool one(1), three(3);
   const int64_t out = 517, stride = 2048 + 64;
   const std::vector<float> x = random_rows(random, kDecodeRows * stride);
   for (const DType dtype : kAllTypes) {
@@ -203,7 +204,7 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
 
 TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
   // All weights at the end of their range and all activations at theirs: the largest integer sums.
-  ThreadPool pool(1);
+  TestPool pool(1);
   for (const DType dtype : kAllTypes) {
     if (!is_quantised(dtype)) continue;
     const DTypeInfo& info = dtype_info(dtype);
@@ -230,7 +231,7 @@ TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
 
 TEST(MatmulDecode, NonFiniteActivationsShow) {
   std::mt19937 random(31);
-  ThreadPool pool(1);
+  TestPool pool(1);
   for (const DType dtype : kAllTypes) {
     const Weights weights(random, dtype, 5, 512);
     std::vector<float> x = random_rows(random, 512);

@@ -29,9 +29,7 @@ constexpr int kTileRows = 6;
 constexpr int kTileRows = 4;
 #endif
 static_assert(kTileRows <= kMostTileRows);
-#if defined(WEFT_ISA_avx512bf16)
-constexpr Isa kIsa = Isa::kAvx512Bf16;
-#elif defined(WEFT_ISA_avx512)
+#if defined(WEFT_ISA_avx512)
 constexpr Isa kIsa = Isa::kAvx512;
 #elif defined(WEFT_ISA_avx2)
 constexpr Isa kIsa = Isa::kAvx2;

@@ -1,10 +1,16 @@
 // oneDNN's bf16 matmul over fixed tiles, one thread a call inside our own workers: it knows AMX and
 // AVX512_BF16. No oneDNN type leaves this file.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <new>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/out_of_memory.h"
 #include "kernels/dequantize.h"
 #include "kernels/matmul_prefill.h"
 #include "tensor/buffer.h"
@@ -39,6 +45,16 @@ class OneOmpThread {
  private:
   int previous_;
 };
+
+/// oneDNN 2.6 writes through a null pointer where memory for the code that it generates is refused:
+/// before it is asked for any there must be more than it takes (some hundreds of KB a product).
+void check_room_for_code() {
+  constexpr size_t kRoomBytes = size_t{16} << 20;
+  void* const room =
+      ::mmap(nullptr, kRoomBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) throw OutOfMemory(kRoomBytes);
+  ::munmap(room, kRoomBytes);
+}
 
 /// A worker's scratch.
 struct Worker {
@@ -181,9 +197,10 @@ bool onednn_has_bf16() {
   return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
 }
 
-void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) {
+void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) try {
   const int64_t k = args.in_features;
   const OneOmpThread one_thread;
+  check_room_for_code();
   const TileProduct product(k);
   const std::vector<Panel> panels = list_panels(args.outputs);
   std::vector<Worker> workers(static_cast<size_t>(context.pool.size()));
@@ -201,6 +218,10 @@ void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) {
       run_panel(product, panel, packed.data(), rows, worker);
     });
   }
+} catch (const dnnl::error& error) {  // from a worker, too: the pool carries it here
+  if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
+  throw std::runtime_error(std::string("oneDNN: ") + error.what() +
+                           "; --compute f32 does without it");
 }
 
 }  // namespace weft::kernels

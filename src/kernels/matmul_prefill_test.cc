@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_pool_internal.h"
 #include "kernels/matmul.h"
 #include "kernels/ref/matmul.h"
 #include "kernels/test_weights_internal.h"
@@ -42,7 +43,7 @@ struct Problem {
 
 std::vector<float> run(Problem& problem, MatmulPath path, Isa isa, int threads, int64_t n_rows,
                        const float* x) {
-  ThreadPool pool(threads);
+  TestPool pool(threads);
   const Context context{pool, isa, path};
   std::vector<float> y(static_cast<size_t>(n_rows * problem.n), kGuard);
   const MatmulOutput output{&problem.weight, y.data(), problem.n};
@@ -139,7 +140,7 @@ TEST_P(MatmulPrefillPath, OutputsShareAnInputAndKeepToTheirColumns) {
   for (int64_t r = 0; r < n_rows; ++r) {
     std::copy_n(first.x.data() + r * k, k, x.data() + r * x_stride);
   }
-  ThreadPool pool(2);
+  TestPool pool(2);
   const Context context{pool, best_isa(), GetParam()};
   std::vector<float> y(static_cast<size_t>((n_rows + 2) * y_stride), kGuard);
   float* start = y.data() + y_stride;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/test_pool_internal.h"
 #include "kernels/ref/rope.h"
 #include "kernels/test_support.h"
 #include "tensor/half.h"
@@ -73,7 +74,7 @@ TEST(Rope, EqualsTheScalarTwin) {
     const std::vector<float> x = random_floats(kPositions.size() * row_floats, 1);
     for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
-      ThreadPool pool(2);
+      TestPool pool(2);
       Guarded<float> rotated(x, kGuard);
       apply_rope({.pool = pool, .isa = isa}, table, 0, rotated.data(),
                  static_cast<int64_t>(kPositions.size()), kHeads, c.head_dim);
@@ -98,7 +99,7 @@ TEST(Rope, DeltaRotationIsRotationAtTheNewPosition) {
     const auto n = static_cast<size_t>(c.head_dim);
     const std::vector<float> x = random_floats(n, 2);
     for (const Isa isa : machine_isas()) {
-      ThreadPool pool(1);
+      TestPool pool(1);
       const Context context{.pool = pool, .isa = isa};
       const auto rotate = [&](std::vector<float> values, int32_t by) {
         apply_rope(context, make_rope_table(params, std::vector<int32_t>{by}), 0, values.data(), 1,
@@ -126,7 +127,7 @@ TEST(Rope, TheMagnitudeScalesWhatIsRotatedAndNothingElse) {
     const auto n_rows = static_cast<int64_t>(kPositions.size());
     const std::vector<float> x = random_floats(kPositions.size() * 80, 5);
     for (const Isa isa : machine_isas()) {
-      ThreadPool pool(1);
+      TestPool pool(1);
       const Context context{.pool = pool, .isa = isa};
       std::vector<float> a = x, b = x;
       apply_rope(context, table, 0, a.data(), n_rows, 1, 80);
@@ -148,7 +149,7 @@ TEST(RotateIntoPages, WithoutDimsCopiesEveryHalf) {
   const std::vector<int32_t> block_table = {1};
   for (const Isa isa : machine_isas()) {
     std::vector<uint16_t> k_pages(2 * kPageTokens * kHeadDim), v_pages = k_pages;
-    ThreadPool pool(1);
+    TestPool pool(1);
     rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k.data(), v.data(), 3, 0,
                       block_table.data(),
                       {k_pages.data(), v_pages.data(), kPageTokens, 1, kHeadDim});
@@ -181,7 +182,7 @@ TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
       std::vector<uint16_t> v_pages = k_pages, expected_k = k_pages, expected_v = k_pages;
       std::vector<float> rotated(n);
       for (size_t i = 0; i < n; ++i) rotated[i] = f32_from_f16(k_raw[i]);
-      ThreadPool one(1);
+      TestPool one(1);
       apply_rope({.pool = one, .isa = isa}, table, 2, rotated.data(), kTokens, kKvHeads,
                  c.head_dim);
       PagedKv kv{k_pages.data(), v_pages.data(), kPageTokens, kKvHeads, c.head_dim};
@@ -195,7 +196,7 @@ TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
         expected_v[at] = v_raw[i];
       }
       for (const int n_threads : {1, 3}) {
-        ThreadPool pool(n_threads);
+        TestPool pool(n_threads);
         rotate_into_pages({.pool = pool, .isa = isa}, table, 2, k_raw.data(), v_raw.data(), kTokens,
                           kFirst, block_table.data(), kv);
         EXPECT_EQ(k_pages, expected_k);

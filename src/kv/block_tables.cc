@@ -47,9 +47,9 @@ void BlockTables::free_sequence(SequenceId id) {
 Result<SequenceId> BlockTables::fork(SequenceId id) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   const Sequence& original = get(id);
-  for (const int32_t page : original.pages) pool_.retain(page);
   const SequenceId copy{next_id_++};
-  sequences_.emplace(copy, original);
+  sequences_.emplace(copy, original);  // may run out of memory: before pages have another holder
+  for (const int32_t page : get(copy).pages) pool_.retain(page);
   return copy;
 }
 
@@ -70,6 +70,9 @@ Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens) {
     written.push_back(sequence.length / page_tokens_);
   }
   WEFT_RETURN_IF_ERROR(make_room(sequence, written, n_new));
+  // From here on nothing may run out of memory: pages change hands.
+  sequence.replaced.reserve(written.size());
+  grow_for(sequence, static_cast<size_t>(n_new));
 
   for (const int32_t slot : written) {
     if (pool_.ref_count(sequence.pages[static_cast<size_t>(slot)]) == 1) continue;
@@ -113,6 +116,14 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   const int32_t short_by = needed() - pool_.free_count();
   if (short_by > 0) index_.evict(short_by);
   return Status::ok();
+}
+
+void BlockTables::grow_for(Sequence& sequence, size_t n_pages) {
+  const size_t wanted = sequence.pages.size() + n_pages;
+  if (wanted <= std::min(sequence.pages.capacity(), sequence.generations.capacity())) return;
+  const size_t grown = std::max(wanted, 2 * sequence.pages.size());
+  sequence.pages.reserve(grown);
+  sequence.generations.reserve(grown);
 }
 
 void BlockTables::append_page(Sequence& sequence, PageHandle page) {
@@ -203,7 +214,9 @@ Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_
         "KV cache: a prefix needs an empty sequence, this one has {} tokens", sequence.length));
   }
   index_.touch(tokens);
-  for (const int32_t page : index_.match(tokens)) {
+  const std::vector<int32_t> found = index_.match(tokens);
+  grow_for(sequence, found.size());
+  for (const int32_t page : found) {
     pool_.retain(page);
     append_page(sequence, pool_.handle(page));
     sequence.length += page_tokens_;

@@ -30,6 +30,7 @@ class BlockTables {
   BlockTables& operator=(const BlockTables&) = delete;
 
   SequenceId create_sequence();
+  bool contains(SequenceId id) const { return sequences_.contains(id); }
   void free_sequence(SequenceId id);
   /// A new sequence with the same tokens, on the same pages.
   Result<SequenceId> fork(SequenceId id);
@@ -73,6 +74,8 @@ class BlockTables {
   int32_t pages_for(int64_t n_tokens) const;
   /// Makes n_new pages free, and one for each page of `slots` that is still shared then.
   Status make_room(const Sequence& sequence, std::span<const int32_t> slots, int32_t n_new);
+  /// Room for n_pages more, so that append_page cannot run out of memory.
+  static void grow_for(Sequence& sequence, size_t n_pages);
   void append_page(Sequence& sequence, PageHandle page);
   void drop_pages_from(Sequence& sequence, int32_t n_pages);
   /// Puts a copy into the slot; the old page stays retained, for the caller.

@@ -37,6 +37,7 @@ class Cache {
   static Result<std::unique_ptr<Cache>> create(const Options& options);
 
   SequenceId create_sequence() { return tables_.create_sequence(); }
+  bool contains(SequenceId id) const { return tables_.contains(id); }
   /// Ends its reservation, too, if one is open.
   void free_sequence(SequenceId id) { tables_.free_sequence(id); }
   /// A new sequence with the same tokens; pages are shared until one of the two writes them.
@@ -94,6 +95,27 @@ class Cache {
 
   PageMemory memory_;  // before tables_, which refers to it
   BlockTables tables_;
+};
+
+/// Frees a sequence at its end, unless it was given away. The cache must outlive it.
+class OwnedSequence {
+ public:
+  OwnedSequence(Cache& cache, SequenceId id) : cache_(cache), id_(id) {}
+  ~OwnedSequence() {
+    if (owned_) cache_.free_sequence(id_);
+  }
+  OwnedSequence(const OwnedSequence&) = delete;
+  OwnedSequence& operator=(const OwnedSequence&) = delete;
+  SequenceId id() const { return id_; }
+  SequenceId release() {
+    owned_ = false;
+    return id_;
+  }
+
+ private:
+  Cache& cache_;
+  SequenceId id_;
+  bool owned_ = true;
 };
 
 }  // namespace weft::kv

@@ -130,7 +130,6 @@ TEST(Cache, GivenAFailedStepThenTheCacheIsAsBefore) {
   expect_written(*cache, b, 0, 20, 1);
 }
 
-#ifndef NDEBUG
 TEST(Cache, GivenAFreedPageThenItIsPoisoned) {
   const auto cache = make_cache(64);
   const SequenceId a = cache->create_sequence();
@@ -148,7 +147,6 @@ TEST(Cache, GivenAFreedPageThenItIsPoisoned) {
     }
   }
 }
-#endif
 
 TEST(Cache, GivenALargeCapacityThenMemoryIsTakenOnlyAsPagesAreWritten) {
   const auto resident_bytes = [] {

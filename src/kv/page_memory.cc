@@ -13,11 +13,6 @@ namespace weft::kv {
 namespace {
 
 constexpr uint16_t kPoison = 0x7e00;  // f16 quiet NaN
-#ifdef NDEBUG
-constexpr bool kPoisonFreedPages = false;
-#else
-constexpr bool kPoisonFreedPages = true;
-#endif
 
 Status check_shape(const PageMemory::Shape& s) {
   if (s.n_layers <= 0 || s.n_pages <= 0 || s.n_kv_heads <= 0) {
@@ -85,7 +80,7 @@ void PageMemory::copy_page(int32_t from, int32_t to) {
 }
 
 void PageMemory::page_freed(int32_t freed) {
-  if constexpr (!kPoisonFreedPages) return;
+  if (!kDebugChecks) return;
   for (int32_t i = 0; i < 2 * shape_.n_layers; ++i) {
     std::fill_n(page(i, freed), page_elements_, kPoison);
   }

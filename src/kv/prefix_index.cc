@@ -60,8 +60,16 @@ void PrefixIndex::insert(std::span<const int32_t> tokens, std::span<const int32_
     }
     const int32_t page = pages[i];
     if (contains(page)) return;
-    const auto place = children_.emplace(Key{parent, {ids.begin(), ids.end()}}, page).first;
-    nodes_.emplace(page, Node{place, pool_.generation(page), static_cast<int32_t>(i), clock_});
+    // Both or none, though memory may run out between them.
+    const auto node =
+        nodes_.emplace(page, Node{{}, pool_.generation(page), static_cast<int32_t>(i), clock_});
+    try {
+      node.first->second.place =
+          children_.emplace(Key{parent, {ids.begin(), ids.end()}}, page).first;
+    } catch (...) {
+      nodes_.erase(node.first);
+      throw;
+    }
     pool_.retain(page);
     parent = page;
   }

@@ -1,5 +1,7 @@
 #include "model/forward.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -32,6 +34,29 @@ void sharpen_queries(const ModelConfig& c, const int32_t* positions, int64_t n_r
   }
 }
 
+/// What a caller may get wrong in a step.
+Status check_step(const Step& step, int32_t vocab_size) {
+  if (step.tokens.empty()) return invalid_argument("no tokens to run: at least 1 is needed");
+  for (size_t row = 0; row < step.tokens.size(); ++row) {
+    if (step.tokens[row] < 0 || step.tokens[row] >= vocab_size) {
+      return invalid_argument(fmt::format("token {} of {} is {}: the vocabulary has 0 to {}",
+                                          row + 1, step.tokens.size(), step.tokens[row],
+                                          vocab_size - 1));
+    }
+  }
+  int64_t covered = 0;
+  for (const StepSequence& s : step.sequences) {
+    if (s.row_begin != covered || s.row_end <= s.row_begin) break;
+    covered = s.row_end;
+  }
+  if (step.positions.size() != step.tokens.size() || covered != step.n_rows()) {
+    return invalid_argument(
+        fmt::format("a step of {} tokens and {} positions, {} of them in sequences",
+                    step.tokens.size(), step.positions.size(), covered));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 struct ForwardPass::Block {
@@ -60,9 +85,10 @@ Step Step::prompt(kv::SequenceId sequence, std::span<const int32_t> tokens,
 ForwardPass::ForwardPass(const Model& model, const kernels::Context& context, kv::Cache& cache)
     : model_(model), context_(context), cache_(cache) {}
 
-void ForwardPass::begin(Step step) {
-  step_ = std::move(step);
+Status ForwardPass::begin(Step step) {
   const ModelConfig& config = model_.config();
+  WEFT_RETURN_IF_ERROR(check_step(step, config.vocab_size));
+  step_ = std::move(step);
   const auto n_embd = static_cast<size_t>(config.n_embd);
   const auto n_rows = static_cast<size_t>(step_.n_rows());
   const size_t rows = std::min<size_t>(n_rows, kBlockRows);
@@ -86,7 +112,6 @@ void ForwardPass::begin(Step step) {
   const int64_t bytes = row_bytes(embedding.dtype, embedding.in_features);
   for (size_t row = 0; row < n_rows; ++row) {
     const int32_t token = step_.tokens[row];
-    WEFT_CHECK(token >= 0 && token < config.vocab_size);
     kernels::dequantize(context_.isa, embedding.dtype,
                         static_cast<const std::byte*>(embedding.data) + token * bytes,
                         hidden_.data() + row * n_embd, config.n_embd);
@@ -96,6 +121,7 @@ void ForwardPass::begin(Step step) {
                             step_.n_rows() * config.n_embd);
   }
   refresh_rope();
+  return Status::ok();
 }
 
 void ForwardPass::refresh_rope() {

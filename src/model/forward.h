@@ -64,8 +64,9 @@ class ForwardPass {
   /// All three must outlive the pass.
   ForwardPass(const Model& model, const kernels::Context& context, kv::Cache& cache);
 
-  /// Takes the step's embeddings as hidden states, [n_rows, n_embd].
-  void begin(Step step);
+  /// Takes the step's embeddings as hidden states, [n_rows, n_embd]. kInvalidArgument for a step
+  /// without rows, with ids outside the vocabulary, or whose sequences do not cover its rows.
+  Status begin(Step step);
   /// Runs one transformer layer over the step's rows, writing their K and V to their pages. Layers
   /// must be run in order from 0.
   void run_layer(int32_t layer, const LayerTap& tap = {});

@@ -2,13 +2,19 @@
 
 #include <fmt/format.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
+#include <cstring>
+#include <filesystem>
 #include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
+#include "base/env.h"
 
 namespace weft::retrieval {
 namespace {
@@ -16,8 +22,47 @@ namespace {
 constexpr int kBusyTimeoutMs = 20'000;
 constexpr int kMaxValueBytes = 64 << 20;
 
+// A row is some 50 bytes or more, and no statement of ours takes 100 steps for one.
+constexpr uint64_t kStepsPerByte = 8;
+constexpr uint64_t kStepsAtLeast = 2'000'000;
+constexpr int kStepsPerQuestion = 1000;  // between two calls of may_not_go_on
+
+// synchronous: EXTRA also syncs the folder after the journal was removed. With FULL a power cut can
+// bring the journal back, and with it what a finished change had deleted.
+// temp_store: documents' text does not go to /tmp. secure_delete: deleted rows are overwritten.
+constexpr const char* kSettings =
+    "PRAGMA foreign_keys = ON; PRAGMA synchronous = EXTRA; PRAGMA secure_delete = ON;"
+    "PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;";
+
 sqlite3_stmt* as_statement(void* statement) { return static_cast<sqlite3_stmt*>(statement); }
 sqlite3* as_connection(void* connection) { return static_cast<sqlite3*>(connection); }
+
+/// Whoever wrote last may have died between a journal's removal and its sync. What a writer finds
+/// it builds on, and tells its user: from here on it must not come undone.
+Status sync_folder(const std::string& path) {
+  return posix_env().sync_dir(std::filesystem::path(path).parent_path().string());
+}
+
+/// Makes an empty file for its owner alone; SQLite would make one that all may read. mknod, because
+/// it opens nothing: closing a descriptor of the file would end the locks that this process's other
+/// connections have on it. Where it fails SQLite finds out why, or narrow() makes up for it.
+void make_private(const std::string& path) { (void)::mknod(path.c_str(), S_IFREG | 0600, 0); }
+
+/// Takes group's and others' rights away from a file of this user's.
+void narrow(const std::string& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0 || file.st_uid != ::geteuid()) return;
+  if ((file.st_mode & 077) != 0) (void)::chmod(path.c_str(), file.st_mode & 0700);
+}
+
+/// SQLite's words, which may quote a damaged schema at length.
+std::string short_line(std::string message) {
+  constexpr size_t kMaxBytes = 120;
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < ' ' || static_cast<unsigned char>(c) >= 0x7f) c = ' ';
+  }
+  return message.size() <= kMaxBytes ? message : message.substr(0, kMaxBytes) + " …";
+}
 
 /// What xTokenize calls back with.
 struct TermCollector {
@@ -109,18 +154,27 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool c
   // possible (SQLite falls back by itself), then refuse changes.
   int flags = SQLITE_OPEN_READWRITE;
   if (create) flags |= SQLITE_OPEN_CREATE;
+  if (create) make_private(name);
   sqlite3* connection = nullptr;
   const int code = sqlite3_open_v2(name.c_str(), &connection, flags, nullptr);
   if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
   std::unique_ptr<Database> database(new Database(path, connection));
   if (code != SQLITE_OK) return database->error(code);
+  if (!read_only) {
+    narrow(name);
+    narrow(name + "-journal");
+  }
   sqlite3_extended_result_codes(connection, 1);
   sqlite3_busy_timeout(connection, kBusyTimeoutMs);
   sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
+  sqlite3_progress_handler(connection, kStepsPerQuestion, may_not_go_on, database.get());
   sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
-  WEFT_RETURN_IF_ERROR(database->execute("PRAGMA foreign_keys = ON"));
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  WEFT_RETURN_IF_ERROR(database->execute(kSettings));
   if (read_only) WEFT_RETURN_IF_ERROR(database->execute("PRAGMA query_only = ON"));
+  database->is_read_only_ = read_only;
+  if (!database->is_read_only()) WEFT_RETURN_IF_ERROR(sync_folder(name));
   return database;
 }
 
@@ -128,12 +182,25 @@ Database::~Database() {
   WEFT_CHECK(sqlite3_close(as_connection(connection_)) == SQLITE_OK);  // else a statement outlived
 }
 
+int Database::may_not_go_on(void* self) {
+  auto& database = *static_cast<Database*>(self);
+  database.steps_ += kStepsPerQuestion;
+  if (database.steps_ <= std::max(database.steps_limit_, kStepsAtLeast)) return 0;
+  struct stat file {};  // it may have grown
+  if (::stat(database.path_.c_str(), &file) == 0) {
+    database.steps_limit_ = static_cast<uint64_t>(file.st_size) * kStepsPerByte;
+  }
+  return database.steps_ > std::max(database.steps_limit_, kStepsAtLeast) ? 1 : 0;
+}
+
 Status Database::execute(const std::string& sql) {
+  steps_ = 0;
   const int code = sqlite3_exec(as_connection(connection_), sql.c_str(), nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? Status::ok() : error(code);
 }
 
 Result<Statement> Database::prepare(std::string_view sql) {
+  steps_ = 0;
   sqlite3_stmt* statement = nullptr;
   const int code = sqlite3_prepare_v2(as_connection(connection_), sql.data(),
                                       static_cast<int>(sql.size()), &statement, nullptr);
@@ -141,8 +208,8 @@ Result<Statement> Database::prepare(std::string_view sql) {
   return Statement(*this, statement);
 }
 
-int64_t Database::last_insert_id() const {
-  return sqlite3_last_insert_rowid(as_connection(connection_));
+bool Database::is_read_only() const {
+  return is_read_only_ || sqlite3_db_readonly(as_connection(connection_), "main") == 1;
 }
 
 Result<std::vector<std::string>> Database::terms(std::string_view text, size_t limit) {
@@ -174,13 +241,16 @@ Result<std::vector<std::string>> Database::terms(std::string_view text, size_t l
 }
 
 Status Database::error(int code) const {
-  const char* const message = sqlite3_errmsg(as_connection(connection_));
+  const std::string message = short_line(sqlite3_errmsg(as_connection(connection_)));
   switch (code & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
     case SQLITE_FORMAT:
     case SQLITE_ERROR:  // our own statements do not fit what is in the file
     case SQLITE_MISMATCH:
+    case SQLITE_CONSTRAINT:  // our own rows fit each other
+    case SQLITE_INTERNAL:
+    case SQLITE_INTERRUPT:  // by may_not_go_on
       return corrupt(
           fmt::format("{}: damaged, or not an index of weft ({}); remove it and ingest "
                       "again",
@@ -194,15 +264,27 @@ Status Database::error(int code) const {
     case SQLITE_NOMEM:
     case SQLITE_TOOBIG:
       return resource_exhausted(fmt::format("{}: {}", path_, message));
+    case SQLITE_READONLY:
+      return io_error(
+          code == SQLITE_READONLY_ROLLBACK
+              ? fmt::format("{}: an ingest was interrupted, and to undo its last change the folder "
+                            "must be writable: ask once where it is",
+                            path_)
+              : fmt::format("{}: the index may not be written ({})", path_, message));
     case SQLITE_CANTOPEN:
+      if (const int why = sqlite3_system_errno(as_connection(connection_)); why != ENOENT) {
+        return io_error(fmt::format("{}: cannot open the index: {}", path_,
+                                    why == 0 ? message : std::strerror(why)));
+      }
       return not_found(fmt::format("{}: cannot open the index: {}", path_, message));
     default:
       return io_error(fmt::format("{}: {} (SQLite {})", path_, message, code));
   }
 }
 
-Result<Transaction> Transaction::begin(Database& database) {
-  WEFT_RETURN_IF_ERROR(database.execute("BEGIN IMMEDIATE"));
+Result<Transaction> Transaction::begin(Database& database, Kind kind) {
+  // IMMEDIATE: what a change reads before it writes nobody else can change in between.
+  WEFT_RETURN_IF_ERROR(database.execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN"));
   return Transaction(&database);
 }
 

@@ -47,11 +47,15 @@ class Statement {
   int bind_error_ = 0;
 };
 
-/// One connection. One thread at a time. Not movable: statements refer to it.
+/// One connection. One thread at a time. Not movable: statements refer to it. A statement that
+/// takes more steps than its file's size explains is kCorrupt: pages of a damaged file may form
+/// loops.
 class Database {
  public:
   /// `create`: makes the file when it is missing. `read_only`: refuses changes, but still undoes
-  /// what a killed writer left half done where the folder allows it.
+  /// what a killed writer left half done where the folder allows it. A file that is made is its
+  /// owner's alone (0600), and so becomes one that its owner opens for writing; the journal takes
+  /// the file's mode.
   static Result<std::unique_ptr<Database>> open(const std::string& path, bool create,
                                                 bool read_only);
   ~Database();
@@ -61,8 +65,9 @@ class Database {
   /// One or more statements without parameters; rows are discarded.
   Status execute(const std::string& sql);
   Result<Statement> prepare(std::string_view sql);
-  int64_t last_insert_id() const;
   const std::string& path() const { return path_; }
+  /// Asked for, or because the system lets nobody write here.
+  bool is_read_only() const;
 
   /// The terms that FTS5's tokenizer unicode61 finds in any bytes, folded as the index folds them:
   /// each once, in order, at most `limit`.
@@ -74,15 +79,24 @@ class Database {
  private:
   Database(std::string path, void* connection) : path_(std::move(path)), connection_(connection) {}
 
+  /// SQLite asks now and then whether a statement may go on.
+  static int may_not_go_on(void* self);
+
   std::string path_;
   void* connection_;  // sqlite3
+  bool is_read_only_ = false;
+  uint64_t steps_ = 0;        // of SQLite's machine since the last statement of ours began
+  uint64_t steps_limit_ = 0;  // what a sound file of this size can need
 };
 
-/// A write transaction; rolled back unless committed.
+/// A transaction; rolled back unless committed.
 class Transaction {
  public:
-  /// Waits for other processes' writes first.
-  static Result<Transaction> begin(Database& database);
+  enum class Kind {
+    kRead,   // from its first reading on nobody else's changes are committed
+    kWrite,  // waits for other processes' writes first; nobody else writes until it ends
+  };
+  static Result<Transaction> begin(Database& database, Kind kind = Kind::kWrite);
   Transaction(Transaction&& other) noexcept;
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();

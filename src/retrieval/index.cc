@@ -3,96 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <utility>
 
 #include "retrieval/database_internal.h"
+#include "retrieval/rows_internal.h"
 
 namespace weft::retrieval {
 namespace {
 
-constexpr int64_t kApplicationId = 0x77656674;  // "weft", in the file's header
-constexpr int64_t kSchemaVersion = 1;
 constexpr int64_t kChunksPerBatch = 64;
+constexpr size_t kRecordsPerBatch = 64;  // while other writers wait
 
-// tokens: little-endian int32. chunk_terms finds rows of chunk_source by id; it keeps no text.
-constexpr const char* kSchema = R"(
-CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE documents(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, title TEXT NOT NULL,
-  size_bytes INTEGER NOT NULL, modified_ns INTEGER NOT NULL, content_hash TEXT NOT NULL,
-  status INTEGER NOT NULL);
-CREATE TABLE chunks(
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  document_id INTEGER NOT NULL REFERENCES documents(id),
-  ordinal INTEGER NOT NULL, byte_begin INTEGER NOT NULL, byte_end INTEGER NOT NULL,
-  text TEXT NOT NULL, tokens BLOB NOT NULL, n_tokens INTEGER NOT NULL,
-  UNIQUE(document_id, ordinal));
-CREATE VIEW chunk_source AS
-  SELECT chunks.id AS id, document_id, title, text
-  FROM chunks JOIN documents ON documents.id = document_id;
-CREATE VIRTUAL TABLE chunk_terms USING fts5(
-  title, text, content='chunk_source', content_rowid='id',
-  tokenize='unicode61 remove_diacritics 2');
-)";
-
-constexpr std::string_view kSelectChunk =
-    "SELECT id, document_id, ordinal, byte_begin, byte_end, text, tokens, n_tokens FROM chunks ";
-constexpr std::string_view kSelectDocument =
-    "SELECT id, path, title, size_bytes, modified_ns, content_hash, status,"
-    " (SELECT count(*) FROM chunks WHERE document_id = documents.id),"
-    " (SELECT ifnull(sum(n_tokens), 0) FROM chunks WHERE document_id = documents.id)"
-    " FROM documents ";
-
-static_assert(std::endian::native == std::endian::little);  // token ids are stored as they are
-
-Result<int64_t> read_integer(Database& database, std::string_view sql) {
-  WEFT_ASSIGN_OR_RETURN(Statement statement, database.prepare(sql));
-  WEFT_ASSIGN_OR_RETURN(const bool has_row, statement.step());
-  return has_row ? statement.integer(0) : 0;
-}
-
-Result<Chunk> read_chunk(const Statement& row, const std::string& path) {
-  Chunk chunk{.id = row.integer(0),
-              .document_id = row.integer(1),
-              .ordinal = static_cast<int32_t>(row.integer(2)),
-              .byte_begin = static_cast<uint64_t>(row.integer(3)),
-              .byte_end = static_cast<uint64_t>(row.integer(4)),
-              .text = row.bytes(5),
-              .tokens = {}};
-  const std::string ids = row.bytes(6);
-  const int64_t n_tokens = row.integer(7);
-  if (ids.size() % sizeof(int32_t) != 0 ||
-      static_cast<int64_t>(ids.size() / sizeof(int32_t)) != n_tokens) {
-    return corrupt(
-        fmt::format("{}: chunk {} has {} bytes of token ids for {} tokens; remove the "
-                    "index and ingest again",
-                    path, chunk.id, ids.size(), n_tokens));
-  }
-  chunk.tokens.resize(ids.size() / sizeof(int32_t));
-  if (!ids.empty()) std::memcpy(chunk.tokens.data(), ids.data(), ids.size());
-  return chunk;
-}
-
-Document read_document_row(const Statement& row) {
-  return {.id = row.integer(0),
-          .info = {.path = row.bytes(1),
-                   .title = row.bytes(2),
-                   .size_bytes = static_cast<uint64_t>(row.integer(3)),
-                   .modified_ns = row.integer(4),
-                   .content_hash = row.bytes(5)},
-          .status = row.integer(6) == 1 ? DocumentStatus::kStored : DocumentStatus::kCatalogued,
-          .n_chunks = row.integer(7),
-          .n_tokens = row.integer(8)};
-}
-
-/// The id of the document with this path, if there is one.
-Result<std::optional<int64_t>> document_id(Database& database, const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(Statement find,
-                        database.prepare("SELECT id FROM documents WHERE path = ?"));
-  WEFT_ASSIGN_OR_RETURN(const bool exists, find.bind_text(path).step());
-  return exists ? std::optional(find.integer(0)) : std::nullopt;
+/// The id for the next row of a table that never uses one again. Not only SQLite's own word for it,
+/// which a damaged byte may have made one that is in use.
+Result<int64_t> next_id(Database& database, const char* table) {
+  return read_integer(
+      database,
+      fmt::format("SELECT 1 + max(ifnull((SELECT seq FROM sqlite_sequence WHERE name = '{0}'), 0),"
+                  " ifnull((SELECT max(id) FROM {0}), 0))",
+                  table));
 }
 
 Status remove_chunks(Database& database, int64_t document) {
@@ -108,16 +37,10 @@ Status remove_chunks(Database& database, int64_t document) {
 }
 
 Status insert_chunks(Database& database, int64_t document, std::span<const ChunkText> chunks) {
-  WEFT_ASSIGN_OR_RETURN(Statement insert,
-                        database.prepare("INSERT INTO chunks(document_id, ordinal, byte_begin,"
-                                         " byte_end, text, tokens, n_tokens)"
-                                         " VALUES(?, ?, ?, ?, ?, ?, ?)"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t first, next_id(database, "chunks"));
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const ChunkText& chunk = chunks[i];
-    insert.bind(document).bind(static_cast<int64_t>(i));
-    insert.bind(static_cast<int64_t>(chunk.byte_begin)).bind(static_cast<int64_t>(chunk.byte_end));
-    insert.bind_text(chunk.text).bind_blob(std::as_bytes(chunk.tokens));
-    WEFT_RETURN_IF_ERROR(insert.bind(static_cast<int64_t>(chunk.tokens.size())).run());
+    const auto ordinal = static_cast<int64_t>(i);
+    WEFT_RETURN_IF_ERROR(insert_chunk(database, first + ordinal, document, ordinal, chunks[i]));
   }
   WEFT_ASSIGN_OR_RETURN(
       Statement terms,
@@ -126,49 +49,33 @@ Status insert_chunks(Database& database, int64_t document, std::span<const Chunk
   return terms.bind(document).run();
 }
 
-/// Inserts or updates the document's row; returns its id.
-Result<int64_t> upsert_document(Database& database, const DocumentInfo& info) {
-  WEFT_ASSIGN_OR_RETURN(
-      Statement upsert,
-      database.prepare(
-          "INSERT INTO documents(path, title, size_bytes, modified_ns, content_hash, status)"
-          " VALUES(?, ?, ?, ?, ?, 0) ON CONFLICT(path) DO UPDATE SET title = excluded.title,"
-          " size_bytes = excluded.size_bytes, modified_ns = excluded.modified_ns,"
-          " content_hash = excluded.content_hash, status = 0 RETURNING id"));
-  upsert.bind_text(info.path).bind_text(info.title).bind(static_cast<int64_t>(info.size_bytes));
-  upsert.bind(info.modified_ns).bind_text(info.content_hash);
-  WEFT_ASSIGN_OR_RETURN(const bool has_row, upsert.step());
-  if (!has_row) return io_error(database.path() + ": the document was not stored");
-  return upsert.integer(0);
+Result<bool> chunk_has(Database& database, const Hash128& record) {
+  WEFT_ASSIGN_OR_RETURN(Statement find,
+                        database.prepare("SELECT 1 FROM chunks WHERE record = ? LIMIT 1"));
+  const std::string name = record_bytes(record);
+  return find.bind_blob(std::as_bytes(std::span(name))).step();
 }
 
-/// Makes the schema in a new file; refuses a file that is somebody else's or of another version.
-Status prepare_schema(Database& database, bool create) {
-  if (create) {
-    WEFT_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database));
-    WEFT_ASSIGN_OR_RETURN(const int64_t n_objects,
-                          read_integer(database, "SELECT count(*) FROM sqlite_schema"));
-    WEFT_ASSIGN_OR_RETURN(const int64_t owner, read_integer(database, "PRAGMA application_id"));
-    if (n_objects == 0 && owner == 0) {
-      WEFT_RETURN_IF_ERROR(database.execute(kSchema));
-      WEFT_RETURN_IF_ERROR(database.execute(fmt::format(
-          "PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, kSchemaVersion)));
-    }
-    WEFT_RETURN_IF_ERROR(transaction.commit());
-  }
-  WEFT_ASSIGN_OR_RETURN(const int64_t owner, read_integer(database, "PRAGMA application_id"));
-  if (owner != kApplicationId) {
-    return corrupt(database.path() + ": not an index of weft; give another --store");
-  }
-  WEFT_ASSIGN_OR_RETURN(const int64_t version, read_integer(database, "PRAGMA user_version"));
-  if (version != kSchemaVersion) {
-    return unsupported(
-        fmt::format("{}: index of version {}, this weft reads version {}; ingest into a new store",
-                    database.path(), version, kSchemaVersion));
-  }
-  for (const char* table : {"meta", "documents", "chunks", "chunk_terms"}) {
-    const auto readable = database.prepare(fmt::format("SELECT * FROM {} LIMIT 1", table));
-    WEFT_RETURN_IF_ERROR(readable.status());
+std::vector<Hash128> records_of(std::span<const Chunk> chunks) {
+  std::vector<Hash128> records;
+  for (const Chunk& chunk : chunks) records.push_back(chunk.record);
+  return records;
+}
+
+Status check_content(const Document& document, std::string_view content_hash) {
+  if (document.info.content_hash == content_hash) return Status::ok();
+  return not_found(document.info.path + ": has another content in the index by now");
+}
+
+/// Keeps the records in mind that no chunk has.
+Status note_unneeded(Database& database, std::span<const Hash128> records) {
+  WEFT_ASSIGN_OR_RETURN(
+      Statement note, database.prepare("INSERT OR IGNORE INTO unneeded_records(record) VALUES(?)"));
+  for (const Hash128& record : records) {
+    WEFT_ASSIGN_OR_RETURN(const bool needed, chunk_has(database, record));
+    if (needed) continue;
+    const std::string name = record_bytes(record);
+    WEFT_RETURN_IF_ERROR(note.bind_blob(std::as_bytes(std::span(name))).run());
   }
   return Status::ok();
 }
@@ -177,7 +84,50 @@ Status prepare_schema(Database& database, bool create) {
 
 struct Index::State {
   std::unique_ptr<Database> database;
-  Mode mode;
+  Rows rows;
+  bool is_read_only = false;
+  std::optional<Settlement> settlement;
+
+  /// What is there now.
+  Status look(int64_t& version, std::optional<Settlement>& there) {
+    WEFT_ASSIGN_OR_RETURN(version, schema_version(*database));
+    there.reset();
+    if (version == kOldVersion) return Status::ok();
+    WEFT_ASSIGN_OR_RETURN(there, read_settlement(*database));
+    return Status::ok();
+  }
+
+  Status check_up_to_date() const {
+    if (rows.version() == kSchemaVersion) return Status::ok();
+    return unsupported(database->path() +
+                       ": an index of an older weft; weft ingest, run once, brings it up to date");
+  }
+
+  /// A transaction in an index that still is what this Index knows it as.
+  Result<Transaction> begin_change() {
+    WEFT_RETURN_IF_ERROR(check_up_to_date());
+    WEFT_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database));
+    int64_t version = 0;
+    std::optional<Settlement> there;
+    WEFT_RETURN_IF_ERROR(look(version, there));
+    if (version == rows.version() && there == settlement) return transaction;
+    return invalid_argument(fmt::format(
+        "{}: was settled anew{} by another process meanwhile; run this again", database->path(),
+        there ? fmt::format(" for {}, anchor '{}',", there->model_name, there->anchor) : ""));
+  }
+
+  Result<Document> find(std::string_view where, FunctionRef<void(Statement&)> bind) {
+    WEFT_ASSIGN_OR_RETURN(Statement row,
+                          database->prepare(fmt::format("SELECT {} FROM documents d WHERE {}",
+                                                        rows.document_columns(), where)));
+    bind(row);
+    WEFT_ASSIGN_OR_RETURN(const bool exists, row.step());
+    if (!exists) return not_found(database->path() + ": no such document");
+    return rows.document(row);
+  }
+  Result<Document> find(const std::string& path) {
+    return find("d.path = ?", [&](Statement& row) { row.bind_text(path); });
+  }
 };
 
 Index::Index(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -186,110 +136,234 @@ Index::~Index() = default;
 Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode) {
   const bool create = mode == Mode::kCreate;
   WEFT_ASSIGN_OR_RETURN(auto database, Database::open(path, create, mode == Mode::kReadOnly));
-  WEFT_RETURN_IF_ERROR(prepare_schema(*database, create));
-  return std::unique_ptr<Index>(
-      new Index(std::make_unique<State>(State{std::move(database), mode})));
+  WEFT_ASSIGN_OR_RETURN(const int64_t version, prepare_schema(*database, create));
+  State state{.database = std::move(database), .rows = Rows(path, version)};
+  state.is_read_only = state.database->is_read_only();
+  if (version != kOldVersion) {
+    WEFT_ASSIGN_OR_RETURN(state.settlement, read_settlement(*state.database));
+  }
+  return std::unique_ptr<Index>(new Index(std::make_unique<State>(std::move(state))));
 }
 
-Result<std::optional<std::string>> Index::meta(std::string_view key) {
-  WEFT_ASSIGN_OR_RETURN(Statement find,
-                        state_->database->prepare("SELECT value FROM meta WHERE key = ?"));
-  WEFT_ASSIGN_OR_RETURN(const bool exists, find.bind_text(key).step());
-  return exists ? std::optional(find.bytes(0)) : std::nullopt;
+const std::string& Index::path() const { return state_->database->path(); }
+bool Index::is_read_only() const { return state_->is_read_only; }
+bool Index::is_old() const { return state_->rows.version() == kOldVersion; }
+const std::optional<Settlement>& Index::settlement() const { return state_->settlement; }
+void Index::set_token_limit(int32_t n_vocab) { state_->rows.set_token_limit(n_vocab); }
+
+// ------------------------------------------------------------------------------------- settling
+
+Status Index::settle(const Terms& terms) {
+  Database& database = *state_->database;
+  int64_t version = 0;
+  std::optional<Settlement> there;
+  {  // Most openings change nothing, and then need not wait for anybody.
+    WEFT_RETURN_IF_ERROR(state_->look(version, there));
+    WEFT_ASSIGN_OR_RETURN(Settlement agreed, terms.agree(there, version == kOldVersion));
+    if (is_read_only() || (version == kSchemaVersion && there == agreed)) {
+      state_->rows.set_version(version);  // another process may have brought it up to date
+      state_->settlement = std::move(agreed);
+      return Status::ok();
+    }
+  }
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database));
+  WEFT_RETURN_IF_ERROR(state_->look(version, there));
+  WEFT_ASSIGN_OR_RETURN(Settlement agreed, terms.agree(there, version == kOldVersion));
+  if (version == kOldVersion) WEFT_RETURN_IF_ERROR(upgrade_schema(database));
+  if (!there || there->scope != agreed.scope) {
+    WEFT_RETURN_IF_ERROR(name_records(version == kOldVersion, terms));
+  }
+  WEFT_RETURN_IF_ERROR(write_settlement(database, agreed));
+  WEFT_RETURN_IF_ERROR(transaction.commit());
+  state_->rows.set_version(kSchemaVersion);
+  state_->settlement = std::move(agreed);
+  return Status::ok();
 }
 
-Status Index::set_meta(std::string_view key, std::string_view value) {
-  WEFT_ASSIGN_OR_RETURN(
-      Statement put,
-      state_->database->prepare("INSERT INTO meta(key, value) VALUES(?, ?)"
-                                " ON CONFLICT(key) DO UPDATE SET value = excluded.value"));
-  return put.bind_text(key).bind_blob(std::as_bytes(std::span(value))).run();
+Status Index::name_records(bool from_old, const Terms& terms) {
+  Database& database = *state_->database;
+  Rows rows = state_->rows;
+  rows.set_version(from_old ? kOldVersion : kSchemaVersion);
+  std::vector<Hash128> former;
+  WEFT_RETURN_IF_ERROR(walk_chunks(rows, [&](const Chunk& chunk) {
+    const Hash128 record = terms.record_of(chunk.tokens);
+    if (!from_old && record != chunk.record) former.push_back(chunk.record);
+    return name_record(database, chunk, record);
+  }));
+  return note_unneeded(database, former);
 }
+
+// -------------------------------------------------------------------------------------- changes
 
 Result<int64_t> Index::replace_document(const DocumentInfo& info,
                                         std::span<const ChunkText> chunks) {
   Database& database = *state_->database;
-  WEFT_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database));
-  WEFT_ASSIGN_OR_RETURN(const auto known, document_id(database, info.path));
-  // Before the row changes: the search index is told the old title with the old text.
-  if (known) WEFT_RETURN_IF_ERROR(remove_chunks(database, *known));
-  WEFT_ASSIGN_OR_RETURN(const int64_t id, upsert_document(database, info));
-  WEFT_RETURN_IF_ERROR(insert_chunks(database, id, chunks));
-  WEFT_RETURN_IF_ERROR(transaction.commit());
-  return id;
-}
-
-Status Index::set_document_status(int64_t document, DocumentStatus status) {
-  WEFT_ASSIGN_OR_RETURN(
-      Statement update,
-      state_->database->prepare("UPDATE documents SET status = ? WHERE id = ? RETURNING id"));
-  WEFT_ASSIGN_OR_RETURN(const bool exists,
-                        update.bind(static_cast<int64_t>(status)).bind(document).step());
-  if (!exists) {
-    return not_found(fmt::format("{}: no document {}", state_->database->path(), document));
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  Document document{.info = info, .n_chunks = std::ssize(chunks)};
+  for (const ChunkText& chunk : chunks) document.n_tokens += std::ssize(chunk.tokens);
+  std::vector<Chunk> former;
+  const auto known = state_->find(info.path);
+  if (known.is_ok()) {
+    document.id = known->id;
+    WEFT_ASSIGN_OR_RETURN(former, chunks_of(known->id));
+    // Before the row changes: the search index is told the old title with the old text.
+    WEFT_RETURN_IF_ERROR(remove_chunks(database, known->id));
+  } else {
+    if (known.status().code() != StatusCode::kNotFound) return known.status();
+    WEFT_ASSIGN_OR_RETURN(document.id, next_id(database, "documents"));
   }
-  return update.run();
+  WEFT_RETURN_IF_ERROR(write_document(database, document));
+  WEFT_RETURN_IF_ERROR(insert_chunks(database, document.id, chunks));
+  WEFT_RETURN_IF_ERROR(note_unneeded(database, records_of(former)));
+  WEFT_RETURN_IF_ERROR(transaction.commit());
+  return document.id;
 }
 
-Status Index::touch_document(const DocumentInfo& info) {
-  WEFT_ASSIGN_OR_RETURN(Statement update, state_->database->prepare(
-                                              "UPDATE documents SET size_bytes = ?, modified_ns = ?"
-                                              " WHERE path = ? RETURNING id"));
-  update.bind(static_cast<int64_t>(info.size_bytes)).bind(info.modified_ns);
-  WEFT_ASSIGN_OR_RETURN(const bool exists, update.bind_text(info.path).step());
-  if (!exists) return not_found(state_->database->path() + ": no document " + info.path);
-  return update.run();
-}
-
-Status Index::remove_document(const std::string& path) {
-  Database& database = *state_->database;
-  WEFT_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database));
-  WEFT_ASSIGN_OR_RETURN(const auto id, document_id(database, path));
-  if (!id) return not_found(database.path() + ": no document " + path);
-  WEFT_RETURN_IF_ERROR(remove_chunks(database, *id));
-  WEFT_ASSIGN_OR_RETURN(Statement remove, database.prepare("DELETE FROM documents WHERE id = ?"));
-  WEFT_RETURN_IF_ERROR(remove.bind(*id).run());
+Status Index::mark_stored(int64_t document_id, std::string_view content_hash) {
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  WEFT_ASSIGN_OR_RETURN(Document document,
+                        state_->find("d.id = ?", [&](Statement& row) { row.bind(document_id); }));
+  WEFT_RETURN_IF_ERROR(check_content(document, content_hash));
+  document.status = DocumentStatus::kStored;
+  WEFT_RETURN_IF_ERROR(write_document(*state_->database, document));
   return transaction.commit();
 }
 
+Status Index::touch_document(const DocumentInfo& info) {
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  WEFT_ASSIGN_OR_RETURN(Document document, state_->find(info.path));
+  WEFT_RETURN_IF_ERROR(check_content(document, info.content_hash));
+  document.info.size_bytes = info.size_bytes;
+  document.info.modified_ns = info.modified_ns;
+  WEFT_RETURN_IF_ERROR(write_document(*state_->database, document));
+  return transaction.commit();
+}
+
+Status Index::remove_document(const std::string& name) {
+  Database& database = *state_->database;
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  WEFT_ASSIGN_OR_RETURN(const Document document, state_->find(name));
+  WEFT_ASSIGN_OR_RETURN(const auto chunks, chunks_of(document.id));
+  WEFT_RETURN_IF_ERROR(remove_chunks(database, document.id));
+  WEFT_ASSIGN_OR_RETURN(Statement remove, database.prepare("DELETE FROM documents WHERE id = ?"));
+  WEFT_RETURN_IF_ERROR(remove.bind(document.id).run());
+  WEFT_RETURN_IF_ERROR(note_unneeded(database, records_of(chunks)));
+  return transaction.commit();
+}
+
+// -------------------------------------------------------------------------------------- records
+
+Result<bool> Index::has_record(const Hash128& record) {
+  WEFT_RETURN_IF_ERROR(state_->check_up_to_date());
+  return chunk_has(*state_->database, record);
+}
+
+Status Index::put_record(const Hash128& record, FunctionRef<Status()> put) {
+  // A reader is enough: whoever takes chunks away cannot commit before it ends.
+  WEFT_ASSIGN_OR_RETURN(const Transaction reading,
+                        Transaction::begin(*state_->database, Transaction::Kind::kRead));
+  WEFT_ASSIGN_OR_RETURN(const bool needed, has_record(record));
+  return needed ? put() : Status::ok();
+}
+
+Status Index::remove_unneeded(std::span<const Hash128> records,
+                              FunctionRef<Status(const Hash128&)> remove) {
+  while (!records.empty()) {
+    // Nothing in the index changes; the lock keeps others from adding the record's chunk.
+    WEFT_ASSIGN_OR_RETURN(const Transaction transaction, state_->begin_change());
+    const auto batch = records.first(std::min(records.size(), kRecordsPerBatch));
+    for (const Hash128& record : batch) {
+      WEFT_ASSIGN_OR_RETURN(const bool needed, has_record(record));
+      if (!needed) WEFT_RETURN_IF_ERROR(remove(record));
+    }
+    records = records.subspan(batch.size());
+  }
+  return Status::ok();
+}
+
+Status Index::sweep(FunctionRef<Status(const Hash128&)> remove) {
+  Database& database = *state_->database;
+  constexpr std::string_view kAny = "SELECT count(*) FROM (SELECT 1 FROM unneeded_records LIMIT 1)";
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const int64_t any, read_integer(database, kAny));
+    if (any == 0) return Status::ok();
+    WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+    std::vector<std::string> names;
+    {
+      WEFT_ASSIGN_OR_RETURN(Statement rows,
+                            database.prepare("SELECT record FROM unneeded_records LIMIT ?"));
+      rows.bind(static_cast<int64_t>(kRecordsPerBatch));
+      while (true) {
+        WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+        if (!has_row) break;
+        names.push_back(rows.bytes(0));
+      }
+    }
+    WEFT_ASSIGN_OR_RETURN(
+        Statement forget,
+        database.prepare("DELETE FROM unneeded_records WHERE record = ? RETURNING 1"));
+    for (const std::string& name : names) {
+      if (const auto record = parse_record(name)) {
+        WEFT_ASSIGN_OR_RETURN(const bool needed, has_record(*record));
+        if (!needed) WEFT_RETURN_IF_ERROR(remove(*record));
+      }
+      WEFT_ASSIGN_OR_RETURN(const bool was_there,
+                            forget.bind_blob(std::as_bytes(std::span(name))).step());
+      if (!was_there) {  // a row that can be listed and not found: else this would never end
+        return corrupt(path() +
+                       ": the records to be removed: damaged; remove this file and ingest "
+                       "again (stored KV is found again)");
+      }
+      WEFT_RETURN_IF_ERROR(forget.run());
+    }
+    WEFT_RETURN_IF_ERROR(transaction.commit());
+  }
+}
+
+// -------------------------------------------------------------------------------------- reading
+
 Result<std::vector<Document>> Index::documents() {
-  WEFT_ASSIGN_OR_RETURN(Statement rows,
-                        state_->database->prepare(std::string(kSelectDocument) + "ORDER BY path"));
+  WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(fmt::format(
+                                            "SELECT {} FROM documents d ORDER BY d.path",
+                                            state_->rows.document_columns())));
   std::vector<Document> documents;
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return documents;
-    documents.push_back(read_document_row(rows));
+    WEFT_ASSIGN_OR_RETURN(Document document, state_->rows.document(rows));
+    documents.push_back(std::move(document));
   }
 }
 
-Result<std::optional<Document>> Index::find_document(const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(Statement row,
-                        state_->database->prepare(std::string(kSelectDocument) + "WHERE path = ?"));
-  WEFT_ASSIGN_OR_RETURN(const bool exists, row.bind_text(path).step());
-  return exists ? std::optional(read_document_row(row)) : std::nullopt;
+Result<std::optional<Document>> Index::find_document(const std::string& name) {
+  auto document = state_->find(name);
+  if (document.status().code() == StatusCode::kNotFound) return std::optional<Document>();
+  if (!document.is_ok()) return document.status();
+  return std::optional(std::move(*document));
 }
 
 Result<std::vector<Chunk>> Index::chunks_of(int64_t document) {
   WEFT_ASSIGN_OR_RETURN(Statement rows,
-                        state_->database->prepare(std::string(kSelectChunk) +
-                                                  "WHERE document_id = ? ORDER BY ordinal"));
+                        state_->database->prepare(fmt::format(
+                            "SELECT {} FROM chunks c WHERE c.document_id = ? ORDER BY c.ordinal",
+                            state_->rows.chunk_columns())));
   rows.bind(document);
   std::vector<Chunk> chunks;
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return chunks;
-    WEFT_ASSIGN_OR_RETURN(Chunk chunk, read_chunk(rows, state_->database->path()));
+    WEFT_ASSIGN_OR_RETURN(Chunk chunk, state_->rows.chunk(rows));
     chunks.push_back(std::move(chunk));
   }
 }
 
 Result<Chunk> Index::chunk(int64_t id) {
-  WEFT_ASSIGN_OR_RETURN(Statement row,
-                        state_->database->prepare(std::string(kSelectChunk) + "WHERE id = ?"));
+  WEFT_ASSIGN_OR_RETURN(
+      Statement row, state_->database->prepare(fmt::format("SELECT {} FROM chunks c WHERE c.id = ?",
+                                                           state_->rows.chunk_columns())));
   WEFT_ASSIGN_OR_RETURN(const bool exists, row.bind(id).step());
-  if (!exists) return not_found(fmt::format("{}: no chunk {}", state_->database->path(), id));
-  return read_chunk(row, state_->database->path());
+  if (!exists) return not_found(fmt::format("{}: no chunk {}", path(), id));
+  return state_->rows.chunk(row);
 }
 
 Result<Counts> Index::counts() {
@@ -301,22 +375,27 @@ Result<Counts> Index::counts() {
 }
 
 Status Index::all_chunks(FunctionRef<Status(const Chunk&)> fn) {
+  return walk_chunks(state_->rows, fn);
+}
+
+Status Index::walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn) {
+  const std::string sql = fmt::format(
+      "SELECT {} FROM chunks c WHERE c.id > ? ORDER BY c.id LIMIT ?", as.chunk_columns());
   for (int64_t after = 0;;) {
     std::vector<Chunk> batch;
     {
-      WEFT_ASSIGN_OR_RETURN(Statement rows,
-                            state_->database->prepare(std::string(kSelectChunk) +
-                                                      "WHERE id > ? ORDER BY id LIMIT ?"));
+      WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(sql));
       rows.bind(after).bind(kChunksPerBatch);
       while (true) {
         WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
         if (!has_row) break;
-        WEFT_ASSIGN_OR_RETURN(Chunk chunk, read_chunk(rows, state_->database->path()));
+        WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
+        if (chunk.id <= after) return corrupt(path() + ": chunks out of order: damaged");
+        after = chunk.id;
         batch.push_back(std::move(chunk));
       }
     }
     if (batch.empty()) return Status::ok();
-    after = batch.back().id;
     for (const Chunk& chunk : batch) WEFT_RETURN_IF_ERROR(fn(chunk));
   }
 }
@@ -329,23 +408,53 @@ Result<std::vector<Hit>> Index::search(std::string_view question, int k) {
   std::string any;
   for (const std::string& term : terms) any += (any.empty() ? "\"" : " OR \"") + term + '"';
 
+  const Rows& as = state_->rows;
   WEFT_ASSIGN_OR_RETURN(
       Statement rows,
-      database.prepare("SELECT c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text,"
-                       " c.tokens, c.n_tokens, d.path, d.title, best.score FROM"
-                       " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
-                       "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
-                       "  CROSS JOIN documents ON documents.id = chunks.document_id"
-                       "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
-                       " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
-                       " ORDER BY best.score, d.path, c.ordinal"));
+      database.prepare(
+          fmt::format("SELECT {}, {}, best.score FROM"
+                      " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
+                      "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
+                      "  CROSS JOIN documents ON documents.id = chunks.document_id"
+                      "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
+                      " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
+                      " ORDER BY best.score, d.path, c.ordinal",
+                      as.chunk_columns(), as.document_columns())));
   rows.bind_text(any).bind(k);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return hits;
-    WEFT_ASSIGN_OR_RETURN(Chunk chunk, read_chunk(rows, database.path()));
-    hits.push_back({std::move(chunk), rows.bytes(8), rows.bytes(9), -rows.real(10)});
+    WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
+    WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows, Rows::kChunkColumns));
+    hits.push_back({std::move(chunk), std::move(document.info.path), std::move(document.info.title),
+                    -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
   }
+}
+
+Status Index::verify_documents() {
+  WEFT_ASSIGN_OR_RETURN(const auto all, documents());
+  for (const Document& listed : all) {
+    // Together, and not longer than one document takes: writers wait meanwhile.
+    WEFT_ASSIGN_OR_RETURN(const Transaction reading,
+                          Transaction::begin(*state_->database, Transaction::Kind::kRead));
+    WEFT_ASSIGN_OR_RETURN(const auto document, find_document(listed.info.path));
+    if (!document) continue;  // removed meanwhile
+    WEFT_ASSIGN_OR_RETURN(const auto chunks, chunks_of(document->id));
+    int64_t n_tokens = 0;
+    bool in_order = true;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      in_order = in_order && chunks[i].ordinal == static_cast<int32_t>(i);
+      n_tokens += std::ssize(chunks[i].tokens);
+    }
+    if (in_order && std::ssize(chunks) == document->n_chunks && n_tokens == document->n_tokens) {
+      continue;
+    }
+    return corrupt(fmt::format(
+        "{}: document {}: {} chunks of {} tokens, {} of {} are there: "
+        "damaged; remove this file and ingest again",
+        path(), document->id, document->n_chunks, document->n_tokens, chunks.size(), n_tokens));
+  }
+  return Status::ok();
 }
 
 Status Index::verify() {
@@ -359,11 +468,21 @@ Status Index::verify() {
       return corrupt(database.path() + ": damaged (" + found + "); remove it and ingest again");
     }
   }
-  if (state_->mode != Mode::kReadOnly) {  // SQLite takes this check for a write
+  {
+    WEFT_ASSIGN_OR_RETURN(Statement check, database.prepare("PRAGMA foreign_key_check"));
+    WEFT_ASSIGN_OR_RETURN(const bool orphan, check.step());
+    if (orphan) {
+      return corrupt(
+          fmt::format("{}: chunk {} is no document's: damaged; remove it and ingest "
+                      "again",
+                      path(), check.integer(1)));
+    }
+  }
+  if (!is_read_only()) {  // SQLite takes this check for a write
     WEFT_RETURN_IF_ERROR(database.execute(
         "INSERT INTO chunk_terms(chunk_terms, rank) VALUES('integrity-check', 1)"));
   }
-  return all_chunks([](const Chunk&) { return Status::ok(); });
+  return verify_documents();
 }
 
 }  // namespace weft::retrieval

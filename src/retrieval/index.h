@@ -1,9 +1,12 @@
-// The catalogue of what was ingested: documents, their chunks with text and token ids, and a BM25
-// search over them. It cuts no text, tokenises nothing for a model and stores no KV.
+// The catalogue of what was ingested: what everything was made with, documents, their chunks with
+// text and token ids, and a BM25 search over them. It knows the names of the records that hold the
+// chunks' KV, and which of them no chunk needs any longer. It cuts no text, tokenises nothing for a
+// model and stores no KV.
 //
-// One SQLite file with a rollback journal and full syncs: a change is there whole or not at all,
-// also after kill -9 or a power cut, and several processes may use the file at once (a writer waits
-// for the others). Not WAL: its side files would keep a read-only folder from being asked.
+// One SQLite file (docs/formats/index.md) with a rollback journal and full syncs: a change is there
+// whole or not at all, also after kill -9 or a power cut, and several processes may use the file at
+// once (a writer waits for the others). Not WAL: its side files would keep a read-only folder from
+// being asked. Each row carries a hash, so a damaged byte is an error and never another token.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +18,24 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/hash.h"
 #include "base/status.h"
 
 namespace weft::retrieval {
+
+/// What everything in an index is made with: settled once, by whoever comes first. Compared and
+/// kept here, understood by the caller.
+struct Settlement {
+  std::string model;       // its fingerprint
+  std::string model_name;  // for people
+  std::string ropes;       // a hash of how it turns keys; "": not known
+  int64_t context_tokens = 0;
+  std::string prompt;           // the form of the passages
+  std::string anchor;           // what they are computed after
+  std::string anchor_passages;  // where the anchor's name does not say it
+  std::string scope;            // a hash of all that the records' names depend on but the chunk
+  bool operator==(const Settlement&) const = default;
+};
 
 /// A file as it was when it was read.
 struct DocumentInfo {
@@ -47,6 +65,7 @@ struct ChunkText {
   uint64_t byte_end = 0;
   std::string_view text;
   std::span<const int32_t> tokens;  // what stands for the chunk in a prompt; the caller decides
+  Hash128 record;                   // the name of its KV's record
 };
 
 /// The same, as it comes out.
@@ -58,6 +77,7 @@ struct Chunk {
   uint64_t byte_end = 0;
   std::string text;
   std::vector<int32_t> tokens;
+  Hash128 record;  // zero in an old index
 };
 
 struct Hit {
@@ -66,6 +86,8 @@ struct Hit {
   std::string title;
   double score = 0;  // BM25; larger is better
 };
+
+class Rows;
 
 struct Counts {
   int64_t documents = 0;
@@ -83,21 +105,60 @@ class Index {
     kReadWrite,  // the file must exist
     kCreate,     // made when missing
   };
+  /// An index of an older weft can be read; settle() brings it up to date, changes are refused
+  /// until then (kUnsupported).
   static Result<std::unique_ptr<Index>> open(const std::string& path, Mode mode);
   ~Index();
 
-  /// Values are any bytes. No such key: no value.
-  Result<std::optional<std::string>> meta(std::string_view key);
-  Status set_meta(std::string_view key, std::string_view value);
+  const std::string& path() const;
+  /// Opened so, or because nobody may write here.
+  bool is_read_only() const;
+  /// Of a version without settlement, records' names and hashes.
+  bool is_old() const;
+  /// As it was at open() or settle(); of an old index nothing.
+  const std::optional<Settlement>& settlement() const;
+  /// From now on a chunk with a token id outside 0 to n_vocab - 1 is kCorrupt.
+  void set_token_limit(int32_t n_vocab);
+
+  /// What settles an index. `agree` is told what is settled there and whether the index is old, and
+  /// answers what shall be: the same, or in a new index its own; its error is settle()'s.
+  /// `record_of` is the name of the record of these token ids, asked after `agree`. Both may be
+  /// called twice, and the index must not be used in them.
+  struct Terms {
+    FunctionRef<Result<Settlement>(const std::optional<Settlement>& there, bool is_old)> agree;
+    FunctionRef<Hash128(std::span<const int32_t>)> record_of;
+  };
+  /// Agrees on what everything here is made with, in one transaction: of two that come at once one
+  /// settles and the other is told. Brings an old index up to date in the same transaction, and the
+  /// chunks' record names where the scope has changed. In a read-only index nothing is changed.
+  Status settle(const Terms& terms);
+
+  // Changes. kInvalidArgument when the settlement is no longer that of open() or settle().
 
   /// Puts the document in, in place of the one with its path: at once and whole. Its status is
-  /// kCatalogued. Returns its id, which it keeps when it is replaced.
+  /// kCatalogued. Returns its id, which it keeps when it is replaced. Records that no chunk has any
+  /// longer are kept in mind, until sweep().
   Result<int64_t> replace_document(const DocumentInfo& info, std::span<const ChunkText> chunks);
-  /// kNotFound when there is no such document, as for the next two.
-  Status set_document_status(int64_t document_id, DocumentStatus status);
-  /// The file's size and time changed, its content did not.
+  /// The KV of all its chunks is stored. kNotFound when there is no such document, or none with
+  /// this content any longer.
+  Status mark_stored(int64_t document_id, std::string_view content_hash);
+  /// The file's size and time changed, its content did not. kNotFound as in mark_stored.
   Status touch_document(const DocumentInfo& info);
+  /// kNotFound when there is no such document.
   Status remove_document(const std::string& path);
+
+  // Records. Whoever adds or removes a chunk's KV does it inside these, so that a record is there
+  // only as long as a chunk has it, whatever other processes do and whenever one of them is killed.
+
+  Result<bool> has_record(const Hash128& record);
+  /// Runs `put` if a chunk has the record; nobody takes the chunk away meanwhile.
+  Status put_record(const Hash128& record, FunctionRef<Status()> put);
+  /// Runs `remove` for each of `records` that no chunk has; nobody adds one meanwhile.
+  Status remove_unneeded(std::span<const Hash128> records,
+                         FunctionRef<Status(const Hash128&)> remove);
+  /// The same for the records whose last chunk a change took away; each is forgotten when its
+  /// removal has succeeded. For whoever opens an index to write, and after changes.
+  Status sweep(FunctionRef<Status(const Hash128&)> remove);
 
   /// Sorted by path, bytewise.
   Result<std::vector<Document>> documents();
@@ -117,11 +178,15 @@ class Index {
   static constexpr size_t kMaxQueryTerms = 256;
 
   /// Reads everything: ok, or kCorrupt with the first thing that is wrong. A read-only index's
-  /// search terms are not compared with its texts.
+  /// search terms are not compared with its texts, and an old one has no hashes to compare.
   Status verify();
 
  private:
   struct State;
+  Status name_records(bool from_old, const Terms& terms);
+  Status walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn);
+  Status verify_documents();
+
   explicit Index(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

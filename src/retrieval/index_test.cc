@@ -56,7 +56,7 @@ TEST_F(IndexTest, GivenADocumentWhenReopenedThenEverythingIsThere) {
   const std::string text("nul \0 inside", 12);
   const std::vector<ChunkText> chunks{{UINT64_C(1) << 33, (UINT64_C(1) << 33) + 12, text, tokens}};
   ASSERT_TRUE(index_->replace_document(info, chunks).is_ok());
-  ASSERT_TRUE(index_->set_document_status(id, DocumentStatus::kStored).is_ok());
+  ASSERT_TRUE(index_->mark_stored(id, "hash of /a.txt").is_ok());
   reopen(Index::Mode::kReadOnly);
 
   const auto documents = index_->documents();
@@ -92,7 +92,7 @@ TEST_F(IndexTest, GivenADocumentWhenReopenedThenEverythingIsThere) {
 TEST_F(IndexTest, GivenAReplacedDocumentThenOnlyItsNewTextIsFound) {
   const int64_t id = add("/a.txt", {"old walnut", "old pear"}, "walnuts");
   const int64_t old_chunk = (*index_->chunks_of(id))[0].id;
-  ASSERT_TRUE(index_->set_document_status(id, DocumentStatus::kStored).is_ok());
+  ASSERT_TRUE(index_->mark_stored(id, "hash of /a.txt").is_ok());
   EXPECT_EQ(add("/a.txt", {"new apple"}, "apples"), id);
   EXPECT_THAT(found("walnut pear old walnuts"), IsEmpty());
   EXPECT_THAT(found("apple"), ElementsAre("/a.txt 0"));
@@ -110,16 +110,17 @@ TEST_F(IndexTest, GivenARemovedDocumentThenNothingOfItIsLeft) {
   EXPECT_THAT(*index_->chunks_of(id), IsEmpty());
   EXPECT_FALSE(index_->find_document("/a.txt")->has_value());
   EXPECT_EQ(index_->remove_document("/a.txt").code(), StatusCode::kNotFound);
-  EXPECT_EQ(index_->set_document_status(id, DocumentStatus::kStored).code(), StatusCode::kNotFound);
+  EXPECT_EQ(index_->mark_stored(id, "hash of /a.txt").code(), StatusCode::kNotFound);
   EXPECT_EQ(index_->touch_document({.path = "/a.txt"}).code(), StatusCode::kNotFound);
   EXPECT_TRUE(index_->verify().is_ok());
 }
 
 TEST_F(IndexTest, TouchChangesOnlyTheStat) {
   const int64_t id = add("/a.txt", {"walnut"}, "t");
-  ASSERT_TRUE(index_->set_document_status(id, DocumentStatus::kStored).is_ok());
-  ASSERT_TRUE(
-      index_->touch_document({.path = "/a.txt", .size_bytes = 9, .modified_ns = 8}).is_ok());
+  ASSERT_TRUE(index_->mark_stored(id, "hash of /a.txt").is_ok());
+  const DocumentInfo touched{
+      .path = "/a.txt", .size_bytes = 9, .modified_ns = 8, .content_hash = "hash of /a.txt"};
+  ASSERT_TRUE(index_->touch_document(touched).is_ok());
   const Document document = **index_->find_document("/a.txt");
   EXPECT_EQ(document.info.modified_ns, 8);
   EXPECT_EQ(document.info.size_bytes, 9u);
@@ -128,16 +129,14 @@ TEST_F(IndexTest, TouchChangesOnlyTheStat) {
   EXPECT_EQ(document.status, DocumentStatus::kStored);
 }
 
-TEST_F(IndexTest, MetaHoldsAnyBytes) {
-  EXPECT_FALSE(index_->meta("anchor")->has_value());
-  const std::string value("\0\xff'; DROP TABLE meta; --", 24);
-  ASSERT_TRUE(index_->set_meta("anchor", "before").is_ok());
-  ASSERT_TRUE(index_->set_meta("anchor", value).is_ok());
-  ASSERT_TRUE(index_->set_meta("empty", "").is_ok());
-  reopen(Index::Mode::kReadOnly);
-  EXPECT_EQ(**index_->meta("anchor"), value);
-  EXPECT_EQ(**index_->meta("empty"), "");
-  EXPECT_FALSE(index_->set_meta("anchor", "x").is_ok());
+TEST_F(IndexTest, WhatWasSeenOfAnotherContentIsNotNoted) {
+  const int64_t id = add("/a.txt", {"walnut"}, "t");
+  EXPECT_EQ(index_->mark_stored(id, "an older hash").code(), StatusCode::kNotFound);
+  const DocumentInfo older{.path = "/a.txt", .modified_ns = 8, .content_hash = "an older hash"};
+  EXPECT_EQ(index_->touch_document(older).code(), StatusCode::kNotFound);
+  const Document document = **index_->find_document("/a.txt");
+  EXPECT_EQ(document.status, DocumentStatus::kCatalogued);
+  EXPECT_EQ(document.info.modified_ns, 12345);
 }
 
 TEST_F(IndexTest, BestFirstAndTiesByPlace) {

@@ -66,7 +66,7 @@ class ScanTest : public ::testing::Test {
     for (const auto& file : look({"docs"}).files) {
       const auto id = index_->replace_document(file.info, {});
       ASSERT_TRUE(id.is_ok());
-      ASSERT_TRUE(index_->set_document_status(*id, DocumentStatus::kStored).is_ok());
+      ASSERT_TRUE(index_->mark_stored(*id, file.info.content_hash).is_ok());
     }
   }
   /// Changes a file's time by so many seconds.

@@ -36,7 +36,8 @@ struct ChunkStore::Handle::State {
   std::unique_ptr<ReadFile> file;
   std::string path;
   RecordHead head;
-  std::once_flag filling_begun;         // by the first load: a find alone evicts nothing
+  std::mutex filling_mutex;             // of filling_begun
+  bool filling_begun = false;           // by the first load: a find alone evicts nothing
   std::shared_ptr<MemoryCopy> filling;  // the coming memory copy; null where it does not fit
   std::vector<std::atomic<uint8_t>> layer_states;
   std::atomic<uint32_t> n_loaded{0};
@@ -65,10 +66,16 @@ Result<std::span<const std::byte>> ChunkStore::Handle::load_layer(uint32_t layer
   State& s = *state_;
   WEFT_CHECK(layer < s.info.n_layers);
   if (s.copy) return s.copy->layer(layer);
-  std::call_once(s.filling_begun, [&] {
-    s.filling = s.store->begin_copy(s.head);
-    if (s.filling) s.layer_states = std::vector<std::atomic<uint8_t>>(s.info.n_layers);
-  });
+  {
+    // Not std::call_once: memory may run out in here, and an exception that passes through libc's
+    // own frames makes it load libgcc_s anew, or abort where there is no memory for that.
+    const std::lock_guard lock(s.filling_mutex);
+    if (!s.filling_begun) {
+      s.layer_states = std::vector<std::atomic<uint8_t>>(s.info.n_layers);
+      s.filling = s.store->begin_copy(s.head);
+      s.filling_begun = true;
+    }
+  }
   if (s.filling) {
     std::atomic<uint8_t>& layer_state = s.layer_states[layer];
     uint8_t found = State::kEmpty;
@@ -109,12 +116,14 @@ bool ChunkStore::Impl::reserve_memory(uint64_t bytes) {
 
 std::shared_ptr<MemoryCopy> ChunkStore::Impl::begin_copy(const RecordHead& head) {
   const uint64_t bytes = head.info.n_layers * head.layer_stride;
+  // What may throw comes before the reservation.
+  auto copy = std::make_shared<MemoryCopy>(
+      MemoryCopy{head.info, head.identity, AlignedBytes(), head.layer_stride});
   {
     const std::lock_guard lock(mutex_);
     if (!reserve_memory(bytes)) return nullptr;
   }
-  auto copy = std::make_shared<MemoryCopy>(
-      MemoryCopy{head.info, head.identity, AlignedBytes(bytes), head.layer_stride});
+  copy->bytes = AlignedBytes(bytes);
   if (copy->bytes.size() == bytes) return copy;
   release_reserved(bytes);  // the system has no memory left: then without
   return nullptr;
@@ -141,6 +150,7 @@ void ChunkStore::Impl::use(const Hash128& hash) {
     now_ns = next_time_ns();
     if (const IndexPin entry = index_.find(hash)) index_.set_last_use(entry, now_ns);
   }
+  if (is_read_only()) return;
   // The order of eviction after a restart and in other processes; a file that is gone is fine.
   (void)env_.set_modified(path_of(hash), now_ns);
 }
@@ -170,6 +180,8 @@ Result<ChunkStore::Handle> ChunkStore::Impl::make_disk_handle(const Key& key,
   {
     const std::lock_guard lock(mutex_);
     state->entry = index_.get(key.hash);
+    // Another process's record, which may be gone again: look at the folder before counting bytes.
+    if (state->entry->file_bytes == 0) seen_folder_ns_ = kUnknownTime;
     index_.set_file(state->entry, file->size_bytes());
     ++disk_hits_;
   }
@@ -190,7 +202,11 @@ Result<ChunkStore::Handle> ChunkStore::Impl::find(const Key& key) {
     use(key.hash);
     return Handle(std::move(in_memory));
   }
-  auto file = env_.open_read(path);
+  auto file = env_.open_read(path, Links::kRefuse);
+  if (file.status().code() == StatusCode::kInvalidArgument) {  // a link, a pipe, a folder
+    discard(key.hash, file.status());
+    return miss(file.status().message());
+  }
   if (!file.is_ok()) {
     if (file.status().code() != StatusCode::kNotFound) return file.status();
     {
@@ -218,20 +234,36 @@ Result<ChunkStore::Handle> ChunkStore::Impl::find(const Key& key) {
   return make_disk_handle(key, std::move(file).value(), std::move(head).value());
 }
 
+Status ChunkStore::Impl::check_writable(const char* what) const {
+  if (!is_read_only()) return Status::ok();
+  return invalid_argument(
+      fmt::format("{}: opened for reading only: cannot {}", options_.dir, what));
+}
+
+Result<bool> ChunkStore::Impl::has_file(const std::string& path) {
+  const auto entry = env_.stat_link(path);
+  if (entry.status().code() == StatusCode::kNotFound) return false;
+  WEFT_RETURN_IF_ERROR(entry.status());
+  if (entry->is_regular) return true;
+  return invalid_argument(path + ": in a record's place, but no regular file: remove it");
+}
+
 bool ChunkStore::Impl::contains(const Key& key) {
   {
     const std::lock_guard lock(mutex_);
     const IndexPin entry = index_.find(key.hash);
     if (entry && entry->copy) return true;
   }
-  return env_.exists(path_of(key.hash));
+  const auto is_there = has_file(path_of(key.hash));
+  return is_there.is_ok() && *is_there;
 }
 
 // ------------------------------------------------------------------------------------------- put
 
 Status ChunkStore::Impl::write_temp(const std::string& path, std::span<const std::byte> head,
                                     std::span<const std::span<const std::byte>> layers) {
-  WEFT_ASSIGN_OR_RETURN(const auto file, env_.create(path));
+  WEFT_ASSIGN_OR_RETURN(const auto file,
+                        env_.create(path, {.mode = kPrivateFileMode, .exclusive = true}));
   WEFT_RETURN_IF_ERROR(write_record(*file, head, layers));
   WEFT_RETURN_IF_ERROR(file->sync());
   return file->close();
@@ -240,13 +272,15 @@ Status ChunkStore::Impl::write_temp(const std::string& path, std::span<const std
 Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
                              std::span<const std::span<const std::byte>> layers,
                              PutOptions options) {
+  WEFT_RETURN_IF_ERROR(check_writable("store a record"));
   if (hash128(key.identity) != key.hash) {
     return invalid_argument("chunk record to write: the key's hash is not that of its identity");
   }
   const std::string path = path_of(key.hash);
-  if (env_.exists(path)) {
+  WEFT_ASSIGN_OR_RETURN(const bool is_there, has_file(path));
+  if (is_there) {
     use(key.hash);
-    return Status::ok();
+    return env_.sync_dir(options_.dir);  // whoever wrote it may have died before this
   }
   WEFT_ASSIGN_OR_RETURN(const auto head,
                         encode_head(key.identity, n_tokens, env_.unix_ms(), layers));
@@ -263,7 +297,10 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
   if (status.is_ok()) {
     auto change = FolderChange::begin(*this, options_.disk_limit_bytes > 0);
     status = change.status();
-    if (status.is_ok() && env_.exists(path)) return env_.remove(temp);  // another was quicker
+    if (status.is_ok() && env_.exists(path)) {  // another was quicker
+      (void)env_.remove(temp);
+      return env_.sync_dir(options_.dir);
+    }
     if (status.is_ok()) status = make_room_on_disk(bytes, options.evict);
     if (status.is_ok()) {
       folder_changed_ = true;
@@ -313,5 +350,6 @@ Result<std::string> ChunkStore::property(const std::string& name) {
   return it->second;
 }
 const std::string& ChunkStore::dir() const { return impl_->dir(); }
+bool ChunkStore::is_read_only() const { return impl_->is_read_only(); }
 
 }  // namespace weft::store

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,13 @@ struct StoreOptions {
   uint64_t memory_limit_bytes = 0;  // of the memory tier; 0 = no memory tier
   uint64_t disk_limit_bytes = 0;    // of all finished records on disk; 0 = no limit
   bool create = false;              // make the folder a store when it is none yet
+  /// Nothing is created, written or locked: for folders that one may only read. Uses are not noted,
+  /// damaged records are misses and stay; what would change the folder is kInvalidArgument.
+  bool read_only = false;
+  /// Whoever changes the folder waits for others that do so just then: at most so long, and until
+  /// `cancelled` (asked often, from any thread) says true.
+  int64_t lock_wait_s = 60;
+  std::function<bool()> cancelled;
 };
 
 struct PutOptions {
@@ -52,7 +60,7 @@ struct StoreStats {
   TierStats memory;
   TierStats disk;
   uint64_t misses = 0;   // since opening
-  uint64_t damaged = 0;  // bad records met since opening; each was removed
+  uint64_t damaged = 0;  // bad records met since opening; each was removed, if that was allowed
 };
 
 struct RecordSummary {
@@ -105,14 +113,19 @@ class ChunkStore {
   };
 
   /// Lists the folder, reads no record. kNotFound when the folder is no store and `create` is
-  /// false. `env` must outlive the store.
+  /// false. A folder made here is private (0700), as every file in it (0600), whatever the umask;
+  /// docs/formats/chunk.md has what happens to one that was there. `env` must outlive the store.
   static Result<std::unique_ptr<ChunkStore>> open(Env& env, StoreOptions options);
   ~ChunkStore();
 
   /// kNotFound: a miss, also for a damaged, truncated, foreign or misnamed record, which is
-  /// removed with a warning. kIoError, kResourceExhausted: the system said no; treat as a miss.
-  /// A hit makes the record the most recently used one.
+  /// removed with a warning (of a read-only store: not removed). kIoError, kResourceExhausted: the
+  /// system said no; treat as a miss. A hit makes the record the most recently used one.
   Result<Handle> find(const Key& key);
+
+  /// All that change the folder (put, remove, clear, set_property): kInvalidArgument when the store
+  /// is read-only; kResourceExhausted or kCancelled when another process held the folder's lock for
+  /// too long, as StoreOptions say.
 
   /// Stores a record durably; of a key that is there already, nothing happens. Layers are layer
   /// 0..L-1, equally long. kResourceExhausted: the limit (naming it and what is used) or the disk
@@ -130,7 +143,8 @@ class ChunkStore {
   /// Reads every record and checks every checksum; changes nothing. `progress` is called after
   /// each record; when it returns false the result is kCancelled.
   Result<VerifyReport> verify(FunctionRef<bool(uint64_t done, uint64_t total)> progress);
-  /// kNotFound when there is no such record. Readers that hold it keep it.
+  /// kNotFound when there is no such record. Readers that hold it keep it. After ok and after
+  /// kNotFound no power cut brings it back.
   Status remove(const Hash128& hash);
   /// Removes all records; properties stay.
   Status clear();
@@ -142,6 +156,7 @@ class ChunkStore {
   Result<std::string> property(const std::string& name);
 
   const std::string& dir() const;
+  bool is_read_only() const;
 
  private:
   class Impl;

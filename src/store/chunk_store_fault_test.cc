@@ -28,13 +28,17 @@ class ChunkStoreFaults : public ::testing::Test {
   void TearDown() override { set_log_level(LogLevel::kWarning); }
 };
 
+constexpr int kRemoved = 0;  // the chunk that is removed once the last one is put
+
 /// What the store promised before the power went.
 struct Promises {
   int last_put = -1;
   std::string property = "";
+  bool is_removed = false;
 };
 
-/// Opens, puts with evictions, reads, sets properties. Goes on after errors, as a server would.
+/// Opens, puts with evictions, reads, sets properties, removes. Goes on after errors, as a server
+/// would, and tries once more what failed.
 Promises work(Env& env, const std::string& dir, uint64_t disk_limit_bytes) {
   Promises promises;
   auto opened = ChunkStore::open(env, {.dir = dir,
@@ -44,12 +48,18 @@ Promises work(Env& env, const std::string& dir, uint64_t disk_limit_bytes) {
   if (!opened.is_ok()) return promises;
   ChunkStore& store = **opened;
   for (int i = 0; i < kChunks; ++i) {
-    if (put(store, TestChunk(i, kLayerBytes)).is_ok()) promises.last_put = i;
+    const TestChunk chunk(i, kLayerBytes);
+    if (put(store, chunk).is_ok() || put(store, chunk).is_ok()) promises.last_put = i;
     if (i % 3 == 1) (void)load(store, TestChunk(i - 1, kLayerBytes));
     if (i % 3 == 2) {
       const std::string value = std::to_string(i);
       if (store.set_property("round", value).is_ok()) promises.property = value;
     }
+  }
+  const Hash128 removed = TestChunk(kRemoved, kLayerBytes).key().hash;
+  for (int attempt = 0; attempt < 2 && !promises.is_removed; ++attempt) {
+    const Status status = store.remove(removed);
+    promises.is_removed = status.is_ok() || status.code() == StatusCode::kNotFound;
   }
   return promises;
 }
@@ -69,6 +79,8 @@ void check_after_crash(const std::string& dir, const Promises& promises, uint64_
     const Status status = load(store, TestChunk(i, kLayerBytes));
     EXPECT_TRUE(status.is_ok() || status.code() == StatusCode::kNotFound) << status.message();
     EXPECT_TRUE(i != promises.last_put || status.is_ok()) << "an acknowledged record is lost";
+    EXPECT_FALSE(i == kRemoved && promises.is_removed && status.is_ok())
+        << "a removed record came back";
   }
   const auto property = store.property("round");
   EXPECT_GE(property.is_ok() ? *property : "", promises.property);
@@ -93,7 +105,7 @@ void cut_power_everywhere(uint64_t limit) {
                       {Survives::kNamesAndSizes, 0},
                       {Survives::kSome, 1},
                       {Survives::kSome, 2}};
-  for (uint64_t at = 0; at < total_calls; ++at) {
+  for (uint64_t at = 0; at <= total_calls; ++at) {  // the last one: after everything
     for (const Way& way : ways) {
       SCOPED_TRACE(testing::Message() << "power cut at call " << at << " of " << total_calls
                                       << ", survives " << static_cast<int>(way.survives));
@@ -134,6 +146,54 @@ TEST_F(ChunkStoreFaults, AnyCallMayFail) {
       check_after_crash(store_dir, promises, limit);
       if (HasFailure()) return;
     }
+  }
+}
+
+TEST_F(ChunkStoreFaults, WhatAFailedCallLeftHalfDoneIsDurableOnceTheNextAttemptSaysSo) {
+  for (const uint64_t limit : {kRoomForAll, room_for_three()}) {
+    uint64_t total_calls = 1;
+    for (uint64_t at = 0; at < total_calls; ++at) {
+      SCOPED_TRACE(testing::Message() << "call " << at << " fails, then the power");
+      const TempDir dir;
+      const std::string store_dir = join_path(dir.path(), "a/store");
+      FaultEnv env(posix_env());
+      env.fail_call(at);
+      Promises promises = work(env, store_dir, limit);
+      if (promises.last_put < 0) promises = work(env, store_dir, limit);  // it failed to open
+      total_calls = std::max(total_calls, env.calls());
+      ASSERT_EQ(promises.last_put, kChunks - 1);
+      ASSERT_TRUE(promises.is_removed);
+      ASSERT_TRUE(env.restart(Survives::kNothing).is_ok());
+      check_after_crash(store_dir, promises, limit);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(ChunkStoreFaults, WhatWasClearedStaysSo) {
+  const TempDir dir;
+  FaultEnv env(posix_env());
+  const std::string store_dir = join_path(dir.path(), "store");
+  {
+    auto store = open_store(env, store_dir);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(put(*store, TestChunk(i)).is_ok());
+    ASSERT_TRUE(store->clear().is_ok());
+  }
+  ASSERT_TRUE(env.restart(Survives::kNothing).is_ok());
+  EXPECT_EQ(open_store(env, store_dir)->stat()->disk.records, 0u);
+}
+
+TEST_F(ChunkStoreFaults, APropertyThatWasSetLastSurvives) {
+  const TempDir dir;
+  const std::string store_dir = join_path(dir.path(), "store");
+  for (const Survives survives : {Survives::kNothing, Survives::kNames, Survives::kNamesAndSizes}) {
+    FaultEnv env(posix_env());
+    ASSERT_TRUE(open_store(env, store_dir)->set_property("model", "a model").is_ok());
+    ASSERT_TRUE(env.restart(survives).is_ok());
+    auto store = ChunkStore::open(env, {.dir = store_dir});
+    ASSERT_TRUE(store.is_ok()) << store.status().message();
+    EXPECT_EQ(*(*store)->property("model"), "a model");
+    std::filesystem::remove_all(store_dir);
   }
 }
 

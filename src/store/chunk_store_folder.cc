@@ -3,41 +3,96 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <unordered_set>
 
+#include "base/atomic_file.h"
 #include "base/log.h"
 #include "store/chunk_store_internal.h"
 
 namespace weft::store {
 namespace {
 
-constexpr const char* kPropertiesFile = "properties";
-constexpr const char* kTempFolder = "tmp";
+/// What the rooms above keep in a store's folder (docs/formats/chunk.md): the documents' index.
+constexpr std::string_view kIndexFiles = "documents.sqlite";
 
-/// Creates `dir` and makes every newly made level durable in its parent.
-Status make_dirs_durably(Env& env, const std::string& dir) {
-  std::vector<std::string> parents;  // of the levels that are missing, deepest first
-  std::filesystem::path level = std::filesystem::path(dir).lexically_normal();
-  while (level.has_relative_path() && !env.exists(level.string())) {
-    level = level.parent_path();
-    parents.push_back(level.empty() ? "." : level.string());
-  }
-  WEFT_RETURN_IF_ERROR(env.make_dirs(dir));
-  for (const std::string& parent : parents) WEFT_RETURN_IF_ERROR(env.sync_dir(parent));
+bool is_of_a_store(const DirEntry& entry) {
+  return entry.name == kPropertiesFile || entry.name == kLockFile || entry.name == kTempFolder ||
+         parse_record_file_name(entry.name) || entry.name.starts_with(kIndexFiles);
+}
+
+/// Takes the rights of group and others from a file or folder; false where we may not.
+bool narrow(Env& env, const std::string& path, uint32_t mode) {
+  constexpr uint32_t kOthers = 0077;
+  return (mode & kOthers) == 0 || env.set_mode(path, mode & ~kOthers).is_ok();
+}
+
+/// Makes an existing folder private, which protects all below it, unless it holds other things than
+/// a store's or is shared by design (sticky, as /tmp).
+Status narrow_folder(Env& env, const std::string& dir, const std::vector<DirEntry>& entries) {
+  constexpr uint32_t kSticky = 01000;
+  WEFT_ASSIGN_OR_RETURN(const DirEntry folder, env.stat(dir));
+  const bool is_ours = std::all_of(entries.begin(), entries.end(), is_of_a_store);
+  if (is_ours && (folder.mode & kSticky) == 0) (void)narrow(env, dir, folder.mode);
   return Status::ok();
+}
+
+/// Creates `dir` and makes every level durable in its parent.
+Status make_store_folder(Env& env, const std::string& dir) {
+  namespace fs = std::filesystem;
+  const bool was_there = env.exists(dir);
+  std::vector<std::pair<std::string, bool>> parents;  // and whether their level is missing
+  for (fs::path level = (fs::path(dir) / "").lexically_normal().parent_path();
+       level.has_relative_path(); level = level.parent_path()) {
+    const fs::path parent = level.parent_path();
+    parents.emplace_back(parent.empty() ? "." : parent.string(), !env.exists(level.string()));
+  }
+  WEFT_RETURN_IF_ERROR(env.make_dirs(dir, kPrivateDirMode));
+  for (const auto& [parent, is_new] : parents) {
+    // A run that died may have made a level without making it durable; not every one is readable.
+    const Status synced = env.sync_dir(parent);
+    if (is_new) WEFT_RETURN_IF_ERROR(synced);
+  }
+  if (!was_there) return Status::ok();
+  WEFT_ASSIGN_OR_RETURN(const auto entries, env.list(dir));
+  return narrow_folder(env, dir, entries);
+}
+
+/// A store that an older weft made, with modes by the umask, becomes as private as a new one. Its
+/// properties are narrowed last: while they are wide, this is tried.
+Status narrow_old_store(Env& env, const std::string& dir) {
+  const std::string properties = join_path(dir, kPropertiesFile);
+  WEFT_ASSIGN_OR_RETURN(const DirEntry mark, env.stat_link(properties));
+  if ((mark.mode & 0077) == 0 || mark.is_link) return Status::ok();  // a link is refused later
+  WEFT_ASSIGN_OR_RETURN(const auto entries, env.list(dir));
+  WEFT_RETURN_IF_ERROR(narrow_folder(env, dir, entries));
+  for (const DirEntry& entry : entries) {
+    const bool is_record = parse_record_file_name(entry.name) || entry.name == kLockFile;
+    if (!is_record || !entry.is_regular || entry.is_link) continue;
+    if (!narrow(env, join_path(dir, entry.name), entry.mode)) return Status::ok();  // not ours
+  }
+  (void)narrow(env, properties, mark.mode);
+  return Status::ok();
+}
+
+/// Makes the folder a store's, or, of a store, sees to its modes.
+Status prepare_folder(Env& env, const std::string& dir, bool is_new) {
+  return is_new ? make_store_folder(env, dir) : narrow_old_store(env, dir);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions options) {
   const std::string dir = options.dir;
-  const std::string properties_path = join_path(dir, kPropertiesFile);
-  const bool is_new = !env.exists(properties_path);
-  if (is_new && !options.create) {
+  const bool is_new = !env.exists(join_path(dir, kPropertiesFile));
+  if (is_new && (!options.create || options.read_only)) {
     return not_found(fmt::format("{}: no chunk store there", dir));
   }
-  if (is_new) WEFT_RETURN_IF_ERROR(make_dirs_durably(env, dir));
-  WEFT_ASSIGN_OR_RETURN(auto temp_files, TempFiles::open(env, join_path(dir, kTempFolder)));
+  std::unique_ptr<TempFiles> temp_files;
+  if (!options.read_only) {
+    WEFT_RETURN_IF_ERROR(prepare_folder(env, dir, is_new));
+    WEFT_ASSIGN_OR_RETURN(temp_files, TempFiles::open(env, join_path(dir, kTempFolder)));
+  }
   auto impl = std::make_unique<Impl>(env, std::move(options), std::move(temp_files));
   if (is_new) {
     WEFT_RETURN_IF_ERROR(impl->edit_properties([](Properties&) {}));
@@ -48,14 +103,46 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(impl)));
 }
 
+// ------------------------------------------------------------------------------------------ times
+
+int64_t ChunkStore::Impl::now_ns() {
+  constexpr int64_t kLatestMs =
+      std::numeric_limits<int64_t>::max() / 2'000'000;  // far from the end
+  return std::clamp<int64_t>(env_.unix_ms(), 0, kLatestMs) * 1'000'000;
+}
+
 int64_t ChunkStore::Impl::next_time_ns() {
-  last_time_ns_ = std::max(last_time_ns_ + 1, env_.unix_ms() * 1'000'000);
+  const int64_t now = now_ns();
+  if (last_time_ns_ > now + kClockSlackNs) settle_times();  // the clock was set back
+  last_time_ns_ = std::max(last_time_ns_ + 1, now);
   return last_time_ns_;
+}
+
+void ChunkStore::Impl::settle_times() {
+  const int64_t now = now_ns();
+  if (last_time_ns_ < now || last_time_ns_ > now + kClockSlackNs) last_time_ns_ = now;
+  // In their order, and as the newest: when they were used by this clock, nobody knows.
+  const std::vector<IndexPin> future = index_.used_after(now + kClockSlackNs);
+  for (const IndexPin& entry : future) {
+    index_.set_last_use(entry, ++last_time_ns_);
+    if (!is_read_only() && entry->file_bytes > 0) {
+      (void)env_.set_modified(path_of(entry->hash), last_time_ns_);
+    }
+  }
 }
 
 int64_t ChunkStore::Impl::folder_time_ns() {
   const auto folder = env_.stat(options_.dir);
   return folder.is_ok() ? folder->modified_ns : kUnknownTime;
+}
+
+int64_t ChunkStore::Impl::new_stamp_ns(int64_t last_ns) {
+  // The digits below the clock's milliseconds are by chance: a clock that is set back comes to the
+  // same millisecond again, and others may remember what the folder had then.
+  const int64_t now = next_time_ns();
+  const int64_t stamp = now + static_cast<int64_t>(random_() % 1'000'000);
+  const bool follows = last_ns >= stamp && last_ns <= now + kClockSlackNs;
+  return follows ? last_ns + 1 : stamp;
 }
 
 Status ChunkStore::Impl::refresh() {
@@ -67,18 +154,23 @@ Status ChunkStore::Impl::refresh() {
 Status ChunkStore::Impl::rescan() {
   const int64_t folder_ns = folder_time_ns();  // before listing: a later change is seen next time
   WEFT_ASSIGN_OR_RETURN(const auto files, env_.list(options_.dir));
+  const int64_t latest_ns = now_ns() + kClockSlackNs;
   std::unordered_set<const IndexEntry*> present;
   for (const DirEntry& file : files) {
     const auto hash = parse_record_file_name(file.name);
-    if (!hash || file.is_directory) continue;
+    if (!hash || !file.is_regular || file.is_link) continue;
     const IndexPin entry = index_.get(*hash);
-    index_.set_last_use(entry, std::max(entry->last_use_ns, file.modified_ns));
+    // A use in the future says nothing where another is known: it may be one that we cannot settle.
+    if (entry->last_use_ns == 0 || file.modified_ns <= latest_ns) {
+      index_.set_last_use(entry, std::max(entry->last_use_ns, file.modified_ns));
+    }
     index_.set_file(entry, std::max<uint64_t>(file.size_bytes, 1));  // an empty file is one, too
     present.insert(entry.get());
   }
   for (const IndexPin& entry : index_.by_last_use()) {
     if (!present.contains(entry.get())) index_.set_file(entry, 0);
   }
+  settle_times();
   seen_folder_ns_ = folder_times_exact_ ? folder_ns : kUnknownTime;
   return Status::ok();
 }
@@ -113,17 +205,32 @@ Status ChunkStore::Impl::make_room_on_disk(uint64_t bytes, bool evict) {
     if (victims.empty()) return full("the records there are in use");
     for (const IndexPin& victim : victims) {
       const auto file = env_.stat(path_of(victim->hash));
-      if (file.is_ok() && file->modified_ns > victim->last_use_ns) {  // used by another process
-        index_.set_last_use(victim, file->modified_ns);
-        continue;
-      }
+      if (file.is_ok() && was_used_since(victim, *file)) continue;
       WEFT_RETURN_IF_ERROR(remove_file(victim->hash).status());
       ++disk_evictions_;
     }
   }
 }
 
+bool ChunkStore::Impl::was_used_since(const IndexPin& entry, const DirEntry& file) {
+  if (file.modified_ns <= entry->last_use_ns) return false;
+  int64_t used_ns = file.modified_ns;
+  if (used_ns > now_ns() + kClockSlackNs) {
+    used_ns = next_time_ns();
+    // What cannot be settled would be used for ever.
+    if (!env_.set_modified(path_of(entry->hash), used_ns).is_ok()) return false;
+  }
+  index_.set_last_use(entry, used_ns);
+  return true;
+}
+
 void ChunkStore::Impl::discard(const Hash128& hash, const Status& why) {
+  if (is_read_only()) {
+    log_warning(why.message() + "; it counts as missing");
+    const std::lock_guard lock(mutex_);
+    ++damaged_;
+    return;
+  }
   log_warning(why.message() + "; the record is removed and counts as missing");
   const auto change = FolderChange::begin(*this, /*refresh=*/false);
   if (!change.is_ok()) return log_warning(change.status().message());
@@ -155,7 +262,7 @@ Result<std::vector<RecordSummary>> ChunkStore::Impl::ls() {
       record.info = copies[i]->info;
     } else {
       const std::string path = path_of(record.hash);
-      const auto file = env_.open_read(path);
+      const auto file = env_.open_read(path, Links::kRefuse);
       record.status = file.status();
       if (record.status.code() == StatusCode::kNotFound) continue;  // removed meanwhile
       if (file.is_ok()) {
@@ -184,7 +291,7 @@ Result<StoreStats> ChunkStore::Impl::stat() {
 
 Status ChunkStore::Impl::verify_record(const std::string& name, uint64_t& bytes) {
   const std::string path = join_path(options_.dir, name);
-  WEFT_ASSIGN_OR_RETURN(const auto file, env_.open_read(path));
+  WEFT_ASSIGN_OR_RETURN(const auto file, env_.open_read(path, Links::kRefuse));
   bytes = file->size_bytes();
   WEFT_ASSIGN_OR_RETURN(const RecordHead head, read_head(*file, path));
   if (record_file_name(hash128(head.identity)) != name) {
@@ -221,20 +328,25 @@ Result<VerifyReport> ChunkStore::Impl::verify(FunctionRef<bool(uint64_t, uint64_
 }
 
 Status ChunkStore::Impl::remove(const Hash128& hash) {
+  WEFT_RETURN_IF_ERROR(check_writable("remove a record"));
+  bool was_there = false;
   {
     WEFT_ASSIGN_OR_RETURN(const auto change, FolderChange::begin(*this, /*refresh=*/false));
     const IndexPin entry = index_.find(hash);
-    const bool was_in_memory = entry && entry->copy;
-    if (was_in_memory) index_.set_copy(entry, nullptr);
+    was_there = entry && entry->copy;
+    if (was_there) index_.set_copy(entry, nullptr);
     WEFT_ASSIGN_OR_RETURN(const bool was_on_disk, remove_file(hash));
-    if (!was_on_disk && !was_in_memory) {
-      return not_found(fmt::format("{}: no record {}", options_.dir, hash.to_hex()));
-    }
+    was_there = was_there || was_on_disk;
   }
-  return env_.sync_dir(options_.dir);
+  // Also of one that is gone already: whoever removed it (an eviction, a process that died) need
+  // not have made that durable.
+  WEFT_RETURN_IF_ERROR(env_.sync_dir(options_.dir));
+  if (was_there) return Status::ok();
+  return not_found(fmt::format("{}: no record {}", options_.dir, hash.to_hex()));
 }
 
 Status ChunkStore::Impl::clear() {
+  WEFT_RETURN_IF_ERROR(check_writable("remove records"));
   {
     WEFT_ASSIGN_OR_RETURN(const auto change, FolderChange::begin(*this, /*refresh=*/true));
     for (const IndexPin& entry : index_.by_last_use()) {
@@ -249,25 +361,13 @@ Status ChunkStore::Impl::clear() {
 
 Result<Properties> ChunkStore::Impl::read_properties() {
   const std::string path = join_path(options_.dir, kPropertiesFile);
-  WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(env_, path, kMaxPropertiesBytes));
+  WEFT_ASSIGN_OR_RETURN(const std::string text,
+                        read_file(env_, path, kMaxPropertiesBytes, Links::kRefuse));
   return decode_properties(text, path);
 }
 
-Status ChunkStore::Impl::replace_file(const std::string& path, std::string_view text) {
-  const std::string temp = temp_files_->next_path();
-  WEFT_ASSIGN_OR_RETURN(const auto file, env_.create(temp));
-  Status status = file->append(std::as_bytes(std::span(text)));
-  if (status.is_ok()) status = file->sync();
-  if (status.is_ok()) status = file->close();
-  if (status.is_ok()) status = env_.rename(temp, path);
-  if (!status.is_ok()) {
-    (void)env_.remove(temp);
-    return status;
-  }
-  return env_.sync_dir(options_.dir);
-}
-
 Status ChunkStore::Impl::edit_properties(FunctionRef<void(Properties&)> edit) {
+  WEFT_RETURN_IF_ERROR(check_writable("set a property"));
   WEFT_ASSIGN_OR_RETURN(const auto change, FolderChange::begin(*this, /*refresh=*/false));
   auto properties = read_properties();
   if (properties.status().code() == StatusCode::kNotFound) properties = Properties();
@@ -279,7 +379,10 @@ Status ChunkStore::Impl::edit_properties(FunctionRef<void(Properties&)> edit) {
                                           options_.dir, text.size(), kMaxPropertiesBytes));
   }
   folder_changed_ = true;
-  return replace_file(join_path(options_.dir, kPropertiesFile), text);
+  return write_file_durably(env_, join_path(options_.dir, kPropertiesFile), text,
+                            {.links = Links::kRefuse,
+                             .mode = kPrivateFileMode,
+                             .temporary_path = temp_files_->next_path()});
 }
 
 }  // namespace weft::store

@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <mutex>
+#include <new>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,12 @@
 namespace weft::store {
 
 constexpr int64_t kUnknownTime = -1;
+/// A use this far ahead of the clock may be another machine's; later ones are a clock's fault.
+constexpr int64_t kClockSlackNs = 60'000'000'000;
+
+constexpr const char* kPropertiesFile = "properties";
+constexpr const char* kLockFile = "store.lock";
+constexpr const char* kTempFolder = "tmp";
 
 // Locks, outermost first: the folder's (across processes, taken to change the folder), then mutex_
 // (the index and the counters). Records are read and written under neither.
@@ -37,6 +45,7 @@ class ChunkStore::Impl {
   /// A store without properties gets its file.
   Status edit_properties(FunctionRef<void(Properties&)> edit);
   const std::string& dir() const { return options_.dir; }
+  bool is_read_only() const { return options_.read_only; }
 
   /// Notices what other processes did since the last look.
   Status refresh();
@@ -59,29 +68,40 @@ class ChunkStore::Impl {
   /// Null when the record is not in memory.
   std::unique_ptr<Handle::State> find_in_memory(const Key& key);
   Result<Handle> make_disk_handle(const Key& key, std::unique_ptr<ReadFile> file, RecordHead head);
+  /// kInvalidArgument when the store is read-only; `what` was to be done.
+  Status check_writable(const char* what) const;
   Status write_temp(const std::string& path, std::span<const std::byte> head,
                     std::span<const std::span<const std::byte>> layers);
-  Status replace_file(const std::string& path, std::string_view text);
+  /// Whether a record's file is there; kInvalidArgument where something else has its name.
+  Result<bool> has_file(const std::string& path);
   Status verify_record(const std::string& name, uint64_t& bytes);
 
   // With mutex_ held.
+  int64_t now_ns();
   int64_t next_time_ns();
+  /// Ends uses in the future: the clock was wrong then, or is now.
+  void settle_times();
   int64_t folder_time_ns();
+  /// A time for the folder that it never had, `last_ns` its time now.
+  int64_t new_stamp_ns(int64_t last_ns);
   Status rescan();
   Status make_room_on_disk(uint64_t bytes, bool evict);
   bool reserve_memory(uint64_t bytes);
   void forget_file(const Hash128& hash);
+  /// Whether another process has used the record's file since we know; notes it.
+  bool was_used_since(const IndexPin& entry, const DirEntry& file);
   /// Inside a FolderChange. False when there was no such file (another process was quicker).
   Result<bool> remove_file(const Hash128& hash);
 
   Env& env_;
   const StoreOptions options_;
-  const std::unique_ptr<TempFiles> temp_files_;
+  const std::unique_ptr<TempFiles> temp_files_;  // null: read-only
 
   std::mutex mutex_;
   RecordIndex index_;
   uint64_t reserved_bytes_ = 0;  // of the memory tier, for copies that handles are filling
   int64_t last_time_ns_ = 0;
+  std::mt19937_64 random_{std::random_device{}()};
   int64_t seen_folder_ns_ = kUnknownTime;  // the folder's time when the index was in step with it
   bool folder_times_exact_ = true;         // false: the file system rounds them, so list each time
   bool folder_changed_ = false;            // by the FolderChange that is in progress
@@ -96,7 +116,10 @@ class ChunkStore::Impl::FolderChange {
   /// `refresh` brings the index in step with the folder first, where others changed it.
   static Result<FolderChange> begin(Impl& store, bool refresh) {
     WEFT_ASSIGN_OR_RETURN(auto file_lock,
-                          store.env_.lock(join_path(store.options_.dir, "store.lock"), true, true));
+                          store.env_.lock(join_path(store.options_.dir, kLockFile),
+                                          /*exclusive=*/true,
+                                          {.limit_ms = store.options_.lock_wait_s * 1000,
+                                           .cancelled = store.options_.cancelled}));
     FolderChange change(store, std::move(file_lock));
     if (change.start_ns_ != store.seen_folder_ns_ || change.start_ns_ == kUnknownTime) {
       store.seen_folder_ns_ = kUnknownTime;
@@ -108,15 +131,23 @@ class ChunkStore::Impl::FolderChange {
   FolderChange& operator=(FolderChange&&) = delete;
   ~FolderChange() {
     if (!mutex_lock_.owns_lock() || !store_->folder_changed_) return;
-    const int64_t stamp = std::max(store_->next_time_ns(), start_ns_ + 1);
-    const bool in_step = store_->seen_folder_ns_ != kUnknownTime;
-    (void)store_->env_.set_modified(store_->options_.dir, stamp);
-    if (store_->folder_time_ns() != stamp) store_->folder_times_exact_ = false;
-    store_->seen_folder_ns_ = in_step && store_->folder_times_exact_ ? stamp : kUnknownTime;
+    try {
+      stamp_folder();
+    } catch (const std::bad_alloc&) {  // then the index is brought in step again next time
+      store_->seen_folder_ns_ = kUnknownTime;
+    }
     store_->folder_changed_ = false;
   }
 
  private:
+  void stamp_folder() {
+    const int64_t stamp = store_->new_stamp_ns(start_ns_);
+    const bool in_step = store_->seen_folder_ns_ != kUnknownTime;
+    (void)store_->env_.set_modified(store_->options_.dir, stamp);
+    if (store_->folder_time_ns() != stamp) store_->folder_times_exact_ = false;
+    store_->seen_folder_ns_ = in_step && store_->folder_times_exact_ ? stamp : kUnknownTime;
+  }
+
   FolderChange(Impl& store, std::unique_ptr<FileLock> file_lock)
       : store_(&store),
         file_lock_(std::move(file_lock)),

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/fault_env.h"
+#include "base/log.h"
 #include "store/test_support_internal.h"
 
 namespace weft::store {
@@ -220,6 +221,45 @@ TEST(ChunkStore, ALoadedRecordIsKeptInMemoryWithinItsLimit) {
   EXPECT_EQ(store->find(a.key())->tier(), Tier::kDisk);
   std::filesystem::remove(record_path(dir.path(), b));
   EXPECT_TRUE(load(*store, b).is_ok()) << "memory needs no file";
+}
+
+TEST(ChunkStore, HandlesThatLoadedHalfGiveTheMemoryTierItsRoomBack) {
+  const TempDir dir;
+  const TestChunk half(2, 5000), whole(1, 5000);
+  ASSERT_GT(half.layers.size(), 1u);
+  auto store =
+      open_store(posix_env(), dir.path(), 0, std::max(half.copy_bytes(), whole.copy_bytes()));
+  ASSERT_TRUE(put(*store, half).is_ok());
+  ASSERT_TRUE(put(*store, whole).is_ok());
+  AlignedBytes scratch;
+  for (int i = 0; i < 50; ++i) {
+    auto handle = store->find(half.key());
+    ASSERT_TRUE(handle.is_ok());
+    ASSERT_TRUE(handle->load_layer(0, scratch).is_ok());
+  }
+  EXPECT_EQ(store->stat()->memory.records, 0u);
+  EXPECT_TRUE(load(*store, whole).is_ok());
+  EXPECT_EQ(store->stat()->memory.records, 1u) << "the tier is full of what nobody holds";
+  EXPECT_EQ(store->find(whole.key())->tier(), Tier::kMemory);
+}
+
+TEST(ChunkStore, ADamagedLayerGivesTheMemoryTierItsRoomBack) {
+  set_log_level(LogLevel::kQuiet);
+  const TempDir dir;
+  const TestChunk bad(2, 5000), whole(1, 5000);
+  auto store =
+      open_store(posix_env(), dir.path(), 0, std::max(bad.copy_bytes(), whole.copy_bytes()));
+  ASSERT_TRUE(put(*store, whole).is_ok());
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(put(*store, bad).is_ok());
+    std::string text = read_text(record_path(dir.path(), bad));
+    text[text.size() - 4096] ^= 1;
+    write_text(record_path(dir.path(), bad), text);
+    EXPECT_EQ(load(*store, bad).code(), StatusCode::kCorrupt);
+  }
+  EXPECT_TRUE(load(*store, whole).is_ok());
+  EXPECT_EQ(store->stat()->memory.records, 1u);
+  set_log_level(LogLevel::kWarning);
 }
 
 TEST(ChunkStore, ARemovedRecordStaysReadableForThoseWhoHoldIt) {

@@ -72,6 +72,16 @@ std::vector<IndexPin> RecordIndex::memory_victims(uint64_t bytes) const {
   return victims(memory_order_, bytes, [](const IndexEntry& e) { return e.copy->bytes.size(); });
 }
 
+std::vector<IndexPin> RecordIndex::used_after(int64_t time_ns) const {
+  Order hashes;
+  for (const Order* order : {&disk_order_, &memory_order_}) {
+    hashes.insert(order->upper_bound({time_ns, Hash128{~0ull, ~0ull}}), order->end());
+  }
+  std::vector<IndexPin> entries;
+  for (const auto& [last_use, hash] : hashes) entries.push_back(find(hash));
+  return entries;
+}
+
 std::vector<IndexPin> RecordIndex::by_last_use() const {
   std::vector<IndexPin> all;
   all.reserve(entries_.size());

@@ -66,6 +66,8 @@ class RecordIndex {
   /// empty when all of them would not do.
   std::vector<IndexPin> disk_victims(uint64_t bytes) const;
   std::vector<IndexPin> memory_victims(uint64_t bytes) const;
+  /// Those whose last use is later than `time_ns`, oldest use first.
+  std::vector<IndexPin> used_after(int64_t time_ns) const;
   /// All entries, oldest use first.
   std::vector<IndexPin> by_last_use() const;
 

@@ -17,7 +17,7 @@ std::string lock_path(const std::string& dir, int slot) {
   return join_path(dir, fmt::format("{}.lock", slot));
 }
 
-/// The slot of "<slot>.<counter>.part".
+/// The slot of "<slot>.<16 hex digits>.<counter>.part".
 std::optional<int> slot_of(const std::string& name) {
   if (!name.ends_with(kSuffix)) return std::nullopt;
   int slot = 0;
@@ -36,7 +36,7 @@ void sweep(Env& env, const std::string& dir, int own_slot) {
     if (!slot) continue;
     std::unique_ptr<FileLock> lock;  // held while its slot's file is removed
     if (*slot != own_slot) {
-      auto taken = env.lock(lock_path(dir, *slot), /*exclusive=*/true, /*wait=*/false);
+      auto taken = env.lock(lock_path(dir, *slot), /*exclusive=*/true, LockWait{});
       if (!taken.is_ok()) continue;
       lock = std::move(taken).value();
     }
@@ -48,13 +48,18 @@ void sweep(Env& env, const std::string& dir, int own_slot) {
 }  // namespace
 
 Result<std::unique_ptr<TempFiles>> TempFiles::open(Env& env, const std::string& dir) {
-  WEFT_RETURN_IF_ERROR(env.make_dirs(dir));
+  WEFT_RETURN_IF_ERROR(env.make_dirs(dir, kPrivateDirMode));
+  WEFT_ASSIGN_OR_RETURN(const DirEntry folder, env.stat_link(dir));
+  if (!folder.is_directory) {  // what is written there would go where the link leads
+    return invalid_argument(dir + ": a symbolic link; a store's temporary folder is its own");
+  }
+  if (folder.mode != kPrivateDirMode) (void)env.set_mode(dir, kPrivateDirMode);  // the owner can
   for (int slot = 0; slot < kMaxSlots; ++slot) {
-    auto lock = env.lock(lock_path(dir, slot), /*exclusive=*/true, /*wait=*/false);
+    auto lock = env.lock(lock_path(dir, slot), /*exclusive=*/true, LockWait{});
     if (lock.is_ok()) {
       sweep(env, dir, slot);
-      return std::unique_ptr<TempFiles>(
-          new TempFiles(join_path(dir, fmt::format("{}.", slot)), std::move(lock).value()));
+      return std::unique_ptr<TempFiles>(new TempFiles(
+          join_path(dir, fmt::format("{}.{}.", slot, unguessable_hex())), std::move(lock).value()));
     }
     if (lock.status().code() != StatusCode::kResourceExhausted) return lock.status();
   }

@@ -16,17 +16,18 @@ namespace weft::store {
 
 class TempFiles {
  public:
-  /// Creates `dir` when missing, takes a free slot, removes what dead writers left.
+  /// Creates `dir`, private, when missing (kInvalidArgument where it is a link), takes a free slot,
+  /// removes what dead writers left.
   static Result<std::unique_ptr<TempFiles>> open(Env& env, const std::string& dir);
 
-  /// A path that no one else uses. Thread-safe.
+  /// A path that no one else uses and that cannot be guessed. Thread-safe.
   std::string next_path();
 
  private:
   TempFiles(std::string prefix, std::unique_ptr<FileLock> lock)
       : prefix_(std::move(prefix)), lock_(std::move(lock)) {}
 
-  const std::string prefix_;  // dir/<slot>.
+  const std::string prefix_;  // dir/<slot>.<16 hex digits>.
   const std::unique_ptr<FileLock> lock_;
   std::atomic<uint64_t> counter_{0};
 };

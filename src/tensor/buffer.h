@@ -1,4 +1,5 @@
-// Memory for tensors: aligned to a cache line (64 bytes), zeroed, owned by one object.
+// Memory for tensors: aligned to a cache line (64 bytes), zeroed, owned by one object. Throws
+// OutOfMemory, which says how much was asked for, where there is none.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "base/out_of_memory.h"
+
 namespace weft {
 
 /// n elements of T at a 64-byte boundary. Not copyable; moving leaves the source empty.
@@ -16,9 +19,7 @@ template <class T>
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  explicit AlignedBuffer(size_t n)
-      : data_(n == 0 ? nullptr : static_cast<T*>(::operator new[](n * sizeof(T), kAlignment))),
-        size_(n) {
+  explicit AlignedBuffer(size_t n) : data_(n == 0 ? nullptr : allocate(n)), size_(n) {
     if (n > 0) std::memset(static_cast<void*>(data_), 0, n * sizeof(T));
   }
   ~AlignedBuffer() {
@@ -35,7 +36,7 @@ class AlignedBuffer {
   /// n elements whose contents are unspecified: for scratch that is written before it is read.
   static AlignedBuffer uninitialised(size_t n) {
     AlignedBuffer buffer;
-    if (n > 0) buffer.data_ = static_cast<T*>(::operator new[](n * sizeof(T), kAlignment));
+    if (n > 0) buffer.data_ = allocate(n);
     buffer.size_ = n;
     return buffer;
   }
@@ -55,6 +56,16 @@ class AlignedBuffer {
 
  private:
   static constexpr std::align_val_t kAlignment{64};
+
+  static T* allocate(size_t n) {
+    size_t size_bytes = 0;
+    const bool overflows = __builtin_mul_overflow(n, sizeof(T), &size_bytes);
+    void* const memory =
+        overflows ? nullptr : ::operator new[](size_bytes, kAlignment, std::nothrow);
+    if (memory == nullptr) throw OutOfMemory(overflows ? SIZE_MAX : size_bytes);
+    return static_cast<T*>(memory);
+  }
+
   T* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -112,6 +112,12 @@ bool has_tool_calls(const Value& messages) {
   return false;
 }
 
+// A few words take no more, so that asking several times costs little beside the prompt itself.
+jinja::Limits of_a_few_turns(jinja::Limits limits) {
+  limits.steps /= 8;
+  return limits;
+}
+
 std::vector<Segment> to_segments(std::vector<jinja::Segment> rendered) {
   std::vector<Segment> segments;
   segments.reserve(rendered.size());
@@ -164,9 +170,9 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source, ChatTemplate
   return ChatTemplate(*compiled, std::move(options));
 }
 
-Result<std::vector<Segment>> ChatTemplate::render_as_given(const Conversation& conversation,
-                                                           bool add_generation_prompt,
-                                                           bool pass_none) const {
+jinja::Result<std::vector<Segment>> ChatTemplate::render_as_given(
+    const Conversation& conversation, bool add_generation_prompt, bool pass_none,
+    const jinja::Limits& limits) const {
   jinja::Variables variables = {{"bos_token", template_text(options_.bos)},
                                 {"eos_token", template_text(options_.eos)}};
   if (pass_none) variables.emplace_back("documents", Value::none());
@@ -176,8 +182,8 @@ Result<std::vector<Segment>> ChatTemplate::render_as_given(const Conversation& c
     variables.emplace_back("tools", conversation.tools);
   }
   variables.emplace_back("add_generation_prompt", Value::boolean(add_generation_prompt));
-  auto rendered = template_.render(variables, {.limits = options_.limits, .now = options_.now});
-  if (!rendered.is_ok()) return unsupported("the chat template: " + rendered.error().to_string());
+  auto rendered = template_.render(variables, {.limits = limits, .now = options_.now});
+  if (!rendered.is_ok()) return rendered.error();
   return to_segments(*std::move(rendered));
 }
 
@@ -193,7 +199,8 @@ bool ChatTemplate::wants_argument_objects() const {
          object({{"role", template_text("assistant")},
                  {"content", input_text("")},
                  {"tool_calls", jinja::make_list({call})}})});
-    const auto rendered = render_as_given({.messages = messages}, false, true);
+    const auto rendered =
+        render_as_given({.messages = messages}, false, true, of_a_few_turns(options_.limits));
     if (!rendered.is_ok()) return false;
     const std::string text = joined(*rendered);
     return text.find("weftprobe") != std::string::npos &&
@@ -205,16 +212,29 @@ bool ChatTemplate::wants_argument_objects() const {
 
 Result<std::vector<Segment>> ChatTemplate::render(const Conversation& conversation,
                                                   bool add_generation_prompt, Adapt adapt) const {
-  if (adapt == Adapt::kNo) return render_as_given(conversation, add_generation_prompt, true);
+  return render_within(conversation, add_generation_prompt, adapt, options_.limits);
+}
+
+Result<std::vector<Segment>> ChatTemplate::render_within(const Conversation& conversation,
+                                                         bool add_generation_prompt, Adapt adapt,
+                                                         const jinja::Limits& limits) const {
+  const auto result = [](jinja::Result<std::vector<Segment>> rendered) {
+    if (rendered.is_ok()) return Result<std::vector<Segment>>(*std::move(rendered));
+    return Result<std::vector<Segment>>(
+        unsupported("the chat template: " + rendered.error().to_string()));
+  };
+  if (adapt == Adapt::kNo) {
+    return result(render_as_given(conversation, add_generation_prompt, true, limits));
+  }
   Conversation adapted = conversation;
   if (has_tool_calls(conversation.messages) && wants_argument_objects()) {
     adapted.messages = map_messages(adapted.messages, parse_arguments);
   }
-  auto rendered = render_as_given(adapted, add_generation_prompt, true);
-  if (rendered.is_ok()) return rendered;
+  auto rendered = render_as_given(adapted, add_generation_prompt, true, limits);
+  if (rendered.is_ok() || rendered.error().at_limit) return result(std::move(rendered));
   adapted.messages = map_messages(adapted.messages, fill_null_content);
-  auto again = render_as_given(adapted, add_generation_prompt, false);
-  return again.is_ok() ? std::move(again) : std::move(rendered);
+  auto again = render_as_given(adapted, add_generation_prompt, false, limits);
+  return result(again.is_ok() ? std::move(again) : std::move(rendered));
 }
 
 Result<std::vector<Segment>> ChatTemplate::render(std::span<const Turn> turns,
@@ -240,22 +260,28 @@ Result<std::vector<Segment>> ChatTemplate::user_opening(
   std::vector<Turn> turns;
   if (system) turns.push_back({Role::kSystem, std::string(*system)});
   turns.push_back(user(kMarkA));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> whole, render(turns, true));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> whole, render_few(turns, true));
   return before(whole, kMarkA);
 }
 
 Result<std::vector<Segment>> ChatTemplate::user_closing() const {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> whole,
-                        render(std::vector<Turn>{user(kMarkA)}, true));
+                        render_few(std::vector<Turn>{user(kMarkA)}, true));
   return behind(whole, kMarkA);
+}
+
+Result<std::vector<Segment>> ChatTemplate::render_few(std::span<const Turn> turns,
+                                                      bool add_generation_prompt) const {
+  return render_within(to_conversation(turns), add_generation_prompt, Adapt::kToTemplate,
+                       of_a_few_turns(options_.limits));
 }
 
 // In user A, assistant B, user C: what stands between B and C, without what closes B's turn.
 Result<std::vector<Segment>> ChatTemplate::turn_opening() const {
   std::vector<Turn> turns = {user(kMarkA), assistant(kMarkB)};
-  const auto two = render(turns, false);
+  const auto two = render_few(turns, false);
   turns.push_back(user(kMarkC));
-  const auto three = render(turns, true);
+  const auto three = render_few(turns, true);
   if (two.is_ok() && three.is_ok()) {
     auto closing = behind(*two, kMarkB);
     auto rest = behind(*three, kMarkB);

@@ -87,8 +87,15 @@ class ChatTemplate {
  private:
   ChatTemplate(jinja::Template compiled, ChatTemplateOptions options)
       : template_(std::move(compiled)), options_(std::move(options)) {}
-  Result<std::vector<Segment>> render_as_given(const Conversation& conversation,
-                                               bool add_generation_prompt, bool pass_none) const;
+  Result<std::vector<Segment>> render_within(const Conversation& conversation,
+                                             bool add_generation_prompt, Adapt adapt,
+                                             const jinja::Limits& limits) const;
+  /// Turns of a word each, for the pieces of a prompt.
+  Result<std::vector<Segment>> render_few(std::span<const Turn> turns,
+                                          bool add_generation_prompt) const;
+  jinja::Result<std::vector<Segment>> render_as_given(const Conversation& conversation,
+                                                      bool add_generation_prompt, bool pass_none,
+                                                      const jinja::Limits& limits) const;
   bool wants_argument_objects() const;
 
   jinja::Template template_;

@@ -107,7 +107,8 @@ TEST(Chunker, RefusesTinyChunks) {
 TEST(Chunker, RealTextWithARealVocabulary) {
   const std::string model = test::model_file(test::kSmolLm2File);
   const std::string data = test::shared_file("data/multi_news_100.json");
-  if (model.empty() || data.empty()) GTEST_SKIP() << "no SmolLM2 or no ../shared";
+  WEFT_SKIP_UNLESS(!model.empty(), "smollm2-135m (weft model get)");
+  WEFT_SKIP_UNLESS(!data.empty(), "../shared");
   const auto file = gguf::File::open(posix_env(), model);
   ASSERT_TRUE(file.is_ok());
   auto vocab = read_vocab(**file);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <span>
 #include <string>
 
@@ -162,6 +163,7 @@ Result<Code> compile(const char* pattern) {
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED,
                           PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
                           nullptr));
+  if (!code && error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (!code) {
     return unsupported(
         fmt::format("PCRE2 refuses a pre-tokenizer's pattern at offset {}: {} "
@@ -183,6 +185,7 @@ Status split_word(const pcre2_code* code, std::string_view word, size_t base,
     const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(word.data()), word.size(), done,
                                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
+    if (rc == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
     if (rc < 0) {
       return resource_exhausted(
           fmt::format("pre-tokenizer at byte {} of the text: {}", base + done, pcre2_message(rc)));
@@ -233,7 +236,7 @@ Status PreTokenizer::split(std::string_view text, std::vector<uint32_t>& ends) c
   if (text.empty()) return Status::ok();
   const MatchData data(pcre2_match_data_create(1, nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
-  if (!data || !context) return resource_exhausted("pre-tokenizer: out of memory");
+  if (!data || !context) throw std::bad_alloc();
   pcre2_set_match_limit(context.get(),
                         static_cast<uint32_t>(std::min<uint64_t>(
                             UINT32_MAX, kMatchLimitBase + kMatchLimitPerByte * text.size())));

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "base/out_of_memory.h"
 #include "text/byte_level_bpe.h"
 #include "text/pre_tokenizer.h"
 #include "text/sentence_piece.h"
@@ -117,6 +118,8 @@ struct Tokenizer::Impl {
 
   Status init();
   void classify_tokens();
+  Result<std::vector<int32_t>> encode_text(std::string_view text, EncodeOptions options) const;
+  Result<std::vector<int32_t>> encode_text_parts(std::span<const TextPart> parts) const;
   Status encode_fragments(std::span<const Fragment> fragments, bool continues_text,
                           std::vector<int32_t>& out) const;
   void encode_sentence_piece(std::span<const Fragment> fragments, bool continues_text,
@@ -255,6 +258,13 @@ Status check_text_bytes(size_t n_bytes) {
                                         n_bytes, Tokenizer::kMaxTextBytes));
 }
 
+template <class F>
+Result<std::vector<int32_t>> with_memory_for(size_t n_bytes, F&& encode) {
+  return or_out_of_memory(fmt::format("tokenising a text of {} bytes", n_bytes),
+                          "give less text at once, or raise the limit (ulimit -v)",
+                          std::forward<F>(encode));
+}
+
 }  // namespace
 
 Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bool continues_text,
@@ -266,27 +276,39 @@ Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bo
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   WEFT_RETURN_IF_ERROR(check_text_bytes(text.size()));
+  return with_memory_for(text.size(), [&] { return impl_->encode_text(text, options); });
+}
+
+Result<std::vector<int32_t>> Tokenizer::Impl::encode_text(std::string_view text,
+                                                          EncodeOptions options) const {
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 2);
-  if (options.add_bos && impl_->vocab.bos_id != kNoToken) out.push_back(impl_->vocab.bos_id);
-  const std::vector<Fragment> fragments = impl_->specials->split(text, options.parse_special);
-  WEFT_RETURN_IF_ERROR(impl_->encode_fragments(fragments, options.continues_text, out));
-  if (options.add_eos && impl_->vocab.eos_id != kNoToken) out.push_back(impl_->vocab.eos_id);
+  if (options.add_bos && vocab.bos_id != kNoToken) out.push_back(vocab.bos_id);
+  const std::vector<Fragment> fragments = specials->split(text, options.parse_special);
+  WEFT_RETURN_IF_ERROR(encode_fragments(fragments, options.continues_text, out));
+  if (options.add_eos && vocab.eos_id != kNoToken) out.push_back(vocab.eos_id);
   return out;
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> parts) const {
+  size_t n_bytes = 0;
+  for (const TextPart& part : parts) n_bytes += part.text.size();
+  WEFT_RETURN_IF_ERROR(check_text_bytes(n_bytes));
+  return with_memory_for(n_bytes, [&] { return impl_->encode_text_parts(parts); });
+}
+
+Result<std::vector<int32_t>> Tokenizer::Impl::encode_text_parts(
+    std::span<const TextPart> parts) const {
   std::string text;
   std::vector<ByteRange> control;
   for (const TextPart& part : parts) {
     if (part.parse_special) control.push_back({text.size(), text.size() + part.text.size()});
     text += part.text;
   }
-  WEFT_RETURN_IF_ERROR(check_text_bytes(text.size()));
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 2);
-  WEFT_RETURN_IF_ERROR(impl_->encode_fragments(impl_->specials->split(text, control),
-                                               /*continues_text=*/false, out));
+  WEFT_RETURN_IF_ERROR(encode_fragments(specials->split(text, control),
+                                        /*continues_text=*/false, out));
   return out;
 }
 

@@ -45,7 +45,8 @@ class Tokenizer {
 
   /// Any bytes will do: decode gives them back wherever the vocabulary has a token for each. Where
   /// it has none, a byte that is not UTF-8 becomes U+FFFD, and a control character is dropped as by
-  /// the models' own tokenizers. kResourceExhausted past kMaxTextBytes. O(n log n).
+  /// the models' own tokenizers. kResourceExhausted past kMaxTextBytes and when memory runs out.
+  /// O(n log n).
   Result<std::vector<int32_t>> encode(std::string_view text, EncodeOptions options = {}) const;
 
   /// The parts as one text, as if they were joined: words and merges span their borders, control

@@ -386,7 +386,7 @@ TEST(Vocab, RefusesWhatTheFormatForbids) {
 // llama.cpp's own vectors: texts and the ids that the original tokenizer gives for them.
 TEST(Tokenizer, AgreesWithTheVectors) {
   const std::string dir = test::shared_dir();
-  if (dir.empty()) GTEST_SKIP() << "no ../shared";
+  WEFT_SKIP_UNLESS(!dir.empty(), "../shared");
   for (const std::string name : {"gpt-2", "starcoder", "deepseek-llm", "llama-spm", "phi-3"}) {
     const std::string path = dir + "/data/tokenizers/" + name + "/ggml-vocab-" + name + ".gguf";
     const Result<Tokenizer> tokenizer = open_tokenizer(path);
@@ -424,7 +424,7 @@ std::vector<std::string> vocabulary_paths() {
 
 TEST(Tokenizer, TextNeverInjectsAControlToken) {
   const std::vector<std::string> paths = vocabulary_paths();
-  if (paths.empty()) GTEST_SKIP() << "no vocabularies here";
+  WEFT_SKIP_UNLESS(!paths.empty(), "vocabularies");
   constexpr std::string_view kBetween[] = {"",   " ",      "a",          "\n\n",     "<",
                                            "|>", "\u2581", "\U0001F600", "e\u0301 ", "\xFF"};
   std::mt19937 random(11);
@@ -457,7 +457,7 @@ TEST(Tokenizer, TextNeverInjectsAControlToken) {
 
 TEST(Tokenizer, ReadsSmolLm2) {
   const std::string path = test::model_file(test::kSmolLm2File);
-  if (path.empty()) GTEST_SKIP() << "SmolLM2 has not been fetched";
+  WEFT_SKIP_UNLESS(!path.empty(), "smollm2-135m (weft model get)");
   const Result<Tokenizer> tokenizer = open_tokenizer(path);
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
   EXPECT_EQ(tokenizer->vocab_size(), 49152);

@@ -1,10 +1,10 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 
-namespace weft::text {
+namespace weft {
 namespace {
 
 // What the lead byte says: the character's length and the range of its second byte, which is where
@@ -107,4 +107,4 @@ char32_t decode_utf8_char(std::string_view text, size_t at, size_t n_bytes) {
   }
 }
 
-}  // namespace weft::text
+}  // namespace weft

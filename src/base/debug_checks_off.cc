@@ -1,0 +1,5 @@
+#include "base/check.h"
+
+namespace weft {
+const bool kDebugChecks = false;
+}  // namespace weft

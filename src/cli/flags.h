@@ -1,0 +1,90 @@
+// The commands and their flags, as a command file declares them. Parsing, help and the line for
+// wrong usage are CLI11's, which flags.cc alone includes: its header costs five seconds of
+// compiling in every file that sees it. No command's work is here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace weft::cli {
+
+/// An option of a command; each call says one thing more of it. As long-lived as the CommandLine.
+class Flag {
+ public:
+  Flag required();
+  /// A number from `least` to `most`.
+  Flag in_range(int64_t least, int64_t most);
+  Flag positive();
+  /// For unsigned numbers, which the parser would wrap around.
+  Flag not_negative();
+  Flag one_of(const std::vector<std::string>& values);
+  /// Not together with `other`.
+  Flag excludes(Flag other);
+  /// In place of the help that it has.
+  Flag describe(const std::string& help);
+
+ private:
+  friend class Command;
+  explicit Flag(void* option) : option_(option) {}
+  void* option_;  // CLI::Option
+};
+
+/// A command, or a group of them. As long-lived as the CommandLine. What flags write to must live
+/// until the command has run.
+class Command {
+ public:
+  Command add_command(const std::string& name, const std::string& help);
+  /// A group: one of its commands must be given.
+  void needs_command();
+
+  /// `names` as "-m,--model"; without dashes it is a positional argument.
+  Flag add_option(const std::string& names, std::string& value, const std::string& help);
+  Flag add_option(const std::string& names, std::optional<std::string>& value,
+                  const std::string& help);
+  Flag add_option(const std::string& names, int32_t& value, const std::string& help);
+  Flag add_option(const std::string& names, int64_t& value, const std::string& help);
+  Flag add_option(const std::string& names, uint64_t& value, const std::string& help);
+  Flag add_option(const std::string& names, float& value, const std::string& help);
+  Flag add_option(const std::string& names, double& value, const std::string& help);
+  Flag add_option(const std::string& names, std::vector<std::string>& values,
+                  const std::string& help);
+  /// A number of bytes, as 512MB; not below 0.
+  Flag add_bytes(const std::string& names, uint64_t& bytes, const std::string& help);
+  Flag add_flag(const std::string& names, bool& value, const std::string& help);
+  Flag add_flag(const std::string& names, std::function<void()> given, const std::string& help);
+  /// One that was added before.
+  Flag get_option(const std::string& name);
+  /// What happens when this command was given, after its flags were read.
+  void when_given(std::function<void()> action);
+
+ private:
+  friend class CommandLine;
+  explicit Command(void* command) : command_(command) {}
+  void* command_;  // CLI::App
+};
+
+/// The whole command line. One thread.
+class CommandLine {
+ public:
+  CommandLine(const std::string& program, const std::string& about, const std::string& version);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  Command root();
+  /// Reads the arguments and calls what the given command says. The text of the help or the version
+  /// where that was asked for, else "". kInvalidArgument: one line about wrong usage.
+  Result<std::string> parse(int argc, const char* const* argv);
+
+ private:
+  struct Parser;
+  std::unique_ptr<Parser> parser_;
+};
+
+}  // namespace weft::cli

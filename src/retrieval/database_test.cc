@@ -1,0 +1,190 @@
+// What weft relies on SQLite for is a matter of settings: each has a test that notices its absence.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "retrieval/database_internal.h"
+#include "retrieval/index.h"
+#include "retrieval/test_support_internal.h"
+
+namespace weft::retrieval {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class DatabaseTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Database> open(bool read_only = false) {
+    auto database = Database::open(file_, /*create=*/!read_only, read_only);
+    EXPECT_TRUE(database.is_ok()) << database.status().message();
+    return database.is_ok() ? std::move(*database) : nullptr;
+  }
+  static std::string value(Database& database, const std::string& sql) {
+    auto row = database.prepare(sql);
+    if (!row.is_ok() || !row->step().is_ok()) return "?";
+    return row->bytes(0);
+  }
+  static unsigned mode_of(const std::string& path) {
+    struct stat file {};
+    return ::stat(path.c_str(), &file) == 0 ? file.st_mode & 07777u : 0;
+  }
+  std::string bytes() const {
+    std::ifstream in(file_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  TempDir dir_;
+  std::string file_ = dir_ / "a.db";
+};
+
+TEST_F(DatabaseTest, EverySettingIsAsWeftNeedsIt) {
+  auto database = open();
+  EXPECT_EQ(value(*database, "PRAGMA synchronous"), "3");  // EXTRA: the journal's removal too
+  EXPECT_EQ(value(*database, "PRAGMA journal_mode"), "delete");
+  EXPECT_EQ(value(*database, "PRAGMA foreign_keys"), "1");
+  EXPECT_EQ(value(*database, "PRAGMA trusted_schema"), "0");
+  EXPECT_EQ(value(*database, "PRAGMA cell_size_check"), "1");
+  EXPECT_EQ(value(*database, "PRAGMA secure_delete"), "1");
+  EXPECT_EQ(value(*database, "PRAGMA temp_store"), "2");  // memory
+  EXPECT_EQ(value(*database, "PRAGMA query_only"), "0");
+  EXPECT_EQ(value(*database, "PRAGMA busy_timeout"), "20000");
+  EXPECT_EQ(value(*open(true), "PRAGMA query_only"), "1");
+}
+
+TEST_F(DatabaseTest, ATransactionHasTheWriteLockFromItsBeginning) {
+  auto first = open();
+  auto second = open();
+  ASSERT_TRUE(second->execute("PRAGMA busy_timeout = 0").is_ok());
+  {
+    auto transaction = Transaction::begin(*first);
+    ASSERT_TRUE(transaction.is_ok());
+    EXPECT_EQ(Transaction::begin(*second).status().code(), StatusCode::kResourceExhausted);
+    EXPECT_TRUE(Transaction::begin(*second, Transaction::Kind::kRead).is_ok());
+  }
+  EXPECT_TRUE(Transaction::begin(*second).is_ok());  // rolled back, so over
+}
+
+TEST_F(DatabaseTest, AReadTransactionKeepsOthersFromCommitting) {
+  auto first = open();
+  auto second = open();
+  ASSERT_TRUE(first->execute("CREATE TABLE t(x)").is_ok());
+  ASSERT_TRUE(second->execute("PRAGMA busy_timeout = 0").is_ok());
+  {
+    auto reading = Transaction::begin(*first, Transaction::Kind::kRead);
+    EXPECT_EQ(value(*first, "SELECT count(*) FROM t"), "0");
+    EXPECT_FALSE(second->execute("INSERT INTO t VALUES(1)").is_ok());
+    EXPECT_EQ(value(*first, "SELECT count(*) FROM t"), "0");
+  }
+  EXPECT_TRUE(second->execute("INSERT INTO t VALUES(1)").is_ok());
+}
+
+TEST_F(DatabaseTest, IsDefensive) {
+  auto database = open();
+  ASSERT_TRUE(database->execute("CREATE TABLE t(x); PRAGMA writable_schema = ON").is_ok());
+  EXPECT_FALSE(database->execute("UPDATE sqlite_schema SET sql = 'x'").is_ok());
+  EXPECT_FALSE(database->execute("DELETE FROM sqlite_schema").is_ok());
+  (void)database->execute("PRAGMA journal_mode = OFF");
+  EXPECT_EQ(value(*database, "PRAGMA journal_mode"), "delete");
+}
+
+TEST_F(DatabaseTest, TriggersOfAForeignFileDoNotRun) {
+  auto database = open();
+  ASSERT_TRUE(database
+                  ->execute("CREATE TABLE t(x); CREATE TABLE log(x);"
+                            "CREATE TRIGGER spy AFTER INSERT ON t BEGIN"
+                            " INSERT INTO log VALUES(new.x); END;"
+                            "INSERT INTO t VALUES('secret')")
+                  .is_ok());
+  EXPECT_EQ(value(*database, "SELECT count(*) FROM log"), "0");
+}
+
+TEST_F(DatabaseTest, ForeignKeysAreEnforced) {
+  auto database = open();
+  ASSERT_TRUE(database
+                  ->execute("CREATE TABLE p(id INTEGER PRIMARY KEY);"
+                            "CREATE TABLE c(p INTEGER REFERENCES p(id))")
+                  .is_ok());
+  EXPECT_FALSE(database->execute("INSERT INTO c VALUES(7)").is_ok());
+}
+
+TEST_F(DatabaseTest, WhatIsDeletedIsOverwritten) {
+  auto database = open();
+  ASSERT_TRUE(
+      database->execute("CREATE TABLE t(x); INSERT INTO t VALUES('a secret word')").is_ok());
+  EXPECT_THAT(bytes(), HasSubstr("a secret word"));
+  ASSERT_TRUE(database->execute("DELETE FROM t").is_ok());
+  EXPECT_THAT(bytes(), Not(HasSubstr("a secret word")));
+}
+
+TEST_F(DatabaseTest, AStatementThatGoesRoundInCirclesEnds) {
+  auto database = open();
+  const Status status = database->execute(
+      "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n");
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+  EXPECT_THAT(status.message(), HasSubstr(file_));
+  // A sound file is read to its end, and the next statement begins anew.
+  ASSERT_TRUE(database
+                  ->execute("CREATE TABLE t(x); WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL"
+                            " SELECT x + 1 FROM n LIMIT 50000) INSERT INTO t"
+                            " SELECT printf('%050d', x) FROM n")
+                  .is_ok());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(value(*database, "SELECT count(*) FROM t a WHERE x LIKE '%7%' ORDER BY x"), "17195");
+  }
+}
+
+TEST_F(DatabaseTest, FileAndJournalAreTheOwnersAlone) {
+  const mode_t before = ::umask(0);
+  auto database = open();
+  ASSERT_TRUE(database->execute("CREATE TABLE t(x)").is_ok());
+  EXPECT_EQ(mode_of(file_), 0600u);
+  {
+    auto transaction = *Transaction::begin(*database);
+    ASSERT_TRUE(database->execute("INSERT INTO t VALUES(1)").is_ok());
+    EXPECT_EQ(mode_of(file_ + "-journal"), 0600u);
+  }
+  ::umask(before);
+}
+
+TEST_F(DatabaseTest, AWiderFileIsNarrowedWhenItsOwnerOpensItToWrite) {
+  ASSERT_TRUE(open()->execute("CREATE TABLE t(x)").is_ok());
+  ASSERT_EQ(::chmod(file_.c_str(), 0664), 0);
+  EXPECT_NE(open(/*read_only=*/true), nullptr);
+  EXPECT_EQ(mode_of(file_), 0664u);
+  EXPECT_NE(open(), nullptr);
+  EXPECT_EQ(mode_of(file_), 0600u);
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(file_.c_str(), 65534, 65534), 0);
+  ASSERT_EQ(::chmod(file_.c_str(), 0664), 0);
+  EXPECT_NE(open(), nullptr);
+  EXPECT_EQ(mode_of(file_), 0664u);  // somebody else's
+}
+
+TEST_F(DatabaseTest, OpeningLeavesTheLocksOfOtherConnectionsAlone) {
+  auto first = open();
+  ASSERT_TRUE(first->execute("CREATE TABLE t(x)").is_ok());
+  auto transaction = *Transaction::begin(*first);
+  ASSERT_EQ(::chmod(file_.c_str(), 0664), 0);
+  (void)open();                  // narrows the file's mode and closes it again
+  const pid_t child = ::fork();  // another process tries SQLite's byte for the write lock
+  if (child == 0) {
+    const int file = ::open(file_.c_str(), O_RDWR | O_CLOEXEC);
+    struct flock lock {
+      .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0x40000001, .l_len = 1, .l_pid = 0
+    };
+    ::_exit(file >= 0 && ::fcntl(file, F_SETLK, &lock) == -1 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "this process's lock is gone";
+}
+
+}  // namespace
+}  // namespace weft::retrieval

@@ -1,0 +1,267 @@
+#include "retrieval/rows_internal.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace weft::retrieval {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);  // token ids are stored as they are
+
+/// All that a row says, each value in a form that no other values share.
+class RowHash {
+ public:
+  RowHash& integer(int64_t value) { return raw(&value, sizeof value); }
+  RowHash& bytes(std::string_view value) {
+    integer(static_cast<int64_t>(value.size()));
+    return raw(value.data(), value.size());
+  }
+  /// As SQLite keeps it: an integer with a sign.
+  int64_t finish() const { return static_cast<int64_t>(hash64(std::as_bytes(std::span(bytes_)))); }
+
+ private:
+  RowHash& raw(const void* data, size_t n_bytes) {
+    bytes_.append(static_cast<const char*>(data), n_bytes);
+    return *this;
+  }
+  std::string bytes_;
+};
+
+std::string_view token_bytes(std::span<const int32_t> tokens) {
+  return {reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()};
+}
+
+int64_t chunk_hash(int64_t id, int64_t document_id, int64_t ordinal, int64_t byte_begin,
+                   int64_t byte_end, std::string_view text, std::string_view tokens,
+                   int64_t n_tokens, std::string_view record) {
+  return RowHash()
+      .integer(id)
+      .integer(document_id)
+      .integer(ordinal)
+      .integer(byte_begin)
+      .integer(byte_end)
+      .bytes(text)
+      .bytes(tokens)
+      .integer(n_tokens)
+      .bytes(record)
+      .finish();
+}
+
+int64_t document_hash(const Document& document, int64_t status) {
+  return RowHash()
+      .integer(document.id)
+      .bytes(document.info.path)
+      .bytes(document.info.title)
+      .integer(static_cast<int64_t>(document.info.size_bytes))
+      .integer(document.info.modified_ns)
+      .bytes(document.info.content_hash)
+      .integer(status)
+      .integer(document.n_chunks)
+      .integer(document.n_tokens)
+      .finish();
+}
+
+int64_t settlement_hash(const Settlement& s) {
+  return RowHash()
+      .bytes(s.model)
+      .bytes(s.model_name)
+      .bytes(s.ropes)
+      .integer(s.context_tokens)
+      .bytes(s.prompt)
+      .bytes(s.anchor)
+      .bytes(s.anchor_passages)
+      .bytes(s.scope)
+      .finish();
+}
+
+}  // namespace
+
+std::string_view Rows::chunk_columns() const {
+  return version_ == kOldVersion
+             ? " c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text, c.tokens,"
+               " c.n_tokens, x'', 0 "
+             : " c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text, c.tokens,"
+               " c.n_tokens, c.record, c.hash ";
+}
+
+std::string_view Rows::document_columns() const {
+  return version_ == kOldVersion
+             ? " d.id, d.path, d.title, d.size_bytes, d.modified_ns, d.content_hash, d.status,"
+               " (SELECT count(*) FROM chunks WHERE document_id = d.id),"
+               " (SELECT ifnull(sum(n_tokens), 0) FROM chunks WHERE document_id = d.id), 0 "
+             : " d.id, d.path, d.title, d.size_bytes, d.modified_ns, d.content_hash, d.status,"
+               " d.n_chunks, d.n_tokens, d.hash ";
+}
+
+Status Rows::damaged(std::string_view row, int64_t id, std::string_view why) const {
+  return corrupt(fmt::format(
+      "{}: {} {}: {}: damaged; remove this file and ingest again (stored KV is found again)", path_,
+      row, id, why));
+}
+
+Result<Chunk> Rows::chunk(const Statement& row, int first) const {
+  const int64_t id = row.integer(first);
+  const int64_t ordinal = row.integer(first + 2);
+  Chunk chunk{.id = id,
+              .document_id = row.integer(first + 1),
+              .ordinal = static_cast<int32_t>(ordinal),
+              .byte_begin = static_cast<uint64_t>(row.integer(first + 3)),
+              .byte_end = static_cast<uint64_t>(row.integer(first + 4)),
+              .text = row.bytes(first + 5)};
+  const std::string ids = row.bytes(first + 6);
+  const int64_t n_tokens = row.integer(first + 7);
+  const std::string record = row.bytes(first + 8);
+  if (version_ != kOldVersion &&
+      row.integer(first + 9) != chunk_hash(id, chunk.document_id, ordinal, row.integer(first + 3),
+                                           row.integer(first + 4), chunk.text, ids, n_tokens,
+                                           record)) {
+    return damaged("chunk", id, "its hash differs");
+  }
+  if (ids.size() % sizeof(int32_t) != 0 ||
+      static_cast<int64_t>(ids.size() / sizeof(int32_t)) != n_tokens) {
+    return damaged("chunk", id,
+                   fmt::format("{} bytes of token ids for {} tokens", ids.size(), n_tokens));
+  }
+  if (ordinal != chunk.ordinal) return damaged("chunk", id, "its place is out of range");
+  chunk.tokens.resize(ids.size() / sizeof(int32_t));
+  if (!ids.empty()) std::memcpy(chunk.tokens.data(), ids.data(), ids.size());
+  for (const int32_t token : chunk.tokens) {
+    if (!token_limit_ || (token >= 0 && token < *token_limit_)) continue;
+    return damaged("chunk", id,
+                   fmt::format("token id {} is not in the vocabulary of {}", token, *token_limit_));
+  }
+  if (const auto name = parse_record(record)) chunk.record = *name;
+  return chunk;
+}
+
+Result<Document> Rows::document(const Statement& row, int first) const {
+  const int64_t status = row.integer(first + 6);
+  Document document{.id = row.integer(first),
+                    .info = {.path = row.bytes(first + 1),
+                             .title = row.bytes(first + 2),
+                             .size_bytes = static_cast<uint64_t>(row.integer(first + 3)),
+                             .modified_ns = row.integer(first + 4),
+                             .content_hash = row.bytes(first + 5)},
+                    .status = status == 1 ? DocumentStatus::kStored : DocumentStatus::kCatalogued,
+                    .n_chunks = row.integer(first + 7),
+                    .n_tokens = row.integer(first + 8)};
+  if (version_ != kOldVersion && row.integer(first + 9) != document_hash(document, status)) {
+    return damaged("document", document.id, "its hash differs");
+  }
+  return document;
+}
+
+Status insert_chunk(Database& database, int64_t id, int64_t document_id, int64_t ordinal,
+                    const ChunkText& chunk) {
+  WEFT_ASSIGN_OR_RETURN(
+      Statement insert,
+      database.prepare("INSERT INTO chunks(id, document_id, ordinal, byte_begin, byte_end, text,"
+                       " tokens, n_tokens, record, hash) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  const auto begin = static_cast<int64_t>(chunk.byte_begin);
+  const auto end = static_cast<int64_t>(chunk.byte_end);
+  const auto n_tokens = static_cast<int64_t>(chunk.tokens.size());
+  const std::string record = record_bytes(chunk.record);
+  insert.bind(id).bind(document_id).bind(ordinal).bind(begin).bind(end).bind_text(chunk.text);
+  insert.bind_blob(std::as_bytes(chunk.tokens)).bind(n_tokens);
+  insert.bind_blob(std::as_bytes(std::span(record)));
+  return insert
+      .bind(chunk_hash(id, document_id, ordinal, begin, end, chunk.text, token_bytes(chunk.tokens),
+                       n_tokens, record))
+      .run();
+}
+
+Status name_record(Database& database, const Chunk& chunk, const Hash128& record) {
+  WEFT_ASSIGN_OR_RETURN(Statement update,
+                        database.prepare("UPDATE chunks SET record = ?, hash = ? WHERE id = ?"));
+  const std::string name = record_bytes(record);
+  update.bind_blob(std::as_bytes(std::span(name)));
+  update.bind(
+      chunk_hash(chunk.id, chunk.document_id, chunk.ordinal, static_cast<int64_t>(chunk.byte_begin),
+                 static_cast<int64_t>(chunk.byte_end), chunk.text, token_bytes(chunk.tokens),
+                 static_cast<int64_t>(chunk.tokens.size()), name));
+  return update.bind(chunk.id).run();
+}
+
+Status write_document(Database& database, const Document& document) {
+  WEFT_ASSIGN_OR_RETURN(
+      Statement write,
+      database.prepare(
+          "INSERT INTO documents(id, path, title, size_bytes, modified_ns, content_hash, status,"
+          " n_chunks, n_tokens, hash) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+          " ON CONFLICT(id) DO UPDATE SET path = excluded.path, title = excluded.title,"
+          " size_bytes = excluded.size_bytes, modified_ns = excluded.modified_ns,"
+          " content_hash = excluded.content_hash, status = excluded.status,"
+          " n_chunks = excluded.n_chunks, n_tokens = excluded.n_tokens, hash = excluded.hash"));
+  const DocumentInfo& info = document.info;
+  const auto status = static_cast<int64_t>(document.status);
+  write.bind(document.id).bind_text(info.path).bind_text(info.title);
+  write.bind(static_cast<int64_t>(info.size_bytes)).bind(info.modified_ns);
+  write.bind_text(info.content_hash).bind(status).bind(document.n_chunks).bind(document.n_tokens);
+  return write.bind(document_hash(document, status)).run();
+}
+
+Result<std::optional<Settlement>> read_settlement(Database& database) {
+  WEFT_ASSIGN_OR_RETURN(
+      Statement row,
+      database.prepare("SELECT model, model_name, ropes, context_tokens, prompt, anchor,"
+                       " anchor_passages, scope, hash FROM settlement"));
+  WEFT_ASSIGN_OR_RETURN(const bool exists, row.step());
+  if (!exists) return std::optional<Settlement>();
+  Settlement settlement{.model = row.bytes(0),
+                        .model_name = row.bytes(1),
+                        .ropes = row.bytes(2),
+                        .context_tokens = row.integer(3),
+                        .prompt = row.bytes(4),
+                        .anchor = row.bytes(5),
+                        .anchor_passages = row.bytes(6),
+                        .scope = row.bytes(7)};
+  if (row.integer(8) != settlement_hash(settlement)) {
+    return corrupt(
+        fmt::format("{}: the settlement (model and anchor): its hash differs: damaged; remove this "
+                    "file and ingest again (stored KV is found again)",
+                    database.path()));
+  }
+  return std::optional(std::move(settlement));
+}
+
+Status write_settlement(Database& database, const Settlement& settlement) {
+  WEFT_ASSIGN_OR_RETURN(
+      Statement write,
+      database.prepare("INSERT OR REPLACE INTO settlement(id, model, model_name, ropes,"
+                       " context_tokens, prompt, anchor, anchor_passages, scope, hash)"
+                       " VALUES(1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  write.bind_text(settlement.model).bind_text(settlement.model_name).bind_text(settlement.ropes);
+  write.bind(settlement.context_tokens).bind_text(settlement.prompt).bind_text(settlement.anchor);
+  write.bind_text(settlement.anchor_passages).bind_text(settlement.scope);
+  return write.bind(settlement_hash(settlement)).run();
+}
+
+Result<int64_t> read_integer(Database& database, std::string_view sql) {
+  WEFT_ASSIGN_OR_RETURN(Statement statement, database.prepare(sql));
+  WEFT_ASSIGN_OR_RETURN(const bool has_row, statement.step());
+  return has_row ? statement.integer(0) : 0;
+}
+
+std::string record_bytes(const Hash128& record) {
+  std::string bytes;
+  for (const uint64_t half : {record.high, record.low}) {
+    for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(half >> shift);
+  }
+  return bytes;
+}
+
+std::optional<Hash128> parse_record(std::string_view bytes) {
+  if (bytes.size() != 16) return std::nullopt;
+  uint64_t halves[2] = {};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    halves[i / 8] = halves[i / 8] << 8 | static_cast<uint8_t>(bytes[i]);
+  }
+  return Hash128{.high = halves[0], .low = halves[1]};
+}
+
+}  // namespace weft::retrieval

@@ -1,0 +1,77 @@
+// The index's tables as values: which columns there are, how a row is read, checked and written.
+// Every row carries a hash over all it says, so that a damaged byte is an error and never another
+// token. Internal to this room; decides nothing about when rows change.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "retrieval/database_internal.h"
+#include "retrieval/index.h"
+
+namespace weft::retrieval {
+
+constexpr int64_t kOldVersion = 1;  // rows without hashes and records' names
+constexpr int64_t kSchemaVersion = 2;
+
+/// Makes the schema in a new file where `create` says so; refuses a file that is somebody else's or
+/// of an unknown version. Returns its version.
+Result<int64_t> prepare_schema(Database& database, bool create);
+Result<int64_t> schema_version(Database& database);
+/// From kOldVersion to kSchemaVersion, inside a write transaction. Documents get their hashes;
+/// chunks get theirs with their records' names, from the caller.
+Status upgrade_schema(Database& database);
+
+/// Reads rows of a schema's version: of an old one without their hashes.
+class Rows {
+ public:
+  Rows(std::string path, int64_t version) : path_(std::move(path)), version_(version) {}
+
+  int64_t version() const { return version_; }
+  void set_version(int64_t version) { version_ = version; }
+  /// Token ids must lie in 0 to n - 1.
+  void set_token_limit(int32_t n) { token_limit_ = n; }
+
+  /// Of the tables under the names c and d, as chunk() and document() read them.
+  std::string_view chunk_columns() const;
+  std::string_view document_columns() const;
+  static constexpr int kChunkColumns = 10;
+  static constexpr int kDocumentColumns = 10;
+
+  /// The row's columns from `first` on; kCorrupt when they are not what was written.
+  Result<Chunk> chunk(const Statement& row, int first = 0) const;
+  Result<Document> document(const Statement& row, int first = 0) const;
+
+ private:
+  Status damaged(std::string_view row, int64_t id, std::string_view why) const;
+
+  std::string path_;
+  int64_t version_;
+  std::optional<int32_t> token_limit_;
+};
+
+Status insert_chunk(Database& database, int64_t id, int64_t document_id, int64_t ordinal,
+                    const ChunkText& chunk);
+/// Gives a chunk that was read the name of its record, and its hash.
+Status name_record(Database& database, const Chunk& chunk, const Hash128& record);
+/// Inserts the document, or replaces the one with its id.
+Status write_document(Database& database, const Document& document);
+
+/// Nothing in an index where nobody has settled anything. kCorrupt for a damaged row.
+Result<std::optional<Settlement>> read_settlement(Database& database);
+Status write_settlement(Database& database, const Settlement& settlement);
+
+/// The first column of the first row; 0 when there is none.
+Result<int64_t> read_integer(Database& database, std::string_view sql);
+
+/// A record's name as the index keeps it: 16 bytes, high half first, as the file's name has them.
+std::string record_bytes(const Hash128& record);
+/// Nothing when these are no 16 bytes.
+std::optional<Hash128> parse_record(std::string_view bytes);
+
+}  // namespace weft::retrieval

@@ -1,0 +1,404 @@
+// Memory and threads that run out at any point: operator new and pthread_create of this program
+// fail on demand. Each call must end with an error or std::bad_alloc, leave no lock and no memory
+// behind, and give the usual result when it is made again.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "base/thread_pool.h"
+#include "engine/engine.h"
+#include "engine/generation.h"
+#include "jinja/json.h"
+#include "sampling/logprobs.h"
+#include "test_model.h"
+#include "text/test_vocab.h"
+
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+// operator new can reach nothing but globals.
+std::atomic<int64_t> allocations{0};  // since the count was last set to 0
+std::atomic<int64_t> first_refused{kNever};
+std::atomic<bool> refuses_all_after{false};
+std::atomic<int64_t> in_use{0};
+
+std::atomic<int64_t> threads{0};
+std::atomic<int64_t> first_thread_refused{kNever};
+
+bool refuses() {
+  const int64_t n = allocations.fetch_add(1);
+  return n == first_refused || (n > first_refused && refuses_all_after);
+}
+
+void* allocate(size_t size, size_t alignment) noexcept {
+  if (refuses()) return nullptr;
+  void* const memory = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
+  if (memory != nullptr) ++in_use;
+  return memory;
+}
+
+void* allocate_or_throw(size_t size, size_t alignment) {
+  void* const memory = allocate(size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void release(void* memory) noexcept {
+  if (memory != nullptr) --in_use;
+  std::free(memory);
+}
+
+constexpr size_t kUsual = alignof(std::max_align_t);
+
+}  // namespace
+
+void* operator new(size_t n) { return allocate_or_throw(n, kUsual); }
+void* operator new[](size_t n) { return allocate_or_throw(n, kUsual); }
+void* operator new(size_t n, const std::nothrow_t&) noexcept { return allocate(n, kUsual); }
+void* operator new[](size_t n, const std::nothrow_t&) noexcept { return allocate(n, kUsual); }
+void* operator new(size_t n, std::align_val_t a) {
+  return allocate_or_throw(n, static_cast<size_t>(a));
+}
+void* operator new[](size_t n, std::align_val_t a) {
+  return allocate_or_throw(n, static_cast<size_t>(a));
+}
+void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return allocate(n, static_cast<size_t>(a));
+}
+void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return allocate(n, static_cast<size_t>(a));
+}
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, size_t) noexcept { release(memory); }
+void operator delete[](void* memory, size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { release(memory); }
+
+extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes, void* (*body)(void*),
+                              void* argument) noexcept {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto create = reinterpret_cast<Create>(::dlsym(RTLD_NEXT, "pthread_create"));
+  if (threads.fetch_add(1) == first_thread_refused) return EAGAIN;
+  return create(id, attributes, body, argument);
+}
+
+namespace weft {
+namespace {
+
+/// Allocation number `n` from now on is refused, and with `all_after` every later one.
+class Refusal {
+ public:
+  Refusal(int64_t n, bool all_after) {
+    allocations = 0;
+    refuses_all_after = all_after;
+    first_refused = n;
+  }
+  ~Refusal() { first_refused = kNever; }
+  Refusal(const Refusal&) = delete;
+  Refusal& operator=(const Refusal&) = delete;
+};
+
+/// Thread number `n` from now on is refused.
+class ThreadRefusal {
+ public:
+  explicit ThreadRefusal(int64_t n) {
+    threads = 0;
+    first_thread_refused = n;
+  }
+  ~ThreadRefusal() { first_thread_refused = kNever; }
+  ThreadRefusal(const ThreadRefusal&) = delete;
+  ThreadRefusal& operator=(const ThreadRefusal&) = delete;
+};
+
+/// What a run came to: its result's bytes, or nothing after an error.
+using Run = std::function<std::optional<std::string>()>;
+
+std::string bytes_of(std::span<const float> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+std::string bytes_of(std::span<const int32_t> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+/// The result where there is one. An error that memory did not cause is a failure of the test.
+template <class T>
+std::optional<T> usable(Result<T> result) {
+  if (result.is_ok()) return *std::move(result);
+  EXPECT_EQ(result.status().code(), StatusCode::kResourceExhausted) << result.status().message();
+  return std::nullopt;
+}
+
+/// Refuses one allocation of `run` after the other (all of them where they are few, else about
+/// `max_points` spread over them, the first ones all), alone and with all that come after it.
+/// `settle`, which nothing is refused to, puts back what a run may leave by right.
+void fail_everywhere(
+    const Run& run, int64_t max_points = 400, const std::function<void()>& settle = [] {}) {
+  const auto good_run = [&] {
+    auto result = run();
+    settle();
+    return result;
+  };
+  set_log_level(LogLevel::kQuiet);   // a store that could not be written warns
+  const auto expected = good_run();  // and fills what is made once
+  ASSERT_TRUE(expected.has_value());
+  ASSERT_EQ(good_run(), expected);
+  const int64_t in_use_before = in_use;
+  allocations = 0;
+  ASSERT_EQ(good_run(), expected);
+  const int64_t n_allocations = allocations;
+  ASSERT_EQ(in_use, in_use_before) << "the run leaks without a failure";
+  const int64_t stride = std::max<int64_t>(1, n_allocations / max_points);
+  int n_errors = 0;
+  for (const bool all_after : {false, true}) {
+    for (int64_t n = 0; n < n_allocations; n += n < max_points / 4 ? 1 : stride) {
+      std::optional<std::string> got;
+      bool threw = false;
+      {
+        const Refusal refusal(n, all_after);
+        try {
+          got = run();
+        } catch (const std::bad_alloc&) {
+          threw = true;
+        } catch (const std::length_error&) {
+          threw = true;
+        }
+      }
+      n_errors += !got.has_value();
+      if (got.has_value()) {
+        ASSERT_EQ(*got, *expected) << "allocation " << n << " refused";
+      }
+      got.reset();
+      settle();
+      ASSERT_EQ(good_run(), expected)
+          << "after allocation " << n << " had been refused, threw: " << threw;
+      ASSERT_EQ(in_use, in_use_before) << "left after allocation " << n << " had been refused";
+    }
+  }
+  EXPECT_GT(n_errors, 0);
+  set_log_level(LogLevel::kWarning);
+  std::printf("%lld allocations, %d runs ended with an error\n",
+              static_cast<long long>(n_allocations), n_errors);
+}
+
+constexpr const char* kText =
+    "The harbour opens at seven, and 120 boats (or more) lie there; it's <b>quiet</b>.\n\n\tна "
+    "рейде\xff стоят лодки 港は七時に開く.";
+
+TEST(AllocationFailure, ByteLevelTokenizer) {
+  fail_everywhere([]() -> std::optional<std::string> {
+    auto tokenizer = usable(text::Tokenizer::create(
+        text::bpe_test_vocab({"t h", "th e", "o p", "e n", "op en", "b o"})));
+    if (!tokenizer) return std::nullopt;
+    const auto ids = usable(tokenizer->encode(kText, {.parse_special = true}));
+    if (!ids) return std::nullopt;
+    return tokenizer->decode(*ids) + bytes_of(*ids);
+  });
+}
+
+TEST(AllocationFailure, SentencePieceTokenizer) {
+  fail_everywhere([]() -> std::optional<std::string> {
+    auto tokenizer = usable(text::Tokenizer::create(
+        text::spm_test_vocab({"th", "the", "op", "open", "\xE2\x96\x81the"})));
+    if (!tokenizer) return std::nullopt;
+    const text::TextPart parts[] = {{kText, false}, {"</s>", true}, {kText, false}};
+    const auto ids = usable(tokenizer->encode_parts(parts));
+    if (!ids) return std::nullopt;
+    return tokenizer->decode(*ids) + bytes_of(*ids);
+  });
+}
+
+TEST(AllocationFailure, Json) {
+  fail_everywhere([]() -> std::optional<std::string> {
+    const auto value = jinja::parse_json(
+        R"({"messages": [{"role": "user", "content": "A text that is longer than short ones"},)"
+        R"( [1, 2.5, true, null, {"deep": [[[[]]]]}]], "n": 12345678901})");
+    if (!value.is_ok()) return std::nullopt;
+    return "parsed";
+  });
+}
+
+TEST(AllocationFailure, Sampler) {
+  std::vector<float> logits(300);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>((i * 7919) % 97);
+  fail_everywhere([&]() -> std::optional<std::string> {
+    auto sampler = usable(sampling::Sampler::create(
+        {.temperature = 0.7F, .top_k = 40, .top_p = 0.9F, .min_p = 0.1F}));
+    if (!sampler) return std::nullopt;
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 5; ++i) ids.push_back(sampler->sample(logits));
+    for (const auto& top : sampling::top_logprobs(logits, 4)) ids.push_back(top.id);
+    return bytes_of(ids);
+  });
+}
+
+TEST(AllocationFailure, ThreadPoolWhoseTasksAllocate) {
+  auto created = ThreadPool::create(3);
+  ASSERT_TRUE(created.is_ok());
+  ThreadPool& pool = **created;
+  fail_everywhere([&]() -> std::optional<std::string> {
+    std::vector<int32_t> sums(20);
+    pool.run(20, [&](int task, int) {
+      const std::vector<int32_t> values(static_cast<size_t>(task + 1), task);
+      for (const int32_t value : values) sums[static_cast<size_t>(task)] += value;
+    });
+    return bytes_of(sums);
+  });
+}
+
+class ModelFailure : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<test::TempDir>();
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), model(),
+                                         {.n_layers = 3, .n_embd = 32, .n_ff = 64, .vocab = 300})
+                    .is_ok());
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static std::string model() { return folder_->path() + "/model.gguf"; }
+  static engine::EngineOptions options() {
+    return {.model_path = model(), .n_threads = 2, .context_tokens = 256, .compute = "f32"};
+  }
+
+  static std::unique_ptr<engine::Engine> open() {
+    auto opened = engine::Engine::open(posix_env(), options());
+    EXPECT_TRUE(opened.is_ok()) << opened.status().message();
+    return *std::move(opened);
+  }
+
+  /// Prompt, then some tokens: the ids, and the last logits' bytes.
+  static std::optional<std::string> answer(engine::Engine& engine) {
+    const kv::OwnedSequence sequence(engine.cache(), engine.cache().create_sequence());
+    auto logits = usable(engine.append(sequence.id(), kPrompt, {.is_prompt = true}));
+    if (!logits) return std::nullopt;
+    const std::string first = bytes_of(*logits);
+    const auto made = usable(engine::generate(engine, sequence.id(), *std::move(logits),
+                                              {.max_tokens = 4, .n_logprobs = 2},
+                                              [](std::string_view) { return true; }));
+    if (!made) return std::nullopt;
+    std::vector<int32_t> ids;
+    for (const auto& token : made->tokens) ids.push_back(token.id);
+    return first + bytes_of(ids) + made->text;
+  }
+
+  static fusion::Prompt fused_prompt() {
+    return {.prefix = {1, 2, 3},
+            .chunks = {test::random_ids(30, 300, 1), test::random_ids(25, 300, 2)},
+            .suffix = {7, 8, 9}};
+  }
+
+  static inline const std::vector<int32_t> kPrompt = test::random_ids(20, 300, 3);
+  static inline std::unique_ptr<test::TempDir> folder_;
+};
+
+TEST_F(ModelFailure, GgufParsing) {
+  fail_everywhere([]() -> std::optional<std::string> {
+    const auto file = usable(gguf::File::open(posix_env(), model()));
+    if (!file) return std::nullopt;
+    const auto parsed = usable(model::Model::open(*file));
+    if (!parsed) return std::nullopt;
+    return (*parsed)->fingerprint().to_hex();
+  });
+}
+
+TEST_F(ModelFailure, EngineFromTheFileToTheAnswer) {
+  fail_everywhere(
+      []() -> std::optional<std::string> {
+        auto engine = usable(engine::Engine::open(posix_env(), options()));
+        if (!engine) return std::nullopt;
+        return answer(**engine);
+      },
+      100);
+}
+
+TEST_F(ModelFailure, AnEngineGoesOnAfterwards) {
+  const auto engine = open();
+  fail_everywhere([&] { return answer(*engine); });
+  EXPECT_EQ(engine->cache().used_page_count(), 0);
+}
+
+TEST_F(ModelFailure, FusionOfChunksFromAStore) {
+  const auto engine = open();
+  const fusion::Prompt prompt = fused_prompt();
+  const std::string store_dir = folder_->path() + "/store";
+  fail_everywhere(
+      [&]() -> std::optional<std::string> {
+        auto store =
+            usable(store::ChunkStore::open(posix_env(), {.dir = store_dir, .create = true}));
+        if (!store) return std::nullopt;
+        const auto fusor = engine->make_fusor(store->get(), {4, 5});
+        for (const auto& chunk : prompt.chunks) {
+          const Status stored = fusor->ensure_stored(chunk);
+          if (!stored.is_ok()) return std::nullopt;
+        }
+        const auto done = usable(fusor->prefill(prompt, {.ratio = 0.2, .allow_plain = false}));
+        if (!done) return std::nullopt;
+        const kv::OwnedSequence owned(engine->cache(), done->sequence);
+        return bytes_of(done->logits);
+      },
+      100,
+      [&] {
+        engine->cache().evict_unused_prefixes();
+        std::filesystem::remove_all(store_dir);
+      });
+  EXPECT_EQ(engine->cache().used_page_count(), 0);
+}
+
+TEST_F(ModelFailure, ThreadsThatAreRefusedAreAnError) {
+  constexpr int kThreads = 8;
+  for (int n = 0; n < kThreads - 1; ++n) {
+    const ThreadRefusal refusal(n);
+    const auto pool = ThreadPool::create(kThreads);
+    ASSERT_FALSE(pool.is_ok());
+    EXPECT_EQ(pool.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(pool.status().message(),
+                ::testing::HasSubstr("thread " + std::to_string(n + 2) + " of 8: "));
+    EXPECT_THAT(pool.status().message(), ::testing::HasSubstr("-t"));
+    EXPECT_THAT(pool.status().message(), ::testing::HasSubstr("ulimit -u"));
+  }
+  {
+    const ThreadRefusal refusal(0);
+    const auto engine = engine::Engine::open(posix_env(), options());
+    ASSERT_FALSE(engine.is_ok());
+    EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted);
+  }
+  EXPECT_TRUE(open() != nullptr);
+}
+
+TEST_F(ModelFailure, FusionWithoutAThreadIsAnErrorAndLeavesNothing) {
+  const auto engine = open();
+  const auto fusor = engine->make_fusor(nullptr, {});
+  const fusion::FusionOptions options{.ratio = 0.2, .allow_plain = false};
+  {
+    const ThreadRefusal refusal(0);
+    const auto done = fusor->prefill(fused_prompt(), options);
+    ASSERT_FALSE(done.is_ok());
+    EXPECT_EQ(done.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(done.status().message(), ::testing::HasSubstr("loads chunks ahead"));
+  }
+  EXPECT_EQ(engine->cache().used_page_count(), 0);
+  const auto done = fusor->prefill(fused_prompt(), options);
+  ASSERT_TRUE(done.is_ok()) << done.status().message();
+  engine->cache().free_sequence(done->sequence);
+}
+
+}  // namespace
+}  // namespace weft
