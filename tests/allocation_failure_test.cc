@@ -24,6 +24,7 @@
 #include "engine/generation.h"
 #include "jinja/json.h"
 #include "sampling/logprobs.h"
+#include "store/test_support_internal.h"
 #include "test_model.h"
 #include "text/test_vocab.h"
 
@@ -360,6 +361,69 @@ TEST_F(ModelFailure, FusionOfChunksFromAStore) {
         std::filesystem::remove_all(store_dir);
       });
   EXPECT_EQ(engine->cache().used_page_count(), 0);
+}
+
+/// A load without memory for its copy takes nothing of the memory tier's room.
+TEST(AllocationFailure, TheStoresMemoryTierKeepsItsRoom) {
+  const store::TempDir dir;
+  const store::TestChunk first(1, 5000), second(2, 5000);
+  const auto store = store::open_store(posix_env(), dir.path(), 0,
+                                       std::max(first.copy_bytes(), second.copy_bytes()));
+  ASSERT_TRUE(put(*store, first).is_ok());
+  ASSERT_TRUE(put(*store, second).is_ok());
+  fail_everywhere(
+      [&]() -> std::optional<std::string> {
+        std::string bytes;
+        store::AlignedBytes scratch;
+        for (const store::TestChunk* chunk : {&first, &second}) {
+          auto handle = usable(store->find(chunk->key()));
+          if (!handle) return std::nullopt;
+          for (uint32_t layer = 0; layer < chunk->layers.size(); ++layer) {
+            const auto loaded = usable(handle->load_layer(layer, scratch));
+            if (!loaded) return std::nullopt;
+            bytes.append(reinterpret_cast<const char*>(loaded->data()), loaded->size());
+          }
+        }
+        return bytes;
+      },
+      400,
+      [&] {
+        ASSERT_TRUE(load(*store, first).is_ok());
+        ASSERT_TRUE(load(*store, second).is_ok());
+        ASSERT_EQ(store->find(second.key())->tier(), store::Tier::kMemory);
+      });
+}
+
+/// A record is written, named and evicted by all, whatever failed before.
+TEST(AllocationFailure, TheStoresRecordsAreAllCounted) {
+  const store::TempDir dir;
+  const std::vector<store::TestChunk> chunks = {
+      store::TestChunk(1, 5000), store::TestChunk(2, 5000), store::TestChunk(3, 5000)};
+  uint64_t largest = 0;
+  for (const auto& chunk : chunks) largest = std::max(largest, chunk.file_bytes());
+  const auto store = store::open_store(posix_env(), dir.path(), largest);
+  const auto put_all = [&] {
+    for (const auto& chunk : chunks) {
+      const Status status = put(*store, chunk);
+      if (!status.is_ok()) return status;
+    }
+    return Status::ok();
+  };
+  fail_everywhere(
+      [&]() -> std::optional<std::string> {
+        if (!put_all().is_ok()) return std::nullopt;
+        return "put";
+      },
+      400,
+      [&] {
+        ASSERT_TRUE(put_all().is_ok());
+        uint64_t n_files = 0;
+        for (const auto& file : std::filesystem::directory_iterator(dir.path()))
+          n_files += file.path().extension() == ".chunk";
+        ASSERT_EQ(n_files, 1u) << "a record that nothing evicts";
+        ASSERT_EQ(store->stat()->disk.records, 1u);
+        ASSERT_TRUE(load(*store, chunks.back()).is_ok());
+      });
 }
 
 TEST_F(ModelFailure, ThreadsThatAreRefusedAreAnError) {

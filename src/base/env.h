@@ -77,6 +77,8 @@ struct LockWait {
   std::function<bool()> cancelled;  // asked often while waiting; true ends it (Ctrl-C)
 };
 
+inline const LockWait kUsualLockWait{.limit_ms = 20'000, .cancelled = {}};
+
 /// Whether a symbolic link at the end of a path is followed or refused (kInvalidArgument).
 enum class Links { kFollow, kRefuse };
 

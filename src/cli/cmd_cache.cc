@@ -31,7 +31,7 @@ Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags
 /// Null in a store without one: nothing was ingested.
 Result<std::unique_ptr<retrieval::Index>> open_index(const CacheFlags& flags,
                                                      retrieval::Index::Mode mode) {
-  auto index = retrieval::Index::open(index_path(flags.dir), mode);
+  auto index = retrieval::Index::open(index_path(flags.dir), mode, index_wait());
   if (index.status().code() == StatusCode::kNotFound) return std::unique_ptr<retrieval::Index>();
   return index;
 }
@@ -184,6 +184,7 @@ Status run_gc(App& app, const CacheFlags& flags) {
     // What changes had left to be removed is gone now; the index may forget it.
     WEFT_RETURN_IF_ERROR(
         index->sweep([&](const Hash128& record) { return remove_record(*store, record); }));
+    WEFT_RETURN_IF_ERROR(index->drop_former_terms());
   }
   if (flags.json) {
     print_json({{"dry_run", flags.dry_run}, {"removed", removed}, {"freed_bytes", freed}});

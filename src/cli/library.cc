@@ -144,6 +144,8 @@ Status remove_record(store::ChunkStore& store, const Hash128& record) {
   return removed.code() == StatusCode::kNotFound ? Status::ok() : removed;
 }
 
+LockWait index_wait() { return {.limit_ms = kUsualLockWait.limit_ms, .cancelled = interrupted}; }
+
 Status Library::open_store(Env& env, bool create) {
   store_.reset();
   WEFT_ASSIGN_OR_RETURN(
@@ -206,7 +208,8 @@ Result<Library> Library::create(Env& env, const LibraryOptions& options, engine:
                                 const std::string& anchor_flag) {
   Library library(options, engine);
   WEFT_RETURN_IF_ERROR(library.open_store(env, /*create=*/true));
-  WEFT_ASSIGN_OR_RETURN(library.index_, Index::open(index_path(options.dir), Index::Mode::kCreate));
+  WEFT_ASSIGN_OR_RETURN(library.index_,
+                        Index::open(index_path(options.dir), Index::Mode::kCreate, index_wait()));
   WEFT_RETURN_IF_ERROR(library.settle(env, anchor_flag, /*may_settle=*/true));
   WEFT_RETURN_IF_ERROR(library.remove_unneeded_records());
   return library;
@@ -220,9 +223,9 @@ Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::E
     opened = library.open_store(env, /*create=*/false);
   }
   WEFT_RETURN_IF_ERROR(opened);
-  auto index =
-      Index::open(index_path(options.dir),
-                  library.is_read_only_ ? Index::Mode::kReadOnly : Index::Mode::kReadWrite);
+  auto index = Index::open(index_path(options.dir),
+                           library.is_read_only_ ? Index::Mode::kReadOnly : Index::Mode::kReadWrite,
+                           index_wait());
   if (index.status().code() == StatusCode::kNotFound) return nothing_ingested(options.dir);
   WEFT_ASSIGN_OR_RETURN(library.index_, std::move(index));
   if (library.index_->is_read_only() && !library.is_read_only_) {

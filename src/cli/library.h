@@ -81,4 +81,7 @@ Result<std::optional<retrieval::Settlement>> settlement_of(const retrieval::Inde
 /// A store's function for retrieval::Index to remove records with: one that is gone is fine.
 Status remove_record(store::ChunkStore& store, const Hash128& record);
 
+/// How long commands wait for another process's change of the index, or until Ctrl-C.
+LockWait index_wait();
+
 }  // namespace weft::cli

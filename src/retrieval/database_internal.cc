@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 
@@ -19,7 +20,7 @@
 namespace weft::retrieval {
 namespace {
 
-constexpr int kBusyTimeoutMs = 20'000;
+constexpr int kMsBetweenTries = 10;
 constexpr int kMaxValueBytes = 64 << 20;
 
 // A row is some 50 bytes or more, and no statement of ours takes 100 steps for one.
@@ -146,7 +147,7 @@ std::string Statement::bytes(int column) const {
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool create,
-                                                 bool read_only) {
+                                                 bool read_only, LockWait wait) {
   if (path.empty()) return invalid_argument("the index needs a file name");
   // "./" keeps SQLite from reading names such as ":memory:" or "file:x?mode=ro" in its own way.
   const std::string name = path.front() == '/' ? path : "./" + path;
@@ -158,14 +159,14 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool c
   sqlite3* connection = nullptr;
   const int code = sqlite3_open_v2(name.c_str(), &connection, flags, nullptr);
   if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
-  std::unique_ptr<Database> database(new Database(path, connection));
+  std::unique_ptr<Database> database(new Database(path, connection, std::move(wait)));
   if (code != SQLITE_OK) return database->error(code);
   if (!read_only) {
     narrow(name);
     narrow(name + "-journal");
   }
   sqlite3_extended_result_codes(connection, 1);
-  sqlite3_busy_timeout(connection, kBusyTimeoutMs);
+  sqlite3_busy_handler(connection, may_try_again, database.get());
   sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
   sqlite3_progress_handler(connection, kStepsPerQuestion, may_not_go_on, database.get());
   sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
@@ -191,6 +192,18 @@ int Database::may_not_go_on(void* self) {
     database.steps_limit_ = static_cast<uint64_t>(file.st_size) * kStepsPerByte;
   }
   return database.steps_ > std::max(database.steps_limit_, kStepsAtLeast) ? 1 : 0;
+}
+
+int Database::may_try_again(void* self, int n_asked) {
+  auto& database = *static_cast<Database*>(self);
+  const auto now = std::chrono::steady_clock::now();
+  if (n_asked == 0) database.waiting_since_ = now;
+  database.was_cancelled_ = database.wait_.cancelled && database.wait_.cancelled();
+  if (database.was_cancelled_) return 0;
+  const std::chrono::milliseconds limit(database.wait_.limit_ms);
+  if (now - database.waiting_since_ >= limit) return 0;
+  std::this_thread::sleep_for(std::chrono::milliseconds(kMsBetweenTries));
+  return 1;
 }
 
 Status Database::execute(const std::string& sql) {
@@ -257,9 +270,10 @@ Status Database::error(int code) const {
                       path_, message));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+      if (was_cancelled_) return cancelled(path_ + ": stopped waiting for another process");
       return resource_exhausted(fmt::format(
           "{}: in use by another process for over {} s; try again when that has finished", path_,
-          kBusyTimeoutMs / 1000));
+          wait_.limit_ms / 1000));
     case SQLITE_FULL:
     case SQLITE_NOMEM:
     case SQLITE_TOOBIG:

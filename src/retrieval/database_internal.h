@@ -2,6 +2,7 @@
 // text into terms. Internal to this room; the one place that knows SQLite.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/env.h"
 #include "base/status.h"
 
 namespace weft::retrieval {
@@ -55,9 +57,9 @@ class Database {
   /// `create`: makes the file when it is missing. `read_only`: refuses changes, but still undoes
   /// what a killed writer left half done where the folder allows it. A file that is made is its
   /// owner's alone (0600), and so becomes one that its owner opens for writing; the journal takes
-  /// the file's mode.
+  /// the file's mode. `wait`: for other processes' locks, in all that follows.
   static Result<std::unique_ptr<Database>> open(const std::string& path, bool create,
-                                                bool read_only);
+                                                bool read_only, LockWait wait = kUsualLockWait);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -77,13 +79,19 @@ class Database {
   Status error(int code) const;
 
  private:
-  Database(std::string path, void* connection) : path_(std::move(path)), connection_(connection) {}
+  Database(std::string path, void* connection, LockWait wait)
+      : path_(std::move(path)), connection_(connection), wait_(std::move(wait)) {}
 
   /// SQLite asks now and then whether a statement may go on.
   static int may_not_go_on(void* self);
+  /// SQLite asks, for the `n_asked`-th time after the first, whether to try for a lock once more.
+  static int may_try_again(void* self, int n_asked);
 
   std::string path_;
   void* connection_;  // sqlite3
+  const LockWait wait_;
+  std::chrono::steady_clock::time_point waiting_since_;
+  bool was_cancelled_ = false;  // the last wait
   bool is_read_only_ = false;
   uint64_t steps_ = 0;        // of SQLite's machine since the last statement of ours began
   uint64_t steps_limit_ = 0;  // what a sound file of this size can need

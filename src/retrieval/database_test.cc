@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
@@ -54,7 +55,6 @@ TEST_F(DatabaseTest, EverySettingIsAsWeftNeedsIt) {
   EXPECT_EQ(value(*database, "PRAGMA secure_delete"), "1");
   EXPECT_EQ(value(*database, "PRAGMA temp_store"), "2");  // memory
   EXPECT_EQ(value(*database, "PRAGMA query_only"), "0");
-  EXPECT_EQ(value(*database, "PRAGMA busy_timeout"), "20000");
   EXPECT_EQ(value(*open(true), "PRAGMA query_only"), "1");
 }
 
@@ -69,6 +69,33 @@ TEST_F(DatabaseTest, ATransactionHasTheWriteLockFromItsBeginning) {
     EXPECT_TRUE(Transaction::begin(*second, Transaction::Kind::kRead).is_ok());
   }
   EXPECT_TRUE(Transaction::begin(*second).is_ok());  // rolled back, so over
+}
+
+TEST_F(DatabaseTest, WaitingForALockEndsAtItsLimitAndWhenItIsCancelled) {
+  auto holder = open();
+  auto transaction = Transaction::begin(*holder);
+  ASSERT_TRUE(transaction.is_ok());
+  int asked = 0;
+  const auto begin = [&](LockWait wait) {
+    auto waiting = Database::open(file_, false, false, std::move(wait));
+    EXPECT_TRUE(waiting.is_ok());
+    return Transaction::begin(**waiting).status();
+  };
+  Status status = begin({.limit_ms = 1 << 30, .cancelled = [&] { return ++asked == 3; }});
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(asked, 3);
+  asked = 0;
+  status = begin({.limit_ms = 50, .cancelled = [&] { return ++asked < 0; }});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("in use by another process"));
+  EXPECT_GE(asked, 2);  // it did wait
+  // Whoever waits gets the lock when it is free.
+  std::optional<Transaction> held(std::move(*transaction));
+  status = begin({.limit_ms = 1 << 30, .cancelled = [&] {
+                    held.reset();
+                    return false;
+                  }});
+  EXPECT_TRUE(status.is_ok()) << status.message();
 }
 
 TEST_F(DatabaseTest, AReadTransactionKeepsOthersFromCommitting) {
@@ -92,6 +119,13 @@ TEST_F(DatabaseTest, IsDefensive) {
   EXPECT_FALSE(database->execute("DELETE FROM sqlite_schema").is_ok());
   (void)database->execute("PRAGMA journal_mode = OFF");
   EXPECT_EQ(value(*database, "PRAGMA journal_mode"), "delete");
+}
+
+TEST_F(DatabaseTest, AValueThatIsTooLongIsAnError) {
+  auto database = open();
+  EXPECT_EQ(value(*database, "SELECT length(zeroblob(1 << 20))"), "1048576");
+  EXPECT_EQ(database->execute("SELECT length(zeroblob(1 << 27))").code(),
+            StatusCode::kResourceExhausted);
 }
 
 TEST_F(DatabaseTest, TriggersOfAForeignFileDoNotRun) {

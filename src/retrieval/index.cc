@@ -133,9 +133,10 @@ struct Index::State {
 Index::Index(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Index::~Index() = default;
 
-Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode) {
+Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode, LockWait wait) {
   const bool create = mode == Mode::kCreate;
-  WEFT_ASSIGN_OR_RETURN(auto database, Database::open(path, create, mode == Mode::kReadOnly));
+  WEFT_ASSIGN_OR_RETURN(auto database,
+                        Database::open(path, create, mode == Mode::kReadOnly, std::move(wait)));
   WEFT_ASSIGN_OR_RETURN(const int64_t version, prepare_schema(*database, create));
   State state{.database = std::move(database), .rows = Rows(path, version)};
   state.is_read_only = state.database->is_read_only();
@@ -455,6 +456,13 @@ Status Index::verify_documents() {
         path(), document->id, document->n_chunks, document->n_tokens, chunks.size(), n_tokens));
   }
   return Status::ok();
+}
+
+Status Index::drop_former_terms() {
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  WEFT_RETURN_IF_ERROR(
+      state_->database->execute("INSERT INTO chunk_terms(chunk_terms) VALUES('optimize')"));
+  return transaction.commit();
 }
 
 Status Index::verify() {

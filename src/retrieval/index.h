@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/env.h"
 #include "base/function_ref.h"
 #include "base/hash.h"
 #include "base/status.h"
@@ -96,7 +97,8 @@ struct Counts {
 };
 
 /// Errors of every call name the file: kCorrupt for a damaged or foreign one, kResourceExhausted
-/// when another process holds it for very long or the disk is full. One thread at a time; each
+/// when another process holds it for longer than one waits or the disk is full, kCancelled when
+/// waiting was cancelled. One thread at a time; each
 /// thread may open an Index of its own on the same file.
 class Index {
  public:
@@ -107,7 +109,9 @@ class Index {
   };
   /// An index of an older weft can be read; settle() brings it up to date, changes are refused
   /// until then (kUnsupported).
-  static Result<std::unique_ptr<Index>> open(const std::string& path, Mode mode);
+  /// `wait`: for other processes' locks, here and in every later call.
+  static Result<std::unique_ptr<Index>> open(const std::string& path, Mode mode,
+                                             LockWait wait = kUsualLockWait);
   ~Index();
 
   const std::string& path() const;
@@ -176,6 +180,11 @@ class Index {
   /// folded), and chunks or titles with any of the first kMaxQueryTerms terms are found.
   Result<std::vector<Hit>> search(std::string_view question, int k);
   static constexpr size_t kMaxQueryTerms = 256;
+
+  /// Takes out of the file the search terms of chunks that are gone: the search index marks them
+  /// first, and drops them only when it is merged into one piece. Takes as long as the index is
+  /// large, so once after many changes.
+  Status drop_former_terms();
 
   /// Reads everything: ok, or kCorrupt with the first thing that is wrong. A read-only index's
   /// search terms are not compared with its texts, and an old one has no hashes to compare.

@@ -2,6 +2,10 @@
 // full disk, damaged reads.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <span>
+#include <utility>
+
 #include "base/fault_env.h"
 #include "base/log.h"
 #include "store/chunk_store.h"
@@ -168,6 +172,45 @@ TEST_F(ChunkStoreFaults, WhatAFailedCallLeftHalfDoneIsDurableOnceTheNextAttemptS
       if (HasFailure()) return;
     }
   }
+}
+
+/// Another process stores the same record while this one waits for the lock to name its own, and is
+/// killed before it has made the name durable.
+class QuickerEnv : public FaultEnv {
+ public:
+  QuickerEnv() : FaultEnv(posix_env()) {}
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path, bool exclusive,
+                                         const LockWait& wait) override {
+    auto taken = FaultEnv::lock(path, exclusive, wait);
+    if (auto quicker = std::exchange(on_lock, nullptr)) quicker();
+    return taken;
+  }
+  std::function<void()> on_lock;
+};
+
+TEST_F(ChunkStoreFaults, ARecordThatAnotherNamedFirstIsDurableWhenPutSaysSo) {
+  const TempDir dir;
+  const TestChunk chunk(1);
+  ASSERT_TRUE(put(*open_store(posix_env(), join_path(dir.path(), "other")), chunk).is_ok());
+  const std::string record = read_text(record_path(join_path(dir.path(), "other"), chunk));
+  const std::string store_dir = join_path(dir.path(), "store");
+  const std::string path = record_path(store_dir, chunk);
+  QuickerEnv env;
+  {
+    auto store = open_store(env, store_dir);
+    bool was_quicker = false;
+    env.on_lock = [&] {
+      const auto file = env.create(path + ".other", {});
+      was_quicker = file.is_ok() && (*file)->append(std::as_bytes(std::span(record))).is_ok() &&
+                    (*file)->sync().is_ok() && (*file)->close().is_ok() &&
+                    env.rename(path + ".other", path).is_ok();
+    };
+    ASSERT_TRUE(put(*store, chunk).is_ok());
+    ASSERT_TRUE(was_quicker);
+  }
+  ASSERT_TRUE(env.restart(Survives::kNothing).is_ok());
+  auto store = open_store(env, store_dir);
+  EXPECT_TRUE(load(*store, chunk).is_ok());
 }
 
 TEST_F(ChunkStoreFaults, WhatWasClearedStaysSo) {

@@ -2,6 +2,7 @@
 // chunk_store_folder.cc (the folder: changes, room, listing, properties). Not for other rooms.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -131,6 +132,8 @@ class ChunkStore::Impl::FolderChange {
   FolderChange& operator=(FolderChange&&) = delete;
   ~FolderChange() {
     if (!mutex_lock_.owns_lock() || !store_->folder_changed_) return;
+    // Memory ran out halfway: the index may lack what the folder has.
+    if (std::uncaught_exceptions() > exceptions_) store_->seen_folder_ns_ = kUnknownTime;
     try {
       stamp_folder();
     } catch (const std::bad_alloc&) {  // then the index is brought in step again next time
@@ -158,6 +161,7 @@ class ChunkStore::Impl::FolderChange {
   std::unique_ptr<FileLock> file_lock_;
   std::unique_lock<std::mutex> mutex_lock_;
   int64_t start_ns_;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace weft::store

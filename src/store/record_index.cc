@@ -17,11 +17,11 @@ IndexPin RecordIndex::get(const Hash128& hash) {
 
 void RecordIndex::set_file(const IndexPin& entry, uint64_t file_bytes) {
   WEFT_DCHECK(holds(entry));
+  // What may throw comes first: a file or a copy that is in no order would never be evicted.
+  if (file_bytes > 0) disk_order_.insert({entry->last_use_ns, entry->hash});
   disk_bytes_ += file_bytes - entry->file_bytes;
   entry->file_bytes = file_bytes;
-  if (file_bytes > 0) {
-    disk_order_.insert({entry->last_use_ns, entry->hash});
-  } else {
+  if (file_bytes == 0) {
     disk_order_.erase({entry->last_use_ns, entry->hash});
     forget_if_empty(entry);
   }
@@ -29,12 +29,11 @@ void RecordIndex::set_file(const IndexPin& entry, uint64_t file_bytes) {
 
 void RecordIndex::set_copy(const IndexPin& entry, std::shared_ptr<const MemoryCopy> copy) {
   WEFT_DCHECK(holds(entry));
+  if (copy) memory_order_.insert({entry->last_use_ns, entry->hash});  // may throw, so first
   if (entry->copy) memory_bytes_ -= entry->copy->bytes.size();
   if (copy) memory_bytes_ += copy->bytes.size();
   entry->copy = std::move(copy);
-  if (entry->copy) {
-    memory_order_.insert({entry->last_use_ns, entry->hash});
-  } else {
+  if (!entry->copy) {
     memory_order_.erase({entry->last_use_ns, entry->hash});
     forget_if_empty(entry);
   }
@@ -44,7 +43,10 @@ void RecordIndex::set_last_use(const IndexPin& entry, int64_t last_use_ns) {
   const std::pair old_place{entry->last_use_ns, entry->hash};
   entry->last_use_ns = last_use_ns;
   for (Order* order : {&disk_order_, &memory_order_}) {
-    if (order->erase(old_place) > 0) order->insert({last_use_ns, entry->hash});
+    auto node = order->extract(old_place);  // moved, so that nothing is allocated
+    if (node.empty()) continue;
+    node.value().first = last_use_ns;
+    order->insert(std::move(node));
   }
 }
 
