@@ -188,6 +188,39 @@ TEST_F(LibraryProgram, ADamagedTokenIdIsOneLineAndNoCrash) {
   EXPECT_EQ(ask("harbour").json()["tier"], "disk");  // the KV was found again
 }
 
+TEST_F(LibraryProgram, TokenIdsThatAreNotThoseOfTheTextAreNotUsed) {
+  ASSERT_EQ(ingest().status, 0);
+  const auto ask_here = [&](const std::string& reuse) {
+    const Outcome run = weft({"ask", "-m", model(), "--store", store(), "--json", "--reuse", reuse,
+                              "-n", "8", "--chunks", "1", "harbour"});
+    EXPECT_EQ(run.status, 0) << run.err;
+    return run.json();
+  };
+  const auto sound = ask_here("none");
+  EXPECT_TRUE(sound["notes"].empty());
+  {
+    const auto index = open_index();
+    for (const retrieval::Document& document : *index->documents()) {
+      std::vector<retrieval::Chunk> chunks = *index->chunks_of(document.id);
+      std::vector<retrieval::ChunkText> forged;
+      for (retrieval::Chunk& chunk : chunks) {
+        chunk.tokens.insert(chunk.tokens.end(), {2, 1, 2, 1});  // control tokens of any text
+        forged.push_back({chunk.byte_begin, chunk.byte_end, chunk.text, chunk.tokens,
+                          hash128(std::as_bytes(std::span(chunk.tokens)))});
+      }
+      ASSERT_TRUE(index->replace_document(document.info, forged).is_ok());
+    }
+  }
+  for (const std::string reuse : {"none", "full", "blend"}) {
+    const auto asked = ask_here(reuse);
+    EXPECT_EQ(asked["chunks"][0]["tokens"], sound["chunks"][0]["tokens"]);
+    EXPECT_THAT(asked["notes"].dump(), HasSubstr("are not those of its text"));
+    if (reuse == "none") {
+      EXPECT_EQ(asked["answer"], sound["answer"]);
+    }
+  }
+}
+
 TEST_F(LibraryProgram, RecordsThatACrashLeftBehindADeletionGoWithTheNextOpening) {
   for (const bool by_asking : {false, true}) {
     SCOPED_TRACE(by_asking);

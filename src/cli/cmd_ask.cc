@@ -142,6 +142,22 @@ class Asker {
     return store_missing(found.prompt, answers);
   }
 
+  /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not those
+  /// of the text that is cited (control tokens, another text) are not put into the prompt.
+  Status trust_texts(Retrieved& found) const {
+    for (retrieval::Hit& hit : found.hits) {
+      WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                            library_.chunk_tokens(hit.title, hit.chunk.text));
+      if (tokens == hit.chunk.tokens) continue;
+      found.notes.push_back(fmt::format(
+          "{}: a chunk's token ids are not those of its text, so they were not used; ingest into "
+          "another store if this one is not all yours",
+          hit.path));
+      hit.chunk.tokens = std::move(tokens);
+    }
+    return Status::ok();
+  }
+
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
     WEFT_ASSIGN_OR_RETURN(found.hits, library_.index().search(question, flags_.n_chunks));
@@ -152,6 +168,7 @@ class Asker {
                            : "no document matches the question's words; ask in the documents' own "
                              "words");
     }
+    WEFT_RETURN_IF_ERROR(trust_texts(found));
     WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
     WEFT_ASSIGN_OR_RETURN(found.prompt.suffix, library_.rag().suffix(question));
     const int32_t room = engine_.context_tokens() - flags_.generation.max_tokens;

@@ -249,6 +249,11 @@ std::unique_ptr<fusion::Fusor> Library::make_fusor() {
   return fusor;
 }
 
+Result<std::vector<int32_t>> Library::chunk_tokens(const std::string& title,
+                                                   std::string_view text) const {
+  return rag_->chunk(title, text.substr(0, text.find_last_not_of(" \t\r\n") + 1));
+}
+
 Hash128 Library::record_of(std::span<const int32_t> tokens) const {
   return hash128(fusion::chunk_identity(scope_, tokens));
 }

@@ -46,6 +46,9 @@ class Library {
 
   /// Over this store. What it computes it keeps while a document has it.
   std::unique_ptr<fusion::Fusor> make_fusor();
+  /// A chunk's token ids in a prompt, as its document's title and its text say; white space at its
+  /// end has none.
+  Result<std::vector<int32_t>> chunk_tokens(const std::string& title, std::string_view text) const;
   /// The name of the record of a chunk with these token ids.
   Hash128 record_of(std::span<const int32_t> tokens) const;
   /// Removes the records whose last chunk has left the index.
