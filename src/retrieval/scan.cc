@@ -48,18 +48,13 @@ class Scanner {
   Result<ScanResult> run(std::span<const std::string> paths) {
     WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents());
     for (const Document& document : documents) known_.emplace(document.info.path, document);
-    std::vector<std::string> roots;
-    for (const std::string& path : paths) {
-      const std::string root = canonical_path(path);
-      WEFT_RETURN_IF_ERROR(find_root(path, root));
-      roots.push_back(root);
-    }
+    for (const std::string& path : paths) roots_.push_back(canonical_path(path));
+    for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
     for (const auto& [path, entry] : found_) judge(path, entry);
     for (const auto& known : known_) {
-      const bool asked = std::any_of(roots.begin(), roots.end(), [&](const std::string& root) {
-        return is_under(known.first, root);
-      });
-      if (asked && !present_.contains(known.first)) add(Change::kDeleted, known.second.info);
+      if (is_asked(known.first) && !present_.contains(known.first)) {
+        add(Change::kDeleted, known.second.info);
+      }
     }
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
@@ -102,8 +97,18 @@ class Scanner {
     }
     for (const DirEntry& child : *entries) {
       if (child.name.starts_with('.')) continue;
-      walk(canonical_path(join_path(path, child.name)), child);
+      const std::string name = join_path(path, child.name);
+      const std::string canonical = canonical_path(name);
+      if (is_asked(canonical)) {
+        walk(canonical, child);
+      } else {
+        skip(name, "a link out of the folder; name " + canonical + " to ingest it");
+      }
     }
+  }
+
+  bool is_asked(const std::string& path) const {
+    return std::ranges::any_of(roots_, [&](const auto& root) { return is_under(path, root); });
   }
 
   void judge(const std::string& path, const DirEntry& entry) {
@@ -148,6 +153,7 @@ class Scanner {
   Index& index_;
   const ScanOptions& options_;
   std::string store_dir_;
+  std::vector<std::string> roots_;  // canonical
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
   std::set<std::string> entered_;          // folders

@@ -132,14 +132,32 @@ TEST_F(ScanTest, SkipsByNameWhatIsNoText) {
 TEST_F(ScanTest, LoopsAndSecondWaysToAFileAreHarmless) {
   dir_.write("docs/a.txt", "a");
   dir_.write("elsewhere/b.txt", "b");
-  fs::create_directory_symlink("..", dir_ / "docs/up");
   fs::create_directory_symlink(".", dir_ / "docs/here");
   fs::create_symlink("self", dir_ / "docs/self");
   fs::create_symlink("nowhere", dir_ / "docs/broken");
   fs::create_symlink("a.txt", dir_ / "docs/again.txt");
+  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt"));
+}
+
+TEST_F(ScanTest, LinksThatLeadOutOfWhatWasNamedAreNotFollowed) {
+  dir_.write("docs/a.txt", "a");
+  dir_.write("elsewhere/b.txt", "b");
+  dir_.write("elsewhere/c.txt", "c");
+  fs::create_directory_symlink("..", dir_ / "docs/up");
   fs::create_directory_symlink("../elsewhere", dir_ / "docs/else");
-  options_.store_dir = dir_ / "store.db";
-  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt", "new elsewhere/b.txt"));
+  fs::create_symlink("../elsewhere/b.txt", dir_ / "docs/file.txt");
+  const auto out = [&](const std::string& link, const std::string& target) {
+    return "skipped docs/" + link + ": a link out of the folder; name " + target + " to ingest it";
+  };
+  const std::string top = fs::canonical(dir_ / "docs").parent_path();
+  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt", out("else", top + "/elsewhere"),
+                                  out("file.txt", top + "/elsewhere/b.txt"), out("up", top)));
+  // Named, too, it is a document like any other, and reached in both ways it is one.
+  std::vector<std::string> files;
+  for (const auto& file : look({"docs", "elsewhere"}).files) {
+    files.push_back(fs::path(file.info.path).filename());
+  }
+  EXPECT_THAT(files, ElementsAre("a.txt", "b.txt", "c.txt"));
 }
 
 TEST_F(ScanTest, TellsWhatHasChanged) {
