@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/env.h"
 #include "base/status.h"
 
 namespace weft::retrieval {
@@ -55,9 +56,9 @@ class Database {
   /// `create`: makes the file when it is missing. `read_only`: refuses changes, but still undoes
   /// what a killed writer left half done where the folder allows it. A file that is made is its
   /// owner's alone (0600), and so becomes one that its owner opens for writing; the journal takes
-  /// the file's mode.
+  /// the file's mode. `env` syncs the folder; the file itself is SQLite's.
   static Result<std::unique_ptr<Database>> open(const std::string& path, bool create,
-                                                bool read_only);
+                                                bool read_only, Env& env = posix_env());
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/env.h"
 #include "base/function_ref.h"
 #include "base/hash.h"
 #include "base/status.h"
@@ -107,7 +108,9 @@ class Index {
   };
   /// An index of an older weft can be read; settle() brings it up to date, changes are refused
   /// until then (kUnsupported).
-  static Result<std::unique_ptr<Index>> open(const std::string& path, Mode mode);
+  /// `env` syncs the folder; the file itself is SQLite's.
+  static Result<std::unique_ptr<Index>> open(const std::string& path, Mode mode,
+                                             Env& env = posix_env());
   ~Index();
 
   const std::string& path() const;

@@ -139,8 +139,9 @@ Status Actor::perform_with_store(const Op& op, Outcome& out) {
 /// As weft cache gc does.
 Status Actor::gc() {
   WEFT_ASSIGN_OR_RETURN(const auto store, store::ChunkStore::open(*process_, {.dir = setting_.dir}));
-  WEFT_ASSIGN_OR_RETURN(const auto index, retrieval::Index::open(cli::index_path(setting_.dir),
-                                                                 Mode::kReadWrite));
+  WEFT_ASSIGN_OR_RETURN(
+      const auto index,
+      retrieval::Index::open(cli::index_path(setting_.dir), Mode::kReadWrite, *process_));
   WEFT_RETURN_IF_ERROR(index->verify());
   WEFT_ASSIGN_OR_RETURN(const auto records, store->ls());
   std::vector<Hash128> unneeded;

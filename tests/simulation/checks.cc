@@ -55,7 +55,7 @@ Status World::check_settlement(Actor& checker, bool is_durable, int& model) {
   std::optional<retrieval::Settlement> there;
   {
     const auto index = retrieval::Index::open(cli::index_path(setting_.dir),
-                                              retrieval::Index::Mode::kReadOnly);
+                                              retrieval::Index::Mode::kReadOnly, checker.process());
     if (index.is_ok()) there = (*index)->settlement();
   }
   if (there) {

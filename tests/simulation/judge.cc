@@ -29,10 +29,24 @@ Status World::judge(Actor& actor, const Op& op, const Outcome& out, bool alone) 
     case Op::kHalfLoad:
       break;
   }
+  return alone && machine_.has_power() ? check_nothing_lost() : Status::ok();
+}
+
+/// Records that were promised are there as long as the index has their chunks.
+Status World::check_nothing_lost() {
   uint64_t bytes = 0;
   const auto there = records_in_folder(bytes);
-  const bool lost = !std::ranges::includes(there, expected_.stored);
-  if (alone && lost) return corrupt("records that are needed were removed");
+  if (std::ranges::includes(there, expected_.stored)) return Status::ok();
+  Process process(machine_);
+  const AsProcess as(process);
+  WEFT_ASSIGN_OR_RETURN(const auto index,
+                        retrieval::Index::open(cli::index_path(setting_.dir),
+                                               retrieval::Index::Mode::kReadOnly, process));
+  for (const Hash128& hash : expected_.stored) {
+    if (there.contains(hash)) continue;
+    WEFT_ASSIGN_OR_RETURN(const bool is_needed, index->has_record(hash));
+    if (is_needed) return corrupt("record " + hash.to_hex() + " is needed and was removed");
+  }
   return Status::ok();
 }
 
@@ -140,7 +154,11 @@ Status World::check_hits(Actor& actor, const Op& op, const Outcome& out, bool al
     std::set<std::string> may;
     const auto known = expected_.in_index.find(hit.path);
     if (known != expected_.in_index.end()) may = known->second;
-    if (!alone) may.insert(expected_.source_hash(hit.path));  // another process ingests meanwhile
+    if (!alone) {  // another process ingests meanwhile: before it, or after
+      may.insert(expected_.source_hash(hit.path));
+      const auto before = in_index_before_.find(hit.path);
+      if (before != in_index_before_.end()) may.insert(before->second.begin(), before->second.end());
+    }
     const bool is_right = std::ranges::any_of(may, [&](const std::string& hash) {
       if (hash == kAbsent) return false;
       const std::string& content = expected_.contents.at(hash);

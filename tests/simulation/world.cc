@@ -139,6 +139,7 @@ Status World::operate(const Action& action) {
 Status World::operate_both(const Action& action) {
   totals_.operations += 2;
   expected_.removed.clear();
+  in_index_before_ = expected_.in_index;
   Op ops[2] = {action.ops[0], action.ops[1]};
   Actor* const who[2] = {&actor(action.process), &actor(1 - action.process)};
   for (Op& op : ops) prepare(op);
@@ -161,6 +162,7 @@ Status World::operate_both(const Action& action) {
   const int first = out[0].status.is_ok() ? 1 : 0;
   WEFT_RETURN_IF_ERROR(judge(*who[first], ops[first], out[first], /*alone=*/false));
   WEFT_RETURN_IF_ERROR(judge(*who[1 - first], ops[1 - first], out[1 - first], /*alone=*/false));
+  in_index_before_.clear();
   who[0]->process().disarm();
   if (machine_.has_power()) WEFT_RETURN_IF_ERROR(check_all(/*is_durable=*/false));
   return bury(action.seed);

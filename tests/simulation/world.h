@@ -3,6 +3,7 @@
 // violations, in words.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -61,6 +62,7 @@ class World {
   Status judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_ask(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_removal(const Op& op, const Outcome& out, bool alone);
+  Status check_nothing_lost();
   Status judge_list(const Op& op, const Outcome& out, bool alone);
   /// Whether an operation with this model may fail because the store is another's, or no store.
   bool may_be_refused(const Op& op, const Status& status) const;
@@ -96,6 +98,7 @@ class World {
   Machine machine_;
   std::unique_ptr<Actor> actors_[2];
   Expected expected_;
+  std::map<std::string, std::set<std::string>> in_index_before_;  // two operations at once
   Totals totals_;
   int n_contents_ = 0;
   int64_t next_source_time_s_ = 1'700'000'000;
