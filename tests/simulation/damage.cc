@@ -40,6 +40,7 @@ Status World::damage_index(const Action& action) {
   const std::string whole = machine_.database_disk().content(path);
   if (whole.empty() || std::filesystem::exists(path + "-journal")) return Status::ok();
   for (const auto& actor : actors_) actor->close();
+  expected_.removed.clear();  // asking may bring it back
   std::mt19937_64 random(action.seed);
   std::string damaged = whole;
   for (uint64_t n = 1 + random() % 3; n > 0; --n) flip(random, damaged);

@@ -61,7 +61,7 @@ class World {
   Status judge(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_ask(Actor& actor, const Op& op, const Outcome& out, bool alone);
-  Status judge_removal(const Op& op, const Outcome& out, bool alone);
+  Status judge_removal(const Outcome& out, bool alone);
   Status check_nothing_lost();
   Status judge_list(const Op& op, const Outcome& out, bool alone);
   /// Whether an operation with this model may fail because the store is another's, or no store.
