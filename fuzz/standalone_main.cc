@@ -220,9 +220,7 @@ int main(int argc, char** argv) {
     slowest_bytes = input.size();
   };
   const auto begin = Clock::now();
-  const auto seconds = [&] {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  };
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   for (const std::string& input : corpus) run(input);
   Random random(flags.seed);
   while (seconds() < flags.seconds) {

@@ -1,8 +1,9 @@
 // Some seeds of the simulation of ingest, ask, delete, evict, crash, clock jumps and a second
 // process (simulation/, make soak), and that it does find faults.
+#include "simulation/simulation.h"
+
 #include <gtest/gtest.h>
 
-#include "simulation/simulation.h"
 #include "test_model.h"
 
 namespace weft::sim {

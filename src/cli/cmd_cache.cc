@@ -63,7 +63,8 @@ Status run_stat(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
   WEFT_ASSIGN_OR_RETURN(const uint64_t free, app.env.free_bytes(flags.dir));
-  WEFT_ASSIGN_OR_RETURN(const auto index, open_index(app, flags, retrieval::Index::Mode::kReadOnly));
+  WEFT_ASSIGN_OR_RETURN(const auto index,
+                        open_index(app, flags, retrieval::Index::Mode::kReadOnly));
   std::string model;
   std::string anchor;
   if (index != nullptr) {

@@ -82,9 +82,8 @@ Ingester::~Ingester() = default;
 
 Result<Ingester::CutDocument> Ingester::cut(const std::string& path) const {
   CutDocument out;
-  WEFT_ASSIGN_OR_RETURN(
-      out.document,
-      retrieval::load_document(env_, path, retrieval::ScanOptions().max_document_bytes));
+  WEFT_ASSIGN_OR_RETURN(out.document, retrieval::load_document(
+                                          env_, path, retrieval::ScanOptions().max_document_bytes));
   const size_t body = take_heading(out.document);
   const std::string_view text = std::string_view(out.document.text).substr(body);
   const std::string& title = out.document.info.title;
@@ -150,7 +149,8 @@ Status Ingester::plan(const std::vector<retrieval::ScannedFile>& files) {
   }
   if (plan.documents == 0) return Status::ok();
   total_tokens_ = plan.tokens;
-  plan.new_bytes = static_cast<uint64_t>(new_tokens * engine_.model().config().kv_bytes_per_token());
+  plan.new_bytes =
+      static_cast<uint64_t>(new_tokens * engine_.model().config().kv_bytes_per_token());
   WEFT_ASSIGN_OR_RETURN(plan.free_bytes, env_.free_bytes(library_.store().dir()));
   if (events_.planned) events_.planned(plan);
   return Status::ok();

@@ -1,6 +1,6 @@
-// Puts documents into a library: finds what is new, changed or gone under the paths that were named,
-// cuts it into chunks, catalogues it, and has each chunk's KV computed once and stored. It prints
-// nothing and reads no flags; who runs it is told through IngestEvents.
+// Puts documents into a library: finds what is new, changed or gone under the paths that were
+// named, cuts it into chunks, catalogues it, and has each chunk's KV computed once and stored. It
+// prints nothing and reads no flags; who runs it is told through IngestEvents.
 #pragma once
 
 #include <cstdint>

@@ -135,8 +135,7 @@ Index::~Index() = default;
 
 Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode, Env& env) {
   const bool create = mode == Mode::kCreate;
-  WEFT_ASSIGN_OR_RETURN(auto database,
-                        Database::open(path, create, mode == Mode::kReadOnly, env));
+  WEFT_ASSIGN_OR_RETURN(auto database, Database::open(path, create, mode == Mode::kReadOnly, env));
   WEFT_ASSIGN_OR_RETURN(const int64_t version, prepare_schema(*database, create));
   State state{.database = std::move(database), .rows = Rows(path, version)};
   state.is_read_only = state.database->is_read_only();

@@ -49,8 +49,8 @@ fusion::FusionOptions draw_fusion(Random& random) {
                                                            {fusion::ReuseMode::kNone, 1},
                                                            {fusion::ReuseMode::kPrefix, 1}});
   options.ratio = random() % 2 == 0 ? 0.25 : 0.05;
-  options.selector = random() % 3 == 0 ? fusion::SelectorKind::kVDeviation
-                                       : fusion::SelectorKind::kQueryAttention;
+  options.selector =
+      random() % 3 == 0 ? fusion::SelectorKind::kVDeviation : fusion::SelectorKind::kQueryAttention;
   return options;
 }
 
@@ -113,8 +113,8 @@ Action draw_action(Random& random, const std::string& docs, int favourite_model)
   return action;
 }
 
-constexpr const char* kOpNames[] = {"ingests", "asks",     "removes a record", "clears",
-                                    "gcs",     "verifies", "lists",            "loads halves"};
+constexpr const char* kOpNames[] = {"ingests",  "asks",  "removes a record", "clears", "gcs",
+                                    "verifies", "lists", "loads halves"};
 
 std::string describe(const Op& op, int process) {
   std::string text = fmt::format("process {} {}", process, kOpNames[op.kind]);
@@ -132,16 +132,17 @@ std::string describe(const Op& op, int process) {
 
 std::string describe(const Fault& fault) {
   constexpr const char* kNames[] = {"", "kill", "power cut", "a call fails", "the disk is full"};
-  return fault.kind == Fault::kNone ? ""
-                                    : fmt::format("; {} at change {}", kNames[fault.kind], fault.at);
+  return fault.kind == Fault::kNone
+             ? ""
+             : fmt::format("; {} at change {}", kNames[fault.kind], fault.at);
 }
 
 }  // namespace
 
 std::vector<Action> draw_actions(uint64_t seed, const std::string& docs, Setting& setting) {
   Random random(seed);
-  setting.memory_limit_bytes = draw_weighted<uint64_t>(
-      random, {{0, 1}, {20'000, 2}, {50'000, 2}, {uint64_t{1} << 24, 2}});
+  setting.memory_limit_bytes =
+      draw_weighted<uint64_t>(random, {{0, 1}, {20'000, 2}, {50'000, 2}, {uint64_t{1} << 24, 2}});
   setting.disk_limit_bytes =
       draw_weighted<uint64_t>(random, {{0, 6}, {40'000, 1}, {80'000, 2}, {200'000, 1}});
   const int favourite_model = static_cast<int>(random() % kModels);

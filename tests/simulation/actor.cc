@@ -42,8 +42,8 @@ Outcome Actor::perform(const Op& op) {
   const bool needs_library =
       op.kind == Op::kIngest || op.kind == Op::kAsk || op.kind == Op::kHalfLoad;
   if (needs_library) {
-    const bool is_fit = library_ && model_ == op.model &&
-                        !(op.kind == Op::kIngest && library_->is_read_only());
+    const bool is_fit =
+        library_ && model_ == op.model && !(op.kind == Op::kIngest && library_->is_read_only());
     if (!is_fit) out.status = open(op.model, op.kind == Op::kIngest);
     if (out.status.is_ok()) {
       out.is_read_only = library_->is_read_only();
@@ -94,8 +94,8 @@ Status Actor::half_load(const Op& op) {
   WEFT_ASSIGN_OR_RETURN(const auto chunks,
                         library_->index().chunks_of(documents[op.seed % documents.size()].id));
   for (const retrieval::Chunk& chunk : chunks) {
-    const auto identity = fusion::chunk_identity(
-        engine(op.model).key_scope(library_->anchor()), chunk.tokens);
+    const auto identity =
+        fusion::chunk_identity(engine(op.model).key_scope(library_->anchor()), chunk.tokens);
     auto handle = library_->store().find(store::Key::of(identity));
     if (!handle.is_ok()) continue;
     store::AlignedBytes scratch;
@@ -138,10 +138,10 @@ Status Actor::perform_with_store(const Op& op, Outcome& out) {
 
 /// As weft cache gc does.
 Status Actor::gc() {
-  WEFT_ASSIGN_OR_RETURN(const auto store, store::ChunkStore::open(*process_, {.dir = setting_.dir}));
-  WEFT_ASSIGN_OR_RETURN(
-      const auto index,
-      retrieval::Index::open(cli::index_path(setting_.dir), Mode::kReadWrite, *process_));
+  WEFT_ASSIGN_OR_RETURN(const auto store,
+                        store::ChunkStore::open(*process_, {.dir = setting_.dir}));
+  WEFT_ASSIGN_OR_RETURN(const auto index, retrieval::Index::open(cli::index_path(setting_.dir),
+                                                                 Mode::kReadWrite, *process_));
   WEFT_RETURN_IF_ERROR(index->verify());
   WEFT_ASSIGN_OR_RETURN(const auto records, store->ls());
   std::vector<Hash128> unneeded;

@@ -18,24 +18,24 @@ struct Op {
   enum Kind { kIngest, kAsk, kRemove, kClear, kGc, kVerify, kList, kHalfLoad };
   Kind kind = kIngest;
   int model = 0;
-  std::string root;             // ingest
-  int cancel_after = -1;        // ingest: after so many chunks; -1: never
-  std::string question;         // ask
-  int n_chunks = 3;             // ask
+  std::string root;              // ingest
+  int cancel_after = -1;         // ingest: after so many chunks; -1: never
+  std::string question;          // ask
+  int n_chunks = 3;              // ask
   fusion::FusionOptions fusion;  // ask
-  uint64_t seed = 0;            // picks a record
-  bool keep_open = false;       // the library stays open for the next one
+  uint64_t seed = 0;             // picks a record
+  bool keep_open = false;        // the library stays open for the next one
 };
 
 struct Outcome {
   Status status;
-  bool is_read_only = false;            // ask: the library fell back to that
-  std::vector<retrieval::Hit> hits;     // ask
-  fusion::Prompt prompt;                // ask
-  std::vector<float> logits;            // ask
-  std::vector<int32_t> anchor;          // ask
-  std::vector<Hash128> kept;            // ask: records that were acknowledged as stored
-  std::vector<Hash128> removed;         // remove, clear
+  bool is_read_only = false;                  // ask: the library fell back to that
+  std::vector<retrieval::Hit> hits;           // ask
+  fusion::Prompt prompt;                      // ask
+  std::vector<float> logits;                  // ask
+  std::vector<int32_t> anchor;                // ask
+  std::vector<Hash128> kept;                  // ask: records that were acknowledged as stored
+  std::vector<Hash128> removed;               // remove, clear
   std::vector<store::RecordSummary> records;  // list
   store::StoreStats stats;                    // list
   store::VerifyReport report;                 // verify

@@ -149,8 +149,8 @@ Status World::check_records(Actor& checker, const std::set<Hash128>& needed) {
     if (!there.contains(hash)) return corrupt("record " + hash.to_hex() + " is lost");
   }
   if (setting_.disk_limit_bytes > 0 && bytes > setting_.disk_limit_bytes) {
-    return corrupt(fmt::format("{} bytes of records, the limit is {}", bytes,
-                               setting_.disk_limit_bytes));
+    return corrupt(
+        fmt::format("{} bytes of records, the limit is {}", bytes, setting_.disk_limit_bytes));
   }
   for (const Op::Kind kind : {Op::kVerify, Op::kList}) {
     const Op look{.kind = kind, .keep_open = true};

@@ -137,8 +137,7 @@ std::string DatabaseDisk::survivor(const File& file, Survives survives, std::mt1
     if (mood == 2 && fate < 7) continue;
     if (mood == 1 && fate == 3 && !write.is_cut) {  // torn between two sectors
       const uint64_t n_sectors = part.bytes.size() / kSectorBytes + 1;
-      part.bytes.resize(
-          std::min<size_t>(part.bytes.size(), random() % n_sectors * kSectorBytes));
+      part.bytes.resize(std::min<size_t>(part.bytes.size(), random() % n_sectors * kSectorBytes));
     }
     if (mood == 1 && fate == 4 && write.offset >= content.size()) {  // grown before it was written
       for (char& c : part.bytes) c = static_cast<char>(random());

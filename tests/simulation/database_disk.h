@@ -56,8 +56,8 @@ class DatabaseDisk {
   static void apply(const Change& change, Names& names);
 
   std::mutex mutex_;
-  Names names_;                 // now
-  Names durable_names_;         // for ever
+  Names names_;                  // now
+  Names durable_names_;          // for ever
   std::vector<Change> changes_;  // that lead from the one to the other, oldest first
 };
 

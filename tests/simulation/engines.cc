@@ -37,8 +37,8 @@ Result<std::unique_ptr<Engines>> Engines::create(const std::string& dir) {
     options.compute = "f32";
     WEFT_RETURN_IF_ERROR(
         gguf::write_random_model(posix_env(), options.model_path, tiny_model(model)));
-    for (auto* engine : {&made->engines_[model][0], &made->engines_[model][1],
-                         &made->references_[model]}) {
+    for (auto* engine :
+         {&made->engines_[model][0], &made->engines_[model][1], &made->references_[model]}) {
       WEFT_ASSIGN_OR_RETURN(*engine, engine::Engine::open(posix_env(), options));
     }
   }

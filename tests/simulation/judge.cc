@@ -80,8 +80,7 @@ Status World::judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool 
     expected_.maybe_ingested(op.root);
     return Status::ok();
   }
-  if (!expected_.settled.contains(Expected::kUnsettled) &&
-      !expected_.settled.contains(op.model)) {
+  if (!expected_.settled.contains(Expected::kUnsettled) && !expected_.settled.contains(op.model)) {
     return corrupt("documents of two models in one store");
   }
   expected_.settled_by(op.model, /*is_sure=*/true);
@@ -132,8 +131,8 @@ Status World::judge_ask(Actor& actor, const Op& op, const Outcome& out, bool alo
   const auto there = records_in_folder(bytes);
   if (setting_.disk_limit_bytes > 0) {
     if (alone && bytes > setting_.disk_limit_bytes) {
-      return corrupt(fmt::format("{} bytes of records, the limit is {}", bytes,
-                                 setting_.disk_limit_bytes));
+      return corrupt(
+          fmt::format("{} bytes of records, the limit is {}", bytes, setting_.disk_limit_bytes));
     }
     std::erase_if(expected_.stored, [&](const Hash128& hash) { return !there.contains(hash); });
     return Status::ok();
@@ -157,7 +156,8 @@ Status World::check_hits(Actor& actor, const Op& op, const Outcome& out, bool al
     if (!alone) {  // another process ingests meanwhile: before it, or after
       may.insert(expected_.source_hash(hit.path));
       const auto before = in_index_before_.find(hit.path);
-      if (before != in_index_before_.end()) may.insert(before->second.begin(), before->second.end());
+      if (before != in_index_before_.end())
+        may.insert(before->second.begin(), before->second.end());
     }
     const bool is_right = std::ranges::any_of(may, [&](const std::string& hash) {
       if (hash == kAbsent) return false;
@@ -174,8 +174,8 @@ Status World::check_hits(Actor& actor, const Op& op, const Outcome& out, bool al
   }
   const auto sure = expected_.sure_contents();
   const bool is_sure = alone && std::ranges::any_of(sure, [&](const std::string& content) {
-    return mark_of(content) == op.question;
-  });
+                         return mark_of(content) == op.question;
+                       });
   if (is_sure && !is_found) return corrupt("asking for " + op.question + " does not find it");
   return Status::ok();
 }
@@ -186,8 +186,8 @@ Status World::check_logits(const Op& op, const Outcome& out) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<float> reference,
                         engines_.reference(op.model, out.prompt, out.anchor, op.fusion));
   if (reference == out.logits) return Status::ok();
-  return corrupt(fmt::format("mode {}: other logits than without a store",
-                             fusion::mode_name(op.fusion.mode)));
+  return corrupt(
+      fmt::format("mode {}: other logits than without a store", fusion::mode_name(op.fusion.mode)));
 }
 
 Status World::judge_removal(const Outcome& out, bool alone) {

@@ -31,9 +31,7 @@ Status Machine::restart(Survives survives, uint64_t seed) {
   return Status::ok();
 }
 
-int64_t Machine::now_ns() {
-  return kBeginNs + clock_offset_ms_ * 1'000'000 + ++ticks_ * kTickNs;
-}
+int64_t Machine::now_ns() { return kBeginNs + clock_offset_ms_ * 1'000'000 + ++ticks_ * kTickNs; }
 
 int64_t Machine::monotonic_ns() { return ++ticks_ * kTickNs; }
 
@@ -202,8 +200,7 @@ Result<std::unique_ptr<ReadFile>> Process::open_read(const std::string& path, Li
   return std::unique_ptr<ReadFile>(std::make_unique<SimReadFile>(*this, path, std::move(file)));
 }
 
-Result<std::unique_ptr<WriteFile>> Process::create(const std::string& path,
-                                                   CreateOptions options) {
+Result<std::unique_ptr<WriteFile>> Process::create(const std::string& path, CreateOptions options) {
   WEFT_RETURN_IF_ERROR(change(path));
   WEFT_ASSIGN_OR_RETURN(auto file, machine_.disk_.create(path, options));
   machine_.stamp_folder_of(path);

@@ -62,8 +62,8 @@ class Machine {
 
   uint64_t calls() const { return calls_; }
 
-  /// Two threads run in turns, from one call of a process to another; `seed` says where they change.
-  /// Everything else is refused while this lives.
+  /// Two threads run in turns, from one call of a process to another; `seed` says where they
+  /// change. Everything else is refused while this lives.
   class Turns;
 
  private:

@@ -69,9 +69,7 @@ bool parse_flags(int argc, char** argv, Flags& flags) {
 
 int run(weft::sim::Simulation& simulation, const Flags& flags) {
   const auto begin = Clock::now();
-  const auto seconds = [&] {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  };
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   uint64_t n_seeds = 0;
   for (uint64_t seed = flags.first; seed <= flags.last; ++seed) {
     if (flags.minutes > 0 && seconds() > 60 * flags.minutes) break;

@@ -199,8 +199,7 @@ int vfs_open(sqlite3_vfs* /*vfs*/, const char* path, sqlite3_file* file, int fla
   struct stat before {};
   const bool is_new = !tracked || ::stat(path, &before) != 0;
   if (tracked) {
-    const Status status =
-        is_new ? current_process->change(path) : current_process->look(path);
+    const Status status = is_new ? current_process->change(path) : current_process->look(path);
     if (!status.is_ok()) return code_of(status, SQLITE_CANTOPEN);
   }
   if (tracked && current_process->is_read_only()) {

@@ -1,5 +1,5 @@
-// Runs of the simulation by seed: what happened, and of a run that found something the shortest list
-// of actions that still finds it.
+// Runs of the simulation by seed: what happened, and of a run that found something the shortest
+// list of actions that still finds it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace weft::sim {
 struct Finding {
   uint64_t seed = 0;
   std::string what;
-  std::vector<size_t> actions;  // those that are needed for it
+  std::vector<size_t> actions;    // those that are needed for it
   std::vector<std::string> told;  // the same in words
 };
 

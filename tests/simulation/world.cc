@@ -85,9 +85,9 @@ Status World::change_source(const Action& action) {
   if (action.kind == Action::kWrite || sources.empty()) {
     write_source(action.path, make_content(random, ++n_contents_));
   } else if (action.kind == Action::kCopy) {
-    write_source(action.path, std::next(sources.begin(), static_cast<std::ptrdiff_t>(
-                                                             random() % sources.size()))
-                                  ->second);
+    write_source(
+        action.path,
+        std::next(sources.begin(), static_cast<std::ptrdiff_t>(random() % sources.size()))->second);
   } else if (action.kind == Action::kTouch && exists) {
     write_source(action.path, std::string(sources.at(action.path)));
   } else if (exists) {
@@ -106,9 +106,8 @@ void World::prepare(Op& op) {
   if (!sure.empty() && random() % 3 != 0) {
     op.question = mark_of(sure[random() % sure.size()]);
   } else if (!expected_.contents.empty() && random() % 2 == 0) {
-    const auto any = std::next(expected_.contents.begin(), static_cast<std::ptrdiff_t>(
-                                                               random() %
-                                                               expected_.contents.size()));
+    const auto any = std::next(expected_.contents.begin(),
+                               static_cast<std::ptrdiff_t>(random() % expected_.contents.size()));
     op.question = mark_of(any->second);  // perhaps of a deleted one
   } else {
     op.question = random() % 2 == 0 ? "the harbour and the mill" : "clock school bees";
@@ -205,7 +204,7 @@ Status World::restart_machine(uint64_t seed) {
   for (const auto& actor : actors_) actor->close();
   WEFT_RETURN_IF_ERROR(machine_.database_disk().check());
   constexpr Survives kWays[] = {Survives::kNothing, Survives::kNames, Survives::kNamesAndSizes,
-                                Survives::kSome, Survives::kSome, Survives::kSome};
+                                Survives::kSome,    Survives::kSome,  Survives::kSome};
   WEFT_RETURN_IF_ERROR(machine_.restart(kWays[seed % std::size(kWays)], seed));
   for (const auto& actor : actors_) actor->restart();
   calls_failed_ = false;

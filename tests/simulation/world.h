@@ -71,8 +71,8 @@ class World {
   Status check_pages(Actor& actor, int model);
 
   // Everything (checks.cc).
-  /// Opens the library as the next ingest would, and looks. `is_durable`: what is there now is there
-  /// for ever, so what was uncertain no longer is.
+  /// Opens the library as the next ingest would, and looks. `is_durable`: what is there now is
+  /// there for ever, so what was uncertain no longer is.
   Status check_all(bool is_durable);
   Status check_settlement(Actor& checker, bool is_durable, int& model);
   Status check_documents(Actor& checker, bool is_durable, std::set<Hash128>& records);
