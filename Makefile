@@ -4,6 +4,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 # More for cmake's first call, as CMAKE_ARGS=-DWEFT_WERROR=ON
 CMAKE_ARGS ?=
+MINUTES ?= 60
 WEFT := build/release/weft
 DEMO_STORE ?= build/demo-store
 DEMO_QUESTION ?= Who founded Quillfern Boatworks?
@@ -46,6 +47,10 @@ test: deps
 	cmake --build build/release -j $(JOBS) --target tests
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
+# soak: half of MINUTES a simulation of crashes, half all fuzzers (CONTRIBUTING.md)
+soak: deps
+	tools/soak.sh $(MINUTES)
+
 # bench: kernels, then time to first token and plain speed on the fetched model
 bench: model
 	cmake --build build/release -j $(JOBS) --target bench
@@ -66,4 +71,4 @@ clean:
 help:
 	@grep -E '^# [a-z ]+:' Makefile | sed 's/^# //'
 
-.PHONY: all release dev asan tsan deps model demo test bench install format clean help
+.PHONY: all release dev asan tsan deps model demo test soak bench install format clean help

@@ -142,8 +142,8 @@ class Asker {
     return store_missing(found.prompt, answers);
   }
 
-  /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not those
-  /// of the text that is cited (control tokens, another text) are not put into the prompt.
+  /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
+  /// those of the text that is cited (control tokens, another text) do not reach the prompt.
   Status trust_texts(Retrieved& found) const {
     for (retrieval::Hit& hit : found.hits) {
       WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,

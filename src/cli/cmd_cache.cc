@@ -29,9 +29,9 @@ Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags
 }
 
 /// Null in a store without one: nothing was ingested.
-Result<std::unique_ptr<retrieval::Index>> open_index(const CacheFlags& flags,
+Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const CacheFlags& flags,
                                                      retrieval::Index::Mode mode) {
-  auto index = retrieval::Index::open(index_path(flags.dir), mode, index_wait());
+  auto index = retrieval::Index::open(index_path(flags.dir), mode, app.env, index_wait());
   if (index.status().code() == StatusCode::kNotFound) return std::unique_ptr<retrieval::Index>();
   return index;
 }
@@ -63,7 +63,8 @@ Status run_stat(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
   WEFT_ASSIGN_OR_RETURN(const uint64_t free, app.env.free_bytes(flags.dir));
-  WEFT_ASSIGN_OR_RETURN(const auto index, open_index(flags, retrieval::Index::Mode::kReadOnly));
+  WEFT_ASSIGN_OR_RETURN(const auto index,
+                        open_index(app, flags, retrieval::Index::Mode::kReadOnly));
   std::string model;
   std::string anchor;
   if (index != nullptr) {
@@ -95,7 +96,7 @@ Status run_verify(App& app, const CacheFlags& flags) {
       }));
   progress.reset();
   // Opened to write, where that is allowed: only then SQLite compares the search terms, too.
-  auto index = open_index(flags, retrieval::Index::Mode::kReadWrite);
+  auto index = open_index(app, flags, retrieval::Index::Mode::kReadWrite);
   const Status sound = !index.is_ok() ? index.status() : *index ? (*index)->verify() : Status::ok();
   Json bad = Json::array();
   for (const auto& b : report.bad) {
@@ -154,7 +155,7 @@ Status run_gc(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store,
                         open_store(app, flags, flags.dry_run ? Access::kRead : Access::kChange));
   WEFT_ASSIGN_OR_RETURN(const auto index,
-                        open_index(flags, flags.dry_run ? Mode::kReadOnly : Mode::kReadWrite));
+                        open_index(app, flags, flags.dry_run ? Mode::kReadOnly : Mode::kReadWrite));
   if (index == nullptr) {
     return not_found(fmt::format(
         "{}: no index of documents here; weft cache rm --all removes all records", flags.dir));

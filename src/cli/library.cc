@@ -208,8 +208,8 @@ Result<Library> Library::create(Env& env, const LibraryOptions& options, engine:
                                 const std::string& anchor_flag) {
   Library library(options, engine);
   WEFT_RETURN_IF_ERROR(library.open_store(env, /*create=*/true));
-  WEFT_ASSIGN_OR_RETURN(library.index_,
-                        Index::open(index_path(options.dir), Index::Mode::kCreate, index_wait()));
+  WEFT_ASSIGN_OR_RETURN(library.index_, Index::open(index_path(options.dir), Index::Mode::kCreate,
+                                                    env, index_wait()));
   WEFT_RETURN_IF_ERROR(library.settle(env, anchor_flag, /*may_settle=*/true));
   WEFT_RETURN_IF_ERROR(library.remove_unneeded_records());
   return library;
@@ -225,7 +225,7 @@ Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::E
   WEFT_RETURN_IF_ERROR(opened);
   auto index = Index::open(index_path(options.dir),
                            library.is_read_only_ ? Index::Mode::kReadOnly : Index::Mode::kReadWrite,
-                           index_wait());
+                           env, index_wait());
   if (index.status().code() == StatusCode::kNotFound) return nothing_ingested(options.dir);
   WEFT_ASSIGN_OR_RETURN(library.index_, std::move(index));
   if (library.index_->is_read_only() && !library.is_read_only_) {

@@ -303,8 +303,9 @@ bool Fusor::is_stored(std::span<const int32_t> tokens) {
 }
 
 Status Fusor::forget(std::span<const int32_t> tokens) {
-  if (!is_stored(tokens)) return Status::ok();
-  return store_->remove(store::Key::of(chunk_identity(scope_, tokens)).hash);
+  if (store_ == nullptr) return Status::ok();
+  Status removed = store_->remove(store::Key::of(chunk_identity(scope_, tokens)).hash);
+  return removed.code() == StatusCode::kNotFound ? Status::ok() : removed;
 }
 
 Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions options) {

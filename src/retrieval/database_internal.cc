@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/env.h"
 
 namespace weft::retrieval {
 namespace {
@@ -40,8 +39,8 @@ sqlite3* as_connection(void* connection) { return static_cast<sqlite3*>(connecti
 
 /// Whoever wrote last may have died between a journal's removal and its sync. What a writer finds
 /// it builds on, and tells its user: from here on it must not come undone.
-Status sync_folder(const std::string& path) {
-  return posix_env().sync_dir(std::filesystem::path(path).parent_path().string());
+Status sync_folder(Env& env, const std::string& path) {
+  return env.sync_dir(std::filesystem::path(path).parent_path().string());
 }
 
 /// Makes an empty file for its owner alone; SQLite would make one that all may read. mknod, because
@@ -147,7 +146,7 @@ std::string Statement::bytes(int column) const {
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool create,
-                                                 bool read_only, LockWait wait) {
+                                                 bool read_only, Env& env, LockWait wait) {
   if (path.empty()) return invalid_argument("the index needs a file name");
   // "./" keeps SQLite from reading names such as ":memory:" or "file:x?mode=ro" in its own way.
   const std::string name = path.front() == '/' ? path : "./" + path;
@@ -175,7 +174,7 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool c
   WEFT_RETURN_IF_ERROR(database->execute(kSettings));
   if (read_only) WEFT_RETURN_IF_ERROR(database->execute("PRAGMA query_only = ON"));
   database->is_read_only_ = read_only;
-  if (!database->is_read_only()) WEFT_RETURN_IF_ERROR(sync_folder(name));
+  if (!database->is_read_only()) WEFT_RETURN_IF_ERROR(sync_folder(env, name));
   return database;
 }
 

@@ -57,9 +57,11 @@ class Database {
   /// `create`: makes the file when it is missing. `read_only`: refuses changes, but still undoes
   /// what a killed writer left half done where the folder allows it. A file that is made is its
   /// owner's alone (0600), and so becomes one that its owner opens for writing; the journal takes
-  /// the file's mode. `wait`: for other processes' locks, in all that follows.
+  /// the file's mode. `env` syncs the folder; the file itself is SQLite's. `wait`: for other
+  /// processes' locks, in all that follows.
   static Result<std::unique_ptr<Database>> open(const std::string& path, bool create,
-                                                bool read_only, LockWait wait = kUsualLockWait);
+                                                bool read_only, Env& env = posix_env(),
+                                                LockWait wait = kUsualLockWait);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;

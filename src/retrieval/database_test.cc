@@ -77,7 +77,7 @@ TEST_F(DatabaseTest, WaitingForALockEndsAtItsLimitAndWhenItIsCancelled) {
   ASSERT_TRUE(transaction.is_ok());
   int asked = 0;
   const auto begin = [&](LockWait wait) {
-    auto waiting = Database::open(file_, false, false, std::move(wait));
+    auto waiting = Database::open(file_, false, false, posix_env(), std::move(wait));
     EXPECT_TRUE(waiting.is_ok());
     return Transaction::begin(**waiting).status();
   };

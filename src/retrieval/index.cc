@@ -133,10 +133,11 @@ struct Index::State {
 Index::Index(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Index::~Index() = default;
 
-Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode, LockWait wait) {
+Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode, Env& env,
+                                           LockWait wait) {
   const bool create = mode == Mode::kCreate;
-  WEFT_ASSIGN_OR_RETURN(auto database,
-                        Database::open(path, create, mode == Mode::kReadOnly, std::move(wait)));
+  WEFT_ASSIGN_OR_RETURN(
+      auto database, Database::open(path, create, mode == Mode::kReadOnly, env, std::move(wait)));
   WEFT_ASSIGN_OR_RETURN(const int64_t version, prepare_schema(*database, create));
   State state{.database = std::move(database), .rows = Rows(path, version)};
   state.is_read_only = state.database->is_read_only();

@@ -109,8 +109,10 @@ class Index {
   };
   /// An index of an older weft can be read; settle() brings it up to date, changes are refused
   /// until then (kUnsupported).
-  /// `wait`: for other processes' locks, here and in every later call.
+  /// `env` syncs the folder; the file itself is SQLite's. `wait`: for other processes' locks, here
+  /// and in every later call.
   static Result<std::unique_ptr<Index>> open(const std::string& path, Mode mode,
+                                             Env& env = posix_env(),
                                              LockWait wait = kUsualLockWait);
   ~Index();
 

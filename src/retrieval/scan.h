@@ -48,10 +48,11 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 /// Walks files and, recursively, folders. Documents are named by their canonical path (absolute,
 /// without links), so a file reached in two ways is one document and links may form loops. Left out
 /// without a word: the store's folder, and whatever starts with a dot unless it was named itself.
-/// Left out by name: links that lead out of `paths` (a folder from elsewhere could name a key of the
-/// user's, or all that lies above it), binary files (a NUL in the first 8 KB), files that are not UTF-8, too large or
-/// unreadable; an unreadable one stays in the index. Of the index's documents only those under
-/// `paths` are looked at. kNotFound for a path that neither exists nor is known to the index.
+/// Left out by name: links that lead out of `paths` (a folder from elsewhere could name a key of
+/// the user's, or all that lies above it), binary files (a NUL in the first 8 KB), files that are
+/// not UTF-8, too large or unreadable; an unreadable one stays in the index. Of the index's
+/// documents only those under `paths` are looked at. kNotFound for a path that neither exists nor
+/// is known to the index.
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 

@@ -249,11 +249,6 @@ Result<bool> ChunkStore::Impl::has_file(const std::string& path) {
 }
 
 bool ChunkStore::Impl::contains(const Key& key) {
-  {
-    const std::lock_guard lock(mutex_);
-    const IndexPin entry = index_.find(key.hash);
-    if (entry && entry->copy) return true;
-  }
   const auto is_there = has_file(path_of(key.hash));
   return is_there.is_ok() && *is_there;
 }

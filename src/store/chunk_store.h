@@ -134,7 +134,8 @@ class ChunkStore {
   Status put(const Key& key, uint32_t n_tokens, std::span<const std::span<const std::byte>> layers,
              PutOptions options = {});
 
-  /// Whether a record of that hash is there; its bytes are not looked at.
+  /// Whether a record of that hash is in the folder; its bytes are not looked at. A copy in memory
+  /// alone does not count: it is gone with this process.
   bool contains(const Key& key);
 
   /// All records by last use, oldest first; reads each one's head.

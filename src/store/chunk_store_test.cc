@@ -353,6 +353,21 @@ TEST(ChunkStore, PropertiesSurviveAndAreChecked) {
 /// Two stores order their records' uses by the clock, which counts milliseconds.
 void let_the_clock_tick() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
+TEST(ChunkStore, WhatOnlyMemoryHasIsStoredAnew) {
+  const TempDir dir;
+  const TestChunk chunk(1, 3000);
+  auto one = open_store(posix_env(), dir.path(), /*disk_limit_bytes=*/0, 1 << 20);
+  auto two = open_store(posix_env(), dir.path());
+  ASSERT_TRUE(put(*one, chunk).is_ok());
+  ASSERT_TRUE(load(*one, chunk).is_ok());
+  ASSERT_TRUE(two->remove(chunk.key().hash).is_ok());
+  EXPECT_EQ(one->find(chunk.key())->tier(), Tier::kMemory);
+  EXPECT_FALSE(one->contains(chunk.key()));
+  ASSERT_TRUE(put(*one, chunk).is_ok());
+  EXPECT_TRUE(one->contains(chunk.key()));
+  EXPECT_TRUE(load(*two, chunk).is_ok());
+}
+
 TEST(ChunkStore, TwoStoresOnOneFolderSeeEachOther) {
   const TempDir dir;
   const TestChunk a(1, 3000), b(2, 3000), c(3, 3000);

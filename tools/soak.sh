@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# tools/soak.sh MINUTES: half the time the simulation (tests/simulation), the other half all fuzzers
+# (fuzz/*_fuzz.cc), each as long as the next. From 10 minutes on, and with clang++, the fuzzers are
+# libFuzzer's with the address and undefined behaviour sanitizers (the preset fuzz); else they are
+# the release build's with fuzz/standalone_main.cc. One line each; what was found stays in
+# build/soak. Exit status 1: something was found.
+# SOAK_SEED: where seeds begin (the time, by default). SOAK_FUZZERS: libfuzzer or standalone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+minutes=${1:?usage: tools/soak.sh MINUTES}
+[[ $minutes =~ ^[0-9]+$ ]] && ((minutes > 0)) || { echo "soak: MINUTES is a whole number" >&2; exit 2; }
+jobs=${JOBS:-$(nproc)}
+seed=${SOAK_SEED:-$(date +%s)000}
+kind=${SOAK_FUZZERS:-standalone}
+if [[ -z ${SOAK_FUZZERS:-} ]] && ((minutes >= 10)) && command -v clang++ > /dev/null; then
+  kind=libfuzzer
+fi
+names=()
+for source in fuzz/*_fuzz.cc; do names+=("$(basename "$source" .cc)"); done
+found=build/soak
+mkdir -p "$found"
+
+build() {  # PRESET TARGET...: quiet unless it fails
+  local preset=$1 log=$found/build-$1.log
+  shift
+  # shellcheck disable=SC2086  # CMAKE_ARGS is a list
+  { cmake --preset "$preset" ${CMAKE_ARGS:-} &&
+    cmake --build "build/$preset" -j "$jobs" --target "$@"; } > "$log" 2>&1 ||
+    { tail -n 30 "$log" >&2; exit 1; }
+}
+if [[ $kind == libfuzzer ]]; then
+  build release simulation
+  build fuzz "${names[@]}"
+else
+  build release soak
+fi
+
+corpus_of() {  # of chunk_record_fuzz: fuzz/corpus/chunk_record, else fuzz/corpus/chunk
+  local name=${1%_fuzz}
+  for name in "$name" "${name%%_*}"; do
+    if [[ -d fuzz/corpus/$name ]]; then echo "fuzz/corpus/$name" && return; fi
+  done
+}
+
+with_libfuzzer() {  # NAME SECONDS
+  local log=$found/$1.log own=$found/corpus-$1 flags=()
+  mkdir -p "$own"
+  [[ -f fuzz/${1%_fuzz}.dict ]] && flags+=("-dict=fuzz/${1%_fuzz}.dict")
+  # shellcheck disable=SC2046  # no corpus is no argument
+  if ! "build/fuzz/$1" -max_total_time="$2" -seed="$((seed % 1000000007))" -print_final_stats=1 \
+      -artifact_prefix="$found/$1-" "${flags[@]}" "$own" $(corpus_of "$1") > "$log" 2>&1; then
+    echo "$1: found something; the input is named in $log:"
+    grep -E 'ERROR|SUMMARY|Test unit written' "$log" | head -n 5
+    return 1
+  fi
+  awk -v name="$1" -v s="$2" '/stat::number_of_executed_units/ {n = $2}
+    /stat::slowest_unit_time_sec/ {t = $2}
+    END {printf "%s: %d runs, %d s, slowest input %d s\n", name, n, s, t}' "$log"
+}
+
+status=0
+each=$((minutes * 30 / ${#names[@]}))
+if [[ $kind == libfuzzer ]]; then
+  for name in "${names[@]}"; do with_libfuzzer "$name" "$each" || status=1; done
+else
+  for name in "${names[@]}"; do
+    # shellcheck disable=SC2046
+    "build/release/${name}_standalone" --seconds "$each" --seed "$seed" --save "$found" \
+      $(corpus_of "$name") || status=1
+  done
+fi
+build/release/simulation --minutes "$(awk "BEGIN {print $minutes / 2}")" --from "$seed" || status=1
+exit $status
