@@ -302,12 +302,6 @@ bool Fusor::is_stored(std::span<const int32_t> tokens) {
   return store_->contains(store::Key::of(identity));
 }
 
-Status Fusor::forget(std::span<const int32_t> tokens) {
-  if (store_ == nullptr) return Status::ok();
-  Status removed = store_->remove(store::Key::of(chunk_identity(scope_, tokens)).hash);
-  return removed.code() == StatusCode::kNotFound ? Status::ok() : removed;
-}
-
 Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions options) {
   return with_memory_for(std::ssize(tokens), [&]() -> Status {
     if (is_stored(tokens)) return Status::ok();

@@ -96,8 +96,6 @@ class Fusor {
   /// Computes and stores a chunk, unless the store has it. Errors are the store's and the cache's.
   Status ensure_stored(std::span<const int32_t> tokens, store::PutOptions options = {});
   bool is_stored(std::span<const int32_t> tokens);
-  /// Removes a chunk's record, if there is one.
-  Status forget(std::span<const int32_t> tokens);
 
  private:
   Result<Prefilled> prefill_any(const Prompt& prompt, const FusionOptions& options);
