@@ -152,6 +152,15 @@ std::vector<Action> draw_actions(uint64_t seed, const std::string& docs, Setting
     actions.push_back(draw_action(random, docs, favourite_model));
     actions.back().kind = Action::kWrite;
   }
+  if (random() % 8 == 0) {  // two models race for an empty store
+    Action& race = actions.emplace_back(draw_action(random, docs, favourite_model));
+    race.kind = Action::kOperateBoth;
+    for (const int i : {0, 1}) {
+      race.ops[i].kind = Op::kIngest;
+      race.ops[i].model = i;
+      race.ops[i].root = docs;
+    }
+  }
   while (actions.size() < n) actions.push_back(draw_action(random, docs, favourite_model));
   return actions;
 }

@@ -48,6 +48,10 @@ class Machine {
   /// before must have been ended. Its errors are the test's own disk's.
   Status restart(Survives survives, uint64_t seed);
 
+  /// From now on syncs do nothing and say that they did: what a simulation must notice.
+  void let_syncs_lie() { syncs_lie_ = true; }
+  bool syncs_lie() const { return syncs_lie_; }
+
   /// Nanoseconds since the Unix epoch, as the clock is set; each look is a little later.
   int64_t now_ns();
   int64_t monotonic_ns();
@@ -72,6 +76,7 @@ class Machine {
   FaultEnv disk_;
   DatabaseDisk database_disk_;
   std::atomic<bool> has_power_ = true;
+  std::atomic<bool> syncs_lie_ = false;
   std::atomic<int64_t> clock_offset_ms_ = 0;
   std::atomic<int64_t> ticks_ = 0;
   std::atomic<uint64_t> calls_ = 0;

@@ -36,6 +36,7 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  Machine& machine() { return machine_; }
   const std::vector<Action>& actions() const { return actions_; }
   /// Not ok: something was promised and is not so.
   Status perform(const Action& action);
@@ -87,6 +88,7 @@ class World {
   // Damage (damage.cc).
   Status damage_record(uint64_t seed);
   Status damage_index(const Action& action);
+  Status ask_damaged(Op op);
 
   Actor& actor(int process) { return *actors_[static_cast<size_t>(process)]; }
 
