@@ -92,11 +92,11 @@ int64_t draw_jump(Random& random) {
 Action draw_action(Random& random, const std::string& docs, int favourite_model) {
   Action action;
   action.kind = draw_weighted<Action::Kind>(random, {{Action::kWrite, 16},
-                                                     {Action::kCopy, 4},
+                                                     {Action::kCopy, 8},
                                                      {Action::kDelete, 6},
                                                      {Action::kTouch, 1},
                                                      {Action::kOperate, 50},
-                                                     {Action::kOperateBoth, 7},
+                                                     {Action::kOperateBoth, 14},
                                                      {Action::kJump, 4},
                                                      {Action::kPowerCut, 4},
                                                      {Action::kKill, 2},

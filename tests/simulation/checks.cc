@@ -91,6 +91,9 @@ Status World::check_documents(Actor& checker, bool is_durable, std::set<Hash128>
                                  : " is in the index with another content"));
     }
     if (is_durable) expected_.in_index[path] = {document.info.content_hash};
+    if (expected_.marked.contains(path) && document.status != retrieval::DocumentStatus::kStored) {
+      return corrupt(path + " was stored, and the index has forgotten it");
+    }
     WEFT_RETURN_IF_ERROR(check_document(library, document, records));
   }
   for (auto& [path, hashes] : expected_.in_index) {

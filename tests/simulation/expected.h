@@ -24,6 +24,8 @@ struct Expected {
   /// What the index may have of each path: hashes of contents, or kAbsent. One value where it was
   /// acknowledged.
   std::map<std::string, std::set<std::string>> in_index;
+  /// Documents whose KV is all stored, as the index must know.
+  std::set<std::string> marked;
   /// Which model the store may be settled for; kUnsettled among them: none.
   std::set<int> settled{kUnsettled};
   static constexpr int kUnsettled = -1;

@@ -61,12 +61,15 @@ class World {
   // What came out, against the model (judge.cc).
   Status judge(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool alone);
+  Status check_ingested(const Op& op);
   Status judge_ask(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_removal(const Outcome& out, bool alone);
   Status check_nothing_lost();
+  void forget_what_may_be_gone(bool alone);
   Status judge_list(const Op& op, const Outcome& out, bool alone);
   /// Whether an operation with this model may fail because the store is another's, or no store.
   bool may_be_refused(const Op& op, const Status& status) const;
+  bool may_be_in_the_way(const Status& status) const;
   Status check_hits(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status check_logits(const Op& op, const Outcome& out);
   Status check_pages(Actor& actor, int model);
