@@ -30,7 +30,8 @@ struct Expected {
   std::set<int> settled{kUnsettled};
   static constexpr int kUnsettled = -1;
 
-  /// Records that must be there; must not be; were damaged by the simulation.
+  /// Records that must be there; must not be; were ever damaged by the simulation (one that was
+  /// found so and removed may come back with the next power cut).
   std::set<Hash128> stored;
   std::set<Hash128> removed;
   std::set<Hash128> damaged;

@@ -107,6 +107,7 @@ Status World::judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool 
 Status World::check_ingested(const Op& op) {
   std::set<Hash128> needed;
   Actor checker(machine_, engines_, setting_, 0);
+  checker.process().make_observer();
   WEFT_RETURN_IF_ERROR(checker.open(op.model, /*create=*/true));
   const AsProcess as(checker.process());
   WEFT_RETURN_IF_ERROR(check_documents(checker, /*is_durable=*/false, needed));

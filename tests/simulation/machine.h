@@ -130,6 +130,11 @@ class Process : public Env {
   /// What it sees is a file system that may only be read.
   void make_read_only() { is_read_only_ = true; }
   bool is_read_only() const { return is_read_only_; }
+  /// Until it changes something itself its syncs of folders do nothing: looking makes nothing
+  /// durable.
+  void make_observer() { is_observer_ = true; }
+  void note_own_change() { is_observer_ = false; }
+  bool is_observer() const { return is_observer_; }
   /// Whether the armed fault has come about.
   bool has_failed() const { return has_failed_; }
   /// Calls that could change something.
@@ -177,6 +182,7 @@ class Process : public Env {
   Machine& machine_;
   std::atomic<bool> is_alive_ = true;
   std::atomic<bool> is_read_only_ = false;
+  std::atomic<bool> is_observer_ = false;
   std::atomic<bool> has_failed_ = false;
   std::atomic<uint64_t> changes_ = 0;
   std::mutex mutex_;

@@ -74,6 +74,7 @@ int file_read(sqlite3_file* file, void* out, int n_bytes, sqlite3_int64 offset) 
 }
 
 int write_through(SimFile& f, const void* bytes, int n_bytes, sqlite3_int64 offset) {
+  if (f.process != nullptr) f.process->note_own_change();
   const int code = f.real()->pMethods->xWrite(f.real(), bytes, n_bytes, offset);
   if (code == SQLITE_OK && f.process != nullptr) {
     f.disk().write(f.file, static_cast<uint64_t>(offset),
@@ -233,6 +234,7 @@ int vfs_delete(sqlite3_vfs* /*vfs*/, const char* path, int sync_dir) {
   if (const int code = code_of(process->change(path), SQLITE_IOERR_DELETE); code != SQLITE_OK) {
     return code == SQLITE_FULL ? SQLITE_IOERR_DELETE : code;
   }
+  process->note_own_change();
   const int code = real_vfs()->xDelete(real_vfs(), path, 0);
   if (code != SQLITE_OK) return code;
   process->machine().database_disk().remove(path);
