@@ -46,7 +46,8 @@ class Input {
     return static_cast<int64_t>(static_cast<uint64_t>(number()) << shift);
   }
   std::string text() {
-    const size_t n = std::min<size_t>(number() % 4096, bytes_.size());
+    const size_t wanted = number() % 4096;  // before what is left is looked at
+    const size_t n = std::min(wanted, bytes_.size());
     std::string value(reinterpret_cast<const char*>(bytes_.data()), n);
     bytes_ = bytes_.subspan(n);
     return value;

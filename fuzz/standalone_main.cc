@@ -43,6 +43,7 @@ struct Flags {
 
 // For the signal handler, which may neither allocate nor wait.
 char save_path[4096];
+const char* program_path = "";
 const char* input_data = nullptr;
 size_t input_bytes = 0;
 
@@ -54,9 +55,15 @@ extern "C" void keep_input(int signal) {
     (void)!write(file, input_data, input_bytes);
     close(file);
   }
-  say("crashed; the input is ");
-  say(file >= 0 ? save_path : "lost, as it could not be written");
-  say("\n");
+  if (file >= 0) {
+    say("crashed; again: ");
+    say(program_path);
+    say(" --seconds 0 ");
+    say(save_path);
+    say("\n");
+  } else {
+    say("crashed; the input could not be written\n");
+  }
   for (const int other : kSignals) std::signal(other, SIG_DFL);
   std::raise(signal);
 }
@@ -195,6 +202,7 @@ int main(int argc, char** argv) {
     say("usage: NAME_standalone --seconds S [--seed N] [--save DIR] [CORPUS …]\n");
     return 2;
   }
+  program_path = argv[0];
   std::string name = fs::path(argv[0]).filename();
   if (const size_t ending = name.rfind("_standalone"); ending != std::string::npos) {
     name.resize(ending);

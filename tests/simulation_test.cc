@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
+#include <utility>
+
 #include "test_model.h"
 
 namespace weft::sim {
@@ -11,19 +15,40 @@ namespace {
 
 constexpr uint64_t kSeeds = 60;
 
+std::unique_ptr<Simulation> make(const test::TempDir& dir) {
+  auto simulation = Simulation::create(dir.path());
+  EXPECT_TRUE(simulation.is_ok()) << simulation.status().message();
+  return simulation.is_ok() ? std::move(simulation).value() : nullptr;
+}
+
 TEST(Simulation, NothingPromisedIsLostAndNothingDeletedComesBack) {
   const test::TempDir dir;
-  const auto simulation = Simulation::create(dir.path());
-  ASSERT_TRUE(simulation.is_ok()) << simulation.status().message();
+  const auto simulation = make(dir);
+  ASSERT_NE(simulation, nullptr);
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const auto finding = (*simulation)->run(seed);
-    ASSERT_FALSE(finding) << describe((*simulation)->shrink(*finding));
+    const auto finding = simulation->run(seed);
+    ASSERT_FALSE(finding) << describe(simulation->shrink(*finding));
   }
-  const Totals& totals = (*simulation)->totals();
+  const Totals& totals = simulation->totals();
   EXPECT_GT(totals.kills, 0u);
   EXPECT_GT(totals.power_cuts, kSeeds);
   EXPECT_GT(totals.failed_calls, 0u);
   EXPECT_GT(totals.answers, kSeeds);
+}
+
+TEST(Simulation, ADiskThatLiesIsNoticedAndToldInFewActions) {
+  const test::TempDir dir;
+  const auto simulation = make(dir);
+  ASSERT_NE(simulation, nullptr);
+  simulation->let_syncs_lie();
+  std::optional<Finding> finding;
+  for (uint64_t seed = 0; seed < 10 && !finding; ++seed) finding = simulation->run(seed);
+  ASSERT_TRUE(finding);
+  const Finding shortest = simulation->shrink(*finding);
+  EXPECT_LE(shortest.actions.size(), 3u) << describe(shortest);
+  const auto again = simulation->run(shortest.seed, &shortest.actions);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->actions, shortest.actions);
 }
 
 }  // namespace

@@ -8,13 +8,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:?usage: tools/soak.sh MINUTES}
-[[ $minutes =~ ^[0-9]+$ ]] && ((minutes > 0)) || { echo "soak: MINUTES is a whole number" >&2; exit 2; }
+if ! [[ $minutes =~ ^[1-9][0-9]*$ ]]; then
+  echo "soak: MINUTES is a whole number" >&2
+  exit 2
+fi
 jobs=${JOBS:-$(nproc)}
 seed=${SOAK_SEED:-$(date +%s)000}
 kind=${SOAK_FUZZERS:-standalone}
 if [[ -z ${SOAK_FUZZERS:-} ]] && ((minutes >= 10)) && command -v clang++ > /dev/null; then
   kind=libfuzzer
 fi
+trap 'echo "soak: stopped" >&2; exit 130' INT TERM
 names=()
 for source in fuzz/*_fuzz.cc; do names+=("$(basename "$source" .cc)"); done
 found=build/soak
@@ -49,7 +53,7 @@ with_libfuzzer() {  # NAME SECONDS
   # shellcheck disable=SC2046  # no corpus is no argument
   if ! "build/fuzz/$1" -max_total_time="$2" -seed="$((seed % 1000000007))" -print_final_stats=1 \
       -artifact_prefix="$found/$1-" "${flags[@]}" "$own" $(corpus_of "$1") > "$log" 2>&1; then
-    echo "$1: found something; the input is named in $log:"
+    echo "$1: found something ($log); again: build/fuzz/$1 INPUT"
     grep -E 'ERROR|SUMMARY|Test unit written' "$log" | head -n 5
     return 1
   fi

@@ -147,8 +147,14 @@ int64_t ChunkStore::Impl::new_stamp_ns(int64_t last_ns) {
 
 Status ChunkStore::Impl::refresh() {
   const std::lock_guard lock(mutex_);
-  return folder_time_ns() == seen_folder_ns_ && seen_folder_ns_ != kUnknownTime ? Status::ok()
-                                                                                : rescan();
+  if (folder_time_ns() == seen_folder_ns_ && seen_folder_ns_ != kUnknownTime) return Status::ok();
+  WEFT_RETURN_IF_ERROR(rescan());
+  distrust_recent_time();
+  return Status::ok();
+}
+
+void ChunkStore::Impl::distrust_recent_time() {
+  if (seen_folder_ns_ > now_ns() - kCoarseTickNs) seen_folder_ns_ = kUnknownTime;
 }
 
 Status ChunkStore::Impl::rescan() {

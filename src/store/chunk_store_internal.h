@@ -22,6 +22,10 @@ constexpr int64_t kUnknownTime = -1;
 /// A use this far ahead of the clock may be another machine's; later ones are a clock's fault.
 constexpr int64_t kClockSlackNs = 60'000'000'000;
 
+/// A file system's own times are as coarse as its kernel's timer. Within one tick a change may
+/// leave the time that a look before it saw.
+constexpr int64_t kCoarseTickNs = 20'000'000;
+
 constexpr const char* kPropertiesFile = "properties";
 constexpr const char* kLockFile = "store.lock";
 constexpr const char* kTempFolder = "tmp";
@@ -86,6 +90,8 @@ class ChunkStore::Impl {
   /// A time for the folder that it never had, `last_ns` its time now.
   int64_t new_stamp_ns(int64_t last_ns);
   Status rescan();
+  /// Forgets a time of the folder that somebody's change may still leave it with.
+  void distrust_recent_time();
   Status make_room_on_disk(uint64_t bytes, bool evict);
   bool reserve_memory(uint64_t bytes);
   void forget_file(const Hash128& hash);
@@ -124,14 +130,21 @@ class ChunkStore::Impl::FolderChange {
     FolderChange change(store, std::move(file_lock));
     if (change.start_ns_ != store.seen_folder_ns_ || change.start_ns_ == kUnknownTime) {
       store.seen_folder_ns_ = kUnknownTime;
-      if (refresh) WEFT_RETURN_IF_ERROR(store.rescan());
+      if (refresh) {
+        WEFT_RETURN_IF_ERROR(store.rescan());
+        change.is_rescanned_ = true;
+      }
     }
     return change;
   }
   FolderChange(FolderChange&&) noexcept = default;
   FolderChange& operator=(FolderChange&&) = delete;
   ~FolderChange() {
-    if (!mutex_lock_.owns_lock() || !store_->folder_changed_) return;
+    if (!mutex_lock_.owns_lock()) return;
+    if (!store_->folder_changed_) {
+      if (is_rescanned_) store_->distrust_recent_time();
+      return;
+    }
     // Memory ran out halfway: the index may lack what the folder has.
     if (std::uncaught_exceptions() > exceptions_) store_->seen_folder_ns_ = kUnknownTime;
     try {
@@ -162,6 +175,7 @@ class ChunkStore::Impl::FolderChange {
   std::unique_lock<std::mutex> mutex_lock_;
   int64_t start_ns_;
   int exceptions_ = std::uncaught_exceptions();
+  bool is_rescanned_ = false;
 };
 
 }  // namespace weft::store

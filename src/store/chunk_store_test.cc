@@ -353,6 +353,20 @@ TEST(ChunkStore, PropertiesSurviveAndAreChecked) {
 /// Two stores order their records' uses by the clock, which counts milliseconds.
 void let_the_clock_tick() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
+/// The index's journal comes and goes in the same folder, and gives it the kernel's own time.
+TEST(ChunkStore, AChangeWithinOneTickOfTheKernelIsSeen) {
+  const TempDir dir;
+  const TestChunk chunk(1, 3000);
+  auto one = open_store(posix_env(), dir.path());
+  auto two = open_store(posix_env(), dir.path());
+  const int64_t tick_ns = posix_env().unix_ms() * 1'000'000;
+  ASSERT_TRUE(posix_env().set_modified(dir.path(), tick_ns).is_ok());
+  EXPECT_EQ(one->stat()->disk.records, 0u);
+  ASSERT_TRUE(put(*two, chunk).is_ok());
+  ASSERT_TRUE(posix_env().set_modified(dir.path(), tick_ns).is_ok());
+  EXPECT_EQ(one->stat()->disk.records, 1u);
+}
+
 TEST(ChunkStore, WhatOnlyMemoryHasIsStoredAnew) {
   const TempDir dir;
   const TestChunk chunk(1, 3000);

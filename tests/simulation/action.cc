@@ -92,11 +92,11 @@ int64_t draw_jump(Random& random) {
 Action draw_action(Random& random, const std::string& docs, int favourite_model) {
   Action action;
   action.kind = draw_weighted<Action::Kind>(random, {{Action::kWrite, 16},
-                                                     {Action::kCopy, 4},
+                                                     {Action::kCopy, 8},
                                                      {Action::kDelete, 6},
                                                      {Action::kTouch, 1},
                                                      {Action::kOperate, 50},
-                                                     {Action::kOperateBoth, 7},
+                                                     {Action::kOperateBoth, 14},
                                                      {Action::kJump, 4},
                                                      {Action::kPowerCut, 4},
                                                      {Action::kKill, 2},
@@ -151,6 +151,15 @@ std::vector<Action> draw_actions(uint64_t seed, const std::string& docs, Setting
   for (uint64_t i = 0; i < 3; ++i) {  // not from nothing
     actions.push_back(draw_action(random, docs, favourite_model));
     actions.back().kind = Action::kWrite;
+  }
+  if (random() % 8 == 0) {  // two models race for an empty store
+    Action& race = actions.emplace_back(draw_action(random, docs, favourite_model));
+    race.kind = Action::kOperateBoth;
+    for (const int i : {0, 1}) {
+      race.ops[i].kind = Op::kIngest;
+      race.ops[i].model = i;
+      race.ops[i].root = docs;
+    }
   }
   while (actions.size() < n) actions.push_back(draw_action(random, docs, favourite_model));
   return actions;

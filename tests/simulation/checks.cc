@@ -37,6 +37,7 @@ std::set<Hash128> World::records_in_folder(uint64_t& bytes) const {
 Status World::check_all(bool is_durable) {
   ++totals_.checks;
   Actor checker(machine_, engines_, setting_, 0);
+  checker.process().make_observer();
   const AsProcess as(checker.process());
   int model = Expected::kUnsettled;
   WEFT_RETURN_IF_ERROR(check_settlement(checker, is_durable, model));
@@ -91,6 +92,9 @@ Status World::check_documents(Actor& checker, bool is_durable, std::set<Hash128>
                                  : " is in the index with another content"));
     }
     if (is_durable) expected_.in_index[path] = {document.info.content_hash};
+    if (expected_.marked.contains(path) && document.status != retrieval::DocumentStatus::kStored) {
+      return corrupt(path + " was stored, and the index has forgotten it");
+    }
     WEFT_RETURN_IF_ERROR(check_document(library, document, records));
   }
   for (auto& [path, hashes] : expected_.in_index) {
@@ -137,7 +141,6 @@ Status World::check_document(cli::Library& library, const retrieval::Document& d
 Status World::check_records(Actor& checker, const std::set<Hash128>& needed) {
   uint64_t bytes = 0;
   const auto there = records_in_folder(bytes);
-  std::erase_if(expected_.damaged, [&](const Hash128& hash) { return !there.contains(hash); });
   std::erase_if(expected_.stored, [&](const Hash128& hash) { return !needed.contains(hash); });
   for (const Hash128& hash : there) {
     if (!needed.contains(hash)) return corrupt("record " + hash.to_hex() + " is no document's");

@@ -47,7 +47,14 @@ std::vector<std::string> Expected::paths_under(const std::string& root) const {
 }
 
 void Expected::ingested(const std::string& root) {
-  for (const std::string& path : paths_under(root)) in_index[path] = {source_hash(path)};
+  for (const std::string& path : paths_under(root)) {
+    in_index[path] = {source_hash(path)};
+    if (sources.contains(path)) {
+      marked.insert(path);
+    } else {
+      marked.erase(path);
+    }
+  }
 }
 
 void Expected::maybe_ingested(const std::string& root) {
@@ -55,6 +62,7 @@ void Expected::maybe_ingested(const std::string& root) {
     std::set<std::string>& may = in_index[path];
     if (may.empty()) may.emplace(kAbsent);
     may.insert(source_hash(path));
+    marked.erase(path);
   }
 }
 

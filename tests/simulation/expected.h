@@ -24,11 +24,14 @@ struct Expected {
   /// What the index may have of each path: hashes of contents, or kAbsent. One value where it was
   /// acknowledged.
   std::map<std::string, std::set<std::string>> in_index;
+  /// Documents whose KV is all stored, as the index must know.
+  std::set<std::string> marked;
   /// Which model the store may be settled for; kUnsettled among them: none.
   std::set<int> settled{kUnsettled};
   static constexpr int kUnsettled = -1;
 
-  /// Records that must be there; must not be; were damaged by the simulation.
+  /// Records that must be there; must not be; were ever damaged by the simulation (one that was
+  /// found so and removed may come back with the next power cut).
   std::set<Hash128> stored;
   std::set<Hash128> removed;
   std::set<Hash128> damaged;

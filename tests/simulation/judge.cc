@@ -50,6 +50,15 @@ Status World::check_nothing_lost() {
   return Status::ok();
 }
 
+/// Records were removed that nobody named. Of two at work the other one may have put some of them
+/// back, which a power cut may undo.
+void World::forget_what_may_be_gone(bool alone) {
+  uint64_t bytes = 0;
+  const auto there = records_in_folder(bytes);
+  std::erase_if(expected_.stored,
+                [&](const Hash128& hash) { return !alone || !there.contains(hash); });
+}
+
 bool World::may_be_refused(const Op& op, const Status& status) const {
   const bool is_others = std::ranges::any_of(expected_.settled, [&](int model) {
     return model != Expected::kUnsettled && model != op.model;
@@ -60,13 +69,19 @@ bool World::may_be_refused(const Op& op, const Status& status) const {
          (status.code() == StatusCode::kNotFound || status.code() == StatusCode::kCorrupt);
 }
 
+/// Whether another process at work may be the reason. That it holds the lock is none: it lets go.
+bool World::may_be_in_the_way(const Status& status) const {
+  return status.code() == StatusCode::kInvalidArgument ||  // it settled the store
+         status.code() == StatusCode::kNotFound;
+}
+
 Status World::judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool alone) {
   const bool is_sure = out.status.is_ok() && actor.process().is_alive();
   if (!is_sure) {
-    const bool has_reason = !actor.process().is_alive() || actor.process().has_failed() ||
-                            !machine_.has_power() || setting_.disk_limit_bytes > 0 ||
-                            op.cancel_after >= 0 || may_be_refused(op, out.status) || !alone ||
-                            out.status.code() == StatusCode::kNotFound;
+    const bool has_reason =
+        !actor.process().is_alive() || actor.process().has_failed() || !machine_.has_power() ||
+        setting_.disk_limit_bytes > 0 || op.cancel_after >= 0 || may_be_refused(op, out.status) ||
+        out.status.code() == StatusCode::kNotFound || (!alone && may_be_in_the_way(out.status));
     if (!has_reason) return corrupt("ingest fails for no reason: " + out.status.message());
     if (out.status.code() == StatusCode::kCorrupt && !actor.process().has_failed() &&
         actor.process().is_alive()) {
@@ -85,11 +100,14 @@ Status World::judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool 
   }
   expected_.settled_by(op.model, /*is_sure=*/true);
   expected_.ingested(op.root);
-  if (!alone) return Status::ok();
+  return alone ? check_ingested(op) : Status::ok();
+}
 
-  // Its records are there now, and must be from here on.
+/// The records are there now, and must be from here on.
+Status World::check_ingested(const Op& op) {
   std::set<Hash128> needed;
   Actor checker(machine_, engines_, setting_, 0);
+  checker.process().make_observer();
   WEFT_RETURN_IF_ERROR(checker.open(op.model, /*create=*/true));
   const AsProcess as(checker.process());
   WEFT_RETURN_IF_ERROR(check_documents(checker, /*is_durable=*/false, needed));
@@ -112,14 +130,14 @@ Status World::judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool 
 }
 
 Status World::judge_ask(Actor& actor, const Op& op, const Outcome& out, bool alone) {
-  const bool is_alive = actor.process().is_alive();
-  if (!is_alive) return Status::ok();  // nobody saw an answer
+  if (setting_.disk_limit_bytes > 0) forget_what_may_be_gone(alone);  // it evicts
+  if (!actor.process().is_alive()) return Status::ok();               // nobody saw an answer
   if (!out.status.is_ok()) {
     if (out.status.code() == StatusCode::kCorrupt && !may_be_refused(op, out.status)) {
       return out.status;
     }
-    const bool has_reason =
-        actor.process().has_failed() || may_be_refused(op, out.status) || !alone;
+    const bool has_reason = actor.process().has_failed() || may_be_refused(op, out.status) ||
+                            (!alone && may_be_in_the_way(out.status));
     return has_reason ? Status::ok() : corrupt("ask fails for no reason: " + out.status.message());
   }
   if (alone && !expected_.settled.contains(op.model)) {
@@ -134,7 +152,6 @@ Status World::judge_ask(Actor& actor, const Op& op, const Outcome& out, bool alo
       return corrupt(
           fmt::format("{} bytes of records, the limit is {}", bytes, setting_.disk_limit_bytes));
     }
-    std::erase_if(expected_.stored, [&](const Hash128& hash) { return !there.contains(hash); });
     return Status::ok();
   }
   if (!alone) return Status::ok();
@@ -191,12 +208,12 @@ Status World::check_logits(const Op& op, const Outcome& out) {
 }
 
 Status World::judge_removal(const Outcome& out, bool alone) {
-  uint64_t bytes = 0;
-  const auto there = records_in_folder(bytes);
   if (!alone || !out.status.is_ok()) {
-    std::erase_if(expected_.stored, [&](const Hash128& hash) { return !there.contains(hash); });
+    forget_what_may_be_gone(alone);
     return Status::ok();
   }
+  uint64_t bytes = 0;
+  const auto there = records_in_folder(bytes);
   for (const Hash128& hash : out.removed) {
     if (there.contains(hash)) return corrupt(hash.to_hex() + " was removed, and is there");
     expected_.stored.erase(hash);

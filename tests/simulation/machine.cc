@@ -179,7 +179,7 @@ class Process::SimWriteFile : public WriteFile {
   }
   Status sync() override {
     WEFT_RETURN_IF_ERROR(process_.change(path_));
-    return file_->sync();
+    return process_.machine_.syncs_lie_ ? Status::ok() : file_->sync();
   }
   Status close() override {
     WEFT_RETURN_IF_ERROR(process_.look(path_));
@@ -202,6 +202,7 @@ Result<std::unique_ptr<ReadFile>> Process::open_read(const std::string& path, Li
 
 Result<std::unique_ptr<WriteFile>> Process::create(const std::string& path, CreateOptions options) {
   WEFT_RETURN_IF_ERROR(change(path));
+  note_own_change();
   WEFT_ASSIGN_OR_RETURN(auto file, machine_.disk_.create(path, options));
   machine_.stamp_folder_of(path);
   return std::unique_ptr<WriteFile>(std::make_unique<SimWriteFile>(*this, path, std::move(file)));
@@ -256,6 +257,7 @@ Result<std::string> Process::make_temporary_dir(const std::string& prefix) {
 
 Status Process::rename(const std::string& from, const std::string& to) {
   WEFT_RETURN_IF_ERROR(change(from));
+  note_own_change();
   WEFT_RETURN_IF_ERROR(machine_.disk_.rename(from, to));
   machine_.stamp_folder_of(from);
   machine_.stamp_folder_of(to);
@@ -264,6 +266,7 @@ Status Process::rename(const std::string& from, const std::string& to) {
 
 Status Process::rename_to_new(const std::string& from, const std::string& to) {
   WEFT_RETURN_IF_ERROR(change(from));
+  note_own_change();
   WEFT_RETURN_IF_ERROR(machine_.disk_.rename_to_new(from, to));
   machine_.stamp_folder_of(from);
   machine_.stamp_folder_of(to);
@@ -272,6 +275,7 @@ Status Process::rename_to_new(const std::string& from, const std::string& to) {
 
 Status Process::remove(const std::string& path) {
   WEFT_RETURN_IF_ERROR(change(path));
+  note_own_change();
   WEFT_RETURN_IF_ERROR(machine_.disk_.remove(path));
   machine_.stamp_folder_of(path);
   return Status::ok();
@@ -289,6 +293,7 @@ Status Process::set_modified(const std::string& path, int64_t modified_ns) {
 
 Status Process::sync_dir(const std::string& dir) {
   WEFT_RETURN_IF_ERROR(change(dir));
+  if (machine_.syncs_lie_ || is_observer_) return Status::ok();
   WEFT_RETURN_IF_ERROR(machine_.disk_.sync_dir(dir));
   machine_.database_disk_.sync_folder(dir);
   return Status::ok();

@@ -48,6 +48,10 @@ class Machine {
   /// before must have been ended. Its errors are the test's own disk's.
   Status restart(Survives survives, uint64_t seed);
 
+  /// From now on syncs do nothing and say that they did: what a simulation must notice.
+  void let_syncs_lie() { syncs_lie_ = true; }
+  bool syncs_lie() const { return syncs_lie_; }
+
   /// Nanoseconds since the Unix epoch, as the clock is set; each look is a little later.
   int64_t now_ns();
   int64_t monotonic_ns();
@@ -72,6 +76,7 @@ class Machine {
   FaultEnv disk_;
   DatabaseDisk database_disk_;
   std::atomic<bool> has_power_ = true;
+  std::atomic<bool> syncs_lie_ = false;
   std::atomic<int64_t> clock_offset_ms_ = 0;
   std::atomic<int64_t> ticks_ = 0;
   std::atomic<uint64_t> calls_ = 0;
@@ -125,6 +130,11 @@ class Process : public Env {
   /// What it sees is a file system that may only be read.
   void make_read_only() { is_read_only_ = true; }
   bool is_read_only() const { return is_read_only_; }
+  /// Until it changes something itself its syncs of folders do nothing: looking makes nothing
+  /// durable.
+  void make_observer() { is_observer_ = true; }
+  void note_own_change() { is_observer_ = false; }
+  bool is_observer() const { return is_observer_; }
   /// Whether the armed fault has come about.
   bool has_failed() const { return has_failed_; }
   /// Calls that could change something.
@@ -172,6 +182,7 @@ class Process : public Env {
   Machine& machine_;
   std::atomic<bool> is_alive_ = true;
   std::atomic<bool> is_read_only_ = false;
+  std::atomic<bool> is_observer_ = false;
   std::atomic<bool> has_failed_ = false;
   std::atomic<uint64_t> changes_ = 0;
   std::mutex mutex_;

@@ -1,9 +1,11 @@
 // The simulation at length: seed after seed, until the minutes are over or the seeds are through.
-// Prints one line at the end, or what was found. Exit status 1: something was found; 2: usage.
+// Prints one line at the end, or what was found. Exit status 1: something was found; 2: usage;
+// 130: stopped.
 #include <fmt/format.h>
 
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -18,6 +20,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
     "simulation --minutes M [--from SEED] | --seeds A..B | --seed N [--actions 0,3,4]\n";
+
+volatile std::sig_atomic_t stopped = 0;
+
+extern "C" void stop(int signal) {
+  stopped = 1;
+  std::signal(signal, SIG_DFL);  // at once, the second time
+}
 
 struct Flags {
   double minutes = 0;
@@ -73,6 +82,7 @@ int run(weft::sim::Simulation& simulation, const Flags& flags) {
   uint64_t n_seeds = 0;
   for (uint64_t seed = flags.first; seed <= flags.last; ++seed) {
     if (flags.minutes > 0 && seconds() > 60 * flags.minutes) break;
+    if (stopped != 0) return 130;
     auto finding = simulation.run(seed, flags.actions.empty() ? nullptr : &flags.actions);
     ++n_seeds;
     if (!finding) continue;
@@ -105,6 +115,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}: cannot make a folder\n", name);
     return 1;
   }
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, stop);
   int status = 1;
   const auto simulation = weft::sim::Simulation::create(name);
   if (simulation.is_ok()) {

@@ -52,7 +52,7 @@ int sync_folder(Process& process, const std::string& path) {
   const std::string folder = folder_of(path);
   const int code = code_of(process.change(folder), SQLITE_IOERR_DIR_FSYNC);
   if (code == SQLITE_FULL) return SQLITE_IOERR_DIR_FSYNC;  // no sync says so
-  if (code != SQLITE_OK) return code;
+  if (code != SQLITE_OK || process.machine().syncs_lie()) return code;
   process.machine().database_disk().sync_folder(folder);
   (void)process.machine().disk().sync_dir(folder);  // the names of the store's files, too
   return SQLITE_OK;
@@ -74,6 +74,7 @@ int file_read(sqlite3_file* file, void* out, int n_bytes, sqlite3_int64 offset) 
 }
 
 int write_through(SimFile& f, const void* bytes, int n_bytes, sqlite3_int64 offset) {
+  if (f.process != nullptr) f.process->note_own_change();
   const int code = f.real()->pMethods->xWrite(f.real(), bytes, n_bytes, offset);
   if (code == SQLITE_OK && f.process != nullptr) {
     f.disk().write(f.file, static_cast<uint64_t>(offset),
@@ -114,6 +115,7 @@ int file_sync(sqlite3_file* file, int flags) {
   if (f.process == nullptr) return f.real()->pMethods->xSync(f.real(), flags);
   const int code = code_of(f.process->change(f.path), SQLITE_IOERR_FSYNC);
   if (code != SQLITE_OK) return code == SQLITE_FULL ? SQLITE_IOERR_FSYNC : code;
+  if (f.process->machine().syncs_lie()) return SQLITE_OK;
   f.disk().sync(f.file);
   if (!f.folder_is_unsynced) return SQLITE_OK;
   // As the system's VFS does. It would take no notice if this failed, and a power cut soon after
@@ -232,6 +234,7 @@ int vfs_delete(sqlite3_vfs* /*vfs*/, const char* path, int sync_dir) {
   if (const int code = code_of(process->change(path), SQLITE_IOERR_DELETE); code != SQLITE_OK) {
     return code == SQLITE_FULL ? SQLITE_IOERR_DELETE : code;
   }
+  process->note_own_change();
   const int code = real_vfs()->xDelete(real_vfs(), path, 0);
   if (code != SQLITE_OK) return code;
   process->machine().database_disk().remove(path);

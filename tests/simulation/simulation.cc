@@ -58,6 +58,7 @@ std::optional<Finding> Simulation::run(uint64_t seed, const std::vector<size_t>*
   std::optional<Finding> finding;
   {
     World world(*engines_, dir, seed);
+    if (syncs_lie_) world.machine().let_syncs_lie();
     std::vector<size_t> numbers(world.actions().size());
     std::iota(numbers.begin(), numbers.end(), 0);
     if (only != nullptr) numbers = *only;

@@ -33,6 +33,8 @@ class Simulation {
   /// The same finding, or another, by fewer actions.
   Finding shrink(Finding finding);
 
+  /// Of the worlds from now on (Machine::let_syncs_lie).
+  void let_syncs_lie() { syncs_lie_ = true; }
   const Totals& totals() const { return totals_; }
 
  private:
@@ -41,6 +43,7 @@ class Simulation {
 
   const std::string dir_;
   std::unique_ptr<Engines> engines_;
+  bool syncs_lie_ = false;
   Totals totals_;
   uint64_t n_worlds_ = 0;
 };

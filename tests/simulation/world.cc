@@ -162,6 +162,17 @@ Status World::operate_both(const Action& action) {
   WEFT_RETURN_IF_ERROR(judge(*who[first], ops[first], out[first], /*alone=*/false));
   WEFT_RETURN_IF_ERROR(judge(*who[1 - first], ops[1 - first], out[1 - first], /*alone=*/false));
   in_index_before_.clear();
+  for (const int i : {0, 1}) {
+    if (!out[i].status.is_ok() || !who[i]->process().is_alive()) expected_.marked.clear();
+  }
+  for (const int i : {0, 1}) {
+    const Op& other = ops[1 - i];
+    const bool may_remove = other.kind == Op::kRemove || other.kind == Op::kClear ||
+                            (other.kind == Op::kAsk && setting_.disk_limit_bytes > 0);
+    const bool is_sure = ops[i].kind == Op::kIngest && out[i].status.is_ok() && !came_about &&
+                         !may_remove && expected_.damaged.empty();
+    if (is_sure) WEFT_RETURN_IF_ERROR(check_ingested(ops[i]));
+  }
   who[0]->process().disarm();
   if (machine_.has_power()) WEFT_RETURN_IF_ERROR(check_all(/*is_durable=*/false));
   return bury(action.seed);

@@ -36,6 +36,7 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  Machine& machine() { return machine_; }
   const std::vector<Action>& actions() const { return actions_; }
   /// Not ok: something was promised and is not so.
   Status perform(const Action& action);
@@ -60,12 +61,15 @@ class World {
   // What came out, against the model (judge.cc).
   Status judge(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_ingest(Actor& actor, const Op& op, const Outcome& out, bool alone);
+  Status check_ingested(const Op& op);
   Status judge_ask(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status judge_removal(const Outcome& out, bool alone);
   Status check_nothing_lost();
+  void forget_what_may_be_gone(bool alone);
   Status judge_list(const Op& op, const Outcome& out, bool alone);
   /// Whether an operation with this model may fail because the store is another's, or no store.
   bool may_be_refused(const Op& op, const Status& status) const;
+  bool may_be_in_the_way(const Status& status) const;
   Status check_hits(Actor& actor, const Op& op, const Outcome& out, bool alone);
   Status check_logits(const Op& op, const Outcome& out);
   Status check_pages(Actor& actor, int model);
@@ -87,6 +91,7 @@ class World {
   // Damage (damage.cc).
   Status damage_record(uint64_t seed);
   Status damage_index(const Action& action);
+  Status ask_damaged(Op op);
 
   Actor& actor(int process) { return *actors_[static_cast<size_t>(process)]; }
 
