@@ -13,7 +13,7 @@
 namespace weft::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 60;
+constexpr uint64_t kSeeds = 40;
 
 std::unique_ptr<Simulation> make(const test::TempDir& dir) {
   auto simulation = Simulation::create(dir.path());
