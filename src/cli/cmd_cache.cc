@@ -81,7 +81,7 @@ Status run_stat(App& app, const CacheFlags& flags) {
   }
   fmt::print("{} records, {:.1f} MB ({:.1f} MB free)\nmodel  {}\nanchor {}\n", stats.disk.records,
              static_cast<double>(stats.disk.bytes) * 1e-6, static_cast<double>(free) * 1e-6,
-             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : anchor);
+             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : one_line(anchor));
   return Status::ok();
 }
 

@@ -25,6 +25,9 @@ constexpr int64_t kClockSlackNs = 60'000'000'000;
 constexpr const char* kPropertiesFile = "properties";
 constexpr const char* kLockFile = "store.lock";
 constexpr const char* kTempFolder = "tmp";
+/// This property says that a store's files were private once: wider modes are their owner's wish.
+constexpr const char* kModesProperty = "modes";
+constexpr const char* kModesPrivate = "private";
 
 // Locks, outermost first: the folder's (across processes, taken to change the folder), then mutex_
 // (the index and the counters). Records are read and written under neither.
@@ -45,6 +48,8 @@ class ChunkStore::Impl {
   Result<Properties> read_properties();
   /// A store without properties gets its file.
   Status edit_properties(FunctionRef<void(Properties&)> edit);
+  /// Notes that the store's files are private, or were.
+  Status note_private();
   const std::string& dir() const { return options_.dir; }
   bool is_read_only() const { return options_.read_only; }
 

@@ -53,7 +53,6 @@ Result<std::unique_ptr<TempFiles>> TempFiles::open(Env& env, const std::string& 
   if (!folder.is_directory) {  // what is written there would go where the link leads
     return invalid_argument(dir + ": a symbolic link; a store's temporary folder is its own");
   }
-  if (folder.mode != kPrivateDirMode) (void)env.set_mode(dir, kPrivateDirMode);  // the owner can
   for (int slot = 0; slot < kMaxSlots; ++slot) {
     auto lock = env.lock(lock_path(dir, slot), /*exclusive=*/true, LockWait{});
     if (lock.is_ok()) {
