@@ -170,7 +170,9 @@ Status run_gc(App& app, const CacheFlags& flags) {
   uint64_t freed = 0;
   const auto remove = [&](const Hash128& record) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
-    if (!flags.dry_run) WEFT_RETURN_IF_ERROR(remove_record(*store, record));
+    if (!flags.dry_run) {  // one sync for all: there may be very many
+      WEFT_RETURN_IF_ERROR(remove_record(*store, record, store::ChunkStore::Durable::kAtSync));
+    }
     ++removed;
     freed += unneeded[record];
     return Status::ok();
@@ -180,7 +182,9 @@ Status run_gc(App& app, const CacheFlags& flags) {
   } else {
     std::vector<Hash128> hashes;
     for (const auto& [record, bytes] : unneeded) hashes.push_back(record);
-    WEFT_RETURN_IF_ERROR(index->remove_unneeded(hashes, remove));
+    const Status all = index->remove_unneeded(hashes, remove);
+    WEFT_RETURN_IF_ERROR(store->sync());  // also of those before one that failed
+    WEFT_RETURN_IF_ERROR(all);
     // What changes had left to be removed is gone now; the index may forget it.
     WEFT_RETURN_IF_ERROR(
         index->sweep([&](const Hash128& record) { return remove_record(*store, record); }));

@@ -235,16 +235,21 @@ bool ChunkStore::Impl::was_used_since(const IndexPin& entry, const DirEntry& fil
 }
 
 void ChunkStore::Impl::discard(const Hash128& hash, const Status& why) {
+  const auto count = [&] {  // with mutex_ held
+    ++damaged_;
+    if (const IndexPin entry = index_.find(hash); entry && entry->copy) {
+      index_.set_copy(entry, nullptr);
+    }
+  };
   if (is_read_only()) {
     log_warning(why.message() + "; it counts as missing");
     const std::lock_guard lock(mutex_);
-    ++damaged_;
-    return;
+    return count();
   }
   log_warning(why.message() + "; the record is removed and counts as missing");
   const auto change = FolderChange::begin(*this, /*refresh=*/false);
   if (!change.is_ok()) return log_warning(change.status().message());
-  ++damaged_;
+  count();
   const auto removed = remove_file(hash);
   if (!removed.is_ok()) log_warning(removed.status().message());
 }
@@ -337,7 +342,7 @@ Result<VerifyReport> ChunkStore::Impl::verify(FunctionRef<bool(uint64_t, uint64_
   return report;
 }
 
-Status ChunkStore::Impl::remove(const Hash128& hash) {
+Status ChunkStore::Impl::remove(const Hash128& hash, Durable durable) {
   WEFT_RETURN_IF_ERROR(check_writable("remove a record"));
   bool was_there = false;
   {
@@ -350,7 +355,7 @@ Status ChunkStore::Impl::remove(const Hash128& hash) {
   }
   // Also of one that is gone already: whoever removed it (an eviction, a process that died) need
   // not have made that durable.
-  WEFT_RETURN_IF_ERROR(env_.sync_dir(options_.dir));
+  if (durable == Durable::kNow) WEFT_RETURN_IF_ERROR(sync());
   if (was_there) return Status::ok();
   return not_found(fmt::format("{}: no record {}", options_.dir, hash.to_hex()));
 }

@@ -42,6 +42,8 @@ void sweep(Env& env, const std::string& dir, int own_slot) {
     }
     const Status removed = env.remove(join_path(dir, file.name));
     if (!removed.is_ok()) log_warning(removed.message());
+    // Nobody else's: whoever waits for it, or has it open, looks whether it still has its name.
+    if (lock) (void)env.remove(lock_path(dir, *slot));
   }
 }
 
