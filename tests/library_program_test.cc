@@ -232,6 +232,21 @@ TEST_F(LibraryProgram, AStoreThatItsOwnerSharedStaysShared) {
   }
 }
 
+TEST_F(LibraryProgram, AWriteAheadLogIsUndoneByWhoeverWritesAndLeftByWhoeverReads) {
+  ASSERT_EQ(ingest().status, 0);
+  std::string bytes = test::slurp(index_file());
+  bytes[18] = bytes[19] = 2;  // as any SQLite tool sets it
+  write_file(index_file(), bytes);
+  const auto before = picture_of(store());
+  for (const char* look : {"stat", "verify"}) {
+    expect_error(weft({"cache", look, "--store", store()}), 1, "has a write-ahead log");
+  }
+  EXPECT_EQ(picture_of(store()), before);
+  EXPECT_EQ(ask("harbour").status, 0);
+  EXPECT_EQ(test::slurp(index_file())[18], 1);
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
+}
+
 TEST_F(LibraryProgram, WhatAnIndexSaysItWasMadeWithIsOneLineEach) {
   ASSERT_EQ(ingest().status, 0);
   {

@@ -94,8 +94,10 @@ Status run_verify(App& app, const CacheFlags& flags) {
         return !interrupted();
       }));
   progress.reset();
-  // Opened to write, where that is allowed: only then SQLite compares the search terms, too.
-  auto index = open_index(flags, retrieval::Index::Mode::kReadWrite);
+  // Opened to write, where that is allowed: only then SQLite compares the search terms, too. But
+  // what cannot be read as it is (WAL) is not changed here.
+  auto index = open_index(flags, retrieval::Index::Mode::kReadOnly);
+  if (index.is_ok()) index = open_index(flags, retrieval::Index::Mode::kReadWrite);
   const Status sound = !index.is_ok() ? index.status() : *index ? (*index)->verify() : Status::ok();
   Json bad = Json::array();
   for (const auto& b : report.bad) {
