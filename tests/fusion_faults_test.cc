@@ -188,6 +188,53 @@ TEST_F(FusionFaults, ADamagedHeadIsAMiss) {
   EXPECT_EQ(done.report.chunks[kDamagedChunk].origin, ChunkOrigin::kComputed);
 }
 
+TEST_F(FusionFaults, ARecordOfTheWrongShapeIsComputedAnewAndStored) {
+  const FusionOptions options = ways()[0].options;
+  const std::vector<float> right = expected(options);
+  fusion::KeyScope scope;
+  scope.model_fingerprint = model_->model().fingerprint();
+  scope.ropes = model_->model().config().ropes;
+  scope.anchor = anchor_;
+  const auto identity = fusion::chunk_identity(scope, prompt_.chunks[kDamagedChunk]);
+  const store::Key key = store::Key::of(identity);
+  const auto n_tokens = static_cast<uint32_t>(prompt_.chunks[kDamagedChunk].size());
+  const std::vector<std::byte> layer(
+      n_tokens * static_cast<size_t>(model_->model().config().kv_bytes_per_token() / kLayers));
+  const auto put_shape = [&](uint32_t n_layers, size_t layer_bytes, uint32_t tokens) {
+    const auto store = open_store(posix_env());
+    ASSERT_TRUE(store->clear().is_ok());
+    const std::vector<std::span<const std::byte>> layers(n_layers,
+                                                         std::span(layer).first(layer_bytes));
+    ASSERT_TRUE(store->put(key, tokens, layers).is_ok());
+  };
+  for (const auto& [n_layers, layer_bytes, tokens] :
+       {std::tuple(uint32_t{kLayers}, layer.size(), n_tokens - 1),
+        std::tuple(uint32_t{kLayers}, layer.size() - 2, n_tokens),
+        std::tuple(uint32_t{kLayers - 1}, layer.size(), n_tokens)}) {
+    for (const uint64_t memory_limit_bytes : {uint64_t{0}, uint64_t{1} << 24}) {
+      put_shape(n_layers, layer_bytes, tokens);
+      const auto store = open_store(posix_env(), memory_limit_bytes);
+      const auto fusor = model_->fusor(store.get(), anchor_);
+      if (memory_limit_bytes > 0) {  // also where the bad one is in memory by now
+        auto handle = store->find(key);
+        ASSERT_TRUE(handle.is_ok());
+        store::AlignedBytes scratch;
+        for (uint32_t i = 0; i < n_layers; ++i) {
+          ASSERT_TRUE(handle->load_layer(i, scratch).is_ok());
+        }
+        ASSERT_EQ(store->stat()->memory.records, 1u);
+      }
+      fusion::Prefilled done = answer(*fusor, options);
+      EXPECT_EQ(done.report.chunks[kDamagedChunk].origin, ChunkOrigin::kComputed);
+      EXPECT_EQ(store->stat()->damaged, 1u);
+      done = answer(*fusor, options);
+      EXPECT_NE(done.report.chunks[kDamagedChunk].origin, ChunkOrigin::kComputed);
+      EXPECT_THAT(done.logits, ElementsAreArray(right));
+      EXPECT_EQ(store->stat()->damaged, 1u);
+    }
+  }
+}
+
 TEST_F(FusionFaults, AFullDiskCostsTheRecordAndNotTheAnswer) {
   const FusionOptions options = ways()[0].options;
   const std::vector<float> undamaged = expected(options);

@@ -8,6 +8,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -219,6 +220,81 @@ TEST_F(LibraryProgram, TokenIdsThatAreNotThoseOfTheTextAreNotUsed) {
       EXPECT_EQ(asked["answer"], sound["answer"]);
     }
   }
+}
+
+TEST_F(LibraryProgram, ALinkInTheIndexsPlaceIsRefusedAndNothingIsMadeWhereItLeads) {
+  ASSERT_EQ(ingest().status, 0);
+  std::filesystem::rename(index_file(), path("kept"));
+  for (const char* side : {"", "-journal"}) {
+    const std::string link = index_file() + side;
+    const std::string elsewhere = path("elsewhere");
+    std::filesystem::create_symlink(elsewhere, link);
+    expect_error(ingest(), 2, link + ": a symbolic link");
+    expect_error(ask("harbour"), 2, link + ": a symbolic link");
+    expect_error(weft({"cache", "verify", "--store", store()}), 2, link + ": a symbolic link");
+    EXPECT_FALSE(std::filesystem::exists(elsewhere));
+    std::filesystem::remove(link);
+    if (*side == 0) std::filesystem::copy_file(path("kept"), index_file());
+  }
+  EXPECT_EQ(ask("harbour").status, 0);
+}
+
+TEST_F(LibraryProgram, AStoreThatItsOwnerSharedStaysShared) {
+  ASSERT_EQ(ingest().status, 0);
+  const auto mode_of = [](const std::string& file) {
+    return std::filesystem::status(file).permissions();
+  };
+  using std::filesystem::perms;
+  const perms private_file = perms::owner_read | perms::owner_write;
+  EXPECT_EQ(mode_of(index_file()), private_file);
+  const perms shared_file = private_file | perms::group_read | perms::others_read;
+  const perms shared_dir = shared_file | perms::owner_exec | perms::group_exec | perms::others_exec;
+  std::filesystem::permissions(store(), shared_dir);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(store())) {
+    std::filesystem::permissions(entry.path(), entry.is_directory() ? shared_dir : shared_file);
+  }
+  const auto before = picture_of(store());
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
+  EXPECT_EQ(picture_of(store()), before) << "verify changes nothing";
+  EXPECT_EQ(ask("harbour").status, 0);
+  EXPECT_EQ(ingest().status, 0);
+  EXPECT_EQ(mode_of(store()), shared_dir);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(store())) {
+    EXPECT_EQ(mode_of(entry.path().string()), entry.is_directory() ? shared_dir : shared_file)
+        << entry.path();
+  }
+}
+
+TEST_F(LibraryProgram, AWriteAheadLogIsUndoneByWhoeverWritesAndLeftByWhoeverReads) {
+  ASSERT_EQ(ingest().status, 0);
+  std::string bytes = test::slurp(index_file());
+  bytes[18] = bytes[19] = 2;  // as any SQLite tool sets it
+  write_file(index_file(), bytes);
+  const auto before = picture_of(store());
+  for (const char* look : {"stat", "verify"}) {
+    expect_error(weft({"cache", look, "--store", store()}), 1, "has a write-ahead log");
+  }
+  EXPECT_EQ(picture_of(store()), before);
+  EXPECT_EQ(ask("harbour").status, 0);
+  EXPECT_EQ(test::slurp(index_file())[18], 1);
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
+}
+
+TEST_F(LibraryProgram, WhatAnIndexSaysItWasMadeWithIsOneLineEach) {
+  ASSERT_EQ(ingest().status, 0);
+  {
+    const auto index = open_index();
+    retrieval::Settlement forged = *index->settlement();
+    forged.anchor = "none\nmodel  forged";
+    ASSERT_TRUE(
+        index
+            ->settle({[&](const auto&, bool) -> Result<retrieval::Settlement> { return forged; },
+                      [](std::span<const int32_t>) { return Hash128{}; }})
+            .is_ok());
+  }
+  const std::string out = weft({"cache", "stat", "--store", store()}).out;
+  EXPECT_THAT(out, HasSubstr("anchor none"));
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 3) << out;
 }
 
 TEST_F(LibraryProgram, RecordsThatACrashLeftBehindADeletionGoWithTheNextOpening) {

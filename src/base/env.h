@@ -57,6 +57,7 @@ struct DirEntry {
   bool is_directory = false;
   bool is_regular = false;  // a file of bytes: no folder, device, pipe or socket
   bool is_link = false;     // the name is a symbolic link; the other fields say where it leads
+  uint64_t n_names = 1;     // hard links: by another one it may be anybody's file
   uint32_t mode = 0;        // permission bits
   uint64_t size_bytes = 0;
   int64_t modified_ns = 0;  // since the Unix epoch
@@ -126,10 +127,10 @@ class Env {
   /// Drops what the system caches of the file, so that the next read comes from the device.
   virtual Status drop_page_cache(const std::string& path) = 0;
   virtual Result<uint64_t> free_bytes(const std::string& dir) = 0;
-  /// Locks `path`, a file for nothing else, created when missing and private; kInvalidArgument when
-  /// it is a link or no regular file. Where another holds it after the wait: kResourceExhausted, or
-  /// kCancelled when `cancelled` said so, with a line that names the process where the system
-  /// tells.
+  /// Locks `path`, a file for nothing else, created when missing and then private; one that is
+  /// there is neither written nor changed. kInvalidArgument when it is a link or no regular file.
+  /// Where another holds it after the wait: kResourceExhausted, or kCancelled when `cancelled` said
+  /// so, with a line that names the process where the system tells.
   virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path, bool exclusive,
                                                  const LockWait& wait) = 0;
 

@@ -151,6 +151,7 @@ DirEntry to_entry(std::string name, const struct stat& info) {
           .is_directory = S_ISDIR(info.st_mode),
           .is_regular = S_ISREG(info.st_mode),
           .is_link = S_ISLNK(info.st_mode),
+          .n_names = info.st_nlink,
           .mode = info.st_mode & 07777,
           .size_bytes = static_cast<uint64_t>(info.st_size),
           .modified_ns = to_ns(info.st_mtim)};
@@ -361,19 +362,28 @@ class PosixEnv : public Env {
     return errno_status("set the mode of", path);
   }
 
+  /// Modes are set only of what is created here: any other file may be somebody's under another
+  /// name (a hard link).
   static Result<Fd> open_lock_file(const std::string& path) {
-    Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW,
-                 kPrivateFileMode));
-    if (fd.get() < 0 && errno == ELOOP) {
-      return invalid_argument(path + ": a symbolic link, not the file to lock");
+    constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
+    while (true) {
+      Fd made(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, kPrivateFileMode));
+      if (made.get() >= 0) {
+        (void)::fchmod(made.get(), kPrivateFileMode);  // whatever the umask
+        return made;
+      }
+      if (errno != EEXIST) return errno_status("open", path);
+      Fd fd(::open(path.c_str(), kFlags));
+      if (fd.get() < 0 && errno == ENOENT) continue;  // removed meanwhile
+      if (fd.get() < 0 && errno == ELOOP) {
+        return invalid_argument(path + ": a symbolic link, not the file to lock");
+      }
+      if (fd.get() < 0) return errno_status("open", path);
+      struct stat info {};
+      if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
+      if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");
+      return fd;
     }
-    if (fd.get() < 0) return errno_status("open", path);
-    struct stat info {};
-    if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
-    if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");
-    // Whatever the umask, or an older weft, made of it; of another user's, that user can.
-    if ((info.st_mode & 07777) != kPrivateFileMode) (void)::fchmod(fd.get(), kPrivateFileMode);
-    return fd;
   }
 
   static bool is_at(const Fd& fd, const std::string& path) {

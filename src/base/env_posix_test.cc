@@ -186,6 +186,18 @@ TEST_F(PosixEnvTest, ALockThatIsHeldNamesItsHolderCleaned) {
               HasSubstr("this process holds this lock"));
 }
 
+TEST_F(PosixEnvTest, LockingChangesNoFileThatIsThere) {
+  put("script.sh", "echo hello");
+  ASSERT_EQ(::chmod(path("script.sh").c_str(), 0755), 0);
+  ASSERT_EQ(::link(path("script.sh").c_str(), path("lock").c_str()), 0);
+  EXPECT_TRUE(env_.lock(path("lock"), true, LockWait{}).is_ok());
+  EXPECT_EQ(mode("script.sh"), 0755u);
+  EXPECT_EQ(*read_file(env_, path("script.sh"), 100), "echo hello");
+  EXPECT_EQ(env_.stat(path("lock"))->n_names, 2u);
+  EXPECT_EQ(env_.lock(path("no folder/lock"), true, LockWait{}).status().code(),
+            StatusCode::kNotFound);
+}
+
 TEST_F(PosixEnvTest, AHolderWhoseProcessIsGoneIsNotNamed) {
   // The one that locked ends; its child has the lock still.
   const Process holder([&] {

@@ -82,7 +82,7 @@ Status run_stat(App& app, const CacheFlags& flags) {
   }
   fmt::print("{} records, {:.1f} MB ({:.1f} MB free)\nmodel  {}\nanchor {}\n", stats.disk.records,
              static_cast<double>(stats.disk.bytes) * 1e-6, static_cast<double>(free) * 1e-6,
-             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : anchor);
+             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : one_line(anchor));
   return Status::ok();
 }
 
@@ -95,8 +95,10 @@ Status run_verify(App& app, const CacheFlags& flags) {
         return !interrupted();
       }));
   progress.reset();
-  // Opened to write, where that is allowed: only then SQLite compares the search terms, too.
-  auto index = open_index(app, flags, retrieval::Index::Mode::kReadWrite);
+  // Opened to write, where that is allowed: only then SQLite compares the search terms, too. But
+  // what cannot be read as it is (WAL) is not changed here.
+  auto index = open_index(app, flags, retrieval::Index::Mode::kReadOnly);
+  if (index.is_ok()) index = open_index(app, flags, retrieval::Index::Mode::kReadWrite);
   const Status sound = !index.is_ok() ? index.status() : *index ? (*index)->verify() : Status::ok();
   Json bad = Json::array();
   for (const auto& b : report.bad) {
@@ -171,7 +173,9 @@ Status run_gc(App& app, const CacheFlags& flags) {
   uint64_t freed = 0;
   const auto remove = [&](const Hash128& record) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
-    if (!flags.dry_run) WEFT_RETURN_IF_ERROR(remove_record(*store, record));
+    if (!flags.dry_run) {  // one sync for all: there may be very many
+      WEFT_RETURN_IF_ERROR(remove_record(*store, record, store::ChunkStore::Durable::kAtSync));
+    }
     ++removed;
     freed += unneeded[record];
     return Status::ok();
@@ -181,7 +185,9 @@ Status run_gc(App& app, const CacheFlags& flags) {
   } else {
     std::vector<Hash128> hashes;
     for (const auto& [record, bytes] : unneeded) hashes.push_back(record);
-    WEFT_RETURN_IF_ERROR(index->remove_unneeded(hashes, remove));
+    const Status all = index->remove_unneeded(hashes, remove);
+    WEFT_RETURN_IF_ERROR(store->sync());  // also of those before one that failed
+    WEFT_RETURN_IF_ERROR(all);
     // What changes had left to be removed is gone now; the index may forget it.
     WEFT_RETURN_IF_ERROR(
         index->sweep([&](const Hash128& record) { return remove_record(*store, record); }));

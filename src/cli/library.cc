@@ -139,8 +139,9 @@ Result<std::optional<Settlement>> settlement_of(const Index& index, store::Chunk
   return index.is_old() ? settlement_of_properties(store) : index.settlement();
 }
 
-Status remove_record(store::ChunkStore& store, const Hash128& record) {
-  Status removed = store.remove(record);
+Status remove_record(store::ChunkStore& store, const Hash128& record,
+                     store::ChunkStore::Durable durable) {
+  Status removed = store.remove(record, durable);
   return removed.code() == StatusCode::kNotFound ? Status::ok() : removed;
 }
 

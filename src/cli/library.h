@@ -82,7 +82,8 @@ std::string index_path(const std::string& dir);
 Result<std::optional<retrieval::Settlement>> settlement_of(const retrieval::Index& index,
                                                            store::ChunkStore& store);
 /// A store's function for retrieval::Index to remove records with: one that is gone is fine.
-Status remove_record(store::ChunkStore& store, const Hash128& record);
+Status remove_record(store::ChunkStore& store, const Hash128& record,
+                     store::ChunkStore::Durable durable = store::ChunkStore::Durable::kNow);
 
 /// How long commands wait for another process's change of the index, or until Ctrl-C.
 LockWait index_wait();

@@ -259,12 +259,16 @@ std::vector<std::optional<ChunkSource>> Fusor::look_up(const Prompt& prompt) {
   if (store_ == nullptr) return found;
   for (size_t i = 0; i < prompt.chunks.size(); ++i) {
     const std::vector<std::byte> identity = chunk_identity(scope_, prompt.chunks[i]);
-    auto handle = store_->find(store::Key::of(identity));
+    const store::Key key = store::Key::of(identity);
+    auto handle = store_->find(key);
     if (!handle.is_ok()) {
       if (handle.status().code() != StatusCode::kNotFound) log_warning(handle.status().message());
     } else if (!fits(handle->info(), forward_.model().config(), prompt.chunks[i].size())) {
-      log_warning(fmt::format("a record of {} tokens has the wrong shape for this model: a miss",
-                              handle->info().n_tokens));
+      // The identity is this model's and chunk's, so whoever wrote the rest did not compute it.
+      store_->reject(key, fmt::format("{} layers of {} bytes for {} tokens, not the shape of this "
+                                      "chunk's KV of {} tokens: damaged",
+                                      handle->info().n_layers, handle->info().layer_bytes,
+                                      handle->info().n_tokens, prompt.chunks[i].size()));
     } else {
       found[i].emplace(std::move(*handle));
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -20,7 +21,11 @@ namespace weft::retrieval {
 namespace {
 
 constexpr int kMsBetweenTries = 10;
-constexpr int kMaxValueBytes = 64 << 20;
+
+// No value is longer than its file, but what is about to be written may be longer than it is now.
+constexpr int64_t kMaxValueBytes = 64 << 20;
+constexpr int64_t kMaxValueBytesAtLeast = 16 << 20;
+constexpr int kMaxSqlBytes = 64 << 10;  // ours are far shorter; a file's schema is SQL, too
 
 // A row is some 50 bytes or more, and no statement of ours takes 100 steps for one.
 constexpr uint64_t kStepsPerByte = 8;
@@ -43,16 +48,63 @@ Status sync_folder(Env& env, const std::string& path) {
   return env.sync_dir(std::filesystem::path(path).parent_path().string());
 }
 
-/// Makes an empty file for its owner alone; SQLite would make one that all may read. mknod, because
-/// it opens nothing: closing a descriptor of the file would end the locks that this process's other
-/// connections have on it. Where it fails SQLite finds out why, or narrow() makes up for it.
+/// Makes an empty file for its owner alone, where there is none; SQLite would make one that all may
+/// read. mknod, because it opens nothing: closing a descriptor of the file would end the locks that
+/// this process's other connections have on it. Where it fails SQLite finds out why.
 void make_private(const std::string& path) { (void)::mknod(path.c_str(), S_IFREG | 0600, 0); }
 
-/// Takes group's and others' rights away from a file of this user's.
-void narrow(const std::string& path) {
-  struct stat file {};
-  if (::stat(path.c_str(), &file) != 0 || file.st_uid != ::geteuid()) return;
-  if ((file.st_mode & 077) != 0) (void)::chmod(path.c_str(), file.st_mode & 0700);
+/// The file's path with no link before its last name: SQLite then refuses links altogether.
+Result<std::string> without_links(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+  auto resolved = posix_env().resolve(folder);
+  if (!resolved.is_ok()) {
+    return Status(resolved.status().code(),
+                  fmt::format("{}: cannot open the index: {}", path, resolved.status().message()));
+  }
+  return join_path(*resolved, file.filename().string());
+}
+
+/// Whoever plants a link in a file's place has weft create, fill or remove what it leads to.
+Status refuse_what_is_no_file(const std::string& name) {
+  for (const char* side : {"", "-journal", "-wal", "-shm"}) {
+    const std::string path = name + side;
+    struct stat file {};
+    if (::lstat(path.c_str(), &file) != 0 || S_ISREG(file.st_mode)) continue;
+    return invalid_argument(
+        S_ISLNK(file.st_mode)
+            ? path + ": a symbolic link, which is not followed here; remove it"
+            : path + ": in the place of a file of the index, but no regular file; remove it");
+  }
+  return Status::ok();
+}
+
+/// A journal may name a file that SQLite removes once it has undone the change (of a transaction
+/// over several databases). None of weft's does.
+Status refuse_journal_of_several_files(const std::string& name) {
+  // https://sqlite.org/fileformat2.html#the_rollback_journal: such a journal ends with this, too.
+  constexpr std::array<unsigned char, 8> kMagic = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
+  const std::string path = name + "-journal";
+  const auto journal = posix_env().open_read(path, Links::kRefuse);
+  if (!journal.is_ok() || (*journal)->size_bytes() < kMagic.size()) return Status::ok();
+  std::array<std::byte, kMagic.size()> end{};
+  const bool was_read = (*journal)->read_at((*journal)->size_bytes() - end.size(), end).is_ok();
+  if (!was_read || std::memcmp(end.data(), kMagic.data(), end.size()) != 0) return Status::ok();
+  return corrupt(path + ": not a journal that weft made; remove it");
+}
+
+/// Whether the file's header says that it has a write-ahead log. Through SQLite's own descriptor:
+/// see make_private.
+bool says_wal(sqlite3* connection) {
+  sqlite3_file* file = nullptr;
+  std::array<unsigned char, 20> header{};
+  if (sqlite3_file_control(connection, "main", SQLITE_FCNTL_FILE_POINTER,
+                           static_cast<void*>(&file)) != SQLITE_OK ||
+      file == nullptr || file->pMethods == nullptr) {
+    return false;
+  }
+  if (file->pMethods->xRead(file, header.data(), header.size(), 0) != SQLITE_OK) return false;
+  return header[18] == 2 || header[19] == 2;
 }
 
 /// SQLite's words, which may quote a damaged schema at length.
@@ -148,48 +200,90 @@ std::string Statement::bytes(int column) const {
 Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool create,
                                                  bool read_only, Env& env, LockWait wait) {
   if (path.empty()) return invalid_argument("the index needs a file name");
-  // "./" keeps SQLite from reading names such as ":memory:" or "file:x?mode=ro" in its own way.
-  const std::string name = path.front() == '/' ? path : "./" + path;
+  // An absolute path also keeps SQLite from reading names such as ":memory:" or "file:x?mode=ro" in
+  // its own way.
+  WEFT_ASSIGN_OR_RETURN(const std::string name, without_links(path));
+  WEFT_RETURN_IF_ERROR(refuse_what_is_no_file(name));
+  WEFT_RETURN_IF_ERROR(refuse_journal_of_several_files(name));
   // A read-only connection could not undo what a killed writer left: open for writing where
   // possible (SQLite falls back by itself), then refuse changes.
-  int flags = SQLITE_OPEN_READWRITE;
+  int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW;
   if (create) flags |= SQLITE_OPEN_CREATE;
   if (create) make_private(name);
+  WEFT_ASSIGN_OR_RETURN(auto database, connect(path, name, flags, std::move(wait)));
+  database->is_read_only_ = read_only;
+  sqlite3* const connection = as_connection(database->connection_);
+  if (says_wal(connection) && database->is_read_only()) {
+    return unsupported(path +
+                       ": has a write-ahead log (WAL), which weft never makes and reading only "
+                       "cannot undo; weft ingest, run once by its owner, does");
+  }
+  WEFT_RETURN_IF_ERROR(database->execute(kSettings));
+  if (read_only) WEFT_RETURN_IF_ERROR(database->execute("PRAGMA query_only = ON"));
+  if (!database->is_read_only()) {
+    WEFT_RETURN_IF_ERROR(database->leave_wal());
+    WEFT_RETURN_IF_ERROR(sync_folder(env, name));
+  }
+  return database;
+}
+
+Result<std::unique_ptr<Database>> Database::open_in_memory() {
+  return connect(":memory:", ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, {});
+}
+
+Result<std::unique_ptr<Database>> Database::connect(const std::string& path,
+                                                    const std::string& name, int flags,
+                                                    LockWait wait) {
   sqlite3* connection = nullptr;
   const int code = sqlite3_open_v2(name.c_str(), &connection, flags, nullptr);
   if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
   std::unique_ptr<Database> database(new Database(path, connection, std::move(wait)));
   if (code != SQLITE_OK) return database->error(code);
-  if (!read_only) {
-    narrow(name);
-    narrow(name + "-journal");
-  }
   sqlite3_extended_result_codes(connection, 1);
   sqlite3_busy_handler(connection, may_try_again, database.get());
-  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
+  const int64_t longest = std::clamp(database->file_bytes(), kMaxValueBytesAtLeast, kMaxValueBytes);
+  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, static_cast<int>(longest));
+  sqlite3_limit(connection, SQLITE_LIMIT_SQL_LENGTH, kMaxSqlBytes);
+  sqlite3_limit(connection, SQLITE_LIMIT_ATTACHED, 0);
   sqlite3_progress_handler(connection, kStepsPerQuestion, may_not_go_on, database.get());
   sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
-  WEFT_RETURN_IF_ERROR(database->execute(kSettings));
-  if (read_only) WEFT_RETURN_IF_ERROR(database->execute("PRAGMA query_only = ON"));
-  database->is_read_only_ = read_only;
-  if (!database->is_read_only()) WEFT_RETURN_IF_ERROR(sync_folder(env, name));
   return database;
+}
+
+Status Database::leave_wal() {
+  WEFT_ASSIGN_OR_RETURN(Statement mode, prepare("PRAGMA journal_mode = DELETE"));
+  WEFT_RETURN_IF_ERROR(mode.step().status());
+  const std::string now = mode.bytes(0);
+  if (now == "delete") return Status::ok();
+  return unsupported(
+      fmt::format("{}: its journal is kept as '{}', and cannot be changed to what "
+                  "weft relies on; end whatever else uses it",
+                  path_, short_line(now)));
 }
 
 Database::~Database() {
   WEFT_CHECK(sqlite3_close(as_connection(connection_)) == SQLITE_OK);  // else a statement outlived
 }
 
+int64_t Database::file_bytes() const {
+  struct stat file {};
+  return ::stat(path_.c_str(), &file) == 0 ? file.st_size : 0;
+}
+
+bool Database::is_in_transaction() const {
+  return sqlite3_get_autocommit(as_connection(connection_)) == 0;
+}
+
 int Database::may_not_go_on(void* self) {
   auto& database = *static_cast<Database*>(self);
+  database.was_cancelled_ = database.wait_.cancelled && database.wait_.cancelled();
+  if (database.was_cancelled_) return 1;
   database.steps_ += kStepsPerQuestion;
   if (database.steps_ <= std::max(database.steps_limit_, kStepsAtLeast)) return 0;
-  struct stat file {};  // it may have grown
-  if (::stat(database.path_.c_str(), &file) == 0) {
-    database.steps_limit_ = static_cast<uint64_t>(file.st_size) * kStepsPerByte;
-  }
+  // It may have grown.
+  database.steps_limit_ = static_cast<uint64_t>(database.file_bytes()) * kStepsPerByte;
   return database.steps_ > std::max(database.steps_limit_, kStepsAtLeast) ? 1 : 0;
 }
 
@@ -263,6 +357,9 @@ Status Database::error(int code) const {
     case SQLITE_CONSTRAINT:  // our own rows fit each other
     case SQLITE_INTERNAL:
     case SQLITE_INTERRUPT:  // by may_not_go_on
+      if ((code & 0xff) == SQLITE_INTERRUPT && was_cancelled_) {
+        return cancelled(path_ + ": stopped");
+      }
       return corrupt(
           fmt::format("{}: damaged, or not an index of weft ({}); remove it and ingest "
                       "again",

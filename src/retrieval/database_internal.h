@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,12 +57,15 @@ class Database {
  public:
   /// `create`: makes the file when it is missing. `read_only`: refuses changes, but still undoes
   /// what a killed writer left half done where the folder allows it. A file that is made is its
-  /// owner's alone (0600), and so becomes one that its owner opens for writing; the journal takes
-  /// the file's mode. `env` syncs the folder; the file itself is SQLite's. `wait`: for other
-  /// processes' locks, in all that follows.
+  /// owner's alone (0600), one that is there keeps its mode; the journal takes the file's. Links
+  /// and what else is no file are refused, for the file and its journal (kInvalidArgument). `env`
+  /// syncs the folder; the file itself is SQLite's. `wait`: for other processes' locks, in all that
+  /// follows; its `cancelled` ends long statements, too.
   static Result<std::unique_ptr<Database>> open(const std::string& path, bool create,
                                                 bool read_only, Env& env = posix_env(),
                                                 LockWait wait = kUsualLockWait);
+  /// An empty one that is nowhere on disk.
+  static Result<std::unique_ptr<Database>> open_in_memory();
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -72,6 +76,18 @@ class Database {
   const std::string& path() const { return path_; }
   /// Asked for, or because the system lets nobody write here.
   bool is_read_only() const;
+  bool is_in_transaction() const;
+  /// The file's size just now.
+  int64_t file_bytes() const;
+
+  /// A schema as it was found to be: SQLite's counter of its changes, and the index's version.
+  struct KnownSchema {
+    int64_t cookie = 0;
+    int64_t version = 0;
+    bool operator==(const KnownSchema&) const = default;
+  };
+  const std::optional<KnownSchema>& known_schema() const { return known_schema_; }
+  void set_known_schema(KnownSchema schema) { known_schema_ = schema; }
 
   /// The terms that FTS5's tokenizer unicode61 finds in any bytes, folded as the index folds them:
   /// each once, in order, at most `limit`.
@@ -84,6 +100,12 @@ class Database {
   Database(std::string path, void* connection, LockWait wait)
       : path_(std::move(path)), connection_(connection), wait_(std::move(wait)) {}
 
+  /// With everything set that keeps a hostile file from harm, before its first byte is looked at.
+  static Result<std::unique_ptr<Database>> connect(const std::string& path, const std::string& name,
+                                                   int flags, LockWait wait);
+  /// Readers keep writers from committing only with a rollback journal.
+  Status leave_wal();
+
   /// SQLite asks now and then whether a statement may go on.
   static int may_not_go_on(void* self);
   /// SQLite asks, for the `n_asked`-th time after the first, whether to try for a lock once more.
@@ -93,8 +115,9 @@ class Database {
   void* connection_;  // sqlite3
   const LockWait wait_;
   std::chrono::steady_clock::time_point waiting_since_;
-  bool was_cancelled_ = false;  // the last wait
+  bool was_cancelled_ = false;  // the last wait, or the statement
   bool is_read_only_ = false;
+  std::optional<KnownSchema> known_schema_;
   uint64_t steps_ = 0;        // of SQLite's machine since the last statement of ours began
   uint64_t steps_limit_ = 0;  // what a sound file of this size can need
 };

@@ -128,6 +128,10 @@ TEST_F(DatabaseTest, AValueThatIsTooLongIsAnError) {
             StatusCode::kResourceExhausted);
 }
 
+TEST_F(DatabaseTest, AFilesSchemaIsNoLongTextForSQLiteToReadOver) {
+  EXPECT_FALSE(open()->execute("SELECT '" + std::string(70'000, 'x') + "'").is_ok());
+}
+
 TEST_F(DatabaseTest, TriggersOfAForeignFileDoNotRun) {
   auto database = open();
   ASSERT_TRUE(database
@@ -187,26 +191,150 @@ TEST_F(DatabaseTest, FileAndJournalAreTheOwnersAlone) {
   ::umask(before);
 }
 
-TEST_F(DatabaseTest, AWiderFileIsNarrowedWhenItsOwnerOpensItToWrite) {
+TEST_F(DatabaseTest, WhatItsOwnerHasWidenedStaysSo) {
   ASSERT_TRUE(open()->execute("CREATE TABLE t(x)").is_ok());
-  ASSERT_EQ(::chmod(file_.c_str(), 0664), 0);
+  ASSERT_EQ(::chmod(file_.c_str(), 0644), 0);
   EXPECT_NE(open(/*read_only=*/true), nullptr);
-  EXPECT_EQ(mode_of(file_), 0664u);
-  EXPECT_NE(open(), nullptr);
-  EXPECT_EQ(mode_of(file_), 0600u);
-  if (::geteuid() != 0) return;
-  ASSERT_EQ(::chown(file_.c_str(), 65534, 65534), 0);
-  ASSERT_EQ(::chmod(file_.c_str(), 0664), 0);
-  EXPECT_NE(open(), nullptr);
-  EXPECT_EQ(mode_of(file_), 0664u);  // somebody else's
+  EXPECT_EQ(mode_of(file_), 0644u);
+  auto database = open();
+  EXPECT_EQ(mode_of(file_), 0644u);
+  auto transaction = *Transaction::begin(*database);
+  ASSERT_TRUE(database->execute("INSERT INTO t VALUES(1)").is_ok());
+  EXPECT_EQ(mode_of(file_), 0644u);
+  EXPECT_EQ(mode_of(file_ + "-journal"), 0644u);
+}
+
+TEST_F(DatabaseTest, ALinkInAFilesPlaceIsRefusedAndNeverFollowed) {
+  dir_.write("elsewhere", "");  // what leads to nothing and what leads to an empty file
+  ASSERT_EQ(::chmod((dir_ / "elsewhere").c_str(), 0755), 0);
+  for (const char* target : {"elsewhere", "nothing"}) {
+    for (const char* side : {"", "-journal", "-wal", "-shm"}) {
+      const std::string link = file_ + side;
+      SCOPED_TRACE(link + " -> " + target);
+      if (*side != 0) {
+        ASSERT_TRUE(open()->execute("CREATE TABLE IF NOT EXISTS t(x)").is_ok());
+      }
+      std::filesystem::create_symlink(target, link);
+      for (const bool read_only : {false, true}) {
+        const Status status = Database::open(file_, !read_only, read_only).status();
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+        EXPECT_THAT(status.message(), HasSubstr(link + ": a symbolic link"));
+      }
+      EXPECT_TRUE(std::filesystem::is_symlink(link));
+      EXPECT_FALSE(std::filesystem::exists(dir_ / "nothing"));
+      EXPECT_EQ(mode_of(dir_ / "elsewhere"), 0755u);
+      EXPECT_EQ(std::filesystem::file_size(dir_ / "elsewhere"), 0u);
+      std::filesystem::remove(link);
+    }
+    std::filesystem::remove(file_);
+  }
+}
+
+TEST_F(DatabaseTest, WhatIsNoFileIsRefused) {
+  ASSERT_TRUE(open()->execute("CREATE TABLE t(x)").is_ok());
+  std::filesystem::create_directory(file_ + "-wal");
+  EXPECT_THAT(Database::open(file_, true, false).status().message(),
+              HasSubstr(file_ + "-wal: in the place of a file of the index"));
+  std::filesystem::remove(file_ + "-wal");
+  std::filesystem::remove(file_);
+  ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
+  EXPECT_THAT(Database::open(file_, true, false).status().message(), HasSubstr("no regular file"));
+}
+
+TEST_F(DatabaseTest, ALinkedFolderOnTheWayIsFollowed) {
+  std::filesystem::create_directory(dir_ / "real");
+  std::filesystem::create_directory_symlink("real", dir_ / "linked");
+  auto database = Database::open(dir_ / "linked/a.db", true, false);
+  ASSERT_TRUE(database.is_ok()) << database.status().message();
+  ASSERT_TRUE((*database)->execute("CREATE TABLE t(x)").is_ok());
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "real/a.db"));
+  EXPECT_EQ((*database)->path(), dir_ / "linked/a.db");
+}
+
+// A journal of a change over several databases names a file that SQLite removes with it.
+TEST_F(DatabaseTest, AJournalThatNamesAnotherFileIsRefusedAndTheFileStays) {
+  {
+    auto database = open();
+    ASSERT_TRUE(database->execute("CREATE TABLE t(x); INSERT INTO t VALUES(1)").is_ok());
+    auto transaction = *Transaction::begin(*database);
+    // More than the cache holds, so that the journal is complete.
+    ASSERT_TRUE(database
+                    ->execute("PRAGMA cache_size = 1; UPDATE t SET x = 2;"
+                              "INSERT INTO t VALUES(zeroblob(1 << 18))")
+                    .is_ok());
+    std::filesystem::copy_file(file_ + "-journal", dir_ / "kept");
+  }
+  const std::string victim = dir_ / "victim";
+  dir_.write("victim", "precious");
+  // https://sqlite.org/fileformat2.html#the_rollback_journal, in pager.c's writeSuperJournal
+  std::string end("\0\x04\0\x01", 4);  // no page has this number: the lock's (page size 4096)
+  end += victim;
+  const auto put = [&](uint32_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8) end += static_cast<char>(value >> shift);
+  };
+  uint32_t sum = 0;
+  for (const char c : victim) sum += static_cast<uint32_t>(c);
+  put(static_cast<uint32_t>(victim.size()));
+  put(sum);
+  end += std::string("\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", 8);
+  std::filesystem::copy_file(dir_ / "kept", file_ + "-journal");
+  std::ofstream(file_ + "-journal", std::ios::binary | std::ios::app) << end;
+
+  for (const bool read_only : {true, false}) {
+    auto database = Database::open(file_, false, read_only);
+    EXPECT_EQ(database.status().code(), StatusCode::kCorrupt);
+    EXPECT_THAT(database.status().message(), HasSubstr(file_ + "-journal"));
+    if (database.is_ok()) (void)(*database)->execute("SELECT * FROM t");
+    EXPECT_TRUE(std::filesystem::exists(victim));
+  }
+}
+
+// With a write-ahead log a reader would not keep a writer from committing.
+TEST_F(DatabaseTest, AWriteAheadLogIsUndoneOrRefused) {
+  ASSERT_TRUE(open()->execute("CREATE TABLE t(x); INSERT INTO t VALUES(7)").is_ok());
+  const auto set_wal = [&] {  // as any SQLite tool does it: two bytes of the header
+    std::fstream file(file_, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(18);
+    file.write("\2\2", 2);
+  };
+  set_wal();
+  const std::string before = bytes();
+  const Status refused = Database::open(file_, false, /*read_only=*/true).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr(file_ + ": has a write-ahead log"));
+  EXPECT_EQ(bytes(), before);
+  EXPECT_FALSE(std::filesystem::exists(file_ + "-wal"));
+  EXPECT_FALSE(std::filesystem::exists(file_ + "-shm"));
+
+  auto database = open();
+  EXPECT_EQ(value(*database, "PRAGMA journal_mode"), "delete");
+  EXPECT_EQ(value(*database, "SELECT x FROM t"), "7");
+  auto second = open();
+  ASSERT_TRUE(second->execute("PRAGMA busy_timeout = 0").is_ok());
+  auto reading = Transaction::begin(*database, Transaction::Kind::kRead);
+  EXPECT_EQ(value(*database, "SELECT x FROM t"), "7");
+  EXPECT_FALSE(second->execute("INSERT INTO t VALUES(1)").is_ok());
+}
+
+TEST_F(DatabaseTest, ALongStatementEndsWhenItIsCancelled) {
+  int asked = 0;
+  auto database = Database::open(file_, true, false, posix_env(),
+                                 {.limit_ms = 0, .cancelled = [&] { return ++asked == 2; }});
+  ASSERT_TRUE(database.is_ok());
+  asked = 0;
+  const std::string count_up =
+      "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 10000)"
+      " SELECT count(*) FROM n";
+  EXPECT_EQ((*database)->execute(count_up).code(), StatusCode::kCancelled);
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE((*database)->execute(count_up).is_ok());
 }
 
 TEST_F(DatabaseTest, OpeningLeavesTheLocksOfOtherConnectionsAlone) {
   auto first = open();
   ASSERT_TRUE(first->execute("CREATE TABLE t(x)").is_ok());
   auto transaction = *Transaction::begin(*first);
-  ASSERT_EQ(::chmod(file_.c_str(), 0664), 0);
-  (void)open();                  // narrows the file's mode and closes it again
+  (void)open();                  // and closes it again
   const pid_t child = ::fork();  // another process tries SQLite's byte for the write lock
   if (child == 0) {
     const int file = ::open(file_.c_str(), O_RDWR | O_CLOEXEC);

@@ -295,10 +295,12 @@ Status Index::sweep(FunctionRef<Status(const Hash128&)> remove) {
       WEFT_ASSIGN_OR_RETURN(Statement rows,
                             database.prepare("SELECT record FROM unneeded_records LIMIT ?"));
       rows.bind(static_cast<int64_t>(kRecordsPerBatch));
+      ReadLimit limit(database);
       while (true) {
         WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
         if (!has_row) break;
         names.push_back(rows.bytes(0));
+        WEFT_RETURN_IF_ERROR(limit.add(names.back()));
       }
     }
     WEFT_ASSIGN_OR_RETURN(
@@ -329,10 +331,12 @@ Result<std::vector<Document>> Index::documents() {
                                             "SELECT {} FROM documents d ORDER BY d.path",
                                             state_->rows.document_columns())));
   std::vector<Document> documents;
+  ReadLimit limit(*state_->database);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return documents;
     WEFT_ASSIGN_OR_RETURN(Document document, state_->rows.document(rows));
+    WEFT_RETURN_IF_ERROR(limit.add(document));
     documents.push_back(std::move(document));
   }
 }
@@ -351,10 +355,12 @@ Result<std::vector<Chunk>> Index::chunks_of(int64_t document) {
                             state_->rows.chunk_columns())));
   rows.bind(document);
   std::vector<Chunk> chunks;
+  ReadLimit limit(*state_->database);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return chunks;
     WEFT_ASSIGN_OR_RETURN(Chunk chunk, state_->rows.chunk(rows));
+    WEFT_RETURN_IF_ERROR(limit.add(chunk));
     chunks.push_back(std::move(chunk));
   }
 }
@@ -388,10 +394,12 @@ Status Index::walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn) 
     {
       WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(sql));
       rows.bind(after).bind(kChunksPerBatch);
+      ReadLimit limit(*state_->database);
       while (true) {
         WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
         if (!has_row) break;
         WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
+        WEFT_RETURN_IF_ERROR(limit.add(chunk));
         if (chunk.id <= after) return corrupt(path() + ": chunks out of order: damaged");
         after = chunk.id;
         batch.push_back(std::move(chunk));
@@ -423,11 +431,13 @@ Result<std::vector<Hit>> Index::search(std::string_view question, int k) {
                       " ORDER BY best.score, d.path, c.ordinal",
                       as.chunk_columns(), as.document_columns())));
   rows.bind_text(any).bind(k);
+  ReadLimit limit(database);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return hits;
     WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
     WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows, Rows::kChunkColumns));
+    WEFT_RETURN_IF_ERROR(limit.add(chunk));
     hits.push_back({std::move(chunk), std::move(document.info.path), std::move(document.info.title),
                     -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
   }

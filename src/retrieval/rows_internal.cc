@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -12,6 +13,9 @@ namespace weft::retrieval {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);  // token ids are stored as they are
+
+constexpr size_t kLeastRowBytes = 16;         // that a row of ours takes in the file
+constexpr size_t kNotYetInTheFile = 1 << 20;  // what an open transaction may have in memory
 
 /// All that a row says, each value in a form that no other values share.
 class RowHash {
@@ -80,6 +84,32 @@ int64_t settlement_hash(const Settlement& s) {
 }
 
 }  // namespace
+
+ReadLimit::ReadLimit(const Database& database)
+    : path_(database.path()),
+      left_(static_cast<size_t>(std::max<int64_t>(database.file_bytes(), 0)) + kNotYetInTheFile) {}
+
+Status ReadLimit::add(const Chunk& chunk) {
+  return take(chunk.text.size() + chunk.tokens.size() * sizeof(int32_t));
+}
+
+Status ReadLimit::add(const Document& document) {
+  const DocumentInfo& info = document.info;
+  return take(info.path.size() + info.title.size() + info.content_hash.size());
+}
+
+Status ReadLimit::add(std::string_view value) { return take(value.size()); }
+
+Status ReadLimit::take(size_t n_bytes) {
+  n_bytes += kLeastRowBytes;
+  if (n_bytes > left_) {
+    return corrupt(path_ +
+                   ": its rows say more than the file has bytes: damaged; remove this file"
+                   " and ingest again (stored KV is found again)");
+  }
+  left_ -= n_bytes;
+  return Status::ok();
+}
 
 std::string_view Rows::chunk_columns() const {
   return version_ == kOldVersion

@@ -27,6 +27,23 @@ Result<int64_t> schema_version(Database& database);
 /// chunks get theirs with their records' names, from the caller.
 Status upgrade_schema(Database& database);
 
+/// How much may be kept of what a file's rows say: no more than the file has bytes. Of a hostile
+/// file many rows may share the same pages.
+class ReadLimit {
+ public:
+  explicit ReadLimit(const Database& database);
+  /// kCorrupt when that is too much.
+  Status add(const Chunk& chunk);
+  Status add(const Document& document);
+  Status add(std::string_view value);
+
+ private:
+  Status take(size_t n_bytes);
+
+  const std::string& path_;
+  size_t left_;
+};
+
 /// Reads rows of a schema's version: of an old one without their hashes.
 class Rows {
  public:

@@ -1,8 +1,17 @@
 // The index's schema, and how an index of an older version comes up to it.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
+#include "base/function_ref.h"
 #include "retrieval/rows_internal.h"
 
 namespace weft::retrieval {
@@ -11,7 +20,7 @@ namespace {
 constexpr int64_t kApplicationId = 0x77656674;  // "weft", in the file's header
 
 // Version 1. tokens: little-endian int32. chunk_terms finds rows of chunk_source by id; it keeps no
-// text. (A version-1 file also has a table meta that nothing was ever written to.)
+// text.
 constexpr const char* kVersion1 = R"(
 CREATE TABLE documents(
   id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, title TEXT NOT NULL,
@@ -30,6 +39,10 @@ CREATE VIRTUAL TABLE chunk_terms USING fts5(
   title, text, content='chunk_source', content_rowid='id',
   tokenize='unicode61 remove_diacritics 2');
 )";
+
+// The first weft made this table before the others; nothing was ever written to it.
+constexpr const char* kMeta =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
 
 // What version 2 adds. record: the name of the chunk's KV in the store, 16 bytes.
 // unneeded_records: those whose last chunk a change took away, until they are removed. hash:
@@ -50,6 +63,78 @@ ALTER TABLE chunks ADD COLUMN hash INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX chunks_by_record ON chunks(record);
 )";
 
+Status not_an_index(const Database& database) {
+  return corrupt(database.path() + ": not an index of weft; give another --store");
+}
+
+/// A row of sqlite_schema: type, name, the table's name, the statement that made it.
+using SchemaRow = std::array<std::string, 4>;
+using Schema = std::set<SchemaRow>;
+
+/// What a database's schema consists of, in its own words; nothing when there are more than
+/// `max_rows`. A value is at most as long as the file, and `fits` is asked after each row.
+Result<std::optional<Schema>> read_schema(Database& database, size_t max_rows,
+                                          FunctionRef<bool(const SchemaRow&)> fits) {
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        database.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema"));
+  Schema schema;
+  for (size_t n = 0;; ++n) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return std::optional(std::move(schema));
+    SchemaRow row{rows.bytes(0), rows.bytes(1), rows.bytes(2), rows.bytes(3)};
+    // The second of two that are the same would not be noticed otherwise.
+    if (n == max_rows || !fits(row) || !schema.insert(std::move(row)).second) {
+      return std::optional<Schema>();
+    }
+  }
+}
+
+/// The schema of a new database in which these statements were run, SQLite's own tables included.
+Result<Schema> schema_made_by(std::initializer_list<const char*> statements) {
+  WEFT_ASSIGN_OR_RETURN(const auto database, Database::open_in_memory());
+  for (const char* sql : statements) WEFT_RETURN_IF_ERROR(database->execute(sql));
+  constexpr size_t kAnyNumber = SIZE_MAX;
+  const auto any = [](const SchemaRow&) { return true; };
+  WEFT_ASSIGN_OR_RETURN(auto schema, read_schema(*database, kAnyNumber, any));
+  WEFT_CHECK(schema.has_value());
+  return std::move(*schema);
+}
+
+/// The schemas that a weft has made, with this version's number.
+Result<std::vector<Schema>> schemas_of(int64_t version) {
+  std::vector<Schema> schemas;
+  if (version == kOldVersion) {
+    WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kMeta, kVersion1}));
+    WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kVersion1}));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kVersion1, kVersion2}));
+  }
+  return schemas;
+}
+
+/// Before any of the file's tables is read: a view in a table's place, an expression in an index or
+/// a column would be run by the queries that read them, and a single one can take hours or all
+/// memory. So nothing may be there that weft did not make.
+Status check_schema(Database& database, int64_t version) {
+  // SQLite itself goes by this number for as long as it stays the same.
+  WEFT_ASSIGN_OR_RETURN(const int64_t cookie, read_integer(database, "PRAGMA schema_version"));
+  const Database::KnownSchema current{.cookie = cookie, .version = version};
+  if (database.known_schema() == current) return Status::ok();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Schema> known, schemas_of(version));
+  size_t max_rows = 0;
+  for (const Schema& schema : known) max_rows = std::max(max_rows, schema.size());
+  const auto is_in_one = [&](const SchemaRow& row) {
+    return std::any_of(known.begin(), known.end(),
+                       [&](const Schema& schema) { return schema.contains(row); });
+  };
+  WEFT_ASSIGN_OR_RETURN(const auto found, read_schema(database, max_rows, is_in_one));
+  if (!found || std::find(known.begin(), known.end(), *found) == known.end()) {
+    return not_an_index(database);
+  }
+  database.set_known_schema(current);
+  return Status::ok();
+}
+
 Status set_version(Database& database) {
   return database.execute(fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}",
                                       kApplicationId, kSchemaVersion));
@@ -58,16 +143,22 @@ Status set_version(Database& database) {
 }  // namespace
 
 Result<int64_t> schema_version(Database& database) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t owner, read_integer(database, "PRAGMA application_id"));
-  if (owner != kApplicationId) {
-    return corrupt(database.path() + ": not an index of weft; give another --store");
+  // Together, also while another process brings the index up to date.
+  std::optional<Transaction> reading;
+  if (!database.is_in_transaction()) {
+    WEFT_ASSIGN_OR_RETURN(Transaction begun,
+                          Transaction::begin(database, Transaction::Kind::kRead));
+    reading.emplace(std::move(begun));
   }
+  WEFT_ASSIGN_OR_RETURN(const int64_t owner, read_integer(database, "PRAGMA application_id"));
+  if (owner != kApplicationId) return not_an_index(database);
   WEFT_ASSIGN_OR_RETURN(const int64_t version, read_integer(database, "PRAGMA user_version"));
   if (version < kOldVersion || version > kSchemaVersion) {
     return unsupported(fmt::format(
         "{}: index of version {}, this weft reads versions {} to {}; ingest into a new store",
         database.path(), version, kOldVersion, kSchemaVersion));
   }
+  WEFT_RETURN_IF_ERROR(check_schema(database, version));
   return version;
 }
 
@@ -84,12 +175,7 @@ Result<int64_t> prepare_schema(Database& database, bool create) {
     }
     WEFT_RETURN_IF_ERROR(transaction.commit());
   }
-  WEFT_ASSIGN_OR_RETURN(const int64_t version, schema_version(database));
-  for (const char* table : {"documents", "chunks", "chunk_terms"}) {
-    const auto readable = database.prepare(fmt::format("SELECT * FROM {} LIMIT 1", table));
-    WEFT_RETURN_IF_ERROR(readable.status());
-  }
-  return version;
+  return schema_version(database);
 }
 
 Status upgrade_schema(Database& database) {
@@ -98,10 +184,12 @@ Status upgrade_schema(Database& database) {
     const Rows old(database.path(), kOldVersion);
     WEFT_ASSIGN_OR_RETURN(Statement rows, database.prepare(fmt::format("SELECT {} FROM documents d",
                                                                        old.document_columns())));
+    ReadLimit limit(database);
     while (true) {
       WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
       if (!has_row) break;
       WEFT_ASSIGN_OR_RETURN(Document document, old.document(rows));
+      WEFT_RETURN_IF_ERROR(limit.add(document));
       documents.push_back(std::move(document));
     }
   }

@@ -248,6 +248,35 @@ Result<bool> ChunkStore::Impl::has_file(const std::string& path) {
   return invalid_argument(path + ": in a record's place, but no regular file: remove it");
 }
 
+Result<bool> ChunkStore::Impl::has_record(const Key& key, const RecordInfo& info) {
+  const std::string path = path_of(key.hash);
+  WEFT_ASSIGN_OR_RETURN(const bool is_there, has_file(path));
+  if (!is_there) return false;
+  const auto file = env_.open_read(path, Links::kRefuse);
+  const auto head = file.is_ok() ? read_head(**file, path) : Result<RecordHead>(file.status());
+  switch (head.status().code()) {
+    case StatusCode::kOk:
+      break;
+    case StatusCode::kNotFound:  // removed meanwhile
+      return false;
+    case StatusCode::kCorrupt:
+    case StatusCode::kUnsupported:
+      discard(key.hash, head.status());
+      return false;
+    default:
+      return head.status();
+  }
+  const bool is_anothers = !same_bytes(head->identity, key.identity);
+  if (is_anothers && hash128(head->identity) == key.hash) return true;
+  if (!is_anothers && head->info.n_layers == info.n_layers &&
+      head->info.layer_bytes == info.layer_bytes && head->info.n_tokens == info.n_tokens) {
+    return true;
+  }
+  reject(key, is_anothers ? "holds another chunk's record than its name says"
+                          : "its head says another shape than its chunk has: damaged");
+  return false;
+}
+
 bool ChunkStore::Impl::contains(const Key& key) {
   const auto is_there = has_file(path_of(key.hash));
   return is_there.is_ok() && *is_there;
@@ -271,16 +300,17 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
   if (hash128(key.identity) != key.hash) {
     return invalid_argument("chunk record to write: the key's hash is not that of its identity");
   }
-  const std::string path = path_of(key.hash);
-  WEFT_ASSIGN_OR_RETURN(const bool is_there, has_file(path));
+  WEFT_ASSIGN_OR_RETURN(const auto head,
+                        encode_head(key.identity, n_tokens, env_.unix_ms(), layers));
+  const RecordInfo info{.n_layers = static_cast<uint32_t>(layers.size()),
+                        .layer_bytes = layers[0].size(),
+                        .n_tokens = n_tokens};
+  WEFT_ASSIGN_OR_RETURN(const bool is_there, has_record(key, info));
   if (is_there) {
     use(key.hash);
     return env_.sync_dir(options_.dir);  // whoever wrote it may have died before this
   }
-  WEFT_ASSIGN_OR_RETURN(const auto head,
-                        encode_head(key.identity, n_tokens, env_.unix_ms(), layers));
-  const RecordInfo info{.n_layers = static_cast<uint32_t>(layers.size()),
-                        .layer_bytes = layers[0].size()};
+  const std::string path = path_of(key.hash);
   const uint64_t bytes = info.file_bytes(key.identity.size());
   {
     WEFT_ASSIGN_OR_RETURN(const auto change,
@@ -326,12 +356,16 @@ Status ChunkStore::put(const Key& key, uint32_t n_tokens,
   return impl_->put(key, n_tokens, layers, options);
 }
 bool ChunkStore::contains(const Key& key) { return impl_->contains(key); }
+void ChunkStore::reject(const Key& key, std::string_view why) { impl_->reject(key, why); }
 Result<std::vector<RecordSummary>> ChunkStore::ls() { return impl_->ls(); }
 Result<StoreStats> ChunkStore::stat() { return impl_->stat(); }
 Result<VerifyReport> ChunkStore::verify(FunctionRef<bool(uint64_t, uint64_t)> progress) {
   return impl_->verify(progress);
 }
-Status ChunkStore::remove(const Hash128& hash) { return impl_->remove(hash); }
+Status ChunkStore::remove(const Hash128& hash, Durable durable) {
+  return impl_->remove(hash, durable);
+}
+Status ChunkStore::sync() { return impl_->sync(); }
 Status ChunkStore::clear() { return impl_->clear(); }
 Status ChunkStore::set_property(const std::string& name, const std::string& value) {
   WEFT_RETURN_IF_ERROR(check_property_name(name));

@@ -127,16 +127,21 @@ class ChunkStore {
   /// is read-only; kResourceExhausted or kCancelled when another process held the folder's lock for
   /// too long, as StoreOptions say.
 
-  /// Stores a record durably; of a key that is there already, nothing happens. Layers are layer
-  /// 0..L-1, equally long. kResourceExhausted: the limit (naming it and what is used) or the disk
-  /// is full; what was stored before stays usable, nothing half-written is left.
-  /// kInvalidArgument: no layers, unequal ones, an oversized identity.
+  /// Stores a record durably; where one of that key and shape is there already, nothing happens
+  /// (its layers are not looked at), and a bad one is replaced. Layers are layer 0..L-1, equally
+  /// long. kResourceExhausted: the limit (naming it and what is used) or the disk is full; what was
+  /// stored before stays usable, nothing half-written is left. kInvalidArgument: no layers, unequal
+  /// ones, an oversized identity.
   Status put(const Key& key, uint32_t n_tokens, std::span<const std::span<const std::byte>> layers,
              PutOptions options = {});
 
   /// Whether a record of that hash is in the folder; its bytes are not looked at. A copy in memory
   /// alone does not count: it is gone with this process.
   bool contains(const Key& key);
+
+  /// What find() gave for this key is not what its user can take, as `why` says: it goes as a
+  /// damaged one does, with a warning that names the file (of a read-only store: it stays).
+  void reject(const Key& key, std::string_view why);
 
   /// All records by last use, oldest first; reads each one's head.
   Result<std::vector<RecordSummary>> ls();
@@ -145,8 +150,10 @@ class ChunkStore {
   /// each record; when it returns false the result is kCancelled.
   Result<VerifyReport> verify(FunctionRef<bool(uint64_t done, uint64_t total)> progress);
   /// kNotFound when there is no such record. Readers that hold it keep it. After ok and after
-  /// kNotFound no power cut brings it back.
-  Status remove(const Hash128& hash);
+  /// kNotFound no power cut brings it back; with kAtSync that is so after the next sync().
+  enum class Durable { kNow, kAtSync };
+  Status remove(const Hash128& hash, Durable durable = Durable::kNow);
+  Status sync();
   /// Removes all records; properties stay.
   Status clear();
 

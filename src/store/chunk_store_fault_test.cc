@@ -226,6 +226,34 @@ TEST_F(ChunkStoreFaults, WhatWasClearedStaysSo) {
   EXPECT_EQ(open_store(env, store_dir)->stat()->disk.records, 0u);
 }
 
+TEST_F(ChunkStoreFaults, ManyRemovalsTakeOneSyncAndStaySo) {
+  class CountingEnv : public FaultEnv {
+   public:
+    CountingEnv() : FaultEnv(posix_env()) {}
+    Status sync_dir(const std::string& dir) override {
+      ++syncs;
+      return FaultEnv::sync_dir(dir);
+    }
+    int syncs = 0;
+  } env;
+  const TempDir dir;
+  const std::string store_dir = join_path(dir.path(), "store");
+  {
+    auto store = open_store(env, store_dir);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(put(*store, TestChunk(i)).is_ok());
+    const int before = env.syncs;
+    for (int i = 0; i < 3; ++i) {
+      const Hash128 record = TestChunk(i).key().hash;
+      ASSERT_TRUE(store->remove(record, ChunkStore::Durable::kAtSync).is_ok());
+    }
+    EXPECT_EQ(env.syncs, before);
+    ASSERT_TRUE(store->sync().is_ok());
+    EXPECT_EQ(env.syncs, before + 1);
+  }
+  ASSERT_TRUE(env.restart(Survives::kNothing).is_ok());
+  EXPECT_EQ(open_store(env, store_dir)->stat()->disk.records, 0u);
+}
+
 TEST_F(ChunkStoreFaults, APropertyThatWasSetLastSurvives) {
   const TempDir dir;
   const std::string store_dir = join_path(dir.path(), "store");

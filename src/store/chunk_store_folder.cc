@@ -27,6 +27,16 @@ bool narrow(Env& env, const std::string& path, uint32_t mode) {
   return (mode & kOthers) == 0 || env.set_mode(path, mode & ~kOthers).is_ok();
 }
 
+/// The same for those files of a folder that `is_ours` names. What has another name besides (a hard
+/// link) may be anybody's.
+bool narrow_files(Env& env, const std::string& dir, const std::vector<DirEntry>& entries,
+                  FunctionRef<bool(const std::string&)> is_ours) {
+  return std::all_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
+    const bool is_file = entry.is_regular && !entry.is_link && entry.n_names == 1;
+    return !is_file || !is_ours(entry.name) || narrow(env, join_path(dir, entry.name), entry.mode);
+  });
+}
+
 /// Makes an existing folder private, which protects all below it, unless it holds other things than
 /// a store's or is shared by design (sticky, as /tmp).
 Status narrow_folder(Env& env, const std::string& dir, const std::vector<DirEntry>& entries) {
@@ -58,26 +68,22 @@ Status make_store_folder(Env& env, const std::string& dir) {
   return narrow_folder(env, dir, entries);
 }
 
-/// A store that an older weft made, with modes by the umask, becomes as private as a new one. Its
-/// properties are narrowed last: while they are wide, this is tried.
-Status narrow_old_store(Env& env, const std::string& dir) {
-  const std::string properties = join_path(dir, kPropertiesFile);
-  WEFT_ASSIGN_OR_RETURN(const DirEntry mark, env.stat_link(properties));
-  if ((mark.mode & 0077) == 0 || mark.is_link) return Status::ok();  // a link is refused later
+/// A store that an older weft made, with modes by the umask, becomes as private as a new one. False
+/// where we may not do that.
+Result<bool> narrow_old_store(Env& env, const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const auto entries, env.list(dir));
   WEFT_RETURN_IF_ERROR(narrow_folder(env, dir, entries));
-  for (const DirEntry& entry : entries) {
-    const bool is_record = parse_record_file_name(entry.name) || entry.name == kLockFile;
-    if (!is_record || !entry.is_regular || entry.is_link) continue;
-    if (!narrow(env, join_path(dir, entry.name), entry.mode)) return Status::ok();  // not ours
-  }
-  (void)narrow(env, properties, mark.mode);
-  return Status::ok();
-}
-
-/// Makes the folder a store's, or, of a store, sees to its modes.
-Status prepare_folder(Env& env, const std::string& dir, bool is_new) {
-  return is_new ? make_store_folder(env, dir) : narrow_old_store(env, dir);
+  const bool narrowed = narrow_files(env, dir, entries, [](const std::string& name) {
+    return parse_record_file_name(name) || name == kPropertiesFile || name == kLockFile ||
+           name.starts_with(kIndexFiles);
+  });
+  if (!narrowed) return false;
+  const std::string temp = join_path(dir, kTempFolder);
+  WEFT_ASSIGN_OR_RETURN(const DirEntry folder, env.stat_link(temp));
+  if (!folder.is_directory) return false;
+  WEFT_ASSIGN_OR_RETURN(const auto temp_files, env.list(temp));
+  const auto any = [](const std::string&) { return true; };
+  return narrow(env, temp, folder.mode) && narrow_files(env, temp, temp_files, any);
 }
 
 }  // namespace
@@ -90,14 +96,18 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
   }
   std::unique_ptr<TempFiles> temp_files;
   if (!options.read_only) {
-    WEFT_RETURN_IF_ERROR(prepare_folder(env, dir, is_new));
+    if (is_new) WEFT_RETURN_IF_ERROR(make_store_folder(env, dir));
     WEFT_ASSIGN_OR_RETURN(temp_files, TempFiles::open(env, join_path(dir, kTempFolder)));
   }
   auto impl = std::make_unique<Impl>(env, std::move(options), std::move(temp_files));
   if (is_new) {
-    WEFT_RETURN_IF_ERROR(impl->edit_properties([](Properties&) {}));
+    WEFT_RETURN_IF_ERROR(impl->note_private());
   } else {
-    WEFT_RETURN_IF_ERROR(impl->read_properties().status());
+    WEFT_ASSIGN_OR_RETURN(const Properties properties, impl->read_properties());
+    if (!impl->is_read_only() && !properties.contains(kModesProperty)) {
+      WEFT_ASSIGN_OR_RETURN(const bool is_private, narrow_old_store(env, dir));
+      if (is_private) (void)impl->note_private();  // else it is narrowed again next time
+    }
   }
   WEFT_RETURN_IF_ERROR(impl->refresh());
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(impl)));
@@ -231,16 +241,21 @@ bool ChunkStore::Impl::was_used_since(const IndexPin& entry, const DirEntry& fil
 }
 
 void ChunkStore::Impl::discard(const Hash128& hash, const Status& why) {
+  const auto count = [&] {  // with mutex_ held
+    ++damaged_;
+    if (const IndexPin entry = index_.find(hash); entry && entry->copy) {
+      index_.set_copy(entry, nullptr);
+    }
+  };
   if (is_read_only()) {
     log_warning(why.message() + "; it counts as missing");
     const std::lock_guard lock(mutex_);
-    ++damaged_;
-    return;
+    return count();
   }
   log_warning(why.message() + "; the record is removed and counts as missing");
   const auto change = FolderChange::begin(*this, /*refresh=*/false);
   if (!change.is_ok()) return log_warning(change.status().message());
-  ++damaged_;
+  count();
   const auto removed = remove_file(hash);
   if (!removed.is_ok()) log_warning(removed.status().message());
 }
@@ -333,7 +348,7 @@ Result<VerifyReport> ChunkStore::Impl::verify(FunctionRef<bool(uint64_t, uint64_
   return report;
 }
 
-Status ChunkStore::Impl::remove(const Hash128& hash) {
+Status ChunkStore::Impl::remove(const Hash128& hash, Durable durable) {
   WEFT_RETURN_IF_ERROR(check_writable("remove a record"));
   bool was_there = false;
   {
@@ -346,7 +361,7 @@ Status ChunkStore::Impl::remove(const Hash128& hash) {
   }
   // Also of one that is gone already: whoever removed it (an eviction, a process that died) need
   // not have made that durable.
-  WEFT_RETURN_IF_ERROR(env_.sync_dir(options_.dir));
+  if (durable == Durable::kNow) WEFT_RETURN_IF_ERROR(sync());
   if (was_there) return Status::ok();
   return not_found(fmt::format("{}: no record {}", options_.dir, hash.to_hex()));
 }
@@ -370,6 +385,11 @@ Result<Properties> ChunkStore::Impl::read_properties() {
   WEFT_ASSIGN_OR_RETURN(const std::string text,
                         read_file(env_, path, kMaxPropertiesBytes, Links::kRefuse));
   return decode_properties(text, path);
+}
+
+Status ChunkStore::Impl::note_private() {
+  return edit_properties(
+      [](Properties& properties) { properties[kModesProperty] = kModesPrivate; });
 }
 
 Status ChunkStore::Impl::edit_properties(FunctionRef<void(Properties&)> edit) {

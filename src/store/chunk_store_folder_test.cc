@@ -13,6 +13,7 @@
 
 #include "base/fault_env.h"
 #include "base/log.h"
+#include "store/properties.h"
 #include "store/test_support_internal.h"
 
 namespace weft::store {
@@ -45,6 +46,8 @@ class StoreFolder : public ::testing::Test {
     auto store = open_store(posix_env(), dir_);
     ASSERT_TRUE(put(*store, TestChunk(1)).is_ok());
     store.reset();
+    write_text(in_store("properties"), encode_properties({}));
+    write_text(in_store("documents.sqlite"), "the index's business");
     set_mode(dir_, 0755);
     set_mode(in_store("tmp"), 0755);
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_)) {
@@ -135,18 +138,53 @@ TEST_F(StoreFolder, AnOlderStoreIsNarrowedWhenItIsOpenedForWriting) {
   ASSERT_NE(open_store(posix_env(), dir_), nullptr);
   EXPECT_EQ(mode(dir_), 0700u);
   expect_private_files();
-  set_mode(dir_, 0750);  // from now on it is its owner's own decision
+}
+
+TEST_F(StoreFolder, WhatItsOwnerHasSharedStaysShared) {
+  make_old_store();
+  ASSERT_NE(open_store(posix_env(), dir_), nullptr);  // narrowed once
+  const std::string new_dir = join_path(temp_.path(), "new");
+  ASSERT_NE(open_store(posix_env(), new_dir), nullptr);
+  for (const std::string& dir : {dir_, new_dir}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
+      set_mode(entry.path().string(), entry.is_directory() ? 0750 : 0640);  // chmod -R g+rX
+    }
+    set_mode(dir, 0750);
+    auto store = open_store(posix_env(), dir);
+    ASSERT_TRUE(put(*store, TestChunk(2)).is_ok());
+    ASSERT_TRUE(store->set_property("name", "value").is_ok());
+    EXPECT_EQ(mode(dir), 0750u);
+    for (const char* name : {"properties", "store.lock", "tmp/0.lock"}) {
+      EXPECT_EQ(mode(join_path(dir, name)), 0640u) << name;
+    }
+    EXPECT_EQ(mode(join_path(dir, "tmp")), 0750u);
+    EXPECT_EQ(mode(record_path(dir, TestChunk(2))), 0600u) << "what is new is private";
+  }
+  EXPECT_EQ(mode(in_store("documents.sqlite")), 0640u);
+  EXPECT_EQ(mode(record_path(dir_, TestChunk(1))), 0640u);
+}
+
+TEST_F(StoreFolder, AFileOfSomebodysUnderAnotherNameKeepsItsMode) {
+  make_old_store();
+  const std::string script = join_path(temp_.path(), "script.sh");
+  write_text(script, "echo hello");
+  set_mode(script, 0755);
+  for (const char* name : {"documents.sqlite", "store.lock", "tmp/0.lock"}) {
+    std::filesystem::remove(in_store(name));
+    std::filesystem::create_hard_link(script, in_store(name));
+  }
   ASSERT_NE(open_store(posix_env(), dir_), nullptr);
-  EXPECT_EQ(mode(dir_), 0750u);
+  EXPECT_EQ(mode(script), 0755u);
+  EXPECT_EQ(mode(in_store("properties")), 0600u);
 }
 
 TEST_F(StoreFolder, AnOlderStoreAmongOtherThingsHasItsFilesNarrowed) {
   make_old_store();
   write_text(in_store("notes.txt"), "the user's");
   set_mode(in_store("notes.txt"), 0644);
-  write_text(in_store("documents.sqlite"), "the index's business");
   ASSERT_NE(open_store(posix_env(), dir_), nullptr);
   EXPECT_EQ(mode(dir_), 0755u);
+  EXPECT_EQ(mode(in_store("documents.sqlite")), 0600u);
   EXPECT_EQ(mode(in_store("notes.txt")), 0644u);
   EXPECT_EQ(mode(in_store("properties")), 0600u);
   EXPECT_EQ(mode(record_path(dir_, TestChunk(1))), 0600u);

@@ -2,6 +2,8 @@
 // chunk_store_folder.cc (the folder: changes, room, listing, properties). Not for other rooms.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -29,6 +31,9 @@ constexpr int64_t kCoarseTickNs = 20'000'000;
 constexpr const char* kPropertiesFile = "properties";
 constexpr const char* kLockFile = "store.lock";
 constexpr const char* kTempFolder = "tmp";
+/// This property says that a store's files were private once: wider modes are their owner's wish.
+constexpr const char* kModesProperty = "modes";
+constexpr const char* kModesPrivate = "private";
 
 // Locks, outermost first: the folder's (across processes, taken to change the folder), then mutex_
 // (the index and the counters). Records are read and written under neither.
@@ -44,18 +49,24 @@ class ChunkStore::Impl {
   Result<std::vector<RecordSummary>> ls();
   Result<StoreStats> stat();
   Result<VerifyReport> verify(FunctionRef<bool(uint64_t, uint64_t)> progress);
-  Status remove(const Hash128& hash);
+  Status remove(const Hash128& hash, Durable durable);
+  Status sync() { return env_.sync_dir(options_.dir); }
   Status clear();
   Result<Properties> read_properties();
   /// A store without properties gets its file.
   Status edit_properties(FunctionRef<void(Properties&)> edit);
+  /// Notes that the store's files are private, or were.
+  Status note_private();
   const std::string& dir() const { return options_.dir; }
   bool is_read_only() const { return options_.read_only; }
 
   /// Notices what other processes did since the last look.
   Status refresh();
-  /// Takes a bad record's file away, with a warning, and counts it.
+  /// Takes a bad record away, file and copy in memory, with a warning, and counts it.
   void discard(const Hash128& hash, const Status& why);
+  void reject(const Key& key, std::string_view why) {
+    discard(key.hash, corrupt(fmt::format("{}: {}", path_of(key.hash), why)));
+  }
   /// Memory for a handle to load a record into; null where the tier has no room for it.
   std::shared_ptr<MemoryCopy> begin_copy(const RecordHead& head);
   /// A handle's finished copy moves from the reserved bytes into the memory tier.
@@ -77,6 +88,9 @@ class ChunkStore::Impl {
   Status check_writable(const char* what) const;
   Status write_temp(const std::string& path, std::span<const std::byte> head,
                     std::span<const std::span<const std::byte>> layers);
+  /// Whether a record is there that need not be put again: of this shape, or of another identity
+  /// with the same hash. A bad one is discarded.
+  Result<bool> has_record(const Key& key, const RecordInfo& info);
   /// Whether a record's file is there; kInvalidArgument where something else has its name.
   Result<bool> has_file(const std::string& path);
   Status verify_record(const std::string& name, uint64_t& bytes);

@@ -49,7 +49,9 @@ TEST(ChunkStore, AFolderThatIsNoStoreIsRefusedUnlessAskedToCreate) {
 TEST(ChunkStore, PuttingAnExistingKeyDoesNothing) {
   const TempDir dir;
   auto store = open_store(posix_env(), dir.path());
-  const TestChunk chunk(1), other(2);
+  const TestChunk chunk(1);
+  TestChunk other = chunk;
+  other.layers[0][0] ^= std::byte{1};
   ASSERT_TRUE(put(*store, chunk).is_ok());
   EXPECT_TRUE(store->put(chunk.key(), other.n_tokens, other.spans()).is_ok());
   EXPECT_TRUE(load(*store, chunk).is_ok());
@@ -431,6 +433,32 @@ TEST(ChunkStore, TheLimitHoldsWhereTimesAreTooCoarseToShowChanges) {
   EXPECT_EQ(load(*two, a).code(), kNotFound);
 }
 
+TEST(ChunkStore, PutReplacesARecordThatIsBadByItsHead) {
+  const TempDir dir;
+  auto store = open_store(posix_env(), dir.path());
+  const TestChunk chunk(1), other(2);
+  const std::string path = record_path(dir.path(), chunk);
+  ASSERT_TRUE(put(*store, chunk).is_ok());
+  const std::string good = read_text(path);
+  ASSERT_TRUE(put(*store, other).is_ok());
+  const auto wrong_shape = [&] {
+    ASSERT_TRUE(store->remove(chunk.key().hash).is_ok());
+    ASSERT_TRUE(store->put(chunk.key(), chunk.n_tokens + 1, chunk.spans()).is_ok());
+  };
+  const std::function<void()> ways[] = {
+      wrong_shape, [&] { write_text(path, good.substr(0, good.size() - 1)); },
+      [&] { write_text(path, read_text(record_path(dir.path(), other))); }};
+  uint64_t damaged = 0;
+  for (const auto& spoil : ways) {
+    spoil();
+    ASSERT_TRUE(put(*store, chunk).is_ok());
+    EXPECT_TRUE(load(*store, chunk).is_ok());
+    EXPECT_EQ(store->stat()->damaged, ++damaged);
+  }
+  ASSERT_TRUE(put(*store, chunk).is_ok());
+  EXPECT_EQ(store->stat()->damaged, damaged) << "a good one stays";
+}
+
 TEST(ChunkStore, LeftoversOfTheDeadAreSweptTheLivingAreLeftAlone) {
   const TempDir dir;
   auto alive = open_store(posix_env(), dir.path());  // slot 0
@@ -442,6 +470,7 @@ TEST(ChunkStore, LeftoversOfTheDeadAreSweptTheLivingAreLeftAlone) {
   EXPECT_TRUE(posix_env().exists(of_alive));
   EXPECT_FALSE(posix_env().exists(of_dead));
   EXPECT_TRUE(posix_env().exists(no_name_of_ours));
+  EXPECT_FALSE(posix_env().exists(join_path(dir.path(), "tmp/5.lock")));
   alive.reset();
   other.reset();
   other = open_store(posix_env(), dir.path());

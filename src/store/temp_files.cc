@@ -42,6 +42,8 @@ void sweep(Env& env, const std::string& dir, int own_slot) {
     }
     const Status removed = env.remove(join_path(dir, file.name));
     if (!removed.is_ok()) log_warning(removed.message());
+    // Nobody else's: whoever waits for it, or has it open, looks whether it still has its name.
+    if (lock) (void)env.remove(lock_path(dir, *slot));
   }
 }
 
@@ -53,7 +55,6 @@ Result<std::unique_ptr<TempFiles>> TempFiles::open(Env& env, const std::string& 
   if (!folder.is_directory) {  // what is written there would go where the link leads
     return invalid_argument(dir + ": a symbolic link; a store's temporary folder is its own");
   }
-  if (folder.mode != kPrivateDirMode) (void)env.set_mode(dir, kPrivateDirMode);  // the owner can
   for (int slot = 0; slot < kMaxSlots; ++slot) {
     auto lock = env.lock(lock_path(dir, slot), /*exclusive=*/true, LockWait{});
     if (lock.is_ok()) {

@@ -1,0 +1,118 @@
+// A hostile file in an index's place: whatever its schema has that weft did not make is refused
+// before any of it is run, and its rows cannot say more than the file holds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "retrieval/database_internal.h"
+#include "retrieval/index.h"
+#include "retrieval/rows_internal.h"
+#include "retrieval/test_support_internal.h"
+
+namespace weft::retrieval {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Mode = Index::Mode;
+
+class IndexSchema : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto index = *Index::open(file_, Mode::kCreate);
+    ASSERT_TRUE(put(*index, "/a", {"walnut"}).is_ok());
+  }
+  void change(const std::string& sql) {
+    auto database = *Database::open(file_, false, false);
+    const Status status = database->execute(sql);
+    ASSERT_TRUE(status.is_ok()) << sql << ": " << status.message();
+  }
+  void make_old(const std::string& more = "") {
+    change(
+        "DROP INDEX chunks_by_record; DROP TABLE settlement; DROP TABLE unneeded_records;"
+        "ALTER TABLE documents DROP COLUMN n_chunks; ALTER TABLE documents DROP COLUMN n_tokens;"
+        "ALTER TABLE documents DROP COLUMN hash; ALTER TABLE chunks DROP COLUMN record;"
+        "ALTER TABLE chunks DROP COLUMN hash; PRAGMA user_version = 1;" +
+        more);
+  }
+  void expect_refused() {
+    for (const auto mode : {Mode::kReadOnly, Mode::kReadWrite, Mode::kCreate}) {
+      const Status status = Index::open(file_, mode).status();
+      EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+      EXPECT_THAT(status.message(), HasSubstr(file_ + ": not an index of weft"));
+      EXPECT_THAT(status.message(), Not(HasSubstr("\n")));
+    }
+  }
+
+  TempDir dir_;
+  std::string file_ = dir_ / "a.db";
+};
+
+constexpr const char* kMeta =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
+
+TEST_F(IndexSchema, WhatWeftMakesIsAccepted) {
+  for (const auto mode : {Mode::kReadOnly, Mode::kReadWrite, Mode::kCreate}) {
+    EXPECT_TRUE(Index::open(file_, mode).is_ok());
+  }
+  make_old();
+  EXPECT_TRUE((*Index::open(file_, Mode::kReadOnly))->is_old());
+  change(kMeta);  // the first weft's had it
+  EXPECT_TRUE((*Index::open(file_, Mode::kReadOnly))->is_old());
+}
+
+TEST_F(IndexSchema, AViewInATablesPlaceIsNeverRun) {
+  // Each reading of `documents` would be one step of SQLite's that takes hours; were it run, this
+  // test would not end.
+  change(
+      "ALTER TABLE documents RENAME TO documents2;"
+      "CREATE VIEW documents AS SELECT * FROM documents2 WHERE id + instr("
+      "hex(zeroblob(7000000)), hex(zeroblob(3500000)) || '1') > 0");
+  expect_refused();
+}
+
+TEST_F(IndexSchema, WhateverWeftDidNotMakeIsRefused) {
+  for (const std::string more :
+       {"CREATE TABLE other(x)", "CREATE VIEW other AS SELECT 1", "ANALYZE",
+        "CREATE INDEX other ON chunks(abs(n_tokens))",
+        "CREATE TRIGGER other AFTER INSERT ON chunks BEGIN SELECT 1; END",
+        "ALTER TABLE documents ADD COLUMN other AS (hex(path))",
+        "DROP VIEW chunk_source; CREATE VIEW chunk_source AS"
+        " SELECT chunks.id AS id, document_id, title, hex(text) AS text"
+        " FROM chunks JOIN documents ON documents.id = document_id",
+        "DROP INDEX chunks_by_record", "DROP TABLE unneeded_records", "PRAGMA user_version = 1"}) {
+    SCOPED_TRACE(more);
+    change(more);
+    expect_refused();
+    std::filesystem::remove(file_);
+    SetUp();
+  }
+}
+
+TEST_F(IndexSchema, AnOldIndexIsLookedAtJustTheSame) {
+  make_old("CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL, x AS (hex(value)))");
+  expect_refused();
+}
+
+TEST_F(IndexSchema, AChangeLooksAgain) {
+  auto index = *Index::open(file_, Mode::kReadWrite);
+  change("CREATE TABLE other(x)");
+  EXPECT_THAT(put(*index, "/b", {"fig"}).status().message(), HasSubstr("not an index of weft"));
+}
+
+TEST_F(IndexSchema, RowsCannotSayMoreThanTheFileHolds) {
+  const auto database = *Database::open(file_, false, true);
+  ReadLimit limit(*database);
+  const Document document{.info = {.path = "/a", .title = std::string(1000, 'x')}};
+  const auto n_most = static_cast<int>((database->file_bytes() + (1 << 20)) / 1000);
+  int n_kept = 0;
+  Status status;
+  while (n_kept <= n_most && (status = limit.add(document)).is_ok()) ++n_kept;
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+  EXPECT_THAT(status.message(), HasSubstr(file_));
+  EXPECT_GT(n_kept, n_most / 2);
+}
+
+}  // namespace
+}  // namespace weft::retrieval
