@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "terminal.h"
@@ -16,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
-using test::Outcome;
+using Outcome = test::ProgramRun;
 using test::Terminal;
 
 constexpr const char* kChatMl =
@@ -335,6 +337,51 @@ TEST_F(ChatProgram, SavingIsPrivateAndTouchesNoOtherFile) {
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "Hi\n").status, 0);
   ASSERT_EQ(stat(file.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0640u);
+}
+
+TEST_F(ChatProgram, WhatAnotherProgramSavedMeanwhileIsNotReplaced) {
+  const std::string file = path("two.json");
+  ASSERT_EQ(weft(chat({"--save", file}), "Hello\n").status, 0);
+  Terminal one(folder_->path(), chat({"--load", file, "--save", file}));
+  Terminal two(folder_->path(), chat({"--load", file, "--save", file}));
+  const auto say = [](Terminal& terminal, const std::string& text) {
+    ASSERT_TRUE(terminal.shows("> "));
+    terminal.type(text + "\r");
+    ASSERT_TRUE(terminal.shows(text));
+  };
+  ASSERT_TRUE(two.shows("> "));
+  say(one, "first");
+  say(one, "/set");  // the answer is there, and saved
+  ASSERT_TRUE(one.shows("(temp"));
+  const std::string saved = test::slurp(file);
+  EXPECT_THAT(saved, HasSubstr("first"));
+  two.type("second\r");
+  ASSERT_TRUE(two.shows("two.json: another program changed this file"));
+  EXPECT_EQ(test::slurp(file), saved);
+  say(two, "/save " + file);
+  ASSERT_TRUE(two.shows("two.json: another program changed this file"));
+  EXPECT_EQ(test::slurp(file), saved);
+  say(two, "/save " + path("other.json"));
+  ASSERT_TRUE(two.shows("(saved to "));
+  EXPECT_THAT(test::slurp(path("other.json")), HasSubstr("second"));
+  say(two, "/exit");
+  ASSERT_TRUE(two.shows("two.json: another program changed this file"));
+  EXPECT_EQ(two.exit_status(), 1);
+  EXPECT_EQ(test::slurp(file), saved);
+  // What is gone is written anew, and what is asked for is replaced.
+  std::filesystem::remove(file);
+  say(one, "third");
+  say(one, "/set");
+  ASSERT_TRUE(one.shows("(temp"));
+  EXPECT_THAT(test::slurp(file), HasSubstr("third"));
+  std::ofstream(file) << saved;
+  say(one, "/save! " + file);
+  ASSERT_TRUE(one.shows("(saved to "));
+  EXPECT_THAT(test::slurp(file), HasSubstr("third"));
+  say(one, "fourth");
+  say(one, "/exit");
+  EXPECT_EQ(one.exit_status(), 0);
+  EXPECT_THAT(test::slurp(file), HasSubstr("fourth"));
 }
 
 TEST_F(ChatProgram, RegenerateAtTemperature0SaysTheSame) {

@@ -128,6 +128,25 @@ TEST_F(LibraryProgram, AFolderWhereNoDocumentCameInSaysSo) {
   expect_error(ask_here(other_model()), 1, "no documents were ingested here");
 }
 
+TEST_F(LibraryProgram, AFormOfPromptThatNobodyKnowsIsTheFoldersFaultNotAFlags) {
+  ASSERT_EQ(ingest().status, 0);
+  retrieval::Settlement settled = *open_index()->settlement();
+  settled.prompt = "odd";
+  for (const char* ending : {"", "-wal", "-shm"}) std::filesystem::remove(index_file() + ending);
+  {
+    auto index = retrieval::Index::open(index_file(), retrieval::Index::Mode::kCreate);
+    ASSERT_TRUE(index.is_ok());
+    const auto agree = [&](const std::optional<retrieval::Settlement>&, bool) {
+      return Result<retrieval::Settlement>(settled);
+    };
+    const auto record_of = [](std::span<const int32_t>) { return Hash128{}; };
+    ASSERT_TRUE((*index)->settle({agree, record_of}).is_ok());
+  }
+  const Outcome refused = ingest();
+  expect_error(refused, 1, store() + ": its passages have the form 'odd'");
+  EXPECT_EQ(refused.err.find("--prompt"), std::string::npos) << refused.err;
+}
+
 TEST_F(LibraryProgram, AFolderOfAnOlderWeftIsTakenOverWithoutIngestingAgain) {
   ASSERT_EQ(ingest({"--anchor", "none"}).status, 0);
   const Json before = ask("harbour", {"--ratio", "0.1"}).json();

@@ -283,10 +283,13 @@ TEST_F(Cli, BadInputGetsOneLine) {
   expect_error(weft({"generate", "-m", folder_->path(), "-p", "x"}), 1, "a folder");
   expect_error(weft({"quantize", "no-such-model", path("out.gguf"), "Q8_0"}), 1, "no-such-model");
   expect_error(ingest({"--store-limit", "0"}), 2, "--store-limit");
-  expect_error(ingest({"--store-limit", "-1GB"}), 2, "-1GB is below 0");
-  expect_error(ingest({"--memory-limit", "-5"}), 2, "-5 is below 0");
-  expect_error(ingest({"--memory-limit", "5XB"}), 2, "5XB is no number of bytes");
-  expect_error(weft({"generate", "-m", model(), "-p", "x", "--seed", "-1"}), 2, "-1 is below 0");
+  expect_error(ingest({"--store-limit", "-1GB"}), 2,
+               "--store-limit: '-1GB': must be a number of bytes");
+  expect_error(ingest({"--memory-limit", "-5"}), 2,
+               "--memory-limit: '-5': must be a number of bytes");
+  expect_error(ingest({"--memory-limit", "5XB"}), 2, "--memory-limit: '5XB': must be");
+  expect_error(weft({"generate", "-m", model(), "-p", "x", "--seed", "-1"}), 2,
+               "--seed: '-1': must be a whole number from 0");
   expect_error(weft({"generate", "-m", model(), "-p", "x", "-t", "0"}), 2, "--threads");
   expect_error(weft({"generate", "-m", "", "-p", "x"}), 2, "name is empty");
   EXPECT_FALSE(std::filesystem::exists(store()));

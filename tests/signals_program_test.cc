@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
-using test::Outcome;
+using Outcome = test::ProgramRun;
 using test::Terminal;
 
 struct Asked {

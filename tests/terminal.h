@@ -52,8 +52,6 @@ inline int wait_for_exit(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-using Outcome = ProgramRun;
-
 /// weft on a terminal of its own.
 class Terminal {
  public:

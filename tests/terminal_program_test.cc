@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-using test::Outcome;
+using Outcome = test::ProgramRun;
 using test::Terminal;
 using ::testing::HasSubstr;
 using ::testing::Not;

@@ -63,8 +63,9 @@ Result<AtomicFile> AtomicFile::create(Env& env, const std::string& path,
   AtomicFile file(env, std::move(target.path), options.replace);
   file.temporary_path_ = options.temporary_path.empty() ? temporary_path(file.target_)
                                                         : std::move(options.temporary_path);
-  WEFT_ASSIGN_OR_RETURN(file.file_,
-                        env.create(file.temporary_path_, {.mode = target.mode, .exclusive = true}));
+  auto created = env.create(file.temporary_path_, {.mode = target.mode, .exclusive = true});
+  if (!created.is_ok()) return file.of_target(created.status());
+  file.file_ = *std::move(created);
   return file;
 }
 
@@ -77,14 +78,22 @@ AtomicFile::~AtomicFile() {
   }
 }
 
-Status AtomicFile::append(std::span<const std::byte> bytes) { return file_->append(bytes); }
+/// Who asked for the target knows nothing of the temporary file.
+Status AtomicFile::of_target(const Status& status) const {
+  if (!status.message().starts_with(temporary_path_)) return status;
+  return {status.code(), target_ + status.message().substr(temporary_path_.size())};
+}
+
+Status AtomicFile::append(std::span<const std::byte> bytes) {
+  return of_target(file_->append(bytes));
+}
 
 Status AtomicFile::commit() {
-  WEFT_RETURN_IF_ERROR(file_->sync());
-  WEFT_RETURN_IF_ERROR(file_->close());
+  WEFT_RETURN_IF_ERROR(of_target(file_->sync()));
+  WEFT_RETURN_IF_ERROR(of_target(file_->close()));
   Status named = replace_ ? env_->rename(temporary_path_, target_)
                           : env_->rename_to_new(temporary_path_, target_);
-  WEFT_RETURN_IF_ERROR(std::move(named));
+  WEFT_RETURN_IF_ERROR(of_target(named));
   file_.reset();  // nothing is left to remove
   return env_->sync_dir(folder_of(target_));
 }

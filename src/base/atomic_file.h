@@ -2,7 +2,8 @@
 // target (unguessable name, created exclusively, no wider than the target), synced, given the
 // target's name in one step, and the folder is synced: after a crash the target is the old file or
 // the new one. Never writes into an existing file, and never replaces what is no regular file.
-// For one thread at a time; several processes may replace the same file, and the last one wins.
+// Errors name the target. For one thread at a time; several processes may replace the same file,
+// and the last one wins.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +51,7 @@ class AtomicFile {
  private:
   AtomicFile(Env& env, std::string target, bool replace)
       : env_(&env), target_(std::move(target)), replace_(replace) {}
+  Status of_target(const Status& status) const;
 
   Env* env_;
   std::string target_;  // links resolved

@@ -54,6 +54,21 @@ class AtomicFileTest : public ::testing::Test {
   mode_t old_umask_ = 0;
 };
 
+TEST_F(AtomicFileTest, ErrorsNameTheTargetAndNotTheTemporaryFile) {
+  const Status missing = write("no/folder/file");
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_THAT(missing.message(), ::testing::StartsWith(path("no/folder/file") + ": cannot create"));
+  FaultEnv counted(posix_env());
+  ASSERT_TRUE(write("file", {}, counted).is_ok());
+  for (uint64_t at = 0; at < counted.calls(); ++at) {
+    FaultEnv env(posix_env());
+    env.fail_call(at);
+    const Status failed = write("file", {}, env);
+    EXPECT_FALSE(failed.is_ok());
+    EXPECT_THAT(failed.message(), ::testing::Not(HasSubstr(".tmp"))) << at;
+  }
+}
+
 TEST_F(AtomicFileTest, ANewFileHasTheModeThatWasAskedForWhateverTheUmask) {
   ASSERT_TRUE(write("plain").is_ok());
   ASSERT_TRUE(write("private", {.mode = kPrivateFileMode}).is_ok());

@@ -92,8 +92,9 @@ class Env {
   Result<std::unique_ptr<ReadFile>> open_read(const std::string& path) {
     return open_read(path, Links::kFollow);
   }
-  /// Creates, or truncates what is there. For a file that must never be seen half written, see
-  /// base/atomic_file.h.
+  /// Creates, or truncates the regular file that is there; kInvalidArgument for anything else,
+  /// links too. Never waits for a pipe's other end. A file that a user names is written by
+  /// base/atomic_file.h alone, which loses nothing of what was there.
   virtual Result<std::unique_ptr<WriteFile>> create(const std::string& path,
                                                     CreateOptions options) = 0;
   Result<std::unique_ptr<WriteFile>> create(const std::string& path) { return create(path, {}); }

@@ -31,10 +31,18 @@ Status errno_status(const char* what, const std::string& path) {
       fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(error));
   if (error == ENOENT || error == ENOTDIR) return not_found(message);
   if (error == EEXIST) return already_exists(message);
+  if (error == EFBIG) {
+    return resource_exhausted(
+        message + "; a limit on the size of files (ulimit -f), or that of the file system");
+  }
   if (error == ENOSPC || error == EDQUOT || error == EMFILE || error == ENOMEM) {
     return resource_exhausted(message);
   }
   return io_error(message);
+}
+
+Status not_regular(const std::string& path) {
+  return invalid_argument(path + ": not a regular file");
 }
 
 /// A file descriptor that closes itself.
@@ -178,11 +186,24 @@ class PosixEnv : public Env {
 
   Result<std::unique_ptr<WriteFile>> create(const std::string& path,
                                             CreateOptions options) override {
-    const int how = options.exclusive ? O_EXCL | O_NOFOLLOW : O_TRUNC;
     const mode_t mode = options.mode.value_or(0644);  // never wider, also before fchmod
     const bool is_new = options.mode && (options.exclusive || !exists(path));
-    Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, mode));
+    // A FIFO must not block us, a terminal not become ours, and nothing is lost of what is refused.
+    Fd fd(::open(path.c_str(),
+                 O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW |
+                     (options.exclusive ? O_EXCL : 0),
+                 mode));
+    if (fd.get() < 0 && errno == ELOOP) {
+      return invalid_argument(path + ": a symbolic link, which is not followed here");
+    }
+    if (fd.get() < 0 && errno == ENXIO) return not_regular(path);  // a FIFO that nobody reads
     if (fd.get() < 0) return errno_status("create", path);
+    if (!options.exclusive) {
+      struct stat info {};
+      if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
+      if (!S_ISREG(info.st_mode)) return not_regular(path);
+      if (::ftruncate(fd.get(), 0) != 0) return errno_status("empty", path);
+    }
     if (is_new && ::fchmod(fd.get(), mode) != 0 && errno != EPERM) {
       return errno_status("set the mode of", path);  // EPERM: a file system without modes
     }
@@ -381,7 +402,7 @@ class PosixEnv : public Env {
       if (fd.get() < 0) return errno_status("open", path);
       struct stat info {};
       if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
-      if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");
+      if (!S_ISREG(info.st_mode)) return not_regular(path);
       return fd;
     }
   }
@@ -418,7 +439,7 @@ class PosixEnv : public Env {
     if (fd.get() < 0) return errno_status("open", path);
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
-    if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");
+    if (!S_ISREG(info.st_mode)) return not_regular(path);
     return std::pair{std::move(fd), static_cast<uint64_t>(info.st_size)};
   }
 };

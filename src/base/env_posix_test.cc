@@ -73,6 +73,28 @@ TEST_F(PosixEnvTest, WhatIsCreatedHasExactlyTheModeAskedFor) {
   EXPECT_FALSE(env_.make_dirs(path("plain"), kPrivateDirMode).is_ok());
 }
 
+TEST_F(PosixEnvTest, CreatingTakesRegularFilesOnlyAndNeverWaits) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  ASSERT_EQ(::symlink(path("nowhere").c_str(), path("dangling").c_str()), 0);
+  put("victim", "precious");
+  ASSERT_EQ(::symlink(path("victim").c_str(), path("link").c_str()), 0);
+  ::alarm(60);  // waiting for the FIFO's reader would be for ever
+  for (const std::string& name :
+       {path("fifo"), path("dangling"), path("link"), dir_, std::string("/dev/null")}) {
+    const Status refused = env_.create(name).status();
+    EXPECT_THAT(refused.code(), AnyOf(kInvalid, StatusCode::kIoError)) << name;  // EISDIR
+    EXPECT_THAT(refused.message(), HasSubstr(name));
+  }
+  const int reader = ::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_EQ(env_.create(path("fifo")).status().code(), kInvalid);
+  ::close(reader);
+  ::alarm(0);
+  EXPECT_FALSE(env_.exists(path("nowhere")));
+  EXPECT_EQ(*read_file(env_, path("victim"), 100), "precious");
+  ASSERT_TRUE(env_.create(path("victim")).is_ok());
+  EXPECT_EQ(*read_file(env_, path("victim"), 100), "");
+}
+
 TEST_F(PosixEnvTest, ANewFileNeverGoesWhereALinkLeads) {
   put("victim", "precious");
   ASSERT_EQ(::symlink(path("victim").c_str(), path("link").c_str()), 0);

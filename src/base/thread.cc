@@ -16,13 +16,17 @@ struct Thread::Running {
 
 Result<Thread> Thread::start(std::string_view what_for, std::function<void()> body) {
   auto running = std::make_unique<Running>(Running{std::move(body), {}});
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kStackBytes);
   const int error = ::pthread_create(
-      &running->id, nullptr,
+      &running->id, &attributes,
       [](void* self) -> void* {
         static_cast<Running*>(self)->body();
         return nullptr;
       },
       running.get());
+  ::pthread_attr_destroy(&attributes);
   if (error != 0) {
     return resource_exhausted(fmt::format(
         "{}: the machine refuses another thread ({}); take fewer (-t), or raise the limit of "

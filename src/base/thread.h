@@ -2,6 +2,7 @@
 // a thread whose object ends is joined. Never detaches, and never throws where it cannot start.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -9,6 +10,11 @@
 #include "base/status.h"
 
 namespace weft {
+
+/// Every thread's stack, whatever the process's own limit is (ulimit -s): room for the deepest
+/// nesting that weft's parsers allow, in builds with sanitizers too, whose frames are larger. It is
+/// address space only; memory is taken where it is used.
+constexpr size_t kStackBytes = size_t{8} << 20;
 
 /// Owns a running thread. One owner; not thread-safe itself. Movable.
 class Thread {

@@ -65,9 +65,15 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.context_tokens = flags.context_tokens;
   options.isa = flags.isa;
   options.compute = flags.compute;
-  options.compute_kept_file = join_path(app.cache_dir, "compute");
+  if (!app.cache_dir.empty()) options.compute_kept_file = join_path(app.cache_dir, "compute");
   options.now = local_time();
   return engine::Engine::open(app.env, options);
+}
+
+std::vector<std::string> model_files(const engine::Engine& engine) {
+  std::vector<std::string> paths;
+  for (const gguf::FilePart& part : engine.model().file().parts()) paths.push_back(part.path);
+  return paths;
 }
 
 void add_sampling_flags(Command command, sampling::SamplingOptions& options) {
@@ -78,7 +84,7 @@ void add_sampling_flags(Command command, sampling::SamplingOptions& options) {
   add("--top-k", options.top_k, "keep the k likeliest; 0: all");
   add("--top-p", options.top_p, "keep this share of probability");
   add("--min-p", options.min_p, "drop tokens less likely than this share of the likeliest");
-  add("--seed", options.seed, "seed of the sampler").not_negative();
+  add("--seed", options.seed, "seed of the sampler");
 }
 
 std::tm local_time() {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/env.h"
 #include "base/status.h"
@@ -23,9 +24,9 @@ using Json = nlohmann::ordered_json;
 
 struct App {
   Env& env;
-  std::string models_dir;       // $WEFT_MODELS, else the XDG data folder
-  std::string cache_dir;        // the XDG cache folder
-  std::string state_dir;        // the XDG state folder
+  std::string models_dir;       // $WEFT_MODELS, else the XDG data folder; "": there is none
+  std::string cache_dir;        // the XDG cache folder; "": nothing is kept
+  std::string state_dir;        // the XDG state folder; "": nothing is kept
   std::function<Status()> run;  // set by the command that was given
 };
 
@@ -39,6 +40,9 @@ struct ModelFlags {
 };
 void add_model_flags(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
+
+/// The files that it was opened from.
+std::vector<std::string> model_files(const engine::Engine& engine);
 
 /// --temp, --top-k, --top-p, --min-p and --seed; the defaults are what `options` holds.
 void add_sampling_flags(Command command, sampling::SamplingOptions& options);

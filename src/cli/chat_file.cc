@@ -92,13 +92,24 @@ Status save_conversation(Env& env, const std::string& path, std::span<const text
   return write_file_durably(env, path, write_conversation(turns), conversation_options(replace));
 }
 
-Result<std::vector<text::Turn>> load_conversation(Env& env, const std::string& path) {
+FileContent content_of(std::string_view bytes) {
+  return {bytes.size(), hash128(std::as_bytes(std::span(bytes)))};
+}
+
+bool holds(Env& env, const std::string& path, const FileContent& content) {
+  const auto entry = env.stat(path);
+  if (!entry.is_ok() || entry->size_bytes != content.size_bytes) return false;
+  const auto bytes = read_file(env, path, content.size_bytes);
+  return bytes.is_ok() && content_of(*bytes) == content;
+}
+
+Result<LoadedConversation> load_conversation(Env& env, const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string json, read_file(env, path, kMaxFileBytes));
   auto turns = parse_turns(json);
   if (!turns.is_ok()) {
     return Status(turns.status().code(), path + ": " + turns.status().message());
   }
-  return turns;
+  return LoadedConversation{*std::move(turns), content_of(json)};
 }
 
 }  // namespace weft::cli

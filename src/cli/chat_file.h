@@ -2,6 +2,7 @@
 // What is read is from anyone and checked; nothing else is kept in such a file.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "base/atomic_file.h"
 #include "base/env.h"
+#include "base/hash.h"
 #include "base/status.h"
 #include "text/chat_template.h"
 
@@ -29,7 +31,22 @@ AtomicFileOptions conversation_options(bool replace);
 /// perhaps not yet durably.
 Status save_conversation(Env& env, const std::string& path, std::span<const text::Turn> turns,
                          bool replace);
+
+/// What such a file held, to find out whether it still does.
+struct FileContent {
+  uint64_t size_bytes = 0;
+  Hash128 hash;
+  bool operator==(const FileContent&) const = default;
+};
+FileContent content_of(std::string_view bytes);
+/// Whether the file is there and holds that.
+bool holds(Env& env, const std::string& path, const FileContent& content);
+
+struct LoadedConversation {
+  std::vector<text::Turn> turns;
+  FileContent content;
+};
 /// At most 16 MiB. Errors name the file.
-Result<std::vector<text::Turn>> load_conversation(Env& env, const std::string& path);
+Result<LoadedConversation> load_conversation(Env& env, const std::string& path);
 
 }  // namespace weft::cli

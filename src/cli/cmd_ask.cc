@@ -383,8 +383,7 @@ void add_ask_command(Command root, App& app) {
       "let the answer go on behind its first line");
   command.add_option("--temp", flags->generation.sampling.temperature,
                      "temperature (default: 0, greedy)");
-  command.add_option("--seed", flags->generation.sampling.seed, "seed of the sampler")
-      .not_negative();
+  command.add_option("--seed", flags->generation.sampling.seed, "seed of the sampler");
   command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
                     "bytes of KV kept in memory, as 512MB (default: 1GB)");
   command.add_flag("--json", flags->json, "print the answer and its report as JSON");

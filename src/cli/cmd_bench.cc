@@ -9,6 +9,7 @@
 #include "bench/ttft.h"
 #include "cli/app.h"
 #include "cli/model_get.h"
+#include "cli/output_file.h"
 #include "cli/reuse_flags.h"
 #include "engine/compute_choice.h"
 
@@ -106,6 +107,12 @@ Status run_ttft(App& app, TtftFlags flags) {
   flags.options.store_dir = folder.path();
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
 
+  std::optional<AtomicFile> tokens;
+  if (!flags.tokens_file.empty()) {
+    WEFT_ASSIGN_OR_RETURN(AtomicFile file,
+                          create_output(app.env, flags.tokens_file, model_files(*engine)));
+    tokens.emplace(std::move(file));
+  }
   auto progress = std::make_unique<Progress>("bench ttft");
   WEFT_ASSIGN_OR_RETURN(const bench::TtftReport report,
                         bench::bench_ttft(*engine, flags.options, [&](int64_t done, int64_t total) {
@@ -113,11 +120,10 @@ Status run_ttft(App& app, TtftFlags flags) {
                           return !interrupted();
                         }));
   progress.reset();
-  if (!flags.tokens_file.empty()) {
-    WEFT_ASSIGN_OR_RETURN(const auto out, app.env.create(flags.tokens_file));
+  if (tokens) {
     const std::string text = Json(report.tokens).dump() + "\n";
-    WEFT_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(text))));
-    WEFT_RETURN_IF_ERROR(out->close());
+    WEFT_RETURN_IF_ERROR(tokens->append(std::as_bytes(std::span(text))));
+    WEFT_RETURN_IF_ERROR(tokens->commit());
   }
   if (flags.json) {
     print_json(ttft_json(*engine, report));

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
-#include <set>
+#include <map>
 #include <span>
 #include <sstream>
 #include <system_error>
@@ -78,17 +78,20 @@ class AnswerPrinter {
 
 class Chat {
  public:
-  Chat(App& app, const ChatFlags& flags, engine::Engine& engine, engine::ChatSession& session)
+  /// `loaded`: what --load's file held.
+  Chat(App& app, const ChatFlags& flags, engine::Engine& engine, engine::ChatSession& session,
+       const std::optional<FileContent>& loaded)
       : app_(app),
         flags_(flags),
         engine_(engine),
         session_(session),
         options_(flags.generation),
         save_path_(flags.save) {
-    if (!flags.load.empty()) own(flags.load);
+    if (loaded) own(flags.load, *loaded);
     terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
-    input_ = terminal_ ? terminal_input(app.env, join_path(app.state_dir, "chat_history"))
-                       : plain_input();
+    const std::string history =
+        app.state_dir.empty() ? "" : join_path(app.state_dir, "chat_history");
+    input_ = terminal_ ? terminal_input(app.env, history) : plain_input();
   }
 
   /// However it ends, --save's file has the conversation then.
@@ -260,21 +263,32 @@ class Chat {
     }
   }
 
-  /// Remembers that this file has the conversation, and may be replaced by more of it.
-  void own(const std::string& path) {
+  /// Remembers that this file has the conversation, and may be replaced by more of it while it
+  /// holds `content`.
+  void own(const std::string& path, const FileContent& content) {
     const auto resolved = app_.env.resolve(path);
-    if (resolved.is_ok()) own_files_.insert(*resolved);
+    if (resolved.is_ok()) own_files_[*resolved] = content;
   }
-  bool is_own(const std::string& path) const {
+  /// Null where it is not there, or never had this conversation.
+  const FileContent* own_content(const std::string& path) const {
     const auto resolved = app_.env.resolve(path);
-    return resolved.is_ok() && own_files_.contains(*resolved);
+    const auto found = resolved.is_ok() ? own_files_.find(*resolved) : own_files_.end();
+    return found == own_files_.end() ? nullptr : &found->second;
   }
   Status save_turns(const std::string& path, std::span<const text::Turn> turns,
                     bool force = false) {
-    Status saved = save_conversation(app_.env, path, turns, force || is_own(path));
+    const FileContent* own_before = own_content(path);
+    if (!force && own_before != nullptr && !holds(app_.env, path, *own_before)) {
+      return already_exists(fmt::format(
+          "{0}: another program changed this file after it had this conversation; /save keeps this "
+          "one under another name, /save! {0} replaces that one",
+          path));
+    }
+    const bool replace = force || own_before != nullptr;
+    Status saved = save_conversation(app_.env, path, turns, replace);
     // When only the folder's sync failed, the file is there and this conversation's.
-    const bool is_there = saved.is_ok() || (!force && saved.code() != StatusCode::kAlreadyExists);
-    if (is_there) own(path);
+    const FileContent content = content_of(write_conversation(turns));
+    if (saved.is_ok() || holds(app_.env, path, content)) own(path, content);
     return saved;
   }
   Status save_to(const std::string& path) { return save_turns(path, session_.turns()); }
@@ -356,7 +370,7 @@ class Chat {
     if (argument.empty()) return invalid_argument("/save needs a file");
     const std::string path(argument);
     const Status saved = save_to(path);
-    if (saved.code() == StatusCode::kAlreadyExists) {
+    if (saved.code() == StatusCode::kAlreadyExists && own_content(path) == nullptr) {
       return already_exists(fmt::format(
           "/save {0}: the file exists and is not of this conversation; /save! {0} replaces it",
           path));
@@ -377,14 +391,14 @@ class Chat {
   Status load(std::string_view argument) {
     if (argument.empty()) return invalid_argument("/load needs a file");
     const std::string path(argument);
-    WEFT_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, load_conversation(app_.env, path));
+    WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app_.env, path));
     const std::vector<text::Turn> before = session_.turns();
-    if (const Status set = session_.set_turns(std::move(turns)); !set.is_ok()) {
+    if (const Status set = session_.set_turns(std::move(loaded.turns)); !set.is_ok()) {
       return {set.code(), path + ": " + set.message()};
     }
     leave_save_file(before);
     own_files_.clear();
-    own(path);
+    own(path, loaded.content);
     note_loaded();
     unsaved_ = true;
     return Status::ok();
@@ -462,9 +476,11 @@ class Chat {
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
-  std::string save_path_;            // --save's file, while it is this conversation's
-  std::set<std::string> own_files_;  // that have this conversation, without links in their paths
-  bool unsaved_ = false;             // something changed since it was written
+  std::string save_path_;  // --save's file, while it is this conversation's
+  // That have this conversation, by paths without links: what each held when it was read or
+  // written.
+  std::map<std::string, FileContent> own_files_;
+  bool unsaved_ = false;  // something changed since it was written
   int64_t failed_ = 0;
   bool left_ = false;
 };
@@ -515,15 +531,17 @@ Status run_chat(App& app, const ChatFlags& flags) {
         engine->model().file().path()));
   }
   if (!session.is_ok()) return session.status();
+  std::optional<FileContent> loaded_content;
   if (!flags.load.empty()) {
-    WEFT_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, load_conversation(app.env, flags.load));
-    if (const Status set = (*session)->set_turns(std::move(turns)); !set.is_ok()) {
+    WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app.env, flags.load));
+    if (const Status set = (*session)->set_turns(std::move(loaded.turns)); !set.is_ok()) {
       return corrupt(flags.load + ": " + set.message());
     }
+    loaded_content = loaded.content;
   }
   if (flags.system) WEFT_RETURN_IF_ERROR((*session)->set_system(flags.system));
   outlive_interrupts();
-  return Chat(app, flags, *engine, **session).run();
+  return Chat(app, flags, *engine, **session, loaded_content).run();
 }
 
 }  // namespace

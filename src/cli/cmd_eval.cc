@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "cli/app.h"
+#include "cli/output_file.h"
 #include "cli/reuse_flags.h"
 #include "eval/evaluate.h"
 #include "eval/perplexity.h"
@@ -78,9 +79,12 @@ Status run_eval(App& app, const EvalFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
                         eval::read_dataset(app.env, flags.file, flags.limit));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  std::unique_ptr<WriteFile> details;
+  std::optional<AtomicFile> details;
   if (!flags.details_file.empty()) {
-    WEFT_ASSIGN_OR_RETURN(details, app.env.create(flags.details_file));
+    std::vector<std::string> inputs = model_files(*engine);
+    inputs.insert(inputs.end(), {flags.file, flags.anchor});
+    WEFT_ASSIGN_OR_RETURN(AtomicFile file, create_output(app.env, flags.details_file, inputs));
+    details.emplace(std::move(file));
   }
   auto progress = std::make_unique<Progress>("eval");
   WEFT_ASSIGN_OR_RETURN(
@@ -95,10 +99,10 @@ Status run_eval(App& app, const EvalFlags& flags) {
   } else {
     print_eval(result);
   }
-  if (details == nullptr) return Status::ok();
+  if (!details) return Status::ok();
   const std::string lines = details_lines(result);
   WEFT_RETURN_IF_ERROR(details->append(std::as_bytes(std::span(lines))));
-  return details->close();
+  return details->commit();
 }
 
 struct PerplexityFlags {

@@ -24,11 +24,14 @@ struct GenerateFlags {
 Result<std::vector<int32_t>> prompt_tokens(const engine::Engine& engine, const std::string& prompt,
                                            bool raw) {
   const text::Tokenizer& tokenizer = engine.tokenizer();
-  if (raw) return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()});
+  const auto is_stopped = [] { return interrupted(); };
+  const FunctionRef<bool()> cancelled(is_stopped);
+  const text::EncodeLimits limits{engine.context_tokens(), &cancelled};
+  if (raw) return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}, limits);
   WEFT_ASSIGN_OR_RETURN(const text::ChatTemplate chat, engine.chat_template());
   const text::Turn turns[] = {{text::Role::kUser, prompt}};
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, chat.render(turns, true));
-  return text::encode_prompt(tokenizer, segments);
+  return text::encode_prompt(tokenizer, segments, limits);
 }
 
 Json to_json(const engine::Engine& engine, const engine::Generation& generation,
@@ -64,6 +67,12 @@ Status run_generate(App& app, const GenerateFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         prompt_tokens(*engine, prompt, flags.raw));
   if (tokens.empty()) return invalid_argument("the prompt is empty");
+  if (std::ssize(tokens) > engine->context_tokens()) {
+    return resource_exhausted(
+        fmt::format("the prompt does not fit the context of {} tokens: shorten it, or take a "
+                    "larger context (-c)",
+                    engine->context_tokens()));
+  }
 
   const kv::SequenceId sequence = engine->cache().create_sequence();
   const auto is_stopped = [] { return interrupted(); };

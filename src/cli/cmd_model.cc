@@ -85,6 +85,7 @@ Status fetch_and_say(App& app, const KnownModel& model, bool accept_terms) {
 
 Status run_get(App& app, const std::string& name, bool accept_terms) {
   WEFT_ASSIGN_OR_RETURN(const KnownModel model, find_known_model(name));
+  WEFT_RETURN_IF_ERROR(check_models_folder(app.models_dir));
   const std::string path = model_path(model.name, app.models_dir);
   if (app.env.exists(path)) {
     JoinProgress progress(model);
@@ -101,6 +102,7 @@ Status run_get(App& app, const std::string& name, bool accept_terms) {
 }
 
 Status run_rm(App& app, const std::string& name) {
+  WEFT_RETURN_IF_ERROR(check_models_folder(app.models_dir));
   WEFT_ASSIGN_OR_RETURN(const uint64_t freed, remove_model(app.env, name, app.models_dir));
   fmt::print("{}: removed, {:.1f} MB freed\n", name, megabytes(freed));
   return Status::ok();

@@ -3,7 +3,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <sstream>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
 
 namespace weft::cli {
 namespace {
@@ -42,16 +48,68 @@ std::string usage_error(const CLI::App& root, const CLI::Error& error) {
   return fmt::format("{}; see {} --help", what, name);
 }
 
-std::string bytes_from_size(std::string& text) {
-  const std::string given = text;
-  try {
-    if (CLI::AsSizeValue(false)(text).empty()) return "";
-  } catch (const CLI::ValidationError&) {
+/// All of `text` as a number; nullopt where it is none, or none of this type.
+template <class T>
+std::optional<T> parse_whole(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) return std::nullopt;
   }
-  return fmt::format("{} is no number of bytes; give one as 512MB or 10GB", given);
+  return value;
+}
+
+/// 512MB, 10 GiB, 4096: units are powers of 1024.
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto number = parse_whole<uint64_t>(text.substr(0, digits));
+  std::string unit;
+  for (const char c : text.substr(digits)) {
+    if (c != ' ') unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  constexpr std::string_view kPrefixes = "KMGTPE";
+  const size_t power = unit.empty() ? std::string_view::npos : kPrefixes.find(unit.front());
+  if (power != std::string_view::npos) unit.erase(0, 1);
+  const bool is_unit = unit.empty() || unit == "B" || unit == "IB" || unit == "I";
+  if (!number || !is_unit || (power == std::string_view::npos && unit.starts_with('I'))) {
+    return std::nullopt;
+  }
+  const size_t shift = power == std::string_view::npos ? 0 : 10 * (power + 1);
+  if (*number > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;
+  return *number << shift;
 }
 
 }  // namespace
+
+/// What a number may be, beside what its type holds.
+struct Flag::Range {
+  std::optional<std::pair<int64_t, int64_t>> limits;  // as in_range says
+
+  template <class T>
+  bool holds(T value) const {
+    if (!limits) return true;
+    if constexpr (std::is_floating_point_v<T>) {
+      return value >= static_cast<T>(limits->first) && value <= static_cast<T>(limits->second);
+    } else {
+      return std::cmp_greater_equal(value, limits->first) &&
+             std::cmp_less_equal(value, limits->second);
+    }
+  }
+
+  /// "a whole number from 1 to 64"
+  template <class T>
+  std::string expected() const {
+    constexpr const char* kKind = std::is_floating_point_v<T> ? "a number" : "a whole number";
+    if (limits) return fmt::format("{} from {} to {}", kKind, limits->first, limits->second);
+    if constexpr (std::is_floating_point_v<T>) {
+      return kKind;
+    } else {
+      return fmt::format("{} from {} to {}", kKind, std::numeric_limits<T>::min(),
+                         std::numeric_limits<T>::max());
+    }
+  }
+};
 
 Flag Flag::required() {
   as_option(option_).required();
@@ -59,23 +117,12 @@ Flag Flag::required() {
 }
 
 Flag Flag::in_range(int64_t least, int64_t most) {
-  as_option(option_).check(CLI::Range(least, most));
+  WEFT_CHECK(range_ != nullptr);
+  range_->limits = {least, most};
   return *this;
 }
 
-Flag Flag::positive() {
-  as_option(option_).check(CLI::PositiveNumber);
-  return *this;
-}
-
-Flag Flag::not_negative() {
-  as_option(option_).transform(CLI::Validator(
-      [](std::string& text) {
-        return text.starts_with('-') ? fmt::format("{} is below 0", text) : std::string();
-      },
-      ""));
-  return *this;
-}
+Flag Flag::positive() { return in_range(1, std::numeric_limits<int64_t>::max()); }
 
 Flag Flag::one_of(const std::vector<std::string>& values) {
   as_option(option_).check(CLI::IsMember(values));
@@ -105,20 +152,38 @@ Flag Command::add_option(const std::string& names, std::optional<std::string>& v
                          const std::string& help) {
   return Flag(as_command(command_).add_option(names, value, help));
 }
+/// The parser gets what was read here, in a form that it cannot take for another number: by itself
+/// it takes 010 for 8, 1'000 for 1000, and wraps around or cuts off what is too large.
+template <class T>
+Flag Command::add_number(const std::string& names, T& value, const std::string& help) {
+  CLI::Option* option = as_command(command_).add_option(names, value, help);
+  auto range = std::make_shared<Flag::Range>();
+  const auto read = [range](std::string& text) -> std::string {
+    const std::optional<T> number = parse_whole<T>(text);
+    if (!number || !range->holds(*number)) {
+      return fmt::format("'{}': must be {}", text, range->expected<T>());
+    }
+    text = fmt::format("{}", *number);
+    return "";
+  };
+  option->transform(CLI::Validator(read, ""));
+  return Flag(option, std::move(range));
+}
+
 Flag Command::add_option(const std::string& names, int32_t& value, const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help));
+  return add_number(names, value, help);
 }
 Flag Command::add_option(const std::string& names, int64_t& value, const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help));
+  return add_number(names, value, help);
 }
 Flag Command::add_option(const std::string& names, uint64_t& value, const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help));
+  return add_number(names, value, help);
 }
 Flag Command::add_option(const std::string& names, float& value, const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help));
+  return add_number(names, value, help);
 }
 Flag Command::add_option(const std::string& names, double& value, const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help));
+  return add_number(names, value, help);
 }
 Flag Command::add_option(const std::string& names, std::vector<std::string>& values,
                          const std::string& help) {
@@ -126,10 +191,21 @@ Flag Command::add_option(const std::string& names, std::vector<std::string>& val
 }
 
 Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::string& help) {
-  // What is added last transforms first.
   CLI::Option* option = as_command(command_).add_option(names, bytes, help);
-  option->transform(CLI::Validator(bytes_from_size, "SIZE"));
-  return Flag(option).not_negative();
+  auto range = std::make_shared<Flag::Range>();
+  const auto read = [range](std::string& text) -> std::string {
+    const std::optional<uint64_t> number = parse_bytes(text);
+    if (!number || !range->holds(*number)) {
+      return fmt::format(
+          "'{}': must be a number of bytes, as 512MB or 10GB, {}", text,
+          range->limits ? fmt::format("from {} to {}", range->limits->first, range->limits->second)
+                        : fmt::format("at most {}", std::numeric_limits<uint64_t>::max()));
+    }
+    text = fmt::format("{}", *number);
+    return "";
+  };
+  option->transform(CLI::Validator(read, "SIZE"));
+  return Flag(option, std::move(range));
 }
 
 Flag Command::add_flag(const std::string& names, bool& value, const std::string& help) {

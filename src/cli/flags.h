@@ -1,6 +1,7 @@
-// The commands and their flags, as a command file declares them. Parsing, help and the line for
-// wrong usage are CLI11's, which flags.cc alone includes: its header costs five seconds of
-// compiling in every file that sees it. No command's work is here.
+// The commands and their flags, as a command file declares them. A number is decimal and whole (or
+// finite) and must fit: what does not is one line with the flag, the value and the range. Parsing,
+// help and the line for wrong usage are CLI11's, which flags.cc alone includes: its header costs
+// five seconds of compiling in every file that sees it. No command's work is here.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -18,11 +20,10 @@ namespace weft::cli {
 class Flag {
  public:
   Flag required();
-  /// A number from `least` to `most`.
+  /// A number from `least` to `most`. Without this, from the least to the greatest of its type.
   Flag in_range(int64_t least, int64_t most);
+  /// A whole number above 0.
   Flag positive();
-  /// For unsigned numbers, which the parser would wrap around.
-  Flag not_negative();
   Flag one_of(const std::vector<std::string>& values);
   /// Not together with `other`.
   Flag excludes(Flag other);
@@ -31,8 +32,11 @@ class Flag {
 
  private:
   friend class Command;
-  explicit Flag(void* option) : option_(option) {}
-  void* option_;  // CLI::Option
+  struct Range;
+  explicit Flag(void* option, std::shared_ptr<Range> range = nullptr)
+      : option_(option), range_(std::move(range)) {}
+  void* option_;                  // CLI::Option
+  std::shared_ptr<Range> range_;  // of a number, as it was added; null for all else
 };
 
 /// A command, or a group of them. As long-lived as the CommandLine. What flags write to must live
@@ -54,7 +58,7 @@ class Command {
   Flag add_option(const std::string& names, double& value, const std::string& help);
   Flag add_option(const std::string& names, std::vector<std::string>& values,
                   const std::string& help);
-  /// A number of bytes, as 512MB; not below 0.
+  /// A number of bytes, as 512MB (units are powers of 1024, any case).
   Flag add_bytes(const std::string& names, uint64_t& bytes, const std::string& help);
   Flag add_flag(const std::string& names, bool& value, const std::string& help);
   Flag add_flag(const std::string& names, std::function<void()> given, const std::string& help);
@@ -65,6 +69,8 @@ class Command {
 
  private:
   friend class CommandLine;
+  template <class T>
+  Flag add_number(const std::string& names, T& value, const std::string& help);
   explicit Command(void* command) : command_(command) {}
   void* command_;  // CLI::App
 };

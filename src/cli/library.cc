@@ -59,13 +59,18 @@ Result<std::optional<engine::PromptForm>> agree_form(const std::optional<Settlem
                                                      const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const auto wanted, engine::parse_prompt_form(flag));
   if (!settled) return wanted;
-  WEFT_ASSIGN_OR_RETURN(const auto form, engine::parse_prompt_form(settled->prompt));
-  if (wanted && wanted != form) {
+  const auto form = engine::parse_prompt_form(settled->prompt);
+  if (!form.is_ok()) {
+    return corrupt(fmt::format(
+        "{}: its passages have the form '{}', which this weft does not know",
+        dir, settled->prompt));
+  }
+  if (wanted && wanted != *form) {
     return invalid_argument(
         fmt::format("{}: the folder's passages have the form '{}'; for '{}' take another folder",
                     dir, settled->prompt, flag));
   }
-  return form;
+  return *form;
 }
 
 std::string model_name(const engine::Engine& engine) {

@@ -1,9 +1,9 @@
 #include "cli/line_input.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <histedit.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,8 +12,10 @@
 #include <cstring>
 #include <cwchar>
 #include <deque>
+#include <memory>
 #include <string_view>
 
+#include "base/atomic_file.h"
 #include "base/terminal_mode.h"
 #include "base/terminal_streams.h"
 #include "cli/app.h"
@@ -84,13 +86,13 @@ class PlainInput : public LineInput {
 
 class TerminalInput : public LineInput {
  public:
-  TerminalInput(Env& env, const std::string& history_file) {
+  TerminalInput(Env& env, const std::string& history_file) : env_(env) {
     std::setlocale(LC_CTYPE, "C.UTF-8");  // libedit counts columns by it
     history_ = history_init();
     HistEvent event;
     history(history_, &event, H_SETSIZE, kHistoryLines);
     history(history_, &event, H_SETUNIQUE, 1);
-    open_history(env, history_file);
+    open_history(history_file);
     keep_terminal_mode();  // before libedit changes it
     edit_ = el_init("weft", stdin, unfiltered(stdout), unfiltered(stderr));
     el_set(edit_, EL_CLIENTDATA, this);
@@ -138,7 +140,7 @@ class TerminalInput : public LineInput {
   void remember(const std::string& text) override {
     HistEvent event;
     history(history_, &event, H_ENTER, text.c_str());
-    if (!history_file_.empty()) history(history_, &event, H_SAVE, history_file_.c_str());
+    if (!history_file_.empty()) no_history_unless(save_history());
   }
 
  private:
@@ -254,28 +256,60 @@ class TerminalInput : public LineInput {
     pending_.insert(pending_.end(), line.begin(), line.end());
   }
 
-  void open_history(Env& env, const std::string& file) {
-    const size_t slash = file.rfind('/');
-    Status made = slash == std::string::npos ? Status::ok() : env.make_dirs(file.substr(0, slash));
-    if (made.is_ok()) {
-      const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-      if (fd < 0) made = io_error(fmt::format("{}: {}", file, std::strerror(errno)));
-      if (fd >= 0) close(fd);
-    }
-    if (made.is_ok()) {
-      const auto found = env.stat(file);
-      HistEvent event;
-      const bool loaded = found.is_ok() && (found->size_bytes == 0 ||
-                                            history(history_, &event, H_LOAD, file.c_str()) >= 0);
-      if (!loaded) made = corrupt(file + ": this is no history; remove it");
-    }
-    if (made.is_ok()) {
-      history_file_ = file;
-    } else {
-      print_error("no history is kept: " + made.message());
-    }
+  void open_history(const std::string& file) {
+    if (file.empty()) return;
+    history_file_ = file;
+    no_history_unless(load_history());
   }
 
+  void no_history_unless(const Status& kept) {
+    if (kept.is_ok()) return;
+    history_file_.clear();
+    print_error("no history is kept: " + kept.message());
+  }
+
+  // libedit would wait for a FIFO's other end and follow a link, and leave half a file where it is
+  // interrupted. So it gets the name of what was checked only, and what it writes goes through us.
+
+  Status load_history() {
+    const size_t slash = history_file_.rfind('/');
+    if (slash != std::string::npos) {
+      WEFT_RETURN_IF_ERROR(env_.make_dirs(history_file_.substr(0, slash)));
+    }
+    const auto found = env_.stat_link(history_file_);
+    if (found.status().code() == StatusCode::kNotFound) return save_history();
+    WEFT_RETURN_IF_ERROR(found.status());
+    if (found->is_link) {
+      return invalid_argument(history_file_ + ": a symbolic link, which is not followed here");
+    }
+    if (!found->is_regular) return invalid_argument(history_file_ + ": not a regular file");
+    HistEvent event;
+    const bool loaded =
+        found->size_bytes == 0 || history(history_, &event, H_LOAD, history_file_.c_str()) >= 0;
+    return loaded ? Status::ok() : corrupt(history_file_ + ": this is no history; remove it");
+  }
+
+  Status save_history() {
+    const Status no_memory = resource_exhausted("no memory for its lines");
+    const int fd = ::memfd_create("history", MFD_CLOEXEC);  // libedit wants a descriptor
+    if (fd < 0) return no_memory;
+    const std::unique_ptr<FILE, int (*)(FILE*)> memory(::fdopen(fd, "w+"), std::fclose);
+    if (memory == nullptr) {
+      ::close(fd);
+      return no_memory;
+    }
+    HistEvent event;
+    if (history(history_, &event, H_SAVE_FP, memory.get()) < 0) return no_memory;
+    const long size = std::fflush(memory.get()) == 0 ? std::ftell(memory.get()) : -1;
+    if (size < 0) return no_memory;
+    std::string text(static_cast<size_t>(size), '\0');
+    std::rewind(memory.get());
+    if (std::fread(text.data(), 1, text.size(), memory.get()) != text.size()) return no_memory;
+    return write_file_durably(env_, history_file_, text,
+                              {.links = Links::kRefuse, .mode = kPrivateFileMode});
+  }
+
+  Env& env_;
   EditLine* edit_ = nullptr;
   History* history_ = nullptr;
   std::string history_file_;  // "": none is kept

@@ -36,8 +36,9 @@ class LineInput {
 std::unique_ptr<LineInput> plain_input();
 
 /// The terminal at standard input and output. History is read from and kept in `history_file`,
-/// which is created with its folder, readable for its owner alone; when that fails, one line on
-/// stderr says so and there is no history beyond this session. Text is UTF-8.
+/// which is created with its folder, readable for its owner alone, and replaced as a whole
+/// (base/atomic_file.h); "" keeps none. When that fails, or the file is a link or no regular file,
+/// one line on stderr says so and there is no history beyond this session. Text is UTF-8.
 std::unique_ptr<LineInput> terminal_input(Env& env, const std::string& history_file);
 
 }  // namespace weft::cli

@@ -35,6 +35,11 @@ std::string terms_path(std::string_view name, const std::string& models_dir) {
   return join_path(models_dir, fmt::format("{}.terms.txt", name));
 }
 
+Status check_models_folder(const std::string& models_dir) {
+  if (!models_dir.empty()) return Status::ok();
+  return not_found("there is no folder for models, as there is no home folder: set WEFT_MODELS");
+}
+
 Result<std::vector<LocalModel>> list_models(Env& env, const std::string& models_dir) {
   std::vector<LocalModel> models;
   if (!env.exists(models_dir)) return models;
@@ -62,6 +67,9 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
   const bool is_folder = entry.is_ok() && entry->is_directory;
   if (!is_folder && name_or_path.find('/') != std::string::npos) {
     return not_found(fmt::format("'{}': no such model file", name_or_path));
+  }
+  if (const Status folder = check_models_folder(models_dir); !folder.is_ok()) {
+    return not_found(fmt::format("'{}': no such file, and {}", name_or_path, folder.message()));
   }
   for (const std::string& path :
        {model_path(name_or_path, models_dir), join_path(models_dir, name_or_path)}) {

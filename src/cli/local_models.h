@@ -17,6 +17,9 @@ std::string model_path(std::string_view name, const std::string& models_dir);
 /// DIR/NAME.terms.txt, the terms that were accepted for it.
 std::string terms_path(std::string_view name, const std::string& models_dir);
 
+/// kNotFound where `models_dir` is "": the user has none.
+Status check_models_folder(const std::string& models_dir);
+
 struct LocalModel {
   std::string name;
   std::string path;

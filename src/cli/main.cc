@@ -2,6 +2,7 @@
 // stderr and an exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (143 by SIGTERM, 129
 // by SIGHUP).
 #include <fmt/format.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "base/process.h"
 #include "base/terminal_mode.h"
 #include "base/terminal_streams.h"
 #include "cli/app.h"
@@ -28,16 +30,30 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// $variable/weft, else ~/fallback/weft.
+/// $HOME, else what the system has for the user; "" where neither is a path from the root.
+std::string home_folder() {
+  std::string home = environment("HOME");
+  if (home.empty()) {
+    const passwd* user = ::getpwuid(::geteuid());  // NOLINT(concurrency-mt-unsafe): as above
+    if (user != nullptr && user->pw_dir != nullptr) home = user->pw_dir;
+  }
+  return home.starts_with('/') ? home : "";
+}
+
+/// $variable/weft, else ~/fallback/weft, else "": nothing is kept there then. A variable that is
+/// no path from the root does not count, as the XDG base directories have it.
 std::string xdg_folder(const char* variable, const char* fallback) {
   const std::string folder = environment(variable);
-  if (!folder.empty()) return join_path(folder, "weft");
-  return join_path(join_path(environment("HOME"), fallback), "weft");
+  if (folder.starts_with('/')) return join_path(folder, "weft");
+  const std::string home = home_folder();
+  return home.empty() ? "" : join_path(join_path(home, fallback), "weft");
 }
 
 std::string models_folder() {
   const std::string folder = environment("WEFT_MODELS");
-  return folder.empty() ? join_path(xdg_folder("XDG_DATA_HOME", ".local/share"), "models") : folder;
+  if (!folder.empty()) return folder;
+  const std::string data = xdg_folder("XDG_DATA_HOME", ".local/share");
+  return data.empty() ? "" : join_path(data, "models");
 }
 
 int exit_status(const weft::Status& status) {
@@ -154,6 +170,12 @@ int weft_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::set_terminate(on_terminate);
+  weft::open_standard_streams();
+  weft::ignore_file_size_signal();
   const weft::TerminalStreams streams;
-  return guarded([&] { return weft_main(argc, argv); });
+  return guarded([&] {
+    const weft::Result<int> status =
+        weft::run_with_whole_stack([&] { return guarded([&] { return weft_main(argc, argv); }); });
+    return status.is_ok() ? *status : exit_status(status.status());
+  });
 }

@@ -73,6 +73,18 @@ TEST_F(ModelGetTest, RefusesWhatIsNotThePublishedFile) {
   expect_fetch_fails(StatusCode::kCorrupt, "tiny: what came is not the published file");
 }
 
+TEST_F(ModelGetTest, ALinkIsNoLeftover) {
+  const std::string elsewhere = dir_ + "/elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  std::filesystem::create_directories(models_dir());
+  write_text(elsewhere + "/file", "precious");
+  std::filesystem::create_directory_symlink(elsewhere, models_dir() + "/.download-x");
+  expect_fetched();
+  EXPECT_EQ(read_text(elsewhere + "/file"), "precious");
+  EXPECT_FALSE(std::filesystem::exists(elsewhere + "/lock"));
+  EXPECT_TRUE(std::filesystem::is_symlink(models_dir() + "/.download-x"));
+}
+
 TEST_F(ModelGetTest, TheLastPartCountsAsTheFirst) {
   std::string changed = part_content(2);
   changed.back() = static_cast<char>(changed.back() + 1);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/terminal_text.h"
+#include "base/utf8.h"
+
 namespace weft::cli {
 namespace {
 
@@ -16,12 +19,6 @@ std::string_view pick(const std::array<std::string_view, 4>& signs, std::string_
   };
   const auto* found = std::ranges::find_if(signs, absent);
   return found == signs.end() ? signs.front() : *found;
-}
-
-bool is_c1(std::string_view text, size_t at) {
-  return text[at] == '\xc2' && at + 1 < text.size() &&
-         static_cast<unsigned char>(text[at + 1]) >= 0x80 &&
-         static_cast<unsigned char>(text[at + 1]) < 0xa0;
 }
 
 void replace_all(std::string& line, std::string_view sign, char by) {
@@ -39,9 +36,11 @@ void replace_all(std::string& line, std::string_view sign, char by) {
 std::string PastedText::as_line(std::string_view text) {
   while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
   std::string line;
-  for (size_t at = 0; at < text.size(); ++at) {
+  TerminalChars chars;
+  size_t n_bytes = 0;
+  for (size_t at = 0; at < text.size(); at += std::max<size_t>(n_bytes, 1)) {
     const char c = text[at];
-    const auto byte = static_cast<unsigned char>(c);
+    n_bytes = utf8_char_bytes(text, at);  // 0: no UTF-8, which the editor shows as U+FFFD
     if (c == '\r' && at + 1 < text.size() && text[at + 1] == '\n') continue;
     if (c == '\n' || c == '\r') {
       if (break_sign_.empty()) break_sign_ = pick(kBreakSigns, text);
@@ -49,10 +48,10 @@ std::string PastedText::as_line(std::string_view text) {
     } else if (c == '\t') {
       if (tab_sign_.empty()) tab_sign_ = pick(kTabSigns, text);
       line += tab_sign_;
-    } else if (is_c1(text, at)) {
-      ++at;
-    } else if (byte >= 0x20 && byte != 0x7f) {
+    } else if (n_bytes == 0) {
       line += c;
+    } else if (chars.may_show(decode_utf8_char(text, at, n_bytes))) {
+      line += text.substr(at, n_bytes);
     }
   }
   return line;

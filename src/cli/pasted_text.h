@@ -1,6 +1,7 @@
 // Text pasted into a line editor: one line with signs for line breaks and tabs while it is edited,
-// the text again afterwards. What is no text (other control characters) is left out, so that a
-// paste cannot press keys. Not thread-safe.
+// the text again afterwards. What a terminal is not to be shown (base/terminal_text.h: other
+// control characters, what turns the direction of text, what nobody sees) is left out: a paste
+// cannot press keys, nor read as other than it is. Not thread-safe.
 #pragma once
 
 #include <string>

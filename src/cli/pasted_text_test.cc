@@ -40,5 +40,10 @@ TEST(PastedText, PressesNoKeys) {
   EXPECT_EQ(there_and_back(keys), "ab\xc2\xa0");
 }
 
+TEST(PastedText, ReadsAsWhatItIs) {
+  EXPECT_EQ(there_and_back("a\u202eb\u2066c\u200bd\u00ade\U000e0041f"), "abcdef");
+  EXPECT_EQ(there_and_back("a\xff\n\u0627\u200c\u0628"), "a\xff\n\u0627\u200c\u0628");
+}
+
 }  // namespace
 }  // namespace weft::cli

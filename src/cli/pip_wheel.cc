@@ -38,7 +38,9 @@ void remove_folder(const std::string& path) {
 Status clear_leftovers(Env& env, const std::string& models_dir) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<DirEntry> entries, env.list(models_dir));
   for (const DirEntry& entry : entries) {
-    if (!entry.is_directory || !entry.name.starts_with(kFolderPrefix)) continue;
+    // A link is none of ours: where it leads, weft has nothing to remove.
+    const bool is_ours = entry.is_directory && !entry.is_link;
+    if (!is_ours || !entry.name.starts_with(kFolderPrefix)) continue;
     const std::string path = join_path(models_dir, entry.name);
     const auto lock = env.lock(join_path(path, kLockName), /*exclusive=*/true, LockWait{});
     if (lock.is_ok()) remove_folder(path);
@@ -88,8 +90,17 @@ Result<int> run_program(const std::vector<std::string>& arguments,
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  // What weft ignores for itself (base/process.h) is not for others.
+  posix_spawnattr_t attributes;
+  sigset_t defaults;
+  ::sigemptyset(&defaults);
+  ::sigaddset(&defaults, SIGXFSZ);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t pid = 0;
-  const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
+  const int error = ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error == ENOENT) return kExitNoSuchProgram;
   if (error != 0) {

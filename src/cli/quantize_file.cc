@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <filesystem>
 #include <vector>
 
+#include "cli/output_file.h"
 #include "gguf/quantise.h"
 #include "gguf/writer.h"
 #include "kernels/dequantize.h"
@@ -21,20 +21,10 @@ constexpr int64_t kTaskElements = 64 << 10;
 constexpr int64_t kTasksPerWorker = 8;
 constexpr size_t kCopyBytes = 4u << 20;
 
-/// `out` must be replaceable: absent or a regular file, and none of the files that are read.
 Status check_target(const gguf::File& in, const std::string& out) {
-  std::error_code error;
-  const auto status = std::filesystem::status(out, error);
-  if (!std::filesystem::exists(status)) return Status::ok();
-  if (!std::filesystem::is_regular_file(status)) {
-    return invalid_argument(out + ": exists and is not a regular file");
-  }
-  for (const gguf::FilePart& part : in.parts()) {
-    if (std::filesystem::equivalent(part.path, out, error)) {
-      return invalid_argument(out + ": is the file to be read; name another one to write");
-    }
-  }
-  return Status::ok();
+  std::vector<std::string> inputs;
+  for (const gguf::FilePart& part : in.parts()) inputs.push_back(part.path);
+  return refuse_inputs(out, inputs);
 }
 
 /// The metadata, updated, and the tensor table.

@@ -105,19 +105,24 @@ size_t ChatSession::last_user_turn() const {
   return user == turns_.rend() ? turns_.size() : static_cast<size_t>(turns_.rend() - user) - 1;
 }
 
-Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first) const {
+/// More tokens than the context holds, and not all of them, where the prompt does not fit it.
+Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first,
+                                                      const ChatCallbacks& callbacks) const {
   std::vector<text::Turn> turns;
   if (system_) turns.push_back({Role::kSystem, *system_});
   turns.insert(turns.end(), turns_.begin() + static_cast<ptrdiff_t>(first), turns_.end());
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, template_.render(turns, true));
-  return text::encode_prompt(engine_.tokenizer(), segments);
+  const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
+  const FunctionRef<bool()> stop = cancelled;
+  return text::encode_prompt(engine_.tokenizer(), segments, {engine_.context_tokens(), &stop});
 }
 
-Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(int32_t max_tokens) const {
+Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(
+    int32_t max_tokens, const ChatCallbacks& callbacks) const {
   const int64_t context = engine_.context_tokens();
   const int64_t room = std::min<int64_t>(max_tokens, context / 4);
   FittingPrompt out{{}, first_, 0};
-  WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(first_));
+  WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(first_, callbacks));
   if (std::ssize(out.tokens) + room > context) {
     std::vector<size_t> starts;  // of the exchanges; the prompt may begin at any of them
     for (size_t i = first_; i < turns_.size(); ++i) {
@@ -128,19 +133,19 @@ Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(int32_t max_token
     size_t high = starts.size() - 1;
     while (low < high) {
       const size_t middle = low + (high - low) / 2;
-      WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(starts[middle]));
+      WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(starts[middle], callbacks));
       if (std::ssize(out.tokens) + 2 * room > context) {
         low = middle + 1;
       } else {
         high = middle;
       }
     }
-    WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(starts[low]));
+    WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(starts[low], callbacks));
     if (std::ssize(out.tokens) >= context) {
       return resource_exhausted(
-          fmt::format("this turn alone makes a prompt of {} tokens, the context holds {}: shorten "
-                      "it, or start with a larger --context",
-                      out.tokens.size(), context));
+          fmt::format("this turn alone does not fit the context of {} tokens: shorten it, or start "
+                      "with a larger --context",
+                      context));
     }
     out.first = starts[low];
     out.n_dropped = static_cast<int32_t>(low);
@@ -191,7 +196,8 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   WEFT_RETURN_IF_ERROR(sampling::check_options(options.sampling));
   ChatAnswer answer;
   const auto run = [&]() -> Result<Generation> {
-    WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(options.max_tokens));
+    WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt,
+                          fitting_prompt(options.max_tokens, callbacks));
     WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt.tokens, callbacks, answer));
     first_ = prompt.first;
     if (prompt.n_dropped > 0 && callbacks.on_dropped) callbacks.on_dropped(prompt.n_dropped);

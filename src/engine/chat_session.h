@@ -85,13 +85,13 @@ class ChatSession {
         template_(std::move(chat_template)),
         sequence_(engine.cache().create_sequence()) {}
 
-  Result<std::vector<int32_t>> prompt_from(size_t first) const;
+  Result<std::vector<int32_t>> prompt_from(size_t first, const ChatCallbacks& callbacks) const;
   struct FittingPrompt {
     std::vector<int32_t> tokens;
     size_t first = 0;       // turn that it begins with, behind the system turn
     int32_t n_dropped = 0;  // exchanges left out that the prompt before still had
   };
-  Result<FittingPrompt> fitting_prompt(int32_t max_tokens) const;
+  Result<FittingPrompt> fitting_prompt(int32_t max_tokens, const ChatCallbacks& callbacks) const;
   Result<std::vector<float>> prefill(const std::vector<int32_t>& prompt,
                                      const ChatCallbacks& callbacks, ChatAnswer& answer);
   Result<ChatAnswer> run_answer(const GenerationOptions& options, const ChatCallbacks& callbacks);

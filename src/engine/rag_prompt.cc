@@ -1,5 +1,7 @@
 #include "engine/rag_prompt.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 namespace weft::engine {
@@ -74,12 +76,17 @@ Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
   return AnchorSpec{Kind::kFile, std::move(*passages)};
 }
 
+RagPrompt::RagPrompt(const Engine& engine, std::optional<text::ChatTemplate> chat_template)
+    : tokenizer_(&engine.tokenizer()),
+      limits_{.tokens = engine.context_tokens()},
+      chat_template_(std::move(chat_template)) {}
+
 Result<RagPrompt> RagPrompt::for_engine(const Engine& engine, std::optional<PromptForm> form) {
-  if (form == PromptForm::kFewShot) return RagPrompt(engine.tokenizer(), std::nullopt);
+  if (form == PromptForm::kFewShot) return RagPrompt(engine, std::nullopt);
   auto chat = engine.chat_template();
-  if (chat.is_ok()) return RagPrompt(engine.tokenizer(), *std::move(chat));
+  if (chat.is_ok()) return RagPrompt(engine, *std::move(chat));
   if (form || chat.status().code() != StatusCode::kNotFound) return chat.status();
-  return RagPrompt(engine.tokenizer(), std::nullopt);
+  return RagPrompt(engine, std::nullopt);
 }
 
 Result<std::vector<int32_t>> RagPrompt::prefix() const {
@@ -90,7 +97,7 @@ Result<std::vector<int32_t>> RagPrompt::prefix() const {
   } else {
     segments.push_back({std::string(kExamples), false});
   }
-  return text::encode_prompt(*tokenizer_, segments);
+  return text::encode_prompt(*tokenizer_, segments, limits_);
 }
 
 std::string RagPrompt::passage(std::string_view title, std::string_view text) const {
@@ -118,7 +125,7 @@ Result<std::vector<int32_t>> RagPrompt::suffix(std::string_view question) const 
   } else {
     segments.push_back({"Question: " + std::string(question) + "\nAnswer:", false});
   }
-  return text::encode_segments(*tokenizer_, segments);
+  return text::encode_segments(*tokenizer_, segments, limits_);
 }
 
 Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {
@@ -136,8 +143,15 @@ Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {
   } else if (spec.kind == AnchorSpec::Kind::kFile) {
     segments.push_back({passage("", spec.passages), false});
   }
-  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, text::encode_segments(*tokenizer_, segments));
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                        text::encode_segments(*tokenizer_, segments, limits_));
   if (bos) tokens.insert(tokens.begin(), tokenizer_->bos());
+  if (std::ssize(tokens) > limits_.tokens) {  // not all of it: stores are keyed by the whole
+    return resource_exhausted(
+        fmt::format("the anchor does not fit the context of {} tokens: take "
+                    "a shorter one, or a larger context (-c)",
+                    limits_.tokens));
+  }
   return tokens;
 }
 

@@ -57,18 +57,22 @@ class RagPrompt {
 
   PromptForm form() const { return chat_template_ ? PromptForm::kChat : PromptForm::kFewShot; }
 
+  // A prefix or suffix longer than the context comes back as more tokens than that, and not all of
+  // them: a template may make one of any size.
+
   Result<std::vector<int32_t>> prefix() const;
   Result<std::vector<int32_t>> chunk(std::string_view title, std::string_view text) const;
   Result<std::vector<int32_t>> suffix(std::string_view question) const;
+  /// kResourceExhausted for one longer than the context.
   Result<std::vector<int32_t>> anchor(const AnchorSpec& spec) const;
 
  private:
-  RagPrompt(const text::Tokenizer& tokenizer, std::optional<text::ChatTemplate> chat_template)
-      : tokenizer_(&tokenizer), chat_template_(std::move(chat_template)) {}
+  RagPrompt(const Engine& engine, std::optional<text::ChatTemplate> chat_template);
   /// A passage as it stands in the prompt; chunk() tokenises this.
   std::string passage(std::string_view title, std::string_view text) const;
 
   const text::Tokenizer* tokenizer_;
+  text::EncodeLimits limits_;                        // of a piece: the context
   std::optional<text::ChatTemplate> chat_template_;  // of the chat form only
 };
 

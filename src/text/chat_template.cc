@@ -300,15 +300,17 @@ Result<std::vector<Segment>> ChatTemplate::turn_opening() const {
 }
 
 Result<std::vector<int32_t>> encode_segments(const Tokenizer& tokenizer,
-                                             std::span<const Segment> segments) {
+                                             std::span<const Segment> segments,
+                                             const EncodeLimits& limits) {
   std::vector<TextPart> parts;
   for (const Segment& segment : segments) parts.push_back({segment.text, segment.special});
-  return tokenizer.encode_parts(parts);
+  return tokenizer.encode_parts(parts, limits);
 }
 
 Result<std::vector<int32_t>> encode_prompt(const Tokenizer& tokenizer,
-                                           std::span<const Segment> segments) {
-  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> ids, encode_segments(tokenizer, segments));
+                                           std::span<const Segment> segments,
+                                           const EncodeLimits& limits) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> ids, encode_segments(tokenizer, segments, limits));
   const int32_t bos = tokenizer.bos();
   if (bos != kNoToken && tokenizer.wants_bos() && (ids.empty() || ids.front() != bos)) {
     ids.insert(ids.begin(), bos);

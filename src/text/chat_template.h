@@ -106,11 +106,13 @@ class ChatTemplate {
 /// as the models were trained on it, except that only the template's own text may hold control
 /// tokens.
 Result<std::vector<int32_t>> encode_segments(const Tokenizer& tokenizer,
-                                             std::span<const Segment> segments);
+                                             std::span<const Segment> segments,
+                                             const EncodeLimits& limits = {});
 
 /// Tokens of a prompt from its beginning: encode_segments, and where the model expects BOS exactly
 /// one, whether the template wrote it or not.
 Result<std::vector<int32_t>> encode_prompt(const Tokenizer& tokenizer,
-                                           std::span<const Segment> segments);
+                                           std::span<const Segment> segments,
+                                           const EncodeLimits& limits = {});
 
 }  // namespace weft::text

@@ -156,7 +156,8 @@ class SentencePiece::Merger {
   std::vector<Candidate> queue_;
 };
 
-void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out) const {
+void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out,
+                           FunctionRef<bool()> goes_on) const {
   Merger merger(*this);
   size_t begin = 0;
   while (begin < text.size()) {
@@ -168,6 +169,7 @@ void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out) con
       end = std::min(text.find(kSpaceMark, end), text.size());
     }
     merger.encode(text.substr(begin, end - begin), out);
+    if (!goes_on()) return;
     begin = end;
   }
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "text/token_index.h"
 #include "text/vocab.h"
@@ -21,8 +22,8 @@ class SentencePiece {
   static Result<SentencePiece> create(const VocabData& vocab, const TokenIndex& index);
 
   /// Appends the tokens of `text`, in which U+2581 already stands for every space; any bytes will
-  /// do. O(n log n) in its length.
-  void encode(std::string_view text, std::vector<int32_t>& out) const;
+  /// do. O(n log n) in its length. Asks `goes_on` after each word; false ends it.
+  void encode(std::string_view text, std::vector<int32_t>& out, FunctionRef<bool()> goes_on) const;
 
  private:
   struct Symbol;

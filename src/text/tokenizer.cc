@@ -72,6 +72,7 @@ bool is_merged_from_text(const VocabData& vocab, size_t id) {
   });
 }
 
+constexpr size_t kMaxTextBytes = Tokenizer::kMaxTextBytes;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // Stands for an invalid byte while the text is cut into words: one byte long, and like U+FFFD
 // neither letter, number nor white space.
@@ -110,6 +111,7 @@ struct Tokenizer::Impl {
   std::vector<bool> is_control;
   std::vector<bool> ends_generation;
   std::vector<std::string> bytes;  // [n_vocab] decoded
+  size_t longest_bytes = 1;        // of those and the control tokens' names
   std::optional<TokenIndex> index;
   std::optional<SpecialTokens> specials;
   std::optional<SentencePiece> sentence_piece;  // one of the two
@@ -118,13 +120,17 @@ struct Tokenizer::Impl {
 
   Status init();
   void classify_tokens();
-  Result<std::vector<int32_t>> encode_text(std::string_view text, EncodeOptions options) const;
-  Result<std::vector<int32_t>> encode_text_parts(std::span<const TextPart> parts) const;
+  Result<std::vector<int32_t>> encode_text(std::string_view text, EncodeOptions options,
+                                           const EncodeLimits& limits) const;
+  Result<std::vector<int32_t>> encode_text_parts(std::span<const TextPart> parts,
+                                                 const EncodeLimits& limits) const;
+  size_t bytes_past(const EncodeLimits& limits) const;
   Status encode_fragments(std::span<const Fragment> fragments, bool continues_text,
-                          std::vector<int32_t>& out) const;
+                          const EncodeLimits& limits, std::vector<int32_t>& out) const;
   void encode_sentence_piece(std::span<const Fragment> fragments, bool continues_text,
-                             std::vector<int32_t>& out) const;
-  Status encode_bpe(std::span<const Fragment> fragments, std::vector<int32_t>& out) const;
+                             FunctionRef<bool()> goes_on, std::vector<int32_t>& out) const;
+  Status encode_bpe(std::span<const Fragment> fragments, FunctionRef<bool()> goes_on,
+                    std::vector<int32_t>& out) const;
   bool is_id(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < vocab.tokens.size(); }
 };
 
@@ -149,6 +155,9 @@ void Tokenizer::Impl::classify_tokens() {
     is_control[id] = true;
     if (vocab.types[id] != TokenType::kUnknown) vocab.types[id] = TokenType::kControl;
     bytes[id] = vocab.tokens[id];
+  }
+  for (size_t id = 0; id < n_vocab; ++id) {
+    longest_bytes = std::max({longest_bytes, bytes[id].size(), vocab.tokens[id].size()});
   }
   for (const int32_t id : {vocab.eos_id, vocab.eot_id, vocab.eom_id}) {
     if (id != kNoToken) ends_generation[static_cast<size_t>(id)] = true;
@@ -181,21 +190,24 @@ Status Tokenizer::Impl::init() {
 }
 
 void Tokenizer::Impl::encode_sentence_piece(std::span<const Fragment> fragments,
-                                            bool continues_text, std::vector<int32_t>& out) const {
+                                            bool continues_text, FunctionRef<bool()> goes_on,
+                                            std::vector<int32_t>& out) const {
   bool after_special = !continues_text;  // a text's start counts as one
   for (const Fragment& fragment : fragments) {
     if (fragment.id != kNoToken) {
       out.push_back(fragment.id);
+      if (!goes_on()) return;
       after_special = true;
       continue;
     }
-    sentence_piece->encode(mark_spaces(fragment.text, vocab.add_space_prefix && after_special),
-                           out);
+    sentence_piece->encode(mark_spaces(fragment.text, vocab.add_space_prefix && after_special), out,
+                           goes_on);
+    if (!goes_on()) return;
     after_special = false;
   }
 }
 
-Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments,
+Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments, FunctionRef<bool()> goes_on,
                                    std::vector<int32_t>& out) const {
   ByteLevelBpe::Scratch scratch;
   std::vector<uint32_t> ends;
@@ -204,6 +216,7 @@ Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments,
   for (const Fragment& fragment : fragments) {
     if (fragment.id != kNoToken) {
       out.push_back(fragment.id);
+      if (!goes_on()) return Status::ok();
       continue;
     }
     std::string_view text = fragment.text;
@@ -232,6 +245,7 @@ Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments,
     size_t begin = 0;
     for (const uint32_t end : ends) {
       bpe->encode_word(text.substr(begin, end - begin), scratch, out);
+      if (!goes_on()) return Status::ok();
       begin = end;
     }
   }
@@ -268,47 +282,74 @@ Result<std::vector<int32_t>> with_memory_for(size_t n_bytes, F&& encode) {
 }  // namespace
 
 Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bool continues_text,
+                                         const EncodeLimits& limits,
                                          std::vector<int32_t>& out) const {
-  if (!sentence_piece) return encode_bpe(fragments, out);
-  encode_sentence_piece(fragments, continues_text, out);
-  return Status::ok();
+  constexpr uint32_t kWordsPerLook = 256;  // some 100 us of words
+  bool is_cancelled = false;
+  uint32_t n_words = 0;
+  const auto goes_on = [&] {
+    if (limits.cancelled != nullptr && ++n_words % kWordsPerLook == 0) {
+      is_cancelled = is_cancelled || (*limits.cancelled)();
+    }
+    return !is_cancelled && std::ssize(out) <= limits.tokens;
+  };
+  if (sentence_piece) {
+    encode_sentence_piece(fragments, continues_text, goes_on, out);
+  } else {
+    WEFT_RETURN_IF_ERROR(encode_bpe(fragments, goes_on, out));
+  }
+  return is_cancelled ? cancelled("stopped") : Status::ok();
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+/// So many bytes of text that no tokens within the limit spell them. What lies behind them needs no
+/// look: a template can make 64 MiB of a few letters.
+size_t Tokenizer::Impl::bytes_past(const EncodeLimits& limits) const {
+  const auto most = static_cast<int64_t>(kMaxTextBytes / longest_bytes);
+  if (limits.tokens >= most) return kMaxTextBytes;
+  return static_cast<size_t>(std::max<int64_t>(limits.tokens, 0) + 1) * longest_bytes;
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options,
+                                               const EncodeLimits& limits) const {
   WEFT_RETURN_IF_ERROR(check_text_bytes(text.size()));
-  return with_memory_for(text.size(), [&] { return impl_->encode_text(text, options); });
+  return with_memory_for(text.size(), [&] { return impl_->encode_text(text, options, limits); });
 }
 
 Result<std::vector<int32_t>> Tokenizer::Impl::encode_text(std::string_view text,
-                                                          EncodeOptions options) const {
+                                                          EncodeOptions options,
+                                                          const EncodeLimits& limits) const {
+  text = text.substr(0, bytes_past(limits));
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 2);
   if (options.add_bos && vocab.bos_id != kNoToken) out.push_back(vocab.bos_id);
   const std::vector<Fragment> fragments = specials->split(text, options.parse_special);
-  WEFT_RETURN_IF_ERROR(encode_fragments(fragments, options.continues_text, out));
+  WEFT_RETURN_IF_ERROR(encode_fragments(fragments, options.continues_text, limits, out));
   if (options.add_eos && vocab.eos_id != kNoToken) out.push_back(vocab.eos_id);
   return out;
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> parts) const {
+Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> parts,
+                                                     const EncodeLimits& limits) const {
   size_t n_bytes = 0;
   for (const TextPart& part : parts) n_bytes += part.text.size();
   WEFT_RETURN_IF_ERROR(check_text_bytes(n_bytes));
-  return with_memory_for(n_bytes, [&] { return impl_->encode_text_parts(parts); });
+  return with_memory_for(n_bytes, [&] { return impl_->encode_text_parts(parts, limits); });
 }
 
-Result<std::vector<int32_t>> Tokenizer::Impl::encode_text_parts(
-    std::span<const TextPart> parts) const {
+Result<std::vector<int32_t>> Tokenizer::Impl::encode_text_parts(std::span<const TextPart> parts,
+                                                                const EncodeLimits& limits) const {
+  const size_t most_bytes = bytes_past(limits);
   std::string text;
   std::vector<ByteRange> control;
   for (const TextPart& part : parts) {
-    if (part.parse_special) control.push_back({text.size(), text.size() + part.text.size()});
-    text += part.text;
+    const std::string_view kept = part.text.substr(0, most_bytes - text.size());
+    if (part.parse_special) control.push_back({text.size(), text.size() + kept.size()});
+    text += kept;
   }
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 2);
   WEFT_RETURN_IF_ERROR(encode_fragments(specials->split(text, control),
-                                        /*continues_text=*/false, out));
+                                        /*continues_text=*/false, limits, out));
   return out;
 }
 

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "text/vocab.h"
 
@@ -21,6 +23,15 @@ struct EncodeOptions {
   bool add_eos = false;         // EOS last, where the vocabulary has one
   bool parse_special = false;   // control tokens written out in the text become those tokens
   bool continues_text = false;  // other text stands before: no space is put at the start
+};
+
+/// For a prompt that must fit a context, whose text may be anyone's.
+struct EncodeLimits {
+  /// It ends once there are more tokens than this. What comes back is then more than this, which
+  /// says that the text does not fit, and not all of it.
+  int64_t tokens = std::numeric_limits<int64_t>::max();
+  /// May be null; asked from time to time: true ends it with kCancelled.
+  const FunctionRef<bool()>* cancelled = nullptr;
 };
 
 /// A stretch of a longer text.
@@ -47,11 +58,13 @@ class Tokenizer {
   /// it has none, a byte that is not UTF-8 becomes U+FFFD, and a control character is dropped as by
   /// the models' own tokenizers. kResourceExhausted past kMaxTextBytes and when memory runs out.
   /// O(n log n).
-  Result<std::vector<int32_t>> encode(std::string_view text, EncodeOptions options = {}) const;
+  Result<std::vector<int32_t>> encode(std::string_view text, EncodeOptions options = {},
+                                      const EncodeLimits& limits = {}) const;
 
   /// The parts as one text, as if they were joined: words and merges span their borders, control
   /// tokens do not.
-  Result<std::vector<int32_t>> encode_parts(std::span<const TextPart> parts) const;
+  Result<std::vector<int32_t>> encode_parts(std::span<const TextPart> parts,
+                                            const EncodeLimits& limits = {}) const;
 
   /// The bytes that one token adds to the text; control and unknown tokens add none, or with
   /// `show_control` their name. Empty for an id outside the vocabulary. Not always whole UTF-8

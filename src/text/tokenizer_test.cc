@@ -56,6 +56,41 @@ TEST(ByteLevelBpe, EqualPairsMergeFromTheLeft) {
   EXPECT_THAT(encode(tokenizer, "aaaaaaa"), ElementsAre(257, 256, 'a'));
 }
 
+/// The limits hold wherever the tokens come from: words, special tokens, parts.
+void expect_limits_end_the_work(const Tokenizer& tokenizer, const std::string& word) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += word;
+  const std::vector<int32_t> all = encode(tokenizer, text);
+  const auto n = std::ssize(all);
+  const TextPart parts[] = {{std::string_view(text).substr(0, text.size() / 2), true},
+                            {std::string_view(text).substr(text.size() / 2), false}};
+  for (const int64_t limit : {int64_t{0}, int64_t{1}, int64_t{100}, n - 1}) {
+    for (const auto& ids : {tokenizer.encode(text, {}, {.tokens = limit}),
+                            tokenizer.encode_parts(parts, {.tokens = limit})}) {
+      ASSERT_TRUE(ids.is_ok());
+      EXPECT_GT(std::ssize(*ids), limit);
+      EXPECT_LE(std::ssize(*ids), std::max(limit + 16, n)) << limit;
+      if (limit <= 100) {
+        EXPECT_LE(std::ssize(*ids), limit + 16);
+      }
+    }
+  }
+  EXPECT_EQ(*tokenizer.encode(text, {}, {.tokens = n}), all);
+  EXPECT_EQ(*tokenizer.encode_parts(parts, {.tokens = n}), *tokenizer.encode_parts(parts));
+  int looks = 0;
+  const auto third_look = [&looks] { return ++looks == 3; };
+  const FunctionRef<bool()> cancelled(third_look);
+  EXPECT_EQ(tokenizer.encode(text, {}, {.cancelled = &cancelled}).status().code(),
+            StatusCode::kCancelled);
+  EXPECT_EQ(looks, 3);
+}
+
+TEST(Tokenizer, LimitsEndTheWork) {
+  expect_limits_end_the_work(make(bpe_test_vocab({"a b"})), "ab ");
+  expect_limits_end_the_work(make(bpe_test_vocab({})), "x ");
+  expect_limits_end_the_work(make(spm_test_vocab({"a", "b", "ab", "\u2581ab"})), "ab ");
+}
+
 TEST(ByteLevelBpe, LongRunIsNotQuadratic) {
   const Tokenizer tokenizer = make(bpe_test_vocab({"a a", "aa aa"}));
   // Each pass over a quadratic merge of this length would take minutes.
