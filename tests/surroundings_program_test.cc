@@ -68,9 +68,11 @@ TEST_F(Surroundings, AResultsFileIsThereWhenItIsWhole) {
   const std::string file = path("result");
   for (const auto& command : {eval(file), ttft(file)}) {
     write_file(file, "precious");
-    std::vector<std::string> failing = command;
-    failing.insert(failing.end(), {"-c", "4"});  // nothing fits
-    EXPECT_NE(weft(failing).status, 0);
+    const auto no_room = [] {
+      const rlimit limit{16, 16};
+      setrlimit(RLIMIT_FSIZE, &limit);
+    };
+    EXPECT_NE(run_in(no_room, command).status, 0);
     EXPECT_EQ(test::slurp(file), "precious");
     const Outcome done = weft(command);
     ASSERT_EQ(done.status, 0) << done.err;

@@ -8,6 +8,7 @@ namespace weft::engine {
 namespace {
 
 constexpr uint64_t kMaxAnchorBytes = 64 * 1024;
+constexpr int64_t kMaxAnchorTokens = 128 * 1024;  // those bytes, and what the template opens with
 constexpr std::string_view kPassagesHeading = "Passages:\n\n";
 
 bool has_bos(const text::Tokenizer& tokenizer) {
@@ -143,14 +144,14 @@ Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {
   } else if (spec.kind == AnchorSpec::Kind::kFile) {
     segments.push_back({passage("", spec.passages), false});
   }
+  // Not the context of this engine: stores are keyed by the whole anchor, and a smaller context can
+  // use them.
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                        text::encode_segments(*tokenizer_, segments, limits_));
+                        text::encode_segments(*tokenizer_, segments, {.tokens = kMaxAnchorTokens}));
   if (bos) tokens.insert(tokens.begin(), tokenizer_->bos());
-  if (std::ssize(tokens) > limits_.tokens) {  // not all of it: stores are keyed by the whole
+  if (std::ssize(tokens) > kMaxAnchorTokens) {
     return resource_exhausted(
-        fmt::format("the anchor does not fit the context of {} tokens: take "
-                    "a shorter one, or a larger context (-c)",
-                    limits_.tokens));
+        fmt::format("the anchor has more than {} tokens, the limit", kMaxAnchorTokens));
   }
   return tokens;
 }

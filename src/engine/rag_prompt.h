@@ -63,7 +63,7 @@ class RagPrompt {
   Result<std::vector<int32_t>> prefix() const;
   Result<std::vector<int32_t>> chunk(std::string_view title, std::string_view text) const;
   Result<std::vector<int32_t>> suffix(std::string_view question) const;
-  /// kResourceExhausted for one longer than the context.
+  /// kResourceExhausted for one of more than 131072 tokens.
   Result<std::vector<int32_t>> anchor(const AnchorSpec& spec) const;
 
  private:
