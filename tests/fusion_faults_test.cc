@@ -126,6 +126,41 @@ std::vector<Way> ways() {
   return {{"query attention", query, 0}, {"v-deviation", deviation, 2}, {"full", full, 0}};
 }
 
+TEST_F(FusionFaults, CancelledAnywhereNothingIsLeftAndTheNextAnswerIsTheSame) {
+  const auto store = open_store(posix_env());
+  const auto fusor = model_->fusor(store.get(), anchor_);
+  std::vector<Way> all = ways();
+  all.push_back({"none", {.mode = ReuseMode::kNone}, 0});
+  all.push_back({"prefix", {.mode = ReuseMode::kPrefix}, 0});
+  for (Way& way : all) {
+    SCOPED_TRACE(way.name);
+    const std::vector<float> undisturbed = answer(*fusor, way.options).logits;
+    model_->cache().evict_unused_prefixes();
+    const int32_t free_pages = model_->cache().free_page_count();
+    int n_asked = 0;
+    for (int cancelled_at = 0; n_asked >= cancelled_at; ++cancelled_at) {
+      if (cancelled_at % 3 == 0) {  // chunks are missing, too
+        ASSERT_TRUE(store->clear().is_ok());
+      }
+      n_asked = 0;
+      way.options.cancelled = [&] { return n_asked++ == cancelled_at; };
+      const auto done = fusor->prefill(prompt_, way.options);
+      ASSERT_EQ(done.is_ok(), n_asked <= cancelled_at);
+      if (done.is_ok()) {
+        model_->cache().free_sequence(done->sequence);
+      } else {
+        EXPECT_EQ(done.status().code(), StatusCode::kCancelled);
+      }
+      model_->cache().evict_unused_prefixes();
+      ASSERT_EQ(model_->cache().free_page_count(), free_pages);
+      if (done.is_ok()) break;
+    }
+    EXPECT_GE(n_asked, kLayers);
+    way.options.cancelled = nullptr;
+    EXPECT_THAT(answer(*fusor, way.options).logits, ElementsAreArray(undisturbed));
+  }
+}
+
 TEST_F(FusionFaults, ADamagedLayerIsComputedAnewAndTheAnswerIsTheSame) {
   for (const Way& way : ways()) {
     const std::vector<float> undamaged = expected(way.options);

@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "cli/app.h"
+
 namespace weft::cli {
 namespace {
 
@@ -23,6 +25,7 @@ void add_reuse_flags(Command command, ReuseFlags& flags) {
 
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   fusion::FusionOptions options;
+  options.cancelled = interrupted;
   options.ratio = flags.ratio;
   if (!(flags.ratio >= 0 && flags.ratio <= 1)) {
     return invalid_argument(fmt::format("--ratio {}: must lie in 0 to 1", flags.ratio));

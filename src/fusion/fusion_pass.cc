@@ -72,6 +72,7 @@ Result<bool> FusionPass::run_query_attention() {
   WEFT_RETURN_IF_ERROR(forward_.begin(step_of({})));
   watch_.charge(report_.timings.select_ms);
   for (int32_t layer = 0; layer <= looks.back(); ++layer) {
+    WEFT_RETURN_IF_ERROR(options_.check_cancelled());
     if (!place_layer(layer)) return false;
     const bool look = std::find(looks.begin(), looks.end(), layer) != looks.end();
     forward_.run_layer(layer, {.mass = look ? std::span<float>(mass) : std::span<float>()});
@@ -100,6 +101,7 @@ Result<bool> FusionPass::run_v_deviation() {
   int64_t active = 0;
   size_t next_check = 0;
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
+    WEFT_RETURN_IF_ERROR(options_.check_cancelled());
     if (!place_layer(layer)) return false;
     if (next_check < checks_.size() && checks_[next_check].layer == layer) {
       const std::vector<int64_t> kept = select_by_deviation(layer, checks_[next_check].ratio);
@@ -165,6 +167,7 @@ Result<bool> FusionPass::run_rows(std::span<const int64_t> selected, double& par
   WEFT_RETURN_IF_ERROR(forward_.begin(step_of(selected)));
   watch_.charge(part);
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
+    WEFT_RETURN_IF_ERROR(options_.check_cancelled());
     if (!place_layer(layer)) return false;
     forward_.run_layer(layer);
     watch_.charge(part);

@@ -85,11 +85,11 @@ Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& opti
 Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& options) {
   Report report;
   if (options.mode == ReuseMode::kNone || options.mode == ReuseMode::kPrefix) {
-    return prefill_plain(prompt, options.mode, std::move(report));
+    return prefill_plain(prompt, options.mode, options, std::move(report));
   }
   if (prompt.chunks.empty()) {
     report.notes.push_back("no chunks: plain prefill");
-    return prefill_plain(prompt, ReuseMode::kPrefix, std::move(report));
+    return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
   }
 
   Stopwatch watch(env_);
@@ -113,12 +113,13 @@ Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& 
         "stored)",
         100 * kMinimumSaving, counts.hit_tokens, counts.hit_tokens + counts.missed_tokens));
     found.clear();
-    return prefill_plain(prompt, ReuseMode::kPrefix, std::move(report));
+    return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
   }
 
   std::vector<ChunkSource> sources;
   for (size_t i = 0; i < found.size(); ++i) {
     if (!found[i]) {
+      WEFT_RETURN_IF_ERROR(options.check_cancelled());
       WEFT_ASSIGN_OR_RETURN(found[i], compute_missing(prompt.chunks[i]));
     }
     sources.push_back(std::move(*found[i]));
@@ -205,7 +206,8 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
   }
 }
 
-Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode, Report report) {
+Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
+                                       const FusionOptions& options, Report report) {
   Stopwatch watch(env_);
   const std::vector<int32_t> tokens = prompt.tokens();
   kv::OwnedSequence sequence(cache_, cache_.create_sequence());
@@ -221,7 +223,10 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode, Rep
   watch.charge(report.timings.lookup_ms);
 
   WEFT_RETURN_IF_ERROR(forward_.begin(model::Step::prompt(sequence.id(), rest, found)));
-  for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) forward_.run_layer(l);
+  for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) {
+    WEFT_RETURN_IF_ERROR(options.check_cancelled());
+    forward_.run_layer(l);
+  }
   Prefilled done;
   done.logits = last_logits();
   reservation.commit();

@@ -102,7 +102,8 @@ class Fusor {
   Result<Prefilled> prefill_sources(const Prompt& prompt, const FusionOptions& options,
                                     std::vector<ChunkSource>& sources);
   Result<std::vector<ChunkSource>> gather_all(const Prompt& prompt);
-  Result<Prefilled> prefill_plain(const Prompt& prompt, ReuseMode mode, Report report);
+  Result<Prefilled> prefill_plain(const Prompt& prompt, ReuseMode mode,
+                                  const FusionOptions& options, Report report);
   std::vector<std::optional<ChunkSource>> look_up(const Prompt& prompt);
   Result<ChunkSource> compute_missing(std::span<const int32_t> tokens);
   Status put(std::span<const int32_t> tokens, const ChunkKv& chunk, store::PutOptions options = {});

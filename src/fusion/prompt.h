@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "base/status.h"
 
 namespace weft::fusion {
 
@@ -49,6 +52,12 @@ struct FusionOptions {
   std::vector<CheckLayer> checks;
   /// Take plain prefill where reuse would save less than a tenth of the work.
   bool allow_plain = true;
+  /// Asked in front of each layer and each chunk that is missing: true ends it with kCancelled.
+  std::function<bool()> cancelled;
+
+  Status check_cancelled() const {
+    return cancelled && cancelled() ? weft::cancelled("stopped") : Status::ok();
+  }
 };
 
 /// "none", "prefix", "full", "blend"; "query-attention", "v-deviation".

@@ -90,7 +90,9 @@ Result<bool> narrow_old_store(Env& env, const std::string& dir) {
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions options) {
   const std::string dir = options.dir;
-  const bool is_new = !env.exists(join_path(dir, kPropertiesFile));
+  const Status there = env.stat(join_path(dir, kPropertiesFile)).status();
+  const bool is_new = there.code() == StatusCode::kNotFound;
+  if (!is_new) WEFT_RETURN_IF_ERROR(there);  // one that may not be looked into is not a new one
   if (is_new && (!options.create || options.read_only)) {
     return not_found(fmt::format("{}: no chunk store there", dir));
   }

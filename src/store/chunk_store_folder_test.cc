@@ -216,6 +216,26 @@ class ReadOnlyEnv : public FaultEnv {
   }
 };
 
+/// A folder that one may not look into.
+class ClosedEnv : public FaultEnv {
+ public:
+  ClosedEnv() : FaultEnv(posix_env()) {}
+  Result<DirEntry> stat(const std::string& path) override {
+    return io_error(path + ": Permission denied");
+  }
+  bool exists(const std::string&) override { return false; }
+};
+
+TEST_F(StoreFolder, AFolderThatMayNotBeLookedIntoIsNoNewOne) {
+  ASSERT_TRUE(put(*open_store(posix_env(), dir_), TestChunk(1)).is_ok());
+  ClosedEnv env;
+  for (const bool create : {false, true}) {
+    const Status status = ChunkStore::open(env, {.dir = dir_, .create = create}).status();
+    EXPECT_EQ(status.code(), StatusCode::kIoError);
+    EXPECT_THAT(status.message(), HasSubstr("Permission denied"));
+  }
+}
+
 TEST_F(StoreFolder, AReadOnlyStoreServesAndChangesNothing) {
   const TestChunk chunk(1, 3000), other(2, 3000);
   {
