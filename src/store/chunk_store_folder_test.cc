@@ -166,15 +166,19 @@ TEST_F(StoreFolder, WhatItsOwnerHasSharedStaysShared) {
 
 TEST_F(StoreFolder, AFileOfSomebodysUnderAnotherNameKeepsItsMode) {
   make_old_store();
-  const std::string script = join_path(temp_.path(), "script.sh");
-  write_text(script, "echo hello");
-  set_mode(script, 0755);
-  for (const char* name : {"documents.sqlite", "store.lock", "tmp/0.lock"}) {
+  const auto script_of = [&](const std::string& name) {
+    return join_path(temp_.path(), "script of " + name.substr(name.rfind('/') + 1));
+  };
+  // Three files: two locks that are one file would wait for each other.
+  const std::vector<std::string> names = {"documents.sqlite", "store.lock", "tmp/0.lock"};
+  for (const std::string& name : names) {
+    write_text(script_of(name), "echo hello");
+    set_mode(script_of(name), 0755);
     std::filesystem::remove(in_store(name));
-    std::filesystem::create_hard_link(script, in_store(name));
+    std::filesystem::create_hard_link(script_of(name), in_store(name));
   }
   ASSERT_NE(open_store(posix_env(), dir_), nullptr);
-  EXPECT_EQ(mode(script), 0755u);
+  for (const std::string& name : names) EXPECT_EQ(mode(script_of(name)), 0755u) << name;
   EXPECT_EQ(mode(in_store("properties")), 0600u);
 }
 
