@@ -11,8 +11,10 @@ DEMO_QUESTION ?= Who founded Quillfern Boatworks?
 
 all: release
 
-# release: the program, in build/release
+# release: the program, in build/release (so does make alone)
 release:
+	@command -v cmake >/dev/null && command -v ninja >/dev/null && command -v g++ >/dev/null || \
+	  { echo "g++, cmake or ninja is missing: make deps installs what weft builds with" >&2; exit 1; }
 	cmake --preset release $(CMAKE_ARGS)
 	cmake --build build/release -j $(JOBS)
 
@@ -40,8 +42,7 @@ demo: deps release model
 	@echo "The same question in all four modes:"
 	$(WEFT) ask -m smollm2-135m --store $(DEMO_STORE) --compare "$(DEMO_QUESTION)"
 
-# test: all tests, beside the release build's objects; what needs a model or ../shared skips itself
-# and is counted, or fails with WEFT_REQUIRE_ALL=1
+# test: all tests (what needs a model or ../shared skips itself; with WEFT_REQUIRE_ALL=1 it fails)
 test: deps
 	cmake --preset release $(CMAKE_ARGS)
 	cmake --build build/release -j $(JOBS) --target tests
@@ -58,6 +59,7 @@ bench: model
 	$(WEFT) bench ttft -m smollm2-135m
 	$(WEFT) bench speed -m smollm2-135m
 
+# install: the program, below PREFIX (/usr/local)
 install: release
 	cmake --install build/release --prefix $(PREFIX)
 
@@ -65,6 +67,7 @@ install: release
 format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i
 
+# clean: removes build
 clean:
 	rm -rf build
 

@@ -239,6 +239,8 @@ TEST_F(LibraryProgram, TokenIdsThatAreNotThoseOfTheTextAreNotUsed) {
       EXPECT_EQ(asked["answer"], sound["answer"]);
     }
   }
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(ask_here("none")["notes"].dump(), sound["notes"].dump());  // put right
 }
 
 TEST_F(LibraryProgram, ALinkInTheIndexsPlaceIsRefusedAndNothingIsMadeWhereItLeads) {

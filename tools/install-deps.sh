@@ -11,6 +11,10 @@ for package in "${packages[@]}"; do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 sudo=''
-[ "$(id -u)" -eq 0 ] || sudo=sudo
+if [ "$(id -u)" -ne 0 ]; then
+  sudo=sudo
+  command -v sudo > /dev/null ||
+    { echo "install-deps: needs root (or sudo) to install: ${missing[*]}" >&2; exit 1; }
+fi
 $sudo apt-get update -qq
 DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"

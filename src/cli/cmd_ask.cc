@@ -143,17 +143,21 @@ class Asker {
   }
 
   /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
-  /// those of the text that is cited (control tokens, another text) do not reach the prompt.
-  Status trust_texts(Retrieved& found) const {
+  /// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
+  /// reach the prompt, and the next ingest makes them anew.
+  Status trust_texts(Retrieved& found) {
     for (retrieval::Hit& hit : found.hits) {
       WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
                             library_.chunk_tokens(hit.title, hit.chunk.text));
       if (tokens == hit.chunk.tokens) continue;
       found.notes.push_back(fmt::format(
-          "{}: a chunk's token ids are not those of its text, so they were not used; ingest into "
-          "another store if this one is not all yours",
+          "{}: a chunk's token ids are not those of its text, so they were not used; weft ingest "
+          "puts that right",
           hit.path));
       hit.chunk.tokens = std::move(tokens);
+      if (library_.is_read_only()) continue;
+      const Status marked = library_.index().mark_incomplete(hit.chunk.document_id);
+      if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
     }
     return Status::ok();
   }

@@ -51,13 +51,14 @@ std::string usage_error(const CLI::App& root, const CLI::Error& error) {
 /// All of `text` as a number; nullopt where it is none, or none of this type.
 template <class T>
 std::optional<T> parse_whole(std::string_view text) {
-  T value{};
+  // Of a float as of a double: what is too small for a float is its 0, not out of range.
+  std::conditional_t<std::is_floating_point_v<T>, double, T> value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   if constexpr (std::is_floating_point_v<T>) {
-    if (!std::isfinite(value)) return std::nullopt;
+    if (!(std::fabs(value) <= double{std::numeric_limits<T>::max()})) return std::nullopt;
   }
-  return value;
+  return static_cast<T>(value);
 }
 
 /// 512MB, 10 GiB, 4096: units are powers of 1024.

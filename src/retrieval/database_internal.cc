@@ -235,6 +235,7 @@ Result<std::unique_ptr<Database>> Database::connect(const std::string& path,
                                                     const std::string& name, int flags,
                                                     LockWait wait) {
   sqlite3* connection = nullptr;
+  errno = 0;  // what error() asks for may be left from before
   const int code = sqlite3_open_v2(name.c_str(), &connection, flags, nullptr);
   if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
   std::unique_ptr<Database> database(new Database(path, connection, std::move(wait)));
@@ -254,7 +255,13 @@ Result<std::unique_ptr<Database>> Database::connect(const std::string& path,
 
 Status Database::leave_wal() {
   WEFT_ASSIGN_OR_RETURN(Statement mode, prepare("PRAGMA journal_mode = DELETE"));
-  WEFT_RETURN_IF_ERROR(mode.step().status());
+  // SQLite does not wait here by itself for others to close the file.
+  Status changed = mode.step().status();
+  for (int n = 0; changed.code() == StatusCode::kResourceExhausted; ++n) {
+    if (may_try_again(this, n) == 0) return error(SQLITE_BUSY);
+    changed = mode.step().status();
+  }
+  WEFT_RETURN_IF_ERROR(changed);
   const std::string now = mode.bytes(0);
   if (now == "delete") return Status::ok();
   return unsupported(

@@ -231,6 +231,15 @@ Status Index::mark_stored(int64_t document_id, std::string_view content_hash) {
   return transaction.commit();
 }
 
+Status Index::mark_incomplete(int64_t document_id) {
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  WEFT_ASSIGN_OR_RETURN(Document document,
+                        state_->find("d.id = ?", [&](Statement& row) { row.bind(document_id); }));
+  document.status = DocumentStatus::kCatalogued;
+  WEFT_RETURN_IF_ERROR(write_document(*state_->database, document));
+  return transaction.commit();
+}
+
 Status Index::touch_document(const DocumentInfo& info) {
   WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
   WEFT_ASSIGN_OR_RETURN(Document document, state_->find(info.path));

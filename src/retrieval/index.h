@@ -148,6 +148,8 @@ class Index {
   /// The KV of all its chunks is stored. kNotFound when there is no such document, or none with
   /// this content any longer.
   Status mark_stored(int64_t document_id, std::string_view content_hash);
+  /// It is to be ingested again: its status is kCatalogued. kNotFound where there is none.
+  Status mark_incomplete(int64_t document_id);
   /// The file's size and time changed, its content did not. kNotFound as in mark_stored.
   Status touch_document(const DocumentInfo& info);
   /// kNotFound when there is no such document.

@@ -101,7 +101,7 @@ class Scanner {
       const std::string canonical = canonical_path(name);
       if (is_asked(canonical)) {
         walk(canonical, child);
-      } else {
+      } else if (store_dir_.empty() || !is_under(canonical, store_dir_)) {
         skip(name, "a link out of the folder; name " + canonical + " to ingest it");
       }
     }

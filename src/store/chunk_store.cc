@@ -248,33 +248,21 @@ Result<bool> ChunkStore::Impl::has_file(const std::string& path) {
   return invalid_argument(path + ": in a record's place, but no regular file: remove it");
 }
 
-Result<bool> ChunkStore::Impl::has_record(const Key& key, const RecordInfo& info) {
+Status ChunkStore::Impl::judge_record(const Key& key, const RecordInfo& info) {
   const std::string path = path_of(key.hash);
   WEFT_ASSIGN_OR_RETURN(const bool is_there, has_file(path));
-  if (!is_there) return false;
-  const auto file = env_.open_read(path, Links::kRefuse);
-  const auto head = file.is_ok() ? read_head(**file, path) : Result<RecordHead>(file.status());
-  switch (head.status().code()) {
-    case StatusCode::kOk:
-      break;
-    case StatusCode::kNotFound:  // removed meanwhile
-      return false;
-    case StatusCode::kCorrupt:
-    case StatusCode::kUnsupported:
-      discard(key.hash, head.status());
-      return false;
-    default:
-      return head.status();
+  if (!is_there) return not_found(path);
+  WEFT_ASSIGN_OR_RETURN(const auto file, env_.open_read(path, Links::kRefuse));
+  WEFT_ASSIGN_OR_RETURN(const RecordHead head, read_head(*file, path));
+  if (!same_bytes(head.identity, key.identity)) {
+    if (hash128(head.identity) == key.hash) return Status::ok();
+    return corrupt(path + ": holds another chunk's record than its name says");
   }
-  const bool is_anothers = !same_bytes(head->identity, key.identity);
-  if (is_anothers && hash128(head->identity) == key.hash) return true;
-  if (!is_anothers && head->info.n_layers == info.n_layers &&
-      head->info.layer_bytes == info.layer_bytes && head->info.n_tokens == info.n_tokens) {
-    return true;
+  if (head.info.n_layers == info.n_layers && head.info.layer_bytes == info.layer_bytes &&
+      head.info.n_tokens == info.n_tokens) {
+    return Status::ok();
   }
-  reject(key, is_anothers ? "holds another chunk's record than its name says"
-                          : "its head says another shape than its chunk has: damaged");
-  return false;
+  return corrupt(path + ": its head says another shape than its chunk has: damaged");
 }
 
 bool ChunkStore::Impl::contains(const Key& key) {
@@ -305,11 +293,17 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
   const RecordInfo info{.n_layers = static_cast<uint32_t>(layers.size()),
                         .layer_bytes = layers[0].size(),
                         .n_tokens = n_tokens};
-  WEFT_ASSIGN_OR_RETURN(const bool is_there, has_record(key, info));
-  if (is_there) {
+  const auto is_put_anew = [](const Status& there) {
+    const StatusCode code = there.code();
+    return code == StatusCode::kNotFound || code == StatusCode::kCorrupt ||
+           code == StatusCode::kUnsupported;
+  };
+  Status there = judge_record(key, info);
+  if (there.is_ok()) {
     use(key.hash);
     return env_.sync_dir(options_.dir);  // whoever wrote it may have died before this
   }
+  if (!is_put_anew(there)) return there;
   const std::string path = path_of(key.hash);
   const uint64_t bytes = info.file_bytes(key.identity.size());
   {
@@ -322,9 +316,17 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
   if (status.is_ok()) {
     auto change = FolderChange::begin(*this, options_.disk_limit_bytes > 0);
     status = change.status();
-    if (status.is_ok() && env_.exists(path)) {  // another was quicker
-      (void)env_.remove(temp);
-      return env_.sync_dir(options_.dir);
+    if (status.is_ok()) {
+      there = judge_record(key, info);  // again: another may have been quicker, or replaced it
+      if (there.is_ok()) {
+        (void)env_.remove(temp);
+        return env_.sync_dir(options_.dir);
+      }
+      if (!is_put_anew(there)) status = there;
+    }
+    if (status.is_ok() && there.code() != StatusCode::kNotFound) {
+      log_warning(there.message() + "; the record is replaced");
+      count_damaged(key.hash);
     }
     if (status.is_ok()) status = make_room_on_disk(bytes, options.evict);
     if (status.is_ok()) {

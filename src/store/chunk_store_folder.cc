@@ -242,22 +242,23 @@ bool ChunkStore::Impl::was_used_since(const IndexPin& entry, const DirEntry& fil
   return true;
 }
 
+void ChunkStore::Impl::count_damaged(const Hash128& hash) {
+  ++damaged_;
+  if (const IndexPin entry = index_.find(hash); entry && entry->copy) {
+    index_.set_copy(entry, nullptr);
+  }
+}
+
 void ChunkStore::Impl::discard(const Hash128& hash, const Status& why) {
-  const auto count = [&] {  // with mutex_ held
-    ++damaged_;
-    if (const IndexPin entry = index_.find(hash); entry && entry->copy) {
-      index_.set_copy(entry, nullptr);
-    }
-  };
   if (is_read_only()) {
     log_warning(why.message() + "; it counts as missing");
     const std::lock_guard lock(mutex_);
-    return count();
+    return count_damaged(hash);
   }
   log_warning(why.message() + "; the record is removed and counts as missing");
   const auto change = FolderChange::begin(*this, /*refresh=*/false);
   if (!change.is_ok()) return log_warning(change.status().message());
-  count();
+  count_damaged(hash);
   const auto removed = remove_file(hash);
   if (!removed.is_ok()) log_warning(removed.status().message());
 }

@@ -88,9 +88,9 @@ class ChunkStore::Impl {
   Status check_writable(const char* what) const;
   Status write_temp(const std::string& path, std::span<const std::byte> head,
                     std::span<const std::span<const std::byte>> layers);
-  /// Whether a record is there that need not be put again: of this shape, or of another identity
-  /// with the same hash. A bad one is discarded.
-  Result<bool> has_record(const Key& key, const RecordInfo& info);
+  /// Ok when a record is there that need not be put again: of this shape, or of another identity
+  /// with the same hash. kNotFound when none is; kCorrupt or kUnsupported for one to be replaced.
+  Status judge_record(const Key& key, const RecordInfo& info);
   /// Whether a record's file is there; kInvalidArgument where something else has its name.
   Result<bool> has_file(const std::string& path);
   Status verify_record(const std::string& name, uint64_t& bytes);
@@ -109,6 +109,8 @@ class ChunkStore::Impl {
   Status make_room_on_disk(uint64_t bytes, bool evict);
   bool reserve_memory(uint64_t bytes);
   void forget_file(const Hash128& hash);
+  /// A bad record was met: its copy in memory goes, too.
+  void count_damaged(const Hash128& hash);
   /// Whether another process has used the record's file since we know; notes it.
   bool was_used_since(const IndexPin& entry, const DirEntry& file);
   /// Inside a FolderChange. False when there was no such file (another process was quicker).

@@ -122,8 +122,13 @@ struct Tokenizer::Impl {
   void classify_tokens();
   Result<std::vector<int32_t>> encode_text(std::string_view text, EncodeOptions options,
                                            const EncodeLimits& limits) const;
+  Result<std::vector<int32_t>> encode_whole(std::string_view text, EncodeOptions options,
+                                            const EncodeLimits& limits) const;
   Result<std::vector<int32_t>> encode_text_parts(std::span<const TextPart> parts,
                                                  const EncodeLimits& limits) const;
+  /// The parts' first bytes.
+  Result<std::vector<int32_t>> encode_first(std::span<const TextPart> parts, size_t most_bytes,
+                                            const EncodeLimits& limits) const;
   size_t bytes_past(const EncodeLimits& limits) const;
   Status encode_fragments(std::span<const Fragment> fragments, bool continues_text,
                           const EncodeLimits& limits, std::vector<int32_t>& out) const;
@@ -301,8 +306,10 @@ Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bo
   return is_cancelled ? cancelled("stopped") : Status::ok();
 }
 
-/// So many bytes of text that no tokens within the limit spell them. What lies behind them needs no
-/// look: a template can make 64 MiB of a few letters.
+/// So many bytes of text that tokens within the limit do not spell them, as a rule: what is after
+/// them then needs no look (a template can make 64 MiB of a few letters). Bytes that no token has,
+/// and white space that a control token swallows, spell nothing, so whoever cuts there looks
+/// whether the tokens do pass the limit.
 size_t Tokenizer::Impl::bytes_past(const EncodeLimits& limits) const {
   const auto most = static_cast<int64_t>(kMaxTextBytes / longest_bytes);
   if (limits.tokens >= most) return kMaxTextBytes;
@@ -318,7 +325,17 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
 Result<std::vector<int32_t>> Tokenizer::Impl::encode_text(std::string_view text,
                                                           EncodeOptions options,
                                                           const EncodeLimits& limits) const {
-  text = text.substr(0, bytes_past(limits));
+  const std::string_view kept = text.substr(0, bytes_past(limits));
+  if (kept.size() < text.size()) {
+    WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> out, encode_whole(kept, options, limits));
+    if (std::ssize(out) > limits.tokens + (options.add_eos ? 1 : 0)) return out;
+  }
+  return encode_whole(text, options, limits);
+}
+
+Result<std::vector<int32_t>> Tokenizer::Impl::encode_whole(std::string_view text,
+                                                           EncodeOptions options,
+                                                           const EncodeLimits& limits) const {
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 2);
   if (options.add_bos && vocab.bos_id != kNoToken) out.push_back(vocab.bos_id);
@@ -338,7 +355,19 @@ Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> p
 
 Result<std::vector<int32_t>> Tokenizer::Impl::encode_text_parts(std::span<const TextPart> parts,
                                                                 const EncodeLimits& limits) const {
+  size_t n_bytes = 0;
+  for (const TextPart& part : parts) n_bytes += part.text.size();
   const size_t most_bytes = bytes_past(limits);
+  if (most_bytes < n_bytes) {
+    WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> out, encode_first(parts, most_bytes, limits));
+    if (std::ssize(out) > limits.tokens) return out;
+  }
+  return encode_first(parts, n_bytes, limits);
+}
+
+Result<std::vector<int32_t>> Tokenizer::Impl::encode_first(std::span<const TextPart> parts,
+                                                           size_t most_bytes,
+                                                           const EncodeLimits& limits) const {
   std::string text;
   std::vector<ByteRange> control;
   for (const TextPart& part : parts) {

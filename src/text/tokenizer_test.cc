@@ -56,6 +56,22 @@ TEST(ByteLevelBpe, EqualPairsMergeFromTheLeft) {
   EXPECT_THAT(encode(tokenizer, "aaaaaaa"), ElementsAre(257, 256, 'a'));
 }
 
+TEST(ByteLevelBpe, BytesThatNoTokenHasDoNotHideWhatFollowsThemFromALimit) {
+  VocabData vocab = bpe_test_vocab({});
+  vocab.tokens[4] = "unused";  // byte 4 is left out of a text
+  const Tokenizer tokenizer = make(vocab);
+  const std::string text = "a" + std::string(10'000, '\x04') + "bc";
+  const std::vector<int32_t> all = {'a', 'b', 'c'};
+  EXPECT_EQ(encode(tokenizer, text), all);
+  const TextPart parts[] = {{text, true}};
+  for (const int64_t limit : {3, 20}) {
+    EXPECT_EQ(*tokenizer.encode(text, {}, {.tokens = limit}), all) << limit;
+    EXPECT_EQ(*tokenizer.encode_parts(parts, {.tokens = limit}), all) << limit;
+  }
+  EXPECT_GT(std::ssize(*tokenizer.encode(text, {}, {.tokens = 2})), 2);
+  EXPECT_GT(std::ssize(*tokenizer.encode_parts(parts, {.tokens = 2})), 2);
+}
+
 /// The limits hold wherever the tokens come from: words, special tokens, parts.
 void expect_limits_end_the_work(const Tokenizer& tokenizer, const std::string& word) {
   std::string text;
