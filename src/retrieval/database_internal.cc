@@ -405,6 +405,12 @@ Result<Transaction> Transaction::begin(Database& database, Kind kind) {
   return Transaction(&database);
 }
 
+Result<std::optional<Transaction>> Transaction::begin_reading(Database& database) {
+  if (database.is_in_transaction()) return std::optional<Transaction>();
+  WEFT_ASSIGN_OR_RETURN(Transaction begun, begin(database, Kind::kRead));
+  return std::optional<Transaction>(std::move(begun));
+}
+
 Transaction::Transaction(Transaction&& other) noexcept
     : database_(std::exchange(other.database_, nullptr)) {}
 

@@ -130,6 +130,8 @@ class Transaction {
     kWrite,  // waits for other processes' writes first; nobody else writes until it ends
   };
   static Result<Transaction> begin(Database& database, Kind kind = Kind::kWrite);
+  /// One to read in, unless one has begun already.
+  static Result<std::optional<Transaction>> begin_reading(Database& database);
   Transaction(Transaction&& other) noexcept;
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();

@@ -116,6 +116,14 @@ struct Index::State {
         there ? fmt::format(" for {}, anchor '{}',", there->model_name, there->anchor) : ""));
   }
 
+  /// One snapshot to read in, whose schema is weft's own: another process may have put something
+  /// else in a table's place since the last look.
+  Result<std::optional<Transaction>> begin_reading() {
+    WEFT_ASSIGN_OR_RETURN(auto reading, Transaction::begin_reading(*database));
+    WEFT_RETURN_IF_ERROR(schema_version(*database).status());
+    return reading;
+  }
+
   Result<Document> find(std::string_view where, FunctionRef<void(Statement&)> bind) {
     WEFT_ASSIGN_OR_RETURN(Statement row,
                           database->prepare(fmt::format("SELECT {} FROM documents d WHERE {}",
@@ -266,6 +274,7 @@ Status Index::remove_document(const std::string& name) {
 
 Result<bool> Index::has_record(const Hash128& record) {
   WEFT_RETURN_IF_ERROR(state_->check_up_to_date());
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   return chunk_has(*state_->database, record);
 }
 
@@ -336,6 +345,7 @@ Status Index::sweep(FunctionRef<Status(const Hash128&)> remove) {
 // -------------------------------------------------------------------------------------- reading
 
 Result<std::vector<Document>> Index::documents() {
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(fmt::format(
                                             "SELECT {} FROM documents d ORDER BY d.path",
                                             state_->rows.document_columns())));
@@ -351,6 +361,7 @@ Result<std::vector<Document>> Index::documents() {
 }
 
 Result<std::optional<Document>> Index::find_document(const std::string& name) {
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   auto document = state_->find(name);
   if (document.status().code() == StatusCode::kNotFound) return std::optional<Document>();
   if (!document.is_ok()) return document.status();
@@ -358,6 +369,7 @@ Result<std::optional<Document>> Index::find_document(const std::string& name) {
 }
 
 Result<std::vector<Chunk>> Index::chunks_of(int64_t document) {
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   WEFT_ASSIGN_OR_RETURN(Statement rows,
                         state_->database->prepare(fmt::format(
                             "SELECT {} FROM chunks c WHERE c.document_id = ? ORDER BY c.ordinal",
@@ -375,6 +387,7 @@ Result<std::vector<Chunk>> Index::chunks_of(int64_t document) {
 }
 
 Result<Chunk> Index::chunk(int64_t id) {
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   WEFT_ASSIGN_OR_RETURN(
       Statement row, state_->database->prepare(fmt::format("SELECT {} FROM chunks c WHERE c.id = ?",
                                                            state_->rows.chunk_columns())));
@@ -384,6 +397,7 @@ Result<Chunk> Index::chunk(int64_t id) {
 }
 
 Result<Counts> Index::counts() {
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   WEFT_ASSIGN_OR_RETURN(
       Statement row, state_->database->prepare("SELECT (SELECT count(*) FROM documents), count(*),"
                                                " ifnull(sum(n_tokens), 0) FROM chunks"));
@@ -401,6 +415,7 @@ Status Index::walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn) 
   for (int64_t after = 0;;) {
     std::vector<Chunk> batch;
     {
+      WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
       WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(sql));
       rows.bind(after).bind(kChunksPerBatch);
       ReadLimit limit(*state_->database);
@@ -424,6 +439,7 @@ Result<std::vector<Hit>> Index::search(std::string_view question, int k) {
   WEFT_ASSIGN_OR_RETURN(const auto terms, database.terms(question, kMaxQueryTerms));
   std::vector<Hit> hits;
   if (terms.empty() || k <= 0) return hits;
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   std::string any;
   for (const std::string& term : terms) any += (any.empty() ? "\"" : " OR \"") + term + '"';
 

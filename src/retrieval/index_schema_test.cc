@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 
 #include "retrieval/database_internal.h"
@@ -99,6 +100,41 @@ TEST_F(IndexSchema, AChangeLooksAgain) {
   auto index = *Index::open(file_, Mode::kReadWrite);
   change("CREATE TABLE other(x)");
   EXPECT_THAT(put(*index, "/b", {"fig"}).status().message(), HasSubstr("not an index of weft"));
+}
+
+TEST_F(IndexSchema, WhatAToolMadeIsNamed) {
+  change("ANALYZE");
+  EXPECT_THAT(Index::open(file_, Mode::kReadOnly).status().message(),
+              HasSubstr("weft did not make its table 'sqlite_stat1'"));
+  change("DROP TABLE sqlite_stat1");
+  EXPECT_TRUE(Index::open(file_, Mode::kReadOnly).is_ok());
+}
+
+TEST_F(IndexSchema, AnEmptyFileIsNoIndexYet) {
+  const std::string empty = dir_ / "empty.db";
+  std::ofstream(empty).close();
+  for (const Mode mode : {Mode::kReadOnly, Mode::kReadWrite}) {
+    EXPECT_EQ(Index::open(empty, mode).status().code(), StatusCode::kNotFound);
+  }
+  EXPECT_TRUE(Index::open(empty, Mode::kCreate).is_ok());
+}
+
+TEST_F(IndexSchema, ReadingLooksAgain) {
+  for (const Mode mode : {Mode::kReadWrite, Mode::kReadOnly}) {
+    auto index = *Index::open(file_, mode);
+    ASSERT_TRUE(index->documents().is_ok());
+    change("CREATE TABLE other(x)");
+    const Hash128 record{};
+    for (const Status& status :
+         {index->documents().status(), index->find_document("/a").status(),
+          index->chunks_of(1).status(), index->chunk(1).status(), index->counts().status(),
+          index->search("walnut", 3).status(), index->has_record(record).status(),
+          index->all_chunks([](const Chunk&) { return Status::ok(); })}) {
+      EXPECT_THAT(status.message(), HasSubstr("not an index of weft"));
+    }
+    change("DROP TABLE other");
+    EXPECT_TRUE(index->documents().is_ok());
+  }
 }
 
 TEST_F(IndexSchema, RowsCannotSayMoreThanTheFileHolds) {

@@ -262,7 +262,7 @@ TEST(IndexOpen, AForeignFileGetsOneLineAndStaysAsItIs) {
     EXPECT_EQ(bytes_of(name), before);
   }
   EXPECT_EQ(Index::open(dir / "empty.db", Index::Mode::kReadOnly).status().code(),
-            StatusCode::kCorrupt);
+            StatusCode::kNotFound);
   EXPECT_TRUE(Index::open(dir / "empty.db", Index::Mode::kCreate).is_ok());
 }
 

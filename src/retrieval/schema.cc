@@ -63,8 +63,8 @@ ALTER TABLE chunks ADD COLUMN hash INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX chunks_by_record ON chunks(record);
 )";
 
-Status not_an_index(const Database& database) {
-  return corrupt(database.path() + ": not an index of weft; give another --store");
+Status not_an_index(const Database& database, const std::string& why = "") {
+  return corrupt(database.path() + ": not an index of weft" + why + "; give another --store");
 }
 
 /// A row of sqlite_schema: type, name, the table's name, the statement that made it.
@@ -83,7 +83,7 @@ Result<std::optional<Schema>> read_schema(Database& database, size_t max_rows,
     if (!has_row) return std::optional(std::move(schema));
     SchemaRow row{rows.bytes(0), rows.bytes(1), rows.bytes(2), rows.bytes(3)};
     // The second of two that are the same would not be noticed otherwise.
-    if (n == max_rows || !fits(row) || !schema.insert(std::move(row)).second) {
+    if (!fits(row) || n == max_rows || !schema.insert(std::move(row)).second) {
       return std::optional<Schema>();
     }
   }
@@ -123,13 +123,21 @@ Status check_schema(Database& database, int64_t version) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Schema> known, schemas_of(version));
   size_t max_rows = 0;
   for (const Schema& schema : known) max_rows = std::max(max_rows, schema.size());
+  std::string foreign;
   const auto is_in_one = [&](const SchemaRow& row) {
-    return std::any_of(known.begin(), known.end(),
-                       [&](const Schema& schema) { return schema.contains(row); });
+    const bool is_known = std::any_of(known.begin(), known.end(),
+                                      [&](const Schema& schema) { return schema.contains(row); });
+    // One made by a tool that looked at the file (sqlite_stat1) can be dropped, if it is named.
+    constexpr size_t kMaxNameBytes = 60;
+    if (!is_known) {
+      foreign = fmt::format(": weft did not make its {} '{}'", row[0].substr(0, kMaxNameBytes),
+                            row[1].substr(0, kMaxNameBytes));
+    }
+    return is_known;
   };
   WEFT_ASSIGN_OR_RETURN(const auto found, read_schema(database, max_rows, is_in_one));
   if (!found || std::find(known.begin(), known.end(), *found) == known.end()) {
-    return not_an_index(database);
+    return not_an_index(database, foreign);
   }
   database.set_known_schema(current);
   return Status::ok();
@@ -144,14 +152,15 @@ Status set_version(Database& database) {
 
 Result<int64_t> schema_version(Database& database) {
   // Together, also while another process brings the index up to date.
-  std::optional<Transaction> reading;
-  if (!database.is_in_transaction()) {
-    WEFT_ASSIGN_OR_RETURN(Transaction begun,
-                          Transaction::begin(database, Transaction::Kind::kRead));
-    reading.emplace(std::move(begun));
-  }
+  WEFT_ASSIGN_OR_RETURN(const auto reading, Transaction::begin_reading(database));
   WEFT_ASSIGN_OR_RETURN(const int64_t owner, read_integer(database, "PRAGMA application_id"));
-  if (owner != kApplicationId) return not_an_index(database);
+  if (owner != kApplicationId) {
+    WEFT_ASSIGN_OR_RETURN(const int64_t n_objects,
+                          read_integer(database, "SELECT count(*) FROM sqlite_schema"));
+    // A first ingest that ended before its first change.
+    if (owner == 0 && n_objects == 0) return not_found(database.path() + ": an empty index");
+    return not_an_index(database);
+  }
   WEFT_ASSIGN_OR_RETURN(const int64_t version, read_integer(database, "PRAGMA user_version"));
   if (version < kOldVersion || version > kSchemaVersion) {
     return unsupported(fmt::format(
