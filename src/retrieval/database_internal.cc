@@ -11,7 +11,6 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 #include <unordered_set>
 #include <utility>
 
@@ -240,6 +239,9 @@ Result<std::unique_ptr<Database>> Database::connect(const std::string& path,
   if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
   std::unique_ptr<Database> database(new Database(path, connection, std::move(wait)));
   if (code != SQLITE_OK) return database->error(code);
+  // Whose sleep is its own clock's: that of the system, or of a simulated one.
+  sqlite3_file_control(connection, "main", SQLITE_FCNTL_VFS_POINTER,
+                       static_cast<void*>(&database->vfs_));
   sqlite3_extended_result_codes(connection, 1);
   sqlite3_busy_handler(connection, may_try_again, database.get());
   const int64_t longest = std::clamp(database->file_bytes(), kMaxValueBytesAtLeast, kMaxValueBytes);
@@ -296,13 +298,11 @@ int Database::may_not_go_on(void* self) {
 
 int Database::may_try_again(void* self, int n_asked) {
   auto& database = *static_cast<Database*>(self);
-  const auto now = std::chrono::steady_clock::now();
-  if (n_asked == 0) database.waiting_since_ = now;
   database.was_cancelled_ = database.wait_.cancelled && database.wait_.cancelled();
   if (database.was_cancelled_) return 0;
-  const std::chrono::milliseconds limit(database.wait_.limit_ms);
-  if (now - database.waiting_since_ >= limit) return 0;
-  std::this_thread::sleep_for(std::chrono::milliseconds(kMsBetweenTries));
+  if (int64_t{n_asked} * kMsBetweenTries >= database.wait_.limit_ms) return 0;
+  auto* const vfs = static_cast<sqlite3_vfs*>(database.vfs_);
+  vfs->xSleep(vfs, kMsBetweenTries * 1000);
   return 1;
 }
 

@@ -2,7 +2,6 @@
 // text into terms. Internal to this room; the one place that knows SQLite.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -114,7 +113,7 @@ class Database {
   std::string path_;
   void* connection_;  // sqlite3
   const LockWait wait_;
-  std::chrono::steady_clock::time_point waiting_since_;
+  void* vfs_ = nullptr;         // sqlite3_vfs
   bool was_cancelled_ = false;  // the last wait, or the statement
   bool is_read_only_ = false;
   std::optional<KnownSchema> known_schema_;
