@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <barrier>
+#include <chrono>
 #include <fstream>
 #include <new>
 #include <set>

@@ -211,7 +211,8 @@ Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths) {
       WEFT_RETURN_IF_ERROR(status);
     }
   }
-  if (counts.deleted + counts.changed > 0) {
+  // Of completed ones, too: an ingest that was stopped may have replaced them before.
+  if (counts.deleted + counts.changed + counts.completed > 0) {
     WEFT_RETURN_IF_ERROR(library_.index().drop_former_terms());
   }
   return counts;

@@ -61,9 +61,8 @@ Result<std::optional<engine::PromptForm>> agree_form(const std::optional<Settlem
   if (!settled) return wanted;
   const auto form = engine::parse_prompt_form(settled->prompt);
   if (!form.is_ok()) {
-    return corrupt(fmt::format(
-        "{}: its passages have the form '{}', which this weft does not know",
-        dir, settled->prompt));
+    return corrupt(fmt::format("{}: its passages have the form '{}', which this weft does not know",
+                               dir, settled->prompt));
   }
   if (wanted && wanted != *form) {
     return invalid_argument(
