@@ -65,7 +65,10 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.context_tokens = flags.context_tokens;
   options.isa = flags.isa;
   options.compute = flags.compute;
-  if (!app.cache_dir.empty()) options.compute_kept_file = join_path(app.cache_dir, "compute");
+  if (!app.cache_dir.empty()) {
+    options.compute_kept_file = join_path(app.cache_dir, "compute");
+    options.rates_kept_file = join_path(app.cache_dir, "prefill-rates");
+  }
   options.now = local_time();
   return engine::Engine::open(app.env, options);
 }

@@ -219,7 +219,7 @@ class Asker {
   Result<Answer> answer(const fusion::Prompt& prompt, ReuseMode mode, bool stream) {
     Answer out;
     out.asked = mode;
-    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags_.reuse));
+    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags_.reuse, engine_));
     options.mode = mode;
     const auto fusor = library_.make_fusor();
     const int64_t begin_ns = app_.env.monotonic_ns();

@@ -96,7 +96,7 @@ void print_ttft(const engine::Engine& engine, const bench::TtftReport& report) {
 }
 
 Status run_ttft(App& app, TtftFlags flags) {
-  WEFT_ASSIGN_OR_RETURN(flags.options.fusion, fusion_options(flags.reuse));
+  WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
   WEFT_ASSIGN_OR_RETURN(flags.options.modes, parse_modes(flags.modes));
   if (flags.order != "shuffled" && flags.order != "same") {
     return invalid_argument(fmt::format("--order {}: must be shuffled or same", flags.order));
@@ -106,6 +106,7 @@ Status run_ttft(App& app, TtftFlags flags) {
   if (folder.path().empty()) return io_error("cannot make a temporary folder for the records");
   flags.options.store_dir = folder.path();
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(flags.options.fusion, fusion_options(flags.reuse, *engine));
 
   std::optional<AtomicFile> tokens;
   if (!flags.tokens_file.empty()) {

@@ -27,11 +27,16 @@ struct EvalFlags {
 Json eval_json(const eval::EvalResult& result) {
   Json modes = Json::object();
   for (const eval::ModeResult& m : result.modes) {
-    modes[fusion::mode_name(m.mode)] = {{"kl", m.kl},
-                                        {"agreement", m.agreement},
-                                        {"f1", m.f1},
-                                        {"recomputed_share", m.recomputed_share},
-                                        {"ttft_ms_median", m.ttft_ms_median}};
+    modes[fusion::mode_name(m.mode)] = {
+        {"kl", m.kl},
+        {"agreement", m.agreement},
+        {"f1", m.f1},
+        {"kept",
+         {{"share", m.kept.share}, {"low", m.kept.low}, {"high", m.kept.high}, {"of", m.kept.of}}},
+        {"same", {{"share", m.same.share}, {"low", m.same.low}, {"high", m.same.high}}},
+        {"fallback_share", m.fallback_share},
+        {"recomputed_share", m.recomputed_share},
+        {"ttft_ms_median", m.ttft_ms_median}};
   }
   return {{"examples", result.examples},
           {"skipped", result.skipped},
@@ -45,8 +50,10 @@ std::string details_lines(const eval::EvalResult& result) {
   for (const eval::ExampleResult& e : result.details) {
     Json modes = Json::object();
     for (size_t m = 0; m < e.modes.size(); ++m) {
-      modes[fusion::mode_name(result.modes[m].mode)] = {
-          {"answer", e.modes[m].answer}, {"f1", e.modes[m].f1}, {"kl", e.modes[m].kl}};
+      modes[fusion::mode_name(result.modes[m].mode)] = {{"answer", e.modes[m].answer},
+                                                        {"right", e.modes[m].is_right},
+                                                        {"f1", e.modes[m].f1},
+                                                        {"kl", e.modes[m].kl}};
     }
     const Json line = {{"question", e.question},
                        {"answers", e.answers},
@@ -57,28 +64,40 @@ std::string details_lines(const eval::EvalResult& result) {
   return lines;
 }
 
+std::string share_text(const eval::Share& s) {
+  if (s.of == 0) return "-";
+  return fmt::format("{:.1f}% ({:.1f}-{:.1f})", 100 * s.share, 100 * s.low, 100 * s.high);
+}
+
 void print_eval(const eval::EvalResult& result) {
   fmt::print("{} examples of {:.0f} tokens on average; full prefill (none) is the reference\n",
              result.examples, result.prompt_tokens_mean);
   if (result.skipped > 0) fmt::print("{} left out: longer than the context\n", result.skipped);
-  fmt::print("{:<7} {:>8} {:>10} {:>7} {:>11} {:>10}\n", "mode", "KL", "agreement", "F1",
-             "recomputed", "TTFT ms");
+  fmt::print("{:<7} {:>8} {:>10} {:>7} {:>20} {:>20} {:>11} {:>6} {:>10}\n", "mode", "KL",
+             "agreement", "F1",
+             fmt::format("kept of {}", result.modes.empty() ? 0 : result.modes.front().kept.of),
+             "same answer", "recomputed", "plain", "TTFT ms");
   for (const eval::ModeResult& m : result.modes) {
-    fmt::print("{:<7} {:>8.4f} {:>9.1f}% {:>7.3f} {:>10.1f}% {:>10.1f}\n",
-               fusion::mode_name(m.mode), m.kl, 100 * m.agreement, m.f1, 100 * m.recomputed_share,
+    fmt::print("{:<7} {:>8.4f} {:>9.1f}% {:>7.3f} {:>20} {:>20} {:>10.1f}% {:>5.0f}% {:>10.1f}\n",
+               fusion::mode_name(m.mode), m.kl, 100 * m.agreement, m.f1, share_text(m.kept),
+               share_text(m.same), 100 * m.recomputed_share, 100 * m.fallback_share,
                m.ttft_ms_median);
   }
+  fmt::print(
+      "kept: right answers of full prefill that stay right; same: answers that are its very words\n"
+      "(with 95 % intervals); plain: prompts that were prefilled in full instead\n");
 }
 
 Status run_eval(App& app, const EvalFlags& flags) {
   eval::EvalOptions options;
-  WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse));
+  WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
   WEFT_ASSIGN_OR_RETURN(options.modes, parse_modes(flags.modes));
   WEFT_ASSIGN_OR_RETURN(options.anchor, engine::AnchorSpec::parse(app.env, flags.anchor));
   WEFT_ASSIGN_OR_RETURN(options.prompt, engine::parse_prompt_form(flags.prompt));
   WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
                         eval::read_dataset(app.env, flags.file, flags.limit));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse, *engine));
   std::optional<AtomicFile> details;
   if (!flags.details_file.empty()) {
     std::vector<std::string> inputs = model_files(*engine);

@@ -16,9 +16,15 @@ using fusion::SelectorKind;
 
 void add_reuse_flags(Command command, ReuseFlags& flags) {
   command.add_option("--ratio", flags.ratio,
-                     "share of the chunks' tokens that blend recomputes (default: 0.05)");
+                     "share of the chunks' tokens that blend recomputes, 0 to 1, or auto: by what "
+                     "this machine saves (default: auto)");
   command.add_option("--selector", flags.selector,
                      "how blend chooses them: query-attention or v-deviation");
+  command.add_option(
+      "--propagate", flags.propagate,
+      fmt::format("how much of their mean change blend gives a chunk's other tokens, "
+                  "0 to 1 (default: {})",
+                  fusion::FusionOptions().propagate));
   command.add_option("--check", flags.check,
                      "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10");
 }
@@ -26,9 +32,14 @@ void add_reuse_flags(Command command, ReuseFlags& flags) {
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   fusion::FusionOptions options;
   options.cancelled = interrupted;
-  options.ratio = flags.ratio;
-  if (!(flags.ratio >= 0 && flags.ratio <= 1)) {
-    return invalid_argument(fmt::format("--ratio {}: must lie in 0 to 1", flags.ratio));
+  options.auto_ratio = flags.ratio == "auto" && flags.check.empty();
+  if (flags.ratio != "auto" &&
+      (!parse_number(flags.ratio, options.ratio) || !(options.ratio >= 0 && options.ratio <= 1))) {
+    return invalid_argument(fmt::format("--ratio {}: must lie in 0 to 1, or be auto", flags.ratio));
+  }
+  options.propagate = flags.propagate;
+  if (!(flags.propagate >= 0 && flags.propagate <= 1)) {
+    return invalid_argument(fmt::format("--propagate {}: must lie in 0 to 1", flags.propagate));
   }
   if (flags.selector == fusion::selector_name(SelectorKind::kVDeviation)) {
     options.selector = SelectorKind::kVDeviation;
@@ -50,6 +61,12 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
     }
     options.checks.push_back(check);
   }
+  return options;
+}
+
+Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, engine::Engine& engine) {
+  WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags));
+  WEFT_ASSIGN_OR_RETURN(options.rates, engine.prefill_rates());
   return options;
 }
 

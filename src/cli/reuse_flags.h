@@ -9,17 +9,22 @@
 
 #include "base/status.h"
 #include "cli/flags.h"
+#include "engine/engine.h"
 #include "fusion/prompt.h"
 
 namespace weft::cli {
 
 struct ReuseFlags {
-  double ratio = 0.05;
+  std::string ratio = "auto";
   std::string selector = "query-attention";
+  double propagate = fusion::FusionOptions().propagate;
   std::string check;  // "1:0.20,8:0.15"
 };
 void add_reuse_flags(Command command, ReuseFlags& flags);
+/// What the flags say; with an automatic ratio, `rates` are still to be set (with_rates).
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags);
+/// The same with the machine's rates, which are measured where they are not known.
+Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, engine::Engine& engine);
 
 /// --prompt chat|fewshot; "" is what the model, or the folder of documents, wants.
 void add_prompt_flag(Command command, std::string& prompt);

@@ -7,6 +7,7 @@
 
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
+#include "engine/prefill_rates.h"
 
 namespace weft::engine {
 namespace {
@@ -47,6 +48,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
 
   engine->now_ = options.now;
+  engine->rates_kept_file_ = options.rates_kept_file;
   engine->context_tokens_ = config.context_tokens;
   WEFT_ASSIGN_OR_RETURN(
       engine->cache_,
@@ -89,6 +91,15 @@ Result<text::ChatTemplate> Engine::chat_template() const {
         file.path(), compiled.status().message()));
   }
   return compiled;
+}
+
+Result<fusion::PrefillRates> Engine::prefill_rates() {
+  if (!rates_) {
+    const int64_t begin_ns = env_.monotonic_ns();
+    WEFT_ASSIGN_OR_RETURN(rates_, engine::prefill_rates(env_, *model_, context_, rates_kept_file_));
+    calibration_ms_ += ms_since(env_, begin_ns);
+  }
+  return *rates_;
 }
 
 fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {

@@ -31,6 +31,7 @@ struct EngineOptions {
   std::string isa;               // "" is the best one that the CPU has
   std::string compute = "auto";  // auto, f32, bf16, int8
   std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
+  std::string rates_kept_file;    // where prefill_rates() are kept; "" keeps nothing
   std::tm now{};                  // local time, for chat templates that print the date
 };
 
@@ -64,6 +65,10 @@ class Engine {
   double load_ms() const { return load_ms_; }
   double calibration_ms() const { return calibration_ms_; }
 
+  /// How fast this machine prefills with this model, with all its cores: measured at the first call
+  /// on a machine, by a later run as that one found it.
+  Result<fusion::PrefillRates> prefill_rates();
+
   /// What the chunks computed after `anchor` have in common.
   fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;
   /// Chunks computed behind `anchor`, found in and put to `store` (may be null).
@@ -93,6 +98,8 @@ class Engine {
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
   std::tm now_{};
+  std::string rates_kept_file_;
+  std::optional<fusion::PrefillRates> rates_;
   double load_ms_ = 0;
   double calibration_ms_ = 0;
 };

@@ -14,7 +14,9 @@ constexpr int32_t kAnswerTokens = 16;
 
 /// What one mode gave, example by example.
 struct Samples {
-  std::vector<double> kl, agreement, f1, share, ttft_ms;
+  std::vector<double> kl, agreement, f1, share, ttft_ms, fallback;
+  std::vector<bool> kept;  // of full prefill's right ones
+  std::vector<bool> same;
 };
 
 std::string first_line(const std::string& text) {
@@ -58,7 +60,9 @@ class Evaluator {
             own, answer(prompt, mode, reuses ? &sources : nullptr, reference.token_ids));
       }
       add_sample(example, reference, own, samples[m]);
-      result.modes.push_back({first_line(own.text), samples[m].f1.back(), samples[m].kl.back()});
+      const std::string text = first_line(own.text);
+      result.modes.push_back({text, contains_answer(text, example.answers), samples[m].f1.back(),
+                              samples[m].kl.back()});
     }
     return result;
   }
@@ -70,6 +74,7 @@ class Evaluator {
     std::vector<std::vector<float>> logits;  // along the reference's answer
     double ttft_ms = 0;
     double recomputed_share = 0;
+    bool is_fallback = false;
   };
 
   /// Prefills, generates, and gives the logits along `forced` (empty: along its own answer).
@@ -84,7 +89,10 @@ class Evaluator {
     if (!prefilled.is_ok()) return prefilled.status();
     Answer out;
     out.ttft_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
-    out.recomputed_share = mode == ReuseMode::kNone ? 1.0 : prefilled->report.recomputed_share;
+    const fusion::Report& report = prefilled->report;
+    out.is_fallback = report.mode != mode;
+    const bool is_full = mode == ReuseMode::kNone || out.is_fallback;
+    out.recomputed_share = is_full ? 1.0 : report.recomputed_share;
 
     const Status done = continue_answer(*prefilled, forced, out);
     engine_.cache().free_sequence(prefilled->sequence);
@@ -132,6 +140,13 @@ class Evaluator {
     samples.kl.push_back(kl / static_cast<double>(n));
     samples.agreement.push_back(agreed / static_cast<double>(n));
     samples.f1.push_back(answer_f1(first_line(own.text), example.answers));
+    const std::string text = first_line(own.text);
+    const std::string reference_text = first_line(reference.text);
+    if (contains_answer(reference_text, example.answers)) {
+      samples.kept.push_back(contains_answer(text, example.answers));
+    }
+    samples.same.push_back(text == reference_text);
+    samples.fallback.push_back(own.is_fallback ? 1 : 0);
     samples.share.push_back(own.recomputed_share);
     samples.ttft_ms.push_back(own.ttft_ms);
   }
@@ -172,8 +187,15 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
   result.prompt_tokens_mean = mean_of(prompt_tokens);
   for (size_t m = 0; m < samples.size(); ++m) {
     const Samples& s = samples[m];
-    result.modes.push_back({options.modes[m], mean_of(s.kl), mean_of(s.agreement), mean_of(s.f1),
-                            mean_of(s.share), spread_of(s.ttft_ms).median});
+    result.modes.push_back({.mode = options.modes[m],
+                            .kl = mean_of(s.kl),
+                            .agreement = mean_of(s.agreement),
+                            .f1 = mean_of(s.f1),
+                            .kept = share_of(s.kept),
+                            .same = share_of(s.same),
+                            .fallback_share = mean_of(s.fallback),
+                            .recomputed_share = mean_of(s.share),
+                            .ttft_ms_median = spread_of(s.ttft_ms).median});
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/rag_prompt.h"
 #include "eval/dataset.h"
+#include "eval/metrics.h"
 #include "fusion/prompt.h"
 
 namespace weft::eval {
@@ -29,6 +30,9 @@ struct ModeResult {
   double kl = 0;         // nats a token
   double agreement = 0;  // share of tokens whose top token is full prefill's
   double f1 = 0;
+  Share kept;  // of the questions that full prefill answers right, those that the mode does, too
+  Share same;  // of all questions, those with full prefill's very answer
+  double fallback_share = 0;    // of the questions, those where full prefill was done instead
   double recomputed_share = 0;  // of the chunks' tokens
   double ttft_ms_median = 0;    // chunks' KV in memory, page cache warm
 };
@@ -36,7 +40,8 @@ struct ModeResult {
 /// One example, for looking at it and for giving its prompt to another engine.
 struct ExampleResult {
   struct Mode {
-    std::string answer;  // its first line
+    std::string answer;     // its first line
+    bool is_right = false;  // has a golden answer in it
     double f1 = 0;
     double kl = 0;
   };

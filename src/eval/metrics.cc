@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <random>
 
 #include "kernels/elementwise.h"
 
@@ -67,6 +68,32 @@ double answer_f1(std::string_view answer, std::span<const std::string> golden) {
   double best = 0;
   for (const std::string& g : golden) best = std::max(best, f1_of(words, normalised_words(g)));
   return best;
+}
+
+bool contains_answer(std::string_view answer, std::span<const std::string> golden) {
+  const std::vector<std::string> words = normalised_words(answer);
+  return std::any_of(golden.begin(), golden.end(), [&](const std::string& g) {
+    const std::vector<std::string> wanted = normalised_words(g);
+    return !wanted.empty() &&
+           std::search(words.begin(), words.end(), wanted.begin(), wanted.end()) != words.end();
+  });
+}
+
+Share share_of(const std::vector<bool>& hits) {
+  constexpr size_t kResamples = 1000;
+  if (hits.empty()) return {};
+  const auto n = static_cast<double>(hits.size());
+  const auto share = [&](int64_t count) { return static_cast<double>(count) / n; };
+  std::mt19937_64 random(1);
+  std::vector<double> shares;
+  for (size_t i = 0; i < kResamples; ++i) {
+    int64_t count = 0;
+    for (size_t k = 0; k < hits.size(); ++k) count += hits[random() % hits.size()] ? 1 : 0;
+    shares.push_back(share(count));
+  }
+  std::sort(shares.begin(), shares.end());
+  return {share(std::count(hits.begin(), hits.end(), true)), shares[kResamples / 40],
+          shares[kResamples - 1 - kResamples / 40], std::ssize(hits)};
 }
 
 Spread spread_of(std::vector<double> values) {

@@ -18,6 +18,20 @@ int32_t argmax(std::span<const float> values);
 /// Best F1 over the golden answers, on lower-case words without punctuation and articles (SQuAD's).
 double answer_f1(std::string_view answer, std::span<const std::string> golden);
 
+/// Whether one of the golden answers, normalised like the answer, lies in it as whole words. An
+/// empty golden answer lies in none.
+bool contains_answer(std::string_view answer, std::span<const std::string> golden);
+
+/// A share with its 95 % interval: the 2.5 and 97.5 percentiles of 1,000 resamples, whose seed is
+/// fixed. `of` is how many there were; zeros for none.
+struct Share {
+  double share = 0;
+  double low = 0;
+  double high = 0;
+  int64_t of = 0;
+};
+Share share_of(const std::vector<bool>& hits);
+
 struct Spread {
   double median = 0;
   double min = 0;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/check.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/selection.h"
 #include "kernels/elementwise.h"
@@ -22,9 +23,17 @@ std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config,
 
 /// v-deviation recomputes everything below its first check, so nothing is loaded there.
 int32_t first_loaded_layer(const FusionOptions& options, const std::vector<CheckLayer>& checks) {
-  const bool deviation = options.mode == ReuseMode::kBlend && options.ratio > 0 &&
-                         options.selector == SelectorKind::kVDeviation;
-  return deviation ? checks.front().layer : 0;
+  return options.mode == ReuseMode::kBlend && !checks.empty() && checks.front().ratio > 0
+             ? checks.front().layer
+             : 0;
+}
+
+/// Query attention places the layers that it looks at before it knows what to correct them by.
+int32_t kept_layers(const FusionOptions& options, const model::ModelConfig& config) {
+  const bool places_again = options.mode == ReuseMode::kBlend && options.ratio > 0 &&
+                            options.selector == SelectorKind::kQueryAttention &&
+                            options.propagate > 0;
+  return places_again ? query_attention_layers(config).back() + 1 : 0;
 }
 
 }  // namespace
@@ -51,11 +60,15 @@ FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
       tokens_(prompt.tokens()),
       ropes_(ropes_of_range(forward.model().config(), chunks_begin_, chunks_end_)),
       placed_layers_(first_loaded_layer(options, checks_)),
-      sources_(sources) {}
+      sources_(sources),
+      shifts_(prompt.chunks.size(), static_cast<size_t>(forward.model().config().kv_width())) {}
 
 Result<bool> FusionPass::run() {
-  WEFT_ASSIGN_OR_RETURN(pipeline_, LoadPipeline::start(sources_, placed_layers_, n_layers_));
-  if (options_.mode == ReuseMode::kFull || options_.ratio <= 0) {
+  WEFT_ASSIGN_OR_RETURN(pipeline_,
+                        LoadPipeline::start(sources_, placed_layers_, n_layers_,
+                                            kept_layers(options_, forward_.model().config())));
+  const double ratio = checks_.empty() ? options_.ratio : checks_.front().ratio;
+  if (options_.mode == ReuseMode::kFull || ratio <= 0) {
     return run_rows({}, report_.timings.prefill_ms);
   }
   return options_.selector == SelectorKind::kQueryAttention ? run_query_attention()
@@ -73,7 +86,8 @@ Result<bool> FusionPass::run_query_attention() {
   watch_.charge(report_.timings.select_ms);
   for (int32_t layer = 0; layer <= looks.back(); ++layer) {
     WEFT_RETURN_IF_ERROR(options_.check_cancelled());
-    if (!place_layer(layer)) return false;
+    if (!load_layer(layer)) return false;
+    place_layer(layer);
     const bool look = std::find(looks.begin(), looks.end(), layer) != looks.end();
     forward_.run_layer(layer, {.mass = look ? std::span<float>(mass) : std::span<float>()});
     watch_.charge(report_.timings.select_ms);
@@ -102,8 +116,10 @@ Result<bool> FusionPass::run_v_deviation() {
   size_t next_check = 0;
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
     WEFT_RETURN_IF_ERROR(options_.check_cancelled());
-    if (!place_layer(layer)) return false;
-    if (next_check < checks_.size() && checks_[next_check].layer == layer) {
+    const bool checks = next_check < checks_.size() && checks_[next_check].layer == layer;
+    if (checks) {
+      if (!load_layer(layer)) return false;
+      place_layer(layer);
       const std::vector<int64_t> kept = select_by_deviation(layer, checks_[next_check].ratio);
       forward_.keep_rows(kept);
       std::vector<int64_t> positions;
@@ -115,9 +131,13 @@ Result<bool> FusionPass::run_v_deviation() {
       ++next_check;
       watch_.charge(report_.timings.select_ms);
     }
-    forward_.run_layer(layer);
-    if (next_check > 0) active_sum += static_cast<double>(active);
-    watch_.charge(next_check == 0 ? report_.timings.select_ms : report_.timings.recompute_ms);
+    if (next_check == 0) {  // every row of the chunks runs, so nothing of them is reused
+      forward_.run_layer(layer);
+      watch_.charge(report_.timings.select_ms);
+      continue;
+    }
+    active_sum += static_cast<double>(active);
+    if (!run_layer(layer, active > 0, report_.timings.recompute_ms)) return false;
   }
   report_.recomputed_share = active_sum / (n_layers_ - checks_.front().layer) /
                              static_cast<double>(chunks_end_ - chunks_begin_);
@@ -168,20 +188,68 @@ Result<bool> FusionPass::run_rows(std::span<const int64_t> selected, double& par
   watch_.charge(part);
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
     WEFT_RETURN_IF_ERROR(options_.check_cancelled());
-    if (!place_layer(layer)) return false;
-    forward_.run_layer(layer);
-    watch_.charge(part);
+    if (!run_layer(layer, !selected.empty(), part)) return false;
   }
   return true;
 }
 
-/// Waits for the layer, rotates its K to where the chunks stand and copies its V.
-bool FusionPass::place_layer(int32_t layer) {
-  if (layer < placed_layers_) return true;
-  current_layer_ = pipeline_->next();
-  watch_.charge(report_.timings.load_wait_ms);
-  if (current_layer_.empty()) return false;
+/// One layer over KV that is in the pages already, or comes there now. Where the step has rows of
+/// chunks, what they show of the context is given to the chunks' other tokens before any row
+/// attends; at layer 0 K and V do not depend on context.
+bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
+  const bool propagates = has_chunk_rows && options_.propagate > 0 && layer > 0;
+  const bool is_placed = layer < placed_layers_;
+  if (!is_placed && !load_layer(layer)) return false;
+  if (!propagates) {
+    if (!is_placed) place_layer(layer);
+    forward_.run_layer(layer);
+    watch_.charge(part);
+    return true;
+  }
+  if (is_placed && loaded_layer_ != layer) current_layer_ = pipeline_->kept(layer);
+  const int64_t n_rows = forward_.step().n_rows();
+  const auto take_changes = [&](int64_t row_begin, int64_t n, const float* k, const float* v) {
+    if (row_begin == 0) shifts_.clear();
+    measure_changes(row_begin, n, k, v);
+    watch_.charge(part);
+    if (row_begin + n < n_rows) return;
+    shifts_.finish(options_.propagate);
+    place_layer(layer, &shifts_);
+  };
+  const model::LayerTap::KvSink sink(take_changes);
+  forward_.run_layer(layer, {.kv_sink = &sink, .sink_first = true});
+  watch_.charge(part);
+  return true;
+}
 
+/// Of the rows [row_begin, row_begin + n_rows) of the step, whose K and V these are.
+void FusionPass::measure_changes(int64_t row_begin, int64_t n_rows, const float* k,
+                                 const float* v) {
+  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
+  const model::Step& step = forward_.step();
+  size_t chunk = 0;
+  for (int64_t i = 0; i < n_rows; ++i, k += width, v += width) {
+    const int32_t position = step.positions[static_cast<size_t>(row_begin + i)];
+    if (!is_chunk_position(position)) continue;
+    while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
+    const int32_t token = position - prompt_.chunk_begin(chunk);
+    const uint16_t* stored_k = current_layer_[chunk].data() + static_cast<size_t>(token) * width;
+    shifts_.add(chunk, token, k, v, stored_k, stored_k + prompt_.chunks[chunk].size() * width);
+  }
+}
+
+/// Waits for the layer's bytes.
+bool FusionPass::load_layer(int32_t layer) {
+  WEFT_CHECK(layer == placed_layers_);
+  current_layer_ = pipeline_->next();
+  loaded_layer_ = layer;
+  watch_.charge(report_.timings.load_wait_ms);
+  for (const auto& chunk : current_layer_) report_.loaded_bytes += chunk.size_bytes();
+  return !current_layer_.empty();
+}
+
+/// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
+void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
   const auto width = static_cast<size_t>(forward_.model().config().kv_width());
   const int32_t* block_table = cache_.block_table(sequence_).data();
   const kernels::PagedKv kv = cache_.layer(layer);
@@ -192,12 +260,11 @@ bool FusionPass::place_layer(int32_t layer) {
     const uint16_t* k = current_layer_[chunk].data();
     kernels::rotate_into_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
                                k, k + n_tokens * width, static_cast<int64_t>(n_tokens), begin,
-                               block_table, kv);
-    report_.loaded_bytes += current_layer_[chunk].size_bytes();
+                               block_table, kv,
+                               shifts != nullptr ? shifts->of(chunk) : kernels::KvShift());
   }
-  placed_layers_ = layer + 1;
+  placed_layers_ = std::max(placed_layers_, layer + 1);
   watch_.charge(report_.timings.rotate_ms);
-  return true;
 }
 
 model::Step FusionPass::step_of(std::span<const int64_t> selected) const {

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "fusion/chunk_shifts.h"
 #include "fusion/fusor.h"
 #include "fusion/load_pipeline.h"
 
@@ -41,7 +42,10 @@ class FusionPass {
   Result<bool> run_query_attention();
   Result<bool> run_v_deviation();
   Result<bool> run_rows(std::span<const int64_t> selected, double& part);
-  bool place_layer(int32_t layer);
+  bool run_layer(int32_t layer, bool has_chunk_rows, double& part);
+  bool load_layer(int32_t layer);
+  void place_layer(int32_t layer, const ChunkShifts* shifts = nullptr);
+  void measure_changes(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
   std::vector<int64_t> select_by_deviation(int32_t layer, double ratio);
   model::Step step_of(std::span<const int64_t> selected) const;
   bool is_chunk_position(int32_t position) const {
@@ -66,9 +70,12 @@ class FusionPass {
   const std::vector<int32_t> tokens_;
   const std::vector<kernels::RopeTable> ropes_;  // of the chunks' positions, each of the model's
   int32_t placed_layers_;  // layers below have the chunks' KV in their pages, or need none
-  std::span<const std::span<const uint16_t>> current_layer_;  // as the last place_layer loaded it
+  std::span<const std::span<const uint16_t>>
+      current_layer_;          // each chunk's bytes of the layer that runs
+  int32_t loaded_layer_ = -1;  // the last that came from the pipeline
   const std::span<ChunkSource> sources_;
   std::unique_ptr<LoadPipeline> pipeline_;
+  ChunkShifts shifts_;  // of the current layer
 };
 
 }  // namespace weft::fusion

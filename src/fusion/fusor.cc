@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "base/out_of_memory.h"
-#include "fusion/benefit.h"
+#include "fusion/choice.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/selection.h"
 
@@ -34,6 +35,12 @@ Status check_prompt(const Prompt& prompt, const FusionOptions& options) {
   WEFT_RETURN_IF_ERROR(check_size(prompt));
   if (!(options.ratio >= 0 && options.ratio <= 1)) {
     return invalid_argument(fmt::format("ratio {}: must lie in 0 to 1", options.ratio));
+  }
+  if (!(options.propagate >= 0 && options.propagate <= 1)) {
+    return invalid_argument(fmt::format("propagate {}: must lie in 0 to 1", options.propagate));
+  }
+  if (options.auto_ratio && !options.rates) {
+    return invalid_argument("an automatic ratio needs the machine's rates");
   }
   return Status::ok();
 }
@@ -94,25 +101,18 @@ Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& 
 
   Stopwatch watch(env_);
   std::vector<std::optional<ChunkSource>> found = look_up(prompt);
-  ReuseCounts counts;
-  counts.prefix_found = cache_.match_prefix(prompt.prefix);
-  counts.prefix_missing = static_cast<int64_t>(prompt.prefix.size()) - counts.prefix_found;
-  counts.anchor_tokens = static_cast<int64_t>(computer_.anchor().size());
-  counts.suffix_tokens = static_cast<int64_t>(prompt.suffix.size());
+  ReuseCounts counts = count(prompt);
   for (size_t i = 0; i < found.size(); ++i) {
-    const auto n = static_cast<int64_t>(prompt.chunks[i].size());
-    (found[i] ? counts.hit_tokens : counts.missed_tokens) += n;
+    if (found[i]) continue;
+    counts.hit_tokens -= std::ssize(prompt.chunks[i]);
+    counts.missed_tokens += std::ssize(prompt.chunks[i]);
   }
+  Choice choice = choose(forward_.model().config(), counts, options);
   watch.charge(report.timings.lookup_ms);
-
-  const model::ModelConfig& config = forward_.model().config();
-  const double saving = 1 - reuse_work(config, counts, options) / plain_work(config, counts);
-  if (options.allow_plain && saving < kMinimumSaving) {
-    report.notes.push_back(fmt::format(
-        "plain prefill: reuse would save less than {:.0f} % here ({} of {} chunk tokens are "
-        "stored)",
-        100 * kMinimumSaving, counts.hit_tokens, counts.hit_tokens + counts.missed_tokens));
+  if (choice.is_plain) {
     found.clear();
+    report.notes = std::move(choice.notes);
+    report.predicted = choice.predicted;
     return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
   }
 
@@ -126,7 +126,8 @@ Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& 
   }
   watch.charge(report.timings.miss_ms);
   WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
-  WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_sources(prompt, options, sources));
+  WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_sources(prompt, choice.options, sources));
+  done.report.predicted = choice.predicted;
   done.report.timings.lookup_ms += report.timings.lookup_ms;
   done.report.timings.miss_ms += report.timings.miss_ms;
   return done;
@@ -136,8 +137,32 @@ Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions&
                                       std::vector<ChunkSource>& sources) {
   WEFT_RETURN_IF_ERROR(check_prompt(prompt, options));
   WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
-  return with_memory_for(prompt.n_tokens(),
-                         [&] { return prefill_sources(prompt, options, sources); });
+  return with_memory_for(prompt.n_tokens(), [&]() -> Result<Prefilled> {
+    FusionOptions as_asked = options;
+    as_asked.allow_plain =
+        false;  // what was gathered is what is fused, but for auto's full prefill
+    Choice choice = choose(forward_.model().config(), count(prompt), as_asked);
+    if (choice.is_plain) {
+      Report report;
+      report.notes = std::move(choice.notes);
+      report.predicted = choice.predicted;
+      return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
+    }
+    WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_sources(prompt, choice.options, sources));
+    done.report.predicted = choice.predicted;
+    return done;
+  });
+}
+
+/// As if every chunk were stored.
+ReuseCounts Fusor::count(const Prompt& prompt) const {
+  ReuseCounts counts;
+  counts.prefix_found = cache_.match_prefix(prompt.prefix);
+  counts.prefix_missing = std::ssize(prompt.prefix) - counts.prefix_found;
+  counts.anchor_tokens = std::ssize(computer_.anchor());
+  counts.suffix_tokens = std::ssize(prompt.suffix);
+  counts.hit_tokens = prompt.n_chunk_tokens();
+  return counts;
 }
 
 Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptions& options,
@@ -149,6 +174,7 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
 
   Report report;
   report.mode = options.mode;
+  report.ratio = options.mode == ReuseMode::kBlend ? options.ratio : 0;
   report.prompt_tokens = prompt.n_tokens();
   for (;;) {
     Stopwatch watch(env_);

@@ -15,6 +15,7 @@
 #include "base/env.h"
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "fusion/choice.h"
 #include "fusion/chunk_computer.h"
 #include "fusion/chunk_key.h"
 #include "fusion/chunk_source.h"
@@ -58,6 +59,8 @@ struct Report {
   std::vector<std::string> notes;   // one line each, fit for the user
   uint64_t loaded_bytes = 0;
   Timings timings;
+  double ratio = 0;                     // blend's, given or chosen
+  std::optional<Prediction> predicted;  // where the options have rates
 };
 
 /// The prompt's KV is in `sequence`, committed; the caller frees it.
@@ -99,6 +102,7 @@ class Fusor {
 
  private:
   Result<Prefilled> prefill_any(const Prompt& prompt, const FusionOptions& options);
+  ReuseCounts count(const Prompt& prompt) const;
   Result<Prefilled> prefill_sources(const Prompt& prompt, const FusionOptions& options,
                                     std::vector<ChunkSource>& sources);
   Result<std::vector<ChunkSource>> gather_all(const Prompt& prompt);

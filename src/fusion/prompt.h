@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,11 +44,31 @@ struct CheckLayer {
   double ratio = 0;
 };
 
+/// What a machine takes for prefill, measured once (engine/prefill_rates.h); milliseconds for one
+/// of fusion/work.h's units each.
+struct PrefillRates {
+  double block_ms = 0;
+  double row_ms = 0;
+  double key_ms = 0;
+  double kv_byte_ms = 0;
+  double logits_ms = 0;  // of the last row
+};
+
 struct FusionOptions {
   ReuseMode mode = ReuseMode::kBlend;
   /// Share of the chunks' tokens that blend recomputes, 0 to 1.
   double ratio = 0.05;
+  /// Blend chooses the ratio, or full prefill, by what is saved (work.h); needs `rates`.
+  bool auto_ratio = false;
+  /// Prefix tokens that are in the prefix index because this conversation put them there; what
+  /// auto_ratio chooses leaves them out. The rest of the prefix counts as missing.
+  int32_t history_tokens = 0;
+  /// With them the report says what was predicted.
+  std::optional<PrefillRates> rates;
   SelectorKind selector = SelectorKind::kQueryAttention;
+  /// How much of the mean change of a chunk's recomputed tokens its other tokens are given, 0 to 1
+  /// (chunk_shifts.h); 0: they stay as they are stored.
+  double propagate = 0.7;
   /// v-deviation only: layers ascending from 1, ratios not growing; empty means {1, ratio}.
   std::vector<CheckLayer> checks;
   /// Take plain prefill where reuse would save less than a tenth of the work.

@@ -60,10 +60,12 @@ void apply_rope(const Context& context, const RopeTable& table, int64_t table_be
 
 void rotate_into_pages(const Context& context, const RopeTable& table, int64_t table_begin,
                        const uint16_t* k_raw, const uint16_t* v, int64_t n_tokens,
-                       int32_t first_position, const int32_t* block_table, const PagedKv& kv) {
+                       int32_t first_position, const int32_t* block_table, const PagedKv& kv,
+                       const KvShift& shift) {
   WEFT_CHECK(n_tokens >= 0 && table_begin >= 0 && first_position >= 0);
   WEFT_CHECK(n_tokens <= table_rows(table) - table_begin);
   WEFT_CHECK(is_valid(kv) && table.n_dims <= kv.head_dim);
+  WEFT_CHECK((shift.k == nullptr) == (shift.v == nullptr));
   const RopeFns& fns = pick_rope_fns(context.isa);
   const int64_t head_dim = kv.head_dim;
   const int64_t token_stride = kv.n_kv_heads * head_dim;
@@ -75,8 +77,15 @@ void rotate_into_pages(const Context& context, const RopeTable& table, int64_t t
       for (int64_t i = task * kRowsPerTask; i < end; ++i) {
         const int64_t src = i * token_stride + head * head_dim;
         const int64_t dst = kv_offset(kv, block_table, first_position + i, head);
-        fns.rotate_f16(table_row(table, table_begin + i), k_raw + src, kv.k + dst, kv.head_dim);
-        std::memcpy(kv.v + dst, v + src, static_cast<size_t>(head_dim) * sizeof(uint16_t));
+        const RopeRow row = table_row(table, table_begin + i);
+        if (shift.k == nullptr) {
+          fns.rotate_f16(row, k_raw + src, kv.k + dst, kv.head_dim);
+          std::memcpy(kv.v + dst, v + src, static_cast<size_t>(head_dim) * sizeof(uint16_t));
+        } else {
+          fns.shift_rotate_f16(row, k_raw + src, shift.k + head * head_dim, kv.k + dst,
+                               kv.head_dim);
+          fns.shift_f16(v + src, shift.v + head * head_dim, kv.v + dst, kv.head_dim);
+        }
       }
     }
   });

@@ -40,11 +40,20 @@ RopeTable make_rope_table(const RopeParams& params, std::span<const int32_t> pos
 void apply_rope(const Context& context, const RopeTable& table, int64_t table_begin, float* x,
                 int64_t n_rows, int32_t n_heads, int32_t head_dim);
 
+/// What is added to K before rotation and to V of every token: k, v [n_kv_heads][head_dim]; both
+/// null for nothing, which leaves every bit as it is.
+struct KvShift {
+  const float* k = nullptr;
+  const float* v = nullptr;
+};
+
 /// Puts a stored chunk's K and V into a sequence's pages: k_raw, v [n_tokens][n_kv_heads][head_dim]
 /// f16, K before rotation; token i goes to position first_position + i and takes the table's row
-/// table_begin + i. K is widened, rotated and rounded once, V copied.
+/// table_begin + i. K is widened, shifted, rotated and rounded once; V is copied, or where there is
+/// a shift widened, shifted and rounded once.
 void rotate_into_pages(const Context& context, const RopeTable& table, int64_t table_begin,
                        const uint16_t* k_raw, const uint16_t* v, int64_t n_tokens,
-                       int32_t first_position, const int32_t* block_table, const PagedKv& kv);
+                       int32_t first_position, const int32_t* block_table, const PagedKv& kv,
+                       const KvShift& shift = {});
 
 }  // namespace weft::kernels

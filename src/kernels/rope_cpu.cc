@@ -58,10 +58,32 @@ void rotate_f16(const RopeRow& row, const uint16_t* k_src, uint16_t* k_dst, int3
   narrow_array(x, head_dim, k_dst);
 }
 
+// head_dim is a multiple of 8 and may not fill the last register.
+void widen_and_shift(const uint16_t* src, const float* shift, int32_t head_dim, float* x) {
+  widen_array(src, head_dim, x);
+  int32_t i = 0;
+  for (; i + kLanes <= head_dim; i += kLanes) store(x + i, add(load(x + i), load(shift + i)));
+  for (; i < head_dim; ++i) x[i] += shift[i];
+}
+
+void shift_rotate_f16(const RopeRow& row, const uint16_t* k_src, const float* shift,
+                      uint16_t* k_dst, int32_t head_dim) {
+  float x[kMaxHeadDim];
+  widen_and_shift(k_src, shift, head_dim, x);
+  rotate_head(row, x);
+  narrow_array(x, head_dim, k_dst);
+}
+
+void shift_f16(const uint16_t* v_src, const float* shift, uint16_t* v_dst, int32_t head_dim) {
+  float x[kMaxHeadDim];
+  widen_and_shift(v_src, shift, head_dim, x);
+  narrow_array(x, head_dim, v_dst);
+}
+
 }  // namespace
 
 const RopeFns& rope_fns() {
-  static constexpr RopeFns kFns = {rotate, rotate_f16};
+  static constexpr RopeFns kFns = {rotate, rotate_f16, shift_rotate_f16, shift_f16};
   return kFns;
 }
 

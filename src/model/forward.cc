@@ -150,6 +150,10 @@ kernels::RowsLike ForwardPass::like(int64_t n_rows) const {
 }
 
 void ForwardPass::run_layer(int32_t layer, const LayerTap& tap) {
+  if (tap.sink_first && step_.n_rows() > kBlockRows) {
+    sink_keys_and_values(layer, *tap.kv_sink);
+    return run_layer(layer, {.mass = tap.mass});
+  }
   for (int64_t row = 0; row < step_.n_rows(); row += kBlockRows) {
     const Block block = block_at(row);
     attention_part(layer, block, tap);
@@ -179,6 +183,15 @@ void ForwardPass::attention_part(int32_t layer, const Block& block, const LayerT
   kernels::matmul(context_, attended_.data(), c.q_width(), n, o, like(n));
   add_bias(w.o_bias, n, c.n_embd, projected_.data());
   add_output(w.post_attention_norm, block);
+}
+
+/// A row's K and V do not depend on the rows beside it, so these are the ones that it attends with.
+void ForwardPass::sink_keys_and_values(int32_t layer, const LayerTap::KvSink& sink) {
+  for (int64_t row = 0; row < step_.n_rows(); row += kBlockRows) {
+    const Block block = block_at(row);
+    project_qkv(layer, block);
+    sink(row, block.n_rows, k_.data(), v_.data());
+  }
 }
 
 /// q, k, v = W norm(x), with biases and norms of their own where the model has them.

@@ -53,6 +53,9 @@ struct LayerTap {
   using KvSink =
       FunctionRef<void(int64_t row_begin, int64_t n_rows, const float* k, const float* v)>;
   const KvSink* kv_sink = nullptr;
+  /// The sink has been given every row before any row attends; for a step too long to go through
+  /// the layer at once its K and V are computed twice.
+  bool sink_first = false;
   /// Attention that this layer's rows pay to each of the first mass.size() positions, summed over
   /// rows and heads, is added here; for steps of one sequence.
   std::span<float> mass;
@@ -87,6 +90,7 @@ class ForwardPass {
   void attention_part(int32_t layer, const Block& block, const LayerTap& tap);
   void feed_forward_part(int32_t layer, const Block& block);
   void project_qkv(int32_t layer, const Block& block);
+  void sink_keys_and_values(int32_t layer, const LayerTap::KvSink& sink);
   void attend(int32_t layer, const Block& block, const LayerTap& tap);
   void feed_forward(const FeedForwardWeights& w, const float* x, int64_t n_rows,
                     kernels::RowsLike like, float* out);

@@ -1,0 +1,212 @@
+#include "engine/prefill_rates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <sstream>
+
+#include "base/out_of_memory.h"
+#include "base/thread_pool.h"
+#include "engine/compute_choice.h"
+#include "engine/kept_measurements.h"
+#include "kernels/rope.h"
+#include "kv/cache.h"
+#include "model/forward.h"
+
+namespace weft::engine {
+namespace {
+
+using fusion::PrefillRates;
+
+constexpr int32_t kFewRows = 64;
+constexpr int32_t kManyRows = 512;  // a block of model/forward.cc
+constexpr int32_t kFarRows = 128;
+constexpr int32_t kFarPosition = 3072;
+constexpr int kRounds = 3;
+constexpr double kRoundMs = 250;  // a round runs as many layers as fit this, one at least
+
+std::string key_of(Env& env, const model::Model& model, const kernels::Context& context) {
+  return fmt::format("{} / {} / {} cores / {} / {} / context {}", cpu_name(env),
+                     kernels::isa_name(context.isa), usable_cores(),
+                     matmul_path_name(context.matmul_path), model.fingerprint().to_hex(),
+                     model.config().context_tokens);
+}
+
+std::string kept_value(const PrefillRates& r) {
+  return fmt::format("{} {} {} {} {}", r.block_ms, r.row_ms, r.key_ms, r.kv_byte_ms, r.logits_ms);
+}
+
+std::optional<PrefillRates> parse_kept(const std::string& value) {
+  std::istringstream in(value);
+  in.imbue(std::locale::classic());
+  PrefillRates r;
+  in >> r.block_ms >> r.row_ms >> r.key_ms >> r.kv_byte_ms >> r.logits_ms;
+  if (in.fail() || !(in >> std::ws).eof()) return std::nullopt;
+  for (const double ms : {r.block_ms, r.row_ms, r.key_ms, r.kv_byte_ms, r.logits_ms}) {
+    if (!(ms >= 0 && ms < 1e9)) return std::nullopt;
+  }
+  return r.row_ms > 0 ? std::optional(r) : std::nullopt;
+}
+
+/// Keys that rows at positions [begin, begin + n) look at in a layer.
+double keys_of(const model::LayerConfig& layer, int32_t begin, int32_t n) {
+  double keys = 0;
+  for (int32_t p = begin; p < begin + n; ++p) {
+    keys += layer.window_tokens > 0 ? std::min(p + 1, layer.window_tokens) : p + 1;
+  }
+  return keys;
+}
+
+/// x with a x = b; a is well-conditioned enough for three unlike measurements.
+std::array<double, 3> solve(std::array<std::array<double, 3>, 3> a, std::array<double, 3> b) {
+  for (size_t c = 0; c < 3; ++c) {
+    size_t pivot = c;
+    for (size_t r = c; r < 3; ++r) {
+      if (std::abs(a[r][c]) > std::abs(a[pivot][c])) pivot = r;
+    }
+    std::swap(a[c], a[pivot]);
+    std::swap(b[c], b[pivot]);
+    for (size_t r = 0; r < 3; ++r) {
+      if (r == c || a[c][c] == 0) continue;
+      const double factor = a[r][c] / a[c][c];
+      for (size_t i = 0; i < 3; ++i) a[r][i] -= factor * a[c][i];
+      b[r] -= factor * b[c];
+    }
+  }
+  return {b[0] / a[0][0], b[1] / a[1][1], b[2] / a[2][2]};
+}
+
+/// Runs layers over sequences of a cache of its own, by the clock.
+class RateMeter {
+ public:
+  RateMeter(Env& env, const model::Model& model, const kernels::Context& context, kv::Cache& cache)
+      : env_(env),
+        config_(model.config()),
+        context_(context),
+        cache_(cache),
+        forward_(model, context, cache) {}
+
+  Result<PrefillRates> measure() {
+    const kv::OwnedSequence sequence(cache_, cache_.create_sequence());
+    WEFT_ASSIGN_OR_RETURN(const kv::Reservation reservation,
+                          cache_.reserve(sequence.id(), kFarPosition + kFarRows));
+    sequence_ = sequence.id();
+    WEFT_ASSIGN_OR_RETURN(const double trial_ms, run(0, kManyRows, {0}));  // warms up, too
+    const auto fitting = static_cast<int32_t>(kRoundMs / (2 * std::max(trial_ms, 0.01)));
+    const int32_t n = std::clamp(fitting, 1, config_.n_layers);
+    for (int32_t i = 0; i < n; ++i) layers_.push_back(i * config_.n_layers / n);
+
+    PrefillRates rates;
+    constexpr double kNever = 1e300;
+    double few_ms = kNever, many_ms = kNever, far_ms = kNever;
+    rates.kv_byte_ms = rates.logits_ms = kNever;
+    // The least of the rounds: a machine is only ever slower than it can be.
+    for (int round = 0; round < kRounds; ++round) {
+      rates.kv_byte_ms = std::min(rates.kv_byte_ms, place_bytes());
+      WEFT_ASSIGN_OR_RETURN(const double few, run(0, kFewRows, layers_));
+      WEFT_ASSIGN_OR_RETURN(const double many, run(0, kManyRows, layers_));
+      WEFT_ASSIGN_OR_RETURN(const double far, run(kFarPosition, kFarRows, layers_));
+      few_ms = std::min(few_ms, few);
+      many_ms = std::min(many_ms, many);
+      far_ms = std::min(far_ms, far);
+      rates.logits_ms = std::min(rates.logits_ms, last_logits());
+    }
+    const auto row = [&](int32_t begin, int32_t n_rows) {
+      double keys = 0;
+      for (const int32_t l : layers_) {
+        keys += keys_of(config_.layers[static_cast<size_t>(l)], begin, n_rows);
+      }
+      const auto n_layers = static_cast<double>(layers_.size());
+      return std::array{n_layers, n_layers * n_rows, keys};
+    };
+    const auto solved = solve({row(0, kFewRows), row(0, kManyRows), row(kFarPosition, kFarRows)},
+                              {few_ms, many_ms, far_ms});
+    rates.block_ms = std::max(solved[0], 0.0);
+    rates.row_ms = std::max(solved[1], 1e-9);
+    rates.key_ms = std::max(solved[2], 0.0);
+    return rates;
+  }
+
+ private:
+  /// Milliseconds of a prompt's rows at positions [begin, begin + n) through the layers.
+  Result<double> run(int32_t begin, int32_t n, const std::vector<int32_t>& layers) {
+    std::vector<int32_t> tokens(static_cast<size_t>(n));
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>((i * 7919) % static_cast<size_t>(config_.vocab_size));
+    }
+    const int64_t begin_ns = env_.monotonic_ns();
+    WEFT_RETURN_IF_ERROR(forward_.begin(model::Step::prompt(sequence_, tokens, begin)));
+    for (const int32_t l : layers) forward_.run_layer(l);
+    return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6;
+  }
+
+  /// Milliseconds a byte. Also what the far rows look at: pages that nobody wrote are all one page
+  /// of zeros, in the nearest cache.
+  double place_bytes() {
+    const auto width = static_cast<size_t>(config_.kv_width());
+    const std::vector<uint16_t> halves(2 * kFarPosition * width, 0x2c00);  // 1/16
+    std::vector<int32_t> positions(kFarPosition);
+    std::iota(positions.begin(), positions.end(), 0);
+    double bytes = 0;
+    const kernels::RopeTable table = make_rope_table(config_.rope_of(0), positions);
+    const int64_t begin_ns = env_.monotonic_ns();
+    for (const int32_t l : layers_) {
+      kernels::rotate_into_pages(context_, table, 0, halves.data(),
+                                 halves.data() + kFarPosition * width, kFarPosition, 0,
+                                 cache_.block_table(sequence_).data(), cache_.layer(l));
+      bytes += static_cast<double>(halves.size()) * sizeof(uint16_t);
+    }
+    return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6 / bytes;
+  }
+
+  double last_logits() {
+    std::vector<float> logits(static_cast<size_t>(config_.vocab_size));
+    const int64_t last[] = {forward_.step().n_rows() - 1};
+    const int64_t begin_ns = env_.monotonic_ns();
+    forward_.logits(last, logits.data());
+    return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6;
+  }
+
+  Env& env_;
+  const model::ModelConfig& config_;
+  const kernels::Context& context_;
+  kv::Cache& cache_;
+  model::ForwardPass forward_;
+  kv::SequenceId sequence_{};
+  std::vector<int32_t> layers_;  // evenly from all: kinds of layers differ
+};
+
+Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels::Context& like) {
+  WEFT_ASSIGN_OR_RETURN(const auto pool, ThreadPool::create(usable_cores()));
+  const kernels::Context context{*pool, like.isa, like.matmul_path};
+  const model::ModelConfig& config = model.config();
+  WEFT_ASSIGN_OR_RETURN(const auto cache,
+                        kv::Cache::create({.n_layers = config.n_layers,
+                                           .n_kv_heads = config.n_kv_heads,
+                                           .head_dim = config.head_dim,
+                                           .capacity_tokens = kFarPosition + kFarRows}));
+  return RateMeter(env, model, context, *cache).measure();
+}
+
+}  // namespace
+
+Result<PrefillRates> prefill_rates(Env& env, const model::Model& model,
+                                   const kernels::Context& context, const std::string& kept_file) {
+  const std::string key = kept_file.empty() ? "" : key_of(env, model, context);
+  if (!kept_file.empty()) {
+    const auto kept = find_kept(env, kept_file, key);
+    if (const auto rates = kept ? parse_kept(*kept) : std::nullopt) return *rates;
+  }
+  WEFT_ASSIGN_OR_RETURN(const PrefillRates measured,
+                        or_out_of_memory("measuring how fast this machine prefills",
+                                         "--ratio R does without that measurement",
+                                         [&] { return measure(env, model, context); }));
+  if (!kept_file.empty()) keep(env, kept_file, key, kept_value(measured));
+  return measured;
+}
+
+}  // namespace weft::engine
