@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "architectures_cases.h"
+#include "tensor/half.h"
 #include "test_model.h"
 
 namespace weft {
@@ -322,6 +323,126 @@ TEST_P(Identities, FusedPagesAreNotFoundByTokenIds) {
   EXPECT_EQ(m.cache().match_prefix(p.tokens()), 16);  // the prefix's one whole page, nothing fused
   const fusion::Prefilled after = fuse(m, *fusor, p, {.mode = ReuseMode::kPrefix});
   EXPECT_THAT(after.logits, ::testing::ElementsAreArray(plain_last_logits(m, p)));
+}
+
+/// V of a sequence's positions [begin, end) at a layer, [position][kv_width].
+std::vector<uint16_t> values_in_pages(TestModel& m, kv::SequenceId sequence, int32_t layer,
+                                      int32_t begin, int32_t end) {
+  const kernels::PagedKv kv = m.cache().layer(layer);
+  std::vector<uint16_t> values;
+  for (int32_t p = begin; p < end; ++p) {
+    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
+      const uint16_t* v = kv.v + kv_offset(kv, m.cache().block_table(sequence).data(), p, head);
+      values.insert(values.end(), v, v + kv.head_dim);
+    }
+  }
+  return values;
+}
+
+/// Tokens [n_tokens][width] of a layer in two prompts and in the record; reused[t]: not recomputed.
+struct ChunkValues {
+  std::vector<uint16_t> stored, without, with;
+  size_t width = 0;
+  std::span<const uint16_t> row(const std::vector<uint16_t>& of, size_t token) const {
+    return std::span(of).subspan(token * width, width);
+  }
+};
+
+void expect_one_correction(const ChunkValues& values, const std::vector<bool>& reused) {
+  std::vector<float> shift, first;  // of the first reused token, and what it came to
+  for (size_t t = 0; t < reused.size(); ++t) {
+    if (!reused[t]) continue;
+    ASSERT_TRUE(std::ranges::equal(values.row(values.without, t), values.row(values.stored, t)));
+    for (size_t i = 0; i < values.width; ++i) {
+      const float before = f32_from_f16(values.row(values.stored, t)[i]);
+      const float after = f32_from_f16(values.row(values.with, t)[i]);
+      if (shift.size() < values.width) {
+        shift.push_back(after - before);
+        first.push_back(after);
+      }
+      // Both sums were rounded once, to 11 bits; below f16's normal range to 2^-25.
+      const float size = std::abs(after) + std::abs(first[i]);
+      ASSERT_NEAR(after - before, shift[i], size * 0x1p-11 + 0x1p-24) << t;
+    }
+  }
+}
+
+// With factor 0 every token that is not recomputed has the record's V; with another its chunk's
+// common correction, from layer 1 on.
+TEST_P(Identities, PropagationGivesAChunksOtherTokensOneCorrection) {
+  TestModel m(path_);
+  const Prompt p = prompt(m.n_vocab());
+  const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
+  auto sources = fusor->gather(p);
+  ASSERT_TRUE(sources.is_ok()) << sources.status().message();
+  for (const auto selector : {SelectorKind::kQueryAttention, SelectorKind::kVDeviation}) {
+    FusionOptions options = blend(0.2, selector);
+    options.propagate = 0;
+    const auto without = fusor->prefill_from(p, options, *sources);
+    options.propagate = 0.5;
+    const auto with = fusor->prefill_from(p, options, *sources);
+    ASSERT_TRUE(without.is_ok() && with.is_ok());
+    EXPECT_NE(with->logits, without->logits);
+    for (size_t chunk = 0; chunk < p.chunks.size(); ++chunk) {
+      const int32_t begin = p.chunk_begin(chunk), end = p.chunk_begin(chunk + 1);
+      const auto n_tokens = static_cast<size_t>(end - begin);
+      const auto values_at = [&](int32_t layer) {
+        ChunkValues values;
+        values.width = static_cast<size_t>(m.model().config().kv_width());
+        store::AlignedBytes scratch;
+        const auto stored = (*sources)[chunk].load_layer(layer, scratch);
+        EXPECT_TRUE(stored.is_ok());
+        const std::span<const uint16_t> v = stored->subspan(n_tokens * values.width);
+        values.stored.assign(v.begin(), v.end());
+        values.without = values_in_pages(m, without->sequence, layer, begin, end);
+        values.with = values_in_pages(m, with->sequence, layer, begin, end);
+        return values;
+      };
+      const int32_t last = m.model().config().n_layers - 1;
+      const ChunkValues deepest = values_at(last);
+      std::vector<bool> reused;
+      for (size_t t = 0; t < n_tokens; ++t) {
+        reused.push_back(
+            std::ranges::equal(deepest.row(deepest.without, t), deepest.row(deepest.stored, t)));
+      }
+      EXPECT_GT(std::count(reused.begin(), reused.end(), true), std::ssize(reused) / 4);
+      for (int32_t layer = 1; layer <= last; ++layer) {
+        SCOPED_TRACE(::testing::Message() << "layer " << layer << " chunk " << chunk);
+        expect_one_correction(values_at(layer), reused);
+      }
+      EXPECT_EQ(values_at(0).with, values_at(0).without);
+    }
+    m.cache().free_sequence(without->sequence);
+    m.cache().free_sequence(with->sequence);
+  }
+}
+
+// Also of a step that is too long to go through a layer at once: 512 rows.
+TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
+  TestModel m(path_);
+  const std::vector<int32_t> ids = random_ids(600, m.n_vocab(), 15);
+  const auto width = static_cast<size_t>(m.model().config().kv_width());
+  const auto run = [&](bool first, std::vector<float>& kv) {
+    kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());
+    auto reservation = m.cache().reserve(sequence.id(), 600);
+    EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
+    EXPECT_TRUE(m.forward().begin(model::Step::prompt(sequence.id(), ids, 0)).is_ok());
+    for (int32_t layer = 0; layer < std::min(2, m.model().config().n_layers); ++layer) {
+      const std::vector<uint16_t> before = values_in_pages(m, sequence.id(), layer, 0, 600);
+      const auto take = [&](int64_t, int64_t n, const float* k, const float* v) {
+        kv.insert(kv.end(), k, k + static_cast<size_t>(n) * width);
+        kv.insert(kv.end(), v, v + static_cast<size_t>(n) * width);
+        if (!first) return;
+        EXPECT_EQ(values_in_pages(m, sequence.id(), layer, 0, 600), before);
+      };
+      const model::LayerTap::KvSink sink(take);
+      m.forward().run_layer(layer, {.kv_sink = &sink, .sink_first = first});
+    }
+  };
+  std::vector<float> as_they_run, first;
+  run(false, as_they_run);
+  run(true, first);
+  EXPECT_EQ(first, as_they_run);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Identities, ::testing::ValuesIn(cases()),

@@ -166,7 +166,7 @@ std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio
     while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
     const size_t token = static_cast<size_t>(position - prompt_.chunk_begin(chunk));
     const size_t v_begin = (prompt_.chunks[chunk].size() + token) * width;
-    kernels::widen_from_f16(context_.isa, current_layer_[chunk].data() + v_begin,
+    kernels::widen_from_f16(context_.isa, layer_bytes_[chunk].data() + v_begin,
                             static_cast<int64_t>(width), reused.data());
     float deviation = 0;
     for (size_t i = 0; i < width; ++i) {
@@ -206,7 +206,10 @@ bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
     watch_.charge(part);
     return true;
   }
-  if (is_placed && loaded_layer_ != layer) current_layer_ = pipeline_->kept(layer);
+  if (bytes_layer_ != layer) {
+    layer_bytes_ = pipeline_->kept(layer);
+    bytes_layer_ = layer;
+  }
   const int64_t n_rows = forward_.step().n_rows();
   const auto take_changes = [&](int64_t row_begin, int64_t n, const float* k, const float* v) {
     if (row_begin == 0) shifts_.clear();
@@ -233,7 +236,7 @@ void FusionPass::measure_changes(int64_t row_begin, int64_t n_rows, const float*
     if (!is_chunk_position(position)) continue;
     while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
     const int32_t token = position - prompt_.chunk_begin(chunk);
-    const uint16_t* stored_k = current_layer_[chunk].data() + static_cast<size_t>(token) * width;
+    const uint16_t* stored_k = layer_bytes_[chunk].data() + static_cast<size_t>(token) * width;
     shifts_.add(chunk, token, k, v, stored_k, stored_k + prompt_.chunks[chunk].size() * width);
   }
 }
@@ -241,11 +244,11 @@ void FusionPass::measure_changes(int64_t row_begin, int64_t n_rows, const float*
 /// Waits for the layer's bytes.
 bool FusionPass::load_layer(int32_t layer) {
   WEFT_CHECK(layer == placed_layers_);
-  current_layer_ = pipeline_->next();
-  loaded_layer_ = layer;
+  layer_bytes_ = pipeline_->next();
+  bytes_layer_ = layer;
   watch_.charge(report_.timings.load_wait_ms);
-  for (const auto& chunk : current_layer_) report_.loaded_bytes += chunk.size_bytes();
-  return !current_layer_.empty();
+  for (const auto& chunk : layer_bytes_) report_.loaded_bytes += chunk.size_bytes();
+  return !layer_bytes_.empty();
 }
 
 /// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
@@ -257,7 +260,7 @@ void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
   for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
     const size_t n_tokens = prompt_.chunks[chunk].size();
     const int32_t begin = prompt_.chunk_begin(chunk);
-    const uint16_t* k = current_layer_[chunk].data();
+    const uint16_t* k = layer_bytes_[chunk].data();
     kernels::rotate_into_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
                                k, k + n_tokens * width, static_cast<int64_t>(n_tokens), begin,
                                block_table, kv,

@@ -71,8 +71,8 @@ class FusionPass {
   const std::vector<kernels::RopeTable> ropes_;  // of the chunks' positions, each of the model's
   int32_t placed_layers_;  // layers below have the chunks' KV in their pages, or need none
   std::span<const std::span<const uint16_t>>
-      current_layer_;          // each chunk's bytes of the layer that runs
-  int32_t loaded_layer_ = -1;  // the last that came from the pipeline
+      layer_bytes_;           // each chunk's bytes of the layer that runs
+  int32_t bytes_layer_ = -1;  // the layer that layer_bytes_ is of
   const std::span<ChunkSource> sources_;
   std::unique_ptr<LoadPipeline> pipeline_;
   ChunkShifts shifts_;  // of the current layer

@@ -206,5 +206,54 @@ TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
   }
 }
 
+// K and V shifted, the same for every token of a head, before rotation and rounding.
+TEST(RotateIntoPages, AShiftIsAddedBeforeRotationAndRounding) {
+  for (const Case& c : cases()) {
+    constexpr int32_t kKvHeads = 3, kPageTokens = 16, kPages = 8;
+    constexpr int64_t kTokens = 70;
+    constexpr int32_t kFirst = 5;
+    const std::vector<int32_t> block_table = {7, 2, 4, 0, 1};
+    const RopeParams params = params_of(c.pairing, c.n_dims);
+    std::vector<int32_t> positions(kTokens);
+    std::iota(positions.begin(), positions.end(), kFirst);
+    const RopeTable table = make_rope_table(params, positions);
+
+    const auto n = static_cast<size_t>(kTokens * kKvHeads * c.head_dim);
+    const auto width = static_cast<size_t>(kKvHeads * c.head_dim);
+    const std::vector<float> k = random_floats(n, 6), v = random_floats(n, 7);
+    const std::vector<float> k_shift = random_floats(width, 8), v_shift = random_floats(width, 9);
+    std::vector<uint16_t> k_raw(n), v_raw(n), expected_v(n);
+    std::vector<float> shifted(n);
+    for (size_t i = 0; i < n; ++i) {
+      k_raw[i] = f16_from_f32(k[i]), v_raw[i] = f16_from_f32(v[i]);
+      shifted[i] = f32_from_f16(k_raw[i]) + k_shift[i % width];
+      expected_v[i] = f16_from_f32(f32_from_f16(v_raw[i]) + v_shift[i % width]);
+    }
+    for (const Isa isa : machine_isas()) {
+      SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
+      std::vector<float> rotated = shifted;
+      TestPool one(1);
+      apply_rope({.pool = one, .isa = isa}, table, 0, rotated.data(), kTokens, kKvHeads,
+                 c.head_dim);
+      std::vector<uint16_t> k_pages(
+          static_cast<size_t>(kPages * kKvHeads * kPageTokens * c.head_dim), 0x7e00);
+      std::vector<uint16_t> v_pages = k_pages;
+      const PagedKv kv{k_pages.data(), v_pages.data(), kPageTokens, kKvHeads, c.head_dim};
+      TestPool pool(3);
+      rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k_raw.data(), v_raw.data(), kTokens,
+                        kFirst, block_table.data(), kv, {k_shift.data(), v_shift.data()});
+      for (size_t i = 0; i < n; ++i) {
+        const auto d = static_cast<int64_t>(i) % c.head_dim;
+        const auto head = static_cast<int32_t>(static_cast<int64_t>(i) / c.head_dim % kKvHeads);
+        const int64_t token = static_cast<int64_t>(i) / c.head_dim / kKvHeads;
+        const auto at =
+            static_cast<size_t>(kv_offset(kv, block_table.data(), kFirst + token, head) + d);
+        ASSERT_EQ(k_pages[at], f16_from_f32(rotated[i])) << i;
+        ASSERT_EQ(v_pages[at], expected_v[i]) << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::kernels
