@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Asks weft the questions of examples/questions.json and counts the right answers.
+"""Asks weft the questions about one of the examples' folders and counts the right answers.
 
     tools/check_examples.py [--weft build/release/weft] [--model smollm2-135m] [--modes none,blend]
+                            [--folder docs|notes] [--ratio R]
 
-Ingests examples/docs into a temporary store first. Exit status 1 when a mode gets one wrong.
+docs: a small company's papers, examples/questions.json; notes: somebody's short notes,
+examples/notes-questions.json. Ingests the folder into a temporary store first. Exit status 1 when a
+mode gets one wrong.
 """
 import argparse
 import json
@@ -20,17 +23,21 @@ def main():
     parser.add_argument("--weft", default="build/release/weft")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--modes", default="none,blend")
+    parser.add_argument("--folder", choices=["docs", "notes"], default="docs")
+    parser.add_argument("--ratio", default="auto")
     arguments = parser.parse_args()
 
-    questions = json.loads((EXAMPLES / "questions.json").read_text(encoding="utf-8"))
+    file = "questions.json" if arguments.folder == "docs" else "notes-questions.json"
+    questions = json.loads((EXAMPLES / file).read_text(encoding="utf-8"))
     asked = "".join(q["question"] + "\n" for q in questions)
-    wrong = 0
+    wrong = {}
     with tempfile.TemporaryDirectory() as store:
         common = ["-m", arguments.model, "--store", store]
-        subprocess.run([arguments.weft, "ingest", *common, str(EXAMPLES / "docs")], check=True)
+        subprocess.run([arguments.weft, "ingest", *common, str(EXAMPLES / arguments.folder)], check=True)
         for mode in arguments.modes.split(","):
             run = subprocess.run(
-                [arguments.weft, "ask", *common, "--reuse", mode, "-n", "32", "--json"],
+                [arguments.weft, "ask", *common, "--reuse", mode, "--ratio", arguments.ratio, "-n", "32",
+                 "--json"],
                 input=asked, capture_output=True, text=True, check=False)
             sys.stderr.write(run.stderr)
             answers = run.stdout.splitlines()
@@ -40,10 +47,11 @@ def main():
             for question, line in zip(questions, answers):
                 answer = json.loads(line)["answer"]
                 right = any(a.lower() in answer.lower() for a in question["answers"])
-                wrong += not right
+                wrong[mode] = wrong.get(mode, 0) + (not right)
                 print(f"{mode:6} {'right' if right else 'WRONG'}  {question['question']}  {answer}")
-    print(f"{wrong} wrong")
-    return 1 if wrong else 0
+    for mode, n in wrong.items():
+        print(f"{mode:6} {len(questions) - n} of {len(questions)} right")
+    return 1 if any(wrong.values()) else 0
 
 
 if __name__ == "__main__":

@@ -72,7 +72,10 @@ struct Runs {
             last.reused_tokens,
             last.recomputed_tokens,
             last.computed_tokens,
-            last.loaded_bytes};
+            last.loaded_bytes,
+            last.mode,
+            last.ratio,
+            last.predicted};
   }
 };
 

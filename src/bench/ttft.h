@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct TtftResult {
   int32_t recomputed_tokens = 0;
   int32_t computed_tokens = 0;
   uint64_t loaded_bytes = 0;
+  fusion::ReuseMode done = fusion::ReuseMode::kNone;  // plainer than `mode` where that was chosen
+  double ratio = 0;                                   // blend's, given or chosen
+  std::optional<fusion::Prediction> predicted;        // full and blend, where there are rates
 };
 
 struct TtftReport {

@@ -70,7 +70,12 @@ Json ttft_json(const engine::Engine& engine, const bench::TtftReport& report) {
                                         {"reused_tokens", r.reused_tokens},
                                         {"recomputed_tokens", r.recomputed_tokens},
                                         {"computed_tokens", r.computed_tokens},
-                                        {"loaded_bytes", r.loaded_bytes}};
+                                        {"loaded_bytes", r.loaded_bytes},
+                                        {"done", fusion::mode_name(r.done)},
+                                        {"ratio", r.ratio}};
+    if (!r.predicted) continue;
+    modes[fusion::mode_name(r.mode)]["predicted_ms"] = {
+        {"full_prefill", r.predicted->full_prefill_ms}, {"ttft", r.predicted->ttft_ms}};
   }
   return {{"prompt_tokens", report.prompt_tokens},
           {"engine", engine_json(engine)},
@@ -92,6 +97,13 @@ void print_ttft(const engine::Engine& engine, const bench::TtftReport& report) {
         fusion::mode_name(r.mode), r.ttft_ms.median, base / r.ttft_ms.median, r.lookup_ms.median,
         r.load_wait_ms.median, r.rotate_ms.median, r.select_ms.median, r.recompute_ms.median,
         r.prefill_ms.median, r.reused_tokens, r.recomputed_tokens, r.computed_tokens);
+  }
+  for (const bench::TtftResult& r : report.modes) {
+    if (r.mode != fusion::ReuseMode::kBlend || !r.predicted) continue;
+    fmt::print("blend {}: predicted {:.0f} ms, full prefill {:.0f} ms\n",
+               r.done == r.mode ? fmt::format("recomputed {:.1f} %", 100 * r.ratio)
+                                : std::string("took full prefill"),
+               r.predicted->ttft_ms, r.predicted->full_prefill_ms);
   }
 }
 

@@ -1,0 +1,97 @@
+// What --ratio auto predicts with: measured once, kept in a file that anyone may have written to.
+#include "engine/prefill_rates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "engine/kept_measurements.h"
+#include "test_model.h"
+
+namespace weft::engine {
+namespace {
+
+class PrefillRatesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = dir_.path() + "/random.gguf";
+    const Status written = gguf::write_random_model(
+        posix_env(), path,
+        {.n_layers = 2, .n_embd = 64, .n_ff = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16});
+    ASSERT_TRUE(written.is_ok()) << written.message();
+    model_ = std::make_unique<test::TestModel>(path);
+  }
+
+  fusion::PrefillRates rates(const std::string& file) {
+    auto rates = prefill_rates(posix_env(), model_->model(), model_->context(), file);
+    EXPECT_TRUE(rates.is_ok()) << rates.status().message();
+    return *rates;
+  }
+
+  std::string contents() {
+    std::ifstream in(file_);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  test::TempDir dir_;
+  std::string file_ = dir_.path() + "/cache/prefill-rates";
+  std::unique_ptr<test::TestModel> model_;
+};
+
+bool is_usable(const fusion::PrefillRates& r) {
+  const auto good = [](double ms) { return ms >= 0 && ms < 1e9; };
+  return r.row_ms > 0 && good(r.row_ms) && good(r.block_ms) && good(r.key_ms) &&
+         good(r.kv_byte_ms) && good(r.logits_ms);
+}
+
+TEST_F(PrefillRatesTest, AreMeasuredOnceAndKept) {
+  const fusion::PrefillRates first = rates(file_);
+  EXPECT_TRUE(is_usable(first));
+  const std::string kept = contents();
+  EXPECT_THAT(kept, ::testing::HasSubstr("/ f32 / " + model_->model().fingerprint().to_hex()));
+  const fusion::PrefillRates second = rates(file_);
+  EXPECT_EQ(contents(), kept);
+  EXPECT_EQ(second.row_ms, first.row_ms);  // to the last digit
+  EXPECT_EQ(second.key_ms, first.key_ms);
+  EXPECT_EQ(second.kv_byte_ms, first.kv_byte_ms);
+}
+
+TEST_F(PrefillRatesTest, WhatDoesNotReadAsRatesIsMeasuredAgain) {
+  rates(file_);
+  const std::string line = contents();
+  const std::string key = line.substr(0, line.find('\t'));
+  for (const char* value : {"", "nan 1 1 1 1", "1 -1 1 1 1", "1 0 1 1 1", "1 inf 1 1 1",
+                            "1 1 1 1 1e300", "1 1 1 1", "1 1 1 1 1 1", "1 1 1 1 x"}) {
+    std::ofstream(file_) << key << '\t' << value << '\n';
+    EXPECT_TRUE(is_usable(rates(file_))) << value;
+    const std::string now = contents();
+    EXPECT_EQ(std::count(now.begin(), now.end(), '\n'), 2) << value;  // a new line, which counts
+  }
+  std::ofstream(file_) << key << "\t1 2 3 4 5\n";
+  EXPECT_EQ(rates(file_).row_ms, 2);
+}
+
+TEST_F(PrefillRatesTest, AFileThatCannotBeKeptCostsNothing) {
+  EXPECT_TRUE(is_usable(rates("")));
+  std::ofstream(dir_.path() + "/plain") << "not a folder";
+  EXPECT_TRUE(is_usable(rates(dir_.path() + "/plain/prefill-rates")));
+}
+
+TEST_F(PrefillRatesTest, AFullFileIsBegunAnew) {
+  keep(posix_env(), file_, "key", "value");
+  const std::string filler(100, 'x');
+  {
+    std::ofstream out(file_, std::ios::app);
+    for (int i = 0; i < 700; ++i) out << filler << "\n";
+  }
+  EXPECT_EQ(find_kept(posix_env(), file_, "key"), std::nullopt);  // too large to be ours
+  keep(posix_env(), file_, "key", "other");
+  EXPECT_EQ(find_kept(posix_env(), file_, "key"), "other");
+  EXPECT_EQ(find_kept(posix_env(), file_, "ke"), std::nullopt);
+  keep(posix_env(), file_, "key", "last");
+  EXPECT_EQ(find_kept(posix_env(), file_, "key"), "last");
+}
+
+}  // namespace
+}  // namespace weft::engine
