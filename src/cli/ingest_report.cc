@@ -43,6 +43,13 @@ std::string last_columns(std::string_view text, size_t columns) {
   return columns == 0 ? "" : "…" + std::string(text);
 }
 
+/// On one line, and no tab, which is as wide as it likes.
+std::string shown_name(std::string_view path) {
+  std::string name = one_line(terminal_text(path));
+  std::ranges::replace(name, '\t', ' ');
+  return name;
+}
+
 }  // namespace
 
 std::string grouped_digits(int64_t n) {
@@ -118,7 +125,7 @@ std::string progress_line(const ShownProgress& progress, int columns) {
   constexpr size_t kLeastName = 8;
   const size_t room = width - line.size();
   if (room < 2 + kLeastName) return line;
-  return line + "  " + last_columns(one_line(at.path), room - 2);
+  return line + "  " + last_columns(shown_name(at.path), room - 2);
 }
 
 void NameGroups::add(const std::string& group, const std::string& name) {
@@ -138,8 +145,11 @@ std::vector<NameGroups::Group> NameGroups::groups() const {
 }
 
 std::string NameGroups::line() const {
+  std::vector<Group> all = groups();
+  std::ranges::stable_partition(all,
+                                [](const Group& group) { return is_told_by_number(group.name); });
   std::vector<std::string> parts;
-  for (const Group& group : groups()) {
+  for (const Group& group : all) {
     parts.push_back(
         fmt::format("{} {}", grouped_digits(group.n), plural_kind(group.name, group.n)));
     if (!is_told_by_number(group.name)) parts.back() += fmt::format(" ({})", group.names);

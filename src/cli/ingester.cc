@@ -67,9 +67,8 @@ void count(const retrieval::ScannedFile& file, IngestCounts& counts) {
 
 /// A chunk as it goes into the index and, by its tokens, into the store.
 struct Ingester::CutChunk {
-  uint64_t byte_begin = 0;
+  uint64_t byte_begin = 0;  // of the document's text, which may move: no view of it is kept
   uint64_t byte_end = 0;
-  std::string_view text;
   std::vector<int32_t> tokens;  // of the passage as it is in a prompt
 };
 
@@ -133,12 +132,10 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Chunk> pieces,
                         text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
   for (const text::Chunk& piece : pieces) {
-    CutChunk chunk{body + piece.begin,
-                   body + piece.end,
-                   text.substr(piece.begin, piece.end - piece.begin),
-                   {}};
-    if (chunk.text.find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
-    WEFT_ASSIGN_OR_RETURN(chunk.tokens, library_.chunk_tokens(title, chunk.text));
+    const std::string_view passage = text.substr(piece.begin, piece.end - piece.begin);
+    if (passage.find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
+    CutChunk chunk{body + piece.begin, body + piece.end, {}};
+    WEFT_ASSIGN_OR_RETURN(chunk.tokens, library_.chunk_tokens(title, passage));
     out.chunks.push_back(std::move(chunk));
   }
   return out;
@@ -216,9 +213,11 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
     events_.guessed(info.path, cut_document.document.guess);
   }
   std::vector<retrieval::ChunkText> chunks;
+  const std::string_view text = cut_document.document.text;
   for (const CutChunk& chunk : cut_document.chunks) {
-    chunks.push_back({chunk.byte_begin, chunk.byte_end, chunk.text, chunk.tokens,
-                      library_.record_of(chunk.tokens)});
+    chunks.push_back({chunk.byte_begin, chunk.byte_end,
+                      text.substr(chunk.byte_begin, chunk.byte_end - chunk.byte_begin),
+                      chunk.tokens, library_.record_of(chunk.tokens)});
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t id, library_.index().replace_document(info, chunks));
   WEFT_RETURN_IF_ERROR(library_.remove_unneeded_records());

@@ -36,8 +36,8 @@ struct Document {
 };
 constexpr size_t kMaxTitleBytes = 256;
 
-/// Whether a file's first and last bytes say already that it is refused, so that the rest of an image
-/// or a film need not be read. `begin` holds 8 KB and more, or the whole file.
+/// Whether a file's first and last bytes say already that it is refused, so that the rest of an
+/// image or a film need not be read. `begin` holds 8 KB and more, or the whole file.
 std::optional<Refusal> refused_by_ends(std::string_view begin, std::string_view end,
                                        Encoding encoding);
 

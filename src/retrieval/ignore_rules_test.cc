@@ -132,7 +132,10 @@ TEST(IgnoreRules, CommentsEscapesAndSpaces) {
   EXPECT_EQ(judged("a  \r\n", "a"), "ignored");
   EXPECT_EQ(judged("a\\ ", "a "), "ignored");
   EXPECT_EQ(judged("a\\\\ ", "a\\"), "ignored");
-  EXPECT_EQ(judged("\xEF\xBB\xBFa", "a"), "ignored");
+  EXPECT_EQ(judged("\xEF\xBB\xBF"
+                   "a",
+                   "a"),
+            "ignored");
   EXPECT_EQ(judged(" a", " a"), "ignored");
   EXPECT_EQ(judged("!", "!"), "");
 }
