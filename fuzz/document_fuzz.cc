@@ -1,8 +1,8 @@
 // Hostile files as documents: whatever the bytes, reading ends in time linear in them, gives valid
 // UTF-8 of bounded size, a title of one short line and lines that the file has, or a refusal of one
 // line; the same bytes read again give the same. Format: a byte that says the file's ending and the
-// encoding that is asked for, then the file. Every input is read as it is, and of one in 16, chosen
-// by its bytes so that a run can be repeated, its bytes again and again up to a megabyte.
+// encoding that is asked for, then the file. Every input is read as it is, and of one in 64, chosen
+// by its bytes so that a run can be repeated, its bytes again and again up to 256 KB.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -19,7 +19,7 @@
 namespace weft::documents {
 namespace {
 
-constexpr size_t kMaxRepeatedBytes = 1 << 20;
+constexpr size_t kMaxRepeatedBytes = 1 << 18;
 // UTF-16 and Windows-1252 give at most three bytes for one; HTML at most six for one of those.
 constexpr size_t kMaxGrowth = 3 * kMaxHtmlGrowth;
 
@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const weft::fuzz::TimeLimit limit(size + kMaxRepeatedBytes);
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   read(bytes, data[0]);
-  if (bytes.empty() || static_cast<unsigned char>(bytes.back()) % 16 != 0) return 0;
+  if (bytes.empty() || static_cast<unsigned char>(bytes.back()) % 64 != 0) return 0;
   std::string repeated;
   while (repeated.size() + bytes.size() < kMaxRepeatedBytes) repeated += bytes;
   read(repeated, data[0]);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "base/utf8.h"
 #include "text/chunker.h"
 
 namespace weft::cli {
@@ -113,21 +112,12 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
   CutDocument out{std::move(document), {}};
   const size_t body = take_heading(out.document);
   const std::string_view text = std::string_view(out.document.text).substr(body);
-  std::string& title = out.document.info.title;
-  int32_t budget = 0;
-  while (true) {
-    WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> heading, library_.rag().chunk(title, ""));
-    budget = kChunkTokens - static_cast<int32_t>(heading.size());
-    if (budget >= kChunkTokens / 4) break;
-    if (title.empty()) {
-      return invalid_argument(
-          fmt::format("{}: the form of passages takes {} tokens of a chunk's {}",
-                      out.document.info.path, heading.size(), kChunkTokens));
-    }
-    // Of a script that the model has no words of; the first part says most.
-    size_t half = title.size() / 2;
-    while (half > 0 && is_utf8_continuation(title[half])) --half;
-    title.resize(half);
+  const std::string& title = out.document.info.title;  // at most kMaxTitleBytes
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> heading, library_.rag().chunk(title, ""));
+  const auto budget = kChunkTokens - static_cast<int32_t>(heading.size());
+  if (budget < kChunkTokens / 4) {
+    return invalid_argument(fmt::format("{}: its title is too long ({} tokens)",
+                                        out.document.info.path, heading.size()));
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Chunk> pieces,
                         text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
