@@ -132,10 +132,34 @@ bool Glob::parse_name(std::string_view text, Name& name) {
   return true;
 }
 
+/// Not at a slash in a set, which never matches one; one with a \ before it is one like any other.
+/// Nothing where a set does not end.
+std::optional<std::vector<std::string>> Glob::split_pattern(std::string_view pattern) {
+  std::vector<std::string> names(1);
+  for (size_t at = 0; at < pattern.size();) {
+    size_t end = at + 1;
+    const bool is_escape = pattern[at] == '\\' && end < pattern.size();
+    if (pattern[at] == '/' || (is_escape && pattern[end] == '/')) {
+      names.emplace_back();
+      at += is_escape ? 2 : 1;
+      continue;
+    }
+    Element set;
+    if (is_escape) ++end;
+    if (pattern[at] == '[' && !parse_set(pattern, end, set)) return std::nullopt;
+    names.back() += pattern.substr(at, end - at);
+    at = end;
+  }
+  return names;
+}
+
 Glob::Glob(std::string_view pattern) {
-  for (const std::string_view text : split_path(pattern)) {
+  const auto texts = split_pattern(pattern);
+  is_valid_ = texts.has_value();
+  if (!is_valid_) return;
+  for (const std::string& text : *texts) {
     Name name;
-    name.any_folders = text == "**";
+    name.any_folders = text.size() >= 2 && text.find_first_not_of('*') == std::string::npos;
     if (name.any_folders && !names_.empty() && names_.back().any_folders) continue;
     if (!name.any_folders && !parse_name(text, name)) is_valid_ = false;
     names_.push_back(std::move(name));

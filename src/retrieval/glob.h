@@ -3,6 +3,7 @@
 // whatever the pattern. It touches no file system.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,7 @@ class Glob {
     bool matches(std::string_view name) const;
   };
 
+  static std::optional<std::vector<std::string>> split_pattern(std::string_view pattern);
   static bool parse_name(std::string_view text, Name& name);
   static bool parse_set(std::string_view text, size_t& at, Element& set);
 

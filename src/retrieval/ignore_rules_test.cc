@@ -80,6 +80,10 @@ TEST(Glob, TwoStarsAreFolders) {
   EXPECT_TRUE(matches("a/**", "a/b/c"));
   EXPECT_TRUE(matches("a/**/**/b", "a/b"));
   EXPECT_TRUE(matches("**/a/**/b", "a/a/c/b"));
+  EXPECT_TRUE(matches("****/a", "x/y/a"));
+  EXPECT_TRUE(matches("a\\/b", "a/b"));
+  EXPECT_TRUE(matches("a[/b]/c", "ab/c"));
+  EXPECT_FALSE(matches("a[/b]c", "a/c"));
   EXPECT_TRUE(matches("a**b", "axb"));
   EXPECT_FALSE(matches("a**b", "a/b"));
 }
