@@ -211,6 +211,11 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t id, library_.index().replace_document(info, chunks));
   WEFT_RETURN_IF_ERROR(library_.remove_unneeded_records());
+  const auto tell = [&] {
+    if (!events_.stored) return;
+    events_.stored({done_tokens_, total_tokens_, computed_tokens_, file.info.path});
+  };
+  tell();  // which document it is, before its first chunk
   for (const CutChunk& chunk : cut_document.chunks) {
     if (events_.cancelled && events_.cancelled()) {
       return cancelled("stopped; what was stored so far can be used");
@@ -220,9 +225,7 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
     ++stored_chunks_;
     done_tokens_ += std::ssize(chunk.tokens);
     if (!was_stored) computed_tokens_ += std::ssize(chunk.tokens);
-    if (events_.stored) {
-      events_.stored({done_tokens_, total_tokens_, computed_tokens_, file.info.path});
-    }
+    tell();
   }
   const Status marked = library_.index().mark_stored(id, info.content_hash);
   // Another process has removed it, or ingested it anew, and sees to that itself.

@@ -32,7 +32,7 @@ struct IngestPlan {
   uint64_t largest_bytes = 0;
 };
 
-/// A chunk's KV was stored, or was there.
+/// A document's turn has come, or a chunk's KV was stored or was there.
 struct IngestProgress {
   int64_t done_tokens = 0;
   int64_t total_tokens = 0;
