@@ -210,8 +210,7 @@ class Scanner {
   void walk_child(const std::string& folder, const DirEntry& child, const IgnoreLevel* level) {
     const std::string name = join_path(folder, child.name);
     if (is_root(name)) return;  // it has its own turn
-    if (child.name.starts_with('.'))
-      return skip(name, "hidden", "hidden: name it to have it");
+    if (child.name.starts_with('.')) return skip(name, "hidden", "hidden: name it to have it");
     if (child.is_directory && child.name == "node_modules") {
       return skip(name, "node_modules", "packages of others: name it to have it");
     }
