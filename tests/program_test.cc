@@ -159,12 +159,12 @@ TEST_F(Cli, IngestPicksUpChanges) {
   std::filesystem::remove(docs() + "/library.txt");
   write_file(docs() + "/new.txt", "A lighthouse was built.");
   write_file(docs() + "/picture.bin", std::string("\x89PNG\0\0", 6));
-  write_file(docs() + "/latin.txt", "caf\xe9");
+  write_file(docs() + "/latin.txt", "a caf\xe9");
   const Outcome run = ingest();
   EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("1 new, 1 changed, 0 completed, 1 deleted, 1 unchanged"));
-  EXPECT_THAT(run.err, HasSubstr("picture.bin"));
-  EXPECT_THAT(run.err, HasSubstr("latin.txt"));
+  EXPECT_THAT(run.out, HasSubstr("2 new, 1 changed, 0 completed, 1 deleted, 1 unchanged"));
+  EXPECT_THAT(run.err, HasSubstr("skipped: 1 binary (picture.bin)\n"));
+  EXPECT_THAT(run.err, HasSubstr("latin.txt: read as Windows-1252 (--encoding says otherwise)\n"));
   expect_error(ask("library maps"), 1, "no document matches");
   EXPECT_EQ(ask("quinces lighthouse").json()["chunks"].size(), 2);
   // The old documents' records are gone: the folder holds what a fresh one would.
@@ -177,28 +177,103 @@ TEST_F(Cli, IngestPicksUpChanges) {
   std::filesystem::remove_all(fresh);
 }
 
+TEST_F(Cli, IngestSaysWhatItSkipsInGroups) {
+  std::filesystem::remove_all(docs());
+  std::filesystem::create_directories(docs() + "/node_modules");
+  write_file(docs() + "/one.txt", "short");  // a text that fits into a string itself
+  write_file(docs() + "/.gitignore", "*.log\n");
+  write_file(docs() + "/a.log", "x");
+  write_file(docs() + "/a.pdf", "%PDF-1.4\n");
+  for (const char* name : {"a.png", "b.png", "c.png", "d.png"}) {
+    write_file(docs() + "/" + name, std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+    write_file(docs() + "/" + name + ".txt", "gr\xfc\xdf von hier");
+  }
+  std::filesystem::create_symlink("nowhere", docs() + "/x");
+  const Outcome run = ingest();
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.err,
+            "weft: 4 files read as Windows-1252 (a.png.txt, b.png.txt, c.png.txt, …; --encoding "
+            "says otherwise)\n"
+            "weft: skipped: 1 by .gitignore, 1 hidden, 1 node_modules, 1 PDF (a.pdf), 1 broken "
+            "link (x), 4 images (a.png, b.png, c.png, …)\n");
+  EXPECT_THAT(run.out, HasSubstr("ingesting 5 documents, 5 chunks, "));
+  EXPECT_THAT(run.out, HasSubstr("\n5 new, 0 changed, 0 completed, 0 deleted, 0 unchanged "
+                                 "documents; 9 skipped\n"));
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
+
+  // One line for each on demand, and for what was named.
+  const Outcome all = ingest({"--verbose"});
+  EXPECT_THAT(all.err, HasSubstr("/a.log: skipped, .gitignore says so\n"));
+  EXPECT_THAT(all.err, HasSubstr("/d.png: skipped, an image (PNG)\n"));
+  EXPECT_EQ(
+      weft({"ingest", "-m", model(), "--store", store(), docs() + "/a.pdf"}).err,
+      "weft: " + docs() + "/a.pdf: skipped, a PDF: weft reads text; pdftotext makes text of it\n");
+
+  // Skipped now, and so not a document any longer; --exclude takes one value each time.
+  const Outcome fewer = weft({"ingest", "-m", model(), "--store", store(), "--exclude", "b.*",
+                              "--exclude", "c.*", docs()});
+  EXPECT_THAT(fewer.out, HasSubstr("2 deleted (2 of them skipped now), 3 unchanged documents"));
+  const Json json = ingest({"--json", "--no-ignore"}).json();
+  EXPECT_EQ(json["new"], 3);
+  EXPECT_EQ(json["unchanged"], 3);
+  EXPECT_EQ(json["n_skipped"], 8);
+  EXPECT_EQ(json["skipped"][0]["path"], docs() + "/.gitignore");
+  EXPECT_EQ(json["skipped"][0]["reason"], "hidden: name it to have it");
+  EXPECT_EQ(json["guesses"].size(), 2u);
+}
+
+TEST_F(Cli, IngestReadsHtmlFrontMatterAndEncodings) {
+  std::filesystem::remove_all(docs());
+  std::filesystem::create_directories(docs());
+  write_file(docs() + "/page.html",
+             "<title>The &quot;pier&quot;</title><script>zeppelin</script><p>Oak &amp; iron.");
+  write_file(docs() + "/note.md", "---\ntitle: Quay\n---\n# Other\n\nThe quay is of stone.");
+  write_file(docs() + "/old.txt", "Das M\xfchlrad dreht sich.");
+  write_file(docs() + "/long.txt", "# " + filler(300));
+  ASSERT_EQ(ingest().status, 0);
+  const auto title_of = [&](const std::string& question) {
+    return ask(question).json()["chunks"][0]["title"].get<std::string>();
+  };
+  EXPECT_EQ(title_of("oak iron"), "The \"pier\"");
+  EXPECT_EQ(title_of("stone"), "Quay");
+  EXPECT_EQ(title_of("M\u00fchlrad"), "old");
+  EXPECT_EQ(title_of("item"), "long");  // a line that is too long for a heading
+  expect_error(ask("zeppelin"), 1, "no document matches");
+  expect_error(ingest({"--encoding", "latin-2"}), 2,
+               "--encoding: 'latin-2': must be one of utf-8, utf-16, utf-16le, utf-16be, latin-1, "
+               "windows-1252");
+  EXPECT_THAT(ingest({"--encoding", "latin1"}).out, HasSubstr("1 changed"));
+}
+
+TEST_F(Cli, APathThatIsGoneDeletesNothing) {
+  ASSERT_EQ(ingest().status, 0);
+  std::filesystem::rename(docs(), path("moved"));
+  expect_error(ingest(), 1,
+               docs() + " does not exist; `weft docs rm " + docs() + "` takes its 3 documents out");
+  std::filesystem::rename(path("moved"), docs());
+  EXPECT_THAT(ingest().out, HasSubstr("3 unchanged"));
+}
+
 TEST_F(Cli, ARecordLivesAsLongAsOneDocumentHasItsPassage) {
   const auto records = [&] {
     return weft({"cache", "stat", "--store", store(), "--json"}).json()["records"].get<int>();
   };
   const std::string text = "# Pier\n\nThe pier is made of oak.";
   std::filesystem::remove_all(docs());
-  write_file(path("a.md"), text);
-  write_file(path("b.md"), text);
-  const auto ingest_file = [&](const std::string& name) {
-    return weft({"ingest", "-m", model(), "--store", store(), path(name)});
-  };
-  ASSERT_EQ(ingest_file("a.md").status, 0);
-  ASSERT_EQ(ingest_file("b.md").status, 0);
+  std::filesystem::create_directories(docs());
+  write_file(docs() + "/a.md", text);
+  ASSERT_EQ(ingest().status, 0);
+  write_file(docs() + "/b.md", text);
+  ASSERT_EQ(ingest().status, 0);
   ASSERT_EQ(records(), 1);
-  std::filesystem::remove(path("a.md"));
-  EXPECT_THAT(ingest_file("a.md").out, HasSubstr("1 deleted"));
+  std::filesystem::remove(docs() + "/a.md");
+  EXPECT_THAT(ingest().out, HasSubstr("1 deleted"));
   EXPECT_EQ(records(), 1);
-  write_file(path("b.md"), "# Pier\n\nThe pier is made of stone.");
-  EXPECT_THAT(ingest_file("b.md").out, HasSubstr("1 changed"));
+  write_file(docs() + "/b.md", "# Pier\n\nThe pier is made of stone.");
+  EXPECT_THAT(ingest().out, HasSubstr("1 changed"));
   EXPECT_EQ(records(), 1);
-  std::filesystem::remove(path("b.md"));
-  EXPECT_THAT(ingest_file("b.md").out, HasSubstr("1 deleted"));
+  std::filesystem::remove(docs() + "/b.md");
+  EXPECT_THAT(ingest().out, HasSubstr("1 deleted"));
   EXPECT_EQ(records(), 0);
 }
 

@@ -106,7 +106,7 @@ TEST_F(Signals, IngestStopsAndWhatItStoredCanBeUsed) {
     const std::string store = path("store" + std::to_string(asked.signal));
     Terminal terminal(folder_->path(), {"ingest", "-m", model(), "--store", store, "-t", "1",
                                         path("short.txt"), path("long.txt")});
-    ASSERT_TRUE(terminal.shows("ingest ["));
+    ASSERT_TRUE(terminal.shows("\ringest "));
     terminal.send(asked.signal);
     EXPECT_EQ(terminal.exit_status(), asked.status);
     EXPECT_THAT(terminal.screen(),

@@ -2,6 +2,7 @@
 // on files and on the stack, no home folder, numbers that no type holds, and files of the user
 // where it is to write. It loses nothing of theirs, waits for nobody, and says what it cannot do in
 // one line.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -357,13 +358,19 @@ TEST_F(Surroundings, ANumberThatDoesNotFitIsALineWithItsRange) {
     expect_refused(generate("--temp", value), "--temp: '" + std::string(value) + "': must be");
   }
   for (const char* value : {"18446744073709551617", "18446744073709551616", "0", "16777216TB",
-                            "1.5GB", "5XB", "GB", "12i", ""}) {
+                            "1.5", ".5GB", "1.GB", "1..5GB", "5XB", "GB", "12i", ""}) {
     expect_refused(ingest({"--store-limit", value}),
                    "--store-limit: '" + std::string(value) + "': must be a number of bytes");
   }
+  for (const char* value : {"50", "1048575"}) {  // a unit that was forgotten
+    expect_refused(ingest({"--store-limit", value}),
+                   fmt::format("--store-limit: '{}': {} bytes are too few for any chunk; {}GB?",
+                               value, value, value));
+  }
   EXPECT_EQ(generate("--seed", "18446744073709551615").status, 0);
   EXPECT_EQ(generate("--logprobs", "09").status, 0) << "decimal, whatever it begins with";
-  for (const char* value : {"100MB", "100 mib", "100000k", "1g", "4294967296"}) {
+  for (const char* value :
+       {"100MB", "100 mib", "100000k", "1g", "4294967296", "1.5GB", "0.25GiB"}) {
     const Outcome run = ingest({"--store-limit", value});
     EXPECT_EQ(run.status, 0) << run.err;
   }

@@ -257,7 +257,7 @@ TEST_F(OnATerminal, WhatWeftDrawsItselfIsDrawn) {
   Terminal terminal(folder_->path(),
                     {"ingest", "-m", model(), "--store", path("fresh"), path("docs")});
   EXPECT_EQ(terminal.exit_status(), 0);
-  EXPECT_THAT(terminal.screen(), HasSubstr("\ringest [###"));
+  EXPECT_THAT(terminal.screen(), HasSubstr("\ringest 100 %  "));
   EXPECT_THAT(terminal.screen(), HasSubstr("\r\x1b[K"));
 }
 

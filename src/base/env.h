@@ -83,6 +83,9 @@ inline const LockWait kUsualLockWait{.limit_ms = 20'000, .cancelled = {}};
 /// Whether a symbolic link at the end of a path is followed or refused (kInvalidArgument).
 enum class Links { kFollow, kRefuse };
 
+/// Whether a folder's list has the symbolic links that lead nowhere.
+enum class BrokenLinks { kLeaveOut, kList };
+
 class Env {
  public:
   virtual ~Env() = default;
@@ -107,8 +110,12 @@ class Env {
   virtual Result<DirEntry> stat_link(const std::string& path) = 0;
   /// The path of the same file or folder without any link in it.
   virtual Result<std::string> resolve(const std::string& path) = 0;
-  /// The folder's entries sorted by name, without "." and "..", nor links that lead nowhere.
-  virtual Result<std::vector<DirEntry>> list(const std::string& dir) = 0;
+  /// The folder's entries sorted by name, without "." and "..". A link that leads nowhere, if it is
+  /// asked for, is neither a folder nor regular.
+  virtual Result<std::vector<DirEntry>> list(const std::string& dir, BrokenLinks broken) = 0;
+  Result<std::vector<DirEntry>> list(const std::string& dir) {
+    return list(dir, BrokenLinks::kLeaveOut);
+  }
   /// Makes the missing folders of the path; with a `mode` the last one, if it is made here, has
   /// exactly these permission bits.
   virtual Status make_dirs(const std::string& dir, std::optional<uint32_t> mode) = 0;

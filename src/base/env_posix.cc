@@ -175,6 +175,7 @@ bool is_link(const dirent& item, int folder_fd) {
 class PosixEnv : public Env {
  public:
   using Env::create;
+  using Env::list;
   using Env::make_dirs;
   using Env::open_read;
 
@@ -244,7 +245,7 @@ class PosixEnv : public Env {
     return resolved;
   }
 
-  Result<std::vector<DirEntry>> list(const std::string& dir) override {
+  Result<std::vector<DirEntry>> list(const std::string& dir, BrokenLinks broken) override {
     const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(dir.c_str()), ::closedir);
     if (!stream) return errno_status("list", dir);
     std::vector<DirEntry> entries;
@@ -252,8 +253,12 @@ class PosixEnv : public Env {
       const std::string name = item->d_name;
       if (name == "." || name == "..") continue;
       struct stat info {};
-      if (::fstatat(::dirfd(stream.get()), item->d_name, &info, 0) != 0)
-        continue;  // gone meanwhile
+      const bool leads_somewhere = ::fstatat(::dirfd(stream.get()), item->d_name, &info, 0) == 0;
+      const bool is_broken = !leads_somewhere && (errno == ENOENT || errno == ELOOP) &&
+                             is_link(*item, ::dirfd(stream.get()));
+      if (is_broken && broken == BrokenLinks::kList)
+        entries.push_back({.name = name, .is_link = true});
+      if (!leads_somewhere) continue;  // or gone meanwhile
       entries.push_back(to_entry(name, info));
       entries.back().is_link = is_link(*item, ::dirfd(stream.get()));
     }

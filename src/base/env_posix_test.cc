@@ -136,6 +136,14 @@ TEST_F(PosixEnvTest, ReadingNeverWaitsAndFollowsLinksByChoice) {
   EXPECT_TRUE((*entries)[2].is_link && (*entries)[2].is_regular);
   EXPECT_FALSE((*entries)[0].is_link);
   EXPECT_FALSE((*entries)[3].is_regular);
+  std::filesystem::create_symlink("nowhere", path("broken"));
+  std::filesystem::create_symlink("loop", path("loop"));
+  EXPECT_EQ(env_.list(dir_)->size(), 4u);
+  const auto all = env_.list(dir_, BrokenLinks::kList);
+  ASSERT_EQ(all->size(), 6u);
+  EXPECT_EQ((*all)[0].name, "broken");
+  EXPECT_TRUE((*all)[0].is_link && !(*all)[0].is_regular && !(*all)[0].is_directory);
+  EXPECT_EQ((*all)[4].name, "loop");
 }
 
 TEST_F(PosixEnvTest, TimesBeyondWhatIsCountedBecomeTheNearest) {

@@ -162,9 +162,9 @@ Result<std::string> FaultEnv::resolve(const std::string& path) {
   return base_.resolve(path);
 }
 
-Result<std::vector<DirEntry>> FaultEnv::list(const std::string& dir) {
+Result<std::vector<DirEntry>> FaultEnv::list(const std::string& dir, BrokenLinks broken) {
   WEFT_RETURN_IF_ERROR(count_call(dir));
-  return base_.list(dir);
+  return base_.list(dir, broken);
 }
 
 Status FaultEnv::make_dirs(const std::string& dir, std::optional<uint32_t> mode) {

@@ -50,6 +50,7 @@ class FaultEnv : public Env {
   void jump_clock_ms(int64_t by_ms) { clock_offset_ms_ += by_ms; }
 
   using Env::create;
+  using Env::list;
   using Env::make_dirs;
   using Env::open_read;
 
@@ -61,7 +62,7 @@ class FaultEnv : public Env {
   Result<DirEntry> stat(const std::string& path) override;
   Result<DirEntry> stat_link(const std::string& path) override;
   Result<std::string> resolve(const std::string& path) override;
-  Result<std::vector<DirEntry>> list(const std::string& dir) override;
+  Result<std::vector<DirEntry>> list(const std::string& dir, BrokenLinks broken) override;
   Status make_dirs(const std::string& dir, std::optional<uint32_t> mode) override;
   Result<std::string> make_temporary_dir(const std::string& prefix) override;
   Status rename(const std::string& from, const std::string& to) override;

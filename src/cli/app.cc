@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -143,8 +144,23 @@ Result<std::string> read_stdin(uint64_t limit_bytes) {
 
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(isatty(2) == 1) {}
 
-Progress::~Progress() {
+Progress::~Progress() { hide(); }
+
+void Progress::hide() {
   if (drawn_) write_control(stderr, "\r\033[K");
+  drawn_ = false;
+}
+
+int Progress::columns() {
+  winsize window{};
+  const bool is_known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+  return is_known ? window.ws_col : 80;
+}
+
+void Progress::show_line(const std::string& line) {
+  if (!terminal_) return;
+  write_control(stderr, "\r" + line + "\033[K");
+  drawn_ = true;
 }
 
 void Progress::show(int64_t done, int64_t total, const std::string& unit) {

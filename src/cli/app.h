@@ -70,6 +70,12 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(int64_t done, int64_t total, const std::string& unit = "");
+  /// In place of the bar; nothing in it may drive the terminal.
+  void show_line(const std::string& line);
+  /// Off the line, until it is shown again.
+  void hide();
+  /// Of the terminal; 80 where it does not say.
+  static int columns();
 
  private:
   std::string label_;

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <optional>
+#include <map>
 
 #include "cli/app.h"
+#include "cli/ingest_report.h"
 #include "cli/ingester.h"
 #include "cli/library.h"
 #include "cli/reuse_flags.h"
@@ -13,49 +14,177 @@
 namespace weft::cli {
 namespace {
 
+constexpr size_t kMaxJsonEntries = 10'000;  // of what was skipped
+constexpr size_t kGuessesByName = 3;        // more are told together
+
 struct IngestFlags {
   ModelFlags model;
   LibraryOptions library;
   std::string anchor;
+  std::string encoding;
+  std::vector<std::string> exclude;
+  bool no_ignore = false;
+  bool rehash = false;
+  bool verbose = false;
+  bool json = false;
   std::vector<std::string> paths;
 };
 
-IngestEvents shown_events(Progress& progress) {
-  IngestEvents events;
-  events.skipped = [](const retrieval::SkippedFile& file) {
-    print_error(fmt::format("{}: skipped, {}", file.path, file.reason));
-  };
-  events.planned = [](const IngestPlan& plan) {
-    fmt::print(
-        "{} documents, {} chunks, {} tokens: about {:.1f} MB of KV on disk ({:.1f} MB free)\n",
-        plan.documents, plan.chunks, plan.tokens, static_cast<double>(plan.new_bytes) * 1e-6,
-        static_cast<double>(plan.free_bytes) * 1e-6);
+/// Shows how an ingest goes, and keeps what is to be said at its end.
+class Report {
+ public:
+  Report(App& app, const IngestFlags& flags) : app_(app), flags_(flags), progress_("ingest") {}
+
+  IngestEvents events() {
+    IngestEvents events;
+    events.skipped = [this](const retrieval::SkippedFile& file) { skipped(file); };
+    events.guessed = [this](const std::string& path, const std::string& guess) {
+      guessed(path, guess);
+    };
+    events.noted = [this](const std::string& line) {
+      notes_.push_back(line);
+      say(line);
+    };
+    events.planned = [this](const IngestPlan& plan) { planned(plan); };
+    events.stored = [this](const IngestProgress& at) {
+      const double elapsed_s = static_cast<double>(app_.env.monotonic_ns() - began_ns_) * 1e-9;
+      progress_.show_line(
+          progress_line({at, plan_.new_tokens, elapsed_s}, Progress::columns() - 1));
+    };
+    events.cancelled = interrupted;
+    return events;
+  }
+
+  /// What was skipped and guessed, in a few lines.
+  void end() {
+    progress_.hide();
+    for (const auto& [guess, paths] : guessed_) {
+      if (flags_.verbose) continue;  // told already
+      if (paths.size() <= kGuessesByName) {
+        for (const std::string& path : paths) say_guess(path, guess);
+        continue;
+      }
+      NameGroups names;
+      for (const std::string& path : paths) names.add(guess, file_name(path));
+      say(fmt::format("{} files {} ({}; --encoding says otherwise)",
+                      grouped_digits(std::ssize(paths)), guess, names.groups().front().names));
+    }
+    if (!skips_.is_empty()) say("skipped: " + skips_.line());
+  }
+
+  void print_counts(const IngestCounts& counts) {
+    if (!flags_.json) {
+      fmt::print("{}\n", counts_line(counts));
+      return;
+    }
+    print_json({{"new", counts.added},
+                {"changed", counts.changed},
+                {"completed", counts.completed},
+                {"deleted", counts.deleted},
+                {"skipped_now", counts.skipped_now},
+                {"unchanged", counts.unchanged},
+                {"chunks", plan_.chunks},
+                {"tokens", plan_.tokens},
+                {"new_tokens", plan_.new_tokens},
+                {"new_bytes", plan_.new_bytes},
+                {"guesses", guesses_json_},
+                {"notes", notes_},
+                {"n_skipped", counts.skipped},
+                {"skipped", skipped_json_}});
+  }
+
+ private:
+  void say(const std::string& line) {
+    if (flags_.json) return;
+    progress_.hide();
+    print_error(line);
+  }
+
+  void skipped(const retrieval::SkippedFile& file) {
+    if (flags_.json) {
+      if (skipped_json_.size() < kMaxJsonEntries) {
+        skipped_json_.push_back(
+            {{"path", file.path}, {"kind", file.kind}, {"reason", file.reason}});
+      }
+      return;
+    }
+    if (file.named || flags_.verbose) say(fmt::format("{}: skipped, {}", file.path, file.reason));
+    if (!file.named) skips_.add(file.kind, file_name(file.path));
+  }
+
+  void guessed(const std::string& path, const std::string& guess) {
+    if (flags_.json) {
+      if (guesses_json_.size() < kMaxJsonEntries) {
+        guesses_json_.push_back({{"path", path}, {"guess", guess}});
+      }
+      return;
+    }
+    guessed_[guess].push_back(path);
+    if (flags_.verbose) say_guess(path, guess);
+  }
+
+  void say_guess(const std::string& path, const std::string& guess) {
+    say(fmt::format("{}: {} (--encoding says otherwise)", path, guess));
+  }
+
+  void planned(const IngestPlan& plan) {
+    plan_ = plan;
+    began_ns_ = app_.env.monotonic_ns();
+    if (flags_.json) return;
+    fmt::print("{}\n", plan_line(plan));
     std::fflush(stdout);
-  };
-  events.stored = [&progress](int64_t done, int64_t total) {
-    progress.show(done, total, "tokens");
-  };
-  events.cancelled = interrupted;
-  return events;
+  }
+
+  static std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+  App& app_;
+  const IngestFlags& flags_;
+  Progress progress_;
+  IngestPlan plan_;
+  int64_t began_ns_ = 0;
+  NameGroups skips_;
+  std::map<std::string, std::vector<std::string>> guessed_;  // paths by guess
+  std::vector<std::string> notes_;
+  Json skipped_json_ = Json::array();
+  Json guesses_json_ = Json::array();
+};
+
+Result<retrieval::ScanOptions> scan_options(const IngestFlags& flags) {
+  retrieval::ScanOptions options;
+  if (!flags.encoding.empty()) {
+    const auto encoding = documents::encoding_by_name(flags.encoding);
+    if (!encoding) {
+      return invalid_argument(fmt::format("--encoding: '{}': must be one of {}", flags.encoding,
+                                          fmt::join(documents::kEncodingNames, ", ")));
+    }
+    options.encoding = *encoding;
+  }
+  options.exclude = flags.exclude;
+  options.reads_ignore_files = !flags.no_ignore;
+  options.rehash = flags.rehash;
+  return options;
 }
 
 Status run_ingest(App& app, const IngestFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const retrieval::ScanOptions options, scan_options(flags));
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {
-      WEFT_RETURN_IF_ERROR(app.env.stat(path).status());
+      const Status there = app.env.stat(path).status();
+      if (there.code() == StatusCode::kNotFound)
+        return not_found(path + ": no such file or folder");
+      WEFT_RETURN_IF_ERROR(there);
     }
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(Library library,
                         Library::create(app.env, flags.library, *engine, flags.anchor));
-  std::optional<Progress> progress("ingest");
-  Ingester ingester(app.env, *engine, library, shown_events(*progress));
-  WEFT_ASSIGN_OR_RETURN(const IngestCounts counts, ingester.run(flags.paths));
-  progress.reset();  // off the line
-  fmt::print("{} new, {} changed, {} completed, {} deleted, {} unchanged documents; {} skipped\n",
-             counts.added, counts.changed, counts.completed, counts.deleted, counts.unchanged,
-             counts.skipped);
+  Report report(app, flags);
+  Ingester ingester(app.env, *engine, library, report.events());
+  const auto counts = ingester.run(flags.paths, options);
+  report.end();
+  WEFT_RETURN_IF_ERROR(counts.status());
+  report.print_counts(*counts);
   return Status::ok();
 }
 
@@ -69,6 +198,16 @@ void add_ingest_command(Command root, App& app) {
   add_prompt_flag(command, flags->library.prompt);
   command.add_option("--anchor", flags->anchor,
                      "what chunks are computed behind: none, opening, neutral or a file");
+  command.add_option("--encoding", flags->encoding,
+                     "of files that are not UTF-8: utf-16, utf-16le, utf-16be, latin-1, "
+                     "windows-1252, or utf-8 to mark damage (default: by their looks)");
+  command.add_repeated("--exclude", flags->exclude,
+                       "pattern as in a .gitignore of what to skip; may be given again");
+  command.add_flag("--no-ignore", flags->no_ignore, "do not look at .gitignore and .weftignore");
+  command.add_flag("--rehash", flags->rehash,
+                   "read also files whose size and time are as they were");
+  command.add_flag("-v,--verbose", flags->verbose, "a line for each file that is skipped");
+  command.add_flag("--json", flags->json, "the report as JSON");
   command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
                     "bytes of KV kept in memory, as 512MB (default: 1GB)");
   command

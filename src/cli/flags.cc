@@ -61,24 +61,35 @@ std::optional<T> parse_whole(std::string_view text) {
   return static_cast<T>(value);
 }
 
-/// 512MB, 10 GiB, 4096: units are powers of 1024.
-std::optional<uint64_t> parse_bytes(std::string_view text) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const auto number = parse_whole<uint64_t>(text.substr(0, digits));
+struct Bytes {
+  uint64_t count = 0;
+  bool has_unit = false;
+};
+/// 512MB, 1.5 GiB, 4096: units are powers of 1024. A part of a byte is left off.
+std::optional<Bytes> parse_bytes(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   std::string unit;
   for (const char c : text.substr(digits)) {
     if (c != ' ') unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   }
+  const bool has_unit = !unit.empty();
   constexpr std::string_view kPrefixes = "KMGTPE";
   const size_t power = unit.empty() ? std::string_view::npos : kPrefixes.find(unit.front());
   if (power != std::string_view::npos) unit.erase(0, 1);
   const bool is_unit = unit.empty() || unit == "B" || unit == "IB" || unit == "I";
-  if (!number || !is_unit || (power == std::string_view::npos && unit.starts_with('I'))) {
-    return std::nullopt;
-  }
+  if (!is_unit || (power == std::string_view::npos && unit.starts_with('I'))) return std::nullopt;
   const size_t shift = power == std::string_view::npos ? 0 : 10 * (power + 1);
-  if (*number > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;
-  return *number << shift;
+  const std::string_view number = text.substr(0, digits);
+  if (const auto whole = parse_whole<uint64_t>(number)) {
+    if (*whole > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;
+    return Bytes{*whole << shift, has_unit};
+  }
+  const auto fraction = parse_whole<double>(number);
+  const bool is_decimal = !number.starts_with('.') && !number.ends_with('.');
+  if (!fraction || !is_decimal || shift == 0) return std::nullopt;
+  const double bytes = std::ldexp(*fraction, static_cast<int>(shift));
+  if (!(bytes < 0x1p64)) return std::nullopt;
+  return Bytes{static_cast<uint64_t>(bytes), has_unit};
 }
 
 }  // namespace
@@ -191,18 +202,28 @@ Flag Command::add_option(const std::string& names, std::vector<std::string>& val
   return Flag(as_command(command_).add_option(names, values, help));
 }
 
+Flag Command::add_repeated(const std::string& names, std::vector<std::string>& values,
+                           const std::string& help) {
+  return Flag(as_command(command_).add_option(names, values, help)->allow_extra_args(false));
+}
+
 Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::string& help) {
   CLI::Option* option = as_command(command_).add_option(names, bytes, help);
   auto range = std::make_shared<Flag::Range>();
   const auto read = [range](std::string& text) -> std::string {
-    const std::optional<uint64_t> number = parse_bytes(text);
-    if (!number || !range->holds(*number)) {
+    const std::optional<Bytes> bytes_read = parse_bytes(text);
+    if (!bytes_read || !range->holds(bytes_read->count)) {
       return fmt::format(
           "'{}': must be a number of bytes, as 512MB or 10GB, {}", text,
           range->limits ? fmt::format("from {} to {}", range->limits->first, range->limits->second)
                         : fmt::format("at most {}", std::numeric_limits<uint64_t>::max()));
     }
-    text = fmt::format("{}", *number);
+    constexpr uint64_t kLeastBare = 1 << 20;
+    if (!bytes_read->has_unit && bytes_read->count > 0 && bytes_read->count < kLeastBare) {
+      return fmt::format("'{}': {} bytes are too few for any chunk; {}GB?", text, bytes_read->count,
+                         bytes_read->count);
+    }
+    text = fmt::format("{}", bytes_read->count);
     return "";
   };
   option->transform(CLI::Validator(read, "SIZE"));

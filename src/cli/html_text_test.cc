@@ -61,7 +61,7 @@ TEST(HtmlText, DecodesEntities) {
 }
 
 TEST(HtmlText, NothingMovesTheCursor) {
-  EXPECT_EQ(text("a\x1b[2J&#27;[31m&#x9b;\u202Eb\u200Fc\u0007"), "a[2J[31mbc\n");
+  EXPECT_EQ(text("a\x1b[2J&#27;[31m\u009b&#x81;\u202Eb\u200Fc\u0007"), "a[2J[31mbc\n");
   EXPECT_EQ(text("\xff\xc3(\xe2\x82"), "\uFFFD\uFFFD(\uFFFD\uFFFD\n");
 }
 

@@ -17,16 +17,19 @@ using retrieval::Change;
 
 constexpr int32_t kChunkTokens = 512;
 
-/// A heading in the first line is the document's title, and no part of its text.
+/// A heading in the first line is the document's title, and no part of its text; not where the
+/// document says its title elsewhere, and not where it is too long for one.
 size_t take_heading(retrieval::LoadedDocument& document) {
+  if (document.format == documents::Format::kHtml) return 0;
   const std::string& text = document.text;
   const size_t begin = text.find_first_not_of('#');
   if (begin == 0 || begin == std::string::npos || begin > 6 || text[begin] != ' ') return 0;
   const size_t end = std::min(text.find('\n', begin), text.size());
+  if (end - begin > documents::kMaxTitleBytes) return 0;
   std::string title = text.substr(begin + 1, end - begin - 1);
   while (!title.empty() && std::isspace(static_cast<unsigned char>(title.back())) != 0)
     title.pop_back();
-  if (title.empty()) return 0;
+  if (title.empty() || (document.has_own_title && title != document.info.title)) return 0;
   document.info.title = std::move(title);
   return std::min(end + 1, text.size());
 }
@@ -35,8 +38,8 @@ bool needs_work(Change change) {
   return change == Change::kNew || change == Change::kChanged || change == Change::kIncomplete;
 }
 
-void count(Change change, IngestCounts& counts) {
-  switch (change) {
+void count(const retrieval::ScannedFile& file, IngestCounts& counts) {
+  switch (file.change) {
     case Change::kNew:
       ++counts.added;
       break;
@@ -48,6 +51,9 @@ void count(Change change, IngestCounts& counts) {
       break;
     case Change::kDeleted:
       ++counts.deleted;
+      if (file.is_there) ++counts.skipped_now;
+      break;
+    case Change::kGone:
       break;
     case Change::kTouched:
     case Change::kUnchanged:
@@ -60,9 +66,8 @@ void count(Change change, IngestCounts& counts) {
 
 /// A chunk as it goes into the index and, by its tokens, into the store.
 struct Ingester::CutChunk {
-  uint64_t byte_begin = 0;
+  uint64_t byte_begin = 0;  // of the document's text, which may move: no view of it is kept
   uint64_t byte_end = 0;
-  std::string_view text;
   std::vector<int32_t> tokens;  // of the passage as it is in a prompt
 };
 
@@ -80,28 +85,47 @@ Ingester::Ingester(Env& env, engine::Engine& engine, Library& library, IngestEve
 
 Ingester::~Ingester() = default;
 
-Result<Ingester::CutDocument> Ingester::cut(const std::string& path) const {
-  CutDocument out;
-  WEFT_ASSIGN_OR_RETURN(out.document, retrieval::load_document(
-                                          env_, path, retrieval::ScanOptions().max_document_bytes));
+/// Nothing where the file is no document any more: its change is then what is left to do.
+Result<std::optional<Ingester::CutDocument>> Ingester::load_and_cut(retrieval::ScannedFile& file) {
+  auto loaded = retrieval::load_document(env_, file.info.path, options_);
+  if (loaded.is_ok()) {
+    WEFT_ASSIGN_OR_RETURN(CutDocument cut_document, cut(std::move(*loaded)));
+    return std::optional(std::move(cut_document));
+  }
+  const StatusCode code = loaded.status().code();
+  const bool is_gone = code == StatusCode::kNotFound;
+  const bool is_changing = code == StatusCode::kCorrupt;  // it got shorter while it was read
+  if (!is_gone && !is_changing && code != StatusCode::kUnsupported) return loaded.status();
+  const bool was_new = file.change == Change::kNew;
+  file.change = was_new ? Change::kGone : is_changing ? Change::kUnchanged : Change::kDeleted;
+  file.is_there = !is_gone;
+  if (!is_gone) {
+    ++n_skipped_;
+    const std::string reason =
+        is_changing ? "it changes while it is read" : loaded.status().message();
+    if (events_.skipped) events_.skipped({file.info.path, "no text any longer", reason, false});
+  }
+  return std::optional<CutDocument>();
+}
+
+Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) const {
+  CutDocument out{std::move(document), {}};
   const size_t body = take_heading(out.document);
   const std::string_view text = std::string_view(out.document.text).substr(body);
-  const std::string& title = out.document.info.title;
+  const std::string& title = out.document.info.title;  // at most kMaxTitleBytes
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> heading, library_.rag().chunk(title, ""));
   const auto budget = kChunkTokens - static_cast<int32_t>(heading.size());
   if (budget < kChunkTokens / 4) {
-    return invalid_argument(
-        fmt::format("{}: its title is too long ({} tokens)", path, heading.size()));
+    return invalid_argument(fmt::format("{}: its title is too long ({} tokens)",
+                                        out.document.info.path, heading.size()));
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Chunk> pieces,
                         text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
   for (const text::Chunk& piece : pieces) {
-    CutChunk chunk{body + piece.begin,
-                   body + piece.end,
-                   text.substr(piece.begin, piece.end - piece.begin),
-                   {}};
-    if (chunk.text.find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
-    WEFT_ASSIGN_OR_RETURN(chunk.tokens, library_.chunk_tokens(title, chunk.text));
+    const std::string_view passage = text.substr(piece.begin, piece.end - piece.begin);
+    if (passage.find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
+    CutChunk chunk{body + piece.begin, body + piece.end, {}};
+    WEFT_ASSIGN_OR_RETURN(chunk.tokens, library_.chunk_tokens(title, passage));
     out.chunks.push_back(std::move(chunk));
   }
   return out;
@@ -128,27 +152,36 @@ Status Ingester::find_lost_records(std::vector<retrieval::ScannedFile>& files) {
 }
 
 /// Says beforehand what the documents will take.
-Status Ingester::plan(const std::vector<retrieval::ScannedFile>& files) {
+Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   IngestPlan plan;
   int64_t new_tokens = 0;  // of records that are not there yet, each once
   std::set<Hash128> seen;
-  for (const retrieval::ScannedFile& file : files) {
+  int64_t largest_tokens = 0;
+  for (retrieval::ScannedFile& file : files) {
     if (!needs_work(file.change)) continue;
-    WEFT_ASSIGN_OR_RETURN(const CutDocument cut_document, cut(file.info.path));
+    WEFT_ASSIGN_OR_RETURN(const auto cut_document, load_and_cut(file));
+    if (!cut_document) continue;
     ++plan.documents;
-    plan.chunks += static_cast<int64_t>(cut_document.chunks.size());
-    for (const CutChunk& chunk : cut_document.chunks) {
+    plan.chunks += static_cast<int64_t>(cut_document->chunks.size());
+    const int64_t new_before = new_tokens;
+    for (const CutChunk& chunk : cut_document->chunks) {
       const auto n = static_cast<int64_t>(chunk.tokens.size());
       plan.tokens += n;
       const bool is_new = seen.insert(hash128(std::as_bytes(std::span(chunk.tokens)))).second &&
                           !fusor_->is_stored(chunk.tokens);
       if (is_new) new_tokens += n;
     }
+    if (new_tokens - new_before > largest_tokens) {
+      largest_tokens = new_tokens - new_before;
+      plan.largest_path = file.info.path;
+    }
   }
   if (plan.documents == 0) return Status::ok();
   total_tokens_ = plan.tokens;
-  plan.new_bytes =
-      static_cast<uint64_t>(new_tokens * engine_.model().config().kv_bytes_per_token());
+  const auto token_bytes = engine_.model().config().kv_bytes_per_token();
+  plan.new_tokens = new_tokens;
+  plan.new_bytes = static_cast<uint64_t>(new_tokens * token_bytes);
+  plan.largest_bytes = static_cast<uint64_t>(largest_tokens * token_bytes);
   WEFT_ASSIGN_OR_RETURN(plan.free_bytes, env_.free_bytes(library_.store().dir()));
   if (events_.planned) events_.planned(plan);
   return Status::ok();
@@ -161,56 +194,76 @@ Status Ingester::forget(const std::string& path) {
   return library_.remove_unneeded_records();
 }
 
-Status Ingester::ingest_document(const retrieval::ScannedFile& file) {
-  WEFT_ASSIGN_OR_RETURN(const CutDocument cut_document, cut(file.info.path));
+Status Ingester::ingest_document(retrieval::ScannedFile& file) {
+  WEFT_ASSIGN_OR_RETURN(const auto loaded, load_and_cut(file));
+  if (!loaded) return file.change == Change::kDeleted ? forget(file.info.path) : Status::ok();
+  const CutDocument& cut_document = *loaded;
   const retrieval::DocumentInfo& info = cut_document.document.info;
+  if (!cut_document.document.guess.empty() && events_.guessed) {
+    events_.guessed(info.path, cut_document.document.guess);
+  }
   std::vector<retrieval::ChunkText> chunks;
+  const std::string_view text = cut_document.document.text;
   for (const CutChunk& chunk : cut_document.chunks) {
-    chunks.push_back({chunk.byte_begin, chunk.byte_end, chunk.text, chunk.tokens,
-                      library_.record_of(chunk.tokens)});
+    chunks.push_back({chunk.byte_begin, chunk.byte_end,
+                      text.substr(chunk.byte_begin, chunk.byte_end - chunk.byte_begin),
+                      chunk.tokens, library_.record_of(chunk.tokens)});
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t id, library_.index().replace_document(info, chunks));
   WEFT_RETURN_IF_ERROR(library_.remove_unneeded_records());
+  const auto tell = [&] {
+    if (!events_.stored) return;
+    events_.stored({done_tokens_, total_tokens_, computed_tokens_, file.info.path});
+  };
+  tell();  // which document it is, before its first chunk
   for (const CutChunk& chunk : cut_document.chunks) {
     if (events_.cancelled && events_.cancelled()) {
       return cancelled("stopped; what was stored so far can be used");
     }
+    const bool was_stored = fusor_->is_stored(chunk.tokens);
     WEFT_RETURN_IF_ERROR(fusor_->ensure_stored(chunk.tokens, {.evict = false}));
     ++stored_chunks_;
-    done_tokens_ += static_cast<int64_t>(chunk.tokens.size());
-    if (events_.stored) events_.stored(done_tokens_, total_tokens_);
+    done_tokens_ += std::ssize(chunk.tokens);
+    if (!was_stored) computed_tokens_ += std::ssize(chunk.tokens);
+    tell();
   }
   const Status marked = library_.index().mark_stored(id, info.content_hash);
   // Another process has removed it, or ingested it anew, and sees to that itself.
   return marked.code() == StatusCode::kNotFound ? Status::ok() : marked;
 }
 
-Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths) {
-  WEFT_ASSIGN_OR_RETURN(
-      retrieval::ScanResult scanned,
-      retrieval::scan(env_, library_.index(), paths, {.store_dir = library_.store().dir()}));
+/// Does what a file's change asks for; `file.change` is afterwards what was done.
+Status Ingester::do_change(retrieval::ScannedFile& file) {
+  if (file.change == Change::kDeleted) return forget(file.info.path);
+  if (file.change == Change::kTouched) {
+    const Status touched = library_.index().touch_document(file.info);
+    return touched.code() == StatusCode::kNotFound ? Status::ok() : touched;
+  }
+  if (!needs_work(file.change)) return Status::ok();
+  const Status status = ingest_document(file);
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  return resource_exhausted(
+      fmt::format("stopped at {}: {}; the {} chunks stored before can be used", file.info.path,
+                  status.message(), stored_chunks_));
+}
+
+Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths,
+                                   retrieval::ScanOptions options) {
+  options_ = std::move(options);
+  options_.store_dir = library_.store().dir();
+  WEFT_ASSIGN_OR_RETURN(retrieval::ScanResult scanned,
+                        retrieval::scan(env_, library_.index(), paths, options_));
+  if (events_.noted) std::ranges::for_each(scanned.notes, events_.noted);
   if (events_.skipped) std::ranges::for_each(scanned.skipped, events_.skipped);
+  n_skipped_ = std::ssize(scanned.skipped);
   WEFT_RETURN_IF_ERROR(find_lost_records(scanned.files));
   WEFT_RETURN_IF_ERROR(plan(scanned.files));
   IngestCounts counts;
-  counts.skipped = std::ssize(scanned.skipped);
-  for (const retrieval::ScannedFile& file : scanned.files) {
-    count(file.change, counts);
-    if (file.change == Change::kDeleted) {
-      WEFT_RETURN_IF_ERROR(forget(file.info.path));
-    } else if (file.change == Change::kTouched) {
-      const Status touched = library_.index().touch_document(file.info);
-      if (!touched.is_ok() && touched.code() != StatusCode::kNotFound) return touched;
-    } else if (needs_work(file.change)) {
-      const Status status = ingest_document(file);
-      if (status.code() == StatusCode::kResourceExhausted) {
-        return resource_exhausted(
-            fmt::format("stopped at {}: {}; the {} chunks stored before can be used",
-                        file.info.path, status.message(), stored_chunks_));
-      }
-      WEFT_RETURN_IF_ERROR(status);
-    }
+  for (retrieval::ScannedFile& file : scanned.files) {
+    WEFT_RETURN_IF_ERROR(do_change(file));
+    count(file, counts);
   }
+  counts.skipped = n_skipped_;
   // Of completed ones, too: an ingest that was stopped may have replaced them before.
   if (counts.deleted + counts.changed + counts.completed > 0) {
     WEFT_RETURN_IF_ERROR(library_.index().drop_former_terms());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,15 +25,29 @@ struct IngestPlan {
   int64_t documents = 0;
   int64_t chunks = 0;
   int64_t tokens = 0;
-  uint64_t new_bytes = 0;  // of KV that is not stored yet
+  int64_t new_tokens = 0;  // of chunks whose KV is not stored yet
+  uint64_t new_bytes = 0;  // of that KV
   uint64_t free_bytes = 0;
+  std::string largest_path;  // of the documents that need new KV; "" without any
+  uint64_t largest_bytes = 0;
+};
+
+/// A document's turn has come, or a chunk's KV was stored or was there.
+struct IngestProgress {
+  int64_t done_tokens = 0;
+  int64_t total_tokens = 0;
+  int64_t computed_tokens = 0;  // of the done ones, those whose KV was not there
+  std::string_view path;        // of the document
 };
 
 /// All may be empty.
 struct IngestEvents {
   std::function<void(const retrieval::SkippedFile&)> skipped;
+  /// A document was read by a guess (documents::Document::guess).
+  std::function<void(const std::string& path, const std::string& guess)> guessed;
+  std::function<void(const std::string& line)> noted;  // as ScanResult::notes
   std::function<void(const IngestPlan&)> planned;
-  std::function<void(int64_t done_tokens, int64_t total_tokens)> stored;
+  std::function<void(const IngestProgress&)> stored;
   std::function<bool()> cancelled;  // asked before each chunk; true ends with kCancelled
 };
 
@@ -42,6 +57,7 @@ struct IngestCounts {
   int64_t changed = 0;
   int64_t completed = 0;
   int64_t deleted = 0;
+  int64_t skipped_now = 0;  // of the deleted ones, those that are there and not read any more
   int64_t unchanged = 0;
   int64_t skipped = 0;
 };
@@ -56,17 +72,22 @@ class Ingester {
   Ingester& operator=(const Ingester&) = delete;
 
   /// When it is ok, the library has the documents under `paths` as they were when they were read,
-  /// durably, and no others. After an error, each as it was before or as it is now.
-  Result<IngestCounts> run(const std::vector<std::string>& paths);
+  /// durably, and no others. After an error, each as it was before or as it is now. A file that is
+  /// gone when it is to be read is as one that was never there; one that cannot be read any more is
+  /// skipped. The scan's store is the library's own.
+  Result<IngestCounts> run(const std::vector<std::string>& paths,
+                           retrieval::ScanOptions options = {});
 
  private:
   struct CutChunk;
   struct CutDocument;
 
-  Result<CutDocument> cut(const std::string& path) const;
+  Result<std::optional<CutDocument>> load_and_cut(retrieval::ScannedFile& file);
+  Result<CutDocument> cut(retrieval::LoadedDocument document) const;
   Status find_lost_records(std::vector<retrieval::ScannedFile>& files);
-  Status plan(const std::vector<retrieval::ScannedFile>& files);
-  Status ingest_document(const retrieval::ScannedFile& file);
+  Status plan(std::vector<retrieval::ScannedFile>& files);
+  Status ingest_document(retrieval::ScannedFile& file);
+  Status do_change(retrieval::ScannedFile& file);
   Status forget(const std::string& path);
   Result<bool> has_lost_records(const std::string& path);
 
@@ -75,8 +96,11 @@ class Ingester {
   Library& library_;
   const IngestEvents events_;
   std::unique_ptr<fusion::Fusor> fusor_;
+  retrieval::ScanOptions options_;
+  int64_t n_skipped_ = 0;
   int64_t done_tokens_ = 0;
   int64_t total_tokens_ = 0;
+  int64_t computed_tokens_ = 0;
   int64_t stored_chunks_ = 0;
 };
 

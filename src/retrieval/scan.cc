@@ -5,17 +5,23 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "base/hash.h"
-#include "text/utf8.h"
+#include "retrieval/ignore_rules.h"
 
 namespace weft::retrieval {
 namespace {
 
-constexpr size_t kBinaryProbeBytes = 8192;
+using documents::Read;
+using documents::Refusal;
+
+constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
+constexpr std::string_view kGitIgnore = ".gitignore";
+constexpr std::string_view kWeftIgnore = ".weftignore";
 
 /// Absolute and without links, as far as the path exists; what does not exist is made normal.
 std::string canonical_path(const std::string& path) {
@@ -30,13 +36,87 @@ bool is_under(const std::string& path, const std::string& folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
 }
 
-/// Another store, by what stands in its folder.
-bool is_store(const std::vector<DirEntry>& entries) {
-  const auto has = [&](std::string_view name) {
-    return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
-  };
-  return has("store.lock") && has("properties") && has("documents.sqlite");
+/// From a folder down to what lies in it.
+std::string_view below(const std::string& path, const std::string& folder) {
+  return std::string_view(path).substr(folder == "/" ? 1 : folder.size() + 1);
 }
+
+std::string parent_of(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
+
+bool has_name(const std::vector<DirEntry>& entries, std::string_view name) {
+  return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
+}
+
+/// Another store, by what is in its folder.
+bool is_store(const std::vector<DirEntry>& entries) {
+  return has_name(entries, "store.lock") && has_name(entries, "properties") &&
+         has_name(entries, "documents.sqlite");
+}
+
+Result<std::string> read_part(const ReadFile& file, uint64_t begin, uint64_t end) {
+  std::string bytes(static_cast<size_t>(end - begin), '\0');
+  WEFT_RETURN_IF_ERROR(file.read_at(begin, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+
+/// A text that is the file's bytes has their hash, as it ever had; the same bytes read in another
+/// way are another content.
+std::string content_hash(const Hash128& of_bytes, const std::string& reading) {
+  if (reading.empty()) return of_bytes.to_hex();
+  const std::string both = of_bytes.to_hex() + " " + reading;
+  return hash128(std::as_bytes(std::span(both))).to_hex();
+}
+
+Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanOptions& options) {
+  // Before the content: a change in between makes the next scan read the file again.
+  WEFT_ASSIGN_OR_RETURN(const DirEntry entry, env.stat(path));
+  WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path));
+  const uint64_t size = file->size_bytes();
+  if (size > 2 * kEndBytes) {
+    WEFT_ASSIGN_OR_RETURN(const std::string begin, read_part(*file, 0, kEndBytes));
+    WEFT_ASSIGN_OR_RETURN(const std::string end, read_part(*file, size - kEndBytes, size));
+    auto refusal = documents::refused_by_ends(begin, end, options.encoding);
+    if (refusal) return Read<LoadedDocument>(*std::move(refusal));
+  }
+  if (size > options.max_document_bytes) {
+    return Read<LoadedDocument>(
+        Refusal{"too large", fmt::format("larger than {} bytes", options.max_document_bytes)});
+  }
+  WEFT_ASSIGN_OR_RETURN(std::string bytes, read_part(*file, 0, size));
+  const Hash128 hash = hash128(std::as_bytes(std::span(bytes)));
+  const std::filesystem::path as_path(path);
+  const std::string name = as_path.filename().string();
+  auto read = documents::read_document(
+      std::move(bytes),
+      {.name = name, .encoding = options.encoding, .max_text_bytes = options.max_document_bytes});
+  if (auto* refusal = std::get_if<Refusal>(&read)) {
+    return Read<LoadedDocument>(std::move(*refusal));
+  }
+  auto& document = std::get<documents::Document>(read);
+  LoadedDocument loaded;
+  loaded.has_own_title = !document.title.empty();
+  loaded.info = {.path = path,
+                 .title = loaded.has_own_title ? std::move(document.title)
+                                               : documents::short_title(as_path.stem().string()),
+                 .size_bytes = entry.size_bytes,
+                 .modified_ns = entry.modified_ns,
+                 .content_hash = content_hash(hash, document.reading)};
+  loaded.text = std::move(document.text);
+  loaded.lines = std::move(document.lines);
+  loaded.format = document.format;
+  loaded.guess = std::move(document.guess);
+  return Read<LoadedDocument>(std::move(loaded));
+}
+
+/// The ignore files of a folder, and those above it that hold here, too.
+struct IgnoreLevel {
+  std::string dir;
+  IgnoreRules weft;
+  IgnoreRules git;
+  const IgnoreLevel* above = nullptr;
+};
 
 class Scanner {
  public:
@@ -46,15 +126,25 @@ class Scanner {
   }
 
   Result<ScanResult> run(std::span<const std::string> paths) {
+    for (const std::string& pattern : options_.exclude) {
+      if (!exclude_.add(pattern)) {
+        return invalid_argument(fmt::format(
+            "'{}': no pattern to exclude by: a set or an escape that does not end, or more than {} "
+            "bytes or {} patterns",
+            pattern.substr(0, 80), IgnoreRules::kMaxPatternBytes, IgnoreRules::kMaxRules));
+      }
+    }
     WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents());
     for (const Document& document : documents) known_.emplace(document.info.path, document);
     for (const std::string& path : paths) roots_.push_back(canonical_path(path));
+    root_set_.insert(roots_.begin(), roots_.end());
+    for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
     for (const auto& [path, entry] : found_) judge(path, entry);
     for (const auto& known : known_) {
-      if (is_asked(known.first) && !present_.contains(known.first)) {
-        add(Change::kDeleted, known.second.info);
-      }
+      if (!is_asked(known.first) || present_.contains(known.first)) continue;
+      const bool is_there = env_.stat(known.first).is_ok();
+      result_.files.push_back({Change::kDeleted, known.second.info, is_there});
     }
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
@@ -70,77 +160,193 @@ class Scanner {
       walk(root, *entry);
       return Status::ok();
     }
-    const bool was_known = std::any_of(known_.begin(), known_.end(), [&](const auto& known) {
-      return is_under(known.first, root);
-    });
-    if (entry.status().code() == StatusCode::kNotFound && was_known) return Status::ok();
-    return {entry.status().code(), as_given + ": no such file or folder"};
+    if (entry.status().code() != StatusCode::kNotFound) return entry.status();
+    const auto n_known = std::ranges::count_if(
+        known_, [&](const auto& known) { return is_under(known.first, root); });
+    if (n_known > 0) {
+      return not_found(
+          fmt::format("{} does not exist; `weft docs rm {}` takes its {} document{} out", as_given,
+                      as_given, n_known, n_known == 1 ? "" : "s"));
+    }
+    const auto link = env_.stat_link(as_given);
+    return not_found(as_given + (link.is_ok() && link->is_link ? ": a link that leads nowhere"
+                                                               : ": no such file or folder"));
+  }
+
+  /// The top of the git work tree that a folder is in, else the folder itself.
+  std::string work_tree_of(const std::string& folder) {
+    if (!options_.reads_ignore_files) return folder;
+    for (std::string dir = folder;; dir = parent_of(dir)) {
+      if (env_.exists(join_path(dir, ".git"))) return dir;
+      if (dir == "/" || dir.empty()) return folder;
+    }
   }
 
   /// Depth is bounded by the file system's own limit on paths: a folder is entered once, by its
   /// canonical path.
   void walk(const std::string& path, const DirEntry& entry) {
-    if (!store_dir_.empty() && is_under(path, store_dir_)) return;
     if (!entry.is_directory) {
       found_.emplace(path, entry);
       return;
     }
     if (!entered_.insert(path).second) return;
-    const auto entries = env_.list(path);
+    const auto entries = env_.list(path, BrokenLinks::kList);
     if (!entries.is_ok()) {
       keep_known_under(path);
-      return skip(path, "the folder cannot be read");
+      return skip(path, "unreadable", "the folder cannot be read");
     }
     if (is_store(*entries)) {
       keep_known_under(path);
-      return skip(path, "a store of weft's");
+      return skip(path, "store", "a store of weft's");
     }
-    for (const DirEntry& child : *entries) {
-      if (child.name.starts_with('.')) continue;
-      const std::string name = join_path(path, child.name);
-      const std::string canonical = canonical_path(name);
-      if (is_asked(canonical)) {
-        walk(canonical, child);
-      } else if (store_dir_.empty() || !is_under(canonical, store_dir_)) {
-        skip(name, "a link out of the folder; name " + canonical + " to ingest it");
-      }
+    const auto level = level_of(path, &*entries);
+    if (!level.is_ok()) {
+      keep_known_under(path);
+      return skip(path, "unreadable", "an ignore file that holds for it cannot be read");
     }
+    for (const DirEntry& child : *entries) walk_child(path, child, *level);
   }
 
+  void walk_child(const std::string& folder, const DirEntry& child, const IgnoreLevel* level) {
+    const std::string name = join_path(folder, child.name);
+    if (is_root(name)) return;  // it has its own turn
+    if (child.name.starts_with('.')) return skip(name, "hidden", "hidden: name it to have it");
+    if (child.is_directory && child.name == "node_modules") {
+      return skip(name, "node_modules", "packages of others: name it to have it");
+    }
+    if (child.is_link && !child.is_directory && !child.is_regular && !env_.exists(name)) {
+      return skip(name, "broken link", "a link that leads nowhere");
+    }
+    if (const std::string_view by = ignored_by(name, child.is_directory, level); !by.empty()) {
+      return skip(name, fmt::format("by {}", by), fmt::format("{} says so", by));
+    }
+    const std::string canonical = child.is_link ? canonical_path(name) : name;
+    if (child.is_link && is_root(canonical)) return;
+    if (!store_dir_.empty() && is_under(canonical, store_dir_)) {
+      return skip(name, "store", "the store itself");
+    }
+    if (is_asked(canonical)) return walk(canonical, child);
+    skip(name, "link out of the folder",
+         fmt::format("a link out of the folder; name {} to ingest it", canonical));
+  }
+
+  /// The file or flag that ignores a path in a folder that is walked; "" where none does.
+  std::string_view ignored_by(const std::string& path, bool is_folder, const IgnoreLevel* level) {
+    using Verdict = IgnoreRules::Verdict;
+    if (!exclude_.is_empty()) {
+      const auto root = std::ranges::find_if(
+          roots_, [&](const std::string& r) { return path != r && is_under(path, r); });
+      if (root != roots_.end()) {
+        const Verdict verdict = exclude_.judge(RelativePath(below(path, *root)), is_folder);
+        if (verdict != Verdict::kNothing) return verdict == Verdict::kIgnored ? "--exclude" : "";
+      }
+    }
+    std::vector<RelativePath> paths;  // from each level down
+    for (const IgnoreLevel* at = level; at != nullptr; at = at->above) {
+      paths.emplace_back(at->weft.is_empty() && at->git.is_empty() ? std::string_view()
+                                                                   : below(path, at->dir));
+    }
+    for (const bool is_weft : {true, false}) {
+      size_t i = 0;
+      for (const IgnoreLevel* at = level; at != nullptr; at = at->above, ++i) {
+        const Verdict verdict = (is_weft ? at->weft : at->git).judge(paths[i], is_folder);
+        if (verdict == Verdict::kIncluded) return "";
+        if (verdict == Verdict::kIgnored) return is_weft ? kWeftIgnore : kGitIgnore;
+      }
+    }
+    return "";
+  }
+
+  /// The ignore files of a folder that is, or lies in, one of `tops_`; `entries` are what it has,
+  /// null where that is not known. A link may lead here before the folder's own turn.
+  Result<const IgnoreLevel*> level_of(const std::string& dir,
+                                      const std::vector<DirEntry>* entries) {
+    if (!options_.reads_ignore_files) return static_cast<const IgnoreLevel*>(nullptr);
+    const auto known = levels_.find(dir);
+    if (known != levels_.end()) return static_cast<const IgnoreLevel*>(known->second.get());
+    auto level = std::make_unique<IgnoreLevel>();
+    level->dir = dir;
+    if (!tops_.contains(dir) && dir != "/") {
+      WEFT_ASSIGN_OR_RETURN(level->above, level_of(parent_of(dir), nullptr));
+    }
+    for (const bool is_weft : {true, false}) {
+      const std::string_view name = is_weft ? kWeftIgnore : kGitIgnore;
+      if (entries != nullptr && !has_name(*entries, name)) continue;
+      WEFT_RETURN_IF_ERROR(
+          read_rules(join_path(dir, std::string(name)), is_weft ? level->weft : level->git));
+    }
+    return static_cast<const IgnoreLevel*>(
+        levels_.emplace(dir, std::move(level)).first->second.get());
+  }
+
+  Status read_rules(const std::string& path, IgnoreRules& rules) {
+    const auto entry = env_.stat(path);
+    if (!entry.is_ok() && entry.status().code() == StatusCode::kNotFound) return Status::ok();
+    WEFT_RETURN_IF_ERROR(entry.status());
+    if (!entry->is_regular) return Status::ok();
+    if (entry->size_bytes > IgnoreRules::kMaxFileBytes) {
+      result_.notes.push_back(fmt::format("{}: larger than {} bytes, so it is not used", path,
+                                          IgnoreRules::kMaxFileBytes));
+      return Status::ok();
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string text,
+                          read_file(env_, path, IgnoreRules::kMaxFileBytes));
+    if (!rules.add_all(text)) {
+      result_.notes.push_back(fmt::format(
+          "{}: some of its lines are not used: they end within a set or an escape, are longer than "
+          "{} bytes, or come after {} others",
+          path, IgnoreRules::kMaxPatternBytes, IgnoreRules::kMaxRules));
+    }
+    return Status::ok();
+  }
+
+  bool is_root(const std::string& path) const { return root_set_.contains(path); }
+
   bool is_asked(const std::string& path) const {
-    return std::ranges::any_of(roots_, [&](const auto& root) { return is_under(path, root); });
+    for (std::string at = path;; at = parent_of(at)) {
+      if (is_root(at)) return true;
+      if (at == "/" || at.empty()) return false;
+    }
   }
 
   void judge(const std::string& path, const DirEntry& entry) {
     const auto known = known_.find(path);
     const bool is_known = known != known_.end();
-    if (is_known && known->second.info.size_bytes == entry.size_bytes &&
-        known->second.info.modified_ns == entry.modified_ns) {
-      const bool stored = known->second.status == DocumentStatus::kStored;
+    const bool has_same_time = is_known && known->second.info.size_bytes == entry.size_bytes &&
+                               known->second.info.modified_ns == entry.modified_ns;
+    const bool stored = is_known && known->second.status == DocumentStatus::kStored;
+    const bool reads_all = options_.rehash || options_.encoding != documents::Encoding::kAny;
+    if (has_same_time && !reads_all) {
       return add(stored ? Change::kUnchanged : Change::kIncomplete, known->second.info);
     }
-    auto loaded = load_document(env_, path, options_.max_document_bytes);
-    if (!loaded.is_ok()) {
-      const bool unreadable = loaded.status().code() != StatusCode::kUnsupported;
-      if (unreadable) present_.insert(path);
-      return skip(path, unreadable ? "it cannot be read" : loaded.status().message());
+    auto loading = load(env_, path, options_);
+    if (!loading.is_ok()) {
+      if (loading.status().code() == StatusCode::kNotFound) return;
+      present_.insert(path);
+      return skip(path, "unreadable", "it cannot be read");
     }
-    if (!is_known) return add(Change::kNew, std::move(loaded->info));
-    const bool same = known->second.info.content_hash == loaded->info.content_hash;
-    const bool stored = known->second.status == DocumentStatus::kStored;
-    add(!same    ? Change::kChanged
-        : stored ? Change::kTouched
-                 : Change::kIncomplete,
-        std::move(loaded->info));
+    if (auto* refusal = std::get_if<Refusal>(&*loading)) {
+      return skip(path, std::move(refusal->kind), std::move(refusal->reason));
+    }
+    auto& loaded = std::get<LoadedDocument>(*loading);
+    const bool same = is_known && known->second.info.content_hash == loaded.info.content_hash;
+    const bool touched = same && (known->second.info.size_bytes != loaded.info.size_bytes ||
+                                  known->second.info.modified_ns != loaded.info.modified_ns);
+    add(!is_known ? Change::kNew
+        : !same   ? Change::kChanged
+        : !stored ? Change::kIncomplete
+        : touched ? Change::kTouched
+                  : Change::kUnchanged,
+        std::move(loaded.info));
   }
 
   void add(Change change, DocumentInfo info) {
     present_.insert(info.path);
-    result_.files.push_back({change, std::move(info)});
+    result_.files.push_back({change, std::move(info), true});
   }
 
-  void skip(const std::string& path, std::string reason) {
-    result_.skipped.push_back({path, std::move(reason)});
+  void skip(const std::string& path, std::string kind, std::string reason) {
+    result_.skipped.push_back({path, std::move(kind), std::move(reason), is_root(path)});
   }
 
   void keep_known_under(const std::string& folder) {
@@ -153,7 +359,11 @@ class Scanner {
   Index& index_;
   const ScanOptions& options_;
   std::string store_dir_;
+  IgnoreRules exclude_;
   std::vector<std::string> roots_;  // canonical
+  std::set<std::string> root_set_;
+  std::set<std::string> tops_;  // where ignore files begin to hold: work trees, else roots
+  std::map<std::string, std::unique_ptr<IgnoreLevel>> levels_;  // by folder
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
   std::set<std::string> entered_;          // folders
@@ -179,29 +389,11 @@ Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> pat
   return Scanner(env, index, options).run(paths);
 }
 
-Result<LoadedDocument> load_document(Env& env, const std::string& path, uint64_t max_bytes) {
-  LoadedDocument document;
-  // Before the content: a change in between makes the next scan read the file again.
-  WEFT_ASSIGN_OR_RETURN(const DirEntry entry, env.stat(path));
-  WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path));
-  if (file->size_bytes() > max_bytes) {
-    return unsupported(fmt::format("larger than {} bytes", max_bytes));
-  }
-  document.text.resize(static_cast<size_t>(file->size_bytes()));
-  const auto bytes = std::as_writable_bytes(std::span(document.text));
-  const auto probe = bytes.first(std::min(bytes.size(), kBinaryProbeBytes));
-  WEFT_RETURN_IF_ERROR(file->read_at(0, probe));
-  if (std::find(probe.begin(), probe.end(), std::byte{0}) != probe.end()) {
-    return unsupported("a binary file");
-  }
-  WEFT_RETURN_IF_ERROR(file->read_at(probe.size(), bytes.subspan(probe.size())));
-  if (!text::is_valid_utf8(document.text)) return unsupported("not UTF-8");
-  document.info = {.path = path,
-                   .title = std::filesystem::path(path).stem().string(),
-                   .size_bytes = entry.size_bytes,
-                   .modified_ns = entry.modified_ns,
-                   .content_hash = hash128(bytes).to_hex()};
-  return document;
+Result<LoadedDocument> load_document(Env& env, const std::string& path,
+                                     const ScanOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto read, load(env, path, options));
+  if (auto* refusal = std::get_if<Refusal>(&read)) return unsupported(std::move(refusal->reason));
+  return std::get<LoadedDocument>(std::move(read));
 }
 
 }  // namespace weft::retrieval

@@ -1,5 +1,6 @@
 // Which files there are under the paths that the user named, and what has changed since they were
-// ingested. It reads files and the index; it changes neither and cuts nothing into chunks.
+// ingested. It reads files and the index; it changes neither and cuts nothing into chunks. What is
+// text and how it is read is the room documents' to say.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "documents/document.h"
 #include "retrieval/index.h"
 
 namespace weft::retrieval {
@@ -16,6 +18,13 @@ namespace weft::retrieval {
 struct ScanOptions {
   std::string store_dir;                             // skipped wherever it is met; may be empty
   uint64_t max_document_bytes = uint64_t{64} << 20;  // larger files are skipped by name
+  /// Of files that are not UTF-8; any but kAny reads also what seems unchanged.
+  documents::Encoding encoding = documents::Encoding::kAny;
+  bool reads_ignore_files = true;  // .gitignore and .weftignore
+  /// Reads also what has the size and time that the index knows.
+  bool rehash = false;
+  /// Patterns as in a .gitignore, from each named folder down. They have the last word.
+  std::vector<std::string> exclude;
 };
 
 enum class Change {
@@ -24,45 +33,64 @@ enum class Change {
   kIncomplete,  // same content, but not DocumentStatus::kStored: its KV is still to be made
   kTouched,     // same content, other time: Index::touch_document spares the next scan a read
   kUnchanged,
-  kDeleted,  // in the index, but no longer a text file at its path: Index::remove_document
+  kDeleted,  // in the index, but no longer a text file at its path, or skipped now:
+             // Index::remove_document
+  kGone,     // was new, and is not there or no text any more; for who reads it, never from a scan
 };
 
 struct ScannedFile {
   Change change = Change::kNew;
-  DocumentInfo info;  // as it is now; for a deleted one, as the index has it
+  DocumentInfo info;      // as it is now; for a deleted one, as the index has it
+  bool is_there = false;  // of a deleted one: its path is not gone, it is skipped now
 };
 
 struct SkippedFile {
-  std::string path;
+  std::string path;    // of a folder it stands for all that is in it
+  std::string kind;    // for counts: "hidden", "by .gitignore", "PDF", "binary", …
   std::string reason;  // as in "PATH: skipped, REASON"
+  bool named = false;  // by the user, not found in a folder
 };
 
 struct ScanResult {
   std::vector<ScannedFile> files;    // sorted by path
   std::vector<SkippedFile> skipped;  // sorted by path
+  std::vector<std::string> notes;    // one line each, as of an ignore file that is not used
 };
 
 /// kInvalidArgument when one of `paths` is the store's folder or lies in it.
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir);
 
 /// Walks files and, recursively, folders. Documents are named by their canonical path (absolute,
-/// without links), so a file reached in two ways is one document and links may form loops. Left out
-/// without a word: the store's folder, and whatever starts with a dot unless it was named itself.
-/// Left out by name: links that lead out of `paths` (a folder from elsewhere could name a key of
-/// the user's, or all that lies above it), binary files (a NUL in the first 8 KB), files that are
-/// not UTF-8, too large or unreadable; an unreadable one stays in the index. Of the index's
-/// documents only those under `paths` are looked at. kNotFound for a path that neither exists nor
-/// is known to the index.
+/// without links), so a file reached in two ways is one document and links may form loops.
+///
+/// Skipped in folders, unless named itself: what is hidden (begins with a dot), node_modules, the
+/// store's folder and other stores, links that lead nowhere or out of `paths` (a folder from
+/// elsewhere could name a key of the user's, or all that lies above it), and what .gitignore and
+/// .weftignore files say: of each folder on the way down from the named one, and of the folders
+/// above it in the same git work tree. A .weftignore beats a .gitignore, `exclude` beats both, and
+/// of two files the deeper one holds. A skipped folder is one entry and is not walked. Of files
+/// also those that are no text (documents/document.h), too large or unreadable; an unreadable one
+/// stays in the index. A file that is gone when it is to be read was never there.
+///
+/// Of the index's documents only those under `paths` are looked at. kNotFound for a path that does
+/// not exist, whether or not the index has documents there: nothing is deleted by a typing error
+/// or a disk that is not mounted. kInvalidArgument for a bad pattern in `exclude`.
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 
 struct LoadedDocument {
-  DocumentInfo info;  // of exactly these bytes; the title is the file's name without its ending
-  std::string text;   // UTF-8
+  /// Of exactly these bytes. The title is the document's own, else the file's name without its
+  /// ending.
+  DocumentInfo info;
+  std::string text;          // UTF-8; its offsets are what the index has
+  documents::LineMap lines;  // of the file, by offsets of the text
+  documents::Format format = documents::Format::kPlain;
+  bool has_own_title = false;
+  std::string guess;  // documents::Document::guess
 };
 
-/// A file's text. kUnsupported, with the bare reason as its message, when it is binary, not UTF-8
-/// or larger than max_bytes.
-Result<LoadedDocument> load_document(Env& env, const std::string& path, uint64_t max_bytes);
+/// A file's text. kUnsupported, with the bare reason as its message, when it is no text or too
+/// large.
+Result<LoadedDocument> load_document(Env& env, const std::string& path, const ScanOptions& options);
 
 }  // namespace weft::retrieval

@@ -6,7 +6,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 
+#include "base/fault_env.h"
+#include "base/hash.h"
 #include "retrieval/test_support_internal.h"
 
 namespace weft::retrieval {
@@ -31,6 +34,8 @@ const char* name_of(Change change) {
       return "unchanged";
     case Change::kDeleted:
       return "deleted";
+    case Change::kGone:
+      return "gone";
   }
   return "?";
 }
@@ -88,8 +93,10 @@ TEST_F(ScanTest, WalksFoldersSortedAndLeavesOutWhatIsHidden) {
   dir_.write("docs/.hidden.txt", "no");
   dir_.write("docs/.git/config", "no");
   dir_.write("other.txt", "o");
+  const std::string hidden = ": hidden: name it to have it";
   EXPECT_THAT(seen(), ElementsAre("new docs/a.md", "new docs/b.txt", "new docs/empty.txt",
-                                  "new docs/sub/deep/c.txt"));
+                                  "new docs/sub/deep/c.txt", "skipped docs/.git" + hidden,
+                                  "skipped docs/.hidden.txt" + hidden));
   EXPECT_THAT(seen({"docs/sub", "other.txt", "docs/.hidden.txt"}),
               ElementsAre("new docs/.hidden.txt", "new docs/sub/deep/c.txt", "new other.txt"));
   EXPECT_THAT(seen({"docs/sub", "docs/sub/deep", "docs/sub/../sub/deep/c.txt"}),
@@ -101,7 +108,8 @@ TEST_F(ScanTest, LeavesOutTheStoreItself) {
   dir_.write("docs/store/index.txt", "x");
   dir_.write("docs/store-2/b.txt", "b");
   options_.store_dir = dir_ / "docs/../docs/store/";
-  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt", "new docs/store-2/b.txt"));
+  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt", "new docs/store-2/b.txt",
+                                  "skipped docs/store: the store itself"));
 }
 
 TEST_F(ScanTest, LeavesOutOtherStores) {
@@ -118,15 +126,21 @@ TEST_F(ScanTest, SkipsByNameWhatIsNoText) {
   dir_.write("docs/a.txt", "gr\xc3\xbc\xc3\x9f");
   dir_.write("docs/binary", std::string("ab\0cd", 5));
   dir_.write("docs/late-nul.txt", std::string(9000, 'x') + '\0');
-  dir_.write("docs/latin1.txt", "gr\xfc\xdf");
+  dir_.write("docs/latin1.txt", "gr\xfc\xdf aus");
+  dir_.write("docs/koi8.txt", "\xf0\xd2\xc9\xd7\xc5\xd4");
+  dir_.write("docs/paper.pdf", "%PDF-1.7\n");
   dir_.write("docs/large.txt", std::string(20001, 'x'));
   ::mkfifo((dir_ / "docs/pipe").c_str(), 0600);
   options_.max_document_bytes = 20000;
   EXPECT_THAT(
       seen(),
-      ElementsAre("new docs/a.txt", "new docs/late-nul.txt", "skipped docs/binary: a binary file",
+      ElementsAre("new docs/a.txt", "new docs/late-nul.txt", "new docs/latin1.txt",
+                  "skipped docs/binary: a binary file",
+                  "skipped docs/koi8.txt: neither UTF-8 nor by its looks Western text: iconv makes "
+                  "UTF-8 of it, or --encoding says what it is",
                   "skipped docs/large.txt: larger than 20000 bytes",
-                  "skipped docs/latin1.txt: not UTF-8", "skipped docs/pipe: it cannot be read"));
+                  "skipped docs/paper.pdf: a PDF: weft reads text; pdftotext makes text of it",
+                  "skipped docs/pipe: it cannot be read"));
 }
 
 TEST_F(ScanTest, LoopsAndSecondWaysToAFileAreHarmless) {
@@ -136,7 +150,9 @@ TEST_F(ScanTest, LoopsAndSecondWaysToAFileAreHarmless) {
   fs::create_symlink("self", dir_ / "docs/self");
   fs::create_symlink("nowhere", dir_ / "docs/broken");
   fs::create_symlink("a.txt", dir_ / "docs/again.txt");
-  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt"));
+  const std::string nowhere = ": a link that leads nowhere";
+  EXPECT_THAT(seen(), ElementsAre("new docs/a.txt", "skipped docs/broken" + nowhere,
+                                  "skipped docs/self" + nowhere));
 }
 
 TEST_F(ScanTest, LinksThatLeadOutOfWhatWasNamedAreNotFollowed) {
@@ -201,29 +217,240 @@ TEST_F(ScanTest, ADocumentWithoutAllItsKvIsIncomplete) {
   EXPECT_THAT(seen(), ElementsAre("incomplete docs/a.txt"));
 }
 
-TEST_F(ScanTest, AMissingPathIsAnErrorUnlessItWasIngested) {
+TEST_F(ScanTest, AMissingPathIsAnErrorThatNamesHowItsDocumentsGo) {
   dir_.write("docs/a.txt", "a");
+  dir_.write("docs/b.txt", "b");
   ingest();
+  const auto refusal = [&](const std::string& name) {
+    const std::vector<std::string> paths{dir_ / name};
+    const auto result = scan(posix_env(), *index_, paths, options_);
+    EXPECT_EQ(result.status().code(), StatusCode::kNotFound);
+    return relative(result.status().message());
+  };
   fs::remove_all(dir_ / "docs");
-  EXPECT_THAT(seen({"docs"}), ElementsAre("deleted docs/a.txt"));
-  EXPECT_THAT(seen({"docs/a.txt"}), ElementsAre("deleted docs/a.txt"));
-  const std::vector<std::string> missing{dir_ / "nosuch"};
-  const auto result = scan(posix_env(), *index_, missing, options_);
-  EXPECT_EQ(result.status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(result.status().message(), HasSubstr("nosuch: no such file or folder"));
+  const std::string docs = dir_ / "docs";
+  EXPECT_EQ(refusal("docs"),
+            "docs does not exist; `weft docs rm " + docs + "` takes its 2 documents out");
+  EXPECT_EQ(refusal("docs/a.txt"), "docs/a.txt does not exist; `weft docs rm " + docs +
+                                       "/a.txt` takes its 1 document out");
+  EXPECT_EQ(refusal("nosuch"), "nosuch: no such file or folder");
+  fs::create_symlink("nowhere", dir_ / "link");
+  EXPECT_EQ(refusal("link"), "link: a link that leads nowhere");
+}
+
+TEST_F(ScanTest, IgnoreFilesHoldFromTheirFolderDown) {
+  dir_.write("docs/.gitignore", "*.log\n/only-here\nbuild/\nsub/x.txt\n");
+  for (const char* name : {"a.txt", "a.log", "only-here", "build/b.txt", "sub/build", "sub/x.txt",
+                           "sub/only-here", "sub/keep.log", "sub/other.log", "sub/deep/x.txt"}) {
+    dir_.write(std::string("docs/") + name, "x");
+  }
+  dir_.write("docs/sub/.gitignore", "!keep.log\n");
+  options_.store_dir = dir_ / "store";
+  std::vector<std::string> names, skipped;
+  const auto look_again = [&] {
+    names.clear();
+    skipped.clear();
+    const ScanResult result = look({"docs"});
+    for (const auto& file : result.files) names.push_back(relative(file.info.path));
+    for (const auto& file : result.skipped) {
+      if (file.kind != "hidden") skipped.push_back(relative(file.path) + " " + file.kind);
+    }
+  };
+  look_again();
+  EXPECT_THAT(names, ElementsAre("docs/a.txt", "docs/sub/build", "docs/sub/deep/x.txt",
+                                 "docs/sub/keep.log", "docs/sub/only-here"));
+  EXPECT_THAT(skipped,
+              ElementsAre("docs/a.log by .gitignore", "docs/build by .gitignore",
+                          "docs/only-here by .gitignore", "docs/sub/other.log by .gitignore",
+                          "docs/sub/x.txt by .gitignore"));
+  // .weftignore beats .gitignore, also one farther down, and --exclude beats both.
+  dir_.write("docs/.weftignore", "!*.log\ndeep\n");
+  options_.exclude = {"/sub/keep.log", "!only-here"};
+  look_again();
+  EXPECT_THAT(names, ElementsAre("docs/a.log", "docs/a.txt", "docs/only-here", "docs/sub/build",
+                                 "docs/sub/only-here", "docs/sub/other.log"));
+  EXPECT_THAT(skipped,
+              ElementsAre("docs/build by .gitignore", "docs/sub/deep by .weftignore",
+                          "docs/sub/keep.log by --exclude", "docs/sub/x.txt by .gitignore"));
+  options_.exclude.clear();
+  options_.reads_ignore_files = false;
+  look_again();
+  EXPECT_EQ(names.size(), 10u);
+  EXPECT_THAT(skipped, IsEmpty());
+}
+
+TEST_F(ScanTest, WhatIsNamedIsReadWhateverIsIgnored) {
+  dir_.write("docs/.gitignore", "*\n");
+  dir_.write("docs/a.txt", "a");
+  dir_.write("docs/node_modules/b.txt", "b");
+  dir_.write("docs/.c/d.txt", "d");
+  EXPECT_THAT(seen({"docs/a.txt", "docs/node_modules", "docs/.c"}),
+              ElementsAre("new docs/.c/d.txt", "new docs/a.txt", "new docs/node_modules/b.txt"));
+  options_.exclude = {"a.txt"};
+  EXPECT_THAT(seen({"docs/a.txt"}), ElementsAre("new docs/a.txt"));
+  dir_.write("docs/x.pdf", "%PDF-1.4");
+  dir_.write("docs/y.pdf", "%PDF-1.4");
+  const ScanResult result = look({"docs/x.pdf", "docs"});
+  for (const auto& file : result.skipped) {
+    EXPECT_EQ(file.named, relative(file.path) == "docs/x.pdf") << file.path;
+  }
+}
+
+TEST_F(ScanTest, IgnoreFilesAboveHoldInAGitWorkTreeOnly) {
+  dir_.write("top/.gitignore", "*.log\n/docs/secret\n");
+  dir_.write("top/docs/a.log", "a");
+  dir_.write("top/docs/secret", "s");
+  EXPECT_THAT(seen({"top/docs"}), ElementsAre("new top/docs/a.log", "new top/docs/secret"));
+  fs::create_directories(dir_ / "top/.git");
+  EXPECT_THAT(seen({"top/docs"}), ElementsAre("skipped top/docs/a.log: .gitignore says so",
+                                              "skipped top/docs/secret: .gitignore says so"));
+}
+
+TEST_F(ScanTest, PackagesOfOthersAreSkipped) {
+  dir_.write("docs/node_modules/a.md", "a");
+  dir_.write("docs/sub/node_modules", "a file of that name");
+  EXPECT_THAT(seen(), ElementsAre("new docs/sub/node_modules",
+                                  "skipped docs/node_modules: packages of others: name it to have "
+                                  "it"));
+}
+
+TEST_F(ScanTest, ADocumentThatIsIgnoredNowIsDeletedAndSaidToBeThere) {
+  dir_.write("docs/a.txt", "a");
+  dir_.write("docs/b/b.txt", "b");
+  dir_.write("docs/c.txt", "c");
+  ingest();
+  fs::remove(dir_ / "docs/c.txt");
+  dir_.write("docs/.gitignore", "b\n");
+  const ScanResult result = look({"docs"});
+  ASSERT_EQ(result.files.size(), 3u);
+  EXPECT_EQ(result.files[0].change, Change::kUnchanged);
+  EXPECT_EQ(result.files[1].change, Change::kDeleted);
+  EXPECT_TRUE(result.files[1].is_there);
+  EXPECT_EQ(result.files[2].change, Change::kDeleted);
+  EXPECT_FALSE(result.files[2].is_there);
+}
+
+TEST_F(ScanTest, AnIgnoreFileThatCannotBeUsedSaysSo) {
+  dir_.write("docs/.gitignore", "[\n*.log\n");
+  dir_.write("docs/a.log", "a");
+  const ScanResult some = look({"docs"});
+  EXPECT_THAT(some.files, IsEmpty());
+  ASSERT_EQ(some.notes.size(), 1u);
+  EXPECT_THAT(some.notes[0], HasSubstr("docs/.gitignore: some of its lines are not used"));
+  dir_.write("docs/.gitignore", std::string((1 << 20) + 1, 'x'));
+  const ScanResult large = look({"docs"});
+  EXPECT_EQ(large.files.size(), 1u);
+  EXPECT_THAT(large.notes[0], HasSubstr("larger than 1048576 bytes"));
+  fs::remove(dir_ / "docs/.gitignore");
+  fs::create_directory(dir_ / "docs/.gitignore");
+  EXPECT_THAT(look({"docs"}).notes, IsEmpty());
+  options_.exclude = {"[a"};
+  const std::vector<std::string> paths{dir_ / "docs"};
+  EXPECT_EQ(scan(posix_env(), *index_, paths, options_).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+/// An Env in which something happens to a file when it is opened.
+class EnvWithAnOpening : public FaultEnv {
+ public:
+  explicit EnvWithAnOpening(std::function<void(const std::string&)> opening)
+      : FaultEnv(posix_env()), opening_(std::move(opening)) {}
+  using FaultEnv::open_read;
+  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path, Links links) override {
+    opening_(path);
+    return FaultEnv::open_read(path, links);
+  }
+
+ private:
+  std::function<void(const std::string&)> opening_;
+};
+
+TEST_F(ScanTest, AFileThatGoesWhileOneLooksWasNeverThere) {
+  dir_.write("docs/a.txt", "a");
+  dir_.write("docs/b.txt", "b");
+  EnvWithAnOpening env([&](const std::string& path) {
+    if (path.ends_with("b.txt")) fs::remove(path);
+  });
+  const std::vector<std::string> paths{dir_ / "docs"};
+  const auto result = scan(env, *index_, paths, options_);
+  ASSERT_TRUE(result.is_ok()) << result.status().message();
+  EXPECT_EQ(result->files.size(), 1u);
+  EXPECT_THAT(result->skipped, IsEmpty());
+}
+
+TEST_F(ScanTest, AFolderWhoseIgnoreFileCannotBeReadIsNotWalked) {
+  dir_.write("docs/a/.gitignore", "secret\n");
+  dir_.write("docs/a/secret", "s");
+  dir_.write("docs/b.txt", "b");
+  // Root may read what has no mode, so the fault is made.
+  class : public FaultEnv {
+   public:
+    using FaultEnv::FaultEnv;
+    using FaultEnv::open_read;
+    Result<std::unique_ptr<ReadFile>> open_read(const std::string& path, Links links) override {
+      if (path.ends_with(".gitignore")) return io_error(path + ": refused");
+      return FaultEnv::open_read(path, links);
+    }
+  } env(posix_env());
+  const std::vector<std::string> paths{dir_ / "docs"};
+  const auto result = scan(env, *index_, paths, options_);
+  ASSERT_TRUE(result.is_ok());
+  ASSERT_EQ(result->files.size(), 1u);
+  EXPECT_EQ(relative(result->files[0].info.path), "docs/b.txt");
+  ASSERT_EQ(result->skipped.size(), 1u);
+  EXPECT_EQ(result->skipped[0].reason, "an ignore file that holds for it cannot be read");
+}
+
+TEST_F(ScanTest, RehashSeesContentThatChangedUnderTheSameTime) {
+  dir_.write("docs/a.txt", "before");
+  dir_.write("docs/b.txt", "as it was");
+  ingest();
+  const auto time = fs::last_write_time(dir_ / "docs/a.txt");
+  dir_.write("docs/a.txt", "after!");
+  fs::last_write_time(dir_ / "docs/a.txt", time);
+  EXPECT_THAT(seen(), ElementsAre("unchanged docs/a.txt", "unchanged docs/b.txt"));
+  options_.rehash = true;
+  EXPECT_THAT(seen(), ElementsAre("changed docs/a.txt", "unchanged docs/b.txt"));
+}
+
+TEST_F(ScanTest, AnotherEncodingIsAnotherContent) {
+  dir_.write("docs/a.txt", "caf\xe9 \x80 und mehr");
+  dir_.write("docs/b.txt", "plain");
+  ingest();
+  EXPECT_THAT(seen(), ElementsAre("unchanged docs/a.txt", "unchanged docs/b.txt"));
+  options_.encoding = documents::Encoding::kWindows1252;  // as it was guessed
+  EXPECT_THAT(seen(), ElementsAre("unchanged docs/a.txt", "unchanged docs/b.txt"));
+  options_.encoding = documents::Encoding::kLatin1;
+  EXPECT_THAT(seen(), ElementsAre("changed docs/a.txt", "unchanged docs/b.txt"));
+}
+
+TEST_F(ScanTest, ADocumentKnowsTheLinesOfItsFile) {
+  dir_.write("docs/a.md", "---\ntitle: T\n---\n\n# H\ntext\n");
+  const auto document = load_document(posix_env(), dir_ / "docs/a.md", {});
+  ASSERT_TRUE(document.is_ok());
+  EXPECT_EQ(document->text, "# H\ntext\n");
+  EXPECT_EQ(document->info.title, "T");
+  EXPECT_TRUE(document->has_own_title);
+  EXPECT_EQ(document->lines.line_of(document->text.find("text")), 6u);
+  // The hash of bytes that are the text is theirs; of what was read otherwise, another.
+  dir_.write("docs/same.txt", "---\ntitle: T\n---\n\n# H\ntext\n");
+  const auto plain = load_document(posix_env(), dir_ / "docs/same.txt", {});
+  EXPECT_EQ(plain->info.content_hash, hash128(std::as_bytes(std::span(plain->text))).to_hex());
+  EXPECT_NE(plain->info.content_hash, document->info.content_hash);
 }
 
 TEST_F(ScanTest, ADocumentIsLoadedWithTheStatOfItsBytes) {
   dir_.write("docs/team list.txt", "text");
-  const auto document = load_document(posix_env(), dir_ / "docs/team list.txt", 100);
+  const auto document = load_document(posix_env(), dir_ / "docs/team list.txt", options_);
   ASSERT_TRUE(document.is_ok());
   EXPECT_EQ(document->text, "text");
   EXPECT_EQ(document->info.title, "team list");
   EXPECT_EQ(document->info.size_bytes, 4u);
   EXPECT_EQ(document->info.content_hash.size(), 32u);
-  EXPECT_EQ(load_document(posix_env(), dir_ / "docs/team list.txt", 3).status().code(),
+  options_.max_document_bytes = 3;
+  EXPECT_EQ(load_document(posix_env(), dir_ / "docs/team list.txt", options_).status().code(),
             StatusCode::kUnsupported);
-  EXPECT_EQ(load_document(posix_env(), dir_ / "docs/none", 3).status().code(),
+  EXPECT_EQ(load_document(posix_env(), dir_ / "docs/none", options_).status().code(),
             StatusCode::kNotFound);
 }
 

@@ -232,7 +232,7 @@ Result<std::string> Process::resolve(const std::string& path) {
   return machine_.disk_.resolve(path);
 }
 
-Result<std::vector<DirEntry>> Process::list(const std::string& dir) {
+Result<std::vector<DirEntry>> Process::list(const std::string& dir, BrokenLinks) {
   WEFT_RETURN_IF_ERROR(look(dir));
   return machine_.disk_.list(dir);
 }

@@ -149,6 +149,7 @@ class Process : public Env {
   void wait();
 
   using Env::create;
+  using Env::list;
   using Env::make_dirs;
   using Env::open_read;
   Result<std::unique_ptr<ReadFile>> open_read(const std::string& path, Links links) override;
@@ -159,7 +160,7 @@ class Process : public Env {
   Result<DirEntry> stat(const std::string& path) override;
   Result<DirEntry> stat_link(const std::string& path) override;
   Result<std::string> resolve(const std::string& path) override;
-  Result<std::vector<DirEntry>> list(const std::string& dir) override;
+  Result<std::vector<DirEntry>> list(const std::string& dir, BrokenLinks broken) override;
   Status make_dirs(const std::string& dir, std::optional<uint32_t> mode) override;
   Result<std::string> make_temporary_dir(const std::string& prefix) override;
   Status rename(const std::string& from, const std::string& to) override;

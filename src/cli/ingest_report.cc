@@ -1,0 +1,173 @@
+#include "cli/ingest_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/terminal_text.h"
+#include "base/utf8.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kNamesShown = 3;
+constexpr uint64_t kBigBytes = 1'000'000'000;
+
+/// Columns of a character, roughly: those of East Asia and emoji take two.
+size_t columns_of(char32_t c) {
+  const bool is_wide = (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
+                       (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
+                       (c >= 0xFE30 && c <= 0xFE6F) || (c >= 0xFF00 && c <= 0xFF60) ||
+                       (c >= 0x1F300 && c <= 0x1FAFF) || (c >= 0x20000 && c <= 0x3FFFD);
+  return is_wide ? 2 : 1;
+}
+
+size_t columns_of(std::string_view text) {
+  size_t columns = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t n = std::max<size_t>(utf8_char_bytes(text, at), 1);
+    columns += columns_of(n == 1 ? U'x' : decode_utf8_char(text, at, n));
+    at += n;
+  }
+  return columns;
+}
+
+/// The end of a text, in so many columns, with … in front where something is missing.
+std::string last_columns(std::string_view text, size_t columns) {
+  if (columns_of(text) <= columns) return std::string(text);
+  while (!text.empty() && columns_of(text) + 1 > columns) {
+    text.remove_prefix(std::max<size_t>(utf8_char_bytes(text, 0), 1));
+  }
+  return columns == 0 ? "" : "…" + std::string(text);
+}
+
+/// On one line, and no tab, which is as wide as it likes.
+std::string shown_name(std::string_view path) {
+  std::string name = one_line(terminal_text(path));
+  std::ranges::replace(name, '\t', ' ');
+  return name;
+}
+
+}  // namespace
+
+std::string grouped_digits(int64_t n) {
+  std::string digits = fmt::format("{}", n);
+  const size_t first = n < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > first + 3;) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
+}
+
+std::string counted(int64_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped_digits(n), noun, n == 1 ? "" : "s");
+}
+
+std::string size_text(uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits{"B", "KB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  while (value >= 999.5 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", value, unit > 0 && value < 9.95 ? 1 : 0, kUnits[unit]);
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", grouped_digits(whole / 3600), whole / 60 % 60);
+}
+
+std::string plan_line(const IngestPlan& plan) {
+  std::string line =
+      fmt::format("ingesting {}, {}, {}: {} ({} free)", counted(plan.documents, "document"),
+                  counted(plan.chunks, "chunk"), counted(plan.tokens, "token"),
+                  plan.new_bytes == 0 ? "no new KV" : size_text(plan.new_bytes) + " of KV",
+                  size_text(plan.free_bytes));
+  if (plan.new_bytes > kBigBytes && plan.largest_bytes > plan.new_bytes / 2) {
+    line += fmt::format("; {} of it for {}", size_text(plan.largest_bytes), plan.largest_path);
+  }
+  return line;
+}
+
+std::string counts_line(const IngestCounts& counts) {
+  return fmt::format(
+      "{} new, {} changed, {} completed, {} deleted{}, {} unchanged document{}; {} skipped",
+      counts.added, counts.changed, counts.completed, counts.deleted,
+      counts.skipped_now > 0 ? fmt::format(" ({} of them skipped now)", counts.skipped_now) : "",
+      counts.unchanged, counts.unchanged == 1 ? "" : "s", counts.skipped);
+}
+
+std::string progress_line(const ShownProgress& progress, int columns) {
+  const IngestProgress& at = progress.at;
+  const int64_t total = std::max<int64_t>(at.total_tokens, 1);
+  const auto width = static_cast<size_t>(std::max(columns, 20));
+  std::vector<std::string> parts{
+      fmt::format("ingest {:3} %", 100 * std::min(at.done_tokens, total) / total),
+      fmt::format("{}/{} tokens", grouped_digits(at.done_tokens), grouped_digits(total))};
+  if (at.computed_tokens > 0 && progress.elapsed_s > 0) {
+    const double rate = static_cast<double>(at.computed_tokens) / progress.elapsed_s;
+    const int64_t left = std::max<int64_t>(progress.new_tokens - at.computed_tokens, 0);
+    parts.push_back(fmt::format("{} tokens/s", grouped_digits(std::llround(rate))));
+    parts.push_back(duration_text(static_cast<double>(left) / rate) + " left");
+  }
+  std::string line;
+  for (const std::string& part : parts) {
+    if (line.size() + 2 + part.size() > width) return line;
+    line += (line.empty() ? "" : "  ") + part;
+  }
+  constexpr size_t kLeastName = 8;
+  const size_t room = width - line.size();
+  if (room < 2 + kLeastName) return line;
+  return line + "  " + last_columns(shown_name(at.path), room - 2);
+}
+
+void NameGroups::add(const std::string& group, const std::string& name) {
+  Names& names = groups_[group];
+  ++names.n;
+  if (names.first.size() < kNamesShown) names.first.push_back(name);
+}
+
+std::vector<NameGroups::Group> NameGroups::groups() const {
+  std::vector<Group> groups;
+  for (const auto& [name, names] : groups_) {
+    Group group{name, names.n, fmt::format("{}", fmt::join(names.first, ", "))};
+    if (names.n > static_cast<int64_t>(names.first.size())) group.names += ", …";
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+std::string NameGroups::line() const {
+  std::vector<Group> all = groups();
+  std::ranges::stable_partition(all,
+                                [](const Group& group) { return is_told_by_number(group.name); });
+  std::vector<std::string> parts;
+  for (const Group& group : all) {
+    parts.push_back(
+        fmt::format("{} {}", grouped_digits(group.n), plural_kind(group.name, group.n)));
+    if (!is_told_by_number(group.name)) parts.back() += fmt::format(" ({})", group.names);
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+bool is_told_by_number(std::string_view kind) {
+  return kind == "hidden" || kind == "node_modules" || kind.starts_with("by ");
+}
+
+std::string plural_kind(const std::string& kind, int64_t n) {
+  constexpr auto kNouns = std::to_array<std::string_view>(
+      {"RTF document", "archive", "broken link", "database", "e-book", "image", "model",
+       "office document", "program", "store", "video"});
+  if (n == 1) return kind;
+  if (kind == "link out of the folder") return "links out of the folder";
+  return std::ranges::find(kNouns, kind) == kNouns.end() ? kind : kind + "s";
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,108 @@
+#include "cli/ingest_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace weft::cli {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(IngestReport, NumbersAsPeopleReadThem) {
+  EXPECT_EQ(grouped_digits(0), "0");
+  EXPECT_EQ(grouped_digits(999), "999");
+  EXPECT_EQ(grouped_digits(5210), "5,210");
+  EXPECT_EQ(grouped_digits(-1234567), "-1,234,567");
+  EXPECT_EQ(counted(1, "document"), "1 document");
+  EXPECT_EQ(counted(0, "document"), "0 documents");
+  EXPECT_EQ(size_text(0), "0 B");
+  EXPECT_EQ(size_text(999), "999 B");
+  EXPECT_EQ(size_text(1500), "1.5 KB");
+  EXPECT_EQ(size_text(999'700), "1.0 MB");
+  EXPECT_EQ(size_text(120'400'000), "120 MB");
+  EXPECT_EQ(size_text(UINT64_MAX), "18446744 TB");
+  EXPECT_EQ(duration_text(8.4), "8 s");
+  EXPECT_EQ(duration_text(125), "2 min 5 s");
+  EXPECT_EQ(duration_text(12000), "3 h 20 min");
+  EXPECT_EQ(duration_text(-1), "0 s");
+}
+
+TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
+  IngestPlan plan{.documents = 1,
+                  .chunks = 1,
+                  .tokens = 5210,
+                  .new_bytes = 120'000'000,
+                  .free_bytes = 31'000'000'000,
+                  .largest_path = "/d/big.log",
+                  .largest_bytes = 100'000'000};
+  EXPECT_EQ(plan_line(plan),
+            "ingesting 1 document, 1 chunk, 5,210 tokens: 120 MB of KV (31 GB free)");
+  plan.documents = 14;
+  plan.new_bytes = 4'000'000'000;
+  plan.largest_bytes = 3'000'000'000;
+  EXPECT_THAT(plan_line(plan), EndsWith("; 3.0 GB of it for /d/big.log"));
+  plan.largest_bytes = 2'000'000'000;
+  EXPECT_THAT(plan_line(plan), Not(HasSubstr("big.log")));
+  plan.new_bytes = 0;
+  EXPECT_THAT(plan_line(plan), HasSubstr(": no new KV ("));
+}
+
+TEST(IngestReport, ProgressKeepsToTheWidth) {
+  const std::string path = "/home/a/notes/\u00fcber \u4e2d\u6587/a long name.md";
+  const ShownProgress progress{{1234, 5210, 620, path}, 2000, 2.0};
+  EXPECT_EQ(progress_line(progress, 200),
+            "ingest  23 %  1,234/5,210 tokens  310 tokens/s  4 s left  " + path);
+  EXPECT_THAT(progress_line(progress, 79), HasSubstr("left  \u2026"));
+  EXPECT_THAT(progress_line(progress, 79), EndsWith("a long name.md"));
+  EXPECT_EQ(progress_line(progress, 40), "ingest  23 %  1,234/5,210 tokens");
+  EXPECT_EQ(progress_line(progress, 1), "ingest  23 %");
+  for (int width = 20; width < 200; ++width) {
+    const std::string line = progress_line(progress, width);
+    int columns = 0;
+    for (size_t i = 0; i < line.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(line[i]);
+      columns += (byte & 0xC0) == 0x80 ? 0 : byte == 0xE4 || byte == 0xE6 ? 2 : 1;
+    }
+    EXPECT_LE(columns, width);
+  }
+}
+
+TEST(IngestReport, RateAndTimeComeWithTheFirstComputedChunk) {
+  const ShownProgress found{{100, 200, 0, "a.md"}, 100, 0.5};
+  EXPECT_EQ(progress_line(found, 79), "ingest  50 %  100/200 tokens  a.md");
+}
+
+TEST(IngestReport, NothingInAPathDrivesTheTerminal) {
+  const ShownProgress progress{{1, 2, 0, "a\x1b[2J\nb\xff"}, 1, 0};
+  const std::string line = progress_line(progress, 79);
+  EXPECT_THAT(line, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(line, Not(HasSubstr("\n")));
+  EXPECT_THAT(line, Not(HasSubstr("\xff")));
+}
+
+TEST(IngestReport, GroupsNameAFew) {
+  NameGroups groups;
+  EXPECT_TRUE(groups.is_empty());
+  for (const char* name : {"a", "b", "c", "d"}) groups.add("image", name);
+  groups.add("PDF", "x.pdf");
+  groups.add("PDF", "y.pdf");
+  groups.add("hidden", ".git");
+  groups.add("broken link", "l");
+  EXPECT_EQ(groups.line(),
+            "1 hidden, 2 PDF (x.pdf, y.pdf), 1 broken link (l), 4 images (a, b, c, \u2026)");
+}
+
+TEST(IngestReport, CountsSayOneDocument) {
+  EXPECT_EQ(counts_line({.added = 2, .unchanged = 1}),
+            "2 new, 0 changed, 0 completed, 0 deleted, 1 unchanged document; 0 skipped");
+  EXPECT_EQ(counts_line({.deleted = 3, .skipped_now = 2, .skipped = 4}),
+            "0 new, 0 changed, 0 completed, 3 deleted (2 of them skipped now), 0 unchanged "
+            "documents; 4 skipped");
+}
+
+}  // namespace
+}  // namespace weft::cli

@@ -1,0 +1,207 @@
+// The ingester where files change between its looks at them: each file is read by the scan, for the
+// plan, and when its turn comes.
+#include "cli/ingester.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fault_env.h"
+#include "gguf/random_model.h"
+
+namespace weft::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// What happens at the n-th opening (1, 2, …) of a file of that name.
+class WatchedEnv : public FaultEnv {
+ public:
+  WatchedEnv() : FaultEnv(posix_env()) {}
+  using FaultEnv::open_read;
+  Result<std::unique_ptr<ReadFile>> open_read(const std::string& path, Links links) override {
+    const std::string name = fs::path(path).filename().string();
+    if (at_opening && name == watched && ++n_openings == when) at_opening(path);
+    return FaultEnv::open_read(path, links);
+  }
+
+  std::string watched;
+  int when = 0;
+  int n_openings = 0;
+  std::function<void(const std::string&)> at_opening;
+};
+
+class IngesterTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = fs::temp_directory_path() / fs::path("weft_ingester_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+    folder_ = fs::canonical(folder_);
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), folder_ / "model.gguf",
+                                         {.n_layers = 2,
+                                          .n_embd = 32,
+                                          .n_ff = 64,
+                                          .n_heads = 2,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 16,
+                                          .vocab = 300})
+                    .is_ok());
+    auto engine = engine::Engine::open(
+        posix_env(), {.model_path = folder_ / "model.gguf", .n_threads = 1, .compute = "f32"});
+    ASSERT_TRUE(engine.is_ok()) << engine.status().message();
+    engine_ = std::move(*engine);
+  }
+  static void TearDownTestSuite() {
+    engine_.reset();
+    fs::remove_all(folder_);
+  }
+  void SetUp() override {
+    fs::create_directories(docs());
+    write("a.txt", "The harbour opens at seven.");
+    write("b.txt", "The orchard has pears.");
+  }
+  void TearDown() override {
+    fs::remove_all(docs());
+    fs::remove_all(folder_ / "store");
+  }
+
+  static std::string docs() { return folder_ / "docs"; }
+  static void write(const std::string& name, const std::string& text) {
+    std::ofstream(docs() + "/" + name, std::ios::binary) << text;
+  }
+
+  IngestCounts ingest(WatchedEnv& env) {
+    skipped_.clear();
+    plan_ = {};
+    auto library = Library::create(posix_env(), {.dir = folder_ / "store", .prompt = "fewshot"},
+                                   *engine_, "none");
+    EXPECT_TRUE(library.is_ok()) << library.status().message();
+    IngestEvents events;
+    events.skipped = [&](const retrieval::SkippedFile& file) {
+      skipped_.push_back(fs::path(file.path).filename().string() + ": " + file.reason);
+    };
+    events.planned = [&](const IngestPlan& plan) { plan_ = plan; };
+    events.stored = [&](const IngestProgress& at) { last_ = {at.done_tokens, at.computed_tokens}; };
+    const auto counts = Ingester(env, *engine_, *library, events).run({docs()});
+    EXPECT_TRUE(counts.is_ok()) << counts.status().message();
+    titles_.clear();
+    texts_.clear();
+    const auto documents = library->index().documents();
+    for (const retrieval::Document& document : *documents) {
+      titles_.push_back(document.info.title);
+      for (const auto& chunk : *library->index().chunks_of(document.id)) {
+        texts_.push_back(chunk.text);
+      }
+    }
+    return counts.is_ok() ? *counts : IngestCounts{};
+  }
+
+  static inline fs::path folder_;
+  static inline std::unique_ptr<engine::Engine> engine_;
+  std::vector<std::string> skipped_, titles_, texts_;
+  IngestPlan plan_;
+  std::pair<int64_t, int64_t> last_;  // done and computed tokens
+};
+
+TEST_F(IngesterTest, AFileThatGoesBeforeItsTurnWasNeverThere) {
+  for (const int when : {1, 2, 3}) {
+    SCOPED_TRACE(when);
+    TearDown();
+    SetUp();
+    WatchedEnv env;
+    env.watched = "a.txt";
+    env.when = when;
+    env.at_opening = [](const std::string& path) { fs::remove(path); };
+    const IngestCounts counts = ingest(env);
+    EXPECT_EQ(counts.added, 1);
+    EXPECT_EQ(counts.deleted, 0);
+    EXPECT_THAT(skipped_, IsEmpty());
+    EXPECT_THAT(titles_, ElementsAre("b"));
+  }
+}
+
+TEST_F(IngesterTest, ADocumentThatGoesBeforeItsTurnIsDeleted) {
+  for (const int when : {1, 2, 3}) {
+    SCOPED_TRACE(when);
+    TearDown();
+    SetUp();
+    WatchedEnv env;
+    ingest(env);
+    write("a.txt", "The harbour opens at eight now.");
+    env.watched = "a.txt";
+    env.when = when;
+    env.at_opening = [](const std::string& path) { fs::remove(path); };
+    const IngestCounts counts = ingest(env);
+    EXPECT_EQ(counts.deleted, 1);
+    EXPECT_EQ(counts.skipped_now, 0);
+    EXPECT_EQ(counts.unchanged, 1);
+    EXPECT_THAT(titles_, ElementsAre("b"));
+  }
+}
+
+TEST_F(IngesterTest, WhatIsNoTextAnyMoreIsSkipped) {
+  for (const int when : {2, 3}) {
+    SCOPED_TRACE(when);
+    TearDown();
+    SetUp();
+    WatchedEnv env;
+    env.watched = "a.txt";
+    env.when = when;
+    env.at_opening = [](const std::string&) { write("a.txt", "%PDF-1.4"); };
+    const IngestCounts counts = ingest(env);
+    EXPECT_EQ(counts.added, 1);
+    EXPECT_EQ(counts.skipped, 1);
+    EXPECT_THAT(skipped_, ElementsAre("a.txt: a PDF: weft reads text; pdftotext makes text of it"));
+    EXPECT_THAT(titles_, ElementsAre("b"));
+  }
+}
+
+TEST_F(IngesterTest, AShortDocumentIsStoredAsItIs) {
+  write("a.txt", "short");
+  WatchedEnv env;
+  ingest(env);
+  EXPECT_THAT(texts_, ElementsAre("short", "The orchard has pears."));
+}
+
+TEST_F(IngesterTest, ThePlanNamesTheLargestAndProgressTellsComputedTokens) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "Word " + std::to_string(i) + ". ";
+  write("a.txt", text);
+  WatchedEnv env;
+  ingest(env);
+  EXPECT_EQ(plan_.documents, 2);
+  EXPECT_EQ(plan_.largest_path, docs() + "/a.txt");
+  EXPECT_GT(plan_.largest_bytes, plan_.new_bytes / 2);
+  EXPECT_EQ(last_, std::pair(plan_.tokens, plan_.new_tokens));
+  // The same passages in another file: no KV is new, and none is computed.
+  fs::create_directories(docs() + "/copy");
+  fs::copy_file(docs() + "/b.txt", docs() + "/copy/b.txt");
+  const IngestCounts counts = ingest(env);
+  EXPECT_EQ(counts.added, 1);
+  EXPECT_EQ(plan_.new_tokens, 0);
+  EXPECT_EQ(plan_.new_bytes, 0u);
+  EXPECT_EQ(plan_.largest_path, "");
+  EXPECT_EQ(last_.second, 0);
+}
+
+TEST_F(IngesterTest, NoNameOrHeadingIsTooLongForAChunk) {
+  std::string name;
+  for (int i = 0; i < 80; ++i) name += "\u4e2d";  // three tokens each for this model
+  write(name + ".txt", "A long name.");
+  write("c.md", "# " + std::string(5000, 'x') + "\nA long heading.");
+  WatchedEnv env;
+  EXPECT_EQ(ingest(env).added, 4);
+  EXPECT_THAT(titles_, ElementsAre("a", "b", "c", name));
+}
+
+}  // namespace
+}  // namespace weft::cli

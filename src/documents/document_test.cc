@@ -1,0 +1,167 @@
+#include "documents/document.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "documents/front_matter.h"
+
+namespace weft::documents {
+namespace {
+
+Document read(const std::string& name, const std::string& bytes,
+              Encoding encoding = Encoding::kAny) {
+  auto document = read_document(bytes, {.name = name, .encoding = encoding});
+  if (auto* refusal = std::get_if<Refusal>(&document)) {
+    ADD_FAILURE() << refusal->reason;
+    return {};
+  }
+  return std::get<Document>(std::move(document));
+}
+
+/// "kind: reason", or "" where it is a document.
+std::string refused(const std::string& bytes, const std::string& name = "file",
+                    uint64_t max_text_bytes = 1 << 20) {
+  const auto document = read_document(bytes, {.name = name, .max_text_bytes = max_text_bytes});
+  const auto* refusal = std::get_if<Refusal>(&document);
+  return refusal == nullptr ? "" : refusal->kind + ": " + refusal->reason;
+}
+
+TEST(Document, PlainTextIsAsItIs) {
+  for (const char* name : {"a.txt", "a.csv", "a.log", "a.cc", "a", "html"}) {
+    const std::string bytes = "---\ntitle: x\n---\n<p>a</p>\r\n&amp;\r\n";
+    const Document document = read(name, bytes);
+    EXPECT_EQ(document.text, bytes) << name;
+    EXPECT_EQ(document.title, "");
+    EXPECT_EQ(document.reading, "");
+    EXPECT_EQ(document.guess, "");
+    EXPECT_EQ(document.lines.line_of(bytes.find("&amp")), 5u);
+  }
+}
+
+TEST(Document, HtmlIsKnownByItsEndingOrItsBeginning) {
+  for (const char* name : {"a.html", "A.HTM", "a.b.xhtml"}) {
+    const Document document = read(name, "<title>T</title>\n<p>a &amp; b</p>");
+    EXPECT_EQ(document.text, "a & b\n") << name;
+    EXPECT_EQ(document.title, "T");
+    EXPECT_EQ(document.format, Format::kHtml);
+    EXPECT_EQ(document.lines.line_of(0), 2u);
+    EXPECT_NE(document.reading, "");
+  }
+  EXPECT_EQ(read("saved", "<!DOCTYPE html><p>a").text, "a\n");
+  EXPECT_EQ(read("page.html", "---\ntitle: F\n---\n<title>T</title>\n<p>a").title, "F");
+  EXPECT_EQ(read("page.html", "---\ntitle: F\n---\n<p>a").lines.line_of(0), 4u);
+  const std::u16string wide = u"\xFEFF<html><p>a";
+  EXPECT_EQ(
+      read("x", std::string(reinterpret_cast<const char*>(wide.data()), 2 * wide.size())).text,
+      "a\n");
+}
+
+TEST(Document, APagesOwnWordOnItsEncodingHolds) {
+  const Document said = read("a.html", "<meta charset=iso-8859-1><p>caf\xE9");
+  EXPECT_EQ(said.text, "caf\u00e9\n");
+  EXPECT_EQ(said.guess, "");
+  EXPECT_EQ(read("a.html", "<p>caf\xE9").guess, "read as Windows-1252");
+  EXPECT_EQ(read("a.html", "<meta charset=shift_jis><p>caf\xE9", Encoding::kLatin1).text,
+            "caf\u00e9\n");
+  EXPECT_EQ(refused("<meta charset=shift_jis><p>\x83\x65", "a.html"),
+            "in another encoding: its encoding is shift_jis: iconv makes UTF-8 of it");
+  EXPECT_EQ(read("a.html", "<meta charset=shift_jis><p>plain").text, "plain\n");
+}
+
+TEST(Document, FrontMatterIsNoTextAndItsTitleTheDocuments) {
+  const Document document = read("a.md", "---\ntitle: \"A: b\"\ntags: [x]\n---\n\n\n# H\n\ntext");
+  EXPECT_EQ(document.text, "# H\n\ntext");
+  EXPECT_EQ(document.title, "A: b");
+  EXPECT_EQ(document.lines.line_of(0), 7u);
+  EXPECT_EQ(document.lines.line_of(5), 9u);
+  EXPECT_NE(document.reading, "");
+  EXPECT_EQ(read("a.markdown", "\xEF\xBB\xBF+++\ntitle = 'T'\n+++\ntext").title, "T");
+  EXPECT_EQ(read("a.md", "---\r\ntitle: T\r\n---\r\ntext\r\n").text, "text\r\n");
+}
+
+TEST(Document, WhatIsConvertedIsToldApart) {
+  EXPECT_NE(read("a", "caf\xE9").reading, "");
+  EXPECT_NE(read("a", "caf\xE9 \x80", Encoding::kLatin1).reading,
+            read("a", "caf\xE9 \x80").reading);
+  EXPECT_EQ(read("a", "caf\xE9", Encoding::kWindows1252).reading, read("a", "caf\xE9").reading);
+  EXPECT_EQ(read("a", "\xEF\xBB\xBFtext").reading, "");
+}
+
+TEST(Document, WhatIsNoTextIsRefusedByName) {
+  EXPECT_EQ(refused("%PDF-1.4\n1 0 obj\n"),
+            "PDF: a PDF: weft reads text; pdftotext makes text of it");
+  EXPECT_TRUE(
+      refused("Content-Type: application/pdf\r\n\r\n%PDF-1.7\nx\n%%EOF\n").starts_with("PDF"));
+  EXPECT_EQ(refused("A PDF begins with %PDF-1.4, and that is all.\n"), "");
+  EXPECT_TRUE(refused(std::string("PK\x03\x04\x14\0\x06\0[Content_Types].xml word/document", 40))
+                  .starts_with("office document: a Word document"));
+  EXPECT_TRUE(refused("PK\x03\x04mimetypeapplication/vnd.oasis.opendocument.text")
+                  .starts_with("office document: an OpenDocument"));
+  EXPECT_TRUE(refused("PK\x03\x04mimetypeapplication/epub+zip").starts_with("e-book"));
+  EXPECT_EQ(refused("PK\x03\x04x"), "archive: a ZIP archive: unpack it");
+  EXPECT_TRUE(refused("\x1f\x8b\x08").starts_with("compressed: compressed by gzip"));
+  EXPECT_EQ(refused(std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16)), "image: an image (PNG)");
+  EXPECT_EQ(refused(std::string("\xff\xd8\xff\xe0\0\x10JFIF", 10)), "image: an image (JPEG)");
+  EXPECT_EQ(refused(std::string("SQLite format 3\0", 16)), "database: an SQLite database");
+  EXPECT_TRUE(refused("{\\rtf1\\ansi text}").starts_with("RTF document"));
+  EXPECT_TRUE(refused("%!PS-Adobe-3.0\n").starts_with("PostScript"));
+  EXPECT_EQ(refused(std::string("ab\0cd", 5)), "binary: a binary file");
+  EXPECT_EQ(refused("BZhang wrote this. ID3 tags."), "");
+  EXPECT_EQ(refused("GGUF files are explained here."), "");
+  EXPECT_EQ(refused("RIFF is a format of files"), "");
+}
+
+TEST(Document, ATextPastTheLimitIsRefused) {
+  EXPECT_EQ(refused("12345678", "a", 8), "");
+  EXPECT_EQ(refused("123456789", "a", 8), "too large: its text is larger than 8 bytes");
+  EXPECT_EQ(refused("<p>" + std::string(20, ' ') + "a</p>", "a.html", 8), "");
+}
+
+TEST(Document, TitlesAreOneShortLine) {
+  EXPECT_EQ(short_title("a\nb\x1b"
+                        "c\xFF"),
+            "a b c\uFFFD");
+  EXPECT_EQ(short_title(std::string(1000, 'x')).size(), kMaxTitleBytes);
+  std::string umlauts = "x";
+  for (int i = 0; i < 1000; ++i) umlauts += "\u00fc";
+  EXPECT_EQ(short_title(umlauts).size(), kMaxTitleBytes - 1);
+  EXPECT_EQ(read("a.html", "<title>" + std::string(9000, 'x') + "</title>a").title.size(),
+            kMaxTitleBytes);
+}
+
+// "TITLE|REST of the text"
+std::string taken(const std::string& text) {
+  const FrontMatter front = front_matter_of(text);
+  return front.title + "|" + text.substr(front.end);
+}
+
+TEST(FrontMatter, TitlesAreSimpleScalars) {
+  EXPECT_EQ(taken("---\ntitle: A title # said\n---\nx"), "A title|x");
+  EXPECT_EQ(taken("---\ntitle: 'it''s'\n---\nx"), "it's|x");
+  EXPECT_EQ(taken("---\ntitle: \"a \\\"b\\\"\"\n...\nx"), "a \"b\"|x");
+  EXPECT_EQ(taken("---\nTitle: C# is fine\n---\nx"), "C# is fine|x");
+  EXPECT_EQ(taken("---\nother: x\n  title: nested\n---\nx"), "|x");
+  EXPECT_EQ(taken("---\ntitle: >\n  folded\n---\nx"), "|x");
+  EXPECT_EQ(taken("---\ntitle: [a, b]\n---\nx"), "|x");
+  EXPECT_EQ(taken("---\ntitle: \"open\n---\nx"), "|x");
+  EXPECT_EQ(taken("---\ntitle:\n---\nx"), "|x");
+  EXPECT_EQ(taken("+++\ntitle = \"T\" # c\n[extra]\ntitle = 'no'\n+++\n\n x"), "T| x");
+  EXPECT_EQ(taken("+++\n[extra]\ntitle = 'no'\n+++\nx"), "|x");
+}
+
+TEST(FrontMatter, ARuleAcrossThePageIsNone) {
+  for (const std::string text :
+       {"---\nSome words.\n---\nx", "---\nNote:this\n---\nx", "---\ntitle: T\nand no end",
+        "----\ntitle: T\n----\n", "x\n---\ntitle: T\n---\n", " ---\ntitle: T\n---\n", "---", "",
+        "- --\n---\n"}) {
+    EXPECT_EQ(front_matter_of(text).end, 0u) << text;
+  }
+  EXPECT_EQ(taken("---\n---\nx"), "|x");
+  EXPECT_EQ(taken("---\ntitle: T\n---"), "T|");
+  const std::string long_block = "---\na: b\n" + std::string(70'000, '\n') + "---\nx";
+  EXPECT_EQ(front_matter_of(long_block).end, 0u);
+}
+
+}  // namespace
+}  // namespace weft::documents

@@ -1,0 +1,114 @@
+#include "documents/front_matter.h"
+
+#include <algorithm>
+
+namespace weft::documents {
+namespace {
+
+constexpr size_t kMaxBlockBytes = 64 * 1024;
+constexpr std::string_view kBlanks = " \t\r";
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+/// Takes a line off the front, without its end.
+std::string_view take_line(std::string_view& text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
+/// Its key where a line is `key: …` or `key = …`, else "".
+std::string_view key_of(std::string_view line, char separator) {
+  const size_t at = line.find(separator);
+  if (at == std::string_view::npos) return {};
+  if (separator == ':' && at + 1 < line.size() &&
+      kBlanks.find(line[at + 1]) == std::string_view::npos)
+    return {};
+  std::string_view key = trimmed(line.substr(0, at));
+  if (key.size() >= 2 && key.front() == key.back() && (key[0] == '"' || key[0] == '\'')) {
+    key = key.substr(1, key.size() - 2);
+  }
+  return key;
+}
+
+/// A scalar on one line without its quotes; "" where it is anything else.
+std::string scalar(std::string_view value, bool is_toml) {
+  value = trimmed(value);
+  if (value.empty()) return "";
+  const char quote = value[0];
+  std::string out;
+  if (quote == '"' || quote == '\'') {
+    for (size_t i = 1; i < value.size(); ++i) {
+      const char c = value[i];
+      const char after = i + 1 < value.size() ? value[i + 1] : '\0';
+      if (quote == '"' && c == '\\' && (after == '"' || after == '\\')) {
+        out += after;
+        ++i;
+      } else if (quote == '\'' && c == quote && after == quote && !is_toml) {
+        out += quote;
+        ++i;
+      } else if (c == quote) {
+        return out;
+      } else {
+        out += c;
+      }
+    }
+    return "";  // it does not end on this line
+  }
+  // Lists, maps, block texts, anchors, tags and references are no simple scalars.
+  if (is_toml || std::string_view("[{>|&*!%@`").find(quote) != std::string_view::npos) return "";
+  for (const std::string_view comment : {" #", "\t#"}) value = value.substr(0, value.find(comment));
+  return std::string(trimmed(value));
+}
+
+bool is_title(std::string_view key) {
+  constexpr std::string_view kTitle = "title";
+  return std::ranges::equal(key, kTitle, [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
+  });
+}
+
+}  // namespace
+
+FrontMatter front_matter_of(std::string_view text) {
+  std::string_view rest = text;
+  const std::string_view fence = trimmed(take_line(rest));
+  const bool is_toml = fence == "+++";
+  if (text.starts_with(' ') || (fence != "---" && !is_toml)) return {};
+  const char separator = is_toml ? '=' : ':';
+  FrontMatter found;
+  bool has_key = false;
+  bool in_table = false;
+  while (!rest.empty() && text.size() - rest.size() <= kMaxBlockBytes) {
+    const std::string_view line = take_line(rest);
+    const std::string_view said = trimmed(line);
+    if (said == fence || (!is_toml && said == "...")) {
+      if (line.starts_with(' ') || line.starts_with('\t')) continue;
+      while (!rest.empty()) {
+        std::string_view after = rest;
+        if (!trimmed(take_line(after)).empty()) break;
+        rest = after;
+      }
+      found.end = text.size() - rest.size();
+      return found;
+    }
+    if (said.empty() || said[0] == '#') continue;
+    const bool begins_table = is_toml && said[0] == '[';
+    in_table = in_table || begins_table;
+    const std::string_view key = key_of(line, separator);
+    if (!has_key && key.empty() && !begins_table) return {};
+    has_key = true;
+    const bool is_own = !in_table && !line.starts_with(' ') && !line.starts_with('\t');
+    if (is_own && found.title.empty() && is_title(key)) {
+      found.title = scalar(line.substr(line.find(separator) + 1), is_toml);
+    }
+  }
+  return {};
+}
+
+}  // namespace weft::documents

@@ -1,0 +1,532 @@
+#include "documents/html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "base/utf8.h"
+#include "documents/encoding.h"
+
+namespace weft::documents {
+namespace {
+
+constexpr size_t kNpos = std::string_view::npos;
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_space(char32_t c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+/// In running text: the no-break space and the line breaks of Unicode, too.
+bool joins_words(char32_t c) { return is_space(c) || c == 0xA0 || c == 0x2028 || c == 0x2029; }
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+// -------------------------------------------------------------------------------------- entities
+
+struct Entity {
+  std::string_view name;
+  char32_t value;
+};
+constexpr auto kEntities = std::to_array<Entity>({
+#include "documents/html_entities.inc"
+});
+constexpr size_t kMaxEntityBytes = 16;  // with & and ;
+
+/// What is between & and ; or 0 when it is no entity: then it is left as it is written.
+char32_t entity_value(std::string_view name) {
+  if (!name.starts_with('#')) {
+    const auto* found = std::ranges::lower_bound(kEntities, name, {}, &Entity::name);
+    return found == kEntities.end() || found->name != name ? 0 : found->value;
+  }
+  name.remove_prefix(1);
+  const bool is_hex = name.starts_with('x') || name.starts_with('X');
+  if (is_hex) name.remove_prefix(1);
+  uint32_t value = 0;
+  const auto [end, error] =
+      std::from_chars(name.data(), name.data() + name.size(), value, is_hex ? 16 : 10);
+  if (name.empty() || end != name.data() + name.size()) return 0;
+  const bool is_scalar =
+      error == std::errc() && value != 0 && value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
+  if (!is_scalar) return U'\uFFFD';
+  return value < 0x100 ? from_windows_1252(static_cast<unsigned char>(value)) : value;
+}
+
+/// Calls text(bytes) and entity(c) for what a run of the page is made of.
+template <class Text, class Char>
+void split_entities(std::string_view bytes, const Text& text, const Char& entity) {
+  while (!bytes.empty()) {
+    const size_t plain = std::min(bytes.find('&'), bytes.size());
+    if (plain > 0) text(bytes.substr(0, plain));
+    bytes.remove_prefix(plain);
+    if (bytes.empty()) return;
+    const size_t end = bytes.substr(0, kMaxEntityBytes).find(';');
+    const char32_t value = end == kNpos ? 0 : entity_value(bytes.substr(1, end - 1));
+    entity(value == 0 ? U'&' : value);
+    bytes.remove_prefix(value == 0 ? 1 : end + 1);
+  }
+}
+
+// ------------------------------------------------------------------------------------------ tags
+
+/// A run of text, or a tag by its lower-case name.
+struct Piece {
+  enum Kind { kText, kOpen, kClose } kind = kText;
+  std::string_view text;  // of a text, or in an opening tag of a raw element all that is in it
+  std::string name;       // no name that means anything here is longer than kMaxName
+  bool is_empty = false;  // <name/>
+  size_t begin = 0;       // of the page
+  size_t end = 0;
+};
+constexpr size_t kMaxName = 15;
+
+template <size_t n>
+bool is_one_of(std::string_view name, const std::array<std::string_view, n>& names) {
+  return std::ranges::find(names, name) != names.end();
+}
+/// Their content is no markup, up to their own closing tag.
+constexpr auto kRaw = std::to_array<std::string_view>(
+    {"script", "style", "textarea", "title", "iframe", "xmp", "noembed", "noframes"});
+/// Raw ones that a person reads.
+constexpr auto kRawText = std::to_array<std::string_view>({"textarea", "xmp"});
+/// Left out with all that is in them.
+constexpr auto kDropped = std::to_array<std::string_view>({"template", "noscript", "svg"});
+constexpr auto kNoArticle =
+    std::to_array<std::string_view>({"nav", "footer", "math", "button", "select", "object"});
+constexpr auto kParagraphs = std::to_array<std::string_view>(
+    {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "blockquote", "aside", "section", "article",
+     "dl", "figure", "hr", "fieldset", "details"});
+constexpr auto kLines = std::to_array<std::string_view>(
+    {"div", "br", "tr", "dt", "dd", "header", "main", "body", "figcaption", "caption", "nav",
+     "footer", "address", "form", "option", "summary", "legend", "title", "center"});
+
+/// The page in pieces, one after another, without comments and declarations. In XML a tag may end
+/// itself, and CDATA is text.
+class Pieces {
+ public:
+  explicit Pieces(std::string_view html, size_t begin = 0, size_t end = kNpos)
+      : html_(html.substr(0, end)),
+        at_(begin),
+        is_xml_(html.substr(0, 64).find("<?xml") != kNpos) {}
+
+  bool next(Piece& piece) {
+    while (at_ < html_.size()) {
+      const size_t begin = at_;
+      const bool found = html_[at_] == '<' ? take_tag(piece) : take_text(piece);
+      piece.begin = begin;
+      piece.end = at_;
+      if (found) return true;
+    }
+    return false;
+  }
+
+ private:
+  bool take_text(Piece& piece) {
+    const size_t end = std::min(html_.find('<', at_), html_.size());
+    set_text(piece, html_.substr(at_, end - at_));
+    at_ = end;
+    return true;
+  }
+
+  static void set_text(Piece& piece, std::string_view text) {
+    piece.kind = Piece::kText;
+    piece.text = text;
+    piece.name.clear();
+    piece.is_empty = false;
+  }
+
+  bool take_tag(Piece& piece) {
+    const std::string_view rest = html_.substr(at_);
+    if (rest.starts_with("<!--")) {
+      const size_t end = html_.find("-->", at_ + 2);  // <!--> is a whole one
+      at_ = end == kNpos ? html_.size() : end + 3;
+      return false;
+    }
+    if (is_xml_ && rest.starts_with("<![CDATA[")) {
+      const size_t end = std::min(html_.find("]]>", at_), html_.size());
+      set_text(piece, html_.substr(at_ + 9, end - std::min(end, at_ + 9)));
+      at_ = std::min(end + 3, html_.size());
+      return true;
+    }
+    if (rest.starts_with("<!") || rest.starts_with("<?")) {
+      at_ = std::min(html_.find('>', at_), html_.size() - 1) + 1;
+      return false;
+    }
+    const bool is_close = rest.starts_with("</");
+    const size_t name_at = at_ + (is_close ? 2 : 1);
+    if (name_at >= html_.size() || !is_letter(html_[name_at])) {
+      set_text(piece, rest.substr(0, 1));
+      ++at_;
+      return true;
+    }
+    const size_t name_end = std::min(html_.find_first_of(" \t\n\r\f/>", name_at), html_.size());
+    piece.kind = is_close ? Piece::kClose : Piece::kOpen;
+    piece.name = lower(html_.substr(name_at, std::min(name_end - name_at, kMaxName + 1)));
+    piece.text = {};
+    at_ = tag_end(name_end);
+    const bool ends_itself = at_ >= 2 && html_[at_ - 1] == '>' && html_[at_ - 2] == '/';
+    piece.is_empty = ends_itself && (is_xml_ || piece.name == "svg");
+    if (!is_close && !piece.is_empty && is_one_of(piece.name, kRaw)) {
+      const size_t end = raw_end(at_, piece.name);
+      piece.text = html_.substr(at_, end - at_);
+      at_ = end;
+    }
+    return true;
+  }
+
+  /// After the tag's '>', quotes respected; the end of the page when there is none.
+  size_t tag_end(size_t at) const {
+    char quote = 0;
+    char before = 0;  // the last character that is no space
+    for (; at < html_.size(); ++at) {
+      const char c = html_[at];
+      if (quote != 0) {
+        if (c == quote) quote = 0;
+      } else if (c == '>') {
+        return at + 1;
+      } else if ((c == '"' || c == '\'') && before == '=') {
+        quote = c;
+      }
+      if (!is_space(static_cast<unsigned char>(c))) before = c;
+    }
+    return at;
+  }
+
+  /// Where the closing tag of a raw element begins, or the end of the page.
+  size_t raw_end(size_t at, std::string_view name) const {
+    for (; (at = html_.find("</", at)) != kNpos; at += 2) {
+      const size_t name_end = at + 2 + name.size();
+      if (lower(html_.substr(at + 2, name.size())) == name &&
+          (name_end >= html_.size() || !is_letter(html_[name_end]))) {
+        return at;
+      }
+    }
+    return html_.size();
+  }
+
+  std::string_view html_;
+  size_t at_;
+  bool is_xml_;
+};
+
+/// The same without the elements that are left out.
+class KeptPieces {
+ public:
+  KeptPieces(std::string_view html, HtmlPart part, size_t begin = 0, size_t end = kNpos)
+      : pieces_(html, begin, end), part_(part) {}
+
+  bool next(Piece& piece) {
+    while (pieces_.next(piece)) {
+      if (is_kept(piece)) return true;
+    }
+    return false;
+  }
+
+ private:
+  bool is_kept(const Piece& piece) {
+    if (depth_ > 0) {
+      if (piece.kind != Piece::kText && piece.name == dropped_ && !piece.is_empty) {
+        depth_ += piece.kind == Piece::kOpen ? 1 : -1;
+      }
+      return false;
+    }
+    const bool is_dropped = is_one_of(piece.name, kDropped) ||
+                            (part_ == HtmlPart::kArticle && is_one_of(piece.name, kNoArticle));
+    if (piece.kind != Piece::kOpen || !is_dropped) return true;
+    if (!piece.is_empty) {
+      dropped_ = piece.name;
+      depth_ = 1;
+    }
+    return false;
+  }
+
+  Pieces pieces_;
+  HtmlPart part_;
+  std::string dropped_;  // the element that is being left out
+  size_t depth_ = 0;     // how many of its name are open
+};
+
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+/// The inside of the first element of that name; nothing when there is none.
+Range inside(std::string_view html, std::string_view name) {
+  KeptPieces pieces(html, HtmlPart::kArticle);
+  Range range;
+  size_t depth = 0;
+  for (Piece piece; pieces.next(piece);) {
+    if (piece.kind == Piece::kText || piece.name != name || piece.is_empty) continue;
+    if (piece.kind == Piece::kOpen) {
+      if (depth++ == 0) range = {piece.end, html.size()};
+    } else if (depth > 0 && --depth == 0) {
+      range.end = piece.begin;
+      return range;
+    }
+  }
+  return range;
+}
+
+/// The page's own text: its article or main part, from the first heading on.
+Range own_text(std::string_view html) {
+  Range range{0, html.size()};
+  for (const std::string_view name : {"article", "main", "body"}) {
+    if (const Range part = inside(html, name); part.begin < part.end) {
+      range = part;
+      break;
+    }
+  }
+  KeptPieces pieces(html, HtmlPart::kArticle, range.begin, range.end);
+  for (Piece piece; pieces.next(piece);) {
+    if (piece.kind == Piece::kOpen && piece.name == "h1") return {piece.begin, range.end};
+  }
+  return range;
+}
+
+void tell_tag(const Piece& tag, HtmlSink& sink) {
+  const bool is_open = tag.kind == Piece::kOpen;
+  if (tag.name == "ul" || tag.name == "ol") {
+    is_open ? sink.begin_list(tag.name == "ol") : sink.end_list();
+  } else if (tag.name == "li") {
+    is_open ? sink.begin_item() : sink.end_item();
+  } else if (tag.name == "pre") {
+    is_open ? sink.begin_preformatted() : sink.end_preformatted();
+  } else if (is_one_of(tag.name, kParagraphs)) {
+    sink.end_paragraph();
+  } else if (is_one_of(tag.name, kLines)) {
+    sink.end_line();
+  } else if (tag.name == "td" || tag.name == "th") {
+    sink.end_cell();
+  }
+}
+
+// ------------------------------------------------------------------------------------------ text
+
+/// Gathers words into lines, with the page's line for each.
+class TextSink : public HtmlSink {
+ public:
+  void add(std::string_view bytes, uint64_t line) override {
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t n = utf8_char_bytes(bytes, at);
+      const char32_t c = n == 0 ? U'\uFFFD' : decode_utf8_char(bytes, at, n);
+      add(c, line);
+      if (c == '\n') ++line;
+      at += std::max<size_t>(n, 1);
+    }
+  }
+
+  void add(char32_t c, uint64_t line) override {
+    if (pre_depth_ > 0 && is_space(c)) return add_kept_space(c);
+    if (joins_words(c)) {
+      if (!at_line_start_) blank_ = blank_ == "\t" ? "\t" : " ";
+      return;
+    }
+    if (c == 0 || c == 0xAD) return;  // a soft hyphen would split the word for a search
+    after_pre_ = false;
+    begin_word(line);
+    append_utf8(c, text_.text);
+  }
+
+  void end_cell() override {
+    if (!at_line_start_) blank_ = "\t";
+  }
+  void end_line() override {
+    if (!at_line_start_) gap_ = std::max<size_t>(gap_, 1);
+    at_line_start_ = true;
+    blank_.clear();
+  }
+  void end_paragraph() override {
+    end_line();
+    if (!has_marker_) gap_ = std::max<size_t>(gap_, 2);  // an item's own paragraph is its line
+  }
+  void begin_list(bool numbered) override {
+    lists_.empty() ? end_paragraph() : end_line();
+    lists_.push_back(numbered ? 1 : 0);
+  }
+  void end_list() override {
+    end_item();
+    if (!lists_.empty()) lists_.pop_back();
+    if (lists_.empty()) end_paragraph();
+  }
+  void begin_item() override {
+    end_line();
+    has_marker_ = true;
+  }
+  void end_item() override {
+    end_line();
+    has_marker_ = false;
+  }
+  void begin_preformatted() override {
+    end_paragraph();
+    ++pre_depth_;
+    after_pre_ = true;
+  }
+  void end_preformatted() override {
+    if (pre_depth_ > 0) --pre_depth_;
+    gap_ = std::min<size_t>(gap_, 2);
+    end_paragraph();
+  }
+
+  HtmlText finish() {
+    if (!text_.text.empty()) text_.text += '\n';
+    return std::move(text_);
+  }
+
+ private:
+  /// The first line break in <pre> is not shown.
+  void add_kept_space(char32_t c) {
+    if (c == '\n') {
+      if (!after_pre_) ++gap_;
+      at_line_start_ = true;
+      blank_.clear();
+    } else if (c != '\r') {
+      blank_ += static_cast<char>(c);
+    }
+    after_pre_ = false;
+  }
+
+  void begin_word(uint64_t line) {
+    std::string& out = text_.text;
+    if (at_line_start_) {
+      if (!out.empty()) out.append(gap_, '\n');
+      gap_ = 0;
+      text_.lines.add(out.size(), line);
+      if (has_marker_) write_marker();
+      at_line_start_ = false;
+    } else if (blank_.empty()) {
+      return;  // goes on with a word that has begun
+    } else {
+      text_.lines.add(out.size(), line);
+    }
+    out += blank_;
+    blank_.clear();
+  }
+
+  void write_marker() {
+    constexpr size_t kMaxIndented = 2;  // deeper lists are no farther in: an item stays small
+    if (lists_.size() > 1) text_.text.append(2 * std::min(lists_.size() - 1, kMaxIndented), ' ');
+    if (!lists_.empty() && lists_.back() > 0) {
+      text_.text += fmt::format("{}. ", lists_.back()++);
+    } else {
+      text_.text += "- ";
+    }
+    has_marker_ = false;
+  }
+
+  HtmlText text_;
+  std::string blank_;  // to write before the next word
+  bool at_line_start_ = true;
+  bool has_marker_ = false;  // of the item whose first word has not come
+  bool after_pre_ = false;   // nothing came after <pre>
+  size_t gap_ = 0;           // line ends to write before the next line
+  size_t pre_depth_ = 0;
+  std::vector<uint64_t> lists_;  // of each open list the next number, 0 when it has none
+};
+
+/// One line of a title: its characters with white space joined.
+std::string plain_title(std::string_view raw) {
+  TextSink sink;
+  uint64_t line = 1;
+  split_entities(
+      raw,
+      [&](std::string_view bytes) {
+        sink.add(bytes, line);
+        line += static_cast<uint64_t>(std::ranges::count(bytes, '\n'));
+      },
+      [&](char32_t c) { sink.add(c, line); });
+  std::string title = sink.finish().text;
+  if (!title.empty()) title.pop_back();
+  return title;
+}
+
+}  // namespace
+
+void walk_html(std::string_view html, HtmlPart part, HtmlSink& sink) {
+  const Range range = part == HtmlPart::kArticle ? own_text(html) : Range{0, html.size()};
+  uint64_t line = 1;
+  size_t counted = 0;  // of the page's bytes, for `line`
+  const auto line_at = [&](size_t at) {
+    line += static_cast<uint64_t>(std::count(html.begin() + static_cast<std::ptrdiff_t>(counted),
+                                             html.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+    counted = at;
+    return line;
+  };
+  const auto offset_of = [&](std::string_view part_of_html) {
+    return static_cast<size_t>(part_of_html.data() - html.data());
+  };
+  KeptPieces pieces(html, part, range.begin, range.end);
+  for (Piece piece; pieces.next(piece);) {
+    const bool is_text = piece.kind == Piece::kText;
+    if (!is_text) tell_tag(piece, sink);
+    if (!is_text && !is_one_of(piece.name, kRawText)) continue;
+    if (piece.text.empty()) continue;
+    size_t at = offset_of(piece.text);
+    split_entities(
+        piece.text,
+        [&](std::string_view bytes) {
+          at = offset_of(bytes);
+          sink.add(bytes, line_at(at));
+          at += bytes.size();
+        },
+        [&](char32_t c) { sink.add(c, line_at(at)); });
+  }
+}
+
+HtmlText read_html(std::string_view html) {
+  TextSink sink;
+  walk_html(html, HtmlPart::kPage, sink);
+  HtmlText text = sink.finish();
+  KeptPieces pieces(html, HtmlPart::kPage);
+  for (Piece piece; pieces.next(piece);) {
+    if (piece.kind != Piece::kOpen || piece.name != "title" || piece.text.empty()) continue;
+    text.title = plain_title(piece.text);
+    break;
+  }
+  return text;
+}
+
+bool looks_like_html(std::string_view bytes) {
+  bytes = bytes.substr(0, 4096);
+  while (true) {
+    const size_t begin = bytes.find_first_not_of(" \t\r\n\f\xEF\xBB\xBF");
+    bytes.remove_prefix(std::min(begin, bytes.size()));
+    const bool is_comment = bytes.starts_with("<!--");
+    if (!is_comment && !bytes.starts_with("<?xml")) break;
+    const std::string_view end = is_comment ? "-->" : "?>";
+    const size_t at = bytes.find(end);
+    if (at == kNpos) return false;
+    bytes.remove_prefix(at + end.size());
+  }
+  const auto begins = [&](std::string_view tag) {
+    if (lower(bytes.substr(0, tag.size())) != tag) return false;
+    const char after = bytes.size() > tag.size() ? bytes[tag.size()] : '>';
+    return after == '>' || is_space(static_cast<unsigned char>(after));
+  };
+  return begins("<!doctype html") || begins("<html");
+}
+
+std::string html_charset(std::string_view bytes) {
+  const std::string head = lower(bytes.substr(0, 2048));
+  const std::string_view view = head;
+  std::string_view key = "charset=";
+  size_t at = view.find(key);
+  if (at == kNpos && view.starts_with("<?xml")) {
+    key = "encoding=";
+    at = view.substr(0, view.find("?>")).find(key);
+  }
+  if (at == kNpos) return "";
+  at = view.find_first_not_of(" \"'", at + key.size());
+  if (at == kNpos) return "";
+  const size_t end = view.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_", at);
+  return std::string(view.substr(at, std::min(end, view.size()) - at)).substr(0, 40);
+}
+
+}  // namespace weft::documents

@@ -1,0 +1,65 @@
+#include "retrieval/ignore_rules.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::retrieval {
+namespace {
+
+/// Without the spaces at the end that no backslash keeps, and a carriage return.
+std::string_view trimmed(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  while (line.ends_with(' ') || line.ends_with('\t')) {
+    const size_t before = line.size() - 1;
+    const size_t last = line.substr(0, before).find_last_not_of('\\');
+    const size_t n_backslashes = before - (last == std::string_view::npos ? 0 : last + 1);
+    if (n_backslashes % 2 == 1) break;
+    line.remove_suffix(1);
+  }
+  return line;
+}
+
+}  // namespace
+
+bool IgnoreRules::add(std::string_view line) {
+  if (line.starts_with('#')) return true;
+  line = trimmed(line);
+  const bool includes = line.starts_with('!');
+  if (includes) line.remove_prefix(1);
+  const bool folders_only = line.ends_with('/');
+  if (folders_only) line.remove_suffix(1);
+  if (line.empty()) return true;
+  const bool any_depth = line.find('/') == std::string_view::npos;
+  if (line.starts_with('/')) line.remove_prefix(1);
+  if (line.empty()) return true;
+  if (rules_.size() >= kMaxRules || line.size() > kMaxPatternBytes) return false;
+  // Alone, ** is a * like any other.
+  Glob glob(any_depth && line == "**" ? "*" : line);
+  if (!glob.is_valid()) return false;
+  rules_.push_back({std::move(glob), includes, folders_only, any_depth});
+  return true;
+}
+
+bool IgnoreRules::add_all(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  bool all = true;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    all = add(text.substr(0, end)) && all;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return all;
+}
+
+IgnoreRules::Verdict IgnoreRules::judge(const RelativePath& path, bool is_folder) const {
+  const std::vector<std::string_view> last{path.names.back()};
+  for (size_t i = rules_.size(); i-- > 0;) {
+    const Rule& rule = rules_[i];
+    if (rule.folders_only && !is_folder) continue;
+    if (!rule.glob.matches(rule.any_depth ? last : path.names)) continue;
+    return rule.includes ? Verdict::kIncluded : Verdict::kIgnored;
+  }
+  return Verdict::kNothing;
+}
+
+}  // namespace weft::retrieval
