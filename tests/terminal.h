@@ -26,6 +26,7 @@ inline void set_environment(const std::string& folder) {
   for (const char* name : {"XDG_CACHE_HOME", "XDG_STATE_HOME", "WEFT_MODELS"}) {
     setenv(name, folder.c_str(), 1);
   }
+  for (const char* name : {"WEFT_MODEL", "WEFT_STORE"}) unsetenv(name);
   setenv("TERM", "xterm", 1);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);

@@ -22,6 +22,9 @@ namespace weft::cli {
 namespace {
 
 constexpr int32_t kMaxAnswerTokens = 1 << 24;
+constexpr const char* kSettings =
+    "temp, top-k, top-p, min-p, repeat-penalty, repeat-last-n, presence-penalty, "
+    "frequency-penalty, seed or tokens";
 
 struct ChatFlags {
   ModelFlags model;
@@ -251,6 +254,8 @@ class Chat {
   void note_stop() const {
     switch (last_->stop_reason) {
       case engine::StopReason::kEnd:
+      case engine::StopReason::kStopText:
+        if (last_->text.empty()) note("(the model gave an empty answer)");
         return;
       case engine::StopReason::kCancelled:
         return note("(stopped)");
@@ -423,6 +428,7 @@ class Chat {
     const auto [name, value] = split_word(argument);
     engine::GenerationOptions changed = options_;
     sampling::SamplingOptions& s = changed.sampling;
+    sampling::PenaltyOptions& p = s.penalties;
     bool good = true;
     if (name == "temp") {
       good = parse_number(value, s.temperature);
@@ -432,27 +438,40 @@ class Chat {
       good = parse_number(value, s.top_p);
     } else if (name == "min-p") {
       good = parse_number(value, s.min_p);
+    } else if (name == "repeat-penalty") {
+      good = parse_number(value, p.repeat);
+    } else if (name == "repeat-last-n") {
+      good = parse_number(value, p.repeat_last_n);
+    } else if (name == "presence-penalty") {
+      good = parse_number(value, p.presence);
+    } else if (name == "frequency-penalty") {
+      good = parse_number(value, p.frequency);
     } else if (name == "seed") {
       good = parse_number(value, s.seed);
     } else if (name == "tokens") {
-      good = parse_number(value, changed.max_tokens) && changed.max_tokens >= 1 &&
-             changed.max_tokens <= kMaxAnswerTokens;
+      const bool number = parse_number(value, changed.max_tokens);
+      good = number && (changed.max_tokens == engine::kNoTokenLimit ||
+                        (changed.max_tokens >= 1 && changed.max_tokens <= kMaxAnswerTokens));
     } else if (!name.empty()) {
-      return not_found(fmt::format(
-          "/set {}: must be temp, top-k, top-p, min-p, seed or tokens, then a value", name));
+      return not_found(fmt::format("/set {}: must be {}, then a value", name, kSettings));
     }
     if (value.empty() && !name.empty()) {
       return invalid_argument(fmt::format("/set {}: needs a value", name));
     }
     if (!good && name == "tokens") {
-      return invalid_argument(
-          fmt::format("/set tokens: '{}': must be 1 to {}", value, kMaxAnswerTokens));
+      return invalid_argument(fmt::format("/set tokens {}: must be 1 to {}, or -1 (no limit)",
+                                          value, kMaxAnswerTokens));
     }
-    if (!good) return invalid_argument(fmt::format("/set {}: '{}' is no such value", name, value));
-    WEFT_RETURN_IF_ERROR(sampling::check_options(s));
+    if (!good) return invalid_argument(fmt::format("/set {} {}: no such value", name, value));
+    if (const Status checked = engine::check_options(changed); !checked.is_ok()) {
+      return {checked.code(), "/set " + checked.message()};
+    }
     options_ = changed;
-    note(fmt::format("(temp {}, top-k {}, top-p {}, min-p {}, seed {}, tokens {})", s.temperature,
-                     s.top_k, s.top_p, s.min_p, s.seed, changed.max_tokens));
+    note(
+        fmt::format("(temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, repeat-last-n {}, "
+                    "presence-penalty {}, frequency-penalty {}, seed {}, tokens {})",
+                    s.temperature, s.top_k, s.top_p, s.min_p, p.repeat, p.repeat_last_n, p.presence,
+                    p.frequency, s.seed, changed.max_tokens));
     return Status::ok();
   }
 
@@ -499,7 +518,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"/save!", "/save! FILE", "the same, in place of another file", &Chat::save_over},
       {"/load", "/load FILE", "go on with the conversation in such a file", &Chat::load},
       {"/stats", "/stats", "tokens and times of the last answer", &Chat::stats},
-      {"/set", "/set [NAME VALUE]", "temp, top-k, top-p, min-p, seed or tokens", &Chat::set},
+      {"/set", "/set [NAME VALUE]", kSettings, &Chat::set},
   };
   return kCommands;
 }
@@ -521,7 +540,7 @@ Status check_save(App& app, const ChatFlags& flags) {
 
 Status run_chat(App& app, const ChatFlags& flags) {
   WEFT_RETURN_IF_ERROR(check_save(app, flags));
-  WEFT_RETURN_IF_ERROR(sampling::check_options(flags.generation.sampling));
+  WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto session = engine::ChatSession::open(*engine);
   if (!session.is_ok() && session.status().code() == StatusCode::kNotFound) {
@@ -551,11 +570,7 @@ void add_chat_command(Command root, App& app) {
   Command command = root.add_command("chat", "Talk with a model");
   add_model_flags(command, flags->model);
   command.add_option("-s,--system", flags->system, "the system turn");
-  command
-      .add_option("-n,--tokens", flags->generation.max_tokens,
-                  "tokens of an answer at most (default: 1024)")
-      .in_range(1, kMaxAnswerTokens);
-  add_sampling_flags(command, flags->generation.sampling);
+  add_sampling_flags(command, flags->generation, kMaxAnswerTokens);
   command.add_option("--load", flags->load, "go on with the conversation in this file");
   command.add_option("--save", flags->save,
                      "keep the conversation in this file, as OpenAI messages (JSON)");

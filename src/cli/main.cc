@@ -140,6 +140,7 @@ int weft_main(int argc, char** argv) {
                      models_folder(),
                      xdg_folder("XDG_CACHE_HOME", ".cache"),
                      xdg_folder("XDG_STATE_HOME", ".local/state"),
+                     environment("WEFT_MODEL"),
                      {}};
   weft::cli::add_model_command(root, app);
   weft::cli::add_inspect_command(root, app);

@@ -15,10 +15,12 @@ using fusion::SelectorKind;
 }  // namespace
 
 void add_reuse_flags(Command command, ReuseFlags& flags) {
-  command.add_option("--ratio", flags.ratio,
-                     "share of the chunks' tokens that blend recomputes (default: 0.05)");
-  command.add_option("--selector", flags.selector,
-                     "how blend chooses them: query-attention or v-deviation");
+  command
+      .add_option("--ratio", flags.ratio,
+                  "share of the chunks' tokens that blend recomputes (default: 0.05)")
+      .in_range(0, 1);
+  command.add_option("--selector", flags.selector, "how blend chooses them")
+      .one_of({"query-attention", "v-deviation"});
   command.add_option("--check", flags.check,
                      "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10");
 }
@@ -28,7 +30,7 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   options.cancelled = interrupted;
   options.ratio = flags.ratio;
   if (!(flags.ratio >= 0 && flags.ratio <= 1)) {
-    return invalid_argument(fmt::format("--ratio {}: must lie in 0 to 1", flags.ratio));
+    return invalid_argument(fmt::format("--ratio {}: must be a number from 0 to 1", flags.ratio));
   }
   if (flags.selector == fusion::selector_name(SelectorKind::kVDeviation)) {
     options.selector = SelectorKind::kVDeviation;
@@ -57,8 +59,8 @@ void add_prompt_flag(Command command, std::string& prompt) {
   command
       .add_option(
           "--prompt", prompt,
-          "form of the prompt: chat, or fewshot for base models (default: chat if the model "
-          "has a template)")
+          "form of the prompt; fewshot is for base models (default: chat if the model has a "
+          "template)")
       .one_of({"chat", "fewshot"});
 }
 
@@ -67,8 +69,7 @@ Result<ReuseMode> parse_mode(const std::string& name) {
        {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
     if (name == fusion::mode_name(mode)) return mode;
   }
-  return invalid_argument(
-      fmt::format("reuse mode '{}': must be none, prefix, full or blend", name));
+  return invalid_argument(fmt::format("reuse mode {}: must be none, prefix, full or blend", name));
 }
 
 Result<std::vector<ReuseMode>> parse_modes(const std::string& names) {
