@@ -113,8 +113,9 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
 
 void note_end(const engine::Engine& engine, const engine::Generation& generation) {
   if (generation.stop_reason == engine::StopReason::kMaxTokens) {
-    print_error(fmt::format("{} tokens: the limit (-n); -n -1 goes on to the end",
-                            generation.tokens.size()));
+    const size_t n = generation.tokens.size();
+    print_error(
+        fmt::format("{} token{}: the limit (-n); -n -1 goes on to the end", n, n == 1 ? "" : "s"));
   } else if (generation.stop_reason == engine::StopReason::kContextFull) {
     print_error(fmt::format("the context of {} tokens is full: the text ends here (-c)",
                             engine.context_tokens()));

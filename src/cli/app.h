@@ -113,5 +113,7 @@ void add_cache_command(Command root, App& app);
 void add_bench_command(Command root, App& app);
 void add_eval_command(Command root, App& app);
 void add_perplexity_command(Command root, App& app);
+/// `line` is what it describes.
+void add_completions_command(Command root, App& app, const CommandLine& line);
 
 }  // namespace weft::cli

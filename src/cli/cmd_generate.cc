@@ -19,6 +19,7 @@ struct GenerateFlags {
   std::optional<std::string> prompt;  // the same, by -p
   std::string file;                   // "-": standard input
   bool raw = false;
+  bool quiet = false;
   bool json = false;
   engine::GenerationOptions generation;
 };
@@ -121,7 +122,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
     }
   }
   std::fflush(stdout);
-  note_end(*engine, generation);
+  if (!flags.quiet) note_end(*engine, generation);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled("interrupted: the text ends here");
   }
@@ -142,6 +143,7 @@ void add_generate_command(Command root, App& app) {
       .excludes(words)
       .excludes(prompt);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
+  command.add_flag("-q,--quiet", flags->quiet, "no line about an answer that is cut or empty");
   engine::GenerationOptions& g = flags->generation;
   add_sampling_flags(command, g);
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")

