@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -207,6 +208,112 @@ TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
   for (const auto& [arguments, part] : cases) {
     expect_error(weft(arguments), 2, part);
   }
+}
+
+/// Where PATH has a shell; "" where it is not installed.
+std::string shell_at(const std::string& name) {
+  const char* folders = std::getenv("PATH");
+  std::istringstream list(folders == nullptr ? "" : folders);
+  for (std::string folder; std::getline(list, folder, ':');) {
+    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+  }
+  return "";
+}
+
+/// What the command line's last word can become, asked of the real shell.
+class Completions : public Habits {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(path("models"));
+    for (const char* name : {"tiny", "two words", "$(touch ran)"}) {
+      write_file(path("models/" + std::string(name) + ".gguf"), "x");
+    }
+  }
+
+  /// A line of output for each word that is offered.
+  static std::string run_shell(const std::string& shell, const std::string& script,
+                               const std::string& program) {
+    const Outcome made = weft({"completions", shell});
+    EXPECT_EQ(made.status, 0) << made.err;
+    write_file(path("weft." + shell), made.out);
+    write_file(path("script"), script);
+    const std::string out = path("offered");
+    const std::string command = "cd '" + folder_->path() + "' && PATH='" + WEFT_BINARY_DIR +
+                                "':$PATH WEFT_MODELS='" + path("models") + "' HOME='" +
+                                folder_->path() + "' " + program + " ./script > '" + out + "' 2>&1";
+    EXPECT_EQ(std::system(command.c_str()), 0) << test::slurp(out);
+    return test::slurp(out);
+  }
+
+  static std::string bash(const std::string& words) {
+    return run_shell("bash",
+                     "source ./weft.bash\nCOMP_WORDS=(" + words +
+                         ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_weft\n"
+                         "if ((${#COMPREPLY[@]})); then printf '%s\\n' \"${COMPREPLY[@]}\"; fi\n",
+                     shell_at("bash") + " --norc -u");
+  }
+};
+
+TEST_F(Completions, BashOffersWhatTheProgramTakes) {
+  WEFT_SKIP_UNLESS(!shell_at("bash").empty(), "bash");
+  EXPECT_EQ(bash("weft ge"), "generate\n");
+  EXPECT_EQ(bash("weft model ''"), "get\nls\nrm\npath\n");
+  EXPECT_EQ(bash("weft help chat"), "chat\n");
+  EXPECT_EQ(bash("weft generate --repeat"), "--repeat-penalty\n--repeat-last-n\n");
+  EXPECT_EQ(bash("weft ask --reuse ''"), "none\nprefix\nfull\nblend\n");
+  EXPECT_EQ(bash("weft ask --reuse = f"), "full\n");  // as bash cuts --reuse=f
+  EXPECT_EQ(bash("weft generate --compute b"), "bf16\n");
+  EXPECT_EQ(bash("weft model get ''"), "smollm2-135m\ngemma3-270m\n");
+  EXPECT_EQ(bash("weft quantize a b Q8"), "Q8_0\n");
+  EXPECT_EQ(bash("weft chat -m ti"), "tiny\n");
+  EXPECT_EQ(bash("weft chat -m tw"), "two\\ words\n");
+  EXPECT_EQ(bash("weft model rm '$'"), "\\$\\(touch\\ ran\\)\n");
+  EXPECT_EQ(bash("weft cache ls --store mod"), "models\n");
+  EXPECT_EQ(bash("weft generate -f mod"), "");  // bash's own files
+  EXPECT_EQ(bash("weft frob ''").substr(0, 6), "model\n");
+  EXPECT_FALSE(std::filesystem::exists(path("ran")));
+  // And it is what `complete` has.
+  EXPECT_THAT(run_shell("bash", "source ./weft.bash\ncomplete -p weft\n", shell_at("bash")),
+              HasSubstr("-F _weft weft"));
+}
+
+// Not everybody has the other two, and weft is not built with them: no failure without them.
+
+TEST_F(Completions, ZshOffersWhatTheProgramTakes) {
+  if (shell_at("zsh").empty()) GTEST_SKIP() << "no zsh";
+  const auto zsh = [](const std::string& words) {
+    return run_shell(
+        "zsh",
+        "compadd() { local -a shown; shown=(\"${(@)@[2,-1]}\"); print -rl -- "
+        "\"${(@M)shown:#$cur*}\" }\n"
+        "compdef() { : }\n_files() { : }\ncompset() { : }\nsource ./weft.zsh\nwords=(" +
+            words + ")\nCURRENT=$#words\n_weft\n",
+        shell_at("zsh") + " -f");
+  };
+  EXPECT_EQ(zsh("weft ge"), "generate\n");
+  EXPECT_EQ(zsh("weft model ''"), "get\nls\nrm\npath\n");
+  EXPECT_EQ(zsh("weft ask --reuse=f"), "full\n");
+  EXPECT_EQ(zsh("weft generate --compute b"), "bf16\n");
+  EXPECT_EQ(zsh("weft chat -m t"), "tiny\ntwo words\n");
+}
+
+TEST_F(Completions, FishOffersWhatTheProgramTakes) {
+  if (shell_at("fish").empty()) GTEST_SKIP() << "no fish";
+  const auto fish = [](const std::string& line) {
+    return run_shell(
+        "fish", "source ./weft.fish\ncomplete -C '" + line + "' | string replace -r '\\t.*' ''\n",
+        shell_at("fish") + " --no-config");
+  };
+  EXPECT_EQ(fish("weft ge"), "generate\n");
+  EXPECT_EQ(fish("weft model "), "get\nls\npath\nrm\n");
+  EXPECT_EQ(fish("weft ask --reuse=f"), "--reuse=full\n");
+  EXPECT_EQ(fish("weft generate --compute b"), "bf16\n");
+  EXPECT_THAT(fish("weft chat -m t"), HasSubstr("tiny\n"));
+}
+
+TEST_F(Habits, AnUnknownShellIsALine) {
+  expect_error(weft({"completions", "tcsh"}), 2, "shell tcsh: must be bash, zsh or fish");
+  expect_error(weft({"completions"}), 2, "shell is missing");
 }
 
 TEST_F(Habits, HelpIsACommandToo) {

@@ -166,11 +166,11 @@ _weft_models() {{
   _files
 }}
 _weft() {{
-  local cur="${{words[CURRENT]}}" prev="${{words[CURRENT-1]}}" path_word
+  local cur="${{words[CURRENT]}}" prev="${{words[CURRENT-1]}}" word
   local weft_path=weft
-  for path_word in "${{(@)words[2,CURRENT-1]}}"; do
-    case "$weft_path $path_word" in
-      ({0}) weft_path="$weft_path $path_word" ;;
+  for word in "${{(@)words[2,CURRENT-1]}}"; do
+    case "$weft_path $word" in
+      ({0}) weft_path="$weft_path $word" ;;
     esac
   done
   if [[ $cur == --*=* ]]; then
