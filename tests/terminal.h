@@ -107,6 +107,9 @@ class Terminal {
     return true;
   }
 
+  /// Whatever comes next; false where nothing does.
+  bool shows_more() { return read_more(); }
+
   /// What the terminal got so far.
   const std::string& screen() const { return screen_; }
 

@@ -60,6 +60,28 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
+/// "3 turns (1 system, 1 question, 1 answer)"
+std::string counted(const std::vector<text::Turn>& turns) {
+  const auto count = [&](text::Role role) {
+    return std::ranges::count(turns, role, &text::Turn::role);
+  };
+  const auto number = [](std::ptrdiff_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  std::string text = number(std::ssize(turns), "turn");
+  if (turns.empty()) return text;
+  return fmt::format("{} ({}{}, {})", text, count(text::Role::kSystem) > 0 ? "1 system, " : "",
+                     number(count(text::Role::kUser), "question"),
+                     number(count(text::Role::kAssistant), "answer"));
+}
+
+/// What is said of a conversation that was loaded.
+std::string loaded_line(const std::vector<text::Turn>& turns, const char* more = "") {
+  const bool open = !turns.empty() && turns.back().role == text::Role::kUser;
+  return fmt::format("({} loaded{}{})", counted(turns),
+                     open ? "; the last has no answer: /regen gives one" : "", more);
+}
+
 /// Writes the answer as it comes.
 class AnswerPrinter {
  public:
@@ -81,14 +103,15 @@ class AnswerPrinter {
 
 class Chat {
  public:
-  /// `loaded`: what --load's file held.
+  /// `loaded`: what --load's file held; `loaded_note`: what is said of it.
   Chat(App& app, const ChatFlags& flags, engine::Engine& engine, engine::ChatSession& session,
-       const std::optional<FileContent>& loaded)
+       const std::optional<FileContent>& loaded, const std::string& loaded_note)
       : app_(app),
         flags_(flags),
         engine_(engine),
         session_(session),
         options_(flags.generation),
+        loaded_note_(loaded_note),
         save_path_(flags.save) {
     if (loaded) own(flags.load, *loaded);
     terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
@@ -123,8 +146,8 @@ class Chat {
     if (terminal_) {
       note(fmt::format("{}, {} tokens of context; /help lists the commands, Ctrl-D leaves",
                        one_line(engine_.model().file().path()), engine_.context_tokens()));
-      if (!session_.turns().empty()) note_loaded();
     }
+    if (!loaded_note_.empty()) note(loaded_note_);
     int interrupts = 0;
     while (!left_) {
       if (terminated()) return cancelled("stopped");
@@ -195,6 +218,11 @@ class Chat {
 
   void handle(const Message& message) {
     std::string_view text = message.text;
+    // A script's lines are its own: there a word is a question.
+    if (terminal_ && !message.is_block && (text == "exit" || text == "quit")) {
+      left_ = true;
+      return;
+    }
     if (message.is_block || !text.starts_with('/')) return say(text);
     if (text.starts_with("//")) return say(text.substr(1));
     const auto [name, argument] = split_word(text);
@@ -222,6 +250,7 @@ class Chat {
     AnswerPrinter printer;
     engine::ChatCallbacks callbacks;
     callbacks.on_text = [&](std::string_view piece) {
+      input_->look();
       printer.print(piece);
       return !interrupted();
     };
@@ -231,7 +260,10 @@ class Chat {
                        n == 1 ? "question with its answer is"
                               : fmt::format("{} questions with their answers are", n)));
     };
-    callbacks.cancelled = [] { return interrupted(); };
+    callbacks.cancelled = [&] {
+      input_->look();
+      return interrupted();
+    };
     auto answered = run(callbacks);
     clear_interrupt();
     if (!answered.is_ok() && answered.status().code() == StatusCode::kCancelled) {
@@ -242,13 +274,6 @@ class Chat {
     last_ = *std::move(answered);
     note_stop();
     save_answer();
-  }
-
-  void note_loaded() const {
-    const std::vector<text::Turn> all = session_.turns();
-    const bool open = !all.empty() && all.back().role == text::Role::kUser;
-    note(fmt::format("({} turns loaded{})", all.size(),
-                     open ? "; the last has no answer: /regen gives one" : ""));
   }
 
   void note_stop() const {
@@ -404,23 +429,27 @@ class Chat {
     leave_save_file(before);
     own_files_.clear();
     own(path, loaded.content);
-    note_loaded();
+    note(loaded_line(session_.turns()));
     unsaved_ = true;
     return Status::ok();
   }
 
   Status stats(std::string_view) {
-    if (!last_) return not_found("there is no answer yet");
+    const std::string context = fmt::format("context  {} of {} tokens; {}, {} no longer seen",
+                                            session_.held_tokens().size(), engine_.context_tokens(),
+                                            counted(session_.turns()), session_.dropped_turns());
+    if (!last_) {
+      note(context + "; no answer yet");
+      return Status::ok();
+    }
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
     note(
         fmt::format("prompt   {} tokens: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
-                    "answer   {} tokens in {:.0f} ms ({:.1f} tokens/s)\n"
-                    "context  {} of {} tokens; {} turns, {} of them no longer seen",
+                    "answer   {} tokens in {:.0f} ms ({:.1f} tokens/s)\n{}",
                     last_->prompt_tokens, last_->reused_tokens, computed, last_->prefill_ms,
                     speed(computed, last_->prefill_ms), last_->answer_tokens, last_->decode_ms,
-                    speed(last_->answer_tokens, last_->decode_ms), session_.held_tokens().size(),
-                    engine_.context_tokens(), session_.turns().size(), session_.dropped_turns()));
+                    speed(last_->answer_tokens, last_->decode_ms), context));
     return Status::ok();
   }
 
@@ -495,6 +524,7 @@ class Chat {
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
+  std::string loaded_note_;
   std::string save_path_;  // --save's file, while it is this conversation's
   // That have this conversation, by paths without links: what each held when it was read or
   // written.
@@ -507,8 +537,9 @@ class Chat {
 std::span<const Chat::Command> Chat::commands() {
   static const Command kCommands[] = {
       {"/help", "/help", "this list", &Chat::help},
-      {"/exit", "/exit, /quit", "leave", &Chat::exit},
+      {"/exit", "/exit, /quit, /bye", "leave; so do exit and quit", &Chat::exit},
       {"/quit", "", "", &Chat::exit},
+      {"/bye", "", "", &Chat::exit},
       {"/clear", "/clear", "begin a new conversation; the system turn stays", &Chat::clear},
       {"/system", "/system [TEXT]", "the system turn, from the beginning on; without TEXT none",
        &Chat::system},
@@ -517,7 +548,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"/save", "/save FILE", "the conversation as OpenAI messages (JSON)", &Chat::save},
       {"/save!", "/save! FILE", "the same, in place of another file", &Chat::save_over},
       {"/load", "/load FILE", "go on with the conversation in such a file", &Chat::load},
-      {"/stats", "/stats", "tokens and times of the last answer", &Chat::stats},
+      {"/stats", "/stats", "tokens and times of the last answer, turns so far", &Chat::stats},
       {"/set", "/set [NAME VALUE]", kSettings, &Chat::set},
   };
   return kCommands;
@@ -551,16 +582,24 @@ Status run_chat(App& app, const ChatFlags& flags) {
   }
   if (!session.is_ok()) return session.status();
   std::optional<FileContent> loaded_content;
+  std::string loaded_note;
   if (!flags.load.empty()) {
     WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app.env, flags.load));
     if (const Status set = (*session)->set_turns(std::move(loaded.turns)); !set.is_ok()) {
       return corrupt(flags.load + ": " + set.message());
     }
     loaded_content = loaded.content;
+    const char* replaced = "";
+    if (flags.system && (*session)->system()) {
+      replaced = "; -s takes the place of its system turn";
+    } else if (flags.system) {
+      replaced = "; -s adds a system turn";
+    }
+    loaded_note = loaded_line((*session)->turns(), replaced);
   }
   if (flags.system) WEFT_RETURN_IF_ERROR((*session)->set_system(flags.system));
   outlive_interrupts();
-  return Chat(app, flags, *engine, **session, loaded_content).run();
+  return Chat(app, flags, *engine, **session, loaded_content, loaded_note).run();
 }
 
 }  // namespace
