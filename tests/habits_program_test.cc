@@ -177,6 +177,33 @@ TEST_F(Habits, WordsThatWereNotQuotedAreTheQuestion) {
   EXPECT_EQ(listed.status, 0) << listed.err;
 }
 
+TEST_F(Habits, QuestionsOnATerminalAreEditedAndCalledBack) {
+  ASSERT_EQ(ingest().status, 0);
+  test::Terminal terminal(folder_->path(),
+                          {"ask", "-m", model(), "--store", store(), "-n", "4", "-t", "1"});
+  const std::string before = terminal.modes();
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("the harbur\x1b[D\x1b[Do\r");  // an o put in, two to the left
+  ASSERT_TRUE(terminal.shows("harbour.md"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x1b[A");
+  ASSERT_TRUE(terminal.shows("the harbour"));
+  terminal.type("\r");
+  ASSERT_TRUE(terminal.shows("harbour.md"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.exit_status(), 0);
+  EXPECT_EQ(terminal.modes(), before);
+}
+
+TEST_F(Habits, QuantizeSaysWhenItsResultIsLarger) {
+  const Outcome smaller = weft({"quantize", model(), path("q8.gguf"), "Q8_0"});
+  EXPECT_THAT(smaller.out, Not(HasSubstr("larger than its source")));
+  const Outcome larger = weft({"quantize", path("q8.gguf"), path("f32.gguf"), "F32"});
+  EXPECT_EQ(larger.status, 0) << larger.err;
+  EXPECT_THAT(larger.out, HasSubstr("the result is larger than its source: F32"));
+}
+
 TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"run", "smollm2-135m"}, "weft chat -m MODEL"},

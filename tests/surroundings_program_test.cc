@@ -274,6 +274,9 @@ TEST_F(Surroundings, WithoutAHomeNothingIsKeptInTheWorkingFolder) {
   };
   expect_error(run_in(no_models, {"model", "get", "smollm2-135m"}), 1, "WEFT_MODELS");
   expect_error(run_in(no_models, {"model", "path", "nosuch"}), 1, "WEFT_MODELS");
+  const Outcome listed = run_in(no_models, {"model", "ls"});
+  EXPECT_THAT(listed.err, HasSubstr("no home folder (HOME)"));
+  EXPECT_THAT(listed.out, HasSubstr("smollm2-135m"));
   EXPECT_TRUE(std::filesystem::is_empty(here));
   std::filesystem::remove_all(here);
 }
