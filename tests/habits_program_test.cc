@@ -230,6 +230,10 @@ TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
       {{"generate", "x", "-n"}, "-n needs a value (INT)"},
       {{"generate", "--compute", "bf61", "x"},
        "--compute bf61: must be auto, f32, bf16 or int8; did you mean bf16?"},
+      {{"quantize", "in.gguf", "out.gguf", "Q9_0"}, "type Q9_0: must be F32, F16"},
+      {{"bench", "ttft", "--order", "sam"},
+       "--order sam: must be shuffled or same; did you mean same?"},
+      {{"bench", "speed", "-m", "x", "-p", "1,x"}, "--prefill 1,x: must be token counts"},
       {{"chat", "hello"}, "hello is one word too many; see weft chat --help"},
   };
   for (const auto& [arguments, part] : cases) {
@@ -304,10 +308,14 @@ TEST_F(Completions, BashOffersWhatTheProgramTakes) {
               HasSubstr("-F _weft weft"));
 }
 
-// Not everybody has the other two, and weft is not built with them: no failure without them.
+// Not everybody has the other two, and weft is not built with them: where one is missing only its
+// script's text is looked at.
 
 TEST_F(Completions, ZshOffersWhatTheProgramTakes) {
-  if (shell_at("zsh").empty()) GTEST_SKIP() << "no zsh";
+  EXPECT_THAT(weft({"completions", "zsh"}).out,
+              AllOf(HasSubstr("#compdef weft\n"), HasSubstr("'weft model get'"),
+                    HasSubstr("auto f32 bf16 int8")));
+  if (shell_at("zsh").empty()) return;
   const auto zsh = [](const std::string& words) {
     return run_shell(
         "zsh",
@@ -325,7 +333,10 @@ TEST_F(Completions, ZshOffersWhatTheProgramTakes) {
 }
 
 TEST_F(Completions, FishOffersWhatTheProgramTakes) {
-  if (shell_at("fish").empty()) GTEST_SKIP() << "no fish";
+  EXPECT_THAT(weft({"completions", "fish"}).out,
+              AllOf(HasSubstr("complete -c weft -n"), HasSubstr("'weft model get'"),
+                    HasSubstr("auto f32 bf16 int8")));
+  if (shell_at("fish").empty()) return;
   const auto fish = [](const std::string& line) {
     return run_shell(
         "fish", "source ./weft.fish\ncomplete -C '" + line + "' | string replace -r '\\t.*' ''\n",
@@ -341,6 +352,15 @@ TEST_F(Completions, FishOffersWhatTheProgramTakes) {
 TEST_F(Habits, AnUnknownShellIsALine) {
   expect_error(weft({"completions", "tcsh"}), 2, "shell tcsh: must be bash, zsh or fish");
   expect_error(weft({"completions"}), 2, "shell is missing");
+}
+
+TEST_F(Habits, ModelsAreNamedByWhatIsNearest) {
+  write_file(path("tinymodel.gguf"), "x");
+  expect_error(weft({"generate", "-m", "tinymodle", "x"}), 1, "did you mean tinymodel?");
+  expect_error(weft({"generate", "-m", "smollm2:135m", "x"}), 1,
+               "did you mean smollm2-135m? weft model get smollm2-135m");
+  expect_error(weft({"model", "get", "smollm2"}), 1, "did you mean smollm2-135m?");
+  expect_error(weft({"model", "get", "gpt"}), 1, "it knows: smollm2-135m gemma3-270m");
 }
 
 TEST_F(Habits, HelpIsACommandToo) {

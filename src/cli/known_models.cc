@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "cli/suggestion.h"
+
 namespace weft::cli {
 namespace {
 
@@ -49,12 +51,17 @@ std::span<const KnownModel> known_models() {
 }
 
 Result<KnownModel> find_known_model(std::string_view name) {
-  std::string names;
+  std::string listed;
+  std::vector<std::string> names;
   for (const KnownModel& model : known_models()) {
     if (model.name == name) return model;
-    names += " " + model.name;
+    listed += " " + model.name;
+    names.push_back(model.name);
   }
-  return not_found(fmt::format("{}: no model that weft can fetch; it knows:{}", name, names));
+  const std::optional<std::string> meant = closest(name, names);
+  return not_found(
+      fmt::format("{}: no model that weft can fetch; {}", name,
+                  meant ? fmt::format("did you mean {}?", *meant) : "it knows:" + listed));
 }
 
 }  // namespace weft::cli

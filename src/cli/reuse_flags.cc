@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "cli/app.h"
+#include "cli/suggestion.h"
 
 namespace weft::cli {
 namespace {
@@ -69,7 +70,10 @@ Result<ReuseMode> parse_mode(const std::string& name) {
        {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
     if (name == fusion::mode_name(mode)) return mode;
   }
-  return invalid_argument(fmt::format("reuse mode {}: must be none, prefix, full or blend", name));
+  const std::vector<std::string> modes{"none", "prefix", "full", "blend"};
+  const std::optional<std::string> meant = closest(name, modes);
+  return invalid_argument(fmt::format("--modes {}: must be none, prefix, full or blend{}", name,
+                                      meant ? fmt::format("; did you mean {}?", *meant) : ""));
 }
 
 Result<std::vector<ReuseMode>> parse_modes(const std::string& names) {
