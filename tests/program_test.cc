@@ -368,7 +368,7 @@ TEST_F(Cli, QuantizeWritesAModelThatRuns) {
   EXPECT_EQ(run.json()["bytes_out"], std::filesystem::file_size(path("q8.gguf")));
   EXPECT_LT(run.json()["bytes_out"], run.json()["bytes_in"]);
   EXPECT_EQ(weft({"generate", "-m", path("q8.gguf"), "--raw", "-p", "The", "-n", "2"}).status, 0);
-  expect_error(weft({"quantize", model(), path("q.gguf"), "Q9"}), 2, "type 'Q9'");
+  expect_error(weft({"quantize", model(), path("q.gguf"), "Q9"}), 2, "type Q9: must be F32");
   expect_error(weft({"quantize", model(), model(), "Q8_0"}), 2, "is the file to be read");
   expect_error(weft({"quantize", path("none.gguf"), path("q.gguf"), "Q8_0"}), 1, "none.gguf");
   for (const auto& entry : std::filesystem::directory_iterator(folder_->path())) {
