@@ -110,7 +110,10 @@ TEST_F(Habits, WhatALimitCutsSaysSoOnStandardError) {
   const Outcome full = weft(generate({"-c", "64", "-n", "-1", "--ignore-eos", "--json", "The"}));
   EXPECT_EQ(full.json()["stop_reason"], "context");
   EXPECT_GE(full.json()["tokens"].size(), 60u);
-  EXPECT_EQ(full.err, "weft: the context of 64 tokens is full: the text ends here (-c)\n");
+  EXPECT_EQ(full.err, "");  // stop_reason says it
+  EXPECT_EQ(weft(generate({"-c", "64", "-n", "-1", "--ignore-eos", "The"})).err,
+            "weft: the context of 64 tokens is full: the text ends here (-c)\n");
+  EXPECT_EQ(weft(generate({"-q", "The"})).err, "");
   EXPECT_EQ(weft(generate({"--n-predict", "3", "--json", "The"})).json()["tokens"].size(), 3u);
   EXPECT_EQ(weft(generate({"-n3", "--json", "The"})).json()["tokens"].size(), 3u);
 }
@@ -173,8 +176,10 @@ TEST_F(Habits, WordsThatWereNotQuotedAreTheQuestion) {
                "weft ask has no --chunk: did you mean --chunks?; words that begin with - go "
                "behind --");
   write_file(path("docs/[a].txt"), "The pier is closed.");
-  const Outcome listed = weft({"ingest", "-m", model(), "--store", store(), path("docs/[a].txt")});
+  const Outcome listed = weft({"ingest", "-m", model(), path("docs/[a].txt"), "--store", store(),
+                               path("docs/harbour.md"), path("docs/library.txt")});
   EXPECT_EQ(listed.status, 0) << listed.err;
+  EXPECT_THAT(listed.out, HasSubstr("3 documents"));
 }
 
 TEST_F(Habits, QuestionsOnATerminalAreEditedAndCalledBack) {

@@ -253,7 +253,7 @@ class Asker {
     if (!generated.is_ok()) return generated.status();
     out.generation = std::move(*generated);
     if (stream) fmt::print("\n");
-    if (!flags_.compare) note_end(engine_, out.generation);
+    if (!flags_.compare && !flags_.json) note_end(engine_, out.generation);
     return out;
   }
 

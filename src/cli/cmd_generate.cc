@@ -122,7 +122,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
     }
   }
   std::fflush(stdout);
-  if (!flags.quiet) note_end(*engine, generation);
+  if (!flags.quiet && !flags.json) note_end(*engine, generation);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled("interrupted: the text ends here");
   }

@@ -445,7 +445,7 @@ Flag Command::add_option(const std::string& name, std::vector<std::string>& valu
     return true;
   };
   CLI::Option* option = as_command(command_).add_option(name, take, help);
-  option->expected(-1)->type_name(std::string(kList));
+  option->expected(CLI::detail::expected_max_vector_size)->type_name(std::string(kList));
   return Flag(option);
 }
 
