@@ -179,7 +179,7 @@ TEST_F(Habits, WordsThatWereNotQuotedAreTheQuestion) {
   const Outcome listed = weft({"ingest", "-m", model(), path("docs/[a].txt"), "--store", store(),
                                path("docs/harbour.md"), path("docs/library.txt")});
   EXPECT_EQ(listed.status, 0) << listed.err;
-  EXPECT_THAT(listed.out, HasSubstr("3 documents"));
+  EXPECT_THAT(listed.out, HasSubstr("1 new"));
 }
 
 TEST_F(Habits, QuestionsOnATerminalAreEditedAndCalledBack) {
