@@ -209,7 +209,7 @@ TEST_F(Surroundings, ASmallStackChangesNothingElse) {
   const Outcome usual = weft(command), small = run_in(limit_stack, command);
   EXPECT_EQ(small.status, 0) << small.err;
   EXPECT_EQ(small.out, usual.out);
-  expect_error(run_in(limit_stack, {"frob"}), 2, "no command 'frob'");
+  expect_error(run_in(limit_stack, {"frob"}), 2, "no command frob");
   expect_error(run_in(limit_stack, {"inspect", path("none.gguf")}), 1, "none.gguf");
 }
 
