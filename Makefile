@@ -59,7 +59,7 @@ bench: model
 	$(WEFT) bench ttft -m smollm2-135m
 	$(WEFT) bench speed -m smollm2-135m
 
-# install: the program, below PREFIX (/usr/local)
+# install: the program and its completions for bash, zsh and fish, below PREFIX (/usr/local)
 install: release
 	cmake --install build/release --prefix $(PREFIX)
 

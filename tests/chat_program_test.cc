@@ -85,7 +85,7 @@ TEST_F(ChatProgram, LinesBlocksAndCommands) {
   const Outcome loaded =
       weft(chat({"--save", path("saved.json")}), "/load " + file + "\n/regen\n/stats\n/clear\n");
   EXPECT_EQ(loaded.status, 0) << loaded.err;
-  EXPECT_THAT(loaded.err, HasSubstr("9 turns loaded"));
+  EXPECT_THAT(loaded.err, HasSubstr("(9 turns (1 system, 4 questions, 4 answers) loaded)"));
   EXPECT_EQ(Json::parse(test::slurp(path("saved.json")))["messages"].size(), 9u);
 }
 
@@ -95,7 +95,7 @@ TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
                            "/save\n/undo\n/regen\n/stats\nHello\n");
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("no command /frob; /help"));
-  EXPECT_THAT(run.err, HasSubstr("9 inputs failed"));
+  EXPECT_THAT(run.err, HasSubstr("8 inputs failed"));
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 11) << run.err;
   EXPECT_EQ(run.out, weft(chat(), "Hello\n").out);
 
@@ -126,6 +126,128 @@ TEST_F(ChatProgram, CtrlCStopsAnAnswerAndNotTheProgram) {
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("/exit\r");
   EXPECT_EQ(terminal.exit_status(), 0);
+}
+
+/// Has a long answer under way.
+void begin_long_answer(Terminal& terminal) {
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/set tokens 100000\r");
+  ASSERT_TRUE(terminal.shows("tokens 100000)"));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("Tell me all.\r");
+  ASSERT_TRUE(terminal.shows("Tell me all.\r\n\x1b[?2004l"));
+  ASSERT_TRUE(terminal.shows_anything());
+}
+
+TEST_F(ChatProgram, WhatIsTypedDuringAnAnswerIsTheNextLineAndDoesNotShowInIt) {
+  Terminal terminal(folder_->path(), chat());
+  const std::string before = terminal.modes();
+  begin_long_answer(terminal);
+  const size_t begin = terminal.screen().size();
+  terminal.type("/set seed 47");
+  while (terminal.screen().size() < begin + 200) ASSERT_TRUE(terminal.shows_more());
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.shows("(stopped)"));
+  const size_t end = terminal.screen().find("(stopped)");
+  const std::string answer = terminal.screen().substr(begin, end - begin);
+  EXPECT_THAT(answer, Not(HasSubstr("/set seed")));
+  EXPECT_THAT(answer, Not(HasSubstr("^C")));
+  ASSERT_TRUE(terminal.shows("> "));
+  ASSERT_TRUE(terminal.shows("/set seed 47"));
+  terminal.type("11\r");
+  ASSERT_TRUE(terminal.shows("seed 4711, "));
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("/exit\r");
+  EXPECT_EQ(terminal.exit_status(), 0);
+  EXPECT_EQ(terminal.modes(), before);
+}
+
+TEST_F(ChatProgram, WhatEndsItDuringAnAnswerLeavesTheTerminalAsItWas) {
+  const std::pair<int, int> ends[] = {
+      {SIGTERM, 143}, {SIGHUP, 129}, {SIGQUIT, 1000 + SIGQUIT}, {SIGABRT, 1000 + SIGABRT}};
+  for (const auto& [signal, status] : ends) {
+    SCOPED_TRACE(signal);
+    Terminal terminal(folder_->path(), chat());
+    const std::string before = terminal.modes();
+    begin_long_answer(terminal);
+    EXPECT_NE(terminal.modes(), before);
+    terminal.send(signal);
+    EXPECT_EQ(terminal.exit_status(), status);
+    EXPECT_EQ(terminal.modes(), before);
+  }
+}
+
+TEST_F(ChatProgram, CtrlZDuringAnAnswerGivesTheTerminalToTheShell) {
+  Terminal shell = Terminal::shell(folder_->path());
+  ASSERT_TRUE(shell.shows("$ "));
+  const std::string before = shell.modes();
+  std::string line = WEFT_BINARY_DIR "/weft";
+  for (const std::string& argument : chat()) line += " '" + argument + "'";
+  shell.type(line + "\r");
+  begin_long_answer(shell);
+  const std::string answering = shell.modes();
+  shell.type("\x1a");
+  ASSERT_TRUE(shell.shows("$ "));
+  EXPECT_EQ(shell.modes(), before);
+  shell.type("fg\r");
+  ASSERT_TRUE(shell.shows("weft"));  // what fg continues
+  ASSERT_TRUE(shell.shows_anything());
+  for (int i = 0; i < 1000 && shell.modes() != answering; ++i) ASSERT_TRUE(shell.shows_more());
+  EXPECT_EQ(shell.modes(), answering);
+  shell.type("\x03");
+  ASSERT_TRUE(shell.shows("(stopped)"));
+  ASSERT_TRUE(shell.shows("> "));
+  shell.type("quit\r");
+  ASSERT_TRUE(shell.shows("$ "));
+  EXPECT_EQ(shell.modes(), before);
+  shell.type("exit\r");
+  EXPECT_EQ(shell.exit_status(), 0);
+}
+
+TEST_F(ChatProgram, WordsThatLeave) {
+  for (const char* word : {"exit", "quit", "/exit", "/quit", "/bye"}) {
+    SCOPED_TRACE(word);
+    Terminal terminal(folder_->path(), chat());
+    ASSERT_TRUE(terminal.shows("> "));
+    terminal.type(std::string(word) + "\r");
+    EXPECT_EQ(terminal.exit_status(), 0);
+    EXPECT_THAT(terminal.screen(), Not(HasSubstr("cut at")));  // no answer
+  }
+  // In a script a word is a question; what begins with / is a command everywhere.
+  EXPECT_THAT(weft(chat(), "exit\n").out, Not(::testing::IsEmpty()));
+  EXPECT_EQ(weft(chat(), "/bye\nHello\n").out, "");
+}
+
+TEST_F(ChatProgram, LoadedTurnsAreCountedAndASystemTurnInTheirPlaceIsSaid) {
+  const std::string file = path("counted.json");
+  std::filesystem::remove(file);
+  EXPECT_THAT(weft(chat(), "/stats\n").err,
+              HasSubstr("tokens; 0 turns, 0 no longer seen; no answer"));
+  ASSERT_EQ(weft(chat({"-s", "Be brief.", "--save", file}), "Hello\nAnd?\n").status, 0);
+  EXPECT_EQ(weft(chat({"--load", file}), "").err,
+            "(5 turns (1 system, 2 questions, 2 answers) loaded)\n");
+  EXPECT_EQ(weft(chat({"--load", file, "-s", "Other."}), "").err,
+            "(5 turns (1 system, 2 questions, 2 answers) loaded; -s takes the place of its system "
+            "turn)\n");
+  EXPECT_THAT(weft(chat({"--load", file}), "/undo\n/stats\n").err,
+              HasSubstr("3 turns (1 system, 1 question, 1 answer), 0 no longer seen"));
+  ASSERT_EQ(weft(chat({"--load", file}), "/undo\n/system\n/save! " + file + "\n").status, 0);
+  EXPECT_EQ(weft(chat({"--load", file, "-s", "Other."}), "").err,
+            "(2 turns (1 question, 1 answer) loaded; -s adds a system turn)\n");
+}
+
+TEST_F(ChatProgram, SettingsOfTheSampler) {
+  const Outcome run = weft(chat(),
+                           "/set repeat-penalty 1.5\n/set repeat-last-n -1\n/set presence-penalty "
+                           "0.5\n/set frequency-penalty 0.25\n/set tokens -1\n/set repeat-penalty "
+                           "0\n/set frequency-penalty 3\n/set tokens 0\n");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("repeat-penalty 1.5, repeat-last-n -1, presence-penalty 0.5, "
+                                 "frequency-penalty 0.25, seed 0, tokens -1)"));
+  EXPECT_THAT(run.err, HasSubstr("weft: /set repeat-penalty 0: must be over 0"));
+  EXPECT_THAT(run.err, HasSubstr("weft: /set frequency-penalty 3: must be from -2 to 2"));
+  EXPECT_THAT(run.err, HasSubstr("weft: /set tokens 0: must be 1 to "));
+  EXPECT_THAT(run.err, HasSubstr("3 inputs failed"));
 }
 
 TEST_F(ChatProgram, CtrlCAtThePromptClearsTheLine) {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/fault_env.h"
+#include "engine/rag_prompt.h"
 #include "test_model.h"
 
 namespace weft::engine {
@@ -12,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kChatMl =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -136,6 +139,33 @@ TEST_F(ChatSessionTest, AFullContextDropsTheOldestExchanges) {
   EXPECT_THAT(held(*fresh), ElementsAreArray(held(*session)));
 }
 
+TEST_F(ChatSessionTest, TheTemplateSeesTheTimeOfEachTurn) {
+  FaultEnv env(posix_env());
+  gguf::RandomModelOptions options{.vocab = 300};
+  options.chat_template = std::string("{{ strftime_now('%Y') }} ") + kChatMl;
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), path("dated"), options).is_ok());
+  const auto opened =
+      Engine::open(env, {.model_path = path("dated"), .n_threads = 2, .compute = "f32"});
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  Engine& engine = **opened;
+  const auto session = start(engine);
+  const auto prompt = [&] { return engine.tokenizer().decode(session->held_tokens()); };
+  const auto now = [&] { return std::to_string(1900 + engine.local_time().tm_year); };
+  say(*session, "Hello", 2);
+  const std::string first = now();
+  EXPECT_THAT(prompt(), HasSubstr(first));
+  env.jump_clock_ms(int64_t{800} * 24 * 3600 * 1000);  // over two years
+  EXPECT_NE(now(), first);
+  const auto rag = RagPrompt::for_engine(engine);
+  ASSERT_TRUE(rag.is_ok());
+  say(*session, "And now?", 2);
+  EXPECT_THAT(prompt(), HasSubstr(now()));
+  EXPECT_THAT(prompt(), Not(HasSubstr(first)));
+  EXPECT_THAT(engine.tokenizer().decode(*rag->prefix()), HasSubstr(now()));
+  env.jump_clock_ms(int64_t{800} * 24 * 3600 * 1000);
+  EXPECT_THAT(engine.tokenizer().decode(*rag->prefix()), HasSubstr(now()));
+}
+
 TEST_F(ChatSessionTest, ATurnThatCannotFitIsRefusedAndTheConversationKept) {
   const auto engine = open("chatml", 96);
   const auto session = start(*engine);
@@ -156,6 +186,42 @@ TEST_F(ChatSessionTest, AnAnswerEndsWhereTheContextDoes) {
   EXPECT_EQ(answer.stop_reason, StopReason::kContextFull);
   say(*session, "More.", 4);  // the first exchange makes room
   EXPECT_EQ(session->dropped_turns(), 2);
+}
+
+TEST_F(ChatSessionTest, AStopTextIsNoPartOfTheTurnAndTheNextAnswerIsAsFromNothing) {
+  const auto engine = open("chatml");
+  const std::string whole = say(*start(*engine), "Tell me all.", 40).text;
+  ASSERT_GT(whole.size(), 8u);
+  for (const size_t length : {size_t{1}, size_t{2}, size_t{5}}) {
+    const std::string stop = whole.substr(whole.size() / 2, length);
+    const auto session = start(*engine);
+    std::string pieces;
+    ChatCallbacks callbacks;
+    callbacks.on_text = [&](std::string_view piece) {
+      pieces += piece;
+      return true;
+    };
+    const auto answer =
+        session->say("Tell me all.", {.max_tokens = 40, .stops = {stop}}, callbacks);
+    ASSERT_TRUE(answer.is_ok()) << answer.status().message();
+    EXPECT_EQ(answer->stop_reason, StopReason::kStopText);
+    EXPECT_EQ(answer->text, whole.substr(0, whole.find(stop)));
+    EXPECT_EQ(pieces, answer->text);
+    const auto fresh = start(*engine);
+    ASSERT_TRUE(fresh->set_turns(session->turns()).is_ok());
+    EXPECT_EQ(say(*session, "And then?").text, say(*fresh, "And then?").text);
+    EXPECT_THAT(held(*session), ElementsAreArray(held(*fresh)));
+  }
+}
+
+TEST_F(ChatSessionTest, WithoutALimitAnAnswerGoesToTheEndOfTheContext) {
+  const auto engine = open("chatml", 96);
+  const auto session = start(*engine);
+  const auto answer = session->say(
+      "Tell me all.", {.max_tokens = kNoTokenLimit, .ignore_end = true}, ChatCallbacks{});
+  ASSERT_TRUE(answer.is_ok()) << answer.status().message();
+  EXPECT_EQ(answer->stop_reason, StopReason::kContextFull);
+  EXPECT_EQ(answer->prompt_tokens + answer->answer_tokens, 97);  // the last one is not run
 }
 
 TEST_F(ChatSessionTest, CancelledAnswersKeepWhatWasSaid) {

@@ -118,12 +118,13 @@ TEST_F(HostileNumbers, Generation) {
   expect_refused(engine::generate(*engine_, kv::SequenceId{12345}, *logits, {},
                                   [](std::string_view) { return true; }),
                  "no sequence 12345");
-  expect_refused(generate(*logits, {.sampling = {.temperature = -1}}), "temperature");
-  for (const int32_t n : {0, -1, kMin}) {
-    const auto none = generate(*logits, {.max_tokens = n});
-    ASSERT_TRUE(none.is_ok()) << none.status().message();
-    EXPECT_TRUE(none->tokens.empty());
+  expect_refused(generate(*logits, {.sampling = {.temperature = -1}}), "temp -1");
+  for (const int32_t n : {-2, kMin}) {
+    expect_refused(generate(*logits, {.max_tokens = n}), "tokens -");
   }
+  const auto none = generate(*logits, {.max_tokens = 0});
+  ASSERT_TRUE(none.is_ok()) << none.status().message();
+  EXPECT_TRUE(none->tokens.empty());
   for (const int32_t n : {-1, kMin, 0, kMax}) {
     EXPECT_TRUE(generate(*logits, {.max_tokens = 1, .n_logprobs = n}).is_ok());
   }

@@ -44,6 +44,7 @@ inline RunningProgram start_weft(const std::string& folder, std::vector<std::str
     for (const char* variable : {"XDG_CACHE_HOME", "XDG_STATE_HOME", "WEFT_MODELS"}) {
       setenv(variable, folder.c_str(), 1);
     }
+    for (const char* variable : {"WEFT_MODEL", "WEFT_STORE"}) unsetenv(variable);
     std::string program = WEFT_BINARY_DIR "/weft";
     std::vector<char*> argv{program.data()};
     for (std::string& argument : arguments) argv.push_back(argument.data());

@@ -210,7 +210,7 @@ TEST_F(Surroundings, ASmallStackChangesNothingElse) {
   const Outcome usual = weft(command), small = run_in(limit_stack, command);
   EXPECT_EQ(small.status, 0) << small.err;
   EXPECT_EQ(small.out, usual.out);
-  expect_error(run_in(limit_stack, {"frob"}), 2, "no command 'frob'");
+  expect_error(run_in(limit_stack, {"frob"}), 2, "no command frob");
   expect_error(run_in(limit_stack, {"inspect", path("none.gguf")}), 1, "none.gguf");
 }
 
@@ -275,6 +275,9 @@ TEST_F(Surroundings, WithoutAHomeNothingIsKeptInTheWorkingFolder) {
   };
   expect_error(run_in(no_models, {"model", "get", "smollm2-135m"}), 1, "WEFT_MODELS");
   expect_error(run_in(no_models, {"model", "path", "nosuch"}), 1, "WEFT_MODELS");
+  const Outcome listed = run_in(no_models, {"model", "ls"});
+  EXPECT_THAT(listed.err, HasSubstr("no home folder (HOME)"));
+  EXPECT_THAT(listed.out, HasSubstr("smollm2-135m"));
   EXPECT_TRUE(std::filesystem::is_empty(here));
   std::filesystem::remove_all(here);
 }
@@ -346,26 +349,45 @@ TEST_F(Surroundings, ANumberThatDoesNotFitIsALineWithItsRange) {
     EXPECT_LT(run.err.size(), 200u) << run.err;
   };
   expect_refused(generate("--seed", "99999999999999999999999"),
-                 "--seed: '99999999999999999999999': must be a whole number from 0 to "
+                 "--seed 99999999999999999999999: must be a whole number from 0 to "
                  "18446744073709551615");
-  expect_refused(generate("--seed", "18446744073709551616"), "--seed: ");
-  for (const char* value : {"-1", "1.5", "", "seven", "0x10", "1'000", "1_000", "+1", " 1"}) {
-    expect_refused(generate("--seed", value), "'" + std::string(value) + "': must be");
+  expect_refused(generate("--seed", "18446744073709551616"),
+                 "--seed 18446744073709551616: must be");
+  for (const char* value : {"-1", "1.5", "seven", "0x10", "1'000", "1_000", "+1"}) {
+    expect_refused(generate("--seed", value), "--seed " + std::string(value) + ": must be");
   }
-  expect_refused(generate("--threads", "0"), "--threads: '0': must be a whole number from 1 to ");
-  expect_refused(generate("-c", "4294967297"), "--context: '4294967297': must be");
-  for (const char* value : {"nan", "inf", "1e999", "hot", ""}) {
-    expect_refused(generate("--temp", value), "--temp: '" + std::string(value) + "': must be");
+  expect_refused(generate("--seed", ""), "--seed '': must be");
+  expect_refused(generate("--seed", " 1"), "--seed ' 1': must be");
+  expect_refused(generate("--seed", std::string(100'000, '7')), "7777...: must be");
+  expect_refused(generate("--threads", "0"), "--threads 0: must be a whole number from 1 to ");
+  expect_refused(generate("-c", "4294967297"), "--context 4294967297: must be");
+  for (const char* value : {"nan", "inf", "1e999", "hot", "-0.5"}) {
+    expect_refused(generate("--temp", value), "--temp " + std::string(value) + ": must be");
   }
   for (const char* value : {"18446744073709551617", "18446744073709551616", "0", "16777216TB",
-                            "1.5", ".5GB", "1.GB", "1..5GB", "5XB", "GB", "12i", ""}) {
+                            "1.5", ".5GB", "1.GB", "1..5GB", "5XB", "GB", "12i"}) {
     expect_refused(ingest({"--store-limit", value}),
-                   "--store-limit: '" + std::string(value) + "': must be a number of bytes");
+                   "--store-limit " + std::string(value) + ": must be a number of bytes");
+  }
+  const std::pair<const char*, std::vector<const char*>> refused[] = {
+      {"--top-k", {"-1", "2.5"}},
+      {"--top-p", {"0", "1.1", "-0.1", "nan"}},
+      {"--min-p", {"-0.1", "1.5"}},
+      {"--repeat-penalty", {"0", "-1", "100.5", "nan", "inf"}},
+      {"--repeat-last-n", {"-2", "1e9"}},
+      {"--presence-penalty", {"-2.5", "2.5", "nan"}},
+      {"--frequency-penalty", {"-2.5", "1e30"}},
+      {"--tokens", {"0", "-2", "16777217"}}};
+  for (const auto& [flag, values] : refused) {
+    for (const char* value : values) {
+      expect_refused(generate(flag, value), std::string(flag) + " " + value + ": must be");
+    }
   }
   for (const char* value : {"50", "1048575"}) {  // a unit that was forgotten
-    expect_refused(ingest({"--store-limit", value}),
-                   fmt::format("--store-limit: '{}': {} bytes are too few for any chunk; {}GB?",
-                               value, value, value));
+    expect_refused(
+        ingest({"--store-limit", value}),
+        fmt::format("--store-limit {}: must be more: {} bytes are too few for any chunk; {}GB?",
+                    value, value, value));
   }
   EXPECT_EQ(generate("--seed", "18446744073709551615").status, 0);
   EXPECT_EQ(generate("--logprobs", "09").status, 0) << "decimal, whatever it begins with";

@@ -26,6 +26,7 @@ inline void set_environment(const std::string& folder) {
   for (const char* name : {"XDG_CACHE_HOME", "XDG_STATE_HOME", "WEFT_MODELS"}) {
     setenv(name, folder.c_str(), 1);
   }
+  for (const char* name : {"WEFT_MODEL", "WEFT_STORE"}) unsetenv(name);
   setenv("TERM", "xterm", 1);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
@@ -105,6 +106,9 @@ class Terminal {
     }
     return true;
   }
+
+  /// Whatever comes next; false where nothing does.
+  bool shows_more() { return read_more(); }
 
   /// What the terminal got so far.
   const std::string& screen() const { return screen_; }

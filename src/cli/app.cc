@@ -46,17 +46,18 @@ constexpr int kBarWidth = 30;
 
 void add_model_flags(Command command, ModelFlags& flags) {
   command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
-      .required();
+      .value_name("MODEL")
+      .or_environment("WEFT_MODEL");
   command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)")
       .in_range(1, engine::kMaxThreads);
   command
-      .add_option("-c,--context", flags.context_tokens,
+      .add_option("-c,--context,--ctx-size", flags.context_tokens,
                   "context in tokens (default: the model's, at most 8192)")
       .in_range(1, std::numeric_limits<int32_t>::max());
-  command.add_option("--compute", flags.compute,
-                     "how prefill multiplies: auto, f32, bf16 or int8 (default: auto)");
-  command.add_option("--isa", flags.isa,
-                     "instruction set: baseline, avx2, avx512 or avx512bf16 (default: the best)");
+  command.add_option("--compute", flags.compute, "how prefill multiplies (default: auto)")
+      .one_of({"auto", "f32", "bf16", "int8"});
+  command.add_option("--isa", flags.isa, "instruction set (default: the best)")
+      .one_of({"baseline", "avx2", "avx512", "avx512bf16"});
 }
 
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {
@@ -70,7 +71,6 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
     options.compute_kept_file = join_path(app.cache_dir, "compute");
     options.rates_kept_file = join_path(app.cache_dir, "prefill-rates");
   }
-  options.now = local_time();
   return engine::Engine::open(app.env, options);
 }
 
@@ -80,15 +80,52 @@ std::vector<std::string> model_files(const engine::Engine& engine) {
   return paths;
 }
 
-void add_sampling_flags(Command command, sampling::SamplingOptions& options) {
+void add_sampling_flags(Command command, engine::GenerationOptions& options, int32_t most_tokens) {
   const auto add = [&](const char* flag, auto& value, const char* help) {
     return command.add_option(flag, value, fmt::format("{} (default: {})", help, value));
   };
-  add("--temp", options.temperature, "temperature; 0 is greedy");
-  add("--top-k", options.top_k, "keep the k likeliest; 0: all");
-  add("--top-p", options.top_p, "keep this share of probability");
-  add("--min-p", options.min_p, "drop tokens less likely than this share of the likeliest");
-  add("--seed", options.seed, "seed of the sampler");
+  const auto is_penalty = [](double value) { return value >= -2 && value <= 2; };
+  sampling::SamplingOptions& s = options.sampling;
+  sampling::PenaltyOptions& p = s.penalties;
+  add("-n,--tokens,--n-predict", options.max_tokens,
+      "tokens to generate at most; -1: until the end or a full context")
+      .must([most_tokens](double n) { return n == -1 || (n >= 1 && n <= most_tokens); },
+            fmt::format("a whole number from 1 to {}, or -1 (no limit)", most_tokens));
+  command.add_repeated("--stop", options.stops,
+                       "end before this text, which is not printed; may be given several times");
+  command.add_flag("--ignore-eos", options.ignore_end, "go on where the model would end");
+  add("--temp", s.temperature, "temperature; 0 is greedy")
+      .must([](double value) { return value >= 0; }, "a number from 0 (greedy)");
+  add("--top-k", s.top_k, "keep the k likeliest; 0: all")
+      .in_range(0, std::numeric_limits<int32_t>::max());
+  add("--top-p", s.top_p, "keep this share of probability")
+      .must([](double value) { return value > 0 && value <= 1; },
+            "a number over 0 and at most 1 (all)");
+  add("--min-p", s.min_p, "drop tokens less likely than this share of the likeliest")
+      .must([](double value) { return value >= 0 && value <= 1; }, "a number from 0 (all) to 1");
+  add("--repeat-penalty", p.repeat, "divide the odds of what was said lately; 1: off")
+      .must([](double value) { return value > 0 && value <= 100; },
+            "a number over 0 and at most 100; 1 is off");
+  add("--repeat-last-n", p.repeat_last_n, "tokens that count for that; 0: none, -1: all")
+      .in_range(-1, std::numeric_limits<int32_t>::max());
+  add("--presence-penalty", p.presence, "less likely once the answer has it; 0: off")
+      .must(is_penalty, "a number from -2 to 2; 0 is off");
+  add("--frequency-penalty", p.frequency, "less likely each time the answer has it; 0: off")
+      .must(is_penalty, "a number from -2 to 2; 0 is off");
+  add("--seed", s.seed, "seed of the sampler");
+}
+
+void note_end(const engine::Engine& engine, const engine::Generation& generation) {
+  if (generation.stop_reason == engine::StopReason::kMaxTokens) {
+    const size_t n = generation.tokens.size();
+    print_error(
+        fmt::format("{} token{}: the limit (-n); -n -1 goes on to the end", n, n == 1 ? "" : "s"));
+  } else if (generation.stop_reason == engine::StopReason::kContextFull) {
+    print_error(fmt::format("the context of {} tokens is full: the text ends here (-c)",
+                            engine.context_tokens()));
+  } else if (generation.text.empty() && generation.stop_reason != engine::StopReason::kCancelled) {
+    print_error("the model gave an empty answer");
+  }
 }
 
 std::tm local_time() {

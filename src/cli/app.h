@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "cli/flags.h"
 #include "engine/engine.h"
-#include "sampling/sampler.h"
+#include "engine/generation.h"
 
 namespace weft::cli {
 
@@ -27,6 +27,7 @@ struct App {
   std::string models_dir;       // $WEFT_MODELS, else the XDG data folder; "": there is none
   std::string cache_dir;        // the XDG cache folder; "": nothing is kept
   std::string state_dir;        // the XDG state folder; "": nothing is kept
+  std::string default_model;    // $WEFT_MODEL; what -m takes it from by itself (flags.h)
   std::function<Status()> run;  // set by the command that was given
 };
 
@@ -44,10 +45,15 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
 /// The files that it was opened from.
 std::vector<std::string> model_files(const engine::Engine& engine);
 
-/// --temp, --top-k, --top-p, --min-p and --seed; the defaults are what `options` holds.
-void add_sampling_flags(Command command, sampling::SamplingOptions& options);
+/// How an answer is made and where it ends: -n, --temp, --stop and the like; the defaults are what
+/// `options` holds. `most_tokens`: the largest -n.
+void add_sampling_flags(Command command, engine::GenerationOptions& options,
+                        int32_t most_tokens = 1 << 24);
 
-/// The date and time that chat templates may print.
+/// One line on stderr where the answer ended at a limit or is empty.
+void note_end(const engine::Engine& engine, const engine::Generation& generation);
+
+/// The date and time.
 std::tm local_time();
 
 /// "2026-11-22 14:03", in UTC.
@@ -113,5 +119,7 @@ void add_cache_command(Command root, App& app);
 void add_bench_command(Command root, App& app);
 void add_eval_command(Command root, App& app);
 void add_perplexity_command(Command root, App& app);
+/// `line` is what it describes.
+void add_completions_command(Command root, App& app, const CommandLine& line);
 
 }  // namespace weft::cli

@@ -1,5 +1,6 @@
 // weft ask: a question over ingested documents.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <optional>
@@ -175,7 +176,7 @@ class Asker {
     WEFT_RETURN_IF_ERROR(trust_texts(found));
     WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
     WEFT_ASSIGN_OR_RETURN(found.prompt.suffix, library_.rag().suffix(question));
-    const int32_t room = engine_.context_tokens() - flags_.generation.max_tokens;
+    const int32_t room = engine_.context_tokens() - room_for_answer();
     int32_t used = found.prompt.n_tokens();
     size_t n = 0;
     for (; n < found.hits.size(); ++n) {
@@ -188,8 +189,8 @@ class Asker {
       return resource_exhausted(
           fmt::format("the question with one passage ({} tokens) and an answer of up to {} (-n) do "
                       "not fit the context of {} (-c)",
-                      used + std::ssize(found.hits.front().chunk.tokens),
-                      flags_.generation.max_tokens, engine_.context_tokens()));
+                      used + std::ssize(found.hits.front().chunk.tokens), room_for_answer(),
+                      engine_.context_tokens()));
     }
     if (n < found.hits.size()) {
       found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
@@ -197,6 +198,10 @@ class Asker {
       found.hits.resize(n);
     }
     return found;
+  }
+
+  int32_t room_for_answer() const {
+    return engine::room_for_answer(flags_.generation, engine_.context_tokens());
   }
 
   /// The state that --compare lets each mode start from: `none` nothing; `prefix` the system turn
@@ -226,6 +231,11 @@ class Asker {
     WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, fusor->prefill(prompt, options));
     out.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
     out.report = prefilled.report;
+    std::vector<int32_t> tokens = prompt.prefix;
+    for (const std::vector<int32_t>& chunk : prompt.chunks) {
+      tokens.insert(tokens.end(), chunk.begin(), chunk.end());
+    }
+    tokens.insert(tokens.end(), prompt.suffix.begin(), prompt.suffix.end());
     bool first = true;
     auto generated = engine::generate(
         engine_, prefilled.sequence, std::move(prefilled.logits), flags_.generation,
@@ -237,11 +247,13 @@ class Asker {
             std::fflush(stdout);
           }
           return !interrupted();
-        });
+        },
+        tokens);
     engine_.cache().free_sequence(prefilled.sequence);
     if (!generated.is_ok()) return generated.status();
     out.generation = std::move(*generated);
     if (stream) fmt::print("\n");
+    if (!flags_.compare && !flags_.json) note_end(engine_, out.generation);
     return out;
   }
 
@@ -340,16 +352,19 @@ Status run_ask(App& app, const AskFlags& flags) {
     WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
     return interrupted() ? cancelled("interrupted: the answer ends here") : Status::ok();
   }
-  const auto input = plain_input();
+  const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+  const auto input = terminal ? terminal_input(app.env, "") : plain_input();
   int64_t asked = 0;
   int64_t failed = 0;
   while (!interrupted()) {
-    WEFT_ASSIGN_OR_RETURN(const Line line, input->read(""));
+    WEFT_ASSIGN_OR_RETURN(const Line line, input->read("> "));
     if (line.kind == Line::Kind::kInterrupt) return cancelled("interrupted");
     if (line.kind == Line::Kind::kEnd) break;
     if (is_blank(line.text)) continue;
     ++asked;
-    if (!flags.json) fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(line.text));
+    input->remember(line.text);
+    if (!flags.json && !terminal)
+      fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(line.text));
     if (const Status status = asker.ask(line.text); !status.is_ok()) {
       ++failed;  // one bad question does not end the others
       print_error(fmt::format("question {}: {}", asked, status.message()));
@@ -372,26 +387,23 @@ void add_ask_command(Command root, App& app) {
   Command command = root.add_command("ask", "Answer a question over ingested documents");
   add_model_flags(command, flags->model);
   add_reuse_flags(command, flags->reuse);
-  command.add_option("--store", flags->library.dir, "folder that weft ingest filled").required();
+  command.add_option("--store", flags->library.dir, "folder that weft ingest filled")
+      .value_name("DIR")
+      .or_environment("WEFT_STORE");
   add_prompt_flag(command, flags->library.prompt);
-  command.add_option("--reuse", flags->mode, "none, prefix, full or blend (default: blend)");
+  command.add_option("--reuse", flags->mode, "what is reused (default: blend)")
+      .one_of({"none", "prefix", "full", "blend"});
   command.add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
       .in_range(1, 1024);
   command.add_flag("--compare", flags->compare, "answer in all four modes, side by side");
-  command
-      .add_option("-n,--tokens", flags->generation.max_tokens,
-                  "tokens of the answer at most (default: 128)")
-      .in_range(1, 1 << 20);
   command.add_flag(
       "--paragraphs", [flags] { flags->generation.one_line = false; },
       "let the answer go on behind its first line");
-  command.add_option("--temp", flags->generation.sampling.temperature,
-                     "temperature (default: 0, greedy)");
-  command.add_option("--seed", flags->generation.sampling.seed, "seed of the sampler");
+  add_sampling_flags(command, flags->generation, 1 << 20);
   command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
                     "bytes of KV kept in memory, as 512MB (default: 1GB)");
   command.add_flag("--json", flags->json, "print the answer and its report as JSON");
-  command.add_option("question", flags->question, "default: one a line from standard input");
+  command.add_words("question", flags->question, "default: one a line from standard input");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });
 }
 

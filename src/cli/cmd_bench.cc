@@ -158,8 +158,8 @@ void add_ttft(Command bench, App& app) {
       .in_range(1, 1 << 20);
   command.add_option("--question-tokens", o.question_tokens, "tokens behind them (default: 96)")
       .in_range(1, 1 << 20);
-  command.add_option("--order", flags->order,
-                     "of the chunks beside the prompt before: shuffled or same");
+  command.add_option("--order", flags->order, "of the chunks beside the prompt before")
+      .one_of({"shuffled", "same"});
   command.add_option("--modes", flags->modes, "default: none,prefix,full,blend");
   command.add_option("--repeat", o.repeat, "timed runs of each mode (default: 5)")
       .in_range(1, 1000);
@@ -182,7 +182,8 @@ Status run_speed(App& app, SpeedFlags flags) {
   for (const std::string& item : split_list(flags.prefill)) {
     int32_t n = 0;
     if (!parse_number(item, n) || n < 0) {
-      return invalid_argument(fmt::format("-p {}: must be a list of token counts", flags.prefill));
+      return invalid_argument(fmt::format(
+          "--prefill {}: must be token counts with commas between, as 512,4096", flags.prefill));
     }
     if (n > 0) flags.options.prefill_tokens.push_back(n);
   }
@@ -251,9 +252,9 @@ Result<std::vector<std::string>> load_command(const LoadFlags& flags) {
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (error) return io_error("/proc/self/exe: cannot be read: " + error.message());
-  std::vector<std::string> command{
-      self, "generate",   "-m",        flags.model.model,  "--raw", "-n", "1", "--temp", "0",
-      "-p", flags.prompt, "--compute", flags.model.compute};
+  std::vector<std::string> command{self, "generate",   "-m",        flags.model.model,  "--raw",
+                                   "-q", "-n",         "1",         "--temp",           "0",
+                                   "-p", flags.prompt, "--compute", flags.model.compute};
   const auto add_given = [&](const char* flag, int value) {
     if (value > 0) command.insert(command.end(), {flag, std::to_string(value)});
   };

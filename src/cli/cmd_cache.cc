@@ -206,7 +206,9 @@ Status run_gc(App& app, const CacheFlags& flags) {
 Command add_action(Command cache, App& app, const std::shared_ptr<CacheFlags>& flags,
                    const char* name, const char* what, Status (*run)(App&, const CacheFlags&)) {
   Command command = cache.add_command(name, what);
-  command.add_option("--store", flags->dir, "folder that weft ingest filled").required();
+  command.add_option("--store", flags->dir, "folder that weft ingest filled")
+      .value_name("DIR")
+      .or_environment("WEFT_STORE");
   command.when_given(
       [flags, run, &app] { app.run = [flags, run, &app] { return run(app, *flags); }; });
   return command;

@@ -22,6 +22,9 @@ namespace weft::cli {
 namespace {
 
 constexpr int32_t kMaxAnswerTokens = 1 << 24;
+constexpr const char* kSettings =
+    "temp, top-k, top-p, min-p, repeat-penalty, repeat-last-n, presence-penalty, "
+    "frequency-penalty, seed or tokens";
 
 struct ChatFlags {
   ModelFlags model;
@@ -57,6 +60,28 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
+/// "3 turns (1 system, 1 question, 1 answer)"
+std::string counted(const std::vector<text::Turn>& turns) {
+  const auto count = [&](text::Role role) {
+    return std::ranges::count(turns, role, &text::Turn::role);
+  };
+  const auto number = [](std::ptrdiff_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  std::string text = number(std::ssize(turns), "turn");
+  if (turns.empty()) return text;
+  return fmt::format("{} ({}{}, {})", text, count(text::Role::kSystem) > 0 ? "1 system, " : "",
+                     number(count(text::Role::kUser), "question"),
+                     number(count(text::Role::kAssistant), "answer"));
+}
+
+/// What is said of a conversation that was loaded.
+std::string loaded_line(const std::vector<text::Turn>& turns, const char* more = "") {
+  const bool open = !turns.empty() && turns.back().role == text::Role::kUser;
+  return fmt::format("({} loaded{}{})", counted(turns),
+                     open ? "; the last has no answer: /regen gives one" : "", more);
+}
+
 /// Writes the answer as it comes.
 class AnswerPrinter {
  public:
@@ -78,14 +103,15 @@ class AnswerPrinter {
 
 class Chat {
  public:
-  /// `loaded`: what --load's file held.
+  /// `loaded`: what --load's file held; `loaded_note`: what is said of it.
   Chat(App& app, const ChatFlags& flags, engine::Engine& engine, engine::ChatSession& session,
-       const std::optional<FileContent>& loaded)
+       const std::optional<FileContent>& loaded, const std::string& loaded_note)
       : app_(app),
         flags_(flags),
         engine_(engine),
         session_(session),
         options_(flags.generation),
+        loaded_note_(loaded_note),
         save_path_(flags.save) {
     if (loaded) own(flags.load, *loaded);
     terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
@@ -120,8 +146,8 @@ class Chat {
     if (terminal_) {
       note(fmt::format("{}, {} tokens of context; /help lists the commands, Ctrl-D leaves",
                        one_line(engine_.model().file().path()), engine_.context_tokens()));
-      if (!session_.turns().empty()) note_loaded();
     }
+    if (!loaded_note_.empty()) note(loaded_note_);
     int interrupts = 0;
     while (!left_) {
       if (terminated()) return cancelled("stopped");
@@ -192,6 +218,11 @@ class Chat {
 
   void handle(const Message& message) {
     std::string_view text = message.text;
+    // A script's lines are its own: there a word is a question.
+    if (terminal_ && !message.is_block && (text == "exit" || text == "quit")) {
+      left_ = true;
+      return;
+    }
     if (message.is_block || !text.starts_with('/')) return say(text);
     if (text.starts_with("//")) return say(text.substr(1));
     const auto [name, argument] = split_word(text);
@@ -219,6 +250,7 @@ class Chat {
     AnswerPrinter printer;
     engine::ChatCallbacks callbacks;
     callbacks.on_text = [&](std::string_view piece) {
+      input_->look();
       printer.print(piece);
       return !interrupted();
     };
@@ -228,7 +260,10 @@ class Chat {
                        n == 1 ? "question with its answer is"
                               : fmt::format("{} questions with their answers are", n)));
     };
-    callbacks.cancelled = [] { return interrupted(); };
+    callbacks.cancelled = [&] {
+      input_->look();
+      return interrupted();
+    };
     auto answered = run(callbacks);
     clear_interrupt();
     if (!answered.is_ok() && answered.status().code() == StatusCode::kCancelled) {
@@ -241,16 +276,11 @@ class Chat {
     save_answer();
   }
 
-  void note_loaded() const {
-    const std::vector<text::Turn> all = session_.turns();
-    const bool open = !all.empty() && all.back().role == text::Role::kUser;
-    note(fmt::format("({} turns loaded{})", all.size(),
-                     open ? "; the last has no answer: /regen gives one" : ""));
-  }
-
   void note_stop() const {
     switch (last_->stop_reason) {
       case engine::StopReason::kEnd:
+      case engine::StopReason::kStopText:
+        if (last_->text.empty()) note("(the model gave an empty answer)");
         return;
       case engine::StopReason::kCancelled:
         return note("(stopped)");
@@ -399,23 +429,27 @@ class Chat {
     leave_save_file(before);
     own_files_.clear();
     own(path, loaded.content);
-    note_loaded();
+    note(loaded_line(session_.turns()));
     unsaved_ = true;
     return Status::ok();
   }
 
   Status stats(std::string_view) {
-    if (!last_) return not_found("there is no answer yet");
+    const std::string context = fmt::format("context  {} of {} tokens; {}, {} no longer seen",
+                                            session_.held_tokens().size(), engine_.context_tokens(),
+                                            counted(session_.turns()), session_.dropped_turns());
+    if (!last_) {
+      note(context + "; no answer yet");
+      return Status::ok();
+    }
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
     note(
         fmt::format("prompt   {} tokens: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
-                    "answer   {} tokens in {:.0f} ms ({:.1f} tokens/s)\n"
-                    "context  {} of {} tokens; {} turns, {} of them no longer seen",
+                    "answer   {} tokens in {:.0f} ms ({:.1f} tokens/s)\n{}",
                     last_->prompt_tokens, last_->reused_tokens, computed, last_->prefill_ms,
                     speed(computed, last_->prefill_ms), last_->answer_tokens, last_->decode_ms,
-                    speed(last_->answer_tokens, last_->decode_ms), session_.held_tokens().size(),
-                    engine_.context_tokens(), session_.turns().size(), session_.dropped_turns()));
+                    speed(last_->answer_tokens, last_->decode_ms), context));
     return Status::ok();
   }
 
@@ -423,6 +457,7 @@ class Chat {
     const auto [name, value] = split_word(argument);
     engine::GenerationOptions changed = options_;
     sampling::SamplingOptions& s = changed.sampling;
+    sampling::PenaltyOptions& p = s.penalties;
     bool good = true;
     if (name == "temp") {
       good = parse_number(value, s.temperature);
@@ -432,27 +467,40 @@ class Chat {
       good = parse_number(value, s.top_p);
     } else if (name == "min-p") {
       good = parse_number(value, s.min_p);
+    } else if (name == "repeat-penalty") {
+      good = parse_number(value, p.repeat);
+    } else if (name == "repeat-last-n") {
+      good = parse_number(value, p.repeat_last_n);
+    } else if (name == "presence-penalty") {
+      good = parse_number(value, p.presence);
+    } else if (name == "frequency-penalty") {
+      good = parse_number(value, p.frequency);
     } else if (name == "seed") {
       good = parse_number(value, s.seed);
     } else if (name == "tokens") {
-      good = parse_number(value, changed.max_tokens) && changed.max_tokens >= 1 &&
-             changed.max_tokens <= kMaxAnswerTokens;
+      const bool number = parse_number(value, changed.max_tokens);
+      good = number && (changed.max_tokens == engine::kNoTokenLimit ||
+                        (changed.max_tokens >= 1 && changed.max_tokens <= kMaxAnswerTokens));
     } else if (!name.empty()) {
-      return not_found(fmt::format(
-          "/set {}: must be temp, top-k, top-p, min-p, seed or tokens, then a value", name));
+      return not_found(fmt::format("/set {}: must be {}, then a value", name, kSettings));
     }
     if (value.empty() && !name.empty()) {
       return invalid_argument(fmt::format("/set {}: needs a value", name));
     }
     if (!good && name == "tokens") {
-      return invalid_argument(
-          fmt::format("/set tokens: '{}': must be 1 to {}", value, kMaxAnswerTokens));
+      return invalid_argument(fmt::format("/set tokens {}: must be 1 to {}, or -1 (no limit)",
+                                          value, kMaxAnswerTokens));
     }
-    if (!good) return invalid_argument(fmt::format("/set {}: '{}' is no such value", name, value));
-    WEFT_RETURN_IF_ERROR(sampling::check_options(s));
+    if (!good) return invalid_argument(fmt::format("/set {} {}: no such value", name, value));
+    if (const Status checked = engine::check_options(changed); !checked.is_ok()) {
+      return {checked.code(), "/set " + checked.message()};
+    }
     options_ = changed;
-    note(fmt::format("(temp {}, top-k {}, top-p {}, min-p {}, seed {}, tokens {})", s.temperature,
-                     s.top_k, s.top_p, s.min_p, s.seed, changed.max_tokens));
+    note(
+        fmt::format("(temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, repeat-last-n {}, "
+                    "presence-penalty {}, frequency-penalty {}, seed {}, tokens {})",
+                    s.temperature, s.top_k, s.top_p, s.min_p, p.repeat, p.repeat_last_n, p.presence,
+                    p.frequency, s.seed, changed.max_tokens));
     return Status::ok();
   }
 
@@ -476,6 +524,7 @@ class Chat {
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
+  std::string loaded_note_;
   std::string save_path_;  // --save's file, while it is this conversation's
   // That have this conversation, by paths without links: what each held when it was read or
   // written.
@@ -488,8 +537,9 @@ class Chat {
 std::span<const Chat::Command> Chat::commands() {
   static const Command kCommands[] = {
       {"/help", "/help", "this list", &Chat::help},
-      {"/exit", "/exit, /quit", "leave", &Chat::exit},
+      {"/exit", "/exit, /quit, /bye", "leave; so do exit and quit", &Chat::exit},
       {"/quit", "", "", &Chat::exit},
+      {"/bye", "", "", &Chat::exit},
       {"/clear", "/clear", "begin a new conversation; the system turn stays", &Chat::clear},
       {"/system", "/system [TEXT]", "the system turn, from the beginning on; without TEXT none",
        &Chat::system},
@@ -498,8 +548,8 @@ std::span<const Chat::Command> Chat::commands() {
       {"/save", "/save FILE", "the conversation as OpenAI messages (JSON)", &Chat::save},
       {"/save!", "/save! FILE", "the same, in place of another file", &Chat::save_over},
       {"/load", "/load FILE", "go on with the conversation in such a file", &Chat::load},
-      {"/stats", "/stats", "tokens and times of the last answer", &Chat::stats},
-      {"/set", "/set [NAME VALUE]", "temp, top-k, top-p, min-p, seed or tokens", &Chat::set},
+      {"/stats", "/stats", "tokens and times of the last answer, turns so far", &Chat::stats},
+      {"/set", "/set [NAME VALUE]", kSettings, &Chat::set},
   };
   return kCommands;
 }
@@ -521,7 +571,7 @@ Status check_save(App& app, const ChatFlags& flags) {
 
 Status run_chat(App& app, const ChatFlags& flags) {
   WEFT_RETURN_IF_ERROR(check_save(app, flags));
-  WEFT_RETURN_IF_ERROR(sampling::check_options(flags.generation.sampling));
+  WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto session = engine::ChatSession::open(*engine);
   if (!session.is_ok() && session.status().code() == StatusCode::kNotFound) {
@@ -532,16 +582,24 @@ Status run_chat(App& app, const ChatFlags& flags) {
   }
   if (!session.is_ok()) return session.status();
   std::optional<FileContent> loaded_content;
+  std::string loaded_note;
   if (!flags.load.empty()) {
     WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app.env, flags.load));
     if (const Status set = (*session)->set_turns(std::move(loaded.turns)); !set.is_ok()) {
       return corrupt(flags.load + ": " + set.message());
     }
     loaded_content = loaded.content;
+    const char* replaced = "";
+    if (flags.system && (*session)->system()) {
+      replaced = "; -s takes the place of its system turn";
+    } else if (flags.system) {
+      replaced = "; -s adds a system turn";
+    }
+    loaded_note = loaded_line((*session)->turns(), replaced);
   }
   if (flags.system) WEFT_RETURN_IF_ERROR((*session)->set_system(flags.system));
   outlive_interrupts();
-  return Chat(app, flags, *engine, **session, loaded_content).run();
+  return Chat(app, flags, *engine, **session, loaded_content, loaded_note).run();
 }
 
 }  // namespace
@@ -551,11 +609,7 @@ void add_chat_command(Command root, App& app) {
   Command command = root.add_command("chat", "Talk with a model");
   add_model_flags(command, flags->model);
   command.add_option("-s,--system", flags->system, "the system turn");
-  command
-      .add_option("-n,--tokens", flags->generation.max_tokens,
-                  "tokens of an answer at most (default: 1024)")
-      .in_range(1, kMaxAnswerTokens);
-  add_sampling_flags(command, flags->generation.sampling);
+  add_sampling_flags(command, flags->generation, kMaxAnswerTokens);
   command.add_option("--load", flags->load, "go on with the conversation in this file");
   command.add_option("--save", flags->save,
                      "keep the conversation in this file, as OpenAI messages (JSON)");

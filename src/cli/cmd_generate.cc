@@ -1,5 +1,6 @@
 // weft generate: continue a prompt, as a chat turn or as it is.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <optional>
@@ -14,9 +15,11 @@ constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
 
 struct GenerateFlags {
   ModelFlags model;
-  std::optional<std::string> prompt;
-  std::string file;
+  std::optional<std::string> words;   // the prompt, as arguments
+  std::optional<std::string> prompt;  // the same, by -p
+  std::string file;                   // "-": standard input
   bool raw = false;
+  bool quiet = false;
   bool json = false;
   engine::GenerationOptions generation;
 };
@@ -55,14 +58,32 @@ Json to_json(const engine::Engine& engine, const engine::Generation& generation,
           {"stop_reason", engine::stop_reason_name(generation.stop_reason)}};
 }
 
+/// A prompt of a file or a pipe: the line break that ends its last line is none of it, as for
+/// llama.cpp.
+std::string without_last_break(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+Result<std::string> read_prompt(App& app, const GenerateFlags& flags) {
+  if (flags.words) return *flags.words;
+  if (flags.prompt) return *flags.prompt;
+  if (!flags.file.empty() && flags.file != "-") {
+    WEFT_ASSIGN_OR_RETURN(std::string text, read_file(app.env, flags.file, kMaxPromptBytes));
+    return without_last_break(std::move(text));
+  }
+  const Status missing =
+      invalid_argument("no prompt: weft generate -m MODEL PROMPT, or -f FILE, or pipe one in");
+  if (flags.file.empty() && isatty(STDIN_FILENO) == 1) return missing;
+  WEFT_ASSIGN_OR_RETURN(std::string text, read_stdin(kMaxPromptBytes));
+  if (flags.file.empty() && text.empty()) return missing;
+  return without_last_break(std::move(text));
+}
+
 Status run_generate(App& app, const GenerateFlags& flags) {
-  std::string prompt = flags.prompt.value_or("");
-  if (!flags.prompt && flags.file.empty()) {
-    return invalid_argument("no prompt: give one with -p, or a file that holds it with -f");
-  }
-  if (!flags.file.empty()) {
-    WEFT_ASSIGN_OR_RETURN(prompt, read_file(app.env, flags.file, kMaxPromptBytes));
-  }
+  WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
+  WEFT_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(app, flags));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         prompt_tokens(*engine, prompt, flags.raw));
@@ -88,7 +109,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
   };
   WEFT_ASSIGN_OR_RETURN(
       const engine::Generation generation,
-      engine::generate(*engine, sequence, std::move(logits), flags.generation, on_text));
+      engine::generate(*engine, sequence, std::move(logits), flags.generation, on_text, tokens));
   if (flags.json) {
     print_json(to_json(*engine, generation, flags.generation.n_logprobs));
   } else {
@@ -100,6 +121,8 @@ Status run_generate(App& app, const GenerateFlags& flags) {
       fmt::print("\n");
     }
   }
+  std::fflush(stdout);
+  if (!flags.quiet && !flags.json) note_end(*engine, generation);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled("interrupted: the text ends here");
   }
@@ -112,14 +135,17 @@ void add_generate_command(Command root, App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   Command command = root.add_command("generate", "Continue a prompt");
   add_model_flags(command, flags->model);
-  command.add_option("-p,--prompt", flags->prompt, "the prompt");
-  command.add_option("-f,--file", flags->file, "a file that holds the prompt")
-      .excludes(command.get_option("-p"));
+  Flag words = command.add_words("prompt", flags->words,
+                                 "the prompt; without one it is read from standard input");
+  Flag prompt = command.add_option("-p,--prompt", flags->prompt, "the same").excludes(words);
+  command.add_option("-f,--file", flags->file, "a file that holds the prompt; -: standard input")
+      .value_name("FILE")
+      .excludes(words)
+      .excludes(prompt);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
+  command.add_flag("-q,--quiet", flags->quiet, "no line about an answer that is cut or empty");
   engine::GenerationOptions& g = flags->generation;
-  command.add_option("-n,--tokens", g.max_tokens, "tokens to generate at most (default: 128)")
-      .in_range(1, 1 << 24);
-  add_sampling_flags(command, g.sampling);
+  add_sampling_flags(command, g);
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
       .in_range(0, 1000);
   command.add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");

@@ -194,7 +194,9 @@ void add_ingest_command(Command root, App& app) {
   auto flags = std::make_shared<IngestFlags>();
   Command command = root.add_command("ingest", "Compute and store the KV of documents");
   add_model_flags(command, flags->model);
-  command.add_option("--store", flags->library.dir, "folder for index and KV").required();
+  command.add_option("--store", flags->library.dir, "folder for index and KV")
+      .value_name("DIR")
+      .or_environment("WEFT_STORE");
   add_prompt_flag(command, flags->library.prompt);
   command.add_option("--anchor", flags->anchor,
                      "what chunks are computed behind: none, opening, neutral or a file");

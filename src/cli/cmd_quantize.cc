@@ -51,6 +51,10 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
              flags.out, recipe.name, report.quantised, report.tensors,
              static_cast<double>(report.bytes_out) / kMiB,
              static_cast<double>(report.bytes_in) / kMiB, seconds);
+  if (report.bytes_out > report.bytes_in) {
+    fmt::print("the result is larger than its source: {} takes more bits than most of it had\n",
+               recipe.name);
+  }
   if (report.fell_back > 0) {
     fmt::print("{} tensors have rows that are no whole blocks of their type and got a larger one\n",
                report.fell_back);
@@ -71,12 +75,11 @@ void add_quantize_command(Command root, App& app) {
       .add_option(
           "in", flags->in,
           "the GGUF to read, or the name of a fetched model; of a split one, the first part")
+      .value_name("MODEL")
       .required();
   command.add_option("out", flags->out, "the GGUF to write").required();
-  command
-      .add_option("type", flags->type,
-                  "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M "
-                  "or Q6_K")
+  command.add_option("type", flags->type, "the matrices' type")
+      .value_name("F32|F16|BF16|Q8_0|Q4_0|Q4_1|Q5_0|Q5_1|Q4_K_S|Q4_K_M|Q5_K_S|Q5_K_M|Q6_K")
       .required();
   command.add_option("-t,--threads", flags->threads, "worker threads (default: all cores)")
       .in_range(1, engine::kMaxThreads);

@@ -50,9 +50,12 @@ Result<Source> source_of_model(App& app, const std::string& model) {
 
 Result<Source> read_source(App& app, const TemplateFlags& flags) {
   if (!flags.model.empty()) return source_of_model(app, flags.model);
+  if (flags.file.empty() && !app.default_model.empty()) {
+    return source_of_model(app, app.default_model);
+  }
   if (flags.file.empty()) {
     return invalid_argument(
-        "no template: name a model with -m, or a file; see weft template --help");
+        "no template: name a model with -m or in WEFT_MODEL, or a file; see weft template --help");
   }
   WEFT_ASSIGN_OR_RETURN(std::string text, read_file(app.env, flags.file, kMaxTemplateBytes));
   return Source{flags.file, std::move(text), {}};
@@ -124,9 +127,12 @@ void add_template_command(Command root, App& app) {
   auto flags = std::make_shared<TemplateFlags>();
   Command command = root.add_command(
       "template", "Write a conversation from standard input (JSON) as a chat template does");
-  command.add_option("-m,--model", flags->model,
-                     "the model whose template it is: a GGUF file, or a fetched model's name");
+  command
+      .add_option("-m,--model", flags->model,
+                  "the model whose template it is (or $WEFT_MODEL, without a FILE)")
+      .value_name("MODEL");
   command.add_option("FILE", flags->file, "a file that holds a template, where no model is named")
+      .value_name("FILE")
       .excludes(command.get_option("-m"));
   command.add_flag("--no-generation-prompt", flags->no_generation_prompt,
                    "end where the conversation ends");

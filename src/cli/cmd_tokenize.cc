@@ -78,7 +78,8 @@ void add_tokenize_command(Command root, App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
   Command command = root.add_command("tokenize", "Turn text on standard input into token ids");
   command.add_option("-m,--model", flags->model, "GGUF file, or the name of a fetched model")
-      .required();
+      .value_name("MODEL")
+      .or_environment("WEFT_MODEL");
   command.add_flag("--bos", flags->bos, "put BOS first");
   command.add_flag("--eos", flags->eos, "put EOS last");
   command.add_flag("--special", flags->special, "control tokens in the text become those tokens");

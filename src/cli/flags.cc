@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -11,41 +12,258 @@
 #include <system_error>
 #include <type_traits>
 
+#include "cli/suggestion.h"
+
 namespace weft::cli {
 namespace {
 
 CLI::Option& as_option(void* option) { return *static_cast<CLI::Option*>(option); }
 CLI::App& as_command(void* command) { return *static_cast<CLI::App*>(command); }
 
+constexpr std::string_view kWords = "TEXT...";  // value names that mark a positional argument
+constexpr std::string_view kList = "...";
+constexpr char kListEnd = '\x01';
+constexpr size_t kMostShownBytes = 80;
+
+/// "auto|f32|bf16" or "TEXT": what comes before CLI11's own additions.
+std::string value_name_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.find("SIZE") != std::string::npos ? "BYTES" : type.substr(0, type.find(':'));
+}
+
+bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
+
 /// Options as a manual has them: a word for the value, not the parser's type and range.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
     std::string text;
-    const std::string type = option->get_type_name();
-    if (type.find("SIZE") != std::string::npos) {
-      text = " BYTES";
-    } else if (!type.empty()) {
-      text = " " + type.substr(0, type.find(':'));
+    const std::string value = value_name_of(*option);
+    if (!value.empty()) text = " " + value;
+    if (!option->get_envname().empty()) {
+      text += fmt::format(" (or ${})", option->get_envname());
+    } else if (option->get_required()) {
+      text += " (required)";
     }
-    if (option->get_required()) text += " (required)";
     return text;
   }
 };
 
-/// One line for what the parser refused, with the help that explains it.
-std::string usage_error(const CLI::App& root, const CLI::Error& error) {
-  std::string name = root.get_name();
-  const CLI::App* command = &root;
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    name += " " + command->get_name();
+/// A value as an error shows it.
+std::string shown(std::string_view value) {
+  std::string text(value.substr(0, kMostShownBytes));
+  if (text.size() < value.size()) text += "...";
+  const bool plain = !text.empty() && text.find_first_of(" \t\r\n") == std::string::npos;
+  return plain ? text : "'" + text + "'";
+}
+
+/// "a, b or c"
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const char* joint = i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
+    text += joint + words[i];
   }
-  const auto unknown = command->remaining();
-  const bool is_group = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
-  const std::string what =
-      is_group && !unknown.empty() ? fmt::format("no command '{}'", unknown.front()) : error.what();
-  return fmt::format("{}; see {} --help", what, name);
+  return text;
+}
+
+/// "--ratio 1.5: must be a number from 0 to 1"
+std::string value_error(const CLI::Option& option, std::string_view value,
+                        std::string_view expected) {
+  return fmt::format("{} {}: must be {}", option.get_name(), shown(value), expected);
+}
+
+/// "weft model get"
+std::string path_of(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? command.get_name()
+                           : fmt::format("{} {}", path_of(*parent), command.get_name());
+}
+
+bool is_group(const CLI::App& command) {
+  return !command.get_subcommands([](const CLI::App*) { return true; }).empty();
+}
+
+/// Whether the parser could take it for a flag: numbers, "-", "- item" and "---" are words.
+bool is_flag(std::string_view word) {
+  if (!word.starts_with('-')) return false;
+  word.remove_prefix(word.starts_with("--") ? 2 : 1);
+  constexpr std::string_view kOfWords = "0123456789.-! \n\t";
+  return !word.empty() && kOfWords.find(word.front()) == std::string_view::npos;
+}
+
+/// The arguments in an order and a form that leave the parser nothing to guess: flags first, each
+/// value by itself, then the words. What is not known is refused here.
+class ArgumentReader {
+ public:
+  explicit ArgumentReader(CLI::App& root) : command_(&root) {}
+
+  Status read(std::vector<std::string> arguments) {
+    if (!arguments.empty() && arguments.front() == "help") {
+      arguments.erase(arguments.begin());
+      arguments.emplace_back("--help");
+    }
+    for (at_ = 0; at_ < arguments.size(); ++at_) {
+      WEFT_RETURN_IF_ERROR(read_one(arguments));
+    }
+    return add_words();
+  }
+
+  const std::vector<std::string>& arguments() const { return out_; }
+  /// The command that was given, or the group that none was given of.
+  CLI::App& command() const { return *command_; }
+
+ private:
+  Status read_one(const std::vector<std::string>& arguments) {
+    const std::string& word = arguments[at_];
+    if (!only_words_ && word == "--") {
+      only_words_ = true;
+      return Status::ok();
+    }
+    if (!only_words_ && is_flag(word)) return read_flag(arguments);
+    if (is_group(*command_)) return read_command(word);
+    words_.push_back(word);
+    return Status::ok();
+  }
+
+  Status read_command(const std::string& word) {
+    std::vector<std::string> names;
+    for (CLI::App* sub : command_->get_subcommands([](const CLI::App*) { return true; })) {
+      if (sub->get_name() == word) {
+        command_ = sub;
+        out_.push_back(word);
+        return Status::ok();
+      }
+      names.push_back(sub->get_name());
+    }
+    const std::string group = command_->get_parent() == nullptr ? "" : command_->get_name();
+    if (const auto meant = foreign_command(group, word)) {
+      return invalid_argument(std::string(*meant));
+    }
+    const std::string meant = did_you_mean(word, names);
+    return invalid_argument(
+        fmt::format("no command {}{}; see {} --help", shown(word), meant, path_of(*command_)));
+  }
+
+  Status read_flag(const std::vector<std::string>& arguments) {
+    const std::string& word = arguments[at_];
+    const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
+    const std::string name = word.substr(0, equals);
+    const CLI::Option* option = command_->get_option_no_throw(name);
+    size_t value_begin = equals == std::string::npos ? equals : equals + 1;
+    if (option == nullptr && !word.starts_with("--") && word.size() > 2) {
+      option = attached(word);
+      if (option != nullptr) value_begin = word[2] == '=' ? 3 : 2;
+    }
+    if (option == nullptr) return unknown(name);
+    if (!takes_value(*option)) {
+      if (value_begin != std::string::npos) {
+        return invalid_argument(fmt::format("{} takes no value", option->get_name()));
+      }
+      out_.push_back(name);
+      return Status::ok();
+    }
+    out_.push_back(option->get_name());
+    if (value_begin != std::string::npos) {
+      out_.push_back(word.substr(value_begin));
+    } else if (at_ + 1 < arguments.size()) {
+      out_.push_back(arguments[++at_]);
+    } else {
+      return invalid_argument(fmt::format("{} needs a value ({}); see {} --help", name,
+                                          value_name_of(*option), path_of(*command_)));
+    }
+    return Status::ok();
+  }
+
+  /// The option of "-n5": none where no such value can be meant, as in "-ngl".
+  const CLI::Option* attached(const std::string& word) const {
+    const CLI::Option* option = command_->get_option_no_throw(word.substr(0, 2));
+    if (option == nullptr || !takes_value(*option) || foreign_flag(word)) return nullptr;
+    constexpr std::string_view kNumbers[] = {"INT", "UINT", "FLOAT"};
+    const bool is_number =
+        std::ranges::find(kNumbers, value_name_of(*option)) != std::end(kNumbers);
+    return is_number && (word[2] >= 'A' && word[2] <= 'z') ? nullptr : option;
+  }
+
+  Status unknown(const std::string& name) const {
+    const std::string path = path_of(*command_);
+    if (const auto meant = foreign_flag(name)) {
+      return invalid_argument(fmt::format("{}: {}", name, *meant));
+    }
+    std::vector<std::string> names;
+    bool has_words = false;
+    for (const CLI::Option* option :
+         command_->get_options([](const CLI::Option*) { return true; })) {
+      for (const std::string& n : option->get_lnames()) names.push_back("--" + n);
+      for (const std::string& n : option->get_snames()) names.push_back("-" + n);
+      has_words = has_words || value_name_of(*option) == kWords;
+    }
+    const std::string meant = did_you_mean(name, names);
+    const auto foreign = meant.empty() ? closest(name, foreign_flags()) : std::nullopt;
+    if (foreign) {
+      return invalid_argument(fmt::format("{} has no {}; {}: {}", path, shown(name), *foreign,
+                                          *foreign_flag(*foreign)));
+    }
+    const std::string words = has_words ? "; words that begin with - go behind --" : "";
+    return invalid_argument(fmt::format("{} has no {}{}{}{}", path, shown(name), meant, words,
+                                        meant.empty() ? fmt::format("; see {} --help", path) : ""));
+  }
+
+  Status add_words() {
+    if (words_.empty()) return Status::ok();
+    const auto positional =
+        command_->get_options([](const CLI::Option* option) { return option->get_positional(); });
+    const std::string kind = positional.empty() ? "" : value_name_of(*positional.back());
+    if (kind != kList && kind != kWords && words_.size() > positional.size()) {
+      return invalid_argument(fmt::format("{} is one word too many; see {} --help",
+                                          shown(words_[positional.size()]), path_of(*command_)));
+    }
+    out_.emplace_back("--");
+    if (kind == kWords) {
+      std::string text = words_.front();
+      for (size_t i = 1; i < words_.size(); ++i) text += " " + words_[i];
+      out_.push_back(std::move(text));
+      return Status::ok();
+    }
+    for (const std::string& word : words_) {
+      // The parser would take "[a]" for a list of its own.
+      out_.push_back(kind == kList ? word + kListEnd : word);
+    }
+    return Status::ok();
+  }
+
+  CLI::App* command_;
+  size_t at_ = 0;
+  bool only_words_ = false;
+  std::vector<std::string> words_;
+  std::vector<std::string> out_;
+};
+
+/// One line for what the parser refused.
+std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
+  const std::string what = error.what();
+  const std::string path = path_of(command);
+  if (error.get_name() == "ValidationError") {  // "NAME: " and value_error's line
+    return what.substr(std::min(what.find(": ") + 2, what.size()));
+  }
+  if (error.get_name() == "ExcludesError") {
+    const size_t joint = what.find(" excludes ");
+    return fmt::format("{} and {} are two ways to say it: give one", what.substr(0, joint),
+                       what.substr(joint + std::string_view(" excludes ").size()));
+  }
+  if (error.get_name() == "RequiredError") {
+    for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; })) {
+      if (!option->get_required() || option->count() > 0) continue;
+      const std::string variable = option->get_envname();
+      const std::string value = value_name_of(*option);
+      if (variable.empty()) {
+        return fmt::format("{} is missing; see {} --help", option->get_name(), path);
+      }
+      return fmt::format("{} {} is missing, and {} is not set{}", option->get_name(), value,
+                         variable, value == "MODEL" ? "; weft model ls lists the models" : "");
+    }
+  }
+  return fmt::format("{}; see {} --help", what, path);
 }
 
 /// All of `text` as a number; nullopt where it is none, or none of this type.
@@ -97,9 +315,12 @@ std::optional<Bytes> parse_bytes(std::string_view text) {
 /// What a number may be, beside what its type holds.
 struct Flag::Range {
   std::optional<std::pair<int64_t, int64_t>> limits;  // as in_range says
+  std::function<bool(double)> also;                   // as must says
+  std::string also_expected;
 
   template <class T>
   bool holds(T value) const {
+    if (also && !also(static_cast<double>(value))) return false;
     if (!limits) return true;
     if constexpr (std::is_floating_point_v<T>) {
       return value >= static_cast<T>(limits->first) && value <= static_cast<T>(limits->second);
@@ -112,6 +333,7 @@ struct Flag::Range {
   /// "a whole number from 1 to 64"
   template <class T>
   std::string expected() const {
+    if (also) return also_expected;
     constexpr const char* kKind = std::is_floating_point_v<T> ? "a number" : "a whole number";
     if (limits) return fmt::format("{} from {} to {}", kKind, limits->first, limits->second);
     if constexpr (std::is_floating_point_v<T>) {
@@ -136,8 +358,35 @@ Flag Flag::in_range(int64_t least, int64_t most) {
 
 Flag Flag::positive() { return in_range(1, std::numeric_limits<int64_t>::max()); }
 
+Flag Flag::must(std::function<bool(double)> holds, const std::string& expected) {
+  WEFT_CHECK(range_ != nullptr);
+  range_->also = std::move(holds);
+  range_->also_expected = expected;
+  return *this;
+}
+
 Flag Flag::one_of(const std::vector<std::string>& values) {
-  as_option(option_).check(CLI::IsMember(values));
+  CLI::Option* option = &as_option(option_);
+  std::string joined;
+  for (const std::string& value : values) joined += (joined.empty() ? "" : "|") + value;
+  option->type_name(joined);
+  const auto check = [option, values](const std::string& text) -> std::string {
+    if (std::ranges::find(values, text) != values.end()) return "";
+    const std::optional<std::string> meant = closest(text, values);
+    return value_error(*option, text, listed(values)) +
+           (meant ? fmt::format("; did you mean {}?", *meant) : "");
+  };
+  option->check(CLI::Validator(check, ""));
+  return *this;
+}
+
+Flag Flag::value_name(const std::string& name) {
+  as_option(option_).type_name(name);
+  return *this;
+}
+
+Flag Flag::or_environment(const std::string& variable) {
+  as_option(option_).envname(variable)->required();
   return *this;
 }
 
@@ -155,25 +404,25 @@ Command Command::add_command(const std::string& name, const std::string& help) {
   return Command(as_command(command_).add_subcommand(name, help));
 }
 
-void Command::needs_command() { as_command(command_).require_subcommand(1); }
+void Command::needs_command() { as_command(command_).require_subcommand(0, 1); }
 
 Flag Command::add_option(const std::string& names, std::string& value, const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help));
+  return Flag(as_command(command_).add_option(names, value, help)->take_last());
 }
 Flag Command::add_option(const std::string& names, std::optional<std::string>& value,
                          const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help));
+  return Flag(as_command(command_).add_option(names, value, help)->take_last());
 }
 /// The parser gets what was read here, in a form that it cannot take for another number: by itself
 /// it takes 010 for 8, 1'000 for 1000, and wraps around or cuts off what is too large.
 template <class T>
 Flag Command::add_number(const std::string& names, T& value, const std::string& help) {
-  CLI::Option* option = as_command(command_).add_option(names, value, help);
+  CLI::Option* option = as_command(command_).add_option(names, value, help)->take_last();
   auto range = std::make_shared<Flag::Range>();
-  const auto read = [range](std::string& text) -> std::string {
+  const auto read = [range, option](std::string& text) -> std::string {
     const std::optional<T> number = parse_whole<T>(text);
     if (!number || !range->holds(*number)) {
-      return fmt::format("'{}': must be {}", text, range->expected<T>());
+      return value_error(*option, text, range->expected<T>());
     }
     text = fmt::format("{}", *number);
     return "";
@@ -197,33 +446,58 @@ Flag Command::add_option(const std::string& names, float& value, const std::stri
 Flag Command::add_option(const std::string& names, double& value, const std::string& help) {
   return add_number(names, value, help);
 }
-Flag Command::add_option(const std::string& names, std::vector<std::string>& values,
+Flag Command::add_option(const std::string& name, std::vector<std::string>& values,
                          const std::string& help) {
-  return Flag(as_command(command_).add_option(names, values, help));
+  const auto take = [&values](const CLI::results_t& results) {
+    values = results;
+    for (std::string& value : values) {
+      if (value.ends_with(kListEnd)) value.pop_back();  // ArgumentReader put it there
+    }
+    return true;
+  };
+  CLI::Option* option = as_command(command_).add_option(name, take, help);
+  option->expected(CLI::detail::expected_max_vector_size)->type_name(std::string(kList));
+  return Flag(option);
+}
+
+Flag Command::add_words(const std::string& name, std::optional<std::string>& text,
+                        const std::string& help) {
+  return Flag(as_command(command_).add_option(name, text, help)->type_name(std::string(kWords)));
 }
 
 Flag Command::add_repeated(const std::string& names, std::vector<std::string>& values,
                            const std::string& help) {
-  return Flag(as_command(command_).add_option(names, values, help)->allow_extra_args(false));
+  const auto take = [&values](const CLI::results_t& results) {
+    values = results;
+    return true;
+  };
+  CLI::Option* option = as_command(command_).add_option(names, take, help);
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("TEXT");
+  const auto check = [option](const std::string& text) -> std::string {
+    return text.empty() ? value_error(*option, text, "a text") : "";
+  };
+  option->check(CLI::Validator(check, ""));
+  return Flag(option);
 }
 
 Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::string& help) {
-  CLI::Option* option = as_command(command_).add_option(names, bytes, help);
+  CLI::Option* option = as_command(command_).add_option(names, bytes, help)->take_last();
   auto range = std::make_shared<Flag::Range>();
-  const auto read = [range](std::string& text) -> std::string {
-    const std::optional<Bytes> bytes_read = parse_bytes(text);
-    if (!bytes_read || !range->holds(bytes_read->count)) {
-      return fmt::format(
-          "'{}': must be a number of bytes, as 512MB or 10GB, {}", text,
+  const auto read = [range, option](std::string& text) -> std::string {
+    const std::optional<Bytes> number = parse_bytes(text);
+    if (!number || !range->holds(number->count)) {
+      const std::string limits =
           range->limits ? fmt::format("from {} to {}", range->limits->first, range->limits->second)
-                        : fmt::format("at most {}", std::numeric_limits<uint64_t>::max()));
+                        : fmt::format("at most {}", std::numeric_limits<uint64_t>::max());
+      return value_error(*option, text, "a number of bytes, as 512MB or 10GB, " + limits);
     }
     constexpr uint64_t kLeastBare = 1 << 20;
-    if (!bytes_read->has_unit && bytes_read->count > 0 && bytes_read->count < kLeastBare) {
-      return fmt::format("'{}': {} bytes are too few for any chunk; {}GB?", text, bytes_read->count,
-                         bytes_read->count);
+    if (!number->has_unit && number->count > 0 && number->count < kLeastBare) {
+      return value_error(*option, text,
+                         fmt::format("more: {} bytes are too few for any chunk; {}GB?",
+                                     number->count, number->count));
     }
-    text = fmt::format("{}", bytes_read->count);
+    text = fmt::format("{}", number->count);
     return "";
   };
   option->transform(CLI::Validator(read, "SIZE"));
@@ -256,7 +530,7 @@ CommandLine::CommandLine(const std::string& program, const std::string& about,
                          const std::string& version)
     : parser_(std::make_unique<Parser>(about, program)) {
   CLI::App& root = parser_->root;
-  root.set_version_flag("--version", version);
+  root.set_version_flag("-v,--version", version);
   root.formatter(std::make_shared<HelpFormatter>());
   root.get_formatter()->column_width(34);
 }
@@ -265,16 +539,52 @@ CommandLine::~CommandLine() = default;
 
 Command CommandLine::root() { return Command(&parser_->root); }
 
+namespace {
+
+FlagDescription describe_flag(const CLI::Option& option) {
+  FlagDescription out;
+  for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+  if (option.get_positional()) out.names.push_back(option.get_name(true));
+  out.help = option.get_description();
+  out.repeated = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll ||
+                 option.get_items_expected_max() > 1;
+  if (!takes_value(option)) return out;
+  out.value = value_name_of(option);
+  if (out.value.find('|') == std::string::npos) return out;
+  std::istringstream values(std::exchange(out.value, "VALUE"));
+  for (std::string value; std::getline(values, value, '|');) out.values.push_back(value);
+  return out;
+}
+
+CommandDescription describe_command(const CLI::App& command) {
+  CommandDescription out{command.get_name(), command.get_description(), {}, {}, {}};
+  for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; })) {
+    (option->get_positional() ? out.positional : out.flags).push_back(describe_flag(*option));
+  }
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+    out.commands.push_back(describe_command(*sub));
+  }
+  return out;
+}
+
+}  // namespace
+
+CommandDescription CommandLine::describe() const { return describe_command(parser_->root); }
+
 Result<std::string> CommandLine::parse(int argc, const char* const* argv) {
   CLI::App& root = parser_->root;
+  ArgumentReader reader(root);
+  WEFT_RETURN_IF_ERROR(reader.read({argv + std::min(argc, 1), argv + argc}));
   try {
-    root.parse(argc, argv);
+    const std::vector<std::string>& arguments = reader.arguments();
+    root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
     std::ostringstream help;
-    if (root.exit(error, help, help) != 0) return invalid_argument(usage_error(root, error));
-    return help.str();
+    if (root.exit(error, help, help) == 0) return help.str();
+    return invalid_argument(usage_error(reader.command(), error));
   }
-  return std::string();
+  return is_group(reader.command()) ? root.help() : std::string();
 }
 
 }  // namespace weft::cli

@@ -1,7 +1,8 @@
 // The commands and their flags, as a command file declares them. A number is decimal and whole (or
-// finite) and must fit: what does not is one line with the flag, the value and the range. Parsing,
-// help and the line for wrong usage are CLI11's, which flags.cc alone includes: its header costs
-// five seconds of compiling in every file that sees it. No command's work is here.
+// finite) and must fit: what does not is one line with the flag, the value and the range, as
+// "--ratio 1.5: must be a number from 0 to 1". What is not known gets the nearest that is. Help and
+// what a value becomes are CLI11's, which flags.cc alone includes: its header costs five seconds of
+// compiling in every file that sees it. No command's work is here.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,13 @@ class Flag {
   Flag in_range(int64_t least, int64_t most);
   /// A whole number above 0.
   Flag positive();
+  /// A number of which `holds` is true; `expected` goes on after "must be ".
+  Flag must(std::function<bool(double)> holds, const std::string& expected);
   Flag one_of(const std::vector<std::string>& values);
+  /// What stands for the value in the help, and what shells complete it with: MODEL, DIR and FILE.
+  Flag value_name(const std::string& name);
+  /// Where the flag is not given, what the environment's `variable` says; one of both must be.
+  Flag or_environment(const std::string& variable);
   /// Not together with `other`.
   Flag excludes(Flag other);
   /// In place of the help that it has.
@@ -44,10 +51,11 @@ class Flag {
 class Command {
  public:
   Command add_command(const std::string& name, const std::string& help);
-  /// A group: one of its commands must be given.
+  /// A group of commands: by itself it prints its help.
   void needs_command();
 
-  /// `names` as "-m,--model"; without dashes it is a positional argument.
+  /// `names` as "-m,--model"; without dashes it is a positional argument. Of a flag that is given
+  /// several times the last value counts.
   Flag add_option(const std::string& names, std::string& value, const std::string& help);
   Flag add_option(const std::string& names, std::optional<std::string>& value,
                   const std::string& help);
@@ -56,9 +64,13 @@ class Command {
   Flag add_option(const std::string& names, uint64_t& value, const std::string& help);
   Flag add_option(const std::string& names, float& value, const std::string& help);
   Flag add_option(const std::string& names, double& value, const std::string& help);
-  Flag add_option(const std::string& names, std::vector<std::string>& values,
+  /// A positional argument that takes all words that are left.
+  Flag add_option(const std::string& name, std::vector<std::string>& values,
                   const std::string& help);
-  /// One that may be given again, each time with one value.
+  /// The same, joined by spaces: a sentence that was not quoted. The command's only positional one.
+  Flag add_words(const std::string& name, std::optional<std::string>& text,
+                 const std::string& help);
+  /// A flag that may be given several times, with a value each.
   Flag add_repeated(const std::string& names, std::vector<std::string>& values,
                     const std::string& help);
   /// A number of bytes, as 512MB or 1.5GB (units are powers of 1024, any case). Without a unit one
@@ -79,6 +91,23 @@ class Command {
   void* command_;  // CLI::App
 };
 
+/// A flag, or a positional argument, as it was declared.
+struct FlagDescription {
+  std::vector<std::string> names;  // "-m", "--model"; of a positional one its name alone
+  std::string help;
+  std::string value;                // MODEL, DIR, FILE, TEXT …; "" for a flag that takes none
+  std::vector<std::string> values;  // of one_of
+  bool repeated = false;
+};
+
+struct CommandDescription {
+  std::string name;
+  std::string help;
+  std::vector<FlagDescription> flags;
+  std::vector<FlagDescription> positional;
+  std::vector<CommandDescription> commands;
+};
+
 /// The whole command line. One thread.
 class CommandLine {
  public:
@@ -88,8 +117,10 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   Command root();
+  CommandDescription describe() const;
   /// Reads the arguments and calls what the given command says. The text of the help or the version
-  /// where that was asked for, else "". kInvalidArgument: one line about wrong usage.
+  /// where that was asked for (by --help, `help COMMAND`, or a group without a command), else "".
+  /// kInvalidArgument: one line about wrong usage.
   Result<std::string> parse(int argc, const char* const* argv);
 
  private:

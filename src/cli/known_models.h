@@ -35,6 +35,7 @@ struct KnownModel {
   std::string sha256;            // of the file, lower case
   std::string licence;
   std::optional<TermsPackage> terms;
+  bool is_instruct = false;  // made to be talked with; else a base model, which goes on with a text
 
   uint64_t size_bytes() const;
 };

@@ -4,6 +4,7 @@
 #include <histedit.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/atomic_file.h"
 #include "base/terminal_mode.h"
@@ -108,6 +110,7 @@ class TerminalInput : public LineInput {
     marks_pastes_ = terminal != nullptr && std::string_view(terminal) != "dumb";
   }
   ~TerminalInput() override {
+    release_keys();
     el_end(edit_);
     history_end(history_);
   }
@@ -122,6 +125,7 @@ class TerminalInput : public LineInput {
     int length = 0;
     mark_pastes(true);
     const char* text = el_gets(edit_, &length);
+    hold_keys();
     mark_pastes(false);
     if (interrupted_) {
       std::fputc('\n', stdout);
@@ -135,6 +139,10 @@ class TerminalInput : public LineInput {
     if (line.ends_with('\n')) line.pop_back();
     paste_.put_back(line);
     return Line{Line::Kind::kText, std::move(line), paste_.has_breaks()};
+  }
+
+  void look() override {
+    if (held_ && was_continued()) hold_keys();
   }
 
   void remember(const std::string& text) override {
@@ -196,6 +204,27 @@ class TerminalInput : public LineInput {
     const LineInfo* line = el_line(edit_);
     dropped_.assign(line->buffer, static_cast<size_t>(line->lastchar - line->buffer));
     interrupted_ = true;
+  }
+
+  /// The kernel keeps what is typed, byte for byte and unseen, until the editor reads it. Ctrl-C
+  /// still signals, and does not make it drop what it keeps.
+  void hold_keys() {
+    termios mode{};
+    if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;  // not our terminal at present
+    if (::tcgetattr(STDIN_FILENO, &mode) != 0) return;
+    if (!held_) before_hold_ = mode;
+    held_ = true;
+    mode.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHONL | ICANON | IEXTEN);
+    mode.c_lflag |= NOFLSH;
+    mode.c_cc[VMIN] = 1;
+    mode.c_cc[VTIME] = 0;
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &mode);
+  }
+
+  void release_keys() {
+    if (!std::exchange(held_, false)) return;
+    if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &before_hold_);
   }
 
   /// Ctrl-Z and fg: whatever mode the shell left the terminal in.
@@ -316,6 +345,8 @@ class TerminalInput : public LineInput {
   std::string sign_;
   bool marks_pastes_ = false;  // the terminal may know bracketed paste
   bool interrupted_ = false;
+  bool held_ = false;         // keys are held
+  termios before_hold_{};     // the terminal's mode when they were not
   std::string dropped_;       // what the line held when Ctrl-C came
   std::deque<char> pending_;  // bytes that were read and the editor has not taken yet
   PastedText paste_;          // of this line

@@ -22,12 +22,15 @@ struct Line {
   bool pasted = false;  // on a terminal, at once with line breaks in it
 };
 
-/// Not thread-safe.
+/// Not thread-safe. From one read to the next, what is typed on a terminal does not show in what is
+/// written there meanwhile: it is the beginning of the next line.
 class LineInput {
  public:
   virtual ~LineInput() = default;
   /// Waits for a line; `sign` stands before it on a terminal. kResourceExhausted past 64 MiB.
   virtual Result<Line> read(const std::string& sign) = 0;
+  /// To be called now and then between two reads: Ctrl-Z and fg may have changed the terminal.
+  virtual void look() {}
   /// Puts what was typed into the history, where there is one.
   virtual void remember(const std::string& text) = 0;
 };

@@ -7,6 +7,8 @@
 #include <system_error>
 
 #include "cli/known_models.h"
+#include "cli/suggestion.h"
+#include "gguf/gguf.h"
 
 namespace weft::cli {
 namespace {
@@ -37,7 +39,10 @@ std::string terms_path(std::string_view name, const std::string& models_dir) {
 
 Status check_models_folder(const std::string& models_dir) {
   if (!models_dir.empty()) return Status::ok();
-  return not_found("there is no folder for models, as there is no home folder: set WEFT_MODELS");
+  return not_found(
+      "there is no folder for models: neither WEFT_MODELS nor XDG_DATA_HOME is set, and there is "
+      "no "
+      "home folder (HOME)");
 }
 
 Result<std::vector<LocalModel>> list_models(Env& env, const std::string& models_dir) {
@@ -53,6 +58,12 @@ Result<std::vector<LocalModel>> list_models(Env& env, const std::string& models_
     models.push_back(std::move(model));
   }
   return models;
+}
+
+std::string kind_of_model(Env& env, const std::string& path) {
+  const auto file = gguf::File::open(env, path);
+  if (!file.is_ok()) return "";
+  return (*file)->get_string("tokenizer.chat_template").is_ok() ? "instruct" : "base";
 }
 
 Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
@@ -84,6 +95,16 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
     return not_found(fmt::format("{}; fetch it: weft model get {}", missing, name_or_path));
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<LocalModel> models, list_models(env, models_dir));
+  std::vector<std::string> names;
+  for (const LocalModel& model : models) names.push_back(model.name);
+  const std::optional<std::string> meant = closest(name_or_path, names);
+  if (meant) return not_found(fmt::format("{}; did you mean {}?", missing, *meant));
+  names.clear();
+  for (const KnownModel& known : known_models()) names.push_back(known.name);
+  if (const auto known = closest(name_or_path, names)) {
+    return not_found(
+        fmt::format("{}; did you mean {}? weft model get {}", missing, *known, *known));
+  }
   if (!models.empty()) return not_found(fmt::format("{}; there are:{}", missing, names_of(models)));
   return not_found(fmt::format("{}; a small one is fetched by: weft model get {}", missing,
                                known_models()[0].name));

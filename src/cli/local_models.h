@@ -29,6 +29,10 @@ struct LocalModel {
 /// The folder's .gguf files by name; a missing folder has none.
 Result<std::vector<LocalModel>> list_models(Env& env, const std::string& models_dir);
 
+/// "instruct" for a model with a chat template, "base" for one without, which goes on with a text
+/// and is not talked with; "" for a file that is no model that can be read.
+std::string kind_of_model(Env& env, const std::string& path);
+
 /// The file that -m means: a path that exists, or a model in the folder by its name. kNotFound says
 /// how to get it, or which there are.
 Result<std::string> resolve_model(Env& env, const std::string& name_or_path,

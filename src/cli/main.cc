@@ -140,6 +140,7 @@ int weft_main(int argc, char** argv) {
                      models_folder(),
                      xdg_folder("XDG_CACHE_HOME", ".cache"),
                      xdg_folder("XDG_STATE_HOME", ".local/state"),
+                     environment("WEFT_MODEL"),
                      {}};
   weft::cli::add_model_command(root, app);
   weft::cli::add_inspect_command(root, app);
@@ -154,6 +155,7 @@ int weft_main(int argc, char** argv) {
   weft::cli::add_bench_command(root, app);
   weft::cli::add_eval_command(root, app);
   weft::cli::add_perplexity_command(root, app);
+  weft::cli::add_completions_command(root, app, line);
   const weft::Result<std::string> help = line.parse(argc, argv);
   if (!help.is_ok()) return exit_status(help.status());
   if (!help->empty()) {

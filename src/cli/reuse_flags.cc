@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "cli/app.h"
+#include "cli/suggestion.h"
 
 namespace weft::cli {
 namespace {
@@ -18,13 +19,14 @@ void add_reuse_flags(Command command, ReuseFlags& flags) {
   command.add_option("--ratio", flags.ratio,
                      "share of the chunks' tokens that blend recomputes, 0 to 1, or auto: by what "
                      "this machine saves (default: auto)");
-  command.add_option("--selector", flags.selector,
-                     "how blend chooses them: query-attention or v-deviation");
-  command.add_option(
-      "--propagate", flags.propagate,
-      fmt::format("how much of their mean change blend gives a chunk's other tokens, "
-                  "0 to 1 (default: {})",
-                  fusion::FusionOptions().propagate));
+  command
+      .add_option("--propagate", flags.propagate,
+                  fmt::format("how much of their mean change blend gives a chunk's other tokens "
+                              "(default: {})",
+                              fusion::FusionOptions().propagate))
+      .in_range(0, 1);
+  command.add_option("--selector", flags.selector, "how blend chooses them")
+      .one_of({"query-attention", "v-deviation"});
   command.add_option("--check", flags.check,
                      "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10");
 }
@@ -35,11 +37,13 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   options.auto_ratio = flags.ratio == "auto" && flags.check.empty();
   if (flags.ratio != "auto" &&
       (!parse_number(flags.ratio, options.ratio) || !(options.ratio >= 0 && options.ratio <= 1))) {
-    return invalid_argument(fmt::format("--ratio {}: must lie in 0 to 1, or be auto", flags.ratio));
+    return invalid_argument(
+        fmt::format("--ratio {}: must be a number from 0 to 1, or auto", flags.ratio));
   }
   options.propagate = flags.propagate;
   if (!(flags.propagate >= 0 && flags.propagate <= 1)) {
-    return invalid_argument(fmt::format("--propagate {}: must lie in 0 to 1", flags.propagate));
+    return invalid_argument(
+        fmt::format("--propagate {}: must be a number from 0 to 1", flags.propagate));
   }
   if (flags.selector == fusion::selector_name(SelectorKind::kVDeviation)) {
     options.selector = SelectorKind::kVDeviation;
@@ -74,8 +78,8 @@ void add_prompt_flag(Command command, std::string& prompt) {
   command
       .add_option(
           "--prompt", prompt,
-          "form of the prompt: chat, or fewshot for base models (default: chat if the model "
-          "has a template)")
+          "form of the prompt; fewshot is for base models (default: chat if the model has a "
+          "template)")
       .one_of({"chat", "fewshot"});
 }
 
@@ -84,8 +88,10 @@ Result<ReuseMode> parse_mode(const std::string& name) {
        {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
     if (name == fusion::mode_name(mode)) return mode;
   }
-  return invalid_argument(
-      fmt::format("reuse mode '{}': must be none, prefix, full or blend", name));
+  const std::vector<std::string> modes{"none", "prefix", "full", "blend"};
+  const std::optional<std::string> meant = closest(name, modes);
+  return invalid_argument(fmt::format("--modes {}: must be none, prefix, full or blend{}", name,
+                                      meant ? fmt::format("; did you mean {}?", *meant) : ""));
 }
 
 Result<std::vector<ReuseMode>> parse_modes(const std::string& names) {

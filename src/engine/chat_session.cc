@@ -193,18 +193,20 @@ Result<ChatAnswer> ChatSession::answer(const GenerationOptions& options,
 
 Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
                                            const ChatCallbacks& callbacks) {
-  WEFT_RETURN_IF_ERROR(sampling::check_options(options.sampling));
+  WEFT_RETURN_IF_ERROR(check_options(options));
   ChatAnswer answer;
+  // One time for all that is rendered for this answer, so that it is the same prompt.
+  template_ = template_.at(engine_.local_time());
   const auto run = [&]() -> Result<Generation> {
-    WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt,
-                          fitting_prompt(options.max_tokens, callbacks));
+    const int32_t room = room_for_answer(options, engine_.context_tokens());
+    WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(room, callbacks));
     WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt.tokens, callbacks, answer));
     first_ = prompt.first;
     if (prompt.n_dropped > 0 && callbacks.on_dropped) callbacks.on_dropped(prompt.n_dropped);
     const auto on_text = [&](std::string_view piece) {
       return !callbacks.on_text || callbacks.on_text(piece);
     };
-    return generate(engine_, sequence_, std::move(logits), options, on_text);
+    return generate(engine_, sequence_, std::move(logits), options, on_text, prompt.tokens);
   };
   auto generated = run();
   if (generated.is_ok() && generated->stop_reason == StopReason::kCancelled &&

@@ -47,7 +47,6 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                                config.vocab_size));
   }
 
-  engine->now_ = options.now;
   engine->rates_kept_file_ = options.rates_kept_file;
   engine->context_tokens_ = config.context_tokens;
   WEFT_ASSIGN_OR_RETURN(
@@ -83,7 +82,7 @@ Result<text::ChatTemplate> Engine::chat_template() const {
   auto compiled = text::ChatTemplate::compile(
       *source, {.bos = std::string(tokenizer_->token_bytes(tokenizer_->bos(), true)),
                 .eos = std::string(tokenizer_->token_bytes(tokenizer_->eos(), true)),
-                .now = now_});
+                .now = local_time()});
   if (!compiled.is_ok()) {
     return unsupported(fmt::format(
         "{}: {}; weft generate --raw takes the prompt as it is, and --prompt fewshot of "
@@ -100,6 +99,13 @@ Result<fusion::PrefillRates> Engine::prefill_rates() {
     calibration_ms_ += ms_since(env_, begin_ns);
   }
   return *rates_;
+}
+
+std::tm Engine::local_time() const {
+  const auto seconds = static_cast<std::time_t>(env_.unix_ms() / 1000);
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  return local;
 }
 
 fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {

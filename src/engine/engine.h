@@ -32,7 +32,6 @@ struct EngineOptions {
   std::string compute = "auto";  // auto, f32, bf16, int8
   std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
   std::string rates_kept_file;    // where prefill_rates() are kept; "" keeps nothing
-  std::tm now{};                  // local time, for chat templates that print the date
 };
 
 using weft::kMaxThreads;
@@ -56,12 +55,14 @@ class Engine {
   const model::Model& model() const { return *model_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   /// kUnsupported, with a line that offers --raw, when the model's template cannot be compiled;
-  /// kNotFound when it has none.
+  /// kNotFound when it has none. It sees the time of this call; ChatTemplate::at gives it another.
   Result<text::ChatTemplate> chat_template() const;
   kv::Cache& cache() { return *cache_; }
   model::ForwardPass& forward() { return *forward_; }
   const kernels::Context& context() const { return context_; }
   int32_t context_tokens() const { return context_tokens_; }
+  /// Now, for chat templates that print the date or the time.
+  std::tm local_time() const;
   double load_ms() const { return load_ms_; }
   double calibration_ms() const { return calibration_ms_; }
 
@@ -97,7 +98,6 @@ class Engine {
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
-  std::tm now_{};
   std::string rates_kept_file_;
   std::optional<fusion::PrefillRates> rates_;
   double load_ms_ = 0;

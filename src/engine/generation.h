@@ -1,7 +1,9 @@
-// The decode loop: samples a token, hands its text out, runs it, until the model ends its turn.
+// The decode loop: samples a token, hands its text out, runs it, until the model ends its turn, a
+// stop text comes, or a limit is reached.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,15 +16,26 @@
 
 namespace weft::engine {
 
+inline constexpr int32_t kNoTokenLimit = -1;
+
 struct GenerationOptions {
   sampling::SamplingOptions sampling;
-  int32_t max_tokens = 128;
-  int32_t n_logprobs = 0;  // most likely tokens to report for each position
-  bool one_line = false;   // end at the first line break behind some text
+  int32_t max_tokens = 128;        // kNoTokenLimit: until the turn ends or the context is full
+  bool ignore_end = false;         // tokens that end a turn are never sampled
+  std::vector<std::string> stops;  // texts that end the answer and are not part of it
+  int32_t n_logprobs = 0;          // most likely tokens to report for each position
+  bool one_line = false;           // end at the first line break behind some text
 };
 
-enum class StopReason { kEnd, kMaxTokens, kContextFull, kCancelled };
-/// "end", "length", "context", "cancelled".
+/// kInvalidArgument names the field, as the command line has it, and its range.
+Status check_options(const GenerationOptions& options);
+
+/// Tokens that a prompt should leave free in a context of that many: as many as may be generated,
+/// but for what has no limit a quarter of the context.
+int32_t room_for_answer(const GenerationOptions& options, int32_t context_tokens);
+
+enum class StopReason { kEnd, kStopText, kMaxTokens, kContextFull, kCancelled };
+/// "end", "stop", "length", "context", "cancelled".
 const char* stop_reason_name(StopReason reason);
 
 struct GeneratedToken {
@@ -32,7 +45,7 @@ struct GeneratedToken {
 };
 
 struct Generation {
-  std::vector<GeneratedToken> tokens;  // without the one that ended the turn
+  std::vector<GeneratedToken> tokens;  // without the one that ended the turn or the stop text
   std::string text;                    // may hold invalid UTF-8: what the tokens' bytes are
   StopReason stop_reason = StopReason::kEnd;
   double decode_ms = 0;
@@ -40,11 +53,14 @@ struct Generation {
 
 /// Continues a prefilled sequence whose last row gave `logits`. `on_text` gets each piece of text
 /// as it becomes certain, never a part of a UTF-8 character, and an empty one for a token that made
-/// nothing certain; returning false cancels. kInvalidArgument for options, a sequence or
-/// logits that are not the model's, kResourceExhausted when memory runs out; the text so far was
-/// handed out then.
+/// nothing certain; returning false cancels. What may be the beginning of a stop text is not
+/// certain. `prompt`: the tokens that the sequence begins with, which the repeat penalty counts;
+/// those that are not given do not count. kInvalidArgument for options, a sequence or logits that
+/// are not the model's, kResourceExhausted when memory runs out; the text so far was handed out
+/// then.
 Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
                             const GenerationOptions& options,
-                            FunctionRef<bool(std::string_view)> on_text);
+                            FunctionRef<bool(std::string_view)> on_text,
+                            std::span<const int32_t> prompt = {});
 
 }  // namespace weft::engine

@@ -78,7 +78,8 @@ Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
 }
 
 RagPrompt::RagPrompt(const Engine& engine, std::optional<text::ChatTemplate> chat_template)
-    : tokenizer_(&engine.tokenizer()),
+    : engine_(&engine),
+      tokenizer_(&engine.tokenizer()),
       limits_{.tokens = engine.context_tokens()},
       chat_template_(std::move(chat_template)) {}
 
@@ -93,7 +94,7 @@ Result<RagPrompt> RagPrompt::for_engine(const Engine& engine, std::optional<Prom
 Result<std::vector<int32_t>> RagPrompt::prefix() const {
   std::vector<text::Segment> segments;
   if (chat_template_) {
-    WEFT_ASSIGN_OR_RETURN(segments, chat_template_->user_opening(std::nullopt));
+    WEFT_ASSIGN_OR_RETURN(segments, current_template().user_opening(std::nullopt));
     segments.push_back({std::string(kPassagesHeading), false});
   } else {
     segments.push_back({std::string(kExamples), false});
@@ -120,7 +121,8 @@ Result<std::vector<int32_t>> RagPrompt::suffix(std::string_view question) const 
   std::vector<text::Segment> segments;
   if (chat_template_) {
     segments.push_back({"\n\nQuestion: " + std::string(question) + "\nShort answer:", false});
-    WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> closing, chat_template_->user_closing());
+    WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> closing,
+                          current_template().user_closing());
     segments.insert(segments.end(), closing.begin(), closing.end());
     segments.push_back({"Answer:", false});
   } else {

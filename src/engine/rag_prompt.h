@@ -71,6 +71,10 @@ class RagPrompt {
   /// A passage as it stands in the prompt; chunk() tokenises this.
   std::string passage(std::string_view title, std::string_view text) const;
 
+  /// The template at the time of this question.
+  text::ChatTemplate current_template() const { return chat_template_->at(engine_->local_time()); }
+
+  const Engine* engine_;
   const text::Tokenizer* tokenizer_;
   text::EncodeLimits limits_;                        // of a piece: the context
   std::optional<text::ChatTemplate> chat_template_;  // of the chat form only

@@ -54,8 +54,9 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
                                     FunctionRef<bool(int64_t, int64_t)> progress) {
   const int64_t window_tokens = options.window_tokens;
   if (window_tokens < kMinWindowTokens || window_tokens > engine.context_tokens()) {
-    return invalid_argument(fmt::format("-c {}: a window is {} to {} tokens", window_tokens,
-                                        kMinWindowTokens, engine.model().config().context_length));
+    return invalid_argument(fmt::format("--context {}: must be a window of {} to {} tokens",
+                                        window_tokens, kMinWindowTokens,
+                                        engine.model().config().context_length));
   }
   const text::Tokenizer& tokenizer = engine.tokenizer();
   const bool bos = tokenizer.wants_bos();

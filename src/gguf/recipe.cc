@@ -171,8 +171,8 @@ Result<Recipe> find_recipe(std::string_view name) {
     if (recipe.name == upper) return recipe;
     names += (names.empty() ? "" : ", ") + std::string(recipe.name);
   }
-  return invalid_argument(fmt::format(
-      "type '{}': weft writes {}, and Q4_K and Q5_K for their _M mixes", printable(name), names));
+  return invalid_argument(fmt::format("type {}: must be {}, or Q4_K or Q5_K for their _M mixes",
+                                      printable(name), names));
 }
 
 Result<std::vector<TensorPlan>> plan_tensors(const File& file, const Recipe& recipe) {

@@ -36,18 +36,18 @@ Status check_options(const SamplingOptions& options) {
     return invalid_argument(fmt::format("{} {}: must be {}", field, value, range));
   };
   if (!(options.temperature >= 0.0f) || !std::isfinite(options.temperature)) {
-    return refuse("temperature", options.temperature, "0 (greedy) or more");
+    return refuse("temp", options.temperature, "0 (greedy) or more");
   }
   if (options.top_k < 0) {
-    return invalid_argument(fmt::format("top_k {}: must be 0 (all) or more", options.top_k));
+    return invalid_argument(fmt::format("top-k {}: must be 0 (all) or more", options.top_k));
   }
   if (!(options.top_p > 0.0f && options.top_p <= 1.0f)) {
-    return refuse("top_p", options.top_p, "over 0 and at most 1 (all)");
+    return refuse("top-p", options.top_p, "over 0 and at most 1 (all)");
   }
   if (!(options.min_p >= 0.0f && options.min_p <= 1.0f)) {
-    return refuse("min_p", options.min_p, "from 0 (all) to 1");
+    return refuse("min-p", options.min_p, "from 0 (all) to 1");
   }
-  return Status::ok();
+  return check_options(options.penalties);
 }
 
 Result<Sampler> Sampler::create(const SamplingOptions& options) {
@@ -56,6 +56,15 @@ Result<Sampler> Sampler::create(const SamplingOptions& options) {
 }
 
 int32_t Sampler::sample(std::span<const float> logits) {
+  if (!penalties_.any()) return choose(logits);
+  penalised_.assign(logits.begin(), logits.end());
+  penalties_.apply(penalised_);
+  const int32_t id = choose(penalised_);
+  penalties_.add(id);
+  return id;
+}
+
+int32_t Sampler::choose(std::span<const float> logits) {
   if (options_.temperature == 0.0f) return greedy_token(logits);
   collect(logits);
   if (candidates_.empty()) return 0;

@@ -163,16 +163,11 @@ TEST(Sampler, OddLogitsNeverCrash) {
 
 TEST(Sampler, RefusesOptionsOutOfRange) {
   const std::vector<std::pair<std::string, SamplingOptions>> cases = {
-      {"temperature", {.temperature = -1.0f}},
-      {"temperature", {.temperature = kNan}},
-      {"temperature", {.temperature = kInf}},
-      {"top_k", {.top_k = -1}},
-      {"top_p", {.top_p = 0.0f}},
-      {"top_p", {.top_p = 1.1f}},
-      {"top_p", {.top_p = kNan}},
-      {"min_p", {.min_p = -0.1f}},
-      {"min_p", {.min_p = kNan}},
-      {"min_p", {.min_p = 1.5f}},
+      {"temp", {.temperature = -1.0f}}, {"temp", {.temperature = kNan}},
+      {"temp", {.temperature = kInf}},  {"top-k", {.top_k = -1}},
+      {"top-p", {.top_p = 0.0f}},       {"top-p", {.top_p = 1.1f}},
+      {"top-p", {.top_p = kNan}},       {"min-p", {.min_p = -0.1f}},
+      {"min-p", {.min_p = kNan}},       {"min-p", {.min_p = 1.5f}},
   };
   for (const auto& [field, options] : cases) {
     const Result<Sampler> sampler = Sampler::create(options);

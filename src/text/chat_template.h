@@ -60,6 +60,13 @@ class ChatTemplate {
   /// kUnsupported with the place in the template where its syntax is wrong or unknown.
   static Result<ChatTemplate> compile(std::string_view source, ChatTemplateOptions options);
 
+  /// The same template at another time.
+  ChatTemplate at(const std::tm& now) const {
+    ChatTemplate copy = *this;
+    copy.options_.now = now;
+    return copy;
+  }
+
   enum class Adapt {
     kNo,  // variables as transformers gives them to a template
     // Tool calls' arguments that are JSON in a string become objects for a template that wants

@@ -1,0 +1,191 @@
+#include "cli/suggestion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kMostBytes = 64;
+constexpr size_t kLeastPrefix = 3;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+std::string_view without_dashes(std::string_view word) {
+  word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+  return word;
+}
+
+struct Foreign {
+  std::string_view group;
+  std::string_view word;
+  std::string_view sentence;
+};
+
+constexpr Foreign kCommands[] = {
+    {"", "run",
+     "weft has no `run`: weft chat -m MODEL talks with a model, weft generate -m MODEL PROMPT "
+     "answers once"},
+    {"", "pull", "weft has no `pull`: weft model get NAME fetches a model"},
+    {"", "get", "weft has no `get`: weft model get NAME fetches a model"},
+    {"", "list", "weft has no `list`: weft model ls lists the models"},
+    {"", "ls",
+     "weft has no `ls`: weft model ls lists the models, weft cache ls --store DIR a store's "
+     "records"},
+    {"", "rm",
+     "weft has no `rm`: weft model rm NAME removes a model, weft cache rm --store DIR a store's "
+     "records"},
+    {"", "show", "weft has no `show`: weft inspect MODEL shows what a model's file holds"},
+    {"", "ps",
+     "weft has no `ps`: no model stays loaded, every command opens its own and ends with it"},
+    {"", "stop",
+     "weft has no `stop`: no model stays loaded, every command opens its own and ends with it"},
+    {"", "serve",
+     "weft has no `serve`: it is a program without a server; weft ask --json answers questions "
+     "line by line from standard input"},
+    {"", "search", "weft has no `search`: weft ask -m MODEL --store DIR QUESTION answers"},
+    {"", "query", "weft has no `query`: weft ask -m MODEL --store DIR QUESTION answers"},
+    {"", "index", "weft has no `index`: weft ingest -m MODEL --store DIR PATH takes documents in"},
+    {"", "add", "weft has no `add`: weft ingest -m MODEL --store DIR PATH takes documents in"},
+    {"model", "pull", "weft model has no `pull`: weft model get NAME fetches a model"},
+    {"model", "fetch", "weft model has no `fetch`: weft model get NAME fetches a model"},
+    {"model", "download", "weft model has no `download`: weft model get NAME fetches a model"},
+    {"model", "list", "weft model has no `list`: weft model ls lists the models"},
+    {"model", "remove", "weft model has no `remove`: weft model rm NAME removes a model"},
+    {"model", "delete", "weft model has no `delete`: weft model rm NAME removes a model"},
+    {"model", "show", "weft model has no `show`: weft inspect MODEL shows what its file holds"},
+    {"cache", "list", "weft cache has no `list`: weft cache ls --store DIR lists the records"},
+    {"cache", "clear",
+     "weft cache has no `clear`: weft cache rm --all --store DIR removes every record"},
+};
+
+constexpr std::string_view kNoGpu =
+    "weft has no GPU layers to place; it runs on the CPU, with -t threads";
+constexpr std::string_view kMapped = "weft always maps the model's file, and never locks it";
+constexpr std::string_view kBatches = "weft chooses its batches itself";
+constexpr std::string_view kChat = "weft chat talks, weft generate answers once";
+constexpr std::string_view kStops = "weft's is --stop TEXT";
+
+constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
+    {"-ngl", kNoGpu},
+    {"--n-gpu-layers", kNoGpu},
+    {"--gpu-layers", kNoGpu},
+    {"-ts", kNoGpu},
+    {"--tensor-split", kNoGpu},
+    {"-mg", kNoGpu},
+    {"--main-gpu", kNoGpu},
+    {"-fa", "weft's attention is always computed in one pass; there is nothing to switch on"},
+    {"--flash-attn",
+     "weft's attention is always computed in one pass; there is nothing to switch on"},
+    {"--mlock", kMapped},
+    {"--no-mmap", kMapped},
+    {"--mmap", kMapped},
+    {"-b", kBatches},
+    {"-ub", kBatches},
+    {"--batch-size", kBatches},
+    {"--ubatch-size", kBatches},
+    {"-tb", "weft has one number of threads, -t"},
+    {"--threads-batch", "weft has one number of threads, -t"},
+    {"-cnv", kChat},
+    {"--conversation", kChat},
+    {"-no-cnv", "weft generate --raw takes the prompt as it is"},
+    {"--no-conversation", "weft generate --raw takes the prompt as it is"},
+    {"-i", kChat},
+    {"--interactive", kChat},
+    {"-sys", "weft chat's is --system TEXT"},
+    {"--system-prompt", "weft chat's is --system TEXT"},
+    {"-r", kStops},
+    {"--reverse-prompt", kStops},
+    {"-s", "weft's seed is --seed, and weft chat's -s the system turn"},
+    {"-hf", "weft downloads only its known models: weft model get NAME"},
+    {"--hf-repo", "weft downloads only its known models: weft model get NAME"},
+    {"--chat-template", "weft takes the template that the model's file holds"},
+    {"--temperature", "weft's is --temp"},
+    {"--num-predict", "weft's is -n"},
+    {"--max-tokens", "weft's is -n"},
+    {"--num-ctx", "weft's is -c"},
+    {"--verbose", "weft has no more to tell; --json, where a command has it, says most"},
+};
+
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last(b.size() + 1);
+  std::vector<size_t> last(b.size() + 1);
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(last.begin(), last.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, replaced});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    std::swap(before_last, last);
+    std::swap(last, row);
+  }
+  return last[b.size()];
+}
+
+std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& words) {
+  if (word.size() > kMostBytes) return std::nullopt;
+  const std::string wanted = lower(without_dashes(word));
+  if (wanted.empty()) return std::nullopt;
+  const std::string* best = nullptr;
+  const std::string* only_longer = nullptr;  // begins with what was written
+  size_t least = std::max<size_t>(wanted.size() / 3, 1) + 1;
+  size_t n_longer = 0;
+  for (const std::string& candidate : words) {
+    const std::string name = lower(without_dashes(candidate));
+    if (name.size() < 2) continue;  // of one letter, everything is near to it
+    const size_t distance = edit_distance(wanted, name);
+    if (distance < least && distance < name.size()) {
+      least = distance;
+      best = &candidate;
+    }
+    if (wanted.size() >= kLeastPrefix && name.starts_with(wanted)) {
+      only_longer = &candidate;
+      ++n_longer;
+    }
+  }
+  if (best == nullptr && n_longer == 1) best = only_longer;
+  return best == nullptr ? std::nullopt : std::optional<std::string>(*best);
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& words) {
+  const std::optional<std::string> meant = closest(word, words);
+  return meant ? fmt::format(": did you mean {}?", *meant) : "";
+}
+
+std::optional<std::string_view> foreign_command(std::string_view group, std::string_view word) {
+  for (const Foreign& foreign : kCommands) {
+    if (foreign.group == group && foreign.word == word) return foreign.sentence;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string_view> foreign_flag(std::string_view flag) {
+  for (const auto& [name, sentence] : kFlags) {
+    if (name == flag) return sentence;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> foreign_flags() {
+  std::vector<std::string> names;
+  for (const auto& [name, sentence] : kFlags) names.emplace_back(name);
+  return names;
+}
+
+}  // namespace weft::cli

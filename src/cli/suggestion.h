@@ -1,0 +1,33 @@
+// What was meant by a word that is not known: the nearest of those that are, and the words that
+// people bring from other programs. Thread-safe; no state.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::cli {
+
+/// Letters to put in, leave out, replace or swap with a neighbour to make b of a (the optimal
+/// string alignment distance).
+size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The one of `words` that `word` most likely was to be: at most a third of its letters are wrong,
+/// or it is a beginning of three letters or more that only one of them has. Case does not count.
+/// Nothing for a word of over 64 bytes.
+std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& words);
+
+/// ": did you mean X?", or "".
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& words);
+
+/// A sentence for a command of Ollama's or llama.cpp's that weft has under another name, or not:
+/// `group` is "" for weft itself, else "model", "cache" and so on.
+std::optional<std::string_view> foreign_command(std::string_view group, std::string_view word);
+
+/// The same for a flag, with its dashes and without a value.
+std::optional<std::string_view> foreign_flag(std::string_view flag);
+/// Those that foreign_flag knows.
+std::vector<std::string> foreign_flags();
+
+}  // namespace weft::cli

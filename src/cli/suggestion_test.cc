@@ -1,0 +1,67 @@
+#include "cli/suggestion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+namespace weft::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+/// The definition, by recursion.
+size_t slow_distance(std::string_view a, std::string_view b) {
+  if (a.empty() || b.empty()) return a.size() + b.size();
+  const std::string_view a1 = a.substr(1), b1 = b.substr(1);
+  size_t least = std::min(slow_distance(a1, b) + 1, slow_distance(a, b1) + 1);
+  least = std::min(least, slow_distance(a1, b1) + (a[0] == b[0] ? 0 : 1));
+  if (a.size() > 1 && b.size() > 1 && a[0] == b[1] && a[1] == b[0]) {
+    least = std::min(least, slow_distance(a.substr(2), b.substr(2)) + 1);
+  }
+  return least;
+}
+
+TEST(Suggestion, DistanceEqualsItsDefinition) {
+  std::mt19937 random(3);
+  const auto word = [&] {
+    std::string text(random() % 6, ' ');
+    for (char& c : text) c = static_cast<char>('a' + random() % 3);
+    return text;
+  };
+  for (int i = 0; i < 300; ++i) {
+    const std::string a = word(), b = word();
+    EXPECT_EQ(edit_distance(a, b), slow_distance(a, b)) << a << " " << b;
+  }
+}
+
+TEST(Suggestion, FindsWhatWasMeant) {
+  const std::vector<std::string> commands{"generate", "chat", "ask", "ingest", "inspect", "cache"};
+  EXPECT_THAT(closest("genrate", commands), Optional(std::string("generate")));
+  EXPECT_THAT(closest("gen", commands), Optional(std::string("generate")));
+  EXPECT_THAT(closest("aks", commands), Optional(std::string("ask")));
+  EXPECT_THAT(closest("CHAT", commands), Optional(std::string("chat")));
+  EXPECT_EQ(closest("in", commands), std::nullopt);  // two begin with it
+  EXPECT_EQ(closest("frobnicate", commands), std::nullopt);
+  EXPECT_EQ(closest("", commands), std::nullopt);
+  EXPECT_EQ(closest(std::string(100'000, 'a'), commands), std::nullopt);
+  const std::vector<std::string> flags{"-t", "--temp", "--threads", "--top-k"};
+  EXPECT_THAT(closest("--tempp", flags), Optional(std::string("--temp")));
+  EXPECT_THAT(closest("-topk", flags), Optional(std::string("--top-k")));
+  EXPECT_EQ(closest("-x", flags), std::nullopt);
+  EXPECT_EQ(did_you_mean("--thread", flags), ": did you mean --threads?");
+  EXPECT_EQ(did_you_mean("--colour", flags), "");
+}
+
+TEST(Suggestion, KnowsTheWordsOfOtherPrograms) {
+  EXPECT_THAT(foreign_command("", "pull"), Optional(HasSubstr("weft model get")));
+  EXPECT_THAT(foreign_command("model", "list"), Optional(HasSubstr("weft model ls")));
+  EXPECT_EQ(foreign_command("model", "serve"), std::nullopt);
+  EXPECT_THAT(foreign_flag("-ngl"), Optional(HasSubstr("no GPU layers")));
+  EXPECT_EQ(foreign_flag("-n"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace weft::cli

@@ -1,0 +1,68 @@
+#include "sampling/penalties.h"
+
+#include <fmt/format.h>
+
+namespace weft::sampling {
+namespace {
+
+constexpr float kMostRepeat = 100.0f;
+constexpr float kMostPenalty = 2.0f;  // OpenAI's range
+
+}  // namespace
+
+Status check_options(const PenaltyOptions& options) {
+  if (!(options.repeat > 0.0f && options.repeat <= kMostRepeat)) {
+    return invalid_argument(fmt::format(
+        "repeat-penalty {}: must be over 0 and at most {}; 1 is off", options.repeat, kMostRepeat));
+  }
+  if (options.repeat_last_n < -1) {
+    return invalid_argument(
+        fmt::format("repeat-last-n {}: must be -1 (all), 0 (none) or more", options.repeat_last_n));
+  }
+  for (const auto& [name, value] : {std::pair{"frequency-penalty", options.frequency},
+                                    std::pair{"presence-penalty", options.presence}}) {
+    if (!(value >= -kMostPenalty && value <= kMostPenalty)) {
+      return invalid_argument(fmt::format("{} {}: must be from {} to {}; 0 is off", name, value,
+                                          -kMostPenalty, kMostPenalty));
+    }
+  }
+  return Status::ok();
+}
+
+void Penalties::add_prompt(std::span<const int32_t> tokens) {
+  if (!repeats()) return;
+  const auto most = static_cast<size_t>(options_.repeat_last_n);
+  if (options_.repeat_last_n > 0 && tokens.size() > most) tokens = tokens.last(most);
+  for (const int32_t id : tokens) add_to_window(id);
+}
+
+void Penalties::add(int32_t id) {
+  if (repeats()) add_to_window(id);
+  if (counts()) ++in_answer_[id];
+}
+
+void Penalties::add_to_window(int32_t id) {
+  ++in_window_[id];
+  if (options_.repeat_last_n < 0) return;  // nothing ever leaves it
+  window_.push_back(id);
+  if (window_.size() <= static_cast<size_t>(options_.repeat_last_n)) return;
+  const auto oldest = in_window_.find(window_.front());
+  if (--oldest->second == 0) in_window_.erase(oldest);
+  window_.pop_front();
+}
+
+void Penalties::apply(std::span<float> logits) const {
+  const auto has = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < logits.size(); };
+  for (const auto& [id, times] : in_window_) {
+    if (!has(id)) continue;
+    float& logit = logits[static_cast<size_t>(id)];
+    logit = logit > 0.0f ? logit / options_.repeat : logit * options_.repeat;
+  }
+  for (const auto& [id, times] : in_answer_) {
+    if (!has(id)) continue;
+    logits[static_cast<size_t>(id)] -=
+        static_cast<float>(times) * options_.frequency + options_.presence;
+  }
+}
+
+}  // namespace weft::sampling
