@@ -10,9 +10,18 @@ namespace {
 constexpr uint64_t kMaxAnchorBytes = 64 * 1024;
 constexpr int64_t kMaxAnchorTokens = 128 * 1024;  // those bytes, and what the template opens with
 constexpr std::string_view kPassagesHeading = "Passages:\n\n";
+constexpr std::string_view kAnswer = "Answer:";  // the chat form's answers begin with it
 
 bool has_bos(const text::Tokenizer& tokenizer) {
   return tokenizer.wants_bos() && tokenizer.bos() != text::kNoToken;
+}
+
+/// Without white space at its ends: a model's answer begins with some.
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
 }
 
 // Three passages about nothing in particular, some 130 tokens together: the sweet spot for the
@@ -118,17 +127,58 @@ Result<std::vector<int32_t>> RagPrompt::chunk(std::string_view title, std::strin
 }
 
 Result<std::vector<int32_t>> RagPrompt::suffix(std::string_view question) const {
+  std::vector<text::Segment> closing;
+  if (chat_template_) {
+    WEFT_ASSIGN_OR_RETURN(closing, current_template().user_closing());
+  }
+  return suffix_before(question, closing);
+}
+
+Result<std::vector<int32_t>> RagPrompt::suffix_before(
+    std::string_view question, std::span<const text::Segment> closing) const {
   std::vector<text::Segment> segments;
   if (chat_template_) {
-    segments.push_back({"\n\nQuestion: " + std::string(question) + "\nShort answer:", false});
-    WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> closing,
-                          current_template().user_closing());
+    segments.push_back({"\n\n" + asked(question), false});
     segments.insert(segments.end(), closing.begin(), closing.end());
-    segments.push_back({"Answer:", false});
+    segments.push_back({std::string(kAnswer), false});
   } else {
-    segments.push_back({"Question: " + std::string(question) + "\nAnswer:", false});
+    segments.push_back({asked(question), false});
   }
   return text::encode_segments(*tokenizer_, segments, limits_);
+}
+
+std::string RagPrompt::asked(std::string_view question) const {
+  return "Question: " + std::string(question) + (chat_template_ ? "\nShort answer:" : "\nAnswer:");
+}
+
+Result<RagPrompt::Frame> RagPrompt::frame(const std::optional<std::string>& system,
+                                          std::span<const Exchange> earlier,
+                                          std::string_view question) const {
+  Frame out;
+  if (!chat_template_) {
+    if (system) return invalid_argument("the few-shot form of the prompt has no system turn");
+    std::string text(kExamples);
+    for (const Exchange& exchange : earlier) {
+      text += asked(exchange.question) + " " + trimmed(exchange.answer) + "\n\n";
+    }
+    const text::Segment segments[] = {{std::move(text), false}};
+    WEFT_ASSIGN_OR_RETURN(out.prefix, text::encode_prompt(*tokenizer_, segments, limits_));
+    WEFT_ASSIGN_OR_RETURN(out.suffix, suffix_before(question, {}));
+    return out;
+  }
+  std::vector<text::Turn> turns;
+  if (system) turns.push_back({text::Role::kSystem, *system});
+  for (const Exchange& exchange : earlier) {
+    turns.push_back({text::Role::kUser, asked(exchange.question)});
+    turns.push_back(
+        {text::Role::kAssistant, std::string(kAnswer) + " " + trimmed(exchange.answer)});
+  }
+  WEFT_ASSIGN_OR_RETURN(text::ChatTemplate::UserFrame around,
+                        current_template().user_frame(turns));
+  around.opening.push_back({std::string(kPassagesHeading), false});
+  WEFT_ASSIGN_OR_RETURN(out.prefix, text::encode_prompt(*tokenizer_, around.opening, limits_));
+  WEFT_ASSIGN_OR_RETURN(out.suffix, suffix_before(question, around.closing));
+  return out;
 }
 
 Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {

@@ -11,10 +11,15 @@
 //   [BOS] Passage: …\nQuestion: …\nAnswer: …\n\n …
 //   Passage: {title}: {text}\n    for each passage, tokenised by itself
 //   Question: {question}\nAnswer:
+//
+// In a conversation the earlier questions stand before that, each with its answer and without its
+// passages, in the same words: as turns of their own ("Question: …\nShort answer:", then "Answer:
+// …"), or behind the examples ("Question: …\nAnswer: …\n\n").
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +53,12 @@ const char* prompt_form_name(PromptForm form);
 /// "chat" or "fewshot"; "" is none.
 Result<std::optional<PromptForm>> parse_prompt_form(const std::string& name);
 
+/// A question that was answered.
+struct Exchange {
+  std::string question;
+  std::string answer;
+};
+
 class RagPrompt {
  public:
   /// In `form`, or where none is given as the model wants it: chat if it has a template, else
@@ -63,6 +74,15 @@ class RagPrompt {
   Result<std::vector<int32_t>> prefix() const;
   Result<std::vector<int32_t>> chunk(std::string_view title, std::string_view text) const;
   Result<std::vector<int32_t>> suffix(std::string_view question) const;
+  /// Both for a question that follows others; where none does and no system turn is given, those
+  /// two. The prefix of the question after this one begins with this one's as far as the template
+  /// leaves earlier turns as they were. kInvalidArgument for a system turn in the few-shot form.
+  struct Frame {
+    std::vector<int32_t> prefix;
+    std::vector<int32_t> suffix;
+  };
+  Result<Frame> frame(const std::optional<std::string>& system, std::span<const Exchange> earlier,
+                      std::string_view question) const;
   /// kResourceExhausted for one of more than 131072 tokens.
   Result<std::vector<int32_t>> anchor(const AnchorSpec& spec) const;
 
@@ -70,6 +90,10 @@ class RagPrompt {
   RagPrompt(const Engine& engine, std::optional<text::ChatTemplate> chat_template);
   /// A passage as it stands in the prompt; chunk() tokenises this.
   std::string passage(std::string_view title, std::string_view text) const;
+  /// "Question: …", up to what the answer follows, or what ends the turn.
+  std::string asked(std::string_view question) const;
+  Result<std::vector<int32_t>> suffix_before(std::string_view question,
+                                             std::span<const text::Segment> closing) const;
 
   /// The template at the time of this question.
   text::ChatTemplate current_template() const { return chat_template_->at(engine_->local_time()); }

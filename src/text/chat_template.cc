@@ -253,6 +253,23 @@ constexpr std::string_view kMarkC = "weftmarkerthree";
 Turn user(std::string_view text) { return {Role::kUser, std::string(text)}; }
 Turn assistant(std::string_view text) { return {Role::kAssistant, std::string(text)}; }
 
+/// kMarkA, with more letters than it has behind it anywhere in the turns.
+std::string marker_beside(std::span<const Turn> turns) {
+  constexpr char kMore = 'x';
+  size_t n_more = 0;
+  for (const Turn& turn : turns) {
+    const std::string& text = turn.text;
+    size_t at = text.find(kMarkA);
+    while (at != std::string::npos) {
+      const size_t from = at + kMarkA.size();
+      const size_t end = std::min(text.find_first_not_of(kMore, from), text.size());
+      n_more = std::max(n_more, end - from + 1);
+      at = text.find(kMarkA, end);
+    }
+  }
+  return std::string(kMarkA) + std::string(n_more, kMore);
+}
+
 }  // namespace
 
 Result<std::vector<Segment>> ChatTemplate::user_opening(
@@ -268,6 +285,17 @@ Result<std::vector<Segment>> ChatTemplate::user_closing() const {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> whole,
                         render_few(std::vector<Turn>{user(kMarkA)}, true));
   return behind(whole, kMarkA);
+}
+
+Result<ChatTemplate::UserFrame> ChatTemplate::user_frame(std::span<const Turn> earlier) const {
+  std::vector<Turn> turns(earlier.begin(), earlier.end());
+  const std::string marker = marker_beside(turns);
+  turns.push_back(user(marker));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> whole, render(turns, true));
+  UserFrame frame;
+  WEFT_ASSIGN_OR_RETURN(frame.opening, before(whole, marker));
+  WEFT_ASSIGN_OR_RETURN(frame.closing, behind(whole, marker));
+  return frame;
 }
 
 Result<std::vector<Segment>> ChatTemplate::render_few(std::span<const Turn> turns,

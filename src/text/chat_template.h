@@ -90,6 +90,13 @@ class ChatTemplate {
   Result<std::vector<Segment>> turn_opening() const;
   /// What follows the text of the last user turn, up to where the answer begins.
   Result<std::vector<Segment>> user_closing() const;
+  /// Both, of a user turn that follows `earlier` turns; where there are none, those two. Whatever
+  /// the earlier turns' texts are.
+  struct UserFrame {
+    std::vector<Segment> opening;  // the earlier turns with it
+    std::vector<Segment> closing;
+  };
+  Result<UserFrame> user_frame(std::span<const Turn> earlier) const;
 
  private:
   ChatTemplate(jinja::Template compiled, ChatTemplateOptions options)

@@ -1,0 +1,268 @@
+#include "retrieval/follow_up.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "retrieval/function_words.h"
+
+namespace weft::retrieval {
+namespace {
+
+constexpr size_t kMaxBytes = 4096;  // of a question that are looked at for its wording
+
+struct Wording {
+  std::span<const std::string_view> referring;  // sorted
+  std::span<const std::string_view> going_on;   // sorted
+};
+
+// Folded as function_words.cc folds. What as often is something else is not among them: French
+// "il y a", Spanish "esta" (which folds está, too), German "sein", Dutch "zijn" and "die".
+constexpr std::string_view kEnglish[] = {"he",   "her",   "hers", "him",   "his",   "it",    "its",
+                                         "latter", "she", "their", "theirs", "them", "these", "they",
+                                         "this", "those"};
+constexpr std::string_view kGerman[] = {
+    "dabei", "dafur", "damit",  "daran",  "darauf", "darin",  "davon",  "dazu",
+    "deren", "dessen", "diese", "diesem", "diesen", "dieser", "dieses", "dort",
+    "er",    "es",    "ihm",    "ihn",    "ihnen",  "ihr",    "ihre",   "ihrem",
+    "ihren", "ihrer", "ihres",  "jene",   "jener",  "jenes",  "seine",  "seinem",
+    "seinen", "seiner", "seines", "sie"};
+constexpr std::string_view kFrench[] = {"ca",    "cela", "celle", "celles", "celui", "ces",  "cet",
+                                        "cette", "ceux", "elle",  "elles",  "il",    "ils",  "leur",
+                                        "leurs", "lui",  "sa",    "ses",    "son"};
+constexpr std::string_view kSpanish[] = {"ahi",  "alli",  "aquel", "aquella", "ella", "ellas",
+                                         "ellos", "esa",  "esas",  "ese",     "eso",  "esos",
+                                         "este", "esto",  "estos", "su",      "sus",  "suya",
+                                         "suyo"};
+constexpr std::string_view kItalian[] = {"essa",   "esse",   "essi",   "esso",   "lei",    "loro",
+                                         "lui",    "quella", "quelle", "quelli", "quello", "questa",
+                                         "queste", "questi", "questo", "sua",    "sue",    "suo",
+                                         "suoi"};
+constexpr std::string_view kPortuguese[] = {"aquela", "aquele", "dela", "delas", "dele", "deles",
+                                            "ela",    "elas",   "ele",  "eles",  "essa", "esse",
+                                            "isso",   "isto",   "seu",  "seus",  "sua",  "suas"};
+constexpr std::string_view kDutch[] = {"daar", "daarvan", "deze", "dit", "eraan", "erin", "ervan",
+                                       "haar", "hem",     "hij",  "hun", "ze",    "zij"};
+
+constexpr std::string_view kEnglishOn[] = {"also", "and", "but", "or", "so", "then"};
+constexpr std::string_view kGermanOn[] = {"aber", "oder", "und"};
+constexpr std::string_view kFrenchOn[] = {"et", "mais", "ou"};
+constexpr std::string_view kSpanishOn[] = {"e", "o", "pero", "y"};
+constexpr std::string_view kItalianOn[] = {"e", "ma", "o"};
+constexpr std::string_view kPortugueseOn[] = {"e", "mas", "ou"};
+constexpr std::string_view kDutchOn[] = {"en", "maar", "of"};
+
+// In Chinese and Japanese, which have no spaces.
+constexpr std::string_view kUnspacedReferring[] = {"它",   "她",   "他们", "这个", "那个",
+                                                   "这里", "那里", "それ", "これ", "その",
+                                                   "この", "あの", "彼"};
+
+Wording wording_of(Language language) {
+  switch (language) {
+    case Language::kGerman:
+      return {kGerman, kGermanOn};
+    case Language::kFrench:
+      return {kFrench, kFrenchOn};
+    case Language::kSpanish:
+      return {kSpanish, kSpanishOn};
+    case Language::kItalian:
+      return {kItalian, kItalianOn};
+    case Language::kPortuguese:
+      return {kPortuguese, kPortugueseOn};
+    case Language::kDutch:
+      return {kDutch, kDutchOn};
+    case Language::kEnglish:
+      break;
+  }
+  return {kEnglish, kEnglishOn};
+}
+
+template <class Words>
+bool is_among(const Words& words, std::string_view word) {
+  return std::ranges::find(words, word) != std::end(words);
+}
+
+struct Word {
+  std::string folded;
+  bool is_capital = false;  // begins with a capital letter
+  bool begins_sentence = false;
+};
+
+/// U+00C0 to U+00FF without their marks; 0: no letter, or none with a mark.
+char unmarked(unsigned char second) {
+  constexpr std::string_view kLetters = "aaaaaaaceeeeiiiidnooooo ouuuuypsaaaaaaaceeeeiiiidnooooo ouuuuypy";
+  const char letter = kLetters[second & 0x3F];
+  return letter == ' ' ? '\0' : letter;
+}
+
+std::vector<Word> words_of(std::string_view text) {
+  std::vector<Word> words;
+  bool in_word = false;
+  bool begins_sentence = true;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (std::isalnum(c) == 0 && c < 0x80) {
+      in_word = false;
+      begins_sentence = begins_sentence || c == '.' || c == '!' || c == '?' || c == '\n';
+      continue;
+    }
+    const bool is_latin1 = c == 0xC3 && i + 1 < text.size();
+    if (!in_word) {
+      const bool capital =
+          std::isupper(c) != 0 || (is_latin1 && static_cast<unsigned char>(text[i + 1]) <= 0x9E);
+      words.push_back({"", capital, begins_sentence});
+      in_word = true;
+      begins_sentence = false;
+    }
+    const char letter = is_latin1 ? unmarked(static_cast<unsigned char>(text[i + 1])) : '\0';
+    if (letter != '\0') {
+      words.back().folded += letter;
+      ++i;
+    } else {
+      words.back().folded += static_cast<char>(c < 0x80 ? std::tolower(c) : c);
+    }
+  }
+  return words;
+}
+
+/// English words that refer back in some places only.
+bool refers_in_its_place(const std::vector<Word>& words, size_t i) {
+  static constexpr std::string_view kBeforeOne[] = {"another", "first", "last",  "next",  "other",
+                                                    "second",  "that",  "the",   "third", "which"};
+  static constexpr std::string_view kBeforeThat[] = {
+      "about", "after", "and", "before", "by",  "did",  "do",   "does", "for", "from", "how",
+      "in",    "is",    "like", "of",    "on",  "than", "to",   "was",  "why", "with"};
+  const std::string& word = words[i].folded;
+  const bool is_last = i + 1 == words.size();
+  const std::string_view before = i == 0 ? std::string_view() : words[i - 1].folded;
+  if (word == "one" || word == "ones") return is_last || is_among(kBeforeOne, before);
+  if (word == "that") return is_last || is_among(kBeforeThat, before);
+  return word == "there" && is_last;
+}
+
+/// What looks like a word that refers, and is none here: "gibt es", "y a-t-il", "il y a", "Sie".
+bool is_idle(Language language, const std::vector<Word>& words, size_t i) {
+  const auto at = [&](size_t k) {
+    return k < words.size() ? std::string_view(words[k].folded) : std::string_view();
+  };
+  const std::string_view word = at(i);
+  if (language == Language::kGerman) {
+    const std::string_view before = i == 0 ? std::string_view() : at(i - 1);
+    if (word == "es") return before == "gibt" || before == "gab" || at(i + 1) == "gibt";
+    return words[i].is_capital && !words[i].begins_sentence;  // the polite Sie, Ihr
+  }
+  if (language == Language::kFrench && word == "il") {
+    return at(i + 1) == "y" || at(i + 1) == "faut" || (i >= 3 && at(i - 3) == "y");
+  }
+  return false;
+}
+
+struct Read {
+  Reference reference;
+  bool has_content = false;
+};
+
+Read read(std::string_view question) {
+  question = question.substr(0, kMaxBytes);
+  const std::vector<Word> words = words_of(question);
+  std::vector<std::string> folded;
+  for (const Word& word : words) folded.push_back(word.folded);
+  const Language language = language_of(folded);
+  const Wording wording = wording_of(language);
+  Read out;
+  for (const std::string_view part : kUnspacedReferring) {
+    if (question.find(part) != std::string_view::npos) out.reference.refers_back = true;
+  }
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = folded[i];
+    const bool refers =
+        (std::ranges::binary_search(wording.referring, word) && !is_idle(language, words, i)) ||
+        (language == Language::kEnglish && refers_in_its_place(words, i));
+    if (refers && !out.reference.has_name) out.reference.refers_back = true;
+    const bool is_name = words[i].is_capital && !words[i].begins_sentence && word.size() > 1 &&
+                         language != Language::kGerman && !is_function_word(language, word);
+    out.reference.has_name = out.reference.has_name || is_name;
+  }
+  if (!folded.empty()) {
+    const bool about = folded.size() > 1 && folded[1] == "about" &&
+                       (folded[0] == "what" || folded[0] == "how");
+    out.reference.goes_on = about || is_among(wording.going_on, folded.front());
+  }
+  out.has_content = !content_words(folded).empty();
+  return out;
+}
+
+/// Whether a question is one about what stood before it.
+bool follows(const Read& question) {
+  const Reference& reference = question.reference;
+  return reference.refers_back || !question.has_content ||
+         (reference.goes_on && !reference.has_name);
+}
+
+/// Those of the hits that have the term.
+Result<std::vector<Hit>> with_term(Index& index, const Term& term, std::vector<Hit> hits) {
+  const Term terms[] = {term};
+  std::vector<Hit> out;
+  for (Hit& hit : hits) {
+    WEFT_ASSIGN_OR_RETURN(const auto in_text, index.occurrences(terms, hit.chunk.text));
+    WEFT_ASSIGN_OR_RETURN(const auto in_title, index.occurrences(terms, hit.title));
+    if (in_text.front() + in_title.front() > 0) out.push_back(std::move(hit));
+  }
+  return out;
+}
+
+}  // namespace
+
+Reference reference_of(std::string_view question) { return read(question).reference; }
+
+std::string subject_of(std::span<const std::string> before) {
+  if (before.empty()) return "";
+  std::string text(std::string_view(before.back()).substr(0, kMaxBytes));
+  if (!follows(read(before.back()))) return text;
+  for (size_t i = before.size() - 1; i-- > 0;) {
+    if (follows(read(before[i]))) continue;
+    return text.append("\n").append(std::string_view(before[i]).substr(0, kMaxBytes));
+  }
+  return text;
+}
+
+Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> before,
+                                std::string_view question, const PassageOptions& options) {
+  FollowUp out;
+  WEFT_ASSIGN_OR_RETURN(out.passages, find_passages(index, question, options));
+  const std::string subject = subject_of(before);
+  if (subject.empty()) return out;
+  const Reference reference = reference_of(question);
+  const bool has_terms = out.passages.found != PassagesFound::kNoTerms;
+  const bool was_found = out.passages.found == PassagesFound::kYes;
+  const bool is_nearer = !reference.refers_back && was_found && out.passages.terms.size() == 1;
+  const bool looks_back = reference.refers_back || !has_terms || is_nearer ||
+                          (!was_found && reference.goes_on && !reference.has_name);
+  if (!looks_back) return out;
+
+  const std::string both = std::string(question) + "\n" + subject;
+  WEFT_ASSIGN_OR_RETURN(Passages passages, find_passages(index, both, options));
+  if (passages.found == PassagesFound::kWeak) {
+    WEFT_ASSIGN_OR_RETURN(const Passages of_subject, find_passages(index, subject, options));
+    if (of_subject.found == PassagesFound::kYes) {
+      PassageOptions anyway = options;
+      anyway.anyway = true;
+      WEFT_ASSIGN_OR_RETURN(passages, find_passages(index, both, anyway));
+      passages.found = PassagesFound::kYes;
+    }
+  }
+  if (is_nearer) {
+    WEFT_ASSIGN_OR_RETURN(passages.hits, with_term(index, out.passages.terms.front().term,
+                                                   std::move(passages.hits)));
+    if (passages.hits.empty()) return out;
+  }
+  if (passages.found != PassagesFound::kYes && was_found) return out;
+  out.passages = std::move(passages);
+  out.looked_back = true;
+  return out;
+}
+
+}  // namespace weft::retrieval
