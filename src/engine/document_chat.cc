@@ -53,9 +53,9 @@ Result<int32_t> DocumentChat::history_tokens(const fusion::Prompt& prompt) const
   WEFT_ASSIGN_OR_RETURN(const RagPrompt::Frame frame,
                         rag_.frame(system_, before, exchanges_.back().question));
   const size_t n = std::min(frame.prefix.size(), prompt.prefix.size());
-  const auto differs = std::mismatch(frame.prefix.begin(),
-                                     frame.prefix.begin() + static_cast<ptrdiff_t>(n),
-                                     prompt.prefix.begin());
+  const auto differs =
+      std::mismatch(frame.prefix.begin(), frame.prefix.begin() + static_cast<ptrdiff_t>(n),
+                    prompt.prefix.begin());
   const auto same = static_cast<int32_t>(differs.first - frame.prefix.begin());
   return same - same % engine_.cache().page_tokens();  // only whole pages are found again
 }
@@ -118,9 +118,9 @@ Result<DocumentAnswer> DocumentChat::run(fusion::Fusor& fusor, const Plan& plan,
     return !callbacks.on_text || callbacks.on_text(piece);
   };
   const std::vector<int32_t> tokens = plan.prompt.tokens();
-  WEFT_ASSIGN_OR_RETURN(out.generation,
-                        generate(engine_, sequence.id(), std::move(prefilled.logits), generation,
-                                 on_text, tokens));
+  WEFT_ASSIGN_OR_RETURN(
+      out.generation,
+      generate(engine_, sequence.id(), std::move(prefilled.logits), generation, on_text, tokens));
   if (out.generation.stop_reason == StopReason::kCancelled && is_blank(out.generation.text)) {
     return cancelled("stopped");
   }

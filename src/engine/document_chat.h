@@ -1,7 +1,8 @@
 // A conversation over documents, without a terminal and without a search: earlier questions with
 // their answers, and the prompt of the next one over the passages that the caller found for it.
 //
-//   [system turn] [question 1] [answer 1] … [opening] passages of this question [question] [closing]
+//   [system turn] [question 1] [answer 1] … [opening] passages of this question [question]
+//   [closing]
 //
 // Earlier turns stand there without their passages, so token ids alone determine all that stands
 // before the passages, and the prefix index keeps it from question to question: only the newest

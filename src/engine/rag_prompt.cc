@@ -173,8 +173,7 @@ Result<RagPrompt::Frame> RagPrompt::frame(const std::optional<std::string>& syst
     turns.push_back(
         {text::Role::kAssistant, std::string(kAnswer) + " " + trimmed(exchange.answer)});
   }
-  WEFT_ASSIGN_OR_RETURN(text::ChatTemplate::UserFrame around,
-                        current_template().user_frame(turns));
+  WEFT_ASSIGN_OR_RETURN(text::ChatTemplate::UserFrame around, current_template().user_frame(turns));
   around.opening.push_back({std::string(kPassagesHeading), false});
   WEFT_ASSIGN_OR_RETURN(out.prefix, text::encode_prompt(*tokenizer_, around.opening, limits_));
   WEFT_ASSIGN_OR_RETURN(out.suffix, suffix_before(question, around.closing));

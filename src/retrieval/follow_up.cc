@@ -21,26 +21,23 @@ struct Wording {
 
 // Folded as function_words.cc folds. What as often is something else is not among them: French
 // "il y a", Spanish "esta" (which folds está, too), German "sein", Dutch "zijn" and "die".
-constexpr std::string_view kEnglish[] = {"he",   "her",   "hers", "him",   "his",   "it",    "its",
-                                         "latter", "she", "their", "theirs", "them", "these", "they",
-                                         "this", "those"};
+constexpr std::string_view kEnglish[] = {"he",    "her",    "hers", "him",   "his",    "it",
+                                         "its",   "latter", "she",  "their", "theirs", "them",
+                                         "these", "they",   "this", "those"};
 constexpr std::string_view kGerman[] = {
-    "dabei", "dafur", "damit",  "daran",  "darauf", "darin",  "davon",  "dazu",
-    "deren", "dessen", "diese", "diesem", "diesen", "dieser", "dieses", "dort",
-    "er",    "es",    "ihm",    "ihn",    "ihnen",  "ihr",    "ihre",   "ihrem",
-    "ihren", "ihrer", "ihres",  "jene",   "jener",  "jenes",  "seine",  "seinem",
-    "seinen", "seiner", "seines", "sie"};
-constexpr std::string_view kFrench[] = {"ca",    "cela", "celle", "celles", "celui", "ces",  "cet",
-                                        "cette", "ceux", "elle",  "elles",  "il",    "ils",  "leur",
+    "dabei",  "dafur", "damit",  "daran",  "darauf", "darin",  "davon",  "dazu",   "deren",
+    "dessen", "diese", "diesem", "diesen", "dieser", "dieses", "dort",   "er",     "es",
+    "ihm",    "ihn",   "ihnen",  "ihr",    "ihre",   "ihrem",  "ihren",  "ihrer",  "ihres",
+    "jene",   "jener", "jenes",  "seine",  "seinem", "seinen", "seiner", "seines", "sie"};
+constexpr std::string_view kFrench[] = {"ca",    "cela", "celle", "celles", "celui", "ces", "cet",
+                                        "cette", "ceux", "elle",  "elles",  "il",    "ils", "leur",
                                         "leurs", "lui",  "sa",    "ses",    "son"};
-constexpr std::string_view kSpanish[] = {"ahi",  "alli",  "aquel", "aquella", "ella", "ellas",
-                                         "ellos", "esa",  "esas",  "ese",     "eso",  "esos",
-                                         "este", "esto",  "estos", "su",      "sus",  "suya",
-                                         "suyo"};
-constexpr std::string_view kItalian[] = {"essa",   "esse",   "essi",   "esso",   "lei",    "loro",
-                                         "lui",    "quella", "quelle", "quelli", "quello", "questa",
-                                         "queste", "questi", "questo", "sua",    "sue",    "suo",
-                                         "suoi"};
+constexpr std::string_view kSpanish[] = {
+    "ahi", "alli", "aquel", "aquella", "ella",  "ellas", "ellos", "esa",  "esas", "ese",
+    "eso", "esos", "este",  "esto",    "estos", "su",    "sus",   "suya", "suyo"};
+constexpr std::string_view kItalian[] = {
+    "essa",   "esse",   "essi",   "esso",   "lei",    "loro", "lui", "quella", "quelle", "quelli",
+    "quello", "questa", "queste", "questi", "questo", "sua",  "sue", "suo",    "suoi"};
 constexpr std::string_view kPortuguese[] = {"aquela", "aquele", "dela", "delas", "dele", "deles",
                                             "ela",    "elas",   "ele",  "eles",  "essa", "esse",
                                             "isso",   "isto",   "seu",  "seus",  "sua",  "suas"};
@@ -93,7 +90,8 @@ struct Word {
 
 /// U+00C0 to U+00FF without their marks; 0: no letter, or none with a mark.
 char unmarked(unsigned char second) {
-  constexpr std::string_view kLetters = "aaaaaaaceeeeiiiidnooooo ouuuuypsaaaaaaaceeeeiiiidnooooo ouuuuypy";
+  constexpr std::string_view kLetters =
+      "aaaaaaaceeeeiiiidnooooo ouuuuypsaaaaaaaceeeeiiiidnooooo ouuuuypy";
   const char letter = kLetters[second & 0x3F];
   return letter == ' ' ? '\0' : letter;
 }
@@ -130,11 +128,11 @@ std::vector<Word> words_of(std::string_view text) {
 
 /// English words that refer back in some places only.
 bool refers_in_its_place(const std::vector<Word>& words, size_t i) {
-  static constexpr std::string_view kBeforeOne[] = {"another", "first", "last",  "next",  "other",
-                                                    "second",  "that",  "the",   "third", "which"};
+  static constexpr std::string_view kBeforeOne[] = {"another", "first", "last", "next",  "other",
+                                                    "second",  "that",  "the",  "third", "which"};
   static constexpr std::string_view kBeforeThat[] = {
-      "about", "after", "and", "before", "by",  "did",  "do",   "does", "for", "from", "how",
-      "in",    "is",    "like", "of",    "on",  "than", "to",   "was",  "why", "with"};
+      "about", "after", "and",  "before", "by", "did",  "do", "does", "for", "from", "how",
+      "in",    "is",    "like", "of",     "on", "than", "to", "was",  "why", "with"};
   const std::string& word = words[i].folded;
   const bool is_last = i + 1 == words.size();
   const std::string_view before = i == 0 ? std::string_view() : words[i - 1].folded;
@@ -187,8 +185,8 @@ Read read(std::string_view question) {
     out.reference.has_name = out.reference.has_name || is_name;
   }
   if (!folded.empty()) {
-    const bool about = folded.size() > 1 && folded[1] == "about" &&
-                       (folded[0] == "what" || folded[0] == "how");
+    const bool about =
+        folded.size() > 1 && folded[1] == "about" && (folded[0] == "what" || folded[0] == "how");
     out.reference.goes_on = about || is_among(wording.going_on, folded.front());
   }
   out.has_content = !content_words(folded).empty();
@@ -238,7 +236,8 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   const Reference reference = reference_of(question);
   const bool has_terms = out.passages.found != PassagesFound::kNoTerms;
   const bool was_found = out.passages.found == PassagesFound::kYes;
-  const bool is_nearer = !reference.refers_back && was_found && out.passages.terms.size() == 1;
+  const bool is_nearer = !reference.refers_back && out.passages.hits.size() > 1 && was_found &&
+                         out.passages.terms.size() == 1;
   const bool looks_back = reference.refers_back || !has_terms || is_nearer ||
                           (!was_found && reference.goes_on && !reference.has_name);
   if (!looks_back) return out;
@@ -255,8 +254,8 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
     }
   }
   if (is_nearer) {
-    WEFT_ASSIGN_OR_RETURN(passages.hits, with_term(index, out.passages.terms.front().term,
-                                                   std::move(passages.hits)));
+    WEFT_ASSIGN_OR_RETURN(
+        passages.hits, with_term(index, out.passages.terms.front().term, std::move(passages.hits)));
     if (passages.hits.empty()) return out;
   }
   if (passages.found != PassagesFound::kYes && was_found) return out;
