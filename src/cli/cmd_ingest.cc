@@ -39,12 +39,15 @@ IngestEvents shown_events(Progress& progress) {
   return events;
 }
 
-Status run_ingest(App& app, const IngestFlags& flags) {
+Status run_ingest(App& app, IngestFlags flags) {
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {
       WEFT_RETURN_IF_ERROR(app.env.stat(path).status());
     }
+  }
+  if (flags.model.model.empty()) {
+    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.library.dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(Library library,
@@ -53,9 +56,10 @@ Status run_ingest(App& app, const IngestFlags& flags) {
   Ingester ingester(app.env, *engine, library, shown_events(*progress));
   WEFT_ASSIGN_OR_RETURN(const IngestCounts counts, ingester.run(flags.paths));
   progress.reset();  // off the line
-  fmt::print("{} new, {} changed, {} completed, {} deleted, {} unchanged documents; {} skipped\n",
-             counts.added, counts.changed, counts.completed, counts.deleted, counts.unchanged,
-             counts.skipped);
+  const std::string moved = counts.moved > 0 ? fmt::format("{} moved, ", counts.moved) : "";
+  fmt::print("{} new, {} changed, {} completed, {}{} deleted, {} unchanged documents; {} skipped\n",
+             counts.added, counts.changed, counts.completed, moved, counts.deleted,
+             counts.unchanged, counts.skipped);
   return Status::ok();
 }
 
@@ -64,7 +68,10 @@ Status run_ingest(App& app, const IngestFlags& flags) {
 void add_ingest_command(Command root, App& app) {
   auto flags = std::make_shared<IngestFlags>();
   Command command = root.add_command("ingest", "Compute and store the KV of documents");
-  add_model_flags(command, flags->model);
+  add_model_flags(command, flags->model, /*model_is_optional=*/true)
+      .describe(
+          "GGUF file, or the name of a fetched model; the first ingest needs it (default: "
+          "the store's own)");
   command.add_option("--store", flags->library.dir, "folder for index and KV").required();
   add_prompt_flag(command, flags->library.prompt);
   command.add_option("--anchor", flags->anchor,

@@ -31,9 +31,21 @@ size_t take_heading(retrieval::LoadedDocument& document) {
   return std::min(end + 1, text.size());
 }
 
-bool needs_work(Change change) {
-  return change == Change::kNew || change == Change::kChanged || change == Change::kIncomplete;
-}
+/// Lines of a text by byte, for bytes asked in ascending order.
+class LineCounter {
+ public:
+  explicit LineCounter(std::string_view text) : text_(text) {}
+  /// The line, from 1, that the byte lies on.
+  uint64_t line_at(size_t byte) {
+    for (; at_ < std::min(byte, text_.size()); ++at_) line_ += text_[at_] == '\n' ? 1 : 0;
+    return line_;
+  }
+
+ private:
+  std::string_view text_;
+  size_t at_ = 0;
+  uint64_t line_ = 1;
+};
 
 void count(Change change, IngestCounts& counts) {
   switch (change) {
@@ -45,6 +57,9 @@ void count(Change change, IngestCounts& counts) {
       break;
     case Change::kIncomplete:
       ++counts.completed;
+      break;
+    case Change::kMoved:
+      ++counts.moved;
       break;
     case Change::kDeleted:
       ++counts.deleted;
@@ -64,6 +79,8 @@ struct Ingester::CutChunk {
   uint64_t byte_end = 0;
   std::string_view text;
   std::vector<int32_t> tokens;  // of the passage as it is in a prompt
+  uint64_t line_begin = 0;      // of the file's lines, without blank ones at both ends
+  uint64_t line_end = 0;
 };
 
 struct Ingester::CutDocument {
@@ -95,36 +112,60 @@ Result<Ingester::CutDocument> Ingester::cut(const std::string& path) const {
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Chunk> pieces,
                         text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
+  LineCounter lines(out.document.text);
   for (const text::Chunk& piece : pieces) {
     CutChunk chunk{body + piece.begin,
                    body + piece.end,
                    text.substr(piece.begin, piece.end - piece.begin),
                    {}};
-    if (chunk.text.find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
+    constexpr std::string_view kBlank = " \t\r\n";
+    const size_t first = chunk.text.find_first_not_of(kBlank);
+    if (first == std::string_view::npos) continue;
+    chunk.line_begin = lines.line_at(chunk.byte_begin + first);
+    chunk.line_end = lines.line_at(chunk.byte_begin + chunk.text.find_last_not_of(kBlank));
     WEFT_ASSIGN_OR_RETURN(chunk.tokens, library_.chunk_tokens(title, chunk.text));
     out.chunks.push_back(std::move(chunk));
   }
   return out;
 }
 
-Result<bool> Ingester::has_lost_records(const std::string& path) {
+/// Whether records were removed, or found damaged, since the document was ingested, or an older
+/// weft ingested it, which knew no lines: it is done again.
+Result<bool> Ingester::is_incomplete(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(path));
   if (!document) return false;
+  if (document->status != retrieval::DocumentStatus::kStored) return true;
   WEFT_ASSIGN_OR_RETURN(const std::vector<retrieval::Chunk> chunks,
                         library_.index().chunks_of(document->id));
-  return !std::ranges::all_of(
-      chunks, [&](const retrieval::Chunk& chunk) { return fusor_->is_stored(chunk.tokens); });
+  return !std::ranges::all_of(chunks, [&](const retrieval::Chunk& chunk) {
+    return chunk.line_begin > 0 && fusor_->is_stored(chunk.tokens);
+  });
 }
 
-/// Records that were removed, or found damaged, since their document was ingested: it is done
-/// again.
-Status Ingester::find_lost_records(std::vector<retrieval::ScannedFile>& files) {
+Status Ingester::find_incomplete(std::vector<retrieval::ScannedFile>& files) {
   for (retrieval::ScannedFile& file : files) {
-    if (file.change != Change::kUnchanged && file.change != Change::kTouched) continue;
-    WEFT_ASSIGN_OR_RETURN(const bool lost, has_lost_records(file.info.path));
-    if (lost) file.change = Change::kIncomplete;
+    if (file.change == Change::kUnchanged || file.change == Change::kTouched) {
+      WEFT_ASSIGN_OR_RETURN(const bool incomplete, is_incomplete(file.info.path));
+      if (incomplete) file.change = Change::kIncomplete;
+    } else if (file.change == Change::kMoved) {
+      WEFT_ASSIGN_OR_RETURN(const bool incomplete, is_incomplete(file.moved_from));
+      WEFT_ASSIGN_OR_RETURN(auto loaded,
+                            retrieval::load_document(env_, file.info.path,
+                                                     retrieval::ScanOptions().max_document_bytes));
+      take_heading(loaded);
+      file.info.title = loaded.info.title;
+      WEFT_ASSIGN_OR_RETURN(const auto from, library_.index().find_document(file.moved_from));
+      // The title is part of each passage.
+      const bool retitled = from && from->info.title != file.info.title;
+      if (incomplete || retitled) cut_anew_.insert(file.info.path);
+    }
   }
   return Status::ok();
+}
+
+bool Ingester::needs_work(const retrieval::ScannedFile& file) const {
+  return file.change == Change::kNew || file.change == Change::kChanged ||
+         file.change == Change::kIncomplete || cut_anew_.contains(file.info.path);
 }
 
 /// Says beforehand what the documents will take.
@@ -133,7 +174,7 @@ Status Ingester::plan(const std::vector<retrieval::ScannedFile>& files) {
   int64_t new_tokens = 0;  // of records that are not there yet, each once
   std::set<Hash128> seen;
   for (const retrieval::ScannedFile& file : files) {
-    if (!needs_work(file.change)) continue;
+    if (!needs_work(file)) continue;
     WEFT_ASSIGN_OR_RETURN(const CutDocument cut_document, cut(file.info.path));
     ++plan.documents;
     plan.chunks += static_cast<int64_t>(cut_document.chunks.size());
@@ -162,12 +203,13 @@ Status Ingester::forget(const std::string& path) {
 }
 
 Status Ingester::ingest_document(const retrieval::ScannedFile& file) {
-  WEFT_ASSIGN_OR_RETURN(const CutDocument cut_document, cut(file.info.path));
-  const retrieval::DocumentInfo& info = cut_document.document.info;
+  WEFT_ASSIGN_OR_RETURN(CutDocument cut_document, cut(file.info.path));
+  retrieval::DocumentInfo& info = cut_document.document.info;
+  info.root = file.info.root;
   std::vector<retrieval::ChunkText> chunks;
   for (const CutChunk& chunk : cut_document.chunks) {
     chunks.push_back({chunk.byte_begin, chunk.byte_end, chunk.text, chunk.tokens,
-                      library_.record_of(chunk.tokens)});
+                      library_.record_of(chunk.tokens), chunk.line_begin, chunk.line_end});
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t id, library_.index().replace_document(info, chunks));
   WEFT_RETURN_IF_ERROR(library_.remove_unneeded_records());
@@ -185,34 +227,67 @@ Status Ingester::ingest_document(const retrieval::ScannedFile& file) {
   return marked.code() == StatusCode::kNotFound ? Status::ok() : marked;
 }
 
+/// The document goes with its file; only where its title is another, or it was not whole, it is cut
+/// anew.
+Status Ingester::take_over(const retrieval::ScannedFile& file) {
+  const Status moved = library_.index().move_document(file.moved_from, file.info);
+  // Another process has removed or moved it meanwhile: then this one is new.
+  const bool is_gone =
+      moved.code() == StatusCode::kNotFound || moved.code() == StatusCode::kInvalidArgument;
+  if (!moved.is_ok() && !is_gone) return moved;
+  return is_gone || needs_work(file) ? ingest_document(file) : Status::ok();
+}
+
+Status Ingester::apply(const retrieval::ScannedFile& file) {
+  if (file.change == Change::kDeleted) return forget(file.info.path);
+  if (file.change == Change::kMoved) return take_over(file);
+  if (needs_work(file)) return ingest_document(file);
+  if (file.change != Change::kTouched) return Status::ok();
+  const Status touched = library_.index().touch_document(file.info);
+  return touched.code() == StatusCode::kNotFound ? Status::ok() : touched;
+}
+
+/// Until all is done, whoever asks is told that it is not.
+Status Ingester::begin_roots(const retrieval::ScanResult& scanned) {
+  const bool has_work =
+      std::ranges::any_of(scanned.files, [&](const auto& file) { return needs_work(file); });
+  return has_work ? library_.index().begin_roots(scanned.roots) : Status::ok();
+}
+
+Status Ingester::end_roots(const std::vector<std::string>& roots) {
+  WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, library_.index().unfinished());
+  std::vector<std::string> ended;
+  for (const std::string& path : unfinished.roots) {
+    const bool is_here = std::ranges::any_of(
+        roots, [&](const std::string& root) { return retrieval::is_under(path, root); });
+    if (is_here) ended.push_back(path);
+  }
+  return ended.empty() ? Status::ok() : library_.index().end_roots(ended);
+}
+
 Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths) {
   WEFT_ASSIGN_OR_RETURN(
       retrieval::ScanResult scanned,
       retrieval::scan(env_, library_.index(), paths, {.store_dir = library_.store().dir()}));
   if (events_.skipped) std::ranges::for_each(scanned.skipped, events_.skipped);
-  WEFT_RETURN_IF_ERROR(find_lost_records(scanned.files));
+  WEFT_RETURN_IF_ERROR(find_incomplete(scanned.files));
   WEFT_RETURN_IF_ERROR(plan(scanned.files));
+  WEFT_RETURN_IF_ERROR(begin_roots(scanned));
   IngestCounts counts;
   counts.skipped = std::ssize(scanned.skipped);
   for (const retrieval::ScannedFile& file : scanned.files) {
     count(file.change, counts);
-    if (file.change == Change::kDeleted) {
-      WEFT_RETURN_IF_ERROR(forget(file.info.path));
-    } else if (file.change == Change::kTouched) {
-      const Status touched = library_.index().touch_document(file.info);
-      if (!touched.is_ok() && touched.code() != StatusCode::kNotFound) return touched;
-    } else if (needs_work(file.change)) {
-      const Status status = ingest_document(file);
-      if (status.code() == StatusCode::kResourceExhausted) {
-        return resource_exhausted(
-            fmt::format("stopped at {}: {}; the {} chunks stored before can be used",
-                        file.info.path, status.message(), stored_chunks_));
-      }
-      WEFT_RETURN_IF_ERROR(status);
+    const Status status = apply(file);
+    if (status.code() == StatusCode::kResourceExhausted) {
+      return resource_exhausted(
+          fmt::format("stopped at {}: {}; the {} chunks stored before can be used", file.info.path,
+                      status.message(), stored_chunks_));
     }
+    WEFT_RETURN_IF_ERROR(status);
   }
+  WEFT_RETURN_IF_ERROR(end_roots(scanned.roots));
   // Of completed ones, too: an ingest that was stopped may have replaced them before.
-  if (counts.deleted + counts.changed + counts.completed > 0) {
+  if (counts.deleted + counts.changed + counts.completed + counts.moved > 0) {
     WEFT_RETURN_IF_ERROR(library_.index().drop_former_terms());
   }
   return counts;

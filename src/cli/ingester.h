@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,7 @@ struct IngestCounts {
   int64_t added = 0;
   int64_t changed = 0;
   int64_t completed = 0;
+  int64_t moved = 0;
   int64_t deleted = 0;
   int64_t unchanged = 0;
   int64_t skipped = 0;
@@ -64,11 +66,16 @@ class Ingester {
   struct CutDocument;
 
   Result<CutDocument> cut(const std::string& path) const;
-  Status find_lost_records(std::vector<retrieval::ScannedFile>& files);
+  Status find_incomplete(std::vector<retrieval::ScannedFile>& files);
   Status plan(const std::vector<retrieval::ScannedFile>& files);
   Status ingest_document(const retrieval::ScannedFile& file);
+  Status take_over(const retrieval::ScannedFile& file);
   Status forget(const std::string& path);
-  Result<bool> has_lost_records(const std::string& path);
+  Result<bool> is_incomplete(const std::string& path);
+  Status apply(const retrieval::ScannedFile& file);
+  Status begin_roots(const retrieval::ScanResult& scanned);
+  Status end_roots(const std::vector<std::string>& roots);
+  bool needs_work(const retrieval::ScannedFile& file) const;
 
   Env& env_;
   engine::Engine& engine_;
@@ -78,6 +85,7 @@ class Ingester {
   int64_t done_tokens_ = 0;
   int64_t total_tokens_ = 0;
   int64_t stored_chunks_ = 0;
+  std::set<std::string> cut_anew_;  // moved documents that are not whole as they are
 };
 
 }  // namespace weft::cli

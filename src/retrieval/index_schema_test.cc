@@ -18,6 +18,24 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Mode = Index::Mode;
 
+/// Takes away what version 3 added; the search terms are made as version 2 had them.
+constexpr const char* kVersion3To2 = R"(
+DROP TABLE chunk_terms; DROP VIEW chunk_source; DROP TABLE unfinished_roots;
+ALTER TABLE documents DROP COLUMN root; ALTER TABLE chunks DROP COLUMN line_begin;
+ALTER TABLE chunks DROP COLUMN line_end; ALTER TABLE chunks DROP COLUMN pieces;
+CREATE VIEW chunk_source AS
+  SELECT chunks.id AS id, document_id, title, text
+  FROM chunks JOIN documents ON documents.id = document_id;
+CREATE VIRTUAL TABLE chunk_terms USING fts5(
+  title, text, content='chunk_source', content_rowid='id',
+  tokenize='unicode61 remove_diacritics 2');
+INSERT INTO chunk_terms(chunk_terms) VALUES('rebuild');
+PRAGMA user_version = 2;
+)";
+
+constexpr const char* kMeta =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
+
 class IndexSchema : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -30,6 +48,7 @@ class IndexSchema : public ::testing::Test {
     ASSERT_TRUE(status.is_ok()) << sql << ": " << status.message();
   }
   void make_old(const std::string& more = "") {
+    change(kVersion3To2);
     change(
         "DROP INDEX chunks_by_record; DROP TABLE settlement; DROP TABLE unneeded_records;"
         "ALTER TABLE documents DROP COLUMN n_chunks; ALTER TABLE documents DROP COLUMN n_tokens;"
@@ -49,9 +68,6 @@ class IndexSchema : public ::testing::Test {
   TempDir dir_;
   std::string file_ = dir_ / "a.db";
 };
-
-constexpr const char* kMeta =
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
 
 TEST_F(IndexSchema, WhatWeftMakesIsAccepted) {
   for (const auto mode : {Mode::kReadOnly, Mode::kReadWrite, Mode::kCreate}) {
@@ -80,9 +96,10 @@ TEST_F(IndexSchema, WhateverWeftDidNotMakeIsRefused) {
         "CREATE TRIGGER other AFTER INSERT ON chunks BEGIN SELECT 1; END",
         "ALTER TABLE documents ADD COLUMN other AS (hex(path))",
         "DROP VIEW chunk_source; CREATE VIEW chunk_source AS"
-        " SELECT chunks.id AS id, document_id, title, hex(text) AS text"
+        " SELECT chunks.id AS id, document_id, title, hex(text) AS text, pieces"
         " FROM chunks JOIN documents ON documents.id = document_id",
-        "DROP INDEX chunks_by_record", "DROP TABLE unneeded_records", "PRAGMA user_version = 1"}) {
+        "DROP INDEX chunks_by_record", "DROP TABLE unneeded_records", "DROP TABLE unfinished_roots",
+        "PRAGMA user_version = 2", "PRAGMA user_version = 1"}) {
     SCOPED_TRACE(more);
     change(more);
     expect_refused();

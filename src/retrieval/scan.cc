@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -16,19 +17,6 @@ namespace weft::retrieval {
 namespace {
 
 constexpr size_t kBinaryProbeBytes = 8192;
-
-/// Absolute and without links, as far as the path exists; what does not exist is made normal.
-std::string canonical_path(const std::string& path) {
-  std::error_code error;
-  const auto canonical = std::filesystem::weakly_canonical(path, error);
-  if (!error && canonical.is_absolute()) return canonical.string();
-  return std::filesystem::absolute(path, error).lexically_normal().string();
-}
-
-bool is_under(const std::string& path, const std::string& folder) {
-  if (path == folder || folder == "/") return true;
-  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
-}
 
 /// Another store, by what stands in its folder.
 bool is_store(const std::vector<DirEntry>& entries) {
@@ -48,9 +36,12 @@ class Scanner {
   Result<ScanResult> run(std::span<const std::string> paths) {
     WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents());
     for (const Document& document : documents) known_.emplace(document.info.path, document);
+    WEFT_ASSIGN_OR_RETURN(const Unfinished unfinished, index_.unfinished());
+    unfinished_roots_.insert(unfinished.roots.begin(), unfinished.roots.end());
     for (const std::string& path : paths) roots_.push_back(canonical_path(path));
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
     for (const auto& [path, entry] : found_) judge(path, entry);
+    find_moved();
     for (const auto& known : known_) {
       if (is_asked(known.first) && !present_.contains(known.first)) {
         add(Change::kDeleted, known.second.info);
@@ -60,6 +51,7 @@ class Scanner {
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
     std::sort(result_.skipped.begin(), result_.skipped.end(),
               [](const auto& a, const auto& b) { return a.path < b.path; });
+    result_.roots = roots_;
     return std::move(result_);
   }
 
@@ -70,9 +62,9 @@ class Scanner {
       walk(root, *entry);
       return Status::ok();
     }
-    const bool was_known = std::any_of(known_.begin(), known_.end(), [&](const auto& known) {
-      return is_under(known.first, root);
-    });
+    const auto is_there = [&](const std::string& path) { return is_under(path, root); };
+    const bool was_known = std::ranges::any_of(std::views::keys(known_), is_there) ||
+                           std::ranges::any_of(unfinished_roots_, is_there);
     if (entry.status().code() == StatusCode::kNotFound && was_known) return Status::ok();
     return {entry.status().code(), as_given + ": no such file or folder"};
   }
@@ -111,6 +103,33 @@ class Scanner {
     return std::ranges::any_of(roots_, [&](const auto& root) { return is_under(path, root); });
   }
 
+  std::string root_of(const std::string& path) const {
+    const auto root =
+        std::ranges::find_if(roots_, [&](const auto& one) { return is_under(path, one); });
+    return root == roots_.end() ? "" : *root;
+  }
+
+  /// A new file with the content of a document whose own file is gone, here or anywhere, is that
+  /// document.
+  void find_moved() {
+    std::multimap<std::string_view, const Document*> by_content;
+    for (const auto& [path, document] : known_) {
+      if (!present_.contains(path)) by_content.emplace(document.info.content_hash, &document);
+    }
+    for (ScannedFile& file : result_.files) {
+      if (file.change != Change::kNew) continue;
+      const auto [begin, end] = by_content.equal_range(file.info.content_hash);
+      const auto from = std::find_if(begin, end, [&](const auto& candidate) {
+        return env_.stat(candidate.second->info.path).status().code() == StatusCode::kNotFound;
+      });
+      if (from == end) continue;
+      file.change = Change::kMoved;
+      file.moved_from = from->second->info.path;
+      present_.insert(file.moved_from);
+      by_content.erase(from);
+    }
+  }
+
   void judge(const std::string& path, const DirEntry& entry) {
     const auto known = known_.find(path);
     const bool is_known = known != known_.end();
@@ -136,6 +155,9 @@ class Scanner {
 
   void add(Change change, DocumentInfo info) {
     present_.insert(info.path);
+    const auto known = known_.find(info.path);
+    if (known != known_.end()) info.root = known->second.info.root;
+    if (info.root.empty()) info.root = root_of(info.path);
     result_.files.push_back({change, std::move(info)});
   }
 
@@ -156,12 +178,30 @@ class Scanner {
   std::vector<std::string> roots_;  // canonical
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
-  std::set<std::string> entered_;          // folders
-  std::set<std::string> present_;          // documents that are not deleted
+  std::set<std::string> unfinished_roots_;
+  std::set<std::string> entered_;  // folders
+  std::set<std::string> present_;  // documents that are not deleted
   ScanResult result_;
 };
 
 }  // namespace
+
+std::string canonical_path(const std::string& path) {
+  std::error_code error;
+  const auto canonical = std::filesystem::weakly_canonical(path, error);
+  if (!error && canonical.is_absolute()) return canonical.string();
+  return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
+bool is_under(const std::string& path, const std::string& folder) {
+  if (path == folder || folder == "/") return true;
+  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+std::string path_from_root(const std::string& path, const std::string& root) {
+  if (root.empty() || root == "/" || !is_under(path, root)) return path;
+  return path.substr(root.rfind('/') + 1);
+}
 
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir) {
   const std::string store = canonical_path(store_dir);

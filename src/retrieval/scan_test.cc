@@ -29,6 +29,8 @@ const char* name_of(Change change) {
       return "touched";
     case Change::kUnchanged:
       return "unchanged";
+    case Change::kMoved:
+      return "moved";
     case Change::kDeleted:
       return "deleted";
   }
