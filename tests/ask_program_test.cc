@@ -125,7 +125,7 @@ TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {
 
 TEST_F(AskProgram, TheStoreKnowsItsModel) {
   expect_error(weft({"ask", "--store", store(), "harbour"}), 1, "no documents were ingested here");
-  expect_error(weft({"ingest", "--store", store(), docs()}), 1, "no documents were ingested here");
+  expect_error(weft({"ingest", "--store", store(), docs()}), 2, "the first ingest needs a model");
   ASSERT_EQ(ingest().status, 0);
   const std::string models = path("models");
   fs::create_directories(models);

@@ -47,6 +47,10 @@ Status run_ingest(App& app, IngestFlags flags) {
     }
   }
   if (flags.model.model.empty()) {
+    if (!app.env.exists(index_path(flags.library.dir))) {
+      return invalid_argument(flags.library.dir +
+                              ": the first ingest needs a model: -m (weft model ls lists them)");
+    }
     WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.library.dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));

@@ -273,25 +273,6 @@ Result<bool> Index::has_record(const Hash128& record) {
   return chunk_has(*state_->database, record);
 }
 
-Result<std::vector<std::string>> Index::documents_with(const Hash128& record) {
-  WEFT_RETURN_IF_ERROR(state_->check_up_to_date());
-  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
-  WEFT_ASSIGN_OR_RETURN(
-      Statement rows,
-      state_->database->prepare("SELECT DISTINCT path FROM documents JOIN chunks"
-                                " ON document_id = documents.id WHERE record = ? ORDER BY path"));
-  const std::string name = record_bytes(record);
-  rows.bind_blob(std::as_bytes(std::span(name)));
-  std::vector<std::string> paths;
-  ReadLimit limit(*state_->database);
-  while (true) {
-    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
-    if (!has_row) return paths;
-    paths.push_back(rows.bytes(0));
-    WEFT_RETURN_IF_ERROR(limit.add(paths.back()));
-  }
-}
-
 Status Index::put_record(const Hash128& record, FunctionRef<Status()> put) {
   // A reader is enough: whoever takes chunks away cannot commit before it ends.
   WEFT_ASSIGN_OR_RETURN(const Transaction reading,

@@ -197,8 +197,6 @@ class Index {
   // only as long as a chunk has it, whatever other processes do and whenever one of them is killed.
 
   Result<bool> has_record(const Hash128& record);
-  /// The paths of the documents with a chunk that has the record, each once.
-  Result<std::vector<std::string>> documents_with(const Hash128& record);
   /// Runs `put` if a chunk has the record; nobody takes the chunk away meanwhile.
   Status put_record(const Hash128& record, FunctionRef<Status()> put);
   /// Runs `remove` for each of `records` that no chunk has; nobody adds one meanwhile.

@@ -229,5 +229,42 @@ TEST_F(ScanTest, ADocumentIsLoadedWithTheStatOfItsBytes) {
             StatusCode::kNotFound);
 }
 
+TEST_F(ScanTest, ANewFileWithAGoneDocumentsContentIsThatDocument) {
+  dir_.write("docs/a.txt", "walnut");
+  dir_.write("docs/b.txt", "pear");
+  dir_.write("elsewhere/c.txt", "fig");
+  for (const std::string name : {"docs/a.txt", "docs/b.txt", "elsewhere/c.txt"}) {
+    const auto loaded = load_document(posix_env(), dir_ / name, 1000);
+    ASSERT_TRUE(index_->replace_document(loaded->info, {}).is_ok());
+  }
+  fs::rename(dir_ / "docs/a.txt", dir_ / "docs/new.txt");
+  dir_.write("docs/copy.txt", "pear");                        // b.txt is still there
+  fs::rename(dir_ / "elsewhere/c.txt", dir_ / "docs/c.txt");  // from outside what is named
+  dir_.write("docs/c2.txt", "fig");                           // a second copy is new
+  EXPECT_THAT(seen(), ElementsAre("incomplete docs/b.txt", "moved docs/c.txt", "new docs/c2.txt",
+                                  "new docs/copy.txt", "moved docs/new.txt"));
+  const ScanResult result = look({"docs"});
+  EXPECT_EQ(result.files[1].moved_from, dir_ / "elsewhere/c.txt");
+  EXPECT_EQ(result.files[4].moved_from, dir_ / "docs/a.txt");
+  EXPECT_EQ(result.files[4].info.root, dir_ / "docs");
+  EXPECT_THAT(result.roots, ElementsAre(dir_ / "docs"));
+}
+
+TEST_F(ScanTest, AnUnfinishedRootThatIsGoneIsNoError) {
+  EXPECT_EQ(
+      scan(posix_env(), *index_, std::vector<std::string>{dir_ / "gone"}, options_).status().code(),
+      StatusCode::kNotFound);
+  ASSERT_TRUE(index_->begin_roots(std::vector<std::string>{dir_ / "gone"}).is_ok());
+  EXPECT_THAT(seen({"gone"}), IsEmpty());
+}
+
+TEST(PathFromRoot, BeginsWithTheRootsOwnName) {
+  EXPECT_EQ(path_from_root("/home/ann/notes/x/a.md", "/home/ann/notes"), "notes/x/a.md");
+  EXPECT_EQ(path_from_root("/home/ann/a.md", "/home/ann/a.md"), "a.md");
+  EXPECT_EQ(path_from_root("/a.md", "/"), "/a.md");
+  EXPECT_EQ(path_from_root("/home/a.md", ""), "/home/a.md");
+  EXPECT_EQ(path_from_root("/other/a.md", "/home"), "/other/a.md");
+}
+
 }  // namespace
 }  // namespace weft::retrieval
