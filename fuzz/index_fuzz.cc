@@ -74,6 +74,7 @@ struct Folder {
     make_good();
     good = read();
     make_old();
+    WEFT_CHECK((*Index::open(file, Index::Mode::kReadOnly))->is_old());  // as version 1 made it
     good_old = read();
   }
   ~Folder() { std::filesystem::remove_all(dir); }
