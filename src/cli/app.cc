@@ -44,9 +44,10 @@ constexpr int kBarWidth = 30;
 
 }  // namespace
 
-void add_model_flags(Command command, ModelFlags& flags) {
-  command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
-      .required();
+Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional) {
+  Flag model =
+      command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model");
+  if (!model_is_optional) model.required();
   command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)")
       .in_range(1, engine::kMaxThreads);
   command
@@ -57,6 +58,7 @@ void add_model_flags(Command command, ModelFlags& flags) {
                      "how prefill multiplies: auto, f32, bf16 or int8 (default: auto)");
   command.add_option("--isa", flags.isa,
                      "instruction set: baseline, avx2, avx512 or avx512bf16 (default: the best)");
+  return model;
 }
 
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {
