@@ -152,7 +152,7 @@ TEST_F(AskProgram, AMovedFolderIsTakenOver) {
   const Outcome moved = weft({"ingest", "-m", model(), "--store", store(), path("papers")});
   ASSERT_EQ(moved.status, 0) << moved.err;
   EXPECT_THAT(moved.out, HasSubstr("0 new, 0 changed, 0 completed, 3 moved, 0 deleted"));
-  EXPECT_THAT(moved.out, Not(HasSubstr("of KV on disk")));  // nothing was computed
+  EXPECT_THAT(moved.out, Not(HasSubstr("ingesting")));  // nothing was computed
   EXPECT_THAT(listed(),
               ElementsAre("papers/harbour.md", "papers/library.txt", "papers/orchard.txt"));
   EXPECT_EQ(records(), n_records);
@@ -170,7 +170,7 @@ TEST_F(AskProgram, ARenamedFileWhoseNameIsItsTitleIsCutAnewAndTheOldOneGoes) {
   fs::rename(docs() + "/harbour.md", docs() + "/port.md");  // its heading stays its title
   const Outcome moved = ingest();
   ASSERT_EQ(moved.status, 0) << moved.err;
-  EXPECT_THAT(moved.out, HasSubstr("1 documents, "));  // to compute
+  EXPECT_THAT(moved.out, HasSubstr("ingesting 1 document, "));
   EXPECT_THAT(moved.out, HasSubstr("2 moved, 0 deleted, 1 unchanged"));
   EXPECT_THAT(listed(), ElementsAre("docs/garden.txt", "docs/library.txt", "docs/port.md"));
   EXPECT_EQ(documents()[0]["title"], "garden");
@@ -201,12 +201,30 @@ TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {
   EXPECT_EQ(ask("harbour").err, "");
 }
 
-TEST_F(AskProgram, AnIngestThatDidNotEndIsOverWhenItsFolderIsGone) {
+TEST_F(AskProgram, AnIngestThatDidNotEndEndsWithDocsRmWhenItsFolderIsGone) {
   ASSERT_EQ(ingest({"--store-limit", "200KB"}).status, 1);
   fs::remove_all(docs());
-  const Outcome again = ingest();
-  EXPECT_EQ(again.status, 0) << again.err;
+  expect_error(ingest(), 1, "`weft docs rm " + docs() + "` takes its ");
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), docs()}).status, 0);
   EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
+}
+
+TEST_F(AskProgram, WhereNothingWasStoredBeforeTheFolderWasGoneItEndsSo) {
+  ASSERT_EQ(ingest().status, 0);
+  fs::create_directories(path("more"));
+  write_file(path("more/m.txt"), "Marmots whistle. " + filler(200));
+  const auto ingest_more = [&] {
+    return weft(
+        {"ingest", "-m", model(), "--store", store(), "--store-limit", "200KB", path("more")});
+  };
+  ASSERT_EQ(ingest_more().status, 1);
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), "docs"}).status, 0);
+  fs::rename(path("more/m.txt"), docs() + "/m.txt");  // takes the document with it
+  ASSERT_EQ(ingest().status, 0);
+  fs::remove_all(path("more"));
+  expect_error(ingest_more(), 1, "ends the ingest that was begun there");
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), path("more")}).status, 0);
+  EXPECT_EQ(ask("marmots").err, "");
 }
 
 TEST_F(AskProgram, DocumentsAreListedAndRemoved) {

@@ -242,7 +242,7 @@ TEST_F(Cli, IngestReadsHtmlFrontMatterAndEncodings) {
   EXPECT_EQ(title_of("stone"), "Quay");
   EXPECT_EQ(title_of("M\u00fchlrad"), "old");
   EXPECT_EQ(title_of("item"), "long");  // a line that is too long for a heading
-  expect_error(ask("zeppelin"), 1, "no document matches");
+  EXPECT_EQ(ask("zeppelin").json()["found"], false);
   expect_error(ingest({"--encoding", "latin-2"}), 2,
                "--encoding: 'latin-2': must be one of utf-8, utf-16, utf-16le, utf-16be, latin-1, "
                "windows-1252");
