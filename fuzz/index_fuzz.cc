@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
+#include "retrieval/passages.h"
 #include "time_limit.h"
 
 namespace weft::retrieval {
@@ -73,6 +74,7 @@ struct Folder {
     make_good();
     good = read();
     make_old();
+    WEFT_CHECK((*Index::open(file, Index::Mode::kReadOnly))->is_old());  // as version 1 made it
     good_old = read();
   }
   ~Folder() { std::filesystem::remove_all(dir); }
@@ -109,7 +111,20 @@ struct Folder {
   }
   void make_old() const {
     WEFT_CHECK(raw()
-                   ->execute("DROP INDEX chunks_by_record; DROP TABLE settlement;"
+                   ->execute("DROP TABLE chunk_terms; DROP VIEW chunk_source;"
+                             "DROP TABLE unfinished_roots;"
+                             "ALTER TABLE documents DROP COLUMN root;"
+                             "ALTER TABLE chunks DROP COLUMN line_begin;"
+                             "ALTER TABLE chunks DROP COLUMN line_end;"
+                             "ALTER TABLE chunks DROP COLUMN pieces;"
+                             "CREATE VIEW chunk_source AS\n"
+                             "  SELECT chunks.id AS id, document_id, title, text\n"
+                             "  FROM chunks JOIN documents ON documents.id = document_id;"
+                             "CREATE VIRTUAL TABLE chunk_terms USING fts5(\n"
+                             "  title, text, content='chunk_source', content_rowid='id',\n"
+                             "  tokenize='unicode61 remove_diacritics 2');"
+                             "INSERT INTO chunk_terms(chunk_terms) VALUES('rebuild');"
+                             "DROP INDEX chunks_by_record; DROP TABLE settlement;"
                              "DROP TABLE unneeded_records;"
                              "ALTER TABLE documents DROP COLUMN n_chunks;"
                              "ALTER TABLE documents DROP COLUMN n_tokens;"
@@ -167,6 +182,15 @@ void use(const std::string& file, Index::Mode mode) {
     if (hits.is_ok()) {
       for (const Hit& hit : *hits) check(hit.chunk);
     }
+    const auto passages = find_passages(index, "Which walnut, 東京 pear trees?", {});
+    check(passages.status(), file);
+    if (passages.is_ok()) {
+      for (const Hit& hit : passages->hits) {
+        check(hit.chunk);
+        check(best_sentence(index, passages->terms, hit.chunk.text, 80).status(), file);
+      }
+    }
+    check(index.unfinished().status(), file);
     check(index.all_chunks([](const Chunk& chunk) { return check(chunk), Status::ok(); }), file);
     const auto documents = index.documents();
     check(documents.status(), file);
@@ -190,6 +214,8 @@ void use(const std::string& file, Index::Mode mode) {
   const std::vector<ChunkText> chunks{{0, 4, "pear", tokens, Hash128{1, 2}}};
   check(index.replace_document({.path = "/1", .title = "t"}, chunks).status(), file);
   check(index.remove_document("/2"), file);
+  check(index.begin_roots(std::vector<std::string>{"/"}), file);
+  check(index.move_document("/1", {.path = "/5", .title = "t"}), file);
   look();
 }
 

@@ -105,12 +105,14 @@ TEST_F(Cli, AsksOverIngestedDocuments) {
   EXPECT_THAT(ingested.out, HasSubstr("3 documents"));
   EXPECT_THAT(ingested.out, HasSubstr("3 new"));
 
-  const Outcome none = ask("When does the harbour open?", {"--reuse", "none"});
+  EXPECT_EQ(ask("When does the harbour open?").json()["chunks"][0]["title"], "Harbour");
+  // Passages enough that reuse pays.
+  const std::string question = "harbour orchard library shelf";
+  const Outcome none = ask(question, {"--reuse", "none"});
   ASSERT_EQ(none.status, 0) << none.err;
-  EXPECT_EQ(none.json()["chunks"][0]["title"], "Harbour");
   EXPECT_EQ(none.json()["reused_tokens"], 0);
 
-  const Outcome blend = ask("When does the harbour open?", {"--ratio", "0.1"});
+  const Outcome blend = ask(question, {"--ratio", "0.1"});
   ASSERT_EQ(blend.status, 0) << blend.err;
   const Json report = blend.json();
   EXPECT_EQ(report["done"], "blend");
@@ -120,10 +122,9 @@ TEST_F(Cli, AsksOverIngestedDocuments) {
   EXPECT_EQ(report["prompt_tokens"], report["reused_tokens"].get<int>() +
                                          report["recomputed_tokens"].get<int>() +
                                          report["computed_tokens"].get<int>());
-  EXPECT_EQ(ask("When does the harbour open?", {"--ratio", "0.1"}).json()["answer"],
-            report["answer"]);
+  EXPECT_EQ(ask(question, {"--ratio", "0.1"}).json()["answer"], report["answer"]);
 
-  const Outcome full = ask("When does the harbour open?", {"--ratio", "1"});
+  const Outcome full = ask(question, {"--ratio", "1"});
   EXPECT_EQ(full.json()["answer"], none.json()["answer"]);  // ratio 1 is full prefill
 }
 
@@ -143,11 +144,9 @@ TEST_F(Cli, AnswersQuestionsFromStandardInput) {
   ASSERT_EQ(ingest().status, 0);
   const Outcome run = weft({"ask", "-m", model(), "--store", store(), "-n", "4", "--json"},
                            "harbour?\n\nzzzunknownzzz\norchard?\n");
-  EXPECT_EQ(run.status, 1);  // one of them matches nothing
+  EXPECT_EQ(run.status, 0) << run.err;  // that one of them matches nothing is an answer, too
   EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 3);
-  EXPECT_THAT(run.out, HasSubstr(R"("question":"zzzunknownzzz")"));
-  EXPECT_THAT(run.err, HasSubstr("question 2: no document matches"));
-  EXPECT_THAT(run.err, HasSubstr("1 of 3"));
+  EXPECT_THAT(run.out, HasSubstr(R"({"question":"zzzunknownzzz","found":false)"));
 }
 
 TEST_F(Cli, NoQuestionIsSaid) {
@@ -170,7 +169,7 @@ TEST_F(Cli, IngestPicksUpChanges) {
   EXPECT_THAT(run.out, HasSubstr("2 new, 1 changed, 0 completed, 1 deleted, 1 unchanged"));
   EXPECT_THAT(run.err, HasSubstr("skipped: 1 binary (picture.bin)\n"));
   EXPECT_THAT(run.err, HasSubstr("latin.txt: read as Windows-1252 (--encoding says otherwise)\n"));
-  expect_error(ask("library maps"), 1, "no document matches");
+  EXPECT_EQ(ask("library maps").json()["found"], false);
   EXPECT_EQ(ask("quinces lighthouse").json()["chunks"].size(), 2);
   // The old documents' records are gone: the folder holds what a fresh one would.
   const auto records = [](const std::string& dir) {
@@ -243,7 +242,7 @@ TEST_F(Cli, IngestReadsHtmlFrontMatterAndEncodings) {
   EXPECT_EQ(title_of("stone"), "Quay");
   EXPECT_EQ(title_of("M\u00fchlrad"), "old");
   EXPECT_EQ(title_of("item"), "long");  // a line that is too long for a heading
-  expect_error(ask("zeppelin"), 1, "no document matches");
+  EXPECT_EQ(ask("zeppelin").json()["found"], false);
   expect_error(ingest({"--encoding", "latin-2"}), 2,
                "--encoding: 'latin-2': must be one of utf-8, utf-16, utf-16le, utf-16be, latin-1, "
                "windows-1252");

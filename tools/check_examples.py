@@ -45,7 +45,7 @@ def main():
                 sys.exit(f"weft ask --reuse {mode}: exit status {run.returncode}, "
                          f"{len(answers)} of {len(questions)} answers")
             for question, line in zip(questions, answers):
-                answer = json.loads(line)["answer"]
+                answer = json.loads(line)["answer"] or ""  # null: not in the documents
                 right = any(a.lower() in answer.lower() for a in question["answers"])
                 wrong[mode] = wrong.get(mode, 0) + (not right)
                 print(f"{mode:6} {'right' if right else 'WRONG'}  {question['question']}  {answer}")

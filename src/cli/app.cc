@@ -44,10 +44,11 @@ constexpr int kBarWidth = 30;
 
 }  // namespace
 
-void add_model_flags(Command command, ModelFlags& flags) {
-  command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
-      .value_name("MODEL")
-      .or_environment("WEFT_MODEL");
+Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional) {
+  Flag model =
+      command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
+          .value_name("MODEL")
+          .or_environment("WEFT_MODEL", !model_is_optional);
   command.add_option("-t,--threads", flags.threads, "worker threads (default: all cores)")
       .in_range(1, engine::kMaxThreads);
   command
@@ -58,6 +59,7 @@ void add_model_flags(Command command, ModelFlags& flags) {
       .one_of({"auto", "f32", "bf16", "int8"});
   command.add_option("--isa", flags.isa, "instruction set (default: the best)")
       .one_of({"baseline", "avx2", "avx512", "avx512bf16"});
+  return model;
 }
 
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {

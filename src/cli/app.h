@@ -39,7 +39,8 @@ struct ModelFlags {
   std::string compute = "auto";
   std::string isa;
 };
-void add_model_flags(Command command, ModelFlags& flags);
+/// Returns --model, which is required unless `model_is_optional`.
+Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional = false);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
 
 /// The files that it was opened from.
@@ -116,7 +117,9 @@ void add_inspect_command(Command root, App& app);
 void add_ingest_command(Command root, App& app);
 void add_ask_command(Command root, App& app);
 void add_cache_command(Command root, App& app);
+void add_docs_command(Command root, App& app);
 void add_bench_command(Command root, App& app);
+void add_bench_retrieval_command(Command bench, App& app);
 void add_eval_command(Command root, App& app);
 void add_perplexity_command(Command root, App& app);
 /// `line` is what it describes.

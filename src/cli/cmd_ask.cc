@@ -2,16 +2,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <utility>
 
 #include "base/terminal_text.h"
 #include "cli/app.h"
+#include "cli/ask_report.h"
 #include "cli/library.h"
 #include "cli/line_input.h"
 #include "cli/reuse_flags.h"
 #include "engine/generation.h"
+#include "retrieval/passages.h"
 
 namespace weft::cli {
 namespace {
@@ -25,86 +28,39 @@ struct AskFlags {
   std::string mode = "blend";
   int n_chunks = 4;
   bool compare = false;
+  bool stats = false;
+  bool answer_anyway = false;
   bool json = false;
   std::optional<std::string> question;
   engine::GenerationOptions generation;
 };
 
-/// One answer in one mode.
-struct Answer {
-  ReuseMode asked = ReuseMode::kBlend;
-  engine::Generation generation;
-  fusion::Report report;
-  double ttft_ms = 0;
-};
+constexpr size_t kMaxSentenceBytes = 160;
 
 struct Retrieved {
-  std::vector<retrieval::Hit> hits;
+  retrieval::PassagesFound found = retrieval::PassagesFound::kYes;
+  std::vector<Passage> passages;
   fusion::Prompt prompt;
   std::vector<std::string> notes;
 };
 
-/// Where most of the chunks' tokens came from.
-std::string tiers(const fusion::Report& report) {
-  int64_t tokens[3] = {};
-  for (const fusion::ChunkReport& chunk : report.chunks) {
-    tokens[static_cast<int>(chunk.origin)] += chunk.n_tokens;
+/// For a program, and for people.
+struct WhyNot {
+  const char* name;
+  const char* text;
+};
+WhyNot why_not(retrieval::PassagesFound found) {
+  switch (found) {
+    case retrieval::PassagesFound::kYes:
+      break;
+    case retrieval::PassagesFound::kNoTerms:
+      return {"no-words", "the question has no words to search for"};
+    case retrieval::PassagesFound::kNone:
+      return {"no-match", "no passage has a word of the question's"};
+    case retrieval::PassagesFound::kWeak:
+      return {"too-little", "the nearest passage shares too little with the question"};
   }
-  std::string text;
-  for (const auto origin :
-       {fusion::ChunkOrigin::kMemory, fusion::ChunkOrigin::kDisk, fusion::ChunkOrigin::kComputed}) {
-    if (tokens[static_cast<int>(origin)] == 0) continue;
-    text += fmt::format("{}{}", text.empty() ? "" : "+", fusion::origin_name(origin));
-  }
-  return text.empty() ? "-" : text;
-}
-
-std::string in_one_line(std::string text) {
-  for (char& c : text) {
-    if (c == '\n' || c == '\r') c = ' ';
-  }
-  const size_t begin = text.find_first_not_of(' ');
-  return begin == std::string::npos ? "" : text.substr(begin);
-}
-
-void print_table(const std::vector<Answer>& answers) {
-  fmt::print("{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8} = {:>6} {:>7} {:>9} {:>6} {:>7} {:>9} {:>8}\n",
-             "mode", "reused", "recomputed", "computed", "tier", "TTFT ms", "lookup", "miss",
-             "load wait", "rotate", "select", "recompute", "prefill");
-  for (const Answer& a : answers) {
-    const fusion::Timings& t = a.report.timings;
-    fmt::print(
-        "{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8.1f} = {:>6.1f} {:>7.1f} {:>9.1f} {:>6.1f} {:>7.1f} "
-        "{:>9.1f} {:>8.1f}{}\n",
-        fusion::mode_name(a.asked), a.report.reused_tokens, a.report.recomputed_tokens,
-        a.report.computed_tokens, tiers(a.report), a.ttft_ms, t.lookup_ms, t.miss_ms,
-        t.load_wait_ms, t.rotate_ms, t.select_ms, t.recompute_ms, t.prefill_ms,
-        a.report.mode == a.asked ? ""
-                                 : fmt::format("  done as {}", fusion::mode_name(a.report.mode)));
-  }
-}
-
-Json answer_json(const Answer& a) {
-  const fusion::Timings& t = a.report.timings;
-  return {{"mode", fusion::mode_name(a.asked)},
-          {"done", fusion::mode_name(a.report.mode)},
-          {"answer", in_one_line(a.generation.text)},
-          {"stop_reason", engine::stop_reason_name(a.generation.stop_reason)},
-          {"prompt_tokens", a.report.prompt_tokens},
-          {"reused_tokens", a.report.reused_tokens},
-          {"recomputed_tokens", a.report.recomputed_tokens},
-          {"computed_tokens", a.report.computed_tokens},
-          {"tier", tiers(a.report)},
-          {"ttft_ms", a.ttft_ms},
-          {"timings_ms",
-           {{"lookup", t.lookup_ms},
-            {"miss", t.miss_ms},
-            {"load_wait", t.load_wait_ms},
-            {"rotate", t.rotate_ms},
-            {"select", t.select_ms},
-            {"recompute", t.recompute_ms},
-            {"prefill", t.prefill_ms}}},
-          {"notes", a.report.notes}};
+  return {"", ""};
 }
 
 class Asker {
@@ -123,7 +79,11 @@ class Asker {
 
  private:
   Status answer_and_show(const std::string& question) {
-    WEFT_ASSIGN_OR_RETURN(const Retrieved found, retrieve(question));
+    WEFT_ASSIGN_OR_RETURN(Retrieved found, retrieve(question));
+    if (found.found != retrieval::PassagesFound::kYes && !flags_.answer_anyway) {
+      show_nothing_found(question, found);
+      return Status::ok();
+    }
     std::vector<Answer> answers;
     if (flags_.compare) {
       for (const ReuseMode mode :
@@ -147,7 +107,8 @@ class Asker {
   /// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
   /// reach the prompt, and the next ingest makes them anew.
   Status trust_texts(Retrieved& found) {
-    for (retrieval::Hit& hit : found.hits) {
+    for (Passage& passage : found.passages) {
+      retrieval::Hit& hit = passage.hit;
       WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
                             library_.chunk_tokens(hit.title, hit.chunk.text));
       if (tokens == hit.chunk.tokens) continue;
@@ -165,13 +126,25 @@ class Asker {
 
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
-    WEFT_ASSIGN_OR_RETURN(found.hits, library_.index().search(question, flags_.n_chunks));
-    if (found.hits.empty()) {
+    retrieval::PassageOptions options;
+    options.n_passages = flags_.n_chunks;
+    options.anyway = flags_.answer_anyway;
+    WEFT_ASSIGN_OR_RETURN(retrieval::Passages passages,
+                          retrieval::find_passages(library_.index(), question, options));
+    found.found = passages.found;
+    for (retrieval::Hit& hit : passages.hits) {
+      WEFT_ASSIGN_OR_RETURN(std::string sentence,
+                            retrieval::best_sentence(library_.index(), passages.terms,
+                                                     hit.chunk.text, kMaxSentenceBytes));
+      found.passages.push_back({std::move(hit), std::move(sentence)});
+    }
+    if (found.found != retrieval::PassagesFound::kYes) {
       WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library_.index().counts());
-      return not_found(counts.chunks == 0
-                           ? "there are no documents in the store; weft ingest puts some in"
-                           : "no document matches the question's words; ask in the documents' own "
-                             "words");
+      if (counts.chunks == 0) {
+        return not_found("there are no documents in the store; weft ingest puts some in");
+      }
+      if (!flags_.answer_anyway) return found;
+      found.notes.push_back(std::string(why_not(found.found).text) + "; asked all the same");
     }
     WEFT_RETURN_IF_ERROR(trust_texts(found));
     WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
@@ -179,23 +152,23 @@ class Asker {
     const int32_t room = engine_.context_tokens() - room_for_answer();
     int32_t used = found.prompt.n_tokens();
     size_t n = 0;
-    for (; n < found.hits.size(); ++n) {
-      const std::vector<int32_t>& tokens = found.hits[n].chunk.tokens;
+    for (; n < found.passages.size(); ++n) {
+      const std::vector<int32_t>& tokens = found.passages[n].hit.chunk.tokens;
       if (used + static_cast<int64_t>(tokens.size()) > room) break;
       used += static_cast<int32_t>(tokens.size());
       found.prompt.chunks.push_back(tokens);
     }
-    if (n == 0) {
+    if (n == 0 && !found.passages.empty()) {
       return resource_exhausted(
           fmt::format("the question with one passage ({} tokens) and an answer of up to {} (-n) do "
                       "not fit the context of {} (-c)",
-                      used + std::ssize(found.hits.front().chunk.tokens), room_for_answer(),
+                      used + std::ssize(found.passages.front().hit.chunk.tokens), room_for_answer(),
                       engine_.context_tokens()));
     }
-    if (n < found.hits.size()) {
+    if (n < found.passages.size()) {
       found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
-                                        found.hits.size(), engine_.context_tokens()));
-      found.hits.resize(n);
+                                        found.passages.size(), engine_.context_tokens()));
+      found.passages.resize(n);
     }
     return found;
   }
@@ -212,7 +185,7 @@ class Asker {
     if (mode == ReuseMode::kPrefix) {
       fusion::Prompt before;
       before.prefix = prompt.prefix;
-      before.suffix = prompt.chunks.front();
+      before.suffix = prompt.chunks.empty() ? prompt.suffix : prompt.chunks.front();
       const auto fusor = engine_.make_fusor(nullptr, library_.anchor());
       WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled done,
                             fusor->prefill(before, {.mode = ReuseMode::kPrefix}));
@@ -224,7 +197,10 @@ class Asker {
   Result<Answer> answer(const fusion::Prompt& prompt, ReuseMode mode, bool stream) {
     Answer out;
     out.asked = mode;
-    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags_.reuse, engine_));
+    const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
+    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, reuses
+                                                             ? fusion_options(flags_.reuse, engine_)
+                                                             : fusion_options(flags_.reuse));
     options.mode = mode;
     const auto fusor = library_.make_fusor();
     const int64_t begin_ns = app_.env.monotonic_ns();
@@ -252,59 +228,95 @@ class Asker {
     engine_.cache().free_sequence(prefilled.sequence);
     if (!generated.is_ok()) return generated.status();
     out.generation = std::move(*generated);
-    if (stream) fmt::print("\n");
-    if (!flags_.compare && !flags_.json) note_end(engine_, out.generation);
+    if (stream && !first) fmt::print("\n");
     return out;
+  }
+
+  void show_nothing_found(const std::string& question, const Retrieved& found) {
+    const WhyNot why = why_not(found.found);
+    if (flags_.json) {
+      print_json({{"question", question},
+                  {"found", false},
+                  {"reason", why.name},
+                  {"answer", nullptr},
+                  {"chunks", Json::array()},
+                  {"notes", found.notes}});
+      return;
+    }
+    fmt::print("Not in the documents: {} (--answer-anyway asks all the same).\n", why.text);
+  }
+
+  /// About the answers themselves; the report's notes are about how they were computed.
+  std::vector<std::string> notes_on(const std::vector<Answer>& answers) const {
+    std::vector<std::string> notes;
+    for (const Answer& a : answers) {
+      std::string note = note_on_empty(a.generation);
+      if (note.empty() && !flags_.json) {
+        note = note_on_cut(a.generation, flags_.generation.max_tokens);
+      }
+      if (note.empty()) continue;
+      notes.push_back(flags_.compare ? fmt::format("{}: {}", fusion::mode_name(a.asked), note)
+                                     : note);
+    }
+    return notes;
   }
 
   void show(const std::string& question, const Retrieved& found,
             const std::vector<Answer>& answers) {
-    if (flags_.json) {
-      Json chunks = Json::array();
-      for (const retrieval::Hit& hit : found.hits) {
-        chunks.push_back({{"path", hit.path},
-                          {"title", hit.title},
-                          {"byte_begin", hit.chunk.byte_begin},
-                          {"byte_end", hit.chunk.byte_end},
-                          {"tokens", hit.chunk.tokens.size()},
-                          {"score", hit.score}});
-      }
-      Json modes = Json::array();
-      for (const Answer& a : answers) modes.push_back(answer_json(a));
-      Json json = {{"question", question}, {"chunks", std::move(chunks)}, {"notes", found.notes}};
-      if (flags_.compare) {
-        json["modes"] = std::move(modes);
-      } else {
-        json.update(modes.front());
-        Json notes = found.notes;
-        for (const std::string& note : answers.front().report.notes) notes.push_back(note);
-        json["notes"] = std::move(notes);
-      }
-      json["load_ms"] = engine_.load_ms();
-      json["calibration_ms"] = engine_.calibration_ms();
-      print_json(json);
-      return;
+    std::vector<std::string> notes = found.notes;
+    for (std::string& note : notes_on(answers)) notes.push_back(std::move(note));
+    if (flags_.json) return show_json(question, found, answers, std::move(notes));
+    std::fflush(stdout);
+    for (const std::string& note : notes) print_error("note: " + note);
+    if (!found.passages.empty()) fmt::print("\n");
+    const std::vector<Source> sources = sources_of(found.passages);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      fmt::print("{}\n", source_line(sources[i], i + 1));
+      if (!sources[i].sentence.empty()) fmt::print("    {}\n", one_line(sources[i].sentence));
     }
     fmt::print("\n");
-    for (const retrieval::Hit& hit : found.hits) {
-      fmt::print("  {} [bytes {} to {}, {} tokens]\n", one_line(hit.path), hit.chunk.byte_begin,
-                 hit.chunk.byte_end, hit.chunk.tokens.size());
+    const bool with_stats = flags_.stats || flags_.compare;
+    if (!flags_.compare) {
+      fmt::print("{}\n", timing_line(answers.front(), with_stats));
     }
-    for (const std::string& note : found.notes) fmt::print("  note: {}\n", one_line(note));
+    if (with_stats) show_stats(answers);
+  }
+
+  void show_json(const std::string& question, const Retrieved& found,
+                 const std::vector<Answer>& answers, std::vector<std::string> notes) {
+    Json chunks = Json::array();
+    for (const Passage& passage : found.passages) chunks.push_back(passage_json(passage));
+    Json modes = Json::array();
+    for (const Answer& a : answers) modes.push_back(answer_json(a));
+    Json json = {{"question", question},
+                 {"found", found.found == retrieval::PassagesFound::kYes},
+                 {"chunks", std::move(chunks)},
+                 {"notes", notes}};
+    if (flags_.compare) {
+      json["modes"] = std::move(modes);
+    } else {
+      json.update(modes.front());
+      for (const std::string& note : answers.front().report.notes) notes.push_back(note);
+      json["notes"] = notes;
+    }
+    json["load_ms"] = std::round(engine_.load_ms() * 100) / 100;
+    json["calibration_ms"] = std::round(engine_.calibration_ms() * 100) / 100;
+    print_json(json);
+  }
+
+  void show_stats(const std::vector<Answer>& answers) {
     for (const Answer& a : answers) {
       for (const std::string& note : a.report.notes) {
-        fmt::print("  note: {}{}\n",
+        fmt::print("note: {}{}\n",
                    flags_.compare ? std::string(fusion::mode_name(a.asked)) + ": " : "",
                    one_line(note));
       }
     }
-    fmt::print("\n");
-    print_table(answers);
+    fmt::print("{}", stats_table(answers));
     if (flags_.compare) {
       fmt::print(
           "each from its own state: none nothing; prefix the system turn and the first chunk in "
-          "its "
-          "usual place; full and blend the store, nothing in memory\n");
+          "its usual place; full and blend the store, nothing in memory\n");
     }
     if (!std::exchange(load_shown_, true)) {
       fmt::print("not counted above: loading the model {:.0f} ms, calibration {:.0f} ms\n",
@@ -339,14 +351,20 @@ bool is_blank(const std::string& text) {
   return text.find_first_not_of(" \t\r\n") == std::string::npos;
 }
 
-Status run_ask(App& app, const AskFlags& flags) {
+Status run_ask(App& app, AskFlags flags) {
   if (flags.question && is_blank(*flags.question)) {
     return invalid_argument("the question is empty");
   }
   WEFT_RETURN_IF_ERROR(parse_mode(flags.mode).status());
   WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
+  if (flags.model.model.empty()) {
+    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.library.dir));
+  }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.library, *engine));
+  WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
+                        unfinished_line(library.index(), flags.library.dir));
+  if (!unfinished.empty()) print_error(unfinished);
   Asker asker(app, flags, *engine, library);
   if (flags.question) {
     WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
@@ -385,7 +403,8 @@ void add_ask_command(Command root, App& app) {
   auto flags = std::make_shared<AskFlags>();
   flags->generation.one_line = true;
   Command command = root.add_command("ask", "Answer a question over ingested documents");
-  add_model_flags(command, flags->model);
+  add_model_flags(command, flags->model, /*model_is_optional=*/true)
+      .describe("GGUF file, or the name of a fetched model (default: the store's own)");
   add_reuse_flags(command, flags->reuse);
   command.add_option("--store", flags->library.dir, "folder that weft ingest filled")
       .value_name("DIR")
@@ -396,6 +415,15 @@ void add_ask_command(Command root, App& app) {
   command.add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
       .in_range(1, 1024);
   command.add_flag("--compare", flags->compare, "answer in all four modes, side by side");
+  command.add_flag("--answer-anyway", flags->answer_anyway,
+                   "ask the model also when the documents have nothing on the question");
+  command.add_flag(
+      "--stats", flags->stats,
+      "also a table: tokens of the prompt whose KV was reused, recomputed (of those) or "
+      "computed; the tier they came from; TTFT, the time to the first token, and its "
+      "parts: lookup of the records, miss (computing those that were missing), load "
+      "wait (for the disk), rotate (keys to their places), select (tokens to "
+      "recompute), recompute, prefill");
   command.add_flag(
       "--paragraphs", [flags] { flags->generation.one_line = false; },
       "let the answer go on behind its first line");

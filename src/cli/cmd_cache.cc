@@ -2,7 +2,10 @@
 // has.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "base/terminal_text.h"
 #include "cli/app.h"
@@ -17,6 +20,7 @@ struct CacheFlags {
   std::vector<std::string> hashes;
   bool all = false;
   bool dry_run = false;
+  bool repair = false;
   bool json = false;
 };
 
@@ -86,20 +90,67 @@ Status run_stat(App& app, const CacheFlags& flags) {
   return Status::ok();
 }
 
-Status run_verify(App& app, const CacheFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
-  auto progress = std::make_unique<Progress>("verify");
-  WEFT_ASSIGN_OR_RETURN(
-      const store::VerifyReport report, store->verify([&](uint64_t done, uint64_t total) {
-        progress->show(static_cast<int64_t>(done), static_cast<int64_t>(total), "records");
-        return !interrupted();
-      }));
-  progress.reset();
-  // Opened to write, where that is allowed: only then SQLite compares the search terms, too. But
-  // what cannot be read as it is (WAL) is not changed here.
-  auto index = open_index(app, flags, retrieval::Index::Mode::kReadOnly);
-  if (index.is_ok()) index = open_index(app, flags, retrieval::Index::Mode::kReadWrite);
-  const Status sound = !index.is_ok() ? index.status() : *index ? (*index)->verify() : Status::ok();
+/// What --repair did.
+struct Repaired {
+  int64_t removed_bad = 0;
+  int64_t removed_unneeded = 0;
+  int64_t incomplete_documents = 0;  // that it has marked so
+};
+
+/// Documents with a chunk whose record is not there are marked as incomplete.
+Status mark_incomplete(retrieval::Index& index, const std::set<Hash128>& there,
+                       Repaired& repaired) {
+  WEFT_ASSIGN_OR_RETURN(const auto documents, index.documents());
+  for (const retrieval::Document& document : documents) {
+    if (document.status != retrieval::DocumentStatus::kStored) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto chunks, index.chunks_of(document.id));
+    const bool is_whole = std::ranges::all_of(
+        chunks, [&](const retrieval::Chunk& chunk) { return there.contains(chunk.record); });
+    if (is_whole) continue;
+    const Status marked = index.mark_incomplete(document.id);
+    if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
+    ++repaired.incomplete_documents;
+  }
+  return Status::ok();
+}
+
+/// Removes damaged records and those that no document has, and has the next ingest make the missing
+/// ones. Only where the index is sound: it says which they are.
+Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
+                        const store::VerifyReport& report) {
+  Repaired repaired;
+  for (const auto& bad : report.bad) {
+    const auto record = store::parse_record_file_name(bad.file);
+    if (!record) continue;  // verify looks at no other files
+    WEFT_RETURN_IF_ERROR(remove_record(store, *record, store::ChunkStore::Durable::kAtSync));
+    ++repaired.removed_bad;
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<store::RecordSummary> records, store.ls());
+  std::set<Hash128> there;
+  std::vector<Hash128> unneeded;
+  for (const store::RecordSummary& record : records) {
+    WEFT_ASSIGN_OR_RETURN(const bool needed, index.has_record(record.hash));
+    if (needed) {
+      there.insert(record.hash);
+    } else {
+      unneeded.push_back(record.hash);
+    }
+  }
+  const Status all = index.remove_unneeded(unneeded, [&](const Hash128& record) {
+    if (interrupted()) return cancelled("stopped; what was removed so far is gone");
+    ++repaired.removed_unneeded;
+    return remove_record(store, record, store::ChunkStore::Durable::kAtSync);
+  });
+  WEFT_RETURN_IF_ERROR(store.sync());
+  WEFT_RETURN_IF_ERROR(all);
+  WEFT_RETURN_IF_ERROR(
+      index.sweep([&](const Hash128& record) { return remove_record(store, record); }));
+  WEFT_RETURN_IF_ERROR(mark_incomplete(index, there, repaired));
+  return repaired;
+}
+
+void show_verified(const CacheFlags& flags, const store::VerifyReport& report, const Status& sound,
+                   const std::optional<Repaired>& repaired) {
   Json bad = Json::array();
   for (const auto& b : report.bad) {
     if (flags.json) {
@@ -109,19 +160,63 @@ Status run_verify(App& app, const CacheFlags& flags) {
     }
   }
   if (flags.json) {
-    print_json({{"records", report.records},
-                {"bytes", report.bytes},
-                {"bad", std::move(bad)},
-                {"index_error", sound.message()}});
-  } else {
-    fmt::print("{} records, {:.1f} MB, {} bad\n", report.records,
-               static_cast<double>(report.bytes) * 1e-6, report.bad.size());
+    Json json = {{"records", report.records},
+                 {"bytes", report.bytes},
+                 {"bad", std::move(bad)},
+                 {"index_error", sound.message()}};
+    if (repaired) {
+      json["removed_bad"] = repaired->removed_bad;
+      json["removed_unneeded"] = repaired->removed_unneeded;
+      json["incomplete_documents"] = repaired->incomplete_documents;
+    }
+    print_json(json);
+    return;
   }
+  fmt::print("{} records, {:.1f} MB, {} bad\n", report.records,
+             static_cast<double>(report.bytes) * 1e-6, report.bad.size());
+  if (repaired) {
+    fmt::print(
+        "{} damaged records removed, {} that no document has; {} documents are incomplete "
+        "by that\n",
+        repaired->removed_bad, repaired->removed_unneeded, repaired->incomplete_documents);
+  }
+}
+
+Status run_verify(App& app, const CacheFlags& flags) {
+  using Mode = retrieval::Index::Mode;
+  WEFT_ASSIGN_OR_RETURN(const auto store,
+                        open_store(app, flags, flags.repair ? Access::kChange : Access::kRead));
+  auto progress = std::make_unique<Progress>("verify");
+  WEFT_ASSIGN_OR_RETURN(
+      const store::VerifyReport report, store->verify([&](uint64_t done, uint64_t total) {
+        progress->show(static_cast<int64_t>(done), static_cast<int64_t>(total), "records");
+        return !interrupted();
+      }));
+  progress.reset();
+  // Opened to write, where that is allowed: only then SQLite compares the search terms, too. But
+  // what cannot be read as it is (WAL) is not changed here.
+  auto index = open_index(app, flags, Mode::kReadOnly);
+  if (index.is_ok()) index = open_index(app, flags, Mode::kReadWrite);
+  const Status sound = !index.is_ok() ? index.status() : *index ? (*index)->verify() : Status::ok();
+  std::optional<Repaired> repaired;
+  if (flags.repair && sound.is_ok()) {
+    if (*index == nullptr) {
+      return not_found(fmt::format(
+          "{}: no index of documents here; weft cache rm --all removes all records", flags.dir));
+    }
+    WEFT_ASSIGN_OR_RETURN(repaired, repair(*store, **index, report));
+  }
+  show_verified(flags, report, sound, repaired);
   WEFT_RETURN_IF_ERROR(sound);
+  if (repaired) {
+    WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(**index, flags.dir));
+    if (!unfinished.empty()) print_error(unfinished);
+    return Status::ok();
+  }
   if (report.bad.empty()) return Status::ok();
-  return corrupt(
-      fmt::format("{}: {} bad records; asking treats them as misses, weft cache rm removes them",
-                  flags.dir, report.bad.size()));
+  return corrupt(fmt::format(
+      "{}: {} bad records; asking treats them as misses, weft cache verify --repair removes them",
+      flags.dir, report.bad.size()));
 }
 
 Status run_rm(App& app, const CacheFlags& flags) {
@@ -225,7 +320,12 @@ void add_cache_command(Command root, App& app) {
   };
   json(add_action(cache, app, flags, "ls", "List the records, least recently used first", run_ls));
   json(add_action(cache, app, flags, "stat", "Counts and sizes", run_stat));
-  json(add_action(cache, app, flags, "verify", "Check every checksum, and the index", run_verify));
+  Command verify =
+      add_action(cache, app, flags, "verify", "Check every checksum, and the index", run_verify);
+  verify.add_flag("--repair", flags->repair,
+                  "remove damaged records and those that no document has; weft ingest then makes "
+                  "what is missing");
+  json(verify);
   Command rm = add_action(cache, app, flags, "rm", "Remove records", run_rm);
   rm.add_option("hash", flags->hashes, "the records' names");
   rm.add_flag("--all", flags->all, "remove all records");

@@ -80,6 +80,7 @@ class Report {
     print_json({{"new", counts.added},
                 {"changed", counts.changed},
                 {"completed", counts.completed},
+                {"moved", counts.moved},
                 {"deleted", counts.deleted},
                 {"skipped_now", counts.skipped_now},
                 {"unchanged", counts.unchanged},
@@ -165,7 +166,7 @@ Result<retrieval::ScanOptions> scan_options(const IngestFlags& flags) {
   return options;
 }
 
-Status run_ingest(App& app, const IngestFlags& flags) {
+Status run_ingest(App& app, IngestFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::ScanOptions options, scan_options(flags));
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
@@ -175,6 +176,13 @@ Status run_ingest(App& app, const IngestFlags& flags) {
         return not_found(path + ": no such file or folder");
       WEFT_RETURN_IF_ERROR(there);
     }
+  }
+  if (flags.model.model.empty()) {
+    if (!app.env.exists(index_path(flags.library.dir))) {
+      return invalid_argument(flags.library.dir +
+                              ": the first ingest needs a model: -m (weft model ls lists them)");
+    }
+    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.library.dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(Library library,
@@ -193,7 +201,10 @@ Status run_ingest(App& app, const IngestFlags& flags) {
 void add_ingest_command(Command root, App& app) {
   auto flags = std::make_shared<IngestFlags>();
   Command command = root.add_command("ingest", "Compute and store the KV of documents");
-  add_model_flags(command, flags->model);
+  add_model_flags(command, flags->model, /*model_is_optional=*/true)
+      .describe(
+          "GGUF file, or the name of a fetched model; the first ingest needs it (default: "
+          "the store's own)");
   command.add_option("--store", flags->library.dir, "folder for index and KV")
       .value_name("DIR")
       .or_environment("WEFT_STORE");

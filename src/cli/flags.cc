@@ -385,8 +385,8 @@ Flag Flag::value_name(const std::string& name) {
   return *this;
 }
 
-Flag Flag::or_environment(const std::string& variable) {
-  as_option(option_).envname(variable)->required();
+Flag Flag::or_environment(const std::string& variable, bool required) {
+  as_option(option_).envname(variable)->required(required);
   return *this;
 }
 

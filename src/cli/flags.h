@@ -30,8 +30,9 @@ class Flag {
   Flag one_of(const std::vector<std::string>& values);
   /// What stands for the value in the help, and what shells complete it with: MODEL, DIR and FILE.
   Flag value_name(const std::string& name);
-  /// Where the flag is not given, what the environment's `variable` says; one of both must be.
-  Flag or_environment(const std::string& variable);
+  /// Where the flag is not given, what the environment's `variable` says; one of both must be, if
+  /// the flag is required.
+  Flag or_environment(const std::string& variable, bool required = true);
   /// Not together with `other`.
   Flag excludes(Flag other);
   /// In place of the help that it has.

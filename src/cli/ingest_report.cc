@@ -98,8 +98,9 @@ std::string plan_line(const IngestPlan& plan) {
 
 std::string counts_line(const IngestCounts& counts) {
   return fmt::format(
-      "{} new, {} changed, {} completed, {} deleted{}, {} unchanged document{}; {} skipped",
-      counts.added, counts.changed, counts.completed, counts.deleted,
+      "{} new, {} changed, {} completed, {}{} deleted{}, {} unchanged document{}; {} skipped",
+      counts.added, counts.changed, counts.completed,
+      counts.moved > 0 ? fmt::format("{} moved, ", counts.moved) : "", counts.deleted,
       counts.skipped_now > 0 ? fmt::format(" ({} of them skipped now)", counts.skipped_now) : "",
       counts.unchanged, counts.unchanged == 1 ? "" : "s", counts.skipped);
 }

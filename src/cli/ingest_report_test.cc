@@ -102,6 +102,8 @@ TEST(IngestReport, CountsSayOneDocument) {
   EXPECT_EQ(counts_line({.deleted = 3, .skipped_now = 2, .skipped = 4}),
             "0 new, 0 changed, 0 completed, 3 deleted (2 of them skipped now), 0 unchanged "
             "documents; 4 skipped");
+  EXPECT_EQ(counts_line({.moved = 2, .deleted = 1}),
+            "0 new, 0 changed, 0 completed, 2 moved, 1 deleted, 0 unchanged documents; 0 skipped");
 }
 
 }  // namespace

@@ -34,10 +34,6 @@ size_t take_heading(retrieval::LoadedDocument& document) {
   return std::min(end + 1, text.size());
 }
 
-bool needs_work(Change change) {
-  return change == Change::kNew || change == Change::kChanged || change == Change::kIncomplete;
-}
-
 void count(const retrieval::ScannedFile& file, IngestCounts& counts) {
   switch (file.change) {
     case Change::kNew:
@@ -48,6 +44,9 @@ void count(const retrieval::ScannedFile& file, IngestCounts& counts) {
       break;
     case Change::kIncomplete:
       ++counts.completed;
+      break;
+    case Change::kMoved:
+      ++counts.moved;
       break;
     case Change::kDeleted:
       ++counts.deleted;
@@ -69,6 +68,8 @@ struct Ingester::CutChunk {
   uint64_t byte_begin = 0;  // of the document's text, which may move: no view of it is kept
   uint64_t byte_end = 0;
   std::vector<int32_t> tokens;  // of the passage as it is in a prompt
+  uint64_t line_begin = 0;      // of the file's lines, without blank ones at both ends
+  uint64_t line_end = 0;
 };
 
 struct Ingester::CutDocument {
@@ -86,26 +87,37 @@ Ingester::Ingester(Env& env, engine::Engine& engine, Library& library, IngestEve
 Ingester::~Ingester() = default;
 
 /// Nothing where the file is no document any more: its change is then what is left to do.
-Result<std::optional<Ingester::CutDocument>> Ingester::load_and_cut(retrieval::ScannedFile& file) {
+Result<std::optional<retrieval::LoadedDocument>> Ingester::load(retrieval::ScannedFile& file) {
+  using Loaded = std::optional<retrieval::LoadedDocument>;
   auto loaded = retrieval::load_document(env_, file.info.path, options_);
-  if (loaded.is_ok()) {
-    WEFT_ASSIGN_OR_RETURN(CutDocument cut_document, cut(std::move(*loaded)));
-    return std::optional(std::move(cut_document));
-  }
+  if (loaded.is_ok()) return Loaded(std::move(*loaded));
   const StatusCode code = loaded.status().code();
   const bool is_gone = code == StatusCode::kNotFound;
   const bool is_changing = code == StatusCode::kCorrupt;  // it got shorter while it was read
   if (!is_gone && !is_changing && code != StatusCode::kUnsupported) return loaded.status();
-  const bool was_new = file.change == Change::kNew;
-  file.change = was_new ? Change::kGone : is_changing ? Change::kUnchanged : Change::kDeleted;
-  file.is_there = !is_gone;
   if (!is_gone) {
     ++n_skipped_;
     const std::string reason =
         is_changing ? "it changes while it is read" : loaded.status().message();
     if (events_.skipped) events_.skipped({file.info.path, "no text any longer", reason, false});
   }
-  return std::optional<CutDocument>();
+  const bool was_new = file.change == Change::kNew;
+  file.change = was_new ? Change::kGone : is_changing ? Change::kUnchanged : Change::kDeleted;
+  file.is_there = !is_gone;
+  if (file.change == Change::kDeleted && !file.moved_from.empty()) {
+    // The document that it was to take over has no file at all.
+    file.info.path = std::exchange(file.moved_from, "");
+    file.is_there = false;
+    if (!is_asked(file.info.path)) file.change = Change::kGone;
+  }
+  return Loaded();
+}
+
+Result<std::optional<Ingester::CutDocument>> Ingester::load_and_cut(retrieval::ScannedFile& file) {
+  WEFT_ASSIGN_OR_RETURN(auto loaded, load(file));
+  if (!loaded) return std::optional<CutDocument>();
+  WEFT_ASSIGN_OR_RETURN(CutDocument cut_document, cut(*std::move(loaded)));
+  return std::optional(std::move(cut_document));
 }
 
 Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) const {
@@ -121,34 +133,63 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Chunk> pieces,
                         text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
+  const documents::LineMap& lines = out.document.lines;
   for (const text::Chunk& piece : pieces) {
+    constexpr std::string_view kBlank = " \t\r\n";
     const std::string_view passage = text.substr(piece.begin, piece.end - piece.begin);
-    if (passage.find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
+    const size_t first = passage.find_first_not_of(kBlank);
+    if (first == std::string_view::npos) continue;
     CutChunk chunk{body + piece.begin, body + piece.end, {}};
+    chunk.line_begin = lines.line_of(chunk.byte_begin + first);
+    chunk.line_end = lines.line_of(chunk.byte_begin + passage.find_last_not_of(kBlank));
     WEFT_ASSIGN_OR_RETURN(chunk.tokens, library_.chunk_tokens(title, passage));
     out.chunks.push_back(std::move(chunk));
   }
   return out;
 }
 
-Result<bool> Ingester::has_lost_records(const std::string& path) {
+/// Whether records were removed, or found damaged, since the document was ingested, or an older
+/// weft ingested it, which knew no lines: it is done again.
+Result<bool> Ingester::is_incomplete(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(path));
   if (!document) return false;
+  if (document->status != retrieval::DocumentStatus::kStored) return true;
   WEFT_ASSIGN_OR_RETURN(const std::vector<retrieval::Chunk> chunks,
                         library_.index().chunks_of(document->id));
-  return !std::ranges::all_of(
-      chunks, [&](const retrieval::Chunk& chunk) { return fusor_->is_stored(chunk.tokens); });
+  return !std::ranges::all_of(chunks, [&](const retrieval::Chunk& chunk) {
+    return chunk.line_begin > 0 && fusor_->is_stored(chunk.tokens);
+  });
 }
 
-/// Records that were removed, or found damaged, since their document was ingested: it is done
-/// again.
-Status Ingester::find_lost_records(std::vector<retrieval::ScannedFile>& files) {
+Status Ingester::find_incomplete(std::vector<retrieval::ScannedFile>& files) {
   for (retrieval::ScannedFile& file : files) {
-    if (file.change != Change::kUnchanged && file.change != Change::kTouched) continue;
-    WEFT_ASSIGN_OR_RETURN(const bool lost, has_lost_records(file.info.path));
-    if (lost) file.change = Change::kIncomplete;
+    if (file.change == Change::kUnchanged || file.change == Change::kTouched) {
+      WEFT_ASSIGN_OR_RETURN(const bool incomplete, is_incomplete(file.info.path));
+      if (incomplete) file.change = Change::kIncomplete;
+    } else if (file.change == Change::kMoved) {
+      WEFT_RETURN_IF_ERROR(find_incomplete_move(file));
+    }
   }
   return Status::ok();
+}
+
+Status Ingester::find_incomplete_move(retrieval::ScannedFile& file) {
+  WEFT_ASSIGN_OR_RETURN(auto loaded, load(file));
+  if (!loaded) return Status::ok();
+  take_heading(*loaded);
+  file.info.title = loaded->info.title;
+  WEFT_ASSIGN_OR_RETURN(const bool incomplete, is_incomplete(file.moved_from));
+  WEFT_ASSIGN_OR_RETURN(const auto from, library_.index().find_document(file.moved_from));
+  // The title is part of each passage.
+  const bool retitled = from && from->info.title != file.info.title;
+  if (incomplete || retitled) cut_anew_.insert(file.info.path);
+  return Status::ok();
+}
+
+bool Ingester::needs_work(const retrieval::ScannedFile& file) const {
+  return file.change == Change::kNew || file.change == Change::kChanged ||
+         file.change == Change::kIncomplete ||
+         (file.change == Change::kMoved && cut_anew_.contains(file.info.path));
 }
 
 /// Says beforehand what the documents will take.
@@ -158,7 +199,7 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   std::set<Hash128> seen;
   int64_t largest_tokens = 0;
   for (retrieval::ScannedFile& file : files) {
-    if (!needs_work(file.change)) continue;
+    if (!needs_work(file)) continue;
     WEFT_ASSIGN_OR_RETURN(const auto cut_document, load_and_cut(file));
     if (!cut_document) continue;
     ++plan.documents;
@@ -195,10 +236,11 @@ Status Ingester::forget(const std::string& path) {
 }
 
 Status Ingester::ingest_document(retrieval::ScannedFile& file) {
-  WEFT_ASSIGN_OR_RETURN(const auto loaded, load_and_cut(file));
+  WEFT_ASSIGN_OR_RETURN(auto loaded, load_and_cut(file));
   if (!loaded) return file.change == Change::kDeleted ? forget(file.info.path) : Status::ok();
-  const CutDocument& cut_document = *loaded;
-  const retrieval::DocumentInfo& info = cut_document.document.info;
+  CutDocument& cut_document = *loaded;
+  retrieval::DocumentInfo& info = cut_document.document.info;
+  info.root = file.info.root;
   if (!cut_document.document.guess.empty() && events_.guessed) {
     events_.guessed(info.path, cut_document.document.guess);
   }
@@ -207,7 +249,8 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   for (const CutChunk& chunk : cut_document.chunks) {
     chunks.push_back({chunk.byte_begin, chunk.byte_end,
                       text.substr(chunk.byte_begin, chunk.byte_end - chunk.byte_begin),
-                      chunk.tokens, library_.record_of(chunk.tokens)});
+                      chunk.tokens, library_.record_of(chunk.tokens), chunk.line_begin,
+                      chunk.line_end});
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t id, library_.index().replace_document(info, chunks));
   WEFT_RETURN_IF_ERROR(library_.remove_unneeded_records());
@@ -232,19 +275,54 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   return marked.code() == StatusCode::kNotFound ? Status::ok() : marked;
 }
 
+/// The document goes with its file; only where its title is another, or it was not whole, it is cut
+/// anew.
+Status Ingester::take_over(retrieval::ScannedFile& file) {
+  const Status moved = library_.index().move_document(file.moved_from, file.info);
+  const bool is_gone =
+      moved.code() == StatusCode::kNotFound || moved.code() == StatusCode::kInvalidArgument;
+  if (!moved.is_ok() && !is_gone) return moved;
+  file.moved_from.clear();  // nothing is there any more
+  if (!is_gone) return needs_work(file) ? ingest_document(file) : Status::ok();
+  file.change = Change::kNew;  // another process has removed or moved the old one meanwhile
+  return ingest_document(file);
+}
+
 /// Does what a file's change asks for; `file.change` is afterwards what was done.
-Status Ingester::do_change(retrieval::ScannedFile& file) {
+Status Ingester::apply(retrieval::ScannedFile& file) {
   if (file.change == Change::kDeleted) return forget(file.info.path);
   if (file.change == Change::kTouched) {
     const Status touched = library_.index().touch_document(file.info);
     return touched.code() == StatusCode::kNotFound ? Status::ok() : touched;
   }
-  if (!needs_work(file.change)) return Status::ok();
-  const Status status = ingest_document(file);
+  const bool is_moved = file.change == Change::kMoved;
+  if (!is_moved && !needs_work(file)) return Status::ok();
+  const Status status = is_moved ? take_over(file) : ingest_document(file);
   if (status.code() != StatusCode::kResourceExhausted) return status;
   return resource_exhausted(
       fmt::format("stopped at {}: {}; the {} chunks stored before can be used", file.info.path,
                   status.message(), stored_chunks_));
+}
+
+/// Until all is done, whoever asks is told that it is not.
+Status Ingester::begin_roots(const retrieval::ScanResult& scanned) {
+  const bool has_work =
+      std::ranges::any_of(scanned.files, [&](const auto& file) { return needs_work(file); });
+  return has_work ? library_.index().begin_roots(scanned.roots) : Status::ok();
+}
+
+bool Ingester::is_asked(const std::string& path) const {
+  return std::ranges::any_of(
+      roots_, [&](const std::string& root) { return retrieval::is_under(path, root); });
+}
+
+Status Ingester::end_roots() {
+  WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, library_.index().unfinished());
+  std::vector<std::string> ended;
+  for (const std::string& path : unfinished.roots) {
+    if (is_asked(path)) ended.push_back(path);
+  }
+  return ended.empty() ? Status::ok() : library_.index().end_roots(ended);
 }
 
 Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths,
@@ -256,16 +334,19 @@ Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths,
   if (events_.noted) std::ranges::for_each(scanned.notes, events_.noted);
   if (events_.skipped) std::ranges::for_each(scanned.skipped, events_.skipped);
   n_skipped_ = std::ssize(scanned.skipped);
-  WEFT_RETURN_IF_ERROR(find_lost_records(scanned.files));
+  roots_ = scanned.roots;
+  WEFT_RETURN_IF_ERROR(find_incomplete(scanned.files));
   WEFT_RETURN_IF_ERROR(plan(scanned.files));
+  WEFT_RETURN_IF_ERROR(begin_roots(scanned));
   IngestCounts counts;
   for (retrieval::ScannedFile& file : scanned.files) {
-    WEFT_RETURN_IF_ERROR(do_change(file));
+    WEFT_RETURN_IF_ERROR(apply(file));
     count(file, counts);
   }
   counts.skipped = n_skipped_;
+  WEFT_RETURN_IF_ERROR(end_roots());
   // Of completed ones, too: an ingest that was stopped may have replaced them before.
-  if (counts.deleted + counts.changed + counts.completed > 0) {
+  if (counts.deleted + counts.changed + counts.completed + counts.moved > 0) {
     WEFT_RETURN_IF_ERROR(library_.index().drop_former_terms());
   }
   return counts;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,7 @@ struct IngestCounts {
   int64_t added = 0;
   int64_t changed = 0;
   int64_t completed = 0;
+  int64_t moved = 0;
   int64_t deleted = 0;
   int64_t skipped_now = 0;  // of the deleted ones, those that are there and not read any more
   int64_t unchanged = 0;
@@ -82,14 +84,21 @@ class Ingester {
   struct CutChunk;
   struct CutDocument;
 
+  Result<std::optional<retrieval::LoadedDocument>> load(retrieval::ScannedFile& file);
   Result<std::optional<CutDocument>> load_and_cut(retrieval::ScannedFile& file);
   Result<CutDocument> cut(retrieval::LoadedDocument document) const;
-  Status find_lost_records(std::vector<retrieval::ScannedFile>& files);
+  Status find_incomplete(std::vector<retrieval::ScannedFile>& files);
+  Status find_incomplete_move(retrieval::ScannedFile& file);
   Status plan(std::vector<retrieval::ScannedFile>& files);
   Status ingest_document(retrieval::ScannedFile& file);
-  Status do_change(retrieval::ScannedFile& file);
+  Status take_over(retrieval::ScannedFile& file);
   Status forget(const std::string& path);
-  Result<bool> has_lost_records(const std::string& path);
+  Result<bool> is_incomplete(const std::string& path);
+  Status apply(retrieval::ScannedFile& file);
+  Status begin_roots(const retrieval::ScanResult& scanned);
+  Status end_roots();
+  bool is_asked(const std::string& path) const;
+  bool needs_work(const retrieval::ScannedFile& file) const;
 
   Env& env_;
   engine::Engine& engine_;
@@ -97,11 +106,13 @@ class Ingester {
   const IngestEvents events_;
   std::unique_ptr<fusion::Fusor> fusor_;
   retrieval::ScanOptions options_;
+  std::vector<std::string> roots_;  // as ScanResult::roots
   int64_t n_skipped_ = 0;
   int64_t done_tokens_ = 0;
   int64_t total_tokens_ = 0;
   int64_t computed_tokens_ = 0;
   int64_t stored_chunks_ = 0;
+  std::set<std::string> cut_anew_;  // moved documents that are not whole as they are
 };
 
 }  // namespace weft::cli

@@ -79,7 +79,7 @@ class IngesterTest : public ::testing::Test {
     std::ofstream(docs() + "/" + name, std::ios::binary) << text;
   }
 
-  IngestCounts ingest(WatchedEnv& env) {
+  IngestCounts ingest(WatchedEnv& env, const std::string& path = docs()) {
     skipped_.clear();
     plan_ = {};
     auto library = Library::create(posix_env(), {.dir = folder_ / "store", .prompt = "fewshot"},
@@ -91,23 +91,27 @@ class IngesterTest : public ::testing::Test {
     };
     events.planned = [&](const IngestPlan& plan) { plan_ = plan; };
     events.stored = [&](const IngestProgress& at) { last_ = {at.done_tokens, at.computed_tokens}; };
-    const auto counts = Ingester(env, *engine_, *library, events).run({docs()});
+    const auto counts = Ingester(env, *engine_, *library, events).run({path});
     EXPECT_TRUE(counts.is_ok()) << counts.status().message();
     titles_.clear();
     texts_.clear();
+    lines_.clear();
     const auto documents = library->index().documents();
     for (const retrieval::Document& document : *documents) {
       titles_.push_back(document.info.title);
       for (const auto& chunk : *library->index().chunks_of(document.id)) {
         texts_.push_back(chunk.text);
+        lines_.emplace_back(chunk.line_begin, chunk.line_end);
       }
     }
+    unfinished_ = library->index().unfinished()->roots;
     return counts.is_ok() ? *counts : IngestCounts{};
   }
 
   static inline fs::path folder_;
   static inline std::unique_ptr<engine::Engine> engine_;
-  std::vector<std::string> skipped_, titles_, texts_;
+  std::vector<std::string> skipped_, titles_, texts_, unfinished_;
+  std::vector<std::pair<uint64_t, uint64_t>> lines_;  // of each chunk, first and last
   IngestPlan plan_;
   std::pair<int64_t, int64_t> last_;  // done and computed tokens
 };
@@ -163,6 +167,56 @@ TEST_F(IngesterTest, WhatIsNoTextAnyMoreIsSkipped) {
     EXPECT_THAT(skipped_, ElementsAre("a.txt: a PDF: weft reads text; pdftotext makes text of it"));
     EXPECT_THAT(titles_, ElementsAre("b"));
   }
+}
+
+TEST_F(IngesterTest, AMovedFileThatGoesBeforeItsTurnIsDeleted) {
+  // Opened by the scan, for its title, for the plan (which the new title needs), for its KV.
+  for (const int when : {1, 2, 3, 4}) {
+    SCOPED_TRACE(when);
+    TearDown();
+    SetUp();
+    WatchedEnv env;
+    ingest(env);
+    fs::rename(docs() + "/a.txt", docs() + "/c.txt");
+    env.watched = "c.txt";
+    env.when = when;
+    env.at_opening = [](const std::string& path) { fs::remove(path); };
+    const IngestCounts counts = ingest(env);
+    EXPECT_EQ(counts.moved, 0);
+    EXPECT_EQ(counts.deleted, 1);
+    EXPECT_EQ(counts.skipped_now, 0);
+    EXPECT_THAT(skipped_, IsEmpty());
+    EXPECT_THAT(titles_, ElementsAre("b"));
+    EXPECT_THAT(unfinished_, IsEmpty());
+  }
+}
+
+TEST_F(IngesterTest, ADocumentFromElsewhereStaysWhereItsMovedFileGoes) {
+  for (const int when : {1, 2}) {
+    SCOPED_TRACE(when);
+    TearDown();
+    SetUp();
+    WatchedEnv env;
+    ingest(env);
+    fs::create_directories(docs() + "/sub");
+    fs::rename(docs() + "/a.txt", docs() + "/sub/a.txt");
+    env.watched = "a.txt";
+    env.when = when;
+    env.at_opening = [](const std::string& path) { fs::remove(path); };
+    const IngestCounts counts = ingest(env, docs() + "/sub");
+    EXPECT_EQ(counts.moved + counts.added + counts.deleted, 0);
+    EXPECT_THAT(titles_, ElementsAre("a", "b"));
+  }
+}
+
+TEST_F(IngesterTest, LinesAreThoseOfTheFile) {
+  write("a.txt", "");
+  write("b.html", "<html>\n<head>\n<title>B</title>\n</head>\n\n<p>The\norchard\n</p>\n</html>\n");
+  write("b.txt", "");
+  write("c.md", "---\ntitle: C\n---\n# C\n\nThe harbour opens.\nAt seven.\n\n");
+  WatchedEnv env;
+  ingest(env);
+  EXPECT_THAT(lines_, ElementsAre(std::pair(6u, 7u), std::pair(6u, 7u)));
 }
 
 TEST_F(IngesterTest, AShortDocumentIsStoredAsItIs) {

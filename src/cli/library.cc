@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <utility>
 
 #include "base/hash.h"
 #include "cli/app.h"
+#include "cli/local_models.h"
 #include "fusion/chunk_key.h"
+#include "retrieval/scan.h"
 
 namespace weft::cli {
 namespace {
@@ -147,6 +150,72 @@ Status remove_record(store::ChunkStore& store, const Hash128& record,
                      store::ChunkStore::Durable durable) {
   Status removed = store.remove(record, durable);
   return removed.code() == StatusCode::kNotFound ? Status::ok() : removed;
+}
+
+Result<std::string> model_of_store(App& app, const std::string& dir) {
+  auto index = Index::open(index_path(dir), Index::Mode::kReadOnly, app.env, index_wait());
+  if (index.status().code() == StatusCode::kNotFound) return nothing_ingested(dir);
+  WEFT_RETURN_IF_ERROR(index.status());
+  WEFT_ASSIGN_OR_RETURN(const auto store,
+                        store::ChunkStore::open(app.env, {.dir = dir, .read_only = true}));
+  WEFT_ASSIGN_OR_RETURN(const auto settled, settlement_of(**index, *store));
+  if (!settled) return nothing_ingested(dir);
+  // "name (file)", as model_name wrote it.
+  const std::string& name = settled->model_name;
+  const size_t begin = name.rfind('(');
+  const std::string file = begin == std::string::npos || !name.ends_with(')')
+                               ? ""
+                               : name.substr(begin + 1, name.size() - begin - 2);
+  if (!file.empty() && file.find('/') == std::string::npos && !app.models_dir.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const auto models, list_models(app.env, app.models_dir));
+    for (const LocalModel& model : models) {
+      if (model.name + ".gguf" == file) return model.path;
+    }
+  }
+  return not_found(fmt::format(
+      "{}: its documents were ingested with {}, which is not in the models folder (weft model ls); "
+      "name the model's file with -m",
+      dir, name));
+}
+
+namespace {
+
+/// For a shell, where it needs that.
+std::string for_shell(const std::string& path) {
+  const bool is_plain = std::ranges::all_of(path, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("/._-+,:@%").find(c) != std::string_view::npos;
+  });
+  if (is_plain && !path.empty()) return path;
+  std::string out = "'";
+  for (const char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace
+
+Result<std::string> unfinished_line(Index& index, const std::string& dir) {
+  WEFT_ASSIGN_OR_RETURN(retrieval::Unfinished unfinished, index.unfinished());
+  if (unfinished.roots.empty()) return std::string();
+  // What lies under another of them is ingested with it.
+  std::vector<std::string> outer;
+  for (const std::string& root : unfinished.roots) {
+    const bool is_inner = std::ranges::any_of(unfinished.roots, [&](const std::string& other) {
+      return other != root && retrieval::is_under(root, other);
+    });
+    if (!is_inner) outer.push_back(root);
+  }
+  constexpr size_t kMaxRoots = 3;
+  std::string paths;
+  for (size_t i = 0; i < std::min(outer.size(), kMaxRoots); ++i) paths += " " + for_shell(outer[i]);
+  const std::string more =
+      outer.size() > kMaxRoots ? fmt::format(" (and {} more paths)", outer.size() - kMaxRoots) : "";
+  const std::string what = unfinished.documents == 0
+                               ? "an ingest did not end"
+                               : fmt::format("{} document{} not stored whole", unfinished.documents,
+                                             unfinished.documents == 1 ? " is" : "s are");
+  return fmt::format("{}: {}; to complete it: weft ingest --store {}{}{}", dir, what,
+                     for_shell(dir), paths, more);
 }
 
 LockWait index_wait() { return {.limit_ms = kUsualLockWait.limit_ms, .cancelled = interrupted}; }

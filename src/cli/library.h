@@ -18,6 +18,8 @@
 
 namespace weft::cli {
 
+struct App;
+
 struct LibraryOptions {
   std::string dir;
   uint64_t memory_limit_bytes = uint64_t{1} << 30;
@@ -74,6 +76,14 @@ class Library {
   std::unique_ptr<store::ChunkStore> store_;
   std::unique_ptr<retrieval::Index> index_;
 };
+
+/// The file of the model that a store's documents were ingested with, where it is in the models
+/// folder: for commands without -m. kNotFound says that nothing was ingested, or names the model.
+Result<std::string> model_of_store(App& app, const std::string& dir);
+
+/// What to say of a store whose documents are not all whole, with the command that completes it;
+/// "": all are.
+Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir);
 
 /// The index's file in a store's folder.
 std::string index_path(const std::string& dir);

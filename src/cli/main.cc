@@ -151,6 +151,7 @@ int weft_main(int argc, char** argv) {
   weft::cli::add_chat_command(root, app);
   weft::cli::add_ingest_command(root, app);
   weft::cli::add_ask_command(root, app);
+  weft::cli::add_docs_command(root, app);
   weft::cli::add_cache_command(root, app);
   weft::cli::add_bench_command(root, app);
   weft::cli::add_eval_command(root, app);

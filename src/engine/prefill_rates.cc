@@ -25,7 +25,7 @@ using fusion::PrefillRates;
 constexpr int32_t kFewRows = 64;
 constexpr int32_t kManyRows = 512;  // a block of model/forward.cc
 constexpr int32_t kFarRows = 128;
-constexpr int32_t kFarPosition = 3072;
+constexpr int32_t kFarPosition = 2048;
 constexpr int kRounds = 3;
 constexpr double kRoundMs = 250;  // a round runs as many layers as fit this, one at least
 

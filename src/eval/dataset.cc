@@ -44,6 +44,10 @@ Result<Example> read_example(const Json& item, const std::string& where) {
     EvalPassage p;
     WEFT_ASSIGN_OR_RETURN(p.title, string_field(passage, "title", false, where));
     WEFT_ASSIGN_OR_RETURN(p.text, string_field(passage, "text", true, where));
+    if (const auto gold = passage.find("gold"); gold != passage.end()) {
+      if (!gold->is_boolean()) return corrupt(where + ": 'gold' is not true or false");
+      p.is_gold = gold->get<bool>();
+    }
     std::replace(p.title.begin(), p.title.end(), '_', ' ');
     example.passages.push_back(std::move(p));
   }

@@ -1,6 +1,6 @@
 // Questions over passages, as the data sets' JSON has them: a list of {"question", "answers": [..],
-// "ctxs": [{"title", "text"}]}. Hostile like any file: checked, bounded, one line for what is
-// wrong.
+// "ctxs": [{"title", "text", "gold"}]}; title and gold (true or false) may be missing.
+// Hostile like any file: checked, bounded, one line for what is wrong.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ namespace weft::eval {
 struct EvalPassage {
   std::string title;  // underscores become spaces
   std::string text;
+  bool is_gold = false;  // it holds the answer, says the data set
 };
 
 struct Example {

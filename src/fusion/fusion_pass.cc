@@ -96,7 +96,7 @@ Result<bool> FusionPass::run_query_attention() {
   const auto losses = std::span(mass).subspan(static_cast<size_t>(chunks_begin_));
   weigh_by_deviation(prompt_, deviation_floor_, losses);
   std::vector<int64_t> selected =
-      top_k(losses, selected_count(options_.ratio, static_cast<int64_t>(losses.size())));
+      select_tokens(prompt_, losses, selected_count(options_.ratio, std::ssize(losses)));
   for (int64_t& position : selected) position += chunks_begin_;
   count_recomputed(selected);
   report_.recomputed_share =

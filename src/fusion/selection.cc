@@ -44,6 +44,19 @@ void weigh_by_deviation(const Prompt& prompt, float floor, std::span<float> scor
   }
 }
 
+std::vector<int64_t> select_tokens(const Prompt& prompt, std::span<const float> losses, int64_t k) {
+  std::vector<float> ranked(losses.begin(), losses.end());
+  const auto n_chunks = std::max<int64_t>(std::ssize(prompt.chunks), 1);
+  const int64_t n_first = std::min(k / n_chunks / 4, kFirstTokens);
+  auto chunk_begin = ranked.begin();
+  for (const auto& chunk : prompt.chunks) {
+    std::fill_n(chunk_begin, std::min(n_first, std::ssize(chunk)),
+                std::numeric_limits<float>::infinity());
+    chunk_begin += std::ssize(chunk);
+  }
+  return top_k(ranked, k);
+}
+
 int64_t selected_count(double ratio, int64_t n_tokens) {
   if (ratio <= 0 || n_tokens == 0) return 0;
   return std::clamp<int64_t>(std::llround(ratio * static_cast<double>(n_tokens)), 1, n_tokens);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 
 namespace weft::fusion {
 namespace {
@@ -190,6 +191,28 @@ INSTANTIATE_TEST_SUITE_P(Table, RefusedChecks,
                                                    {{1, std::numeric_limits<double>::quiet_NaN()}},
                                                    "ratio nan"}),
                          [](const auto& refusal) { return refusal.param.name; });
+
+TEST(SelectTokens, TakesEachChunksFirstTokensAndThenTheHighestLosses) {
+  Prompt prompt;
+  prompt.chunks = {std::vector<int32_t>(40), std::vector<int32_t>(2), std::vector<int32_t>(40)};
+  std::vector<float> losses(82, 0.0F);
+  for (size_t i = 20; i < 40; ++i) losses[i] = 100 - static_cast<float>(i);  // of the first chunk
+  // 24 of three chunks: a share of 8, two of it first tokens.
+  std::vector<int64_t> expected = {0, 1, 40, 41, 42, 43};
+  for (int64_t i = 20; i < 38; ++i) expected.push_back(i);
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(select_tokens(prompt, losses, 24), expected);
+  // Of a share below four none is given away.
+  EXPECT_EQ(select_tokens(prompt, losses, 11), top_k(losses, 11));
+  // However many there are, four of each are enough.
+  prompt.chunks = {std::vector<int32_t>(41), std::vector<int32_t>(41)};
+  std::vector<float> last_first(82);
+  std::iota(last_first.begin(), last_first.end(), 0.0F);
+  const std::vector<int64_t> many = select_tokens(prompt, last_first, 50);
+  EXPECT_EQ(std::vector<int64_t>(many.begin(), many.begin() + 5),
+            (std::vector<int64_t>{0, 1, 2, 3, 36}));
+  EXPECT_EQ(std::ssize(select_tokens(prompt, last_first, 100)), 82);
+}
 
 TEST(CheckLayers, AModelOfOneLayerHasNoLayerToCheck) {
   EXPECT_FALSE(check_layers(with_checks({}), 1).is_ok());

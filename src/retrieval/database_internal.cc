@@ -116,17 +116,13 @@ std::string short_line(std::string message) {
 }
 
 /// What xTokenize calls back with.
-struct TermCollector {
-  size_t limit;
-  std::vector<std::string> terms;
-  std::unordered_set<std::string> seen;
+struct TermReader {
+  FunctionRef<bool(std::string_view)> fn;
 
-  static int add(void* self, int /*flags*/, const char* token, int n_bytes, int /*begin*/,
-                 int /*end*/) {
-    auto& collector = *static_cast<TermCollector*>(self);
-    const auto [term, is_new] = collector.seen.emplace(token, static_cast<size_t>(n_bytes));
-    if (is_new) collector.terms.push_back(*term);
-    return collector.terms.size() < collector.limit ? SQLITE_OK : SQLITE_DONE;
+  static int read(void* self, int /*flags*/, const char* token, int n_bytes, int /*begin*/,
+                  int /*end*/) {
+    const auto& reader = *static_cast<TermReader*>(self);
+    return reader.fn({token, static_cast<size_t>(n_bytes)}) ? SQLITE_OK : SQLITE_DONE;
   }
 };
 
@@ -325,32 +321,48 @@ bool Database::is_read_only() const {
   return is_read_only_ || sqlite3_db_readonly(as_connection(connection_), "main") == 1;
 }
 
-Result<std::vector<std::string>> Database::terms(std::string_view text, size_t limit) {
-  // How an application gets at FTS5's C interface: https://sqlite.org/fts5.html#extending_fts5
-  fts5_api* api = nullptr;
-  sqlite3_stmt* raw = nullptr;
-  int code = sqlite3_prepare_v2(as_connection(connection_), "SELECT fts5(?1)", -1, &raw, nullptr);
-  if (code != SQLITE_OK) return error(code);
-  Statement statement(*this, raw);
-  sqlite3_bind_pointer(raw, 1, static_cast<void*>(&api), "fts5_api_ptr", nullptr);
-  WEFT_RETURN_IF_ERROR(statement.step().status());
-  if (api == nullptr) return unsupported("this SQLite was built without FTS5");
+Status Database::for_each_term(std::string_view text, Splitting splitting,
+                               FunctionRef<bool(std::string_view)> fn) {
+  int code = SQLITE_OK;
+  if (fts5_ == nullptr) {
+    // How an application gets at FTS5's C interface: https://sqlite.org/fts5.html#extending_fts5
+    sqlite3_stmt* raw = nullptr;
+    code = sqlite3_prepare_v2(as_connection(connection_), "SELECT fts5(?1)", -1, &raw, nullptr);
+    if (code != SQLITE_OK) return error(code);
+    Statement statement(*this, raw);
+    sqlite3_bind_pointer(raw, 1, static_cast<void*>(&fts5_), "fts5_api_ptr", nullptr);
+    WEFT_RETURN_IF_ERROR(statement.step().status());
+    if (fts5_ == nullptr) return unsupported("this SQLite was built without FTS5");
+  }
+  auto* const api = static_cast<fts5_api*>(fts5_);
 
   fts5_tokenizer tokenizer{};
   void* context = nullptr;
-  code = api->xFindTokenizer(api, "unicode61", &context, &tokenizer);
+  const bool stems = splitting == Splitting::kStems;
+  code = api->xFindTokenizer(api, stems ? "porter" : "unicode61", &context, &tokenizer);
   if (code != SQLITE_OK) return error(code);
-  const char* arguments[] = {"remove_diacritics", "2"};  // as in the index's schema
+  const char* of_words[] = {"remove_diacritics", "2"};  // as in the index's schema
+  const char* of_stems[] = {"unicode61", "remove_diacritics", "2"};
   Fts5Tokenizer* instance = nullptr;
-  code = tokenizer.xCreate(context, arguments, 2, &instance);
+  code = tokenizer.xCreate(context, stems ? of_stems : of_words, stems ? 3 : 2, &instance);
   if (code != SQLITE_OK) return error(code);
-  TermCollector collector{limit, {}, {}};
-  code = tokenizer.xTokenize(instance, &collector, FTS5_TOKENIZE_QUERY, text.data(),
+  TermReader reader{fn};
+  code = tokenizer.xTokenize(instance, &reader, FTS5_TOKENIZE_QUERY, text.data(),
                              static_cast<int>(std::min<size_t>(text.size(), INT_MAX)),
-                             TermCollector::add);
+                             TermReader::read);
   tokenizer.xDelete(instance);
-  if (code != SQLITE_OK && code != SQLITE_DONE) return error(code);
-  return std::move(collector.terms);
+  return code == SQLITE_OK || code == SQLITE_DONE ? Status::ok() : error(code);
+}
+
+Result<std::vector<std::string>> Database::terms(std::string_view text, size_t limit) {
+  std::vector<std::string> terms;
+  std::unordered_set<std::string> seen;
+  WEFT_RETURN_IF_ERROR(for_each_term(text, Splitting::kWords, [&](std::string_view term) {
+    const auto [kept, is_new] = seen.emplace(term);
+    if (is_new) terms.push_back(*kept);
+    return terms.size() < limit;
+  }));
+  return terms;
 }
 
 Status Database::error(int code) const {

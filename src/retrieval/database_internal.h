@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/function_ref.h"
 #include "base/status.h"
 
 namespace weft::retrieval {
@@ -88,8 +89,13 @@ class Database {
   const std::optional<KnownSchema>& known_schema() const { return known_schema_; }
   void set_known_schema(KnownSchema schema) { known_schema_ = schema; }
 
-  /// The terms that FTS5's tokenizer unicode61 finds in any bytes, folded as the index folds them:
-  /// each once, in order, at most `limit`.
+  /// How a text is split into terms: words with case and diacritics folded, or of these the stems
+  /// (Porter's, of English). The index has stems; one of an older version words.
+  enum class Splitting { kWords, kStems };
+  /// Calls `fn` for each term that FTS5 finds in any bytes, in order, until it returns false.
+  Status for_each_term(std::string_view text, Splitting splitting,
+                       FunctionRef<bool(std::string_view)> fn);
+  /// The words: each once, in order, at most `limit`.
   Result<std::vector<std::string>> terms(std::string_view text, size_t limit);
 
   /// An SQLite result code as a Status that names the file.
@@ -117,6 +123,7 @@ class Database {
   bool was_cancelled_ = false;  // the last wait, or the statement
   bool is_read_only_ = false;
   std::optional<KnownSchema> known_schema_;
+  void* fts5_ = nullptr;      // fts5_api, once it was asked for
   uint64_t steps_ = 0;        // of SQLite's machine since the last statement of ours began
   uint64_t steps_limit_ = 0;  // what a sound file of this size can need
 };

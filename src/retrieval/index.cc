@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <unordered_map>
 #include <utility>
 
-#include "retrieval/database_internal.h"
-#include "retrieval/rows_internal.h"
+#include "retrieval/index_state_internal.h"
 
 namespace weft::retrieval {
 namespace {
@@ -28,24 +29,26 @@ Status remove_chunks(Database& database, int64_t document) {
   WEFT_ASSIGN_OR_RETURN(
       Statement terms,
       database.prepare(
-          "INSERT INTO chunk_terms(chunk_terms, rowid, title, text)"
-          " SELECT 'delete', id, title, text FROM chunk_source WHERE document_id = ?"));
+          "INSERT INTO chunk_terms(chunk_terms, rowid, title, text, pieces)"
+          " SELECT 'delete', id, title, text, pieces FROM chunk_source WHERE document_id = ?"));
   WEFT_RETURN_IF_ERROR(terms.bind(document).run());
   WEFT_ASSIGN_OR_RETURN(Statement chunks,
                         database.prepare("DELETE FROM chunks WHERE document_id = ?"));
   return chunks.bind(document).run();
 }
 
-Status insert_chunks(Database& database, int64_t document, std::span<const ChunkText> chunks) {
+Status insert_chunks(Database& database, int64_t document, std::string_view title,
+                     std::span<const ChunkText> chunks) {
   WEFT_ASSIGN_OR_RETURN(const int64_t first, next_id(database, "chunks"));
   for (size_t i = 0; i < chunks.size(); ++i) {
     const auto ordinal = static_cast<int64_t>(i);
-    WEFT_RETURN_IF_ERROR(insert_chunk(database, first + ordinal, document, ordinal, chunks[i]));
+    WEFT_RETURN_IF_ERROR(
+        insert_chunk(database, first + ordinal, document, ordinal, title, chunks[i]));
   }
-  WEFT_ASSIGN_OR_RETURN(
-      Statement terms,
-      database.prepare("INSERT INTO chunk_terms(rowid, title, text)"
-                       " SELECT id, title, text FROM chunk_source WHERE document_id = ?"));
+  WEFT_ASSIGN_OR_RETURN(Statement terms,
+                        database.prepare("INSERT INTO chunk_terms(rowid, title, text, pieces)"
+                                         " SELECT id, title, text, pieces FROM chunk_source"
+                                         " WHERE document_id = ?"));
   return terms.bind(document).run();
 }
 
@@ -82,62 +85,6 @@ Status note_unneeded(Database& database, std::span<const Hash128> records) {
 
 }  // namespace
 
-struct Index::State {
-  std::unique_ptr<Database> database;
-  Rows rows;
-  bool is_read_only = false;
-  std::optional<Settlement> settlement;
-
-  /// What is there now.
-  Status look(int64_t& version, std::optional<Settlement>& there) {
-    WEFT_ASSIGN_OR_RETURN(version, schema_version(*database));
-    there.reset();
-    if (version == kOldVersion) return Status::ok();
-    WEFT_ASSIGN_OR_RETURN(there, read_settlement(*database));
-    return Status::ok();
-  }
-
-  Status check_up_to_date() const {
-    if (rows.version() == kSchemaVersion) return Status::ok();
-    return unsupported(database->path() +
-                       ": an index of an older weft; weft ingest, run once, brings it up to date");
-  }
-
-  /// A transaction in an index that still is what this Index knows it as.
-  Result<Transaction> begin_change() {
-    WEFT_RETURN_IF_ERROR(check_up_to_date());
-    WEFT_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database));
-    int64_t version = 0;
-    std::optional<Settlement> there;
-    WEFT_RETURN_IF_ERROR(look(version, there));
-    if (version == rows.version() && there == settlement) return transaction;
-    return invalid_argument(fmt::format(
-        "{}: was settled anew{} by another process meanwhile; run this again", database->path(),
-        there ? fmt::format(" for {}, anchor '{}',", there->model_name, there->anchor) : ""));
-  }
-
-  /// One snapshot to read in, whose schema is weft's own: another process may have put something
-  /// else in a table's place since the last look.
-  Result<std::optional<Transaction>> begin_reading() {
-    WEFT_ASSIGN_OR_RETURN(auto reading, Transaction::begin_reading(*database));
-    WEFT_RETURN_IF_ERROR(schema_version(*database).status());
-    return reading;
-  }
-
-  Result<Document> find(std::string_view where, FunctionRef<void(Statement&)> bind) {
-    WEFT_ASSIGN_OR_RETURN(Statement row,
-                          database->prepare(fmt::format("SELECT {} FROM documents d WHERE {}",
-                                                        rows.document_columns(), where)));
-    bind(row);
-    WEFT_ASSIGN_OR_RETURN(const bool exists, row.step());
-    if (!exists) return not_found(database->path() + ": no such document");
-    return rows.document(row);
-  }
-  Result<Document> find(const std::string& path) {
-    return find("d.path = ?", [&](Statement& row) { row.bind_text(path); });
-  }
-};
-
 Index::Index(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Index::~Index() = default;
 
@@ -149,7 +96,7 @@ Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode, E
   WEFT_ASSIGN_OR_RETURN(const int64_t version, prepare_schema(*database, create));
   State state{.database = std::move(database), .rows = Rows(path, version)};
   state.is_read_only = state.database->is_read_only();
-  if (version != kOldVersion) {
+  if (version != kVersionWithoutHashes) {
     WEFT_ASSIGN_OR_RETURN(state.settlement, read_settlement(*state.database));
   }
   return std::unique_ptr<Index>(new Index(std::make_unique<State>(std::move(state))));
@@ -157,7 +104,7 @@ Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode, E
 
 const std::string& Index::path() const { return state_->database->path(); }
 bool Index::is_read_only() const { return state_->is_read_only; }
-bool Index::is_old() const { return state_->rows.version() == kOldVersion; }
+bool Index::is_old() const { return state_->rows.version() == kVersionWithoutHashes; }
 const std::optional<Settlement>& Index::settlement() const { return state_->settlement; }
 void Index::set_token_limit(int32_t n_vocab) { state_->rows.set_token_limit(n_vocab); }
 
@@ -169,7 +116,7 @@ Status Index::settle(const Terms& terms) {
   std::optional<Settlement> there;
   {  // Most openings change nothing, and then need not wait for anybody.
     WEFT_RETURN_IF_ERROR(state_->look(version, there));
-    WEFT_ASSIGN_OR_RETURN(Settlement agreed, terms.agree(there, version == kOldVersion));
+    WEFT_ASSIGN_OR_RETURN(Settlement agreed, terms.agree(there, version == kVersionWithoutHashes));
     if (is_read_only() || (version == kSchemaVersion && there == agreed)) {
       state_->rows.set_version(version);  // another process may have brought it up to date
       state_->settlement = std::move(agreed);
@@ -178,11 +125,12 @@ Status Index::settle(const Terms& terms) {
   }
   WEFT_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database));
   WEFT_RETURN_IF_ERROR(state_->look(version, there));
-  WEFT_ASSIGN_OR_RETURN(Settlement agreed, terms.agree(there, version == kOldVersion));
-  if (version == kOldVersion) WEFT_RETURN_IF_ERROR(upgrade_schema(database));
-  if (!there || there->scope != agreed.scope) {
-    WEFT_RETURN_IF_ERROR(name_records(version == kOldVersion, terms));
+  WEFT_ASSIGN_OR_RETURN(Settlement agreed, terms.agree(there, version == kVersionWithoutHashes));
+  if (version < kSchemaVersion) WEFT_RETURN_IF_ERROR(upgrade_schema(database, version));
+  if (version < kSchemaVersion || !there || there->scope != agreed.scope) {
+    WEFT_RETURN_IF_ERROR(rewrite_chunks(version, terms));
   }
+  if (version < kSchemaVersion) WEFT_RETURN_IF_ERROR(rebuild_terms(database));
   WEFT_RETURN_IF_ERROR(write_settlement(database, agreed));
   WEFT_RETURN_IF_ERROR(transaction.commit());
   state_->rows.set_version(kSchemaVersion);
@@ -190,15 +138,31 @@ Status Index::settle(const Terms& terms) {
   return Status::ok();
 }
 
-Status Index::name_records(bool from_old, const Terms& terms) {
+/// Gives each chunk, whose row is of version `from`, the name of its record and what else a row of
+/// this version has.
+Status Index::rewrite_chunks(int64_t from, const Terms& terms) {
   Database& database = *state_->database;
-  Rows rows = state_->rows;
-  rows.set_version(from_old ? kOldVersion : kSchemaVersion);
+  std::unordered_map<int64_t, std::string> titles;
+  {
+    const Rows now(path(), kSchemaVersion);
+    WEFT_ASSIGN_OR_RETURN(Statement rows, database.prepare(fmt::format("SELECT {} FROM documents d",
+                                                                       now.document_columns())));
+    ReadLimit limit(database);
+    while (true) {
+      WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+      if (!has_row) break;
+      WEFT_ASSIGN_OR_RETURN(Document document, now.document(rows));
+      WEFT_RETURN_IF_ERROR(limit.add(document));
+      titles[document.id] = std::move(document.info.title);
+    }
+  }
+  Rows as = state_->rows;
+  as.set_version(from);
   std::vector<Hash128> former;
-  WEFT_RETURN_IF_ERROR(walk_chunks(rows, [&](const Chunk& chunk) {
+  WEFT_RETURN_IF_ERROR(walk_chunks(as, [&](const Chunk& chunk) {
     const Hash128 record = terms.record_of(chunk.tokens);
-    if (!from_old && record != chunk.record) former.push_back(chunk.record);
-    return name_record(database, chunk, record);
+    if (from != kVersionWithoutHashes && record != chunk.record) former.push_back(chunk.record);
+    return rewrite_chunk(database, chunk, titles[chunk.document_id], record);
   }));
   return note_unneeded(database, former);
 }
@@ -223,7 +187,7 @@ Result<int64_t> Index::replace_document(const DocumentInfo& info,
     WEFT_ASSIGN_OR_RETURN(document.id, next_id(database, "documents"));
   }
   WEFT_RETURN_IF_ERROR(write_document(database, document));
-  WEFT_RETURN_IF_ERROR(insert_chunks(database, document.id, chunks));
+  WEFT_RETURN_IF_ERROR(insert_chunks(database, document.id, info.title, chunks));
   WEFT_RETURN_IF_ERROR(note_unneeded(database, records_of(former)));
   WEFT_RETURN_IF_ERROR(transaction.commit());
   return document.id;
@@ -258,6 +222,21 @@ Status Index::touch_document(const DocumentInfo& info) {
   return transaction.commit();
 }
 
+Status Index::move_document(const std::string& from, const DocumentInfo& info) {
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  WEFT_ASSIGN_OR_RETURN(Document document, state_->find(from));
+  WEFT_RETURN_IF_ERROR(check_content(document, info.content_hash));
+  const auto there = state_->find(info.path);
+  if (there.is_ok()) return invalid_argument(info.path + ": is in the index already");
+  if (there.status().code() != StatusCode::kNotFound) return there.status();
+  std::string title = std::move(document.info.title);
+  if (title != info.title) document.status = DocumentStatus::kCatalogued;
+  document.info = info;
+  document.info.title = std::move(title);
+  WEFT_RETURN_IF_ERROR(write_document(*state_->database, document));
+  return transaction.commit();
+}
+
 Status Index::remove_document(const std::string& name) {
   Database& database = *state_->database;
   WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
@@ -267,6 +246,22 @@ Status Index::remove_document(const std::string& name) {
   WEFT_ASSIGN_OR_RETURN(Statement remove, database.prepare("DELETE FROM documents WHERE id = ?"));
   WEFT_RETURN_IF_ERROR(remove.bind(document.id).run());
   WEFT_RETURN_IF_ERROR(note_unneeded(database, records_of(chunks)));
+  return transaction.commit();
+}
+
+Status Index::begin_roots(std::span<const std::string> roots) {
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  for (const std::string& root : roots) {
+    WEFT_RETURN_IF_ERROR(write_unfinished_root(*state_->database, root));
+  }
+  return transaction.commit();
+}
+
+Status Index::end_roots(std::span<const std::string> roots) {
+  WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
+  for (const std::string& root : roots) {
+    WEFT_RETURN_IF_ERROR(erase_unfinished_root(*state_->database, root));
+  }
   return transaction.commit();
 }
 
@@ -410,13 +405,14 @@ Status Index::all_chunks(FunctionRef<Status(const Chunk&)> fn) {
 }
 
 Status Index::walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn) {
-  const std::string sql = fmt::format(
-      "SELECT {} FROM chunks c WHERE c.id > ? ORDER BY c.id LIMIT ?", as.chunk_columns());
   for (int64_t after = 0;;) {
     std::vector<Chunk> batch;
     {
       WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
-      WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(sql));
+      WEFT_ASSIGN_OR_RETURN(
+          Statement rows,
+          state_->database->prepare(fmt::format(
+              "SELECT {} FROM chunks c WHERE c.id > ? ORDER BY c.id LIMIT ?", as.chunk_columns())));
       rows.bind(after).bind(kChunksPerBatch);
       ReadLimit limit(*state_->database);
       while (true) {
@@ -434,38 +430,29 @@ Status Index::walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn) 
   }
 }
 
-Result<std::vector<Hit>> Index::search(std::string_view question, int k) {
-  Database& database = *state_->database;
-  WEFT_ASSIGN_OR_RETURN(const auto terms, database.terms(question, kMaxQueryTerms));
-  std::vector<Hit> hits;
-  if (terms.empty() || k <= 0) return hits;
+Result<Unfinished> Index::unfinished() {
+  Unfinished out;
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
-  std::string any;
-  for (const std::string& term : terms) any += (any.empty() ? "\"" : " OR \"") + term + '"';
-
-  const Rows& as = state_->rows;
-  WEFT_ASSIGN_OR_RETURN(
-      Statement rows,
-      database.prepare(
-          fmt::format("SELECT {}, {}, best.score FROM"
-                      " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
-                      "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
-                      "  CROSS JOIN documents ON documents.id = chunks.document_id"
-                      "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
-                      " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
-                      " ORDER BY best.score, d.path, c.ordinal",
-                      as.chunk_columns(), as.document_columns())));
-  rows.bind_text(any).bind(k);
-  ReadLimit limit(database);
+  if (state_->rows.version() == kSchemaVersion) {
+    WEFT_ASSIGN_OR_RETURN(out.roots, read_unfinished_roots(*state_->database));
+  }
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        state_->database->prepare(fmt::format(
+                            "SELECT {} FROM documents d WHERE d.status != 1 ORDER BY d.path",
+                            state_->rows.document_columns())));
+  std::set<std::string> roots(out.roots.begin(), out.roots.end());
+  ReadLimit limit(*state_->database);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
-    if (!has_row) return hits;
-    WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
-    WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows, Rows::kChunkColumns));
-    WEFT_RETURN_IF_ERROR(limit.add(chunk));
-    hits.push_back({std::move(chunk), std::move(document.info.path), std::move(document.info.title),
-                    -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
+    if (!has_row) break;
+    WEFT_ASSIGN_OR_RETURN(const Document document, state_->rows.document(rows));
+    WEFT_RETURN_IF_ERROR(limit.add(document));
+    ++out.documents;
+    // A document's own path will do where nobody knows its root.
+    roots.insert(document.info.root.empty() ? document.info.path : document.info.root);
   }
+  out.roots.assign(roots.begin(), roots.end());
+  return out;
 }
 
 Status Index::verify_documents() {

@@ -45,6 +45,7 @@ struct DocumentInfo {
   uint64_t size_bytes = 0;
   int64_t modified_ns = 0;   // since the Unix epoch
   std::string content_hash;  // compared for equality only
+  std::string root;          // the path named at ingest under which it was found; "": not known
 };
 
 enum class DocumentStatus {
@@ -62,11 +63,13 @@ struct Document {
 
 /// A piece of a document, as it goes in.
 struct ChunkText {
-  uint64_t byte_begin = 0;  // of the document's bytes [byte_begin, byte_end)
+  uint64_t byte_begin = 0;  // of the document's text as it was read: [byte_begin, byte_end)
   uint64_t byte_end = 0;
   std::string_view text;
   std::span<const int32_t> tokens;  // what stands for the chunk in a prompt; the caller decides
   Hash128 record;                   // the name of its KV's record
+  uint64_t line_begin = 0;          // of the file itself, from 1: the first and the last one
+  uint64_t line_end = 0;
 };
 
 /// The same, as it comes out.
@@ -76,6 +79,8 @@ struct Chunk {
   int32_t ordinal = 0;  // 0, 1, … in the document
   uint64_t byte_begin = 0;
   uint64_t byte_end = 0;
+  uint64_t line_begin = 0;  // 0: not known, in a chunk from an older weft
+  uint64_t line_end = 0;
   std::string text;
   std::vector<int32_t> tokens;
   Hash128 record;  // zero in an old index
@@ -85,7 +90,28 @@ struct Hit {
   Chunk chunk;
   std::string path;
   std::string title;
+  std::string root;  // as DocumentInfo has it
   double score = 0;  // BM25; larger is better
+};
+
+/// What chunks are searched for: a word, in any form that the index folds and stems into the same,
+/// or what a word begins with.
+struct Term {
+  std::string text;
+  bool is_beginning = false;
+};
+
+/// How often terms are in an index, for weighing them.
+struct TermCounts {
+  int64_t chunks = 0;                // all there are
+  double mean_tokens = 0;            // of a chunk
+  std::vector<int64_t> chunks_with;  // of each term
+};
+
+/// What is in an index and not yet whole.
+struct Unfinished {
+  int64_t documents = 0;           // that are not kStored
+  std::vector<std::string> roots;  // sorted: of those, and of ingests that did not end well
 };
 
 class Rows;
@@ -119,7 +145,7 @@ class Index {
   const std::string& path() const;
   /// Opened so, or because nobody may write here.
   bool is_read_only() const;
-  /// Of a version without settlement, records' names and hashes.
+  /// Of the first version: without settlement, records' names and hashes.
   bool is_old() const;
   /// As it was at open() or settle(); of an old index nothing.
   const std::optional<Settlement>& settlement() const;
@@ -152,8 +178,20 @@ class Index {
   Status mark_incomplete(int64_t document_id);
   /// The file's size and time changed, its content did not. kNotFound as in mark_stored.
   Status touch_document(const DocumentInfo& info);
+  /// The file at `path` now is at info.path, with the same content: the document keeps its id, its
+  /// title and its chunks. Where info has another title they are to be made anew: its status is
+  /// kCatalogued. kNotFound as in mark_stored; kInvalidArgument where the index has another
+  /// document at info.path.
+  Status move_document(const std::string& path, const DocumentInfo& info);
   /// kNotFound when there is no such document.
   Status remove_document(const std::string& path);
+
+  /// An ingest of these roots (canonical paths) begins; until it has ended well, unfinished() names
+  /// them.
+  Status begin_roots(std::span<const std::string> roots);
+  /// It ended well, or there is nothing left to ingest there. Those that never began are fine.
+  Status end_roots(std::span<const std::string> roots);
+  Result<Unfinished> unfinished();
 
   // Records. Whoever adds or removes a chunk's KV does it inside these, so that a record is there
   // only as long as a chunk has it, whatever other processes do and whenever one of them is killed.
@@ -184,6 +222,18 @@ class Index {
   /// folded), and chunks or titles with any of the first kMaxQueryTerms terms are found.
   Result<std::vector<Hit>> search(std::string_view question, int k);
   static constexpr size_t kMaxQueryTerms = 256;
+  /// The same for the chunks with any of these terms, in any of its forms.
+  Result<std::vector<Hit>> search(std::span<const Term> any, int k);
+
+  // For whoever weighs terms and passages: passages.h.
+
+  /// The words of any text, folded as the index folds them: each once, in order, at most `limit`.
+  Result<std::vector<std::string>> words(std::string_view text, size_t limit);
+  /// Calls `fn` for each word, in order, until it returns false.
+  Status each_word(std::string_view text, FunctionRef<bool(std::string_view)> fn);
+  Result<TermCounts> count(std::span<const Term> terms);
+  /// How often each of the terms is in a text.
+  Result<std::vector<int64_t>> occurrences(std::span<const Term> terms, std::string_view text);
 
   /// Takes out of the file the search terms of chunks that are gone: the search index marks them
   /// first, and drops them only when it is merged into one piece. Takes as long as the index is
@@ -196,7 +246,7 @@ class Index {
 
  private:
   struct State;
-  Status name_records(bool from_old, const Terms& terms);
+  Status rewrite_chunks(int64_t from, const Terms& terms);
   Status walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn);
   Status verify_documents();
 

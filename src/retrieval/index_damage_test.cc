@@ -50,6 +50,8 @@ class IndexDamage : public ::testing::Test {
                       "Title " + name)
                       .is_ok());
     }
+    ASSERT_TRUE(put(*index, "/folder/6", {"東京 2024"}, "東").is_ok());
+    ASSERT_TRUE(index->begin_roots(std::vector<std::string>{"/folder", "/other"}).is_ok());
     ASSERT_TRUE(index->remove_document("/folder/5").is_ok());  // leaves records to be removed
     ASSERT_TRUE(index
                     ->all_chunks([&](const Chunk& chunk) {
@@ -72,6 +74,8 @@ class IndexDamage : public ::testing::Test {
     EXPECT_EQ(chunk.ordinal, right.ordinal);
     EXPECT_EQ(chunk.byte_begin, right.byte_begin);
     EXPECT_EQ(chunk.byte_end, right.byte_end);
+    EXPECT_EQ(chunk.line_begin, right.line_begin);
+    EXPECT_EQ(chunk.line_end, right.line_end);
   }
   void expect_right(const Document& document) {
     ASSERT_TRUE(documents_.contains(document.id));
@@ -84,6 +88,7 @@ class IndexDamage : public ::testing::Test {
     EXPECT_EQ(document.status, right.status);
     EXPECT_EQ(document.n_chunks, right.n_chunks);
     EXPECT_EQ(document.n_tokens, right.n_tokens);
+    EXPECT_EQ(document.info.root, right.info.root);
   }
   /// One line that names the file.
   void expect_clear(const Status& status, const std::string& file) {
@@ -114,6 +119,13 @@ class IndexDamage : public ::testing::Test {
         expect_right(hit.chunk);
         EXPECT_EQ(hit.path, documents_[hit.chunk.document_id].info.path);
         EXPECT_EQ(hit.title, documents_[hit.chunk.document_id].info.title);
+      }
+    }
+    const auto unfinished = index.unfinished();
+    note(unfinished.status());
+    if (unfinished.is_ok()) {
+      for (const std::string& root : unfinished->roots) {
+        EXPECT_TRUE(root == "/folder" || root == "/other" || root == "/") << root;
       }
     }
     const auto documents = index.documents();

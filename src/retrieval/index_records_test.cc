@@ -55,13 +55,13 @@ TEST_F(IndexRecords, SearchTermsOfDeletedChunksLeaveTheFile) {
   ASSERT_TRUE(put(*index_, "/a", {"walnut", "zymurgy"}).is_ok());
   ASSERT_TRUE(put(*index_, "/b", {"pear", "quillwort"}).is_ok());
   ASSERT_TRUE(put(*index_, "/c", {"fig"}).is_ok());
-  ASSERT_TRUE(file_has("zymurgy") && file_has("quillwort"));
+  ASSERT_TRUE(file_has("zymurg") && file_has("quillwort"));
   ASSERT_TRUE(index_->remove_document("/a").is_ok());
   ASSERT_TRUE(put(*index_, "/b", {"pear", "plum"}).is_ok());
-  EXPECT_TRUE(file_has("zymurgy"))
+  EXPECT_TRUE(file_has("zymurg"))
       << "SQLite drops terms at once by now: drop_former_terms() can go";
   ASSERT_TRUE(index_->drop_former_terms().is_ok());
-  EXPECT_FALSE(file_has("zymurgy"));
+  EXPECT_FALSE(file_has("zymurg"));
   EXPECT_FALSE(file_has("quillwort"));
   EXPECT_EQ(index_->search("plum pear fig", 9)->size(), 3u);
   EXPECT_TRUE(index_->verify().is_ok());

@@ -8,6 +8,7 @@
 
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
+#include "retrieval/passages.h"
 #include "retrieval/rows_internal.h"
 #include "retrieval/test_support_internal.h"
 
@@ -17,6 +18,59 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Mode = Index::Mode;
+
+/// Takes away what version 3 added; the search terms are made as version 2 had them.
+constexpr const char* kVersion3To2 = R"(
+DROP TABLE chunk_terms; DROP VIEW chunk_source; DROP TABLE unfinished_roots;
+ALTER TABLE documents DROP COLUMN root; ALTER TABLE chunks DROP COLUMN line_begin;
+ALTER TABLE chunks DROP COLUMN line_end; ALTER TABLE chunks DROP COLUMN pieces;
+CREATE VIEW chunk_source AS
+  SELECT chunks.id AS id, document_id, title, text
+  FROM chunks JOIN documents ON documents.id = document_id;
+CREATE VIRTUAL TABLE chunk_terms USING fts5(
+  title, text, content='chunk_source', content_rowid='id',
+  tokenize='unicode61 remove_diacritics 2');
+INSERT INTO chunk_terms(chunk_terms) VALUES('rebuild');
+PRAGMA user_version = 2;
+)";
+
+constexpr const char* kMeta =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
+
+/// The rows' hashes as version 2 had them: XXH3-64 over all that its rows say.
+std::string of_version_2(Database& database) {
+  std::string sql;
+  const auto add = [&](const char* table, const char* columns) {
+    auto rows = *database.prepare(std::string("SELECT ") + columns + " FROM " + table);
+    while (*rows.step()) {
+      std::string said;
+      const auto integer = [&](int64_t value) {
+        said.append(reinterpret_cast<const char*>(&value), sizeof value);
+      };
+      const std::string names = columns;
+      int column = 0;
+      for (size_t at = 0; at < names.size(); ++column) {
+        const size_t end = std::min(names.find(',', at), names.size());
+        const std::string name = names.substr(at, end - at);
+        at = end + 1;
+        if (name == "path" || name == "title" || name == "content_hash" || name == "text" ||
+            name == "tokens" || name == "record") {
+          const std::string bytes = rows.bytes(column);
+          integer(static_cast<int64_t>(bytes.size()));
+          said += bytes;
+        } else {
+          integer(rows.integer(column));
+        }
+      }
+      sql += "UPDATE " + std::string(table) + " SET hash = " +
+             std::to_string(static_cast<int64_t>(hash64(std::as_bytes(std::span(said))))) +
+             " WHERE id = " + std::to_string(rows.integer(0)) + ";";
+    }
+  };
+  add("documents", "id,path,title,size_bytes,modified_ns,content_hash,status,n_chunks,n_tokens");
+  add("chunks", "id,document_id,ordinal,byte_begin,byte_end,text,tokens,n_tokens,record");
+  return sql;
+}
 
 class IndexSchema : public ::testing::Test {
  protected:
@@ -30,6 +84,7 @@ class IndexSchema : public ::testing::Test {
     ASSERT_TRUE(status.is_ok()) << sql << ": " << status.message();
   }
   void make_old(const std::string& more = "") {
+    change(kVersion3To2);
     change(
         "DROP INDEX chunks_by_record; DROP TABLE settlement; DROP TABLE unneeded_records;"
         "ALTER TABLE documents DROP COLUMN n_chunks; ALTER TABLE documents DROP COLUMN n_tokens;"
@@ -50,9 +105,6 @@ class IndexSchema : public ::testing::Test {
   std::string file_ = dir_ / "a.db";
 };
 
-constexpr const char* kMeta =
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
-
 TEST_F(IndexSchema, WhatWeftMakesIsAccepted) {
   for (const auto mode : {Mode::kReadOnly, Mode::kReadWrite, Mode::kCreate}) {
     EXPECT_TRUE(Index::open(file_, mode).is_ok());
@@ -61,6 +113,48 @@ TEST_F(IndexSchema, WhatWeftMakesIsAccepted) {
   EXPECT_TRUE((*Index::open(file_, Mode::kReadOnly))->is_old());
   change(kMeta);  // the first weft's had it
   EXPECT_TRUE((*Index::open(file_, Mode::kReadOnly))->is_old());
+}
+
+TEST_F(IndexSchema, AnIndexWithoutLinesIsReadAsItIsAndBroughtUpToDate) {
+  const Settlement settlement{.model = "m", .prompt = "chat", .anchor = "none", .scope = "s"};
+  const auto settle = [&](Index& index) {
+    return index.settle({[&](const auto&, bool is_old) -> Result<Settlement> {
+                           EXPECT_FALSE(is_old);
+                           return settlement;
+                         },
+                         [](std::span<const int32_t> tokens) { return record_of(tokens); }});
+  };
+  std::filesystem::remove(file_);
+  {
+    auto index = *Index::open(file_, Mode::kCreate);
+    ASSERT_TRUE(settle(*index).is_ok());
+    ASSERT_TRUE(put(*index, "/a", {"walnuts", "東京の海"}, "Trees").is_ok());
+  }
+  change(kVersion3To2);
+  change(of_version_2(**Database::open(file_, false, true)));
+
+  auto reader = *Index::open(file_, Mode::kReadOnly);
+  EXPECT_FALSE(reader->is_old());
+  EXPECT_EQ(reader->settlement(), settlement);
+  EXPECT_TRUE(reader->verify().is_ok()) << reader->verify().message();
+  EXPECT_EQ(reader->search("walnuts", 5)->size(), 1u);
+  EXPECT_EQ(find_passages(*reader, "Who has the walnuts?", {})->hits.size(), 1u);
+  EXPECT_EQ(reader->unfinished()->documents, 1);
+
+  auto index = *Index::open(file_, Mode::kReadWrite);
+  EXPECT_EQ(put(*index, "/b", {"fig"}).status().code(), StatusCode::kUnsupported);
+  ASSERT_TRUE(settle(*index).is_ok());
+  EXPECT_TRUE(index->verify().is_ok()) << index->verify().message();
+  EXPECT_EQ(find_passages(*index, "Who has a walnut?", {})->hits.size(), 1u);
+  EXPECT_EQ(find_passages(*index, "東京", {})->hits.size(), 1u);
+  const Chunk chunk = (*index->chunks_of(1))[1];
+  EXPECT_EQ(chunk.line_begin, 0u);
+  EXPECT_EQ(chunk.record, record_of("東京の海"));
+  EXPECT_EQ((*index->documents())[0].info.root, "");
+  EXPECT_TRUE(put(*index, "/b", {"fig"}).is_ok());
+  // Whoever had it open reads on.
+  EXPECT_EQ(reader->documents()->size(), 2u);
+  EXPECT_EQ(find_passages(*reader, "Who has a walnut?", {})->hits.size(), 1u);
 }
 
 TEST_F(IndexSchema, AViewInATablesPlaceIsNeverRun) {
@@ -80,9 +174,10 @@ TEST_F(IndexSchema, WhateverWeftDidNotMakeIsRefused) {
         "CREATE TRIGGER other AFTER INSERT ON chunks BEGIN SELECT 1; END",
         "ALTER TABLE documents ADD COLUMN other AS (hex(path))",
         "DROP VIEW chunk_source; CREATE VIEW chunk_source AS"
-        " SELECT chunks.id AS id, document_id, title, hex(text) AS text"
+        " SELECT chunks.id AS id, document_id, title, hex(text) AS text, pieces"
         " FROM chunks JOIN documents ON documents.id = document_id",
-        "DROP INDEX chunks_by_record", "DROP TABLE unneeded_records", "PRAGMA user_version = 1"}) {
+        "DROP INDEX chunks_by_record", "DROP TABLE unneeded_records", "DROP TABLE unfinished_roots",
+        "PRAGMA user_version = 2", "PRAGMA user_version = 1"}) {
     SCOPED_TRACE(more);
     change(more);
     expect_refused();

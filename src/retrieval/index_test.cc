@@ -129,6 +129,72 @@ TEST_F(IndexTest, TouchChangesOnlyTheStat) {
   EXPECT_EQ(document.status, DocumentStatus::kStored);
 }
 
+TEST_F(IndexTest, AMovedDocumentKeepsItsChunksAndIsCutAnewWhereItsTitleIsAnother) {
+  const int64_t id = add("/a.txt", {"walnut"}, "t");
+  ASSERT_TRUE(index_->mark_stored(id, "hash of /a.txt").is_ok());
+  const int64_t chunk = (*index_->chunks_of(id))[0].id;
+  DocumentInfo info{.path = "/b.txt",
+                    .title = "t",
+                    .size_bytes = 6,
+                    .modified_ns = 9,
+                    .content_hash = "hash of /a.txt",
+                    .root = "/"};
+  ASSERT_TRUE(index_->move_document("/a.txt", info).is_ok());
+  EXPECT_FALSE(index_->find_document("/a.txt")->has_value());
+  Document moved = **index_->find_document("/b.txt");
+  EXPECT_EQ(moved.id, id);
+  EXPECT_EQ(moved.status, DocumentStatus::kStored);
+  EXPECT_EQ(moved.info.modified_ns, 9);
+  EXPECT_EQ((*index_->chunks_of(id))[0].id, chunk);
+  EXPECT_THAT(found("walnut"), ElementsAre("/b.txt 0"));
+
+  info.path = "/c.txt";
+  info.title = "other";
+  ASSERT_TRUE(index_->move_document("/b.txt", info).is_ok());
+  moved = **index_->find_document("/c.txt");
+  EXPECT_EQ(moved.status, DocumentStatus::kCatalogued);
+  EXPECT_EQ(moved.info.title, "t");  // as its chunks have it
+  EXPECT_TRUE(index_->verify().is_ok()) << index_->verify().message();
+
+  add("/d.txt", {"fig"});
+  info.path = "/d.txt";
+  EXPECT_EQ(index_->move_document("/c.txt", info).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index_->move_document("/a.txt", info).code(), StatusCode::kNotFound);
+  info.path = "/e.txt";
+  info.content_hash = "another";
+  EXPECT_EQ(index_->move_document("/c.txt", info).code(), StatusCode::kNotFound);
+}
+
+TEST_F(IndexTest, WhatIsUnfinishedIsNamedUntilItIsDone) {
+  EXPECT_EQ(index_->unfinished()->roots.size(), 0u);
+  const std::vector<std::string> roots{"/b", "/a"};
+  ASSERT_TRUE(index_->begin_roots(roots).is_ok());
+  ASSERT_TRUE(index_->begin_roots(roots).is_ok());
+  const int64_t id = add("/a.txt", {"walnut"});  // its root is "/"
+  reopen(Index::Mode::kReadWrite);
+  EXPECT_EQ(index_->unfinished()->documents, 1);
+  EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/", "/a", "/b"));
+  ASSERT_TRUE(index_->mark_stored(id, "hash of /a.txt").is_ok());
+  EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/a", "/b"));
+  ASSERT_TRUE(index_->end_roots(std::vector<std::string>{"/b", "/never"}).is_ok());
+  EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/a"));
+}
+
+TEST_F(IndexTest, TermsAreCountedInEachOfTheirForms) {
+  add("/a.txt", {"walnuts and walnut oil", "pears"}, "trees");
+  add("/b.txt", {"海岸"});
+  const std::vector<Term> terms{{"walnut"}, {"tree"}, {"pear"}, {"fig"}, {"u028023", true}};
+  const auto counts = index_->count(terms);
+  ASSERT_TRUE(counts.is_ok());
+  EXPECT_EQ(counts->chunks, 3);
+  EXPECT_NEAR(counts->mean_tokens, (22 + 5 + 6) / 3.0, 1e-9);
+  EXPECT_THAT(counts->chunks_with, ElementsAre(1, 2, 1, 0, 1));
+  EXPECT_THAT(*index_->occurrences(terms, "Walnuts; WALNUT, fig u028023u023736"),
+              ElementsAre(2, 0, 0, 1, 1));
+  EXPECT_EQ(index_->search(std::vector<Term>{{"u028023", true}}, 5)->size(), 1u);
+  EXPECT_EQ(index_->search(std::vector<Term>{{"a\" OR \"walnut"}}, 5)->size(), 0u);
+}
+
 TEST_F(IndexTest, WhatWasSeenOfAnotherContentIsNotNoted) {
   const int64_t id = add("/a.txt", {"walnut"}, "t");
   EXPECT_EQ(index_->mark_stored(id, "an older hash").code(), StatusCode::kNotFound);

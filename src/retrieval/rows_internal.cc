@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "retrieval/unspaced_internal.h"
+
 namespace weft::retrieval {
 namespace {
 
@@ -40,34 +42,60 @@ std::string_view token_bytes(std::span<const int32_t> tokens) {
   return {reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()};
 }
 
-int64_t chunk_hash(int64_t id, int64_t document_id, int64_t ordinal, int64_t byte_begin,
-                   int64_t byte_end, std::string_view text, std::string_view tokens,
-                   int64_t n_tokens, std::string_view record) {
-  return RowHash()
-      .integer(id)
-      .integer(document_id)
-      .integer(ordinal)
-      .integer(byte_begin)
-      .integer(byte_end)
-      .bytes(text)
-      .bytes(tokens)
-      .integer(n_tokens)
-      .bytes(record)
-      .finish();
+/// A row of `chunks` in SQLite's own types.
+struct ChunkRow {
+  int64_t id = 0;
+  int64_t document_id = 0;
+  int64_t ordinal = 0;
+  int64_t byte_begin = 0;
+  int64_t byte_end = 0;
+  std::string_view text;
+  std::string_view tokens;  // bytes
+  int64_t n_tokens = 0;
+  std::string_view record;
+  int64_t line_begin = 0;
+  int64_t line_end = 0;
+  std::string_view pieces;
+};
+
+int64_t chunk_hash(const ChunkRow& row, int64_t version) {
+  RowHash hash;
+  hash.integer(row.id).integer(row.document_id).integer(row.ordinal);
+  hash.integer(row.byte_begin).integer(row.byte_end).bytes(row.text).bytes(row.tokens);
+  hash.integer(row.n_tokens).bytes(row.record);
+  if (version > kVersionWithoutLines) {
+    hash.integer(row.line_begin).integer(row.line_end).bytes(row.pieces);
+  }
+  return hash.finish();
 }
 
-int64_t document_hash(const Document& document, int64_t status) {
-  return RowHash()
-      .integer(document.id)
-      .bytes(document.info.path)
-      .bytes(document.info.title)
-      .integer(static_cast<int64_t>(document.info.size_bytes))
-      .integer(document.info.modified_ns)
-      .bytes(document.info.content_hash)
-      .integer(status)
-      .integer(document.n_chunks)
-      .integer(document.n_tokens)
-      .finish();
+int64_t document_hash(const Document& document, int64_t status, int64_t version) {
+  RowHash hash;
+  hash.integer(document.id).bytes(document.info.path).bytes(document.info.title);
+  hash.integer(static_cast<int64_t>(document.info.size_bytes)).integer(document.info.modified_ns);
+  hash.bytes(document.info.content_hash).integer(status).integer(document.n_chunks);
+  hash.integer(document.n_tokens);
+  if (version > kVersionWithoutLines) hash.bytes(document.info.root);
+  return hash.finish();
+}
+
+int64_t root_hash(std::string_view path) { return RowHash().bytes(path).finish(); }
+
+/// What the columns after the text say of this chunk; the rest is the same in every version.
+ChunkRow row_of(const Chunk& chunk, std::string_view tokens, std::string_view record,
+                std::string_view pieces) {
+  return {.id = chunk.id,
+          .document_id = chunk.document_id,
+          .ordinal = chunk.ordinal,
+          .byte_begin = static_cast<int64_t>(chunk.byte_begin),
+          .byte_end = static_cast<int64_t>(chunk.byte_end),
+          .text = chunk.text,
+          .tokens = tokens,
+          .n_tokens = static_cast<int64_t>(chunk.tokens.size()),
+          .record = record,
+          .line_begin = static_cast<int64_t>(chunk.line_begin),
+          .line_end = static_cast<int64_t>(chunk.line_end),
+          .pieces = pieces};
 }
 
 int64_t settlement_hash(const Settlement& s) {
@@ -95,7 +123,7 @@ Status ReadLimit::add(const Chunk& chunk) {
 
 Status ReadLimit::add(const Document& document) {
   const DocumentInfo& info = document.info;
-  return take(info.path.size() + info.title.size() + info.content_hash.size());
+  return take(info.path.size() + info.title.size() + info.content_hash.size() + info.root.size());
 }
 
 Status ReadLimit::add(std::string_view value) { return take(value.size()); }
@@ -112,20 +140,32 @@ Status ReadLimit::take(size_t n_bytes) {
 }
 
 std::string_view Rows::chunk_columns() const {
-  return version_ == kOldVersion
-             ? " c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text, c.tokens,"
-               " c.n_tokens, x'', 0 "
-             : " c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text, c.tokens,"
-               " c.n_tokens, c.record, c.hash ";
+  switch (version_) {
+    case kVersionWithoutHashes:
+      return " c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text, c.tokens,"
+             " c.n_tokens, x'', 0, 0, '', 0 ";
+    case kVersionWithoutLines:
+      return " c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text, c.tokens,"
+             " c.n_tokens, c.record, 0, 0, '', c.hash ";
+    default:
+      return " c.id, c.document_id, c.ordinal, c.byte_begin, c.byte_end, c.text, c.tokens,"
+             " c.n_tokens, c.record, c.line_begin, c.line_end, c.pieces, c.hash ";
+  }
 }
 
 std::string_view Rows::document_columns() const {
-  return version_ == kOldVersion
-             ? " d.id, d.path, d.title, d.size_bytes, d.modified_ns, d.content_hash, d.status,"
-               " (SELECT count(*) FROM chunks WHERE document_id = d.id),"
-               " (SELECT ifnull(sum(n_tokens), 0) FROM chunks WHERE document_id = d.id), 0 "
-             : " d.id, d.path, d.title, d.size_bytes, d.modified_ns, d.content_hash, d.status,"
-               " d.n_chunks, d.n_tokens, d.hash ";
+  switch (version_) {
+    case kVersionWithoutHashes:
+      return " d.id, d.path, d.title, d.size_bytes, d.modified_ns, d.content_hash, d.status,"
+             " (SELECT count(*) FROM chunks WHERE document_id = d.id),"
+             " (SELECT ifnull(sum(n_tokens), 0) FROM chunks WHERE document_id = d.id), '', 0 ";
+    case kVersionWithoutLines:
+      return " d.id, d.path, d.title, d.size_bytes, d.modified_ns, d.content_hash, d.status,"
+             " d.n_chunks, d.n_tokens, '', d.hash ";
+    default:
+      return " d.id, d.path, d.title, d.size_bytes, d.modified_ns, d.content_hash, d.status,"
+             " d.n_chunks, d.n_tokens, d.root, d.hash ";
+  }
 }
 
 Status Rows::damaged(std::string_view row, int64_t id, std::string_view why) const {
@@ -142,15 +182,20 @@ Result<Chunk> Rows::chunk(const Statement& row, int first) const {
               .ordinal = static_cast<int32_t>(ordinal),
               .byte_begin = static_cast<uint64_t>(row.integer(first + 3)),
               .byte_end = static_cast<uint64_t>(row.integer(first + 4)),
+              .line_begin = static_cast<uint64_t>(row.integer(first + 9)),
+              .line_end = static_cast<uint64_t>(row.integer(first + 10)),
               .text = row.bytes(first + 5)};
   const std::string ids = row.bytes(first + 6);
   const int64_t n_tokens = row.integer(first + 7);
   const std::string record = row.bytes(first + 8);
-  if (version_ != kOldVersion &&
-      row.integer(first + 9) != chunk_hash(id, chunk.document_id, ordinal, row.integer(first + 3),
-                                           row.integer(first + 4), chunk.text, ids, n_tokens,
-                                           record)) {
-    return damaged("chunk", id, "its hash differs");
+  if (version_ != kVersionWithoutHashes) {
+    const std::string pieces = row.bytes(first + 11);
+    ChunkRow said = row_of(chunk, ids, record, pieces);
+    said.ordinal = ordinal;
+    said.n_tokens = n_tokens;
+    if (row.integer(first + 12) != chunk_hash(said, version_)) {
+      return damaged("chunk", id, "its hash differs");
+    }
   }
   if (ids.size() % sizeof(int32_t) != 0 ||
       static_cast<int64_t>(ids.size() / sizeof(int32_t)) != n_tokens) {
@@ -176,44 +221,56 @@ Result<Document> Rows::document(const Statement& row, int first) const {
                              .title = row.bytes(first + 2),
                              .size_bytes = static_cast<uint64_t>(row.integer(first + 3)),
                              .modified_ns = row.integer(first + 4),
-                             .content_hash = row.bytes(first + 5)},
+                             .content_hash = row.bytes(first + 5),
+                             .root = row.bytes(first + 9)},
                     .status = status == 1 ? DocumentStatus::kStored : DocumentStatus::kCatalogued,
                     .n_chunks = row.integer(first + 7),
                     .n_tokens = row.integer(first + 8)};
-  if (version_ != kOldVersion && row.integer(first + 9) != document_hash(document, status)) {
+  if (version_ != kVersionWithoutHashes &&
+      row.integer(first + 10) != document_hash(document, status, version_)) {
     return damaged("document", document.id, "its hash differs");
   }
   return document;
 }
 
 Status insert_chunk(Database& database, int64_t id, int64_t document_id, int64_t ordinal,
-                    const ChunkText& chunk) {
+                    std::string_view title, const ChunkText& chunk) {
   WEFT_ASSIGN_OR_RETURN(
       Statement insert,
       database.prepare("INSERT INTO chunks(id, document_id, ordinal, byte_begin, byte_end, text,"
-                       " tokens, n_tokens, record, hash) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-  const auto begin = static_cast<int64_t>(chunk.byte_begin);
-  const auto end = static_cast<int64_t>(chunk.byte_end);
-  const auto n_tokens = static_cast<int64_t>(chunk.tokens.size());
+                       " tokens, n_tokens, record, line_begin, line_end, pieces, hash)"
+                       " VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   const std::string record = record_bytes(chunk.record);
-  insert.bind(id).bind(document_id).bind(ordinal).bind(begin).bind(end).bind_text(chunk.text);
-  insert.bind_blob(std::as_bytes(chunk.tokens)).bind(n_tokens);
+  const std::string pieces = pieces_of(title, chunk.text);
+  const ChunkRow row{.id = id,
+                     .document_id = document_id,
+                     .ordinal = ordinal,
+                     .byte_begin = static_cast<int64_t>(chunk.byte_begin),
+                     .byte_end = static_cast<int64_t>(chunk.byte_end),
+                     .text = chunk.text,
+                     .tokens = token_bytes(chunk.tokens),
+                     .n_tokens = static_cast<int64_t>(chunk.tokens.size()),
+                     .record = record,
+                     .line_begin = static_cast<int64_t>(chunk.line_begin),
+                     .line_end = static_cast<int64_t>(chunk.line_end),
+                     .pieces = pieces};
+  insert.bind(row.id).bind(row.document_id).bind(row.ordinal);
+  insert.bind(row.byte_begin).bind(row.byte_end).bind_text(row.text);
+  insert.bind_blob(std::as_bytes(chunk.tokens)).bind(row.n_tokens);
   insert.bind_blob(std::as_bytes(std::span(record)));
-  return insert
-      .bind(chunk_hash(id, document_id, ordinal, begin, end, chunk.text, token_bytes(chunk.tokens),
-                       n_tokens, record))
-      .run();
+  insert.bind(row.line_begin).bind(row.line_end).bind_text(row.pieces);
+  return insert.bind(chunk_hash(row, kSchemaVersion)).run();
 }
 
-Status name_record(Database& database, const Chunk& chunk, const Hash128& record) {
-  WEFT_ASSIGN_OR_RETURN(Statement update,
-                        database.prepare("UPDATE chunks SET record = ?, hash = ? WHERE id = ?"));
+Status rewrite_chunk(Database& database, const Chunk& chunk, std::string_view title,
+                     const Hash128& record) {
+  WEFT_ASSIGN_OR_RETURN(
+      Statement update,
+      database.prepare("UPDATE chunks SET record = ?, pieces = ?, hash = ? WHERE id = ?"));
   const std::string name = record_bytes(record);
-  update.bind_blob(std::as_bytes(std::span(name)));
-  update.bind(
-      chunk_hash(chunk.id, chunk.document_id, chunk.ordinal, static_cast<int64_t>(chunk.byte_begin),
-                 static_cast<int64_t>(chunk.byte_end), chunk.text, token_bytes(chunk.tokens),
-                 static_cast<int64_t>(chunk.tokens.size()), name));
+  const std::string pieces = pieces_of(title, chunk.text);
+  update.bind_blob(std::as_bytes(std::span(name))).bind_text(pieces);
+  update.bind(chunk_hash(row_of(chunk, token_bytes(chunk.tokens), name, pieces), kSchemaVersion));
   return update.bind(chunk.id).run();
 }
 
@@ -222,17 +279,19 @@ Status write_document(Database& database, const Document& document) {
       Statement write,
       database.prepare(
           "INSERT INTO documents(id, path, title, size_bytes, modified_ns, content_hash, status,"
-          " n_chunks, n_tokens, hash) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+          " n_chunks, n_tokens, root, hash) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
           " ON CONFLICT(id) DO UPDATE SET path = excluded.path, title = excluded.title,"
           " size_bytes = excluded.size_bytes, modified_ns = excluded.modified_ns,"
           " content_hash = excluded.content_hash, status = excluded.status,"
-          " n_chunks = excluded.n_chunks, n_tokens = excluded.n_tokens, hash = excluded.hash"));
+          " n_chunks = excluded.n_chunks, n_tokens = excluded.n_tokens, root = excluded.root,"
+          " hash = excluded.hash"));
   const DocumentInfo& info = document.info;
   const auto status = static_cast<int64_t>(document.status);
   write.bind(document.id).bind_text(info.path).bind_text(info.title);
   write.bind(static_cast<int64_t>(info.size_bytes)).bind(info.modified_ns);
   write.bind_text(info.content_hash).bind(status).bind(document.n_chunks).bind(document.n_tokens);
-  return write.bind(document_hash(document, status)).run();
+  write.bind_text(info.root);
+  return write.bind(document_hash(document, status, kSchemaVersion)).run();
 }
 
 Result<std::optional<Settlement>> read_settlement(Database& database) {
@@ -269,6 +328,40 @@ Status write_settlement(Database& database, const Settlement& settlement) {
   write.bind(settlement.context_tokens).bind_text(settlement.prompt).bind_text(settlement.anchor);
   write.bind_text(settlement.anchor_passages).bind_text(settlement.scope);
   return write.bind(settlement_hash(settlement)).run();
+}
+
+Result<std::vector<std::string>> read_unfinished_roots(Database& database) {
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        database.prepare("SELECT path, hash FROM unfinished_roots ORDER BY path"));
+  std::vector<std::string> roots;
+  ReadLimit limit(database);
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return roots;
+    roots.push_back(rows.bytes(0));
+    WEFT_RETURN_IF_ERROR(limit.add(roots.back()));
+    if (rows.integer(1) == root_hash(roots.back())) continue;
+    return corrupt(database.path() +
+                   ": an unfinished root: its hash differs: damaged; remove this file and ingest "
+                   "again (stored KV is found again)");
+  }
+}
+
+Status write_unfinished_root(Database& database, std::string_view path) {
+  WEFT_ASSIGN_OR_RETURN(
+      Statement write,
+      database.prepare("INSERT OR REPLACE INTO unfinished_roots(path, hash) VALUES(?, ?)"));
+  return write.bind_text(path).bind(root_hash(path)).run();
+}
+
+Status erase_unfinished_root(Database& database, std::string_view path) {
+  WEFT_ASSIGN_OR_RETURN(Statement erase,
+                        database.prepare("DELETE FROM unfinished_roots WHERE path = ?"));
+  return erase.bind_text(path).run();
+}
+
+Status rebuild_terms(Database& database) {
+  return database.execute("INSERT INTO chunk_terms(chunk_terms) VALUES('rebuild')");
 }
 
 Result<int64_t> read_integer(Database& database, std::string_view sql) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/status.h"
@@ -16,16 +17,19 @@
 
 namespace weft::retrieval {
 
-constexpr int64_t kOldVersion = 1;  // rows without hashes and records' names
-constexpr int64_t kSchemaVersion = 2;
+constexpr int64_t kVersionWithoutHashes = 1;  // nor records' names
+constexpr int64_t kVersionWithoutLines = 2;   // nor roots, nor pieces
+constexpr int64_t kSchemaVersion = 3;
 
 /// Makes the schema in a new file where `create` says so; refuses a file that is somebody else's or
 /// of an unknown version. Returns its version.
 Result<int64_t> prepare_schema(Database& database, bool create);
 Result<int64_t> schema_version(Database& database);
-/// From kOldVersion to kSchemaVersion, inside a write transaction. Documents get their hashes;
-/// chunks get theirs with their records' names, from the caller.
-Status upgrade_schema(Database& database);
+/// From an older version to kSchemaVersion, inside a write transaction. Documents are written anew;
+/// the chunks and then the search terms are for the caller to (rewrite_chunk, rebuild_terms).
+Status upgrade_schema(Database& database, int64_t from);
+/// Makes the search terms anew from titles, texts and pieces.
+Status rebuild_terms(Database& database);
 
 /// How much may be kept of what a file's rows say: no more than the file has bytes. Of a hostile
 /// file many rows may share the same pages.
@@ -57,8 +61,8 @@ class Rows {
   /// Of the tables under the names c and d, as chunk() and document() read them.
   std::string_view chunk_columns() const;
   std::string_view document_columns() const;
-  static constexpr int kChunkColumns = 10;
-  static constexpr int kDocumentColumns = 10;
+  static constexpr int kChunkColumns = 13;
+  static constexpr int kDocumentColumns = 11;
 
   /// The row's columns from `first` on; kCorrupt when they are not what was written.
   Result<Chunk> chunk(const Statement& row, int first = 0) const;
@@ -72,16 +76,25 @@ class Rows {
   std::optional<int32_t> token_limit_;
 };
 
+/// `title`: its document's.
 Status insert_chunk(Database& database, int64_t id, int64_t document_id, int64_t ordinal,
-                    const ChunkText& chunk);
-/// Gives a chunk that was read the name of its record, and its hash.
-Status name_record(Database& database, const Chunk& chunk, const Hash128& record);
+                    std::string_view title, const ChunkText& chunk);
+/// Gives a chunk that was read, from a row of any version, the name of its record, its pieces and
+/// its hash.
+Status rewrite_chunk(Database& database, const Chunk& chunk, std::string_view title,
+                     const Hash128& record);
 /// Inserts the document, or replaces the one with its id.
 Status write_document(Database& database, const Document& document);
 
 /// Nothing in an index where nobody has settled anything. kCorrupt for a damaged row.
 Result<std::optional<Settlement>> read_settlement(Database& database);
 Status write_settlement(Database& database, const Settlement& settlement);
+
+/// kCorrupt for a damaged row. Sorted.
+Result<std::vector<std::string>> read_unfinished_roots(Database& database);
+/// One that is there stays.
+Status write_unfinished_root(Database& database, std::string_view path);
+Status erase_unfinished_root(Database& database, std::string_view path);
 
 /// The first column of the first row; 0 when there is none.
 Result<int64_t> read_integer(Database& database, std::string_view sql);

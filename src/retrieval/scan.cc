@@ -23,19 +23,6 @@ constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
 
-/// Absolute and without links, as far as the path exists; what does not exist is made normal.
-std::string canonical_path(const std::string& path) {
-  std::error_code error;
-  const auto canonical = std::filesystem::weakly_canonical(path, error);
-  if (!error && canonical.is_absolute()) return canonical.string();
-  return std::filesystem::absolute(path, error).lexically_normal().string();
-}
-
-bool is_under(const std::string& path, const std::string& folder) {
-  if (path == folder || folder == "/") return true;
-  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
-}
-
 /// From a folder down to what lies in it.
 std::string_view below(const std::string& path, const std::string& folder) {
   return std::string_view(path).substr(folder == "/" ? 1 : folder.size() + 1);
@@ -136,20 +123,24 @@ class Scanner {
     }
     WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents());
     for (const Document& document : documents) known_.emplace(document.info.path, document);
+    WEFT_ASSIGN_OR_RETURN(const Unfinished unfinished, index_.unfinished());
+    unfinished_roots_.insert(unfinished.roots.begin(), unfinished.roots.end());
     for (const std::string& path : paths) roots_.push_back(canonical_path(path));
     root_set_.insert(roots_.begin(), roots_.end());
     for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
     for (const auto& [path, entry] : found_) judge(path, entry);
+    find_moved();
     for (const auto& known : known_) {
       if (!is_asked(known.first) || present_.contains(known.first)) continue;
       const bool is_there = env_.stat(known.first).is_ok();
-      result_.files.push_back({Change::kDeleted, known.second.info, is_there});
+      result_.files.push_back({Change::kDeleted, known.second.info, is_there, ""});
     }
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
     std::sort(result_.skipped.begin(), result_.skipped.end(),
               [](const auto& a, const auto& b) { return a.path < b.path; });
+    result_.roots = roots_;
     return std::move(result_);
   }
 
@@ -161,12 +152,18 @@ class Scanner {
       return Status::ok();
     }
     if (entry.status().code() != StatusCode::kNotFound) return entry.status();
-    const auto n_known = std::ranges::count_if(
-        known_, [&](const auto& known) { return is_under(known.first, root); });
+    const auto is_there = [&](const std::string& path) { return is_under(path, root); };
+    const auto n_known =
+        std::ranges::count_if(known_, [&](const auto& known) { return is_there(known.first); });
     if (n_known > 0) {
       return not_found(
           fmt::format("{} does not exist; `weft docs rm {}` takes its {} document{} out", as_given,
                       as_given, n_known, n_known == 1 ? "" : "s"));
+    }
+    if (std::ranges::any_of(unfinished_roots_, is_there)) {
+      return not_found(
+          fmt::format("{} does not exist; `weft docs rm {}` ends the ingest that was begun there",
+                      as_given, as_given));
     }
     const auto link = env_.stat_link(as_given);
     return not_found(as_given + (link.is_ok() && link->is_link ? ": a link that leads nowhere"
@@ -302,10 +299,35 @@ class Scanner {
 
   bool is_root(const std::string& path) const { return root_set_.contains(path); }
 
-  bool is_asked(const std::string& path) const {
+  /// The outermost of the named paths that it is, or lies under; "" with none.
+  std::string root_of(const std::string& path) const {
+    std::string root;
     for (std::string at = path;; at = parent_of(at)) {
-      if (is_root(at)) return true;
-      if (at == "/" || at.empty()) return false;
+      if (is_root(at)) root = at;
+      if (at == "/" || at.empty()) return root;
+    }
+  }
+
+  bool is_asked(const std::string& path) const { return !root_of(path).empty(); }
+
+  /// A new file with the content of a document whose own file is gone, here or anywhere, is that
+  /// document.
+  void find_moved() {
+    std::multimap<std::string_view, const Document*> by_content;
+    for (const auto& [path, document] : known_) {
+      if (!present_.contains(path)) by_content.emplace(document.info.content_hash, &document);
+    }
+    for (ScannedFile& file : result_.files) {
+      if (file.change != Change::kNew) continue;
+      const auto [begin, end] = by_content.equal_range(file.info.content_hash);
+      const auto from = std::find_if(begin, end, [&](const auto& candidate) {
+        return env_.stat(candidate.second->info.path).status().code() == StatusCode::kNotFound;
+      });
+      if (from == end) continue;
+      file.change = Change::kMoved;
+      file.moved_from = from->second->info.path;
+      present_.insert(file.moved_from);
+      by_content.erase(from);
     }
   }
 
@@ -342,7 +364,10 @@ class Scanner {
 
   void add(Change change, DocumentInfo info) {
     present_.insert(info.path);
-    result_.files.push_back({change, std::move(info), true});
+    const auto known = known_.find(info.path);
+    if (known != known_.end()) info.root = known->second.info.root;
+    if (info.root.empty()) info.root = root_of(info.path);
+    result_.files.push_back({change, std::move(info), true, ""});
   }
 
   void skip(const std::string& path, std::string kind, std::string reason) {
@@ -366,12 +391,30 @@ class Scanner {
   std::map<std::string, std::unique_ptr<IgnoreLevel>> levels_;  // by folder
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
-  std::set<std::string> entered_;          // folders
-  std::set<std::string> present_;          // documents that are not deleted
+  std::set<std::string> unfinished_roots_;
+  std::set<std::string> entered_;  // folders
+  std::set<std::string> present_;  // documents that are not deleted
   ScanResult result_;
 };
 
 }  // namespace
+
+std::string canonical_path(const std::string& path) {
+  std::error_code error;
+  const auto canonical = std::filesystem::weakly_canonical(path, error);
+  if (!error && canonical.is_absolute()) return canonical.string();
+  return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
+bool is_under(const std::string& path, const std::string& folder) {
+  if (path == folder || folder == "/") return true;
+  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+std::string path_from_root(const std::string& path, const std::string& root) {
+  if (root.empty() || root == "/" || !is_under(path, root)) return path;
+  return path.substr(root.rfind('/') + 1);
+}
 
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir) {
   const std::string store = canonical_path(store_dir);

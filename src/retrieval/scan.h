@@ -33,6 +33,7 @@ enum class Change {
   kIncomplete,  // same content, but not DocumentStatus::kStored: its KV is still to be made
   kTouched,     // same content, other time: Index::touch_document spares the next scan a read
   kUnchanged,
+  kMoved,    // a new path; its content is a document's whose own file is gone
   kDeleted,  // in the index, but no longer a text file at its path, or skipped now:
              // Index::remove_document
   kGone,     // was new, and is not there or no text any more; for who reads it, never from a scan
@@ -40,8 +41,9 @@ enum class Change {
 
 struct ScannedFile {
   Change change = Change::kNew;
-  DocumentInfo info;      // as it is now; for a deleted one, as the index has it
-  bool is_there = false;  // of a deleted one: its path is not gone, it is skipped now
+  DocumentInfo info;       // as it is now; for a deleted one, as the index has it
+  bool is_there = false;   // of a deleted one: its path is not gone, it is skipped now
+  std::string moved_from;  // of a moved one: its path in the index
 };
 
 struct SkippedFile {
@@ -52,10 +54,21 @@ struct SkippedFile {
 };
 
 struct ScanResult {
+  std::vector<std::string> roots;    // the paths that were named, canonical
   std::vector<ScannedFile> files;    // sorted by path
   std::vector<SkippedFile> skipped;  // sorted by path
   std::vector<std::string> notes;    // one line each, as of an ignore file that is not used
 };
+
+/// Absolute and without links, as far as the path exists; what does not exist is made normal.
+std::string canonical_path(const std::string& path);
+
+/// Whether it is that folder (or file) or lies in it; both canonical.
+bool is_under(const std::string& path, const std::string& folder);
+
+/// A document's path as people named it: from the folder that holds its root. With no root, or one
+/// that it does not lie under, the path itself.
+std::string path_from_root(const std::string& path, const std::string& root);
 
 /// kInvalidArgument when one of `paths` is the store's folder or lies in it.
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir);
@@ -72,9 +85,10 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 /// also those that are no text (documents/document.h), too large or unreadable; an unreadable one
 /// stays in the index. A file that is gone when it is to be read was never there.
 ///
-/// Of the index's documents only those under `paths` are looked at. kNotFound for a path that does
-/// not exist, whether or not the index has documents there: nothing is deleted by a typing error
-/// or a disk that is not mounted. kInvalidArgument for a bad pattern in `exclude`.
+/// Of the index's documents only those under `paths` are looked at, and those whose file is gone
+/// and whose content, read in the same way, a new file has. kNotFound for a path that does not
+/// exist, whether or not the index has documents there: nothing is deleted by a typing error or a
+/// disk that is not mounted. kInvalidArgument for a bad pattern in `exclude`.
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 

@@ -16,6 +16,7 @@ namespace weft::retrieval {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -32,6 +33,8 @@ const char* name_of(Change change) {
       return "touched";
     case Change::kUnchanged:
       return "unchanged";
+    case Change::kMoved:
+      return "moved";
     case Change::kDeleted:
       return "deleted";
     case Change::kGone:
@@ -452,6 +455,70 @@ TEST_F(ScanTest, ADocumentIsLoadedWithTheStatOfItsBytes) {
             StatusCode::kUnsupported);
   EXPECT_EQ(load_document(posix_env(), dir_ / "docs/none", options_).status().code(),
             StatusCode::kNotFound);
+}
+
+TEST_F(ScanTest, ANewFileWithAGoneDocumentsContentIsThatDocument) {
+  dir_.write("docs/a.txt", "walnut");
+  dir_.write("docs/b.txt", "pear");
+  dir_.write("elsewhere/c.txt", "fig");
+  for (const std::string name : {"docs/a.txt", "docs/b.txt", "elsewhere/c.txt"}) {
+    const auto loaded = load_document(posix_env(), dir_ / name, {});
+    ASSERT_TRUE(index_->replace_document(loaded->info, {}).is_ok());
+  }
+  fs::rename(dir_ / "docs/a.txt", dir_ / "docs/new.txt");
+  dir_.write("docs/copy.txt", "pear");                        // b.txt is still there
+  fs::rename(dir_ / "elsewhere/c.txt", dir_ / "docs/c.txt");  // from outside what is named
+  dir_.write("docs/c2.txt", "fig");                           // a second copy is new
+  EXPECT_THAT(seen(), ElementsAre("incomplete docs/b.txt", "moved docs/c.txt", "new docs/c2.txt",
+                                  "new docs/copy.txt", "moved docs/new.txt"));
+  const ScanResult result = look({"docs"});
+  EXPECT_EQ(result.files[1].moved_from, dir_ / "elsewhere/c.txt");
+  EXPECT_EQ(result.files[4].moved_from, dir_ / "docs/a.txt");
+  EXPECT_EQ(result.files[4].info.root, dir_ / "docs");
+  EXPECT_THAT(result.roots, ElementsAre(dir_ / "docs"));
+}
+
+TEST_F(ScanTest, AnUnfinishedRootThatIsGoneIsSaid) {
+  const auto refusal = [&] {
+    const Status status =
+        scan(posix_env(), *index_, std::vector<std::string>{dir_ / "gone"}, options_).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    return relative(status.message());
+  };
+  EXPECT_EQ(refusal(), "gone: no such file or folder");
+  ASSERT_TRUE(index_->begin_roots(std::vector<std::string>{dir_ / "gone"}).is_ok());
+  EXPECT_EQ(refusal(), "gone does not exist; `weft docs rm " + (dir_ / "gone") +
+                           "` ends the ingest that was begun there");
+}
+
+TEST_F(ScanTest, AFileThatMovedToWhereItIsSkippedIsDeleted) {
+  dir_.write("docs/a.txt", "walnut");
+  dir_.write("docs/b.txt", "pear");
+  ingest();
+  dir_.write("docs/.gitignore", "old/\n");
+  fs::create_directory(dir_ / "docs/old");
+  fs::rename(dir_ / "docs/a.txt", dir_ / "docs/old/a.txt");
+  EXPECT_THAT(seen(), ElementsAre("deleted docs/a.txt", "unchanged docs/b.txt",
+                                  "skipped docs/.gitignore: hidden: name it to have it",
+                                  "skipped docs/old: .gitignore says so"));
+  EXPECT_THAT(seen({"docs", "docs/old"}), Contains("moved docs/old/a.txt"));
+}
+
+TEST_F(ScanTest, WhatIsReadInAnotherWayIsNotMoved) {
+  dir_.write("docs/a.txt", "<p>walnut</p>");
+  dir_.write("docs/b.txt", "pear");
+  ingest();
+  fs::rename(dir_ / "docs/a.txt", dir_ / "docs/a.html");
+  fs::rename(dir_ / "docs/b.txt", dir_ / "docs/b.md");
+  EXPECT_THAT(seen(), ElementsAre("new docs/a.html", "deleted docs/a.txt", "moved docs/b.md"));
+}
+
+TEST(PathFromRoot, BeginsWithTheRootsOwnName) {
+  EXPECT_EQ(path_from_root("/home/ann/notes/x/a.md", "/home/ann/notes"), "notes/x/a.md");
+  EXPECT_EQ(path_from_root("/home/ann/a.md", "/home/ann/a.md"), "a.md");
+  EXPECT_EQ(path_from_root("/a.md", "/"), "/a.md");
+  EXPECT_EQ(path_from_root("/home/a.md", ""), "/home/a.md");
+  EXPECT_EQ(path_from_root("/other/a.md", "/home"), "/other/a.md");
 }
 
 }  // namespace

@@ -63,6 +63,26 @@ ALTER TABLE chunks ADD COLUMN hash INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX chunks_by_record ON chunks(record);
 )";
 
+// What version 3 adds. pieces: terms for runs of scripts without spaces (unspaced_internal.h), for
+// title and text. line_begin, line_end: of the file, from 1, both included; 0: not known. root:
+// what was named when the file was ingested. unfinished_roots: of ingests that were begun and have
+// not ended well.
+constexpr const char* kVersion3 = R"(
+ALTER TABLE documents ADD COLUMN root TEXT NOT NULL DEFAULT '';
+ALTER TABLE chunks ADD COLUMN line_begin INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN line_end INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN pieces TEXT NOT NULL DEFAULT '';
+CREATE TABLE unfinished_roots(path TEXT PRIMARY KEY, hash INTEGER NOT NULL) WITHOUT ROWID;
+DROP TABLE chunk_terms;
+DROP VIEW chunk_source;
+CREATE VIEW chunk_source AS
+  SELECT chunks.id AS id, document_id, title, text, pieces
+  FROM chunks JOIN documents ON documents.id = document_id;
+CREATE VIRTUAL TABLE chunk_terms USING fts5(
+  title, text, pieces, content='chunk_source', content_rowid='id',
+  tokenize='porter unicode61 remove_diacritics 2');
+)";
+
 Status not_an_index(const Database& database, const std::string& why = "") {
   return corrupt(database.path() + ": not an index of weft" + why + "; give another --store");
 }
@@ -103,11 +123,14 @@ Result<Schema> schema_made_by(std::initializer_list<const char*> statements) {
 /// The schemas that a weft has made, with this version's number.
 Result<std::vector<Schema>> schemas_of(int64_t version) {
   std::vector<Schema> schemas;
-  if (version == kOldVersion) {
+  if (version == kVersionWithoutHashes) {
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kMeta, kVersion1}));
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kVersion1}));
-  } else {
+  } else if (version == kVersionWithoutLines) {
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kVersion1, kVersion2}));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(),
+                          schema_made_by({kVersion1, kVersion2, kVersion3}));
   }
   return schemas;
 }
@@ -162,10 +185,10 @@ Result<int64_t> schema_version(Database& database) {
     return not_an_index(database);
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t version, read_integer(database, "PRAGMA user_version"));
-  if (version < kOldVersion || version > kSchemaVersion) {
+  if (version < kVersionWithoutHashes || version > kSchemaVersion) {
     return unsupported(fmt::format(
         "{}: index of version {}, this weft reads versions {} to {}; ingest into a new store",
-        database.path(), version, kOldVersion, kSchemaVersion));
+        database.path(), version, kVersionWithoutHashes, kSchemaVersion));
   }
   WEFT_RETURN_IF_ERROR(check_schema(database, version));
   return version;
@@ -180,6 +203,7 @@ Result<int64_t> prepare_schema(Database& database, bool create) {
     if (n_objects == 0 && owner == 0) {
       WEFT_RETURN_IF_ERROR(database.execute(kVersion1));
       WEFT_RETURN_IF_ERROR(database.execute(kVersion2));
+      WEFT_RETURN_IF_ERROR(database.execute(kVersion3));
       WEFT_RETURN_IF_ERROR(set_version(database));
     }
     WEFT_RETURN_IF_ERROR(transaction.commit());
@@ -187,10 +211,10 @@ Result<int64_t> prepare_schema(Database& database, bool create) {
   return schema_version(database);
 }
 
-Status upgrade_schema(Database& database) {
+Status upgrade_schema(Database& database, int64_t from) {
   std::vector<Document> documents;
   {
-    const Rows old(database.path(), kOldVersion);
+    const Rows old(database.path(), from);
     WEFT_ASSIGN_OR_RETURN(Statement rows, database.prepare(fmt::format("SELECT {} FROM documents d",
                                                                        old.document_columns())));
     ReadLimit limit(database);
@@ -202,7 +226,8 @@ Status upgrade_schema(Database& database) {
       documents.push_back(std::move(document));
     }
   }
-  WEFT_RETURN_IF_ERROR(database.execute(kVersion2));
+  if (from == kVersionWithoutHashes) WEFT_RETURN_IF_ERROR(database.execute(kVersion2));
+  WEFT_RETURN_IF_ERROR(database.execute(kVersion3));
   for (const Document& document : documents) {
     WEFT_RETURN_IF_ERROR(write_document(database, document));
   }

@@ -46,7 +46,8 @@ inline Hash128 record_of(const std::string& text) {
   return record_of(std::vector<int32_t>(text.begin(), text.end()));
 }
 
-/// Puts a document with these chunk texts in; a chunk's token ids are its bytes.
+/// Puts a document with these chunk texts in, each on a line of its own; a chunk's token ids are
+/// its bytes.
 inline Result<int64_t> put(Index& index, const std::string& path,
                            const std::vector<std::string>& texts, const std::string& title = "",
                            const std::string& content_hash = "") {
@@ -55,7 +56,8 @@ inline Result<int64_t> put(Index& index, const std::string& path,
   std::vector<ChunkText> chunks;
   uint64_t begin = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
-    chunks.push_back({begin, begin + texts[i].size(), texts[i], ids[i], record_of(ids[i])});
+    chunks.push_back(
+        {begin, begin + texts[i].size(), texts[i], ids[i], record_of(ids[i]), i + 1, i + 1});
     begin += texts[i].size();
   }
   return index.replace_document(
@@ -63,7 +65,8 @@ inline Result<int64_t> put(Index& index, const std::string& path,
        .title = title,
        .size_bytes = begin,
        .modified_ns = 12345,
-       .content_hash = content_hash.empty() ? "hash of " + path : content_hash},
+       .content_hash = content_hash.empty() ? "hash of " + path : content_hash,
+       .root = "/"},
       chunks);
 }
 

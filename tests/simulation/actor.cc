@@ -5,6 +5,7 @@
 
 #include "cli/ingester.h"
 #include "fusion/chunk_key.h"
+#include "retrieval/passages.h"
 #include "simulation/sim_vfs.h"
 
 namespace weft::sim {
@@ -70,7 +71,11 @@ Status Actor::ingest(const Op& op) {
 
 /// As weft ask does: the passages, the prompt, the first token; then what was missing is stored.
 Status Actor::ask(const Op& op, Outcome& out) {
-  WEFT_ASSIGN_OR_RETURN(out.hits, library_->index().search(op.question, op.n_chunks));
+  retrieval::PassageOptions options;
+  options.n_passages = op.n_chunks;
+  WEFT_ASSIGN_OR_RETURN(retrieval::Passages found,
+                        retrieval::find_passages(library_->index(), op.question, options));
+  out.hits = std::move(found.hits);
   if (out.hits.empty()) return Status::ok();
   WEFT_ASSIGN_OR_RETURN(out.prompt.prefix, library_->rag().prefix());
   WEFT_ASSIGN_OR_RETURN(out.prompt.suffix, library_->rag().suffix(op.question));

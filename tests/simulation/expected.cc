@@ -1,5 +1,6 @@
 #include "simulation/expected.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -46,7 +47,23 @@ std::vector<std::string> Expected::paths_under(const std::string& root) const {
   return {paths.begin(), paths.end()};
 }
 
+void Expected::may_be_taken_over(const std::string& root) {
+  std::set<std::string> now;
+  for (const auto& [path, content] : sources) {
+    if (is_under(path, root)) now.insert(source_hash(path));
+  }
+  for (auto& [path, hashes] : in_index) {
+    if (is_under(path, root) || sources.contains(path)) continue;
+    const bool has_copy =
+        std::ranges::any_of(hashes, [&](const std::string& hash) { return now.contains(hash); });
+    if (!has_copy) continue;
+    hashes.emplace(kAbsent);
+    marked.erase(path);
+  }
+}
+
 void Expected::ingested(const std::string& root) {
+  may_be_taken_over(root);
   for (const std::string& path : paths_under(root)) {
     in_index[path] = {source_hash(path)};
     if (sources.contains(path)) {
@@ -58,6 +75,7 @@ void Expected::ingested(const std::string& root) {
 }
 
 void Expected::maybe_ingested(const std::string& root) {
+  may_be_taken_over(root);
   for (const std::string& path : paths_under(root)) {
     std::set<std::string>& may = in_index[path];
     if (may.empty()) may.emplace(kAbsent);

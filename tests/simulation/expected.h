@@ -45,6 +45,9 @@ struct Expected {
 
   /// An ingest of `root` was acknowledged, or it may have done any part of it.
   void ingested(const std::string& root);
+  /// A new file under `root` may have taken over a document elsewhere with the same content, whose
+  /// own file is gone.
+  void may_be_taken_over(const std::string& root);
   void maybe_ingested(const std::string& root);
   void settled_by(int model, bool is_sure);
 

@@ -1,0 +1,192 @@
+#include "cli/ask_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/terminal_text.h"
+#include "retrieval/scan.h"
+
+namespace weft::cli {
+namespace {
+
+double milliseconds(double value) { return std::round(value * 100) / 100; }
+
+double three_digits(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double unit = std::pow(10, std::floor(std::log10(std::abs(value))) - 2);
+  // By division where the unit is below 1: 10^-n has no exact double.
+  return unit < 1 ? std::round(value / unit) / std::round(1 / unit)
+                  : std::round(value / unit) * unit;
+}
+
+/// 12,345
+std::string grouped(int64_t value) {
+  std::string digits = std::to_string(value);
+  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
+  }
+  return digits;
+}
+
+/// "0.52 s", "4.3 s"
+std::string seconds(double ms) {
+  return ms < 1000 ? fmt::format("{:.2f} s", ms / 1000) : fmt::format("{:.1f} s", ms / 1000);
+}
+
+/// Where most of the chunks' tokens came from.
+std::string tiers(const fusion::Report& report) {
+  int64_t tokens[3] = {};
+  for (const fusion::ChunkReport& chunk : report.chunks) {
+    tokens[static_cast<int>(chunk.origin)] += chunk.n_tokens;
+  }
+  std::string text;
+  for (const auto origin :
+       {fusion::ChunkOrigin::kMemory, fusion::ChunkOrigin::kDisk, fusion::ChunkOrigin::kComputed}) {
+    if (tokens[static_cast<int>(origin)] == 0) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : "+", fusion::origin_name(origin));
+  }
+  return text.empty() ? "-" : text;
+}
+
+}  // namespace
+
+std::vector<Source> sources_of(std::span<const Passage> passages) {
+  std::vector<Source> sources;
+  const retrieval::Chunk* last = nullptr;
+  for (const Passage& passage : passages) {
+    const retrieval::Hit& hit = passage.hit;
+    const bool goes_on = last != nullptr && last->document_id == hit.chunk.document_id &&
+                         last->ordinal + 1 == hit.chunk.ordinal;
+    if (!goes_on) {
+      sources.push_back({.path = retrieval::path_from_root(hit.path, hit.root),
+                         .title = hit.title,
+                         .line_begin = hit.chunk.line_begin,
+                         .score = hit.score,
+                         .sentence = passage.sentence});
+    }
+    Source& source = sources.back();
+    source.line_end = hit.chunk.line_end;
+    if (hit.score > source.score) {
+      source.score = hit.score;
+      source.sentence = passage.sentence;
+    }
+    last = &hit.chunk;
+  }
+  return sources;
+}
+
+std::string source_line(const Source& source, size_t number) {
+  std::string lines;
+  if (source.line_begin > 0) lines = fmt::format(":{}", source.line_begin);
+  if (source.line_begin > 0 && source.line_end > source.line_begin) {
+    lines += fmt::format("-{}", source.line_end);
+  }
+  return fmt::format("[{}] {}{}  {}  ({:.3g})", number, one_line(source.path), lines,
+                     one_line(source.title), source.score);
+}
+
+std::string timing_line(const Answer& answer, bool stats_shown) {
+  const auto& predicted = answer.report.predicted;
+  const std::string expected =
+      !predicted ? ""
+      : answer.report.mode == answer.asked
+          ? fmt::format(" (predicted {}; full prefill: {})", seconds(predicted->ttft_ms),
+                        seconds(predicted->full_prefill_ms))
+          : fmt::format(" (full prefill, predicted {})", seconds(predicted->ttft_ms));
+  return fmt::format("{} to the first token{}; {} of {} tokens reused{}", seconds(answer.ttft_ms),
+                     expected, grouped(answer.report.reused_tokens),
+                     grouped(answer.report.prompt_tokens), stats_shown ? "" : " (--stats)");
+}
+
+std::string stats_table(std::span<const Answer> answers) {
+  std::string table = fmt::format(
+      "{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8} = {:>6} {:>7} {:>9} {:>6} {:>7} {:>9} {:>8}\n",
+      "mode", "reused", "recomputed", "computed", "tier", "TTFT ms", "lookup", "miss", "load wait",
+      "rotate", "select", "recompute", "prefill");
+  for (const Answer& a : answers) {
+    const fusion::Timings& t = a.report.timings;
+    table += fmt::format(
+        "{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8.1f} = {:>6.1f} {:>7.1f} {:>9.1f} {:>6.1f} {:>7.1f} "
+        "{:>9.1f} {:>8.1f}{}\n",
+        fusion::mode_name(a.asked), a.report.reused_tokens, a.report.recomputed_tokens,
+        a.report.computed_tokens, tiers(a.report), a.ttft_ms, t.lookup_ms, t.miss_ms,
+        t.load_wait_ms, t.rotate_ms, t.select_ms, t.recompute_ms, t.prefill_ms,
+        a.report.mode == a.asked ? ""
+                                 : fmt::format("  done as {}", fusion::mode_name(a.report.mode)));
+  }
+  return table;
+}
+
+std::string in_one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  const size_t begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? "" : text.substr(begin);
+}
+
+Json answer_json(const Answer& a) {
+  const fusion::Timings& t = a.report.timings;
+  Json predicted;  // null where nothing was
+  if (a.report.predicted) {
+    predicted = {{"full_prefill", milliseconds(a.report.predicted->full_prefill_ms)},
+                 {"ttft", milliseconds(a.report.predicted->ttft_ms)}};
+  }
+  return {{"mode", fusion::mode_name(a.asked)},
+          {"done", fusion::mode_name(a.report.mode)},
+          {"answer", in_one_line(a.generation.text)},
+          {"stop_reason", engine::stop_reason_name(a.generation.stop_reason)},
+          {"prompt_tokens", a.report.prompt_tokens},
+          {"reused_tokens", a.report.reused_tokens},
+          {"recomputed_tokens", a.report.recomputed_tokens},
+          {"computed_tokens", a.report.computed_tokens},
+          {"tier", tiers(a.report)},
+          {"ratio", std::round(a.report.ratio * 1e4) / 1e4},
+          {"ttft_ms", milliseconds(a.ttft_ms)},
+          {"predicted_ms", std::move(predicted)},
+          {"timings_ms",
+           {{"lookup", milliseconds(t.lookup_ms)},
+            {"miss", milliseconds(t.miss_ms)},
+            {"load_wait", milliseconds(t.load_wait_ms)},
+            {"rotate", milliseconds(t.rotate_ms)},
+            {"select", milliseconds(t.select_ms)},
+            {"recompute", milliseconds(t.recompute_ms)},
+            {"prefill", milliseconds(t.prefill_ms)}}},
+          {"notes", a.report.notes}};
+}
+
+Json passage_json(const Passage& passage) {
+  const retrieval::Hit& hit = passage.hit;
+  return {{"path", hit.path},
+          {"relative_path", retrieval::path_from_root(hit.path, hit.root)},
+          {"title", hit.title},
+          {"line_begin", hit.chunk.line_begin},
+          {"line_end", hit.chunk.line_end},
+          {"byte_begin", hit.chunk.byte_begin},
+          {"byte_end", hit.chunk.byte_end},
+          {"tokens", hit.chunk.tokens.size()},
+          {"score", three_digits(hit.score)},
+          {"sentence", passage.sentence},
+          {"text", hit.chunk.text}};
+}
+
+std::string note_on_empty(const engine::Generation& generation) {
+  const bool is_empty = generation.text.find_first_not_of(" \t\r\n") == std::string::npos;
+  return is_empty && generation.stop_reason != engine::StopReason::kCancelled
+             ? "the model gave an empty answer"
+             : "";
+}
+
+std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens) {
+  if (generation.stop_reason == engine::StopReason::kMaxTokens) {
+    return fmt::format("the answer was cut at {} token{} (-n; -n -1 goes on to the end)",
+                       max_tokens, max_tokens == 1 ? "" : "s");
+  }
+  return generation.stop_reason == engine::StopReason::kContextFull
+             ? "the answer was cut at the end of the context (-c)"
+             : "";
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,66 @@
+// What `weft ask` shows of an answer: its sources, the line about time, the table behind --stats,
+// and the same as JSON. It opens nothing and asks nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/app.h"
+#include "engine/generation.h"
+#include "fusion/fusor.h"
+#include "retrieval/index.h"
+
+namespace weft::cli {
+
+/// One answer in one mode.
+struct Answer {
+  fusion::ReuseMode asked = fusion::ReuseMode::kBlend;
+  engine::Generation generation;
+  fusion::Report report;
+  double ttft_ms = 0;
+};
+
+/// A passage in the prompt, with the sentence of it that is shown.
+struct Passage {
+  retrieval::Hit hit;
+  std::string sentence;
+};
+
+/// Passages of one document that follow each other are one source.
+struct Source {
+  std::string path;  // as people named it
+  std::string title;
+  uint64_t line_begin = 0;  // 0: not known
+  uint64_t line_end = 0;
+  double score = 0;      // the best passage's
+  std::string sentence;  // the best passage's
+};
+std::vector<Source> sources_of(std::span<const Passage> passages);
+
+/// "[1] notes/meeting.md:12-18  Title  (7.3)"
+std::string source_line(const Source& source, size_t number);
+
+/// "0.52 s to the first token (predicted 0.50 s; full prefill: 4.3 s); 3,400 of 3,964 tokens reused
+/// (--stats)". What is in brackets only where it was predicted, the hint where `stats_shown` is
+/// false.
+std::string timing_line(const Answer& answer, bool stats_shown);
+
+/// Tokens and times of each answer, with a line of headings; docs/cli.md explains the columns.
+std::string stats_table(std::span<const Answer> answers);
+
+/// In one line, without white space at the beginning.
+std::string in_one_line(std::string text);
+
+/// Times have two decimals, scores three significant digits.
+Json answer_json(const Answer& answer);
+Json passage_json(const Passage& passage);
+
+/// What to say of an answer that is empty; "": nothing.
+std::string note_on_empty(const engine::Generation& generation);
+/// The same of one that was cut; JSON has its stop_reason for that.
+std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens);
+
+}  // namespace weft::cli

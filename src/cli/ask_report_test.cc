@@ -1,0 +1,92 @@
+#include "cli/ask_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft::cli {
+namespace {
+
+Passage passage(int64_t document, int32_t ordinal, uint64_t line_begin, uint64_t line_end,
+                double score) {
+  return {.hit = {.chunk = {.document_id = document,
+                            .ordinal = ordinal,
+                            .line_begin = line_begin,
+                            .line_end = line_end},
+                  .path = "/home/ann/notes/d" + std::to_string(document) + ".md",
+                  .title = "T" + std::to_string(document),
+                  .root = "/home/ann/notes",
+                  .score = score},
+          .sentence = "S" + std::to_string(ordinal) + "."};
+}
+
+TEST(AskReport, ChunksThatFollowEachOtherAreOneSource) {
+  const std::vector<Passage> passages{passage(1, 4, 10, 19, 2.0), passage(1, 5, 21, 30, 7.256),
+                                      passage(1, 7, 50, 50, 1.5), passage(2, 8, 0, 0, 1.0)};
+  const std::vector<Source> sources = sources_of(passages);
+  ASSERT_EQ(sources.size(), 3u);
+  EXPECT_EQ(source_line(sources[0], 1), "[1] notes/d1.md:10-30  T1  (7.26)");
+  EXPECT_EQ(sources[0].sentence, "S5.");
+  EXPECT_EQ(source_line(sources[1], 2), "[2] notes/d1.md:50  T1  (1.5)");
+  EXPECT_EQ(source_line(sources[2], 3), "[3] notes/d2.md  T2  (1)");
+  EXPECT_TRUE(sources_of({}).empty());
+}
+
+TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
+  Answer answer;
+  answer.ttft_ms = 523.4;
+  answer.report.reused_tokens = 3400;
+  answer.report.prompt_tokens = 1203964;
+  EXPECT_EQ(timing_line(answer, false),
+            "0.52 s to the first token; 3,400 of 1,203,964 tokens reused (--stats)");
+  answer.ttft_ms = 12345;
+  answer.report.reused_tokens = 0;
+  answer.report.mode = fusion::ReuseMode::kBlend;
+  answer.report.predicted = {.full_prefill_ms = 4321, .ttft_ms = 401};
+  EXPECT_EQ(timing_line(answer, true),
+            "12.3 s to the first token (predicted 0.40 s; full prefill: 4.3 s); 0 of 1,203,964 "
+            "tokens reused");
+  answer.report.mode = fusion::ReuseMode::kPrefix;  // auto took full prefill
+  answer.report.predicted->ttft_ms = 4321;
+  EXPECT_EQ(timing_line(answer, true),
+            "12.3 s to the first token (full prefill, predicted 4.3 s); 0 of 1,203,964 tokens "
+            "reused");
+}
+
+TEST(AskReport, JsonHasSensibleDigits) {
+  Answer answer;
+  answer.ttft_ms = 12.3456789;
+  answer.report.timings.select_ms = 0.001;
+  const Json json = answer_json(answer);
+  EXPECT_EQ(json["ttft_ms"].dump(), "12.35");
+  EXPECT_EQ(json["timings_ms"]["select"].dump(), "0.0");
+  EXPECT_EQ(passage_json(passage(1, 0, 3, 9, 7.25649))["score"].dump(), "7.26");
+  EXPECT_EQ(passage_json(passage(1, 0, 3, 9, 0.0123456))["score"].dump(), "0.0123");
+  EXPECT_EQ(passage_json(passage(1, 0, 3, 9, 1234.5))["score"].dump(), "1230.0");
+  EXPECT_EQ(passage_json(passage(1, 0, 3, 9, 0))["score"].dump(), "0.0");
+  const Json one = passage_json(passage(1, 0, 3, 9, 1));
+  EXPECT_EQ(one["relative_path"], "notes/d1.md");
+  EXPECT_EQ(one["line_begin"], 3);
+  EXPECT_EQ(one["line_end"], 9);
+}
+
+TEST(AskReport, AnEmptyOrCutAnswerIsSaid) {
+  engine::Generation generation;
+  generation.stop_reason = engine::StopReason::kEnd;
+  EXPECT_EQ(note_on_empty(generation), "the model gave an empty answer");
+  generation.text = " \n";
+  EXPECT_EQ(note_on_empty(generation), "the model gave an empty answer");
+  generation.stop_reason = engine::StopReason::kCancelled;
+  EXPECT_EQ(note_on_empty(generation), "");
+  generation.text = "Six.";
+  generation.stop_reason = engine::StopReason::kEnd;
+  EXPECT_EQ(note_on_empty(generation), "");
+  EXPECT_EQ(note_on_cut(generation, 8), "");
+  generation.stop_reason = engine::StopReason::kMaxTokens;
+  EXPECT_EQ(note_on_cut(generation, 8),
+            "the answer was cut at 8 tokens (-n; -n -1 goes on to the end)");
+  generation.stop_reason = engine::StopReason::kContextFull;
+  EXPECT_EQ(note_on_cut(generation, 8), "the answer was cut at the end of the context (-c)");
+}
+
+}  // namespace
+}  // namespace weft::cli

@@ -1,0 +1,142 @@
+// weft bench retrieval: how often the passages that hold the answer are among those that ask takes.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/app.h"
+#include "cli/local_models.h"
+#include "eval/retrieval_eval.h"
+#include "gguf/gguf.h"
+
+namespace weft::cli {
+namespace {
+
+struct RetrievalFlags {
+  std::string model;
+  std::vector<std::string> files;
+  int n_passages = 4;
+  bool json = false;
+};
+
+const char* half_name(eval::Half half) {
+  switch (half) {
+    case eval::Half::kEven:
+      return "even";
+    case eval::Half::kOdd:
+      return "odd";
+    case eval::Half::kAll:
+      break;
+  }
+  return "all";
+}
+
+Json share_json(const eval::Share& share) {
+  return {{"value", share.value}, {"low", share.low}, {"high", share.high}};
+}
+
+Json figures_json(const eval::RetrievalFigures& f) {
+  return {{"gold", share_json(f.gold)},
+          {"passages", f.passages},
+          {"tokens", f.tokens},
+          {"not_in_documents", share_json(f.not_in_documents)}};
+}
+
+void print_results(const std::vector<eval::RetrievalResult>& results) {
+  fmt::print(
+      "gold: share of the passages marked as gold that are shown, with 95 % intervals; none: "
+      "answered \"not in the documents\"; foreign: asked over the other sets' passages\n"
+      "{:<14} {:<5} {:>5} | {:^18} {:>6} | {:^18} {:>6} {:>5} {:>5} | {:^20} | {:^16}\n",
+      "set", "half", "n", "plain: gold", "tokens", "chosen: gold", "tokens", "shown", "none",
+      "gold: difference", "foreign: none");
+  for (const eval::RetrievalResult& r : results) {
+    fmt::print(
+        "{:<14} {:<5} {:>5} | {:.3f} [{:.3f} {:.3f}] {:>5.0f} | {:.3f} [{:.3f} {:.3f}] {:>5.0f} "
+        "{:>5.2f} {:>4.1f}% | {:+.3f} [{:+.3f} {:+.3f}] | {:.1f}% [{:.1f} {:.1f}]\n",
+        r.name, half_name(r.half), r.chosen.questions, r.plain.gold.value, r.plain.gold.low,
+        r.plain.gold.high, r.plain.tokens, r.chosen.gold.value, r.chosen.gold.low,
+        r.chosen.gold.high, r.chosen.tokens, r.chosen.passages,
+        100 * r.chosen.not_in_documents.value, r.gold_difference.value, r.gold_difference.low,
+        r.gold_difference.high, 100 * r.foreign.not_in_documents.value,
+        100 * r.foreign.not_in_documents.low, 100 * r.foreign.not_in_documents.high);
+  }
+}
+
+/// Removes the folder at the end, whatever happened.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Status run_retrieval(App& app, const RetrievalFlags& flags) {
+  std::vector<eval::RetrievalSet> sets;
+  for (const std::string& file : flags.files) {
+    eval::RetrievalSet set{.name = std::filesystem::path(file).stem().string()};
+    WEFT_ASSIGN_OR_RETURN(set.examples, eval::read_dataset(app.env, file, 0));
+    sets.push_back(std::move(set));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string path,
+                        resolve_model(app.env, flags.model, app.models_dir));
+  WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
+  WEFT_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, text::Tokenizer::open(*file));
+  std::error_code error;
+  const auto temp = std::filesystem::temp_directory_path(error);
+  if (error) return io_error("no folder for temporary files: " + error.message());
+  WEFT_ASSIGN_OR_RETURN(std::string made,
+                        app.env.make_temporary_dir((temp / "weft_retrieval_").string()));
+  const TemporaryFolder folder(std::move(made));
+  auto progress = std::make_unique<Progress>("retrieval");
+  WEFT_ASSIGN_OR_RETURN(
+      const std::vector<eval::RetrievalResult> results,
+      eval::evaluate_retrieval(app.env, tokenizer, sets,
+                               {.n_passages = flags.n_passages, .folder = folder.path()},
+                               [&](int64_t done, int64_t total) {
+                                 progress->show(done, total, "questions");
+                                 return !interrupted();
+                               }));
+  progress.reset();
+  if (!flags.json) {
+    print_results(results);
+    return Status::ok();
+  }
+  Json list = Json::array();
+  for (const eval::RetrievalResult& r : results) {
+    list.push_back({{"set", r.name},
+                    {"half", half_name(r.half)},
+                    {"questions", r.chosen.questions},
+                    {"plain", figures_json(r.plain)},
+                    {"chosen", figures_json(r.chosen)},
+                    {"gold_difference", share_json(r.gold_difference)},
+                    {"foreign_not_in_documents", share_json(r.foreign.not_in_documents)}});
+  }
+  print_json({{"results", std::move(list)}});
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_bench_retrieval_command(Command bench, App& app) {
+  auto flags = std::make_shared<RetrievalFlags>();
+  Command command =
+      bench.add_command("retrieval", "Whether ask finds the passages that hold the answer");
+  command.add_option("-m,--model", flags->model, "GGUF file or model name, for its vocabulary")
+      .required();
+  command.add_option("-f,--file", flags->files, "questions with gold passages, as JSON; several")
+      .required();
+  command.add_option("--chunks", flags->n_passages, "passages shown at most (default: 4)")
+      .in_range(1, 1024);
+  command.add_flag("--json", flags->json, "print the report as JSON");
+  command.when_given(
+      [flags, &app] { app.run = [flags, &app] { return run_retrieval(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,180 @@
+// weft docs ls|rm: the documents of a store, and taking some out of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/terminal_text.h"
+#include "cli/app.h"
+#include "cli/library.h"
+#include "retrieval/scan.h"
+#include "store/chunk_store.h"
+
+namespace weft::cli {
+namespace {
+
+struct DocsFlags {
+  std::string dir;
+  std::vector<std::string> paths;
+  bool json = false;
+};
+
+Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const DocsFlags& flags,
+                                                     retrieval::Index::Mode mode) {
+  auto index = retrieval::Index::open(index_path(flags.dir), mode, app.env, index_wait());
+  if (index.status().code() != StatusCode::kNotFound) return index;
+  return not_found(flags.dir + ": no documents were ingested here; see weft ingest --help");
+}
+
+/// A document's records in the store, each once, and their bytes.
+Result<uint64_t> stored_bytes(retrieval::Index& index, int64_t document,
+                              const std::map<Hash128, uint64_t>& bytes_of) {
+  WEFT_ASSIGN_OR_RETURN(const auto chunks, index.chunks_of(document));
+  std::set<Hash128> records;
+  for (const retrieval::Chunk& chunk : chunks) records.insert(chunk.record);
+  uint64_t bytes = 0;
+  for (const Hash128& record : records) {
+    const auto found = bytes_of.find(record);
+    if (found != bytes_of.end()) bytes += found->second;
+  }
+  return bytes;
+}
+
+Status run_ls(App& app, const DocsFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const auto index,
+                        open_index(app, flags, retrieval::Index::Mode::kReadOnly));
+  WEFT_ASSIGN_OR_RETURN(
+      const auto store,
+      store::ChunkStore::open(app.env,
+                              {.dir = flags.dir, .read_only = true, .cancelled = interrupted}));
+  WEFT_ASSIGN_OR_RETURN(const auto records, store->ls());
+  std::map<Hash128, uint64_t> bytes_of;
+  for (const store::RecordSummary& record : records) {
+    bytes_of.emplace(record.hash, record.file_bytes);
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto documents, index->documents());
+  Json list = Json::array();
+  for (const retrieval::Document& document : documents) {
+    WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, stored_bytes(*index, document.id, bytes_of));
+    const bool is_stored = document.status == retrieval::DocumentStatus::kStored;
+    const std::string shown = retrieval::path_from_root(document.info.path, document.info.root);
+    if (flags.json) {
+      list.push_back({{"path", document.info.path},
+                      {"relative_path", shown},
+                      {"title", document.info.title},
+                      {"chunks", document.n_chunks},
+                      {"tokens", document.n_tokens},
+                      {"bytes", bytes},
+                      {"status", is_stored ? "stored" : "incomplete"}});
+    } else {
+      fmt::print("{}  {}  {} chunks, {} tokens, {:.2f} MB{}\n", one_line(shown),
+                 one_line(document.info.title), document.n_chunks, document.n_tokens,
+                 static_cast<double>(bytes) * 1e-6, is_stored ? "" : "  incomplete");
+    }
+  }
+  if (flags.json) {
+    print_json({{"documents", std::move(list)}});
+  } else {
+    fmt::print("{} documents\n", documents.size());
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(*index, flags.dir));
+  if (!unfinished.empty()) print_error(unfinished);
+  return Status::ok();
+}
+
+/// The documents at or below a path: as it is in the file system or, where none is there, as ask
+/// and ls show it.
+std::vector<std::string> documents_at(const std::vector<retrieval::Document>& documents,
+                                      const std::string& path) {
+  const std::string canonical = retrieval::canonical_path(path);
+  std::vector<std::string> found;
+  for (const retrieval::Document& document : documents) {
+    if (retrieval::is_under(document.info.path, canonical)) found.push_back(document.info.path);
+  }
+  if (!found.empty()) return found;
+  const std::string shown = path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
+  for (const retrieval::Document& document : documents) {
+    const std::string from_root = retrieval::path_from_root(document.info.path, document.info.root);
+    if (retrieval::is_under(from_root, shown)) found.push_back(document.info.path);
+  }
+  return found;
+}
+
+Status run_rm(App& app, const DocsFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const auto index,
+                        open_index(app, flags, retrieval::Index::Mode::kReadWrite));
+  WEFT_ASSIGN_OR_RETURN(
+      const auto store,
+      store::ChunkStore::open(app.env, {.dir = flags.dir, .cancelled = interrupted}));
+  WEFT_ASSIGN_OR_RETURN(const auto documents, index->documents());
+  WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, index->unfinished());
+  std::set<std::string> named;
+  std::vector<std::string> ended;
+  for (const std::string& path : flags.paths) {  // all, before anything is removed
+    const std::vector<std::string> found = documents_at(documents, path);
+    named.insert(found.begin(), found.end());
+    const std::string canonical = retrieval::canonical_path(path);
+    bool was_begun = false;
+    for (const std::string& root : unfinished.roots) {
+      if (!retrieval::is_under(root, canonical)) continue;
+      was_begun = true;
+      ended.push_back(root);
+    }
+    if (found.empty() && !was_begun) {
+      return not_found(
+          fmt::format("{}: no document of {} at this path or below it; weft docs ls "
+                      "lists them",
+                      path, flags.dir));
+    }
+  }
+  const auto records = [&]() -> Result<std::pair<uint64_t, uint64_t>> {
+    WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
+    return std::pair(stats.disk.records, stats.disk.bytes);
+  };
+  WEFT_ASSIGN_OR_RETURN(const auto before, records());
+  int64_t removed = 0;
+  for (const std::string& path : named) {
+    if (interrupted()) return cancelled("stopped; what was removed so far is gone");
+    const Status status = index->remove_document(path);
+    if (!status.is_ok() && status.code() != StatusCode::kNotFound) return status;
+    if (status.is_ok()) ++removed;
+    WEFT_RETURN_IF_ERROR(
+        index->sweep([&](const Hash128& record) { return remove_record(*store, record); }));
+  }
+  if (!ended.empty()) WEFT_RETURN_IF_ERROR(index->end_roots(ended));
+  if (removed > 0) WEFT_RETURN_IF_ERROR(index->drop_former_terms());
+  WEFT_ASSIGN_OR_RETURN(const auto after, records());
+  const auto gone = static_cast<int64_t>(before.first) - static_cast<int64_t>(after.first);
+  const auto freed = static_cast<int64_t>(before.second) - static_cast<int64_t>(after.second);
+  if (flags.json) {
+    print_json({{"removed", removed}, {"removed_records", gone}, {"freed_bytes", freed}});
+  } else {
+    fmt::print("{} document{} removed, with {} records ({:.1f} MB)\n", removed,
+               removed == 1 ? "" : "s", gone, static_cast<double>(freed) * 1e-6);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_docs_command(Command root, App& app) {
+  Command docs = root.add_command("docs", "List the documents of a store, or remove some");
+  docs.needs_command();
+  auto flags = std::make_shared<DocsFlags>();
+  const auto add = [&](const char* name, const char* what, Status (*run)(App&, const DocsFlags&)) {
+    Command command = docs.add_command(name, what);
+    command.add_option("--store", flags->dir, "folder that weft ingest filled")
+        .value_name("DIR")
+        .or_environment("WEFT_STORE");
+    command.add_flag("--json", flags->json, "print the report as JSON");
+    command.when_given(
+        [flags, run, &app] { app.run = [flags, run, &app] { return run(app, *flags); }; });
+    return command;
+  };
+  add("ls", "List documents: path, title, chunks, tokens, bytes of KV", run_ls);
+  Command rm = add("rm", "Remove documents with their KV; the files themselves stay", run_rm);
+  rm.add_option("paths", flags->paths, "files and folders, also such as are gone").required();
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,199 @@
+#include "retrieval/function_words.h"
+
+#include <algorithm>
+#include <array>
+
+namespace weft::retrieval {
+namespace {
+
+// Articles, pronouns, prepositions, conjunctions, auxiliaries and question words; folded, as the
+// index folds words, and sorted. No numbers, and no word that as often is a subject.
+constexpr std::string_view kEnglish[] = {
+    "a",       "about",   "above",     "after",    "again",      "against",  "all",     "also",
+    "am",      "an",      "and",       "any",      "are",        "aren",     "as",      "at",
+    "be",      "because", "been",      "before",   "being",      "below",    "between", "both",
+    "but",     "by",      "can",       "cannot",   "could",      "couldn",   "d",       "did",
+    "didn",    "do",      "does",      "doesn",    "doing",      "don",      "done",    "during",
+    "each",    "either",  "else",      "ever",     "few",        "for",      "from",    "further",
+    "get",     "give",    "got",       "had",      "hadn",       "has",      "hasn",    "have",
+    "haven",   "having",  "he",        "her",      "here",       "hers",     "herself", "him",
+    "himself", "his",     "how",       "however",  "i",          "if",       "in",      "into",
+    "is",      "isn",     "it",        "its",      "itself",     "just",     "ll",      "m",
+    "may",     "me",      "might",     "mine",     "more",       "most",     "much",    "must",
+    "my",      "myself",  "neither",   "no",       "nor",        "not",      "now",     "of",
+    "off",     "on",      "once",      "only",     "onto",       "or",       "other",   "others",
+    "our",     "ours",    "ourselves", "out",      "over",       "own",      "per",     "please",
+    "rather",  "re",      "s",         "same",     "shall",      "shan",     "she",     "should",
+    "shouldn", "so",      "some",      "such",     "t",          "tell",     "than",    "that",
+    "the",     "their",   "theirs",    "them",     "themselves", "then",     "there",   "these",
+    "they",    "this",    "those",     "through",  "to",         "too",      "under",   "until",
+    "unto",    "up",      "upon",      "us",       "ve",         "very",     "via",     "was",
+    "wasn",    "we",      "were",      "weren",    "what",       "whatever", "when",    "where",
+    "whether", "which",   "while",     "who",      "whom",       "whose",    "why",     "will",
+    "with",    "within",  "without",   "won",      "would",      "wouldn",   "yes",     "yet",
+    "you",     "your",    "yours",     "yourself", "yourselves"};
+
+constexpr std::string_view kGerman[] = {
+    "aber",    "alle",    "allem",   "allen",   "aller",   "alles",    "als",     "also",
+    "am",      "an",      "ander",   "andere",  "anderem", "anderen",  "anderer", "anderes",
+    "auch",    "auf",     "aus",     "bei",     "beim",    "bin",      "bis",     "bist",
+    "da",      "damit",   "dann",    "das",     "dass",    "dasselbe", "dazu",    "daß",
+    "dein",    "deine",   "deinem",  "deinen",  "deiner",  "dem",      "den",     "denn",
+    "der",     "deren",   "des",     "dessen",  "dich",    "die",      "dies",    "diese",
+    "diesem",  "diesen",  "dieser",  "dieses",  "dir",     "doch",     "dort",    "du",
+    "durch",   "ein",     "eine",    "einem",   "einen",   "einer",    "eines",   "er",
+    "es",      "etwas",   "euch",    "euer",    "eure",    "fur",      "gegen",   "gibt",
+    "hab",     "habe",    "haben",   "hat",     "hatte",   "hatten",   "hier",    "hin",
+    "hinter",  "ich",     "ihm",     "ihn",     "ihnen",   "ihr",      "ihre",    "ihrem",
+    "ihren",   "ihrer",   "ihres",   "im",      "in",      "indem",    "ins",     "ist",
+    "jede",    "jedem",   "jeden",   "jeder",   "jedes",   "jene",     "jenem",   "jenen",
+    "jener",   "jenes",   "jetzt",   "kann",    "kein",    "keine",    "keinem",  "keinen",
+    "keiner",  "konnen",  "konnte",  "man",     "mein",    "meine",    "meinem",  "meinen",
+    "meiner",  "mich",    "mir",     "mit",     "muss",    "mussen",   "nach",    "nicht",
+    "noch",    "nun",     "nur",     "ob",      "oder",    "ohne",     "sehr",    "sein",
+    "seine",   "seinem",  "seinen",  "seiner",  "seines",  "seit",     "selbst",  "sich",
+    "sie",     "sind",    "so",      "solche",  "solchem", "solchen",  "solcher", "soll",
+    "sollte",  "sondern", "uber",    "um",      "und",     "uns",      "unser",   "unsere",
+    "unter",   "viel",    "viele",   "vom",     "von",     "vor",      "wahrend", "wann",
+    "war",     "waren",   "warst",   "warum",   "was",     "wegen",    "weil",    "welche",
+    "welchem", "welchen", "welcher", "welches", "wem",     "wen",      "wenn",    "wer",
+    "werde",   "werden",  "weshalb", "wessen",  "wie",     "wieso",    "wieviel", "wieviele",
+    "will",    "wir",     "wird",    "wo",      "woher",   "wohin",    "wollen",  "woran",
+    "worauf",  "worin",   "wurde",   "wurden",  "zu",      "zum",      "zur",     "zwischen"};
+
+constexpr std::string_view kFrench[] = {
+    "a",      "afin",       "ai",       "ainsi",   "alors",   "apres",    "as",      "au",
+    "aucun",  "aucune",     "aussi",    "autre",   "autres",  "aux",      "avaient", "avait",
+    "avant",  "avec",       "avez",     "avoir",   "avons",   "c",        "ce",      "ceci",
+    "cela",   "celle",      "celles",   "celui",   "ces",     "cet",      "cette",   "ceux",
+    "chez",   "ci",         "combien",  "comme",   "comment", "d",        "dans",    "de",
+    "depuis", "des",        "donc",     "dont",    "du",      "elle",     "elles",   "en",
+    "entre",  "es",         "est",      "et",      "etaient", "etait",    "etant",   "ete",
+    "etes",   "etre",       "eu",       "eux",     "font",    "fut",      "ici",     "il",
+    "ils",    "j",          "je",       "l",       "la",      "laquelle", "le",      "lequel",
+    "les",    "lesquelles", "lesquels", "leur",    "leurs",   "lors",     "lui",     "m",
+    "ma",     "mais",       "me",       "meme",    "memes",   "mes",      "moi",     "mon",
+    "n",      "ne",         "ni",       "nos",     "notre",   "nous",     "on",      "ont",
+    "ou",     "par",        "pas",      "pendant", "peu",     "peut",     "peuvent", "plus",
+    "pour",   "pourquoi",   "qu",       "quand",   "que",     "quel",     "quelle",  "quelles",
+    "quels",  "qui",        "quoi",     "s",       "sa",      "sans",     "se",      "sera",
+    "ses",    "si",         "sommes",   "son",     "sont",    "sous",     "sur",     "t",
+    "ta",     "te",         "tes",      "toi",     "ton",     "tous",     "tout",    "toute",
+    "toutes", "tres",       "tu",       "un",      "une",     "vers",     "vos",     "votre",
+    "vous",   "y"};
+
+constexpr std::string_view kSpanish[] = {
+    "a",       "acerca",  "ademas", "al",      "algo",    "alguna",   "algunas",  "alguno",
+    "algunos", "ante",    "antes",  "aquel",   "aquella", "aquellas", "aquellos", "aqui",
+    "asi",     "aun",     "aunque", "cada",    "como",    "con",      "contra",   "cual",
+    "cuales",  "cuando",  "cuanta", "cuantas", "cuanto",  "cuantos",  "cuya",     "cuyo",
+    "de",      "del",     "desde",  "donde",   "dos",     "durante",  "e",        "el",
+    "ella",    "ellas",   "ellos",  "en",      "entre",   "era",      "eran",     "eres",
+    "es",      "esa",     "esas",   "ese",     "eso",     "esos",     "esta",     "estaba",
+    "estaban", "estan",   "estar",  "estas",   "este",    "esto",     "estos",    "fue",
+    "fueron",  "ha",      "haber",  "habia",   "han",     "hasta",    "hay",      "la",
+    "las",     "le",      "les",    "lo",      "los",     "mas",      "me",       "mi",
+    "mis",     "mucho",   "muy",    "nada",    "ni",      "no",       "nos",      "nosotros",
+    "o",       "os",      "otra",   "otras",   "otro",    "otros",    "para",     "pero",
+    "poco",    "por",     "porque", "pues",    "que",     "quien",    "quienes",  "se",
+    "sea",     "ser",     "si",     "sido",    "sin",     "sobre",    "son",      "su",
+    "sus",     "tambien", "tan",    "tanto",   "te",      "tiene",    "tienen",   "tu",
+    "tus",     "un",      "una",    "unas",    "uno",     "unos",     "usted",    "y",
+    "ya",      "yo"};
+
+constexpr std::string_view kItalian[] = {
+    "a",      "ad",     "agli", "ai",    "al",     "alla",   "alle",   "allo",   "anche",  "c",
+    "che",    "chi",    "ci",   "cio",   "co",     "coi",    "col",    "come",   "con",    "contro",
+    "cosa",   "cui",    "d",    "da",    "dagli",  "dai",    "dal",    "dalla",  "dalle",  "dallo",
+    "degli",  "dei",    "del",  "dell",  "della",  "delle",  "dello",  "di",     "dopo",   "dove",
+    "e",      "ed",     "era",  "erano", "essere", "fra",    "fu",     "furono", "gia",    "gli",
+    "ha",     "hanno",  "ho",   "i",     "il",     "in",     "io",     "l",      "la",     "le",
+    "lei",    "li",     "lo",   "loro",  "lui",    "ma",     "me",     "mentre", "mi",     "mia",
+    "mie",    "miei",   "mio",  "molto", "ne",     "negli",  "nei",    "nel",    "nell",   "nella",
+    "nelle",  "nello",  "no",   "noi",   "non",    "nostra", "nostro", "o",      "ogni",   "per",
+    "perche", "piu",    "poi",  "prima", "quale",  "quali",  "quando", "quanta", "quante", "quanti",
+    "quanto", "quegli", "quei", "quel",  "quella", "quelle", "quello", "questa", "queste", "questi",
+    "questo", "qui",    "se",   "sei",   "senza",  "si",     "sia",    "siamo",  "sono",   "sopra",
+    "sotto",  "sta",    "su",   "sua",   "sue",    "sugli",  "sui",    "sul",    "sulla",  "sulle",
+    "sullo",  "suo",    "suoi", "tra",   "tu",     "tua",    "tuo",    "tutti",  "tutto",  "un",
+    "una",    "uno",    "voi"};
+
+constexpr std::string_view kPortuguese[] = {
+    "a",     "ao",    "aos",    "aquela", "aquelas", "aquele", "aqueles", "aquilo", "as",
+    "ate",   "cada",  "com",    "como",   "contra",  "da",     "das",     "de",     "dela",
+    "dele",  "deles", "depois", "do",     "dos",     "e",      "ela",     "elas",   "ele",
+    "eles",  "em",    "entre",  "era",    "eram",    "essa",   "essas",   "esse",   "esses",
+    "esta",  "estao", "estas",  "estava", "estavam", "este",   "estes",   "eu",     "foi",
+    "foram", "ha",    "isso",   "isto",   "ja",      "la",     "lhe",     "lhes",   "mais",
+    "mas",   "me",    "mesmo",  "meu",    "minha",   "muito",  "na",      "nao",    "nas",
+    "nem",   "no",    "nos",    "nossa",  "nosso",   "num",    "numa",    "o",      "onde",
+    "os",    "ou",    "para",   "pela",   "pelas",   "pelo",   "pelos",   "por",    "porque",
+    "quais", "qual",  "quando", "quanta", "quantas", "quanto", "quantos", "que",    "quem",
+    "se",    "seja",  "sem",    "ser",    "seu",     "seus",   "so",      "sob",    "sobre",
+    "sua",   "suas",  "tambem", "tem",    "teu",     "tinha",  "tu",      "tua",    "um",
+    "uma",   "umas",  "uns",    "voce",   "voces"};
+
+constexpr std::string_view kDutch[] = {
+    "aan",   "al",   "alle", "als",  "ben",     "bij",   "daar",   "dan",    "dat",
+    "de",    "deze", "die",  "dit",  "door",    "dus",   "een",    "en",     "er",
+    "ge",    "geen", "haar", "had",  "hadden",  "heb",   "hebben", "heeft",  "hem",
+    "het",   "hier", "hij",  "hoe",  "hoeveel", "hun",   "ik",     "in",     "is",
+    "ja",    "je",   "jij",  "jouw", "jullie",  "kan",   "kon",    "kunnen", "maar",
+    "me",    "meer", "men",  "met",  "mijn",    "moet",  "na",     "naar",   "niet",
+    "niets", "nog",  "nu",   "of",   "om",      "omdat", "onder",  "ons",    "onze",
+    "ook",   "op",   "over", "per",  "te",      "tegen", "tot",    "tussen", "u",
+    "uit",   "uw",   "van",  "veel", "voor",    "waar",  "waarin", "waarom", "wanneer",
+    "waren", "was",  "wat",  "we",   "wel",     "welk",  "welke",  "werd",   "werden",
+    "wie",   "wij",  "wil",  "word", "worden",  "wordt", "zal",    "ze",     "zelf",
+    "zich",  "zij",  "zijn", "zo",   "zonder",  "zou",   "zouden"};
+
+std::span<const std::string_view> words_of(Language language) {
+  switch (language) {
+    case Language::kGerman:
+      return kGerman;
+    case Language::kFrench:
+      return kFrench;
+    case Language::kSpanish:
+      return kSpanish;
+    case Language::kItalian:
+      return kItalian;
+    case Language::kPortuguese:
+      return kPortuguese;
+    case Language::kDutch:
+      return kDutch;
+    case Language::kEnglish:
+      break;
+  }
+  return kEnglish;
+}
+
+}  // namespace
+
+bool is_function_word(Language language, std::string_view word) {
+  return std::ranges::binary_search(words_of(language), word);
+}
+
+Language language_of(std::span<const std::string> words) {
+  Language best = Language::kEnglish;
+  int64_t most = 0;
+  for (int i = 0; i < kLanguages; ++i) {
+    const auto language = static_cast<Language>(i);
+    const int64_t n = std::ranges::count_if(
+        words, [&](const std::string& word) { return is_function_word(language, word); });
+    if (n <= most) continue;
+    best = language;
+    most = n;
+  }
+  return best;
+}
+
+std::vector<std::string> content_words(std::span<const std::string> words) {
+  const Language language = language_of(words);
+  std::vector<std::string> content;
+  for (const std::string& word : words) {
+    if (!is_function_word(language, word)) content.push_back(word);
+  }
+  return content;
+}
+
+}  // namespace weft::retrieval

@@ -1,0 +1,26 @@
+// The words of a question that say nothing about its subject (the, what, der, était, …), by
+// language. It splits no text and knows no index.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::retrieval {
+
+enum class Language { kEnglish, kGerman, kFrench, kSpanish, kItalian, kPortuguese, kDutch };
+inline constexpr int kLanguages = 7;
+
+/// Words are lower case without diacritics, as Index::words gives them.
+bool is_function_word(Language language, std::string_view word);
+
+/// The language whose function words most of the words are; English where as many are English.
+/// What is a function word in one language may be the subject in another (die, war, son), so the
+/// words that a question has besides decide.
+Language language_of(std::span<const std::string> words);
+
+/// The words without those of the question's own language that are function words.
+std::vector<std::string> content_words(std::span<const std::string> words);
+
+}  // namespace weft::retrieval

@@ -1,0 +1,139 @@
+// The index's search: which chunks have any of some terms, and how often terms are where.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "retrieval/index_state_internal.h"
+
+namespace weft::retrieval {
+namespace {
+
+/// As FTS5's query language writes a string: quotes are doubled, and all else is text.
+std::string quoted(const Term& term) {
+  std::string text = "\"";
+  for (const char c : term.text) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return text + (term.is_beginning ? "\" *" : "\"");
+}
+
+Database::Splitting splitting_of(int64_t version) {
+  return version > kVersionWithoutLines ? Database::Splitting::kStems : Database::Splitting::kWords;
+}
+
+/// The first term that the index makes of it; empty for none.
+Result<std::string> first_term(Database& database, const Term& term, Database::Splitting as) {
+  std::string first;
+  WEFT_RETURN_IF_ERROR(database.for_each_term(
+      term.text, term.is_beginning ? Database::Splitting::kWords : as, [&](std::string_view one) {
+        first = one;
+        return false;
+      }));
+  return first;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> Index::words(std::string_view text, size_t limit) {
+  return state_->database->terms(text, limit);
+}
+
+Status Index::each_word(std::string_view text, FunctionRef<bool(std::string_view)> fn) {
+  return state_->database->for_each_term(text, Database::Splitting::kWords, fn);
+}
+
+Result<std::vector<Hit>> Index::search(std::string_view question, int k) {
+  WEFT_ASSIGN_OR_RETURN(const auto found, words(question, kMaxQueryTerms));
+  std::vector<Term> any;
+  for (const std::string& word : found) any.push_back({word});
+  return search(any, k);
+}
+
+Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k) {
+  Database& database = *state_->database;
+  std::vector<Hit> hits;
+  if (any.empty() || k <= 0) return hits;
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  std::string match;
+  for (const Term& term : any) match += (match.empty() ? "" : " OR ") + quoted(term);
+
+  const Rows& as = state_->rows;
+  WEFT_ASSIGN_OR_RETURN(
+      Statement rows,
+      database.prepare(
+          fmt::format("SELECT {}, {}, best.score FROM"
+                      " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
+                      "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
+                      "  CROSS JOIN documents ON documents.id = chunks.document_id"
+                      "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
+                      " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
+                      " ORDER BY best.score, d.path, c.ordinal",
+                      as.chunk_columns(), as.document_columns())));
+  rows.bind_text(match).bind(k);
+  ReadLimit limit(database);
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return hits;
+    WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
+    WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows, Rows::kChunkColumns));
+    WEFT_RETURN_IF_ERROR(limit.add(chunk));
+    hits.push_back({std::move(chunk), std::move(document.info.path), std::move(document.info.title),
+                    std::move(document.info.root),
+                    -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
+  }
+}
+
+Result<TermCounts> Index::count(std::span<const Term> terms) {
+  Database& database = *state_->database;
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  TermCounts out;
+  // Of documents' rows where they say it: they are far fewer, and shorter.
+  const bool has_sums = state_->rows.version() != kVersionWithoutHashes;
+  WEFT_ASSIGN_OR_RETURN(Statement all,
+                        database.prepare(has_sums ? "SELECT ifnull(sum(n_chunks), 0),"
+                                                    " ifnull(sum(n_tokens), 0) FROM documents"
+                                                  : "SELECT count(*), ifnull(sum(n_tokens), 0)"
+                                                    " FROM chunks"));
+  WEFT_RETURN_IF_ERROR(all.step().status());
+  out.chunks = std::max<int64_t>(all.integer(0), 0);
+  const auto n_tokens = static_cast<double>(std::max<int64_t>(all.integer(1), 0));
+  out.mean_tokens = out.chunks == 0 ? 0 : n_tokens / static_cast<double>(out.chunks);
+  for (const Term& term : terms) {
+    WEFT_ASSIGN_OR_RETURN(
+        Statement with,
+        database.prepare("SELECT count(*) FROM chunk_terms WHERE chunk_terms MATCH ?"));
+    WEFT_RETURN_IF_ERROR(with.bind_text(quoted(term)).step().status());
+    out.chunks_with.push_back(with.integer(0));
+  }
+  return out;
+}
+
+Result<std::vector<int64_t>> Index::occurrences(std::span<const Term> terms,
+                                                std::string_view text) {
+  Database& database = *state_->database;
+  const auto as = splitting_of(state_->rows.version());
+  std::vector<int64_t> n(terms.size(), 0);
+  std::unordered_map<std::string, std::vector<size_t>> by_term;
+  std::vector<std::pair<std::string, size_t>> beginnings;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(std::string term, first_term(database, terms[i], as));
+    if (term.empty()) continue;
+    if (terms[i].is_beginning) {
+      beginnings.emplace_back(std::move(term), i);
+    } else {
+      by_term[std::move(term)].push_back(i);
+    }
+  }
+  std::string key;  // keeps its memory
+  WEFT_RETURN_IF_ERROR(database.for_each_term(text, as, [&](std::string_view term) {
+    key = term;
+    if (const auto found = by_term.find(key); found != by_term.end()) {
+      for (const size_t i : found->second) ++n[i];
+    }
+    for (const auto& [begin, i] : beginnings) n[i] += term.starts_with(begin) ? 1 : 0;
+    return true;
+  }));
+  return n;
+}
+
+}  // namespace weft::retrieval

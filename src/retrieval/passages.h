@@ -1,0 +1,67 @@
+// The passages that a question is answered from: what of the question is searched for, which of the
+// chunks found are worth a place in the prompt, in which order, and whether any of them is. It
+// changes nothing and computes no KV.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "retrieval/index.h"
+
+namespace weft::retrieval {
+
+/// A term of a question and how much it says: BM25's inverse document frequency. A term that no
+/// chunk has says no more than one that a single chunk has, so that one strange word does not make
+/// the rest look small.
+struct WeightedTerm {
+  Term term;
+  double weight = 0;
+};
+
+struct PassageOptions {
+  int n_passages = 4;
+  /// A passage with less than this share of the best one's score is left out.
+  double least_share_of_best = 0.5;
+  /// A best passage whose score is less than this share of the terms' weight (an average passage
+  /// with every term once has about 1), and that has less than half of the terms by weight, is
+  /// none: it shares too little with the question.
+  double least_relevance = 0.33;
+  /// The same for a question of unspaced script, whose terms are pairs of characters: those across
+  /// two words are in no passage.
+  double least_relevance_unspaced = 0.16;
+  /// The best passages whatever their relevance.
+  bool anyway = false;
+};
+
+enum class PassagesFound {
+  kYes,
+  kNoTerms,  // the question has no words to search for
+  kNone,     // no passage has any of them
+  kWeak,     // the best one shares too little with the question
+};
+
+struct Passages {
+  PassagesFound found = PassagesFound::kNone;
+  /// Best first; chunks of one document that follow each other are together, in order, at the place
+  /// of the best of them. Empty unless found is kYes, or `anyway` was asked for.
+  std::vector<Hit> hits;
+  std::vector<WeightedTerm> terms;
+  double relevance = 0;  // of the best passage found: its score as a share of the terms' weight
+};
+
+/// Passages whose text another one, ranked before, has nearly all of (kNearDuplicate of the runs of
+/// four words that both have together) are left out. Hit::score is BM25 with inverse document
+/// frequencies above 0, titles counted twice.
+Result<Passages> find_passages(Index& index, std::string_view question,
+                               const PassageOptions& options);
+inline constexpr double kNearDuplicate = 0.9;
+
+/// The sentence, or line, of the text with most of the terms' weight, the first of equal ones: in
+/// one line, without white space at its ends, cut behind at most `max_bytes` with "…".
+Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
+                                  std::string_view text, size_t max_bytes);
+
+}  // namespace weft::retrieval

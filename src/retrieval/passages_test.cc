@@ -1,0 +1,170 @@
+#include "retrieval/passages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "retrieval/test_support_internal.h"
+
+namespace weft::retrieval {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class PassagesTest : public ::testing::Test {
+ protected:
+  PassagesTest() : index_(*Index::open(dir_ / "index.db", Index::Mode::kCreate)) {}
+
+  void add(const std::string& path, const std::vector<std::string>& texts,
+           const std::string& title = "") {
+    const auto id = put(*index_, path, texts, title);
+    ASSERT_TRUE(id.is_ok()) << id.status().message();
+  }
+  Passages find(std::string_view question, PassageOptions options = {}) {
+    auto passages = find_passages(*index_, question, options);
+    EXPECT_TRUE(passages.is_ok()) << passages.status().message();
+    return passages.is_ok() ? std::move(*passages) : Passages{};
+  }
+  /// "PATH ORDINAL" of each passage.
+  std::vector<std::string> found(std::string_view question, PassageOptions options = {}) {
+    std::vector<std::string> names;
+    for (const Hit& hit : find(question, options).hits) {
+      names.push_back(hit.path + " " + std::to_string(hit.chunk.ordinal));
+    }
+    return names;
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Index> index_;
+};
+
+TEST_F(PassagesTest, WordsThatSayNothingFindNothing) {
+  add("/a", {"What is it, and why is that what it is?"});
+  add("/b", {"The harbour opens at six."});
+  EXPECT_THAT(found("What is the harbour?"), ElementsAre("/b 0"));
+  const Passages none = find("What is it?");
+  EXPECT_EQ(none.found, PassagesFound::kNoTerms);
+  EXPECT_THAT(none.hits, IsEmpty());
+  EXPECT_EQ(find("?!").found, PassagesFound::kNoTerms);
+  EXPECT_EQ(find("🙂🙂").found, PassagesFound::kNone);  // FTS5 takes these for letters
+  EXPECT_EQ(find("What is a zebra?").found, PassagesFound::kNone);
+}
+
+TEST_F(PassagesTest, FormsOfAWordAreOneWord) {
+  add("/a", {"The ferries were repaired."});
+  EXPECT_THAT(found("Who repairs the ferry?"), ElementsAre("/a 0"));
+}
+
+TEST_F(PassagesTest, WhatSharesTooLittleIsNotInTheDocuments) {
+  add("/a", {"The mill stands on the river, and the miller sells flour to the whole valley."});
+  add("/b", {"The pier was built of oak by two carpenters from the north."});
+  add("/c", {"Bees swarm in May, when the lime trees on the green are in bloom."});
+  const std::string question = "Which parliament appointed the minister of finance on the pier?";
+  const Passages weak = find(question);
+  EXPECT_EQ(weak.found, PassagesFound::kWeak);
+  EXPECT_THAT(weak.hits, IsEmpty());
+  EXPECT_GT(weak.relevance, 0);
+  const Passages anyway = find(question, {.anyway = true});
+  EXPECT_EQ(anyway.found, PassagesFound::kWeak);
+  ASSERT_EQ(anyway.hits.size(), 1u);
+  EXPECT_EQ(anyway.hits[0].path, "/b");
+  EXPECT_EQ(find("Who built the pier?").found, PassagesFound::kYes);
+  EXPECT_EQ(find("The only pier").found, PassagesFound::kYes);
+}
+
+TEST_F(PassagesTest, AStoreOfOneDocumentCanBeAsked) {
+  add("/a", {"The harbour opens at six."});
+  EXPECT_THAT(found("When does the harbour open?"), ElementsAre("/a 0"));
+  EXPECT_THAT(found("harbour"), ElementsAre("/a 0"));
+}
+
+TEST_F(PassagesTest, WhatIsFarBelowTheBestIsLeftOut) {
+  add("/a", {"quince jelly with lemon and sugar"});
+  add("/b", {"lemon trees"});
+  add("/c", {"sugar beets are lifted in autumn"});
+  for (int i = 0; i < 20; ++i)
+    add("/filler" + std::to_string(i), {"nothing of that, number " + std::to_string(i)});
+  EXPECT_THAT(found("quince jelly lemon"), ElementsAre("/a 0"));
+  EXPECT_THAT(found("quince jelly lemon", {.least_share_of_best = 0}), ElementsAre("/a 0", "/b 0"));
+}
+
+TEST_F(PassagesTest, NearDuplicatesAreShownOnce) {
+  std::string text = "The ferry moved to the north pier";
+  for (int i = 0; i < 60; ++i) text += " item" + std::to_string(i);
+  add("/a", {text});
+  add("/b", {text});
+  add("/c", {text + " and back"});
+  add("/d", {"The ferry moved to the south pier, where another boat lies, and stays there."});
+  EXPECT_THAT(found("Where did the ferry move, which pier?"), ElementsAre("/d 0", "/a 0"));
+}
+
+TEST_F(PassagesTest, ChunksThatFollowEachOtherAreTogetherAndInOrder) {
+  add("/a", {"walnut oil", "walnut wood, walnut veneer", "pears"});
+  add("/b", {"walnut walnut walnut cake"});
+  for (int i = 0; i < 9; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  const auto names = found("walnut");
+  ASSERT_EQ(names.size(), 3u);
+  const auto first = std::ranges::find(names, "/a 0");
+  ASSERT_NE(first, names.end());
+  ASSERT_NE(first + 1, names.end());
+  EXPECT_EQ(*(first + 1), "/a 1");
+}
+
+TEST_F(PassagesTest, TextWithoutSpacesIsFound) {
+  add("/tokyo", {"東京の人口は約1400万人です。"});
+  add("/kyoto", {"京都は古い都です。"});
+  add("/wall", {"长城全长两万一千公里。"}, "中国");
+  add("/seoul", {"서울은 대한민국의 수도이다."});
+  add("/bangkok", {"กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทย"});
+  add("/sea", {"The sea (海) is blue."});
+  EXPECT_THAT(found("東京の人口は何人ですか？"), ElementsAre("/tokyo 0"));
+  EXPECT_THAT(found("长城有多长？"), ElementsAre("/wall 0"));
+  EXPECT_THAT(found("中国"), ElementsAre("/wall 0"));
+  EXPECT_THAT(found("서울의 수도"), ElementsAre("/seoul 0"));
+  EXPECT_THAT(found("เมืองหลวงของประเทศไทยคืออะไร"), ElementsAre("/bangkok 0"));
+  EXPECT_THAT(found("海"), ElementsAre("/sea 0"));
+  EXPECT_THAT(found("1400"), ElementsAre("/tokyo 0"));
+  EXPECT_EQ(find("火星の大気").found, PassagesFound::kNone);
+}
+
+TEST_F(PassagesTest, HostileQuestionsAreOnlyText) {
+  add("/a", {"walnut near or and not title text"});
+  for (const std::string& question :
+       {std::string("\"walnut"), std::string("walnut\" OR \""), std::string("text:walnut*"),
+        std::string("'; DROP TABLE chunks; -- walnut"), std::string("\xff\xfe walnut \xc3"),
+        std::string("walnut\0\"", 8)}) {
+    const auto passages = find_passages(*index_, question, {.anyway = true});
+    ASSERT_TRUE(passages.is_ok()) << question;
+    EXPECT_EQ(passages->hits.size(), 1u) << question;
+  }
+  std::string long_question;
+  for (int i = 0; i < 40000; ++i) long_question += "東walnut" + std::to_string(i) + "京 ";
+  EXPECT_TRUE(find_passages(*index_, long_question, {}).is_ok());
+  EXPECT_EQ(find("walnut", {.n_passages = 0}).hits.size(), 0u);
+}
+
+TEST_F(PassagesTest, TheBestSentenceHasMostOfTheQuestion) {
+  const std::string text =
+      "The pier is old. The harbour opens\n at six, says the keeper! Dr. Who opens nothing.\nNo.";
+  add("/a", {text});
+  const Passages passages = find("When does the harbour open?");
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, text, 200),
+            "The harbour opens at six, says the keeper!");
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Harbours open,   they say. x", 200),
+            "Harbours open, they say.");
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "First one. Second one.", 200), "First one.");
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, " \n ", 200), "");
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "The harbour opens at six o'clock", 20),
+            "The harbour opens at …");
+  const std::string cut = *best_sentence(*index_, passages.terms, std::string(30, 'a') + "é", 31);
+  EXPECT_EQ(cut, std::string(30, 'a') + " …");
+}
+
+}  // namespace
+}  // namespace weft::retrieval

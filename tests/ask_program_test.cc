@@ -1,0 +1,320 @@
+// What a question finds, says and shows, and what becomes of documents, through the built program:
+// sources with lines, "not in the documents", moved files, unfinished ingests, repair.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "weft_program.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Outcome;
+using test::write_file;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+class AskProgram : public test::WeftProgram {
+ protected:
+  /// On a person's terms: no JSON.
+  static Outcome ask_plainly(const std::string& question, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"ask",   "-m", model(), "--store",
+                                       store(), "-n", "4",     question};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return weft(arguments);
+  }
+  static Json documents() {
+    return weft({"docs", "ls", "--store", store(), "--json"}).json()["documents"];
+  }
+  static std::vector<std::string> listed() {
+    std::vector<std::string> paths;
+    for (const Json& document : documents()) paths.push_back(document["relative_path"]);
+    return paths;
+  }
+  static int records() {
+    return weft({"cache", "stat", "--store", store(), "--json"}).json()["records"].get<int>();
+  }
+};
+
+TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
+  fs::create_directories(docs() + "/notes");
+  write_file(docs() + "/notes/meeting.md",
+             "# Meeting\n\nEverybody came.\n\nThe lighthouse gets a new lamp.\nIt is paid by the "
+             "council.\n");
+  ASSERT_EQ(ingest().status, 0);
+  const Outcome run = ask_plainly("Who pays the lighthouse's lamp?");
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:3-6  Meeting  ("));
+  EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
+  EXPECT_THAT(run.out, HasSubstr(" s to the first token; "));
+  EXPECT_THAT(run.out, HasSubstr(" tokens reused (--stats)\n"));
+  EXPECT_THAT(run.out, Not(HasSubstr("TTFT")));
+  const Outcome stats = ask_plainly("Who pays the lighthouse's lamp?", {"--stats"});
+  EXPECT_THAT(stats.out, HasSubstr("TTFT ms = lookup"));
+  EXPECT_THAT(stats.out, Not(HasSubstr("(--stats)")));
+  EXPECT_THAT(weft({"ask", "--help"}).out, HasSubstr("load"));
+}
+
+TEST_F(AskProgram, JsonHasThePassagesTextAndLines) {
+  fs::create_directories(docs() + "/notes");
+  write_file(docs() + "/notes/meeting.md",
+             "# Meeting\n\nEverybody came.\n\nThe lighthouse gets a new lamp.\n");
+  ASSERT_EQ(ingest().status, 0);
+  const Json report = ask("lighthouse lamp").json();
+  ASSERT_EQ(report["found"], true);
+  const Json chunk = report["chunks"][0];
+  EXPECT_EQ(chunk["relative_path"], "docs/notes/meeting.md");
+  EXPECT_EQ(chunk["path"], fs::canonical(docs()).string() + "/notes/meeting.md");
+  EXPECT_EQ(chunk["line_begin"], 3);
+  EXPECT_EQ(chunk["line_end"], 5);
+  EXPECT_THAT(chunk["text"].get<std::string>(), HasSubstr("The lighthouse gets a new lamp."));
+  EXPECT_EQ(chunk["sentence"], "The lighthouse gets a new lamp.");
+  EXPECT_LE(chunk["score"].dump().size(), 5u) << chunk["score"];  // three digits and a point
+  const std::string ms = report["ttft_ms"].dump();
+  EXPECT_LE(ms.size() - std::min(ms.find('.'), ms.size()), 3u) << ms;
+}
+
+TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
+  ASSERT_EQ(ingest().status, 0);
+  const Outcome run = ask_plainly("Who governs Bolivia?");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.out,
+            "Not in the documents: no passage has a word of the question's (--answer-anyway asks "
+            "all the same).\n");
+  EXPECT_EQ(run.err, "");
+  const Json json = ask("Who governs Bolivia?").json();
+  EXPECT_EQ(json["found"], false);
+  EXPECT_EQ(json["reason"], "no-match");
+  EXPECT_TRUE(json["answer"].is_null());
+  EXPECT_TRUE(json["chunks"].empty());
+  EXPECT_EQ(ask("What is it?").json()["reason"], "no-words");
+  EXPECT_EQ(ask("Which parliament appointed ministers of the library?").json()["reason"],
+            "too-little");
+}
+
+TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
+  ASSERT_EQ(ingest().status, 0);
+  for (const std::string reuse : {"none", "prefix", "full", "blend"}) {
+    const Outcome none = ask("Who governs Bolivia?", {"--answer-anyway", "--reuse", reuse});
+    ASSERT_EQ(none.status, 0) << reuse << ": " << none.err;
+    EXPECT_EQ(none.json()["found"], false);
+    EXPECT_TRUE(none.json()["answer"].is_string());
+    EXPECT_TRUE(none.json()["chunks"].empty());
+    EXPECT_THAT(none.json()["notes"].dump(), HasSubstr("asked all the same"));
+  }
+  const Json weak =
+      ask("Which parliament appointed ministers of the library?", {"--answer-anyway"}).json();
+  EXPECT_EQ(weak["chunks"][0]["title"], "library");
+  EXPECT_EQ(ask_plainly("Who governs Bolivia?", {"--answer-anyway", "--compare"}).status, 0);
+}
+
+TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(ask_plainly("harbour").err, "weft: note: the answer was cut at 4 tokens (-n; -n -1 goes on to the end)\n");
+  EXPECT_EQ(ask("harbour").err, "");  // a program reads its stop_reason
+}
+
+TEST_F(AskProgram, TheStoreKnowsItsModel) {
+  expect_error(weft({"ask", "--store", store(), "harbour"}), 1, "no documents were ingested here");
+  expect_error(weft({"ingest", "--store", store(), docs()}), 2, "the first ingest needs a model");
+  ASSERT_EQ(ingest().status, 0);
+  const std::string models = path("models");
+  fs::create_directories(models);
+  fs::copy_file(model(), models + "/model.gguf", fs::copy_options::overwrite_existing);
+  const auto with_models = [&](std::vector<std::string> arguments) {
+    return finish(
+        start(std::move(arguments), "", "", [&] { setenv("WEFT_MODELS", models.c_str(), 1); }));
+  };
+  const Outcome asked = with_models({"ask", "--store", store(), "-n", "2", "harbour"});
+  EXPECT_EQ(asked.status, 0) << asked.err;
+  const Outcome ingested = with_models({"ingest", "--store", store(), docs()});
+  EXPECT_EQ(ingested.status, 0) << ingested.err;
+  fs::remove_all(models);
+  expect_error(with_models({"ask", "--store", store(), "harbour"}), 1,
+               "(model.gguf), which is not in the models folder");
+}
+
+TEST_F(AskProgram, AMovedFolderIsTakenOver) {
+  ASSERT_EQ(ingest().status, 0);
+  const std::string question = "harbour orchard library shelf";  // enough for reuse to pay
+  const Json before = ask(question, {"--ratio", "0.1"}).json();
+  const int n_records = records();
+  fs::rename(docs(), path("papers"));
+  const Outcome moved = weft({"ingest", "-m", model(), "--store", store(), path("papers")});
+  ASSERT_EQ(moved.status, 0) << moved.err;
+  EXPECT_THAT(moved.out, HasSubstr("0 new, 0 changed, 0 completed, 3 moved, 0 deleted"));
+  EXPECT_THAT(moved.out, Not(HasSubstr("ingesting")));  // nothing was computed
+  EXPECT_THAT(listed(),
+              ElementsAre("papers/harbour.md", "papers/library.txt", "papers/orchard.txt"));
+  EXPECT_EQ(records(), n_records);
+  const Json after = ask(question, {"--ratio", "0.1"}).json();
+  EXPECT_EQ(after["answer"], before["answer"]);
+  EXPECT_EQ(after["tier"], "disk");
+  EXPECT_THAT(after["chunks"][0]["relative_path"].get<std::string>(), HasSubstr("papers/"));
+  fs::rename(path("papers"), docs());
+}
+
+TEST_F(AskProgram, ARenamedFileWhoseNameIsItsTitleIsCutAnewAndTheOldOneGoes) {
+  ASSERT_EQ(ingest().status, 0);
+  const int n_records = records();
+  fs::rename(docs() + "/orchard.txt", docs() + "/garden.txt");
+  fs::rename(docs() + "/harbour.md", docs() + "/port.md");  // its heading stays its title
+  const Outcome moved = ingest();
+  ASSERT_EQ(moved.status, 0) << moved.err;
+  EXPECT_THAT(moved.out, HasSubstr("ingesting 1 document, "));
+  EXPECT_THAT(moved.out, HasSubstr("2 moved, 0 deleted, 1 unchanged"));
+  EXPECT_THAT(listed(), ElementsAre("docs/garden.txt", "docs/library.txt", "docs/port.md"));
+  EXPECT_EQ(documents()[0]["title"], "garden");
+  EXPECT_EQ(documents()[0]["status"], "stored");
+  EXPECT_EQ(records(), n_records);
+  EXPECT_EQ(ask("pears stream").json()["chunks"][0]["title"], "garden");
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
+}
+
+TEST_F(AskProgram, ACopyIsNoMove) {
+  ASSERT_EQ(ingest().status, 0);
+  fs::copy_file(docs() + "/harbour.md", docs() + "/copy.md");
+  EXPECT_THAT(ingest().out, HasSubstr("1 new, 0 changed, 0 completed, 0 deleted, 3 unchanged"));
+  EXPECT_EQ(listed().size(), 4u);
+}
+
+TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {
+  write_file(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
+  const Outcome stopped = ingest({"--store-limit", "200KB"});
+  ASSERT_EQ(stopped.status, 1);
+  const Outcome asked = ask("harbour");
+  EXPECT_EQ(asked.status, 0);
+  const std::string command =
+      "weft ingest --store " + store() + " " + fs::canonical(docs()).string() + "\n";
+  EXPECT_THAT(asked.err, HasSubstr(command));
+  EXPECT_THAT(weft({"docs", "ls", "--store", store()}).err, HasSubstr(command));
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(ask("harbour").err, "");
+}
+
+TEST_F(AskProgram, AnIngestThatDidNotEndEndsWithDocsRmWhenItsFolderIsGone) {
+  ASSERT_EQ(ingest({"--store-limit", "200KB"}).status, 1);
+  fs::remove_all(docs());
+  expect_error(ingest(), 1, "`weft docs rm " + docs() + "` takes its ");
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), docs()}).status, 0);
+  EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
+}
+
+TEST_F(AskProgram, WhereNothingWasStoredBeforeTheFolderWasGoneItEndsSo) {
+  ASSERT_EQ(ingest().status, 0);
+  fs::create_directories(path("more"));
+  write_file(path("more/m.txt"), "Marmots whistle. " + filler(200));
+  const auto ingest_more = [&] {
+    return weft(
+        {"ingest", "-m", model(), "--store", store(), "--store-limit", "200KB", path("more")});
+  };
+  ASSERT_EQ(ingest_more().status, 1);
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), "docs"}).status, 0);
+  fs::rename(path("more/m.txt"), docs() + "/m.txt");  // takes the document with it
+  ASSERT_EQ(ingest().status, 0);
+  fs::remove_all(path("more"));
+  expect_error(ingest_more(), 1, "ends the ingest that was begun there");
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), path("more")}).status, 0);
+  EXPECT_EQ(ask("marmots").err, "");
+}
+
+TEST_F(AskProgram, DocumentsAreListedAndRemoved) {
+  fs::create_directories(docs() + "/old");
+  write_file(docs() + "/old/a.md", "# A\n\nAlpaca wool.");
+  write_file(docs() + "/old/b.md", "# B\n\nBadger setts.");
+  ASSERT_EQ(ingest().status, 0);
+  const Json all = documents();
+  ASSERT_EQ(all.size(), 5u);
+  EXPECT_EQ(all[0]["relative_path"], "docs/harbour.md");
+  EXPECT_EQ(all[0]["title"], "Harbour");
+  EXPECT_GT(all[0]["chunks"], 0);
+  EXPECT_GT(all[0]["tokens"], 0);
+  EXPECT_GT(all[0]["bytes"], 0);
+  EXPECT_EQ(all[0]["status"], "stored");
+  EXPECT_THAT(weft({"docs", "ls", "--store", store()}).out, HasSubstr("docs/harbour.md  Harbour"));
+  const int n_records = records();
+  fs::remove_all(docs() + "/old");  // gone from the disk, not from the index
+  const Outcome removed = weft({"docs", "rm", "--store", store(), docs() + "/old"});
+  EXPECT_EQ(removed.status, 0) << removed.err;
+  EXPECT_THAT(removed.out, HasSubstr("2 documents removed, with 2 records"));
+  EXPECT_EQ(records(), n_records - 2);
+  EXPECT_EQ(ask("alpaca").json()["found"], false);
+  const Json one = weft({"docs", "rm", "--store", store(), "--json", "docs/library.txt"}).json();
+  EXPECT_EQ(one["removed"], 1);
+  EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/orchard.txt"));
+  expect_error(weft({"docs", "rm", "--store", store(), docs() + "/harbour.md", "nowhere"}), 1,
+               "nowhere: no document of ");
+  EXPECT_EQ(listed().size(), 2u);  // nothing was removed
+  expect_error(weft({"docs", "ls", "--store", path("nothing")}), 1, "no documents were ingested");
+}
+
+TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
+  ASSERT_EQ(ingest().status, 0);
+  const int n_records = records();
+  const Json sound = weft({"cache", "verify", "--store", store(), "--repair", "--json"}).json();
+  EXPECT_EQ(sound["removed_bad"], 0);
+  EXPECT_EQ(sound["incomplete_documents"], 0);
+  std::string damaged;
+  for (const auto& entry : fs::recursive_directory_iterator(store())) {
+    if (entry.path().extension() == ".chunk") damaged = entry.path().string();
+  }
+  std::string bytes = test::slurp(damaged);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(damaged, bytes);
+  // A record that no document has.
+  const std::string elsewhere = path("elsewhere");
+  write_file(path("stray.md"), "# Stray\n\nA stray cat.");
+  ASSERT_EQ(weft({"ingest", "-m", model(), "--store", elsewhere, path("stray.md")}).status, 0);
+  for (const auto& entry : fs::recursive_directory_iterator(elsewhere)) {
+    if (entry.path().extension() == ".chunk") {
+      fs::copy_file(entry.path(), store() + "/" + entry.path().filename().string());
+    }
+  }
+  fs::remove_all(elsewhere);
+  expect_error(weft({"cache", "verify", "--store", store()}), 1, "--repair");
+  const Outcome repaired = weft({"cache", "verify", "--store", store(), "--repair"});
+  EXPECT_EQ(repaired.status, 0) << repaired.err;
+  EXPECT_THAT(repaired.out, HasSubstr("1 damaged records removed, 1 that no document has; 1 "
+                                      "documents are incomplete by that"));
+  EXPECT_THAT(repaired.err, HasSubstr("weft ingest --store"));
+  EXPECT_EQ(records(), n_records - 1);
+  EXPECT_THAT(ask("harbour").err, HasSubstr("1 document is not stored whole"));
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
+  EXPECT_THAT(ingest().out, HasSubstr("1 completed"));
+  EXPECT_EQ(records(), n_records);
+  EXPECT_EQ(ask("harbour").err, "");
+}
+
+TEST_F(AskProgram, BenchRetrievalSaysHowOftenTheGoldPassageIsShown) {
+  write_file(path("data.json"), R"([
+    {"question": "Who keeps the weir?", "answers": ["Ann"], "ctxs": [
+      {"title": "Weir", "text": "Ann keeps the weir and its gates.", "gold": true},
+      {"title": "Pier", "text": "The pier is made of oak.", "gold": false}]},
+    {"question": "What is the pier made of?", "answers": ["oak"], "ctxs": [
+      {"title": "Pier", "text": "The pier is made of oak.", "gold": true}]}])");
+  const Outcome run =
+      weft({"bench", "retrieval", "-m", model(), "-f", path("data.json"), "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json all = run.json()["results"].back();
+  EXPECT_EQ(all["set"], "all");
+  EXPECT_EQ(all["questions"], 2);
+  EXPECT_EQ(all["chosen"]["gold"]["value"], 1.0);
+  EXPECT_EQ(all["chosen"]["passages"], 1.0);
+  EXPECT_EQ(all["plain"]["passages"], 2.0);  // "is" and "the" are in both
+  write_file(path("data.json"),
+             R"([{"question": "x", "answers": ["y"], "ctxs": [{"title": "t", "text": "x"}]}])");
+  expect_error(weft({"bench", "retrieval", "-m", model(), "-f", path("data.json")}), 2,
+               "example 0: no passage is marked as gold");
+}
+
+}  // namespace
+}  // namespace weft
