@@ -39,10 +39,9 @@ class DocumentChatTest : public ::testing::Test {
 /// A process of its own: engine, prompts, conversation, no store.
 struct Process {
   explicit Process(const std::string& model, int32_t context_tokens = 0) {
-    auto opened = Engine::open(posix_env(), {.model_path = model,
-                                             .n_threads = 2,
-                                             .context_tokens = context_tokens,
-                                             .compute = "f32"});
+    auto opened = Engine::open(
+        posix_env(),
+        {.model_path = model, .n_threads = 2, .context_tokens = context_tokens, .compute = "f32"});
     EXPECT_TRUE(opened.is_ok()) << opened.status().message();
     engine = *std::move(opened);
     auto prompts = RagPrompt::for_engine(*engine);

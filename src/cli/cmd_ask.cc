@@ -10,6 +10,9 @@
 #include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/ask_report.h"
+#include "cli/chat.h"
+#include "cli/document_flags.h"
+#include "cli/found_passages.h"
 #include "cli/library.h"
 #include "cli/line_input.h"
 #include "cli/reuse_flags.h"
@@ -23,45 +26,16 @@ using fusion::ReuseMode;
 
 struct AskFlags {
   ModelFlags model;
-  ReuseFlags reuse;
-  LibraryOptions library;
-  std::string mode = "blend";
-  int n_chunks = 4;
+  DocumentFlags documents;
   bool compare = false;
-  bool stats = false;
-  bool answer_anyway = false;
-  bool json = false;
+  bool interactive = false;
   std::optional<std::string> question;
   engine::GenerationOptions generation;
 };
 
-constexpr size_t kMaxSentenceBytes = 160;
-
-struct Retrieved {
-  retrieval::PassagesFound found = retrieval::PassagesFound::kYes;
-  std::vector<Passage> passages;
+struct Retrieved : FoundPassages {
   fusion::Prompt prompt;
-  std::vector<std::string> notes;
 };
-
-/// For a program, and for people.
-struct WhyNot {
-  const char* name;
-  const char* text;
-};
-WhyNot why_not(retrieval::PassagesFound found) {
-  switch (found) {
-    case retrieval::PassagesFound::kYes:
-      break;
-    case retrieval::PassagesFound::kNoTerms:
-      return {"no-words", "the question has no words to search for"};
-    case retrieval::PassagesFound::kNone:
-      return {"no-match", "no passage has a word of the question's"};
-    case retrieval::PassagesFound::kWeak:
-      return {"too-little", "the nearest passage shares too little with the question"};
-  }
-  return {"", ""};
-}
 
 class Asker {
  public:
@@ -71,7 +45,7 @@ class Asker {
   /// Answers and shows. A program gets an object even when that fails.
   Status ask(const std::string& question) {
     Status status = answer_and_show(question);
-    if (flags_.json && !status.is_ok()) {
+    if (flags_.documents.json && !status.is_ok()) {
       print_json({{"question", question}, {"error", status.message()}});
     }
     return status;
@@ -80,8 +54,12 @@ class Asker {
  private:
   Status answer_and_show(const std::string& question) {
     WEFT_ASSIGN_OR_RETURN(Retrieved found, retrieve(question));
-    if (found.found != retrieval::PassagesFound::kYes && !flags_.answer_anyway) {
-      show_nothing_found(question, found);
+    if (found.found != retrieval::PassagesFound::kYes && !flags_.documents.answer_anyway) {
+      if (flags_.documents.json) {
+        print_json(not_found_json(question, found));
+      } else {
+        print_not_found(found);
+      }
       return Status::ok();
     }
     std::vector<Answer> answers;
@@ -90,63 +68,28 @@ class Asker {
            {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
         WEFT_RETURN_IF_ERROR(warm(mode, found.prompt));
         WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, /*stream=*/false));
-        if (!flags_.json)
+        if (!flags_.documents.json)
           fmt::print("{:<7} {}\n", fusion::mode_name(mode), in_one_line(a.generation.text));
         answers.push_back(std::move(a));
       }
     } else {
-      WEFT_ASSIGN_OR_RETURN(const ReuseMode mode, parse_mode(flags_.mode));
-      WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, !flags_.json));
+      WEFT_ASSIGN_OR_RETURN(const ReuseMode mode, parse_mode(flags_.documents.mode));
+      WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, !flags_.documents.json));
       answers.push_back(std::move(a));
     }
     show(question, found, answers);
-    return store_missing(found.prompt, answers);
-  }
-
-  /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
-  /// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
-  /// reach the prompt, and the next ingest makes them anew.
-  Status trust_texts(Retrieved& found) {
-    for (Passage& passage : found.passages) {
-      retrieval::Hit& hit = passage.hit;
-      WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                            library_.chunk_tokens(hit.title, hit.chunk.text));
-      if (tokens == hit.chunk.tokens) continue;
-      found.notes.push_back(fmt::format(
-          "{}: a chunk's token ids are not those of its text, so they were not used; weft ingest "
-          "puts that right",
-          hit.path));
-      hit.chunk.tokens = std::move(tokens);
-      if (library_.is_read_only()) continue;
-      const Status marked = library_.index().mark_incomplete(hit.chunk.document_id);
-      if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
-    }
+    store_missing(library_, found.prompt.chunks, answers.back().asked);
     return Status::ok();
   }
 
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
-    retrieval::PassageOptions options;
-    options.n_passages = flags_.n_chunks;
-    options.anyway = flags_.answer_anyway;
-    WEFT_ASSIGN_OR_RETURN(retrieval::Passages passages,
-                          retrieval::find_passages(library_.index(), question, options));
-    found.found = passages.found;
-    for (retrieval::Hit& hit : passages.hits) {
-      WEFT_ASSIGN_OR_RETURN(std::string sentence,
-                            retrieval::best_sentence(library_.index(), passages.terms,
-                                                     hit.chunk.text, kMaxSentenceBytes));
-      found.passages.push_back({std::move(hit), std::move(sentence)});
+    WEFT_ASSIGN_OR_RETURN(static_cast<FoundPassages&>(found),
+                          find_for(library_, {}, question, flags_.documents.n_chunks,
+                                   flags_.documents.answer_anyway));
+    if (found.found != retrieval::PassagesFound::kYes && !flags_.documents.answer_anyway) {
+      return found;
     }
-    if (found.found != retrieval::PassagesFound::kYes) {
-      WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library_.index().counts());
-      if (counts.chunks == 0) {
-        return not_found("there are no documents in the store; weft ingest puts some in");
-      }
-      if (!flags_.answer_anyway) return found;
-      found.notes.push_back(std::string(why_not(found.found).text) + "; asked all the same");
-    }
-    WEFT_RETURN_IF_ERROR(trust_texts(found));
     WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
     WEFT_ASSIGN_OR_RETURN(found.prompt.suffix, library_.rag().suffix(question));
     const int32_t room = engine_.context_tokens() - room_for_answer();
@@ -198,9 +141,9 @@ class Asker {
     Answer out;
     out.asked = mode;
     const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
-    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, reuses
-                                                             ? fusion_options(flags_.reuse, engine_)
-                                                             : fusion_options(flags_.reuse));
+    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options,
+                          reuses ? fusion_options(flags_.documents.reuse, engine_)
+                                 : fusion_options(flags_.documents.reuse));
     options.mode = mode;
     const auto fusor = library_.make_fusor();
     const int64_t begin_ns = app_.env.monotonic_ns();
@@ -232,26 +175,12 @@ class Asker {
     return out;
   }
 
-  void show_nothing_found(const std::string& question, const Retrieved& found) {
-    const WhyNot why = why_not(found.found);
-    if (flags_.json) {
-      print_json({{"question", question},
-                  {"found", false},
-                  {"reason", why.name},
-                  {"answer", nullptr},
-                  {"chunks", Json::array()},
-                  {"notes", found.notes}});
-      return;
-    }
-    fmt::print("Not in the documents: {} (--answer-anyway asks all the same).\n", why.text);
-  }
-
   /// About the answers themselves; the report's notes are about how they were computed.
   std::vector<std::string> notes_on(const std::vector<Answer>& answers) const {
     std::vector<std::string> notes;
     for (const Answer& a : answers) {
       std::string note = note_on_empty(a.generation);
-      if (note.empty() && !flags_.json) {
+      if (note.empty() && !flags_.documents.json) {
         note = note_on_cut(a.generation, flags_.generation.max_tokens);
       }
       if (note.empty()) continue;
@@ -265,17 +194,13 @@ class Asker {
             const std::vector<Answer>& answers) {
     std::vector<std::string> notes = found.notes;
     for (std::string& note : notes_on(answers)) notes.push_back(std::move(note));
-    if (flags_.json) return show_json(question, found, answers, std::move(notes));
+    if (flags_.documents.json) return show_json(question, found, answers, std::move(notes));
     std::fflush(stdout);
     for (const std::string& note : notes) print_error("note: " + note);
     if (!found.passages.empty()) fmt::print("\n");
-    const std::vector<Source> sources = sources_of(found.passages);
-    for (size_t i = 0; i < sources.size(); ++i) {
-      fmt::print("{}\n", source_line(sources[i], i + 1));
-      if (!sources[i].sentence.empty()) fmt::print("    {}\n", one_line(sources[i].sentence));
-    }
+    print_sources(found.passages);
     fmt::print("\n");
-    const bool with_stats = flags_.stats || flags_.compare;
+    const bool with_stats = flags_.documents.stats || flags_.compare;
     if (!flags_.compare) {
       fmt::print("{}\n", timing_line(answers.front(), with_stats));
     }
@@ -324,22 +249,6 @@ class Asker {
     }
   }
 
-  /// Where plain prefill was the quicker way, the chunks are stored now, so that the next question
-  /// finds them.
-  Status store_missing(const fusion::Prompt& prompt, const std::vector<Answer>& answers) {
-    const bool wanted =
-        answers.back().asked == ReuseMode::kFull || answers.back().asked == ReuseMode::kBlend;
-    if (!wanted || library_.is_read_only()) return Status::ok();
-    const auto fusor = library_.make_fusor();
-    for (const std::vector<int32_t>& chunk : prompt.chunks) {
-      if (interrupted()) break;
-      if (const Status stored = fusor->ensure_stored(chunk); !stored.is_ok()) {
-        print_error("a chunk was not stored: " + stored.message());
-      }
-    }
-    return Status::ok();
-  }
-
   App& app_;
   const AskFlags& flags_;
   engine::Engine& engine_;
@@ -355,15 +264,23 @@ Status run_ask(App& app, AskFlags flags) {
   if (flags.question && is_blank(*flags.question)) {
     return invalid_argument("the question is empty");
   }
-  WEFT_RETURN_IF_ERROR(parse_mode(flags.mode).status());
-  WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
+  WEFT_RETURN_IF_ERROR(check_document_flags(flags.documents));
+  if (flags.interactive) {
+    DocumentChatStart start;
+    start.model = std::move(flags.model);
+    start.documents = std::move(flags.documents);
+    start.generation = std::move(flags.generation);
+    start.question = std::move(flags.question);
+    return run_document_chat(app, std::move(start));
+  }
+  flags.generation.one_line = !flags.documents.paragraphs;
   if (flags.model.model.empty()) {
-    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.library.dir));
+    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.documents.library.dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.library, *engine));
+  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
-                        unfinished_line(library.index(), flags.library.dir));
+                        unfinished_line(library.index(), flags.documents.library.dir));
   if (!unfinished.empty()) print_error(unfinished);
   Asker asker(app, flags, *engine, library);
   if (flags.question) {
@@ -381,7 +298,7 @@ Status run_ask(App& app, AskFlags flags) {
     if (is_blank(line.text)) continue;
     ++asked;
     input->remember(line.text);
-    if (!flags.json && !terminal)
+    if (!flags.documents.json && !terminal)
       fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(line.text));
     if (const Status status = asker.ask(line.text); !status.is_ok()) {
       ++failed;  // one bad question does not end the others
@@ -401,36 +318,20 @@ Status run_ask(App& app, AskFlags flags) {
 
 void add_ask_command(Command root, App& app) {
   auto flags = std::make_shared<AskFlags>();
-  flags->generation.one_line = true;
   Command command = root.add_command("ask", "Answer a question over ingested documents");
   add_model_flags(command, flags->model, /*model_is_optional=*/true)
       .describe("GGUF file, or the name of a fetched model (default: the store's own)");
-  add_reuse_flags(command, flags->reuse);
-  command.add_option("--store", flags->library.dir, "folder that weft ingest filled")
+  command.add_option("--store", flags->documents.library.dir, "folder that weft ingest filled")
       .value_name("DIR")
       .or_environment("WEFT_STORE");
-  add_prompt_flag(command, flags->library.prompt);
-  command.add_option("--reuse", flags->mode, "what is reused (default: blend)")
-      .one_of({"none", "prefix", "full", "blend"});
-  command.add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
-      .in_range(1, 1024);
-  command.add_flag("--compare", flags->compare, "answer in all four modes, side by side");
-  command.add_flag("--answer-anyway", flags->answer_anyway,
-                   "ask the model also when the documents have nothing on the question");
-  command.add_flag(
-      "--stats", flags->stats,
-      "also a table: tokens of the prompt whose KV was reused, recomputed (of those) or "
-      "computed; the tier they came from; TTFT, the time to the first token, and its "
-      "parts: lookup of the records, miss (computing those that were missing), load "
-      "wait (for the disk), rotate (keys to their places), select (tokens to "
-      "recompute), recompute, prefill");
-  command.add_flag(
-      "--paragraphs", [flags] { flags->generation.one_line = false; },
-      "let the answer go on behind its first line");
+  add_document_flags(command, flags->documents);
+  Flag compare =
+      command.add_flag("--compare", flags->compare, "answer in all four modes, side by side");
+  command
+      .add_flag("-i,--interactive", flags->interactive,
+                "go on asking: questions may refer to those before, as in weft chat --store")
+      .excludes(compare);
   add_sampling_flags(command, flags->generation, 1 << 20);
-  command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
-                    "bytes of KV kept in memory, as 512MB (default: 1GB)");
-  command.add_flag("--json", flags->json, "print the answer and its report as JSON");
   command.add_words("question", flags->question, "default: one a line from standard input");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });
 }

@@ -1,4 +1,5 @@
-// weft chat: a conversation on the terminal, or piped in line by line.
+// weft chat: a conversation on the terminal, or piped in line by line, with a model alone or over
+// documents.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -14,8 +15,11 @@
 
 #include "base/terminal_text.h"
 #include "cli/app.h"
+#include "cli/chat.h"
 #include "cli/chat_file.h"
+#include "cli/document_talk.h"
 #include "cli/line_input.h"
+#include "cli/talk.h"
 #include "engine/chat_session.h"
 
 namespace weft::cli {
@@ -32,6 +36,44 @@ struct ChatFlags {
   std::string load;
   std::string save;
   engine::GenerationOptions generation{.sampling = {.temperature = 0.8f}, .max_tokens = 1024};
+  DocumentFlags documents;  // where they name a store
+};
+
+/// The conversation's first question, and what goes with its beginning.
+struct Beginning {
+  std::optional<FileContent> loaded;  // what --load's file held
+  std::string note;                   // what is said of it
+  std::optional<std::string> question;
+};
+
+/// A model alone.
+class ModelTalk : public Talk {
+ public:
+  explicit ModelTalk(engine::ChatSession& session) : session_(session) {}
+  Result<engine::ChatAnswer> say(std::string text, const engine::GenerationOptions& options,
+                                 const engine::ChatCallbacks& callbacks) override {
+    return session_.say(std::move(text), options, callbacks);
+  }
+  Result<engine::ChatAnswer> regenerate(const engine::GenerationOptions& options,
+                                        const engine::ChatCallbacks& callbacks) override {
+    return session_.regenerate(options, callbacks);
+  }
+  bool undo() override { return session_.undo(); }
+  void clear() override { session_.clear(); }
+  Status set_system(std::optional<std::string> text) override {
+    return session_.set_system(std::move(text));
+  }
+  Status set_turns(std::vector<text::Turn> turns) override {
+    return session_.set_turns(std::move(turns));
+  }
+  std::vector<text::Turn> turns() const override { return session_.turns(); }
+  int32_t dropped_turns() const override { return session_.dropped_turns(); }
+  int32_t held_tokens() const override {
+    return static_cast<int32_t>(session_.held_tokens().size());
+  }
+
+ private:
+  engine::ChatSession& session_;
 };
 
 /// Everything but answers goes to stderr, so that stdout holds what the model said.
@@ -103,17 +145,14 @@ class AnswerPrinter {
 
 class Chat {
  public:
-  /// `loaded`: what --load's file held; `loaded_note`: what is said of it.
-  Chat(App& app, const ChatFlags& flags, engine::Engine& engine, engine::ChatSession& session,
-       const std::optional<FileContent>& loaded, const std::string& loaded_note)
+  Chat(App& app, const ChatFlags& flags, engine::Engine& engine, Talk& talk, Beginning beginning)
       : app_(app),
-        flags_(flags),
         engine_(engine),
-        session_(session),
+        talk_(talk),
         options_(flags.generation),
-        loaded_note_(loaded_note),
+        beginning_(std::move(beginning)),
         save_path_(flags.save) {
-    if (loaded) own(flags.load, *loaded);
+    if (beginning_.loaded) own(flags.load, *beginning_.loaded);
     terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
     const std::string history =
         app.state_dir.empty() ? "" : join_path(app.state_dir, "chat_history");
@@ -122,7 +161,7 @@ class Chat {
 
   /// However it ends, --save's file has the conversation then.
   Status run() {
-    const Status talked = talk();
+    const Status talked = talk_on();
     const bool unsaved = unsaved_ && !save_path_.empty();
     const Status saved = unsaved ? save_to(save_path_) : Status::ok();
     if (!talked.is_ok()) {
@@ -142,12 +181,13 @@ class Chat {
     bool is_block = false;  // stood in """, so it is no command
   };
 
-  Status talk() {
+  Status talk_on() {
     if (terminal_) {
       note(fmt::format("{}, {} tokens of context; /help lists the commands, Ctrl-D leaves",
                        one_line(engine_.model().file().path()), engine_.context_tokens()));
     }
-    if (!loaded_note_.empty()) note(loaded_note_);
+    if (!beginning_.note.empty()) note(beginning_.note);
+    if (beginning_.question) say(*beginning_.question);
     int interrupts = 0;
     while (!left_) {
       if (terminated()) return cancelled("stopped");
@@ -227,7 +267,8 @@ class Chat {
     if (text.starts_with("//")) return say(text.substr(1));
     const auto [name, argument] = split_word(text);
     for (const Command& command : commands()) {
-      if (command.name == name) return report((this->*command.run)(argument));
+      const bool is_here = !command.over_documents || talk_.has_documents();
+      if (is_here && command.name == name) return report((this->*command.run)(argument));
     }
     report(
         not_found(fmt::format("no command {}; /help lists them, // begins a text with /", name)));
@@ -240,8 +281,11 @@ class Chat {
   }
 
   void say(std::string_view text) {
+    if (talk_.has_documents() && !talk_.is_json() && !terminal_) {
+      fmt::print("{}> {}\n", std::exchange(said_, true) ? "\n" : "", one_line(text));
+    }
     answer([&](const engine::ChatCallbacks& callbacks) {
-      return session_.say(std::string(text), options_, callbacks);
+      return talk_.say(std::string(text), options_, callbacks);
     });
   }
 
@@ -251,7 +295,7 @@ class Chat {
     engine::ChatCallbacks callbacks;
     callbacks.on_text = [&](std::string_view piece) {
       input_->look();
-      printer.print(piece);
+      if (!talk_.is_json()) printer.print(piece);
       return !interrupted();
     };
     callbacks.on_dropped = [&](int32_t n) {
@@ -270,9 +314,11 @@ class Chat {
       return note("(stopped before the answer began; the conversation is as it was)");
     }
     if (!answered.is_ok()) return report(answered.status());
-    printer.end();
+    if (!talk_.was_asked()) return talk_.after_answer();
+    if (!talk_.is_json() && !(talk_.has_documents() && answered->text.empty())) printer.end();
     last_ = *std::move(answered);
-    note_stop();
+    if (!talk_.has_documents() || last_->stop_reason == engine::StopReason::kCancelled) note_stop();
+    talk_.after_answer();
     save_answer();
   }
 
@@ -321,7 +367,7 @@ class Chat {
     if (saved.is_ok() || holds(app_.env, path, content)) own(path, content);
     return saved;
   }
-  Status save_to(const std::string& path) { return save_turns(path, session_.turns()); }
+  Status save_to(const std::string& path) { return save_turns(path, talk_.turns()); }
   /// After an answer, to --save's file.
   void save_answer() {
     unsaved_ = !save_path_.empty();
@@ -347,6 +393,7 @@ class Chat {
   Status help(std::string_view) {
     std::string text;
     for (const Command& command : commands()) {
+      if (command.over_documents && !talk_.has_documents()) continue;
       if (!command.help.empty()) text += fmt::format("{:<18} {}\n", command.usage, command.help);
     }
     text +=
@@ -362,21 +409,21 @@ class Chat {
   }
 
   Status clear(std::string_view) {
-    leave_save_file(session_.turns());
+    leave_save_file(talk_.turns());
     own_files_.clear();
-    session_.clear();
+    talk_.clear();
     note("(a new conversation)");
     return Status::ok();
   }
 
   Status system(std::string_view argument) {
     if (argument.empty()) {
-      WEFT_RETURN_IF_ERROR(session_.set_system(std::nullopt));
+      WEFT_RETURN_IF_ERROR(talk_.set_system(std::nullopt));
       unsaved_ = true;
       note("(no system turn)");
       return Status::ok();
     }
-    WEFT_RETURN_IF_ERROR(session_.set_system(std::string(argument)));
+    WEFT_RETURN_IF_ERROR(talk_.set_system(std::string(argument)));
     unsaved_ = true;
     note("(the system turn is set)");
     return Status::ok();
@@ -384,15 +431,15 @@ class Chat {
 
   Status regenerate(std::string_view) {
     answer([&](const engine::ChatCallbacks& callbacks) {
-      return session_.regenerate(options_, callbacks);
+      return talk_.regenerate(options_, callbacks);
     });
     return Status::ok();
   }
 
   Status undo(std::string_view) {
-    if (!session_.undo()) return not_found("there is nothing to undo");
+    if (!talk_.undo()) return not_found("there is nothing to undo");
     unsaved_ = true;
-    note(fmt::format("(taken back; the conversation has {} turns)", session_.turns().size()));
+    note(fmt::format("(taken back; the conversation has {} turns)", talk_.turns().size()));
     return Status::ok();
   }
 
@@ -413,7 +460,7 @@ class Chat {
   Status save_over(std::string_view argument) {
     if (argument.empty()) return invalid_argument("/save! needs a file");
     const std::string path(argument);
-    WEFT_RETURN_IF_ERROR(save_turns(path, session_.turns(), /*force=*/true));
+    WEFT_RETURN_IF_ERROR(save_turns(path, talk_.turns(), /*force=*/true));
     note(fmt::format("(saved to {})", one_line(path)));
     return Status::ok();
   }
@@ -422,22 +469,24 @@ class Chat {
     if (argument.empty()) return invalid_argument("/load needs a file");
     const std::string path(argument);
     WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app_.env, path));
-    const std::vector<text::Turn> before = session_.turns();
-    if (const Status set = session_.set_turns(std::move(loaded.turns)); !set.is_ok()) {
+    const std::vector<text::Turn> before = talk_.turns();
+    if (const Status set = talk_.set_turns(std::move(loaded.turns)); !set.is_ok()) {
       return {set.code(), path + ": " + set.message()};
     }
     leave_save_file(before);
     own_files_.clear();
     own(path, loaded.content);
-    note(loaded_line(session_.turns()));
+    note(loaded_line(talk_.turns()));
     unsaved_ = true;
     return Status::ok();
   }
 
+  Status sources(std::string_view) { return talk_.show_sources(); }
+
   Status stats(std::string_view) {
-    const std::string context = fmt::format("context  {} of {} tokens; {}, {} no longer seen",
-                                            session_.held_tokens().size(), engine_.context_tokens(),
-                                            counted(session_.turns()), session_.dropped_turns());
+    const std::string context =
+        fmt::format("context  {} of {} tokens; {}, {} no longer seen", talk_.held_tokens(),
+                    engine_.context_tokens(), counted(talk_.turns()), talk_.dropped_turns());
     if (!last_) {
       note(context + "; no answer yet");
       return Status::ok();
@@ -509,6 +558,7 @@ class Chat {
     std::string_view usage;
     std::string_view help;  // empty: another name of the command before it
     Status (Chat::*run)(std::string_view);
+    bool over_documents = false;  // only there
   };
   static std::span<const Command> commands();
 
@@ -516,21 +566,21 @@ class Chat {
   static constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 
   App& app_;
-  const ChatFlags& flags_;
   engine::Engine& engine_;
-  engine::ChatSession& session_;
+  Talk& talk_;
   engine::GenerationOptions options_;
   bool terminal_ = false;
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
-  std::string loaded_note_;
+  Beginning beginning_;
   std::string save_path_;  // --save's file, while it is this conversation's
   // That have this conversation, by paths without links: what each held when it was read or
   // written.
   std::map<std::string, FileContent> own_files_;
   bool unsaved_ = false;  // something changed since it was written
   int64_t failed_ = 0;
+  bool said_ = false;  // something
   bool left_ = false;
 };
 
@@ -540,7 +590,9 @@ std::span<const Chat::Command> Chat::commands() {
       {"/exit", "/exit, /quit, /bye", "leave; so do exit and quit", &Chat::exit},
       {"/quit", "", "", &Chat::exit},
       {"/bye", "", "", &Chat::exit},
-      {"/clear", "/clear", "begin a new conversation; the system turn stays", &Chat::clear},
+      {"/clear", "/clear, /reset", "begin a new conversation; the system turn stays", &Chat::clear},
+      {"/reset", "", "", &Chat::clear},
+      {"/sources", "/sources", "the sources of the last answer", &Chat::sources, true},
       {"/system", "/system [TEXT]", "the system turn, from the beginning on; without TEXT none",
        &Chat::system},
       {"/regen", "/regen", "answer the last question again, with another seed", &Chat::regenerate},
@@ -569,7 +621,34 @@ Status check_save(App& app, const ChatFlags& flags) {
           fmt::format("--save {}: {}", flags.save, written.status().message())};
 }
 
+/// Loads --load's conversation and sets -s's system turn.
+Result<Beginning> begin(App& app, const ChatFlags& flags, Talk& talk) {
+  Beginning out;
+  if (!flags.load.empty()) {
+    WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app.env, flags.load));
+    if (const Status set = talk.set_turns(std::move(loaded.turns)); !set.is_ok()) {
+      return corrupt(flags.load + ": " + set.message());
+    }
+    out.loaded = loaded.content;
+    const std::vector<text::Turn> turns = talk.turns();
+    const bool has_system = !turns.empty() && turns.front().role == text::Role::kSystem;
+    const char* replaced = "";
+    if (flags.system && has_system) {
+      replaced = "; -s takes the place of its system turn";
+    } else if (flags.system) {
+      replaced = "; -s adds a system turn";
+    }
+    out.note = loaded_line(turns, replaced);
+  }
+  if (flags.system) WEFT_RETURN_IF_ERROR(talk.set_system(flags.system));
+  return out;
+}
+
 Status run_chat(App& app, const ChatFlags& flags) {
+  if (flags.model.model.empty()) {
+    return invalid_argument(
+        "--model MODEL is missing, and WEFT_MODEL is not set; weft model ls lists the models");
+  }
   WEFT_RETURN_IF_ERROR(check_save(app, flags));
   WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
@@ -577,43 +656,91 @@ Status run_chat(App& app, const ChatFlags& flags) {
   if (!session.is_ok() && session.status().code() == StatusCode::kNotFound) {
     return not_found(fmt::format(
         "{}: a base model, without a chat template: weft generate --raw continues a text with it, "
-        "weft ask answers over documents",
+        "weft ask and weft chat --store answer over documents",
         engine->model().file().path()));
   }
   if (!session.is_ok()) return session.status();
-  std::optional<FileContent> loaded_content;
-  std::string loaded_note;
-  if (!flags.load.empty()) {
-    WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app.env, flags.load));
-    if (const Status set = (*session)->set_turns(std::move(loaded.turns)); !set.is_ok()) {
-      return corrupt(flags.load + ": " + set.message());
-    }
-    loaded_content = loaded.content;
-    const char* replaced = "";
-    if (flags.system && (*session)->system()) {
-      replaced = "; -s takes the place of its system turn";
-    } else if (flags.system) {
-      replaced = "; -s adds a system turn";
-    }
-    loaded_note = loaded_line((*session)->turns(), replaced);
-  }
-  if (flags.system) WEFT_RETURN_IF_ERROR((*session)->set_system(flags.system));
+  ModelTalk talk(**session);
+  WEFT_ASSIGN_OR_RETURN(Beginning beginning, begin(app, flags, talk));
   outlive_interrupts();
-  return Chat(app, flags, *engine, **session, loaded_content, loaded_note).run();
+  return Chat(app, flags, *engine, talk, std::move(beginning)).run();
+}
+
+Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> question) {
+  const std::string& dir = flags.documents.library.dir;
+  WEFT_RETURN_IF_ERROR(check_document_flags(flags.documents));
+  WEFT_RETURN_IF_ERROR(check_save(app, flags));
+  WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
+  if (flags.model.model.empty()) {
+    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, dir));
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
+  WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(library.index(), dir));
+  if (!unfinished.empty()) print_error(unfinished);
+  DocumentTalk talk(flags.documents, *engine, library);
+  WEFT_ASSIGN_OR_RETURN(Beginning beginning, begin(app, flags, talk));
+  beginning.question = std::move(question);
+  outlive_interrupts();
+  return Chat(app, flags, *engine, talk, std::move(beginning)).run();
 }
 
 }  // namespace
 
+Status run_document_chat(App& app, DocumentChatStart start) {
+  ChatFlags flags;
+  flags.model = std::move(start.model);
+  flags.documents = std::move(start.documents);
+  flags.system = std::move(start.system);
+  flags.load = std::move(start.load);
+  flags.save = std::move(start.save);
+  flags.generation = std::move(start.generation);
+  return run_over_documents(app, std::move(flags), std::move(start.question));
+}
+
 void add_chat_command(Command root, App& app) {
   auto flags = std::make_shared<ChatFlags>();
-  Command command = root.add_command("chat", "Talk with a model");
-  add_model_flags(command, flags->model);
+  Command command = root.add_command("chat", "Talk with a model, alone or over documents");
+  add_model_flags(command, flags->model, /*model_is_optional=*/true)
+      .describe("GGUF file, or the name of a fetched model (with --store, default: the store's)");
   command.add_option("-s,--system", flags->system, "the system turn");
+  const engine::GenerationOptions usual = flags->generation;
   add_sampling_flags(command, flags->generation, kMaxAnswerTokens);
+  command.get_option("--temp").describe(fmt::format(
+      "temperature; 0 is greedy (default: {}, with --store 0)", usual.sampling.temperature));
+  command.get_option("--tokens")
+      .describe(fmt::format(
+          "tokens to generate at most; -1: until the end or a full context (default: {}, "
+          "with --store {})",
+          usual.max_tokens, engine::GenerationOptions().max_tokens));
   command.add_option("--load", flags->load, "go on with the conversation in this file");
   command.add_option("--save", flags->save,
                      "keep the conversation in this file, as OpenAI messages (JSON)");
-  command.when_given([flags, &app] { app.run = [flags, &app] { return run_chat(app, *flags); }; });
+  command
+      .add_option("--store", flags->documents.library.dir,
+                  "talk over the documents in this folder, which weft ingest filled")
+      .value_name("DIR");
+  const std::vector<Flag> of_documents = add_document_flags(command, flags->documents);
+  command.when_given([flags, &app, command, of_documents]() mutable {
+    app.run = [flags, &app, command, of_documents]() mutable -> Status {
+      if (flags->documents.library.dir.empty()) {
+        for (const Flag& flag : of_documents) {
+          if (!flag.was_given()) continue;
+          return invalid_argument(
+              fmt::format("{} goes with --store: it is about documents", flag.name()));
+        }
+        return run_chat(app, *flags);
+      }
+      const engine::GenerationOptions over_documents;
+      if (!command.get_option("--temp").was_given()) {
+        flags->generation.sampling.temperature = over_documents.sampling.temperature;
+      }
+      if (!command.get_option("--tokens").was_given()) {
+        flags->generation.max_tokens = over_documents.max_tokens;
+      }
+      return run_over_documents(app, std::move(*flags), std::nullopt);
+    };
+  });
 }
 
 }  // namespace weft::cli

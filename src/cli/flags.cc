@@ -395,6 +395,10 @@ Flag Flag::excludes(Flag other) {
   return *this;
 }
 
+bool Flag::was_given() const { return as_option(option_).count() > 0; }
+
+std::string Flag::name() const { return as_option(option_).get_name(); }
+
 Flag Flag::describe(const std::string& help) {
   as_option(option_).description(help);
   return *this;

@@ -35,6 +35,10 @@ class Flag {
   Flag or_environment(const std::string& variable, bool required = true);
   /// Not together with `other`.
   Flag excludes(Flag other);
+  /// On the command line, or by its environment variable; for when the command runs.
+  bool was_given() const;
+  /// "--model".
+  std::string name() const;
   /// In place of the help that it has.
   Flag describe(const std::string& help);
 

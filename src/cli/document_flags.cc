@@ -1,0 +1,40 @@
+#include "cli/document_flags.h"
+
+namespace weft::cli {
+
+std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
+  add_reuse_flags(command, flags.reuse);
+  add_prompt_flag(command, flags.library.prompt);
+  std::vector<Flag> all;
+  for (const char* name : {"--ratio", "--propagate", "--selector", "--check", "--prompt"}) {
+    all.push_back(command.get_option(name));
+  }
+  all.push_back(command.add_option("--reuse", flags.mode, "what is reused (default: blend)")
+                    .one_of({"none", "prefix", "full", "blend"}));
+  all.push_back(
+      command.add_option("--chunks", flags.n_chunks, "chunks in the prompt at most (default: 4)")
+          .in_range(1, 1024));
+  all.push_back(
+      command.add_flag("--answer-anyway", flags.answer_anyway,
+                       "ask the model also when the documents have nothing on the question"));
+  all.push_back(command.add_flag(
+      "--stats", flags.stats,
+      "also a table: tokens of the prompt whose KV was reused, recomputed (of those) or "
+      "computed; the tier they came from; TTFT, the time to the first token, and its "
+      "parts: lookup of the records, miss (computing those that were missing), load "
+      "wait (for the disk), rotate (keys to their places), select (tokens to "
+      "recompute), recompute, prefill"));
+  all.push_back(command.add_flag("--paragraphs", flags.paragraphs,
+                                 "let the answer go on behind its first line"));
+  all.push_back(command.add_bytes("--memory-limit", flags.library.memory_limit_bytes,
+                                  "bytes of KV kept in memory, as 512MB (default: 1GB)"));
+  all.push_back(command.add_flag("--json", flags.json, "print the answer and its report as JSON"));
+  return all;
+}
+
+Status check_document_flags(const DocumentFlags& flags) {
+  WEFT_RETURN_IF_ERROR(parse_mode(flags.mode).status());
+  return fusion_options(flags.reuse).status();
+}
+
+}  // namespace weft::cli

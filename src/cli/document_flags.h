@@ -1,0 +1,30 @@
+// The flags of questions over documents, shared by `weft ask` and `weft chat --store`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/flags.h"
+#include "cli/library.h"
+#include "cli/reuse_flags.h"
+
+namespace weft::cli {
+
+struct DocumentFlags {
+  ReuseFlags reuse;
+  LibraryOptions library;
+  std::string mode = "blend";
+  int n_chunks = 4;
+  bool stats = false;
+  bool answer_anyway = false;
+  bool json = false;
+  bool paragraphs = false;  // the answer goes on behind its first line
+};
+
+/// All but --store. Returns them, for a command that takes them only with --store.
+std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags);
+
+/// What was wrong with them is said before a model is opened.
+Status check_document_flags(const DocumentFlags& flags);
+
+}  // namespace weft::cli

@@ -1,0 +1,216 @@
+#include "cli/document_talk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "base/terminal_text.h"
+#include "cli/app.h"
+
+namespace weft::cli {
+namespace {
+
+double rounded_ms(double ms) { return std::round(ms * 100) / 100; }
+
+/// A program gets an object for each question, also where it fails.
+void print_error_object(const std::string& question, const Status& status) {
+  print_json({{"question", question}, {"error", status.message()}});
+}
+
+std::string without_leading_space(const std::string& text) {
+  return text.substr(std::min(text.find_first_not_of(" \n"), text.size()));
+}
+
+}  // namespace
+
+Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
+                                                const engine::GenerationOptions& options,
+                                                const engine::ChatCallbacks& callbacks) {
+  std::vector<std::string> before;
+  for (const engine::Exchange& exchange : chat_.exchanges()) before.push_back(exchange.question);
+  WEFT_ASSIGN_OR_RETURN(FoundPassages found, find_for(library_, before, question, flags_.n_chunks,
+                                                      flags_.answer_anyway));
+  question_ = question;
+  history_tokens_ = 0;
+  max_tokens_ = options.max_tokens;
+  if (found.found != retrieval::PassagesFound::kYes && !flags_.answer_anyway) {
+    found_ = std::move(found);
+    answer_.reset();
+    return engine::ChatAnswer{};
+  }
+  WEFT_ASSIGN_OR_RETURN(const fusion::ReuseMode mode, parse_mode(flags_.mode));
+  const bool reuses = mode == fusion::ReuseMode::kFull || mode == fusion::ReuseMode::kBlend;
+  WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions reuse, reuses ? fusion_options(flags_.reuse, engine_)
+                                                            : fusion_options(flags_.reuse));
+  reuse.mode = mode;
+  reuse.cancelled = callbacks.cancelled;
+  engine::GenerationOptions generation = options;
+  generation.one_line = !flags_.paragraphs;
+  bool begun = false;
+  engine::DocumentChatCallbacks on;
+  on.on_dropped = callbacks.on_dropped;
+  on.on_text = [&](std::string_view piece) {
+    // Answers follow "Answer:", so they begin with a space.
+    if (!begun) piece.remove_prefix(std::min(piece.find_first_not_of(" \n"), piece.size()));
+    begun = begun || !piece.empty();
+    return !callbacks.on_text || callbacks.on_text(piece);
+  };
+  const auto fusor = library_.make_fusor();
+  const std::vector<std::vector<int32_t>> chunks = found.chunks();
+  WEFT_ASSIGN_OR_RETURN(engine::DocumentAnswer done,
+                        chat_.ask(*fusor, question, chunks, std::move(reuse), generation, on));
+  if (done.n_chunks < chunks.size()) {
+    found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", done.n_chunks,
+                                      chunks.size(), engine_.context_tokens()));
+    found.passages.resize(done.n_chunks);
+  }
+  history_tokens_ = done.history_tokens;
+  engine::ChatAnswer out;
+  out.text = done.generation.text;
+  out.stop_reason = done.generation.stop_reason;
+  out.prompt_tokens = done.report.prompt_tokens;
+  out.reused_tokens = done.report.reused_tokens;
+  out.answer_tokens = static_cast<int32_t>(done.generation.tokens.size());
+  out.prefill_ms = done.ttft_ms;
+  out.decode_ms = done.generation.decode_ms;
+  held_tokens_ = out.prompt_tokens + out.answer_tokens;
+  answer_ = Answer{mode, std::move(done.generation), std::move(done.report), done.ttft_ms};
+  found_ = std::move(found);
+  shown_ = found_.passages;
+  return out;
+}
+
+Result<engine::ChatAnswer> DocumentTalk::say(std::string text,
+                                             const engine::GenerationOptions& options,
+                                             const engine::ChatCallbacks& callbacks) {
+  auto answered = answer(text, options, callbacks);
+  if (answered.is_ok()) {
+    n_again_ = 0;
+  } else if (flags_.json) {
+    print_error_object(text, answered.status());
+  }
+  return answered;
+}
+
+Result<engine::ChatAnswer> DocumentTalk::regenerate(const engine::GenerationOptions& options,
+                                                    const engine::ChatCallbacks& callbacks) {
+  const std::vector<engine::Exchange> before = chat_.exchanges();
+  if (before.empty()) return not_found("there is nothing to answer again");
+  chat_.set_exchanges({before.begin(), before.end() - 1});
+  engine::GenerationOptions again = options;
+  again.sampling.seed += ++n_again_;
+  auto answered = answer(before.back().question, again, callbacks);
+  if (chat_.exchanges().size() < before.size()) chat_.set_exchanges(before);
+  if (!answered.is_ok() && flags_.json) {
+    print_error_object(before.back().question, answered.status());
+  }
+  return answered;
+}
+
+bool DocumentTalk::undo() {
+  std::vector<engine::Exchange> exchanges = chat_.exchanges();
+  if (exchanges.empty()) return false;
+  exchanges.pop_back();
+  chat_.set_exchanges(std::move(exchanges));
+  n_again_ = 0;
+  return true;
+}
+
+void DocumentTalk::clear() {
+  chat_.set_exchanges({});
+  shown_.clear();
+  held_tokens_ = 0;
+  n_again_ = 0;
+}
+
+Status DocumentTalk::set_system(std::optional<std::string> text) {
+  return chat_.set_system(std::move(text));
+}
+
+Status DocumentTalk::set_turns(std::vector<text::Turn> turns) {
+  std::optional<std::string> system;
+  size_t i = 0;
+  if (!turns.empty() && turns.front().role == text::Role::kSystem) {
+    system = std::move(turns.front().text);
+    i = 1;
+  }
+  std::vector<engine::Exchange> exchanges;
+  for (; i < turns.size(); i += 2) {
+    if (i + 1 == turns.size() || turns[i].role != text::Role::kUser ||
+        turns[i + 1].role != text::Role::kAssistant) {
+      return invalid_argument(fmt::format(
+          "turn {}: a conversation over documents is questions with an answer each", i + 1));
+    }
+    exchanges.push_back({std::move(turns[i].text), std::move(turns[i + 1].text)});
+  }
+  WEFT_RETURN_IF_ERROR(chat_.set_system(std::move(system)));
+  clear();
+  chat_.set_exchanges(std::move(exchanges));
+  return Status::ok();
+}
+
+std::vector<text::Turn> DocumentTalk::turns() const {
+  std::vector<text::Turn> all;
+  if (chat_.system()) all.push_back({text::Role::kSystem, *chat_.system()});
+  for (const engine::Exchange& exchange : chat_.exchanges()) {
+    all.push_back({text::Role::kUser, exchange.question});
+    all.push_back({text::Role::kAssistant, without_leading_space(exchange.answer)});
+  }
+  return all;
+}
+
+void DocumentTalk::after_answer() {
+  if (!answer_) {
+    if (flags_.json) return print_json(not_found_json(question_, found_));
+    return print_not_found(found_);
+  }
+  std::vector<std::string> notes = found_.notes;
+  std::string note = note_on_empty(answer_->generation);
+  if (note.empty() && !flags_.json) note = note_on_cut(answer_->generation, max_tokens_);
+  if (!note.empty()) notes.push_back(std::move(note));
+  if (flags_.json) {
+    print_as_json(notes);
+  } else {
+    std::fflush(stdout);
+    for (const std::string& line : notes) print_error("note: " + line);
+    if (!found_.passages.empty()) fmt::print("\n");
+    print_sources(found_.passages);
+    fmt::print("\n{}\n", timing_line(*answer_, flags_.stats));
+    if (flags_.stats) {
+      for (const std::string& line : answer_->report.notes)
+        fmt::print("note: {}\n", one_line(line));
+      fmt::print("{}", stats_table(std::span(&*answer_, 1)));
+    }
+    std::fflush(stdout);
+  }
+  store_missing(library_, found_.chunks(), answer_->asked);
+}
+
+void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
+  Json chunks = Json::array();
+  for (const Passage& passage : found_.passages) chunks.push_back(passage_json(passage));
+  Json json = {{"question", question_},
+               {"found", found_.found == retrieval::PassagesFound::kYes},
+               {"looked_back", found_.looked_back},
+               {"history_tokens", history_tokens_},
+               {"chunks", std::move(chunks)}};
+  json.update(answer_json(*answer_));
+  Json all = notes;
+  for (const std::string& line : answer_->report.notes) all.push_back(line);
+  json["notes"] = std::move(all);
+  json["load_ms"] = rounded_ms(engine_.load_ms());
+  json["calibration_ms"] = rounded_ms(engine_.calibration_ms());
+  print_json(json);
+}
+
+Status DocumentTalk::show_sources() {
+  if (shown_.empty()) return not_found("no answer with sources yet");
+  print_sources(shown_);
+  std::fflush(stdout);
+  return Status::ok();
+}
+
+}  // namespace weft::cli

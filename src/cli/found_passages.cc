@@ -1,0 +1,117 @@
+#include "cli/found_passages.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/terminal_text.h"
+#include "retrieval/follow_up.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kMaxSentenceBytes = 160;
+
+/// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
+/// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
+/// reach the prompt, and the next ingest makes them anew.
+Status trust_texts(Library& library, FoundPassages& found) {
+  for (Passage& passage : found.passages) {
+    retrieval::Hit& hit = passage.hit;
+    WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                          library.chunk_tokens(hit.title, hit.chunk.text));
+    if (tokens == hit.chunk.tokens) continue;
+    found.notes.push_back(fmt::format(
+        "{}: a chunk's token ids are not those of its text, so they were not used; weft ingest "
+        "puts that right",
+        hit.path));
+    hit.chunk.tokens = std::move(tokens);
+    if (library.is_read_only()) continue;
+    const Status marked = library.index().mark_incomplete(hit.chunk.document_id);
+    if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> FoundPassages::chunks() const {
+  std::vector<std::vector<int32_t>> out;
+  for (const Passage& passage : passages) out.push_back(passage.hit.chunk.tokens);
+  return out;
+}
+
+Result<FoundPassages> find_for(Library& library, std::span<const std::string> before,
+                               const std::string& question, int n_chunks, bool anyway) {
+  FoundPassages out;
+  retrieval::PassageOptions options;
+  options.n_passages = n_chunks;
+  options.anyway = anyway;
+  WEFT_ASSIGN_OR_RETURN(retrieval::FollowUp found,
+                        retrieval::find_follow_up(library.index(), before, question, options));
+  out.found = found.passages.found;
+  out.looked_back = found.looked_back;
+  for (retrieval::Hit& hit : found.passages.hits) {
+    WEFT_ASSIGN_OR_RETURN(std::string sentence,
+                          retrieval::best_sentence(library.index(), found.passages.terms,
+                                                   hit.chunk.text, kMaxSentenceBytes));
+    out.passages.push_back({std::move(hit), std::move(sentence)});
+  }
+  if (out.found != retrieval::PassagesFound::kYes) {
+    WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library.index().counts());
+    if (counts.chunks == 0) {
+      return not_found("there are no documents in the store; weft ingest puts some in");
+    }
+    if (!anyway) return out;
+    out.notes.push_back(std::string(why_not(out.found).text) + "; asked all the same");
+  }
+  WEFT_RETURN_IF_ERROR(trust_texts(library, out));
+  return out;
+}
+
+WhyNot why_not(retrieval::PassagesFound found) {
+  switch (found) {
+    case retrieval::PassagesFound::kYes:
+      break;
+    case retrieval::PassagesFound::kNoTerms:
+      return {"no-words", "the question has no words to search for"};
+    case retrieval::PassagesFound::kNone:
+      return {"no-match", "no passage has a word of the question's"};
+    case retrieval::PassagesFound::kWeak:
+      return {"too-little", "the nearest passage shares too little with the question"};
+  }
+  return {"", ""};
+}
+
+void print_not_found(const FoundPassages& found) {
+  fmt::print("Not in the documents: {} (--answer-anyway asks all the same).\n",
+             why_not(found.found).text);
+}
+
+Json not_found_json(const std::string& question, const FoundPassages& found) {
+  return {{"question", question}, {"found", false},          {"reason", why_not(found.found).name},
+          {"answer", nullptr},    {"chunks", Json::array()}, {"notes", found.notes}};
+}
+
+void print_sources(std::span<const Passage> passages) {
+  const std::vector<Source> sources = sources_of(passages);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    fmt::print("{}\n", source_line(sources[i], i + 1));
+    if (!sources[i].sentence.empty()) fmt::print("    {}\n", one_line(sources[i].sentence));
+  }
+}
+
+void store_missing(Library& library, const std::vector<std::vector<int32_t>>& chunks,
+                   fusion::ReuseMode asked) {
+  const bool wanted = asked == fusion::ReuseMode::kFull || asked == fusion::ReuseMode::kBlend;
+  if (!wanted || library.is_read_only()) return;
+  const auto fusor = library.make_fusor();
+  for (const std::vector<int32_t>& chunk : chunks) {
+    if (interrupted()) break;
+    if (const Status stored = fusor->ensure_stored(chunk); !stored.is_ok()) {
+      print_error("a chunk was not stored: " + stored.message());
+    }
+  }
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,48 @@
+// The passages of a store that a question is answered from, as `ask` and a conversation over
+// documents take them: found, checked, and shown with the answer.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/ask_report.h"
+#include "cli/library.h"
+#include "fusion/prompt.h"
+#include "retrieval/passages.h"
+
+namespace weft::cli {
+
+struct FoundPassages {
+  retrieval::PassagesFound found = retrieval::PassagesFound::kYes;
+  std::vector<Passage> passages;   // their token ids are those of their texts
+  std::vector<std::string> notes;  // fit for the user
+  bool looked_back = false;        // the questions before were searched for, too
+
+  std::vector<std::vector<int32_t>> chunks() const;
+};
+
+/// `before`: the questions of the conversation that were answered, oldest first. With `anyway` the
+/// best passages, or none, where the documents have nothing on the question. kNotFound where there
+/// are no documents at all.
+Result<FoundPassages> find_for(Library& library, std::span<const std::string> before,
+                               const std::string& question, int n_chunks, bool anyway);
+
+/// Why nothing was found: for a program, and for people.
+struct WhyNot {
+  const char* name;
+  const char* text;
+};
+WhyNot why_not(retrieval::PassagesFound found);
+void print_not_found(const FoundPassages& found);
+Json not_found_json(const std::string& question, const FoundPassages& found);
+
+/// Numbered, one or two lines each.
+void print_sources(std::span<const Passage> passages);
+
+/// Where plain prefill was the quicker way, the chunks are stored now, so that the next question
+/// finds them. What cannot be stored is said.
+void store_missing(Library& library, const std::vector<std::vector<int32_t>>& chunks,
+                   fusion::ReuseMode asked);
+
+}  // namespace weft::cli

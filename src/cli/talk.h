@@ -1,0 +1,48 @@
+// Whom the terminal of `weft chat` talks with: a model alone, or a model over documents. It knows
+// no terminal and no commands.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/chat_session.h"
+#include "engine/generation.h"
+#include "text/chat_template.h"
+
+namespace weft::cli {
+
+/// Each call as engine::ChatSession has it: whatever fails leaves the conversation as it was.
+class Talk {
+ public:
+  virtual ~Talk() = default;
+
+  virtual Result<engine::ChatAnswer> say(std::string text, const engine::GenerationOptions& options,
+                                         const engine::ChatCallbacks& callbacks) = 0;
+  virtual Result<engine::ChatAnswer> regenerate(const engine::GenerationOptions& options,
+                                                const engine::ChatCallbacks& callbacks) = 0;
+  virtual bool undo() = 0;
+  virtual void clear() = 0;
+  virtual Status set_system(std::optional<std::string> text) = 0;
+  virtual Status set_turns(std::vector<text::Turn> turns) = 0;
+  virtual std::vector<text::Turn> turns() const = 0;
+  virtual int32_t dropped_turns() const = 0;
+  /// Of the last prompt with its answer.
+  virtual int32_t held_tokens() const = 0;
+
+  // Over documents.
+
+  virtual bool has_documents() const { return false; }
+  /// A line of JSON for each question, and nothing else on standard output.
+  virtual bool is_json() const { return false; }
+  /// Whether the last question was put to the model; else its answer is none, and after_answer()
+  /// says why.
+  virtual bool was_asked() const { return true; }
+  /// Shows what belongs to the last answer: its sources, how long it took.
+  virtual void after_answer() {}
+  /// The last answer's sources again. kNotFound where there are none.
+  virtual Status show_sources() { return not_found("there are no documents here"); }
+};
+
+}  // namespace weft::cli
