@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/terminal_text.h"
@@ -11,6 +12,8 @@ namespace weft::cli {
 namespace {
 
 constexpr size_t kMaxSentenceBytes = 160;
+/// A follow-up's passage is the subject's, the sentence shown of it the one with its own words.
+constexpr double kOwnTermsCount = 16;
 
 /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
 /// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
@@ -51,6 +54,11 @@ Result<FoundPassages> find_for(Library& library, std::span<const std::string> be
                         retrieval::find_follow_up(library.index(), before, question, options));
   out.found = found.passages.found;
   out.looked_back = found.looked_back;
+  if (out.looked_back) {
+    for (size_t i = 0; i < std::min(found.n_own_terms, found.passages.terms.size()); ++i) {
+      found.passages.terms[i].weight *= kOwnTermsCount;
+    }
+  }
   for (retrieval::Hit& hit : found.passages.hits) {
     WEFT_ASSIGN_OR_RETURN(std::string sentence,
                           retrieval::best_sentence(library.index(), found.passages.terms,

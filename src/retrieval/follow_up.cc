@@ -231,6 +231,7 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
                                 std::string_view question, const PassageOptions& options) {
   FollowUp out;
   WEFT_ASSIGN_OR_RETURN(out.passages, find_passages(index, question, options));
+  out.n_own_terms = out.passages.terms.size();
   const std::string subject = subject_of(before);
   if (subject.empty()) return out;
   const Reference reference = reference_of(question);

@@ -30,6 +30,7 @@ Reference reference_of(std::string_view question);
 struct FollowUp {
   Passages passages;
   bool looked_back = false;  // the questions before were searched for, too
+  size_t n_own_terms = 0;    // the first of the passages' terms, which are the question's own
 };
 
 /// `before`: the questions that were answered, oldest first. A question is searched for
