@@ -27,6 +27,7 @@ struct AskFlags {
   LibraryOptions library;
   std::string mode = "blend";
   int n_chunks = 4;
+  double min_score = retrieval::PassageOptions().least_share_of_best;
   bool compare = false;
   bool stats = false;
   bool answer_anyway = false;
@@ -128,6 +129,7 @@ class Asker {
     Retrieved found;
     retrieval::PassageOptions options;
     options.n_passages = flags_.n_chunks;
+    options.least_share_of_best = flags_.min_score;
     options.anyway = flags_.answer_anyway;
     WEFT_ASSIGN_OR_RETURN(retrieval::Passages passages,
                           retrieval::find_passages(library_.index(), question, options));
@@ -414,6 +416,11 @@ void add_ask_command(Command root, App& app) {
       .one_of({"none", "prefix", "full", "blend"});
   command.add_option("--chunks", flags->n_chunks, "chunks in the prompt at most (default: 4)")
       .in_range(1, 1024);
+  command
+      .add_option("--min-score", flags->min_score,
+                  "leave out passages with less than this share of the best one's score "
+                  "(default: 0.5; 0 fills the prompt)")
+      .in_range(0, 1);
   command.add_flag("--compare", flags->compare, "answer in all four modes, side by side");
   command.add_flag("--answer-anyway", flags->answer_anyway,
                    "ask the model also when the documents have nothing on the question");
