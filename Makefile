@@ -37,10 +37,10 @@ demo: deps release model
 	$(WEFT) ingest -m smollm2-135m --store $(DEMO_STORE) examples/docs
 	@echo
 	@echo "> $(DEMO_QUESTION)"
-	$(WEFT) ask -m smollm2-135m --store $(DEMO_STORE) "$(DEMO_QUESTION)"
+	$(WEFT) ask --store $(DEMO_STORE) "$(DEMO_QUESTION)"
 	@echo
-	@echo "The same question in all four modes:"
-	$(WEFT) ask -m smollm2-135m --store $(DEMO_STORE) --compare "$(DEMO_QUESTION)"
+	@echo "The same question over as many passages as there are, in all four modes:"
+	$(WEFT) ask --store $(DEMO_STORE) --chunks 16 --min-score 0 --compare "$(DEMO_QUESTION)"
 
 # test: all tests (what needs a model or ../shared skips itself; with WEFT_REQUIRE_ALL=1 it fails)
 test: deps

@@ -131,6 +131,16 @@ TEST_F(DocumentChatProgram, AScriptGetsAnswersSourcesAndTimes) {
   EXPECT_THAT(run.err, HasSubstr("(a new conversation)"));
 }
 
+TEST_F(DocumentChatProgram, EveryModeTakesTheDefaultRatio) {
+  ASSERT_EQ(ingest().status, 0);
+  for (const std::string mode : {"none", "prefix", "full", "blend"}) {
+    const std::vector<Json> answers = talk("harbour?\nWhen was it built?\n", {"--reuse", mode});
+    ASSERT_EQ(answers.size(), 2u) << mode;
+    EXPECT_EQ(answers[1]["mode"], mode);
+    EXPECT_EQ(title(answers[1]), "Harbour") << mode;
+  }
+}
+
 TEST_F(DocumentChatProgram, AskGoesOnAsking) {
   ASSERT_EQ(ingest().status, 0);
   const Outcome run = weft({"ask", "-i", "-m", model(), "--store", store(), "-n", "4", "--json",

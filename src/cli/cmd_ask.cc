@@ -85,8 +85,7 @@ class Asker {
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
     WEFT_ASSIGN_OR_RETURN(static_cast<FoundPassages&>(found),
-                          find_for(library_, {}, question, flags_.documents.n_chunks,
-                                   flags_.documents.answer_anyway));
+                          find_for(library_, {}, question, flags_.documents));
     if (found.found != retrieval::PassagesFound::kYes && !flags_.documents.answer_anyway) {
       return found;
     }

@@ -14,6 +14,11 @@ std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
   all.push_back(
       command.add_option("--chunks", flags.n_chunks, "chunks in the prompt at most (default: 4)")
           .in_range(1, 1024));
+  all.push_back(command
+                    .add_option("--min-score", flags.min_score,
+                                "leave out passages with less than this share of the best one's "
+                                "score (default: 0.5; 0 fills the prompt)")
+                    .in_range(0, 1));
   all.push_back(
       command.add_flag("--answer-anyway", flags.answer_anyway,
                        "ask the model also when the documents have nothing on the question"));

@@ -7,6 +7,7 @@
 #include "cli/flags.h"
 #include "cli/library.h"
 #include "cli/reuse_flags.h"
+#include "retrieval/passages.h"
 
 namespace weft::cli {
 
@@ -15,6 +16,7 @@ struct DocumentFlags {
   LibraryOptions library;
   std::string mode = "blend";
   int n_chunks = 4;
+  double min_score = retrieval::PassageOptions().least_share_of_best;
   bool stats = false;
   bool answer_anyway = false;
   bool json = false;

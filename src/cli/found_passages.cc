@@ -45,11 +45,12 @@ std::vector<std::vector<int32_t>> FoundPassages::chunks() const {
 }
 
 Result<FoundPassages> find_for(Library& library, std::span<const std::string> before,
-                               const std::string& question, int n_chunks, bool anyway) {
+                               const std::string& question, const DocumentFlags& flags) {
   FoundPassages out;
   retrieval::PassageOptions options;
-  options.n_passages = n_chunks;
-  options.anyway = anyway;
+  options.n_passages = flags.n_chunks;
+  options.least_share_of_best = flags.min_score;
+  options.anyway = flags.answer_anyway;
   WEFT_ASSIGN_OR_RETURN(retrieval::FollowUp found,
                         retrieval::find_follow_up(library.index(), before, question, options));
   out.found = found.passages.found;
@@ -70,7 +71,7 @@ Result<FoundPassages> find_for(Library& library, std::span<const std::string> be
     if (counts.chunks == 0) {
       return not_found("there are no documents in the store; weft ingest puts some in");
     }
-    if (!anyway) return out;
+    if (!flags.answer_anyway) return out;
     out.notes.push_back(std::string(why_not(out.found).text) + "; asked all the same");
   }
   WEFT_RETURN_IF_ERROR(trust_texts(library, out));

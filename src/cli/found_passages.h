@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/ask_report.h"
+#include "cli/document_flags.h"
 #include "cli/library.h"
 #include "fusion/prompt.h"
 #include "retrieval/passages.h"
@@ -22,11 +23,11 @@ struct FoundPassages {
   std::vector<std::vector<int32_t>> chunks() const;
 };
 
-/// `before`: the questions of the conversation that were answered, oldest first. With `anyway` the
-/// best passages, or none, where the documents have nothing on the question. kNotFound where there
-/// are no documents at all.
+/// `before`: the questions of the conversation that were answered, oldest first. With
+/// --answer-anyway the best passages, or none, where the documents have nothing on the question.
+/// kNotFound where there are no documents at all.
 Result<FoundPassages> find_for(Library& library, std::span<const std::string> before,
-                               const std::string& question, int n_chunks, bool anyway);
+                               const std::string& question, const DocumentFlags& flags);
 
 /// Why nothing was found: for a program, and for people.
 struct WhyNot {

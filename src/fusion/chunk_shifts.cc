@@ -5,7 +5,6 @@
 #include <span>
 
 #include "fusion/selection.h"
-#include "tensor/half.h"
 
 namespace weft::fusion {
 namespace {
@@ -26,11 +25,11 @@ void ChunkShifts::clear() {
 }
 
 void ChunkShifts::add(size_t chunk, int64_t index, const float* k, const float* v,
-                      const uint16_t* stored_k, const uint16_t* stored_v) {
+                      const float* stored_k, const float* stored_v) {
   chunk_of_.push_back(chunk);
   weights_.push_back(1 / expected_deviation(index, deviation_floor(0)));
-  for (size_t i = 0; i < width_; ++i) changes_.push_back(k[i] - f32_from_f16(stored_k[i]));
-  for (size_t i = 0; i < width_; ++i) changes_.push_back(v[i] - f32_from_f16(stored_v[i]));
+  for (size_t i = 0; i < width_; ++i) changes_.push_back(k[i] - stored_k[i]);
+  for (size_t i = 0; i < width_; ++i) changes_.push_back(v[i] - stored_v[i]);
 }
 
 void ChunkShifts::finish(double factor) {

@@ -21,9 +21,9 @@ class ChunkShifts {
   /// Forgets what was added, for the next layer.
   void clear();
   /// A recomputed token of `chunk`, `index` in it: K before rotation and V as they are in the
-  /// prompt, f32, and as the chunk's record has them, f16; [width] each.
-  void add(size_t chunk, int64_t index, const float* k, const float* v, const uint16_t* stored_k,
-           const uint16_t* stored_v);
+  /// prompt, and as the chunk's record has them; [width] each.
+  void add(size_t chunk, int64_t index, const float* k, const float* v, const float* stored_k,
+           const float* stored_v);
   /// Makes the shifts of what was added: of a chunk with n recomputed tokens the weighted mean of
   /// their changes, times factor * n / (n + kDoubtTokens), since a mean of few says little about
   /// the others. The first tokens of a chunk change most, and each in its own way: the weights are

@@ -6,7 +6,6 @@
 #include <random>
 
 #include "fusion/selection.h"
-#include "tensor/half.h"
 
 namespace weft::fusion {
 namespace {
@@ -14,8 +13,7 @@ namespace {
 struct Token {
   size_t chunk;
   int64_t index;
-  std::vector<float> k, v;
-  std::vector<uint16_t> stored_k, stored_v;
+  std::vector<float> k, v, stored_k, stored_v;
 };
 
 std::vector<Token> random_tokens(size_t width) {
@@ -28,8 +26,8 @@ std::vector<Token> random_tokens(size_t width) {
     for (size_t i = 0; i < width; ++i) {
       token.k.push_back(normal(random));
       token.v.push_back(3 * normal(random));
-      token.stored_k.push_back(f16_from_f32(normal(random)));
-      token.stored_v.push_back(f16_from_f32(normal(random)));
+      token.stored_k.push_back(normal(random));
+      token.stored_v.push_back(normal(random));
     }
     tokens.push_back(std::move(token));
   }
@@ -40,8 +38,7 @@ std::vector<Token> random_tokens(size_t width) {
 std::vector<double> plain_shift(const std::vector<Token>& tokens, size_t chunk, size_t width,
                                 double factor, bool of_k) {
   const auto change = [&](const Token& t, size_t i) {
-    return of_k ? double{t.k[i]} - f32_from_f16(t.stored_k[i])
-                : double{t.v[i]} - f32_from_f16(t.stored_v[i]);
+    return of_k ? double{t.k[i]} - t.stored_k[i] : double{t.v[i]} - t.stored_v[i];
   };
   std::vector<double> lengths;
   for (const Token& t : tokens) {
@@ -96,9 +93,8 @@ TEST(ChunkShifts, OfNothingAreNothing) {
   shifts.finish(1);
   EXPECT_EQ(shifts.of(0).k, nullptr);
   const std::vector<float> x(8, 1.0F);
-  const std::vector<uint16_t> same(8, f16_from_f32(1.0F));
   shifts.clear();
-  shifts.add(0, 5, x.data(), x.data(), same.data(), same.data());
+  shifts.add(0, 5, x.data(), x.data(), x.data(), x.data());
   shifts.finish(1);
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(shifts.of(0).k[i], 0.0F);
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/check.h"
@@ -28,12 +29,16 @@ int32_t first_loaded_layer(const FusionOptions& options, const std::vector<Check
              : 0;
 }
 
-/// Query attention places the layers that it looks at before it knows what to correct them by.
-int32_t kept_layers(const FusionOptions& options, const model::ModelConfig& config) {
-  const bool places_again = options.mode == ReuseMode::kBlend && options.ratio > 0 &&
-                            options.selector == SelectorKind::kQueryAttention &&
-                            options.propagate > 0;
-  return places_again ? query_attention_layers(config).back() + 1 : 0;
+/// Of the positions' keys back to where they were not turned, but for the square of the magnitude.
+std::vector<kernels::RopeTable> ropes_back(const model::ModelConfig& config,
+                                           std::span<const int32_t> positions) {
+  std::vector<int32_t> back(positions.size());
+  std::transform(positions.begin(), positions.end(), back.begin(), std::negate<>());
+  std::vector<kernels::RopeTable> tables;
+  for (const kernels::RopeParams& rope : config.ropes) {
+    tables.push_back(kernels::make_rope_table(rope, back));
+  }
+  return tables;
 }
 
 }  // namespace
@@ -64,9 +69,7 @@ FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
       shifts_(prompt.chunks.size(), static_cast<size_t>(forward.model().config().kv_width())) {}
 
 Result<bool> FusionPass::run() {
-  WEFT_ASSIGN_OR_RETURN(pipeline_,
-                        LoadPipeline::start(sources_, placed_layers_, n_layers_,
-                                            kept_layers(options_, forward_.model().config())));
+  WEFT_ASSIGN_OR_RETURN(pipeline_, LoadPipeline::start(sources_, placed_layers_, n_layers_));
   const double ratio = checks_.empty() ? options_.ratio : checks_.front().ratio;
   if (options_.mode == ReuseMode::kFull || ratio <= 0) {
     return run_rows({}, report_.timings.prefill_ms);
@@ -206,18 +209,18 @@ bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
     watch_.charge(part);
     return true;
   }
-  if (bytes_layer_ != layer) {
-    layer_bytes_ = pipeline_->kept(layer);
-    bytes_layer_ = layer;
+  if (is_placed && loaded_layer_ != layer) {
+    read_from_pages(layer);
+  } else {
+    read_from_bytes();
   }
   const int64_t n_rows = forward_.step().n_rows();
   const auto take_changes = [&](int64_t row_begin, int64_t n, const float* k, const float* v) {
-    if (row_begin == 0) shifts_.clear();
     measure_changes(row_begin, n, k, v);
     watch_.charge(part);
     if (row_begin + n < n_rows) return;
     shifts_.finish(options_.propagate);
-    place_layer(layer, &shifts_);
+    is_placed ? shift_layer(layer) : place_layer(layer, &shifts_);
   };
   const model::LayerTap::KvSink sink(take_changes);
   forward_.run_layer(layer, {.kv_sink = &sink, .sink_first = true});
@@ -225,19 +228,83 @@ bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
   return true;
 }
 
+/// Which of the step's rows are chunks' tokens.
+void FusionPass::list_chunk_rows() {
+  chunk_rows_.clear();
+  size_t chunk = 0;
+  const std::vector<int32_t>& positions = forward_.step().positions;
+  for (size_t row = 0; row < positions.size(); ++row) {
+    if (!is_chunk_position(positions[row])) continue;
+    while (positions[row] >= prompt_.chunk_begin(chunk + 1)) ++chunk;
+    chunk_rows_.push_back({static_cast<int64_t>(row), chunk, positions[row],
+                           positions[row] - prompt_.chunk_begin(chunk)});
+  }
+}
+
+/// The recomputed tokens' stored K and V, from the layer's bytes.
+void FusionPass::read_from_bytes() {
+  list_chunk_rows();
+  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
+  stored_k_.resize(chunk_rows_.size() * width);
+  stored_v_.resize(chunk_rows_.size() * width);
+  for (size_t i = 0; i < chunk_rows_.size(); ++i) {
+    const ChunkRow& row = chunk_rows_[i];
+    const uint16_t* k = layer_bytes_[row.chunk].data() + static_cast<size_t>(row.token) * width;
+    const uint16_t* v = k + prompt_.chunks[row.chunk].size() * width;
+    const auto n = static_cast<int64_t>(width);
+    kernels::widen_from_f16(context_.isa, k, n, stored_k_.data() + i * width);
+    kernels::widen_from_f16(context_.isa, v, n, stored_v_.data() + i * width);
+  }
+}
+
+/// The same of a layer that query attention placed before it knew what to recompute: its bytes are
+/// gone, K is turned back. (To keep the bytes of those layers took a fifth more memory, and 10 ms
+/// of 400 for the memory's first touch.)
+void FusionPass::read_from_pages(int32_t layer) {
+  const model::ModelConfig& config = forward_.model().config();
+  if (ropes_back_.empty()) {
+    list_chunk_rows();
+    std::vector<int32_t> positions;
+    for (const ChunkRow& row : chunk_rows_) positions.push_back(row.position);
+    ropes_back_ = ropes_back(config, positions);
+  }
+  const auto width = static_cast<size_t>(config.kv_width());
+  stored_k_.resize(chunk_rows_.size() * width);
+  stored_v_.resize(chunk_rows_.size() * width);
+  const int32_t* block_table = cache_.block_table(sequence_).data();
+  const kernels::PagedKv kv = cache_.layer(layer);
+  for (size_t i = 0; i < chunk_rows_.size(); ++i) {
+    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
+      const int64_t from = kv_offset(kv, block_table, chunk_rows_[i].position, head);
+      const size_t to = i * width + static_cast<size_t>(head) * static_cast<size_t>(kv.head_dim);
+      kernels::widen_from_f16(context_.isa, kv.k + from, kv.head_dim, stored_k_.data() + to);
+      kernels::widen_from_f16(context_.isa, kv.v + from, kv.head_dim, stored_v_.data() + to);
+    }
+  }
+  const auto rope = static_cast<size_t>(config.layers[static_cast<size_t>(layer)].rope);
+  const auto n_rows = static_cast<int64_t>(chunk_rows_.size());
+  kernels::apply_rope(context_, ropes_back_[rope], 0, stored_k_.data(), n_rows, config.n_kv_heads,
+                      config.head_dim);
+  const float magnitude = config.ropes[rope].magnitude;
+  if (magnitude == 1.0F) return;
+  const auto head_dim = static_cast<size_t>(config.head_dim);
+  const auto n_turned = static_cast<size_t>(config.ropes[rope].n_dims);
+  for (size_t i = 0; i < stored_k_.size(); ++i) {
+    if (i % head_dim < n_turned) stored_k_[i] /= magnitude * magnitude;
+  }
+}
+
 /// Of the rows [row_begin, row_begin + n_rows) of the step, whose K and V these are.
 void FusionPass::measure_changes(int64_t row_begin, int64_t n_rows, const float* k,
                                  const float* v) {
+  if (row_begin == 0) shifts_.clear();
   const auto width = static_cast<size_t>(forward_.model().config().kv_width());
-  const model::Step& step = forward_.step();
-  size_t chunk = 0;
-  for (int64_t i = 0; i < n_rows; ++i, k += width, v += width) {
-    const int32_t position = step.positions[static_cast<size_t>(row_begin + i)];
-    if (!is_chunk_position(position)) continue;
-    while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
-    const int32_t token = position - prompt_.chunk_begin(chunk);
-    const uint16_t* stored_k = layer_bytes_[chunk].data() + static_cast<size_t>(token) * width;
-    shifts_.add(chunk, token, k, v, stored_k, stored_k + prompt_.chunks[chunk].size() * width);
+  for (size_t i = 0; i < chunk_rows_.size(); ++i) {
+    const ChunkRow& row = chunk_rows_[i];
+    if (row.row < row_begin || row.row >= row_begin + n_rows) continue;
+    const auto at = static_cast<size_t>(row.row - row_begin) * width;
+    shifts_.add(row.chunk, row.token, k + at, v + at, stored_k_.data() + i * width,
+                stored_v_.data() + i * width);
   }
 }
 
@@ -245,7 +312,7 @@ void FusionPass::measure_changes(int64_t row_begin, int64_t n_rows, const float*
 bool FusionPass::load_layer(int32_t layer) {
   WEFT_CHECK(layer == placed_layers_);
   layer_bytes_ = pipeline_->next();
-  bytes_layer_ = layer;
+  loaded_layer_ = layer;
   watch_.charge(report_.timings.load_wait_ms);
   for (const auto& chunk : layer_bytes_) report_.loaded_bytes += chunk.size_bytes();
   return !layer_bytes_.empty();
@@ -266,7 +333,19 @@ void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
                                block_table, kv,
                                shifts != nullptr ? shifts->of(chunk) : kernels::KvShift());
   }
-  placed_layers_ = std::max(placed_layers_, layer + 1);
+  placed_layers_ = layer + 1;
+  watch_.charge(report_.timings.rotate_ms);
+}
+
+/// The same for a layer that is placed already, in its pages.
+void FusionPass::shift_layer(int32_t layer) {
+  const int32_t rope = forward_.model().config().layers[static_cast<size_t>(layer)].rope;
+  for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
+    const int32_t begin = prompt_.chunk_begin(chunk);
+    kernels::shift_in_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
+                            shifts_.of(chunk), std::ssize(prompt_.chunks[chunk]), begin,
+                            cache_.block_table(sequence_).data(), cache_.layer(layer));
+  }
   watch_.charge(report_.timings.rotate_ms);
 }
 

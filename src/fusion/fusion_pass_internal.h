@@ -45,6 +45,10 @@ class FusionPass {
   bool run_layer(int32_t layer, bool has_chunk_rows, double& part);
   bool load_layer(int32_t layer);
   void place_layer(int32_t layer, const ChunkShifts* shifts = nullptr);
+  void shift_layer(int32_t layer);
+  void list_chunk_rows();
+  void read_from_bytes();
+  void read_from_pages(int32_t layer);
   void measure_changes(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
   std::vector<int64_t> select_by_deviation(int32_t layer, double ratio);
   model::Step step_of(std::span<const int64_t> selected) const;
@@ -71,11 +75,20 @@ class FusionPass {
   const std::vector<kernels::RopeTable> ropes_;  // of the chunks' positions, each of the model's
   int32_t placed_layers_;  // layers below have the chunks' KV in their pages, or need none
   std::span<const std::span<const uint16_t>>
-      layer_bytes_;           // each chunk's bytes of the layer that runs
-  int32_t bytes_layer_ = -1;  // the layer that layer_bytes_ is of
+      layer_bytes_;            // each chunk's bytes of the layer that runs
+  int32_t loaded_layer_ = -1;  // the layer that layer_bytes_ is of
   const std::span<ChunkSource> sources_;
   std::unique_ptr<LoadPipeline> pipeline_;
-  ChunkShifts shifts_;  // of the current layer
+  struct ChunkRow {
+    int64_t row = 0;  // of the step
+    size_t chunk = 0;
+    int32_t position = 0;
+    int32_t token = 0;  // of the chunk
+  };
+  std::vector<ChunkRow> chunk_rows_;        // the recomputed tokens
+  std::vector<float> stored_k_, stored_v_;  // theirs, [chunk_rows_][kv_width], K before rotation
+  std::vector<kernels::RopeTable> ropes_back_;  // of chunk_rows_, each of the model's
+  ChunkShifts shifts_;                          // of the current layer
 };
 
 }  // namespace weft::fusion

@@ -39,7 +39,7 @@ Status check_prompt(const Prompt& prompt, const FusionOptions& options) {
   if (!(options.propagate >= 0 && options.propagate <= 1)) {
     return invalid_argument(fmt::format("propagate {}: must lie in 0 to 1", options.propagate));
   }
-  if (options.auto_ratio && !options.rates) {
+  if (options.mode == ReuseMode::kBlend && options.auto_ratio && !options.rates) {
     return invalid_argument("an automatic ratio needs the machine's rates");
   }
   return Status::ok();

@@ -1,16 +1,10 @@
 #include "fusion/load_pipeline.h"
 
-#include "base/check.h"
-
 namespace weft::fusion {
 
-LoadPipeline::LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers,
-                           int32_t n_kept)
+LoadPipeline::LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers)
     : sources_(sources),
-      first_layer_(first_layer),
       n_layers_(n_layers),
-      n_kept_(n_kept),
-      slots_(static_cast<size_t>(n_kept + kSlots)),
       loaded_(first_layer),
       released_(first_layer),
       taken_(first_layer) {
@@ -21,9 +15,8 @@ LoadPipeline::LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, 
 }
 
 Result<std::unique_ptr<LoadPipeline>> LoadPipeline::start(std::span<ChunkSource> sources,
-                                                          int32_t first_layer, int32_t n_layers,
-                                                          int32_t n_kept) {
-  std::unique_ptr<LoadPipeline> pipeline(new LoadPipeline(sources, first_layer, n_layers, n_kept));
+                                                          int32_t first_layer, int32_t n_layers) {
+  std::unique_ptr<LoadPipeline> pipeline(new LoadPipeline(sources, first_layer, n_layers));
   WEFT_ASSIGN_OR_RETURN(pipeline->thread_,
                         Thread::start("the thread that loads chunks ahead",
                                       [self = pipeline.get()] { self->load_all(); }));
@@ -59,7 +52,7 @@ void LoadPipeline::load_layers() {
       changed_.wait(lock, [&] { return stop_ || layer < released_ + kSlots; });
       if (stop_) return;
     }
-    const bool ok = load_into(slots_[slot_of(layer)], layer);
+    const bool ok = load_into(slots_[static_cast<size_t>(layer % kSlots)], layer);
     {
       std::lock_guard lock(mutex_);
       if (ok) {
@@ -94,17 +87,7 @@ std::span<const std::span<const uint16_t>> LoadPipeline::next() {
   if (loaded_ <= layer && thrown_ != nullptr) std::rethrow_exception(thrown_);
   if (loaded_ <= layer) return {};
   taken_ = layer + 1;
-  return slots_[slot_of(layer)].chunk_bytes;
-}
-
-std::span<const std::span<const uint16_t>> LoadPipeline::kept(int32_t layer) const {
-  WEFT_CHECK(layer >= first_layer_ && layer < first_layer_ + n_kept_ && layer < taken_);
-  return slots_[slot_of(layer)].chunk_bytes;
-}
-
-size_t LoadPipeline::slot_of(int32_t layer) const {
-  const int32_t kept = layer - first_layer_;
-  return static_cast<size_t>(kept < n_kept_ ? kept : n_kept_ + layer % kSlots);
+  return slots_[static_cast<size_t>(layer % kSlots)].chunk_bytes;
 }
 
 }  // namespace weft::fusion

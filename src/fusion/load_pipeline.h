@@ -2,6 +2,7 @@
 // chunks, a few layers ahead of the one in use.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -25,11 +26,10 @@ struct LoadFailure {
 /// One consumer thread. Layers are asked for in order, each once.
 class LoadPipeline {
  public:
-  /// `sources` must outlive the pipeline; layers [first_layer, n_layers) are loaded, and of these
-  /// the first n_kept stay for kept(). kResourceExhausted when the machine refuses the thread.
+  /// `sources` must outlive the pipeline; layers [first_layer, n_layers) are loaded.
+  /// kResourceExhausted when the machine refuses the thread.
   static Result<std::unique_ptr<LoadPipeline>> start(std::span<ChunkSource> sources,
-                                                     int32_t first_layer, int32_t n_layers,
-                                                     int32_t n_kept = 0);
+                                                     int32_t first_layer, int32_t n_layers);
   /// Stops reading ahead and waits for the thread.
   ~LoadPipeline();
   LoadPipeline(const LoadPipeline&) = delete;
@@ -39,15 +39,12 @@ class LoadPipeline {
   /// (see failure()) it returns an empty span. What loading threw (a machine out of memory) is
   /// thrown here.
   std::span<const std::span<const uint16_t>> next();
-  /// One of the first n_kept layers again, after next() gave it; valid as long as the pipeline.
-  std::span<const std::span<const uint16_t>> kept(int32_t layer) const;
   const LoadFailure& failure() const { return failure_; }
 
  private:
-  LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers,
-               int32_t n_kept);
+  LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers);
 
-  static constexpr int32_t kSlots = 4;  // layers in use at a time: one, and three ahead
+  static constexpr int32_t kSlots = 4;  // layers in memory at a time: one in use, three ahead
 
   struct Slot {
     std::vector<store::AlignedBytes> scratch;  // a chunk's
@@ -57,13 +54,10 @@ class LoadPipeline {
   void load_all();
   void load_layers();
   bool load_into(Slot& slot, int32_t layer);
-  size_t slot_of(int32_t layer) const;
 
   std::span<ChunkSource> sources_;
-  const int32_t first_layer_;
   const int32_t n_layers_;
-  const int32_t n_kept_;
-  std::vector<Slot> slots_;  // of the kept layers, and kSlots that the others use in turn
+  std::array<Slot, kSlots> slots_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int32_t loaded_;    // layers below are loaded

@@ -157,23 +157,6 @@ TEST_F(LoadPipelineTest, ReadsAtMostFourLayersThatAreNotReleased) {
   EXPECT_EQ(env_.layer_reads, kLayers);
 }
 
-TEST_F(LoadPipelineTest, KeepsTheFirstLayersUntilItsEnd) {
-  std::vector<ChunkSource> sources;
-  sources.push_back(stored(0));
-  sources.emplace_back(chunk_of(1));
-  constexpr int32_t kFirst = 1, kKept = 6;  // more than are in use at a time
-  const auto started = LoadPipeline::start(sources, kFirst, kLayers, kKept);
-  ASSERT_TRUE(started.is_ok()) << started.status().message();
-  LoadPipeline& pipeline = **started;
-  for (int32_t layer = kFirst; layer < kLayers; ++layer) {
-    expect_layer(pipeline.next(), 2, layer);
-    for (int32_t kept = kFirst; kept <= std::min(layer, kFirst + kKept - 1); ++kept) {
-      expect_layer(pipeline.kept(kept), 2, kept);
-    }
-  }
-  EXPECT_EQ(env_.layer_reads, kLayers - kFirst);  // none was read again
-}
-
 TEST_F(LoadPipelineTest, ReportsTheChunkThatFailsInTheMiddle) {
   set_log_level(LogLevel::kQuiet);
   std::vector<ChunkSource> sources;

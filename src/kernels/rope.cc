@@ -91,4 +91,31 @@ void rotate_into_pages(const Context& context, const RopeTable& table, int64_t t
   });
 }
 
+void shift_in_pages(const Context& context, const RopeTable& table, int64_t table_begin,
+                    const KvShift& shift, int64_t n_tokens, int32_t first_position,
+                    const int32_t* block_table, const PagedKv& kv) {
+  WEFT_CHECK(n_tokens >= 0 && table_begin >= 0 && first_position >= 0);
+  WEFT_CHECK(n_tokens <= table_rows(table) - table_begin);
+  WEFT_CHECK(is_valid(kv) && table.n_dims <= kv.head_dim);
+  WEFT_CHECK((shift.k == nullptr) == (shift.v == nullptr));
+  if (shift.k == nullptr) return;
+  const RopeFns& fns = pick_rope_fns(context.isa);
+  const auto n_tasks = static_cast<int>((n_tokens + kRowsPerTask - 1) / kRowsPerTask);
+  context.pool.run(n_tasks, [&](int task, int) {
+    const int64_t end = std::min(n_tokens, (task + 1) * kRowsPerTask);
+    float turned[kMaxHeadDim];
+    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
+      const float* k = shift.k + int64_t{head} * kv.head_dim;
+      const float* v = shift.v + int64_t{head} * kv.head_dim;
+      for (int64_t i = task * kRowsPerTask; i < end; ++i) {
+        const int64_t at = kv_offset(kv, block_table, first_position + i, head);
+        std::copy_n(k, kv.head_dim, turned);
+        fns.rotate(table_row(table, table_begin + i), turned, 1, kv.head_dim);
+        fns.shift_f16(kv.k + at, turned, kv.k + at, kv.head_dim);
+        fns.shift_f16(kv.v + at, v, kv.v + at, kv.head_dim);
+      }
+    }
+  });
+}
+
 }  // namespace weft::kernels

@@ -56,4 +56,11 @@ void rotate_into_pages(const Context& context, const RopeTable& table, int64_t t
                        int32_t first_position, const int32_t* block_table, const PagedKv& kv,
                        const KvShift& shift = {});
 
+/// The same shift for tokens that are in their pages already: K there + the shift rotated by the
+/// table's row, V + the shift, both through f32 and rounded once more. A null shift changes
+/// nothing.
+void shift_in_pages(const Context& context, const RopeTable& table, int64_t table_begin,
+                    const KvShift& shift, int64_t n_tokens, int32_t first_position,
+                    const int32_t* block_table, const PagedKv& kv);
+
 }  // namespace weft::kernels

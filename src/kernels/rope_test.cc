@@ -242,6 +242,14 @@ TEST(RotateIntoPages, AShiftIsAddedBeforeRotationAndRounding) {
       TestPool pool(3);
       rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k_raw.data(), v_raw.data(), kTokens,
                         kFirst, block_table.data(), kv, {k_shift.data(), v_shift.data()});
+      // The same in two steps: K is rounded before the shift as well.
+      std::vector<uint16_t> k_twice(k_pages.size(), 0x7e00), v_twice = k_twice;
+      const PagedKv twice{k_twice.data(), v_twice.data(), kPageTokens, kKvHeads, c.head_dim};
+      rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k_raw.data(), v_raw.data(), kTokens,
+                        kFirst, block_table.data(), twice);
+      shift_in_pages({.pool = pool, .isa = isa}, table, 0, {k_shift.data(), v_shift.data()},
+                     kTokens, kFirst, block_table.data(), twice);
+      EXPECT_EQ(v_twice, v_pages);
       for (size_t i = 0; i < n; ++i) {
         const auto d = static_cast<int64_t>(i) % c.head_dim;
         const auto head = static_cast<int32_t>(static_cast<int64_t>(i) / c.head_dim % kKvHeads);
@@ -250,7 +258,12 @@ TEST(RotateIntoPages, AShiftIsAddedBeforeRotationAndRounding) {
             static_cast<size_t>(kv_offset(kv, block_table.data(), kFirst + token, head) + d);
         ASSERT_EQ(k_pages[at], f16_from_f32(rotated[i])) << i;
         ASSERT_EQ(v_pages[at], expected_v[i]) << i;
+        ASSERT_NEAR(f32_from_f16(k_twice[at]), rotated[i], 8 * 0x1p-11) << i;  // values up to 4
       }
+      const std::vector<uint16_t> before = k_twice;
+      shift_in_pages({.pool = pool, .isa = isa}, table, 0, {}, kTokens, kFirst, block_table.data(),
+                     twice);
+      EXPECT_EQ(k_twice, before);
     }
   }
 }
