@@ -55,7 +55,7 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:3-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
-  EXPECT_THAT(run.out, HasSubstr(" s to the first token; "));
+  EXPECT_THAT(run.out, HasSubstr(" s to the first token (full prefill, predicted "));
   EXPECT_THAT(run.out, HasSubstr(" tokens reused (--stats)\n"));
   EXPECT_THAT(run.out, Not(HasSubstr("TTFT")));
   const Outcome stats = ask_plainly("Who pays the lighthouse's lamp?", {"--stats"});

@@ -522,7 +522,7 @@ TEST_F(DurableProgram, AConversationIsTheOldOneOrTheNewOne) {
             {WEFT_BINARY_DIR "/weft", "chat", "-m", model(), "-t", "1", "-n", "4", "--save", kept});
   // An answer is saved before the next line is read.
   for (const char* question : {"Hello", "And then?"}) {
-    ASSERT_TRUE(talk.ask(std::string(question) + "\n/stats\n", "turns,")) << talk.said();
+    ASSERT_TRUE(talk.ask(std::string(question) + "\n/stats\n", " turns (")) << talk.said();
     recording_.mark(std::string("answer to ") + question);
   }
   ASSERT_TRUE(talk.ask("/save " + saved + "\n", "(saved to")) << talk.said();

@@ -219,7 +219,7 @@ TEST_F(HostileNumbers, FusionSources) {
 TEST_F(HostileNumbers, PerplexityWindows) {
   const auto go_on = [](int64_t, int64_t) { return true; };
   for (const int32_t n : {kMin, -1, 0, 1, kMax}) {
-    expect_refused(eval::perplexity(*engine_, "Some text", {.window_tokens = n}, go_on), "-c ");
+    expect_refused(eval::perplexity(*engine_, "Some text", {.window_tokens = n}, go_on), "--context ");
   }
 }
 
