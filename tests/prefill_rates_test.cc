@@ -57,6 +57,19 @@ TEST_F(PrefillRatesTest, AreMeasuredOnceAndKept) {
   EXPECT_EQ(second.kv_byte_ms, first.kv_byte_ms);
 }
 
+// Every row of such a model sees one key: rows and keys cannot be told apart.
+TEST_F(PrefillRatesTest, AModelThatSeesOneKeyHasRates) {
+  const std::string path = dir_.path() + "/window.gguf";
+  gguf::RandomModelOptions options{
+      .n_layers = 2, .n_embd = 64, .n_ff = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16};
+  options.window = 1;
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
+  const test::TestModel model(path);
+  const auto rates = prefill_rates(posix_env(), model.model(), model.context(), "");
+  ASSERT_TRUE(rates.is_ok()) << rates.status().message();
+  EXPECT_TRUE(is_usable(*rates));
+}
+
 TEST_F(PrefillRatesTest, WhatDoesNotReadAsRatesIsMeasuredAgain) {
   rates(file_);
   const std::string line = contents();

@@ -125,9 +125,14 @@ class RateMeter {
     };
     const auto solved = solve({row(0, kFewRows), row(0, kManyRows), row(kFarPosition, kFarRows)},
                               {few_ms, many_ms, far_ms});
-    rates.block_ms = std::max(solved[0], 0.0);
-    rates.row_ms = std::max(solved[1], 1e-9);
-    rates.key_ms = std::max(solved[2], 0.0);
+    const bool is_solved = std::ranges::all_of(solved, [](double ms) { return std::isfinite(ms); });
+    if (is_solved) {
+      rates.block_ms = std::max(solved[0], 0.0);
+      rates.row_ms = std::max(solved[1], 1e-9);
+      rates.key_ms = std::max(solved[2], 0.0);
+    } else {  // of a model whose rows all see as many keys, the keys are in the rows
+      rates.row_ms = std::max(many_ms / (static_cast<double>(layers_.size()) * kManyRows), 1e-9);
+    }
     return rates;
   }
 
