@@ -19,7 +19,8 @@ namespace {
 using documents::Read;
 using documents::Refusal;
 
-constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
+constexpr uint64_t kEndBytes = 64 * 1024;            // of a file, that may say what it is
+constexpr size_t kMaxRuleMemory = size_t{64} << 20;  // of the ignore files that hold at one time
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
 
@@ -99,10 +100,17 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
 
 /// The ignore files of a folder, and those above it that hold here, too.
 struct IgnoreLevel {
+  explicit IgnoreLevel(size_t& rule_memory_of_all) : rule_memory(rule_memory_of_all) {}
+  ~IgnoreLevel() { rule_memory -= own_memory; }
+  IgnoreLevel(const IgnoreLevel&) = delete;
+  IgnoreLevel& operator=(const IgnoreLevel&) = delete;
+
   std::string dir;
   IgnoreRules weft;
   IgnoreRules git;
-  const IgnoreLevel* above = nullptr;
+  std::shared_ptr<const IgnoreLevel> above;
+  size_t own_memory = 0;  // of its rules, counted in
+  size_t& rule_memory;
 };
 
 class Scanner {
@@ -129,6 +137,7 @@ class Scanner {
     root_set_.insert(roots_.begin(), roots_.end());
     for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
+    note_unused_ignore_files();
     for (const auto& [path, entry] : found_) judge(path, entry);
     find_moved();
     for (const auto& known : known_) {
@@ -201,7 +210,9 @@ class Scanner {
       keep_known_under(path);
       return skip(path, "unreadable", "an ignore file that holds for it cannot be read");
     }
-    for (const DirEntry& child : *entries) walk_child(path, child, *level);
+    for (const DirEntry& child : *entries) walk_child(path, child, level->get());
+    // A folder has one turn; what a link still leads to below it reads them once more.
+    levels_.erase(path);
   }
 
   void walk_child(const std::string& folder, const DirEntry& child, const IgnoreLevel* level) {
@@ -256,12 +267,12 @@ class Scanner {
 
   /// The ignore files of a folder that is, or lies in, one of `tops_`; `entries` are what it has,
   /// null where that is not known. A link may lead here before the folder's own turn.
-  Result<const IgnoreLevel*> level_of(const std::string& dir,
-                                      const std::vector<DirEntry>* entries) {
-    if (!options_.reads_ignore_files) return static_cast<const IgnoreLevel*>(nullptr);
+  Result<std::shared_ptr<const IgnoreLevel>> level_of(const std::string& dir,
+                                                      const std::vector<DirEntry>* entries) {
+    if (!options_.reads_ignore_files) return std::shared_ptr<const IgnoreLevel>();
     const auto known = levels_.find(dir);
-    if (known != levels_.end()) return static_cast<const IgnoreLevel*>(known->second.get());
-    auto level = std::make_unique<IgnoreLevel>();
+    if (known != levels_.end()) return known->second;
+    auto level = std::make_shared<IgnoreLevel>(rule_memory_);
     level->dir = dir;
     if (!tops_.contains(dir) && dir != "/") {
       WEFT_ASSIGN_OR_RETURN(level->above, level_of(parent_of(dir), nullptr));
@@ -269,32 +280,56 @@ class Scanner {
     for (const bool is_weft : {true, false}) {
       const std::string_view name = is_weft ? kWeftIgnore : kGitIgnore;
       if (entries != nullptr && !has_name(*entries, name)) continue;
-      WEFT_RETURN_IF_ERROR(
-          read_rules(join_path(dir, std::string(name)), is_weft ? level->weft : level->git));
+      WEFT_RETURN_IF_ERROR(read_rules(join_path(dir, std::string(name)), *level, is_weft));
     }
-    return static_cast<const IgnoreLevel*>(
-        levels_.emplace(dir, std::move(level)).first->second.get());
+    return levels_.emplace(dir, std::move(level)).first->second;
   }
 
-  Status read_rules(const std::string& path, IgnoreRules& rules) {
+  Status read_rules(const std::string& path, IgnoreLevel& level, bool is_weft) {
     const auto entry = env_.stat(path);
     if (!entry.is_ok() && entry.status().code() == StatusCode::kNotFound) return Status::ok();
     WEFT_RETURN_IF_ERROR(entry.status());
     if (!entry->is_regular) return Status::ok();
     if (entry->size_bytes > IgnoreRules::kMaxFileBytes) {
-      result_.notes.push_back(fmt::format("{}: larger than {} bytes, so it is not used", path,
-                                          IgnoreRules::kMaxFileBytes));
+      note(fmt::format("{}: larger than {} bytes, so it is not used", path,
+                       IgnoreRules::kMaxFileBytes));
       return Status::ok();
     }
     WEFT_ASSIGN_OR_RETURN(const std::string text,
                           read_file(env_, path, IgnoreRules::kMaxFileBytes));
-    if (!rules.add_all(text)) {
-      result_.notes.push_back(fmt::format(
+    IgnoreRules rules;
+    const bool all = rules.add_all(text);
+    const size_t memory = rules.memory_bytes();
+    if (memory > kMaxRuleMemory - rule_memory_) {
+      unused_ignore_files_.insert(path);
+      return Status::ok();
+    }
+    rule_memory_ += memory;
+    level.own_memory += memory;
+    (is_weft ? level.weft : level.git) = std::move(rules);
+    if (!all) {
+      note(fmt::format(
           "{}: some of its lines are not used: they end within a set or an escape, are longer than "
           "{} bytes, or come after {} others",
           path, IgnoreRules::kMaxPatternBytes, IgnoreRules::kMaxRules));
     }
     return Status::ok();
+  }
+
+  /// Once: an ignore file may be read twice.
+  void note(std::string line) {
+    if (noted_.insert(line).second) result_.notes.push_back(std::move(line));
+  }
+
+  void note_unused_ignore_files() {
+    if (unused_ignore_files_.empty()) return;
+    const size_t more = unused_ignore_files_.size() - 1;
+    note(
+        fmt::format("{}{}: not used: with the ignore files above {} the patterns take more than "
+                    "{} MiB of memory",
+                    *unused_ignore_files_.begin(),
+                    more == 0 ? "" : fmt::format(" and {} more ignore files", more),
+                    more == 0 ? "it" : "them", kMaxRuleMemory >> 20));
   }
 
   bool is_root(const std::string& path) const { return root_set_.contains(path); }
@@ -388,7 +423,11 @@ class Scanner {
   std::vector<std::string> roots_;  // canonical
   std::set<std::string> root_set_;
   std::set<std::string> tops_;  // where ignore files begin to hold: work trees, else roots
-  std::map<std::string, std::unique_ptr<IgnoreLevel>> levels_;  // by folder
+  size_t rule_memory_ = 0;      // of all levels that are held; outlives them
+  std::map<std::string, std::shared_ptr<const IgnoreLevel>>
+      levels_;  // by folder, until its turn ends
+  std::set<std::string> unused_ignore_files_;
+  std::set<std::string> noted_;
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
   std::set<std::string> unfinished_roots_;

@@ -353,6 +353,28 @@ TEST_F(ScanTest, AnIgnoreFileThatCannotBeUsedSaysSo) {
             StatusCode::kInvalidArgument);
 }
 
+TEST_F(ScanTest, IgnoreFilesTakeNoMoreMemoryThanTheyMay) {
+  // One takes some 40 MiB as rules: beside each other they hold one after another, below each other
+  // the second is too much.
+  std::string large;
+  for (int i = 0; i < 1023; ++i) large += "?" + std::string(1000, 'x') + std::to_string(i) + "\n";
+  large += "*.log\n";
+  for (const char* folder : {"docs/a/", "docs/b/", "docs/c/", "docs/c/d/", "docs/c/e/"}) {
+    dir_.write(std::string(folder) + ".gitignore", large);
+  }
+  for (const char* folder : {"docs/a/", "docs/b/", "docs/c/"}) {
+    dir_.write(std::string(folder) + "x.log", "x");
+  }
+  dir_.write("docs/c/d/y.txt", "y");
+  const ScanResult result = look({"docs"});
+  ASSERT_EQ(result.files.size(), 1u);
+  EXPECT_EQ(relative(result.files[0].info.path), "docs/c/d/y.txt");
+  ASSERT_EQ(result.notes.size(), 1u);
+  EXPECT_EQ(relative(result.notes[0]),
+            "docs/c/d/.gitignore and 1 more ignore files: not used: with the ignore files above "
+            "them the patterns take more than 64 MiB of memory");
+}
+
 /// An Env in which something happens to a file when it is opened.
 class EnvWithAnOpening : public FaultEnv {
  public:
