@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -138,13 +139,18 @@ class Scanner {
     for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
     note_unused_ignore_files();
-    for (const auto& [path, entry] : found_) judge(path, entry);
+    for (const auto& [path, entry] : found_) {
+      if (is_stopped()) break;
+      judge(path, entry);
+    }
     find_moved();
     for (const auto& known : known_) {
+      if (is_stopped()) break;
       if (!is_asked(known.first) || present_.contains(known.first)) continue;
       const bool is_there = env_.stat(known.first).is_ok();
       result_.files.push_back({Change::kDeleted, known.second.info, is_there, ""});
     }
+    if (is_stopped_) return cancelled("stopped while looking for files; nothing was changed");
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
     std::sort(result_.skipped.begin(), result_.skipped.end(),
@@ -154,7 +160,14 @@ class Scanner {
   }
 
  private:
+  /// Once it is, no further entry is looked at, and what was found is dropped.
+  bool is_stopped() {
+    is_stopped_ = is_stopped_ || (options_.cancelled && options_.cancelled());
+    return is_stopped_;
+  }
+
   Status find_root(const std::string& as_given, const std::string& root) {
+    if (is_stopped()) return Status::ok();
     const auto entry = env_.stat(root);
     if (entry.is_ok()) {
       walk(root, *entry);
@@ -216,6 +229,7 @@ class Scanner {
   }
 
   void walk_child(const std::string& folder, const DirEntry& child, const IgnoreLevel* level) {
+    if (is_stopped()) return;
     const std::string name = join_path(folder, child.name);
     if (is_root(name)) return;  // it has its own turn
     if (child.name.starts_with('.')) return skip(name, "hidden", "hidden: name it to have it");
@@ -348,21 +362,23 @@ class Scanner {
   /// A new file with the content of a document whose own file is gone, here or anywhere, is that
   /// document.
   void find_moved() {
-    std::multimap<std::string_view, const Document*> by_content;
+    std::map<std::string_view, std::deque<const std::string*>> by_content;  // paths
     for (const auto& [path, document] : known_) {
-      if (!present_.contains(path)) by_content.emplace(document.info.content_hash, &document);
+      if (!present_.contains(path)) by_content[document.info.content_hash].push_back(&path);
     }
     for (ScannedFile& file : result_.files) {
       if (file.change != Change::kNew) continue;
-      const auto [begin, end] = by_content.equal_range(file.info.content_hash);
-      const auto from = std::find_if(begin, end, [&](const auto& candidate) {
-        return env_.stat(candidate.second->info.path).status().code() == StatusCode::kNotFound;
-      });
-      if (from == end) continue;
-      file.change = Change::kMoved;
-      file.moved_from = from->second->info.path;
-      present_.insert(file.moved_from);
-      by_content.erase(from);
+      const auto candidates = by_content.find(file.info.content_hash);
+      if (candidates == by_content.end()) continue;
+      std::deque<const std::string*>& paths = candidates->second;
+      while (!paths.empty() && file.change == Change::kNew && !is_stopped()) {
+        const std::string& path = *paths.front();
+        paths.pop_front();  // looked at once: one that is there is nobody's
+        if (env_.stat(path).status().code() != StatusCode::kNotFound) continue;
+        file.change = Change::kMoved;
+        file.moved_from = path;
+        present_.insert(path);
+      }
     }
   }
 
@@ -434,6 +450,7 @@ class Scanner {
   std::set<std::string> entered_;  // folders
   std::set<std::string> present_;  // documents that are not deleted
   ScanResult result_;
+  bool is_stopped_ = false;
 };
 
 }  // namespace
@@ -448,6 +465,31 @@ std::string canonical_path(const std::string& path) {
 bool is_under(const std::string& path, const std::string& folder) {
   if (path == folder || folder == "/") return true;
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+namespace {
+
+/// As strings, but with the slash before all else: what lies under a path comes right after it.
+bool comes_before(const std::string& a, const std::string& b) {
+  const auto rank = [](char c) { return c == '/' ? -1 : static_cast<unsigned char>(c); };
+  return std::ranges::lexicographical_compare(a, b,
+                                              [&](char x, char y) { return rank(x) < rank(y); });
+}
+
+}  // namespace
+
+std::vector<std::string> outermost(std::vector<std::string> paths) {
+  std::ranges::sort(paths, comes_before);
+  std::vector<std::string> outer;
+  for (std::string& path : paths) {
+    if (outer.empty() || !is_under(path, outer.back())) outer.push_back(std::move(path));
+  }
+  return outer;
+}
+
+bool is_under_any(const std::string& path, std::span<const std::string> outermost) {
+  const auto after = std::ranges::upper_bound(outermost, path, comes_before);
+  return after != outermost.begin() && is_under(path, *std::prev(after));
 }
 
 std::string path_from_root(const std::string& path, const std::string& root) {
