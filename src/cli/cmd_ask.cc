@@ -66,8 +66,14 @@ WhyNot why_not(retrieval::PassagesFound found) {
 
 class Asker {
  public:
-  Asker(App& app, const AskFlags& flags, engine::Engine& engine, Library& library)
-      : app_(app), flags_(flags), engine_(engine), library_(library) {}
+  /// `unfinished` is unfinished_line's; people have read it already.
+  Asker(App& app, const AskFlags& flags, engine::Engine& engine, Library& library,
+        std::string unfinished)
+      : app_(app),
+        flags_(flags),
+        engine_(engine),
+        library_(library),
+        unfinished_(std::move(unfinished)) {}
 
   /// Answers and shows. A program gets an object even when that fails.
   Status ask(const std::string& question) {
@@ -127,6 +133,7 @@ class Asker {
 
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
+    if (flags_.json && !unfinished_.empty()) found.notes.push_back(unfinished_);
     retrieval::PassageOptions options;
     options.n_passages = flags_.n_chunks;
     options.least_share_of_best = flags_.min_score;
@@ -245,7 +252,8 @@ class Asker {
                   {"notes", found.notes}});
       return;
     }
-    fmt::print("Not in the documents: {} (--answer-anyway asks all the same).\n", why.text);
+    fmt::print("Not in the documents: {} (--answer-anyway asks all the same).{}\n", why.text,
+               unfinished_.empty() ? "" : " But not all of them are in the store yet.");
   }
 
   /// About the answers themselves; the report's notes are about how they were computed.
@@ -346,6 +354,7 @@ class Asker {
   const AskFlags& flags_;
   engine::Engine& engine_;
   Library& library_;
+  std::string unfinished_;
   bool load_shown_ = false;
 };
 
@@ -367,7 +376,7 @@ Status run_ask(App& app, AskFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
                         unfinished_line(library.index(), flags.library.dir));
   if (!unfinished.empty()) print_error(unfinished);
-  Asker asker(app, flags, *engine, library);
+  Asker asker(app, flags, *engine, library, unfinished);
   if (flags.question) {
     WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
     return interrupted() ? cancelled("interrupted: the answer ends here") : Status::ok();
