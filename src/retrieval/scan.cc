@@ -150,7 +150,7 @@ class Scanner {
       const bool is_there = env_.stat(known.first).is_ok();
       result_.files.push_back({Change::kDeleted, known.second.info, is_there, ""});
     }
-    if (is_stopped_) return cancelled("stopped while looking for files; nothing was changed");
+    if (is_stopped_) return cancelled("stopped; nothing was changed");
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
     std::sort(result_.skipped.begin(), result_.skipped.end(),
@@ -264,13 +264,13 @@ class Scanner {
       }
     }
     std::vector<RelativePath> paths;  // from each level down
-    for (const IgnoreLevel* at = level; at != nullptr; at = at->above) {
+    for (const IgnoreLevel* at = level; at != nullptr; at = at->above.get()) {
       paths.emplace_back(at->weft.is_empty() && at->git.is_empty() ? std::string_view()
                                                                    : below(path, at->dir));
     }
     for (const bool is_weft : {true, false}) {
       size_t i = 0;
-      for (const IgnoreLevel* at = level; at != nullptr; at = at->above, ++i) {
+      for (const IgnoreLevel* at = level; at != nullptr; at = at->above.get(), ++i) {
         const Verdict verdict = (is_weft ? at->weft : at->git).judge(paths[i], is_folder);
         if (verdict == Verdict::kIncluded) return "";
         if (verdict == Verdict::kIgnored) return is_weft ? kWeftIgnore : kGitIgnore;
