@@ -119,7 +119,8 @@ TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
 
 TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {
   ASSERT_EQ(ingest().status, 0);
-  EXPECT_EQ(ask_plainly("harbour").err, "weft: note: the answer was cut at 4 tokens (-n; -n -1 goes on to the end)\n");
+  EXPECT_EQ(ask_plainly("harbour").err,
+            "weft: note: the answer was cut at 4 tokens (-n; -n -1 goes on to the end)\n");
   EXPECT_EQ(ask("harbour").err, "");  // a program reads its stop_reason
 }
 
@@ -197,8 +198,20 @@ TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {
       "weft ingest --store " + store() + " " + fs::canonical(docs()).string() + "\n";
   EXPECT_THAT(asked.err, HasSubstr(command));
   EXPECT_THAT(weft({"docs", "ls", "--store", store()}).err, HasSubstr(command));
+  const std::string both =
+      "1 document is not stored whole, and an ingest did not end, so files may be missing; to "
+      "complete it: ";
+  EXPECT_THAT(asked.err, HasSubstr(both + command));
+  for (const char* question : {"harbour", "Who governs Bolivia?"}) {
+    const Json json = ask(question).json();
+    ASSERT_FALSE(json["notes"].empty()) << json.dump();
+    EXPECT_THAT(json["notes"][0].get<std::string>() + "\n", HasSubstr(both + command));
+  }
+  EXPECT_THAT(ask_plainly("Who governs Bolivia?").out,
+              HasSubstr("But not all of them are in the store yet."));
   ASSERT_EQ(ingest().status, 0);
   EXPECT_EQ(ask("harbour").err, "");
+  EXPECT_TRUE(ask("Who governs Bolivia?").json()["notes"].empty());
 }
 
 TEST_F(AskProgram, AnIngestThatDidNotEndEndsWithDocsRmWhenItsFolderIsGone) {
@@ -287,7 +300,7 @@ TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
                                       "documents are incomplete by that"));
   EXPECT_THAT(repaired.err, HasSubstr("weft ingest --store"));
   EXPECT_EQ(records(), n_records - 1);
-  EXPECT_THAT(ask("harbour").err, HasSubstr("1 document is not stored whole"));
+  EXPECT_THAT(ask("harbour").err, HasSubstr("1 document is not stored whole; to complete it"));
   EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
   EXPECT_THAT(ingest().out, HasSubstr("1 completed"));
   EXPECT_EQ(records(), n_records);

@@ -39,8 +39,14 @@ struct Retrieved : FoundPassages {
 
 class Asker {
  public:
-  Asker(App& app, const AskFlags& flags, engine::Engine& engine, Library& library)
-      : app_(app), flags_(flags), engine_(engine), library_(library) {}
+  /// `unfinished` is unfinished_line's; people have read it already.
+  Asker(App& app, const AskFlags& flags, engine::Engine& engine, Library& library,
+        std::string unfinished)
+      : app_(app),
+        flags_(flags),
+        engine_(engine),
+        library_(library),
+        unfinished_(std::move(unfinished)) {}
 
   /// Answers and shows. A program gets an object even when that fails.
   Status ask(const std::string& question) {
@@ -58,7 +64,7 @@ class Asker {
       if (flags_.documents.json) {
         print_json(not_found_json(question, found));
       } else {
-        print_not_found(found);
+        print_not_found(found, unfinished_.empty());
       }
       return Status::ok();
     }
@@ -86,6 +92,7 @@ class Asker {
     Retrieved found;
     WEFT_ASSIGN_OR_RETURN(static_cast<FoundPassages&>(found),
                           find_for(library_, {}, question, flags_.documents));
+    if (flags_.documents.json && !unfinished_.empty()) found.notes.push_back(unfinished_);
     if (found.found != retrieval::PassagesFound::kYes && !flags_.documents.answer_anyway) {
       return found;
     }
@@ -252,6 +259,7 @@ class Asker {
   const AskFlags& flags_;
   engine::Engine& engine_;
   Library& library_;
+  std::string unfinished_;
   bool load_shown_ = false;
 };
 
@@ -281,7 +289,7 @@ Status run_ask(App& app, AskFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
                         unfinished_line(library.index(), flags.documents.library.dir));
   if (!unfinished.empty()) print_error(unfinished);
-  Asker asker(app, flags, *engine, library);
+  Asker asker(app, flags, *engine, library, unfinished);
   if (flags.question) {
     WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
     return interrupted() ? cancelled("interrupted: the answer ends here") : Status::ok();

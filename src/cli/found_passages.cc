@@ -92,9 +92,10 @@ WhyNot why_not(retrieval::PassagesFound found) {
   return {"", ""};
 }
 
-void print_not_found(const FoundPassages& found) {
-  fmt::print("Not in the documents: {} (--answer-anyway asks all the same).\n",
-             why_not(found.found).text);
+void print_not_found(const FoundPassages& found, bool is_whole) {
+  fmt::print("Not in the documents: {} (--answer-anyway asks all the same).{}\n",
+             why_not(found.found).text,
+             is_whole ? "" : " But not all of them are in the store yet.");
 }
 
 Json not_found_json(const std::string& question, const FoundPassages& found) {

@@ -35,7 +35,8 @@ struct WhyNot {
   const char* text;
 };
 WhyNot why_not(retrieval::PassagesFound found);
-void print_not_found(const FoundPassages& found);
+/// `is_whole`: the store has all that was to be ingested.
+void print_not_found(const FoundPassages& found, bool is_whole = true);
 Json not_found_json(const std::string& question, const FoundPassages& found);
 
 /// Numbered, one or two lines each.

@@ -91,7 +91,8 @@ std::string plan_line(const IngestPlan& plan) {
                   plan.new_bytes == 0 ? "no new KV" : size_text(plan.new_bytes) + " of KV",
                   size_text(plan.free_bytes));
   if (plan.new_bytes > kBigBytes && plan.largest_bytes > plan.new_bytes / 2) {
-    line += fmt::format("; {} of it for {}", size_text(plan.largest_bytes), plan.largest_path);
+    line += fmt::format("; {} of it for {}", size_text(plan.largest_bytes),
+                        one_line(plan.largest_path));
   }
   return line;
 }

@@ -45,6 +45,9 @@ TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
   plan.new_bytes = 4'000'000'000;
   plan.largest_bytes = 3'000'000'000;
   EXPECT_THAT(plan_line(plan), EndsWith("; 3.0 GB of it for /d/big.log"));
+  plan.largest_path = "/d/a\nweft: b\r";
+  EXPECT_THAT(plan_line(plan), EndsWith("for /d/a\uFFFDweft: b\uFFFD"));
+  plan.largest_path = "/d/big.log";
   plan.largest_bytes = 2'000'000'000;
   EXPECT_THAT(plan_line(plan), Not(HasSubstr("big.log")));
   plan.new_bytes = 0;

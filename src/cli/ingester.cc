@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "cli/ingest_report.h"
 #include "text/chunker.h"
 
 namespace weft::cli {
@@ -161,8 +162,14 @@ Result<bool> Ingester::is_incomplete(const std::string& path) {
   });
 }
 
+Status Ingester::check_stopped() const {
+  const bool stopped = events_.cancelled && events_.cancelled();
+  return stopped ? cancelled("stopped") : Status::ok();
+}
+
 Status Ingester::find_incomplete(std::vector<retrieval::ScannedFile>& files) {
   for (retrieval::ScannedFile& file : files) {
+    WEFT_RETURN_IF_ERROR(check_stopped());
     if (file.change == Change::kUnchanged || file.change == Change::kTouched) {
       WEFT_ASSIGN_OR_RETURN(const bool incomplete, is_incomplete(file.info.path));
       if (incomplete) file.change = Change::kIncomplete;
@@ -199,6 +206,7 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   std::set<Hash128> seen;
   int64_t largest_tokens = 0;
   for (retrieval::ScannedFile& file : files) {
+    WEFT_RETURN_IF_ERROR(check_stopped());
     if (!needs_work(file)) continue;
     WEFT_ASSIGN_OR_RETURN(const auto cut_document, load_and_cut(file));
     if (!cut_document) continue;
@@ -224,8 +232,30 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   plan.new_bytes = static_cast<uint64_t>(new_tokens * token_bytes);
   plan.largest_bytes = static_cast<uint64_t>(largest_tokens * token_bytes);
   WEFT_ASSIGN_OR_RETURN(plan.free_bytes, env_.free_bytes(library_.store().dir()));
+  WEFT_RETURN_IF_ERROR(check_room(plan, files));
   if (events_.planned) events_.planned(plan);
   return Status::ok();
+}
+
+/// Refuses what cannot fit, and only that: documents that are deleted or change may make as much
+/// room as their KV takes now. With a limit, what fits below it is asked for.
+Status Ingester::check_room(const IngestPlan& plan,
+                            const std::vector<retrieval::ScannedFile>& files) {
+  if (plan.new_bytes <= plan.free_bytes || library_.has_store_limit()) return Status::ok();
+  uint64_t room = plan.free_bytes;
+  for (const retrieval::ScannedFile& file : files) {
+    if (file.change != Change::kDeleted && file.change != Change::kChanged) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(file.info.path));
+    if (!document) continue;
+    room += static_cast<uint64_t>(document->n_tokens) *
+            static_cast<uint64_t>(engine_.model().config().kv_bytes_per_token());
+    if (plan.new_bytes <= room) return Status::ok();
+  }
+  return resource_exhausted(fmt::format(
+      "{}: {} tokens of documents are {} of KV, and {} are free there; leave some out (--exclude), "
+      "or store as much as a limit allows (--store-limit); nothing was changed",
+      library_.store().dir(), plan.new_tokens, size_text(plan.new_bytes),
+      size_text(plan.free_bytes)));
 }
 
 /// A document that another process has removed meanwhile is as it should be.
@@ -260,9 +290,7 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   };
   tell();  // which document it is, before its first chunk
   for (const CutChunk& chunk : cut_document.chunks) {
-    if (events_.cancelled && events_.cancelled()) {
-      return cancelled("stopped; what was stored so far can be used");
-    }
+    WEFT_RETURN_IF_ERROR(check_stopped());
     const bool was_stored = fusor_->is_stored(chunk.tokens);
     WEFT_RETURN_IF_ERROR(fusor_->ensure_stored(chunk.tokens, {.evict = false}));
     ++stored_chunks_;
@@ -312,8 +340,7 @@ Status Ingester::begin_roots(const retrieval::ScanResult& scanned) {
 }
 
 bool Ingester::is_asked(const std::string& path) const {
-  return std::ranges::any_of(
-      roots_, [&](const std::string& root) { return retrieval::is_under(path, root); });
+  return retrieval::is_under_any(path, outer_roots_);
 }
 
 Status Ingester::end_roots() {
@@ -325,18 +352,39 @@ Status Ingester::end_roots() {
   return ended.empty() ? Status::ok() : library_.index().end_roots(ended);
 }
 
-Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths,
-                                   retrieval::ScanOptions options) {
-  options_ = std::move(options);
-  options_.store_dir = library_.store().dir();
+/// Looks, and says what it will take; the index and the store are as they were.
+Result<retrieval::ScanResult> Ingester::prepare(const std::vector<std::string>& paths) {
   WEFT_ASSIGN_OR_RETURN(retrieval::ScanResult scanned,
                         retrieval::scan(env_, library_.index(), paths, options_));
   if (events_.noted) std::ranges::for_each(scanned.notes, events_.noted);
   if (events_.skipped) std::ranges::for_each(scanned.skipped, events_.skipped);
   n_skipped_ = std::ssize(scanned.skipped);
-  roots_ = scanned.roots;
+  outer_roots_ = retrieval::outermost(scanned.roots);
   WEFT_RETURN_IF_ERROR(find_incomplete(scanned.files));
   WEFT_RETURN_IF_ERROR(plan(scanned.files));
+  WEFT_RETURN_IF_ERROR(check_stopped());
+  return scanned;
+}
+
+Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths,
+                                   retrieval::ScanOptions options) {
+  options_ = std::move(options);
+  options_.store_dir = library_.store().dir();
+  options_.cancelled = events_.cancelled;
+  auto prepared = prepare(paths);
+  // Of the index's calls, too, which name its file.
+  if (prepared.status().code() == StatusCode::kCancelled) {
+    return cancelled("stopped; nothing was changed");
+  }
+  WEFT_ASSIGN_OR_RETURN(retrieval::ScanResult scanned, std::move(prepared));
+  auto counts = carry_out(scanned);
+  if (counts.status().code() == StatusCode::kCancelled) {
+    return cancelled("stopped; what was stored so far can be used");
+  }
+  return counts;
+}
+
+Result<IngestCounts> Ingester::carry_out(retrieval::ScanResult& scanned) {
   WEFT_RETURN_IF_ERROR(begin_roots(scanned));
   IngestCounts counts;
   for (retrieval::ScannedFile& file : scanned.files) {

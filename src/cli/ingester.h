@@ -49,7 +49,8 @@ struct IngestEvents {
   std::function<void(const std::string& line)> noted;  // as ScanResult::notes
   std::function<void(const IngestPlan&)> planned;
   std::function<void(const IngestProgress&)> stored;
-  std::function<bool()> cancelled;  // asked before each chunk; true ends with kCancelled
+  /// Asked for each file that is looked at and before each chunk; true ends with kCancelled.
+  std::function<bool()> cancelled;
 };
 
 /// Documents by what was done with them.
@@ -76,7 +77,8 @@ class Ingester {
   /// When it is ok, the library has the documents under `paths` as they were when they were read,
   /// durably, and no others. After an error, each as it was before or as it is now. A file that is
   /// gone when it is to be read is as one that was never there; one that cannot be read any more is
-  /// skipped. The scan's store is the library's own.
+  /// skipped. The scan's store is the library's own. kResourceExhausted, with nothing changed,
+  /// where the new KV cannot fit the disk and the library has no limit of its own.
   Result<IngestCounts> run(const std::vector<std::string>& paths,
                            retrieval::ScanOptions options = {});
 
@@ -95,6 +97,10 @@ class Ingester {
   Status forget(const std::string& path);
   Result<bool> is_incomplete(const std::string& path);
   Status apply(retrieval::ScannedFile& file);
+  Status check_stopped() const;
+  Status check_room(const IngestPlan& plan, const std::vector<retrieval::ScannedFile>& files);
+  Result<retrieval::ScanResult> prepare(const std::vector<std::string>& paths);
+  Result<IngestCounts> carry_out(retrieval::ScanResult& scanned);
   Status begin_roots(const retrieval::ScanResult& scanned);
   Status end_roots();
   bool is_asked(const std::string& path) const;
@@ -106,7 +112,7 @@ class Ingester {
   const IngestEvents events_;
   std::unique_ptr<fusion::Fusor> fusor_;
   retrieval::ScanOptions options_;
-  std::vector<std::string> roots_;  // as ScanResult::roots
+  std::vector<std::string> outer_roots_;  // retrieval::outermost of what was named
   int64_t n_skipped_ = 0;
   int64_t done_tokens_ = 0;
   int64_t total_tokens_ = 0;

@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// What happens at the n-th opening (1, 2, …) of a file of that name.
@@ -115,6 +116,73 @@ class IngesterTest : public ::testing::Test {
   IngestPlan plan_;
   std::pair<int64_t, int64_t> last_;  // done and computed tokens
 };
+
+TEST_F(IngesterTest, BeforeTheFirstChunkItCanBeStoppedAndChangesNothing) {
+  WatchedEnv env;
+  ingest(env);
+  write("a.txt", "The harbour opens at eight now.");
+  write("c.txt", "The cellar has casks.");
+  auto library = Library::create(posix_env(), {.dir = folder_ / "store"}, *engine_, "");
+  ASSERT_TRUE(library.is_ok()) << library.status().message();
+  int n_asked = 0;
+  int stop_at = 0;
+  bool planned = false;
+  IngestEvents events;
+  events.cancelled = [&] { return ++n_asked == stop_at; };
+  events.planned = [&](const IngestPlan&) { planned = true; };
+  Status status;
+  while (!planned) {  // the last stop is the one right after the plan
+    n_asked = 0;
+    ++stop_at;
+    status = Ingester(env, *engine_, *library, events).run({docs()}).status();
+    ASSERT_EQ(status.code(), StatusCode::kCancelled) << stop_at;
+    EXPECT_EQ(status.message(), "stopped; nothing was changed");
+    EXPECT_EQ(library->index().counts()->documents, 2);
+    EXPECT_EQ(library->index().unfinished()->documents, 0);
+    EXPECT_THAT(library->index().unfinished()->roots, IsEmpty());
+  }
+  // Three entries, files and documents of the scan, three files of the two looks after it.
+  EXPECT_GE(stop_at, 12);
+  n_asked = 0;
+  ++stop_at;  // before the first chunk
+  status = Ingester(env, *engine_, *library, events).run({docs()}).status();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(status.message(), "stopped; what was stored so far can be used");
+  EXPECT_EQ(library->index().unfinished()->roots.size(), 1u);
+}
+
+TEST_F(IngesterTest, WhatCannotFitTheDiskIsRefusedBeforeAnythingIsChanged) {
+  WatchedEnv env;
+  ingest(env);
+  const uint64_t kept = plan_.new_bytes;
+  write("c.txt", "The cellar has casks of wine, and a cat that sleeps on them.");
+  env.limit_disk(100);
+  const auto run = [&](uint64_t limit) {
+    auto library = Library::create(
+        posix_env(), {.dir = folder_ / "store", .store_limit_bytes = limit}, *engine_, "");
+    EXPECT_TRUE(library.is_ok()) << library.status().message();
+    plan_ = {};
+    IngestEvents events;
+    events.planned = [&](const IngestPlan& plan) { plan_ = plan; };
+    const Status status = Ingester(env, *engine_, *library, events).run({docs()}).status();
+    unfinished_ = library->index().unfinished()->roots;
+    return status;
+  };
+  const Status refused = run(0);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("100 B are free there; leave some out (--exclude)"));
+  EXPECT_THAT(refused.message(), HasSubstr("nothing was changed"));
+  EXPECT_EQ(plan_.documents, 0);
+  EXPECT_THAT(unfinished_, IsEmpty());
+  // A limit says that what fits is wanted; the store's own disk is not the one that is full here.
+  EXPECT_TRUE(run(uint64_t{1} << 30).is_ok());
+  // What a document loses makes room for what it gets.
+  write("a.txt", "The harbour opens at eight.");
+  write("b.txt", "The orchard had pears.");
+  env.limit_disk(kept / 2);
+  EXPECT_TRUE(run(0).is_ok());
+  EXPECT_GT(plan_.new_bytes, kept / 2);
+}
 
 TEST_F(IngesterTest, AFileThatGoesBeforeItsTurnWasNeverThere) {
   for (const int when : {1, 2, 3}) {

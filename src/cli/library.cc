@@ -198,22 +198,21 @@ Result<std::string> unfinished_line(Index& index, const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(retrieval::Unfinished unfinished, index.unfinished());
   if (unfinished.roots.empty()) return std::string();
   // What lies under another of them is ingested with it.
-  std::vector<std::string> outer;
-  for (const std::string& root : unfinished.roots) {
-    const bool is_inner = std::ranges::any_of(unfinished.roots, [&](const std::string& other) {
-      return other != root && retrieval::is_under(root, other);
-    });
-    if (!is_inner) outer.push_back(root);
-  }
+  const std::vector<std::string> outer = retrieval::outermost(std::move(unfinished.roots));
   constexpr size_t kMaxRoots = 3;
   std::string paths;
   for (size_t i = 0; i < std::min(outer.size(), kMaxRoots); ++i) paths += " " + for_shell(outer[i]);
   const std::string more =
       outer.size() > kMaxRoots ? fmt::format(" (and {} more paths)", outer.size() - kMaxRoots) : "";
-  const std::string what = unfinished.documents == 0
-                               ? "an ingest did not end"
-                               : fmt::format("{} document{} not stored whole", unfinished.documents,
-                                             unfinished.documents == 1 ? " is" : "s are");
+  std::string what;
+  if (unfinished.documents > 0) {
+    what = fmt::format("{} document{} not stored whole", unfinished.documents,
+                       unfinished.documents == 1 ? " is" : "s are");
+  }
+  if (unfinished.ingest_did_not_end) {
+    what += what.empty() ? "" : ", and ";
+    what += "an ingest did not end, so files may be missing";
+  }
   return fmt::format("{}: {}; to complete it: weft ingest --store {}{}{}", dir, what,
                      for_shell(dir), paths, more);
 }

@@ -43,6 +43,9 @@ class Library {
   const engine::RagPrompt& rag() const { return *rag_; }
   const std::vector<int32_t>& anchor() const { return scope_.anchor; }
 
+  /// Whether its KV on disk is limited (LibraryOptions::store_limit_bytes).
+  bool has_store_limit() const { return options_.store_limit_bytes > 0; }
+
   /// Nothing is written: what is computed is not kept, nor is noted what was used.
   bool is_read_only() const { return is_read_only_; }
 

@@ -150,6 +150,19 @@ TEST(FrontMatter, TitlesAreSimpleScalars) {
   EXPECT_EQ(taken("+++\n[extra]\ntitle = 'no'\n+++\nx"), "|x");
 }
 
+TEST(FrontMatter, AtTheMarginItHasKeysItemsAndBracketsAlone) {
+  EXPECT_EQ(taken("---\ntitle: T\ntags:\n- a b\n-\tc\n-\n# said\n\nmap: {\n  x: 1\n}\nlist: [\n"
+                  "  a\n] # done\ntext: |\n  Some words.\n---\nx"),
+            "T|x");
+  EXPECT_EQ(taken("---\nog:title: a\n\"x:y\": b\ntitle: T\n---\nx"), "T|x");
+  EXPECT_EQ(taken("+++\ntitle = 'T'\ntags = [\n'a'\n]\n+++\nx"), "T|x");
+  for (const std::string text :
+       {"---\nNote: by hand\nSome words.\n---\nx", "---\nTo: Ann\n\nDear Ann,\n\n---\nx",
+        "---\ntitle: T\n-no item\n---\nx", "---\ntitle: T\n**bold**\n...\nx"}) {
+    EXPECT_EQ(taken(text), "|" + text);
+  }
+}
+
 TEST(FrontMatter, ARuleAcrossThePageIsNone) {
   for (const std::string text :
        {"---\nSome words.\n---\nx", "---\nNote:this\n---\nx", "---\ntitle: T\nand no end",

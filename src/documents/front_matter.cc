@@ -22,13 +22,15 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-/// Its key where a line is `key: …` or `key = …`, else "".
+/// Its key where a line is `key: …` or `key = …`, else "". A colon within a word (`og:title`) is
+/// part of the key.
 std::string_view key_of(std::string_view line, char separator) {
-  const size_t at = line.find(separator);
+  size_t at = line.find(separator);
+  while (separator == ':' && at != std::string_view::npos && at + 1 < line.size() &&
+         kBlanks.find(line[at + 1]) == std::string_view::npos) {
+    at = line.find(separator, at + 1);
+  }
   if (at == std::string_view::npos) return {};
-  if (separator == ':' && at + 1 < line.size() &&
-      kBlanks.find(line[at + 1]) == std::string_view::npos)
-    return {};
   std::string_view key = trimmed(line.substr(0, at));
   if (key.size() >= 2 && key.front() == key.back() && (key[0] == '"' || key[0] == '\'')) {
     key = key.substr(1, key.size() - 2);
@@ -64,6 +66,13 @@ std::string scalar(std::string_view value, bool is_toml) {
   if (is_toml || std::string_view("[{>|&*!%@`").find(quote) != std::string_view::npos) return "";
   for (const std::string_view comment : {" #", "\t#"}) value = value.substr(0, value.find(comment));
   return std::string(trimmed(value));
+}
+
+/// What YAML may have at the margin beside keys, blank lines and comments: a list's item, and the
+/// end of a list or map in brackets. Prose between two rules is none of them.
+bool may_be_at_margin(std::string_view said) {
+  return said == "-" || said.starts_with("- ") || said.starts_with("-\t") || said[0] == ']' ||
+         said[0] == '}';
 }
 
 bool is_title(std::string_view key) {
@@ -103,7 +112,9 @@ FrontMatter front_matter_of(std::string_view text) {
     const std::string_view key = key_of(line, separator);
     if (!has_key && key.empty() && !begins_table) return {};
     has_key = true;
-    const bool is_own = !in_table && !line.starts_with(' ') && !line.starts_with('\t');
+    const bool is_at_margin = !line.starts_with(' ') && !line.starts_with('\t');
+    if (!is_toml && is_at_margin && key.empty() && !may_be_at_margin(said)) return {};
+    const bool is_own = !in_table && is_at_margin;
     if (is_own && found.title.empty() && is_title(key)) {
       found.title = scalar(line.substr(line.find(separator) + 1), is_toml);
     }

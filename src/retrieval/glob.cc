@@ -129,6 +129,7 @@ bool Glob::parse_name(std::string_view text, Name& name) {
   }
   name.is_literal = std::ranges::all_of(
       name.elements, [](const Element& element) { return element.kind == Element::kChar; });
+  if (name.is_literal) name.elements = {};  // forty times the text's own memory
   return true;
 }
 
@@ -223,6 +224,17 @@ bool Glob::matches(const std::vector<std::string_view>& names) const {
     }
   }
   return mine == names_.size();
+}
+
+size_t Glob::memory_bytes() const {
+  size_t bytes = sizeof(Glob) + names_.capacity() * sizeof(Name);
+  for (const Name& name : names_) {
+    bytes += name.text.capacity() + name.elements.capacity() * sizeof(Element);
+    for (const Element& element : name.elements) {
+      bytes += element.set.capacity() * sizeof(Element::Interval);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace weft::retrieval

@@ -3,6 +3,7 @@
 // whatever the pattern. It touches no file system.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ class Glob {
   /// Whether the pattern is the whole of a path. A ** at the end is one name or more, elsewhere
   /// none or more; a ** beside other characters in a name is a *.
   bool matches(const std::vector<std::string_view>& names) const;
+  /// Of memory, this object's own too.
+  size_t memory_bytes() const;
 
  private:
   /// A character, or what may be in its place. A byte that is no UTF-8 is itself, past all code
@@ -44,7 +47,7 @@ class Glob {
     bool any_folders = false;  // **
     bool is_literal = false;   // of kChar alone: `text`
     std::string text;
-    std::vector<Element> elements;
+    std::vector<Element> elements;  // none where is_literal
 
     bool matches(std::string_view name) const;
   };

@@ -51,6 +51,12 @@ bool IgnoreRules::add_all(std::string_view text) {
   return all;
 }
 
+size_t IgnoreRules::memory_bytes() const {
+  size_t bytes = 0;
+  for (const Rule& rule : rules_) bytes += sizeof(Rule) - sizeof(Glob) + rule.glob.memory_bytes();
+  return bytes;
+}
+
 IgnoreRules::Verdict IgnoreRules::judge(const RelativePath& path, bool is_folder) const {
   const std::vector<std::string_view> last{path.names.back()};
   for (size_t i = rules_.size(); i-- > 0;) {

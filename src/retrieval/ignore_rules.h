@@ -31,6 +31,8 @@ class IgnoreRules {
   /// What the last rule that matches says of a path. Who asks has asked for the folders above.
   Verdict judge(const RelativePath& path, bool is_folder) const;
   bool is_empty() const { return rules_.empty(); }
+  /// Of memory, about.
+  size_t memory_bytes() const;
 
   static constexpr size_t kMaxRules = 4000;
   static constexpr size_t kMaxPatternBytes = 1024;

@@ -440,6 +440,7 @@ Result<Unfinished> Index::unfinished() {
                         state_->database->prepare(fmt::format(
                             "SELECT {} FROM documents d WHERE d.status != 1 ORDER BY d.path",
                             state_->rows.document_columns())));
+  out.ingest_did_not_end = !out.roots.empty();
   std::set<std::string> roots(out.roots.begin(), out.roots.end());
   ReadLimit limit(*state_->database);
   while (true) {

@@ -110,8 +110,9 @@ struct TermCounts {
 
 /// What is in an index and not yet whole.
 struct Unfinished {
-  int64_t documents = 0;           // that are not kStored
-  std::vector<std::string> roots;  // sorted: of those, and of ingests that did not end well
+  int64_t documents = 0;            // that are not kStored
+  std::vector<std::string> roots;   // sorted: of those, and of ingests that did not end well
+  bool ingest_did_not_end = false;  // of one at least: files of it may not be in the index at all
 };
 
 class Rows;

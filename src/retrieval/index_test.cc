@@ -173,6 +173,7 @@ TEST_F(IndexTest, WhatIsUnfinishedIsNamedUntilItIsDone) {
   const int64_t id = add("/a.txt", {"walnut"});  // its root is "/"
   reopen(Index::Mode::kReadWrite);
   EXPECT_EQ(index_->unfinished()->documents, 1);
+  EXPECT_TRUE(index_->unfinished()->ingest_did_not_end);
   EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/", "/a", "/b"));
   ASSERT_TRUE(index_->mark_stored(id, "hash of /a.txt").is_ok());
   EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/a", "/b"));

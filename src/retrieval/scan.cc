@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -19,7 +20,8 @@ namespace {
 using documents::Read;
 using documents::Refusal;
 
-constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
+constexpr uint64_t kEndBytes = 64 * 1024;            // of a file, that may say what it is
+constexpr size_t kMaxRuleMemory = size_t{64} << 20;  // of the ignore files that hold at one time
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
 
@@ -99,10 +101,17 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
 
 /// The ignore files of a folder, and those above it that hold here, too.
 struct IgnoreLevel {
+  explicit IgnoreLevel(size_t& rule_memory_of_all) : rule_memory(rule_memory_of_all) {}
+  ~IgnoreLevel() { rule_memory -= own_memory; }
+  IgnoreLevel(const IgnoreLevel&) = delete;
+  IgnoreLevel& operator=(const IgnoreLevel&) = delete;
+
   std::string dir;
   IgnoreRules weft;
   IgnoreRules git;
-  const IgnoreLevel* above = nullptr;
+  std::shared_ptr<const IgnoreLevel> above;
+  size_t own_memory = 0;  // of its rules, counted in
+  size_t& rule_memory;
 };
 
 class Scanner {
@@ -129,13 +138,19 @@ class Scanner {
     root_set_.insert(roots_.begin(), roots_.end());
     for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
-    for (const auto& [path, entry] : found_) judge(path, entry);
+    note_unused_ignore_files();
+    for (const auto& [path, entry] : found_) {
+      if (is_stopped()) break;
+      judge(path, entry);
+    }
     find_moved();
     for (const auto& known : known_) {
+      if (is_stopped()) break;
       if (!is_asked(known.first) || present_.contains(known.first)) continue;
       const bool is_there = env_.stat(known.first).is_ok();
       result_.files.push_back({Change::kDeleted, known.second.info, is_there, ""});
     }
+    if (is_stopped_) return cancelled("stopped; nothing was changed");
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
     std::sort(result_.skipped.begin(), result_.skipped.end(),
@@ -145,7 +160,14 @@ class Scanner {
   }
 
  private:
+  /// Once it is, no further entry is looked at, and what was found is dropped.
+  bool is_stopped() {
+    is_stopped_ = is_stopped_ || (options_.cancelled && options_.cancelled());
+    return is_stopped_;
+  }
+
   Status find_root(const std::string& as_given, const std::string& root) {
+    if (is_stopped()) return Status::ok();
     const auto entry = env_.stat(root);
     if (entry.is_ok()) {
       walk(root, *entry);
@@ -201,10 +223,13 @@ class Scanner {
       keep_known_under(path);
       return skip(path, "unreadable", "an ignore file that holds for it cannot be read");
     }
-    for (const DirEntry& child : *entries) walk_child(path, child, *level);
+    for (const DirEntry& child : *entries) walk_child(path, child, level->get());
+    // A folder has one turn; what a link still leads to below it reads them once more.
+    levels_.erase(path);
   }
 
   void walk_child(const std::string& folder, const DirEntry& child, const IgnoreLevel* level) {
+    if (is_stopped()) return;
     const std::string name = join_path(folder, child.name);
     if (is_root(name)) return;  // it has its own turn
     if (child.name.starts_with('.')) return skip(name, "hidden", "hidden: name it to have it");
@@ -239,13 +264,13 @@ class Scanner {
       }
     }
     std::vector<RelativePath> paths;  // from each level down
-    for (const IgnoreLevel* at = level; at != nullptr; at = at->above) {
+    for (const IgnoreLevel* at = level; at != nullptr; at = at->above.get()) {
       paths.emplace_back(at->weft.is_empty() && at->git.is_empty() ? std::string_view()
                                                                    : below(path, at->dir));
     }
     for (const bool is_weft : {true, false}) {
       size_t i = 0;
-      for (const IgnoreLevel* at = level; at != nullptr; at = at->above, ++i) {
+      for (const IgnoreLevel* at = level; at != nullptr; at = at->above.get(), ++i) {
         const Verdict verdict = (is_weft ? at->weft : at->git).judge(paths[i], is_folder);
         if (verdict == Verdict::kIncluded) return "";
         if (verdict == Verdict::kIgnored) return is_weft ? kWeftIgnore : kGitIgnore;
@@ -256,12 +281,12 @@ class Scanner {
 
   /// The ignore files of a folder that is, or lies in, one of `tops_`; `entries` are what it has,
   /// null where that is not known. A link may lead here before the folder's own turn.
-  Result<const IgnoreLevel*> level_of(const std::string& dir,
-                                      const std::vector<DirEntry>* entries) {
-    if (!options_.reads_ignore_files) return static_cast<const IgnoreLevel*>(nullptr);
+  Result<std::shared_ptr<const IgnoreLevel>> level_of(const std::string& dir,
+                                                      const std::vector<DirEntry>* entries) {
+    if (!options_.reads_ignore_files) return std::shared_ptr<const IgnoreLevel>();
     const auto known = levels_.find(dir);
-    if (known != levels_.end()) return static_cast<const IgnoreLevel*>(known->second.get());
-    auto level = std::make_unique<IgnoreLevel>();
+    if (known != levels_.end()) return known->second;
+    auto level = std::make_shared<IgnoreLevel>(rule_memory_);
     level->dir = dir;
     if (!tops_.contains(dir) && dir != "/") {
       WEFT_ASSIGN_OR_RETURN(level->above, level_of(parent_of(dir), nullptr));
@@ -269,32 +294,56 @@ class Scanner {
     for (const bool is_weft : {true, false}) {
       const std::string_view name = is_weft ? kWeftIgnore : kGitIgnore;
       if (entries != nullptr && !has_name(*entries, name)) continue;
-      WEFT_RETURN_IF_ERROR(
-          read_rules(join_path(dir, std::string(name)), is_weft ? level->weft : level->git));
+      WEFT_RETURN_IF_ERROR(read_rules(join_path(dir, std::string(name)), *level, is_weft));
     }
-    return static_cast<const IgnoreLevel*>(
-        levels_.emplace(dir, std::move(level)).first->second.get());
+    return levels_.emplace(dir, std::move(level)).first->second;
   }
 
-  Status read_rules(const std::string& path, IgnoreRules& rules) {
+  Status read_rules(const std::string& path, IgnoreLevel& level, bool is_weft) {
     const auto entry = env_.stat(path);
     if (!entry.is_ok() && entry.status().code() == StatusCode::kNotFound) return Status::ok();
     WEFT_RETURN_IF_ERROR(entry.status());
     if (!entry->is_regular) return Status::ok();
     if (entry->size_bytes > IgnoreRules::kMaxFileBytes) {
-      result_.notes.push_back(fmt::format("{}: larger than {} bytes, so it is not used", path,
-                                          IgnoreRules::kMaxFileBytes));
+      note(fmt::format("{}: larger than {} bytes, so it is not used", path,
+                       IgnoreRules::kMaxFileBytes));
       return Status::ok();
     }
     WEFT_ASSIGN_OR_RETURN(const std::string text,
                           read_file(env_, path, IgnoreRules::kMaxFileBytes));
-    if (!rules.add_all(text)) {
-      result_.notes.push_back(fmt::format(
+    IgnoreRules rules;
+    const bool all = rules.add_all(text);
+    const size_t memory = rules.memory_bytes();
+    if (memory > kMaxRuleMemory - rule_memory_) {
+      unused_ignore_files_.insert(path);
+      return Status::ok();
+    }
+    rule_memory_ += memory;
+    level.own_memory += memory;
+    (is_weft ? level.weft : level.git) = std::move(rules);
+    if (!all) {
+      note(fmt::format(
           "{}: some of its lines are not used: they end within a set or an escape, are longer than "
           "{} bytes, or come after {} others",
           path, IgnoreRules::kMaxPatternBytes, IgnoreRules::kMaxRules));
     }
     return Status::ok();
+  }
+
+  /// Once: an ignore file may be read twice.
+  void note(std::string line) {
+    if (noted_.insert(line).second) result_.notes.push_back(std::move(line));
+  }
+
+  void note_unused_ignore_files() {
+    if (unused_ignore_files_.empty()) return;
+    const size_t more = unused_ignore_files_.size() - 1;
+    note(
+        fmt::format("{}{}: not used: with the ignore files above {} the patterns take more than "
+                    "{} MiB of memory",
+                    *unused_ignore_files_.begin(),
+                    more == 0 ? "" : fmt::format(" and {} more ignore files", more),
+                    more == 0 ? "it" : "them", kMaxRuleMemory >> 20));
   }
 
   bool is_root(const std::string& path) const { return root_set_.contains(path); }
@@ -313,21 +362,23 @@ class Scanner {
   /// A new file with the content of a document whose own file is gone, here or anywhere, is that
   /// document.
   void find_moved() {
-    std::multimap<std::string_view, const Document*> by_content;
+    std::map<std::string_view, std::deque<const std::string*>> by_content;  // paths
     for (const auto& [path, document] : known_) {
-      if (!present_.contains(path)) by_content.emplace(document.info.content_hash, &document);
+      if (!present_.contains(path)) by_content[document.info.content_hash].push_back(&path);
     }
     for (ScannedFile& file : result_.files) {
       if (file.change != Change::kNew) continue;
-      const auto [begin, end] = by_content.equal_range(file.info.content_hash);
-      const auto from = std::find_if(begin, end, [&](const auto& candidate) {
-        return env_.stat(candidate.second->info.path).status().code() == StatusCode::kNotFound;
-      });
-      if (from == end) continue;
-      file.change = Change::kMoved;
-      file.moved_from = from->second->info.path;
-      present_.insert(file.moved_from);
-      by_content.erase(from);
+      const auto candidates = by_content.find(file.info.content_hash);
+      if (candidates == by_content.end()) continue;
+      std::deque<const std::string*>& paths = candidates->second;
+      while (!paths.empty() && file.change == Change::kNew && !is_stopped()) {
+        const std::string& path = *paths.front();
+        paths.pop_front();  // looked at once: one that is there is nobody's
+        if (env_.stat(path).status().code() != StatusCode::kNotFound) continue;
+        file.change = Change::kMoved;
+        file.moved_from = path;
+        present_.insert(path);
+      }
     }
   }
 
@@ -388,13 +439,18 @@ class Scanner {
   std::vector<std::string> roots_;  // canonical
   std::set<std::string> root_set_;
   std::set<std::string> tops_;  // where ignore files begin to hold: work trees, else roots
-  std::map<std::string, std::unique_ptr<IgnoreLevel>> levels_;  // by folder
+  size_t rule_memory_ = 0;      // of all levels that are held; outlives them
+  std::map<std::string, std::shared_ptr<const IgnoreLevel>>
+      levels_;  // by folder, until its turn ends
+  std::set<std::string> unused_ignore_files_;
+  std::set<std::string> noted_;
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
   std::set<std::string> unfinished_roots_;
   std::set<std::string> entered_;  // folders
   std::set<std::string> present_;  // documents that are not deleted
   ScanResult result_;
+  bool is_stopped_ = false;
 };
 
 }  // namespace
@@ -409,6 +465,31 @@ std::string canonical_path(const std::string& path) {
 bool is_under(const std::string& path, const std::string& folder) {
   if (path == folder || folder == "/") return true;
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+namespace {
+
+/// As strings, but with the slash before all else: what lies under a path comes right after it.
+bool comes_before(const std::string& a, const std::string& b) {
+  const auto rank = [](char c) { return c == '/' ? -1 : static_cast<unsigned char>(c); };
+  return std::ranges::lexicographical_compare(a, b,
+                                              [&](char x, char y) { return rank(x) < rank(y); });
+}
+
+}  // namespace
+
+std::vector<std::string> outermost(std::vector<std::string> paths) {
+  std::ranges::sort(paths, comes_before);
+  std::vector<std::string> outer;
+  for (std::string& path : paths) {
+    if (outer.empty() || !is_under(path, outer.back())) outer.push_back(std::move(path));
+  }
+  return outer;
+}
+
+bool is_under_any(const std::string& path, std::span<const std::string> outermost) {
+  const auto after = std::ranges::upper_bound(outermost, path, comes_before);
+  return after != outermost.begin() && is_under(path, *std::prev(after));
 }
 
 std::string path_from_root(const std::string& path, const std::string& root) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct ScanOptions {
   bool rehash = false;
   /// Patterns as in a .gitignore, from each named folder down. They have the last word.
   std::vector<std::string> exclude;
+  /// Asked before each file and folder; true ends with kCancelled. May be empty.
+  std::function<bool()> cancelled;
 };
 
 enum class Change {
@@ -65,6 +68,13 @@ std::string canonical_path(const std::string& path);
 
 /// Whether it is that folder (or file) or lies in it; both canonical.
 bool is_under(const std::string& path, const std::string& folder);
+
+/// Of paths those that lie under no other one, in an order that is_under_any knows. Takes
+/// n log n steps.
+std::vector<std::string> outermost(std::vector<std::string> paths);
+
+/// Whether it is one of outermost()'s paths or lies under one.
+bool is_under_any(const std::string& path, std::span<const std::string> outermost);
 
 /// A document's path as people named it: from the folder that holds its root. With no root, or one
 /// that it does not lie under, the path itself.

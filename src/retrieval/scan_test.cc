@@ -20,6 +20,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 const char* name_of(Change change) {
   switch (change) {
@@ -353,6 +354,28 @@ TEST_F(ScanTest, AnIgnoreFileThatCannotBeUsedSaysSo) {
             StatusCode::kInvalidArgument);
 }
 
+TEST_F(ScanTest, IgnoreFilesTakeNoMoreMemoryThanTheyMay) {
+  // One takes some 40 MiB as rules: beside each other they hold one after another, below each other
+  // the second is too much.
+  std::string large;
+  for (int i = 0; i < 1023; ++i) large += "?" + std::string(1000, 'x') + std::to_string(i) + "\n";
+  large += "*.log\n";
+  for (const char* folder : {"docs/a/", "docs/b/", "docs/c/", "docs/c/d/", "docs/c/e/"}) {
+    dir_.write(std::string(folder) + ".gitignore", large);
+  }
+  for (const char* folder : {"docs/a/", "docs/b/", "docs/c/"}) {
+    dir_.write(std::string(folder) + "x.log", "x");
+  }
+  dir_.write("docs/c/d/y.txt", "y");
+  const ScanResult result = look({"docs"});
+  ASSERT_EQ(result.files.size(), 1u);
+  EXPECT_EQ(relative(result.files[0].info.path), "docs/c/d/y.txt");
+  ASSERT_EQ(result.notes.size(), 1u);
+  EXPECT_EQ(relative(result.notes[0]),
+            "docs/c/d/.gitignore and 1 more ignore files: not used: with the ignore files above "
+            "them the patterns take more than 64 MiB of memory");
+}
+
 /// An Env in which something happens to a file when it is opened.
 class EnvWithAnOpening : public FaultEnv {
  public:
@@ -478,6 +501,56 @@ TEST_F(ScanTest, ANewFileWithAGoneDocumentsContentIsThatDocument) {
   EXPECT_THAT(result.roots, ElementsAre(dir_ / "docs"));
 }
 
+TEST_F(ScanTest, AmongManyOfOneContentEachIsLookedAtOnce) {
+  class : public FaultEnv {
+   public:
+    using FaultEnv::FaultEnv;
+    Result<DirEntry> stat(const std::string& path) override {
+      n_stats += path.find("/old/") != std::string::npos ? 1 : 0;
+      return FaultEnv::stat(path);
+    }
+    int n_stats = 0;
+  } env(posix_env());
+  constexpr int kFiles = 40;
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string name = std::to_string(i);
+    dir_.write("old/" + name, "");
+    dir_.write("docs/" + name, "");
+    const auto loaded = load_document(posix_env(), dir_ / ("old/" + name), {});
+    ASSERT_TRUE(index_->replace_document(loaded->info, {}).is_ok());
+  }
+  fs::remove(dir_ / "old/7");
+  const std::vector<std::string> paths{dir_ / "docs"};
+  const auto result = scan(env, *index_, paths, options_);
+  ASSERT_TRUE(result.is_ok());
+  EXPECT_EQ(std::ranges::count(result->files, Change::kMoved, &ScannedFile::change), 1);
+  EXPECT_EQ(result->files.size(), size_t{kFiles});
+  EXPECT_EQ(env.n_stats, kFiles);
+}
+
+TEST_F(ScanTest, CanBeStoppedAtEachEntry) {
+  dir_.write("docs/a.txt", "a");
+  dir_.write("docs/sub/b.txt", "b");
+  dir_.write("docs/c.txt", "c");
+  ingest();
+  fs::remove(dir_ / "docs/c.txt");
+  dir_.write("docs/d.txt", "d");
+  int n_asked = 0;
+  int stop_at = 0;
+  options_.cancelled = [&] { return ++n_asked == stop_at; };
+  EXPECT_EQ(look({"docs"}).files.size(), 4u);
+  const int n_all = n_asked;
+  EXPECT_GE(n_all, 4 + 3 + 3);  // entries, files, documents
+  const std::vector<std::string> paths{dir_ / "docs"};
+  for (stop_at = 1; stop_at <= n_all; ++stop_at) {
+    n_asked = 0;
+    const Status status = scan(posix_env(), *index_, paths, options_).status();
+    EXPECT_EQ(status.code(), StatusCode::kCancelled);
+    EXPECT_THAT(status.message(), HasSubstr("nothing was changed"));
+    EXPECT_EQ(n_asked, stop_at);
+  }
+}
+
 TEST_F(ScanTest, AnUnfinishedRootThatIsGoneIsSaid) {
   const auto refusal = [&] {
     const Status status =
@@ -511,6 +584,20 @@ TEST_F(ScanTest, WhatIsReadInAnotherWayIsNotMoved) {
   fs::rename(dir_ / "docs/a.txt", dir_ / "docs/a.html");
   fs::rename(dir_ / "docs/b.txt", dir_ / "docs/b.md");
   EXPECT_THAT(seen(), ElementsAre("new docs/a.html", "deleted docs/a.txt", "moved docs/b.md"));
+}
+
+TEST(Outermost, LeavesOutWhatLiesUnderAnother) {
+  const auto outer = outermost({"/a/b", "/a-b", "/a", "/a b/c", "/c/d", "/a/b/c", "/c/d", "/ab"});
+  EXPECT_THAT(outer, UnorderedElementsAre("/a", "/a-b", "/a b/c", "/c/d", "/ab"));
+  for (const char* path : {"/a", "/a/x", "/a-b/x", "/a b/c", "/c/d/e", "/ab/c"}) {
+    EXPECT_TRUE(is_under_any(path, outer)) << path;
+  }
+  for (const char* path : {"/", "/a!", "/a b", "/c", "/c/dd", "/b", "/a-", "/abc"}) {
+    EXPECT_FALSE(is_under_any(path, outer)) << path;
+  }
+  EXPECT_THAT(outermost({"/b", "/", "/a"}), ElementsAre("/"));
+  EXPECT_TRUE(is_under_any("/a/b", outermost({"/b", "/"})));
+  EXPECT_FALSE(is_under_any("/a", {}));
 }
 
 TEST(PathFromRoot, BeginsWithTheRootsOwnName) {
