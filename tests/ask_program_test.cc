@@ -257,6 +257,16 @@ TEST_F(AskProgram, DocumentsAreListedAndRemoved) {
   expect_error(weft({"docs", "ls", "--store", path("nothing")}), 1, "no documents were ingested");
 }
 
+TEST_F(AskProgram, AnEmptyPathIsRefusedAndRemovesNothing) {
+  ASSERT_EQ(ingest().status, 0);
+  expect_error(weft({"docs", "rm", "--store", store(), ""}), 2, "a path is empty");
+  expect_error(weft({"docs", "rm", "--store", store(), docs(), ""}), 2, "a path is empty");
+  expect_error(weft({"ingest", "-m", model(), "--store", store(), ""}), 2, "a path is empty");
+  expect_error(weft({"ingest", "-m", model(), "--store", path("fresh"), ""}), 2, "a path is empty");
+  EXPECT_FALSE(fs::exists(path("fresh")));
+  EXPECT_EQ(listed().size(), 3u);
+}
+
 TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
   ASSERT_EQ(ingest().status, 0);
   const int n_records = records();

@@ -102,6 +102,7 @@ std::vector<std::string> documents_at(const std::vector<retrieval::Document>& do
 }
 
 Status run_rm(App& app, const DocsFlags& flags) {
+  WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_ASSIGN_OR_RETURN(const auto index,
                         open_index(app, flags, retrieval::Index::Mode::kReadWrite));
   WEFT_ASSIGN_OR_RETURN(
