@@ -32,6 +32,12 @@ class AskProgram : public test::WeftProgram {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return weft(arguments);
   }
+  /// In a working folder, so that it is known what its relative paths are.
+  static Outcome weft_in(const std::string& folder, std::vector<std::string> arguments) {
+    return finish(start(std::move(arguments), "", "", [folder] {
+      if (chdir(folder.c_str()) != 0) _exit(126);
+    }));
+  }
   static Json documents() {
     return weft({"docs", "ls", "--store", store(), "--json"}).json()["documents"];
   }
@@ -218,7 +224,7 @@ TEST_F(AskProgram, WhereNothingWasStoredBeforeTheFolderWasGoneItEndsSo) {
         {"ingest", "-m", model(), "--store", store(), "--store-limit", "200KB", path("more")});
   };
   ASSERT_EQ(ingest_more().status, 1);
-  ASSERT_EQ(weft({"docs", "rm", "--store", store(), "docs"}).status, 0);
+  ASSERT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs"}).status, 0);
   fs::rename(path("more/m.txt"), docs() + "/m.txt");  // takes the document with it
   ASSERT_EQ(ingest().status, 0);
   fs::remove_all(path("more"));
@@ -248,7 +254,8 @@ TEST_F(AskProgram, DocumentsAreListedAndRemoved) {
   EXPECT_THAT(removed.out, HasSubstr("2 documents removed, with 2 records"));
   EXPECT_EQ(records(), n_records - 2);
   EXPECT_EQ(ask("alpaca").json()["found"], false);
-  const Json one = weft({"docs", "rm", "--store", store(), "--json", "docs/library.txt"}).json();
+  const Json one =
+      weft_in(store(), {"docs", "rm", "--store", store(), "--json", "docs/library.txt"}).json();
   EXPECT_EQ(one["removed"], 1);
   EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/orchard.txt"));
   expect_error(weft({"docs", "rm", "--store", store(), docs() + "/harbour.md", "nowhere"}), 1,
@@ -265,6 +272,32 @@ TEST_F(AskProgram, AnEmptyPathIsRefusedAndRemovesNothing) {
   expect_error(weft({"ingest", "-m", model(), "--store", path("fresh"), ""}), 2, "a path is empty");
   EXPECT_FALSE(fs::exists(path("fresh")));
   EXPECT_EQ(listed().size(), 3u);
+}
+
+TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) {
+  ASSERT_EQ(ingest().status, 0);
+  // In a folder that has another "docs", which is not ingested: that one is meant.
+  fs::create_directories(path("elsewhere/docs"));
+  const std::vector<std::string> remove{"docs", "rm", "--store", store(), "docs"};
+  expect_error(weft_in(path("elsewhere"), remove), 1, "docs: no document of ");
+  EXPECT_EQ(listed().size(), 3u);
+  // Two roots of that name.
+  write_file(path("elsewhere/docs/orchard.txt"), "Another orchard.");
+  ASSERT_EQ(
+      weft({"ingest", "-m", model(), "--store", store(), path("elsewhere/docs")}).status, 0);
+  const std::string first = fs::canonical(docs()).string();
+  const std::string second = fs::canonical(path("elsewhere/docs")).string();
+  expect_error(weft_in(store(), remove), 2, "docs: may be any of " + first + ", " + second + ";");
+  expect_error(weft_in(store(), {"docs", "rm", "--store", store(), "docs/orchard.txt"}), 2,
+               first + "/orchard.txt, " + second + "/orchard.txt;");
+  EXPECT_EQ(listed().size(), 4u);
+  // What only one of them has is that one's; what is there is meant wherever it stands.
+  EXPECT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs/library.txt"}).status, 0);
+  EXPECT_EQ(weft_in(path("elsewhere"), remove).status, 0);
+  EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/orchard.txt"));
+  fs::remove_all(path("elsewhere"));
+  EXPECT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs/"}).status, 0);
+  EXPECT_EQ(listed().size(), 0u);
 }
 
 TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
