@@ -176,9 +176,14 @@ TEST_F(Habits, TheStoreThatAFlagNamesIsTakenInEveryCommand) {
   const int before = n_records(store());
   ASSERT_GT(before, 0);
   const std::vector<std::vector<std::string>> commands{
-      {"cache", "ls"},           {"cache", "stat"},        {"cache", "verify"},
-      {"cache", "gc"},           {"docs", "ls"},           {"docs", "rm", docs()},
-      {"cache", "rm", "--all"},  {"cache", "verify", "--repair"},
+      {"cache", "ls"},
+      {"cache", "stat"},
+      {"cache", "verify"},
+      {"cache", "gc"},
+      {"docs", "ls"},
+      {"docs", "rm", docs()},
+      {"cache", "rm", "--all"},
+      {"cache", "verify", "--repair"},
       {"ask", "-n", "1", "-m", model(), "harbour"}};
   for (const auto& command : commands) {
     SCOPED_TRACE(::testing::PrintToString(command));

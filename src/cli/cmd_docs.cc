@@ -83,8 +83,8 @@ Status run_ls(App& app, const DocsFlags& flags) {
   return Status::ok();
 }
 
-/// The documents at or below a path: as it is in the file system or, only where nothing is there, as
-/// ask and ls show it. A shown name that is of more than one root is kInvalidArgument.
+/// The documents at or below a path: as it is in the file system or, only where nothing is there,
+/// as ask and ls show it. A shown name that is of more than one root is kInvalidArgument.
 Result<std::vector<std::string>> documents_at(Env& env,
                                               const std::vector<retrieval::Document>& documents,
                                               const std::string& path) {
