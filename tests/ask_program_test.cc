@@ -2,6 +2,7 @@
 // sources with lines, "not in the documents", moved files, unfinished ingests, repair.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -31,6 +32,12 @@ class AskProgram : public test::WeftProgram {
                                        store(), "-n", "4",     question};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return weft(arguments);
+  }
+  /// In a working folder, so that it is known what its relative paths are.
+  static Outcome weft_in(const std::string& folder, std::vector<std::string> arguments) {
+    return finish(start(std::move(arguments), "", "", [folder] {
+      if (chdir(folder.c_str()) != 0) _exit(126);
+    }));
   }
   static Json documents() {
     return weft({"docs", "ls", "--store", store(), "--json"}).json()["documents"];
@@ -231,7 +238,7 @@ TEST_F(AskProgram, WhereNothingWasStoredBeforeTheFolderWasGoneItEndsSo) {
         {"ingest", "-m", model(), "--store", store(), "--store-limit", "200KB", path("more")});
   };
   ASSERT_EQ(ingest_more().status, 1);
-  ASSERT_EQ(weft({"docs", "rm", "--store", store(), "docs"}).status, 0);
+  ASSERT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs"}).status, 0);
   fs::rename(path("more/m.txt"), docs() + "/m.txt");  // takes the document with it
   ASSERT_EQ(ingest().status, 0);
   fs::remove_all(path("more"));
@@ -261,13 +268,49 @@ TEST_F(AskProgram, DocumentsAreListedAndRemoved) {
   EXPECT_THAT(removed.out, HasSubstr("2 documents removed, with 2 records"));
   EXPECT_EQ(records(), n_records - 2);
   EXPECT_EQ(ask("alpaca").json()["found"], false);
-  const Json one = weft({"docs", "rm", "--store", store(), "--json", "docs/library.txt"}).json();
+  const Json one =
+      weft_in(store(), {"docs", "rm", "--store", store(), "--json", "docs/library.txt"}).json();
   EXPECT_EQ(one["removed"], 1);
   EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/orchard.txt"));
   expect_error(weft({"docs", "rm", "--store", store(), docs() + "/harbour.md", "nowhere"}), 1,
                "nowhere: no document of ");
   EXPECT_EQ(listed().size(), 2u);  // nothing was removed
   expect_error(weft({"docs", "ls", "--store", path("nothing")}), 1, "no documents were ingested");
+}
+
+TEST_F(AskProgram, AnEmptyPathIsRefusedAndRemovesNothing) {
+  ASSERT_EQ(ingest().status, 0);
+  expect_error(weft({"docs", "rm", "--store", store(), ""}), 2, "a path is empty");
+  expect_error(weft({"docs", "rm", "--store", store(), docs(), ""}), 2, "a path is empty");
+  expect_error(weft({"ingest", "-m", model(), "--store", store(), ""}), 2, "a path is empty");
+  expect_error(weft({"ingest", "-m", model(), "--store", path("fresh"), ""}), 2, "a path is empty");
+  EXPECT_FALSE(fs::exists(path("fresh")));
+  EXPECT_EQ(listed().size(), 3u);
+}
+
+TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) {
+  ASSERT_EQ(ingest().status, 0);
+  // In a folder that has another "docs", which is not ingested: that one is meant.
+  fs::create_directories(path("elsewhere/docs"));
+  const std::vector<std::string> remove{"docs", "rm", "--store", store(), "docs"};
+  expect_error(weft_in(path("elsewhere"), remove), 1, "docs: no document of ");
+  EXPECT_EQ(listed().size(), 3u);
+  // Two roots of that name.
+  write_file(path("elsewhere/docs/orchard.txt"), "Another orchard.");
+  ASSERT_EQ(weft({"ingest", "-m", model(), "--store", store(), path("elsewhere/docs")}).status, 0);
+  const std::string first = fs::canonical(docs()).string();
+  const std::string second = fs::canonical(path("elsewhere/docs")).string();
+  expect_error(weft_in(store(), remove), 2, "docs: may be any of " + first + ", " + second + ";");
+  expect_error(weft_in(store(), {"docs", "rm", "--store", store(), "docs/orchard.txt"}), 2,
+               first + "/orchard.txt, " + second + "/orchard.txt;");
+  EXPECT_EQ(listed().size(), 4u);
+  // What only one of them has is that one's; what is there is meant wherever it stands.
+  EXPECT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs/library.txt"}).status, 0);
+  EXPECT_EQ(weft_in(path("elsewhere"), remove).status, 0);
+  EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/orchard.txt"));
+  fs::remove_all(path("elsewhere"));
+  EXPECT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs/"}).status, 0);
+  EXPECT_EQ(listed().size(), 0u);
 }
 
 TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
@@ -296,8 +339,8 @@ TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
   expect_error(weft({"cache", "verify", "--store", store()}), 1, "--repair");
   const Outcome repaired = weft({"cache", "verify", "--store", store(), "--repair"});
   EXPECT_EQ(repaired.status, 0) << repaired.err;
-  EXPECT_THAT(repaired.out, HasSubstr("1 damaged records removed, 1 that no document has; 1 "
-                                      "documents are incomplete by that"));
+  EXPECT_THAT(repaired.out, HasSubstr("1 damaged record removed, 1 that no document has; 1 "
+                                      "document is incomplete by that"));
   EXPECT_THAT(repaired.err, HasSubstr("weft ingest --store"));
   EXPECT_EQ(records(), n_records - 1);
   EXPECT_THAT(ask("harbour").err, HasSubstr("1 document is not stored whole; to complete it"));
@@ -305,6 +348,81 @@ TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
   EXPECT_THAT(ingest().out, HasSubstr("1 completed"));
   EXPECT_EQ(records(), n_records);
   EXPECT_EQ(ask("harbour").err, "");
+}
+
+TEST_F(AskProgram, RepairKeepsWhatItCouldOnlyNotRead) {
+  ASSERT_EQ(ingest().status, 0);
+  const int n_records = records();
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(store())) {
+    if (entry.path().extension() == ".chunk") files.push_back(entry.path());
+  }
+  ASSERT_GE(files.size(), 2u);
+  const fs::path unreadable = files[0];
+  std::string bytes = test::slurp(files[1].string());
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(files[1].string(), bytes);
+  fs::permissions(unreadable, fs::perms::none);
+  // Root may read everything: then the store is somebody else's.
+  constexpr uid_t kOther = 65534;
+  if (geteuid() == 0) {
+    fs::permissions(folder_->path(), fs::perms::others_exec, fs::perm_options::add);
+    ASSERT_EQ(chown(store().c_str(), kOther, kOther), 0);
+    for (const auto& entry : fs::recursive_directory_iterator(store())) {
+      ASSERT_EQ(chown(entry.path().c_str(), kOther, kOther), 0);
+    }
+  }
+  const auto verify = [](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"cache", "verify", "--store", store()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return finish(start(arguments, "", "", [] {
+      if (geteuid() == 0 && (setgid(kOther) != 0 || setuid(kOther) != 0)) _exit(126);
+    }));
+  };
+  expect_error(verify({}), 1, "1 bad record, 1 unreadable record;");
+  const Outcome repaired = verify({"--repair", "--json"});
+  EXPECT_EQ(repaired.status, 1);
+  EXPECT_THAT(repaired.err, HasSubstr("1 record could not be read and was kept"));
+  const Json report = repaired.json();
+  EXPECT_EQ(report["removed_bad"], 1);
+  EXPECT_EQ(report["removed_unneeded"], 0);
+  EXPECT_EQ(report["incomplete_documents"], 1);
+  EXPECT_EQ(report["bad"].size(), 1u);
+  ASSERT_EQ(report["unreadable"].size(), 1u);
+  EXPECT_EQ(report["unreadable"][0]["file"], unreadable.filename().string());
+  EXPECT_TRUE(fs::exists(unreadable));
+  EXPECT_FALSE(fs::exists(files[1]));
+  fs::permissions(unreadable, fs::perms::owner_read | fs::perms::owner_write);
+  const Outcome again = verify({"--repair"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(records(), n_records - 1);
+}
+
+TEST_F(AskProgram, VerifyNamesDocumentsWhoseRecordsAreMissing) {
+  ASSERT_EQ(ingest().status, 0);
+  const int n_records = records();
+  const Json whole = weft({"cache", "verify", "--store", store(), "--json"}).json();
+  EXPECT_EQ(whole["missing"], Json::array());
+  const Json all = weft({"cache", "ls", "--store", store(), "--json"}).json()["records"];
+  ASSERT_EQ(
+      weft({"cache", "rm", "--store", store(), all[0]["hash"].get<std::string>()}).out.substr(0, 9),
+      "1 record ");
+  const Outcome verify = weft({"cache", "verify", "--store", store()});
+  expect_error(verify, 1, ": 1 chunk without a record; asking");
+  EXPECT_THAT(verify.out, HasSubstr(": 1 chunk without a record\n"));
+  EXPECT_THAT(verify.out, HasSubstr(" 0 bad, 1 chunk without a record\n"));
+  const Outcome as_json = weft({"cache", "verify", "--store", store(), "--json"});
+  EXPECT_EQ(as_json.status, 1);
+  ASSERT_EQ(as_json.json()["missing"].size(), 1u);
+  EXPECT_EQ(as_json.json()["missing"][0]["chunks"], 1);
+  EXPECT_THAT(as_json.json()["missing"][0]["path"].get<std::string>(), HasSubstr("/docs/"));
+  const Outcome repaired = weft({"cache", "verify", "--store", store(), "--repair"});
+  EXPECT_EQ(repaired.status, 0) << repaired.err;
+  EXPECT_THAT(repaired.err, HasSubstr("to complete it: weft ingest"));
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0) << "it is said elsewhere";
+  EXPECT_THAT(ingest().out, HasSubstr("1 completed"));
+  EXPECT_EQ(records(), n_records);
+  EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
 }
 
 TEST_F(AskProgram, BenchRetrievalSaysHowOftenTheGoldPassageIsShown) {

@@ -167,6 +167,60 @@ TEST_F(Habits, VariablesNameTheModelAndTheStore) {
   expect_error(with_variables(both, {"template"}, turn), 1, "has no chat template");
 }
 
+TEST_F(Habits, TheStoreThatAFlagNamesIsTakenInEveryCommand) {
+  ASSERT_EQ(ingest().status, 0);
+  const std::string other = path("other-store");
+  const auto n_records = [](const std::string& dir) {
+    return weft({"cache", "stat", "--json", "--store", dir}).json()["records"].get<int>();
+  };
+  const int before = n_records(store());
+  ASSERT_GT(before, 0);
+  const std::vector<std::vector<std::string>> commands{
+      {"cache", "ls"},
+      {"cache", "stat"},
+      {"cache", "verify"},
+      {"cache", "gc"},
+      {"docs", "ls"},
+      {"docs", "rm", docs()},
+      {"cache", "rm", "--all"},
+      {"cache", "verify", "--repair"},
+      {"ask", "-n", "1", "-m", model(), "harbour"}};
+  for (const auto& command : commands) {
+    SCOPED_TRACE(::testing::PrintToString(command));
+    const auto with = [&](const std::string& variable, const std::string& flag, size_t place) {
+      std::vector<std::string> arguments = command;
+      arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(place), {"--store", flag});
+      return with_variables({{"WEFT_STORE", variable}}, arguments);
+    };
+    const size_t first = command.front() == "ask" ? 1 : 2;
+    for (const size_t place : {first, command.size()}) {
+      // The variable's store is none: what names it fails.
+      std::filesystem::remove_all(other);
+      std::filesystem::copy(store(), other, std::filesystem::copy_options::recursive);
+      const Outcome run = with(path("nowhere"), other, place);
+      EXPECT_THAT(run.err, Not(HasSubstr("nowhere")));
+      EXPECT_EQ(run.status, 0) << run.err;
+      // And the other way around: the flag's is none, the variable's stays as it is.
+      const Outcome none = with(store(), path("nowhere"), place);
+      expect_error(none, 1, "nowhere");
+      EXPECT_EQ(n_records(store()), before);
+    }
+    if (first == 2) {  // a group has no flags: none that it could forget
+      const Outcome refused = with(store(), other, 1);
+      expect_error(refused, 2, "weft " + command.front() + " has no --store");
+      EXPECT_EQ(n_records(store()), before);
+    }
+  }
+  // Of an ingest, which makes its store.
+  ASSERT_EQ(with_variables({{"WEFT_STORE", store()}, {"WEFT_MODEL", path("gone.gguf")}},
+                           {"ingest", "-m", model(), "--store", path("made"), docs()})
+                .status,
+            0);
+  EXPECT_EQ(n_records(path("made")), before);
+  std::filesystem::remove_all(path("made"));
+  std::filesystem::remove_all(other);
+}
+
 TEST_F(Habits, WordsThatWereNotQuotedAreTheQuestion) {
   ASSERT_EQ(ingest().status, 0);
   const Outcome run = weft({"ask", "-m", model(), "who", "opens", "--store", store(), "the",

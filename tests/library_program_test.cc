@@ -180,6 +180,20 @@ TEST_F(LibraryProgram, AFolderOfAnOlderWeftIsTakenOverWithoutIngestingAgain) {
       "ALTER TABLE documents DROP COLUMN hash; ALTER TABLE chunks DROP COLUMN record;"
       "ALTER TABLE chunks DROP COLUMN hash; PRAGMA user_version = 1");
   EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
+  {  // Nothing is removed before the index is up to date: it cannot say what is needed.
+    std::string damaged;
+    for (const auto& entry : std::filesystem::directory_iterator(store())) {
+      if (entry.path().extension() == ".chunk") damaged = entry.path().string();
+    }
+    const std::string whole = test::slurp(damaged);
+    std::string bytes = whole;
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    write_file(damaged, bytes);
+    expect_error(weft({"cache", "verify", "--repair", "--store", store()}), 1,
+                 "an index of an older weft; weft ingest, run once, brings it up to date");
+    EXPECT_EQ(records(), n_records);
+    write_file(damaged, whole);
+  }
   EXPECT_EQ(weft({"cache", "stat", "--store", store(), "--json"}).json()["anchor"], "none");
   expect_error(weft({"cache", "gc", "--store", store()}), 1, "weft ingest");
   expect_error(weft({"ask", "-m", other_model(), "--store", store(), "harbour"}), 2,
@@ -373,7 +387,7 @@ TEST_F(LibraryProgram, GcRemovesWhatNoDocumentHas) {
   EXPECT_EQ(tried, (Json{{"dry_run", true}, {"removed", 1}, {"freed_bytes", stray_bytes}}));
   EXPECT_EQ(records(), needed + 1);
   EXPECT_THAT(weft({"cache", "gc", "--store", store(), "--dry-run"}).out,
-              HasSubstr("1 records would be removed"));
+              HasSubstr("1 record would be removed"));
   const Json done = weft({"cache", "gc", "--store", store(), "--json"}).json();
   EXPECT_EQ(done, (Json{{"dry_run", false}, {"removed", 1}, {"freed_bytes", stray_bytes}}));
   EXPECT_EQ(records(), needed);

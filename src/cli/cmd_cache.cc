@@ -9,6 +9,7 @@
 
 #include "base/terminal_text.h"
 #include "cli/app.h"
+#include "cli/ingest_report.h"
 #include "cli/library.h"
 #include "store/chunk_store.h"
 
@@ -84,10 +85,51 @@ Status run_stat(App& app, const CacheFlags& flags) {
                 {"anchor", anchor}});
     return Status::ok();
   }
-  fmt::print("{} records, {:.1f} MB ({:.1f} MB free)\nmodel  {}\nanchor {}\n", stats.disk.records,
-             static_cast<double>(stats.disk.bytes) * 1e-6, static_cast<double>(free) * 1e-6,
-             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : one_line(anchor));
+  fmt::print("{}, {:.1f} MB ({:.1f} MB free)\nmodel  {}\nanchor {}\n",
+             counted(stats.disk.records, "record"), static_cast<double>(stats.disk.bytes) * 1e-6,
+             static_cast<double>(free) * 1e-6, model.empty() ? "-" : one_line(model),
+             anchor.empty() ? "-" : one_line(anchor));
   return Status::ok();
+}
+
+/// A document that counts as stored and has chunks without a record.
+struct MissingRecords {
+  std::string path;
+  int64_t id = 0;
+  uint64_t chunks = 0;
+};
+
+/// Which documents miss records; nothing where the index is an older weft's, which has no names of
+/// records.
+Result<std::vector<MissingRecords>> find_missing(store::ChunkStore& store, retrieval::Index& index,
+                                                 const store::VerifyReport& report) {
+  std::vector<MissingRecords> missing;
+  if (index.has_record({}).status().code() == StatusCode::kUnsupported) return missing;
+  // Before the records: what is stored in the meantime has a record already.
+  WEFT_ASSIGN_OR_RETURN(const auto documents, index.documents());
+  std::vector<std::vector<Hash128>> needed;
+  for (const retrieval::Document& document : documents) {
+    needed.emplace_back();
+    if (document.status != retrieval::DocumentStatus::kStored) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto chunks, index.chunks_of(document.id));
+    for (const retrieval::Chunk& chunk : chunks) needed.back().push_back(chunk.record);
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<store::RecordSummary> records, store.ls());
+  std::set<Hash128> there;
+  for (const store::RecordSummary& record : records) there.insert(record.hash);
+  for (const auto& bad : report.bad) {  // links are no records, but are not missing besides
+    if (const auto hash = store::parse_record_file_name(bad.file)) there.insert(*hash);
+  }
+  for (size_t i = 0; i < documents.size(); ++i) {
+    MissingRecords of{documents[i].info.path, documents[i].id, 0};
+    for (const Hash128& record : needed[i]) {
+      if (there.contains(record)) continue;
+      WEFT_ASSIGN_OR_RETURN(const bool has_record, index.has_record(record));
+      if (has_record) ++of.chunks;  // else its document was taken out meanwhile
+    }
+    if (of.chunks > 0) missing.push_back(std::move(of));
+  }
+  return missing;
 }
 
 /// What --repair did.
@@ -97,89 +139,139 @@ struct Repaired {
   int64_t incomplete_documents = 0;  // that it has marked so
 };
 
-/// Documents with a chunk whose record is not there are marked as incomplete.
-Status mark_incomplete(retrieval::Index& index, const std::set<Hash128>& there,
-                       Repaired& repaired) {
-  WEFT_ASSIGN_OR_RETURN(const auto documents, index.documents());
-  for (const retrieval::Document& document : documents) {
-    if (document.status != retrieval::DocumentStatus::kStored) continue;
-    WEFT_ASSIGN_OR_RETURN(const auto chunks, index.chunks_of(document.id));
-    const bool is_whole = std::ranges::all_of(
-        chunks, [&](const retrieval::Chunk& chunk) { return there.contains(chunk.record); });
-    if (is_whole) continue;
-    const Status marked = index.mark_incomplete(document.id);
-    if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
-    ++repaired.incomplete_documents;
-  }
-  return Status::ok();
-}
-
-/// Removes damaged records and those that no document has, and has the next ingest make the missing
-/// ones. Only where the index is sound: it says which they are.
-Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
-                        const store::VerifyReport& report) {
-  Repaired repaired;
+/// The removals of repair(), which syncs the folder.
+Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
+                         const store::VerifyReport& report, Repaired& repaired) {
   for (const auto& bad : report.bad) {
     const auto record = store::parse_record_file_name(bad.file);
-    if (!record) continue;  // verify looks at no other files
-    WEFT_RETURN_IF_ERROR(remove_record(store, *record, store::ChunkStore::Durable::kAtSync));
-    ++repaired.removed_bad;
+    if (!record || !bad.is_damaged()) continue;  // what may be whole stays
+    if (interrupted()) return cancelled("stopped; what was removed so far is gone");
+    WEFT_ASSIGN_OR_RETURN(const bool removed, store.remove_damaged(*record));
+    if (removed) ++repaired.removed_bad;
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<store::RecordSummary> records, store.ls());
-  std::set<Hash128> there;
+  std::set<Hash128> unreadable;
+  for (const auto& bad : report.bad) {
+    const auto record = store::parse_record_file_name(bad.file);
+    if (record && !bad.is_damaged()) unreadable.insert(*record);
+  }
   std::vector<Hash128> unneeded;
   for (const store::RecordSummary& record : records) {
+    if (unreadable.contains(record.hash)) continue;
     WEFT_ASSIGN_OR_RETURN(const bool needed, index.has_record(record.hash));
-    if (needed) {
-      there.insert(record.hash);
-    } else {
-      unneeded.push_back(record.hash);
-    }
+    if (!needed) unneeded.push_back(record.hash);
   }
-  const Status all = index.remove_unneeded(unneeded, [&](const Hash128& record) {
+  return index.remove_unneeded(unneeded, [&](const Hash128& record) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
     ++repaired.removed_unneeded;
     return remove_record(store, record, store::ChunkStore::Durable::kAtSync);
   });
-  WEFT_RETURN_IF_ERROR(store.sync());
+}
+
+/// Removes damaged records and those that no document has, and has the next ingest make the missing
+/// ones. What could not be read stays. Only where the index is sound and this weft's: it says which
+/// they are.
+Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
+                        const store::VerifyReport& report) {
+  WEFT_RETURN_IF_ERROR(index.has_record({}).status());  // of an older weft: before any removal
+  Repaired repaired;
+  const Status all = remove_for_repair(store, index, report, repaired);
+  WEFT_RETURN_IF_ERROR(store.sync());  // also of those before one that failed
   WEFT_RETURN_IF_ERROR(all);
   WEFT_RETURN_IF_ERROR(
       index.sweep([&](const Hash128& record) { return remove_record(store, record); }));
-  WEFT_RETURN_IF_ERROR(mark_incomplete(index, there, repaired));
+  store::VerifyReport kept;
+  for (const auto& bad : report.bad) {
+    if (!bad.is_damaged()) kept.bad.push_back(bad);
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto missing, find_missing(store, index, kept));
+  for (const MissingRecords& of : missing) {
+    const Status marked = index.mark_incomplete(of.id);
+    if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
+    ++repaired.incomplete_documents;
+  }
   return repaired;
 }
 
-void show_verified(const CacheFlags& flags, const store::VerifyReport& report, const Status& sound,
-                   const std::optional<Repaired>& repaired) {
-  Json bad = Json::array();
-  for (const auto& b : report.bad) {
-    if (flags.json) {
-      bad.push_back({{"file", b.file}, {"error", b.status.message()}});
-    } else {
-      fmt::print("{}\n", one_line(b.status.message()));
-    }
+struct Verified {
+  store::VerifyReport report;
+  uint64_t damaged = 0;  // of report.bad; the others could not be read
+  Status index;
+  std::vector<MissingRecords> missing;  // before the repair
+  uint64_t missing_chunks = 0;
+  std::optional<Repaired> repaired;
+
+  uint64_t unreadable() const { return report.bad.size() - damaged; }
+};
+
+void show_verified_json(const Verified& verified) {
+  Json bad = Json::array(), unreadable = Json::array(), missing = Json::array();
+  for (const auto& b : verified.report.bad) {
+    (b.is_damaged() ? bad : unreadable)
+        .push_back({{"file", b.file}, {"error", b.status.message()}});
   }
-  if (flags.json) {
-    Json json = {{"records", report.records},
-                 {"bytes", report.bytes},
-                 {"bad", std::move(bad)},
-                 {"index_error", sound.message()}};
-    if (repaired) {
-      json["removed_bad"] = repaired->removed_bad;
-      json["removed_unneeded"] = repaired->removed_unneeded;
-      json["incomplete_documents"] = repaired->incomplete_documents;
-    }
-    print_json(json);
-    return;
+  for (const MissingRecords& of : verified.missing) {
+    missing.push_back({{"path", of.path}, {"chunks", of.chunks}});
   }
-  fmt::print("{} records, {:.1f} MB, {} bad\n", report.records,
-             static_cast<double>(report.bytes) * 1e-6, report.bad.size());
-  if (repaired) {
-    fmt::print(
-        "{} damaged records removed, {} that no document has; {} documents are incomplete "
-        "by that\n",
-        repaired->removed_bad, repaired->removed_unneeded, repaired->incomplete_documents);
+  Json json = {{"records", verified.report.records},
+               {"bytes", verified.report.bytes},
+               {"bad", std::move(bad)},
+               {"unreadable", std::move(unreadable)},
+               {"missing", std::move(missing)},
+               {"index_error", verified.index.message()}};
+  if (const auto& repaired = verified.repaired) {
+    json["removed_bad"] = repaired->removed_bad;
+    json["removed_unneeded"] = repaired->removed_unneeded;
+    json["incomplete_documents"] = repaired->incomplete_documents;
   }
+  print_json(json);
+}
+
+void show_verified(const Verified& verified) {
+  for (const auto& b : verified.report.bad) {
+    fmt::print("{}{}\n", b.is_damaged() ? "" : "unreadable: ", one_line(b.status.message()));
+  }
+  for (const MissingRecords& of : verified.missing) {
+    fmt::print("{}: {} without a record\n", one_line(of.path), counted(of.chunks, "chunk"));
+  }
+  fmt::print("{}, {:.1f} MB, {} bad", counted(verified.report.records, "record"),
+             static_cast<double>(verified.report.bytes) * 1e-6, verified.damaged);
+  if (verified.unreadable() > 0) fmt::print(", {} unreadable", verified.unreadable());
+  if (verified.missing_chunks > 0) {
+    fmt::print(", {} without a record", counted(verified.missing_chunks, "chunk"));
+  }
+  fmt::print("\n");
+  if (const auto& repaired = verified.repaired) {
+    fmt::print("{} removed, {} that no document has; {} incomplete by that\n",
+               counted(repaired->removed_bad, "damaged record"), repaired->removed_unneeded,
+               repaired->incomplete_documents == 1
+                   ? "1 document is"
+                   : fmt::format("{} documents are", repaired->incomplete_documents));
+  }
+}
+
+/// What is still wrong, as one line.
+Status judge(const std::string& dir, const Verified& verified) {
+  WEFT_RETURN_IF_ERROR(verified.index);
+  const uint64_t unreadable = verified.unreadable();
+  if (verified.repaired) {
+    if (unreadable == 0) return Status::ok();
+    return io_error(fmt::format("{}: {} could not be read and {} kept", dir,
+                                counted(unreadable, "record"), unreadable == 1 ? "was" : "were"));
+  }
+  std::string what;
+  const auto add = [&](uint64_t n, const std::string& text) {
+    if (n > 0) what += (what.empty() ? "" : ", ") + text;
+  };
+  add(verified.damaged, counted(verified.damaged, "bad record"));
+  add(unreadable, counted(unreadable, "unreadable record"));
+  add(verified.missing_chunks, counted(verified.missing_chunks, "chunk") + " without a record");
+  if (what.empty()) return Status::ok();
+  const bool can_repair = verified.damaged + verified.missing_chunks > 0;
+  return corrupt(fmt::format("{}: {}; asking treats them as misses{}", dir, what,
+                             can_repair ? ", weft cache verify --repair removes what is bad and "
+                                          "says how to make what is missing"
+                                        : ""));
 }
 
 Status run_verify(App& app, const CacheFlags& flags) {
@@ -188,7 +280,7 @@ Status run_verify(App& app, const CacheFlags& flags) {
                         open_store(app, flags, flags.repair ? Access::kChange : Access::kRead));
   auto progress = std::make_unique<Progress>("verify");
   WEFT_ASSIGN_OR_RETURN(
-      const store::VerifyReport report, store->verify([&](uint64_t done, uint64_t total) {
+      store::VerifyReport report, store->verify([&](uint64_t done, uint64_t total) {
         progress->show(static_cast<int64_t>(done), static_cast<int64_t>(total), "records");
         return !interrupted();
       }));
@@ -197,26 +289,29 @@ Status run_verify(App& app, const CacheFlags& flags) {
   // what cannot be read as it is (WAL) is not changed here.
   auto index = open_index(app, flags, Mode::kReadOnly);
   if (index.is_ok()) index = open_index(app, flags, Mode::kReadWrite);
-  const Status sound = !index.is_ok() ? index.status() : *index ? (*index)->verify() : Status::ok();
-  std::optional<Repaired> repaired;
-  if (flags.repair && sound.is_ok()) {
-    if (*index == nullptr) {
+  Verified verified{.report = std::move(report)};
+  verified.damaged = static_cast<uint64_t>(
+      std::ranges::count_if(verified.report.bad, [](const auto& bad) { return bad.is_damaged(); }));
+  verified.index = index.status();
+  if (index.is_ok() && *index != nullptr) verified.index = (*index)->verify();
+  const bool has_index = verified.index.is_ok() && *index != nullptr;
+  if (has_index) {
+    WEFT_ASSIGN_OR_RETURN(verified.missing, find_missing(*store, **index, verified.report));
+    for (const MissingRecords& of : verified.missing) verified.missing_chunks += of.chunks;
+  }
+  if (flags.repair && verified.index.is_ok()) {
+    if (!has_index) {
       return not_found(fmt::format(
           "{}: no index of documents here; weft cache rm --all removes all records", flags.dir));
     }
-    WEFT_ASSIGN_OR_RETURN(repaired, repair(*store, **index, report));
+    WEFT_ASSIGN_OR_RETURN(verified.repaired, repair(*store, **index, verified.report));
   }
-  show_verified(flags, report, sound, repaired);
-  WEFT_RETURN_IF_ERROR(sound);
-  if (repaired) {
+  flags.json ? show_verified_json(verified) : show_verified(verified);
+  if (verified.repaired) {
     WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(**index, flags.dir));
     if (!unfinished.empty()) print_error(unfinished);
-    return Status::ok();
   }
-  if (report.bad.empty()) return Status::ok();
-  return corrupt(fmt::format(
-      "{}: {} bad records; asking treats them as misses, weft cache verify --repair removes them",
-      flags.dir, report.bad.size()));
+  return judge(flags.dir, verified);
 }
 
 Status run_rm(App& app, const CacheFlags& flags) {
@@ -240,7 +335,8 @@ Status run_rm(App& app, const CacheFlags& flags) {
   if (flags.json) {
     print_json({{"removed", removed}, {"freed_bytes", freed}});
   } else {
-    fmt::print("{} records removed, {:.1f} MB freed\n", removed, static_cast<double>(freed) * 1e-6);
+    fmt::print("{} removed, {:.1f} MB freed\n", counted(removed, "record"),
+               static_cast<double>(freed) * 1e-6);
   }
   return Status::ok();
 }
@@ -291,7 +387,7 @@ Status run_gc(App& app, const CacheFlags& flags) {
   if (flags.json) {
     print_json({{"dry_run", flags.dry_run}, {"removed", removed}, {"freed_bytes", freed}});
   } else {
-    fmt::print("{} records {}, {:.1f} MB {}\n", removed,
+    fmt::print("{} {}, {:.1f} MB {}\n", counted(removed, "record"),
                flags.dry_run ? "would be removed" : "removed", static_cast<double>(freed) * 1e-6,
                flags.dry_run ? "would be freed" : "freed");
   }

@@ -83,25 +83,40 @@ Status run_ls(App& app, const DocsFlags& flags) {
   return Status::ok();
 }
 
-/// The documents at or below a path: as it is in the file system or, where none is there, as ask
-/// and ls show it.
-std::vector<std::string> documents_at(const std::vector<retrieval::Document>& documents,
-                                      const std::string& path) {
+/// The documents at or below a path: as it is in the file system or, only where nothing is there,
+/// as ask and ls show it. A shown name that is of more than one root is kInvalidArgument.
+Result<std::vector<std::string>> documents_at(Env& env,
+                                              const std::vector<retrieval::Document>& documents,
+                                              const std::string& path) {
   const std::string canonical = retrieval::canonical_path(path);
   std::vector<std::string> found;
   for (const retrieval::Document& document : documents) {
     if (retrieval::is_under(document.info.path, canonical)) found.push_back(document.info.path);
   }
-  if (!found.empty()) return found;
+  if (!found.empty() || env.stat(path).status().code() != StatusCode::kNotFound) return found;
   const std::string shown = path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
+  std::set<std::string> meant;  // by the name in each root, absolute
   for (const retrieval::Document& document : documents) {
     const std::string from_root = retrieval::path_from_root(document.info.path, document.info.root);
-    if (retrieval::is_under(from_root, shown)) found.push_back(document.info.path);
+    if (!retrieval::is_under(from_root, shown)) continue;
+    found.push_back(document.info.path);
+    const size_t below_shown = from_root.size() - shown.size();
+    meant.insert(document.info.path.substr(0, document.info.path.size() - below_shown));
   }
-  return found;
+  if (meant.size() <= 1) return found;
+  constexpr size_t kMaxShown = 8;
+  std::string list;
+  size_t n = 0;
+  for (const std::string& one : meant) {
+    if (++n <= kMaxShown) list += (n == 1 ? "" : ", ") + one;
+  }
+  if (n > kMaxShown) list += fmt::format(" and {} more", n - kMaxShown);
+  return invalid_argument(
+      fmt::format("{}: may be any of {}; name the one that is meant", path, list));
 }
 
 Status run_rm(App& app, const DocsFlags& flags) {
+  WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_ASSIGN_OR_RETURN(const auto index,
                         open_index(app, flags, retrieval::Index::Mode::kReadWrite));
   WEFT_ASSIGN_OR_RETURN(
@@ -112,7 +127,8 @@ Status run_rm(App& app, const DocsFlags& flags) {
   std::set<std::string> named;
   std::vector<std::string> ended;
   for (const std::string& path : flags.paths) {  // all, before anything is removed
-    const std::vector<std::string> found = documents_at(documents, path);
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> found,
+                          documents_at(app.env, documents, path));
     named.insert(found.begin(), found.end());
     const std::string canonical = retrieval::canonical_path(path);
     bool was_begun = false;

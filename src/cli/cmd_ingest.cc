@@ -168,6 +168,7 @@ Result<retrieval::ScanOptions> scan_options(const IngestFlags& flags) {
 
 Status run_ingest(App& app, IngestFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::ScanOptions options, scan_options(flags));
+  WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {

@@ -574,12 +574,30 @@ CommandDescription describe_command(const CLI::App& command) {
 
 }  // namespace
 
+namespace {
+
+/// The parser would read the variables of every command, also of those that were not given, into
+/// what commands share: over the flag that was given.
+void forget_variables_of_others(CLI::App& command, const CLI::App& given) {
+  if (&command != &given) {
+    for (CLI::Option* option : command.get_options([](CLI::Option*) { return true; })) {
+      option->envname("");
+    }
+  }
+  for (CLI::App* sub : command.get_subcommands([](CLI::App*) { return true; })) {
+    forget_variables_of_others(*sub, given);
+  }
+}
+
+}  // namespace
+
 CommandDescription CommandLine::describe() const { return describe_command(parser_->root); }
 
 Result<std::string> CommandLine::parse(int argc, const char* const* argv) {
   CLI::App& root = parser_->root;
   ArgumentReader reader(root);
   WEFT_RETURN_IF_ERROR(reader.read({argv + std::min(argc, 1), argv + argc}));
+  forget_variables_of_others(root, reader.command());
   try {
     const std::vector<std::string>& arguments = reader.arguments();
     root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

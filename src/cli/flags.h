@@ -123,7 +123,7 @@ class CommandLine {
 
   Command root();
   CommandDescription describe() const;
-  /// Reads the arguments and calls what the given command says. The text of the help or the version
+  /// To be called once. Reads the arguments and calls what the given command says. The text of the help or the version
   /// where that was asked for (by --help, `help COMMAND`, or a group without a command), else "".
   /// kInvalidArgument: one line about wrong usage.
   Result<std::string> parse(int argc, const char* const* argv);

@@ -122,6 +122,7 @@ class Scanner {
   }
 
   Result<ScanResult> run(std::span<const std::string> paths) {
+    WEFT_RETURN_IF_ERROR(check_not_empty(paths));
     for (const std::string& pattern : options_.exclude) {
       if (!exclude_.add(pattern)) {
         return invalid_argument(fmt::format(
@@ -463,6 +464,7 @@ std::string canonical_path(const std::string& path) {
 }
 
 bool is_under(const std::string& path, const std::string& folder) {
+  if (folder.empty()) return false;
   if (path == folder || folder == "/") return true;
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
 }
@@ -495,6 +497,11 @@ bool is_under_any(const std::string& path, std::span<const std::string> outermos
 std::string path_from_root(const std::string& path, const std::string& root) {
   if (root.empty() || root == "/" || !is_under(path, root)) return path;
   return path.substr(root.rfind('/') + 1);
+}
+
+Status check_not_empty(std::span<const std::string> paths) {
+  if (std::ranges::find(paths, "") == paths.end()) return Status::ok();
+  return invalid_argument("a path is empty: '' names no file or folder");
 }
 
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir) {

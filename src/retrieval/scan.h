@@ -63,10 +63,11 @@ struct ScanResult {
   std::vector<std::string> notes;    // one line each, as of an ignore file that is not used
 };
 
-/// Absolute and without links, as far as the path exists; what does not exist is made normal.
+/// Absolute and without links, as far as the path exists; what does not exist is made normal. ""
+/// for an empty path, and for a relative one where the working folder is gone.
 std::string canonical_path(const std::string& path);
 
-/// Whether it is that folder (or file) or lies in it; both canonical.
+/// Whether it is that folder (or file) or lies in it; both canonical. Nothing lies in "".
 bool is_under(const std::string& path, const std::string& folder);
 
 /// Of paths those that lie under no other one, in an order that is_under_any knows. Takes
@@ -79,6 +80,9 @@ bool is_under_any(const std::string& path, std::span<const std::string> outermos
 /// A document's path as people named it: from the folder that holds its root. With no root, or one
 /// that it does not lie under, the path itself.
 std::string path_from_root(const std::string& path, const std::string& root);
+
+/// kInvalidArgument when one of `paths` is empty, as that of a shell's variable that is not set.
+Status check_not_empty(std::span<const std::string> paths);
 
 /// kInvalidArgument when one of `paths` is the store's folder or lies in it.
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir);
@@ -98,7 +102,7 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 /// Of the index's documents only those under `paths` are looked at, and those whose file is gone
 /// and whose content, read in the same way, a new file has. kNotFound for a path that does not
 /// exist, whether or not the index has documents there: nothing is deleted by a typing error or a
-/// disk that is not mounted. kInvalidArgument for a bad pattern in `exclude`.
+/// disk that is not mounted. kInvalidArgument for a bad pattern in `exclude` and for an empty path.
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 

@@ -242,6 +242,17 @@ TEST_F(ScanTest, AMissingPathIsAnErrorThatNamesHowItsDocumentsGo) {
   EXPECT_EQ(refusal("link"), "link: a link that leads nowhere");
 }
 
+TEST_F(ScanTest, AnEmptyPathIsRefusedAndHoldsNothing) {
+  dir_.write("docs/a.txt", "a");
+  ingest();
+  const std::vector<std::string> paths{dir_ / "docs", ""};
+  const auto result = scan(posix_env(), *index_, paths, options_);
+  EXPECT_EQ(result.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(is_under(dir_ / "docs/a.txt", canonical_path("")));
+  EXPECT_FALSE(is_under("", ""));
+  EXPECT_TRUE(is_under(dir_ / "docs/a.txt", "/"));
+}
+
 TEST_F(ScanTest, IgnoreFilesHoldFromTheirFolderDown) {
   dir_.write("docs/.gitignore", "*.log\n/only-here\nbuild/\nsub/x.txt\n");
   for (const char* name : {"a.txt", "a.log", "only-here", "build/b.txt", "sub/build", "sub/x.txt",

@@ -364,6 +364,7 @@ Result<StoreStats> ChunkStore::stat() { return impl_->stat(); }
 Result<VerifyReport> ChunkStore::verify(FunctionRef<bool(uint64_t, uint64_t)> progress) {
   return impl_->verify(progress);
 }
+Result<bool> ChunkStore::remove_damaged(const Hash128& hash) { return impl_->remove_damaged(hash); }
 Status ChunkStore::remove(const Hash128& hash, Durable durable) {
   return impl_->remove(hash, durable);
 }

@@ -76,6 +76,9 @@ struct VerifyReport {
   struct Bad {
     std::string file;
     Status status;
+    /// The record itself is bad, or is a link, pipe or device. Else it could not be read (rights, a
+    /// disk's error, no memory, an unknown version), and may be whole.
+    bool is_damaged() const;
   };
   uint64_t records = 0;
   uint64_t bytes = 0;
@@ -153,6 +156,10 @@ class ChunkStore {
   /// kNotFound no power cut brings it back; with kAtSync that is so after the next sync().
   enum class Durable { kNow, kAtSync };
   Status remove(const Hash128& hash, Durable durable = Durable::kNow);
+  /// Reads a record once more, while nobody can replace it, and removes it if it is damaged
+  /// (VerifyReport::Bad); false where it is not, or is gone. No power cut brings it back after the
+  /// next sync().
+  Result<bool> remove_damaged(const Hash128& hash);
   Status sync();
   /// Removes all records; properties stay.
   Status clear();

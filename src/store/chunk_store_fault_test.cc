@@ -2,6 +2,7 @@
 // full disk, damaged reads.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <span>
 #include <utility>
@@ -319,6 +320,53 @@ TEST_F(ChunkStoreFaults, AReadErrorIsNotTakenForDamage) {
   }
   EXPECT_EQ(store->stat()->damaged, 0u);
   EXPECT_TRUE(load(*store, chunk).is_ok());
+}
+
+TEST_F(ChunkStoreFaults, OnlyADamagedRecordIsRemovedAsDamaged) {
+  const TempDir dir;
+  const TestChunk whole(1), damaged(2);
+  {
+    auto store = open_store(posix_env(), dir.path());
+    ASSERT_TRUE(put(*store, whole).is_ok());
+    ASSERT_TRUE(put(*store, damaged).is_ok());
+  }
+  const std::string path = record_path(dir.path(), damaged);
+  std::string bytes = *read_file(posix_env(), path, 1 << 20);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto all = [](uint64_t, uint64_t) { return true; };
+  // Whatever call fails, and however: what is whole is never called damaged, nor removed.
+  for (const StatusCode code : {StatusCode::kIoError, StatusCode::kResourceExhausted}) {
+    for (uint64_t call = 0;; ++call) {
+      SCOPED_TRACE(call);
+      FaultEnv env(posix_env());
+      auto store = ChunkStore::open(env, {.dir = dir.path()});
+      ASSERT_TRUE(store.is_ok());
+      const uint64_t first = env.calls();
+      env.fail_call(first + call, code);
+      const auto report = (*store)->verify(all);
+      if (report.is_ok()) {
+        for (const auto& bad : report->bad) {
+          const bool is_other = bad.file != record_file_name(damaged.key().hash);
+          EXPECT_FALSE(is_other && bad.is_damaged()) << bad.status.message();
+        }
+      }
+      const bool is_over = env.calls() <= first + call;
+      const auto removed = (*store)->remove_damaged(whole.key().hash);
+      EXPECT_FALSE(removed.is_ok() && *removed);
+      EXPECT_TRUE(posix_env().exists(record_path(dir.path(), whole)));
+      if (is_over) break;
+    }
+  }
+  auto store = open_store(posix_env(), dir.path());
+  EXPECT_EQ(store->verify(all)->bad.size(), 1u);
+  EXPECT_TRUE(*store->remove_damaged(damaged.key().hash));
+  EXPECT_FALSE(posix_env().exists(path));
+  EXPECT_FALSE(*store->remove_damaged(damaged.key().hash)) << "it is gone";
+  ASSERT_TRUE(put(*store, damaged).is_ok());
+  EXPECT_FALSE(*store->remove_damaged(damaged.key().hash)) << "it is whole again";
+  EXPECT_TRUE(load(*store, damaged).is_ok());
 }
 
 }  // namespace

@@ -313,6 +313,10 @@ Result<StoreStats> ChunkStore::Impl::stat() {
       .damaged = damaged_};
 }
 
+bool VerifyReport::Bad::is_damaged() const {
+  return status.code() == StatusCode::kCorrupt || status.code() == StatusCode::kInvalidArgument;
+}
+
 Status ChunkStore::Impl::verify_record(const std::string& name, uint64_t& bytes) {
   const std::string path = join_path(options_.dir, name);
   WEFT_ASSIGN_OR_RETURN(const auto file, env_.open_read(path, Links::kRefuse));
@@ -367,6 +371,18 @@ Status ChunkStore::Impl::remove(const Hash128& hash, Durable durable) {
   if (durable == Durable::kNow) WEFT_RETURN_IF_ERROR(sync());
   if (was_there) return Status::ok();
   return not_found(fmt::format("{}: no record {}", options_.dir, hash.to_hex()));
+}
+
+Result<bool> ChunkStore::Impl::remove_damaged(const Hash128& hash) {
+  WEFT_RETURN_IF_ERROR(check_writable("remove a record"));
+  WEFT_ASSIGN_OR_RETURN(const auto change, FolderChange::begin(*this, /*refresh=*/false));
+  const std::string name = record_file_name(hash);
+  uint64_t bytes = 0;
+  if (!VerifyReport::Bad{name, verify_record(name, bytes)}.is_damaged()) return false;
+  if (const IndexPin entry = index_.find(hash); entry && entry->copy) {
+    index_.set_copy(entry, nullptr);
+  }
+  return remove_file(hash);
 }
 
 Status ChunkStore::Impl::clear() {

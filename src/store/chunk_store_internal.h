@@ -36,7 +36,8 @@ constexpr const char* kModesProperty = "modes";
 constexpr const char* kModesPrivate = "private";
 
 // Locks, outermost first: the folder's (across processes, taken to change the folder), then mutex_
-// (the index and the counters). Records are read and written under neither.
+// (the index and the counters). Records are read and written under neither, but for the one that
+// remove_damaged() reads.
 class ChunkStore::Impl {
  public:
   Impl(Env& env, StoreOptions options, std::unique_ptr<TempFiles> temp_files)
@@ -50,6 +51,7 @@ class ChunkStore::Impl {
   Result<StoreStats> stat();
   Result<VerifyReport> verify(FunctionRef<bool(uint64_t, uint64_t)> progress);
   Status remove(const Hash128& hash, Durable durable);
+  Result<bool> remove_damaged(const Hash128& hash);
   Status sync() { return env_.sync_dir(options_.dir); }
   Status clear();
   Result<Properties> read_properties();
