@@ -166,5 +166,32 @@ TEST_F(PassagesTest, TheBestSentenceHasMostOfTheQuestion) {
   EXPECT_EQ(cut, std::string(30, 'a') + " …");
 }
 
+TEST_F(PassagesTest, CopiesOfANoteDoNotMakeItsWordsCommon) {
+  add("/a", {"The Thermotec engineer has phone 0171 555."});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  const std::string question = "phone of the Thermotec engineer";
+  const auto weights = [&] {
+    std::vector<double> all;
+    for (const WeightedTerm& term : find(question).terms) all.push_back(term.weight);
+    return all;
+  };
+  const auto before = weights();
+  for (int i = 1; i <= 3; ++i)
+    add("/copy" + std::to_string(i), {"The Thermotec engineer has phone 0171 555."});
+  EXPECT_EQ(weights(), before);
+  EXPECT_EQ(found(question), std::vector<std::string>{"/a 0"});
+}
+
+TEST_F(PassagesTest, OnlyTheFirst64KiBAreSearchedForASentence) {
+  add("/a", {"The harbour opens at six."});
+  const Passages passages = find("When does the harbour open?");
+  const std::string harbour = "The harbour opens.";
+  const std::string rows(60 << 10, '\n');
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Row one.\n" + rows + harbour, 200), harbour);
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Row one.\n" + rows + rows + harbour, 200),
+            "Row one.");
+}
+
 }  // namespace
 }  // namespace weft::retrieval
