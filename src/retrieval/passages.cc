@@ -209,10 +209,35 @@ bool is_wrapped(std::string_view text, size_t at) {
   return std::islower(c) != 0 || (at - line >= kLongLine && std::isalpha(c) != 0);
 }
 
+/// Whether the full stop at text[at] is an abbreviation's or an initial's, or the next word goes on
+/// in lower case.
+bool is_within_sentence(std::string_view text, size_t at) {
+  size_t next = at + 1;
+  while (next < text.size() && (text[next] == ' ' || text[next] == '\t')) ++next;
+  if (next > at + 1 && next < text.size() && std::islower(static_cast<unsigned char>(text[next])))
+    return true;
+  constexpr size_t kLongest = 5;
+  size_t begin = at;
+  while (begin > 0 && at - begin <= kLongest && !is_space(text[begin - 1]) &&
+         text[begin - 1] != '(') {
+    --begin;
+  }
+  const std::string_view word = text.substr(begin, at - begin);
+  if (word.size() == 1 && std::isupper(static_cast<unsigned char>(word[0])) != 0) return true;
+  constexpr std::string_view kAbbreviations[] = {"Mr", "Mrs", "Ms",  "Dr",  "Prof", "St",  "No",
+                                                 "Nr", "e.g", "i.e", "z.B", "d.h",  "vs"};
+  // "No." is a sentence, too; before a number it is none.
+  if (word == "No" || word == "Nr") {
+    return next < text.size() && std::isdigit(static_cast<unsigned char>(text[next])) != 0;
+  }
+  return std::ranges::find(kAbbreviations, word) != std::end(kAbbreviations);
+}
+
 /// Bytes of the mark that ends a sentence at text[at]; 0: none.
 size_t sentence_end(std::string_view text, size_t at) {
   if (text[at] == '\n') return is_wrapped(text, at) ? 0 : 1;
   if (text[at] == '.' || text[at] == '!' || text[at] == '?') {
+    if (text[at] == '.' && is_within_sentence(text, at)) return 0;
     return at + 1 == text.size() || is_space(text[at + 1]) ? 1 : 0;
   }
   for (const std::string_view mark : {"。", "！", "？"}) {

@@ -156,7 +156,7 @@ TEST_F(PassagesTest, TheBestSentenceHasMostOfTheQuestion) {
   const Passages passages = find("When does the harbour open?");
   EXPECT_EQ(*best_sentence(*index_, passages.terms, text, 200),
             "The harbour opens at six, says the keeper!");
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Harbours open,   they say. x", 200),
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Harbours open,   they say. X", 200),
             "Harbours open, they say.");
   EXPECT_EQ(*best_sentence(*index_, passages.terms, "First one. Second one.", 200), "First one.");
   EXPECT_EQ(*best_sentence(*index_, passages.terms, " \n ", 200), "");
@@ -181,6 +181,17 @@ TEST_F(PassagesTest, CopiesOfANoteDoNotMakeItsWordsCommon) {
     add("/copy" + std::to_string(i), {"The Thermotec engineer has phone 0171 555."});
   EXPECT_EQ(weights(), before);
   EXPECT_EQ(found(question), std::vector<std::string>{"/a 0"});
+}
+
+TEST_F(PassagesTest, ASentenceDoesNotEndAtAnAbbreviation) {
+  add("/a", {"The boiler is old."});
+  const Passages passages = find("boiler");
+  for (const std::string sentence :
+       {"The boiler was repaired by Mr. Wexler.", "The boiler is of J. Smith, see No. 7.",
+        "The boiler, e.g. Thermotec, is old.", "The boiler has approx. two valves."}) {
+    EXPECT_EQ(*best_sentence(*index_, passages.terms, "It was. " + sentence + " No.", 200),
+              sentence);
+  }
 }
 
 TEST_F(PassagesTest, OnlyTheFirst64KiBAreSearchedForASentence) {
