@@ -15,6 +15,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/env.h"
@@ -233,6 +235,14 @@ class Index {
   /// Calls `fn` for each word, in order, until it returns false.
   Status each_word(std::string_view text, FunctionRef<bool(std::string_view)> fn);
   Result<TermCounts> count(std::span<const Term> terms);
+  /// What the index makes of terms, for looking for the same ones in many texts.
+  struct Forms {
+    size_t n_terms = 0;
+    std::unordered_map<std::string, std::vector<size_t>> words;  // the terms' numbers
+    std::vector<std::pair<std::string, size_t>> beginnings;
+  };
+  Result<Forms> forms_of(std::span<const Term> terms);
+  Result<std::vector<int64_t>> occurrences(const Forms& forms, std::string_view text);
   /// How often each of the terms is in a text.
   Result<std::vector<int64_t>> occurrences(std::span<const Term> terms, std::string_view text);
 

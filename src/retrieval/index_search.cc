@@ -108,31 +108,39 @@ Result<TermCounts> Index::count(std::span<const Term> terms) {
   return out;
 }
 
-Result<std::vector<int64_t>> Index::occurrences(std::span<const Term> terms,
-                                                std::string_view text) {
-  Database& database = *state_->database;
+Result<Index::Forms> Index::forms_of(std::span<const Term> terms) {
   const auto as = splitting_of(state_->rows.version());
-  std::vector<int64_t> n(terms.size(), 0);
-  std::unordered_map<std::string, std::vector<size_t>> by_term;
-  std::vector<std::pair<std::string, size_t>> beginnings;
+  Forms forms{.n_terms = terms.size()};
   for (size_t i = 0; i < terms.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(std::string term, first_term(database, terms[i], as));
+    WEFT_ASSIGN_OR_RETURN(std::string term, first_term(*state_->database, terms[i], as));
     if (term.empty()) continue;
     if (terms[i].is_beginning) {
-      beginnings.emplace_back(std::move(term), i);
+      forms.beginnings.emplace_back(std::move(term), i);
     } else {
-      by_term[std::move(term)].push_back(i);
+      forms.words[std::move(term)].push_back(i);
     }
   }
+  return forms;
+}
+
+Result<std::vector<int64_t>> Index::occurrences(std::span<const Term> terms,
+                                                std::string_view text) {
+  WEFT_ASSIGN_OR_RETURN(const Forms forms, forms_of(terms));
+  return occurrences(forms, text);
+}
+
+Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_view text) {
+  std::vector<int64_t> n(forms.n_terms, 0);
   std::string key;  // keeps its memory
-  WEFT_RETURN_IF_ERROR(database.for_each_term(text, as, [&](std::string_view term) {
-    key = term;
-    if (const auto found = by_term.find(key); found != by_term.end()) {
-      for (const size_t i : found->second) ++n[i];
-    }
-    for (const auto& [begin, i] : beginnings) n[i] += term.starts_with(begin) ? 1 : 0;
-    return true;
-  }));
+  WEFT_RETURN_IF_ERROR(state_->database->for_each_term(
+      text, splitting_of(state_->rows.version()), [&](std::string_view term) {
+        key = term;
+        if (const auto found = forms.words.find(key); found != forms.words.end()) {
+          for (const size_t i : found->second) ++n[i];
+        }
+        for (const auto& [begin, i] : forms.beginnings) n[i] += term.starts_with(begin) ? 1 : 0;
+        return true;
+      }));
   return n;
 }
 

@@ -24,6 +24,7 @@ constexpr int kCandidatesPerPassage = 8;
 constexpr int kCandidatesAtLeast = 32;
 constexpr int kCandidatesAtMost = 256;
 constexpr size_t kShingleWords = 4;
+constexpr size_t kMaxSentencesBytes = 64 << 10;
 constexpr double kCoveredEnough = 0.5;
 
 struct Question {
@@ -104,6 +105,22 @@ class Ranker {
   std::vector<double> weights_;
   double total_ = 0;
 };
+
+/// Chunks with the same text count once: the copies of a note say nothing about how rare its words
+/// are. Only those among the candidates are known.
+Status forget_copies(Index& index, std::span<const Term> terms, std::span<const Hit> hits,
+                     TermCounts& counts) {
+  std::unordered_set<std::string_view> seen;
+  for (const Hit& hit : hits) {
+    if (seen.insert(hit.chunk.text).second) continue;
+    const std::string all =
+        hit.title + "\n" + hit.chunk.text + "\n" + pieces_of(hit.title, hit.chunk.text);
+    WEFT_ASSIGN_OR_RETURN(const auto n, index.occurrences(terms, all));
+    for (size_t i = 0; i < n.size(); ++i) counts.chunks_with[i] -= n[i] > 0 ? 1 : 0;
+    --counts.chunks;
+  }
+  return Status::ok();
+}
 
 /// The hashes of each run of kShingleWords words; of a shorter text of all of it. Unspaced runs
 /// count by their pairs.
@@ -192,10 +209,35 @@ bool is_wrapped(std::string_view text, size_t at) {
   return std::islower(c) != 0 || (at - line >= kLongLine && std::isalpha(c) != 0);
 }
 
+/// Whether the full stop at text[at] is an abbreviation's or an initial's, or the next word goes on
+/// in lower case.
+bool is_within_sentence(std::string_view text, size_t at) {
+  size_t next = at + 1;
+  while (next < text.size() && (text[next] == ' ' || text[next] == '\t')) ++next;
+  if (next > at + 1 && next < text.size() && std::islower(static_cast<unsigned char>(text[next])))
+    return true;
+  constexpr size_t kLongest = 5;
+  size_t begin = at;
+  while (begin > 0 && at - begin <= kLongest && !is_space(text[begin - 1]) &&
+         text[begin - 1] != '(') {
+    --begin;
+  }
+  const std::string_view word = text.substr(begin, at - begin);
+  if (word.size() == 1 && std::isupper(static_cast<unsigned char>(word[0])) != 0) return true;
+  constexpr std::string_view kAbbreviations[] = {"Mr", "Mrs", "Ms",  "Dr",  "Prof", "St",  "No",
+                                                 "Nr", "e.g", "i.e", "z.B", "d.h",  "vs"};
+  // "No." is a sentence, too; before a number it is none.
+  if (word == "No" || word == "Nr") {
+    return next < text.size() && std::isdigit(static_cast<unsigned char>(text[next])) != 0;
+  }
+  return std::ranges::find(kAbbreviations, word) != std::end(kAbbreviations);
+}
+
 /// Bytes of the mark that ends a sentence at text[at]; 0: none.
 size_t sentence_end(std::string_view text, size_t at) {
   if (text[at] == '\n') return is_wrapped(text, at) ? 0 : 1;
   if (text[at] == '.' || text[at] == '!' || text[at] == '?') {
+    if (text[at] == '.' && is_within_sentence(text, at)) return 0;
     return at + 1 == text.size() || is_space(text[at + 1]) ? 1 : 0;
   }
   for (const std::string_view mark : {"。", "！", "？"}) {
@@ -255,15 +297,16 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
     out.found = PassagesFound::kNoTerms;
     return out;
   }
-  WEFT_ASSIGN_OR_RETURN(const TermCounts counts, index.count(question.terms));
-  const Ranker ranker(index, question.terms, counts);
-  for (size_t i = 0; i < question.terms.size(); ++i) {
-    out.terms.push_back({question.terms[i], ranker.weights()[i]});
-  }
+  WEFT_ASSIGN_OR_RETURN(TermCounts counts, index.count(question.terms));
   const int wanted = std::clamp(options.n_passages, 1, kCandidatesAtMost) * kCandidatesPerPassage;
   const int n_candidates =
       std::max(std::clamp(wanted, kCandidatesAtLeast, kCandidatesAtMost), options.n_passages);
   WEFT_ASSIGN_OR_RETURN(std::vector<Hit> ranked, index.search(question.terms, n_candidates));
+  WEFT_RETURN_IF_ERROR(forget_copies(index, question.terms, ranked, counts));
+  const Ranker ranker(index, question.terms, counts);
+  for (size_t i = 0; i < question.terms.size(); ++i) {
+    out.terms.push_back({question.terms[i], ranker.weights()[i]});
+  }
   if (ranked.empty()) {
     out.found = PassagesFound::kNone;
     return out;
@@ -286,12 +329,14 @@ Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> te
                                   std::string_view text, size_t max_bytes) {
   std::vector<Term> plain;
   for (const WeightedTerm& term : terms) plain.push_back(term.term);
+  text = text.substr(0, kMaxSentencesBytes);
+  WEFT_ASSIGN_OR_RETURN(const Index::Forms forms, index.forms_of(plain));
   std::string_view best;
   double most = -1;
   for (const std::string_view sentence : sentences_of(text)) {
-    WEFT_ASSIGN_OR_RETURN(auto n, index.occurrences(plain, sentence));
+    WEFT_ASSIGN_OR_RETURN(auto n, index.occurrences(forms, sentence));
     if (const std::string pieces = pieces_of("", sentence); !pieces.empty()) {
-      WEFT_ASSIGN_OR_RETURN(const auto more, index.occurrences(plain, pieces));
+      WEFT_ASSIGN_OR_RETURN(const auto more, index.occurrences(forms, pieces));
       std::ranges::transform(n, more, n.begin(), std::plus<>());
     }
     double weight = 0;

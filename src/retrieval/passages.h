@@ -60,7 +60,8 @@ Result<Passages> find_passages(Index& index, std::string_view question,
 inline constexpr double kNearDuplicate = 0.9;
 
 /// The sentence, or line, of the text with most of the terms' weight, the first of equal ones: in
-/// one line, without white space at its ends, cut behind at most `max_bytes` with "…".
+/// one line, without white space at its ends, cut behind at most `max_bytes` with "…". Only
+/// the text's first 64 KiB are looked at.
 Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
                                   std::string_view text, size_t max_bytes);
 

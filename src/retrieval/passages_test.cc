@@ -156,7 +156,7 @@ TEST_F(PassagesTest, TheBestSentenceHasMostOfTheQuestion) {
   const Passages passages = find("When does the harbour open?");
   EXPECT_EQ(*best_sentence(*index_, passages.terms, text, 200),
             "The harbour opens at six, says the keeper!");
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Harbours open,   they say. x", 200),
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Harbours open,   they say. X", 200),
             "Harbours open, they say.");
   EXPECT_EQ(*best_sentence(*index_, passages.terms, "First one. Second one.", 200), "First one.");
   EXPECT_EQ(*best_sentence(*index_, passages.terms, " \n ", 200), "");
@@ -164,6 +164,44 @@ TEST_F(PassagesTest, TheBestSentenceHasMostOfTheQuestion) {
             "The harbour opens at …");
   const std::string cut = *best_sentence(*index_, passages.terms, std::string(30, 'a') + "é", 31);
   EXPECT_EQ(cut, std::string(30, 'a') + " …");
+}
+
+TEST_F(PassagesTest, CopiesOfANoteDoNotMakeItsWordsCommon) {
+  add("/a", {"The Thermotec engineer has phone 0171 555."});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  const std::string question = "phone of the Thermotec engineer";
+  const auto weights = [&] {
+    std::vector<double> all;
+    for (const WeightedTerm& term : find(question).terms) all.push_back(term.weight);
+    return all;
+  };
+  const auto before = weights();
+  for (int i = 1; i <= 3; ++i)
+    add("/copy" + std::to_string(i), {"The Thermotec engineer has phone 0171 555."});
+  EXPECT_EQ(weights(), before);
+  EXPECT_EQ(found(question), std::vector<std::string>{"/a 0"});
+}
+
+TEST_F(PassagesTest, ASentenceDoesNotEndAtAnAbbreviation) {
+  add("/a", {"The boiler is old."});
+  const Passages passages = find("boiler");
+  for (const std::string sentence :
+       {"The boiler was repaired by Mr. Wexler.", "The boiler is of J. Smith, see No. 7.",
+        "The boiler, e.g. Thermotec, is old.", "The boiler has approx. two valves."}) {
+    EXPECT_EQ(*best_sentence(*index_, passages.terms, "It was. " + sentence + " No.", 200),
+              sentence);
+  }
+}
+
+TEST_F(PassagesTest, OnlyTheFirst64KiBAreSearchedForASentence) {
+  add("/a", {"The harbour opens at six."});
+  const Passages passages = find("When does the harbour open?");
+  const std::string harbour = "The harbour opens.";
+  const std::string rows(60 << 10, '\n');
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Row one.\n" + rows + harbour, 200), harbour);
+  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Row one.\n" + rows + rows + harbour, 200),
+            "Row one.");
 }
 
 }  // namespace
