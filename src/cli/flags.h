@@ -123,9 +123,9 @@ class CommandLine {
 
   Command root();
   CommandDescription describe() const;
-  /// To be called once. Reads the arguments and calls what the given command says. The text of the help or the version
-  /// where that was asked for (by --help, `help COMMAND`, or a group without a command), else "".
-  /// kInvalidArgument: one line about wrong usage.
+  /// To be called once. Reads the arguments and calls what the given command says. The text of the
+  /// help or the version where that was asked for (by --help, `help COMMAND`, or a group without a
+  /// command), else "". kInvalidArgument: one line about wrong usage.
   Result<std::string> parse(int argc, const char* const* argv);
 
  private:

@@ -224,7 +224,7 @@ bool is_within_sentence(std::string_view text, size_t at) {
   }
   const std::string_view word = text.substr(begin, at - begin);
   if (word.size() == 1 && std::isupper(static_cast<unsigned char>(word[0])) != 0) return true;
-  constexpr std::string_view kAbbreviations[] = {"Mr", "Mrs", "Ms",  "Dr",  "Prof", "St",  "No",
+  constexpr std::string_view kAbbreviations[] = {"Mr", "Mrs", "Ms",  "Dr",  "Prof", "St", "No",
                                                  "Nr", "e.g", "i.e", "z.B", "d.h",  "vs"};
   // "No." is a sentence, too; before a number it is none.
   if (word == "No" || word == "Nr") {
