@@ -130,7 +130,9 @@ void add_bench_retrieval_command(Command bench, App& app) {
       bench.add_command("retrieval", "Whether ask finds the passages that hold the answer");
   command.add_option("-m,--model", flags->model, "GGUF file or model name, for its vocabulary")
       .required();
-  command.add_option("-f,--file", flags->files, "questions with gold passages, as JSON; several")
+  command
+      .add_repeated("-f,--file", flags->files,
+                    "questions with gold passages, as JSON; may be given several times")
       .required();
   command.add_option("--chunks", flags->n_passages, "passages shown at most (default: 4)")
       .in_range(1, 1024);
