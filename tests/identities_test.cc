@@ -158,6 +158,10 @@ TEST_P(Identities, RatioOneIsFullPrefill) {
     EXPECT_THAT(done.logits, ::testing::ElementsAreArray(expected));
     EXPECT_EQ(done.report.recomputed_share, 1);
   }
+  FusionOptions checked = blend(0, SelectorKind::kVDeviation);  // the check's ratio counts
+  checked.checks = {{1, 1.0}};
+  const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
+  EXPECT_THAT(fuse(m, *fusor, p, checked).logits, ::testing::ElementsAreArray(expected));
 }
 
 TEST_P(Identities, ChunkBehindItsOwnPrefixIsFullPrefill) {

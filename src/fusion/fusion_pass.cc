@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "base/check.h"
@@ -11,10 +10,8 @@ namespace weft::fusion {
 namespace {
 
 /// For each of the model's RoPEs.
-std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config, int32_t begin,
-                                               int32_t end) {
-  std::vector<int32_t> positions(static_cast<size_t>(end - begin));
-  std::iota(positions.begin(), positions.end(), begin);
+std::vector<kernels::RopeTable> ropes_at(const model::ModelConfig& config,
+                                         std::span<const int32_t> positions) {
   std::vector<kernels::RopeTable> tables;
   for (const kernels::RopeParams& rope : config.ropes) {
     tables.push_back(kernels::make_rope_table(rope, positions));
@@ -22,23 +19,18 @@ std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config,
   return tables;
 }
 
+std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config, int32_t begin,
+                                               int32_t end) {
+  std::vector<int32_t> positions(static_cast<size_t>(end - begin));
+  std::iota(positions.begin(), positions.end(), begin);
+  return ropes_at(config, positions);
+}
+
 /// v-deviation recomputes everything below its first check, so nothing is loaded there.
 int32_t first_loaded_layer(const FusionOptions& options, const std::vector<CheckLayer>& checks) {
   return options.mode == ReuseMode::kBlend && !checks.empty() && checks.front().ratio > 0
              ? checks.front().layer
              : 0;
-}
-
-/// Of the positions' keys back to where they were not turned, but for the square of the magnitude.
-std::vector<kernels::RopeTable> ropes_back(const model::ModelConfig& config,
-                                           std::span<const int32_t> positions) {
-  std::vector<int32_t> back(positions.size());
-  std::transform(positions.begin(), positions.end(), back.begin(), std::negate<>());
-  std::vector<kernels::RopeTable> tables;
-  for (const kernels::RopeParams& rope : config.ropes) {
-    tables.push_back(kernels::make_rope_table(rope, back));
-  }
-  return tables;
 }
 
 }  // namespace
@@ -258,15 +250,14 @@ void FusionPass::read_from_bytes() {
 }
 
 /// The same of a layer that query attention placed before it knew what to recompute: its bytes are
-/// gone, K is turned back. (To keep the bytes of those layers took a fifth more memory, and 10 ms
-/// of 400 for the memory's first touch.)
+/// gone, K is turned back. (To keep the bytes of those layers cost 10 ms of 400.)
 void FusionPass::read_from_pages(int32_t layer) {
   const model::ModelConfig& config = forward_.model().config();
   if (ropes_back_.empty()) {
     list_chunk_rows();
-    std::vector<int32_t> positions;
-    for (const ChunkRow& row : chunk_rows_) positions.push_back(row.position);
-    ropes_back_ = ropes_back(config, positions);
+    std::vector<int32_t> back;
+    for (const ChunkRow& row : chunk_rows_) back.push_back(-row.position);
+    ropes_back_ = ropes_at(config, back);
   }
   const auto width = static_cast<size_t>(config.kv_width());
   stored_k_.resize(chunk_rows_.size() * width);
