@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/terminal_text.h"
+#include "retrieval/best_sentence.h"
 #include "retrieval/follow_up.h"
 
 namespace weft::cli {

@@ -147,6 +147,46 @@ constexpr std::string_view kDutch[] = {
     "wie",   "wij",  "wil",  "word", "worden",  "wordt", "zal",    "ze",     "zelf",
     "zich",  "zij",  "zijn", "zo",   "zonder",  "zou",   "zouden"};
 
+// Folded and sorted, of all the languages: what is one of these in one language and a subject in
+// another hardly matters, as they count only where the documents have no other word of a question.
+constexpr std::string_view kAspects[] = {
+    "aantal",    "address",   "addresses",     "adres",       "adresse",
+    "age",       "alter",     "amount",        "aniversario", "annee",
+    "annees",    "anni",      "anniversaire",  "anno",        "ano",
+    "anos",      "anzahl",    "appelle",       "art",         "birthday",
+    "birthdays", "called",    "chama",         "chiama",      "color",
+    "colore",    "colors",    "colour",        "colours",     "compleanno",
+    "cor",       "cost",      "costa",         "costs",       "couleur",
+    "coute",     "cuesta",    "cumpleanos",    "custa",       "dag",
+    "dagen",     "data",      "date",          "dates",       "datum",
+    "day",       "days",      "dia",           "dias",        "direccion",
+    "duree",     "edad",      "email",         "endereco",    "eta",
+    "farbe",     "fecha",     "geburtstag",    "gewicht",     "giorni",
+    "giorno",    "grosse",    "große",         "hauteur",     "heet",
+    "height",    "heisst",    "heißt",         "heure",       "heures",
+    "hohe",      "hora",      "horas",         "hour",        "hours",
+    "idade",     "indirizzo", "jaar",          "jahr",        "jahre",
+    "jour",      "jours",     "kind",          "kinds",       "kleur",
+    "kost",      "kosten",    "kostet",        "lange",       "length",
+    "lieu",      "llama",     "long",          "longueur",    "lugar",
+    "luogo",     "maand",     "many",          "mean",        "meaning",
+    "means",     "mes",       "mese",          "meses",       "mesi",
+    "mois",      "monat",     "monate",        "month",       "months",
+    "mot",       "naam",      "name",          "named",       "names",
+    "nom",       "nombre",    "nome",          "noms",        "number",
+    "numbers",   "numero",    "nummer",        "old",         "ora",
+    "ore",       "ort",       "people",        "person",      "persons",
+    "peso",      "phone",     "plaats",        "place",       "places",
+    "poids",     "precio",    "preco",         "preis",       "prezzo",
+    "price",     "prices",    "prijs",         "prix",        "sort",
+    "sorts",     "stunden",   "tag",           "tage",        "taille",
+    "telefon",   "telefone",  "telefonnummer", "telefono",    "telefoonnummer",
+    "telephone", "tempo",     "temps",         "thing",       "things",
+    "tiempo",    "tijd",      "time",          "times",       "type",
+    "types",     "uhr",       "uhrzeit",       "uur",         "verjaardag",
+    "week",      "weeks",     "weight",        "woche",       "word",
+    "wort",      "year",      "years",         "zahl",        "zeit"};
+
 std::span<const std::string_view> words_of(Language language) {
   switch (language) {
     case Language::kGerman:
@@ -172,6 +212,8 @@ std::span<const std::string_view> words_of(Language language) {
 bool is_function_word(Language language, std::string_view word) {
   return std::ranges::binary_search(words_of(language), word);
 }
+
+bool is_aspect_word(std::string_view word) { return std::ranges::binary_search(kAspects, word); }
 
 Language language_of(std::span<const std::string> words) {
   Language best = Language::kEnglish;

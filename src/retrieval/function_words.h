@@ -15,6 +15,10 @@ inline constexpr int kLanguages = 7;
 /// Words are lower case without diacritics, as Index::words gives them.
 bool is_function_word(Language language, std::string_view word);
 
+/// Whether a content word only says what is asked of a subject (name, date, cost, fecha, …), so
+/// that a passage which has no more of a question does not answer it.
+bool is_aspect_word(std::string_view word);
+
 /// The language whose function words most of the words are; English where as many are English.
 /// What is a function word in one language may be the subject in another (die, war, son), so the
 /// words that a question has besides decide.

@@ -49,6 +49,14 @@ TEST(FunctionWords, NothingIsLeftOfAQuestionWithoutASubject) {
   EXPECT_THAT(content_of(""), IsEmpty());
 }
 
+TEST(FunctionWords, SomeContentWordsOnlySayWhatIsAsked) {
+  for (const char* word : {"address", "name", "datum", "numero", "year"}) {
+    EXPECT_TRUE(is_aspect_word(word)) << word;
+    EXPECT_FALSE(is_function_word(Language::kEnglish, word)) << word;
+  }
+  for (const char* word : {"harbour", "dog", ""}) EXPECT_FALSE(is_aspect_word(word)) << word;
+}
+
 TEST(FunctionWords, TheListsAreSortedAndFolded) {
   // Binary search finds each only in a sorted list: the first, some in the middle, the last.
   for (const char* word : {"a", "in", "of", "we", "yourselves"}) {

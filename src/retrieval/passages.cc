@@ -1,14 +1,12 @@
 #include "retrieval/passages.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
 #include <unordered_set>
 #include <utility>
 
 #include "base/hash.h"
-#include "base/utf8.h"
 #include "retrieval/function_words.h"
 #include "retrieval/unspaced_internal.h"
 
@@ -24,8 +22,12 @@ constexpr int kCandidatesPerPassage = 8;
 constexpr int kCandidatesAtLeast = 32;
 constexpr int kCandidatesAtMost = 256;
 constexpr size_t kShingleWords = 4;
-constexpr size_t kMaxSentencesBytes = 64 << 10;
 constexpr double kCoveredEnough = 0.5;
+// Of the terms' weight: so much is of terms that no document has, and so little the best passage
+// has.
+constexpr double kMuchIsAbsent = 0.3;
+constexpr double kCoveredWithAbsent = 0.25;
+constexpr double kAboutAsGood = 0.95;  // a copy's score, of the better one's
 
 struct Question {
   std::vector<Term> terms;
@@ -53,79 +55,53 @@ double weight_of(int64_t chunks_with, int64_t chunks) {
   return std::log(1 + (all - with + 0.5) / (with + 0.5));
 }
 
+using Shingles = std::unordered_set<uint64_t>;
+
+struct Candidate {
+  Hit hit;
+  std::vector<int64_t> occurrences;  // of each term, in text and title
+  Shingles shingles;
+};
+
 class Ranker {
  public:
-  Ranker(Index& index, std::span<const Term> terms, const TermCounts& counts)
-      : index_(index), terms_(terms), mean_tokens_(std::max(counts.mean_tokens, 1.0)) {
-    for (size_t i = 0; i < terms.size(); ++i) {
-      weights_.push_back(weight_of(counts.chunks_with[i], counts.chunks));
+  Ranker(const TermCounts& counts) : mean_tokens_(std::max(counts.mean_tokens, 1.0)) {
+    for (const int64_t with : counts.chunks_with) {
+      weights_.push_back(weight_of(with, counts.chunks));
       total_ += weights_.back();
     }
   }
 
   const std::vector<double>& weights() const { return weights_; }
-  double relevance(const Hit& hit) const { return total_ > 0 ? hit.score / total_ : 0; }
+  double total() const { return total_; }
+  double relevance(const Candidate& one) const { return total_ > 0 ? one.hit.score / total_ : 0; }
   /// The share of the terms' weight that the chunk has at all, however long it is.
-  Result<double> covered(const Hit& hit) const {
-    WEFT_ASSIGN_OR_RETURN(const auto n, occurrences(hit));
+  double covered(const Candidate& one) const {
     double has = 0;
-    for (size_t i = 0; i < n.size(); ++i) has += n[i] > 0 ? weights_[i] : 0;
+    for (size_t i = 0; i < weights_.size(); ++i) has += one.occurrences[i] > 0 ? weights_[i] : 0;
     return total_ > 0 ? has / total_ : 0;
   }
-
-  Status rate(Hit& hit) const {
-    WEFT_ASSIGN_OR_RETURN(const auto n, occurrences(hit));
-    const double length = static_cast<double>(hit.chunk.tokens.size()) / mean_tokens_;
+  double score(const Candidate& one) const {
+    const double length = static_cast<double>(one.hit.chunk.tokens.size()) / mean_tokens_;
     const double damping = kSaturation * (1 - kLengthShare + kLengthShare * length);
-    hit.score = 0;
-    for (size_t i = 0; i < n.size(); ++i) {
-      const auto often = static_cast<double>(n[i]);
-      if (often > 0) hit.score += weights_[i] * often * (kSaturation + 1) / (often + damping);
+    double score = 0;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const auto often = static_cast<double>(one.occurrences[i]);
+      if (often > 0) score += weights_[i] * often * (kSaturation + 1) / (often + damping);
     }
-    return Status::ok();
+    return score;
   }
 
  private:
-  /// Of each term, in text and title.
-  Result<std::vector<int64_t>> occurrences(const Hit& hit) const {
-    WEFT_ASSIGN_OR_RETURN(auto n, index_.occurrences(terms_, hit.chunk.text));
-    WEFT_ASSIGN_OR_RETURN(const auto in_title, index_.occurrences(terms_, hit.title));
-    const std::string pieces = pieces_of(hit.title, hit.chunk.text);
-    if (!pieces.empty()) {
-      WEFT_ASSIGN_OR_RETURN(const auto in_pieces, index_.occurrences(terms_, pieces));
-      std::ranges::transform(n, in_pieces, n.begin(), std::plus<>());
-    }
-    for (size_t i = 0; i < n.size(); ++i) n[i] += kTitleCounts * in_title[i];
-    return n;
-  }
-
-  Index& index_;
-  std::span<const Term> terms_;
   double mean_tokens_;
   std::vector<double> weights_;
   double total_ = 0;
 };
 
-/// Chunks with the same text count once: the copies of a note say nothing about how rare its words
-/// are. Only those among the candidates are known.
-Status forget_copies(Index& index, std::span<const Term> terms, std::span<const Hit> hits,
-                     TermCounts& counts) {
-  std::unordered_set<std::string_view> seen;
-  for (const Hit& hit : hits) {
-    if (seen.insert(hit.chunk.text).second) continue;
-    const std::string all =
-        hit.title + "\n" + hit.chunk.text + "\n" + pieces_of(hit.title, hit.chunk.text);
-    WEFT_ASSIGN_OR_RETURN(const auto n, index.occurrences(terms, all));
-    for (size_t i = 0; i < n.size(); ++i) counts.chunks_with[i] -= n[i] > 0 ? 1 : 0;
-    --counts.chunks;
-  }
-  return Status::ok();
-}
-
 /// The hashes of each run of kShingleWords words; of a shorter text of all of it. Unspaced runs
 /// count by their pairs.
-Result<std::unordered_set<uint64_t>> shingles_of(Index& index, const Hit& hit) {
-  std::unordered_set<uint64_t> shingles;
+Result<Shingles> shingles_of(Index& index, const Hit& hit) {
+  Shingles shingles;
   std::vector<uint64_t> last;
   const std::string pieces = pieces_of("", hit.chunk.text);
   WEFT_RETURN_IF_ERROR(index.each_word(pieces.empty() ? std::string_view(hit.chunk.text) : pieces,
@@ -140,8 +116,7 @@ Result<std::unordered_set<uint64_t>> shingles_of(Index& index, const Hit& hit) {
   return shingles;
 }
 
-bool are_near_duplicates(const std::unordered_set<uint64_t>& a,
-                         const std::unordered_set<uint64_t>& b) {
+bool are_near_duplicates(const Shingles& a, const Shingles& b) {
   const size_t smaller = std::min(a.size(), b.size());
   const size_t larger = std::max(a.size(), b.size());
   if (static_cast<double>(smaller) < kNearDuplicate * static_cast<double>(larger)) return false;
@@ -151,21 +126,95 @@ bool are_near_duplicates(const std::unordered_set<uint64_t>& a,
          kNearDuplicate * static_cast<double>(a.size() + b.size() - shared);
 }
 
-/// The best that are no near-duplicates of better ones.
-Result<std::vector<Hit>> take_best(Index& index, std::vector<Hit> ranked,
-                                   const PassageOptions& options) {
-  std::vector<Hit> taken;
-  std::vector<std::unordered_set<uint64_t>> seen;
-  for (Hit& hit : ranked) {
-    if (std::ssize(taken) >= options.n_passages) break;
-    if (!taken.empty() && hit.score < options.least_share_of_best * taken.front().score) break;
-    WEFT_ASSIGN_OR_RETURN(auto shingles, shingles_of(index, hit));
-    if (std::ranges::any_of(seen, [&](const auto& s) { return are_near_duplicates(s, shingles); }))
-      continue;
-    seen.push_back(std::move(shingles));
-    taken.push_back(std::move(hit));
+Result<std::vector<Candidate>> read_candidates(Index& index, std::span<const Term> terms,
+                                               std::vector<Hit> hits) {
+  WEFT_ASSIGN_OR_RETURN(const Index::Forms forms, index.forms_of(terms));
+  std::vector<Candidate> candidates;
+  for (Hit& hit : hits) {
+    WEFT_ASSIGN_OR_RETURN(auto n, index.occurrences(forms, hit.chunk.text));
+    WEFT_ASSIGN_OR_RETURN(const auto in_title, index.occurrences(forms, hit.title));
+    const std::string pieces = pieces_of(hit.title, hit.chunk.text);
+    if (!pieces.empty()) {
+      WEFT_ASSIGN_OR_RETURN(const auto in_pieces, index.occurrences(forms, pieces));
+      std::ranges::transform(n, in_pieces, n.begin(), std::plus<>());
+    }
+    for (size_t i = 0; i < n.size(); ++i) n[i] += kTitleCounts * in_title[i];
+    WEFT_ASSIGN_OR_RETURN(Shingles shingles, shingles_of(index, hit));
+    candidates.push_back({std::move(hit), std::move(n), std::move(shingles)});
   }
-  return taken;
+  return candidates;
+}
+
+/// Chunks with nearly the same text count once: the copies of a note say nothing about how rare
+/// their words are. Only those among the candidates are known.
+void forget_copies(std::span<const Candidate> candidates, TermCounts& counts) {
+  std::vector<const Candidate*> originals;
+  for (const Candidate& one : candidates) {
+    const auto original = std::ranges::find_if(originals, [&](const Candidate* other) {
+      return are_near_duplicates(other->shingles, one.shingles);
+    });
+    if (original == originals.end()) {
+      originals.push_back(&one);
+      continue;
+    }
+    --counts.chunks;
+    for (size_t i = 0; i < one.occurrences.size(); ++i) {
+      const bool have_both = one.occurrences[i] > 0 && (*original)->occurrences[i] > 0;
+      counts.chunks_with[i] -= have_both ? 1 : 0;
+    }
+  }
+}
+
+/// Of copies that are about as good the one whose path is the shortest: a backup's is longer.
+bool is_better_copy(const Hit& copy, const Hit& taken) {
+  return copy.score >= kAboutAsGood * taken.score && copy.path.size() < taken.path.size();
+}
+
+/// The best that are no near-duplicates of better ones.
+std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& options) {
+  std::vector<Candidate> taken;
+  for (Candidate& one : ranked) {
+    const bool is_full = std::ssize(taken) >= options.n_passages;
+    const double least = taken.empty() ? 0
+                         : is_full     ? kAboutAsGood * taken.back().hit.score
+                                       : options.least_share_of_best * taken.front().hit.score;
+    if (one.hit.score < least) break;
+    const auto original = std::ranges::find_if(taken, [&](const Candidate& other) {
+      return are_near_duplicates(other.shingles, one.shingles);
+    });
+    if (original == taken.end()) {
+      if (!is_full) taken.push_back(std::move(one));
+    } else if (is_better_copy(one.hit, original->hit)) {
+      original->hit = std::move(one.hit);
+    }
+  }
+  std::vector<Hit> hits;
+  for (Candidate& one : taken) hits.push_back(std::move(one.hit));
+  return hits;
+}
+
+/// Whether even the best passage is not about the question.
+bool says_too_little(const Question& question, const TermCounts& counts, const Ranker& ranker,
+                     const Candidate& best, const PassageOptions& options) {
+  const double covered = ranker.covered(best);
+  const double least =
+      question.is_unspaced ? options.least_relevance_unspaced : options.least_relevance;
+  if (ranker.relevance(best) < least && covered < kCoveredEnough) return true;
+  // However often it has its few words: with "dog" in no document, "What is my dog's name?" is not
+  // answered by whatever has a name.
+  double absent = 0;
+  bool has_subject = false;
+  bool has_aspect = false;
+  for (size_t i = 0; i < question.terms.size(); ++i) {
+    const bool is_absent = counts.chunks_with[i] <= 0;
+    const bool is_aspect = is_aspect_word(question.terms[i].text);
+    if (is_absent) absent += ranker.weights()[i];
+    has_aspect |= is_aspect && !is_absent;
+    has_subject |= !is_aspect && !is_absent;
+  }
+  const bool asks_for_other = has_aspect && !has_subject && absent > 0;
+  return asks_for_other ||
+         (absent >= kMuchIsAbsent * ranker.total() && covered < kCoveredWithAbsent);
 }
 
 /// Chunks that follow each other in a document stand together, where the best of them was.
@@ -193,101 +242,6 @@ std::vector<Hit> with_neighbours_together(std::vector<Hit> hits) {
   return ordered;
 }
 
-// ------------------------------------------------------------------------------------- sentences
-
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
-/// Whether the line break at text[at] is only where a writer's lines are full: the next line goes
-/// on in lower case, or after a long line in letters.
-bool is_wrapped(std::string_view text, size_t at) {
-  size_t next = at + 1;
-  while (next < text.size() && (text[next] == ' ' || text[next] == '\t')) ++next;
-  if (next == text.size()) return false;
-  const auto c = static_cast<unsigned char>(text[next]);
-  constexpr size_t kLongLine = 60;
-  const size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
-  return std::islower(c) != 0 || (at - line >= kLongLine && std::isalpha(c) != 0);
-}
-
-/// Whether the full stop at text[at] is an abbreviation's or an initial's, or the next word goes on
-/// in lower case.
-bool is_within_sentence(std::string_view text, size_t at) {
-  size_t next = at + 1;
-  while (next < text.size() && (text[next] == ' ' || text[next] == '\t')) ++next;
-  if (next > at + 1 && next < text.size() && std::islower(static_cast<unsigned char>(text[next])))
-    return true;
-  constexpr size_t kLongest = 5;
-  size_t begin = at;
-  while (begin > 0 && at - begin <= kLongest && !is_space(text[begin - 1]) &&
-         text[begin - 1] != '(') {
-    --begin;
-  }
-  const std::string_view word = text.substr(begin, at - begin);
-  if (word.size() == 1 && std::isupper(static_cast<unsigned char>(word[0])) != 0) return true;
-  constexpr std::string_view kAbbreviations[] = {"Mr", "Mrs", "Ms",  "Dr",  "Prof", "St", "No",
-                                                 "Nr", "e.g", "i.e", "z.B", "d.h",  "vs"};
-  // "No." is a sentence, too; before a number it is none.
-  if (word == "No" || word == "Nr") {
-    return next < text.size() && std::isdigit(static_cast<unsigned char>(text[next])) != 0;
-  }
-  return std::ranges::find(kAbbreviations, word) != std::end(kAbbreviations);
-}
-
-/// Bytes of the mark that ends a sentence at text[at]; 0: none.
-size_t sentence_end(std::string_view text, size_t at) {
-  if (text[at] == '\n') return is_wrapped(text, at) ? 0 : 1;
-  if (text[at] == '.' || text[at] == '!' || text[at] == '?') {
-    if (text[at] == '.' && is_within_sentence(text, at)) return 0;
-    return at + 1 == text.size() || is_space(text[at + 1]) ? 1 : 0;
-  }
-  for (const std::string_view mark : {"。", "！", "？"}) {
-    if (text.substr(at).starts_with(mark)) return mark.size();
-  }
-  return 0;
-}
-
-std::vector<std::string_view> sentences_of(std::string_view text) {
-  std::vector<std::string_view> sentences;
-  size_t begin = 0;
-  const auto add = [&](size_t end) {
-    std::string_view one = text.substr(begin, end - begin);
-    while (!one.empty() && is_space(one.front())) one.remove_prefix(1);
-    while (!one.empty() && is_space(one.back())) one.remove_suffix(1);
-    if (!one.empty()) sentences.push_back(one);
-    begin = end;
-  };
-  for (size_t at = 0; at < text.size();) {
-    const size_t n_bytes = sentence_end(text, at);
-    at += std::max<size_t>(n_bytes, 1);
-    if (n_bytes > 0) add(at);
-  }
-  add(text.size());
-  return sentences;
-}
-
-/// With one space for each white space, and for a line break.
-std::string squeezed(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (!is_space(c)) {
-      out += c;
-    } else if (!out.empty() && out.back() != ' ') {
-      out += ' ';
-    }
-  }
-  return out;
-}
-
-/// Cut at a word, or at least at a character.
-std::string shortened(std::string line, size_t max_bytes) {
-  if (line.size() <= max_bytes) return line;
-  size_t end = max_bytes;
-  const size_t space = line.rfind(' ', end);
-  if (space != std::string::npos && space > max_bytes / 2) end = space;
-  while (end > 0 && is_utf8_continuation(line[end])) --end;
-  return line.substr(0, end) + " …";
-}
-
 }  // namespace
 
 Result<Passages> find_passages(Index& index, std::string_view text, const PassageOptions& options) {
@@ -301,9 +255,11 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   const int wanted = std::clamp(options.n_passages, 1, kCandidatesAtMost) * kCandidatesPerPassage;
   const int n_candidates =
       std::max(std::clamp(wanted, kCandidatesAtLeast, kCandidatesAtMost), options.n_passages);
-  WEFT_ASSIGN_OR_RETURN(std::vector<Hit> ranked, index.search(question.terms, n_candidates));
-  WEFT_RETURN_IF_ERROR(forget_copies(index, question.terms, ranked, counts));
-  const Ranker ranker(index, question.terms, counts);
+  WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates));
+  WEFT_ASSIGN_OR_RETURN(std::vector<Candidate> ranked,
+                        read_candidates(index, question.terms, std::move(hits)));
+  forget_copies(ranked, counts);
+  const Ranker ranker(counts);
   for (size_t i = 0; i < question.terms.size(); ++i) {
     out.terms.push_back({question.terms[i], ranker.weights()[i]});
   }
@@ -311,41 +267,16 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
     out.found = PassagesFound::kNone;
     return out;
   }
-  for (Hit& hit : ranked) WEFT_RETURN_IF_ERROR(ranker.rate(hit));
-  std::ranges::stable_sort(ranked, std::greater<>(), &Hit::score);  // ties as FTS5 had them
+  for (Candidate& one : ranked) one.hit.score = ranker.score(one);
+  std::ranges::stable_sort(ranked, std::greater<>(),
+                           [](const Candidate& one) { return one.hit.score; });  // ties as FTS5's
   out.relevance = ranker.relevance(ranked.front());
-  WEFT_ASSIGN_OR_RETURN(const double covered, ranker.covered(ranked.front()));
-  const double least =
-      question.is_unspaced ? options.least_relevance_unspaced : options.least_relevance;
-  const bool is_weak = out.relevance < least && covered < kCoveredEnough;
+  const bool is_weak = says_too_little(question, counts, ranker, ranked.front(), options);
   out.found = is_weak ? PassagesFound::kWeak : PassagesFound::kYes;
   if (is_weak && !options.anyway) return out;
-  WEFT_ASSIGN_OR_RETURN(std::vector<Hit> taken, take_best(index, std::move(ranked), options));
+  std::vector<Hit> taken = take_best(std::move(ranked), options);
   out.hits = with_neighbours_together(std::move(taken));
   return out;
-}
-
-Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
-                                  std::string_view text, size_t max_bytes) {
-  std::vector<Term> plain;
-  for (const WeightedTerm& term : terms) plain.push_back(term.term);
-  text = text.substr(0, kMaxSentencesBytes);
-  WEFT_ASSIGN_OR_RETURN(const Index::Forms forms, index.forms_of(plain));
-  std::string_view best;
-  double most = -1;
-  for (const std::string_view sentence : sentences_of(text)) {
-    WEFT_ASSIGN_OR_RETURN(auto n, index.occurrences(forms, sentence));
-    if (const std::string pieces = pieces_of("", sentence); !pieces.empty()) {
-      WEFT_ASSIGN_OR_RETURN(const auto more, index.occurrences(forms, pieces));
-      std::ranges::transform(n, more, n.begin(), std::plus<>());
-    }
-    double weight = 0;
-    for (size_t i = 0; i < n.size(); ++i) weight += n[i] > 0 ? terms[i].weight : 0;
-    if (weight <= most) continue;
-    most = weight;
-    best = sentence;
-  }
-  return shortened(squeezed(best), max_bytes);
 }
 
 }  // namespace weft::retrieval

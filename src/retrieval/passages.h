@@ -27,7 +27,9 @@ struct PassageOptions {
   double least_share_of_best = 0.5;
   /// A best passage whose score is less than this share of the terms' weight (an average passage
   /// with every term once has about 1), and that has less than half of the terms by weight, is
-  /// none: it shares too little with the question.
+  /// none: it shares too little with the question. So is one that has less than a quarter of them
+  /// where much of the rest is in no passage at all, or only words as "name" and "date" where what
+  /// has the name is in none.
   double least_relevance = 0.33;
   /// The same for a question of unspaced script, whose terms are pairs of characters: those across
   /// two words are in no passage.
@@ -53,16 +55,11 @@ struct Passages {
 };
 
 /// Passages whose text another one, ranked before, has nearly all of (kNearDuplicate of the runs of
-/// four words that both have together) are left out. Hit::score is BM25 with inverse document
+/// four words that both have together) are left out; of copies that score about the same, the one
+/// with the shortest path is taken. Hit::score is BM25 with inverse document
 /// frequencies above 0, titles counted twice.
 Result<Passages> find_passages(Index& index, std::string_view question,
                                const PassageOptions& options);
 inline constexpr double kNearDuplicate = 0.9;
-
-/// The sentence, or line, of the text with most of the terms' weight, the first of equal ones: in
-/// one line, without white space at its ends, cut behind at most `max_bytes` with "…". Only
-/// the text's first 64 KiB are looked at.
-Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
-                                  std::string_view text, size_t max_bytes);
 
 }  // namespace weft::retrieval

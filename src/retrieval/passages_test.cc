@@ -149,23 +149,6 @@ TEST_F(PassagesTest, HostileQuestionsAreOnlyText) {
   EXPECT_EQ(find("walnut", {.n_passages = 0}).hits.size(), 0u);
 }
 
-TEST_F(PassagesTest, TheBestSentenceHasMostOfTheQuestion) {
-  const std::string text =
-      "The pier is old. The harbour opens\n at six, says the keeper! Dr. Who opens nothing.\nNo.";
-  add("/a", {text});
-  const Passages passages = find("When does the harbour open?");
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, text, 200),
-            "The harbour opens at six, says the keeper!");
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Harbours open,   they say. X", 200),
-            "Harbours open, they say.");
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, "First one. Second one.", 200), "First one.");
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, " \n ", 200), "");
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, "The harbour opens at six o'clock", 20),
-            "The harbour opens at …");
-  const std::string cut = *best_sentence(*index_, passages.terms, std::string(30, 'a') + "é", 31);
-  EXPECT_EQ(cut, std::string(30, 'a') + " …");
-}
-
 TEST_F(PassagesTest, CopiesOfANoteDoNotMakeItsWordsCommon) {
   add("/a", {"The Thermotec engineer has phone 0171 555."});
   for (int i = 0; i < 6; ++i)
@@ -183,25 +166,51 @@ TEST_F(PassagesTest, CopiesOfANoteDoNotMakeItsWordsCommon) {
   EXPECT_EQ(found(question), std::vector<std::string>{"/a 0"});
 }
 
-TEST_F(PassagesTest, ASentenceDoesNotEndAtAnAbbreviation) {
-  add("/a", {"The boiler is old."});
-  const Passages passages = find("boiler");
-  for (const std::string sentence :
-       {"The boiler was repaired by Mr. Wexler.", "The boiler is of J. Smith, see No. 7.",
-        "The boiler, e.g. Thermotec, is old.", "The boiler has approx. two valves."}) {
-    EXPECT_EQ(*best_sentence(*index_, passages.terms, "It was. " + sentence + " No.", 200),
-              sentence);
-  }
+TEST_F(PassagesTest, NearlyEqualCopiesCountOnce) {
+  std::string note = "The Thermotec engineer has phone 0171 555.";
+  for (int i = 0; i < 60; ++i) note += " item" + std::to_string(i);
+  add("/a", {note});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  const auto weight = [&] { return find("Thermotec").terms[0].weight; };
+  const double before = weight();
+  for (int i = 1; i <= 3; ++i)
+    add("/copy" + std::to_string(i), {note + " saved" + std::to_string(i)});
+  EXPECT_EQ(weight(), before);
 }
 
-TEST_F(PassagesTest, OnlyTheFirst64KiBAreSearchedForASentence) {
-  add("/a", {"The harbour opens at six."});
-  const Passages passages = find("When does the harbour open?");
-  const std::string harbour = "The harbour opens.";
-  const std::string rows(60 << 10, '\n');
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Row one.\n" + rows + harbour, 200), harbour);
-  EXPECT_EQ(*best_sentence(*index_, passages.terms, "Row one.\n" + rows + rows + harbour, 200),
-            "Row one.");
+TEST_F(PassagesTest, OfCopiesTheOneWithTheShortestPathIsShown) {
+  add("/backup/2023/boiler.md", {"The boiler was serviced in May."});
+  add("/backup/boiler.md", {"The boiler was serviced in May."});
+  add("/boiler.md", {"The boiler was serviced in May."});
+  add("/zzz/boiler.md", {"The boiler was serviced in May."});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  EXPECT_THAT(found("When was the boiler serviced?"), ElementsAre("/boiler.md 0"));
+  EXPECT_THAT(found("When was the boiler serviced?", {.n_passages = 1}),
+              ElementsAre("/boiler.md 0"));
+}
+
+TEST_F(PassagesTest, ANameIsNotThatOfWhatNoDocumentSpeaksOf) {
+  add("/ship", {"The name of the ship is Aurora. A ship's name is painted on its bow."});
+  for (int i = 0; i < 12; ++i)
+    add("/f" + std::to_string(i), {"The harbour, page " + std::to_string(i)});
+  EXPECT_EQ(find("What is my dog's name?").found, PassagesFound::kWeak);
+  EXPECT_EQ(find("What is the ship's name?").found, PassagesFound::kYes);
+  EXPECT_EQ(find("What is its name?").found, PassagesFound::kYes);
+  EXPECT_EQ(find("What is the name of the bow?").found, PassagesFound::kYes);
+}
+
+TEST_F(PassagesTest, AFewCommonWordsDoNotStandForWhatIsAbsent) {
+  for (int i = 0; i < 40; ++i) {
+    add("/f" + std::to_string(i),
+        {"The river, page " + std::to_string(i) +
+         (i % 20 == 0 ? " with fish, fish, fish, fish, fish, fish, fish" : "")});
+  }
+  const Passages weak = find("Do fish of the river build submarines for transport?");
+  EXPECT_EQ(weak.found, PassagesFound::kWeak);
+  EXPECT_GT(weak.relevance, PassageOptions{}.least_relevance);
+  EXPECT_EQ(find("Do fish of the river swim?").found, PassagesFound::kYes);
 }
 
 }  // namespace

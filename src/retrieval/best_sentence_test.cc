@@ -1,0 +1,121 @@
+#include "retrieval/best_sentence.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "retrieval/test_support_internal.h"
+
+namespace weft::retrieval {
+namespace {
+
+class BestSentenceTest : public ::testing::Test {
+ protected:
+  BestSentenceTest() : index_(*Index::open(dir_ / "index.db", Index::Mode::kCreate)) {
+    EXPECT_TRUE(put(*index_, "/filler", {"nothing of that"}).is_ok());
+  }
+
+  /// `question` is what would be asked; all its content words weigh the same.
+  std::string best(std::string_view question, std::string_view text, size_t max_bytes = 200) {
+    const auto passages = find_passages(*index_, question, {});
+    EXPECT_TRUE(passages.is_ok());
+    const auto sentence = best_sentence(*index_, passages->terms, text, max_bytes);
+    EXPECT_TRUE(sentence.is_ok());
+    return sentence.is_ok() ? *sentence : "";
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Index> index_;
+};
+
+constexpr const char* kHarbour = "When does the harbour open?";
+
+TEST_F(BestSentenceTest, HasMostOfTheQuestion) {
+  EXPECT_EQ(best(kHarbour,
+                 "The pier is old. The harbour opens\n at six, says the keeper! Dr. Who "
+                 "opens nothing.\nNo."),
+            "The harbour opens at six, says the keeper!");
+  EXPECT_EQ(best(kHarbour, "Harbours open,   they say. X"), "Harbours open, they say.");
+  EXPECT_EQ(best(kHarbour, "First one. Second one."), "First one.");
+  EXPECT_EQ(best(kHarbour, " \n "), "");
+}
+
+TEST_F(BestSentenceTest, DoesNotEndAtAnAbbreviation) {
+  for (const std::string& sentence : {std::string("The boiler was repaired by Mr. Wexler."),
+                                      std::string("The boiler is of J. Smith, see No. 7."),
+                                      std::string("The boiler, e.g. Thermotec, is old."),
+                                      std::string("The boiler has approx. two valves.")}) {
+    EXPECT_EQ(best("boiler", "It was. " + sentence + " No."), sentence);
+  }
+}
+
+TEST_F(BestSentenceTest, IsNoHeadingWhereThereIsASentence) {
+  const std::string question = "When was the boiler serviced?";
+  EXPECT_EQ(best(question, "# Boiler serviced\n\nIt is old.\nIt was serviced on 3 May.\n"),
+            "It was serviced on 3 May.");
+  EXPECT_EQ(best(question, "Boiler serviced\n===============\nIt was serviced on 3 May.\n"),
+            "It was serviced on 3 May.");
+  // What stands below a heading is about it.
+  EXPECT_EQ(best(question,
+                 "The car was serviced in June.\n## Car\nWe serviced it in July.\n"
+                 "## Boiler\nWe serviced it in May."),
+            "We serviced it in May.");
+  EXPECT_EQ(best("dentist phone", "# Shop\nOpen.\n# Dentist, phone\n0171 555\n# Bank\nShut."),
+            "0171 555");
+  EXPECT_EQ(best(question, "No.\n# Boiler serviced"), "# Boiler serviced");
+  EXPECT_EQ(best(question, "#hashtag boiler\nNo."), "#hashtag boiler");
+}
+
+TEST_F(BestSentenceTest, IsOneRowOfATable) {
+  const std::string question = "What did the ladder cost?";
+  EXPECT_EQ(best(question, "item,price,shop\nrope,9.50,harbour\nladder,42.00,mill\npaint,7.20,x"),
+            "ladder,42.00,mill");
+  EXPECT_EQ(best(question, "rope\tnine\nladder\tforty\npaint\tseven"), "ladder forty");
+  EXPECT_EQ(best(question, "| rope | nine |\n| ladder | forty |\n| paint | x |"),
+            "| ladder | forty |");
+  EXPECT_EQ(best(question,
+                 "level=info msg=rope. At=x\nlevel=warn msg=ladder at=y. z=1\n"
+                 "level=info msg=paint at=z"),
+            "level=warn msg=ladder at=y. z=1");
+  // Numbers and links are in sentences, too.
+  EXPECT_EQ(best(question, "It was 1,000,000 then. The ladder cost 1,000,000\nof them. Yes."),
+            "The ladder cost 1,000,000 of them.");
+  EXPECT_EQ(best(question, "See x.org/?a=1&b=2 now. The ladder. No."), "The ladder.");
+}
+
+TEST_F(BestSentenceTest, ShowsTheTermsOfALongOne) {
+  EXPECT_EQ(best(kHarbour, "The harbour opens at six o'clock", 20), "The harbour opens at …");
+  EXPECT_EQ(best(kHarbour, std::string(30, 'a') + "é", 31), std::string(30, 'a') + " …");
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += "word ";
+  const std::string middle = best(kHarbour, words + "the harbour opens " + words, 60);
+  EXPECT_NE(middle.find("the harbour opens"), std::string::npos) << middle;
+  EXPECT_TRUE(middle.starts_with("… word ")) << middle;
+  EXPECT_TRUE(middle.ends_with("word …")) << middle;
+  EXPECT_LE(middle.size(), 60 + 2 * std::string(" …").size());
+  const std::string end = best(kHarbour, words + "the harbour opens", 60);
+  EXPECT_TRUE(end.ends_with("word the harbour opens")) << end;
+  EXPECT_TRUE(end.starts_with("… word word ")) << end;
+  const std::string long_word(500, 'x');
+  EXPECT_EQ(best(kHarbour, long_word + " the harbour opens", 60), "… the harbour opens");
+}
+
+TEST_F(BestSentenceTest, OnlyTheFirst64KiBAreSearched) {
+  const std::string harbour = "The harbour opens.";
+  const std::string rows(60 << 10, '\n');
+  EXPECT_EQ(best(kHarbour, "Row one.\n" + rows + harbour), harbour);
+  EXPECT_EQ(best(kHarbour, "Row one.\n" + rows + rows + harbour), "Row one.");
+}
+
+TEST_F(BestSentenceTest, AnyBytesAreText) {
+  for (const std::string& text :
+       {std::string("\xff\xfe harbour\0 \xc3", 15), std::string("#\n##\n###### \n---\n===\n"),
+        std::string("|,;=|,;=\n\t\n="), std::string(70 << 10, ' '), std::string(70 << 10, '.'),
+        std::string(70 << 10, ',')}) {
+    best(kHarbour, text, 0);
+    best(kHarbour, text, 40);
+  }
+}
+
+}  // namespace
+}  // namespace weft::retrieval
