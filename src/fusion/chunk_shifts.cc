@@ -51,9 +51,9 @@ void ChunkShifts::finish(double factor) {
     };
     for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = length_of(change(i));
     std::vector<float> ascending = lengths;
-    const auto middle = ascending.begin() + std::ssize(ascending) / 2;
-    std::nth_element(ascending.begin(), middle, ascending.end());
-    const float longest = ascending.empty() ? 0.0F : *middle;
+    const auto quartile = ascending.begin() + std::ssize(ascending) / 4;
+    std::nth_element(ascending.begin(), quartile, ascending.end());
+    const float longest = ascending.empty() ? 0.0F : *quartile;
     for (size_t i = 0; i < lengths.size(); ++i) {
       const float cut = lengths[i] > longest ? longest / lengths[i] : 1.0F;
       const float share = static_cast<float>(scales_[chunk_of_[i]]) * weights_[i] * cut;

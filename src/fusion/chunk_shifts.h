@@ -28,7 +28,7 @@ class ChunkShifts {
   /// their changes, times factor * n / (n + kDoubtTokens), since a mean of few says little about
   /// the others. The first tokens of a chunk change most, and each in its own way: the weights are
   /// the inverse of the deviation that a token's place lets expect (selection.h), and a change
-  /// longer than the layer's median is cut to that length.
+  /// longer than the shortest quarter of the layer's is cut to that length.
   void finish(double factor);
   /// What the chunk's other tokens are corrected by; nulls for one without recomputed tokens. Valid
   /// until clear().

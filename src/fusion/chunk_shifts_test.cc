@@ -48,14 +48,14 @@ std::vector<double> plain_shift(const std::vector<Token>& tokens, size_t chunk, 
   }
   std::vector<double> sorted = lengths;
   std::sort(sorted.begin(), sorted.end());
-  const double median = sorted[sorted.size() / 2];
+  const double quartile = sorted[sorted.size() / 4];
   std::vector<double> shift(width);
   double weights = 0;
   int n = 0;
   for (size_t t = 0; t < tokens.size(); ++t) {
     if (tokens[t].chunk != chunk) continue;
     const double weight = 1 / (0.06 + 0.94 * 6 / (6 + static_cast<double>(tokens[t].index)));
-    const double cut = std::min(1.0, median / lengths[t]);
+    const double cut = std::min(1.0, quartile / lengths[t]);
     for (size_t i = 0; i < width; ++i) shift[i] += weight * cut * change(tokens[t], i);
     weights += weight;
     ++n;

@@ -68,7 +68,7 @@ struct FusionOptions {
   SelectorKind selector = SelectorKind::kQueryAttention;
   /// How much of the mean change of a chunk's recomputed tokens its other tokens are given, 0 to 1
   /// (chunk_shifts.h); 0: they stay as they are stored.
-  double propagate = 0.7;
+  double propagate = 1;
   /// v-deviation only: layers ascending from 1, ratios not growing; empty means {1, ratio}.
   std::vector<CheckLayer> checks;
   /// Take plain prefill where reuse would save less than a tenth of the work.
