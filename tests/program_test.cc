@@ -253,7 +253,8 @@ TEST_F(Cli, APathThatIsGoneDeletesNothing) {
   ASSERT_EQ(ingest().status, 0);
   std::filesystem::rename(docs(), path("moved"));
   expect_error(ingest(), 1,
-               docs() + " does not exist; `weft docs rm " + docs() + "` takes its 3 documents out");
+               docs() + " does not exist; `weft docs rm --store " + store() + " " + docs() +
+                   "` takes its 3 documents out");
   std::filesystem::rename(path("moved"), docs());
   EXPECT_THAT(ingest().out, HasSubstr("3 unchanged"));
 }
