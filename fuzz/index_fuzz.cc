@@ -214,7 +214,7 @@ void use(const std::string& file, Index::Mode mode) {
   const std::vector<ChunkText> chunks{{0, 4, "pear", tokens, Hash128{1, 2}}};
   check(index.replace_document({.path = "/1", .title = "t"}, chunks).status(), file);
   check(index.remove_document("/2"), file);
-  check(index.begin_roots(std::vector<std::string>{"/"}), file);
+  check(index.begin_roots(std::vector<IngestRoot>{{.path = "/", .exclude = {"*.log"}}}), file);
   check(index.move_document("/1", {.path = "/5", .title = "t"}), file);
   look();
 }

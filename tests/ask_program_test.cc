@@ -221,10 +221,36 @@ TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {
   EXPECT_TRUE(ask("Who governs Bolivia?").json()["notes"].empty());
 }
 
+TEST_F(AskProgram, TheCommandThatCompletesAnIngestLeavesOutWhatWasExcluded) {
+  write_file(docs() + "/debug.log", "A log line. " + filler(10));
+  write_file(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
+  ASSERT_EQ(ingest({"--exclude", "*.log", "--no-ignore", "--store-limit", "200KB"}).status, 1);
+  const std::string root = fs::canonical(docs()).string();
+  const std::string command =
+      "weft ingest --store " + store() + " --exclude '*.log' --no-ignore " + root;
+  EXPECT_THAT(ask("harbour").err, HasSubstr(command + "\n"));
+  const Json unfinished = weft({"docs", "ls", "--store", store(), "--json"}).json()["unfinished"];
+  EXPECT_EQ(unfinished["command"], command);
+  EXPECT_EQ(unfinished["documents"], 1);
+  EXPECT_EQ(unfinished["ingest_did_not_end"], true);
+  EXPECT_EQ(unfinished["paths"], Json::array({root}));
+  // As the command says it; the model's file is not in the models folder here.
+  ASSERT_EQ(
+      weft({"ingest", "-m", model(), "--store", store(), "--exclude", "*.log", "--no-ignore", root})
+          .status,
+      0);
+  EXPECT_EQ(ask("harbour").err, "");
+  EXPECT_TRUE(weft({"docs", "ls", "--store", store(), "--json"}).json()["unfinished"].is_null());
+  EXPECT_THAT(listed(), Not(::testing::Contains("docs/debug.log")));
+  // Without it, what is no longer excluded is taken in.
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_THAT(listed(), ::testing::Contains("docs/debug.log"));
+}
+
 TEST_F(AskProgram, AnIngestThatDidNotEndEndsWithDocsRmWhenItsFolderIsGone) {
   ASSERT_EQ(ingest({"--store-limit", "200KB"}).status, 1);
   fs::remove_all(docs());
-  expect_error(ingest(), 1, "`weft docs rm " + docs() + "` takes its ");
+  expect_error(ingest(), 1, "`weft docs rm --store " + store() + " " + docs() + "` takes its ");
   ASSERT_EQ(weft({"docs", "rm", "--store", store(), docs()}).status, 0);
   EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
 }
@@ -276,6 +302,34 @@ TEST_F(AskProgram, DocumentsAreListedAndRemoved) {
                "nowhere: no document of ");
   EXPECT_EQ(listed().size(), 2u);  // nothing was removed
   expect_error(weft({"docs", "ls", "--store", path("nothing")}), 1, "no documents were ingested");
+}
+
+TEST_F(AskProgram, AFirstIngestThatTakesNothingInLeavesNoStore) {
+  write_file(path("film.png"), std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+  const std::string fresh = path("deep/fresh");
+  const auto ingest_film = [&] {
+    return weft({"ingest", "-m", model(), "--store", fresh, path("film.png")});
+  };
+  const Outcome nothing = ingest_film();
+  EXPECT_EQ(nothing.status, 0) << nothing.err;
+  EXPECT_THAT(nothing.err, HasSubstr(fresh + ": no document came in, so no store was made\n"));
+  EXPECT_FALSE(fs::exists(path("deep")));
+  fs::create_directories(fresh);
+  EXPECT_THAT(ingest_film().err, Not(HasSubstr("no store was made")));
+  EXPECT_TRUE(fs::exists(fresh + "/documents.sqlite"));
+  fs::remove_all(path("deep"));
+}
+
+TEST_F(AskProgram, OneIsNoPlural) {
+  fs::remove(docs() + "/orchard.txt");
+  fs::remove(docs() + "/library.txt");
+  write_file(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven.");
+  ASSERT_EQ(ingest().status, 0);
+  const std::string all = weft({"docs", "ls", "--store", store()}).out;
+  EXPECT_THAT(all, HasSubstr("docs/harbour.md  Harbour  1 chunk, "));
+  EXPECT_THAT(all, HasSubstr("\n1 document\n"));
+  EXPECT_THAT(weft({"docs", "rm", "--store", store(), docs()}).out,
+              HasSubstr("1 document removed, with 1 record ("));
 }
 
 TEST_F(AskProgram, AnEmptyPathIsRefusedAndRemovesNothing) {

@@ -253,7 +253,8 @@ TEST_F(Cli, APathThatIsGoneDeletesNothing) {
   ASSERT_EQ(ingest().status, 0);
   std::filesystem::rename(docs(), path("moved"));
   expect_error(ingest(), 1,
-               docs() + " does not exist; `weft docs rm " + docs() + "` takes its 3 documents out");
+               docs() + " does not exist; `weft docs rm --store " + store() + " " + docs() +
+                   "` takes its 3 documents out");
   std::filesystem::rename(path("moved"), docs());
   EXPECT_THAT(ingest().out, HasSubstr("3 unchanged"));
 }
@@ -367,7 +368,8 @@ TEST_F(Cli, BadInputGetsOneLine) {
   expect_error(ingest({"--memory-limit", "-5"}), 2, "--memory-limit -5: must be a number of bytes");
   expect_error(ingest({"--memory-limit", "5XB"}), 2, "--memory-limit 5XB: must be");
   expect_error(weft({"generate", "-m", model(), "-p", "x", "--seed", "-1"}), 2,
-               "--seed -1: must be a whole number from 0");
+               "--seed -1: must be a whole number from 0 to 18446744073709551615; there is no "
+               "random one: for another answer give another seed, as --seed $RANDOM");
   expect_error(weft({"generate", "-m", model(), "-p", "x", "-t", "0"}), 2, "--threads");
   expect_error(weft({"generate", "-m", "", "-p", "x"}), 2, "name is empty");
   EXPECT_FALSE(std::filesystem::exists(store()));

@@ -114,7 +114,10 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
       .must(is_penalty, "a number from -2 to 2; 0 is off");
   add("--frequency-penalty", p.frequency, "less likely each time the answer has it; 0: off")
       .must(is_penalty, "a number from -2 to 2; 0 is off");
-  add("--seed", s.seed, "seed of the sampler");
+  add("--seed", s.seed, "seed of the sampler: the same seed gives the same answer")
+      .must([](double) { return true; },
+            "a whole number from 0 to 18446744073709551615; there is no random one: for another "
+            "answer give another seed, as --seed $RANDOM");
 }
 
 void note_end(const engine::Engine& engine, const engine::Generation& generation) {

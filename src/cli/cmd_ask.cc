@@ -16,6 +16,7 @@
 #include "cli/library.h"
 #include "cli/line_input.h"
 #include "cli/reuse_flags.h"
+#include "cli/unfinished.h"
 #include "engine/generation.h"
 #include "retrieval/passages.h"
 

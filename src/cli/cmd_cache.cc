@@ -11,6 +11,7 @@
 #include "cli/app.h"
 #include "cli/ingest_report.h"
 #include "cli/library.h"
+#include "cli/unfinished.h"
 #include "store/chunk_store.h"
 
 namespace weft::cli {

@@ -18,8 +18,10 @@
 #include "cli/chat.h"
 #include "cli/chat_file.h"
 #include "cli/document_talk.h"
+#include "cli/ingest_report.h"
 #include "cli/line_input.h"
 #include "cli/talk.h"
+#include "cli/unfinished.h"
 #include "engine/chat_session.h"
 
 namespace weft::cli {
@@ -103,24 +105,21 @@ bool is_blank(std::string_view text) {
 }
 
 /// "3 turns (1 system, 1 question, 1 answer)"
-std::string counted(const std::vector<text::Turn>& turns) {
+std::string counted_turns(const std::vector<text::Turn>& turns) {
   const auto count = [&](text::Role role) {
     return std::ranges::count(turns, role, &text::Turn::role);
   };
-  const auto number = [](std::ptrdiff_t n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
-  std::string text = number(std::ssize(turns), "turn");
+  std::string text = counted(std::ssize(turns), "turn");
   if (turns.empty()) return text;
   return fmt::format("{} ({}{}, {})", text, count(text::Role::kSystem) > 0 ? "1 system, " : "",
-                     number(count(text::Role::kUser), "question"),
-                     number(count(text::Role::kAssistant), "answer"));
+                     counted(count(text::Role::kUser), "question"),
+                     counted(count(text::Role::kAssistant), "answer"));
 }
 
 /// What is said of a conversation that was loaded.
 std::string loaded_line(const std::vector<text::Turn>& turns, const char* more = "") {
   const bool open = !turns.empty() && turns.back().role == text::Role::kUser;
-  return fmt::format("({} loaded{}{})", counted(turns),
+  return fmt::format("({} loaded{}{})", counted_turns(turns),
                      open ? "; the last has no answer: /regen gives one" : "", more);
 }
 
@@ -331,8 +330,8 @@ class Chat {
       case engine::StopReason::kCancelled:
         return note("(stopped)");
       case engine::StopReason::kMaxTokens:
-        return note(
-            fmt::format("(cut at {} tokens; /set tokens N allows more)", last_->answer_tokens));
+        return note(fmt::format("(cut at {}; /set tokens N allows more)",
+                                counted(last_->answer_tokens, "token")));
       case engine::StopReason::kContextFull:
         return note(
             fmt::format("(cut: the context of {} tokens is full)", engine_.context_tokens()));
@@ -439,7 +438,8 @@ class Chat {
   Status undo(std::string_view) {
     if (!talk_.undo()) return not_found("there is nothing to undo");
     unsaved_ = true;
-    note(fmt::format("(taken back; the conversation has {} turns)", talk_.turns().size()));
+    note(fmt::format("(taken back; the conversation has {})",
+                     counted(std::ssize(talk_.turns()), "turn")));
     return Status::ok();
   }
 
@@ -486,19 +486,19 @@ class Chat {
   Status stats(std::string_view) {
     const std::string context =
         fmt::format("context  {} of {} tokens; {}, {} no longer seen", talk_.held_tokens(),
-                    engine_.context_tokens(), counted(talk_.turns()), talk_.dropped_turns());
+                    engine_.context_tokens(), counted_turns(talk_.turns()), talk_.dropped_turns());
     if (!last_) {
       note(context + "; no answer yet");
       return Status::ok();
     }
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
-    note(
-        fmt::format("prompt   {} tokens: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
-                    "answer   {} tokens in {:.0f} ms ({:.1f} tokens/s)\n{}",
-                    last_->prompt_tokens, last_->reused_tokens, computed, last_->prefill_ms,
-                    speed(computed, last_->prefill_ms), last_->answer_tokens, last_->decode_ms,
-                    speed(last_->answer_tokens, last_->decode_ms), context));
+    note(fmt::format(
+        "prompt   {}: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
+        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}",
+        counted(last_->prompt_tokens, "token"), last_->reused_tokens, computed, last_->prefill_ms,
+        speed(computed, last_->prefill_ms), counted(last_->answer_tokens, "token"),
+        last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms), context));
     return Status::ok();
   }
 
@@ -539,6 +539,12 @@ class Chat {
     if (!good && name == "tokens") {
       return invalid_argument(fmt::format("/set tokens {}: must be 1 to {}, or -1 (no limit)",
                                           value, kMaxAnswerTokens));
+    }
+    if (!good && name == "seed") {
+      return invalid_argument(
+          fmt::format("/set seed {}: no such value: a whole number from 0; the same seed gives the "
+                      "same answer, /regen takes the next",
+                      value));
     }
     if (!good) return invalid_argument(fmt::format("/set {} {}: no such value", name, value));
     if (const Status checked = engine::check_options(changed); !checked.is_ok()) {

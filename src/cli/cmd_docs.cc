@@ -7,7 +7,9 @@
 
 #include "base/terminal_text.h"
 #include "cli/app.h"
+#include "cli/ingest_report.h"
 #include "cli/library.h"
+#include "cli/unfinished.h"
 #include "retrieval/scan.h"
 #include "store/chunk_store.h"
 
@@ -68,15 +70,16 @@ Status run_ls(App& app, const DocsFlags& flags) {
                       {"bytes", bytes},
                       {"status", is_stored ? "stored" : "incomplete"}});
     } else {
-      fmt::print("{}  {}  {} chunks, {} tokens, {:.2f} MB{}\n", one_line(shown),
-                 one_line(document.info.title), document.n_chunks, document.n_tokens,
+      fmt::print("{}  {}  {}, {}, {:.2f} MB{}\n", one_line(shown), one_line(document.info.title),
+                 counted(document.n_chunks, "chunk"), counted(document.n_tokens, "token"),
                  static_cast<double>(bytes) * 1e-6, is_stored ? "" : "  incomplete");
     }
   }
   if (flags.json) {
-    print_json({{"documents", std::move(list)}});
+    WEFT_ASSIGN_OR_RETURN(Json unfinished, unfinished_json(*index, flags.dir));
+    print_json({{"documents", std::move(list)}, {"unfinished", std::move(unfinished)}});
   } else {
-    fmt::print("{} documents\n", documents.size());
+    fmt::print("{}\n", counted(std::ssize(documents), "document"));
   }
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(*index, flags.dir));
   if (!unfinished.empty()) print_error(unfinished);
@@ -132,10 +135,10 @@ Status run_rm(App& app, const DocsFlags& flags) {
     named.insert(found.begin(), found.end());
     const std::string canonical = retrieval::canonical_path(path);
     bool was_begun = false;
-    for (const std::string& root : unfinished.roots) {
-      if (!retrieval::is_under(root, canonical)) continue;
+    for (const retrieval::IngestRoot& root : unfinished.roots) {
+      if (!retrieval::is_under(root.path, canonical)) continue;
       was_begun = true;
-      ended.push_back(root);
+      ended.push_back(root.path);
     }
     if (found.empty() && !was_begun) {
       return not_found(
@@ -166,8 +169,8 @@ Status run_rm(App& app, const DocsFlags& flags) {
   if (flags.json) {
     print_json({{"removed", removed}, {"removed_records", gone}, {"freed_bytes", freed}});
   } else {
-    fmt::print("{} document{} removed, with {} records ({:.1f} MB)\n", removed,
-               removed == 1 ? "" : "s", gone, static_cast<double>(freed) * 1e-6);
+    fmt::print("{} removed, with {} ({:.1f} MB)\n", counted(removed, "document"),
+               counted(gone, "record"), static_cast<double>(freed) * 1e-6);
   }
   return Status::ok();
 }

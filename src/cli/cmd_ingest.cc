@@ -189,11 +189,16 @@ Status run_ingest(App& app, IngestFlags flags) {
   WEFT_ASSIGN_OR_RETURN(Library library,
                         Library::create(app.env, flags.library, *engine, flags.anchor));
   Report report(app, flags);
-  Ingester ingester(app.env, *engine, library, report.events());
-  const auto counts = ingester.run(flags.paths, options);
+  const auto counts =
+      Ingester(app.env, *engine, library, report.events()).run(flags.paths, options);
   report.end();
+  // Nobody wants a new store that nothing came into; where it cannot be taken away, it stays.
+  const auto taken_away = library.take_away_if_new(app.env);
   WEFT_RETURN_IF_ERROR(counts.status());
   report.print_counts(*counts);
+  if (taken_away.is_ok() && *taken_away && !flags.json) {
+    print_error(flags.library.dir + ": no document came in, so no store was made");
+  }
   return Status::ok();
 }
 
@@ -215,8 +220,10 @@ void add_ingest_command(Command root, App& app) {
   command.add_option("--encoding", flags->encoding,
                      "of files that are not UTF-8: utf-16, utf-16le, utf-16be, latin-1, "
                      "windows-1252, or utf-8 to mark damage (default: by their looks)");
-  command.add_repeated("--exclude", flags->exclude,
-                       "pattern as in a .gitignore of what to skip; may be given again");
+  command.add_repeated(
+      "--exclude", flags->exclude,
+      "pattern as in a .gitignore of what to skip, in this ingest alone (.weftignore "
+      "lasts); may be given again");
   command.add_flag("--no-ignore", flags->no_ignore, "do not look at .gitignore and .weftignore");
   command.add_flag("--rehash", flags->rehash,
                    "read also files whose size and time are as they were");

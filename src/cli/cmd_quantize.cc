@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "cli/app.h"
+#include "cli/ingest_report.h"
 #include "cli/local_models.h"
 #include "cli/quantize_file.h"
 
@@ -56,12 +57,12 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
                recipe.name);
   }
   if (report.fell_back > 0) {
-    fmt::print("{} tensors have rows that are no whole blocks of their type and got a larger one\n",
-               report.fell_back);
+    fmt::print("{} with rows that are no whole blocks of their type got a larger one\n",
+               counted(report.fell_back, "tensor"));
   }
   if (report.requantised > 0) {
-    fmt::print("{} tensors were quantised before: from the F16 or F32 model it would be better\n",
-               report.requantised);
+    fmt::print("{} {} quantised before: from the F16 or F32 model it would be better\n",
+               counted(report.requantised, "tensor"), report.requantised == 1 ? "was" : "were");
   }
   return Status::ok();
 }

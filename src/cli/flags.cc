@@ -140,7 +140,9 @@ class ArgumentReader {
     if (const auto meant = foreign_command(group, word)) {
       return invalid_argument(std::string(*meant));
     }
-    const std::string meant = did_you_mean(word, names);
+    const auto usual = usual_command(word, names);
+    const std::string meant =
+        usual ? fmt::format(": did you mean {}?", *usual) : did_you_mean(word, names);
     return invalid_argument(
         fmt::format("no command {}{}; see {} --help", shown(word), meant, path_of(*command_)));
   }

@@ -327,16 +327,27 @@ Status Ingester::apply(retrieval::ScannedFile& file) {
   if (!is_moved && !needs_work(file)) return Status::ok();
   const Status status = is_moved ? take_over(file) : ingest_document(file);
   if (status.code() != StatusCode::kResourceExhausted) return status;
-  return resource_exhausted(
-      fmt::format("stopped at {}: {}; the {} chunks stored before can be used", file.info.path,
-                  status.message(), stored_chunks_));
+  return resource_exhausted(fmt::format(
+      "stopped at {}: {}; {}", file.info.path, status.message(),
+      stored_chunks_ == 0
+          ? "no chunk was stored before"
+          : fmt::format("the {} stored before can be used", counted(stored_chunks_, "chunk"))));
 }
 
 /// Until all is done, whoever asks is told that it is not.
 Status Ingester::begin_roots(const retrieval::ScanResult& scanned) {
   const bool has_work =
       std::ranges::any_of(scanned.files, [&](const auto& file) { return needs_work(file); });
-  return has_work ? library_.index().begin_roots(scanned.roots) : Status::ok();
+  if (!has_work) return Status::ok();
+  std::vector<retrieval::IngestRoot> roots;
+  for (const std::string& path : scanned.roots) {
+    roots.push_back({.path = path,
+                     .exclude = options_.exclude,
+                     .encoding = std::string(documents::encoding_name(options_.encoding)),
+                     .reads_ignore_files = options_.reads_ignore_files,
+                     .rehash = options_.rehash});
+  }
+  return library_.index().begin_roots(roots);
 }
 
 bool Ingester::is_asked(const std::string& path) const {
@@ -346,8 +357,8 @@ bool Ingester::is_asked(const std::string& path) const {
 Status Ingester::end_roots() {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, library_.index().unfinished());
   std::vector<std::string> ended;
-  for (const std::string& path : unfinished.roots) {
-    if (is_asked(path)) ended.push_back(path);
+  for (const retrieval::IngestRoot& root : unfinished.roots) {
+    if (is_asked(root.path)) ended.push_back(root.path);
   }
   return ended.empty() ? Status::ok() : library_.index().end_roots(ended);
 }

@@ -111,7 +111,8 @@ class IngesterTest : public ::testing::Test {
 
   static inline fs::path folder_;
   static inline std::unique_ptr<engine::Engine> engine_;
-  std::vector<std::string> skipped_, titles_, texts_, unfinished_;
+  std::vector<std::string> skipped_, titles_, texts_;
+  std::vector<retrieval::IngestRoot> unfinished_;
   std::vector<std::pair<uint64_t, uint64_t>> lines_;  // of each chunk, first and last
   IngestPlan plan_;
   std::pair<int64_t, int64_t> last_;  // done and computed tokens
@@ -149,6 +150,76 @@ TEST_F(IngesterTest, BeforeTheFirstChunkItCanBeStoppedAndChangesNothing) {
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_EQ(status.message(), "stopped; what was stored so far can be used");
   EXPECT_EQ(library->index().unfinished()->roots.size(), 1u);
+}
+
+TEST_F(IngesterTest, ANewStoreThatNothingCameIntoIsTakenAway) {
+  WatchedEnv env;
+  env.limit_disk(100);
+  const std::string store = folder_ / "new/inner/store";
+  const auto create = [&] {
+    auto library =
+        Library::create(posix_env(), {.dir = store, .prompt = "fewshot"}, *engine_, "none");
+    EXPECT_TRUE(library.is_ok()) << library.status().message();
+    return std::move(*library);
+  };
+  fs::create_directory(folder_ / "new");
+  {
+    Library library = create();
+    EXPECT_EQ(Ingester(env, *engine_, library, {}).run({docs()}).status().code(),
+              StatusCode::kResourceExhausted);
+    {
+      Library other = create();  // it may be about to put documents in
+      EXPECT_FALSE(*other.take_away_if_new(posix_env()));
+      EXPECT_FALSE(*library.take_away_if_new(posix_env()));
+    }
+    std::ofstream(store + "/notes.txt") << "not weft's";
+    EXPECT_FALSE(*library.take_away_if_new(posix_env()));
+    fs::remove(store + "/notes.txt");
+    EXPECT_TRUE(fs::exists(store + "/documents.sqlite"));
+    EXPECT_TRUE(*library.take_away_if_new(posix_env()));
+  }
+  EXPECT_TRUE(fs::is_empty(folder_ / "new"));  // which was there
+  {
+    Library library = create();  // with documents it stays
+    EXPECT_TRUE(Ingester(posix_env(), *engine_, library, {}).run({docs()}).is_ok());
+    EXPECT_FALSE(*library.take_away_if_new(posix_env()));
+  }
+  EXPECT_TRUE(fs::exists(store + "/documents.sqlite"));
+  fs::remove_all(folder_ / "new");
+}
+
+TEST_F(IngesterTest, AFolderThatWasThereStays) {
+  fs::create_directory(folder_ / "store");
+  WatchedEnv env;
+  env.limit_disk(100);
+  auto library = Library::create(posix_env(), {.dir = folder_ / "store"}, *engine_, "");
+  ASSERT_TRUE(library.is_ok()) << library.status().message();
+  EXPECT_FALSE(Ingester(env, *engine_, *library, {}).run({docs()}).is_ok());
+  EXPECT_FALSE(*library->take_away_if_new(posix_env()));
+  EXPECT_TRUE(fs::exists(folder_ / "store/documents.sqlite"));
+}
+
+TEST_F(IngesterTest, WhatIsUnfinishedKeepsTheFlagsOfTheIngest) {
+  auto library = Library::create(posix_env(), {.dir = folder_ / "store"}, *engine_, "");
+  ASSERT_TRUE(library.is_ok()) << library.status().message();
+  IngestEvents events;
+  bool planned = false;
+  events.planned = [&](const IngestPlan&) { planned = true; };
+  int n_asked = 0;
+  events.cancelled = [&] { return planned && ++n_asked > 1; };  // before the first chunk
+  const retrieval::ScanOptions options{.encoding = documents::Encoding::kLatin1,
+                                       .reads_ignore_files = false,
+                                       .rehash = true,
+                                       .exclude = {"b.*", "!c"}};
+  EXPECT_EQ(
+      Ingester(posix_env(), *engine_, *library, events).run({docs()}, options).status().code(),
+      StatusCode::kCancelled);
+  EXPECT_THAT(library->index().unfinished()->roots,
+              ElementsAre(retrieval::IngestRoot{.path = fs::canonical(docs()).string(),
+                                                .exclude = {"b.*", "!c"},
+                                                .encoding = "latin-1",
+                                                .reads_ignore_files = false,
+                                                .rehash = true}));
 }
 
 TEST_F(IngesterTest, WhatCannotFitTheDiskIsRefusedBeforeAnythingIsChanged) {

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/hash.h"
@@ -12,6 +13,7 @@
 #include "cli/local_models.h"
 #include "fusion/chunk_key.h"
 #include "retrieval/scan.h"
+#include "store/temp_files.h"
 
 namespace weft::cli {
 namespace {
@@ -134,6 +136,54 @@ Result<std::optional<Settlement>> settlement_of_properties(store::ChunkStore& st
   return std::optional(std::move(settled));
 }
 
+/// A folder and those above it that are not there, the deepest first; none where that cannot be
+/// told.
+std::vector<std::string> missing_folders(Env& env, const std::string& dir) {
+  std::vector<std::string> missing;
+  for (std::filesystem::path at = retrieval::canonical_path(dir); at.has_relative_path();
+       at = at.parent_path()) {
+    if (env.stat_link(at.string()).status().code() != StatusCode::kNotFound) return missing;
+    missing.push_back(at.string());
+  }
+  return {};
+}
+
+constexpr const char* kTempFolder = "tmp";
+constexpr std::string_view kFilesOfAnEmptyStore[] = {"documents.sqlite", "properties",
+                                                     "store.lock"};
+
+/// Whether a store's folder holds no more than every store does.
+Result<bool> is_bare(Env& env, const std::string& dir) {
+  WEFT_ASSIGN_OR_RETURN(const auto entries, env.list(dir, BrokenLinks::kList));
+  for (const DirEntry& entry : entries) {
+    const bool is_known =
+        entry.is_directory
+            ? entry.name == kTempFolder
+            : std::ranges::find(kFilesOfAnEmptyStore, entry.name) != std::end(kFilesOfAnEmptyStore);
+    if (!is_known) return false;
+  }
+  const auto in_temp = env.list(join_path(dir, kTempFolder), BrokenLinks::kList);
+  WEFT_RETURN_IF_ERROR(in_temp.status());
+  return std::ranges::all_of(*in_temp,
+                             [](const DirEntry& entry) { return entry.name.ends_with(".lock"); });
+}
+
+/// Removes what is_bare() knows, and the folder where that was all.
+void remove_bare(Env& env, const std::string& dir) {
+  const std::string temp = join_path(dir, kTempFolder);
+  const auto in_temp = env.list(temp);
+  if (!in_temp.is_ok()) return;
+  for (const DirEntry& entry : *in_temp) {
+    if (entry.name.ends_with(".lock")) (void)env.remove(join_path(temp, entry.name));
+  }
+  for (const std::string_view name : kFilesOfAnEmptyStore) {
+    (void)env.remove(join_path(dir, std::string(name)));
+  }
+  std::error_code ignored;
+  std::filesystem::remove(temp, ignored);
+  std::filesystem::remove(dir, ignored);
+}
+
 Status nothing_ingested(const std::string& dir) {
   return not_found(dir + ": no documents were ingested here; see weft ingest --help");
 }
@@ -176,45 +226,6 @@ Result<std::string> model_of_store(App& app, const std::string& dir) {
       "{}: its documents were ingested with {}, which is not in the models folder (weft model ls); "
       "name the model's file with -m",
       dir, name));
-}
-
-namespace {
-
-/// For a shell, where it needs that.
-std::string for_shell(const std::string& path) {
-  const bool is_plain = std::ranges::all_of(path, [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("/._-+,:@%").find(c) != std::string_view::npos;
-  });
-  if (is_plain && !path.empty()) return path;
-  std::string out = "'";
-  for (const char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-}  // namespace
-
-Result<std::string> unfinished_line(Index& index, const std::string& dir) {
-  WEFT_ASSIGN_OR_RETURN(retrieval::Unfinished unfinished, index.unfinished());
-  if (unfinished.roots.empty()) return std::string();
-  // What lies under another of them is ingested with it.
-  const std::vector<std::string> outer = retrieval::outermost(std::move(unfinished.roots));
-  constexpr size_t kMaxRoots = 3;
-  std::string paths;
-  for (size_t i = 0; i < std::min(outer.size(), kMaxRoots); ++i) paths += " " + for_shell(outer[i]);
-  const std::string more =
-      outer.size() > kMaxRoots ? fmt::format(" (and {} more paths)", outer.size() - kMaxRoots) : "";
-  std::string what;
-  if (unfinished.documents > 0) {
-    what = fmt::format("{} document{} not stored whole", unfinished.documents,
-                       unfinished.documents == 1 ? " is" : "s are");
-  }
-  if (unfinished.ingest_did_not_end) {
-    what += what.empty() ? "" : ", and ";
-    what += "an ingest did not end, so files may be missing";
-  }
-  return fmt::format("{}: {}; to complete it: weft ingest --store {}{}{}", dir, what,
-                     for_shell(dir), paths, more);
 }
 
 LockWait index_wait() { return {.limit_ms = kUsualLockWait.limit_ms, .cancelled = interrupted}; }
@@ -280,6 +291,7 @@ Status Library::settle(Env& env, const std::string& anchor_flag, bool may_settle
 Result<Library> Library::create(Env& env, const LibraryOptions& options, engine::Engine& engine,
                                 const std::string& anchor_flag) {
   Library library(options, engine);
+  library.made_folders_ = missing_folders(env, options.dir);
   WEFT_RETURN_IF_ERROR(library.open_store(env, /*create=*/true));
   WEFT_ASSIGN_OR_RETURN(library.index_, Index::open(index_path(options.dir), Index::Mode::kCreate,
                                                     env, index_wait()));
@@ -329,6 +341,39 @@ Result<std::vector<int32_t>> Library::chunk_tokens(const std::string& title,
 
 Hash128 Library::record_of(std::span<const int32_t> tokens) const {
   return hash128(fusion::chunk_identity(scope_, tokens));
+}
+
+Result<bool> Library::take_away_if_new(Env& env) {
+  if (made_folders_.empty()) return false;
+  const std::string dir = made_folders_.front();
+  std::string aside;
+  const auto move_aside = [&]() -> Status {
+    WEFT_ASSIGN_OR_RETURN(const bool bare, is_bare(env, dir));
+    if (!bare) return Status::ok();
+    WEFT_ASSIGN_OR_RETURN(const int n_writers,
+                          store::count_writers(env, join_path(dir, kTempFolder)));
+    if (n_writers > 1) return Status::ok();
+    // Whoever comes now makes a new store at its place, and whoever had this one open is told.
+    WEFT_ASSIGN_OR_RETURN(std::string name, env.make_temporary_dir(dir + "."));
+    const Status moved = env.rename(dir, name);
+    if (moved.is_ok()) {
+      aside = std::move(name);
+    } else {
+      std::error_code ignored;
+      std::filesystem::remove(name, ignored);
+    }
+    return moved;
+  };
+  WEFT_RETURN_IF_ERROR(index_->if_empty(move_aside).status());
+  if (aside.empty()) return false;
+  index_.reset();
+  store_.reset();
+  remove_bare(env, aside);
+  for (size_t i = 1; i < made_folders_.size(); ++i) {
+    std::error_code ignored;  // as of a folder that is not empty: it stays
+    std::filesystem::remove(made_folders_[i], ignored);
+  }
+  return true;
 }
 
 Status Library::remove_unneeded_records() {

@@ -59,6 +59,11 @@ class Library {
   /// Removes the records whose last chunk has left the index.
   Status remove_unneeded_records();
 
+  /// Takes the folder away again where create() made it, nothing came into it (no document, no
+  /// record, nothing of others') and nobody else has it open to write; whether it did. Then nothing
+  /// is to be done with the library any more.
+  Result<bool> take_away_if_new(Env& env);
+
   /// A store over the same folder whose memory tier is empty.
   Status reopen_store(Env& env);
 
@@ -74,6 +79,7 @@ class Library {
   LibraryOptions options_;
   engine::Engine* engine_;
   bool is_read_only_ = false;
+  std::vector<std::string> made_folders_;  // that were not there before create(), deepest first
   std::optional<engine::RagPrompt> rag_;
   fusion::KeyScope scope_;
   std::unique_ptr<store::ChunkStore> store_;
@@ -83,10 +89,6 @@ class Library {
 /// The file of the model that a store's documents were ingested with, where it is in the models
 /// folder: for commands without -m. kNotFound says that nothing was ingested, or names the model.
 Result<std::string> model_of_store(App& app, const std::string& dir);
-
-/// What to say of a store whose documents are not all whole, with the command that completes it;
-/// "": all are.
-Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir);
 
 /// The index's file in a store's folder.
 std::string index_path(const std::string& dir);

@@ -65,8 +65,18 @@ constexpr Foreign kCommands[] = {
     {"model", "delete", "weft model has no `delete`: weft model rm NAME removes a model"},
     {"model", "show", "weft model has no `show`: weft inspect MODEL shows what its file holds"},
     {"cache", "list", "weft cache has no `list`: weft cache ls --store DIR lists the records"},
+    {"docs", "add", "weft docs has no `add`: weft ingest --store DIR PATH takes documents in"},
     {"cache", "clear",
-     "weft cache has no `clear`: weft cache rm --all --store DIR removes every record"},
+     "weft cache has no `clear`: weft cache rm --all --store DIR removes every "
+     "record"},
+};
+
+/// Words of other programs for commands that several groups have.
+constexpr std::pair<std::string_view, std::string_view> kUsual[] = {
+    {"list", "ls"},     {"show", "ls"},  {"dir", "ls"},       {"remove", "rm"},   {"delete", "rm"},
+    {"del", "rm"},      {"erase", "rm"}, {"unlink", "rm"},    {"forget", "rm"},   {"prune", "gc"},
+    {"clean", "gc"},    {"purge", "gc"}, {"vacuum", "gc"},    {"info", "stat"},   {"stats", "stat"},
+    {"status", "stat"}, {"du", "stat"},  {"check", "verify"}, {"fsck", "verify"},
 };
 
 constexpr std::string_view kNoGpu =
@@ -171,6 +181,16 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 std::optional<std::string_view> foreign_command(std::string_view group, std::string_view word) {
   for (const Foreign& foreign : kCommands) {
     if (foreign.group == group && foreign.word == word) return foreign.sentence;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> usual_command(std::string_view word,
+                                         const std::vector<std::string>& words) {
+  if (word.size() > kMostBytes) return std::nullopt;
+  const std::string wanted = lower(word);
+  for (const auto& [usual, name] : kUsual) {
+    if (usual == wanted && std::ranges::find(words, name) != words.end()) return std::string(name);
   }
   return std::nullopt;
 }

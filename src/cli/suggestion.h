@@ -25,7 +25,11 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 /// `group` is "" for weft itself, else "model", "cache" and so on.
 std::optional<std::string_view> foreign_command(std::string_view group, std::string_view word);
 
-/// The same for a flag, with its dashes and without a value.
+/// The one of a group's commands that a usual word for it means, as "list" means ls.
+std::optional<std::string> usual_command(std::string_view word,
+                                         const std::vector<std::string>& words);
+
+/// As foreign_command for a flag, with its dashes and without a value.
 std::optional<std::string_view> foreign_flag(std::string_view flag);
 /// Those that foreign_flag knows.
 std::vector<std::string> foreign_flags();

@@ -59,6 +59,18 @@ TEST(Suggestion, KnowsTheWordsOfOtherPrograms) {
   EXPECT_THAT(foreign_command("", "pull"), Optional(HasSubstr("weft model get")));
   EXPECT_THAT(foreign_command("model", "list"), Optional(HasSubstr("weft model ls")));
   EXPECT_EQ(foreign_command("model", "serve"), std::nullopt);
+  EXPECT_THAT(foreign_command("docs", "add"), Optional(HasSubstr("weft ingest")));
+}
+
+TEST(Suggestion, KnowsTheUsualWordsForWhatAGroupHas) {
+  const std::vector<std::string> docs{"ls", "rm"};
+  EXPECT_THAT(usual_command("list", docs), Optional(std::string("ls")));
+  EXPECT_THAT(usual_command("Delete", docs), Optional(std::string("rm")));
+  EXPECT_THAT(usual_command("remove", docs), Optional(std::string("rm")));
+  EXPECT_EQ(usual_command("prune", docs), std::nullopt);
+  EXPECT_THAT(usual_command("prune", {"gc"}), Optional(std::string("gc")));
+  EXPECT_EQ(usual_command("ls", docs), std::nullopt);
+  EXPECT_EQ(usual_command(std::string(100'000, 'a'), docs), std::nullopt);
   EXPECT_THAT(foreign_flag("-ngl"), Optional(HasSubstr("no GPU layers")));
   EXPECT_EQ(foreign_flag("-n"), std::nullopt);
 }

@@ -172,6 +172,26 @@ char32_t from_windows_1252(unsigned char byte) {
   return byte >= 0x80 && byte < 0xA0 ? char32_t{kWindows1252High[byte - 0x80]} : char32_t{byte};
 }
 
+std::string_view encoding_name(Encoding encoding) {
+  switch (encoding) {
+    case Encoding::kAny:
+      return "";
+    case Encoding::kUtf8:
+      return "utf-8";
+    case Encoding::kUtf16:
+      return "utf-16";
+    case Encoding::kUtf16Le:
+      return "utf-16le";
+    case Encoding::kUtf16Be:
+      return "utf-16be";
+    case Encoding::kLatin1:
+      return "latin-1";
+    case Encoding::kWindows1252:
+      return "windows-1252";
+  }
+  return "";
+}
+
 std::optional<Encoding> encoding_by_name(std::string_view name) {
   std::string plain;  // without what spellings differ in
   for (const char c : name.substr(0, 32)) {

@@ -27,6 +27,8 @@ constexpr std::array<std::string_view, 6> kEncodingNames{"utf-8",    "utf-16",  
                                                          "utf-16be", "latin-1", "windows-1252"};
 /// By one of these names, any case, or a usual other spelling (utf8, iso-8859-1, cp1252, …).
 std::optional<Encoding> encoding_by_name(std::string_view name);
+/// Of kEncodingNames; "" for kAny.
+std::string_view encoding_name(Encoding encoding);
 
 struct Decoded {
   std::string text;  // valid UTF-8 without byte order mark

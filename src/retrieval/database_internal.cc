@@ -302,6 +302,12 @@ int Database::may_try_again(void* self, int n_asked) {
   return 1;
 }
 
+bool Database::has_moved() const {
+  int moved = 0;  // stays so where there is no file
+  sqlite3_file_control(as_connection(connection_), "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  return moved != 0;
+}
+
 Status Database::execute(const std::string& sql) {
   steps_ = 0;
   const int code = sqlite3_exec(as_connection(connection_), sql.c_str(), nullptr, nullptr, nullptr);
@@ -414,7 +420,11 @@ Status Database::error(int code) const {
 Result<Transaction> Transaction::begin(Database& database, Kind kind) {
   // IMMEDIATE: what a change reads before it writes nobody else can change in between.
   WEFT_RETURN_IF_ERROR(database.execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN"));
-  return Transaction(&database);
+  Transaction begun(&database);
+  if (kind == Kind::kWrite && database.has_moved()) {
+    return io_error(database.path() + ": was removed or replaced meanwhile; run this again");
+  }
+  return begun;
 }
 
 Result<std::optional<Transaction>> Transaction::begin_reading(Database& database) {

@@ -77,6 +77,8 @@ class Database {
   /// Asked for, or because the system lets nobody write here.
   bool is_read_only() const;
   bool is_in_transaction() const;
+  /// The file has no longer the name that it was opened by.
+  bool has_moved() const;
   /// The file's size just now.
   int64_t file_bytes() const;
 
@@ -135,6 +137,7 @@ class Transaction {
     kRead,   // from its first reading on nobody else's changes are committed
     kWrite,  // waits for other processes' writes first; nobody else writes until it ends
   };
+  /// kWrite: kIoError where the file is no longer at its path, and what is written would be lost.
   static Result<Transaction> begin(Database& database, Kind kind = Kind::kWrite);
   /// One to read in, unless one has begun already.
   static Result<std::optional<Transaction>> begin_reading(Database& database);

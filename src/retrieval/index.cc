@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -127,10 +127,11 @@ Status Index::settle(const Terms& terms) {
   WEFT_RETURN_IF_ERROR(state_->look(version, there));
   WEFT_ASSIGN_OR_RETURN(Settlement agreed, terms.agree(there, version == kVersionWithoutHashes));
   if (version < kSchemaVersion) WEFT_RETURN_IF_ERROR(upgrade_schema(database, version));
-  if (version < kSchemaVersion || !there || there->scope != agreed.scope) {
+  const bool has_old_chunks = version < kVersionWithoutFlags;
+  if (has_old_chunks || !there || there->scope != agreed.scope) {
     WEFT_RETURN_IF_ERROR(rewrite_chunks(version, terms));
   }
-  if (version < kSchemaVersion) WEFT_RETURN_IF_ERROR(rebuild_terms(database));
+  if (has_old_chunks) WEFT_RETURN_IF_ERROR(rebuild_terms(database));
   WEFT_RETURN_IF_ERROR(write_settlement(database, agreed));
   WEFT_RETURN_IF_ERROR(transaction.commit());
   state_->rows.set_version(kSchemaVersion);
@@ -249,9 +250,9 @@ Status Index::remove_document(const std::string& name) {
   return transaction.commit();
 }
 
-Status Index::begin_roots(std::span<const std::string> roots) {
+Status Index::begin_roots(std::span<const IngestRoot> roots) {
   WEFT_ASSIGN_OR_RETURN(Transaction transaction, state_->begin_change());
-  for (const std::string& root : roots) {
+  for (const IngestRoot& root : roots) {
     WEFT_RETURN_IF_ERROR(write_unfinished_root(*state_->database, root));
   }
   return transaction.commit();
@@ -263,6 +264,15 @@ Status Index::end_roots(std::span<const std::string> roots) {
     WEFT_RETURN_IF_ERROR(erase_unfinished_root(*state_->database, root));
   }
   return transaction.commit();
+}
+
+Result<bool> Index::if_empty(FunctionRef<Status()> take_away) {
+  WEFT_ASSIGN_OR_RETURN(const Transaction transaction, state_->begin_change());
+  WEFT_ASSIGN_OR_RETURN(const Counts there, counts());
+  WEFT_ASSIGN_OR_RETURN(const Unfinished left, unfinished());
+  if (there.documents > 0 || there.chunks > 0 || !left.roots.empty()) return false;
+  WEFT_RETURN_IF_ERROR(take_away());
+  return true;
 }
 
 // -------------------------------------------------------------------------------------- records
@@ -433,15 +443,17 @@ Status Index::walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn) 
 Result<Unfinished> Index::unfinished() {
   Unfinished out;
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
-  if (state_->rows.version() == kSchemaVersion) {
-    WEFT_ASSIGN_OR_RETURN(out.roots, read_unfinished_roots(*state_->database));
+  if (state_->rows.version() > kVersionWithoutLines) {
+    WEFT_ASSIGN_OR_RETURN(out.roots,
+                          read_unfinished_roots(*state_->database, state_->rows.version()));
   }
   WEFT_ASSIGN_OR_RETURN(Statement rows,
                         state_->database->prepare(fmt::format(
                             "SELECT {} FROM documents d WHERE d.status != 1 ORDER BY d.path",
                             state_->rows.document_columns())));
   out.ingest_did_not_end = !out.roots.empty();
-  std::set<std::string> roots(out.roots.begin(), out.roots.end());
+  std::map<std::string, IngestRoot> roots;
+  for (const IngestRoot& root : out.roots) roots.emplace(root.path, root);
   ReadLimit limit(*state_->database);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
@@ -450,9 +462,11 @@ Result<Unfinished> Index::unfinished() {
     WEFT_RETURN_IF_ERROR(limit.add(document));
     ++out.documents;
     // A document's own path will do where nobody knows its root.
-    roots.insert(document.info.root.empty() ? document.info.path : document.info.root);
+    const std::string& root = document.info.root.empty() ? document.info.path : document.info.root;
+    roots.emplace(root, IngestRoot{.path = root});
   }
-  out.roots.assign(roots.begin(), roots.end());
+  out.roots.clear();
+  for (auto& [path, root] : roots) out.roots.push_back(std::move(root));
   return out;
 }
 

@@ -110,10 +110,29 @@ struct TermCounts {
   std::vector<int64_t> chunks_with;  // of each term
 };
 
+/// A path that was named to an ingest, and the flags of that ingest which decide what is taken in
+/// and how it is read. Kept until it has ended well.
+struct IngestRoot {
+  static constexpr size_t kMaxExcludeBytes = size_t{64} << 10;
+  static constexpr size_t kMaxEncodingBytes = 64;
+
+  std::string path;                  // canonical
+  std::vector<std::string> exclude;  // patterns, without zero bytes; at most kMaxExcludeBytes
+                                     // together, with one more for each
+  std::string encoding;              // its name; "": by the files' looks
+  bool reads_ignore_files = true;
+  bool rehash = false;
+  bool operator==(const IngestRoot&) const = default;
+
+  size_t exclude_bytes() const;
+};
+
 /// What is in an index and not yet whole.
 struct Unfinished {
-  int64_t documents = 0;            // that are not kStored
-  std::vector<std::string> roots;   // sorted: of those, and of ingests that did not end well
+  int64_t documents = 0;  // that are not kStored
+  /// Sorted by path, each once: of those documents, with no flags since nobody knows them, and of
+  /// ingests that did not end well.
+  std::vector<IngestRoot> roots;
   bool ingest_did_not_end = false;  // of one at least: files of it may not be in the index at all
 };
 
@@ -189,12 +208,16 @@ class Index {
   /// kNotFound when there is no such document.
   Status remove_document(const std::string& path);
 
-  /// An ingest of these roots (canonical paths) begins; until it has ended well, unfinished() names
-  /// them.
-  Status begin_roots(std::span<const std::string> roots);
+  /// An ingest of these roots begins; until it has ended well, unfinished() names them. One that
+  /// has begun before has these flags from now on. kInvalidArgument past IngestRoot's bounds.
+  Status begin_roots(std::span<const IngestRoot> roots);
   /// It ended well, or there is nothing left to ingest there. Those that never began are fine.
   Status end_roots(std::span<const std::string> roots);
   Result<Unfinished> unfinished();
+  /// Runs `take_away` where there are no documents and nothing is unfinished, while nobody else can
+  /// change that; whether it did. Once the file has no name any more, or another, whoever has it
+  /// open changes nothing: kIoError.
+  Result<bool> if_empty(FunctionRef<Status()> take_away);
 
   // Records. Whoever adds or removes a chunk's KV does it inside these, so that a record is there
   // only as long as a chunk has it, whatever other processes do and whenever one of them is killed.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -51,7 +52,7 @@ class IndexDamage : public ::testing::Test {
                       .is_ok());
     }
     ASSERT_TRUE(put(*index, "/folder/6", {"東京 2024"}, "東").is_ok());
-    ASSERT_TRUE(index->begin_roots(std::vector<std::string>{"/folder", "/other"}).is_ok());
+    ASSERT_TRUE(index->begin_roots(roots_).is_ok());
     ASSERT_TRUE(index->remove_document("/folder/5").is_ok());  // leaves records to be removed
     ASSERT_TRUE(index
                     ->all_chunks([&](const Chunk& chunk) {
@@ -124,8 +125,9 @@ class IndexDamage : public ::testing::Test {
     const auto unfinished = index.unfinished();
     note(unfinished.status());
     if (unfinished.is_ok()) {
-      for (const std::string& root : unfinished->roots) {
-        EXPECT_TRUE(root == "/folder" || root == "/other" || root == "/") << root;
+      for (const IngestRoot& root : unfinished->roots) {
+        EXPECT_TRUE(root == IngestRoot{.path = "/"} || std::ranges::count(roots_, root) == 1)
+            << root.path;
       }
     }
     const auto documents = index.documents();
@@ -152,6 +154,9 @@ class IndexDamage : public ::testing::Test {
   }
 
   TempDir dir_;
+  const std::vector<IngestRoot> roots_{
+      {.path = "/folder", .exclude = {"*.log", "drafts/"}, .reads_ignore_files = false},
+      {.path = "/other", .encoding = "latin-1", .rehash = true}};
   std::string good_;
   std::map<int64_t, Chunk> chunks_;
   std::map<int64_t, Document> documents_;
@@ -190,6 +195,23 @@ TEST_F(IndexDamage, EveryBitOfAChunksTokensCounts) {
     EXPECT_THAT(status.message(), HasSubstr("chunk " + std::to_string(chunk.id) + ":"));
     EXPECT_THAT(status.message(), HasSubstr("ingest again"));
     EXPECT_EQ(index->verify().code(), StatusCode::kCorrupt);
+  }
+}
+
+TEST_F(IndexDamage, EveryBitOfAnUnfinishedRootsFlagsCounts) {
+  const std::string patterns("*.log\0drafts/\0", 14);
+  for (const auto& [bytes, n_bytes] :
+       {std::pair(patterns, patterns.size()), std::pair(std::string("latin-1"), size_t{7})}) {
+    const size_t at = good_.find(bytes);
+    ASSERT_NE(at, std::string::npos);
+    for (size_t bit = 0; bit < n_bytes * 8; ++bit) {
+      std::string bad = good_;
+      bad[at + bit / 8] = static_cast<char>(bad[at + bit / 8] ^ (1 << bit % 8));
+      dir_.write("bad.db", bad);
+      const Status status = (*Index::open(dir_ / "bad.db", Mode::kReadOnly))->unfinished().status();
+      ASSERT_EQ(status.code(), StatusCode::kCorrupt) << bit;
+      EXPECT_THAT(status.message(), HasSubstr("an unfinished root: its hash differs"));
+    }
   }
 }
 

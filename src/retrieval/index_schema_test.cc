@@ -19,6 +19,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Mode = Index::Mode;
 
+/// Takes away what version 4 added, with its rows.
+constexpr const char* kVersion4To3 = R"(
+DROP TABLE unfinished_roots;
+CREATE TABLE unfinished_roots(path TEXT PRIMARY KEY, hash INTEGER NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = 3;
+)";
+
 /// Takes away what version 3 added; the search terms are made as version 2 had them.
 constexpr const char* kVersion3To2 = R"(
 DROP TABLE chunk_terms; DROP VIEW chunk_source; DROP TABLE unfinished_roots;
@@ -157,6 +164,50 @@ TEST_F(IndexSchema, AnIndexWithoutLinesIsReadAsItIsAndBroughtUpToDate) {
   EXPECT_EQ(find_passages(*reader, "Who has a walnut?", {})->hits.size(), 1u);
 }
 
+TEST_F(IndexSchema, AnIndexWithoutFlagsIsReadAsItIsAndBroughtUpToDate) {
+  const Settlement settlement{.model = "m", .prompt = "chat", .anchor = "none", .scope = "s"};
+  const auto settle = [&](Index& index) {
+    return index.settle({[&](const auto&, bool) -> Result<Settlement> { return settlement; },
+                         [](std::span<const int32_t> tokens) { return record_of(tokens); }});
+  };
+  ASSERT_TRUE(settle(**Index::open(file_, Mode::kReadWrite)).is_ok());
+  change(kVersion4To3);
+  // As version 3 hashed its row: the path's length, and the path.
+  const auto size = int64_t{2};
+  const std::string said = std::string(reinterpret_cast<const char*>(&size), sizeof size) + "/w";
+  change("INSERT INTO unfinished_roots VALUES('/w', " +
+         std::to_string(static_cast<int64_t>(hash64(std::as_bytes(std::span(said))))) + ")");
+  const IngestRoot without_flags{.path = "/w"};
+
+  auto reader = *Index::open(file_, Mode::kReadOnly);
+  EXPECT_EQ(reader->unfinished()->roots.back(), without_flags);
+  EXPECT_EQ(reader->search("walnut", 5)->size(), 1u);
+  EXPECT_TRUE(reader->verify().is_ok()) << reader->verify().message();
+
+  auto index = *Index::open(file_, Mode::kReadWrite);
+  EXPECT_EQ(index->begin_roots({}).code(), StatusCode::kUnsupported);
+  ASSERT_TRUE(settle(*index).is_ok());
+  EXPECT_TRUE(index->verify().is_ok()) << index->verify().message();
+  EXPECT_EQ(index->unfinished()->roots.back(), without_flags);
+  const IngestRoot root{.path = "/w", .exclude = {"*.log"}, .encoding = "utf-16"};
+  ASSERT_TRUE(index->begin_roots(std::vector<IngestRoot>{root}).is_ok());
+  EXPECT_EQ(reader->unfinished()->roots.back(), root);  // whoever had it open reads on
+  EXPECT_EQ(index->search("walnut", 5)->size(), 1u);
+}
+
+TEST_F(IndexSchema, AForgedRootOfAnIndexWithoutFlagsIsNotTakenOver) {
+  change(std::string(kVersion4To3) + "INSERT INTO unfinished_roots VALUES('/w', 5)");
+  EXPECT_EQ((*Index::open(file_, Mode::kReadOnly))->unfinished().status().code(),
+            StatusCode::kCorrupt);
+  const Status settled =
+      (*Index::open(file_, Mode::kReadWrite))
+          ->settle({[](const auto&, bool) { return Result<Settlement>(Settlement{}); },
+                    [](std::span<const int32_t> t) { return record_of(t); }});
+  EXPECT_EQ(settled.code(), StatusCode::kCorrupt);
+  EXPECT_EQ((*Index::open(file_, Mode::kReadOnly))->unfinished().status().code(),
+            StatusCode::kCorrupt);
+}
+
 TEST_F(IndexSchema, AViewInATablesPlaceIsNeverRun) {
   // Each reading of `documents` would be one step of SQLite's that takes hours; were it run, this
   // test would not end.
@@ -177,7 +228,7 @@ TEST_F(IndexSchema, WhateverWeftDidNotMakeIsRefused) {
         " SELECT chunks.id AS id, document_id, title, hex(text) AS text, pieces"
         " FROM chunks JOIN documents ON documents.id = document_id",
         "DROP INDEX chunks_by_record", "DROP TABLE unneeded_records", "DROP TABLE unfinished_roots",
-        "PRAGMA user_version = 2", "PRAGMA user_version = 1"}) {
+        "PRAGMA user_version = 3", "PRAGMA user_version = 2", "PRAGMA user_version = 1"}) {
     SCOPED_TRACE(more);
     change(more);
     expect_refused();

@@ -167,18 +167,73 @@ TEST_F(IndexTest, AMovedDocumentKeepsItsChunksAndIsCutAnewWhereItsTitleIsAnother
 
 TEST_F(IndexTest, WhatIsUnfinishedIsNamedUntilItIsDone) {
   EXPECT_EQ(index_->unfinished()->roots.size(), 0u);
-  const std::vector<std::string> roots{"/b", "/a"};
+  const std::vector<IngestRoot> roots{{.path = "/b"}, {.path = "/a"}};
+  const auto paths = [&] {
+    std::vector<std::string> all;
+    const Unfinished unfinished = *index_->unfinished();
+    for (const IngestRoot& root : unfinished.roots) all.push_back(root.path);
+    return all;
+  };
   ASSERT_TRUE(index_->begin_roots(roots).is_ok());
   ASSERT_TRUE(index_->begin_roots(roots).is_ok());
   const int64_t id = add("/a.txt", {"walnut"});  // its root is "/"
   reopen(Index::Mode::kReadWrite);
   EXPECT_EQ(index_->unfinished()->documents, 1);
   EXPECT_TRUE(index_->unfinished()->ingest_did_not_end);
-  EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/", "/a", "/b"));
+  EXPECT_THAT(paths(), ElementsAre("/", "/a", "/b"));
   ASSERT_TRUE(index_->mark_stored(id, "hash of /a.txt").is_ok());
-  EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/a", "/b"));
+  EXPECT_THAT(paths(), ElementsAre("/a", "/b"));
   ASSERT_TRUE(index_->end_roots(std::vector<std::string>{"/b", "/never"}).is_ok());
-  EXPECT_THAT(index_->unfinished()->roots, ElementsAre("/a"));
+  EXPECT_THAT(paths(), ElementsAre("/a"));
+}
+
+TEST_F(IndexTest, WhatIsUnfinishedKeepsTheFlagsThatItWasLastBegunWith) {
+  const IngestRoot first{
+      .path = "/a", .exclude = {"*.log", "", "it's"}, .reads_ignore_files = false};
+  const IngestRoot second{.path = "/b", .encoding = "latin-1", .rehash = true};
+  ASSERT_TRUE(index_->begin_roots(std::vector<IngestRoot>{first, second}).is_ok());
+  add("/a/x.txt", {"walnut"});  // its root is "/"
+  reopen(Index::Mode::kReadWrite);
+  EXPECT_THAT(index_->unfinished()->roots, ElementsAre(IngestRoot{.path = "/"}, first, second));
+  ASSERT_TRUE(index_->begin_roots(std::vector<IngestRoot>{{.path = "/a"}}).is_ok());
+  EXPECT_THAT(index_->unfinished()->roots,
+              ElementsAre(IngestRoot{.path = "/"}, IngestRoot{.path = "/a"}, second));
+}
+
+TEST_F(IndexTest, TheFlagsOfWhatIsUnfinishedAreBounded) {
+  IngestRoot root{.path = "/a", .exclude = {std::string(IngestRoot::kMaxExcludeBytes - 1, 'x')}};
+  EXPECT_TRUE(index_->begin_roots(std::vector<IngestRoot>{root}).is_ok());
+  EXPECT_THAT(index_->unfinished()->roots, ElementsAre(root));
+  root.exclude.emplace_back();
+  EXPECT_EQ(index_->begin_roots(std::vector<IngestRoot>{root}).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(index_->unfinished()->roots.front().exclude.size(), 1u);
+}
+
+TEST_F(IndexTest, AnIndexThatIsTakenAwayIsChangedByNobodyWhoHasItOpen) {
+  const std::string elsewhere = index_->path() + ".away";
+  bool was_called = false;
+  const auto take_away = [&] {
+    was_called = true;
+    return posix_env().rename(index_->path(), elsewhere);
+  };
+  auto other = *Index::open(index_->path(), Index::Mode::kReadWrite);
+  ASSERT_TRUE(index_->begin_roots(std::vector<IngestRoot>{{.path = "/a"}}).is_ok());
+  EXPECT_THAT(*index_->if_empty(take_away), false);
+  ASSERT_TRUE(index_->end_roots(std::vector<std::string>{"/a"}).is_ok());
+  add("/a.txt", {"walnut"});
+  EXPECT_THAT(*index_->if_empty(take_away), false);
+  ASSERT_TRUE(index_->remove_document("/a.txt").is_ok());
+  EXPECT_FALSE(was_called);
+  EXPECT_THAT(*index_->if_empty(take_away), true);
+  EXPECT_TRUE(was_called);
+  const Status refused = put(*other, "/b.txt", {"fig"}).status();
+  EXPECT_EQ(refused.code(), StatusCode::kIoError);
+  EXPECT_THAT(refused.message(), HasSubstr("was removed or replaced meanwhile"));
+  // Nor does it change a new one at its place.
+  auto anew = *Index::open(index_->path(), Index::Mode::kCreate);
+  EXPECT_EQ(put(*other, "/b.txt", {"fig"}).status().code(), StatusCode::kIoError);
+  EXPECT_TRUE(put(*anew, "/b.txt", {"fig"}).is_ok());
 }
 
 TEST_F(IndexTest, TermsAreCountedInEachOfTheirForms) {

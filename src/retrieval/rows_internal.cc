@@ -79,7 +79,22 @@ int64_t document_hash(const Document& document, int64_t status, int64_t version)
   return hash.finish();
 }
 
-int64_t root_hash(std::string_view path) { return RowHash().bytes(path).finish(); }
+/// As the index keeps them: a zero byte after each.
+std::string joined_patterns(const IngestRoot& root) {
+  std::string joined;
+  for (const std::string& pattern : root.exclude) joined.append(pattern).push_back('\0');
+  return joined;
+}
+
+int64_t root_hash(const IngestRoot& root, std::string_view patterns, int64_t version) {
+  RowHash hash;
+  hash.bytes(root.path);
+  if (version > kVersionWithoutFlags) {
+    hash.bytes(patterns).bytes(root.encoding);
+    hash.integer(root.reads_ignore_files ? 0 : 1).integer(root.rehash ? 1 : 0);
+  }
+  return hash.finish();
+}
 
 /// What the columns after the text say of this chunk; the rest is the same in every version.
 ChunkRow row_of(const Chunk& chunk, std::string_view tokens, std::string_view record,
@@ -330,28 +345,64 @@ Status write_settlement(Database& database, const Settlement& settlement) {
   return write.bind(settlement_hash(settlement)).run();
 }
 
-Result<std::vector<std::string>> read_unfinished_roots(Database& database) {
+size_t IngestRoot::exclude_bytes() const {
+  size_t n = 0;
+  for (const std::string& pattern : exclude) n += pattern.size() + 1;
+  return n;
+}
+
+Result<std::vector<IngestRoot>> read_unfinished_roots(Database& database, int64_t version) {
+  const bool has_flags = version > kVersionWithoutFlags;
   WEFT_ASSIGN_OR_RETURN(Statement rows,
-                        database.prepare("SELECT path, hash FROM unfinished_roots ORDER BY path"));
-  std::vector<std::string> roots;
+                        database.prepare(fmt::format(
+                            "SELECT path, {}, hash FROM unfinished_roots ORDER BY path",
+                            has_flags ? "exclude, encoding, no_ignore, rehash" : "x'', '', 0, 0")));
+  std::vector<IngestRoot> roots;
   ReadLimit limit(database);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return roots;
-    roots.push_back(rows.bytes(0));
-    WEFT_RETURN_IF_ERROR(limit.add(roots.back()));
-    if (rows.integer(1) == root_hash(roots.back())) continue;
-    return corrupt(database.path() +
-                   ": an unfinished root: its hash differs: damaged; remove this file and ingest "
-                   "again (stored KV is found again)");
+    IngestRoot root{.path = rows.bytes(0),
+                    .encoding = rows.bytes(2),
+                    .reads_ignore_files = rows.integer(3) == 0,
+                    .rehash = rows.integer(4) != 0};
+    const std::string patterns = rows.bytes(1);
+    WEFT_RETURN_IF_ERROR(limit.add(std::string_view(root.path)));
+    const bool is_bounded = patterns.size() <= IngestRoot::kMaxExcludeBytes &&
+                            root.encoding.size() <= IngestRoot::kMaxEncodingBytes;
+    // Of the columns' numbers only 0 and 1 have this hash.
+    if (!is_bounded || rows.integer(5) != root_hash(root, patterns, version) ||
+        rows.integer(3) != (root.reads_ignore_files ? 0 : 1) ||
+        rows.integer(4) != (root.rehash ? 1 : 0)) {
+      return corrupt(database.path() +
+                     ": an unfinished root: its hash differs: damaged; remove this file and ingest "
+                     "again (stored KV is found again)");
+    }
+    for (size_t at = 0; at < patterns.size();) {
+      const size_t end = std::min(patterns.find('\0', at), patterns.size());
+      root.exclude.push_back(patterns.substr(at, end - at));
+      WEFT_RETURN_IF_ERROR(limit.add(std::string_view(root.exclude.back())));  // an empty one, too
+      at = end + 1;
+    }
+    roots.push_back(std::move(root));
   }
 }
 
-Status write_unfinished_root(Database& database, std::string_view path) {
+Status write_unfinished_root(Database& database, const IngestRoot& root) {
+  const size_t n_bytes = root.exclude_bytes();
+  if (n_bytes > IngestRoot::kMaxExcludeBytes ||
+      root.encoding.size() > IngestRoot::kMaxEncodingBytes) {
+    return invalid_argument(fmt::format("{}: {} bytes of patterns to exclude by; at most {}",
+                                        root.path, n_bytes, IngestRoot::kMaxExcludeBytes));
+  }
   WEFT_ASSIGN_OR_RETURN(
       Statement write,
-      database.prepare("INSERT OR REPLACE INTO unfinished_roots(path, hash) VALUES(?, ?)"));
-  return write.bind_text(path).bind(root_hash(path)).run();
+      database.prepare("INSERT OR REPLACE INTO unfinished_roots(path, exclude, encoding, no_ignore,"
+                       " rehash, hash) VALUES(?, ?, ?, ?, ?, ?)"));
+  const std::string patterns = joined_patterns(root);
+  write.bind_text(root.path).bind_blob(std::as_bytes(std::span(patterns)));
+  write.bind_text(root.encoding).bind(root.reads_ignore_files ? 0 : 1).bind(root.rehash ? 1 : 0);
+  return write.bind(root_hash(root, patterns, kSchemaVersion)).run();
 }
 
 Status erase_unfinished_root(Database& database, std::string_view path) {

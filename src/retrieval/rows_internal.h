@@ -19,14 +19,16 @@ namespace weft::retrieval {
 
 constexpr int64_t kVersionWithoutHashes = 1;  // nor records' names
 constexpr int64_t kVersionWithoutLines = 2;   // nor roots, nor pieces
-constexpr int64_t kSchemaVersion = 3;
+constexpr int64_t kVersionWithoutFlags = 3;   // of unfinished ingests
+constexpr int64_t kSchemaVersion = 4;
 
 /// Makes the schema in a new file where `create` says so; refuses a file that is somebody else's or
 /// of an unknown version. Returns its version.
 Result<int64_t> prepare_schema(Database& database, bool create);
 Result<int64_t> schema_version(Database& database);
-/// From an older version to kSchemaVersion, inside a write transaction. Documents are written anew;
-/// the chunks and then the search terms are for the caller to (rewrite_chunk, rebuild_terms).
+/// From an older version to kSchemaVersion, inside a write transaction. What rows of documents and
+/// of unfinished roots say more is written; from before kVersionWithoutFlags the chunks and then
+/// the search terms are for the caller to (rewrite_chunk, rebuild_terms).
 Status upgrade_schema(Database& database, int64_t from);
 /// Makes the search terms anew from titles, texts and pieces.
 Status rebuild_terms(Database& database);
@@ -90,10 +92,10 @@ Status write_document(Database& database, const Document& document);
 Result<std::optional<Settlement>> read_settlement(Database& database);
 Status write_settlement(Database& database, const Settlement& settlement);
 
-/// kCorrupt for a damaged row. Sorted.
-Result<std::vector<std::string>> read_unfinished_roots(Database& database);
-/// One that is there stays.
-Status write_unfinished_root(Database& database, std::string_view path);
+/// Of an index of this version, which has the table. kCorrupt for a damaged row. Sorted.
+Result<std::vector<IngestRoot>> read_unfinished_roots(Database& database, int64_t version);
+/// In place of one with its path. kInvalidArgument past IngestRoot's bounds.
+Status write_unfinished_root(Database& database, const IngestRoot& root);
 Status erase_unfinished_root(Database& database, std::string_view path);
 
 /// The first column of the first row; 0 when there is none.

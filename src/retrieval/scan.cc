@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/shell_text.h"
 #include "retrieval/ignore_rules.h"
 
 namespace weft::retrieval {
@@ -123,6 +124,13 @@ class Scanner {
 
   Result<ScanResult> run(std::span<const std::string> paths) {
     WEFT_RETURN_IF_ERROR(check_not_empty(paths));
+    const size_t exclude_bytes = IngestRoot{.exclude = options_.exclude}.exclude_bytes();
+    if (exclude_bytes > IngestRoot::kMaxExcludeBytes) {
+      return invalid_argument(
+          fmt::format("{} patterns to exclude by, of {} bytes together: at most {}; a .weftignore "
+                      "takes more",
+                      options_.exclude.size(), exclude_bytes, IngestRoot::kMaxExcludeBytes));
+    }
     for (const std::string& pattern : options_.exclude) {
       if (!exclude_.add(pattern)) {
         return invalid_argument(fmt::format(
@@ -134,7 +142,7 @@ class Scanner {
     WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents());
     for (const Document& document : documents) known_.emplace(document.info.path, document);
     WEFT_ASSIGN_OR_RETURN(const Unfinished unfinished, index_.unfinished());
-    unfinished_roots_.insert(unfinished.roots.begin(), unfinished.roots.end());
+    for (const IngestRoot& root : unfinished.roots) unfinished_roots_.insert(root.path);
     for (const std::string& path : paths) roots_.push_back(canonical_path(path));
     root_set_.insert(roots_.begin(), roots_.end());
     for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
@@ -178,15 +186,17 @@ class Scanner {
     const auto is_there = [&](const std::string& path) { return is_under(path, root); };
     const auto n_known =
         std::ranges::count_if(known_, [&](const auto& known) { return is_there(known.first); });
+    const std::string command =
+        fmt::format("weft docs rm{} {}",
+                    options_.store_dir.empty() ? "" : " --store " + shell_path(options_.store_dir),
+                    shell_path(as_given));
     if (n_known > 0) {
-      return not_found(
-          fmt::format("{} does not exist; `weft docs rm {}` takes its {} document{} out", as_given,
-                      as_given, n_known, n_known == 1 ? "" : "s"));
+      return not_found(fmt::format("{} does not exist; `{}` takes its {} document{} out", as_given,
+                                   command, n_known, n_known == 1 ? "" : "s"));
     }
     if (std::ranges::any_of(unfinished_roots_, is_there)) {
-      return not_found(
-          fmt::format("{} does not exist; `weft docs rm {}` ends the ingest that was begun there",
-                      as_given, as_given));
+      return not_found(fmt::format("{} does not exist; `{}` ends the ingest that was begun there",
+                                   as_given, command));
     }
     const auto link = env_.stat_link(as_given);
     return not_found(as_given + (link.is_ok() && link->is_link ? ": a link that leads nowhere"

@@ -71,8 +71,8 @@ class ScanTest : public ::testing::Test {
     return lines;
   }
   /// As `weft ingest` does: everything new or changed goes in and gets its KV.
-  void ingest() {
-    for (const auto& file : look({"docs"}).files) {
+  void ingest(const std::string& name = "docs") {
+    for (const auto& file : look({name}).files) {
       const auto id = index_->replace_document(file.info, {});
       ASSERT_TRUE(id.is_ok());
       ASSERT_TRUE(index_->mark_stored(*id, file.info.content_hash).is_ok());
@@ -240,6 +240,28 @@ TEST_F(ScanTest, AMissingPathIsAnErrorThatNamesHowItsDocumentsGo) {
   EXPECT_EQ(refusal("nosuch"), "nosuch: no such file or folder");
   fs::create_symlink("nowhere", dir_ / "link");
   EXPECT_EQ(refusal("link"), "link: a link that leads nowhere");
+}
+
+TEST_F(ScanTest, WhatIsToBeTypedNamesTheStoreAndIsQuotedForAShell) {
+  dir_.write("my docs/a.txt", "a");
+  ingest("my docs");
+  fs::remove_all(dir_ / "my docs");
+  options_.store_dir = dir_ / "a store";
+  const std::vector<std::string> paths{dir_ / "my docs"};
+  const std::string message = scan(posix_env(), *index_, paths, options_).status().message();
+  EXPECT_THAT(message, HasSubstr("`weft docs rm --store '" + (dir_ / "a store") + "' '" +
+                                 (dir_ / "my docs") + "'` takes its 1 document out"));
+}
+
+TEST_F(ScanTest, PatternsToExcludeByAreBoundedTogether) {
+  dir_.write("a.txt", "a");
+  options_.exclude.assign(IngestRoot::kMaxExcludeBytes / 1000, std::string(999, 'x'));
+  EXPECT_TRUE(scan(posix_env(), *index_, std::vector<std::string>{dir_.path()}, options_).is_ok());
+  options_.exclude.emplace_back(999, 'x');
+  const Status status =
+      scan(posix_env(), *index_, std::vector<std::string>{dir_.path()}, options_).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("of 66000 bytes together: at most 65536"));
 }
 
 TEST_F(ScanTest, AnEmptyPathIsRefusedAndHoldsNothing) {
@@ -570,7 +592,7 @@ TEST_F(ScanTest, AnUnfinishedRootThatIsGoneIsSaid) {
     return relative(status.message());
   };
   EXPECT_EQ(refusal(), "gone: no such file or folder");
-  ASSERT_TRUE(index_->begin_roots(std::vector<std::string>{dir_ / "gone"}).is_ok());
+  ASSERT_TRUE(index_->begin_roots(std::vector<IngestRoot>{{.path = dir_ / "gone"}}).is_ok());
   EXPECT_EQ(refusal(), "gone does not exist; `weft docs rm " + (dir_ / "gone") +
                            "` ends the ingest that was begun there");
 }

@@ -83,6 +83,15 @@ CREATE VIRTUAL TABLE chunk_terms USING fts5(
   tokenize='porter unicode61 remove_diacritics 2');
 )";
 
+// What version 4 adds: the flags of an ingest that has not ended well. exclude: patterns, each with
+// a zero byte after it.
+constexpr const char* kVersion4 = R"(
+ALTER TABLE unfinished_roots ADD COLUMN exclude BLOB NOT NULL DEFAULT x'';
+ALTER TABLE unfinished_roots ADD COLUMN encoding TEXT NOT NULL DEFAULT '';
+ALTER TABLE unfinished_roots ADD COLUMN no_ignore INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE unfinished_roots ADD COLUMN rehash INTEGER NOT NULL DEFAULT 0;
+)";
+
 Status not_an_index(const Database& database, const std::string& why = "") {
   return corrupt(database.path() + ": not an index of weft" + why + "; give another --store");
 }
@@ -128,9 +137,12 @@ Result<std::vector<Schema>> schemas_of(int64_t version) {
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kVersion1}));
   } else if (version == kVersionWithoutLines) {
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(), schema_made_by({kVersion1, kVersion2}));
-  } else {
+  } else if (version == kVersionWithoutFlags) {
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(),
                           schema_made_by({kVersion1, kVersion2, kVersion3}));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(),
+                          schema_made_by({kVersion1, kVersion2, kVersion3, kVersion4}));
   }
   return schemas;
 }
@@ -204,6 +216,7 @@ Result<int64_t> prepare_schema(Database& database, bool create) {
       WEFT_RETURN_IF_ERROR(database.execute(kVersion1));
       WEFT_RETURN_IF_ERROR(database.execute(kVersion2));
       WEFT_RETURN_IF_ERROR(database.execute(kVersion3));
+      WEFT_RETURN_IF_ERROR(database.execute(kVersion4));
       WEFT_RETURN_IF_ERROR(set_version(database));
     }
     WEFT_RETURN_IF_ERROR(transaction.commit());
@@ -211,7 +224,10 @@ Result<int64_t> prepare_schema(Database& database, bool create) {
   return schema_version(database);
 }
 
-Status upgrade_schema(Database& database, int64_t from) {
+namespace {
+
+/// To kVersionWithoutFlags, from a version before.
+Status upgrade_documents(Database& database, int64_t from) {
   std::vector<Document> documents;
   {
     const Rows old(database.path(), from);
@@ -230,6 +246,22 @@ Status upgrade_schema(Database& database, int64_t from) {
   WEFT_RETURN_IF_ERROR(database.execute(kVersion3));
   for (const Document& document : documents) {
     WEFT_RETURN_IF_ERROR(write_document(database, document));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status upgrade_schema(Database& database, int64_t from) {
+  std::vector<IngestRoot> roots;
+  if (from == kVersionWithoutFlags) {
+    WEFT_ASSIGN_OR_RETURN(roots, read_unfinished_roots(database, from));
+  } else {
+    WEFT_RETURN_IF_ERROR(upgrade_documents(database, from));
+  }
+  WEFT_RETURN_IF_ERROR(database.execute(kVersion4));
+  for (const IngestRoot& root : roots) {
+    WEFT_RETURN_IF_ERROR(write_unfinished_root(database, root));
   }
   return set_version(database);
 }

@@ -67,6 +67,19 @@ Result<std::unique_ptr<TempFiles>> TempFiles::open(Env& env, const std::string& 
   return resource_exhausted(fmt::format("{}: {} processes write here already", dir, kMaxSlots));
 }
 
+Result<int> count_writers(Env& env, const std::string& dir) {
+  WEFT_ASSIGN_OR_RETURN(const auto files, env.list(dir));
+  int n = 0;
+  for (const DirEntry& file : files) {
+    if (!file.name.ends_with(".lock")) continue;
+    const auto lock = env.lock(join_path(dir, file.name), /*exclusive=*/true, LockWait{});
+    if (lock.is_ok()) continue;
+    if (lock.status().code() != StatusCode::kResourceExhausted) return lock.status();
+    ++n;
+  }
+  return n;
+}
+
 std::string TempFiles::next_path() {
   return fmt::format("{}{}{}", prefix_, counter_.fetch_add(1), kSuffix);
 }

@@ -32,4 +32,8 @@ class TempFiles {
   std::atomic<uint64_t> counter_{0};
 };
 
+/// How many hold a slot in such a folder: as many as have the store open to write, this process
+/// included.
+Result<int> count_writers(Env& env, const std::string& dir);
+
 }  // namespace weft::store

@@ -1,0 +1,94 @@
+#include "cli/unfinished.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/shell_text.h"
+#include "cli/ingest_report.h"
+#include "retrieval/scan.h"
+
+namespace weft::cli {
+namespace {
+
+using retrieval::IngestRoot;
+
+std::string flags_of(const IngestRoot& root) {
+  std::string flags;
+  for (const std::string& pattern : root.exclude) flags += " --exclude " + shell_word(pattern);
+  if (!root.reads_ignore_files) flags += " --no-ignore";
+  if (!root.encoding.empty()) flags += " --encoding " + shell_word(root.encoding);
+  if (root.rehash) flags += " --rehash";
+  return flags;
+}
+
+/// Without those that lie under another one: they are ingested with it.
+std::vector<IngestRoot> outermost(const std::vector<IngestRoot>& roots) {
+  std::vector<std::string> paths;
+  for (const IngestRoot& root : roots) paths.push_back(root.path);
+  const std::vector<std::string> outer = retrieval::outermost(std::move(paths));
+  std::vector<IngestRoot> kept;
+  for (const std::string& path : outer)
+    kept.push_back(*std::ranges::find(roots, path, &IngestRoot::path));
+  return kept;
+}
+
+}  // namespace
+
+std::string completing_command(const std::vector<IngestRoot>& roots, const std::string& dir,
+                               size_t max_roots) {
+  std::vector<std::pair<std::string, std::string>> paths_of;  // by flags, as they come
+  for (const IngestRoot& root : roots) {
+    if (max_roots == 0) break;
+    --max_roots;
+    const std::string flags = flags_of(root);
+    auto found = std::ranges::find(paths_of, flags, &std::pair<std::string, std::string>::first);
+    if (found == paths_of.end()) found = paths_of.insert(found, {flags, ""});
+    found->second += " " + shell_path(root.path);
+  }
+  std::string commands;
+  for (const auto& [flags, paths] : paths_of) {
+    commands += fmt::format("{}weft ingest --store {}{}{}", commands.empty() ? "" : " && ",
+                            shell_path(dir), flags, paths);
+  }
+  return commands;
+}
+
+Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir) {
+  WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, index.unfinished());
+  if (unfinished.roots.empty()) return std::string();
+  const std::vector<IngestRoot> outer = outermost(unfinished.roots);
+  constexpr size_t kMaxRoots = 3;
+  std::string what;
+  if (unfinished.documents > 0) {
+    what = fmt::format("{} {} not stored whole", counted(unfinished.documents, "document"),
+                       unfinished.documents == 1 ? "is" : "are");
+  }
+  if (unfinished.ingest_did_not_end) {
+    what += what.empty() ? "" : ", and ";
+    what += "an ingest did not end, so files may be missing";
+  }
+  const std::string more =
+      outer.size() > kMaxRoots
+          ? fmt::format(" (and {})",
+                        counted(static_cast<int64_t>(outer.size() - kMaxRoots), "more path"))
+          : "";
+  return fmt::format("{}: {}; to complete it: {}{}", dir, what,
+                     completing_command(outer, dir, kMaxRoots), more);
+}
+
+Result<Json> unfinished_json(retrieval::Index& index, const std::string& dir) {
+  WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, index.unfinished());
+  if (unfinished.roots.empty()) return Json();
+  Json paths = Json::array();
+  for (const IngestRoot& root : unfinished.roots) paths.push_back(root.path);
+  return Json{{"documents", unfinished.documents},
+              {"ingest_did_not_end", unfinished.ingest_did_not_end},
+              {"paths", std::move(paths)},
+              {"command", completing_command(outermost(unfinished.roots), dir, SIZE_MAX)}};
+}
+
+}  // namespace weft::cli

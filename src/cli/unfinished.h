@@ -1,0 +1,26 @@
+// What of a store is not whole yet, and the command that completes it, for people and for programs.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "cli/app.h"
+#include "retrieval/index.h"
+
+namespace weft::cli {
+
+/// `weft ingest` for these roots of an unfinished store, each with the flags that it was begun
+/// with, for a shell; several commands, joined by &&, where the flags differ. At most `max_roots`
+/// of them, none of which may lie under another.
+std::string completing_command(const std::vector<retrieval::IngestRoot>& roots,
+                               const std::string& dir, size_t max_roots);
+
+/// What to say of a store whose documents are not all whole, with the command that completes it;
+/// "": all are.
+Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir);
+
+/// {"documents","ingest_did_not_end","paths":[…],"command"}, or null where all are whole. The
+/// command has all paths.
+Result<Json> unfinished_json(retrieval::Index& index, const std::string& dir);
+
+}  // namespace weft::cli
