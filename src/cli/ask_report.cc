@@ -35,6 +35,18 @@ std::string seconds(double ms) {
   return ms < 1000 ? fmt::format("{:.2f} s", ms / 1000) : fmt::format("{:.1f} s", ms / 1000);
 }
 
+const char* file_state_name(FileState state) {
+  switch (state) {
+    case FileState::kSame:
+      return "same";
+    case FileState::kChanged:
+      return "changed";
+    case FileState::kGone:
+      return "gone";
+  }
+  return "unknown";
+}
+
 /// Where most of the chunks' tokens came from.
 std::string tiers(const fusion::Report& report) {
   int64_t tokens[3] = {};
@@ -52,6 +64,14 @@ std::string tiers(const fusion::Report& report) {
 
 }  // namespace
 
+FileState file_state(Env& env, const retrieval::Hit& hit) {
+  const Result<DirEntry> entry = env.stat(hit.path);
+  if (entry.status().code() == StatusCode::kNotFound) return FileState::kGone;
+  if (!entry.is_ok()) return FileState::kSame;  // nothing is known of it
+  const bool is_same = entry->size_bytes == hit.size_bytes && entry->modified_ns == hit.modified_ns;
+  return is_same ? FileState::kSame : FileState::kChanged;
+}
+
 std::vector<Source> sources_of(std::span<const Passage> passages) {
   std::vector<Source> sources;
   const retrieval::Chunk* last = nullptr;
@@ -64,9 +84,16 @@ std::vector<Source> sources_of(std::span<const Passage> passages) {
                          .title = hit.title,
                          .line_begin = hit.chunk.line_begin,
                          .score = hit.score,
-                         .sentence = passage.sentence});
+                         .sentence = passage.sentence,
+                         .file = passage.file});
     }
     Source& source = sources.back();
+    for (const retrieval::Hit& other : hit.nearly_same) {
+      const std::string path = retrieval::path_from_root(other.path, other.root);
+      if (std::ranges::find(source.nearly_same, path) == source.nearly_same.end()) {
+        source.nearly_same.push_back(path);
+      }
+    }
     source.line_end = hit.chunk.line_end;
     if (hit.score > source.score) {
       source.score = hit.score;
@@ -83,8 +110,23 @@ std::string source_line(const Source& source, size_t number) {
   if (source.line_begin > 0 && source.line_end > source.line_begin) {
     lines += fmt::format("-{}", source.line_end);
   }
-  return fmt::format("[{}] {}{}  {}  ({:.3g})", number, one_line(source.path), lines,
-                     one_line(source.title), source.score);
+  const char* state = source.file == FileState::kChanged ? "  changed since it was ingested"
+                      : source.file == FileState::kGone  ? "  gone since it was ingested"
+                                                         : "";
+  return fmt::format("[{}] {}{}  {}  ({:.3g}){}", number, one_line(source.path), lines,
+                     one_line(source.title), source.score, state);
+}
+
+std::string nearly_same_line(const Source& source) {
+  constexpr size_t kNamed = 3;
+  std::string line;
+  for (size_t i = 0; i < std::min(source.nearly_same.size(), kNamed); ++i) {
+    line += (i == 0 ? "nearly the same: " : ", ") + one_line(source.nearly_same[i]);
+  }
+  if (source.nearly_same.size() > kNamed) {
+    line += fmt::format(" and {} more", source.nearly_same.size() - kNamed);
+  }
+  return line;
 }
 
 std::string timing_line(const Answer& answer, bool stats_shown) {
@@ -159,6 +201,8 @@ Json answer_json(const Answer& a) {
 
 Json passage_json(const Passage& passage) {
   const retrieval::Hit& hit = passage.hit;
+  Json nearly_same = Json::array();
+  for (const retrieval::Hit& other : hit.nearly_same) nearly_same.push_back(other.path);
   return {{"path", hit.path},
           {"relative_path", retrieval::path_from_root(hit.path, hit.root)},
           {"title", hit.title},
@@ -168,8 +212,24 @@ Json passage_json(const Passage& passage) {
           {"byte_end", hit.chunk.byte_end},
           {"tokens", hit.chunk.tokens.size()},
           {"score", three_digits(hit.score)},
+          {"file", file_state_name(passage.file)},
+          {"nearly_same", std::move(nearly_same)},
           {"sentence", passage.sentence},
           {"text", hit.chunk.text}};
+}
+
+std::string note_on_rates(const Answer& answer, const std::string& rates_file) {
+  constexpr double kFarOff = 3;
+  constexpr double kMattersMs = 200;
+  const auto& predicted = answer.report.predicted;
+  if (!predicted || predicted->ttft_ms < kMattersMs ||
+      predicted->ttft_ms < kFarOff * answer.ttft_ms) {
+    return "";
+  }
+  return fmt::format(
+      "the first token came {:.0f} times as fast as predicted: this machine was busy when it was "
+      "measured; without {} it is measured again",
+      predicted->ttft_ms / answer.ttft_ms, rates_file);
 }
 
 std::string note_on_empty(const engine::Generation& generation) {

@@ -23,10 +23,16 @@ struct Answer {
   double ttft_ms = 0;
 };
 
+/// What has become of a document's file since it was ingested.
+enum class FileState { kSame, kChanged, kGone };
+/// By size and time alone: nothing is read.
+FileState file_state(Env& env, const retrieval::Hit& hit);
+
 /// A passage in the prompt, with the sentence of it that is shown.
 struct Passage {
   retrieval::Hit hit;
   std::string sentence;
+  FileState file = FileState::kSame;
 };
 
 /// Passages of one document that follow each other are one source.
@@ -37,11 +43,16 @@ struct Source {
   uint64_t line_end = 0;
   double score = 0;      // the best passage's
   std::string sentence;  // the best passage's
+  FileState file = FileState::kSame;
+  std::vector<std::string> nearly_same;  // documents left out for it, as people named them
 };
 std::vector<Source> sources_of(std::span<const Passage> passages);
 
-/// "[1] notes/meeting.md:12-18  Title  (7.3)"
+/// "[1] notes/meeting.md:12-18  Title  (7.3)", and whether its file is not what was ingested.
 std::string source_line(const Source& source, size_t number);
+
+/// "nearly the same: notes/old/meeting.md, …": the documents left out for it, three by name.
+std::string nearly_same_line(const Source& source);
 
 /// "0.52 s to the first token (predicted 0.50 s; full prefill: 4.3 s); 3,400 of 3,964 tokens reused
 /// (--stats)". What is in brackets only where it was predicted, the hint where `stats_shown` is
@@ -57,6 +68,10 @@ std::string in_one_line(std::string text);
 /// Times have two decimals, scores three significant digits.
 Json answer_json(const Answer& answer);
 Json passage_json(const Passage& passage);
+
+/// What to say where the first token came far earlier than predicted: the rates were measured on
+/// a busy machine, and `rates_file` keeps them. "": nothing.
+std::string note_on_rates(const Answer& answer, const std::string& rates_file);
 
 /// What to say of an answer that is empty; "": nothing.
 std::string note_on_empty(const engine::Generation& generation);

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 namespace weft::cli {
 namespace {
@@ -31,6 +34,46 @@ TEST(AskReport, ChunksThatFollowEachOtherAreOneSource) {
   EXPECT_TRUE(sources_of({}).empty());
 }
 
+TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
+  std::string path = (std::filesystem::temp_directory_path() / "weft-source-XXXXXX").string();
+  const int file = ::mkstemp(path.data());
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(::write(file, "Bees make honey.", 16), 16);
+  const int64_t written_ns = posix_env().stat(path)->modified_ns;
+  Passage one = passage(1, 0, 3, 3, 2);
+  one.hit.path = path;
+  one.hit.size_bytes = 16;
+  one.hit.modified_ns = written_ns;
+  const auto line = [&] {
+    one.file = file_state(posix_env(), one.hit);
+    return source_line(sources_of({&one, 1}).front(), 1);
+  };
+  EXPECT_TRUE(line().ends_with(":3  T1  (2)")) << line();
+  EXPECT_EQ(passage_json(one)["file"], "same");
+  one.hit.modified_ns = written_ns - 1;
+  EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();
+  one.hit.modified_ns = written_ns;
+  one.hit.size_bytes = 17;
+  EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();
+  EXPECT_EQ(passage_json(one)["file"], "changed");
+  ::close(file);
+  ASSERT_EQ(::unlink(path.c_str()), 0);
+  EXPECT_TRUE(line().ends_with("  (2)  gone since it was ingested")) << line();
+  EXPECT_EQ(passage_json(one)["file"], "gone");
+}
+
+TEST(AskReport, OtherVersionsOfASourceAreNamed) {
+  Passage one = passage(1, 0, 3, 3, 2);
+  EXPECT_EQ(passage_json(one)["nearly_same"], Json::array());
+  for (const int64_t document : {2, 3, 3, 4, 5}) {
+    one.hit.nearly_same.push_back(passage(document, 0, 3, 3, 2).hit);
+  }
+  const std::vector<Source> sources = sources_of({&one, 1});
+  EXPECT_EQ(nearly_same_line(sources[0]),
+            "nearly the same: notes/d2.md, notes/d3.md, notes/d4.md and 1 more");
+  EXPECT_EQ(passage_json(one)["nearly_same"][0], "/home/ann/notes/d2.md");
+}
+
 TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
   Answer answer;
   answer.ttft_ms = 523.4;
@@ -50,6 +93,20 @@ TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
   EXPECT_EQ(timing_line(answer, true),
             "12.3 s to the first token (full prefill, predicted 4.3 s); 0 of 1,203,964 tokens "
             "reused");
+}
+
+TEST(AskReport, RatesOfABusyMachineAreSaid) {
+  Answer answer;
+  answer.ttft_ms = 100;
+  EXPECT_EQ(note_on_rates(answer, "F"), "");
+  answer.report.predicted = {.full_prefill_ms = 900, .ttft_ms = 290};
+  EXPECT_EQ(note_on_rates(answer, "F"), "");
+  answer.report.predicted->ttft_ms = 700;
+  EXPECT_THAT(note_on_rates(answer, "F"), ::testing::HasSubstr("7 times as fast"));
+  EXPECT_THAT(note_on_rates(answer, "F"), ::testing::HasSubstr("without F it is"));
+  answer.report.predicted->ttft_ms = 150;  // whatever it is, nobody waits for it
+  answer.ttft_ms = 10;
+  EXPECT_EQ(note_on_rates(answer, "F"), "");
 }
 
 TEST(AskReport, JsonHasSensibleDigits) {

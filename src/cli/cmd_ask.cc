@@ -92,7 +92,7 @@ class Asker {
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
     WEFT_ASSIGN_OR_RETURN(static_cast<FoundPassages&>(found),
-                          find_for(library_, {}, question, flags_.documents));
+                          find_for(app_.env, library_, {}, question, flags_.documents));
     if (flags_.documents.json && !unfinished_.empty()) found.notes.push_back(unfinished_);
     if (found.found != retrieval::PassagesFound::kYes && !flags_.documents.answer_anyway) {
       return found;
@@ -201,6 +201,8 @@ class Asker {
             const std::vector<Answer>& answers) {
     std::vector<std::string> notes = found.notes;
     for (std::string& note : notes_on(answers)) notes.push_back(std::move(note));
+    const std::string on_rates = note_on_rates(answers.front(), engine_.rates_kept_file());
+    if (!flags_.compare && !on_rates.empty()) notes.push_back(on_rates);
     if (flags_.documents.json) return show_json(question, found, answers, std::move(notes));
     std::fflush(stdout);
     for (const std::string& note : notes) print_error("note: " + note);

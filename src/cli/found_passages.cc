@@ -45,7 +45,7 @@ std::vector<std::vector<int32_t>> FoundPassages::chunks() const {
   return out;
 }
 
-Result<FoundPassages> find_for(Library& library, std::span<const std::string> before,
+Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::string> before,
                                const std::string& question, const DocumentFlags& flags) {
   FoundPassages out;
   retrieval::PassageOptions options;
@@ -65,7 +65,8 @@ Result<FoundPassages> find_for(Library& library, std::span<const std::string> be
     WEFT_ASSIGN_OR_RETURN(std::string sentence,
                           retrieval::best_sentence(library.index(), found.passages.terms,
                                                    hit.chunk.text, kMaxSentenceBytes));
-    out.passages.push_back({std::move(hit), std::move(sentence)});
+    const FileState file = file_state(env, hit);
+    out.passages.push_back({std::move(hit), std::move(sentence), file});
   }
   if (out.found != retrieval::PassagesFound::kYes) {
     WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library.index().counts());
@@ -109,6 +110,7 @@ void print_sources(std::span<const Passage> passages) {
   for (size_t i = 0; i < sources.size(); ++i) {
     fmt::print("{}\n", source_line(sources[i], i + 1));
     if (!sources[i].sentence.empty()) fmt::print("    {}\n", one_line(sources[i].sentence));
+    if (!sources[i].nearly_same.empty()) fmt::print("    {}\n", nearly_same_line(sources[i]));
   }
 }
 

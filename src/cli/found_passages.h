@@ -26,7 +26,7 @@ struct FoundPassages {
 /// `before`: the questions of the conversation that were answered, oldest first. With
 /// --answer-anyway the best passages, or none, where the documents have nothing on the question.
 /// kNotFound where there are no documents at all.
-Result<FoundPassages> find_for(Library& library, std::span<const std::string> before,
+Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::string> before,
                                const std::string& question, const DocumentFlags& flags);
 
 /// Why nothing was found: for a program, and for people.

@@ -69,6 +69,8 @@ class Engine {
   /// How fast this machine prefills with this model, with all its cores: measured at the first call
   /// on a machine, by a later run as that one found it.
   Result<fusion::PrefillRates> prefill_rates();
+  /// Where they are kept; "": nowhere.
+  const std::string& rates_kept_file() const { return rates_kept_file_; }
 
   /// What the chunks computed after `anchor` have in common.
   fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;

@@ -34,9 +34,10 @@ Choice choose(const model::ModelConfig& config, const ReuseCounts& counts,
     if (ratio) {
       choice.options.ratio = *ratio;
     } else {
-      make_plain(choice, fmt::format("full prefill: predicted to take less than {:.1f} s here, and "
-                                     "it loses nothing (--ratio auto)",
-                                     kSoonMs / 1000));
+      make_plain(choice,
+                 fmt::format("full prefill: predicted to take less than {:.1f} s here, or "
+                             "hardly longer than reuse, and it loses nothing (--ratio auto)",
+                             kSoonMs / 1000));
     }
   }
   const Work plain = plain_work(config, counts);

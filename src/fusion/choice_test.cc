@@ -77,10 +77,10 @@ TEST(Choice, WhatIsFoundDoesNotChangeTheRatio) {
 }
 
 TEST(Choice, AConversationsHistoryIsNotPrefilledAgain) {
-  const ReuseCounts counts{.prefix_found = 2000, .hit_tokens = 500, .suffix_tokens = 30};
+  const ReuseCounts counts{.prefix_found = 500, .hit_tokens = 500, .suffix_tokens = 30};
   FusionOptions options = automatic();
   EXPECT_FALSE(choose(smollm2(), counts, options).is_plain);
-  options.history_tokens = 2000;
+  options.history_tokens = 500;
   EXPECT_TRUE(choose(smollm2(), counts, options).is_plain);
 }
 

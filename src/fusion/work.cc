@@ -124,6 +124,9 @@ std::optional<double> auto_ratio(const model::ModelConfig& config, const ReuseCo
   };
   // The most tokens that keep to it: more tokens never take less time.
   int64_t fits = selected_count(kLeastRatio, chunk_tokens);
+  tried.ratio = kLeastRatio;
+  const double least_ms = predicted_ms(reuse_work(config, counts, tried), rates);
+  if (least_ms > (1 - kMinimumSaving) * full_ms) return std::nullopt;
   int64_t too_many = chunk_tokens + 1;
   while (too_many - fits > 1) {
     const int64_t middle = fits + (too_many - fits) / 2;

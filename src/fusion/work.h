@@ -45,9 +45,10 @@ inline constexpr double kMinimumSaving = 0.1;
 double predicted_ms(const Work& work, const PrefillRates& rates);
 
 /// --ratio auto. A full prefill that is soon done loses nothing: below kSoonMs it is taken (none is
-/// returned). Above, what may be spent is the larger of kSoonMs and a tenth of full prefill's time,
-/// and the largest ratio that keeps to it is taken, kLeastRatio at least. `counts` as if every
-/// chunk were stored, so that a cold and a warm store give one answer.
+/// returned), and so it is where reuse is predicted to save less than kMinimumSaving. Else what may
+/// be spent is the larger of kSoonMs and a tenth of full prefill's time, and the largest ratio that
+/// keeps to it is taken, kLeastRatio at least. `counts` as if every chunk were stored, so that a
+/// cold and a warm store give one answer.
 std::optional<double> auto_ratio(const model::ModelConfig& config, const ReuseCounts& counts,
                                  const FusionOptions& options, const PrefillRates& rates);
 inline constexpr double kSoonMs = 400;

@@ -166,6 +166,17 @@ TEST(AutoRatio, IsNeverBelowTheLeast) {
   EXPECT_EQ(auto_ratio(smollm2(), counts, blend(), slow), kLeastRatio);
 }
 
+// As with little in chunks, or rates that were measured while the machine did something else.
+TEST(AutoRatio, FullPrefillIsTakenWhereReuseIsNotFaster) {
+  const ReuseCounts few_chunks{.prefix_missing = 3000, .hit_tokens = 100, .suffix_tokens = 1000};
+  EXPECT_EQ(auto_ratio(smollm2(), few_chunks, blend(), rates()), std::nullopt);
+  const ReuseCounts counts{.prefix_missing = 40, .hit_tokens = 3000, .suffix_tokens = 40};
+  PrefillRates slow_disk = rates();
+  EXPECT_TRUE(auto_ratio(smollm2(), counts, blend(), slow_disk));
+  slow_disk.kv_byte_ms *= 1000;
+  EXPECT_EQ(auto_ratio(smollm2(), counts, blend(), slow_disk), std::nullopt);
+}
+
 TEST(AutoRatio, AHostileMeasurementGivesARatioAllTheSame) {
   const ReuseCounts counts{.hit_tokens = 3000, .suffix_tokens = 40};
   for (const double ms : {0.0, 1e-300, 1e9}) {

@@ -88,12 +88,18 @@ struct Chunk {
   Hash128 record;  // zero in an old index
 };
 
+/// A chunk that was found, and of its document what DocumentInfo has.
 struct Hit {
   Chunk chunk;
   std::string path;
   std::string title;
-  std::string root;  // as DocumentInfo has it
+  std::string root;
+  uint64_t size_bytes = 0;
+  int64_t modified_ns = 0;
   double score = 0;  // BM25; larger is better
+  /// What find_passages left out for this one, as it says nearly the same but not word by word:
+  /// another version, perhaps. None from the index.
+  std::vector<Hit> nearly_same;
 };
 
 /// What chunks are searched for: a word, in any form that the index folds and stems into the same,

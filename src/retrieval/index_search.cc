@@ -77,9 +77,13 @@ Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k) {
     WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
     WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows, Rows::kChunkColumns));
     WEFT_RETURN_IF_ERROR(limit.add(chunk));
-    hits.push_back({std::move(chunk), std::move(document.info.path), std::move(document.info.title),
-                    std::move(document.info.root),
-                    -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
+    hits.push_back({.chunk = std::move(chunk),
+                    .path = std::move(document.info.path),
+                    .title = std::move(document.info.title),
+                    .root = std::move(document.info.root),
+                    .size_bytes = document.info.size_bytes,
+                    .modified_ns = document.info.modified_ns,
+                    .score = -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <ranges>
 #include <unordered_set>
 #include <utility>
 
@@ -21,6 +22,7 @@ constexpr int64_t kTitleCounts = 2;
 constexpr int kCandidatesPerPassage = 8;
 constexpr int kCandidatesAtLeast = 32;
 constexpr int kCandidatesAtMost = 256;
+constexpr size_t kMaxWordsRead = 1 << 14;  // of a question
 constexpr size_t kShingleWords = 4;
 constexpr double kCoveredEnough = 0.5;
 // Of the terms' weight: so much is of terms that no document has, and so little the best passage
@@ -37,8 +39,12 @@ struct Question {
 Result<Question> read_question(Index& index, std::string_view text) {
   Question question;
   const UnspacedQuestion unspaced = split_unspaced(text);
-  WEFT_ASSIGN_OR_RETURN(const auto words, index.words(unspaced.spaced, Index::kMaxQueryTerms));
+  WEFT_ASSIGN_OR_RETURN(const auto words, index.words(unspaced.spaced, kMaxWordsRead));
   for (std::string& word : content_words(words)) question.terms.push_back({std::move(word)});
+  if (question.terms.size() > Index::kMaxQueryTerms) {  // what is asked is at an end of a long text
+    const auto half = static_cast<std::ptrdiff_t>(Index::kMaxQueryTerms / 2);
+    question.terms.erase(question.terms.begin() + half, question.terms.end() - half);
+  }
   const size_t n_words = question.terms.size();
   for (const std::string& pair : unspaced.pairs) question.terms.push_back({pair});
   for (const std::string& begin : unspaced.begins) question.terms.push_back({begin, true});
@@ -165,27 +171,49 @@ void forget_copies(std::span<const Candidate> candidates, TermCounts& counts) {
   }
 }
 
-/// Of copies that are about as good the one whose path is the shortest: a backup's is longer.
-bool is_better_copy(const Hit& copy, const Hit& taken) {
-  return copy.score >= kAboutAsGood * taken.score && copy.path.size() < taken.path.size();
+bool have_equal_text(const Hit& a, const Hit& b) {
+  const auto is_text = [](char c) { return c != ' ' && c != '\t' && c != '\n' && c != '\r'; };
+  return std::ranges::equal(a.chunk.text | std::views::filter(is_text),
+                            b.chunk.text | std::views::filter(is_text));
 }
 
-/// The best that are no near-duplicates of better ones.
+bool has_terms_of(const Candidate& one, const Candidate& other) {
+  for (size_t i = 0; i < one.occurrences.size(); ++i) {
+    if (one.occurrences[i] == 0 && other.occurrences[i] > 0) return false;
+  }
+  return true;
+}
+
+/// `one` says what `taken` says, and scores no better; it takes the place where it is about as good
+/// and the one to show: of equal texts that with the shortest path (a backup's is longer), of
+/// different ones the newest.
+void add_copy(Candidate& taken, Candidate one) {
+  const bool is_equal = have_equal_text(one.hit, taken.hit);
+  const bool is_preferred = is_equal ? one.hit.path.size() < taken.hit.path.size()
+                                     : one.hit.modified_ns > taken.hit.modified_ns;
+  if (one.hit.score >= kAboutAsGood * taken.hit.score && is_preferred && has_terms_of(one, taken)) {
+    std::swap(one.hit.nearly_same, taken.hit.nearly_same);
+    std::swap(one, taken);
+  }
+  const auto is_known = [&](const Hit& other) { return have_equal_text(one.hit, other); };
+  std::vector<Hit>& known = taken.hit.nearly_same;
+  if (!is_equal && std::ranges::none_of(known, is_known)) known.push_back(std::move(one.hit));
+}
+
+/// The best, with what says nearly the same as one of them.
 std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& options) {
   std::vector<Candidate> taken;
+  double best_score = 0;
   for (Candidate& one : ranked) {
-    const bool is_full = std::ssize(taken) >= options.n_passages;
-    const double least = taken.empty() ? 0
-                         : is_full     ? kAboutAsGood * taken.back().hit.score
-                                       : options.least_share_of_best * taken.front().hit.score;
-    if (one.hit.score < least) break;
+    if (taken.empty()) best_score = one.hit.score;
+    if (one.hit.score < options.least_share_of_best * best_score) break;
     const auto original = std::ranges::find_if(taken, [&](const Candidate& other) {
-      return are_near_duplicates(other.shingles, one.shingles);
+      return are_near_duplicates(other.shingles, one.shingles) && has_terms_of(other, one);
     });
-    if (original == taken.end()) {
-      if (!is_full) taken.push_back(std::move(one));
-    } else if (is_better_copy(one.hit, original->hit)) {
-      original->hit = std::move(one.hit);
+    if (original != taken.end()) {
+      add_copy(*original, std::move(one));
+    } else if (std::ssize(taken) < options.n_passages) {
+      taken.push_back(std::move(one));
     }
   }
   std::vector<Hit> hits;
@@ -274,8 +302,7 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   const bool is_weak = says_too_little(question, counts, ranker, ranked.front(), options);
   out.found = is_weak ? PassagesFound::kWeak : PassagesFound::kYes;
   if (is_weak && !options.anyway) return out;
-  std::vector<Hit> taken = take_best(std::move(ranked), options);
-  out.hits = with_neighbours_together(std::move(taken));
+  out.hits = with_neighbours_together(take_best(std::move(ranked), options));
   return out;
 }
 

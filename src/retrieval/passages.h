@@ -54,10 +54,12 @@ struct Passages {
   double relevance = 0;  // of the best passage found: its score as a share of the terms' weight
 };
 
-/// Passages whose text another one, ranked before, has nearly all of (kNearDuplicate of the runs of
-/// four words that both have together) are left out; of copies that score about the same, the one
-/// with the shortest path is taken. Hit::score is BM25 with inverse document
-/// frequencies above 0, titles counted twice.
+/// A passage whose text another one has nearly all of (kNearDuplicate of the runs of four words
+/// that both have together) is left out, unless it has a term of the question that the other one
+/// has not. Of those that score about the same, the one with the shortest path is taken where the
+/// texts are equal, the newest where they are not. Hit::score is BM25 with inverse document
+/// frequencies above 0, titles counted twice. Of a question with more than Index::kMaxQueryTerms
+/// words the first and the last are searched for.
 Result<Passages> find_passages(Index& index, std::string_view question,
                                const PassageOptions& options);
 inline constexpr double kNearDuplicate = 0.9;

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 class PassagesTest : public ::testing::Test {
  protected:
@@ -189,6 +189,58 @@ TEST_F(PassagesTest, OfCopiesTheOneWithTheShortestPathIsShown) {
   EXPECT_THAT(found("When was the boiler serviced?"), ElementsAre("/boiler.md 0"));
   EXPECT_THAT(found("When was the boiler serviced?", {.n_passages = 1}),
               ElementsAre("/boiler.md 0"));
+}
+
+TEST_F(PassagesTest, OfVersionsTheNewestIsShownAndTheOthersAreNamed) {
+  std::string handbook;
+  for (int i = 0; i < 150; ++i) handbook += "rule" + std::to_string(i) + " ";
+  add("/o/handbook", {handbook + "The gate code is 4711."});
+  add("/current/handbook", {handbook + "The gate code is 9922."});
+  add("/current/copy/handbook", {handbook + "The gate\ncode is  9922."});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  const auto set_modified = [&](const std::string& path, int64_t modified_ns) {
+    const auto document = index_->find_document(path);
+    DocumentInfo info = (*document)->info;
+    info.modified_ns = modified_ns;
+    ASSERT_TRUE(index_->touch_document(info).is_ok());
+  };
+  const auto shown = [&] {
+    const Passages passages = find("What is the gate code?");
+    std::vector<std::string> paths;
+    for (const Hit& hit : passages.hits) {
+      paths.push_back(hit.path);
+      for (const Hit& other : hit.nearly_same) paths.push_back("not " + other.path);
+    }
+    return paths;
+  };
+  set_modified("/o/handbook", 1000);
+  set_modified("/current/handbook", 2000);
+  set_modified("/current/copy/handbook", 2000);
+  EXPECT_THAT(shown(), ElementsAre("/current/handbook", "not /o/handbook"));
+  set_modified("/o/handbook", 3000);
+  EXPECT_THAT(shown(), ElementsAre("/o/handbook", "not /current/handbook"));
+}
+
+TEST_F(PassagesTest, AVersionWithAWordOfTheQuestionIsNoCopy) {
+  std::string lease;
+  for (int i = 0; i < 150; ++i) lease += "clause" + std::to_string(i) + " ";
+  add("/a", {lease + "The tenant of flat seven pays 610 euros."});
+  add("/bbbbbb", {lease + "The tenant of flat twelve pays 980 euros."});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  std::string question = "What does the tenant of flat twelve pay";
+  for (int i = 0; i < 60; ++i) question += " clause" + std::to_string(i);
+  EXPECT_THAT(found(question), ElementsAre("/bbbbbb 0"));
+  EXPECT_THAT(found(question + " and seven?"), UnorderedElementsAre("/a 0", "/bbbbbb 0"));
+}
+
+TEST_F(PassagesTest, BothEndsOfALongQuestionAreSearchedFor) {
+  add("/a", {"The ibex climbs the north wall."});
+  std::string mail;
+  for (int i = 0; i < 600; ++i) mail += "word" + std::to_string(i) + " ";
+  EXPECT_THAT(found(mail + "ibex climbs", {.anyway = true}), ElementsAre("/a 0"));
+  EXPECT_THAT(found("ibex climbs " + mail, {.anyway = true}), ElementsAre("/a 0"));
 }
 
 TEST_F(PassagesTest, ANameIsNotThatOfWhatNoDocumentSpeaksOf) {
