@@ -136,6 +136,10 @@ TEST_F(Habits, AnEmptyTextOfAFlagIsRefused) {
               HasSubstr("WEFT_MODEL is not set"));
 }
 
+TEST_F(Habits, HelpSaysForHowLongTheStoreLimitHolds) {
+  EXPECT_THAT(weft({"ingest", "--help"}).out, HasSubstr("during this command"));
+}
+
 TEST_F(Habits, WhatALimitCutsSaysSoOnStandardError) {
   const Outcome cut = weft(generate({"The"}));
   EXPECT_EQ(cut.status, 0);
