@@ -494,7 +494,34 @@ TEST_F(AskProgram, BenchRetrievalSaysHowOftenTheGoldPassageIsShown) {
   EXPECT_EQ(all["questions"], 2);
   EXPECT_EQ(all["chosen"]["gold"]["value"], 1.0);
   EXPECT_EQ(all["chosen"]["passages"], 1.0);
-  EXPECT_EQ(all["plain"]["passages"], 2.0);  // "is" and "the" are in both
+  EXPECT_EQ(all["plain"]["passages"], 2.0);             // "is" and "the" are in both
+  EXPECT_EQ(all["foreign_not_in_documents"], nullptr);  // there is no other set
+  const Outcome table = weft({"bench", "retrieval", "-m", model(), "-f", path("data.json")});
+  EXPECT_TRUE(table.out.ends_with(" | -\n")) << table.out;
+  // Rows can be told apart, and a half without questions has none.
+  fs::create_directories(path("more"));
+  write_file(path("more/data.json"), R"([
+    {"question": "Who mends the nets?", "answers": ["Bo"], "ctxs": [
+      {"title": "Nets", "text": "Bo mends the nets.", "gold": true}]}])");
+  fs::copy_file(path("more/data.json"), path("all.json"));
+  const Outcome several = weft({"bench", "retrieval", "-m", model(), "-f", path("data.json"), "-f",
+                                path("more/data.json"), "-f", path("all.json"), "--json"});
+  ASSERT_EQ(several.status, 0) << several.err;
+  std::vector<std::string> rows;
+  const Json report = several.json();
+  for (const Json& row : report["results"]) {
+    rows.push_back(row["set"].get<std::string>() + " " + row["half"].get<std::string>());
+  }
+  const std::string first = path("data.json");
+  const std::string second = path("more/data.json");
+  const std::string third = path("all.json");
+  EXPECT_THAT(rows, ElementsAre(first + " even", first + " odd", first + " all", second + " even",
+                                second + " all", third + " even", third + " all", "all even",
+                                "all odd", "all all"));
+  expect_error(weft({"bench", "retrieval", "-m", model(), "-f", path("data.json"), "-f",
+                     path("more/../data.json")}),
+               2, "more/../data.json: the same file as");
+  fs::remove(path("all.json"));
   write_file(path("data.json"),
              R"([{"question": "x", "answers": ["y"], "ctxs": [{"title": "t", "text": "x"}]}])");
   expect_error(weft({"bench", "retrieval", "-m", model(), "-f", path("data.json")}), 2,

@@ -131,6 +131,27 @@ TEST_F(DocumentChatProgram, AScriptGetsAnswersSourcesAndTimes) {
   EXPECT_THAT(run.err, HasSubstr("(a new conversation)"));
 }
 
+TEST_F(DocumentChatProgram, SourcesAndFiguresAreOfTheAnswerThatIsTheLast) {
+  ASSERT_EQ(ingest().status, 0);
+  const Outcome back = weft(chat(), "harbour?\n/undo\n/sources\n/stats\n");
+  EXPECT_EQ(back.status, 1);  // of /sources
+  EXPECT_THAT(back.err, HasSubstr("weft: no sources: the last answer was taken back\n"));
+  EXPECT_THAT(back.err, HasSubstr("0 turns, 0 no longer seen; the last answer was taken back\n"));
+  const size_t source = back.out.find("[1] docs/harbour.md");
+  ASSERT_NE(source, std::string::npos) << back.out;
+  EXPECT_EQ(back.out.find("[1] docs/harbour.md", source + 1), std::string::npos) << back.out;
+
+  const Outcome none = weft(chat(), "harbour?\nWho governs Bolivia?\n/sources\n/stats\n");
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.err, HasSubstr("weft: no sources: the last question was not answered\n"));
+  EXPECT_THAT(none.err, HasSubstr("no longer seen; the last question was not answered\n"));
+  EXPECT_THAT(none.err, Not(HasSubstr("prompt   ")));
+
+  const Outcome again = weft(chat(), "harbour?\nWho governs Bolivia?\norchard?\n/sources\n");
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_TRUE(again.out.rfind("[1] docs/orchard.txt") != again.out.find("[1] docs/orchard.txt"));
+}
+
 TEST_F(DocumentChatProgram, EveryModeTakesTheDefaultRatio) {
   ASSERT_EQ(ingest().status, 0);
   for (const std::string mode : {"none", "prefix", "full", "blend"}) {
@@ -229,8 +250,8 @@ TEST_F(DocumentChatProgram, OnATerminal) {
   ASSERT_TRUE(terminal.shows("s to the first token"));
   terminal.type("Who governs Bolivia?\r");
   ASSERT_TRUE(terminal.shows("Not in the documents"));
-  terminal.type("/sources\r");  // of the last answer
-  ASSERT_TRUE(terminal.shows("[1] docs/harbour.md"));
+  terminal.type("/sources\r");
+  ASSERT_TRUE(terminal.shows("no sources: the last question was not answered"));
   terminal.type("/bye\r");
   EXPECT_EQ(terminal.exit_status(), 0);
 }

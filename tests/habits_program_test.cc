@@ -92,7 +92,7 @@ TEST_F(Habits, AStopTextEndsTheAnswerAndIsNotPrinted) {
   EXPECT_EQ(run.json()["stop_reason"], "stop");
   EXPECT_EQ(weft(generate({"-n", "40", "--stop", stop, "The"})).out, whole.substr(0, at) + "\n");
   EXPECT_EQ(weft(generate({"-n", "40", "--stop=[END]", "The"})).out, whole);
-  expect_error(weft(generate({"--stop", "", "x"})), 2, "--stop '': must be a text");
+  expect_error(weft(generate({"--stop", "", "x"})), 2, "--stop: must not be empty");
   std::vector<std::string> many = generate({"x"});
   for (int i = 0; i < 65; ++i) many.insert(many.end(), {"--stop", std::to_string(i)});
   expect_error(weft(many), 2, "65 texts; at most 64");
@@ -100,6 +100,44 @@ TEST_F(Habits, AStopTextEndsTheAnswerAndIsNotPrinted) {
   const Outcome none = weft(generate({"--stop", whole.substr(0, 1), "The"}));
   EXPECT_EQ(none.out, "\n");
   EXPECT_EQ(none.err, "weft: the model gave an empty answer\n");
+}
+
+TEST_F(Habits, AnEmptyTextOfAFlagIsRefused) {
+  const std::vector<std::string> generate_x = generate({"x"});
+  const std::vector<std::string> chat{"chat", "-m", model()};
+  const std::vector<std::string> ask{"ask", "-m", model(), "--store", store(), "x"};
+  const std::vector<std::string> ingest{"ingest", "-m", model(), "--store", store(), docs()};
+  const std::vector<std::string> eval{"eval", "-m", model(), "-f", path("questions.json")};
+  const std::vector<std::string> ttft{"bench", "ttft", "-m", model()};
+  const struct {
+    const std::vector<std::string>& command;
+    std::string flag;
+  } cases[] = {
+      {chat, "--store"},   {chat, "--save"},         {chat, "--load"},       {chat, "--model"},
+      {ask, "--store"},    {ask, "--check"},         {ask, "--ratio"},       {ask, "--reuse"},
+      {ask, "--prompt"},   {ingest, "--anchor"},     {ingest, "--encoding"}, {ingest, "--exclude"},
+      {ingest, "--store"}, {eval, "--details"},      {eval, "--modes"},      {ttft, "--check"},
+      {ttft, "--modes"},   {ttft, "--write-tokens"}, {generate_x, "--file"}, {generate_x, "--stop"},
+  };
+  for (const auto& [command, flag] : cases) {
+    for (const std::vector<std::string>& given :
+         {std::vector<std::string>{flag, ""}, {flag + "="}}) {
+      std::vector<std::string> arguments = command;
+      arguments.insert(arguments.end(), given.begin(), given.end());
+      expect_error(weft(arguments), 2, "weft: " + flag + ": must not be empty\n");
+    }
+  }
+  expect_error(weft({"chat", "-m="}), 2, "weft: --model: must not be empty\n");
+  EXPECT_FALSE(std::filesystem::exists(store()));
+  // An empty text that means something, and a variable, which is not set then.
+  EXPECT_EQ(weft({"chat", "-m", model(), "-s", ""}).err.find("must not be empty"),
+            std::string::npos);
+  EXPECT_THAT(with_variables({{"WEFT_MODEL", ""}}, {"generate", "x"}).err,
+              HasSubstr("WEFT_MODEL is not set"));
+}
+
+TEST_F(Habits, HelpSaysForHowLongTheStoreLimitHolds) {
+  EXPECT_THAT(weft({"ingest", "--help"}).out, HasSubstr("during this command"));
 }
 
 TEST_F(Habits, WhatALimitCutsSaysSoOnStandardError) {

@@ -161,7 +161,9 @@ TEST_P(Identities, RatioOneIsFullPrefill) {
   FusionOptions checked = blend(0, SelectorKind::kVDeviation);  // the check's ratio counts
   checked.checks = {{1, 1.0}};
   const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
-  EXPECT_THAT(fuse(m, *fusor, p, checked).logits, ::testing::ElementsAreArray(expected));
+  const fusion::Prefilled done = fuse(m, *fusor, p, checked);
+  EXPECT_THAT(done.logits, ::testing::ElementsAreArray(expected));
+  EXPECT_EQ(done.report.ratio, 1);
 }
 
 TEST_P(Identities, ChunkBehindItsOwnPrefixIsFullPrefill) {

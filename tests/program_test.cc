@@ -52,6 +52,10 @@ TEST_F(Cli, TemplateWritesAConversation) {
                  R"([{"role": "user", "content": "x"}])")
                 .out,
             "<s><user>x\n");
+  write_file(path("ends.jinja"), "{{ bos_token }}|{{ eos_token }}");
+  const Outcome without =
+      weft({"template", path("ends.jinja"), "--bos", "", "--eos="}, R"({"messages": []})");
+  EXPECT_EQ(without.out, "|") << without.err;
   EXPECT_EQ(
       weft({"template", file, "--now", "2026-03-09"}, R"({"messages": [], "date": true})").out,
       "<assistant>Monday");
@@ -371,11 +375,35 @@ TEST_F(Cli, BadInputGetsOneLine) {
                "--seed -1: must be a whole number from 0 to 18446744073709551615; there is no "
                "random one: for another answer give another seed, as --seed $RANDOM");
   expect_error(weft({"generate", "-m", model(), "-p", "x", "-t", "0"}), 2, "--threads");
-  expect_error(weft({"generate", "-m", "", "-p", "x"}), 2, "name is empty");
+  expect_error(weft({"generate", "-m", "", "-p", "x"}), 2, "--model: must not be empty");
   EXPECT_FALSE(std::filesystem::exists(store()));
   ASSERT_EQ(ingest().status, 0);
   expect_error(ask("harbour", {"--ratio", "2"}), 2, "--ratio 2: must be a number from 0 to 1");
   expect_error(ask("harbour", {"--selector", "v-deviation", "--check", "0:0.1"}), 2, "layer 0");
+  const Json checked = ask("harbour orchard library shelf", {"--selector", "v-deviation", "--check",
+                                                             "1:0.2,3:0.1", "--ratio", "0.9"})
+                           .json();
+  EXPECT_EQ(checked["done"], "blend");
+  EXPECT_EQ(checked["ratio"], 0.1);
+  // Layers that the model does not have, whatever is chosen and whether passages are found.
+  const std::string questions = path("questions.json");
+  write_file(questions, R"([{"question": "When?", "answers": ["seven"],)"
+                        R"( "ctxs": [{"title": "a", "text": "The harbour opens at seven."}]}])");
+  for (const char* check : {"6:0.3", "2147483647:0.3", "1:0.3,1:0.2", "1:0.2,2:0.3"}) {
+    const std::vector<std::string> bad{"--selector", "v-deviation", "--check", check};
+    const auto refused = [&](std::vector<std::string> arguments) {
+      arguments.insert(arguments.end(), bad.begin(), bad.end());
+      expect_error(weft(arguments), 2, "weft: --check: check ");
+    };
+    for (const char* mode : {"none", "blend"}) {
+      refused({"ask", "-m", model(), "--store", store(), "--reuse", mode, "harbour"});
+    }
+    refused({"ask", "-m", model(), "--store", store(), "zeppelin"});
+    refused({"chat", "-m", model(), "--store", store()});
+    refused({"eval", "-m", model(), "-f", questions});
+    refused({"bench", "ttft", "-m", model(), "--chunks", "1", "--chunk-tokens", "8"});
+  }
+  expect_error(weft({"template", "", "-m", model()}, "[]"), 2, "FILE: must not be empty");
   expect_error(ask("harbour", {"--reuse", "some"}), 2,
                "--reuse some: must be none, prefix, full or blend");
   expect_error(ask("harbour", {"-c", "40"}), 1, "context of 40");

@@ -38,7 +38,7 @@ struct TtftResult {
   int32_t computed_tokens = 0;
   uint64_t loaded_bytes = 0;
   fusion::ReuseMode done = fusion::ReuseMode::kNone;  // plainer than `mode` where that was chosen
-  double ratio = 0;                                   // blend's, given or chosen
+  double ratio = 0;                                   // as in fusion::Report
   std::optional<fusion::Prediction> predicted;        // full and blend, where there are rates
 };
 

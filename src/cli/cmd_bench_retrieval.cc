@@ -1,6 +1,7 @@
 // weft bench retrieval: how often the passages that hold the answer are among those that ask takes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/app.h"
@@ -41,6 +42,14 @@ Json figures_json(const eval::RetrievalFigures& f) {
           {"not_in_documents", share_json(f.not_in_documents)}};
 }
 
+/// With a single set there is nothing foreign.
+std::string foreign_text(const eval::RetrievalResult& result) {
+  if (!result.foreign) return "-";
+  const eval::Share& share = result.foreign->not_in_documents;
+  return fmt::format("{:.1f}% [{:.1f} {:.1f}]", 100 * share.value, 100 * share.low,
+                     100 * share.high);
+}
+
 void print_results(const std::vector<eval::RetrievalResult>& results) {
   fmt::print(
       "gold: share of the passages marked as gold that are shown, with 95 % intervals; none: "
@@ -51,13 +60,12 @@ void print_results(const std::vector<eval::RetrievalResult>& results) {
   for (const eval::RetrievalResult& r : results) {
     fmt::print(
         "{:<14} {:<5} {:>5} | {:.3f} [{:.3f} {:.3f}] {:>5.0f} | {:.3f} [{:.3f} {:.3f}] {:>5.0f} "
-        "{:>5.2f} {:>4.1f}% | {:+.3f} [{:+.3f} {:+.3f}] | {:.1f}% [{:.1f} {:.1f}]\n",
+        "{:>5.2f} {:>4.1f}% | {:+.3f} [{:+.3f} {:+.3f}] | {}\n",
         r.name, half_name(r.half), r.chosen.questions, r.plain.gold.value, r.plain.gold.low,
         r.plain.gold.high, r.plain.tokens, r.chosen.gold.value, r.chosen.gold.low,
         r.chosen.gold.high, r.chosen.tokens, r.chosen.passages,
         100 * r.chosen.not_in_documents.value, r.gold_difference.value, r.gold_difference.low,
-        r.gold_difference.high, 100 * r.foreign.not_in_documents.value,
-        100 * r.foreign.not_in_documents.low, 100 * r.foreign.not_in_documents.high);
+        r.gold_difference.high, foreign_text(r));
   }
 }
 
@@ -77,10 +85,39 @@ class TemporaryFolder {
   std::string path_;
 };
 
+Status refuse_twice(const std::vector<std::string>& files) {
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      std::error_code ignored;  // what is not there is said when it is read
+      if (!std::filesystem::equivalent(files[i], files[k], ignored)) continue;
+      return invalid_argument(
+          fmt::format("--file {}: the same file as {}; give each one once", files[i], files[k]));
+    }
+  }
+  return Status::ok();
+}
+
+/// What the rows of a file are called: its name without the ending, or, where that is another's,
+/// too, or the sum's, its path as it was given.
+std::vector<std::string> set_names(const std::vector<std::string>& files) {
+  std::vector<std::string> stems;
+  for (const std::string& file : files) {
+    stems.push_back(std::filesystem::path(file).stem().string());
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const bool is_clear = stems[i] != "all" && std::ranges::count(stems, stems[i]) == 1;
+    names.push_back(is_clear ? stems[i] : files[i] == "all" ? "./all" : files[i]);
+  }
+  return names;
+}
+
 Status run_retrieval(App& app, const RetrievalFlags& flags) {
+  WEFT_RETURN_IF_ERROR(refuse_twice(flags.files));
+  const std::vector<std::string> names = set_names(flags.files);
   std::vector<eval::RetrievalSet> sets;
   for (const std::string& file : flags.files) {
-    eval::RetrievalSet set{.name = std::filesystem::path(file).stem().string()};
+    eval::RetrievalSet set{.name = names[sets.size()], .examples = {}};
     WEFT_ASSIGN_OR_RETURN(set.examples, eval::read_dataset(app.env, file, 0));
     sets.push_back(std::move(set));
   }
@@ -116,7 +153,8 @@ Status run_retrieval(App& app, const RetrievalFlags& flags) {
                     {"plain", figures_json(r.plain)},
                     {"chosen", figures_json(r.chosen)},
                     {"gold_difference", share_json(r.gold_difference)},
-                    {"foreign_not_in_documents", share_json(r.foreign.not_in_documents)}});
+                    {"foreign_not_in_documents",
+                     r.foreign ? share_json(r.foreign->not_in_documents) : Json(nullptr)}});
   }
   print_json({{"results", std::move(list)}});
   return Status::ok();

@@ -313,12 +313,21 @@ class Chat {
       return note("(stopped before the answer began; the conversation is as it was)");
     }
     if (!answered.is_ok()) return report(answered.status());
-    if (!talk_.was_asked()) return talk_.after_answer();
+    if (!talk_.was_asked()) {
+      forget_answer("the last question was not answered");
+      return talk_.after_answer();
+    }
     if (!talk_.is_json() && !(talk_.has_documents() && answered->text.empty())) printer.end();
     last_ = *std::move(answered);
     if (!talk_.has_documents() || last_->stop_reason == engine::StopReason::kCancelled) note_stop();
     talk_.after_answer();
     save_answer();
+  }
+
+  /// What /stats then says in place of the last answer's figures.
+  void forget_answer(std::string_view why) {
+    last_.reset();
+    no_answer_ = why;
   }
 
   void note_stop() const {
@@ -411,6 +420,7 @@ class Chat {
     leave_save_file(talk_.turns());
     own_files_.clear();
     talk_.clear();
+    forget_answer(kNoAnswerYet);
     note("(a new conversation)");
     return Status::ok();
   }
@@ -438,6 +448,7 @@ class Chat {
   Status undo(std::string_view) {
     if (!talk_.undo()) return not_found("there is nothing to undo");
     unsaved_ = true;
+    forget_answer("the last answer was taken back");
     note(fmt::format("(taken back; the conversation has {})",
                      counted(std::ssize(talk_.turns()), "turn")));
     return Status::ok();
@@ -473,6 +484,7 @@ class Chat {
     if (const Status set = talk_.set_turns(std::move(loaded.turns)); !set.is_ok()) {
       return {set.code(), path + ": " + set.message()};
     }
+    forget_answer(kNoAnswerYet);
     leave_save_file(before);
     own_files_.clear();
     own(path, loaded.content);
@@ -488,7 +500,7 @@ class Chat {
         fmt::format("context  {} of {} tokens; {}, {} no longer seen", talk_.held_tokens(),
                     engine_.context_tokens(), counted_turns(talk_.turns()), talk_.dropped_turns());
     if (!last_) {
-      note(context + "; no answer yet");
+      note(fmt::format("{}; {}", context, no_answer_));
       return Status::ok();
     }
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
@@ -569,6 +581,7 @@ class Chat {
   static std::span<const Command> commands();
 
   static constexpr std::string_view kBlockMark = "\"\"\"";
+  static constexpr std::string_view kNoAnswerYet = "no answer yet";
   static constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 
   App& app_;
@@ -579,6 +592,7 @@ class Chat {
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
   std::optional<engine::ChatAnswer> last_;
+  std::string_view no_answer_ = kNoAnswerYet;  // why there is none
   Beginning beginning_;
   std::string save_path_;  // --save's file, while it is this conversation's
   // That have this conversation, by paths without links: what each held when it was read or
@@ -681,6 +695,7 @@ Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> 
     WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(library.index(), dir));
   if (!unfinished.empty()) print_error(unfinished);
@@ -709,7 +724,10 @@ void add_chat_command(Command root, App& app) {
   Command command = root.add_command("chat", "Talk with a model, alone or over documents");
   add_model_flags(command, flags->model, /*model_is_optional=*/true)
       .describe("GGUF file, or the name of a fetched model (with --store, default: the store's)");
-  command.add_option("-s,--system", flags->system, "the system turn");
+  command
+      .add_option("-s,--system", flags->system,
+                  "the system turn; '': an empty one, not the template's own")
+      .may_be_empty();
   const engine::GenerationOptions usual = flags->generation;
   add_sampling_flags(command, flags->generation, kMaxAnswerTokens);
   command.get_option("--temp").describe(fmt::format(

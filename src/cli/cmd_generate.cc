@@ -137,7 +137,9 @@ void add_generate_command(Command root, App& app) {
   add_model_flags(command, flags->model);
   Flag words = command.add_words("prompt", flags->words,
                                  "the prompt; without one it is read from standard input");
-  Flag prompt = command.add_option("-p,--prompt", flags->prompt, "the same").excludes(words);
+  Flag prompt = command.add_option("-p,--prompt", flags->prompt, "the same")
+                    .may_be_empty()  // all the text is the model's then, from BOS on
+                    .excludes(words);
   command.add_option("-f,--file", flags->file, "a file that holds the prompt; -: standard input")
       .value_name("FILE")
       .excludes(words)

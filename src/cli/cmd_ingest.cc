@@ -232,8 +232,10 @@ void add_ingest_command(Command root, App& app) {
   command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
                     "bytes of KV kept in memory, as 512MB (default: 1GB)");
   command
-      .add_bytes("--store-limit", flags->library.store_limit_bytes,
-                 "bytes of KV on disk at most, as 10GB (default: none)")
+      .add_bytes(
+          "--store-limit", flags->library.store_limit_bytes,
+          "bytes of KV on disk at most, as 10GB, during this command: weft ask stores what is "
+          "missing beyond it (default: none)")
       .positive();
   command.add_option("paths", flags->paths, "files and folders").required();
   command.when_given(

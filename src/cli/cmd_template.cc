@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "cli/app.h"
 #include "cli/model_get.h"
@@ -16,8 +17,8 @@ constexpr uint64_t kMaxConversationBytes = uint64_t{64} << 20;
 struct TemplateFlags {
   std::string model;
   std::string file;
-  std::string bos;
-  std::string eos;
+  std::optional<std::string> bos;
+  std::optional<std::string> eos;
   std::string now;
   bool no_generation_prompt = false;
   bool as_given = false;
@@ -96,8 +97,8 @@ Status run_template(App& app, const TemplateFlags& flags) {
     WEFT_ASSIGN_OR_RETURN(now, parse_time(flags.now));
   }
   WEFT_ASSIGN_OR_RETURN(Source source, read_source(app, flags));
-  if (!flags.bos.empty()) source.options.bos = flags.bos;
-  if (!flags.eos.empty()) source.options.eos = flags.eos;
+  if (flags.bos) source.options.bos = *flags.bos;
+  if (flags.eos) source.options.eos = *flags.eos;
   source.options.now = now;
   const auto chat = text::ChatTemplate::compile(source.text, std::move(source.options));
   if (!chat.is_ok()) return at(source.name, chat.status());
@@ -136,8 +137,14 @@ void add_template_command(Command root, App& app) {
       .excludes(command.get_option("-m"));
   command.add_flag("--no-generation-prompt", flags->no_generation_prompt,
                    "end where the conversation ends");
-  command.add_option("--bos", flags->bos, "text of BOS (default: the model's; empty for a FILE)");
-  command.add_option("--eos", flags->eos, "text of EOS (default: the model's; empty for a FILE)");
+  command
+      .add_option("--bos", flags->bos,
+                  "text of BOS, '' for none (default: the model's; none for a FILE)")
+      .may_be_empty();
+  command
+      .add_option("--eos", flags->eos,
+                  "text of EOS, '' for none (default: the model's; none for a FILE)")
+      .may_be_empty();
   command.add_option("--now", flags->now, "the time to print, as 2026-03-09T14:05:07");
   command.add_flag("--as-given", flags->as_given,
                    "adapt nothing to the template: just what transformers would do");

@@ -79,6 +79,7 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
   answer_ = Answer{mode, std::move(done.generation), std::move(done.report), done.ttft_ms};
   found_ = std::move(found);
   shown_ = found_.passages;
+  no_sources_ = "the last answer has no sources: the documents have nothing on its question";
   return out;
 }
 
@@ -88,6 +89,10 @@ Result<engine::ChatAnswer> DocumentTalk::say(std::string text,
   auto answered = answer(text, options, callbacks);
   if (answered.is_ok()) {
     n_again_ = 0;
+    if (!was_asked()) {
+      shown_.clear();
+      no_sources_ = "no sources: the last question was not answered";
+    }
   } else if (flags_.json) {
     print_error_object(text, answered.status());
   }
@@ -114,13 +119,18 @@ bool DocumentTalk::undo() {
   if (exchanges.empty()) return false;
   exchanges.pop_back();
   chat_.set_exchanges(std::move(exchanges));
-  n_again_ = 0;
+  forget_answer("no sources: the last answer was taken back");
   return true;
 }
 
 void DocumentTalk::clear() {
   chat_.set_exchanges({});
+  forget_answer("no answer with sources yet");
+}
+
+void DocumentTalk::forget_answer(std::string why) {
   shown_.clear();
+  no_sources_ = std::move(why);
   held_tokens_ = 0;
   n_again_ = 0;
 }
@@ -206,7 +216,7 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
 }
 
 Status DocumentTalk::show_sources() {
-  if (shown_.empty()) return not_found("no answer with sources yet");
+  if (shown_.empty()) return not_found(no_sources_);
   print_sources(shown_);
   std::fflush(stdout);
   return Status::ok();

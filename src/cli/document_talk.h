@@ -46,6 +46,7 @@ class DocumentTalk : public Talk {
   Result<engine::ChatAnswer> answer(const std::string& question,
                                     const engine::GenerationOptions& options,
                                     const engine::ChatCallbacks& callbacks);
+  void forget_answer(std::string why);
   void print_as_json(const std::vector<std::string>& notes) const;
 
   const DocumentFlags& flags_;
@@ -58,7 +59,8 @@ class DocumentTalk : public Talk {
   std::optional<Answer> answer_;
   int32_t history_tokens_ = 0;
   int32_t max_tokens_ = 0;
-  std::vector<Passage> shown_;  // of the last answer
+  std::vector<Passage> shown_;                             // of the last answer
+  std::string no_sources_ = "no answer with sources yet";  // why shown_ is empty
   int32_t held_tokens_ = 0;
   uint64_t n_again_ = 0;  // how often the last question was answered again
 };

@@ -73,6 +73,15 @@ std::string value_error(const CLI::Option& option, std::string_view value,
   return fmt::format("{} {}: must be {}", option.get_name(), shown(value), expected);
 }
 
+constexpr const char* kNotEmpty = "not empty";  // the check's name
+
+CLI::Option* refuse_empty(CLI::Option* option) {
+  const auto check = [option](const std::string& text) -> std::string {
+    return text.empty() ? option->get_name() + ": must not be empty" : "";
+  };
+  return option->check(CLI::Validator(check, "", kNotEmpty));
+}
+
 /// "weft model get"
 std::string path_of(const CLI::App& command) {
   const CLI::App* parent = command.get_parent();
@@ -382,6 +391,11 @@ Flag Flag::one_of(const std::vector<std::string>& values) {
   return *this;
 }
 
+Flag Flag::may_be_empty() {
+  as_option(option_).get_validator(kNotEmpty)->active(false);
+  return *this;
+}
+
 Flag Flag::value_name(const std::string& name) {
   as_option(option_).type_name(name);
   return *this;
@@ -413,11 +427,11 @@ Command Command::add_command(const std::string& name, const std::string& help) {
 void Command::needs_command() { as_command(command_).require_subcommand(0, 1); }
 
 Flag Command::add_option(const std::string& names, std::string& value, const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help)->take_last());
+  return Flag(refuse_empty(as_command(command_).add_option(names, value, help)->take_last()));
 }
 Flag Command::add_option(const std::string& names, std::optional<std::string>& value,
                          const std::string& help) {
-  return Flag(as_command(command_).add_option(names, value, help)->take_last());
+  return Flag(refuse_empty(as_command(command_).add_option(names, value, help)->take_last()));
 }
 /// The parser gets what was read here, in a form that it cannot take for another number: by itself
 /// it takes 010 for 8, 1'000 for 1000, and wraps around or cuts off what is too large.
@@ -479,11 +493,7 @@ Flag Command::add_repeated(const std::string& names, std::vector<std::string>& v
   };
   CLI::Option* option = as_command(command_).add_option(names, take, help);
   option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("TEXT");
-  const auto check = [option](const std::string& text) -> std::string {
-    return text.empty() ? value_error(*option, text, "a text") : "";
-  };
-  option->check(CLI::Validator(check, ""));
-  return Flag(option);
+  return Flag(refuse_empty(option));
 }
 
 Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::string& help) {

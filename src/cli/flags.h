@@ -1,6 +1,7 @@
 // The commands and their flags, as a command file declares them. A number is decimal and whole (or
 // finite) and must fit: what does not is one line with the flag, the value and the range, as
-// "--ratio 1.5: must be a number from 0 to 1". What is not known gets the nearest that is. Help and
+// "--ratio 1.5: must be a number from 0 to 1". A text must not be empty: that is what a variable of
+// a shell leaves that is not set. What is not known gets the nearest that is. Help and
 // what a value becomes are CLI11's, which flags.cc alone includes: its header costs five seconds of
 // compiling in every file that sees it. No command's work is here.
 #pragma once
@@ -28,6 +29,8 @@ class Flag {
   /// A number of which `holds` is true; `expected` goes on after "must be ".
   Flag must(std::function<bool(double)> holds, const std::string& expected);
   Flag one_of(const std::vector<std::string>& values);
+  /// Of a text: an empty one is not refused, it means something.
+  Flag may_be_empty();
   /// What stands for the value in the help, and what shells complete it with: MODEL, DIR and FILE.
   Flag value_name(const std::string& name);
   /// Where the flag is not given, what the environment's `variable` says; one of both must be, if

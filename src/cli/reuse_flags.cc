@@ -6,6 +6,7 @@
 
 #include "cli/app.h"
 #include "cli/suggestion.h"
+#include "fusion/selection.h"
 
 namespace weft::cli {
 namespace {
@@ -28,7 +29,8 @@ void add_reuse_flags(Command command, ReuseFlags& flags) {
   command.add_option("--selector", flags.selector, "how blend chooses them")
       .one_of({"query-attention", "v-deviation"});
   command.add_option("--check", flags.check,
-                     "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10");
+                     "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10; they "
+                     "count in place of --ratio");
 }
 
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
@@ -68,7 +70,15 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   return options;
 }
 
+Status check_reuse_flags(const ReuseFlags& flags, const engine::Engine& engine) {
+  WEFT_ASSIGN_OR_RETURN(const fusion::FusionOptions options, fusion_options(flags));
+  if (options.checks.empty()) return Status::ok();
+  const Status status = fusion::check_layers(options, engine.model().config().n_layers).status();
+  return status.is_ok() ? status : Status(status.code(), "--check: " + status.message());
+}
+
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, engine::Engine& engine) {
+  WEFT_RETURN_IF_ERROR(check_reuse_flags(flags, engine));
   WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags));
   WEFT_ASSIGN_OR_RETURN(options.rates, engine.prefill_rates());
   return options;

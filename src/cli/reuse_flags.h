@@ -23,7 +23,9 @@ struct ReuseFlags {
 void add_reuse_flags(Command command, ReuseFlags& flags);
 /// What the flags say; with an automatic ratio, `rates` are still to be set (with_rates).
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags);
-/// The same with the machine's rates, which are measured where they are not known.
+/// kInvalidArgument also where --check names layers that this model does not have.
+Status check_reuse_flags(const ReuseFlags& flags, const engine::Engine& engine);
+/// Both, with the machine's rates, which are measured where they are not known.
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, engine::Engine& engine);
 
 /// --prompt chat|fewshot; "" is what the model, or the folder of documents, wants.

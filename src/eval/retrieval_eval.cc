@@ -47,7 +47,7 @@ class Passages {
   /// An index of all sets' passages but those of `left_out` (-1: none left out).
   static Result<Passages> make(Env& env, const text::Tokenizer& tokenizer,
                                const std::vector<RetrievalSet>& sets, int left_out,
-                               const std::string& folder) {
+                               const std::string& folder, FunctionRef<bool()> goes_on) {
     Passages passages;
     const std::string file = fmt::format("{}/passages{}.sqlite", folder, left_out + 1);
     WEFT_ASSIGN_OR_RETURN(passages.index_, Index::open(file, Index::Mode::kCreate, env));
@@ -59,7 +59,7 @@ class Passages {
       }
     }
     for (const auto& [title, texts] : by_title) {
-      WEFT_RETURN_IF_ERROR(passages.add(tokenizer, title, texts));
+      WEFT_RETURN_IF_ERROR(passages.add(tokenizer, title, texts, goes_on));
     }
     return passages;
   }
@@ -68,10 +68,11 @@ class Passages {
 
  private:
   Status add(const text::Tokenizer& tokenizer, const std::string& title,
-             const std::set<std::string>& texts) {
+             const std::set<std::string>& texts, FunctionRef<bool()> goes_on) {
     std::vector<std::vector<int32_t>> tokens;
     std::vector<retrieval::ChunkText> chunks;
     for (const std::string& text : texts) {
+      if (!goes_on()) return cancelled("stopped");
       // As a passage looks in a chat prompt.
       WEFT_ASSIGN_OR_RETURN(tokens.emplace_back(),
                             tokenizer.encode(title + "\n" + text + "\n\n", {}));
@@ -151,7 +152,7 @@ RetrievalFigures figures_of(const std::vector<Outcome>& outcomes) {
 }
 
 RetrievalResult result_of(const std::string& name, Half half, const std::vector<Asked>& all,
-                          int set) {
+                          int set, bool has_foreign) {
   std::vector<Outcome> plain;
   std::vector<Outcome> chosen;
   std::vector<Outcome> foreign;
@@ -169,7 +170,7 @@ RetrievalResult result_of(const std::string& name, Half half, const std::vector<
           figures_of(plain),
           figures_of(chosen),
           bootstrapped(difference),
-          figures_of(foreign)};
+          has_foreign ? std::optional(figures_of(foreign)) : std::nullopt};
 }
 
 std::set<PassageName> gold_of(const Example& example) {
@@ -180,32 +181,41 @@ std::set<PassageName> gold_of(const Example& example) {
   return gold;
 }
 
+Status check_gold(const std::vector<RetrievalSet>& sets) {
+  for (const RetrievalSet& set : sets) {
+    for (size_t i = 0; i < set.examples.size(); ++i) {
+      if (std::ranges::any_of(set.examples[i].passages, &EvalPassage::is_gold)) continue;
+      return invalid_argument(
+          fmt::format("{}: example {}: no passage is marked as gold", set.name, i));
+    }
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::vector<RetrievalResult>> evaluate_retrieval(
     Env& env, const text::Tokenizer& tokenizer, const std::vector<RetrievalSet>& sets,
     const RetrievalOptions& options, FunctionRef<bool(int64_t done, int64_t total)> progress) {
+  WEFT_RETURN_IF_ERROR(check_gold(sets));
   retrieval::PassageOptions passage_options;
   passage_options.n_passages = options.n_passages;
   int64_t total = 0;
   for (const RetrievalSet& set : sets) total += std::ssize(set.examples);
   std::vector<Asked> all;
+  const auto goes_on = [&] { return progress(std::ssize(all), total); };
   WEFT_ASSIGN_OR_RETURN(Passages everything,
-                        Passages::make(env, tokenizer, sets, -1, options.folder));
+                        Passages::make(env, tokenizer, sets, -1, options.folder, goes_on));
   for (size_t s = 0; s < sets.size(); ++s) {
     std::optional<Passages> others;
     if (sets.size() > 1) {
-      WEFT_ASSIGN_OR_RETURN(
-          others, Passages::make(env, tokenizer, sets, static_cast<int>(s), options.folder));
+      WEFT_ASSIGN_OR_RETURN(others, Passages::make(env, tokenizer, sets, static_cast<int>(s),
+                                                   options.folder, goes_on));
     }
     for (size_t i = 0; i < sets[s].examples.size(); ++i) {
-      if (!progress(std::ssize(all), total)) return cancelled("stopped");
+      if (!goes_on()) return cancelled("stopped");
       const Example& example = sets[s].examples[i];
       const std::set<PassageName> gold = gold_of(example);
-      if (gold.empty()) {
-        return invalid_argument(
-            fmt::format("{}: example {}: no passage is marked as gold", sets[s].name, i));
-      }
       Asked asked{.set = s, .is_even = i % 2 == 0};
       WEFT_ASSIGN_OR_RETURN(const auto plain,
                             everything.index().search(example.question, options.n_passages));
@@ -227,8 +237,9 @@ Result<std::vector<RetrievalResult>> evaluate_retrieval(
   for (int s = 0; s <= static_cast<int>(sets.size()); ++s) {
     const bool is_sum = s == static_cast<int>(sets.size());
     for (const Half half : {Half::kEven, Half::kOdd, Half::kAll}) {
-      results.push_back(result_of(is_sum ? "all" : sets[static_cast<size_t>(s)].name, half, all,
-                                  is_sum ? -1 : s));
+      RetrievalResult result = result_of(is_sum ? "all" : sets[static_cast<size_t>(s)].name, half,
+                                         all, is_sum ? -1 : s, sets.size() > 1);
+      if (result.chosen.questions > 0) results.push_back(std::move(result));
     }
   }
   return results;

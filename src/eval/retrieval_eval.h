@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,11 @@ enum class Half { kAll, kEven, kOdd };
 struct RetrievalResult {
   std::string name;
   Half half = Half::kAll;
-  RetrievalFigures plain;    // Index::search over all words of the question
-  RetrievalFigures chosen;   // find_passages, as ask does
-  Share gold_difference;     // chosen less plain, question by question (bootstrapped)
-  RetrievalFigures foreign;  // find_passages over the other sets' passages alone; no gold there
+  RetrievalFigures plain;   // Index::search over all words of the question
+  RetrievalFigures chosen;  // find_passages, as ask does
+  Share gold_difference;    // chosen less plain, question by question (bootstrapped)
+  /// find_passages over the other sets' passages alone; no gold there. None with a single set.
+  std::optional<RetrievalFigures> foreign;
 };
 
 struct RetrievalOptions {
@@ -53,9 +55,10 @@ struct RetrievalOptions {
   std::string folder;  // where the index is made; removed afterwards
 };
 
-/// For each set, and last for all together, both halves and all questions. A passage is a chunk,
-/// passages with one title a document; equal ones are one. kInvalidArgument for a set without gold
-/// passages; kCancelled when `progress` says false.
+/// For each set, and last for all together, both halves, where they have questions, and all
+/// questions. A passage is a chunk, passages with one title a document; equal ones are one.
+/// kInvalidArgument for a set without gold passages; kCancelled when `progress`, which is called
+/// for each passage and each question, says false.
 Result<std::vector<RetrievalResult>> evaluate_retrieval(
     Env& env, const text::Tokenizer& tokenizer, const std::vector<RetrievalSet>& sets,
     const RetrievalOptions& options, FunctionRef<bool(int64_t done, int64_t total)> progress);

@@ -25,7 +25,7 @@ Status check_size(const Prompt& prompt) {
                                         std::numeric_limits<int32_t>::max()));
 }
 
-Status check_prompt(const Prompt& prompt, const FusionOptions& options) {
+Status check_prompt(const Prompt& prompt, const FusionOptions& options, int32_t n_layers) {
   if (prompt.suffix.empty()) {
     return invalid_argument("the prompt has no question behind its chunks");
   }
@@ -42,6 +42,8 @@ Status check_prompt(const Prompt& prompt, const FusionOptions& options) {
   if (options.mode == ReuseMode::kBlend && options.auto_ratio && !options.rates) {
     return invalid_argument("an automatic ratio needs the machine's rates");
   }
+  // Also where plain prefill is chosen: the same request must not fail only with a longer prompt.
+  if (!options.checks.empty()) WEFT_RETURN_IF_ERROR(check_layers(options, n_layers).status());
   return Status::ok();
 }
 
@@ -85,7 +87,7 @@ Fusor::Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Conte
       computer_(forward, cache, context, scope_.anchor) {}
 
 Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& options) {
-  WEFT_RETURN_IF_ERROR(check_prompt(prompt, options));
+  WEFT_RETURN_IF_ERROR(check_prompt(prompt, options, forward_.model().config().n_layers));
   return with_memory_for(prompt.n_tokens(), [&] { return prefill_any(prompt, options); });
 }
 
@@ -135,7 +137,7 @@ Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& 
 
 Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions& options,
                                       std::vector<ChunkSource>& sources) {
-  WEFT_RETURN_IF_ERROR(check_prompt(prompt, options));
+  WEFT_RETURN_IF_ERROR(check_prompt(prompt, options, forward_.model().config().n_layers));
   WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
   return with_memory_for(prompt.n_tokens(), [&]() -> Result<Prefilled> {
     FusionOptions as_asked = options;
@@ -174,7 +176,9 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
 
   Report report;
   report.mode = options.mode;
-  report.ratio = options.mode == ReuseMode::kBlend ? options.ratio : 0;
+  if (options.mode == ReuseMode::kBlend) {
+    report.ratio = checks.empty() ? options.ratio : checks.back().ratio;
+  }
   report.prompt_tokens = prompt.n_tokens();
   for (;;) {
     Stopwatch watch(env_);

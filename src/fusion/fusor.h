@@ -59,7 +59,7 @@ struct Report {
   std::vector<std::string> notes;   // one line each, fit for the user
   uint64_t loaded_bytes = 0;
   Timings timings;
-  double ratio = 0;                     // blend's, given or chosen
+  double ratio = 0;                     // blend's, given or chosen; of checks the last one's
   std::optional<Prediction> predicted;  // where the options have rates
 };
 

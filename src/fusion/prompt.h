@@ -69,7 +69,8 @@ struct FusionOptions {
   /// How much of the mean change of a chunk's recomputed tokens its other tokens are given, 0 to 1
   /// (chunk_shifts.h); 0: they stay as they are stored.
   double propagate = 1;
-  /// v-deviation only: layers ascending from 1, ratios not growing; empty means {1, ratio}.
+  /// v-deviation only: layers ascending from 1, ratios not growing, which count in place of
+  /// `ratio`; empty means {1, ratio}.
   std::vector<CheckLayer> checks;
   /// Take plain prefill where reuse would save less than a tenth of the work.
   bool allow_plain = true;
