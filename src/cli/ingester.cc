@@ -358,7 +358,10 @@ Status Ingester::end_roots() {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, library_.index().unfinished());
   std::vector<std::string> ended;
   for (const retrieval::IngestRoot& root : unfinished.roots) {
-    if (is_asked(root.path)) ended.push_back(root.path);
+    // By its path of then, or by where that leads now.
+    if (is_asked(root.path) || is_asked(retrieval::canonical_path(root.path))) {
+      ended.push_back(root.path);
+    }
   }
   return ended.empty() ? Status::ok() : library_.index().end_roots(ended);
 }
