@@ -360,6 +360,30 @@ TEST_F(AskProgram, AnIngestThatDidNotEndEndsWhereItsFolderIsALinkNow) {
   fs::remove_all(path("papers"));
 }
 
+TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
+  fs::remove_all(docs());
+  fs::create_directories(docs());
+  write_file(docs() + "/a.txt", "");
+  write_file(docs() + "/b.html", "<script>let x = 1;</script>");
+  write_file(docs() + "/c.md", "# A heading\n");
+  const Outcome few = ingest();
+  EXPECT_EQ(few.status, 0);
+  EXPECT_THAT(few.out, HasSubstr("3 new"));
+  const std::string root = fs::canonical(docs()).string();
+  const std::string none = ": has no text, so no question finds it\n";
+  EXPECT_EQ(few.err, "weft: " + root + "/a.txt" + none + "weft: " + root + "/b.html" + none +
+                         "weft: " + root + "/c.md" + none);
+  expect_error(ask("heading"), 1, "the documents in the store have no text");
+  EXPECT_EQ(ingest().err, "");
+  for (const char* name : {"d", "e", "f", "g"}) write_file(docs() + "/" + name + ".txt", "\n");
+  const Json many = ingest({"--json"}).json();
+  EXPECT_EQ(many["notes"][0],
+            "4 documents have no text, so no question finds them (d.txt, e.txt, f.txt, …)");
+  write_file(docs() + "/a.txt", "A walnut.");
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(ask("walnut").status, 0);
+}
+
 TEST_F(AskProgram, AnEmptyMountPointKeepsItsDocuments) {
   ASSERT_EQ(ingest().status, 0);
   fs::rename(docs(), path("away"));

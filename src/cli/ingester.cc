@@ -274,6 +274,7 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   if (!cut_document.document.guess.empty() && events_.guessed) {
     events_.guessed(info.path, cut_document.document.guess);
   }
+  if (cut_document.chunks.empty() && events_.empty) events_.empty(info.path);
   std::vector<retrieval::ChunkText> chunks;
   const std::string_view text = cut_document.document.text;
   for (const CutChunk& chunk : cut_document.chunks) {
