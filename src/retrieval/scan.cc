@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,7 +22,11 @@ namespace {
 using documents::Read;
 using documents::Refusal;
 
-constexpr uint64_t kEndBytes = 64 * 1024;            // of a file, that may say what it is
+constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
+/// Of a file's time: what is written within one tick of the clock that stamps files has the same
+/// one. FAT's tick is the longest that is met.
+constexpr int64_t kLongestTickNs = 2'000'000'000;
+constexpr int64_t kUnknownTime = std::numeric_limits<int64_t>::min();
 constexpr size_t kMaxRuleMemory = size_t{64} << 20;  // of the ignore files that hold at one time
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
@@ -59,9 +64,18 @@ std::string content_hash(const Hash128& of_bytes, const std::string& reading) {
   return hash128(std::as_bytes(std::span(both))).to_hex();
 }
 
+/// A file's time, as far as it tells this content from what may be written after it: kUnknownTime
+/// while the file could change and keep its time.
+int64_t trusted_time(Env& env, const DirEntry& entry) {
+  const int64_t now_ms = env.unix_ms();
+  const bool is_old = entry.modified_ns / 1'000'000 < now_ms - kLongestTickNs / 1'000'000;
+  return is_old ? entry.modified_ns : kUnknownTime;
+}
+
 Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanOptions& options) {
   // Before the content: a change in between makes the next scan read the file again.
   WEFT_ASSIGN_OR_RETURN(const DirEntry entry, env.stat(path));
+  const int64_t modified_ns = trusted_time(env, entry);
   WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path));
   const uint64_t size = file->size_bytes();
   if (size > 2 * kEndBytes) {
@@ -91,7 +105,7 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
                  .title = loaded.has_own_title ? std::move(document.title)
                                                : documents::short_title(as_path.stem().string()),
                  .size_bytes = entry.size_bytes,
-                 .modified_ns = entry.modified_ns,
+                 .modified_ns = modified_ns,
                  .content_hash = content_hash(hash, document.reading)};
   loaded.text = std::move(document.text);
   loaded.lines = std::move(document.lines);
@@ -464,7 +478,8 @@ class Scanner {
   void judge(const std::string& path, const DirEntry& entry) {
     const auto known = known_.find(path);
     const bool is_known = known != known_.end();
-    const bool has_same_time = is_known && known->second.info.size_bytes == entry.size_bytes &&
+    const bool has_same_time = is_known && entry.modified_ns != kUnknownTime &&
+                               known->second.info.size_bytes == entry.size_bytes &&
                                known->second.info.modified_ns == entry.modified_ns;
     const bool stored = is_known && known->second.status == DocumentStatus::kStored;
     const bool reads_all = options_.rehash || options_.encoding != documents::Encoding::kAny;

@@ -109,7 +109,8 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 /// gone and whose content, unless it is empty and read in the same way, a new file has. kNotFound
 /// for a path that does not exist, whether or not the index has documents there, and for one with
 /// nothing to read below it and two or more documents that are all gone: nothing is deleted by a
-/// typing error or a disk that is not mounted. kInvalidArgument for a bad pattern in `exclude` and for an empty path.
+/// typing error or a disk that is not mounted. kInvalidArgument for a bad pattern in `exclude` and
+/// for an empty path.
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 

@@ -472,6 +472,50 @@ TEST_F(ScanTest, RehashSeesContentThatChangedUnderTheSameTime) {
   EXPECT_THAT(seen(), ElementsAre("changed docs/a.txt", "unchanged docs/b.txt"));
 }
 
+TEST_F(ScanTest, AFileThatWasNewWhenItWasReadIsReadAgain) {
+  class : public FaultEnv {
+   public:
+    using FaultEnv::FaultEnv;
+    int64_t unix_ms() override { return now_ms; }
+    int64_t now_ms = 0;
+  } env(posix_env());
+  dir_.write("docs/a.txt", "before");
+  const auto time = fs::last_write_time(dir_ / "docs/a.txt");
+  const int64_t written_ms = posix_env().stat(dir_ / "docs/a.txt")->modified_ns / 1'000'000;
+  const std::vector<std::string> paths{dir_ / "docs"};
+  const auto scan_and_write_at = [&](int64_t ms) {
+    env.now_ms = ms;
+    const auto result = scan(env, *index_, paths, options_);
+    EXPECT_EQ(result->files.size(), 1u);
+    const ScannedFile& file = result->files[0];
+    const auto id = file.change == Change::kTouched ? Result<int64_t>(0)
+                                                    : index_->replace_document(file.info, {});
+    EXPECT_TRUE(file.change == Change::kTouched
+                    ? index_->touch_document(file.info).is_ok()
+                    : index_->mark_stored(*id, file.info.content_hash).is_ok());
+    return std::string(name_of(file.change));
+  };
+  // Read within the tick in which it was written, or before it by a clock that was set back.
+  for (const int64_t after_ms : {-3'600'000, 0, 2000}) {
+    SCOPED_TRACE(after_ms);
+    dir_.write("docs/a.txt", "before");
+    fs::last_write_time(dir_ / "docs/a.txt", time);
+    (void)index_->remove_document(dir_ / "docs/a.txt");
+    EXPECT_EQ(scan_and_write_at(written_ms + after_ms), "new");
+    EXPECT_EQ(scan_and_write_at(written_ms + after_ms), "unchanged");  // and not written each time
+    dir_.write("docs/a.txt", "after!");
+    fs::last_write_time(dir_ / "docs/a.txt", time);
+    EXPECT_EQ(scan_and_write_at(written_ms + 2001), "changed");
+    EXPECT_EQ(scan_and_write_at(written_ms + 2002), "unchanged");
+  }
+  // Read once more, it is known.
+  (void)index_->remove_document(dir_ / "docs/a.txt");
+  EXPECT_EQ(scan_and_write_at(written_ms), "new");
+  EXPECT_EQ(scan_and_write_at(written_ms + 2001), "touched");
+  EXPECT_EQ(index_->find_document(dir_ / "docs/a.txt")->value().info.modified_ns / 1'000'000,
+            written_ms);
+}
+
 TEST_F(ScanTest, AnotherEncodingIsAnotherContent) {
   dir_.write("docs/a.txt", "caf\xe9 \x80 und mehr");
   dir_.write("docs/b.txt", "plain");
