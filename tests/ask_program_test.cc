@@ -332,6 +332,74 @@ TEST_F(AskProgram, OneIsNoPlural) {
               HasSubstr("1 document removed, with 1 record ("));
 }
 
+TEST_F(AskProgram, ADocumentWhoseFileIsALinkNowIsRemovedByItsOwnPath) {
+  fs::create_directories(docs() + "/x");
+  write_file(docs() + "/x/a.txt", "Alpacas graze.");
+  ASSERT_EQ(ingest().status, 0);
+  fs::remove(docs() + "/x/a.txt");
+  fs::create_symlink("../orchard.txt", docs() + "/x/a.txt");
+  EXPECT_THAT(weft({"docs", "rm", "--store", store(), docs() + "/x/a.txt"}).out,
+              HasSubstr("1 document removed, with 1 record ("));
+  EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/library.txt", "docs/orchard.txt"));
+  // No document is there by its name any more: what it leads to is meant.
+  EXPECT_EQ(weft({"docs", "rm", "--store", store(), docs() + "/x/a.txt"}).status, 0);
+  EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/library.txt"));
+}
+
+TEST_F(AskProgram, AnIngestThatDidNotEndEndsWhereItsFolderIsALinkNow) {
+  write_file(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
+  ASSERT_EQ(ingest({"--store-limit", "200KB"}).status, 1);
+  fs::rename(docs(), path("papers"));
+  fs::create_directory_symlink(path("papers"), docs());
+  const Outcome linked = ingest();
+  EXPECT_EQ(linked.status, 0) << linked.err;
+  EXPECT_TRUE(weft({"docs", "ls", "--store", store(), "--json"}).json()["unfinished"].is_null());
+  EXPECT_THAT(listed(), ElementsAre("papers/harbour.md", "papers/library.txt", "papers/orchard.txt",
+                                    "papers/zebra.txt"));
+  fs::remove(docs());
+  fs::remove_all(path("papers"));
+}
+
+TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
+  fs::remove_all(docs());
+  fs::create_directories(docs());
+  write_file(docs() + "/a.txt", "");
+  write_file(docs() + "/b.html", "<script>let x = 1;</script>");
+  write_file(docs() + "/c.md", "# A heading\n");
+  const Outcome few = ingest();
+  EXPECT_EQ(few.status, 0);
+  EXPECT_THAT(few.out, HasSubstr("3 new"));
+  const std::string root = fs::canonical(docs()).string();
+  const std::string none = ": has no text, so no question finds it\n";
+  EXPECT_EQ(few.err, "weft: " + root + "/a.txt" + none + "weft: " + root + "/b.html" + none +
+                         "weft: " + root + "/c.md" + none);
+  expect_error(ask("heading"), 1, "the documents in the store have no text");
+  EXPECT_EQ(ingest().err, "");
+  for (const char* name : {"d", "e", "f", "g"}) write_file(docs() + "/" + name + ".txt", "\n");
+  const Json many = ingest({"--json"}).json();
+  EXPECT_EQ(many["notes"][0],
+            "4 documents have no text, so no question finds them (d.txt, e.txt, f.txt, …)");
+  write_file(docs() + "/a.txt", "A walnut.");
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(ask("walnut").status, 0);
+}
+
+TEST_F(AskProgram, AnEmptyMountPointKeepsItsDocuments) {
+  ASSERT_EQ(ingest().status, 0);
+  fs::rename(docs(), path("away"));
+  fs::create_directory(docs());
+  expect_error(ingest(), 1,
+               docs() +
+                   ": none of its 3 documents is there any more (a disk that is not mounted?); "
+                   "`weft docs rm --store " +
+                   store() + " " + docs() + "` takes them out");
+  EXPECT_EQ(listed().size(), 3u);
+  EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), docs()}).status, 0);
+  EXPECT_EQ(ingest().status, 0);
+  fs::remove_all(path("away"));
+}
+
 TEST_F(AskProgram, AnEmptyPathIsRefusedAndRemovesNothing) {
   ASSERT_EQ(ingest().status, 0);
   expect_error(weft({"docs", "rm", "--store", store(), ""}), 2, "a path is empty");

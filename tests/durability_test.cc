@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -358,6 +359,11 @@ class DurableProgram : public ::testing::Test {
     std::filesystem::create_directory(docs());
     store::write_text(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven.");
     store::write_text(docs() + "/orchard.txt", "The orchard has pears. " + filler(60));
+    // Of new files the index has no time, until the next ingest.
+    for (const char* name : {"/harbour.md", "/orchard.txt"}) {
+      std::filesystem::last_write_time(
+          docs() + name, std::filesystem::last_write_time(docs() + name) - std::chrono::hours(1));
+    }
   }
 
   std::string model() const { return recording_.path("model.gguf"); }

@@ -86,17 +86,36 @@ Status run_ls(App& app, const DocsFlags& flags) {
   return Status::ok();
 }
 
-/// The documents at or below a path: as it is in the file system or, only where nothing is there,
-/// as ask and ls show it. A shown name that is of more than one root is kInvalidArgument.
-Result<std::vector<std::string>> documents_at(Env& env,
-                                              const std::vector<retrieval::Document>& documents,
-                                              const std::string& path) {
-  const std::string canonical = retrieval::canonical_path(path);
-  std::vector<std::string> found;
+/// What a path that is to be removed stands for.
+struct Meant {
+  std::vector<std::string> documents;  // their paths
+  std::vector<std::string> roots;      // where an ingest did not end
+};
+
+Meant meant_by(const std::vector<retrieval::Document>& documents,
+               const retrieval::Unfinished& unfinished, const std::string& path) {
+  Meant meant;
   for (const retrieval::Document& document : documents) {
-    if (retrieval::is_under(document.info.path, canonical)) found.push_back(document.info.path);
+    if (retrieval::is_under(document.info.path, path))
+      meant.documents.push_back(document.info.path);
   }
-  if (!found.empty() || env.stat(path).status().code() != StatusCode::kNotFound) return found;
+  for (const retrieval::IngestRoot& root : unfinished.roots) {
+    if (retrieval::is_under(root.path, path)) meant.roots.push_back(root.path);
+  }
+  return meant;
+}
+
+/// What is at a path or below it: by its name, with as few of its links followed as it takes, since
+/// a link may be newer than the document that was there; or, only where nothing is there, as ask
+/// and ls show it. A shown name that is of more than one root is kInvalidArgument.
+Result<Meant> meant_by_name(Env& env, const std::vector<retrieval::Document>& documents,
+                            const retrieval::Unfinished& unfinished, const std::string& path) {
+  for (const std::string& form : retrieval::forms_of_path(path)) {
+    Meant meant = meant_by(documents, unfinished, form);
+    if (!meant.documents.empty() || !meant.roots.empty()) return meant;
+  }
+  if (env.stat(path).status().code() != StatusCode::kNotFound) return Meant();
+  std::vector<std::string> found;
   const std::string shown = path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
   std::set<std::string> meant;  // by the name in each root, absolute
   for (const retrieval::Document& document : documents) {
@@ -106,7 +125,7 @@ Result<std::vector<std::string>> documents_at(Env& env,
     const size_t below_shown = from_root.size() - shown.size();
     meant.insert(document.info.path.substr(0, document.info.path.size() - below_shown));
   }
-  if (meant.size() <= 1) return found;
+  if (meant.size() <= 1) return Meant{std::move(found), {}};
   constexpr size_t kMaxShown = 8;
   std::string list;
   size_t n = 0;
@@ -130,17 +149,10 @@ Status run_rm(App& app, const DocsFlags& flags) {
   std::set<std::string> named;
   std::vector<std::string> ended;
   for (const std::string& path : flags.paths) {  // all, before anything is removed
-    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> found,
-                          documents_at(app.env, documents, path));
-    named.insert(found.begin(), found.end());
-    const std::string canonical = retrieval::canonical_path(path);
-    bool was_begun = false;
-    for (const retrieval::IngestRoot& root : unfinished.roots) {
-      if (!retrieval::is_under(root.path, canonical)) continue;
-      was_begun = true;
-      ended.push_back(root.path);
-    }
-    if (found.empty() && !was_begun) {
+    WEFT_ASSIGN_OR_RETURN(const Meant meant, meant_by_name(app.env, documents, unfinished, path));
+    named.insert(meant.documents.begin(), meant.documents.end());
+    ended.insert(ended.end(), meant.roots.begin(), meant.roots.end());
+    if (meant.documents.empty() && meant.roots.empty()) {
       return not_found(
           fmt::format("{}: no document of {} at this path or below it; weft docs ls "
                       "lists them",

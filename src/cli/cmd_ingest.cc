@@ -15,7 +15,7 @@ namespace weft::cli {
 namespace {
 
 constexpr size_t kMaxJsonEntries = 10'000;  // of what was skipped
-constexpr size_t kGuessesByName = 3;        // more are told together
+constexpr size_t kGuessesByName = 3;        // more are told together; so are empty documents
 
 struct IngestFlags {
   ModelFlags model;
@@ -41,10 +41,8 @@ class Report {
     events.guessed = [this](const std::string& path, const std::string& guess) {
       guessed(path, guess);
     };
-    events.noted = [this](const std::string& line) {
-      notes_.push_back(line);
-      say(line);
-    };
+    events.empty = [this](const std::string& path) { empty_.push_back(path); };
+    events.noted = [this](const std::string& line) { note(line); };
     events.planned = [this](const IngestPlan& plan) { planned(plan); };
     events.stored = [this](const IngestProgress& at) {
       const double elapsed_s = static_cast<double>(app_.env.monotonic_ns() - began_ns_) * 1e-9;
@@ -55,9 +53,10 @@ class Report {
     return events;
   }
 
-  /// What was skipped and guessed, in a few lines.
+  /// What was skipped and guessed and what has no text, in a few lines.
   void end() {
     progress_.hide();
+    end_empty();
     for (const auto& [guess, paths] : guessed_) {
       if (flags_.verbose) continue;  // told already
       if (paths.size() <= kGuessesByName) {
@@ -99,6 +98,22 @@ class Report {
     if (flags_.json) return;
     progress_.hide();
     print_error(line);
+  }
+
+  void note(const std::string& line) {
+    notes_.push_back(line);
+    say(line);
+  }
+
+  void end_empty() {
+    if (flags_.verbose || empty_.size() <= kGuessesByName) {
+      for (const std::string& path : empty_) note(path + ": has no text, so no question finds it");
+      return;
+    }
+    NameGroups names;
+    for (const std::string& path : empty_) names.add("", file_name(path));
+    note(fmt::format("{} documents have no text, so no question finds them ({})",
+                     grouped_digits(std::ssize(empty_)), names.groups().front().names));
   }
 
   void skipped(const retrieval::SkippedFile& file) {
@@ -145,6 +160,7 @@ class Report {
   int64_t began_ns_ = 0;
   NameGroups skips_;
   std::map<std::string, std::vector<std::string>> guessed_;  // paths by guess
+  std::vector<std::string> empty_;                           // paths
   std::vector<std::string> notes_;
   Json skipped_json_ = Json::array();
   Json guesses_json_ = Json::array();

@@ -70,6 +70,11 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
   }
   if (out.found != retrieval::PassagesFound::kYes) {
     WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library.index().counts());
+    if (counts.chunks == 0 && counts.documents > 0) {
+      return not_found(
+          "the documents in the store have no text (weft docs ls lists them); weft ingest puts "
+          "others in");
+    }
     if (counts.chunks == 0) {
       return not_found("there are no documents in the store; weft ingest puts some in");
     }

@@ -274,6 +274,7 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   if (!cut_document.document.guess.empty() && events_.guessed) {
     events_.guessed(info.path, cut_document.document.guess);
   }
+  if (cut_document.chunks.empty() && events_.empty) events_.empty(info.path);
   std::vector<retrieval::ChunkText> chunks;
   const std::string_view text = cut_document.document.text;
   for (const CutChunk& chunk : cut_document.chunks) {
@@ -358,7 +359,10 @@ Status Ingester::end_roots() {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, library_.index().unfinished());
   std::vector<std::string> ended;
   for (const retrieval::IngestRoot& root : unfinished.roots) {
-    if (is_asked(root.path)) ended.push_back(root.path);
+    // By its path of then, or by where that leads now.
+    if (is_asked(root.path) || is_asked(retrieval::canonical_path(root.path))) {
+      ended.push_back(root.path);
+    }
   }
   return ended.empty() ? Status::ok() : library_.index().end_roots(ended);
 }

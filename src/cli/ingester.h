@@ -46,6 +46,8 @@ struct IngestEvents {
   std::function<void(const retrieval::SkippedFile&)> skipped;
   /// A document was read by a guess (documents::Document::guess).
   std::function<void(const std::string& path, const std::string& guess)> guessed;
+  /// A document that goes in has no text: nothing of it can be found.
+  std::function<void(const std::string& path)> empty;
   std::function<void(const std::string& line)> noted;  // as ScanResult::notes
   std::function<void(const IngestPlan&)> planned;
   std::function<void(const IngestProgress&)> stored;

@@ -9,7 +9,7 @@ namespace {
 /// Without the spaces at the end that no backslash keeps, and a carriage return.
 std::string_view trimmed(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
-  while (line.ends_with(' ') || line.ends_with('\t')) {
+  while (line.ends_with(' ')) {  // a tab stays, as in git
     const size_t before = line.size() - 1;
     const size_t last = line.substr(0, before).find_last_not_of('\\');
     const size_t n_backslashes = before - (last == std::string_view::npos ? 0 : last + 1);

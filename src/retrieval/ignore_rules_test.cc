@@ -121,6 +121,12 @@ TEST(IgnoreRules, ASlashInFrontOrWithinIsAPathFromHere) {
   EXPECT_EQ(judged("/*", "x/y"), "");
 }
 
+TEST(IgnoreRules, ATabAtTheEndIsPartOfAPattern) {
+  EXPECT_EQ(judged("a\t\n", "a"), "");
+  EXPECT_EQ(judged("a\t\n", "a\t"), "ignored");
+  EXPECT_EQ(judged("a\t  \r\n", "a\t"), "ignored");
+}
+
 TEST(IgnoreRules, ASlashAtTheEndIsAFolder) {
   EXPECT_EQ(judged("build/", "build/"), "ignored");
   EXPECT_EQ(judged("build/", "build"), "");

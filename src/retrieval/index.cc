@@ -15,14 +15,37 @@ namespace {
 constexpr int64_t kChunksPerBatch = 64;
 constexpr size_t kRecordsPerBatch = 64;  // while other writers wait
 
-/// The id for the next row of a table that never uses one again. Not only SQLite's own word for it,
-/// which a damaged byte may have made one that is in use.
-Result<int64_t> next_id(Database& database, const char* table) {
-  return read_integer(
-      database,
-      fmt::format("SELECT 1 + max(ifnull((SELECT seq FROM sqlite_sequence WHERE name = '{0}'), 0),"
-                  " ifnull((SELECT max(id) FROM {0}), 0))",
-                  table));
+/// The last id that was given in a table which never uses one again. Not only SQLite's own word for
+/// it, which a damaged byte may have made one that is in use. kCorrupt where no id of ours is
+/// there.
+Result<int64_t> last_id(Database& database, const char* table) {
+  const auto in_sequence = [&](const char* what) {
+    return read_integer(
+        database, fmt::format("SELECT {} FROM sqlite_sequence WHERE name = '{}'", what, table));
+  };
+  WEFT_ASSIGN_OR_RETURN(const int64_t n_bad,
+                        in_sequence("total(typeof(seq) != 'integer' OR seq < 0)"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t given, in_sequence("max(seq)"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t highest,
+                        read_integer(database, fmt::format("SELECT max(id) FROM {}", table)));
+  WEFT_ASSIGN_OR_RETURN(
+      const int64_t has_low,
+      read_integer(database, fmt::format("SELECT 1 FROM {} WHERE id <= 0 LIMIT 1", table)));
+  const int64_t last = std::max(given, highest);
+  if (n_bad == 0 && has_low == 0 && last <= kMaxId) return last;
+  return corrupt(
+      fmt::format("{}: the ids of its {}: out of range: damaged; remove this file and "
+                  "ingest again (stored KV is found again)",
+                  database.path(), table));
+}
+
+/// The first of `n` new ids.
+Result<int64_t> next_ids(Database& database, const char* table, int64_t n) {
+  WEFT_ASSIGN_OR_RETURN(const int64_t last, last_id(database, table));
+  if (n <= kMaxId - last) return last + 1;
+  return resource_exhausted(fmt::format(
+      "{}: no more ids for its {}: remove this file and ingest again (stored KV is found again)",
+      database.path(), table));
 }
 
 Status remove_chunks(Database& database, int64_t document) {
@@ -39,7 +62,7 @@ Status remove_chunks(Database& database, int64_t document) {
 
 Status insert_chunks(Database& database, int64_t document, std::string_view title,
                      std::span<const ChunkText> chunks) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t first, next_id(database, "chunks"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t first, next_ids(database, "chunks", std::ssize(chunks)));
   for (size_t i = 0; i < chunks.size(); ++i) {
     const auto ordinal = static_cast<int64_t>(i);
     WEFT_RETURN_IF_ERROR(
@@ -185,7 +208,7 @@ Result<int64_t> Index::replace_document(const DocumentInfo& info,
     WEFT_RETURN_IF_ERROR(remove_chunks(database, known->id));
   } else {
     if (known.status().code() != StatusCode::kNotFound) return known.status();
-    WEFT_ASSIGN_OR_RETURN(document.id, next_id(database, "documents"));
+    WEFT_ASSIGN_OR_RETURN(document.id, next_ids(database, "documents", 1));
   }
   WEFT_RETURN_IF_ERROR(write_document(database, document));
   WEFT_RETURN_IF_ERROR(insert_chunks(database, document.id, info.title, chunks));
@@ -527,6 +550,9 @@ Status Index::verify() {
   if (!is_read_only()) {  // SQLite takes this check for a write
     WEFT_RETURN_IF_ERROR(database.execute(
         "INSERT INTO chunk_terms(chunk_terms, rank) VALUES('integrity-check', 1)"));
+  }
+  for (const char* table : {"documents", "chunks"}) {
+    WEFT_RETURN_IF_ERROR(last_id(database, table).status());
   }
   return verify_documents();
 }

@@ -45,7 +45,7 @@ struct DocumentInfo {
   std::string path;  // the document's name in the index; unique
   std::string title;
   uint64_t size_bytes = 0;
-  int64_t modified_ns = 0;   // since the Unix epoch
+  int64_t modified_ns = 0;   // since the Unix epoch; the least there is: too new to be trusted
   std::string content_hash;  // compared for equality only
   std::string root;          // the path named at ingest under which it was found; "": not known
 };

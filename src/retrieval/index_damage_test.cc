@@ -10,6 +10,7 @@
 
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
+#include "retrieval/rows_internal.h"
 #include "retrieval/test_support_internal.h"
 
 namespace weft::retrieval {
@@ -232,6 +233,53 @@ TEST_F(IndexDamage, ASweepOverDamagedRecordsEnds) {
     const Status status = index->sweep([](const Hash128&) { return Status::ok(); });
     EXPECT_TRUE(status.is_ok() || status.code() == StatusCode::kCorrupt) << status.message();
   }
+}
+
+TEST_F(IndexDamage, IdsPastAllThatAreGivenAreDamage) {
+  for (const char* table : {"chunks", "documents"}) {
+    for (const char* set : {"seq = 9223372036854775807", "seq = 9007199254740993", "seq = -1",
+                            "seq = 'many'", "seq = 1e300", "name = 'chunks'"}) {
+      SCOPED_TRACE(std::string(table) + " " + set);
+      dir_.write("bad.db", good_);
+      {
+        auto database = *Database::open(dir_ / "bad.db", false, false);
+        ASSERT_TRUE(database
+                        ->execute(std::string("UPDATE sqlite_sequence SET ") + set +
+                                  " WHERE name = '" + table + "'")
+                        .is_ok());
+      }
+      auto index = *Index::open(dir_ / "bad.db", Mode::kReadWrite);
+      const Status added = put(*index, "/new", {"pear"}).status();
+      if (std::string(set).starts_with("name")) {  // the rows' own ids say as much
+        EXPECT_TRUE(added.is_ok()) << added.message();
+        EXPECT_TRUE(index->verify().is_ok());
+        continue;
+      }
+      for (const Status& status : {added, index->verify()}) {
+        EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+        EXPECT_THAT(status.message(), HasSubstr(std::string("the ids of its ") + table +
+                                                ": out of range: damaged; remove this file and "
+                                                "ingest again"));
+        expect_clear(status, dir_ / "bad.db");
+      }
+      EXPECT_EQ(index->documents()->size(), documents_.size());
+    }
+  }
+}
+
+TEST_F(IndexDamage, ANegativeIdIsDamageAlsoWithTheRightHash) {
+  dir_.write("bad.db", good_);
+  {
+    auto database = *Database::open(dir_ / "bad.db", false, false);
+    const std::vector<int32_t> ids{'f', 'i', 'g'};
+    ASSERT_TRUE(insert_chunk(*database, -5, documents_.begin()->first, 3, "",
+                             {.text = "fig", .tokens = ids, .record = record_of("fig")})
+                    .is_ok());
+  }
+  auto index = *Index::open(dir_ / "bad.db", Mode::kReadWrite);
+  EXPECT_THAT(index->chunks_of(documents_.begin()->first).status().message(),
+              HasSubstr("chunk -5: its id is out of range: damaged"));
+  EXPECT_EQ(put(*index, "/new", {"pear"}).status().code(), StatusCode::kCorrupt);
 }
 
 TEST_F(IndexDamage, ALostChunkOrDocumentIsFoundByVerify) {

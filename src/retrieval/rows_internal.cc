@@ -200,6 +200,7 @@ Result<Chunk> Rows::chunk(const Statement& row, int first) const {
               .line_begin = static_cast<uint64_t>(row.integer(first + 9)),
               .line_end = static_cast<uint64_t>(row.integer(first + 10)),
               .text = row.bytes(first + 5)};
+  if (id <= 0 || id > kMaxId) return damaged("chunk", id, "its id is out of range");
   const std::string ids = row.bytes(first + 6);
   const int64_t n_tokens = row.integer(first + 7);
   const std::string record = row.bytes(first + 8);
@@ -244,6 +245,9 @@ Result<Document> Rows::document(const Statement& row, int first) const {
   if (version_ != kVersionWithoutHashes &&
       row.integer(first + 10) != document_hash(document, status, version_)) {
     return damaged("document", document.id, "its hash differs");
+  }
+  if (document.id <= 0 || document.id > kMaxId) {
+    return damaged("document", document.id, "its id is out of range");
   }
   return document;
 }

@@ -21,6 +21,7 @@ constexpr int64_t kVersionWithoutHashes = 1;  // nor records' names
 constexpr int64_t kVersionWithoutLines = 2;   // nor roots, nor pieces
 constexpr int64_t kVersionWithoutFlags = 3;   // of unfinished ingests
 constexpr int64_t kSchemaVersion = 4;
+constexpr int64_t kMaxId = int64_t{1} << 53;  // of documents and chunks: far past any that is given
 
 /// Makes the schema in a new file where `create` says so; refuses a file that is somebody else's or
 /// of an unknown version. Returns its version.

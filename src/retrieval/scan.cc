@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,7 +22,11 @@ namespace {
 using documents::Read;
 using documents::Refusal;
 
-constexpr uint64_t kEndBytes = 64 * 1024;            // of a file, that may say what it is
+constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
+/// Of a file's time: what is written within one tick of the clock that stamps files has the same
+/// one. FAT's tick is the longest that is met.
+constexpr int64_t kLongestTickNs = 2'000'000'000;
+constexpr int64_t kUnknownTime = std::numeric_limits<int64_t>::min();
 constexpr size_t kMaxRuleMemory = size_t{64} << 20;  // of the ignore files that hold at one time
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
@@ -59,9 +64,18 @@ std::string content_hash(const Hash128& of_bytes, const std::string& reading) {
   return hash128(std::as_bytes(std::span(both))).to_hex();
 }
 
+/// A file's time, as far as it tells this content from what may be written after it: kUnknownTime
+/// while the file could change and keep its time.
+int64_t trusted_time(Env& env, const DirEntry& entry) {
+  const int64_t now_ms = env.unix_ms();
+  const bool is_old = entry.modified_ns / 1'000'000 < now_ms - kLongestTickNs / 1'000'000;
+  return is_old ? entry.modified_ns : kUnknownTime;
+}
+
 Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanOptions& options) {
   // Before the content: a change in between makes the next scan read the file again.
   WEFT_ASSIGN_OR_RETURN(const DirEntry entry, env.stat(path));
+  const int64_t modified_ns = trusted_time(env, entry);
   WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path));
   const uint64_t size = file->size_bytes();
   if (size > 2 * kEndBytes) {
@@ -91,7 +105,7 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
                  .title = loaded.has_own_title ? std::move(document.title)
                                                : documents::short_title(as_path.stem().string()),
                  .size_bytes = entry.size_bytes,
-                 .modified_ns = entry.modified_ns,
+                 .modified_ns = modified_ns,
                  .content_hash = content_hash(hash, document.reading)};
   loaded.text = std::move(document.text);
   loaded.lines = std::move(document.lines);
@@ -147,19 +161,24 @@ class Scanner {
     root_set_.insert(roots_.begin(), roots_.end());
     for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
+    find_outdated(paths);
     note_unused_ignore_files();
     for (const auto& [path, entry] : found_) {
       if (is_stopped()) break;
       judge(path, entry);
     }
+    keep_unread();
     find_moved();
     for (const auto& known : known_) {
       if (is_stopped()) break;
-      if (!is_asked(known.first) || present_.contains(known.first)) continue;
-      const bool is_there = env_.stat(known.first).is_ok();
-      result_.files.push_back({Change::kDeleted, known.second.info, is_there, ""});
+      const std::string& path = known.first;
+      if (present_.contains(path) || !(is_asked(path) || outdated_.contains(path))) continue;
+      result_.files.push_back({Change::kDeleted, known.second.info, is_skipped_now(path), ""});
     }
     if (is_stopped_) return cancelled("stopped; nothing was changed");
+    for (size_t i = 0; i < paths.size(); ++i) {
+      WEFT_RETURN_IF_ERROR(check_not_all_gone(paths[i], roots_[i]));
+    }
     std::sort(result_.files.begin(), result_.files.end(),
               [](const auto& a, const auto& b) { return a.info.path < b.info.path; });
     std::sort(result_.skipped.begin(), result_.skipped.end(),
@@ -186,10 +205,7 @@ class Scanner {
     const auto is_there = [&](const std::string& path) { return is_under(path, root); };
     const auto n_known =
         std::ranges::count_if(known_, [&](const auto& known) { return is_there(known.first); });
-    const std::string command =
-        fmt::format("weft docs rm{} {}",
-                    options_.store_dir.empty() ? "" : " --store " + shell_path(options_.store_dir),
-                    shell_path(as_given));
+    const std::string command = removal_of(as_given);
     if (n_known > 0) {
       return not_found(fmt::format("{} does not exist; `{}` takes its {} document{} out", as_given,
                                    command, n_known, n_known == 1 ? "" : "s"));
@@ -201,6 +217,13 @@ class Scanner {
     const auto link = env_.stat_link(as_given);
     return not_found(as_given + (link.is_ok() && link->is_link ? ": a link that leads nowhere"
                                                                : ": no such file or folder"));
+  }
+
+  std::string removal_of(const std::string& as_given) const {
+    return fmt::format(
+        "weft docs rm{} {}",
+        options_.store_dir.empty() ? "" : " --store " + shell_path(options_.store_dir),
+        shell_path(as_given));
   }
 
   /// The top of the git work tree that a folder is in, else the folder itself.
@@ -370,22 +393,81 @@ class Scanner {
 
   bool is_asked(const std::string& path) const { return !root_of(path).empty(); }
 
+  /// Documents below a named path as it was written, from before one of its names became a link:
+  /// their own paths lead elsewhere now, where each is another document or none.
+  void find_outdated(std::span<const std::string> paths) {
+    for (const std::string& path : paths) {
+      const std::string canonical = canonical_path(path);
+      for (const std::string& form : forms_of_path(path)) {
+        if (form == canonical) continue;
+        for (auto at = known_.lower_bound(form); at != known_.end(); ++at) {
+          if (!at->first.starts_with(form)) break;
+          if (!is_under(at->first, form)) continue;
+          const std::string now = canonical_path(at->first);
+          if (now != at->first) outdated_.emplace(at->first, now);
+        }
+      }
+    }
+  }
+
+  /// Refuses to take all documents of a named folder out where nothing is in it any more: their KV
+  /// took long, and a disk that is not mounted looks the same. One document is soon computed again.
+  Status check_not_all_gone(const std::string& as_given, const std::string& root) {
+    constexpr int64_t kLeastDocuments = 2;
+    const auto is_below = [&](const std::string& path) {
+      const auto outdated = outdated_.find(path);
+      return is_under(path, root) ||
+             (outdated != outdated_.end() && is_under(outdated->second, root));
+    };
+    if (std::ranges::any_of(present_, is_below)) return Status::ok();
+    int64_t n_gone = 0;
+    for (const ScannedFile& file : result_.files) {
+      if (!is_below(file.info.path)) continue;
+      if (file.is_there) return Status::ok();
+      ++n_gone;
+    }
+    if (n_gone < kLeastDocuments) return Status::ok();
+    return not_found(
+        fmt::format("{}: none of its {} documents is there any more (a disk that is not mounted?); "
+                    "`{}` takes them out",
+                    as_given, n_gone, removal_of(as_given)));
+  }
+
+  /// What could not be read may be as it was, also where it was known by another path.
+  void keep_unread() {
+    for (const auto& [path, now] : outdated_) {
+      for (std::string at = now;; at = parent_of(at)) {
+        if (unread_.contains(at)) present_.insert(path);
+        if (at == "/" || at.empty()) break;
+      }
+    }
+  }
+
+  /// Of a document that none of the files is: its path is not gone, nor a link to one of them.
+  bool is_skipped_now(const std::string& path) const {
+    if (!env_.stat(path).is_ok()) return false;
+    const std::string now = canonical_path(path);
+    return now == path || !is_asked(now);
+  }
+
   /// A new file with the content of a document whose own file is gone, here or anywhere, is that
-  /// document.
+  /// document. A link in a document's path is newer than the document.
   void find_moved() {
     std::map<std::string_view, std::deque<const std::string*>> by_content;  // paths
     for (const auto& [path, document] : known_) {
       if (!present_.contains(path)) by_content[document.info.content_hash].push_back(&path);
     }
     for (ScannedFile& file : result_.files) {
-      if (file.change != Change::kNew) continue;
+      // Of an empty one there is nothing to keep, and all empty files are alike.
+      if (file.change != Change::kNew || file.info.size_bytes == 0) continue;
       const auto candidates = by_content.find(file.info.content_hash);
       if (candidates == by_content.end()) continue;
       std::deque<const std::string*>& paths = candidates->second;
       while (!paths.empty() && file.change == Change::kNew && !is_stopped()) {
         const std::string& path = *paths.front();
         paths.pop_front();  // looked at once: one that is there is nobody's
-        if (env_.stat(path).status().code() != StatusCode::kNotFound) continue;
+        const bool is_gone = env_.stat(path).status().code() == StatusCode::kNotFound;
+        if (!is_gone && canonical_path(path) == path) continue;
         file.change = Change::kMoved;
         file.moved_from = path;
         present_.insert(path);
@@ -396,7 +478,8 @@ class Scanner {
   void judge(const std::string& path, const DirEntry& entry) {
     const auto known = known_.find(path);
     const bool is_known = known != known_.end();
-    const bool has_same_time = is_known && known->second.info.size_bytes == entry.size_bytes &&
+    const bool has_same_time = is_known && entry.modified_ns != kUnknownTime &&
+                               known->second.info.size_bytes == entry.size_bytes &&
                                known->second.info.modified_ns == entry.modified_ns;
     const bool stored = is_known && known->second.status == DocumentStatus::kStored;
     const bool reads_all = options_.rehash || options_.encoding != documents::Encoding::kAny;
@@ -406,7 +489,7 @@ class Scanner {
     auto loading = load(env_, path, options_);
     if (!loading.is_ok()) {
       if (loading.status().code() == StatusCode::kNotFound) return;
-      present_.insert(path);
+      keep_known_under(path);
       return skip(path, "unreadable", "it cannot be read");
     }
     if (auto* refusal = std::get_if<Refusal>(&*loading)) {
@@ -436,9 +519,11 @@ class Scanner {
     result_.skipped.push_back({path, std::move(kind), std::move(reason), is_root(path)});
   }
 
-  void keep_known_under(const std::string& folder) {
-    for (const auto& [path, document] : known_) {
-      if (is_under(path, folder)) present_.insert(path);
+  void keep_known_under(const std::string& path) {
+    unread_.insert(path);
+    for (auto at = known_.lower_bound(path); at != known_.end(); ++at) {
+      if (!at->first.starts_with(path)) break;
+      if (is_under(at->first, path)) present_.insert(at->first);
     }
   }
 
@@ -458,8 +543,10 @@ class Scanner {
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
   std::set<std::string> unfinished_roots_;
-  std::set<std::string> entered_;  // folders
-  std::set<std::string> present_;  // documents that are not deleted
+  std::set<std::string> entered_;                // folders
+  std::set<std::string> present_;                // documents that are not deleted
+  std::set<std::string> unread_;                 // folders and files, all below them kept
+  std::map<std::string, std::string> outdated_;  // documents, and where their paths lead now
   ScanResult result_;
   bool is_stopped_ = false;
 };
@@ -471,6 +558,37 @@ std::string canonical_path(const std::string& path) {
   const auto canonical = std::filesystem::weakly_canonical(path, error);
   if (!error && canonical.is_absolute()) return canonical.string();
   return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
+std::vector<std::string> forms_of_path(const std::string& path) {
+  if (path.empty()) return {};
+  std::vector<std::filesystem::path> names;
+  size_t n_resolved = 0;  // up to the last ".."
+  for (const std::filesystem::path& name : std::filesystem::path(path)) {
+    if (name.empty() || name == ".") continue;
+    names.push_back(name);
+    if (name == "..") n_resolved = names.size();
+  }
+  std::filesystem::path before = ".";
+  for (size_t i = 0; i < n_resolved; ++i) before /= names[i];
+  std::filesystem::path resolved = canonical_path(before.string());
+  std::vector<std::string> forms;
+  const auto add = [&](size_t n) {
+    std::filesystem::path form = resolved;
+    for (size_t i = n; i < names.size(); ++i) form /= names[i];
+    forms.push_back(form.string());
+  };
+  add(n_resolved);
+  for (size_t i = n_resolved; i < names.size(); ++i) {
+    resolved /= names[i];
+    std::error_code ignored;
+    if (!std::filesystem::is_symlink(resolved, ignored)) continue;
+    const std::string target = canonical_path(resolved.string());
+    if (target == resolved.string()) continue;  // it leads nowhere
+    resolved = target;
+    add(i + 1);
+  }
+  return forms;
 }
 
 bool is_under(const std::string& path, const std::string& folder) {

@@ -67,6 +67,11 @@ struct ScanResult {
 /// for an empty path, and for a relative one where the working folder is gone.
 std::string canonical_path(const std::string& path);
 
+/// An absolute path without `.` and `..`, first with none of its links followed, then with one more
+/// of them at a time, from the front; the last one is the canonical path. Links before a `..` are
+/// followed in any case, as what it means depends on them. None for an empty path.
+std::vector<std::string> forms_of_path(const std::string& path);
+
 /// Whether it is that folder (or file) or lies in it; both canonical. Nothing lies in "".
 bool is_under(const std::string& path, const std::string& folder);
 
@@ -99,10 +104,13 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 /// also those that are no text (documents/document.h), too large or unreadable; an unreadable one
 /// stays in the index. A file that is gone when it is to be read was never there.
 ///
-/// Of the index's documents only those under `paths` are looked at, and those whose file is gone
-/// and whose content, read in the same way, a new file has. kNotFound for a path that does not
-/// exist, whether or not the index has documents there: nothing is deleted by a typing error or a
-/// disk that is not mounted. kInvalidArgument for a bad pattern in `exclude` and for an empty path.
+/// Of the index's documents only those under `paths` are looked at, by their canonical form and as
+/// they were written (forms_of_path: a name may have become a link since), and those whose file is
+/// gone and whose content, unless it is empty and read in the same way, a new file has. kNotFound
+/// for a path that does not exist, whether or not the index has documents there, and for one with
+/// nothing to read below it and two or more documents that are all gone: nothing is deleted by a
+/// typing error or a disk that is not mounted. kInvalidArgument for a bad pattern in `exclude` and
+/// for an empty path.
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 

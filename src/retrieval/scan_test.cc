@@ -472,6 +472,50 @@ TEST_F(ScanTest, RehashSeesContentThatChangedUnderTheSameTime) {
   EXPECT_THAT(seen(), ElementsAre("changed docs/a.txt", "unchanged docs/b.txt"));
 }
 
+TEST_F(ScanTest, AFileThatWasNewWhenItWasReadIsReadAgain) {
+  class : public FaultEnv {
+   public:
+    using FaultEnv::FaultEnv;
+    int64_t unix_ms() override { return now_ms; }
+    int64_t now_ms = 0;
+  } env(posix_env());
+  dir_.write("docs/a.txt", "before");
+  const auto time = fs::last_write_time(dir_ / "docs/a.txt");
+  const int64_t written_ms = posix_env().stat(dir_ / "docs/a.txt")->modified_ns / 1'000'000;
+  const std::vector<std::string> paths{dir_ / "docs"};
+  const auto scan_and_write_at = [&](int64_t ms) {
+    env.now_ms = ms;
+    const auto result = scan(env, *index_, paths, options_);
+    EXPECT_EQ(result->files.size(), 1u);
+    const ScannedFile& file = result->files[0];
+    const auto id = file.change == Change::kTouched ? Result<int64_t>(0)
+                                                    : index_->replace_document(file.info, {});
+    EXPECT_TRUE(file.change == Change::kTouched
+                    ? index_->touch_document(file.info).is_ok()
+                    : index_->mark_stored(*id, file.info.content_hash).is_ok());
+    return std::string(name_of(file.change));
+  };
+  // Read within the tick in which it was written, or before it by a clock that was set back.
+  for (const int64_t after_ms : {-3'600'000, 0, 2000}) {
+    SCOPED_TRACE(after_ms);
+    dir_.write("docs/a.txt", "before");
+    fs::last_write_time(dir_ / "docs/a.txt", time);
+    (void)index_->remove_document(dir_ / "docs/a.txt");
+    EXPECT_EQ(scan_and_write_at(written_ms + after_ms), "new");
+    EXPECT_EQ(scan_and_write_at(written_ms + after_ms), "unchanged");  // and not written each time
+    dir_.write("docs/a.txt", "after!");
+    fs::last_write_time(dir_ / "docs/a.txt", time);
+    EXPECT_EQ(scan_and_write_at(written_ms + 2001), "changed");
+    EXPECT_EQ(scan_and_write_at(written_ms + 2002), "unchanged");
+  }
+  // Read once more, it is known.
+  (void)index_->remove_document(dir_ / "docs/a.txt");
+  EXPECT_EQ(scan_and_write_at(written_ms), "new");
+  EXPECT_EQ(scan_and_write_at(written_ms + 2001), "touched");
+  EXPECT_EQ(index_->find_document(dir_ / "docs/a.txt")->value().info.modified_ns / 1'000'000,
+            written_ms);
+}
+
 TEST_F(ScanTest, AnotherEncodingIsAnotherContent) {
   dir_.write("docs/a.txt", "caf\xe9 \x80 und mehr");
   dir_.write("docs/b.txt", "plain");
@@ -534,6 +578,116 @@ TEST_F(ScanTest, ANewFileWithAGoneDocumentsContentIsThatDocument) {
   EXPECT_THAT(result.roots, ElementsAre(dir_ / "docs"));
 }
 
+TEST_F(ScanTest, AnEmptyFileIsNoOthersDocument) {
+  dir_.write("docs/a.txt", "");
+  dir_.write("docs/b.txt", "b");
+  ingest();
+  fs::rename(dir_ / "docs/a.txt", dir_ / "docs/c.txt");
+  EXPECT_THAT(seen(), ElementsAre("deleted docs/a.txt", "unchanged docs/b.txt", "new docs/c.txt"));
+}
+
+TEST_F(ScanTest, AFolderThatBecameALinkTakesItsDocumentsAlong) {
+  dir_.write("h/notes/kept.txt", "walnut");
+  dir_.write("h/notes/changed.txt", "pear");
+  dir_.write("h/notes/gone.txt", "fig");
+  dir_.write("h/notes-2/other.txt", "quince");
+  ingest("h/notes");
+  ingest("h/notes-2");
+  fs::create_directory(dir_ / "d");
+  fs::rename(dir_ / "h/notes", dir_ / "d/notes");
+  fs::create_directory_symlink(dir_ / "d/notes", dir_ / "h/notes");
+  dir_.write("d/notes/changed.txt", "pear and quince");
+  fs::remove(dir_ / "d/notes/gone.txt");
+  EXPECT_THAT(seen({"h/notes"}),
+              ElementsAre("new d/notes/changed.txt", "moved d/notes/kept.txt",
+                          "deleted h/notes/changed.txt", "deleted h/notes/gone.txt"));
+  for (const ScannedFile& file : look({"h/notes"}).files)
+    EXPECT_NE(file.is_there, file.change == Change::kDeleted);
+  // Named by its new path alone, it is not known to have been that folder, but its files are.
+  EXPECT_THAT(seen({"d/notes"}), ElementsAre("new d/notes/changed.txt", "moved d/notes/kept.txt"));
+  // As it was left by a weft that did not look there.
+  ASSERT_TRUE(put(*index_, dir_ / "d/notes/kept.txt", {"x"}).is_ok());
+  EXPECT_THAT(seen({"h/notes"}), Contains("deleted h/notes/kept.txt"));
+  EXPECT_THAT(seen({"h/notes/kept.txt"}),
+              ElementsAre("changed d/notes/kept.txt", "deleted h/notes/kept.txt"));
+}
+
+TEST_F(ScanTest, WhatCannotBeReadBehindALinkKeepsItsDocuments) {
+  dir_.write("h/notes/a/x.txt", "walnut");
+  dir_.write("h/notes/b.txt", "pear");
+  ingest("h/notes");
+  fs::rename(dir_ / "h/notes", dir_ / "d");
+  fs::create_directory_symlink(dir_ / "d", dir_ / "h/notes");
+  class : public FaultEnv {
+   public:
+    using FaultEnv::FaultEnv;
+    using FaultEnv::list;
+    Result<std::vector<DirEntry>> list(const std::string& dir, BrokenLinks broken) override {
+      if (dir.ends_with("/a")) return io_error(dir + ": refused");
+      return FaultEnv::list(dir, broken);
+    }
+  } without_a(posix_env());
+  const std::vector<std::string> paths{dir_ / "h/notes"};
+  const auto result = scan(without_a, *index_, paths, options_);
+  ASSERT_TRUE(result.is_ok()) << result.status().message();
+  ASSERT_EQ(result->files.size(), 1u);
+  EXPECT_EQ(result->files[0].change, Change::kMoved);
+  EXPECT_EQ(relative(result->files[0].info.path), "d/b.txt");
+}
+
+TEST_F(ScanTest, ADocumentThatBecameALinkToAnotherIsGone) {
+  dir_.write("docs/x/a.txt", "walnut");
+  dir_.write("docs/y/b.txt", "pear");
+  ingest();
+  fs::remove(dir_ / "docs/x/a.txt");
+  fs::create_symlink("../y/b.txt", dir_ / "docs/x/a.txt");
+  const ScanResult result = look({"docs"});
+  ASSERT_EQ(result.files.size(), 2u);
+  EXPECT_EQ(result.files[0].change, Change::kDeleted);
+  EXPECT_FALSE(result.files[0].is_there);
+  EXPECT_EQ(result.files[1].change, Change::kUnchanged);
+}
+
+TEST_F(ScanTest, AnEmptyMountPointDeletesNothing) {
+  dir_.write("mnt/a.txt", "walnut");
+  dir_.write("mnt/sub/b.txt", "pear");
+  dir_.write("docs/c.txt", "fig");
+  ingest("mnt");
+  ingest();
+  const auto status_of = [&](const std::vector<std::string>& names) {
+    std::vector<std::string> paths;
+    for (const std::string& name : names) paths.push_back(dir_ / name);
+    return scan(posix_env(), *index_, paths, options_).status();
+  };
+  fs::rename(dir_ / "mnt", dir_ / "away");
+  fs::create_directory(dir_ / "mnt");
+  dir_.write("mnt/.keep", "");
+  dir_.write("mnt/film.png", std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"mnt"}, {"docs", "mnt"}, {"mnt", "docs"}}) {
+    const Status status = status_of(names);
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_EQ(relative(status.message()),
+              "mnt: none of its 2 documents is there any more (a disk that is not mounted?); `weft "
+              "docs rm " +
+                  (dir_ / "mnt") + "` takes them out");
+  }
+  // Its folder, one of its documents that is found elsewhere, or anything to read: it is there.
+  EXPECT_TRUE(status_of({"mnt", "away"}).is_ok());
+  dir_.write("mnt/new.txt", "new");
+  EXPECT_THAT(seen({"mnt"}), ::testing::IsSupersetOf({"deleted mnt/a.txt", "new mnt/new.txt"}));
+  fs::remove(dir_ / "mnt/new.txt");
+  // Skipped now is there, too.
+  dir_.write("mnt/a.txt", "walnut");
+  options_.exclude = {"*.txt"};
+  EXPECT_THAT(seen({"mnt"}),
+              ::testing::IsSupersetOf({"deleted mnt/a.txt", "deleted mnt/sub/b.txt"}));
+  // The only document of a folder goes as any other.
+  options_.exclude.clear();
+  fs::remove(dir_ / "docs/c.txt");
+  EXPECT_THAT(seen(), ElementsAre("deleted docs/c.txt"));
+}
+
 TEST_F(ScanTest, AmongManyOfOneContentEachIsLookedAtOnce) {
   class : public FaultEnv {
    public:
@@ -547,8 +701,8 @@ TEST_F(ScanTest, AmongManyOfOneContentEachIsLookedAtOnce) {
   constexpr int kFiles = 40;
   for (int i = 0; i < kFiles; ++i) {
     const std::string name = std::to_string(i);
-    dir_.write("old/" + name, "");
-    dir_.write("docs/" + name, "");
+    dir_.write("old/" + name, "x");
+    dir_.write("docs/" + name, "x");
     const auto loaded = load_document(posix_env(), dir_ / ("old/" + name), {});
     ASSERT_TRUE(index_->replace_document(loaded->info, {}).is_ok());
   }
@@ -617,6 +771,23 @@ TEST_F(ScanTest, WhatIsReadInAnotherWayIsNotMoved) {
   fs::rename(dir_ / "docs/a.txt", dir_ / "docs/a.html");
   fs::rename(dir_ / "docs/b.txt", dir_ / "docs/b.md");
   EXPECT_THAT(seen(), ElementsAre("new docs/a.html", "deleted docs/a.txt", "moved docs/b.md"));
+}
+
+TEST(FormsOfPath, FollowLinksFromTheFront) {
+  const TempDir dir;
+  dir.write("real/sub/a.txt", "a");
+  fs::create_directory_symlink("real", dir / "one");
+  fs::create_symlink("../two/a.txt", dir / "real/b.txt");
+  fs::create_directory_symlink("real/sub", dir / "two");
+  EXPECT_THAT(forms_of_path(dir / "one/./b.txt"),
+              ElementsAre(dir / "one/b.txt", dir / "real/b.txt", dir / "real/sub/a.txt"));
+  EXPECT_THAT(forms_of_path(dir / "real//sub/"), ElementsAre(dir / "real/sub"));
+  EXPECT_THAT(forms_of_path(dir / "two/../b.txt"),
+              ElementsAre(dir / "real/b.txt", dir / "real/sub/a.txt"));
+  EXPECT_THAT(forms_of_path(dir / "none/x"), ElementsAre(dir / "none/x"));
+  EXPECT_THAT(forms_of_path("/"), ElementsAre("/"));
+  EXPECT_THAT(forms_of_path("x"), ElementsAre((fs::current_path() / "x").string()));
+  EXPECT_THAT(forms_of_path(""), IsEmpty());
 }
 
 TEST(Outermost, LeavesOutWhatLiesUnderAnother) {

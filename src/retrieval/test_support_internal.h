@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -31,9 +32,12 @@ class TempDir {
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  /// As if it had been written some time ago: a scan does not trust the time of a new file.
   void write(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories(std::filesystem::path(*this / name).parent_path());
     std::ofstream(*this / name, std::ios::binary) << bytes;
+    std::filesystem::last_write_time(
+        *this / name, std::filesystem::last_write_time(*this / name) - std::chrono::hours(1));
   }
 
  private:
