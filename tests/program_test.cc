@@ -438,7 +438,7 @@ TEST_F(Cli, RecordsAreRemovedAndCounted) {
 
 TEST_F(Cli, AShortContextTakesFewerChunks) {
   ASSERT_EQ(ingest().status, 0);
-  const Json report = ask("harbour orchard library shelf", {"-c", "900"}).json();
+  const Json report = ask("harbour orchard library shelf", {"-c", "1300"}).json();
   EXPECT_LT(report["chunks"].size(), 4);
   EXPECT_FALSE(report["notes"].empty());
 }

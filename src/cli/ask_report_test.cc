@@ -52,6 +52,8 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   EXPECT_EQ(passage_json(one)["file"], "same");
   one.hit.modified_ns = written_ns - 1;
   EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();
+  one.hit.modified_ns = retrieval::kUnknownTime;
+  EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kSame);
   one.hit.modified_ns = written_ns;
   one.hit.size_bytes = 17;
   EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();

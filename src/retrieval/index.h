@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,11 +42,15 @@ struct Settlement {
 };
 
 /// A file as it was when it was read.
+/// The time of a file that was written so shortly before it was read that its time does not tell
+/// whether it was written once more.
+inline constexpr int64_t kUnknownTime = std::numeric_limits<int64_t>::min();
+
 struct DocumentInfo {
   std::string path;  // the document's name in the index; unique
   std::string title;
   uint64_t size_bytes = 0;
-  int64_t modified_ns = 0;   // since the Unix epoch; the least there is: too new to be trusted
+  int64_t modified_ns = 0;   // since the Unix epoch, or kUnknownTime
   std::string content_hash;  // compared for equality only
   std::string root;          // the path named at ingest under which it was found; "": not known
 };

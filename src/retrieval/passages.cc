@@ -184,13 +184,18 @@ bool has_terms_of(const Candidate& one, const Candidate& other) {
   return true;
 }
 
+bool is_newer(const Hit& a, const Hit& b) {
+  if (b.modified_ns == kUnknownTime) return false;  // written just before it was ingested
+  return a.modified_ns == kUnknownTime || a.modified_ns > b.modified_ns;
+}
+
 /// `one` says what `taken` says, and scores no better; it takes the place where it is about as good
 /// and the one to show: of equal texts that with the shortest path (a backup's is longer), of
 /// different ones the newest.
 void add_copy(Candidate& taken, Candidate one) {
   const bool is_equal = have_equal_text(one.hit, taken.hit);
-  const bool is_preferred = is_equal ? one.hit.path.size() < taken.hit.path.size()
-                                     : one.hit.modified_ns > taken.hit.modified_ns;
+  const bool is_preferred =
+      is_equal ? one.hit.path.size() < taken.hit.path.size() : is_newer(one.hit, taken.hit);
   if (one.hit.score >= kAboutAsGood * taken.hit.score && is_preferred && has_terms_of(one, taken)) {
     std::swap(one.hit.nearly_same, taken.hit.nearly_same);
     std::swap(one, taken);

@@ -218,6 +218,9 @@ TEST_F(PassagesTest, OfVersionsTheNewestIsShownAndTheOthersAreNamed) {
   set_modified("/current/handbook", 2000);
   set_modified("/current/copy/handbook", 2000);
   EXPECT_THAT(shown(), ElementsAre("/current/handbook", "not /o/handbook"));
+  set_modified("/current/handbook", kUnknownTime);
+  EXPECT_THAT(shown(), ElementsAre("/current/handbook", "not /o/handbook"));
+  set_modified("/current/handbook", 2000);
   set_modified("/o/handbook", 3000);
   EXPECT_THAT(shown(), ElementsAre("/o/handbook", "not /current/handbook"));
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -26,7 +25,6 @@ constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
 /// Of a file's time: what is written within one tick of the clock that stamps files has the same
 /// one. FAT's tick is the longest that is met.
 constexpr int64_t kLongestTickNs = 2'000'000'000;
-constexpr int64_t kUnknownTime = std::numeric_limits<int64_t>::min();
 constexpr size_t kMaxRuleMemory = size_t{64} << 20;  // of the ignore files that hold at one time
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
