@@ -372,8 +372,8 @@ TEST_F(Cli, BadInputGetsOneLine) {
   expect_error(ingest({"--memory-limit", "-5"}), 2, "--memory-limit -5: must be a number of bytes");
   expect_error(ingest({"--memory-limit", "5XB"}), 2, "--memory-limit 5XB: must be");
   expect_error(weft({"generate", "-m", model(), "-p", "x", "--seed", "-1"}), 2,
-               "--seed -1: must be a whole number from 0 to 18446744073709551615; there is no "
-               "random one: for another answer give another seed, as --seed $RANDOM");
+               "--seed -1: must be a whole number from 0 to 18446744073709551615; for a "
+               "random one --seed $RANDOM");
   expect_error(weft({"generate", "-m", model(), "-p", "x", "-t", "0"}), 2, "--threads");
   expect_error(weft({"generate", "-m", "", "-p", "x"}), 2, "--model: must not be empty");
   EXPECT_FALSE(std::filesystem::exists(store()));

@@ -116,8 +116,7 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
       .must(is_penalty, "a number from -2 to 2; 0 is off");
   add("--seed", s.seed, "seed of the sampler: the same seed gives the same answer")
       .must([](double) { return true; },
-            "a whole number from 0 to 18446744073709551615; there is no random one: for another "
-            "answer give another seed, as --seed $RANDOM");
+            "a whole number from 0 to 18446744073709551615; for a random one --seed $RANDOM");
 }
 
 void note_end(const engine::Engine& engine, const engine::Generation& generation) {

@@ -284,6 +284,7 @@ Status run_ask(App& app, AskFlags flags) {
     return run_document_chat(app, std::move(start));
   }
   flags.generation.one_line = !flags.documents.paragraphs;
+  const std::string given_model = flags.model.model;
   if (flags.model.model.empty()) {
     WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.documents.library.dir));
   }
@@ -291,7 +292,7 @@ Status run_ask(App& app, AskFlags flags) {
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
-                        unfinished_line(library.index(), flags.documents.library.dir));
+                        unfinished_line(library.index(), flags.documents.library.dir, given_model));
   if (!unfinished.empty()) print_error(unfinished);
   Asker asker(app, flags, *engine, library, unfinished);
   if (flags.question) {

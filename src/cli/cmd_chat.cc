@@ -169,7 +169,7 @@ class Chat {
     }
     WEFT_RETURN_IF_ERROR(saved);
     if (terminal_ || failed_ == 0) return Status::ok();
-    return not_found(fmt::format("{} inputs failed, each with a line above", failed_));
+    return not_found(counted(failed_, "input") + " failed, each with a line above");
   }
 
  private:

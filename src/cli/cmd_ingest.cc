@@ -10,6 +10,7 @@
 #include "cli/ingester.h"
 #include "cli/library.h"
 #include "cli/reuse_flags.h"
+#include "cli/unfinished.h"
 
 namespace weft::cli {
 namespace {
@@ -194,6 +195,7 @@ Status run_ingest(App& app, IngestFlags flags) {
       WEFT_RETURN_IF_ERROR(there);
     }
   }
+  const std::string given_model = flags.model.model;
   if (flags.model.model.empty()) {
     if (!app.env.exists(index_path(flags.library.dir))) {
       return invalid_argument(flags.library.dir +
@@ -210,7 +212,14 @@ Status run_ingest(App& app, IngestFlags flags) {
   report.end();
   // Nobody wants a new store that nothing came into; where it cannot be taken away, it stays.
   const auto taken_away = library.take_away_if_new(app.env);
-  WEFT_RETURN_IF_ERROR(counts.status());
+  if (!counts.is_ok()) {
+    const bool is_gone = taken_away.is_ok() && *taken_away;
+    if (counts.status().code() == StatusCode::kCancelled && !is_gone) {  // an error is one line
+      const auto line = unfinished_line(library.index(), flags.library.dir, given_model);
+      if (line.is_ok() && !line->empty()) print_error(*line);
+    }
+    return counts.status();
+  }
   report.print_counts(*counts);
   if (taken_away.is_ok() && *taken_away && !flags.json) {
     print_error(flags.library.dir + ": no document came in, so no store was made");

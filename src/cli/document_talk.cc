@@ -31,7 +31,8 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
                                                 const engine::ChatCallbacks& callbacks) {
   std::vector<std::string> before;
   for (const engine::Exchange& exchange : chat_.exchanges()) before.push_back(exchange.question);
-  WEFT_ASSIGN_OR_RETURN(FoundPassages found, find_for(engine_.env(), library_, before, question, flags_));
+  WEFT_ASSIGN_OR_RETURN(FoundPassages found,
+                        find_for(engine_.env(), library_, before, question, flags_));
   question_ = question;
   history_tokens_ = 0;
   max_tokens_ = options.max_tokens;

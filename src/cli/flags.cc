@@ -198,7 +198,19 @@ class ArgumentReader {
 
   Status unknown(const std::string& name) const {
     const std::string path = path_of(*command_);
-    if (const auto meant = foreign_flag(name)) {
+    if (command_->get_parent() == nullptr && is_prompt_flag(name)) {
+      return invalid_argument(fmt::format(
+          "{}: a command goes before it: weft generate -m MODEL \"PROMPT\" answers once, weft chat "
+          "-m MODEL talks",
+          name));
+    }
+    if (command_->get_name() == "rm" && is_remove_flag(name)) {
+      return invalid_argument(fmt::format(
+          "{} has no {}: what lies below a path goes with it, and nothing asks back", path, name));
+    }
+    // What lets a model answer has more flags than what lists or removes.
+    const bool runs_a_model = command_->get_option_no_throw("--model") != nullptr;
+    if (const auto meant = runs_a_model ? foreign_flag(name) : std::nullopt) {
       return invalid_argument(fmt::format("{}: {}", name, *meant));
     }
     std::vector<std::string> names;
@@ -210,7 +222,9 @@ class ArgumentReader {
       has_words = has_words || value_name_of(*option) == kWords;
     }
     const std::string meant = did_you_mean(name, names);
-    const auto foreign = meant.empty() ? closest(name, foreign_flags()) : std::nullopt;
+    const bool is_letter = name.size() == 2;  // near to everything
+    const auto foreign =
+        meant.empty() && runs_a_model && !is_letter ? closest(name, foreign_flags()) : std::nullopt;
     if (foreign) {
       return invalid_argument(fmt::format("{} has no {}; {}: {}", path, shown(name), *foreign,
                                           *foreign_flag(*foreign)));

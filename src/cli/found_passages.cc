@@ -63,7 +63,7 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
   }
   for (retrieval::Hit& hit : found.passages.hits) {
     WEFT_ASSIGN_OR_RETURN(std::string sentence,
-                          retrieval::best_sentence(library.index(), found.passages.terms,
+                          retrieval::best_sentence(library.index(), found.passages.terms, hit.title,
                                                    hit.chunk.text, kMaxSentenceBytes));
     const FileState file = file_state(env, hit);
     out.passages.push_back({std::move(hit), std::move(sentence), file});

@@ -202,6 +202,17 @@ std::optional<std::string_view> foreign_flag(std::string_view flag) {
   return std::nullopt;
 }
 
+bool is_prompt_flag(std::string_view flag) {
+  constexpr std::string_view kNames[] = {"-m", "--model", "-p", "--prompt", "-f", "--file",
+                                         "-n", "-c",      "-t", "-s",       "-i", "-cnv"};
+  return std::ranges::find(kNames, flag) != std::end(kNames);
+}
+
+bool is_remove_flag(std::string_view flag) {
+  constexpr std::string_view kNames[] = {"-r", "-R", "-f", "-rf", "-fr", "--recursive", "--force"};
+  return std::ranges::find(kNames, flag) != std::end(kNames);
+}
+
 std::vector<std::string> foreign_flags() {
   std::vector<std::string> names;
   for (const auto& [name, sentence] : kFlags) names.emplace_back(name);

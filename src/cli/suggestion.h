@@ -33,5 +33,9 @@ std::optional<std::string> usual_command(std::string_view word,
 std::optional<std::string_view> foreign_flag(std::string_view flag);
 /// Those that foreign_flag knows.
 std::vector<std::string> foreign_flags();
+/// What llama.cpp's programs take without a command: -m, -p, --model, …
+bool is_prompt_flag(std::string_view flag);
+/// -r, -f and the like of the shell's rm.
+bool is_remove_flag(std::string_view flag);
 
 }  // namespace weft::cli

@@ -39,7 +39,8 @@ std::vector<IngestRoot> outermost(const std::vector<IngestRoot>& roots) {
 }  // namespace
 
 std::string completing_command(const std::vector<IngestRoot>& roots, const std::string& dir,
-                               size_t max_roots) {
+                               size_t max_roots, const std::string& model) {
+  const std::string with_model = model.empty() ? "" : " -m " + shell_path(model);
   std::vector<std::pair<std::string, std::string>> paths_of;  // by flags, as they come
   for (const IngestRoot& root : roots) {
     if (max_roots == 0) break;
@@ -51,13 +52,14 @@ std::string completing_command(const std::vector<IngestRoot>& roots, const std::
   }
   std::string commands;
   for (const auto& [flags, paths] : paths_of) {
-    commands += fmt::format("{}weft ingest --store {}{}{}", commands.empty() ? "" : " && ",
-                            shell_path(dir), flags, paths);
+    commands += fmt::format("{}weft ingest{} --store {}{}{}", commands.empty() ? "" : " && ",
+                            with_model, shell_path(dir), flags, paths);
   }
   return commands;
 }
 
-Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir) {
+Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir,
+                                    const std::string& model) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, index.unfinished());
   if (unfinished.roots.empty()) return std::string();
   const std::vector<IngestRoot> outer = outermost(unfinished.roots);
@@ -77,7 +79,7 @@ Result<std::string> unfinished_line(retrieval::Index& index, const std::string& 
                         counted(static_cast<int64_t>(outer.size() - kMaxRoots), "more path"))
           : "";
   return fmt::format("{}: {}; to complete it: {}{}", dir, what,
-                     completing_command(outer, dir, kMaxRoots), more);
+                     completing_command(outer, dir, kMaxRoots, model), more);
 }
 
 Result<Json> unfinished_json(retrieval::Index& index, const std::string& dir) {

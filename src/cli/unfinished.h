@@ -11,13 +11,16 @@ namespace weft::cli {
 
 /// `weft ingest` for these roots of an unfinished store, each with the flags that it was begun
 /// with, for a shell; several commands, joined by &&, where the flags differ. At most `max_roots`
-/// of them, none of which may lie under another.
+/// of them, none of which may lie under another. `model`: what -m was given, as the store may not
+/// know where the file is; "": nothing.
 std::string completing_command(const std::vector<retrieval::IngestRoot>& roots,
-                               const std::string& dir, size_t max_roots);
+                               const std::string& dir, size_t max_roots,
+                               const std::string& model = "");
 
 /// What to say of a store whose documents are not all whole, with the command that completes it;
 /// "": all are.
-Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir);
+Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir,
+                                    const std::string& model = "");
 
 /// {"documents","ingest_did_not_end","paths":[…],"command"}, or null where all are whole. The
 /// command has all paths.

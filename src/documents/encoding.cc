@@ -152,7 +152,7 @@ Read<Decoded> guess(std::string_view bytes, bool has_zero) {
     return read;
   }
   const Utf8Share share = look_at_utf8(bytes);
-  if (share.characters >= 4 * share.bad_bytes) {  // a few damaged places in a text in UTF-8
+  if (share.characters >= 2 * share.bad_bytes) {  // a few damaged places in a text in UTF-8
     return damaged_utf8(bytes);
   }
   if (looks_western(bytes)) {

@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr double kHeadingsShare = 0.5;  // of its terms' weight, for a sentence below it
 constexpr double kHeadingItself = 0.25;
+constexpr double kInTitle = 0.25;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
@@ -77,6 +78,12 @@ bool is_wrapped(std::string_view line, std::string_view next) {
 
 // ------------------------------------------------------------------------------------- sentences
 
+bool begins_with_month(std::string_view text) {
+  constexpr std::string_view kGerman[] = {"Jan", "Feb", "M\u00E4r", "Apr", "Mai", "Jun",
+                                          "Jul", "Aug", "Sep",      "Okt", "Nov", "Dez"};
+  return std::ranges::any_of(kGerman, [&](std::string_view m) { return text.starts_with(m); });
+}
+
 /// Whether the full stop at text[at] is an abbreviation's or an initial's, or the next word goes on
 /// in lower case.
 bool is_within_sentence(std::string_view text, size_t at) {
@@ -94,6 +101,9 @@ bool is_within_sentence(std::string_view text, size_t at) {
   if (word.size() == 1 && std::isupper(static_cast<unsigned char>(word[0])) != 0) return true;
   constexpr std::string_view kAbbreviations[] = {"Mr", "Mrs", "Ms",  "Dr",  "Prof", "St", "No",
                                                  "Nr", "e.g", "i.e", "z.B", "d.h",  "vs"};
+  if (!word.empty() && word.size() <= 2 && std::ranges::all_of(word, is_digit)) {
+    return begins_with_month(text.substr(next));  // "am 3. Mai"
+  }
   // "No." is a sentence, too; before a number it is none.
   if (word == "No" || word == "Nr") return next < text.size() && is_digit(text[next]);
   return std::ranges::find(kAbbreviations, word) != std::end(kAbbreviations);
@@ -227,24 +237,28 @@ struct Word {
   std::vector<size_t> terms;  // that it has
 };
 
+/// What is too long for a word, as data without spaces, ends at a sign.
 Result<std::vector<Word>> words_of(const Scale& scale, std::string_view line) {
+  constexpr size_t kLongWord = 40;
+  constexpr std::string_view kSigns = ",;:|&{}[]()<>\"";
   std::vector<Word> words;
   for (size_t begin = 0; begin < line.size();) {
-    const size_t end = std::min(line.find(' ', begin), line.size());
+    size_t end = std::min(line.find(' ', begin), line.size());
+    if (end - begin > kLongWord) end = std::min(end, line.find_first_of(kSigns, begin + 1));
     WEFT_ASSIGN_OR_RETURN(const auto has, scale.has(line.substr(begin, end - begin)));
     Word word{begin, end, {}};
     for (size_t i = 0; i < has.size(); ++i) {
       if (has[i]) word.terms.push_back(i);
     }
     words.push_back(std::move(word));
-    begin = end + 1;
+    begin = end + (end < line.size() && line[end] == ' ' ? 1 : 0);
   }
   return words;
 }
 
 /// The first word to show, where the words from it on that fit have most of the terms' weight: the
-/// line's first if that is as good, else the middle one of the first row of equal ones, so that the
-/// terms have words on both sides.
+/// line's first if that is as good, else one of the first row of equal ones, so that the terms have
+/// words on both sides, and more after them.
 size_t first_shown(const Scale& scale, std::span<const Word> words, size_t max_bytes) {
   std::vector<int> within(scale.n_terms(), 0);
   double weight = 0;
@@ -271,7 +285,7 @@ size_t first_shown(const Scale& scale, std::span<const Word> words, size_t max_b
       if (--within[term] == 0) weight -= scale.weight_of(term);
     }
   }
-  return first == 0 ? 0 : (first + last) / 2;
+  return first == 0 ? 0 : last - (last - first) / 4;
 }
 
 /// Cut at a word, or at least at a character.
@@ -295,9 +309,11 @@ Result<std::string> shortened(const Scale& scale, std::string_view line, size_t 
 }  // namespace
 
 Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
-                                  std::string_view text, size_t max_bytes) {
-  WEFT_ASSIGN_OR_RETURN(const Scale scale, Scale::make(index, terms));
-  std::vector<bool> above(terms.size(), false);  // in the heading
+                                  std::string_view title, std::string_view text, size_t max_bytes) {
+  std::vector<WeightedTerm> weighted(terms.begin(), terms.end());
+  WEFT_ASSIGN_OR_RETURN(const Scale scale, Scale::make(index, weighted));
+  WEFT_ASSIGN_OR_RETURN(std::vector<bool> above, scale.has(title));  // then in the heading
+  for (size_t i = 0; i < weighted.size(); ++i) weighted[i].weight *= above[i] ? kInTitle : 1;
   std::string_view best;
   double most = -1;
   for (const Sentence& sentence : sentences_of(text.substr(0, kMaxBytes))) {

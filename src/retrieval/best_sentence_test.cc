@@ -16,10 +16,11 @@ class BestSentenceTest : public ::testing::Test {
   }
 
   /// `question` is what would be asked; all its content words weigh the same.
-  std::string best(std::string_view question, std::string_view text, size_t max_bytes = 200) {
+  std::string best(std::string_view question, std::string_view text, size_t max_bytes = 200,
+                   std::string_view title = "") {
     const auto passages = find_passages(*index_, question, {});
     EXPECT_TRUE(passages.is_ok());
-    const auto sentence = best_sentence(*index_, passages->terms, text, max_bytes);
+    const auto sentence = best_sentence(*index_, passages->terms, title, text, max_bytes);
     EXPECT_TRUE(sentence.is_ok());
     return sentence.is_ok() ? *sentence : "";
   }
@@ -44,6 +45,7 @@ TEST_F(BestSentenceTest, DoesNotEndAtAnAbbreviation) {
   for (const std::string& sentence : {std::string("The boiler was repaired by Mr. Wexler."),
                                       std::string("The boiler is of J. Smith, see No. 7."),
                                       std::string("The boiler, e.g. Thermotec, is old."),
+                                      std::string("Der boiler wird am 3. Mai abgebaut."),
                                       std::string("The boiler has approx. two valves.")}) {
     EXPECT_EQ(best("boiler", "It was. " + sentence + " No."), sentence);
   }
@@ -98,6 +100,22 @@ TEST_F(BestSentenceTest, ShowsTheTermsOfALongOne) {
   EXPECT_TRUE(end.starts_with("… word word ")) << end;
   const std::string long_word(500, 'x');
   EXPECT_EQ(best(kHarbour, long_word + " the harbour opens", 60), "… the harbour opens");
+}
+
+TEST_F(BestSentenceTest, ShowsTheTermsOfDataWithoutSpaces) {
+  std::string data;
+  for (int i = 0; i < 300; ++i) data += "\"key" + std::to_string(i) + "\":\"value\",";
+  const std::string shown = best("thermostat", data + "\"thermostat\":\"21 degrees\"," + data, 160);
+  EXPECT_NE(shown.find("\"thermostat\":\"21 degrees\""), std::string::npos) << shown;
+  EXPECT_TRUE(shown.starts_with("… ")) << shown;
+}
+
+TEST_F(BestSentenceTest, TheTitleTellsLessThanTheRest) {
+  const std::string text = "The falcon service replaces the project. Budget: 57,500 euros.";
+  EXPECT_EQ(best("What is the budget of project falcon?", text, 200, "Project Falcon"),
+            "Budget: 57,500 euros.");
+  EXPECT_EQ(best("What is the budget of project falcon?", text, 200),
+            "The falcon service replaces the project.");
 }
 
 TEST_F(BestSentenceTest, OnlyTheFirst64KiBAreSearched) {

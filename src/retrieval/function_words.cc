@@ -216,13 +216,15 @@ bool is_function_word(Language language, std::string_view word) {
 bool is_aspect_word(std::string_view word) { return std::ranges::binary_search(kAspects, word); }
 
 Language language_of(std::span<const std::string> words) {
+  constexpr int64_t kClear = 2;  // of one word alone, "dal recipe" were Italian
   Language best = Language::kEnglish;
   int64_t most = 0;
   for (int i = 0; i < kLanguages; ++i) {
     const auto language = static_cast<Language>(i);
     const int64_t n = std::ranges::count_if(
         words, [&](const std::string& word) { return is_function_word(language, word); });
-    if (n <= most) continue;
+    const bool is_clear = language == Language::kEnglish || n >= kClear;
+    if (n <= most || !is_clear) continue;
     best = language;
     most = n;
   }

@@ -19,7 +19,8 @@ bool is_function_word(Language language, std::string_view word);
 /// that a passage which has no more of a question does not answer it.
 bool is_aspect_word(std::string_view word);
 
-/// The language whose function words most of the words are; English where as many are English.
+/// The language whose function words most of the words are, two at least; English where as many are
+/// English.
 /// What is a function word in one language may be the subject in another (die, war, son), so the
 /// words that a question has besides decide.
 Language language_of(std::span<const std::string> words);

@@ -40,8 +40,9 @@ TEST(FunctionWords, AWordOfAnotherLanguageIsASubject) {
   EXPECT_THAT(content_of("who was the son of the king"), ElementsAre("son", "king"));
   EXPECT_THAT(content_of("what is the on in on-off"), ElementsAre("on-off"));
   EXPECT_THAT(content_of("wer war was im team"), ElementsAre("team"));
-  EXPECT_THAT(content_of("die hard"),
-              ElementsAre("hard"));  // as German as English; nothing else tells
+  EXPECT_THAT(content_of("die hard"), ElementsAre("die", "hard"));
+  EXPECT_THAT(content_of("dal recipe"), ElementsAre("dal", "recipe"));
+  EXPECT_THAT(content_of("van"), ElementsAre("van"));
 }
 
 TEST(FunctionWords, NothingIsLeftOfAQuestionWithoutASubject) {

@@ -132,13 +132,20 @@ bool are_near_duplicates(const Shingles& a, const Shingles& b) {
          kNearDuplicate * static_cast<double>(a.size() + b.size() - shared);
 }
 
+/// Without folders: they say what a document is about, but which of them, nobody knows.
+std::string_view file_name(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
 Result<std::vector<Candidate>> read_candidates(Index& index, std::span<const Term> terms,
                                                std::vector<Hit> hits) {
   WEFT_ASSIGN_OR_RETURN(const Index::Forms forms, index.forms_of(terms));
   std::vector<Candidate> candidates;
   for (Hit& hit : hits) {
     WEFT_ASSIGN_OR_RETURN(auto n, index.occurrences(forms, hit.chunk.text));
-    WEFT_ASSIGN_OR_RETURN(const auto in_title, index.occurrences(forms, hit.title));
+    WEFT_ASSIGN_OR_RETURN(auto in_title, index.occurrences(forms, hit.title));
+    WEFT_ASSIGN_OR_RETURN(const auto in_name, index.occurrences(forms, file_name(hit.path)));
+    std::ranges::transform(in_title, in_name, in_title.begin(), std::ranges::max);
     const std::string pieces = pieces_of(hit.title, hit.chunk.text);
     if (!pieces.empty()) {
       WEFT_ASSIGN_OR_RETURN(const auto in_pieces, index.occurrences(forms, pieces));

@@ -58,8 +58,9 @@ struct Passages {
 /// that both have together) is left out, unless it has a term of the question that the other one
 /// has not. Of those that score about the same, the one with the shortest path is taken where the
 /// texts are equal, the newest where they are not. Hit::score is BM25 with inverse document
-/// frequencies above 0, titles counted twice. Of a question with more than Index::kMaxQueryTerms
-/// words the first and the last are searched for.
+/// frequencies above 0, titles counted twice; a
+/// word that only the file's name has counts as the title's, though it finds nothing by itself. Of
+/// a question with more than Index::kMaxQueryTerms words the first and the last are searched for.
 Result<Passages> find_passages(Index& index, std::string_view question,
                                const PassageOptions& options);
 inline constexpr double kNearDuplicate = 0.9;

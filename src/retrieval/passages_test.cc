@@ -238,6 +238,17 @@ TEST_F(PassagesTest, AVersionWithAWordOfTheQuestionIsNoCopy) {
   EXPECT_THAT(found(question + " and seven?"), UnorderedElementsAre("/a 0", "/bbbbbb 0"));
 }
 
+TEST_F(PassagesTest, AFilesNameTellsVersionsApart) {
+  std::string rules;
+  for (int i = 0; i < 150; ++i) rules += "rule" + std::to_string(i) + " ";
+  add("/rules v1.md", {rules + "The rent is 38 pounds."}, "Rules");
+  add("/rules v2.md", {rules + "The rent is 44 pounds."}, "Rules");
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  EXPECT_EQ(found("What is the rent in rules v1?").at(0), "/rules v1.md 0");
+  EXPECT_EQ(found("What is the rent in rules v2?").at(0), "/rules v2.md 0");
+}
+
 TEST_F(PassagesTest, BothEndsOfALongQuestionAreSearchedFor) {
   add("/a", {"The ibex climbs the north wall."});
   std::string mail;
