@@ -7,7 +7,7 @@ CMAKE_ARGS ?=
 MINUTES ?= 60
 WEFT := build/release/weft
 DEMO_STORE ?= build/demo-store
-DEMO_QUESTION ?= Who founded Quillfern Boatworks?
+DEMO_QUESTION ?= What is the most popular dish at the café?
 
 all: release
 
@@ -39,7 +39,7 @@ demo: deps release model
 	@echo "> $(DEMO_QUESTION)"
 	$(WEFT) ask --store $(DEMO_STORE) "$(DEMO_QUESTION)"
 	@echo
-	@echo "The same question over as many passages as there are, in all four modes:"
+	@echo "The same question over every passage that has a word of it, in all four modes:"
 	$(WEFT) ask --store $(DEMO_STORE) --chunks 16 --min-score 0 --compare "$(DEMO_QUESTION)"
 
 # test: all tests (what needs a model or ../shared skips itself; with WEFT_REQUIRE_ALL=1 it fails)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "retrieval/best_sentence.h"
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
 #include "retrieval/passages.h"
@@ -187,7 +188,7 @@ void use(const std::string& file, Index::Mode mode) {
     if (passages.is_ok()) {
       for (const Hit& hit : passages->hits) {
         check(hit.chunk);
-        check(best_sentence(index, passages->terms, hit.chunk.text, 80).status(), file);
+        check(best_sentence(index, passages->terms, hit.title, hit.chunk.text, 80).status(), file);
       }
     }
     check(index.unfinished().status(), file);

@@ -163,6 +163,17 @@ std::string stats_table(std::span<const Answer> answers) {
   return table;
 }
 
+std::string saved_line(std::span<const Answer> answers) {
+  std::string line = "the first token:";
+  for (size_t i = 1; i < answers.size(); ++i) {
+    const double times = answers[i].ttft_ms > 0 ? answers.front().ttft_ms / answers[i].ttft_ms : 1;
+    line += fmt::format("{} {} {:.1f} times", i == 1 ? "" : ",",
+                        fusion::mode_name(answers[i].asked), times);
+    if (i == 1) line += fmt::format(" as soon as {}", fusion::mode_name(answers.front().asked));
+  }
+  return line;
+}
+
 std::string in_one_line(std::string text) {
   for (char& c : text) {
     if (c == '\n' || c == '\r') c = ' ';

@@ -111,6 +111,18 @@ TEST(AskReport, RatesOfABusyMachineAreSaid) {
   EXPECT_EQ(note_on_rates(answer, "F"), "");
 }
 
+TEST(AskReport, WhatReuseSavedIsSaid) {
+  std::vector<Answer> answers(3);
+  answers[0].asked = fusion::ReuseMode::kNone;
+  answers[0].ttft_ms = 2400;
+  answers[1].asked = fusion::ReuseMode::kFull;
+  answers[1].ttft_ms = 180;
+  answers[2].asked = fusion::ReuseMode::kBlend;
+  answers[2].ttft_ms = 558;
+  EXPECT_EQ(saved_line(answers),
+            "the first token: full 13.3 times as soon as none, blend 4.3 times");
+}
+
 TEST(AskReport, JsonHasSensibleDigits) {
   Answer answer;
   answer.ttft_ms = 12.3456789;

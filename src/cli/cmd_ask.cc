@@ -248,6 +248,7 @@ class Asker {
     }
     fmt::print("{}", stats_table(answers));
     if (flags_.compare) {
+      fmt::print("{}\n", saved_line(answers));
       fmt::print(
           "each from its own state: none nothing; prefix the system turn and the first chunk in "
           "its usual place; full and blend the store, nothing in memory\n");
