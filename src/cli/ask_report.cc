@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/terminal_text.h"
+#include "cli/ingest_report.h"
 #include "retrieval/scan.h"
 
 namespace weft::cli {
@@ -19,15 +20,6 @@ double three_digits(double value) {
   // By division where the unit is below 1: 10^-n has no exact double.
   return unit < 1 ? std::round(value / unit) / std::round(1 / unit)
                   : std::round(value / unit) * unit;
-}
-
-/// 12,345
-std::string grouped(int64_t value) {
-  std::string digits = std::to_string(value);
-  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), ",");
-  }
-  return digits;
 }
 
 /// "0.52 s", "4.3 s"
@@ -140,8 +132,8 @@ std::string timing_line(const Answer& answer, bool stats_shown) {
                         seconds(predicted->full_prefill_ms))
           : fmt::format(" (full prefill, predicted {})", seconds(predicted->ttft_ms));
   return fmt::format("{} to the first token{}; {} of {} tokens reused{}", seconds(answer.ttft_ms),
-                     expected, grouped(answer.report.reused_tokens),
-                     grouped(answer.report.prompt_tokens), stats_shown ? "" : " (--stats)");
+                     expected, grouped_digits(answer.report.reused_tokens),
+                     grouped_digits(answer.report.prompt_tokens), stats_shown ? "" : " (--stats)");
 }
 
 std::string stats_table(std::span<const Answer> answers) {
