@@ -63,7 +63,7 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:3-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
   EXPECT_THAT(run.out, HasSubstr(" s to the first token (full prefill, predicted "));
-  EXPECT_THAT(run.out, HasSubstr(" tokens reused (--stats)\n"));
+  EXPECT_THAT(run.out, HasSubstr(" tokens reused from the prefix cache (--stats)\n"));
   EXPECT_THAT(run.out, Not(HasSubstr("TTFT")));
   const Outcome stats = ask_plainly("Who pays the lighthouse's lamp?", {"--stats"});
   EXPECT_THAT(stats.out, HasSubstr("TTFT ms = lookup"));

@@ -64,7 +64,11 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
 
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {
   engine::EngineOptions options;
-  WEFT_ASSIGN_OR_RETURN(options.model_path, resolve_model(app.env, flags.model, app.models_dir));
+  auto path = resolve_model(app.env, flags.model, app.models_dir);
+  if (!path.is_ok() && flags.model == app.default_model) {
+    return Status(path.status().code(), "WEFT_MODEL: " + path.status().message());
+  }
+  WEFT_ASSIGN_OR_RETURN(options.model_path, std::move(path));
   options.n_threads = flags.threads;
   options.context_tokens = flags.context_tokens;
   options.isa = flags.isa;

@@ -125,15 +125,17 @@ std::string nearly_same_line(const Source& source) {
 
 std::string timing_line(const Answer& answer, bool stats_shown) {
   const auto& predicted = answer.report.predicted;
+  const bool is_full_prefill = predicted && answer.report.mode != answer.asked;
   const std::string expected =
       !predicted ? ""
-      : answer.report.mode == answer.asked
-          ? fmt::format(" (predicted {}; full prefill: {})", seconds(predicted->ttft_ms),
-                        seconds(predicted->full_prefill_ms))
-          : fmt::format(" (full prefill, predicted {})", seconds(predicted->ttft_ms));
-  return fmt::format("{} to the first token{}; {} of {} tokens reused{}", seconds(answer.ttft_ms),
-                     expected, grouped_digits(answer.report.reused_tokens),
-                     grouped_digits(answer.report.prompt_tokens), stats_shown ? "" : " (--stats)");
+      : is_full_prefill
+          ? fmt::format(" (full prefill, predicted {})", seconds(predicted->ttft_ms))
+          : fmt::format(" (predicted {}, and {} for full prefill)", seconds(predicted->ttft_ms),
+                        seconds(predicted->full_prefill_ms));
+  return fmt::format(
+      "{} to the first token{}; {} of {} tokens {}{}", seconds(answer.ttft_ms), expected,
+      grouped_digits(answer.report.reused_tokens), grouped_digits(answer.report.prompt_tokens),
+      is_full_prefill ? "reused from the prefix cache" : "reused", stats_shown ? "" : " (--stats)");
 }
 
 std::string stats_table(std::span<const Answer> answers) {

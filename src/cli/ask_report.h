@@ -54,9 +54,9 @@ std::string source_line(const Source& source, size_t number);
 /// "nearly the same: notes/old/meeting.md, …": the documents left out for it, three by name.
 std::string nearly_same_line(const Source& source);
 
-/// "0.52 s to the first token (predicted 0.50 s; full prefill: 4.3 s); 3,400 of 3,964 tokens reused
-/// (--stats)". What is in brackets only where it was predicted, the hint where `stats_shown` is
-/// false.
+/// "0.52 s to the first token (predicted 0.50 s, and 4.3 s for full prefill); 3,400 of 3,964 tokens
+/// reused (--stats)". What is in brackets only where it was predicted, the hint where `stats_shown`
+/// is false.
 std::string timing_line(const Answer& answer, bool stats_shown);
 
 /// Tokens and times of each answer, with a line of headings; docs/cli.md explains the columns.

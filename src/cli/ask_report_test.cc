@@ -88,13 +88,13 @@ TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
   answer.report.mode = fusion::ReuseMode::kBlend;
   answer.report.predicted = {.full_prefill_ms = 4321, .ttft_ms = 401};
   EXPECT_EQ(timing_line(answer, true),
-            "12.3 s to the first token (predicted 0.40 s; full prefill: 4.3 s); 0 of 1,203,964 "
-            "tokens reused");
+            "12.3 s to the first token (predicted 0.40 s, and 4.3 s for full prefill); 0 of "
+            "1,203,964 tokens reused");
   answer.report.mode = fusion::ReuseMode::kPrefix;  // auto took full prefill
   answer.report.predicted->ttft_ms = 4321;
   EXPECT_EQ(timing_line(answer, true),
             "12.3 s to the first token (full prefill, predicted 4.3 s); 0 of 1,203,964 tokens "
-            "reused");
+            "reused from the prefix cache");
 }
 
 TEST(AskReport, RatesOfABusyMachineAreSaid) {

@@ -56,6 +56,10 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
                         retrieval::find_follow_up(library.index(), before, question, options));
   out.found = found.passages.found;
   out.looked_back = found.looked_back;
+  if (out.looked_back && !found.has_own_terms) {
+    out.notes.push_back(
+        "no passage has a word of this question itself: these are about the question before it");
+  }
   if (out.looked_back) {
     for (size_t i = 0; i < std::min(found.n_own_terms, found.passages.terms.size()); ++i) {
       found.passages.terms[i].weight *= kOwnTermsCount;

@@ -40,11 +40,11 @@ constexpr Foreign kCommands[] = {
     {"", "get", "weft has no `get`: weft model get NAME fetches a model"},
     {"", "list", "weft has no `list`: weft model ls lists the models"},
     {"", "ls",
-     "weft has no `ls`: weft model ls lists the models, weft cache ls --store DIR a store's "
-     "records"},
+     "weft has no `ls`: weft model ls lists the models, weft docs ls --store DIR a store's "
+     "documents, weft cache ls its records"},
     {"", "rm",
-     "weft has no `rm`: weft model rm NAME removes a model, weft cache rm --store DIR a store's "
-     "records"},
+     "weft has no `rm`: weft model rm NAME removes a model, weft docs rm --store DIR a store's "
+     "documents, weft cache rm its records"},
     {"", "show", "weft has no `show`: weft inspect MODEL shows what a model's file holds"},
     {"", "ps",
      "weft has no `ps`: no model stays loaded, every command opens its own and ends with it"},

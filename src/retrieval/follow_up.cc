@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "retrieval/function_words.h"
+#include "retrieval/unspaced_internal.h"
 
 namespace weft::retrieval {
 namespace {
@@ -212,6 +213,25 @@ Result<std::vector<Hit>> with_term(Index& index, const Term& term, std::vector<H
   return out;
 }
 
+/// Whether any of the hits has any of the terms; true where there are none.
+Result<bool> have_a_term(Index& index, std::span<const WeightedTerm> weighted,
+                         std::span<const Hit> hits) {
+  std::vector<Term> terms;
+  for (const WeightedTerm& one : weighted) terms.push_back(one.term);
+  if (terms.empty()) return true;
+  WEFT_ASSIGN_OR_RETURN(const Index::Forms forms, index.forms_of(terms));
+  const auto is_there = [](int64_t n) { return n > 0; };
+  for (const Hit& hit : hits) {
+    const std::string pieces = pieces_of(hit.title, hit.chunk.text);
+    for (const std::string_view text : {std::string_view(hit.chunk.text),
+                                        std::string_view(hit.title), std::string_view(pieces)}) {
+      WEFT_ASSIGN_OR_RETURN(const auto in_text, index.occurrences(forms, text));
+      if (std::ranges::any_of(in_text, is_there)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Reference reference_of(std::string_view question) { return read(question).reference; }
@@ -262,6 +282,10 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   if (passages.found != PassagesFound::kYes && was_found) return out;
   out.passages = std::move(passages);
   out.looked_back = true;
+  const std::span terms(out.passages.terms);
+  WEFT_ASSIGN_OR_RETURN(
+      out.has_own_terms,
+      have_a_term(index, terms.first(std::min(out.n_own_terms, terms.size())), out.passages.hits));
   return out;
 }
 

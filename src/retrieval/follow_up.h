@@ -29,8 +29,9 @@ Reference reference_of(std::string_view question);
 
 struct FollowUp {
   Passages passages;
-  bool looked_back = false;  // the questions before were searched for, too
-  size_t n_own_terms = 0;    // the first of the passages' terms, which are the question's own
+  bool looked_back = false;   // the questions before were searched for, too
+  size_t n_own_terms = 0;     // the first of the passages' terms, which are the question's own
+  bool has_own_terms = true;  // a passage has one of them, or there are none
 };
 
 /// `before`: the questions that were answered, oldest first. A question is searched for

@@ -167,6 +167,16 @@ TEST_F(FollowUpTest, FirstIsAsWithoutAConversation) {
   EXPECT_FALSE(first.looked_back);
 }
 
+TEST_F(FollowUpTest, SaysWhetherAPassageHasAWordOfItsOwn) {
+  const std::vector<std::string> harbour{"When does the harbour open?"};
+  const FollowUp paraphrased = find(harbour, "Who built it?");
+  EXPECT_TRUE(paraphrased.looked_back);
+  EXPECT_FALSE(paraphrased.has_own_terms);
+  EXPECT_TRUE(find(harbour, "When was it completed?").has_own_terms);
+  EXPECT_TRUE(find(harbour, "Is it in the west?").has_own_terms);
+  EXPECT_TRUE(find(harbour, "Why?").has_own_terms);  // it has none
+}
+
 TEST_F(FollowUpTest, AnywayIsAsWithoutAConversation) {
   const FollowUp found = find({"harbour"}, "Who governs Bolivia?", {.anyway = true});
   EXPECT_EQ(found.passages.found, PassagesFound::kNone);
