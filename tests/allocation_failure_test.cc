@@ -288,7 +288,7 @@ class ModelFailure : public ::testing::Test {
   /// Prompt, then some tokens: the ids, and the last logits' bytes.
   static std::optional<std::string> answer(engine::Engine& engine) {
     const kv::OwnedSequence sequence(engine.cache(), engine.cache().create_sequence());
-    auto logits = usable(engine.append(sequence.id(), kPrompt, {.is_prompt = true}));
+    auto logits = usable(engine.append(sequence.id(), kPrompt));
     if (!logits) return std::nullopt;
     const std::string first = bytes_of(*logits);
     const auto made = usable(engine::generate(engine, sequence.id(), *std::move(logits),

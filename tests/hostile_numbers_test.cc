@@ -82,9 +82,9 @@ TEST_F(HostileNumbers, EngineOptions) {
 TEST_F(HostileNumbers, AppendedTokens) {
   kv::Cache& cache = engine_->cache();
   const kv::OwnedSequence sequence(cache, cache.create_sequence());
-  for (const bool is_prompt : {false, true}) {
+  for (const model::RowKind kind : {model::RowKind::kPrompt, model::RowKind::kDecode}) {
     for (const bool every_row : {false, true}) {
-      const engine::AppendOptions how{.is_prompt = is_prompt, .every_row = every_row};
+      const engine::AppendOptions how{.kind = kind, .every_row = every_row};
       expect_refused(engine_->append(sequence.id(), {}, how), "no tokens");
       for (const auto& tokens : bad_tokens()) {
         expect_refused(engine_->append(sequence.id(), tokens, how),
@@ -219,7 +219,8 @@ TEST_F(HostileNumbers, FusionSources) {
 TEST_F(HostileNumbers, PerplexityWindows) {
   const auto go_on = [](int64_t, int64_t) { return true; };
   for (const int32_t n : {kMin, -1, 0, 1, kMax}) {
-    expect_refused(eval::perplexity(*engine_, "Some text", {.window_tokens = n}, go_on), "--context ");
+    expect_refused(eval::perplexity(*engine_, "Some text", {.window_tokens = n}, go_on),
+                   "--context ");
   }
 }
 
@@ -268,7 +269,7 @@ void use(const std::string& path) {
   kv::Cache& cache = (*engine)->cache();
   const kv::OwnedSequence sequence(cache, cache.create_sequence());
   const std::vector<int32_t> prompt{1, 2, 3, 4, 5, 6, 7};
-  auto logits = (*engine)->append(sequence.id(), prompt, {.is_prompt = true});
+  auto logits = (*engine)->append(sequence.id(), prompt);
   if (!logits.is_ok()) return;
   const auto made = engine::generate(**engine, sequence.id(), *std::move(logits), {.max_tokens = 2},
                                      [](std::string_view) { return true; });

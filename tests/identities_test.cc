@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "architectures_cases.h"
+#include "identity_cases.h"
 #include "tensor/half.h"
 #include "test_model.h"
 
@@ -30,82 +30,8 @@ double half_rounding_floor(int32_t n_layers) {
   return 4 * std::sqrt(static_cast<double>(n_layers)) * 0x1p-11;
 }
 
-struct Case {
-  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-  std::string name;
-  gguf::RandomModelOptions random;  // unless `file` is set
-  std::string file;                 // under ../shared, or the models folder
-};
-
-std::vector<Case> cases() {
-  gguf::RandomModelOptions gqa{.n_layers = 4,
-                               .n_embd = 96,
-                               .n_ff = 160,
-                               .n_heads = 6,
-                               .n_kv_heads = 2,
-                               .head_dim = 16,
-                               .recipe = "F32"};
-  gguf::RandomModelOptions wide{.n_layers = 3,
-                                .n_embd = 64,
-                                .n_ff = 128,
-                                .n_heads = 4,
-                                .n_kv_heads = 4,
-                                .head_dim = 32,
-                                .tied = false,
-                                .recipe = "Q8_0"};
-  gguf::RandomModelOptions llama3{.n_layers = 6,
-                                  .n_embd = 256,
-                                  .n_ff = 512,
-                                  .n_heads = 8,
-                                  .n_kv_heads = 1,
-                                  .head_dim = 32,
-                                  .rope_base = 500000.0f,
-                                  .rope_freqs = std::vector<float>(16, 1.0f),
-                                  .recipe = "Q4_K_M"};
-  for (size_t i = 8; i < llama3.rope_freqs.size(); ++i) llama3.rope_freqs[i] = 8.0f;
-  gguf::RandomModelOptions linear{.n_layers = 3,
-                                  .n_embd = 64,
-                                  .n_ff = 96,
-                                  .n_heads = 4,
-                                  .n_kv_heads = 2,
-                                  .head_dim = 16,
-                                  .rope_linear_factor = 4.0f,
-                                  .recipe = "BF16"};
-  std::vector<Case> cases = {
-      {"gqa_f32", gqa, ""},          {"wide_q8_0", wide, ""},        {"llama3_q4_k_m", llama3, ""},
-      {"linear_bf16", linear, ""},   {"stories260k", {}, "stories"}, {"smollm2", {}, "smollm2"},
-      {"gemma3_270m", {}, "gemma3"},
-  };
-  // Windows of 24 positions, shorter than the chunks; several RoPEs; experts. Q8_0 so that decode
-  // and prefill take different kernels.
-  for (const test::ArchitectureCase& c : test::all_architecture_cases()) {
-    for (const char* name :
-         {"gemma2_q8_0", "gemma3_q8_0", "gemma3_base_swa", "phi3_window_key", "phi3_longrope_long",
-          "smollm3_q8_0", "mistral3_temperature", "mixtral_q8_0", "qwen3moe", "qwen2"}) {
-      if (c.name == name) cases.push_back({name, c.model, ""});
-    }
-  }
-  return cases;
-}
-
-class Identities : public ::testing::TestWithParam<Case> {
+class Identities : public test::IdentityTest {
  protected:
-  void SetUp() override {
-    const Case& c = GetParam();
-    if (c.file == "stories") {
-      path_ = test::shared_file("models/stories260K/stories260Ktok512.gguf");
-    } else if (c.file == "smollm2") {
-      path_ = test::model_file(test::kSmolLm2File);
-    } else if (c.file == "gemma3") {
-      path_ = test::model_file(test::kGemma3File);
-    } else {
-      path_ = dir_.path() + "/random.gguf";
-      const Status written = gguf::write_random_model(posix_env(), path_, c.random);
-      ASSERT_TRUE(written.is_ok()) << written.message();
-    }
-    WEFT_SKIP_UNLESS(!path_.empty(), c.file);
-  }
-
   /// Prefix, three chunks of uneven lengths, suffix; about 200 tokens.
   Prompt prompt(int32_t n_vocab) const {
     Prompt p;
@@ -130,9 +56,6 @@ class Identities : public ::testing::TestWithParam<Case> {
     EXPECT_TRUE(store.is_ok()) << store.status().message();
     return std::move(*store);
   }
-
-  test::TempDir dir_;
-  std::string path_;
 };
 
 FusionOptions blend(double ratio, SelectorKind selector = SelectorKind::kQueryAttention) {
@@ -220,12 +143,9 @@ TEST_P(Identities, WhatWasThereOfAPromptChangesNoBitOfTheRest) {
     const int32_t begin = m.cache().length(sequence);
     auto reservation = m.cache().reserve(sequence, static_cast<int32_t>(tokens.size()));
     EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
-    EXPECT_TRUE(m.forward().begin(model::Step::prompt(sequence, tokens, begin)).is_ok());
-    for (int32_t l = 0; l < m.model().config().n_layers; ++l) m.forward().run_layer(l);
-    reservation->commit();
-    std::vector<float> logits(static_cast<size_t>(m.n_vocab()));
     const int64_t last[] = {std::ssize(tokens) - 1};
-    m.forward().logits(last, logits.data());
+    std::vector<float> logits = m.run_rows(model::Rows::of(sequence, tokens, begin), last);
+    reservation->commit();
     return logits;
   };
   const std::vector<float> whole = last_logits(m.cache().create_sequence(), ids);
@@ -245,7 +165,8 @@ TEST_P(Identities, DecodeStepsArePrefillWithinReorderedSums) {
   const kv::SequenceId sequence = m.cache().create_sequence();
   std::vector<float> steps = m.run(sequence, std::span(ids).first(30));
   for (size_t i = 30; i < ids.size(); ++i) {
-    const std::vector<float> step = m.run(sequence, std::span(ids).subspan(i, 1));
+    const std::vector<float> step =
+        m.run(sequence, std::span(ids).subspan(i, 1), model::RowKind::kDecode);
     steps.insert(steps.end(), step.begin(), step.end());
   }
   // Decode on the f32 path rounds activations to 15 bits where the weights are quantised: half a
@@ -267,12 +188,9 @@ TEST_P(Identities, TwoSequencesInOneStepAreEachAlone) {
   auto ra = m.cache().reserve(sa, 50);
   auto rb = m.cache().reserve(sb, 71);
   ASSERT_TRUE(ra.is_ok() && rb.is_ok());
-  model::Step step = model::Step::consecutive(sa, a, 0);
-  const model::Step second = model::Step::consecutive(sb, b, 0);
-  step.tokens.insert(step.tokens.end(), second.tokens.begin(), second.tokens.end());
-  step.positions.insert(step.positions.end(), second.positions.begin(), second.positions.end());
-  step.sequences.push_back({sb, 50, 121});
-  const std::vector<float> both = m.run_step(std::move(step));
+  model::Rows rows = model::Rows::of(sa, a, 0);
+  rows.add(sb, b, 0);
+  const std::vector<float> both = m.run_rows(std::move(rows));
   const auto middle = both.begin() + 50 * m.n_vocab();
   EXPECT_THAT(std::vector<float>(both.begin(), middle), ::testing::ElementsAreArray(a_alone));
   EXPECT_THAT(std::vector<float>(middle, both.end()), ::testing::ElementsAreArray(b_alone));
@@ -432,7 +350,8 @@ TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
     kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());
     auto reservation = m.cache().reserve(sequence.id(), 600);
     EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
-    EXPECT_TRUE(m.forward().begin(model::Step::prompt(sequence.id(), ids, 0)).is_ok());
+    auto batch = m.forward().start(m.cache(), model::Rows::of(sequence.id(), ids, 0));
+    EXPECT_TRUE(batch.is_ok()) << batch.status().message();
     for (int32_t layer = 0; layer < std::min(2, m.model().config().n_layers); ++layer) {
       const std::vector<uint16_t> before = values_in_pages(m, sequence.id(), layer, 0, 600);
       const auto take = [&](int64_t, int64_t n, const float* k, const float* v) {
@@ -441,8 +360,8 @@ TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
         if (!first) return;
         EXPECT_EQ(values_in_pages(m, sequence.id(), layer, 0, 600), before);
       };
-      const model::LayerTap::KvSink sink(take);
-      m.forward().run_layer(layer, {.kv_sink = &sink, .sink_first = first});
+      const model::LayerHooks::KvSink sink(take);
+      m.forward().run_layer(*batch, layer, {.kv_sink = &sink, .sink_first = first});
     }
   };
   std::vector<float> as_they_run, first;
@@ -451,7 +370,7 @@ TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
   EXPECT_EQ(first, as_they_run);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Identities, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Models, Identities, ::testing::ValuesIn(test::identity_cases()),
                          [](const auto& test_case) { return test_case.param.name; });
 
 }  // namespace

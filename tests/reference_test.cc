@@ -25,14 +25,10 @@ std::vector<float> run_last_rows(TestModel& m, kv::SequenceId sequence,
                                  std::span<const int32_t> tokens, int64_t n) {
   auto reservation = m.cache().reserve(sequence, static_cast<int32_t>(tokens.size()));
   EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
-  const Status begun =
-      m.forward().begin(model::Step::consecutive(sequence, tokens, m.cache().length(sequence)));
-  EXPECT_TRUE(begun.is_ok()) << begun.message();
-  for (int32_t l = 0; l < m.model().config().n_layers; ++l) m.forward().run_layer(l);
   std::vector<int64_t> rows;
   for (int64_t row = std::ssize(tokens) - n; row < std::ssize(tokens); ++row) rows.push_back(row);
-  std::vector<float> logits(rows.size() * static_cast<size_t>(m.n_vocab()));
-  m.forward().logits(rows, logits.data());
+  std::vector<float> logits =
+      m.run_rows(model::Rows::of(sequence, tokens, m.cache().length(sequence)), rows);
   reservation->commit();
   return logits;
 }

@@ -42,7 +42,7 @@ class TestModel {
                                     .capacity_tokens = setup.capacity_tokens});
     EXPECT_TRUE(cache.is_ok()) << cache.status().message();
     cache_ = std::move(*cache);
-    forward_ = std::make_unique<model::ForwardPass>(*model_, context_, *cache_);
+    forward_ = std::make_unique<model::ForwardPass>(*model_, context_);
   }
 
   const model::Model& model() const { return *model_; }
@@ -52,25 +52,30 @@ class TestModel {
   int32_t n_vocab() const { return model_->config().vocab_size; }
 
   /// Runs tokens behind what the sequence holds; logits of every row, one after another.
-  std::vector<float> run(kv::SequenceId sequence, std::span<const int32_t> tokens) {
+  std::vector<float> run(kv::SequenceId sequence, std::span<const int32_t> tokens,
+                         model::RowKind kind = model::RowKind::kPrompt) {
     const int32_t begin = cache_->length(sequence);
     auto reservation = cache_->reserve(sequence, static_cast<int32_t>(tokens.size()));
     EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
-    std::vector<float> logits = run_step(model::Step::consecutive(sequence, tokens, begin));
+    std::vector<float> logits = run_rows(model::Rows::of(sequence, tokens, begin, kind));
     reservation->commit();
     return logits;
   }
 
-  /// All layers over a step whose positions are reserved; logits of every row.
-  std::vector<float> run_step(model::Step step) {
-    const int64_t n = step.n_rows();
-    const Status begun = forward_->begin(std::move(step));
-    EXPECT_TRUE(begun.is_ok()) << begun.message();
-    for (int32_t l = 0; l < model_->config().n_layers; ++l) forward_->run_layer(l);
-    std::vector<int64_t> rows(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) rows[static_cast<size_t>(i)] = i;
-    std::vector<float> logits(rows.size() * static_cast<size_t>(n_vocab()));
-    forward_->logits(rows, logits.data());
+  /// All layers over rows whose positions are reserved; logits of every row.
+  std::vector<float> run_rows(model::Rows rows) {
+    std::vector<int64_t> all(static_cast<size_t>(rows.size()));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+    return run_rows(std::move(rows), all);
+  }
+
+  /// The same; logits of the listed rows.
+  std::vector<float> run_rows(model::Rows rows, std::span<const int64_t> wanted) {
+    auto batch = forward_->start(*cache_, std::move(rows));
+    EXPECT_TRUE(batch.is_ok()) << batch.status().message();
+    for (int32_t l = 0; l < model_->config().n_layers; ++l) forward_->run_layer(*batch, l);
+    std::vector<float> logits(wanted.size() * static_cast<size_t>(n_vocab()));
+    forward_->logits(*batch, wanted, logits.data());
     return logits;
   }
 
@@ -87,7 +92,7 @@ class TestModel {
     for (int i = 0; i < n; ++i) {
       const auto best = std::max_element(logits.end() - n_vocab(), logits.end());
       tokens.push_back(static_cast<int32_t>(best - (logits.end() - n_vocab())));
-      logits = run(sequence, std::span(tokens).last(1));
+      logits = run(sequence, std::span(tokens).last(1), model::RowKind::kDecode);
     }
     return tokens;
   }

@@ -25,7 +25,7 @@ double seconds_since(Env& env, int64_t begin_ns) {
 Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tokens) {
   const kv::SequenceId sequence = engine.cache().create_sequence();
   const int64_t begin_ns = engine.env().monotonic_ns();
-  const Status status = engine.append(sequence, tokens, {.is_prompt = true}).status();
+  const Status status = engine.append(sequence, tokens).status();
   const double seconds = seconds_since(engine.env(), begin_ns);
   engine.cache().free_sequence(sequence);
   WEFT_RETURN_IF_ERROR(status);
@@ -86,8 +86,7 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
     const kv::SequenceId sequence = engine.cache().create_sequence();
     const auto all = std::span<const int32_t>(tokens);
     const auto depth = static_cast<size_t>(options.depth_tokens);
-    if (depth > 0)
-      WEFT_RETURN_IF_ERROR(engine.append(sequence, all.first(depth), {.is_prompt = true}).status());
+    if (depth > 0) WEFT_RETURN_IF_ERROR(engine.append(sequence, all.first(depth)).status());
     const auto steps = all.subspan(depth, static_cast<size_t>(options.decode_tokens));
     WEFT_ASSIGN_OR_RETURN(
         report.decode_tokens_per_s,

@@ -173,8 +173,7 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
   while (held_.size() < prompt.size()) {
     const auto rows = std::span(prompt).subspan(
         held_.size(), std::min(kPrefillRows, prompt.size() - held_.size()));
-    WEFT_ASSIGN_OR_RETURN(logits,
-                          engine_.append(sequence_, rows, {.is_prompt = true, .cancelled = &stop}));
+    WEFT_ASSIGN_OR_RETURN(logits, engine_.append(sequence_, rows, {.cancelled = &stop}));
     held_.insert(held_.end(), rows.begin(), rows.end());
   }
   answer.prefill_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;

@@ -64,8 +64,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
   engine->calibration_ms_ = ms_since(env, calibration_ns);
-  engine->forward_ =
-      std::make_unique<model::ForwardPass>(*engine->model_, engine->context_, *engine->cache_);
+  engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
   return engine;
 }
 
@@ -142,17 +141,23 @@ Result<std::vector<float>> Engine::run(kv::SequenceId sequence, std::span<const 
   }
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                         cache_->reserve(sequence, static_cast<int32_t>(n)));
-  model::Step step = model::Step::consecutive(sequence, tokens, length);
-  step.is_prompt = options.is_prompt;
-  WEFT_RETURN_IF_ERROR(forward_->begin(std::move(step)));
-  for (int32_t l = 0; l < model_->config().n_layers; ++l) {
-    if (options.cancelled != nullptr && (*options.cancelled)()) return weft::cancelled("stopped");
-    forward_->run_layer(l);
-  }
+  WEFT_ASSIGN_OR_RETURN(
+      model::Batch batch,
+      forward_->start(*cache_, model::Rows::of(sequence, tokens, length, options.kind)));
   std::vector<int64_t> rows(static_cast<size_t>(options.every_row ? n : 1));
   std::iota(rows.begin(), rows.end(), options.every_row ? 0 : n - 1);
+  const int32_t n_layers = model_->config().n_layers;
+  for (int32_t l = 0; l < n_layers; ++l) {
+    if (options.cancelled != nullptr && (*options.cancelled)()) return weft::cancelled("stopped");
+    if (l + 1 < n_layers) {
+      forward_->run_layer(batch, l);
+    } else {
+      forward_->run_last_layer(batch, rows);
+    }
+  }
+  std::iota(rows.begin(), rows.end(), 0);
   std::vector<float> logits(rows.size() * static_cast<size_t>(model_->config().vocab_size));
-  forward_->logits(rows, logits.data());
+  forward_->logits(batch, rows, logits.data());
   reservation.commit();
   return logits;
 }

@@ -37,7 +37,7 @@ struct EngineOptions {
 using weft::kMaxThreads;
 
 struct AppendOptions {
-  bool is_prompt = false;  // as in model::Step
+  model::RowKind kind = model::RowKind::kPrompt;
   bool every_row = false;  // logits of all rows
   /// May be null; asked in front of each layer: true ends it with kCancelled and the sequence as it
   /// was.

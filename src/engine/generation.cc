@@ -137,7 +137,8 @@ Result<Generation> decode(Engine& engine, kv::SequenceId sequence, std::vector<f
       ended = StopReason::kContextFull;
     } else {
       const int32_t next[] = {id};
-      WEFT_ASSIGN_OR_RETURN(logits, engine.append(sequence, next));
+      WEFT_ASSIGN_OR_RETURN(logits,
+                            engine.append(sequence, next, {.kind = model::RowKind::kDecode}));
     }
   }
   if (!cut) {

@@ -88,7 +88,7 @@ class RateMeter {
         config_(model.config()),
         context_(context),
         cache_(cache),
-        forward_(model, context, cache) {}
+        forward_(model, context) {}
 
   Result<PrefillRates> measure() {
     const kv::OwnedSequence sequence(cache_, cache_.create_sequence());
@@ -144,8 +144,9 @@ class RateMeter {
       tokens[i] = static_cast<int32_t>((i * 7919) % static_cast<size_t>(config_.vocab_size));
     }
     const int64_t begin_ns = env_.monotonic_ns();
-    WEFT_RETURN_IF_ERROR(forward_.begin(model::Step::prompt(sequence_, tokens, begin)));
-    for (const int32_t l : layers) forward_.run_layer(l);
+    WEFT_ASSIGN_OR_RETURN(batch_,
+                          forward_.start(cache_, model::Rows::of(sequence_, tokens, begin)));
+    for (const int32_t l : layers) forward_.run_layer(*batch_, l);
     return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6;
   }
 
@@ -170,9 +171,9 @@ class RateMeter {
 
   double last_logits() {
     std::vector<float> logits(static_cast<size_t>(config_.vocab_size));
-    const int64_t last[] = {forward_.step().n_rows() - 1};
+    const int64_t last[] = {batch_->n_rows() - 1};
     const int64_t begin_ns = env_.monotonic_ns();
-    forward_.logits(last, logits.data());
+    forward_.logits(*batch_, last, logits.data());
     return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6;
   }
 
@@ -181,6 +182,7 @@ class RateMeter {
   const kernels::Context& context_;
   kv::Cache& cache_;
   model::ForwardPass forward_;
+  std::optional<model::Batch> batch_;  // the last one that ran
   kv::SequenceId sequence_{};
   std::vector<int32_t> layers_;  // evenly from all: kinds of layers differ
 };

@@ -16,7 +16,8 @@ constexpr int64_t kMinWindowTokens = 4;
 constexpr int64_t kLogitRows = 64;  // at a time: 64 rows of 128 K logits are 32 MB
 
 /// Sum of -log p over the window's tokens [first, size), each from the row before it.
-double window_loss(engine::Engine& engine, std::span<const int32_t> window, int64_t first) {
+double window_loss(engine::Engine& engine, const model::Batch& batch,
+                   std::span<const int32_t> window, int64_t first) {
   const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
   std::vector<float> logits(kLogitRows * n_vocab);
   std::vector<float> logprobs(n_vocab);
@@ -25,7 +26,7 @@ double window_loss(engine::Engine& engine, std::span<const int32_t> window, int6
   for (int64_t token = first; token < n; token += kLogitRows) {
     std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, n - token)));
     std::iota(rows.begin(), rows.end(), token - 1);
-    engine.forward().logits(rows, logits.data());
+    engine.forward().logits(batch, rows, logits.data(), kernels::KernelClass::kPrefill);
     for (size_t i = 0; i < rows.size(); ++i) {
       kernels::log_softmax(logits.data() + i * n_vocab, static_cast<int64_t>(n_vocab),
                            logprobs.data());
@@ -41,9 +42,13 @@ Status prefill_window(engine::Engine& engine, std::span<const int32_t> window, i
   const kv::OwnedSequence sequence(engine.cache(), engine.cache().create_sequence());
   WEFT_ASSIGN_OR_RETURN(const kv::Reservation reservation,
                         engine.cache().reserve(sequence.id(), static_cast<int32_t>(window.size())));
-  WEFT_RETURN_IF_ERROR(engine.forward().begin(model::Step::prompt(sequence.id(), window, 0)));
-  for (int32_t l = 0; l < engine.model().config().n_layers; ++l) engine.forward().run_layer(l);
-  loss += window_loss(engine, window, first);
+  WEFT_ASSIGN_OR_RETURN(
+      model::Batch batch,
+      engine.forward().start(engine.cache(), model::Rows::of(sequence.id(), window, 0)));
+  for (int32_t l = 0; l < engine.model().config().n_layers; ++l) {
+    engine.forward().run_layer(batch, l);
+  }
+  loss += window_loss(engine, batch, window, first);
   return Status::ok();
 }
 

@@ -18,8 +18,11 @@ Status ChunkComputer::ensure_anchor() {
   if (!anchor_.empty()) {
     WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                           cache_.reserve(sequence.id(), static_cast<int32_t>(anchor_.size())));
-    WEFT_RETURN_IF_ERROR(forward_.begin(model::Step::prompt(sequence.id(), anchor_, 0)));
-    for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) forward_.run_layer(l);
+    WEFT_ASSIGN_OR_RETURN(model::Batch batch,
+                          forward_.start(cache_, model::Rows::of(sequence.id(), anchor_, 0)));
+    const int32_t last = forward_.model().config().n_layers - 1;
+    for (int32_t l = 0; l < last; ++l) forward_.run_layer(batch, l);
+    forward_.run_last_layer(batch, {});
     reservation.commit();
   }
   anchor_sequence_ = sequence.release();
@@ -38,8 +41,10 @@ Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
   const auto width = static_cast<size_t>(config.kv_width());
   ChunkKv chunk;
   chunk.n_tokens = static_cast<int32_t>(tokens.size());
-  WEFT_RETURN_IF_ERROR(forward_.begin(
-      model::Step::prompt(sequence.id(), tokens, static_cast<int32_t>(anchor_.size()))));
+  WEFT_ASSIGN_OR_RETURN(
+      model::Batch batch,
+      forward_.start(cache_,
+                     model::Rows::of(sequence.id(), tokens, static_cast<int32_t>(anchor_.size()))));
   for (int32_t l = 0; l < config.n_layers; ++l) {
     std::vector<uint16_t>& layer = chunk.layers.emplace_back(2 * tokens.size() * width);
     const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
@@ -48,8 +53,12 @@ Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
       kernels::narrow_to_f16(context_.isa, k, n, layer.data() + offset);
       kernels::narrow_to_f16(context_.isa, v, n, layer.data() + tokens.size() * width + offset);
     };
-    const model::LayerTap::KvSink sink(keep);
-    forward_.run_layer(l, {.kv_sink = &sink});
+    const model::LayerHooks::KvSink sink(keep);
+    if (l + 1 < config.n_layers) {
+      forward_.run_layer(batch, l, {.kv_sink = &sink});
+    } else {
+      forward_.run_last_layer(batch, {}, {.kv_sink = &sink});
+    }
   }
   return chunk;
 }

@@ -77,14 +77,19 @@ Result<bool> FusionPass::run() {
 Result<bool> FusionPass::run_query_attention() {
   const std::vector<int32_t> looks = query_attention_layers(forward_.model().config());
   std::vector<float> mass(static_cast<size_t>(chunks_end_), 0.0f);
-  WEFT_RETURN_IF_ERROR(forward_.begin(step_of({})));
+  WEFT_RETURN_IF_ERROR(start({}));
   watch_.charge(report_.timings.select_ms);
   for (int32_t layer = 0; layer <= looks.back(); ++layer) {
     WEFT_RETURN_IF_ERROR(options_.check_cancelled());
     if (!load_layer(layer)) return false;
     place_layer(layer);
     const bool look = std::find(looks.begin(), looks.end(), layer) != looks.end();
-    forward_.run_layer(layer, {.mass = look ? std::span<float>(mass) : std::span<float>()});
+    if (layer == looks.back()) {
+      forward_.look(*batch_, layer, mass);
+    } else {
+      forward_.run_layer(*batch_, layer,
+                         {.mass = look ? std::span<float>(mass) : std::span<float>()});
+    }
     watch_.charge(report_.timings.select_ms);
   }
 
@@ -104,7 +109,7 @@ Result<bool> FusionPass::run_query_attention() {
 Result<bool> FusionPass::run_v_deviation() {
   std::vector<int64_t> all(static_cast<size_t>(chunks_end_ - chunks_begin_));
   std::iota(all.begin(), all.end(), chunks_begin_);
-  WEFT_RETURN_IF_ERROR(forward_.begin(step_of(all)));
+  WEFT_RETURN_IF_ERROR(start(all));
   watch_.charge(report_.timings.select_ms);
   double active_sum = 0;  // chunk rows that run, summed over the layers from the first check
   int64_t active = 0;
@@ -116,9 +121,9 @@ Result<bool> FusionPass::run_v_deviation() {
       if (!load_layer(layer)) return false;
       place_layer(layer);
       const std::vector<int64_t> kept = select_by_deviation(layer, checks_[next_check].ratio);
-      forward_.keep_rows(kept);
+      forward_.keep_rows(*batch_, kept);
       std::vector<int64_t> positions;
-      for (const int32_t position : forward_.step().positions) {
+      for (const int32_t position : batch_->rows().positions) {
         if (is_chunk_position(position)) positions.push_back(position);
       }
       if (next_check == 0) count_recomputed(positions);
@@ -127,7 +132,7 @@ Result<bool> FusionPass::run_v_deviation() {
       watch_.charge(report_.timings.select_ms);
     }
     if (next_check == 0) {  // every row of the chunks runs, so nothing of them is reused
-      forward_.run_layer(layer);
+      run_layer_of_batch(layer);
       watch_.charge(report_.timings.select_ms);
       continue;
     }
@@ -142,18 +147,18 @@ Result<bool> FusionPass::run_v_deviation() {
 /// Rows to keep at a check layer: all that are no chunk's, and the `ratio` of the chunks' tokens
 /// whose V, computed in context, is farthest from the reused one in squared L2.
 std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio) {
-  const model::Step& step = forward_.step();
+  const model::Rows& rows = batch_->rows();
   const auto width = static_cast<size_t>(forward_.model().config().kv_width());
-  std::vector<float> computed(step.positions.size() * width);
-  forward_.values(layer, computed.data());
+  std::vector<float> computed(rows.positions.size() * width);
+  forward_.values(*batch_, layer, computed.data());
 
   std::vector<int64_t> kept;
   std::vector<int64_t> candidates;  // rows
   std::vector<float> deviations;    // of the candidates
   std::vector<float> reused(width);
   size_t chunk = 0;
-  for (size_t row = 0; row < step.positions.size(); ++row) {
-    const int32_t position = step.positions[row];
+  for (size_t row = 0; row < rows.positions.size(); ++row) {
+    const int32_t position = rows.positions[row];
     if (!is_chunk_position(position)) {
       kept.push_back(static_cast<int64_t>(row));
       continue;
@@ -179,7 +184,7 @@ std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio
 
 /// All layers over the text that is no chunk and the selected chunk tokens.
 Result<bool> FusionPass::run_rows(std::span<const int64_t> selected, double& part) {
-  WEFT_RETURN_IF_ERROR(forward_.begin(step_of(selected)));
+  WEFT_RETURN_IF_ERROR(start(selected));
   watch_.charge(part);
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
     WEFT_RETURN_IF_ERROR(options_.check_cancelled());
@@ -197,7 +202,7 @@ bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
   if (!is_placed && !load_layer(layer)) return false;
   if (!propagates) {
     if (!is_placed) place_layer(layer);
-    forward_.run_layer(layer);
+    run_layer_of_batch(layer);
     watch_.charge(part);
     return true;
   }
@@ -206,7 +211,7 @@ bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
   } else {
     read_from_bytes();
   }
-  const int64_t n_rows = forward_.step().n_rows();
+  const int64_t n_rows = batch_->n_rows();
   const auto take_changes = [&](int64_t row_begin, int64_t n, const float* k, const float* v) {
     measure_changes(row_begin, n, k, v);
     watch_.charge(part);
@@ -214,8 +219,8 @@ bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
     shifts_.finish(options_.propagate);
     is_placed ? shift_layer(layer) : place_layer(layer, &shifts_);
   };
-  const model::LayerTap::KvSink sink(take_changes);
-  forward_.run_layer(layer, {.kv_sink = &sink, .sink_first = true});
+  const model::LayerHooks::KvSink sink(take_changes);
+  run_layer_of_batch(layer, {.kv_sink = &sink, .sink_first = true});
   watch_.charge(part);
   return true;
 }
@@ -224,7 +229,7 @@ bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
 void FusionPass::list_chunk_rows() {
   chunk_rows_.clear();
   size_t chunk = 0;
-  const std::vector<int32_t>& positions = forward_.step().positions;
+  const std::vector<int32_t>& positions = batch_->rows().positions;
   for (size_t row = 0; row < positions.size(); ++row) {
     if (!is_chunk_position(positions[row])) continue;
     while (positions[row] >= prompt_.chunk_begin(chunk + 1)) ++chunk;
@@ -340,18 +345,26 @@ void FusionPass::shift_layer(int32_t layer) {
   watch_.charge(report_.timings.rotate_ms);
 }
 
-model::Step FusionPass::step_of(std::span<const int64_t> selected) const {
-  model::Step step;
-  step.is_prompt = true;
+/// A batch of the text that is no chunk and the selected chunk tokens.
+Status FusionPass::start(std::span<const int64_t> selected) {
+  model::Rows rows;
   const auto add = [&](int64_t position) {
-    step.positions.push_back(static_cast<int32_t>(position));
-    step.tokens.push_back(tokens_[static_cast<size_t>(position)]);
+    rows.positions.push_back(static_cast<int32_t>(position));
+    rows.tokens.push_back(tokens_[static_cast<size_t>(position)]);
   };
   for (int32_t p = found_prefix_; p < chunks_begin_; ++p) add(p);
   for (const int64_t position : selected) add(position);
   for (int32_t p = chunks_end_; p < static_cast<int32_t>(tokens_.size()); ++p) add(p);
-  step.sequences = {{sequence_, 0, step.n_rows()}};
-  return step;
+  rows.groups = {{.sequence = sequence_, .row_begin = 0, .row_end = rows.size()}};
+  WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows)));
+  return Status::ok();
+}
+
+/// Of the last layer only the prompt's last row is wanted.
+void FusionPass::run_layer_of_batch(int32_t layer, const model::LayerHooks& hooks) {
+  if (layer + 1 < n_layers_) return forward_.run_layer(*batch_, layer, hooks);
+  const int64_t last[] = {batch_->n_rows() - 1};
+  forward_.run_last_layer(*batch_, last, hooks);
 }
 
 void FusionPass::count_recomputed(std::span<const int64_t> selected) {

@@ -36,6 +36,8 @@ class FusionPass {
              Env& env, float deviation_floor, Report& report);
 
   Result<bool> run();
+  /// After run(): the prompt's last row is its last.
+  const model::Batch& batch() const { return *batch_; }
   const LoadFailure& failure() const { return pipeline_->failure(); }
 
  private:
@@ -51,7 +53,8 @@ class FusionPass {
   void read_from_pages(int32_t layer);
   void measure_changes(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
   std::vector<int64_t> select_by_deviation(int32_t layer, double ratio);
-  model::Step step_of(std::span<const int64_t> selected) const;
+  Status start(std::span<const int64_t> selected);
+  void run_layer_of_batch(int32_t layer, const model::LayerHooks& hooks = {});
   bool is_chunk_position(int32_t position) const {
     return position >= chunks_begin_ && position < chunks_end_;
   }
@@ -68,6 +71,7 @@ class FusionPass {
   Report& report_;
   Stopwatch watch_;
   const float deviation_floor_;
+  std::optional<model::Batch> batch_;  // the rows that run
   const int32_t n_layers_;
   const int32_t chunks_begin_;  // positions [chunks_begin_, chunks_end_) are chunks
   const int32_t chunks_end_;

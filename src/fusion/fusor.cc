@@ -202,7 +202,7 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
       if (done_all) {
         Stopwatch head(env_);
         Prefilled done;
-        done.logits = last_logits();
+        done.logits = last_logits(pass.batch());
         reservation.commit();
         cache_.publish(sequence.id(), prompt.prefix);
         head.charge(options.mode == ReuseMode::kBlend ? report.timings.recompute_ms
@@ -252,13 +252,17 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
                         cache_.reserve(sequence.id(), static_cast<int32_t>(rest.size())));
   watch.charge(report.timings.lookup_ms);
 
-  WEFT_RETURN_IF_ERROR(forward_.begin(model::Step::prompt(sequence.id(), rest, found)));
-  for (int32_t l = 0; l < forward_.model().config().n_layers; ++l) {
+  WEFT_ASSIGN_OR_RETURN(model::Batch batch,
+                        forward_.start(cache_, model::Rows::of(sequence.id(), rest, found)));
+  const int32_t last_layer = forward_.model().config().n_layers - 1;
+  for (int32_t l = 0; l < last_layer; ++l) {
     WEFT_RETURN_IF_ERROR(options.check_cancelled());
-    forward_.run_layer(l);
+    forward_.run_layer(batch, l);
   }
+  const int64_t last_row[] = {batch.n_rows() - 1};
+  forward_.run_last_layer(batch, last_row);
   Prefilled done;
-  done.logits = last_logits();
+  done.logits = last_logits(batch);
   reservation.commit();
   if (mode == ReuseMode::kPrefix) cache_.publish(sequence.id(), tokens);
   watch.charge(report.timings.prefill_ms);
@@ -349,10 +353,10 @@ Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions o
   });
 }
 
-std::vector<float> Fusor::last_logits() {
+std::vector<float> Fusor::last_logits(const model::Batch& batch) {
   std::vector<float> logits(static_cast<size_t>(forward_.model().config().vocab_size));
-  const int64_t last[] = {forward_.step().n_rows() - 1};
-  forward_.logits(last, logits.data());
+  const int64_t last[] = {batch.n_rows() - 1};
+  forward_.logits(batch, last, logits.data());
   return logits;
 }
 

@@ -111,7 +111,7 @@ class Fusor {
   std::vector<std::optional<ChunkSource>> look_up(const Prompt& prompt);
   Result<ChunkSource> compute_missing(std::span<const int32_t> tokens);
   Status put(std::span<const int32_t> tokens, const ChunkKv& chunk, store::PutOptions options = {});
-  std::vector<float> last_logits();
+  std::vector<float> last_logits(const model::Batch& batch);
 
   model::ForwardPass& forward_;
   kv::Cache& cache_;

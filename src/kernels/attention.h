@@ -6,18 +6,22 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/context.h"
+#include "kernels/kernel_class.h"
 #include "kernels/paged_kv.h"
 
 namespace weft::kernels {
 
-/// The rows [row_begin, row_end) of the step that belong to one sequence. The token at position p
-/// of the sequence has its K and V in page block_table[p / page_tokens], slot p % page_tokens.
+/// The rows [row_begin, row_end) of the step that belong to one sequence and take one kernel. The
+/// token at position p of the sequence has its K and V in page block_table[p / page_tokens], slot
+/// p % page_tokens.
 struct AttentionSequence {
   const int32_t* block_table = nullptr;
   int64_t row_begin = 0;
   int64_t row_end = 0;
+  KernelClass kernel_class = KernelClass::kPrefill;
 };
 
 /// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. positions [n_rows], ascending within
@@ -34,22 +38,47 @@ struct AttentionArgs {
   float scale = 1.0f;
   float softcap = 0.0f;       // 0: none
   int32_t window_tokens = 0;  // 0: none
-  bool is_prompt = false;     // however few rows, the prefill kernel
   const float* q = nullptr;
   float* out = nullptr;
   float* log_sum_exp = nullptr;
 };
 
-inline constexpr int64_t kDecodeAttentionRows = 4;
+/// How a step's rows attend under one window: which tasks there are. Made once a step, and used by
+/// every layer with that window. Plain data; refers to nothing.
+struct AttentionPlan {
+  /// Queries [begin, end) of a KV head of a sequence: a prefill task; or row `begin`, split `end`
+  /// of one: a decode task, which leaves its result at `partial`.
+  struct Task {
+    int32_t sequence = 0;
+    int32_t kv_head = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t partial = -1;  // floats from the first partial result; -1: a prefill task
+    int64_t cost = 0;      // products of a query and a key
+  };
+  /// A decode row whose partial results are to be joined.
+  struct DecodeRow {
+    int32_t sequence = 0;
+    int64_t row = 0;
+    int64_t n_splits = 0;
+    int64_t partial = 0;
+  };
+  std::vector<Task> tasks;
+  std::vector<DecodeRow> decode_rows;
+  int64_t partial_floats = 0;
+  int64_t worker_floats = 0;
+};
+
+/// Of `args` the sequences but for their block tables, positions, n_heads, window_tokens and the
+/// shape of kv are looked at.
+AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 
 /// A row's result does not depend on the step's other rows nor on the thread count. What a key
 /// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last
 /// position are never read, nor are pages that lie before the windows of all its rows: their
 /// entries of the block table are not looked at. A window costs what the keys in it cost; one that
-/// covers the context changes no bit. A sequence with up to kDecodeAttentionRows rows in the step
-/// takes the decode kernel unless is_prompt, with more the prefill kernel; they differ by the order
-/// of their sums.
-void attention(const Context& context, const AttentionArgs& args);
+/// covers the context changes no bit. `plan` is plan_attention's for these args.
+void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan);
 
 /// Attention mass: mass[j] += sum over the rows and heads of softmax probability of key j, for the
 /// keys j in [0, n_keys) of the step's one sequence; `args` as given to attention(), which has
@@ -57,8 +86,9 @@ void attention(const Context& context, const AttentionArgs& args);
 /// `query-attention` (reference: InfoFlow KV, arXiv 2603.05353).
 void attention_mass(const Context& context, const AttentionArgs& args, int64_t n_keys, float* mass);
 
-/// Stores rows of K and V in their pages, rounded to f16 (nearest even). k, v: [n_rows][n_kv_heads]
-/// [head_dim] f32, k already rotated; positions and sequences as above.
+/// Stores rows of K and V in their pages, rounded to f16 (nearest even), in one parallel region. k,
+/// v: [n_rows][n_kv_heads][head_dim] f32, k already rotated; positions and sequences as above, the
+/// sequences' rows in order.
 void write_kv(const Context& context, const PagedKv& kv,
               std::span<const AttentionSequence> sequences, const int32_t* positions,
               const float* k, const float* v);

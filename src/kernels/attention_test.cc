@@ -86,11 +86,16 @@ struct Step {
   int32_t window_tokens = 0;
   float softcap = 0;
 
+  /// Of the class that a step of so few rows has in practice, unless told.
   void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows) {
+    add(table, rows, rows.size() <= 4 ? KernelClass::kDecode : KernelClass::kPrefill);
+  }
+  void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows,
+           KernelClass kernel_class) {
     tables.push_back(table);
     const auto begin = static_cast<int64_t>(positions.size());
     positions.insert(positions.end(), rows.begin(), rows.end());
-    sequences.push_back({nullptr, begin, static_cast<int64_t>(positions.size())});
+    sequences.push_back({nullptr, begin, static_cast<int64_t>(positions.size()), kernel_class});
     const auto row_floats = static_cast<size_t>(shape.n_kv_heads * shape.group * shape.head_dim);
     for (const int32_t position : rows) {  // a query depends on its position only, not on the step
       const std::vector<float> one =
@@ -122,7 +127,7 @@ Result run(Step& step, Isa isa, int n_threads) {
   Guarded<float> log_sum_exp(step.positions.size() * static_cast<size_t>(args.n_heads), kGuard);
   args.out = out.data();
   args.log_sum_exp = log_sum_exp.data();
-  attention({.pool = pool, .isa = isa}, args);
+  attention({.pool = pool, .isa = isa}, args, plan_attention(isa, args));
   out.check();
   log_sum_exp.check();
   return {out.values(), log_sum_exp.values()};
@@ -244,6 +249,35 @@ TEST(Attention, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
     expect_same(a, {699}, 711);
     expect_same(b, {0, 64, 600, 649}, 712);
     expect_same(b, {600}, 714);
+  }
+}
+
+TEST(Attention, ARowOfEitherClassDoesNotDependOnHowManyThereAre) {
+  const Shape shape{64, 2, 3, 32};
+  Pages pages(shape, 64);
+  const std::vector<int32_t> table = pages.add(1200, 31);
+  const std::vector<int32_t> rows = {0, 1, 63, 64, 200, 333, 511, 512, 600, 1023, 1024, 1199};
+  for (const int32_t window_tokens : {0, 100}) {
+    for (const Isa isa : machine_isas()) {
+      for (const KernelClass kernel_class : {KernelClass::kPrefill, KernelClass::kDecode}) {
+        SCOPED_TRACE(::testing::Message() << isa_name(isa) << " window " << window_tokens);
+        Step all{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
+        all.add(table, {17, 18}, KernelClass::kPrefill);
+        all.add(table, rows, kernel_class);
+        all.add(table, {5, 700}, KernelClass::kDecode);
+        const Result together = run(all, isa, 3);
+        const size_t row_floats = all.q.size() / all.positions.size();
+        for (size_t i = 0; i < rows.size(); ++i) {
+          Step one{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
+          one.add(table, {rows[i]}, kernel_class);
+          const auto begin =
+              together.out.begin() + static_cast<std::ptrdiff_t>((i + 2) * row_floats);
+          EXPECT_TRUE(same_bits(run(one, isa, 2).out,
+                                {begin, begin + static_cast<std::ptrdiff_t>(row_floats)}))
+              << rows[i];
+        }
+      }
+    }
   }
 }
 

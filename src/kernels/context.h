@@ -1,10 +1,13 @@
 // What every op is given: which kernels to use and the workers to use them with. Declared once when
 // a model is opened and never changed while a request runs, so that the same request always takes
-// the same path. Plain references; not owned.
+// the same path. The workers are not owned.
 #pragma once
+
+#include <memory>
 
 #include "base/thread_pool.h"
 #include "kernels/isa.h"
+#include "kernels/workspace.h"
 
 namespace weft::kernels {
 
@@ -21,6 +24,7 @@ struct Context {
   ThreadPool& pool;
   Isa isa = Isa::kBaseline;
   MatmulPath matmul_path = MatmulPath::kF32;
+  std::shared_ptr<Workspace> workspace = std::make_shared<Workspace>(pool.size());
 };
 
 }  // namespace weft::kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "kernels/elementwise_internal.h"
@@ -21,6 +22,15 @@ void run_pieces(ThreadPool& pool, int64_t n, int64_t piece,
     const int64_t begin = task * piece;
     fn(begin, std::min(n, begin + piece));
   });
+}
+
+/// Calls fn(row) for all rows of n elements.
+void for_rows(ThreadPool& pool, int64_t n_rows, int64_t n, FunctionRef<void(int64_t)> fn) {
+  WEFT_CHECK(n_rows >= 0 && n >= 0);
+  run_pieces(pool, n_rows, std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, n)),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t r = begin; r < end; ++r) fn(r);
+             });
 }
 
 }  // namespace
@@ -72,12 +82,29 @@ void scale_in_place(const Context& context, float* x, float factor, int64_t n) {
 }
 
 void add_bias(const Context& context, float* x, const float* bias, int64_t n_rows, int64_t n) {
-  WEFT_CHECK(n_rows >= 0 && n >= 0);
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  run_pieces(context.pool, n_rows, std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, n)),
-             [&](int64_t begin, int64_t end) {
-               for (int64_t r = begin; r < end; ++r) fns.add_in_place(x + r * n, bias, n);
-             });
+  for_rows(context.pool, n_rows, n, [&](int64_t r) { fns.add_in_place(x + r * n, bias, n); });
+}
+
+void scale_rows(const Context& context, float* x, const float* factors, int64_t n_rows, int64_t n) {
+  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  for_rows(context.pool, n_rows, n, [&](int64_t r) {
+    if (factors[r] != 1.0f) fns.scale_in_place(x + r * n, factors[r], n);
+  });
+}
+
+void gather_rows(const Context& context, const float* x, const int64_t* rows, int64_t n_rows,
+                 int64_t n, float* y) {
+  for_rows(context.pool, n_rows, n, [&](int64_t i) {
+    std::memcpy(y + i * n, x + rows[i] * n, static_cast<size_t>(n) * sizeof(float));
+  });
+}
+
+void add_scaled_rows(const Context& context, float* x, const int64_t* rows, const float* factors,
+                     const float* y, int64_t n_rows, int64_t n) {
+  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  for_rows(context.pool, n_rows, n,
+           [&](int64_t i) { fns.add_scaled(x + rows[i] * n, factors[i], y + i * n, n); });
 }
 
 void softcap_in_place(const Context& context, float* x, float cap, int64_t n) {

@@ -28,6 +28,17 @@ void scale_in_place(const Context& context, float* x, float factor, int64_t n);
 /// x[r, i] += bias[i]; x [n_rows, n].
 void add_bias(const Context& context, float* x, const float* bias, int64_t n_rows, int64_t n);
 
+/// x[r, i] *= factors[r]; x [n_rows, n].
+void scale_rows(const Context& context, float* x, const float* factors, int64_t n_rows, int64_t n);
+
+/// y[i] = x[rows[i]]; y [n_rows, n].
+void gather_rows(const Context& context, const float* x, const int64_t* rows, int64_t n_rows,
+                 int64_t n, float* y);
+
+/// x[rows[i]] += factors[i] * y[i]; y [n_rows, n]; no row of x twice.
+void add_scaled_rows(const Context& context, float* x, const int64_t* rows, const float* factors,
+                     const float* y, int64_t n_rows, int64_t n);
+
 /// x[i] = cap * tanh(x[i] / cap) for i < n; cap > 0 (Gemma 2's final logits).
 void softcap_in_place(const Context& context, float* x, float cap, int64_t n);
 

@@ -97,12 +97,24 @@ void scale_in_place(float* x, float factor, int64_t n) {
 
 void add_in_place(float* x, const float* y, int64_t n) { for_each(x, y, n, add); }
 
+void add_scaled(float* x, float factor, const float* y, int64_t n) {
+  for_each(x, y, n, [factors = set1(factor)](F32 a, F32 b) { return fmadd(factors, b, a); });
+}
+
 }  // namespace
 
 const ElementwiseFns& elementwise_fns() {
-  static constexpr ElementwiseFns kFns = {rms_norm,         silu_multiply,  gelu_multiply,
-                                          softcap_in_place, scale_in_place, add_in_place,
-                                          narrow_array,     widen_array};
+  static constexpr ElementwiseFns kFns = {
+      .rms_norm = rms_norm,
+      .silu_multiply = silu_multiply,
+      .gelu_multiply = gelu_multiply,
+      .softcap_in_place = softcap_in_place,
+      .scale_in_place = scale_in_place,
+      .add_in_place = add_in_place,
+      .add_scaled = add_scaled,
+      .narrow_to_f16 = narrow_array,
+      .widen_from_f16 = widen_array,
+  };
   return kFns;
 }
 

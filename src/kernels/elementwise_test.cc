@@ -237,6 +237,42 @@ TEST(AddBias, AddsItToEveryRow) {
   }
 }
 
+TEST(Rows, AreScaledGatheredAndAdded) {
+  for (const Isa isa : machine_isas()) {
+    TestPool pool(3);
+    const Context context{.pool = pool, .isa = isa};
+    for (const int64_t n : {1, 17, 576, 20000}) {
+      const auto width = static_cast<size_t>(n);
+      const std::vector<int64_t> rows = {5, 0, 3};
+      const std::vector<float> factors = {0.5f, 1.0f, -3.0f};
+      const std::vector<float> x = random_floats(6 * width, 19);
+      Guarded<float> gathered(3 * width, kGuard);
+      gather_rows(context, x.data(), rows.data(), 3, n, gathered.data());
+      gathered.check();
+      const std::vector<float> taken = gathered.values();
+      scale_rows(context, gathered.data(), factors.data(), 3, n);
+      gathered.check();
+      const std::vector<float> scaled = gathered.values();
+      Guarded<float> sum(x, kGuard);
+      add_scaled_rows(context, sum.data(), rows.data(), factors.data(), taken.data(), 3, n);
+      sum.check();
+      std::vector<float> expected = x;
+      for (size_t i = 0; i < 3; ++i) {
+        for (size_t j = 0; j < width; ++j) {
+          const size_t from = static_cast<size_t>(rows[i]) * width + j;
+          ASSERT_EQ(taken[i * width + j], x[from]);
+          ASSERT_EQ(scaled[i * width + j], factors[i] * x[from]);
+          expected[from] += factors[i] * x[from];
+        }
+      }
+      const std::vector<float> values = sum.values();
+      for (size_t j = 0; j < values.size(); ++j) {
+        ASSERT_NEAR(values[j], expected[j], 5e-7f * std::abs(x[j])) << j;  // one rounding or two
+      }
+    }
+  }
+}
+
 TEST(AddInPlace, AddsEachElementOnce) {
   for (const Isa isa : machine_isas()) {
     TestPool pool(3);

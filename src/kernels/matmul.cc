@@ -1,7 +1,9 @@
 #include "kernels/matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <iterator>
 #include <vector>
 
 #include "base/check.h"
@@ -13,7 +15,7 @@ namespace {
 
 void check_arguments(const float* x, int64_t x_stride, int64_t n_rows,
                      std::span<const MatmulOutput> outputs) {
-  WEFT_CHECK(x != nullptr && n_rows >= 0);
+  WEFT_CHECK(x != nullptr && n_rows >= 0 && outputs.size() <= kMostOutputs);
   for (const MatmulOutput& output : outputs) {
     WEFT_CHECK(output.weight != nullptr && output.y != nullptr);
     const WeightMatrix& weight = *output.weight;
@@ -46,7 +48,8 @@ std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
        round < kMinRounds || spent < kEnoughSeconds * static_cast<double>(paths.size()); ++round) {
     for (size_t i = 0; i < paths.size(); ++i) {
       const auto start = std::chrono::steady_clock::now();
-      matmul({pool, isa, paths[i]}, x.data(), kFeatures, kRows, {&output, 1});
+      matmul({pool, isa, paths[i]}, x.data(), kFeatures, kRows, {&output, 1},
+             KernelClass::kPrefill);
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
       best[i] = std::min(best[i], seconds.count());
       spent += seconds.count();
@@ -58,10 +61,10 @@ std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
 }  // namespace
 
 void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
-            std::span<const MatmulOutput> outputs, RowsLike like) {
+            std::span<const MatmulOutput> outputs, KernelClass kernel_class) {
   if (n_rows == 0 || outputs.empty()) return;
   check_arguments(x, x_stride, n_rows, outputs);
-  if (std::max(n_rows, like.n_rows) <= kDecodeRows) {
+  if (kernel_class == KernelClass::kDecode) {
     matmul_decode(context, x, x_stride, n_rows, outputs);
     return;
   }
@@ -72,10 +75,12 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
     return matmul_panels(context, MatmulPath::kF32, all);
   }
   // A group may mix block types and floats: rare, and then each kind packs x for itself.
-  std::vector<MatmulOutput> blocks, floats;
-  for (const MatmulOutput& output : outputs) {
-    (is_quantised(output.weight->dtype) ? blocks : floats).push_back(output);
-  }
+  std::array<MatmulOutput, kMostOutputs> sorted;
+  const auto end = std::ranges::partition_copy(
+      outputs, sorted.begin(), std::make_reverse_iterator(sorted.end()),
+      [](const MatmulOutput& output) { return is_quantised(output.weight->dtype); });
+  const std::span blocks(sorted.begin(), end.out1);
+  const std::span floats(end.out2.base(), sorted.end());
   if (!blocks.empty()) {
     matmul_panels(context, MatmulPath::kInt8, {x, x_stride, n_rows, in_features, blocks});
   }

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/context.h"
+#include "kernels/kernel_class.h"
 #include "tensor/dtype.h"
 
 namespace weft::kernels {
@@ -28,20 +29,13 @@ struct MatmulOutput {
   int64_t y_stride = 0;
 };
 
-/// For a product that is part of a larger one, as an expert's is: the kernel is chosen as for
-/// n_rows rows, if that is more than there are.
-struct RowsLike {
-  int64_t n_rows = 0;
-};
-
 /// For every output: y[r, :] = x[r, :] W^T. x [n_rows, in_features], rows x_stride floats apart;
-/// all weights have the same in_features. A row's result does not depend on the other rows' values,
-/// on the thread count, nor, on the same side of kDecodeRows, on how many rows there are.
+/// all weights have the same in_features; at most kMostOutputs outputs. A row's result does not
+/// depend on the other rows, on how many there are, nor on the thread count.
 void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
-            std::span<const MatmulOutput> outputs, RowsLike like = {});
+            std::span<const MatmulOutput> outputs, KernelClass kernel_class);
 
-/// Up to this many rows take the decode kernels.
-inline constexpr int64_t kDecodeRows = 4;
+inline constexpr size_t kMostOutputs = 8;
 
 /// What this CPU does best for weights of this type, by capability and one short measurement (about
 /// 20 ms): what `--compute auto` means.

@@ -6,7 +6,6 @@
 #include "kernels/by_dtype_internal.h"
 #include "kernels/matmul_decode_internal.h"
 #include "kernels/quantise_activations.h"
-#include "tensor/buffer.h"
 
 namespace weft::kernels {
 namespace {
@@ -16,37 +15,36 @@ namespace {
 constexpr int64_t kTaskBytes = 64 << 10;
 // Kernels take four rows of weights at a time.
 constexpr int64_t kRowTile = 4;
+// Rows of activations that are quantised by the caller alone.
+constexpr int64_t kRowsAlone = 4;
 
-struct Scratch {
-  AlignedBuffer<int8_t> q, rest;
-  AlignedBuffer<uint8_t> wide;
-  AlignedBuffer<float> scale;
-  AlignedBuffer<int32_t> sum;
-  AlignedBuffer<ActivationGroup> groups;
-};
-
-/// Quantises the rows and lays them out in groups, in scratch.
-void prepare_groups(const Context& context, const MatmulDecodeFns& fns, DecodeInput& in,
-                    Scratch& scratch) {
+/// Quantises the rows and lays them out in groups, in the workspace.
+void prepare_groups(const Context& context, const MatmulDecodeFns& fns, DecodeInput& in) {
   const int64_t n_blocks = in.n / kActivationBlock;
   in.n_groups = (n_blocks + kGroupBlocks - 1) / kGroupBlocks;
-  scratch.q.reserve_discard(static_cast<size_t>(in.n_rows * in.n));
-  scratch.rest.reserve_discard(static_cast<size_t>(in.n_rows * in.n));
-  scratch.wide.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
-  scratch.scale.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
-  scratch.sum.reserve_discard(static_cast<size_t>(in.n_rows * n_blocks));
-  scratch.groups.reserve_discard(static_cast<size_t>(in.n_rows * in.n_groups));
+  Workspace& workspace = *context.workspace;
+  const QuantisedRows rows{workspace.of_op<int8_t>(Use::kActivations, in.n_rows * in.n),
+                           workspace.of_op<int8_t>(Use::kActivationRest, in.n_rows * in.n),
+                           workspace.of_op<uint8_t>(Use::kActivationWide, in.n_rows * n_blocks),
+                           workspace.of_op<float>(Use::kActivationScale, in.n_rows * n_blocks),
+                           workspace.of_op<int32_t>(Use::kActivationSum, in.n_rows * n_blocks)};
+  auto* const groups =
+      workspace.of_op<ActivationGroup>(Use::kActivationGroups, in.n_rows * in.n_groups);
   const WideBlocks wide =
       context.matmul_path == MatmulPath::kInt8 ? WideBlocks::kOutliers : WideBlocks::kAll;
-  const QuantisedRows rows{scratch.q.data(), scratch.rest.data(), scratch.wide.data(),
-                           scratch.scale.data(), scratch.sum.data()};
-  quantise_activations(context.isa, in.x, in.x_stride, in.n_rows, in.n, wide, rows);
-  for (int64_t r = 0; r < in.n_rows; ++r) {
-    fns.arrange({rows.q + r * in.n, rows.rest + r * in.n, rows.wide + r * n_blocks,
-                 rows.scale + r * n_blocks, rows.sum + r * n_blocks},
-                in.n, scratch.groups.data() + r * in.n_groups);
+  const auto prepare = [&](int64_t r) {
+    const QuantisedRows row{rows.q + r * in.n, rows.rest + r * in.n, rows.wide + r * n_blocks,
+                            rows.scale + r * n_blocks, rows.sum + r * n_blocks};
+    quantise_activations(context.isa, in.x + r * in.x_stride, in.x_stride, 1, in.n, wide, row);
+    fns.arrange(row, in.n, groups + r * in.n_groups);
+  };
+  // One row takes less time than it takes to wake the workers.
+  if (in.n_rows <= kRowsAlone) {
+    for (int64_t r = 0; r < in.n_rows; ++r) prepare(r);
+  } else {
+    context.pool.run(static_cast<int>(in.n_rows), [&](int r, int) { prepare(r); });
   }
-  in.groups = scratch.groups.data();
+  in.groups = groups;
 }
 
 int64_t rows_per_task(const WeightMatrix& weight) {
@@ -83,9 +81,8 @@ void run_task(const MatmulDecodeFns& fns, const DecodeInput& in,
 
 void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
                    std::span<const MatmulOutput> outputs) {
-  WEFT_CHECK(n_rows >= 1 && n_rows <= kDecodeRows);
+  WEFT_CHECK(n_rows >= 1);
   if (outputs.empty()) return;
-  thread_local Scratch scratch;  // steps come one after another from one thread: no malloc each
   const MatmulDecodeFns& fns = pick_matmul_decode_fns(context.isa);
   DecodeInput in{
       .x = x, .x_stride = x_stride, .n = outputs.front().weight->in_features, .n_rows = n_rows};
@@ -96,7 +93,7 @@ void matmul_decode(const Context& context, const float* x, int64_t x_stride, int
     n_tasks += task_count(*output.weight);
     quantised = quantised || is_quantised(output.weight->dtype);
   }
-  if (quantised) prepare_groups(context, fns, in, scratch);
+  if (quantised) prepare_groups(context, fns, in);
   context.pool.run(static_cast<int>(n_tasks),
                    [&](int task, int) { run_task(fns, in, outputs, task); });
 }

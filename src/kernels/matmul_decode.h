@@ -12,9 +12,8 @@
 
 namespace weft::kernels {
 
-/// As matmul(), for 1 <= n_rows <= kDecodeRows. One parallel region; a row's result is the same
-/// bits for any number of rows and threads. Keeps scratch memory per calling thread, about
-/// 8 * n_rows * in_features bytes at the largest call.
+/// As matmul(), for n_rows >= 1. One parallel region; a row's result is the same bits for any
+/// number of rows and threads. Takes about 8 * n_rows * in_features bytes of the workspace.
 void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
                    std::span<const MatmulOutput> outputs);
 

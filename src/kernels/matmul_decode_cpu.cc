@@ -199,18 +199,28 @@ void all_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, i
   }
 }
 
+/// Four rows of activations at a time; the weights of a task stay in the second-level cache.
 template <class Tiles>
 void decode(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
             float* y, int64_t y_stride) {
-  switch (in.n_rows) {
-    case 1:
-      return all_rows<Tiles, 1>(in, weights, row_size, n_out, y, y_stride);
-    case 2:
-      return all_rows<Tiles, 2>(in, weights, row_size, n_out, y, y_stride);
-    case 3:
-      return all_rows<Tiles, 3>(in, weights, row_size, n_out, y, y_stride);
-    default:
-      return all_rows<Tiles, 4>(in, weights, row_size, n_out, y, y_stride);
+  DecodeInput part = in;
+  for (int64_t r = 0; r < in.n_rows; r += 4) {
+    part.x = in.x + r * in.x_stride;
+    part.groups = in.groups + r * in.n_groups;
+    float* const to = y + r * y_stride;
+    switch (in.n_rows - r) {
+      case 1:
+        all_rows<Tiles, 1>(part, weights, row_size, n_out, to, y_stride);
+        break;
+      case 2:
+        all_rows<Tiles, 2>(part, weights, row_size, n_out, to, y_stride);
+        break;
+      case 3:
+        all_rows<Tiles, 3>(part, weights, row_size, n_out, to, y_stride);
+        break;
+      default:
+        all_rows<Tiles, 4>(part, weights, row_size, n_out, to, y_stride);
+    }
   }
 }
 

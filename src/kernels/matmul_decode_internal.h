@@ -33,8 +33,8 @@ struct DecodeInput {
   int64_t x_stride = 0;
   const ActivationGroup* groups = nullptr;  // [n_rows][n_groups]: for quantised weights
   int64_t n_groups = 0;
-  int64_t n = 0;       // in_features
-  int64_t n_rows = 0;  // 1 … 4
+  int64_t n = 0;  // in_features
+  int64_t n_rows = 0;
 };
 
 /// y[r * y_stride + i] = x[r] . (row i of weights, row_size bytes each) for i < n_out. Reads

@@ -101,6 +101,7 @@ void expect_row(const WeightMatrix& weight, const float* x, WideBlocks wide, con
 }
 
 TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
+  constexpr int64_t kMostRows = 6;
   std::mt19937 random(17);
   TestPool pool(2);
   for (const DType dtype : kAllTypes) {
@@ -108,8 +109,8 @@ TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
       for (const int64_t out : {1, 3, 4, 9}) {
         const Weights weights(random, dtype, out, in);
         const int64_t x_stride = in + 5;
-        const std::vector<float> x = random_rows(random, kDecodeRows * x_stride);
-        for (int64_t rows = 1; rows <= kDecodeRows; ++rows) {
+        const std::vector<float> x = random_rows(random, kMostRows * x_stride);
+        for (int64_t rows = 1; rows <= kMostRows; ++rows) {
           for (const Isa isa : available_isas()) {
             SCOPED_TRACE(label(isa, dtype, out, in, rows));
             for (const Rounding& rounding : kRoundings) {
@@ -170,17 +171,18 @@ TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
 }
 
 TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
+  constexpr int64_t kMostRows = 64;
   std::mt19937 random(29);
   TestPool one(1), three(3);
   const int64_t out = 517, stride = 2048 + 64;
-  const std::vector<float> x = random_rows(random, kDecodeRows * stride);
+  const std::vector<float> x = random_rows(random, kMostRows * stride);
   for (const DType dtype : kAllTypes) {
     const int64_t in = dtype_info(dtype).block_elements == 256 ? 2048 : 2048 - 96;
     const Weights weights(random, dtype, out, in), others(random, DType::kQ8_0, 40, 2048);
     for (const Isa isa : available_isas()) {
       SCOPED_TRACE(label(isa, dtype, out, in, 4));
-      const auto all = run({three, isa, MatmulPath::kInt8}, weights.matrix, x, stride, kDecodeRows);
-      for (int64_t rows = 1; rows <= kDecodeRows; ++rows) {
+      const auto all = run({three, isa, MatmulPath::kInt8}, weights.matrix, x, stride, kMostRows);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 16, 17, 33}) {
         const auto alone = run({one, isa, MatmulPath::kInt8}, weights.matrix, x, stride, rows);
         for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], all[i]) << rows << " " << i;
       }

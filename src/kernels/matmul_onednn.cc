@@ -3,11 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/out_of_memory.h"
@@ -56,12 +56,14 @@ void check_room_for_code() {
   ::munmap(room, kRoomBytes);
 }
 
-/// A worker's scratch.
+/// A worker's memory, and oneDNN's handles on it: made once, since making them allocates.
 struct Worker {
   AlignedBuffer<float> rows;           // [kTileColumns, in_features]
   AlignedBuffer<std::byte> panel;      // the same in oneDNN's layout
   AlignedBuffer<std::byte> workspace;  // oneDNN's own
   AlignedBuffer<float> tile;           // [kTileRows, kTileColumns]
+  dnnl::stream stream;
+  memory x, rows_handle, panel_handle, tile_handle, pack_workspace, product_workspace;
 };
 
 /// tile [kTileRows, kTileColumns] f32 = x [kTileRows, in_features] * panel [kTileColumns,
@@ -69,7 +71,7 @@ struct Worker {
 /// Thread-safe only because the workspaces are the workers': the library's own is one for all.
 class TileProduct {
  public:
-  explicit TileProduct(int64_t in_features)
+  TileProduct(int64_t in_features, int n_workers)
       : engine_(dnnl::engine::kind::cpu, 0),
         x_desc_({kTileRows, in_features}, memory::data_type::bf16, memory::format_tag::ab),
         rows_desc_({in_features, kTileColumns}, memory::data_type::f32, memory::format_tag::ba),
@@ -80,52 +82,70 @@ class TileProduct {
                            memory::format_tag::any);
     const dnnl::matmul::primitive_desc product(dnnl::matmul::desc(x_desc_, any, tile_desc_),
                                                attributes, engine_);
-    panel_desc_ = product.weights_desc();
-    product_workspace_desc_ = product.scratchpad_desc();
     product_ = dnnl::matmul(product);
-    const dnnl::reorder::primitive_desc pack(engine_, rows_desc_, engine_, panel_desc_, attributes);
-    pack_workspace_desc_ = pack.scratchpad_desc();
+    const memory::desc panel_desc = product.weights_desc();
+    const dnnl::reorder::primitive_desc pack(engine_, rows_desc_, engine_, panel_desc, attributes);
     pack_ = dnnl::reorder(pack);
+    for (int w = 0; w < n_workers; ++w) {
+      workers_.push_back(
+          make_worker(panel_desc, pack.scratchpad_desc(), product.scratchpad_desc()));
+    }
   }
 
-  void reserve(Worker& worker) const {
-    worker.rows.reserve_discard(static_cast<size_t>(rows_desc_.get_size() / sizeof(float)));
-    worker.panel.reserve_discard(panel_desc_.get_size());
-    worker.workspace.reserve_discard(
-        std::max(product_workspace_desc_.get_size(), pack_workspace_desc_.get_size()));
-    worker.tile.reserve_discard(kTileRows * kTileColumns);
-  }
+  Worker& worker(int w) { return workers_[static_cast<size_t>(w)]; }
 
   /// worker.panel = worker.rows, rearranged and rounded.
-  void pack(Worker& worker) const {
-    execute(pack_, {{DNNL_ARG_FROM, memory(rows_desc_, engine_, worker.rows.data())},
-                    {DNNL_ARG_TO, memory(panel_desc_, engine_, worker.panel.data())},
-                    {DNNL_ARG_SCRATCHPAD,
-                     memory(pack_workspace_desc_, engine_, worker.workspace.data())}});
+  void pack(const Worker& worker) const {
+    execute(pack_, worker,
+            {{DNNL_ARG_FROM, worker.rows_handle.get()},
+             {DNNL_ARG_TO, worker.panel_handle.get()},
+             {DNNL_ARG_SCRATCHPAD, worker.pack_workspace.get()}});
   }
 
   /// worker.tile = x * worker.panel.
-  void run(const void* x, Worker& worker) const {
-    execute(product_, {{DNNL_ARG_SRC, memory(x_desc_, engine_, const_cast<void*>(x))},
-                       {DNNL_ARG_WEIGHTS, memory(panel_desc_, engine_, worker.panel.data())},
-                       {DNNL_ARG_DST, memory(tile_desc_, engine_, worker.tile.data())},
-                       {DNNL_ARG_SCRATCHPAD,
-                        memory(product_workspace_desc_, engine_, worker.workspace.data())}});
+  void run(const void* x, const Worker& worker) const {
+    worker.x.set_data_handle(const_cast<void*>(x));
+    execute(product_, worker,
+            {{DNNL_ARG_SRC, worker.x.get()},
+             {DNNL_ARG_WEIGHTS, worker.panel_handle.get()},
+             {DNNL_ARG_DST, worker.tile_handle.get()},
+             {DNNL_ARG_SCRATCHPAD, worker.product_workspace.get()}});
   }
 
  private:
-  void execute(const dnnl::primitive& primitive,
-               const std::unordered_map<int, memory>& arguments) const {
-    dnnl::stream stream(engine_);
-    primitive.execute(stream, arguments);
-    stream.wait();
+  Worker make_worker(const memory::desc& panel_desc, const memory::desc& pack_workspace_desc,
+                     const memory::desc& product_workspace_desc) const {
+    Worker worker;
+    worker.rows = AlignedBuffer<float>(rows_desc_.get_size() / sizeof(float));
+    worker.panel = AlignedBuffer<std::byte>(panel_desc.get_size());
+    worker.workspace = AlignedBuffer<std::byte>(
+        std::max(pack_workspace_desc.get_size(), product_workspace_desc.get_size()));
+    worker.tile = AlignedBuffer<float>(kTileRows * kTileColumns);
+    worker.stream = dnnl::stream(engine_);
+    worker.x = memory(x_desc_, engine_, nullptr);
+    worker.rows_handle = memory(rows_desc_, engine_, worker.rows.data());
+    worker.panel_handle = memory(panel_desc, engine_, worker.panel.data());
+    worker.tile_handle = memory(tile_desc_, engine_, worker.tile.data());
+    worker.pack_workspace = memory(pack_workspace_desc, engine_, worker.workspace.data());
+    worker.product_workspace = memory(product_workspace_desc, engine_, worker.workspace.data());
+    return worker;
+  }
+
+  /// By the C interface: the other one takes a map, which allocates.
+  template <size_t n>
+  static void execute(const dnnl::primitive& primitive, const Worker& worker,
+                      const dnnl_exec_arg_t (&arguments)[n]) {
+    dnnl::error::wrap_c_api(
+        dnnl_primitive_execute(primitive.get(), worker.stream.get(), n, arguments),
+        "could not execute a primitive");
+    dnnl::error::wrap_c_api(dnnl_stream_wait(worker.stream.get()), "could not wait for a stream");
   }
 
   dnnl::engine engine_;
-  memory::desc x_desc_, rows_desc_, tile_desc_, panel_desc_;
-  memory::desc product_workspace_desc_, pack_workspace_desc_;
+  memory::desc x_desc_, rows_desc_, tile_desc_;
   dnnl::matmul product_;
   dnnl::reorder pack_;
+  std::vector<Worker> workers_;
 };
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -152,14 +172,15 @@ struct Panel {
   int64_t first_column;
 };
 
-std::vector<Panel> list_panels(std::span<const MatmulOutput> outputs) {
-  std::vector<Panel> panels;
-  for (const MatmulOutput& output : outputs) {
-    for (int64_t c = 0; c < output.weight->out_features; c += kTileColumns) {
-      panels.push_back({&output, c});
-    }
-  }
-  return panels;
+int64_t panel_count(const MatmulOutput& output) {
+  return (output.weight->out_features + kTileColumns - 1) / kTileColumns;
+}
+
+/// The panel that is `task`'s of all outputs'.
+Panel panel_of(std::span<const MatmulOutput> outputs, int64_t task) {
+  const MatmulOutput* output = outputs.data();
+  for (; task >= panel_count(*output); ++output) task -= panel_count(*output);
+  return {output, task * kTileColumns};
 }
 
 /// Expands the panel's weight rows, zeros where the matrix ends, and packs them.
@@ -200,22 +221,23 @@ bool onednn_has_bf16() {
 void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) try {
   const int64_t k = args.in_features;
   const OneOmpThread one_thread;
-  check_room_for_code();
-  const TileProduct product(k);
-  const std::vector<Panel> panels = list_panels(args.outputs);
-  std::vector<Worker> workers(static_cast<size_t>(context.pool.size()));
+  TileProduct& product = context.workspace->product_of<TileProduct>(k, [&] {
+    check_room_for_code();
+    return std::make_unique<TileProduct>(k, context.workspace->n_workers());
+  });
+  int64_t n_panels = 0;
+  for (const MatmulOutput& output : args.outputs) n_panels += panel_count(output);
   const int64_t pass = round_up(std::min(args.n_rows, kRowsPerPass), kTileRows);
-  auto packed = AlignedBuffer<uint16_t>::uninitialised(static_cast<size_t>(pass * k));
+  auto* const packed = context.workspace->of_op<uint16_t>(Use::kActivations, pass * k);
   for (int64_t begin = 0; begin < args.n_rows; begin += kRowsPerPass) {
     const RowRange rows{begin, std::min(args.n_rows, begin + kRowsPerPass)};
-    pack_x(context.pool, args, rows, packed.data());
-    context.pool.run(static_cast<int>(panels.size()), [&](int task, int w) {
+    pack_x(context.pool, args, rows, packed);
+    context.pool.run(static_cast<int>(n_panels), [&](int task, int w) {
       const OneOmpThread one_thread_here;
-      Worker& worker = workers[static_cast<size_t>(w)];
-      product.reserve(worker);
-      const Panel& panel = panels[static_cast<size_t>(task)];
+      Worker& worker = product.worker(w);
+      const Panel panel = panel_of(args.outputs, task);
       expand_panel(context.isa, product, panel, worker);
-      run_panel(product, panel, packed.data(), rows, worker);
+      run_panel(product, panel, packed, rows, worker);
     });
   }
 } catch (const dnnl::error& error) {  // from a worker, too: the pool carries it here

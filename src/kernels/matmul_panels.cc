@@ -2,12 +2,10 @@
 // panels of all outputs then share; a task is one panel. The panel is unpacked by parts of
 // in_features that stay in the first-level cache, while the tiles of activations stream by.
 #include <algorithm>
-#include <vector>
 
 #include "base/check.h"
 #include "kernels/matmul_panels_internal.h"
 #include "kernels/matmul_prefill.h"
-#include "tensor/buffer.h"
 
 namespace weft::kernels {
 namespace {
@@ -31,9 +29,9 @@ int64_t blocks_of_a_part(const PanelKernels& kernels, int64_t n_blocks) {
 
 /// A worker's scratch.
 struct Worker {
-  AlignedBuffer<std::byte> panels;      // [kGroup][part_blocks][panel_block_bytes]
-  AlignedBuffer<float> sums;            // [n_tiles][kGroup][tile_rows][panel_columns]
-  std::vector<const uint8_t*> columns;  // [panel_columns]
+  std::byte* panels;        // [kGroup][part_blocks][panel_block_bytes]
+  float* sums;              // [n_tiles][kGroup][tile_rows][panel_columns]
+  const uint8_t** columns;  // [panel_columns]
 };
 
 /// Some neighbouring panels of an output: the work of a task.
@@ -70,7 +68,7 @@ class Pass {
     });
   }
 
-  void multiply(const PanelGroup& group, Worker& worker) const {
+  void multiply(const PanelGroup& group, const Worker& worker) const {
     for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
       for (int64_t p = 0; p < group.n_panels; ++p) unpack(group, p, begin, worker);
       for (int64_t tile = 0; tile < n_tiles_; ++tile) {
@@ -93,37 +91,36 @@ class Pass {
     return output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
   }
 
-  std::byte* panel_at(int64_t p, Worker& worker) const {
-    return worker.panels.data() + p * kernels_.part_blocks * kernels_.panel_block_bytes;
+  std::byte* panel_at(int64_t p, const Worker& worker) const {
+    return worker.panels + p * kernels_.part_blocks * kernels_.panel_block_bytes;
   }
 
   /// Past the end of the matrix its last row stands in; what comes of it is dropped.
-  void unpack(const PanelGroup& group, int64_t p, int64_t part_begin, Worker& worker) const {
+  void unpack(const PanelGroup& group, int64_t p, int64_t part_begin, const Worker& worker) const {
     const WeightMatrix& weight = *group.output->weight;
     const int64_t bytes = row_bytes(weight.dtype, weight.in_features);
     const auto* data = static_cast<const uint8_t*>(weight.data);
-    worker.columns.clear();
     for (int64_t c = 0; c < kernels_.panel_columns; ++c) {
       const int64_t row = group.first_column + p * kernels_.panel_columns + c;
-      worker.columns.push_back(data + std::min(row, weight.out_features - 1) * bytes);
+      worker.columns[c] = data + std::min(row, weight.out_features - 1) * bytes;
     }
     const int64_t n = std::min(part_, n_blocks_ - part_begin);
     kernels_.pick(weight.dtype)
-        .unpack({weight.dtype, weight.in_features, worker.columns.data(), part_begin, n},
+        .unpack({weight.dtype, weight.in_features, worker.columns, part_begin, n},
                 panel_at(p, worker));
   }
 
   /// Adds a part's product to the tile's sums; the last part's goes to y, straight or, where the
   /// tile hangs over the output's edge, by way of the scratch.
   void multiply_tile(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile,
-                     Worker& worker) const {
+                     const Worker& worker) const {
     const MatmulOutput& output = *group.output;
     const TileFn run_tile = kernels_.pick(output.weight->dtype).tile;
     const int64_t tile_floats = kernels_.tile_rows * kernels_.panel_columns;
     const std::byte* x = packed_tile(tile, part_begin);
     const std::byte* panel = panel_at(p, worker);
     const int64_t n = std::min(part_, n_blocks_ - part_begin);
-    float* sums = worker.sums.data() + (tile * kGroup + p) * tile_floats;
+    float* sums = worker.sums + (tile * kGroup + p) * tile_floats;
     const float* before = part_begin == 0 ? nullptr : sums;
     if (part_begin + n < n_blocks_) {
       run_tile(x, panel, n, before, sums, kernels_.panel_columns);
@@ -150,31 +147,41 @@ class Pass {
   std::byte* packed_;
 };
 
-/// Enough tasks that the workers finish together, where there are so many panels.
-std::vector<PanelGroup> list_groups(std::span<const MatmulOutput> outputs, int64_t panel_columns,
-                                    int n_workers) {
+/// Neighbouring panels that a task takes: enough tasks that the workers finish together, where
+/// there are so many panels.
+int64_t panels_per_group(std::span<const MatmulOutput> outputs, int64_t panel_columns,
+                         int n_workers) {
   constexpr int64_t kTasksPerWorker = 4;
   int64_t n_panels = 0;
   for (const MatmulOutput& output : outputs) {
     n_panels += divide_up(output.weight->out_features, panel_columns);
   }
-  const int64_t size = std::clamp<int64_t>(n_panels / (kTasksPerWorker * n_workers), 1, kGroup);
-  std::vector<PanelGroup> groups;
-  for (const MatmulOutput& output : outputs) {
-    const int64_t panels = divide_up(output.weight->out_features, panel_columns);
-    for (int64_t p = 0; p < panels; p += size) {
-      groups.push_back({&output, p * panel_columns, std::min(size, panels - p)});
-    }
-  }
-  return groups;
+  return std::clamp<int64_t>(n_panels / (kTasksPerWorker * n_workers), 1, kGroup);
 }
 
-void reserve(Worker& worker, const PanelKernels& kernels, int64_t n_tiles) {
-  if (worker.panels.size() > 0) return;
-  worker.panels = AlignedBuffer<std::byte>::uninitialised(
-      static_cast<size_t>(kGroup * kernels.part_blocks * kernels.panel_block_bytes));
-  worker.sums = AlignedBuffer<float>::uninitialised(
-      static_cast<size_t>(n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns));
+int64_t group_count(const MatmulOutput& output, int64_t panel_columns, int64_t per_group) {
+  return divide_up(divide_up(output.weight->out_features, panel_columns), per_group);
+}
+
+/// The group that is `task`'s of all outputs'.
+PanelGroup group_of(std::span<const MatmulOutput> outputs, int64_t panel_columns, int64_t per_group,
+                    int64_t task) {
+  const MatmulOutput* output = outputs.data();
+  for (int64_t n = 0; task >= (n = group_count(*output, panel_columns, per_group)); ++output) {
+    task -= n;
+  }
+  const int64_t panels = divide_up(output->weight->out_features, panel_columns);
+  const int64_t first = task * per_group;
+  return {output, first * panel_columns, std::min(per_group, panels - first)};
+}
+
+Worker worker_scratch(Workspace& workspace, int worker, const PanelKernels& kernels,
+                      int64_t n_tiles) {
+  return {workspace.of_worker<std::byte>(worker, Use::kPanel,
+                                         kGroup * kernels.part_blocks * kernels.panel_block_bytes),
+          workspace.of_worker<float>(worker, Use::kSums,
+                                     n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns),
+          workspace.of_worker<const uint8_t*>(worker, Use::kColumns, kernels.panel_columns)};
 }
 
 }  // namespace
@@ -185,20 +192,22 @@ void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& a
   for (const MatmulOutput& output : args.outputs) {
     WEFT_CHECK(kernels.pick(output.weight->dtype).tile != nullptr);
   }
-  const std::vector<PanelGroup> groups =
-      list_groups(args.outputs, kernels.panel_columns, context.pool.size());
-  std::vector<Worker> workers(static_cast<size_t>(context.pool.size()));
+  const int64_t per_group =
+      panels_per_group(args.outputs, kernels.panel_columns, context.pool.size());
+  int64_t n_groups = 0;
+  for (const MatmulOutput& output : args.outputs) {
+    n_groups += group_count(output, kernels.panel_columns, per_group);
+  }
   const int64_t most_tiles = divide_up(std::min(args.n_rows, kRowsPerPass), kernels.tile_rows);
-  const int64_t bytes =
-      most_tiles * divide_up(args.in_features, kPanelBlock) * kernels.x_block_bytes;
-  auto packed = AlignedBuffer<std::byte>::uninitialised(static_cast<size_t>(bytes));
+  auto* const packed = context.workspace->of_op<std::byte>(
+      Use::kActivations,
+      most_tiles * divide_up(args.in_features, kPanelBlock) * kernels.x_block_bytes);
   for (int64_t begin = 0; begin < args.n_rows; begin += kRowsPerPass) {
     const RowRange rows{begin, std::min(args.n_rows, begin + kRowsPerPass)};
-    const Pass pass(context, kernels, args, rows, packed.data());
-    context.pool.run(static_cast<int>(groups.size()), [&](int task, int w) {
-      Worker& worker = workers[static_cast<size_t>(w)];
-      reserve(worker, kernels, most_tiles);
-      pass.multiply(groups[static_cast<size_t>(task)], worker);
+    const Pass pass(context, kernels, args, rows, packed);
+    context.pool.run(static_cast<int>(n_groups), [&](int task, int w) {
+      pass.multiply(group_of(args.outputs, kernels.panel_columns, per_group, task),
+                    worker_scratch(*context.workspace, w, kernels, most_tiles));
     });
   }
 }

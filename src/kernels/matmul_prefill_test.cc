@@ -47,7 +47,7 @@ std::vector<float> run(Problem& problem, MatmulPath path, Isa isa, int threads, 
   const Context context{pool, isa, path};
   std::vector<float> y(static_cast<size_t>(n_rows * problem.n), kGuard);
   const MatmulOutput output{&problem.weight, y.data(), problem.n};
-  matmul(context, x, problem.k, n_rows, {&output, 1});
+  matmul(context, x, problem.k, n_rows, {&output, 1}, KernelClass::kPrefill);
   return y;
 }
 
@@ -147,7 +147,7 @@ TEST_P(MatmulPrefillPath, OutputsShareAnInputAndKeepToTheirColumns) {
   const MatmulOutput outputs[] = {{&first.weight, start, y_stride},
                                   {&second.weight, start + 37, y_stride},
                                   {&third.weight, start + 49, y_stride}};
-  matmul(context, x.data(), x_stride, n_rows, outputs);
+  matmul(context, x.data(), x_stride, n_rows, outputs, KernelClass::kPrefill);
   for (Problem* problem : {&second, &third}) problem->x = first.x;
   int64_t column = 0;
   for (Problem* problem : {&first, &second, &third}) {

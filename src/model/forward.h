@@ -1,7 +1,7 @@
 // The forward pass, layer by layer, over any subset of rows at any positions. One function serves
-// prefill, chunked prefill, decode and fusion: what differs is which rows a step has and what its
-// sequences' pages already hold. Never allocates pages and never commits: that is the caller's
-// reservation.
+// prefill, chunked prefill, decode and fusion: what differs is which rows a step has (batch.h) and
+// what its sequences' pages already hold. Never allocates pages and never commits: that is the
+// caller's reservation.
 #pragma once
 
 #include <cstdint>
@@ -9,45 +9,18 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "kernels/attention.h"
 #include "kernels/context.h"
 #include "kernels/matmul.h"
-#include "kernels/rope.h"
 #include "kv/cache.h"
+#include "model/batch.h"
+#include "model/experts.h"
 #include "model/model.h"
 #include "tensor/buffer.h"
 
 namespace weft::model {
 
-/// The rows [row_begin, row_end) of a step that belong to `sequence`.
-struct StepSequence {
-  kv::SequenceId sequence{};
-  int64_t row_begin = 0;
-  int64_t row_end = 0;
-};
-
-/// Which tokens to run, and where they stand. positions ascend within a sequence, need not be
-/// consecutive, and have writable pages in the cache.
-struct Step {
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> positions;
-  std::vector<StepSequence> sequences;  // cover the rows in order, none empty
-  /// The rows are a prompt's and take its kernels, however few they are: what of a prompt was there
-  /// already then changes no bit of the rest.
-  bool is_prompt = false;
-
-  int64_t n_rows() const { return static_cast<int64_t>(tokens.size()); }
-
-  /// The rows of one sequence at consecutive positions from `first_position`.
-  static Step consecutive(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                          int32_t first_position);
-  /// The same for rows of a prompt.
-  static Step prompt(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                     int32_t first_position);
-};
-
 /// What a caller may look at while a layer runs. Null members cost nothing.
-struct LayerTap {
+struct LayerHooks {
   /// K before rotation and V of some rows as they are computed: [n_rows][n_kv_heads * head_dim]
   /// each.
   using KvSink =
@@ -61,65 +34,74 @@ struct LayerTap {
   std::span<float> mass;
 };
 
-/// Not thread-safe; one pass at a time. Keeps its scratch between steps.
+/// Holds weights and scratch, and nothing of a step: several batches may be under way, one layer of
+/// one of them at a time. Not thread-safe.
 class ForwardPass {
  public:
-  /// All three must outlive the pass.
-  ForwardPass(const Model& model, const kernels::Context& context, kv::Cache& cache);
+  /// Both must outlive the pass.
+  ForwardPass(const Model& model, const kernels::Context& context);
 
-  /// Takes the step's embeddings as hidden states, [n_rows, n_embd]. kInvalidArgument for a step
-  /// without rows, with ids outside the vocabulary, or whose sequences do not cover its rows.
-  Status begin(Step step);
-  /// Runs one transformer layer over the step's rows, writing their K and V to their pages. Layers
-  /// must be run in order from 0.
-  void run_layer(int32_t layer, const LayerTap& tap = {});
-  /// V of the step's rows at `layer`, from the hidden states in front of it: out [n_rows,
-  /// n_kv_heads * head_dim]. Changes nothing (CacheBlend's deviation check).
-  void values(int32_t layer, float* out);
+  /// A batch of the rows, its hidden states their embeddings. kInvalidArgument for none, ids
+  /// outside the vocabulary, or groups that do not cover the rows.
+  Result<Batch> start(kv::Cache& cache, Rows rows);
+  /// Runs one transformer layer over the batch's rows, writing their K and V to their pages. A
+  /// batch's layers must be run in order from 0. Allocates nothing once a batch of as many rows was
+  /// started and has run a layer of this kind.
+  void run_layer(Batch& batch, int32_t layer, const LayerHooks& hooks = {});
+  /// The same for the last layer where only the listed rows are wanted afterwards, which ascend and
+  /// may be none: K and V of all rows, the rest of these, which alone remain.
+  void run_last_layer(Batch& batch, std::span<const int64_t> rows, const LayerHooks& hooks = {});
+  /// What the rows attend to at `layer`, and no more: their K and V are placed, and attention mass
+  /// is added to `mass` as LayerHooks::mass says. No layer can follow.
+  void look(Batch& batch, int32_t layer, std::span<float> mass);
+  /// V of the batch's rows at `layer`, from the hidden states before it: out [n_rows, n_kv_heads *
+  /// head_dim]. Changes nothing (CacheBlend's deviation check).
+  void values(const Batch& batch, int32_t layer, float* out);
   /// Drops every row that is not listed; `rows` ascend.
-  void keep_rows(std::span<const int64_t> rows);
-  /// Logits of the listed rows after the last layer: out [rows.size(), vocab_size].
-  void logits(std::span<const int64_t> rows, float* out);
+  void keep_rows(Batch& batch, std::span<const int64_t> rows) { batch.keep_rows(rows); }
+  /// Logits of the listed rows after the last layer: out [rows.size(), vocab_size]. The kernel is
+  /// the caller's choice, not the rows': decode's for the few that are sampled from, prefill's
+  /// where all of a text's are wanted.
+  void logits(const Batch& batch, std::span<const int64_t> rows, float* out,
+              kernels::KernelClass kernel_class = kernels::KernelClass::kDecode);
 
-  const Step& step() const { return step_; }
   const Model& model() const { return model_; }
 
  private:
-  struct Block;  // some consecutive rows of the step, few enough for the scratch
+  using Block = Batch::Block;
 
-  void attention_part(int32_t layer, const Block& block, const LayerTap& tap);
-  void feed_forward_part(int32_t layer, const Block& block);
-  void project_qkv(int32_t layer, const Block& block);
-  void sink_keys_and_values(int32_t layer, const LayerTap::KvSink& sink);
-  void attend(int32_t layer, const Block& block, const LayerTap& tap);
+  enum class Projection { kAll, kQueries, kKeysAndValues };
+
+  void project(const Batch& batch, int32_t layer, const Block& block, Projection what);
+  void place_keys_and_values(const Batch& batch, int32_t layer, const Block& block,
+                             const LayerHooks& hooks);
+  void attention_part(Batch& batch, int32_t layer, const Block& block, const LayerHooks& hooks);
+  void feed_forward_part(Batch& batch, int32_t layer, const Block& block);
+  void see_keys_and_values(const Batch& batch, int32_t layer, const LayerHooks::KvSink& sink);
+  void attend(const Batch& batch, int32_t layer, const Block& block, const LayerHooks& hooks);
   void feed_forward(const FeedForwardWeights& w, const float* x, int64_t n_rows,
-                    kernels::RowsLike like, float* out);
-  void mixture_of_experts(const LayerWeights& w, int64_t n_rows);
+                    kernels::KernelClass kernel_class, float* out);
+  void mixture_of_experts(const LayerWeights& w, const Block& block);
   void add_bias(const AlignedBuffer<float>& bias, int64_t n_rows, int64_t n, float* x);
-  void add_output(const AlignedBuffer<float>& post_norm, const Block& block);
-  Block block_at(int64_t row_begin) const;
-  kernels::RowsLike like(int64_t n_rows) const;
-  void refresh_rope();
+  void add_output(Batch& batch, const AlignedBuffer<float>& post_norm, const Block& block);
+  void reserve(int64_t n_rows);
 
   const Model& model_;
   const kernels::Context& context_;
-  kv::Cache& cache_;
-  Step step_;
-  std::vector<kernels::RopeTable> ropes_;  // of the step's positions, for each of the model's
-  AlignedBuffer<float> hidden_;            // [n_rows, n_embd]
   // Scratch for one block of rows.
-  AlignedBuffer<float> normed_;       // [rows, n_embd]
-  AlignedBuffer<float> q_;            // [rows, n_heads * head_dim]
-  AlignedBuffer<float> k_;            // [rows, n_kv_heads * head_dim]
-  AlignedBuffer<float> v_;            // [rows, n_kv_heads * head_dim]
-  AlignedBuffer<float> attended_;     // [rows, n_heads * head_dim]
-  AlignedBuffer<float> projected_;    // [rows, n_embd]
-  AlignedBuffer<float> gate_;         // [rows, n_ff]
-  AlignedBuffer<float> up_;           // [rows, n_ff]
-  AlignedBuffer<float> log_sum_exp_;  // [rows, n_heads]
-  AlignedBuffer<float> expert_in_;    // [rows, n_embd]; these three only with experts
-  AlignedBuffer<float> expert_out_;   // [rows, n_embd]
-  AlignedBuffer<float> router_;       // [rows, n_experts]
+  AlignedBuffer<float> normed_;         // [rows, n_embd]
+  AlignedBuffer<float> q_;              // [rows, n_heads * head_dim]
+  AlignedBuffer<float> k_;              // [rows, n_kv_heads * head_dim]
+  AlignedBuffer<float> v_;              // [rows, n_kv_heads * head_dim]
+  AlignedBuffer<float> attended_;       // [rows, n_heads * head_dim]
+  AlignedBuffer<float> projected_;      // [rows, n_embd]
+  AlignedBuffer<float> gate_;           // [rows, n_ff]
+  AlignedBuffer<float> up_;             // [rows, n_ff]
+  AlignedBuffer<float> log_sum_exp_;    // [rows, n_heads]
+  AlignedBuffer<float> expert_in_;      // [rows, n_embd]; these three only with experts
+  AlignedBuffer<float> expert_out_;     // [rows, n_embd]
+  AlignedBuffer<float> router_scores_;  // [rows, n_experts]
+  Router router_;
 };
 
 }  // namespace weft::model

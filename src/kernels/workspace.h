@@ -1,0 +1,74 @@
+// Memory that ops need while they run, kept from one call to the next, so that a layer allocates
+// nothing once a step of its size has run. It holds nothing between calls that anyone may rely on.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "tensor/buffer.h"
+
+namespace weft::kernels {
+
+/// What memory is for. Two that one op uses at the same time are two uses.
+enum class Use {
+  kActivations,  // an op's input as its kernels take it: packed, quantised
+  kActivationRest,
+  kActivationWide,
+  kActivationScale,
+  kActivationSum,
+  kActivationGroups,
+  kPartials,  // what workers leave for a later region
+  kPanel,     // from here on a worker's own
+  kSums,
+  kColumns,
+  kScratch,
+};
+inline constexpr size_t kUses = static_cast<size_t>(Use::kScratch) + 1;
+
+/// One op at a time; a worker may ask for its own while a region runs.
+class Workspace {
+ public:
+  explicit Workspace(int n_workers) : of_workers_(static_cast<size_t>(n_workers)) {}
+  int n_workers() const { return static_cast<int>(of_workers_.size()); }
+
+  /// n elements at a 64-byte boundary, contents unspecified, until the next call for the same use.
+  template <class T>
+  T* of_op(Use use, int64_t n) {
+    return take<T>(of_op_, use, n);
+  }
+  template <class T>
+  T* of_worker(int worker, Use use, int64_t n) {
+    return take<T>(of_workers_[static_cast<size_t>(worker)], use, n);
+  }
+
+  /// What oneDNN's products of `in_features` need, made by `make` when it is first asked for.
+  template <class T, class Make>
+  T& product_of(int64_t in_features, const Make& make) {
+    std::shared_ptr<void>& product = products_[in_features];
+    if (product == nullptr) product = std::shared_ptr<T>(make());
+    return *static_cast<T*>(product.get());
+  }
+
+ private:
+  using Slots = std::array<AlignedBuffer<std::byte>, kUses>;
+
+  template <class T>
+  static T* take(Slots& slots, Use use, int64_t n) {
+    WEFT_CHECK(n >= 0);
+    AlignedBuffer<std::byte>& slot = slots[static_cast<size_t>(use)];
+    const size_t n_bytes = static_cast<size_t>(n) * sizeof(T);
+    if (n_bytes > slot.size()) slot = AlignedBuffer<std::byte>::uninitialised(n_bytes);
+    return reinterpret_cast<T*>(slot.data());
+  }
+
+  Slots of_op_;
+  std::vector<Slots> of_workers_;
+  std::map<int64_t, std::shared_ptr<void>> products_;
+};
+
+}  // namespace weft::kernels

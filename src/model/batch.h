@@ -1,0 +1,97 @@
+// A step as a value: which tokens run, where, and of what kind, with all that its layers share
+// (RoPE tables, views of the K and V, the plan of attention) and the hidden states on their way. It
+// holds no weights and computes nothing; ForwardPass does (forward.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/attention.h"
+#include "kernels/kernel_class.h"
+#include "kernels/rope.h"
+#include "kv/cache.h"
+#include "model/config.h"
+#include "tensor/buffer.h"
+
+namespace weft::model {
+
+/// What a row is, which alone decides the arithmetic that it gets: the bits of its result are the
+/// same whatever shares its step.
+enum class RowKind : uint8_t {
+  kPrompt,  // given text: prefill's kernels, however few rows
+  kDecode,  // a token that was generated: decode's kernels, however many rows
+  kVerify,  // a drafted token, which decode's rows must equal: the same kernels
+};
+inline constexpr kernels::KernelClass kernel_class(RowKind kind) {
+  return kind == RowKind::kPrompt ? kernels::KernelClass::kPrefill : kernels::KernelClass::kDecode;
+}
+
+/// The rows [row_begin, row_end) of a step that belong to `sequence` and are of one kind.
+struct RowGroup {
+  kv::SequenceId sequence{};
+  RowKind kind = RowKind::kPrompt;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+};
+
+/// The rows of a step. Within a group positions ascend and need not be consecutive; they have
+/// writable pages in the cache. A sequence's groups are in the order of their positions.
+struct Rows {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> positions;
+  std::vector<RowGroup> groups;  // cover the rows in order, none empty
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  /// Adds a group at consecutive positions from `first_position`.
+  void add(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_position,
+           RowKind kind = RowKind::kPrompt);
+  /// The rows of one such group.
+  static Rows of(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_position,
+                 RowKind kind = RowKind::kPrompt);
+};
+
+/// Movable. Refers to the block tables of its sequences, which must not change while it is used.
+class Batch {
+ public:
+  const Rows& rows() const { return rows_; }
+  int64_t n_rows() const { return rows_.size(); }
+
+ private:
+  friend class ForwardPass;
+
+  /// Consecutive rows of one kernel class, few enough for the scratch of a pass.
+  struct Block {
+    int64_t row_begin = 0;
+    int64_t n_rows = 0;
+    kernels::KernelClass kernel_class = kernels::KernelClass::kPrefill;
+    std::vector<kernels::AttentionSequence> sequences;  // rows counted from row_begin
+    std::vector<kernels::AttentionPlan> plans;          // one for each of windows_
+  };
+
+  Batch(const ModelConfig& config, kernels::Isa isa, kv::Cache& cache, Rows rows);
+  /// Makes what depends on which rows there are.
+  void plan();
+  const kernels::RopeTable& rope_of(int32_t layer) const {
+    return ropes_[static_cast<size_t>(config_->layers[static_cast<size_t>(layer)].rope)];
+  }
+  const kernels::AttentionPlan& plan_of(const Block& block, int32_t layer) const;
+  /// What attention is told of a layer, but for its inputs and outputs.
+  kernels::AttentionArgs attention_args(const Block& block, int32_t layer) const;
+  /// Drops every row that is not listed; `rows` ascend.
+  void keep_rows(std::span<const int64_t> rows);
+
+  const ModelConfig* config_;
+  kernels::Isa isa_;
+  kv::Cache* cache_;
+  Rows rows_;
+  std::vector<kernels::PagedKv> kv_;       // [n_layers]
+  std::vector<int32_t> windows_;           // the layers' different window_tokens
+  std::vector<kernels::RopeTable> ropes_;  // of the rows' positions, for each of the model's
+  std::vector<float> query_scales_;        // [n_rows], where the model scales q by position
+  std::vector<Block> blocks_;
+  AlignedBuffer<float> hidden_;  // [n_rows, n_embd]
+};
+
+}  // namespace weft::model

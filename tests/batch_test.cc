@@ -1,0 +1,213 @@
+// A row's bits do not depend on what shares its step: decode rows beside many others, beside a
+// prompt, beside rows that a fusion recomputes and beside drafts that are verified.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <span>
+
+#include "identity_cases.h"
+#include "kernels/test_support.h"
+
+namespace weft {
+namespace {
+
+using kernels::MatmulPath;
+using kernels::testing::same_bits;
+using model::RowKind;
+using model::Rows;
+using test::random_ids;
+using test::TestModel;
+
+/// Rows of one sequence that go through a step together.
+struct Piece {
+  std::vector<int32_t> prompt;     // what the sequence holds before the step
+  std::vector<int32_t> tokens;     // what runs
+  std::vector<int32_t> positions;  // where
+  RowKind kind = RowKind::kDecode;
+};
+
+/// What the step made of a piece: its rows' logits and the bytes of its sequence's pages.
+struct Outcome {
+  std::vector<float> logits;
+  std::vector<uint16_t> kv;
+  bool operator==(const Outcome& other) const {
+    return same_bits(logits, other.logits) && kv == other.kv;
+  }
+};
+
+std::vector<uint16_t> pages_of(TestModel& m, kv::SequenceId sequence) {
+  std::vector<uint16_t> kv;
+  const std::span<const int32_t> table = m.cache().block_table(sequence);
+  const int32_t n_tokens = m.cache().length(sequence);
+  for (int32_t l = 0; l < m.model().config().n_layers; ++l) {
+    const kernels::PagedKv layer = m.cache().layer(l);
+    for (int32_t p = 0; p < n_tokens; ++p) {
+      for (int32_t head = 0; head < layer.n_kv_heads; ++head) {
+        const int64_t at = kv_offset(layer, table.data(), p, head);
+        kv.insert(kv.end(), layer.k + at, layer.k + at + layer.head_dim);
+        kv.insert(kv.end(), layer.v + at, layer.v + at + layer.head_dim);
+      }
+    }
+  }
+  return kv;
+}
+
+/// All pieces in one step.
+std::vector<Outcome> run(TestModel& m, std::span<const Piece> pieces) {
+  std::vector<kv::SequenceId> sequences;
+  std::vector<kv::Reservation> reservations;
+  Rows rows;
+  for (const Piece& piece : pieces) {
+    const kv::SequenceId id = m.cache().create_sequence();
+    sequences.push_back(id);
+    if (!piece.prompt.empty()) m.run(id, piece.prompt);
+    const auto held = static_cast<int32_t>(piece.prompt.size());
+    if (piece.positions.front() >= held) {
+      auto reservation = m.cache().reserve(id, static_cast<int32_t>(piece.tokens.size()));
+      EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
+      reservations.push_back(std::move(*reservation));
+    } else {
+      EXPECT_TRUE(m.cache().make_writable(id, 0, held).is_ok());
+    }
+  }
+  std::vector<int64_t> begins;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    begins.push_back(rows.size());
+    rows.add(sequences[i], pieces[i].tokens, 0, pieces[i].kind);
+    std::copy(pieces[i].positions.begin(), pieces[i].positions.end(),
+              rows.positions.begin() + begins.back());
+  }
+  const std::vector<float> logits = m.run_rows(std::move(rows));
+  for (kv::Reservation& reservation : reservations) reservation.commit();
+  std::vector<Outcome> outcomes;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto n_vocab = static_cast<std::ptrdiff_t>(m.n_vocab());
+    const auto begin = logits.begin() + begins[i] * n_vocab;
+    outcomes.push_back(
+        {{begin, begin + std::ssize(pieces[i].tokens) * n_vocab}, pages_of(m, sequences[i])});
+    m.cache().free_sequence(sequences[i]);
+  }
+  return outcomes;
+}
+
+std::vector<int32_t> range(int32_t begin, int32_t n) {
+  std::vector<int32_t> values(static_cast<size_t>(n));
+  for (int32_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = begin + i;
+  return values;
+}
+
+Piece decode_row(int32_t n_vocab, uint32_t seed) {
+  const auto held = static_cast<int32_t>(1 + seed * 7 % 40);
+  return {random_ids(static_cast<size_t>(held), n_vocab, seed),
+          random_ids(1, n_vocab, seed + 1),
+          {held}};
+}
+
+/// A prompt that goes on, what a fusion recomputes with the question after it, and drafts.
+std::vector<Piece> others(int32_t n_vocab) {
+  return {
+      {random_ids(33, n_vocab, 301), random_ids(21, n_vocab, 302), range(33, 21), RowKind::kPrompt},
+      {random_ids(60, n_vocab, 303),
+       random_ids(6, n_vocab, 304),
+       {3, 4, 17, 40, 58, 59},
+       RowKind::kPrompt},
+      {random_ids(25, n_vocab, 305), random_ids(5, n_vocab, 306), range(25, 5), RowKind::kVerify},
+      {{}, random_ids(2, n_vocab, 307), range(0, 2), RowKind::kPrompt}};
+}
+
+using Batched = test::IdentityTest;
+
+TEST_P(Batched, ARowIsWhatItIsAlone) {
+  for (const kernels::Isa isa : kernels::testing::machine_isas()) {
+    for (const MatmulPath path : {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8}) {
+      // oneDNN takes the best set of the machine whatever is asked; emulated it is too slow here.
+      if (path == MatmulPath::kBf16 && isa != kernels::best_isa()) continue;
+      SCOPED_TRACE(::testing::Message() << kernels::isa_name(isa) << " path " << int(path));
+      TestModel m(path_, {.isa = isa, .matmul_path = path, .capacity_tokens = 8192});
+      const bool is_large = m.model().config().n_layers * m.model().config().n_embd > 4096;
+      if (is_large && isa != kernels::best_isa()) continue;  // minutes, for the same kernels
+      std::vector<Piece> rows;
+      for (uint32_t i = 0; i < (is_large ? 9u : 64u); ++i) {
+        rows.push_back(decode_row(m.n_vocab(), 10 * i));
+      }
+      std::vector<Outcome> alone;
+      for (const Piece& row : rows) alone.push_back(run(m, {&row, 1}).front());
+      const std::vector<Piece> beside = others(m.n_vocab());
+      std::vector<Outcome> beside_alone;
+      for (const Piece& piece : beside) beside_alone.push_back(run(m, {&piece, 1}).front());
+      for (const size_t n : {1u, 2u, 3u, 4u, 5u, 8u, 17u, 64u}) {
+        if (n > rows.size()) break;
+        // Decode rows before, between and after the others.
+        std::vector<Piece> step;
+        std::vector<const Outcome*> expected;
+        for (size_t i = 0; i < n; ++i) {
+          step.push_back(rows[i]);
+          expected.push_back(&alone[i]);
+          if (i % 3 == 0 && i / 3 < beside.size()) {
+            step.push_back(beside[i / 3]);
+            expected.push_back(&beside_alone[i / 3]);
+          }
+        }
+        const std::vector<Outcome> together = run(m, step);
+        for (size_t i = 0; i < together.size(); ++i) {
+          EXPECT_TRUE(together[i] == *expected[i]) << "piece " << i << " beside " << n << " rows";
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Batched, AVerifiedRowIsTheDecodedOne) {
+  TestModel m(path_, {.matmul_path = MatmulPath::kInt8});
+  const std::vector<int32_t> prompt = random_ids(30, m.n_vocab(), 41);
+  const std::vector<int32_t> drafts = random_ids(7, m.n_vocab(), 42);
+  const kv::SequenceId sequence = m.cache().create_sequence();
+  m.run(sequence, prompt);
+  std::vector<float> decoded;
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const auto row = m.run(sequence, std::span(drafts).subspan(i, 1), RowKind::kDecode);
+    decoded.insert(decoded.end(), row.begin(), row.end());
+  }
+  const Piece piece{prompt, drafts, range(30, 7), RowKind::kVerify};
+  const Outcome verified = run(m, {&piece, 1}).front();
+  EXPECT_TRUE(same_bits(verified.logits, decoded));
+  EXPECT_EQ(verified.kv, pages_of(m, sequence));
+}
+
+TEST_P(Batched, WhatIsNotWantedOfTheLastLayerChangesNothing) {
+  TestModel m(path_);
+  const std::vector<int32_t> ids = random_ids(90, m.n_vocab(), 43);
+  const auto last_row = [&](bool whole, std::vector<uint16_t>& kv) {
+    const kv::SequenceId sequence = m.cache().create_sequence();
+    auto reservation = m.cache().reserve(sequence, 90);
+    EXPECT_TRUE(reservation.is_ok());
+    auto batch = m.forward().start(m.cache(), Rows::of(sequence, ids, 0));
+    EXPECT_TRUE(batch.is_ok()) << batch.status().message();
+    const int32_t last = m.model().config().n_layers - 1;
+    for (int32_t l = 0; l < last; ++l) m.forward().run_layer(*batch, l);
+    const int64_t row[] = {89};
+    if (whole) {
+      m.forward().run_layer(*batch, last);
+      m.forward().keep_rows(*batch, row);
+    } else {
+      m.forward().run_last_layer(*batch, row);
+    }
+    std::vector<float> logits(static_cast<size_t>(m.n_vocab()));
+    const int64_t first[] = {0};
+    m.forward().logits(*batch, first, logits.data());
+    reservation->commit();
+    kv = pages_of(m, sequence);
+    return logits;
+  };
+  std::vector<uint16_t> whole_kv, wanted_kv;
+  const std::vector<float> whole = last_row(true, whole_kv);
+  EXPECT_TRUE(same_bits(last_row(false, wanted_kv), whole));
+  EXPECT_EQ(whole_kv, wanted_kv);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Batched, ::testing::ValuesIn(test::identity_cases()),
+                         [](const auto& test_case) { return test_case.param.name; });
+
+}  // namespace
+}  // namespace weft
