@@ -37,7 +37,8 @@ Result<double> time_decode(engine::Engine& engine, kv::SequenceId sequence,
   const int32_t depth = engine.cache().length(sequence);
   const int64_t begin_ns = engine.env().monotonic_ns();
   for (size_t i = 0; i < tokens.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(engine.append(sequence, tokens.subspan(i, 1)).status());
+    WEFT_RETURN_IF_ERROR(
+        engine.append(sequence, tokens.subspan(i, 1), {.kind = model::RowKind::kDecode}).status());
   }
   const double seconds = seconds_since(engine.env(), begin_ns);
   WEFT_RETURN_IF_ERROR(engine.cache().truncate(sequence, depth));

@@ -77,16 +77,16 @@ inline __m512i add_dots(__m512i sum, __m512i w, const int8_t* x) {
 template <int kOffsetShift, bool kHasMin>
 inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
   __m512i dot = _mm512_setzero_si512();
+  if constexpr (kOffsetShift >= 0) {
+    dot = _mm512_slli_epi32(_mm512_load_si512(x.negative_sums), kOffsetShift);
+  }
   if (x.wide != 0) {
-    dot = add_dots(add_dots(dot, w.low, x.low), w.high, x.high);
-    dot = _mm512_slli_epi32(dot, kRestShift);
+    __m512i units = add_dots(_mm512_setzero_si512(), w.low, x.low);
+    units = _mm512_slli_epi32(add_dots(units, w.high, x.high), kRestShift);
     dot = add_dots(add_dots(dot, w.low, x.rest_low), w.high, x.rest_high);
+    dot = _mm512_add_epi32(dot, units);
   } else {
     dot = add_dots(add_dots(dot, w.low, x.low), w.high, x.high);
-  }
-  if constexpr (kOffsetShift >= 0) {
-    const __m512i negative = _mm512_load_si512(x.negative_sums);
-    dot = _mm512_add_epi32(dot, _mm512_slli_epi32(negative, kOffsetShift));
   }
   if constexpr (kHasMin) {
     sums.lanes = _mm512_fmadd_ps(w.min, _mm512_load_ps(x.sums), sums.lanes);
