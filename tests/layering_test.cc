@@ -56,6 +56,20 @@ TEST(Layering, ThreadsStartInOnePlace) {
       });
 }
 
+TEST(Layering, LayersAreRunInOnePlace) {
+  for_each_line(
+      [](const std::string& file, const std::string&, const std::string& line, int number) {
+        if (file.ends_with("src/model/executor.cc") || file.ends_with("_test.cc") ||
+            file.ends_with("src/model/forward.h") || file.ends_with("src/model/forward.cc")) {
+          return;
+        }
+        for (const char* call : {".run_layer(", "->run_layer(", "run_last_layer("}) {
+          EXPECT_EQ(line.find(call), std::string::npos)
+              << file << ":" << number << ": only the executor runs layers (model/executor.h)";
+        }
+      });
+}
+
 TEST(Layering, LinesStayWithin100Columns) {
   for_each_line(
       [](const std::string& path, const std::string&, const std::string& line, int number) {

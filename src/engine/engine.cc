@@ -141,25 +141,13 @@ Result<std::vector<float>> Engine::run(kv::SequenceId sequence, std::span<const 
   }
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                         cache_->reserve(sequence, static_cast<int32_t>(n)));
-  WEFT_ASSIGN_OR_RETURN(
-      model::Batch batch,
-      forward_->start(*cache_, model::Rows::of(sequence, tokens, length, options.kind)));
-  std::vector<int64_t> rows(static_cast<size_t>(options.every_row ? n : 1));
-  std::iota(rows.begin(), rows.end(), options.every_row ? 0 : n - 1);
-  const int32_t n_layers = model_->config().n_layers;
-  for (int32_t l = 0; l < n_layers; ++l) {
-    if (options.cancelled != nullptr && (*options.cancelled)()) return weft::cancelled("stopped");
-    if (l + 1 < n_layers) {
-      forward_->run_layer(batch, l);
-    } else {
-      forward_->run_last_layer(batch, rows);
-    }
-  }
-  std::iota(rows.begin(), rows.end(), 0);
-  std::vector<float> logits(rows.size() * static_cast<size_t>(model_->config().vocab_size));
-  forward_->logits(batch, rows, logits.data());
-  reservation.commit();
-  return logits;
+  std::vector<int64_t> wanted(static_cast<size_t>(options.every_row ? n : 1));
+  std::iota(wanted.begin(), wanted.end(), options.every_row ? 0 : n - 1);
+  model::RowsPass pass(*forward_, *cache_, model::Rows::of(sequence, tokens, length, options.kind),
+                       {.wanted = std::move(wanted)});
+  pass.hold(std::move(reservation));
+  WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, options.cancelled));
+  return std::move(pass.logits());
 }
 
 }  // namespace weft::engine

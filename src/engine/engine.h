@@ -17,6 +17,7 @@
 #include "fusion/fusor.h"
 #include "kernels/context.h"
 #include "kv/cache.h"
+#include "model/executor.h"
 #include "model/forward.h"
 #include "model/model.h"
 #include "text/chat_template.h"

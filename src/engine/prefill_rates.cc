@@ -15,6 +15,7 @@
 #include "engine/kept_measurements.h"
 #include "kernels/rope.h"
 #include "kv/cache.h"
+#include "model/executor.h"
 #include "model/forward.h"
 
 namespace weft::engine {
@@ -144,9 +145,10 @@ class RateMeter {
       tokens[i] = static_cast<int32_t>((i * 7919) % static_cast<size_t>(config_.vocab_size));
     }
     const int64_t begin_ns = env_.monotonic_ns();
-    WEFT_ASSIGN_OR_RETURN(batch_,
-                          forward_.start(cache_, model::Rows::of(sequence_, tokens, begin)));
-    for (const int32_t l : layers) forward_.run_layer(*batch_, l);
+    model::RowsPass pass(forward_, cache_, model::Rows::of(sequence_, tokens, begin),
+                         {.keep_all_rows = true, .layers = layers});
+    WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass));
+    batch_.emplace(pass.take_batch());
     return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6;
   }
 

@@ -42,13 +42,10 @@ Status prefill_window(engine::Engine& engine, std::span<const int32_t> window, i
   const kv::OwnedSequence sequence(engine.cache(), engine.cache().create_sequence());
   WEFT_ASSIGN_OR_RETURN(const kv::Reservation reservation,
                         engine.cache().reserve(sequence.id(), static_cast<int32_t>(window.size())));
-  WEFT_ASSIGN_OR_RETURN(
-      model::Batch batch,
-      engine.forward().start(engine.cache(), model::Rows::of(sequence.id(), window, 0)));
-  for (int32_t l = 0; l < engine.model().config().n_layers; ++l) {
-    engine.forward().run_layer(batch, l);
-  }
-  loss += window_loss(engine, batch, window, first);
+  model::RowsPass pass(engine.forward(), engine.cache(), model::Rows::of(sequence.id(), window, 0),
+                       {.keep_all_rows = true});
+  WEFT_RETURN_IF_ERROR(model::Executor(engine.forward()).run(pass));
+  loss += window_loss(engine, pass.batch(), window, first);
   return Status::ok();
 }
 

@@ -1,6 +1,7 @@
 #include "fusion/chunk_computer.h"
 
 #include "kernels/elementwise.h"
+#include "model/executor.h"
 
 namespace weft::fusion {
 
@@ -18,12 +19,9 @@ Status ChunkComputer::ensure_anchor() {
   if (!anchor_.empty()) {
     WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                           cache_.reserve(sequence.id(), static_cast<int32_t>(anchor_.size())));
-    WEFT_ASSIGN_OR_RETURN(model::Batch batch,
-                          forward_.start(cache_, model::Rows::of(sequence.id(), anchor_, 0)));
-    const int32_t last = forward_.model().config().n_layers - 1;
-    for (int32_t l = 0; l < last; ++l) forward_.run_layer(batch, l);
-    forward_.run_last_layer(batch, {});
-    reservation.commit();
+    model::RowsPass pass(forward_, cache_, model::Rows::of(sequence.id(), anchor_, 0), {});
+    pass.hold(std::move(reservation));
+    WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass));
   }
   anchor_sequence_ = sequence.release();
   return Status::ok();
@@ -41,25 +39,18 @@ Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
   const auto width = static_cast<size_t>(config.kv_width());
   ChunkKv chunk;
   chunk.n_tokens = static_cast<int32_t>(tokens.size());
-  WEFT_ASSIGN_OR_RETURN(
-      model::Batch batch,
-      forward_.start(cache_,
-                     model::Rows::of(sequence.id(), tokens, static_cast<int32_t>(anchor_.size()))));
-  for (int32_t l = 0; l < config.n_layers; ++l) {
-    std::vector<uint16_t>& layer = chunk.layers.emplace_back(2 * tokens.size() * width);
-    const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
-      const size_t offset = static_cast<size_t>(row_begin) * width;
-      const int64_t n = n_rows * config.kv_width();
-      kernels::narrow_to_f16(context_.isa, k, n, layer.data() + offset);
-      kernels::narrow_to_f16(context_.isa, v, n, layer.data() + tokens.size() * width + offset);
-    };
-    const model::LayerHooks::KvSink sink(keep);
-    if (l + 1 < config.n_layers) {
-      forward_.run_layer(batch, l, {.kv_sink = &sink});
-    } else {
-      forward_.run_last_layer(batch, {}, {.kv_sink = &sink});
-    }
-  }
+  const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
+    if (row_begin == 0) chunk.layers.emplace_back(2 * tokens.size() * width);
+    uint16_t* const layer = chunk.layers.back().data() + static_cast<size_t>(row_begin) * width;
+    const int64_t n = n_rows * config.kv_width();
+    kernels::narrow_to_f16(context_.isa, k, n, layer);
+    kernels::narrow_to_f16(context_.isa, v, n, layer + tokens.size() * width);
+  };
+  const model::LayerHooks::KvSink sink(keep);
+  const auto begin = static_cast<int32_t>(anchor_.size());
+  model::RowsPass pass(forward_, cache_, model::Rows::of(sequence.id(), tokens, begin),
+                       {.kv_sink = &sink});
+  WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass));
   return chunk;
 }
 

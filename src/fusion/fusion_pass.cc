@@ -35,65 +35,90 @@ int32_t first_loaded_layer(const FusionOptions& options, const std::vector<Check
 
 }  // namespace
 
-FusionPass::FusionPass(const Prompt& prompt, const FusionOptions& options,
-                       std::vector<CheckLayer> checks, std::span<ChunkSource> sources,
-                       kv::SequenceId sequence, int32_t found_prefix, model::ForwardPass& forward,
-                       kv::Cache& cache, const kernels::Context& context, Env& env,
-                       float deviation_floor, Report& report)
-    : prompt_(prompt),
-      options_(options),
-      checks_(std::move(checks)),
-      sequence_(sequence),
-      found_prefix_(found_prefix),
-      forward_(forward),
-      cache_(cache),
-      context_(context),
+FusionPass::FusionPass(Inputs inputs, const Machine& machine, Report& report)
+    : prompt_(inputs.prompt),
+      options_(inputs.options),
+      checks_(std::move(inputs.checks)),
+      sequence_(inputs.sequence),
+      found_prefix_(inputs.found_prefix),
+      forward_(machine.forward),
+      cache_(machine.cache),
+      context_(machine.context),
       report_(report),
-      watch_(env),
-      deviation_floor_(deviation_floor),
-      n_layers_(forward.model().config().n_layers),
-      chunks_begin_(prompt.chunk_begin(0)),
-      chunks_end_(prompt.chunk_begin(prompt.chunks.size())),
-      tokens_(prompt.tokens()),
-      ropes_(ropes_of_range(forward.model().config(), chunks_begin_, chunks_end_)),
-      placed_layers_(first_loaded_layer(options, checks_)),
-      sources_(sources),
-      shifts_(prompt.chunks.size(), static_cast<size_t>(forward.model().config().kv_width())) {}
+      watch_(machine.env),
+      deviation_floor_(inputs.deviation_floor),
+      n_layers_(machine.forward.model().config().n_layers),
+      chunks_begin_(inputs.prompt.chunk_begin(0)),
+      chunks_end_(inputs.prompt.chunk_begin(inputs.prompt.chunks.size())),
+      tokens_(inputs.prompt.tokens()),
+      ropes_(ropes_of_range(machine.forward.model().config(), chunks_begin_, chunks_end_)),
+      placed_layers_(first_loaded_layer(inputs.options, checks_)),
+      sources_(inputs.sources),
+      shifts_(inputs.prompt.chunks.size(),
+              static_cast<size_t>(machine.forward.model().config().kv_width())) {}
 
-Result<bool> FusionPass::run() {
+Result<std::optional<model::LayerRun>> FusionPass::next() {
+  if (phase_ == Phase::kBegin) WEFT_RETURN_IF_ERROR(begin());
+  watch_.charge(*part_);
+  if (phase_ == Phase::kLook && layer_ > looks_.back()) WEFT_RETURN_IF_ERROR(select_by_attention());
+  if (layer_ == n_layers_) return std::optional<model::LayerRun>();
+  switch (phase_) {
+    case Phase::kLook:
+      return look();
+    case Phase::kDeviation:
+      return check();
+    case Phase::kBegin:
+    case Phase::kRows:
+      break;
+  }
+  return layer(has_chunk_rows_);
+}
+
+Status FusionPass::begin() {
   WEFT_ASSIGN_OR_RETURN(pipeline_, LoadPipeline::start(sources_, placed_layers_, n_layers_));
   const double ratio = checks_.empty() ? options_.ratio : checks_.front().ratio;
   if (options_.mode == ReuseMode::kFull || ratio <= 0) {
     return run_rows({}, report_.timings.prefill_ms);
   }
-  return options_.selector == SelectorKind::kQueryAttention ? run_query_attention()
-                                                            : run_v_deviation();
+  part_ = &report_.timings.select_ms;
+  if (options_.selector == SelectorKind::kQueryAttention) {
+    phase_ = Phase::kLook;
+    looks_ = query_attention_layers(forward_.model().config());
+    mass_.assign(static_cast<size_t>(chunks_end_), 0.0f);
+    return start({});
+  }
+  phase_ = Phase::kDeviation;
+  std::vector<int64_t> all(static_cast<size_t>(chunks_end_ - chunks_begin_));
+  std::iota(all.begin(), all.end(), chunks_begin_);
+  return start(all);
 }
 
-/// The text that is no chunk runs over the reused KV up to the last layer that is looked at. What
-/// the answer loses by a token is about the attention it gets times how far it is off; the tokens
-/// where that is largest are then recomputed, with the text, from layer 0. What the first phase
-/// writes at the text's own positions, the second overwrites before it reads it.
-Result<bool> FusionPass::run_query_attention() {
-  const std::vector<int32_t> looks = query_attention_layers(forward_.model().config());
-  std::vector<float> mass(static_cast<size_t>(chunks_end_), 0.0f);
-  WEFT_RETURN_IF_ERROR(start({}));
-  watch_.charge(report_.timings.select_ms);
-  for (int32_t layer = 0; layer <= looks.back(); ++layer) {
-    WEFT_RETURN_IF_ERROR(options_.check_cancelled());
-    if (!load_layer(layer)) return false;
-    place_layer(layer);
-    const bool look = std::find(looks.begin(), looks.end(), layer) != looks.end();
-    if (layer == looks.back()) {
-      forward_.look(*batch_, layer, mass);
-    } else {
-      forward_.run_layer(*batch_, layer,
-                         {.mass = look ? std::span<float>(mass) : std::span<float>()});
-    }
-    watch_.charge(report_.timings.select_ms);
-  }
+/// The text that is no chunk and the selected chunk tokens, through all layers.
+Status FusionPass::run_rows(std::span<const int64_t> selected, double& part) {
+  phase_ = Phase::kRows;
+  layer_ = 0;
+  part_ = &part;
+  has_chunk_rows_ = !selected.empty();
+  return start(selected);
+}
 
-  const auto losses = std::span(mass).subspan(static_cast<size_t>(chunks_begin_));
+/// Query attention, first phase: the text that is no chunk runs over the reused KV up to the last
+/// layer that is looked at. What it writes at the text's own positions, the second phase overwrites
+/// before it reads it.
+Result<std::optional<model::LayerRun>> FusionPass::look() {
+  WEFT_RETURN_IF_ERROR(load_layer(layer_));
+  place_layer(layer_);
+  model::LayerRun run{.batch = &*batch_, .layer = layer_};
+  if (std::ranges::find(looks_, layer_) != looks_.end()) run.hooks.mass = mass_;
+  if (layer_ == looks_.back()) run.part = model::LayerRun::Part::kLook;
+  ++layer_;
+  return std::optional(run);
+}
+
+/// What the answer loses by a token is about the attention it gets times how far it is off; the
+/// tokens where that is largest are recomputed, with the text, from layer 0.
+Status FusionPass::select_by_attention() {
+  const auto losses = std::span(mass_).subspan(static_cast<size_t>(chunks_begin_));
   weigh_by_deviation(prompt_, deviation_floor_, losses);
   std::vector<int64_t> selected =
       select_tokens(prompt_, losses, selected_count(options_.ratio, std::ssize(losses)));
@@ -106,42 +131,30 @@ Result<bool> FusionPass::run_query_attention() {
 }
 
 /// CacheBlend: all rows up to the first check layer, then fewer and fewer of the chunks' rows.
-Result<bool> FusionPass::run_v_deviation() {
-  std::vector<int64_t> all(static_cast<size_t>(chunks_end_ - chunks_begin_));
-  std::iota(all.begin(), all.end(), chunks_begin_);
-  WEFT_RETURN_IF_ERROR(start(all));
-  watch_.charge(report_.timings.select_ms);
-  double active_sum = 0;  // chunk rows that run, summed over the layers from the first check
-  int64_t active = 0;
-  size_t next_check = 0;
-  for (int32_t layer = 0; layer < n_layers_; ++layer) {
-    WEFT_RETURN_IF_ERROR(options_.check_cancelled());
-    const bool checks = next_check < checks_.size() && checks_[next_check].layer == layer;
-    if (checks) {
-      if (!load_layer(layer)) return false;
-      place_layer(layer);
-      const std::vector<int64_t> kept = select_by_deviation(layer, checks_[next_check].ratio);
-      forward_.keep_rows(*batch_, kept);
-      std::vector<int64_t> positions;
-      for (const int32_t position : batch_->rows().positions) {
-        if (is_chunk_position(position)) positions.push_back(position);
-      }
-      if (next_check == 0) count_recomputed(positions);
-      active = static_cast<int64_t>(positions.size());
-      ++next_check;
-      watch_.charge(report_.timings.select_ms);
+Result<std::optional<model::LayerRun>> FusionPass::check() {
+  if (next_check_ < checks_.size() && checks_[next_check_].layer == layer_) {
+    WEFT_RETURN_IF_ERROR(load_layer(layer_));
+    place_layer(layer_);
+    forward_.keep_rows(*batch_, select_by_deviation(layer_, checks_[next_check_].ratio));
+    std::vector<int64_t> positions;
+    for (const int32_t position : batch_->rows().positions) {
+      if (is_chunk_position(position)) positions.push_back(position);
     }
-    if (next_check == 0) {  // every row of the chunks runs, so nothing of them is reused
-      run_layer_of_batch(layer);
-      watch_.charge(report_.timings.select_ms);
-      continue;
-    }
-    active_sum += static_cast<double>(active);
-    if (!run_layer(layer, active > 0, report_.timings.recompute_ms)) return false;
+    if (next_check_ == 0) count_recomputed(positions);
+    has_chunk_rows_ = !positions.empty();
+    active_ = std::ssize(positions);
+    ++next_check_;
+    watch_.charge(report_.timings.select_ms);
   }
-  report_.recomputed_share = active_sum / (n_layers_ - checks_.front().layer) /
-                             static_cast<double>(chunks_end_ - chunks_begin_);
-  return true;
+  if (next_check_ == 0) {  // every row of the chunks runs, so nothing of them is reused
+    model::LayerRun run{.batch = &*batch_, .layer = layer_++};
+    return std::optional(run);
+  }
+  part_ = &report_.timings.recompute_ms;
+  active_sum_ += active_;
+  report_.recomputed_share = static_cast<double>(active_sum_) /
+                             (n_layers_ - checks_.front().layer) / (chunks_end_ - chunks_begin_);
+  return layer(has_chunk_rows_);
 }
 
 /// Rows to keep at a check layer: all that are no chunk's, and the `ratio` of the chunks' tokens
@@ -182,47 +195,47 @@ std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio
   return kept;
 }
 
-/// All layers over the text that is no chunk and the selected chunk tokens.
-Result<bool> FusionPass::run_rows(std::span<const int64_t> selected, double& part) {
-  WEFT_RETURN_IF_ERROR(start(selected));
-  watch_.charge(part);
-  for (int32_t layer = 0; layer < n_layers_; ++layer) {
-    WEFT_RETURN_IF_ERROR(options_.check_cancelled());
-    if (!run_layer(layer, !selected.empty(), part)) return false;
-  }
-  return true;
-}
-
 /// One layer over KV that is in the pages already, or comes there now. Where the step has rows of
 /// chunks, what they show of the context is given to the chunks' other tokens before any row
-/// attends; at layer 0 K and V do not depend on context.
-bool FusionPass::run_layer(int32_t layer, bool has_chunk_rows, double& part) {
+/// attends; at layer 0 K and V do not depend on context. Of the last layer only the prompt's last
+/// row is wanted.
+Result<std::optional<model::LayerRun>> FusionPass::layer(bool has_chunk_rows) {
+  const int32_t layer = layer_++;
   const bool propagates = has_chunk_rows && options_.propagate > 0 && layer > 0;
   const bool is_placed = layer < placed_layers_;
-  if (!is_placed && !load_layer(layer)) return false;
-  if (!propagates) {
-    if (!is_placed) place_layer(layer);
-    run_layer_of_batch(layer);
-    watch_.charge(part);
-    return true;
+  if (!is_placed) WEFT_RETURN_IF_ERROR(load_layer(layer));
+  model::LayerRun run{.batch = &*batch_, .layer = layer};
+  if (layer + 1 == n_layers_) {
+    last_row_ = batch_->n_rows() - 1;
+    run.part = model::LayerRun::Part::kLast;
+    run.wanted = {&last_row_, 1};
   }
-  if (is_placed && loaded_layer_ != layer) {
-    read_from_pages(layer);
-  } else {
-    read_from_bytes();
+  if (propagates) {
+    is_placed&& loaded_layer_ != layer ? read_from_pages(layer) : read_from_bytes();
+    run.hooks = {.kv_sink = &on_changes_, .sink_first = true};
+  } else if (!is_placed) {
+    place_layer(layer);
   }
-  const int64_t n_rows = batch_->n_rows();
-  const auto take_changes = [&](int64_t row_begin, int64_t n, const float* k, const float* v) {
-    measure_changes(row_begin, n, k, v);
-    watch_.charge(part);
-    if (row_begin + n < n_rows) return;
-    shifts_.finish(options_.propagate);
-    is_placed ? shift_layer(layer) : place_layer(layer, &shifts_);
-  };
-  const model::LayerHooks::KvSink sink(take_changes);
-  run_layer_of_batch(layer, {.kv_sink = &sink, .sink_first = true});
-  watch_.charge(part);
-  return true;
+  return std::optional(run);
+}
+
+/// K and V of some of the batch's rows, as they are computed.
+void FusionPass::TakeChanges::operator()(int64_t row_begin, int64_t n_rows, const float* k,
+                                         const float* v) {
+  const int32_t layer = pass->layer_ - 1;
+  pass->measure_changes(row_begin, n_rows, k, v);
+  pass->watch_.charge(*pass->part_);
+  if (row_begin + n_rows < pass->batch_->n_rows()) return;
+  pass->shifts_.finish(pass->options_.propagate);
+  layer < pass->placed_layers_ ? pass->shift_layer(layer)
+                               : pass->place_layer(layer, &pass->shifts_);
+}
+
+void FusionPass::finish() {
+  logits_.resize(static_cast<size_t>(forward_.model().config().vocab_size));
+  const int64_t last[] = {batch_->n_rows() - 1};
+  forward_.logits(*batch_, last, logits_.data());
+  watch_.charge(*part_);
 }
 
 /// Which of the step's rows are chunks' tokens.
@@ -305,13 +318,14 @@ void FusionPass::measure_changes(int64_t row_begin, int64_t n_rows, const float*
 }
 
 /// Waits for the layer's bytes.
-bool FusionPass::load_layer(int32_t layer) {
+Status FusionPass::load_layer(int32_t layer) {
   WEFT_CHECK(layer == placed_layers_);
   layer_bytes_ = pipeline_->next();
   loaded_layer_ = layer;
   watch_.charge(report_.timings.load_wait_ms);
   for (const auto& chunk : layer_bytes_) report_.loaded_bytes += chunk.size_bytes();
-  return !layer_bytes_.empty();
+  failed_ = layer_bytes_.empty();
+  return failed_ ? pipeline_->failure().status : Status::ok();
 }
 
 /// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
@@ -358,13 +372,6 @@ Status FusionPass::start(std::span<const int64_t> selected) {
   rows.groups = {{.sequence = sequence_, .row_begin = 0, .row_end = rows.size()}};
   WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows)));
   return Status::ok();
-}
-
-/// Of the last layer only the prompt's last row is wanted.
-void FusionPass::run_layer_of_batch(int32_t layer, const model::LayerHooks& hooks) {
-  if (layer + 1 < n_layers_) return forward_.run_layer(*batch_, layer, hooks);
-  const int64_t last[] = {batch_->n_rows() - 1};
-  forward_.run_last_layer(*batch_, last, hooks);
 }
 
 void FusionPass::count_recomputed(std::span<const int64_t> selected) {

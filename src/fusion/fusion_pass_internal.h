@@ -25,27 +25,52 @@ class Stopwatch {
   int64_t last_ns_;
 };
 
-/// Runs over a reserved sequence, once. After run() returned false, failure() says which chunk to
-/// compute anew.
-class FusionPass {
+/// Fuses over a reserved sequence, once. Where a layer of a chunk's KV cannot be loaded it ends
+/// with an error and failed() is true: failure() says which chunk to compute anew.
+class FusionPass : public model::Pass {
  public:
-  /// `found_prefix` tokens of the prompt are in the sequence's pages already.
-  FusionPass(const Prompt& prompt, const FusionOptions& options, std::vector<CheckLayer> checks,
-             std::span<ChunkSource> sources, kv::SequenceId sequence, int32_t found_prefix,
-             model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
-             Env& env, float deviation_floor, Report& report);
+  /// All of it must outlive the pass. `found_prefix` tokens of the prompt are in the sequence's
+  /// pages already.
+  struct Inputs {
+    const Prompt& prompt;
+    const FusionOptions& options;
+    std::vector<CheckLayer> checks;
+    std::span<ChunkSource> sources;
+    kv::SequenceId sequence{};
+    int32_t found_prefix = 0;
+    float deviation_floor = 0;
+  };
+  struct Machine {
+    model::ForwardPass& forward;
+    kv::Cache& cache;
+    const kernels::Context& context;
+    Env& env;
+  };
+  FusionPass(Inputs inputs, const Machine& machine, Report& report);
 
-  Result<bool> run();
-  /// After run(): the prompt's last row is its last.
-  const model::Batch& batch() const { return *batch_; }
+  Result<std::optional<model::LayerRun>> next() override;
+  /// Computes the logits of the prompt's last row.
+  void finish() override;
+  std::vector<float>& logits() { return logits_; }
+
+  bool failed() const { return failed_; }
   const LoadFailure& failure() const { return pipeline_->failure(); }
 
  private:
-  Result<bool> run_query_attention();
-  Result<bool> run_v_deviation();
-  Result<bool> run_rows(std::span<const int64_t> selected, double& part);
-  bool run_layer(int32_t layer, bool has_chunk_rows, double& part);
-  bool load_layer(int32_t layer);
+  enum class Phase { kBegin, kLook, kDeviation, kRows };
+  struct TakeChanges {
+    FusionPass* pass;
+    void operator()(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
+  };
+
+  Status begin();
+  Status start(std::span<const int64_t> selected);
+  Status run_rows(std::span<const int64_t> selected, double& part);
+  Status select_by_attention();
+  Result<std::optional<model::LayerRun>> look();
+  Result<std::optional<model::LayerRun>> check();
+  Result<std::optional<model::LayerRun>> layer(bool has_chunk_rows);
+  Status load_layer(int32_t layer);
   void place_layer(int32_t layer, const ChunkShifts* shifts = nullptr);
   void shift_layer(int32_t layer);
   void list_chunk_rows();
@@ -53,8 +78,6 @@ class FusionPass {
   void read_from_pages(int32_t layer);
   void measure_changes(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
   std::vector<int64_t> select_by_deviation(int32_t layer, double ratio);
-  Status start(std::span<const int64_t> selected);
-  void run_layer_of_batch(int32_t layer, const model::LayerHooks& hooks = {});
   bool is_chunk_position(int32_t position) const {
     return position >= chunks_begin_ && position < chunks_end_;
   }
@@ -93,6 +116,21 @@ class FusionPass {
   std::vector<float> stored_k_, stored_v_;  // theirs, [chunk_rows_][kv_width], K before rotation
   std::vector<kernels::RopeTable> ropes_back_;  // of chunk_rows_, each of the model's
   ChunkShifts shifts_;                          // of the current layer
+  TakeChanges take_changes_{this};
+  const model::LayerHooks::KvSink on_changes_{take_changes_};
+
+  Phase phase_ = Phase::kBegin;
+  int32_t layer_ = 0;           // that runs next
+  double* part_ = nullptr;      // of the report's timings, which the layer that runs belongs to
+  std::vector<int32_t> looks_;  // query attention's layers, and what they paid to each position
+  std::vector<float> mass_;
+  size_t next_check_ = 0;  // v-deviation's
+  int64_t active_ = 0;  // chunks' tokens that run since the last check, and their sum over layers
+  int64_t active_sum_ = 0;
+  bool has_chunk_rows_ = false;
+  int64_t last_row_ = 0;
+  bool failed_ = false;
+  std::vector<float> logits_;
 };
 
 }  // namespace weft::fusion

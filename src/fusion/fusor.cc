@@ -167,6 +167,20 @@ ReuseCounts Fusor::count(const Prompt& prompt) const {
   return counts;
 }
 
+/// What became of the prompt's tokens.
+void Fusor::account(const Prompt& prompt, int32_t found_prefix, Report& report) {
+  report.computed_tokens = static_cast<int32_t>(prompt.prefix.size()) - found_prefix +
+                           static_cast<int32_t>(prompt.suffix.size());
+  for (const ChunkReport& chunk : report.chunks) {
+    if (chunk.origin == ChunkOrigin::kComputed) {
+      report.computed_tokens += chunk.n_tokens;
+    } else {
+      report.recomputed_tokens += chunk.recomputed_tokens;
+    }
+  }
+  report.reused_tokens = report.prompt_tokens - report.computed_tokens - report.recomputed_tokens;
+}
+
 Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptions& options,
                                          std::vector<ChunkSource>& sources) {
   std::vector<CheckLayer> checks;
@@ -195,32 +209,22 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
 
     LoadFailure failure;
     {
-      FusionPass pass(prompt, options, checks, sources, sequence.id(), found_prefix, forward_,
-                      cache_, context_, env_,
-                      deviation_floor(static_cast<int64_t>(computer_.anchor().size())), report);
-      WEFT_ASSIGN_OR_RETURN(const bool done_all, pass.run());
-      if (done_all) {
-        Stopwatch head(env_);
-        Prefilled done;
-        done.logits = last_logits(pass.batch());
-        reservation.commit();
+      FusionPass pass({.prompt = prompt,
+                       .options = options,
+                       .checks = checks,
+                       .sources = sources,
+                       .sequence = sequence.id(),
+                       .found_prefix = found_prefix,
+                       .deviation_floor = deviation_floor(std::ssize(computer_.anchor()))},
+                      {.forward = forward_, .cache = cache_, .context = context_, .env = env_},
+                      report);
+      pass.hold(std::move(reservation));
+      const Status status = run(pass, options);
+      if (!status.is_ok() && !pass.failed()) return status;
+      if (status.is_ok()) {
         cache_.publish(sequence.id(), prompt.prefix);
-        head.charge(options.mode == ReuseMode::kBlend ? report.timings.recompute_ms
-                                                      : report.timings.prefill_ms);
-        report.computed_tokens = static_cast<int32_t>(prompt.prefix.size()) - found_prefix +
-                                 static_cast<int32_t>(prompt.suffix.size());
-        for (const ChunkReport& chunk : report.chunks) {
-          if (chunk.origin == ChunkOrigin::kComputed) {
-            report.computed_tokens += chunk.n_tokens;
-          } else {
-            report.recomputed_tokens += chunk.recomputed_tokens;
-          }
-        }
-        report.reused_tokens =
-            report.prompt_tokens - report.computed_tokens - report.recomputed_tokens;
-        done.sequence = sequence.release();
-        done.report = std::move(report);
-        return done;
+        account(prompt, found_prefix, report);
+        return Prefilled{sequence.release(), std::move(pass.logits()), std::move(report)};
       }
       failure = pass.failure();
     }
@@ -229,7 +233,6 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
     report.notes.push_back(
         fmt::format("chunk {} was computed anew: {}", failure.chunk + 1, failure.status.message()));
     log_warning(report.notes.back());
-    reservation.rollback();
     watch.charge(report.timings.load_wait_ms);
     WEFT_ASSIGN_OR_RETURN(sources[failure.chunk], compute_missing(prompt.chunks[failure.chunk]));
     watch.charge(report.timings.miss_ms);
@@ -252,18 +255,12 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
                         cache_.reserve(sequence.id(), static_cast<int32_t>(rest.size())));
   watch.charge(report.timings.lookup_ms);
 
-  WEFT_ASSIGN_OR_RETURN(model::Batch batch,
-                        forward_.start(cache_, model::Rows::of(sequence.id(), rest, found)));
-  const int32_t last_layer = forward_.model().config().n_layers - 1;
-  for (int32_t l = 0; l < last_layer; ++l) {
-    WEFT_RETURN_IF_ERROR(options.check_cancelled());
-    forward_.run_layer(batch, l);
-  }
-  const int64_t last_row[] = {batch.n_rows() - 1};
-  forward_.run_last_layer(batch, last_row);
+  model::RowsPass pass(forward_, cache_, model::Rows::of(sequence.id(), rest, found),
+                       {.wanted = {std::ssize(rest) - 1}});
+  pass.hold(std::move(reservation));
+  WEFT_RETURN_IF_ERROR(run(pass, options));
   Prefilled done;
-  done.logits = last_logits(batch);
-  reservation.commit();
+  done.logits = std::move(pass.logits());
   if (mode == ReuseMode::kPrefix) cache_.publish(sequence.id(), tokens);
   watch.charge(report.timings.prefill_ms);
 
@@ -353,11 +350,10 @@ Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions o
   });
 }
 
-std::vector<float> Fusor::last_logits(const model::Batch& batch) {
-  std::vector<float> logits(static_cast<size_t>(forward_.model().config().vocab_size));
-  const int64_t last[] = {batch.n_rows() - 1};
-  forward_.logits(batch, last, logits.data());
-  return logits;
+Status Fusor::run(model::Pass& pass, const FusionOptions& options) {
+  if (!options.cancelled) return model::Executor(forward_).run(pass);
+  const model::Executor::Cancelled cancelled(options.cancelled);
+  return model::Executor(forward_).run(pass, &cancelled);
 }
 
 }  // namespace weft::fusion

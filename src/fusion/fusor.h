@@ -21,6 +21,7 @@
 #include "fusion/chunk_source.h"
 #include "fusion/prompt.h"
 #include "kv/cache.h"
+#include "model/executor.h"
 #include "model/forward.h"
 #include "store/chunk_store.h"
 
@@ -111,7 +112,8 @@ class Fusor {
   std::vector<std::optional<ChunkSource>> look_up(const Prompt& prompt);
   Result<ChunkSource> compute_missing(std::span<const int32_t> tokens);
   Status put(std::span<const int32_t> tokens, const ChunkKv& chunk, store::PutOptions options = {});
-  std::vector<float> last_logits(const model::Batch& batch);
+  Status run(model::Pass& pass, const FusionOptions& options);
+  static void account(const Prompt& prompt, int32_t found_prefix, Report& report);
 
   model::ForwardPass& forward_;
   kv::Cache& cache_;

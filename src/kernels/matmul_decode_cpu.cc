@@ -5,16 +5,8 @@
 #include <string.h>
 
 #include "kernels/cpu_half_internal.h"
-#include "kernels/matmul_decode_internal.h"
+#include "kernels/decode_loops_internal.h"
 #include "tensor/blocks.h"
-
-#if defined(__AVX512VNNI__)
-#include "kernels/decode_avx512_internal.h"
-#elif defined(__AVX2__)
-#include "kernels/decode_avx2_internal.h"
-#else
-#include "kernels/decode_baseline_internal.h"
-#endif
 
 namespace weft::kernels::WEFT_ISA {
 namespace {
@@ -59,38 +51,6 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
       group.half_sums[4 * b + 1] = group.scale[4 * b] * static_cast<float>(highs);
     }
   }
-}
-
-template <int kValue>
-struct Index {
-  constexpr operator int() const { return kValue; }  // NOLINT(google-explicit-constructor)
-};
-
-/// Calls body(Index<0>), …, body(Index<kCount - 1>), written out: GCC keeps an array of sums in
-/// registers only when every index is a constant before its loop passes run.
-template <int kCount, int kFirst = 0, class Body>
-[[gnu::always_inline]] inline void repeat(const Body& body) {
-  if constexpr (kFirst < kCount) {
-    body(Index<kFirst>{});
-    repeat<kCount, kFirst + 1>(body);
-  }
-}
-
-/// A tile's rows lie one after another, so the line that is as far into the next tile is the one
-/// that this stream comes to next: fetching it gains a quarter to a third over a fixed 2 KB, which
-/// for short rows is mostly another row of this tile (Ice Lake: Q4_0 9.2 to 11.4 GB/s a core,
-/// Q8_0 10.9 to 12.5). Bounded, so that tiles of long rows don't push the activations out of the L1
-/// cache.
-inline int64_t prefetch_distance(int64_t tile_bytes) {
-  constexpr int64_t kMost = 16 << 10;
-  return tile_bytes < kMost ? tile_bytes : kMost;
-}
-
-template <int64_t kBytes>
-[[gnu::always_inline]] inline void prefetch(const uint8_t* p) {
-  repeat<(kBytes + 63) / 64>([&](auto line) __attribute__((always_inline)) {
-    __builtin_prefetch(p + 64 * line);
-  });
 }
 
 /// kOut rows of weights against kIn rows of activations.
@@ -171,87 +131,6 @@ inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t ro
   });
 }
 
-// Rows of activations that share a panel of unpacked weights, the panel's groups and its rows.
-// Eight sums are as many as GCC keeps in registers here (12 or 16 spill: 2.6 and 4.9 ms for the
-// product that takes 1.8), and one row of activations at a time asks once for eight rows of weights
-// whether its group is wide, which no branch predictor foresees. 4 to 16 groups are equally fast.
-constexpr int64_t kPanelRows = 32;
-constexpr int64_t kPanelGroups = 16;
-constexpr int kPanelTile = 8;
-
-/// What a type's groups are unpacked to.
-template <class Type>
-using Unpacked = decltype(Type::load(nullptr, Type::header(nullptr), 0));
-
-/// panel [end - begin][kOut] = the groups [begin, end) of kOut rows, the last of which may be less
-/// than a whole one.
-template <class Type, int kOut>
-inline void unpack_panel(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
-                         int64_t begin, int64_t end, Unpacked<Type>* panel) {
-  constexpr int64_t kGroups = Type::kGroups;
-  const int64_t whole = in.n / kGroupElements;
-  const int64_t ahead = prefetch_distance(kOut * row_size);
-  for (int64_t i = 0; i < kOut; ++i) {
-    const uint8_t* row = weights + i * row_size;
-    int64_t g = begin;
-    for (; g < end && g < whole; g += kGroups) {
-      const uint8_t* unit = row + g / kGroups * Type::kUnitBytes;
-      prefetch<Type::kUnitBytes>(unit + ahead);
-      const auto header = Type::header(unit);
-      repeat<kGroups>([&](auto part) __attribute__((always_inline)) {
-        panel[(g - begin + part) * kOut + i] = Type::load(unit, header, part);
-      });
-    }
-    if constexpr (kGroups == 1) {
-      if (g < end) {
-        const auto rest = static_cast<int>(in.n % kGroupElements / 32);
-        panel[(g - begin) * kOut + i] = Type::load_some(row + whole * Type::kUnitBytes, rest);
-      }
-    }
-  }
-}
-
-/// sums [kOut] += a panel of n_groups groups times as many groups of a row of activations.
-template <class Type, int kOut>
-inline void panel_row(const Unpacked<Type>* panel, const ActivationGroup* x, int64_t n_groups,
-                      Accumulator* sums) {
-  Accumulator tile[kOut];
-  repeat<kOut>([&](auto i) __attribute__((always_inline)) { tile[i] = sums[i]; });
-  for (int64_t g = 0; g < n_groups; ++g) {
-    const Unpacked<Type>* weights = panel + g * kOut;
-    // Asked here, so that accumulate() need not ask for each row of weights.
-    if (x[g].wide != 0) {
-      repeat<kOut>([&](auto i) __attribute__((always_inline)) {
-        Type::accumulate(tile[i], weights[i], x[g]);
-      });
-    } else {
-      repeat<kOut>([&](auto i) __attribute__((always_inline)) {
-        Type::accumulate(tile[i], weights[i], x[g]);
-      });
-    }
-  }
-  repeat<kOut>([&](auto i) __attribute__((always_inline)) { sums[i] = tile[i]; });
-}
-
-/// kOut rows of weights against up to kPanelRows rows of activations: the weights are unpacked
-/// once.
-template <class Type, int kOut>
-void quantised_panel(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,
-                     int64_t y_stride) {
-  Accumulator sums[kPanelRows][kOut] = {};
-  Unpacked<Type> panel[kPanelGroups * kOut];
-  for (int64_t begin = 0; begin < in.n_groups; begin += kPanelGroups) {
-    const int64_t end = begin + kPanelGroups < in.n_groups ? begin + kPanelGroups : in.n_groups;
-    unpack_panel<Type, kOut>(in, weights, row_size, begin, end, panel);
-    for (int64_t r = 0; r < in.n_rows; ++r) {
-      panel_row<Type, kOut>(panel, in.groups + r * in.n_groups + begin, end - begin, sums[r]);
-    }
-  }
-  for (int64_t r = 0; r < in.n_rows; ++r) {
-    for (int64_t i = 0; i < kOut; ++i) y[r * y_stride + i] = total(sums[r][i]);
-  }
-}
-
 template <class Type>
 struct QuantisedTiles {
   template <int kOut, int kIn, class... Args>
@@ -280,38 +159,13 @@ void all_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, i
   }
 }
 
-/// The rows [begin, begin + n) of activations.
-DecodeInput some_rows(const DecodeInput& in, int64_t begin, int64_t n) {
-  DecodeInput part = in;
-  part.x += begin * in.x_stride;
-  part.groups += begin * in.n_groups;
-  part.n_rows = n;
-  return part;
-}
-
+/// One row of activations, or two.
 template <class Type>
 void decode_quantised(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                       int64_t n_out, float* y, int64_t y_stride) {
-  // Weights straight from the file, where that is quicker (Zen 5, one thread: 3 rows of Q4_0 0.82
-  // ms, from a panel 0.71; 2 rows 0.33 and 0.54, but of Q4_K 1.17 and 0.64).
-  if (in.n_rows == 1) {
-    return all_rows<QuantisedTiles<Type>, 1>(in, weights, row_size, n_out, y, y_stride);
-  }
-  if (in.n_rows == 2 && Type::kGroups == 1) {
-    return all_rows<QuantisedTiles<Type>, 2>(in, weights, row_size, n_out, y, y_stride);
-  }
-  for (int64_t r = 0; r < in.n_rows; r += kPanelRows) {
-    const int64_t n = in.n_rows - r < kPanelRows ? in.n_rows - r : kPanelRows;
-    const DecodeInput part = some_rows(in, r, n);
-    float* const to = y + r * y_stride;
-    int64_t i = 0;
-    for (; i + kPanelTile <= n_out; i += kPanelTile) {
-      quantised_panel<Type, kPanelTile>(part, weights + i * row_size, row_size, to + i, y_stride);
-    }
-    for (; i < n_out; ++i) {
-      quantised_panel<Type, 1>(part, weights + i * row_size, row_size, to + i, y_stride);
-    }
-  }
+  using Tiles = QuantisedTiles<Type>;
+  if (in.n_rows == 1) return all_rows<Tiles, 1>(in, weights, row_size, n_out, y, y_stride);
+  all_rows<Tiles, 2>(in, weights, row_size, n_out, y, y_stride);
 }
 
 /// Up to four rows of activations.

@@ -42,6 +42,7 @@ struct DecodeInput {
 using DecodeFn = void (*)(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                           int64_t n_out, float* y, int64_t y_stride);
 
+/// For n_rows of 1 or 2; those of float types for any.
 struct MatmulDecodeFns {
   /// One row of n quantised activations into ceil(n / 128) groups.
   void (*arrange)(const QuantisedRows& row, int64_t n, ActivationGroup* groups);
@@ -51,6 +52,15 @@ struct MatmulDecodeFns {
   DecodeFn iq4_nl, iq4_xs, mxfp4;
 };
 
+/// For any n_rows, in matmul_decode_rows_cpu.cc. Float types have theirs above.
+struct MatmulDecodeRowsFns {
+  DecodeFn f32, f16, bf16;  // null
+  DecodeFn q8_0, q4_0, q4_1, q5_0, q5_1;
+  DecodeFn q2_k, q3_k, q4_k, q5_k, q6_k;
+  DecodeFn iq4_nl, iq4_xs, mxfp4;
+};
+
 WEFT_ISA_TABLE(MatmulDecodeFns, matmul_decode_fns)
+WEFT_ISA_TABLE(MatmulDecodeRowsFns, matmul_decode_rows_fns)
 
 }  // namespace weft::kernels

@@ -1,0 +1,64 @@
+#include "model/executor.h"
+
+#include <numeric>
+
+namespace weft::model {
+
+Result<bool> Executor::advance(Pass& pass) {
+  WEFT_ASSIGN_OR_RETURN(const std::optional<LayerRun> run, pass.next());
+  if (!run) {
+    pass.finish();
+    for (kv::Reservation& reservation : pass.reservations_) reservation.commit();
+    pass.reservations_.clear();
+    return false;
+  }
+  switch (run->part) {
+    case LayerRun::Part::kWhole:
+      forward_.run_layer(*run->batch, run->layer, run->hooks);
+      break;
+    case LayerRun::Part::kLast:
+      forward_.run_last_layer(*run->batch, run->wanted, run->hooks);
+      break;
+    case LayerRun::Part::kLook:
+      forward_.look(*run->batch, run->layer, run->hooks.mass);
+      break;
+  }
+  return true;
+}
+
+Status Executor::run(Pass& pass, const Cancelled* cancelled) {
+  for (;;) {
+    if (cancelled != nullptr && (*cancelled)()) return weft::cancelled("stopped");
+    WEFT_ASSIGN_OR_RETURN(const bool goes_on, advance(pass));
+    if (!goes_on) return Status::ok();
+  }
+}
+
+Result<std::optional<LayerRun>> RowsPass::next() {
+  if (!batch_) {
+    WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows_)));
+  }
+  const int32_t n_layers = forward_.model().config().n_layers;
+  const size_t n = options_.layers.empty() ? static_cast<size_t>(n_layers) : options_.layers.size();
+  if (next_ == n) return std::optional<LayerRun>();
+  const int32_t layer =
+      options_.layers.empty() ? static_cast<int32_t>(next_) : options_.layers[next_];
+  ++next_;
+  LayerRun run{.batch = &*batch_, .layer = layer, .hooks = {.kv_sink = options_.kv_sink}};
+  if (layer + 1 == n_layers && !options_.keep_all_rows) {
+    run.part = LayerRun::Part::kLast;
+    run.wanted = options_.wanted;
+  }
+  return std::optional(run);
+}
+
+void RowsPass::finish() {
+  if (options_.wanted.empty()) return;
+  std::vector<int64_t> rows = options_.wanted;
+  if (!options_.keep_all_rows) std::iota(rows.begin(), rows.end(), 0);
+  const auto n_vocab = static_cast<size_t>(forward_.model().config().vocab_size);
+  logits_.resize(rows.size() * n_vocab);
+  forward_.logits(*batch_, rows, logits_.data());
+}
+
+}  // namespace weft::model
