@@ -55,6 +55,11 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
       .add_option("-c,--context,--ctx-size", flags.context_tokens,
                   "context in tokens (default: the model's, at most 8192)")
       .in_range(1, std::numeric_limits<int32_t>::max());
+  command
+      .add_bytes("--kv-limit", flags.kv_limit_bytes,
+                 "bytes of KV cache at most, as 2GB (default: what the context needs, and the "
+                 "requests at once)")
+      .positive();
   command.add_option("--compute", flags.compute, "how prefill multiplies (default: auto)")
       .one_of({"auto", "f32", "bf16", "int8"});
   command.add_option("--isa", flags.isa, "instruction set (default: the best)")
@@ -71,6 +76,8 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   WEFT_ASSIGN_OR_RETURN(options.model_path, std::move(path));
   options.n_threads = flags.threads;
   options.context_tokens = flags.context_tokens;
+  options.kv_limit_bytes = flags.kv_limit_bytes;
+  options.n_contexts = flags.n_contexts;
   options.isa = flags.isa;
   options.compute = flags.compute;
   if (!app.cache_dir.empty()) {

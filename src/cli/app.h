@@ -36,6 +36,8 @@ struct ModelFlags {
   std::string model;
   int threads = 0;
   int32_t context_tokens = 0;
+  uint64_t kv_limit_bytes = 0;
+  int32_t n_contexts = 1;  // that a command fills at once; no flag
   std::string compute = "auto";
   std::string isa;
 };

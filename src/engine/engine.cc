@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/out_of_memory.h"
@@ -14,6 +15,24 @@ namespace {
 
 // Beyond the context: the anchor and the chunk behind it, and pages that the prefix index keeps.
 constexpr int32_t kSpareTokens = 4096;
+constexpr int32_t kPageTokens = 16;
+
+/// Tokens of the KV cache: what the contexts need, or what the limit holds.
+Result<int32_t> kv_capacity(const EngineOptions& options, const model::ModelConfig& config) {
+  const int64_t wanted =
+      std::min<int64_t>(int64_t{config.context_tokens} * options.n_contexts + kSpareTokens,
+                        std::numeric_limits<int32_t>::max() / kPageTokens * kPageTokens);
+  if (options.kv_limit_bytes == 0) return static_cast<int32_t>(wanted);
+  const auto page_bytes = static_cast<uint64_t>(config.kv_bytes_per_token()) * kPageTokens;
+  const uint64_t n_pages = options.kv_limit_bytes / page_bytes;
+  if (n_pages == 0) {
+    return invalid_argument(
+        fmt::format("--kv-limit {} bytes: a page of {} tokens takes {} with this model",
+                    options.kv_limit_bytes, kPageTokens, page_bytes));
+  }
+  const uint64_t most = static_cast<uint64_t>(wanted) / kPageTokens;
+  return static_cast<int32_t>(std::min(n_pages, most)) * kPageTokens;
+}
 
 double ms_since(Env& env, int64_t begin_ns) {
   return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-6;
@@ -48,13 +67,13 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
 
   engine->rates_kept_file_ = options.rates_kept_file;
-  engine->context_tokens_ = config.context_tokens;
-  WEFT_ASSIGN_OR_RETURN(
-      engine->cache_,
-      kv::Cache::create({.n_layers = config.n_layers,
-                         .n_kv_heads = config.n_kv_heads,
-                         .head_dim = config.head_dim,
-                         .capacity_tokens = engine->context_tokens_ + kSpareTokens}));
+  WEFT_ASSIGN_OR_RETURN(const int32_t capacity_tokens, kv_capacity(options, config));
+  engine->context_tokens_ = std::min(config.context_tokens, capacity_tokens);
+  WEFT_ASSIGN_OR_RETURN(engine->cache_, kv::Cache::create({.n_layers = config.n_layers,
+                                                           .n_kv_heads = config.n_kv_heads,
+                                                           .head_dim = config.head_dim,
+                                                           .page_tokens = kPageTokens,
+                                                           .capacity_tokens = capacity_tokens}));
   engine->load_ms_ = ms_since(env, begin_ns);
 
   const int64_t calibration_ns = env.monotonic_ns();

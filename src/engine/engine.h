@@ -29,6 +29,8 @@ struct EngineOptions {
   std::string model_path;
   int n_threads = 0;             // 0: one for each core this process may use
   int32_t context_tokens = 0;    // longest prompt and answer together; 0: the model's, at most 8192
+  uint64_t kv_limit_bytes = 0;   // of the KV cache, never exceeded; 0: what n_contexts need
+  int32_t n_contexts = 1;        // requests that may each fill a context at once
   std::string isa;               // "" is the best one that the CPU has
   std::string compute = "auto";  // auto, f32, bf16, int8
   std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
@@ -61,6 +63,7 @@ class Engine {
   kv::Cache& cache() { return *cache_; }
   model::ForwardPass& forward() { return *forward_; }
   const kernels::Context& context() const { return context_; }
+  /// The longest prompt and answer together: the context, or what the KV limit holds of it.
   int32_t context_tokens() const { return context_tokens_; }
   /// Now, for chat templates that print the date or the time.
   std::tm local_time() const;

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "base/out_of_memory.h"
-#include "engine/stop_texts.h"
-#include "text/detokenizer.h"
 
 namespace weft::engine {
 
@@ -36,41 +35,6 @@ GeneratedToken describe(int32_t id, std::span<const float> logits, int32_t n_log
   return {id, sampling::token_logprob(logits, id), sampling::top_logprobs(logits, n_logprobs)};
 }
 
-/// What of the text is shown: up to the end of the first line that holds text, if one is all that
-/// is wanted, and up to the first stop text.
-class ShownText {
- public:
-  explicit ShownText(const GenerationOptions& options)
-      : one_line_(options.one_line), stops_(options.stops) {}
-
-  struct Shown {
-    std::string text;
-    std::optional<StopReason> ended;
-  };
-  Shown push(std::string_view piece) {
-    const size_t line_end = one_line_ ? end_of_line(piece) : std::string_view::npos;
-    StopTexts::Certain certain = stops_.push(piece.substr(0, line_end));
-    if (certain.stopped) return {std::move(certain.text), StopReason::kStopText};
-    if (line_end == std::string_view::npos) return {std::move(certain.text), std::nullopt};
-    return {certain.text + stops_.finish(), StopReason::kEnd};
-  }
-  std::string finish() { return stops_.finish(); }
-
- private:
-  size_t end_of_line(std::string_view piece) {
-    size_t from = 0;
-    if (!has_text_) {
-      from = piece.find_first_not_of(" \t\r\n");
-      has_text_ = from != std::string_view::npos;
-    }
-    return piece.find('\n', from);
-  }
-
-  bool one_line_;
-  bool has_text_ = false;
-  StopTexts stops_;
-};
-
 std::vector<int32_t> end_tokens(const text::Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
@@ -81,7 +45,7 @@ std::vector<int32_t> end_tokens(const text::Tokenizer& tokenizer) {
 
 /// The next token, with `never` impossible.
 int32_t sample_without(std::span<const int32_t> never, sampling::Sampler& sampler,
-                       std::vector<float>& logits) {
+                       std::span<float> logits) {
   std::vector<float> kept;
   kept.reserve(never.size());
   for (const int32_t id : never) {
@@ -91,65 +55,6 @@ int32_t sample_without(std::span<const int32_t> never, sampling::Sampler& sample
   const int32_t sampled = sampler.sample(logits);
   for (size_t i = 0; i < never.size(); ++i) logits[static_cast<size_t>(never[i])] = kept[i];
   return sampled;
-}
-
-Result<Generation> decode(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
-                          const GenerationOptions& options, sampling::Sampler sampler,
-                          FunctionRef<bool(std::string_view)> on_text) {
-  const text::Tokenizer& tokenizer = engine.tokenizer();
-  text::StreamingDetokenizer detokenizer(tokenizer);
-  ShownText shown(options);
-  std::vector<int32_t> never;
-  if (options.ignore_end) never = end_tokens(tokenizer);
-  std::erase_if(never, [&](int32_t id) { return std::cmp_greater_equal(id, logits.size()); });
-  Generation out;
-  const int64_t begin_ns = engine.env().monotonic_ns();
-  const auto emit = [&](const std::string& piece) {
-    out.text += piece;
-    return on_text(piece);
-  };
-  const auto at_limit = [&] {
-    return options.max_tokens != kNoTokenLimit &&
-           std::cmp_greater_equal(out.tokens.size(), options.max_tokens);
-  };
-  bool cut = false;  // what follows what was shown is no part of the answer
-  std::optional<StopReason> ended;
-  if (at_limit()) ended = StopReason::kMaxTokens;
-  while (!ended) {
-    const int32_t id = sample_without(never, sampler, logits);
-    if (!options.ignore_end && tokenizer.is_end_of_generation(id)) {
-      ended = StopReason::kEnd;
-      break;
-    }
-    ShownText::Shown piece = shown.push(detokenizer.push(id));
-    ended = piece.ended;
-    if (ended) {
-      emit(piece.text);
-      cut = true;
-      break;
-    }
-    out.tokens.push_back(describe(id, logits, options.n_logprobs));
-    if (!emit(piece.text)) {
-      ended = StopReason::kCancelled;
-    } else if (at_limit()) {
-      ended = StopReason::kMaxTokens;
-    } else if (engine.cache().length(sequence) >= engine.context_tokens()) {
-      ended = StopReason::kContextFull;
-    } else {
-      const int32_t next[] = {id};
-      WEFT_ASSIGN_OR_RETURN(logits,
-                            engine.append(sequence, next, {.kind = model::RowKind::kDecode}));
-    }
-  }
-  if (!cut) {
-    ShownText::Shown rest = shown.push(detokenizer.finish());
-    if (rest.ended == StopReason::kStopText) ended = rest.ended;
-    if (!rest.ended) rest.text += shown.finish();
-    if (!rest.text.empty()) emit(rest.text);
-  }
-  out.stop_reason = *ended;
-  out.decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
-  return out;
 }
 
 }  // namespace
@@ -163,8 +68,98 @@ Status check_options(const GenerationOptions& options) {
   return check_stop_texts(options.stops);
 }
 
+Status check_logits(std::span<const float> logits) {
+  if (std::ranges::any_of(logits, [](float x) { return std::isfinite(x); })) return Status::ok();
+  return corrupt(
+      "the model's scores are no numbers: its file, or the stored KV that was reused, is damaged "
+      "(weft cache verify tells of records)");
+}
+
 int32_t room_for_answer(const GenerationOptions& options, int32_t context_tokens) {
   return options.max_tokens == kNoTokenLimit ? context_tokens / 4 : options.max_tokens;
+}
+
+ShownText::ShownText(const GenerationOptions& options)
+    : one_line_(options.one_line), stops_(options.stops) {}
+
+ShownText::Shown ShownText::push(std::string_view piece) {
+  const size_t line_end = one_line_ ? end_of_line(piece) : std::string_view::npos;
+  StopTexts::Certain certain = stops_.push(piece.substr(0, line_end));
+  if (certain.stopped) return {std::move(certain.text), StopReason::kStopText};
+  if (line_end == std::string_view::npos) return {std::move(certain.text), std::nullopt};
+  return {certain.text + stops_.finish(), StopReason::kEnd};
+}
+
+size_t ShownText::end_of_line(std::string_view piece) {
+  size_t from = 0;
+  if (!has_text_) {
+    from = piece.find_first_not_of(" \t\r\n");
+    has_text_ = from != std::string_view::npos;
+  }
+  return piece.find('\n', from);
+}
+
+TextGeneration::TextGeneration(const text::Tokenizer& tokenizer, GenerationOptions options,
+                               sampling::Sampler sampler)
+    : tokenizer_(tokenizer),
+      options_(std::move(options)),
+      sampler_(std::move(sampler)),
+      detokenizer_(tokenizer),
+      shown_(options_) {
+  if (options_.ignore_end) never_ = end_tokens(tokenizer);
+  if (is_at_limit()) ended_ = StopReason::kMaxTokens;
+}
+
+Result<std::unique_ptr<TextGeneration>> TextGeneration::create(const text::Tokenizer& tokenizer,
+                                                               const GenerationOptions& options,
+                                                               std::span<const int32_t> prompt) {
+  WEFT_RETURN_IF_ERROR(check_options(options));
+  WEFT_ASSIGN_OR_RETURN(sampling::Sampler sampler, sampling::Sampler::create(options.sampling));
+  sampler.add_prompt(prompt);
+  return std::make_unique<TextGeneration>(tokenizer, options, std::move(sampler));
+}
+
+bool TextGeneration::is_at_limit() const {
+  return options_.max_tokens != kNoTokenLimit &&
+         std::cmp_greater_equal(out_.tokens.size(), options_.max_tokens);
+}
+
+std::optional<int32_t> TextGeneration::next(std::span<float> logits, bool has_room,
+                                            FunctionRef<bool(std::string_view)> on_text) {
+  if (ended_) return std::nullopt;
+  const int32_t id = sample_without(never_, sampler_, logits);
+  if (!options_.ignore_end && tokenizer_.is_end_of_generation(id)) {
+    ended_ = StopReason::kEnd;
+    return std::nullopt;
+  }
+  const ShownText::Shown piece = shown_.push(detokenizer_.push(id));
+  ended_ = piece.ended;
+  is_cut_ = ended_.has_value();
+  if (!is_cut_) out_.tokens.push_back(describe(id, logits, options_.n_logprobs));
+  out_.text += piece.text;
+  const bool goes_on = on_text(piece.text);
+  if (is_cut_) return std::nullopt;
+  if (!goes_on) {
+    ended_ = StopReason::kCancelled;
+  } else if (is_at_limit()) {
+    ended_ = StopReason::kMaxTokens;
+  } else if (!has_room) {
+    ended_ = StopReason::kContextFull;
+  }
+  return ended_ ? std::nullopt : std::optional(id);
+}
+
+Generation TextGeneration::finish(FunctionRef<bool(std::string_view)> on_text) {
+  if (!ended_) ended_ = StopReason::kCancelled;
+  if (!is_cut_) {
+    ShownText::Shown rest = shown_.push(detokenizer_.finish());
+    if (rest.ended == StopReason::kStopText) ended_ = rest.ended;
+    if (!rest.ended) rest.text += shown_.finish();
+    out_.text += rest.text;
+    if (!rest.text.empty()) on_text(rest.text);
+  }
+  out_.stop_reason = *ended_;
+  return std::move(out_);
 }
 
 Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
@@ -172,7 +167,6 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
                             FunctionRef<bool(std::string_view)> on_text,
                             std::span<const int32_t> prompt) {
   WEFT_RETURN_IF_ERROR(check_options(options));
-  WEFT_ASSIGN_OR_RETURN(sampling::Sampler sampler, sampling::Sampler::create(options.sampling));
   if (!engine.cache().contains(sequence)) {
     return invalid_argument(
         fmt::format("there is no sequence {} in the cache", static_cast<int64_t>(sequence)));
@@ -182,9 +176,21 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
     return invalid_argument(fmt::format("{} logits to begin with: the model's last row has {}",
                                         logits.size(), n_vocab));
   }
-  return or_out_of_memory("generating", "take a smaller context (-c)", [&] {
-    sampler.add_prompt(prompt);
-    return decode(engine, sequence, std::move(logits), options, std::move(sampler), on_text);
+  return or_out_of_memory("generating", "take a smaller context (-c)", [&]() -> Result<Generation> {
+    WEFT_ASSIGN_OR_RETURN(const auto text,
+                          TextGeneration::create(engine.tokenizer(), options, prompt));
+    const int64_t begin_ns = engine.env().monotonic_ns();
+    const auto has_room = [&] { return engine.cache().length(sequence) < engine.context_tokens(); };
+    WEFT_RETURN_IF_ERROR(check_logits(logits));
+    while (const auto id = text->next(logits, has_room(), on_text)) {
+      const int32_t next[] = {*id};
+      WEFT_ASSIGN_OR_RETURN(logits,
+                            engine.append(sequence, next, {.kind = model::RowKind::kDecode}));
+      WEFT_RETURN_IF_ERROR(check_logits(logits));
+    }
+    Generation out = text->finish(on_text);
+    out.decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
+    return out;
   });
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,8 +13,10 @@
 #include "base/function_ref.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/stop_texts.h"
 #include "sampling/logprobs.h"
 #include "sampling/sampler.h"
+#include "text/detokenizer.h"
 
 namespace weft::engine {
 
@@ -29,6 +33,9 @@ struct GenerationOptions {
 
 /// kInvalidArgument names the field, as the command line has it, and its range.
 Status check_options(const GenerationOptions& options);
+
+/// kCorrupt where none is finite: nothing can be sampled then.
+Status check_logits(std::span<const float> logits);
 
 /// Tokens that a prompt should leave free in a context of that many: as many as may be generated,
 /// but for what has no limit a quarter of the context.
@@ -49,6 +56,59 @@ struct Generation {
   std::string text;                    // may hold invalid UTF-8: what the tokens' bytes are
   StopReason stop_reason = StopReason::kEnd;
   double decode_ms = 0;
+};
+
+/// What of a text is shown: up to the end of the first line that holds text, if one is all that is
+/// wanted, and up to the first stop text.
+class ShownText {
+ public:
+  explicit ShownText(const GenerationOptions& options);
+
+  struct Shown {
+    std::string text;
+    std::optional<StopReason> ended;
+  };
+  Shown push(std::string_view piece);
+  std::string finish() { return stops_.finish(); }
+
+ private:
+  size_t end_of_line(std::string_view piece);
+
+  bool one_line_;
+  bool has_text_ = false;
+  StopTexts stops_;
+};
+
+/// One answer as it grows: samples from a sequence's logits, hands its text out, says when it ends.
+/// It runs no model, so that many may grow in the same steps. Not thread-safe.
+class TextGeneration {
+ public:
+  /// `tokenizer` must outlive it; `prompt` as generate() has it. kInvalidArgument for options.
+  static Result<std::unique_ptr<TextGeneration>> create(const text::Tokenizer& tokenizer,
+                                                        const GenerationOptions& options,
+                                                        std::span<const int32_t> prompt);
+  TextGeneration(const text::Tokenizer& tokenizer, GenerationOptions options,
+                 sampling::Sampler sampler);
+
+  /// Takes the logits of the last row; returns the token to run next, or nullopt: it has ended.
+  /// `has_room`: the sequence can take one more. `on_text` as generate() has it.
+  std::optional<int32_t> next(std::span<float> logits, bool has_room,
+                              FunctionRef<bool(std::string_view)> on_text);
+  /// What came of it, once; one that has not ended is cancelled. Hands out what text is left.
+  Generation finish(FunctionRef<bool(std::string_view)> on_text);
+
+ private:
+  bool is_at_limit() const;
+
+  const text::Tokenizer& tokenizer_;
+  const GenerationOptions options_;
+  sampling::Sampler sampler_;
+  text::StreamingDetokenizer detokenizer_;
+  ShownText shown_;
+  std::vector<int32_t> never_;  // ids that are not to be sampled
+  Generation out_;
+  bool is_cut_ = false;  // what follows what was shown is no part of the answer
+  std::optional<StopReason> ended_;
 };
 
 /// Continues a prefilled sequence whose last row gave `logits`. `on_text` gets each piece of text

@@ -106,7 +106,7 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   if (missing > static_cast<int32_t>(forgettable.size())) {
     return resource_exhausted(
         fmt::format("KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
-                    "raise the context size or end other sequences",
+                    "a larger --kv-limit or context (-c), or fewer or shorter requests at once",
                     wanted, page_tokens_, pool_.free_count(), evictable, pool_.page_count()));
   }
   for (int32_t i = 0; i < missing; ++i) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "base/status.h"
 #include "kernels/paged_kv.h"
@@ -97,25 +98,29 @@ class Cache {
   BlockTables tables_;
 };
 
-/// Frees a sequence at its end, unless it was given away. The cache must outlive it.
+/// Frees a sequence at its end, unless it was given away. Movable. The cache must outlive it.
 class OwnedSequence {
  public:
-  OwnedSequence(Cache& cache, SequenceId id) : cache_(cache), id_(id) {}
+  OwnedSequence(Cache& cache, SequenceId id) : cache_(&cache), id_(id) {}
   ~OwnedSequence() {
-    if (owned_) cache_.free_sequence(id_);
+    if (cache_ != nullptr) cache_->free_sequence(id_);
   }
-  OwnedSequence(const OwnedSequence&) = delete;
-  OwnedSequence& operator=(const OwnedSequence&) = delete;
+  OwnedSequence(OwnedSequence&& other) noexcept
+      : cache_(std::exchange(other.cache_, nullptr)), id_(other.id_) {}
+  OwnedSequence& operator=(OwnedSequence&& other) noexcept {
+    std::swap(cache_, other.cache_);
+    std::swap(id_, other.id_);
+    return *this;
+  }
   SequenceId id() const { return id_; }
   SequenceId release() {
-    owned_ = false;
+    cache_ = nullptr;
     return id_;
   }
 
  private:
-  Cache& cache_;
+  Cache* cache_;  // null: given away
   SequenceId id_;
-  bool owned_ = true;
 };
 
 }  // namespace weft::kv

@@ -1,0 +1,228 @@
+#include "engine/batcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/out_of_memory.h"
+
+namespace weft::engine {
+namespace {
+
+model::RowKind kind_of(SliceKind kind) {
+  return kind == SliceKind::kPrompt ? model::RowKind::kPrompt : model::RowKind::kDecode;
+}
+
+int64_t now_ms(Engine& engine) { return engine.env().monotonic_ns() / 1'000'000; }
+
+constexpr auto kNoText = [](std::string_view) { return true; };
+
+}  // namespace
+
+Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOptions& options) {
+  if (options.prompt_rows < 1) {
+    return invalid_argument(
+        fmt::format("{} rows of prompts in a step: at least 1 is needed", options.prompt_rows));
+  }
+  const kv::Cache& cache = engine.cache();
+  WEFT_ASSIGN_OR_RETURN(Scheduler scheduler,
+                        Scheduler::create({.total_pages = cache.page_count(),
+                                           .page_tokens = cache.page_tokens(),
+                                           .context_tokens = engine.context_tokens(),
+                                           .step_rows = options.prompt_rows + options.max_running,
+                                           .max_running = options.max_running}));
+  return std::unique_ptr<Batcher>(new Batcher(engine, std::move(scheduler)));
+}
+
+Batcher::~Batcher() = default;
+
+Result<size_t> Batcher::submit(BatchRequest request) {
+  const int32_t vocab = engine_.model().config().vocab_size;
+  for (const int32_t id : request.prompt) {  // a wrong one must not fail the others' step
+    if (id < 0 || id >= vocab) {
+      return invalid_argument(fmt::format("token {}: the vocabulary has 0 to {}", id, vocab - 1));
+    }
+  }
+  const auto n_prompt = std::ssize(request.prompt);
+  if (n_prompt > engine_.context_tokens()) {
+    return resource_exhausted(
+        fmt::format("a prompt of {} tokens does not fit the context of {}: shorten it, or take a "
+                    "larger context (-c)",
+                    n_prompt, engine_.context_tokens()));
+  }
+  // The token that is sampled last is never run, so the context may be full before it.
+  const auto room = static_cast<int32_t>(engine_.context_tokens() - n_prompt + 1);
+  const int32_t wanted = request.options.max_tokens;
+  RequestShape shape{.prompt_tokens = static_cast<int32_t>(n_prompt),
+                     .max_new_tokens = wanted == kNoTokenLimit ? room : std::min(wanted, room)};
+  const auto same = by_prompt_.find(request.prompt);
+  if (same != by_prompt_.end()) shape.after = same->second;
+  WEFT_ASSIGN_OR_RETURN(
+      auto text, TextGeneration::create(engine_.tokenizer(), request.options, request.prompt));
+  WEFT_ASSIGN_OR_RETURN(const RequestId id, scheduler_.submit(shape, now_ms(engine_)));
+  by_prompt_.try_emplace(request.prompt, id);
+  requests_.emplace(id, Request{.index = ids_.size(),
+                                .prompt_tokens = request.prompt.size(),
+                                .tokens = std::move(request.prompt),
+                                .text = std::move(text)});
+  ids_.push_back(id);
+  return ids_.size() - 1;
+}
+
+Result<bool> Batcher::step(OnDone on_done, const model::Executor::Cancelled* cancelled) {
+  return or_out_of_memory(
+      "a step of several requests", "take fewer at once, or a smaller --kv-limit",
+      [&]() -> Result<bool> {
+        if (requests_.empty()) return false;
+        kv::Cache& cache = engine_.cache();
+        const auto reusable = [&](RequestId id) {
+          const Request& request = requests_.at(id);
+          return cache.match_prefix(std::span(request.tokens).first(request.prompt_tokens - 1));
+        };
+        const StepPlan plan = scheduler_.plan(
+            cache.free_page_count() + cache.evictable_page_count(), now_ms(engine_), reusable);
+        auto ran = run_plan(plan, on_done, cancelled);
+        if (!ran.is_ok()) scheduler_.roll_back(plan);
+        return ran;
+      });
+}
+
+Result<bool> Batcher::run_plan(const StepPlan& plan, OnDone on_done,
+                               const model::Executor::Cancelled* cancelled) {
+  WEFT_RETURN_IF_ERROR(prepare(plan));
+  if (plan.plan_again()) {
+    scheduler_.roll_back(plan);
+    return true;
+  }
+  if (plan.slices.empty()) {
+    return resource_exhausted(fmt::format(
+        "{} requests wait for pages of the KV cache that others hold: {} of {} are free",
+        requests_.size(), engine_.cache().free_page_count(), engine_.cache().page_count()));
+  }
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, run_rows(plan, cancelled));
+  count_pages();
+
+  const auto n_vocab = static_cast<size_t>(engine_.model().config().vocab_size);
+  std::vector<std::pair<RequestId, Status>> ended;
+  size_t sampled = 0;
+  for (const Slice& slice : plan.slices) {
+    Request& request = requests_.at(slice.id);
+    const bool is_prompt = slice.kind == SliceKind::kPrompt;
+    (is_prompt ? stats_.prompt_rows : stats_.decode_rows) += slice.n;
+    if (is_prompt && static_cast<size_t>(slice.begin + slice.n) == request.prompt_tokens) {
+      engine_.cache().publish(request.sequence->id(),
+                              std::span(request.tokens).first(request.prompt_tokens));
+    }
+    if (!slice.samples) continue;
+    const auto scores = std::span(logits).subspan(sampled++ * n_vocab, n_vocab);
+    if (request.begin_ns == 0) request.begin_ns = engine_.env().monotonic_ns();
+    const Status usable = check_logits(scores);
+    const bool has_room = engine_.cache().length(request.sequence->id()) < engine_.context_tokens();
+    const auto next = usable.is_ok() ? request.text->next(scores, has_room, kNoText) : std::nullopt;
+    if (next) {
+      request.tokens.push_back(*next);
+    } else {
+      ended.emplace_back(slice.id, usable);
+    }
+  }
+  ++stats_.steps;
+  std::vector<RequestId> finished;
+  for (const auto& [id, status] : ended) finished.push_back(id);
+  scheduler_.commit(plan, finished);
+  for (const auto& [id, status] : ended) {
+    Request request = std::move(requests_.extract(id).mapped());
+    Generation generation = finish(request);
+    request.sequence.reset();
+    if (status.is_ok()) {
+      on_done(request.index, std::move(generation));
+    } else {
+      on_done(request.index, status);
+    }
+  }
+  return true;
+}
+
+/// Frees the sequences that are preempted and makes those that are admitted.
+Status Batcher::prepare(const StepPlan& plan) {
+  for (const Preemption& preemption : plan.preempted) {
+    requests_.at(preemption.id).sequence.reset();
+    ++stats_.preemptions;
+  }
+  kv::Cache& cache = engine_.cache();
+  for (const Admission& admission : plan.admitted) {
+    Request& request = requests_.at(admission.id);
+    request.sequence.emplace(cache, cache.create_sequence());
+    const auto prefix =
+        std::span(request.tokens).first(static_cast<size_t>(admission.reused_tokens));
+    WEFT_RETURN_IF_ERROR(cache.attach_prefix(request.sequence->id(), prefix).status());
+  }
+  return Status::ok();
+}
+
+/// The logits of the rows that sample, in the order of the slices.
+Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
+                                             const model::Executor::Cancelled* cancelled) {
+  model::Rows rows;
+  model::RowsPass::Options options;
+  std::vector<std::pair<RequestId, int32_t>> grows;  // each request once
+  for (const Slice& slice : plan.slices) {
+    const Request& request = requests_.at(slice.id);
+    const auto tokens =
+        std::span(request.tokens)
+            .subspan(static_cast<size_t>(slice.begin), static_cast<size_t>(slice.n));
+    rows.add(request.sequence->id(), tokens, slice.begin, kind_of(slice.kind));
+    if (slice.samples) options.wanted.push_back(rows.size() - 1);
+    if (!grows.empty() && grows.back().first == slice.id) {
+      grows.back().second += slice.n;
+    } else {
+      grows.emplace_back(slice.id, slice.n);
+    }
+  }
+  std::vector<kv::Reservation> reservations;
+  for (const auto& [id, n] : grows) {
+    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                          engine_.cache().reserve(requests_.at(id).sequence->id(), n));
+    reservations.push_back(std::move(reservation));
+  }
+  model::RowsPass pass(engine_.forward(), engine_.cache(), std::move(rows), std::move(options));
+  for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
+  WEFT_RETURN_IF_ERROR(model::Executor(engine_.forward()).run(pass, cancelled));
+  return std::move(pass.logits());
+}
+
+void Batcher::count_pages() {
+  const kv::Cache& cache = engine_.cache();
+  const int32_t held = cache.used_page_count() - cache.evictable_page_count();
+  if (held <= stats_.pages_peak) return;
+  stats_.pages_peak = held;
+  std::unordered_map<int32_t, int32_t> holders;
+  for (const auto& [id, request] : requests_) {
+    if (!request.sequence) continue;
+    for (const int32_t page : cache.block_table(request.sequence->id())) ++holders[page];
+  }
+  stats_.pages_shared = static_cast<int32_t>(
+      std::ranges::count_if(holders, [](const auto& page) { return page.second > 1; }));
+}
+
+Generation Batcher::finish(Request& request) {
+  Generation generation = request.text->finish(kNoText);
+  if (request.begin_ns != 0) {
+    generation.decode_ms =
+        static_cast<double>(engine_.env().monotonic_ns() - request.begin_ns) * 1e-6;
+  }
+  return generation;
+}
+
+void Batcher::cancel(OnDone on_done) {
+  for (auto& [id, request] : requests_) {
+    scheduler_.abort(id);
+    request.sequence.reset();
+    on_done(request.index, finish(request));
+  }
+  requests_.clear();
+}
+
+RequestState Batcher::state(size_t index) const { return scheduler_.state(ids_.at(index)); }
+
+}  // namespace weft::engine

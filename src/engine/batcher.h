@@ -1,0 +1,100 @@
+// Many requests over one model: each step has the rows of all that run, decode rows beside pieces
+// of prompts, as the scheduler plans it; every answer is the one that its request gets alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "engine/generation.h"
+#include "engine/scheduler.h"
+
+namespace weft::engine {
+
+struct BatchRequest {
+  std::vector<int32_t> prompt;
+  GenerationOptions options;
+};
+
+struct BatcherOptions {
+  int32_t max_running = 16;   // requests that are under way at once
+  int32_t prompt_rows = 512;  // rows of prompts that a step may have beside those that decode
+};
+
+/// What was run, so far.
+struct BatchStats {
+  int64_t steps = 0;
+  int64_t prompt_rows = 0;  // computed, those of preempted requests again
+  int64_t decode_rows = 0;  // the same
+  int64_t preemptions = 0;
+  int32_t pages_peak = 0;    // of the KV cache, held by requests at once
+  int32_t pages_shared = 0;  // of those at the peak, held by more than one
+};
+
+/// Not thread-safe. The engine must outlive it and run nothing else meanwhile.
+class Batcher {
+ public:
+  /// A request's index is that of its submission.
+  using OnDone = FunctionRef<void(size_t index, Result<Generation> generation)>;
+
+  /// kInvalidArgument for options that make no sense.
+  static Result<std::unique_ptr<Batcher>> create(Engine& engine, const BatcherOptions& options);
+  ~Batcher();
+  Batcher(const Batcher&) = delete;
+  Batcher& operator=(const Batcher&) = delete;
+
+  /// Takes a request, to be run in the order of arrival; returns its index. A prompt that an
+  /// earlier request has, too, is computed once. Refuses, with the numbers, what cannot run even
+  /// alone; what is refused has no index.
+  Result<size_t> submit(BatchRequest request);
+
+  /// Runs one step; false: nothing was left to run. `on_done` gets each request that ended in it.
+  /// `cancelled` may be null; it is asked before each layer, and true ends with kCancelled, nothing
+  /// having changed. kResourceExhausted when memory runs out, or for want of pages that others
+  /// hold.
+  Result<bool> step(OnDone on_done, const model::Executor::Cancelled* cancelled = nullptr);
+  /// Ends every request that has not ended, with what it has: stop reason kCancelled.
+  void cancel(OnDone on_done);
+
+  const BatchStats& stats() const { return stats_; }
+  /// Of a request that has not ended: why it waits, or how far it is.
+  RequestState state(size_t index) const;
+  /// Of requests, scheduler and cache: empty when all is well.
+  std::vector<std::string> violations() const { return scheduler_.violations(); }
+
+ private:
+  struct Request {
+    size_t index = 0;
+    size_t prompt_tokens = 0;
+    std::vector<int32_t> tokens;  // the prompt and what was generated
+    std::unique_ptr<TextGeneration> text;
+    std::optional<kv::OwnedSequence> sequence;  // while it runs
+    int64_t begin_ns = 0;                       // of the first token
+  };
+
+  Batcher(Engine& engine, Scheduler scheduler)
+      : engine_(engine), scheduler_(std::move(scheduler)) {}
+  Status prepare(const StepPlan& plan);
+  Result<bool> run_plan(const StepPlan& plan, OnDone on_done,
+                        const model::Executor::Cancelled* cancelled);
+  Result<std::vector<float>> run_rows(const StepPlan& plan,
+                                      const model::Executor::Cancelled* cancelled);
+  void count_pages();
+  Generation finish(Request& request);
+
+  Engine& engine_;
+  Scheduler scheduler_;
+  std::map<RequestId, Request> requests_;
+  std::map<std::vector<int32_t>, RequestId> by_prompt_;  // the last one of that prompt
+  std::vector<RequestId> ids_;                           // by index
+  BatchStats stats_;
+};
+
+}  // namespace weft::engine
