@@ -60,7 +60,7 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   ASSERT_EQ(ingest().status, 0);
   const Outcome run = ask_plainly("Who pays the lighthouse's lamp?");
   ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:3-6  Meeting  ("));
+  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:1-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
   EXPECT_THAT(run.out, HasSubstr(" s to the first token (full prefill, predicted "));
   EXPECT_THAT(run.out, HasSubstr(" tokens reused from the prefix cache (--stats)\n"));
@@ -81,7 +81,7 @@ TEST_F(AskProgram, JsonHasThePassagesTextAndLines) {
   const Json chunk = report["chunks"][0];
   EXPECT_EQ(chunk["relative_path"], "docs/notes/meeting.md");
   EXPECT_EQ(chunk["path"], fs::canonical(docs()).string() + "/notes/meeting.md");
-  EXPECT_EQ(chunk["line_begin"], 3);
+  EXPECT_EQ(chunk["line_begin"], 1);
   EXPECT_EQ(chunk["line_end"], 5);
   EXPECT_THAT(chunk["text"].get<std::string>(), HasSubstr("The lighthouse gets a new lamp."));
   EXPECT_EQ(chunk["sentence"], "The lighthouse gets a new lamp.");
@@ -367,7 +367,7 @@ TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
   fs::create_directories(docs());
   write_file(docs() + "/a.txt", "");
   write_file(docs() + "/b.html", "<script>let x = 1;</script>");
-  write_file(docs() + "/c.md", "# A heading\n");
+  write_file(docs() + "/c.md", "---\ndate: 2026\n---\n");
   const Outcome few = ingest();
   EXPECT_EQ(few.status, 0);
   EXPECT_THAT(few.out, HasSubstr("3 new"));
@@ -384,6 +384,17 @@ TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
   write_file(docs() + "/a.txt", "A walnut.");
   ASSERT_EQ(ingest().status, 0);
   EXPECT_EQ(ask("walnut").status, 0);
+}
+
+TEST_F(AskProgram, ADocumentThatIsOnlyAHeadingIsFoundByIt) {
+  write_file(docs() + "/contacts.md", "# The plumber is Zacharias, 030-4711\n");
+  const Outcome ingested = ingest();
+  EXPECT_EQ(ingested.status, 0);
+  EXPECT_EQ(ingested.err, "");
+  const Json answer = ask("Who is the plumber?").json();
+  ASSERT_EQ(answer["chunks"].size(), 1u) << answer;
+  EXPECT_EQ(answer["chunks"][0]["sentence"], "The plumber is Zacharias, 030-4711");
+  EXPECT_EQ(answer["chunks"][0]["line_begin"], 1);
 }
 
 TEST_F(AskProgram, AnEmptyMountPointKeepsItsDocuments) {

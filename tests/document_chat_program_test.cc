@@ -122,7 +122,7 @@ TEST_F(DocumentChatProgram, AScriptGetsAnswersSourcesAndTimes) {
       weft(chat(), "harbour?\n/sources\n/stats\nWho governs Bolivia?\n/reset\nWhy?\n");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_TRUE(run.out.starts_with("> harbour?\n")) << run.out;
-  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/harbour.md:3"));
+  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/harbour.md:1"));
   EXPECT_THAT(run.out, HasSubstr(" s to the first token"));
   EXPECT_THAT(run.out, HasSubstr("\n> Who governs Bolivia?\nNot in the documents: no passage"));
   // Nothing stands before it any longer.

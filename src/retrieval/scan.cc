@@ -88,8 +88,7 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
   }
   WEFT_ASSIGN_OR_RETURN(std::string bytes, read_part(*file, 0, size));
   const Hash128 hash = hash128(std::as_bytes(std::span(bytes)));
-  const std::filesystem::path as_path(path);
-  const std::string name = as_path.filename().string();
+  const std::string name = std::filesystem::path(path).filename().string();
   auto read = documents::read_document(
       std::move(bytes),
       {.name = name, .encoding = options.encoding, .max_text_bytes = options.max_document_bytes});
@@ -100,8 +99,7 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
   LoadedDocument loaded;
   loaded.has_own_title = !document.title.empty();
   loaded.info = {.path = path,
-                 .title = loaded.has_own_title ? std::move(document.title)
-                                               : documents::short_title(as_path.stem().string()),
+                 .title = loaded.has_own_title ? std::move(document.title) : title_of_name(path),
                  .size_bytes = entry.size_bytes,
                  .modified_ns = modified_ns,
                  .content_hash = content_hash(hash, document.reading)};
@@ -550,6 +548,10 @@ class Scanner {
 };
 
 }  // namespace
+
+std::string title_of_name(const std::string& path) {
+  return documents::short_title(std::filesystem::path(path).stem().string());
+}
 
 std::string canonical_path(const std::string& path) {
   std::error_code error;

@@ -114,9 +114,11 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 
+/// A document's title where it says none: the file's name without its ending.
+std::string title_of_name(const std::string& path);
+
 struct LoadedDocument {
-  /// Of exactly these bytes. The title is the document's own, else the file's name without its
-  /// ending.
+  /// Of exactly these bytes. The title is the document's own, else title_of_name().
   DocumentInfo info;
   std::string text;          // UTF-8; its offsets are what the index has
   documents::LineMap lines;  // of the file, by offsets of the text
