@@ -313,13 +313,59 @@ TEST_F(AskProgram, AFirstIngestThatTakesNothingInLeavesNoStore) {
     return weft({"ingest", "-m", model(), "--store", fresh, path("film.png")});
   };
   const Outcome nothing = ingest_film();
-  EXPECT_EQ(nothing.status, 0) << nothing.err;
+  EXPECT_EQ(nothing.status, 1) << nothing.err;
   EXPECT_THAT(nothing.err, HasSubstr(fresh + ": no document came in, so no store was made\n"));
   EXPECT_FALSE(fs::exists(path("deep")));
   fs::create_directories(fresh);
-  EXPECT_THAT(ingest_film().err, Not(HasSubstr("no store was made")));
-  EXPECT_TRUE(fs::exists(fresh + "/documents.sqlite"));
+  EXPECT_EQ(ingest_film().err, nothing.err);
+  EXPECT_TRUE(fs::is_empty(fresh));
   fs::remove_all(path("deep"));
+}
+
+TEST_F(AskProgram, AnIngestIntoWhichNothingNamedCameInFails) {
+  write_file(path("film.png"), std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+  ASSERT_EQ(ingest().status, 0);
+  const std::string line = store() + ": no document came in, and the store has what it had\n";
+  const auto ingest_what = [&](std::vector<std::string> what) {
+    what.insert(what.begin(), {"ingest", "-m", model(), "--store", store()});
+    return weft(what);
+  };
+  const Outcome film = ingest_what({path("film.png")});
+  EXPECT_EQ(film.status, 1);
+  EXPECT_THAT(film.out, HasSubstr("0 new, 0 changed"));
+  EXPECT_THAT(film.err, HasSubstr(line));
+  const Outcome as_json = ingest_what({path("film.png"), "--json"});
+  EXPECT_EQ(as_json.status, 1);
+  EXPECT_EQ(as_json.json()["n_skipped"], 1);
+  EXPECT_EQ(as_json.err, "weft: " + line);
+  EXPECT_EQ(ingest_what({path("film.png"), docs()}).status, 0);
+  // What takes documents out has done something.
+  EXPECT_EQ(ingest({"--exclude", "*"}).status, 0);
+  EXPECT_EQ(ingest({"--exclude", "*"}).status, 1);
+}
+
+TEST_F(AskProgram, AFolderWithOtherFilesIsNotMadeAStore) {
+  fs::create_directories(path("mine/sub"));
+  const Outcome refused = weft({"ingest", "-m", model(), "--store", path("mine"), docs()});
+  expect_error(refused, 1,
+               path("mine") +
+                   ": no store, and it has other files in it (sub): give --store a new or an empty "
+                   "folder");
+  EXPECT_TRUE(fs::is_empty(path("mine/sub")));
+  fs::remove(path("mine/sub"));
+  EXPECT_TRUE(fs::is_empty(path("mine")));
+  // The rest of a store is taken up, and so is a store that somebody put a note into.
+  for (const char* name : {"documents.sqlite-journal", "store.lock"}) {
+    write_file(path("mine/") + name, "");
+  }
+  write_file(path("mine/0123456789abcdef0123456789abcdef.chunk"), "damaged");
+  fs::create_directories(path("mine/tmp"));
+  fs::create_directories(path("mine/lost+found"));
+  EXPECT_EQ(weft({"ingest", "-m", model(), "--store", path("mine"), docs()}).status, 0);
+  write_file(path("mine/note.txt"), "A note.");
+  const Outcome again = weft({"ingest", "-m", model(), "--store", path("mine"), docs()});
+  EXPECT_EQ(again.status, 0) << again.err;
+  fs::remove_all(path("mine"));
 }
 
 TEST_F(AskProgram, OneIsNoPlural) {
@@ -409,7 +455,7 @@ TEST_F(AskProgram, AnEmptyMountPointKeepsItsDocuments) {
   EXPECT_EQ(listed().size(), 3u);
   EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
   ASSERT_EQ(weft({"docs", "rm", "--store", store(), docs()}).status, 0);
-  EXPECT_EQ(ingest().status, 0);
+  EXPECT_EQ(ingest().status, 1);
   fs::remove_all(path("away"));
 }
 

@@ -123,7 +123,7 @@ TEST_F(LibraryProgram, AFolderWhereNoDocumentCameInSaysSo) {
   expect_error(ask_here(model()), 1, "no documents were ingested here");
   std::filesystem::remove_all(docs());
   std::filesystem::create_directories(docs());
-  ASSERT_EQ(ingest().status, 0);  // settles, and finds no document
+  ASSERT_EQ(ingest().status, 1);  // settles, and finds no document
   expect_error(ask_here(model()), 1, "no documents were ingested here");
   expect_error(ask_here(other_model()), 1, "no documents were ingested here");
 }

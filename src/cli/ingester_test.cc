@@ -188,15 +188,34 @@ TEST_F(IngesterTest, ANewStoreThatNothingCameIntoIsTakenAway) {
   fs::remove_all(folder_ / "new");
 }
 
-TEST_F(IngesterTest, AFolderThatWasThereStays) {
-  fs::create_directory(folder_ / "store");
+TEST_F(IngesterTest, AnEmptyFolderThatWasThereIsLeftAsItWas) {
+  const fs::path store = folder_ / "store";
+  fs::create_directory(store);
+  fs::permissions(store, fs::perms(0750));
   WatchedEnv env;
   env.limit_disk(100);
-  auto library = Library::create(posix_env(), {.dir = folder_ / "store"}, *engine_, "");
-  ASSERT_TRUE(library.is_ok()) << library.status().message();
-  EXPECT_FALSE(Ingester(env, *engine_, *library, {}).run({docs()}).is_ok());
-  EXPECT_FALSE(*library->take_away_if_new(posix_env()));
-  EXPECT_TRUE(fs::exists(folder_ / "store/documents.sqlite"));
+  const auto create = [&] {
+    auto library = Library::create(posix_env(), {.dir = store}, *engine_, "");
+    EXPECT_TRUE(library.is_ok()) << library.status().message();
+    return std::move(*library);
+  };
+  Library library = create();
+  EXPECT_FALSE(Ingester(env, *engine_, library, {}).run({docs()}).is_ok());
+  {
+    Library other = create();  // it may be about to put documents in
+    EXPECT_FALSE(*library.take_away_if_new(posix_env()));
+    EXPECT_FALSE(*other.take_away_if_new(posix_env()));  // it found a store
+  }
+  std::ofstream(store / "notes.txt") << "not weft's";
+  EXPECT_FALSE(*library.take_away_if_new(posix_env()));
+  fs::remove(store / "notes.txt");
+  EXPECT_TRUE(*library.take_away_if_new(posix_env()));
+  EXPECT_TRUE(fs::is_empty(store));
+  EXPECT_EQ(fs::status(store).permissions(), fs::perms(0750));
+  Library again = create();  // with documents they stay
+  EXPECT_TRUE(Ingester(posix_env(), *engine_, again, {}).run({docs()}).is_ok());
+  EXPECT_FALSE(*again.take_away_if_new(posix_env()));
+  EXPECT_TRUE(fs::exists(store / "documents.sqlite"));
 }
 
 TEST_F(IngesterTest, WhatIsUnfinishedKeepsTheFlagsOfTheIngest) {
