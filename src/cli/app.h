@@ -92,7 +92,7 @@ class Progress {
 
 /// Ctrl-C (SIGINT), SIGTERM and SIGHUP ask running work to end; a Ctrl-C or SIGTERM after any of
 /// them ends the program at once, with the terminal as it was. A SIGHUP never does that: who closes
-/// a terminal sends several. SIGTERM and SIGHUP that are ignored when the program starts (nohup)
+/// a terminal sends several. Those that are ignored when the program starts (nohup, a shell's trap)
 /// stay ignored.
 void install_stop_handlers();
 /// From now on Ctrl-C alone never ends the program, however often.
