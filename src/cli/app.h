@@ -42,6 +42,8 @@ struct ModelFlags {
 /// Returns --model, which is required unless `model_is_optional`.
 Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional = false);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
+/// Whether the model is that of $WEFT_MODEL, and -m named no other one.
+bool is_from_variable(const App& app, const ModelFlags& flags);
 
 /// The files that it was opened from.
 std::vector<std::string> model_files(const engine::Engine& engine);

@@ -197,6 +197,7 @@ Status run_ingest(App& app, IngestFlags flags) {
     }
   }
   const std::string given_model = flags.model.model;
+  flags.library.model_is_from_variable = is_from_variable(app, flags.model);
   if (flags.model.model.empty()) {
     if (!app.env.exists(index_path(flags.library.dir))) {
       return invalid_argument(flags.library.dir +

@@ -83,8 +83,15 @@ std::string model_name(const engine::Engine& engine) {
 }
 
 Status check_model(const Settlement& settled, const engine::Engine& engine,
-                   const std::string& dir) {
+                   const LibraryOptions& options) {
   if (settled.model == engine.model().fingerprint().to_hex()) return Status::ok();
+  const std::string& dir = options.dir;
+  if (options.model_is_from_variable) {
+    return invalid_argument(
+        fmt::format("{}: nothing here for WEFT_MODEL, {}: the documents were ingested with {}; "
+                    "name that model with -m, or another folder with --store",
+                    dir, model_name(engine), settled.model_name));
+  }
   return invalid_argument(
       fmt::format("{}: nothing here for {}: the documents were ingested with {}; ask with that "
                   "model, or ingest them into another folder",
@@ -278,7 +285,7 @@ Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
                                   const std::string& anchor_flag) {
   const std::string& dir = options_.dir;
   if (settled) {
-    WEFT_RETURN_IF_ERROR(check_model(*settled, *engine_, dir));
+    WEFT_RETURN_IF_ERROR(check_model(*settled, *engine_, options_));
     WEFT_RETURN_IF_ERROR(check_ropes(*settled, *engine_, dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto form, agree_form(settled, options_.prompt, dir));
