@@ -95,7 +95,7 @@ TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
   const Outcome run = ask_plainly("Who governs Bolivia?");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.out,
-            "Not in the documents: no passage has a word of the question's (--answer-anyway asks "
+            "Not in the documents: no passage has \"governs\" or \"Bolivia\" (--answer-anyway asks "
             "all the same).\n");
   EXPECT_EQ(run.err, "");
   const Json json = ask("Who governs Bolivia?").json();
@@ -103,7 +103,18 @@ TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
   EXPECT_EQ(json["reason"], "no-match");
   EXPECT_TRUE(json["answer"].is_null());
   EXPECT_TRUE(json["chunks"].empty());
+  EXPECT_THAT(json["absent"], ElementsAre("governs", "Bolivia"));
   EXPECT_EQ(ask("What is it?").json()["reason"], "no-words");
+  EXPECT_TRUE(ask("What is it?").json()["absent"].empty());
+  EXPECT_EQ(
+      ask_plainly("Which parliament appointed ministers of the library?").out,
+      "Not in the documents: no passage has \"parliament\", \"appointed\" or \"ministers\", and "
+      "the nearest one shares too little with the question (--answer-anyway asks all the "
+      "same).\n");
+  const std::string longest(3000, 'q');
+  EXPECT_EQ(ask_plainly(longest).out, "Not in the documents: no passage has \"" +
+                                          longest.substr(0, 40) +
+                                          "…\" (--answer-anyway asks all the same).\n");
   EXPECT_EQ(ask("Which parliament appointed ministers of the library?").json()["reason"],
             "too-little");
 }
