@@ -60,7 +60,7 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   ASSERT_EQ(ingest().status, 0);
   const Outcome run = ask_plainly("Who pays the lighthouse's lamp?");
   ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:3-6  Meeting  ("));
+  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:1-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
   EXPECT_THAT(run.out, HasSubstr(" s to the first token (full prefill, predicted "));
   EXPECT_THAT(run.out, HasSubstr(" tokens reused from the prefix cache (--stats)\n"));
@@ -81,7 +81,7 @@ TEST_F(AskProgram, JsonHasThePassagesTextAndLines) {
   const Json chunk = report["chunks"][0];
   EXPECT_EQ(chunk["relative_path"], "docs/notes/meeting.md");
   EXPECT_EQ(chunk["path"], fs::canonical(docs()).string() + "/notes/meeting.md");
-  EXPECT_EQ(chunk["line_begin"], 3);
+  EXPECT_EQ(chunk["line_begin"], 1);
   EXPECT_EQ(chunk["line_end"], 5);
   EXPECT_THAT(chunk["text"].get<std::string>(), HasSubstr("The lighthouse gets a new lamp."));
   EXPECT_EQ(chunk["sentence"], "The lighthouse gets a new lamp.");
@@ -95,7 +95,7 @@ TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
   const Outcome run = ask_plainly("Who governs Bolivia?");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.out,
-            "Not in the documents: no passage has a word of the question's (--answer-anyway asks "
+            "Not in the documents: no passage has \"governs\" or \"Bolivia\" (--answer-anyway asks "
             "all the same).\n");
   EXPECT_EQ(run.err, "");
   const Json json = ask("Who governs Bolivia?").json();
@@ -103,7 +103,18 @@ TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
   EXPECT_EQ(json["reason"], "no-match");
   EXPECT_TRUE(json["answer"].is_null());
   EXPECT_TRUE(json["chunks"].empty());
+  EXPECT_THAT(json["absent"], ElementsAre("governs", "Bolivia"));
   EXPECT_EQ(ask("What is it?").json()["reason"], "no-words");
+  EXPECT_TRUE(ask("What is it?").json()["absent"].empty());
+  EXPECT_EQ(
+      ask_plainly("Which parliament appointed ministers of the library?").out,
+      "Not in the documents: no passage has \"parliament\", \"appointed\" or \"ministers\", and "
+      "the nearest one shares too little with the question (--answer-anyway asks all the "
+      "same).\n");
+  const std::string longest(3000, 'q');
+  EXPECT_EQ(ask_plainly(longest).out, "Not in the documents: no passage has \"" +
+                                          longest.substr(0, 40) +
+                                          "…\" (--answer-anyway asks all the same).\n");
   EXPECT_EQ(ask("Which parliament appointed ministers of the library?").json()["reason"],
             "too-little");
 }
@@ -313,13 +324,59 @@ TEST_F(AskProgram, AFirstIngestThatTakesNothingInLeavesNoStore) {
     return weft({"ingest", "-m", model(), "--store", fresh, path("film.png")});
   };
   const Outcome nothing = ingest_film();
-  EXPECT_EQ(nothing.status, 0) << nothing.err;
+  EXPECT_EQ(nothing.status, 1) << nothing.err;
   EXPECT_THAT(nothing.err, HasSubstr(fresh + ": no document came in, so no store was made\n"));
   EXPECT_FALSE(fs::exists(path("deep")));
   fs::create_directories(fresh);
-  EXPECT_THAT(ingest_film().err, Not(HasSubstr("no store was made")));
-  EXPECT_TRUE(fs::exists(fresh + "/documents.sqlite"));
+  EXPECT_EQ(ingest_film().err, nothing.err);
+  EXPECT_TRUE(fs::is_empty(fresh));
   fs::remove_all(path("deep"));
+}
+
+TEST_F(AskProgram, AnIngestIntoWhichNothingNamedCameInFails) {
+  write_file(path("film.png"), std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+  ASSERT_EQ(ingest().status, 0);
+  const std::string line = store() + ": no document came in, and the store has what it had\n";
+  const auto ingest_what = [&](std::vector<std::string> what) {
+    what.insert(what.begin(), {"ingest", "-m", model(), "--store", store()});
+    return weft(what);
+  };
+  const Outcome film = ingest_what({path("film.png")});
+  EXPECT_EQ(film.status, 1);
+  EXPECT_THAT(film.out, HasSubstr("0 new, 0 changed"));
+  EXPECT_THAT(film.err, HasSubstr(line));
+  const Outcome as_json = ingest_what({path("film.png"), "--json"});
+  EXPECT_EQ(as_json.status, 1);
+  EXPECT_EQ(as_json.json()["n_skipped"], 1);
+  EXPECT_EQ(as_json.err, "weft: " + line);
+  EXPECT_EQ(ingest_what({path("film.png"), docs()}).status, 0);
+  // What takes documents out has done something.
+  EXPECT_EQ(ingest({"--exclude", "*"}).status, 0);
+  EXPECT_EQ(ingest({"--exclude", "*"}).status, 1);
+}
+
+TEST_F(AskProgram, AFolderWithOtherFilesIsNotMadeAStore) {
+  fs::create_directories(path("mine/sub"));
+  const Outcome refused = weft({"ingest", "-m", model(), "--store", path("mine"), docs()});
+  expect_error(refused, 1,
+               path("mine") +
+                   ": no store, and it has other files in it (sub): give --store a new or an empty "
+                   "folder");
+  EXPECT_TRUE(fs::is_empty(path("mine/sub")));
+  fs::remove(path("mine/sub"));
+  EXPECT_TRUE(fs::is_empty(path("mine")));
+  // The rest of a store is taken up, and so is a store that somebody put a note into.
+  for (const char* name : {"documents.sqlite-journal", "store.lock"}) {
+    write_file(path("mine/") + name, "");
+  }
+  write_file(path("mine/0123456789abcdef0123456789abcdef.chunk"), "damaged");
+  fs::create_directories(path("mine/tmp"));
+  fs::create_directories(path("mine/lost+found"));
+  EXPECT_EQ(weft({"ingest", "-m", model(), "--store", path("mine"), docs()}).status, 0);
+  write_file(path("mine/note.txt"), "A note.");
+  const Outcome again = weft({"ingest", "-m", model(), "--store", path("mine"), docs()});
+  EXPECT_EQ(again.status, 0) << again.err;
+  fs::remove_all(path("mine"));
 }
 
 TEST_F(AskProgram, OneIsNoPlural) {
@@ -367,7 +424,7 @@ TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
   fs::create_directories(docs());
   write_file(docs() + "/a.txt", "");
   write_file(docs() + "/b.html", "<script>let x = 1;</script>");
-  write_file(docs() + "/c.md", "# A heading\n");
+  write_file(docs() + "/c.md", "---\ndate: 2026\n---\n");
   const Outcome few = ingest();
   EXPECT_EQ(few.status, 0);
   EXPECT_THAT(few.out, HasSubstr("3 new"));
@@ -386,6 +443,17 @@ TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
   EXPECT_EQ(ask("walnut").status, 0);
 }
 
+TEST_F(AskProgram, ADocumentThatIsOnlyAHeadingIsFoundByIt) {
+  write_file(docs() + "/contacts.md", "# The plumber is Zacharias, 030-4711\n");
+  const Outcome ingested = ingest();
+  EXPECT_EQ(ingested.status, 0);
+  EXPECT_EQ(ingested.err, "");
+  const Json answer = ask("Who is the plumber?").json();
+  ASSERT_EQ(answer["chunks"].size(), 1u) << answer;
+  EXPECT_EQ(answer["chunks"][0]["sentence"], "The plumber is Zacharias, 030-4711");
+  EXPECT_EQ(answer["chunks"][0]["line_begin"], 1);
+}
+
 TEST_F(AskProgram, AnEmptyMountPointKeepsItsDocuments) {
   ASSERT_EQ(ingest().status, 0);
   fs::rename(docs(), path("away"));
@@ -398,7 +466,7 @@ TEST_F(AskProgram, AnEmptyMountPointKeepsItsDocuments) {
   EXPECT_EQ(listed().size(), 3u);
   EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
   ASSERT_EQ(weft({"docs", "rm", "--store", store(), docs()}).status, 0);
-  EXPECT_EQ(ingest().status, 0);
+  EXPECT_EQ(ingest().status, 1);
   fs::remove_all(path("away"));
 }
 

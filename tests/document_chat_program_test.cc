@@ -76,6 +76,24 @@ TEST_F(DocumentChatProgram, AFollowUpIsAboutTheQuestionBefore) {
   EXPECT_EQ(title(answers[4]), "library");  // what was not answered is not referred to
 }
 
+TEST_F(DocumentChatProgram, AFollowUpOfAQuestionThatWasNotAnsweredSaysWhatItIsTakenToBeAbout) {
+  ASSERT_EQ(ingest().status, 0);
+  const std::vector<Json> answers =
+      talk("When does the harbour open?\nWho is the plumber?\nWhen does it open?\nWhere is it?\n");
+  ASSERT_EQ(answers.size(), 4u);
+  EXPECT_EQ(answers[1]["found"], false);
+  const std::string note =
+      "taken to be about \"When does the harbour open?\", the last question that was answered";
+  EXPECT_EQ(title(answers[2]), "Harbour");
+  EXPECT_EQ(answers[2]["looked_back"], true);
+  EXPECT_THAT(answers[2]["notes"].dump(), HasSubstr(Json(note).dump()));
+  // The next one follows an answer.
+  EXPECT_EQ(answers[3]["notes"].dump().find("taken to be about"), std::string::npos);
+  const std::vector<Json> alone =
+      talk("When does the harbour open?\nWho is the plumber?\nWhat does the library lend?\n");
+  EXPECT_EQ(alone[2]["notes"].dump().find("taken to be about"), std::string::npos);
+}
+
 TEST_F(DocumentChatProgram, TheFirstAnswerIsAsks) {
   ASSERT_EQ(ingest().status, 0);
   const std::string question = "When does the harbour open?";
@@ -122,7 +140,7 @@ TEST_F(DocumentChatProgram, AScriptGetsAnswersSourcesAndTimes) {
       weft(chat(), "harbour?\n/sources\n/stats\nWho governs Bolivia?\n/reset\nWhy?\n");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_TRUE(run.out.starts_with("> harbour?\n")) << run.out;
-  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/harbour.md:3"));
+  EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/harbour.md:1"));
   EXPECT_THAT(run.out, HasSubstr(" s to the first token"));
   EXPECT_THAT(run.out, HasSubstr("\n> Who governs Bolivia?\nNot in the documents: no passage"));
   // Nothing stands before it any longer.

@@ -192,6 +192,16 @@ TEST_F(Habits, VariablesNameTheModelAndTheStore) {
             wanted);
   ASSERT_EQ(with_variables(both, {"ingest", docs()}).status, 0);
   EXPECT_EQ(with_variables(both, {"cache", "ls"}).status, 0);
+  // One that is not the store's is named with its variable, and -m without it.
+  const std::vector<std::pair<const char*, std::string>> other{{"WEFT_MODEL", other_model()},
+                                                               {"WEFT_STORE", store()}};
+  expect_error(with_variables(other, {"ask", "harbour"}), 2, ": nothing here for WEFT_MODEL, ");
+  expect_error(with_variables(other, {"chat", "--store", store()}, "harbour\n"), 2,
+               ": nothing here for WEFT_MODEL, ");
+  expect_error(with_variables(other, {"ingest", docs()}), 2, ": nothing here for WEFT_MODEL, ");
+  const Outcome by_flag = with_variables(both, {"ask", "-m", other_model(), "harbour"});
+  expect_error(by_flag, 2, ": nothing here for ");
+  EXPECT_EQ(by_flag.err.find("WEFT_MODEL"), std::string::npos) << by_flag.err;
   const Outcome asked =
       with_variables(both, {"ask", "-n", "4", "--json", "when", "does", "the", "harbour", "open?"});
   EXPECT_EQ(asked.status, 0) << asked.err;

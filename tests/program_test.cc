@@ -213,9 +213,10 @@ TEST_F(Cli, IngestSaysWhatItSkipsInGroups) {
   const Outcome all = ingest({"--verbose"});
   EXPECT_THAT(all.err, HasSubstr("/a.log: skipped, .gitignore says so\n"));
   EXPECT_THAT(all.err, HasSubstr("/d.png: skipped, an image (PNG)\n"));
-  EXPECT_EQ(
-      weft({"ingest", "-m", model(), "--store", store(), docs() + "/a.pdf"}).err,
-      "weft: " + docs() + "/a.pdf: skipped, a PDF: weft reads text; pdftotext makes text of it\n");
+  EXPECT_THAT(weft({"ingest", "-m", model(), "--store", store(), docs() + "/a.pdf"}).err,
+              ::testing::StartsWith("weft: " + docs() +
+                                    "/a.pdf: skipped, a PDF: weft reads text; pdftotext makes text "
+                                    "of it\nweft: "));
 
   // Skipped now, and so not a document any longer; --exclude takes one value each time.
   const Outcome fewer = weft({"ingest", "-m", model(), "--store", store(), "--exclude", "b.*",

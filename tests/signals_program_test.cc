@@ -152,6 +152,25 @@ TEST_F(Signals, WhatReadsStandardInputStops) {
   }
 }
 
+TEST_F(Signals, WhatWasIgnoredAtTheStartStaysIgnored) {
+  int input[2];
+  ASSERT_EQ(pipe2(input, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(input[0], STDIN_FILENO);
+    dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+    test::become_weft(folder_->path(), {"tokenize", "-m", model()}, [] {
+      for (const Asked& asked : kAsked) signal(asked.signal, SIG_IGN);
+    });
+  }
+  close(input[0]);
+  const std::string text(1 << 20, 'x');  // as above
+  EXPECT_EQ(write(input[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  for (const Asked& asked : kAsked) kill(child, asked.signal);
+  close(input[1]);
+  EXPECT_EQ(test::wait_for_exit(child), 0);
+}
+
 /// A pip that says so when it runs and when it is asked to end, and ends when the file `go` is
 /// there.
 class SignalsToPip : public Signals {

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,10 +35,11 @@ inline void set_environment(const std::string& folder) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP}) signal(number, SIG_DFL);
 }
 
-/// Replaces this process by weft.
-[[noreturn]] inline void become_weft(const std::string& folder,
-                                     std::vector<std::string> arguments) {
+/// Replaces this process by weft, after `prepare`.
+[[noreturn]] inline void become_weft(const std::string& folder, std::vector<std::string> arguments,
+                                     const std::function<void()>& prepare = {}) {
   set_environment(folder);
+  if (prepare) prepare();
   std::string program = WEFT_BINARY_DIR "/weft";
   std::vector<char*> argv{program.data()};
   for (std::string& argument : arguments) argv.push_back(argument.data());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/terminal_text.h"
+
 namespace weft {
 namespace {
 
@@ -12,6 +14,24 @@ TEST(ShellText, OnlyWhatAShellWouldTakeApartIsQuoted) {
   EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
   EXPECT_EQ(shell_word("~"), "'~'");
   EXPECT_EQ(shell_word(""), "''");
+}
+
+TEST(ShellText, WhatATerminalWouldChangeIsEscaped) {
+  EXPECT_EQ(shell_word("a\x1b[2Jb"), "$'a\\033[2Jb'");
+  EXPECT_EQ(shell_word("a\nb\tc"), "$'a\\012b\\011c'");
+  EXPECT_EQ(shell_word("\xff"
+                       "9"),
+            "$'\\3779'");
+  EXPECT_EQ(shell_word("it's\u200b\\!"), "$'it\\047s\\342\\200\\213\\134\\041'");
+  EXPECT_EQ(shell_word("\u202etxt.exe"), "$'\\342\\200\\256txt.exe'");
+  EXPECT_EQ(shell_word("M\u00e4rz 2024"), "'M\u00e4rz 2024'");
+  EXPECT_EQ(shell_path("-\r"), "$'./-\\015'");
+}
+
+TEST(ShellText, ATerminalShowsAllOfAnyWordAsItIs) {
+  std::string all;
+  for (int c = 1; c < 256; ++c) all += static_cast<char>(c);
+  EXPECT_EQ(terminal_text(one_line(shell_word(all))), shell_word(all));
 }
 
 TEST(ShellText, APathIsNoFlag) {

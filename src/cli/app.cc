@@ -67,10 +67,14 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
   return model;
 }
 
+bool is_from_variable(const App& app, const ModelFlags& flags) {
+  return !app.default_model.empty() && flags.model == app.default_model;
+}
+
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {
   engine::EngineOptions options;
   auto path = resolve_model(app.env, flags.model, app.models_dir);
-  if (!path.is_ok() && flags.model == app.default_model) {
+  if (!path.is_ok() && is_from_variable(app, flags)) {
     return Status(path.status().code(), "WEFT_MODEL: " + path.status().message());
   }
   WEFT_ASSIGN_OR_RETURN(options.model_path, std::move(path));
@@ -227,8 +231,7 @@ void install_stop_handlers() {
   struct sigaction action {};
   action.sa_handler = on_stop;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  for (const int number : {SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     sigaction(number, nullptr, &before);
     if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);

@@ -44,6 +44,8 @@ struct ModelFlags {
 /// Returns --model, which is required unless `model_is_optional`.
 Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional = false);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
+/// Whether the model is that of $WEFT_MODEL, and -m named no other one.
+bool is_from_variable(const App& app, const ModelFlags& flags);
 
 /// The files that it was opened from.
 std::vector<std::string> model_files(const engine::Engine& engine);
@@ -94,7 +96,7 @@ class Progress {
 
 /// Ctrl-C (SIGINT), SIGTERM and SIGHUP ask running work to end; a Ctrl-C or SIGTERM after any of
 /// them ends the program at once, with the terminal as it was. A SIGHUP never does that: who closes
-/// a terminal sends several. SIGTERM and SIGHUP that are ignored when the program starts (nohup)
+/// a terminal sends several. Those that are ignored when the program starts (nohup, a shell's trap)
 /// stay ignored.
 void install_stop_handlers();
 /// From now on Ctrl-C alone never ends the program, however often.

@@ -696,6 +696,7 @@ Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> 
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
+  flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(library.index(), dir));
   if (!unfinished.empty()) print_error(unfinished);

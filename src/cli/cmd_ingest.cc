@@ -187,6 +187,7 @@ Status run_ingest(App& app, IngestFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::ScanOptions options, scan_options(flags));
   WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
+  WEFT_RETURN_IF_ERROR(check_may_be_store(app.env, flags.library.dir));
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {
       const Status there = app.env.stat(path).status();
@@ -196,6 +197,7 @@ Status run_ingest(App& app, IngestFlags flags) {
     }
   }
   const std::string given_model = flags.model.model;
+  flags.library.model_is_from_variable = is_from_variable(app, flags.model);
   if (flags.model.model.empty()) {
     if (!app.env.exists(index_path(flags.library.dir))) {
       return invalid_argument(flags.library.dir +
@@ -221,10 +223,10 @@ Status run_ingest(App& app, IngestFlags flags) {
     return counts.status();
   }
   report.print_counts(*counts);
-  if (taken_away.is_ok() && *taken_away && !flags.json) {
-    print_error(flags.library.dir + ": no document came in, so no store was made");
-  }
-  return Status::ok();
+  if (counts->took_something() || counts->deleted > 0) return Status::ok();
+  const bool is_gone = taken_away.is_ok() && *taken_away;
+  return not_found(flags.library.dir + ": no document came in, " +
+                   (is_gone ? "so no store was made" : "and the store has what it had"));
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
                                                 const engine::ChatCallbacks& callbacks) {
   std::vector<std::string> before;
   for (const engine::Exchange& exchange : chat_.exchanges()) before.push_back(exchange.question);
-  WEFT_ASSIGN_OR_RETURN(FoundPassages found,
-                        find_for(engine_.env(), library_, before, question, flags_));
+  WEFT_ASSIGN_OR_RETURN(FoundPassages found, find_for(engine_.env(), library_, before, question,
+                                                      flags_, after_unanswered_));
   question_ = question;
   history_tokens_ = 0;
   max_tokens_ = options.max_tokens;
@@ -87,9 +87,11 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
 Result<engine::ChatAnswer> DocumentTalk::say(std::string text,
                                              const engine::GenerationOptions& options,
                                              const engine::ChatCallbacks& callbacks) {
+  after_unanswered_ = last_is_unanswered_;
   auto answered = answer(text, options, callbacks);
   if (answered.is_ok()) {
     n_again_ = 0;
+    last_is_unanswered_ = !was_asked();
     if (!was_asked()) {
       shown_.clear();
       no_sources_ = "no sources: the last question was not answered";
@@ -109,6 +111,7 @@ Result<engine::ChatAnswer> DocumentTalk::regenerate(const engine::GenerationOpti
   again.sampling.seed += ++n_again_;
   auto answered = answer(before.back().question, again, callbacks);
   if (chat_.exchanges().size() < before.size()) chat_.set_exchanges(before);
+  if (answered.is_ok()) last_is_unanswered_ = false;  // what was shown last is an answer
   if (!answered.is_ok() && flags_.json) {
     print_error_object(before.back().question, answered.status());
   }
@@ -134,6 +137,7 @@ void DocumentTalk::forget_answer(std::string why) {
   no_sources_ = std::move(why);
   held_tokens_ = 0;
   n_again_ = 0;
+  after_unanswered_ = last_is_unanswered_ = false;
 }
 
 Status DocumentTalk::set_system(std::optional<std::string> text) {

@@ -62,7 +62,9 @@ class DocumentTalk : public Talk {
   std::vector<Passage> shown_;                             // of the last answer
   std::string no_sources_ = "no answer with sources yet";  // why shown_ is empty
   int32_t held_tokens_ = 0;
-  uint64_t n_again_ = 0;  // how often the last question was answered again
+  bool last_is_unanswered_ = false;  // the documents had nothing on the last question
+  bool after_unanswered_ = false;    // nor on the one before the last
+  uint64_t n_again_ = 0;             // how often the last question was answered again
 };
 
 }  // namespace weft::cli

@@ -16,6 +16,41 @@ constexpr size_t kMaxSentenceBytes = 160;
 /// A follow-up's passage is the subject's, the sentence shown of it the one with its own words.
 constexpr double kOwnTermsCount = 16;
 
+constexpr size_t kMaxQuestionBytes = 120;  // of one that a note names
+constexpr size_t kMaxWordBytes = 40;
+
+/// At most so many bytes, and a … where there were more.
+std::string shortened(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return std::string(text);
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "…";
+}
+
+/// `no passage has "a", "b" or "c"`; "" of none.
+std::string no_passage_has(std::span<const std::string> absent) {
+  std::string line;
+  for (size_t i = 0; i < absent.size(); ++i) {
+    line += i == 0 ? "no passage has " : i + 1 == absent.size() ? " or " : ", ";
+    line += fmt::format("\"{}\"", shortened(absent[i], kMaxWordBytes));
+  }
+  return line;
+}
+
+const char* reason_name(retrieval::PassagesFound found) {
+  switch (found) {
+    case retrieval::PassagesFound::kYes:
+      break;
+    case retrieval::PassagesFound::kNoTerms:
+      return "no-words";
+    case retrieval::PassagesFound::kNone:
+      return "no-match";
+    case retrieval::PassagesFound::kWeak:
+      return "too-little";
+  }
+  return "";
+}
+
 /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
 /// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
 /// reach the prompt, and the next ingest makes them anew.
@@ -46,7 +81,8 @@ std::vector<std::vector<int32_t>> FoundPassages::chunks() const {
 }
 
 Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::string> before,
-                               const std::string& question, const DocumentFlags& flags) {
+                               const std::string& question, const DocumentFlags& flags,
+                               bool after_unanswered) {
   FoundPassages out;
   retrieval::PassageOptions options;
   options.n_passages = flags.n_chunks;
@@ -56,7 +92,11 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
                         retrieval::find_follow_up(library.index(), before, question, options));
   out.found = found.passages.found;
   out.looked_back = found.looked_back;
-  if (out.looked_back && !found.has_own_terms) {
+  out.absent = std::move(found.passages.absent);
+  if (out.looked_back && after_unanswered) {
+    out.notes.push_back(fmt::format("taken to be about \"{}\", the last question that was answered",
+                                    shortened(one_line(before.back()), kMaxQuestionBytes)));
+  } else if (out.looked_back && !found.has_own_terms) {
     out.notes.push_back(
         "no passage has a word of this question itself: these are about the question before it");
   }
@@ -83,35 +123,39 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
       return not_found("there are no documents in the store; weft ingest puts some in");
     }
     if (!flags.answer_anyway) return out;
-    out.notes.push_back(std::string(why_not(out.found).text) + "; asked all the same");
+    out.notes.push_back(why_not(out) + "; asked all the same");
   }
   WEFT_RETURN_IF_ERROR(trust_texts(library, out));
   return out;
 }
 
-WhyNot why_not(retrieval::PassagesFound found) {
-  switch (found) {
+std::string why_not(const FoundPassages& found) {
+  const std::string has_none = no_passage_has(found.absent);
+  switch (found.found) {
     case retrieval::PassagesFound::kYes:
       break;
     case retrieval::PassagesFound::kNoTerms:
-      return {"no-words", "the question has no words to search for"};
+      return "the question has no words to search for";
     case retrieval::PassagesFound::kNone:
-      return {"no-match", "no passage has a word of the question's"};
+      return has_none.empty() ? "no passage has a word of the question's" : has_none;
     case retrieval::PassagesFound::kWeak:
-      return {"too-little", "the nearest passage shares too little with the question"};
+      return has_none.empty()
+                 ? "the nearest passage shares too little with the question"
+                 : has_none + ", and the nearest one shares too little with the question";
   }
-  return {"", ""};
+  return "";
 }
 
 void print_not_found(const FoundPassages& found, bool is_whole) {
   fmt::print("Not in the documents: {} (--answer-anyway asks all the same).{}\n",
-             why_not(found.found).text,
+             one_line(why_not(found)),
              is_whole ? "" : " But not all of them are in the store yet.");
 }
 
 Json not_found_json(const std::string& question, const FoundPassages& found) {
-  return {{"question", question}, {"found", false},          {"reason", why_not(found.found).name},
-          {"answer", nullptr},    {"chunks", Json::array()}, {"notes", found.notes}};
+  return {{"question", question},   {"found", false},    {"reason", reason_name(found.found)},
+          {"absent", found.absent}, {"answer", nullptr}, {"chunks", Json::array()},
+          {"notes", found.notes}};
 }
 
 void print_sources(std::span<const Passage> passages) {

@@ -16,9 +16,10 @@ namespace weft::cli {
 
 struct FoundPassages {
   retrieval::PassagesFound found = retrieval::PassagesFound::kYes;
-  std::vector<Passage> passages;   // their token ids are those of their texts
-  std::vector<std::string> notes;  // fit for the user
-  bool looked_back = false;        // the questions before were searched for, too
+  std::vector<Passage> passages;    // their token ids are those of their texts
+  std::vector<std::string> notes;   // fit for the user
+  bool looked_back = false;         // the questions before were searched for, too
+  std::vector<std::string> absent;  // retrieval::Passages::absent
 
   std::vector<std::vector<int32_t>> chunks() const;
 };
@@ -26,15 +27,13 @@ struct FoundPassages {
 /// `before`: the questions of the conversation that were answered, oldest first. With
 /// --answer-anyway the best passages, or none, where the documents have nothing on the question.
 /// kNotFound where there are no documents at all.
+/// `after_unanswered`: a question came in between that was not; which one is meant is then said.
 Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::string> before,
-                               const std::string& question, const DocumentFlags& flags);
+                               const std::string& question, const DocumentFlags& flags,
+                               bool after_unanswered = false);
 
-/// Why nothing was found: for a program, and for people.
-struct WhyNot {
-  const char* name;
-  const char* text;
-};
-WhyNot why_not(retrieval::PassagesFound found);
+/// Why nothing was found, for people: with the words that no passage has, where there are any.
+std::string why_not(const FoundPassages& found);
 /// `is_whole`: the store has all that was to be ingested.
 void print_not_found(const FoundPassages& found, bool is_whole = true);
 Json not_found_json(const std::string& question, const FoundPassages& found);

@@ -18,21 +18,50 @@ using retrieval::Change;
 
 constexpr int32_t kChunkTokens = 512;
 
-/// A heading in the first line is the document's title, and no part of its text; not where the
-/// document says its title elsewhere, and not where it is too long for one.
-size_t take_heading(retrieval::LoadedDocument& document) {
-  if (document.format == documents::Format::kHtml) return 0;
+constexpr std::string_view kBlank = " \t\r\n";
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(kBlank) == std::string_view::npos;
+}
+
+struct Heading {
+  std::string text;
+  size_t begin = 0;  // of that text in the document's
+  size_t end = 0;    // of its line; 0 with none
+};
+
+/// A heading in the first line that can be a title; not where the document says another one
+/// elsewhere.
+Heading heading_of(const retrieval::LoadedDocument& document) {
+  if (document.format == documents::Format::kHtml) return {};
   const std::string& text = document.text;
   const size_t begin = text.find_first_not_of('#');
-  if (begin == 0 || begin == std::string::npos || begin > 6 || text[begin] != ' ') return 0;
+  if (begin == 0 || begin == std::string::npos || begin > 6 || text[begin] != ' ') return {};
   const size_t end = std::min(text.find('\n', begin), text.size());
-  if (end - begin > documents::kMaxTitleBytes) return 0;
+  if (end - begin > documents::kMaxTitleBytes) return {};
   std::string title = text.substr(begin + 1, end - begin - 1);
   while (!title.empty() && std::isspace(static_cast<unsigned char>(title.back())) != 0)
     title.pop_back();
-  if (title.empty() || (document.has_own_title && title != document.info.title)) return 0;
-  document.info.title = std::move(title);
-  return std::min(end + 1, text.size());
+  if (title.empty() || (document.has_own_title && title != document.info.title)) return {};
+  return {std::move(title), begin + 1, std::min(end + 1, text.size())};
+}
+
+/// Where the text to be cut begins: a heading in the first line is the document's title, and no
+/// part of its text. Where the document says nothing else, its heading, or the title that it says
+/// elsewhere, is its text, and its file's name the title.
+size_t take_title(retrieval::LoadedDocument& document) {
+  Heading heading = heading_of(document);
+  if (!is_blank(std::string_view(document.text).substr(heading.end))) {
+    if (heading.end > 0) document.info.title = std::move(heading.text);
+    return heading.end;
+  }
+  if (heading.end == 0 && !document.has_own_title) return 0;
+  std::string title =
+      std::exchange(document.info.title, retrieval::title_of_name(document.info.path));
+  if (heading.end > 0) return heading.begin;
+  document.text = std::move(title);
+  document.lines = documents::LineMap::of_lines(document.text);
+  return 0;
 }
 
 void count(const retrieval::ScannedFile& file, IngestCounts& counts) {
@@ -123,7 +152,7 @@ Result<std::optional<Ingester::CutDocument>> Ingester::load_and_cut(retrieval::S
 
 Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) const {
   CutDocument out{std::move(document), {}};
-  const size_t body = take_heading(out.document);
+  const size_t body = take_title(out.document);
   const std::string_view text = std::string_view(out.document.text).substr(body);
   const std::string& title = out.document.info.title;  // at most kMaxTitleBytes
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> heading, library_.rag().chunk(title, ""));
@@ -136,12 +165,13 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
                         text::split_into_chunks(engine_.tokenizer(), text, {.max_tokens = budget}));
   const documents::LineMap& lines = out.document.lines;
   for (const text::Chunk& piece : pieces) {
-    constexpr std::string_view kBlank = " \t\r\n";
     const std::string_view passage = text.substr(piece.begin, piece.end - piece.begin);
     const size_t first = passage.find_first_not_of(kBlank);
     if (first == std::string_view::npos) continue;
     CutChunk chunk{body + piece.begin, body + piece.end, {}};
-    chunk.line_begin = lines.line_of(chunk.byte_begin + first);
+    // The heading is part of what is shown of the passage right after it.
+    const bool is_after_heading = body > 0 && out.chunks.empty();
+    chunk.line_begin = lines.line_of(is_after_heading ? 0 : chunk.byte_begin + first);
     chunk.line_end = lines.line_of(chunk.byte_begin + passage.find_last_not_of(kBlank));
     WEFT_ASSIGN_OR_RETURN(chunk.tokens, library_.chunk_tokens(title, passage));
     out.chunks.push_back(std::move(chunk));
@@ -150,13 +180,14 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
 }
 
 /// Whether records were removed, or found damaged, since the document was ingested, or an older
-/// weft ingested it, which knew no lines: it is done again.
+/// weft ingested it, which knew no lines, or no text where there is only a title: it is done again.
 Result<bool> Ingester::is_incomplete(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(path));
   if (!document) return false;
   if (document->status != retrieval::DocumentStatus::kStored) return true;
   WEFT_ASSIGN_OR_RETURN(const std::vector<retrieval::Chunk> chunks,
                         library_.index().chunks_of(document->id));
+  if (chunks.empty()) return document->info.title != retrieval::title_of_name(path);
   return !std::ranges::all_of(chunks, [&](const retrieval::Chunk& chunk) {
     return chunk.line_begin > 0 && fusor_->is_stored(chunk.tokens);
   });
@@ -183,7 +214,7 @@ Status Ingester::find_incomplete(std::vector<retrieval::ScannedFile>& files) {
 Status Ingester::find_incomplete_move(retrieval::ScannedFile& file) {
   WEFT_ASSIGN_OR_RETURN(auto loaded, load(file));
   if (!loaded) return Status::ok();
-  take_heading(*loaded);
+  take_title(*loaded);
   file.info.title = loaded->info.title;
   WEFT_ASSIGN_OR_RETURN(const bool incomplete, is_incomplete(file.moved_from));
   WEFT_ASSIGN_OR_RETURN(const auto from, library_.index().find_document(file.moved_from));

@@ -65,6 +65,9 @@ struct IngestCounts {
   int64_t skipped_now = 0;  // of the deleted ones, those that are there and not read any more
   int64_t unchanged = 0;
   int64_t skipped = 0;
+
+  /// Whether any document is in the library that was named.
+  bool took_something() const { return added + changed + completed + moved + unchanged > 0; }
 };
 
 /// One thread.

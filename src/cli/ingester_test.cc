@@ -188,15 +188,34 @@ TEST_F(IngesterTest, ANewStoreThatNothingCameIntoIsTakenAway) {
   fs::remove_all(folder_ / "new");
 }
 
-TEST_F(IngesterTest, AFolderThatWasThereStays) {
-  fs::create_directory(folder_ / "store");
+TEST_F(IngesterTest, AnEmptyFolderThatWasThereIsLeftAsItWas) {
+  const fs::path store = folder_ / "store";
+  fs::create_directory(store);
+  fs::permissions(store, fs::perms(0750));
   WatchedEnv env;
   env.limit_disk(100);
-  auto library = Library::create(posix_env(), {.dir = folder_ / "store"}, *engine_, "");
-  ASSERT_TRUE(library.is_ok()) << library.status().message();
-  EXPECT_FALSE(Ingester(env, *engine_, *library, {}).run({docs()}).is_ok());
-  EXPECT_FALSE(*library->take_away_if_new(posix_env()));
-  EXPECT_TRUE(fs::exists(folder_ / "store/documents.sqlite"));
+  const auto create = [&] {
+    auto library = Library::create(posix_env(), {.dir = store}, *engine_, "");
+    EXPECT_TRUE(library.is_ok()) << library.status().message();
+    return std::move(*library);
+  };
+  Library library = create();
+  EXPECT_FALSE(Ingester(env, *engine_, library, {}).run({docs()}).is_ok());
+  {
+    Library other = create();  // it may be about to put documents in
+    EXPECT_FALSE(*library.take_away_if_new(posix_env()));
+    EXPECT_FALSE(*other.take_away_if_new(posix_env()));  // it found a store
+  }
+  std::ofstream(store / "notes.txt") << "not weft's";
+  EXPECT_FALSE(*library.take_away_if_new(posix_env()));
+  fs::remove(store / "notes.txt");
+  EXPECT_TRUE(*library.take_away_if_new(posix_env()));
+  EXPECT_TRUE(fs::is_empty(store));
+  EXPECT_EQ(fs::status(store).permissions(), fs::perms(0750));
+  Library again = create();  // with documents they stay
+  EXPECT_TRUE(Ingester(posix_env(), *engine_, again, {}).run({docs()}).is_ok());
+  EXPECT_FALSE(*again.take_away_if_new(posix_env()));
+  EXPECT_TRUE(fs::exists(store / "documents.sqlite"));
 }
 
 TEST_F(IngesterTest, WhatIsUnfinishedKeepsTheFlagsOfTheIngest) {
@@ -355,7 +374,62 @@ TEST_F(IngesterTest, LinesAreThoseOfTheFile) {
   write("c.md", "---\ntitle: C\n---\n# C\n\nThe harbour opens.\nAt seven.\n\n");
   WatchedEnv env;
   ingest(env);
-  EXPECT_THAT(lines_, ElementsAre(std::pair(6u, 7u), std::pair(6u, 7u)));
+  // A heading is shown with the passage right after it.
+  EXPECT_THAT(lines_, ElementsAre(std::pair(6u, 7u), std::pair(4u, 7u)));
+}
+
+TEST_F(IngesterTest, OnlyTheFirstPassageBeginsAtTheHeading) {
+  write("a.txt", "\n\nThe harbour opens.");
+  std::string text = "# Words\n\n";
+  for (int i = 0; i < 300; ++i) text += "Word " + std::to_string(i) + ".\n";
+  write("b.txt", text);
+  WatchedEnv env;
+  ingest(env);
+  ASSERT_GE(lines_.size(), 3u);
+  EXPECT_EQ(lines_[0], std::pair(uint64_t{3}, uint64_t{3}));
+  EXPECT_EQ(lines_[1].first, 1u);
+  EXPECT_EQ(lines_[2].first, lines_[1].second + 1);
+}
+
+TEST_F(IngesterTest, AHeadingThatIsAllOfADocumentIsItsText) {
+  fs::remove_all(docs());
+  fs::create_directories(docs());
+  write("a.md", "# The plumber is Zacharias, 030-4711");
+  write("b.txt", "## The baker is Olga \n\n");
+  write("c.sh", "# restart the router\n");
+  write("d.md", "---\ntitle: The vet is Ada\n---\n");
+  write("e.md", "---\ntitle: The smith is Ned\n---\n# The smith is Ned\n");
+  write("f.html", "<title>The cook is Kim</title><body></body>");
+  write("g.md", "---\ndate: 2026\n---\n");  // says nothing
+  WatchedEnv env;
+  EXPECT_EQ(ingest(env).added, 7);
+  EXPECT_THAT(texts_, ElementsAre("The plumber is Zacharias, 030-4711", "The baker is Olga \n\n",
+                                  "restart the router\n", "The vet is Ada", "The smith is Ned\n",
+                                  "The cook is Kim"));
+  EXPECT_THAT(titles_, ElementsAre("a", "b", "c", "d", "e", "f", "g"));
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    const uint64_t line = i == 4 ? 4 : 1;
+    EXPECT_EQ(lines_[i], std::pair(line, line)) << i;
+  }
+  EXPECT_EQ(ingest(env).unchanged, 7);
+}
+
+TEST_F(IngesterTest, ATitleThatAnOlderWeftTookNoTextFromIsMadeText) {
+  WatchedEnv env;
+  fs::remove(docs() + "/b.txt");
+  write("a.txt", "# The plumber is Zacharias");
+  ingest(env);
+  {
+    auto library = Library::create(posix_env(), {.dir = folder_ / "store"}, *engine_, "");
+    ASSERT_TRUE(library.is_ok()) << library.status().message();
+    retrieval::DocumentInfo info = library->index().documents()->front().info;
+    info.title = "The plumber is Zacharias";
+    const auto id = library->index().replace_document(info, {});
+    ASSERT_TRUE(id.is_ok()) << id.status().message();
+    ASSERT_TRUE(library->index().mark_stored(*id, info.content_hash).is_ok());
+  }
+  EXPECT_EQ(ingest(env).completed, 1);
+  EXPECT_THAT(texts_, ElementsAre("The plumber is Zacharias"));
 }
 
 TEST_F(IngesterTest, AShortDocumentIsStoredAsItIs) {

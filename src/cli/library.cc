@@ -83,8 +83,15 @@ std::string model_name(const engine::Engine& engine) {
 }
 
 Status check_model(const Settlement& settled, const engine::Engine& engine,
-                   const std::string& dir) {
+                   const LibraryOptions& options) {
   if (settled.model == engine.model().fingerprint().to_hex()) return Status::ok();
+  const std::string& dir = options.dir;
+  if (options.model_is_from_variable) {
+    return invalid_argument(
+        fmt::format("{}: nothing here for WEFT_MODEL, {}: the documents were ingested with {}; "
+                    "name that model with -m, or another folder with --store",
+                    dir, model_name(engine), settled.model_name));
+  }
   return invalid_argument(
       fmt::format("{}: nothing here for {}: the documents were ingested with {}; ask with that "
                   "model, or ingest them into another folder",
@@ -168,7 +175,16 @@ Result<bool> is_bare(Env& env, const std::string& dir) {
                              [](const DirEntry& entry) { return entry.name.ends_with(".lock"); });
 }
 
-/// Removes what is_bare() knows, and the folder where that was all.
+/// Whether that is all, and nobody but this process has it open to write.
+Result<bool> is_bare_and_nobodys(Env& env, const std::string& dir) {
+  WEFT_ASSIGN_OR_RETURN(const bool bare, is_bare(env, dir));
+  if (!bare) return false;
+  WEFT_ASSIGN_OR_RETURN(const int n_writers,
+                        store::count_writers(env, join_path(dir, kTempFolder)));
+  return n_writers <= 1;
+}
+
+/// Removes what is_bare() knows; the lock last, for which whoever opens the store waits.
 void remove_bare(Env& env, const std::string& dir) {
   const std::string temp = join_path(dir, kTempFolder);
   const auto in_temp = env.list(temp);
@@ -176,12 +192,18 @@ void remove_bare(Env& env, const std::string& dir) {
   for (const DirEntry& entry : *in_temp) {
     if (entry.name.ends_with(".lock")) (void)env.remove(join_path(temp, entry.name));
   }
+  std::error_code ignored;
+  std::filesystem::remove(temp, ignored);
   for (const std::string_view name : kFilesOfAnEmptyStore) {
     (void)env.remove(join_path(dir, std::string(name)));
   }
-  std::error_code ignored;
-  std::filesystem::remove(temp, ignored);
-  std::filesystem::remove(dir, ignored);
+}
+
+/// What a store's folder may have, whole or not, and what a file system itself puts into its top.
+bool is_name_of_a_store(const DirEntry& entry) {
+  if (entry.is_directory) return entry.name == kTempFolder || entry.name == "lost+found";
+  return std::ranges::find(kFilesOfAnEmptyStore, entry.name) != std::end(kFilesOfAnEmptyStore) ||
+         entry.name.starts_with("documents.sqlite") || entry.name.ends_with(".chunk");
 }
 
 Status nothing_ingested(const std::string& dir) {
@@ -189,6 +211,21 @@ Status nothing_ingested(const std::string& dir) {
 }
 
 }  // namespace
+
+Status check_may_be_store(Env& env, const std::string& dir) {
+  const auto entries = env.list(dir, BrokenLinks::kList);
+  if (!entries.is_ok()) return Status::ok();  // not there, or for who opens it to say
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(*entries, name, &DirEntry::name) != entries->end();
+  };
+  if (has("store.lock") && has("properties")) return Status::ok();
+  const auto other = std::ranges::find_if_not(*entries, is_name_of_a_store);
+  if (other == entries->end()) return Status::ok();
+  return already_exists(
+      fmt::format("{}: no store, and it has other files in it ({}): give --store a new or an empty "
+                  "folder",
+                  dir, other->name));
+}
 
 std::string index_path(const std::string& dir) { return join_path(dir, "documents.sqlite"); }
 
@@ -248,7 +285,7 @@ Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
                                   const std::string& anchor_flag) {
   const std::string& dir = options_.dir;
   if (settled) {
-    WEFT_RETURN_IF_ERROR(check_model(*settled, *engine_, dir));
+    WEFT_RETURN_IF_ERROR(check_model(*settled, *engine_, options_));
     WEFT_RETURN_IF_ERROR(check_ropes(*settled, *engine_, dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto form, agree_form(settled, options_.prompt, dir));
@@ -292,6 +329,10 @@ Result<Library> Library::create(Env& env, const LibraryOptions& options, engine:
                                 const std::string& anchor_flag) {
   Library library(options, engine);
   library.made_folders_ = missing_folders(env, options.dir);
+  if (const auto entries = env.list(options.dir, BrokenLinks::kList); entries.is_ok()) {
+    const auto folder = env.stat(options.dir);
+    if (entries->empty() && folder.is_ok()) library.mode_of_empty_ = folder->mode;
+  }
   WEFT_RETURN_IF_ERROR(library.open_store(env, /*create=*/true));
   WEFT_ASSIGN_OR_RETURN(library.index_, Index::open(index_path(options.dir), Index::Mode::kCreate,
                                                     env, index_wait()));
@@ -344,15 +385,13 @@ Hash128 Library::record_of(std::span<const int32_t> tokens) const {
 }
 
 Result<bool> Library::take_away_if_new(Env& env) {
+  if (mode_of_empty_) return take_out_of_folder(env);
   if (made_folders_.empty()) return false;
   const std::string dir = made_folders_.front();
   std::string aside;
   const auto move_aside = [&]() -> Status {
-    WEFT_ASSIGN_OR_RETURN(const bool bare, is_bare(env, dir));
-    if (!bare) return Status::ok();
-    WEFT_ASSIGN_OR_RETURN(const int n_writers,
-                          store::count_writers(env, join_path(dir, kTempFolder)));
-    if (n_writers > 1) return Status::ok();
+    WEFT_ASSIGN_OR_RETURN(const bool nobodys, is_bare_and_nobodys(env, dir));
+    if (!nobodys) return Status::ok();
     // Whoever comes now makes a new store at its place, and whoever had this one open is told.
     WEFT_ASSIGN_OR_RETURN(std::string name, env.make_temporary_dir(dir + "."));
     const Status moved = env.rename(dir, name);
@@ -369,10 +408,32 @@ Result<bool> Library::take_away_if_new(Env& env) {
   index_.reset();
   store_.reset();
   remove_bare(env, aside);
+  std::error_code ignored;  // as of a folder that is not empty: it stays
+  std::filesystem::remove(aside, ignored);
   for (size_t i = 1; i < made_folders_.size(); ++i) {
-    std::error_code ignored;  // as of a folder that is not empty: it stays
     std::filesystem::remove(made_folders_[i], ignored);
   }
+  return true;
+}
+
+/// The folder itself may be a mount or where a shell is: it is not moved.
+Result<bool> Library::take_out_of_folder(Env& env) {
+  const std::string& dir = options_.dir;
+  bool is_done = false;
+  const auto remove_all = [&]() -> Status {
+    WEFT_ASSIGN_OR_RETURN(const auto lock,
+                          env.lock(join_path(dir, "store.lock"), /*exclusive=*/true, LockWait{}));
+    WEFT_ASSIGN_OR_RETURN(const bool nobodys, is_bare_and_nobodys(env, dir));
+    if (!nobodys) return Status::ok();
+    remove_bare(env, dir);
+    is_done = true;
+    return Status::ok();
+  };
+  WEFT_RETURN_IF_ERROR(index_->if_empty(remove_all).status());
+  if (!is_done) return false;
+  index_.reset();
+  store_.reset();
+  (void)env.set_mode(dir, *mode_of_empty_);
   return true;
 }
 

@@ -23,8 +23,9 @@ struct App;
 struct LibraryOptions {
   std::string dir;
   uint64_t memory_limit_bytes = uint64_t{1} << 30;
-  uint64_t store_limit_bytes = 0;  // 0: none
-  std::string prompt;              // chat or fewshot; "": as the folder, or the model, has it
+  uint64_t store_limit_bytes = 0;       // 0: none
+  std::string prompt;                   // chat or fewshot; "": as the folder, or the model, has it
+  bool model_is_from_variable = false;  // WEFT_MODEL, for the line where it is the wrong one
 };
 
 class Library {
@@ -60,8 +61,9 @@ class Library {
   Status remove_unneeded_records();
 
   /// Takes the folder away again where create() made it, nothing came into it (no document, no
-  /// record, nothing of others') and nobody else has it open to write; whether it did. Then nothing
-  /// is to be done with the library any more.
+  /// record, nothing of others') and nobody else has it open to write; of one that was there and
+  /// empty only what create() put there. Whether it did. Then nothing is to be done with the
+  /// library any more.
   Result<bool> take_away_if_new(Env& env);
 
   /// A store over the same folder whose memory tier is empty.
@@ -71,6 +73,7 @@ class Library {
   Library(LibraryOptions options, engine::Engine& engine)
       : options_(std::move(options)), engine_(&engine) {}
   Status open_store(Env& env, bool create);
+  Result<bool> take_out_of_folder(Env& env);
   Status settle(Env& env, const std::string& anchor_flag, bool may_settle);
   /// What the index is to be settled as, given what is there; sets rag_ and scope_ to it.
   Result<retrieval::Settlement> agree(Env& env, std::optional<retrieval::Settlement> settled,
@@ -80,6 +83,7 @@ class Library {
   engine::Engine* engine_;
   bool is_read_only_ = false;
   std::vector<std::string> made_folders_;  // that were not there before create(), deepest first
+  std::optional<uint32_t> mode_of_empty_;  // of a folder that was there and empty before create()
   std::optional<engine::RagPrompt> rag_;
   fusion::KeyScope scope_;
   std::unique_ptr<store::ChunkStore> store_;
@@ -89,6 +93,10 @@ class Library {
 /// The file of the model that a store's documents were ingested with, where it is in the models
 /// folder: for commands without -m. kNotFound says that nothing was ingested, or names the model.
 Result<std::string> model_of_store(App& app, const std::string& dir);
+
+/// kAlreadyExists for a folder that has something in it and is no store, nor what a store that was
+/// begun leaves: nothing of weft's is put among a user's own files.
+Status check_may_be_store(Env& env, const std::string& dir);
 
 /// The index's file in a store's folder.
 std::string index_path(const std::string& dir);

@@ -98,6 +98,15 @@ constexpr auto kRaw = std::to_array<std::string_view>(
 constexpr auto kRawText = std::to_array<std::string_view>({"textarea", "xmp"});
 /// Left out with all that is in them.
 constexpr auto kDropped = std::to_array<std::string_view>({"template", "noscript", "svg"});
+/// HTML's elements that end an svg that was not closed (HTML, 13.2.6.5), but inside those of its
+/// own elements that hold HTML.
+constexpr auto kNotInSvg = std::to_array<std::string_view>(
+    {"b",      "big",  "blockquote", "body",  "br",   "center", "code",    "dd",   "div",
+     "dl",     "dt",   "em",         "embed", "h1",   "h2",     "h3",      "h4",   "h5",
+     "h6",     "head", "hr",         "i",     "img",  "li",     "listing", "menu", "meta",
+     "nobr",   "ol",   "p",          "pre",   "ruby", "s",      "small",   "span", "strong",
+     "strike", "sub",  "sup",        "table", "tt",   "u",      "ul",      "var"});
+constexpr auto kHtmlInSvg = std::to_array<std::string_view>({"foreignobject", "desc"});
 constexpr auto kNoArticle =
     std::to_array<std::string_view>({"nav", "footer", "math", "button", "select", "object"});
 constexpr auto kParagraphs = std::to_array<std::string_view>(
@@ -106,6 +115,18 @@ constexpr auto kParagraphs = std::to_array<std::string_view>(
 constexpr auto kLines = std::to_array<std::string_view>(
     {"div", "br", "tr", "dt", "dd", "header", "main", "body", "figcaption", "caption", "nav",
      "footer", "address", "form", "option", "summary", "legend", "title", "center"});
+
+/// After the comment that begins at `at`: --> ends it, and --!> does; <!--> and <!---> are whole
+/// ones. The end of the page where nothing does.
+size_t comment_end(std::string_view html, size_t at) {
+  const size_t text = at + 4;
+  for (at += 2; (at = html.find("--", at)) != kNpos; ++at) {
+    const std::string_view after = html.substr(at + 2, 2);
+    if (after.starts_with('>')) return at + 3;
+    if (at >= text && after == "!>") return at + 4;
+  }
+  return html.size();
+}
 
 /// The page in pieces, one after another, without comments and declarations. In XML a tag may end
 /// itself, and CDATA is text.
@@ -145,8 +166,7 @@ class Pieces {
   bool take_tag(Piece& piece) {
     const std::string_view rest = html_.substr(at_);
     if (rest.starts_with("<!--")) {
-      const size_t end = html_.find("-->", at_ + 2);  // <!--> is a whole one
-      at_ = end == kNpos ? html_.size() : end + 3;
+      at_ = comment_end(html_, at_);
       return false;
     }
     if (is_xml_ && rest.starts_with("<![CDATA[")) {
@@ -220,7 +240,9 @@ class Pieces {
 class KeptPieces {
  public:
   KeptPieces(std::string_view html, HtmlPart part, size_t begin = 0, size_t end = kNpos)
-      : pieces_(html, begin, end), part_(part) {}
+      : pieces_(html, begin, end),
+        part_(part),
+        last_noscript_end_(last_noscript_end(html.substr(0, end))) {}
 
   bool next(Piece& piece) {
     while (pieces_.next(piece)) {
@@ -231,26 +253,58 @@ class KeptPieces {
 
  private:
   bool is_kept(const Piece& piece) {
-    if (depth_ > 0) {
+    if (depth_ > 0 && !ends_unclosed(piece)) {
       if (piece.kind != Piece::kText && piece.name == dropped_ && !piece.is_empty) {
-        depth_ += piece.kind == Piece::kOpen ? 1 : -1;
+        const bool nests = dropped_ != "noscript";
+        depth_ += piece.kind == Piece::kClose ? -1 : nests ? 1 : 0;
       }
       return false;
     }
     const bool is_dropped = is_one_of(piece.name, kDropped) ||
                             (part_ == HtmlPart::kArticle && is_one_of(piece.name, kNoArticle));
     if (piece.kind != Piece::kOpen || !is_dropped) return true;
+    // With no end in all the page, what is in it is the page.
+    if (piece.name == "noscript" && piece.begin >= last_noscript_end_) return false;
     if (!piece.is_empty) {
       dropped_ = piece.name;
       depth_ = 1;
+      html_depth_ = 0;
     }
     return false;
   }
 
+  /// Where what is left out was not closed and cannot reach: it ends before this piece.
+  bool ends_unclosed(const Piece& piece) {
+    if (piece.kind == Piece::kText) return false;
+    const bool is_open = piece.kind == Piece::kOpen;
+    bool ends = false;
+    if (dropped_ == "noscript") {
+      ends = (piece.name == "head" && !is_open) || piece.name == "body";
+    } else if (dropped_ == "svg") {
+      if (is_one_of(piece.name, kHtmlInSvg) && !piece.is_empty) {
+        html_depth_ += is_open ? 1 : html_depth_ > 0 ? -1 : 0;
+      }
+      ends = html_depth_ == 0 && is_one_of(piece.name, kNotInSvg);
+    }
+    if (ends) depth_ = 0;
+    return ends;
+  }
+
+  /// Where the last closing tag of a noscript begins; 0 with none.
+  static size_t last_noscript_end(std::string_view html) {
+    constexpr std::string_view kEnd = "</noscript";
+    for (size_t at = html.size(); at > 0 && (at = html.rfind("</", at - 1)) != kNpos;) {
+      if (lower(html.substr(at, kEnd.size())) == kEnd) return at;
+    }
+    return 0;
+  }
+
   Pieces pieces_;
   HtmlPart part_;
-  std::string dropped_;  // the element that is being left out
-  size_t depth_ = 0;     // how many of its name are open
+  std::string dropped_;    // the element that is being left out
+  size_t depth_ = 0;       // how many of its name are open
+  size_t html_depth_ = 0;  // how many of kHtmlInSvg are, in an svg
+  size_t last_noscript_end_;
 };
 
 struct Range {
@@ -498,12 +552,14 @@ bool looks_like_html(std::string_view bytes) {
   while (true) {
     const size_t begin = bytes.find_first_not_of(" \t\r\n\f\xEF\xBB\xBF");
     bytes.remove_prefix(std::min(begin, bytes.size()));
-    const bool is_comment = bytes.starts_with("<!--");
-    if (!is_comment && !bytes.starts_with("<?xml")) break;
-    const std::string_view end = is_comment ? "-->" : "?>";
-    const size_t at = bytes.find(end);
+    if (bytes.starts_with("<!--")) {
+      bytes.remove_prefix(comment_end(bytes, 0));
+      continue;
+    }
+    if (!bytes.starts_with("<?xml")) break;
+    const size_t at = bytes.find("?>");
     if (at == kNpos) return false;
-    bytes.remove_prefix(at + end.size());
+    bytes.remove_prefix(at + 2);
   }
   const auto begins = [&](std::string_view tag) {
     if (lower(bytes.substr(0, tag.size())) != tag) return false;

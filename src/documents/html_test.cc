@@ -58,6 +58,20 @@ TEST(Html, KeepsTheWholePageButWhatIsNoText) {
   EXPECT_EQ(text("<a title='x > y' href=\"</p>\" b=it's>a</a>"), "a\n");
   EXPECT_EQ(text("<textarea>a <b>b</textarea><xmp>c</xmp>d"), "a <b>bcd\n");
   EXPECT_EQ(text("<script>a</scripty>b</script>c</script"), "c\n");
+  EXPECT_EQ(text("a<!-- b --!>c<!----!>d<!--!>e--><!-- f -- !> -->g"), "acdg\n");
+}
+
+TEST(Html, WhatIsLeftOutAndNotClosedEndsWhereItCannotGoOn) {
+  EXPECT_EQ(text("a<svg><path>b<p>c</p>d"), "a\n\nc\n\nd\n");
+  EXPECT_EQ(text("<div>a<svg><g>b</div>c"), "a\nc\n");
+  EXPECT_EQ(text("a<svg><svg>b<span>c</span>"), "ac\n");
+  // HTML within a drawing is of the drawing.
+  EXPECT_EQ(text("a<svg><foreignObject><div>b</div></foreignObject><text>c</text></svg>d"), "ad\n");
+  EXPECT_EQ(text("<head><noscript><style>x</style></head><body>a<noscript>b</noscript>c</body>"),
+            "ac\n");
+  EXPECT_EQ(text("<head><noscript><link><body>a<noscript>b</noscript>c"), "ac\n");
+  EXPECT_EQ(text("<noscript>a<noscript>b</noscript>c"), "c\n");
+  EXPECT_EQ(text("<body>a<noscript>b</noscript>c<NOSCRIPT>d<p>e</p></body>"), "acd\n\ne\n");
 }
 
 TEST(Html, EndTagsThatAPageMayLeaveOutAreNotMissed) {

@@ -280,6 +280,7 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
     if (passages.hits.empty()) return out;
   }
   if (passages.found != PassagesFound::kYes && was_found) return out;
+  passages.absent = std::move(out.passages.absent);  // the question's own
   out.passages = std::move(passages);
   out.looked_back = true;
   const std::span terms(out.passages.terms);

@@ -11,6 +11,7 @@ namespace weft::retrieval {
 namespace {
 
 constexpr char32_t kFirstPastUnicode = 0x110000;
+constexpr char32_t kFirstPastAscii = 0x80;
 
 /// The character at `at`, which goes past it.
 char32_t take_char(std::string_view text, size_t& at) {
@@ -59,9 +60,32 @@ std::vector<std::string_view> split_path(std::string_view path) {
 bool Glob::Element::holds(char32_t other) const {
   if (kind == kChar) return c == other;
   if (kind != kSet) return true;
-  const bool found = std::ranges::any_of(
-      set, [&](const Interval& i) { return other >= i.first && other <= i.last; });
-  return found != negated;
+  return set->has(other) != negated;
+}
+
+bool Glob::Set::has(char32_t c) const {
+  if (c < kFirstPastAscii) return ascii.test(c);
+  const auto after = std::ranges::upper_bound(others, c, {}, &Interval::first);
+  return after != others.begin() && c <= std::prev(after)->last;
+}
+
+/// However many intervals a pattern has, and however they overlap: a character is looked up in one
+/// bit, or in a few comparisons.
+Glob::Set Glob::set_of(std::vector<Interval> intervals) {
+  Set set;
+  std::ranges::sort(intervals, {}, &Interval::first);
+  for (const Interval& one : intervals) {
+    for (char32_t c = one.first; c <= one.last && c < kFirstPastAscii; ++c) set.ascii.set(c);
+    const char32_t first = std::max(one.first, kFirstPastAscii);
+    if (first > one.last) continue;
+    if (!set.others.empty() && first <= set.others.back().last + 1) {
+      set.others.back().last = std::max(set.others.back().last, one.last);
+    } else {
+      set.others.push_back({first, one.last});
+    }
+  }
+  set.others.shrink_to_fit();
+  return set;
 }
 
 /// What is between [ and ]; `at` is after the [ and goes past the ]. False where it does not end.
@@ -76,9 +100,11 @@ bool Glob::parse_set(std::string_view text, size_t& at, Element& set) {
     if (at >= text.size()) return std::nullopt;
     return take_char(text, at);
   };
+  std::vector<Interval> intervals;
   for (const size_t begin = at; at < text.size();) {
     if (text[at] == ']' && at > begin) {
       ++at;
+      set.set = std::make_shared<const Set>(set_of(std::move(intervals)));
       return true;
     }
     if (text.substr(at).starts_with("[:")) {
@@ -89,7 +115,7 @@ bool Glob::parse_set(std::string_view text, size_t& at, Element& set) {
           std::ranges::find(sets, text.substr(at + 2, end - at - 2), &NamedSet::name);
       if (named == sets.end()) return false;
       for (const auto& [first, last] : named->intervals) {
-        set.set.push_back({static_cast<unsigned char>(first), static_cast<unsigned char>(last)});
+        intervals.push_back({static_cast<unsigned char>(first), static_cast<unsigned char>(last)});
       }
       at = end + 2;
       continue;
@@ -102,7 +128,7 @@ bool Glob::parse_set(std::string_view text, size_t& at, Element& set) {
       last = take();
       if (!last) return false;
     }
-    set.set.push_back({*first, *last});
+    intervals.push_back({*first, *last});
   }
   return false;
 }
@@ -169,7 +195,7 @@ Glob::Glob(std::string_view pattern) {
 
 /// Where a character does not fit, the last * takes one more: earlier ones need not change, as what
 /// is between them and it fits already.
-bool Glob::Name::matches(std::string_view name) const {
+bool Glob::Name::matches(std::string_view name, uint64_t& steps) const {
   if (is_literal) return name == text;
   size_t at = 0;
   size_t element = 0;
@@ -177,6 +203,8 @@ bool Glob::Name::matches(std::string_view name) const {
   size_t star_at = 0;
   bool has_star = false;
   while (at < name.size()) {
+    if (steps == 0) return false;
+    --steps;
     if (element < elements.size() && elements[element].kind == Element::kAnyText) {
       has_star = true;
       star = ++element;
@@ -200,7 +228,7 @@ bool Glob::Name::matches(std::string_view name) const {
   return element == elements.size();
 }
 
-bool Glob::matches(const std::vector<std::string_view>& names) const {
+bool Glob::matches(const std::vector<std::string_view>& names, uint64_t& steps) const {
   if (!is_valid_) return false;
   size_t at = 0;
   size_t mine = 0;
@@ -208,12 +236,14 @@ bool Glob::matches(const std::vector<std::string_view>& names) const {
   size_t any_at = 0;
   bool has_any = false;
   while (at < names.size()) {
+    if (steps == 0) return false;
+    --steps;
     if (mine < names_.size() && names_[mine].any_folders) {
       if (mine + 1 == names_.size()) return true;
       has_any = true;
       after_any = ++mine;
       any_at = at;
-    } else if (mine < names_.size() && names_[mine].matches(names[at])) {
+    } else if (mine < names_.size() && names_[mine].matches(names[at], steps)) {
       ++mine;
       ++at;
     } else if (has_any) {
@@ -231,7 +261,7 @@ size_t Glob::memory_bytes() const {
   for (const Name& name : names_) {
     bytes += name.text.capacity() + name.elements.capacity() * sizeof(Element);
     for (const Element& element : name.elements) {
-      bytes += element.set.capacity() * sizeof(Element::Interval);
+      if (element.set) bytes += sizeof(Set) + element.set->others.capacity() * sizeof(Interval);
     }
   }
   return bytes;

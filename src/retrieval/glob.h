@@ -1,9 +1,12 @@
 // Patterns of paths as .gitignore has them: * and ? within a name, [sets], \ before a character to
 // mean it, ** for any number of folders. Matching takes time in the product of both lengths,
-// whatever the pattern. It touches no file system.
+// whatever the pattern, and no more than one allows. It touches no file system.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,22 +27,29 @@ class Glob {
   bool is_valid() const { return is_valid_; }
   /// Whether the pattern is the whole of a path. A ** at the end is one name or more, elsewhere
   /// none or more; a ** beside other characters in a name is a *.
-  bool matches(const std::vector<std::string_view>& names) const;
+  /// It takes a step off `steps` for each comparison; with none left it says nothing of the path.
+  bool matches(const std::vector<std::string_view>& names, uint64_t& steps) const;
   /// Of memory, this object's own too.
   size_t memory_bytes() const;
 
  private:
+  struct Interval {
+    char32_t first;
+    char32_t last;
+  };
+  struct Set {
+    std::bitset<128> ascii;
+    std::vector<Interval> others;  // of what is not ASCII; sorted, apart from each other
+
+    bool has(char32_t c) const;
+  };
   /// A character, or what may be in its place. A byte that is no UTF-8 is itself, past all code
   /// points.
   struct Element {
     enum Kind { kChar, kAnyChar, kAnyText, kSet } kind = kChar;
     char32_t c = 0;
-    bool negated = false;  // of a set
-    struct Interval {
-      char32_t first;
-      char32_t last;
-    };
-    std::vector<Interval> set;
+    bool negated = false;            // of a set
+    std::shared_ptr<const Set> set;  // of kSet
 
     bool holds(char32_t other) const;
   };
@@ -49,9 +59,10 @@ class Glob {
     std::string text;
     std::vector<Element> elements;  // none where is_literal
 
-    bool matches(std::string_view name) const;
+    bool matches(std::string_view name, uint64_t& steps) const;
   };
 
+  static Set set_of(std::vector<Interval> intervals);
   static std::optional<std::vector<std::string>> split_pattern(std::string_view pattern);
   static bool parse_name(std::string_view text, Name& name);
   static bool parse_set(std::string_view text, size_t& at, Element& set);

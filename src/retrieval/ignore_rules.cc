@@ -58,11 +58,19 @@ size_t IgnoreRules::memory_bytes() const {
 }
 
 IgnoreRules::Verdict IgnoreRules::judge(const RelativePath& path, bool is_folder) const {
+  uint64_t steps = UINT64_MAX;
+  return judge(path, is_folder, steps);
+}
+
+IgnoreRules::Verdict IgnoreRules::judge(const RelativePath& path, bool is_folder,
+                                        uint64_t& steps) const {
   const std::vector<std::string_view> last{path.names.back()};
   for (size_t i = rules_.size(); i-- > 0;) {
     const Rule& rule = rules_[i];
     if (rule.folders_only && !is_folder) continue;
-    if (!rule.glob.matches(rule.any_depth ? last : path.names)) continue;
+    const bool matches = rule.glob.matches(rule.any_depth ? last : path.names, steps);
+    if (steps == 0) return Verdict::kNothing;
+    if (!matches) continue;
     return rule.includes ? Verdict::kIncluded : Verdict::kIgnored;
   }
   return Verdict::kNothing;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,9 @@ class IgnoreRules {
   bool add_all(std::string_view text);
 
   /// What the last rule that matches says of a path. Who asks has asked for the folders above.
+  /// `steps` are what it may take (Glob::matches), less those that it took; with none left the
+  /// first rules were not asked.
+  Verdict judge(const RelativePath& path, bool is_folder, uint64_t& steps) const;
   Verdict judge(const RelativePath& path, bool is_folder) const;
   bool is_empty() const { return rules_.empty(); }
   /// Of memory, about.

@@ -10,7 +10,8 @@ namespace weft::retrieval {
 namespace {
 
 bool matches(std::string_view pattern, std::string_view path) {
-  return Glob(pattern).matches(split_path(path));
+  uint64_t steps = UINT64_MAX;
+  return Glob(pattern).matches(split_path(path), steps);
 }
 
 /// "ignored", "included" or "" of a path; a folder's ends with a slash.
@@ -43,6 +44,39 @@ TEST(Glob, StarsAndQuestionMarksStayWithinAName) {
   EXPECT_TRUE(matches("?", "\xFF"));
   EXPECT_TRUE(matches("\xFF*", "\xFF\xFE"));
   EXPECT_FALSE(matches("a?c", "a/c"));
+}
+
+TEST(Glob, ASetsIntervalsMayOverlapAndComeInAnyOrder) {
+  const std::string set = "[\u0410-\u044f\u0430-\u0450m-pa-cb-n\u00e4\u00e5x\u2020-\u2010]";
+  for (char c = 1; c < 127; ++c) {
+    if (c == '/') continue;
+    const bool is_in = (c >= 'a' && c <= 'p') || c == 'x';
+    EXPECT_EQ(matches(set, std::string(1, c)), is_in) << c;
+    EXPECT_EQ(matches("[!" + set.substr(1), std::string(1, c)), !is_in) << c;
+  }
+  for (const char* c : {"\u0410", "\u0440", "\u0450", "\u00e4", "\u00e5"}) {
+    EXPECT_TRUE(matches(set, c)) << c;
+  }
+  for (const char* c : {"\u040f", "\u0451", "\u00e3", "\u00e6", "\u2018", "\xFF"}) {
+    EXPECT_FALSE(matches(set, c)) << c;
+  }
+}
+
+TEST(IgnoreRules, WhatTakesTooLongIsLeftOut) {
+  IgnoreRules rules;
+  EXPECT_TRUE(rules.add("zz*"));
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(rules.add("*[a-z]q"));
+  const std::string name(100, 'z');
+  const RelativePath path(name);
+  uint64_t steps = 10'000;
+  EXPECT_EQ(rules.judge(path, false, steps), IgnoreRules::Verdict::kIgnored);
+  const uint64_t taken = 10'000 - steps;
+  EXPECT_GT(taken, 1000u);
+  EXPECT_LT(taken, 10 * 3 * 102 + 110);
+  for (uint64_t few : {uint64_t{0}, uint64_t{1}, taken / 2, taken - 1}) {
+    EXPECT_EQ(rules.judge(path, false, few), IgnoreRules::Verdict::kNothing);
+    EXPECT_EQ(few, 0u);
+  }
 }
 
 TEST(Glob, Sets) {

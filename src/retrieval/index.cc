@@ -430,7 +430,15 @@ Result<Counts> Index::counts() {
       Statement row, state_->database->prepare("SELECT (SELECT count(*) FROM documents), count(*),"
                                                " ifnull(sum(n_tokens), 0) FROM chunks"));
   WEFT_RETURN_IF_ERROR(row.step().status());
-  return Counts{row.integer(0), row.integer(1), row.integer(2)};
+  const Counts counts{row.integer(0), row.integer(1), row.integer(2)};
+  ReadLimit limit(*state_->database);
+  if (counts.tokens < 0 || counts.tokens > kMaxId) {
+    return corrupt(path() +
+                   ": the tokens of its chunks: out of range: damaged; remove this file and ingest "
+                   "again (stored KV is found again)");
+  }
+  WEFT_RETURN_IF_ERROR(limit.add(Document{.n_tokens = counts.tokens}));
+  return counts;
 }
 
 Status Index::all_chunks(FunctionRef<Status(const Chunk&)> fn) {

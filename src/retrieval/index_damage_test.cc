@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -280,6 +281,53 @@ TEST_F(IndexDamage, ANegativeIdIsDamageAlsoWithTheRightHash) {
   EXPECT_THAT(index->chunks_of(documents_.begin()->first).status().message(),
               HasSubstr("chunk -5: its id is out of range: damaged"));
   EXPECT_EQ(put(*index, "/new", {"pear"}).status().code(), StatusCode::kCorrupt);
+}
+
+TEST_F(IndexDamage, CountsOutOfRangeAreDamageAlsoWithTheRightHash) {
+  const auto damage_of = [&](const std::function<void(Document&)>& change) {
+    dir_.write("bad.db", good_);
+    Document document = (*Index::open(dir_ / "bad.db", Mode::kReadOnly))->documents()->front();
+    change(document);
+    {
+      auto database = *Database::open(dir_ / "bad.db", false, false);
+      EXPECT_TRUE(write_document(*database, document).is_ok());
+    }
+    const Status status = (*Index::open(dir_ / "bad.db", Mode::kReadOnly))->documents().status();
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+    return status.message();
+  };
+  const auto out_of_range = HasSubstr("its counts are out of range: damaged; remove this file");
+  EXPECT_THAT(damage_of([](Document& d) { d.n_chunks = -7; }), out_of_range);
+  EXPECT_THAT(damage_of([](Document& d) { d.n_tokens = -1; }), out_of_range);
+  EXPECT_THAT(damage_of([](Document& d) { d.n_tokens = INT64_MAX; }), out_of_range);
+  EXPECT_THAT(damage_of([](Document& d) { d.info.size_bytes = UINT64_MAX; }), out_of_range);
+  // No file has room for the token ids of as many as this.
+  const auto too_many = HasSubstr("its rows say more than the file has bytes: damaged");
+  EXPECT_THAT(damage_of([](Document& d) { d.n_tokens = 1'000'000'000; }), too_many);
+  EXPECT_THAT(damage_of([](Document& d) { d.n_chunks = kMaxId; }), too_many);
+}
+
+TEST_F(IndexDamage, AChunksPlaceOutOfRangeIsDamageAlsoWithTheRightHash) {
+  const int64_t document = documents_.begin()->first;
+  const std::vector<int32_t> ids{'f', 'i', 'g'};
+  const auto damage_of = [&](int64_t ordinal, const ChunkText& chunk) {
+    dir_.write("bad.db", good_);
+    {
+      auto database = *Database::open(dir_ / "bad.db", false, false);
+      EXPECT_TRUE(insert_chunk(*database, 1000, document, ordinal, "", chunk).is_ok());
+    }
+    return (*Index::open(dir_ / "bad.db", Mode::kReadOnly))->chunks_of(document).status().message();
+  };
+  const ChunkText good{.text = "fig", .tokens = ids, .record = record_of("fig")};
+  EXPECT_EQ(damage_of(100, good), "");
+  const auto out_of_range = HasSubstr("chunk 1000: its place is out of range: damaged");
+  EXPECT_THAT(damage_of(-3, good), out_of_range);
+  ChunkText bad = good;
+  bad.line_begin = 9;  // and the last one is 0
+  EXPECT_THAT(damage_of(100, bad), out_of_range);
+  bad = good;
+  bad.byte_begin = UINT64_MAX;
+  EXPECT_THAT(damage_of(100, bad), out_of_range);
 }
 
 TEST_F(IndexDamage, ALostChunkOrDocumentIsFoundByVerify) {

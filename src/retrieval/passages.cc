@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <ranges>
-#include <unordered_set>
 #include <utility>
 
 #include "base/hash.h"
@@ -23,6 +21,8 @@ constexpr int kCandidatesPerPassage = 8;
 constexpr int kCandidatesAtLeast = 32;
 constexpr int kCandidatesAtMost = 256;
 constexpr size_t kMaxWordsRead = 1 << 14;  // of a question
+constexpr size_t kMaxTextWritten =
+    4096;  // of a question that are looked at for how a word is written
 constexpr size_t kShingleWords = 4;
 constexpr double kCoveredEnough = 0.5;
 // Of the terms' weight: so much is of terms that no document has, and so little the best passage
@@ -33,6 +33,7 @@ constexpr double kAboutAsGood = 0.95;  // a copy's score, of the better one's
 
 struct Question {
   std::vector<Term> terms;
+  size_t n_words = 0;        // the first of the terms: the others are of unspaced text
   bool is_unspaced = false;  // mostly
 };
 
@@ -45,10 +46,10 @@ Result<Question> read_question(Index& index, std::string_view text) {
     const auto half = static_cast<std::ptrdiff_t>(Index::kMaxQueryTerms / 2);
     question.terms.erase(question.terms.begin() + half, question.terms.end() - half);
   }
-  const size_t n_words = question.terms.size();
+  question.n_words = question.terms.size();
   for (const std::string& pair : unspaced.pairs) question.terms.push_back({pair});
   for (const std::string& begin : unspaced.begins) question.terms.push_back({begin, true});
-  question.is_unspaced = question.terms.size() > 2 * n_words;
+  question.is_unspaced = question.terms.size() > 2 * question.n_words;
   question.terms.resize(std::min(question.terms.size(), Index::kMaxQueryTerms));
   return question;
 }
@@ -61,12 +62,65 @@ double weight_of(int64_t chunks_with, int64_t chunks) {
   return std::log(1 + (all - with + 0.5) / (with + 0.5));
 }
 
-using Shingles = std::unordered_set<uint64_t>;
+/// The runs of words of a text by their hashes, each once and sorted; of one with more than
+/// kMaxShingles the smallest hashes (a bottom-k sketch: Broder, "On the resemblance and containment
+/// of documents", 1997). A chunk that weft cuts has at most 512 tokens, so about as many words: it
+/// is whole. Only one from a foreign index is sketched, where the share of equal runs is then known
+/// with a standard error of sqrt(0.9 * 0.1 / 512) = 1.3 % at kNearDuplicate, and two are compared
+/// in at most 1024 steps: half a million pairs (--chunks 1024) take a second.
+constexpr size_t kMaxShingles = 512;
+class Shingles {
+ public:
+  void add(uint64_t hash) {
+    if (is_sketch_ && hash > hashes_[kMaxShingles - 1]) return;
+    hashes_.push_back(hash);
+    if (hashes_.size() >= 4 * kMaxShingles) finish();
+  }
+  bool is_empty() const { return hashes_.empty(); }
+  /// To be called once all were added.
+  void finish() {
+    std::ranges::sort(hashes_);
+    const auto again = std::ranges::unique(hashes_);
+    hashes_.erase(again.begin(), again.end());
+    is_sketch_ = is_sketch_ || hashes_.size() > kMaxShingles;
+    hashes_.resize(std::min(hashes_.size(), kMaxShingles));
+  }
+
+  bool is_near_duplicate_of(const Shingles& other) const {
+    const std::vector<uint64_t>& a = hashes_;
+    const std::vector<uint64_t>& b = other.hashes_;
+    const auto smaller = static_cast<double>(std::min(a.size(), b.size()));
+    const auto larger = static_cast<double>(std::max(a.size(), b.size()));
+    if (smaller < kNearDuplicate * larger) return false;
+    const size_t limit = is_sketch_ || other.is_sketch_ ? kMaxShingles : a.size() + b.size();
+    // No more of those seen can be of one alone.
+    const double most_alone = (1 - kNearDuplicate) * static_cast<double>(limit);
+    size_t shared = 0;
+    size_t alone = 0;
+    size_t i = 0;
+    size_t j = 0;
+    while (shared + alone < limit && (i < a.size() || j < b.size())) {
+      const bool has_a = i < a.size() && (j == b.size() || a[i] <= b[j]);
+      const bool has_b = j < b.size() && (i == a.size() || b[j] <= a[i]);
+      i += has_a ? 1 : 0;
+      j += has_b ? 1 : 0;
+      (has_a && has_b ? shared : alone) += 1;
+      if (static_cast<double>(alone) > most_alone) return false;
+    }
+    return static_cast<double>(shared) >= kNearDuplicate * static_cast<double>(shared + alone);
+  }
+
+ private:
+  std::vector<uint64_t> hashes_;
+  bool is_sketch_ = false;  // hashes_ has kMaxShingles, and more were there
+};
 
 struct Candidate {
   Hit hit;
   std::vector<int64_t> occurrences;  // of each term, in text and title
   Shingles shingles;
+  Hash128 text;                // of hit's text, without white space
+  std::vector<Hash128> known;  // of hit.nearly_same, the same
 };
 
 class Ranker {
@@ -115,21 +169,20 @@ Result<Shingles> shingles_of(Index& index, const Hit& hit) {
                                          last.push_back(hash64(std::as_bytes(std::span(word))));
                                          if (last.size() > kShingleWords) last.erase(last.begin());
                                          if (last.size() == kShingleWords)
-                                           shingles.insert(hash64(std::as_bytes(std::span(last))));
+                                           shingles.add(hash64(std::as_bytes(std::span(last))));
                                          return true;
                                        }));
-  if (shingles.empty()) shingles.insert(hash64(std::as_bytes(std::span(last))));
+  if (shingles.is_empty()) shingles.add(hash64(std::as_bytes(std::span(last))));
+  shingles.finish();
   return shingles;
 }
 
-bool are_near_duplicates(const Shingles& a, const Shingles& b) {
-  const size_t smaller = std::min(a.size(), b.size());
-  const size_t larger = std::max(a.size(), b.size());
-  if (static_cast<double>(smaller) < kNearDuplicate * static_cast<double>(larger)) return false;
-  const auto shared =
-      static_cast<size_t>(std::ranges::count_if(a, [&](uint64_t s) { return b.contains(s); }));
-  return static_cast<double>(shared) >=
-         kNearDuplicate * static_cast<double>(a.size() + b.size() - shared);
+Hash128 hash_of_text(const Hit& hit) {
+  std::string text;
+  for (const char c : hit.chunk.text) {
+    if (c != ' ' && c != '\t' && c != '\n' && c != '\r') text += c;
+  }
+  return hash128(std::as_bytes(std::span(text)));
 }
 
 /// Without folders: they say what a document is about, but which of them, nobody knows.
@@ -153,7 +206,8 @@ Result<std::vector<Candidate>> read_candidates(Index& index, std::span<const Ter
     }
     for (size_t i = 0; i < n.size(); ++i) n[i] += kTitleCounts * in_title[i];
     WEFT_ASSIGN_OR_RETURN(Shingles shingles, shingles_of(index, hit));
-    candidates.push_back({std::move(hit), std::move(n), std::move(shingles)});
+    const Hash128 text = hash_of_text(hit);
+    candidates.push_back({std::move(hit), std::move(n), std::move(shingles), text, {}});
   }
   return candidates;
 }
@@ -164,7 +218,7 @@ void forget_copies(std::span<const Candidate> candidates, TermCounts& counts) {
   std::vector<const Candidate*> originals;
   for (const Candidate& one : candidates) {
     const auto original = std::ranges::find_if(originals, [&](const Candidate* other) {
-      return are_near_duplicates(other->shingles, one.shingles);
+      return other->shingles.is_near_duplicate_of(one.shingles);
     });
     if (original == originals.end()) {
       originals.push_back(&one);
@@ -176,12 +230,6 @@ void forget_copies(std::span<const Candidate> candidates, TermCounts& counts) {
       counts.chunks_with[i] -= have_both ? 1 : 0;
     }
   }
-}
-
-bool have_equal_text(const Hit& a, const Hit& b) {
-  const auto is_text = [](char c) { return c != ' ' && c != '\t' && c != '\n' && c != '\r'; };
-  return std::ranges::equal(a.chunk.text | std::views::filter(is_text),
-                            b.chunk.text | std::views::filter(is_text));
 }
 
 bool has_terms_of(const Candidate& one, const Candidate& other) {
@@ -200,16 +248,17 @@ bool is_newer(const Hit& a, const Hit& b) {
 /// and the one to show: of equal texts that with the shortest path (a backup's is longer), of
 /// different ones the newest.
 void add_copy(Candidate& taken, Candidate one) {
-  const bool is_equal = have_equal_text(one.hit, taken.hit);
+  const bool is_equal = one.text == taken.text;
   const bool is_preferred =
       is_equal ? one.hit.path.size() < taken.hit.path.size() : is_newer(one.hit, taken.hit);
   if (one.hit.score >= kAboutAsGood * taken.hit.score && is_preferred && has_terms_of(one, taken)) {
     std::swap(one.hit.nearly_same, taken.hit.nearly_same);
+    std::swap(one.known, taken.known);
     std::swap(one, taken);
   }
-  const auto is_known = [&](const Hit& other) { return have_equal_text(one.hit, other); };
-  std::vector<Hit>& known = taken.hit.nearly_same;
-  if (!is_equal && std::ranges::none_of(known, is_known)) known.push_back(std::move(one.hit));
+  if (is_equal || std::ranges::find(taken.known, one.text) != taken.known.end()) return;
+  taken.known.push_back(one.text);
+  taken.hit.nearly_same.push_back(std::move(one.hit));
 }
 
 /// The best, with what says nearly the same as one of them.
@@ -220,7 +269,7 @@ std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& 
     if (taken.empty()) best_score = one.hit.score;
     if (one.hit.score < options.least_share_of_best * best_score) break;
     const auto original = std::ranges::find_if(taken, [&](const Candidate& other) {
-      return are_near_duplicates(other.shingles, one.shingles) && has_terms_of(other, one);
+      return other.shingles.is_near_duplicate_of(one.shingles) && has_terms_of(other, one);
     });
     if (original != taken.end()) {
       add_copy(*original, std::move(one));
@@ -255,6 +304,38 @@ bool says_too_little(const Question& question, const TermCounts& counts, const R
   const bool asks_for_other = has_aspect && !has_subject && absent > 0;
   return asks_for_other ||
          (absent >= kMuchIsAbsent * ranker.total() && covered < kCoveredWithAbsent);
+}
+
+/// The question's words that no document has, as the question writes them.
+Result<std::vector<std::string>> absent_words(Index& index, std::string_view text,
+                                              const Question& question, const TermCounts& counts,
+                                              std::span<const Candidate> candidates) {
+  std::vector<std::string> absent;
+  const auto is_absent = [&](size_t i) {
+    return counts.chunks_with[i] <= 0 && std::ranges::all_of(candidates, [&](const Candidate& one) {
+             return one.occurrences[i] == 0;  // nor a file's name
+           });
+  };
+  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
+    if (is_absent(i)) absent.push_back(question.terms[i].text);
+    if (absent.size() == Passages::kMaxAbsent) break;
+  }
+  if (absent.empty()) return absent;
+  std::vector<bool> is_written(absent.size(), false);
+  constexpr std::string_view kBetween = " \t\r\n.,;:!?\"'()[]{}<>/";
+  text = text.substr(0, kMaxTextWritten);
+  for (size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    at = end;
+    WEFT_ASSIGN_OR_RETURN(const auto folded, index.words(word, 2));
+    for (size_t i = 0; i < absent.size() && folded.size() == 1; ++i) {
+      if (is_written[i] || absent[i] != folded.front()) continue;
+      absent[i] = word;
+      is_written[i] = true;
+    }
+  }
+  return absent;
 }
 
 /// Chunks that follow each other in a document stand together, where the best of them was.
@@ -298,11 +379,13 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates));
   WEFT_ASSIGN_OR_RETURN(std::vector<Candidate> ranked,
                         read_candidates(index, question.terms, std::move(hits)));
+  const TermCounts counts_of_all = counts;
   forget_copies(ranked, counts);
   const Ranker ranker(counts);
   for (size_t i = 0; i < question.terms.size(); ++i) {
     out.terms.push_back({question.terms[i], ranker.weights()[i]});
   }
+  WEFT_ASSIGN_OR_RETURN(out.absent, absent_words(index, text, question, counts_of_all, ranked));
   if (ranked.empty()) {
     out.found = PassagesFound::kNone;
     return out;

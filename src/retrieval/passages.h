@@ -51,16 +51,20 @@ struct Passages {
   /// of the best of them. Empty unless found is kYes, or `anyway` was asked for.
   std::vector<Hit> hits;
   std::vector<WeightedTerm> terms;
+  /// The first of the question's words, as it writes them, that no document has; those of unspaced
+  /// script are not among them.
+  std::vector<std::string> absent;
+  static constexpr size_t kMaxAbsent = 5;
   double relevance = 0;  // of the best passage found: its score as a share of the terms' weight
 };
 
 /// A passage whose text another one has nearly all of (kNearDuplicate of the runs of four words
-/// that both have together) is left out, unless it has a term of the question that the other one
-/// has not. Of those that score about the same, the one with the shortest path is taken where the
-/// texts are equal, the newest where they are not. Hit::score is BM25 with inverse document
-/// frequencies above 0, titles counted twice; a
-/// word that only the file's name has counts as the title's, though it finds nothing by itself. Of
-/// a question with more than Index::kMaxQueryTerms words the first and the last are searched for.
+/// that both have together; of texts far longer than a chunk that is estimated) is left out, unless
+/// it has a term of the question that the other one has not. Of those that score about the same,
+/// the one with the shortest path is taken where the texts are equal, the newest where they are
+/// not. Hit::score is BM25 with inverse document frequencies above 0, titles counted twice; a word
+/// that only the file's name has counts as the title's, though it finds nothing by itself. Of a
+/// question with more than Index::kMaxQueryTerms words the first and the last are searched for.
 Result<Passages> find_passages(Index& index, std::string_view question,
                                const PassageOptions& options);
 inline constexpr double kNearDuplicate = 0.9;

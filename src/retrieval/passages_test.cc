@@ -279,5 +279,52 @@ TEST_F(PassagesTest, AFewCommonWordsDoNotStandForWhatIsAbsent) {
   EXPECT_EQ(find("Do fish of the river swim?").found, PassagesFound::kYes);
 }
 
+TEST_F(PassagesTest, OfTextsFarLongerThanAChunkNearDuplicatesAreEstimated) {
+  const auto text = [](int n_words, int every, const std::string& other) {
+    std::string words = "harbour";
+    for (int i = 1; i < n_words; ++i) {
+      words += " " + (every > 0 && i % every == 0 ? other : std::string("w")) + std::to_string(i);
+    }
+    return words;
+  };
+  add("/a", {text(20'000, 0, "")});
+  add("/b", {text(20'000, 400, "x")});  // of the runs that both have 98 %
+  add("/c", {text(20'000, 20, "y")});   // 67 %
+  add("/d", {text(10'000, 0, "")});     // half of them, and no more
+  PassageOptions options;
+  options.least_share_of_best = 0;
+  EXPECT_THAT(found("harbour", options), UnorderedElementsAre("/a 0", "/c 0", "/d 0"));
+}
+
+TEST_F(PassagesTest, WhatIsExactStaysSoForTextsOfAChunksLength) {
+  // Of 400 words 397 runs; a changed word in the middle changes 4: with n changed both have
+  // 397 - 4 n of 397 + 4 n. Five are 0.904, six 0.885.
+  const auto text = [](int n_changed) {
+    std::string words = "harbour";
+    for (int i = 1; i < 400; ++i) {
+      const bool is_changed = i % 20 == 10 && i / 20 < n_changed;
+      words += (is_changed ? " x" : " w") + std::to_string(i);
+    }
+    return words;
+  };
+  add("/a", {text(0)});
+  add("/b", {text(5)});
+  EXPECT_EQ(found("harbour").size(), 1u);
+  add("/c", {text(6)});
+  EXPECT_EQ(find("harbour").hits.size(), 2u);
+}
+
+TEST_F(PassagesTest, WordsThatNoDocumentHasAreNamed) {
+  add("/a", {"The harbour opens at six."});
+  add("/bortsch.txt", {"Beetroot soup is red."}, "soup");
+  EXPECT_THAT(find("Where is my Pas\u00f3port, in the HARBOUR?").absent,
+              ElementsAre("Pas\u00f3port"));
+  EXPECT_THAT(find("harbour harbours opening").absent, IsEmpty());
+  EXPECT_THAT(find("Is the bortsch soup red?").absent, IsEmpty());  // a file has the name
+  EXPECT_THAT(find("zebra quagga okapi gnu tapir ibex").absent,
+              ElementsAre("zebra", "quagga", "okapi", "gnu", "tapir"));
+  EXPECT_THAT(find("What is it?").absent, IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft::retrieval

@@ -38,6 +38,9 @@ class RowHash {
   std::string bytes_;
 };
 
+bool is_count(int64_t n) { return n >= 0 && n <= kMaxId; }
+bool is_range(int64_t begin, int64_t end) { return begin >= 0 && begin <= end; }
+
 std::string_view token_bytes(std::span<const int32_t> tokens) {
   return {reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()};
 }
@@ -138,7 +141,11 @@ Status ReadLimit::add(const Chunk& chunk) {
 
 Status ReadLimit::add(const Document& document) {
   const DocumentInfo& info = document.info;
-  return take(info.path.size() + info.title.size() + info.content_hash.size() + info.root.size());
+  // Its chunks' token ids are in the file, too; both counts were read in range.
+  const auto n_tokens = static_cast<size_t>(document.n_tokens);
+  const auto n_chunks = static_cast<size_t>(document.n_chunks);
+  return take(info.path.size() + info.title.size() + info.content_hash.size() + info.root.size() +
+              n_tokens * sizeof(int32_t) + n_chunks * kLeastRowBytes);
 }
 
 Status ReadLimit::add(std::string_view value) { return take(value.size()); }
@@ -218,7 +225,10 @@ Result<Chunk> Rows::chunk(const Statement& row, int first) const {
     return damaged("chunk", id,
                    fmt::format("{} bytes of token ids for {} tokens", ids.size(), n_tokens));
   }
-  if (ordinal != chunk.ordinal) return damaged("chunk", id, "its place is out of range");
+  const bool is_placed = ordinal == chunk.ordinal && ordinal >= 0 &&
+                         is_range(row.integer(first + 3), row.integer(first + 4)) &&
+                         is_range(row.integer(first + 9), row.integer(first + 10));
+  if (!is_placed) return damaged("chunk", id, "its place is out of range");
   chunk.tokens.resize(ids.size() / sizeof(int32_t));
   if (!ids.empty()) std::memcpy(chunk.tokens.data(), ids.data(), ids.size());
   for (const int32_t token : chunk.tokens) {
@@ -248,6 +258,9 @@ Result<Document> Rows::document(const Statement& row, int first) const {
   }
   if (document.id <= 0 || document.id > kMaxId) {
     return damaged("document", document.id, "its id is out of range");
+  }
+  if (!is_count(document.n_chunks) || !is_count(document.n_tokens) || row.integer(first + 3) < 0) {
+    return damaged("document", document.id, "its counts are out of range");
   }
   return document;
 }

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <ranges>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -26,6 +28,9 @@ constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
 /// one. FAT's tick is the longest that is met.
 constexpr int64_t kLongestTickNs = 2'000'000'000;
 constexpr size_t kMaxRuleMemory = size_t{64} << 20;  // of the ignore files that hold at one time
+/// Of comparing one path with all ignore files that hold for it, each with its share: about 5 ms,
+/// and a hundred times what a thousand usual lines take.
+constexpr uint64_t kMaxMatchSteps = 2'000'000;
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
 
@@ -88,8 +93,7 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
   }
   WEFT_ASSIGN_OR_RETURN(std::string bytes, read_part(*file, 0, size));
   const Hash128 hash = hash128(std::as_bytes(std::span(bytes)));
-  const std::filesystem::path as_path(path);
-  const std::string name = as_path.filename().string();
+  const std::string name = std::filesystem::path(path).filename().string();
   auto read = documents::read_document(
       std::move(bytes),
       {.name = name, .encoding = options.encoding, .max_text_bytes = options.max_document_bytes});
@@ -100,8 +104,7 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
   LoadedDocument loaded;
   loaded.has_own_title = !document.title.empty();
   loaded.info = {.path = path,
-                 .title = loaded.has_own_title ? std::move(document.title)
-                                               : documents::short_title(as_path.stem().string()),
+                 .title = loaded.has_own_title ? std::move(document.title) : title_of_name(path),
                  .size_bytes = entry.size_bytes,
                  .modified_ns = modified_ns,
                  .content_hash = content_hash(hash, document.reading)};
@@ -264,9 +267,8 @@ class Scanner {
     if (is_stopped()) return;
     const std::string name = join_path(folder, child.name);
     if (is_root(name)) return;  // it has its own turn
-    if (child.name.starts_with('.')) return skip(name, "hidden", "hidden: name it to have it");
-    if (child.is_directory && child.name == "node_modules") {
-      return skip(name, "node_modules", "packages of others: name it to have it");
+    if (auto refused = refused_by_name(child.name, child.is_directory)) {
+      return skip(name, std::move(refused->kind), std::move(refused->reason));
     }
     if (child.is_link && !child.is_directory && !child.is_regular && !env_.exists(name)) {
       return skip(name, "broken link", "a link that leads nowhere");
@@ -279,9 +281,42 @@ class Scanner {
     if (!store_dir_.empty() && is_under(canonical, store_dir_)) {
       return skip(name, "store", "the store itself");
     }
-    if (is_asked(canonical)) return walk(canonical, child);
+    if (is_asked(canonical)) {
+      if (auto refused = child.is_link ? refused_target(canonical, child) : std::nullopt) {
+        return skip(name, std::move(refused->kind), std::move(refused->reason));
+      }
+      return walk(canonical, child);
+    }
     skip(name, "link out of the folder",
          fmt::format("a link out of the folder; name {} to ingest it", canonical));
+  }
+
+  static std::optional<Refusal> refused_by_name(std::string_view name, bool is_folder) {
+    if (name.starts_with('.')) return Refusal{"hidden", "hidden: name it to have it"};
+    if (is_folder && name == "node_modules") {
+      return Refusal{"node_modules", "packages of others: name it to have it"};
+    }
+    return std::nullopt;
+  }
+
+  /// What a link leads to is refused as the walk would refuse it: from the named path down, each
+  /// folder on the way and itself.
+  std::optional<Refusal> refused_target(const std::string& target, const DirEntry& entry) {
+    std::vector<std::string> way;  // from the target up, without what was named
+    for (std::string at = target; !is_root(at); at = parent_of(at)) way.push_back(at);
+    for (const std::string& at : way | std::views::reverse) {
+      const bool is_folder = at != target || entry.is_directory;
+      const std::string folder = parent_of(at);
+      if (auto refused = refused_by_name(below(at, folder), is_folder)) return refused;
+      const auto level = level_of(folder, nullptr);
+      if (!level.is_ok()) {
+        return Refusal{"unreadable", "an ignore file that holds for it cannot be read"};
+      }
+      if (const std::string_view by = ignored_by(at, is_folder, level->get()); !by.empty()) {
+        return Refusal{fmt::format("by {}", by), fmt::format("{} says so", by)};
+      }
+    }
+    return std::nullopt;
   }
 
   /// The file or flag that ignores a path in a folder that is walked; "" where none does.
@@ -300,10 +335,17 @@ class Scanner {
       paths.emplace_back(at->weft.is_empty() && at->git.is_empty() ? std::string_view()
                                                                    : below(path, at->dir));
     }
+    uint64_t n_files = 0;
+    for (const IgnoreLevel* at = level; at != nullptr; at = at->above.get()) {
+      n_files += (at->weft.is_empty() ? 0 : 1) + (at->git.is_empty() ? 0 : 1);
+    }
+    const uint64_t share = kMaxMatchSteps / std::max<uint64_t>(n_files, 1);
     for (const bool is_weft : {true, false}) {
       size_t i = 0;
       for (const IgnoreLevel* at = level; at != nullptr; at = at->above.get(), ++i) {
-        const Verdict verdict = (is_weft ? at->weft : at->git).judge(paths[i], is_folder);
+        uint64_t steps = share;
+        const Verdict verdict = (is_weft ? at->weft : at->git).judge(paths[i], is_folder, steps);
+        if (steps == 0) note_costly(at->dir, is_weft);
         if (verdict == Verdict::kIncluded) return "";
         if (verdict == Verdict::kIgnored) return is_weft ? kWeftIgnore : kGitIgnore;
       }
@@ -365,6 +407,13 @@ class Scanner {
   /// Once: an ignore file may be read twice.
   void note(std::string line) {
     if (noted_.insert(line).second) result_.notes.push_back(std::move(line));
+  }
+
+  void note_costly(const std::string& dir, bool is_weft) {
+    note(
+        fmt::format("{}: not all of its lines are used for each file: comparing them with one "
+                    "path takes too long",
+                    join_path(dir, std::string(is_weft ? kWeftIgnore : kGitIgnore))));
   }
 
   void note_unused_ignore_files() {
@@ -550,6 +599,10 @@ class Scanner {
 };
 
 }  // namespace
+
+std::string title_of_name(const std::string& path) {
+  return documents::short_title(std::filesystem::path(path).stem().string());
+}
 
 std::string canonical_path(const std::string& path) {
   std::error_code error;

@@ -97,11 +97,12 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 ///
 /// Skipped in folders, unless named itself: what is hidden (begins with a dot), node_modules, the
 /// store's folder and other stores, links that lead nowhere or out of `paths` (a folder from
-/// elsewhere could name a key of the user's, or all that lies above it), and what .gitignore and
-/// .weftignore files say: of each folder on the way down from the named one, and of the folders
-/// above it in the same git work tree. A .weftignore beats a .gitignore, `exclude` beats both, and
-/// of two files the deeper one holds. A skipped folder is one entry and is not walked. Of files
-/// also those that are no text (documents/document.h), too large or unreadable; an unreadable one
+/// elsewhere could name a key of the user's, or all that lies above it) or to what is skipped
+/// itself, and what .gitignore and .weftignore files say: of each folder on the way down from the
+/// named one, and of the folders above it in the same git work tree. A .weftignore beats a
+/// .gitignore, `exclude` beats both, and of two files the deeper one holds. A skipped folder is one
+/// entry and is not walked. Of files also those that are no text (documents/document.h), too large
+/// or unreadable; an unreadable one
 /// stays in the index. A file that is gone when it is to be read was never there.
 ///
 /// Of the index's documents only those under `paths` are looked at, by their canonical form and as
@@ -114,9 +115,11 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 Result<ScanResult> scan(Env& env, Index& index, std::span<const std::string> paths,
                         const ScanOptions& options);
 
+/// A document's title where it says none: the file's name without its ending.
+std::string title_of_name(const std::string& path);
+
 struct LoadedDocument {
-  /// Of exactly these bytes. The title is the document's own, else the file's name without its
-  /// ending.
+  /// Of exactly these bytes. The title is the document's own, else title_of_name().
   DocumentInfo info;
   std::string text;          // UTF-8; its offsets are what the index has
   documents::LineMap lines;  // of the file, by offsets of the text

@@ -812,5 +812,57 @@ TEST(PathFromRoot, BeginsWithTheRootsOwnName) {
   EXPECT_EQ(path_from_root("/other/a.md", "/home"), "/other/a.md");
 }
 
+TEST_F(ScanTest, WhatALinkLeadsToIsRefusedAsItWouldBeByItself) {
+  dir_.write("docs/.gitignore", "secret/\n*.key\n");
+  dir_.write("docs/.env", "PASSWORD=x");
+  dir_.write("docs/.hid/sub/a.txt", "hidden");
+  dir_.write("docs/secret/k.txt", "secret");
+  dir_.write("docs/secret/deep/k.txt", "secret");
+  dir_.write("docs/a.key", "key");
+  dir_.write("docs/node_modules/m.txt", "module");
+  dir_.write("docs/open/o.txt", "open");
+  fs::create_symlink(".env", dir_ / "docs/env.txt");
+  fs::create_directory_symlink(".hid", dir_ / "docs/vis");
+  fs::create_directory_symlink(".hid/sub", dir_ / "docs/vis2");
+  fs::create_symlink("secret/k.txt", dir_ / "docs/pub.txt");
+  fs::create_directory_symlink("secret/deep", dir_ / "docs/pub");
+  fs::create_symlink("a.key", dir_ / "docs/key.txt");
+  fs::create_symlink("node_modules/m.txt", dir_ / "docs/m.txt");
+  fs::create_symlink("open/o.txt", dir_ / "docs/o.txt");
+  const std::string hidden = ": hidden: name it to have it";
+  EXPECT_THAT(
+      seen(),
+      UnorderedElementsAre(
+          "new docs/open/o.txt", "skipped docs/.gitignore" + hidden, "skipped docs/.env" + hidden,
+          "skipped docs/.hid" + hidden, "skipped docs/secret: .gitignore says so",
+          "skipped docs/a.key: .gitignore says so",
+          "skipped docs/node_modules: packages of others: name it to have it",
+          "skipped docs/env.txt" + hidden, "skipped docs/vis" + hidden,
+          "skipped docs/vis2" + hidden, "skipped docs/pub.txt: .gitignore says so",
+          "skipped docs/pub: .gitignore says so", "skipped docs/key.txt: .gitignore says so",
+          "skipped docs/m.txt: packages of others: name it to have it"));
+  // What was named is as if it were not hidden, and so is what lies in it.
+  EXPECT_THAT(seen({"docs/open", "docs/.hid", "docs/vis"}),
+              UnorderedElementsAre("new docs/open/o.txt", "new docs/.hid/sub/a.txt"));
+}
+
+TEST_F(ScanTest, AnIgnoreFileThatTakesTooLongIsLeftOutInPart) {
+  const std::string name(240, 'z');
+  std::string costly = "zz*\n";  // asked last
+  for (int i = 0; i < 3999; ++i) costly += "*[a-z]q\n";
+  dir_.write("docs/.gitignore", costly);
+  dir_.write("docs/.weftignore", "*.log\n");
+  for (const char* end : {".log", "a", "b"}) dir_.write("docs/" + name + end, "text");
+  dir_.write("docs/zz", "text");
+  const ScanResult result = look({"docs"});
+  std::vector<std::string> files;
+  for (const ScannedFile& file : result.files) files.push_back(relative(file.info.path));
+  EXPECT_THAT(files, ElementsAre("docs/" + name + "a", "docs/" + name + "b"));
+  EXPECT_THAT(result.notes,
+              ElementsAre(dir_ / "docs/.gitignore" +
+                          ": not all of its lines are used for each file: comparing them with one "
+                          "path takes too long"));
+}
+
 }  // namespace
 }  // namespace weft::retrieval
