@@ -98,9 +98,10 @@ class Scheduler::Planner {
   /// Pages that are free or evictable once this sequence is freed, whatever the others hold. Rows
   /// only write to pages of their own sequence, so of two sequences with the same page one attached
   /// it, at its admission, in the slot where the other has it: among its attached pages, which are
-  /// its first ones. A page further on than what any running sequence attached, this one included,
-  /// is in no other block table; at most the prefix cache holds it too. Pages further ahead may be
-  /// exclusive as well, if their other holders left, but who they were is not known here.
+  /// its first ones. A page after all that any running sequence attached, this one included, is
+  /// therefore in no other block table; at most the prefix cache holds it too. Pages before that
+  /// may come back as well, since their other holders may have left, but who held them isn't known
+  /// here.
   int32_t certainly_exclusive_pages(const Request& request) const {
     int32_t attached = 0;
     for (const Running& r : running_) attached = std::max(attached, r.request->attached);
@@ -140,8 +141,9 @@ class Scheduler::Planner {
     rows_ -= end - begin;
   }
 
-  /// Whether pages for all its tokens are there. No running prompt needs more: it took the rows up,
-  /// and this is not asked, or the pages but for the watermark, and this says no.
+  /// Whether pages for all its tokens are there. None have to be kept for running prompts: one that
+  /// is not complete took the last rows, and then this is not asked, or found no page beyond the
+  /// watermark, and then this says no.
   bool fits(Request& request) const {
     const int32_t needed = pages_for(request.n_tokens());
     const int64_t spare = running_.empty() ? free_ : free_ - watermark(1);

@@ -5,7 +5,7 @@
 // A request waits, runs (its sequence may hold pages) and leaves. Its tokens are the prompt and
 // what was generated; a step computes some that are not computed yet, and the row of its last token
 // samples one more. Rules:
-//  - Every running request whose newest token alone is not computed has a decode row in each step.
+//  - Every running request with all but its newest token computed has a decode row in each step.
 //    The rows that are left go to prompts and to tokens computed again, by arrival: running
 //    requests before those that wait.
 //  - Who waits is admitted strictly by arrival, however few pages a later one needs; only a request
@@ -20,8 +20,7 @@
 //  - Only full pages are shared, through the prefix cache, so rows never write to a shared page and
 //    no step needs a page for a copy. A sequence made by fork would break this: attach a prefix.
 //
-// One thread. Ids that were never given out, and plans out of turn, are the caller's bugs and
-// abort.
+// One thread. Ids never given out and plans out of turn are the caller's bugs and abort.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -261,13 +262,12 @@ TEST_F(SchedulerTest, APromptOnItsWayLeavesTheWatermarkButTheOldestNeedNot) {
 }
 
 TEST_F(SchedulerTest, TheYoungestIsPreemptedAndComputesAllAgain) {
-  //      pages   0: [aaaa|bbbb|cccc|d   6 in all, 2 tokens each
   make(
       {.total_pages = 6, .page_tokens = 2, .context_tokens = 12, .step_rows = 8, .max_running = 2});
   submit(2, 9);
   submit(2, 7);
   EXPECT_EQ(step(), "+0 +1 0:P0-1* 1:P0-1*");
-  steps(4);  // 0 and 1: 6 tokens, 3 pages each
+  steps(4);  // 0: [..][..][..]  1: [..][..][..]  no page is left
   EXPECT_EQ(describe(1), "running: 5 tokens generated");
   EXPECT_EQ(step(), "-1 0:D6*");
   EXPECT_EQ(describe(1), "preempted: 6 tokens to compute again");
@@ -421,9 +421,48 @@ TEST_F(SchedulerTest, GivenPagesThatOnlyTheCacheCanCountThenThePlanIsMadeAgain) 
   submit(6, 9, 0);
   submit(2, 9);
   EXPECT_EQ(run(9, 4), "+1@4 +2 0:D6* 1:P4-5* 2:P0-1*");
-  // 2's page could be one of those that 1 attached, for all that the scheduler knows.
+  // 1 may have attached 2's page, for all that the scheduler knows.
   EXPECT_EQ(run(0, 0), "-2");
   EXPECT_EQ(run(1, 0), "0:D7* 1:D6*");
+}
+
+TEST_F(SchedulerTest, PagesThatThePreemptedOneAttachedNeedNotComeBack) {
+  make({.total_pages = 20,
+        .page_tokens = 2,
+        .context_tokens = 18,
+        .step_rows = 9,
+        .max_running = 3});
+  const auto run = [&](int32_t free_pages) {
+    const StepPlan plan =
+        scheduler_->plan(free_pages, 0, [&](RequestId id) { return number(id) == 2 ? 4 : 0; });
+    commit(plan);
+    return draw(plan);
+  };
+  submit(4, 9);
+  submit(4, 9);
+  submit(5, 9);
+  EXPECT_EQ(run(20), "+0 +1 +2@4 0:P0-3* 1:P0-3* 2:P4-4*");
+  // 0 and 1 need a page each. Of the 3 that 2 holds one is certain: another may have the first two.
+  EXPECT_EQ(run(0), "-2");
+  EXPECT_EQ(run(2), "0:D4* 1:D4*");
+}
+
+TEST_F(SchedulerTest, ReusedPagesAreCountedAsIfTheyWereTakenFromTheFreeOnes) {
+  make(
+      {.total_pages = 9, .page_tokens = 2, .context_tokens = 18, .step_rows = 9, .max_running = 3});
+  submit(6, 3);
+  submit(6, 3);
+  held_elsewhere_ = 2;
+  reusable_tokens_ = 4;
+  EXPECT_EQ(step(), "+0@4 0:P4-5*");
+  EXPECT_EQ(describe(1), "waits: 3 pages needed, 2 free");  // 7, less 2, 1, and 2 for the watermark
+}
+
+TEST_F(SchedulerTest, WhoRunsAloneMayHaveEveryPage) {
+  make({.total_pages = 3, .page_tokens = 2, .context_tokens = 6, .step_rows = 4, .max_running = 2});
+  submit(6, 1);
+  EXPECT_EQ(step(), "+0 0:P0-3");
+  EXPECT_EQ(step(), "0:P4-5*");
 }
 
 TEST_F(SchedulerTest, AStepThatFailedMovesNothingButAdmissionsAndPreemptionsHold) {
@@ -492,7 +531,7 @@ TEST_F(SchedulerTest, ViolationsTellThatTheCacheSaidItHadMorePagesThanItHas) {
 /// is the start of one of a few texts, so two prompts of a text share what the shorter one has.
 class NaiveCache {
  public:
-  static constexpr int kTexts = 3;
+  static constexpr int kMaxTexts = 3;
 
   NaiveCache(int32_t total_pages, int32_t page_tokens)
       : page_tokens_(page_tokens),
@@ -549,7 +588,7 @@ class NaiveCache {
   int32_t page_tokens_;
   std::vector<int> holders_;  // [pages] sequences and others, without the index
   std::vector<bool> indexed_;
-  std::vector<int> index_[kTexts];  // the pages of its start
+  std::vector<int> index_[kMaxTexts];  // the pages of its start
 };
 
 struct Walk {
@@ -618,7 +657,7 @@ class Simulation {
 
   SchedulerLimits draw_limits() {
     SchedulerLimits limits;
-    limits.page_tokens = 1 << pick(4);
+    limits.page_tokens = 1 << std::max(0, pick(5) - 1);
     limits.total_pages = between(1, 40);
     limits.context_tokens = between(1, 80);
     limits.step_rows = between(1, 20);
@@ -645,7 +684,7 @@ class Simulation {
 
   void submit() {
     Request r;
-    r.text = pick(NaiveCache::kTexts);
+    r.text = pick(n_texts_);
     r.shape.prompt_tokens = between(1, pick(4) == 0 ? limits_.context_tokens : 12);
     r.shape.max_new_tokens = between(1, pick(4) == 0 ? 40 : 12);
     r.target = pick(4) == 0 ? between(1, r.shape.max_new_tokens) : r.shape.max_new_tokens;
@@ -653,7 +692,7 @@ class Simulation {
       const int leader = std::max(0, next_id_ - 1 - pick(4));
       r.shape.after = RequestId{leader};
       const auto it = requests_.find(RequestId{leader});
-      if (it != requests_.end()) {
+      if (it != requests_.end() && pick(2) == 0) {  // else it waits, and shares nothing with it
         r.text = it->second.text;
         r.shape.prompt_tokens = it->second.shape.prompt_tokens;
       }
@@ -916,6 +955,7 @@ class Simulation {
 
   std::mt19937 random_;
   SchedulerLimits limits_;
+  int n_texts_ = between(1, NaiveCache::kMaxTexts);
   Walk& walk_;
   std::optional<Scheduler> scheduler_;
   std::optional<NaiveCache> cache_;
@@ -932,7 +972,7 @@ TEST(SchedulerProperty, EveryRequestEndsAndEveryPagePlannedIsThere) {
   }
   // The walk went where it should: each of these paths was taken many times.
   EXPECT_GT(walk.preempted, 3000);
-  EXPECT_GT(walk.planned_again, 300);
+  EXPECT_GT(walk.planned_again, 100);
   EXPECT_GT(walk.reused, 100000);
   EXPECT_GT(walk.followed, 3000);
   EXPECT_GT(walk.starved, 10000);
