@@ -131,11 +131,13 @@ TEST_F(HostileNumbers, Generation) {
   for (const float odd : {std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity(), -HUGE_VALF}) {
     for (const float temperature : {0.0F, 0.7F, std::numeric_limits<float>::denorm_min()}) {
-      EXPECT_TRUE(generate(std::vector<float>(kVocab, odd),
-                           {.sampling = {.temperature = temperature, .top_k = kMax},
-                            .max_tokens = 2,
-                            .n_logprobs = 3})
-                      .is_ok());
+      const engine::GenerationOptions how{.sampling = {.temperature = temperature, .top_k = kMax},
+                                          .max_tokens = 2,
+                                          .n_logprobs = 3};
+      std::vector<float> scores(kVocab, odd);
+      expect_refused(generate(scores, how), "the model's scores are no numbers");
+      scores[7] = 0;
+      EXPECT_TRUE(generate(scores, how).is_ok());
     }
   }
   text::StreamingDetokenizer detokenizer(engine_->tokenizer());

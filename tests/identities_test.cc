@@ -352,7 +352,8 @@ TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
     EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
     auto batch = m.forward().start(m.cache(), model::Rows::of(sequence.id(), ids, 0));
     EXPECT_TRUE(batch.is_ok()) << batch.status().message();
-    for (int32_t layer = 0; layer < std::min(2, m.model().config().n_layers); ++layer) {
+    const int32_t last = m.model().config().n_layers - 1;
+    for (const int32_t layer : {0, 1, last}) {  // the layers between matter to nobody here
       const std::vector<uint16_t> before = values_in_pages(m, sequence.id(), layer, 0, 600);
       const auto take = [&](int64_t, int64_t n, const float* k, const float* v) {
         kv.insert(kv.end(), k, k + static_cast<size_t>(n) * width);
@@ -361,7 +362,12 @@ TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
         EXPECT_EQ(values_in_pages(m, sequence.id(), layer, 0, 600), before);
       };
       const model::LayerHooks::KvSink sink(take);
-      m.forward().run_layer(*batch, layer, {.kv_sink = &sink, .sink_first = first});
+      const model::LayerHooks hooks{.kv_sink = &sink, .sink_first = first};
+      if (layer == last) {
+        m.forward().run_last_layer(*batch, {}, hooks);
+      } else {
+        m.forward().run_layer(*batch, layer, hooks);
+      }
     }
   };
   std::vector<float> as_they_run, first;

@@ -338,6 +338,7 @@ void add_bench_command(Command root, App& app) {
   add_ttft(bench, app);
   add_speed(bench, app);
   add_load(bench, app);
+  add_bench_batch_command(bench, app);
   add_bench_retrieval_command(bench, app);
 }
 

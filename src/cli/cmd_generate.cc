@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cli/app.h"
+#include "cli/generate_batch.h"
 #include "engine/generation.h"
 
 namespace weft::cli {
@@ -18,24 +19,16 @@ struct GenerateFlags {
   std::optional<std::string> words;   // the prompt, as arguments
   std::optional<std::string> prompt;  // the same, by -p
   std::string file;                   // "-": standard input
+  std::string batch;                  // a file of requests; "-": standard input
+  int32_t parallel = 1;
   bool raw = false;
   bool quiet = false;
   bool json = false;
   engine::GenerationOptions generation;
 };
 
-Result<std::vector<int32_t>> prompt_tokens(const engine::Engine& engine, const std::string& prompt,
-                                           bool raw) {
-  const text::Tokenizer& tokenizer = engine.tokenizer();
-  const auto is_stopped = [] { return interrupted(); };
-  const FunctionRef<bool()> cancelled(is_stopped);
-  const text::EncodeLimits limits{engine.context_tokens(), &cancelled};
-  if (raw) return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}, limits);
-  WEFT_ASSIGN_OR_RETURN(const text::ChatTemplate chat, engine.chat_template());
-  const text::Turn turns[] = {{text::Role::kUser, prompt}};
-  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, chat.render(turns, true));
-  return text::encode_prompt(tokenizer, segments, limits);
-}
+constexpr int32_t kMostTokens = 1 << 24;
+constexpr int32_t kMostParallel = 256;
 
 Json to_json(const engine::Engine& engine, const engine::Generation& generation,
              int32_t n_logprobs) {
@@ -83,8 +76,20 @@ Result<std::string> read_prompt(App& app, const GenerateFlags& flags) {
 
 Status run_generate(App& app, const GenerateFlags& flags) {
   WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
+  ModelFlags model = flags.model;
+  if (!flags.batch.empty()) {
+    model.n_contexts = kBatchAtOnce;
+    WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
+    return run_batch(app, *engine,
+                     {.file = flags.batch,
+                      .raw = flags.raw,
+                      .quiet = flags.quiet,
+                      .generation = flags.generation,
+                      .most_tokens = kMostTokens});
+  }
   WEFT_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(app, flags));
-  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  model.n_contexts = flags.parallel;
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         prompt_tokens(*engine, prompt, flags.raw));
   if (tokens.empty()) return invalid_argument("the prompt is empty");
@@ -93,6 +98,14 @@ Status run_generate(App& app, const GenerateFlags& flags) {
         fmt::format("the prompt does not fit the context of {} tokens: shorten it, or take a "
                     "larger context (-c)",
                     engine->context_tokens()));
+  }
+
+  if (flags.parallel > 1) {
+    return run_parallel(*engine, tokens,
+                        {.n = flags.parallel,
+                         .json = flags.json,
+                         .quiet = flags.quiet,
+                         .generation = flags.generation});
   }
 
   const kv::SequenceId sequence = engine->cache().create_sequence();
@@ -131,6 +144,19 @@ Status run_generate(App& app, const GenerateFlags& flags) {
 
 }  // namespace
 
+Result<std::vector<int32_t>> prompt_tokens(const engine::Engine& engine, const std::string& prompt,
+                                           bool raw) {
+  const text::Tokenizer& tokenizer = engine.tokenizer();
+  const auto is_stopped = [] { return interrupted(); };
+  const FunctionRef<bool()> cancelled(is_stopped);
+  const text::EncodeLimits limits{engine.context_tokens(), &cancelled};
+  if (raw) return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}, limits);
+  WEFT_ASSIGN_OR_RETURN(const text::ChatTemplate chat, engine.chat_template());
+  const text::Turn turns[] = {{text::Role::kUser, prompt}};
+  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, chat.render(turns, true));
+  return text::encode_prompt(tokenizer, segments, limits);
+}
+
 void add_generate_command(Command root, App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   Command command = root.add_command("generate", "Continue a prompt");
@@ -140,16 +166,34 @@ void add_generate_command(Command root, App& app) {
   Flag prompt = command.add_option("-p,--prompt", flags->prompt, "the same")
                     .may_be_empty()  // all the text is the model's then, from BOS on
                     .excludes(words);
-  command.add_option("-f,--file", flags->file, "a file that holds the prompt; -: standard input")
+  Flag file =
+      command
+          .add_option("-f,--file", flags->file, "a file that holds the prompt; -: standard input")
+          .value_name("FILE")
+          .excludes(words)
+          .excludes(prompt);
+  Flag parallel =
+      command
+          .add_option("--parallel", flags->parallel,
+                      "samples of the prompt, made at once; each with the seed after the last's "
+                      "(default: 1)")
+          .in_range(1, kMostParallel);
+  command
+      .add_option("--batch", flags->batch,
+                  "answer each line of a file, {\"prompt\",\"n\",\"temp\",\"top_k\",\"top_p\","
+                  "\"min_p\",\"seed\",\"stop\",\"raw\"}; -: standard input")
       .value_name("FILE")
       .excludes(words)
-      .excludes(prompt);
+      .excludes(prompt)
+      .excludes(file)
+      .excludes(parallel);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   command.add_flag("-q,--quiet", flags->quiet, "no line about an answer that is cut or empty");
   engine::GenerationOptions& g = flags->generation;
-  add_sampling_flags(command, g);
+  add_sampling_flags(command, g, kMostTokens);
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
-      .in_range(0, 1000);
+      .in_range(0, 1000)
+      .excludes(parallel);
   command.add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_generate(app, *flags); }; });

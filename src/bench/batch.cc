@@ -1,0 +1,121 @@
+#include "bench/batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "engine/batcher.h"
+
+namespace weft::bench {
+namespace {
+
+struct Round {
+  double prefill_tokens_per_s = 0;
+  double decode_tokens_per_s = 0;
+};
+
+std::vector<int32_t> random_prompt(const engine::Engine& engine, int32_t n_tokens, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int32_t> id(0, engine.tokenizer().vocab_size() - 1);
+  std::vector<int32_t> tokens(static_cast<size_t>(n_tokens));
+  for (int32_t& token : tokens) token = id(random);
+  return tokens;
+}
+
+/// All prompts in the first step, then a token of each in each.
+Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int32_t batch,
+                        std::vector<double>& step_ms) {
+  WEFT_ASSIGN_OR_RETURN(
+      const auto batcher,
+      engine::Batcher::create(
+          engine, {.max_running = batch, .prompt_rows = batch * options.prompt_tokens}));
+  for (int32_t i = 0; i < batch; ++i) {
+    engine::BatchRequest request{
+        .prompt = random_prompt(engine, options.prompt_tokens, static_cast<uint32_t>(i)),
+        .options = {.max_tokens = options.new_tokens, .ignore_end = true}};
+    WEFT_RETURN_IF_ERROR(batcher->submit(std::move(request)).status());
+  }
+  Status failed;
+  const auto on_done = [&](size_t, const Result<engine::Generation>& generation) {
+    if (!generation.is_ok()) failed = generation.status();
+  };
+  double prefill_ms = 0;
+  double decode_ms = 0;
+  for (int64_t step = 0;; ++step) {
+    const int64_t begin_ns = engine.env().monotonic_ns();
+    WEFT_ASSIGN_OR_RETURN(const bool goes_on, batcher->step(on_done));
+    if (!goes_on) break;
+    const double ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
+    if (step == 0) {
+      prefill_ms = ms;
+    } else {
+      decode_ms += ms;
+      step_ms.push_back(ms);
+    }
+  }
+  WEFT_RETURN_IF_ERROR(failed);
+  const double n_decoded = static_cast<double>(batch) * (options.new_tokens - 1);
+  return Round{static_cast<double>(batch) * options.prompt_tokens / prefill_ms * 1e3,
+               n_decoded / decode_ms * 1e3};
+}
+
+double percentile(std::vector<double>& values, double share) {
+  std::ranges::sort(values);
+  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  return values[at];
+}
+
+Status check(engine::Engine& engine, const BatchOptions& options) {
+  const int64_t tokens = int64_t{options.prompt_tokens} + options.new_tokens;
+  if (options.prompt_tokens < 1 || options.new_tokens < 2) {
+    return invalid_argument("a prompt has at least 1 token, and 2 are generated at least");
+  }
+  if (tokens > engine.context_tokens()) {
+    return invalid_argument(
+        fmt::format("{} tokens of a prompt and {} new ones do not fit the "
+                    "context of {}",
+                    options.prompt_tokens, options.new_tokens, engine.context_tokens()));
+  }
+  for (const int32_t batch : options.batches) {
+    const kv::Cache& cache = engine.cache();
+    const int64_t pages = (tokens + cache.page_tokens() - 1) / cache.page_tokens() * batch;
+    if (pages > cache.page_count()) {
+      return invalid_argument(
+          fmt::format("a batch of {} takes {} pages of the KV cache, which has {} (--kv-limit, -c)",
+                      batch, pages, cache.page_count()));
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::vector<BatchSpeed>> bench_batch(engine::Engine& engine, const BatchOptions& options,
+                                            FunctionRef<bool(int64_t, int64_t)> progress) {
+  WEFT_RETURN_IF_ERROR(check(engine, options));
+  const size_t n = options.batches.size();
+  std::vector<std::vector<double>> prefill(n), decode(n), step_ms(n);
+  const int64_t n_runs = static_cast<int64_t>(n) * (int64_t{options.repeat} + 1);
+  int64_t done = 0;
+  for (int32_t round = 0; round <= options.repeat; ++round) {
+    for (size_t i = 0; i < n; ++i) {
+      if (round <= 1) step_ms[i].clear();
+      engine.cache().evict_unused_prefixes();
+      WEFT_ASSIGN_OR_RETURN(const Round speed,
+                            run_round(engine, options, options.batches[i], step_ms[i]));
+      if (!progress(++done, n_runs)) return cancelled("stopped");
+      if (round == 0) continue;
+      prefill[i].push_back(speed.prefill_tokens_per_s);
+      decode[i].push_back(speed.decode_tokens_per_s);
+    }
+  }
+  std::vector<BatchSpeed> speeds;
+  for (size_t i = 0; i < n; ++i) {
+    speeds.push_back({options.batches[i], eval::spread_of(prefill[i]), eval::spread_of(decode[i]),
+                      percentile(step_ms[i], 0.5), percentile(step_ms[i], 0.95)});
+  }
+  return speeds;
+}
+
+}  // namespace weft::bench

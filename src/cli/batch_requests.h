@@ -1,0 +1,28 @@
+// The lines of `weft generate --batch`: one request each, as JSON. They are from anyone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "engine/generation.h"
+
+namespace weft::cli {
+
+/// A request of a batch file.
+struct BatchLine {
+  std::string prompt;
+  bool raw = false;
+  engine::GenerationOptions options;
+};
+
+inline constexpr size_t kMaxBatchLineBytes = size_t{64} << 20;
+
+/// Reads {"prompt","n"?,"temp"?,"top_k"?,"top_p"?,"min_p"?,"seed"?,"stop"?,"raw"?}; what is absent
+/// is as in `defaults`. `most_tokens`: the largest "n". kInvalidArgument, without the line's
+/// number, for what is no such object: it names the key, its value and its range.
+Result<BatchLine> parse_batch_line(std::string_view line, const BatchLine& defaults,
+                                   int32_t most_tokens);
+
+}  // namespace weft::cli

@@ -1,0 +1,103 @@
+// weft bench batch: several sequences at once.
+#include <fmt/format.h>
+
+#include "bench/batch.h"
+#include "cli/app.h"
+#include "cli/reuse_flags.h"
+#include "engine/compute_choice.h"
+
+namespace weft::cli {
+namespace {
+
+struct BenchBatchFlags {
+  ModelFlags model;
+  bench::BatchOptions options;
+  std::string batches = "1,2,4,8,16,32";
+  bool json = false;
+};
+
+constexpr int32_t kMostAtOnce = 1024;
+
+Json spread_json(const eval::Spread& s) {
+  return {{"median", s.median}, {"min", s.min}, {"max", s.max}};
+}
+
+Json report_json(const engine::Engine& engine, const std::vector<bench::BatchSpeed>& speeds) {
+  Json batches = Json::array();
+  for (const bench::BatchSpeed& s : speeds) {
+    batches.push_back({{"batch", s.batch},
+                       {"prefill_tokens_per_s", spread_json(s.prefill_tokens_per_s)},
+                       {"decode_tokens_per_s", spread_json(s.decode_tokens_per_s)},
+                       {"itl_ms", {{"p50", s.itl_ms_p50}, {"p95", s.itl_ms_p95}}}});
+  }
+  return {{"engine",
+           {{"isa", kernels::isa_name(engine.context().isa)},
+            {"compute", engine::matmul_path_name(engine.context().matmul_path)},
+            {"threads", engine.context().pool.size()}}},
+          {"batches", std::move(batches)}};
+}
+
+Status run_bench_batch(App& app, BenchBatchFlags flags) {
+  flags.options.batches.clear();
+  flags.model.n_contexts = 1;
+  for (const std::string& item : split_list(flags.batches)) {
+    int32_t n = 0;
+    if (!parse_number(item, n) || n < 1 || n > kMostAtOnce) {
+      return invalid_argument(
+          fmt::format("--batch {}: must be numbers from 1 to {} with commas between, as 1,4,16",
+                      flags.batches, kMostAtOnce));
+    }
+    flags.options.batches.push_back(n);
+    flags.model.n_contexts = std::max(flags.model.n_contexts, n);
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  auto progress = std::make_unique<Progress>("bench batch");
+  WEFT_ASSIGN_OR_RETURN(const std::vector<bench::BatchSpeed> speeds,
+                        bench::bench_batch(*engine, flags.options, [&](int64_t done, int64_t n) {
+                          progress->show(done, n, "runs");
+                          return !interrupted();
+                        }));
+  progress.reset();
+  if (flags.json) {
+    print_json(report_json(*engine, speeds));
+    return Status::ok();
+  }
+  fmt::print(
+      "{} threads, {}, compute {}; prompts of {}, {} new tokens; median (min to max), "
+      "tokens/s of all together\n",
+      engine->context().pool.size(), kernels::isa_name(engine->context().isa),
+      engine::matmul_path_name(engine->context().matmul_path), flags.options.prompt_tokens,
+      flags.options.new_tokens);
+  fmt::print("{:>5}  {:>28}  {:>26}  {:>8}  {:>8}\n", "batch", "prefill", "decode", "ITL ms",
+             "p95 ms");
+  for (const bench::BatchSpeed& s : speeds) {
+    const auto text = [](const eval::Spread& x) {
+      return fmt::format("{:.1f} ({:.1f} to {:.1f})", x.median, x.min, x.max);
+    };
+    fmt::print("{:>5}  {:>28}  {:>26}  {:>8.2f}  {:>8.2f}\n", s.batch, text(s.prefill_tokens_per_s),
+               text(s.decode_tokens_per_s), s.itl_ms_p50, s.itl_ms_p95);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_bench_batch_command(Command bench, App& app) {
+  auto flags = std::make_shared<BenchBatchFlags>();
+  Command command = bench.add_command("batch", "Several sequences at once, in tokens a second");
+  add_model_flags(command, flags->model);
+  command.add_option("--batch", flags->batches, "sequences (default: 1,2,4,8,16,32)")
+      .value_name("LIST");
+  command
+      .add_option("-p,--prefill", flags->options.prompt_tokens, "tokens of a prompt (default: 128)")
+      .in_range(1, 1 << 20);
+  command.add_option("-n,--tokens", flags->options.new_tokens, "tokens to decode (default: 64)")
+      .in_range(2, 1 << 20);
+  command.add_option("--repeat", flags->options.repeat, "timed runs of each (default: 3)")
+      .in_range(1, 1000);
+  command.add_flag("--json", flags->json, "print the report as JSON");
+  command.when_given(
+      [flags, &app] { app.run = [flags, &app] { return run_bench_batch(app, *flags); }; });
+}
+
+}  // namespace weft::cli
