@@ -464,5 +464,56 @@ TEST_F(ModelFailure, FusionWithoutAThreadIsAnErrorAndLeavesNothing) {
   engine->cache().free_sequence(done->sequence);
 }
 
+/// Allocations in each layer of a step; the whole step is run, and nothing of it kept.
+std::vector<int64_t> allocations_in_layers(test::TestModel& m, const model::Rows& rows) {
+  auto batch = m.forward().start(m.cache(), rows);
+  EXPECT_TRUE(batch.is_ok()) << batch.status().message();
+  std::vector<int64_t> counts(static_cast<size_t>(m.model().config().n_layers));
+  for (size_t layer = 0; layer < counts.size(); ++layer) {
+    const int64_t before = allocations;
+    m.forward().run_layer(*batch, static_cast<int32_t>(layer));
+    counts[layer] = allocations - before;
+  }
+  return counts;
+}
+
+TEST(LayerAllocation, ALayerAllocatesNothingOnceAStepOfItsSizeHasRun) {
+  test::TempDir dir;
+  const gguf::RandomModelOptions dense{.n_embd = 64, .n_ff = 128, .recipe = "Q4_K_M"};
+  gguf::RandomModelOptions experts{.n_embd = 64, .n_ff = 64, .recipe = "Q8_0"};
+  experts.n_experts = 4;
+  experts.n_experts_used = 2;
+  for (const auto& options : {dense, experts}) {
+    const std::string path = dir.path() + "/model.gguf";
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
+    for (const auto path_of_products :
+         {kernels::MatmulPath::kF32, kernels::MatmulPath::kBf16, kernels::MatmulPath::kInt8}) {
+      test::TestModel m(path, {.matmul_path = path_of_products});
+      const kv::SequenceId a = m.cache().create_sequence();
+      const kv::SequenceId b = m.cache().create_sequence();
+      const std::vector<int32_t> ids = test::random_ids(600, m.n_vocab(), 3);
+      m.run(a, ids);
+      const auto room_a = m.cache().reserve(a, 700);
+      const auto room_b = m.cache().reserve(b, 700);
+      ASSERT_TRUE(room_a.is_ok() && room_b.is_ok());
+      model::Rows decode =
+          model::Rows::of(a, std::span(ids).first(1), 600, model::RowKind::kDecode);
+      model::Rows mixed = decode;
+      mixed.add(b, ids, 0);
+      model::Rows many = model::Rows::of(a, std::span(ids).first(40), 600, model::RowKind::kVerify);
+      for (const model::Rows* rows : {&decode, &mixed, &many}) {
+        // What oneDNN allocates to run a product is its own.
+        if (path_of_products == kernels::MatmulPath::kBf16 && rows == &mixed) continue;
+        const std::vector<int64_t> first = allocations_in_layers(m, *rows);
+        if (rows == &decode) {
+          EXPECT_GT(first[0], 0);  // so that what is counted is seen
+        }
+        EXPECT_THAT(allocations_in_layers(m, *rows), ::testing::Each(0))
+            << "path " << static_cast<int>(path_of_products) << ", " << rows->size() << " rows";
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -135,7 +135,9 @@ TEST_F(HostileNumbers, Generation) {
                                           .max_tokens = 2,
                                           .n_logprobs = 3};
       std::vector<float> scores(kVocab, odd);
-      expect_refused(generate(scores, how), "the model's scores are no numbers");
+      const Status refused = generate(scores, how).status();
+      EXPECT_EQ(refused.code(), StatusCode::kCorrupt);
+      EXPECT_THAT(refused.message(), HasSubstr("the model's scores are no numbers"));
       scores[7] = 0;
       EXPECT_TRUE(generate(scores, how).is_ok());
     }
