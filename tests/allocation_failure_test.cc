@@ -20,6 +20,7 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "engine/batcher.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
 #include "jinja/json.h"
@@ -333,6 +334,49 @@ TEST_F(ModelFailure, EngineFromTheFileToTheAnswer) {
 TEST_F(ModelFailure, AnEngineGoesOnAfterwards) {
   const auto engine = open();
   fail_everywhere([&] { return answer(*engine); });
+  EXPECT_EQ(engine->cache().used_page_count(), 0);
+}
+
+/// The answers of some requests in the same steps; with too few pages one of them is preempted.
+std::optional<std::string> batch_answers(engine::Engine& engine) {
+  const auto batcher =
+      usable(engine::Batcher::create(engine, {.max_running = 3, .prompt_rows = 8}));
+  if (!batcher) return std::nullopt;
+  std::string out;
+  const auto on_done = [&](size_t index, const Result<engine::Generation>& generation) {
+    if (!generation.is_ok()) return;
+    out += std::to_string(index);
+    for (const auto& token : generation->tokens) out += " " + std::to_string(token.id);
+  };
+  const auto ended = [&](const auto& result) {
+    if (usable(result)) return false;
+    (*batcher)->cancel(on_done);
+    return true;
+  };
+  try {
+    for (uint32_t i = 0; i < 4; ++i) {
+      const engine::BatchRequest request{test::random_ids(15, 300, i % 3),
+                                         {.max_tokens = 20, .ignore_end = true}};
+      if (ended((*batcher)->submit(request))) return std::nullopt;
+    }
+    for (;;) {
+      const auto goes_on = (*batcher)->step(on_done);
+      if (ended(goes_on)) return std::nullopt;
+      EXPECT_TRUE((*batcher)->violations().empty());
+      if (!*goes_on) return out;
+    }
+  } catch (const std::bad_alloc&) {  // of submit, or of what this test does
+    (*batcher)->cancel([](size_t, const Result<engine::Generation>&) {});
+    throw;
+  }
+}
+
+TEST_F(ModelFailure, ManyRequestsInTheSameSteps) {
+  engine::EngineOptions tight = options();
+  tight.kv_limit_bytes = 5 * open()->page_bytes();
+  const auto engine = *engine::Engine::open(posix_env(), tight);
+  fail_everywhere([&] { return batch_answers(*engine); }, 400,
+                  [&] { engine->cache().evict_unused_prefixes(); });
   EXPECT_EQ(engine->cache().used_page_count(), 0);
 }
 

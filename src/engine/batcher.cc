@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <unordered_map>
+#include <utility>
 
 #include "base/out_of_memory.h"
 
@@ -19,6 +21,28 @@ int64_t now_ms(Engine& engine) { return engine.env().monotonic_ns() / 1'000'000;
 constexpr auto kNoText = [](std::string_view) { return true; };
 
 }  // namespace
+
+/// A plan that is rolled back unless it was ended.
+class Batcher::OpenPlan {
+ public:
+  OpenPlan(Scheduler& scheduler, StepPlan plan) : scheduler_(scheduler), plan_(std::move(plan)) {}
+  ~OpenPlan() {
+    if (is_open_) scheduler_.roll_back(plan_);
+  }
+  OpenPlan(const OpenPlan&) = delete;
+  OpenPlan& operator=(const OpenPlan&) = delete;
+
+  const StepPlan& plan() const { return plan_; }
+  void commit(std::span<const RequestId> finished) {
+    is_open_ = false;
+    scheduler_.commit(plan_, finished);
+  }
+
+ private:
+  Scheduler& scheduler_;
+  const StepPlan plan_;
+  bool is_open_ = true;
+};
 
 Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOptions& options) {
   if (options.prompt_rows < 1) {
@@ -61,44 +85,44 @@ Result<size_t> Batcher::submit(BatchRequest request) {
   WEFT_ASSIGN_OR_RETURN(
       auto text, TextGeneration::create(engine_.tokenizer(), request.options, request.prompt));
   WEFT_ASSIGN_OR_RETURN(const RequestId id, scheduler_.submit(shape, now_ms(engine_)));
-  by_prompt_.try_emplace(request.prompt, id);
-  requests_.emplace(id, Request{.index = ids_.size(),
-                                .prompt_tokens = request.prompt.size(),
-                                .tokens = std::move(request.prompt),
-                                .text = std::move(text)});
-  ids_.push_back(id);
+  try {
+    ids_.push_back(id);
+    by_prompt_.try_emplace(request.prompt, id);
+    requests_.emplace(id, Request{.index = ids_.size() - 1,
+                                  .prompt_tokens = request.prompt.size(),
+                                  .tokens = std::move(request.prompt),
+                                  .text = std::move(text)});
+  } catch (const std::bad_alloc&) {
+    scheduler_.abort(id);
+    if (!ids_.empty() && ids_.back() == id) ids_.pop_back();
+    std::erase_if(by_prompt_, [&](const auto& one) { return one.second == id; });
+    throw;
+  }
   return ids_.size() - 1;
 }
 
 Result<bool> Batcher::step(OnDone on_done, const model::Executor::Cancelled* cancelled) {
-  return or_out_of_memory(
-      "a step of several requests", "take fewer at once, or a smaller --kv-limit",
-      [&]() -> Result<bool> {
-        if (requests_.empty()) return false;
-        kv::Cache& cache = engine_.cache();
-        const auto reusable = [&](RequestId id) {
-          const Request& request = requests_.at(id);
-          return cache.match_prefix(std::span(request.tokens).first(request.prompt_tokens - 1));
-        };
-        const StepPlan plan = scheduler_.plan(
-            cache.free_page_count() + cache.evictable_page_count(), now_ms(engine_), reusable);
-        auto ran = run_plan(plan, on_done, cancelled);
-        if (!ran.is_ok()) scheduler_.roll_back(plan);
-        return ran;
-      });
+  return or_out_of_memory("a step of several requests",
+                          "take fewer at once, or a smaller --kv-limit",
+                          [&] { return run_step(on_done, cancelled); });
 }
 
-Result<bool> Batcher::run_plan(const StepPlan& plan, OnDone on_done,
-                               const model::Executor::Cancelled* cancelled) {
+Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled* cancelled) {
+  if (requests_.empty()) return false;
+  kv::Cache& cache = engine_.cache();
+  const auto reusable = [&](RequestId id) {
+    const Request& request = requests_.at(id);
+    return cache.match_prefix(std::span(request.tokens).first(request.prompt_tokens - 1));
+  };
+  OpenPlan open(scheduler_, scheduler_.plan(cache.free_page_count() + cache.evictable_page_count(),
+                                            now_ms(engine_), reusable));
+  const StepPlan& plan = open.plan();
   WEFT_RETURN_IF_ERROR(prepare(plan));
-  if (plan.plan_again()) {
-    scheduler_.roll_back(plan);
-    return true;
-  }
+  if (plan.plan_again()) return true;
   if (plan.slices.empty()) {
     return resource_exhausted(fmt::format(
         "{} requests wait for pages of the KV cache that others hold: {} of {} are free",
-        requests_.size(), engine_.cache().free_page_count(), engine_.cache().page_count()));
+        requests_.size(), cache.free_page_count(), cache.page_count()));
   }
   WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, run_rows(plan, cancelled));
   count_pages();
@@ -129,9 +153,9 @@ Result<bool> Batcher::run_plan(const StepPlan& plan, OnDone on_done,
   ++stats_.steps;
   std::vector<RequestId> finished;
   for (const auto& [id, status] : ended) finished.push_back(id);
-  scheduler_.commit(plan, finished);
+  open.commit(finished);
   for (const auto& [id, status] : ended) {
-    Request request = std::move(requests_.extract(id).mapped());
+    Request request = take(id);
     Generation generation = finish(request);
     request.sequence.reset();
     if (status.is_ok()) {
@@ -141,6 +165,15 @@ Result<bool> Batcher::run_plan(const StepPlan& plan, OnDone on_done,
     }
   }
   return true;
+}
+
+Batcher::Request Batcher::take(RequestId id) {
+  Request request = std::move(requests_.extract(id).mapped());
+  const auto prompt = by_prompt_.find(
+      std::vector<int32_t>(request.tokens.begin(),
+                           request.tokens.begin() + static_cast<ptrdiff_t>(request.prompt_tokens)));
+  if (prompt != by_prompt_.end() && prompt->second == id) by_prompt_.erase(prompt);
+  return request;
 }
 
 /// Frees the sequences that are preempted and makes those that are admitted.
@@ -168,12 +201,17 @@ Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
   std::vector<std::pair<RequestId, int32_t>> grows;  // each request once
   for (const Slice& slice : plan.slices) {
     const Request& request = requests_.at(slice.id);
+    const bool goes_on = !grows.empty() && grows.back().first == slice.id;
+    const int32_t held = request.sequence ? engine_.cache().length(request.sequence->id()) : -1;
+    if (held + (goes_on ? grows.back().second : 0) != slice.begin) {
+      return resource_exhausted("memory ran out in a step before: the requests must be ended");
+    }
     const auto tokens =
         std::span(request.tokens)
             .subspan(static_cast<size_t>(slice.begin), static_cast<size_t>(slice.n));
     rows.add(request.sequence->id(), tokens, slice.begin, kind_of(slice.kind));
     if (slice.samples) options.wanted.push_back(rows.size() - 1);
-    if (!grows.empty() && grows.back().first == slice.id) {
+    if (goes_on) {
       grows.back().second += slice.n;
     } else {
       grows.emplace_back(slice.id, slice.n);

@@ -58,7 +58,7 @@ class Batcher {
   /// Runs one step; false: nothing was left to run. `on_done` gets each request that ended in it.
   /// `cancelled` may be null; it is asked before each layer, and true ends with kCancelled, nothing
   /// having changed. kResourceExhausted when memory runs out, or for want of pages that others
-  /// hold.
+  /// hold; after such an error only cancel() may follow. `on_done` must not submit.
   Result<bool> step(OnDone on_done, const model::Executor::Cancelled* cancelled = nullptr);
   /// Ends every request that has not ended, with what it has: stop reason kCancelled.
   void cancel(OnDone on_done);
@@ -81,18 +81,21 @@ class Batcher {
 
   Batcher(Engine& engine, Scheduler scheduler)
       : engine_(engine), scheduler_(std::move(scheduler)) {}
+  class OpenPlan;
+
+  Result<bool> run_step(OnDone on_done, const model::Executor::Cancelled* cancelled);
   Status prepare(const StepPlan& plan);
-  Result<bool> run_plan(const StepPlan& plan, OnDone on_done,
-                        const model::Executor::Cancelled* cancelled);
   Result<std::vector<float>> run_rows(const StepPlan& plan,
                                       const model::Executor::Cancelled* cancelled);
+  /// Out of the requests.
+  Request take(RequestId id);
   void count_pages();
   Generation finish(Request& request);
 
   Engine& engine_;
   Scheduler scheduler_;
   std::map<RequestId, Request> requests_;
-  std::map<std::vector<int32_t>, RequestId> by_prompt_;  // the last one of that prompt
+  std::map<std::vector<int32_t>, RequestId> by_prompt_;  // the first of each that runs
   std::vector<RequestId> ids_;                           // by index
   BatchStats stats_;
 };

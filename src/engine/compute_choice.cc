@@ -36,7 +36,7 @@ Result<MatmulPath> choose_matmul_path(Env& env, ThreadPool& pool, kernels::Isa i
   }
   if (kept_file.empty()) return kernels::measure_matmul_path(pool, isa, dtype);
 
-  const std::string key = fmt::format("{} / {} / {} threads / {}", cpu_name(env),
+  const std::string key = fmt::format("{} / {} / {} threads / {} / 512 rows", cpu_name(env),
                                       kernels::isa_name(isa), pool.size(), dtype_info(dtype).name);
   const std::string kept = find_kept(env, kept_file, key).value_or("");
   for (const MatmulPath path : kPaths) {

@@ -243,8 +243,9 @@ StepPlan Scheduler::plan(int32_t free_pages, int64_t now_ms,
     planner.continue_prompts();
     planner.admit(reusable_tokens);
   }
-  open_plan_ = planner.take();
-  return *open_plan_;
+  StepPlan plan = planner.take();
+  open_plan_ = plan;  // where memory runs out here no plan is open, and nobody has to end it
+  return plan;
 }
 
 void Scheduler::close(const StepPlan& plan) {

@@ -131,7 +131,8 @@ class Scheduler {
   /// that others wait for is published before the plan after the step that ended it. Each plan is
   /// ended by commit or roll_back before the next. Where sequences that are not the scheduler's
   /// share pages of those that are preempted, the plan may count on too many pages: a reservation
-  /// fails then, and the next plan, told the truth, does without them.
+  /// fails then, and the next plan, told the truth, does without them. After std::bad_alloc the
+  /// requests can only be aborted.
   StepPlan plan(int32_t free_pages, int64_t now_ms,
                 FunctionRef<int32_t(RequestId)> reusable_tokens);
 

@@ -38,7 +38,7 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
 inline constexpr size_t kMostOutputs = 8;
 
 /// What this CPU does best for weights of this type, by capability and one short measurement (about
-/// 20 ms): what `--compute auto` means.
+/// 40 ms): what `--compute auto` means.
 MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa, DType dtype);
 
 }  // namespace weft::kernels
