@@ -152,9 +152,8 @@ class Asker {
                           reuses ? fusion_options(flags_.documents.reuse, engine_)
                                  : fusion_options(flags_.documents.reuse));
     options.mode = mode;
-    const auto fusor = library_.make_fusor();
     const int64_t begin_ns = app_.env.monotonic_ns();
-    WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, fusor->prefill(prompt, options));
+    WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, library_.fusor().prefill(prompt, options));
     out.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
     out.report = prefilled.report;
     std::vector<int32_t> tokens = prompt.prefix;

@@ -58,10 +58,9 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
     begun = begun || !piece.empty();
     return !callbacks.on_text || callbacks.on_text(piece);
   };
-  const auto fusor = library_.make_fusor();
   const std::vector<std::vector<int32_t>> chunks = found.chunks();
-  WEFT_ASSIGN_OR_RETURN(engine::DocumentAnswer done,
-                        chat_.ask(*fusor, question, chunks, std::move(reuse), generation, on));
+  WEFT_ASSIGN_OR_RETURN(engine::DocumentAnswer done, chat_.ask(library_.fusor(), question, chunks,
+                                                               std::move(reuse), generation, on));
   if (done.n_chunks < chunks.size()) {
     found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", done.n_chunks,
                                       chunks.size(), engine_.context_tokens()));

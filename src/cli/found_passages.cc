@@ -171,10 +171,9 @@ void store_missing(Library& library, const std::vector<std::vector<int32_t>>& ch
                    fusion::ReuseMode asked) {
   const bool wanted = asked == fusion::ReuseMode::kFull || asked == fusion::ReuseMode::kBlend;
   if (!wanted || library.is_read_only()) return;
-  const auto fusor = library.make_fusor();
   for (const std::vector<int32_t>& chunk : chunks) {
     if (interrupted()) break;
-    if (const Status stored = fusor->ensure_stored(chunk); !stored.is_ok()) {
+    if (const Status stored = library.fusor().ensure_stored(chunk); !stored.is_ok()) {
       print_error("a chunk was not stored: " + stored.message());
     }
   }

@@ -112,7 +112,7 @@ Ingester::Ingester(Env& env, engine::Engine& engine, Library& library, IngestEve
       engine_(engine),
       library_(library),
       events_(std::move(events)),
-      fusor_(library.make_fusor()) {}
+      fusor_(library.fusor()) {}
 
 Ingester::~Ingester() = default;
 
@@ -189,7 +189,7 @@ Result<bool> Ingester::is_incomplete(const std::string& path) {
                         library_.index().chunks_of(document->id));
   if (chunks.empty()) return document->info.title != retrieval::title_of_name(path);
   return !std::ranges::all_of(chunks, [&](const retrieval::Chunk& chunk) {
-    return chunk.line_begin > 0 && fusor_->is_stored(chunk.tokens);
+    return chunk.line_begin > 0 && fusor_.is_stored(chunk.tokens);
   });
 }
 
@@ -248,7 +248,7 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
       const auto n = static_cast<int64_t>(chunk.tokens.size());
       plan.tokens += n;
       const bool is_new = seen.insert(hash128(std::as_bytes(std::span(chunk.tokens)))).second &&
-                          !fusor_->is_stored(chunk.tokens);
+                          !fusor_.is_stored(chunk.tokens);
       if (is_new) new_tokens += n;
     }
     if (new_tokens - new_before > largest_tokens) {
@@ -323,8 +323,8 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   tell();  // which document it is, before its first chunk
   for (const CutChunk& chunk : cut_document.chunks) {
     WEFT_RETURN_IF_ERROR(check_stopped());
-    const bool was_stored = fusor_->is_stored(chunk.tokens);
-    WEFT_RETURN_IF_ERROR(fusor_->ensure_stored(chunk.tokens, {.evict = false}));
+    const bool was_stored = fusor_.is_stored(chunk.tokens);
+    WEFT_RETURN_IF_ERROR(fusor_.ensure_stored(chunk.tokens, {.evict = false}));
     ++stored_chunks_;
     done_tokens_ += std::ssize(chunk.tokens);
     if (!was_stored) computed_tokens_ += std::ssize(chunk.tokens);

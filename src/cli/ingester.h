@@ -115,7 +115,7 @@ class Ingester {
   engine::Engine& engine_;
   Library& library_;
   const IngestEvents events_;
-  std::unique_ptr<fusion::Fusor> fusor_;
+  fusion::Fusor& fusor_;
   retrieval::ScanOptions options_;
   std::vector<std::string> outer_roots_;  // retrieval::outermost of what was named
   int64_t n_skipped_ = 0;

@@ -279,7 +279,10 @@ Status Library::open_store(Env& env, bool create) {
   return Status::ok();
 }
 
-Status Library::reopen_store(Env& env) { return open_store(env, /*create=*/false); }
+Status Library::reopen_store(Env& env) {
+  fusor_.reset();
+  return open_store(env, /*create=*/false);
+}
 
 Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
                                   const std::string& anchor_flag) {
@@ -366,13 +369,14 @@ Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::E
   return library;
 }
 
-std::unique_ptr<fusion::Fusor> Library::make_fusor() {
-  auto fusor = engine_->make_fusor(store_.get(), scope_.anchor);
+fusion::Fusor& Library::fusor() {
+  if (fusor_ != nullptr) return *fusor_;
+  fusor_ = engine_->make_fusor(store_.get(), scope_.anchor);
   auto* const index = is_read_only_ ? nullptr : index_.get();
-  fusor->set_keep_record([index](const Hash128& record, FunctionRef<Status()> put) {
+  fusor_->set_keep_record([index](const Hash128& record, FunctionRef<Status()> put) {
     return index == nullptr ? Status::ok() : index->put_record(record, put);
   });
-  return fusor;
+  return *fusor_;
 }
 
 Result<std::vector<int32_t>> Library::chunk_tokens(const std::string& title,

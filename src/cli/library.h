@@ -50,8 +50,9 @@ class Library {
   /// Nothing is written: what is computed is not kept, nor is noted what was used.
   bool is_read_only() const { return is_read_only_; }
 
-  /// Over this store. What it computes it keeps while a document has it.
-  std::unique_ptr<fusion::Fusor> make_fusor();
+  /// Over this store; made once, so that its anchor is computed once. What it computes it keeps
+  /// while a document has it. Until reopen_store().
+  fusion::Fusor& fusor();
   /// A chunk's token ids in a prompt, as its document's title and its text say; white space at its
   /// end has none.
   Result<std::vector<int32_t>> chunk_tokens(const std::string& title, std::string_view text) const;
@@ -88,6 +89,7 @@ class Library {
   fusion::KeyScope scope_;
   std::unique_ptr<store::ChunkStore> store_;
   std::unique_ptr<retrieval::Index> index_;
+  std::unique_ptr<fusion::Fusor> fusor_;  // of store_ and index_
 };
 
 /// The file of the model that a store's documents were ingested with, where it is in the models

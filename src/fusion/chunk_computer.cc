@@ -9,8 +9,11 @@ ChunkComputer::ChunkComputer(model::ForwardPass& forward, kv::Cache& cache,
                              const kernels::Context& context, std::vector<int32_t> anchor)
     : forward_(forward), cache_(cache), context_(context), anchor_(std::move(anchor)) {}
 
-ChunkComputer::~ChunkComputer() {
+ChunkComputer::~ChunkComputer() { drop_anchor(); }
+
+void ChunkComputer::drop_anchor() {
   if (anchor_sequence_) cache_.free_sequence(*anchor_sequence_);
+  anchor_sequence_.reset();
 }
 
 Status ChunkComputer::ensure_anchor() {

@@ -34,6 +34,9 @@ class ChunkComputer {
   /// tokens or ids outside the vocabulary; the cache is as before.
   Result<ChunkKv> compute(std::span<const int32_t> tokens);
 
+  /// Frees the anchor's pages; the next chunk computes it again.
+  void drop_anchor();
+
   const std::vector<int32_t>& anchor() const { return anchor_; }
 
  private:

@@ -61,6 +61,12 @@ Status check_sources(const Prompt& prompt, const std::vector<ChunkSource>& sourc
   return Status::ok();
 }
 
+/// Whether the cache has room for so many tokens more.
+bool has_room(const kv::Cache& cache, int64_t n_tokens) {
+  const int64_t pages = int64_t{cache.free_page_count()} + cache.evictable_page_count();
+  return n_tokens <= pages * cache.page_tokens();
+}
+
 template <class F>
 auto with_memory_for(int64_t n_tokens, F&& fn) -> decltype(fn()) {
   return or_out_of_memory(fmt::format("running {} tokens", n_tokens),
@@ -196,6 +202,7 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
   report.prompt_tokens = prompt.n_tokens();
   for (;;) {
     Stopwatch watch(env_);
+    if (!has_room(cache_, prompt.n_tokens())) computer_.drop_anchor();
     kv::OwnedSequence sequence(cache_, cache_.create_sequence());
     WEFT_ASSIGN_OR_RETURN(const int32_t found_prefix,
                           cache_.attach_prefix(sequence.id(), prompt.prefix));
@@ -243,6 +250,7 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
                                        const FusionOptions& options, Report report) {
   Stopwatch watch(env_);
   const std::vector<int32_t> tokens = prompt.tokens();
+  if (!has_room(cache_, std::ssize(tokens))) computer_.drop_anchor();
   kv::OwnedSequence sequence(cache_, cache_.create_sequence());
   int32_t found = 0;
   if (mode == ReuseMode::kPrefix) {

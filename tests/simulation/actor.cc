@@ -81,13 +81,13 @@ Status Actor::ask(const Op& op, Outcome& out) {
   WEFT_ASSIGN_OR_RETURN(out.prompt.suffix, library_->rag().suffix(op.question));
   for (const retrieval::Hit& hit : out.hits) out.prompt.chunks.push_back(hit.chunk.tokens);
   out.anchor = library_->anchor();
-  const auto fusor = library_->make_fusor();
-  WEFT_ASSIGN_OR_RETURN(fusion::Prefilled done, fusor->prefill(out.prompt, op.fusion));
+  fusion::Fusor& fusor = library_->fusor();
+  WEFT_ASSIGN_OR_RETURN(fusion::Prefilled done, fusor.prefill(out.prompt, op.fusion));
   engine(op.model).cache().free_sequence(done.sequence);
   out.logits = std::move(done.logits);
   if (library_->is_read_only()) return Status::ok();
   for (const retrieval::Hit& hit : out.hits) {
-    if (fusor->ensure_stored(hit.chunk.tokens).is_ok()) out.kept.push_back(hit.chunk.record);
+    if (fusor.ensure_stored(hit.chunk.tokens).is_ok()) out.kept.push_back(hit.chunk.record);
   }
   return Status::ok();
 }
