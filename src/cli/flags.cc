@@ -523,9 +523,9 @@ Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::st
     }
     constexpr uint64_t kLeastBare = 1 << 20;
     if (!number->has_unit && number->count > 0 && number->count < kLeastBare) {
-      return value_error(*option, text,
-                         fmt::format("more: {} bytes are too few for any chunk; {}GB?",
-                                     number->count, number->count));
+      return value_error(
+          *option, text,
+          fmt::format("more: {} bytes are too few; {}GB?", number->count, number->count));
     }
     text = fmt::format("{}", number->count);
     return "";

@@ -1,8 +1,8 @@
 #include "cli/generate_batch.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string_view>
@@ -50,6 +50,13 @@ class OrderedAnswers {
       lines_[next_].second->generation.reset();
     }
     std::fflush(stdout);
+  }
+
+  /// Every line that has no answer yet gets this error.
+  void put_rest(const std::string& error) {
+    for (size_t i = next_; i < lines_.size(); ++i) {
+      if (!lines_[i].second) put(i, {std::nullopt, error});
+    }
   }
 
  private:
@@ -149,6 +156,7 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
   };
   const Status status = run_all(*batcher, on_done);
   progress.hide();
+  if (!status.is_ok()) answers.put_rest(status.message());
   const double seconds = static_cast<double>(app.env.monotonic_ns() - begin_ns) * 1e-9;
   if (!flags.quiet) {
     print_error(fmt::format("{}, {} generated in {:.1f} s: {:.1f} tokens/s",
