@@ -273,7 +273,7 @@ std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
   }
   if (error.get_name() == "ExcludesError") {
     const size_t joint = what.find(" excludes ");
-    return fmt::format("{} and {} are two ways to say it: give one", what.substr(0, joint),
+    return fmt::format("{} and {} do not go together: give one", what.substr(0, joint),
                        what.substr(joint + std::string_view(" excludes ").size()));
   }
   if (error.get_name() == "RequiredError") {
