@@ -340,8 +340,12 @@ TEST_F(Batch, WhatCanNeverFitIsRefusedWithItsNumbersAndTheOthersRun) {
   EXPECT_EQ(again[0], lines[0]);
   EXPECT_THAT(again[1]["error"], HasSubstr("64"));
   EXPECT_EQ(again[2], lines[2]);
-  expect_error(weft(raw({"--kv-limit", pages(4), "--parallel", "2", "-p", long_prompt})), 1, "64");
-  expect_error(weft(raw({"--kv-limit", pages(4), "-p", long_prompt})), 1, "64");
+  expect_error(weft(raw({"--kv-limit", pages(4), "--parallel", "2", "-p", long_prompt})), 1,
+               "does not fit the context of 64 tokens: shorten it, or take a larger context "
+               "(--kv-limit)");
+  expect_error(weft(raw({"-c", "64", "-p", long_prompt})), 1, "take a larger context (-c)");
+  const Outcome full = weft(raw({"--kv-limit", pages(4), "--ignore-eos", "-n", "-1", "x"}));
+  EXPECT_EQ(full.err, "weft: the context of 64 tokens is full: the text ends here (--kv-limit)\n");
 }
 
 TEST_F(Batch, SamplesAreTheRunsWithTheSeedsAfterTheFirst) {
@@ -463,7 +467,7 @@ TEST_F(Batch, CtrlCEndsABatchWithALineForEachRequest) {
   for (size_t i = 0; i < requests.size(); ++i) requests[i]["seed"] = i;
   requests[0]["n"] = 1;
   const auto running = start(raw({"--ignore-eos", "--batch", batch_file(requests)}));
-  // The rest takes a minute.
+  // The rest takes seconds.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (test::slurp(path("stdout")).find('\n') == std::string::npos &&
          std::chrono::steady_clock::now() < end) {

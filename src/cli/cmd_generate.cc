@@ -96,8 +96,8 @@ Status run_generate(App& app, const GenerateFlags& flags) {
   if (std::ssize(tokens) > engine->context_tokens()) {
     return resource_exhausted(
         fmt::format("the prompt does not fit the context of {} tokens: shorten it, or take a "
-                    "larger context (-c)",
-                    engine->context_tokens()));
+                    "larger context ({})",
+                    engine->context_tokens(), context_flag(*engine)));
   }
 
   if (flags.parallel > 1) {
