@@ -190,7 +190,7 @@ TEST_F(DocumentChatProgram, AskGoesOnAsking) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(title(answers[1]), "Harbour");
   expect_error(weft({"ask", "-i", "--compare", "-m", model(), "--store", store(), "x"}), 2,
-               "two ways to say it");
+               "do not go together");
 }
 
 TEST_F(DocumentChatProgram, ATurnWithoutAnAnswerIsNotKept) {

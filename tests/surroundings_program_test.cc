@@ -384,10 +384,9 @@ TEST_F(Surroundings, ANumberThatDoesNotFitIsALineWithItsRange) {
     }
   }
   for (const char* value : {"50", "1048575"}) {  // a unit that was forgotten
-    expect_refused(
-        ingest({"--store-limit", value}),
-        fmt::format("--store-limit {}: must be more: {} bytes are too few for any chunk; {}GB?",
-                    value, value, value));
+    expect_refused(ingest({"--store-limit", value}),
+                   fmt::format("--store-limit {}: must be more: {} bytes are too few; {}GB?", value,
+                               value, value));
   }
   EXPECT_EQ(generate("--seed", "18446744073709551615").status, 0);
   EXPECT_EQ(generate("--logprobs", "09").status, 0) << "decimal, whatever it begins with";

@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "base/terminal_text.h"
+#include "base/utf8.h"
+#include "engine/stop_texts.h"
 
 namespace weft::cli {
 namespace {
@@ -18,15 +23,17 @@ using Json = nlohmann::json;
 std::string shown(const Json& value) {
   constexpr size_t kMostShownBytes = 80;
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > kMostShownBytes) text = text.substr(0, kMostShownBytes) + "...";
-  return text;
+  if (text.size() <= kMostShownBytes) return text;
+  text.resize(kMostShownBytes);
+  text.resize(text.size() - utf8_unfinished_bytes(text));
+  return text + "...";
 }
 
 Status wrong(const char* key, const Json& value, std::string_view expected) {
   return invalid_argument(fmt::format("\"{}\" {}: must be {}", key, shown(value), expected));
 }
 
-/// A whole number of any JSON spelling that fits T and lies in [least, most].
+/// A number without point and exponent that fits T and lies in [least, most].
 template <class T>
 Status read_integer(const char* key, const Json& value, T least, T most, std::string_view expected,
                     T& out) {
@@ -59,7 +66,7 @@ Status read_stops(const Json& value, std::vector<std::string>& stops) {
   constexpr const char* kExpected = "a text or a list of texts";
   if (value.is_string()) {
     stops = {value.get<std::string>()};
-    return Status::ok();
+    return engine::check_stop_texts(stops);
   }
   if (!value.is_array()) return wrong("stop", value, kExpected);
   stops.clear();
@@ -67,7 +74,7 @@ Status read_stops(const Json& value, std::vector<std::string>& stops) {
     if (!one.is_string()) return wrong("stop", value, kExpected);
     stops.push_back(one.get<std::string>());
   }
-  return Status::ok();
+  return engine::check_stop_texts(stops);
 }
 
 Status read_key(const std::string& key, const Json& value, int32_t most_tokens, BatchLine& out) {
@@ -118,6 +125,79 @@ Status read_key(const std::string& key, const Json& value, int32_t most_tokens, 
       "no key {}; there are prompt, n, temp, top_k, top_p, min_p, seed, stop, raw", shown(key)));
 }
 
+/// Reads a line as the parser goes through it, and stops at the first thing that is wrong: a tree
+/// of all that a hostile line says may take sixteen times its bytes.
+class LineReader : public nlohmann::json_sax<Json> {
+ public:
+  LineReader(BatchLine& out, int32_t most_tokens) : out_(out), most_tokens_(most_tokens) {}
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool b) override { return put(b); }
+  bool number_integer(number_integer_t i) override { return put(i); }
+  bool number_unsigned(number_unsigned_t u) override { return put(u); }
+  bool number_float(number_float_t x, const string_t&) override { return put(x); }
+  bool string(string_t& text) override { return put(std::move(text)); }
+  bool binary(binary_t&) override { return false; }
+
+  bool start_object(size_t) override {
+    if (is_inside_) return put(Json::object());  // no key takes one
+    return is_inside_ = true;
+  }
+  bool key(string_t& text) override {
+    key_ = std::move(text);
+    has_prompt_ = has_prompt_ || key_ == "prompt";
+    return true;
+  }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override {
+    if (list_ || key_ != "stop") return put(Json::array());  // it is not to be there
+    list_ = Json::array();
+    return true;
+  }
+  bool end_array() override {
+    const Json list = *std::exchange(list_, std::nullopt);
+    return put(list);
+  }
+  bool parse_error(size_t at, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    constexpr int kNumberOutOfRange = 406;
+    status_ = invalid_argument(error.id == kNumberOutOfRange
+                                   ? fmt::format("byte {}: a number that is too large", at)
+                                   : fmt::format("byte {}: not valid JSON", at));
+    return false;
+  }
+
+  Status status() const {
+    if (!status_.is_ok() || has_prompt_) return status_;
+    return invalid_argument("\"prompt\" is missing");
+  }
+
+ private:
+  bool put(Json value) {
+    if (!is_inside_) {
+      status_ = invalid_argument(
+          "no JSON object: a line is {\"prompt\": \"...\"}, and what else it sets");
+    } else if (list_ && list_->size() == engine::kMaxStopTexts) {
+      status_ =
+          invalid_argument(fmt::format("\"stop\": more than {} texts", engine::kMaxStopTexts));
+    } else if (list_) {
+      list_->push_back(value);
+      if (!value.is_string()) status_ = read_key(key_, *list_, most_tokens_, out_);
+    } else {
+      status_ = read_key(key_, value, most_tokens_, out_);
+    }
+    return status_.is_ok();
+  }
+
+  BatchLine& out_;
+  int32_t most_tokens_;
+  bool is_inside_ = false;
+  bool has_prompt_ = false;
+  std::string key_;
+  std::optional<Json> list_;
+  Status status_;
+};
+
 }  // namespace
 
 Result<BatchLine> parse_batch_line(std::string_view line, const BatchLine& defaults,
@@ -126,21 +206,15 @@ Result<BatchLine> parse_batch_line(std::string_view line, const BatchLine& defau
     return resource_exhausted(
         fmt::format("{} bytes: a line has {} at most", line.size(), kMaxBatchLineBytes));
   }
-  // Depth costs the parser's destructor its stack; a request is no deeper than a list in an object.
-  constexpr int kMostDepth = 4;
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMostDepth; };
-  const Json json = Json::parse(line, shallow, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) {
-    return invalid_argument(
-        "no JSON object: a line is {\"prompt\": \"...\"}, and what else it sets");
+  // The parser takes one for the end of the text, whatever follows it.
+  const size_t nul = line.find('\0');
+  if (nul != std::string_view::npos) {
+    return invalid_argument(fmt::format("byte {}: not valid JSON", nul + 1));
   }
   BatchLine out = defaults;
-  bool has_prompt = false;
-  for (const auto& [key, value] : json.items()) {
-    WEFT_RETURN_IF_ERROR(read_key(key, value, most_tokens, out));
-    has_prompt = has_prompt || key == "prompt";
-  }
-  if (!has_prompt) return invalid_argument("\"prompt\" is missing");
+  LineReader reader(out, most_tokens);
+  Json::sax_parse(line, &reader);
+  WEFT_RETURN_IF_ERROR(reader.status());
   WEFT_RETURN_IF_ERROR(engine::check_options(out.options));
   return out;
 }

@@ -96,8 +96,8 @@ Status run_generate(App& app, const GenerateFlags& flags) {
   if (std::ssize(tokens) > engine->context_tokens()) {
     return resource_exhausted(
         fmt::format("the prompt does not fit the context of {} tokens: shorten it, or take a "
-                    "larger context (-c)",
-                    engine->context_tokens()));
+                    "larger context ({})",
+                    engine->context_tokens(), context_flag(*engine)));
   }
 
   if (flags.parallel > 1) {
@@ -178,22 +178,24 @@ void add_generate_command(Command root, App& app) {
                       "samples of the prompt, made at once; each with the seed after the last's "
                       "(default: 1)")
           .in_range(1, kMostParallel);
-  command
-      .add_option("--batch", flags->batch,
-                  "answer each line of a file, {\"prompt\",\"n\",\"temp\",\"top_k\",\"top_p\","
-                  "\"min_p\",\"seed\",\"stop\",\"raw\"}; -: standard input")
-      .value_name("FILE")
-      .excludes(words)
-      .excludes(prompt)
-      .excludes(file)
-      .excludes(parallel);
+  Flag batch =
+      command
+          .add_option("--batch", flags->batch,
+                      "answer each line of a file, {\"prompt\",\"n\",\"temp\",\"top_k\",\"top_p\","
+                      "\"min_p\",\"seed\",\"stop\",\"raw\"}; -: standard input")
+          .value_name("FILE")
+          .excludes(words)
+          .excludes(prompt)
+          .excludes(file)
+          .excludes(parallel);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   command.add_flag("-q,--quiet", flags->quiet, "no line about an answer that is cut or empty");
   engine::GenerationOptions& g = flags->generation;
   add_sampling_flags(command, g, kMostTokens);
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
       .in_range(0, 1000)
-      .excludes(parallel);
+      .excludes(parallel)
+      .excludes(batch);
   command.add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_generate(app, *flags); }; });

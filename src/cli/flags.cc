@@ -273,7 +273,7 @@ std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
   }
   if (error.get_name() == "ExcludesError") {
     const size_t joint = what.find(" excludes ");
-    return fmt::format("{} and {} are two ways to say it: give one", what.substr(0, joint),
+    return fmt::format("{} and {} do not go together: give one", what.substr(0, joint),
                        what.substr(joint + std::string_view(" excludes ").size()));
   }
   if (error.get_name() == "RequiredError") {
@@ -523,9 +523,9 @@ Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::st
     }
     constexpr uint64_t kLeastBare = 1 << 20;
     if (!number->has_unit && number->count > 0 && number->count < kLeastBare) {
-      return value_error(*option, text,
-                         fmt::format("more: {} bytes are too few for any chunk; {}GB?",
-                                     number->count, number->count));
+      return value_error(
+          *option, text,
+          fmt::format("more: {} bytes are too few; {}GB?", number->count, number->count));
     }
     text = fmt::format("{}", number->count);
     return "";

@@ -1,11 +1,13 @@
 #include "cli/generate_batch.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "cli/batch_requests.h"
@@ -49,7 +51,18 @@ class OrderedAnswers {
       print(lines_[next_].first, *lines_[next_].second);
       lines_[next_].second->generation.reset();
     }
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0 && written_.is_ok()) {
+      written_ = io_error("standard output: " + std::generic_category().message(errno));
+    }
+  }
+  /// Whether what was printed has arrived.
+  const Status& written() const { return written_; }
+
+  /// Every line that has no answer yet gets this error.
+  void put_rest(const std::string& error) {
+    for (size_t i = next_; i < lines_.size(); ++i) {
+      if (!lines_[i].second) put(i, {std::nullopt, error});
+    }
   }
 
  private:
@@ -67,6 +80,7 @@ class OrderedAnswers {
   std::vector<std::pair<size_t, std::optional<BatchAnswer>>> lines_;  // by request
   size_t next_ = 0;
   int64_t n_failed_ = 0;
+  Status written_;
 };
 
 bool is_blank(std::string_view line) {
@@ -83,8 +97,9 @@ Result<engine::BatchRequest> request_of(const engine::Engine& engine, std::strin
 }
 
 /// Runs all that was submitted; `on_done` gets each end. After Ctrl-C what has not ended ends with
-/// what it has, and kCancelled is returned.
-Status run_all(engine::Batcher& batcher, engine::Batcher::OnDone on_done) {
+/// what it has, and kCancelled is returned. Once `output` is an error, that is returned.
+Status run_all(engine::Batcher& batcher, engine::Batcher::OnDone on_done,
+               const Status& output = Status::ok()) {
   const auto is_stopped = [] { return interrupted(); };
   const model::Executor::Cancelled cancelled_ref(is_stopped);
   for (;;) {
@@ -94,6 +109,7 @@ Status run_all(engine::Batcher& batcher, engine::Batcher::OnDone on_done) {
       return cancelled("interrupted: what was not ended ends here");
     }
     WEFT_RETURN_IF_ERROR(goes_on.status());
+    WEFT_RETURN_IF_ERROR(output);
     if (!*goes_on) return Status::ok();
   }
 }
@@ -147,8 +163,9 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
     }
     progress.show(static_cast<int64_t>(answers.n_printed()), std::ssize(requests), "prompts");
   };
-  const Status status = run_all(*batcher, on_done);
+  const Status status = run_all(*batcher, on_done, answers.written());
   progress.hide();
+  if (!status.is_ok()) answers.put_rest(status.message());
   const double seconds = static_cast<double>(app.env.monotonic_ns() - begin_ns) * 1e-9;
   if (!flags.quiet) {
     print_error(fmt::format("{}, {} generated in {:.1f} s: {:.1f} tokens/s",
