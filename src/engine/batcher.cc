@@ -72,7 +72,7 @@ Result<size_t> Batcher::submit(BatchRequest request) {
   if (n_prompt > engine_.context_tokens()) {
     return resource_exhausted(
         fmt::format("a prompt of {} tokens does not fit the context of {}: shorten it, or take a "
-                    "larger context (-c)",
+                    "larger context (-c) or --kv-limit",
                     n_prompt, engine_.context_tokens()));
   }
   // The token that is sampled last is never run, so the context may be full before it.

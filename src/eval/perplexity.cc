@@ -55,10 +55,15 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
                                     const PerplexityOptions& options,
                                     FunctionRef<bool(int64_t, int64_t)> progress) {
   const int64_t window_tokens = options.window_tokens;
+  const int32_t context_length = engine.model().config().context_length;
+  if (window_tokens <= context_length && window_tokens > engine.context_tokens()) {
+    return resource_exhausted(
+        fmt::format("--context {}: the KV cache holds {} tokens; a larger --kv-limit is needed",
+                    window_tokens, engine.context_tokens()));
+  }
   if (window_tokens < kMinWindowTokens || window_tokens > engine.context_tokens()) {
     return invalid_argument(fmt::format("--context {}: must be a window of {} to {} tokens",
-                                        window_tokens, kMinWindowTokens,
-                                        engine.model().config().context_length));
+                                        window_tokens, kMinWindowTokens, context_length));
   }
   const text::Tokenizer& tokenizer = engine.tokenizer();
   const bool bos = tokenizer.wants_bos();

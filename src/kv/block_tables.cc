@@ -61,7 +61,8 @@ Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens) {
   const int64_t end = int64_t{sequence.length} + n_tokens;
   if (end > int64_t{pool_.page_count()} * page_tokens_) {
     return resource_exhausted(
-        fmt::format("KV cache: {} tokens asked for, it holds {} at most; raise the context size",
+        fmt::format("KV cache: {} tokens asked for, it holds {} at most; a larger "
+                    "--kv-limit or context (-c) is needed",
                     end, int64_t{pool_.page_count()} * page_tokens_));
   }
   const int32_t n_new = pages_for(end) - static_cast<int32_t>(sequence.pages.size());
