@@ -206,6 +206,24 @@ TEST_P(Batched, WhatIsNotWantedOfTheLastLayerChangesNothing) {
   EXPECT_EQ(whole_kv, wanted_kv);
 }
 
+TEST_P(Batched, AllRowsWantedOfTheLastLayerAreTheWholeLayer) {
+  TestModel m(path_);
+  const kv::SequenceId sequence = m.cache().create_sequence();
+  m.run(sequence, random_ids(30, m.n_vocab(), 44));
+  const std::vector<int32_t> ids = random_ids(3, m.n_vocab(), 45);
+  const auto logits = [&](bool keep_all_rows) {
+    auto reservation = m.cache().reserve(sequence, 3);
+    EXPECT_TRUE(reservation.is_ok());
+    model::RowsPass pass(m.forward(), m.cache(), Rows::of(sequence, ids, 30, RowKind::kDecode),
+                         {.wanted = {0, 1, 2}, .keep_all_rows = keep_all_rows});
+    pass.hold(std::move(*reservation));
+    EXPECT_TRUE(model::Executor(m.forward()).run(pass).is_ok());
+    EXPECT_TRUE(m.cache().truncate(sequence, 30).is_ok());
+    return std::move(pass.logits());
+  };
+  EXPECT_TRUE(same_bits(logits(false), logits(true)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Batched, ::testing::ValuesIn(test::identity_cases()),
                          [](const auto& test_case) { return test_case.param.name; });
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
+#include "bench/random_tokens.h"
 #include "engine/batcher.h"
 
 namespace weft::bench {
@@ -15,14 +15,6 @@ struct Round {
   double decode_tokens_per_s = 0;
 };
 
-std::vector<int32_t> random_prompt(const engine::Engine& engine, int32_t n_tokens, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_int_distribution<int32_t> id(0, engine.tokenizer().vocab_size() - 1);
-  std::vector<int32_t> tokens(static_cast<size_t>(n_tokens));
-  for (int32_t& token : tokens) token = id(random);
-  return tokens;
-}
-
 /// All prompts in the first step, then a token of each in each.
 Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int32_t batch,
                         std::vector<double>& step_ms) {
@@ -32,7 +24,7 @@ Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int
           engine, {.max_running = batch, .prompt_rows = batch * options.prompt_tokens}));
   for (int32_t i = 0; i < batch; ++i) {
     engine::BatchRequest request{
-        .prompt = random_prompt(engine, options.prompt_tokens, static_cast<uint32_t>(i)),
+        .prompt = random_tokens(engine, options.prompt_tokens, static_cast<uint32_t>(i)),
         .options = {.max_tokens = options.new_tokens, .ignore_end = true}};
     WEFT_RETURN_IF_ERROR(batcher->submit(std::move(request)).status());
   }

@@ -3,20 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
+
+#include "bench/random_tokens.h"
 
 namespace weft::bench {
 namespace {
-
-std::vector<int32_t> random_tokens(const engine::Engine& engine, int32_t n) {
-  std::mt19937 random(7);
-  std::vector<int32_t> tokens(static_cast<size_t>(n));
-  for (int32_t& token : tokens) {
-    token =
-        static_cast<int32_t>(random() % static_cast<uint32_t>(engine.model().config().vocab_size));
-  }
-  return tokens;
-}
 
 double seconds_since(Env& env, int64_t begin_ns) {
   return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-9;
@@ -67,7 +58,8 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
     return invalid_argument(
         fmt::format("{} tokens do not fit the context of {}", longest, engine.context_tokens()));
   }
-  const std::vector<int32_t> tokens = random_tokens(engine, static_cast<int32_t>(longest));
+  const std::vector<int32_t> tokens =
+      random_tokens(engine, static_cast<int32_t>(longest), /*seed=*/7);
   const auto n_parts =
       static_cast<int64_t>(options.prefill_tokens.size()) + (options.decode_tokens > 0 ? 1 : 0);
   int64_t done = 0;

@@ -8,6 +8,7 @@
 #include "bench/speed.h"
 #include "bench/ttft.h"
 #include "cli/app.h"
+#include "cli/bench_json.h"
 #include "cli/model_get.h"
 #include "cli/output_file.h"
 #include "cli/reuse_flags.h"
@@ -35,16 +36,6 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
-
-Json spread_json(const eval::Spread& s) {
-  return {{"median", s.median}, {"min", s.min}, {"max", s.max}};
-}
-
-Json engine_json(const engine::Engine& engine) {
-  return {{"isa", kernels::isa_name(engine.context().isa)},
-          {"compute", engine::matmul_path_name(engine.context().matmul_path)},
-          {"threads", engine.context().pool.size()}};
-}
 
 struct TtftFlags {
   ModelFlags model;

@@ -3,6 +3,7 @@
 
 #include "bench/batch.h"
 #include "cli/app.h"
+#include "cli/bench_json.h"
 #include "cli/reuse_flags.h"
 #include "engine/compute_choice.h"
 
@@ -18,10 +19,6 @@ struct BenchBatchFlags {
 
 constexpr int32_t kMostAtOnce = 1024;
 
-Json spread_json(const eval::Spread& s) {
-  return {{"median", s.median}, {"min", s.min}, {"max", s.max}};
-}
-
 Json report_json(const engine::Engine& engine, const std::vector<bench::BatchSpeed>& speeds) {
   Json batches = Json::array();
   for (const bench::BatchSpeed& s : speeds) {
@@ -30,11 +27,7 @@ Json report_json(const engine::Engine& engine, const std::vector<bench::BatchSpe
                        {"decode_tokens_per_s", spread_json(s.decode_tokens_per_s)},
                        {"itl_ms", {{"p50", s.itl_ms_p50}, {"p95", s.itl_ms_p95}}}});
   }
-  return {{"engine",
-           {{"isa", kernels::isa_name(engine.context().isa)},
-            {"compute", engine::matmul_path_name(engine.context().matmul_path)},
-            {"threads", engine.context().pool.size()}}},
-          {"batches", std::move(batches)}};
+  return {{"engine", engine_json(engine)}, {"batches", std::move(batches)}};
 }
 
 Status run_bench_batch(App& app, BenchBatchFlags flags) {

@@ -204,6 +204,14 @@ class ArgumentReader {
           "-m MODEL talks",
           name));
     }
+    if (command_->get_parent() != nullptr && is_group(*command_)) {
+      std::vector<std::string> commands;
+      for (const CLI::App* sub : command_->get_subcommands([](const CLI::App*) { return true; })) {
+        commands.push_back(sub->get_name());
+      }
+      return invalid_argument(
+          fmt::format("{}: a command goes before it: {} {}", name, path, listed(commands)));
+    }
     if (command_->get_name() == "rm" && is_remove_flag(name)) {
       return invalid_argument(fmt::format(
           "{} has no {}: what lies below a path goes with it, and nothing asks back", path, name));

@@ -161,7 +161,8 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
     } else {
       answers.put(requests[index], {std::nullopt, generation.status().message()});
     }
-    progress.show(static_cast<int64_t>(answers.n_printed()), std::ssize(requests), "prompts");
+    progress.show(static_cast<int64_t>(answers.n_printed()), static_cast<int64_t>(answers.size()),
+                  "prompts");
   };
   const Status status = run_all(*batcher, on_done, answers.written());
   progress.hide();

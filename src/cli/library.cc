@@ -409,6 +409,7 @@ Result<bool> Library::take_away_if_new(Env& env) {
   };
   WEFT_RETURN_IF_ERROR(index_->if_empty(move_aside).status());
   if (aside.empty()) return false;
+  fusor_.reset();
   index_.reset();
   store_.reset();
   remove_bare(env, aside);
@@ -435,6 +436,7 @@ Result<bool> Library::take_out_of_folder(Env& env) {
   };
   WEFT_RETURN_IF_ERROR(index_->if_empty(remove_all).status());
   if (!is_done) return false;
+  fusor_.reset();
   index_.reset();
   store_.reset();
   (void)env.set_mode(dir, *mode_of_empty_);

@@ -86,19 +86,17 @@ Result<size_t> Batcher::submit(BatchRequest request) {
       auto text, TextGeneration::create(engine_.tokenizer(), request.options, request.prompt));
   WEFT_ASSIGN_OR_RETURN(const RequestId id, scheduler_.submit(shape, now_ms(engine_)));
   try {
-    ids_.push_back(id);
     by_prompt_.try_emplace(request.prompt, id);
-    requests_.emplace(id, Request{.index = ids_.size() - 1,
+    requests_.emplace(id, Request{.index = n_submitted_,
                                   .prompt_tokens = request.prompt.size(),
                                   .tokens = std::move(request.prompt),
                                   .text = std::move(text)});
   } catch (const std::bad_alloc&) {
     scheduler_.abort(id);
-    if (!ids_.empty() && ids_.back() == id) ids_.pop_back();
     std::erase_if(by_prompt_, [&](const auto& one) { return one.second == id; });
     throw;
   }
-  return ids_.size() - 1;
+  return n_submitted_++;
 }
 
 Result<bool> Batcher::step(OnDone on_done, const model::Executor::Cancelled* cancelled) {
@@ -133,7 +131,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   for (const Slice& slice : plan.slices) {
     Request& request = requests_.at(slice.id);
     const bool is_prompt = slice.kind == SliceKind::kPrompt;
-    (is_prompt ? stats_.prompt_rows : stats_.decode_rows) += slice.n;
+    if (is_prompt) stats_.prompt_rows += slice.n;
     if (is_prompt && static_cast<size_t>(slice.begin + slice.n) == request.prompt_tokens) {
       engine_.cache().publish(request.sequence->id(),
                               std::span(request.tokens).first(request.prompt_tokens));
@@ -150,7 +148,6 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
       ended.emplace_back(slice.id, usable);
     }
   }
-  ++stats_.steps;
   std::vector<RequestId> finished;
   for (const auto& [id, status] : ended) finished.push_back(id);
   open.commit(finished);
@@ -259,8 +256,7 @@ void Batcher::cancel(OnDone on_done) {
     on_done(request.index, finish(request));
   }
   requests_.clear();
+  by_prompt_.clear();
 }
-
-RequestState Batcher::state(size_t index) const { return scheduler_.state(ids_.at(index)); }
 
 }  // namespace weft::engine

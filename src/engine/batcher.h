@@ -30,9 +30,7 @@ struct BatcherOptions {
 
 /// What was run, so far.
 struct BatchStats {
-  int64_t steps = 0;
   int64_t prompt_rows = 0;  // computed, those of preempted requests again
-  int64_t decode_rows = 0;  // the same
   int64_t preemptions = 0;
   int32_t pages_peak = 0;    // of the KV cache, held by requests at once
   int32_t pages_shared = 0;  // of those at the peak, held by more than one
@@ -64,9 +62,7 @@ class Batcher {
   void cancel(OnDone on_done);
 
   const BatchStats& stats() const { return stats_; }
-  /// Of a request that has not ended: why it waits, or how far it is.
-  RequestState state(size_t index) const;
-  /// Of requests, scheduler and cache: empty when all is well.
+  /// The scheduler's; empty when all is well.
   std::vector<std::string> violations() const { return scheduler_.violations(); }
 
  private:
@@ -96,7 +92,7 @@ class Batcher {
   Scheduler scheduler_;
   std::map<RequestId, Request> requests_;
   std::map<std::vector<int32_t>, RequestId> by_prompt_;  // the first of each that runs
-  std::vector<RequestId> ids_;                           // by index
+  size_t n_submitted_ = 0;
   BatchStats stats_;
 };
 

@@ -105,6 +105,7 @@ void ForwardPass::run_layer(Batch& batch, int32_t layer, const LayerHooks& hooks
 void ForwardPass::run_last_layer(Batch& batch, std::span<const int64_t> rows,
                                  const LayerHooks& hooks) {
   const int32_t layer = model_.config().n_layers - 1;
+  if (std::ssize(rows) == batch.n_rows()) return run_layer(batch, layer, hooks);  // as in decode
   if (hooks.sink_first && batch.blocks_.size() > 1) {
     see_keys_and_values(batch, layer, *hooks.kv_sink);
     return run_last_layer(batch, rows, {.mass = hooks.mass});

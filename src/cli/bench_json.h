@@ -1,0 +1,21 @@
+// What the JSON of several benchmarks has in common.
+#pragma once
+
+#include "cli/app.h"
+#include "engine/compute_choice.h"
+#include "engine/engine.h"
+#include "eval/metrics.h"
+
+namespace weft::cli {
+
+inline Json spread_json(const eval::Spread& s) {
+  return {{"median", s.median}, {"min", s.min}, {"max", s.max}};
+}
+
+inline Json engine_json(const engine::Engine& engine) {
+  return {{"isa", kernels::isa_name(engine.context().isa)},
+          {"compute", engine::matmul_path_name(engine.context().matmul_path)},
+          {"threads", engine.context().pool.size()}};
+}
+
+}  // namespace weft::cli
