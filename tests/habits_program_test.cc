@@ -337,7 +337,7 @@ TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
       {{"generate", "-ngl", "99", "x"}, "-ngl: weft has no GPU layers to place"},
       {{"generate", "--n-gpu-layers=9", "x"}, "--n-gpu-layers: weft has no GPU layers to place"},
       {{"generate", "--tempp", "1", "x"}, "has no --tempp: did you mean --temp?"},
-      {{"docs", "--store", "x"}, "--store: a command goes before it: weft docs ls or rm"},
+      {{"docs", "--store", "x"}, "weft docs has no --store: a command goes before it: ls or rm"},
       {{"generate", "--temprature", "1", "x"}, "--temperature: weft's is --temp"},
       {{"generate", "--raw=1", "x"}, "--raw takes no value"},
       {{"generate", "x", "-n"}, "-n needs a value (INT)"},

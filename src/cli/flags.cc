@@ -210,7 +210,7 @@ class ArgumentReader {
         commands.push_back(sub->get_name());
       }
       return invalid_argument(
-          fmt::format("{}: a command goes before it: {} {}", name, path, listed(commands)));
+          fmt::format("{} has no {}: a command goes before it: {}", path, name, listed(commands)));
     }
     if (command_->get_name() == "rm" && is_remove_flag(name)) {
       return invalid_argument(fmt::format(
