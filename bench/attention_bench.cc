@@ -16,14 +16,15 @@
 
 #include "base/test_pool_internal.h"
 #include "kernels/attention.h"
+#include "kernels/kv_codec.h"
 #include "kernels/rope.h"
-#include "tensor/half.h"
 
 namespace weft::kernels {
 namespace {
 
 constexpr int kThreads = 1;
 constexpr int32_t kPageTokens = 64;
+constexpr DType kF16 = DType::kF16;
 
 struct Shape {
   const char* name;
@@ -41,45 +42,51 @@ std::vector<float> random_floats(size_t n) {
   return values;
 }
 
-std::vector<uint16_t> random_halves(size_t n) {
-  std::vector<uint16_t> halves(n);
-  const std::vector<float> values = random_floats(n);
-  for (size_t i = 0; i < n; ++i) halves[i] = f16_from_f32(values[i]);
-  return halves;
+/// n elements of the type.
+std::vector<std::byte> random_kv(DType type, size_t n) {
+  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(type, static_cast<int64_t>(n))));
+  encode_kv(best_isa(), type, random_floats(n).data(), static_cast<int64_t>(n), bytes.data());
+  return bytes;
+}
+
+KvLayout layout_of(const Shape& shape, DType type) {
+  return {type, type, shape.head_dim, shape.n_kv_heads, kPageTokens};
 }
 
 /// One sequence of n_keys tokens and the rows of one step.
 struct Setup {
   Setup(const Shape& shape, int32_t n_keys, std::vector<int32_t> rows, int32_t window_tokens = 0,
-        float softcap = 0)
-      : positions(std::move(rows)), table(static_cast<size_t>(n_keys / kPageTokens + 1)) {
+        float softcap = 0, DType type = DType::kF16)
+      : slots(std::move(rows)), table(static_cast<size_t>(n_keys / kPageTokens + 1)) {
     std::iota(table.begin(), table.end(), 0);
-    const size_t halves = table.size() * static_cast<size_t>(kPageTokens) *
-                          static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
-    k = random_halves(halves);
-    v = random_halves(halves);
-    q = random_floats(positions.size() * static_cast<size_t>(shape.n_heads * shape.head_dim));
+    const size_t n = table.size() * static_cast<size_t>(kPageTokens) *
+                     static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
+    k = random_kv(type, n);
+    v = random_kv(type, n);
+    q = random_floats(slots.size() * static_cast<size_t>(shape.n_heads * shape.head_dim));
     out.resize(q.size());
-    log_sum_exp.resize(positions.size() * static_cast<size_t>(shape.n_heads));
-    sequence = {table.data(), 0, static_cast<int64_t>(positions.size())};
-    args = {.kv = {k.data(), v.data(), kPageTokens, shape.n_kv_heads, shape.head_dim},
+    log_sum_exp.resize(slots.size() * static_cast<size_t>(shape.n_heads));
+    sequence = {table.data(), 0, static_cast<int64_t>(slots.size()),
+                slots.size() == 1 ? KernelClass::kDecode : KernelClass::kPrefill};
+    for (const int32_t slot : slots) first_slots.push_back(std::max(0, slot + 1 - window_tokens));
+    args = {.kv = make_paged_kv(layout_of(shape, type), k.data(), v.data()),
             .sequences = {&sequence, 1},
-            .positions = positions.data(),
+            .slots = slots.data(),
+            .first_slots = window_tokens == 0 ? nullptr : first_slots.data(),
             .n_heads = shape.n_heads,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
             .softcap = softcap,
-            .window_tokens = window_tokens,
             .q = q.data(),
             .out = out.data(),
             .log_sum_exp = log_sum_exp.data()};
-    for (const int32_t position : positions) {
-      const int32_t n_visible = position + 1;
+    for (const int32_t slot : slots) {
+      const int32_t n_visible = slot + 1;
       products += 1.0 * (window_tokens > 0 ? std::min(n_visible, window_tokens) : n_visible) *
                   shape.n_heads * shape.head_dim;
     }
   }
-  std::vector<int32_t> positions, table;
-  std::vector<uint16_t> k, v;
+  std::vector<int32_t> slots, first_slots, table;
+  std::vector<std::byte> k, v;
   std::vector<float> q, out, log_sum_exp;
   AttentionSequence sequence;
   AttentionArgs args;
@@ -92,17 +99,22 @@ void set_rate(benchmark::State& state, const char* name, double per_iteration) {
 }
 
 void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_keys,
-                   const std::vector<int32_t>& rows, int32_t window_tokens, float softcap) {
-  Setup setup(shape, n_keys, rows, window_tokens, softcap);
+                   const std::vector<int32_t>& rows, int32_t window_tokens, float softcap,
+                   DType type) {
+  Setup setup(shape, n_keys, rows, window_tokens, softcap, type);
   TestPool pool(kThreads);
+  const Context context{pool, isa};
+  const AttentionPlan plan = plan_attention(isa, setup.args);
   for (auto _ : state) {
-    attention({pool, isa}, setup.args);
+    attention(context, setup.args, plan);
     benchmark::ClobberMemory();
   }
   set_rate(state, "GFLOP/s", 4e-9 * setup.products);
   if (rows.size() == 1) {
     const int32_t n_read = window_tokens > 0 ? std::min(n_keys, window_tokens) : n_keys;
-    set_rate(state, "GB/s", 4e-9 * n_read * shape.n_kv_heads * shape.head_dim);
+    set_rate(
+        state, "GB/s",
+        2e-9 * n_read * shape.n_kv_heads * static_cast<double>(row_bytes(type, shape.head_dim)));
   }
 }
 
@@ -110,10 +122,11 @@ void run_mass(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_ke
               const std::vector<int32_t>& rows) {
   Setup setup(shape, n_keys, rows);
   TestPool pool(kThreads);
-  attention({pool, isa}, setup.args);
+  const Context context{pool, isa};
+  attention(context, setup.args, plan_attention(isa, setup.args));
   std::vector<float> mass(static_cast<size_t>(n_keys));
   for (auto _ : state) {
-    attention_mass({pool, isa}, setup.args, n_keys, mass.data());
+    attention_mass(context, setup.args, n_keys, mass.data());
     benchmark::ClobberMemory();
   }
   set_rate(state, "GFLOP/s", 2e-9 * setup.products);
@@ -122,10 +135,10 @@ void run_mass(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_ke
 void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairing pairing) {
   constexpr int32_t kTokens = 3840;  // 8 chunks of 480, as the layers of one question have them
   constexpr int kLayers = 8;
-  const size_t layer_halves =
-      static_cast<size_t>(kTokens) * static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
-  const std::vector<uint16_t> k = random_halves(kLayers * layer_halves), v = k;
-  std::vector<uint16_t> k_pages(k.size()), v_pages(k.size());
+  const size_t layer_bytes =
+      2 * static_cast<size_t>(kTokens) * static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
+  const std::vector<std::byte> k = random_kv(DType::kF16, kLayers * layer_bytes / 2), v = k;
+  std::vector<std::byte> k_pages(k.size()), v_pages(k.size());
   std::vector<int32_t> table(kTokens / kPageTokens), positions(kTokens);
   std::iota(table.begin(), table.end(), 0);
   std::iota(positions.begin(), positions.end(), 0);
@@ -135,17 +148,17 @@ void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairin
   }
   const RopeTable rope = make_rope_table(params, positions);
   TestPool pool(kThreads);
+  const Context context{pool, isa};
   for (auto _ : state) {
     for (size_t layer = 0; layer < kLayers; ++layer) {
-      const size_t at = layer * layer_halves;
-      rotate_into_pages({pool, isa}, rope, 0, k.data() + at, v.data() + at, kTokens, 0,
-                        table.data(),
-                        {k_pages.data() + at, v_pages.data() + at, kPageTokens, shape.n_kv_heads,
-                         shape.head_dim});
+      const size_t at = layer * layer_bytes;
+      rotate_into_pages(
+          context, rope, 0, {DType::kF16, k.data() + at, v.data() + at}, kTokens, 0, table.data(),
+          make_paged_kv(layout_of(shape, DType::kF16), k_pages.data() + at, v_pages.data() + at));
     }
     benchmark::ClobberMemory();
   }
-  set_rate(state, "GB/s", 8e-9 * static_cast<double>(kLayers * layer_halves));
+  set_rate(state, "GB/s", 4e-9 * static_cast<double>(kLayers * layer_bytes));
 }
 
 std::vector<int32_t> range(int32_t begin, int32_t end, int32_t step = 1) {
@@ -164,11 +177,14 @@ void register_all() {
     if (!cpu_has(isa)) continue;
     for (const Shape& shape : {kSmol, k1B}) {
       const std::string name = std::string(isa_name(isa)) + "/" + shape.name + "/";
-      add(name + "prefill_512", run_attention, isa, shape, 512, range(0, 512), 0, 0.0f);
-      add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), 0, 0.0f);
-      add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20), 0,
-          0.0f);
-      add(name + "decode_at_4096", run_attention, isa, shape, 4096, range(4095, 4096), 0, 0.0f);
+      add(name + "prefill_512", run_attention, isa, shape, 512, range(0, 512), 0, 0.0f, kF16);
+      add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), 0, 0.0f, kF16);
+      add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20), 0, 0.0f,
+          kF16);
+      for (const DType type : {kF16, DType::kBF16, DType::kF32}) {
+        add(name + "decode_at_4096/" + std::string(dtype_info(type).name), run_attention, isa,
+            shape, 4096, range(4095, 4096), 0, 0.0f, type);
+      }
       add(name + "mass_100_of_4096", run_mass, isa, shape, 4096, range(3996, 4096));
       add(name + "rotate_norm", run_rotate, isa, shape, RopePairing::kNorm);
       add(name + "rotate_neox", run_rotate, isa, shape, RopePairing::kNeox);
@@ -177,11 +193,12 @@ void register_all() {
       for (const auto& [kind, window, cap] :
            {std::tuple{"dense", 0, 0.0f}, {"window_512", 512, 0.0f}, {"softcap", 0, 50.0f}}) {
         const std::string name = std::string(isa_name(isa)) + "/" + shape.name + "/" + kind + "/";
-        add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), window, cap);
+        add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), window, cap,
+            kF16);
         add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20),
-            window, cap);
+            window, cap, kF16);
         add(name + "decode_at_4096", run_attention, isa, shape, 4096, range(4095, 4096), window,
-            cap);
+            cap, kF16);
       }
     }
   }

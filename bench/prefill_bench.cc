@@ -45,8 +45,9 @@ void prefill(benchmark::State& state, DType dtype, MatmulPath path, const Shape&
   for (float& value : x) value = normal(random);
   TestPool pool(1);
   const MatmulOutput output{&weight, y.data(), shape.out_features};
+  const Context context{pool, best_isa(), path};
   for (auto _ : state) {
-    matmul({pool, best_isa(), path}, x.data(), shape.in_features, kRows, {&output, 1});
+    matmul(context, x.data(), shape.in_features, kRows, {&output, 1}, KernelClass::kPrefill);
     benchmark::ClobberMemory();
   }
   state.counters["GFLOP/s"] =
@@ -62,7 +63,6 @@ void register_all() {
         const std::string name =
             std::string(dtype_info(dtype).name) + "/" + path.name + "/" + shape.name;
         benchmark::RegisterBenchmark(name.c_str(), prefill, dtype, path.path, shape)
-
             ->MinTime(0.1);
       }
     }

@@ -421,6 +421,23 @@ TEST_F(Batch, SamplesAsTextHaveTheirSeedsAbove) {
   EXPECT_EQ(run.err, "");
 }
 
+TEST_F(Batch, TheTypesOfTheCacheAreWhatItsPagesTake) {
+  const auto run = [](const std::string& k, const std::string& v) {
+    return weft(raw({"--parallel", "2", "--json", "-n", "4", "--cache-type-k", k, "--cache-type-v",
+                     v, "-p", "x"}))
+        .json();
+  };
+  const auto bytes = [](const Json& json) { return json["kv"]["page_bytes"].get<int64_t>(); };
+  const Json f16 = run("f16", "f16");
+  EXPECT_EQ(bytes(f16), page_bytes());
+  EXPECT_EQ(bytes(run("bf16", "bf16")), page_bytes());
+  EXPECT_EQ(bytes(run("f32", "f32")), 2 * page_bytes());
+  EXPECT_EQ(2 * bytes(run("f32", "f16")), 3 * page_bytes());
+  EXPECT_EQ(run("f16", "f16")["choices"], f16["choices"]);
+  expect_error(weft(raw({"--cache-type-k", "q8_1", "x"})), 2,
+               "--cache-type-k q8_1: must be f32, f16 or bf16");
+}
+
 TEST_F(Batch, ALimitThatIsNoneIsRefused) {
   const std::string page = std::to_string(page_bytes());
   for (const Arguments& mode :

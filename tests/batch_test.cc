@@ -30,23 +30,24 @@ struct Piece {
 /// What the step made of a piece: its rows' logits and the bytes of its sequence's pages.
 struct Outcome {
   std::vector<float> logits;
-  std::vector<uint16_t> kv;
+  std::vector<uint8_t> kv;
   bool operator==(const Outcome& other) const {
     return same_bits(logits, other.logits) && kv == other.kv;
   }
 };
 
-std::vector<uint16_t> pages_of(TestModel& m, kv::SequenceId sequence) {
-  std::vector<uint16_t> kv;
+std::vector<uint8_t> pages_of(TestModel& m, kv::SequenceId sequence) {
+  std::vector<uint8_t> kv;
   const std::span<const int32_t> table = m.cache().block_table(sequence);
   const int32_t n_tokens = m.cache().length(sequence);
   for (int32_t l = 0; l < m.model().config().n_layers; ++l) {
     const kernels::PagedKv layer = m.cache().layer(l);
     for (int32_t p = 0; p < n_tokens; ++p) {
-      for (int32_t head = 0; head < layer.n_kv_heads; ++head) {
-        const int64_t at = kv_offset(layer, table.data(), p, head);
-        kv.insert(kv.end(), layer.k + at, layer.k + at + layer.head_dim);
-        kv.insert(kv.end(), layer.v + at, layer.v + at + layer.head_dim);
+      for (int32_t head = 0; head < layer.layout.n_kv_heads; ++head) {
+        const uint8_t* const k = k_at(layer, table.data(), p, head);
+        const uint8_t* const v = v_at(layer, table.data(), p, head);
+        kv.insert(kv.end(), k, k + layer.k_bytes);
+        kv.insert(kv.end(), v, v + layer.v_bytes);
       }
     }
   }
@@ -75,6 +76,8 @@ std::vector<Outcome> run(TestModel& m, std::span<const Piece> pieces) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     begins.push_back(rows.size());
     rows.add(sequences[i], pieces[i].tokens, 0, pieces[i].kind);
+    std::copy(pieces[i].positions.begin(), pieces[i].positions.end(),
+              rows.slots.begin() + begins.back());
     std::copy(pieces[i].positions.begin(), pieces[i].positions.end(),
               rows.positions.begin() + begins.back());
   }
@@ -178,7 +181,7 @@ TEST_P(Batched, AVerifiedRowIsTheDecodedOne) {
 TEST_P(Batched, WhatIsNotWantedOfTheLastLayerChangesNothing) {
   TestModel m(path_);
   const std::vector<int32_t> ids = random_ids(90, m.n_vocab(), 43);
-  const auto last_row = [&](bool whole, std::vector<uint16_t>& kv) {
+  const auto last_row = [&](bool whole, std::vector<uint8_t>& kv) {
     const kv::SequenceId sequence = m.cache().create_sequence();
     auto reservation = m.cache().reserve(sequence, 90);
     EXPECT_TRUE(reservation.is_ok());
@@ -200,7 +203,7 @@ TEST_P(Batched, WhatIsNotWantedOfTheLastLayerChangesNothing) {
     kv = pages_of(m, sequence);
     return logits;
   };
-  std::vector<uint16_t> whole_kv, wanted_kv;
+  std::vector<uint8_t> whole_kv, wanted_kv;
   const std::vector<float> whole = last_row(true, whole_kv);
   EXPECT_TRUE(same_bits(last_row(false, wanted_kv), whole));
   EXPECT_EQ(whole_kv, wanted_kv);

@@ -255,9 +255,10 @@ std::vector<uint16_t> values_in_pages(TestModel& m, kv::SequenceId sequence, int
   const kernels::PagedKv kv = m.cache().layer(layer);
   std::vector<uint16_t> values;
   for (int32_t p = begin; p < end; ++p) {
-    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-      const uint16_t* v = kv.v + kv_offset(kv, m.cache().block_table(sequence).data(), p, head);
-      values.insert(values.end(), v, v + kv.head_dim);
+    for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
+      const auto* v = reinterpret_cast<const uint16_t*>(
+          v_at(kv, m.cache().block_table(sequence).data(), p, head));
+      values.insert(values.end(), v, v + kv.layout.head_dim);
     }
   }
   return values;
@@ -316,8 +317,8 @@ TEST_P(Identities, PropagationGivesAChunksOtherTokensOneCorrection) {
         store::AlignedBytes scratch;
         const auto stored = (*sources)[chunk].load_layer(layer, scratch);
         EXPECT_TRUE(stored.is_ok());
-        const std::span<const uint16_t> v = stored->subspan(n_tokens * values.width);
-        values.stored.assign(v.begin(), v.end());
+        const auto* v = reinterpret_cast<const uint16_t*>(stored->data()) + n_tokens * values.width;
+        values.stored.assign(v, v + n_tokens * values.width);
         values.without = values_in_pages(m, without->sequence, layer, begin, end);
         values.with = values_in_pages(m, with->sequence, layer, begin, end);
         return values;

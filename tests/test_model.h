@@ -23,6 +23,7 @@ struct ModelSetup {
   int page_tokens = 16;
   int32_t capacity_tokens = 4096;
   int32_t context_tokens = 0;  // 0: the default for the model
+  kernels::KvTypes kv_types;
 };
 
 class TestModel {
@@ -36,9 +37,7 @@ class TestModel {
     model_ = *opened;
     const model::ModelConfig& config = model_->config();
     auto cache = kv::Cache::create({.n_layers = config.n_layers,
-                                    .n_kv_heads = config.n_kv_heads,
-                                    .head_dim = config.head_dim,
-                                    .page_tokens = setup.page_tokens,
+                                    .layout = config.kv_layout(setup.kv_types, setup.page_tokens),
                                     .capacity_tokens = setup.capacity_tokens});
     EXPECT_TRUE(cache.is_ok()) << cache.status().message();
     cache_ = std::move(*cache);
@@ -102,6 +101,7 @@ class TestModel {
     scope.model_fingerprint = model_->fingerprint();
     scope.ropes = model_->config().ropes;
     scope.anchor = std::move(anchor);
+    scope.kv_types = {cache_->layer(0).layout.k_type, cache_->layer(0).layout.v_type};
     return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, posix_env(), store,
                                            std::move(scope));
   }

@@ -60,6 +60,10 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
                  "bytes of KV cache at most, as 2GB (default: what the context needs, and the "
                  "requests at once)")
       .positive();
+  command.add_option("--cache-type-k", flags.cache_type_k, "type of K in the cache (default: f16)")
+      .one_of({"f32", "f16", "bf16"});
+  command.add_option("--cache-type-v", flags.cache_type_v, "type of V in the cache (default: f16)")
+      .one_of({"f32", "f16", "bf16"});
   command.add_option("--compute", flags.compute, "how prefill multiplies (default: auto)")
       .one_of({"auto", "f32", "bf16", "int8"});
   command.add_option("--isa", flags.isa, "instruction set (default: the best)")
@@ -81,6 +85,8 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.n_threads = flags.threads;
   options.context_tokens = flags.context_tokens;
   options.kv_limit_bytes = flags.kv_limit_bytes;
+  WEFT_ASSIGN_OR_RETURN(options.kv_types.k, kernels::parse_kv_type(flags.cache_type_k));
+  WEFT_ASSIGN_OR_RETURN(options.kv_types.v, kernels::parse_kv_type(flags.cache_type_v));
   options.n_contexts = flags.n_contexts;
   options.isa = flags.isa;
   options.compute = flags.compute;

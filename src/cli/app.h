@@ -37,6 +37,8 @@ struct ModelFlags {
   int threads = 0;
   int32_t context_tokens = 0;
   uint64_t kv_limit_bytes = 0;
+  std::string cache_type_k = "f16";
+  std::string cache_type_v = "f16";
   int32_t n_contexts = 1;  // that a command fills at once; no flag
   std::string compute = "auto";
   std::string isa;

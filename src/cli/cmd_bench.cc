@@ -260,7 +260,7 @@ Result<uint64_t> kv_bytes(const engine::Engine& engine, const std::string& promp
   const text::Tokenizer& tokenizer = engine.tokenizer();
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}));
-  return static_cast<uint64_t>(engine.model().config().kv_bytes_per_token()) * (tokens.size() + 1);
+  return static_cast<uint64_t>(engine.kv_token_bytes()) * (tokens.size() + 1);
 }
 
 Status run_load(App& app, LoadFlags flags) {

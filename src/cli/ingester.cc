@@ -258,7 +258,7 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   }
   if (plan.documents == 0) return Status::ok();
   total_tokens_ = plan.tokens;
-  const auto token_bytes = engine_.model().config().kv_bytes_per_token();
+  const int64_t token_bytes = fusion::record_token_bytes(engine_.model().config());
   plan.new_tokens = new_tokens;
   plan.new_bytes = static_cast<uint64_t>(new_tokens * token_bytes);
   plan.largest_bytes = static_cast<uint64_t>(largest_tokens * token_bytes);
@@ -279,7 +279,7 @@ Status Ingester::check_room(const IngestPlan& plan,
     WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(file.info.path));
     if (!document) continue;
     room += static_cast<uint64_t>(document->n_tokens) *
-            static_cast<uint64_t>(engine_.model().config().kv_bytes_per_token());
+            static_cast<uint64_t>(fusion::record_token_bytes(engine_.model().config()));
     if (plan.new_bytes <= room) return Status::ok();
   }
   return resource_exhausted(fmt::format(

@@ -23,7 +23,9 @@ Result<int32_t> kv_capacity(const EngineOptions& options, const model::ModelConf
       std::min<int64_t>(int64_t{config.context_tokens} * options.n_contexts + kSpareTokens,
                         std::numeric_limits<int32_t>::max() / kPageTokens * kPageTokens);
   if (options.kv_limit_bytes == 0) return static_cast<int32_t>(wanted);
-  const auto page_bytes = static_cast<uint64_t>(config.kv_bytes_per_token()) * kPageTokens;
+  const auto page_bytes = static_cast<uint64_t>(
+      config.n_layers * kPageTokens *
+      kernels::kv_token_bytes(config.kv_layout(options.kv_types, kPageTokens)));
   const uint64_t n_pages = options.kv_limit_bytes / page_bytes;
   if (n_pages == 0) {
     return invalid_argument(
@@ -69,11 +71,11 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   engine->rates_kept_file_ = options.rates_kept_file;
   WEFT_ASSIGN_OR_RETURN(const int32_t capacity_tokens, kv_capacity(options, config));
   engine->context_tokens_ = std::min(config.context_tokens, capacity_tokens);
-  WEFT_ASSIGN_OR_RETURN(engine->cache_, kv::Cache::create({.n_layers = config.n_layers,
-                                                           .n_kv_heads = config.n_kv_heads,
-                                                           .head_dim = config.head_dim,
-                                                           .page_tokens = kPageTokens,
-                                                           .capacity_tokens = capacity_tokens}));
+  engine->kv_types_ = options.kv_types;
+  WEFT_ASSIGN_OR_RETURN(
+      engine->cache_, kv::Cache::create({.n_layers = config.n_layers,
+                                         .layout = config.kv_layout(options.kv_types, kPageTokens),
+                                         .capacity_tokens = capacity_tokens}));
   engine->load_ms_ = ms_since(env, begin_ns);
 
   const int64_t calibration_ns = env.monotonic_ns();
@@ -130,7 +132,8 @@ fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {
   return {.model_fingerprint = model_->fingerprint(),
           .ropes = model_->config().ropes,
           .anchor = std::move(anchor),
-          .salt = ""};
+          .salt = "",
+          .kv_types = kv_types_};
 }
 
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,

@@ -30,6 +30,7 @@ struct EngineOptions {
   int n_threads = 0;             // 0: one for each core this process may use
   int32_t context_tokens = 0;    // longest prompt and answer together; 0: the model's, at most 8192
   uint64_t kv_limit_bytes = 0;   // of the KV cache, never exceeded; 0: what n_contexts need
+  kernels::KvTypes kv_types;     // of the KV cache
   int32_t n_contexts = 1;        // requests that may each fill a context at once
   std::string isa;               // "" is the best one that the CPU has
   std::string compute = "auto";  // auto, f32, bf16, int8
@@ -66,9 +67,8 @@ class Engine {
   /// The longest prompt and answer together: the context, or what the KV limit holds of it.
   int32_t context_tokens() const { return context_tokens_; }
   /// K and V of a page, all layers.
-  int64_t page_bytes() const {
-    return model_->config().kv_bytes_per_token() * cache_->page_tokens();
-  }
+  int64_t page_bytes() const { return cache_->page_bytes(); }
+  int64_t kv_token_bytes() const { return cache_->page_bytes() / cache_->page_tokens(); }
   /// Now, for chat templates that print the date or the time.
   std::tm local_time() const;
   double load_ms() const { return load_ms_; }
@@ -107,6 +107,7 @@ class Engine {
   std::optional<text::Tokenizer> tokenizer_;
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
+  kernels::KvTypes kv_types_;
   int32_t context_tokens_ = 0;
   std::string rates_kept_file_;
   std::optional<fusion::PrefillRates> rates_;

@@ -13,6 +13,8 @@
 #include "base/thread_pool.h"
 #include "engine/compute_choice.h"
 #include "engine/kept_measurements.h"
+#include "fusion/chunk_computer.h"
+#include "kernels/kv_codec.h"
 #include "kernels/rope.h"
 #include "kv/cache.h"
 #include "model/executor.h"
@@ -155,18 +157,22 @@ class RateMeter {
   /// Milliseconds a byte. Also what the far rows look at: pages that nobody wrote are all one page
   /// of zeros, in the nearest cache.
   double place_bytes() {
-    const auto width = static_cast<size_t>(config_.kv_width());
-    const std::vector<uint16_t> halves(2 * kFarPosition * width, 0x2c00);  // 1/16
+    const int64_t n = kFarPosition * config_.kv_width();
+    const auto half = static_cast<size_t>(row_bytes(fusion::kRecordType, n));
+    std::vector<std::byte> record(2 * half);
+    kernels::encode_kv(context_.isa, fusion::kRecordType,
+                       std::vector<float>(static_cast<size_t>(2 * n), 1.0f / 16).data(), 2 * n,
+                       record.data());
     std::vector<int32_t> positions(kFarPosition);
     std::iota(positions.begin(), positions.end(), 0);
     double bytes = 0;
     const kernels::RopeTable table = make_rope_table(config_.rope_of(0), positions);
     const int64_t begin_ns = env_.monotonic_ns();
     for (const int32_t l : layers_) {
-      kernels::rotate_into_pages(context_, table, 0, halves.data(),
-                                 halves.data() + kFarPosition * width, kFarPosition, 0,
-                                 cache_.block_table(sequence_).data(), cache_.layer(l));
-      bytes += static_cast<double>(halves.size()) * sizeof(uint16_t);
+      kernels::rotate_into_pages(
+          context_, table, 0, {fusion::kRecordType, record.data(), record.data() + half},
+          kFarPosition, 0, cache_.block_table(sequence_).data(), cache_.layer(l));
+      bytes += static_cast<double>(record.size());
     }
     return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6 / bytes;
   }
@@ -195,8 +201,7 @@ Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels:
   const model::ModelConfig& config = model.config();
   WEFT_ASSIGN_OR_RETURN(const auto cache,
                         kv::Cache::create({.n_layers = config.n_layers,
-                                           .n_kv_heads = config.n_kv_heads,
-                                           .head_dim = config.head_dim,
+                                           .layout = config.kv_layout(),
                                            .capacity_tokens = kFarPosition + kFarRows}));
   return RateMeter(env, model, context, *cache).measure();
 }

@@ -1,9 +1,13 @@
 #include "fusion/chunk_computer.h"
 
-#include "kernels/elementwise.h"
+#include "kernels/kv_codec.h"
 #include "model/executor.h"
 
 namespace weft::fusion {
+
+int64_t record_token_bytes(const model::ModelConfig& config) {
+  return config.n_layers * kernels::kv_token_bytes(config.kv_layout({kRecordType, kRecordType}));
+}
 
 ChunkComputer::ChunkComputer(model::ForwardPass& forward, kv::Cache& cache,
                              const kernels::Context& context, std::vector<int32_t> anchor)
@@ -39,15 +43,17 @@ Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
                         cache_.reserve(sequence.id(), static_cast<int32_t>(tokens.size())));
 
   const model::ModelConfig& config = forward_.model().config();
-  const auto width = static_cast<size_t>(config.kv_width());
+  const auto chunk_bytes =
+      static_cast<size_t>(row_bytes(kRecordType, std::ssize(tokens) * config.kv_width()));
   ChunkKv chunk;
   chunk.n_tokens = static_cast<int32_t>(tokens.size());
   const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
-    if (row_begin == 0) chunk.layers.emplace_back(2 * tokens.size() * width);
-    uint16_t* const layer = chunk.layers.back().data() + static_cast<size_t>(row_begin) * width;
+    if (row_begin == 0) chunk.layers.emplace_back(2 * chunk_bytes);
+    std::byte* const layer =
+        chunk.layers.back().data() + row_bytes(kRecordType, row_begin * config.kv_width());
     const int64_t n = n_rows * config.kv_width();
-    kernels::narrow_to_f16(context_.isa, k, n, layer);
-    kernels::narrow_to_f16(context_.isa, v, n, layer + tokens.size() * width);
+    kernels::encode_kv(context_.isa, kRecordType, k, n, layer);
+    kernels::encode_kv(context_.isa, kRecordType, v, n, layer + chunk_bytes);
   };
   const model::LayerHooks::KvSink sink(keep);
   const auto begin = static_cast<int32_t>(anchor_.size());

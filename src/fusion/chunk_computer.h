@@ -2,6 +2,7 @@
 // of it. The anchor's pages are kept from one chunk to the next.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,14 +11,20 @@
 #include "base/status.h"
 #include "kv/cache.h"
 #include "model/forward.h"
+#include "tensor/dtype.h"
 
 namespace weft::fusion {
 
-/// One chunk's KV, f16, K before rotation. A layer is [n_tokens][n_kv_heads][head_dim] of K, then
-/// the same of V.
+/// What records hold, whatever the KV cache does.
+inline constexpr DType kRecordType = DType::kF16;
+/// Of one token, all layers.
+int64_t record_token_bytes(const model::ModelConfig& config);
+
+/// One chunk's KV as a record has it: K before rotation. A layer is
+/// [n_tokens][n_kv_heads][head_dim] of K, then the same of V, of kRecordType.
 struct ChunkKv {
   int32_t n_tokens = 0;
-  std::vector<std::vector<uint16_t>> layers;
+  std::vector<std::vector<std::byte>> layers;
 };
 
 /// Not thread-safe.

@@ -25,15 +25,13 @@ int32_t ChunkSource::n_tokens() const {
   return static_cast<int32_t>(std::get<store::ChunkStore::Handle>(from_).info().n_tokens);
 }
 
-Result<std::span<const uint16_t>> ChunkSource::load_layer(int32_t layer,
-                                                          store::AlignedBytes& scratch) {
+Result<std::span<const std::byte>> ChunkSource::load_layer(int32_t layer,
+                                                           store::AlignedBytes& scratch) {
   if (const auto* computed = std::get_if<ChunkKv>(&from_)) {
-    return std::span<const uint16_t>(computed->layers[static_cast<size_t>(layer)]);
+    return std::span<const std::byte>(computed->layers[static_cast<size_t>(layer)]);
   }
   auto& handle = std::get<store::ChunkStore::Handle>(from_);
-  WEFT_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
-                        handle.load_layer(static_cast<uint32_t>(layer), scratch));
-  return std::span(reinterpret_cast<const uint16_t*>(bytes.data()), bytes.size() / 2);
+  return handle.load_layer(static_cast<uint32_t>(layer), scratch);
 }
 
 }  // namespace weft::fusion

@@ -24,7 +24,7 @@ class ChunkSource {
   ChunkOrigin origin() const;
   int32_t n_tokens() const;
   /// One layer as ChunkKv has it; valid while this and `scratch` live and until scratch's next use.
-  Result<std::span<const uint16_t>> load_layer(int32_t layer, store::AlignedBytes& scratch);
+  Result<std::span<const std::byte>> load_layer(int32_t layer, store::AlignedBytes& scratch);
 
  private:
   std::variant<store::ChunkStore::Handle, ChunkKv> from_;

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/selection.h"
-#include "kernels/elementwise.h"
+#include "kernels/kv_codec.h"
 
 namespace weft::fusion {
 namespace {
@@ -178,9 +178,11 @@ std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio
     }
     while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
     const size_t token = static_cast<size_t>(position - prompt_.chunk_begin(chunk));
-    const size_t v_begin = (prompt_.chunks[chunk].size() + token) * width;
-    kernels::widen_from_f16(context_.isa, layer_bytes_[chunk].data() + v_begin,
-                            static_cast<int64_t>(width), reused.data());
+    const kernels::KvRecord stored = record_of(chunk);
+    const auto n = static_cast<int64_t>(width);
+    kernels::decode_kv(context_.isa, stored.type,
+                       stored.v + row_bytes(stored.type, n) * static_cast<int64_t>(token), n,
+                       reused.data());
     float deviation = 0;
     for (size_t i = 0; i < width; ++i) {
       const float difference = computed[row * width + i] - reused[i];
@@ -259,11 +261,11 @@ void FusionPass::read_from_bytes() {
   stored_v_.resize(chunk_rows_.size() * width);
   for (size_t i = 0; i < chunk_rows_.size(); ++i) {
     const ChunkRow& row = chunk_rows_[i];
-    const uint16_t* k = layer_bytes_[row.chunk].data() + static_cast<size_t>(row.token) * width;
-    const uint16_t* v = k + prompt_.chunks[row.chunk].size() * width;
+    const kernels::KvRecord stored = record_of(row.chunk);
     const auto n = static_cast<int64_t>(width);
-    kernels::widen_from_f16(context_.isa, k, n, stored_k_.data() + i * width);
-    kernels::widen_from_f16(context_.isa, v, n, stored_v_.data() + i * width);
+    const int64_t at = row_bytes(stored.type, n) * row.token;
+    kernels::decode_kv(context_.isa, stored.type, stored.k + at, n, stored_k_.data() + i * width);
+    kernels::decode_kv(context_.isa, stored.type, stored.v + at, n, stored_v_.data() + i * width);
   }
 }
 
@@ -280,16 +282,10 @@ void FusionPass::read_from_pages(int32_t layer) {
   const auto width = static_cast<size_t>(config.kv_width());
   stored_k_.resize(chunk_rows_.size() * width);
   stored_v_.resize(chunk_rows_.size() * width);
-  const int32_t* block_table = cache_.block_table(sequence_).data();
-  const kernels::PagedKv kv = cache_.layer(layer);
-  for (size_t i = 0; i < chunk_rows_.size(); ++i) {
-    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-      const int64_t from = kv_offset(kv, block_table, chunk_rows_[i].position, head);
-      const size_t to = i * width + static_cast<size_t>(head) * static_cast<size_t>(kv.head_dim);
-      kernels::widen_from_f16(context_.isa, kv.k + from, kv.head_dim, stored_k_.data() + to);
-      kernels::widen_from_f16(context_.isa, kv.v + from, kv.head_dim, stored_v_.data() + to);
-    }
-  }
+  std::vector<int32_t> slots;
+  for (const ChunkRow& row : chunk_rows_) slots.push_back(row.position);
+  kernels::read_kv(context_, cache_.layer(layer), cache_.block_table(sequence_).data(), slots,
+                   stored_k_.data(), stored_v_.data());
   const auto rope = static_cast<size_t>(config.layers[static_cast<size_t>(layer)].rope);
   const auto n_rows = static_cast<int64_t>(chunk_rows_.size());
   kernels::apply_rope(context_, ropes_back_[rope], 0, stored_k_.data(), n_rows, config.n_kv_heads,
@@ -328,20 +324,23 @@ Status FusionPass::load_layer(int32_t layer) {
   return failed_ ? pipeline_->failure().status : Status::ok();
 }
 
+/// A chunk's part of the layer's bytes.
+kernels::KvRecord FusionPass::record_of(size_t chunk) const {
+  const std::span<const std::byte> bytes = layer_bytes_[chunk];
+  return {.type = kRecordType, .k = bytes.data(), .v = bytes.data() + bytes.size() / 2};
+}
+
 /// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
 void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
-  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
   const int32_t* block_table = cache_.block_table(sequence_).data();
   const kernels::PagedKv kv = cache_.layer(layer);
   const int32_t rope = forward_.model().config().layers[static_cast<size_t>(layer)].rope;
   for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
     const size_t n_tokens = prompt_.chunks[chunk].size();
     const int32_t begin = prompt_.chunk_begin(chunk);
-    const uint16_t* k = layer_bytes_[chunk].data();
     kernels::rotate_into_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
-                               k, k + n_tokens * width, static_cast<int64_t>(n_tokens), begin,
-                               block_table, kv,
-                               shifts != nullptr ? shifts->of(chunk) : kernels::KvShift());
+                               record_of(chunk), static_cast<int64_t>(n_tokens), begin, block_table,
+                               kv, shifts != nullptr ? shifts->of(chunk) : kernels::KvShift());
   }
   placed_layers_ = layer + 1;
   watch_.charge(report_.timings.rotate_ms);
@@ -363,6 +362,7 @@ void FusionPass::shift_layer(int32_t layer) {
 Status FusionPass::start(std::span<const int64_t> selected) {
   model::Rows rows;
   const auto add = [&](int64_t position) {
+    rows.slots.push_back(static_cast<int32_t>(position));
     rows.positions.push_back(static_cast<int32_t>(position));
     rows.tokens.push_back(tokens_[static_cast<size_t>(position)]);
   };

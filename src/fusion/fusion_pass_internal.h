@@ -71,6 +71,7 @@ class FusionPass : public model::Pass {
   Result<std::optional<model::LayerRun>> check();
   Result<std::optional<model::LayerRun>> layer(bool has_chunk_rows);
   Status load_layer(int32_t layer);
+  kernels::KvRecord record_of(size_t chunk) const;
   void place_layer(int32_t layer, const ChunkShifts* shifts = nullptr);
   void shift_layer(int32_t layer);
   void list_chunk_rows();
@@ -101,7 +102,7 @@ class FusionPass : public model::Pass {
   const std::vector<int32_t> tokens_;
   const std::vector<kernels::RopeTable> ropes_;  // of the chunks' positions, each of the model's
   int32_t placed_layers_;  // layers below have the chunks' KV in their pages, or need none
-  std::span<const std::span<const uint16_t>>
+  std::span<const std::span<const std::byte>>
       layer_bytes_;            // each chunk's bytes of the layer that runs
   int32_t loaded_layer_ = -1;  // the layer that layer_bytes_ is of
   const std::span<ChunkSource> sources_;

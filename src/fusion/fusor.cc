@@ -77,7 +77,8 @@ auto with_memory_for(int64_t n_tokens, F&& fn) -> decltype(fn()) {
 /// The record's shape is what this model's chunk of n_tokens must have.
 bool fits(const store::RecordInfo& info, const model::ModelConfig& config, size_t n_tokens) {
   return info.n_layers == static_cast<uint32_t>(config.n_layers) && info.n_tokens == n_tokens &&
-         info.layer_bytes == n_tokens * static_cast<uint64_t>(config.kv_width()) * 4;
+         info.layer_bytes ==
+             n_tokens * 2 * static_cast<uint64_t>(row_bytes(kRecordType, config.kv_width()));
 }
 
 }  // namespace
@@ -333,9 +334,7 @@ Status Fusor::put(std::span<const int32_t> tokens, const ChunkKv& chunk,
                   store::PutOptions options) {
   if (store_ == nullptr) return Status::ok();
   std::vector<std::span<const std::byte>> layers;
-  for (const std::vector<uint16_t>& layer : chunk.layers) {
-    layers.push_back(std::as_bytes(std::span(layer)));
-  }
+  for (const std::vector<std::byte>& layer : chunk.layers) layers.emplace_back(layer);
   const std::vector<std::byte> identity = chunk_identity(scope_, tokens);
   const store::Key key = store::Key::of(identity);
   const auto put_record = [&] {

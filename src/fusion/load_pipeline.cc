@@ -78,7 +78,7 @@ bool LoadPipeline::load_into(Slot& slot, int32_t layer) {
   return true;
 }
 
-std::span<const std::span<const uint16_t>> LoadPipeline::next() {
+std::span<const std::span<const std::byte>> LoadPipeline::next() {
   std::unique_lock lock(mutex_);
   released_ = taken_;
   changed_.notify_all();

@@ -38,7 +38,7 @@ class LoadPipeline {
   /// Waits for the next layer; each chunk's bytes stay valid until the next call. After a failure
   /// (see failure()) it returns an empty span. What loading threw (a machine out of memory) is
   /// thrown here.
-  std::span<const std::span<const uint16_t>> next();
+  std::span<const std::span<const std::byte>> next();
   const LoadFailure& failure() const { return failure_; }
 
  private:
@@ -48,7 +48,7 @@ class LoadPipeline {
 
   struct Slot {
     std::vector<store::AlignedBytes> scratch;  // a chunk's
-    std::vector<std::span<const uint16_t>> chunk_bytes;
+    std::vector<std::span<const std::byte>> chunk_bytes;
   };
 
   void load_all();

@@ -15,17 +15,17 @@ namespace {
 
 constexpr int32_t kLayers = 12;
 constexpr int32_t kTokens = 3;
-constexpr size_t kValues = 40;  // of a layer
+constexpr size_t kBytes = 80;  // of a layer
 
 /// What a chunk's layer holds tells chunk and layer apart.
-uint16_t value_of(int chunk, int32_t layer) {
-  return static_cast<uint16_t>(1000 * (chunk + 1) + layer);
+std::byte value_of(int chunk, int32_t layer) {
+  return static_cast<std::byte>(20 * (chunk + 1) + layer);
 }
 
 ChunkKv chunk_of(int chunk) {
   ChunkKv kv{.n_tokens = kTokens, .layers = {}};
   for (int32_t layer = 0; layer < kLayers; ++layer) {
-    kv.layers.emplace_back(kValues, value_of(chunk, layer));
+    kv.layers.emplace_back(kBytes, value_of(chunk, layer));
   }
   return kv;
 }
@@ -108,11 +108,11 @@ class LoadPipelineTest : public ::testing::Test {
   std::array<std::vector<std::byte>, 4> identities_;
 };
 
-void expect_layer(std::span<const std::span<const uint16_t>> chunks, size_t n_chunks,
+void expect_layer(std::span<const std::span<const std::byte>> chunks, size_t n_chunks,
                   int32_t layer) {
   ASSERT_EQ(chunks.size(), n_chunks) << "layer " << layer;
   for (size_t chunk = 0; chunk < n_chunks; ++chunk) {
-    ASSERT_EQ(chunks[chunk].size(), kValues);
+    ASSERT_EQ(chunks[chunk].size(), kBytes);
     EXPECT_THAT(chunks[chunk], ::testing::Each(value_of(static_cast<int>(chunk), layer)));
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fusion/chunk_computer.h"
 #include "fusion/selection.h"
 
 namespace weft::fusion {
@@ -95,7 +96,7 @@ Work reuse_work(const model::ModelConfig& config, const ReuseCounts& n,
   add_rows(config, 0, config.n_layers,
            {{static_cast<double>(n.missed_tokens), anchor, anchor + 2 * kChunkContext}}, work);
   work.kv_bytes =
-      static_cast<double>(chunk_tokens) * static_cast<double>(config.kv_bytes_per_token());
+      static_cast<double>(chunk_tokens) * static_cast<double>(record_token_bytes(config));
   return work;
 }
 

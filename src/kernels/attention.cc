@@ -4,49 +4,66 @@
 
 #include "base/check.h"
 #include "kernels/attention_internal.h"
+#include "kernels/kv_codec_internal.h"
 
 namespace weft::kernels {
 namespace {
 
 constexpr int64_t kRowsPerTask = 32;  // write_kv: some 50 KB
 
-AttentionRows sequence_rows(const AttentionArgs& args, const AttentionSequence& sequence) {
+AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionSequence& sequence) {
   const int64_t row = sequence.row_begin;
   const int64_t heads = args.n_heads;
-  const int64_t head_dim = args.kv.head_dim;
+  const KvLayout& kv = args.kv.layout;
+  const int64_t head_dim = kv.head_dim;
   return {.kv = args.kv,
+          .k_codec = &kv_codec(isa, kv.k_type),
+          .v_codec = &kv_codec(isa, kv.v_type),
           .block_table = sequence.block_table,
-          .positions = args.positions + row,
+          .slots = args.slots + row,
+          .first_slots = args.first_slots == nullptr ? nullptr : args.first_slots + row,
           .n_heads = args.n_heads,
-          .group = args.n_heads / args.kv.n_kv_heads,
+          .group = args.n_heads / kv.n_kv_heads,
           .scale = args.scale,
           .softcap = args.softcap,
-          .window_tokens = args.window_tokens,
           .q = args.q + row * heads * head_dim,
           .out = args.out == nullptr ? nullptr : args.out + row * heads * head_dim,
           .log_sum_exp = args.log_sum_exp == nullptr ? nullptr : args.log_sum_exp + row * heads};
 }
 
 void check_args(const AttentionArgs& args) {
-  WEFT_CHECK(is_valid(args.kv) && args.n_heads > 0 && args.n_heads % args.kv.n_kv_heads == 0);
-  WEFT_CHECK(args.softcap >= 0 && args.window_tokens >= 0);
+  WEFT_CHECK(args.kv.k != nullptr && args.n_heads > 0);
+  WEFT_CHECK(args.n_heads % args.kv.layout.n_kv_heads == 0 && args.softcap >= 0);
 }
 
-void check_positions(const int32_t* positions, int64_t n_rows) {
-  WEFT_CHECK(n_rows == 0 || positions[0] >= 0);
-  WEFT_CHECK(std::is_sorted(positions, positions + n_rows));
+void check_slots(const AttentionRows& rows, int64_t n_rows) {
+  WEFT_CHECK(n_rows == 0 || rows.slots[0] >= 0);
+  WEFT_CHECK(std::is_sorted(rows.slots, rows.slots + n_rows));
+  if (rows.first_slots == nullptr || n_rows == 0) return;
+  WEFT_CHECK(rows.first_slots[0] >= 0);
+  WEFT_CHECK(std::is_sorted(rows.first_slots, rows.first_slots + n_rows));
+  for (int64_t row = 0; row < n_rows; ++row) {
+    WEFT_CHECK(rows.first_slots[row] <= rows.slots[row]);
+  }
+}
+
+int64_t visible_count(const AttentionRows& rows, int64_t row) {
+  return rows.slots[row] + 1 - first_visible(rows, row);
 }
 
 void plan_prefill(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                   AttentionPlan& plan) {
   const int64_t n_queries = n_rows * rows.group;
-  for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
+  for (int32_t head = 0; head < rows.kv.layout.n_kv_heads; ++head) {
     for (int64_t begin = 0; begin < n_queries; begin += kTaskQueries) {
       const int64_t end = std::min<int64_t>(n_queries, begin + kTaskQueries);
       const int64_t first_row = begin / rows.group, last_row = (end - 1) / rows.group;
-      int64_t keys = rows.positions[last_row] + 1 - first_visible(rows, rows.positions[first_row]);
-      if (rows.window_tokens > 0) {  // positions may have gaps wider than the window
-        keys = std::min(keys, (last_row - first_row + 1) * rows.window_tokens);
+      int64_t keys = rows.slots[last_row] + 1 - first_visible(rows, first_row);
+      if (rows.first_slots !=
+          nullptr) {  // between the rows may be gaps that no window reaches into
+        int64_t most = 0;
+        for (int64_t row = first_row; row <= last_row; ++row) most += visible_count(rows, row);
+        keys = std::min(keys, most);
       }
       plan.tasks.push_back({.sequence = sequence,
                             .kv_head = head,
@@ -60,15 +77,15 @@ void plan_prefill(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
 void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                  int64_t partial_floats, AttentionPlan& plan) {
   for (int64_t row = 0; row < n_rows; ++row) {
-    const int64_t n_visible = rows.positions[row] + int64_t{1};
-    const int64_t first_key = first_visible(rows, rows.positions[row]);
+    const int64_t n_visible = rows.slots[row] + int64_t{1};
+    const int64_t first_key = first_visible(rows, row);
     const int64_t first_split = first_key / kSplitKeys;
     const int64_t end_split = (n_visible - 1) / kSplitKeys + 1;
     plan.decode_rows.push_back({.sequence = sequence,
                                 .row = row,
                                 .n_splits = end_split - first_split,
                                 .partial = plan.partial_floats});
-    for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
+    for (int32_t head = 0; head < rows.kv.layout.n_kv_heads; ++head) {
       for (int64_t split = first_split; split < end_split; ++split) {
         const int64_t n_keys =
             std::min(n_visible, (split + 1) * kSplitKeys) - std::max(first_key, split * kSplitKeys);
@@ -87,11 +104,12 @@ void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
 }  // namespace
 
 AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
-  WEFT_CHECK(args.n_heads > 0 && args.kv.n_kv_heads > 0 && args.window_tokens >= 0);
+  const KvLayout& kv = args.kv.layout;
+  WEFT_CHECK(args.n_heads > 0 && kv.n_kv_heads > 0);
   const AttentionFns& fns = pick_attention_fns(isa);
   const AttentionDecodeFns& decode_fns = pick_attention_decode_fns(isa);
-  const int32_t group = args.n_heads / args.kv.n_kv_heads;
-  const int32_t head_dim = args.kv.head_dim;
+  const int32_t group = args.n_heads / kv.n_kv_heads;
+  const int32_t head_dim = kv.head_dim;
   const int64_t partial_floats = decode_fns.partial(group, head_dim);
   AttentionPlan plan;
   plan.worker_floats = std::max(fns.prefill_scratch(head_dim), decode_fns.scratch(group, head_dim));
@@ -99,8 +117,8 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
     const AttentionSequence& sequence = args.sequences[i];
     const int64_t n_rows = sequence.row_end - sequence.row_begin;
     WEFT_CHECK(sequence.row_begin >= 0 && n_rows >= 0);
-    const AttentionRows rows = sequence_rows(args, sequence);
-    check_positions(rows.positions, n_rows);
+    const AttentionRows rows = sequence_rows(isa, args, sequence);
+    check_slots(rows, n_rows);
     if (sequence.kernel_class == KernelClass::kDecode) {
       plan_decode(rows, static_cast<int32_t>(i), n_rows, partial_floats, plan);
     } else {
@@ -122,7 +140,7 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
   context.pool.run(static_cast<int>(plan.tasks.size()), [&](int index, int worker) {
     const AttentionPlan::Task& task = plan.tasks[static_cast<size_t>(index)];
     const AttentionRows rows =
-        sequence_rows(args, args.sequences[static_cast<size_t>(task.sequence)]);
+        sequence_rows(context.isa, args, args.sequences[static_cast<size_t>(task.sequence)]);
     auto* scratch = context.workspace->of_worker<float>(worker, Use::kScratch, plan.worker_floats);
     if (task.partial < 0) {
       fns.prefill(rows, task.kv_head, task.begin, task.end, scratch);
@@ -133,7 +151,7 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
   context.pool.run(static_cast<int>(plan.decode_rows.size()), [&](int index, int) {
     const AttentionPlan::DecodeRow& row = plan.decode_rows[static_cast<size_t>(index)];
     const AttentionRows rows =
-        sequence_rows(args, args.sequences[static_cast<size_t>(row.sequence)]);
+        sequence_rows(context.isa, args, args.sequences[static_cast<size_t>(row.sequence)]);
     decode_fns.merge(rows, row.row, row.n_splits, partials + row.partial);
   });
 }
@@ -145,22 +163,22 @@ void attention_mass(const Context& context, const AttentionArgs& args, int64_t n
   const AttentionSequence& sequence = args.sequences[0];
   const int64_t n_rows = sequence.row_end - sequence.row_begin;
   if (n_rows == 0) return;
-  const AttentionRows rows = sequence_rows(args, sequence);
-  check_positions(rows.positions, n_rows);
-  const int64_t n_visible = std::min(n_keys, rows.positions[n_rows - 1] + int64_t{1});
+  const AttentionRows rows = sequence_rows(context.isa, args, sequence);
+  check_slots(rows, n_rows);
+  const int64_t n_visible = std::min(n_keys, rows.slots[n_rows - 1] + int64_t{1});
 
   const AttentionFns& fns = pick_attention_fns(context.isa);
   const int64_t n_queries = n_rows * rows.group;
   const int64_t n_tiles = (n_queries + fns.tile_queries - 1) / fns.tile_queries;
-  const int64_t tile_floats = fns.packed_tile(rows.kv.head_dim);
-  float* const packed = context.workspace->of_op<float>(Use::kActivations,
-                                                        rows.kv.n_kv_heads * n_tiles * tile_floats);
-  context.pool.run(static_cast<int>(rows.kv.n_kv_heads * n_tiles), [&](int task, int) {
+  const int64_t tile_floats = fns.packed_tile(rows.kv.layout.head_dim);
+  float* const packed = context.workspace->of_op<float>(
+      Use::kActivations, rows.kv.layout.n_kv_heads * n_tiles * tile_floats);
+  context.pool.run(static_cast<int>(rows.kv.layout.n_kv_heads * n_tiles), [&](int task, int) {
     fns.pack(rows, n_rows, static_cast<int32_t>(task / n_tiles), task % n_tiles,
              packed + task * tile_floats);
   });
-  const int64_t worker_floats = fns.mass_scratch(rows.kv.head_dim);
-  const int64_t first_block = first_visible(rows, rows.positions[0]) / kBlockKeys;
+  const int64_t worker_floats = fns.mass_scratch(rows.kv.layout.head_dim);
+  const int64_t first_block = first_visible(rows, 0) / kBlockKeys;
   const int64_t end_block = (n_visible + kBlockKeys - 1) / kBlockKeys;
   const auto n_blocks = static_cast<int>(std::max<int64_t>(0, end_block - first_block));
   context.pool.run(n_blocks, [&](int block, int worker) {
@@ -171,11 +189,11 @@ void attention_mass(const Context& context, const AttentionArgs& args, int64_t n
 }
 
 void write_kv(const Context& context, const PagedKv& kv,
-              std::span<const AttentionSequence> sequences, const int32_t* positions,
-              const float* k, const float* v) {
-  WEFT_CHECK(is_valid(kv));
-  const AttentionFns& fns = pick_attention_fns(context.isa);
-  const int64_t row_floats = static_cast<int64_t>(kv.n_kv_heads) * kv.head_dim;
+              std::span<const AttentionSequence> sequences, const int32_t* slots, const float* k,
+              const float* v) {
+  const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);
+  const KvCodecFns& v_codec = kv_codec(context.isa, kv.layout.v_type);
+  const int64_t n_heads = kv.layout.n_kv_heads, head_dim = kv.layout.head_dim;
   if (sequences.empty()) return;
   const int64_t row_begin = sequences.front().row_begin;
   const int64_t row_end = sequences.back().row_end;
@@ -186,7 +204,11 @@ void write_kv(const Context& context, const PagedKv& kv,
     auto sequence = std::ranges::upper_bound(sequences, first, {}, &AttentionSequence::row_end);
     for (int64_t r = first; r < end; ++r) {
       while (r >= sequence->row_end) ++sequence;
-      fns.write_kv(kv, sequence->block_table, positions[r], k + r * row_floats, v + r * row_floats);
+      for (int32_t head = 0; head < n_heads; ++head) {
+        const int64_t from = (r * n_heads + head) * head_dim;
+        k_codec.store(k + from, head_dim, k_at(kv, sequence->block_table, slots[r], head));
+        v_codec.store(v + from, head_dim, v_at(kv, sequence->block_table, slots[r], head));
+      }
     }
   });
 }

@@ -1,7 +1,7 @@
 // Attention of a step's rows over paged K and V: a blocked online softmax (Milakov and Gimelshein
-// 2018; FlashAttention) with true causal masking by position. One kernel for prefill, chunked
-// prefill, decode and fusion: what differs is which rows there are and where they stand.
-// The kernels see this plain struct, never a cache class.
+// 2018; FlashAttention). One kernel for prefill, chunked prefill, decode and fusion: what differs
+// is which rows there are and which slots each sees. A slot is where a token's K and V lie;
+// positions are RoPE's and the mask's, which the caller makes ranges of slots from.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,8 @@
 
 namespace weft::kernels {
 
-/// The rows [row_begin, row_end) of the step that belong to one sequence and take one kernel. The
-/// token at position p of the sequence has its K and V in page block_table[p / page_tokens], slot
-/// p % page_tokens.
+/// The rows [row_begin, row_end) of the step that belong to one sequence and take one kernel. Slot
+/// s of the sequence lies in page block_table[s / page_tokens], there at s % page_tokens.
 struct AttentionSequence {
   const int32_t* block_table = nullptr;
   int64_t row_begin = 0;
@@ -24,27 +23,28 @@ struct AttentionSequence {
   KernelClass kernel_class = KernelClass::kPrefill;
 };
 
-/// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. positions [n_rows], ascending within
-/// a sequence, not necessarily consecutive: row r, at position p, sees the keys 0 … p of its
-/// sequence, with a sliding window the last window_tokens of those: max(0, p - window_tokens + 1)
-/// … p (Mistral 7B, Jiang et al. 2023). The score of a key is scale * q.k, with a soft cap softcap
-/// * tanh(scale * q.k / softcap) (Gemma 2, 2024). log_sum_exp: null, or [n_rows][n_heads], log of
-/// the sum of exp(score) over the visible keys.
+/// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. slots, first_slots [n_rows], both
+/// ascending within a sequence, slots not necessarily consecutive: row r has its K and V in slot
+/// slots[r] and sees the slots first_slots[r] … slots[r]. That is the causal mask where positions
+/// ascend with the slots, and first_slots is where a sliding window begins (Mistral 7B, Jiang et
+/// al. 2023). The score of a key is scale * q.k, with a soft cap softcap * tanh(scale * q.k /
+/// softcap) (Gemma 2, 2024). log_sum_exp: null, or [n_rows][n_heads], log of the sum of exp(score)
+/// over the visible keys.
 struct AttentionArgs {
   PagedKv kv;
   std::span<const AttentionSequence> sequences;
-  const int32_t* positions = nullptr;
-  int32_t n_heads = 0;  // a multiple of kv.n_kv_heads
+  const int32_t* slots = nullptr;
+  const int32_t* first_slots = nullptr;  // null: 0 for all rows
+  int32_t n_heads = 0;                   // a multiple of the KV heads
   float scale = 1.0f;
-  float softcap = 0.0f;       // 0: none
-  int32_t window_tokens = 0;  // 0: none
+  float softcap = 0.0f;  // 0: none
   const float* q = nullptr;
   float* out = nullptr;
   float* log_sum_exp = nullptr;
 };
 
-/// How a step's rows attend under one window: which tasks there are. Made once a step, and used by
-/// every layer with that window. Plain data; refers to nothing.
+/// How a step's rows attend where they see these slots: which tasks there are. Made once a step,
+/// and used by every layer with the same window. Plain data; refers to nothing.
 struct AttentionPlan {
   /// Queries [begin, end) of a KV head of a sequence: a prefill task; or row `begin`, split `end`
   /// of one: a decode task, which leaves its result at `partial`.
@@ -69,28 +69,28 @@ struct AttentionPlan {
   int64_t worker_floats = 0;
 };
 
-/// Of `args` the sequences but for their block tables, positions, n_heads, window_tokens and the
-/// shape of kv are looked at.
+/// Of `args` the sequences but for their block tables, slots, first_slots, n_heads and the layout
+/// of kv are looked at.
 AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 
 /// A row's result does not depend on the step's other rows nor on the thread count. What a key
-/// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last
-/// position are never read, nor are pages that lie before the windows of all its rows: their
-/// entries of the block table are not looked at. A window costs what the keys in it cost; one that
-/// covers the context changes no bit. `plan` is plan_attention's for these args.
+/// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last row
+/// are never read, nor are pages of which no row sees a slot: their entries of the block table are
+/// not looked at. A window costs what the keys in it cost; one that covers the context changes no
+/// bit. `plan` is plan_attention's for these args.
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan);
 
-/// Attention mass: mass[j] += sum over the rows and heads of softmax probability of key j, for the
-/// keys j in [0, n_keys) of the step's one sequence; `args` as given to attention(), which has
+/// Attention mass: mass[j] += sum over the rows and heads of softmax probability of slot j, for the
+/// slots j in [0, n_keys) of the step's one sequence; `args` as given to attention(), which has
 /// filled args.log_sum_exp. Keys that a row may not see add nothing. The query side of
 /// `query-attention` (reference: InfoFlow KV, arXiv 2603.05353).
 void attention_mass(const Context& context, const AttentionArgs& args, int64_t n_keys, float* mass);
 
-/// Stores rows of K and V in their pages, rounded to f16 (nearest even), in one parallel region. k,
-/// v: [n_rows][n_kv_heads][head_dim] f32, k already rotated; positions and sequences as above, the
+/// Stores rows of K and V in their slots, rounded once to the types there, in one parallel region.
+/// k, v: [n_rows][n_kv_heads][head_dim] f32, k already rotated; slots and sequences as above, the
 /// sequences' rows in order.
 void write_kv(const Context& context, const PagedKv& kv,
-              std::span<const AttentionSequence> sequences, const int32_t* positions,
-              const float* k, const float* v);
+              std::span<const AttentionSequence> sequences, const int32_t* slots, const float* k,
+              const float* v);
 
 }  // namespace weft::kernels

@@ -36,9 +36,10 @@ constexpr float kLowest = -0x1p126f;
 
 // Per query, in base 2: scores are multiplied by log2(e) once, with the scale, in q.
 struct alignas(64) Tile {
-  int32_t width;                    // queries in use, rounded up to registers: the stride of q, out
-  int32_t positions[kTileQueries];  // lanes past the last query repeat it
-  int32_t lows[kTileQueries];       // the keys [low, limit) of the current block are visible
+  int32_t width;                 // queries in use, rounded up to registers: the stride of q, out
+  int32_t slots[kTileQueries];   // lanes past the last query repeat it
+  int32_t firsts[kTileQueries];  // the first that each sees
+  int32_t lows[kTileQueries];    // the keys [low, limit) of the current block are visible
   int32_t limits[kTileQueries];
   int32_t begin, end;              // keys that some lane sees, or between such: the others of
                                    // the block are never looked at
@@ -61,15 +62,20 @@ int64_t query_index(const AttentionRows& rows, int32_t kv_head, int64_t query) {
   return query / rows.group * rows.n_heads + kv_head * rows.group + query % rows.group;
 }
 
+void set_range(const AttentionRows& rows, int64_t row, int32_t lane, Tile& t) {
+  t.slots[lane] = rows.slots[row];
+  t.firsts[lane] = static_cast<int32_t>(first_visible(rows, row));
+}
+
 void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, Tile& t) {
   t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
-  const int32_t head_dim = rows.kv.head_dim;
+  const int32_t head_dim = rows.kv.layout.head_dim;
   const float factor = rows.softcap > 0 ? rows.scale / rows.softcap : rows.scale * kLog2E;
   for (int32_t lane = 0; lane < t.width; lane += 4) {
     const float* q[4];
     for (int i = 0; i < 4; ++i) {
       const int64_t query = begin + (lane + i < n ? lane + i : n - 1);
-      t.positions[lane + i] = rows.positions[query / rows.group];
+      set_range(rows, query / rows.group, lane + i, t);
       q[i] = rows.q + query_index(rows, kv_head, query) * head_dim;
     }
     for (int32_t d = 0; d < head_dim; d += 4) {
@@ -80,13 +86,11 @@ void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int
   }
 }
 
-/// The keys that the lanes see of the block's n_keys keys from position `block` on; false if none.
-/// Positions, and with them lows and limits, ascend with the lanes.
-bool set_limits(const AttentionRows& rows, int64_t block, int32_t n_keys, Tile& t) {
-  const auto limit = [&](int32_t lane) { return clamp(t.positions[lane] + 1 - block, 0, n_keys); };
-  const auto low = [&](int32_t lane) {
-    return clamp(first_visible(rows, t.positions[lane]) - block, 0, n_keys);
-  };
+/// The keys that the lanes see of the block's n_keys keys from slot `block` on; false if none.
+/// Slots, and with them lows and limits, ascend with the lanes.
+bool set_limits(int64_t block, int32_t n_keys, Tile& t) {
+  const auto limit = [&](int32_t lane) { return clamp(t.slots[lane] + 1 - block, 0, n_keys); };
+  const auto low = [&](int32_t lane) { return clamp(t.firsts[lane] - block, 0, n_keys); };
   const int32_t last = t.width - 1;
   t.begin = low(0);
   t.end = limit(last);
@@ -109,30 +113,43 @@ bool is_seen(const AttentionRows& rows, int64_t row_begin, int64_t row_end, int6
   int64_t row = row_begin, last = row_end;
   while (row < last) {  // of the rows that are not before `begin` the first sees furthest back
     const int64_t middle = (row + last) / 2;
-    if (rows.positions[middle] < begin) {
+    if (rows.slots[middle] < begin) {
       row = middle + 1;
     } else {
       last = middle;
     }
   }
-  return row < row_end && first_visible(rows, rows.positions[row]) < end;
+  return row < row_end && first_visible(rows, row) < end;
 }
 
-/// dst [end - begin][head_dim] = the keys (or values) at the positions [begin, end), without the
+/// dst [end - begin][head_dim] = the vectors of a KV head in the slots [begin, end), without the
 /// pages of which no row of [row_begin, row_end) sees a key there: those may have been freed.
-void widen_block(const AttentionRows& rows, const uint16_t* base, int32_t kv_head,
-                 int64_t row_begin, int64_t row_end, int64_t begin, int64_t end, float* dst) {
-  const PagedKv& kv = rows.kv;
-  for (int64_t position = begin; position < end;) {
-    const int64_t page_end = (position / kv.page_tokens + 1) * kv.page_tokens;
+void widen_block(const AttentionRows& rows, const KvCodecFns& codec, const uint8_t* base,
+                 int32_t bytes, int32_t kv_head, int64_t row_begin, int64_t row_end, int64_t begin,
+                 int64_t end, float* dst) {
+  const KvLayout& kv = rows.kv.layout;
+  for (int64_t slot = begin; slot < end;) {
+    const int64_t page_end = (slot / kv.page_tokens + 1) * kv.page_tokens;
     const int64_t run_end = page_end < end ? page_end : end;
-    const int64_t n = (run_end - position) * kv.head_dim;
-    if (is_seen(rows, row_begin, row_end, position, run_end)) {
-      widen_array(base + kv_offset(kv, rows.block_table, position, kv_head), n, dst);
+    const int64_t n = (run_end - slot) * kv.head_dim;
+    if (is_seen(rows, row_begin, row_end, slot, run_end)) {
+      codec.load(base + kv_vector(kv, rows.block_table, slot, kv_head) * bytes, n, dst);
     }
     dst += n;
-    position = run_end;
+    slot = run_end;
   }
+}
+
+void widen_keys(const AttentionRows& rows, int32_t kv_head, int64_t row_begin, int64_t row_end,
+                int64_t begin, int64_t end, float* dst) {
+  widen_block(rows, *rows.k_codec, rows.kv.k, rows.kv.k_bytes, kv_head, row_begin, row_end, begin,
+              end, dst);
+}
+
+void widen_values(const AttentionRows& rows, int32_t kv_head, int64_t row_begin, int64_t row_end,
+                  int64_t begin, int64_t end, float* dst) {
+  widen_block(rows, *rows.v_codec, rows.kv.v, rows.kv.v_bytes, kv_head, row_begin, row_end, begin,
+              end, dst);
 }
 
 /// scores [key][query] = K q for the keys [begin, end), and what else shares their kTileRows.
@@ -323,7 +340,7 @@ void attend_block(const float* k, const float* v, int32_t head_dim, float softca
 }
 
 void finish(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, const Tile& t) {
-  const int32_t head_dim = rows.kv.head_dim;
+  const int32_t head_dim = rows.kv.layout.head_dim;
   for (int32_t lane = 0; lane < n; lane += 4) {
     const int32_t n_lanes = n - lane < 4 ? static_cast<int32_t>(n - lane) : 4;
     float* out[4];
@@ -350,7 +367,7 @@ int64_t prefill_scratch(int32_t head_dim) {
 
 void prefill(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t end,
              float* scratch) {
-  const int32_t head_dim = rows.kv.head_dim;
+  const int32_t head_dim = rows.kv.layout.head_dim;
   float* k = scratch;
   float* v = k + kBlockKeys * head_dim;
   float* tile_memory = v + kBlockKeys * head_dim;
@@ -371,16 +388,16 @@ void prefill(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t 
     }
   }
   const int64_t row_begin = begin / rows.group, row_end = (end - 1) / rows.group + 1;
-  const int64_t n_visible = rows.positions[row_end - 1] + int64_t{1};
-  const int64_t first_key = first_visible(rows, rows.positions[row_begin]);
+  const int64_t n_visible = rows.slots[row_end - 1] + int64_t{1};
+  const int64_t first_key = first_visible(rows, row_begin);
   for (int64_t block = first_key / kBlockKeys * kBlockKeys; block < n_visible;
        block += kBlockKeys) {
     const int32_t n_keys = clamp(n_visible - block, 0, kBlockKeys);
     if (!is_seen(rows, row_begin, row_end, block, block + n_keys)) continue;
-    widen_block(rows, rows.kv.k, kv_head, row_begin, row_end, block, block + n_keys, k);
-    widen_block(rows, rows.kv.v, kv_head, row_begin, row_end, block, block + n_keys, v);
+    widen_keys(rows, kv_head, row_begin, row_end, block, block + n_keys, k);
+    widen_values(rows, kv_head, row_begin, row_end, block, block + n_keys, v);
     for (int i = 0; i < n_tiles; ++i) {
-      if (set_limits(rows, block, n_keys, tiles[i])) {
+      if (set_limits(block, n_keys, tiles[i])) {
         attend_block(k, v, head_dim, rows.softcap * kLog2E, tiles[i]);
       }
     }
@@ -403,7 +420,7 @@ void pack(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t ti
   Tile t;
   t.q = packed;
   pack_queries(rows, kv_head, begin, n, t);
-  float* log_sum = packed + kTileQueries * rows.kv.head_dim;
+  float* log_sum = packed + kTileQueries * rows.kv.layout.head_dim;
   for (int64_t lane = 0; lane < kTileQueries; ++lane) {
     const int64_t index = query_index(rows, kv_head, begin + lane);
     log_sum[lane] = lane < n ? rows.log_sum_exp[index] * kLog2E : INFINITY;
@@ -443,7 +460,7 @@ int64_t mass_scratch(int32_t head_dim) {
 
 void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
           const float* packed, float* scratch, float* mass) {
-  const int32_t head_dim = rows.kv.head_dim;
+  const int32_t head_dim = rows.kv.layout.head_dim;
   const int64_t n_queries = n_rows * rows.group;
   const auto n_keys = static_cast<int32_t>(end - begin);
   const float softcap = rows.softcap * kLog2E;
@@ -451,19 +468,19 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
   float* scores = k + kBlockKeys * head_dim;
   float* sums = scores + kBlockKeys * kTileQueries;  // [kBlockKeys][kLanes]
   memset(sums, 0, sizeof(float) * kBlockKeys * kLanes);
-  for (int32_t head = 0; head < rows.kv.n_kv_heads; ++head) {
-    widen_block(rows, rows.kv.k, head, 0, n_rows, begin, end, k);
+  for (int32_t head = 0; head < rows.kv.layout.n_kv_heads; ++head) {
+    widen_keys(rows, head, 0, n_rows, begin, end, k);
     for (int64_t first = 0; first < n_queries; first += kTileQueries) {
       Tile t;
       const int64_t n = n_queries - first < kTileQueries ? n_queries - first : kTileQueries;
       t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
       for (int32_t lane = 0; lane < t.width; ++lane) {
-        t.positions[lane] = rows.positions[(first + (lane < n ? lane : n - 1)) / rows.group];
+        set_range(rows, (first + (lane < n ? lane : n - 1)) / rows.group, lane, t);
       }
       // Packed by `pack`, only read here.
       t.q = const_cast<float*>(packed);
       t.scores = scores;
-      const bool any = set_limits(rows, begin, n_keys, t);
+      const bool any = set_limits(begin, n_keys, t);
       const float* log_sum = packed + kTileQueries * head_dim;
       packed += packed_tile(head_dim);
       if (!any) continue;
@@ -482,20 +499,11 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
   for (int32_t j = 0; j < n_keys; ++j) mass[begin + j] += reduce_add(load(sums + j * kLanes));
 }
 
-void write_kv(const PagedKv& kv, const int32_t* block_table, int32_t position, const float* k,
-              const float* v) {
-  for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-    const int64_t dst = kv_offset(kv, block_table, position, head);
-    narrow_array(k + static_cast<int64_t>(head) * kv.head_dim, kv.head_dim, kv.k + dst);
-    narrow_array(v + static_cast<int64_t>(head) * kv.head_dim, kv.head_dim, kv.v + dst);
-  }
-}
-
 }  // namespace
 
 const AttentionFns& attention_fns() {
   static constexpr AttentionFns kFns = {prefill_scratch, prefill, kTileQueries, packed_tile, pack,
-                                        mass_scratch,    mass,    write_kv};
+                                        mass_scratch,    mass};
   return kFns;
 }
 

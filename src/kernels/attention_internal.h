@@ -5,43 +5,40 @@
 #include <stdint.h>
 
 #include "kernels/isa.h"
+#include "kernels/kv_codec_internal.h"
 #include "kernels/paged_kv.h"
 
 namespace weft::kernels {
 
-/// Keys are taken in blocks that begin at multiples of this position, whatever the rows: so a row's
-/// sums have one order. At head_dim 64 the scores of a tile are 12 KB and V 16 KB, which L1 holds
-/// while both are gone through; with 128 keys it does not (170 against 136 GFLOP/s for that product
-/// on Ice Lake), with 32 there are more passes over the output.
-inline constexpr int32_t kBlockKeys = 64;
 /// Queries (rows times the heads that share a KV head) of one prefill task. More would widen K and
 /// V less often (2 to 3 % of the time at 144), fewer would balance better. A multiple of every
 /// set's tile.
 inline constexpr int32_t kTaskQueries = 144;
 /// Keys of one decode task: short enough that a few threads share one KV head at some thousand
-/// positions, long enough that merging costs nothing.
+/// keys, long enough that merging costs nothing.
 inline constexpr int32_t kSplitKeys = 512;
 
-/// The rows of one sequence. positions, q, out, log_sum_exp start at its first row. Query i of a KV
-/// head is row i / group, head kv_head * group + i % group.
+/// The rows of one sequence. slots, first_slots, q, out, log_sum_exp start at its first row. Query
+/// i of a KV head is row i / group, head kv_head * group + i % group.
 struct AttentionRows {
   PagedKv kv;
+  const KvCodecFns* k_codec;
+  const KvCodecFns* v_codec;
   const int32_t* block_table;
-  const int32_t* positions;
+  const int32_t* slots;
+  const int32_t* first_slots;  // null: 0
   int32_t n_heads;
   int32_t group;  // heads that share a KV head
   float scale;
-  float softcap;          // 0: none
-  int32_t window_tokens;  // 0: none
+  float softcap;  // 0: none
   const float* q;
   float* out;
   float* log_sum_exp;
 };
 
-/// The first key that the row at `position` sees.
-static inline int64_t first_visible(const AttentionRows& rows, int64_t position) {
-  const int64_t hidden = position + 1 - rows.window_tokens;
-  return rows.window_tokens == 0 || hidden < 0 ? 0 : hidden;
+/// The first slot that the row sees.
+static inline int64_t first_visible(const AttentionRows& rows, int64_t row) {
+  return rows.first_slots == nullptr ? 0 : rows.first_slots[row];
 }
 
 struct AttentionFns {
@@ -62,9 +59,6 @@ struct AttentionFns {
   /// [n_kv_heads][n_tiles].
   void (*mass)(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
                const float* packed, float* scratch, float* mass);
-  /// One row: k, v [n_kv_heads][head_dim].
-  void (*write_kv)(const PagedKv& kv, const int32_t* block_table, int32_t position, const float* k,
-                   const float* v);
 };
 
 struct AttentionDecodeFns {

@@ -6,9 +6,10 @@
 #include <numeric>
 
 #include "base/test_pool_internal.h"
+#include "kernels/kv_codec.h"
 #include "kernels/ref/attention.h"
+#include "kernels/ref/kv_codec.h"
 #include "kernels/test_support.h"
-#include "tensor/half.h"
 
 namespace weft::kernels {
 namespace {
@@ -18,12 +19,19 @@ using testing::machine_isas;
 using testing::random_floats;
 using testing::same_bits;
 
-constexpr uint16_t kHalfNan = 0x7e00;
+constexpr uint8_t kNanByte = 0xff;  // of a NaN in f32, f16 and bf16
 constexpr float kGuard = -12345.0f;
 
 struct Shape {
   int32_t head_dim, n_kv_heads, group, page_tokens;
+  KvTypes types = {};
+  KvLayout layout() const { return {types.k, types.v, head_dim, n_kv_heads, page_tokens}; }
 };
+constexpr KvTypes kTypePairs[] = {{DType::kF16, DType::kF16},
+                                  {DType::kF32, DType::kF32},
+                                  {DType::kBF16, DType::kBF16},
+                                  {DType::kF16, DType::kBF16},
+                                  {DType::kBF16, DType::kF32}};
 
 /// Page memory full of NaN, filled as far as sequences were added, pages dealt out in a mixed
 /// order.
@@ -31,14 +39,15 @@ class Pages {
  public:
   Pages(const Shape& shape, int32_t n_pages)
       : shape_(shape),
-        k_(static_cast<size_t>(n_pages) * page_halves(), kHalfNan),
-        v_(k_),
+        k_(page_bytes(n_pages, shape.types.k), kNanByte),
+        v_(page_bytes(n_pages, shape.types.v), kNanByte),
         free_(static_cast<size_t>(n_pages)) {
     std::iota(free_.begin(), free_.end(), 0);
     std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
   }
   PagedKv kv() {
-    return {k_.data(), v_.data(), shape_.page_tokens, shape_.n_kv_heads, shape_.head_dim};
+    return make_paged_kv(shape_.layout(), reinterpret_cast<std::byte*>(k_.data()),
+                         reinterpret_cast<std::byte*>(v_.data()));
   }
   /// A block table of n_tokens random tokens, whose first n_shared pages are those of `other`.
   std::vector<int32_t> add(int64_t n_tokens, uint32_t seed, const std::vector<int32_t>& other = {},
@@ -53,25 +62,31 @@ class Pages {
     std::normal_distribution<float> normal;
     for (auto p = static_cast<int64_t>(n_shared) * shape_.page_tokens; p < n_tokens; ++p) {
       for (int32_t head = 0; head < shape_.n_kv_heads; ++head) {
-        const int64_t offset = kv_offset(kv(), table.data(), p, head);
         for (int32_t d = 0; d < shape_.head_dim; ++d) {
-          k_[static_cast<size_t>(offset + d)] = f16_from_f32(normal(generator));
-          v_[static_cast<size_t>(offset + d)] = f16_from_f32(normal(generator));
+          ref::set_kv_element(shape_.types.k, normal(generator), d,
+                              k_at(kv(), table.data(), p, head));
+          ref::set_kv_element(shape_.types.v, normal(generator), d,
+                              v_at(kv(), table.data(), p, head));
         }
       }
     }
     return table;
   }
-  std::vector<uint16_t>& k() { return k_; }
-  std::vector<uint16_t>& v() { return v_; }
+  /// Makes NaN of what a slot holds.
+  void spoil(const std::vector<int32_t>& table, int64_t slot, int32_t head) {
+    std::fill_n(k_at(kv(), table.data(), slot, head), kv().k_bytes, kNanByte);
+    std::fill_n(v_at(kv(), table.data(), slot, head), kv().v_bytes, kNanByte);
+  }
+  std::vector<uint8_t>& k() { return k_; }
+  std::vector<uint8_t>& v() { return v_; }
 
  private:
-  size_t page_halves() const {
-    return static_cast<size_t>(shape_.n_kv_heads) * static_cast<size_t>(shape_.page_tokens) *
-           static_cast<size_t>(shape_.head_dim);
+  size_t page_bytes(int32_t n_pages, DType type) const {
+    return static_cast<size_t>(n_pages * shape_.n_kv_heads * shape_.page_tokens *
+                               row_bytes(type, shape_.head_dim));
   }
   Shape shape_;
-  std::vector<uint16_t> k_, v_;
+  std::vector<uint8_t> k_, v_;
   std::vector<int32_t> free_;
 };
 
@@ -80,7 +95,7 @@ struct Step {
   Shape shape;
   PagedKv kv;
   std::vector<std::vector<int32_t>> tables;
-  std::vector<int32_t> positions;
+  std::vector<int32_t> slots, first_slots;
   std::vector<AttentionSequence> sequences;
   std::vector<float> q;
   int32_t window_tokens = 0;
@@ -93,25 +108,26 @@ struct Step {
   void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows,
            KernelClass kernel_class) {
     tables.push_back(table);
-    const auto begin = static_cast<int64_t>(positions.size());
-    positions.insert(positions.end(), rows.begin(), rows.end());
-    sequences.push_back({nullptr, begin, static_cast<int64_t>(positions.size()), kernel_class});
+    const auto begin = static_cast<int64_t>(slots.size());
+    slots.insert(slots.end(), rows.begin(), rows.end());
+    sequences.push_back({nullptr, begin, static_cast<int64_t>(slots.size()), kernel_class});
     const auto row_floats = static_cast<size_t>(shape.n_kv_heads * shape.group * shape.head_dim);
-    for (const int32_t position : rows) {  // a query depends on its position only, not on the step
-      const std::vector<float> one =
-          random_floats(row_floats, 1000u + static_cast<uint32_t>(position));
+    for (const int32_t slot : rows) {  // a query depends on its slot only, not on the step
+      const std::vector<float> one = random_floats(row_floats, 1000u + static_cast<uint32_t>(slot));
       q.insert(q.end(), one.begin(), one.end());
     }
   }
   AttentionArgs args() {
     for (size_t i = 0; i < sequences.size(); ++i) sequences[i].block_table = tables[i].data();
+    first_slots.clear();
+    for (const int32_t slot : slots) first_slots.push_back(std::max(0, slot + 1 - window_tokens));
     return {.kv = kv,
             .sequences = sequences,
-            .positions = positions.data(),
+            .slots = slots.data(),
+            .first_slots = window_tokens == 0 ? nullptr : first_slots.data(),
             .n_heads = shape.n_kv_heads * shape.group,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
             .softcap = softcap,
-            .window_tokens = window_tokens,
             .q = q.data()};
   }
 };
@@ -124,7 +140,7 @@ Result run(Step& step, Isa isa, int n_threads) {
   TestPool pool(n_threads);
   AttentionArgs args = step.args();
   Guarded<float> out(step.q.size(), kGuard);
-  Guarded<float> log_sum_exp(step.positions.size() * static_cast<size_t>(args.n_heads), kGuard);
+  Guarded<float> log_sum_exp(step.slots.size() * static_cast<size_t>(args.n_heads), kGuard);
   args.out = out.data();
   args.log_sum_exp = log_sum_exp.data();
   attention({.pool = pool, .isa = isa}, args, plan_attention(isa, args));
@@ -167,10 +183,14 @@ void expect_close(const Result& result, const ref::AttentionResult& expected, do
   EXPECT_LT(worst_log, bound * 2);
 }
 
-TEST(Attention, EqualsTheScalarTwinOnEveryShape) {
-  const std::vector<Shape> shapes = {{8, 1, 1, 16},    {8, 4, 2, 16},   {24, 2, 3, 32},
-                                     {64, 3, 3, 64},   {64, 2, 8, 128}, {80, 2, 1, 16},
-                                     {128, 2, 4, 256}, {256, 1, 4, 64}, {96, 1, 5, 32}};
+TEST(Attention, EqualsTheScalarTwinOnEveryShapeAndType) {
+  std::vector<Shape> shapes = {{8, 1, 1, 16},    {8, 4, 2, 16},   {24, 2, 3, 32},
+                               {64, 3, 3, 64},   {64, 2, 8, 128}, {80, 2, 1, 16},
+                               {128, 2, 4, 256}, {256, 1, 4, 64}, {96, 1, 5, 32}};
+  for (const KvTypes& types : kTypePairs) {
+    shapes.push_back({24, 2, 3, 32, types});
+    shapes.push_back({64, 3, 4, 16, types});
+  }
   for (const Shape& shape : shapes) {
     Pages pages(shape, 64);
     const std::vector<int32_t> table = pages.add(330, 1);
@@ -184,8 +204,9 @@ TEST(Attention, EqualsTheScalarTwinOnEveryShape) {
       for (const Isa isa : machine_isas()) {
         SCOPED_TRACE(::testing::Message()
                      << isa_name(isa) << " head_dim " << shape.head_dim << " group " << shape.group
-                     << " pages of " << shape.page_tokens << ", rows " << rows.front() << " to "
-                     << rows.back());
+                     << " pages of " << shape.page_tokens << ", K "
+                     << dtype_info(shape.types.k).name << ", V " << dtype_info(shape.types.v).name
+                     << ", rows " << rows.front() << " to " << rows.back());
         expect_close(run(step, isa, 2), expected, tolerance(shape, 330));
       }
     }
@@ -229,7 +250,7 @@ TEST(Attention, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
       EXPECT_TRUE(same_bits(together.out, again.out));
       EXPECT_TRUE(same_bits(together.log_sum_exp, again.log_sum_exp));
     }
-    const auto row_floats = step.q.size() / step.positions.size();
+    const auto row_floats = step.q.size() / step.slots.size();
     const auto expect_same = [&](const std::vector<int32_t>& table, std::vector<int32_t> rows,
                                  size_t first_row) {
       Step part{.shape = shape, .kv = pages.kv()};
@@ -266,7 +287,7 @@ TEST(Attention, ARowOfEitherClassDoesNotDependOnHowManyThereAre) {
         all.add(table, rows, kernel_class);
         all.add(table, {5, 700}, KernelClass::kDecode);
         const Result together = run(all, isa, 3);
-        const size_t row_floats = all.q.size() / all.positions.size();
+        const size_t row_floats = all.q.size() / all.slots.size();
         for (size_t i = 0; i < rows.size(); ++i) {
           Step one{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
           one.add(table, {rows[i]}, kernel_class);
@@ -292,11 +313,7 @@ TEST(Attention, KeysThatARowMayNotSeeMayHoldAnything) {
     step.add(table, {0, 3, 64, 65, 99, 120, 199});
     const Result clean = run(step, isa, 1);
     // Position 100 turns to NaN: the rows before it, in the same tile, must not notice.
-    const int64_t offset = kv_offset(pages.kv(), table.data(), 100, 0);
-    for (int32_t d = 0; d < shape.head_dim; ++d) {
-      pages.k()[static_cast<size_t>(offset + d)] = kHalfNan;
-      pages.v()[static_cast<size_t>(offset + d)] = kHalfNan;
-    }
+    pages.spoil(table, 100, 0);
     const Result poisoned = run(step, isa, 1);
     const size_t n_early = early.size() * 2 * 24;
     for (size_t i = 0; i < clean.out.size(); ++i) {
@@ -335,7 +352,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 /// entry that nothing can be read through.
 void hide_unseen(Pages& pages, std::vector<int32_t>& table, const std::vector<int32_t>& rows,
                  int32_t window_tokens) {
-  const PagedKv kv = pages.kv();
+  const KvLayout kv = pages.kv().layout;
   const auto page_tokens = static_cast<size_t>(kv.page_tokens);
   std::vector<bool> seen(table.size() * page_tokens);
   for (const int32_t p : rows) {
@@ -346,9 +363,7 @@ void hide_unseen(Pages& pages, std::vector<int32_t>& table, const std::vector<in
   for (size_t j = 0; j < seen.size(); ++j) {
     if (seen[j]) continue;
     for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-      const auto offset = kv_offset(kv, table.data(), static_cast<int64_t>(j), head);
-      std::fill_n(kv.k + offset, kv.head_dim, kHalfNan);
-      std::fill_n(kv.v + offset, kv.head_dim, kHalfNan);
+      pages.spoil(table, static_cast<int64_t>(j), head);
     }
   }
   for (size_t page = 0; page < table.size(); ++page) {
@@ -358,8 +373,9 @@ void hide_unseen(Pages& pages, std::vector<int32_t>& table, const std::vector<in
 }
 
 TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
-  const std::vector<Shape> shapes = {
-      {24, 2, 3, 32}, {64, 2, 8, 64}, {80, 1, 7, 16}, {96, 2, 1, 16}, {256, 1, 4, 16}};
+  const std::vector<Shape> shapes = {{24, 2, 3, 32},  {64, 2, 8, 64},
+                                     {80, 1, 7, 16},  {96, 2, 1, 16, {DType::kF32, DType::kBF16}},
+                                     {256, 1, 4, 16}, {24, 2, 3, 16, {DType::kBF16, DType::kF32}}};
   const std::vector<std::vector<int32_t>> rows_of_steps = {range(0, 260),
                                                            range(290, 310),
                                                            range(500, 504),
@@ -543,31 +559,49 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
 }
 
 TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
-  for (const Shape& shape : {Shape{8, 3, 1, 16}, Shape{64, 2, 1, 32}, Shape{24, 1, 1, 16}}) {
+  std::vector<Shape> shapes = {{8, 3, 1, 16}, {64, 2, 1, 32}, {24, 1, 1, 16}};
+  for (const KvTypes& types : kTypePairs) shapes.push_back({24, 2, 1, 16, types});
+  for (const Shape& shape : shapes) {
     for (const Isa isa : machine_isas()) {
       Pages pages(shape, 16);
       const std::vector<int32_t> a = pages.add(40, 9), b = pages.add(20, 10);
-      const std::vector<int32_t> positions = {5, 6, 31, 39, 0, 15};
+      const std::vector<int32_t> slots = {5, 6, 31, 39, 0, 15};
       const auto row_floats = static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
-      const std::vector<float> k = random_floats(positions.size() * row_floats, 11, 100.0f);
-      const std::vector<float> v = random_floats(positions.size() * row_floats, 12, 0.001f);
-      std::vector<uint16_t> expected_k = pages.k(), expected_v = pages.v();
-      for (size_t r = 0; r < positions.size(); ++r) {
+      const std::vector<float> k = random_floats(slots.size() * row_floats, 11, 100.0f);
+      const std::vector<float> v = random_floats(slots.size() * row_floats, 12, 0.001f);
+      Pages expected = pages;
+      for (size_t r = 0; r < slots.size(); ++r) {
+        const std::vector<int32_t>& table = r < 4 ? a : b;
         for (size_t i = 0; i < row_floats; ++i) {
           const auto head = static_cast<int32_t>(i) / shape.head_dim;
-          const auto at = static_cast<size_t>(
-              kv_offset(pages.kv(), (r < 4 ? a : b).data(), positions[r], head) +
-              static_cast<int32_t>(i) % shape.head_dim);
-          expected_k[at] = f16_from_f32(k[r * row_floats + i]);
-          expected_v[at] = f16_from_f32(v[r * row_floats + i]);
+          const auto d = static_cast<int64_t>(i) % shape.head_dim;
+          ref::set_kv_element(shape.types.k, k[r * row_floats + i], d,
+                              k_at(expected.kv(), table.data(), slots[r], head));
+          ref::set_kv_element(shape.types.v, v[r * row_floats + i], d,
+                              v_at(expected.kv(), table.data(), slots[r], head));
         }
       }
       TestPool pool(2);
+      const Context context{.pool = pool, .isa = isa};
       const std::vector<AttentionSequence> sequences = {{a.data(), 0, 4}, {b.data(), 4, 6}};
-      write_kv({.pool = pool, .isa = isa}, pages.kv(), sequences, positions.data(), k.data(),
-               v.data());
-      EXPECT_EQ(pages.k(), expected_k) << isa_name(isa);
-      EXPECT_EQ(pages.v(), expected_v) << isa_name(isa);
+      write_kv(context, pages.kv(), sequences, slots.data(), k.data(), v.data());
+      EXPECT_EQ(pages.k(), expected.k()) << isa_name(isa);
+      EXPECT_EQ(pages.v(), expected.v()) << isa_name(isa);
+
+      // And back, as the types have them.
+      const std::vector<int32_t> read = {39, 5};
+      std::vector<float> k_read(2 * row_floats), v_read(2 * row_floats);
+      read_kv(context, pages.kv(), a.data(), read, k_read.data(), v_read.data());
+      for (size_t i = 0; i < 2 * row_floats; ++i) {
+        const size_t of_row = i % row_floats;
+        const auto head = static_cast<int32_t>(of_row) / shape.head_dim;
+        const auto d = static_cast<int64_t>(of_row) % shape.head_dim;
+        const int32_t slot = read[i / row_floats];
+        EXPECT_EQ(k_read[i],
+                  ref::kv_element(shape.types.k, k_at(pages.kv(), a.data(), slot, head), d));
+        EXPECT_EQ(v_read[i],
+                  ref::kv_element(shape.types.v, v_at(pages.kv(), a.data(), slot, head), d));
+      }
     }
   }
 }

@@ -124,14 +124,4 @@ void log_softmax(const float* logits, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(logits[i] - log_sum);
 }
 
-void narrow_to_f16(Isa isa, const float* src, int64_t n, uint16_t* dst) {
-  WEFT_CHECK(n >= 0);
-  pick_elementwise_fns(isa).narrow_to_f16(src, n, dst);
-}
-
-void widen_from_f16(Isa isa, const uint16_t* src, int64_t n, float* dst) {
-  WEFT_CHECK(n >= 0);
-  pick_elementwise_fns(isa).widen_from_f16(src, n, dst);
-}
-
 }  // namespace weft::kernels

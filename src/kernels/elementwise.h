@@ -45,8 +45,4 @@ void softcap_in_place(const Context& context, float* x, float cap, int64_t n);
 /// out[i] = log softmax of logits [n], in double inside.
 void log_softmax(const float* logits, int64_t n, float* out);
 
-/// dst [n] f16 = src [n] f32, rounded to nearest even; and back.
-void narrow_to_f16(Isa isa, const float* src, int64_t n, uint16_t* dst);
-void widen_from_f16(Isa isa, const uint16_t* src, int64_t n, float* dst);
-
 }  // namespace weft::kernels

@@ -112,8 +112,6 @@ const ElementwiseFns& elementwise_fns() {
       .scale_in_place = scale_in_place,
       .add_in_place = add_in_place,
       .add_scaled = add_scaled,
-      .narrow_to_f16 = narrow_array,
-      .widen_from_f16 = widen_array,
   };
   return kFns;
 }

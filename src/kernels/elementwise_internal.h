@@ -16,8 +16,6 @@ struct ElementwiseFns {
   void (*scale_in_place)(float* x, float factor, int64_t n);
   void (*add_in_place)(float* x, const float* y, int64_t n);
   void (*add_scaled)(float* x, float factor, const float* y, int64_t n);
-  void (*narrow_to_f16)(const float* src, int64_t n, uint16_t* dst);
-  void (*widen_from_f16)(const uint16_t* src, int64_t n, float* dst);
 };
 
 WEFT_ISA_TABLE(ElementwiseFns, elementwise_fns)

@@ -304,42 +304,5 @@ TEST(LogSoftmax, EqualsTheScalarTwin) {
   }
 }
 
-TEST(HalfFloats, AllHalvesWidenAndNarrowAlikeOnEveryIsa) {
-  std::vector<uint16_t> halves(65536);
-  std::iota(halves.begin(), halves.end(), uint16_t{0});
-  std::vector<float> expected(halves.size());
-  for (size_t i = 0; i < halves.size(); ++i) expected[i] = f32_from_f16(halves[i]);
-  // Beside all halves, values between them: ties, neighbours of ties, random bits.
-  std::vector<float> floats = expected;
-  std::mt19937 generator(8);
-  for (size_t i = 0; i + 1 < 0x7c00; ++i) {
-    const float tie = 0.5f * (expected[i] + expected[i + 1]);
-    for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)}) {
-      floats.push_back(x);
-      floats.push_back(-x);
-    }
-  }
-  for (const float x : {65504.0f, 65519.99f, 65520.0f, 1e30f, 1e-30f, 0x1p-25f})
-    floats.push_back(x);
-  for (int i = 0; i < 100003; ++i)
-    floats.push_back(std::bit_cast<float>(static_cast<uint32_t>(generator())));
-  std::vector<uint16_t> narrowed(floats.size());
-  for (size_t i = 0; i < floats.size(); ++i) narrowed[i] = f16_from_f32(floats[i]);
-  for (const Isa isa : machine_isas()) {
-    SCOPED_TRACE(isa_name(isa));
-    Guarded<float> wide(halves.size(), kGuard);
-    widen_from_f16(isa, halves.data(), static_cast<int64_t>(halves.size()), wide.data());
-    wide.check();
-    EXPECT_TRUE(same_bits(wide.values(), expected));
-    for (const size_t n : {size_t{0}, size_t{1}, size_t{8}, size_t{17}, floats.size()}) {
-      Guarded<uint16_t> narrow(n, 0xdead);
-      narrow_to_f16(isa, floats.data(), static_cast<int64_t>(n), narrow.data());
-      narrow.check();
-      const std::vector<uint16_t> values = narrow.values();
-      for (size_t i = 0; i < n; ++i) ASSERT_EQ(values[i], narrowed[i]) << floats[i];
-    }
-  }
-}
-
 }  // namespace
 }  // namespace weft::kernels

@@ -1,35 +1,53 @@
-// Where K and V lie in the page memory. The kernels see this plain struct, never a cache class.
-// Plain data and internal linkage only: kernels compiled per instruction set include this file.
+// Where K and V lie in the page memory, and of which type they are. The kernels see this plain
+// struct, never a cache class. Plain data and internal linkage only: kernels compiled per
+// instruction set include this file.
 #pragma once
 
 #include <stdint.h>
+
+namespace weft {
+enum class DType : uint32_t;  // tensor/dtype.h
+}
 
 namespace weft::kernels {
 
 inline constexpr int32_t kMaxHeadDim = 256;
 
-/// One layer of the page memory, f16. K is rotated.
-///   k, v: [n_pages][n_kv_heads][page_tokens][head_dim]
-struct PagedKv {
-  uint16_t* k = nullptr;
-  uint16_t* v = nullptr;
-  int32_t page_tokens = 0;  // a power of two, 16 to 256
-  int32_t n_kv_heads = 0;
+/// What a page of one layer is: K [n_kv_heads][page_tokens] vectors of head_dim elements, then V as
+/// many. The types are those that is_kv_type (kv_codec.h) takes.
+struct KvLayout {
+  DType k_type{};
+  DType v_type{};
   int32_t head_dim = 0;  // a multiple of 8, at most kMaxHeadDim
+  int32_t n_kv_heads = 0;
+  int32_t page_tokens = 0;  // a power of two, 16 to 256
 };
 
-static inline bool is_valid(const PagedKv& kv) {
-  return kv.k != nullptr && kv.v != nullptr && kv.page_tokens >= 16 && kv.page_tokens <= 256 &&
-         (kv.page_tokens & (kv.page_tokens - 1)) == 0 && kv.n_kv_heads > 0 && kv.head_dim > 0 &&
-         kv.head_dim % 8 == 0 && kv.head_dim <= kMaxHeadDim;
+/// One layer of the page memory; K is rotated. k, v: [n_pages][n_kv_heads][page_tokens] vectors.
+/// make_paged_kv (kv_codec.h) makes one.
+struct PagedKv {
+  KvLayout layout;
+  uint8_t* k = nullptr;
+  uint8_t* v = nullptr;
+  int32_t k_bytes = 0;  // of a vector of K
+  int32_t v_bytes = 0;
+};
+
+/// Which of the layer's vectors slot `slot` of a sequence has for a KV head.
+static inline int64_t kv_vector(const KvLayout& kv, const int32_t* block_table, int64_t slot,
+                                int32_t kv_head) {
+  const int64_t page = block_table[slot / kv.page_tokens];
+  return (page * kv.n_kv_heads + kv_head) * kv.page_tokens + slot % kv.page_tokens;
 }
 
-/// Elements from kv.k (or kv.v) to the head_dim halves of the token at `position`.
-static inline int64_t kv_offset(const PagedKv& kv, const int32_t* block_table, int64_t position,
-                                int32_t kv_head) {
-  const int64_t page = block_table[position / kv.page_tokens];
-  const int64_t slot = position % kv.page_tokens;
-  return ((page * kv.n_kv_heads + kv_head) * kv.page_tokens + slot) * kv.head_dim;
+static inline uint8_t* k_at(const PagedKv& kv, const int32_t* block_table, int64_t slot,
+                            int32_t kv_head) {
+  return kv.k + kv_vector(kv.layout, block_table, slot, kv_head) * kv.k_bytes;
+}
+
+static inline uint8_t* v_at(const PagedKv& kv, const int32_t* block_table, int64_t slot,
+                            int32_t kv_head) {
+  return kv.v + kv_vector(kv.layout, block_table, slot, kv_head) * kv.v_bytes;
 }
 
 }  // namespace weft::kernels

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/kv_codec.h"
 #include "kernels/rope_internal.h"
 
 namespace weft::kernels {
@@ -58,63 +59,114 @@ void apply_rope(const Context& context, const RopeTable& table, int64_t table_be
   });
 }
 
-void rotate_into_pages(const Context& context, const RopeTable& table, int64_t table_begin,
-                       const uint16_t* k_raw, const uint16_t* v, int64_t n_tokens,
-                       int32_t first_position, const int32_t* block_table, const PagedKv& kv,
-                       const KvShift& shift) {
-  WEFT_CHECK(n_tokens >= 0 && table_begin >= 0 && first_position >= 0);
+namespace {
+
+/// One type's elements to another's, with a shift and a rotation on the way, or neither.
+class Placer {
+ public:
+  Placer(Isa isa, DType from, DType to)
+      : from_(kv_codec(isa, from)), to_(kv_codec(isa, to)), is_same_(from == to) {}
+
+  /// dst = src (+ shift) [head_dim], rotated.
+  void rotate(const RopeFns& fns, const RopeRow& row, const uint8_t* src, const float* shift,
+              uint8_t* dst, int32_t head_dim) const {
+    if (is_same_) return to_.rotate(row, src, shift, dst, head_dim);
+    float x[kMaxHeadDim];
+    load(src, shift, head_dim, x);
+    fns.rotate(row, x, 1, head_dim);
+    to_.store(x, head_dim, dst);
+  }
+  /// dst = src (+ shift) [head_dim], of n_bytes where it is a copy.
+  void place(const uint8_t* src, const float* shift, uint8_t* dst, int32_t head_dim,
+             int32_t n_bytes) const {
+    if (is_same_ && shift == nullptr) {
+      std::memcpy(dst, src, static_cast<size_t>(n_bytes));
+    } else if (is_same_) {
+      to_.shift(src, shift, dst, head_dim);
+    } else {
+      float x[kMaxHeadDim];
+      load(src, shift, head_dim, x);
+      to_.store(x, head_dim, dst);
+    }
+  }
+
+ private:
+  void load(const uint8_t* src, const float* shift, int32_t head_dim, float* x) const {
+    from_.load(src, head_dim, x);
+    if (shift == nullptr) return;
+    for (int32_t d = 0; d < head_dim; ++d) x[d] += shift[d];
+  }
+
+  const KvCodecFns& from_;
+  const KvCodecFns& to_;
+  bool is_same_;
+};
+
+void check_tokens(const RopeTable& table, int64_t table_begin, int64_t n_tokens, int32_t first_slot,
+                  const PagedKv& kv, const KvShift& shift) {
+  WEFT_CHECK(n_tokens >= 0 && table_begin >= 0 && first_slot >= 0);
   WEFT_CHECK(n_tokens <= table_rows(table) - table_begin);
-  WEFT_CHECK(is_valid(kv) && table.n_dims <= kv.head_dim);
+  WEFT_CHECK(kv.k != nullptr && table.n_dims <= kv.layout.head_dim);
   WEFT_CHECK((shift.k == nullptr) == (shift.v == nullptr));
-  const RopeFns& fns = pick_rope_fns(context.isa);
-  const int64_t head_dim = kv.head_dim;
-  const int64_t token_stride = kv.n_kv_heads * head_dim;
+}
+
+/// Calls fn(head, token) for all of them, head by head, so that what is written lies together in
+/// the page.
+template <class Fn>
+void for_heads_and_tokens(const Context& context, int32_t n_kv_heads, int64_t n_tokens,
+                          const Fn& fn) {
   const auto n_tasks = static_cast<int>((n_tokens + kRowsPerTask - 1) / kRowsPerTask);
   context.pool.run(n_tasks, [&](int task, int) {
     const int64_t end = std::min(n_tokens, (task + 1) * kRowsPerTask);
-    // Head by head, so that what is written lies together in the page.
-    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-      for (int64_t i = task * kRowsPerTask; i < end; ++i) {
-        const int64_t src = i * token_stride + head * head_dim;
-        const int64_t dst = kv_offset(kv, block_table, first_position + i, head);
-        const RopeRow row = table_row(table, table_begin + i);
-        if (shift.k == nullptr) {
-          fns.rotate_f16(row, k_raw + src, kv.k + dst, kv.head_dim);
-          std::memcpy(kv.v + dst, v + src, static_cast<size_t>(head_dim) * sizeof(uint16_t));
-        } else {
-          fns.shift_rotate_f16(row, k_raw + src, shift.k + head * head_dim, kv.k + dst,
-                               kv.head_dim);
-          fns.shift_f16(v + src, shift.v + head * head_dim, kv.v + dst, kv.head_dim);
-        }
-      }
+    for (int32_t head = 0; head < n_kv_heads; ++head) {
+      for (int64_t i = task * kRowsPerTask; i < end; ++i) fn(head, i);
     }
   });
 }
 
+}  // namespace
+
+void rotate_into_pages(const Context& context, const RopeTable& table, int64_t table_begin,
+                       const KvRecord& record, int64_t n_tokens, int32_t first_slot,
+                       const int32_t* block_table, const PagedKv& kv, const KvShift& shift) {
+  check_tokens(table, table_begin, n_tokens, first_slot, kv, shift);
+  const RopeFns& fns = pick_rope_fns(context.isa);
+  const KvLayout& layout = kv.layout;
+  const int32_t head_dim = layout.head_dim;
+  const Placer keys(context.isa, record.type, layout.k_type);
+  const Placer values(context.isa, record.type, layout.v_type);
+  const auto bytes = static_cast<int32_t>(row_bytes(record.type, head_dim));
+  const auto* const k_raw = reinterpret_cast<const uint8_t*>(record.k);
+  const auto* const v_raw = reinterpret_cast<const uint8_t*>(record.v);
+  for_heads_and_tokens(context, layout.n_kv_heads, n_tokens, [&](int32_t head, int64_t i) {
+    const int64_t from = (i * layout.n_kv_heads + head) * bytes;
+    const int64_t of_head = int64_t{head} * head_dim;
+    keys.rotate(fns, table_row(table, table_begin + i), k_raw + from,
+                shift.k == nullptr ? nullptr : shift.k + of_head,
+                k_at(kv, block_table, first_slot + i, head), head_dim);
+    values.place(v_raw + from, shift.v == nullptr ? nullptr : shift.v + of_head,
+                 v_at(kv, block_table, first_slot + i, head), head_dim, bytes);
+  });
+}
+
 void shift_in_pages(const Context& context, const RopeTable& table, int64_t table_begin,
-                    const KvShift& shift, int64_t n_tokens, int32_t first_position,
+                    const KvShift& shift, int64_t n_tokens, int32_t first_slot,
                     const int32_t* block_table, const PagedKv& kv) {
-  WEFT_CHECK(n_tokens >= 0 && table_begin >= 0 && first_position >= 0);
-  WEFT_CHECK(n_tokens <= table_rows(table) - table_begin);
-  WEFT_CHECK(is_valid(kv) && table.n_dims <= kv.head_dim);
-  WEFT_CHECK((shift.k == nullptr) == (shift.v == nullptr));
+  check_tokens(table, table_begin, n_tokens, first_slot, kv, shift);
   if (shift.k == nullptr) return;
   const RopeFns& fns = pick_rope_fns(context.isa);
-  const auto n_tasks = static_cast<int>((n_tokens + kRowsPerTask - 1) / kRowsPerTask);
-  context.pool.run(n_tasks, [&](int task, int) {
-    const int64_t end = std::min(n_tokens, (task + 1) * kRowsPerTask);
+  const KvLayout& layout = kv.layout;
+  const KvCodecFns& k_codec = kv_codec(context.isa, layout.k_type);
+  const KvCodecFns& v_codec = kv_codec(context.isa, layout.v_type);
+  for_heads_and_tokens(context, layout.n_kv_heads, n_tokens, [&](int32_t head, int64_t i) {
+    const int64_t of_head = int64_t{head} * layout.head_dim;
     float turned[kMaxHeadDim];
-    for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-      const float* k = shift.k + int64_t{head} * kv.head_dim;
-      const float* v = shift.v + int64_t{head} * kv.head_dim;
-      for (int64_t i = task * kRowsPerTask; i < end; ++i) {
-        const int64_t at = kv_offset(kv, block_table, first_position + i, head);
-        std::copy_n(k, kv.head_dim, turned);
-        fns.rotate(table_row(table, table_begin + i), turned, 1, kv.head_dim);
-        fns.shift_f16(kv.k + at, turned, kv.k + at, kv.head_dim);
-        fns.shift_f16(kv.v + at, v, kv.v + at, kv.head_dim);
-      }
-    }
+    std::copy_n(shift.k + of_head, layout.head_dim, turned);
+    fns.rotate(table_row(table, table_begin + i), turned, 1, layout.head_dim);
+    uint8_t* const k = k_at(kv, block_table, first_slot + i, head);
+    uint8_t* const v = v_at(kv, block_table, first_slot + i, head);
+    k_codec.shift(k, turned, k, layout.head_dim);
+    v_codec.shift(v, shift.v + of_head, v, layout.head_dim);
   });
 }
 

@@ -3,6 +3,7 @@
 // layer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -47,20 +48,26 @@ struct KvShift {
   const float* v = nullptr;
 };
 
-/// Puts a stored chunk's K and V into a sequence's pages: k_raw, v [n_tokens][n_kv_heads][head_dim]
-/// f16, K before rotation; token i goes to position first_position + i and takes the table's row
-/// table_begin + i. K is widened, shifted, rotated and rounded once; V is copied, or where there is
-/// a shift widened, shifted and rounded once.
+/// A layer of a stored chunk: k, v [n_tokens][n_kv_heads][head_dim] of one type, K before rotation.
+struct KvRecord {
+  DType type{};
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+};
+
+/// Puts a stored chunk's K and V into a sequence's pages: token i goes to slot first_slot + i and
+/// takes the table's row table_begin + i. K is widened, shifted, rotated and rounded once to the
+/// page's type; V is copied where the types are the same and nothing is shifted, else widened,
+/// shifted and rounded once.
 void rotate_into_pages(const Context& context, const RopeTable& table, int64_t table_begin,
-                       const uint16_t* k_raw, const uint16_t* v, int64_t n_tokens,
-                       int32_t first_position, const int32_t* block_table, const PagedKv& kv,
-                       const KvShift& shift = {});
+                       const KvRecord& record, int64_t n_tokens, int32_t first_slot,
+                       const int32_t* block_table, const PagedKv& kv, const KvShift& shift = {});
 
 /// The same shift for tokens that are in their pages already: K there + the shift rotated by the
 /// table's row, V + the shift, both through f32 and rounded once more. A null shift changes
 /// nothing.
 void shift_in_pages(const Context& context, const RopeTable& table, int64_t table_begin,
-                    const KvShift& shift, int64_t n_tokens, int32_t first_position,
+                    const KvShift& shift, int64_t n_tokens, int32_t first_slot,
                     const int32_t* block_table, const PagedKv& kv);
 
 }  // namespace weft::kernels

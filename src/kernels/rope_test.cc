@@ -2,13 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "base/test_pool_internal.h"
+#include "kernels/kv_codec.h"
+#include "kernels/ref/kv_codec.h"
 #include "kernels/ref/rope.h"
 #include "kernels/test_support.h"
-#include "tensor/half.h"
 
 namespace weft::kernels {
 namespace {
@@ -139,6 +141,47 @@ TEST(Rope, TheMagnitudeScalesWhatIsRotatedAndNothingElse) {
   }
 }
 
+/// Page memory of NaN, and the elements of its vectors.
+struct Pages {
+  Pages(int32_t n_pages, const KvLayout& of)
+      : layout(of), k(bytes(n_pages, of.k_type), 0xff), v(bytes(n_pages, of.v_type), 0xff) {}
+  size_t bytes(int32_t n_pages, DType type) const {
+    return static_cast<size_t>(n_pages * layout.n_kv_heads * layout.page_tokens *
+                               row_bytes(type, layout.head_dim));
+  }
+  PagedKv kv() {
+    return make_paged_kv(layout, reinterpret_cast<std::byte*>(k.data()),
+                         reinterpret_cast<std::byte*>(v.data()));
+  }
+  KvLayout layout;
+  std::vector<uint8_t> k, v;
+};
+
+/// Values as a record of the type has them, one token after another.
+struct Record {
+  Record(DType of, const std::vector<float>& k_values, const std::vector<float>& v_values)
+      : type(of), k(encoded(of, k_values)), v(encoded(of, v_values)) {}
+  static std::vector<uint8_t> encoded(DType of, const std::vector<float>& values) {
+    std::vector<uint8_t> bytes(values.size() * static_cast<size_t>(row_bytes(of, 1)));
+    for (size_t i = 0; i < values.size(); ++i) {
+      ref::set_kv_element(of, values[i], static_cast<int64_t>(i), bytes.data());
+    }
+    return bytes;
+  }
+  KvRecord get() const {
+    return {type, reinterpret_cast<const std::byte*>(k.data()),
+            reinterpret_cast<const std::byte*>(v.data())};
+  }
+  float k_element(size_t i) const {
+    return ref::kv_element(type, k.data(), static_cast<int64_t>(i));
+  }
+  float v_element(size_t i) const {
+    return ref::kv_element(type, v.data(), static_cast<int64_t>(i));
+  }
+  DType type;
+  std::vector<uint8_t> k, v;
+};
+
 TEST(RotateIntoPages, WithoutDimsCopiesEveryHalf) {
   constexpr int32_t kPageTokens = 16, kHeadDim = 80;
   const RopeTable table = make_rope_table({}, std::vector<int32_t>{});
@@ -148,123 +191,103 @@ TEST(RotateIntoPages, WithoutDimsCopiesEveryHalf) {
   for (size_t i = 0x7c01 - 0x7bf0; i < k.size(); ++i) k[i] = static_cast<uint16_t>(0x8000 + i);
   const std::vector<int32_t> block_table = {1};
   for (const Isa isa : machine_isas()) {
-    std::vector<uint16_t> k_pages(2 * kPageTokens * kHeadDim), v_pages = k_pages;
+    Pages pages(2, {DType::kF16, DType::kF16, kHeadDim, 1, kPageTokens});
     TestPool pool(1);
-    rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k.data(), v.data(), 3, 0,
-                      block_table.data(),
-                      {k_pages.data(), v_pages.data(), kPageTokens, 1, kHeadDim});
-    const auto at = static_cast<std::ptrdiff_t>(kPageTokens * kHeadDim);
-    EXPECT_TRUE(std::equal(k.begin(), k.end(), k_pages.begin() + at)) << isa_name(isa);
-    EXPECT_TRUE(std::equal(v.begin(), v.end(), v_pages.begin() + at)) << isa_name(isa);
+    rotate_into_pages({.pool = pool, .isa = isa}, table, 0,
+                      {DType::kF16, reinterpret_cast<const std::byte*>(k.data()),
+                       reinterpret_cast<const std::byte*>(v.data())},
+                      3, 0, block_table.data(), pages.kv());
+    const size_t at = 2 * kPageTokens * kHeadDim;
+    EXPECT_EQ(std::memcmp(k.data(), pages.k.data() + at, 2 * k.size()), 0) << isa_name(isa);
+    EXPECT_EQ(std::memcmp(v.data(), pages.v.data() + at, 2 * v.size()), 0) << isa_name(isa);
+  }
+}
+
+/// A record's type, and the pages'.
+struct Types {
+  DType record, k, v;
+};
+constexpr Types kTypes[] = {{DType::kF16, DType::kF16, DType::kF16},
+                            {DType::kF16, DType::kF32, DType::kBF16},
+                            {DType::kBF16, DType::kBF16, DType::kF16},
+                            {DType::kF32, DType::kF32, DType::kF32}};
+
+// K and V shifted, the same for every token of a head, before rotation and rounding; or not.
+void expect_placed(const Case& c, const Types& types, bool is_shifted) {
+  constexpr int32_t kKvHeads = 3, kPageTokens = 16, kPages = 12;
+  constexpr int64_t kTokens = 70;
+  constexpr int32_t kFirst = 21;
+  const std::vector<int32_t> block_table = {7, 2, 9, 0, 11, 5};
+  const RopeParams params = params_of(c.pairing, c.n_dims);
+  std::vector<int32_t> positions(kTokens + 2);
+  std::iota(positions.begin(), positions.end(), kFirst - 2);
+  const RopeTable table = make_rope_table(params, positions);  // the chunk begins at row 2
+
+  const auto n = static_cast<size_t>(kTokens * kKvHeads * c.head_dim);
+  const auto width = static_cast<size_t>(kKvHeads * c.head_dim);
+  const Record record(types.record, random_floats(n, 3), random_floats(n, 4));
+  const std::vector<float> k_shift = random_floats(width, 8), v_shift = random_floats(width, 9);
+  const KvShift shift = is_shifted ? KvShift{.k = k_shift.data(), .v = v_shift.data()} : KvShift{};
+  for (const Isa isa : machine_isas()) {
+    SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims
+                                      << " " << dtype_info(types.k).name);
+    const KvLayout layout{types.k, types.v, c.head_dim, kKvHeads, kPageTokens};
+    Pages pages(kPages, layout), expected(kPages, layout);
+    std::vector<float> rotated(n);
+    for (size_t i = 0; i < n; ++i) {
+      rotated[i] = record.k_element(i);
+      if (is_shifted) rotated[i] += k_shift[i % width];
+    }
+    TestPool one(1);
+    apply_rope({.pool = one, .isa = isa}, table, 2, rotated.data(), kTokens, kKvHeads, c.head_dim);
+    for (size_t i = 0; i < n; ++i) {
+      const auto d = static_cast<int64_t>(i) % c.head_dim;
+      const auto head = static_cast<int32_t>(static_cast<int64_t>(i) / c.head_dim % kKvHeads);
+      const int64_t slot = kFirst + static_cast<int64_t>(i) / c.head_dim / kKvHeads;
+      const float v = record.v_element(i) + (is_shifted ? v_shift[i % width] : 0.0f);
+      ref::set_kv_element(types.k, rotated[i], d,
+                          k_at(expected.kv(), block_table.data(), slot, head));
+      ref::set_kv_element(types.v, v, d, v_at(expected.kv(), block_table.data(), slot, head));
+    }
+    for (const int n_threads : {1, 3}) {
+      TestPool pool(n_threads);
+      rotate_into_pages({.pool = pool, .isa = isa}, table, 2, record.get(), kTokens, kFirst,
+                        block_table.data(), pages.kv(), shift);
+      EXPECT_EQ(pages.k, expected.k);
+      EXPECT_EQ(pages.v, expected.v);
+    }
+    if (!is_shifted) continue;
+    // The same in two steps: what is placed is rounded before the shift as well.
+    Pages twice(kPages, layout);
+    TestPool pool(3);
+    const Context context{.pool = pool, .isa = isa};
+    rotate_into_pages(context, table, 2, record.get(), kTokens, kFirst, block_table.data(),
+                      twice.kv());
+    const std::vector<uint8_t> before = twice.k;
+    shift_in_pages(context, table, 2, {}, kTokens, kFirst, block_table.data(), twice.kv());
+    EXPECT_EQ(twice.k, before);
+    shift_in_pages(context, table, 2, shift, kTokens, kFirst, block_table.data(), twice.kv());
+    if (types.record == types.v) {
+      EXPECT_EQ(twice.v, expected.v);
+    }
+    std::vector<int32_t> slots(kTokens);
+    std::iota(slots.begin(), slots.end(), kFirst);
+    std::vector<float> k(n), v(n);
+    read_kv(context, twice.kv(), block_table.data(), slots, k.data(), v.data());
+    const double bound = types.k == DType::kBF16 ? 8 * 0x1p-8 : 8 * 0x1p-11;  // values up to 4
+    for (size_t i = 0; i < n; ++i) ASSERT_NEAR(k[i], rotated[i], bound) << i;
   }
 }
 
 TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
   for (const Case& c : cases()) {
-    constexpr int32_t kKvHeads = 3, kPageTokens = 16, kPages = 12;
-    constexpr int64_t kTokens = 70;
-    constexpr int32_t kFirst = 21;
-    const std::vector<int32_t> block_table = {7, 2, 9, 0, 11, 5};
-    const RopeParams params = params_of(c.pairing, c.n_dims);
-    std::vector<int32_t> positions(kTokens + 2);
-    std::iota(positions.begin(), positions.end(), kFirst - 2);
-    const RopeTable table = make_rope_table(params, positions);  // the chunk begins at row 2
-
-    const auto n = static_cast<size_t>(kTokens * kKvHeads * c.head_dim);
-    const std::vector<float> k = random_floats(n, 3), v = random_floats(n, 4);
-    std::vector<uint16_t> k_raw(n), v_raw(n);
-    for (size_t i = 0; i < n; ++i) k_raw[i] = f16_from_f32(k[i]), v_raw[i] = f16_from_f32(v[i]);
-
-    for (const Isa isa : machine_isas()) {
-      SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
-      std::vector<uint16_t> k_pages(
-          static_cast<size_t>(kPages * kKvHeads * kPageTokens * c.head_dim), 0x7e00);
-      std::vector<uint16_t> v_pages = k_pages, expected_k = k_pages, expected_v = k_pages;
-      std::vector<float> rotated(n);
-      for (size_t i = 0; i < n; ++i) rotated[i] = f32_from_f16(k_raw[i]);
-      TestPool one(1);
-      apply_rope({.pool = one, .isa = isa}, table, 2, rotated.data(), kTokens, kKvHeads,
-                 c.head_dim);
-      PagedKv kv{k_pages.data(), v_pages.data(), kPageTokens, kKvHeads, c.head_dim};
-      for (size_t i = 0; i < n; ++i) {
-        const auto d = static_cast<int64_t>(i) % c.head_dim;
-        const auto head = static_cast<int32_t>(static_cast<int64_t>(i) / c.head_dim % kKvHeads);
-        const int64_t token = static_cast<int64_t>(i) / c.head_dim / kKvHeads;
-        const auto at =
-            static_cast<size_t>(kv_offset(kv, block_table.data(), kFirst + token, head) + d);
-        expected_k[at] = f16_from_f32(rotated[i]);
-        expected_v[at] = v_raw[i];
-      }
-      for (const int n_threads : {1, 3}) {
-        TestPool pool(n_threads);
-        rotate_into_pages({.pool = pool, .isa = isa}, table, 2, k_raw.data(), v_raw.data(), kTokens,
-                          kFirst, block_table.data(), kv);
-        EXPECT_EQ(k_pages, expected_k);
-        EXPECT_EQ(v_pages, expected_v);
-      }
-    }
+    for (const Types& types : kTypes) expect_placed(c, types, false);
   }
 }
 
-// K and V shifted, the same for every token of a head, before rotation and rounding.
 TEST(RotateIntoPages, AShiftIsAddedBeforeRotationAndRounding) {
   for (const Case& c : cases()) {
-    constexpr int32_t kKvHeads = 3, kPageTokens = 16, kPages = 8;
-    constexpr int64_t kTokens = 70;
-    constexpr int32_t kFirst = 5;
-    const std::vector<int32_t> block_table = {7, 2, 4, 0, 1};
-    const RopeParams params = params_of(c.pairing, c.n_dims);
-    std::vector<int32_t> positions(kTokens);
-    std::iota(positions.begin(), positions.end(), kFirst);
-    const RopeTable table = make_rope_table(params, positions);
-
-    const auto n = static_cast<size_t>(kTokens * kKvHeads * c.head_dim);
-    const auto width = static_cast<size_t>(kKvHeads * c.head_dim);
-    const std::vector<float> k = random_floats(n, 6), v = random_floats(n, 7);
-    const std::vector<float> k_shift = random_floats(width, 8), v_shift = random_floats(width, 9);
-    std::vector<uint16_t> k_raw(n), v_raw(n), expected_v(n);
-    std::vector<float> shifted(n);
-    for (size_t i = 0; i < n; ++i) {
-      k_raw[i] = f16_from_f32(k[i]), v_raw[i] = f16_from_f32(v[i]);
-      shifted[i] = f32_from_f16(k_raw[i]) + k_shift[i % width];
-      expected_v[i] = f16_from_f32(f32_from_f16(v_raw[i]) + v_shift[i % width]);
-    }
-    for (const Isa isa : machine_isas()) {
-      SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
-      std::vector<float> rotated = shifted;
-      TestPool one(1);
-      apply_rope({.pool = one, .isa = isa}, table, 0, rotated.data(), kTokens, kKvHeads,
-                 c.head_dim);
-      std::vector<uint16_t> k_pages(
-          static_cast<size_t>(kPages * kKvHeads * kPageTokens * c.head_dim), 0x7e00);
-      std::vector<uint16_t> v_pages = k_pages;
-      const PagedKv kv{k_pages.data(), v_pages.data(), kPageTokens, kKvHeads, c.head_dim};
-      TestPool pool(3);
-      rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k_raw.data(), v_raw.data(), kTokens,
-                        kFirst, block_table.data(), kv, {k_shift.data(), v_shift.data()});
-      // The same in two steps: K is rounded before the shift as well.
-      std::vector<uint16_t> k_twice(k_pages.size(), 0x7e00), v_twice = k_twice;
-      const PagedKv twice{k_twice.data(), v_twice.data(), kPageTokens, kKvHeads, c.head_dim};
-      rotate_into_pages({.pool = pool, .isa = isa}, table, 0, k_raw.data(), v_raw.data(), kTokens,
-                        kFirst, block_table.data(), twice);
-      shift_in_pages({.pool = pool, .isa = isa}, table, 0, {k_shift.data(), v_shift.data()},
-                     kTokens, kFirst, block_table.data(), twice);
-      EXPECT_EQ(v_twice, v_pages);
-      for (size_t i = 0; i < n; ++i) {
-        const auto d = static_cast<int64_t>(i) % c.head_dim;
-        const auto head = static_cast<int32_t>(static_cast<int64_t>(i) / c.head_dim % kKvHeads);
-        const int64_t token = static_cast<int64_t>(i) / c.head_dim / kKvHeads;
-        const auto at =
-            static_cast<size_t>(kv_offset(kv, block_table.data(), kFirst + token, head) + d);
-        ASSERT_EQ(k_pages[at], f16_from_f32(rotated[i])) << i;
-        ASSERT_EQ(v_pages[at], expected_v[i]) << i;
-        ASSERT_NEAR(f32_from_f16(k_twice[at]), rotated[i], 8 * 0x1p-11) << i;  // values up to 4
-      }
-      const std::vector<uint16_t> before = k_twice;
-      shift_in_pages({.pool = pool, .isa = isa}, table, 0, {}, kTokens, kFirst, block_table.data(),
-                     twice);
-      EXPECT_EQ(k_twice, before);
-    }
+    for (const Types& types : kTypes) expect_placed(c, types, true);
   }
 }
 

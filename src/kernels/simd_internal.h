@@ -254,35 +254,6 @@ inline void transpose4(F32x4 (&x)[4]) {
   x[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
-/// dst [n] f16 = src [n], to nearest even; any n, no alignment.
-inline void narrow_array(const float* src, int64_t n, uint16_t* dst) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) narrow(dst + i, load(src + i));
-  if (i == n) return;
-  float rest[kLanes] = {};
-  memcpy(rest, src + i, static_cast<size_t>(n - i) * sizeof(float));
-  uint16_t halves[kLanes];
-  narrow(halves, load(rest));
-  memcpy(dst + i, halves, static_cast<size_t>(n - i) * sizeof(uint16_t));
-}
-
-/// The first n < kLanes halves at p, the other lanes 0.
-inline F32 widen_part(const uint16_t* p, int64_t n) {
-  uint16_t halves[kLanes] = {};
-  memcpy(halves, p, static_cast<size_t>(n) * sizeof(uint16_t));
-  return widen(halves);
-}
-
-/// dst [n] = src [n] f16; any n, no alignment.
-inline void widen_array(const uint16_t* src, int64_t n, float* dst) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(dst + i, widen(src + i));
-  if (i == n) return;
-  float wide[kLanes];
-  store(wide, widen_part(src + i, n - i));
-  memcpy(dst + i, wide, static_cast<size_t>(n - i) * sizeof(float));
-}
-
 /// (2^f - 1) / f for f in [-0.5, 0.5], within 9e-7, relative.
 inline F32 exp2_slope(F32 f) {
   F32 p = set1(0x1.5bba14p-10f);

@@ -5,19 +5,17 @@
 namespace weft::kv {
 
 Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
-  if (options.capacity_tokens <= 0 || options.page_tokens <= 0) {
+  if (options.capacity_tokens <= 0 || options.layout.page_tokens <= 0) {
     return invalid_argument(
         fmt::format("KV cache: capacity of {} tokens in pages of {}: both must "
                     "be at least 1",
-                    options.capacity_tokens, options.page_tokens));
+                    options.capacity_tokens, options.layout.page_tokens));
   }
-  const int64_t n_pages =
-      (int64_t{options.capacity_tokens} + options.page_tokens - 1) / options.page_tokens;
+  const int64_t n_pages = (int64_t{options.capacity_tokens} + options.layout.page_tokens - 1) /
+                          options.layout.page_tokens;
   WEFT_ASSIGN_OR_RETURN(auto memory, PageMemory::create({.n_layers = options.n_layers,
                                                          .n_pages = static_cast<int32_t>(n_pages),
-                                                         .n_kv_heads = options.n_kv_heads,
-                                                         .page_tokens = options.page_tokens,
-                                                         .head_dim = options.head_dim}));
+                                                         .layout = options.layout}));
   return std::unique_ptr<Cache>(
       new Cache(std::move(memory), options, static_cast<int32_t>(n_pages)));
 }

@@ -28,9 +28,7 @@ class Cache {
  public:
   struct Options {
     int n_layers = 0;
-    int n_kv_heads = 0;
-    int head_dim = 0;
-    int page_tokens = 16;
+    kernels::KvLayout layout;     // of one layer
     int32_t capacity_tokens = 0;  // of all sequences together; rounded up to whole pages
   };
   /// kInvalidArgument, kUnsupported: numbers that no cache can have, or that the kernels do not
@@ -80,6 +78,8 @@ class Cache {
 
   /// 0 <= index < n_layers; valid as long as the cache.
   kernels::PagedKv layer(int index) { return memory_.layer(index); }
+  /// K and V of a page, all layers.
+  int64_t page_bytes() const { return memory_.page_bytes(); }
 
   int32_t page_tokens() const { return tables_.page_tokens(); }
   int32_t page_count() const { return tables_.pool().page_count(); }
@@ -92,7 +92,7 @@ class Cache {
 
  private:
   Cache(PageMemory memory, const Options& options, int32_t n_pages)
-      : memory_(std::move(memory)), tables_(options.page_tokens, n_pages, memory_) {}
+      : memory_(std::move(memory)), tables_(options.layout.page_tokens, n_pages, memory_) {}
 
   PageMemory memory_;  // before tables_, which refers to it
   BlockTables tables_;

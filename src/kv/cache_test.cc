@@ -19,34 +19,31 @@ constexpr int kLayers = 3;
 constexpr int kHeads = 2;
 constexpr int kHeadDim = 8;
 
+kernels::KvLayout layout_of(int n_kv_heads, int head_dim) {
+  return {DType::kF16, DType::kF16, head_dim, n_kv_heads, 16};
+}
+
 std::unique_ptr<Cache> make_cache(int32_t capacity_tokens) {
   auto cache = Cache::create({.n_layers = kLayers,
-                              .n_kv_heads = kHeads,
-                              .head_dim = kHeadDim,
+                              .layout = layout_of(kHeads, kHeadDim),
                               .capacity_tokens = capacity_tokens});
   EXPECT_TRUE(cache.is_ok()) << cache.status().message();
   return std::move(*cache);
 }
 
-/// Element `dim` of a head's K (or V) at a position, by the layout of kernels/attention.h.
-uint16_t& element(const kernels::PagedKv& kv, uint16_t* base, std::span<const int32_t> table,
-                  int32_t position, int head, int dim) {
-  const int64_t page = table[static_cast<size_t>(position / kv.page_tokens)];
-  const int64_t slot = position % kv.page_tokens;
-  return base[((page * kv.n_kv_heads + head) * kv.page_tokens + slot) * kv.head_dim + dim];
-}
+uint16_t& element(uint8_t* vector, int dim) { return reinterpret_cast<uint16_t*>(vector)[dim]; }
 
 /// Calls fn(element, its tag) for all of a position's elements, the tag differing between them.
 template <class F>
 void for_each_element(Cache& cache, SequenceId id, int32_t position, F fn) {
   uint16_t tag = 0;
+  const int32_t* const table = cache.block_table(id).data();
   for (int layer = 0; layer < kLayers; ++layer) {
     const kernels::PagedKv kv = cache.layer(layer);
-    for (uint16_t* base : {kv.k, kv.v}) {
-      for (int head = 0; head < kHeads; ++head) {
-        for (int dim = 0; dim < kHeadDim; ++dim) {
-          fn(element(kv, base, cache.block_table(id), position, head, dim), tag++);
-        }
+    for (int head = 0; head < kHeads; ++head) {
+      for (int dim = 0; dim < kHeadDim; ++dim) {
+        fn(element(k_at(kv, table, position, head), dim), tag++);
+        fn(element(v_at(kv, table, position, head), dim), tag++);
       }
     }
   }
@@ -136,13 +133,14 @@ TEST(Cache, GivenAFreedPageThenItIsPoisoned) {
   append(*cache, a, 16, 1);
   const int32_t page = cache->block_table(a)[0];
   cache->free_sequence(a);
-  const size_t page_elements = size_t{kHeads} * 16 * kHeadDim;
   for (int layer = 0; layer < kLayers; ++layer) {
     const kernels::PagedKv kv = cache->layer(layer);
-    for (const uint16_t* base : {kv.k, kv.v}) {
-      for (size_t i = 0; i < page_elements; ++i) {
-        const float value = f32_from_f16(base[static_cast<size_t>(page) * page_elements + i]);
-        ASSERT_NE(value, value);
+    for (int slot = 0; slot < 16; ++slot) {
+      for (int i = 0; i < kHeads * kHeadDim; ++i) {
+        const float k = f32_from_f16(element(k_at(kv, &page, slot, i / kHeadDim), i % kHeadDim));
+        const float v = f32_from_f16(element(v_at(kv, &page, slot, i / kHeadDim), i % kHeadDim));
+        ASSERT_NE(k, k);
+        ASSERT_NE(v, v);
       }
     }
   }
@@ -157,7 +155,7 @@ TEST(Cache, GivenALargeCapacityThenMemoryIsTakenOnlyAsPagesAreWritten) {
   };
   const int64_t before = resident_bytes();
   auto cache = Cache::create(
-      {.n_layers = 30, .n_kv_heads = 8, .head_dim = 128, .capacity_tokens = 1 << 17});  // 16 GB
+      {.n_layers = 30, .layout = layout_of(8, 128), .capacity_tokens = 1 << 17});  // 16 GB
   ASSERT_TRUE(cache.is_ok()) << cache.status().message();
   const SequenceId id = (*cache)->create_sequence();
   auto reservation = (*cache)->reserve(id, 100000);
@@ -167,7 +165,7 @@ TEST(Cache, GivenALargeCapacityThenMemoryIsTakenOnlyAsPagesAreWritten) {
 }
 
 TEST(Cache, GivenNumbersThatNoCacheCanHaveThenOneLineSaysSo) {
-  const Cache::Options good{.n_layers = 2, .n_kv_heads = 2, .head_dim = 64, .capacity_tokens = 100};
+  const Cache::Options good{.n_layers = 2, .layout = layout_of(2, 64), .capacity_tokens = 100};
   const auto status_of = [](const Cache::Options& options) {
     return Cache::create(options).status();
   };
@@ -175,14 +173,14 @@ TEST(Cache, GivenNumbersThatNoCacheCanHaveThenOneLineSaysSo) {
   EXPECT_EQ((*Cache::create(good))->page_count(), 7);
 
   auto bad = good;
-  bad.head_dim = 20;
+  bad.layout.head_dim = 20;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kUnsupported);
   EXPECT_THAT(status_of(bad).message(), HasSubstr("head size 20"));
   bad = good;
-  bad.page_tokens = 24;
+  bad.layout.page_tokens = 24;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kUnsupported);
   bad = good;
-  bad.page_tokens = 0;
+  bad.layout.page_tokens = 0;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument);
   bad = good;
   bad.capacity_tokens = -1;
@@ -191,7 +189,7 @@ TEST(Cache, GivenNumbersThatNoCacheCanHaveThenOneLineSaysSo) {
   bad.n_layers = 0;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument);
   bad = good;  // overflows 64 bits
-  bad.n_layers = bad.n_kv_heads = bad.capacity_tokens = INT32_MAX;
+  bad.n_layers = bad.layout.n_kv_heads = bad.capacity_tokens = INT32_MAX;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kResourceExhausted);
   bad = good;  // fits in 64 bits, but no machine has it
   bad.n_layers = bad.capacity_tokens = 1 << 30;

@@ -27,8 +27,9 @@ void Rows::add(kv::SequenceId sequence, std::span<const int32_t> added, int32_t 
                RowKind kind) {
   const int64_t begin = size();
   tokens.insert(tokens.end(), added.begin(), added.end());
-  positions.resize(tokens.size());
-  std::iota(positions.begin() + begin, positions.end(), first_position);
+  slots.resize(tokens.size());
+  std::iota(slots.begin() + begin, slots.end(), first_position);
+  positions.insert(positions.end(), slots.begin() + begin, slots.end());
   groups.push_back({sequence, kind, begin, size()});
 }
 
@@ -44,7 +45,9 @@ Batch::Batch(const ModelConfig& config, kernels::Isa isa, kv::Cache& cache, Rows
   for (int32_t layer = 0; layer < config.n_layers; ++layer) {
     kv_.push_back(cache.layer(layer));
     const int32_t window = config.layers[static_cast<size_t>(layer)].window_tokens;
-    if (std::ranges::find(windows_, window) == windows_.end()) windows_.push_back(window);
+    if (std::ranges::find(windows_, window, &Window::window_tokens) == windows_.end()) {
+      windows_.push_back({.window_tokens = window, .first_slots = {}});
+    }
   }
   plan();
 }
@@ -57,6 +60,15 @@ void Batch::plan() {
   query_scales_.clear();
   if (config_->temperature_factor != 0) {
     for (const int32_t p : rows_.positions) query_scales_.push_back(query_scale(*config_, p));
+  }
+  for (Window& window : windows_) {
+    window.first_slots.clear();
+    if (window.window_tokens == 0) continue;
+    for (size_t row = 0; row < rows_.slots.size(); ++row) {
+      // As many slots back as positions: the positions of a sequence ascend by one.
+      const int32_t hidden = rows_.positions[row] + 1 - window.window_tokens;
+      window.first_slots.push_back(std::max(0, hidden + rows_.slots[row] - rows_.positions[row]));
+    }
   }
   blocks_.clear();
   for (const RowGroup& group : rows_.groups) {
@@ -74,28 +86,32 @@ void Batch::plan() {
     }
   }
   for (Block& block : blocks_) {
-    for (const int32_t window : windows_) {
-      kernels::AttentionArgs args = attention_args(block, 0);
-      args.window_tokens = window;
-      block.plans.push_back(kernels::plan_attention(isa_, args));
+    for (const Window& window : windows_) {
+      block.plans.push_back(kernels::plan_attention(isa_, attention_args(block, 0, window)));
     }
   }
 }
 
-const kernels::AttentionPlan& Batch::plan_of(const Block& block, int32_t layer) const {
+size_t Batch::window_of(int32_t layer) const {
   const int32_t window = config_->layers[static_cast<size_t>(layer)].window_tokens;
-  const auto found = std::ranges::find(windows_, window);
-  return block.plans[static_cast<size_t>(found - windows_.begin())];
+  const auto found = std::ranges::find(windows_, window, &Window::window_tokens);
+  return static_cast<size_t>(found - windows_.begin());
 }
 
 kernels::AttentionArgs Batch::attention_args(const Block& block, int32_t layer) const {
+  return attention_args(block, layer, windows_[window_of(layer)]);
+}
+
+kernels::AttentionArgs Batch::attention_args(const Block& block, int32_t layer,
+                                             const Window& window) const {
   return {.kv = kv_[static_cast<size_t>(layer)],
           .sequences = block.sequences,
-          .positions = rows_.positions.data() + block.row_begin,
+          .slots = rows_.slots.data() + block.row_begin,
+          .first_slots =
+              window.first_slots.empty() ? nullptr : window.first_slots.data() + block.row_begin,
           .n_heads = config_->n_heads,
           .scale = config_->attention_scale,
-          .softcap = config_->attention_softcap,
-          .window_tokens = config_->layers[static_cast<size_t>(layer)].window_tokens};
+          .softcap = config_->attention_softcap};
 }
 
 void Batch::keep_rows(std::span<const int64_t> kept_rows) {
@@ -112,6 +128,7 @@ void Batch::keep_rows(std::span<const int64_t> kept_rows) {
                     n_embd * sizeof(float));
       }
       kept.tokens.push_back(rows_.tokens[from]);
+      kept.slots.push_back(rows_.slots[from]);
       kept.positions.push_back(rows_.positions[from]);
     }
     if (begin < kept.size())

@@ -36,15 +36,17 @@ struct RowGroup {
   int64_t row_end = 0;
 };
 
-/// The rows of a step. Within a group positions ascend and need not be consecutive; they have
-/// writable pages in the cache. A sequence's groups are in the order of their positions.
+/// The rows of a step. A slot is where a row's K and V lie, a position what RoPE and the mask use;
+/// both ascend within a group, and need not be consecutive. The slots are writable. A sequence's
+/// groups are in the order of their slots.
 struct Rows {
   std::vector<int32_t> tokens;
+  std::vector<int32_t> slots;
   std::vector<int32_t> positions;
   std::vector<RowGroup> groups;  // cover the rows in order, none empty
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
-  /// Adds a group at consecutive positions from `first_position`.
+  /// Adds a group in consecutive slots from `first_position`, which are its positions, too.
   void add(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_position,
            RowKind kind = RowKind::kPrompt);
   /// The rows of one such group.
@@ -69,6 +71,11 @@ class Batch {
     std::vector<kernels::AttentionSequence> sequences;  // rows counted from row_begin
     std::vector<kernels::AttentionPlan> plans;          // one for each of windows_
   };
+  /// Which keys the layers with this window see.
+  struct Window {
+    int32_t window_tokens = 0;         // 0: none
+    std::vector<int32_t> first_slots;  // [n_rows], where there is a window
+  };
 
   Batch(const ModelConfig& config, kernels::Isa isa, kv::Cache& cache, Rows rows);
   /// Makes what depends on which rows there are.
@@ -76,9 +83,14 @@ class Batch {
   const kernels::RopeTable& rope_of(int32_t layer) const {
     return ropes_[static_cast<size_t>(config_->layers[static_cast<size_t>(layer)].rope)];
   }
-  const kernels::AttentionPlan& plan_of(const Block& block, int32_t layer) const;
+  size_t window_of(int32_t layer) const;
+  const kernels::AttentionPlan& plan_of(const Block& block, int32_t layer) const {
+    return block.plans[window_of(layer)];
+  }
   /// What attention is told of a layer, but for its inputs and outputs.
   kernels::AttentionArgs attention_args(const Block& block, int32_t layer) const;
+  kernels::AttentionArgs attention_args(const Block& block, int32_t layer,
+                                        const Window& window) const;
   /// Drops every row that is not listed; `rows` ascend.
   void keep_rows(std::span<const int64_t> rows);
 
@@ -87,7 +99,7 @@ class Batch {
   kv::Cache* cache_;
   Rows rows_;
   std::vector<kernels::PagedKv> kv_;       // [n_layers]
-  std::vector<int32_t> windows_;           // the layers' different window_tokens
+  std::vector<Window> windows_;            // the layers' different ones
   std::vector<kernels::RopeTable> ropes_;  // of the rows' positions, for each of the model's
   std::vector<float> query_scales_;        // [n_rows], where the model scales q by position
   std::vector<Block> blocks_;

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "kernels/kv_codec.h"
 #include "kernels/rope.h"
 
 namespace weft::model {
@@ -62,8 +63,14 @@ struct ModelConfig {
 
   int64_t q_width() const { return int64_t{n_heads} * head_dim; }
   int64_t kv_width() const { return int64_t{n_kv_heads} * head_dim; }
-  /// K and V of one token over all layers, in f16.
-  int64_t kv_bytes_per_token() const { return n_layers * kv_width() * 2 * 2; }
+  /// How a layer's K and V lie in pages of so many tokens.
+  kernels::KvLayout kv_layout(kernels::KvTypes types = {}, int32_t page_tokens = 16) const {
+    return {.k_type = types.k,
+            .v_type = types.v,
+            .head_dim = head_dim,
+            .n_kv_heads = n_kv_heads,
+            .page_tokens = page_tokens};
+  }
   /// Feed-forward columns that one token goes through.
   int64_t active_ff() const { return int64_t{n_ff} * (n_experts > 0 ? n_experts_used : 1); }
   const kernels::RopeParams& rope_of(int32_t layer) const {

@@ -223,7 +223,7 @@ TEST(Config, ReadsWhatTheFileSays) {
   EXPECT_EQ(config.context_length, 128);
   EXPECT_EQ(config.rms_eps, 1e-5f);
   EXPECT_EQ(config.ropes[0].pairing, kernels::RopePairing::kNorm);
-  EXPECT_EQ(config.kv_bytes_per_token(), 2 * 16 * 2 * 2);
+  EXPECT_EQ(kernels::kv_token_bytes(config.kv_layout()), 16 * 2 * 2);
 }
 
 TEST(Config, AHeadMayBeAsLargeAsTheFileSays) {

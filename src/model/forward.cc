@@ -32,10 +32,11 @@ Status check_rows(const Rows& rows, int32_t vocab_size) {
     if (group.row_begin != covered || group.row_end <= group.row_begin) break;
     covered = group.row_end;
   }
-  if (rows.positions.size() != rows.tokens.size() || covered != rows.size()) {
+  if (rows.positions.size() != rows.tokens.size() || rows.slots.size() != rows.tokens.size() ||
+      covered != rows.size()) {
     return invalid_argument(
-        fmt::format("a step of {} tokens and {} positions, {} of them in groups",
-                    rows.tokens.size(), rows.positions.size(), covered));
+        fmt::format("a step of {} tokens, {} slots and {} positions, {} of them in groups",
+                    rows.tokens.size(), rows.slots.size(), rows.positions.size(), covered));
   }
   return Status::ok();
 }
@@ -173,7 +174,7 @@ void ForwardPass::place_keys_and_values(const Batch& batch, int32_t layer, const
   kernels::apply_rope(context_, batch.rope_of(layer), block.row_begin, k_.data(), block.n_rows,
                       c.n_kv_heads, c.head_dim);
   const kernels::AttentionArgs args = batch.attention_args(block, layer);
-  kernels::write_kv(context_, args.kv, args.sequences, args.positions, k_.data(), v_.data());
+  kernels::write_kv(context_, args.kv, args.sequences, args.slots, k_.data(), v_.data());
 }
 
 /// x += Wo attention(q, K, V)

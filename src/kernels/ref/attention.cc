@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/half.h"
+#include "kernels/ref/kv_codec.h"
 
 namespace weft::kernels::ref {
 namespace {
@@ -17,17 +17,17 @@ struct Probabilities {
 
 Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& sequence,
                             int64_t row, int32_t head) {
-  const int32_t head_dim = args.kv.head_dim;
-  const int32_t kv_head = head / (args.n_heads / args.kv.n_kv_heads);
+  const int32_t head_dim = args.kv.layout.head_dim;
+  const int32_t kv_head = head / (args.n_heads / args.kv.layout.n_kv_heads);
   const float* q = args.q + (row * args.n_heads + head) * head_dim;
-  const int64_t n_keys = args.positions[row] + int64_t{1};
-  const bool windowed = args.window_tokens > 0 && n_keys > args.window_tokens;
   Probabilities result;
-  result.first_key = windowed ? n_keys - args.window_tokens : 0;
-  for (int64_t j = result.first_key; j < n_keys; ++j) {
-    const uint16_t* k = args.kv.k + kv_offset(args.kv, sequence.block_table, j, kv_head);
+  result.first_key = args.first_slots == nullptr ? 0 : args.first_slots[row];
+  for (int64_t j = result.first_key; j <= args.slots[row]; ++j) {
+    const uint8_t* k = k_at(args.kv, sequence.block_table, j, kv_head);
     double score = 0;
-    for (int32_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * f32_from_f16(k[d]);
+    for (int32_t d = 0; d < head_dim; ++d) {
+      score += static_cast<double>(q[d]) * kv_element(args.kv.layout.k_type, k, d);
+    }
     score *= static_cast<double>(args.scale);
     if (args.softcap > 0) {
       const double cap = args.softcap;
@@ -46,7 +46,7 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
 }  // namespace
 
 AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
-  const int32_t head_dim = args.kv.head_dim;
+  const int32_t head_dim = args.kv.layout.head_dim;
   AttentionResult result;
   result.out.resize(static_cast<size_t>(n_rows * args.n_heads * head_dim));
   result.log_sum_exp.resize(static_cast<size_t>(n_rows * args.n_heads));
@@ -54,13 +54,15 @@ AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
     for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
       for (int32_t head = 0; head < args.n_heads; ++head) {
         const Probabilities result_of_row = probabilities(args, sequence, row, head);
-        const int32_t kv_head = head / (args.n_heads / args.kv.n_kv_heads);
+        const int32_t kv_head = head / (args.n_heads / args.kv.layout.n_kv_heads);
         const auto index = static_cast<size_t>(row * args.n_heads + head);
         double* out = result.out.data() + index * static_cast<size_t>(head_dim);
         for (size_t j = 0; j < result_of_row.p.size(); ++j) {
           const int64_t key = result_of_row.first_key + static_cast<int64_t>(j);
-          const uint16_t* v = args.kv.v + kv_offset(args.kv, sequence.block_table, key, kv_head);
-          for (int32_t d = 0; d < head_dim; ++d) out[d] += result_of_row.p[j] * f32_from_f16(v[d]);
+          const uint8_t* v = v_at(args.kv, sequence.block_table, key, kv_head);
+          for (int32_t d = 0; d < head_dim; ++d) {
+            out[d] += result_of_row.p[j] * kv_element(args.kv.layout.v_type, v, d);
+          }
         }
         result.log_sum_exp[index] = result_of_row.log_sum_exp;
       }

@@ -1,0 +1,122 @@
+#include "kernels/kv_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+
+#include "base/check.h"
+#include "kernels/kv_codec_internal.h"
+
+namespace weft::kernels {
+namespace {
+
+constexpr int64_t kRowsPerTask = 32;
+
+/// The types, as they are named on the command line.
+struct KvType {
+  DType type;
+  std::string_view name;
+  const KvCodecFns& (*codec)(Isa);
+};
+constexpr KvType kTypes[] = {{DType::kF32, "f32", pick_kv_codec_f32_fns},
+                             {DType::kF16, "f16", pick_kv_codec_f16_fns},
+                             {DType::kBF16, "bf16", pick_kv_codec_bf16_fns}};
+
+const KvType* find_type(DType type) {
+  const auto found = std::ranges::find(kTypes, type, &KvType::type);
+  return found == std::end(kTypes) ? nullptr : found;
+}
+
+}  // namespace
+
+const KvCodecFns& kv_codec(Isa isa, DType type) {
+  const KvType* found = find_type(type);
+  WEFT_CHECK(found != nullptr);
+  return found->codec(isa);
+}
+
+bool is_kv_type(DType type) { return find_type(type) != nullptr; }
+
+std::string kv_type_names() {
+  std::string names;
+  for (const KvType& type : kTypes) {
+    if (!names.empty()) names += &type == std::end(kTypes) - 1 ? " or " : ", ";
+    names += type.name;
+  }
+  return names;
+}
+
+Result<DType> parse_kv_type(std::string_view name) {
+  std::string lower(name);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto found = std::ranges::find(kTypes, lower, &KvType::name);
+  if (found != std::end(kTypes)) return found->type;
+  return invalid_argument(fmt::format("must be {}", kv_type_names()));
+}
+
+Status check_kv_layout(const KvLayout& kv) {
+  if (!is_kv_type(kv.k_type) || !is_kv_type(kv.v_type)) {
+    return unsupported(fmt::format("KV cache: K and V must be {}", kv_type_names()));
+  }
+  if (kv.n_kv_heads <= 0) {
+    return invalid_argument(
+        fmt::format("KV cache: {} KV heads: must be at least 1", kv.n_kv_heads));
+  }
+  if (kv.page_tokens < 16 || kv.page_tokens > 256 ||
+      !std::has_single_bit(static_cast<uint32_t>(kv.page_tokens))) {
+    return unsupported(fmt::format(
+        "KV cache: pages of {} tokens; a power of two from 16 to 256 is needed", kv.page_tokens));
+  }
+  if (kv.head_dim < 8 || kv.head_dim > kMaxHeadDim || kv.head_dim % 8 != 0) {
+    return unsupported(fmt::format("KV cache: head size {}; a multiple of 8 up to {} is needed",
+                                   kv.head_dim, kMaxHeadDim));
+  }
+  return Status::ok();
+}
+
+int64_t kv_token_bytes(const KvLayout& kv) {
+  return kv.n_kv_heads * (row_bytes(kv.k_type, kv.head_dim) + row_bytes(kv.v_type, kv.head_dim));
+}
+
+PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v) {
+  WEFT_CHECK(check_kv_layout(layout).is_ok() && k != nullptr && v != nullptr);
+  return {.layout = layout,
+          .k = reinterpret_cast<uint8_t*>(k),
+          .v = reinterpret_cast<uint8_t*>(v),
+          .k_bytes = static_cast<int32_t>(row_bytes(layout.k_type, layout.head_dim)),
+          .v_bytes = static_cast<int32_t>(row_bytes(layout.v_type, layout.head_dim))};
+}
+
+void encode_kv(Isa isa, DType type, const float* src, int64_t n, std::byte* dst) {
+  WEFT_CHECK(n >= 0);
+  kv_codec(isa, type).store(src, n, reinterpret_cast<uint8_t*>(dst));
+}
+
+void decode_kv(Isa isa, DType type, const std::byte* src, int64_t n, float* dst) {
+  WEFT_CHECK(n >= 0);
+  kv_codec(isa, type).load(reinterpret_cast<const uint8_t*>(src), n, dst);
+}
+
+void read_kv(const Context& context, const PagedKv& kv, const int32_t* block_table,
+             std::span<const int32_t> slots, float* k, float* v) {
+  const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);
+  const KvCodecFns& v_codec = kv_codec(context.isa, kv.layout.v_type);
+  const int64_t head_dim = kv.layout.head_dim;
+  const auto n_slots = std::ssize(slots);
+  const auto n_tasks = static_cast<int>((n_slots + kRowsPerTask - 1) / kRowsPerTask);
+  context.pool.run(n_tasks, [&](int task, int) {
+    const int64_t end = std::min(n_slots, (task + 1) * kRowsPerTask);
+    for (int64_t i = task * kRowsPerTask; i < end; ++i) {
+      const int32_t slot = slots[static_cast<size_t>(i)];
+      for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
+        const int64_t to = (i * kv.layout.n_kv_heads + head) * head_dim;
+        k_codec.load(k_at(kv, block_table, slot, head), head_dim, k + to);
+        v_codec.load(v_at(kv, block_table, slot, head), head_dim, v + to);
+      }
+    }
+  });
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,49 @@
+// The types that K and V may have: what the pages and the records hold, and how rows go in and come
+// out. A type is one file, kv_codec_<type>_cpu.cc, and a line in kv_codec.cc; attention and RoPE
+// take them as they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "kernels/context.h"
+#include "kernels/paged_kv.h"
+#include "tensor/dtype.h"
+
+namespace weft::kernels {
+
+/// Whether K and V may be of this type: f32, f16 (the default everywhere) or bf16.
+bool is_kv_type(DType type);
+/// "f32", "f16", "bf16"; kInvalidArgument with the list for another name.
+Result<DType> parse_kv_type(std::string_view name);
+/// The names, as parse_kv_type takes them: "f32, f16 or bf16".
+std::string kv_type_names();
+
+/// f16 unless told.
+struct KvTypes {
+  DType k = DType::kF16;
+  DType v = DType::kF16;
+  bool operator==(const KvTypes&) const = default;
+};
+
+/// kUnsupported for numbers or types that the kernels do not take.
+Status check_kv_layout(const KvLayout& layout);
+/// Of one token of one layer: K and V of all KV heads.
+int64_t kv_token_bytes(const KvLayout& layout);
+/// A layer whose K and V begin there; `layout` as check_kv_layout takes it.
+PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v);
+
+/// dst = src [n] in the type, each rounded once, to nearest even; and back. n elements are a whole
+/// number of the type's blocks.
+void encode_kv(Isa isa, DType type, const float* src, int64_t n, std::byte* dst);
+void decode_kv(Isa isa, DType type, const std::byte* src, int64_t n, float* dst);
+
+/// Reads slots of a sequence as f32: k, v [slots.size()][n_kv_heads][head_dim].
+void read_kv(const Context& context, const PagedKv& kv, const int32_t* block_table,
+             std::span<const int32_t> slots, float* k, float* v);
+
+}  // namespace weft::kernels

@@ -1,0 +1,67 @@
+// What attention, RoPE and kv_codec.cc need of a type of K and V: plain functions over bytes, one
+// thread each, one table a type and instruction set.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/isa.h"
+#include "kernels/paged_kv.h"
+
+namespace weft::kernels {
+
+/// Keys are taken in blocks that begin at multiples of this slot, whatever the rows: so a row's
+/// sums have one order. At head_dim 64 the scores of a tile are 12 KB and V 16 KB, which L1 holds
+/// while both are gone through; with 128 keys it does not (170 against 136 GFLOP/s for that product
+/// on Ice Lake), with 32 there are more passes over the output.
+inline constexpr int32_t kBlockKeys = 64;
+
+/// One row of a RopeTable: cos, sin [n_dims/2].
+struct RopeRow {
+  const float* cos;
+  const float* sin;
+  int32_t n_dims;
+  bool neox;  // pairs halves, not neighbours
+};
+
+/// The slots [begin, end) of one KV head of a sequence, all of one block of keys.
+struct KeyBlock {
+  const PagedKv* kv;
+  const int32_t* block_table;
+  int32_t kv_head;
+  int64_t begin;
+  int64_t end;
+};
+
+/// The heads that share a KV head, of one decode row: q, out [group][stride], zeros after head_dim;
+/// scores [group][kBlockKeys], of the block's keys from its `begin` on.
+struct GroupRows {
+  int32_t group;
+  int32_t stride;  // head_dim padded to registers
+};
+
+struct KvCodecFns {
+  /// dst [n] f32 = src [n], and back, each value rounded once, to nearest even.
+  void (*load)(const uint8_t* src, int64_t n, float* dst);
+  void (*store)(const float* src, int64_t n, uint8_t* dst);
+  /// dst = src (+ shift [head_dim], where it is not null), rotated, through f32.
+  void (*rotate)(const RopeRow& row, const uint8_t* src, const float* shift, uint8_t* dst,
+                 int32_t head_dim);
+  /// dst = src + shift [head_dim], through f32.
+  void (*shift)(const uint8_t* src, const float* shift, uint8_t* dst, int32_t head_dim);
+  /// scores = q . K. May write up to the next multiple of four scores after a run of slots.
+  void (*score)(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores);
+  /// out += scores V
+  void (*add_values)(const KeyBlock& keys, const GroupRows& rows, const float* scores, float* out);
+};
+
+/// Rotates x [head_dim] in place: rope_cpu.cc's.
+#define WEFT_KV_CODEC(fn) WEFT_ISA_TABLE(KvCodecFns, fn)
+WEFT_KV_CODEC(kv_codec_f32_fns)
+WEFT_KV_CODEC(kv_codec_f16_fns)
+WEFT_KV_CODEC(kv_codec_bf16_fns)
+#undef WEFT_KV_CODEC
+
+/// The type's; aborts for one that is_kv_type does not take.
+const KvCodecFns& kv_codec(Isa isa, DType type);
+
+}  // namespace weft::kernels

@@ -1,0 +1,15 @@
+// The plain twin of kernels/kv_codec.h: one element at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace weft::kernels::ref {
+
+/// Element i of a vector of the type at `bytes`.
+float kv_element(DType type, const uint8_t* bytes, int64_t i);
+/// Makes it `value`, rounded to nearest even.
+void set_kv_element(DType type, float value, int64_t i, uint8_t* bytes);
+
+}  // namespace weft::kernels::ref

@@ -1,0 +1,155 @@
+// The design's identities where K and V are not f16: f32, bf16, and a type for each. What must be
+// equal is compared bit for bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "identity_cases.h"
+#include "kernels/test_support.h"
+#include "test_model.h"
+
+namespace weft {
+namespace {
+
+using fusion::FusionOptions;
+using fusion::Prompt;
+using fusion::ReuseMode;
+using kernels::KvTypes;
+using test::random_ids;
+using test::relative_error;
+using test::TestModel;
+using ::testing::ElementsAreArray;
+
+constexpr KvTypes kTypes[] = {{DType::kF32, DType::kF32},
+                              {DType::kBF16, DType::kBF16},
+                              {DType::kF16, DType::kBF16},
+                              {DType::kF32, DType::kF16}};
+
+std::string named(const KvTypes& types) {
+  return std::string(dtype_info(types.k).name) + " and " + std::string(dtype_info(types.v).name);
+}
+
+class KvTypeIdentities : public test::IdentityTest {
+ protected:
+  static Prompt prompt(int32_t n_vocab) {
+    Prompt p;
+    p.prefix = random_ids(21, n_vocab, 1);
+    p.chunks = {random_ids(37, n_vocab, 2), random_ids(64, n_vocab, 3), random_ids(45, n_vocab, 4)};
+    p.suffix = random_ids(19, n_vocab, 5);
+    return p;
+  }
+  static std::vector<float> fuse(TestModel& m, fusion::Fusor& fusor, const Prompt& p,
+                                 const FusionOptions& options) {
+    auto done = fusor.prefill(p, options);
+    EXPECT_TRUE(done.is_ok()) << done.status().message();
+    m.cache().free_sequence(done->sequence);
+    return std::move(done->logits);
+  }
+  static std::vector<float> plain(TestModel& m, const Prompt& p) {
+    return fuse(m, *m.fusor(nullptr, {}), p, {.mode = ReuseMode::kNone});
+  }
+};
+
+FusionOptions blend(double ratio) {
+  return {.mode = ReuseMode::kBlend, .ratio = ratio, .allow_plain = false};
+}
+
+TEST_P(KvTypeIdentities, AnswersAreThoseOfTheTypeWithinItsPrecision) {
+  const std::vector<int32_t> ids = random_ids(60, TestModel(path_).n_vocab(), 7);
+  TestModel exact(path_, {.kv_types = {DType::kF32, DType::kF32}});
+  const std::vector<float> expected = exact.prefill_logits(ids);
+  const auto n_layers = static_cast<double>(exact.model().config().n_layers);
+  // One round of 8 (bf16) or 11 significant bits on K and V moves a layer's output by about that
+  // share of its size; over the layers such errors add like a random walk. 4: models differ.
+  for (const auto& [types, step] : {std::pair{KvTypes(), 0x1p-11},
+                                    {KvTypes{DType::kBF16, DType::kBF16}, 0x1p-8},
+                                    {KvTypes{DType::kF32, DType::kBF16}, 0x1p-8}}) {
+    SCOPED_TRACE(named(types));
+    TestModel m(path_, {.kv_types = types});
+    const double error = relative_error(expected, m.prefill_logits(ids));
+    EXPECT_LT(error, 4 * std::sqrt(n_layers) * step);
+    EXPECT_GT(error, 0);  // or the type is not the one that was asked for
+  }
+}
+
+TEST_P(KvTypeIdentities, Hold) {
+  for (const KvTypes& types : kTypes) {
+    SCOPED_TRACE(named(types));
+    TestModel m(path_, {.kv_types = types});
+    TestModel contiguous(path_, {.page_tokens = 256, .kv_types = types});
+    const std::vector<int32_t> ids = random_ids(120, m.n_vocab(), 8);
+    const std::vector<float> whole = m.prefill_logits(ids);
+    EXPECT_THAT(contiguous.prefill_logits(ids), ElementsAreArray(whole)) << "paged is contiguous";
+    kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());
+    std::vector<float> pieces;
+    for (const size_t n : {33u, 5u, 64u, 18u}) {
+      const size_t begin = static_cast<size_t>(m.cache().length(sequence.id()));
+      const std::vector<float> piece = m.run(sequence.id(), std::span(ids).subspan(begin, n));
+      pieces.insert(pieces.end(), piece.begin(), piece.end());
+    }
+    EXPECT_THAT(pieces, ElementsAreArray(whole)) << "chunked prefill is whole prefill";
+
+    const Prompt p = prompt(m.n_vocab());
+    const std::vector<int32_t> anchor = random_ids(9, m.n_vocab(), 6);
+    EXPECT_THAT(fuse(m, *m.fusor(nullptr, anchor), p, blend(1)), ElementsAreArray(plain(m, p)))
+        << "ratio 1 is full prefill";
+    auto store = store::ChunkStore::open(posix_env(),
+                                         {.dir = dir_.path() + "/" + named(types), .create = true});
+    ASSERT_TRUE(store.is_ok()) << store.status().message();
+    const auto fusor = m.fusor(store->get(), anchor);
+    const std::vector<float> miss = fuse(m, *fusor, p, blend(0.2));
+    EXPECT_THAT(fuse(m, *fusor, p, blend(0.2)), ElementsAreArray(miss)) << "a hit is a miss";
+    EXPECT_FALSE(TestModel(path_).fusor(store->get(), anchor)->is_stored(p.chunks[0]))
+        << "another type's record is another one";
+
+    Prompt behind = p;
+    behind.chunks.resize(1);
+    const std::vector<float> reused = fuse(m, *m.fusor(nullptr, behind.prefix), behind,
+                                           {.mode = ReuseMode::kFull, .allow_plain = false});
+    const bool has_bf16 = types.k == DType::kBF16 || types.v == DType::kBF16;
+    const double n_layers = m.model().config().n_layers;
+    EXPECT_LT(relative_error(plain(m, behind), reused),
+              4 * std::sqrt(n_layers) * (has_bf16 ? 0x1p-8 : 0x1p-11))
+        << "a chunk after its own prefix is full prefill";
+  }
+}
+
+// A decoded row is what it is alone, on every instruction set.
+TEST_P(KvTypeIdentities, ADecodedRowIsWhatItIsAlone) {
+  for (const KvTypes& types : kTypes) {
+    for (const kernels::Isa isa : kernels::testing::machine_isas()) {
+      SCOPED_TRACE(::testing::Message() << named(types) << ", " << kernels::isa_name(isa));
+      TestModel m(path_, {.isa = isa, .kv_types = types});
+      if (m.model().config().n_layers * m.model().config().n_embd > 4096 &&
+          isa != kernels::best_isa()) {
+        continue;  // minutes, for the same kernels
+      }
+      const auto run = [&](size_t n_sequences) {
+        std::vector<kv::OwnedSequence> sequences;
+        std::vector<kv::Reservation> reservations;
+        model::Rows rows;
+        for (size_t i = 0; i < n_sequences; ++i) {
+          sequences.emplace_back(m.cache(), m.cache().create_sequence());
+          const auto held = static_cast<int32_t>(17 + 5 * i);
+          m.run(sequences[i].id(), random_ids(static_cast<size_t>(held), m.n_vocab(), 20 + i));
+          auto reservation = m.cache().reserve(sequences[i].id(), 1);
+          EXPECT_TRUE(reservation.is_ok()) << reservation.status().message();
+          reservations.push_back(std::move(*reservation));
+          rows.add(sequences[i].id(), random_ids(1, m.n_vocab(), 40 + i), held,
+                   model::RowKind::kDecode);
+        }
+        std::vector<float> logits = m.run_rows(std::move(rows));
+        logits.resize(static_cast<size_t>(m.n_vocab()));
+        return logits;
+      };
+      EXPECT_THAT(run(9), ElementsAreArray(run(1)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, KvTypeIdentities, ::testing::ValuesIn(test::identity_cases()),
+                         [](const auto& test_case) { return test_case.param.name; });
+
+}  // namespace
+}  // namespace weft
