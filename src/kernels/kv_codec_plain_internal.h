@@ -132,8 +132,8 @@ struct PlainKv {
   /// scores: a block's last run begins at its first key or at a multiple of 16 slots, so they lie
   /// within the block.
   template <int kHeads>
-  static void score_run(const Element* k, int32_t head_dim, int32_t n, int32_t stride,
-                        const float* q, float* scores) {
+  [[gnu::always_inline]] static void score_run(const Element* k, int32_t head_dim, int32_t n,
+                                               int32_t stride, const float* q, float* scores) {
     for (int32_t j = 0; j < n; j += 4) {
       const Element* keys[4];
       for (int i = 0; i < 4; ++i) {
@@ -170,8 +170,8 @@ struct PlainKv {
 
   /// out[h] += scores[h] V for kHeads heads; v [n][head_dim].
   template <int kHeads>
-  static void add_run(const Element* v, int32_t head_dim, int32_t n, int32_t stride,
-                      const float* scores, float* out) {
+  [[gnu::always_inline]] static void add_run(const Element* v, int32_t head_dim, int32_t n,
+                                             int32_t stride, const float* scores, float* out) {
     int32_t d = 0;
     for (; d + 4 * kLanes <= head_dim; d += 4 * kLanes) {
       F32 acc[kHeads][4];
