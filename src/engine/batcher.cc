@@ -195,12 +195,18 @@ Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
                                              const model::Executor::Cancelled* cancelled) {
   model::Rows rows;
   model::RowsPass::Options options;
-  std::vector<std::pair<RequestId, int32_t>> grows;  // each request once
+  struct Growth {  // of a request, each once
+    RequestId id;
+    int32_t n = 0;
+    int32_t first_decoded = INT32_MAX;  // the slots from there on
+  };
+  std::vector<Growth> grows;
   for (const Slice& slice : plan.slices) {
     const Request& request = requests_.at(slice.id);
-    const bool goes_on = !grows.empty() && grows.back().first == slice.id;
     const int32_t held = request.sequence ? engine_.cache().length(request.sequence->id()) : -1;
-    if (held + (goes_on ? grows.back().second : 0) != slice.begin) {
+    if (grows.empty() || grows.back().id != slice.id) grows.push_back({.id = slice.id});
+    Growth& growth = grows.back();
+    if (held + growth.n != slice.begin) {
       return resource_exhausted("memory ran out in a step before: the requests must be ended");
     }
     const auto tokens =
@@ -208,16 +214,18 @@ Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
             .subspan(static_cast<size_t>(slice.begin), static_cast<size_t>(slice.n));
     rows.add(request.sequence->id(), tokens, slice.begin, kind_of(slice.kind));
     if (slice.samples) options.wanted.push_back(rows.size() - 1);
-    if (goes_on) {
-      grows.back().second += slice.n;
-    } else {
-      grows.emplace_back(slice.id, slice.n);
+    growth.n += slice.n;
+    if (slice.kind != SliceKind::kPrompt) {
+      growth.first_decoded = std::min(growth.first_decoded, slice.begin);
     }
   }
   std::vector<kv::Reservation> reservations;
-  for (const auto& [id, n] : grows) {
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                          engine_.cache().reserve(requests_.at(id).sequence->id(), n));
+  for (const Growth& growth : grows) {
+    const kv::SequenceId id = requests_.at(growth.id).sequence->id();
+    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, engine_.cache().reserve(id, growth.n));
+    if (growth.first_decoded != INT32_MAX) {
+      reservation.mark_from(growth.first_decoded, kv::SlotKind::kDecode);
+    }
     reservations.push_back(std::move(reservation));
   }
   model::RowsPass pass(engine_.forward(), engine_.cache(), std::move(rows), std::move(options));

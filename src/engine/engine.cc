@@ -161,8 +161,9 @@ Result<std::vector<float>> Engine::run(kv::SequenceId sequence, std::span<const 
     return resource_exhausted(
         fmt::format("{} tokens do not fit the context of {}", length + n, context_tokens_));
   }
-  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                        cache_->reserve(sequence, static_cast<int32_t>(n)));
+  WEFT_ASSIGN_OR_RETURN(
+      kv::Reservation reservation,
+      cache_->reserve(sequence, static_cast<int32_t>(n), model::slot_kind(options.kind)));
   std::vector<int64_t> wanted(static_cast<size_t>(options.every_row ? n : 1));
   std::iota(wanted.begin(), wanted.end(), options.every_row ? 0 : n - 1);
   model::RowsPass pass(*forward_, *cache_, model::Rows::of(sequence, tokens, length, options.kind),

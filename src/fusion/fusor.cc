@@ -209,6 +209,7 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
                           cache_.attach_prefix(sequence.id(), prompt.prefix));
     WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                           cache_.reserve(sequence.id(), prompt.n_tokens() - found_prefix));
+    reservation.mark_from(std::max(prompt.chunk_begin(0), found_prefix), kv::SlotKind::kFused);
     report.chunks.clear();
     for (const ChunkSource& source : sources) {
       report.chunks.push_back({source.origin(), source.n_tokens(), 0});

@@ -32,6 +32,32 @@ int32_t BlockTables::pages_for(int64_t n_tokens) const {
   return static_cast<int32_t>((n_tokens + page_tokens_ - 1) / page_tokens_);
 }
 
+namespace {
+
+/// The slots up to `end` that no run has yet.
+void add_run(std::vector<SlotRun>& runs, int32_t end, SlotKind kind) {
+  if (end == (runs.empty() ? 0 : runs.back().end)) return;
+  if (!runs.empty() && runs.back().kind == kind) {
+    runs.back().end = end;
+  } else {
+    runs.push_back({end, kind});
+  }
+}
+
+/// Forgets the slots from `end` on.
+void cut_runs(std::vector<SlotRun>& runs, int32_t end) {
+  while (!runs.empty() && runs.back().end > end) {
+    const int32_t begin = runs.size() == 1 ? 0 : runs[runs.size() - 2].end;
+    if (begin >= end) {
+      runs.pop_back();
+    } else {
+      runs.back().end = end;
+    }
+  }
+}
+
+}  // namespace
+
 SequenceId BlockTables::create_sequence() {
   const SequenceId id{next_id_++};
   sequences_.emplace(id, Sequence{});
@@ -53,7 +79,7 @@ Result<SequenceId> BlockTables::fork(SequenceId id) {
   return copy;
 }
 
-Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens) {
+Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   Sequence& sequence = get(id);
   if (n_tokens < 0)
@@ -73,6 +99,7 @@ Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens) {
   WEFT_RETURN_IF_ERROR(make_room(sequence, written, n_new));
   // From here on nothing may run out of memory: pages change hands.
   sequence.replaced.reserve(written.size());
+  sequence.kinds.reserve(sequence.kinds.size() + 1);
   grow_for(sequence, static_cast<size_t>(n_new));
 
   for (const int32_t slot : written) {
@@ -80,6 +107,7 @@ Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens) {
     sequence.replaced.push_back({slot, replace_by_copy(sequence, slot)});
   }
   for (int32_t i = 0; i < n_new; ++i) append_page(sequence, pool_.allocate());
+  add_run(sequence.kinds, static_cast<int32_t>(end), kind);
   sequence.reserved = n_tokens;
   sequence.has_reservation = true;
   return Reservation(this, id, sequence.length, static_cast<int32_t>(end));
@@ -150,6 +178,15 @@ PageHandle BlockTables::replace_by_copy(Sequence& sequence, int32_t slot) {
   return old_page;
 }
 
+void BlockTables::mark_from(SequenceId id, int32_t slot, SlotKind kind) {
+  Sequence& sequence = get(id);
+  const int32_t end = sequence.length + sequence.reserved;
+  WEFT_CHECK(sequence.has_reservation && slot >= sequence.length && slot <= end);
+  sequence.kinds.reserve(sequence.kinds.size() + 1);
+  cut_runs(sequence.kinds, slot);
+  add_run(sequence.kinds, end, kind);
+}
+
 void BlockTables::commit(SequenceId id) {
   Sequence& sequence = get(id);
   for (const ReplacedPage& replaced : sequence.replaced) pool_.release(replaced.old_page.page);
@@ -162,6 +199,7 @@ void BlockTables::commit(SequenceId id) {
 void BlockTables::roll_back(SequenceId id) {
   Sequence& sequence = get(id);
   drop_pages_from(sequence, pages_for(sequence.length));
+  cut_runs(sequence.kinds, sequence.length);
   for (const ReplacedPage& replaced : sequence.replaced) {
     const auto at = static_cast<size_t>(replaced.slot);
     pool_.release(sequence.pages[at]);
@@ -181,6 +219,7 @@ Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
                                         sequence.length, n_tokens));
   }
   drop_pages_from(sequence, pages_for(n_tokens));
+  cut_runs(sequence.kinds, n_tokens);
   sequence.length = n_tokens;
   return Status::ok();
 }
@@ -217,6 +256,7 @@ Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_
   index_.touch(tokens);
   const std::vector<int32_t> found = index_.match(tokens);
   grow_for(sequence, found.size());
+  add_run(sequence.kinds, static_cast<int32_t>(found.size()) * page_tokens_, SlotKind::kPrompt);
   for (const int32_t page : found) {
     pool_.retain(page);
     append_page(sequence, pool_.handle(page));
@@ -227,7 +267,10 @@ Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_
 
 void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens) {
   const Sequence& sequence = get(id);
-  const size_t n_tokens = std::min(tokens.size(), static_cast<size_t>(sequence.length));
+  const bool starts_exact =
+      !sequence.kinds.empty() && sequence.kinds.front().kind == SlotKind::kPrompt;
+  const int32_t n_exact = starts_exact ? std::min(sequence.kinds.front().end, sequence.length) : 0;
+  const size_t n_tokens = std::min(tokens.size(), static_cast<size_t>(n_exact));
   const size_t n_pages = n_tokens / static_cast<size_t>(page_tokens_);
   index_.insert(tokens, std::span(sequence.pages).first(n_pages));
 }
@@ -264,6 +307,11 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   begin_ = other.begin_;
   end_ = other.end_;
   return *this;
+}
+
+void Reservation::mark_from(int32_t slot, SlotKind kind) {
+  WEFT_CHECK(tables_ != nullptr && slot >= begin_ && slot <= end_);
+  tables_->mark_from(sequence_, slot, kind);
 }
 
 void Reservation::commit() {

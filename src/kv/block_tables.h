@@ -39,9 +39,11 @@ class BlockTables {
   /// Covers committed and reserved positions; valid until the sequence changes.
   std::span<const int32_t> block_table(SequenceId id) const { return get(id).pages; }
 
-  /// Positions [length, length + n_tokens), n_tokens >= 0, on pages of the sequence's own. Too few
-  /// pages: kResourceExhausted, saying how many are needed and how many there are.
-  Result<Reservation> reserve(SequenceId id, int32_t n_tokens);
+  /// Slots [length, length + n_tokens), n_tokens >= 0, of this kind, on pages of the sequence's
+  /// own. Too few pages: kResourceExhausted, saying how many are needed and how many there are.
+  Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt);
+  /// Of the committed and reserved slots, in runs.
+  std::span<const SlotRun> slot_kinds(SequenceId id) const { return get(id).kinds; }
   /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
   Status truncate(SequenceId id, int32_t n_tokens);
   /// Copies the shared ones of the pages that hold [begin, end), 0 <= begin <= end <= length, so
@@ -52,8 +54,8 @@ class BlockTables {
   int32_t match_prefix(std::span<const int32_t> tokens) const;
   /// Gives an empty sequence the pages that match_prefix found; returns its new length.
   Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens);
-  /// Enters the full committed pages of the sequence's start into the prefix index. `tokens` are
-  /// the sequence's first ids, and its K and V there are exactly what they alone determine.
+  /// Enters the full committed pages of the sequence's start into the prefix index, as far as their
+  /// slots are prompt ones. `tokens` are the sequence's first ids.
   void publish(SequenceId id, std::span<const int32_t> tokens);
   /// Gives up every page that only the prefix index holds; returns how many.
   int32_t evict_unused();
@@ -80,6 +82,7 @@ class BlockTables {
   void drop_pages_from(Sequence& sequence, int32_t n_pages);
   /// Puts a copy into the slot; the old page stays retained, for the caller.
   PageHandle replace_by_copy(Sequence& sequence, int32_t slot);
+  void mark_from(SequenceId id, int32_t slot, SlotKind kind);
   void commit(SequenceId id);
   void roll_back(SequenceId id);
 

@@ -42,11 +42,13 @@ class PayloadPages : public PageContents {
 };
 
 /// What a sequence should be: its ids, and what each position should read as. Exact values are a
-/// function of the ids up to there, as K and V are; fusion puts others in their place.
+/// function of the ids up to there, as a prompt's K and V are; decoding and fusion make others, and
+/// so does everything after them.
 struct NaiveSequence {
   std::vector<int32_t> tokens;
   std::vector<uint64_t> values;
-  int32_t exact = 0;  // positions before this one hold exact values
+  std::vector<SlotKind> kinds;
+  int32_t kept = INT32_MAX;  // positions from here on were overwritten
 };
 
 uint64_t next_value(uint64_t before, int32_t token) {
@@ -131,13 +133,13 @@ class Simulation {
     ASSERT_TRUE(tables_.truncate(it->first, static_cast<int32_t>(n)).is_ok());
     it->second.tokens.resize(n);
     it->second.values.resize(n);
-    it->second.exact = std::min(it->second.exact, static_cast<int32_t>(n));
+    it->second.kinds.resize(n);
   }
 
   void publish() {
     const auto it = any_sequence();
-    const auto exact = static_cast<size_t>(it->second.exact);
-    tables_.publish(it->first, std::span(it->second.tokens).first(exact));
+    const size_t kept = std::min(it->second.tokens.size(), static_cast<size_t>(it->second.kept));
+    tables_.publish(it->first, std::span(it->second.tokens).first(kept));
   }
 
   /// Starts a sequence from a prompt that begins like another sequence's.
@@ -151,14 +153,15 @@ class Simulation {
     EXPECT_EQ(*length, naive_match(prompt));
     attached += *length;
     NaiveSequence& sequence = naive_[id];
-    for (int32_t i = 0; i < *length; ++i) append_exact(sequence, prompt[static_cast<size_t>(i)]);
+    for (int32_t i = 0; i < *length; ++i)
+      add(sequence, prompt[static_cast<size_t>(i)], SlotKind::kPrompt);
   }
 
-  static void append_exact(NaiveSequence& sequence, int32_t token) {
+  void add(NaiveSequence& sequence, int32_t token, SlotKind kind) {
     const uint64_t before = sequence.values.empty() ? 0 : sequence.values.back();
-    if (sequence.exact == static_cast<int32_t>(sequence.tokens.size())) ++sequence.exact;
     sequence.tokens.push_back(token);
-    sequence.values.push_back(next_value(before, token));
+    sequence.values.push_back(kind == SlotKind::kPrompt ? next_value(before, token) : random_());
+    sequence.kinds.push_back(kind);
   }
 
   /// A step: reserve, write, then commit or not.
@@ -171,7 +174,9 @@ class Simulation {
     const int32_t first_slot = length / tables_.page_tokens();
     const int32_t last_slot = (length + n - 1) / tables_.page_tokens();
     const bool fits = has_room(before, id, first_slot, n == 0 ? first_slot - 1 : last_slot);
-    auto reservation = tables_.reserve(id, n);
+    const auto any_kind = [&] { return pick(8) == 0 ? SlotKind(pick(3)) : SlotKind::kPrompt; };
+    std::vector<SlotKind> kinds(static_cast<size_t>(n), any_kind());
+    auto reservation = tables_.reserve(id, n, kinds.empty() ? any_kind() : kinds.front());
     ASSERT_EQ(reservation.is_ok(), fits) << reservation.status().message();
     if (!fits) {
       ++refused;
@@ -181,10 +186,15 @@ class Simulation {
     if (tables_.snapshot().prefix_entries.size() < before.prefix_entries.size()) {
       EXPECT_EQ(tables_.pool().free_count(), 0);  // no more was given up than it took
     }
+    for (int32_t from = pick(n + 1); pick(3) == 0; from += pick(n - from + 1)) {
+      const SlotKind kind = any_kind();
+      std::fill(kinds.begin() + from, kinds.end(), kind);
+      reservation->mark_from(length + from, kind);
+    }
     check();
     NaiveSequence longer = it->second;
     for (int32_t i = 0; i < n; ++i) {
-      append_exact(longer, pick(2));
+      add(longer, pick(2), kinds[static_cast<size_t>(i)]);
       contents_.at(tables_.block_table(id), length + i) = longer.values.back();
     }
     EXPECT_EQ(tables_.reserve(id, 1).status().code(), StatusCode::kInvalidArgument);
@@ -219,7 +229,7 @@ class Simulation {
       const uint64_t value = random_();
       contents_.at(tables_.block_table(it->first), position) = value;
       it->second.values[static_cast<size_t>(position)] = value;
-      it->second.exact = std::min(it->second.exact, position);
+      it->second.kept = std::min(it->second.kept, position);
     }
   }
 
@@ -266,6 +276,7 @@ class Simulation {
       EXPECT_EQ(before.sequences[i].sequence.pages, after.sequences[i].sequence.pages);
       EXPECT_EQ(before.sequences[i].sequence.generations, after.sequences[i].sequence.generations);
       EXPECT_EQ(before.sequences[i].sequence.length, after.sequences[i].sequence.length);
+      EXPECT_EQ(before.sequences[i].sequence.kinds, after.sequences[i].sequence.kinds);
       EXPECT_FALSE(after.sequences[i].sequence.has_reservation);
     }
     if (before.prefix_entries.size() != after.prefix_entries.size()) return;
@@ -281,7 +292,10 @@ class Simulation {
     for (const auto& [id, sequence] : naive_) {
       const auto table = tables_.block_table(id);
       ASSERT_EQ(tables_.length(id), static_cast<int32_t>(sequence.tokens.size()));
+      const std::span<const SlotRun> runs = tables_.slot_kinds(id);
       for (int32_t i = 0; i < tables_.length(id); ++i) {
+        const auto run = std::ranges::upper_bound(runs, i, {}, &SlotRun::end);
+        ASSERT_EQ(run->kind, sequence.kinds[static_cast<size_t>(i)]) << "slot " << i;
         ASSERT_EQ(contents_.at(table, i), sequence.values[static_cast<size_t>(i)])
             << "sequence " << static_cast<int64_t>(id) << " position " << i;
       }
@@ -391,6 +405,24 @@ TEST_F(BlockTablesTest, GivenAFullCacheWhenOnlyTheIndexSharesThePageThenItForget
   tables_.reserve(id, 1).value().commit();
   EXPECT_EQ(tables_.match_prefix(tokens), 28);
   EXPECT_THAT(violations(tables_.snapshot()), ::testing::IsEmpty());
+}
+
+TEST_F(BlockTablesTest, GivenSlotsThatNoPromptMadeThenTheyAreNotFoundByTokenIds) {
+  const std::vector<int32_t> tokens(20, 7);
+  for (const SlotKind kind : {SlotKind::kDecode, SlotKind::kFused}) {
+    const SequenceId id = tables_.create_sequence();
+    Reservation reservation = std::move(*tables_.reserve(id, 20));
+    reservation.mark_from(13, kind);
+    reservation.commit();
+    EXPECT_THAT(tables_.slot_kinds(id),
+                ::testing::ElementsAre(SlotRun{13, SlotKind::kPrompt}, SlotRun{20, kind}));
+    tables_.publish(id, tokens);
+    EXPECT_EQ(tables_.match_prefix(tokens), 12);  // the fourth page holds one of them
+    ASSERT_TRUE(tables_.truncate(id, 13).is_ok());
+    EXPECT_THAT(tables_.slot_kinds(id), ::testing::ElementsAre(SlotRun{13, SlotKind::kPrompt}));
+    tables_.free_sequence(id);
+    tables_.evict_unused();
+  }
 }
 
 TEST_F(BlockTablesTest, GivenAMovedReservationThenOnlyTheLastOneActs) {

@@ -49,9 +49,12 @@ class Cache {
   /// The positions [length, length + n_tokens), writable and the sequence's alone; n_tokens >= 0.
   /// kResourceExhausted with the pages needed, free and evictable; then nothing has changed. Unused
   /// pages of the prefix index are given up for it, which a rollback does not bring back.
-  Result<Reservation> reserve(SequenceId id, int32_t n_tokens) {
-    return tables_.reserve(id, n_tokens);
+  /// `kind` is what will make the slots' K and V; Reservation::mark_from tells of several.
+  Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt) {
+    return tables_.reserve(id, n_tokens, kind);
   }
+  /// What made the sequence's slots, in runs.
+  std::span<const SlotRun> slot_kinds(SequenceId id) const { return tables_.slot_kinds(id); }
   /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
   Status truncate(SequenceId id, int32_t n_tokens) { return tables_.truncate(id, n_tokens); }
   /// Call before overwriting committed positions [begin, end): shared pages among them are copied
@@ -69,9 +72,9 @@ class Cache {
   Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
     return tables_.attach_prefix(id, tokens);
   }
-  /// Enters the full committed pages of the sequence's start into the prefix index. `tokens` must
-  /// be the sequence's first ids and its K and V exactly what they alone determine: never pages
-  /// that fusion made.
+  /// Enters the full committed pages of the sequence's start into the prefix index, as far as its
+  /// slots are prompt ones: what was decoded or fused is never found by token ids. `tokens` must be
+  /// the sequence's first ids.
   void publish(SequenceId id, std::span<const int32_t> tokens) { tables_.publish(id, tokens); }
   /// Empties the prefix index but for pages in use; returns the pages freed.
   int32_t evict_unused_prefixes() { return tables_.evict_unused(); }

@@ -63,6 +63,7 @@ class Checker {
       add("{} keeps {} replaced pages without a reservation", who, sequence.replaced.size());
     }
     check_table_length(who, sequence);
+    check_kinds(who, sequence);
     std::set<int32_t> seen;
     for (size_t slot = 0; slot < sequence.pages.size(); ++slot) {
       const int32_t page = sequence.pages[slot];
@@ -77,6 +78,21 @@ class Checker {
       hold(who + " (replaced)", replaced.old_page, replaced.slot);
     }
     check_exclusive(who, sequence);
+  }
+
+  /// Runs that ascend and cover the sequence's slots.
+  void check_kinds(const std::string& who, const Sequence& sequence) {
+    int64_t end = 0;
+    for (size_t i = 0; i < sequence.kinds.size(); ++i) {
+      const SlotRun& run = sequence.kinds[i];
+      if (run.end <= end) add("{} has a run of slots to {} after one to {}", who, run.end, end);
+      if (i > 0 && run.kind == sequence.kinds[i - 1].kind) {
+        add("{} has two runs of the same kind at slot {}", who, end);
+      }
+      end = run.end;
+    }
+    const int64_t n_tokens = int64_t{sequence.length} + sequence.reserved;
+    if (end != n_tokens) add("{} knows the kinds of {} slots, not of {}", who, end, n_tokens);
   }
 
   void check_table_length(const std::string& who, const Sequence& sequence) {

@@ -78,6 +78,15 @@ TEST_F(InvariantsTest, FreeListBeyondThePool) {
   expect("the free list has page -1, which does not exist");
 }
 
+TEST_F(InvariantsTest, KindsThatDoNotCoverTheSlots) {
+  second().kinds = {{12, SlotKind::kPrompt}};
+  expect("sequence 1 knows the kinds of 12 slots, not of 15");
+  second().kinds = {{9, SlotKind::kPrompt}, {9, SlotKind::kDecode}, {15, SlotKind::kFused}};
+  expect("sequence 1 has a run of slots to 9 after one to 9");
+  second().kinds = {{9, SlotKind::kDecode}, {15, SlotKind::kDecode}};
+  expect("sequence 1 has two runs of the same kind at slot 9");
+}
+
 TEST_F(InvariantsTest, TableTooLongOrTooShort) {
   first().length = 13;
   expect("sequence 0 has 3 pages for 13 tokens, not 4");

@@ -22,6 +22,9 @@ class Reservation {
   int32_t begin() const { return begin_; }
   int32_t end() const { return end_; }
 
+  /// The slots [slot, end) are of this kind, not of the one that was reserved; begin <= slot <=
+  /// end. Calls go forward: `slot` is not below the last call's.
+  void mark_from(int32_t slot, SlotKind kind);
   /// The positions' K and V are there: the sequence's length becomes `end`. Once, on a reservation
   /// that is still open.
   void commit();

@@ -12,6 +12,20 @@ namespace weft::kv {
 /// Names a sequence of one cache; never used again after the sequence was freed.
 enum class SequenceId : int64_t {};
 
+/// What made a slot's K and V.
+enum class SlotKind : uint8_t {
+  kPrompt,  // a prompt's row: what the token ids before it alone determine
+  kDecode,  // a generated token's row: decode's arithmetic
+  kFused,   // a chunk placed by a fusion, or a row that saw one: depends on more than token ids
+};
+
+/// Slots from the end of the run before up to `end`.
+struct SlotRun {
+  int32_t end = 0;
+  SlotKind kind = SlotKind::kPrompt;
+  bool operator==(const SlotRun&) const = default;
+};
+
 /// A page that an open reservation replaced by a copy; it goes back to `slot` on rollback.
 struct ReplacedPage {
   int32_t slot = 0;
@@ -23,6 +37,7 @@ struct Sequence {
   std::vector<int32_t> pages;         // the block table, for length + reserved tokens
   std::vector<uint32_t> generations;  // of `pages`, as they were when the sequence took them
   int32_t length = 0;                 // committed tokens
+  std::vector<SlotRun> kinds;         // of committed and reserved slots, ends ascending
   int32_t reserved = 0;               // tokens behind them that an open reservation may write
   bool has_reservation = false;
   std::vector<ReplacedPage> replaced;  // held for the open reservation's rollback

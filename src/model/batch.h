@@ -28,6 +28,10 @@ inline constexpr kernels::KernelClass kernel_class(RowKind kind) {
   return kind == RowKind::kPrompt ? kernels::KernelClass::kPrefill : kernels::KernelClass::kDecode;
 }
 
+inline constexpr kv::SlotKind slot_kind(RowKind kind) {
+  return kind == RowKind::kPrompt ? kv::SlotKind::kPrompt : kv::SlotKind::kDecode;
+}
+
 /// The rows [row_begin, row_end) of a step that belong to `sequence` and are of one kind.
 struct RowGroup {
   kv::SequenceId sequence{};
