@@ -1,7 +1,9 @@
 #include "fusion/chunk_computer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "kernels/elementwise.h"
-#include "model/executor.h"
 
 namespace weft::fusion {
 
@@ -30,31 +32,76 @@ Status ChunkComputer::ensure_anchor() {
   return Status::ok();
 }
 
-Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
-  WEFT_RETURN_IF_ERROR(ensure_anchor());
+/// Chunks that are computed together.
+struct ChunkComputer::Step {
+  model::Rows rows;                          // a group for each chunk
+  std::vector<ChunkKv> chunks;               // each with room for all its layers
+  std::vector<kv::OwnedSequence> sequences;  // their ends end the reservations, too
+  std::vector<kv::Reservation> reservations;
+};
+
+/// Without giving up what the prefix index holds.
+bool ChunkComputer::has_free_pages_for(size_t n_tokens) const {
+  const auto page = static_cast<size_t>(cache_.page_tokens());
+  const size_t in_anchors_last_page = anchor_.size() % page;  // of which each chunk gets a copy
+  return (in_anchors_last_page + n_tokens + page - 1) / page <=
+         static_cast<size_t>(cache_.free_page_count());
+}
+
+Status ChunkComputer::add_to(Step& step, std::span<const int32_t> tokens) {
   WEFT_ASSIGN_OR_RETURN(const kv::SequenceId forked, cache_.fork(*anchor_sequence_));
-  // Its end ends the reservation, too: the record is what stays.
-  const kv::OwnedSequence sequence(cache_, forked);
-  WEFT_ASSIGN_OR_RETURN(const kv::Reservation reservation,
-                        cache_.reserve(sequence.id(), static_cast<int32_t>(tokens.size())));
+  kv::OwnedSequence sequence(cache_, forked);
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                        cache_.reserve(forked, static_cast<int32_t>(tokens.size())));
+  step.sequences.push_back(std::move(sequence));
+  step.reservations.push_back(std::move(reservation));
+  step.rows.add(forked, tokens, static_cast<int32_t>(anchor_.size()));
+  const model::ModelConfig& config = forward_.model().config();
+  const size_t n = tokens.size() * static_cast<size_t>(config.kv_width());
+  ChunkKv& chunk = step.chunks.emplace_back();
+  chunk.n_tokens = static_cast<int32_t>(tokens.size());
+  chunk.layers.resize(static_cast<size_t>(config.n_layers));
+  for (std::vector<uint16_t>& layer : chunk.layers) layer.resize(2 * n);
+  return Status::ok();
+}
+
+Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<ChunkKv> chunks, compute_first({&tokens, 1}));
+  return std::move(chunks.front());
+}
+
+Result<std::vector<ChunkKv>> ChunkComputer::compute_first(
+    std::span<const std::span<const int32_t>> chunks, const model::Executor::Cancelled* cancelled) {
+  WEFT_RETURN_IF_ERROR(ensure_anchor());
+  Step step;
+  for (const std::span<const int32_t> tokens : chunks) {
+    const bool fits = step.rows.size() + std::ssize(tokens) <= kChunkStepRows;
+    if (!step.chunks.empty() && !(fits && has_free_pages_for(tokens.size()))) break;
+    WEFT_RETURN_IF_ERROR(add_to(step, tokens));
+  }
 
   const model::ModelConfig& config = forward_.model().config();
-  const auto width = static_cast<size_t>(config.kv_width());
-  ChunkKv chunk;
-  chunk.n_tokens = static_cast<int32_t>(tokens.size());
+  const std::vector<model::RowGroup> groups = step.rows.groups;
+  size_t layer = 0;
   const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
-    if (row_begin == 0) chunk.layers.emplace_back(2 * tokens.size() * width);
-    uint16_t* const layer = chunk.layers.back().data() + static_cast<size_t>(row_begin) * width;
-    const int64_t n = n_rows * config.kv_width();
-    kernels::narrow_to_f16(context_.isa, k, n, layer);
-    kernels::narrow_to_f16(context_.isa, v, n, layer + tokens.size() * width);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const int64_t begin = std::max(row_begin, groups[i].row_begin);
+      const int64_t end = std::min(row_begin + n_rows, groups[i].row_end);
+      if (begin >= end) continue;
+      const int64_t width = config.kv_width();
+      const int64_t n = (end - begin) * width;
+      uint16_t* const to = step.chunks[i].layers[layer].data();
+      uint16_t* const to_k = to + (begin - groups[i].row_begin) * width;
+      uint16_t* const to_v = to_k + step.chunks[i].n_tokens * width;
+      kernels::narrow_to_f16(context_.isa, k + (begin - row_begin) * width, n, to_k);
+      kernels::narrow_to_f16(context_.isa, v + (begin - row_begin) * width, n, to_v);
+    }
+    if (row_begin + n_rows == groups.back().row_end) ++layer;
   };
   const model::LayerHooks::KvSink sink(keep);
-  const auto begin = static_cast<int32_t>(anchor_.size());
-  model::RowsPass pass(forward_, cache_, model::Rows::of(sequence.id(), tokens, begin),
-                       {.kv_sink = &sink});
-  WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass));
-  return chunk;
+  model::RowsPass pass(forward_, cache_, std::move(step.rows), {.kv_sink = &sink});
+  WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass, cancelled));
+  return std::move(step.chunks);
 }
 
 }  // namespace weft::fusion
