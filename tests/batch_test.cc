@@ -227,6 +227,140 @@ TEST_P(Batched, AllRowsWantedOfTheLastLayerAreTheWholeLayer) {
   EXPECT_TRUE(same_bits(logits(false), logits(true)));
 }
 
+std::vector<fusion::ChunkKv> compute_all(fusion::ChunkComputer& computer,
+                                         std::span<const std::vector<int32_t>> chunks,
+                                         std::vector<size_t>* steps = nullptr) {
+  const std::vector<std::span<const int32_t>> all(chunks.begin(), chunks.end());
+  std::vector<fusion::ChunkKv> out;
+  while (out.size() < all.size()) {
+    auto computed = computer.compute_first(std::span(all).subspan(out.size()));
+    EXPECT_TRUE(computed.is_ok()) << computed.status().message();
+    if (!computed.is_ok() || computed->empty()) break;
+    if (steps != nullptr) steps->push_back(computed->size());
+    std::ranges::move(*computed, std::back_inserter(out));
+  }
+  return out;
+}
+
+/// V of a chunk as plain prefill behind the anchor leaves it in the pages: [layer][token][width].
+std::vector<std::vector<std::byte>> prefilled_values(TestModel& m, std::span<const int32_t> anchor,
+                                                     std::span<const int32_t> chunk) {
+  const kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());
+  if (!anchor.empty()) m.run(sequence.id(), anchor);
+  m.run(sequence.id(), chunk);
+  std::vector<std::vector<std::byte>> layers;
+  for (int32_t l = 0; l < m.model().config().n_layers; ++l) {
+    const kernels::PagedKv kv = m.cache().layer(l);
+    std::vector<std::byte>& values = layers.emplace_back();
+    for (auto p = std::ssize(anchor); p < std::ssize(anchor) + std::ssize(chunk); ++p) {
+      for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
+        const auto* const v = reinterpret_cast<const std::byte*>(
+            v_at(kv, m.cache().block_table(sequence.id()).data(), p, head));
+        values.insert(values.end(), v, v + kv.v_bytes);
+      }
+    }
+  }
+  return layers;
+}
+
+// Chunks of 1 to 300 tokens, which share steps as they come; one has its step to itself.
+TEST_P(Batched, AChunkIsWhatItIsAlone) {
+  for (const kernels::Isa isa : kernels::testing::machine_isas()) {
+    for (const MatmulPath path : {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8}) {
+      if (path == MatmulPath::kBf16 && isa != kernels::best_isa()) continue;
+      SCOPED_TRACE(::testing::Message() << kernels::isa_name(isa) << " path " << int(path));
+      TestModel m(path_, {.isa = isa, .matmul_path = path});
+      const bool is_large = m.model().config().n_layers * m.model().config().n_embd > 4096;
+      if (is_large && isa != kernels::best_isa()) continue;
+      std::vector<std::vector<int32_t>> chunks;
+      for (const int n : {1, 300, 2, 17, 64, 5, 123, 300, 33, 1, 600, 16, 48}) {
+        if (is_large && n > 100) continue;
+        chunks.push_back(random_ids(n, m.n_vocab(), 400 + static_cast<uint32_t>(chunks.size())));
+      }
+      // None, one that ends inside a page, one that ends with it.
+      for (const int n_anchor : {0, 9, 16}) {
+        if (n_anchor != 9 && isa != kernels::best_isa()) continue;
+        const std::vector<int32_t> anchor = random_ids(n_anchor, m.n_vocab(), 6);
+        fusion::ChunkComputer computer(m.forward(), m.cache(), m.context(), anchor);
+        std::vector<size_t> steps;
+        const std::vector<fusion::ChunkKv> together = compute_all(computer, chunks, &steps);
+        ASSERT_EQ(together.size(), chunks.size());
+        if (!is_large) {
+          EXPECT_THAT(steps, ::testing::ElementsAre(7, 3, 1, 2));
+        }
+        for (size_t i = 0; i < chunks.size(); ++i) {
+          const auto alone = computer.compute(chunks[i]);
+          ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+          EXPECT_EQ(together[i].n_tokens, std::ssize(chunks[i]));
+          EXPECT_TRUE(together[i].layers == alone->layers) << chunks[i].size() << " tokens";
+          const auto values = prefilled_values(m, anchor, chunks[i]);
+          for (size_t l = 0; l < values.size(); ++l) {
+            const std::span<const std::byte> layer(alone->layers[l]);
+            EXPECT_TRUE(std::ranges::equal(layer.subspan(layer.size() / 2), values[l])) << l;
+          }
+        }
+      }
+      EXPECT_EQ(m.cache().used_page_count(), 0);
+    }
+  }
+}
+
+// As many chunks as there are free pages for; what the prefix index holds stays.
+TEST_P(Batched, ChunksShareAStepWhereTheCacheHasPages) {
+  constexpr int32_t kPages = 16;
+  TestModel m(path_, {.capacity_tokens = kPages * 16});
+  const std::vector<int32_t> prefix = random_ids(64, m.n_vocab(), 7);
+  const kv::SequenceId published = m.cache().create_sequence();
+  m.run(published, prefix);
+  m.cache().publish(published, prefix);
+  m.cache().free_sequence(published);
+  std::vector<std::vector<int32_t>> chunks;
+  for (uint32_t i = 0; i < 7; ++i) chunks.push_back(random_ids(40, m.n_vocab(), 500 + i));
+  fusion::ChunkComputer computer(m.forward(), m.cache(), m.context(),
+                                 random_ids(9, m.n_vocab(), 6));
+  std::vector<size_t> steps;
+  const std::vector<fusion::ChunkKv> together = compute_all(computer, chunks, &steps);
+  // Four pages have the prefix, one the anchor; a chunk takes four, the copy of the anchor's among
+  // them.
+  EXPECT_THAT(steps, ::testing::ElementsAre(2, 2, 2, 1));
+  EXPECT_EQ(m.cache().match_prefix(prefix), 64);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const auto alone = computer.compute(chunks[i]);
+    ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+    EXPECT_TRUE(together[i].layers == alone->layers) << i;
+  }
+  // One alone takes the prefix's pages, too, as ever.
+  EXPECT_TRUE(computer.compute(random_ids(200, m.n_vocab(), 8)).is_ok());
+  EXPECT_LT(m.cache().match_prefix(prefix), 64);
+  const int32_t used = m.cache().used_page_count();
+  EXPECT_EQ(computer.compute(random_ids(256, m.n_vocab(), 9)).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_LE(m.cache().used_page_count(), used);
+}
+
+TEST_P(Batched, ChunksThatAreStoppedLeaveNothing) {
+  TestModel m(path_);
+  fusion::ChunkComputer computer(m.forward(), m.cache(), m.context(),
+                                 random_ids(9, m.n_vocab(), 6));
+  const std::vector<int32_t> a = random_ids(20, m.n_vocab(), 51),
+                             b = random_ids(30, m.n_vocab(), 52);
+  const std::vector<std::span<const int32_t>> chunks = {a, b};
+  const auto whole = computer.compute_first(chunks);
+  ASSERT_TRUE(whole.is_ok());
+  const int32_t used = m.cache().used_page_count();
+  const int32_t n_layers = m.model().config().n_layers;
+  for (int32_t stop_at = 0; stop_at <= n_layers; ++stop_at) {
+    int32_t n_asked = 0;
+    const auto stops = [&] { return n_asked++ == stop_at; };
+    const model::Executor::Cancelled cancelled(stops);
+    EXPECT_EQ(computer.compute_first(chunks, &cancelled).status().code(), StatusCode::kCancelled);
+    EXPECT_EQ(m.cache().used_page_count(), used);
+  }
+  const auto again = computer.compute_first(chunks);
+  ASSERT_TRUE(again.is_ok());
+  EXPECT_TRUE((*again)[1].layers == (*whole)[1].layers);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Batched, ::testing::ValuesIn(test::identity_cases()),
                          [](const auto& test_case) { return test_case.param.name; });
 

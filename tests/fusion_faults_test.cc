@@ -318,6 +318,43 @@ TEST_F(FusionFaults, AnyCallThatFailsLeavesTheAnswerAndThePages) {
   }
 }
 
+// Several chunks of one step: a limit or a full disk costs what comes behind, and no more.
+TEST_F(FusionFaults, WhatIsComputedTogetherIsStoredAsFarAsItFits) {
+  const std::vector<int32_t> again = prompt_.chunks[0];
+  const std::vector<std::span<const int32_t>> chunks = {prompt_.chunks[0], prompt_.chunks[1], again,
+                                                        prompt_.chunks[2]};
+  uint64_t bytes = 0;
+  std::vector<bool> computed;
+  const auto note = [&](bool is_computed) { computed.push_back(is_computed); };
+  {
+    const auto store = open_store(posix_env());
+    const auto fusor = model_->fusor(store.get(), anchor_);
+    ASSERT_TRUE(fusor->ensure_first_stored(chunks, note).is_ok());
+    EXPECT_THAT(computed, testing::ElementsAre(true, true, false, true));
+    bytes = store->stat()->disk.bytes;
+    computed.clear();
+    ASSERT_TRUE(fusor->ensure_first_stored(chunks, note).is_ok());
+    EXPECT_THAT(computed, testing::ElementsAre(false, false, false, false));
+    EXPECT_EQ(store->stat()->disk.records, 3u);
+    ASSERT_TRUE(store->clear().is_ok());
+  }
+  const auto limited = *store::ChunkStore::open(
+      posix_env(), {.dir = store_dir(), .disk_limit_bytes = bytes - 1, .create = true});
+  FaultEnv env(posix_env());
+  const auto full = open_store(env);
+  for (store::ChunkStore* const store : {limited.get(), full.get()}) {
+    ASSERT_TRUE(store->clear().is_ok());
+    env.limit_disk(bytes - 1);
+    const auto fusor = model_->fusor(store, anchor_);
+    computed.clear();
+    const Status status = fusor->ensure_first_stored(chunks, note, {.evict = false});
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
+    EXPECT_THAT(computed, testing::ElementsAre(true, true, false));
+    EXPECT_TRUE(fusor->is_stored(prompt_.chunks[1]));
+    EXPECT_FALSE(fusor->is_stored(prompt_.chunks[2]));
+  }
+}
+
 TEST_F(FusionFaults, TooFewPagesAreSaidAndGivenBack) {
   const auto store = open_store(posix_env());
   ingest(*store);

@@ -171,11 +171,14 @@ void store_missing(Library& library, const std::vector<std::vector<int32_t>>& ch
                    fusion::ReuseMode asked) {
   const bool wanted = asked == fusion::ReuseMode::kFull || asked == fusion::ReuseMode::kBlend;
   if (!wanted || library.is_read_only()) return;
-  for (const std::vector<int32_t>& chunk : chunks) {
-    if (interrupted()) break;
-    if (const Status stored = library.fusor().ensure_stored(chunk); !stored.is_ok()) {
-      print_error("a chunk was not stored: " + stored.message());
-    }
+  const std::vector<std::span<const int32_t>> all(chunks.begin(), chunks.end());
+  size_t done = 0;
+  const auto count = [&](bool /*computed*/) { ++done; };
+  while (done < all.size() && !interrupted()) {
+    const Status stored = library.fusor().ensure_first_stored(std::span(all).subspan(done), count);
+    if (stored.is_ok()) continue;
+    print_error("a chunk was not stored: " + stored.message());
+    ++done;
   }
 }
 

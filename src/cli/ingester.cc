@@ -316,23 +316,82 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t id, library_.index().replace_document(info, chunks));
   WEFT_RETURN_IF_ERROR(library_.remove_unneeded_records());
-  const auto tell = [&] {
-    if (!events_.stored) return;
-    events_.stored({done_tokens_, total_tokens_, computed_tokens_, file.info.path});
-  };
-  tell();  // which document it is, before its first chunk
-  for (const CutChunk& chunk : cut_document.chunks) {
-    WEFT_RETURN_IF_ERROR(check_stopped());
-    const bool was_stored = fusor_.is_stored(chunk.tokens);
-    WEFT_RETURN_IF_ERROR(fusor_.ensure_stored(chunk.tokens, {.evict = false}));
-    ++stored_chunks_;
-    done_tokens_ += std::ssize(chunk.tokens);
-    if (!was_stored) computed_tokens_ += std::ssize(chunk.tokens);
-    tell();
+  tell(info.path);  // which document it is, before its first chunk
+  WEFT_RETURN_IF_ERROR(check_stopped());
+  WaitingDocument waiting{id, info.path, info.content_hash, {}};
+  for (CutChunk& chunk : cut_document.chunks) {
+    if (fusor_.is_stored(chunk.tokens)) {
+      ++stored_chunks_;
+      done_tokens_ += std::ssize(chunk.tokens);
+    } else {
+      waiting_tokens_ += std::ssize(chunk.tokens);
+      waiting.chunks.push_back(std::move(chunk.tokens));
+    }
   }
-  const Status marked = library_.index().mark_stored(id, info.content_hash);
+  tell(info.path);
+  if (waiting.chunks.empty()) return mark_stored(waiting);
+  waiting_.push_back(std::move(waiting));
+  return Status::ok();
+}
+
+Status Ingester::mark_stored(const WaitingDocument& document) {
+  const Status marked = library_.index().mark_stored(document.id, document.content_hash);
   // Another process has removed it, or ingested it anew, and sees to that itself.
   return marked.code() == StatusCode::kNotFound ? Status::ok() : marked;
+}
+
+/// Where the ingest is; `path`: of the document.
+void Ingester::tell(std::string_view path) const {
+  if (events_.stored) events_.stored({done_tokens_, total_tokens_, computed_tokens_, path});
+}
+
+/// Takes out the documents that are whole now, up to the first that is not.
+Status Ingester::end_stored() {
+  while (!waiting_.empty() && waiting_.front().n_stored == waiting_.front().chunks.size()) {
+    WEFT_RETURN_IF_ERROR(mark_stored(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return Status::ok();
+}
+
+/// The first of the chunks that wait, as many as a step takes.
+Status Ingester::store_step() {
+  std::vector<std::span<const int32_t>> chunks;
+  std::vector<WaitingDocument*> documents;  // of each chunk
+  int64_t n_tokens = 0;
+  for (WaitingDocument& document : waiting_) {
+    if (n_tokens >= fusion::kChunkStepRows) break;
+    for (size_t i = document.n_stored; i < document.chunks.size(); ++i) {
+      n_tokens += std::ssize(document.chunks[i]);
+      if (!chunks.empty() && n_tokens > fusion::kChunkStepRows) break;
+      chunks.emplace_back(document.chunks[i]);
+      documents.push_back(&document);
+    }
+  }
+  size_t n_done = 0;
+  const auto on_stored = [&](bool computed) {
+    const int64_t n = std::ssize(chunks[n_done]);
+    WaitingDocument& document = *documents[n_done++];
+    ++document.n_stored;
+    ++stored_chunks_;
+    waiting_tokens_ -= n;
+    done_tokens_ += n;
+    if (computed) computed_tokens_ += n;
+    tell(document.path);
+  };
+  const Status stored = fusor_.ensure_first_stored(chunks, on_stored, {.evict = false});
+  const Status ended = end_stored();
+  return stored.is_ok() ? ended : stored;
+}
+
+/// Until fewer tokens wait.
+Status Ingester::store_waiting(int64_t fewest_tokens) {
+  while (!waiting_.empty() && waiting_tokens_ >= fewest_tokens) {
+    WEFT_RETURN_IF_ERROR(check_stopped());
+    const Status stored = store_step();
+    if (!stored.is_ok()) return stopped_at(waiting_.front().path, stored);
+  }
+  return Status::ok();
 }
 
 /// The document goes with its file; only where its title is another, or it was not whole, it is cut
@@ -358,9 +417,16 @@ Status Ingester::apply(retrieval::ScannedFile& file) {
   const bool is_moved = file.change == Change::kMoved;
   if (!is_moved && !needs_work(file)) return Status::ok();
   const Status status = is_moved ? take_over(file) : ingest_document(file);
+  if (status.is_ok() || status.code() == StatusCode::kCancelled) return status;
+  WEFT_RETURN_IF_ERROR(store_waiting(1));  // this document's error is none of those before it
+  return stopped_at(file.info.path, status);
+}
+
+/// What a full disk or a limit says, with where it was and what there is.
+Status Ingester::stopped_at(const std::string& path, const Status& status) const {
   if (status.code() != StatusCode::kResourceExhausted) return status;
   return resource_exhausted(fmt::format(
-      "stopped at {}: {}; {}", file.info.path, status.message(),
+      "stopped at {}: {}; {}", path, status.message(),
       stored_chunks_ == 0
           ? "no chunk was stored before"
           : fmt::format("the {} stored before can be used", counted(stored_chunks_, "chunk"))));
@@ -436,7 +502,9 @@ Result<IngestCounts> Ingester::carry_out(retrieval::ScanResult& scanned) {
   for (retrieval::ScannedFile& file : scanned.files) {
     WEFT_RETURN_IF_ERROR(apply(file));
     count(file, counts);
+    WEFT_RETURN_IF_ERROR(store_waiting(fusion::kChunkStepRows));
   }
+  WEFT_RETURN_IF_ERROR(store_waiting(1));
   counts.skipped = n_skipped_;
   WEFT_RETURN_IF_ERROR(end_roots());
   // Of completed ones, too: an ingest that was stopped may have replaced them before.

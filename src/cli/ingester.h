@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,7 +52,8 @@ struct IngestEvents {
   std::function<void(const std::string& line)> noted;  // as ScanResult::notes
   std::function<void(const IngestPlan&)> planned;
   std::function<void(const IngestProgress&)> stored;
-  /// Asked for each file that is looked at and before each chunk; true ends with kCancelled.
+  /// Asked for each file that is looked at and before each step, which computes a chunk or several
+  /// short ones; true ends with kCancelled.
   std::function<bool()> cancelled;
 };
 
@@ -90,6 +92,15 @@ class Ingester {
  private:
   struct CutChunk;
   struct CutDocument;
+  /// A document that is in the index, and whose chunks' KV waits for a step, its own or one that
+  /// several documents share.
+  struct WaitingDocument {
+    int64_t id = 0;  // the index's
+    std::string path;
+    std::string content_hash;
+    std::vector<std::vector<int32_t>> chunks;  // tokens of those whose KV was not there
+    size_t n_stored = 0;                       // the first of them
+  };
 
   Result<std::optional<retrieval::LoadedDocument>> load(retrieval::ScannedFile& file);
   Result<std::optional<CutDocument>> load_and_cut(retrieval::ScannedFile& file);
@@ -98,6 +109,12 @@ class Ingester {
   Status find_incomplete_move(retrieval::ScannedFile& file);
   Status plan(std::vector<retrieval::ScannedFile>& files);
   Status ingest_document(retrieval::ScannedFile& file);
+  Status store_waiting(int64_t fewest_tokens);
+  Status store_step();
+  Status end_stored();
+  Status mark_stored(const WaitingDocument& document);
+  void tell(std::string_view path) const;
+  Status stopped_at(const std::string& path, const Status& status) const;
   Status take_over(retrieval::ScannedFile& file);
   Status forget(const std::string& path);
   Result<bool> is_incomplete(const std::string& path);
@@ -123,6 +140,8 @@ class Ingester {
   int64_t total_tokens_ = 0;
   int64_t computed_tokens_ = 0;
   int64_t stored_chunks_ = 0;
+  std::deque<WaitingDocument> waiting_;
+  int64_t waiting_tokens_ = 0;
   std::set<std::string> cut_anew_;  // moved documents that are not whole as they are
 };
 

@@ -2,10 +2,12 @@
 // plan, and when its turn comes.
 #include "cli/ingester.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -272,6 +274,107 @@ TEST_F(IngesterTest, WhatCannotFitTheDiskIsRefusedBeforeAnythingIsChanged) {
   env.limit_disk(kept / 2);
   EXPECT_TRUE(run(0).is_ok());
   EXPECT_GT(plan_.new_bytes, kept / 2);
+}
+
+/// Documents, of which some share a step, by whether they are whole.
+class IngesterStepsTest : public IngesterTest {
+ protected:
+  /// Of one chunk each, some 160 tokens: three in a step.
+  void write_documents(int n) {
+    for (int i = 0; i < n; ++i) {
+      std::string text;
+      for (int word = 0; word < 38; ++word) text += fmt::format("{:03} ", 100 * i + word);
+      write(std::string(1, static_cast<char>('a' + i)) + ".txt", text);
+    }
+  }
+  Library create(uint64_t limit = 0) {
+    auto library = Library::create(
+        posix_env(), {.dir = folder_ / "store", .store_limit_bytes = limit, .prompt = "fewshot"},
+        *engine_, "none");
+    EXPECT_TRUE(library.is_ok()) << library.status().message();
+    return std::move(*library);
+  }
+  /// "a whole, b whole, c not".
+  static std::vector<std::string> state(Library& library) {
+    std::vector<std::string> lines;
+    const auto documents = library.index().documents();
+    for (const retrieval::Document& document : *documents) {
+      const bool whole = document.status == retrieval::DocumentStatus::kStored;
+      lines.push_back(document.info.title + (whole ? " whole" : " not"));
+    }
+    return lines;
+  }
+};
+
+TEST_F(IngesterStepsTest, ALimitStopsAtTheDocumentThatItDoesNotHold) {
+  write_documents(3);
+  uint64_t bytes = 0;
+  IngestProgress at;
+  {
+    Library library = create();
+    ASSERT_TRUE(Ingester(posix_env(), *engine_, library, {}).run({docs()}).is_ok());
+    bytes = library.store().stat()->disk.bytes;
+    ASSERT_TRUE(library.store().clear().is_ok());
+  }
+  Library library = create(bytes - 1);
+  IngestEvents events;
+  std::vector<std::string> stored;
+  events.stored = [&](const IngestProgress& now) {
+    if (now.computed_tokens > at.computed_tokens) {
+      stored.push_back(fs::path(now.path).filename().string());
+    }
+    at = now;
+  };
+  const Status status = Ingester(posix_env(), *engine_, library, events).run({docs()}).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("stopped at " + docs() + "/c.txt: "));
+  EXPECT_THAT(status.message(), HasSubstr("; the 2 chunks stored before can be used"));
+  EXPECT_THAT(stored, ElementsAre("a.txt", "b.txt"));
+  EXPECT_EQ(at.done_tokens, at.computed_tokens);
+  EXPECT_NEAR(3.0 * at.done_tokens, 2.0 * at.total_tokens, 6);
+  EXPECT_THAT(state(library), ElementsAre("a whole", "b whole", "c not"));
+
+  Library unlimited = create();
+  const auto counts = Ingester(posix_env(), *engine_, unlimited, {}).run({docs()});
+  ASSERT_TRUE(counts.is_ok()) << counts.status().message();
+  EXPECT_EQ(counts->completed, 1);
+  EXPECT_EQ(counts->unchanged, 2);
+  EXPECT_THAT(state(unlimited), ElementsAre("a whole", "b whole", "c whole"));
+}
+
+TEST_F(IngesterStepsTest, StoppedBetweenStepsItKeepsWhatIsDone) {
+  write_documents(8);
+  Library library = create();
+  IngestEvents events;
+  bool has_stored = false;
+  int n_stored = 0;
+  events.stored = [&](const IngestProgress& now) {
+    has_stored = now.computed_tokens > 0;
+    n_stored += has_stored ? 1 : 0;
+  };
+  events.cancelled = [&] { return has_stored; };
+  const Status status = Ingester(posix_env(), *engine_, library, events).run({docs()}).status();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(status.message(), "stopped; what was stored so far can be used");
+  EXPECT_THAT(state(library), ::testing::Contains("a whole"));
+  const auto whole = std::ranges::count_if(
+      state(library), [](const std::string& line) { return line.ends_with(" whole"); });
+  EXPECT_EQ(whole, 3);  // of the first step
+  const auto counts = Ingester(posix_env(), *engine_, library, {}).run({docs()});
+  ASSERT_TRUE(counts.is_ok()) << counts.status().message();
+  EXPECT_EQ(counts->unchanged, 3);
+}
+
+TEST_F(IngesterStepsTest, AFileThatFailsCostsNoneBeforeIt) {
+  write_documents(3);
+  WatchedEnv env;
+  env.watched = "c.txt";
+  env.when = 3;  // for its KV
+  env.at_opening = [&](const std::string&) { env.fail_call(env.calls()); };
+  Library library = create();
+  const Status status = Ingester(env, *engine_, library, {}).run({docs()}).status();
+  EXPECT_EQ(status.code(), StatusCode::kIoError) << status.message();
+  EXPECT_THAT(state(library), ElementsAre("a whole", "b whole"));
 }
 
 TEST_F(IngesterTest, AFileThatGoesBeforeItsTurnWasNeverThere) {

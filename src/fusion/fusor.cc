@@ -125,14 +125,9 @@ Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& 
     return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
   }
 
+  WEFT_RETURN_IF_ERROR(compute_missing(prompt, options, found));
   std::vector<ChunkSource> sources;
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (!found[i]) {
-      WEFT_RETURN_IF_ERROR(options.check_cancelled());
-      WEFT_ASSIGN_OR_RETURN(found[i], compute_missing(prompt.chunks[i]));
-    }
-    sources.push_back(std::move(*found[i]));
-  }
+  for (std::optional<ChunkSource>& source : found) sources.push_back(std::move(*source));
   watch.charge(report.timings.miss_ms);
   WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
   WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_sources(prompt, choice.options, sources));
@@ -289,14 +284,10 @@ Result<std::vector<ChunkSource>> Fusor::gather(const Prompt& prompt) {
 }
 
 Result<std::vector<ChunkSource>> Fusor::gather_all(const Prompt& prompt) {
-  std::vector<ChunkSource> sources;
   std::vector<std::optional<ChunkSource>> found = look_up(prompt);
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (!found[i]) {
-      WEFT_ASSIGN_OR_RETURN(found[i], compute_missing(prompt.chunks[i]));
-    }
-    sources.push_back(std::move(*found[i]));
-  }
+  WEFT_RETURN_IF_ERROR(compute_missing(prompt, {}, found));
+  std::vector<ChunkSource> sources;
+  for (std::optional<ChunkSource>& source : found) sources.push_back(std::move(*source));
   return sources;
 }
 
@@ -324,6 +315,34 @@ std::vector<std::optional<ChunkSource>> Fusor::look_up(const Prompt& prompt) {
 
 Result<ChunkSource> Fusor::compute_missing(std::span<const int32_t> tokens) {
   WEFT_ASSIGN_OR_RETURN(ChunkKv chunk, computer_.compute(tokens));
+  return keep(tokens, std::move(chunk));
+}
+
+/// All that were not found, several in a step.
+Status Fusor::compute_missing(const Prompt& prompt, const FusionOptions& options,
+                              std::vector<std::optional<ChunkSource>>& found) {
+  std::vector<size_t> missing;
+  std::vector<std::span<const int32_t>> chunks;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) continue;
+    missing.push_back(i);
+    chunks.push_back(prompt.chunks[i]);
+  }
+  const auto stops = [&] { return options.cancelled && options.cancelled(); };
+  const model::Executor::Cancelled cancelled(stops);
+  for (size_t done = 0; done < missing.size();) {
+    WEFT_ASSIGN_OR_RETURN(std::vector<ChunkKv> computed,
+                          computer_.compute_first(std::span(chunks).subspan(done), &cancelled));
+    for (ChunkKv& chunk : computed) {
+      found[missing[done]] = keep(chunks[done], std::move(chunk));
+      ++done;
+    }
+  }
+  return Status::ok();
+}
+
+/// What was just computed, which is stored if that is possible.
+ChunkSource Fusor::keep(std::span<const int32_t> tokens, ChunkKv chunk) {
   if (store_ != nullptr && store_->is_read_only()) return ChunkSource(std::move(chunk));
   if (const Status stored = put(tokens, chunk); !stored.is_ok()) {
     log_warning("not stored: " + stored.message());
@@ -355,6 +374,34 @@ Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions o
     if (is_stored(tokens)) return Status::ok();
     WEFT_ASSIGN_OR_RETURN(const ChunkKv chunk, computer_.compute(tokens));
     return put(tokens, chunk, options);
+  });
+}
+
+Status Fusor::ensure_first_stored(std::span<const std::span<const int32_t>> chunks,
+                                  FunctionRef<void(bool)> on_stored, store::PutOptions options) {
+  int64_t n_tokens = 0;
+  for (const std::span<const int32_t> tokens : chunks) n_tokens += std::ssize(tokens);
+  return with_memory_for(std::min(n_tokens, kChunkStepRows), [&]() -> Status {
+    std::vector<std::span<const int32_t>> missing;  // each once
+    std::vector<bool> is_computed;                  // for each chunk
+    for (const std::span<const int32_t> tokens : chunks) {
+      const auto is_same = [&](const auto& other) { return std::ranges::equal(tokens, other); };
+      is_computed.push_back(!is_stored(tokens) && std::ranges::none_of(missing, is_same));
+      if (is_computed.back()) missing.push_back(tokens);
+    }
+    std::vector<ChunkKv> computed;
+    if (!missing.empty()) {
+      WEFT_ASSIGN_OR_RETURN(computed, computer_.compute_first(missing));
+    }
+    size_t n_put = 0;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      if (is_computed[i]) {
+        if (n_put == computed.size()) break;
+        WEFT_RETURN_IF_ERROR(put(chunks[i], computed[n_put++], options));
+      }
+      on_stored(is_computed[i]);
+    }
+    return Status::ok();
   });
 }
 

@@ -99,6 +99,12 @@ class Fusor {
 
   /// Computes and stores a chunk, unless the store has it. Errors are the store's and the cache's.
   Status ensure_stored(std::span<const int32_t> tokens, store::PutOptions options = {});
+  /// The same for the first of `chunks`, as many as are there already or go into one step
+  /// (ChunkComputer::compute_first). `on_stored` is called for each, in order, once it is there,
+  /// with whether it was computed; after an error those, and no others, are stored.
+  Status ensure_first_stored(std::span<const std::span<const int32_t>> chunks,
+                             FunctionRef<void(bool computed)> on_stored,
+                             store::PutOptions options = {});
   bool is_stored(std::span<const int32_t> tokens);
 
  private:
@@ -111,6 +117,9 @@ class Fusor {
                                   const FusionOptions& options, Report report);
   std::vector<std::optional<ChunkSource>> look_up(const Prompt& prompt);
   Result<ChunkSource> compute_missing(std::span<const int32_t> tokens);
+  Status compute_missing(const Prompt& prompt, const FusionOptions& options,
+                         std::vector<std::optional<ChunkSource>>& found);
+  ChunkSource keep(std::span<const int32_t> tokens, ChunkKv chunk);
   Status put(std::span<const int32_t> tokens, const ChunkKv& chunk, store::PutOptions options = {});
   Status run(model::Pass& pass, const FusionOptions& options);
   static void account(const Prompt& prompt, int32_t found_prefix, Report& report);
