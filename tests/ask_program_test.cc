@@ -119,6 +119,33 @@ TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
             "too-little");
 }
 
+TEST_F(AskProgram, AWordThatNoDocumentHasIsSaidAfterTheSources) {
+  write_file(docs() + "/boathouse.md",
+             "# Boathouse\n\nThe boathouse has a green door, and its code is 4711.\n");
+  ASSERT_EQ(ingest().status, 0);
+  const std::string question = "What is the alarm code of the boathouse?";
+  const Outcome run = ask_plainly(question);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("code is 4711.\nno document has the word \"alarm\"\n\n"));
+  EXPECT_THAT(ask(question).json()["absent"], ElementsAre("alarm"));
+  // Said before the answer where one was asked for anyway, and not again.
+  EXPECT_THAT(ask_plainly("Who governs Bolivia?", {"--answer-anyway"}).out,
+              Not(HasSubstr("no document has")));
+  EXPECT_THAT(ask_plainly("How many doors has the boathouse?").out,
+              Not(HasSubstr("no document has")));
+}
+
+TEST_F(AskProgram, ANoteThatIsEditedRightAfterItWasIngestedHasChanged) {
+  write_file(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 4711.\n");
+  ASSERT_EQ(ingest().status, 0);
+  const auto written = fs::last_write_time(docs() + "/boathouse.md");
+  const auto state = [&] { return ask("code of the boathouse").json()["chunks"][0]["file"]; };
+  EXPECT_EQ(state(), "same");
+  write_file(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 9922.\n");
+  fs::last_write_time(docs() + "/boathouse.md", written);
+  EXPECT_EQ(state(), "changed");
+}
+
 TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
   ASSERT_EQ(ingest().status, 0);
   for (const std::string reuse : {"none", "prefix", "full", "blend"}) {

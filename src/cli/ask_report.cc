@@ -61,8 +61,9 @@ FileState file_state(Env& env, const retrieval::Hit& hit) {
   if (entry.status().code() == StatusCode::kNotFound) return FileState::kGone;
   if (!entry.is_ok()) return FileState::kSame;  // nothing is known of it
   const bool has_time = hit.modified_ns != retrieval::kUnknownTime;
-  const bool is_same =
-      entry->size_bytes == hit.size_bytes && (!has_time || entry->modified_ns == hit.modified_ns);
+  const bool is_same = entry->size_bytes == hit.size_bytes &&
+                       (has_time ? entry->modified_ns == hit.modified_ns
+                                 : retrieval::has_content(env, hit.path, hit.content_hash));
   return is_same ? FileState::kSame : FileState::kChanged;
 }
 

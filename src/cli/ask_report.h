@@ -25,7 +25,7 @@ struct Answer {
 
 /// What has become of a document's file since it was ingested.
 enum class FileState { kSame, kChanged, kGone };
-/// By size and time alone: nothing is read.
+/// By size and time; only where the time does not tell (kUnknownTime) by its content.
 FileState file_state(Env& env, const retrieval::Hit& hit);
 
 /// A passage in the prompt, with the sentence of it that is shown.

@@ -6,6 +6,8 @@
 
 #include <filesystem>
 
+#include "retrieval/scan.h"
+
 namespace weft::cli {
 namespace {
 
@@ -52,8 +54,19 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   EXPECT_EQ(passage_json(one)["file"], "same");
   one.hit.modified_ns = written_ns - 1;
   EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();
+  // Where the time tells nothing, the content does.
   one.hit.modified_ns = retrieval::kUnknownTime;
+  one.hit.content_hash = retrieval::load_document(posix_env(), path, {})->info.content_hash;
   EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kSame);
+  ASSERT_EQ(::pwrite(file, "Wasp", 4, 0), 4);
+  EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kChanged);
+  // However it was read.
+  ASSERT_EQ(::pwrite(file, "B\xE9\x81s", 4, 0), 4);
+  for (const auto encoding : {documents::Encoding::kAny, documents::Encoding::kLatin1}) {
+    const auto read = retrieval::load_document(posix_env(), path, {.encoding = encoding});
+    one.hit.content_hash = read->info.content_hash;
+    EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kSame);
+  }
   one.hit.modified_ns = written_ns;
   one.hit.size_bytes = 17;
   EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();

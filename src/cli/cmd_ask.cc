@@ -205,8 +205,7 @@ class Asker {
     if (flags_.documents.json) return show_json(question, found, answers, std::move(notes));
     std::fflush(stdout);
     for (const std::string& note : notes) print_error("note: " + note);
-    if (!found.passages.empty()) fmt::print("\n");
-    print_sources(found.passages);
+    print_sources_and_absent(found);
     fmt::print("\n");
     const bool with_stats = flags_.documents.stats || flags_.compare;
     if (!flags_.compare) {
@@ -223,6 +222,7 @@ class Asker {
     for (const Answer& a : answers) modes.push_back(answer_json(a));
     Json json = {{"question", question},
                  {"found", found.found == retrieval::PassagesFound::kYes},
+                 {"absent", found.absent},
                  {"chunks", std::move(chunks)},
                  {"notes", notes}};
     if (flags_.compare) {

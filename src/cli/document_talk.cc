@@ -189,8 +189,7 @@ void DocumentTalk::after_answer() {
   } else {
     std::fflush(stdout);
     for (const std::string& line : notes) print_error("note: " + line);
-    if (!found_.passages.empty()) fmt::print("\n");
-    print_sources(found_.passages);
+    print_sources_and_absent(found_);
     fmt::print("\n{}\n", timing_line(*answer_, flags_.stats));
     if (flags_.stats) {
       for (const std::string& line : answer_->report.notes)
@@ -207,6 +206,7 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   for (const Passage& passage : found_.passages) chunks.push_back(passage_json(passage));
   Json json = {{"question", question_},
                {"found", found_.found == retrieval::PassagesFound::kYes},
+               {"absent", found_.absent},
                {"looked_back", found_.looked_back},
                {"history_tokens", history_tokens_},
                {"chunks", std::move(chunks)}};

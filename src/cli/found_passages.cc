@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/terminal_text.h"
 #include "retrieval/best_sentence.h"
 #include "retrieval/follow_up.h"
+#include "retrieval/function_words.h"
 
 namespace weft::cli {
 namespace {
@@ -27,14 +29,19 @@ std::string shortened(std::string_view text, size_t max_bytes) {
   return std::string(text.substr(0, end)) + "…";
 }
 
-/// `no passage has "a", "b" or "c"`; "" of none.
-std::string no_passage_has(std::span<const std::string> absent) {
+/// `"a", "b" or "c"`
+std::string quoted(std::span<const std::string> words) {
   std::string line;
-  for (size_t i = 0; i < absent.size(); ++i) {
-    line += i == 0 ? "no passage has " : i + 1 == absent.size() ? " or " : ", ";
-    line += fmt::format("\"{}\"", shortened(absent[i], kMaxWordBytes));
+  for (size_t i = 0; i < words.size(); ++i) {
+    line += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
+    line += fmt::format("\"{}\"", shortened(words[i], kMaxWordBytes));
   }
   return line;
+}
+
+/// `no passage has "a", "b" or "c"`; "" of none.
+std::string no_passage_has(std::span<const std::string> absent) {
+  return absent.empty() ? "" : "no passage has " + quoted(absent);
 }
 
 const char* reason_name(retrieval::PassagesFound found) {
@@ -105,12 +112,14 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
       found.passages.terms[i].weight *= kOwnTermsCount;
     }
   }
+  std::map<int64_t, FileState> files;  // a document's may have to be read: once
   for (retrieval::Hit& hit : found.passages.hits) {
     WEFT_ASSIGN_OR_RETURN(std::string sentence,
                           retrieval::best_sentence(library.index(), found.passages.terms, hit.title,
                                                    hit.chunk.text, kMaxSentenceBytes));
-    const FileState file = file_state(env, hit);
-    out.passages.push_back({std::move(hit), std::move(sentence), file});
+    const auto [file, is_new] = files.try_emplace(hit.chunk.document_id, FileState::kSame);
+    if (is_new) file->second = file_state(env, hit);
+    out.passages.push_back({std::move(hit), std::move(sentence), file->second});
   }
   if (out.found != retrieval::PassagesFound::kYes) {
     WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library.index().counts());
@@ -165,6 +174,24 @@ void print_sources(std::span<const Passage> passages) {
     if (!sources[i].sentence.empty()) fmt::print("    {}\n", one_line(sources[i].sentence));
     if (!sources[i].nearly_same.empty()) fmt::print("    {}\n", nearly_same_line(sources[i]));
   }
+}
+
+std::string absent_line(const FoundPassages& found) {
+  if (found.found != retrieval::PassagesFound::kYes) return "";  // then it is told as why_not
+  std::vector<std::string> words;
+  for (const std::string& word : found.absent) {
+    // "How many …" needs no "many" in the answer.
+    if (!retrieval::is_aspect_word(word)) words.push_back(word);
+  }
+  if (words.empty()) return "";
+  return fmt::format("no document has the word{} {}", words.size() == 1 ? "" : "s", quoted(words));
+}
+
+void print_sources_and_absent(const FoundPassages& found) {
+  if (!found.passages.empty()) fmt::print("\n");
+  print_sources(found.passages);
+  const std::string absent = absent_line(found);
+  if (!absent.empty()) fmt::print("{}\n", one_line(absent));
 }
 
 void store_missing(Library& library, const std::vector<std::vector<int32_t>>& chunks,

@@ -40,6 +40,11 @@ Json not_found_json(const std::string& question, const FoundPassages& found);
 
 /// Numbered, one or two lines each.
 void print_sources(std::span<const Passage> passages);
+/// `no document has the word "alarm"`, of what was answered all the same; "" where all words that
+/// name a subject are in one.
+std::string absent_line(const FoundPassages& found);
+/// The sources, and then that line.
+void print_sources_and_absent(const FoundPassages& found);
 
 /// Where plain prefill was the quicker way, the chunks are stored now, so that the next question
 /// finds them. What cannot be stored is said.

@@ -101,9 +101,10 @@ struct Hit {
   std::string root;
   uint64_t size_bytes = 0;
   int64_t modified_ns = 0;
+  std::string content_hash;
   double score = 0;  // BM25; larger is better
-  /// What find_passages left out for this one, as it says nearly the same but not word by word:
-  /// another version, perhaps. None from the index.
+  /// What find_passages left out for this one, as it says the same or nearly so: copies and other
+  /// versions. None from the index.
   std::vector<Hit> nearly_same;
 };
 

@@ -83,6 +83,7 @@ Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k) {
                     .root = std::move(document.info.root),
                     .size_bytes = document.info.size_bytes,
                     .modified_ns = document.info.modified_ns,
+                    .content_hash = std::move(document.info.content_hash),
                     .score = -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
   }
 }

@@ -706,4 +706,17 @@ Result<LoadedDocument> load_document(Env& env, const std::string& path,
   return std::get<LoadedDocument>(std::move(read));
 }
 
+bool has_content(Env& env, const std::string& path, std::string_view content_hash) {
+  const auto is_it = [&](documents::Encoding encoding) {
+    const auto read = load(env, path, {.encoding = encoding});
+    if (!read.is_ok()) return false;
+    const auto* loaded = std::get_if<LoadedDocument>(&*read);
+    return loaded != nullptr && loaded->info.content_hash == content_hash;
+  };
+  if (is_it(documents::Encoding::kAny)) return true;
+  return std::ranges::any_of(documents::kEncodingNames, [&](std::string_view name) {
+    return is_it(*documents::encoding_by_name(name));
+  });
+}
+
 }  // namespace weft::retrieval

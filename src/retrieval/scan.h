@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -131,5 +132,9 @@ struct LoadedDocument {
 /// A file's text. kUnsupported, with the bare reason as its message, when it is no text or too
 /// large.
 Result<LoadedDocument> load_document(Env& env, const std::string& path, const ScanOptions& options);
+
+/// Whether a file's bytes are those that a document's content hash is of, in whatever encoding they
+/// were read. Reads the file, of at most ScanOptions::max_document_bytes; false where that fails.
+bool has_content(Env& env, const std::string& path, std::string_view content_hash);
 
 }  // namespace weft::retrieval
