@@ -162,6 +162,29 @@ TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
   EXPECT_EQ(ask_plainly("Who governs Bolivia?", {"--answer-anyway", "--compare"}).status, 0);
 }
 
+TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
+  // 6 layers of K and V, 2 heads of 16 f16 values each, 16 tokens a page.
+  const auto pages = [](int n) {
+    return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KB";
+  };
+  const Outcome refused = ingest({"--kv-limit", pages(5)});
+  expect_error(refused, 1, ".txt: a chunk of ");
+  EXPECT_THAT(refused.err, HasSubstr(" is computed after the anchor of "));
+  EXPECT_THAT(refused.err, HasSubstr("and it holds 80: a larger --kv-limit or context (-c) is "
+                                     "needed; nothing was changed\n"));
+  EXPECT_EQ(refused.out, "");
+  EXPECT_FALSE(fs::exists(store()));
+  ASSERT_EQ(ingest().status, 0);
+  const std::string line = "do not fit the context of 80 (--kv-limit)";
+  expect_error(ask_plainly("harbour", {"--kv-limit", pages(5)}), 1, line);
+  expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80 (-c)");
+  EXPECT_THAT(
+      weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", pages(5), "-n", "4"},
+           "harbour\n")
+          .err,
+      HasSubstr(line));
+}
+
 TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {
   ASSERT_EQ(ingest().status, 0);
   EXPECT_EQ(ask_plainly("harbour").err,

@@ -134,10 +134,6 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
             "a whole number from 0 to 18446744073709551615; for a random one --seed $RANDOM");
 }
 
-const char* context_flag(const engine::Engine& engine) {
-  return engine.context_tokens() < engine.model().config().context_tokens ? "--kv-limit" : "-c";
-}
-
 void note_end(const engine::Engine& engine, const engine::Generation& generation) {
   if (generation.stop_reason == engine::StopReason::kMaxTokens) {
     const size_t n = generation.tokens.size();
@@ -145,7 +141,7 @@ void note_end(const engine::Engine& engine, const engine::Generation& generation
         fmt::format("{} token{}: the limit (-n); -n -1 goes on to the end", n, n == 1 ? "" : "s"));
   } else if (generation.stop_reason == engine::StopReason::kContextFull) {
     print_error(fmt::format("the context of {} tokens is full: the text ends here ({})",
-                            engine.context_tokens(), context_flag(engine)));
+                            engine.context_tokens(), engine.context_flag()));
   } else if (generation.text.empty() && generation.stop_reason != engine::StopReason::kCancelled) {
     print_error("the model gave an empty answer");
   }

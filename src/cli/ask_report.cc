@@ -247,13 +247,14 @@ std::string note_on_empty(const engine::Generation& generation) {
              : "";
 }
 
-std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens) {
+std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens,
+                        std::string_view context_flag) {
   if (generation.stop_reason == engine::StopReason::kMaxTokens) {
     return fmt::format("the answer was cut at {} token{} (-n; -n -1 goes on to the end)",
                        max_tokens, max_tokens == 1 ? "" : "s");
   }
   return generation.stop_reason == engine::StopReason::kContextFull
-             ? "the answer was cut at the end of the context (-c)"
+             ? fmt::format("the answer was cut at the end of the context ({})", context_flag)
              : "";
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/app.h"
@@ -79,7 +80,9 @@ std::string note_on_rates(const Answer& answer, const std::string& rates_file);
 
 /// What to say of an answer that is empty; "": nothing.
 std::string note_on_empty(const engine::Generation& generation);
-/// The same of one that was cut; JSON has its stop_reason for that.
-std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens);
+/// The same of one that was cut; JSON has its stop_reason for that. `context_flag`:
+/// Engine::context_flag.
+std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens,
+                        std::string_view context_flag);
 
 }  // namespace weft::cli

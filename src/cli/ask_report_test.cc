@@ -61,7 +61,7 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   ASSERT_EQ(::pwrite(file, "Wasp", 4, 0), 4);
   EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kChanged);
   // However it was read.
-  ASSERT_EQ(::pwrite(file, "B\xE9\x81s", 4, 0), 4);
+  ASSERT_EQ(::pwrite(file, "B\xE9\x65s", 4, 0), 4);
   for (const auto encoding : {documents::Encoding::kAny, documents::Encoding::kLatin1}) {
     const auto read = retrieval::load_document(posix_env(), path, {.encoding = encoding});
     one.hit.content_hash = read->info.content_hash;
@@ -164,12 +164,12 @@ TEST(AskReport, AnEmptyOrCutAnswerIsSaid) {
   generation.text = "Six.";
   generation.stop_reason = engine::StopReason::kEnd;
   EXPECT_EQ(note_on_empty(generation), "");
-  EXPECT_EQ(note_on_cut(generation, 8), "");
+  EXPECT_EQ(note_on_cut(generation, 8, "-c"), "");
   generation.stop_reason = engine::StopReason::kMaxTokens;
-  EXPECT_EQ(note_on_cut(generation, 8),
+  EXPECT_EQ(note_on_cut(generation, 8, "-c"),
             "the answer was cut at 8 tokens (-n; -n -1 goes on to the end)");
   generation.stop_reason = engine::StopReason::kContextFull;
-  EXPECT_EQ(note_on_cut(generation, 8), "the answer was cut at the end of the context (-c)");
+  EXPECT_EQ(note_on_cut(generation, 8, "-c"), "the answer was cut at the end of the context (-c)");
 }
 
 }  // namespace

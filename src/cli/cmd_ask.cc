@@ -111,9 +111,9 @@ class Asker {
     if (n == 0 && !found.passages.empty()) {
       return resource_exhausted(
           fmt::format("the question with one passage ({} tokens) and an answer of up to {} (-n) do "
-                      "not fit the context of {} (-c)",
+                      "not fit the context of {} ({})",
                       used + std::ssize(found.passages.front().hit.chunk.tokens), room_for_answer(),
-                      engine_.context_tokens()));
+                      engine_.context_tokens(), engine_.context_flag()));
     }
     if (n < found.passages.size()) {
       found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
@@ -187,7 +187,7 @@ class Asker {
     for (const Answer& a : answers) {
       std::string note = note_on_empty(a.generation);
       if (note.empty() && !flags_.documents.json) {
-        note = note_on_cut(a.generation, flags_.generation.max_tokens);
+        note = note_on_cut(a.generation, flags_.generation.max_tokens, engine_.context_flag());
       }
       if (note.empty()) continue;
       notes.push_back(flags_.compare ? fmt::format("{}: {}", fusion::mode_name(a.asked), note)

@@ -182,7 +182,9 @@ void DocumentTalk::after_answer() {
   }
   std::vector<std::string> notes = found_.notes;
   std::string note = note_on_empty(answer_->generation);
-  if (note.empty() && !flags_.json) note = note_on_cut(answer_->generation, max_tokens_);
+  if (note.empty() && !flags_.json) {
+    note = note_on_cut(answer_->generation, max_tokens_, engine_.context_flag());
+  }
   if (!note.empty()) notes.push_back(std::move(note));
   if (flags_.json) {
     print_as_json(notes);

@@ -200,7 +200,9 @@ void store_missing(Library& library, const std::vector<std::vector<int32_t>>& ch
   if (!wanted || library.is_read_only()) return;
   for (const std::vector<int32_t>& chunk : chunks) {
     if (interrupted()) break;
-    if (const Status stored = library.fusor().ensure_stored(chunk); !stored.is_ok()) {
+    Status stored = library.check_kv_room(std::ssize(chunk));
+    if (stored.is_ok()) stored = library.fusor().ensure_stored(chunk);
+    if (!stored.is_ok()) {
       print_error("a chunk was not stored: " + stored.message());
     }
   }
