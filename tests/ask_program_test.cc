@@ -62,8 +62,9 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:1-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
-  EXPECT_THAT(run.out, HasSubstr(" s to the first token (full prefill, predicted "));
-  EXPECT_THAT(run.out, HasSubstr(" tokens reused from the prefix cache (--stats)\n"));
+  EXPECT_THAT(run.out, HasSubstr(" s to the first token; the stored KV was left unused: full "
+                                 "prefill is predicted to take "));
+  EXPECT_THAT(run.out, HasSubstr(" s (less than 0.4 s) (--stats)\n"));
   EXPECT_THAT(run.out, Not(HasSubstr("TTFT")));
   const Outcome stats = ask_plainly("Who pays the lighthouse's lamp?", {"--stats"});
   EXPECT_THAT(stats.out, HasSubstr("TTFT ms = lookup"));
@@ -133,6 +134,19 @@ TEST_F(AskProgram, AWordThatNoDocumentHasIsSaidAfterTheSources) {
               Not(HasSubstr("no document has")));
   EXPECT_THAT(ask_plainly("How many doors has the boathouse?").out,
               Not(HasSubstr("no document has")));
+}
+
+TEST_F(AskProgram, AMisspeltWordIsAnsweredWithTheNearest) {
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(ask_plainly("Where is the libary?").out,
+            "Not in the documents: no passage has \"libary\" (did you mean \"library\"?) "
+            "(--answer-anyway asks all the same).\n");
+  const Outcome run = ask_plainly("Which pears are in the orchad?");
+  EXPECT_THAT(run.out, HasSubstr("no document has the word \"orchad\" (did you mean "
+                                 "\"orchard\"?)\n"));
+  EXPECT_EQ(ask("Which pears are in the orchad?").json()["did_you_mean"],
+            Json({{"orchad", "orchard"}}));
+  EXPECT_EQ(ask("Where is the libary?").json()["did_you_mean"], Json({{"libary", "library"}}));
 }
 
 TEST_F(AskProgram, ANoteThatIsEditedRightAfterItWasIngestedHasChanged) {

@@ -56,7 +56,9 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options,
                         int32_t most_tokens = 1 << 24);
 
 /// One line on stderr where the answer ended at a limit or is empty.
-void note_end(const engine::Engine& engine, const engine::Generation& generation);
+/// `which`: what it begins with, as "sample 2: ".
+void note_end(const engine::Engine& engine, const engine::Generation& generation,
+              const std::string& which = "");
 
 /// The date and time.
 std::tm local_time();

@@ -220,11 +220,10 @@ class Asker {
     for (const Passage& passage : found.passages) chunks.push_back(passage_json(passage));
     Json modes = Json::array();
     for (const Answer& a : answers) modes.push_back(answer_json(a));
-    Json json = {{"question", question},
-                 {"found", found.found == retrieval::PassagesFound::kYes},
-                 {"absent", found.absent},
-                 {"chunks", std::move(chunks)},
-                 {"notes", notes}};
+    Json json = {
+        {"question", question},         {"found", found.found == retrieval::PassagesFound::kYes},
+        {"absent", absent_json(found)}, {"did_you_mean", meant_json(found)},
+        {"chunks", std::move(chunks)},  {"notes", notes}};
     if (flags_.compare) {
       json["modes"] = std::move(modes);
     } else {
@@ -248,6 +247,8 @@ class Asker {
     fmt::print("{}", stats_table(answers));
     if (flags_.compare) {
       fmt::print("{}\n", saved_line(answers));
+      const std::string predicted = predicted_line(answers.back());
+      if (!predicted.empty()) fmt::print("{}\n", predicted);
       fmt::print(
           "each from its own state: none nothing; prefix the system turn and the first chunk in "
           "its usual place; full and blend the store, nothing in memory\n");

@@ -208,8 +208,10 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   for (const Passage& passage : found_.passages) chunks.push_back(passage_json(passage));
   Json json = {{"question", question_},
                {"found", found_.found == retrieval::PassagesFound::kYes},
-               {"absent", found_.absent},
+               {"absent", absent_json(found_)},
+               {"did_you_mean", meant_json(found_)},
                {"looked_back", found_.looked_back},
+               {"searched_with", found_.searched_with},
                {"history_tokens", history_tokens_},
                {"chunks", std::move(chunks)}};
   json.update(answer_json(*answer_));

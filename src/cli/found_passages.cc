@@ -29,18 +29,19 @@ std::string shortened(std::string_view text, size_t max_bytes) {
   return std::string(text.substr(0, end)) + "…";
 }
 
-/// `"a", "b" or "c"`
-std::string quoted(std::span<const std::string> words) {
+/// `"a", "b" (did you mean "d"?) or "c"`
+std::string quoted(std::span<const AbsentWord> words) {
   std::string line;
   for (size_t i = 0; i < words.size(); ++i) {
     line += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
-    line += fmt::format("\"{}\"", shortened(words[i], kMaxWordBytes));
+    line += fmt::format("\"{}\"", shortened(words[i].word, kMaxWordBytes));
+    if (!words[i].near.empty()) line += fmt::format(" (did you mean \"{}\"?)", words[i].near);
   }
   return line;
 }
 
 /// `no passage has "a", "b" or "c"`; "" of none.
-std::string no_passage_has(std::span<const std::string> absent) {
+std::string no_passage_has(std::span<const AbsentWord> absent) {
   return absent.empty() ? "" : "no passage has " + quoted(absent);
 }
 
@@ -99,13 +100,22 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
                         retrieval::find_follow_up(library.index(), before, question, options));
   out.found = found.passages.found;
   out.looked_back = found.looked_back;
-  out.absent = std::move(found.passages.absent);
+  out.searched_with = std::move(found.searched_with);
+  for (std::string& word : found.passages.absent) {
+    WEFT_ASSIGN_OR_RETURN(std::string near, library.index().near_word(word));
+    out.absent.push_back({std::move(word), std::move(near)});
+  }
   if (out.looked_back && after_unanswered) {
     out.notes.push_back(fmt::format("taken to be about \"{}\", the last question that was answered",
                                     shortened(one_line(before.back()), kMaxQuestionBytes)));
   } else if (out.looked_back && !found.has_own_terms) {
-    out.notes.push_back(
-        "no passage has a word of this question itself: these are about the question before it");
+    std::string questions;
+    for (const std::string& one : out.searched_with) {
+      questions += fmt::format("{}\"{}\"", questions.empty() ? "" : " and ",
+                               shortened(one_line(one), kMaxQuestionBytes));
+    }
+    out.notes.push_back("no passage has a word of this question itself: these were found with " +
+                        questions);
   }
   if (out.looked_back) {
     for (size_t i = 0; i < std::min(found.n_own_terms, found.passages.terms.size()); ++i) {
@@ -161,9 +171,28 @@ void print_not_found(const FoundPassages& found, bool is_whole) {
              is_whole ? "" : " But not all of them are in the store yet.");
 }
 
+Json absent_json(const FoundPassages& found) {
+  Json words = Json::array();
+  for (const AbsentWord& one : found.absent) words.push_back(one.word);
+  return words;
+}
+
+Json meant_json(const FoundPassages& found) {
+  Json meant = Json::object();
+  for (const AbsentWord& one : found.absent) {
+    if (!one.near.empty()) meant[one.word] = one.near;
+  }
+  return meant;
+}
+
 Json not_found_json(const std::string& question, const FoundPassages& found) {
-  return {{"question", question},   {"found", false},    {"reason", reason_name(found.found)},
-          {"absent", found.absent}, {"answer", nullptr}, {"chunks", Json::array()},
+  return {{"question", question},
+          {"found", false},
+          {"reason", reason_name(found.found)},
+          {"absent", absent_json(found)},
+          {"did_you_mean", meant_json(found)},
+          {"answer", nullptr},
+          {"chunks", Json::array()},
           {"notes", found.notes}};
 }
 
@@ -178,10 +207,10 @@ void print_sources(std::span<const Passage> passages) {
 
 std::string absent_line(const FoundPassages& found) {
   if (found.found != retrieval::PassagesFound::kYes) return "";  // then it is told as why_not
-  std::vector<std::string> words;
-  for (const std::string& word : found.absent) {
+  std::vector<AbsentWord> words;
+  for (const AbsentWord& one : found.absent) {
     // "How many …" needs no "many" in the answer.
-    if (!retrieval::is_aspect_word(word)) words.push_back(word);
+    if (!retrieval::is_aspect_word(one.word)) words.push_back(one);
   }
   if (words.empty()) return "";
   return fmt::format("no document has the word{} {}", words.size() == 1 ? "" : "s", quoted(words));

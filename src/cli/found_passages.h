@@ -14,12 +14,20 @@
 
 namespace weft::cli {
 
+/// One of retrieval::Passages::absent, and what it may be a misspelling of; "" where nothing is
+/// near.
+struct AbsentWord {
+  std::string word;
+  std::string near;
+};
+
 struct FoundPassages {
   retrieval::PassagesFound found = retrieval::PassagesFound::kYes;
-  std::vector<Passage> passages;    // their token ids are those of their texts
-  std::vector<std::string> notes;   // fit for the user
-  bool looked_back = false;         // the questions before were searched for, too
-  std::vector<std::string> absent;  // retrieval::Passages::absent
+  std::vector<Passage> passages;           // their token ids are those of their texts
+  std::vector<std::string> notes;          // fit for the user
+  bool looked_back = false;                // the questions before were searched for, too
+  std::vector<std::string> searched_with;  // retrieval::FollowUp::searched_with
+  std::vector<AbsentWord> absent;
 
   std::vector<std::vector<int32_t>> chunks() const;
 };
@@ -36,6 +44,9 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
 std::string why_not(const FoundPassages& found);
 /// `is_whole`: the store has all that was to be ingested.
 void print_not_found(const FoundPassages& found, bool is_whole = true);
+Json absent_json(const FoundPassages& found);
+/// {"alram": "alarm"}
+Json meant_json(const FoundPassages& found);
 Json not_found_json(const std::string& question, const FoundPassages& found);
 
 /// Numbered, one or two lines each.

@@ -113,6 +113,7 @@ struct Hit {
 struct Term {
   std::string text;
   bool is_beginning = false;
+  std::vector<std::string> spellings = {};  // other words that count as this one: Müller, Mueller
 };
 
 /// How often terms are in an index, for weighing them.
@@ -280,6 +281,11 @@ class Index {
   Result<std::vector<int64_t>> occurrences(const Forms& forms, std::string_view text);
   /// How often each of the terms is in a text.
   Result<std::vector<int64_t>> occurrences(std::span<const Term> terms, std::string_view text);
+
+  /// The word of some chunk that `word`, which none has, most likely was to be: one letter put in,
+  /// left out, replaced or swapped, two in a long word, and the same first one. "" where there is
+  /// none, and for short words. Of very many with that first letter not all are looked at.
+  Result<std::string> near_word(std::string_view word);
 
   /// Takes out of the file the search terms of chunks that are gone: the search index marks them
   /// first, and drops them only when it is merged into one piece. Takes as long as the index is

@@ -5,16 +5,23 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/edit_distance.h"
+#include "base/utf8.h"
 #include "retrieval/index_state_internal.h"
 
 namespace weft::retrieval {
 namespace {
 
 /// As FTS5's query language writes a string: quotes are doubled, and all else is text.
-std::string quoted(const Term& term) {
+std::string quoted(std::string_view word) {
   std::string text = "\"";
-  for (const char c : term.text) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return text + (term.is_beginning ? "\" *" : "\"");
+  for (const char c : word) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return text + "\"";
+}
+std::string quoted(const Term& term) {
+  std::string text = quoted(term.text) + (term.is_beginning ? " *" : "");
+  for (const std::string& spelling : term.spellings) text += " OR " + quoted(spelling);
+  return text;
 }
 
 Database::Splitting splitting_of(int64_t version) {
@@ -124,6 +131,11 @@ Result<Index::Forms> Index::forms_of(std::span<const Term> terms) {
     } else {
       forms.words[std::move(term)].push_back(i);
     }
+    for (const std::string& spelling : terms[i].spellings) {
+      WEFT_ASSIGN_OR_RETURN(const std::string form, first_term(*state_->database, {spelling}, as));
+      std::vector<size_t>& numbers = forms.words[form];
+      if (numbers.empty() || numbers.back() != i) numbers.push_back(i);
+    }
   }
   return forms;
 }
@@ -147,6 +159,93 @@ Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_
         return true;
       }));
   return n;
+}
+
+// ------------------------------------------------------------------------------------- near words
+
+namespace {
+
+constexpr size_t kLeastLetters = 4;  // of a word with one that is like it
+constexpr size_t kLongWord = 8;
+constexpr size_t kMostLetters = 40;
+constexpr int64_t kMostTermsRead = 200'000;  // some 50 ms
+
+/// The index's own table of its terms, made for this connection alone. Also a reading one may: it
+/// is no table of the file's.
+Status make_vocabulary(Database& database) {
+  constexpr const char* kMake =
+      "PRAGMA query_only = OFF;"
+      "CREATE VIRTUAL TABLE IF NOT EXISTS temp.term_rows USING fts5vocab(main, chunk_terms, row);"
+      "CREATE VIRTUAL TABLE IF NOT EXISTS temp.term_places"
+      " USING fts5vocab(main, chunk_terms, instance);";
+  WEFT_ASSIGN_OR_RETURN(const int64_t was, read_integer(database, "PRAGMA query_only"));
+  const Status made = database.execute(kMake);
+  if (was != 0) WEFT_RETURN_IF_ERROR(database.execute("PRAGMA query_only = ON"));
+  return made;
+}
+
+/// The term at the least distance that a spelling error explains; of several the one that most
+/// chunks have. "" of none.
+Result<std::string> nearest_term(Database& database, const std::string& term) {
+  const size_t most = term.size() >= kLongWord ? 2 : 1;
+  const std::string first = term.substr(0, std::max<size_t>(utf8_char_bytes(term, 0), 1));
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        database.prepare("SELECT term, doc FROM temp.term_rows"
+                                         " WHERE term >= ?1 AND term < ?2 LIMIT ?3"));
+  rows.bind_text(first).bind_text(first + "\U0010FFFF").bind(kMostTermsRead);
+  std::string best;
+  size_t least = most + 1;
+  int64_t most_chunks = 0;
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return best;
+    std::string other = rows.bytes(0);
+    if (other.size() + most < term.size() || other.size() > term.size() + most) continue;
+    const size_t distance = edit_distance(term, other);
+    const int64_t chunks = rows.integer(1);
+    if (distance == 0 || distance > least || (distance == least && chunks <= most_chunks)) continue;
+    best = std::move(other);
+    least = distance;
+    most_chunks = chunks;
+  }
+}
+
+}  // namespace
+
+Result<std::string> Index::near_word(std::string_view word) {
+  Database& database = *state_->database;
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  const auto as = splitting_of(state_->rows.version());
+  WEFT_ASSIGN_OR_RETURN(const std::string term, first_term(database, {std::string(word)}, as));
+  const bool has_digit = term.find_first_of("0123456789") != std::string::npos;
+  if (term.size() < kLeastLetters || term.size() > kMostLetters || has_digit) return std::string();
+  WEFT_RETURN_IF_ERROR(make_vocabulary(database));
+  WEFT_ASSIGN_OR_RETURN(const std::string near, nearest_term(database, term));
+  if (near.empty()) return std::string();
+  // A term is a stem; what people read is the word that it is of.
+  int64_t id = 0;
+  {
+    WEFT_ASSIGN_OR_RETURN(
+        Statement place,
+        database.prepare("SELECT doc FROM temp.term_places WHERE term = ? LIMIT 1"));
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, place.bind_text(near).step());
+    if (!has_row) return std::string();
+    id = place.integer(0);
+  }
+  WEFT_ASSIGN_OR_RETURN(const Chunk found, chunk(id));
+  WEFT_ASSIGN_OR_RETURN(const Document document, state_->find("d.id = ?", [&](Statement& row) {
+    row.bind(found.document_id);
+  }));
+  for (const std::string_view text :
+       {std::string_view(found.text), std::string_view(document.info.title)}) {
+    WEFT_ASSIGN_OR_RETURN(const auto all, words(text, SIZE_MAX));
+    for (const std::string& one : all) {
+      if (one[0] != near[0]) continue;
+      WEFT_ASSIGN_OR_RETURN(const std::string stem, first_term(database, {one}, as));
+      if (stem == near) return one;
+    }
+  }
+  return std::string();
 }
 
 }  // namespace weft::retrieval

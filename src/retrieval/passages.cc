@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "base/hash.h"
@@ -40,17 +41,88 @@ constexpr double kSharedPairs = 0.6;      // where the titles have a word in com
 constexpr size_t kChangedPairsElse = 4;   // of one word changed
 constexpr double kSharedPairsElse = 0.8;  // nobody calls 0171 555 a version of 0171 556
 
+/// Each `from` replaced, but where it comes right after one of the letters `not_after`.
+std::string replaced(std::string_view word, std::string_view from, std::string_view to,
+                     std::string_view not_after = "") {
+  std::string out;
+  for (size_t at = 0; at < word.size();) {
+    const bool is_kept = at > 0 && not_after.find(word[at - 1]) != std::string_view::npos;
+    const bool is_there = word.substr(at).starts_with(from) && !is_kept;
+    out += is_there ? to : word.substr(at, 1);
+    at += is_there ? from.size() : 1;
+  }
+  return out;
+}
+
+/// A folded word with German's umlauts for ae, oe, ue; not in Bauer, neue, quer.
+std::string with_umlauts(std::string_view word) {
+  return replaced(replaced(replaced(word, "ae", "a"), "oe", "o"), "ue", "u", "aeq");
+}
+
+/// A text with ae, oe, ue for umlauts.
+std::string without_umlauts(std::string_view text) {
+  std::string out(text);
+  constexpr std::pair<std::string_view, std::string_view> kUmlauts[] = {
+      {"\u00E4", "ae"}, {"\u00F6", "oe"},  {"\u00FC", "ue"},  {"\u00C4", "Ae"}, {"\u00D6", "Oe"},
+      {"\u00DC", "Ue"}, {"a\u0308", "ae"}, {"o\u0308", "oe"}, {"u\u0308", "ue"}};
+  for (const auto& [umlaut, letters] : kUmlauts) out = replaced(out, umlaut, letters);
+  return out;
+}
+
 struct Question {
   std::vector<Term> terms;
   size_t n_words = 0;        // the first of the terms: the others are of unspaced text
   bool is_unspaced = false;  // mostly
 };
 
+/// The words of a text that have umlauts, folded, and how they are written without.
+Result<std::map<std::string, std::string>> expanded_umlauts(Index& index, std::string_view text) {
+  std::map<std::string, std::string> out;
+  const std::string expanded = without_umlauts(text);
+  if (expanded == text) return out;
+  std::vector<std::string> folded;
+  WEFT_RETURN_IF_ERROR(index.each_word(text, [&](std::string_view word) {
+    folded.emplace_back(word);
+    return true;
+  }));
+  size_t i = 0;  // letters became letters, so there are as many words
+  WEFT_RETURN_IF_ERROR(index.each_word(expanded, [&](std::string_view word) {
+    if (i < folded.size() && folded[i] != word) out[folded[i]] = word;
+    return ++i < folded.size();
+  }));
+  return out;
+}
+
+/// How a word may be written besides, in these ways and each with ss for \u00DF or the reverse.
+std::vector<std::string> spellings_of(const std::string& word, std::vector<std::string> also) {
+  std::vector<std::string> out;
+  also.push_back(word);
+  for (const std::string& one : also) {
+    for (std::string& form : std::vector<std::string>{one, replaced(one, "\u00DF", "ss"),
+                                                      replaced(one, "ss", "\u00DF")}) {
+      if (form != word && std::ranges::find(out, form) == out.end()) out.push_back(std::move(form));
+    }
+  }
+  return out;
+}
+
 Result<Question> read_question(Index& index, std::string_view text) {
   Question question;
   const UnspacedQuestion unspaced = split_unspaced(text);
   WEFT_ASSIGN_OR_RETURN(const auto words, index.words(unspaced.spaced, kMaxWordsRead));
-  for (std::string& word : content_words(words)) question.terms.push_back({std::move(word)});
+  const Language language = language_of(words);
+  WEFT_ASSIGN_OR_RETURN(const auto expanded,
+                        expanded_umlauts(index, unspaced.spaced.substr(0, kMaxTextWritten)));
+  for (std::string& word : content_words(words)) {
+    const std::string umlauts = with_umlauts(word);
+    if (umlauts != word && is_function_word(language, umlauts)) continue;  // ueber, fuer
+    const auto written = expanded.find(word);
+    std::vector<std::string> also;
+    if (written != expanded.end()) also.push_back(written->second);
+    if (language == Language::kGerman) also.push_back(umlauts);
+    std::vector<std::string> spellings = spellings_of(word, also);
+    question.terms.push_back({std::move(word), false, std::move(spellings)});
+  }
   if (question.terms.size() > Index::kMaxQueryTerms) {  // what is asked is at an end of a long text
     const auto half = static_cast<std::ptrdiff_t>(Index::kMaxQueryTerms / 2);
     question.terms.erase(question.terms.begin() + half, question.terms.end() - half);
@@ -61,6 +133,22 @@ Result<Question> read_question(Index& index, std::string_view text) {
   question.is_unspaced = question.terms.size() > 2 * question.n_words;
   question.terms.resize(std::min(question.terms.size(), Index::kMaxQueryTerms));
   return question;
+}
+
+/// In a question of any language a word that no document has may be one with an umlaut: Mueller is
+/// M\u00FCller. Where documents have it as it is, it is left so: guest is not gust.
+Status try_umlauts(Index& index, Question& question, TermCounts& counts) {
+  bool is_changed = false;
+  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
+    Term& term = question.terms[i];
+    const std::string umlauts = with_umlauts(term.text);
+    if (counts.chunks_with[i] > 0 || umlauts == term.text) continue;
+    term.spellings = spellings_of(term.text, {umlauts});
+    is_changed = true;
+  }
+  if (!is_changed) return Status::ok();
+  WEFT_ASSIGN_OR_RETURN(counts, index.count(question.terms));
+  return Status::ok();
 }
 
 /// FTS5's inverse document frequency is about 0 for a term of half of the chunks or more, so that
@@ -461,12 +549,13 @@ std::vector<Hit> with_neighbours_together(std::vector<Hit> hits) {
 
 Result<Passages> find_passages(Index& index, std::string_view text, const PassageOptions& options) {
   Passages out;
-  WEFT_ASSIGN_OR_RETURN(const Question question, read_question(index, text));
+  WEFT_ASSIGN_OR_RETURN(Question question, read_question(index, text));
   if (question.terms.empty()) {
     out.found = PassagesFound::kNoTerms;
     return out;
   }
   WEFT_ASSIGN_OR_RETURN(TermCounts counts, index.count(question.terms));
+  WEFT_RETURN_IF_ERROR(try_umlauts(index, question, counts));
   const int wanted = std::clamp(options.n_passages, 1, kCandidatesAtMost) * kCandidatesPerPassage;
   const int n_candidates =
       std::max(std::clamp(wanted, kCandidatesAtLeast, kCandidatesAtMost), options.n_passages);

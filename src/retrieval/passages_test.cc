@@ -217,8 +217,8 @@ TEST_F(PassagesTest, OfVersionsTheNewestIsShownAndTheOthersAreNamed) {
   set_modified("/o/handbook", 1000);
   set_modified("/current/handbook", 2000);
   set_modified("/current/copy/handbook", 2000);
-  const auto copies = UnorderedElementsAre("/current/handbook", "not /o/handbook",
-                                           "not /current/copy/handbook");
+  const auto copies =
+      UnorderedElementsAre("/current/handbook", "not /o/handbook", "not /current/copy/handbook");
   EXPECT_THAT(shown(), copies);
   EXPECT_EQ(shown()[0], "/current/handbook");
   set_modified("/current/handbook", kUnknownTime);
@@ -249,7 +249,8 @@ TEST_F(PassagesTest, OfShortNotesVersionsAndCopiesAreNamedAndOneIsShown) {
 }
 
 TEST_F(PassagesTest, ShortNotesThatAreAlikeAndSayDifferentThingsAreNoVersions) {
-  add("/anna.md", {"The phone of Anna in the office is 0171 5551 and she is there at ten."}, "Anna");
+  add("/anna.md", {"The phone of Anna in the office is 0171 5551 and she is there at ten."},
+      "Anna");
   add("/bob.md", {"The phone of Bob in the office is 0171 9982 and he is there at ten."}, "Bob");
   add("/May.md", {"Electricity on 3 May: 1234 kWh at the old rate."}, "Electricity May");
   add("/June.md", {"Electricity on 3 June: 1299 kWh at the new rate."}, "Electricity June");
@@ -368,6 +369,45 @@ TEST_F(PassagesTest, WhatIsExactStaysSoForTextsOfAChunksLength) {
   EXPECT_EQ(found("harbour").size(), 1u);
   add("/c", {text(6)});
   EXPECT_EQ(find("harbour").hits.size(), 2u);
+}
+
+TEST_F(PassagesTest, UmlautsMatchTheirTwoLetters) {
+  add("/a", {"Die M\u00FChle in der Hauptstra\u00DFe mahlt Korn."});
+  add("/b", {"Die Baeckerei in der Seestrasse ist zu."});
+  add("/c", {"Mr Gust and a guest"});
+  EXPECT_THAT(found("Wo steht die Muehle?"), ElementsAre("/a 0"));
+  EXPECT_THAT(found("Muehle"), ElementsAre("/a 0"));
+  EXPECT_THAT(found("Hauptstrasse"), ElementsAre("/a 0"));
+  EXPECT_THAT(found("Seestra\u00DFe"), ElementsAre("/b 0"));
+  EXPECT_THAT(found("B\u00C4CKEREI"), ElementsAre("/b 0"));
+  EXPECT_THAT(found("Ba\u0308ckerei"), ElementsAre("/b 0"));  // a letter and its mark
+  EXPECT_THAT(find("Hauptstrasse Muehle B\u00E4ckerei").absent, IsEmpty());
+  // What is written so is not taken for the other.
+  EXPECT_EQ(find("Who is the guest?").terms[0].term.spellings, std::vector<std::string>{});
+}
+
+TEST_F(PassagesTest, AWordThatIsNearAnAbsentOneIsFound) {
+  add("/a", {"The alarm of the library, the boathouses and the harbour."});
+  add("/b", {"Alarms ring. Pier 4711."});
+  const auto near = [&](const std::string& word) {
+    const auto found = index_->near_word(word);
+    EXPECT_TRUE(found.is_ok()) << found.status().message();
+    return found.is_ok() ? *found : "error";
+  };
+  EXPECT_EQ(near("alram"), "alarm");
+  EXPECT_EQ(near("Harbor"), "harbour");
+  EXPECT_EQ(near("libary"), "library");
+  EXPECT_EQ(near("bothouses"), "boathouses");
+  EXPECT_EQ(near("boathoose"), "boathouses");  // a long word
+  for (const char* word : {"zebra", "per", "4712", "xlarm", "", "\xff\xfe", "alarmingly"}) {
+    EXPECT_EQ(near(word), "") << word;
+  }
+  const auto reader = Index::open(dir_ / "index.db", Index::Mode::kReadOnly);
+  ASSERT_TRUE(reader.is_ok());
+  EXPECT_EQ(*(*reader)->near_word("alram"), "alarm");
+  EXPECT_FALSE((*reader)->remove_document("/a").is_ok());
+  ASSERT_TRUE(index_->remove_document("/a").is_ok());
+  EXPECT_EQ(near("harbor"), "");
 }
 
 TEST_F(PassagesTest, WordsThatNoDocumentHasAreNamed) {
