@@ -114,6 +114,10 @@ struct Term {
   std::string text;
   bool is_beginning = false;
   std::vector<std::string> spellings = {};  // other words that count as this one: Müller, Mueller
+  /// Where not empty only these words count, and nothing else of the same stem: that of Ines is
+  /// "in". count() and search() know stems alone and leave such a term out; chunks_with_words()
+  /// finds it.
+  std::vector<std::string> only = {};
 };
 
 /// How often terms are in an index, for weighing them.
@@ -262,7 +266,9 @@ class Index {
   Result<std::vector<Hit>> search(std::string_view question, int k);
   static constexpr size_t kMaxQueryTerms = 256;
   /// The same for the chunks with any of these terms, in any of its forms.
-  Result<std::vector<Hit>> search(std::span<const Term> any, int k);
+  /// `also`: ids of chunks that follow these, unless they are among them.
+  Result<std::vector<Hit>> search(std::span<const Term> any, int k,
+                                  std::span<const int64_t> also = {});
 
   // For whoever weighs terms and passages: passages.h.
 
@@ -271,11 +277,16 @@ class Index {
   /// Calls `fn` for each word, in order, until it returns false.
   Status each_word(std::string_view text, FunctionRef<bool(std::string_view)> fn);
   Result<TermCounts> count(std::span<const Term> terms);
+  /// The ids of the chunks that have one of a term's `only`, in text or title. Nothing where more
+  /// than kMaxChunksRead chunks would have to be read for it.
+  Result<std::optional<std::vector<int64_t>>> chunks_with_words(const Term& term);
+  static constexpr int64_t kMaxChunksRead = 5000;  // some 0.2 s
   /// What the index makes of terms, for looking for the same ones in many texts.
   struct Forms {
     size_t n_terms = 0;
     std::unordered_map<std::string, std::vector<size_t>> words;  // the terms' numbers
     std::vector<std::pair<std::string, size_t>> beginnings;
+    std::unordered_map<std::string, std::vector<size_t>> whole_words;  // of Term::only
   };
   Result<Forms> forms_of(std::span<const Term> terms);
   Result<std::vector<int64_t>> occurrences(const Forms& forms, std::string_view text);

@@ -56,33 +56,22 @@ Result<std::vector<Hit>> Index::search(std::string_view question, int k) {
   return search(any, k);
 }
 
-Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k) {
+Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k,
+                                       std::span<const int64_t> also) {
   Database& database = *state_->database;
   std::vector<Hit> hits;
-  if (any.empty() || k <= 0) return hits;
+  if (k <= 0) return hits;
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   std::string match;
-  for (const Term& term : any) match += (match.empty() ? "" : " OR ") + quoted(term);
+  for (const Term& term : any) {
+    if (term.only.empty()) match += (match.empty() ? "" : " OR ") + quoted(term);
+  }
 
   const Rows& as = state_->rows;
-  WEFT_ASSIGN_OR_RETURN(
-      Statement rows,
-      database.prepare(
-          fmt::format("SELECT {}, {}, best.score FROM"
-                      " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
-                      "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
-                      "  CROSS JOIN documents ON documents.id = chunks.document_id"
-                      "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
-                      " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
-                      " ORDER BY best.score, d.path, c.ordinal",
-                      as.chunk_columns(), as.document_columns())));
-  rows.bind_text(match).bind(k);
   ReadLimit limit(database);
-  while (true) {
-    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
-    if (!has_row) return hits;
-    WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
-    WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows, Rows::kChunkColumns));
+  const auto take = [&](const Statement& row) -> Status {
+    WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(row));
+    WEFT_ASSIGN_OR_RETURN(Document document, as.document(row, Rows::kChunkColumns));
     WEFT_RETURN_IF_ERROR(limit.add(chunk));
     hits.push_back({.chunk = std::move(chunk),
                     .path = std::move(document.info.path),
@@ -90,8 +79,63 @@ Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k) {
                     .root = std::move(document.info.root),
                     .size_bytes = document.info.size_bytes,
                     .modified_ns = document.info.modified_ns,
-                    .content_hash = std::move(document.info.content_hash),
-                    .score = -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
+                    .content_hash = std::move(document.info.content_hash)});
+    return Status::ok();
+  };
+  if (!match.empty()) {
+    WEFT_ASSIGN_OR_RETURN(
+        Statement rows,
+        database.prepare(
+            fmt::format("SELECT {}, {}, best.score FROM"
+                        " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
+                        "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
+                        "  CROSS JOIN documents ON documents.id = chunks.document_id"
+                        "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
+                        " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
+                        " ORDER BY best.score, d.path, c.ordinal",
+                        as.chunk_columns(), as.document_columns())));
+    rows.bind_text(match).bind(k);
+    while (true) {
+      WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+      if (!has_row) break;
+      WEFT_RETURN_IF_ERROR(take(rows));
+      hits.back().score = -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns);
+    }
+  }
+  for (const int64_t id : also) {
+    if (std::ranges::any_of(hits, [&](const Hit& hit) { return hit.chunk.id == id; })) continue;
+    WEFT_ASSIGN_OR_RETURN(
+        Statement row, database.prepare(fmt::format("SELECT {}, {} FROM chunks c JOIN documents d"
+                                                    " ON d.id = c.document_id WHERE c.id = ?",
+                                                    as.chunk_columns(), as.document_columns())));
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, row.bind(id).step());
+    if (has_row) WEFT_RETURN_IF_ERROR(take(row));
+  }
+  return hits;
+}
+
+Result<std::optional<std::vector<int64_t>>> Index::chunks_with_words(const Term& term) {
+  Database& database = *state_->database;
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  const Term by_stem{.text = term.text};
+  WEFT_ASSIGN_OR_RETURN(const TermCounts with_stem, count(std::span(&by_stem, 1)));
+  std::optional<std::vector<int64_t>> ids;
+  if (with_stem.chunks_with.front() > kMaxChunksRead) return ids;
+  ids.emplace();
+  WEFT_ASSIGN_OR_RETURN(const Forms forms, forms_of(std::span(&term, 1)));
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        database.prepare("SELECT id, text, title FROM chunk_source WHERE id IN"
+                                         " (SELECT rowid FROM chunk_terms"
+                                         "  WHERE chunk_terms MATCH ?)"));
+  rows.bind_text(quoted(by_stem));
+  ReadLimit limit(database);
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return ids;
+    const std::string both = rows.bytes(1) + "\n" + rows.bytes(2);
+    WEFT_RETURN_IF_ERROR(limit.add(both));
+    WEFT_ASSIGN_OR_RETURN(const auto n, occurrences(forms, both));
+    if (n.front() > 0) ids->push_back(rows.integer(0));
   }
 }
 
@@ -111,6 +155,10 @@ Result<TermCounts> Index::count(std::span<const Term> terms) {
   const auto n_tokens = static_cast<double>(std::max<int64_t>(all.integer(1), 0));
   out.mean_tokens = out.chunks == 0 ? 0 : n_tokens / static_cast<double>(out.chunks);
   for (const Term& term : terms) {
+    if (!term.only.empty()) {
+      out.chunks_with.push_back(0);
+      continue;
+    }
     WEFT_ASSIGN_OR_RETURN(
         Statement with,
         database.prepare("SELECT count(*) FROM chunk_terms WHERE chunk_terms MATCH ?"));
@@ -124,6 +172,8 @@ Result<Index::Forms> Index::forms_of(std::span<const Term> terms) {
   const auto as = splitting_of(state_->rows.version());
   Forms forms{.n_terms = terms.size()};
   for (size_t i = 0; i < terms.size(); ++i) {
+    for (const std::string& word : terms[i].only) forms.whole_words[word].push_back(i);
+    if (!terms[i].only.empty()) continue;
     WEFT_ASSIGN_OR_RETURN(std::string term, first_term(*state_->database, terms[i], as));
     if (term.empty()) continue;
     if (terms[i].is_beginning) {
@@ -156,6 +206,15 @@ Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_
           for (const size_t i : found->second) ++n[i];
         }
         for (const auto& [begin, i] : forms.beginnings) n[i] += term.starts_with(begin) ? 1 : 0;
+        return true;
+      }));
+  if (forms.whole_words.empty()) return n;
+  WEFT_RETURN_IF_ERROR(state_->database->for_each_term(
+      text, Database::Splitting::kWords, [&](std::string_view word) {
+        key = word;
+        if (const auto found = forms.whole_words.find(key); found != forms.whole_words.end()) {
+          for (const size_t i : found->second) ++n[i];
+        }
         return true;
       }));
   return n;

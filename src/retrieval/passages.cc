@@ -135,6 +135,35 @@ Result<Question> read_question(Index& index, std::string_view text) {
   return question;
 }
 
+/// A word of the question whose stem is a short function word (Ines, ores: in, or) counts as it is
+/// written and in its own forms alone. Returns the chunks that have one.
+Result<std::vector<int64_t>> find_whole_words(Index& index, Question& question,
+                                              TermCounts& counts) {
+  constexpr size_t kShort = 2;
+  std::vector<int64_t> found;
+  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
+    Term& term = question.terms[i];
+    WEFT_ASSIGN_OR_RETURN(const Index::Forms forms,
+                          index.forms_of(std::vector<Term>{{.text = term.text}}));
+    if (forms.words.empty()) continue;
+    const std::string& stem = forms.words.begin()->first;
+    const bool misleads = stem != term.text && stem.size() <= kShort &&
+                          stem != "us" &&  // use, used
+                          is_function_word(Language::kEnglish, stem);
+    if (!misleads) continue;
+    term.only = {stem + "e", stem + "es", stem + "ed", stem + "ing", stem + "s"};
+    if (std::ranges::find(term.only, term.text) == term.only.end()) term.only.push_back(term.text);
+    WEFT_ASSIGN_OR_RETURN(const auto ids, index.chunks_with_words(term));
+    if (!ids) {  // too many to look: as any other
+      term.only.clear();
+      continue;
+    }
+    counts.chunks_with[i] = std::ssize(*ids);
+    found.insert(found.end(), ids->begin(), ids->end());
+  }
+  return found;
+}
+
 /// In a question of any language a word that no document has may be one with an umlaut: Mueller is
 /// M\u00FCller. Where documents have it as it is, it is left so: guest is not gust.
 Status try_umlauts(Index& index, Question& question, TermCounts& counts) {
@@ -556,10 +585,12 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   }
   WEFT_ASSIGN_OR_RETURN(TermCounts counts, index.count(question.terms));
   WEFT_RETURN_IF_ERROR(try_umlauts(index, question, counts));
+  WEFT_ASSIGN_OR_RETURN(auto whole, find_whole_words(index, question, counts));
   const int wanted = std::clamp(options.n_passages, 1, kCandidatesAtMost) * kCandidatesPerPassage;
   const int n_candidates =
       std::max(std::clamp(wanted, kCandidatesAtLeast, kCandidatesAtMost), options.n_passages);
-  WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates));
+  whole.resize(std::min(whole.size(), static_cast<size_t>(n_candidates)));
+  WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates, whole));
   WEFT_ASSIGN_OR_RETURN(std::vector<Candidate> ranked,
                         read_candidates(index, question.terms, std::move(hits)));
   const TermCounts counts_of_all = counts;

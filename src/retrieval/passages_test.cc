@@ -371,6 +371,21 @@ TEST_F(PassagesTest, WhatIsExactStaysSoForTextsOfAChunksLength) {
   EXPECT_EQ(find("harbour").hits.size(), 2u);
 }
 
+TEST_F(PassagesTest, AStemThatIsAFunctionWordIsNotTheWord) {
+  for (int i = 0; i < 40; ++i)
+    add("/f" + std::to_string(i), {"In the house in the garden, in room " + std::to_string(i)});
+  add("/ines",
+      {"In the long run In\u00E9s, who lives in town, keeps the spare keys of the office."});
+  add("/mine", {"Iron ores are dug here."});
+  EXPECT_THAT(found("Ines"), ElementsAre("/ines 0"));
+  EXPECT_THAT(found("Who is Ines?"), ElementsAre("/ines 0"));
+  EXPECT_THAT(found("ore"), ElementsAre("/mine 0"));
+  EXPECT_THAT(find("Who is Ines?").absent, IsEmpty());
+  ASSERT_TRUE(index_->remove_document("/ines").is_ok());
+  EXPECT_EQ(find("Who is Ines?").found, PassagesFound::kNone);
+  EXPECT_THAT(find("Who is Ines?").absent, ElementsAre("Ines"));
+}
+
 TEST_F(PassagesTest, UmlautsMatchTheirTwoLetters) {
   add("/a", {"Die M\u00FChle in der Hauptstra\u00DFe mahlt Korn."});
   add("/b", {"Die Baeckerei in der Seestrasse ist zu."});

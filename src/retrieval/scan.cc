@@ -296,6 +296,8 @@ class Scanner {
     if (is_folder && name == "node_modules") {
       return Refusal{"node_modules", "packages of others: name it to have it"};
     }
+    const bool is_backup = name.ends_with('~') || name.ends_with(".bak") || name.ends_with(".orig");
+    if (!is_folder && is_backup) return Refusal{"backup", "an editor's backup: name it to have it"};
     return std::nullopt;
   }
 
