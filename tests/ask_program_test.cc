@@ -62,8 +62,9 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:1-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
-  EXPECT_THAT(run.out, HasSubstr(" s to the first token (full prefill, predicted "));
-  EXPECT_THAT(run.out, HasSubstr(" tokens reused from the prefix cache (--stats)\n"));
+  EXPECT_THAT(run.out, HasSubstr(" s to the first token; the stored KV was left unused: full "
+                                 "prefill is predicted to take "));
+  EXPECT_THAT(run.out, HasSubstr(" s (less than 0.4 s) (--stats)\n"));
   EXPECT_THAT(run.out, Not(HasSubstr("TTFT")));
   const Outcome stats = ask_plainly("Who pays the lighthouse's lamp?", {"--stats"});
   EXPECT_THAT(stats.out, HasSubstr("TTFT ms = lookup"));
@@ -119,6 +120,46 @@ TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
             "too-little");
 }
 
+TEST_F(AskProgram, AWordThatNoDocumentHasIsSaidAfterTheSources) {
+  write_file(docs() + "/boathouse.md",
+             "# Boathouse\n\nThe boathouse has a green door, and its code is 4711.\n");
+  ASSERT_EQ(ingest().status, 0);
+  const std::string question = "What is the alarm code of the boathouse?";
+  const Outcome run = ask_plainly(question);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("code is 4711.\nno document has the word \"alarm\"\n\n"));
+  EXPECT_THAT(ask(question).json()["absent"], ElementsAre("alarm"));
+  // Said before the answer where one was asked for anyway, and not again.
+  EXPECT_THAT(ask_plainly("Who governs Bolivia?", {"--answer-anyway"}).out,
+              Not(HasSubstr("no document has")));
+  EXPECT_THAT(ask_plainly("How many doors has the boathouse?").out,
+              Not(HasSubstr("no document has")));
+}
+
+TEST_F(AskProgram, AMisspeltWordIsAnsweredWithTheNearest) {
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(ask_plainly("Where is the libary?").out,
+            "Not in the documents: no passage has \"libary\" (did you mean \"library\"?) "
+            "(--answer-anyway asks all the same).\n");
+  const Outcome run = ask_plainly("Which pears are in the orchad?");
+  EXPECT_THAT(run.out, HasSubstr("no document has the word \"orchad\" (did you mean "
+                                 "\"orchard\"?)\n"));
+  EXPECT_EQ(ask("Which pears are in the orchad?").json()["did_you_mean"],
+            Json({{"orchad", "orchard"}}));
+  EXPECT_EQ(ask("Where is the libary?").json()["did_you_mean"], Json({{"libary", "library"}}));
+}
+
+TEST_F(AskProgram, ANoteThatIsEditedRightAfterItWasIngestedHasChanged) {
+  write_file(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 4711.\n");
+  ASSERT_EQ(ingest().status, 0);
+  const auto written = fs::last_write_time(docs() + "/boathouse.md");
+  const auto state = [&] { return ask("code of the boathouse").json()["chunks"][0]["file"]; };
+  EXPECT_EQ(state(), "same");
+  write_file(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 9922.\n");
+  fs::last_write_time(docs() + "/boathouse.md", written);
+  EXPECT_EQ(state(), "changed");
+}
+
 TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
   ASSERT_EQ(ingest().status, 0);
   for (const std::string reuse : {"none", "prefix", "full", "blend"}) {
@@ -133,6 +174,29 @@ TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
       ask("Which parliament appointed ministers of the library?", {"--answer-anyway"}).json();
   EXPECT_EQ(weak["chunks"][0]["title"], "library");
   EXPECT_EQ(ask_plainly("Who governs Bolivia?", {"--answer-anyway", "--compare"}).status, 0);
+}
+
+TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
+  // 6 layers of K and V, 2 heads of 16 f16 values each, 16 tokens a page.
+  const auto pages = [](int n) {
+    return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KB";
+  };
+  const Outcome refused = ingest({"--kv-limit", pages(5)});
+  expect_error(refused, 1, ".txt: a chunk of ");
+  EXPECT_THAT(refused.err, HasSubstr(" is computed after the anchor of "));
+  EXPECT_THAT(refused.err, HasSubstr("and it holds 80: a larger --kv-limit or context (-c) is "
+                                     "needed; nothing was changed\n"));
+  EXPECT_EQ(refused.out, "");
+  EXPECT_FALSE(fs::exists(store()));
+  ASSERT_EQ(ingest().status, 0);
+  const std::string line = "do not fit the context of 80 (--kv-limit)";
+  expect_error(ask_plainly("harbour", {"--kv-limit", pages(5)}), 1, line);
+  expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80 (-c)");
+  EXPECT_THAT(
+      weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", pages(5), "-n", "4"},
+           "harbour\n")
+          .err,
+      HasSubstr(line));
 }
 
 TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {

@@ -438,6 +438,23 @@ TEST_F(Batch, TheTypesOfTheCacheAreWhatItsPagesTake) {
                "--cache-type-k q8_1: must be f32, f16 or bf16");
 }
 
+TEST_F(Batch, NotesOnSamplesSayWhichAndThatGreedyOnesAreTheSame) {
+  const std::vector<std::string> two{"-p",           "The harbour", "-n", "3",
+                                     "--ignore-eos", "--parallel",  "2"};
+  const std::string cut = " 3 tokens: the limit (-n); -n -1 goes on to the end\n";
+  const std::string limits = "weft: sample 1:" + cut + "weft: sample 2:" + cut;
+  const std::string same =
+      "weft: at temperature 0 all 2 samples are the same; --temp 0.7 makes them differ\n";
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), two.begin(), two.end());
+    return weft(raw(more)).err;
+  };
+  EXPECT_EQ(with({"--temp", "1"}), limits);
+  EXPECT_EQ(with({"--temp", "0"}), same + limits);
+  EXPECT_EQ(with({"--temp", "0", "--json"}), same);
+  EXPECT_EQ(with({"--temp", "0", "-q"}), "");
+}
+
 TEST_F(Batch, ALimitThatIsNoneIsRefused) {
   const std::string page = std::to_string(page_bytes());
   for (const Arguments& mode :

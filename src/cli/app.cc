@@ -140,20 +140,17 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
             "a whole number from 0 to 18446744073709551615; for a random one --seed $RANDOM");
 }
 
-const char* context_flag(const engine::Engine& engine) {
-  return engine.context_tokens() < engine.model().config().context_tokens ? "--kv-limit" : "-c";
-}
-
-void note_end(const engine::Engine& engine, const engine::Generation& generation) {
+void note_end(const engine::Engine& engine, const engine::Generation& generation,
+              const std::string& which) {
   if (generation.stop_reason == engine::StopReason::kMaxTokens) {
     const size_t n = generation.tokens.size();
-    print_error(
-        fmt::format("{} token{}: the limit (-n); -n -1 goes on to the end", n, n == 1 ? "" : "s"));
+    print_error(fmt::format("{}{} token{}: the limit (-n); -n -1 goes on to the end", which, n,
+                            n == 1 ? "" : "s"));
   } else if (generation.stop_reason == engine::StopReason::kContextFull) {
-    print_error(fmt::format("the context of {} tokens is full: the text ends here ({})",
-                            engine.context_tokens(), context_flag(engine)));
+    print_error(fmt::format("{}the context of {} tokens is full: the text ends here ({})", which,
+                            engine.context_tokens(), engine.context_flag()));
   } else if (generation.text.empty() && generation.stop_reason != engine::StopReason::kCancelled) {
-    print_error("the model gave an empty answer");
+    print_error(which + "the model gave an empty answer");
   }
 }
 

@@ -57,11 +57,10 @@ std::vector<std::string> model_files(const engine::Engine& engine);
 void add_sampling_flags(Command command, engine::GenerationOptions& options,
                         int32_t most_tokens = 1 << 24);
 
-/// The flag that a larger context takes: "-c", or "--kv-limit" where that is what made it small.
-const char* context_flag(const engine::Engine& engine);
-
 /// One line on stderr where the answer ended at a limit or is empty.
-void note_end(const engine::Engine& engine, const engine::Generation& generation);
+/// `which`: what it begins with, as "sample 2: ".
+void note_end(const engine::Engine& engine, const engine::Generation& generation,
+              const std::string& which = "");
 
 /// The date and time.
 std::tm local_time();

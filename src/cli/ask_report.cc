@@ -7,6 +7,7 @@
 
 #include "base/terminal_text.h"
 #include "cli/ingest_report.h"
+#include "fusion/work.h"
 #include "retrieval/scan.h"
 
 namespace weft::cli {
@@ -54,6 +55,13 @@ std::string tiers(const fusion::Report& report) {
   return text.empty() ? "-" : text;
 }
 
+/// "blend", or "blend (done as prefix)" where that was plainer.
+std::string mode_done(const Answer& answer) {
+  const std::string asked = fusion::mode_name(answer.asked);
+  if (answer.report.mode == answer.asked) return asked;
+  return fmt::format("{} (done as {})", asked, fusion::mode_name(answer.report.mode));
+}
+
 }  // namespace
 
 FileState file_state(Env& env, const retrieval::Hit& hit) {
@@ -61,8 +69,9 @@ FileState file_state(Env& env, const retrieval::Hit& hit) {
   if (entry.status().code() == StatusCode::kNotFound) return FileState::kGone;
   if (!entry.is_ok()) return FileState::kSame;  // nothing is known of it
   const bool has_time = hit.modified_ns != retrieval::kUnknownTime;
-  const bool is_same =
-      entry->size_bytes == hit.size_bytes && (!has_time || entry->modified_ns == hit.modified_ns);
+  const bool is_same = entry->size_bytes == hit.size_bytes &&
+                       (has_time ? entry->modified_ns == hit.modified_ns
+                                 : retrieval::has_content(env, hit.path, hit.content_hash));
   return is_same ? FileState::kSame : FileState::kChanged;
 }
 
@@ -126,16 +135,30 @@ std::string nearly_same_line(const Source& source) {
 std::string timing_line(const Answer& answer, bool stats_shown) {
   const auto& predicted = answer.report.predicted;
   const bool is_full_prefill = predicted && answer.report.mode != answer.asked;
+  const char* const hint = stats_shown ? "" : " (--stats)";
+  if (is_full_prefill) {
+    // Why nothing of the store was used, and not "0 of N tokens reused", as if it did not work.
+    const std::string why =
+        predicted->full_prefill_ms < fusion::kSoonMs
+            ? fmt::format("full prefill is predicted to take {} (less than {:.1f} s)",
+                          seconds(predicted->full_prefill_ms), fusion::kSoonMs / 1000)
+            : fmt::format("reuse would hardly be faster than full prefill (predicted {})",
+                          seconds(predicted->full_prefill_ms));
+    const std::string found = answer.report.reused_tokens == 0
+                                  ? ""
+                                  : fmt::format("; {} of {} tokens came from the prefix cache",
+                                                grouped_digits(answer.report.reused_tokens),
+                                                grouped_digits(answer.report.prompt_tokens));
+    return fmt::format("{} to the first token; the stored KV was left unused: {}{}{}",
+                       seconds(answer.ttft_ms), why, found, hint);
+  }
   const std::string expected =
       !predicted ? ""
-      : is_full_prefill
-          ? fmt::format(" (full prefill, predicted {})", seconds(predicted->ttft_ms))
-          : fmt::format(" (predicted {}, and {} for full prefill)", seconds(predicted->ttft_ms),
-                        seconds(predicted->full_prefill_ms));
-  return fmt::format(
-      "{} to the first token{}; {} of {} tokens {}{}", seconds(answer.ttft_ms), expected,
-      grouped_digits(answer.report.reused_tokens), grouped_digits(answer.report.prompt_tokens),
-      is_full_prefill ? "reused from the prefix cache" : "reused", stats_shown ? "" : " (--stats)");
+                 : fmt::format(" (predicted {}, and {} for full prefill)",
+                               seconds(predicted->ttft_ms), seconds(predicted->full_prefill_ms));
+  return fmt::format("{} to the first token{}; {} of {} tokens reused{}", seconds(answer.ttft_ms),
+                     expected, grouped_digits(answer.report.reused_tokens),
+                     grouped_digits(answer.report.prompt_tokens), hint);
 }
 
 std::string stats_table(std::span<const Answer> answers) {
@@ -161,11 +184,18 @@ std::string saved_line(std::span<const Answer> answers) {
   std::string line = "the first token:";
   for (size_t i = 1; i < answers.size(); ++i) {
     const double times = answers[i].ttft_ms > 0 ? answers.front().ttft_ms / answers[i].ttft_ms : 1;
-    line += fmt::format("{} {} {:.1f} times", i == 1 ? "" : ",",
-                        fusion::mode_name(answers[i].asked), times);
+    line += fmt::format("{} {} {:.1f} times", i == 1 ? "" : ",", mode_done(answers[i]), times);
     if (i == 1) line += fmt::format(" as soon as {}", fusion::mode_name(answers.front().asked));
   }
   return line;
+}
+
+std::string predicted_line(const Answer& answer) {
+  const auto& predicted = answer.report.predicted;
+  if (!predicted) return "";
+  return fmt::format("{}: predicted {} to the first token, came in {}; full prefill predicted {}",
+                     mode_done(answer), seconds(predicted->ttft_ms), seconds(answer.ttft_ms),
+                     seconds(predicted->full_prefill_ms));
 }
 
 std::string in_one_line(std::string text) {
@@ -246,13 +276,14 @@ std::string note_on_empty(const engine::Generation& generation) {
              : "";
 }
 
-std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens) {
+std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens,
+                        std::string_view context_flag) {
   if (generation.stop_reason == engine::StopReason::kMaxTokens) {
     return fmt::format("the answer was cut at {} token{} (-n; -n -1 goes on to the end)",
                        max_tokens, max_tokens == 1 ? "" : "s");
   }
   return generation.stop_reason == engine::StopReason::kContextFull
-             ? "the answer was cut at the end of the context (-c)"
+             ? fmt::format("the answer was cut at the end of the context ({})", context_flag)
              : "";
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/app.h"
@@ -25,7 +26,7 @@ struct Answer {
 
 /// What has become of a document's file since it was ingested.
 enum class FileState { kSame, kChanged, kGone };
-/// By size and time alone: nothing is read.
+/// By size and time; only where the time does not tell (kUnknownTime) by its content.
 FileState file_state(Env& env, const retrieval::Hit& hit);
 
 /// A passage in the prompt, with the sentence of it that is shown.
@@ -55,16 +56,20 @@ std::string source_line(const Source& source, size_t number);
 std::string nearly_same_line(const Source& source);
 
 /// "0.52 s to the first token (predicted 0.50 s, and 4.3 s for full prefill); 3,400 of 3,964 tokens
-/// reused (--stats)". What is in brackets only where it was predicted, the hint where `stats_shown`
-/// is false.
+/// reused (--stats)", or why the stored KV was left unused. What is in brackets only where it was
+/// predicted, the hint where `stats_shown` is false.
 std::string timing_line(const Answer& answer, bool stats_shown);
 
 /// Tokens and times of each answer, with a line of headings; docs/cli.md explains the columns.
 std::string stats_table(std::span<const Answer> answers);
 
 /// "the first token: full 13.3 times as soon as none, blend 4.3 times": the later answers by the
-/// first.
+/// first; "blend (done as prefix)" where that was done.
 std::string saved_line(std::span<const Answer> answers);
+
+/// "blend: predicted 0.50 s to the first token, came in 0.52 s; full prefill predicted 4.3 s"; ""
+/// where nothing was predicted.
+std::string predicted_line(const Answer& answer);
 
 /// In one line, without white space at the beginning.
 std::string in_one_line(std::string text);
@@ -79,7 +84,9 @@ std::string note_on_rates(const Answer& answer, const std::string& rates_file);
 
 /// What to say of an answer that is empty; "": nothing.
 std::string note_on_empty(const engine::Generation& generation);
-/// The same of one that was cut; JSON has its stop_reason for that.
-std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens);
+/// The same of one that was cut; JSON has its stop_reason for that. `context_flag`:
+/// Engine::context_flag.
+std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens,
+                        std::string_view context_flag);
 
 }  // namespace weft::cli

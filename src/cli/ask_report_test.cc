@@ -6,6 +6,8 @@
 
 #include <filesystem>
 
+#include "retrieval/scan.h"
+
 namespace weft::cli {
 namespace {
 
@@ -52,8 +54,19 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   EXPECT_EQ(passage_json(one)["file"], "same");
   one.hit.modified_ns = written_ns - 1;
   EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();
+  // Where the time tells nothing, the content does.
   one.hit.modified_ns = retrieval::kUnknownTime;
+  one.hit.content_hash = retrieval::load_document(posix_env(), path, {})->info.content_hash;
   EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kSame);
+  ASSERT_EQ(::pwrite(file, "Wasp", 4, 0), 4);
+  EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kChanged);
+  // However it was read.
+  ASSERT_EQ(::pwrite(file, "B\xE9\x65s", 4, 0), 4);
+  for (const auto encoding : {documents::Encoding::kAny, documents::Encoding::kLatin1}) {
+    const auto read = retrieval::load_document(posix_env(), path, {.encoding = encoding});
+    one.hit.content_hash = read->info.content_hash;
+    EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kSame);
+  }
   one.hit.modified_ns = written_ns;
   one.hit.size_bytes = 17;
   EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();
@@ -92,9 +105,16 @@ TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
             "1,203,964 tokens reused");
   answer.report.mode = fusion::ReuseMode::kPrefix;  // auto took full prefill
   answer.report.predicted->ttft_ms = 4321;
-  EXPECT_EQ(timing_line(answer, true),
-            "12.3 s to the first token (full prefill, predicted 4.3 s); 0 of 1,203,964 tokens "
-            "reused from the prefix cache");
+  EXPECT_EQ(
+      timing_line(answer, true),
+      "12.3 s to the first token; the stored KV was left unused: reuse would hardly be faster "
+      "than full prefill (predicted 4.3 s)");
+  answer.report.predicted->full_prefill_ms = 301;
+  answer.report.reused_tokens = 512;
+  EXPECT_EQ(timing_line(answer, false),
+            "12.3 s to the first token; the stored KV was left unused: full prefill is predicted "
+            "to take 0.30 s (less than 0.4 s); 512 of 1,203,964 tokens came from the prefix cache "
+            "(--stats)");
 }
 
 TEST(AskReport, RatesOfABusyMachineAreSaid) {
@@ -119,8 +139,17 @@ TEST(AskReport, WhatReuseSavedIsSaid) {
   answers[1].ttft_ms = 180;
   answers[2].asked = fusion::ReuseMode::kBlend;
   answers[2].ttft_ms = 558;
+  for (Answer& one : answers) one.report.mode = one.asked;
   EXPECT_EQ(saved_line(answers),
             "the first token: full 13.3 times as soon as none, blend 4.3 times");
+  answers[2].report.mode = fusion::ReuseMode::kPrefix;  // no reuse is credited with it
+  EXPECT_EQ(saved_line(answers),
+            "the first token: full 13.3 times as soon as none, blend (done as prefix) 4.3 times");
+  EXPECT_EQ(predicted_line(answers[2]), "");
+  answers[2].report.predicted = {.full_prefill_ms = 2300, .ttft_ms = 600};
+  EXPECT_EQ(predicted_line(answers[2]),
+            "blend (done as prefix): predicted 0.60 s to the first token, came in 0.56 s; full "
+            "prefill predicted 2.3 s");
 }
 
 TEST(AskReport, JsonHasSensibleDigits) {
@@ -151,12 +180,12 @@ TEST(AskReport, AnEmptyOrCutAnswerIsSaid) {
   generation.text = "Six.";
   generation.stop_reason = engine::StopReason::kEnd;
   EXPECT_EQ(note_on_empty(generation), "");
-  EXPECT_EQ(note_on_cut(generation, 8), "");
+  EXPECT_EQ(note_on_cut(generation, 8, "-c"), "");
   generation.stop_reason = engine::StopReason::kMaxTokens;
-  EXPECT_EQ(note_on_cut(generation, 8),
+  EXPECT_EQ(note_on_cut(generation, 8, "-c"),
             "the answer was cut at 8 tokens (-n; -n -1 goes on to the end)");
   generation.stop_reason = engine::StopReason::kContextFull;
-  EXPECT_EQ(note_on_cut(generation, 8), "the answer was cut at the end of the context (-c)");
+  EXPECT_EQ(note_on_cut(generation, 8, "-c"), "the answer was cut at the end of the context (-c)");
 }
 
 }  // namespace

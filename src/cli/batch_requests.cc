@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -18,6 +19,16 @@ namespace weft::cli {
 namespace {
 
 using Json = nlohmann::json;
+
+/// What other programs' requests call a key.
+struct Alias {
+  std::string_view theirs;
+  std::string_view ours;
+};
+constexpr Alias kElsewhere[] = {{"max_tokens", "n"},     {"max_completion_tokens", "n"},
+                                {"n_predict", "n"},      {"num_predict", "n"},
+                                {"temperature", "temp"}, {"messages", "prompt"},
+                                {"content", "prompt"},   {"input", "prompt"}};
 
 /// A value as an error shows it.
 std::string shown(const Json& value) {
@@ -121,8 +132,10 @@ Status read_key(const std::string& key, const Json& value, int32_t most_tokens, 
                                   sampling.seed);
   }
   if (key == "stop") return read_stops(value, out.options.stops);
+  const auto meant = std::ranges::find(kElsewhere, key, &Alias::theirs);
   return invalid_argument(fmt::format(
-      "no key {}; there are prompt, n, temp, top_k, top_p, min_p, seed, stop, raw", shown(key)));
+      "no key {}; {}there are prompt, n, temp, top_k, top_p, min_p, seed, stop, raw", shown(key),
+      meant == std::end(kElsewhere) ? "" : fmt::format("\"{}\" is meant; ", meant->ours)));
 }
 
 /// Reads a line as the parser goes through it, and stops at the first thing that is wrong: a tree

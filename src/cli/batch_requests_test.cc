@@ -205,6 +205,10 @@ TEST(BatchRequests, AKeyThatThereIsNotIsRefusedWithThoseThereAre) {
     EXPECT_THAT(message, HasSubstr("prompt, n, temp, top_k, top_p, min_p, seed, stop, raw"));
   }
   EXPECT_THAT(refusal(with(std::string(1 << 20, 'k'), "1")), HasSubstr("kkk...; there are"));
+  EXPECT_THAT(refusal(with("max_tokens", "1")),
+              StartsWith("no key \"max_tokens\"; \"n\" is meant; there are prompt, n,"));
+  EXPECT_THAT(refusal(with("temperature", "1")), HasSubstr("; \"temp\" is meant; "));
+  EXPECT_THAT(refusal(with("top-k", "1")), StartsWith("no key \"top-k\"; there are "));
   EXPECT_THAT(refusal(with("a\\u0000\\nb", "1")), HasSubstr("\"a\\u0000\\nb\""));
 }
 

@@ -111,9 +111,9 @@ class Asker {
     if (n == 0 && !found.passages.empty()) {
       return resource_exhausted(
           fmt::format("the question with one passage ({} tokens) and an answer of up to {} (-n) do "
-                      "not fit the context of {} (-c)",
+                      "not fit the context of {} ({})",
                       used + std::ssize(found.passages.front().hit.chunk.tokens), room_for_answer(),
-                      engine_.context_tokens()));
+                      engine_.context_tokens(), engine_.context_flag()));
     }
     if (n < found.passages.size()) {
       found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
@@ -187,7 +187,7 @@ class Asker {
     for (const Answer& a : answers) {
       std::string note = note_on_empty(a.generation);
       if (note.empty() && !flags_.documents.json) {
-        note = note_on_cut(a.generation, flags_.generation.max_tokens);
+        note = note_on_cut(a.generation, flags_.generation.max_tokens, engine_.context_flag());
       }
       if (note.empty()) continue;
       notes.push_back(flags_.compare ? fmt::format("{}: {}", fusion::mode_name(a.asked), note)
@@ -205,8 +205,7 @@ class Asker {
     if (flags_.documents.json) return show_json(question, found, answers, std::move(notes));
     std::fflush(stdout);
     for (const std::string& note : notes) print_error("note: " + note);
-    if (!found.passages.empty()) fmt::print("\n");
-    print_sources(found.passages);
+    print_sources_and_absent(found);
     fmt::print("\n");
     const bool with_stats = flags_.documents.stats || flags_.compare;
     if (!flags_.compare) {
@@ -221,10 +220,10 @@ class Asker {
     for (const Passage& passage : found.passages) chunks.push_back(passage_json(passage));
     Json modes = Json::array();
     for (const Answer& a : answers) modes.push_back(answer_json(a));
-    Json json = {{"question", question},
-                 {"found", found.found == retrieval::PassagesFound::kYes},
-                 {"chunks", std::move(chunks)},
-                 {"notes", notes}};
+    Json json = {
+        {"question", question},         {"found", found.found == retrieval::PassagesFound::kYes},
+        {"absent", absent_json(found)}, {"did_you_mean", meant_json(found)},
+        {"chunks", std::move(chunks)},  {"notes", notes}};
     if (flags_.compare) {
       json["modes"] = std::move(modes);
     } else {
@@ -248,6 +247,8 @@ class Asker {
     fmt::print("{}", stats_table(answers));
     if (flags_.compare) {
       fmt::print("{}\n", saved_line(answers));
+      const std::string predicted = predicted_line(answers.back());
+      if (!predicted.empty()) fmt::print("{}\n", predicted);
       fmt::print(
           "each from its own state: none nothing; prefix the system turn and the first chunk in "
           "its usual place; full and blend the store, nothing in memory\n");

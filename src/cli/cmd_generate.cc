@@ -97,7 +97,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
     return resource_exhausted(
         fmt::format("the prompt does not fit the context of {} tokens: shorten it, or take a "
                     "larger context ({})",
-                    engine->context_tokens(), context_flag(*engine)));
+                    engine->context_tokens(), engine->context_flag()));
   }
 
   if (flags.parallel > 1) {

@@ -217,7 +217,8 @@ Status run_ingest(App& app, IngestFlags flags) {
   if (!counts.is_ok()) {
     const bool is_gone = taken_away.is_ok() && *taken_away;
     if (counts.status().code() == StatusCode::kCancelled && !is_gone) {  // an error is one line
-      const auto line = unfinished_line(library.index(), flags.library.dir, given_model);
+      const auto line = unfinished_line(library.index(), flags.library.dir, given_model,
+                                        flags.library.store_limit_bytes);
       if (line.is_ok() && !line->empty()) print_error(*line);
     }
     return counts.status();

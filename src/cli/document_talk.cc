@@ -182,15 +182,16 @@ void DocumentTalk::after_answer() {
   }
   std::vector<std::string> notes = found_.notes;
   std::string note = note_on_empty(answer_->generation);
-  if (note.empty() && !flags_.json) note = note_on_cut(answer_->generation, max_tokens_);
+  if (note.empty() && !flags_.json) {
+    note = note_on_cut(answer_->generation, max_tokens_, engine_.context_flag());
+  }
   if (!note.empty()) notes.push_back(std::move(note));
   if (flags_.json) {
     print_as_json(notes);
   } else {
     std::fflush(stdout);
     for (const std::string& line : notes) print_error("note: " + line);
-    if (!found_.passages.empty()) fmt::print("\n");
-    print_sources(found_.passages);
+    print_sources_and_absent(found_);
     fmt::print("\n{}\n", timing_line(*answer_, flags_.stats));
     if (flags_.stats) {
       for (const std::string& line : answer_->report.notes)
@@ -207,7 +208,10 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   for (const Passage& passage : found_.passages) chunks.push_back(passage_json(passage));
   Json json = {{"question", question_},
                {"found", found_.found == retrieval::PassagesFound::kYes},
+               {"absent", absent_json(found_)},
+               {"did_you_mean", meant_json(found_)},
                {"looked_back", found_.looked_back},
+               {"searched_with", found_.searched_with},
                {"history_tokens", history_tokens_},
                {"chunks", std::move(chunks)}};
   json.update(answer_json(*answer_));

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/terminal_text.h"
 #include "retrieval/best_sentence.h"
 #include "retrieval/follow_up.h"
+#include "retrieval/function_words.h"
 
 namespace weft::cli {
 namespace {
@@ -27,14 +29,20 @@ std::string shortened(std::string_view text, size_t max_bytes) {
   return std::string(text.substr(0, end)) + "…";
 }
 
-/// `no passage has "a", "b" or "c"`; "" of none.
-std::string no_passage_has(std::span<const std::string> absent) {
+/// `"a", "b" (did you mean "d"?) or "c"`
+std::string quoted(std::span<const AbsentWord> words) {
   std::string line;
-  for (size_t i = 0; i < absent.size(); ++i) {
-    line += i == 0 ? "no passage has " : i + 1 == absent.size() ? " or " : ", ";
-    line += fmt::format("\"{}\"", shortened(absent[i], kMaxWordBytes));
+  for (size_t i = 0; i < words.size(); ++i) {
+    line += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
+    line += fmt::format("\"{}\"", shortened(words[i].word, kMaxWordBytes));
+    if (!words[i].near.empty()) line += fmt::format(" (did you mean \"{}\"?)", words[i].near);
   }
   return line;
+}
+
+/// `no passage has "a", "b" or "c"`; "" of none.
+std::string no_passage_has(std::span<const AbsentWord> absent) {
+  return absent.empty() ? "" : "no passage has " + quoted(absent);
 }
 
 const char* reason_name(retrieval::PassagesFound found) {
@@ -92,25 +100,36 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
                         retrieval::find_follow_up(library.index(), before, question, options));
   out.found = found.passages.found;
   out.looked_back = found.looked_back;
-  out.absent = std::move(found.passages.absent);
+  out.searched_with = std::move(found.searched_with);
+  for (std::string& word : found.passages.absent) {
+    WEFT_ASSIGN_OR_RETURN(std::string near, library.index().near_word(word));
+    out.absent.push_back({std::move(word), std::move(near)});
+  }
   if (out.looked_back && after_unanswered) {
     out.notes.push_back(fmt::format("taken to be about \"{}\", the last question that was answered",
                                     shortened(one_line(before.back()), kMaxQuestionBytes)));
   } else if (out.looked_back && !found.has_own_terms) {
-    out.notes.push_back(
-        "no passage has a word of this question itself: these are about the question before it");
+    std::string questions;
+    for (const std::string& one : out.searched_with) {
+      questions += fmt::format("{}\"{}\"", questions.empty() ? "" : " and ",
+                               shortened(one_line(one), kMaxQuestionBytes));
+    }
+    out.notes.push_back("no passage has a word of this question itself: these were found with " +
+                        questions);
   }
   if (out.looked_back) {
     for (size_t i = 0; i < std::min(found.n_own_terms, found.passages.terms.size()); ++i) {
       found.passages.terms[i].weight *= kOwnTermsCount;
     }
   }
+  std::map<int64_t, FileState> files;  // a document's may have to be read: once
   for (retrieval::Hit& hit : found.passages.hits) {
     WEFT_ASSIGN_OR_RETURN(std::string sentence,
                           retrieval::best_sentence(library.index(), found.passages.terms, hit.title,
                                                    hit.chunk.text, kMaxSentenceBytes));
-    const FileState file = file_state(env, hit);
-    out.passages.push_back({std::move(hit), std::move(sentence), file});
+    const auto [file, is_new] = files.try_emplace(hit.chunk.document_id, FileState::kSame);
+    if (is_new) file->second = file_state(env, hit);
+    out.passages.push_back({std::move(hit), std::move(sentence), file->second});
   }
   if (out.found != retrieval::PassagesFound::kYes) {
     WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library.index().counts());
@@ -152,9 +171,28 @@ void print_not_found(const FoundPassages& found, bool is_whole) {
              is_whole ? "" : " But not all of them are in the store yet.");
 }
 
+Json absent_json(const FoundPassages& found) {
+  Json words = Json::array();
+  for (const AbsentWord& one : found.absent) words.push_back(one.word);
+  return words;
+}
+
+Json meant_json(const FoundPassages& found) {
+  Json meant = Json::object();
+  for (const AbsentWord& one : found.absent) {
+    if (!one.near.empty()) meant[one.word] = one.near;
+  }
+  return meant;
+}
+
 Json not_found_json(const std::string& question, const FoundPassages& found) {
-  return {{"question", question},   {"found", false},    {"reason", reason_name(found.found)},
-          {"absent", found.absent}, {"answer", nullptr}, {"chunks", Json::array()},
+  return {{"question", question},
+          {"found", false},
+          {"reason", reason_name(found.found)},
+          {"absent", absent_json(found)},
+          {"did_you_mean", meant_json(found)},
+          {"answer", nullptr},
+          {"chunks", Json::array()},
           {"notes", found.notes}};
 }
 
@@ -167,6 +205,24 @@ void print_sources(std::span<const Passage> passages) {
   }
 }
 
+std::string absent_line(const FoundPassages& found) {
+  if (found.found != retrieval::PassagesFound::kYes) return "";  // then it is told as why_not
+  std::vector<AbsentWord> words;
+  for (const AbsentWord& one : found.absent) {
+    // "How many …" needs no "many" in the answer.
+    if (!retrieval::is_aspect_word(one.word)) words.push_back(one);
+  }
+  if (words.empty()) return "";
+  return fmt::format("no document has the word{} {}", words.size() == 1 ? "" : "s", quoted(words));
+}
+
+void print_sources_and_absent(const FoundPassages& found) {
+  if (!found.passages.empty()) fmt::print("\n");
+  print_sources(found.passages);
+  const std::string absent = absent_line(found);
+  if (!absent.empty()) fmt::print("{}\n", one_line(absent));
+}
+
 void store_missing(Library& library, const std::vector<std::vector<int32_t>>& chunks,
                    fusion::ReuseMode asked) {
   const bool wanted = asked == fusion::ReuseMode::kFull || asked == fusion::ReuseMode::kBlend;
@@ -175,7 +231,10 @@ void store_missing(Library& library, const std::vector<std::vector<int32_t>>& ch
   size_t done = 0;
   const auto count = [&](bool /*computed*/) { ++done; };
   while (done < all.size() && !interrupted()) {
-    const Status stored = library.fusor().ensure_first_stored(std::span(all).subspan(done), count);
+    Status stored = library.check_kv_room(std::ssize(all[done]));
+    if (stored.is_ok()) {
+      stored = library.fusor().ensure_first_stored(std::span(all).subspan(done), count);
+    }
     if (stored.is_ok()) continue;
     print_error("a chunk was not stored: " + stored.message());
     ++done;

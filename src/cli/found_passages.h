@@ -14,12 +14,20 @@
 
 namespace weft::cli {
 
+/// One of retrieval::Passages::absent, and what it may be a misspelling of; "" where nothing is
+/// near.
+struct AbsentWord {
+  std::string word;
+  std::string near;
+};
+
 struct FoundPassages {
   retrieval::PassagesFound found = retrieval::PassagesFound::kYes;
-  std::vector<Passage> passages;    // their token ids are those of their texts
-  std::vector<std::string> notes;   // fit for the user
-  bool looked_back = false;         // the questions before were searched for, too
-  std::vector<std::string> absent;  // retrieval::Passages::absent
+  std::vector<Passage> passages;           // their token ids are those of their texts
+  std::vector<std::string> notes;          // fit for the user
+  bool looked_back = false;                // the questions before were searched for, too
+  std::vector<std::string> searched_with;  // retrieval::FollowUp::searched_with
+  std::vector<AbsentWord> absent;
 
   std::vector<std::vector<int32_t>> chunks() const;
 };
@@ -36,10 +44,18 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
 std::string why_not(const FoundPassages& found);
 /// `is_whole`: the store has all that was to be ingested.
 void print_not_found(const FoundPassages& found, bool is_whole = true);
+Json absent_json(const FoundPassages& found);
+/// {"alram": "alarm"}
+Json meant_json(const FoundPassages& found);
 Json not_found_json(const std::string& question, const FoundPassages& found);
 
 /// Numbered, one or two lines each.
 void print_sources(std::span<const Passage> passages);
+/// `no document has the word "alarm"`, of what was answered all the same; "" where all words that
+/// name a subject are in one.
+std::string absent_line(const FoundPassages& found);
+/// The sources, and then that line.
+void print_sources_and_absent(const FoundPassages& found);
 
 /// Where plain prefill was the quicker way, the chunks are stored now, so that the next question
 /// finds them. What cannot be stored is said.

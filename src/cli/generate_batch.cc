@@ -183,6 +183,10 @@ Status run_parallel(engine::Engine& engine, std::vector<int32_t> prompt,
                     const ParallelFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto batcher,
                         engine::Batcher::create(engine, {.max_running = flags.n}));
+  if (flags.n > 1 && flags.generation.sampling.temperature <= 0 && !flags.quiet) {
+    print_error(fmt::format(
+        "at temperature 0 all {} samples are the same; --temp 0.7 makes them differ", flags.n));
+  }
   for (int32_t i = 0; i < flags.n; ++i) {
     engine::BatchRequest request{prompt, flags.generation};
     request.options.sampling.seed += static_cast<uint64_t>(i);
@@ -223,7 +227,9 @@ Status run_parallel(engine::Engine& engine, std::vector<int32_t> prompt,
   }
   std::fflush(stdout);
   if (!flags.quiet && status.is_ok()) {
-    for (size_t i = 0; i < samples.size(); ++i) note_end(engine, samples[i]);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      note_end(engine, samples[i], fmt::format("sample {}: ", i + 1));
+    }
   }
   return status;
 }

@@ -236,6 +236,8 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   int64_t new_tokens = 0;  // of records that are not there yet, each once
   std::set<Hash128> seen;
   int64_t largest_tokens = 0;
+  size_t largest_chunk = 0;  // of those to be computed
+  std::string with_largest_chunk;
   for (retrieval::ScannedFile& file : files) {
     WEFT_RETURN_IF_ERROR(check_stopped());
     if (!needs_work(file)) continue;
@@ -250,6 +252,10 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
       const bool is_new = seen.insert(hash128(std::as_bytes(std::span(chunk.tokens)))).second &&
                           !fusor_.is_stored(chunk.tokens);
       if (is_new) new_tokens += n;
+      if (is_new && chunk.tokens.size() > largest_chunk) {
+        largest_chunk = chunk.tokens.size();
+        with_largest_chunk = file.info.path;
+      }
     }
     if (new_tokens - new_before > largest_tokens) {
       largest_tokens = new_tokens - new_before;
@@ -257,6 +263,13 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
     }
   }
   if (plan.documents == 0) return Status::ok();
+  if (largest_chunk > 0) {
+    const Status fits = library_.check_kv_room(static_cast<int64_t>(largest_chunk));
+    if (!fits.is_ok()) {
+      return resource_exhausted(
+          fmt::format("{}: {}; nothing was changed", with_largest_chunk, fits.message()));
+    }
+  }
   total_tokens_ = plan.tokens;
   const int64_t token_bytes = fusion::record_token_bytes(engine_.model().config());
   plan.new_tokens = new_tokens;

@@ -9,10 +9,6 @@
 
 namespace weft::cli {
 
-/// Letters to put in, leave out, replace or swap with a neighbour to make b of a (the optimal
-/// string alignment distance).
-size_t edit_distance(std::string_view a, std::string_view b);
-
 /// The one of `words` that `word` most likely was to be: at most a third of its letters are wrong,
 /// or it is a beginning of three letters or more that only one of them has. Case does not count.
 /// Nothing for a word of over 64 bytes.

@@ -25,6 +25,14 @@ std::string flags_of(const IngestRoot& root) {
   return flags;
 }
 
+/// As a flag takes it, exactly.
+std::string bytes_flag(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; unit + 1 < std::size(kUnits) && bytes % 1024 == 0; ++unit) bytes /= 1024;
+  return fmt::format("{}{}", bytes, kUnits[unit]);
+}
+
 /// Without those that lie under another one: they are ingested with it.
 std::vector<IngestRoot> outermost(const std::vector<IngestRoot>& roots) {
   std::vector<std::string> paths;
@@ -39,8 +47,11 @@ std::vector<IngestRoot> outermost(const std::vector<IngestRoot>& roots) {
 }  // namespace
 
 std::string completing_command(const std::vector<IngestRoot>& roots, const std::string& dir,
-                               size_t max_roots, const std::string& model) {
+                               size_t max_roots, const std::string& model,
+                               uint64_t store_limit_bytes) {
   const std::string with_model = model.empty() ? "" : " -m " + shell_path(model);
+  const std::string with_limit =
+      store_limit_bytes == 0 ? "" : " --store-limit " + bytes_flag(store_limit_bytes);
   std::vector<std::pair<std::string, std::string>> paths_of;  // by flags, as they come
   for (const IngestRoot& root : roots) {
     if (max_roots == 0) break;
@@ -52,14 +63,14 @@ std::string completing_command(const std::vector<IngestRoot>& roots, const std::
   }
   std::string commands;
   for (const auto& [flags, paths] : paths_of) {
-    commands += fmt::format("{}weft ingest{} --store {}{}{}", commands.empty() ? "" : " && ",
-                            with_model, shell_path(dir), flags, paths);
+    commands += fmt::format("{}weft ingest{} --store {}{}{}{}", commands.empty() ? "" : " && ",
+                            with_model, shell_path(dir), with_limit, flags, paths);
   }
   return commands;
 }
 
 Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir,
-                                    const std::string& model) {
+                                    const std::string& model, uint64_t store_limit_bytes) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, index.unfinished());
   if (unfinished.roots.empty()) return std::string();
   const std::vector<IngestRoot> outer = outermost(unfinished.roots);
@@ -79,7 +90,7 @@ Result<std::string> unfinished_line(retrieval::Index& index, const std::string& 
                         counted(static_cast<int64_t>(outer.size() - kMaxRoots), "more path"))
           : "";
   return fmt::format("{}: {}; to complete it: {}{}", dir, what,
-                     completing_command(outer, dir, kMaxRoots, model), more);
+                     completing_command(outer, dir, kMaxRoots, model, store_limit_bytes), more);
 }
 
 Result<Json> unfinished_json(retrieval::Index& index, const std::string& dir) {

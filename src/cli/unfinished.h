@@ -1,6 +1,7 @@
 // What of a store is not whole yet, and the command that completes it, for people and for programs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -12,15 +13,15 @@ namespace weft::cli {
 /// `weft ingest` for these roots of an unfinished store, each with the flags that it was begun
 /// with, for a shell; several commands, joined by &&, where the flags differ. At most `max_roots`
 /// of them, none of which may lie under another. `model`: what -m was given, as the store may not
-/// know where the file is; "": nothing.
+/// know where the file is; "": nothing. `store_limit_bytes`: what --store-limit was given; 0: none.
 std::string completing_command(const std::vector<retrieval::IngestRoot>& roots,
                                const std::string& dir, size_t max_roots,
-                               const std::string& model = "");
+                               const std::string& model = "", uint64_t store_limit_bytes = 0);
 
 /// What to say of a store whose documents are not all whole, with the command that completes it;
 /// "": all are.
 Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir,
-                                    const std::string& model = "");
+                                    const std::string& model = "", uint64_t store_limit_bytes = 0);
 
 /// {"documents","ingest_did_not_end","paths":[…],"command"}, or null where all are whole. The
 /// command has all paths.

@@ -65,6 +65,14 @@ TEST_F(UnfinishedTest, PathsBegunWithTheSameFlagsShareACommandAndOthersDoNot) {
                                "weft ingest --store S /b"));
 }
 
+TEST_F(UnfinishedTest, TheCommandHasTheLimitThatIsGiven) {
+  begin({{.path = "/a"}});
+  const auto with = [&](uint64_t limit) { return *unfinished_line(*index_, "S", "m", limit); };
+  EXPECT_THAT(with(200 << 10), EndsWith("weft ingest -m m --store S --store-limit 200KB /a"));
+  EXPECT_THAT(with(1000), EndsWith("--store-limit 1000B /a"));
+  EXPECT_THAT(with(uint64_t{3} << 30), EndsWith("--store-limit 3GB /a"));
+}
+
 TEST_F(UnfinishedTest, PeopleAreToldThreePathsAndProgramsAll) {
   begin({{.path = "/a"}, {.path = "/a/b"}, {.path = "/c"}, {.path = "/d"}, {.path = "/e"}});
   EXPECT_THAT(line(), EndsWith("weft ingest --store S /a /c /d (and 1 more path)"));

@@ -15,7 +15,7 @@ namespace weft::documents {
 namespace {
 
 /// To be raised when a reader gives another text than before, so that what it reads is read again.
-constexpr std::string_view kHtmlReading = "html 2";
+constexpr std::string_view kHtmlReading = "html 3";
 constexpr std::string_view kFrontMatterReading = "front matter 1";
 
 Format format_by_name(std::string_view name) {

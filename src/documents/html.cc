@@ -79,10 +79,11 @@ void split_entities(std::string_view bytes, const Text& text, const Char& entity
 /// A run of text, or a tag by its lower-case name.
 struct Piece {
   enum Kind { kText, kOpen, kClose } kind = kText;
-  std::string_view text;  // of a text, or in an opening tag of a raw element all that is in it
-  std::string name;       // no name that means anything here is longer than kMaxName
-  bool is_empty = false;  // <name/>
-  size_t begin = 0;       // of the page
+  std::string_view text;   // of a text, or in an opening tag of a raw element all that is in it
+  std::string name;        // no name that means anything here is longer than kMaxName
+  bool is_empty = false;   // <name/>
+  bool is_hidden = false;  // an opening tag with the attribute hidden
+  size_t begin = 0;        // of the page
   size_t end = 0;
 };
 constexpr size_t kMaxName = 15;
@@ -107,6 +108,21 @@ constexpr auto kNotInSvg = std::to_array<std::string_view>(
      "nobr",   "ol",   "p",          "pre",   "ruby", "s",      "small",   "span", "strong",
      "strike", "sub",  "sup",        "table", "tt",   "u",      "ul",      "var"});
 constexpr auto kHtmlInSvg = std::to_array<std::string_view>({"foreignobject", "desc"});
+/// They have no content, or are the page, which a script shows: hidden or not, what follows is
+/// read.
+constexpr auto kNeverHidden = std::to_array<std::string_view>(
+    {"area", "base", "body", "br", "col", "embed", "head", "hr", "html", "img", "input", "link",
+     "meta", "source", "track", "wbr"});
+/// Elements that need no closing tag: the next of a kind ends them, and the end of what holds them.
+constexpr auto kSiblings = std::to_array<std::pair<std::string_view, char>>({{"li", 'l'},
+                                                                             {"dt", 'd'},
+                                                                             {"dd", 'd'},
+                                                                             {"tr", 't'},
+                                                                             {"td", 't'},
+                                                                             {"th", 't'},
+                                                                             {"option", 'o'}});
+constexpr auto kHolders =
+    std::to_array<std::string_view>({"ul", "ol", "menu", "dl", "table", "select", "datalist"});
 constexpr auto kNoArticle =
     std::to_array<std::string_view>({"nav", "footer", "math", "button", "select", "object"});
 constexpr auto kParagraphs = std::to_array<std::string_view>(
@@ -126,6 +142,32 @@ size_t comment_end(std::string_view html, size_t at) {
     if (at >= text && after == "!>") return at + 4;
   }
   return html.size();
+}
+
+/// Whether a tag's attributes have one that hides its element; one that is shown when it is
+/// searched for (until-found) is read.
+bool has_hidden(std::string_view attributes) {
+  constexpr std::string_view kBetween = " \t\n\r\f/>";
+  for (size_t at = 0; (at = attributes.find_first_not_of(kBetween, at)) != kNpos;) {
+    const size_t name_end =
+        std::min(attributes.find_first_of(" \t\n\r\f/>=", at), attributes.size());
+    const bool is_it = lower(attributes.substr(at, std::min<size_t>(name_end - at, 7))) == "hidden";
+    at = std::min(attributes.find_first_not_of(" \t\n\r\f", name_end), attributes.size());
+    std::string_view value;
+    if (at < attributes.size() && attributes[at] == '=') {
+      at = std::min(attributes.find_first_not_of(" \t\n\r\f", at + 1), attributes.size());
+      const char quote = at < attributes.size() ? attributes[at] : ' ';
+      const bool is_quoted = quote == '"' || quote == '\'';
+      at += is_quoted ? 1 : 0;
+      const size_t end = std::min(
+          is_quoted ? attributes.find(quote, at) : attributes.find_first_of(" \t\n\r\f>", at),
+          attributes.size());
+      value = attributes.substr(at, end - at);
+      at = std::min(end + (is_quoted ? 1 : 0), attributes.size());
+    }
+    if (is_it) return lower(value.substr(0, 12)) != "until-found";
+  }
+  return false;
 }
 
 /// The page in pieces, one after another, without comments and declarations. In XML a tag may end
@@ -161,6 +203,7 @@ class Pieces {
     piece.text = text;
     piece.name.clear();
     piece.is_empty = false;
+    piece.is_hidden = false;
   }
 
   bool take_tag(Piece& piece) {
@@ -191,6 +234,7 @@ class Pieces {
     piece.name = lower(html_.substr(name_at, std::min(name_end - name_at, kMaxName + 1)));
     piece.text = {};
     at_ = tag_end(name_end);
+    piece.is_hidden = !is_close && has_hidden(html_.substr(name_end, at_ - name_end));
     const bool ends_itself = at_ >= 2 && html_[at_ - 1] == '>' && html_[at_ - 2] == '/';
     piece.is_empty = ends_itself && (is_xml_ || piece.name == "svg");
     if (!is_close && !piece.is_empty && is_one_of(piece.name, kRaw)) {
@@ -260,7 +304,8 @@ class KeptPieces {
       }
       return false;
     }
-    const bool is_dropped = is_one_of(piece.name, kDropped) ||
+    const bool is_hidden = piece.is_hidden && !is_one_of(piece.name, kNeverHidden);
+    const bool is_dropped = is_hidden || is_one_of(piece.name, kDropped) ||
                             (part_ == HtmlPart::kArticle && is_one_of(piece.name, kNoArticle));
     if (piece.kind != Piece::kOpen || !is_dropped) return true;
     // With no end in all the page, what is in it is the page.
@@ -285,9 +330,28 @@ class KeptPieces {
         html_depth_ += is_open ? 1 : html_depth_ > 0 ? -1 : 0;
       }
       ends = html_depth_ == 0 && is_one_of(piece.name, kNotInSvg);
+    } else if (dropped_ == "p") {
+      const bool is_block = is_one_of(piece.name, kParagraphs) || is_one_of(piece.name, kHolders) ||
+                            is_one_of(piece.name, kLines) || piece.name == "pre";
+      const bool is_own_end = piece.name == "p" && !is_open;
+      ends = is_block && piece.name != "br" && !is_own_end;
+    } else if (const char kind = kind_of(dropped_); kind != 0) {
+      if (is_one_of(piece.name, kHolders)) {
+        ends = !is_open && html_depth_ == 0;
+        if (!ends) html_depth_ += is_open ? 1 : -1;
+      } else if (html_depth_ == 0 && is_open) {
+        // A row's cells are in it; a cell ends with the row.
+        ends = kind_of(piece.name) == kind && !(dropped_ == "tr" && piece.name != "tr");
+      }
     }
     if (ends) depth_ = 0;
     return ends;
+  }
+
+  static char kind_of(std::string_view name) {
+    const auto* found =
+        std::ranges::find(kSiblings, name, &std::pair<std::string_view, char>::first);
+    return found == kSiblings.end() ? '\0' : found->second;
   }
 
   /// Where the last closing tag of a noscript begins; 0 with none.
@@ -303,7 +367,7 @@ class KeptPieces {
   HtmlPart part_;
   std::string dropped_;    // the element that is being left out
   size_t depth_ = 0;       // how many of its name are open
-  size_t html_depth_ = 0;  // how many of kHtmlInSvg are, in an svg
+  size_t html_depth_ = 0;  // how many of kHtmlInSvg are, in an svg; of kHolders, in a sibling
   size_t last_noscript_end_;
 };
 

@@ -79,6 +79,24 @@ TEST(Html, EndTagsThatAPageMayLeaveOutAreNotMissed) {
             "a\n\nb\n\n- c\n- d\n");
 }
 
+TEST(Html, WhatIsHiddenIsNoText) {
+  EXPECT_EQ(text("<p hidden>secret</p><p>shown</p>"), "shown\n");
+  EXPECT_EQ(text("<div class='a' HIDDEN=\"\"><div>b</div> c</div>d"), "d\n");
+  EXPECT_EQ(text("<span hidden=hidden>a</span><b data-x=' hidden '>b</b>"), "b\n");
+  EXPECT_EQ(text("<p title=\"a hidden b\">c</p><p data-hidden hiddenx>d</p>"), "c\n\nd\n");
+  EXPECT_EQ(text("<div hidden=until-found>a</div>"), "a\n");  // an accordion's part
+  EXPECT_EQ(text("<input hidden><br hidden>a"), "a\n");
+  EXPECT_EQ(text("<body hidden><p>a</body>"), "a\n");  // until its script has run
+  // End tags that may be left out are not missed.
+  EXPECT_EQ(text("<p hidden>a<p>b"), "b\n");
+  EXPECT_EQ(text("<p hidden>a <b>b</b><br>c<div>d</div>"), "d\n");
+  EXPECT_EQ(text("<div><p hidden>a</div>b"), "b\n");
+  EXPECT_EQ(text("<ul><li hidden>a<ul><li>b</ul><li>c</ul>d"), "- c\n\nd\n");
+  EXPECT_EQ(text("<ul><li hidden>a</ul>d"), "d\n");
+  EXPECT_EQ(text("<table><tr hidden><td>a<td>b<tr><td hidden>c<td>d</table>e"), "d\n\ne\n");
+  EXPECT_EQ(text("<dl><dt hidden>a<dd>b</dl>"), "b\n");
+}
+
 TEST(Html, TheTitleIsNoText) {
   EXPECT_EQ(read_html("<title>\n A &amp;\n B </title>x").title, "A & B");
   EXPECT_EQ(read_html("<title></title><title>B</title>x").title, "B");

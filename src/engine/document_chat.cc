@@ -92,8 +92,8 @@ Result<DocumentChat::Plan> DocumentChat::plan(const std::string& question, const
   }
   if (used + room > context || (out.prompt.chunks.empty() && !chunks.empty())) {
     return resource_exhausted(fmt::format(
-        "the question{} and an answer of up to {} tokens (-n) do not fit the context of {} (-c)",
-        chunks.empty() ? "" : " with one passage", room, context));
+        "the question{} and an answer of up to {} tokens (-n) do not fit the context of {} ({})",
+        chunks.empty() ? "" : " with one passage", room, context, engine_.context_flag()));
   }
   out.prompt.prefix = std::move(frame.prefix);
   out.prompt.suffix = std::move(frame.suffix);

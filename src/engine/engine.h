@@ -66,6 +66,10 @@ class Engine {
   const kernels::Context& context() const { return context_; }
   /// The longest prompt and answer together: the context, or what the KV limit holds of it.
   int32_t context_tokens() const { return context_tokens_; }
+  /// The flag that sets it, for lines that ask for more: -c or --kv-limit.
+  const char* context_flag() const {
+    return context_tokens_ < model_->config().context_tokens ? "--kv-limit" : "-c";
+  }
   /// K and V of a page, all layers.
   int64_t page_bytes() const { return cache_->page_bytes(); }
   int64_t kv_token_bytes() const { return cache_->page_bytes() / cache_->page_tokens(); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "retrieval/function_words.h"
 #include "retrieval/unspaced_internal.h"
 
 namespace weft::retrieval {
@@ -306,6 +307,20 @@ Result<std::string> shortened(const Scale& scale, std::string_view line, size_t 
   return "… " + cut_behind(line.substr(words[first].begin), max_bytes);
 }
 
+constexpr size_t kBareWords = 3;
+
+/// "Café." or "Boiler service": words of the question and no more, so it is a heading without its
+/// marks, of what follows. `words`: the sentence's, and of a longer one more than kBareWords.
+bool is_bare(const std::vector<std::string>& words, const std::vector<bool>& has) {
+  const auto n_terms = static_cast<size_t>(std::ranges::count(has, true));
+  return n_terms > 0 && words.size() <= kBareWords && content_words(words).size() <= n_terms;
+}
+
+std::vector<bool> either(std::vector<bool> a, const std::vector<bool>& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] = a[i] || b[i];
+  return a;
+}
+
 }  // namespace
 
 Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
@@ -314,17 +329,22 @@ Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> te
   WEFT_ASSIGN_OR_RETURN(const Scale scale, Scale::make(index, weighted));
   WEFT_ASSIGN_OR_RETURN(std::vector<bool> above, scale.has(title));  // then in the heading
   for (size_t i = 0; i < weighted.size(); ++i) weighted[i].weight *= above[i] ? kInTitle : 1;
+  std::vector<bool> bare(above.size(), false);  // in such a sentence above, since the heading
   std::string_view best;
   double most = -1;
   for (const Sentence& sentence : sentences_of(text.substr(0, kMaxBytes))) {
     WEFT_ASSIGN_OR_RETURN(std::vector<bool> has, scale.has(sentence.text));
+    WEFT_ASSIGN_OR_RETURN(const auto words, index.words(sentence.text, kBareWords + 1));
     const double own = scale.weight(has);
     double weight = own * kHeadingItself;
     if (sentence.is_heading) {
       above = std::move(has);
+      bare.assign(above.size(), false);
+    } else if (is_bare(words, has)) {
+      bare = either(bare, has);
     } else {
-      std::vector<bool> both = above;
-      for (size_t i = 0; i < both.size(); ++i) both[i] = both[i] || has[i];
+      std::vector<bool> both = either(above, has);
+      if (words.size() > 1) both = either(both, bare);  // "No." is about nothing
       weight = own + kHeadingsShare * (scale.weight(both) - own);
     }
     if (weight <= most) continue;

@@ -12,11 +12,11 @@
 namespace weft::retrieval {
 
 /// The sentence of the text with most of the terms' weight, the first of equal ones, in one line:
-/// white space is squeezed. Of a table or a log a row is one, and a heading is one only where there
-/// is nothing else: its terms count half for each sentence under it, as the title's do for all, and
-/// what the title has tells less of a sentence. At most `max_bytes` of it are
-/// shown, those with most of the terms, and "…" where something is left out. Only the text's first
-/// 64 KiB are looked at.
+/// white space is squeezed. Of a table or a log a row is one, and a heading, also one without marks
+/// ("Boiler service."), is one only where there is nothing else: its terms count half for each
+/// sentence under it, as the title's do for all, and what the title has tells less of a sentence.
+/// At most `max_bytes` of it are shown, those with most of the terms, and "…" where something is
+/// left out. Only the text's first 64 KiB are looked at.
 Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
                                   std::string_view title, std::string_view text, size_t max_bytes);
 

@@ -68,6 +68,16 @@ TEST_F(BestSentenceTest, IsNoHeadingWhereThereIsASentence) {
   EXPECT_EQ(best(question, "#hashtag boiler\nNo."), "#hashtag boiler");
 }
 
+TEST_F(BestSentenceTest, IsNoWordOfTheQuestionByItself) {
+  const std::string dish = "What is the most popular dish at the caf\u00E9?";
+  EXPECT_EQ(best(dish, "Caf\u00E9. It serves trout from the lake. The caf\u00E9 is open."),
+            "The caf\u00E9 is open.");
+  EXPECT_EQ(best(dish, "Opening hours. Caf\u00E9. It serves trout. Parking."), "It serves trout.");
+  EXPECT_EQ(best("When was the boiler serviced?", "Boiler serviced\nWeber serviced it in May."),
+            "Weber serviced it in May.");
+  EXPECT_EQ(best(dish, "Parking. Caf\u00E9."), "Caf\u00E9.");  // nothing else has a word
+}
+
 TEST_F(BestSentenceTest, IsOneRowOfATable) {
   const std::string question = "What did the ladder cost?";
   EXPECT_EQ(best(question, "item,price,shop\nrope,9.50,harbour\nladder,42.00,mill\npaint,7.20,x"),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -213,6 +215,26 @@ Result<std::vector<Hit>> with_term(Index& index, const Term& term, std::vector<H
   return out;
 }
 
+struct Places {
+  bool in_title = false;
+  bool in_text = false;
+};
+
+/// Where a hit has any of the terms.
+Result<Places> places_of(Index& index, const Index::Forms& forms, const Hit& hit) {
+  const auto has = [&](std::string_view text) -> Result<bool> {
+    WEFT_ASSIGN_OR_RETURN(const auto n, index.occurrences(forms, text));
+    return std::ranges::any_of(n, [](int64_t often) { return often > 0; });
+  };
+  Places out;
+  WEFT_ASSIGN_OR_RETURN(out.in_title, has(hit.title));
+  WEFT_ASSIGN_OR_RETURN(out.in_text, has(hit.chunk.text));
+  if (!out.in_text) {
+    WEFT_ASSIGN_OR_RETURN(out.in_text, has(pieces_of(hit.title, hit.chunk.text)));
+  }
+  return out;
+}
+
 /// Whether any of the hits has any of the terms; true where there are none.
 Result<bool> have_a_term(Index& index, std::span<const WeightedTerm> weighted,
                          std::span<const Hit> hits) {
@@ -220,40 +242,104 @@ Result<bool> have_a_term(Index& index, std::span<const WeightedTerm> weighted,
   for (const WeightedTerm& one : weighted) terms.push_back(one.term);
   if (terms.empty()) return true;
   WEFT_ASSIGN_OR_RETURN(const Index::Forms forms, index.forms_of(terms));
-  const auto is_there = [](int64_t n) { return n > 0; };
   for (const Hit& hit : hits) {
-    const std::string pieces = pieces_of(hit.title, hit.chunk.text);
-    for (const std::string_view text : {std::string_view(hit.chunk.text),
-                                        std::string_view(hit.title), std::string_view(pieces)}) {
-      WEFT_ASSIGN_OR_RETURN(const auto in_text, index.occurrences(forms, text));
-      if (std::ranges::any_of(in_text, is_there)) return true;
-    }
+    WEFT_ASSIGN_OR_RETURN(const Places places, places_of(index, forms, hit));
+    if (places.in_title || places.in_text) return true;
   }
   return false;
+}
+
+Result<Index::Forms> forms_of_question(Index& index, std::string_view question) {
+  WEFT_ASSIGN_OR_RETURN(const auto words, index.words(question, Index::kMaxQueryTerms));
+  std::vector<Term> terms;
+  for (std::string& word : content_words(words)) terms.push_back({std::move(word)});
+  return index.forms_of(terms);
+}
+
+/// Documents of the last subject first: those whose title has a word of it, then those that have
+/// one together with a word of what it followed ("the harbour's hours", then "and the entrance?"),
+/// then those that have one at all. Whether any has.
+Result<bool> put_subject_first(Index& index, std::string_view subject, std::string_view older,
+                               std::vector<Hit>& hits) {
+  WEFT_ASSIGN_OR_RETURN(const Index::Forms of_subject, forms_of_question(index, subject));
+  WEFT_ASSIGN_OR_RETURN(const Index::Forms of_older, forms_of_question(index, older));
+  constexpr int kNothing = 3;
+  std::map<int64_t, int> ranks;  // by document
+  for (const Hit& hit : hits) {
+    WEFT_ASSIGN_OR_RETURN(const Places has, places_of(index, of_subject, hit));
+    WEFT_ASSIGN_OR_RETURN(const Places has_older, places_of(index, of_older, hit));
+    const bool has_both = has.in_text && (has_older.in_title || has_older.in_text);
+    const int rank = has.in_title ? 0 : has_both ? 1 : has.in_text ? 2 : kNothing;
+    const auto [known, is_new] = ranks.try_emplace(hit.chunk.document_id, rank);
+    if (!is_new) known->second = std::min(known->second, rank);
+  }
+  std::ranges::stable_sort(hits, std::less<>(),
+                           [&](const Hit& hit) { return ranks[hit.chunk.document_id]; });
+  return std::ranges::any_of(ranks, [](const auto& one) { return one.second < kNothing; });
+}
+
+/// Whether a question says itself what it is about.
+bool names_subject(const Read& question) {
+  return !question.reference.refers_back && question.has_content;
+}
+
+/// What "it" is in a question after these.
+struct Subject {
+  std::vector<std::string> questions;  // the last one, and the last that names its subject
+  std::string older;                   // what that one goes on from, joined; "" of none
+
+  std::string text() const {
+    std::string joined;
+    for (const std::string& one : questions) joined += (joined.empty() ? "" : "\n") + one;
+    return joined;
+  }
+};
+
+Subject last_subject(std::span<const std::string> before) {
+  Subject out;
+  if (before.empty()) return out;
+  const auto beginning = [](const std::string& text) { return text.substr(0, kMaxBytes); };
+  out.questions.push_back(beginning(before.back()));
+  size_t named = before.size() - 1;
+  while (named > 0 && !names_subject(read(before[named]))) --named;
+  if (!names_subject(read(before[named]))) return out;
+  if (named + 1 < before.size()) out.questions.push_back(beginning(before[named]));
+  if (follows(read(before[named]))) out.older = last_subject(before.first(named)).text();
+  return out;
 }
 
 }  // namespace
 
 Reference reference_of(std::string_view question) { return read(question).reference; }
 
-std::string subject_of(std::span<const std::string> before) {
-  if (before.empty()) return "";
-  std::string text(std::string_view(before.back()).substr(0, kMaxBytes));
-  if (!follows(read(before.back()))) return text;
-  for (size_t i = before.size() - 1; i-- > 0;) {
-    if (follows(read(before[i]))) continue;
-    return text.append("\n").append(std::string_view(before[i]).substr(0, kMaxBytes));
-  }
-  return text;
+std::string subject_of(std::span<const std::string> before) { return last_subject(before).text(); }
+
+namespace {
+
+/// A follow-up's passages, searched for with what it follows. What that found stays found.
+Result<Passages> find_with(Index& index, std::string_view question, const std::string& subject,
+                           const PassageOptions& options) {
+  const std::string both = std::string(question) + "\n" + subject;
+  WEFT_ASSIGN_OR_RETURN(Passages passages, find_passages(index, both, options));
+  if (passages.found != PassagesFound::kWeak) return passages;
+  WEFT_ASSIGN_OR_RETURN(const Passages of_subject, find_passages(index, subject, options));
+  if (of_subject.found != PassagesFound::kYes) return passages;
+  PassageOptions anyway = options;
+  anyway.anyway = true;
+  WEFT_ASSIGN_OR_RETURN(passages, find_passages(index, both, anyway));
+  passages.found = PassagesFound::kYes;
+  return passages;
 }
+
+}  // namespace
 
 Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> before,
                                 std::string_view question, const PassageOptions& options) {
   FollowUp out;
   WEFT_ASSIGN_OR_RETURN(out.passages, find_passages(index, question, options));
   out.n_own_terms = out.passages.terms.size();
-  const std::string subject = subject_of(before);
-  if (subject.empty()) return out;
+  const Subject subject = last_subject(before);
+  if (subject.questions.empty()) return out;
   const Reference reference = reference_of(question);
   const bool has_terms = out.passages.found != PassagesFound::kNoTerms;
   const bool was_found = out.passages.found == PassagesFound::kYes;
@@ -263,15 +349,15 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
                           (!was_found && reference.goes_on && !reference.has_name);
   if (!looks_back) return out;
 
-  const std::string both = std::string(question) + "\n" + subject;
-  WEFT_ASSIGN_OR_RETURN(Passages passages, find_passages(index, both, options));
-  if (passages.found == PassagesFound::kWeak) {
-    WEFT_ASSIGN_OR_RETURN(const Passages of_subject, find_passages(index, subject, options));
-    if (of_subject.found == PassagesFound::kYes) {
-      PassageOptions anyway = options;
-      anyway.anyway = true;
-      WEFT_ASSIGN_OR_RETURN(passages, find_passages(index, both, anyway));
-      passages.found = PassagesFound::kYes;
+  std::vector<std::string> searched_with = subject.questions;
+  WEFT_ASSIGN_OR_RETURN(Passages passages, find_with(index, question, subject.text(), options));
+  if (!subject.older.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_subject, put_subject_first(index, subject.questions.back(),
+                                                                    subject.older, passages.hits));
+    if (!has_subject) {  // it was found by what it followed
+      searched_with.push_back(subject.older);
+      WEFT_ASSIGN_OR_RETURN(
+          passages, find_with(index, question, subject.text() + "\n" + subject.older, options));
     }
   }
   if (is_nearer) {
@@ -283,6 +369,7 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   passages.absent = std::move(out.passages.absent);  // the question's own
   out.passages = std::move(passages);
   out.looked_back = true;
+  out.searched_with = std::move(searched_with);
   const std::span terms(out.passages.terms);
   WEFT_ASSIGN_OR_RETURN(
       out.has_own_terms,

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "retrieval/passages.h"
@@ -29,7 +30,8 @@ Reference reference_of(std::string_view question);
 
 struct FollowUp {
   Passages passages;
-  bool looked_back = false;   // the questions before were searched for, too
+  bool looked_back = false;                // the questions before were searched for, too
+  std::vector<std::string> searched_with;  // these, the last one first
   size_t n_own_terms = 0;     // the first of the passages' terms, which are the question's own
   bool has_own_terms = true;  // a passage has one of them, or there are none
 };
@@ -40,14 +42,14 @@ struct FollowUp {
 ///     have words of the questions before are taken ("and the entrance?");
 ///   - where nothing is found and it goes on without naming anything, again with those before it;
 ///   - else alone: what is not in the documents is not looked for under the subject before.
-/// "Those before it" are the last question and, where that one followed others, the one that stood
-/// by itself before them. What they found stays found, however little of it a follow-up's own words
-/// have.
+/// "Those before it" are the last question and, where that one does not say what it is about, the
+/// last before it that does. Where that one only goes on from another ("and the library?"),
+/// passages of what it names come first, and the other is searched for only where there are none.
+/// What they found stays found, however little of it a follow-up's own words have.
 Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> before,
                                 std::string_view question, const PassageOptions& options);
 
-/// The texts that "those before it" are, joined: "" where there are none. At most 4096 bytes of
-/// each.
+/// "Those before it", joined: "" where there are none. At most 4096 bytes of each.
 std::string subject_of(std::span<const std::string> before);
 
 }  // namespace weft::retrieval

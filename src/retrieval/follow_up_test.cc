@@ -66,6 +66,9 @@ TEST(Subject, IsTheLastQuestionAndTheOneThatItFollows) {
             "who built it?\nharbour hours");
   EXPECT_EQ(subject_of(Questions{"harbour hours", "who built it?", "why?", "is it paid?"}),
             "is it paid?\nharbour hours");
+  EXPECT_EQ(subject_of(Questions{"harbour hours", "and the library?", "who built it?"}),
+            "who built it?\nand the library?");
+  EXPECT_EQ(subject_of(Questions{"harbour hours", "and the library?"}), "and the library?");
   EXPECT_EQ(subject_of(Questions{"why?"}), "why?");
   EXPECT_EQ(subject_of(Questions{std::string(10000, 'a')}).size(), 4096u);
 }
@@ -156,6 +159,35 @@ TEST_F(FollowUpTest, Dialogues) {
       EXPECT_THAT(found.passages.hits, IsEmpty()) << d.question;
     }
   }
+}
+
+TEST_F(FollowUpTest, TheLastSubjectComesFirst) {
+  add("/hours", {"The harbour opens late in winter. Its crane is behind the library."}, "Harbour");
+  const std::vector<std::string> then_library{"When does the harbour open?", "And the library?"};
+  for (const char* question : {"Who built it?", "And when does it open?", "Why?"}) {
+    const FollowUp found = find(then_library, question);
+    ASSERT_FALSE(found.passages.hits.empty()) << question;
+    EXPECT_EQ(found.passages.hits.front().path, "/library") << question;
+    EXPECT_THAT(found.searched_with, ElementsAre("And the library?")) << question;
+  }
+  std::vector<std::string> longer = then_library;
+  longer.emplace_back("Who built it?");
+  const FollowUp again = find(longer, "And is it closed?");
+  ASSERT_FALSE(again.passages.hits.empty());
+  EXPECT_EQ(again.passages.hits.front().path, "/library");
+  EXPECT_THAT(again.searched_with, ElementsAre("Who built it?", "And the library?"));
+  // What several have is that of the subject before.
+  for (const std::string subject : {"harbour", "orchard"}) {
+    const FollowUp entrance =
+        find({"When does the " + subject + " open?", "And the entrance?"}, "How wide is it?");
+    ASSERT_FALSE(entrance.passages.hits.empty());
+    EXPECT_EQ(entrance.passages.hits.front().path, "/" + subject);
+  }
+  // What was found by the subject before only.
+  const FollowUp older = find({"When does the harbour open?", "And the ceremony?"}, "Was it long?");
+  ASSERT_FALSE(older.passages.hits.empty());
+  EXPECT_EQ(older.passages.hits.front().title, "Harbour");
+  EXPECT_THAT(older.searched_with, ElementsAre("And the ceremony?", "When does the harbour open?"));
 }
 
 TEST_F(FollowUpTest, FirstIsAsWithoutAConversation) {

@@ -101,9 +101,10 @@ struct Hit {
   std::string root;
   uint64_t size_bytes = 0;
   int64_t modified_ns = 0;
+  std::string content_hash;
   double score = 0;  // BM25; larger is better
-  /// What find_passages left out for this one, as it says nearly the same but not word by word:
-  /// another version, perhaps. None from the index.
+  /// What find_passages left out for this one, as it says the same or nearly so: copies and other
+  /// versions. None from the index.
   std::vector<Hit> nearly_same;
 };
 
@@ -112,6 +113,11 @@ struct Hit {
 struct Term {
   std::string text;
   bool is_beginning = false;
+  std::vector<std::string> spellings = {};  // other words that count as this one: Müller, Mueller
+  /// Where not empty only these words count, and nothing else of the same stem: that of Ines is
+  /// "in". count() and search() know stems alone and leave such a term out; chunks_with_words()
+  /// finds it.
+  std::vector<std::string> only = {};
 };
 
 /// How often terms are in an index, for weighing them.
@@ -260,7 +266,9 @@ class Index {
   Result<std::vector<Hit>> search(std::string_view question, int k);
   static constexpr size_t kMaxQueryTerms = 256;
   /// The same for the chunks with any of these terms, in any of its forms.
-  Result<std::vector<Hit>> search(std::span<const Term> any, int k);
+  /// `also`: ids of chunks that follow these, unless they are among them.
+  Result<std::vector<Hit>> search(std::span<const Term> any, int k,
+                                  std::span<const int64_t> also = {});
 
   // For whoever weighs terms and passages: passages.h.
 
@@ -269,16 +277,26 @@ class Index {
   /// Calls `fn` for each word, in order, until it returns false.
   Status each_word(std::string_view text, FunctionRef<bool(std::string_view)> fn);
   Result<TermCounts> count(std::span<const Term> terms);
+  /// The ids of the chunks that have one of a term's `only`, in text or title. Nothing where more
+  /// than kMaxChunksRead chunks would have to be read for it.
+  Result<std::optional<std::vector<int64_t>>> chunks_with_words(const Term& term);
+  static constexpr int64_t kMaxChunksRead = 5000;  // some 0.2 s
   /// What the index makes of terms, for looking for the same ones in many texts.
   struct Forms {
     size_t n_terms = 0;
     std::unordered_map<std::string, std::vector<size_t>> words;  // the terms' numbers
     std::vector<std::pair<std::string, size_t>> beginnings;
+    std::unordered_map<std::string, std::vector<size_t>> whole_words;  // of Term::only
   };
   Result<Forms> forms_of(std::span<const Term> terms);
   Result<std::vector<int64_t>> occurrences(const Forms& forms, std::string_view text);
   /// How often each of the terms is in a text.
   Result<std::vector<int64_t>> occurrences(std::span<const Term> terms, std::string_view text);
+
+  /// The word of some chunk that `word`, which none has, most likely was to be: one letter put in,
+  /// left out, replaced or swapped, two in a long word, and the same first one. "" where there is
+  /// none, and for short words. Of very many with that first letter not all are looked at.
+  Result<std::string> near_word(std::string_view word);
 
   /// Takes out of the file the search terms of chunks that are gone: the search index marks them
   /// first, and drops them only when it is merged into one piece. Takes as long as the index is

@@ -5,16 +5,23 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/edit_distance.h"
+#include "base/utf8.h"
 #include "retrieval/index_state_internal.h"
 
 namespace weft::retrieval {
 namespace {
 
 /// As FTS5's query language writes a string: quotes are doubled, and all else is text.
-std::string quoted(const Term& term) {
+std::string quoted(std::string_view word) {
   std::string text = "\"";
-  for (const char c : term.text) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return text + (term.is_beginning ? "\" *" : "\"");
+  for (const char c : word) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return text + "\"";
+}
+std::string quoted(const Term& term) {
+  std::string text = quoted(term.text) + (term.is_beginning ? " *" : "");
+  for (const std::string& spelling : term.spellings) text += " OR " + quoted(spelling);
+  return text;
 }
 
 Database::Splitting splitting_of(int64_t version) {
@@ -49,33 +56,22 @@ Result<std::vector<Hit>> Index::search(std::string_view question, int k) {
   return search(any, k);
 }
 
-Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k) {
+Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k,
+                                       std::span<const int64_t> also) {
   Database& database = *state_->database;
   std::vector<Hit> hits;
-  if (any.empty() || k <= 0) return hits;
+  if (k <= 0) return hits;
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   std::string match;
-  for (const Term& term : any) match += (match.empty() ? "" : " OR ") + quoted(term);
+  for (const Term& term : any) {
+    if (term.only.empty()) match += (match.empty() ? "" : " OR ") + quoted(term);
+  }
 
   const Rows& as = state_->rows;
-  WEFT_ASSIGN_OR_RETURN(
-      Statement rows,
-      database.prepare(
-          fmt::format("SELECT {}, {}, best.score FROM"
-                      " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
-                      "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
-                      "  CROSS JOIN documents ON documents.id = chunks.document_id"
-                      "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
-                      " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
-                      " ORDER BY best.score, d.path, c.ordinal",
-                      as.chunk_columns(), as.document_columns())));
-  rows.bind_text(match).bind(k);
   ReadLimit limit(database);
-  while (true) {
-    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
-    if (!has_row) return hits;
-    WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(rows));
-    WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows, Rows::kChunkColumns));
+  const auto take = [&](const Statement& row) -> Status {
+    WEFT_ASSIGN_OR_RETURN(Chunk chunk, as.chunk(row));
+    WEFT_ASSIGN_OR_RETURN(Document document, as.document(row, Rows::kChunkColumns));
     WEFT_RETURN_IF_ERROR(limit.add(chunk));
     hits.push_back({.chunk = std::move(chunk),
                     .path = std::move(document.info.path),
@@ -83,7 +79,63 @@ Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k) {
                     .root = std::move(document.info.root),
                     .size_bytes = document.info.size_bytes,
                     .modified_ns = document.info.modified_ns,
-                    .score = -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns)});
+                    .content_hash = std::move(document.info.content_hash)});
+    return Status::ok();
+  };
+  if (!match.empty()) {
+    WEFT_ASSIGN_OR_RETURN(
+        Statement rows,
+        database.prepare(
+            fmt::format("SELECT {}, {}, best.score FROM"
+                        " (SELECT chunk_terms.rowid AS id, bm25(chunk_terms) AS score"
+                        "  FROM chunk_terms CROSS JOIN chunks ON chunks.id = chunk_terms.rowid"
+                        "  CROSS JOIN documents ON documents.id = chunks.document_id"
+                        "  WHERE chunk_terms MATCH ?1 ORDER BY score, path, ordinal LIMIT ?2) best"
+                        " JOIN chunks c ON c.id = best.id JOIN documents d ON d.id = c.document_id"
+                        " ORDER BY best.score, d.path, c.ordinal",
+                        as.chunk_columns(), as.document_columns())));
+    rows.bind_text(match).bind(k);
+    while (true) {
+      WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+      if (!has_row) break;
+      WEFT_RETURN_IF_ERROR(take(rows));
+      hits.back().score = -rows.real(Rows::kChunkColumns + Rows::kDocumentColumns);
+    }
+  }
+  for (const int64_t id : also) {
+    if (std::ranges::any_of(hits, [&](const Hit& hit) { return hit.chunk.id == id; })) continue;
+    WEFT_ASSIGN_OR_RETURN(
+        Statement row, database.prepare(fmt::format("SELECT {}, {} FROM chunks c JOIN documents d"
+                                                    " ON d.id = c.document_id WHERE c.id = ?",
+                                                    as.chunk_columns(), as.document_columns())));
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, row.bind(id).step());
+    if (has_row) WEFT_RETURN_IF_ERROR(take(row));
+  }
+  return hits;
+}
+
+Result<std::optional<std::vector<int64_t>>> Index::chunks_with_words(const Term& term) {
+  Database& database = *state_->database;
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  const Term by_stem{.text = term.text};
+  WEFT_ASSIGN_OR_RETURN(const TermCounts with_stem, count(std::span(&by_stem, 1)));
+  std::optional<std::vector<int64_t>> ids;
+  if (with_stem.chunks_with.front() > kMaxChunksRead) return ids;
+  ids.emplace();
+  WEFT_ASSIGN_OR_RETURN(const Forms forms, forms_of(std::span(&term, 1)));
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        database.prepare("SELECT id, text, title FROM chunk_source WHERE id IN"
+                                         " (SELECT rowid FROM chunk_terms"
+                                         "  WHERE chunk_terms MATCH ?)"));
+  rows.bind_text(quoted(by_stem));
+  ReadLimit limit(database);
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return ids;
+    const std::string both = rows.bytes(1) + "\n" + rows.bytes(2);
+    WEFT_RETURN_IF_ERROR(limit.add(both));
+    WEFT_ASSIGN_OR_RETURN(const auto n, occurrences(forms, both));
+    if (n.front() > 0) ids->push_back(rows.integer(0));
   }
 }
 
@@ -103,6 +155,10 @@ Result<TermCounts> Index::count(std::span<const Term> terms) {
   const auto n_tokens = static_cast<double>(std::max<int64_t>(all.integer(1), 0));
   out.mean_tokens = out.chunks == 0 ? 0 : n_tokens / static_cast<double>(out.chunks);
   for (const Term& term : terms) {
+    if (!term.only.empty()) {
+      out.chunks_with.push_back(0);
+      continue;
+    }
     WEFT_ASSIGN_OR_RETURN(
         Statement with,
         database.prepare("SELECT count(*) FROM chunk_terms WHERE chunk_terms MATCH ?"));
@@ -116,12 +172,19 @@ Result<Index::Forms> Index::forms_of(std::span<const Term> terms) {
   const auto as = splitting_of(state_->rows.version());
   Forms forms{.n_terms = terms.size()};
   for (size_t i = 0; i < terms.size(); ++i) {
+    for (const std::string& word : terms[i].only) forms.whole_words[word].push_back(i);
+    if (!terms[i].only.empty()) continue;
     WEFT_ASSIGN_OR_RETURN(std::string term, first_term(*state_->database, terms[i], as));
     if (term.empty()) continue;
     if (terms[i].is_beginning) {
       forms.beginnings.emplace_back(std::move(term), i);
     } else {
       forms.words[std::move(term)].push_back(i);
+    }
+    for (const std::string& spelling : terms[i].spellings) {
+      WEFT_ASSIGN_OR_RETURN(const std::string form, first_term(*state_->database, {spelling}, as));
+      std::vector<size_t>& numbers = forms.words[form];
+      if (numbers.empty() || numbers.back() != i) numbers.push_back(i);
     }
   }
   return forms;
@@ -145,7 +208,103 @@ Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_
         for (const auto& [begin, i] : forms.beginnings) n[i] += term.starts_with(begin) ? 1 : 0;
         return true;
       }));
+  if (forms.whole_words.empty()) return n;
+  WEFT_RETURN_IF_ERROR(state_->database->for_each_term(
+      text, Database::Splitting::kWords, [&](std::string_view word) {
+        key = word;
+        if (const auto found = forms.whole_words.find(key); found != forms.whole_words.end()) {
+          for (const size_t i : found->second) ++n[i];
+        }
+        return true;
+      }));
   return n;
+}
+
+// ------------------------------------------------------------------------------------- near words
+
+namespace {
+
+constexpr size_t kLeastLetters = 4;  // of a word with one that is like it
+constexpr size_t kLongWord = 8;
+constexpr size_t kMostLetters = 40;
+constexpr int64_t kMostTermsRead = 200'000;  // some 50 ms
+
+/// The index's own table of its terms, made for this connection alone. Also a reading one may: it
+/// is no table of the file's.
+Status make_vocabulary(Database& database) {
+  constexpr const char* kMake =
+      "PRAGMA query_only = OFF;"
+      "CREATE VIRTUAL TABLE IF NOT EXISTS temp.term_rows USING fts5vocab(main, chunk_terms, row);"
+      "CREATE VIRTUAL TABLE IF NOT EXISTS temp.term_places"
+      " USING fts5vocab(main, chunk_terms, instance);";
+  WEFT_ASSIGN_OR_RETURN(const int64_t was, read_integer(database, "PRAGMA query_only"));
+  const Status made = database.execute(kMake);
+  if (was != 0) WEFT_RETURN_IF_ERROR(database.execute("PRAGMA query_only = ON"));
+  return made;
+}
+
+/// The term at the least distance that a spelling error explains; of several the one that most
+/// chunks have. "" of none.
+Result<std::string> nearest_term(Database& database, const std::string& term) {
+  const size_t most = term.size() >= kLongWord ? 2 : 1;
+  const std::string first = term.substr(0, std::max<size_t>(utf8_char_bytes(term, 0), 1));
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        database.prepare("SELECT term, doc FROM temp.term_rows"
+                                         " WHERE term >= ?1 AND term < ?2 LIMIT ?3"));
+  rows.bind_text(first).bind_text(first + "\U0010FFFF").bind(kMostTermsRead);
+  std::string best;
+  size_t least = most + 1;
+  int64_t most_chunks = 0;
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return best;
+    std::string other = rows.bytes(0);
+    if (other.size() + most < term.size() || other.size() > term.size() + most) continue;
+    const size_t distance = edit_distance(term, other);
+    const int64_t chunks = rows.integer(1);
+    if (distance == 0 || distance > least || (distance == least && chunks <= most_chunks)) continue;
+    best = std::move(other);
+    least = distance;
+    most_chunks = chunks;
+  }
+}
+
+}  // namespace
+
+Result<std::string> Index::near_word(std::string_view word) {
+  Database& database = *state_->database;
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  const auto as = splitting_of(state_->rows.version());
+  WEFT_ASSIGN_OR_RETURN(const std::string term, first_term(database, {std::string(word)}, as));
+  const bool has_digit = term.find_first_of("0123456789") != std::string::npos;
+  if (term.size() < kLeastLetters || term.size() > kMostLetters || has_digit) return std::string();
+  WEFT_RETURN_IF_ERROR(make_vocabulary(database));
+  WEFT_ASSIGN_OR_RETURN(const std::string near, nearest_term(database, term));
+  if (near.empty()) return std::string();
+  // A term is a stem; what people read is the word that it is of.
+  int64_t id = 0;
+  {
+    WEFT_ASSIGN_OR_RETURN(
+        Statement place,
+        database.prepare("SELECT doc FROM temp.term_places WHERE term = ? LIMIT 1"));
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, place.bind_text(near).step());
+    if (!has_row) return std::string();
+    id = place.integer(0);
+  }
+  WEFT_ASSIGN_OR_RETURN(const Chunk found, chunk(id));
+  WEFT_ASSIGN_OR_RETURN(const Document document, state_->find("d.id = ?", [&](Statement& row) {
+    row.bind(found.document_id);
+  }));
+  for (const std::string_view text :
+       {std::string_view(found.text), std::string_view(document.info.title)}) {
+    WEFT_ASSIGN_OR_RETURN(const auto all, words(text, SIZE_MAX));
+    for (const std::string& one : all) {
+      if (one[0] != near[0]) continue;
+      WEFT_ASSIGN_OR_RETURN(const std::string stem, first_term(database, {one}, as));
+      if (stem == near) return one;
+    }
+  }
+  return std::string();
 }
 
 }  // namespace weft::retrieval

@@ -1,8 +1,10 @@
 #include "retrieval/passages.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "base/hash.h"
@@ -24,12 +26,48 @@ constexpr size_t kMaxWordsRead = 1 << 14;  // of a question
 constexpr size_t kMaxTextWritten =
     4096;  // of a question that are looked at for how a word is written
 constexpr size_t kShingleWords = 4;
+constexpr size_t kMaxTitleWords = 64;  // of a title and a file's name
 constexpr double kCoveredEnough = 0.5;
 // Of the terms' weight: so much is of terms that no document has, and so little the best passage
 // has.
 constexpr double kMuchIsAbsent = 0.3;
 constexpr double kCoveredWithAbsent = 0.25;
-constexpr double kAboutAsGood = 0.95;  // a copy's score, of the better one's
+constexpr double kAboutAsGood = 0.8;  // a copy's score, of the better one's
+// In a text of fewer words a single one that is changed spoils more than a tenth of the runs of
+// four. Two words changed in 160 are where both rules meet.
+constexpr size_t kShortWords = 160;
+constexpr size_t kChangedPairs = 8;       // of two words changed, or of seven put in
+constexpr double kSharedPairs = 0.6;      // where the titles have a word in common
+constexpr size_t kChangedPairsElse = 4;   // of one word changed
+constexpr double kSharedPairsElse = 0.8;  // nobody calls 0171 555 a version of 0171 556
+
+/// Each `from` replaced, but where it comes right after one of the letters `not_after`.
+std::string replaced(std::string_view word, std::string_view from, std::string_view to,
+                     std::string_view not_after = "") {
+  std::string out;
+  for (size_t at = 0; at < word.size();) {
+    const bool is_kept = at > 0 && not_after.find(word[at - 1]) != std::string_view::npos;
+    const bool is_there = word.substr(at).starts_with(from) && !is_kept;
+    out += is_there ? to : word.substr(at, 1);
+    at += is_there ? from.size() : 1;
+  }
+  return out;
+}
+
+/// A folded word with German's umlauts for ae, oe, ue; not in Bauer, neue, quer.
+std::string with_umlauts(std::string_view word) {
+  return replaced(replaced(replaced(word, "ae", "a"), "oe", "o"), "ue", "u", "aeq");
+}
+
+/// A text with ae, oe, ue for umlauts.
+std::string without_umlauts(std::string_view text) {
+  std::string out(text);
+  constexpr std::pair<std::string_view, std::string_view> kUmlauts[] = {
+      {"\u00E4", "ae"}, {"\u00F6", "oe"},  {"\u00FC", "ue"},  {"\u00C4", "Ae"}, {"\u00D6", "Oe"},
+      {"\u00DC", "Ue"}, {"a\u0308", "ae"}, {"o\u0308", "oe"}, {"u\u0308", "ue"}};
+  for (const auto& [umlaut, letters] : kUmlauts) out = replaced(out, umlaut, letters);
+  return out;
+}
 
 struct Question {
   std::vector<Term> terms;
@@ -37,11 +75,54 @@ struct Question {
   bool is_unspaced = false;  // mostly
 };
 
+/// The words of a text that have umlauts, folded, and how they are written without.
+Result<std::map<std::string, std::string>> expanded_umlauts(Index& index, std::string_view text) {
+  std::map<std::string, std::string> out;
+  const std::string expanded = without_umlauts(text);
+  if (expanded == text) return out;
+  std::vector<std::string> folded;
+  WEFT_RETURN_IF_ERROR(index.each_word(text, [&](std::string_view word) {
+    folded.emplace_back(word);
+    return true;
+  }));
+  size_t i = 0;  // letters became letters, so there are as many words
+  WEFT_RETURN_IF_ERROR(index.each_word(expanded, [&](std::string_view word) {
+    if (i < folded.size() && folded[i] != word) out[folded[i]] = word;
+    return ++i < folded.size();
+  }));
+  return out;
+}
+
+/// How a word may be written besides, in these ways and each with ss for \u00DF or the reverse.
+std::vector<std::string> spellings_of(const std::string& word, std::vector<std::string> also) {
+  std::vector<std::string> out;
+  also.push_back(word);
+  for (const std::string& one : also) {
+    for (std::string& form : std::vector<std::string>{one, replaced(one, "\u00DF", "ss"),
+                                                      replaced(one, "ss", "\u00DF")}) {
+      if (form != word && std::ranges::find(out, form) == out.end()) out.push_back(std::move(form));
+    }
+  }
+  return out;
+}
+
 Result<Question> read_question(Index& index, std::string_view text) {
   Question question;
   const UnspacedQuestion unspaced = split_unspaced(text);
   WEFT_ASSIGN_OR_RETURN(const auto words, index.words(unspaced.spaced, kMaxWordsRead));
-  for (std::string& word : content_words(words)) question.terms.push_back({std::move(word)});
+  const Language language = language_of(words);
+  WEFT_ASSIGN_OR_RETURN(const auto expanded,
+                        expanded_umlauts(index, unspaced.spaced.substr(0, kMaxTextWritten)));
+  for (std::string& word : content_words(words)) {
+    const std::string umlauts = with_umlauts(word);
+    if (umlauts != word && is_function_word(language, umlauts)) continue;  // ueber, fuer
+    const auto written = expanded.find(word);
+    std::vector<std::string> also;
+    if (written != expanded.end()) also.push_back(written->second);
+    if (language == Language::kGerman) also.push_back(umlauts);
+    std::vector<std::string> spellings = spellings_of(word, also);
+    question.terms.push_back({std::move(word), false, std::move(spellings)});
+  }
   if (question.terms.size() > Index::kMaxQueryTerms) {  // what is asked is at an end of a long text
     const auto half = static_cast<std::ptrdiff_t>(Index::kMaxQueryTerms / 2);
     question.terms.erase(question.terms.begin() + half, question.terms.end() - half);
@@ -52,6 +133,51 @@ Result<Question> read_question(Index& index, std::string_view text) {
   question.is_unspaced = question.terms.size() > 2 * question.n_words;
   question.terms.resize(std::min(question.terms.size(), Index::kMaxQueryTerms));
   return question;
+}
+
+/// A word of the question whose stem is a short function word (Ines, ores: in, or) counts as it is
+/// written and in its own forms alone. Returns the chunks that have one.
+Result<std::vector<int64_t>> find_whole_words(Index& index, Question& question,
+                                              TermCounts& counts) {
+  constexpr size_t kShort = 2;
+  std::vector<int64_t> found;
+  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
+    Term& term = question.terms[i];
+    WEFT_ASSIGN_OR_RETURN(const Index::Forms forms,
+                          index.forms_of(std::vector<Term>{{.text = term.text}}));
+    if (forms.words.empty()) continue;
+    const std::string& stem = forms.words.begin()->first;
+    const bool misleads = stem != term.text && stem.size() <= kShort &&
+                          stem != "us" &&  // use, used
+                          is_function_word(Language::kEnglish, stem);
+    if (!misleads) continue;
+    term.only = {stem + "e", stem + "es", stem + "ed", stem + "ing", stem + "s"};
+    if (std::ranges::find(term.only, term.text) == term.only.end()) term.only.push_back(term.text);
+    WEFT_ASSIGN_OR_RETURN(const auto ids, index.chunks_with_words(term));
+    if (!ids) {  // too many to look: as any other
+      term.only.clear();
+      continue;
+    }
+    counts.chunks_with[i] = std::ssize(*ids);
+    found.insert(found.end(), ids->begin(), ids->end());
+  }
+  return found;
+}
+
+/// In a question of any language a word that no document has may be one with an umlaut: Mueller is
+/// M\u00FCller. Where documents have it as it is, it is left so: guest is not gust.
+Status try_umlauts(Index& index, Question& question, TermCounts& counts) {
+  bool is_changed = false;
+  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
+    Term& term = question.terms[i];
+    const std::string umlauts = with_umlauts(term.text);
+    if (counts.chunks_with[i] > 0 || umlauts == term.text) continue;
+    term.spellings = spellings_of(term.text, {umlauts});
+    is_changed = true;
+  }
+  if (!is_changed) return Status::ok();
+  WEFT_ASSIGN_OR_RETURN(counts, index.count(question.terms));
+  return Status::ok();
 }
 
 /// FTS5's inverse document frequency is about 0 for a term of half of the chunks or more, so that
@@ -115,12 +241,57 @@ class Shingles {
   bool is_sketch_ = false;  // hashes_ has kMaxShingles, and more were there
 };
 
+/// A passage's words, for finding others that say nearly the same.
+struct Wording {
+  Shingles runs;                 // of kShingleWords words
+  std::vector<uint64_t> pairs;   // of words that follow each other, sorted; of a short text
+  std::vector<uint64_t> titles;  // words of title and file name, sorted
+  size_t n_words = 0;
+};
+
+bool have_common(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    if (a[i] == b[j]) return true;
+    a[i] < b[j] ? ++i : ++j;
+  }
+  return false;
+}
+
+/// Of two short texts: whether no more than a word or two differ. In a text of twenty words the one
+/// that differs may be all that matters, so texts under titles without a common word must be
+/// closer.
+bool differ_in_few_words(const Wording& a, const Wording& b) {
+  const bool same_subject = have_common(a.titles, b.titles);
+  const size_t most_alone = same_subject ? kChangedPairs : kChangedPairsElse;
+  const size_t small = std::min(a.pairs.size(), b.pairs.size());
+  const size_t large = std::max(a.pairs.size(), b.pairs.size());
+  if (large - small > most_alone || large == 0) return false;
+  size_t shared = 0;
+  size_t i = 0;
+  size_t j = 0;
+  while (i < a.pairs.size() && j < b.pairs.size()) {
+    const bool has_a = a.pairs[i] <= b.pairs[j];
+    const bool has_b = b.pairs[j] <= a.pairs[i];
+    shared += has_a && has_b ? 1 : 0;
+    i += has_a ? 1 : 0;
+    j += has_b ? 1 : 0;
+  }
+  const size_t alone = small + large - 2 * shared;
+  const double least_shared = same_subject ? kSharedPairs : kSharedPairsElse;
+  return alone <= most_alone &&
+         static_cast<double>(shared) >= least_shared * static_cast<double>(shared + alone);
+}
+
+bool are_near_duplicates(const Wording& a, const Wording& b) {
+  if (a.runs.is_near_duplicate_of(b.runs)) return true;
+  return a.n_words < kShortWords && b.n_words < kShortWords && differ_in_few_words(a, b);
+}
+
 struct Candidate {
   Hit hit;
   std::vector<int64_t> occurrences;  // of each term, in text and title
-  Shingles shingles;
-  Hash128 text;                // of hit's text, without white space
-  std::vector<Hash128> known;  // of hit.nearly_same, the same
+  Wording wording;
+  Hash128 text;  // of hit's text, without white space
 };
 
 class Ranker {
@@ -158,10 +329,23 @@ class Ranker {
   double total_ = 0;
 };
 
-/// The hashes of each run of kShingleWords words; of a shorter text of all of it. Unspaced runs
-/// count by their pairs.
-Result<Shingles> shingles_of(Index& index, const Hit& hit) {
-  Shingles shingles;
+/// Without folders: they say what a document is about, but which of them, nobody knows.
+std::string_view file_name(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+/// Without its ending, which many others have, too.
+std::string_view stem_of_name(std::string_view path) {
+  const std::string_view name = file_name(path);
+  return name.substr(0, name.rfind('.'));
+}
+
+/// Unspaced runs count by their pairs of characters, as words do.
+Result<Wording> wording_of(Index& index, const Hit& hit) {
+  const auto hash_of = [](std::span<const uint64_t> hashes) {
+    return hash64(std::as_bytes(hashes));
+  };
+  Wording out;
   std::vector<uint64_t> last;
   const std::string pieces = pieces_of("", hit.chunk.text);
   WEFT_RETURN_IF_ERROR(index.each_word(pieces.empty() ? std::string_view(hit.chunk.text) : pieces,
@@ -169,12 +353,24 @@ Result<Shingles> shingles_of(Index& index, const Hit& hit) {
                                          last.push_back(hash64(std::as_bytes(std::span(word))));
                                          if (last.size() > kShingleWords) last.erase(last.begin());
                                          if (last.size() == kShingleWords)
-                                           shingles.add(hash64(std::as_bytes(std::span(last))));
+                                           out.runs.add(hash_of(last));
+                                         if (last.size() >= 2 && out.n_words < kShortWords) {
+                                           out.pairs.push_back(hash_of(std::span(last).last(2)));
+                                         }
+                                         ++out.n_words;
                                          return true;
                                        }));
-  if (shingles.is_empty()) shingles.add(hash64(std::as_bytes(std::span(last))));
-  shingles.finish();
-  return shingles;
+  if (out.runs.is_empty()) out.runs.add(hash_of(last));  // of a shorter text all of it
+  out.runs.finish();
+  std::ranges::sort(out.pairs);
+  const auto add_title = [&](std::string_view word) {
+    out.titles.push_back(hash64(std::as_bytes(std::span(word))));
+    return out.titles.size() < kMaxTitleWords;
+  };
+  WEFT_RETURN_IF_ERROR(index.each_word(hit.title, add_title));
+  WEFT_RETURN_IF_ERROR(index.each_word(stem_of_name(hit.path), add_title));
+  std::ranges::sort(out.titles);
+  return out;
 }
 
 Hash128 hash_of_text(const Hit& hit) {
@@ -183,11 +379,6 @@ Hash128 hash_of_text(const Hit& hit) {
     if (c != ' ' && c != '\t' && c != '\n' && c != '\r') text += c;
   }
   return hash128(std::as_bytes(std::span(text)));
-}
-
-/// Without folders: they say what a document is about, but which of them, nobody knows.
-std::string_view file_name(std::string_view path) {
-  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
 Result<std::vector<Candidate>> read_candidates(Index& index, std::span<const Term> terms,
@@ -205,9 +396,9 @@ Result<std::vector<Candidate>> read_candidates(Index& index, std::span<const Ter
       std::ranges::transform(n, in_pieces, n.begin(), std::plus<>());
     }
     for (size_t i = 0; i < n.size(); ++i) n[i] += kTitleCounts * in_title[i];
-    WEFT_ASSIGN_OR_RETURN(Shingles shingles, shingles_of(index, hit));
+    WEFT_ASSIGN_OR_RETURN(Wording wording, wording_of(index, hit));
     const Hash128 text = hash_of_text(hit);
-    candidates.push_back({std::move(hit), std::move(n), std::move(shingles), text, {}});
+    candidates.push_back({std::move(hit), std::move(n), std::move(wording), text});
   }
   return candidates;
 }
@@ -218,7 +409,7 @@ void forget_copies(std::span<const Candidate> candidates, TermCounts& counts) {
   std::vector<const Candidate*> originals;
   for (const Candidate& one : candidates) {
     const auto original = std::ranges::find_if(originals, [&](const Candidate* other) {
-      return other->shingles.is_near_duplicate_of(one.shingles);
+      return are_near_duplicates(other->wording, one.wording);
     });
     if (original == originals.end()) {
       originals.push_back(&one);
@@ -244,20 +435,40 @@ bool is_newer(const Hit& a, const Hit& b) {
   return a.modified_ns == kUnknownTime || a.modified_ns > b.modified_ns;
 }
 
+/// Whether a folder of the path, below what was named at ingest, is one for what is past.
+bool is_put_away(const Hit& hit) {
+  constexpr std::string_view kFolders[] = {"archive", "archived", "archives",  "archiv",
+                                           "backup",  "backups",  "bak",       "old",
+                                           "alt",     "trash",    "deprecated"};
+  const bool is_below = !hit.root.empty() && hit.path.starts_with(hit.root);
+  std::string_view rest = std::string_view(hit.path).substr(is_below ? hit.root.size() : 0);
+  for (size_t slash = 0; (slash = rest.find('/')) != std::string_view::npos;) {
+    std::string folder(rest.substr(0, slash));
+    for (char& c : folder) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (std::ranges::find(kFolders, folder) != std::end(kFolders)) return true;
+    rest.remove_prefix(slash + 1);
+  }
+  return false;
+}
+
+/// Which of two that say nearly the same is the one to show: where they are different the newer,
+/// else the one that is not put away, else that with the shorter path (a backup's is longer).
+bool is_preferred(const Candidate& one, const Candidate& to) {
+  if (one.text != to.text && is_newer(one.hit, to.hit)) return true;
+  if (one.text != to.text && is_newer(to.hit, one.hit)) return false;
+  const bool is_away = is_put_away(one.hit);
+  if (is_away != is_put_away(to.hit)) return !is_away;
+  return one.hit.path.size() < to.hit.path.size();
+}
+
 /// `one` says what `taken` says, and scores no better; it takes the place where it is about as good
-/// and the one to show: of equal texts that with the shortest path (a backup's is longer), of
-/// different ones the newest.
+/// and the one to show.
 void add_copy(Candidate& taken, Candidate one) {
-  const bool is_equal = one.text == taken.text;
-  const bool is_preferred =
-      is_equal ? one.hit.path.size() < taken.hit.path.size() : is_newer(one.hit, taken.hit);
-  if (one.hit.score >= kAboutAsGood * taken.hit.score && is_preferred && has_terms_of(one, taken)) {
+  if (one.hit.score >= kAboutAsGood * taken.hit.score && is_preferred(one, taken) &&
+      has_terms_of(one, taken)) {
     std::swap(one.hit.nearly_same, taken.hit.nearly_same);
-    std::swap(one.known, taken.known);
     std::swap(one, taken);
   }
-  if (is_equal || std::ranges::find(taken.known, one.text) != taken.known.end()) return;
-  taken.known.push_back(one.text);
   taken.hit.nearly_same.push_back(std::move(one.hit));
 }
 
@@ -269,7 +480,7 @@ std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& 
     if (taken.empty()) best_score = one.hit.score;
     if (one.hit.score < options.least_share_of_best * best_score) break;
     const auto original = std::ranges::find_if(taken, [&](const Candidate& other) {
-      return other.shingles.is_near_duplicate_of(one.shingles) && has_terms_of(other, one);
+      return are_near_duplicates(other.wording, one.wording) && has_terms_of(other, one);
     });
     if (original != taken.end()) {
       add_copy(*original, std::move(one));
@@ -367,16 +578,19 @@ std::vector<Hit> with_neighbours_together(std::vector<Hit> hits) {
 
 Result<Passages> find_passages(Index& index, std::string_view text, const PassageOptions& options) {
   Passages out;
-  WEFT_ASSIGN_OR_RETURN(const Question question, read_question(index, text));
+  WEFT_ASSIGN_OR_RETURN(Question question, read_question(index, text));
   if (question.terms.empty()) {
     out.found = PassagesFound::kNoTerms;
     return out;
   }
   WEFT_ASSIGN_OR_RETURN(TermCounts counts, index.count(question.terms));
+  WEFT_RETURN_IF_ERROR(try_umlauts(index, question, counts));
+  WEFT_ASSIGN_OR_RETURN(auto whole, find_whole_words(index, question, counts));
   const int wanted = std::clamp(options.n_passages, 1, kCandidatesAtMost) * kCandidatesPerPassage;
   const int n_candidates =
       std::max(std::clamp(wanted, kCandidatesAtLeast, kCandidatesAtMost), options.n_passages);
-  WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates));
+  whole.resize(std::min(whole.size(), static_cast<size_t>(n_candidates)));
+  WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates, whole));
   WEFT_ASSIGN_OR_RETURN(std::vector<Candidate> ranked,
                         read_candidates(index, question.terms, std::move(hits)));
   const TermCounts counts_of_all = counts;

@@ -59,12 +59,14 @@ struct Passages {
 };
 
 /// A passage whose text another one has nearly all of (kNearDuplicate of the runs of four words
-/// that both have together; of texts far longer than a chunk that is estimated) is left out, unless
-/// it has a term of the question that the other one has not. Of those that score about the same,
-/// the one with the shortest path is taken where the texts are equal, the newest where they are
-/// not. Hit::score is BM25 with inverse document frequencies above 0, titles counted twice; a word
-/// that only the file's name has counts as the title's, though it finds nothing by itself. Of a
-/// question with more than Index::kMaxQueryTerms words the first and the last are searched for.
+/// that both have together; of texts far longer than a chunk that is estimated; of two under 160
+/// words all but a word or two, more where their titles share a word) is left out, unless
+/// it has a term of the question that the other one has not. Of those that score about the same the
+/// newest is taken where they differ; else one in a folder as `old` or `backup` is left out for the
+/// others, and of these the one with the shortest path is taken. Hit::score is BM25 with inverse
+/// document frequencies above 0, titles counted twice; a word that only the file's name has counts
+/// as the title's, though it finds nothing by itself. Of a question with more than
+/// Index::kMaxQueryTerms words the first and the last are searched for.
 Result<Passages> find_passages(Index& index, std::string_view question,
                                const PassageOptions& options);
 inline constexpr double kNearDuplicate = 0.9;

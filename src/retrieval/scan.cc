@@ -296,6 +296,8 @@ class Scanner {
     if (is_folder && name == "node_modules") {
       return Refusal{"node_modules", "packages of others: name it to have it"};
     }
+    const bool is_backup = name.ends_with('~') || name.ends_with(".bak") || name.ends_with(".orig");
+    if (!is_folder && is_backup) return Refusal{"backup", "an editor's backup: name it to have it"};
     return std::nullopt;
   }
 
@@ -704,6 +706,19 @@ Result<LoadedDocument> load_document(Env& env, const std::string& path,
   WEFT_ASSIGN_OR_RETURN(auto read, load(env, path, options));
   if (auto* refusal = std::get_if<Refusal>(&read)) return unsupported(std::move(refusal->reason));
   return std::get<LoadedDocument>(std::move(read));
+}
+
+bool has_content(Env& env, const std::string& path, std::string_view content_hash) {
+  const auto is_it = [&](documents::Encoding encoding) {
+    const auto read = load(env, path, {.encoding = encoding});
+    if (!read.is_ok()) return false;
+    const auto* loaded = std::get_if<LoadedDocument>(&*read);
+    return loaded != nullptr && loaded->info.content_hash == content_hash;
+  };
+  if (is_it(documents::Encoding::kAny)) return true;
+  return std::ranges::any_of(documents::kEncodingNames, [&](std::string_view name) {
+    return is_it(*documents::encoding_by_name(name));
+  });
 }
 
 }  // namespace weft::retrieval

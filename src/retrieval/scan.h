@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -95,15 +96,15 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 /// Walks files and, recursively, folders. Documents are named by their canonical path (absolute,
 /// without links), so a file reached in two ways is one document and links may form loops.
 ///
-/// Skipped in folders, unless named itself: what is hidden (begins with a dot), node_modules, the
-/// store's folder and other stores, links that lead nowhere or out of `paths` (a folder from
-/// elsewhere could name a key of the user's, or all that lies above it) or to what is skipped
-/// itself, and what .gitignore and .weftignore files say: of each folder on the way down from the
-/// named one, and of the folders above it in the same git work tree. A .weftignore beats a
-/// .gitignore, `exclude` beats both, and of two files the deeper one holds. A skipped folder is one
-/// entry and is not walked. Of files also those that are no text (documents/document.h), too large
-/// or unreadable; an unreadable one
-/// stays in the index. A file that is gone when it is to be read was never there.
+/// Skipped in folders, unless named itself: what is hidden (begins with a dot), node_modules,
+/// backups (ending in ~, .bak, .orig), the store's folder and other stores, links that lead nowhere
+/// or out of `paths` (a folder from elsewhere could name a key of the user's, or all that lies
+/// above it) or to what is skipped itself, and what .gitignore and .weftignore files say: of each
+/// folder on the way down from the named one, and of the folders above it in the same git work
+/// tree. A .weftignore beats a .gitignore, `exclude` beats both, and of two files the deeper one
+/// holds. A skipped folder is one entry and is not walked. Of files also those that are no text
+/// (documents/document.h), too large or unreadable; an unreadable one stays in the index. A file
+/// that is gone when it is to be read was never there.
 ///
 /// Of the index's documents only those under `paths` are looked at, by their canonical form and as
 /// they were written (forms_of_path: a name may have become a link since), and those whose file is
@@ -131,5 +132,9 @@ struct LoadedDocument {
 /// A file's text. kUnsupported, with the bare reason as its message, when it is no text or too
 /// large.
 Result<LoadedDocument> load_document(Env& env, const std::string& path, const ScanOptions& options);
+
+/// Whether a file's bytes are those that a document's content hash is of, in whatever encoding they
+/// were read. Reads the file, of at most ScanOptions::max_document_bytes; false where that fails.
+bool has_content(Env& env, const std::string& path, std::string_view content_hash);
 
 }  // namespace weft::retrieval

@@ -351,6 +351,19 @@ TEST_F(ScanTest, PackagesOfOthersAreSkipped) {
                                   "it"));
 }
 
+TEST_F(ScanTest, BackupsAreSkipped) {
+  for (const char* name : {"a.md", "a.md.bak", "a.md~", "a.md.orig", "bak.md"}) {
+    dir_.write(std::string("docs/") + name, name);
+  }
+  dir_.write("docs/b.bak/c.md", "a folder of that name");
+  const std::string reason = "an editor's backup: name it to have it";
+  EXPECT_THAT(seen(),
+              ElementsAre("new docs/a.md", "new docs/b.bak/c.md", "new docs/bak.md",
+                          "skipped docs/a.md.bak: " + reason, "skipped docs/a.md.orig: " + reason,
+                          "skipped docs/a.md~: " + reason));
+  EXPECT_THAT(seen({"docs/a.md~"}), ElementsAre("new docs/a.md~"));
+}
+
 TEST_F(ScanTest, ADocumentThatIsIgnoredNowIsDeletedAndSaidToBeThere) {
   dir_.write("docs/a.txt", "a");
   dir_.write("docs/b/b.txt", "b");
