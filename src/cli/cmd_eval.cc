@@ -88,7 +88,8 @@ void print_eval(const eval::EvalResult& result) {
       "(with 95 % intervals); plain: prompts that were prefilled in full instead\n");
 }
 
-Status run_eval(App& app, const EvalFlags& flags) {
+Status run_eval(App& app, EvalFlags flags) {
+  flags.model.n_contexts = 2;  // a prompt's modes, and a few prompts, are held beside each other
   eval::EvalOptions options;
   WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
   WEFT_ASSIGN_OR_RETURN(options.modes, parse_modes(flags.modes));
@@ -136,6 +137,7 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   if (flags.model.context_tokens > 0) options.window_tokens = flags.model.context_tokens;
   // The context is the window: some models' RoPE depends on it.
   flags.model.context_tokens = static_cast<int32_t>(options.window_tokens);
+  flags.model.n_contexts = eval::windows_at_once(options.window_tokens);
   options.limit_tokens = flags.limit;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -55,6 +56,59 @@ int32_t sample_without(std::span<const int32_t> never, sampling::Sampler& sample
   const int32_t sampled = sampler.sample(logits);
   for (size_t i = 0; i < never.size(); ++i) logits[static_cast<size_t>(never[i])] = kept[i];
   return sampled;
+}
+
+constexpr auto kNoText = [](std::string_view) { return true; };
+
+Status check_continued(Engine& engine, kv::SequenceId sequence, std::span<const float> logits) {
+  if (!engine.cache().contains(sequence)) {
+    return invalid_argument(
+        fmt::format("there is no sequence {} in the cache", static_cast<int64_t>(sequence)));
+  }
+  const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
+  if (logits.size() == n_vocab) return Status::ok();
+  return invalid_argument(
+      fmt::format("{} logits to begin with: the model's last row has {}", logits.size(), n_vocab));
+}
+
+/// Until every text has ended: a row for each that goes on, in the same steps.
+Status run_steps(Engine& engine, std::span<Continued> continued,
+                 std::span<const std::unique_ptr<TextGeneration>> texts,
+                 FunctionRef<bool()> goes_on) {
+  kv::Cache& cache = engine.cache();
+  const auto n_vocab = static_cast<std::ptrdiff_t>(engine.model().config().vocab_size);
+  std::vector<size_t> growing(continued.size());
+  std::iota(growing.begin(), growing.end(), size_t{0});
+  for (;;) {
+    if (!goes_on()) return cancelled("stopped");
+    model::Rows rows;
+    model::RowsPass::Options options;
+    std::vector<kv::Reservation> reservations;
+    std::vector<size_t> still;
+    for (const size_t i : growing) {
+      Continued& one = continued[i];
+      WEFT_RETURN_IF_ERROR(check_logits(one.logits));
+      const int32_t length = cache.length(one.sequence);
+      const auto id = texts[i]->next(one.logits, length < engine.context_tokens(), kNoText);
+      if (!id) continue;
+      WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, cache.reserve(one.sequence, 1));
+      reservations.push_back(std::move(reservation));
+      const int32_t token[] = {*id};
+      options.wanted.push_back(rows.size());
+      rows.add(one.sequence, token, length, model::RowKind::kDecode);
+      still.push_back(i);
+    }
+    if (still.empty()) return Status::ok();
+    model::RowsPass pass(engine.forward(), cache, std::move(rows), std::move(options));
+    for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
+    WEFT_RETURN_IF_ERROR(model::Executor(engine.forward()).run(pass));
+    auto row = pass.logits().cbegin();
+    for (const size_t i : still) {
+      continued[i].logits.assign(row, row + n_vocab);
+      row += n_vocab;
+    }
+    growing = std::move(still);
+  }
 }
 
 }  // namespace
@@ -167,15 +221,7 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
                             FunctionRef<bool(std::string_view)> on_text,
                             std::span<const int32_t> prompt) {
   WEFT_RETURN_IF_ERROR(check_options(options));
-  if (!engine.cache().contains(sequence)) {
-    return invalid_argument(
-        fmt::format("there is no sequence {} in the cache", static_cast<int64_t>(sequence)));
-  }
-  const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
-  if (logits.size() != n_vocab) {
-    return invalid_argument(fmt::format("{} logits to begin with: the model's last row has {}",
-                                        logits.size(), n_vocab));
-  }
+  WEFT_RETURN_IF_ERROR(check_continued(engine, sequence, logits));
   return or_out_of_memory("generating", "take a smaller context (-c)", [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const auto text,
                           TextGeneration::create(engine.tokenizer(), options, prompt));
@@ -192,6 +238,27 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
     out.decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
     return out;
   });
+}
+
+Result<std::vector<Generation>> generate_together(Engine& engine, std::vector<Continued> continued,
+                                                  const GenerationOptions& options,
+                                                  FunctionRef<bool()> goes_on) {
+  WEFT_RETURN_IF_ERROR(check_options(options));
+  for (const Continued& one : continued) {
+    WEFT_RETURN_IF_ERROR(check_continued(engine, one.sequence, one.logits));
+  }
+  return or_out_of_memory(
+      "generating", "take a smaller context (-c)", [&]() -> Result<std::vector<Generation>> {
+        std::vector<std::unique_ptr<TextGeneration>> texts;
+        for (size_t i = 0; i < continued.size(); ++i) {
+          WEFT_ASSIGN_OR_RETURN(auto text, TextGeneration::create(engine.tokenizer(), options, {}));
+          texts.push_back(std::move(text));
+        }
+        WEFT_RETURN_IF_ERROR(run_steps(engine, continued, texts, goes_on));
+        std::vector<Generation> out;
+        for (const auto& text : texts) out.push_back(text->finish(kNoText));
+        return out;
+      });
 }
 
 }  // namespace weft::engine

@@ -123,4 +123,15 @@ Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector
                             FunctionRef<bool(std::string_view)> on_text,
                             std::span<const int32_t> prompt = {});
 
+/// A prefilled sequence, and the logits of its last row.
+struct Continued {
+  kv::SequenceId sequence{};
+  std::vector<float> logits;
+};
+/// Continues each of them as generate() does alone, all in the same steps; in their order.
+/// `goes_on` is asked before each step: false ends with kCancelled. Errors as generate()'s.
+Result<std::vector<Generation>> generate_together(Engine& engine, std::vector<Continued> continued,
+                                                  const GenerationOptions& options,
+                                                  FunctionRef<bool()> goes_on);
+
 }  // namespace weft::engine

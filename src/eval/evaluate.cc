@@ -1,6 +1,8 @@
 #include "eval/evaluate.h"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <deque>
+#include <utility>
 
 #include "engine/generation.h"
 #include "eval/metrics.h"
@@ -11,6 +13,9 @@ namespace {
 using fusion::ReuseMode;
 
 constexpr int32_t kAnswerTokens = 16;
+/// Examples that are answered in the same steps at most: what is held of one is its sequences, and
+/// a row of logits of each.
+constexpr size_t kExamplesAtOnce = 8;
 
 /// What one mode gave, example by example.
 struct Samples {
@@ -28,8 +33,12 @@ std::string first_line(const std::string& text) {
 class Evaluator {
  public:
   Evaluator(engine::Engine& engine, const EvalOptions& options, engine::RagPrompt rag,
-            std::unique_ptr<fusion::Fusor> fusor)
-      : engine_(engine), options_(options), rag_(std::move(rag)), fusor_(std::move(fusor)) {}
+            std::vector<int32_t> anchor)
+      : engine_(engine),
+        options_(options),
+        rag_(std::move(rag)),
+        n_anchor_tokens_(std::ssize(anchor)),
+        fusor_(engine.make_fusor(nullptr, std::move(anchor))) {}
 
   Result<fusion::Prompt> prompt_of(const Example& example) const {
     fusion::Prompt prompt;
@@ -42,30 +51,76 @@ class Evaluator {
     return prompt;
   }
 
-  /// Full prefill first, then every mode of the options on the same prompt.
-  Result<ExampleResult> run(const Example& example, const fusion::Prompt& prompt,
-                            std::vector<Samples>& samples) {
-    ExampleResult result{example.question, example.answers, prompt.tokens(), {}};
-    WEFT_ASSIGN_OR_RETURN(const Answer reference, answer(prompt, ReuseMode::kNone, nullptr, {}));
+  /// Whether another prompt can be held beside those that are: nothing is given up for it that it
+  /// would find alone.
+  bool has_room_for(const fusion::Prompt& prompt) const {
+    const kv::Cache& cache = engine_.cache();
+    const auto pages = [&](int64_t n_tokens) {
+      return (n_tokens + cache.page_tokens() - 1) / cache.page_tokens() + 1;
+    };
+    size_t largest = 0;  // of the chunks, which are computed beside it
+    for (const std::vector<int32_t>& chunk : prompt.chunks)
+      largest = std::max(largest, chunk.size());
+    const auto n_sequences =
+        1 + std::ssize(options_.modes) - std::ranges::count(options_.modes, ReuseMode::kNone);
+    int64_t needed = n_sequences * pages(prompt.n_tokens() + kAnswerTokens) +
+                     2 * pages(n_anchor_tokens_) + pages(static_cast<int64_t>(largest));
+    for (const Held& one : held_) {  // they still grow
+      needed += std::ssize(one.answers) * pages(kAnswerTokens);
+    }
+    return needed <= cache.free_page_count();
+  }
+  bool is_full() const { return held_.size() >= kExamplesAtOnce; }
+
+  /// Prefills the prompt: in full first, then in every mode of the options. `goes_on` is asked
+  /// between them.
+  Status hold(const Example& example, const fusion::Prompt& prompt, FunctionRef<bool()> goes_on) {
+    Held held;
+    held.example = &example;
+    held.result = {example.question, example.answers, prompt.tokens(), {}};
+    WEFT_ASSIGN_OR_RETURN(Answer reference, prefill(prompt, ReuseMode::kNone, nullptr));
+    held.answers.push_back(std::move(reference));
     std::vector<fusion::ChunkSource> sources;
-    for (size_t m = 0; m < options_.modes.size(); ++m) {
-      const ReuseMode mode = options_.modes[m];
+    for (const ReuseMode mode : options_.modes) {
+      if (mode == ReuseMode::kNone) continue;
+      if (!goes_on()) return stopped();
       const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
       if (reuses && sources.empty()) {
         WEFT_ASSIGN_OR_RETURN(sources, fusor_->gather(prompt));
       }
-      Answer own = reference;
-      if (mode != ReuseMode::kNone) {
-        WEFT_ASSIGN_OR_RETURN(
-            own, answer(prompt, mode, reuses ? &sources : nullptr, reference.token_ids));
-      }
-      add_sample(example, reference, own, samples[m]);
-      const std::string text = first_line(own.text);
-      result.modes.push_back({text, contains_answer(text, example.answers), samples[m].f1.back(),
-                              samples[m].kl.back()});
+      WEFT_ASSIGN_OR_RETURN(Answer own, prefill(prompt, mode, reuses ? &sources : nullptr));
+      held.answers.push_back(std::move(own));
     }
-    return result;
+    held_.push_back(std::move(held));
+    return Status::ok();
   }
+
+  /// Answers all that is held, in the same steps, and lets it go. `on_result` gets them in order,
+  /// and says whether to go on.
+  Status finish(std::vector<Samples>& samples, FunctionRef<bool()> goes_on,
+                FunctionRef<bool(ExampleResult)> on_result) {
+    WEFT_RETURN_IF_ERROR(generate(goes_on));
+    while (!held_.empty()) {
+      Held& held = held_.front();
+      WEFT_RETURN_IF_ERROR(follow_reference(held));
+      size_t next = 1;
+      for (size_t m = 0; m < options_.modes.size(); ++m) {
+        const Answer& reference = held.answers.front();
+        const Answer& own =
+            options_.modes[m] == ReuseMode::kNone ? reference : held.answers[next++];
+        add_sample(*held.example, reference, own, samples[m]);
+        const std::string text = first_line(own.text);
+        held.result.modes.push_back({text, contains_answer(text, held.example->answers),
+                                     samples[m].f1.back(), samples[m].kl.back()});
+      }
+      ExampleResult result = std::move(held.result);
+      held_.pop_front();
+      if (!on_result(std::move(result))) return stopped();
+    }
+    return Status::ok();
+  }
+
+  static Status stopped() { return cancelled("the evaluation was stopped"); }
 
  private:
   struct Answer {
@@ -75,55 +130,88 @@ class Evaluator {
     double ttft_ms = 0;
     double recomputed_share = 0;
     bool is_fallback = false;
+    kv::OwnedSequence sequence;
+    int32_t prompt_tokens = 0;
   };
 
-  /// Prefills, generates, and gives the logits along `forced` (empty: along its own answer).
-  Result<Answer> answer(const fusion::Prompt& prompt, ReuseMode mode,
-                        std::vector<fusion::ChunkSource>* sources,
-                        const std::vector<int32_t>& forced) {
+  /// An example that was prefilled: by the reference, and by each mode but none.
+  struct Held {
+    const Example* example = nullptr;
+    ExampleResult result;
+    std::vector<Answer> answers;
+  };
+
+  Result<Answer> prefill(const fusion::Prompt& prompt, ReuseMode mode,
+                         std::vector<fusion::ChunkSource>* sources) {
     fusion::FusionOptions fusion_options = options_.fusion;
     fusion_options.mode = mode;
     const int64_t begin_ns = engine_.env().monotonic_ns();
     auto prefilled = sources != nullptr ? fusor_->prefill_from(prompt, fusion_options, *sources)
                                         : fusor_->prefill(prompt, fusion_options);
     if (!prefilled.is_ok()) return prefilled.status();
-    Answer out;
+    Answer out{.sequence = kv::OwnedSequence(engine_.cache(), prefilled->sequence)};
     out.ttft_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
+    out.prompt_tokens = engine_.cache().length(prefilled->sequence);
     const fusion::Report& report = prefilled->report;
     out.is_fallback = report.mode != mode;
     const bool is_full = mode == ReuseMode::kNone || out.is_fallback;
     out.recomputed_share = is_full ? 1.0 : report.recomputed_share;
-
-    const Status done = continue_answer(*prefilled, forced, out);
-    engine_.cache().free_sequence(prefilled->sequence);
-    WEFT_RETURN_IF_ERROR(done);
+    out.logits.push_back(std::move(prefilled->logits));
     return out;
   }
 
-  Status continue_answer(fusion::Prefilled& prefilled, const std::vector<int32_t>& forced,
-                         Answer& out) {
+  /// The greedy answers of all that is held.
+  Status generate(FunctionRef<bool()> goes_on) {
     engine::GenerationOptions greedy;
     greedy.max_tokens = kAnswerTokens;
     greedy.sampling.temperature = 0;
     greedy.one_line = rag_.form() == engine::PromptForm::kFewShot;
-    const int32_t prompt_tokens = engine_.cache().length(prefilled.sequence);
-    WEFT_ASSIGN_OR_RETURN(const engine::Generation generation,
-                          engine::generate(engine_, prefilled.sequence, prefilled.logits, greedy,
-                                           [](std::string_view) { return true; }));
-    for (const engine::GeneratedToken& token : generation.tokens) out.token_ids.push_back(token.id);
-    out.text = generation.text;
-    WEFT_RETURN_IF_ERROR(engine_.cache().truncate(prefilled.sequence, prompt_tokens));
+    std::vector<Answer*> answers;
+    std::vector<engine::Continued> continued;
+    for (Held& held : held_) {
+      for (Answer& answer : held.answers) {
+        answers.push_back(&answer);
+        continued.push_back({answer.sequence.id(), answer.logits.front()});
+      }
+    }
+    WEFT_ASSIGN_OR_RETURN(
+        const std::vector<engine::Generation> generations,
+        engine::generate_together(engine_, std::move(continued), greedy, goes_on));
+    for (size_t i = 0; i < answers.size(); ++i) {
+      for (const engine::GeneratedToken& token : generations[i].tokens) {
+        answers[i]->token_ids.push_back(token.id);
+      }
+      answers[i]->text = generations[i].text;
+      WEFT_RETURN_IF_ERROR(
+          engine_.cache().truncate(answers[i]->sequence.id(), answers[i]->prompt_tokens));
+    }
+    return Status::ok();
+  }
 
-    const std::vector<int32_t>& path = forced.empty() ? out.token_ids : forced;
-    out.logits.push_back(prefilled.logits);
+  /// The logits of each answer along the reference's, in one step.
+  Status follow_reference(Held& held) {
+    const std::vector<int32_t>& path = held.answers.front().token_ids;
     if (path.size() < 2) return Status::ok();
     const auto steps = std::span(path).first(path.size() - 1);
-    WEFT_ASSIGN_OR_RETURN(const std::vector<float> rows,
-                          engine_.append(prefilled.sequence, steps, {.every_row = true}));
-    const size_t n_vocab = prefilled.logits.size();
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const auto row = rows.begin() + static_cast<std::ptrdiff_t>(i * n_vocab);
-      out.logits.emplace_back(row, row + static_cast<std::ptrdiff_t>(n_vocab));
+    model::Rows rows;
+    model::RowsPass::Options options;
+    std::vector<kv::Reservation> reservations;
+    for (const Answer& answer : held.answers) {
+      const kv::SequenceId id = answer.sequence.id();
+      WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                            engine_.cache().reserve(id, static_cast<int32_t>(steps.size())));
+      reservations.push_back(std::move(reservation));
+      rows.add(id, steps, answer.prompt_tokens);
+    }
+    for (int64_t row = 0; row < rows.size(); ++row) options.wanted.push_back(row);
+    model::RowsPass pass(engine_.forward(), engine_.cache(), std::move(rows), std::move(options));
+    WEFT_RETURN_IF_ERROR(model::Executor(engine_.forward()).run(pass));
+    const auto n_vocab = static_cast<std::ptrdiff_t>(engine_.model().config().vocab_size);
+    auto row = pass.logits().cbegin();
+    for (Answer& answer : held.answers) {
+      for (size_t i = 0; i < steps.size(); ++i, row += n_vocab) {
+        answer.logits.emplace_back(row, row + n_vocab);
+      }
     }
     return Status::ok();
   }
@@ -154,7 +242,9 @@ class Evaluator {
   engine::Engine& engine_;
   const EvalOptions& options_;
   engine::RagPrompt rag_;
+  int64_t n_anchor_tokens_;
   std::unique_ptr<fusion::Fusor> fusor_;
+  std::deque<Held> held_;
 };
 
 }  // namespace
@@ -165,25 +255,32 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
   WEFT_ASSIGN_OR_RETURN(const engine::RagPrompt rag,
                         engine::RagPrompt::for_engine(engine, options.prompt));
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> anchor, rag.anchor(options.anchor));
-  Evaluator evaluator(engine, options, rag, engine.make_fusor(nullptr, std::move(anchor)));
+  Evaluator evaluator(engine, options, rag, std::move(anchor));
 
   std::vector<Samples> samples(options.modes.size());
   std::vector<double> prompt_tokens;
   EvalResult result;
-  for (size_t i = 0; i < examples.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(const fusion::Prompt prompt, evaluator.prompt_of(examples[i]));
+  const auto total = static_cast<int64_t>(examples.size());
+  const auto goes_on = [&] { return progress(result.examples + result.skipped, total); };
+  const auto on_result = [&](ExampleResult details) {
+    prompt_tokens.push_back(static_cast<double>(details.prompt_tokens.size()));
+    result.details.push_back(std::move(details));
+    ++result.examples;
+    return goes_on();
+  };
+  for (const Example& example : examples) {
+    WEFT_ASSIGN_OR_RETURN(const fusion::Prompt prompt, evaluator.prompt_of(example));
     if (prompt.n_tokens() + kAnswerTokens > engine.context_tokens()) {
       ++result.skipped;
     } else {
-      WEFT_ASSIGN_OR_RETURN(ExampleResult details, evaluator.run(examples[i], prompt, samples));
-      result.details.push_back(std::move(details));
-      prompt_tokens.push_back(prompt.n_tokens());
-      ++result.examples;
+      if (evaluator.is_full() || !evaluator.has_room_for(prompt)) {
+        WEFT_RETURN_IF_ERROR(evaluator.finish(samples, goes_on, on_result));
+      }
+      WEFT_RETURN_IF_ERROR(evaluator.hold(example, prompt, goes_on));
     }
-    if (!progress(static_cast<int64_t>(i + 1), static_cast<int64_t>(examples.size()))) {
-      return cancelled("the evaluation was stopped");
-    }
+    if (!goes_on()) return Evaluator::stopped();
   }
+  WEFT_RETURN_IF_ERROR(evaluator.finish(samples, goes_on, on_result));
   result.prompt_tokens_mean = mean_of(prompt_tokens);
   for (size_t m = 0; m < samples.size(); ++m) {
     const Samples& s = samples[m];

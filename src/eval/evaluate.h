@@ -59,7 +59,9 @@ struct EvalResult {
   std::vector<ExampleResult> details;
 };
 
-/// `progress` is called after each example; returning false ends with kCancelled.
+/// Answers of several examples grow in the same steps, as many as the KV cache holds beside each
+/// other; each is what it is alone. `progress` is called after each example and in between;
+/// returning false ends with kCancelled.
 Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& examples,
                             const EvalOptions& options,
                             FunctionRef<bool(int64_t done, int64_t total)> progress);

@@ -21,6 +21,9 @@ struct PerplexityResult {
   double perplexity = 0;
 };
 
+/// Windows that one step computes, where the KV cache has room for them: more are not quicker.
+int32_t windows_at_once(int32_t window_tokens);
+
 /// kInvalidArgument when the text is shorter than one window. `progress` as in evaluate().
 Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
                                     const PerplexityOptions& options,
