@@ -280,6 +280,11 @@ class ModelFailure : public ::testing::Test {
     return {.model_path = model(), .n_threads = 2, .context_tokens = 256, .compute = "f32"};
   }
 
+  static int32_t used_pages(const engine::Engine& engine) {
+    const kv::Usage kv = engine.kv_usage();
+    return kv.pages - kv.free;
+  }
+
   static std::unique_ptr<engine::Engine> open() {
     auto opened = engine::Engine::open(posix_env(), options());
     EXPECT_TRUE(opened.is_ok()) << opened.status().message();
@@ -288,11 +293,11 @@ class ModelFailure : public ::testing::Test {
 
   /// Prompt, then some tokens: the ids, and the last logits' bytes.
   static std::optional<std::string> answer(engine::Engine& engine) {
-    const kv::OwnedSequence sequence(engine.cache(), engine.cache().create_sequence());
-    auto logits = usable(engine.append(sequence.id(), kPrompt));
+    const kv::OwnedSequence sequence = engine.create_sequence();
+    auto logits = usable(engine.append(sequence, kPrompt));
     if (!logits) return std::nullopt;
     const std::string first = bytes_of(*logits);
-    const auto made = usable(engine::generate(engine, sequence.id(), *std::move(logits),
+    const auto made = usable(engine::generate(engine, sequence, *std::move(logits),
                                               {.max_tokens = 4, .n_logprobs = 2},
                                               [](std::string_view) { return true; }));
     if (!made) return std::nullopt;
@@ -334,7 +339,7 @@ TEST_F(ModelFailure, EngineFromTheFileToTheAnswer) {
 TEST_F(ModelFailure, AnEngineGoesOnAfterwards) {
   const auto engine = open();
   fail_everywhere([&] { return answer(*engine); });
-  EXPECT_EQ(engine->cache().used_page_count(), 0);
+  EXPECT_EQ(used_pages(*engine), 0);
 }
 
 /// The answers of some requests in the same steps; with too few pages one of them is preempted.
@@ -376,8 +381,8 @@ TEST_F(ModelFailure, ManyRequestsInTheSameSteps) {
   tight.kv_limit_bytes = 5 * open()->page_bytes();
   const auto engine = *engine::Engine::open(posix_env(), tight);
   fail_everywhere([&] { return batch_answers(*engine); }, 400,
-                  [&] { engine->cache().evict_unused_prefixes(); });
-  EXPECT_EQ(engine->cache().used_page_count(), 0);
+                  [&] { engine->forget_prefixes(); });
+  EXPECT_EQ(used_pages(*engine), 0);
 }
 
 TEST_F(ModelFailure, FusionOfChunksFromAStore) {
@@ -396,15 +401,14 @@ TEST_F(ModelFailure, FusionOfChunksFromAStore) {
         }
         const auto done = usable(fusor->prefill(prompt, {.ratio = 0.2, .allow_plain = false}));
         if (!done) return std::nullopt;
-        const kv::OwnedSequence owned(engine->cache(), done->sequence);
         return bytes_of(done->logits);
       },
       100,
       [&] {
-        engine->cache().evict_unused_prefixes();
+        engine->forget_prefixes();
         std::filesystem::remove_all(store_dir);
       });
-  EXPECT_EQ(engine->cache().used_page_count(), 0);
+  EXPECT_EQ(used_pages(*engine), 0);
 }
 
 /// A load without memory for its copy takes nothing of the memory tier's room.
@@ -502,10 +506,9 @@ TEST_F(ModelFailure, FusionWithoutAThreadIsAnErrorAndLeavesNothing) {
     EXPECT_EQ(done.status().code(), StatusCode::kResourceExhausted);
     EXPECT_THAT(done.status().message(), ::testing::HasSubstr("loads chunks ahead"));
   }
-  EXPECT_EQ(engine->cache().used_page_count(), 0);
+  EXPECT_EQ(used_pages(*engine), 0);
   const auto done = fusor->prefill(fused_prompt(), options);
   ASSERT_TRUE(done.is_ok()) << done.status().message();
-  engine->cache().free_sequence(done->sequence);
 }
 
 /// Allocations in each layer of a step; the whole step is run, and nothing of it kept.

@@ -54,11 +54,11 @@ Answer answer_of(const Generation& generation) {
 }
 
 Answer alone(Engine& engine, const BatchRequest& request) {
-  const kv::OwnedSequence sequence(engine.cache(), engine.cache().create_sequence());
-  auto logits = engine.append(sequence.id(), request.prompt);
+  const kv::OwnedSequence sequence = engine.create_sequence();
+  auto logits = engine.append(sequence, request.prompt);
   EXPECT_TRUE(logits.is_ok()) << logits.status().message();
   const auto generation = engine::generate(
-      engine, sequence.id(), *std::move(logits), request.options,
+      engine, sequence, *std::move(logits), request.options,
       [](std::string_view) { return true; }, request.prompt);
   EXPECT_TRUE(generation.is_ok()) << generation.status().message();
   return answer_of(*generation);
@@ -75,7 +75,7 @@ std::map<size_t, Answer> run(Engine& engine, Batcher& batcher) {
     const Result<bool> goes_on = batcher.step(on_done);
     EXPECT_TRUE(goes_on.is_ok()) << goes_on.status().message();
     EXPECT_THAT(batcher.violations(), IsEmpty());
-    EXPECT_THAT(kv::violations(engine.cache().snapshot()), IsEmpty());
+    EXPECT_THAT(kv::violations(engine.kv_snapshot()), IsEmpty());
     if (!goes_on.is_ok() || !*goes_on) return answers;
   }
 }
@@ -153,7 +153,7 @@ TEST_F(BatcherTest, WithTooLittleKvTheAnswersAreTheSame) {
   for (const BatchRequest& request : requests) expected.push_back(alone(*roomy, request));
   // Sixteen requests of some 50 tokens want about 50 pages.
   const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 12);
-  ASSERT_EQ(tight->cache().page_count(), 12);
+  ASSERT_EQ(tight->kv_usage().pages, 12);
   auto batcher = Batcher::create(*tight, {.max_running = 16, .prompt_rows = 32});
   ASSERT_TRUE(batcher.is_ok()) << batcher.status().message();
   for (const BatchRequest& request : requests) {
@@ -165,7 +165,7 @@ TEST_F(BatcherTest, WithTooLittleKvTheAnswersAreTheSame) {
   for (size_t i = 0; i < requests.size(); ++i) EXPECT_TRUE(answers.at(i) == expected[i]) << i;
   EXPECT_GT((*batcher)->stats().preemptions, 0);
   EXPECT_LE((*batcher)->stats().pages_peak, 12);
-  EXPECT_EQ(tight->cache().used_page_count(), tight->cache().evictable_page_count());
+  EXPECT_EQ(tight->kv_usage().held(), 0);
 }
 
 TEST_F(BatcherTest, SamplesOfOnePromptShareItsPages) {
@@ -237,7 +237,7 @@ TEST_F(BatcherTest, CancelledInTheMiddleNothingIsHeld) {
     EXPECT_EQ(generation->tokens.size(), 7U);
   });
   EXPECT_THAT(ended, ElementsAre(0, 1, 2, 3, 4));
-  EXPECT_EQ(engine->cache().used_page_count(), engine->cache().evictable_page_count());
+  EXPECT_EQ(engine->kv_usage().held(), 0);
   const auto left = (*batcher)->step(none);
   EXPECT_TRUE(left.is_ok() && !*left);
 }

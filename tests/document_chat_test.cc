@@ -132,7 +132,7 @@ TEST_F(DocumentChatTest, OnlyTheNewestTurnIsPrefilled) {
   }
   // Each prompt is an exchange longer; what is computed of it is not, but for a page's rest.
   for (size_t i = 2; i < computed.size(); ++i) {
-    EXPECT_LE(computed[i], computed[1] + 2 * process.engine->cache().page_tokens()) << i;
+    EXPECT_LE(computed[i], computed[1] + 2 * process.engine->kv_usage().page_tokens) << i;
   }
 }
 
@@ -142,14 +142,13 @@ TEST_F(DocumentChatTest, WhatTheCacheLostIsComputedAnew) {
   for (const auto& [question, passages] : kTalk) {
     const FusionOptions options{.ratio = 0.2, .allow_plain = false};
     const DocumentAnswer kept = process.ask(question, process.chunks(passages), options);
-    other.engine->cache().evict_unused_prefixes();
+    other.engine->forget_prefixes();
     const DocumentAnswer lost = other.ask(question, other.chunks(passages), options);
     EXPECT_EQ(bits(kept.generation), bits(lost.generation)) << question;
     EXPECT_EQ(kept.history_tokens, lost.history_tokens);
   }
   process.fusor.reset();  // with the anchor's sequence
-  EXPECT_EQ(process.engine->cache().used_page_count(),
-            process.engine->cache().evictable_page_count());  // no other is left
+  EXPECT_EQ(process.engine->kv_usage().held(), 0);  // no other is left
 }
 
 TEST_F(DocumentChatTest, AnAutomaticRatioFollowsFromTheConversation) {
@@ -283,8 +282,7 @@ TEST_F(DocumentChatTest, WhatFailsLeavesItAsItWas) {
   EXPECT_EQ(process.try_ask("q", passages, cancelled).status().code(), StatusCode::kCancelled);
   EXPECT_EQ(process.chat->exchanges().size(), 1u);
   EXPECT_EQ(process.chat->n_dropped(), 0u);
-  EXPECT_EQ(process.engine->cache().used_page_count(),
-            process.engine->cache().evictable_page_count());
+  EXPECT_EQ(process.engine->kv_usage().held(), 0);
   // And it goes on as if nothing had been.
   Process fresh(path("chat"), 400);
   fresh.chat->set_exchanges(process.chat->exchanges());

@@ -80,44 +80,37 @@ TEST_F(HostileNumbers, EngineOptions) {
 }
 
 TEST_F(HostileNumbers, AppendedTokens) {
-  kv::Cache& cache = engine_->cache();
-  const kv::OwnedSequence sequence(cache, cache.create_sequence());
+  const kv::OwnedSequence sequence = engine_->create_sequence();
   for (const model::RowKind kind : {model::RowKind::kPrompt, model::RowKind::kDecode}) {
     for (const bool every_row : {false, true}) {
       const engine::AppendOptions how{.kind = kind, .every_row = every_row};
-      expect_refused(engine_->append(sequence.id(), {}, how), "no tokens");
+      expect_refused(engine_->append(sequence, {}, how), "no tokens");
       for (const auto& tokens : bad_tokens()) {
-        expect_refused(engine_->append(sequence.id(), tokens, how),
+        expect_refused(engine_->append(sequence, tokens, how),
                        "the vocabulary has 0 to " + std::to_string(kVocab - 1));
       }
     }
   }
   const std::vector<int32_t> one{1};
-  expect_refused(engine_->append(kv::SequenceId{12345}, one), "no sequence 12345");
-  expect_refused(engine_->append(kv::SequenceId{-1}, one), "no sequence -1");
-  EXPECT_EQ(engine_->append(sequence.id(), std::vector<int32_t>(257, 1)).status().code(),
+  EXPECT_EQ(engine_->append(sequence, std::vector<int32_t>(257, 1)).status().code(),
             StatusCode::kResourceExhausted);
-  EXPECT_EQ(cache.length(sequence.id()), 0);
-  EXPECT_EQ(cache.used_page_count(), 0);
-  EXPECT_TRUE(engine_->append(sequence.id(), one).is_ok());
+  EXPECT_EQ(sequence.length(), 0);
+  EXPECT_EQ(engine_->kv_usage().held(), 0);
+  EXPECT_TRUE(engine_->append(sequence, one).is_ok());
 }
 
 TEST_F(HostileNumbers, Generation) {
-  kv::Cache& cache = engine_->cache();
-  const kv::OwnedSequence sequence(cache, cache.create_sequence());
+  const kv::OwnedSequence sequence = engine_->create_sequence();
   const std::vector<int32_t> prompt{1, 2, 3};
-  const auto logits = engine_->append(sequence.id(), prompt);
+  const auto logits = engine_->append(sequence, prompt);
   ASSERT_TRUE(logits.is_ok());
   const auto generate = [&](std::vector<float> first, engine::GenerationOptions how) {
-    return engine::generate(*engine_, sequence.id(), std::move(first), how,
+    return engine::generate(*engine_, sequence, std::move(first), how,
                             [](std::string_view) { return true; });
   };
   for (const size_t n : {size_t{0}, size_t{1}, size_t{kVocab - 1}, size_t{2 * kVocab}}) {
     expect_refused(generate(std::vector<float>(n), {}), "logits");
   }
-  expect_refused(engine::generate(*engine_, kv::SequenceId{12345}, *logits, {},
-                                  [](std::string_view) { return true; }),
-                 "no sequence 12345");
   expect_refused(generate(*logits, {.sampling = {.temperature = -1}}), "temp -1");
   for (const int32_t n : {-2, kMin}) {
     expect_refused(generate(*logits, {.max_tokens = n}), "tokens -");
@@ -155,7 +148,7 @@ TEST_F(HostileNumbers, FusedPrompts) {
   const auto refused = [&](const fusion::Prompt& prompt, const fusion::FusionOptions& how,
                            const std::string& part) {
     expect_refused(fusor->prefill(prompt, how), part);
-    EXPECT_EQ(engine_->cache().match_prefix(prompt.prefix), 0);
+    EXPECT_TRUE(engine_->kv_snapshot().prefix_entries.empty());
   };
   for (const auto mode : {fusion::ReuseMode::kNone, fusion::ReuseMode::kPrefix,
                           fusion::ReuseMode::kFull, fusion::ReuseMode::kBlend}) {
@@ -200,8 +193,7 @@ TEST_F(HostileNumbers, FusedPrompts) {
                    "the vocabulary has");
   }
   expect_refused(fusor->ensure_stored({}), "no tokens");
-  EXPECT_EQ(engine_->cache().used_page_count() - engine_->cache().evictable_page_count(), 1)
-      << "the anchor's page alone";
+  EXPECT_EQ(engine_->kv_usage().held(), 1) << "the anchor's page alone";
 }
 
 TEST_F(HostileNumbers, FusionSources) {
@@ -217,7 +209,6 @@ TEST_F(HostileNumbers, FusionSources) {
   expect_refused(fusor->prefill_from(other, {}, *sources), "source of chunk 1 has 3 tokens");
   const auto done = fusor->prefill_from(good, {}, *sources);
   ASSERT_TRUE(done.is_ok()) << done.status().message();
-  engine_->cache().free_sequence(done->sequence);
 }
 
 TEST_F(HostileNumbers, PerplexityWindows) {
@@ -270,18 +261,17 @@ void use(const std::string& path) {
     EXPECT_FALSE(engine.status().message().empty());
     return;
   }
-  kv::Cache& cache = (*engine)->cache();
-  const kv::OwnedSequence sequence(cache, cache.create_sequence());
+  const kv::OwnedSequence sequence = (*engine)->create_sequence();
   const std::vector<int32_t> prompt{1, 2, 3, 4, 5, 6, 7};
-  auto logits = (*engine)->append(sequence.id(), prompt);
+  auto logits = (*engine)->append(sequence, prompt);
   if (!logits.is_ok()) return;
-  const auto made = engine::generate(**engine, sequence.id(), *std::move(logits), {.max_tokens = 2},
+  const auto made = engine::generate(**engine, sequence, *std::move(logits), {.max_tokens = 2},
                                      [](std::string_view) { return true; });
   EXPECT_TRUE(made.is_ok()) << made.status().message();
   const auto fusor = (*engine)->make_fusor(nullptr, {1});
   const auto fused = fusor->prefill({.prefix = {1}, .chunks = {{2, 3, 4}}, .suffix = {5, 6}},
                                     {.ratio = 0.5, .allow_plain = false});
-  if (fused.is_ok()) cache.free_sequence(fused->sequence);
+  if (!fused.is_ok()) EXPECT_FALSE(fused.status().message().empty());
 }
 
 class HostileKeys : public ::testing::TestWithParam<const char*> {};

@@ -45,7 +45,6 @@ class Identities : public test::IdentityTest {
                          const FusionOptions& options) {
     auto done = fusor.prefill(p, options);
     EXPECT_TRUE(done.is_ok()) << done.status().message();
-    m.cache().free_sequence(done->sequence);
     return std::move(*done);
   }
 
@@ -67,7 +66,6 @@ std::vector<float> plain_last_logits(TestModel& m, const Prompt& p) {
   const auto fusor = m.fusor(nullptr, {});
   auto done = fusor->prefill(p, {.mode = ReuseMode::kNone});
   EXPECT_TRUE(done.is_ok()) << done.status().message();
-  m.cache().free_sequence(done->sequence);
   return done->logits;
 }
 
@@ -319,8 +317,8 @@ TEST_P(Identities, PropagationGivesAChunksOtherTokensOneCorrection) {
         EXPECT_TRUE(stored.is_ok());
         const auto* v = reinterpret_cast<const uint16_t*>(stored->data()) + n_tokens * values.width;
         values.stored.assign(v, v + n_tokens * values.width);
-        values.without = values_in_pages(m, without->sequence, layer, begin, end);
-        values.with = values_in_pages(m, with->sequence, layer, begin, end);
+        values.without = values_in_pages(m, without->sequence.id(), layer, begin, end);
+        values.with = values_in_pages(m, with->sequence.id(), layer, begin, end);
         return values;
       };
       const int32_t last = m.model().config().n_layers - 1;
@@ -337,8 +335,6 @@ TEST_P(Identities, PropagationGivesAChunksOtherTokensOneCorrection) {
       }
       EXPECT_EQ(values_at(0).with, values_at(0).without);
     }
-    m.cache().free_sequence(without->sequence);
-    m.cache().free_sequence(with->sequence);
   }
 }
 

@@ -43,7 +43,6 @@ class KvTypeIdentities : public test::IdentityTest {
                                  const FusionOptions& options) {
     auto done = fusor.prefill(p, options);
     EXPECT_TRUE(done.is_ok()) << done.status().message();
-    m.cache().free_sequence(done->sequence);
     return std::move(done->logits);
   }
   static std::vector<float> plain(TestModel& m, const Prompt& p) {

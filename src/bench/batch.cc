@@ -70,12 +70,12 @@ Status check(engine::Engine& engine, const BatchOptions& options) {
                     options.prompt_tokens, options.new_tokens, engine.context_tokens()));
   }
   for (const int32_t batch : options.batches) {
-    const kv::Cache& cache = engine.cache();
-    const int64_t pages = (tokens + cache.page_tokens() - 1) / cache.page_tokens() * batch;
-    if (pages > cache.page_count()) {
+    const kv::Usage kv = engine.kv_usage();
+    const int64_t pages = (tokens + kv.page_tokens - 1) / kv.page_tokens * batch;
+    if (pages > kv.pages) {
       return invalid_argument(
           fmt::format("a batch of {} takes {} pages of the KV cache, which has {} (--kv-limit, -c)",
-                      batch, pages, cache.page_count()));
+                      batch, pages, kv.pages));
     }
   }
   return Status::ok();
@@ -93,7 +93,7 @@ Result<std::vector<BatchSpeed>> bench_batch(engine::Engine& engine, const BatchO
   for (int32_t round = 0; round <= options.repeat; ++round) {
     for (size_t i = 0; i < n; ++i) {
       if (round <= 1) step_ms[i].clear();
-      engine.cache().evict_unused_prefixes();
+      engine.forget_prefixes();
       WEFT_ASSIGN_OR_RETURN(const Round speed,
                             run_round(engine, options, options.batches[i], step_ms[i]));
       if (!progress(++done, n_runs)) return cancelled("stopped");

@@ -14,25 +14,23 @@ double seconds_since(Env& env, int64_t begin_ns) {
 }
 
 Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tokens) {
-  const kv::SequenceId sequence = engine.cache().create_sequence();
+  const kv::OwnedSequence sequence = engine.create_sequence();
   const int64_t begin_ns = engine.env().monotonic_ns();
-  const Status status = engine.append(sequence, tokens).status();
+  WEFT_RETURN_IF_ERROR(engine.append(sequence, tokens).status());
   const double seconds = seconds_since(engine.env(), begin_ns);
-  engine.cache().free_sequence(sequence);
-  WEFT_RETURN_IF_ERROR(status);
   return static_cast<double>(tokens.size()) / seconds;
 }
 
-Result<double> time_decode(engine::Engine& engine, kv::SequenceId sequence,
+Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
                            std::span<const int32_t> tokens) {
-  const int32_t depth = engine.cache().length(sequence);
+  const int32_t depth = sequence.length();
   const int64_t begin_ns = engine.env().monotonic_ns();
   for (size_t i = 0; i < tokens.size(); ++i) {
     WEFT_RETURN_IF_ERROR(
         engine.append(sequence, tokens.subspan(i, 1), {.kind = model::RowKind::kDecode}).status());
   }
   const double seconds = seconds_since(engine.env(), begin_ns);
-  WEFT_RETURN_IF_ERROR(engine.cache().truncate(sequence, depth));
+  WEFT_RETURN_IF_ERROR(sequence.truncate(depth));
   return static_cast<double>(tokens.size()) / seconds;
 }
 
@@ -76,7 +74,7 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
   }
   report.decode_depth = options.depth_tokens;
   if (options.decode_tokens > 0) {
-    const kv::SequenceId sequence = engine.cache().create_sequence();
+    kv::OwnedSequence sequence = engine.create_sequence();
     const auto all = std::span<const int32_t>(tokens);
     const auto depth = static_cast<size_t>(options.depth_tokens);
     if (depth > 0) WEFT_RETURN_IF_ERROR(engine.append(sequence, all.first(depth)).status());
@@ -85,7 +83,6 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
         report.decode_tokens_per_s,
         repeat(
             options.repeat, [&] { return time_decode(engine, sequence, steps); }, tick));
-    engine.cache().free_sequence(sequence);
   }
   return report;
 }

@@ -112,12 +112,10 @@ class TtftBench {
   /// One timed prefill from the mode's stated state: `prefix` after the earlier prompt; `full` and
   /// `blend` with every chunk on disk and nothing in the memory tier.
   Status run(ReuseMode mode, Runs& runs) {
-    engine_.cache().evict_unused_prefixes();
+    engine_.forget_prefixes();
     if (mode == ReuseMode::kPrefix) {
       const auto fusor = engine_.make_fusor(nullptr, anchor_);
-      WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled before,
-                            fusor->prefill(before_, {.mode = ReuseMode::kPrefix}));
-      engine_.cache().free_sequence(before.sequence);
+      WEFT_RETURN_IF_ERROR(fusor->prefill(before_, {.mode = ReuseMode::kPrefix}).status());
     }
     WEFT_ASSIGN_OR_RETURN(const auto store, open_store());
     if (options_.cold) WEFT_RETURN_IF_ERROR(drop_page_cache());
@@ -128,7 +126,6 @@ class TtftBench {
     const int64_t begin_ns = engine_.env().monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled done, fusor->prefill(prompt_, fusion_options));
     runs.add(static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6, done.report);
-    engine_.cache().free_sequence(done.sequence);
     return Status::ok();
   }
 

@@ -131,15 +131,13 @@ class Asker {
   /// and the first chunk in its usual place; `full` and `blend` the store with an empty memory
   /// tier.
   Status warm(ReuseMode mode, const fusion::Prompt& prompt) {
-    engine_.cache().evict_unused_prefixes();
+    engine_.forget_prefixes();
     if (mode == ReuseMode::kPrefix) {
       fusion::Prompt before;
       before.prefix = prompt.prefix;
       before.suffix = prompt.chunks.empty() ? prompt.suffix : prompt.chunks.front();
       const auto fusor = engine_.make_fusor(nullptr, library_.anchor());
-      WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled done,
-                            fusor->prefill(before, {.mode = ReuseMode::kPrefix}));
-      engine_.cache().free_sequence(done.sequence);
+      WEFT_RETURN_IF_ERROR(fusor->prefill(before, {.mode = ReuseMode::kPrefix}).status());
     }
     return library_.reopen_store(app_.env);
   }
@@ -174,7 +172,6 @@ class Asker {
           return !interrupted();
         },
         tokens);
-    engine_.cache().free_sequence(prefilled.sequence);
     if (!generated.is_ok()) return generated.status();
     out.generation = std::move(*generated);
     if (stream && !first) fmt::print("\n");

@@ -108,7 +108,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
                          .generation = flags.generation});
   }
 
-  const kv::SequenceId sequence = engine->cache().create_sequence();
+  const kv::OwnedSequence sequence = engine->create_sequence();
   const auto is_stopped = [] { return interrupted(); };
   const FunctionRef<bool()> cancelled_ref(is_stopped);
   WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,

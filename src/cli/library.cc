@@ -389,18 +389,17 @@ Hash128 Library::record_of(std::span<const int32_t> tokens) const {
 }
 
 Status Library::check_kv_room(int64_t chunk_tokens) const {
-  const kv::Cache& cache = engine_->cache();
-  const int64_t page = cache.page_tokens();
+  const kv::Usage kv = engine_->kv_usage();
+  const int64_t page = kv.page_tokens;
   const auto n_anchor = static_cast<int64_t>(scope_.anchor.size());
   // A page that the anchor ends in is copied for the chunk.
   const int64_t n_pages =
       (n_anchor + chunk_tokens + page - 1) / page + (n_anchor % page == 0 ? 0 : 1);
-  if (n_pages <= cache.page_count()) return Status::ok();
+  if (n_pages <= kv.pages) return Status::ok();
   return resource_exhausted(
       fmt::format("a chunk of {} tokens is computed after the anchor of {} (--anchor), which takes "
-                  "{} tokens of "
-                  "KV cache, and it holds {}: a larger --kv-limit or context (-c) is needed",
-                  chunk_tokens, n_anchor, n_pages * page, cache.page_count() * page));
+                  "{} tokens of KV cache, and it holds {}: a larger --kv-limit or context (-c) is needed",
+                  chunk_tokens, n_anchor, n_pages * page, kv.pages * page));
 }
 
 Result<bool> Library::take_away_if_new(Env& env) {

@@ -49,7 +49,7 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
     return invalid_argument(
         fmt::format("{} rows of prompts in a step: at least 1 is needed", options.prompt_rows));
   }
-  const kv::Cache& cache = engine.cache();
+  const kv::Cache& cache = *engine.cache_;
   WEFT_ASSIGN_OR_RETURN(Scheduler scheduler,
                         Scheduler::create({.total_pages = cache.page_count(),
                                            .page_tokens = cache.page_tokens(),
@@ -107,7 +107,7 @@ Result<bool> Batcher::step(OnDone on_done, const model::Executor::Cancelled* can
 
 Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled* cancelled) {
   if (requests_.empty()) return false;
-  kv::Cache& cache = engine_.cache();
+  kv::Cache& cache = *engine_.cache_;
   const auto reusable = [&](RequestId id) {
     const Request& request = requests_.at(id);
     return cache.match_prefix(std::span(request.tokens).first(request.prompt_tokens - 1));
@@ -133,14 +133,14 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
     const bool is_prompt = slice.kind == SliceKind::kPrompt;
     if (is_prompt) stats_.prompt_rows += slice.n;
     if (is_prompt && static_cast<size_t>(slice.begin + slice.n) == request.prompt_tokens) {
-      engine_.cache().publish(request.sequence->id(),
+      engine_.cache_->publish(request.sequence->id(),
                               std::span(request.tokens).first(request.prompt_tokens));
     }
     if (!slice.samples) continue;
     const auto scores = std::span(logits).subspan(sampled++ * n_vocab, n_vocab);
     if (request.begin_ns == 0) request.begin_ns = engine_.env().monotonic_ns();
     const Status usable = check_logits(scores);
-    const bool has_room = engine_.cache().length(request.sequence->id()) < engine_.context_tokens();
+    const bool has_room = engine_.cache_->length(request.sequence->id()) < engine_.context_tokens();
     const auto next = usable.is_ok() ? request.text->next(scores, has_room, kNoText) : std::nullopt;
     if (next) {
       request.tokens.push_back(*next);
@@ -179,10 +179,10 @@ Status Batcher::prepare(const StepPlan& plan) {
     requests_.at(preemption.id).sequence.reset();
     ++stats_.preemptions;
   }
-  kv::Cache& cache = engine_.cache();
+  kv::Cache& cache = *engine_.cache_;
   for (const Admission& admission : plan.admitted) {
     Request& request = requests_.at(admission.id);
-    request.sequence.emplace(cache, cache.create_sequence());
+    request.sequence.emplace(cache);
     const auto prefix =
         std::span(request.tokens).first(static_cast<size_t>(admission.reused_tokens));
     WEFT_RETURN_IF_ERROR(cache.attach_prefix(request.sequence->id(), prefix).status());
@@ -203,7 +203,7 @@ Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
   std::vector<Growth> grows;
   for (const Slice& slice : plan.slices) {
     const Request& request = requests_.at(slice.id);
-    const int32_t held = request.sequence ? engine_.cache().length(request.sequence->id()) : -1;
+    const int32_t held = request.sequence ? engine_.cache_->length(request.sequence->id()) : -1;
     if (grows.empty() || grows.back().id != slice.id) grows.push_back({.id = slice.id});
     Growth& growth = grows.back();
     if (held + growth.n != slice.begin) {
@@ -222,20 +222,20 @@ Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
   std::vector<kv::Reservation> reservations;
   for (const Growth& growth : grows) {
     const kv::SequenceId id = requests_.at(growth.id).sequence->id();
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, engine_.cache().reserve(id, growth.n));
+    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, engine_.cache_->reserve(id, growth.n));
     if (growth.first_decoded != INT32_MAX) {
       reservation.mark_from(growth.first_decoded, kv::SlotKind::kDecode);
     }
     reservations.push_back(std::move(reservation));
   }
-  model::RowsPass pass(engine_.forward(), engine_.cache(), std::move(rows), std::move(options));
+  model::RowsPass pass(*engine_.forward_, *engine_.cache_, std::move(rows), std::move(options));
   for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
-  WEFT_RETURN_IF_ERROR(model::Executor(engine_.forward()).run(pass, cancelled));
+  WEFT_RETURN_IF_ERROR(model::Executor(*engine_.forward_).run(pass, cancelled));
   return std::move(pass.logits());
 }
 
 void Batcher::count_pages() {
-  const kv::Cache& cache = engine_.cache();
+  const kv::Cache& cache = *engine_.cache_;
   const int32_t held = cache.used_page_count() - cache.evictable_page_count();
   if (held <= stats_.pages_peak) return;
   stats_.pages_peak = held;

@@ -21,8 +21,6 @@ Result<std::unique_ptr<ChatSession>> ChatSession::open(Engine& engine) {
   return std::unique_ptr<ChatSession>(new ChatSession(engine, std::move(chat)));
 }
 
-ChatSession::~ChatSession() { engine_.cache().free_sequence(sequence_); }
-
 Result<ChatAnswer> ChatSession::say(std::string text, const GenerationOptions& options,
                                     const ChatCallbacks& callbacks) {
   turns_.push_back({Role::kUser, std::move(text)});
@@ -165,7 +163,7 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
   held_.erase(differs.first, held_.end());
   answer.prompt_tokens = static_cast<int32_t>(prompt.size());
   answer.reused_tokens = static_cast<int32_t>(held_.size());
-  WEFT_RETURN_IF_ERROR(engine_.cache().truncate(sequence_, answer.reused_tokens));
+  WEFT_RETURN_IF_ERROR(sequence_.truncate(answer.reused_tokens));
 
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
   const FunctionRef<bool()> stop = cancelled;
@@ -215,13 +213,11 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   if (!generated.is_ok()) {
     // A decode step that failed leaves tokens in the sequence that held_ does not name.
     const auto n = static_cast<int32_t>(held_.size());
-    if (engine_.cache().length(sequence_) > n) {
-      WEFT_RETURN_IF_ERROR(engine_.cache().truncate(sequence_, n));
-    }
+    if (sequence_.length() > n) WEFT_RETURN_IF_ERROR(sequence_.truncate(n));
     return generated.status();
   }
   for (const GeneratedToken& token : generated->tokens) held_.push_back(token.id);
-  held_.resize(static_cast<size_t>(engine_.cache().length(sequence_)));  // the last was not run
+  held_.resize(static_cast<size_t>(sequence_.length()));  // the last was not run
   answer.text = std::move(generated->text);
   answer.stop_reason = generated->stop_reason;
   answer.answer_tokens = static_cast<int32_t>(generated->tokens.size());

@@ -47,7 +47,6 @@ class ChatSession {
  public:
   /// The engine must outlive it. Errors as Engine::chat_template.
   static Result<std::unique_ptr<ChatSession>> open(Engine& engine);
-  ~ChatSession();
   ChatSession(const ChatSession&) = delete;
   ChatSession& operator=(const ChatSession&) = delete;
 
@@ -83,7 +82,7 @@ class ChatSession {
   ChatSession(Engine& engine, text::ChatTemplate chat_template)
       : engine_(engine),
         template_(std::move(chat_template)),
-        sequence_(engine.cache().create_sequence()) {}
+        sequence_(engine.create_sequence()) {}
 
   Result<std::vector<int32_t>> prompt_from(size_t first, const ChatCallbacks& callbacks) const;
   struct FittingPrompt {
@@ -100,7 +99,7 @@ class ChatSession {
 
   Engine& engine_;
   text::ChatTemplate template_;
-  kv::SequenceId sequence_;
+  kv::OwnedSequence sequence_;
   std::vector<int32_t> held_;  // as long as the sequence
   std::optional<std::string> system_;
   std::vector<text::Turn> turns_;  // without the system turn

@@ -57,7 +57,7 @@ Result<int32_t> DocumentChat::history_tokens(const fusion::Prompt& prompt) const
       std::mismatch(frame.prefix.begin(), frame.prefix.begin() + static_cast<ptrdiff_t>(n),
                     prompt.prefix.begin());
   const auto same = static_cast<int32_t>(differs.first - frame.prefix.begin());
-  return same - same % engine_.cache().page_tokens();  // only whole pages are found again
+  return same - same % engine_.kv_usage().page_tokens;  // only whole pages are found again
 }
 
 Result<DocumentChat::Plan> DocumentChat::plan(const std::string& question, const Chunks& chunks,
@@ -112,7 +112,6 @@ Result<DocumentAnswer> DocumentChat::run(fusion::Fusor& fusor, const Plan& plan,
   const int64_t begin_ns = engine_.env().monotonic_ns();
   WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, fusor.prefill(plan.prompt, options));
   out.ttft_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
-  const kv::OwnedSequence sequence(engine_.cache(), prefilled.sequence);
   out.report = std::move(prefilled.report);
   const auto on_text = [&](std::string_view piece) {
     return !callbacks.on_text || callbacks.on_text(piece);
@@ -120,7 +119,7 @@ Result<DocumentAnswer> DocumentChat::run(fusion::Fusor& fusor, const Plan& plan,
   const std::vector<int32_t> tokens = plan.prompt.tokens();
   WEFT_ASSIGN_OR_RETURN(
       out.generation,
-      generate(engine_, sequence.id(), std::move(prefilled.logits), generation, on_text, tokens));
+      generate(engine_, prefilled.sequence, std::move(prefilled.logits), generation, on_text, tokens));
   if (out.generation.stop_reason == StopReason::kCancelled && is_blank(out.generation.text)) {
     return cancelled("stopped");
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
@@ -58,13 +57,16 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   WEFT_ASSIGN_OR_RETURN(auto pool, ThreadPool::create(n_threads));
   std::unique_ptr<Engine> engine(new Engine(env, std::move(pool), isa));
 
-  WEFT_ASSIGN_OR_RETURN(auto file, gguf::File::open(env, options.model_path));
-  WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file, options.context_tokens));
-  WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::open(*file));
+  engine->model_ = options.model;
+  if (engine->model_ == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(auto file, gguf::File::open(env, options.model_path));
+    WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file, options.context_tokens));
+  }
+  WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::open(engine->model_->file()));
   const model::ModelConfig& config = engine->model_->config();
   if (engine->tokenizer_->vocab_size() > config.vocab_size) {
     return corrupt(fmt::format("{}: {} tokens in the vocabulary, {} rows in the embedding",
-                               options.model_path, engine->tokenizer_->vocab_size(),
+                               engine->model_->file().path(), engine->tokenizer_->vocab_size(),
                                config.vocab_size));
   }
 
@@ -142,35 +144,90 @@ std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
                                          key_scope(std::move(anchor)));
 }
 
-Result<std::vector<float>> Engine::append(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                                          const AppendOptions& options) {
-  return or_out_of_memory(fmt::format("running {} tokens", tokens.size()),
-                          "take a shorter prompt, or a smaller context (-c)",
-                          [&] { return run(sequence, tokens, options); });
+kv::Usage Engine::kv_usage() const {
+  return {.page_tokens = cache_->page_tokens(),
+          .pages = cache_->page_count(),
+          .free = cache_->free_page_count(),
+          .evictable = cache_->evictable_page_count()};
 }
 
-Result<std::vector<float>> Engine::run(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                                       const AppendOptions& options) {
-  if (!cache_->contains(sequence)) {
-    return invalid_argument(
-        fmt::format("there is no sequence {} in the cache", static_cast<int64_t>(sequence)));
+Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> appended,
+                                                     model::RowKind kind) {
+  std::vector<kv::Reservation> reservations;
+  for (const Appended& one : appended) {
+    const int64_t n_tokens = int64_t{one.sequence->length()} + std::ssize(one.tokens);
+    if (n_tokens > context_tokens_) {
+      return resource_exhausted(
+          fmt::format("{} tokens do not fit the context of {}", n_tokens, context_tokens_));
+    }
+    WEFT_ASSIGN_OR_RETURN(
+        kv::Reservation reservation,
+        cache_->reserve(one.sequence->id(), static_cast<int32_t>(one.tokens.size()),
+                        model::slot_kind(kind)));
+    reservations.push_back(std::move(reservation));
   }
-  const int32_t length = cache_->length(sequence);
-  const auto n = static_cast<int64_t>(tokens.size());
-  if (length + n > context_tokens_) {
-    return resource_exhausted(
-        fmt::format("{} tokens do not fit the context of {}", length + n, context_tokens_));
+  return reservations;
+}
+
+namespace {
+
+model::Rows rows_of(std::span<const Appended> appended, model::RowKind kind) {
+  model::Rows rows;
+  for (const Appended& one : appended) {
+    rows.add(one.sequence->id(), one.tokens, one.sequence->length(), kind);
   }
-  WEFT_ASSIGN_OR_RETURN(
-      kv::Reservation reservation,
-      cache_->reserve(sequence, static_cast<int32_t>(n), model::slot_kind(options.kind)));
-  std::vector<int64_t> wanted(static_cast<size_t>(options.every_row ? n : 1));
-  std::iota(wanted.begin(), wanted.end(), options.every_row ? 0 : n - 1);
-  model::RowsPass pass(*forward_, *cache_, model::Rows::of(sequence, tokens, length, options.kind),
-                       {.wanted = std::move(wanted)});
-  pass.hold(std::move(reservation));
-  WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, options.cancelled));
-  return std::move(pass.logits());
+  return rows;
+}
+
+template <class Fn>
+auto with_memory_for(const model::Rows& rows, const Fn& fn) -> decltype(fn()) {
+  return or_out_of_memory(fmt::format("running {} tokens", rows.size()),
+                          "take a shorter prompt, or a smaller context (-c)", fn);
+}
+
+}  // namespace
+
+Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended,
+                                              const AppendOptions& options) {
+  model::Rows rows = rows_of(appended, options.kind);
+  return with_memory_for(rows, [&]() -> Result<std::vector<float>> {
+    WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,
+                          reserve(appended, options.kind));
+    std::vector<int64_t> wanted;
+    for (const model::RowGroup& group : rows.groups) {
+      for (int64_t row = options.every_row ? group.row_begin : group.row_end - 1;
+           row < group.row_end; ++row) {
+        wanted.push_back(row);
+      }
+    }
+    model::RowsPass pass(*forward_, *cache_, std::move(rows), {.wanted = std::move(wanted)});
+    for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
+    WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, options.cancelled));
+    return std::move(pass.logits());
+  });
+}
+
+Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,
+                     FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  constexpr size_t kRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
+  model::Rows rows = rows_of(appended, model::RowKind::kPrompt);
+  return with_memory_for(rows, [&]() -> Status {
+    WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,
+                          reserve(appended, model::RowKind::kPrompt));
+    model::RowsPass pass(*forward_, *cache_, std::move(rows), {.keep_all_rows = true});
+    for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
+    WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass));
+    const auto n_vocab = static_cast<size_t>(model_->config().vocab_size);
+    std::vector<float> logits(std::min(kRowsAtOnce, wanted.size()) * n_vocab);
+    for (size_t begin = 0; begin < wanted.size(); begin += kRowsAtOnce) {
+      const auto some = wanted.subspan(begin, std::min(kRowsAtOnce, wanted.size() - begin));
+      forward_->logits(pass.batch(), some, logits.data(), kernels::KernelClass::kPrefill);
+      for (size_t i = 0; i < some.size(); ++i) {
+        on_logits(some[i], std::span(logits).subspan(i * n_vocab, n_vocab));
+      }
+    }
+    return Status::ok();
+  });
 }
 
 }  // namespace weft::engine

@@ -27,8 +27,10 @@ namespace weft::engine {
 
 struct EngineOptions {
   std::string model_path;
+  std::shared_ptr<const model::Model> model;  // an open one to share, in place of the path
   int n_threads = 0;             // 0: one for each core this process may use
-  int32_t context_tokens = 0;    // longest prompt and answer together; 0: the model's, at most 8192
+  int32_t context_tokens = 0;    // longest prompt and answer together; 0: the model's, at most
+                                 // 8192; a shared model's is its own
   uint64_t kv_limit_bytes = 0;   // of the KV cache, never exceeded; 0: what n_contexts need
   kernels::KvTypes kv_types;     // of the KV cache
   int32_t n_contexts = 1;        // requests that may each fill a context at once
@@ -39,6 +41,12 @@ struct EngineOptions {
 };
 
 using weft::kMaxThreads;
+
+/// Tokens after what a sequence holds, in a step of several.
+struct Appended {
+  const kv::OwnedSequence* sequence = nullptr;
+  std::span<const int32_t> tokens;
+};
 
 struct AppendOptions {
   model::RowKind kind = model::RowKind::kPrompt;
@@ -57,12 +65,12 @@ class Engine {
 
   Env& env() { return env_; }
   const model::Model& model() const { return *model_; }
+  /// For a second engine over the same weights, which may run on another thread.
+  std::shared_ptr<const model::Model> shared_model() const { return model_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   /// kUnsupported, with a line that offers --raw, when the model's template cannot be compiled;
   /// kNotFound when it has none. It sees the time of this call; ChatTemplate::at gives it another.
   Result<text::ChatTemplate> chat_template() const;
-  kv::Cache& cache() { return *cache_; }
-  model::ForwardPass& forward() { return *forward_; }
   const kernels::Context& context() const { return context_; }
   /// The longest prompt and answer together: the context, or what the KV limit holds of it.
   int32_t context_tokens() const { return context_tokens_; }
@@ -70,6 +78,13 @@ class Engine {
   const char* context_flag() const {
     return context_tokens_ < model_->config().context_tokens ? "--kv-limit" : "-c";
   }
+  /// An empty sequence of the KV cache; the engine must outlive it.
+  kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
+  kv::Usage kv_usage() const;
+  /// All of its metadata, for checks.
+  kv::Snapshot kv_snapshot() const { return cache_->snapshot(); }
+  /// Empties the prefix index but for pages in use: the next prompt is prefilled from its beginning.
+  void forget_prefixes() { cache_->evict_unused_prefixes(); }
   /// K and V of a page, all layers.
   int64_t page_bytes() const { return cache_->page_bytes(); }
   int64_t kv_token_bytes() const { return cache_->page_bytes() / cache_->page_tokens(); }
@@ -91,14 +106,28 @@ class Engine {
 
   /// Runs `tokens` after what the sequence holds and commits them. Returns the logits of the last
   /// row, or of all: [rows, vocab_size]. kResourceExhausted past the context or when memory runs
-  /// out; kInvalidArgument for no tokens, ids outside the vocabulary and a sequence that does not
-  /// exist. After an error the sequence is as it was.
-  Result<std::vector<float>> append(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                                    const AppendOptions& options = {});
+  /// out; kInvalidArgument for no tokens and ids outside the vocabulary. After an error the sequence
+  /// is as it was.
+  Result<std::vector<float>> append(const kv::OwnedSequence& sequence,
+                                    std::span<const int32_t> tokens,
+                                    const AppendOptions& options = {}) {
+    const Appended one[] = {{&sequence, tokens}};
+    return append_all(one, options);
+  }
+  /// The same of several sequences, each named once, in one step: the rows of the first, then of the
+  /// second. Each gets what it gets alone.
+  Result<std::vector<float>> append_all(std::span<const Appended> appended,
+                                        const AppendOptions& options = {});
+  /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
+  /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order.
+  Status score(std::span<const Appended> appended, std::span<const int64_t> rows,
+               FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
  private:
-  Result<std::vector<float>> run(kv::SequenceId sequence, std::span<const int32_t> tokens,
-                                 const AppendOptions& options);
+  friend class Batcher;
+
+  Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
+                                               model::RowKind kind);
   static Result<std::unique_ptr<Engine>> open_all(Env& env, const EngineOptions& options);
 
   Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa)

@@ -60,11 +60,7 @@ int32_t sample_without(std::span<const int32_t> never, sampling::Sampler& sample
 
 constexpr auto kNoText = [](std::string_view) { return true; };
 
-Status check_continued(Engine& engine, kv::SequenceId sequence, std::span<const float> logits) {
-  if (!engine.cache().contains(sequence)) {
-    return invalid_argument(
-        fmt::format("there is no sequence {} in the cache", static_cast<int64_t>(sequence)));
-  }
+Status check_continued(const Engine& engine, std::span<const float> logits) {
   const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
   if (logits.size() == n_vocab) return Status::ok();
   return invalid_argument(
@@ -75,34 +71,30 @@ Status check_continued(Engine& engine, kv::SequenceId sequence, std::span<const 
 Status run_steps(Engine& engine, std::span<Continued> continued,
                  std::span<const std::unique_ptr<TextGeneration>> texts,
                  FunctionRef<bool()> goes_on) {
-  kv::Cache& cache = engine.cache();
   const auto n_vocab = static_cast<std::ptrdiff_t>(engine.model().config().vocab_size);
   std::vector<size_t> growing(continued.size());
   std::iota(growing.begin(), growing.end(), size_t{0});
   for (;;) {
     if (!goes_on()) return cancelled("stopped");
-    model::Rows rows;
-    model::RowsPass::Options options;
-    std::vector<kv::Reservation> reservations;
     std::vector<size_t> still;
+    std::vector<int32_t> tokens;
     for (const size_t i : growing) {
       Continued& one = continued[i];
       WEFT_RETURN_IF_ERROR(check_logits(one.logits));
-      const int32_t length = cache.length(one.sequence);
-      const auto id = texts[i]->next(one.logits, length < engine.context_tokens(), kNoText);
+      const bool has_room = one.sequence->length() < engine.context_tokens();
+      const auto id = texts[i]->next(one.logits, has_room, kNoText);
       if (!id) continue;
-      WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, cache.reserve(one.sequence, 1));
-      reservations.push_back(std::move(reservation));
-      const int32_t token[] = {*id};
-      options.wanted.push_back(rows.size());
-      rows.add(one.sequence, token, length, model::RowKind::kDecode);
+      tokens.push_back(*id);
       still.push_back(i);
     }
     if (still.empty()) return Status::ok();
-    model::RowsPass pass(engine.forward(), cache, std::move(rows), std::move(options));
-    for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
-    WEFT_RETURN_IF_ERROR(model::Executor(engine.forward()).run(pass));
-    auto row = pass.logits().cbegin();
+    std::vector<Appended> rows;
+    for (size_t k = 0; k < still.size(); ++k) {
+      rows.push_back({continued[still[k]].sequence, std::span(tokens).subspan(k, 1)});
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits,
+                          engine.append_all(rows, {.kind = model::RowKind::kDecode}));
+    auto row = logits.begin();
     for (const size_t i : still) {
       continued[i].logits.assign(row, row + n_vocab);
       row += n_vocab;
@@ -216,17 +208,17 @@ Generation TextGeneration::finish(FunctionRef<bool(std::string_view)> on_text) {
   return std::move(out_);
 }
 
-Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
-                            const GenerationOptions& options,
+Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
+                            std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
                             std::span<const int32_t> prompt) {
   WEFT_RETURN_IF_ERROR(check_options(options));
-  WEFT_RETURN_IF_ERROR(check_continued(engine, sequence, logits));
+  WEFT_RETURN_IF_ERROR(check_continued(engine, logits));
   return or_out_of_memory("generating", "take a smaller context (-c)", [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const auto text,
                           TextGeneration::create(engine.tokenizer(), options, prompt));
     const int64_t begin_ns = engine.env().monotonic_ns();
-    const auto has_room = [&] { return engine.cache().length(sequence) < engine.context_tokens(); };
+    const auto has_room = [&] { return sequence.length() < engine.context_tokens(); };
     WEFT_RETURN_IF_ERROR(check_logits(logits));
     while (const auto id = text->next(logits, has_room(), on_text)) {
       const int32_t next[] = {*id};
@@ -245,7 +237,7 @@ Result<std::vector<Generation>> generate_together(Engine& engine, std::vector<Co
                                                   FunctionRef<bool()> goes_on) {
   WEFT_RETURN_IF_ERROR(check_options(options));
   for (const Continued& one : continued) {
-    WEFT_RETURN_IF_ERROR(check_continued(engine, one.sequence, one.logits));
+    WEFT_RETURN_IF_ERROR(check_continued(engine, one.logits));
   }
   return or_out_of_memory(
       "generating", "take a smaller context (-c)", [&]() -> Result<std::vector<Generation>> {

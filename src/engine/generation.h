@@ -115,17 +115,17 @@ class TextGeneration {
 /// as it becomes certain, never a part of a UTF-8 character, and an empty one for a token that made
 /// nothing certain; returning false cancels. What may be the beginning of a stop text is not
 /// certain. `prompt`: the tokens that the sequence begins with, which the repeat penalty counts;
-/// those that are not given do not count. kInvalidArgument for options, a sequence or logits that
-/// are not the model's, kResourceExhausted when memory runs out; the text so far was handed out
+/// those that are not given do not count. kInvalidArgument for options or logits that are not the
+/// model's, kResourceExhausted when memory runs out; the text so far was handed out
 /// then.
-Result<Generation> generate(Engine& engine, kv::SequenceId sequence, std::vector<float> logits,
-                            const GenerationOptions& options,
+Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
+                            std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
                             std::span<const int32_t> prompt = {});
 
 /// A prefilled sequence, and the logits of its last row.
 struct Continued {
-  kv::SequenceId sequence{};
+  const kv::OwnedSequence* sequence = nullptr;
   std::vector<float> logits;
 };
 /// Continues each of them as generate() does alone, all in the same steps; in their order.

@@ -54,9 +54,9 @@ class Evaluator {
   /// Whether another prompt can be held beside those that are: nothing is given up for it that it
   /// would find alone.
   bool has_room_for(const fusion::Prompt& prompt) const {
-    const kv::Cache& cache = engine_.cache();
+    const kv::Usage kv = engine_.kv_usage();
     const auto pages = [&](int64_t n_tokens) {
-      return (n_tokens + cache.page_tokens() - 1) / cache.page_tokens() + 1;
+      return (n_tokens + kv.page_tokens - 1) / kv.page_tokens + 1;
     };
     size_t largest = 0;  // of the chunks, which are computed beside it
     for (const std::vector<int32_t>& chunk : prompt.chunks)
@@ -68,7 +68,7 @@ class Evaluator {
     for (const Held& one : held_) {  // they still grow
       needed += std::ssize(one.answers) * pages(kAnswerTokens);
     }
-    return needed <= cache.free_page_count();
+    return needed <= kv.free;
   }
   bool is_full() const { return held_.size() >= kExamplesAtOnce; }
 
@@ -149,9 +149,9 @@ class Evaluator {
     auto prefilled = sources != nullptr ? fusor_->prefill_from(prompt, fusion_options, *sources)
                                         : fusor_->prefill(prompt, fusion_options);
     if (!prefilled.is_ok()) return prefilled.status();
-    Answer out{.sequence = kv::OwnedSequence(engine_.cache(), prefilled->sequence)};
+    Answer out{.sequence = std::move(prefilled->sequence)};
     out.ttft_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
-    out.prompt_tokens = engine_.cache().length(prefilled->sequence);
+    out.prompt_tokens = out.sequence.length();
     const fusion::Report& report = prefilled->report;
     out.is_fallback = report.mode != mode;
     const bool is_full = mode == ReuseMode::kNone || out.is_fallback;
@@ -171,7 +171,7 @@ class Evaluator {
     for (Held& held : held_) {
       for (Answer& answer : held.answers) {
         answers.push_back(&answer);
-        continued.push_back({answer.sequence.id(), answer.logits.front()});
+        continued.push_back({&answer.sequence, answer.logits.front()});
       }
     }
     WEFT_ASSIGN_OR_RETURN(
@@ -182,8 +182,7 @@ class Evaluator {
         answers[i]->token_ids.push_back(token.id);
       }
       answers[i]->text = generations[i].text;
-      WEFT_RETURN_IF_ERROR(
-          engine_.cache().truncate(answers[i]->sequence.id(), answers[i]->prompt_tokens));
+      WEFT_RETURN_IF_ERROR(answers[i]->sequence.truncate(answers[i]->prompt_tokens));
     }
     return Status::ok();
   }
@@ -193,21 +192,12 @@ class Evaluator {
     const std::vector<int32_t>& path = held.answers.front().token_ids;
     if (path.size() < 2) return Status::ok();
     const auto steps = std::span(path).first(path.size() - 1);
-    model::Rows rows;
-    model::RowsPass::Options options;
-    std::vector<kv::Reservation> reservations;
-    for (const Answer& answer : held.answers) {
-      const kv::SequenceId id = answer.sequence.id();
-      WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                            engine_.cache().reserve(id, static_cast<int32_t>(steps.size())));
-      reservations.push_back(std::move(reservation));
-      rows.add(id, steps, answer.prompt_tokens);
-    }
-    for (int64_t row = 0; row < rows.size(); ++row) options.wanted.push_back(row);
-    model::RowsPass pass(engine_.forward(), engine_.cache(), std::move(rows), std::move(options));
-    WEFT_RETURN_IF_ERROR(model::Executor(engine_.forward()).run(pass));
+    std::vector<engine::Appended> rows;
+    for (const Answer& answer : held.answers) rows.push_back({&answer.sequence, steps});
+    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits,
+                          engine_.append_all(rows, {.every_row = true}));
     const auto n_vocab = static_cast<std::ptrdiff_t>(engine_.model().config().vocab_size);
-    auto row = pass.logits().cbegin();
+    auto row = logits.begin();
     for (Answer& answer : held.answers) {
       for (size_t i = 0; i < steps.size(); ++i, row += n_vocab) {
         answer.logits.emplace_back(row, row + n_vocab);

@@ -15,55 +15,34 @@ namespace {
 
 constexpr int64_t kMinWindowTokens = 4;
 
-constexpr int64_t kLogitRows = 64;  // at a time: 64 rows of 128 K logits are 32 MB
 
 constexpr int32_t kStepRows = 512;
 
-/// Sum of -log p over the window's tokens [first, size), each from the row before it; the window's
-/// rows are the batch's from `row_begin` on.
-double window_loss(engine::Engine& engine, const model::Batch& batch, int64_t row_begin,
-                   std::span<const int32_t> window, int64_t first) {
-  const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
-  std::vector<float> logits(kLogitRows * n_vocab);
-  std::vector<float> logprobs(n_vocab);
-  double loss = 0;
-  const auto n = static_cast<int64_t>(window.size());
-  for (int64_t token = first; token < n; token += kLogitRows) {
-    std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, n - token)));
-    std::iota(rows.begin(), rows.end(), row_begin + token - 1);
-    engine.forward().logits(batch, rows, logits.data(), kernels::KernelClass::kPrefill);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      kernels::log_softmax(logits.data() + i * n_vocab, static_cast<int64_t>(n_vocab),
-                           logprobs.data());
-      const int32_t target = window[static_cast<size_t>(token) + i];
-      loss -= static_cast<double>(logprobs[static_cast<size_t>(target)]);
-    }
-  }
-  return loss;
-}
-
-/// `tokens` are whole windows, each a sequence of its own in one step. Their losses, in order.
+/// `tokens` are whole windows, each a sequence of its own in one step. Of each the sum of -log p over
+/// its tokens [first, size), each from the row before it, in order.
 Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<const int32_t> tokens,
                                           int64_t window_tokens, int64_t first) {
+  const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
+  const auto n_windows = std::ssize(tokens) / window_tokens;
   std::vector<kv::OwnedSequence> sequences;
-  std::vector<kv::Reservation> reservations;
-  model::Rows rows;
-  const auto size = static_cast<size_t>(window_tokens);
-  for (size_t begin = 0; begin < tokens.size(); begin += size) {
-    const kv::SequenceId id =
-        sequences.emplace_back(engine.cache(), engine.cache().create_sequence()).id();
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                          engine.cache().reserve(id, static_cast<int32_t>(window_tokens)));
-    reservations.push_back(std::move(reservation));
-    rows.add(id, tokens.subspan(begin, size), 0);
+  for (int64_t w = 0; w < n_windows; ++w) sequences.push_back(engine.create_sequence());
+  std::vector<engine::Appended> windows;
+  std::vector<int64_t> rows;
+  for (int64_t w = 0; w < n_windows; ++w) {
+    windows.push_back({&sequences[static_cast<size_t>(w)],
+                       tokens.subspan(static_cast<size_t>(w * window_tokens),
+                                      static_cast<size_t>(window_tokens))});
+    for (int64_t t = first; t < window_tokens; ++t) rows.push_back(w * window_tokens + t - 1);
   }
-  model::RowsPass pass(engine.forward(), engine.cache(), std::move(rows), {.keep_all_rows = true});
-  WEFT_RETURN_IF_ERROR(model::Executor(engine.forward()).run(pass));
-  std::vector<double> losses;
-  for (size_t begin = 0; begin < tokens.size(); begin += size) {
-    losses.push_back(window_loss(engine, pass.batch(), static_cast<int64_t>(begin),
-                                 tokens.subspan(begin, size), first));
-  }
+  std::vector<double> losses(static_cast<size_t>(n_windows));
+  std::vector<float> logprobs(n_vocab);
+  const auto add = [&](int64_t row, std::span<const float> logits) {
+    kernels::log_softmax(logits.data(), static_cast<int64_t>(n_vocab), logprobs.data());
+    const int32_t target = tokens[static_cast<size_t>(row) + 1];
+    losses[static_cast<size_t>(row / window_tokens)] -=
+        static_cast<double>(logprobs[static_cast<size_t>(target)]);
+  };
+  WEFT_RETURN_IF_ERROR(engine.score(windows, rows, add));
   return losses;
 }
 
@@ -101,9 +80,9 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
   PerplexityResult result;
   double loss = 0;
   const int64_t first = window_tokens / 2 + 1;  // the first half is context
-  const kv::Cache& cache = engine.cache();
-  const int64_t window_pages = (window_tokens + cache.page_tokens() - 1) / cache.page_tokens();
-  const int64_t at_once = std::clamp(cache.free_page_count() / window_pages, int64_t{1},
+  const kv::Usage kv = engine.kv_usage();
+  const int64_t window_pages = (window_tokens + kv.page_tokens - 1) / kv.page_tokens;
+  const int64_t at_once = std::clamp(kv.free / window_pages, int64_t{1},
                                      int64_t{windows_at_once(options.window_tokens)});
   for (int64_t w = 0; w < n_windows;) {
     const int64_t n = std::min(at_once, n_windows - w);

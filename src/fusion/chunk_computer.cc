@@ -24,7 +24,7 @@ void ChunkComputer::drop_anchor() {
 
 Status ChunkComputer::ensure_anchor() {
   if (anchor_sequence_) return Status::ok();
-  kv::OwnedSequence sequence(cache_, cache_.create_sequence());
+  kv::OwnedSequence sequence(cache_);
   if (!anchor_.empty()) {
     WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                           cache_.reserve(sequence.id(), static_cast<int32_t>(anchor_.size())));

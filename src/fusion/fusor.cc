@@ -199,7 +199,7 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
   for (;;) {
     Stopwatch watch(env_);
     if (!has_room(cache_, prompt.n_tokens())) computer_.drop_anchor();
-    kv::OwnedSequence sequence(cache_, cache_.create_sequence());
+    kv::OwnedSequence sequence(cache_);
     WEFT_ASSIGN_OR_RETURN(const int32_t found_prefix,
                           cache_.attach_prefix(sequence.id(), prompt.prefix));
     WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
@@ -228,7 +228,7 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
       if (status.is_ok()) {
         cache_.publish(sequence.id(), prompt.prefix);
         account(prompt, found_prefix, report);
-        return Prefilled{sequence.release(), std::move(pass.logits()), std::move(report)};
+        return Prefilled{std::move(sequence), std::move(pass.logits()), std::move(report)};
       }
       failure = pass.failure();
     }
@@ -248,7 +248,7 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
   Stopwatch watch(env_);
   const std::vector<int32_t> tokens = prompt.tokens();
   if (!has_room(cache_, std::ssize(tokens))) computer_.drop_anchor();
-  kv::OwnedSequence sequence(cache_, cache_.create_sequence());
+  kv::OwnedSequence sequence(cache_);
   int32_t found = 0;
   if (mode == ReuseMode::kPrefix) {
     // The last token has to run: its logits are what prefill is for.
@@ -264,8 +264,6 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
                        {.wanted = {std::ssize(rest) - 1}});
   pass.hold(std::move(reservation));
   WEFT_RETURN_IF_ERROR(run(pass, options));
-  Prefilled done;
-  done.logits = std::move(pass.logits());
   if (mode == ReuseMode::kPrefix) cache_.publish(sequence.id(), tokens);
   watch.charge(report.timings.prefill_ms);
 
@@ -273,9 +271,7 @@ Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
   report.prompt_tokens = static_cast<int32_t>(tokens.size());
   report.reused_tokens = found;
   report.computed_tokens = report.prompt_tokens - found;
-  done.sequence = sequence.release();
-  done.report = std::move(report);
-  return done;
+  return Prefilled{std::move(sequence), std::move(pass.logits()), std::move(report)};
 }
 
 Result<std::vector<ChunkSource>> Fusor::gather(const Prompt& prompt) {

@@ -64,9 +64,9 @@ struct Report {
   std::optional<Prediction> predicted;  // where the options have rates
 };
 
-/// The prompt's KV is in `sequence`, committed; the caller frees it.
+/// The prompt's KV is in `sequence`, committed.
 struct Prefilled {
-  kv::SequenceId sequence{};
+  kv::OwnedSequence sequence;
   std::vector<float> logits;  // [vocab_size], after the last token
   Report report;
 };

@@ -101,9 +101,20 @@ class Cache {
   BlockTables tables_;
 };
 
-/// Frees a sequence at its end, unless it was given away. Movable. The cache must outlive it.
+/// How many pages there are, and how many of them are taken.
+struct Usage {
+  int32_t page_tokens = 0;
+  int32_t pages = 0;
+  int32_t free = 0;
+  int32_t evictable = 0;  // that only the prefix index holds: given up when others need them
+  int32_t held() const { return pages - free - evictable; }  // by sequences
+};
+
+/// A sequence that is freed at its end, unless it was given away. Movable. The cache must outlive
+/// it.
 class OwnedSequence {
  public:
+  explicit OwnedSequence(Cache& cache) : OwnedSequence(cache, cache.create_sequence()) {}
   OwnedSequence(Cache& cache, SequenceId id) : cache_(&cache), id_(id) {}
   ~OwnedSequence() {
     if (cache_ != nullptr) cache_->free_sequence(id_);
@@ -116,6 +127,10 @@ class OwnedSequence {
     return *this;
   }
   SequenceId id() const { return id_; }
+  /// Committed tokens.
+  int32_t length() const { return cache_->length(id_); }
+  /// Cache::truncate.
+  Status truncate(int32_t n_tokens) { return cache_->truncate(id_, n_tokens); }
   SequenceId release() {
     cache_ = nullptr;
     return id_;

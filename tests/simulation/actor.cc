@@ -83,7 +83,6 @@ Status Actor::ask(const Op& op, Outcome& out) {
   out.anchor = library_->anchor();
   fusion::Fusor& fusor = library_->fusor();
   WEFT_ASSIGN_OR_RETURN(fusion::Prefilled done, fusor.prefill(out.prompt, op.fusion));
-  engine(op.model).cache().free_sequence(done.sequence);
   out.logits = std::move(done.logits);
   if (library_->is_read_only()) return Status::ok();
   for (const retrieval::Hit& hit : out.hits) {

@@ -64,7 +64,6 @@ Result<std::vector<float>> Engines::reference(int model, const fusion::Prompt& p
   engine::Engine& engine = *references_[model];
   const auto fusor = engine.make_fusor(nullptr, anchor);
   WEFT_ASSIGN_OR_RETURN(fusion::Prefilled done, fusor->prefill(prompt, options));
-  engine.cache().free_sequence(done.sequence);
   if (known_.size() >= kMaxKnown) known_.clear();
   return known_[std::move(key)] = std::move(done.logits);
 }

@@ -249,20 +249,20 @@ Status World::judge_list(const Op& op, const Outcome& out, bool alone) {
 /// Outside an operation no sequence holds a page, but the anchors of open libraries, and none is
 /// lost.
 Status World::check_pages(Actor& actor, int model) {
-  const kv::Cache& cache = actor.engine(model).cache();
-  const auto wrong = kv::violations(cache.snapshot());
+  const engine::Engine& engine = actor.engine(model);
+  const kv::Usage kv = engine.kv_usage();
+  const auto wrong = kv::violations(engine.kv_snapshot());
   if (!wrong.empty()) return corrupt("KV cache: " + wrong.front());
   int64_t of_anchors = 0;
   for (Actor* const one : {actors_[0].get(), actors_[1].get(), &actor}) {
     if (one == nullptr || one->library() == nullptr || one->model() != model) continue;
-    if (&one->engine(model).cache() != &cache) continue;
+    if (&one->engine(model) != &engine) continue;
     of_anchors +=
-        (std::ssize(one->library()->anchor()) + cache.page_tokens() - 1) / cache.page_tokens();
+        (std::ssize(one->library()->anchor()) + kv.page_tokens - 1) / kv.page_tokens;
   }
-  const int32_t held = cache.used_page_count() - cache.evictable_page_count();
-  if (held <= of_anchors) return Status::ok();
-  return corrupt(fmt::format("KV cache: {} pages used, only {} by the prefix index",
-                             cache.used_page_count(), cache.evictable_page_count()));
+  if (kv.held() <= of_anchors) return Status::ok();
+  return corrupt(fmt::format("KV cache: {} pages held by sequences, {} of them anchors'", kv.held(),
+                             of_anchors));
 }
 
 }  // namespace weft::sim
