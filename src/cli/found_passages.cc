@@ -209,8 +209,10 @@ std::string absent_line(const FoundPassages& found) {
   if (found.found != retrieval::PassagesFound::kYes) return "";  // then it is told as why_not
   std::vector<AbsentWord> words;
   for (const AbsentWord& one : found.absent) {
-    // "How many …" needs no "many" in the answer.
-    if (!retrieval::is_aspect_word(one.word)) words.push_back(one);
+    // "How many …" needs no "many" in the answer, nor "Mr" one.
+    constexpr size_t kLeastBytes = 3;
+    if (one.word.size() >= kLeastBytes && !retrieval::is_aspect_word(one.word))
+      words.push_back(one);
   }
   if (words.empty()) return "";
   return fmt::format("no document has the word{} {}", words.size() == 1 ? "" : "s", quoted(words));

@@ -224,7 +224,7 @@ Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_
 
 namespace {
 
-constexpr size_t kLeastLetters = 4;  // of a word with one that is like it
+constexpr size_t kLeastLetters = 5;  // in a shorter one a letter makes another word: born, barn
 constexpr size_t kLongWord = 8;
 constexpr size_t kMostLetters = 40;
 constexpr int64_t kMostTermsRead = 200'000;  // some 50 ms

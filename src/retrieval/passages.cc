@@ -430,9 +430,15 @@ bool has_terms_of(const Candidate& one, const Candidate& other) {
   return true;
 }
 
+/// Files that were unpacked, cloned or copied together have about the same time, in any order.
+constexpr int64_t kTogetherNs = int64_t{60} * 1'000'000'000;
+
 bool is_newer(const Hit& a, const Hit& b) {
   if (b.modified_ns == kUnknownTime) return false;  // written just before it was ingested
-  return a.modified_ns == kUnknownTime || a.modified_ns > b.modified_ns;
+  if (a.modified_ns == kUnknownTime) return true;
+  return a.modified_ns > b.modified_ns &&
+         static_cast<uint64_t>(a.modified_ns) - static_cast<uint64_t>(b.modified_ns) >
+             static_cast<uint64_t>(kTogetherNs);
 }
 
 /// Whether a folder of the path, below what was named at ingest, is one for what is past.
