@@ -380,8 +380,7 @@ TEST_F(ModelFailure, ManyRequestsInTheSameSteps) {
   engine::EngineOptions tight = options();
   tight.kv_limit_bytes = 5 * open()->page_bytes();
   const auto engine = *engine::Engine::open(posix_env(), tight);
-  fail_everywhere([&] { return batch_answers(*engine); }, 400,
-                  [&] { engine->forget_prefixes(); });
+  fail_everywhere([&] { return batch_answers(*engine); }, 400, [&] { engine->forget_prefixes(); });
   EXPECT_EQ(used_pages(*engine), 0);
 }
 

@@ -58,8 +58,8 @@ Answer alone(Engine& engine, const BatchRequest& request) {
   auto logits = engine.append(sequence, request.prompt);
   EXPECT_TRUE(logits.is_ok()) << logits.status().message();
   const auto generation = engine::generate(
-      engine, sequence, *std::move(logits), request.options,
-      [](std::string_view) { return true; }, request.prompt);
+      engine, sequence, *std::move(logits), request.options, [](std::string_view) { return true; },
+      request.prompt);
   EXPECT_TRUE(generation.is_ok()) << generation.status().message();
   return answer_of(*generation);
 }

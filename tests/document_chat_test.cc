@@ -147,7 +147,7 @@ TEST_F(DocumentChatTest, WhatTheCacheLostIsComputedAnew) {
     EXPECT_EQ(bits(kept.generation), bits(lost.generation)) << question;
     EXPECT_EQ(kept.history_tokens, lost.history_tokens);
   }
-  process.fusor.reset();  // with the anchor's sequence
+  process.fusor.reset();                            // with the anchor's sequence
   EXPECT_EQ(process.engine->kv_usage().held(), 0);  // no other is left
 }
 

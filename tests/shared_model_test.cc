@@ -21,8 +21,8 @@ std::vector<int32_t> answer(engine::Engine& engine, uint32_t seed) {
   EXPECT_TRUE(logits.is_ok()) << logits.status().message();
   engine::GenerationOptions options{.max_tokens = 12, .ignore_end = true};
   options.sampling.seed = seed;
-  const auto made = engine::generate(engine, sequence, *std::move(logits), options,
-                                     [](std::string_view) { return true; }, prompt);
+  const auto made = engine::generate(
+      engine, sequence, *std::move(logits), options, [](std::string_view) { return true; }, prompt);
   EXPECT_TRUE(made.is_ok()) << made.status().message();
   std::vector<int32_t> ids;
   for (const engine::GeneratedToken& token : made->tokens) ids.push_back(token.id);

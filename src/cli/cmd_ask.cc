@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/terminal_text.h"
@@ -25,17 +26,35 @@ namespace {
 
 using fusion::ReuseMode;
 
+constexpr int32_t kMaxParallel = 64;
+
 struct AskFlags {
   ModelFlags model;
   DocumentFlags documents;
   bool compare = false;
   bool interactive = false;
+  int32_t parallel = 1;
   std::optional<std::string> question;
   engine::GenerationOptions generation;
 };
 
 struct Retrieved : FoundPassages {
   fusion::Prompt prompt;
+};
+
+/// A question whose prompt is in the KV cache.
+struct Begun {
+  Answer answer;
+  fusion::Prefilled prefilled;
+  std::vector<int32_t> tokens;  // of the prompt
+};
+
+/// A question of several that are answered together, and what became of it so far.
+struct Pending {
+  std::string question;
+  Retrieved found;
+  std::optional<Begun> begun;  // none: the documents have nothing on it, or `status` says why
+  Status status;
 };
 
 class Asker {
@@ -52,21 +71,104 @@ class Asker {
   /// Answers and shows. A program gets an object even when that fails.
   Status ask(const std::string& question) {
     Status status = answer_and_show(question);
-    if (flags_.documents.json && !status.is_ok()) {
-      print_json({{"question", question}, {"error", status.message()}});
-    }
+    if (!status.is_ok()) show_error(question, status);
     return status;
   }
 
+  /// Answers all of them, those that fit the KV cache together in the same steps, and shows each in
+  /// its turn: `on_next` is called before it, `on_done` gets what became of it. After Ctrl-C the
+  /// rest is not asked.
+  void ask_together(std::span<const std::string> questions,
+                    FunctionRef<void(const std::string&)> on_next,
+                    FunctionRef<void(const Status&)> on_done) {
+    for (size_t next = 0; next < questions.size() && !interrupted();) {
+      std::vector<Pending> together;
+      for (; next < questions.size() && !interrupted(); ++next) {
+        Pending one = begin(questions[next]);
+        const bool is_full = one.status.code() == StatusCode::kResourceExhausted;
+        if (is_full && !together.empty()) break;  // it has its turn when these have ended
+        together.push_back(std::move(one));
+      }
+      end(together);
+      for (Pending& one : together) {
+        on_next(one.question);
+        if (one.status.is_ok()) {
+          show_pending(one);
+        } else {
+          show_error(one.question, one.status);
+        }
+        on_done(one.status);
+      }
+    }
+  }
+
  private:
+  void show_error(const std::string& question, const Status& status) {
+    if (flags_.documents.json) print_json({{"question", question}, {"error", status.message()}});
+  }
+
+  bool is_answered(const Retrieved& found) const {
+    return found.found == retrieval::PassagesFound::kYes || flags_.documents.answer_anyway;
+  }
+
+  void show_not_found(const std::string& question, const Retrieved& found) {
+    if (flags_.documents.json) {
+      print_json(not_found_json(question, found));
+    } else {
+      print_not_found(found, unfinished_.empty());
+    }
+  }
+
+  /// Finds the passages and prefills the prompt.
+  Pending begin(const std::string& question) {
+    Pending one{.question = question, .found = {}, .begun = std::nullopt, .status = {}};
+    one.status = [&]() -> Status {
+      WEFT_ASSIGN_OR_RETURN(one.found, retrieve(question));
+      if (!is_answered(one.found)) return Status::ok();
+      WEFT_ASSIGN_OR_RETURN(const ReuseMode mode, parse_mode(flags_.documents.mode));
+      WEFT_ASSIGN_OR_RETURN(one.begun, prefill(one.found.prompt, mode));
+      return Status::ok();
+    }();
+    return one;
+  }
+
+  /// The answers of those that were begun.
+  void end(std::span<Pending> together) {
+    std::vector<Pending*> growing;
+    std::vector<engine::Continued> continued;
+    for (Pending& one : together) {
+      if (!one.begun) continue;
+      growing.push_back(&one);
+      continued.push_back({.sequence = &one.begun->prefilled.sequence,
+                           .logits = std::move(one.begun->prefilled.logits),
+                           .prompt = one.begun->tokens});
+    }
+    auto generations = engine::generate_together(engine_, std::move(continued), flags_.generation,
+                                                 [] { return !interrupted(); });
+    for (size_t i = 0; i < growing.size(); ++i) {
+      if (generations.is_ok()) {
+        growing[i]->begun->answer.generation = std::move((*generations)[i]);
+      } else {
+        growing[i]->status = generations.status();
+      }
+      const kv::OwnedSequence done = std::move(growing[i]->begun->prefilled.sequence);
+    }
+  }
+
+  void show_pending(const Pending& one) {
+    if (!one.begun) return show_not_found(one.question, one.found);
+    const Answer& answer = one.begun->answer;
+    const std::string& text = answer.generation.text;
+    const size_t first = std::min(text.find_first_not_of(" \n"), text.size());
+    if (!flags_.documents.json && first < text.size()) fmt::print("{}\n", text.substr(first));
+    show(one.question, one.found, {answer});
+    store_missing(library_, one.found.prompt.chunks, answer.asked);
+  }
+
   Status answer_and_show(const std::string& question) {
     WEFT_ASSIGN_OR_RETURN(Retrieved found, retrieve(question));
-    if (found.found != retrieval::PassagesFound::kYes && !flags_.documents.answer_anyway) {
-      if (flags_.documents.json) {
-        print_json(not_found_json(question, found));
-      } else {
-        print_not_found(found, unfinished_.empty());
-      }
+    if (!is_answered(found)) {
+      show_not_found(question, found);
       return Status::ok();
     }
     std::vector<Answer> answers;
@@ -94,9 +196,7 @@ class Asker {
     WEFT_ASSIGN_OR_RETURN(static_cast<FoundPassages&>(found),
                           find_for(app_.env, library_, {}, question, flags_.documents));
     if (flags_.documents.json && !unfinished_.empty()) found.notes.push_back(unfinished_);
-    if (found.found != retrieval::PassagesFound::kYes && !flags_.documents.answer_anyway) {
-      return found;
-    }
+    if (!is_answered(found)) return found;
     WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
     WEFT_ASSIGN_OR_RETURN(found.prompt.suffix, library_.rag().suffix(question));
     const int32_t room = engine_.context_tokens() - room_for_answer();
@@ -142,9 +242,7 @@ class Asker {
     return library_.reopen_store(app_.env);
   }
 
-  Result<Answer> answer(const fusion::Prompt& prompt, ReuseMode mode, bool stream) {
-    Answer out;
-    out.asked = mode;
+  Result<Begun> prefill(const fusion::Prompt& prompt, ReuseMode mode) {
     const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
     WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options,
                           reuses ? fusion_options(flags_.documents.reuse, engine_)
@@ -152,30 +250,34 @@ class Asker {
     options.mode = mode;
     const int64_t begin_ns = app_.env.monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, library_.fusor().prefill(prompt, options));
-    out.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
-    out.report = prefilled.report;
-    std::vector<int32_t> tokens = prompt.prefix;
-    for (const std::vector<int32_t>& chunk : prompt.chunks) {
-      tokens.insert(tokens.end(), chunk.begin(), chunk.end());
-    }
-    tokens.insert(tokens.end(), prompt.suffix.begin(), prompt.suffix.end());
+    Begun begun{.answer = {}, .prefilled = std::move(prefilled), .tokens = prompt.tokens()};
+    begun.answer.asked = mode;
+    begun.answer.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
+    begun.answer.report = begun.prefilled.report;
+    return begun;
+  }
+
+  Result<Answer> answer(const fusion::Prompt& prompt, ReuseMode mode, bool stream) {
+    WEFT_ASSIGN_OR_RETURN(Begun begun, prefill(prompt, mode));
     bool first = true;
-    auto generated = engine::generate(
-        engine_, prefilled.sequence, std::move(prefilled.logits), flags_.generation,
-        [&](std::string_view piece) {
-          if (stream) {
-            if (first) piece.remove_prefix(std::min(piece.find_first_not_of(" \n"), piece.size()));
-            first = first && piece.empty();
-            std::fwrite(piece.data(), 1, piece.size(), stdout);
-            std::fflush(stdout);
-          }
-          return !interrupted();
-        },
-        tokens);
-    if (!generated.is_ok()) return generated.status();
-    out.generation = std::move(*generated);
+    WEFT_ASSIGN_OR_RETURN(
+        begun.answer.generation,
+        engine::generate(
+            engine_, begun.prefilled.sequence, std::move(begun.prefilled.logits), flags_.generation,
+            [&](std::string_view piece) {
+              if (stream) {
+                if (first) {
+                  piece.remove_prefix(std::min(piece.find_first_not_of(" \n"), piece.size()));
+                }
+                first = first && piece.empty();
+                std::fwrite(piece.data(), 1, piece.size(), stdout);
+                std::fflush(stdout);
+              }
+              return !interrupted();
+            },
+            begun.tokens));
     if (stream && !first) fmt::print("\n");
-    return out;
+    return std::move(begun.answer);
   }
 
   /// About the answers themselves; the report's notes are about how they were computed.
@@ -281,6 +383,10 @@ Status run_ask(App& app, AskFlags flags) {
     start.question = std::move(flags.question);
     return run_document_chat(app, std::move(start));
   }
+  if (flags.parallel > 1 && flags.question) {
+    return invalid_argument("--parallel is for questions from standard input, one a line");
+  }
+  flags.model.n_contexts = flags.parallel;
   flags.generation.one_line = !flags.documents.paragraphs;
   const std::string given_model = flags.model.model;
   if (flags.model.model.empty()) {
@@ -302,18 +408,33 @@ Status run_ask(App& app, AskFlags flags) {
   const auto input = terminal ? terminal_input(app.env, "") : plain_input();
   int64_t asked = 0;
   int64_t failed = 0;
-  while (!interrupted()) {
-    WEFT_ASSIGN_OR_RETURN(const Line line, input->read("> "));
-    if (line.kind == Line::Kind::kInterrupt) return cancelled("interrupted");
-    if (line.kind == Line::Kind::kEnd) break;
-    if (is_blank(line.text)) continue;
+  const auto on_next = [&](const std::string& question) {
     ++asked;
-    input->remember(line.text);
-    if (!flags.documents.json && !terminal)
-      fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(line.text));
-    if (const Status status = asker.ask(line.text); !status.is_ok()) {
-      ++failed;  // one bad question does not end the others
-      print_error(fmt::format("question {}: {}", asked, status.message()));
+    if (!flags.documents.json && !terminal) {
+      fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(question));
+    }
+  };
+  const auto on_done = [&](const Status& status) {
+    if (status.is_ok()) return;
+    ++failed;  // one bad question does not end the others
+    print_error(fmt::format("question {}: {}", asked, status.message()));
+  };
+  bool is_end = false;
+  while (!is_end && !interrupted()) {
+    std::vector<std::string> questions;
+    while (!is_end && std::ssize(questions) < flags.parallel) {
+      WEFT_ASSIGN_OR_RETURN(const Line line, input->read("> "));
+      if (line.kind == Line::Kind::kInterrupt) return cancelled("interrupted");
+      is_end = line.kind == Line::Kind::kEnd;
+      if (is_end || is_blank(line.text)) continue;
+      input->remember(line.text);
+      questions.push_back(line.text);
+    }
+    if (flags.parallel == 1 && !questions.empty()) {
+      on_next(questions.front());
+      on_done(asker.ask(questions.front()));
+    } else {
+      asker.ask_together(questions, on_next, on_done);
     }
   }
   if (asked == 0 && !interrupted()) {
@@ -338,10 +459,17 @@ void add_ask_command(Command root, App& app) {
   add_document_flags(command, flags->documents);
   Flag compare =
       command.add_flag("--compare", flags->compare, "answer in all four modes, side by side");
+  Flag interactive =
+      command
+          .add_flag("-i,--interactive", flags->interactive,
+                    "go on asking: questions may refer to those before, as in weft chat --store")
+          .excludes(compare);
   command
-      .add_flag("-i,--interactive", flags->interactive,
-                "go on asking: questions may refer to those before, as in weft chat --store")
-      .excludes(compare);
+      .add_option("--parallel", flags->parallel,
+                  "questions of standard input that are answered at once (default: 1)")
+      .in_range(1, kMaxParallel)
+      .excludes(compare)
+      .excludes(interactive);
   add_sampling_flags(command, flags->generation, 1 << 20);
   command.add_words("question", flags->question, "default: one a line from standard input");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });

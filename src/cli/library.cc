@@ -396,10 +396,10 @@ Status Library::check_kv_room(int64_t chunk_tokens) const {
   const int64_t n_pages =
       (n_anchor + chunk_tokens + page - 1) / page + (n_anchor % page == 0 ? 0 : 1);
   if (n_pages <= kv.pages) return Status::ok();
-  return resource_exhausted(
-      fmt::format("a chunk of {} tokens is computed after the anchor of {} (--anchor), which takes "
-                  "{} tokens of KV cache, and it holds {}: a larger --kv-limit or context (-c) is needed",
-                  chunk_tokens, n_anchor, n_pages * page, kv.pages * page));
+  return resource_exhausted(fmt::format(
+      "a chunk of {} tokens is computed after the anchor of {} (--anchor), which takes "
+      "{} tokens of KV cache, and it holds {}: a larger --kv-limit or context (-c) is needed",
+      chunk_tokens, n_anchor, n_pages * page, kv.pages * page));
 }
 
 Result<bool> Library::take_away_if_new(Env& env) {

@@ -80,9 +80,7 @@ class ChatSession {
 
  private:
   ChatSession(Engine& engine, text::ChatTemplate chat_template)
-      : engine_(engine),
-        template_(std::move(chat_template)),
-        sequence_(engine.create_sequence()) {}
+      : engine_(engine), template_(std::move(chat_template)), sequence_(engine.create_sequence()) {}
 
   Result<std::vector<int32_t>> prompt_from(size_t first, const ChatCallbacks& callbacks) const;
   struct FittingPrompt {

@@ -118,8 +118,8 @@ Result<DocumentAnswer> DocumentChat::run(fusion::Fusor& fusor, const Plan& plan,
   };
   const std::vector<int32_t> tokens = plan.prompt.tokens();
   WEFT_ASSIGN_OR_RETURN(
-      out.generation,
-      generate(engine_, prefilled.sequence, std::move(prefilled.logits), generation, on_text, tokens));
+      out.generation, generate(engine_, prefilled.sequence, std::move(prefilled.logits), generation,
+                               on_text, tokens));
   if (out.generation.stop_reason == StopReason::kCancelled && is_blank(out.generation.text)) {
     return cancelled("stopped");
   }

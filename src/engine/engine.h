@@ -28,14 +28,14 @@ namespace weft::engine {
 struct EngineOptions {
   std::string model_path;
   std::shared_ptr<const model::Model> model;  // an open one to share, in place of the path
-  int n_threads = 0;             // 0: one for each core this process may use
-  int32_t context_tokens = 0;    // longest prompt and answer together; 0: the model's, at most
-                                 // 8192; a shared model's is its own
-  uint64_t kv_limit_bytes = 0;   // of the KV cache, never exceeded; 0: what n_contexts need
-  kernels::KvTypes kv_types;     // of the KV cache
-  int32_t n_contexts = 1;        // requests that may each fill a context at once
-  std::string isa;               // "" is the best one that the CPU has
-  std::string compute = "auto";  // auto, f32, bf16, int8
+  int n_threads = 0;                          // 0: one for each core this process may use
+  int32_t context_tokens = 0;     // longest prompt and answer together; 0: the model's, at most
+                                  // 8192; a shared model's is its own
+  uint64_t kv_limit_bytes = 0;    // of the KV cache, never exceeded; 0: what n_contexts need
+  kernels::KvTypes kv_types;      // of the KV cache
+  int32_t n_contexts = 1;         // requests that may each fill a context at once
+  std::string isa;                // "" is the best one that the CPU has
+  std::string compute = "auto";   // auto, f32, bf16, int8
   std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
   std::string rates_kept_file;    // where prefill_rates() are kept; "" keeps nothing
 };
@@ -83,7 +83,8 @@ class Engine {
   kv::Usage kv_usage() const;
   /// All of its metadata, for checks.
   kv::Snapshot kv_snapshot() const { return cache_->snapshot(); }
-  /// Empties the prefix index but for pages in use: the next prompt is prefilled from its beginning.
+  /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
+  /// beginning.
   void forget_prefixes() { cache_->evict_unused_prefixes(); }
   /// K and V of a page, all layers.
   int64_t page_bytes() const { return cache_->page_bytes(); }
@@ -106,16 +107,16 @@ class Engine {
 
   /// Runs `tokens` after what the sequence holds and commits them. Returns the logits of the last
   /// row, or of all: [rows, vocab_size]. kResourceExhausted past the context or when memory runs
-  /// out; kInvalidArgument for no tokens and ids outside the vocabulary. After an error the sequence
-  /// is as it was.
+  /// out; kInvalidArgument for no tokens and ids outside the vocabulary. After an error the
+  /// sequence is as it was.
   Result<std::vector<float>> append(const kv::OwnedSequence& sequence,
                                     std::span<const int32_t> tokens,
                                     const AppendOptions& options = {}) {
     const Appended one[] = {{&sequence, tokens}};
     return append_all(one, options);
   }
-  /// The same of several sequences, each named once, in one step: the rows of the first, then of the
-  /// second. Each gets what it gets alone.
+  /// The same of several sequences, each named once, in one step: the rows of the first, then of
+  /// the second. Each gets what it gets alone.
   Result<std::vector<float>> append_all(std::span<const Appended> appended,
                                         const AppendOptions& options = {});
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in

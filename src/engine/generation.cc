@@ -75,7 +75,7 @@ Status run_steps(Engine& engine, std::span<Continued> continued,
   std::vector<size_t> growing(continued.size());
   std::iota(growing.begin(), growing.end(), size_t{0});
   for (;;) {
-    if (!goes_on()) return cancelled("stopped");
+    if (!goes_on()) return Status::ok();
     std::vector<size_t> still;
     std::vector<int32_t> tokens;
     for (const size_t i : growing) {
@@ -242,13 +242,18 @@ Result<std::vector<Generation>> generate_together(Engine& engine, std::vector<Co
   return or_out_of_memory(
       "generating", "take a smaller context (-c)", [&]() -> Result<std::vector<Generation>> {
         std::vector<std::unique_ptr<TextGeneration>> texts;
-        for (size_t i = 0; i < continued.size(); ++i) {
-          WEFT_ASSIGN_OR_RETURN(auto text, TextGeneration::create(engine.tokenizer(), options, {}));
+        for (const Continued& one : continued) {
+          WEFT_ASSIGN_OR_RETURN(auto text,
+                                TextGeneration::create(engine.tokenizer(), options, one.prompt));
           texts.push_back(std::move(text));
         }
+        const int64_t begin_ns = engine.env().monotonic_ns();
         WEFT_RETURN_IF_ERROR(run_steps(engine, continued, texts, goes_on));
         std::vector<Generation> out;
-        for (const auto& text : texts) out.push_back(text->finish(kNoText));
+        for (const auto& text : texts) {
+          out.push_back(text->finish(kNoText));
+          out.back().decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
+        }
         return out;
       });
 }

@@ -127,9 +127,11 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
 struct Continued {
   const kv::OwnedSequence* sequence = nullptr;
   std::vector<float> logits;
+  std::span<const int32_t> prompt = {};  // as generate() has it
 };
 /// Continues each of them as generate() does alone, all in the same steps; in their order.
-/// `goes_on` is asked before each step: false ends with kCancelled. Errors as generate()'s.
+/// `goes_on` is asked before each step: false ends those that have not ended, with what they have
+/// and stop reason kCancelled. Errors as generate()'s.
 Result<std::vector<Generation>> generate_together(Engine& engine, std::vector<Continued> continued,
                                                   const GenerationOptions& options,
                                                   FunctionRef<bool()> goes_on);

@@ -177,6 +177,10 @@ class Evaluator {
     WEFT_ASSIGN_OR_RETURN(
         const std::vector<engine::Generation> generations,
         engine::generate_together(engine_, std::move(continued), greedy, goes_on));
+    if (std::ranges::count(generations, engine::StopReason::kCancelled,
+                           &engine::Generation::stop_reason) > 0) {
+      return stopped();
+    }
     for (size_t i = 0; i < answers.size(); ++i) {
       for (const engine::GeneratedToken& token : generations[i].tokens) {
         answers[i]->token_ids.push_back(token.id);

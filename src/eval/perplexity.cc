@@ -15,11 +15,10 @@ namespace {
 
 constexpr int64_t kMinWindowTokens = 4;
 
-
 constexpr int32_t kStepRows = 512;
 
-/// `tokens` are whole windows, each a sequence of its own in one step. Of each the sum of -log p over
-/// its tokens [first, size), each from the row before it, in order.
+/// `tokens` are whole windows, each a sequence of its own in one step. Of each the sum of -log p
+/// over its tokens [first, size), each from the row before it, in order.
 Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<const int32_t> tokens,
                                           int64_t window_tokens, int64_t first) {
   const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
@@ -29,9 +28,9 @@ Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<cons
   std::vector<engine::Appended> windows;
   std::vector<int64_t> rows;
   for (int64_t w = 0; w < n_windows; ++w) {
-    windows.push_back({&sequences[static_cast<size_t>(w)],
-                       tokens.subspan(static_cast<size_t>(w * window_tokens),
-                                      static_cast<size_t>(window_tokens))});
+    windows.push_back(
+        {&sequences[static_cast<size_t>(w)], tokens.subspan(static_cast<size_t>(w * window_tokens),
+                                                            static_cast<size_t>(window_tokens))});
     for (int64_t t = first; t < window_tokens; ++t) rows.push_back(w * window_tokens + t - 1);
   }
   std::vector<double> losses(static_cast<size_t>(n_windows));

@@ -257,8 +257,7 @@ Status World::check_pages(Actor& actor, int model) {
   for (Actor* const one : {actors_[0].get(), actors_[1].get(), &actor}) {
     if (one == nullptr || one->library() == nullptr || one->model() != model) continue;
     if (&one->engine(model) != &engine) continue;
-    of_anchors +=
-        (std::ssize(one->library()->anchor()) + kv.page_tokens - 1) / kv.page_tokens;
+    of_anchors += (std::ssize(one->library()->anchor()) + kv.page_tokens - 1) / kv.page_tokens;
   }
   if (kv.held() <= of_anchors) return Status::ok();
   return corrupt(fmt::format("KV cache: {} pages held by sequences, {} of them anchors'", kv.held(),
