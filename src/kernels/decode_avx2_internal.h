@@ -28,6 +28,12 @@ inline float total(const Accumulator& a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+/// y[i] = total(a[i]).
+template <int kCount>
+inline void store_totals(const Accumulator (&a)[kCount], float* y) {
+  for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
+}
+
 struct NoHeader {};
 
 /// Two of a group's four blocks.

@@ -22,6 +22,12 @@ inline float total(const Accumulator& a) {
   return (a.block[0] + a.block[1]) + (a.block[2] + a.block[3]);
 }
 
+/// y[i] = total(a[i]).
+template <int kCount>
+inline void store_totals(const Accumulator (&a)[kCount], float* y) {
+  for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
+}
+
 struct GroupWeights {
   int8_t low[64], high[64];  // offset removed
   float low_scale[4], high_scale[4];
