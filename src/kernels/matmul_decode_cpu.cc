@@ -11,13 +11,6 @@
 namespace weft::kernels::WEFT_ISA {
 namespace {
 
-/// Of bytes 4i to 4i + 3.
-inline int32_t sum_of_four(const int8_t* q, const int8_t* rest, int32_t units, int64_t i) {
-  int32_t sum = 0;
-  for (int64_t j = 4 * i; j < 4 * i + 4; ++j) sum += units * q[j] + rest[j];
-  return sum;
-}
-
 void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
@@ -38,17 +31,25 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
       for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = group.half_sums[4 * b + i] = 0.0f;
       group.sums[4 * b + 1] = row.scale[block] / kRestUnits * static_cast<float>(row.sum[block]);
     }
+    int32_t lows[16], highs[16];
+    sums_of_four(group.low, lows);
+    sums_of_four(group.high, highs);
+    if (group.wide != 0) {  // else the rests are zeros
+      int32_t rest_lows[16], rest_highs[16];
+      sums_of_four(group.rest_low, rest_lows);
+      sums_of_four(group.rest_high, rest_highs);
+      for (int64_t i = 0; i < 16; ++i) lows[i] = kRestUnits * lows[i] + rest_lows[i];
+      for (int64_t i = 0; i < 16; ++i) highs[i] = kRestUnits * highs[i] + rest_highs[i];
+    }
+    for (int64_t i = 0; i < 16; ++i) group.negative_sums[i] = -(lows[i] + highs[i]);
     for (int64_t b = 0; b < 4; ++b) {
-      int32_t lows = 0, highs = 0;
+      int32_t low = 0, high = 0;
       for (int64_t i = 4 * b; i < 4 * b + 4; ++i) {
-        const int32_t low = sum_of_four(group.low, group.rest_low, units, i);
-        const int32_t high = sum_of_four(group.high, group.rest_high, units, i);
-        group.negative_sums[i] = -(low + high);
-        lows += low;
-        highs += high;
+        low += lows[i];
+        high += highs[i];
       }
-      group.half_sums[4 * b] = group.scale[4 * b] * static_cast<float>(lows);
-      group.half_sums[4 * b + 1] = group.scale[4 * b] * static_cast<float>(highs);
+      group.half_sums[4 * b] = group.scale[4 * b] * static_cast<float>(low);
+      group.half_sums[4 * b + 1] = group.scale[4 * b] * static_cast<float>(high);
     }
   }
 }
