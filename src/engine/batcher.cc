@@ -122,7 +122,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
         "{} requests wait for pages of the KV cache that others hold: {} of {} are free",
         requests_.size(), cache.free_page_count(), cache.page_count()));
   }
-  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, run_rows(plan, cancelled));
+  WEFT_RETURN_IF_ERROR(run_rows(plan, cancelled));
   count_pages();
 
   const auto n_vocab = static_cast<size_t>(engine_.model().config().vocab_size);
@@ -137,7 +137,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
                               std::span(request.tokens).first(request.prompt_tokens));
     }
     if (!slice.samples) continue;
-    const auto scores = std::span(logits).subspan(sampled++ * n_vocab, n_vocab);
+    const auto scores = std::span(logits_).subspan(sampled++ * n_vocab, n_vocab);
     if (request.begin_ns == 0) request.begin_ns = engine_.env().monotonic_ns();
     const Status usable = check_logits(scores);
     const bool has_room = engine_.cache_->length(request.sequence->id()) < engine_.context_tokens();
@@ -190,9 +190,8 @@ Status Batcher::prepare(const StepPlan& plan) {
   return Status::ok();
 }
 
-/// The logits of the rows that sample, in the order of the slices.
-Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
-                                             const model::Executor::Cancelled* cancelled) {
+/// logits_ = those of the rows that sample, in the order of the slices.
+Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled) {
   model::Rows rows;
   model::RowsPass::Options options;
   struct Growth {  // of a request, each once
@@ -230,8 +229,10 @@ Result<std::vector<float>> Batcher::run_rows(const StepPlan& plan,
   }
   model::RowsPass pass(*engine_.forward_, *engine_.cache_, std::move(rows), std::move(options));
   for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
+  pass.logits() = std::move(logits_);  // its memory: MBs that the machine would zero in each step
   WEFT_RETURN_IF_ERROR(model::Executor(*engine_.forward_).run(pass, cancelled));
-  return std::move(pass.logits());
+  logits_ = std::move(pass.logits());
+  return Status::ok();
 }
 
 void Batcher::count_pages() {

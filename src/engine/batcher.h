@@ -81,8 +81,7 @@ class Batcher {
 
   Result<bool> run_step(OnDone on_done, const model::Executor::Cancelled* cancelled);
   Status prepare(const StepPlan& plan);
-  Result<std::vector<float>> run_rows(const StepPlan& plan,
-                                      const model::Executor::Cancelled* cancelled);
+  Status run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled);
   /// Out of the requests.
   Request take(RequestId id);
   void count_pages();
@@ -93,6 +92,7 @@ class Batcher {
   std::map<RequestId, Request> requests_;
   std::map<std::vector<int32_t>, RequestId> by_prompt_;  // the first of each that runs
   size_t n_submitted_ = 0;
+  std::vector<float> logits_;  // of the step
   BatchStats stats_;
 };
 

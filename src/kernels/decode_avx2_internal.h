@@ -28,6 +28,22 @@ inline float total(const Accumulator& a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+/// sums[i]: of bytes 4i to 4i + 3 of 64.
+inline void sums_of_four(const int8_t* bytes, int32_t* sums) {
+  for (int i = 0; i < 2; ++i) {
+    const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32 * i));
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
+    const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + 8 * i), fours);
+  }
+}
+
+/// y[i] = total(a[i]).
+template <int kCount>
+inline void store_totals(const Accumulator (&a)[kCount], float* y) {
+  for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
+}
+
 struct NoHeader {};
 
 /// Two of a group's four blocks.

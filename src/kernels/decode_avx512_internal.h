@@ -27,6 +27,41 @@ struct Accumulator {
 
 inline float total(const Accumulator& a) { return _mm512_reduce_add_ps(a.lanes); }
 
+/// sums[i]: of bytes 4i to 4i + 3 of 64.
+inline void sums_of_four(const int8_t* bytes, int32_t* sums) {
+  const __m512i ones = _mm512_set1_epi8(1);
+  const __m512i dots = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, _mm512_loadu_si512(bytes));
+  _mm512_storeu_si512(sums, dots);
+}
+
+/// y[i] = total(a[i]).
+template <int kCount>
+inline void store_totals(const Accumulator (&a)[kCount], float* y) {
+  for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
+}
+
+/// Quarters 0 and 2 of a, and 1 and 3, summed: [a, a, b, b].
+inline __m512 sum_halves(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0xee), _mm512_shuffle_f32x4(a, b, 0x44));
+}
+
+/// The four quarters of each summed, in total()'s order: [a, b, c, d].
+inline __m512 sum_quarters(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab = sum_halves(a, b), cd = sum_halves(c, d);
+  return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0xdd), _mm512_shuffle_f32x4(ab, cd, 0x88));
+}
+
+/// Eight sums together, each by total()'s additions: a third of the instructions.
+inline void store_totals(const Accumulator (&a)[8], float* y) {
+  const __m512 first = sum_quarters(a[0].lanes, a[1].lanes, a[2].lanes, a[3].lanes);
+  const __m512 second = sum_quarters(a[4].lanes, a[5].lanes, a[6].lanes, a[7].lanes);
+  const __m512 pairs =
+      _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x44), _mm512_shuffle_ps(first, second, 0xee));
+  const __m512 totals = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0xb1));
+  const __m512i order = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 14, 10, 6, 2, 12, 8, 4, 0);
+  _mm256_storeu_ps(y, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, totals)));
+}
+
 struct NoHeader {};
 
 struct GroupWeights {

@@ -22,6 +22,20 @@ inline float total(const Accumulator& a) {
   return (a.block[0] + a.block[1]) + (a.block[2] + a.block[3]);
 }
 
+/// sums[i]: of bytes 4i to 4i + 3 of 64.
+inline void sums_of_four(const int8_t* bytes, int32_t* sums) {
+  for (int i = 0; i < 16; ++i) {
+    const int8_t* four = bytes + 4 * i;
+    sums[i] = four[0] + four[1] + four[2] + four[3];
+  }
+}
+
+/// y[i] = total(a[i]).
+template <int kCount>
+inline void store_totals(const Accumulator (&a)[kCount], float* y) {
+  for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
+}
+
 struct GroupWeights {
   int8_t low[64], high[64];  // offset removed
   float low_scale[4], high_scale[4];

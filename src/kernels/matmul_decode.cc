@@ -13,8 +13,12 @@ namespace {
 // A task's share of weight bytes: long enough to hide taking it (some 100 ns), short enough that
 // the last one doesn't keep the others waiting. 64 KB take a core about 6 us at 10 GB/s.
 constexpr int64_t kTaskBytes = 64 << 10;
-// Kernels take four rows of weights at a time.
+// Many rows are bound by arithmetic: this many products take a core about 4 us.
+constexpr int64_t kTaskProducts = 512 << 10;
+// Rows of weights that kernels take at a time, for a row or two of activations and for more. What
+// is left over is taken one by one, at half the speed, so a task has a whole number of them.
 constexpr int64_t kRowTile = 4;
+constexpr int64_t kPanelTile = 8;
 // Rows of activations that are quantised by the caller alone.
 constexpr int64_t kRowsAlone = 4;
 
@@ -47,14 +51,17 @@ void prepare_groups(const Context& context, const MatmulDecodeFns& fns, DecodeIn
   in.groups = groups;
 }
 
-int64_t rows_per_task(const WeightMatrix& weight) {
-  const int64_t rows =
+int64_t rows_per_task(const WeightMatrix& weight, int64_t n_rows) {
+  const int64_t by_bytes =
       kTaskBytes / std::max<int64_t>(1, row_bytes(weight.dtype, weight.in_features));
-  return std::max<int64_t>(kRowTile, rows / kRowTile * kRowTile);
+  if (n_rows <= 2) return std::max<int64_t>(kRowTile, by_bytes / kRowTile * kRowTile);
+  const int64_t by_products = kTaskProducts / (weight.in_features * n_rows);
+  const int64_t rows = std::min(by_bytes, by_products);
+  return std::max<int64_t>(kPanelTile, rows / kPanelTile * kPanelTile);
 }
 
-int64_t task_count(const WeightMatrix& weight) {
-  const int64_t rows = rows_per_task(weight);
+int64_t task_count(const WeightMatrix& weight, int64_t n_rows) {
+  const int64_t rows = rows_per_task(weight, n_rows);
   return (weight.out_features + rows - 1) / rows;
 }
 
@@ -72,12 +79,12 @@ DecodeFn pick_kernel(Isa isa, DType dtype, int64_t n_rows) {
 void run_task(Isa isa, const DecodeInput& in, std::span<const MatmulOutput> outputs, int64_t task) {
   for (const MatmulOutput& output : outputs) {
     const WeightMatrix& weight = *output.weight;
-    const int64_t n_tasks = task_count(weight);
+    const int64_t n_tasks = task_count(weight, in.n_rows);
     if (task >= n_tasks) {
       task -= n_tasks;
       continue;
     }
-    const int64_t rows = rows_per_task(weight);
+    const int64_t rows = rows_per_task(weight, in.n_rows);
     const int64_t begin = task * rows, end = std::min(weight.out_features, begin + rows);
     const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
     const auto* data = static_cast<const uint8_t*>(weight.data) + begin * row_size;
@@ -100,7 +107,7 @@ void matmul_decode(const Context& context, const float* x, int64_t x_stride, int
   bool quantised = false;
   for (const MatmulOutput& output : outputs) {
     WEFT_CHECK(output.weight->in_features == in.n);
-    n_tasks += task_count(*output.weight);
+    n_tasks += task_count(*output.weight, n_rows);
     quantised = quantised || is_quantised(output.weight->dtype);
   }
   if (quantised) prepare_groups(context, fns, in);

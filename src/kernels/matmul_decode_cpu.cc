@@ -11,11 +11,16 @@
 namespace weft::kernels::WEFT_ISA {
 namespace {
 
-/// Of bytes 4i to 4i + 3.
-inline int32_t sum_of_four(const int8_t* q, const int8_t* rest, int32_t units, int64_t i) {
-  int32_t sum = 0;
-  for (int64_t j = 4 * i; j < 4 * i + 4; ++j) sum += units * q[j] + rest[j];
-  return sum;
+/// sums[i]: of bytes 4i to 4i + 3 of `count` blocks; beyond them zeros. From the row and not from
+/// the group, whose pieces were stored a moment before.
+inline void sums_of_row(const int8_t* bytes, int64_t count, int32_t* sums) {
+  int8_t some[128] = {};
+  if (count < 4) {
+    memcpy(some, bytes, static_cast<size_t>(32 * count));
+    bytes = some;
+  }
+  sums_of_four(bytes, sums);
+  sums_of_four(bytes + 64, sums + 16);
 }
 
 void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
@@ -38,17 +43,23 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
       for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = group.half_sums[4 * b + i] = 0.0f;
       group.sums[4 * b + 1] = row.scale[block] / kRestUnits * static_cast<float>(row.sum[block]);
     }
+    int32_t fours[32];  // of a block: four of low, four of high
+    sums_of_row(row.q + 32 * first, count, fours);
+    if (group.wide != 0) {  // else the rests are zeros
+      int32_t rests[32];
+      sums_of_row(row.rest + 32 * first, count, rests);
+      for (int64_t i = 0; i < 32; ++i) fours[i] = kRestUnits * fours[i] + rests[i];
+    }
     for (int64_t b = 0; b < 4; ++b) {
-      int32_t lows = 0, highs = 0;
-      for (int64_t i = 4 * b; i < 4 * b + 4; ++i) {
-        const int32_t low = sum_of_four(group.low, group.rest_low, units, i);
-        const int32_t high = sum_of_four(group.high, group.rest_high, units, i);
-        group.negative_sums[i] = -(low + high);
-        lows += low;
-        highs += high;
+      int32_t low = 0, high = 0;
+      for (int64_t i = 0; i < 4; ++i) {
+        const int32_t of_low = fours[8 * b + i], of_high = fours[8 * b + 4 + i];
+        group.negative_sums[4 * b + i] = -(of_low + of_high);
+        low += of_low;
+        high += of_high;
       }
-      group.half_sums[4 * b] = group.scale[4 * b] * static_cast<float>(lows);
-      group.half_sums[4 * b + 1] = group.scale[4 * b] * static_cast<float>(highs);
+      group.half_sums[4 * b] = group.scale[4 * b] * static_cast<float>(low);
+      group.half_sums[4 * b + 1] = group.scale[4 * b] * static_cast<float>(high);
     }
   }
 }

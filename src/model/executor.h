@@ -89,7 +89,7 @@ class RowsPass : public Pass {
 
   const Batch& batch() const { return *batch_; }
   Batch take_batch() { return std::move(*batch_); }
-  /// [wanted][vocab_size], after the pass; to be moved from.
+  /// [wanted][vocab_size], after the pass; to be moved from. What it holds before is memory to use.
   std::vector<float>& logits() { return logits_; }
 
  private:

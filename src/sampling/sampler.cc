@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -136,12 +137,29 @@ int32_t Sampler::draw() {
 
 int32_t greedy_token(std::span<const float> logits) {
   WEFT_CHECK(!logits.empty());
+  // Only runs that hold something larger than all before are looked at one by one: a batch's logits
+  // are read by one thread while the others wait.
+  constexpr size_t kRun = 512, kLanes = 16;
   size_t best = 0;
   float best_logit = kImpossible;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (logits[id] > best_logit) {  // never true of NaN
-      best = id;
-      best_logit = logits[id];
+  for (size_t begin = 0; begin < logits.size(); begin += kRun) {
+    const size_t end = std::min(begin + kRun, logits.size());
+    if (end == begin + kRun) {
+      std::array<float, kLanes> largest;
+      largest.fill(best_logit);
+      for (size_t id = begin; id < end; id += kLanes) {
+        for (size_t lane = 0; lane < kLanes; ++lane) {
+          const float logit = logits[id + lane];
+          largest[lane] = logit > largest[lane] ? logit : largest[lane];  // never takes NaN
+        }
+      }
+      if (std::ranges::none_of(largest, [&](float x) { return x > best_logit; })) continue;
+    }
+    for (size_t id = begin; id < end; ++id) {
+      if (logits[id] > best_logit) {
+        best = id;
+        best_logit = logits[id];
+      }
     }
   }
   return static_cast<int32_t>(best);

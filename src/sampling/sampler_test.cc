@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 #include <set>
 
 #include "sampling/logprobs.h"
@@ -66,6 +67,25 @@ TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) {
   EXPECT_EQ(sampler.sample(std::vector<float>{-kInf, kNan, -5.0f}), 2);
   EXPECT_EQ(sampler.sample(std::vector<float>{kNan, kNan}), 0);
   EXPECT_EQ(sampler.sample(std::vector<float>{1.0f, kInf, kInf}), 1);
+}
+
+TEST(Sampler, GreedyFindsTheFirstLargestInAVocabularyOfAnySize) {
+  std::mt19937 random(5);
+  for (const size_t n : {1, 15, 16, 511, 512, 513, 1024, 1537, 49152}) {
+    for (int round = 0; round < 40; ++round) {
+      std::vector<float> logits(n);
+      size_t want = 0;
+      for (float& logit : logits) {
+        const uint32_t kind = random() % 50;
+        logit = kind == 0 ? kNan : kind == 1 ? -kInf : static_cast<float>(random() % 3000);
+      }
+      for (size_t id = 1; id < n; ++id) {
+        if (logits[id] > logits[want] || std::isnan(logits[want])) want = id;
+      }
+      if (std::isnan(logits[want]) || logits[want] == -kInf) continue;
+      ASSERT_EQ(greedy_token(logits), static_cast<int32_t>(want)) << n << " round " << round;
+    }
+  }
 }
 
 TEST(Sampler, DrawsByProbability) {

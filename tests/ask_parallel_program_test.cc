@@ -1,0 +1,127 @@
+// weft ask --parallel: several questions of standard input in the same steps, each answered as it
+// is alone, through the built program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "weft_program.h"
+
+namespace weft {
+namespace {
+
+using test::Outcome;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+const std::string kQuestions =
+    "When does the harbour open?\n"
+    "What does the orchard have?\n"
+    "\n"
+    "Who tames zebras?\n"
+    "What does the library lend?\n"
+    "Is there a stream in the orchard?\n"
+    "Does the harbour open at seven?\n";
+
+class AskParallel : public test::WeftProgram {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(store());
+    ASSERT_EQ(ingest().status, 0);
+  }
+  static Outcome ask(std::vector<std::string> more, const std::string& input = kQuestions) {
+    std::vector<std::string> arguments{"ask", "-m", model(), "--store", store(), "-n", "12"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return weft(arguments, input);
+  }
+  /// The lines without what the clock says.
+  static std::vector<Json> answers(const Outcome& run) {
+    std::vector<Json> lines;
+    for (size_t begin = 0; begin < run.out.size();) {
+      const size_t end = run.out.find('\n', begin);
+      Json line = Json::parse(run.out.substr(begin, end - begin));
+      for (const char* key :
+           {"ttft_ms", "predicted_ms", "timings_ms", "load_ms", "calibration_ms", "notes"}) {
+        line.erase(key);
+      }
+      lines.push_back(std::move(line));
+      begin = end + 1;
+    }
+    return lines;
+  }
+};
+
+TEST_F(AskParallel, EachQuestionIsAnsweredAsAloneAndInItsPlace) {
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{"--json"},
+        {"--json", "--reuse", "blend", "--ratio", "0.2", "--min-score", "0"},
+        {"--json", "--temp", "1", "--repeat-penalty", "1.3", "--ignore-eos", "--paragraphs"}}) {
+    SCOPED_TRACE(::testing::PrintToString(how));
+    const Outcome one_by_one = ask(how);
+    ASSERT_EQ(one_by_one.status, 0) << one_by_one.err;
+    const std::vector<Json> expected = answers(one_by_one);
+    ASSERT_EQ(expected.size(), 6u);
+    EXPECT_EQ(expected[2]["found"], false);
+    for (const std::string n : {"2", "4", "64"}) {
+      std::vector<std::string> together = how;
+      together.insert(together.end(), {"--parallel", n});
+      const Outcome run = ask(together);
+      EXPECT_EQ(run.status, 0) << run.err;
+      EXPECT_EQ(answers(run), expected) << n;
+    }
+  }
+}
+
+TEST_F(AskParallel, WhatDoesNotFitTogetherHasItsTurnLater) {
+  const std::vector<Json> expected = answers(ask({"--json"}));
+  const Outcome tight = ask({"--json", "--parallel", "6", "--kv-limit", "400KB"});
+  EXPECT_EQ(tight.status, 0) << tight.err;
+  const std::vector<Json> got = answers(tight);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i]["question"], expected[i]["question"]);
+    EXPECT_EQ(got[i]["answer"], expected[i]["answer"]) << got[i];
+  }
+}
+
+TEST_F(AskParallel, PeopleSeeTheQuestionsAndTheirAnswersInTurn) {
+  const Outcome run = ask({"--parallel", "3"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  size_t at = 0;
+  for (const char* part :
+       {"> When does the harbour open?\n", "[1] ", "> What does the orchard", "> Who tames zebras?",
+        "> What does the library", "> Is there a stream", "> Does the harbour open at seven?"}) {
+    const size_t found = run.out.find(part, at);
+    ASSERT_NE(found, std::string::npos) << part << "\n" << run.out;
+    at = found;
+  }
+}
+
+TEST_F(AskParallel, OneThatFailsIsCountedAndTheOthersRun) {
+  const Outcome run = ask({"--json", "--parallel", "4"},
+                          "harbour?\n" + std::string(100'000, 'x') + " harbour\norchard?\n");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("weft: question 2: "));
+  EXPECT_THAT(run.err, HasSubstr("weft: 1 of 3 questions were not answered"));
+  const std::vector<Json> lines = answers(run);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_TRUE(lines[0].contains("answer"));
+  EXPECT_TRUE(lines[1].contains("error"));
+  EXPECT_TRUE(lines[2].contains("answer"));
+}
+
+TEST_F(AskParallel, WhatDoesNotGoTogetherIsRefused) {
+  expect_error(ask({"--parallel", "2", "harbour?"}), 2,
+               "--parallel is for questions from standard input");
+  expect_error(ask({"--parallel", "0"}), 2, "--parallel 0: must be");
+  expect_error(ask({"--parallel", "65"}), 2, "--parallel 65: must be");
+  expect_error(ask({"--parallel", "2", "--compare"}), 2, "--compare");
+  expect_error(ask({"--parallel", "2", "-i"}), 2, "--interactive");
+  expect_error(ask({"--parallel", "2"}, "\n \n"), 2, "no question: give one");
+}
+
+}  // namespace
+}  // namespace weft
