@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 #include "engine/generation.h"
@@ -32,13 +33,19 @@ std::string first_line(const std::string& text) {
 
 class Evaluator {
  public:
+  /// `goes_on` is asked now and then; `on_result` gets the examples in order, their figures being
+  /// among `samples`, and says whether to go on.
   Evaluator(engine::Engine& engine, const EvalOptions& options, engine::RagPrompt rag,
-            std::vector<int32_t> anchor)
+            std::vector<int32_t> anchor, std::vector<Samples>& samples, FunctionRef<bool()> goes_on,
+            FunctionRef<bool(ExampleResult)> on_result)
       : engine_(engine),
         options_(options),
         rag_(std::move(rag)),
         n_anchor_tokens_(std::ssize(anchor)),
-        fusor_(engine.make_fusor(nullptr, std::move(anchor))) {}
+        fusor_(engine.make_fusor(nullptr, std::move(anchor))),
+        samples_(samples),
+        goes_on_(goes_on),
+        on_result_(on_result) {}
 
   Result<fusion::Prompt> prompt_of(const Example& example) const {
     fusion::Prompt prompt;
@@ -51,71 +58,39 @@ class Evaluator {
     return prompt;
   }
 
-  /// Whether another prompt can be held beside those that are: nothing is given up for it that it
-  /// would find alone.
-  bool has_room_for(const fusion::Prompt& prompt) const {
-    const kv::Usage kv = engine_.kv_usage();
-    const auto pages = [&](int64_t n_tokens) {
-      return (n_tokens + kv.page_tokens - 1) / kv.page_tokens + 1;
-    };
-    size_t largest = 0;  // of the chunks, which are computed beside it
-    for (const std::vector<int32_t>& chunk : prompt.chunks)
-      largest = std::max(largest, chunk.size());
-    const auto n_sequences =
-        1 + std::ssize(options_.modes) - std::ranges::count(options_.modes, ReuseMode::kNone);
-    int64_t needed = n_sequences * pages(prompt.n_tokens() + kAnswerTokens) +
-                     2 * pages(n_anchor_tokens_) + pages(static_cast<int64_t>(largest));
-    for (const Held& one : held_) {  // they still grow
-      needed += std::ssize(one.answers) * pages(kAnswerTokens);
-    }
-    return needed <= kv.free;
-  }
-  bool is_full() const { return held_.size() >= kExamplesAtOnce; }
-
-  /// Prefills the prompt: in full first, then in every mode of the options. `goes_on` is asked
-  /// between them.
-  Status hold(const Example& example, const fusion::Prompt& prompt, FunctionRef<bool()> goes_on) {
-    Held held;
-    held.example = &example;
-    held.result = {example.question, example.answers, prompt.tokens(), {}};
-    WEFT_ASSIGN_OR_RETURN(Answer reference, prefill(prompt, ReuseMode::kNone, nullptr));
-    held.answers.push_back(std::move(reference));
+  /// Prefills the prompt: in full first, then in every mode of the options. Answers what is held
+  /// where there is no room for more.
+  Status add(const Example& example, const fusion::Prompt& prompt) {
+    if (held_.size() >= kExamplesAtOnce) WEFT_RETURN_IF_ERROR(answer_all());
+    held_.emplace_back();
+    held_.back().example = &example;
+    held_.back().result = {example.question, example.answers, prompt.tokens(), {}};
+    WEFT_RETURN_IF_ERROR(prefill(prompt, ReuseMode::kNone, nullptr));
     std::vector<fusion::ChunkSource> sources;
     for (const ReuseMode mode : options_.modes) {
       if (mode == ReuseMode::kNone) continue;
-      if (!goes_on()) return stopped();
+      if (!goes_on_()) return stopped();
       const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
       if (reuses && sources.empty()) {
+        WEFT_RETURN_IF_ERROR(make_room_for(prompt));
         WEFT_ASSIGN_OR_RETURN(sources, fusor_->gather(prompt));
       }
-      WEFT_ASSIGN_OR_RETURN(Answer own, prefill(prompt, mode, reuses ? &sources : nullptr));
-      held.answers.push_back(std::move(own));
+      WEFT_RETURN_IF_ERROR(prefill(prompt, mode, reuses ? &sources : nullptr));
     }
-    held_.push_back(std::move(held));
+    held_.back().is_complete = true;
     return Status::ok();
   }
 
-  /// Answers all that is held, in the same steps, and lets it go. `on_result` gets them in order,
-  /// and says whether to go on.
-  Status finish(std::vector<Samples>& samples, FunctionRef<bool()> goes_on,
-                FunctionRef<bool(ExampleResult)> on_result) {
-    WEFT_RETURN_IF_ERROR(generate(goes_on));
+  /// Answers all that is held, in the same steps, and gives its pages back. Examples that have all
+  /// their answers are done.
+  Status answer_all() {
+    WEFT_RETURN_IF_ERROR(generate());
     while (!held_.empty()) {
-      Held& held = held_.front();
-      WEFT_RETURN_IF_ERROR(follow_reference(held));
-      size_t next = 1;
-      for (size_t m = 0; m < options_.modes.size(); ++m) {
-        const Answer& reference = held.answers.front();
-        const Answer& own =
-            options_.modes[m] == ReuseMode::kNone ? reference : held.answers[next++];
-        add_sample(*held.example, reference, own, samples[m]);
-        const std::string text = first_line(own.text);
-        held.result.modes.push_back({text, contains_answer(text, held.example->answers),
-                                     samples[m].f1.back(), samples[m].kl.back()});
-      }
-      ExampleResult result = std::move(held.result);
+      WEFT_RETURN_IF_ERROR(follow_reference(held_.front()));
+      if (!held_.front().is_complete) break;  // the last one
+      ExampleResult result = result_of(held_.front());
       held_.pop_front();
-      if (!on_result(std::move(result))) return stopped();
+      if (!on_result_(std::move(result))) return stopped();
     }
     return Status::ok();
   }
@@ -130,53 +105,87 @@ class Evaluator {
     double ttft_ms = 0;
     double recomputed_share = 0;
     bool is_fallback = false;
-    kv::OwnedSequence sequence;
+    std::optional<kv::OwnedSequence> sequence;  // until it is answered
     int32_t prompt_tokens = 0;
   };
 
-  /// An example that was prefilled: by the reference, and by each mode but none.
+  /// An example under way: the reference's answer first, then that of each mode but none.
   struct Held {
     const Example* example = nullptr;
     ExampleResult result;
     std::vector<Answer> answers;
+    bool is_complete = false;  // every mode was prefilled
+
+    std::vector<Answer*> open() {
+      std::vector<Answer*> open;
+      for (Answer& answer : answers) {
+        if (answer.sequence) open.push_back(&answer);
+      }
+      return open;
+    }
   };
 
-  Result<Answer> prefill(const fusion::Prompt& prompt, ReuseMode mode,
-                         std::vector<fusion::ChunkSource>* sources) {
+  std::vector<Answer*> open_answers() {
+    std::vector<Answer*> all;
+    for (Held& held : held_) std::ranges::copy(held.open(), std::back_inserter(all));
+    return all;
+  }
+
+  /// For one sequence more: nothing is to be given up for it that it would find alone.
+  Status make_room_for(const fusion::Prompt& prompt) {
+    const kv::Usage kv = engine_.kv_usage();
+    const auto pages = [&](int64_t n_tokens) {
+      return (n_tokens + kv.page_tokens - 1) / kv.page_tokens + 1;
+    };
+    size_t largest = 0;  // of the chunks, which are computed before it
+    for (const std::vector<int32_t>& chunk : prompt.chunks) {
+      largest = std::max(largest, chunk.size());
+    }
+    const int64_t needed = pages(prompt.n_tokens() + kAnswerTokens) + 2 * pages(n_anchor_tokens_) +
+                           pages(static_cast<int64_t>(largest));
+    const int64_t n_open = std::ssize(open_answers());
+    if (n_open == 0 || needed + n_open * pages(kAnswerTokens) <= kv.free) {
+      return Status::ok();
+    }
+    return answer_all();
+  }
+
+  /// Begins an answer of the last example that is held.
+  Status prefill(const fusion::Prompt& prompt, ReuseMode mode,
+                 std::vector<fusion::ChunkSource>* sources) {
+    WEFT_RETURN_IF_ERROR(make_room_for(prompt));
     fusion::FusionOptions fusion_options = options_.fusion;
     fusion_options.mode = mode;
     const int64_t begin_ns = engine_.env().monotonic_ns();
     auto prefilled = sources != nullptr ? fusor_->prefill_from(prompt, fusion_options, *sources)
                                         : fusor_->prefill(prompt, fusion_options);
     if (!prefilled.is_ok()) return prefilled.status();
-    Answer out{.sequence = std::move(prefilled->sequence)};
+    Answer& out = held_.back().answers.emplace_back();
     out.ttft_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
-    out.prompt_tokens = out.sequence.length();
+    out.prompt_tokens = prefilled->sequence.length();
+    out.sequence.emplace(std::move(prefilled->sequence));
     const fusion::Report& report = prefilled->report;
     out.is_fallback = report.mode != mode;
     const bool is_full = mode == ReuseMode::kNone || out.is_fallback;
     out.recomputed_share = is_full ? 1.0 : report.recomputed_share;
     out.logits.push_back(std::move(prefilled->logits));
-    return out;
+    return Status::ok();
   }
 
-  /// The greedy answers of all that is held.
-  Status generate(FunctionRef<bool()> goes_on) {
+  /// The greedy answers of all that are open.
+  Status generate() {
     engine::GenerationOptions greedy;
     greedy.max_tokens = kAnswerTokens;
     greedy.sampling.temperature = 0;
     greedy.one_line = rag_.form() == engine::PromptForm::kFewShot;
-    std::vector<Answer*> answers;
+    const std::vector<Answer*> answers = open_answers();
     std::vector<engine::Continued> continued;
-    for (Held& held : held_) {
-      for (Answer& answer : held.answers) {
-        answers.push_back(&answer);
-        continued.push_back({&answer.sequence, answer.logits.front()});
-      }
+    for (const Answer* answer : answers) {
+      continued.push_back({.sequence = &*answer->sequence, .logits = answer->logits.front()});
     }
     WEFT_ASSIGN_OR_RETURN(
         const std::vector<engine::Generation> generations,
-        engine::generate_together(engine_, std::move(continued), greedy, goes_on));
+        engine::generate_together(engine_, std::move(continued), greedy, goes_on_));
     if (std::ranges::count(generations, engine::StopReason::kCancelled,
                            &engine::Generation::stop_reason) > 0) {
       return stopped();
@@ -186,28 +195,51 @@ class Evaluator {
         answers[i]->token_ids.push_back(token.id);
       }
       answers[i]->text = generations[i].text;
-      WEFT_RETURN_IF_ERROR(answers[i]->sequence.truncate(answers[i]->prompt_tokens));
+      WEFT_RETURN_IF_ERROR(answers[i]->sequence->truncate(answers[i]->prompt_tokens));
     }
     return Status::ok();
   }
 
-  /// The logits of each answer along the reference's, in one step.
+  /// Gives the open answers their logits along the reference's, which is the last they need their
+  /// sequences for.
   Status follow_reference(Held& held) {
+    const std::vector<Answer*> open = held.open();
+    if (open.empty()) return Status::ok();
     const std::vector<int32_t>& path = held.answers.front().token_ids;
-    if (path.size() < 2) return Status::ok();
-    const auto steps = std::span(path).first(path.size() - 1);
+    if (path.size() > 1) {
+      WEFT_RETURN_IF_ERROR(follow(std::span(path).first(path.size() - 1), open));
+    }
+    for (Answer* const answer : open) answer->sequence.reset();
+    return Status::ok();
+  }
+
+  /// In one step.
+  Status follow(std::span<const int32_t> tokens, std::span<Answer* const> answers) {
     std::vector<engine::Appended> rows;
-    for (const Answer& answer : held.answers) rows.push_back({&answer.sequence, steps});
+    for (const Answer* answer : answers) rows.push_back({&*answer->sequence, tokens});
     WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits,
                           engine_.append_all(rows, {.every_row = true}));
     const auto n_vocab = static_cast<std::ptrdiff_t>(engine_.model().config().vocab_size);
     auto row = logits.begin();
-    for (Answer& answer : held.answers) {
-      for (size_t i = 0; i < steps.size(); ++i, row += n_vocab) {
-        answer.logits.emplace_back(row, row + n_vocab);
+    for (Answer* const answer : answers) {
+      for (size_t i = 0; i < tokens.size(); ++i, row += n_vocab) {
+        answer->logits.emplace_back(row, row + n_vocab);
       }
     }
     return Status::ok();
+  }
+
+  ExampleResult result_of(Held& held) {
+    const Answer& reference = held.answers.front();
+    size_t next = 1;
+    for (size_t m = 0; m < options_.modes.size(); ++m) {
+      const Answer& own = options_.modes[m] == ReuseMode::kNone ? reference : held.answers[next++];
+      add_sample(*held.example, reference, own, samples_[m]);
+      const std::string text = first_line(own.text);
+      held.result.modes.push_back({text, contains_answer(text, held.example->answers),
+                                   samples_[m].f1.back(), samples_[m].kl.back()});
+    }
+    return std::move(held.result);
   }
 
   static void add_sample(const Example& example, const Answer& reference, const Answer& own,
@@ -238,7 +270,10 @@ class Evaluator {
   engine::RagPrompt rag_;
   int64_t n_anchor_tokens_;
   std::unique_ptr<fusion::Fusor> fusor_;
-  std::deque<Held> held_;
+  std::vector<Samples>& samples_;
+  FunctionRef<bool()> goes_on_;
+  FunctionRef<bool(ExampleResult)> on_result_;
+  std::deque<Held> held_;  // of which only the last may be incomplete
 };
 
 }  // namespace
@@ -249,7 +284,6 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
   WEFT_ASSIGN_OR_RETURN(const engine::RagPrompt rag,
                         engine::RagPrompt::for_engine(engine, options.prompt));
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> anchor, rag.anchor(options.anchor));
-  Evaluator evaluator(engine, options, rag, std::move(anchor));
 
   std::vector<Samples> samples(options.modes.size());
   std::vector<double> prompt_tokens;
@@ -262,19 +296,17 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
     ++result.examples;
     return goes_on();
   };
+  Evaluator evaluator(engine, options, rag, std::move(anchor), samples, goes_on, on_result);
   for (const Example& example : examples) {
     WEFT_ASSIGN_OR_RETURN(const fusion::Prompt prompt, evaluator.prompt_of(example));
     if (prompt.n_tokens() + kAnswerTokens > engine.context_tokens()) {
       ++result.skipped;
     } else {
-      if (evaluator.is_full() || !evaluator.has_room_for(prompt)) {
-        WEFT_RETURN_IF_ERROR(evaluator.finish(samples, goes_on, on_result));
-      }
-      WEFT_RETURN_IF_ERROR(evaluator.hold(example, prompt, goes_on));
+      WEFT_RETURN_IF_ERROR(evaluator.add(example, prompt));
     }
     if (!goes_on()) return Evaluator::stopped();
   }
-  WEFT_RETURN_IF_ERROR(evaluator.finish(samples, goes_on, on_result));
+  WEFT_RETURN_IF_ERROR(evaluator.answer_all());
   result.prompt_tokens_mean = mean_of(prompt_tokens);
   for (size_t m = 0; m < samples.size(); ++m) {
     const Samples& s = samples[m];
