@@ -29,6 +29,7 @@ const std::string kQuestions =
 class AskParallel : public test::WeftProgram {
  protected:
   void SetUp() override {
+    WeftProgram::SetUp();
     std::filesystem::remove_all(store());
     ASSERT_EQ(ingest().status, 0);
   }
@@ -77,7 +78,7 @@ TEST_F(AskParallel, EachQuestionIsAnsweredAsAloneAndInItsPlace) {
 
 TEST_F(AskParallel, WhatDoesNotFitTogetherHasItsTurnLater) {
   const std::vector<Json> expected = answers(ask({"--json"}));
-  const Outcome tight = ask({"--json", "--parallel", "6", "--kv-limit", "400KB"});
+  const Outcome tight = ask({"--json", "--parallel", "6", "--kv-limit", "1MB"});
   EXPECT_EQ(tight.status, 0) << tight.err;
   const std::vector<Json> got = answers(tight);
   ASSERT_EQ(got.size(), expected.size());

@@ -271,7 +271,9 @@ void use(const std::string& path) {
   const auto fusor = (*engine)->make_fusor(nullptr, {1});
   const auto fused = fusor->prefill({.prefix = {1}, .chunks = {{2, 3, 4}}, .suffix = {5, 6}},
                                     {.ratio = 0.5, .allow_plain = false});
-  if (!fused.is_ok()) EXPECT_FALSE(fused.status().message().empty());
+  if (!fused.is_ok()) {
+    EXPECT_FALSE(fused.status().message().empty());
+  }
 }
 
 class HostileKeys : public ::testing::TestWithParam<const char*> {};

@@ -41,8 +41,7 @@ class Identities : public test::IdentityTest {
     return p;
   }
 
-  fusion::Prefilled fuse(TestModel& m, fusion::Fusor& fusor, const Prompt& p,
-                         const FusionOptions& options) {
+  fusion::Prefilled fuse(fusion::Fusor& fusor, const Prompt& p, const FusionOptions& options) {
     auto done = fusor.prefill(p, options);
     EXPECT_TRUE(done.is_ok()) << done.status().message();
     return std::move(*done);
@@ -75,14 +74,14 @@ TEST_P(Identities, RatioOneIsFullPrefill) {
   const std::vector<float> expected = plain_last_logits(m, p);
   for (const auto selector : {SelectorKind::kQueryAttention, SelectorKind::kVDeviation}) {
     const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
-    const fusion::Prefilled done = fuse(m, *fusor, p, blend(1, selector));
+    const fusion::Prefilled done = fuse(*fusor, p, blend(1, selector));
     EXPECT_THAT(done.logits, ::testing::ElementsAreArray(expected));
     EXPECT_EQ(done.report.recomputed_share, 1);
   }
   FusionOptions checked = blend(0, SelectorKind::kVDeviation);  // the check's ratio counts
   checked.checks = {{1, 1.0}};
   const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
-  const fusion::Prefilled done = fuse(m, *fusor, p, checked);
+  const fusion::Prefilled done = fuse(*fusor, p, checked);
   EXPECT_THAT(done.logits, ::testing::ElementsAreArray(expected));
   EXPECT_EQ(done.report.ratio, 1);
 }
@@ -93,7 +92,7 @@ TEST_P(Identities, ChunkBehindItsOwnPrefixIsFullPrefill) {
   p.chunks.resize(1);
   const auto fusor = m.fusor(nullptr, p.prefix);  // the anchor is exactly what stands before it
   FusionOptions options{.mode = ReuseMode::kFull, .allow_plain = false};
-  const fusion::Prefilled done = fuse(m, *fusor, p, options);
+  const fusion::Prefilled done = fuse(*fusor, p, options);
   // K is rounded before rotation as well as after it: one more rounding than plain prefill's.
   EXPECT_LT(relative_error(plain_last_logits(m, p), done.logits),
             half_rounding_floor(m.model().config().n_layers));
@@ -104,8 +103,7 @@ TEST_P(Identities, ReuseWithoutItsContextIsNotFullPrefill) {
   TestModel m(path_);
   const Prompt p = prompt(m.n_vocab());
   const auto fusor = m.fusor(nullptr, {});
-  const fusion::Prefilled done =
-      fuse(m, *fusor, p, {.mode = ReuseMode::kFull, .allow_plain = false});
+  const fusion::Prefilled done = fuse(*fusor, p, {.mode = ReuseMode::kFull, .allow_plain = false});
   EXPECT_GT(relative_error(plain_last_logits(m, p), done.logits),
             half_rounding_floor(m.model().config().n_layers));  // so the tests above can fail
 }
@@ -212,15 +210,15 @@ TEST_P(Identities, HitIsMissAndEvictedIsReloaded) {
     std::filesystem::remove_all(dir_.path() + "/store", ignored);
     const auto store = open_store(uint64_t{1} << 30);
     const auto fusor = m.fusor(store.get(), anchor);
-    const fusion::Prefilled miss = fuse(m, *fusor, p, options);
+    const fusion::Prefilled miss = fuse(*fusor, p, options);
     EXPECT_EQ(miss.report.chunks[0].origin, fusion::ChunkOrigin::kComputed);
-    const fusion::Prefilled hit = fuse(m, *fusor, p, options);
+    const fusion::Prefilled hit = fuse(*fusor, p, options);
     EXPECT_NE(hit.report.chunks[0].origin, fusion::ChunkOrigin::kComputed);
     EXPECT_THAT(hit.logits, ::testing::ElementsAreArray(miss.logits));
 
     const auto cold = open_store(0);  // nothing in memory: every layer comes from disk
     const auto cold_fusor = m.fusor(cold.get(), anchor);
-    const fusion::Prefilled reloaded = fuse(m, *cold_fusor, p, options);
+    const fusion::Prefilled reloaded = fuse(*cold_fusor, p, options);
     EXPECT_EQ(reloaded.report.chunks[0].origin, fusion::ChunkOrigin::kDisk);
     EXPECT_THAT(reloaded.logits, ::testing::ElementsAreArray(miss.logits));
   }
@@ -231,8 +229,8 @@ TEST_P(Identities, TheSecondAskingFindsThePrefixAndSaysTheSame) {
   Prompt p = prompt(m.n_vocab());
   p.prefix = random_ids(40, m.n_vocab(), 13);  // two whole pages
   const auto fusor = m.fusor(nullptr, {});
-  const fusion::Prefilled first = fuse(m, *fusor, p, blend(0.1));
-  const fusion::Prefilled second = fuse(m, *fusor, p, blend(0.1));
+  const fusion::Prefilled first = fuse(*fusor, p, blend(0.1));
+  const fusion::Prefilled second = fuse(*fusor, p, blend(0.1));
   EXPECT_EQ(first.report.computed_tokens - second.report.computed_tokens, 32);
   EXPECT_THAT(second.logits, ::testing::ElementsAreArray(first.logits));
 }
@@ -241,9 +239,9 @@ TEST_P(Identities, FusedPagesAreNotFoundByTokenIds) {
   TestModel m(path_);
   const Prompt p = prompt(m.n_vocab());
   const auto fusor = m.fusor(nullptr, {});
-  fuse(m, *fusor, p, blend(0.1));
+  fuse(*fusor, p, blend(0.1));
   EXPECT_EQ(m.cache().match_prefix(p.tokens()), 16);  // the prefix's one whole page, nothing fused
-  const fusion::Prefilled after = fuse(m, *fusor, p, {.mode = ReuseMode::kPrefix});
+  const fusion::Prefilled after = fuse(*fusor, p, {.mode = ReuseMode::kPrefix});
   EXPECT_THAT(after.logits, ::testing::ElementsAreArray(plain_last_logits(m, p)));
 }
 

@@ -39,14 +39,14 @@ class KvTypeIdentities : public test::IdentityTest {
     p.suffix = random_ids(19, n_vocab, 5);
     return p;
   }
-  static std::vector<float> fuse(TestModel& m, fusion::Fusor& fusor, const Prompt& p,
+  static std::vector<float> fuse(fusion::Fusor& fusor, const Prompt& p,
                                  const FusionOptions& options) {
     auto done = fusor.prefill(p, options);
     EXPECT_TRUE(done.is_ok()) << done.status().message();
     return std::move(done->logits);
   }
   static std::vector<float> plain(TestModel& m, const Prompt& p) {
-    return fuse(m, *m.fusor(nullptr, {}), p, {.mode = ReuseMode::kNone});
+    return fuse(*m.fusor(nullptr, {}), p, {.mode = ReuseMode::kNone});
   }
 };
 
@@ -91,20 +91,20 @@ TEST_P(KvTypeIdentities, Hold) {
 
     const Prompt p = prompt(m.n_vocab());
     const std::vector<int32_t> anchor = random_ids(9, m.n_vocab(), 6);
-    EXPECT_THAT(fuse(m, *m.fusor(nullptr, anchor), p, blend(1)), ElementsAreArray(plain(m, p)))
+    EXPECT_THAT(fuse(*m.fusor(nullptr, anchor), p, blend(1)), ElementsAreArray(plain(m, p)))
         << "ratio 1 is full prefill";
     auto store = store::ChunkStore::open(posix_env(),
                                          {.dir = dir_.path() + "/" + named(types), .create = true});
     ASSERT_TRUE(store.is_ok()) << store.status().message();
     const auto fusor = m.fusor(store->get(), anchor);
-    const std::vector<float> miss = fuse(m, *fusor, p, blend(0.2));
-    EXPECT_THAT(fuse(m, *fusor, p, blend(0.2)), ElementsAreArray(miss)) << "a hit is a miss";
+    const std::vector<float> miss = fuse(*fusor, p, blend(0.2));
+    EXPECT_THAT(fuse(*fusor, p, blend(0.2)), ElementsAreArray(miss)) << "a hit is a miss";
     EXPECT_FALSE(TestModel(path_).fusor(store->get(), anchor)->is_stored(p.chunks[0]))
         << "another type's record is another one";
 
     Prompt behind = p;
     behind.chunks.resize(1);
-    const std::vector<float> reused = fuse(m, *m.fusor(nullptr, behind.prefix), behind,
+    const std::vector<float> reused = fuse(*m.fusor(nullptr, behind.prefix), behind,
                                            {.mode = ReuseMode::kFull, .allow_plain = false});
     const bool has_bf16 = types.k == DType::kBF16 || types.v == DType::kBF16;
     const double n_layers = m.model().config().n_layers;
