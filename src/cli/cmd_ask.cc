@@ -422,7 +422,7 @@ Status run_ask(App& app, AskFlags flags) {
   bool is_end = false;
   while (!is_end && !interrupted()) {
     std::vector<std::string> questions;
-    while (!is_end && std::ssize(questions) < flags.parallel) {
+    while (!is_end && !interrupted() && std::ssize(questions) < flags.parallel) {
       WEFT_ASSIGN_OR_RETURN(const Line line, input->read("> "));
       if (line.kind == Line::Kind::kInterrupt) return cancelled("interrupted");
       is_end = line.kind == Line::Kind::kEnd;
@@ -430,6 +430,7 @@ Status run_ask(App& app, AskFlags flags) {
       input->remember(line.text);
       questions.push_back(line.text);
     }
+    if (interrupted()) break;
     if (flags.parallel == 1 && !questions.empty()) {
       on_next(questions.front());
       on_done(asker.ask(questions.front()));

@@ -109,7 +109,8 @@ Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& 
   }
 
   Stopwatch watch(env_);
-  std::vector<std::optional<ChunkSource>> found = look_up(prompt);
+  const std::vector<NamedChunk> chunks = named(prompt);
+  std::vector<std::optional<ChunkSource>> found = look_up(chunks);
   ReuseCounts counts = count(prompt);
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i]) continue;
@@ -125,7 +126,7 @@ Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& 
     return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
   }
 
-  WEFT_RETURN_IF_ERROR(compute_missing(prompt, options, found));
+  WEFT_RETURN_IF_ERROR(compute_missing(chunks, options, found));
   std::vector<ChunkSource> sources;
   for (std::optional<ChunkSource>& source : found) sources.push_back(std::move(*source));
   watch.charge(report.timings.miss_ms);
@@ -238,7 +239,8 @@ Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptio
         fmt::format("chunk {} was computed anew: {}", failure.chunk + 1, failure.status.message()));
     log_warning(report.notes.back());
     watch.charge(report.timings.load_wait_ms);
-    WEFT_ASSIGN_OR_RETURN(sources[failure.chunk], compute_missing(prompt.chunks[failure.chunk]));
+    WEFT_ASSIGN_OR_RETURN(sources[failure.chunk],
+                          compute_missing(named(prompt.chunks[failure.chunk])));
     watch.charge(report.timings.miss_ms);
   }
 }
@@ -280,28 +282,40 @@ Result<std::vector<ChunkSource>> Fusor::gather(const Prompt& prompt) {
 }
 
 Result<std::vector<ChunkSource>> Fusor::gather_all(const Prompt& prompt) {
-  std::vector<std::optional<ChunkSource>> found = look_up(prompt);
-  WEFT_RETURN_IF_ERROR(compute_missing(prompt, {}, found));
+  const std::vector<NamedChunk> chunks = named(prompt);
+  std::vector<std::optional<ChunkSource>> found = look_up(chunks);
+  WEFT_RETURN_IF_ERROR(compute_missing(chunks, {}, found));
   std::vector<ChunkSource> sources;
   for (std::optional<ChunkSource>& source : found) sources.push_back(std::move(*source));
   return sources;
 }
 
-std::vector<std::optional<ChunkSource>> Fusor::look_up(const Prompt& prompt) {
-  std::vector<std::optional<ChunkSource>> found(prompt.chunks.size());
+Fusor::NamedChunk Fusor::named(std::span<const int32_t> tokens) const {
+  NamedChunk chunk{.tokens = tokens, .identity = chunk_identity(scope_, tokens), .key = {}};
+  chunk.key = store::Key::of(chunk.identity);
+  return chunk;
+}
+
+std::vector<Fusor::NamedChunk> Fusor::named(const Prompt& prompt) const {
+  std::vector<NamedChunk> chunks;
+  for (const std::vector<int32_t>& tokens : prompt.chunks) chunks.push_back(named(tokens));
+  return chunks;
+}
+
+std::vector<std::optional<ChunkSource>> Fusor::look_up(std::span<const NamedChunk> chunks) {
+  std::vector<std::optional<ChunkSource>> found(chunks.size());
   if (store_ == nullptr) return found;
-  for (size_t i = 0; i < prompt.chunks.size(); ++i) {
-    const std::vector<std::byte> identity = chunk_identity(scope_, prompt.chunks[i]);
-    const store::Key key = store::Key::of(identity);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const auto& [tokens, identity, key] = chunks[i];
     auto handle = store_->find(key);
     if (!handle.is_ok()) {
       if (handle.status().code() != StatusCode::kNotFound) log_warning(handle.status().message());
-    } else if (!fits(handle->info(), forward_.model().config(), prompt.chunks[i].size())) {
+    } else if (!fits(handle->info(), forward_.model().config(), tokens.size())) {
       // The identity is this model's and chunk's, so whoever wrote the rest did not compute it.
       store_->reject(key, fmt::format("{} layers of {} bytes for {} tokens, not the shape of this "
                                       "chunk's KV of {} tokens: damaged",
                                       handle->info().n_layers, handle->info().layer_bytes,
-                                      handle->info().n_tokens, prompt.chunks[i].size()));
+                                      handle->info().n_tokens, tokens.size()));
     } else {
       found[i].emplace(std::move(*handle));
     }
@@ -309,68 +323,60 @@ std::vector<std::optional<ChunkSource>> Fusor::look_up(const Prompt& prompt) {
   return found;
 }
 
-Result<ChunkSource> Fusor::compute_missing(std::span<const int32_t> tokens) {
-  WEFT_ASSIGN_OR_RETURN(ChunkKv chunk, computer_.compute(tokens));
-  return keep(tokens, std::move(chunk));
+Result<ChunkSource> Fusor::compute_missing(const NamedChunk& chunk) {
+  WEFT_ASSIGN_OR_RETURN(ChunkKv kv, computer_.compute(chunk.tokens));
+  return keep(chunk, std::move(kv));
 }
 
 /// All that were not found, several in a step.
-Status Fusor::compute_missing(const Prompt& prompt, const FusionOptions& options,
+Status Fusor::compute_missing(std::span<const NamedChunk> chunks, const FusionOptions& options,
                               std::vector<std::optional<ChunkSource>>& found) {
   std::vector<size_t> missing;
-  std::vector<std::span<const int32_t>> chunks;
+  std::vector<std::span<const int32_t>> tokens;
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i]) continue;
     missing.push_back(i);
-    chunks.push_back(prompt.chunks[i]);
+    tokens.push_back(chunks[i].tokens);
   }
   const auto stops = [&] { return options.cancelled && options.cancelled(); };
   const model::Executor::Cancelled cancelled(stops);
   for (size_t done = 0; done < missing.size();) {
     WEFT_ASSIGN_OR_RETURN(std::vector<ChunkKv> computed,
-                          computer_.compute_first(std::span(chunks).subspan(done), &cancelled));
-    for (ChunkKv& chunk : computed) {
-      found[missing[done]] = keep(chunks[done], std::move(chunk));
-      ++done;
+                          computer_.compute_first(std::span(tokens).subspan(done), &cancelled));
+    for (ChunkKv& kv : computed) {
+      const size_t i = missing[done++];
+      found[i] = keep(chunks[i], std::move(kv));
     }
   }
   return Status::ok();
 }
 
 /// What was just computed, which is stored if that is possible.
-ChunkSource Fusor::keep(std::span<const int32_t> tokens, ChunkKv chunk) {
-  if (store_ != nullptr && store_->is_read_only()) return ChunkSource(std::move(chunk));
-  if (const Status stored = put(tokens, chunk); !stored.is_ok()) {
+ChunkSource Fusor::keep(const NamedChunk& chunk, ChunkKv kv) {
+  if (store_ != nullptr && store_->is_read_only()) return ChunkSource(std::move(kv));
+  if (const Status stored = put(chunk, kv); !stored.is_ok()) {
     log_warning("not stored: " + stored.message());
   }
-  return ChunkSource(std::move(chunk));
+  return ChunkSource(std::move(kv));
 }
 
-Status Fusor::put(std::span<const int32_t> tokens, const ChunkKv& chunk,
-                  store::PutOptions options) {
+Status Fusor::put(const NamedChunk& chunk, const ChunkKv& kv, store::PutOptions options) {
   if (store_ == nullptr) return Status::ok();
   std::vector<std::span<const std::byte>> layers;
-  for (const std::vector<std::byte>& layer : chunk.layers) layers.emplace_back(layer);
-  const std::vector<std::byte> identity = chunk_identity(scope_, tokens);
-  const store::Key key = store::Key::of(identity);
+  for (const std::vector<std::byte>& layer : kv.layers) layers.emplace_back(layer);
   const auto put_record = [&] {
-    return store_->put(key, static_cast<uint32_t>(chunk.n_tokens), layers, options);
+    return store_->put(chunk.key, static_cast<uint32_t>(kv.n_tokens), layers, options);
   };
-  return keep_record_ ? keep_record_(key.hash, put_record) : put_record();
+  return keep_record_ ? keep_record_(chunk.key.hash, put_record) : put_record();
 }
 
 bool Fusor::is_stored(std::span<const int32_t> tokens) {
-  if (store_ == nullptr) return false;
-  const std::vector<std::byte> identity = chunk_identity(scope_, tokens);
-  return store_->contains(store::Key::of(identity));
+  return store_ != nullptr && store_->contains(named(tokens).key);
 }
 
 Status Fusor::ensure_stored(std::span<const int32_t> tokens, store::PutOptions options) {
-  return with_memory_for(std::ssize(tokens), [&]() -> Status {
-    if (is_stored(tokens)) return Status::ok();
-    WEFT_ASSIGN_OR_RETURN(const ChunkKv chunk, computer_.compute(tokens));
-    return put(tokens, chunk, options);
-  });
+  return ensure_first_stored(
+      {&tokens, 1}, [](bool) {}, options);
 }
 
 Status Fusor::ensure_first_stored(std::span<const std::span<const int32_t>> chunks,
@@ -378,11 +384,14 @@ Status Fusor::ensure_first_stored(std::span<const std::span<const int32_t>> chun
   int64_t n_tokens = 0;
   for (const std::span<const int32_t> tokens : chunks) n_tokens += std::ssize(tokens);
   return with_memory_for(std::min(n_tokens, kChunkStepRows), [&]() -> Status {
+    std::vector<NamedChunk> all;
     std::vector<std::span<const int32_t>> missing;  // each once
     std::vector<bool> is_computed;                  // for each chunk
     for (const std::span<const int32_t> tokens : chunks) {
+      all.push_back(named(tokens));
+      const bool is_there = store_ != nullptr && store_->contains(all.back().key);
       const auto is_same = [&](const auto& other) { return std::ranges::equal(tokens, other); };
-      is_computed.push_back(!is_stored(tokens) && std::ranges::none_of(missing, is_same));
+      is_computed.push_back(!is_there && std::ranges::none_of(missing, is_same));
       if (is_computed.back()) missing.push_back(tokens);
     }
     std::vector<ChunkKv> computed;
@@ -393,7 +402,7 @@ Status Fusor::ensure_first_stored(std::span<const std::span<const int32_t>> chun
     for (size_t i = 0; i < chunks.size(); ++i) {
       if (is_computed[i]) {
         if (n_put == computed.size()) break;
-        WEFT_RETURN_IF_ERROR(put(chunks[i], computed[n_put++], options));
+        WEFT_RETURN_IF_ERROR(put(all[i], computed[n_put++], options));
       }
       on_stored(is_computed[i]);
     }

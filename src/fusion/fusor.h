@@ -108,6 +108,13 @@ class Fusor {
   bool is_stored(std::span<const int32_t> tokens);
 
  private:
+  /// A chunk with its name in the store. Movable; the key refers to the identity.
+  struct NamedChunk {
+    std::span<const int32_t> tokens;
+    std::vector<std::byte> identity;
+    store::Key key;
+  };
+
   Result<Prefilled> prefill_any(const Prompt& prompt, const FusionOptions& options);
   ReuseCounts count(const Prompt& prompt) const;
   Result<Prefilled> prefill_sources(const Prompt& prompt, const FusionOptions& options,
@@ -115,12 +122,14 @@ class Fusor {
   Result<std::vector<ChunkSource>> gather_all(const Prompt& prompt);
   Result<Prefilled> prefill_plain(const Prompt& prompt, ReuseMode mode,
                                   const FusionOptions& options, Report report);
-  std::vector<std::optional<ChunkSource>> look_up(const Prompt& prompt);
-  Result<ChunkSource> compute_missing(std::span<const int32_t> tokens);
-  Status compute_missing(const Prompt& prompt, const FusionOptions& options,
+  NamedChunk named(std::span<const int32_t> tokens) const;
+  std::vector<NamedChunk> named(const Prompt& prompt) const;
+  std::vector<std::optional<ChunkSource>> look_up(std::span<const NamedChunk> chunks);
+  Result<ChunkSource> compute_missing(const NamedChunk& chunk);
+  Status compute_missing(std::span<const NamedChunk> chunks, const FusionOptions& options,
                          std::vector<std::optional<ChunkSource>>& found);
-  ChunkSource keep(std::span<const int32_t> tokens, ChunkKv chunk);
-  Status put(std::span<const int32_t> tokens, const ChunkKv& chunk, store::PutOptions options = {});
+  ChunkSource keep(const NamedChunk& chunk, ChunkKv kv);
+  Status put(const NamedChunk& chunk, const ChunkKv& kv, store::PutOptions options = {});
   Status run(model::Pass& pass, const FusionOptions& options);
   static void account(const Prompt& prompt, int32_t found_prefix, Report& report);
 
