@@ -114,6 +114,23 @@ TEST_F(AskParallel, OneThatFailsIsCountedAndTheOthersRun) {
   EXPECT_TRUE(lines[2].contains("answer"));
 }
 
+// A user asked with another type of cache, and every record was swept away as if nobody needed it.
+TEST_F(AskParallel, RecordsStayWhateverTypesTheCacheHas) {
+  const auto records = [] {
+    return weft({"cache", "stat", "--json", "--store", store()}).json()["records"].get<int>();
+  };
+  const int before = records();
+  ASSERT_GT(before, 0);
+  for (const std::string type : {"f32", "bf16", "f16"}) {
+    const Outcome run = ask({"--json", "--reuse", "full", "--cache-type-k", type, "--cache-type-v",
+                             type, "When does the harbour open?"});
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(run.json()["tier"], "disk") << run.out;  // found, not computed
+    EXPECT_EQ(ask({"--cache-type-k", type, "zebras"}).status, 0);
+    EXPECT_EQ(records(), before) << type;
+  }
+}
+
 TEST_F(AskParallel, WhatDoesNotGoTogetherIsRefused) {
   expect_error(ask({"--parallel", "2", "harbour?"}), 2,
                "--parallel is for questions from standard input");

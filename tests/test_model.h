@@ -101,7 +101,6 @@ class TestModel {
     scope.model_fingerprint = model_->fingerprint();
     scope.ropes = model_->config().ropes;
     scope.anchor = std::move(anchor);
-    scope.kv_types = {cache_->layer(0).layout.k_type, cache_->layer(0).layout.v_type};
     return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, posix_env(), store,
                                            std::move(scope));
   }

@@ -73,7 +73,6 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   engine->rates_kept_file_ = options.rates_kept_file;
   WEFT_ASSIGN_OR_RETURN(const int32_t capacity_tokens, kv_capacity(options, config));
   engine->context_tokens_ = std::min(config.context_tokens, capacity_tokens);
-  engine->kv_types_ = options.kv_types;
   WEFT_ASSIGN_OR_RETURN(
       engine->cache_, kv::Cache::create({.n_layers = config.n_layers,
                                          .layout = config.kv_layout(options.kv_types, kPageTokens),
@@ -134,8 +133,7 @@ fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {
   return {.model_fingerprint = model_->fingerprint(),
           .ropes = model_->config().ropes,
           .anchor = std::move(anchor),
-          .salt = "",
-          .kv_types = kv_types_};
+          .salt = ""};
 }
 
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,

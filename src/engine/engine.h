@@ -141,7 +141,6 @@ class Engine {
   std::optional<text::Tokenizer> tokenizer_;
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
-  kernels::KvTypes kv_types_;
   int32_t context_tokens_ = 0;
   std::string rates_kept_file_;
   std::optional<fusion::PrefillRates> rates_;

@@ -9,12 +9,7 @@ namespace {
 // Models with one RoPE for all layers keep the identities that they had before there were others.
 constexpr uint32_t kOneRope = 1;
 constexpr uint32_t kSeveralRopes = 2;  // their number stands before them
-
-/// Of records and pages: all f16 keeps the identities that there were before other types.
-uint32_t kv_type_number(const kernels::KvTypes& types) {
-  if (types == kernels::KvTypes()) return 1;
-  return 2 + (static_cast<uint32_t>(types.k) << 8) + (static_cast<uint32_t>(types.v) << 16);
-}
+constexpr uint32_t kKvTypeF16 = 1;     // of records: what the pages hold is no part of it
 
 /// Little-endian, each list behind its length: no two different keys give the same bytes.
 class IdentityWriter {
@@ -43,7 +38,7 @@ std::vector<std::byte> chunk_identity(const KeyScope& scope, std::span<const int
   IdentityWriter out;
   const bool one_rope = scope.ropes.size() == 1;
   out.number(one_rope ? kOneRope : kSeveralRopes);
-  out.number(kv_type_number(scope.kv_types));
+  out.number(kKvTypeF16);
   out.number(scope.model_fingerprint.high);
   out.number(scope.model_fingerprint.low);
   if (!one_rope) out.number(static_cast<uint32_t>(scope.ropes.size()));

@@ -19,7 +19,6 @@ struct KeyScope {
   std::vector<kernels::RopeParams> ropes;  // all of the model's
   std::vector<int32_t> anchor;             // token ids
   std::string salt;                        // keeps tenants apart; empty by default
-  kernels::KvTypes kv_types;  // of the pages that chunks attend to as they are computed
 };
 
 /// The identity's bytes (docs/formats/chunk.md lists the fields): scope, then the chunk's token

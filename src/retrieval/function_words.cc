@@ -234,8 +234,10 @@ Language language_of(std::span<const std::string> words) {
 std::vector<std::string> content_words(std::span<const std::string> words) {
   const Language language = language_of(words);
   std::vector<std::string> content;
-  for (const std::string& word : words) {
-    if (!is_function_word(language, word)) content.push_back(word);
+  for (size_t i = 0; i < words.size(); ++i) {
+    // "How many potatoes" asks for no "many", "many men" may.
+    const bool is_count = i > 0 && words[i] == "many" && words[i - 1] == "how";
+    if (!is_count && !is_function_word(language, words[i])) content.push_back(words[i]);
   }
   return content;
 }

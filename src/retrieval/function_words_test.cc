@@ -37,6 +37,7 @@ TEST(FunctionWords, EachLanguagesOwnAreDropped) {
 
 TEST(FunctionWords, AWordOfAnotherLanguageIsASubject) {
   EXPECT_THAT(content_of("did many men die in the war"), ElementsAre("many", "men", "die", "war"));
+  EXPECT_THAT(content_of("how many potatoes did we harvest"), ElementsAre("potatoes", "harvest"));
   EXPECT_THAT(content_of("who was the son of the king"), ElementsAre("son", "king"));
   EXPECT_THAT(content_of("what is the on in on-off"), ElementsAre("on-off"));
   EXPECT_THAT(content_of("wer war was im team"), ElementsAre("team"));
