@@ -85,7 +85,8 @@ class Asker {
       std::vector<Pending> together;
       for (; next < questions.size() && !interrupted(); ++next) {
         Pending one = begin(questions[next]);
-        const bool is_full = one.status.code() == StatusCode::kResourceExhausted;
+        const bool is_full =
+            one.status.code() == StatusCode::kResourceExhausted || !can_grow(together, one);
         if (is_full && !together.empty()) break;  // it has its turn when these have ended
         together.push_back(std::move(one));
       }
@@ -130,6 +131,15 @@ class Asker {
       return Status::ok();
     }();
     return one;
+  }
+
+  /// Whether there are pages for all of their answers.
+  bool can_grow(std::span<const Pending> together, const Pending& one) const {
+    const auto is_begun = [](const Pending& p) { return p.begun.has_value(); };
+    const int64_t n = std::ranges::count_if(together, is_begun) + (is_begun(one) ? 1 : 0);
+    const kv::Usage kv = engine_.kv_usage();
+    const int64_t pages = room_for_answer() / kv.page_tokens + 1;
+    return n * pages <= int64_t{kv.free} + kv.evictable;
   }
 
   /// The answers of those that were begun.
