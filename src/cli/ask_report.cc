@@ -138,8 +138,13 @@ std::string timing_line(const Answer& answer, bool stats_shown) {
   const char* const hint = stats_shown ? "" : " (--stats)";
   if (is_full_prefill) {
     // Why nothing of the store was used, and not "0 of N tokens reused", as if it did not work.
+    constexpr std::string_view kGate = "plain prefill: ";
+    const std::vector<std::string>& notes = answer.report.notes;
+    const auto gate = std::ranges::find_if(
+        notes, [&](const std::string& note) { return note.starts_with(kGate); });
     const std::string why =
-        predicted->full_prefill_ms < fusion::kSoonMs
+        gate != notes.end() ? gate->substr(kGate.size())
+        : predicted->full_prefill_ms < fusion::kSoonMs
             ? fmt::format("full prefill is predicted to take {} (less than {:.1f} s)",
                           seconds(predicted->full_prefill_ms), fusion::kSoonMs / 1000)
             : fmt::format("reuse would hardly be faster than full prefill (predicted {})",
