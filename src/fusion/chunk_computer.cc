@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/kv_codec.h"
 
 namespace weft::fusion {
@@ -15,34 +16,34 @@ ChunkComputer::ChunkComputer(model::ForwardPass& forward, kv::Cache& cache,
                              const kernels::Context& context, std::vector<int32_t> anchor)
     : forward_(forward), cache_(cache), context_(context), anchor_(std::move(anchor)) {}
 
-ChunkComputer::~ChunkComputer() { drop_anchor(); }
+ChunkComputer::~ChunkComputer() = default;
 
-void ChunkComputer::drop_anchor() {
-  if (anchor_sequence_) cache_.free_sequence(*anchor_sequence_);
-  anchor_sequence_.reset();
-}
+void ChunkComputer::drop_anchor() { anchor_sequence_.reset(); }
 
-Status ChunkComputer::ensure_anchor() {
-  if (anchor_sequence_) return Status::ok();
-  kv::OwnedSequence sequence(cache_);
-  if (!anchor_.empty()) {
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                          cache_.reserve(sequence.id(), static_cast<int32_t>(anchor_.size())));
-    model::RowsPass pass(forward_, cache_, model::Rows::of(sequence.id(), anchor_, 0), {});
-    pass.hold(std::move(reservation));
-    WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass));
-  }
-  anchor_sequence_ = sequence.release();
-  return Status::ok();
-}
+/// The anchor, which the computer has from the pass's end on.
+class ChunkComputer::AnchorPass : public model::RowsPass {
+ public:
+  AnchorPass(ChunkComputer& computer, kv::OwnedSequence sequence)
+      : RowsPass(computer.forward_, computer.cache_,
+                 model::Rows::of(sequence.id(), computer.anchor_, 0), {}),
+        computer_(computer),
+        sequence_(std::move(sequence)) {}
 
-/// Chunks that are computed together.
-struct ChunkComputer::Step {
-  model::Rows rows;                          // a group for each chunk
-  std::vector<ChunkKv> chunks;               // each with room for all its layers
-  std::vector<kv::OwnedSequence> sequences;  // their ends end the reservations, too
-  std::vector<kv::Reservation> reservations;
+  void finish() override { computer_.anchor_sequence_ = std::move(sequence_); }
+
+ private:
+  ChunkComputer& computer_;
+  kv::OwnedSequence sequence_;
 };
+
+Result<std::unique_ptr<model::Pass>> ChunkComputer::start_anchor() {
+  kv::OwnedSequence sequence(cache_);
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                        cache_.reserve(sequence.id(), static_cast<int32_t>(anchor_.size())));
+  auto pass = std::make_unique<AnchorPass>(*this, std::move(sequence));
+  pass->hold(std::move(reservation));
+  return std::unique_ptr<model::Pass>(std::move(pass));
+}
 
 /// Without giving up what the prefix index holds.
 bool ChunkComputer::has_free_pages_for(size_t n_tokens) const {
@@ -52,22 +53,63 @@ bool ChunkComputer::has_free_pages_for(size_t n_tokens) const {
          static_cast<size_t>(cache_.free_page_count());
 }
 
-Status ChunkComputer::add_to(Step& step, std::span<const int32_t> tokens) {
-  WEFT_ASSIGN_OR_RETURN(const kv::SequenceId forked, cache_.fork(*anchor_sequence_));
-  kv::OwnedSequence sequence(cache_, forked);
+Status ChunkPass::Step::add(ChunkComputer& computer, std::span<const int32_t> tokens) {
+  kv::Cache& cache = computer.cache_;
+  WEFT_ASSIGN_OR_RETURN(const kv::SequenceId forked, cache.fork(computer.anchor_sequence_->id()));
+  kv::OwnedSequence sequence(cache, forked);
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                        cache_.reserve(forked, static_cast<int32_t>(tokens.size())));
-  step.sequences.push_back(std::move(sequence));
-  step.reservations.push_back(std::move(reservation));
-  step.rows.add(forked, tokens, static_cast<int32_t>(anchor_.size()));
-  const model::ModelConfig& config = forward_.model().config();
+                        cache.reserve(forked, static_cast<int32_t>(tokens.size())));
+  sequences.push_back(std::move(sequence));
+  reservations.push_back(std::move(reservation));
+  rows.add(forked, tokens, static_cast<int32_t>(computer.anchor_.size()));
+  const model::ModelConfig& config = computer.forward_.model().config();
   const auto n =
       static_cast<size_t>(row_bytes(kRecordType, std::ssize(tokens) * config.kv_width()));
-  ChunkKv& chunk = step.chunks.emplace_back();
+  ChunkKv& chunk = chunks.emplace_back();
   chunk.n_tokens = static_cast<int32_t>(tokens.size());
   chunk.layers.resize(static_cast<size_t>(config.n_layers));
   for (std::vector<std::byte>& layer : chunk.layers) layer.resize(2 * n);
   return Status::ok();
+}
+
+ChunkPass::ChunkPass(ChunkComputer& computer, Step step)
+    : RowsPass(computer.forward_, computer.cache_, step.rows, {.kv_sink = &sink_}),
+      config_(computer.forward_.model().config()),
+      isa_(computer.context_.isa),
+      step_(std::move(step)),
+      groups_(step_.rows.groups) {}
+
+/// K and V of some of the rows of the layer that runs, as the records have them.
+void ChunkPass::keep(int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
+  const int64_t width = config_.kv_width();
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const int64_t begin = std::max(row_begin, groups_[i].row_begin);
+    const int64_t end = std::min(row_begin + n_rows, groups_[i].row_end);
+    if (begin >= end) continue;
+    const int64_t n = (end - begin) * width;
+    std::vector<std::byte>& bytes = step_.chunks[i].layers[layer_];
+    std::byte* const to_k =
+        bytes.data() + row_bytes(kRecordType, (begin - groups_[i].row_begin) * width);
+    std::byte* const to_v = to_k + bytes.size() / 2;
+    kernels::encode_kv(isa_, kRecordType, k + (begin - row_begin) * width, n, to_k);
+    kernels::encode_kv(isa_, kRecordType, v + (begin - row_begin) * width, n, to_v);
+  }
+  if (row_begin + n_rows == groups_.back().row_end) ++layer_;
+}
+
+Result<std::unique_ptr<ChunkPass>> ChunkComputer::start_first(
+    std::span<const std::span<const int32_t>> chunks) {
+  if (!anchor_sequence_) {
+    WEFT_CHECK(anchor_.empty());
+    anchor_sequence_.emplace(cache_);
+  }
+  ChunkPass::Step step;
+  for (const std::span<const int32_t> tokens : chunks) {
+    const bool fits = step.rows.size() + std::ssize(tokens) <= kChunkStepRows;
+    if (!step.chunks.empty() && !(fits && has_free_pages_for(tokens.size()))) break;
+    WEFT_RETURN_IF_ERROR(step.add(*this, tokens));
+  }
+  return std::unique_ptr<ChunkPass>(new ChunkPass(*this, std::move(step)));
 }
 
 Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
@@ -77,37 +119,14 @@ Result<ChunkKv> ChunkComputer::compute(std::span<const int32_t> tokens) {
 
 Result<std::vector<ChunkKv>> ChunkComputer::compute_first(
     std::span<const std::span<const int32_t>> chunks, const model::Executor::Cancelled* cancelled) {
-  WEFT_RETURN_IF_ERROR(ensure_anchor());
-  Step step;
-  for (const std::span<const int32_t> tokens : chunks) {
-    const bool fits = step.rows.size() + std::ssize(tokens) <= kChunkStepRows;
-    if (!step.chunks.empty() && !(fits && has_free_pages_for(tokens.size()))) break;
-    WEFT_RETURN_IF_ERROR(add_to(step, tokens));
+  model::Executor executor(forward_);
+  if (!has_anchor()) {
+    WEFT_ASSIGN_OR_RETURN(const auto anchor, start_anchor());
+    WEFT_RETURN_IF_ERROR(executor.run(*anchor, cancelled));
   }
-
-  const model::ModelConfig& config = forward_.model().config();
-  const std::vector<model::RowGroup> groups = step.rows.groups;
-  size_t layer = 0;
-  const auto keep = [&](int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
-    for (size_t i = 0; i < groups.size(); ++i) {
-      const int64_t begin = std::max(row_begin, groups[i].row_begin);
-      const int64_t end = std::min(row_begin + n_rows, groups[i].row_end);
-      if (begin >= end) continue;
-      const int64_t width = config.kv_width();
-      const int64_t n = (end - begin) * width;
-      std::vector<std::byte>& bytes = step.chunks[i].layers[layer];
-      std::byte* const to_k =
-          bytes.data() + row_bytes(kRecordType, (begin - groups[i].row_begin) * width);
-      std::byte* const to_v = to_k + bytes.size() / 2;
-      kernels::encode_kv(context_.isa, kRecordType, k + (begin - row_begin) * width, n, to_k);
-      kernels::encode_kv(context_.isa, kRecordType, v + (begin - row_begin) * width, n, to_v);
-    }
-    if (row_begin + n_rows == groups.back().row_end) ++layer;
-  };
-  const model::LayerHooks::KvSink sink(keep);
-  model::RowsPass pass(forward_, cache_, std::move(step.rows), {.kv_sink = &sink});
-  WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass, cancelled));
-  return std::move(step.chunks);
+  WEFT_ASSIGN_OR_RETURN(const auto pass, start_first(chunks));
+  WEFT_RETURN_IF_ERROR(executor.run(*pass, cancelled));
+  return pass->take_chunks();
 }
 
 }  // namespace weft::fusion

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,6 +34,8 @@ struct ChunkKv {
 /// chunk has its step to itself.
 inline constexpr int64_t kChunkStepRows = 512;
 
+class ChunkPass;
+
 /// Not thread-safe.
 class ChunkComputer {
  public:
@@ -53,23 +56,64 @@ class ChunkComputer {
   Result<std::vector<ChunkKv>> compute_first(std::span<const std::span<const int32_t>> chunks,
                                              const model::Executor::Cancelled* cancelled = nullptr);
 
+  /// The same as passes that rest between layers, the anchor's first. It is there once that pass is
+  /// finished, and start_first needs it.
+  bool has_anchor() const { return anchor_.empty() || anchor_sequence_.has_value(); }
+  Result<std::unique_ptr<model::Pass>> start_anchor();
+  Result<std::unique_ptr<ChunkPass>> start_first(std::span<const std::span<const int32_t>> chunks);
+
   /// Frees the anchor's pages; the next chunk computes it again.
   void drop_anchor();
 
   const std::vector<int32_t>& anchor() const { return anchor_; }
 
  private:
-  struct Step;
+  class AnchorPass;
+  friend class ChunkPass;
 
-  Status ensure_anchor();
-  Status add_to(Step& step, std::span<const int32_t> tokens);
   bool has_free_pages_for(size_t n_tokens) const;
 
   model::ForwardPass& forward_;
   kv::Cache& cache_;
   const kernels::Context& context_;
   std::vector<int32_t> anchor_;
-  std::optional<kv::SequenceId> anchor_sequence_;
+  std::optional<kv::OwnedSequence> anchor_sequence_;
+};
+
+/// Some chunks on their way through the layers, together. What it refers to must outlive it.
+class ChunkPass : public model::RowsPass {
+ public:
+  /// Of the chunks, in their order; once, after the pass.
+  std::vector<ChunkKv> take_chunks() { return std::move(step_.chunks); }
+
+ private:
+  friend class ChunkComputer;
+
+  struct Step {
+    model::Rows rows;                          // a group for each chunk
+    std::vector<ChunkKv> chunks;               // each with room for all its layers
+    std::vector<kv::OwnedSequence> sequences;  // forks of the anchor's
+    std::vector<kv::Reservation> reservations;
+
+    Status add(ChunkComputer& computer, std::span<const int32_t> tokens);
+  };
+  struct Keep {
+    ChunkPass* pass;
+    void operator()(int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
+      pass->keep(row_begin, n_rows, k, v);
+    }
+  };
+
+  ChunkPass(ChunkComputer& computer, Step step);
+  void keep(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
+
+  const model::ModelConfig& config_;
+  const kernels::Isa isa_;
+  Step step_;
+  const std::vector<model::RowGroup> groups_;
+  size_t layer_ = 0;
+  Keep keep_{this};
+  const model::LayerHooks::KvSink sink_{keep_};
 };
 
 }  // namespace weft::fusion

@@ -35,7 +35,7 @@ int32_t first_loaded_layer(const FusionOptions& options, const std::vector<Check
 
 }  // namespace
 
-FusionPass::FusionPass(Inputs inputs, const Machine& machine, Report& report)
+FusionPass::FusionPass(Inputs inputs, const Machine& machine, Stopwatch& watch, Report& report)
     : prompt_(inputs.prompt),
       options_(inputs.options),
       checks_(std::move(inputs.checks)),
@@ -45,7 +45,7 @@ FusionPass::FusionPass(Inputs inputs, const Machine& machine, Report& report)
       cache_(machine.cache),
       context_(machine.context),
       report_(report),
-      watch_(machine.env),
+      watch_(watch),
       deviation_floor_(inputs.deviation_floor),
       n_layers_(machine.forward.model().config().n_layers),
       chunks_begin_(inputs.prompt.chunk_begin(0)),

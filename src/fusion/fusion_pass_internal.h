@@ -1,4 +1,4 @@
-// One fusion of one prompt: the state that its steps share. Used by fusor.cc alone.
+// One fusion of one prompt: the state that its steps share. Used by prefill.cc alone.
 #pragma once
 
 #include <optional>
@@ -6,24 +6,9 @@
 #include "fusion/chunk_shifts.h"
 #include "fusion/fusor.h"
 #include "fusion/load_pipeline.h"
+#include "fusion/stopwatch.h"
 
 namespace weft::fusion {
-
-/// Adds the time until its end, or until the next start, to one of the report's parts.
-class Stopwatch {
- public:
-  explicit Stopwatch(Env& env) : env_(env), last_ns_(env.monotonic_ns()) {}
-  /// Adds what passed since the last call to `part`.
-  void charge(double& part) {
-    const int64_t now_ns = env_.monotonic_ns();
-    part += static_cast<double>(now_ns - last_ns_) * 1e-6;
-    last_ns_ = now_ns;
-  }
-
- private:
-  Env& env_;
-  int64_t last_ns_;
-};
 
 /// Fuses over a reserved sequence, once. Where a layer of a chunk's KV cannot be loaded it ends
 /// with an error and failed() is true: failure() says which chunk to compute anew.
@@ -44,14 +29,18 @@ class FusionPass : public model::Pass {
     model::ForwardPass& forward;
     kv::Cache& cache;
     const kernels::Context& context;
-    Env& env;
   };
-  FusionPass(Inputs inputs, const Machine& machine, Report& report);
+  FusionPass(Inputs inputs, const Machine& machine, Stopwatch& watch, Report& report);
 
   Result<std::optional<model::LayerRun>> next() override;
   /// Computes the logits of the prompt's last row.
   void finish() override;
   std::vector<float>& logits() { return logits_; }
+
+  /// The time since the last layer ended goes to the part that runs.
+  void charge() {
+    if (part_ != nullptr) watch_.charge(*part_);
+  }
 
   bool failed() const { return failed_; }
   const LoadFailure& failure() const { return pipeline_->failure(); }
@@ -93,7 +82,7 @@ class FusionPass : public model::Pass {
   kv::Cache& cache_;
   const kernels::Context& context_;
   Report& report_;
-  Stopwatch watch_;
+  Stopwatch& watch_;
   const float deviation_floor_;
   std::optional<model::Batch> batch_;  // the rows that run
   const int32_t n_layers_;

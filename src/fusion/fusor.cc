@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/out_of_memory.h"
-#include "fusion/choice.h"
-#include "fusion/fusion_pass_internal.h"
+#include "fusion/gathering_internal.h"
+#include "fusion/prefill.h"
 #include "fusion/selection.h"
+#include "fusion/with_memory_internal.h"
 
 namespace weft::fusion {
 namespace {
@@ -61,19 +61,6 @@ Status check_sources(const Prompt& prompt, const std::vector<ChunkSource>& sourc
   return Status::ok();
 }
 
-/// Whether the cache has room for so many tokens more.
-bool has_room(const kv::Cache& cache, int64_t n_tokens) {
-  const int64_t pages = int64_t{cache.free_page_count()} + cache.evictable_page_count();
-  return n_tokens <= pages * cache.page_tokens();
-}
-
-template <class F>
-auto with_memory_for(int64_t n_tokens, F&& fn) -> decltype(fn()) {
-  return or_out_of_memory(fmt::format("running {} tokens", n_tokens),
-                          "ask for fewer or shorter passages, or take a smaller context (-c)",
-                          std::forward<F>(fn));
-}
-
 /// The record's shape is what this model's chunk of n_tokens must have.
 bool fits(const store::RecordInfo& info, const model::ModelConfig& config, size_t n_tokens) {
   return info.n_layers == static_cast<uint32_t>(config.n_layers) && info.n_tokens == n_tokens &&
@@ -93,49 +80,22 @@ Fusor::Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Conte
       scope_(std::move(scope)),
       computer_(forward, cache, context, scope_.anchor) {}
 
-Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& options) {
+Fusor::~Fusor() = default;
+
+Result<std::unique_ptr<Prefill>> Fusor::start(Prompt prompt, FusionOptions options) {
   WEFT_RETURN_IF_ERROR(check_prompt(prompt, options, forward_.model().config().n_layers));
-  return with_memory_for(prompt.n_tokens(), [&] { return prefill_any(prompt, options); });
+  return with_memory_for(prompt.n_tokens(), [&]() -> Result<std::unique_ptr<Prefill>> {
+    return std::unique_ptr<Prefill>(
+        new Prefill(*this, std::move(prompt), std::move(options), std::nullopt));
+  });
 }
 
-Result<Prefilled> Fusor::prefill_any(const Prompt& prompt, const FusionOptions& options) {
-  Report report;
-  if (options.mode == ReuseMode::kNone || options.mode == ReuseMode::kPrefix) {
-    return prefill_plain(prompt, options.mode, options, std::move(report));
-  }
-  if (prompt.chunks.empty()) {
-    report.notes.push_back("no chunks: plain prefill");
-    return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
-  }
-
-  Stopwatch watch(env_);
-  const std::vector<NamedChunk> chunks = named(prompt);
-  std::vector<std::optional<ChunkSource>> found = look_up(chunks);
-  ReuseCounts counts = count(prompt);
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i]) continue;
-    counts.hit_tokens -= std::ssize(prompt.chunks[i]);
-    counts.missed_tokens += std::ssize(prompt.chunks[i]);
-  }
-  Choice choice = choose(forward_.model().config(), counts, options);
-  watch.charge(report.timings.lookup_ms);
-  if (choice.is_plain) {
-    found.clear();
-    report.notes = std::move(choice.notes);
-    report.predicted = choice.predicted;
-    return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
-  }
-
-  WEFT_RETURN_IF_ERROR(compute_missing(chunks, options, found));
-  std::vector<ChunkSource> sources;
-  for (std::optional<ChunkSource>& source : found) sources.push_back(std::move(*source));
-  watch.charge(report.timings.miss_ms);
-  WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
-  WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_sources(prompt, choice.options, sources));
-  done.report.predicted = choice.predicted;
-  done.report.timings.lookup_ms += report.timings.lookup_ms;
-  done.report.timings.miss_ms += report.timings.miss_ms;
-  return done;
+Result<Prefilled> Fusor::prefill(const Prompt& prompt, const FusionOptions& options) {
+  return with_memory_for(0, [&]() -> Result<Prefilled> {
+    WEFT_ASSIGN_OR_RETURN(const auto prefill, start(prompt, options));
+    WEFT_RETURN_IF_ERROR(run_to_end(*prefill, options));
+    return prefill->take();
+  });
 }
 
 Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions& options,
@@ -143,20 +103,22 @@ Result<Prefilled> Fusor::prefill_from(const Prompt& prompt, const FusionOptions&
   WEFT_RETURN_IF_ERROR(check_prompt(prompt, options, forward_.model().config().n_layers));
   WEFT_RETURN_IF_ERROR(check_sources(prompt, sources));
   return with_memory_for(prompt.n_tokens(), [&]() -> Result<Prefilled> {
-    FusionOptions as_asked = options;
-    as_asked.allow_plain =
-        false;  // what was gathered is what is fused, but for auto's full prefill
-    Choice choice = choose(forward_.model().config(), count(prompt), as_asked);
-    if (choice.is_plain) {
-      Report report;
-      report.notes = std::move(choice.notes);
-      report.predicted = choice.predicted;
-      return prefill_plain(prompt, ReuseMode::kPrefix, options, std::move(report));
-    }
-    WEFT_ASSIGN_OR_RETURN(Prefilled done, prefill_sources(prompt, choice.options, sources));
-    done.report.predicted = choice.predicted;
-    return done;
+    Prefill prefill(*this, prompt, options, std::move(sources));
+    const Status status = run_to_end(prefill, options);
+    sources = std::move(prefill.sources_);
+    WEFT_RETURN_IF_ERROR(status);
+    return prefill.take();
   });
+}
+
+/// Work that rests between layers, without rests.
+template <class Work>
+Status Fusor::run_to_end(Work& work, const FusionOptions& options) {
+  for (;;) {
+    if (options.cancelled && options.cancelled()) return cancelled("stopped");
+    WEFT_ASSIGN_OR_RETURN(const int64_t n_rows, work.advance());
+    if (n_rows == 0) return Status::ok();
+  }
 }
 
 /// As if every chunk were stored.
@@ -170,112 +132,6 @@ ReuseCounts Fusor::count(const Prompt& prompt) const {
   return counts;
 }
 
-/// What became of the prompt's tokens.
-void Fusor::account(const Prompt& prompt, int32_t found_prefix, Report& report) {
-  report.computed_tokens = static_cast<int32_t>(prompt.prefix.size()) - found_prefix +
-                           static_cast<int32_t>(prompt.suffix.size());
-  for (const ChunkReport& chunk : report.chunks) {
-    if (chunk.origin == ChunkOrigin::kComputed) {
-      report.computed_tokens += chunk.n_tokens;
-    } else {
-      report.recomputed_tokens += chunk.recomputed_tokens;
-    }
-  }
-  report.reused_tokens = report.prompt_tokens - report.computed_tokens - report.recomputed_tokens;
-}
-
-Result<Prefilled> Fusor::prefill_sources(const Prompt& prompt, const FusionOptions& options,
-                                         std::vector<ChunkSource>& sources) {
-  std::vector<CheckLayer> checks;
-  if (options.mode == ReuseMode::kBlend && options.selector == SelectorKind::kVDeviation) {
-    WEFT_ASSIGN_OR_RETURN(checks, check_layers(options, forward_.model().config().n_layers));
-  }
-
-  Report report;
-  report.mode = options.mode;
-  if (options.mode == ReuseMode::kBlend) {
-    report.ratio = checks.empty() ? options.ratio : checks.back().ratio;
-  }
-  report.prompt_tokens = prompt.n_tokens();
-  for (;;) {
-    Stopwatch watch(env_);
-    if (!has_room(cache_, prompt.n_tokens())) computer_.drop_anchor();
-    kv::OwnedSequence sequence(cache_);
-    WEFT_ASSIGN_OR_RETURN(const int32_t found_prefix,
-                          cache_.attach_prefix(sequence.id(), prompt.prefix));
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                          cache_.reserve(sequence.id(), prompt.n_tokens() - found_prefix));
-    reservation.mark_from(std::max(prompt.chunk_begin(0), found_prefix), kv::SlotKind::kFused);
-    report.chunks.clear();
-    for (const ChunkSource& source : sources) {
-      report.chunks.push_back({source.origin(), source.n_tokens(), 0});
-    }
-    watch.charge(report.timings.lookup_ms);
-
-    LoadFailure failure;
-    {
-      FusionPass pass({.prompt = prompt,
-                       .options = options,
-                       .checks = checks,
-                       .sources = sources,
-                       .sequence = sequence.id(),
-                       .found_prefix = found_prefix,
-                       .deviation_floor = deviation_floor(std::ssize(computer_.anchor()))},
-                      {.forward = forward_, .cache = cache_, .context = context_, .env = env_},
-                      report);
-      pass.hold(std::move(reservation));
-      const Status status = run(pass, options);
-      if (!status.is_ok() && !pass.failed()) return status;
-      if (status.is_ok()) {
-        cache_.publish(sequence.id(), prompt.prefix);
-        account(prompt, found_prefix, report);
-        return Prefilled{std::move(sequence), std::move(pass.logits()), std::move(report)};
-      }
-      failure = pass.failure();
-    }
-    // The step is rolled back; the chunk is planned anew, as a miss. Each round leaves one record
-    // fewer to fail, so this ends.
-    report.notes.push_back(
-        fmt::format("chunk {} was computed anew: {}", failure.chunk + 1, failure.status.message()));
-    log_warning(report.notes.back());
-    watch.charge(report.timings.load_wait_ms);
-    WEFT_ASSIGN_OR_RETURN(sources[failure.chunk],
-                          compute_missing(named(prompt.chunks[failure.chunk])));
-    watch.charge(report.timings.miss_ms);
-  }
-}
-
-Result<Prefilled> Fusor::prefill_plain(const Prompt& prompt, ReuseMode mode,
-                                       const FusionOptions& options, Report report) {
-  Stopwatch watch(env_);
-  const std::vector<int32_t> tokens = prompt.tokens();
-  if (!has_room(cache_, std::ssize(tokens))) computer_.drop_anchor();
-  kv::OwnedSequence sequence(cache_);
-  int32_t found = 0;
-  if (mode == ReuseMode::kPrefix) {
-    // The last token has to run: its logits are what prefill is for.
-    const auto all_but_last = std::span(tokens).first(tokens.size() - 1);
-    WEFT_ASSIGN_OR_RETURN(found, cache_.attach_prefix(sequence.id(), all_but_last));
-  }
-  const auto rest = std::span(tokens).subspan(static_cast<size_t>(found));
-  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                        cache_.reserve(sequence.id(), static_cast<int32_t>(rest.size())));
-  watch.charge(report.timings.lookup_ms);
-
-  model::RowsPass pass(forward_, cache_, model::Rows::of(sequence.id(), rest, found),
-                       {.wanted = {std::ssize(rest) - 1}});
-  pass.hold(std::move(reservation));
-  WEFT_RETURN_IF_ERROR(run(pass, options));
-  if (mode == ReuseMode::kPrefix) cache_.publish(sequence.id(), tokens);
-  watch.charge(report.timings.prefill_ms);
-
-  report.mode = mode;
-  report.prompt_tokens = static_cast<int32_t>(tokens.size());
-  report.reused_tokens = found;
-  report.computed_tokens = report.prompt_tokens - found;
-  return Prefilled{std::move(sequence), std::move(pass.logits()), std::move(report)};
-}
-
 Result<std::vector<ChunkSource>> Fusor::gather(const Prompt& prompt) {
   WEFT_RETURN_IF_ERROR(check_size(prompt));
   return with_memory_for(prompt.n_tokens(), [&] { return gather_all(prompt); });
@@ -284,7 +140,8 @@ Result<std::vector<ChunkSource>> Fusor::gather(const Prompt& prompt) {
 Result<std::vector<ChunkSource>> Fusor::gather_all(const Prompt& prompt) {
   const std::vector<NamedChunk> chunks = named(prompt);
   std::vector<std::optional<ChunkSource>> found = look_up(chunks);
-  WEFT_RETURN_IF_ERROR(compute_missing(chunks, {}, found));
+  Gathering gathering(*this, chunks, found);
+  WEFT_RETURN_IF_ERROR(run_to_end(gathering, {}));
   std::vector<ChunkSource> sources;
   for (std::optional<ChunkSource>& source : found) sources.push_back(std::move(*source));
   return sources;
@@ -321,34 +178,6 @@ std::vector<std::optional<ChunkSource>> Fusor::look_up(std::span<const NamedChun
     }
   }
   return found;
-}
-
-Result<ChunkSource> Fusor::compute_missing(const NamedChunk& chunk) {
-  WEFT_ASSIGN_OR_RETURN(ChunkKv kv, computer_.compute(chunk.tokens));
-  return keep(chunk, std::move(kv));
-}
-
-/// All that were not found, several in a step.
-Status Fusor::compute_missing(std::span<const NamedChunk> chunks, const FusionOptions& options,
-                              std::vector<std::optional<ChunkSource>>& found) {
-  std::vector<size_t> missing;
-  std::vector<std::span<const int32_t>> tokens;
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i]) continue;
-    missing.push_back(i);
-    tokens.push_back(chunks[i].tokens);
-  }
-  const auto stops = [&] { return options.cancelled && options.cancelled(); };
-  const model::Executor::Cancelled cancelled(stops);
-  for (size_t done = 0; done < missing.size();) {
-    WEFT_ASSIGN_OR_RETURN(std::vector<ChunkKv> computed,
-                          computer_.compute_first(std::span(tokens).subspan(done), &cancelled));
-    for (ChunkKv& kv : computed) {
-      const size_t i = missing[done++];
-      found[i] = keep(chunks[i], std::move(kv));
-    }
-  }
-  return Status::ok();
 }
 
 /// What was just computed, which is stored if that is possible.
@@ -408,12 +237,6 @@ Status Fusor::ensure_first_stored(std::span<const std::span<const int32_t>> chun
     }
     return Status::ok();
   });
-}
-
-Status Fusor::run(model::Pass& pass, const FusionOptions& options) {
-  if (!options.cancelled) return model::Executor(forward_).run(pass);
-  const model::Executor::Cancelled cancelled(options.cancelled);
-  return model::Executor(forward_).run(pass, &cancelled);
 }
 
 }  // namespace weft::fusion

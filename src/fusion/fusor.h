@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -75,12 +76,15 @@ struct Prefilled {
 /// it, or does not. Its errors are those of storing.
 using KeepRecord = std::function<Status(const Hash128& record, FunctionRef<Status()> put)>;
 
-/// Not thread-safe: one request at a time.
+class Prefill;
+
+/// Not thread-safe.
 class Fusor {
  public:
   /// All must outlive the fusor. `store` may be null: then every chunk is a miss and is computed.
   Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context, Env& env,
         store::ChunkStore* store, KeyScope scope);
+  ~Fusor();
   /// Without one, whatever is computed is kept.
   void set_keep_record(KeepRecord keep) { keep_record_ = std::move(keep); }
 
@@ -88,6 +92,9 @@ class Fusor {
   /// for options that make no sense and ids outside the vocabulary. On an error no sequence is left
   /// and nothing is held.
   Result<Prefilled> prefill(const Prompt& prompt, const FusionOptions& options);
+  /// The same as work that rests between layers (prefill.h), where options.cancelled is not asked.
+  /// Only its advance() can run out of pages.
+  Result<std::unique_ptr<Prefill>> start(Prompt prompt, FusionOptions options);
 
   /// The same, over chunk sources that the caller gathered: one for each chunk, in order. A source
   /// that turns out damaged is computed again and replaced.
@@ -108,6 +115,9 @@ class Fusor {
   bool is_stored(std::span<const int32_t> tokens);
 
  private:
+  friend class Gathering;
+  friend class Prefill;
+
   /// A chunk with its name in the store. Movable; the key refers to the identity.
   struct NamedChunk {
     std::span<const int32_t> tokens;
@@ -115,23 +125,15 @@ class Fusor {
     store::Key key;
   };
 
-  Result<Prefilled> prefill_any(const Prompt& prompt, const FusionOptions& options);
+  template <class Work>
+  Status run_to_end(Work& work, const FusionOptions& options);
   ReuseCounts count(const Prompt& prompt) const;
-  Result<Prefilled> prefill_sources(const Prompt& prompt, const FusionOptions& options,
-                                    std::vector<ChunkSource>& sources);
   Result<std::vector<ChunkSource>> gather_all(const Prompt& prompt);
-  Result<Prefilled> prefill_plain(const Prompt& prompt, ReuseMode mode,
-                                  const FusionOptions& options, Report report);
   NamedChunk named(std::span<const int32_t> tokens) const;
   std::vector<NamedChunk> named(const Prompt& prompt) const;
   std::vector<std::optional<ChunkSource>> look_up(std::span<const NamedChunk> chunks);
-  Result<ChunkSource> compute_missing(const NamedChunk& chunk);
-  Status compute_missing(std::span<const NamedChunk> chunks, const FusionOptions& options,
-                         std::vector<std::optional<ChunkSource>>& found);
   ChunkSource keep(const NamedChunk& chunk, ChunkKv kv);
   Status put(const NamedChunk& chunk, const ChunkKv& kv, store::PutOptions options = {});
-  Status run(model::Pass& pass, const FusionOptions& options);
-  static void account(const Prompt& prompt, int32_t found_prefix, Report& report);
 
   model::ForwardPass& forward_;
   kv::Cache& cache_;

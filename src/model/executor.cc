@@ -4,14 +4,15 @@
 
 namespace weft::model {
 
-Result<bool> Executor::advance(Pass& pass) {
+Result<int64_t> Executor::advance(Pass& pass) {
   WEFT_ASSIGN_OR_RETURN(const std::optional<LayerRun> run, pass.next());
   if (!run) {
     pass.finish();
     for (kv::Reservation& reservation : pass.reservations_) reservation.commit();
     pass.reservations_.clear();
-    return false;
+    return 0;
   }
+  const int64_t n_rows = run->batch->n_rows();
   switch (run->part) {
     case LayerRun::Part::kWhole:
       forward_.run_layer(*run->batch, run->layer, run->hooks);
@@ -23,14 +24,14 @@ Result<bool> Executor::advance(Pass& pass) {
       forward_.look(*run->batch, run->layer, run->hooks.mass);
       break;
   }
-  return true;
+  return n_rows;
 }
 
 Status Executor::run(Pass& pass, const Cancelled* cancelled) {
   for (;;) {
     if (cancelled != nullptr && (*cancelled)()) return weft::cancelled("stopped");
-    WEFT_ASSIGN_OR_RETURN(const bool goes_on, advance(pass));
-    if (!goes_on) return Status::ok();
+    WEFT_ASSIGN_OR_RETURN(const int64_t n_rows, advance(pass));
+    if (n_rows == 0) return Status::ok();
   }
 }
 

@@ -60,8 +60,9 @@ class Executor {
 
   explicit Executor(ForwardPass& forward) : forward_(forward) {}
 
-  /// Runs the pass's next layer. false: there was none, and the pass is finished and committed.
-  Result<bool> advance(Pass& pass);
+  /// Runs the pass's next layer; returns how many rows went into it. 0: there was none, and the
+  /// pass is finished and committed.
+  Result<int64_t> advance(Pass& pass);
   /// Runs all layers. `cancelled` may be null; it is asked before each of them, and true ends with
   /// kCancelled. After an error the pass is of no use: destroy it, and the cache is as it was.
   Status run(Pass& pass, const Cancelled* cancelled = nullptr);

@@ -1,0 +1,254 @@
+#include "fusion/prefill.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "fusion/fusion_pass_internal.h"
+#include "fusion/gathering_internal.h"
+#include "fusion/with_memory_internal.h"
+
+namespace weft::fusion {
+namespace {
+
+/// Whether the cache has room for so many tokens more.
+bool has_room(const kv::Cache& cache, int64_t n_tokens) {
+  const int64_t pages = int64_t{cache.free_page_count()} + cache.evictable_page_count();
+  return n_tokens <= pages * cache.page_tokens();
+}
+
+}  // namespace
+
+Prefill::Prefill(Fusor& fusor, Prompt prompt, FusionOptions options,
+                 std::optional<std::vector<ChunkSource>> sources)
+    : fusor_(fusor),
+      prompt_(std::move(prompt)),
+      tokens_(prompt_.tokens()),
+      options_(std::move(options)),
+      watch_(fusor.env_) {
+  if (sources) sources_ = std::move(*sources);
+  report_.prompt_tokens = prompt_.n_tokens();
+}
+
+Prefill::~Prefill() = default;
+
+Result<int64_t> Prefill::advance() {
+  return with_memory_for(std::ssize(tokens_), [&] { return advance_any(); });
+}
+
+Result<int64_t> Prefill::advance_any() {
+  watch_.skip();  // what others did since the last call
+  for (;;) {
+    switch (stage_) {
+      case Stage::kChoose:
+        WEFT_RETURN_IF_ERROR(choose_way());
+        break;
+      case Stage::kGather: {
+        WEFT_ASSIGN_OR_RETURN(const int64_t n_rows, gathering_->advance());
+        watch_.charge(report_.timings.miss_ms);
+        if (n_rows > 0) return n_rows;
+        WEFT_RETURN_IF_ERROR(finish_gathering());
+        break;
+      }
+      case Stage::kPlain:
+      case Stage::kFuse: {
+        const Result<int64_t> n_rows = model::Executor(fusor_.forward_).advance(*pass_);
+        const LoadFailure* failure = charge_pass();
+        if (failure != nullptr) {
+          compute_anew(LoadFailure(*failure));
+          break;
+        }
+        if (!n_rows.is_ok() || *n_rows > 0) return n_rows;
+        finish();
+        break;
+      }
+      case Stage::kDone:
+        return 0;
+    }
+  }
+}
+
+/// Plain prefill or a fusion, and what has to be computed for that first.
+Status Prefill::choose_way() {
+  if (options_.mode == ReuseMode::kNone || options_.mode == ReuseMode::kPrefix) {
+    return start_plain();
+  }
+  if (prompt_.chunks.empty()) {
+    report_.notes.push_back("no chunks: plain prefill");
+    options_.mode = ReuseMode::kPrefix;
+    return start_plain();
+  }
+  ReuseCounts counts = fusor_.count(prompt_);
+  const bool are_given = !sources_.empty();
+  if (!are_given) {
+    chunks_ = fusor_.named(prompt_);
+    found_ = fusor_.look_up(chunks_);
+    for (size_t i = 0; i < found_.size(); ++i) {
+      if (found_[i]) continue;
+      counts.hit_tokens -= std::ssize(prompt_.chunks[i]);
+      counts.missed_tokens += std::ssize(prompt_.chunks[i]);
+    }
+  }
+  // What was gathered is what is fused, but for auto's full prefill.
+  if (are_given) options_.allow_plain = false;
+  const model::ModelConfig& config = fusor_.forward_.model().config();
+  Choice choice = choose(config, counts, options_);
+  report_.predicted = choice.predicted;
+  options_ = std::move(choice.options);
+  options_.auto_ratio = false;
+  options_.allow_plain = false;
+  watch_.charge(report_.timings.lookup_ms);
+  if (choice.is_plain) {
+    found_.clear();
+    report_.notes = std::move(choice.notes);
+    options_.mode = ReuseMode::kPrefix;
+    return start_plain();
+  }
+  report_.mode = options_.mode;
+  if (options_.mode == ReuseMode::kBlend) {
+    if (options_.selector == SelectorKind::kVDeviation) {
+      WEFT_ASSIGN_OR_RETURN(checks_, check_layers(options_, config.n_layers));
+    }
+    report_.ratio = checks_.empty() ? options_.ratio : checks_.back().ratio;
+  }
+  if (are_given) return start_fusion();
+  gathering_ = std::make_unique<Gathering>(fusor_, chunks_, found_);
+  stage_ = Stage::kGather;
+  return Status::ok();
+}
+
+Status Prefill::finish_gathering() {
+  gathering_.reset();
+  if (damaged_) {
+    sources_[*damaged_] = std::move(*found_.front());
+    damaged_.reset();
+  } else {
+    for (std::optional<ChunkSource>& source : found_) sources_.push_back(std::move(*source));
+  }
+  found_.clear();
+  return start_fusion();
+}
+
+/// The prompt's pages: what the prefix index has of `prefix`, and new ones for the rest.
+Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
+  kv::Cache& cache = fusor_.cache_;
+  if (!has_room(cache, std::ssize(tokens_))) fusor_.computer_.drop_anchor();
+  kv::OwnedSequence sequence(cache);
+  WEFT_ASSIGN_OR_RETURN(found_prefix_, cache.attach_prefix(sequence.id(), prefix));
+  auto reservation =
+      cache.reserve(sequence.id(), static_cast<int32_t>(tokens_.size()) - found_prefix_);
+  if (reservation.is_ok()) sequence_.emplace(std::move(sequence));
+  return reservation;
+}
+
+Status Prefill::start_plain() {
+  // The last token has to run: its logits are what prefill is for.
+  const bool looks = options_.mode == ReuseMode::kPrefix;
+  const auto prefix = std::span(tokens_).first(looks ? tokens_.size() - 1 : 0);
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, hold_pages(prefix));
+  const auto rest = std::span(tokens_).subspan(static_cast<size_t>(found_prefix_));
+  const model::RowsPass::Options options{.wanted = {std::ssize(rest) - 1}};
+  auto pass = std::make_unique<model::RowsPass>(
+      fusor_.forward_, fusor_.cache_, model::Rows::of(sequence_->id(), rest, found_prefix_),
+      options);
+  pass->hold(std::move(reservation));
+  rows_pass_ = pass.get();
+  pass_ = std::move(pass);
+  stage_ = Stage::kPlain;
+  watch_.charge(report_.timings.lookup_ms);
+  return Status::ok();
+}
+
+Status Prefill::start_fusion() {
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, hold_pages(prompt_.prefix));
+  reservation.mark_from(std::max(prompt_.chunk_begin(0), found_prefix_), kv::SlotKind::kFused);
+  report_.chunks.clear();
+  for (const ChunkSource& source : sources_) {
+    report_.chunks.push_back({source.origin(), source.n_tokens(), 0});
+  }
+  watch_.charge(report_.timings.lookup_ms);
+  const auto n_anchor = std::ssize(fusor_.computer_.anchor());
+  auto pass = std::make_unique<FusionPass>(
+      FusionPass::Inputs{.prompt = prompt_,
+                         .options = options_,
+                         .checks = checks_,
+                         .sources = sources_,
+                         .sequence = sequence_->id(),
+                         .found_prefix = found_prefix_,
+                         .deviation_floor = deviation_floor(n_anchor)},
+      FusionPass::Machine{
+          .forward = fusor_.forward_, .cache = fusor_.cache_, .context = fusor_.context_},
+      watch_, report_);
+  pass->hold(std::move(reservation));
+  fusion_ = pass.get();
+  pass_ = std::move(pass);
+  stage_ = Stage::kFuse;
+  return Status::ok();
+}
+
+/// The layer's time goes where it belongs. Returns what could not be loaded, or null.
+const LoadFailure* Prefill::charge_pass() {
+  if (stage_ == Stage::kPlain) {
+    watch_.charge(report_.timings.prefill_ms);
+    return nullptr;
+  }
+  fusion_->charge();
+  return fusion_->failed() ? &fusion_->failure() : nullptr;
+}
+
+/// The step is rolled back; the chunk is planned anew, as a miss. Each round leaves one record
+/// fewer to fail, so this ends.
+void Prefill::compute_anew(const LoadFailure& failure) {
+  report_.notes.push_back(
+      fmt::format("chunk {} was computed anew: {}", failure.chunk + 1, failure.status.message()));
+  log_warning(report_.notes.back());
+  pass_.reset();
+  sequence_.reset();
+  watch_.charge(report_.timings.load_wait_ms);
+  damaged_ = failure.chunk;
+  chunks_.clear();
+  chunks_.push_back(fusor_.named(prompt_.chunks[failure.chunk]));
+  found_.clear();
+  found_.emplace_back();
+  gathering_ = std::make_unique<Gathering>(fusor_, chunks_, found_);
+  stage_ = Stage::kGather;
+}
+
+/// The pass has ended: what others may find is published, and what became of each token counted.
+void Prefill::finish() {
+  if (stage_ == Stage::kFuse) {
+    fusor_.cache_.publish(sequence_->id(), prompt_.prefix);
+    logits_ = std::move(fusion_->logits());
+    count_tokens();
+  } else {
+    if (options_.mode == ReuseMode::kPrefix) fusor_.cache_.publish(sequence_->id(), tokens_);
+    logits_ = std::move(rows_pass_->logits());
+    report_.mode = options_.mode;
+    report_.reused_tokens = found_prefix_;
+    report_.computed_tokens = report_.prompt_tokens - found_prefix_;
+  }
+  pass_.reset();
+  stage_ = Stage::kDone;
+}
+
+void Prefill::count_tokens() {
+  report_.computed_tokens = static_cast<int32_t>(prompt_.prefix.size()) - found_prefix_ +
+                            static_cast<int32_t>(prompt_.suffix.size());
+  for (const ChunkReport& chunk : report_.chunks) {
+    if (chunk.origin == ChunkOrigin::kComputed) {
+      report_.computed_tokens += chunk.n_tokens;
+    } else {
+      report_.recomputed_tokens += chunk.recomputed_tokens;
+    }
+  }
+  report_.reused_tokens =
+      report_.prompt_tokens - report_.computed_tokens - report_.recomputed_tokens;
+}
+
+Prefilled Prefill::take() {
+  return {std::move(*sequence_), std::move(logits_), std::move(report_)};
+}
+
+}  // namespace weft::fusion
