@@ -348,7 +348,7 @@ std::optional<std::string> batch_answers(engine::Engine& engine) {
       usable(engine::Batcher::create(engine, {.max_running = 3, .prompt_rows = 8}));
   if (!batcher) return std::nullopt;
   std::string out;
-  const auto on_done = [&](size_t index, const Result<engine::Generation>& generation) {
+  const auto on_done = [&](size_t index, const Result<engine::BatchAnswer>& generation) {
     if (!generation.is_ok()) return;
     out += std::to_string(index);
     for (const auto& token : generation->tokens) out += " " + std::to_string(token.id);
@@ -371,7 +371,7 @@ std::optional<std::string> batch_answers(engine::Engine& engine) {
       if (!*goes_on) return out;
     }
   } catch (const std::bad_alloc&) {  // of submit, or of what this test does
-    (*batcher)->cancel([](size_t, const Result<engine::Generation>&) {});
+    (*batcher)->cancel([](size_t, const Result<engine::BatchAnswer>&) {});
     throw;
   }
 }

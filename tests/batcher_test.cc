@@ -67,7 +67,7 @@ Answer alone(Engine& engine, const BatchRequest& request) {
 /// Runs all; checks after each step that scheduler and cache are as they must be.
 std::map<size_t, Answer> run(Engine& engine, Batcher& batcher) {
   std::map<size_t, Answer> answers;
-  const auto on_done = [&](size_t index, const Result<Generation>& generation) {
+  const auto on_done = [&](size_t index, const Result<engine::BatchAnswer>& generation) {
     EXPECT_TRUE(generation.is_ok()) << generation.status().message();
     if (generation.is_ok()) answers.emplace(index, answer_of(*generation));
   };
@@ -168,6 +168,160 @@ TEST_F(BatcherTest, WithTooLittleKvTheAnswersAreTheSame) {
   EXPECT_EQ(tight->kv_usage().held(), 0);
 }
 
+/// A mixture of plain requests and chunked ones, the latter in all modes; chunks and openings
+/// recur.
+struct Mixed {
+  std::vector<BatchRequest> plain;
+  std::vector<engine::ChunkedRequest> chunked;
+};
+Mixed mixed_with_chunks(int32_t n_vocab, size_t n, fusion::Fusor& fusor) {
+  Mixed mixed{mixed_requests(n_vocab, n, 60), {}};
+  std::mt19937 random(5);
+  for (size_t i = 0; i < n; ++i) {
+    engine::ChunkedRequest request{.fusor = &fusor};
+    request.prompt.prefix = test::random_ids(random() % 3 == 0 ? 0 : 20, n_vocab, 900);
+    for (size_t chunk = 0; chunk < random() % 4; ++chunk) {
+      const uint32_t seed = 500 + random() % 6;
+      request.prompt.chunks.push_back(
+          test::random_ids(static_cast<int32_t>(5 + 7 * (seed - 500)), n_vocab, seed));
+    }
+    request.prompt.suffix =
+        test::random_ids(1 + static_cast<int32_t>(random() % 20), n_vocab, 2000 + random() % 5);
+    const fusion::ReuseMode modes[] = {fusion::ReuseMode::kBlend, fusion::ReuseMode::kFull,
+                                       fusion::ReuseMode::kBlend, fusion::ReuseMode::kPrefix,
+                                       fusion::ReuseMode::kNone};
+    request.fusion = {.mode = modes[i % 5], .ratio = 0.3, .allow_plain = i % 4 == 3};
+    if (i % 5 == 2) {
+      request.fusion.selector = fusion::SelectorKind::kVDeviation;
+      request.fusion.checks = {{.layer = 1, .ratio = 0.4}};
+    }
+    request.options = mixed.plain[i].options;
+    mixed.chunked.push_back(std::move(request));
+  }
+  return mixed;
+}
+
+std::vector<Answer> each_alone(Engine& engine, const Mixed& mixed) {
+  std::vector<Answer> answers;
+  for (size_t i = 0; i < mixed.plain.size(); ++i) {
+    answers.push_back(alone(engine, mixed.plain[i]));
+    const engine::ChunkedRequest& request = mixed.chunked[i];
+    auto done = request.fusor->prefill(request.prompt, request.fusion);
+    EXPECT_TRUE(done.is_ok()) << done.status().message();
+    const auto generation = engine::generate(
+        engine, done->sequence, std::move(done->logits), request.options,
+        [](std::string_view) { return true; }, request.prompt.tokens());
+    EXPECT_TRUE(generation.is_ok()) << generation.status().message();
+    answers.push_back(answer_of(*generation));
+  }
+  return answers;
+}
+
+void submit_all(Batcher& batcher, const Mixed& mixed) {
+  for (size_t i = 0; i < mixed.plain.size(); ++i) {
+    ASSERT_TRUE(batcher.submit(mixed.plain[i]).is_ok());
+    const auto submitted = batcher.submit(mixed.chunked[i]);
+    ASSERT_TRUE(submitted.is_ok()) << submitted.status().message();
+  }
+}
+
+TEST_F(BatcherTest, ChunkedPromptsAreAnsweredAsAloneBesideOthers) {
+  const auto engine = open(path_);
+  const auto fusor = engine->make_fusor(nullptr, test::random_ids(30, kVocab, 1));
+  const Mixed mixed = mixed_with_chunks(kVocab, 30, *fusor);
+  const std::vector<Answer> expected = each_alone(*engine, mixed);
+  for (const int32_t max_running : {1, 3, 16}) {
+    engine->forget_prefixes();
+    auto batcher = Batcher::create(*engine, {.max_running = max_running, .prompt_rows = 24});
+    ASSERT_TRUE(batcher.is_ok()) << batcher.status().message();
+    submit_all(**batcher, mixed);
+    const auto answers = run(*engine, **batcher);
+    ASSERT_EQ(answers.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(answers.at(i) == expected[i]) << "request " << i << " of " << max_running;
+    }
+    EXPECT_EQ((*batcher)->stats().preemptions, 0);
+  }
+}
+
+TEST_F(BatcherTest, ChunkedPromptsAreAnsweredAsAloneWithTooLittleKv) {
+  const auto roomy = open(path_);
+  const std::vector<int32_t> anchor = test::random_ids(30, kVocab, 1);
+  const auto roomy_fusor = roomy->make_fusor(nullptr, anchor);
+  Mixed mixed = mixed_with_chunks(kVocab, 60, *roomy_fusor);
+  const std::vector<Answer> expected = each_alone(*roomy, mixed);
+  int64_t preemptions = 0;
+  for (const int n_pages : {13, 16, 24}) {
+    const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * n_pages);
+    const auto fusor = tight->make_fusor(nullptr, anchor);
+    for (engine::ChunkedRequest& request : mixed.chunked) request.fusor = fusor.get();
+    auto batcher = Batcher::create(*tight, {.max_running = 8, .prompt_rows = 24});
+    ASSERT_TRUE(batcher.is_ok()) << batcher.status().message();
+    submit_all(**batcher, mixed);
+    const auto answers = run(*tight, **batcher);
+    ASSERT_EQ(answers.size(), expected.size()) << n_pages;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(answers.at(i) == expected[i]) << "request " << i << " of " << n_pages;
+    }
+    preemptions += (*batcher)->stats().preemptions;
+    batcher->reset();
+    fusor->drop_anchor();
+    EXPECT_EQ(tight->kv_usage().held(), 0);
+  }
+  EXPECT_GT(preemptions, 2);
+}
+
+// The anchor's and the chunk's layers have more rows than a step has for prompts: one of them a
+// step, beside which the other goes on.
+TEST_F(BatcherTest, OthersDecodeWhileAFusionIsUnderWay) {
+  const auto engine = open(path_);
+  const auto fusor = engine->make_fusor(nullptr, test::random_ids(30, kVocab, 1));
+  auto batcher = Batcher::create(*engine, {.max_running = 2, .prompt_rows = 4});
+  ASSERT_TRUE(batcher.is_ok());
+  ASSERT_TRUE((*batcher)->submit({{1, 2, 3}, {.max_tokens = 5, .ignore_end = true}}).is_ok());
+  ASSERT_TRUE((*batcher)
+                  ->submit({.fusor = fusor.get(),
+                            .prompt = {.chunks = {test::random_ids(90, kVocab, 2)}, .suffix = {7}},
+                            .fusion = {.mode = fusion::ReuseMode::kFull, .allow_plain = false},
+                            .options = {.max_tokens = 1, .ignore_end = true}})
+                  .is_ok());
+  std::vector<size_t> ended;
+  const auto on_done = [&](size_t index, const Result<engine::BatchAnswer>& answer) {
+    ended.push_back(index);
+    ASSERT_TRUE(answer.is_ok());
+    EXPECT_EQ(answer->report.has_value(), index == 1);
+  };
+  for (auto goes_on = (*batcher)->step(on_done); *goes_on; goes_on = (*batcher)->step(on_done)) {
+  }
+  EXPECT_THAT(ended, ElementsAre(0, 1));
+}
+
+TEST_F(BatcherTest, ACancelledStepKeepsWhatAFusionHasDone) {
+  const auto engine = open(path_);
+  const auto fusor = engine->make_fusor(nullptr, test::random_ids(30, kVocab, 1));
+  const Mixed mixed = mixed_with_chunks(kVocab, 8, *fusor);
+  const std::vector<Answer> expected = each_alone(*engine, mixed);
+  auto batcher = Batcher::create(*engine, {.max_running = 4, .prompt_rows = 24});
+  ASSERT_TRUE(batcher.is_ok());
+  submit_all(**batcher, mixed);
+  std::map<size_t, Answer> answers;
+  const auto on_done = [&](size_t index, const Result<engine::BatchAnswer>& answer) {
+    answers.emplace(index, answer_of(*answer));
+  };
+  std::mt19937 random(3);
+  for (bool goes_on = true; goes_on;) {
+    int left = static_cast<int>(random() % 12);
+    const auto stop = [&] { return --left < 0; };
+    const model::Executor::Cancelled stopped(stop);
+    const Result<bool> stepped = (*batcher)->step(on_done, &stopped);
+    EXPECT_THAT((*batcher)->violations(), IsEmpty());
+    EXPECT_THAT(kv::violations(engine->kv_snapshot()), IsEmpty());
+    goes_on = !stepped.is_ok() || *stepped;
+  }
+  ASSERT_EQ(answers.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(answers.at(i) == expected[i]) << i;
+}
+
 TEST_F(BatcherTest, SamplesOfOnePromptShareItsPages) {
   const auto engine = open(path_, 0, 512, 8);
   BatchRequest request{
@@ -222,7 +376,7 @@ TEST_F(BatcherTest, CancelledInTheMiddleNothingIsHeld) {
             ->submit({test::random_ids(40, kVocab, i), {.max_tokens = 30, .ignore_end = true}})
             .is_ok());
   }
-  const auto none = [](size_t, const Result<Generation>&) { FAIL(); };
+  const auto none = [](size_t, const Result<engine::BatchAnswer>&) { FAIL(); };
   for (int i = 0; i < 6; ++i) ASSERT_TRUE((*batcher)->step(none).is_ok());
   int asked = 0;
   const auto stop = [&] { return ++asked == 3; };  // between layers
@@ -231,7 +385,7 @@ TEST_F(BatcherTest, CancelledInTheMiddleNothingIsHeld) {
   EXPECT_THAT((*batcher)->violations(), IsEmpty());
   ASSERT_TRUE((*batcher)->step(none).is_ok());  // as if nothing had happened
   std::vector<size_t> ended;
-  (*batcher)->cancel([&](size_t index, const Result<Generation>& generation) {
+  (*batcher)->cancel([&](size_t index, const Result<engine::BatchAnswer>& generation) {
     ended.push_back(index);
     EXPECT_EQ(generation->stop_reason, engine::StopReason::kCancelled);
     EXPECT_EQ(generation->tokens.size(), 7U);
@@ -248,7 +402,7 @@ TEST_F(BatcherTest, ARequestMayComeWhileOthersRun) {
   auto batcher = Batcher::create(*engine, {.max_running = 4, .prompt_rows = 16});
   ASSERT_TRUE(batcher.is_ok());
   std::map<size_t, Answer> answers;
-  const auto on_done = [&](size_t index, const Result<Generation>& generation) {
+  const auto on_done = [&](size_t index, const Result<engine::BatchAnswer>& generation) {
     answers.emplace(index, answer_of(*generation));
   };
   for (const BatchRequest& request : requests) {

@@ -29,7 +29,7 @@ Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int
     WEFT_RETURN_IF_ERROR(batcher->submit(std::move(request)).status());
   }
   Status failed;
-  const auto on_done = [&](size_t, const Result<engine::Generation>& generation) {
+  const auto on_done = [&](size_t, const Result<engine::BatchAnswer>& generation) {
     if (!generation.is_ok()) failed = generation.status();
   };
   double prefill_ms = 0;

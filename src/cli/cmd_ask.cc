@@ -4,8 +4,9 @@
 
 #include <cmath>
 #include <cstdio>
+#include <deque>
+#include <map>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/terminal_text.h"
@@ -18,6 +19,7 @@
 #include "cli/line_input.h"
 #include "cli/reuse_flags.h"
 #include "cli/unfinished.h"
+#include "engine/batcher.h"
 #include "engine/generation.h"
 #include "retrieval/passages.h"
 
@@ -49,12 +51,14 @@ struct Begun {
   std::vector<int32_t> tokens;  // of the prompt
 };
 
-/// A question of several that are answered together, and what became of it so far.
+/// A question of several that are answered together, and what became of it.
 struct Pending {
   std::string question;
   Retrieved found;
-  std::optional<Begun> begun;  // none: the documents have nothing on it, or `status` says why
+  ReuseMode asked = ReuseMode::kBlend;
+  std::optional<Answer> answer;  // none: the documents have nothing on it, or `status` says why
   Status status;
+  bool is_done = false;
 };
 
 class Asker {
@@ -75,31 +79,49 @@ class Asker {
     return status;
   }
 
-  /// Answers all of them, those that fit the KV cache together in the same steps, and shows each in
-  /// its turn: `on_next` is called before it, `on_done` gets what became of it. After Ctrl-C the
-  /// rest is not asked.
-  void ask_together(std::span<const std::string> questions,
-                    FunctionRef<void(const std::string&)> on_next,
-                    FunctionRef<void(const Status&)> on_done) {
-    for (size_t next = 0; next < questions.size() && !interrupted();) {
-      std::vector<Pending> together;
-      for (; next < questions.size() && !interrupted(); ++next) {
-        Pending one = begin(questions[next]);
-        const bool is_full =
-            one.status.code() == StatusCode::kResourceExhausted || !can_grow(together, one);
-        if (is_full && !together.empty()) break;  // it has its turn when these have ended
-        together.push_back(std::move(one));
+  /// Answers what `read` gives until it gives none, `parallel` of them in the same steps, and shows
+  /// each in its turn: `on_next` is called before it, `on_done` gets what became of it. Ctrl-C ends
+  /// those that run with what they have.
+  Status ask_together(FunctionRef<Result<std::optional<std::string>>()> read,
+                      FunctionRef<void(const std::string&)> on_next,
+                      FunctionRef<void(const Status&)> on_done) {
+    WEFT_ASSIGN_OR_RETURN(const auto batcher,
+                          engine::Batcher::create(engine_, {.max_running = flags_.parallel}));
+    std::deque<Pending> pending;      // in order, the first of them not shown yet
+    std::map<size_t, Pending*> open;  // by the batcher's index
+    const auto end_one = [&](size_t index, Result<engine::BatchAnswer> answer) {
+      Pending& one = *open.extract(index).mapped();
+      one.is_done = true;
+      one.status = answer.status();
+      if (answer.is_ok()) one.answer = answer_of(*std::move(answer), one.asked);
+    };
+    const auto is_stopped = [] { return interrupted(); };
+    const model::Executor::Cancelled stopped(is_stopped);
+    bool is_end = false;
+    for (;;) {
+      while (!is_end && !interrupted() && std::ssize(open) < flags_.parallel &&
+             std::ssize(pending) < 2 * flags_.parallel) {
+        WEFT_ASSIGN_OR_RETURN(std::optional<std::string> question, read());
+        is_end = !question.has_value();
+        if (is_end) break;
+        Pending& one = pending.emplace_back(Pending{.question = *std::move(question)});
+        const Result<std::optional<size_t>> index = begin(one, *batcher);
+        one.status = index.status();
+        one.is_done = !index.is_ok() || !*index;
+        if (!one.is_done) open.emplace(**index, &one);
       }
-      end(together);
-      for (Pending& one : together) {
-        on_next(one.question);
-        if (one.status.is_ok()) {
-          show_pending(one);
-        } else {
-          show_error(one.question, one.status);
-        }
-        on_done(one.status);
+      const Result<bool> stepped = batcher->step(end_one, &stopped);
+      if (!stepped.is_ok()) batcher->cancel(end_one);
+      for (; !pending.empty() && pending.front().is_done; pending.pop_front()) {
+        if (interrupted() && !has_text(pending.front())) continue;
+        on_next(pending.front().question);
+        show_pending(pending.front());
+        on_done(pending.front().status);
       }
+      if (open.empty()) store_kept();
+      if (interrupted()) return Status::ok();  // whoever called looks, too
+      WEFT_RETURN_IF_ERROR(stepped.status());
+      if (is_end && pending.empty()) return Status::ok();
     }
   }
 
@@ -120,59 +142,47 @@ class Asker {
     }
   }
 
-  /// Finds the passages and prefills the prompt.
-  Pending begin(const std::string& question) {
-    Pending one{.question = question, .found = {}, .begun = std::nullopt, .status = {}};
-    one.status = [&]() -> Status {
-      WEFT_ASSIGN_OR_RETURN(one.found, retrieve(question));
-      if (!is_answered(one.found)) return Status::ok();
-      WEFT_ASSIGN_OR_RETURN(const ReuseMode mode, parse_mode(flags_.documents.mode));
-      WEFT_ASSIGN_OR_RETURN(one.begun, prefill(one.found.prompt, mode));
-      return Status::ok();
-    }();
-    return one;
+  /// Finds the passages and hands the prompt over; none: there is nothing to ask.
+  Result<std::optional<size_t>> begin(Pending& one, engine::Batcher& batcher) {
+    WEFT_ASSIGN_OR_RETURN(one.found, retrieve(one.question));
+    if (!is_answered(one.found)) return std::optional<size_t>();
+    WEFT_ASSIGN_OR_RETURN(one.asked, parse_mode(flags_.documents.mode));
+    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, options_for(one.asked));
+    WEFT_ASSIGN_OR_RETURN(const size_t index, batcher.submit({.fusor = &library_.fusor(),
+                                                              .prompt = one.found.prompt,
+                                                              .fusion = std::move(options),
+                                                              .options = flags_.generation}));
+    return std::optional(index);
   }
 
-  /// Whether there are pages for all of their answers.
-  bool can_grow(std::span<const Pending> together, const Pending& one) const {
-    const auto is_begun = [](const Pending& p) { return p.begun.has_value(); };
-    const int64_t n = std::ranges::count_if(together, is_begun) + (is_begun(one) ? 1 : 0);
-    const kv::Usage kv = engine_.kv_usage();
-    const int64_t pages = room_for_answer() / kv.page_tokens + 1;
-    return n * pages <= int64_t{kv.free} + kv.evictable;
+  static Answer answer_of(engine::BatchAnswer from, ReuseMode asked) {
+    Answer answer{.asked = asked, .generation = {}, .report = {}, .ttft_ms = from.ttft_ms};
+    if (from.report) answer.report = *std::move(from.report);
+    answer.generation = std::move(from);
+    return answer;
   }
 
-  /// The answers of those that were begun.
-  void end(std::span<Pending> together) {
-    std::vector<Pending*> growing;
-    std::vector<engine::Continued> continued;
-    for (Pending& one : together) {
-      if (!one.begun) continue;
-      growing.push_back(&one);
-      continued.push_back({.sequence = &one.begun->prefilled.sequence,
-                           .logits = std::move(one.begun->prefilled.logits),
-                           .prompt = one.begun->tokens});
-    }
-    auto generations = engine::generate_together(engine_, std::move(continued), flags_.generation,
-                                                 [] { return !interrupted(); });
-    for (size_t i = 0; i < growing.size(); ++i) {
-      if (generations.is_ok()) {
-        growing[i]->begun->answer.generation = std::move((*generations)[i]);
-      } else {
-        growing[i]->status = generations.status();
-      }
-      const kv::OwnedSequence done = std::move(growing[i]->begun->prefilled.sequence);
-    }
+  static bool has_text(const Pending& one) {
+    return one.answer && !one.answer->generation.tokens.empty();
   }
 
   void show_pending(const Pending& one) {
-    if (!one.begun) return show_not_found(one.question, one.found);
-    const Answer& answer = one.begun->answer;
-    const std::string& text = answer.generation.text;
+    if (!one.status.is_ok()) return show_error(one.question, one.status);
+    if (!one.answer) return show_not_found(one.question, one.found);
+    const std::string& text = one.answer->generation.text;
     const size_t first = std::min(text.find_first_not_of(" \n"), text.size());
     if (!flags_.documents.json && first < text.size()) fmt::print("{}\n", text.substr(first));
-    show(one.question, one.found, {answer});
-    store_missing(library_, one.found.prompt.chunks, answer.asked);
+    show(one.question, one.found, {*one.answer});
+    to_store_.emplace_back(one.found.prompt.chunks, one.asked);
+    if (std::ssize(to_store_) >= kMaxParallel) store_kept();
+  }
+
+  /// What questions had to do without. Not while others run where that can be helped: they may have
+  /// all pages.
+  void store_kept() {
+    for (const auto& [chunks, asked] : std::exchange(to_store_, {})) {
+      store_missing(library_, chunks, asked);
+    }
   }
 
   Status answer_and_show(const std::string& question) {
@@ -252,12 +262,17 @@ class Asker {
     return library_.reopen_store(app_.env);
   }
 
-  Result<Begun> prefill(const fusion::Prompt& prompt, ReuseMode mode) {
+  Result<fusion::FusionOptions> options_for(ReuseMode mode) const {
     const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
     WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options,
                           reuses ? fusion_options(flags_.documents.reuse, engine_)
                                  : fusion_options(flags_.documents.reuse));
     options.mode = mode;
+    return options;
+  }
+
+  Result<Begun> prefill(const fusion::Prompt& prompt, ReuseMode mode) {
+    WEFT_ASSIGN_OR_RETURN(const fusion::FusionOptions options, options_for(mode));
     const int64_t begin_ns = app_.env.monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, library_.fusor().prefill(prompt, options));
     Begun begun{.answer = {}, .prefilled = std::move(prefilled), .tokens = prompt.tokens()};
@@ -374,6 +389,7 @@ class Asker {
   Library& library_;
   std::string unfinished_;
   bool load_shown_ = false;
+  std::vector<std::pair<std::vector<std::vector<int32_t>>, ReuseMode>> to_store_;  // chunks
 };
 
 bool is_blank(const std::string& text) {
@@ -429,23 +445,25 @@ Status run_ask(App& app, AskFlags flags) {
     ++failed;  // one bad question does not end the others
     print_error(fmt::format("question {}: {}", asked, status.message()));
   };
-  bool is_end = false;
-  while (!is_end && !interrupted()) {
-    std::vector<std::string> questions;
-    while (!is_end && !interrupted() && std::ssize(questions) < flags.parallel) {
+  // None: there are no more.
+  const auto read = [&]() -> Result<std::optional<std::string>> {
+    for (;;) {
       WEFT_ASSIGN_OR_RETURN(const Line line, input->read("> "));
       if (line.kind == Line::Kind::kInterrupt) return cancelled("interrupted");
-      is_end = line.kind == Line::Kind::kEnd;
-      if (is_end || is_blank(line.text)) continue;
+      if (line.kind == Line::Kind::kEnd || interrupted()) return std::optional<std::string>();
+      if (is_blank(line.text)) continue;
       input->remember(line.text);
-      questions.push_back(line.text);
+      return std::optional(line.text);
     }
-    if (interrupted()) break;
-    if (flags.parallel == 1 && !questions.empty()) {
-      on_next(questions.front());
-      on_done(asker.ask(questions.front()));
-    } else {
-      asker.ask_together(questions, on_next, on_done);
+  };
+  if (flags.parallel > 1) {
+    WEFT_RETURN_IF_ERROR(asker.ask_together(read, on_next, on_done));
+  } else {
+    while (!interrupted()) {
+      WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> question, read());
+      if (!question) break;
+      on_next(*question);
+      on_done(asker.ask(*question));
     }
   }
   if (asked == 0 && !interrupted()) {

@@ -153,7 +153,7 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
   Progress progress("generate");
   int64_t n_tokens = 0;
   const int64_t begin_ns = app.env.monotonic_ns();
-  const auto on_done = [&](size_t index, Result<engine::Generation> generation) {
+  const auto on_done = [&](size_t index, Result<engine::BatchAnswer> generation) {
     progress.hide();
     if (generation.is_ok()) {
       n_tokens += std::ssize(generation->tokens);
@@ -196,7 +196,7 @@ Status run_parallel(engine::Engine& engine, std::vector<int32_t> prompt,
   std::vector<engine::Generation> samples(static_cast<size_t>(flags.n));
   int64_t n_done = 0;
   Status failed;
-  const auto on_done = [&](size_t index, Result<engine::Generation> generation) {
+  const auto on_done = [&](size_t index, Result<engine::BatchAnswer> generation) {
     if (!generation.is_ok()) {
       failed = generation.status();
     } else {

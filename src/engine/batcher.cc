@@ -33,9 +33,9 @@ class Batcher::OpenPlan {
   OpenPlan& operator=(const OpenPlan&) = delete;
 
   const StepPlan& plan() const { return plan_; }
-  void commit(std::span<const RequestId> finished) {
+  void commit(std::span<const RequestId> finished, WholePrompt whole) {
     is_open_ = false;
-    scheduler_.commit(plan_, finished);
+    scheduler_.commit(plan_, finished, whole);
   }
 
  private:
@@ -62,13 +62,31 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
 Batcher::~Batcher() = default;
 
 Result<size_t> Batcher::submit(BatchRequest request) {
+  RequestShape shape;
+  const auto same = by_prompt_.find(request.prompt);
+  if (same != by_prompt_.end()) shape.after = same->second;
+  return submit(shape, Request{.tokens = std::move(request.prompt)}, request.options);
+}
+
+Result<size_t> Batcher::submit(ChunkedRequest request) {
+  Request made{.tokens = request.prompt.tokens()};
+  const RequestShape shape{.is_whole = true,
+                           .work_pages = request.fusor->pages_for_missing(request.prompt)};
+  made.chunked = ChunkedPrompt{request.fusor, request.prompt, request.fusion};
+  WEFT_ASSIGN_OR_RETURN(made.prefill,
+                        request.fusor->start(std::move(request.prompt), std::move(request.fusion)));
+  return submit(shape, std::move(made), request.options);
+}
+
+Result<size_t> Batcher::submit(RequestShape shape, Request request,
+                               const GenerationOptions& options) {
   const int32_t vocab = engine_.model().config().vocab_size;
-  for (const int32_t id : request.prompt) {  // a wrong one must not fail the others' step
+  for (const int32_t id : request.tokens) {  // a wrong one must not fail the others' step
     if (id < 0 || id >= vocab) {
       return invalid_argument(fmt::format("token {}: the vocabulary has 0 to {}", id, vocab - 1));
     }
   }
-  const auto n_prompt = std::ssize(request.prompt);
+  const auto n_prompt = std::ssize(request.tokens);
   if (n_prompt > engine_.context_tokens()) {
     return resource_exhausted(
         fmt::format("a prompt of {} tokens does not fit the context of {}: shorten it, or take a "
@@ -77,20 +95,17 @@ Result<size_t> Batcher::submit(BatchRequest request) {
   }
   // The token that is sampled last is never run, so the context may be full before it.
   const auto room = static_cast<int32_t>(engine_.context_tokens() - n_prompt + 1);
-  const int32_t wanted = request.options.max_tokens;
-  RequestShape shape{.prompt_tokens = static_cast<int32_t>(n_prompt),
-                     .max_new_tokens = wanted == kNoTokenLimit ? room : std::min(wanted, room)};
-  const auto same = by_prompt_.find(request.prompt);
-  if (same != by_prompt_.end()) shape.after = same->second;
-  WEFT_ASSIGN_OR_RETURN(
-      auto text, TextGeneration::create(engine_.tokenizer(), request.options, request.prompt));
+  shape.prompt_tokens = static_cast<int32_t>(n_prompt);
+  shape.max_new_tokens =
+      options.max_tokens == kNoTokenLimit ? room : std::min(options.max_tokens, room);
+  WEFT_ASSIGN_OR_RETURN(request.text,
+                        TextGeneration::create(engine_.tokenizer(), options, request.tokens));
+  request.index = n_submitted_;
+  request.prompt_tokens = request.tokens.size();
   WEFT_ASSIGN_OR_RETURN(const RequestId id, scheduler_.submit(shape, now_ms(engine_)));
   try {
-    by_prompt_.try_emplace(request.prompt, id);
-    requests_.emplace(id, Request{.index = n_submitted_,
-                                  .prompt_tokens = request.prompt.size(),
-                                  .tokens = std::move(request.prompt),
-                                  .text = std::move(text)});
+    if (!shape.is_whole) by_prompt_.try_emplace(request.tokens, id);
+    requests_.emplace(id, std::move(request));
   } catch (const std::bad_alloc&) {
     scheduler_.abort(id);
     std::erase_if(by_prompt_, [&](const auto& one) { return one.second == id; });
@@ -112,32 +127,43 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
     const Request& request = requests_.at(id);
     return cache.match_prefix(std::span(request.tokens).first(request.prompt_tokens - 1));
   };
-  OpenPlan open(scheduler_, scheduler_.plan(cache.free_page_count() + cache.evictable_page_count(),
-                                            now_ms(engine_), reusable));
+  OpenPlan open(scheduler_, scheduler_.plan(free_pages(), now_ms(engine_), reusable));
   const StepPlan& plan = open.plan();
   WEFT_RETURN_IF_ERROR(prepare(plan));
   if (plan.plan_again()) return true;
   if (plan.slices.empty()) {
+    if (drop_anchors()) return true;
     return resource_exhausted(fmt::format(
         "{} requests wait for pages of the KV cache that others hold: {} of {} are free",
         requests_.size(), cache.free_page_count(), cache.page_count()));
   }
+  // First, since what it has done stays done if the rows fail, and not the other way round.
+  Status failed;
+  WEFT_ASSIGN_OR_RETURN(const WholePrompt whole, run_whole(plan, cancelled, failed));
   WEFT_RETURN_IF_ERROR(run_rows(plan, cancelled));
   count_pages();
 
   const auto n_vocab = static_cast<size_t>(engine_.model().config().vocab_size);
   std::vector<std::pair<RequestId, Status>> ended;
   size_t sampled = 0;
+  std::vector<float> first_logits;
   for (const Slice& slice : plan.slices) {
     Request& request = requests_.at(slice.id);
+    const bool is_whole = slice.kind == SliceKind::kWhole;
+    if (is_whole && whole != WholePrompt::kComputed) {
+      if (!failed.is_ok()) ended.emplace_back(slice.id, failed);
+      continue;
+    }
     const bool is_prompt = slice.kind == SliceKind::kPrompt;
     if (is_prompt) stats_.prompt_rows += slice.n;
     if (is_prompt && static_cast<size_t>(slice.begin + slice.n) == request.prompt_tokens) {
       engine_.cache_->publish(request.sequence->id(),
                               std::span(request.tokens).first(request.prompt_tokens));
     }
+    if (is_whole) first_logits = std::move(request.first_logits);
     if (!slice.samples) continue;
-    const auto scores = std::span(logits_).subspan(sampled++ * n_vocab, n_vocab);
+    const auto scores = is_whole ? std::span(first_logits)
+                                 : std::span(logits_).subspan(sampled++ * n_vocab, n_vocab);
     if (request.begin_ns == 0) request.begin_ns = engine_.env().monotonic_ns();
     const Status usable = check_logits(scores);
     const bool has_room = engine_.cache_->length(request.sequence->id()) < engine_.context_tokens();
@@ -150,13 +176,14 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   }
   std::vector<RequestId> finished;
   for (const auto& [id, status] : ended) finished.push_back(id);
-  open.commit(finished);
+  open.commit(finished, whole);
   for (const auto& [id, status] : ended) {
     Request request = take(id);
-    Generation generation = finish(request);
+    BatchAnswer answer = finish(request);
     request.sequence.reset();
+    request.prefill.reset();
     if (status.is_ok()) {
-      on_done(request.index, std::move(generation));
+      on_done(request.index, std::move(answer));
     } else {
       on_done(request.index, status);
     }
@@ -173,21 +200,86 @@ Batcher::Request Batcher::take(RequestId id) {
   return request;
 }
 
+/// What is free or could be evicted, but for what a whole prompt under way is still to take.
+int32_t Batcher::free_pages() const {
+  const kv::Cache& cache = *engine_.cache_;
+  int32_t n_pages = cache.free_page_count() + cache.evictable_page_count();
+  for (const auto& [id, request] : requests_) {
+    if (!scheduler_.is_under_way(id) || request.sequence) continue;
+    if (request.prefill && request.prefill->has_pages()) continue;
+    const int32_t page = cache.page_tokens();
+    n_pages -= (static_cast<int32_t>(request.prompt_tokens) + page - 1) / page;
+  }
+  return std::max(n_pages, 0);
+}
+
+/// The pages that fusors keep from one chunk to the next; false: there were none.
+bool Batcher::drop_anchors() {
+  bool any = false;
+  for (const auto& [id, request] : requests_) {
+    if (request.chunked) any = request.chunked->fusor->drop_anchor() || any;
+  }
+  return any;
+}
+
 /// Frees the sequences that are preempted and makes those that are admitted.
 Status Batcher::prepare(const StepPlan& plan) {
   for (const Preemption& preemption : plan.preempted) {
-    requests_.at(preemption.id).sequence.reset();
+    Request& request = requests_.at(preemption.id);
+    request.sequence.reset();
+    request.prefill.reset();
     ++stats_.preemptions;
   }
   kv::Cache& cache = *engine_.cache_;
   for (const Admission& admission : plan.admitted) {
     Request& request = requests_.at(admission.id);
+    if (request.admitted_ns == 0) request.admitted_ns = engine_.env().monotonic_ns();
+    if (request.chunked) continue;
     request.sequence.emplace(cache);
     const auto prefix =
         std::span(request.tokens).first(static_cast<size_t>(admission.reused_tokens));
     WEFT_RETURN_IF_ERROR(cache.attach_prefix(request.sequence->id(), prefix).status());
   }
   return Status::ok();
+}
+
+/// Layers of the plan's whole prompt, if it has one, until they had as many rows as a step has.
+Result<WholePrompt> Batcher::run_whole(const StepPlan& plan,
+                                       const model::Executor::Cancelled* cancelled,
+                                       Status& failed) {
+  const auto slice = std::ranges::find(plan.slices, SliceKind::kWhole, &Slice::kind);
+  if (slice == plan.slices.end()) return WholePrompt::kGoesOn;
+  Request& request = requests_.at(slice->id);
+  if (request.sequence) return WholePrompt::kComputed;  // in a step whose other rows failed
+  ChunkedPrompt& chunked = *request.chunked;
+  if (!request.prefill) {
+    WEFT_ASSIGN_OR_RETURN(request.prefill, chunked.fusor->start(chunked.prompt, chunked.options));
+  }
+  const int32_t n_layers = engine_.model().config().n_layers;
+  for (int64_t rows_left = int64_t{slice->n} * n_layers; rows_left > 0;) {
+    if (cancelled != nullptr && (*cancelled)()) return weft::cancelled("stopped");
+    const Result<int64_t> n_rows = request.prefill->advance();
+    chunked.options = request.prefill->settled();
+    if (!n_rows.is_ok()) {
+      request.prefill.reset();
+      const bool others_run = scheduler_.n_running() > 1;
+      if (n_rows.status().code() == StatusCode::kResourceExhausted && others_run) {
+        return WholePrompt::kPostponed;
+      }
+      failed = n_rows.status();
+      return WholePrompt::kGoesOn;
+    }
+    if (*n_rows == 0) {
+      fusion::Prefilled prefilled = request.prefill->take();
+      request.prefill.reset();
+      request.sequence.emplace(std::move(prefilled.sequence));
+      request.first_logits = std::move(prefilled.logits);
+      if (!request.report) request.report = std::move(prefilled.report);
+      return WholePrompt::kComputed;
+    }
+    rows_left -= *n_rows;
+  }
+  return WholePrompt::kGoesOn;
 }
 
 /// logits_ = those of the rows that sample, in the order of the slices.
@@ -201,6 +293,7 @@ Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled*
   };
   std::vector<Growth> grows;
   for (const Slice& slice : plan.slices) {
+    if (slice.kind == SliceKind::kWhole) continue;
     const Request& request = requests_.at(slice.id);
     const int32_t held = request.sequence ? engine_.cache_->length(request.sequence->id()) : -1;
     if (grows.empty() || grows.back().id != slice.id) grows.push_back({.id = slice.id});
@@ -218,6 +311,7 @@ Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled*
       growth.first_decoded = std::min(growth.first_decoded, slice.begin);
     }
   }
+  if (rows.size() == 0) return Status::ok();
   std::vector<kv::Reservation> reservations;
   for (const Growth& growth : grows) {
     const kv::SequenceId id = requests_.at(growth.id).sequence->id();
@@ -249,19 +343,22 @@ void Batcher::count_pages() {
       std::ranges::count_if(holders, [](const auto& page) { return page.second > 1; }));
 }
 
-Generation Batcher::finish(Request& request) {
-  Generation generation = request.text->finish(kNoText);
+BatchAnswer Batcher::finish(Request& request) {
+  BatchAnswer answer{request.text->finish(kNoText)};
+  const int64_t now_ns = engine_.env().monotonic_ns();
   if (request.begin_ns != 0) {
-    generation.decode_ms =
-        static_cast<double>(engine_.env().monotonic_ns() - request.begin_ns) * 1e-6;
+    answer.decode_ms = static_cast<double>(now_ns - request.begin_ns) * 1e-6;
+    answer.ttft_ms = static_cast<double>(request.begin_ns - request.admitted_ns) * 1e-6;
   }
-  return generation;
+  answer.report = std::move(request.report);
+  return answer;
 }
 
 void Batcher::cancel(OnDone on_done) {
   for (auto& [id, request] : requests_) {
     scheduler_.abort(id);
     request.sequence.reset();
+    request.prefill.reset();
     on_done(request.index, finish(request));
   }
   requests_.clear();

@@ -15,12 +15,26 @@
 #include "engine/engine.h"
 #include "engine/generation.h"
 #include "engine/scheduler.h"
+#include "fusion/prefill.h"
 
 namespace weft::engine {
 
 struct BatchRequest {
   std::vector<int32_t> prompt;
   GenerationOptions options;
+};
+
+/// A prompt over chunks, which is prefilled as the fusor does it, whole.
+struct ChunkedRequest {
+  fusion::Fusor* fusor = nullptr;  // must outlive the batcher
+  fusion::Prompt prompt;
+  fusion::FusionOptions fusion;  // `cancelled` is not asked
+  GenerationOptions options;
+};
+
+struct BatchAnswer : Generation {
+  double ttft_ms = 0;  // from the request's first step to its first token; 0: it had none
+  std::optional<fusion::Report> report;  // of a ChunkedRequest whose prompt was prefilled
 };
 
 struct BatcherOptions {
@@ -40,7 +54,7 @@ struct BatchStats {
 class Batcher {
  public:
   /// A request's index is that of its submission.
-  using OnDone = FunctionRef<void(size_t index, Result<Generation> generation)>;
+  using OnDone = FunctionRef<void(size_t index, Result<BatchAnswer> answer)>;
 
   /// kInvalidArgument for options that make no sense.
   static Result<std::unique_ptr<Batcher>> create(Engine& engine, const BatcherOptions& options);
@@ -52,6 +66,9 @@ class Batcher {
   /// earlier request has, too, is computed once. Refuses, with the numbers, what cannot run even
   /// alone; what is refused has no index.
   Result<size_t> submit(BatchRequest request);
+  /// The same. Its prompt is prefilled by itself, in steps with the others' rows, and as Fusor does
+  /// it alone: layers that run as many rows as a step has for prompts, then the others' next token.
+  Result<size_t> submit(ChunkedRequest request);
 
   /// Runs one step; false: nothing was left to run. `on_done` gets each request that ended in it.
   /// `cancelled` may be null; it is asked before each layer, and true ends with kCancelled, nothing
@@ -66,13 +83,23 @@ class Batcher {
   std::vector<std::string> violations() const { return scheduler_.violations(); }
 
  private:
+  struct ChunkedPrompt {
+    fusion::Fusor* fusor = nullptr;
+    fusion::Prompt prompt;
+    fusion::FusionOptions options;  // from its first prefill on those that do the same again
+  };
   struct Request {
     size_t index = 0;
     size_t prompt_tokens = 0;
     std::vector<int32_t> tokens;  // the prompt and what was generated
     std::unique_ptr<TextGeneration> text;
     std::optional<kv::OwnedSequence> sequence;  // while it runs
-    int64_t begin_ns = 0;                       // of the first token
+    std::optional<ChunkedPrompt> chunked;
+    std::unique_ptr<fusion::Prefill> prefill;  // of a chunked prompt, until it is computed
+    std::vector<float> first_logits;           // of one that was, until its step is committed
+    std::optional<fusion::Report> report;
+    int64_t admitted_ns = 0;  // first
+    int64_t begin_ns = 0;     // of the first token
   };
 
   Batcher(Engine& engine, Scheduler scheduler)
@@ -80,12 +107,18 @@ class Batcher {
   class OpenPlan;
 
   Result<bool> run_step(OnDone on_done, const model::Executor::Cancelled* cancelled);
+  Result<size_t> submit(RequestShape shape, Request request, const GenerationOptions& options);
+  int32_t free_pages() const;
+  bool drop_anchors();
   Status prepare(const StepPlan& plan);
+  /// `failed`: why the request ends, else ok.
+  Result<WholePrompt> run_whole(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
+                                Status& failed);
   Status run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled);
   /// Out of the requests.
   Request take(RequestId id);
   void count_pages();
-  Generation finish(Request& request);
+  BatchAnswer finish(Request& request);
 
   Engine& engine_;
   Scheduler scheduler_;

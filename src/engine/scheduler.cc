@@ -40,8 +40,10 @@ class Scheduler::Planner {
   bool make_room() {
     int64_t possibly_free = free_;
     while (pages_for_next_rows() > possibly_free && running_.size() > 1) {
-      possibly_free += pages_for(running_.back().request->computed);
-      free_ += certainly_exclusive_pages(*running_.back().request);
+      const Request& youngest = *running_.back().request;
+      possibly_free +=
+          pages_for(youngest.is_under_way() ? youngest.shape.prompt_tokens : youngest.computed);
+      free_ += certainly_exclusive_pages(youngest);
       preempt(running_.back());
       running_.pop_back();
     }
@@ -58,7 +60,12 @@ class Scheduler::Planner {
 
   void continue_prompts() {
     for (size_t i = 0; i < running_.size(); ++i) {
-      if (!running_[i].request->decodes()) add_rows(running_[i], i == 0 ? 0 : watermark(0));
+      const Request& request = *running_[i].request;
+      if (request.is_under_way()) {
+        add_whole(running_[i]);
+      } else if (!request.decodes()) {
+        add_rows(running_[i], i == 0 ? 0 : watermark(0));
+      }
     }
   }
 
@@ -66,9 +73,18 @@ class Scheduler::Planner {
     for (auto& [id, request] : scheduler_.requests_) {
       if (request.running || scheduler_.waits_for_prompt(request)) continue;
       request.needed_pages = 0;
-      const bool place_left = static_cast<int32_t>(running_.size()) < limits_.max_running;
+      const auto n_running = static_cast<int32_t>(running_.size());
+      const bool place_left = n_running < limits_.max_running && n_running <= request.most_beside;
       if (!place_left || rows_ == 0 || !fits(request)) return;
-      start({id, &request}, reusable_tokens(id));
+      if (request.shape.is_whole) {
+        // Each takes the rows that are left, so this is the first of the plan.
+        if (std::ranges::any_of(running_,
+                                [](const Running& r) { return r.request->is_under_way(); }))
+          return;
+        start_whole({id, &request});
+      } else {
+        start({id, &request}, reusable_tokens(id));
+      }
     }
   }
 
@@ -82,6 +98,7 @@ class Scheduler::Planner {
 
   int32_t pages_for(int32_t n_tokens) const { return scheduler_.pages_for(n_tokens); }
   int32_t pages_for_next_row(const Request& request) const {
+    if (request.is_under_way()) return 0;  // they are set aside
     return pages_for(request.computed + 1) - pages_for(request.computed);
   }
 
@@ -135,6 +152,12 @@ class Scheduler::Planner {
     add_slice(r, SliceKind::kRecompute, border, end);
   }
 
+  void add_whole(const Running& r) {
+    if (rows_ == 0) return;
+    plan_.slices.push_back({r.id, SliceKind::kWhole, 0, rows_, r.request->generated == 0});
+    rows_ = 0;
+  }
+
   void add_slice(const Running& r, SliceKind kind, int32_t begin, int32_t end) {
     if (begin == end) return;
     plan_.slices.push_back({r.id, kind, begin, end - begin, end == r.request->n_tokens()});
@@ -145,7 +168,8 @@ class Scheduler::Planner {
   /// is not complete took the last rows, and then this is not asked, or found no page beyond the
   /// watermark, and then this says no.
   bool fits(Request& request) const {
-    const int32_t needed = pages_for(request.n_tokens());
+    const int32_t for_work = running_.empty() ? 0 : request.shape.work_pages;
+    const int32_t needed = pages_for(request.n_tokens()) + for_work;
     const int64_t spare = running_.empty() ? free_ : free_ - watermark(1);
     if (needed <= spare) return true;
     request.needed_pages = needed;
@@ -160,12 +184,22 @@ class Scheduler::Planner {
     reusable = std::min(reusable, request.n_tokens() - 1);
     request.attached = reusable - reusable % limits_.page_tokens;
     request.computed = request.attached;
-    request.running = true;
-    if (!request.admitted_ms) request.admitted_ms = now_ms_;
-    plan_.admitted.push_back({r.id, request.attached});
-    running_.push_back(r);
+    run(r);
     free_ -= pages_for(request.attached);
     add_rows(r, 0);  // fits() saw to what has to stay free
+  }
+
+  void start_whole(const Running& r) {
+    run(r);
+    free_ -= pages_for(r.request->shape.prompt_tokens);
+    add_whole(r);
+  }
+
+  void run(const Running& r) {
+    r.request->running = true;
+    if (!r.request->admitted_ms) r.request->admitted_ms = now_ms_;
+    plan_.admitted.push_back({r.id, r.request->attached});
+    running_.push_back(r);
   }
 
   Scheduler& scheduler_;
@@ -253,18 +287,41 @@ void Scheduler::close(const StepPlan& plan) {
   open_plan_.reset();
 }
 
-void Scheduler::commit(const StepPlan& plan, std::span<const RequestId> finished) {
+void Scheduler::commit(const StepPlan& plan, std::span<const RequestId> finished,
+                       WholePrompt whole) {
   close(plan);
   for (const Slice& slice : plan.slices) {
     Request& request = requests_.at(slice.id);
     WEFT_CHECK(request.computed == slice.begin);
-    request.computed += slice.n;
+    if (slice.kind == SliceKind::kWhole) {
+      end_whole(request, whole);
+      if (whole != WholePrompt::kComputed) continue;
+    } else {
+      request.computed += slice.n;
+    }
     if (slice.samples) ++request.generated;
   }
   for (const RequestId id : finished) WEFT_CHECK(requests_.erase(id) == 1);
   for (const Slice& slice : plan.slices) {
     const auto it = requests_.find(slice.id);
     if (it != requests_.end()) WEFT_CHECK(it->second.generated < it->second.shape.max_new_tokens);
+  }
+}
+
+void Scheduler::end_whole(Request& request, WholePrompt whole) {
+  switch (whole) {
+    case WholePrompt::kGoesOn:
+      break;
+    case WholePrompt::kComputed:
+      request.computed = request.shape.prompt_tokens;
+      // Which of its pages came from the prefix cache isn't known here: any of them may have.
+      request.attached = request.computed - request.computed % limits_.page_tokens;
+      break;
+    case WholePrompt::kPostponed:
+      request.running = false;
+      request.most_beside = n_running() - 1;
+      WEFT_CHECK(request.most_beside >= 0);
+      break;
   }
 }
 
@@ -284,6 +341,11 @@ bool Scheduler::waits_for_prompt(const Request& request) const {
 int32_t Scheduler::n_running() const {
   return static_cast<int32_t>(std::count_if(
       requests_.begin(), requests_.end(), [](const auto& entry) { return entry.second.running; }));
+}
+
+bool Scheduler::is_under_way(RequestId id) const {
+  const auto it = requests_.find(id);
+  return it != requests_.end() && it->second.is_under_way();
 }
 
 RequestState Scheduler::state(RequestId id) const {
@@ -384,9 +446,13 @@ class Scheduler::Checker {
 
   void check_sums() {
     const SchedulerLimits& limits = scheduler_.limits_;
+    int n_whole = 0;
     int64_t n_pages = 0;  // each written by one sequence, so none is counted twice
     for (const auto& [id, request] : scheduler_.requests_) {
       n_pages += scheduler_.pages_for(request.computed) - scheduler_.pages_for(request.attached);
+      if (!request.is_under_way()) continue;
+      n_pages += scheduler_.pages_for(request.shape.prompt_tokens);
+      if (++n_whole > 1) add("{} whole prompts are under way", n_whole);
     }
     if (n_pages > limits.total_pages) {
       add("running requests hold {} pages of {}", n_pages, limits.total_pages);
@@ -425,6 +491,14 @@ class Scheduler::Checker {
       return add("request {} has rows and does not run", number(slice.id));
     }
     const Request& request = it->second;
+    if (slice.kind == SliceKind::kWhole || request.is_under_way()) {
+      if (slice.kind != SliceKind::kWhole || !request.is_under_way() || slice.begin != 0 ||
+          slice.n <= 0 || slice.samples != (request.generated == 0)) {
+        add("request {} has rows [{}, {}) of a whole prompt, samples: {}", number(slice.id),
+            slice.begin, end, slice.samples);
+      }
+      return;
+    }
     const auto [before, first] = ends_.emplace(slice.id, request.computed);
     if (slice.begin != before->second || slice.n <= 0 || end > request.n_tokens() ||
         slice.samples != (end == request.n_tokens())) {

@@ -17,6 +17,9 @@
 //    running request is preempted: it waits in its old place, keeps what it generated, and computes
 //    all again. The oldest is never preempted, so it ends at some time, and then the next is
 //    oldest.
+//  - A whole prompt is not cut into rows: its caller computes it by work of its own, a fusion, that
+//    may rest between layers. It is in each plan, with the rows that are left for it, until the
+//    caller says that it is computed. One is under way at a time; its pages are set aside.
 //  - Only full pages are shared, through the prefix cache, so rows never write to a shared page and
 //    no step needs a page for a copy. A sequence made by fork would break this: attach a prefix.
 //
@@ -52,15 +55,18 @@ struct RequestShape {
   /// A request with the same prompt, which is to be shared: this one waits until that one's prompt
   /// is computed or that one has left.
   std::optional<RequestId> after;
+  bool is_whole = false;   // its prompt is computed by the caller's own work
+  int32_t work_pages = 0;  // of a whole prompt: pages that this may need beside the prompt's
 };
 
 enum class SliceKind : uint8_t {
   kPrompt,     // given text
   kRecompute,  // tokens generated before a preemption: decode's arithmetic, any number of rows
   kDecode,     // the newest token, one row
+  kWhole,      // a whole prompt: n rows of a step's work for it
 };
 
-/// Rows at the positions [begin, begin + n) of a request.
+/// Rows at the positions [begin, begin + n) of a request; kWhole: begin is 0.
 struct Slice {
   RequestId id{};
   SliceKind kind = SliceKind::kPrompt;
@@ -92,6 +98,13 @@ struct StepPlan {
   /// how many came back: free them, roll back, and plan again at once. A plan with neither rows nor
   /// this has nothing to do until pages that are held elsewhere come back or a request arrives.
   bool plan_again() const { return slices.empty() && !preempted.empty(); }
+};
+
+/// What became of the whole prompt of a step.
+enum class WholePrompt : uint8_t {
+  kGoesOn,
+  kComputed,   // its pages are the sequence's
+  kPostponed,  // for want of pages or memory: it waits until fewer requests run beside it
 };
 
 struct RequestState {
@@ -128,18 +141,21 @@ class Scheduler {
   /// `free_pages`: what the cache has free or could evict now. `reusable_tokens` is asked once at
   /// each admission: how many tokens of the request's prompt are in the prefix cache; their pages
   /// are counted as if they were taken from the free ones, since they may be evictable. A prompt
-  /// that others wait for is published before the plan after the step that ended it. Each plan is
-  /// ended by commit or roll_back before the next. Where sequences that are not the scheduler's
-  /// share pages of those that are preempted, the plan may count on too many pages: a reservation
-  /// fails then, and the next plan, told the truth, does without them. After std::bad_alloc the
-  /// requests can only be aborted.
+  /// that others wait for is published before the plan after the step that ended it. Of the pages
+  /// of a whole prompt under way those that it does not hold yet are not among `free_pages`. Each
+  /// plan is ended by commit or roll_back before the next. Where sequences that are not the
+  /// scheduler's share pages of those that are preempted, the plan may count on too many pages: a
+  /// reservation fails then, and the next plan, told the truth, does without them. After
+  /// std::bad_alloc the requests can only be aborted.
   StepPlan plan(int32_t free_pages, int64_t now_ms,
                 FunctionRef<int32_t(RequestId)> reusable_tokens);
 
   /// The rows ran: each request with a slice that samples has one more token, but for those
   /// `finished`, which leave, and whose sequences the caller frees. A request that has its
-  /// max_new_tokens must be among them.
-  void commit(const StepPlan& plan, std::span<const RequestId> finished);
+  /// max_new_tokens must be among them. `whole`: of the plan's whole prompt, if it has one; not
+  /// kPostponed when no other request runs.
+  void commit(const StepPlan& plan, std::span<const RequestId> finished,
+              WholePrompt whole = WholePrompt::kGoesOn);
   /// The rows did not run, or not all: progress is as it was. Preemptions and admissions hold.
   void roll_back(const StepPlan& plan);
   /// The request leaves, if it has not yet; not while a plan is open. The caller frees its
@@ -150,6 +166,8 @@ class Scheduler {
   RequestState state(RequestId id) const;
   int32_t n_requests() const { return static_cast<int32_t>(requests_.size()); }
   int32_t n_running() const;
+  /// A whole prompt that was admitted and is not computed.
+  bool is_under_way(RequestId id) const;
 
   /// Every broken invariant of the requests and of the open plan, one line each; empty when all is
   /// well. A cache that said it had more pages than it has shows here too.
@@ -167,12 +185,14 @@ class Scheduler {
     int32_t attached = 0;   // of the computed ones: came from the prefix cache
     int32_t dropped = 0;    // computed when it was preempted last
     int32_t n_preemptions = 0;
-    int32_t needed_pages = 0;  // as in RequestState
+    int32_t most_beside = INT32_MAX;  // requests that may run when it is admitted
+    int32_t needed_pages = 0;         // as in RequestState
     int32_t free_pages = 0;
     int64_t submitted_ms = 0;
     std::optional<int64_t> admitted_ms;
 
     int32_t n_tokens() const { return shape.prompt_tokens + generated; }
+    bool is_under_way() const { return running && shape.is_whole && computed == 0; }
     bool decodes() const { return running && generated > 0 && computed + 1 == n_tokens(); }
   };
 
@@ -180,6 +200,7 @@ class Scheduler {
   int32_t pages_for(int64_t n_tokens) const;
   /// Whether it has to wait for another's prompt.
   bool waits_for_prompt(const Request& request) const;
+  void end_whole(Request& request, WholePrompt whole);
   void close(const StepPlan& plan);
 
   SchedulerLimits limits_;

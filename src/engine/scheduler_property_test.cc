@@ -97,6 +97,9 @@ struct Walk {
   int recomputed = 0;     // rows
   int finished = 0;       // requests
   int passed_over = 0;    // requests that were admitted while a follower before them waited
+  int wholes = 0;         // whole prompts computed
+  int wholes_cut = 0;     // preempted before that
+  int postponed = 0;      // for want of pages
 };
 
 /// Random limits, requests, shortages and failures, with all that a plan must be looked at from
@@ -143,6 +146,8 @@ class Simulation {
     int32_t reused = 0;
     std::vector<int> pages;
     std::vector<Row> rows;  // since it was admitted
+    int n_rests = 0;        // steps in which its whole prompt was under way
+    bool is_under_way() const { return running && shape.is_whole && length == 0; }
     bool decodes() const {
       return running && generated > 0 && length + 1 == shape.prompt_tokens + generated;
     }
@@ -184,6 +189,8 @@ class Simulation {
     r.shape.prompt_tokens = between(1, pick(4) == 0 ? limits_.context_tokens : 12);
     r.shape.max_new_tokens = between(1, pick(4) == 0 ? 40 : 12);
     r.target = pick(4) == 0 ? between(1, r.shape.max_new_tokens) : r.shape.max_new_tokens;
+    r.shape.is_whole = pick(4) == 0;
+    if (r.shape.is_whole) r.shape.work_pages = pick(4);
     if (next_id_ > 0 && pick(3) == 0) {
       const int leader = std::max(0, next_id_ - 1 - pick(4));
       r.shape.after = RequestId{leader};
@@ -244,6 +251,10 @@ class Simulation {
     bool oldest = true;
     for (const auto& [id, r] : requests_) {
       if (!r.running || id >= youngest) continue;
+      if (r.is_under_way()) {
+        oldest = false;
+        continue;
+      }
       if (oldest || r.decodes()) {
         n_pages += cache_->pages_for(r.length + 1) - cache_->pages_for(r.length);
       }
@@ -253,7 +264,12 @@ class Simulation {
   }
 
   void step(bool may_fail) {
-    const int32_t available = cache_->available();
+    int32_t set_aside = 0;
+    for (const auto& [id, r] : requests_) {
+      if (!r.is_under_way()) continue;
+      set_aside += cache_->pages_for(r.shape.prompt_tokens) - static_cast<int32_t>(r.pages.size());
+    }
+    const int32_t available = std::max(cache_->available() - set_aside, 0);
     const StepPlan plan = scheduler_->plan(available, 0, [&](RequestId id) {
       const Request& r = requests_.at(id);
       return cache_->reusable_tokens(r.text, r.shape.prompt_tokens);
@@ -265,6 +281,7 @@ class Simulation {
     check_rows(plan);
     std::map<RequestId, size_t> n_pages_before;
     for (const Slice& slice : plan.slices) {
+      if (slice.kind == SliceKind::kWhole) continue;  // keeps what it has
       n_pages_before.emplace(slice.id, requests_.at(slice.id).pages.size());
     }
     ASSERT_NO_FATAL_FAILURE(take_pages(plan));
@@ -315,7 +332,9 @@ class Simulation {
       ASSERT_EQ(youngest->first, preemption.id);
       ASSERT_NE(oldest->first, preemption.id);
       ASSERT_EQ(r.length, preemption.dropped_tokens);
-      may_be_free += static_cast<int32_t>(r.pages.size());
+      walk_.wholes_cut += r.is_under_way();
+      may_be_free += r.is_under_way() ? cache_->pages_for(r.shape.prompt_tokens)
+                                      : static_cast<int32_t>(r.pages.size());
       for (const int page : r.pages) cache_->release(page);
       r.pages.clear();
       r.running = false;
@@ -345,6 +364,7 @@ class Simulation {
       r.length = r.reused = admission.reused_tokens;
       r.generated_before = r.generated;
       r.rows.clear();
+      r.n_rests = 0;
       walk_.reused += admission.reused_tokens;
       walk_.followed += r.shape.after && requests_.contains(*r.shape.after);
     }
@@ -393,6 +413,7 @@ class Simulation {
     }
     for (const Slice& slice : plan.slices) {
       Request& r = requests_.at(slice.id);
+      if (slice.kind == SliceKind::kWhole) continue;
       while (static_cast<int32_t>(r.pages.size()) < cache_->pages_for(slice.begin + slice.n)) {
         const int page = cache_->allocate();
         ASSERT_NE(page, kNone) << "request " << number(slice.id) << " has no page: " << draw(plan);
@@ -407,9 +428,17 @@ class Simulation {
 
   void commit(const StepPlan& plan) {
     std::vector<RequestId> finished;
+    WholePrompt whole = WholePrompt::kGoesOn;
     for (const Slice& slice : plan.slices) {
       Request& r = requests_.at(slice.id);
       ASSERT_EQ(slice.begin, r.length);
+      if (slice.kind == SliceKind::kWhole) {
+        whole = work_on(r);
+        ASSERT_EQ(slice.samples, r.generated == 0);
+        if (whole != WholePrompt::kComputed) continue;
+        if (slice.samples && ++r.generated == r.target) finished.push_back(slice.id);
+        continue;
+      }
       for (int32_t i = 0; i < slice.n; ++i) r.rows.push_back({slice.kind, slice.begin + i});
       r.length += slice.n;
       if (r.length >= r.shape.prompt_tokens) {
@@ -421,12 +450,50 @@ class Simulation {
       ASSERT_EQ(slice.samples, samples);
       if (samples && ++r.generated == r.target) finished.push_back(slice.id);
     }
-    scheduler_->commit(plan, finished);
+    scheduler_->commit(plan, finished, whole);
     for (const RequestId id : finished) {
       check_attempt(requests_.at(id));
       leave(id);
       ++walk_.finished;
     }
+  }
+
+  /// A step of the work for a whole prompt, which takes all of its pages at some time, some of them
+  /// from the prefix index. Where those that were set aside went elsewhere, and sometimes besides,
+  /// it fails.
+  WholePrompt work_on(Request& r) {
+    const bool is_last = r.n_rests++ > 2;
+    if (r.pages.empty() && (is_last || pick(2) == 0)) {
+      const int32_t wanted = cache_->pages_for(r.shape.prompt_tokens);
+      r.pages =
+          cache_->attach(r.text, cache_->reusable_tokens(r.text, pick(r.shape.prompt_tokens)));
+      while (static_cast<int32_t>(r.pages.size()) < wanted) {
+        const int page = cache_->allocate();
+        if (page != kNone) {
+          r.pages.push_back(page);
+          continue;
+        }
+        return postpone(r);
+      }
+    }
+    if (pick(16) == 0) return postpone(r);  // memory ran out
+    if (r.pages.empty() || !(is_last || pick(2) == 0)) return WholePrompt::kGoesOn;
+    r.length = r.shape.prompt_tokens;
+    for (int32_t i = 0; i < r.length; ++i) r.rows.push_back({SliceKind::kWhole, i});
+    cache_->publish(r.text, r.pages, pick(r.length + 1));
+    ++walk_.wholes;
+    return WholePrompt::kComputed;
+  }
+
+  WholePrompt postpone(Request& r) {
+    for (const int page : r.pages) cache_->release(page);
+    r.pages.clear();
+    const auto n_running = std::count_if(requests_.begin(), requests_.end(),
+                                         [](const auto& entry) { return entry.second.running; });
+    if (n_running == 1) return WholePrompt::kGoesOn;
+    r.running = false;
+    ++walk_.postponed;
+    return WholePrompt::kPostponed;
   }
 
   /// Since its last admission it ran each token but the last once, in order: the prompt as such,
@@ -436,7 +503,7 @@ class Simulation {
     for (const Row& row : r.rows) {
       ASSERT_EQ(row.position, position++);
       if (row.position < r.shape.prompt_tokens) {
-        ASSERT_EQ(row.kind, SliceKind::kPrompt);
+        ASSERT_EQ(row.kind, r.shape.is_whole ? SliceKind::kWhole : SliceKind::kPrompt);
         continue;
       }
       const int32_t newest_before = r.shape.prompt_tokens + r.generated_before - 1;
@@ -476,6 +543,9 @@ TEST(SchedulerProperty, EveryRequestEndsAndEveryPagePlannedIsThere) {
   EXPECT_GT(walk.recomputed, 10000);
   EXPECT_GT(walk.finished, 50000);
   EXPECT_GT(walk.passed_over, 500);
+  EXPECT_GT(walk.wholes, 10000);
+  EXPECT_GT(walk.wholes_cut, 50);
+  EXPECT_GT(walk.postponed, 100);
 }
 
 }  // namespace

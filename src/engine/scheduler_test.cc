@@ -489,6 +489,76 @@ TEST_F(SchedulerTest, StatesTellWhenARequestCameAndWasAdmitted) {
   EXPECT_EQ(describe(1), "waits for the next step");
 }
 
+TEST_F(SchedulerTest, AWholePromptHasTheRowsThatAreLeftUntilItIsComputed) {
+  make(kRoomy);
+  submit(2, 50);
+  const RequestId whole =
+      scheduler_->submit({.prompt_tokens = 30, .max_new_tokens = 30, .is_whole = true}, 0).value();
+  submit(4, 50);
+  const RequestId second =
+      scheduler_->submit({.prompt_tokens = 3, .max_new_tokens = 20, .is_whole = true}, 0).value();
+  const auto step = [&](WholePrompt outcome) {
+    const StepPlan plan = scheduler_->plan(80, 0, [](RequestId) { return 0; });
+    EXPECT_THAT(scheduler_->violations(), IsEmpty());
+    scheduler_->commit(plan, {}, outcome);
+    EXPECT_THAT(scheduler_->violations(), IsEmpty());
+    return draw(plan);
+  };
+  EXPECT_EQ(step(WholePrompt::kGoesOn), "+0 +1 0:P0-1* 1:W6*");
+  EXPECT_EQ(describe(1), "running: 0 of 30 prompt tokens");
+  EXPECT_EQ(step(WholePrompt::kGoesOn), "0:D2* 1:W7*");  // nobody is admitted beside it
+  EXPECT_EQ(step(WholePrompt::kComputed), "0:D3* 1:W7*");
+  EXPECT_EQ(scheduler_->state(whole).computed_tokens, 30);
+  EXPECT_EQ(scheduler_->state(whole).generated_tokens, 1);
+  EXPECT_EQ(step(WholePrompt::kGoesOn), "+2 +3 0:D4* 1:D30* 2:P0-3* 3:W2*");
+  // Postponed it waits until fewer run beside it than the three that did.
+  EXPECT_EQ(step(WholePrompt::kPostponed), "0:D5* 1:D31* 2:D4* 3:W5*");
+  EXPECT_EQ(scheduler_->state(second).phase, RequestState::Phase::kWaiting);
+  scheduler_->abort(RequestId{0});
+  EXPECT_EQ(step(WholePrompt::kComputed), "+3 1:D32* 2:D5* 3:W6*");
+}
+
+TEST_F(SchedulerTest, AWholePromptNeedsPagesForItsWorkOnlyBesideOthers) {
+  make(kRoomy);
+  const auto submit_whole = [&] {
+    return scheduler_
+        ->submit({.prompt_tokens = 8, .max_new_tokens = 9, .is_whole = true, .work_pages = 5}, 0)
+        .value();
+  };
+  const auto step = [&](int32_t free_pages) {
+    const StepPlan plan = scheduler_->plan(free_pages, 0, [](RequestId) { return 0; });
+    scheduler_->commit(plan, {}, WholePrompt::kComputed);
+    return draw(plan);
+  };
+  submit_whole();
+  submit_whole();
+  EXPECT_EQ(step(2), "+0 0:W8*");  // alone: what the prompt takes
+  EXPECT_EQ(step(8), "0:D8*");     // 2 + 5, and one for the next token of each
+  EXPECT_EQ(describe(1), "waits: 7 pages needed, 5 free");
+  EXPECT_EQ(step(9), "+1 0:D9* 1:W7*");
+}
+
+TEST_F(SchedulerTest, AWholePromptThatIsPreemptedIsComputedAgainAndThenWhatItGenerated) {
+  make(kRoomy);
+  submit(3, 20);
+  ASSERT_TRUE(
+      scheduler_->submit({.prompt_tokens = 5, .max_new_tokens = 9, .is_whole = true}, 0).is_ok());
+  const auto step = [&](int32_t free_pages, WholePrompt outcome = WholePrompt::kComputed) {
+    const StepPlan plan = scheduler_->plan(free_pages, 0, [](RequestId) { return 0; });
+    EXPECT_THAT(scheduler_->violations(), IsEmpty());
+    scheduler_->commit(plan, {}, outcome);
+    return draw(plan);
+  };
+  EXPECT_EQ(step(50), "+0 +1 0:P0-2* 1:W5*");
+  EXPECT_EQ(step(50), "0:D3* 1:D5*");
+  EXPECT_EQ(step(0), "-1 0:D4*");  // the page after the prompt's full one cannot be shared
+  EXPECT_EQ(describe(1), "preempted: 6 tokens to compute again");
+  EXPECT_EQ(step(9, WholePrompt::kGoesOn), "+1 0:D5* 1:W7");
+  EXPECT_EQ(step(9), "0:D6* 1:W7");
+  EXPECT_EQ(step(9), "0:D7* 1:R5-6*");
+  EXPECT_EQ(step(9), "0:D8* 1:D7*");
+}
+
 TEST_F(SchedulerTest, ViolationsTellThatTheCacheSaidItHadMorePagesThanItHas) {
   make({.total_pages = 8, .page_tokens = 1, .context_tokens = 8, .step_rows = 8, .max_running = 2});
   for (int i = 0; i < 2; ++i) {

@@ -16,7 +16,7 @@ inline int64_t number(RequestId id) { return static_cast<int64_t>(id); }
 
 /// A plan as a line: -2 preempted, +3 admitted, +3@4 with 4 tokens reused, then the slices: 0:D8
 /// the decode row of request 0 at position 8, 1:P0-5 rows of its prompt, 1:R6-7 tokens computed
-/// again. A slice that samples ends in *.
+/// again, 2:W8 a whole prompt with 8 rows for it. A slice that samples ends in *.
 inline std::string draw(const StepPlan& plan) {
   std::vector<std::string> parts;
   for (const Preemption& p : plan.preempted) parts.push_back(fmt::format("-{}", number(p.id)));
@@ -27,9 +27,11 @@ inline std::string draw(const StepPlan& plan) {
   for (const Slice& s : plan.slices) {
     const char kind = s.kind == SliceKind::kPrompt      ? 'P'
                       : s.kind == SliceKind::kRecompute ? 'R'
+                      : s.kind == SliceKind::kWhole     ? 'W'
                                                         : 'D';
-    std::string part = fmt::format("{}:{}{}", number(s.id), kind, s.begin);
-    if (s.kind != SliceKind::kDecode) part += fmt::format("-{}", s.begin + s.n - 1);
+    const bool is_whole = s.kind == SliceKind::kWhole;
+    std::string part = fmt::format("{}:{}{}", number(s.id), kind, is_whole ? s.n : s.begin);
+    if (s.kind != SliceKind::kDecode && !is_whole) part += fmt::format("-{}", s.begin + s.n - 1);
     parts.push_back(part + (s.samples ? "*" : ""));
   }
   return fmt::format("{}", fmt::join(parts, " "));

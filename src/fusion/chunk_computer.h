@@ -62,6 +62,8 @@ class ChunkComputer {
   Result<std::unique_ptr<model::Pass>> start_anchor();
   Result<std::unique_ptr<ChunkPass>> start_first(std::span<const std::span<const int32_t>> chunks);
 
+  /// Whether it keeps the anchor's pages.
+  bool holds_anchor() const { return !anchor_.empty() && anchor_sequence_.has_value(); }
   /// Frees the anchor's pages; the next chunk computes it again.
   void drop_anchor();
 

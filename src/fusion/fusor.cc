@@ -121,6 +121,26 @@ Status Fusor::run_to_end(Work& work, const FusionOptions& options) {
   }
 }
 
+int32_t Fusor::pages_for_missing(const Prompt& prompt) const {
+  const int64_t page = cache_.page_tokens();
+  const auto pages = [&](int64_t n_tokens) { return (n_tokens + page - 1) / page; };
+  int64_t longest = 0;
+  for (const std::vector<int32_t>& chunk : prompt.chunks) {
+    longest = std::max(longest, std::ssize(chunk));
+  }
+  // A step's chunks, each with the start of a page of the anchor's and the end of one of its own.
+  const int64_t step =
+      pages(std::max(longest, std::min<int64_t>(kChunkStepRows, prompt.n_chunk_tokens())));
+  return static_cast<int32_t>(pages(std::ssize(computer_.anchor())) + step +
+                              2 * std::ssize(prompt.chunks));
+}
+
+bool Fusor::drop_anchor() {
+  const bool had_one = computer_.holds_anchor();
+  computer_.drop_anchor();
+  return had_one;
+}
+
 /// As if every chunk were stored.
 ReuseCounts Fusor::count(const Prompt& prompt) const {
   ReuseCounts counts;
