@@ -38,10 +38,10 @@ struct Outcome {
 
 std::vector<uint8_t> pages_of(TestModel& m, kv::SequenceId sequence) {
   std::vector<uint8_t> kv;
-  const std::span<const int32_t> table = m.cache().block_table(sequence);
   const int32_t n_tokens = m.cache().length(sequence);
   for (int32_t l = 0; l < m.model().config().n_layers; ++l) {
     const kernels::PagedKv layer = m.cache().layer(l);
+    const std::span<const int32_t> table = m.cache().layer_table(sequence, l);
     for (int32_t p = 0; p < n_tokens; ++p) {
       for (int32_t head = 0; head < layer.layout.n_kv_heads; ++head) {
         const uint8_t* const k = k_at(layer, table.data(), p, head);
@@ -255,7 +255,7 @@ std::vector<std::vector<std::byte>> prefilled_values(TestModel& m, std::span<con
     for (auto p = std::ssize(anchor); p < std::ssize(anchor) + std::ssize(chunk); ++p) {
       for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
         const auto* const v = reinterpret_cast<const std::byte*>(
-            v_at(kv, m.cache().block_table(sequence.id()).data(), p, head));
+            v_at(kv, m.cache().layer_table(sequence.id(), l).data(), p, head));
         values.insert(values.end(), v, v + kv.v_bytes);
       }
     }

@@ -75,7 +75,7 @@ std::map<size_t, Answer> run(Engine& engine, Batcher& batcher) {
     const Result<bool> goes_on = batcher.step(on_done);
     EXPECT_TRUE(goes_on.is_ok()) << goes_on.status().message();
     EXPECT_THAT(batcher.violations(), IsEmpty());
-    EXPECT_THAT(kv::violations(engine.kv_snapshot()), IsEmpty());
+    EXPECT_THAT(kv::violations(engine.kv_snapshots()), IsEmpty());
     if (!goes_on.is_ok() || !*goes_on) return answers;
   }
 }
@@ -265,7 +265,6 @@ TEST_F(BatcherTest, ChunkedPromptsAreAnsweredAsAloneWithTooLittleKv) {
     }
     preemptions += (*batcher)->stats().preemptions;
     batcher->reset();
-    fusor->drop_anchor();
     EXPECT_EQ(tight->kv_usage().held(), 0);
   }
   EXPECT_GT(preemptions, 2);
@@ -315,7 +314,7 @@ TEST_F(BatcherTest, ACancelledStepKeepsWhatAFusionHasDone) {
     const model::Executor::Cancelled stopped(stop);
     const Result<bool> stepped = (*batcher)->step(on_done, &stopped);
     EXPECT_THAT((*batcher)->violations(), IsEmpty());
-    EXPECT_THAT(kv::violations(engine->kv_snapshot()), IsEmpty());
+    EXPECT_THAT(kv::violations(engine->kv_snapshots()), IsEmpty());
     goes_on = !stepped.is_ok() || *stepped;
   }
   ASSERT_EQ(answers.size(), expected.size());

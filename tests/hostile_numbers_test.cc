@@ -148,7 +148,7 @@ TEST_F(HostileNumbers, FusedPrompts) {
   const auto refused = [&](const fusion::Prompt& prompt, const fusion::FusionOptions& how,
                            const std::string& part) {
     expect_refused(fusor->prefill(prompt, how), part);
-    EXPECT_TRUE(engine_->kv_snapshot().prefix_entries.empty());
+    EXPECT_TRUE(engine_->kv_snapshots().front().prefix_entries.empty());
   };
   for (const auto mode : {fusion::ReuseMode::kNone, fusion::ReuseMode::kPrefix,
                           fusion::ReuseMode::kFull, fusion::ReuseMode::kBlend}) {

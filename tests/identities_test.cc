@@ -253,7 +253,7 @@ std::vector<uint16_t> values_in_pages(TestModel& m, kv::SequenceId sequence, int
   for (int32_t p = begin; p < end; ++p) {
     for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
       const auto* v = reinterpret_cast<const uint16_t*>(
-          v_at(kv, m.cache().block_table(sequence).data(), p, head));
+          v_at(kv, m.cache().layer_table(sequence, layer).data(), p, head));
       values.insert(values.end(), v, v + kv.layout.head_dim);
     }
   }

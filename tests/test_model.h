@@ -37,6 +37,7 @@ class TestModel {
     model_ = *opened;
     const model::ModelConfig& config = model_->config();
     auto cache = kv::Cache::create({.n_layers = config.n_layers,
+                                    .layer_groups = config.layer_groups(),
                                     .layout = config.kv_layout(setup.kv_types, setup.page_tokens),
                                     .capacity_tokens = setup.capacity_tokens});
     EXPECT_TRUE(cache.is_ok()) << cache.status().message();

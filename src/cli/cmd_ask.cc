@@ -98,13 +98,15 @@ class Asker {
     const auto is_stopped = [] { return interrupted(); };
     const model::Executor::Cancelled stopped(is_stopped);
     bool is_end = false;
+    Status unread;  // why there are no more
     for (;;) {
       while (!is_end && !interrupted() && std::ssize(open) < flags_.parallel &&
              std::ssize(pending) < 2 * flags_.parallel) {
-        WEFT_ASSIGN_OR_RETURN(std::optional<std::string> question, read());
-        is_end = !question.has_value();
+        Result<std::optional<std::string>> question = read();
+        is_end = !question.is_ok() || !question->has_value();
+        if (!question.is_ok()) unread = question.status();  // those before it are answered
         if (is_end) break;
-        Pending& one = pending.emplace_back(Pending{.question = *std::move(question)});
+        Pending& one = pending.emplace_back(Pending{.question = **std::move(question)});
         const Result<std::optional<size_t>> index = begin(one, *batcher);
         one.status = index.status();
         one.is_done = !index.is_ok() || !*index;
@@ -121,7 +123,7 @@ class Asker {
       if (open.empty()) store_kept();
       if (interrupted()) return Status::ok();  // whoever called looks, too
       WEFT_RETURN_IF_ERROR(stepped.status());
-      if (is_end && pending.empty()) return Status::ok();
+      if (is_end && pending.empty()) return unread;
     }
   }
 

@@ -402,6 +402,7 @@ Status Ingester::store_waiting(int64_t fewest_tokens) {
   while (!waiting_.empty() && waiting_tokens_ >= fewest_tokens) {
     WEFT_RETURN_IF_ERROR(check_stopped());
     const Status stored = store_step();
+    if (!stored.is_ok() && waiting_.empty()) return stored;  // the last one's, while it was counted
     if (!stored.is_ok()) return stopped_at(waiting_.front().path, stored);
   }
   return Status::ok();

@@ -132,7 +132,6 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   WEFT_RETURN_IF_ERROR(prepare(plan));
   if (plan.plan_again()) return true;
   if (plan.slices.empty()) {
-    if (drop_anchors()) return true;
     return resource_exhausted(fmt::format(
         "{} requests wait for pages of the KV cache that others hold: {} of {} are free",
         requests_.size(), cache.free_page_count(), cache.page_count()));
@@ -211,15 +210,6 @@ int32_t Batcher::free_pages() const {
     n_pages -= (static_cast<int32_t>(request.prompt_tokens) + page - 1) / page;
   }
   return std::max(n_pages, 0);
-}
-
-/// The pages that fusors keep from one chunk to the next; false: there were none.
-bool Batcher::drop_anchors() {
-  bool any = false;
-  for (const auto& [id, request] : requests_) {
-    if (request.chunked) any = request.chunked->fusor->drop_anchor() || any;
-  }
-  return any;
 }
 
 /// Frees the sequences that are preempted and makes those that are admitted.
@@ -337,7 +327,7 @@ void Batcher::count_pages() {
   std::unordered_map<int32_t, int32_t> holders;
   for (const auto& [id, request] : requests_) {
     if (!request.sequence) continue;
-    for (const int32_t page : cache.block_table(request.sequence->id())) ++holders[page];
+    for (const int32_t page : cache.block_table(request.sequence->id(), 0)) ++holders[page];
   }
   stats_.pages_shared = static_cast<int32_t>(
       std::ranges::count_if(holders, [](const auto& page) { return page.second > 1; }));

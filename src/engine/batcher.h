@@ -109,7 +109,6 @@ class Batcher {
   Result<bool> run_step(OnDone on_done, const model::Executor::Cancelled* cancelled);
   Result<size_t> submit(RequestShape shape, Request request, const GenerationOptions& options);
   int32_t free_pages() const;
-  bool drop_anchors();
   Status prepare(const StepPlan& plan);
   /// `failed`: why the request ends, else ok.
   Result<WholePrompt> run_whole(const StepPlan& plan, const model::Executor::Cancelled* cancelled,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
 #include "engine/prefill_rates.h"
@@ -75,6 +76,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   engine->context_tokens_ = std::min(config.context_tokens, capacity_tokens);
   WEFT_ASSIGN_OR_RETURN(
       engine->cache_, kv::Cache::create({.n_layers = config.n_layers,
+                                         .layer_groups = config.layer_groups(),
                                          .layout = config.kv_layout(options.kv_types, kPageTokens),
                                          .capacity_tokens = capacity_tokens}));
   engine->load_ms_ = ms_since(env, begin_ns);
@@ -153,6 +155,7 @@ Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> a
                                                      model::RowKind kind) {
   std::vector<kv::Reservation> reservations;
   for (const Appended& one : appended) {
+    WEFT_CHECK(one.sequence->is_of(*cache_));
     const int64_t n_tokens = int64_t{one.sequence->length()} + std::ssize(one.tokens);
     if (n_tokens > context_tokens_) {
       return resource_exhausted(
@@ -178,8 +181,10 @@ model::Rows rows_of(std::span<const Appended> appended, model::RowKind kind) {
 }
 
 template <class Fn>
-auto with_memory_for(const model::Rows& rows, const Fn& fn) -> decltype(fn()) {
-  return or_out_of_memory(fmt::format("running {} tokens", rows.size()),
+auto with_memory_for(std::span<const Appended> appended, const Fn& fn) -> decltype(fn()) {
+  int64_t n_tokens = 0;
+  for (const Appended& one : appended) n_tokens += std::ssize(one.tokens);
+  return or_out_of_memory(fmt::format("running {} tokens", n_tokens),
                           "take a shorter prompt, or a smaller context (-c)", fn);
 }
 
@@ -187,8 +192,8 @@ auto with_memory_for(const model::Rows& rows, const Fn& fn) -> decltype(fn()) {
 
 Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended,
                                               const AppendOptions& options) {
-  model::Rows rows = rows_of(appended, options.kind);
-  return with_memory_for(rows, [&]() -> Result<std::vector<float>> {
+  return with_memory_for(appended, [&]() -> Result<std::vector<float>> {
+    model::Rows rows = rows_of(appended, options.kind);
     WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,
                           reserve(appended, options.kind));
     std::vector<int64_t> wanted;
@@ -208,8 +213,8 @@ Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,
                      FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   constexpr size_t kRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
-  model::Rows rows = rows_of(appended, model::RowKind::kPrompt);
-  return with_memory_for(rows, [&]() -> Status {
+  return with_memory_for(appended, [&]() -> Status {
+    model::Rows rows = rows_of(appended, model::RowKind::kPrompt);
     WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,
                           reserve(appended, model::RowKind::kPrompt));
     model::RowsPass pass(*forward_, *cache_, std::move(rows), {.keep_all_rows = true});

@@ -82,7 +82,7 @@ class Engine {
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;
   /// All of its metadata, for checks.
-  kv::Snapshot kv_snapshot() const { return cache_->snapshot(); }
+  std::vector<kv::Snapshot> kv_snapshots() const { return cache_->snapshots(); }
   /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
   /// beginning.
   void forget_prefixes() { cache_->evict_unused_prefixes(); }

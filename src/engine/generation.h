@@ -129,9 +129,9 @@ struct Continued {
   std::vector<float> logits;
   std::span<const int32_t> prompt = {};  // as generate() has it
 };
-/// Continues each of them as generate() does alone, all in the same steps; in their order.
-/// `goes_on` is asked before each step: false ends those that have not ended, with what they have
-/// and stop reason kCancelled. Errors as generate()'s.
+/// Continues each of them as generate() does alone, all in the same steps; in their order, each
+/// with the time that all took. `goes_on` is asked before each step: false ends those that have not
+/// ended, with what they have and stop reason kCancelled. Errors as generate()'s: one ends all.
 Result<std::vector<Generation>> generate_together(Engine& engine, std::vector<Continued> continued,
                                                   const GenerationOptions& options,
                                                   FunctionRef<bool()> goes_on);

@@ -171,7 +171,7 @@ class RateMeter {
     for (const int32_t l : layers_) {
       kernels::rotate_into_pages(
           context_, table, 0, {fusion::kRecordType, record.data(), record.data() + half},
-          kFarPosition, 0, cache_.block_table(sequence_).data(), cache_.layer(l));
+          kFarPosition, 0, cache_.layer_table(sequence_, l).data(), cache_.layer(l));
       bytes += static_cast<double>(record.size());
     }
     return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6 / bytes;
@@ -201,6 +201,7 @@ Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels:
   const model::ModelConfig& config = model.config();
   WEFT_ASSIGN_OR_RETURN(const auto cache,
                         kv::Cache::create({.n_layers = config.n_layers,
+                                           .layer_groups = config.layer_groups(),
                                            .layout = config.kv_layout(),
                                            .capacity_tokens = kFarPosition + kFarRows}));
   return RateMeter(env, model, context, *cache).measure();

@@ -16,9 +16,11 @@ ChunkComputer::ChunkComputer(model::ForwardPass& forward, kv::Cache& cache,
                              const kernels::Context& context, std::vector<int32_t> anchor)
     : forward_(forward), cache_(cache), context_(context), anchor_(std::move(anchor)) {}
 
-ChunkComputer::~ChunkComputer() = default;
-
-void ChunkComputer::drop_anchor() { anchor_sequence_.reset(); }
+ChunkComputer::~ChunkComputer() {
+  if (anchor_sequence_ && cache_.contains(*anchor_sequence_)) {
+    cache_.free_sequence(*anchor_sequence_);
+  }
+}
 
 /// The anchor, which the computer has from the pass's end on.
 class ChunkComputer::AnchorPass : public model::RowsPass {
@@ -29,7 +31,10 @@ class ChunkComputer::AnchorPass : public model::RowsPass {
         computer_(computer),
         sequence_(std::move(sequence)) {}
 
-  void finish() override { computer_.anchor_sequence_ = std::move(sequence_); }
+  void finish() override {
+    computer_.cache_.make_expendable(sequence_.id());
+    computer_.anchor_sequence_ = sequence_.release();
+  }
 
  private:
   ChunkComputer& computer_;
@@ -55,7 +60,7 @@ bool ChunkComputer::has_free_pages_for(size_t n_tokens) const {
 
 Status ChunkPass::Step::add(ChunkComputer& computer, std::span<const int32_t> tokens) {
   kv::Cache& cache = computer.cache_;
-  WEFT_ASSIGN_OR_RETURN(const kv::SequenceId forked, cache.fork(computer.anchor_sequence_->id()));
+  WEFT_ASSIGN_OR_RETURN(const kv::SequenceId forked, cache.fork(*computer.anchor_sequence_));
   kv::OwnedSequence sequence(cache, forked);
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                         cache.reserve(forked, static_cast<int32_t>(tokens.size())));
@@ -101,12 +106,13 @@ Result<std::unique_ptr<ChunkPass>> ChunkComputer::start_first(
     std::span<const std::span<const int32_t>> chunks) {
   if (!anchor_sequence_) {
     WEFT_CHECK(anchor_.empty());
-    anchor_sequence_.emplace(cache_);
+    anchor_sequence_ = cache_.create_sequence();
   }
   ChunkPass::Step step;
   for (const std::span<const int32_t> tokens : chunks) {
     const bool fits = step.rows.size() + std::ssize(tokens) <= kChunkStepRows;
-    if (!step.chunks.empty() && !(fits && has_free_pages_for(tokens.size()))) break;
+    const bool goes_on = fits && has_anchor() && has_free_pages_for(tokens.size());
+    if (!step.chunks.empty() && !goes_on) break;
     WEFT_RETURN_IF_ERROR(step.add(*this, tokens));
   }
   return std::unique_ptr<ChunkPass>(new ChunkPass(*this, std::move(step)));

@@ -1,6 +1,6 @@
 // Computes a chunk's KV by itself, behind the model's anchor and nothing else, and makes a record
-// of it. The anchor's pages are kept from one chunk to the next. Short chunks share a step, which
-// changes no bit of them.
+// of it. The anchor's pages are kept from one chunk to the next, unless others need them. Short
+// chunks share a step, which changes no bit of them.
 #pragma once
 
 #include <cstddef>
@@ -58,14 +58,11 @@ class ChunkComputer {
 
   /// The same as passes that rest between layers, the anchor's first. It is there once that pass is
   /// finished, and start_first needs it.
-  bool has_anchor() const { return anchor_.empty() || anchor_sequence_.has_value(); }
+  bool has_anchor() const {
+    return anchor_.empty() || (anchor_sequence_ && cache_.contains(*anchor_sequence_));
+  }
   Result<std::unique_ptr<model::Pass>> start_anchor();
   Result<std::unique_ptr<ChunkPass>> start_first(std::span<const std::span<const int32_t>> chunks);
-
-  /// Whether it keeps the anchor's pages.
-  bool holds_anchor() const { return !anchor_.empty() && anchor_sequence_.has_value(); }
-  /// Frees the anchor's pages; the next chunk computes it again.
-  void drop_anchor();
 
   const std::vector<int32_t>& anchor() const { return anchor_; }
 
@@ -79,7 +76,7 @@ class ChunkComputer {
   kv::Cache& cache_;
   const kernels::Context& context_;
   std::vector<int32_t> anchor_;
-  std::optional<kv::OwnedSequence> anchor_sequence_;
+  std::optional<kv::SequenceId> anchor_sequence_;  // expendable: it may be gone
 };
 
 /// Some chunks on their way through the layers, together. What it refers to must outlive it.

@@ -284,8 +284,8 @@ void FusionPass::read_from_pages(int32_t layer) {
   stored_v_.resize(chunk_rows_.size() * width);
   std::vector<int32_t> slots;
   for (const ChunkRow& row : chunk_rows_) slots.push_back(row.position);
-  kernels::read_kv(context_, cache_.layer(layer), cache_.block_table(sequence_).data(), slots,
-                   stored_k_.data(), stored_v_.data());
+  kernels::read_kv(context_, cache_.layer(layer), cache_.layer_table(sequence_, layer).data(),
+                   slots, stored_k_.data(), stored_v_.data());
   const auto rope = static_cast<size_t>(config.layers[static_cast<size_t>(layer)].rope);
   const auto n_rows = static_cast<int64_t>(chunk_rows_.size());
   kernels::apply_rope(context_, ropes_back_[rope], 0, stored_k_.data(), n_rows, config.n_kv_heads,
@@ -332,7 +332,7 @@ kernels::KvRecord FusionPass::record_of(size_t chunk) const {
 
 /// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
 void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
-  const int32_t* block_table = cache_.block_table(sequence_).data();
+  const int32_t* block_table = cache_.layer_table(sequence_, layer).data();
   const kernels::PagedKv kv = cache_.layer(layer);
   const int32_t rope = forward_.model().config().layers[static_cast<size_t>(layer)].rope;
   for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
@@ -353,7 +353,7 @@ void FusionPass::shift_layer(int32_t layer) {
     const int32_t begin = prompt_.chunk_begin(chunk);
     kernels::shift_in_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
                             shifts_.of(chunk), std::ssize(prompt_.chunks[chunk]), begin,
-                            cache_.block_table(sequence_).data(), cache_.layer(layer));
+                            cache_.layer_table(sequence_, layer).data(), cache_.layer(layer));
   }
   watch_.charge(report_.timings.rotate_ms);
 }

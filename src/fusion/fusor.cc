@@ -135,12 +135,6 @@ int32_t Fusor::pages_for_missing(const Prompt& prompt) const {
                               2 * std::ssize(prompt.chunks));
 }
 
-bool Fusor::drop_anchor() {
-  const bool had_one = computer_.holds_anchor();
-  computer_.drop_anchor();
-  return had_one;
-}
-
 /// As if every chunk were stored.
 ReuseCounts Fusor::count(const Prompt& prompt) const {
   ReuseCounts counts;

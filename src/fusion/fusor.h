@@ -103,9 +103,6 @@ class Fusor {
 
   /// Pages that computing the prompt's chunks may need beside the prompt's own, at most.
   int32_t pages_for_missing(const Prompt& prompt) const;
-  /// Gives up the anchor's pages, which the next chunk that is missing needs again; false: it had
-  /// none.
-  bool drop_anchor();
 
   /// Every chunk's KV: from the store, or computed (and stored, where there is a store).
   Result<std::vector<ChunkSource>> gather(const Prompt& prompt);

@@ -11,16 +11,6 @@
 #include "fusion/with_memory_internal.h"
 
 namespace weft::fusion {
-namespace {
-
-/// Whether the cache has room for so many tokens more.
-bool has_room(const kv::Cache& cache, int64_t n_tokens) {
-  const int64_t pages = int64_t{cache.free_page_count()} + cache.evictable_page_count();
-  return n_tokens <= pages * cache.page_tokens();
-}
-
-}  // namespace
-
 Prefill::Prefill(Fusor& fusor, Prompt prompt, FusionOptions options,
                  std::optional<std::vector<ChunkSource>> sources)
     : fusor_(fusor),
@@ -134,7 +124,6 @@ Status Prefill::finish_gathering() {
 /// The prompt's pages: what the prefix index has of `prefix`, and new ones for the rest.
 Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
   kv::Cache& cache = fusor_.cache_;
-  if (!has_room(cache, std::ssize(tokens_))) fusor_.computer_.drop_anchor();
   kv::OwnedSequence sequence(cache);
   WEFT_ASSIGN_OR_RETURN(found_prefix_, cache.attach_prefix(sequence.id(), prefix));
   auto reservation =

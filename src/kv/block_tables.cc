@@ -58,9 +58,8 @@ void cut_runs(std::vector<SlotRun>& runs, int32_t end) {
 
 }  // namespace
 
-SequenceId BlockTables::create_sequence() {
-  const SequenceId id{next_id_++};
-  sequences_.emplace(id, Sequence{});
+SequenceId BlockTables::create_sequence(SequenceId id) {
+  WEFT_CHECK(sequences_.emplace(id, Sequence{}).second);
   return id;
 }
 
@@ -70,16 +69,16 @@ void BlockTables::free_sequence(SequenceId id) {
   sequences_.erase(id);
 }
 
-Result<SequenceId> BlockTables::fork(SequenceId id) {
+Result<SequenceId> BlockTables::fork(SequenceId id, SequenceId copy) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   const Sequence& original = get(id);
-  const SequenceId copy{next_id_++};
+  WEFT_CHECK(!contains(copy));
   sequences_.emplace(copy, original);  // may run out of memory: before pages have another holder
   for (const int32_t page : get(copy).pages) pool_.retain(page);
   return copy;
 }
 
-Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
+Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   Sequence& sequence = get(id);
   if (n_tokens < 0)
@@ -110,7 +109,7 @@ Result<Reservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, SlotKi
   add_run(sequence.kinds, static_cast<int32_t>(end), kind);
   sequence.reserved = n_tokens;
   sequence.has_reservation = true;
-  return Reservation(this, id, sequence.length, static_cast<int32_t>(end));
+  return TableReservation(this, id, sequence.length, static_cast<int32_t>(end));
 }
 
 Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t> slots,
@@ -293,13 +292,13 @@ Snapshot BlockTables::snapshot() const {
   return snapshot;
 }
 
-Reservation::Reservation(Reservation&& other) noexcept
+TableReservation::TableReservation(TableReservation&& other) noexcept
     : tables_(std::exchange(other.tables_, nullptr)),
       sequence_(other.sequence_),
       begin_(other.begin_),
       end_(other.end_) {}
 
-Reservation& Reservation::operator=(Reservation&& other) noexcept {
+TableReservation& TableReservation::operator=(TableReservation&& other) noexcept {
   if (this == &other) return *this;
   rollback();
   tables_ = std::exchange(other.tables_, nullptr);
@@ -309,17 +308,17 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   return *this;
 }
 
-void Reservation::mark_from(int32_t slot, SlotKind kind) {
+void TableReservation::mark_from(int32_t slot, SlotKind kind) {
   WEFT_CHECK(tables_ != nullptr && slot >= begin_ && slot <= end_);
   tables_->mark_from(sequence_, slot, kind);
 }
 
-void Reservation::commit() {
+void TableReservation::commit() {
   WEFT_CHECK(tables_ != nullptr);
   std::exchange(tables_, nullptr)->commit(sequence_);
 }
 
-void Reservation::rollback() {
+void TableReservation::rollback() {
   BlockTables* tables = std::exchange(tables_, nullptr);
   if (tables != nullptr && tables->sequences_.contains(sequence_)) tables->roll_back(sequence_);
 }

@@ -1,5 +1,6 @@
-// The integer half of the KV cache: which pages each sequence has, which of them are shared, and
-// what a step may write. It moves no K or V itself, it tells a PageContents what to copy.
+// The integer half of the KV cache, for one group of layers: which pages each sequence has, which
+// of them are shared, and what a step may write. It moves no K or V itself, it tells a PageContents
+// what to copy.
 //
 // Rules: a page is written by its only holder, so a shared page is copied first (copy-on-write); an
 // operation that fails leaves everything as it was; pages that only the prefix index holds are
@@ -29,11 +30,12 @@ class BlockTables {
   BlockTables(const BlockTables&) = delete;
   BlockTables& operator=(const BlockTables&) = delete;
 
-  SequenceId create_sequence();
+  /// `id` was never given before; returned.
+  SequenceId create_sequence(SequenceId id);
   bool contains(SequenceId id) const { return sequences_.contains(id); }
   void free_sequence(SequenceId id);
-  /// A new sequence with the same tokens, on the same pages.
-  Result<SequenceId> fork(SequenceId id);
+  /// A new sequence, `copy`, with the same tokens, on the same pages.
+  Result<SequenceId> fork(SequenceId id, SequenceId copy);
 
   int32_t length(SequenceId id) const { return get(id).length; }
   /// Covers committed and reserved positions; valid until the sequence changes.
@@ -41,7 +43,8 @@ class BlockTables {
 
   /// Slots [length, length + n_tokens), n_tokens >= 0, of this kind, on pages of the sequence's
   /// own. Too few pages: kResourceExhausted, saying how many are needed and how many there are.
-  Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt);
+  Result<TableReservation> reserve(SequenceId id, int32_t n_tokens,
+                                   SlotKind kind = SlotKind::kPrompt);
   /// Of the committed and reserved slots, in runs.
   std::span<const SlotRun> slot_kinds(SequenceId id) const { return get(id).kinds; }
   /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
@@ -67,7 +70,7 @@ class BlockTables {
   Snapshot snapshot() const;
 
  private:
-  friend class Reservation;
+  friend class TableReservation;
 
   const Sequence& get(SequenceId id) const;
   Sequence& get(SequenceId id);
@@ -90,7 +93,6 @@ class BlockTables {
   PagePool pool_;
   PrefixIndex index_;
   std::map<SequenceId, Sequence> sequences_;
-  int64_t next_id_ = 0;
 };
 
 }  // namespace weft::kv

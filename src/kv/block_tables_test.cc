@@ -16,6 +16,11 @@
 namespace weft::kv {
 namespace {
 
+SequenceId next_id() {
+  static int64_t next = 0;
+  return SequenceId{next++};
+}
+
 constexpr uint64_t kFreed = 0xdeadbeefdeadbeef;
 
 /// Pages whose slots hold one number each, in place of K and V.
@@ -108,17 +113,17 @@ class Simulation {
     }
   }
 
-  void create() { naive_[tables_.create_sequence()] = {}; }
+  void create() { naive_[tables_.create_sequence(next_id())] = {}; }
 
   void fork() {
     const auto original = any_sequence();
     const NaiveSequence copy = original->second;
-    naive_[*tables_.fork(original->first)] = copy;
+    naive_[*tables_.fork(original->first, next_id())] = copy;
   }
 
   void free_one() {
     const auto victim = any_sequence();
-    std::optional<Reservation> open;
+    std::optional<TableReservation> open;
     if (pick(3) == 0) {  // freeing ends a reservation, whose handle must then do nothing
       auto reservation = tables_.reserve(victim->first, pick(8));
       if (reservation.is_ok()) open = std::move(*reservation);
@@ -147,7 +152,7 @@ class Simulation {
     std::vector<int32_t> prompt = any_sequence()->second.tokens;
     if (!prompt.empty() && pick(2) == 0) prompt[static_cast<size_t>(pick((int)prompt.size()))] ^= 1;
     EXPECT_EQ(tables_.match_prefix(prompt), naive_match(prompt));
-    const SequenceId id = tables_.create_sequence();
+    const SequenceId id = tables_.create_sequence(next_id());
     const auto length = tables_.attach_prefix(id, prompt);
     ASSERT_TRUE(length.is_ok());
     EXPECT_EQ(*length, naive_match(prompt));
@@ -198,14 +203,14 @@ class Simulation {
       contents_.at(tables_.block_table(id), length + i) = longer.values.back();
     }
     EXPECT_EQ(tables_.reserve(id, 1).status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(tables_.fork(id).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(tables_.fork(id, next_id()).status().code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(tables_.truncate(id, 0).code(), StatusCode::kInvalidArgument);
     if (pick(4) != 0) {
-      Reservation moved = std::move(*reservation);
+      TableReservation moved = std::move(*reservation);
       moved.commit();
       it->second = longer;
     } else {
-      { const Reservation dropped = std::move(*reservation); }
+      { const TableReservation dropped = std::move(*reservation); }
       expect_same(before, tables_.snapshot());
     }
   }
@@ -361,7 +366,7 @@ TEST(BlockTablesProperty, AgreesWithTheNaiveModelWithRoomToSpare) {
 class BlockTablesTest : public ::testing::Test {
  protected:
   SequenceId sequence_of(int32_t n_tokens) {
-    const SequenceId id = tables_.create_sequence();
+    const SequenceId id = tables_.create_sequence(next_id());
     tables_.reserve(id, n_tokens).value().commit();
     return id;
   }
@@ -371,7 +376,7 @@ class BlockTablesTest : public ::testing::Test {
 
 TEST_F(BlockTablesTest, GivenTooFewPagesThenTheMessageSaysHowManyAreNeededAndFree) {
   sequence_of(20);
-  const Status status = tables_.reserve(tables_.create_sequence(), 17).status();
+  const Status status = tables_.reserve(tables_.create_sequence(next_id()), 17).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), ::testing::HasSubstr("5 more pages of 4 tokens needed, 3 free"));
 }
@@ -386,7 +391,7 @@ TEST_F(BlockTablesTest, GivenMoreTokensThanCapacityThenRefusedWithoutOverflow) {
 
 TEST_F(BlockTablesTest, GivenAForkWhenWrittenThenOnlyThePartialPageIsCopied) {
   const SequenceId a = sequence_of(6);
-  const SequenceId b = *tables_.fork(a);
+  const SequenceId b = *tables_.fork(a, next_id());
   EXPECT_EQ(tables_.pool().free_count(), 6);
   tables_.reserve(b, 1).value().commit();
   EXPECT_EQ(tables_.pool().free_count(), 5);
@@ -410,8 +415,8 @@ TEST_F(BlockTablesTest, GivenAFullCacheWhenOnlyTheIndexSharesThePageThenItForget
 TEST_F(BlockTablesTest, GivenSlotsThatNoPromptMadeThenTheyAreNotFoundByTokenIds) {
   const std::vector<int32_t> tokens(20, 7);
   for (const SlotKind kind : {SlotKind::kDecode, SlotKind::kFused}) {
-    const SequenceId id = tables_.create_sequence();
-    Reservation reservation = std::move(*tables_.reserve(id, 20));
+    const SequenceId id = tables_.create_sequence(next_id());
+    TableReservation reservation = std::move(*tables_.reserve(id, 20));
     reservation.mark_from(13, kind);
     reservation.commit();
     EXPECT_THAT(tables_.slot_kinds(id),
@@ -427,10 +432,10 @@ TEST_F(BlockTablesTest, GivenSlotsThatNoPromptMadeThenTheyAreNotFoundByTokenIds)
 
 TEST_F(BlockTablesTest, GivenAMovedReservationThenOnlyTheLastOneActs) {
   const SequenceId id = sequence_of(3);
-  Reservation first = std::move(*tables_.reserve(id, 5));
+  TableReservation first = std::move(*tables_.reserve(id, 5));
   EXPECT_EQ(first.begin(), 3);
   EXPECT_EQ(first.end(), 8);
-  Reservation second = std::move(first);
+  TableReservation second = std::move(first);
   first.rollback();
   EXPECT_EQ(tables_.block_table(id).size(), 2u);
   second.commit();

@@ -2,22 +2,178 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace weft::kv {
 
 Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
-  if (options.capacity_tokens <= 0 || options.layout.page_tokens <= 0) {
-    return invalid_argument(
-        fmt::format("KV cache: capacity of {} tokens in pages of {}: both must "
-                    "be at least 1",
-                    options.capacity_tokens, options.layout.page_tokens));
+  if (options.n_layers <= 0 || options.capacity_tokens <= 0 || options.layout.page_tokens <= 0) {
+    return invalid_argument(fmt::format(
+        "KV cache: {} layers, capacity of {} tokens in pages of {}: each must be at least 1",
+        options.n_layers, options.capacity_tokens, options.layout.page_tokens));
+  }
+  const std::vector<int32_t>& groups = options.layer_groups;
+  std::vector<int32_t> sizes;  // layers of each group
+  if (groups.empty()) sizes.push_back(options.n_layers);
+  for (const int32_t group : groups) {
+    if (group < 0 || group > std::ssize(sizes)) {
+      return invalid_argument(
+          fmt::format("KV cache: layer group {} after {} others", group, sizes.size()));
+    }
+    if (group == std::ssize(sizes)) sizes.push_back(0);
+    ++sizes[static_cast<size_t>(group)];
+  }
+  if (!groups.empty() && std::ssize(groups) != options.n_layers) {
+    return invalid_argument(fmt::format("KV cache: {} layers have a group, there are {}",
+                                        groups.size(), options.n_layers));
   }
   const int64_t n_pages = (int64_t{options.capacity_tokens} + options.layout.page_tokens - 1) /
                           options.layout.page_tokens;
-  WEFT_ASSIGN_OR_RETURN(auto memory, PageMemory::create({.n_layers = options.n_layers,
-                                                         .n_pages = static_cast<int32_t>(n_pages),
-                                                         .layout = options.layout}));
-  return std::unique_ptr<Cache>(
-      new Cache(std::move(memory), options, static_cast<int32_t>(n_pages)));
+  std::unique_ptr<Cache> cache(new Cache());
+  for (const int32_t n_layers : sizes) {
+    WEFT_ASSIGN_OR_RETURN(auto memory, PageMemory::create({.n_layers = n_layers,
+                                                           .n_pages = static_cast<int32_t>(n_pages),
+                                                           .layout = options.layout}));
+    cache->groups_.push_back(std::make_unique<Group>(std::move(memory), options.layout.page_tokens,
+                                                     static_cast<int32_t>(n_pages)));
+  }
+  std::vector<int32_t> n_before(sizes.size());
+  for (int32_t layer = 0; layer < options.n_layers; ++layer) {
+    const int32_t group = groups.empty() ? 0 : groups[static_cast<size_t>(layer)];
+    cache->layers_.push_back({group, n_before[static_cast<size_t>(group)]++});
+  }
+  return cache;
+}
+
+SequenceId Cache::create_sequence() {
+  const SequenceId id{next_id_++};
+  try {
+    for (const auto& group : groups_) group->tables.create_sequence(id);
+  } catch (...) {  // out of memory: in all of the groups or in none
+    for (const auto& group : groups_) {
+      if (group->tables.contains(id)) group->tables.free_sequence(id);
+    }
+    throw;
+  }
+  return id;
+}
+
+void Cache::free_sequence(SequenceId id) {
+  std::erase(expendable_, id);
+  for (const auto& group : groups_) group->tables.free_sequence(id);
+}
+
+Result<SequenceId> Cache::fork(SequenceId id) {
+  const SequenceId copy{next_id_++};
+  try {
+    for (const auto& group : groups_) {
+      // One that refuses is the first of them: all know the same sequences.
+      WEFT_RETURN_IF_ERROR(group->tables.fork(id, copy).status());
+    }
+  } catch (...) {
+    for (const auto& group : groups_) {
+      if (group->tables.contains(copy)) group->tables.free_sequence(copy);
+    }
+    throw;
+  }
+  return copy;
+}
+
+Result<Reservation> Cache::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
+  for (;;) {
+    Result<Reservation> reservation = reserve_in_groups(id, n_tokens, kind);
+    const bool is_short = reservation.status().code() == StatusCode::kResourceExhausted;
+    const auto other = std::ranges::find_if(expendable_, [&](SequenceId s) { return s != id; });
+    const bool may_help =
+        n_tokens / page_tokens() <= int64_t{free_page_count()} + evictable_page_count();
+    if (!is_short || other == expendable_.end() || !may_help) return reservation;
+    free_sequence(*other);
+  }
+}
+
+Result<Reservation> Cache::reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind) {
+  std::vector<TableReservation> reserved;  // those of the groups so far, undone on an error
+  reserved.reserve(groups_.size());
+  for (const auto& group : groups_) {
+    WEFT_ASSIGN_OR_RETURN(TableReservation one, group->tables.reserve(id, n_tokens, kind));
+    reserved.push_back(std::move(one));
+  }
+  return Reservation(std::move(reserved));
+}
+
+Status Cache::truncate(SequenceId id, int32_t n_tokens) {
+  for (const auto& group : groups_) WEFT_RETURN_IF_ERROR(group->tables.truncate(id, n_tokens));
+  return Status::ok();
+}
+
+Status Cache::make_writable(SequenceId id, int32_t begin, int32_t end) {
+  for (const auto& group : groups_) {
+    WEFT_RETURN_IF_ERROR(group->tables.make_writable(id, begin, end));
+  }
+  return Status::ok();
+}
+
+int32_t Cache::match_prefix(std::span<const int32_t> tokens) const {
+  int32_t n_tokens = INT32_MAX;
+  for (const auto& group : groups_) {
+    n_tokens = std::min(n_tokens, group->tables.match_prefix(tokens));
+  }
+  return n_tokens;
+}
+
+Result<int32_t> Cache::attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
+  const auto found = tokens.first(static_cast<size_t>(match_prefix(tokens)));
+  for (const auto& group : groups_) {
+    WEFT_RETURN_IF_ERROR(group->tables.attach_prefix(id, found).status());
+  }
+  return length(id);
+}
+
+void Cache::publish(SequenceId id, std::span<const int32_t> tokens) {
+  for (const auto& group : groups_) group->tables.publish(id, tokens);
+}
+
+int32_t Cache::evict_unused_prefixes() {
+  int32_t n_pages = 0;
+  for (const auto& group : groups_) n_pages = std::max(n_pages, group->tables.evict_unused());
+  return n_pages;
+}
+
+kernels::PagedKv Cache::layer(int index) {
+  const Layer& layer = layers_[static_cast<size_t>(index)];
+  return groups_[static_cast<size_t>(layer.group)]->memory.layer(layer.index);
+}
+
+int64_t Cache::page_bytes() const {
+  int64_t n_bytes = 0;
+  for (const auto& group : groups_) n_bytes += group->memory.page_bytes();
+  return n_bytes;
+}
+
+int32_t Cache::free_page_count() const {
+  int32_t n_pages = INT32_MAX;
+  for (const auto& group : groups_) n_pages = std::min(n_pages, group->tables.pool().free_count());
+  return n_pages;
+}
+
+int32_t Cache::evictable_page_count() const {
+  int32_t n_pages = INT32_MAX;
+  for (const auto& group : groups_) {
+    int32_t of_group = group->tables.evictable_page_count();
+    const PagePool& pool = group->tables.pool();
+    for (const SequenceId id : expendable_) {
+      of_group += static_cast<int32_t>(std::ranges::count_if(
+          group->tables.block_table(id), [&](int32_t page) { return pool.ref_count(page) == 1; }));
+    }
+    n_pages = std::min(n_pages, of_group);
+  }
+  return n_pages;
+}
+
+std::vector<Snapshot> Cache::snapshots() const {
+  std::vector<Snapshot> all;
+  for (const auto& group : groups_) all.push_back(group->tables.snapshot());
+  return all;
 }
 
 }  // namespace weft::kv

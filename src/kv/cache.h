@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "kernels/paged_kv.h"
@@ -21,6 +22,9 @@
 
 namespace weft::kv {
 
+/// Layers belong to groups: those of a group need the same slots for the same time, so they share
+/// block tables and pages. All operations are of every group.
+///
 /// One thread. A sequence with an open reservation may only be read, published or freed: anything
 /// else is kInvalidArgument, as are positions outside the sequence. Ids of sequences that do not
 /// exist are the caller's bugs and abort.
@@ -28,77 +32,99 @@ class Cache {
  public:
   struct Options {
     int n_layers = 0;
-    kernels::KvLayout layout;     // of one layer
-    int32_t capacity_tokens = 0;  // of all sequences together; rounded up to whole pages
+    std::vector<int32_t> layer_groups;  // [n_layers], numbers from 0 on without gaps; empty: all 0
+    kernels::KvLayout layout;           // of one layer
+    int32_t capacity_tokens = 0;        // of all sequences together; rounded up to whole pages
   };
   /// kInvalidArgument, kUnsupported: numbers that no cache can have, or that the kernels do not
   /// take. kResourceExhausted: not enough address space. Memory is taken as pages are written.
   static Result<std::unique_ptr<Cache>> create(const Options& options);
 
-  SequenceId create_sequence() { return tables_.create_sequence(); }
-  bool contains(SequenceId id) const { return tables_.contains(id); }
+  SequenceId create_sequence();
+  bool contains(SequenceId id) const { return tables().contains(id); }
   /// Ends its reservation, too, if one is open.
-  void free_sequence(SequenceId id) { tables_.free_sequence(id); }
+  void free_sequence(SequenceId id);
+  /// It is freed when others need its pages, and contains() is false from then on. It has no open
+  /// reservation whenever others reserve.
+  void make_expendable(SequenceId id) { expendable_.push_back(id); }
   /// A new sequence with the same tokens; pages are shared until one of the two writes them.
-  Result<SequenceId> fork(SequenceId id) { return tables_.fork(id); }
+  Result<SequenceId> fork(SequenceId id);
   /// Committed tokens.
-  int32_t length(SequenceId id) const { return tables_.length(id); }
-  /// Page ids for committed and reserved positions; valid until the sequence changes.
-  std::span<const int32_t> block_table(SequenceId id) const { return tables_.block_table(id); }
+  int32_t length(SequenceId id) const { return tables().length(id); }
+  /// Page ids for committed and reserved positions, of the layers of a group; valid until the
+  /// sequence changes.
+  std::span<const int32_t> block_table(SequenceId id, int32_t group) const {
+    return groups_[static_cast<size_t>(group)]->tables.block_table(id);
+  }
+  /// Of the group that the layer belongs to.
+  std::span<const int32_t> layer_table(SequenceId id, int layer) const {
+    return block_table(id, group_of(layer));
+  }
+  int32_t n_groups() const { return static_cast<int32_t>(groups_.size()); }
+  /// 0 <= layer < n_layers.
+  int32_t group_of(int layer) const { return layers_[static_cast<size_t>(layer)].group; }
 
   /// The positions [length, length + n_tokens), writable and the sequence's alone; n_tokens >= 0.
   /// kResourceExhausted with the pages needed, free and evictable; then nothing has changed. Unused
   /// pages of the prefix index are given up for it, which a rollback does not bring back.
   /// `kind` is what will make the slots' K and V; Reservation::mark_from tells of several.
-  Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt) {
-    return tables_.reserve(id, n_tokens, kind);
-  }
+  Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt);
   /// What made the sequence's slots, in runs.
-  std::span<const SlotRun> slot_kinds(SequenceId id) const { return tables_.slot_kinds(id); }
+  std::span<const SlotRun> slot_kinds(SequenceId id) const { return tables().slot_kinds(id); }
   /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
-  Status truncate(SequenceId id, int32_t n_tokens) { return tables_.truncate(id, n_tokens); }
+  Status truncate(SequenceId id, int32_t n_tokens);
   /// Call before overwriting committed positions [begin, end): shared pages among them are copied
   /// first, so that neither forks nor the prefix index see the change. Errors as in reserve.
-  Status make_writable(SequenceId id, int32_t begin, int32_t end) {
-    return tables_.make_writable(id, begin, end);
-  }
+  Status make_writable(SequenceId id, int32_t begin, int32_t end);
 
   /// How many tokens of the start of `tokens` the prefix index has: a multiple of page_tokens. Pass
   /// all but the last token of a prompt: its logits have to be computed.
-  int32_t match_prefix(std::span<const int32_t> tokens) const {
-    return tables_.match_prefix(tokens);
-  }
+  int32_t match_prefix(std::span<const int32_t> tokens) const;
   /// Gives an empty sequence what match_prefix finds; returns its length afterwards.
-  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
-    return tables_.attach_prefix(id, tokens);
-  }
-  /// Enters the full committed pages of the sequence's start into the prefix index, as far as its
+  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens);
+  /// Enters the full committed pages of the sequence's start into the prefix index, as far as their
   /// slots are prompt ones: what was decoded or fused is never found by token ids. `tokens` must be
   /// the sequence's first ids.
-  void publish(SequenceId id, std::span<const int32_t> tokens) { tables_.publish(id, tokens); }
+  void publish(SequenceId id, std::span<const int32_t> tokens);
   /// Empties the prefix index but for pages in use; returns the pages freed.
-  int32_t evict_unused_prefixes() { return tables_.evict_unused(); }
+  int32_t evict_unused_prefixes();
 
   /// 0 <= index < n_layers; valid as long as the cache.
-  kernels::PagedKv layer(int index) { return memory_.layer(index); }
-  /// K and V of a page, all layers.
-  int64_t page_bytes() const { return memory_.page_bytes(); }
+  kernels::PagedKv layer(int index);
+  /// K and V of a page of each group: all layers.
+  int64_t page_bytes() const;
 
-  int32_t page_tokens() const { return tables_.page_tokens(); }
-  int32_t page_count() const { return tables_.pool().page_count(); }
-  int32_t free_page_count() const { return tables_.pool().free_count(); }
+  // Pages are counted in slots: one of each group is one.
+  int32_t page_tokens() const { return tables().page_tokens(); }
+  int32_t page_count() const { return tables().pool().page_count(); }
+  int32_t free_page_count() const;
   /// Held by sequences or by the prefix index.
   int32_t used_page_count() const { return page_count() - free_page_count(); }
-  /// Of the used ones, those that only the prefix index holds.
-  int32_t evictable_page_count() const { return tables_.evictable_page_count(); }
-  Snapshot snapshot() const { return tables_.snapshot(); }
+  /// Of the used ones, those that only the prefix index or expendable sequences hold.
+  int32_t evictable_page_count() const;
+  /// Of each group.
+  std::vector<Snapshot> snapshots() const;
 
  private:
-  Cache(PageMemory memory, const Options& options, int32_t n_pages)
-      : memory_(std::move(memory)), tables_(options.layout.page_tokens, n_pages, memory_) {}
+  struct Group {
+    Group(PageMemory pages, int32_t page_tokens, int32_t n_pages)
+        : memory(std::move(pages)), tables(page_tokens, n_pages, memory) {}
+    PageMemory memory;  // before tables, which refers to it
+    BlockTables tables;
+  };
+  struct Layer {
+    int32_t group = 0;
+    int32_t index = 0;  // of the group's layers
+  };
 
-  PageMemory memory_;  // before tables_, which refers to it
-  BlockTables tables_;
+  Cache() = default;
+  Result<Reservation> reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind);
+  const BlockTables& tables() const { return groups_.front()->tables; }
+
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<Layer> layers_;
+  std::vector<SequenceId> expendable_;
+  int64_t next_id_ = 0;
 };
 
 /// How many pages there are, and how many of them are taken.
@@ -106,7 +132,7 @@ struct Usage {
   int32_t page_tokens = 0;
   int32_t pages = 0;
   int32_t free = 0;
-  int32_t evictable = 0;  // that only the prefix index holds: given up when others need them
+  int32_t evictable = 0;  // that are dropped when others need them
   int32_t held() const { return pages - free - evictable; }  // by sequences
 };
 
@@ -127,6 +153,7 @@ class OwnedSequence {
     return *this;
   }
   SequenceId id() const { return id_; }
+  bool is_of(const Cache& cache) const { return cache_ == &cache; }
   /// Committed tokens.
   int32_t length() const { return cache_->length(id_); }
   /// Cache::truncate.

@@ -25,6 +25,7 @@ kernels::KvLayout layout_of(int n_kv_heads, int head_dim) {
 
 std::unique_ptr<Cache> make_cache(int32_t capacity_tokens) {
   auto cache = Cache::create({.n_layers = kLayers,
+                              .layer_groups = {0, 1, 0},
                               .layout = layout_of(kHeads, kHeadDim),
                               .capacity_tokens = capacity_tokens});
   EXPECT_TRUE(cache.is_ok()) << cache.status().message();
@@ -37,9 +38,9 @@ uint16_t& element(uint8_t* vector, int dim) { return reinterpret_cast<uint16_t*>
 template <class F>
 void for_each_element(Cache& cache, SequenceId id, int32_t position, F fn) {
   uint16_t tag = 0;
-  const int32_t* const table = cache.block_table(id).data();
   for (int layer = 0; layer < kLayers; ++layer) {
     const kernels::PagedKv kv = cache.layer(layer);
+    const int32_t* const table = cache.layer_table(id, layer).data();
     for (int head = 0; head < kHeads; ++head) {
       for (int dim = 0; dim < kHeadDim; ++dim) {
         fn(element(k_at(kv, table, position, head), dim), tag++);
@@ -108,7 +109,7 @@ TEST(Cache, GivenAPublishedPrefixWhenAnotherSequenceAttachesThenItReadsTheSameAn
   const SequenceId c = cache->create_sequence();
   EXPECT_EQ(*cache->attach_prefix(c, tokens), 32);
   expect_written(*cache, c, 0, 32, 1);
-  EXPECT_THAT(violations(cache->snapshot()), IsEmpty());
+  EXPECT_THAT(violations(cache->snapshots()), IsEmpty());
 }
 
 TEST(Cache, GivenAFailedStepThenTheCacheIsAsBefore) {
@@ -127,11 +128,35 @@ TEST(Cache, GivenAFailedStepThenTheCacheIsAsBefore) {
   expect_written(*cache, b, 0, 20, 1);
 }
 
+TEST(Cache, GivenTooFewPagesThenExpendableSequencesGoAndOthersKeepWhatTheyShareWithThem) {
+  const auto cache = make_cache(96);
+  const SequenceId spare = cache->create_sequence();
+  append(*cache, spare, 40, 1);
+  const SequenceId fork = *cache->fork(spare);
+  cache->make_expendable(spare);
+  append(*cache, fork, 8, 2);  // in a copy of the third page
+  EXPECT_EQ(cache->free_page_count(), 2);
+  EXPECT_EQ(cache->evictable_page_count(), 1);
+  const SequenceId other = cache->create_sequence();
+  EXPECT_EQ(cache->reserve(cache->create_sequence(), 97).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(cache->contains(spare));  // without it there would be too few, too
+  append(*cache, other, 32, 3);
+  append(*cache, other, 16, 4);
+  EXPECT_FALSE(cache->contains(spare));
+  EXPECT_EQ(cache->evictable_page_count(), 0);
+  expect_written(*cache, fork, 0, 40, 1);
+  expect_written(*cache, fork, 40, 48, 2);
+  expect_written(*cache, other, 0, 32, 3);
+  EXPECT_EQ(cache->reserve(other, 1).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(violations(cache->snapshots()), IsEmpty());
+}
+
 TEST(Cache, GivenAFreedPageThenItIsPoisoned) {
   const auto cache = make_cache(64);
   const SequenceId a = cache->create_sequence();
   append(*cache, a, 16, 1);
-  const int32_t page = cache->block_table(a)[0];
+  const int32_t page = cache->block_table(a, 0)[0];
   cache->free_sequence(a);
   for (int layer = 0; layer < kLayers; ++layer) {
     const kernels::PagedKv kv = cache->layer(layer);
@@ -185,6 +210,13 @@ TEST(Cache, GivenNumbersThatNoCacheCanHaveThenOneLineSaysSo) {
   bad = good;
   bad.capacity_tokens = -1;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument);
+  for (const std::vector<int32_t>& groups :
+       {std::vector<int32_t>{0}, {0, 0, 0}, {1, 0}, {0, 2}, {0, -1}}) {
+    bad = good;
+    bad.layer_groups = groups;
+    EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument) << groups.size();
+    EXPECT_THAT(status_of(bad).message(), HasSubstr("group"));
+  }
   bad = good;
   bad.n_layers = 0;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kInvalidArgument);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -195,5 +196,21 @@ class Checker {
 }  // namespace
 
 std::vector<std::string> violations(const Snapshot& snapshot) { return Checker(snapshot).run(); }
+
+std::vector<std::string> violations(const std::vector<Snapshot>& groups) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const std::string& line : violations(groups[i])) {
+      all.push_back(fmt::format("layer group {}: {}", i, line));
+    }
+    const bool agree = std::ranges::equal(
+        groups[i].sequences, groups.front().sequences, [](const auto& a, const auto& b) {
+          return a.id == b.id && a.sequence.length == b.sequence.length &&
+                 a.sequence.reserved == b.sequence.reserved && a.sequence.kinds == b.sequence.kinds;
+        });
+    if (!agree) all.push_back(fmt::format("layer groups 0 and {} have other sequences", i));
+  }
+  return all;
+}
 
 }  // namespace weft::kv

@@ -12,5 +12,8 @@ namespace weft::kv {
 /// Every violation in the snapshot, one line each; empty when all is well. Any integers may stand
 /// in the snapshot: it is not trusted.
 std::vector<std::string> violations(const Snapshot& snapshot);
+/// The same of all groups of layers, which must also agree on which sequences there are, how long
+/// they are and what made their slots.
+std::vector<std::string> violations(const std::vector<Snapshot>& groups);
 
 }  // namespace weft::kv

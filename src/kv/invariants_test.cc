@@ -25,10 +25,10 @@ class InvariantsTest : public ::testing::Test {
   InvariantsTest() {
     NoContents contents;
     BlockTables tables(4, 12, contents);
-    const SequenceId a = tables.create_sequence();
+    const SequenceId a = tables.create_sequence(SequenceId{0});
     tables.reserve(a, 10).value().commit();
     tables.publish(a, std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
-    const SequenceId b = *tables.fork(a);
+    const SequenceId b = *tables.fork(a, SequenceId{1});
     auto reservation = tables.reserve(b, 5);
     snapshot_ = tables.snapshot();
   }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "kv/sequence.h"
 
@@ -10,13 +12,14 @@ namespace weft::kv {
 
 class BlockTables;
 
-/// Positions [begin, end) of one sequence, writable and exclusively its own. Movable, not copyable;
-/// must not outlive the cache it came from. Freeing the sequence ends its reservation. One thread.
-class Reservation {
+/// Positions [begin, end) of one sequence in one group of layers, writable and exclusively its own.
+/// Movable, not copyable; must not outlive the tables it came from. Freeing the sequence ends its
+/// reservation. One thread.
+class TableReservation {
  public:
-  Reservation(Reservation&& other) noexcept;
-  Reservation& operator=(Reservation&& other) noexcept;
-  ~Reservation() { rollback(); }
+  TableReservation(TableReservation&& other) noexcept;
+  TableReservation& operator=(TableReservation&& other) noexcept;
+  ~TableReservation() { rollback(); }
 
   SequenceId sequence() const { return sequence_; }
   int32_t begin() const { return begin_; }
@@ -33,13 +36,38 @@ class Reservation {
 
  private:
   friend class BlockTables;
-  Reservation(BlockTables* tables, SequenceId sequence, int32_t begin, int32_t end)
+  TableReservation(BlockTables* tables, SequenceId sequence, int32_t begin, int32_t end)
       : tables_(tables), sequence_(sequence), begin_(begin), end_(end) {}
 
   BlockTables* tables_;  // null once committed, rolled back or moved from
   SequenceId sequence_;
   int32_t begin_;
   int32_t end_;
+};
+
+/// The same positions in every group of layers. Movable; otherwise as above.
+class Reservation {
+ public:
+  SequenceId sequence() const { return groups_.front().sequence(); }
+  int32_t begin() const { return groups_.front().begin(); }
+  int32_t end() const { return groups_.front().end(); }
+
+  /// As TableReservation's.
+  void mark_from(int32_t slot, SlotKind kind) {
+    for (TableReservation& group : groups_) group.mark_from(slot, kind);
+  }
+  void commit() {
+    for (TableReservation& group : groups_) group.commit();
+  }
+  void rollback() {
+    for (TableReservation& group : groups_) group.rollback();
+  }
+
+ private:
+  friend class Cache;
+  explicit Reservation(std::vector<TableReservation> groups) : groups_(std::move(groups)) {}
+
+  std::vector<TableReservation> groups_;  // one at least
 };
 
 }  // namespace weft::kv

@@ -44,10 +44,14 @@ Batch::Batch(const ModelConfig& config, kernels::Isa isa, kv::Cache& cache, Rows
     : config_(&config), isa_(isa), cache_(&cache), rows_(std::move(rows)) {
   for (int32_t layer = 0; layer < config.n_layers; ++layer) {
     kv_.push_back(cache.layer(layer));
+    const int32_t kv_group = cache.group_of(layer);
     const int32_t window = config.layers[static_cast<size_t>(layer)].window_tokens;
-    if (std::ranges::find(windows_, window, &Window::window_tokens) == windows_.end()) {
-      windows_.push_back({.window_tokens = window, .first_slots = {}});
-    }
+    const auto known = std::ranges::find_if(layer_groups_, [&](const LayerGroup& group) {
+      return group.kv_group == kv_group && group.window_tokens == window;
+    });
+    group_of_layer_.push_back(static_cast<size_t>(known - layer_groups_.begin()));
+    if (known != layer_groups_.end()) continue;
+    layer_groups_.push_back({layer, kv_group, window, {}});
   }
   plan();
 }
@@ -61,13 +65,13 @@ void Batch::plan() {
   if (config_->temperature_factor != 0) {
     for (const int32_t p : rows_.positions) query_scales_.push_back(query_scale(*config_, p));
   }
-  for (Window& window : windows_) {
-    window.first_slots.clear();
-    if (window.window_tokens == 0) continue;
+  for (LayerGroup& layers : layer_groups_) {
+    layers.first_slots.clear();
+    if (layers.window_tokens == 0) continue;
     for (size_t row = 0; row < rows_.slots.size(); ++row) {
       // As many slots back as positions: the positions of a sequence ascend by one.
-      const int32_t hidden = rows_.positions[row] + 1 - window.window_tokens;
-      window.first_slots.push_back(std::max(0, hidden + rows_.slots[row] - rows_.positions[row]));
+      const int32_t hidden = rows_.positions[row] + 1 - layers.window_tokens;
+      layers.first_slots.push_back(std::max(0, hidden + rows_.slots[row] - rows_.positions[row]));
     }
   }
   blocks_.clear();
@@ -78,37 +82,31 @@ void Batch::plan() {
                            blocks_.back().n_rows < kBlockRows;
       if (!goes_on) blocks_.push_back({.row_begin = row, .kernel_class = kernel});
       Block& block = blocks_.back();
+      block.attention.resize(layer_groups_.size());
       const int64_t n = std::min(group.row_end - row, kBlockRows - block.n_rows);
-      block.sequences.push_back(
-          {cache_->block_table(group.sequence).data(), block.n_rows, block.n_rows + n, kernel});
+      for (size_t i = 0; i < layer_groups_.size(); ++i) {
+        const auto table = cache_->block_table(group.sequence, layer_groups_[i].kv_group);
+        block.attention[i].sequences.push_back(
+            {table.data(), block.n_rows, block.n_rows + n, kernel});
+      }
       block.n_rows += n;
       row += n;
     }
   }
   for (Block& block : blocks_) {
-    for (const Window& window : windows_) {
-      block.plans.push_back(kernels::plan_attention(isa_, attention_args(block, 0, window)));
+    for (size_t i = 0; i < layer_groups_.size(); ++i) {
+      const int32_t layer = layer_groups_[i].first_layer;
+      block.attention[i].plan = kernels::plan_attention(isa_, attention_args(block, layer));
     }
   }
 }
 
-size_t Batch::window_of(int32_t layer) const {
-  const int32_t window = config_->layers[static_cast<size_t>(layer)].window_tokens;
-  const auto found = std::ranges::find(windows_, window, &Window::window_tokens);
-  return static_cast<size_t>(found - windows_.begin());
-}
-
 kernels::AttentionArgs Batch::attention_args(const Block& block, int32_t layer) const {
-  return attention_args(block, layer, windows_[window_of(layer)]);
-}
-
-kernels::AttentionArgs Batch::attention_args(const Block& block, int32_t layer,
-                                             const Window& window) const {
+  const std::vector<int32_t>& first_slots = layer_groups_[group_of(layer)].first_slots;
   return {.kv = kv_[static_cast<size_t>(layer)],
-          .sequences = block.sequences,
+          .sequences = block.attention[group_of(layer)].sequences,
           .slots = rows_.slots.data() + block.row_begin,
-          .first_slots =
-              window.first_slots.empty() ? nullptr : window.first_slots.data() + block.row_begin,
+          .first_slots = first_slots.empty() ? nullptr : first_slots.data() + block.row_begin,
           .n_heads = config_->n_heads,
           .scale = config_->attention_scale,
           .softcap = config_->attention_softcap};

@@ -67,16 +67,22 @@ class Batch {
  private:
   friend class ForwardPass;
 
+  /// What the layers of a group have in common.
+  struct Attention {
+    std::vector<kernels::AttentionSequence> sequences;  // rows counted from the block's first
+    kernels::AttentionPlan plan;
+  };
   /// Consecutive rows of one kernel class, few enough for the scratch of a pass.
   struct Block {
     int64_t row_begin = 0;
     int64_t n_rows = 0;
     kernels::KernelClass kernel_class = kernels::KernelClass::kPrefill;
-    std::vector<kernels::AttentionSequence> sequences;  // rows counted from row_begin
-    std::vector<kernels::AttentionPlan> plans;          // one for each of windows_
+    std::vector<Attention> attention;  // one for each of layer_groups_
   };
-  /// Which keys the layers with this window see.
-  struct Window {
+  /// Layers with the same block tables and the same window.
+  struct LayerGroup {
+    int32_t first_layer = 0;
+    int32_t kv_group = 0;              // of the cache
     int32_t window_tokens = 0;         // 0: none
     std::vector<int32_t> first_slots;  // [n_rows], where there is a window
   };
@@ -87,14 +93,12 @@ class Batch {
   const kernels::RopeTable& rope_of(int32_t layer) const {
     return ropes_[static_cast<size_t>(config_->layers[static_cast<size_t>(layer)].rope)];
   }
-  size_t window_of(int32_t layer) const;
+  size_t group_of(int32_t layer) const { return group_of_layer_[static_cast<size_t>(layer)]; }
   const kernels::AttentionPlan& plan_of(const Block& block, int32_t layer) const {
-    return block.plans[window_of(layer)];
+    return block.attention[group_of(layer)].plan;
   }
   /// What attention is told of a layer, but for its inputs and outputs.
   kernels::AttentionArgs attention_args(const Block& block, int32_t layer) const;
-  kernels::AttentionArgs attention_args(const Block& block, int32_t layer,
-                                        const Window& window) const;
   /// Drops every row that is not listed; `rows` ascend.
   void keep_rows(std::span<const int64_t> rows);
 
@@ -102,8 +106,9 @@ class Batch {
   kernels::Isa isa_;
   kv::Cache* cache_;
   Rows rows_;
-  std::vector<kernels::PagedKv> kv_;       // [n_layers]
-  std::vector<Window> windows_;            // the layers' different ones
+  std::vector<kernels::PagedKv> kv_;    // [n_layers]
+  std::vector<size_t> group_of_layer_;  // [n_layers], of layer_groups_
+  std::vector<LayerGroup> layer_groups_;
   std::vector<kernels::RopeTable> ropes_;  // of the rows' positions, for each of the model's
   std::vector<float> query_scales_;        // [n_rows], where the model scales q by position
   std::vector<Block> blocks_;

@@ -97,4 +97,15 @@ Result<ModelConfig> read_config(const gguf::File& file, int32_t context_tokens) 
   return config;
 }
 
+std::vector<int32_t> ModelConfig::layer_groups() const {
+  std::vector<int32_t> windows;  // the different ones, as they come
+  std::vector<int32_t> groups;
+  for (const LayerConfig& layer : layers) {
+    const auto found = std::ranges::find(windows, layer.window_tokens);
+    groups.push_back(static_cast<int32_t>(found - windows.begin()));
+    if (found == windows.end()) windows.push_back(layer.window_tokens);
+  }
+  return groups;
+}
+
 }  // namespace weft::model

@@ -71,6 +71,8 @@ struct ModelConfig {
             .n_kv_heads = n_kv_heads,
             .page_tokens = page_tokens};
   }
+  /// Of each layer: layers with the same window, which need the same slots for the same time.
+  std::vector<int32_t> layer_groups() const;
   /// Feed-forward columns that one token goes through.
   int64_t active_ff() const { return int64_t{n_ff} * (n_experts > 0 ? n_experts_used : 1); }
   const kernels::RopeParams& rope_of(int32_t layer) const {

@@ -28,10 +28,13 @@ Status check_rows(const Rows& rows, int32_t vocab_size) {
     }
   }
   int64_t covered = 0;
+  bool any_empty = false;
   for (const RowGroup& group : rows.groups) {
-    if (group.row_begin != covered || group.row_end <= group.row_begin) break;
+    any_empty |= group.row_end <= group.row_begin;
+    if (group.row_begin != covered || any_empty) break;
     covered = group.row_end;
   }
+  if (any_empty) return invalid_argument("no tokens to run of one of several sequences");
   if (rows.positions.size() != rows.tokens.size() || rows.slots.size() != rows.tokens.size() ||
       covered != rows.size()) {
     return invalid_argument(

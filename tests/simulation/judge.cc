@@ -251,7 +251,7 @@ Status World::judge_list(const Op& op, const Outcome& out, bool alone) {
 Status World::check_pages(Actor& actor, int model) {
   const engine::Engine& engine = actor.engine(model);
   const kv::Usage kv = engine.kv_usage();
-  const auto wrong = kv::violations(engine.kv_snapshot());
+  const auto wrong = kv::violations(engine.kv_snapshots());
   if (!wrong.empty()) return corrupt("KV cache: " + wrong.front());
   int64_t of_anchors = 0;
   for (Actor* const one : {actors_[0].get(), actors_[1].get(), &actor}) {
