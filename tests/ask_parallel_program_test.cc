@@ -93,6 +93,36 @@ TEST_F(AskParallel, WhatDoesNotFitTogetherHasItsTurnLater) {
   }
 }
 
+// Answers may grow to the end of what the KV cache holds, so few of them fit together.
+TEST_F(AskParallel, AnswersWithoutALimitAreThoseThatQuestionsGetAlone) {
+  for (const std::string limit : {"1300KB", "1800KB", "3000KB"}) {
+    SCOPED_TRACE(limit);
+    const std::vector<std::string> how = {"--json",       "-n",         "-1", "--ignore-eos",
+                                          "--paragraphs", "--kv-limit", limit};
+    const Outcome one_by_one = ask(how);
+    ASSERT_EQ(one_by_one.status, 0) << one_by_one.err;
+    std::vector<std::string> together = how;
+    together.insert(together.end(), {"--parallel", "6"});
+    const Outcome run = ask(together);
+    EXPECT_EQ(run.status, 0) << run.err;
+    const std::vector<Json> expected = answers(one_by_one);
+    const std::vector<Json> got = answers(run);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i]["answer"], expected[i]["answer"]) << i;
+    }
+  }
+}
+
+TEST_F(AskParallel, QuestionsBeforeALineThatCannotBeReadAreAnswered) {
+  const std::string input =
+      "When does the harbour open?\nWhat does the orchard have?\n" + std::string(70'000'000, 'x');
+  const Outcome run = ask({"--json", "--parallel", "8"}, input);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_EQ(answers(run).size(), 2u) << run.out;
+  EXPECT_THAT(run.err, HasSubstr("weft: "));
+}
+
 TEST_F(AskParallel, PeopleSeeTheQuestionsAndTheirAnswersInTurn) {
   const Outcome run = ask({"--parallel", "3"});
   EXPECT_EQ(run.status, 0) << run.err;

@@ -321,6 +321,39 @@ TEST_F(BatcherTest, ACancelledStepKeepsWhatAFusionHasDone) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(answers.at(i) == expected[i]) << i;
 }
 
+// The anchor that its chunks were computed after keeps its pages only as long as nobody needs them.
+TEST_F(BatcherTest, AnAnswerMayTakeAllPagesAfterAFusion) {
+  const auto roomy = open(path_);
+  const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 12);
+  const auto fusor = tight->make_fusor(nullptr, test::random_ids(70, kVocab, 1));
+  const fusion::Prompt prompt{.chunks = {test::random_ids(50, kVocab, 2)}, .suffix = {7, 8}};
+  auto done = fusor->prefill(prompt, {.mode = fusion::ReuseMode::kFull, .allow_plain = false});
+  ASSERT_TRUE(done.is_ok()) << done.status().message();
+  EXPECT_GE(tight->kv_usage().evictable, 4);
+  const auto generation =
+      engine::generate(*tight, done->sequence, std::move(done->logits),
+                       {.max_tokens = engine::kNoTokenLimit, .ignore_end = true},
+                       [](std::string_view) { return true; });
+  ASSERT_TRUE(generation.is_ok()) << generation.status().message();
+  EXPECT_EQ(generation->stop_reason, engine::StopReason::kContextFull);
+  EXPECT_EQ(done->sequence.length(), 12 * 16);
+  EXPECT_EQ(tight->kv_usage().evictable, 0);
+}
+
+TEST_F(BatcherTest, AStepInWhichOneSequenceHasNoTokensIsRefused) {
+  const auto engine = open(path_);
+  const kv::OwnedSequence a = engine->create_sequence();
+  const kv::OwnedSequence b = engine->create_sequence();
+  const std::vector<int32_t> tokens = {1, 2};
+  for (const bool empty_last : {true, false}) {
+    std::vector<engine::Appended> both = {{&a, tokens}, {&b, {}}};
+    if (!empty_last) std::ranges::reverse(both);
+    const auto logits = engine->append_all(both);
+    EXPECT_EQ(logits.status().code(), StatusCode::kInvalidArgument) << logits.status().message();
+    EXPECT_EQ(a.length(), 0);
+  }
+}
+
 TEST_F(BatcherTest, SamplesOfOnePromptShareItsPages) {
   const auto engine = open(path_, 0, 512, 8);
   BatchRequest request{
