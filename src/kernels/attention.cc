@@ -22,6 +22,7 @@ AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionS
           .block_table = sequence.block_table,
           .slots = args.slots + row,
           .first_slots = args.first_slots == nullptr ? nullptr : args.first_slots + row,
+          .heads = sequence.heads.empty() ? nullptr : sequence.heads.data(),
           .n_heads = args.n_heads,
           .group = args.n_heads / kv.n_kv_heads,
           .scale = args.scale,
@@ -59,8 +60,8 @@ void plan_prefill(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
       const int64_t end = std::min<int64_t>(n_queries, begin + kTaskQueries);
       const int64_t first_row = begin / rows.group, last_row = (end - 1) / rows.group;
       int64_t keys = rows.slots[last_row] + 1 - first_visible(rows, first_row);
-      if (rows.first_slots !=
-          nullptr) {  // between the rows may be gaps that no window reaches into
+      // Between the rows may be gaps that no window reaches into.
+      if (rows.first_slots != nullptr) {
         int64_t most = 0;
         for (int64_t row = first_row; row <= last_row; ++row) most += visible_count(rows, row);
         keys = std::min(keys, most);
@@ -77,7 +78,14 @@ void plan_prefill(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
 void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                  int64_t partial_floats, AttentionPlan& plan) {
   for (int64_t row = 0; row < n_rows; ++row) {
-    const int64_t n_visible = rows.slots[row] + int64_t{1};
+    int64_t n_visible = rows.slots[row] + int64_t{1};
+    if (rows.heads !=
+        nullptr) {  // the most that any of them reads: the others' last splits are empty
+      const auto most = std::ranges::max_element(
+          std::span(rows.heads, static_cast<size_t>(rows.kv.layout.n_kv_heads)), {},
+          &HeadPages::last_slot);
+      n_visible = most->last_slot + int64_t{1};
+    }
     const int64_t first_key = first_visible(rows, row);
     const int64_t first_split = first_key / kSplitKeys;
     const int64_t end_split = (n_visible - 1) / kSplitKeys + 1;
@@ -119,6 +127,10 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
     WEFT_CHECK(sequence.row_begin >= 0 && n_rows >= 0);
     const AttentionRows rows = sequence_rows(isa, args, sequence);
     check_slots(rows, n_rows);
+    if (!sequence.heads.empty()) {
+      WEFT_CHECK(sequence.kernel_class == KernelClass::kDecode && n_rows == 1);
+      WEFT_CHECK(std::ssize(sequence.heads) == kv.n_kv_heads && args.first_slots == nullptr);
+    }
     if (sequence.kernel_class == KernelClass::kDecode) {
       plan_decode(rows, static_cast<int32_t>(i), n_rows, partial_floats, plan);
     } else {

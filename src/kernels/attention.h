@@ -21,6 +21,8 @@ struct AttentionSequence {
   int64_t row_begin = 0;
   int64_t row_end = 0;
   KernelClass kernel_class = KernelClass::kPrefill;
+  std::span<const HeadPages> heads = {};  // [n_kv_heads], of one decode row without a window; none:
+                                          // it reads all pages
 };
 
 /// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. slots, first_slots [n_rows], both
@@ -69,15 +71,15 @@ struct AttentionPlan {
   int64_t worker_floats = 0;
 };
 
-/// Of `args` the sequences but for their block tables, slots, first_slots, n_heads and the layout
-/// of kv are looked at.
+/// Of `args` the sequences but for their block tables (of heads the last slots are), slots,
+/// first_slots, n_heads and the layout of kv are looked at.
 AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 
 /// A row's result does not depend on the step's other rows nor on the thread count. What a key
 /// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last row
 /// are never read, nor are pages of which no row sees a slot: their entries of the block table are
 /// not looked at. A window costs what the keys in it cost; one that covers the context changes no
-/// bit. `plan` is plan_attention's for these args.
+/// bit. Lists of all pages change none, either. `plan` is plan_attention's for these args.
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan);
 
 /// Attention mass: mass[j] += sum over the rows and heads of softmax probability of slot j, for the

@@ -92,7 +92,8 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
   const Work w = make_work(rows, row, kv_head, scratch, partial);
   const GroupRows group = {.group = rows.group, .stride = w.stride};
   const int64_t split_begin = split * kSplitKeys, split_end = (split + 1) * kSplitKeys;
-  const int64_t n_visible = rows.slots[row] + int64_t{1};
+  const int32_t* block_table = head_table(rows, kv_head);
+  const int64_t n_visible = last_visible(rows, row, kv_head) + 1;
   const int64_t end = split_end < n_visible ? split_end : n_visible;
   const int64_t first_key = first_visible(rows, row);
   int64_t block_end = 0;
@@ -100,7 +101,7 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
        begin = block_end) {
     block_end = (begin / kBlockKeys + 1) * kBlockKeys;
     if (block_end > end) block_end = end;
-    const KeyBlock keys = {&rows.kv, rows.block_table, kv_head, begin, block_end};
+    const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end};
     rows.k_codec->score(keys, group, w.q, w.scores);
     for (int32_t h = 0; h < rows.group; ++h) softmax(w, h, static_cast<int32_t>(block_end - begin));
     rows.v_codec->add_values(keys, group, w.scores, w.out);

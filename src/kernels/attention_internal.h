@@ -27,6 +27,7 @@ struct AttentionRows {
   const int32_t* block_table;
   const int32_t* slots;
   const int32_t* first_slots;  // null: 0
+  const HeadPages* heads;      // [n_kv_heads], in place of block_table and slots; null: not so
   int32_t n_heads;
   int32_t group;  // heads that share a KV head
   float scale;
@@ -39,6 +40,14 @@ struct AttentionRows {
 /// The first slot that the row sees.
 static inline int64_t first_visible(const AttentionRows& rows, int64_t row) {
   return rows.first_slots == nullptr ? 0 : rows.first_slots[row];
+}
+
+/// Of a decode row: where the KV head finds its keys, and the last of them.
+static inline const int32_t* head_table(const AttentionRows& rows, int32_t kv_head) {
+  return rows.heads == nullptr ? rows.block_table : rows.heads[kv_head].block_table;
+}
+static inline int64_t last_visible(const AttentionRows& rows, int64_t row, int32_t kv_head) {
+  return rows.heads == nullptr ? rows.slots[row] : rows.heads[kv_head].last_slot;
 }
 
 struct AttentionFns {

@@ -484,6 +484,90 @@ TEST(AttentionWindow, ThatCoversTheContextChangesNoBit) {
   }
 }
 
+/// The pages of each KV head: the sequence's listed ones, the last of which holds the row.
+struct Chosen {
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<HeadPages> heads;
+
+  Chosen(const Shape& shape, const std::vector<int32_t>& table, int32_t slot,
+         const std::vector<std::vector<int32_t>>& lists) {
+    for (const std::vector<int32_t>& list : lists) {
+      std::vector<int32_t>& pages = tables.emplace_back();
+      for (const int32_t page : list) pages.push_back(table[static_cast<size_t>(page)]);
+    }
+    for (const std::vector<int32_t>& pages : tables) {
+      const auto n_before = static_cast<int32_t>(pages.size() - 1) * shape.page_tokens;
+      heads.push_back({pages.data(), n_before + slot % shape.page_tokens});
+    }
+  }
+};
+
+TEST(AttentionPageLists, EachHeadReadsItsPagesAndNothingElse) {
+  for (const auto& [head_dim, types] : {std::pair(64, kTypePairs[0]), {80, kTypePairs[3]}}) {
+    const Shape shape{head_dim, 3, 2, 16, types};
+    constexpr int32_t kSlot = 1500;  // in page 93 of the sequence
+    const std::vector<std::vector<int32_t>> lists = {range(0, 94), {0, 7, 40, 92, 93}, {93}};
+    for (const Isa isa : machine_isas()) {
+      SCOPED_TRACE(isa_name(isa));
+      Pages pages(shape, 128);
+      const std::vector<int32_t> table = pages.add(kSlot + 1, 31);
+      const std::vector<int32_t> other = pages.add(40, 32);
+      for (int32_t head = 0; head < 3; ++head) {
+        const std::vector<int32_t>& list = lists[static_cast<size_t>(head)];
+        for (int32_t slot = 0; slot <= kSlot; ++slot) {
+          if (std::ranges::find(list, slot / 16) == list.end()) pages.spoil(table, slot, head);
+        }
+      }
+      const Chosen chosen(shape, table, kSlot, lists);
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(other, {39}, KernelClass::kDecode);
+      step.add(table, {kSlot}, KernelClass::kDecode);
+      step.add(other, range(0, 40), KernelClass::kPrefill);
+      step.sequences[1].heads = chosen.heads;
+      const Result result = run(step, isa, 2);
+      expect_close(result, ref::attention(step.args(), 42), tolerance(shape, kSlot));
+    }
+  }
+}
+
+TEST(AttentionPageLists, ListsOfAllPagesChangeNoBit) {
+  const Shape shape{64, 2, 3, 16};
+  Pages pages(shape, 128);
+  const std::vector<int32_t> table = pages.add(1600, 33);
+  for (const int32_t slot : {0, 15, 16, 511, 512, 1023, 1599}) {
+    const std::vector<int32_t> all = range(0, slot / 16 + 1);
+    const Chosen chosen(shape, table, slot, {all, all});
+    for (const Isa isa : machine_isas()) {
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(table, {slot}, KernelClass::kDecode);
+      const Result dense = run(step, isa, 2);
+      step.sequences[0].heads = chosen.heads;
+      const Result sparse = run(step, isa, 2);
+      EXPECT_TRUE(same_bits(dense.out, sparse.out)) << isa_name(isa) << " slot " << slot;
+      EXPECT_TRUE(same_bits(dense.log_sum_exp, sparse.log_sum_exp));
+    }
+  }
+}
+
+// What one head reads, and how many splits that takes, is nothing to another.
+TEST(AttentionPageLists, AHeadDoesNotDependOnTheOthersLists) {
+  const Shape shape{64, 2, 3, 16};
+  Pages pages(shape, 128);
+  const std::vector<int32_t> table = pages.add(1600, 34);
+  for (const Isa isa : machine_isas()) {
+    const auto first_head = [&](const std::vector<int32_t>& second) {
+      const Chosen chosen(shape, table, 1599, {{0, 5, 99}, second});
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(table, {1599}, KernelClass::kDecode);
+      step.sequences[0].heads = chosen.heads;
+      std::vector<float> out = run(step, isa, 2).out;
+      out.resize(3 * 64);
+      return out;
+    };
+    EXPECT_TRUE(same_bits(first_head({99}), first_head(range(0, 100)))) << isa_name(isa);
+  }
+}
+
 TEST(AttentionSoftcap, EqualsTheScalarTwin) {
   constexpr float kCap = 20.0f;
   for (const Shape& shape : {Shape{24, 2, 3, 32}, Shape{256, 1, 4, 64}}) {

@@ -50,4 +50,12 @@ static inline uint8_t* v_at(const PagedKv& kv, const int32_t* block_table, int64
   return kv.v + kv_vector(kv.layout, block_table, slot, kv_head) * kv.v_bytes;
 }
 
+/// The pages that one KV head of a row reads, in the order of their slots, as a block table of
+/// their own: gathered, so that what was not chosen costs nothing. The row's slot is the last,
+/// counted in these pages (Quest, Tang et al. 2024, section 3.4).
+struct HeadPages {
+  const int32_t* block_table = nullptr;
+  int32_t last_slot = 0;
+};
+
 }  // namespace weft::kernels

@@ -11,6 +11,7 @@ namespace {
 /// Softmax probabilities of the keys that `row` sees, and the log of their sum.
 struct Probabilities {
   int64_t first_key = 0;
+  const int32_t* block_table = nullptr;
   std::vector<double> p;  // of the keys from first_key on
   double log_sum_exp = 0;
 };
@@ -22,8 +23,12 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
   const float* q = args.q + (row * args.n_heads + head) * head_dim;
   Probabilities result;
   result.first_key = args.first_slots == nullptr ? 0 : args.first_slots[row];
-  for (int64_t j = result.first_key; j <= args.slots[row]; ++j) {
-    const uint8_t* k = k_at(args.kv, sequence.block_table, j, kv_head);
+  const bool is_sparse = !sequence.heads.empty();
+  const auto& pages = is_sparse ? sequence.heads[static_cast<size_t>(kv_head)]
+                                : HeadPages{sequence.block_table, args.slots[row]};
+  result.block_table = pages.block_table;
+  for (int64_t j = result.first_key; j <= pages.last_slot; ++j) {
+    const uint8_t* k = k_at(args.kv, pages.block_table, j, kv_head);
     double score = 0;
     for (int32_t d = 0; d < head_dim; ++d) {
       score += static_cast<double>(q[d]) * kv_element(args.kv.layout.k_type, k, d);
@@ -59,7 +64,7 @@ AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
         double* out = result.out.data() + index * static_cast<size_t>(head_dim);
         for (size_t j = 0; j < result_of_row.p.size(); ++j) {
           const int64_t key = result_of_row.first_key + static_cast<int64_t>(j);
-          const uint8_t* v = v_at(args.kv, sequence.block_table, key, kv_head);
+          const uint8_t* v = v_at(args.kv, result_of_row.block_table, key, kv_head);
           for (int32_t d = 0; d < head_dim; ++d) {
             out[d] += result_of_row.p[j] * kv_element(args.kv.layout.v_type, v, d);
           }
