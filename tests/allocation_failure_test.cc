@@ -342,13 +342,17 @@ TEST_F(ModelFailure, AnEngineGoesOnAfterwards) {
   EXPECT_EQ(used_pages(*engine), 0);
 }
 
-/// The answers of some requests in the same steps; with too few pages one of them is preempted.
-std::optional<std::string> batch_answers(engine::Engine& engine) {
+/// The answers of some requests in the same steps, `chunked` of them over chunks; with too few
+/// pages one of them is preempted.
+std::optional<std::string> batch_answers(engine::Engine& engine, fusion::Fusor* fusor = nullptr,
+                                         const fusion::Prompt& chunked = {}) {
   const auto batcher =
       usable(engine::Batcher::create(engine, {.max_running = 3, .prompt_rows = 8}));
   if (!batcher) return std::nullopt;
   std::string out;
+  bool any_failed = false;
   const auto on_done = [&](size_t index, const Result<engine::BatchAnswer>& generation) {
+    any_failed |= !usable(generation);
     if (!generation.is_ok()) return;
     out += std::to_string(index);
     for (const auto& token : generation->tokens) out += " " + std::to_string(token.id);
@@ -363,12 +367,19 @@ std::optional<std::string> batch_answers(engine::Engine& engine) {
       const engine::BatchRequest request{test::random_ids(15, 300, i % 3),
                                          {.max_tokens = 20, .ignore_end = true}};
       if (ended((*batcher)->submit(request))) return std::nullopt;
+      if (fusor == nullptr || i % 2 == 0) continue;
+      if (ended((*batcher)->submit({.fusor = fusor,
+                                    .prompt = chunked,
+                                    .fusion = {.ratio = 0.2, .allow_plain = false},
+                                    .options = {.max_tokens = 10, .ignore_end = true}}))) {
+        return std::nullopt;
+      }
     }
     for (;;) {
       const auto goes_on = (*batcher)->step(on_done);
       if (ended(goes_on)) return std::nullopt;
       EXPECT_TRUE((*batcher)->violations().empty());
-      if (!*goes_on) return out;
+      if (!*goes_on) return any_failed ? std::nullopt : std::optional(out);
     }
   } catch (const std::bad_alloc&) {  // of submit, or of what this test does
     (*batcher)->cancel([](size_t, const Result<engine::BatchAnswer>&) {});
@@ -382,6 +393,16 @@ TEST_F(ModelFailure, ManyRequestsInTheSameSteps) {
   const auto engine = *engine::Engine::open(posix_env(), tight);
   fail_everywhere([&] { return batch_answers(*engine); }, 400, [&] { engine->forget_prefixes(); });
   EXPECT_EQ(used_pages(*engine), 0);
+}
+
+TEST_F(ModelFailure, FusionsInTheSameStepsAsOthers) {
+  engine::EngineOptions tight = options();
+  tight.kv_limit_bytes = 11 * open()->page_bytes();
+  const auto engine = *engine::Engine::open(posix_env(), tight);
+  const auto fusor = engine->make_fusor(nullptr, {4, 5});
+  fail_everywhere([&] { return batch_answers(*engine, fusor.get(), fused_prompt()); }, 100,
+                  [&] { engine->forget_prefixes(); });
+  EXPECT_EQ(engine->kv_usage().held(), 0);
 }
 
 TEST_F(ModelFailure, FusionOfChunksFromAStore) {
