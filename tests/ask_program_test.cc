@@ -179,7 +179,7 @@ TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
 TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
   // 6 layers of K and V, 2 heads of 16 f16 values each, 16 tokens a page.
   const auto pages = [](int n) {
-    return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KB";
+    return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KiB";
   };
   const Outcome refused = ingest({"--kv-limit", pages(5)});
   expect_error(refused, 1, ".txt: a chunk of ");

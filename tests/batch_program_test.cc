@@ -120,7 +120,7 @@ class Batch : public test::WeftProgram {
     const Outcome run = weft(raw({"--parallel", "2", "--json", "-p", "x"}));
     return run.json()["kv"]["page_bytes"].get<int64_t>();
   }
-  static std::string pages(int64_t n) { return std::to_string(n * page_bytes() / 1024) + "KB"; }
+  static std::string pages(int64_t n) { return std::to_string(n * page_bytes() / 1024) + "KiB"; }
 };
 
 TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
@@ -462,7 +462,7 @@ TEST_F(Batch, ALimitThatIsNoneIsRefused) {
     Arguments arguments = raw(mode);
     arguments.insert(arguments.end(), {"--kv-limit", "1KB"});
     expect_error(weft(arguments, "{\"prompt\":\"x\"}"), 2,
-                 "--kv-limit 1024 bytes: a page of 16 tokens takes " + page);
+                 "--kv-limit 1000 bytes: a page of 16 tokens takes " + page);
   }
   for (const std::string value :
        {"0", "-1", "abc", "1e99GB", "99999999999GB", "1.5", "GB", "1XB"}) {
@@ -475,7 +475,7 @@ TEST_F(Batch, ALimitThatIsNoneIsRefused) {
   // One page runs what fits it; a limit above the need changes nothing.
   const std::string wanted = weft(raw({"x", "-n", "4"})).out;
   EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", pages(1)})).out, wanted);
-  EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", "9EB"})).status, 2);
+  EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", "10EB"})).status, 2);
   EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", "7EB"})).out, wanted);
 }
 

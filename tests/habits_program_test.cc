@@ -1,4 +1,5 @@
 // What people who know llama.cpp, Ollama and git expect of the command line, and what they get.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -309,6 +310,8 @@ TEST_F(Habits, QuantizeSaysWhenItsResultIsLarger) {
   const Outcome larger = weft({"quantize", path("q8.gguf"), path("f32.gguf"), "F32"});
   EXPECT_EQ(larger.status, 0) << larger.err;
   EXPECT_THAT(larger.out, HasSubstr("the result is larger than its source: F32"));
+  const auto bytes = static_cast<double>(std::filesystem::file_size(path("f32.gguf")));
+  EXPECT_THAT(larger.out, HasSubstr(fmt::format(" converted, {:.1f} MB from ", bytes * 1e-6)));
 }
 
 TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <type_traits>
 
+#include "cli/byte_sizes.h"
 #include "cli/suggestion.h"
 
 namespace weft::cli {
@@ -312,37 +313,6 @@ std::optional<T> parse_whole(std::string_view text) {
   return static_cast<T>(value);
 }
 
-struct Bytes {
-  uint64_t count = 0;
-  bool has_unit = false;
-};
-/// 512MB, 1.5 GiB, 4096: units are powers of 1024. A part of a byte is left off.
-std::optional<Bytes> parse_bytes(std::string_view text) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  std::string unit;
-  for (const char c : text.substr(digits)) {
-    if (c != ' ') unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  }
-  const bool has_unit = !unit.empty();
-  constexpr std::string_view kPrefixes = "KMGTPE";
-  const size_t power = unit.empty() ? std::string_view::npos : kPrefixes.find(unit.front());
-  if (power != std::string_view::npos) unit.erase(0, 1);
-  const bool is_unit = unit.empty() || unit == "B" || unit == "IB" || unit == "I";
-  if (!is_unit || (power == std::string_view::npos && unit.starts_with('I'))) return std::nullopt;
-  const size_t shift = power == std::string_view::npos ? 0 : 10 * (power + 1);
-  const std::string_view number = text.substr(0, digits);
-  if (const auto whole = parse_whole<uint64_t>(number)) {
-    if (*whole > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;
-    return Bytes{*whole << shift, has_unit};
-  }
-  const auto fraction = parse_whole<double>(number);
-  const bool is_decimal = !number.starts_with('.') && !number.ends_with('.');
-  if (!fraction || !is_decimal || shift == 0) return std::nullopt;
-  const double bytes = std::ldexp(*fraction, static_cast<int>(shift));
-  if (!(bytes < 0x1p64)) return std::nullopt;
-  return Bytes{static_cast<uint64_t>(bytes), has_unit};
-}
-
 }  // namespace
 
 /// What a number may be, beside what its type holds.
@@ -522,20 +492,20 @@ Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::st
   CLI::Option* option = as_command(command_).add_option(names, bytes, help)->take_last();
   auto range = std::make_shared<Flag::Range>();
   const auto read = [range, option](std::string& text) -> std::string {
-    const std::optional<Bytes> number = parse_bytes(text);
-    if (!number || !range->holds(number->count)) {
+    const std::optional<ByteSize> size = parse_byte_size(text);
+    if (!size || !range->holds(size->bytes)) {
       const std::string limits =
           range->limits ? fmt::format("from {} to {}", range->limits->first, range->limits->second)
                         : fmt::format("at most {}", std::numeric_limits<uint64_t>::max());
       return value_error(*option, text, "a number of bytes, as 512MB or 10GB, " + limits);
     }
-    constexpr uint64_t kLeastBare = 1 << 20;
-    if (!number->has_unit && number->count > 0 && number->count < kLeastBare) {
+    constexpr uint64_t kLeastBare = 1'000'000;
+    if (!size->has_unit && size->bytes > 0 && size->bytes < kLeastBare) {
       return value_error(
           *option, text,
-          fmt::format("more: {} bytes are too few; {}GB?", number->count, number->count));
+          fmt::format("more: {} bytes are too few; {}GB?", size->bytes, size->bytes));
     }
-    text = fmt::format("{}", number->count);
+    text = fmt::format("{}", size->bytes);
     return "";
   };
   option->transform(CLI::Validator(read, "SIZE"));

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/terminal_text.h"
 #include "base/utf8.h"
+#include "cli/byte_sizes.h"
 
 namespace weft::cli {
 namespace {
@@ -64,17 +64,6 @@ std::string grouped_digits(int64_t n) {
 
 std::string counted(int64_t n, std::string_view noun) {
   return fmt::format("{} {}{}", grouped_digits(n), noun, n == 1 ? "" : "s");
-}
-
-std::string size_text(uint64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "KB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  auto value = static_cast<double>(bytes);
-  while (value >= 999.5 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value, unit > 0 && value < 9.95 ? 1 : 0, kUnits[unit]);
 }
 
 std::string duration_text(double seconds) {

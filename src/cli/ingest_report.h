@@ -17,8 +17,6 @@ namespace weft::cli {
 std::string grouped_digits(int64_t n);
 /// "1 document", "5,210 documents".
 std::string counted(int64_t n, std::string_view noun);
-/// "830 KB", "1.2 GB", of 1000 each.
-std::string size_text(uint64_t bytes);
 /// "8 s", "2 min 5 s", "3 h 20 min".
 std::string duration_text(double seconds);
 

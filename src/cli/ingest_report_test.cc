@@ -19,12 +19,6 @@ TEST(IngestReport, NumbersAsPeopleReadThem) {
   EXPECT_EQ(grouped_digits(-1234567), "-1,234,567");
   EXPECT_EQ(counted(1, "document"), "1 document");
   EXPECT_EQ(counted(0, "document"), "0 documents");
-  EXPECT_EQ(size_text(0), "0 B");
-  EXPECT_EQ(size_text(999), "999 B");
-  EXPECT_EQ(size_text(1500), "1.5 KB");
-  EXPECT_EQ(size_text(999'700), "1.0 MB");
-  EXPECT_EQ(size_text(120'400'000), "120 MB");
-  EXPECT_EQ(size_text(UINT64_MAX), "18446744 TB");
   EXPECT_EQ(duration_text(8.4), "8 s");
   EXPECT_EQ(duration_text(125), "2 min 5 s");
   EXPECT_EQ(duration_text(12000), "3 h 20 min");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "cli/byte_sizes.h"
 #include "cli/ingest_report.h"
 #include "text/chunker.h"
 
