@@ -1,6 +1,7 @@
 // Many requests in one run, as their users meet them: weft generate --batch and --parallel,
 // --kv-limit, weft bench batch. What a request gets beside others is what it gets alone.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -143,12 +144,31 @@ TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
   EXPECT_EQ(lines[0]["tokens"].size(), 9u);
   EXPECT_EQ(lines[2]["tokens"].size(), 2u);
   EXPECT_EQ(lines[5]["tokens"].size(), 3u);
-  EXPECT_EQ(lines[1]["error"], "byte 2: not valid JSON");
-  EXPECT_EQ(lines[3]["error"], "\"prompt\" is missing");
-  EXPECT_EQ(lines[4]["error"], "\"temp\" -1: must be a number from 0 (greedy)");
+  EXPECT_EQ(
+      lines[1]["error"],
+      "line 3: byte 2: not valid JSON; a line is {\"prompt\": \"...\"}, and what else it sets");
+  EXPECT_EQ(lines[3]["error"], "line 6: \"prompt\" is missing");
+  EXPECT_EQ(lines[4]["error"], "line 7: \"temp\" -1: must be a number from 0 (greedy)");
   EXPECT_THAT(run.err, HasSubstr("weft: 3 prompts, 14 tokens generated in "));
   EXPECT_THAT(run.err, HasSubstr("weft: 3 of 6 requests failed\n"));
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << run.err;
+}
+
+TEST_F(Batch, OfBadLinesAloneThereIsNoSpeedAndTheErrorStays) {
+  write_file(path("in"),
+             "Name a colour.\n"
+             "{\"prompt\":\"x\",\"n\":\"many\"}\n");
+  const Arguments quiet{"--batch", path("in"), "-q"};
+  for (const Arguments& arguments : {Arguments{"--batch", path("in")}, quiet}) {
+    const Outcome run = weft(raw(arguments));
+    const std::vector<Json> lines = lines_of(run.out);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_THAT(lines[0]["error"],
+                AllOf(HasSubstr("line 1: "), HasSubstr("a line is {\"prompt\"")));
+    EXPECT_THAT(lines[1]["error"], HasSubstr("line 2: \"n\" \"many\": must be a whole number"));
+    EXPECT_EQ(run.status, 1);
+    EXPECT_EQ(run.err, "weft: 2 of 2 requests failed\n");
+  }
 }
 
 TEST_F(Batch, ItIsTheSameFromAFileAndAPipeWhateverEndsTheLines) {
@@ -224,7 +244,8 @@ TEST_F(Batch, ALineGetsWhatItsRequestGetsAlone) {
     const Outcome wanted = weft(single, requests[i]["prompt"].get<std::string>());
     if (wanted.status != 0) {  // this vocabulary has no BOS
       EXPECT_EQ(requests[i]["prompt"], "");
-      EXPECT_EQ(wanted.err, "weft: " + lines[i]["error"].get<std::string>() + "\n");
+      EXPECT_EQ(lines[i]["error"], fmt::format("line {}: the prompt is empty", i + 1));
+      EXPECT_EQ(wanted.err, "weft: the prompt is empty\n");
       continue;
     }
     Json json = wanted.json();
