@@ -314,8 +314,16 @@ TEST_F(Habits, QuantizeSaysWhenItsResultIsLarger) {
   EXPECT_THAT(larger.out, HasSubstr(fmt::format(" converted, {:.1f} MB from ", bytes * 1e-6)));
 }
 
+TEST_F(Habits, TypesOfTheCacheHaveLlamaCppsShortNames) {
+  const std::string wanted = weft(generate({"The", "--cache-type-k", "f32"})).out;
+  EXPECT_EQ(weft(generate({"The", "-ctk", "f32", "-ctv", "f16"})).out, wanted);
+  expect_error(weft(generate({"The", "-ctv", "q8_0"})), 2,
+               "--cache-type-v q8_0: must be f32, f16 or bf16");
+  expect_error(weft({"model", "ls", "-ctk", "f16"}), 2, "weft model ls has no -ctk");
+}
+
 TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
-  const std::pair<std::vector<std::string>, const char*> cases[] = {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"run", "smollm2-135m"}, "weft chat -m MODEL"},
       {{"pull", "x"}, "weft model get NAME"},
       {{"list"}, "weft model ls"},
@@ -350,7 +358,26 @@ TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
       {{"bench", "ttft", "--order", "sam"},
        "--order sam: must be shuffled or same; did you mean same?"},
       {{"bench", "speed", "-m", "x", "-p", "1,x"}, "--prefill 1,x: must be token counts"},
-      {{"chat", "hello"}, "hello is one word too many; see weft chat --help"},
+      {{"chat", "tiny"}, "tiny is one word too many; a model is named by -m: weft chat -m tiny"},
+      {{"chat", "-m", model(), "hello"},
+       "hello is one word too many; weft chat reads what you say"},
+      {{"model", "ls", "x"}, "x is one word too many; see weft model ls --help"},
+      {{"chat", "-p", "hi"}, "-p: weft chat reads what you say from the terminal, or line by line"},
+      {{"chat", "-f", "x"}, "-f: weft chat reads lines from standard input: weft chat -m MODEL <"},
+      {{"chat", "-ngl", "99"}, "-ngl: weft has no GPU layers to place"},
+      {{"ask", "-ngl99", "x"}, "-ngl99: weft has no GPU layers to place"},
+      {{"-ngl", "99", "-m", "x"}, "-ngl: weft has no GPU layers to place"},
+      {{"ask", "-k", "3", "x"}, "-k: weft's are --chunks (passages in the prompt)"},
+      {{"ask", "-f", "x"},
+       "-f: weft ask reads questions line by line: weft ask --store DIR < FILE"},
+      {{"ask", "-p", "x"}, "-p: the question is an argument by itself"},
+      {{"docs", "rm", "--store", "x"},
+       "name the documents to remove: files and folders (weft docs"},
+      {{"ingest", "--store", "x"}, "name the files and folders to ingest"},
+      {{"ingest", "-m", model(), "--store", docs(), docs()},
+       docs() + ": a store is a folder by itself, not that of the documents"},
+      {{"ingest", "-m", model(), "--store", path("."), docs()},
+       docs() + ": lies in " + path(".") + ", which --store names"},
   };
   for (const auto& [arguments, part] : cases) {
     expect_error(weft(arguments), 2, part);

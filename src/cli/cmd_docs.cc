@@ -138,6 +138,11 @@ Result<Meant> meant_by_name(Env& env, const std::vector<retrieval::Document>& do
 }
 
 Status run_rm(App& app, const DocsFlags& flags) {
+  if (flags.paths.empty()) {
+    return invalid_argument(
+        "name the documents to remove: files and folders (weft docs ls lists "
+        "what is there)");
+  }
   WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_ASSIGN_OR_RETURN(const auto index,
                         open_index(app, flags, retrieval::Index::Mode::kReadWrite));
@@ -205,7 +210,7 @@ void add_docs_command(Command root, App& app) {
   };
   add("ls", "List documents: path, title, chunks, tokens, bytes of KV", run_ls);
   Command rm = add("rm", "Remove documents with their KV; the files themselves stay", run_rm);
-  rm.add_option("paths", flags->paths, "files and folders, also such as are gone").required();
+  rm.add_option("paths", flags->paths, "files and folders, also such as are gone (one at least)");
 }
 
 }  // namespace weft::cli

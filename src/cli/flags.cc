@@ -161,7 +161,8 @@ class ArgumentReader {
     const std::string& word = arguments[at_];
     const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
     const std::string name = word.substr(0, equals);
-    const CLI::Option* option = command_->get_option_no_throw(name);
+    const std::string known(long_form(name));  // the parser has no short names of several letters
+    const CLI::Option* option = command_->get_option_no_throw(known.empty() ? name : known);
     size_t value_begin = equals == std::string::npos ? equals : equals + 1;
     if (option == nullptr && !word.starts_with("--") && word.size() > 2) {
       option = attached(word);
@@ -190,11 +191,15 @@ class ArgumentReader {
   /// The option of "-n5": none where no such value can be meant, as in "-ngl".
   const CLI::Option* attached(const std::string& word) const {
     const CLI::Option* option = command_->get_option_no_throw(word.substr(0, 2));
-    if (option == nullptr || !takes_value(*option) || foreign_flag(word)) return nullptr;
+    if (option == nullptr || !takes_value(*option) || is_foreign(word)) return nullptr;
     constexpr std::string_view kNumbers[] = {"INT", "UINT", "FLOAT"};
     const bool is_number =
         std::ranges::find(kNumbers, value_name_of(*option)) != std::end(kNumbers);
     return is_number && (word[2] >= 'A' && word[2] <= 'z') ? nullptr : option;
+  }
+
+  bool is_foreign(std::string_view flag) const {
+    return foreign_flag(command_->get_name(), flag).has_value();
   }
 
   Status unknown(const std::string& name) const {
@@ -217,9 +222,11 @@ class ArgumentReader {
       return invalid_argument(fmt::format(
           "{} has no {}: what lies below a path goes with it, and nothing asks back", path, name));
     }
-    // What lets a model answer has more flags than what lists or removes.
-    const bool runs_a_model = command_->get_option_no_throw("--model") != nullptr;
-    if (const auto meant = runs_a_model ? foreign_flag(name) : std::nullopt) {
+    // What lets a model answer has more flags than what lists or removes; before a command any is.
+    const bool runs_a_model =
+        command_->get_option_no_throw("--model") != nullptr || command_->get_parent() == nullptr;
+    const std::string command = command_->get_name();
+    if (const auto meant = runs_a_model ? foreign_flag(command, name) : std::nullopt) {
       return invalid_argument(fmt::format("{}: {}", name, *meant));
     }
     std::vector<std::string> names;
@@ -236,7 +243,7 @@ class ArgumentReader {
         meant.empty() && runs_a_model && !is_letter ? closest(name, foreign_flags()) : std::nullopt;
     if (foreign) {
       return invalid_argument(fmt::format("{} has no {}; {}: {}", path, shown(name), *foreign,
-                                          *foreign_flag(*foreign)));
+                                          *foreign_flag(command, *foreign)));
     }
     const std::string words = has_words ? "; words that begin with - go behind --" : "";
     return invalid_argument(fmt::format("{} has no {}{}{}{}", path, shown(name), meant, words,
@@ -249,8 +256,7 @@ class ArgumentReader {
         command_->get_options([](const CLI::Option* option) { return option->get_positional(); });
     const std::string kind = positional.empty() ? "" : value_name_of(*positional.back());
     if (kind != kList && kind != kWords && words_.size() > positional.size()) {
-      return invalid_argument(fmt::format("{} is one word too many; see {} --help",
-                                          shown(words_[positional.size()]), path_of(*command_)));
+      return one_word_too_many(words_[positional.size()]);
     }
     out_.emplace_back("--");
     if (kind == kWords) {
@@ -264,6 +270,19 @@ class ArgumentReader {
       out_.push_back(kind == kList ? word + kListEnd : word);
     }
     return Status::ok();
+  }
+
+  /// As after `ollama run`: a model, and perhaps a prompt.
+  Status one_word_too_many(const std::string& word) const {
+    const std::string path = path_of(*command_);
+    std::string meant = fmt::format("see {} --help", path);
+    if (command_->get_name() == "chat") {
+      const bool has_model = std::ranges::find(out_, "--model") != out_.end();
+      meant = has_model ? "weft chat reads what you say from the terminal, or line by line from a "
+                          "pipe; weft generate -m MODEL PROMPT answers once"
+                        : fmt::format("a model is named by -m: {} -m {}", path, shown(word));
+    }
+    return invalid_argument(fmt::format("{} is one word too many; {}", shown(word), meant));
   }
 
   CLI::App* command_;

@@ -688,10 +688,16 @@ Status check_not_empty(std::span<const std::string> paths) {
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir) {
   const std::string store = canonical_path(store_dir);
   for (const std::string& path : paths) {
-    if (!is_under(canonical_path(path), store)) continue;
+    const std::string canonical = canonical_path(path);
+    if (!is_under(canonical, store)) continue;
     return invalid_argument(
-        fmt::format("{}: lies in the store's own folder {}; give the store a folder of its own",
-                    path, store_dir));
+        canonical == store
+            ? fmt::format("{}: a store is a folder by itself, not that of the documents; name "
+                          "another one with --store",
+                          path)
+            : fmt::format("{}: lies in {}, which --store names, and a store is a folder by itself; "
+                          "name another one with --store",
+                          path, store_dir));
   }
   return Status::ok();
 }
