@@ -268,6 +268,9 @@ TEST_F(AskProgram, ACopyIsNoMove) {
   fs::copy_file(docs() + "/harbour.md", docs() + "/copy.md");
   EXPECT_THAT(ingest().out, HasSubstr("1 new, 0 changed, 0 completed, 0 deleted, 3 unchanged"));
   EXPECT_EQ(listed().size(), 4u);
+  const std::string shown = ask_plainly("When does the harbour open?").out;
+  EXPECT_THAT(shown, HasSubstr("\n    the same as docs/"));
+  EXPECT_THAT(shown, Not(HasSubstr("nearly the same")));
 }
 
 TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {
