@@ -263,6 +263,19 @@ TEST_F(AskProgram, ARenamedFileWhoseNameIsItsTitleIsCutAnewAndTheOldOneGoes) {
   EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
 }
 
+TEST_F(AskProgram, ThePlanOfAChangedDocumentIsOfWhatIsNewInIt) {
+  ASSERT_EQ(ingest().status, 0);
+  write_file(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And globes.");
+  const Json report = ingest({"--json"}).json();
+  EXPECT_EQ(report["changed"], 1);
+  EXPECT_EQ(report["new_chunks"], 1);  // the last
+  EXPECT_GT(report["chunks"], 1);
+  EXPECT_LT(report["new_tokens"], report["tokens"]);
+  write_file(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And atlases.");
+  EXPECT_THAT(ingest().out,
+              AllOf(HasSubstr("ingesting 1 document, 1 new chunk, "), HasSubstr(" need none\n")));
+}
+
 TEST_F(AskProgram, ACopyIsNoMove) {
   ASSERT_EQ(ingest().status, 0);
   fs::copy_file(docs() + "/harbour.md", docs() + "/copy.md");

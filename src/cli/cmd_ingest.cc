@@ -86,6 +86,7 @@ class Report {
                 {"unchanged", counts.unchanged},
                 {"chunks", plan_.chunks},
                 {"tokens", plan_.tokens},
+                {"new_chunks", plan_.new_chunks},
                 {"new_tokens", plan_.new_tokens},
                 {"new_bytes", plan_.new_bytes},
                 {"guesses", guesses_json_},

@@ -74,11 +74,21 @@ std::string duration_text(double seconds) {
 }
 
 std::string plan_line(const IngestPlan& plan) {
-  std::string line =
-      fmt::format("ingesting {}, {}, {}: {} ({} free)", counted(plan.documents, "document"),
-                  counted(plan.chunks, "chunk"), counted(plan.tokens, "token"),
-                  plan.new_bytes == 0 ? "no new KV" : size_text(plan.new_bytes) + " of KV",
-                  size_text(plan.free_bytes));
+  // One line, one thing: what is to be computed, as that is what takes time and room.
+  const int64_t stored = plan.chunks - plan.new_chunks;
+  const std::string documents = counted(plan.documents, "document");
+  if (plan.new_chunks == 0) {
+    return fmt::format("ingesting {}, {}: no new KV ({} free)", documents,
+                       counted(plan.chunks, "chunk"), size_text(plan.free_bytes));
+  }
+  std::string line = fmt::format("ingesting {}, {}, {}: {} of KV ({} free)", documents,
+                                 counted(plan.new_chunks, stored == 0 ? "chunk" : "new chunk"),
+                                 counted(plan.new_tokens, "token"), size_text(plan.new_bytes),
+                                 size_text(plan.free_bytes));
+  if (stored > 0) {
+    line +=
+        fmt::format("; {} {} none", counted(stored, "other chunk"), stored == 1 ? "needs" : "need");
+  }
   if (plan.new_bytes > kBigBytes && plan.largest_bytes > plan.new_bytes / 2) {
     line += fmt::format("; {} of it for {}", size_text(plan.largest_bytes),
                         one_line(plan.largest_path));

@@ -29,6 +29,8 @@ TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
   IngestPlan plan{.documents = 1,
                   .chunks = 1,
                   .tokens = 5210,
+                  .new_chunks = 1,
+                  .new_tokens = 5210,
                   .new_bytes = 120'000'000,
                   .free_bytes = 31'000'000'000,
                   .largest_path = "/d/big.log",
@@ -44,8 +46,24 @@ TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
   plan.largest_path = "/d/big.log";
   plan.largest_bytes = 2'000'000'000;
   EXPECT_THAT(plan_line(plan), Not(HasSubstr("big.log")));
+}
+
+TEST(IngestReport, ThePlanIsOfWhatIsComputed) {
+  IngestPlan plan{.documents = 1,
+                  .chunks = 14,
+                  .tokens = 6000,
+                  .new_chunks = 2,
+                  .new_tokens = 840,
+                  .new_bytes = 19'000'000,
+                  .free_bytes = 31'000'000'000};
+  EXPECT_EQ(plan_line(plan),
+            "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free); 12 other "
+            "chunks need none");
+  plan.chunks = 3;
+  EXPECT_THAT(plan_line(plan), EndsWith("; 1 other chunk needs none"));
+  plan.new_chunks = plan.new_tokens = 0;
   plan.new_bytes = 0;
-  EXPECT_THAT(plan_line(plan), HasSubstr(": no new KV ("));
+  EXPECT_EQ(plan_line(plan), "ingesting 1 document, 3 chunks: no new KV (31 GB free)");
 }
 
 TEST(IngestReport, ProgressKeepsToTheWidth) {
