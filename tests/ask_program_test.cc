@@ -226,6 +226,18 @@ TEST_F(AskProgram, TheStoreKnowsItsModel) {
                "(model.gguf), which is not in the models folder");
 }
 
+TEST_F(AskProgram, ARenamedFolderLeavesNoRowOfItsEmptyFile) {
+  write_file(docs() + "/empty.txt", "");
+  ASSERT_EQ(ingest().status, 0);
+  fs::rename(docs(), path("papers"));
+  const Outcome moved = weft({"ingest", "-m", model(), "--store", store(), path("papers")});
+  ASSERT_EQ(moved.status, 0) << moved.err;
+  EXPECT_THAT(moved.out, HasSubstr("0 new, 0 changed, 0 completed, 4 moved, 0 deleted"));
+  EXPECT_THAT(listed(), ElementsAre("papers/empty.txt", "papers/harbour.md", "papers/library.txt",
+                                    "papers/orchard.txt"));
+  fs::rename(path("papers"), docs());
+}
+
 TEST_F(AskProgram, AMovedFolderIsTakenOver) {
   ASSERT_EQ(ingest().status, 0);
   const std::string question = "harbour orchard library shelf";  // enough for reuse to pay

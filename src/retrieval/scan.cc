@@ -502,14 +502,19 @@ class Scanner {
   /// A new file with the content of a document whose own file is gone, here or anywhere, is that
   /// document. A link in a document's path is newer than the document.
   void find_moved() {
-    std::map<std::string_view, std::deque<const std::string*>> by_content;  // paths
+    // All empty files are alike: of these also the name counts.
+    const auto content_of = [](const DocumentInfo& info) {
+      return info.size_bytes > 0
+                 ? info.content_hash
+                 : info.content_hash + "/" + info.path.substr(info.path.rfind('/') + 1);
+    };
+    std::map<std::string, std::deque<const std::string*>> by_content;  // paths
     for (const auto& [path, document] : known_) {
-      if (!present_.contains(path)) by_content[document.info.content_hash].push_back(&path);
+      if (!present_.contains(path)) by_content[content_of(document.info)].push_back(&path);
     }
     for (ScannedFile& file : result_.files) {
-      // Of an empty one there is nothing to keep, and all empty files are alike.
-      if (file.change != Change::kNew || file.info.size_bytes == 0) continue;
-      const auto candidates = by_content.find(file.info.content_hash);
+      if (file.change != Change::kNew) continue;
+      const auto candidates = by_content.find(content_of(file.info));
       if (candidates == by_content.end()) continue;
       std::deque<const std::string*>& paths = candidates->second;
       while (!paths.empty() && file.change == Change::kNew && !is_stopped()) {
