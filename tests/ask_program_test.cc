@@ -275,6 +275,33 @@ TEST_F(AskProgram, ARenamedFileWhoseNameIsItsTitleIsCutAnewAndTheOldOneGoes) {
   EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
 }
 
+TEST_F(AskProgram, ADocumentWhoseRecordsAreGoneIsNotListedAsStored) {
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
+  const Json all = weft({"cache", "ls", "--store", store(), "--json"}).json()["records"];
+  for (const auto& entry : fs::recursive_directory_iterator(store())) {
+    if (entry.path().filename().string().starts_with(all[0]["hash"].get<std::string>())) {
+      fs::remove(entry.path());
+      break;
+    }
+  }
+  ASSERT_EQ(records(), std::ssize(all) - 1);
+  const Outcome run = weft({"docs", "ls", "--store", store()});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.out, HasSubstr("  incomplete\n"));
+  EXPECT_EQ(run.err,
+            "weft: " + store() +
+                ": records of 1 document are gone from the store's folder; asking computes "
+                "what it needs of them, and weft cache verify --repair says the command "
+                "that makes them all\n");
+  int n_incomplete = 0;
+  for (const Json& document : documents()) n_incomplete += document["status"] == "incomplete";
+  EXPECT_EQ(n_incomplete, 1);
+  ASSERT_EQ(weft({"cache", "verify", "--repair", "--store", store()}).status, 0);
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
+}
+
 TEST_F(AskProgram, ThePlanOfAChangedDocumentIsOfWhatIsNewInIt) {
   ASSERT_EQ(ingest().status, 0);
   write_file(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And globes.");
