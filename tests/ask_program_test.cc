@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -181,22 +182,35 @@ TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
   const auto pages = [](int n) {
     return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KiB";
   };
+  const auto named_limit = [](const std::string& line) {
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(line, found, std::regex("--kv-limit(?: of)? ([0-9.]+[KM]B)")));
+    return found.empty() ? "" : found[1].str();
+  };
   const Outcome refused = ingest({"--kv-limit", pages(5)});
   expect_error(refused, 1, ".txt: a chunk of ");
   EXPECT_THAT(refused.err, HasSubstr(" is computed after the anchor of "));
-  EXPECT_THAT(refused.err, HasSubstr("and it holds 80: a larger --kv-limit or context (-c) is "
-                                     "needed; nothing was changed\n"));
+  EXPECT_THAT(refused.err, HasSubstr("and it holds 80: a --kv-limit of "));
+  EXPECT_THAT(refused.err, HasSubstr(" or a larger context (-c) is needed; nothing was changed\n"));
   EXPECT_EQ(refused.out, "");
   EXPECT_FALSE(fs::exists(store()));
-  ASSERT_EQ(ingest().status, 0);
-  const std::string line = "do not fit the context of 80 (--kv-limit)";
-  expect_error(ask_plainly("harbour", {"--kv-limit", pages(5)}), 1, line);
-  expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80 (-c)");
-  EXPECT_THAT(
-      weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", pages(5), "-n", "4"},
-           "harbour\n")
-          .err,
-      HasSubstr(line));
+  const Outcome with_limit = ingest({"--kv-limit", named_limit(refused.err)});
+  EXPECT_EQ(with_limit.status, 0) << with_limit.err;
+  const std::string line = "do not fit the context of 80; --kv-limit ";
+  const Outcome asked = ask_plainly("harbour", {"--kv-limit", pages(5)});
+  expect_error(asked, 1, line);
+  EXPECT_THAT(asked.err, HasSubstr(" holds them\n"));
+  const Outcome with_named = ask_plainly("harbour", {"--kv-limit", named_limit(asked.err)});
+  EXPECT_EQ(with_named.status, 0) << asked.err << with_named.err;
+  expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80; -c ");
+  const auto talk = [](const std::string& limit) {
+    return weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", limit, "-n", "4"},
+                "harbour\n");
+  };
+  const Outcome talked = talk(pages(5));
+  EXPECT_THAT(talked.err, HasSubstr(line));
+  const Outcome talked_on = talk(named_limit(talked.err));
+  EXPECT_EQ(talked_on.status, 0) << talked_on.err;
 }
 
 TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {

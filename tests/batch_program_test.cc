@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/byte_sizes.h"
 #include "gguf/random_model.h"
 #include "terminal.h"
 #include "weft_program.h"
@@ -477,13 +478,13 @@ TEST_F(Batch, NotesOnSamplesSayWhichAndThatGreedyOnesAreTheSame) {
 }
 
 TEST_F(Batch, ALimitThatIsNoneIsRefused) {
-  const std::string page = std::to_string(page_bytes());
+  const std::string page = size_flag_for(static_cast<uint64_t>(page_bytes()));
   for (const Arguments& mode :
        {Arguments{"x"}, Arguments{"--parallel", "2", "x"}, Arguments{"--batch", "-"}}) {
     Arguments arguments = raw(mode);
     arguments.insert(arguments.end(), {"--kv-limit", "1KB"});
     expect_error(weft(arguments, "{\"prompt\":\"x\"}"), 2,
-                 "--kv-limit 1000 bytes: a page of 16 tokens takes " + page);
+                 "--kv-limit 1KB: a page of 16 tokens takes " + page);
   }
   for (const std::string value :
        {"0", "-1", "abc", "1e99GB", "99999999999GB", "1.5", "GB", "1XB"}) {

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <type_traits>
 
-#include "cli/byte_sizes.h"
+#include "base/byte_sizes.h"
 #include "cli/suggestion.h"
 
 namespace weft::cli {

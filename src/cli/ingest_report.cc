@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/byte_sizes.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
-#include "cli/byte_sizes.h"
 
 namespace weft::cli {
 namespace {

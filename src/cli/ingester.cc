@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "base/byte_sizes.h"
 #include "base/hash.h"
-#include "cli/byte_sizes.h"
 #include "cli/ingest_report.h"
 #include "text/chunker.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/byte_sizes.h"
 #include "base/shell_text.h"
-#include "cli/byte_sizes.h"
 #include "cli/ingest_report.h"
 #include "retrieval/scan.h"
 

@@ -1,4 +1,4 @@
-#include "cli/byte_sizes.h"
+#include "base/byte_sizes.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::cli {
+namespace weft {
 namespace {
 
 uint64_t bytes_of(std::string_view text) {
@@ -82,4 +82,4 @@ TEST(ByteSizes, WhatIsNeededIsRoundedUp) {
 }
 
 }  // namespace
-}  // namespace weft::cli
+}  // namespace weft

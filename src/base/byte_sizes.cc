@@ -1,4 +1,4 @@
-#include "cli/byte_sizes.h"
+#include "base/byte_sizes.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-namespace weft::cli {
+namespace weft {
 namespace {
 
 constexpr std::array<const char*, 7> kUnits{"B", "KB", "MB", "GB", "TB", "PB", "EB"};
@@ -99,4 +99,4 @@ std::string size_flag_for(uint64_t bytes) {
   return number + kUnits[unit];
 }
 
-}  // namespace weft::cli
+}  // namespace weft

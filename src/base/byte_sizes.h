@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace weft::cli {
+namespace weft {
 
 struct ByteSize {
   uint64_t bytes = 0;
@@ -27,4 +27,4 @@ std::string size_flag(uint64_t bytes);
 /// As a flag takes it: these bytes or a few more, in three digits, as "12.4MB".
 std::string size_flag_for(uint64_t bytes);
 
-}  // namespace weft::cli
+}  // namespace weft
