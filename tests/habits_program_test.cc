@@ -103,6 +103,23 @@ TEST_F(Habits, AStopTextEndsTheAnswerAndIsNotPrinted) {
   EXPECT_EQ(none.err, "weft: the model gave an empty answer\n");
 }
 
+TEST_F(Habits, TokensWhoseTextAStopTextCutsAreAmongTheTokens) {
+  const std::string whole = weft(generate({"-n", "40", "The"})).out;
+  const auto all = weft(generate({"-n", "40", "--json", "The"})).json()["tokens"];
+  const size_t at = whole.size() / 2;
+  const Outcome run = weft(generate({"-n", "40", "--json", "--stop", whole.substr(at, 6), "The"}));
+  ASSERT_EQ(run.json()["stop_reason"], "stop") << run.err;
+  const auto tokens = run.json()["tokens"];
+  ASSERT_LT(tokens.size(), all.size());
+  for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], all[i]);
+  // All but the one that completed it: what they say goes beyond the text.
+  const std::string said = weft(generate({"-n", std::to_string(tokens.size()), "The"})).out;
+  EXPECT_TRUE(said.starts_with(whole.substr(0, at)));
+  EXPECT_GT(said.size(), at + 1);
+  const std::string more = weft(generate({"-n", std::to_string(tokens.size() + 1), "The"})).out;
+  EXPECT_THAT(more.substr(at), HasSubstr(whole.substr(at, 6)));
+}
+
 TEST_F(Habits, AnEmptyTextOfAFlagIsRefused) {
   const std::vector<std::string> generate_x = generate({"x"});
   const std::vector<std::string> chat{"chat", "-m", model()};
