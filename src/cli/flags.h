@@ -2,8 +2,8 @@
 // finite) and must fit: what does not is one line with the flag, the value and the range, as
 // "--ratio 1.5: must be a number from 0 to 1". A text must not be empty: that is what a variable of
 // a shell leaves that is not set. What is not known gets the nearest that is. Help and
-// what a value becomes are CLI11's, which flags.cc alone includes: its header costs five seconds of
-// compiling in every file that sees it. No command's work is here.
+// what a value becomes are CLI11's, which flags.cc and argument_reader.cc alone include: its header
+// costs five seconds of compiling in every file that sees it. No command's work is here.
 #pragma once
 
 #include <cstdint>
