@@ -392,7 +392,7 @@ TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
        "name the documents to remove: files and folders (weft docs"},
       {{"ingest", "--store", "x"}, "name the files and folders to ingest"},
       {{"ingest", "-m", model(), "--store", docs(), docs()},
-       docs() + ": a store is a folder by itself, not that of the documents"},
+       docs() + ": a store needs a folder of its own, not that of the documents"},
       {{"ingest", "-m", model(), "--store", path("."), docs()},
        docs() + ": lies in " + path(".") + ", which --store names"},
   };

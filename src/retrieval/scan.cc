@@ -697,11 +697,11 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
     if (!is_under(canonical, store)) continue;
     return invalid_argument(
         canonical == store
-            ? fmt::format("{}: a store is a folder by itself, not that of the documents; name "
+            ? fmt::format("{}: a store needs a folder of its own, not that of the documents; name "
                           "another one with --store",
                           path)
-            : fmt::format("{}: lies in {}, which --store names, and a store is a folder by itself; "
-                          "name another one with --store",
+            : fmt::format("{}: lies in {}, which --store names, and a store needs a folder of its "
+                          "own; name another one with --store",
                           path, store_dir));
   }
   return Status::ok();
