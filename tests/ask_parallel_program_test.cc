@@ -79,10 +79,10 @@ TEST_F(AskParallel, EachQuestionIsAnsweredAsAloneAndInItsPlace) {
 TEST_F(AskParallel, WhatDoesNotFitTogetherHasItsTurnLater) {
   const std::vector<Json> expected = answers(ask({"--json"}));
   // Also where prompts have room and their answers have not.
-  for (int kb = 1000; kb < 3200; kb += 200) {
-    SCOPED_TRACE(kb);
+  for (int kib = 1000; kib < 3200; kib += 200) {
+    SCOPED_TRACE(kib);
     const Outcome tight =
-        ask({"--json", "--parallel", "6", "--kv-limit", std::to_string(kb) + "KB"});
+        ask({"--json", "--parallel", "6", "--kv-limit", std::to_string(kib) + "KiB"});
     EXPECT_EQ(tight.status, 0) << tight.err;
     const std::vector<Json> got = answers(tight);
     ASSERT_EQ(got.size(), expected.size());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -179,24 +180,37 @@ TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
 TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
   // 6 layers of K and V, 2 heads of 16 f16 values each, 16 tokens a page.
   const auto pages = [](int n) {
-    return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KB";
+    return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KiB";
+  };
+  const auto named_limit = [](const std::string& line) {
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(line, found, std::regex("--kv-limit(?: of)? ([0-9.]+[KM]B)")));
+    return found.empty() ? "" : found[1].str();
   };
   const Outcome refused = ingest({"--kv-limit", pages(5)});
   expect_error(refused, 1, ".txt: a chunk of ");
   EXPECT_THAT(refused.err, HasSubstr(" is computed after the anchor of "));
-  EXPECT_THAT(refused.err, HasSubstr("and it holds 80: a larger --kv-limit or context (-c) is "
-                                     "needed; nothing was changed\n"));
+  EXPECT_THAT(refused.err, HasSubstr("and it holds 80: a --kv-limit of "));
+  EXPECT_THAT(refused.err, HasSubstr(" or a larger context (-c) is needed; nothing was changed\n"));
   EXPECT_EQ(refused.out, "");
   EXPECT_FALSE(fs::exists(store()));
-  ASSERT_EQ(ingest().status, 0);
-  const std::string line = "do not fit the context of 80 (--kv-limit)";
-  expect_error(ask_plainly("harbour", {"--kv-limit", pages(5)}), 1, line);
-  expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80 (-c)");
-  EXPECT_THAT(
-      weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", pages(5), "-n", "4"},
-           "harbour\n")
-          .err,
-      HasSubstr(line));
+  const Outcome with_limit = ingest({"--kv-limit", named_limit(refused.err)});
+  EXPECT_EQ(with_limit.status, 0) << with_limit.err;
+  const std::string line = "do not fit the context of 80; --kv-limit ";
+  const Outcome asked = ask_plainly("harbour", {"--kv-limit", pages(5)});
+  expect_error(asked, 1, line);
+  EXPECT_THAT(asked.err, HasSubstr(" holds them\n"));
+  const Outcome with_named = ask_plainly("harbour", {"--kv-limit", named_limit(asked.err)});
+  EXPECT_EQ(with_named.status, 0) << asked.err << with_named.err;
+  expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80; -c ");
+  const auto talk = [](const std::string& limit) {
+    return weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", limit, "-n", "4"},
+                "harbour\n");
+  };
+  const Outcome talked = talk(pages(5));
+  EXPECT_THAT(talked.err, HasSubstr(line));
+  const Outcome talked_on = talk(named_limit(talked.err));
+  EXPECT_EQ(talked_on.status, 0) << talked_on.err;
 }
 
 TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {
@@ -224,6 +238,18 @@ TEST_F(AskProgram, TheStoreKnowsItsModel) {
   fs::remove_all(models);
   expect_error(with_models({"ask", "--store", store(), "harbour"}), 1,
                "(model.gguf), which is not in the models folder");
+}
+
+TEST_F(AskProgram, ARenamedFolderLeavesNoRowOfItsEmptyFile) {
+  write_file(docs() + "/empty.txt", "");
+  ASSERT_EQ(ingest().status, 0);
+  fs::rename(docs(), path("papers"));
+  const Outcome moved = weft({"ingest", "-m", model(), "--store", store(), path("papers")});
+  ASSERT_EQ(moved.status, 0) << moved.err;
+  EXPECT_THAT(moved.out, HasSubstr("0 new, 0 changed, 0 completed, 4 moved, 0 deleted"));
+  EXPECT_THAT(listed(), ElementsAre("papers/empty.txt", "papers/harbour.md", "papers/library.txt",
+                                    "papers/orchard.txt"));
+  fs::rename(path("papers"), docs());
 }
 
 TEST_F(AskProgram, AMovedFolderIsTakenOver) {
@@ -263,11 +289,54 @@ TEST_F(AskProgram, ARenamedFileWhoseNameIsItsTitleIsCutAnewAndTheOldOneGoes) {
   EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
 }
 
+TEST_F(AskProgram, ADocumentWhoseRecordsAreGoneIsNotListedAsStored) {
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
+  const Json all = weft({"cache", "ls", "--store", store(), "--json"}).json()["records"];
+  for (const auto& entry : fs::recursive_directory_iterator(store())) {
+    if (entry.path().filename().string().starts_with(all[0]["hash"].get<std::string>())) {
+      fs::remove(entry.path());
+      break;
+    }
+  }
+  ASSERT_EQ(records(), std::ssize(all) - 1);
+  const Outcome run = weft({"docs", "ls", "--store", store()});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.out, HasSubstr("  incomplete\n"));
+  EXPECT_EQ(run.err,
+            "weft: " + store() +
+                ": records of 1 document are gone from the store's folder; asking computes "
+                "what it needs of them, and weft cache verify --repair says the command "
+                "that makes them all\n");
+  int n_incomplete = 0;
+  for (const Json& document : documents()) n_incomplete += document["status"] == "incomplete";
+  EXPECT_EQ(n_incomplete, 1);
+  ASSERT_EQ(weft({"cache", "verify", "--repair", "--store", store()}).status, 0);
+  ASSERT_EQ(ingest().status, 0);
+  EXPECT_EQ(weft({"docs", "ls", "--store", store()}).err, "");
+}
+
+TEST_F(AskProgram, ThePlanOfAChangedDocumentIsOfWhatIsNewInIt) {
+  ASSERT_EQ(ingest().status, 0);
+  write_file(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And globes.");
+  const Json report = ingest({"--json"}).json();
+  EXPECT_EQ(report["changed"], 1);
+  EXPECT_EQ(report["new_chunks"], 1);  // the last
+  EXPECT_GT(report["chunks"], 1);
+  EXPECT_LT(report["new_tokens"], report["tokens"]);
+  write_file(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And atlases.");
+  EXPECT_THAT(ingest().out,
+              AllOf(HasSubstr("ingesting 1 document, 1 new chunk, "), HasSubstr(" need none\n")));
+}
+
 TEST_F(AskProgram, ACopyIsNoMove) {
   ASSERT_EQ(ingest().status, 0);
   fs::copy_file(docs() + "/harbour.md", docs() + "/copy.md");
   EXPECT_THAT(ingest().out, HasSubstr("1 new, 0 changed, 0 completed, 0 deleted, 3 unchanged"));
   EXPECT_EQ(listed().size(), 4u);
+  const std::string shown = ask_plainly("When does the harbour open?").out;
+  EXPECT_THAT(shown, HasSubstr("\n    the same as docs/"));
+  EXPECT_THAT(shown, Not(HasSubstr("nearly the same")));
 }
 
 TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {

@@ -1,6 +1,7 @@
 // Many requests in one run, as their users meet them: weft generate --batch and --parallel,
 // --kv-limit, weft bench batch. What a request gets beside others is what it gets alone.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/byte_sizes.h"
 #include "gguf/random_model.h"
 #include "terminal.h"
 #include "weft_program.h"
@@ -120,7 +122,7 @@ class Batch : public test::WeftProgram {
     const Outcome run = weft(raw({"--parallel", "2", "--json", "-p", "x"}));
     return run.json()["kv"]["page_bytes"].get<int64_t>();
   }
-  static std::string pages(int64_t n) { return std::to_string(n * page_bytes() / 1024) + "KB"; }
+  static std::string pages(int64_t n) { return std::to_string(n * page_bytes() / 1024) + "KiB"; }
 };
 
 TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
@@ -143,12 +145,31 @@ TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
   EXPECT_EQ(lines[0]["tokens"].size(), 9u);
   EXPECT_EQ(lines[2]["tokens"].size(), 2u);
   EXPECT_EQ(lines[5]["tokens"].size(), 3u);
-  EXPECT_EQ(lines[1]["error"], "byte 2: not valid JSON");
-  EXPECT_EQ(lines[3]["error"], "\"prompt\" is missing");
-  EXPECT_EQ(lines[4]["error"], "\"temp\" -1: must be a number from 0 (greedy)");
+  EXPECT_EQ(
+      lines[1]["error"],
+      "line 3: byte 2: not valid JSON; a line is {\"prompt\": \"...\"}, and what else it sets");
+  EXPECT_EQ(lines[3]["error"], "line 6: \"prompt\" is missing");
+  EXPECT_EQ(lines[4]["error"], "line 7: \"temp\" -1: must be a number from 0 (greedy)");
   EXPECT_THAT(run.err, HasSubstr("weft: 3 prompts, 14 tokens generated in "));
   EXPECT_THAT(run.err, HasSubstr("weft: 3 of 6 requests failed\n"));
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << run.err;
+}
+
+TEST_F(Batch, OfBadLinesAloneThereIsNoSpeedAndTheErrorStays) {
+  write_file(path("in"),
+             "Name a colour.\n"
+             "{\"prompt\":\"x\",\"n\":\"many\"}\n");
+  const Arguments quiet{"--batch", path("in"), "-q"};
+  for (const Arguments& arguments : {Arguments{"--batch", path("in")}, quiet}) {
+    const Outcome run = weft(raw(arguments));
+    const std::vector<Json> lines = lines_of(run.out);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_THAT(lines[0]["error"],
+                AllOf(HasSubstr("line 1: "), HasSubstr("a line is {\"prompt\"")));
+    EXPECT_THAT(lines[1]["error"], HasSubstr("line 2: \"n\" \"many\": must be a whole number"));
+    EXPECT_EQ(run.status, 1);
+    EXPECT_EQ(run.err, "weft: 2 of 2 requests failed\n");
+  }
 }
 
 TEST_F(Batch, ItIsTheSameFromAFileAndAPipeWhateverEndsTheLines) {
@@ -224,7 +245,8 @@ TEST_F(Batch, ALineGetsWhatItsRequestGetsAlone) {
     const Outcome wanted = weft(single, requests[i]["prompt"].get<std::string>());
     if (wanted.status != 0) {  // this vocabulary has no BOS
       EXPECT_EQ(requests[i]["prompt"], "");
-      EXPECT_EQ(wanted.err, "weft: " + lines[i]["error"].get<std::string>() + "\n");
+      EXPECT_EQ(lines[i]["error"], fmt::format("line {}: the prompt is empty", i + 1));
+      EXPECT_EQ(wanted.err, "weft: the prompt is empty\n");
       continue;
     }
     Json json = wanted.json();
@@ -456,13 +478,13 @@ TEST_F(Batch, NotesOnSamplesSayWhichAndThatGreedyOnesAreTheSame) {
 }
 
 TEST_F(Batch, ALimitThatIsNoneIsRefused) {
-  const std::string page = std::to_string(page_bytes());
+  const std::string page = size_flag_for(static_cast<uint64_t>(page_bytes()));
   for (const Arguments& mode :
        {Arguments{"x"}, Arguments{"--parallel", "2", "x"}, Arguments{"--batch", "-"}}) {
     Arguments arguments = raw(mode);
     arguments.insert(arguments.end(), {"--kv-limit", "1KB"});
     expect_error(weft(arguments, "{\"prompt\":\"x\"}"), 2,
-                 "--kv-limit 1024 bytes: a page of 16 tokens takes " + page);
+                 "--kv-limit 1KB: a page of 16 tokens takes " + page);
   }
   for (const std::string value :
        {"0", "-1", "abc", "1e99GB", "99999999999GB", "1.5", "GB", "1XB"}) {
@@ -475,7 +497,7 @@ TEST_F(Batch, ALimitThatIsNoneIsRefused) {
   // One page runs what fits it; a limit above the need changes nothing.
   const std::string wanted = weft(raw({"x", "-n", "4"})).out;
   EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", pages(1)})).out, wanted);
-  EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", "9EB"})).status, 2);
+  EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", "10EB"})).status, 2);
   EXPECT_EQ(weft(raw({"x", "-n", "4", "--kv-limit", "7EB"})).out, wanted);
 }
 

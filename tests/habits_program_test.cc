@@ -1,4 +1,5 @@
 // What people who know llama.cpp, Ollama and git expect of the command line, and what they get.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,6 +101,23 @@ TEST_F(Habits, AStopTextEndsTheAnswerAndIsNotPrinted) {
   const Outcome none = weft(generate({"--stop", whole.substr(0, 1), "The"}));
   EXPECT_EQ(none.out, "\n");
   EXPECT_EQ(none.err, "weft: the model gave an empty answer\n");
+}
+
+TEST_F(Habits, TokensWhoseTextAStopTextCutsAreAmongTheTokens) {
+  const std::string whole = weft(generate({"-n", "40", "The"})).out;
+  const auto all = weft(generate({"-n", "40", "--json", "The"})).json()["tokens"];
+  const size_t at = whole.size() / 2;
+  const Outcome run = weft(generate({"-n", "40", "--json", "--stop", whole.substr(at, 6), "The"}));
+  ASSERT_EQ(run.json()["stop_reason"], "stop") << run.err;
+  const auto tokens = run.json()["tokens"];
+  ASSERT_LT(tokens.size(), all.size());
+  for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], all[i]);
+  // All but the one that completed it: what they say goes beyond the text.
+  const std::string said = weft(generate({"-n", std::to_string(tokens.size()), "The"})).out;
+  EXPECT_TRUE(said.starts_with(whole.substr(0, at)));
+  EXPECT_GT(said.size(), at + 1);
+  const std::string more = weft(generate({"-n", std::to_string(tokens.size() + 1), "The"})).out;
+  EXPECT_THAT(more.substr(at), HasSubstr(whole.substr(at, 6)));
 }
 
 TEST_F(Habits, AnEmptyTextOfAFlagIsRefused) {
@@ -309,10 +327,20 @@ TEST_F(Habits, QuantizeSaysWhenItsResultIsLarger) {
   const Outcome larger = weft({"quantize", path("q8.gguf"), path("f32.gguf"), "F32"});
   EXPECT_EQ(larger.status, 0) << larger.err;
   EXPECT_THAT(larger.out, HasSubstr("the result is larger than its source: F32"));
+  const auto bytes = static_cast<double>(std::filesystem::file_size(path("f32.gguf")));
+  EXPECT_THAT(larger.out, HasSubstr(fmt::format(" converted, {:.1f} MB from ", bytes * 1e-6)));
+}
+
+TEST_F(Habits, TypesOfTheCacheHaveLlamaCppsShortNames) {
+  const std::string wanted = weft(generate({"The", "--cache-type-k", "f32"})).out;
+  EXPECT_EQ(weft(generate({"The", "-ctk", "f32", "-ctv", "f16"})).out, wanted);
+  expect_error(weft(generate({"The", "-ctv", "q8_0"})), 2,
+               "--cache-type-v q8_0: must be f32, f16 or bf16");
+  expect_error(weft({"model", "ls", "-ctk", "f16"}), 2, "weft model ls has no -ctk");
 }
 
 TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
-  const std::pair<std::vector<std::string>, const char*> cases[] = {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"run", "smollm2-135m"}, "weft chat -m MODEL"},
       {{"pull", "x"}, "weft model get NAME"},
       {{"list"}, "weft model ls"},
@@ -347,7 +375,26 @@ TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
       {{"bench", "ttft", "--order", "sam"},
        "--order sam: must be shuffled or same; did you mean same?"},
       {{"bench", "speed", "-m", "x", "-p", "1,x"}, "--prefill 1,x: must be token counts"},
-      {{"chat", "hello"}, "hello is one word too many; see weft chat --help"},
+      {{"chat", "tiny"}, "tiny is one word too many; a model is named by -m: weft chat -m tiny"},
+      {{"chat", "-m", model(), "hello"},
+       "hello is one word too many; weft chat reads what you say"},
+      {{"model", "ls", "x"}, "x is one word too many; see weft model ls --help"},
+      {{"chat", "-p", "hi"}, "-p: weft chat reads what you say from the terminal, or line by line"},
+      {{"chat", "-f", "x"}, "-f: weft chat reads lines from standard input: weft chat -m MODEL <"},
+      {{"chat", "-ngl", "99"}, "-ngl: weft has no GPU layers to place"},
+      {{"ask", "-ngl99", "x"}, "-ngl99: weft has no GPU layers to place"},
+      {{"-ngl", "99", "-m", "x"}, "-ngl: weft has no GPU layers to place"},
+      {{"ask", "-k", "3", "x"}, "-k: weft's are --chunks (passages in the prompt)"},
+      {{"ask", "-f", "x"},
+       "-f: weft ask reads questions line by line: weft ask --store DIR < FILE"},
+      {{"ask", "-p", "x"}, "-p: the question is an argument by itself"},
+      {{"docs", "rm", "--store", "x"},
+       "name the documents to remove: files and folders (weft docs"},
+      {{"ingest", "--store", "x"}, "name the files and folders to ingest"},
+      {{"ingest", "-m", model(), "--store", docs(), docs()},
+       docs() + ": a store needs a folder of its own, not that of the documents"},
+      {{"ingest", "-m", model(), "--store", path("."), docs()},
+       docs() + ": lies in " + path(".") + ", which --store names"},
   };
   for (const auto& [arguments, part] : cases) {
     expect_error(weft(arguments), 2, part);

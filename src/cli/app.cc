@@ -60,9 +60,13 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
                  "bytes of KV cache at most, as 2GB (default: what the context needs, and the "
                  "requests at once)")
       .positive();
-  command.add_option("--cache-type-k", flags.cache_type_k, "type of K in the cache (default: f16)")
+  command
+      .add_option("--cache-type-k", flags.cache_type_k,
+                  "type of K in the cache, also -ctk (default: f16)")
       .one_of({"f32", "f16", "bf16"});
-  command.add_option("--cache-type-v", flags.cache_type_v, "type of V in the cache (default: f16)")
+  command
+      .add_option("--cache-type-v", flags.cache_type_v,
+                  "type of V in the cache, also -ctv (default: f16)")
       .one_of({"f32", "f16", "bf16"});
   command.add_option("--compute", flags.compute, "how prefill multiplies (default: auto)")
       .one_of({"auto", "f32", "bf16", "int8"});

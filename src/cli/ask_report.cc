@@ -93,9 +93,9 @@ std::vector<Source> sources_of(std::span<const Passage> passages) {
     Source& source = sources.back();
     for (const retrieval::Hit& other : hit.nearly_same) {
       const std::string path = retrieval::path_from_root(other.path, other.root);
-      if (std::ranges::find(source.nearly_same, path) == source.nearly_same.end()) {
-        source.nearly_same.push_back(path);
-      }
+      const bool is_copy = !hit.content_hash.empty() && other.content_hash == hit.content_hash;
+      std::vector<std::string>& paths = is_copy ? source.same : source.nearly_same;
+      if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
     }
     source.line_end = hit.chunk.line_end;
     if (hit.score > source.score) {
@@ -120,14 +120,19 @@ std::string source_line(const Source& source, size_t number) {
                      one_line(source.title), source.score, state);
 }
 
-std::string nearly_same_line(const Source& source) {
-  constexpr size_t kNamed = 3;
-  std::string line;
-  for (size_t i = 0; i < std::min(source.nearly_same.size(), kNamed); ++i) {
-    line += (i == 0 ? "nearly the same: " : ", ") + one_line(source.nearly_same[i]);
-  }
-  if (source.nearly_same.size() > kNamed) {
-    line += fmt::format(" and {} more", source.nearly_same.size() - kNamed);
+std::string left_out_line(const Source& source) {
+  const auto named = [](const std::vector<std::string>& paths) {
+    constexpr size_t kNamed = 3;
+    std::string line;
+    for (size_t i = 0; i < std::min(paths.size(), kNamed); ++i) {
+      line += (i == 0 ? "" : ", ") + one_line(paths[i]);
+    }
+    return paths.size() > kNamed ? fmt::format("{} and {} more", line, paths.size() - kNamed)
+                                 : line;
+  };
+  std::string line = source.same.empty() ? "" : "the same as " + named(source.same);
+  if (!source.nearly_same.empty()) {
+    line += (line.empty() ? "" : "; ") + ("nearly the same: " + named(source.nearly_same));
   }
   return line;
 }

@@ -45,15 +45,18 @@ struct Source {
   double score = 0;      // the best passage's
   std::string sentence;  // the best passage's
   FileState file = FileState::kSame;
-  std::vector<std::string> nearly_same;  // documents left out for it, as people named them
+  // Documents left out for it, as people named them: of the same content, and others.
+  std::vector<std::string> same;
+  std::vector<std::string> nearly_same;
 };
 std::vector<Source> sources_of(std::span<const Passage> passages);
 
 /// "[1] notes/meeting.md:12-18  Title  (7.3)", and whether its file is not what was ingested.
 std::string source_line(const Source& source, size_t number);
 
-/// "nearly the same: notes/old/meeting.md, …": the documents left out for it, three by name.
-std::string nearly_same_line(const Source& source);
+/// "the same as backup/meeting.md; nearly the same: notes/old/meeting.md, …": the documents left
+/// out for it, three of each by name; "": none.
+std::string left_out_line(const Source& source);
 
 /// "0.52 s to the first token (predicted 0.50 s, and 4.3 s for full prefill); 3,400 of 3,964 tokens
 /// reused (--stats)", or why the stored KV was left unused. What is in brackets only where it was

@@ -83,9 +83,13 @@ TEST(AskReport, OtherVersionsOfASourceAreNamed) {
   for (const int64_t document : {2, 3, 3, 4, 5}) {
     one.hit.nearly_same.push_back(passage(document, 0, 3, 3, 2).hit);
   }
-  const std::vector<Source> sources = sources_of({&one, 1});
-  EXPECT_EQ(nearly_same_line(sources[0]),
-            "nearly the same: notes/d2.md, notes/d3.md, notes/d4.md and 1 more");
+  const auto line = [&] { return left_out_line(sources_of({&one, 1}).front()); };
+  EXPECT_EQ(line(), "nearly the same: notes/d2.md, notes/d3.md, notes/d4.md and 1 more");
+  one.hit.content_hash = one.hit.nearly_same[0].content_hash = "a";  // a copy of the whole document
+  EXPECT_EQ(line(),
+            "the same as notes/d2.md; nearly the same: notes/d3.md, notes/d4.md, notes/d5.md");
+  for (retrieval::Hit& other : one.hit.nearly_same) other.content_hash = "a";
+  EXPECT_EQ(line(), "the same as notes/d2.md, notes/d3.md, notes/d4.md and 1 more");
   EXPECT_EQ(passage_json(one)["nearly_same"][0], "/home/ann/notes/d2.md");
 }
 

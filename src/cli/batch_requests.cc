@@ -30,6 +30,12 @@ constexpr Alias kElsewhere[] = {{"max_tokens", "n"},     {"max_completion_tokens
                                 {"temperature", "temp"}, {"messages", "prompt"},
                                 {"content", "prompt"},   {"input", "prompt"}};
 
+constexpr std::string_view kLineForm = "a line is {\"prompt\": \"...\"}, and what else it sets";
+
+Status not_json(size_t at) {
+  return invalid_argument(fmt::format("byte {}: not valid JSON; {}", at, kLineForm));
+}
+
 /// A value as an error shows it.
 std::string shown(const Json& value) {
   constexpr size_t kMostShownBytes = 80;
@@ -174,9 +180,9 @@ class LineReader : public nlohmann::json_sax<Json> {
   bool parse_error(size_t at, const std::string&,
                    const nlohmann::detail::exception& error) override {
     constexpr int kNumberOutOfRange = 406;
-    status_ = invalid_argument(error.id == kNumberOutOfRange
-                                   ? fmt::format("byte {}: a number that is too large", at)
-                                   : fmt::format("byte {}: not valid JSON", at));
+    status_ = error.id == kNumberOutOfRange
+                  ? invalid_argument(fmt::format("byte {}: a number that is too large", at))
+                  : not_json(at);
     return false;
   }
 
@@ -188,8 +194,7 @@ class LineReader : public nlohmann::json_sax<Json> {
  private:
   bool put(Json value) {
     if (!is_inside_) {
-      status_ = invalid_argument(
-          "no JSON object: a line is {\"prompt\": \"...\"}, and what else it sets");
+      status_ = invalid_argument(fmt::format("no JSON object; {}", kLineForm));
     } else if (list_ && list_->size() == engine::kMaxStopTexts) {
       status_ =
           invalid_argument(fmt::format("\"stop\": more than {} texts", engine::kMaxStopTexts));
@@ -221,9 +226,7 @@ Result<BatchLine> parse_batch_line(std::string_view line, const BatchLine& defau
   }
   // The parser takes one for the end of the text, whatever follows it.
   const size_t nul = line.find('\0');
-  if (nul != std::string_view::npos) {
-    return invalid_argument(fmt::format("byte {}: not valid JSON", nul + 1));
-  }
+  if (nul != std::string_view::npos) return not_json(nul + 1);
   BatchLine out = defaults;
   LineReader reader(out, most_tokens);
   Json::sax_parse(line, &reader);

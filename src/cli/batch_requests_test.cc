@@ -180,7 +180,7 @@ TEST(BatchRequests, WhatIsNoNumberInJsonIsNoJson) {
 
 TEST(BatchRequests, WhatIsNoObjectIsRefused) {
   for (const char* line : {"[]", "null", "1", "\"x\"", "true", "[{\"prompt\":\"x\"}]"}) {
-    EXPECT_THAT(refusal(line), StartsWith("no JSON object: a line is {\"prompt\": \"...\"}"))
+    EXPECT_THAT(refusal(line), StartsWith("no JSON object; a line is {\"prompt\": \"...\"}"))
         << line;
   }
   for (const char* line : {"", " ", "x", "{", "{\"prompt\":\"x\"", "{\"prompt\":\"x\"}}",
@@ -189,7 +189,8 @@ TEST(BatchRequests, WhatIsNoObjectIsRefused) {
                            "{\"prompt\":\"x\"} // a", "{\"prompt\":\"a\tb\"}"}) {
     EXPECT_THAT(refusal(line), AllOf(StartsWith("byte "), HasSubstr("not valid JSON"))) << line;
   }
-  EXPECT_EQ(refusal("{\"n\":1,}"), "byte 8: not valid JSON");
+  EXPECT_EQ(refusal("{\"n\":1,}"),
+            "byte 8: not valid JSON; a line is {\"prompt\": \"...\"}, and what else it sets");
 }
 
 TEST(BatchRequests, APromptIsNeeded) {
@@ -252,7 +253,8 @@ TEST(BatchRequests, TextIsUtf8) {
   // A NUL byte itself is a control character, wherever it is.
   EXPECT_THAT(refusal(std::string("{\"prompt\":\"a\0b\"}", 16)), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal(std::string("{\"prompt\":\"a\"}\0", 15)), HasSubstr("not valid JSON"));
-  EXPECT_EQ(refusal(std::string("{\"prompt\":\"a\"}\0]", 16)), "byte 15: not valid JSON");
+  EXPECT_THAT(refusal(std::string("{\"prompt\":\"a\"}\0]", 16)),
+              StartsWith("byte 15: not valid JSON; a line is "));
   EXPECT_THAT(refusal(std::string("\0", 1)), HasSubstr("not valid JSON"));
   // A byte order mark before a line, as editors of Windows write it before a file's first one.
   EXPECT_EQ(read("\xef\xbb\xbf{\"prompt\":\"x\"}").prompt, "x");

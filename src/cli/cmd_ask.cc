@@ -231,11 +231,12 @@ class Asker {
       found.prompt.chunks.push_back(tokens);
     }
     if (n == 0 && !found.passages.empty()) {
-      return resource_exhausted(
-          fmt::format("the question with one passage ({} tokens) and an answer of up to {} (-n) do "
-                      "not fit the context of {} ({})",
-                      used + std::ssize(found.passages.front().hit.chunk.tokens), room_for_answer(),
-                      engine_.context_tokens(), engine_.context_flag()));
+      const int64_t tokens = used + std::ssize(found.passages.front().hit.chunk.tokens);
+      return resource_exhausted(fmt::format(
+          "the question with one passage ({} tokens) and an answer of up to {} (-n) do not fit the "
+          "context of {}; {} holds them",
+          tokens, room_for_answer(), engine_.context_tokens(),
+          engine_.flags_for_context(tokens + room_for_answer())));
     }
     if (n < found.passages.size()) {
       found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,

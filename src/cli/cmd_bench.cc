@@ -297,16 +297,15 @@ Status run_load(App& app, LoadFlags flags) {
                 {"other_bytes", other}});
     return Status::ok();
   }
-  constexpr double kMiB = 1 << 20;
+  const auto megabytes = [](auto bytes) { return static_cast<double>(bytes) * 1e-6; };
   const eval::Spread& first = report.first_token_ms;
   fmt::print("{} threads, {}, page cache {}; median (min to max)\n", engine->context().pool.size(),
              kernels::isa_name(engine->context().isa), flags.options.cold ? "dropped" : "as it is");
   fmt::print("first token {:>9.1f} ms ({:.1f} to {:.1f})\n", first.median, first.min, first.max);
   fmt::print("exit        {:>9.1f} ms ({:.1f} to {:.1f})\n", report.exit_ms.median,
              report.exit_ms.min, report.exit_ms.max);
-  fmt::print("peak memory {:>9.1f} MiB: file {:.1f}, KV {:.1f}, other {:.1f}\n",
-             static_cast<double>(report.peak_bytes) / kMiB, static_cast<double>(file_bytes) / kMiB,
-             static_cast<double>(kv) / kMiB, static_cast<double>(other) / kMiB);
+  fmt::print("peak memory {:>9.1f} MB: file {:.1f}, KV {:.1f}, other {:.1f}\n",
+             megabytes(report.peak_bytes), megabytes(file_bytes), megabytes(kv), megabytes(other));
   return Status::ok();
 }
 

@@ -29,18 +29,56 @@ Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const DocsFlags& 
   return not_found(flags.dir + ": no documents were ingested here; see weft ingest --help");
 }
 
-/// A document's records in the store, each once, and their bytes.
-Result<uint64_t> stored_bytes(retrieval::Index& index, int64_t document,
-                              const std::map<Hash128, uint64_t>& bytes_of) {
-  WEFT_ASSIGN_OR_RETURN(const auto chunks, index.chunks_of(document));
-  std::set<Hash128> records;
-  for (const retrieval::Chunk& chunk : chunks) records.insert(chunk.record);
-  uint64_t bytes = 0;
-  for (const Hash128& record : records) {
-    const auto found = bytes_of.find(record);
-    if (found != bytes_of.end()) bytes += found->second;
+struct ListedDocument {
+  retrieval::Document document;
+  std::set<Hash128> records;  // that its chunks need
+  uint64_t bytes = 0;         // of those that are there
+  int64_t n_missing = 0;      // those that are not
+  bool is_whole() const {
+    return document.status == retrieval::DocumentStatus::kStored && n_missing == 0;
   }
-  return bytes;
+};
+
+/// What the index has, and what of it the store's folder has: by the records' names, unread.
+Result<std::vector<ListedDocument>> list_documents(retrieval::Index& index,
+                                                   store::ChunkStore& store) {
+  std::vector<ListedDocument> listed;
+  WEFT_ASSIGN_OR_RETURN(auto documents, index.documents());
+  for (retrieval::Document& document : documents) {
+    ListedDocument& one = listed.emplace_back(std::move(document));
+    WEFT_ASSIGN_OR_RETURN(const auto chunks, index.chunks_of(one.document.id));
+    for (const retrieval::Chunk& chunk : chunks) one.records.insert(chunk.record);
+  }
+  // After the documents: what counts as stored among them has had its records before.
+  WEFT_ASSIGN_OR_RETURN(const auto records, store.ls());
+  std::map<Hash128, uint64_t> bytes_of;
+  for (const store::RecordSummary& record : records) {
+    bytes_of.emplace(record.hash, record.file_bytes);
+  }
+  for (ListedDocument& one : listed) {
+    for (const Hash128& record : one.records) {
+      const auto found = bytes_of.find(record);
+      if (found != bytes_of.end()) {
+        one.bytes += found->second;
+      } else if (!index.is_old()) {  // which has no names of records
+        WEFT_ASSIGN_OR_RETURN(const bool is_needed, index.has_record(record));
+        if (is_needed) ++one.n_missing;  // else its document was taken out meanwhile
+      }
+    }
+  }
+  return listed;
+}
+
+/// About documents whose ingest ended well and whose records are gone; "" without any.
+std::string gone_records_line(const std::vector<ListedDocument>& listed, const std::string& dir) {
+  const auto n = std::ranges::count_if(listed, [](const ListedDocument& one) {
+    return one.document.status == retrieval::DocumentStatus::kStored && one.n_missing > 0;
+  });
+  if (n == 0) return "";
+  return fmt::format(
+      "{}: records of {} are gone from the store's folder; asking computes what it needs of them, "
+      "and weft cache verify --repair says the command that makes them all",
+      dir, counted(n, "document"));
 }
 
 Status run_ls(App& app, const DocsFlags& flags) {
@@ -50,39 +88,36 @@ Status run_ls(App& app, const DocsFlags& flags) {
       const auto store,
       store::ChunkStore::open(app.env,
                               {.dir = flags.dir, .read_only = true, .cancelled = interrupted}));
-  WEFT_ASSIGN_OR_RETURN(const auto records, store->ls());
-  std::map<Hash128, uint64_t> bytes_of;
-  for (const store::RecordSummary& record : records) {
-    bytes_of.emplace(record.hash, record.file_bytes);
-  }
-  WEFT_ASSIGN_OR_RETURN(const auto documents, index->documents());
+  WEFT_ASSIGN_OR_RETURN(const auto listed, list_documents(*index, *store));
   Json list = Json::array();
-  for (const retrieval::Document& document : documents) {
-    WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, stored_bytes(*index, document.id, bytes_of));
-    const bool is_stored = document.status == retrieval::DocumentStatus::kStored;
-    const std::string shown = retrieval::path_from_root(document.info.path, document.info.root);
+  for (const ListedDocument& one : listed) {
+    const retrieval::DocumentInfo& info = one.document.info;
+    const std::string shown = retrieval::path_from_root(info.path, info.root);
     if (flags.json) {
-      list.push_back({{"path", document.info.path},
+      list.push_back({{"path", info.path},
                       {"relative_path", shown},
-                      {"title", document.info.title},
-                      {"chunks", document.n_chunks},
-                      {"tokens", document.n_tokens},
-                      {"bytes", bytes},
-                      {"status", is_stored ? "stored" : "incomplete"}});
+                      {"title", info.title},
+                      {"chunks", one.document.n_chunks},
+                      {"tokens", one.document.n_tokens},
+                      {"bytes", one.bytes},
+                      {"status", one.is_whole() ? "stored" : "incomplete"}});
     } else {
-      fmt::print("{}  {}  {}, {}, {:.2f} MB{}\n", one_line(shown), one_line(document.info.title),
-                 counted(document.n_chunks, "chunk"), counted(document.n_tokens, "token"),
-                 static_cast<double>(bytes) * 1e-6, is_stored ? "" : "  incomplete");
+      fmt::print("{}  {}  {}, {}, {:.2f} MB{}\n", one_line(shown), one_line(info.title),
+                 counted(one.document.n_chunks, "chunk"), counted(one.document.n_tokens, "token"),
+                 static_cast<double>(one.bytes) * 1e-6, one.is_whole() ? "" : "  incomplete");
     }
   }
   if (flags.json) {
     WEFT_ASSIGN_OR_RETURN(Json unfinished, unfinished_json(*index, flags.dir));
     print_json({{"documents", std::move(list)}, {"unfinished", std::move(unfinished)}});
   } else {
-    fmt::print("{}\n", counted(std::ssize(documents), "document"));
+    fmt::print("{}\n", counted(std::ssize(listed), "document"));
   }
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(*index, flags.dir));
-  if (!unfinished.empty()) print_error(unfinished);
+  const std::string gone = gone_records_line(listed, flags.dir);
+  for (const std::string& line : {unfinished, gone}) {
+    if (!line.empty()) print_error(line);
+  }
   return Status::ok();
 }
 
@@ -138,6 +173,11 @@ Result<Meant> meant_by_name(Env& env, const std::vector<retrieval::Document>& do
 }
 
 Status run_rm(App& app, const DocsFlags& flags) {
+  if (flags.paths.empty()) {
+    return invalid_argument(
+        "name the documents to remove: files and folders (weft docs ls lists "
+        "what is there)");
+  }
   WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_ASSIGN_OR_RETURN(const auto index,
                         open_index(app, flags, retrieval::Index::Mode::kReadWrite));
@@ -205,7 +245,7 @@ void add_docs_command(Command root, App& app) {
   };
   add("ls", "List documents: path, title, chunks, tokens, bytes of KV", run_ls);
   Command rm = add("rm", "Remove documents with their KV; the files themselves stay", run_rm);
-  rm.add_option("paths", flags->paths, "files and folders, also such as are gone").required();
+  rm.add_option("paths", flags->paths, "files and folders, also such as are gone (one at least)");
 }
 
 }  // namespace weft::cli

@@ -189,7 +189,8 @@ void add_generate_command(Command root, App& app) {
           .excludes(file)
           .excludes(parallel);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
-  command.add_flag("-q,--quiet", flags->quiet, "no line about an answer that is cut or empty");
+  command.add_flag("-q,--quiet", flags->quiet,
+                   "no notes: on an answer that is cut or empty, on speed; errors stay");
   engine::GenerationOptions& g = flags->generation;
   add_sampling_flags(command, g, kMostTokens);
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")

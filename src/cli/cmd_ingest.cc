@@ -86,6 +86,7 @@ class Report {
                 {"unchanged", counts.unchanged},
                 {"chunks", plan_.chunks},
                 {"tokens", plan_.tokens},
+                {"new_chunks", plan_.new_chunks},
                 {"new_tokens", plan_.new_tokens},
                 {"new_bytes", plan_.new_bytes},
                 {"guesses", guesses_json_},
@@ -184,6 +185,9 @@ Result<retrieval::ScanOptions> scan_options(const IngestFlags& flags) {
 }
 
 Status run_ingest(App& app, IngestFlags flags) {
+  if (flags.paths.empty()) {
+    return invalid_argument("name the files and folders to ingest: weft ingest --store DIR PATH");
+  }
   WEFT_ASSIGN_OR_RETURN(const retrieval::ScanOptions options, scan_options(flags));
   WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
@@ -265,7 +269,7 @@ void add_ingest_command(Command root, App& app) {
           "bytes of KV on disk at most, as 10GB, during this command: weft ask stores what is "
           "missing beyond it (default: none)")
       .positive();
-  command.add_option("paths", flags->paths, "files and folders").required();
+  command.add_option("paths", flags->paths, "files and folders (one at least)");
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_ingest(app, *flags); }; });
 }

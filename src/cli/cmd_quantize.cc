@@ -28,11 +28,11 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
                         ThreadPool::create(flags.threads == 0 ? usable_cores() : flags.threads));
   const int64_t begin_ns = app.env.monotonic_ns();
   auto progress = std::make_unique<Progress>("quantize");
-  constexpr int64_t kMiB = 1 << 20;
+  constexpr int64_t kMB = 1'000'000;
   WEFT_ASSIGN_OR_RETURN(const QuantizeReport report,
                         quantize_file(app.env, *in, flags.out, recipe, *pool, kernels::best_isa(),
                                       [&](int64_t done, int64_t total) {
-                                        progress->show(done / kMiB, total / kMiB, "MiB");
+                                        progress->show(done / kMB, total / kMB, "MB");
                                         return !interrupted();
                                       }));
   progress.reset();
@@ -48,10 +48,10 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
                 {"seconds", seconds}});
     return Status::ok();
   }
-  fmt::print("{}: {}, {} of {} tensors converted, {:.1f} MiB from {:.1f} MiB in {:.1f} s\n",
+  fmt::print("{}: {}, {} of {} tensors converted, {:.1f} MB from {:.1f} MB in {:.1f} s\n",
              flags.out, recipe.name, report.quantised, report.tensors,
-             static_cast<double>(report.bytes_out) / kMiB,
-             static_cast<double>(report.bytes_in) / kMiB, seconds);
+             static_cast<double>(report.bytes_out) / kMB,
+             static_cast<double>(report.bytes_in) / kMB, seconds);
   if (report.bytes_out > report.bytes_in) {
     fmt::print("the result is larger than its source: {} takes more bits than most of it had\n",
                recipe.name);

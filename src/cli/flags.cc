@@ -12,6 +12,8 @@
 #include <system_error>
 #include <type_traits>
 
+#include "base/byte_sizes.h"
+#include "cli/argument_reader_internal.h"
 #include "cli/suggestion.h"
 
 namespace weft::cli {
@@ -19,19 +21,6 @@ namespace {
 
 CLI::Option& as_option(void* option) { return *static_cast<CLI::Option*>(option); }
 CLI::App& as_command(void* command) { return *static_cast<CLI::App*>(command); }
-
-constexpr std::string_view kWords = "TEXT...";  // value names that mark a positional argument
-constexpr std::string_view kList = "...";
-constexpr char kListEnd = '\x01';
-constexpr size_t kMostShownBytes = 80;
-
-/// "auto|f32|bf16" or "TEXT": what comes before CLI11's own additions.
-std::string value_name_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  return type.find("SIZE") != std::string::npos ? "BYTES" : type.substr(0, type.find(':'));
-}
-
-bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
 /// Options as a manual has them: a word for the value, not the parser's type and range.
 class HelpFormatter : public CLI::Formatter {
@@ -49,24 +38,6 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-/// A value as an error shows it.
-std::string shown(std::string_view value) {
-  std::string text(value.substr(0, kMostShownBytes));
-  if (text.size() < value.size()) text += "...";
-  const bool plain = !text.empty() && text.find_first_of(" \t\r\n") == std::string::npos;
-  return plain ? text : "'" + text + "'";
-}
-
-/// "a, b or c"
-std::string listed(const std::vector<std::string>& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    const char* joint = i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
-    text += joint + words[i];
-  }
-  return text;
-}
-
 /// "--ratio 1.5: must be a number from 0 to 1"
 std::string value_error(const CLI::Option& option, std::string_view value,
                         std::string_view expected) {
@@ -81,196 +52,6 @@ CLI::Option* refuse_empty(CLI::Option* option) {
   };
   return option->check(CLI::Validator(check, "", kNotEmpty));
 }
-
-/// "weft model get"
-std::string path_of(const CLI::App& command) {
-  const CLI::App* parent = command.get_parent();
-  return parent == nullptr ? command.get_name()
-                           : fmt::format("{} {}", path_of(*parent), command.get_name());
-}
-
-bool is_group(const CLI::App& command) {
-  return !command.get_subcommands([](const CLI::App*) { return true; }).empty();
-}
-
-/// Whether the parser could take it for a flag: numbers, "-", "- item" and "---" are words.
-bool is_flag(std::string_view word) {
-  if (!word.starts_with('-')) return false;
-  word.remove_prefix(word.starts_with("--") ? 2 : 1);
-  constexpr std::string_view kOfWords = "0123456789.-! \n\t";
-  return !word.empty() && kOfWords.find(word.front()) == std::string_view::npos;
-}
-
-/// The arguments in an order and a form that leave the parser nothing to guess: flags first, each
-/// value by itself, then the words. What is not known is refused here.
-class ArgumentReader {
- public:
-  explicit ArgumentReader(CLI::App& root) : command_(&root) {}
-
-  Status read(std::vector<std::string> arguments) {
-    if (!arguments.empty() && arguments.front() == "help") {
-      arguments.erase(arguments.begin());
-      arguments.emplace_back("--help");
-    }
-    for (at_ = 0; at_ < arguments.size(); ++at_) {
-      WEFT_RETURN_IF_ERROR(read_one(arguments));
-    }
-    return add_words();
-  }
-
-  const std::vector<std::string>& arguments() const { return out_; }
-  /// The command that was given, or the group that none was given of.
-  CLI::App& command() const { return *command_; }
-
- private:
-  Status read_one(const std::vector<std::string>& arguments) {
-    const std::string& word = arguments[at_];
-    if (!only_words_ && word == "--") {
-      only_words_ = true;
-      return Status::ok();
-    }
-    if (!only_words_ && is_flag(word)) return read_flag(arguments);
-    if (is_group(*command_)) return read_command(word);
-    words_.push_back(word);
-    return Status::ok();
-  }
-
-  Status read_command(const std::string& word) {
-    std::vector<std::string> names;
-    for (CLI::App* sub : command_->get_subcommands([](const CLI::App*) { return true; })) {
-      if (sub->get_name() == word) {
-        command_ = sub;
-        out_.push_back(word);
-        return Status::ok();
-      }
-      names.push_back(sub->get_name());
-    }
-    const std::string group = command_->get_parent() == nullptr ? "" : command_->get_name();
-    if (const auto meant = foreign_command(group, word)) {
-      return invalid_argument(std::string(*meant));
-    }
-    const auto usual = usual_command(word, names);
-    const std::string meant =
-        usual ? fmt::format(": did you mean {}?", *usual) : did_you_mean(word, names);
-    return invalid_argument(
-        fmt::format("no command {}{}; see {} --help", shown(word), meant, path_of(*command_)));
-  }
-
-  Status read_flag(const std::vector<std::string>& arguments) {
-    const std::string& word = arguments[at_];
-    const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
-    const std::string name = word.substr(0, equals);
-    const CLI::Option* option = command_->get_option_no_throw(name);
-    size_t value_begin = equals == std::string::npos ? equals : equals + 1;
-    if (option == nullptr && !word.starts_with("--") && word.size() > 2) {
-      option = attached(word);
-      if (option != nullptr) value_begin = word[2] == '=' ? 3 : 2;
-    }
-    if (option == nullptr) return unknown(name);
-    if (!takes_value(*option)) {
-      if (value_begin != std::string::npos) {
-        return invalid_argument(fmt::format("{} takes no value", option->get_name()));
-      }
-      out_.push_back(name);
-      return Status::ok();
-    }
-    out_.push_back(option->get_name());
-    if (value_begin != std::string::npos) {
-      out_.push_back(word.substr(value_begin));
-    } else if (at_ + 1 < arguments.size()) {
-      out_.push_back(arguments[++at_]);
-    } else {
-      return invalid_argument(fmt::format("{} needs a value ({}); see {} --help", name,
-                                          value_name_of(*option), path_of(*command_)));
-    }
-    return Status::ok();
-  }
-
-  /// The option of "-n5": none where no such value can be meant, as in "-ngl".
-  const CLI::Option* attached(const std::string& word) const {
-    const CLI::Option* option = command_->get_option_no_throw(word.substr(0, 2));
-    if (option == nullptr || !takes_value(*option) || foreign_flag(word)) return nullptr;
-    constexpr std::string_view kNumbers[] = {"INT", "UINT", "FLOAT"};
-    const bool is_number =
-        std::ranges::find(kNumbers, value_name_of(*option)) != std::end(kNumbers);
-    return is_number && (word[2] >= 'A' && word[2] <= 'z') ? nullptr : option;
-  }
-
-  Status unknown(const std::string& name) const {
-    const std::string path = path_of(*command_);
-    if (command_->get_parent() == nullptr && is_prompt_flag(name)) {
-      return invalid_argument(fmt::format(
-          "{}: a command goes before it: weft generate -m MODEL \"PROMPT\" answers once, weft chat "
-          "-m MODEL talks",
-          name));
-    }
-    if (command_->get_parent() != nullptr && is_group(*command_)) {
-      std::vector<std::string> commands;
-      for (const CLI::App* sub : command_->get_subcommands([](const CLI::App*) { return true; })) {
-        commands.push_back(sub->get_name());
-      }
-      return invalid_argument(
-          fmt::format("{} has no {}: a command goes before it: {}", path, name, listed(commands)));
-    }
-    if (command_->get_name() == "rm" && is_remove_flag(name)) {
-      return invalid_argument(fmt::format(
-          "{} has no {}: what lies below a path goes with it, and nothing asks back", path, name));
-    }
-    // What lets a model answer has more flags than what lists or removes.
-    const bool runs_a_model = command_->get_option_no_throw("--model") != nullptr;
-    if (const auto meant = runs_a_model ? foreign_flag(name) : std::nullopt) {
-      return invalid_argument(fmt::format("{}: {}", name, *meant));
-    }
-    std::vector<std::string> names;
-    bool has_words = false;
-    for (const CLI::Option* option :
-         command_->get_options([](const CLI::Option*) { return true; })) {
-      for (const std::string& n : option->get_lnames()) names.push_back("--" + n);
-      for (const std::string& n : option->get_snames()) names.push_back("-" + n);
-      has_words = has_words || value_name_of(*option) == kWords;
-    }
-    const std::string meant = did_you_mean(name, names);
-    const bool is_letter = name.size() == 2;  // near to everything
-    const auto foreign =
-        meant.empty() && runs_a_model && !is_letter ? closest(name, foreign_flags()) : std::nullopt;
-    if (foreign) {
-      return invalid_argument(fmt::format("{} has no {}; {}: {}", path, shown(name), *foreign,
-                                          *foreign_flag(*foreign)));
-    }
-    const std::string words = has_words ? "; words that begin with - go behind --" : "";
-    return invalid_argument(fmt::format("{} has no {}{}{}{}", path, shown(name), meant, words,
-                                        meant.empty() ? fmt::format("; see {} --help", path) : ""));
-  }
-
-  Status add_words() {
-    if (words_.empty()) return Status::ok();
-    const auto positional =
-        command_->get_options([](const CLI::Option* option) { return option->get_positional(); });
-    const std::string kind = positional.empty() ? "" : value_name_of(*positional.back());
-    if (kind != kList && kind != kWords && words_.size() > positional.size()) {
-      return invalid_argument(fmt::format("{} is one word too many; see {} --help",
-                                          shown(words_[positional.size()]), path_of(*command_)));
-    }
-    out_.emplace_back("--");
-    if (kind == kWords) {
-      std::string text = words_.front();
-      for (size_t i = 1; i < words_.size(); ++i) text += " " + words_[i];
-      out_.push_back(std::move(text));
-      return Status::ok();
-    }
-    for (const std::string& word : words_) {
-      // The parser would take "[a]" for a list of its own.
-      out_.push_back(kind == kList ? word + kListEnd : word);
-    }
-    return Status::ok();
-  }
-
-  CLI::App* command_;
-  size_t at_ = 0;
-  bool only_words_ = false;
-  std::vector<std::string> words_;
-  std::vector<std::string> out_;
-};
 
 /// One line for what the parser refused.
 std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
@@ -310,37 +91,6 @@ std::optional<T> parse_whole(std::string_view text) {
     if (!(std::fabs(value) <= double{std::numeric_limits<T>::max()})) return std::nullopt;
   }
   return static_cast<T>(value);
-}
-
-struct Bytes {
-  uint64_t count = 0;
-  bool has_unit = false;
-};
-/// 512MB, 1.5 GiB, 4096: units are powers of 1024. A part of a byte is left off.
-std::optional<Bytes> parse_bytes(std::string_view text) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  std::string unit;
-  for (const char c : text.substr(digits)) {
-    if (c != ' ') unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  }
-  const bool has_unit = !unit.empty();
-  constexpr std::string_view kPrefixes = "KMGTPE";
-  const size_t power = unit.empty() ? std::string_view::npos : kPrefixes.find(unit.front());
-  if (power != std::string_view::npos) unit.erase(0, 1);
-  const bool is_unit = unit.empty() || unit == "B" || unit == "IB" || unit == "I";
-  if (!is_unit || (power == std::string_view::npos && unit.starts_with('I'))) return std::nullopt;
-  const size_t shift = power == std::string_view::npos ? 0 : 10 * (power + 1);
-  const std::string_view number = text.substr(0, digits);
-  if (const auto whole = parse_whole<uint64_t>(number)) {
-    if (*whole > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;
-    return Bytes{*whole << shift, has_unit};
-  }
-  const auto fraction = parse_whole<double>(number);
-  const bool is_decimal = !number.starts_with('.') && !number.ends_with('.');
-  if (!fraction || !is_decimal || shift == 0) return std::nullopt;
-  const double bytes = std::ldexp(*fraction, static_cast<int>(shift));
-  if (!(bytes < 0x1p64)) return std::nullopt;
-  return Bytes{static_cast<uint64_t>(bytes), has_unit};
 }
 
 }  // namespace
@@ -522,20 +272,20 @@ Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::st
   CLI::Option* option = as_command(command_).add_option(names, bytes, help)->take_last();
   auto range = std::make_shared<Flag::Range>();
   const auto read = [range, option](std::string& text) -> std::string {
-    const std::optional<Bytes> number = parse_bytes(text);
-    if (!number || !range->holds(number->count)) {
+    const std::optional<ByteSize> size = parse_byte_size(text);
+    if (!size || !range->holds(size->bytes)) {
       const std::string limits =
           range->limits ? fmt::format("from {} to {}", range->limits->first, range->limits->second)
                         : fmt::format("at most {}", std::numeric_limits<uint64_t>::max());
       return value_error(*option, text, "a number of bytes, as 512MB or 10GB, " + limits);
     }
-    constexpr uint64_t kLeastBare = 1 << 20;
-    if (!number->has_unit && number->count > 0 && number->count < kLeastBare) {
+    constexpr uint64_t kLeastBare = 1'000'000;
+    if (!size->has_unit && size->bytes > 0 && size->bytes < kLeastBare) {
       return value_error(
           *option, text,
-          fmt::format("more: {} bytes are too few; {}GB?", number->count, number->count));
+          fmt::format("more: {} bytes are too few; {}GB?", size->bytes, size->bytes));
     }
-    text = fmt::format("{}", number->count);
+    text = fmt::format("{}", size->bytes);
     return "";
   };
   option->transform(CLI::Validator(read, "SIZE"));
@@ -629,18 +379,17 @@ CommandDescription CommandLine::describe() const { return describe_command(parse
 
 Result<std::string> CommandLine::parse(int argc, const char* const* argv) {
   CLI::App& root = parser_->root;
-  ArgumentReader reader(root);
-  WEFT_RETURN_IF_ERROR(reader.read({argv + std::min(argc, 1), argv + argc}));
-  forget_variables_of_others(root, reader.command());
+  WEFT_ASSIGN_OR_RETURN(const ReadArguments read,
+                        read_arguments(root, {argv + std::min(argc, 1), argv + argc}));
+  forget_variables_of_others(root, *read.command);
   try {
-    const std::vector<std::string>& arguments = reader.arguments();
-    root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    root.parse(std::vector<std::string>(read.arguments.rbegin(), read.arguments.rend()));
   } catch (const CLI::ParseError& error) {
     std::ostringstream help;
     if (root.exit(error, help, help) == 0) return help.str();
-    return invalid_argument(usage_error(reader.command(), error));
+    return invalid_argument(usage_error(*read.command, error));
   }
-  return is_group(reader.command()) ? root.help() : std::string();
+  return is_group(*read.command) ? root.help() : std::string();
 }
 
 }  // namespace weft::cli

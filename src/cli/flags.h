@@ -2,8 +2,8 @@
 // finite) and must fit: what does not is one line with the flag, the value and the range, as
 // "--ratio 1.5: must be a number from 0 to 1". A text must not be empty: that is what a variable of
 // a shell leaves that is not set. What is not known gets the nearest that is. Help and
-// what a value becomes are CLI11's, which flags.cc alone includes: its header costs five seconds of
-// compiling in every file that sees it. No command's work is here.
+// what a value becomes are CLI11's, which flags.cc and argument_reader.cc alone include: its header
+// costs five seconds of compiling in every file that sees it. No command's work is here.
 #pragma once
 
 #include <cstdint>
@@ -81,8 +81,8 @@ class Command {
   /// A flag that may be given several times, with a value each.
   Flag add_repeated(const std::string& names, std::vector<std::string>& values,
                     const std::string& help);
-  /// A number of bytes, as 512MB or 1.5GB (units are powers of 1024, any case). Without a unit one
-  /// below 1 MB is taken for one whose unit was forgotten, and refused; 0 is not.
+  /// A number of bytes, as parse_byte_size has it. Without a unit one below 1 MB is taken for one
+  /// whose unit was forgotten, and refused; 0 is not.
   Flag add_bytes(const std::string& names, uint64_t& bytes, const std::string& help);
   Flag add_flag(const std::string& names, bool& value, const std::string& help);
   Flag add_flag(const std::string& names, std::function<void()> given, const std::string& help);

@@ -201,7 +201,8 @@ void print_sources(std::span<const Passage> passages) {
   for (size_t i = 0; i < sources.size(); ++i) {
     fmt::print("{}\n", source_line(sources[i], i + 1));
     if (!sources[i].sentence.empty()) fmt::print("    {}\n", one_line(sources[i].sentence));
-    if (!sources[i].nearly_same.empty()) fmt::print("    {}\n", nearly_same_line(sources[i]));
+    const std::string left_out = left_out_line(sources[i]);
+    if (!left_out.empty()) fmt::print("    {}\n", left_out);
   }
 }
 

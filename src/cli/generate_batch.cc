@@ -71,7 +71,7 @@ class OrderedAnswers {
     if (answer.generation) {
       json.update(generation_json(*answer.generation));
     } else {
-      json["error"] = answer.error;
+      json["error"] = fmt::format("line {}: {}", line + 1, answer.error);
       ++n_failed_;
     }
     print_json(json);
@@ -168,7 +168,7 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
   progress.hide();
   if (!status.is_ok()) answers.put_rest(status.message());
   const double seconds = static_cast<double>(app.env.monotonic_ns() - begin_ns) * 1e-9;
-  if (!flags.quiet) {
+  if (!flags.quiet && n_tokens > 0) {  // else there is no speed to speak of
     print_error(fmt::format("{}, {} generated in {:.1f} s: {:.1f} tokens/s",
                             counted(std::ssize(requests), "prompt"), counted(n_tokens, "token"),
                             seconds, seconds > 0 ? static_cast<double>(n_tokens) / seconds : 0));

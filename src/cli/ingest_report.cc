@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include "base/byte_sizes.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 
@@ -66,17 +66,6 @@ std::string counted(int64_t n, std::string_view noun) {
   return fmt::format("{} {}{}", grouped_digits(n), noun, n == 1 ? "" : "s");
 }
 
-std::string size_text(uint64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "KB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  auto value = static_cast<double>(bytes);
-  while (value >= 999.5 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value, unit > 0 && value < 9.95 ? 1 : 0, kUnits[unit]);
-}
-
 std::string duration_text(double seconds) {
   const auto whole = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
   if (whole < 60) return fmt::format("{} s", whole);
@@ -85,11 +74,21 @@ std::string duration_text(double seconds) {
 }
 
 std::string plan_line(const IngestPlan& plan) {
-  std::string line =
-      fmt::format("ingesting {}, {}, {}: {} ({} free)", counted(plan.documents, "document"),
-                  counted(plan.chunks, "chunk"), counted(plan.tokens, "token"),
-                  plan.new_bytes == 0 ? "no new KV" : size_text(plan.new_bytes) + " of KV",
-                  size_text(plan.free_bytes));
+  // One line, one thing: what is to be computed, as that is what takes time and room.
+  const int64_t stored = plan.chunks - plan.new_chunks;
+  const std::string documents = counted(plan.documents, "document");
+  if (plan.new_chunks == 0) {
+    return fmt::format("ingesting {}, {}: no new KV ({} free)", documents,
+                       counted(plan.chunks, "chunk"), size_text(plan.free_bytes));
+  }
+  std::string line = fmt::format("ingesting {}, {}, {}: {} of KV ({} free)", documents,
+                                 counted(plan.new_chunks, stored == 0 ? "chunk" : "new chunk"),
+                                 counted(plan.new_tokens, "token"), size_text(plan.new_bytes),
+                                 size_text(plan.free_bytes));
+  if (stored > 0) {
+    line +=
+        fmt::format("; {} {} none", counted(stored, "other chunk"), stored == 1 ? "needs" : "need");
+  }
   if (plan.new_bytes > kBigBytes && plan.largest_bytes > plan.new_bytes / 2) {
     line += fmt::format("; {} of it for {}", size_text(plan.largest_bytes),
                         one_line(plan.largest_path));

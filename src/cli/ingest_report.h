@@ -17,13 +17,12 @@ namespace weft::cli {
 std::string grouped_digits(int64_t n);
 /// "1 document", "5,210 documents".
 std::string counted(int64_t n, std::string_view noun);
-/// "830 KB", "1.2 GB", of 1000 each.
-std::string size_text(uint64_t bytes);
 /// "8 s", "2 min 5 s", "3 h 20 min".
 std::string duration_text(double seconds);
 
-/// "ingesting 14 documents, 31 chunks, 5,210 tokens: 120 MB of KV (31 GB free)". Of more than 1 GB
-/// it names the document that takes more than half.
+/// "ingesting 14 documents, 31 chunks, 5,210 tokens: 120 MB of KV (31 GB free)"; where some of the
+/// chunks have their KV, "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free);
+/// 12 other chunks need none". Of more than 1 GB it names the document that takes more than half.
 std::string plan_line(const IngestPlan& plan);
 
 /// "3 new, 0 changed, 0 completed, 1 deleted, 2 unchanged documents; 4 skipped".

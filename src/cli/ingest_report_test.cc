@@ -19,12 +19,6 @@ TEST(IngestReport, NumbersAsPeopleReadThem) {
   EXPECT_EQ(grouped_digits(-1234567), "-1,234,567");
   EXPECT_EQ(counted(1, "document"), "1 document");
   EXPECT_EQ(counted(0, "document"), "0 documents");
-  EXPECT_EQ(size_text(0), "0 B");
-  EXPECT_EQ(size_text(999), "999 B");
-  EXPECT_EQ(size_text(1500), "1.5 KB");
-  EXPECT_EQ(size_text(999'700), "1.0 MB");
-  EXPECT_EQ(size_text(120'400'000), "120 MB");
-  EXPECT_EQ(size_text(UINT64_MAX), "18446744 TB");
   EXPECT_EQ(duration_text(8.4), "8 s");
   EXPECT_EQ(duration_text(125), "2 min 5 s");
   EXPECT_EQ(duration_text(12000), "3 h 20 min");
@@ -35,6 +29,8 @@ TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
   IngestPlan plan{.documents = 1,
                   .chunks = 1,
                   .tokens = 5210,
+                  .new_chunks = 1,
+                  .new_tokens = 5210,
                   .new_bytes = 120'000'000,
                   .free_bytes = 31'000'000'000,
                   .largest_path = "/d/big.log",
@@ -50,8 +46,24 @@ TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
   plan.largest_path = "/d/big.log";
   plan.largest_bytes = 2'000'000'000;
   EXPECT_THAT(plan_line(plan), Not(HasSubstr("big.log")));
+}
+
+TEST(IngestReport, ThePlanIsOfWhatIsComputed) {
+  IngestPlan plan{.documents = 1,
+                  .chunks = 14,
+                  .tokens = 6000,
+                  .new_chunks = 2,
+                  .new_tokens = 840,
+                  .new_bytes = 19'000'000,
+                  .free_bytes = 31'000'000'000};
+  EXPECT_EQ(plan_line(plan),
+            "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free); 12 other "
+            "chunks need none");
+  plan.chunks = 3;
+  EXPECT_THAT(plan_line(plan), EndsWith("; 1 other chunk needs none"));
+  plan.new_chunks = plan.new_tokens = 0;
   plan.new_bytes = 0;
-  EXPECT_THAT(plan_line(plan), HasSubstr(": no new KV ("));
+  EXPECT_EQ(plan_line(plan), "ingesting 1 document, 3 chunks: no new KV (31 GB free)");
 }
 
 TEST(IngestReport, ProgressKeepsToTheWidth) {

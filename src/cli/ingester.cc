@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/byte_sizes.h"
 #include "base/hash.h"
 #include "cli/ingest_report.h"
 #include "text/chunker.h"
@@ -251,7 +252,10 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
       plan.tokens += n;
       const bool is_new = seen.insert(hash128(std::as_bytes(std::span(chunk.tokens)))).second &&
                           !fusor_.is_stored(chunk.tokens);
-      if (is_new) new_tokens += n;
+      if (is_new) {
+        new_tokens += n;
+        ++plan.new_chunks;
+      }
       if (is_new && chunk.tokens.size() > largest_chunk) {
         largest_chunk = chunk.tokens.size();
         with_largest_chunk = file.info.path;

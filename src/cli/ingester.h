@@ -27,7 +27,8 @@ struct IngestPlan {
   int64_t documents = 0;
   int64_t chunks = 0;
   int64_t tokens = 0;
-  int64_t new_tokens = 0;  // of chunks whose KV is not stored yet
+  int64_t new_chunks = 0;  // whose KV is not stored yet, each once
+  int64_t new_tokens = 0;  // theirs
   uint64_t new_bytes = 0;  // of that KV
   uint64_t free_bytes = 0;
   std::string largest_path;  // of the documents that need new KV; "" without any

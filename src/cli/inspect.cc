@@ -125,9 +125,8 @@ std::string shown(const gguf::Value& value) {
                      elements);
 }
 
-std::string size_text(uint64_t bytes) {
-  constexpr double kMiB = 1024.0 * 1024.0;
-  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / kMiB);
+std::string megabytes(uint64_t bytes) {
+  return fmt::format("{:.2f} MB", static_cast<double>(bytes) * 1e-6);
 }
 
 std::string dims_text(const gguf::TensorInfo& tensor) {
@@ -147,11 +146,11 @@ std::string bare(std::string_view text) {
 std::string gguf_text(const gguf::File& file) {
   std::string out = fmt::format("{}: GGUF version {}, {} bytes ({}), alignment {}\n",
                                 one_line(file.path()), file.version(), file.size_bytes(),
-                                size_text(file.size_bytes()), file.alignment());
+                                megabytes(file.size_bytes()), file.alignment());
   if (file.parts().size() > 1) {
     out += fmt::format("\nparts: {}\n", file.parts().size());
     for (const gguf::FilePart& part : file.parts()) {
-      out += fmt::format("  {} ({})\n", one_line(part.path), size_text(part.bytes.size()));
+      out += fmt::format("  {} ({})\n", one_line(part.path), megabytes(part.bytes.size()));
     }
   }
   out += fmt::format("\nmetadata: {} entries\n", file.metadata().size());
@@ -163,12 +162,12 @@ std::string gguf_text(const gguf::File& file) {
   for (const gguf::TensorInfo& tensor : file.tensors()) {
     out +=
         fmt::format("  {:<36} {:<5} {:>20} {:>14}\n", bare(tensor.name),
-                    dtype_info(tensor.dtype).name, dims_text(tensor), size_text(tensor.size_bytes));
+                    dtype_info(tensor.dtype).name, dims_text(tensor), megabytes(tensor.size_bytes));
   }
   const auto totals = totals_by_dtype(file);
   const auto line = [&out](std::string_view name, const Total& total) {
     out += fmt::format("  {:<6} {:>6} tensors {:>14} parameters {:>14}\n", name, total.tensors,
-                       total.parameters, size_text(total.bytes));
+                       total.parameters, megabytes(total.bytes));
   };
   out += "\nby type\n";
   for (const auto& [dtype, total] : totals) line(dtype, total);
@@ -226,7 +225,7 @@ std::string record_text(const std::string& path, uint64_t file_bytes,
       "  tokens        {}\n"
       "  layers        {} of {} bytes\n"
       "  created       {} UTC\n",
-      one_line(path), store::kRecordVersion, file_bytes, size_text(file_bytes),
+      one_line(path), store::kRecordVersion, file_bytes, megabytes(file_bytes),
       hash128(head.identity).to_hex(), head.identity.size(), info.n_tokens, info.n_layers,
       info.layer_bytes, date_of(info.created_unix_ms));
 }

@@ -93,6 +93,10 @@ TEST_F(InspectTest, TextIsSafeForATerminalAndCutsWhatIsLong) {
   EXPECT_THAT(text, HasSubstr("1e-05"));
   EXPECT_THAT(text, HasSubstr("nan"));
   EXPECT_THAT(text, HasSubstr("64 x 2"));
+  file_.reset();
+  bytes_.resize(bytes_.size() + 2'000'000);
+  file_ = *gguf::File::parse(std::as_bytes(std::span(bytes_)), "m.gguf");
+  EXPECT_THAT(gguf_text(*file_), HasSubstr(" bytes (2.00 MB)"));
 }
 
 TEST(InspectRecord, SaysWhatTheHeadHolds) {

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/byte_sizes.h"
 #include "base/hash.h"
 #include "cli/app.h"
 #include "cli/local_models.h"
@@ -396,10 +397,12 @@ Status Library::check_kv_room(int64_t chunk_tokens) const {
   const int64_t n_pages =
       (n_anchor + chunk_tokens + page - 1) / page + (n_anchor % page == 0 ? 0 : 1);
   if (n_pages <= kv.pages) return Status::ok();
-  return resource_exhausted(fmt::format(
-      "a chunk of {} tokens is computed after the anchor of {} (--anchor), which takes "
-      "{} tokens of KV cache, and it holds {}: a larger --kv-limit or context (-c) is needed",
-      chunk_tokens, n_anchor, n_pages * page, kv.pages * page));
+  return resource_exhausted(
+      fmt::format("a chunk of {} tokens is computed after the anchor of {} (--anchor), which takes "
+                  "{} tokens of KV cache, and it holds {}: a --kv-limit of {} or a larger context "
+                  "(-c) is needed",
+                  chunk_tokens, n_anchor, n_pages * page, kv.pages * page,
+                  size_flag_for(static_cast<uint64_t>(n_pages * engine_->page_bytes()))));
 }
 
 Result<bool> Library::take_away_if_new(Env& env) {

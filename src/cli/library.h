@@ -22,7 +22,7 @@ struct App;
 
 struct LibraryOptions {
   std::string dir;
-  uint64_t memory_limit_bytes = uint64_t{1} << 30;
+  uint64_t memory_limit_bytes = 1'000'000'000;
   uint64_t store_limit_bytes = 0;       // 0: none
   std::string prompt;                   // chat or fewshot; "": as the folder, or the model, has it
   bool model_is_from_variable = false;  // WEFT_MODEL, for the line where it is the wrong one

@@ -128,6 +128,26 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"--verbose", "weft has no more to tell; --json, where a command has it, says most"},
 };
 
+/// Of one command alone: what others know as its flag.
+constexpr Foreign kFlagsOfCommands[] = {
+    {"chat", "-p",
+     "weft chat reads what you say from the terminal, or line by line from a pipe; weft generate "
+     "-m MODEL -p PROMPT answers once"},
+    {"chat", "-f", "weft chat reads lines from standard input: weft chat -m MODEL < FILE"},
+    {"chat", "--file", "weft chat reads lines from standard input: weft chat -m MODEL < FILE"},
+    {"chat", "-k",
+     "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},
+    {"ask", "-k", "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},
+    {"ask", "-p", "the question is an argument by itself: weft ask --store DIR QUESTION"},
+    {"ask", "-f", "weft ask reads questions line by line: weft ask --store DIR < FILE"},
+    {"ask", "--file", "weft ask reads questions line by line: weft ask --store DIR < FILE"},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
+    {"-ctk", "--cache-type-k"},
+    {"-ctv", "--cache-type-v"},
+};
+
 }  // namespace
 
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& words) {
@@ -177,11 +197,23 @@ std::optional<std::string> usual_command(std::string_view word,
   return std::nullopt;
 }
 
-std::optional<std::string_view> foreign_flag(std::string_view flag) {
+std::optional<std::string_view> foreign_flag(std::string_view command, std::string_view flag) {
+  const std::string_view without_number = flag.substr(0, flag.find_last_not_of("0123456789") + 1);
+  if (without_number.size() > 2) flag = without_number;  // of "-s4" the command may know -s
+  for (const Foreign& foreign : kFlagsOfCommands) {
+    if (foreign.group == command && foreign.word == flag) return foreign.sentence;
+  }
   for (const auto& [name, sentence] : kFlags) {
     if (name == flag) return sentence;
   }
   return std::nullopt;
+}
+
+std::string_view long_form(std::string_view flag) {
+  for (const auto& [name, meant] : kShortForms) {
+    if (name == flag) return meant;
+  }
+  return "";
 }
 
 bool is_prompt_flag(std::string_view flag) {

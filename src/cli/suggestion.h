@@ -25,12 +25,14 @@ std::optional<std::string_view> foreign_command(std::string_view group, std::str
 std::optional<std::string> usual_command(std::string_view word,
                                          const std::vector<std::string>& words);
 
-/// As foreign_command for a flag, with its dashes and without a value.
-std::optional<std::string_view> foreign_flag(std::string_view flag);
-/// Those that foreign_flag knows.
+/// As foreign_command for a flag of this command, with its dashes. A number may follow it (-ngl99).
+std::optional<std::string_view> foreign_flag(std::string_view command, std::string_view flag);
+/// Those that foreign_flag knows of every command.
 std::vector<std::string> foreign_flags();
 /// What llama.cpp's programs take without a command: -m, -p, --model, …
 bool is_prompt_flag(std::string_view flag);
+/// The flag that one of llama.cpp's short ones of several letters means here: -ctk, -ctv; else "".
+std::string_view long_form(std::string_view flag);
 /// -r, -f and the like of the shell's rm.
 bool is_remove_flag(std::string_view flag);
 

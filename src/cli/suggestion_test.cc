@@ -45,8 +45,15 @@ TEST(Suggestion, KnowsTheUsualWordsForWhatAGroupHas) {
   EXPECT_THAT(usual_command("prune", {"gc"}), Optional(std::string("gc")));
   EXPECT_EQ(usual_command("ls", docs), std::nullopt);
   EXPECT_EQ(usual_command(std::string(100'000, 'a'), docs), std::nullopt);
-  EXPECT_THAT(foreign_flag("-ngl"), Optional(HasSubstr("no GPU layers")));
-  EXPECT_EQ(foreign_flag("-n"), std::nullopt);
+  EXPECT_THAT(foreign_flag("ask", "-ngl"), Optional(HasSubstr("no GPU layers")));
+  EXPECT_THAT(foreign_flag("ask", "-ngl99"), Optional(HasSubstr("no GPU layers")));
+  EXPECT_EQ(foreign_flag("ask", "-n"), std::nullopt);
+  EXPECT_EQ(foreign_flag("ask", "99"), std::nullopt);
+  EXPECT_EQ(foreign_flag("chat", "-s4"), std::nullopt);
+  EXPECT_THAT(foreign_flag("ask", "-k"), Optional(HasSubstr("--chunks")));
+  EXPECT_EQ(foreign_flag("generate", "-k"), std::nullopt);
+  EXPECT_EQ(long_form("-ctk"), "--cache-type-k");
+  EXPECT_EQ(long_form("-c"), "");
 }
 
 }  // namespace

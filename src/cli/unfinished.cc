@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/byte_sizes.h"
 #include "base/shell_text.h"
 #include "cli/ingest_report.h"
 #include "retrieval/scan.h"
@@ -23,14 +24,6 @@ std::string flags_of(const IngestRoot& root) {
   if (!root.encoding.empty()) flags += " --encoding " + shell_word(root.encoding);
   if (root.rehash) flags += " --rehash";
   return flags;
-}
-
-/// As a flag takes it, exactly.
-std::string bytes_flag(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  for (; unit + 1 < std::size(kUnits) && bytes % 1024 == 0; ++unit) bytes /= 1024;
-  return fmt::format("{}{}", bytes, kUnits[unit]);
 }
 
 /// Without those that lie under another one: they are ingested with it.
@@ -51,7 +44,7 @@ std::string completing_command(const std::vector<IngestRoot>& roots, const std::
                                uint64_t store_limit_bytes) {
   const std::string with_model = model.empty() ? "" : " -m " + shell_path(model);
   const std::string with_limit =
-      store_limit_bytes == 0 ? "" : " --store-limit " + bytes_flag(store_limit_bytes);
+      store_limit_bytes == 0 ? "" : " --store-limit " + size_flag(store_limit_bytes);
   std::vector<std::pair<std::string, std::string>> paths_of;  // by flags, as they come
   for (const IngestRoot& root : roots) {
     if (max_roots == 0) break;

@@ -68,9 +68,8 @@ TEST_F(UnfinishedTest, PathsBegunWithTheSameFlagsShareACommandAndOthersDoNot) {
 TEST_F(UnfinishedTest, TheCommandHasTheLimitThatIsGiven) {
   begin({{.path = "/a"}});
   const auto with = [&](uint64_t limit) { return *unfinished_line(*index_, "S", "m", limit); };
-  EXPECT_THAT(with(200 << 10), EndsWith("weft ingest -m m --store S --store-limit 200KB /a"));
-  EXPECT_THAT(with(1000), EndsWith("--store-limit 1000B /a"));
-  EXPECT_THAT(with(uint64_t{3} << 30), EndsWith("--store-limit 3GB /a"));
+  EXPECT_THAT(with(200'000), EndsWith("weft ingest -m m --store S --store-limit 200KB /a"));
+  EXPECT_THAT(with(uint64_t{3} << 30), EndsWith("--store-limit 3GiB /a"));
 }
 
 TEST_F(UnfinishedTest, PeopleAreToldThreePathsAndProgramsAll) {

@@ -91,9 +91,12 @@ Result<DocumentChat::Plan> DocumentChat::plan(const std::string& question, const
     out.prompt.chunks.push_back(chunk);
   }
   if (used + room > context || (out.prompt.chunks.empty() && !chunks.empty())) {
+    const int64_t needed = used + room + (chunks.empty() ? 0 : std::ssize(chunks.front()));
     return resource_exhausted(fmt::format(
-        "the question{} and an answer of up to {} tokens (-n) do not fit the context of {} ({})",
-        chunks.empty() ? "" : " with one passage", room, context, engine_.context_flag()));
+        "the question{} and an answer of up to {} tokens (-n) do not fit the context of {}; {} "
+        "holds them",
+        chunks.empty() ? "" : " with one passage", room, context,
+        engine_.flags_for_context(needed)));
   }
   out.prompt.prefix = std::move(frame.prefix);
   out.prompt.suffix = std::move(frame.suffix);

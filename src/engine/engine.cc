@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/byte_sizes.h"
 #include "base/check.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
@@ -29,8 +30,8 @@ Result<int32_t> kv_capacity(const EngineOptions& options, const model::ModelConf
   const uint64_t n_pages = options.kv_limit_bytes / page_bytes;
   if (n_pages == 0) {
     return invalid_argument(
-        fmt::format("--kv-limit {} bytes: a page of {} tokens takes {} with this model",
-                    options.kv_limit_bytes, kPageTokens, page_bytes));
+        fmt::format("--kv-limit {}: a page of {} tokens takes {} with this model",
+                    size_flag(options.kv_limit_bytes), kPageTokens, size_flag_for(page_bytes)));
   }
   const uint64_t most = static_cast<uint64_t>(wanted) / kPageTokens;
   return static_cast<int32_t>(std::min(n_pages, most)) * kPageTokens;
@@ -113,6 +114,15 @@ Result<text::ChatTemplate> Engine::chat_template() const {
         file.path(), compiled.status().message()));
   }
   return compiled;
+}
+
+std::string Engine::flags_for_context(int64_t tokens) const {
+  const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  std::string flags;
+  if (tokens > model_->config().context_tokens) flags = fmt::format("-c {}", tokens);
+  if (pages <= cache_->page_count()) return flags;
+  return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
+                     size_flag_for(static_cast<uint64_t>(pages * page_bytes())));
 }
 
 Result<fusion::PrefillRates> Engine::prefill_rates() {

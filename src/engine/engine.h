@@ -78,6 +78,8 @@ class Engine {
   const char* context_flag() const {
     return context_tokens_ < model_->config().context_tokens ? "--kv-limit" : "-c";
   }
+  /// The flags with which it would hold so many: "-c 448", "--kv-limit 10.4MB" or both.
+  std::string flags_for_context(int64_t tokens) const;
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;

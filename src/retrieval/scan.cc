@@ -502,14 +502,19 @@ class Scanner {
   /// A new file with the content of a document whose own file is gone, here or anywhere, is that
   /// document. A link in a document's path is newer than the document.
   void find_moved() {
-    std::map<std::string_view, std::deque<const std::string*>> by_content;  // paths
+    // All empty files are alike: of these also the name counts.
+    const auto content_of = [](const DocumentInfo& info) {
+      return info.size_bytes > 0
+                 ? info.content_hash
+                 : info.content_hash + "/" + info.path.substr(info.path.rfind('/') + 1);
+    };
+    std::map<std::string, std::deque<const std::string*>> by_content;  // paths
     for (const auto& [path, document] : known_) {
-      if (!present_.contains(path)) by_content[document.info.content_hash].push_back(&path);
+      if (!present_.contains(path)) by_content[content_of(document.info)].push_back(&path);
     }
     for (ScannedFile& file : result_.files) {
-      // Of an empty one there is nothing to keep, and all empty files are alike.
-      if (file.change != Change::kNew || file.info.size_bytes == 0) continue;
-      const auto candidates = by_content.find(file.info.content_hash);
+      if (file.change != Change::kNew) continue;
+      const auto candidates = by_content.find(content_of(file.info));
       if (candidates == by_content.end()) continue;
       std::deque<const std::string*>& paths = candidates->second;
       while (!paths.empty() && file.change == Change::kNew && !is_stopped()) {
@@ -688,10 +693,16 @@ Status check_not_empty(std::span<const std::string> paths) {
 Status check_outside_store(std::span<const std::string> paths, const std::string& store_dir) {
   const std::string store = canonical_path(store_dir);
   for (const std::string& path : paths) {
-    if (!is_under(canonical_path(path), store)) continue;
+    const std::string canonical = canonical_path(path);
+    if (!is_under(canonical, store)) continue;
     return invalid_argument(
-        fmt::format("{}: lies in the store's own folder {}; give the store a folder of its own",
-                    path, store_dir));
+        canonical == store
+            ? fmt::format("{}: a store needs a folder of its own, not that of the documents; name "
+                          "another one with --store",
+                          path)
+            : fmt::format("{}: lies in {}, which --store names, and a store needs a folder of its "
+                          "own; name another one with --store",
+                          path, store_dir));
   }
   return Status::ok();
 }

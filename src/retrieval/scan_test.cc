@@ -777,6 +777,19 @@ TEST_F(ScanTest, AFileThatMovedToWhereItIsSkippedIsDeleted) {
   EXPECT_THAT(seen({"docs", "docs/old"}), Contains("moved docs/old/a.txt"));
 }
 
+TEST_F(ScanTest, EmptyFilesGoAlongWithTheirFolderByTheirNames) {
+  dir_.write("docs/a.txt", "walnut");
+  dir_.write("docs/empty.txt", "");
+  dir_.write("docs/one/__init__.py", "");
+  dir_.write("docs/two/__init__.py", "");
+  ingest();
+  fs::rename(dir_ / "docs", dir_ / "papers");
+  dir_.write("papers/other.txt", "");
+  EXPECT_THAT(seen({"papers"}), ElementsAre("moved papers/a.txt", "moved papers/empty.txt",
+                                            "moved papers/one/__init__.py", "new papers/other.txt",
+                                            "moved papers/two/__init__.py"));
+}
+
 TEST_F(ScanTest, WhatIsReadInAnotherWayIsNotMoved) {
   dir_.write("docs/a.txt", "<p>walnut</p>");
   dir_.write("docs/b.txt", "pear");
