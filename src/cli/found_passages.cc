@@ -45,6 +45,17 @@ std::string no_passage_has(std::span<const AbsentWord> absent) {
   return absent.empty() ? "" : "no passage has " + quoted(absent);
 }
 
+/// `took "shcool" for "school" and "trpi" for "trip"`
+std::string taken_line(std::span<const retrieval::TakenWord> words) {
+  std::string line = "took ";
+  for (size_t i = 0; i < words.size(); ++i) {
+    line += i == 0 ? "" : i + 1 == words.size() ? " and " : ", ";
+    line += fmt::format("\"{}\" for \"{}\"", shortened(words[i].word, kMaxWordBytes),
+                        shortened(words[i].as, kMaxWordBytes));
+  }
+  return line;
+}
+
 const char* reason_name(retrieval::PassagesFound found) {
   switch (found) {
     case retrieval::PassagesFound::kYes:
@@ -102,9 +113,11 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
   out.looked_back = found.looked_back;
   out.searched_with = std::move(found.searched_with);
   for (std::string& word : found.passages.absent) {
-    WEFT_ASSIGN_OR_RETURN(std::string near, library.index().near_word(word));
-    out.absent.push_back({std::move(word), std::move(near)});
+    WEFT_ASSIGN_OR_RETURN(retrieval::NearWord near, library.index().near_word(word));
+    out.absent.push_back({std::move(word), std::move(near.word)});
   }
+  out.taken = std::move(found.passages.taken);
+  if (!out.taken.empty()) out.notes.push_back(taken_line(out.taken));
   if (out.looked_back && after_unanswered) {
     out.notes.push_back(fmt::format("taken to be about \"{}\", the last question that was answered",
                                     shortened(one_line(before.back()), kMaxQuestionBytes)));
@@ -166,6 +179,7 @@ std::string why_not(const FoundPassages& found) {
 }
 
 void print_not_found(const FoundPassages& found, bool is_whole) {
+  if (!found.taken.empty()) print_error("note: " + taken_line(found.taken));
   fmt::print("Not in the documents: {} (--answer-anyway asks all the same).{}\n",
              one_line(why_not(found)),
              is_whole ? "" : " But not all of them are in the store yet.");
@@ -185,12 +199,19 @@ Json meant_json(const FoundPassages& found) {
   return meant;
 }
 
+Json taken_json(const FoundPassages& found) {
+  Json taken = Json::object();
+  for (const retrieval::TakenWord& one : found.taken) taken[one.word] = one.as;
+  return taken;
+}
+
 Json not_found_json(const std::string& question, const FoundPassages& found) {
   return {{"question", question},
           {"found", false},
           {"reason", reason_name(found.found)},
           {"absent", absent_json(found)},
           {"did_you_mean", meant_json(found)},
+          {"searched_as", taken_json(found)},
           {"answer", nullptr},
           {"chunks", Json::array()},
           {"notes", found.notes}};

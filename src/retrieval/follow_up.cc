@@ -367,6 +367,7 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   }
   if (passages.found != PassagesFound::kYes && was_found) return out;
   passages.absent = std::move(out.passages.absent);  // the question's own
+  passages.taken = std::move(out.passages.taken);
   out.passages = std::move(passages);
   out.looked_back = true;
   out.searched_with = std::move(searched_with);

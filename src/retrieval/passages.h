@@ -45,6 +45,12 @@ enum class PassagesFound {
   kWeak,     // the best one shares too little with the question
 };
 
+/// A word of a question that no document has, searched for as one that they have.
+struct TakenWord {
+  std::string word;  // as the question writes it
+  std::string as;
+};
+
 struct Passages {
   PassagesFound found = PassagesFound::kNone;
   /// Best first; chunks of one document that follow each other are together, in order, at the place
@@ -55,6 +61,9 @@ struct Passages {
   /// script are not among them.
   std::vector<std::string> absent;
   static constexpr size_t kMaxAbsent = 5;
+  /// What was clearly misspelt; not absent, and where only that word is known the question is about
+  /// what has it.
+  std::vector<TakenWord> taken;
   double relevance = 0;  // of the best passage found: its score as a share of the terms' weight
 };
 
