@@ -337,13 +337,68 @@ void add_copy(Candidate& taken, Candidate one) {
   taken.hit.nearly_same.push_back(std::move(one.hit));
 }
 
+/// What two files are called that are about the same: the letters of the name, so that "rules v1",
+/// "Rules (2)" and "rules-2023" are "rules v", "rules", "rules". Folders do not count: a copy of a
+/// folder has the same names in it.
+std::string letters_of_name(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalpha(byte) != 0 || byte >= 0x80) out += static_cast<char>(std::tolower(byte));
+  }
+  return out;
+}
+
+/// BM25 prefers the shorter of two notes on the same thing by a few percent, whichever is valid. So
+/// of passages whose documents have about the same name or title and whose scores are so near, the
+/// newer document's comes first, or where nobody knows which that is the one that is not put away;
+/// unless the other one has a further word of the question.
+void put_newer_first(std::vector<Candidate>& ranked) {
+  constexpr double kNearScore = 0.9;
+  constexpr size_t kLeastLetters = 3;
+  struct Names {
+    std::string file;
+    std::string title;
+  };
+  std::vector<Names> names;
+  for (const Candidate& one : ranked) {
+    names.push_back({letters_of_name(stem_of_name(one.hit.path)), letters_of_name(one.hit.title)});
+  }
+  const auto are_alike = [&](const std::string& a, const std::string& b) {
+    return a.size() >= kLeastLetters && a == b;
+  };
+  const auto comes_first = [&](size_t one, size_t other) {
+    const Hit& a = ranked[one].hit;
+    const Hit& b = ranked[other].hit;
+    if (a.chunk.document_id == b.chunk.document_id || a.score < kNearScore * b.score) return false;
+    if (!are_alike(names[one].file, names[other].file) &&
+        !are_alike(names[one].title, names[other].title)) {
+      return false;
+    }
+    const bool is_current =
+        is_newer(a, b) || (!is_newer(b, a) && !is_put_away(a) && is_put_away(b));
+    return is_current && has_terms_of(ranked[one], ranked[other]);
+  };
+  for (size_t i = 1; i < ranked.size(); ++i) {
+    size_t to = i;
+    for (size_t k = i; k-- > 0 && ranked[i].hit.score >= kNearScore * ranked[k].hit.score;) {
+      if (comes_first(i, k)) to = k;
+    }
+    const auto at = [](auto& all, size_t n) {
+      return all.begin() + static_cast<std::ptrdiff_t>(n);
+    };
+    std::rotate(at(ranked, to), at(ranked, i), at(ranked, i + 1));
+    std::rotate(at(names, to), at(names, i), at(names, i + 1));
+  }
+}
+
 /// The best, with what says nearly the same as one of them.
 std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& options) {
   std::vector<Candidate> taken;
   double best_score = 0;
+  for (const Candidate& one : ranked) best_score = std::max(best_score, one.hit.score);
   for (Candidate& one : ranked) {
-    if (taken.empty()) best_score = one.hit.score;
-    if (one.hit.score < options.least_share_of_best * best_score) break;
+    if (one.hit.score < options.least_share_of_best * best_score) continue;
     const auto original = std::ranges::find_if(taken, [&](const Candidate& other) {
       return are_near_duplicates(other.wording, one.wording) && has_terms_of(other, one);
     });
@@ -513,6 +568,7 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   const bool is_weak = says_too_little(question, counts, ranker, ranked.front(), options);
   out.found = is_weak ? PassagesFound::kWeak : PassagesFound::kYes;
   if (is_weak && !options.anyway) return out;
+  put_newer_first(ranked);
   out.hits = with_neighbours_together(take_best(std::move(ranked), options));
   return out;
 }

@@ -72,7 +72,9 @@ struct Passages {
 /// words all but a word or two, more where their titles share a word) is left out, unless
 /// it has a term of the question that the other one has not. Of those that score about the same the
 /// newest is taken where they differ; else one in a folder as `old` or `backup` is left out for the
-/// others, and of these the one with the shortest path is taken. Hit::score is BM25 with inverse
+/// others, and of these the one with the shortest path is taken. Of passages with other words whose
+/// documents have the same letters in their names or titles, and whose scores are within a tenth,
+/// the newer document's comes first. Hit::score is BM25 with inverse
 /// document frequencies above 0, titles counted twice; a word that only the file's name has counts
 /// as the title's, though it finds nothing by itself. Of a question with more than
 /// Index::kMaxQueryTerms words the first and the last are searched for.

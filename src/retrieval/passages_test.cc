@@ -286,6 +286,40 @@ TEST_F(PassagesTest, WhatIsPutAwayDoesNotBeatTheSameTextInACurrentNote) {
   EXPECT_THAT(found("When was the pump replaced?"), ElementsAre("/Archive/pump.md 0"));
 }
 
+TEST_F(PassagesTest, OfNotesOfOneNameTheNewerIsFirstWhereScoresAreNear) {
+  // Other words throughout, so no versions of one text; the outdated one is a little shorter.
+  add("/old/wifi.md", {"Wifi password: swan-12. Ask Bob at the desk for help with it."});
+  add("/wifi.md", {"The wifi password was changed in May to goose-77; else ask Ann."});
+  add("/tram.md", {"A tram goes to the lake at six, and then at seven and nine each day."});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  const auto set_hour = [&](const std::string& path, int64_t hour) {
+    DocumentInfo info = (*index_->find_document(path))->info;
+    info.modified_ns = hour * 3600 * 1'000'000'000;
+    ASSERT_TRUE(index_->touch_document(info).is_ok());
+  };
+  const std::string question = "What is the wifi password?";
+  set_hour("/old/wifi.md", 5);
+  set_hour("/wifi.md", 4);
+  const Passages by_score = find(question);
+  ASSERT_EQ(by_score.hits.size(), 2u);
+  ASSERT_EQ(by_score.hits[0].path, "/old/wifi.md");  // the newer one is the best already
+  ASSERT_GT(by_score.hits[0].score, by_score.hits[1].score);
+  ASSERT_GT(by_score.hits[1].score, 0.9 * by_score.hits[0].score);
+  set_hour("/wifi.md", 6);
+  EXPECT_THAT(found(question), ElementsAre("/wifi.md 0", "/old/wifi.md 0"));
+  set_hour("/wifi.md", 5);  // of one time: the one that is not put away
+  EXPECT_THAT(found(question), ElementsAre("/wifi.md 0", "/old/wifi.md 0"));
+  // A further word of the question, or a much better score, decides all the same.
+  EXPECT_THAT(found("What is the wifi password, Bob?"),
+              ElementsAre("/old/wifi.md 0", "/wifi.md 0"));
+  // Another name, another thing.
+  ASSERT_TRUE(index_->remove_document("/wifi.md").is_ok());
+  add("/swans.md", {"The wifi password was changed in May to goose-77; else ask Ann."});
+  set_hour("/swans.md", 9);
+  EXPECT_THAT(found(question), ElementsAre("/old/wifi.md 0", "/swans.md 0"));
+}
+
 TEST_F(PassagesTest, AVersionWithAWordOfTheQuestionIsNoCopy) {
   std::string lease;
   for (int i = 0; i < 150; ++i) lease += "clause" + std::to_string(i) + " ";
