@@ -577,6 +577,21 @@ TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) 
   EXPECT_EQ(listed().size(), 0u);
 }
 
+TEST_F(AskProgram, FilesOfOneNameThatAreNamedByThemselvesAreToldApart) {
+  for (const char* folder : {"/a", "/b"}) fs::create_directories(docs() + folder);
+  write_file(docs() + "/a/notes.md", "The zeppelin lands at noon.");
+  write_file(docs() + "/b/notes.md", "A quagga grazes on the far hill.");
+  ASSERT_EQ(weft({"ingest", "-m", model(), "--store", store(), docs() + "/a/notes.md",
+                  docs() + "/b/notes.md"})
+                .status,
+            0);
+  EXPECT_THAT(listed(), ElementsAre("a/notes.md", "b/notes.md"));
+  EXPECT_THAT(ask_plainly("When does the zeppelin land?").out, HasSubstr("\n[1] a/notes.md:1  "));
+  EXPECT_EQ(ask("Where is the quagga?").json()["chunks"][0]["relative_path"], "b/notes.md");
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), "a/notes.md"}).status, 0);
+  EXPECT_THAT(listed(), ElementsAre("notes.md"));
+}
+
 TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
   ASSERT_EQ(ingest().status, 0);
   const int n_records = records();

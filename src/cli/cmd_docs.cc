@@ -57,10 +57,12 @@ Status run_ls(App& app, const DocsFlags& flags) {
   }
   WEFT_ASSIGN_OR_RETURN(const auto documents, index->documents());
   Json list = Json::array();
-  for (const retrieval::Document& document : documents) {
+  const std::vector<std::string> roots = retrieval::roots_to_show(documents);
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const retrieval::Document& document = documents[i];
     WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, stored_bytes(*index, document.id, bytes_of));
     const bool is_stored = document.status == retrieval::DocumentStatus::kStored;
-    const std::string shown = retrieval::path_from_root(document.info.path, document.info.root);
+    const std::string shown = retrieval::path_from_root(document.info.path, roots[i]);
     if (flags.json) {
       list.push_back({{"path", document.info.path},
                       {"relative_path", shown},
@@ -125,7 +127,15 @@ Result<Meant> meant_by_name(Env& env, const std::vector<retrieval::Document>& do
     const size_t below_shown = from_root.size() - shown.size();
     meant.insert(document.info.path.substr(0, document.info.path.size() - below_shown));
   }
-  if (meant.size() <= 1) return Meant{std::move(found), {}};
+  if (meant.size() == 1) return Meant{std::move(found), {}};
+  if (meant.empty()) {  // one of several with one name, as they are told apart
+    const std::vector<std::string> roots = retrieval::roots_to_show(documents);
+    for (size_t i = 0; i < documents.size(); ++i) {
+      const std::string& one = documents[i].info.path;
+      if (retrieval::path_from_root(one, roots[i]) == shown) found.push_back(one);
+    }
+    return Meant{std::move(found), {}};
+  }
   constexpr size_t kMaxShown = 8;
   std::string list;
   size_t n = 0;

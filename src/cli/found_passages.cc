@@ -10,6 +10,7 @@
 #include "retrieval/best_sentence.h"
 #include "retrieval/follow_up.h"
 #include "retrieval/function_words.h"
+#include "retrieval/scan.h"
 
 namespace weft::cli {
 namespace {
@@ -69,6 +70,34 @@ const char* reason_name(retrieval::PassagesFound found) {
   }
   return "";
 }
+
+/// Documents of one name are shown with as much of their paths as tells them apart, as docs ls
+/// does.
+class ShownRoots {
+ public:
+  explicit ShownRoots(retrieval::Index& index) : index_(index) {}
+
+  Status set(retrieval::Hit& hit) {
+    const std::string name = hit.path.substr(hit.path.rfind('/') + 1);
+    const auto [named, is_new] = roots_.try_emplace(name);
+    if (is_new) {
+      WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents_named(name));
+      std::vector<std::string> roots = retrieval::roots_to_show(documents);
+      for (size_t i = 0; i < documents.size(); ++i) {
+        named->second[documents[i].info.path] = std::move(roots[i]);
+      }
+    }
+    if (const auto root = named->second.find(hit.path); root != named->second.end()) {
+      hit.root = root->second;
+    }
+    for (retrieval::Hit& other : hit.nearly_same) WEFT_RETURN_IF_ERROR(set(other));
+    return Status::ok();
+  }
+
+ private:
+  retrieval::Index& index_;
+  std::map<std::string, std::map<std::string, std::string>> roots_;  // by file name, by path
+};
 
 /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
 /// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
@@ -136,7 +165,9 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
     }
   }
   std::map<int64_t, FileState> files;  // a document's may have to be read: once
+  ShownRoots roots(library.index());
   for (retrieval::Hit& hit : found.passages.hits) {
+    WEFT_RETURN_IF_ERROR(roots.set(hit));
     WEFT_ASSIGN_OR_RETURN(std::string sentence,
                           retrieval::best_sentence(library.index(), found.passages.terms, hit.title,
                                                    hit.chunk.text, kMaxSentenceBytes));

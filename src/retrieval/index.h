@@ -260,6 +260,8 @@ class Index {
   /// Sorted by path, bytewise.
   Result<std::vector<Document>> documents();
   Result<std::optional<Document>> find_document(const std::string& path);
+  /// Those whose path ends with this file's name; sorted as documents() is.
+  Result<std::vector<Document>> documents_named(std::string_view file_name);
   /// In order; none for an unknown document.
   Result<std::vector<Chunk>> chunks_of(int64_t document_id);
   Result<Chunk> chunk(int64_t id);
