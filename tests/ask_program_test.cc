@@ -137,17 +137,25 @@ TEST_F(AskProgram, AWordThatNoDocumentHasIsSaidAfterTheSources) {
               Not(HasSubstr("no document has")));
 }
 
-TEST_F(AskProgram, AMisspeltWordIsAnsweredWithTheNearest) {
+TEST_F(AskProgram, AMisspeltWordIsSearchedForAsTheNearestOrAHintNamesIt) {
   ASSERT_EQ(ingest().status, 0);
-  EXPECT_EQ(ask_plainly("Where is the libary?").out,
-            "Not in the documents: no passage has \"libary\" (did you mean \"library\"?) "
-            "(--answer-anyway asks all the same).\n");
-  const Outcome run = ask_plainly("Which pears are in the orchad?");
-  EXPECT_THAT(run.out, HasSubstr("no document has the word \"orchad\" (did you mean "
-                                 "\"orchard\"?)\n"));
-  EXPECT_EQ(ask("Which pears are in the orchad?").json()["did_you_mean"],
-            Json({{"orchad", "orchard"}}));
-  EXPECT_EQ(ask("Where is the libary?").json()["did_you_mean"], Json({{"libary", "library"}}));
+  const Outcome run = ask_plainly("Where is the Libary?");
+  EXPECT_THAT(run.err, HasSubstr("note: took \"Libary\" for \"library\"\n"));
+  EXPECT_THAT(run.out, Not(HasSubstr("no document has")));
+  const Json json = ask("Where is the Libary?").json();
+  EXPECT_EQ(json["found"], true);
+  EXPECT_EQ(json["searched_as"], Json({{"Libary", "library"}}));
+  EXPECT_THAT(json["notes"].dump(), HasSubstr("took"));
+  EXPECT_TRUE(json["absent"].empty());
+  const Outcome none = ask_plainly("Which parliament appointed ministers of the libary?");
+  EXPECT_THAT(none.out, HasSubstr("Not in the documents: no passage has \"parliament\", "));
+  EXPECT_EQ(none.err, "weft: note: took \"libary\" for \"library\"\n");
+  // What may be another word as well is a hint and no more.
+  const std::string question = "Which pears are in the ochords?";
+  EXPECT_THAT(ask_plainly(question).out,
+              HasSubstr("no document has the word \"ochords\" (did you mean \"orchard\"?)\n"));
+  EXPECT_EQ(ask(question).json()["did_you_mean"], Json({{"ochords", "orchard"}}));
+  EXPECT_TRUE(ask(question).json()["searched_as"].empty());
 }
 
 TEST_F(AskProgram, ANoteThatIsEditedRightAfterItWasIngestedHasChanged) {
@@ -636,6 +644,21 @@ TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) 
   fs::remove_all(path("elsewhere"));
   EXPECT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs/"}).status, 0);
   EXPECT_EQ(listed().size(), 0u);
+}
+
+TEST_F(AskProgram, FilesOfOneNameThatAreNamedByThemselvesAreToldApart) {
+  for (const char* folder : {"/a", "/b"}) fs::create_directories(docs() + folder);
+  write_file(docs() + "/a/notes.md", "The zeppelin lands at noon.");
+  write_file(docs() + "/b/notes.md", "A quagga grazes on the far hill.");
+  ASSERT_EQ(weft({"ingest", "-m", model(), "--store", store(), docs() + "/a/notes.md",
+                  docs() + "/b/notes.md"})
+                .status,
+            0);
+  EXPECT_THAT(listed(), ElementsAre("a/notes.md", "b/notes.md"));
+  EXPECT_THAT(ask_plainly("When does the zeppelin land?").out, HasSubstr("\n[1] a/notes.md:1  "));
+  EXPECT_EQ(ask("Where is the quagga?").json()["chunks"][0]["relative_path"], "b/notes.md");
+  ASSERT_EQ(weft({"docs", "rm", "--store", store(), "a/notes.md"}).status, 0);
+  EXPECT_THAT(listed(), ElementsAre("notes.md"));
 }
 
 TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {

@@ -236,7 +236,7 @@ TEST_F(Cli, IngestReadsHtmlFrontMatterAndEncodings) {
   std::filesystem::create_directories(docs());
   write_file(docs() + "/page.html",
              "<title>The &quot;pier&quot;</title><script>zeppelin</script><p>Oak &amp; iron.");
-  write_file(docs() + "/note.md", "---\ntitle: Quay\n---\n# Other\n\nThe quay is of stone.");
+  write_file(docs() + "/note.md", "---\ntitle: Quay\ntags: [masonry]\n---\n# Other\n\nThe quay is of stone.");
   write_file(docs() + "/old.txt", "Das M\xfchlrad dreht sich.");
   write_file(docs() + "/long.txt", "# " + filler(300));
   ASSERT_EQ(ingest().status, 0);
@@ -245,6 +245,7 @@ TEST_F(Cli, IngestReadsHtmlFrontMatterAndEncodings) {
   };
   EXPECT_EQ(title_of("oak iron"), "The \"pier\"");
   EXPECT_EQ(title_of("stone"), "Quay");
+  EXPECT_EQ(title_of("masonry"), "Quay");
   EXPECT_EQ(title_of("M\u00fchlrad"), "old");
   EXPECT_EQ(title_of("item"), "long");  // a line that is too long for a heading
   EXPECT_EQ(ask("zeppelin").json()["found"], false);

@@ -347,10 +347,13 @@ class Asker {
     for (const Passage& passage : found.passages) chunks.push_back(passage_json(passage));
     Json modes = Json::array();
     for (const Answer& a : answers) modes.push_back(answer_json(a));
-    Json json = {
-        {"question", question},         {"found", found.found == retrieval::PassagesFound::kYes},
-        {"absent", absent_json(found)}, {"did_you_mean", meant_json(found)},
-        {"chunks", std::move(chunks)},  {"notes", notes}};
+    Json json = {{"question", question},
+                 {"found", found.found == retrieval::PassagesFound::kYes},
+                 {"absent", absent_json(found)},
+                 {"did_you_mean", meant_json(found)},
+                 {"searched_as", taken_json(found)},
+                 {"chunks", std::move(chunks)},
+                 {"notes", notes}};
     if (flags_.compare) {
       json["modes"] = std::move(modes);
     } else {

@@ -90,9 +90,13 @@ Status run_ls(App& app, const DocsFlags& flags) {
                               {.dir = flags.dir, .read_only = true, .cancelled = interrupted}));
   WEFT_ASSIGN_OR_RETURN(const auto listed, list_documents(*index, *store));
   Json list = Json::array();
-  for (const ListedDocument& one : listed) {
+  std::vector<retrieval::Document> documents;
+  for (const ListedDocument& one : listed) documents.push_back(one.document);
+  const std::vector<std::string> roots = retrieval::roots_to_show(documents);
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const ListedDocument& one = listed[i];
     const retrieval::DocumentInfo& info = one.document.info;
-    const std::string shown = retrieval::path_from_root(info.path, info.root);
+    const std::string shown = retrieval::path_from_root(info.path, roots[i]);
     if (flags.json) {
       list.push_back({{"path", info.path},
                       {"relative_path", shown},
@@ -160,7 +164,15 @@ Result<Meant> meant_by_name(Env& env, const std::vector<retrieval::Document>& do
     const size_t below_shown = from_root.size() - shown.size();
     meant.insert(document.info.path.substr(0, document.info.path.size() - below_shown));
   }
-  if (meant.size() <= 1) return Meant{std::move(found), {}};
+  if (meant.size() == 1) return Meant{std::move(found), {}};
+  if (meant.empty()) {  // one of several with one name, as they are told apart
+    const std::vector<std::string> roots = retrieval::roots_to_show(documents);
+    for (size_t i = 0; i < documents.size(); ++i) {
+      const std::string& one = documents[i].info.path;
+      if (retrieval::path_from_root(one, roots[i]) == shown) found.push_back(one);
+    }
+    return Meant{std::move(found), {}};
+  }
   constexpr size_t kMaxShown = 8;
   std::string list;
   size_t n = 0;

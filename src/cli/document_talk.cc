@@ -210,6 +210,7 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
                {"found", found_.found == retrieval::PassagesFound::kYes},
                {"absent", absent_json(found_)},
                {"did_you_mean", meant_json(found_)},
+               {"searched_as", taken_json(found_)},
                {"looked_back", found_.looked_back},
                {"searched_with", found_.searched_with},
                {"history_tokens", history_tokens_},

@@ -10,6 +10,7 @@
 #include "retrieval/best_sentence.h"
 #include "retrieval/follow_up.h"
 #include "retrieval/function_words.h"
+#include "retrieval/scan.h"
 
 namespace weft::cli {
 namespace {
@@ -45,6 +46,17 @@ std::string no_passage_has(std::span<const AbsentWord> absent) {
   return absent.empty() ? "" : "no passage has " + quoted(absent);
 }
 
+/// `took "shcool" for "school" and "trpi" for "trip"`
+std::string taken_line(std::span<const retrieval::TakenWord> words) {
+  std::string line = "took ";
+  for (size_t i = 0; i < words.size(); ++i) {
+    line += i == 0 ? "" : i + 1 == words.size() ? " and " : ", ";
+    line += fmt::format("\"{}\" for \"{}\"", shortened(words[i].word, kMaxWordBytes),
+                        shortened(words[i].as, kMaxWordBytes));
+  }
+  return line;
+}
+
 const char* reason_name(retrieval::PassagesFound found) {
   switch (found) {
     case retrieval::PassagesFound::kYes:
@@ -58,6 +70,34 @@ const char* reason_name(retrieval::PassagesFound found) {
   }
   return "";
 }
+
+/// Documents of one name are shown with as much of their paths as tells them apart, as docs ls
+/// does.
+class ShownRoots {
+ public:
+  explicit ShownRoots(retrieval::Index& index) : index_(index) {}
+
+  Status set(retrieval::Hit& hit) {
+    const std::string name = hit.path.substr(hit.path.rfind('/') + 1);
+    const auto [named, is_new] = roots_.try_emplace(name);
+    if (is_new) {
+      WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents_named(name));
+      std::vector<std::string> roots = retrieval::roots_to_show(documents);
+      for (size_t i = 0; i < documents.size(); ++i) {
+        named->second[documents[i].info.path] = std::move(roots[i]);
+      }
+    }
+    if (const auto root = named->second.find(hit.path); root != named->second.end()) {
+      hit.root = root->second;
+    }
+    for (retrieval::Hit& other : hit.nearly_same) WEFT_RETURN_IF_ERROR(set(other));
+    return Status::ok();
+  }
+
+ private:
+  retrieval::Index& index_;
+  std::map<std::string, std::map<std::string, std::string>> roots_;  // by file name, by path
+};
 
 /// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
 /// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
@@ -102,9 +142,11 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
   out.looked_back = found.looked_back;
   out.searched_with = std::move(found.searched_with);
   for (std::string& word : found.passages.absent) {
-    WEFT_ASSIGN_OR_RETURN(std::string near, library.index().near_word(word));
-    out.absent.push_back({std::move(word), std::move(near)});
+    WEFT_ASSIGN_OR_RETURN(retrieval::NearWord near, library.index().near_word(word));
+    out.absent.push_back({std::move(word), std::move(near.word)});
   }
+  out.taken = std::move(found.passages.taken);
+  if (!out.taken.empty()) out.notes.push_back(taken_line(out.taken));
   if (out.looked_back && after_unanswered) {
     out.notes.push_back(fmt::format("taken to be about \"{}\", the last question that was answered",
                                     shortened(one_line(before.back()), kMaxQuestionBytes)));
@@ -123,7 +165,9 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
     }
   }
   std::map<int64_t, FileState> files;  // a document's may have to be read: once
+  ShownRoots roots(library.index());
   for (retrieval::Hit& hit : found.passages.hits) {
+    WEFT_RETURN_IF_ERROR(roots.set(hit));
     WEFT_ASSIGN_OR_RETURN(std::string sentence,
                           retrieval::best_sentence(library.index(), found.passages.terms, hit.title,
                                                    hit.chunk.text, kMaxSentenceBytes));
@@ -166,6 +210,7 @@ std::string why_not(const FoundPassages& found) {
 }
 
 void print_not_found(const FoundPassages& found, bool is_whole) {
+  if (!found.taken.empty()) print_error("note: " + taken_line(found.taken));
   fmt::print("Not in the documents: {} (--answer-anyway asks all the same).{}\n",
              one_line(why_not(found)),
              is_whole ? "" : " But not all of them are in the store yet.");
@@ -185,12 +230,19 @@ Json meant_json(const FoundPassages& found) {
   return meant;
 }
 
+Json taken_json(const FoundPassages& found) {
+  Json taken = Json::object();
+  for (const retrieval::TakenWord& one : found.taken) taken[one.word] = one.as;
+  return taken;
+}
+
 Json not_found_json(const std::string& question, const FoundPassages& found) {
   return {{"question", question},
           {"found", false},
           {"reason", reason_name(found.found)},
           {"absent", absent_json(found)},
           {"did_you_mean", meant_json(found)},
+          {"searched_as", taken_json(found)},
           {"answer", nullptr},
           {"chunks", Json::array()},
           {"notes", found.notes}};

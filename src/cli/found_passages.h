@@ -28,6 +28,7 @@ struct FoundPassages {
   bool looked_back = false;                // the questions before were searched for, too
   std::vector<std::string> searched_with;  // retrieval::FollowUp::searched_with
   std::vector<AbsentWord> absent;
+  std::vector<retrieval::TakenWord> taken;  // retrieval::Passages::taken; a note says it
 
   std::vector<std::vector<int32_t>> chunks() const;
 };
@@ -47,6 +48,8 @@ void print_not_found(const FoundPassages& found, bool is_whole = true);
 Json absent_json(const FoundPassages& found);
 /// {"alram": "alarm"}
 Json meant_json(const FoundPassages& found);
+/// The same of what was searched for as another word.
+Json taken_json(const FoundPassages& found);
 Json not_found_json(const std::string& question, const FoundPassages& found);
 
 /// Numbered, one or two lines each.

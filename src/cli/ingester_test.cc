@@ -503,7 +503,7 @@ TEST_F(IngesterTest, AHeadingThatIsAllOfADocumentIsItsText) {
   write("d.md", "---\ntitle: The vet is Ada\n---\n");
   write("e.md", "---\ntitle: The smith is Ned\n---\n# The smith is Ned\n");
   write("f.html", "<title>The cook is Kim</title><body></body>");
-  write("g.md", "---\ndate: 2026\n---\n");  // says nothing
+  write("g.md", "---\ndraft: true\n---\n");  // says nothing
   WatchedEnv env;
   EXPECT_EQ(ingest(env).added, 7);
   EXPECT_THAT(texts_, ElementsAre("The plumber is Zacharias, 030-4711", "The baker is Olga \n\n",
@@ -515,6 +515,20 @@ TEST_F(IngesterTest, AHeadingThatIsAllOfADocumentIsItsText) {
     EXPECT_EQ(lines_[i], std::pair(line, line)) << i;
   }
   EXPECT_EQ(ingest(env).unchanged, 7);
+}
+
+TEST_F(IngesterTest, FrontMattersTagsAreInTheFirstPassage) {
+  fs::remove_all(docs());
+  fs::create_directories(docs());
+  write("a.md", "---\ntags:\n  - masonry\n---\n# Quay\n\nIt is of stone.\n");
+  write("b.md", "---\ndate: 2026-05-01\n---\n");
+  WatchedEnv env;
+  ingest(env);
+  EXPECT_THAT(texts_,
+              ElementsAre("tags:\n  - masonry\n\nIt is of stone.\n", "date: 2026-05-01\n\n"));
+  EXPECT_THAT(titles_, ElementsAre("Quay", "b"));
+  EXPECT_EQ(lines_[0], std::pair(uint64_t{5}, uint64_t{7}));
+  EXPECT_EQ(lines_[1], std::pair(uint64_t{2}, uint64_t{2}));
 }
 
 TEST_F(IngesterTest, ATitleThatAnOlderWeftTookNoTextFromIsMadeText) {

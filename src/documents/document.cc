@@ -16,7 +16,7 @@ namespace {
 
 /// To be raised when a reader gives another text than before, so that what it reads is read again.
 constexpr std::string_view kHtmlReading = "html 3";
-constexpr std::string_view kFrontMatterReading = "front matter 1";
+constexpr std::string_view kFrontMatterReading = "front matter 2";
 
 Format format_by_name(std::string_view name) {
   std::string ending(name.substr(std::min(name.rfind('.'), name.size())));
@@ -45,17 +45,17 @@ Read<Encoding> encoding_of_page(std::string_view bytes) {
                  fmt::format("its encoding is {}: iconv makes UTF-8 of it", charset)};
 }
 
-/// Takes front matter off. Its lines stay where `keep_lines`, empty.
-FrontMatter take_front_matter(std::string& text, bool keep_lines) {
-  FrontMatter front = front_matter_of(text);
+/// Takes front matter off; its lines stay, empty. Returns its title.
+std::string take_front_matter(std::string& text) {
+  const FrontMatter front = front_matter_of(text);
   const auto end = text.begin() + static_cast<std::ptrdiff_t>(front.end);
   const auto n_lines = static_cast<size_t>(std::count(text.begin(), end, '\n'));
-  text.replace(0, front.end, keep_lines ? n_lines : 0, '\n');
-  return front;
+  text.replace(0, front.end, n_lines, '\n');
+  return front.title;
 }
 
 void read_as_html(std::string page, Document& document) {
-  document.title = take_front_matter(page, /*keep_lines=*/true).title;  // some sites' pages have it
+  document.title = take_front_matter(page);  // some sites' pages have it
   HtmlText html = read_html(page);
   if (document.title.empty()) document.title = std::move(html.title);
   document.text = std::move(html.text);
@@ -63,14 +63,54 @@ void read_as_html(std::string page, Document& document) {
   document.reading = kHtmlReading;
 }
 
+/// A Markdown heading in a text's first line, with the line's end; empty of none.
+std::string_view first_heading(std::string_view text) {
+  const size_t level = std::min(text.find_first_not_of('#'), text.size());
+  if (level == 0 || level > 6 || level == text.size() || text[level] != ' ') return {};
+  return text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+}
+
+/// The front matter's properties as the text's first lines, but for a heading that may be its
+/// title: people search for their tags, and a passage's text is what is in the file.
+void put_properties(const FrontMatter& front, std::string_view body, uint64_t body_line,
+                    Document& document) {
+  std::string& text = document.text;
+  const auto add = [&](std::string_view line, uint64_t number) {
+    document.lines.add(text.size(), number);
+    text += line;
+    if (!line.ends_with('\n')) text += '\n';
+  };
+  const std::string_view heading = first_heading(body);
+  if (!heading.empty()) add(heading, body_line);
+  uint64_t number = 1;
+  for (const Property& property : front.properties) {
+    number = heading.empty() ? property.line : body_line;
+    add(property.text, number);
+  }
+  body.remove_prefix(heading.size());
+  if (!body.starts_with('\n') && !body.starts_with("\r\n")) add("\n", number);
+  number = body_line + (heading.empty() ? 0 : 1);
+  for (; !body.empty(); ++number) {
+    const size_t end = std::min(body.find('\n'), body.size() - 1) + 1;
+    document.lines.add(text.size(), number);
+    text += body.substr(0, end);
+    body.remove_prefix(end);
+  }
+}
+
 void read_as_markdown(std::string text, Document& document) {
-  const auto n_lines = std::ranges::count(text, '\n');
-  FrontMatter front = take_front_matter(text, /*keep_lines=*/false);
-  const auto n_taken = n_lines - std::ranges::count(text, '\n');
+  FrontMatter front = front_matter_of(text);
+  const auto taken = std::string_view(text).substr(0, front.end);
+  const auto body_line = static_cast<uint64_t>(std::ranges::count(taken, '\n')) + 1;
   document.title = std::move(front.title);
-  document.text = std::move(text);
-  document.lines = LineMap::of_lines(document.text, static_cast<uint64_t>(n_taken) + 1);
   if (front.end > 0) document.reading = kFrontMatterReading;
+  if (!front.properties.empty()) {
+    put_properties(front, std::string_view(text).substr(front.end), body_line, document);
+    return;
+  }
+  text.erase(0, front.end);
+  document.text = std::move(text);
+  document.lines = LineMap::of_lines(document.text, body_line);
 }
 
 }  // namespace

@@ -69,15 +69,31 @@ TEST(Document, APagesOwnWordOnItsEncodingHolds) {
   EXPECT_EQ(read("a.html", "<meta charset=shift_jis><p>plain").text, "plain\n");
 }
 
-TEST(Document, FrontMatterIsNoTextAndItsTitleTheDocuments) {
+TEST(Document, FrontMattersTitleIsTheDocumentsAndItsPropertiesAreText) {
   const Document document = read("a.md", "---\ntitle: \"A: b\"\ntags: [x]\n---\n\n\n# H\n\ntext");
-  EXPECT_EQ(document.text, "# H\n\ntext");
+  EXPECT_EQ(document.text, "# H\ntags: [x]\n\ntext");
   EXPECT_EQ(document.title, "A: b");
   EXPECT_EQ(document.lines.line_of(0), 7u);
-  EXPECT_EQ(document.lines.line_of(5), 9u);
+  EXPECT_EQ(document.lines.line_of(document.text.find("tags")), 7u);
+  EXPECT_EQ(document.lines.line_of(document.text.find("text")), 9u);
   EXPECT_NE(document.reading, "");
   EXPECT_EQ(read("a.markdown", "\xEF\xBB\xBF+++\ntitle = 'T'\n+++\ntext").title, "T");
   EXPECT_EQ(read("a.md", "---\r\ntitle: T\r\n---\r\ntext\r\n").text, "text\r\n");
+}
+
+TEST(Document, PropertiesComeBeforeTheTextButForItsHeading) {
+  const Document plain = read("a.md", "---\nlayout: post\ndate: 2024-05-01\n---\nOne.\n\nTwo.");
+  EXPECT_EQ(plain.text, "layout: post\ndate: 2024-05-01\n\nOne.\n\nTwo.");
+  EXPECT_EQ(plain.lines.line_of(0), 2u);
+  EXPECT_EQ(plain.lines.line_of(plain.text.find("date")), 3u);
+  EXPECT_EQ(plain.lines.line_of(plain.text.find("One")), 5u);
+  EXPECT_EQ(plain.lines.line_of(plain.text.find("Two")), 7u);
+  EXPECT_EQ(read("a.md", "---\ntags: a\n---\n# H").text, "# H\ntags: a\n\n");
+  EXPECT_EQ(read("a.md", "---\ntags: a\n---\n").text, "tags: a\n\n");
+  EXPECT_EQ(read("a.md", "---\ntags: a\n---\n#tag\n").text, "tags: a\n\n#tag\n");
+  EXPECT_EQ(read("a.md", "---\r\ntags: a\r\n---\r\n# H\r\n\r\nx\r\n").text,
+            "# H\r\ntags: a\n\r\nx\r\n");
+  EXPECT_EQ(read("a.html", "---\ntags: a\n---\n<p>x").text, "x\n");  // a page's is no text
 }
 
 TEST(Document, WhatIsConvertedIsToldApart) {
@@ -148,6 +164,36 @@ TEST(FrontMatter, TitlesAreSimpleScalars) {
   EXPECT_EQ(taken("---\ntitle:\n---\nx"), "|x");
   EXPECT_EQ(taken("+++\ntitle = \"T\" # c\n[extra]\ntitle = 'no'\n+++\n\n x"), "T| x");
   EXPECT_EQ(taken("+++\n[extra]\ntitle = 'no'\n+++\nx"), "|x");
+}
+
+// Its properties, each with its line.
+std::string properties(const std::string& text) {
+  std::string out;
+  for (const Property& one : front_matter_of(text).properties) {
+    out += std::to_string(one.line) + "|" + std::string(one.text) + "\n";
+  }
+  return out;
+}
+
+TEST(FrontMatter, PropertiesAreShortScalarsAndLists) {
+  EXPECT_EQ(properties("---\ntitle: T\ntags: [a, b]\ndate: 2024-05-01\nurl: https://x.org\n---\n"),
+            "3|tags: [a, b]\n4|date: 2024-05-01\n5|url: https://x.org\n");
+  EXPECT_EQ(properties("---\naliases:\n  - One\n  - 'Two: b'\ntags:\n- a\n\n- b\n---\n"),
+            "2|aliases:\n3|  - One\n5|tags:\n6|- a\n8|- b\n");
+  EXPECT_EQ(properties("---\ndraft: true\ntoc: no\nempty:\nmap: {a: b}\ntext: |\n  words\n"
+                       "author:\n  name: Ann\n  - no\nlist: [\n  a\n]\nx: y # said\n---\n"),
+            "14|x: y # said\n");
+  EXPECT_EQ(properties("---\nby:\n- name: Ann\n- Bob\n---\n"), "2|by:\n4|- Bob\n");
+  EXPECT_EQ(properties("+++\ntags = ['a']\ntitle = 'T'\n[extra]\nx = 'y'\n+++\n"),
+            "2|tags = ['a']\n");
+  EXPECT_EQ(properties("---\ntitle: [a, b]\n---\n"), "2|title: [a, b]\n");  // no title, so text
+  EXPECT_EQ(properties("---\nkey:\n---\nx: y\n"), "");
+  const std::string longest = "k: " + std::string(197, 'x');
+  EXPECT_EQ(properties("---\n" + longest + "\n---\n"), "2|" + longest + "\n");
+  EXPECT_EQ(properties("---\n" + longest + "x\n---\n"), "");
+  std::string many = "---\n";
+  for (int i = 0; i < 20; ++i) many += longest + "\n";
+  EXPECT_EQ(front_matter_of(many + "---\n").properties.size(), 10u);  // 2 KB
 }
 
 TEST(FrontMatter, AtTheMarginItHasKeysItemsAndBracketsAlone) {

@@ -1,6 +1,8 @@
 #include "documents/front_matter.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace weft::documents {
 namespace {
@@ -82,6 +84,56 @@ bool is_title(std::string_view key) {
   });
 }
 
+bool is_flag(std::string_view value) {
+  constexpr std::string_view kFlags[] = {"true", "false", "yes", "no", "on", "off", "null", "~"};
+  return std::ranges::find(kFlags, value) != std::end(kFlags);
+}
+
+/// Collects a block's lines that are worth a search.
+class Properties {
+ public:
+  explicit Properties(std::vector<Property>& out) : out_(out) {}
+
+  void add_key(const Property& property, std::string_view value) {
+    list_.reset();
+    in_list_ = false;
+    value = trimmed(value);
+    if (value.empty()) {
+      list_ = property;  // worth a line once it has an item
+    } else if (is_simple(value)) {
+      add(property);
+    }
+  }
+  /// Of the key above.
+  void add_item(const Property& property, std::string_view value) {
+    if (!in_list_ && !list_) return;
+    value = trimmed(value);
+    if (value.empty() || !is_simple(value) || !key_of(value, ':').empty()) return;
+    if (list_) add(*std::exchange(list_, std::nullopt));
+    in_list_ = true;
+    add(property);
+  }
+
+ private:
+  static bool is_simple(std::string_view value) {
+    if (value[0] == '[') return value.size() > 2 && value.back() == ']';
+    return std::string_view("]{}>|&*!%@`#").find(value[0]) == std::string_view::npos &&
+           !is_flag(value);
+  }
+  void add(const Property& property) {
+    constexpr size_t kMaxLineBytes = 200;
+    constexpr size_t kMaxBytes = 2048;
+    if (property.text.size() > kMaxLineBytes || n_bytes_ + property.text.size() > kMaxBytes) return;
+    n_bytes_ += property.text.size();
+    out_.push_back(property);
+  }
+
+  std::vector<Property>& out_;
+  std::optional<Property> list_;  // a key without a value on its line
+  bool in_list_ = false;
+  size_t n_bytes_ = 0;
+};
+
 }  // namespace
 
 FrontMatter front_matter_of(std::string_view text) {
@@ -93,9 +145,12 @@ FrontMatter front_matter_of(std::string_view text) {
   FrontMatter found;
   bool has_key = false;
   bool in_table = false;
+  Properties properties(found.properties);
+  uint64_t line_number = 1;
   while (!rest.empty() && text.size() - rest.size() <= kMaxBlockBytes) {
     const std::string_view line = take_line(rest);
     const std::string_view said = trimmed(line);
+    const Property property{line.substr(0, line.find_last_not_of(kBlanks) + 1), ++line_number};
     if (said == fence || (!is_toml && said == "...")) {
       if (line.starts_with(' ') || line.starts_with('\t')) continue;
       while (!rest.empty()) {
@@ -117,6 +172,13 @@ FrontMatter front_matter_of(std::string_view text) {
     const bool is_own = !in_table && is_at_margin;
     if (is_own && found.title.empty() && is_title(key)) {
       found.title = scalar(line.substr(line.find(separator) + 1), is_toml);
+    }
+    if (!is_toml && (said.starts_with("- ") || said.starts_with("-\t"))) {
+      properties.add_item(property, said.substr(1));
+    } else if (is_own && !key.empty() && !(is_title(key) && !found.title.empty())) {
+      // From the key's end on: a key may have colons in it, and so may a value.
+      const size_t at = line.find(separator, line.find(key) + key.size());
+      properties.add_key(property, line.substr(std::min(at, line.size() - 1) + 1));
     }
   }
   return {};

@@ -68,16 +68,60 @@ bool is_row(std::string_view line) {
   return n >= kSeparators;
 }
 
-/// Whether a line ends only because it is full: the next one goes on in lower case, or after a long
-/// line in letters.
-bool is_wrapped(std::string_view line, std::string_view next) {
-  if (next.empty()) return false;
-  constexpr size_t kLongLine = 60;
-  return std::islower(static_cast<unsigned char>(next[0])) != 0 ||
-         (line.size() >= kLongLine && is_alpha(next[0]));
+// ------------------------------------------------------------------------------------- sentences
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
 }
 
-// ------------------------------------------------------------------------------------- sentences
+/// Whether a text begins in lower case; of letters that are not ASCII, Latin-1's are known.
+bool begins_lower(std::string_view text) {
+  if (text.empty()) return false;
+  if (std::islower(static_cast<unsigned char>(text[0])) != 0) return true;
+  return text.size() > 1 && text[0] == '\xC3' && static_cast<unsigned char>(text[1]) >= 0x9F;
+}
+
+/// The word that begins a text, in lower case.
+std::string first_word(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size() &&
+         (is_alpha(text[end]) || static_cast<unsigned char>(text[end]) >= 0x80))
+    ++end;
+  return lower(text.substr(0, end));
+}
+/// The word that a text ends with, and what is within it: "z.B" of "(z.B".
+std::string_view last_word(std::string_view text) {
+  constexpr std::string_view kBefore = " \t\n\r([{\"',;:/";
+  return text.substr(text.find_last_of(kBefore) + 1);  // npos + 1 is 0
+}
+
+template <size_t n>
+bool is_one_of(const std::string_view (&words)[n], std::string_view word) {
+  return std::ranges::find(words, word) != std::end(words);
+}
+
+// In lower case, without their last full stop.
+/// Something always follows these.
+constexpr std::string_view kNeverLast[] = {
+    "mr",  "mrs",    "ms",  "dr",   "prof", "rev",  "gen", "capt", "lt",       "sgt",         "hr",
+    "fam", "sr",     "sra", "mme",  "mlle", "mm",   "mt",  "tel",  "t\u00E9l", "fax",         "mob",
+    "e.g", "i.e",    "eg",  "ie",   "z.b",  "d.h",  "u.a", "v.a",  "vgl",      "vs",          "cf",
+    "ca",  "approx", "bzw", "inkl", "exkl", "evtl", "ggf", "geb",  "p.ex",     "c.-\u00E0-d", "nr"};
+/// Before a new sentence ("on Main St. The house") they end one, too.
+constexpr std::string_view kAsOftenLast[] = {
+    "st", "str", "ave", "blvd", "rd",  "inc",  "ltd", "co",  "etc", "usw", "p.m", "a.m",
+    "jr", "jan", "feb", "apr",  "aug", "sept", "oct", "nov", "dez", "std", "min", "uhr"};
+/// Of a number.
+constexpr std::string_view kBeforeNumber[] = {"no",  "n",  "fig", "abb", "p",  "pp",  "s",
+                                              "vol", "ch", "art", "apt", "rm", "ext", "kap",
+                                              "bd",  "zi", "num", "sec", "pos"};
+/// What a German ordinal follows: "im 2. Stock", "der 1. Vorsitzende".
+constexpr std::string_view kBeforeOrdinal[] = {
+    "ab",    "am",    "bis",   "beim", "das",   "dem",    "den",   "der",   "des",  "die",   "eine",
+    "einem", "einen", "im",    "ins",  "jede",  "jeden",  "jeder", "jedes", "mein", "meine", "ihr",
+    "ihre",  "sein",  "seine", "seit", "unser", "unsere", "vom",   "zum",   "zur"};
 
 bool begins_with_month(std::string_view text) {
   constexpr std::string_view kGerman[] = {"Jan", "Feb", "M\u00E4r", "Apr", "Mai", "Jun",
@@ -85,29 +129,43 @@ bool begins_with_month(std::string_view text) {
   return std::ranges::any_of(kGerman, [&](std::string_view m) { return text.starts_with(m); });
 }
 
-/// Whether the full stop at text[at] is an abbreviation's or an initial's, or the next word goes on
-/// in lower case.
+/// "J", "J.R.R", "z. B": letters with full stops between.
+bool are_initials(std::string_view word) {
+  size_t n_letters = 0;
+  for (size_t at = 0; at < word.size(); ++n_letters) {
+    const size_t n = utf8_char_bytes(word, at);
+    if (n == 0 || (n == 1 && !is_alpha(word[at]))) return false;
+    at += n;
+    if (at < word.size() && word[at++] != '.') return false;
+  }
+  return n_letters > 0;
+}
+
+/// Whether the full stop at text[at] is an abbreviation's, an initial's or an ordinal's, or the
+/// next word goes on in lower case.
 bool is_within_sentence(std::string_view text, size_t at) {
   size_t next = at + 1;
-  while (next < text.size() && (text[next] == ' ' || text[next] == '\t')) ++next;
-  if (next > at + 1 && next < text.size() && std::islower(static_cast<unsigned char>(text[next])))
-    return true;
-  constexpr size_t kLongest = 5;
-  size_t begin = at;
-  while (begin > 0 && at - begin <= kLongest && !is_space(text[begin - 1]) &&
-         text[begin - 1] != '(') {
-    --begin;
+  while (next < text.size() && is_space(text[next])) ++next;
+  if (next == text.size() || next == at + 1) return false;
+  const bool is_same_line = text.substr(at, next - at).find('\n') == std::string_view::npos;
+  const std::string_view rest = text.substr(next);
+  if (is_same_line && begins_lower(rest)) return true;
+  constexpr size_t kLongest = 24;
+  const std::string_view before = text.substr(at - std::min(at, kLongest), std::min(at, kLongest));
+  const std::string_view as_written = last_word(before);
+  const std::string word = lower(as_written);
+  if (word.empty()) return false;
+  const bool is_new_sentence = is_function_word(first_word(rest));
+  if (as_written.size() <= 2 && std::ranges::all_of(as_written, is_digit)) {
+    const std::string_view head = trimmed(before.substr(0, before.size() - as_written.size()));
+    return is_alpha(rest[0]) &&
+           (begins_with_month(rest) || head.empty() ||
+            (is_one_of(kBeforeOrdinal, lower(last_word(head))) && !is_new_sentence));
   }
-  const std::string_view word = text.substr(begin, at - begin);
-  if (word.size() == 1 && std::isupper(static_cast<unsigned char>(word[0])) != 0) return true;
-  constexpr std::string_view kAbbreviations[] = {"Mr", "Mrs", "Ms",  "Dr",  "Prof", "St", "No",
-                                                 "Nr", "e.g", "i.e", "z.B", "d.h",  "vs"};
-  if (!word.empty() && word.size() <= 2 && std::ranges::all_of(word, is_digit)) {
-    return begins_with_month(text.substr(next));  // "am 3. Mai"
-  }
-  // "No." is a sentence, too; before a number it is none.
-  if (word == "No" || word == "Nr") return next < text.size() && is_digit(text[next]);
-  return std::ranges::find(kAbbreviations, word) != std::end(kAbbreviations);
+  if (is_one_of(kNeverLast, word)) return true;
+  if (is_one_of(kBeforeNumber, word)) return is_digit(rest[0]);
+  if (is_one_of(kAsOftenLast, word) || are_initials(as_written)) return !is_new_sentence;
+  return false;
 }
 
 /// Bytes of the mark that ends a sentence at text[at]; 0: none.
@@ -120,6 +178,92 @@ size_t sentence_end(std::string_view text, size_t at) {
     if (text.substr(at).starts_with(mark)) return mark.size();
   }
   return 0;
+}
+
+// ------------------------------------------------------------------------------------- wrapped
+
+/// Bytes of a list's mark that a line begins with; 0: none.
+size_t bullet_bytes(std::string_view line) {
+  for (const std::string_view mark :
+       {"- ", "* ", "+ ", "\u2022 ", "\u2013 ", "\u00B7 ", "[ ]", "[x]"}) {
+    if (line.starts_with(mark)) return mark.size();
+  }
+  size_t n = 0;
+  while (n < line.size() && n < 3 && is_digit(line[n])) ++n;
+  const bool is_number =
+      n > 0 && n + 1 < line.size() && (line[n] == '.' || line[n] == ')') && is_space(line[n + 1]);
+  return is_number ? n + 2 : 0;
+}
+
+/// "Mon: dentist": a short name, and what is said of it.
+bool has_label(std::string_view line) {
+  constexpr size_t kLongest = 24;
+  const size_t at = line.find(':');
+  return at != std::string_view::npos && at > 0 && at <= kLongest && at + 1 < line.size() &&
+         is_space(line[at + 1]);
+}
+
+/// Whether a line says the end of one sentence and the beginning of the next, as no list's do.
+bool has_inner_end(std::string_view line) {
+  for (size_t at = 0; at + 2 < line.size(); ++at) {
+    if (sentence_end(line, at) > 0 && is_space(line[at + 1])) return true;
+  }
+  return false;
+}
+
+/// Whether a line cannot end an item: with "the" something has to follow.
+bool ends_open(std::string_view line) {
+  constexpr std::string_view kOpen[] = {"the", "a",    "an",  "of",  "and", "or",  "with", "from",
+                                        "for", "der",  "die", "das", "den", "dem", "ein",  "eine",
+                                        "und", "oder", "mit", "von", "le",  "la",  "les",  "de",
+                                        "des", "du",   "et",  "el",  "los", "las", "y"};
+  return line.ends_with('(') || is_one_of(kOpen, lower(last_word(line)));
+}
+
+struct Line {
+  std::string_view text;  // trimmed
+  size_t indent = 0;
+};
+
+/// How the lines that follow each other without a blank one are set: prose is wrapped at a common
+/// width, a list's lines end where their items do.
+struct Shape {
+  size_t width = 0;      // of the longest line
+  bool is_list = false;  // by what its lines begin with
+};
+
+Shape shape_of(std::span<const Line> lines) {
+  Shape shape;
+  size_t n_lower = 0;
+  size_t n_labels = 0;
+  bool has_ends = false;
+  for (const Line& line : lines) {
+    shape.width = std::max(shape.width, line.text.size());
+    n_lower += begins_lower(line.text) ? 1 : 0;
+    n_labels += has_label(line.text) ? 1 : 0;
+    has_ends = has_ends || has_inner_end(line.text) || line.text.ends_with('.');
+  }
+  shape.is_list = 2 * n_labels > lines.size() || (n_lower == lines.size() && !has_ends);
+  return shape;
+}
+
+/// Whether a line ends only because it is full, and the next one goes on.
+bool is_wrapped(const Line& line, const Line& next, const Shape& shape) {
+  const std::string_view text = line.text;
+  if (bullet_bytes(next.text) > 0) return false;
+  const bool goes_on_lower = begins_lower(next.text);
+  if (bullet_bytes(text) > 0) return next.indent > line.indent;
+  if (!goes_on_lower && !is_alpha(next.text[0])) return false;
+  if (has_label(next.text) && has_label(text)) return false;
+  if (goes_on_lower && !shape.is_list && (ends_open(text) || has_inner_end(text))) return true;
+  // The first word of the next line had no room: so wrapped prose ends each line. A list of narrow
+  // lines does so by chance.
+  constexpr size_t kLeastWidth = 45;
+  constexpr size_t kLeastCapitalWidth = 60;  // "New York" wraps, and items begin so
+  const size_t word = std::min(next.text.find(' '), next.text.size());
+  const bool is_full = text.size() + 1 + word > shape.width;
+  const bool is_wide = text.size() >= (goes_on_lower ? kLeastWidth : kLeastCapitalWidth);
+  return is_full && is_wide && !shape.is_list && !text.ends_with(':');
 }
 
 struct Sentence {
@@ -142,36 +286,51 @@ void split_prose(std::string_view text, std::vector<Sentence>& out) {
   add(text.size());
 }
 
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
+std::vector<Line> lines_of(std::string_view text) {
+  std::vector<Line> lines;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
-    lines.push_back(trimmed(text.substr(0, end)));
+    const std::string_view line = text.substr(0, end);
+    lines.push_back({trimmed(line), std::min(line.find_first_not_of(" \t"), line.size())});
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines;
 }
 
+/// What a line is, for what is to be joined.
+bool is_prose(std::span<const Line> lines, size_t i) {
+  const std::string_view line = lines[i].text;
+  const bool is_underlined = i + 1 < lines.size() && is_underline(lines[i + 1].text);
+  return !line.empty() && !is_underline(line) && !is_underlined && !is_heading(line) &&
+         !is_row(line);
+}
+
 std::vector<Sentence> sentences_of(std::string_view text) {
-  const std::vector<std::string_view> lines = lines_of(text);
+  const std::vector<Line> all = lines_of(text);
+  const std::span<const Line> lines(all);
   std::vector<Sentence> sentences;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string_view line = lines[i];
-    if (line.empty() || is_underline(line)) continue;
-    const bool is_underlined = i + 1 < lines.size() && is_underline(lines[i + 1]);
-    if (is_heading(line) || is_underlined || is_row(line)) {
-      sentences.push_back({line, is_heading(line) || is_underlined});
+  for (size_t i = 0; i < lines.size();) {
+    size_t end = i;
+    while (end < lines.size() && is_prose(lines, end)) ++end;
+    if (end == i) {
+      const std::string_view line = lines[i].text;
+      const bool is_underlined = i + 1 < lines.size() && is_underline(lines[i + 1].text);
+      if (!line.empty() && !is_underline(line)) {
+        sentences.push_back({line, is_heading(line) || is_underlined});
+      }
+      ++i;
       continue;
     }
-    size_t last = i;
-    while (last + 1 < lines.size() && !is_row(lines[last + 1]) &&
-           is_wrapped(lines[last], lines[last + 1]) &&
-           (last + 2 == lines.size() || !is_underline(lines[last + 2]))) {
-      ++last;
+    const Shape shape = shape_of(lines.subspan(i, end - i));
+    for (size_t first = i; first < end;) {
+      size_t last = first;
+      while (last + 1 < end && is_wrapped(lines[last], lines[last + 1], shape)) ++last;
+      const char* const stop = lines[last].text.data() + lines[last].text.size();
+      const char* const start = lines[first].text.data();
+      split_prose(std::string_view(start, static_cast<size_t>(stop - start)), sentences);
+      first = last + 1;
     }
-    const char* end = lines[last].data() + lines[last].size();
-    split_prose(std::string_view(line.data(), static_cast<size_t>(end - line.data())), sentences);
-    i = last;
+    i = end;
   }
   return sentences;
 }
@@ -321,6 +480,54 @@ std::vector<bool> either(std::vector<bool> a, const std::vector<bool>& b) {
   return a;
 }
 
+struct Scored {
+  std::string_view text;
+  double weight = 0;
+  double own = 0;         // of its own words alone
+  std::vector<bool> has;  // which
+};
+
+/// Of sentences with the same weight: the one with words of the question that few of the others
+/// have, then the one that is nearest to others with words of it, then the first.
+const Scored* best_of_equal(const Scale& scale, std::span<const Scored> all, double most) {
+  constexpr double kRounding = 1e-9;
+  std::vector<double> n_with(scale.n_terms(), 0);
+  for (const Scored& one : all) {
+    for (size_t i = 0; i < one.has.size(); ++i) n_with[i] += one.has[i] ? 1 : 0;
+  }
+  const auto rarity = [&](const Scored& one) {
+    double sum = 0;
+    for (size_t i = 0; i < one.has.size(); ++i) {
+      if (one.has[i]) sum += scale.weight_of(i) / n_with[i];
+    }
+    return sum;
+  };
+  const auto nearness = [&](const Scored& one) {
+    constexpr std::ptrdiff_t kFar = 8;  // sentences: what is further is no neighbour
+    const std::ptrdiff_t at = &one - all.data();
+    double sum = 0;
+    for (std::ptrdiff_t i = std::max<std::ptrdiff_t>(at - kFar, 0);
+         i < std::min(std::ssize(all), at + kFar + 1); ++i) {
+      if (i == at) continue;
+      sum += all[static_cast<size_t>(i)].own / static_cast<double>(std::abs(i - at));
+    }
+    return sum;
+  };
+  const Scored* best = nullptr;
+  std::pair<double, double> best_tie;
+  for (const Scored& one : all) {
+    if (one.weight < most - kRounding) continue;
+    const std::pair tie{rarity(one), nearness(one)};
+    const bool is_better =
+        best == nullptr || tie.first > best_tie.first + kRounding ||
+        (tie.first > best_tie.first - kRounding && tie.second > best_tie.second + kRounding);
+    if (!is_better) continue;
+    best = &one;
+    best_tie = tie;
+  }
+  return best;
+}
+
 }  // namespace
 
 Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
@@ -330,7 +537,7 @@ Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> te
   WEFT_ASSIGN_OR_RETURN(std::vector<bool> above, scale.has(title));  // then in the heading
   for (size_t i = 0; i < weighted.size(); ++i) weighted[i].weight *= above[i] ? kInTitle : 1;
   std::vector<bool> bare(above.size(), false);  // in such a sentence above, since the heading
-  std::string_view best;
+  std::vector<Scored> scored;
   double most = -1;
   for (const Sentence& sentence : sentences_of(text.substr(0, kMaxBytes))) {
     WEFT_ASSIGN_OR_RETURN(std::vector<bool> has, scale.has(sentence.text));
@@ -338,7 +545,7 @@ Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> te
     const double own = scale.weight(has);
     double weight = own * kHeadingItself;
     if (sentence.is_heading) {
-      above = std::move(has);
+      above = has;
       bare.assign(above.size(), false);
     } else if (is_bare(words, has)) {
       bare = either(bare, has);
@@ -347,11 +554,12 @@ Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> te
       if (words.size() > 1) both = either(both, bare);  // "No." is about nothing
       weight = own + kHeadingsShare * (scale.weight(both) - own);
     }
-    if (weight <= most) continue;
-    most = weight;
-    best = sentence.text;
+    most = std::max(most, weight);
+    scored.push_back({sentence.text, weight, own, std::move(has)});
   }
-  return shortened(scale, squeezed(best), max_bytes);
+  const Scored* const best = best_of_equal(scale, scored, most);
+  if (best == nullptr) return std::string();
+  return shortened(scale, squeezed(best->text), max_bytes);
 }
 
 }  // namespace weft::retrieval

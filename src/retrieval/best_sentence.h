@@ -11,8 +11,11 @@
 
 namespace weft::retrieval {
 
-/// The sentence of the text with most of the terms' weight, the first of equal ones, in one line:
-/// white space is squeezed. Of a table or a log a row is one, and a heading, also one without marks
+/// The sentence of the text with most of the terms' weight, in one line: white space is squeezed.
+/// Of equal ones the one whose terms fewest of the others have, then the one nearest to others with
+/// terms, then the first. Lines that prose was wrapped into are joined, a list's are not, as far as
+/// their widths and beginnings tell. Of a table or a log a row is one, and a heading, also one
+/// without marks
 /// ("Boiler service."), is one only where there is nothing else: its terms count half for each
 /// sentence under it, as the title's do for all, and what the title has tells less of a sentence.
 /// At most `max_bytes` of it are shown, those with most of the terms, and "…" where something is

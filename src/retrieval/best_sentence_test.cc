@@ -51,6 +51,68 @@ TEST_F(BestSentenceTest, DoesNotEndAtAnAbbreviation) {
   }
 }
 
+TEST_F(BestSentenceTest, AbbreviationsAndOrdinalsAreWithin) {
+  for (const std::string& sentence :
+       {std::string("The boiler is of dr. Weber, tel. Marburg 555, since May."),
+        std::string("La boiler de M. Weber, t\u00E9l. Marburg 555, marche."),
+        std::string("The boiler, e.g. Thermotec No. 7, is St. Mary's."),
+        std::string("Der boiler steht im 2. Stock links."),
+        std::string("Der 1. Vorsitzende hat den boiler, z. B. Nr. A, geholt."),
+        std::string("The boiler of J. Smith and J.R.R. Tolkien is in the U.S. Army."),
+        std::string("The boiler is in Baker St. Station, opp. the mill."),
+        std::string("The boiler of \u00C9. Zola leaks.")}) {
+    EXPECT_EQ(best("boiler", "It was. " + sentence + " No. That was it."), sentence);
+  }
+  const auto first = [&](const std::string& text) { return best("boiler", text); };
+  EXPECT_EQ(first("The boiler is in Main St. The house is old."), "The boiler is in Main St.");
+  EXPECT_EQ(first("The boiler was set to 5. Then it broke."), "The boiler was set to 5.");
+  EXPECT_EQ(first("So had I. The boiler broke. It did."), "The boiler broke.");
+  EXPECT_EQ(first("Is the boiler new? No. The old one is."), "Is the boiler new?");
+  EXPECT_EQ(first("Pipes, valves, boiler etc. The end."), "Pipes, valves, boiler etc.");
+}
+
+TEST_F(BestSentenceTest, OfEqualOnesTheOneWithTheRarerWordsOrNearToThem) {
+  // "school" is in every sentence, "bus" in one.
+  EXPECT_EQ(best("school bus", "The school is old.\n\nThe bus is late.\n\nThe school is far."),
+            "The bus is late.");
+  // Both words are in two sentences: the one between the others.
+  EXPECT_EQ(best("When does the ferry sail?",
+                 "The ferry is white. It is new. It is long. The ferry was full. We sailed at "
+                 "six. We sailed on."),
+            "We sailed at six.");
+}
+
+TEST_F(BestSentenceTest, LinesOfAListAreNotJoined) {
+  EXPECT_EQ(best("bread", "milk\neggs\nbread\nbutter"), "bread");
+  EXPECT_EQ(best("eggs", "Milk\neggs\nbread"), "eggs");
+  EXPECT_EQ(best("gym", "Mon: dentist\ntue: gym\nwed: piano"), "tue: gym");
+  EXPECT_EQ(best("gym",
+                 "Mon: dentist at nine o'clock, bring the card of the insurance\n"
+                 "tue: gym\nwed: piano"),
+            "tue: gym");
+  EXPECT_EQ(best("plumber",
+                 "Shopping and so on:\n- a new battery for the smoke alarm upstairs\n"
+                 "- call the plumber about the tap\n  that drips at night\n- milk"),
+            "- call the plumber about the tap that drips at night");
+  EXPECT_EQ(best("plumber",
+                 "buy a new battery for the smoke alarm\n"
+                 "call the plumber about the dripping tap\nmilk"),
+            "call the plumber about the dripping tap");
+  EXPECT_EQ(best("anna", "1. Buy a battery\n2. call anna\n3. rest"), "2. call anna");
+}
+
+TEST_F(BestSentenceTest, WrappedProseIsJoined) {
+  EXPECT_EQ(best("plumber",
+                 "We met on Friday and talked about the dripping tap upstairs, which\n"
+                 "the plumber from Marburg looked at in May and could not mend, so\n"
+                 "Weber comes on Monday."),
+            "We met on Friday and talked about the dripping tap upstairs, which the plumber from "
+            "Marburg looked at in May and could not mend, so Weber comes on Monday.");
+  EXPECT_EQ(best("plumber", "It drips. The plumber came\nin May. He left."),
+            "The plumber came in May.");
+  EXPECT_EQ(best("plumber", "The plumber has the\nkey."), "The plumber has the key.");
+}
+
 TEST_F(BestSentenceTest, IsNoHeadingWhereThereIsASentence) {
   const std::string question = "When was the boiler serviced?";
   EXPECT_EQ(best(question, "# Boiler serviced\n\nIt is old.\nIt was serviced on 3 May.\n"),

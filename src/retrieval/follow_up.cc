@@ -203,6 +203,22 @@ bool follows(const Read& question) {
          (reference.goes_on && !reference.has_name);
 }
 
+/// Whether a question is about something else that no document has: none of the words that name its
+/// subject is in one. "And the price?" names none, it is asked of the subject before.
+Result<bool> names_what_is_nowhere(Index& index, const Passages& own) {
+  std::vector<Term> subjects;
+  for (const WeightedTerm& one : own.terms) {
+    if (!is_aspect_word(one.term.text)) subjects.push_back(one.term);
+  }
+  if (subjects.empty()) return false;
+  WEFT_ASSIGN_OR_RETURN(const TermCounts counts, index.count(subjects));
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    // Of a term with `only` nothing is known here; that it is there is the safe guess.
+    if (counts.chunks_with[i] > 0 || !subjects[i].only.empty()) return false;
+  }
+  return true;
+}
+
 /// Those of the hits that have the term.
 Result<std::vector<Hit>> with_term(Index& index, const Term& term, std::vector<Hit> hits) {
   const Term terms[] = {term};
@@ -348,6 +364,10 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   const bool looks_back = reference.refers_back || !has_terms || is_nearer ||
                           (!was_found && reference.goes_on && !reference.has_name);
   if (!looks_back) return out;
+  if (has_terms && !was_found && !reference.refers_back) {
+    WEFT_ASSIGN_OR_RETURN(const bool is_nowhere, names_what_is_nowhere(index, out.passages));
+    if (is_nowhere) return out;
+  }
 
   std::vector<std::string> searched_with = subject.questions;
   WEFT_ASSIGN_OR_RETURN(Passages passages, find_with(index, question, subject.text(), options));
@@ -367,6 +387,7 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   }
   if (passages.found != PassagesFound::kYes && was_found) return out;
   passages.absent = std::move(out.passages.absent);  // the question's own
+  passages.taken = std::move(out.passages.taken);
   out.passages = std::move(passages);
   out.looked_back = true;
   out.searched_with = std::move(searched_with);

@@ -40,7 +40,9 @@ struct FollowUp {
 ///   - with those before it where it refers back or has no content words ("Why?");
 ///   - with one content word that passages have, alone; of several such passages those that also
 ///     have words of the questions before are taken ("and the entrance?");
-///   - where nothing is found and it goes on without naming anything, again with those before it;
+///   - where nothing is found and it goes on without naming anything, again with those before it,
+///     unless what it names is in no document ("what about zeppelins?"); "and the price?" names
+///     nothing;
 ///   - else alone: what is not in the documents is not looked for under the subject before.
 /// "Those before it" are the last question and, where that one does not say what it is about, the
 /// last before it that does. Where that one only goes on from another ("and the library?"),

@@ -133,7 +133,11 @@ TEST_F(FollowUpTest, Dialogues) {
       {library, "orchard?", "/orchard", false},
       // Its own words are found nowhere, and it goes on.
       {harbour, "and the price?", "/harbour", true},
-      {harbour, "what about dogs and children?", "/harbour", true},
+      {harbour, "and the name and the date?", "/harbour", true},
+      // What it names is nowhere: as when it is asked alone.
+      {harbour, "What about zeppelins?", ""},
+      {harbour, "what about dogs and children?", ""},
+      {harbour, "and the price of zeppelins?", ""},
       // A new subject is not looked for under the one before.
       {harbour, "Who governs Bolivia?", ""},
       {harbour, "Who governs Bolivia, and is it rich?", ""},

@@ -9,29 +9,33 @@ namespace {
 // Articles, pronouns, prepositions, conjunctions, auxiliaries and question words; folded, as the
 // index folds words, and sorted. No numbers, and no word that as often is a subject.
 constexpr std::string_view kEnglish[] = {
-    "a",       "about",   "above",     "after",    "again",      "against",  "all",     "also",
-    "am",      "an",      "and",       "any",      "are",        "aren",     "as",      "at",
-    "be",      "because", "been",      "before",   "being",      "below",    "between", "both",
-    "but",     "by",      "can",       "cannot",   "could",      "couldn",   "d",       "did",
-    "didn",    "do",      "does",      "doesn",    "doing",      "don",      "done",    "during",
-    "each",    "either",  "else",      "ever",     "few",        "for",      "from",    "further",
-    "get",     "give",    "got",       "had",      "hadn",       "has",      "hasn",    "have",
-    "haven",   "having",  "he",        "her",      "here",       "hers",     "herself", "him",
-    "himself", "his",     "how",       "however",  "i",          "if",       "in",      "into",
-    "is",      "isn",     "it",        "its",      "itself",     "just",     "ll",      "m",
-    "may",     "me",      "might",     "mine",     "more",       "most",     "much",    "must",
-    "my",      "myself",  "neither",   "no",       "nor",        "not",      "now",     "of",
-    "off",     "on",      "once",      "only",     "onto",       "or",       "other",   "others",
-    "our",     "ours",    "ourselves", "out",      "over",       "own",      "per",     "please",
-    "rather",  "re",      "s",         "same",     "shall",      "shan",     "she",     "should",
-    "shouldn", "so",      "some",      "such",     "t",          "tell",     "than",    "that",
-    "the",     "their",   "theirs",    "them",     "themselves", "then",     "there",   "these",
-    "they",    "this",    "those",     "through",  "to",         "too",      "under",   "until",
-    "unto",    "up",      "upon",      "us",       "ve",         "very",     "via",     "was",
-    "wasn",    "we",      "were",      "weren",    "what",       "whatever", "when",    "where",
-    "whether", "which",   "while",     "who",      "whom",       "whose",    "why",     "will",
-    "with",    "within",  "without",   "won",      "would",      "wouldn",   "yes",     "yet",
-    "you",     "your",    "yours",     "yourself", "yourselves"};
+    "a",          "about",    "above",   "after",   "again",      "against", "all",     "also",
+    "am",         "an",       "and",     "any",     "are",        "aren",    "arent",   "as",
+    "at",         "be",       "because", "been",    "before",     "being",   "below",   "between",
+    "both",       "but",      "by",      "can",     "cannot",     "cant",    "could",   "couldn",
+    "couldnt",    "d",        "did",     "didn",    "didnt",      "do",      "does",    "doesn",
+    "doesnt",     "doing",    "don",     "done",    "dont",       "during",  "each",    "either",
+    "else",       "ever",     "few",     "for",     "from",       "further", "get",     "give",
+    "got",        "had",      "hadn",    "hadnt",   "has",        "hasn",    "hasnt",   "have",
+    "haven",      "havent",   "having",  "he",      "her",        "here",    "heres",   "hers",
+    "herself",    "him",      "himself", "his",     "how",        "however", "hows",    "i",
+    "if",         "im",       "in",      "into",    "is",         "isn",     "isnt",    "it",
+    "its",        "itself",   "ive",     "just",    "ll",         "m",       "may",     "me",
+    "might",      "mine",     "more",    "most",    "much",       "must",    "my",      "myself",
+    "neither",    "no",       "nor",     "not",     "now",        "of",      "off",     "on",
+    "once",       "only",     "onto",    "or",      "other",      "others",  "our",     "ours",
+    "ourselves",  "out",      "over",    "own",     "per",        "please",  "rather",  "re",
+    "s",          "same",     "shall",   "shan",    "she",        "should",  "shouldn", "shouldnt",
+    "so",         "some",     "such",    "t",       "tell",       "than",    "that",    "thats",
+    "the",        "their",    "theirs",  "them",    "themselves", "then",    "there",   "theres",
+    "these",      "they",     "theyre",  "this",    "those",      "through", "to",      "too",
+    "under",      "until",    "unto",    "up",      "upon",       "us",      "ve",      "very",
+    "via",        "was",      "wasn",    "wasnt",   "we",         "were",    "weren",   "werent",
+    "what",       "whatever", "whats",   "when",    "whens",      "where",   "wheres",  "whether",
+    "which",      "while",    "who",     "whom",    "whos",       "whose",   "why",     "whys",
+    "will",       "with",     "within",  "without", "won",        "wont",    "would",   "wouldn",
+    "wouldnt",    "yes",      "yet",     "you",     "your",       "youre",   "yours",   "yourself",
+    "yourselves", "youve"};
 
 constexpr std::string_view kGerman[] = {
     "aber",    "alle",    "allem",   "allen",   "aller",   "alles",    "als",     "also",
@@ -187,6 +191,24 @@ constexpr std::string_view kAspects[] = {
     "week",      "weeks",     "weight",        "woche",       "word",
     "wort",      "year",      "years",         "zahl",        "zeit"};
 
+// Folded and sorted, of all the languages: greetings and thanks, what is asked of whoever answers,
+// and the documents themselves. In a document they may be a subject, so they count there.
+constexpr std::string_view kFillers[] = {
+    "actually",  "aide",      "aider",     "anybody", "anyone",   "anything",   "anywhere",
+    "bitte",     "bonjour",   "busco",     "ciao",    "danke",    "dankje",     "document",
+    "documents", "dokument",  "dokumente", "erklare", "everyone", "everything", "exactly",
+    "explain",   "favor",     "file",      "files",   "find",     "finde",      "finden",
+    "frage",     "gern",      "gerne",     "goes",    "going",    "gone",       "gracias",
+    "grazie",    "hallo",     "hello",     "help",    "hey",      "hi",         "hilf",
+    "hilfe",     "hola",      "know",      "knows",   "let",      "like",       "looking",
+    "maybe",     "mention",   "mentioned", "merci",   "need",     "needed",     "needs",
+    "nochmal",   "note",      "notes",     "notiz",   "notizen",  "obrigada",   "obrigado",
+    "ok",        "okay",      "ola",       "plait",   "plz",      "question",   "really",
+    "remember",  "remind",    "sag",       "sage",    "say",      "says",       "show",
+    "someone",   "something", "somewhere", "sorry",   "thank",    "thanks",     "thx",
+    "trouve",    "trouver",   "want",      "wanted",  "wants",    "weiss",      "weißt",
+    "wissen",    "wonder",    "wondering", "zeig",    "zeige"};
+
 std::span<const std::string_view> words_of(Language language) {
   switch (language) {
     case Language::kGerman:
@@ -212,6 +234,15 @@ std::span<const std::string_view> words_of(Language language) {
 bool is_function_word(Language language, std::string_view word) {
   return std::ranges::binary_search(words_of(language), word);
 }
+
+bool is_function_word(std::string_view word) {
+  for (int i = 0; i < kLanguages; ++i) {
+    if (is_function_word(static_cast<Language>(i), word)) return true;
+  }
+  return false;
+}
+
+bool is_filler_word(std::string_view word) { return std::ranges::binary_search(kFillers, word); }
 
 bool is_aspect_word(std::string_view word) { return std::ranges::binary_search(kAspects, word); }
 

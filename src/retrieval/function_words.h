@@ -15,6 +15,13 @@ inline constexpr int kLanguages = 7;
 /// Words are lower case without diacritics, as Index::words gives them.
 bool is_function_word(Language language, std::string_view word);
 
+/// In any of the languages.
+bool is_function_word(std::string_view word);
+
+/// Whether a word only carries a question (thanks, please, my notes, going) so that it says nothing
+/// about the documents that none of them has it.
+bool is_filler_word(std::string_view word);
+
 /// Whether a content word only says what is asked of a subject (name, date, cost, fecha, …), so
 /// that a passage which has no more of a question does not answer it.
 bool is_aspect_word(std::string_view word);

@@ -59,6 +59,16 @@ TEST(FunctionWords, SomeContentWordsOnlySayWhatIsAsked) {
   for (const char* word : {"harbour", "dog", ""}) EXPECT_FALSE(is_aspect_word(word)) << word;
 }
 
+TEST(FunctionWords, FillersCarryAQuestion) {
+  for (const char* word : {"actually", "bonjour", "going", "notes", "thanks", "zeige"}) {
+    EXPECT_TRUE(is_filler_word(word)) << word;
+    EXPECT_FALSE(is_function_word(Language::kEnglish, word)) << word;
+  }
+  for (const char* word : {"harbour", "name", ""}) EXPECT_FALSE(is_filler_word(word)) << word;
+  EXPECT_TRUE(is_function_word("zwischen"));  // in some language
+  EXPECT_FALSE(is_function_word("harbour"));
+}
+
 TEST(FunctionWords, TheListsAreSortedAndFolded) {
   // Binary search finds each only in a sorted list: the first, some in the middle, the last.
   for (const char* word : {"a", "in", "of", "we", "yourselves"}) {

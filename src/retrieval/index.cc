@@ -372,20 +372,39 @@ Status Index::sweep(FunctionRef<Status(const Hash128&)> remove) {
 
 // -------------------------------------------------------------------------------------- reading
 
+namespace {
+
+Result<std::vector<Document>> read_documents(Database& database, const Rows& as, Statement& rows) {
+  std::vector<Document> documents;
+  ReadLimit limit(database);
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) return documents;
+    WEFT_ASSIGN_OR_RETURN(Document document, as.document(rows));
+    WEFT_RETURN_IF_ERROR(limit.add(document));
+    documents.push_back(std::move(document));
+  }
+}
+
+}  // namespace
+
 Result<std::vector<Document>> Index::documents() {
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(fmt::format(
                                             "SELECT {} FROM documents d ORDER BY d.path",
                                             state_->rows.document_columns())));
-  std::vector<Document> documents;
-  ReadLimit limit(*state_->database);
-  while (true) {
-    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
-    if (!has_row) return documents;
-    WEFT_ASSIGN_OR_RETURN(Document document, state_->rows.document(rows));
-    WEFT_RETURN_IF_ERROR(limit.add(document));
-    documents.push_back(std::move(document));
-  }
+  return read_documents(*state_->database, state_->rows, rows);
+}
+
+Result<std::vector<Document>> Index::documents_named(std::string_view file_name) {
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  WEFT_ASSIGN_OR_RETURN(Statement rows, state_->database->prepare(
+                                            fmt::format("SELECT {} FROM documents d"
+                                                        " WHERE substr(d.path, -length(?1)) = ?1"
+                                                        " ORDER BY d.path",
+                                                        state_->rows.document_columns())));
+  rows.bind_text("/" + std::string(file_name));
+  return read_documents(*state_->database, state_->rows, rows);
 }
 
 Result<std::optional<Document>> Index::find_document(const std::string& name) {

@@ -113,11 +113,19 @@ struct Hit {
 struct Term {
   std::string text;
   bool is_beginning = false;
-  std::vector<std::string> spellings = {};  // other words that count as this one: Müller, Mueller
+  /// Other words that count as this one: Müller, Mueller. Several words in one, "12 400", count
+  /// where they follow each other.
+  std::vector<std::string> spellings = {};
   /// Where not empty only these words count, and nothing else of the same stem: that of Ines is
   /// "in". count() and search() know stems alone and leave such a term out; chunks_with_words()
   /// finds it.
   std::vector<std::string> only = {};
+};
+
+/// A word of the documents that is near to one that none of them has; "" of none.
+struct NearWord {
+  std::string word;
+  bool is_clear = false;  // near enough to be searched for in the other's place
 };
 
 /// How often terms are in an index, for weighing them.
@@ -252,6 +260,8 @@ class Index {
   /// Sorted by path, bytewise.
   Result<std::vector<Document>> documents();
   Result<std::optional<Document>> find_document(const std::string& path);
+  /// Those whose path ends with this file's name; sorted as documents() is.
+  Result<std::vector<Document>> documents_named(std::string_view file_name);
   /// In order; none for an unknown document.
   Result<std::vector<Chunk>> chunks_of(int64_t document_id);
   Result<Chunk> chunk(int64_t id);
@@ -286,6 +296,7 @@ class Index {
     size_t n_terms = 0;
     std::unordered_map<std::string, std::vector<size_t>> words;  // the terms' numbers
     std::vector<std::pair<std::string, size_t>> beginnings;
+    std::vector<std::pair<std::vector<std::string>, size_t>> phrases;
     std::unordered_map<std::string, std::vector<size_t>> whole_words;  // of Term::only
   };
   Result<Forms> forms_of(std::span<const Term> terms);
@@ -294,9 +305,11 @@ class Index {
   Result<std::vector<int64_t>> occurrences(std::span<const Term> terms, std::string_view text);
 
   /// The word of some chunk that `word`, which none has, most likely was to be: one letter put in,
-  /// left out, replaced or swapped, two in a long word, and the same first one. "" where there is
-  /// none, and for short words. Of very many with that first letter not all are looked at.
-  Result<std::string> near_word(std::string_view word);
+  /// left out, replaced or swapped, in a word of more than five letters two, of which one at most
+  /// is replaced; the same first letter, or the first two swapped. Whole words are compared, and no
+  /// function word is meant. None for words of fewer than five letters. Of very many with that
+  /// first letter not all are looked at.
+  Result<NearWord> near_word(std::string_view word);
 
   /// Takes out of the file the search terms of chunks that are gone: the search index marks them
   /// first, and drops them only when it is merged into one piece. Takes as long as the index is
@@ -309,6 +322,8 @@ class Index {
 
  private:
   struct State;
+  Result<std::string> stem_of(std::string_view word);
+  Result<std::vector<std::string>> words_of_stem(const std::string& stem);
   Status rewrite_chunks(int64_t from, const Terms& terms);
   Status walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn);
   Status verify_documents();

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <deque>
 #include <unordered_map>
 #include <utility>
 
-#include "base/edit_distance.h"
-#include "base/utf8.h"
 #include "retrieval/index_state_internal.h"
 
 namespace weft::retrieval {
@@ -28,21 +28,54 @@ Database::Splitting splitting_of(int64_t version) {
   return version > kVersionWithoutLines ? Database::Splitting::kStems : Database::Splitting::kWords;
 }
 
-/// The first term that the index makes of it; empty for none.
-Result<std::string> first_term(Database& database, const Term& term, Database::Splitting as) {
-  std::string first;
-  WEFT_RETURN_IF_ERROR(database.for_each_term(
-      term.text, term.is_beginning ? Database::Splitting::kWords : as, [&](std::string_view one) {
-        first = one;
-        return false;
-      }));
-  return first;
+/// The terms that the index makes of a text, at most `limit`.
+Result<std::vector<std::string>> terms_of(Database& database, std::string_view text,
+                                          Database::Splitting as, size_t limit) {
+  std::vector<std::string> terms;
+  WEFT_RETURN_IF_ERROR(database.for_each_term(text, as, [&](std::string_view one) {
+    terms.emplace_back(one);
+    return terms.size() < limit;
+  }));
+  return terms;
 }
+
+/// The first of them; empty for none.
+Result<std::string> first_term(Database& database, std::string_view text, Database::Splitting as) {
+  WEFT_ASSIGN_OR_RETURN(auto terms, terms_of(database, text, as, 1));
+  return terms.empty() ? std::string() : std::move(terms.front());
+}
+
+constexpr size_t kMaxPhraseWords = 8;
+
+/// Looks for phrases in a text, word after word.
+class PhraseFinder {
+ public:
+  explicit PhraseFinder(const Index::Forms& forms) : forms_(forms) {}
+
+  void add(std::string_view term, std::vector<int64_t>& n) {
+    if (forms_.phrases.empty()) return;
+    last_.emplace_back(term);
+    if (last_.size() > kMaxPhraseWords) last_.pop_front();
+    for (const auto& [words, i] : forms_.phrases) {
+      if (words.size() > last_.size()) continue;
+      const auto begin = last_.end() - static_cast<std::ptrdiff_t>(words.size());
+      n[i] += std::equal(words.begin(), words.end(), begin) ? 1 : 0;
+    }
+  }
+
+ private:
+  const Index::Forms& forms_;
+  std::deque<std::string> last_;
+};
 
 }  // namespace
 
 Result<std::vector<std::string>> Index::words(std::string_view text, size_t limit) {
   return state_->database->terms(text, limit);
+}
+
+Result<std::string> Index::stem_of(std::string_view word) {
+  return first_term(*state_->database, word, splitting_of(state_->rows.version()));
 }
 
 Status Index::each_word(std::string_view text, FunctionRef<bool(std::string_view)> fn) {
@@ -174,7 +207,9 @@ Result<Index::Forms> Index::forms_of(std::span<const Term> terms) {
   for (size_t i = 0; i < terms.size(); ++i) {
     for (const std::string& word : terms[i].only) forms.whole_words[word].push_back(i);
     if (!terms[i].only.empty()) continue;
-    WEFT_ASSIGN_OR_RETURN(std::string term, first_term(*state_->database, terms[i], as));
+    WEFT_ASSIGN_OR_RETURN(std::string term,
+                          first_term(*state_->database, terms[i].text,
+                                     terms[i].is_beginning ? Database::Splitting::kWords : as));
     if (term.empty()) continue;
     if (terms[i].is_beginning) {
       forms.beginnings.emplace_back(std::move(term), i);
@@ -182,8 +217,13 @@ Result<Index::Forms> Index::forms_of(std::span<const Term> terms) {
       forms.words[std::move(term)].push_back(i);
     }
     for (const std::string& spelling : terms[i].spellings) {
-      WEFT_ASSIGN_OR_RETURN(const std::string form, first_term(*state_->database, {spelling}, as));
-      std::vector<size_t>& numbers = forms.words[form];
+      WEFT_ASSIGN_OR_RETURN(auto form, terms_of(*state_->database, spelling, as, kMaxPhraseWords));
+      if (form.empty()) continue;
+      if (form.size() > 1) {
+        forms.phrases.emplace_back(std::move(form), i);
+        continue;
+      }
+      std::vector<size_t>& numbers = forms.words[form.front()];
       if (numbers.empty() || numbers.back() != i) numbers.push_back(i);
     }
   }
@@ -199,6 +239,7 @@ Result<std::vector<int64_t>> Index::occurrences(std::span<const Term> terms,
 Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_view text) {
   std::vector<int64_t> n(forms.n_terms, 0);
   std::string key;  // keeps its memory
+  PhraseFinder phrases(forms);
   WEFT_RETURN_IF_ERROR(state_->database->for_each_term(
       text, splitting_of(state_->rows.version()), [&](std::string_view term) {
         key = term;
@@ -206,6 +247,7 @@ Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_
           for (const size_t i : found->second) ++n[i];
         }
         for (const auto& [begin, i] : forms.beginnings) n[i] += term.starts_with(begin) ? 1 : 0;
+        phrases.add(term, n);
         return true;
       }));
   if (forms.whole_words.empty()) return n;
@@ -218,93 +260,6 @@ Result<std::vector<int64_t>> Index::occurrences(const Forms& forms, std::string_
         return true;
       }));
   return n;
-}
-
-// ------------------------------------------------------------------------------------- near words
-
-namespace {
-
-constexpr size_t kLeastLetters = 5;  // in a shorter one a letter makes another word: born, barn
-constexpr size_t kLongWord = 8;
-constexpr size_t kMostLetters = 40;
-constexpr int64_t kMostTermsRead = 200'000;  // some 50 ms
-
-/// The index's own table of its terms, made for this connection alone. Also a reading one may: it
-/// is no table of the file's.
-Status make_vocabulary(Database& database) {
-  constexpr const char* kMake =
-      "PRAGMA query_only = OFF;"
-      "CREATE VIRTUAL TABLE IF NOT EXISTS temp.term_rows USING fts5vocab(main, chunk_terms, row);"
-      "CREATE VIRTUAL TABLE IF NOT EXISTS temp.term_places"
-      " USING fts5vocab(main, chunk_terms, instance);";
-  WEFT_ASSIGN_OR_RETURN(const int64_t was, read_integer(database, "PRAGMA query_only"));
-  const Status made = database.execute(kMake);
-  if (was != 0) WEFT_RETURN_IF_ERROR(database.execute("PRAGMA query_only = ON"));
-  return made;
-}
-
-/// The term at the least distance that a spelling error explains; of several the one that most
-/// chunks have. "" of none.
-Result<std::string> nearest_term(Database& database, const std::string& term) {
-  const size_t most = term.size() >= kLongWord ? 2 : 1;
-  const std::string first = term.substr(0, std::max<size_t>(utf8_char_bytes(term, 0), 1));
-  WEFT_ASSIGN_OR_RETURN(Statement rows,
-                        database.prepare("SELECT term, doc FROM temp.term_rows"
-                                         " WHERE term >= ?1 AND term < ?2 LIMIT ?3"));
-  rows.bind_text(first).bind_text(first + "\U0010FFFF").bind(kMostTermsRead);
-  std::string best;
-  size_t least = most + 1;
-  int64_t most_chunks = 0;
-  while (true) {
-    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
-    if (!has_row) return best;
-    std::string other = rows.bytes(0);
-    if (other.size() + most < term.size() || other.size() > term.size() + most) continue;
-    const size_t distance = edit_distance(term, other);
-    const int64_t chunks = rows.integer(1);
-    if (distance == 0 || distance > least || (distance == least && chunks <= most_chunks)) continue;
-    best = std::move(other);
-    least = distance;
-    most_chunks = chunks;
-  }
-}
-
-}  // namespace
-
-Result<std::string> Index::near_word(std::string_view word) {
-  Database& database = *state_->database;
-  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
-  const auto as = splitting_of(state_->rows.version());
-  WEFT_ASSIGN_OR_RETURN(const std::string term, first_term(database, {std::string(word)}, as));
-  const bool has_digit = term.find_first_of("0123456789") != std::string::npos;
-  if (term.size() < kLeastLetters || term.size() > kMostLetters || has_digit) return std::string();
-  WEFT_RETURN_IF_ERROR(make_vocabulary(database));
-  WEFT_ASSIGN_OR_RETURN(const std::string near, nearest_term(database, term));
-  if (near.empty()) return std::string();
-  // A term is a stem; what people read is the word that it is of.
-  int64_t id = 0;
-  {
-    WEFT_ASSIGN_OR_RETURN(
-        Statement place,
-        database.prepare("SELECT doc FROM temp.term_places WHERE term = ? LIMIT 1"));
-    WEFT_ASSIGN_OR_RETURN(const bool has_row, place.bind_text(near).step());
-    if (!has_row) return std::string();
-    id = place.integer(0);
-  }
-  WEFT_ASSIGN_OR_RETURN(const Chunk found, chunk(id));
-  WEFT_ASSIGN_OR_RETURN(const Document document, state_->find("d.id = ?", [&](Statement& row) {
-    row.bind(found.document_id);
-  }));
-  for (const std::string_view text :
-       {std::string_view(found.text), std::string_view(document.info.title)}) {
-    WEFT_ASSIGN_OR_RETURN(const auto all, words(text, SIZE_MAX));
-    for (const std::string& one : all) {
-      if (one[0] != near[0]) continue;
-      WEFT_ASSIGN_OR_RETURN(const std::string stem, first_term(database, {one}, as));
-      if (stem == near) return one;
-    }
-  }
-  return std::string();
 }
 
 }  // namespace weft::retrieval

@@ -4,11 +4,12 @@
 #include <cctype>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <utility>
 
 #include "base/hash.h"
 #include "retrieval/function_words.h"
+#include "retrieval/question_internal.h"
+#include "retrieval/spelling_internal.h"
 #include "retrieval/unspaced_internal.h"
 
 namespace weft::retrieval {
@@ -22,9 +23,6 @@ constexpr int64_t kTitleCounts = 2;
 constexpr int kCandidatesPerPassage = 8;
 constexpr int kCandidatesAtLeast = 32;
 constexpr int kCandidatesAtMost = 256;
-constexpr size_t kMaxWordsRead = 1 << 14;  // of a question
-constexpr size_t kMaxTextWritten =
-    4096;  // of a question that are looked at for how a word is written
 constexpr size_t kShingleWords = 4;
 constexpr size_t kMaxTitleWords = 64;  // of a title and a file's name
 constexpr double kCoveredEnough = 0.5;
@@ -40,145 +38,6 @@ constexpr size_t kChangedPairs = 8;       // of two words changed, or of seven p
 constexpr double kSharedPairs = 0.6;      // where the titles have a word in common
 constexpr size_t kChangedPairsElse = 4;   // of one word changed
 constexpr double kSharedPairsElse = 0.8;  // nobody calls 0171 555 a version of 0171 556
-
-/// Each `from` replaced, but where it comes right after one of the letters `not_after`.
-std::string replaced(std::string_view word, std::string_view from, std::string_view to,
-                     std::string_view not_after = "") {
-  std::string out;
-  for (size_t at = 0; at < word.size();) {
-    const bool is_kept = at > 0 && not_after.find(word[at - 1]) != std::string_view::npos;
-    const bool is_there = word.substr(at).starts_with(from) && !is_kept;
-    out += is_there ? to : word.substr(at, 1);
-    at += is_there ? from.size() : 1;
-  }
-  return out;
-}
-
-/// A folded word with German's umlauts for ae, oe, ue; not in Bauer, neue, quer.
-std::string with_umlauts(std::string_view word) {
-  return replaced(replaced(replaced(word, "ae", "a"), "oe", "o"), "ue", "u", "aeq");
-}
-
-/// A text with ae, oe, ue for umlauts.
-std::string without_umlauts(std::string_view text) {
-  std::string out(text);
-  constexpr std::pair<std::string_view, std::string_view> kUmlauts[] = {
-      {"\u00E4", "ae"}, {"\u00F6", "oe"},  {"\u00FC", "ue"},  {"\u00C4", "Ae"}, {"\u00D6", "Oe"},
-      {"\u00DC", "Ue"}, {"a\u0308", "ae"}, {"o\u0308", "oe"}, {"u\u0308", "ue"}};
-  for (const auto& [umlaut, letters] : kUmlauts) out = replaced(out, umlaut, letters);
-  return out;
-}
-
-struct Question {
-  std::vector<Term> terms;
-  size_t n_words = 0;        // the first of the terms: the others are of unspaced text
-  bool is_unspaced = false;  // mostly
-};
-
-/// The words of a text that have umlauts, folded, and how they are written without.
-Result<std::map<std::string, std::string>> expanded_umlauts(Index& index, std::string_view text) {
-  std::map<std::string, std::string> out;
-  const std::string expanded = without_umlauts(text);
-  if (expanded == text) return out;
-  std::vector<std::string> folded;
-  WEFT_RETURN_IF_ERROR(index.each_word(text, [&](std::string_view word) {
-    folded.emplace_back(word);
-    return true;
-  }));
-  size_t i = 0;  // letters became letters, so there are as many words
-  WEFT_RETURN_IF_ERROR(index.each_word(expanded, [&](std::string_view word) {
-    if (i < folded.size() && folded[i] != word) out[folded[i]] = word;
-    return ++i < folded.size();
-  }));
-  return out;
-}
-
-/// How a word may be written besides, in these ways and each with ss for \u00DF or the reverse.
-std::vector<std::string> spellings_of(const std::string& word, std::vector<std::string> also) {
-  std::vector<std::string> out;
-  also.push_back(word);
-  for (const std::string& one : also) {
-    for (std::string& form : std::vector<std::string>{one, replaced(one, "\u00DF", "ss"),
-                                                      replaced(one, "ss", "\u00DF")}) {
-      if (form != word && std::ranges::find(out, form) == out.end()) out.push_back(std::move(form));
-    }
-  }
-  return out;
-}
-
-Result<Question> read_question(Index& index, std::string_view text) {
-  Question question;
-  const UnspacedQuestion unspaced = split_unspaced(text);
-  WEFT_ASSIGN_OR_RETURN(const auto words, index.words(unspaced.spaced, kMaxWordsRead));
-  const Language language = language_of(words);
-  WEFT_ASSIGN_OR_RETURN(const auto expanded,
-                        expanded_umlauts(index, unspaced.spaced.substr(0, kMaxTextWritten)));
-  for (std::string& word : content_words(words)) {
-    const std::string umlauts = with_umlauts(word);
-    if (umlauts != word && is_function_word(language, umlauts)) continue;  // ueber, fuer
-    const auto written = expanded.find(word);
-    std::vector<std::string> also;
-    if (written != expanded.end()) also.push_back(written->second);
-    if (language == Language::kGerman) also.push_back(umlauts);
-    std::vector<std::string> spellings = spellings_of(word, also);
-    question.terms.push_back({std::move(word), false, std::move(spellings)});
-  }
-  if (question.terms.size() > Index::kMaxQueryTerms) {  // what is asked is at an end of a long text
-    const auto half = static_cast<std::ptrdiff_t>(Index::kMaxQueryTerms / 2);
-    question.terms.erase(question.terms.begin() + half, question.terms.end() - half);
-  }
-  question.n_words = question.terms.size();
-  for (const std::string& pair : unspaced.pairs) question.terms.push_back({pair});
-  for (const std::string& begin : unspaced.begins) question.terms.push_back({begin, true});
-  question.is_unspaced = question.terms.size() > 2 * question.n_words;
-  question.terms.resize(std::min(question.terms.size(), Index::kMaxQueryTerms));
-  return question;
-}
-
-/// A word of the question whose stem is a short function word (Ines, ores: in, or) counts as it is
-/// written and in its own forms alone. Returns the chunks that have one.
-Result<std::vector<int64_t>> find_whole_words(Index& index, Question& question,
-                                              TermCounts& counts) {
-  constexpr size_t kShort = 2;
-  std::vector<int64_t> found;
-  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
-    Term& term = question.terms[i];
-    WEFT_ASSIGN_OR_RETURN(const Index::Forms forms,
-                          index.forms_of(std::vector<Term>{{.text = term.text}}));
-    if (forms.words.empty()) continue;
-    const std::string& stem = forms.words.begin()->first;
-    const bool misleads = stem != term.text && stem.size() <= kShort &&
-                          stem != "us" &&  // use, used
-                          is_function_word(Language::kEnglish, stem);
-    if (!misleads) continue;
-    term.only = {stem + "e", stem + "es", stem + "ed", stem + "ing", stem + "s"};
-    if (std::ranges::find(term.only, term.text) == term.only.end()) term.only.push_back(term.text);
-    WEFT_ASSIGN_OR_RETURN(const auto ids, index.chunks_with_words(term));
-    if (!ids) {  // too many to look: as any other
-      term.only.clear();
-      continue;
-    }
-    counts.chunks_with[i] = std::ssize(*ids);
-    found.insert(found.end(), ids->begin(), ids->end());
-  }
-  return found;
-}
-
-/// In a question of any language a word that no document has may be one with an umlaut: Mueller is
-/// M\u00FCller. Where documents have it as it is, it is left so: guest is not gust.
-Status try_umlauts(Index& index, Question& question, TermCounts& counts) {
-  bool is_changed = false;
-  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
-    Term& term = question.terms[i];
-    const std::string umlauts = with_umlauts(term.text);
-    if (counts.chunks_with[i] > 0 || umlauts == term.text) continue;
-    term.spellings = spellings_of(term.text, {umlauts});
-    is_changed = true;
-  }
-  if (!is_changed) return Status::ok();
-  WEFT_ASSIGN_OR_RETURN(counts, index.count(question.terms));
-  return Status::ok();
-}
 
 /// FTS5's inverse document frequency is about 0 for a term of half of the chunks or more, so that
 /// in a store of two or three documents nothing has a score; this one is above 0.
@@ -478,13 +337,68 @@ void add_copy(Candidate& taken, Candidate one) {
   taken.hit.nearly_same.push_back(std::move(one.hit));
 }
 
+/// What two files are called that are about the same: the letters of the name, so that "rules v1",
+/// "Rules (2)" and "rules-2023" are "rules v", "rules", "rules". Folders do not count: a copy of a
+/// folder has the same names in it.
+std::string letters_of_name(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalpha(byte) != 0 || byte >= 0x80) out += static_cast<char>(std::tolower(byte));
+  }
+  return out;
+}
+
+/// BM25 prefers the shorter of two notes on the same thing by a few percent, whichever is valid. So
+/// of passages whose documents have about the same name or title and whose scores are so near, the
+/// newer document's comes first, or where nobody knows which that is the one that is not put away;
+/// unless the other one has a further word of the question.
+void put_newer_first(std::vector<Candidate>& ranked) {
+  constexpr double kNearScore = 0.9;
+  constexpr size_t kLeastLetters = 3;
+  struct Names {
+    std::string file;
+    std::string title;
+  };
+  std::vector<Names> names;
+  for (const Candidate& one : ranked) {
+    names.push_back({letters_of_name(stem_of_name(one.hit.path)), letters_of_name(one.hit.title)});
+  }
+  const auto are_alike = [&](const std::string& a, const std::string& b) {
+    return a.size() >= kLeastLetters && a == b;
+  };
+  const auto comes_first = [&](size_t one, size_t other) {
+    const Hit& a = ranked[one].hit;
+    const Hit& b = ranked[other].hit;
+    if (a.chunk.document_id == b.chunk.document_id || a.score < kNearScore * b.score) return false;
+    if (!are_alike(names[one].file, names[other].file) &&
+        !are_alike(names[one].title, names[other].title)) {
+      return false;
+    }
+    const bool is_current =
+        is_newer(a, b) || (!is_newer(b, a) && !is_put_away(a) && is_put_away(b));
+    return is_current && has_terms_of(ranked[one], ranked[other]);
+  };
+  for (size_t i = 1; i < ranked.size(); ++i) {
+    size_t to = i;
+    for (size_t k = i; k-- > 0 && ranked[i].hit.score >= kNearScore * ranked[k].hit.score;) {
+      if (comes_first(i, k)) to = k;
+    }
+    const auto at = [](auto& all, size_t n) {
+      return all.begin() + static_cast<std::ptrdiff_t>(n);
+    };
+    std::rotate(at(ranked, to), at(ranked, i), at(ranked, i + 1));
+    std::rotate(at(names, to), at(names, i), at(names, i + 1));
+  }
+}
+
 /// The best, with what says nearly the same as one of them.
 std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& options) {
   std::vector<Candidate> taken;
   double best_score = 0;
+  for (const Candidate& one : ranked) best_score = std::max(best_score, one.hit.score);
   for (Candidate& one : ranked) {
-    if (taken.empty()) best_score = one.hit.score;
-    if (one.hit.score < options.least_share_of_best * best_score) break;
+    if (one.hit.score < options.least_share_of_best * best_score) continue;
     const auto original = std::ranges::find_if(taken, [&](const Candidate& other) {
       return are_near_duplicates(other.wording, one.wording) && has_terms_of(other, one);
     });
@@ -523,22 +437,10 @@ bool says_too_little(const Question& question, const TermCounts& counts, const R
          (absent >= kMuchIsAbsent * ranker.total() && covered < kCoveredWithAbsent);
 }
 
-/// The question's words that no document has, as the question writes them.
-Result<std::vector<std::string>> absent_words(Index& index, std::string_view text,
-                                              const Question& question, const TermCounts& counts,
-                                              std::span<const Candidate> candidates) {
-  std::vector<std::string> absent;
-  const auto is_absent = [&](size_t i) {
-    return counts.chunks_with[i] <= 0 && std::ranges::all_of(candidates, [&](const Candidate& one) {
-             return one.occurrences[i] == 0;  // nor a file's name
-           });
-  };
-  for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
-    if (is_absent(i)) absent.push_back(question.terms[i].text);
-    if (absent.size() == Passages::kMaxAbsent) break;
-  }
-  if (absent.empty()) return absent;
-  std::vector<bool> is_written(absent.size(), false);
+/// How the question writes these folded words, in their places.
+Status write_as_asked(Index& index, std::string_view text, std::span<std::string> words) {
+  if (words.empty()) return Status::ok();
+  std::vector<bool> is_written(words.size(), false);
   constexpr std::string_view kBetween = " \t\r\n.,;:!?\"'()[]{}<>/";
   text = text.substr(0, kMaxTextWritten);
   for (size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
@@ -546,13 +448,63 @@ Result<std::vector<std::string>> absent_words(Index& index, std::string_view tex
     const std::string_view word = text.substr(at, end - at);
     at = end;
     WEFT_ASSIGN_OR_RETURN(const auto folded, index.words(word, 2));
-    for (size_t i = 0; i < absent.size() && folded.size() == 1; ++i) {
-      if (is_written[i] || absent[i] != folded.front()) continue;
-      absent[i] = word;
+    for (size_t i = 0; i < words.size() && folded.size() == 1; ++i) {
+      if (is_written[i] || words[i] != folded.front()) continue;
+      words[i] = word;
       is_written[i] = true;
     }
   }
+  return Status::ok();
+}
+
+/// Of words that are parts of one, as E and 119 of E-119, the one, where all of them are there.
+Status join_parts(Index& index, std::string_view text, std::vector<std::string>& words) {
+  for (const Compound& compound : compounds_of(text.substr(0, kMaxTextWritten))) {
+    std::vector<std::string> folded;
+    for (const std::string& part : compound.parts) {
+      WEFT_ASSIGN_OR_RETURN(auto one, index.words(part, 2));
+      std::ranges::move(one, std::back_inserter(folded));
+    }
+    const auto is_there = [&](const std::string& one) {
+      return std::ranges::find(words, one) != words.end();
+    };
+    if (folded.empty() || !std::ranges::all_of(folded, is_there)) continue;
+    *std::ranges::find(words, folded.front()) = compound.written;
+    std::erase_if(words, [&](const std::string& one) {
+      return std::ranges::find(folded, one) != folded.end();
+    });
+  }
+  return Status::ok();
+}
+
+/// The question's words that no document has, as the question writes them.
+Result<std::vector<std::string>> absent_words(Index& index, std::string_view text,
+                                              const Question& question,
+                                              std::span<const Candidate> candidates) {
+  std::vector<std::string> absent;
+  const auto is_absent = [&](size_t i) {
+    return question.counts.chunks_with[i] <= 0 &&
+           std::ranges::all_of(candidates, [&](const Candidate& one) {
+             return one.occurrences[i] == 0;  // nor a file's name
+           });
+  };
+  for (size_t i = 0; i < question.n_words; ++i) {
+    if (is_absent(i)) absent.push_back(question.terms[i].text);
+  }
+  WEFT_RETURN_IF_ERROR(join_parts(index, text, absent));
+  absent.resize(std::min(absent.size(), Passages::kMaxAbsent));
+  WEFT_RETURN_IF_ERROR(write_as_asked(index, text, absent));
   return absent;
+}
+
+/// What was searched for as another word, as the question writes it.
+Result<std::vector<TakenWord>> taken_words(Index& index, std::string_view text,
+                                           std::vector<TakenWord> taken) {
+  std::vector<std::string> words;
+  for (const TakenWord& one : taken) words.push_back(one.word);
+  WEFT_RETURN_IF_ERROR(write_as_asked(index, text, words));
+  for (size_t i = 0; i < taken.size(); ++i) taken[i].word = std::move(words[i]);
+  return taken;
 }
 
 /// Chunks that follow each other in a document stand together, where the best of them was.
@@ -589,9 +541,8 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
     out.found = PassagesFound::kNoTerms;
     return out;
   }
-  WEFT_ASSIGN_OR_RETURN(TermCounts counts, index.count(question.terms));
-  WEFT_RETURN_IF_ERROR(try_umlauts(index, question, counts));
-  WEFT_ASSIGN_OR_RETURN(auto whole, find_whole_words(index, question, counts));
+  TermCounts counts = question.counts;
+  std::vector<int64_t> whole = std::move(question.whole);
   const int wanted = std::clamp(options.n_passages, 1, kCandidatesAtMost) * kCandidatesPerPassage;
   const int n_candidates =
       std::max(std::clamp(wanted, kCandidatesAtLeast, kCandidatesAtMost), options.n_passages);
@@ -599,13 +550,13 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates, whole));
   WEFT_ASSIGN_OR_RETURN(std::vector<Candidate> ranked,
                         read_candidates(index, question.terms, std::move(hits)));
-  const TermCounts counts_of_all = counts;
   forget_copies(ranked, counts);
   const Ranker ranker(counts);
   for (size_t i = 0; i < question.terms.size(); ++i) {
     out.terms.push_back({question.terms[i], ranker.weights()[i]});
   }
-  WEFT_ASSIGN_OR_RETURN(out.absent, absent_words(index, text, question, counts_of_all, ranked));
+  WEFT_ASSIGN_OR_RETURN(out.absent, absent_words(index, text, question, ranked));
+  WEFT_ASSIGN_OR_RETURN(out.taken, taken_words(index, text, std::move(question.taken)));
   if (ranked.empty()) {
     out.found = PassagesFound::kNone;
     return out;
@@ -617,6 +568,7 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   const bool is_weak = says_too_little(question, counts, ranker, ranked.front(), options);
   out.found = is_weak ? PassagesFound::kWeak : PassagesFound::kYes;
   if (is_weak && !options.anyway) return out;
+  put_newer_first(ranked);
   out.hits = with_neighbours_together(take_best(std::move(ranked), options));
   return out;
 }

@@ -45,6 +45,12 @@ enum class PassagesFound {
   kWeak,     // the best one shares too little with the question
 };
 
+/// A word of a question that no document has, searched for as one that they have.
+struct TakenWord {
+  std::string word;  // as the question writes it
+  std::string as;
+};
+
 struct Passages {
   PassagesFound found = PassagesFound::kNone;
   /// Best first; chunks of one document that follow each other are together, in order, at the place
@@ -55,6 +61,9 @@ struct Passages {
   /// script are not among them.
   std::vector<std::string> absent;
   static constexpr size_t kMaxAbsent = 5;
+  /// What was clearly misspelt; not absent, and where only that word is known the question is about
+  /// what has it.
+  std::vector<TakenWord> taken;
   double relevance = 0;  // of the best passage found: its score as a share of the terms' weight
 };
 
@@ -63,7 +72,9 @@ struct Passages {
 /// words all but a word or two, more where their titles share a word) is left out, unless
 /// it has a term of the question that the other one has not. Of those that score about the same the
 /// newest is taken where they differ; else one in a folder as `old` or `backup` is left out for the
-/// others, and of these the one with the shortest path is taken. Hit::score is BM25 with inverse
+/// others, and of these the one with the shortest path is taken. Of passages with other words whose
+/// documents have the same letters in their names or titles, and whose scores are within a tenth,
+/// the newer document's comes first. Hit::score is BM25 with inverse
 /// document frequencies above 0, titles counted twice; a word that only the file's name has counts
 /// as the title's, though it finds nothing by itself. Of a question with more than
 /// Index::kMaxQueryTerms words the first and the last are searched for.

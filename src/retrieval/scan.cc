@@ -11,6 +11,7 @@
 #include <ranges>
 #include <set>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
 #include "base/hash.h"
@@ -683,6 +684,31 @@ bool is_under_any(const std::string& path, std::span<const std::string> outermos
 std::string path_from_root(const std::string& path, const std::string& root) {
   if (root.empty() || root == "/" || !is_under(path, root)) return path;
   return path.substr(root.rfind('/') + 1);
+}
+
+std::vector<std::string> roots_to_show(std::span<const Document> documents) {
+  std::vector<std::string> roots;
+  std::vector<std::string> names;
+  for (const Document& document : documents) {
+    roots.push_back(document.info.root);
+    names.push_back(path_from_root(document.info.path, document.info.root));
+  }
+  constexpr int kMostFolders = 64;  // a damaged root may have any number
+  for (int round = 0; round < kMostFolders; ++round) {
+    bool is_changed = false;
+    std::unordered_map<std::string, size_t> n_with;
+    for (const std::string& name : names) ++n_with[name];
+    for (size_t i = 0; i < documents.size(); ++i) {
+      const std::string& path = documents[i].info.path;
+      const size_t slash = roots[i].rfind('/');
+      if (n_with[names[i]] == 1 || names[i] == path || slash == std::string::npos) continue;
+      roots[i].resize(std::max<size_t>(slash, 1));
+      names[i] = path_from_root(path, roots[i]);
+      is_changed = true;
+    }
+    if (!is_changed) break;
+  }
+  return roots;
 }
 
 Status check_not_empty(std::span<const std::string> paths) {

@@ -87,6 +87,11 @@ bool is_under_any(const std::string& path, std::span<const std::string> outermos
 /// that it does not lie under, the path itself.
 std::string path_from_root(const std::string& path, const std::string& root);
 
+/// For each document the root to show its path from: its own, or where another one is shown by the
+/// same name (a/notes.md and b/notes.md, each named by itself) a folder further up, as far as it
+/// takes to tell them apart.
+std::vector<std::string> roots_to_show(std::span<const Document> documents);
+
 /// kInvalidArgument when one of `paths` is empty, as that of a shell's variable that is not set.
 Status check_not_empty(std::span<const std::string> paths);
 

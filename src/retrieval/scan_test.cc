@@ -838,6 +838,34 @@ TEST(PathFromRoot, BeginsWithTheRootsOwnName) {
   EXPECT_EQ(path_from_root("/other/a.md", "/home"), "/other/a.md");
 }
 
+TEST(RootsToShow, TellDocumentsOfOneNameApart) {
+  const auto shown = [](const std::vector<std::pair<std::string, std::string>>& all) {
+    std::vector<Document> documents;
+    for (const auto& [path, root] : all) {
+      Document document;
+      document.info.path = path;
+      document.info.root = root;
+      documents.push_back(document);
+    }
+    const auto roots = roots_to_show(documents);
+    std::vector<std::string> out;
+    for (size_t i = 0; i < all.size(); ++i) out.push_back(path_from_root(all[i].first, roots[i]));
+    return out;
+  };
+  EXPECT_THAT(
+      shown({{"/h/a/n.md", "/h/a/n.md"}, {"/h/b/n.md", "/h/b/n.md"}, {"/h/b/m.md", "/h/b/m.md"}}),
+      ElementsAre("a/n.md", "b/n.md", "m.md"));
+  EXPECT_THAT(shown({{"/h/a/x/n.md", "/h/a/x/n.md"}, {"/h/b/x/n.md", "/h/b/x/n.md"}}),
+              ElementsAre("a/x/n.md", "b/x/n.md"));
+  EXPECT_THAT(shown({{"/a/notes/x.md", "/a/notes"},
+                     {"/b/notes/x.md", "/b/notes"},
+                     {"/b/notes/y.md", "/b/notes"}}),
+              ElementsAre("a/notes/x.md", "b/notes/x.md", "notes/y.md"));
+  EXPECT_THAT(shown({{"/n.md", "/n.md"}, {"/a/n.md", "/a/n.md"}}), ElementsAre("/n.md", "a/n.md"));
+  EXPECT_THAT(shown({{"x/n.md", "x"}, {"/z/x/n.md", "/z/x"}}), ElementsAre("x/n.md", "z/x/n.md"));
+  EXPECT_THAT(shown({}), IsEmpty());
+}
+
 TEST_F(ScanTest, WhatALinkLeadsToIsRefusedAsItWouldBeByItself) {
   dir_.write("docs/.gitignore", "secret/\n*.key\n");
   dir_.write("docs/.env", "PASSWORD=x");
