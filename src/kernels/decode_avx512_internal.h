@@ -64,6 +64,13 @@ inline void store_totals(const Accumulator (&a)[8], float* y) {
 
 struct NoHeader {};
 
+/// What a type's products consist of.
+struct Terms {
+  int offset_shift;  // log2 of what comes off each weight, or -1 for nothing
+  bool has_min;
+  bool halves;  // a scale for 16 elements
+};
+
 struct GroupWeights {
   __m512i low, high;
   __m512 scale;  // of each block, in its lane's four places
@@ -143,6 +150,7 @@ template <class Block, int kOffsetShift, bool kHasMin,
 struct Blocks32 {
   static constexpr int64_t kGroups = 1;
   static constexpr int64_t kUnitBytes = 4 * sizeof(Block);
+  static constexpr Terms kTerms{kOffsetShift, kHasMin, false};
   static NoHeader header(const uint8_t*) { return {}; }
   static GroupWeights load(const uint8_t* unit, NoHeader, int) {
     const auto* blocks = reinterpret_cast<const Block*>(unit);
@@ -159,13 +167,16 @@ struct Blocks32 {
 
 template <class Block>
 inline GroupWeights unpack_q8(const Block& a, const Block& b, const Block& c, const Block& d) {
-  auto at = [](const Block& block, int i) {
-    return reinterpret_cast<const uint8_t*>(block.qs) + i;
+  auto pair = [](const Block& first, const Block& second) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first.qs));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second.qs));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   };
+  const __m512i ab = pair(a, b), cd = pair(c, d);
   const __m512i flip = _mm512_set1_epi8(-128);  // to unsigned: q + 128
   GroupWeights w;
-  w.low = _mm512_xor_si512(lanes(at(a, 0), at(b, 0), at(c, 0), at(d, 0)), flip);
-  w.high = _mm512_xor_si512(lanes(at(a, 16), at(b, 16), at(c, 16), at(d, 16)), flip);
+  w.low = _mm512_xor_si512(_mm512_shuffle_i32x4(ab, cd, 0x88), flip);
+  w.high = _mm512_xor_si512(_mm512_shuffle_i32x4(ab, cd, 0xdd), flip);
   w.scale = spread_halves(a.d, b.d, c.d, d.d);
   return w;
 }
@@ -285,6 +296,7 @@ inline __m512 to_floats(__m512i v) { return _mm512_cvtepi32_ps(v); }
 template <class Block>
 struct KBlocks {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{-1, true, false};
   static constexpr int64_t kUnitBytes = sizeof(Block);
   static KHeader header(const uint8_t* unit) {
     return k_header(*reinterpret_cast<const Block*>(unit));
@@ -327,6 +339,7 @@ using Q5_K = KBlocks<BlockQ5_K>;
 
 struct IQ4_XS {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{7, false, false};
   static constexpr int64_t kUnitBytes = sizeof(BlockIQ4_XS);
   struct Header {
     __m512i scales;  // 32 too large
@@ -397,6 +410,7 @@ inline __m512i two_bits(const uint8_t* qs) {
 
 struct Q2_K {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{-1, true, true};
   static constexpr int64_t kUnitBytes = sizeof(BlockQ2_K);
   struct Header {
     __m512i scales, mins;
@@ -435,6 +449,7 @@ struct Q2_K {
 
 struct Q3_K {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{2, false, true};
   static constexpr int64_t kUnitBytes = sizeof(BlockQ3_K);
   struct Header {
     __m512i scales;
@@ -472,6 +487,7 @@ struct Q3_K {
 
 struct Q6_K {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{5, false, true};
   static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
   struct Header {
     __m512i scales;

@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "kernels/by_dtype_internal.h"
 #include "kernels/matmul_decode_internal.h"
+#include "kernels/matmul_prefill.h"
+#include <cstdlib>
 #include "kernels/quantise_activations.h"
 
 namespace weft::kernels {
@@ -17,7 +19,7 @@ constexpr int64_t kTaskBytes = 64 << 10;
 constexpr int64_t kTaskProducts = 512 << 10;
 // Rows of weights that kernels take at a time, for a row or two of activations and for more. What
 // is left over is taken one by one, at half the speed, so a task has a whole number of them.
-constexpr int64_t kRowTile = 4;
+constexpr int64_t kRowTile = 16;
 constexpr int64_t kPanelTile = 8;
 // Rows of activations that are quantised by the caller alone.
 constexpr int64_t kRowsAlone = 4;
@@ -96,6 +98,40 @@ void run_task(Isa isa, const DecodeInput& in, std::span<const MatmulOutput> outp
 
 }  // namespace
 
+void decode_one(const Context& context, DecodeInput in, WideBlocks wide, std::span<const MatmulOutput> outputs) {
+  const MatmulDecodeRowFns& fns = pick_matmul_decode_row_fns(context.isa);
+  const int64_t n_blocks = in.n / kActivationBlock;
+  in.n_groups = (n_blocks + kGroupBlocks - 1) / kGroupBlocks;
+  Workspace& workspace = *context.workspace;
+  const QuantisedRows row{workspace.of_op<int8_t>(Use::kActivations, in.n),
+                           workspace.of_op<int8_t>(Use::kActivationRest, in.n),
+                           workspace.of_op<uint8_t>(Use::kActivationWide, n_blocks),
+                           workspace.of_op<float>(Use::kActivationScale, n_blocks),
+                           workspace.of_op<int32_t>(Use::kActivationSum, n_blocks)};
+  auto* const groups = workspace.of_op<RowGroup>(Use::kActivationGroups, in.n_groups);
+  quantise_activations(context.isa, in.x, in.x_stride, 1, in.n, wide, row);
+  fns.arrange(row, in.n, groups);
+  in.row_groups = groups;
+  int64_t n_tasks = 0;
+  for (const MatmulOutput& output : outputs) n_tasks += task_count(*output.weight, 1);
+  context.pool.run(static_cast<int>(n_tasks), [&](int task, int) {
+    for (const MatmulOutput& output : outputs) {
+      const WeightMatrix& weight = *output.weight;
+      const int64_t count = task_count(weight, 1);
+      if (task >= count) {
+        task -= static_cast<int>(count);
+        continue;
+      }
+      const int64_t rows = rows_per_task(weight, 1);
+      const int64_t begin = task * rows, end = std::min(weight.out_features, begin + rows);
+      const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
+      const auto* data = static_cast<const uint8_t*>(weight.data) + begin * row_size;
+      (is_quantised(weight.dtype) ? pick_by_dtype(fns, weight.dtype) : pick_by_dtype(pick_matmul_decode_fns(context.isa), weight.dtype))(in, data, row_size, end - begin, output.y + begin, output.y_stride);
+      return;
+    }
+  });
+}
+int g_decode_path = getenv("WEFT_OLD") ? 0 : 1;
 void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
                    std::span<const MatmulOutput> outputs) {
   WEFT_CHECK(n_rows >= 1);
@@ -109,6 +145,12 @@ void matmul_decode(const Context& context, const float* x, int64_t x_stride, int
     WEFT_CHECK(output.weight->in_features == in.n);
     n_tasks += task_count(*output.weight, n_rows);
     quantised = quantised || is_quantised(output.weight->dtype);
+  }
+  if (quantised && g_decode_path == 1) {
+    const WideBlocks wide =
+      context.matmul_path == MatmulPath::kInt8 ? WideBlocks::kOutliers : WideBlocks::kAll;
+    if (n_rows == 1) return decode_one(context, in, wide, outputs);
+    return matmul_panels(context, MatmulPath::kInt8, {x, x_stride, n_rows, in.n, outputs, wide});
   }
   if (quantised) prepare_groups(context, fns, in);
   context.pool.run(static_cast<int>(n_tasks),

@@ -86,14 +86,15 @@ void unpack(const PanelSource& source, void* panel) {
   }
 }
 
-void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const float* sum, float* out,
-                   int64_t out_stride) {
+/// Missing rows are computed from zeros, and dropped.
+void multiply_tile(const void* x, int64_t n_rows, const void* panel, int64_t n_blocks,
+                   const TileSums& sums) {
   Floats total[kTileRows][kVectors];
 #pragma GCC unroll 12
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      total[r][v] = sum == nullptr ? zero() : load(sum + r * kPanelColumns + v * kLanes);
+      total[r][v] = sums.before == nullptr ? zero() : load(sums.before + r * kPanelColumns + v * kLanes);
     }
   }
   const auto* activations = static_cast<const ActivationBlock*>(x);
@@ -115,8 +116,9 @@ void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const flo
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kTileRows; ++r) {
+    if (r == n_rows) break;
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) store(out + r * out_stride + v * kLanes, total[r][v]);
+    for (int v = 0; v < kVectors; ++v) store(sums.out + r * sums.out_stride + v * kLanes, total[r][v]);
   }
 }
 

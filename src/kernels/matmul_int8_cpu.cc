@@ -32,21 +32,30 @@ constexpr int kTileRows = 4;
 #endif
 static_assert(kTileRows <= kMostTileRows);
 
+template <int kRows>
+struct Rows {
+  static constexpr int kValue = kRows;
+};
+
 /// One byte of each of a block's activations: x = scale * q, or a share of it.
+template <int kRows>
 struct Terms {
-  int8_t q[kTileRows][kBlock];
+  int8_t q[kRows][kBlock];
   // Of the integer sums of the block's halves and of all: what takes off kCodeOffset.
-  int32_t start[3][kTileRows];
-  float scale[kTileRows];
+  int32_t start[3][kRows];
+  float scale[kRows];
 };
 
 /// One block of a packed tile.
+template <int kRows>
 struct alignas(64) ActivationBlock {
-  Terms terms;
+  Terms<kRows> terms;
   // Of the x of the block's halves and of all: what a min is multiplied by.
-  float sum[3][kTileRows];
-  int32_t wide;  // does any row have a second byte here (quantise_activations.h)?
-  Terms rest;    // it; zeros for the other rows
+  float sum[3][kRows];
+  // The first block of a part's: the blocks in which each row has a second byte
+  // (quantise_activations.h), a bit a block.
+  uint32_t wide[kRows];
+  Terms<kRows> rest;  // it; unspecified for the other rows
 };
 
 int32_t sum_half(const int8_t* q) {
@@ -55,8 +64,9 @@ int32_t sum_half(const int8_t* q) {
   return sum;
 }
 
+template <int kRows>
 void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_half, int64_t r,
-               Terms& terms) {
+               Terms<kRows>& terms) {
   memcpy(terms.q[r], q, kBlock);
   terms.start[0][r] = -kCodeOffset * first_half;
   terms.start[1][r] = -kCodeOffset * second_half;
@@ -64,8 +74,9 @@ void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_
   terms.scale[r] = scale;
 }
 
+template <int kRows>
 void pack_row(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
-              ActivationBlock* blocks) {
+              ActivationBlock<kRows>* blocks) {
   constexpr int64_t kStep = 16;  // blocks quantised at once, on the stack
   int8_t q[kStep * kBlock], rest[kStep * kBlock];
   uint8_t wide[kStep];
@@ -76,15 +87,14 @@ void pack_row(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
     quantise_activations_fns().row(x + begin * kBlock, n * kBlock, wide_limit,
                                    {q, rest, wide, scale, sum});
     for (int64_t b = 0; b < n; ++b) {
-      ActivationBlock& block = blocks[begin + b];
+      ActivationBlock<kRows>& block = blocks[begin + b];
       const float unit = scale[b] / kRestUnits;
       const int8_t* low = q + b * kBlock;
       const int32_t first = sum_half(low), second = sum_half(low + kBlock / 2);
       put_terms(low, scale[b], first, second, r, block.terms);
       int32_t rest_first = 0, rest_second = 0;
       if (wide[b] != 0) {
-        if (block.wide == 0) memset(&block.rest, 0, sizeof block.rest);
-        block.wide = 1;
+        blocks[0].wide[r] |= 1u << (begin + b);
         low = rest + b * kBlock;
         rest_first = sum_half(low);
         rest_second = sum_half(low + kBlock / 2);
@@ -97,15 +107,32 @@ void pack_row(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
   }
 }
 
+/// Calls body with `n_rows` as a constant.
+template <int kRows = kTileRows, class Body>
+[[gnu::always_inline]] inline void with_rows(int64_t n_rows, const Body& body) {
+  if constexpr (kRows > 1) {
+    if (n_rows < kRows) return with_rows<kRows - 1>(n_rows, body);
+  }
+  body(Rows<kRows>{});
+}
+
+template <int kRows>
+void pack_rows(const float* x, int64_t x_stride, int64_t in_features, const float* wide_limits,
+               ActivationBlock<kRows>* blocks) {
+  const int64_t n_blocks = in_features / kBlock;
+  memset(blocks[0].wide, 0, sizeof blocks[0].wide);
+  for (int64_t r = 0; r < kRows; ++r) {
+    pack_row<kRows>(x + r * x_stride, n_blocks, wide_limits[r], r, blocks);
+  }
+}
+
 void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
                const float* wide_limits, void* packed) {
-  const int64_t n_blocks = in_features / kBlock;
-  auto* blocks = static_cast<ActivationBlock*>(packed);
-  if (n_rows < kTileRows) memset(blocks, 0, static_cast<size_t>(n_blocks) * sizeof *blocks);
-  for (int64_t b = 0; b < n_blocks; ++b) blocks[b].wide = 0;
-  for (int64_t r = 0; r < n_rows; ++r) {
-    pack_row(x + r * x_stride, n_blocks, wide_limits[r], r, blocks);
-  }
+  with_rows(n_rows, [&](auto rows) {
+    constexpr int kRows = decltype(rows)::kValue;
+    pack_rows<kRows>(x, x_stride, in_features, wide_limits,
+                     static_cast<ActivationBlock<kRows>*>(packed));
+  });
 }
 
 float scan_row(const float* x, int64_t in_features) {
@@ -160,16 +187,17 @@ inline Vector add_dots(const Vector& sum, const Codes& w, const Vector& x) {
 
 #endif
 
-using Totals = Floats[kTileRows][kVectors];
+template <int kRows>
+using Totals = Floats[kRows][kVectors];
 
 /// total += the product of one block, or of that half of it which has a scale of its own.
-template <int kHalf, int kHalves>
-[[gnu::always_inline]] inline void add_product(const WeightBlock& weights, const Terms& terms,
-                                               Totals& total) {
+template <int kHalf, int kHalves, int kRows>
+[[gnu::always_inline]] inline void add_product(const WeightBlock& weights, const Terms<kRows>& terms,
+                                               Totals<kRows>& total) {
   constexpr int kGroups = kBlock / 4 / kHalves;
-  Vector dots[kTileRows][kVectors];
+  Vector dots[kRows][kVectors];
 #pragma GCC unroll 8
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     const int32_t start = terms.start[kHalves == 2 ? kHalf : 2][r];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) dots[r][v] = broadcast_int(start);
@@ -180,7 +208,7 @@ template <int kHalf, int kHalves>
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) codes[v] = load_codes(weights.q[g][v]);
 #pragma GCC unroll 8
-    for (int r = 0; r < kTileRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       int32_t four;
       memcpy(&four, terms.q[r] + 4 * g, sizeof four);
       const Vector xs = broadcast_int(four);
@@ -192,16 +220,45 @@ template <int kHalf, int kHalves>
   for (int v = 0; v < kVectors; ++v) {
     const Floats scale = load(weights.scale[kHalf][v]);
 #pragma GCC unroll 8
-    for (int r = 0; r < kTileRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       const Floats both = multiply(scale, broadcast(terms.scale[r]));
       total[r][v] = multiply_add(to_float(dots[r][v]), both, total[r][v]);
     }
   }
 }
 
-[[gnu::always_inline]] inline void load_totals(const float* sum, int64_t stride, Totals& total) {
+/// The same for row r alone.
+template <int kHalf, int kHalves, int kRows>
+[[gnu::always_inline]] inline void add_row(const WeightBlock& weights, const Terms<kRows>& terms,
+                                           int64_t r, Floats (&total)[kVectors]) {
+  constexpr int kGroups = kBlock / 4 / kHalves;
+  Vector dots[kVectors];
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    dots[v] = broadcast_int(terms.start[kHalves == 2 ? kHalf : 2][r]);
+  }
 #pragma GCC unroll 8
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int g = kHalf * kGroups; g < (kHalf + 1) * kGroups; ++g) {
+    int32_t four;
+    memcpy(&four, terms.q[r] + 4 * g, sizeof four);
+    const Vector xs = broadcast_int(four);
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      dots[v] = add_dots(dots[v], load_codes(weights.q[g][v]), xs);
+    }
+  }
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    const Floats both = multiply(load(weights.scale[kHalf][v]), broadcast(terms.scale[r]));
+    total[v] = multiply_add(to_float(dots[v]), both, total[v]);
+  }
+}
+
+template <int kRows>
+[[gnu::always_inline]] inline void load_totals(const float* sum, int64_t stride,
+                                               Totals<kRows>& total) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       total[r][v] = sum == nullptr ? zero() : load(sum + r * stride + v * kLanes);
@@ -209,39 +266,58 @@ template <int kHalf, int kHalves>
   }
 }
 
-[[gnu::always_inline]] inline void store_totals(const Totals& total, float* out, int64_t stride) {
+template <int kRows>
+[[gnu::always_inline]] inline void store_totals(const Totals<kRows>& total, float* out,
+                                                int64_t stride) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) store(out + r * stride + v * kLanes, total[r][v]);
   }
 }
 
-/// out += the products of the second bytes. A pass of its own, because the sums of one kind of
-/// block fill the registers; a row that has no second byte here adds zeros, so that its result does
-/// not depend on its neighbours.
-template <int kHalves>
-[[gnu::noinline]] void add_rest(const ActivationBlock* blocks, const WeightBlock* weights,
-                                int64_t n_blocks, float* out, int64_t out_stride) {
-  Totals total;
-  load_totals(out, out_stride, total);
-  for (int64_t b = 0; b < n_blocks; ++b) {
-    if (blocks[b].wide == 0) continue;
-    add_product<0, kHalves>(weights[b], blocks[b].rest, total);
-    if constexpr (kHalves == 2) add_product<1, kHalves>(weights[b], blocks[b].rest, total);
+/// The products of the second bytes: sums of their own, added to the others at the end. By rows,
+/// each of which has few such blocks, and seldom where its neighbours have them.
+template <int kRows, int kHalves>
+[[gnu::noinline]] void add_rests(const ActivationBlock<kRows>* blocks, const WeightBlock* weights,
+                                 const TileSums& sums) {
+  const bool only = sums.before == nullptr && sums.last;
+  for (int64_t r = 0; r < kRows; ++r) {
+    uint32_t wide = blocks[0].wide[r];
+    if (wide == 0 && only) continue;
+    float* const rest = sums.rest + r * kPanelColumns;
+    Floats total[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      total[v] = sums.before == nullptr ? zero() : load(rest + v * kLanes);
+    }
+    for (; wide != 0; wide &= wide - 1) {
+      const int b = __builtin_ctz(wide);
+      add_row<0, kHalves>(weights[b], blocks[b].rest, r, total);
+      if constexpr (kHalves == 2) add_row<1, kHalves>(weights[b], blocks[b].rest, r, total);
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      if (sums.last) {
+        float* const out = sums.out + r * sums.out_stride + v * kLanes;
+        store(out, add(load(out), total[v]));
+      } else {
+        store(rest + v * kLanes, total[v]);
+      }
+    }
   }
-  store_totals(total, out, out_stride);
 }
 
 /// total += the block's mins, or those of its half, times the sums of x.
-template <int kHalf, int kHalves>
-[[gnu::always_inline]] inline void add_min(const WeightBlock& weights, const ActivationBlock& block,
-                                           Totals& total) {
+template <int kHalf, int kHalves, int kRows>
+[[gnu::always_inline]] inline void add_min(const WeightBlock& weights,
+                                           const ActivationBlock<kRows>& block,
+                                           Totals<kRows>& total) {
 #pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
     const Floats min = load(weights.min[kHalf][v]);
 #pragma GCC unroll 8
-    for (int r = 0; r < kTileRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       const float sum = block.sum[kHalves == 2 ? kHalf : 2][r];
       total[r][v] = multiply_add(min, broadcast(sum), total[r][v]);
     }
@@ -249,25 +325,32 @@ template <int kHalf, int kHalves>
 }
 
 /// kHalves: 2 where the block's halves have scales, and mins, of their own.
-template <int kHalves, bool kHasMin>
-void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const float* sum, float* out,
-                   int64_t out_stride) {
-  const auto* blocks = static_cast<const ActivationBlock*>(x);
+template <int kRows, int kHalves, bool kHasMin>
+[[gnu::noinline]] void multiply_rows(const ActivationBlock<kRows>* blocks, const void* panel,
+                                     int64_t n_blocks, const TileSums& sums) {
   const auto* weights = static_cast<const WeightBlock*>(panel);
-  int32_t wide = 0;
-  Totals total;
-  load_totals(sum, kPanelColumns, total);
+  Totals<kRows> total;
+  load_totals(sums.before, kPanelColumns, total);
   for (int64_t b = 0; b < n_blocks; ++b) {
-    const ActivationBlock& block = blocks[b];
-    prefetch<offsetof(ActivationBlock, rest)>(blocks[n_blocks + b]);  // the next tile's
+    const ActivationBlock<kRows>& block = blocks[b];
+    prefetch<offsetof(ActivationBlock<kRows>, rest)>(blocks[n_blocks + b]);  // the next tile's
     add_product<0, kHalves>(weights[b], block.terms, total);
     if constexpr (kHalves == 2) add_product<1, kHalves>(weights[b], block.terms, total);
     if constexpr (kHasMin) add_min<0, kHalves>(weights[b], block, total);
     if constexpr (kHasMin && kHalves == 2) add_min<1, kHalves>(weights[b], block, total);
-    wide |= block.wide;
   }
-  store_totals(total, out, out_stride);
-  if (wide != 0) add_rest<kHalves>(blocks, weights, n_blocks, out, out_stride);
+  store_totals(total, sums.out, sums.out_stride);
+  add_rests<kRows, kHalves>(blocks, weights, sums);
+}
+
+template <int kHalves, bool kHasMin>
+void multiply_tile(const void* x, int64_t n_rows, const void* panel, int64_t n_blocks,
+                   const TileSums& sums) {
+  with_rows(n_rows, [&](auto rows) {
+    constexpr int kRows = decltype(rows)::kValue;
+    multiply_rows<kRows, kHalves, kHasMin>(static_cast<const ActivationBlock<kRows>*>(x), panel,
+                                           n_blocks, sums);
+  });
 }
 
 PanelType pick_type(DType dtype) {
@@ -316,7 +399,7 @@ const PanelKernels& int8_kernels() {
       .tile_rows = kTileRows,
       .panel_columns = kPanelColumns,
       .part_blocks = 16,
-      .x_block_bytes = sizeof(ActivationBlock),
+      .x_block_bytes = sizeof(ActivationBlock<kTileRows>),
       .panel_block_bytes = sizeof(WeightBlock),
       .scan_row = scan_row,
       .pack = pack_tile,

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/matmul_panels_internal.h"
 #include "kernels/matmul_prefill.h"
+#include "kernels/quantise_activations_internal.h"
 
 namespace weft::kernels {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 constexpr int64_t kRowsPerPass = 1024;
 // Panels that a tile of activations meets while it is in the first-level cache.
 constexpr int64_t kGroup = 4;
+// So few tiles meet one panel after the other: all of them stay in the first-level cache.
+constexpr int64_t kFewTiles = 4;
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -30,7 +33,7 @@ int64_t blocks_of_a_part(const PanelKernels& kernels, int64_t n_blocks) {
 /// A worker's scratch.
 struct Worker {
   std::byte* panels;        // [kGroup][part_blocks][panel_block_bytes]
-  float* sums;              // [n_tiles][kGroup][tile_rows][panel_columns]
+  float* sums;              // [2][n_tiles][kGroup][tile_rows][panel_columns]
   const uint8_t** columns;  // [panel_columns]
 };
 
@@ -57,7 +60,9 @@ class Pass {
       const float* x = args.x + (rows_.begin + tile * kernels_.tile_rows) * args.x_stride;
       float scans[kMostTileRows] = {};
       for (int64_t r = 0; kernels_.scan_row != nullptr && r < tile_rows(tile); ++r) {
-        scans[r] = kernels_.scan_row(x + r * args.x_stride, args.in_features);
+        scans[r] = args.wide == WideBlocks::kAll
+                       ? kAllWide
+                       : kernels_.scan_row(x + r * args.x_stride, args.in_features);
       }
       for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
         const int64_t first = begin * kPanelBlock;
@@ -69,6 +74,12 @@ class Pass {
   }
 
   void multiply(const PanelGroup& group, const Worker& worker) const {
+    if (n_tiles_ <= kFewTiles && group.n_panels > 1) {
+      for (int64_t p = 0; p < group.n_panels; ++p) {
+        multiply({group.output, group.first_column + p * kernels_.panel_columns, 1}, worker);
+      }
+      return;
+    }
     for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
       for (int64_t p = 0; p < group.n_panels; ++p) unpack(group, p, begin, worker);
       for (int64_t tile = 0; tile < n_tiles_; ++tile) {
@@ -120,22 +131,23 @@ class Pass {
     const std::byte* x = packed_tile(tile, part_begin);
     const std::byte* panel = panel_at(p, worker);
     const int64_t n = std::min(part_, n_blocks_ - part_begin);
-    float* sums = worker.sums + (tile * kGroup + p) * tile_floats;
-    const float* before = part_begin == 0 ? nullptr : sums;
-    if (part_begin + n < n_blocks_) {
-      run_tile(x, panel, n, before, sums, kernels_.panel_columns);
-      return;
-    }
+    float* const scratch = worker.sums + (tile * kGroup + p) * 2 * tile_floats;
     const int64_t column = group.first_column + p * kernels_.panel_columns;
     const int64_t columns = std::min(kernels_.panel_columns, output.weight->out_features - column);
-    float* y = output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
-    if (tile_rows(tile) == kernels_.tile_rows && columns == kernels_.panel_columns) {
-      run_tile(x, panel, n, before, y, output.y_stride);
-      return;
-    }
-    run_tile(x, panel, n, before, sums, kernels_.panel_columns);
-    for (int64_t r = 0; r < tile_rows(tile); ++r) {
-      std::copy_n(sums + r * kernels_.panel_columns, columns, y + r * output.y_stride);
+    const int64_t rows = tile_rows(tile);
+    float* const y =
+        output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
+    const bool last = part_begin + n == n_blocks_;
+    const bool straight = last && columns == kernels_.panel_columns;
+    run_tile(x, rows, panel, n,
+             {.before = part_begin == 0 ? nullptr : scratch,
+              .rest = scratch + tile_floats,
+              .last = last,
+              .out = straight ? y : scratch,
+              .out_stride = straight ? output.y_stride : kernels_.panel_columns});
+    if (!last || straight) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy_n(scratch + r * kernels_.panel_columns, columns, y + r * output.y_stride);
     }
   }
 
@@ -180,7 +192,8 @@ Worker worker_scratch(Workspace& workspace, int worker, const PanelKernels& kern
   return {workspace.of_worker<std::byte>(worker, Use::kPanel,
                                          kGroup * kernels.part_blocks * kernels.panel_block_bytes),
           workspace.of_worker<float>(worker, Use::kSums,
-                                     n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns),
+                                     2 * n_tiles * kGroup * kernels.tile_rows *
+                                         kernels.panel_columns),
           workspace.of_worker<const uint8_t*>(worker, Use::kColumns, kernels.panel_columns)};
 }
 
