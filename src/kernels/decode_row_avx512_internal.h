@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/block_scales_avx512_internal.h"
 #include "kernels/decode_loops_internal.h"
 
 #ifndef WEFT_AHEAD
@@ -27,24 +28,6 @@ inline __m512i sum_fours(__m512i a, __m512i b, __m512i c, __m512i d) {
   const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
   return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-}
-
-/// Lanes: v[i] lane j becomes v[j] lane i.
-[[gnu::always_inline]] inline void transpose_lanes(__m512i (&v)[4]) {
-  const __m512i even01 = _mm512_shuffle_i32x4(v[0], v[1], 0x88);
-  const __m512i odd01 = _mm512_shuffle_i32x4(v[0], v[1], 0xdd);
-  const __m512i even23 = _mm512_shuffle_i32x4(v[2], v[3], 0x88);
-  const __m512i odd23 = _mm512_shuffle_i32x4(v[2], v[3], 0xdd);
-  v[0] = _mm512_shuffle_i32x4(even01, even23, 0x88);
-  v[1] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
-  v[2] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
-  v[3] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
-}
-
-/// Place kPlace of each lane of v to place kTo of `to`.
-template <int kTo, int kPlace>
-inline __m512 put_place(__m512 to, __m512 v) {
-  return _mm512_mask_permute_ps(to, 0x1111 << kTo, v, kPlace * 0x55);
 }
 
 [[gnu::always_inline]] inline void transpose_lanes(__m512 (&v)[4]) {
@@ -120,76 +103,23 @@ struct Scales {
   }
 };
 
-/// Blocks that begin with a half: those of eight rows are put side by side as they are, in the lane
-/// of each block.
-template <class Block>
-struct HalfScales {
-  __m512i halves[2] = {};
-  __m512 scales[1][4], mins[1][4];
-
+/// Taken straight from the blocks.
+template <class Base>
+struct FourBlocks : Base {
   template <int kRow, class Weights>
-  [[gnu::always_inline]] void add(int quad, const uint8_t* unit, const Weights&) {
-    constexpr int kWords = sizeof(Block) / 2;
-    const auto mask = static_cast<__mmask32>(0x01010101u << (4 * (quad % 2) + kRow));
-    __m512i& to = halves[quad / 2];
-    if constexpr (3 * kWords < 32) {
-      const __m512i at = _mm512_set_epi64(kSame * (3 * kWords), kSame * (3 * kWords),
-                                          kSame * (2 * kWords), kSame * (2 * kWords),
-                                          kSame * kWords, kSame * kWords, 0, 0);
-      to = _mm512_mask_permutexvar_epi16(to, mask, at, load64(unit));
-    } else {
-      const __m512i at = _mm512_set_epi64(kSame * kWords, kSame * kWords, 0, 0, kSame * kWords,
-                                          kSame * kWords, 0, 0);
-      to = _mm512_mask_permutexvar_epi16(to, mask & 0xffffu, at, load64(unit));
-      to = _mm512_mask_permutexvar_epi16(to, mask & 0xffff0000u, at, load64(unit + 4 * kWords));
-    }
-  }
-  [[gnu::always_inline]] void finish() {
-    const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
-    const __m512i high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
-    const __m512i first = _mm512_permutex2var_epi64(halves[0], low, halves[1]);
-    const __m512i second = _mm512_permutex2var_epi64(halves[0], high, halves[1]);
-    scales[0][0] = _mm512_cvtph_ps(_mm512_castsi512_si256(first));
-    scales[0][1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(first, 1));
-    scales[0][2] = _mm512_cvtph_ps(_mm512_castsi512_si256(second));
-    scales[0][3] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(second, 1));
-  }
-
- private:
-  static constexpr int64_t kSame = 0x0001000100010001;
-};
-
-/// Blocks of 20 bytes that begin with two halves, scale and min.
-struct PairScales {
-  __m512i pairs[4];
-  __m512 scales[1][4], mins[1][4];
-
-  template <int kRow, class Weights>
-  [[gnu::always_inline]] void add(int quad, const uint8_t* unit, const Weights&) {
-    const __m512i at = _mm512_set_epi32(15, 15, 15, 15, 10, 10, 10, 10, 5, 5, 5, 5, 0, 0, 0, 0);
-    if constexpr (kRow == 0) {
-      pairs[quad] = _mm512_permutexvar_epi32(at, load64(unit));
-    } else {
-      pairs[quad] = _mm512_mask_permutexvar_epi32(pairs[quad], 0x1111 << kRow, at, load64(unit));
-    }
-  }
-  [[gnu::always_inline]] void finish() {
-    transpose_lanes(pairs);
-    repeat<4>([&](auto b) __attribute__((always_inline)) {
-      scales[0][b] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(pairs[b]));
-      mins[0][b] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs[b], 16)));
-    });
+  [[gnu::always_inline]] void add(int quad, const uint8_t* unit, const Weights& /*weights*/) {
+    Base::template add<kRow>(quad, unit);
   }
 };
 
 template <>
-struct Scales<Q4_0> : HalfScales<BlockQ4_0> {};
+struct Scales<Q4_0> : FourBlocks<HalfScales<BlockQ4_0>> {};
 template <>
-struct Scales<IQ4_NL> : HalfScales<BlockIQ4_NL> {};
+struct Scales<IQ4_NL> : FourBlocks<HalfScales<BlockIQ4_NL>> {};
 template <>
-struct Scales<Q8_0> : HalfScales<BlockQ8_0> {};
+struct Scales<Q8_0> : FourBlocks<HalfScales<BlockQ8_0>> {};
 template <>
-struct Scales<Q4_1> : PairScales {};
+struct Scales<Q4_1> : FourBlocks<PairScales> {};
 
 /// The integer sums of a group of sixteen rows: four rows a register, a block a lane; then,
 /// finished, a block a register.

@@ -331,7 +331,13 @@ template <int kRows, int kHalves, bool kHasMin>
   const auto* weights = static_cast<const WeightBlock*>(panel);
   Totals<kRows> total;
   load_totals(sums.before, kPanelColumns, total);
+  Ahead ahead = sums.ahead;
+  int64_t due = 0;
   for (int64_t b = 0; b < n_blocks; ++b) {
+    for (due += ahead.n_rows; due >= n_blocks; due -= n_blocks) {
+      for (int64_t i = 0; i < ahead.n_bytes; i += 64) __builtin_prefetch(ahead.first + i, 0, 2);
+      ahead.first += ahead.row_size;
+    }
     const ActivationBlock<kRows>& block = blocks[b];
     prefetch<offsetof(ActivationBlock<kRows>, rest)>(blocks[n_blocks + b]);  // the next tile's
     add_product<0, kHalves>(weights[b], block.terms, total);
@@ -353,16 +359,31 @@ void multiply_tile(const void* x, int64_t n_rows, const void* panel, int64_t n_b
   });
 }
 
+#if defined(__AVX512F__)
+constexpr UnpackFn kUnpackQ8_0 =
+    unpack_fours<BlockQ8_0, HalfScales<BlockQ8_0>, q8_0_codes, q8_0_block>;
+constexpr UnpackFn kUnpackQ4_0 =
+    unpack_fours<BlockQ4_0, HalfScales<BlockQ4_0>, q4_0_codes, q4_0_block>;
+constexpr UnpackFn kUnpackQ4_1 = unpack_fours<BlockQ4_1, PairScales, q4_1_codes, q4_1_block>;
+constexpr UnpackFn kUnpackIQ4_NL =
+    unpack_fours<BlockIQ4_NL, HalfScales<BlockIQ4_NL>, iq4_nl_codes, iq4_nl_block>;
+#else
+constexpr UnpackFn kUnpackQ8_0 = unpack_panel<BlockQ8_0, 1, q8_0_block>;
+constexpr UnpackFn kUnpackQ4_0 = unpack_panel<BlockQ4_0, 1, q4_0_block>;
+constexpr UnpackFn kUnpackQ4_1 = unpack_panel<BlockQ4_1, 1, q4_1_block>;
+constexpr UnpackFn kUnpackIQ4_NL = unpack_panel<BlockIQ4_NL, 1, iq4_nl_block>;
+#endif
+
 PanelType pick_type(DType dtype) {
   constexpr TileFn kPlain = multiply_tile<1, false>, kWithMin = multiply_tile<1, true>;
   constexpr TileFn kHalves = multiply_tile<2, false>, kHalvesWithMin = multiply_tile<2, true>;
   switch (dtype) {
     case DType::kQ8_0:
-      return {unpack_panel<BlockQ8_0, 1, q8_0_block>, kPlain};
+      return {kUnpackQ8_0, kPlain};
     case DType::kQ4_0:
-      return {unpack_panel<BlockQ4_0, 1, q4_0_block>, kPlain};
+      return {kUnpackQ4_0, kPlain};
     case DType::kQ4_1:
-      return {unpack_panel<BlockQ4_1, 1, q4_1_block>, kWithMin};
+      return {kUnpackQ4_1, kWithMin};
     case DType::kQ5_0:
       return {unpack_panel<BlockQ5_0, 1, q5_0_block>, kPlain};
     case DType::kQ5_1:
@@ -378,7 +399,7 @@ PanelType pick_type(DType dtype) {
     case DType::kQ3_K:
       return {unpack_panel<BlockQ3_K, 8, q3_k_block>, kHalves};
     case DType::kIQ4_NL:
-      return {unpack_panel<BlockIQ4_NL, 1, iq4_nl_block>, kPlain};
+      return {kUnpackIQ4_NL, kPlain};
     case DType::kIQ4_XS:
       return {unpack_panel<BlockIQ4_XS, 8, iq4_xs_block>, kPlain};
     case DType::kMXFP4:

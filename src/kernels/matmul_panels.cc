@@ -121,6 +121,27 @@ class Pass {
                 panel_at(p, worker));
   }
 
+  /// This tile's share of the panel and part that come after these; the file's bytes beyond the
+  /// matrix may be asked for, too.
+  Ahead ahead(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile) const {
+    const WeightMatrix& weight = *group.output->weight;
+    const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
+    const auto bytes_at = [&](int64_t block) {
+      return std::min(block, n_blocks_) * row_size / n_blocks_;
+    };
+    int64_t column = group.first_column + p * kernels_.panel_columns;
+    int64_t begin = part_begin + part_;
+    if (begin >= n_blocks_) {
+      begin = 0;
+      column += kernels_.panel_columns;
+    }
+    const int64_t n = std::clamp<int64_t>(weight.out_features - column, 0, kernels_.panel_columns);
+    const int64_t first = n * tile / n_tiles_, end = n * (tile + 1) / n_tiles_;
+    return {static_cast<const uint8_t*>(weight.data) + (column + first) * row_size +
+                bytes_at(begin),
+            row_size, end - first, bytes_at(begin + part_) - bytes_at(begin)};
+  }
+
   /// Adds a part's product to the tile's sums; the last part's goes to y, straight or, where the
   /// tile hangs over the output's edge, by way of the scratch.
   void multiply_tile(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile,
@@ -144,7 +165,8 @@ class Pass {
               .rest = scratch + tile_floats,
               .last = last,
               .out = straight ? y : scratch,
-              .out_stride = straight ? output.y_stride : kernels_.panel_columns});
+              .out_stride = straight ? output.y_stride : kernels_.panel_columns,
+              .ahead = ahead(group, p, part_begin, tile)});
     if (!last || straight) return;
     for (int64_t r = 0; r < rows; ++r) {
       std::copy_n(scratch + r * kernels_.panel_columns, columns, y + r * output.y_stride);

@@ -28,6 +28,14 @@ struct PanelSource {
 /// panel [n_blocks][panel_block_bytes] = the source, unpacked; zeros beyond in_features.
 using UnpackFn = void (*)(const PanelSource& source, void* panel);
 
+/// Weights to fetch while a tile is multiplied, of those that will be unpacked next.
+struct Ahead {
+  const uint8_t* first = nullptr;
+  int64_t row_size = 0;
+  int64_t n_rows = 0;   // row_size bytes apart
+  int64_t n_bytes = 0;  // of each
+};
+
 /// A tile's sums: in_features goes by parts, and they rest in memory in between.
 struct TileSums {
   const float* before = nullptr;  // [n_rows][panel_columns]; null at the first part
@@ -35,6 +43,7 @@ struct TileSums {
   bool last = false;              // is this the last part?
   float* out = nullptr;           // [n_rows][panel_columns], rows out_stride floats apart
   int64_t out_stride = 0;         // `before` may be `out`
+  Ahead ahead;
 };
 
 /// sums.out = sums.before + the product over n_blocks of a tile packed from n_rows <= tile_rows and
