@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
       std::vector<float> y(static_cast<size_t>(16 * s.out));
       TestPool pool(1);
       const Context context{pool, set, MatmulPath::kInt8};
-      for (int64_t rows : {1, 2, 4, 8, 16}) {
+      for (int64_t rows : {1, 2, 4, 8, 16}) { if (std::getenv("ROWS") && std::atoi(std::getenv("ROWS")) != rows) continue;
         double best[2] = {1e9, 1e9};
         if (s.copies == 1 && bytes < (1 << 20)) {  // do one row's and many rows' bits agree?
           std::vector<float> a(y.size()), b(y.size());
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
         }
         const int inner = s.copies == 1 && bytes < (4 << 20) ? 20 : 1;
         for (int rep = 0; rep < reps; ++rep) {
-          for (int p = 0; p < 2; ++p) {
+          for (int p = std::getenv("NEW") ? 1 : 0; p < 2; ++p) {
             g_decode_path = p;
             auto t0 = std::chrono::steady_clock::now();
             for (int k = 0; k < inner; ++k)

@@ -34,14 +34,15 @@ inline __m512 put_place(__m512 to, __m512 v) {
 template <class Block>
 struct HalfScales {
   static constexpr bool kHasMin = false;
-  __m512i halves[2] = {};
+  __m512i halves[4];  // of four rows: chains of permutes, short ones
   __m512 scales[1][4], mins[1][4];
 
   template <int kRow>
   [[gnu::always_inline]] void add(int quad, const uint8_t* unit) {
     constexpr int kWords = sizeof(Block) / 2;
     const auto mask = static_cast<__mmask32>(0x01010101u << (4 * (quad % 2) + kRow));
-    __m512i& to = halves[quad / 2];
+    __m512i& to = halves[quad];
+    if constexpr (kRow == 0) to = _mm512_setzero_si512();
     if constexpr (3 * kWords < 32) {
       const __m512i at = _mm512_set_epi64(kSame * (3 * kWords), kSame * (3 * kWords),
                                           kSame * (2 * kWords), kSame * (2 * kWords),
@@ -57,8 +58,10 @@ struct HalfScales {
   [[gnu::always_inline]] void finish() {
     const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
-    const __m512i first = _mm512_permutex2var_epi64(halves[0], low, halves[1]);
-    const __m512i second = _mm512_permutex2var_epi64(halves[0], high, halves[1]);
+    const __m512i rows0 = _mm512_or_si512(halves[0], halves[1]);
+    const __m512i rows8 = _mm512_or_si512(halves[2], halves[3]);
+    const __m512i first = _mm512_permutex2var_epi64(rows0, low, rows8);
+    const __m512i second = _mm512_permutex2var_epi64(rows0, high, rows8);
     scales[0][0] = _mm512_cvtph_ps(_mm512_castsi512_si256(first));
     scales[0][1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(first, 1));
     scales[0][2] = _mm512_cvtph_ps(_mm512_castsi512_si256(second));
