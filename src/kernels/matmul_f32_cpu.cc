@@ -44,15 +44,16 @@ struct alignas(64) WeightBlock {
   float w[kBlock][kVectors][kLanes];
 };
 
-void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
-               const float* /*scans*/, void* packed) {
+void pack_row(const float* x, int64_t in_features, float /*scan*/, int64_t r, int64_t n_rows,
+              void* packed) {
   auto* blocks = static_cast<ActivationBlock*>(packed);
   for (int64_t begin = 0; begin < in_features; begin += kBlock) {
     const int64_t n = in_features - begin < kBlock ? in_features - begin : kBlock;
     ActivationBlock& block = blocks[begin / kBlock];
-    if (n < kBlock || n_rows < kTileRows) memset(&block, 0, sizeof block);
-    for (int64_t r = 0; r < n_rows; ++r) {
-      memcpy(block.x[r], x + r * x_stride + begin, static_cast<size_t>(n) * sizeof(float));
+    if (n < kBlock) memset(block.x[r], 0, sizeof block.x[r]);
+    memcpy(block.x[r], x + begin, static_cast<size_t>(n) * sizeof(float));
+    if (r == 0) {  // rows that are missing are computed, too, and dropped
+      memset(block.x[n_rows], 0, static_cast<size_t>(kTileRows - n_rows) * sizeof block.x[0]);
     }
   }
 }
@@ -135,7 +136,7 @@ const PanelKernels& f32_kernels() {
       .x_block_bytes = sizeof(ActivationBlock),
       .panel_block_bytes = sizeof(WeightBlock),
       .scan_row = nullptr,
-      .pack = pack_tile,
+      .pack_row = pack_row,
       .pick = pick_type,
   };
   return kKernels;

@@ -75,9 +75,10 @@ void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_
 }
 
 template <int kRows>
-void pack_row(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
+void pack_blocks(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
               ActivationBlock<kRows>* blocks) {
   constexpr int64_t kStep = 16;  // blocks quantised at once, on the stack
+  blocks[0].wide[r] = 0;
   int8_t q[kStep * kBlock], rest[kStep * kBlock];
   uint8_t wide[kStep];
   float scale[kStep];
@@ -116,22 +117,12 @@ template <int kRows = kTileRows, class Body>
   body(Rows<kRows>{});
 }
 
-template <int kRows>
-void pack_rows(const float* x, int64_t x_stride, int64_t in_features, const float* wide_limits,
-               ActivationBlock<kRows>* blocks) {
-  const int64_t n_blocks = in_features / kBlock;
-  memset(blocks[0].wide, 0, sizeof blocks[0].wide);
-  for (int64_t r = 0; r < kRows; ++r) {
-    pack_row<kRows>(x + r * x_stride, n_blocks, wide_limits[r], r, blocks);
-  }
-}
-
-void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
-               const float* wide_limits, void* packed) {
+void pack_row(const float* x, int64_t in_features, float wide_limit, int64_t r, int64_t n_rows,
+              void* packed) {
   with_rows(n_rows, [&](auto rows) {
     constexpr int kRows = decltype(rows)::kValue;
-    pack_rows<kRows>(x, x_stride, in_features, wide_limits,
-                     static_cast<ActivationBlock<kRows>*>(packed));
+    pack_blocks<kRows>(x, in_features / kBlock, wide_limit, r,
+                       static_cast<ActivationBlock<kRows>*>(packed));
   });
 }
 
@@ -419,11 +410,11 @@ const PanelKernels& int8_kernels() {
   static constexpr PanelKernels kKernels = {
       .tile_rows = kTileRows,
       .panel_columns = kPanelColumns,
-      .part_blocks = 16,
+      .part_blocks = 24,
       .x_block_bytes = sizeof(ActivationBlock<kTileRows>),
       .panel_block_bytes = sizeof(WeightBlock),
       .scan_row = scan_row,
-      .pack = pack_tile,
+      .pack_row = pack_row,
       .pick = pick_type,
   };
   return kKernels;

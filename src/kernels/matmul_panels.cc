@@ -55,21 +55,13 @@ class Pass {
         n_blocks_(divide_up(args.in_features, kPanelBlock)),
         part_(blocks_of_a_part(kernels, n_blocks_)),
         n_tiles_(divide_up(rows.size(), kernels.tile_rows)),
+        even_rows_(divide_up(rows.size(), n_tiles_)),
         packed_(packed) {
-    context.pool.run(static_cast<int>(n_tiles_), [&](int tile, int) {
-      const float* x = args.x + (rows_.begin + tile * kernels_.tile_rows) * args.x_stride;
-      float scans[kMostTileRows] = {};
-      for (int64_t r = 0; kernels_.scan_row != nullptr && r < tile_rows(tile); ++r) {
-        scans[r] = args.wide == WideBlocks::kAll
-                       ? kAllWide
-                       : kernels_.scan_row(x + r * args.x_stride, args.in_features);
-      }
-      for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
-        const int64_t first = begin * kPanelBlock;
-        const int64_t n = std::min(part_ * kPanelBlock, args.in_features - first);
-        kernels_.pack(x + first, args.x_stride, tile_rows(tile), n, scans,
-                      packed_tile(tile, begin));
-      }
+    const bool by_rows = n_tiles_ <= kFewTiles;
+    context.pool.run(static_cast<int>(by_rows ? rows.size() : n_tiles_), [&](int task, int) {
+      if (by_rows) return pack(args, task);
+      const int64_t first = task * even_rows_;
+      for (int64_t r = 0; r < tile_rows(task); ++r) pack(args, first + r);
     });
   }
 
@@ -89,17 +81,28 @@ class Pass {
   }
 
  private:
+  void pack(const PrefillArgs& args, int64_t row) const {
+    const int64_t tile = row / even_rows_;
+    const float* x = args.x + (rows_.begin + row) * args.x_stride;
+    float scan = 0;
+    if (kernels_.scan_row != nullptr) {
+      scan = args.wide == WideBlocks::kAll ? kAllWide : kernels_.scan_row(x, args.in_features);
+    }
+    for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
+      const int64_t first = begin * kPanelBlock;
+      const int64_t n = std::min(part_ * kPanelBlock, args.in_features - first);
+      kernels_.pack_row(x + first, n, scan, row % even_rows_, tile_rows(tile),
+                        packed_tile(tile, begin));
+    }
+  }
+
   std::byte* packed_tile(int64_t tile, int64_t part_begin) const {
     const int64_t n = std::min(part_, n_blocks_ - part_begin);
     return packed_ + (part_begin * n_tiles_ + tile * n) * kernels_.x_block_bytes;
   }
 
   int64_t tile_rows(int64_t tile) const {
-    return std::min(kernels_.tile_rows, rows_.size() - tile * kernels_.tile_rows);
-  }
-
-  float* y_at(const MatmulOutput& output, int64_t tile, int64_t column) const {
-    return output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
+    return std::min(even_rows_, rows_.size() - tile * even_rows_);
   }
 
   std::byte* panel_at(int64_t p, const Worker& worker) const {
@@ -157,7 +160,7 @@ class Pass {
     const int64_t columns = std::min(kernels_.panel_columns, output.weight->out_features - column);
     const int64_t rows = tile_rows(tile);
     float* const y =
-        output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
+        output.y + (rows_.begin + tile * even_rows_) * output.y_stride + column;
     const bool last = part_begin + n == n_blocks_;
     const bool straight = last && columns == kernels_.panel_columns;
     run_tile(x, rows, panel, n,
@@ -178,6 +181,7 @@ class Pass {
   int64_t n_blocks_;
   int64_t part_;  // blocks in each part but the last
   int64_t n_tiles_;
+  int64_t even_rows_;  // of each tile but the last
   std::byte* packed_;
 };
 
