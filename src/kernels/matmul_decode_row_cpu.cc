@@ -61,9 +61,12 @@ void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
 
 template <class Type>
 void decode_row(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
-                float* y, int64_t /*y_stride*/) {
+                float* y, int64_t y_stride) {
   for (int64_t i = 0; i < n_out; i += kRowLanes) {
-    row_tile<Type>(in, weights + i * row_size, row_size, n_out - i, y + i);
+    for (int64_t r = 0; r < in.n_rows; ++r) {
+      row_tile<Type>(in.row_groups + r * in.n_groups, in.n, weights + i * row_size, row_size,
+                     n_out - i, y + r * y_stride + i);
+    }
   }
 }
 
