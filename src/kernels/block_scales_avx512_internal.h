@@ -44,15 +44,16 @@ struct HalfScales {
     __m512i& to = halves[quad];
     if constexpr (kRow == 0) to = _mm512_setzero_si512();
     if constexpr (3 * kWords < 32) {
-      const __m512i at = _mm512_set_epi64(kSame * (3 * kWords), kSame * (3 * kWords),
-                                          kSame * (2 * kWords), kSame * (2 * kWords),
-                                          kSame * kWords, kSame * kWords, 0, 0);
+      const __m512i at =
+          _mm512_set_epi64(kSame * (3 * kWords), kSame * (3 * kWords), kSame * (2 * kWords),
+                           kSame * (2 * kWords), kSame * kWords, kSame * kWords, 0, 0);
       to = _mm512_mask_permutexvar_epi16(to, mask, at, _mm512_loadu_si512(unit));
     } else {
       const __m512i at = _mm512_set_epi64(kSame * kWords, kSame * kWords, 0, 0, kSame * kWords,
                                           kSame * kWords, 0, 0);
       to = _mm512_mask_permutexvar_epi16(to, mask & 0xffffu, at, _mm512_loadu_si512(unit));
-      to = _mm512_mask_permutexvar_epi16(to, mask & 0xffff0000u, at, _mm512_loadu_si512(unit + 4 * kWords));
+      to = _mm512_mask_permutexvar_epi16(to, mask & 0xffff0000u, at,
+                                         _mm512_loadu_si512(unit + 4 * kWords));
     }
   }
   [[gnu::always_inline]] void finish() {
@@ -84,7 +85,8 @@ struct PairScales {
     if constexpr (kRow == 0) {
       pairs[quad] = _mm512_permutexvar_epi32(at, _mm512_loadu_si512(unit));
     } else {
-      pairs[quad] = _mm512_mask_permutexvar_epi32(pairs[quad], 0x1111 << kRow, at, _mm512_loadu_si512(unit));
+      pairs[quad] =
+          _mm512_mask_permutexvar_epi32(pairs[quad], 0x1111 << kRow, at, _mm512_loadu_si512(unit));
     }
   }
   [[gnu::always_inline]] void finish() {

@@ -191,8 +191,8 @@ template <class Type, int kHalves>
     if (b >= n_blocks) return;
     const __m512 scale = _mm512_set1_ps(x.scale[b]);
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
-      sums.total = _mm512_fmadd_ps(to_floats(dots.sums[h][b]),
-                                   _mm512_mul_ps(w.scales[h][b], scale), sums.total);
+      sums.total = _mm512_fmadd_ps(to_floats(dots.sums[h][b]), _mm512_mul_ps(w.scales[h][b], scale),
+                                   sums.total);
     });
     if constexpr (Type::kTerms.has_min) {
       repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
@@ -206,8 +206,8 @@ template <class Type, int kHalves>
     if ((x.wide >> b & 1) == 0) return;
     const __m512 unit = _mm512_set1_ps(x.unit[b]);
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
-      sums.rest = _mm512_fmadd_ps(to_floats(dots.rests[h][b]),
-                                  _mm512_mul_ps(w.scales[h][b], unit), sums.rest);
+      sums.rest = _mm512_fmadd_ps(to_floats(dots.rests[h][b]), _mm512_mul_ps(w.scales[h][b], unit),
+                                  sums.rest);
     });
   });
 }
@@ -229,9 +229,8 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
   Scales<Type> scales[kGroups];
   for (int64_t u = 0; u < n_units; ++u) {
     const RowGroup* const x = groups + u * kGroups;
-    const int64_t ahead = u * Type::kUnitBytes + kAhead < row_size
-                              ? kAhead
-                              : kAhead + (kRowLanes - 1) * row_size;
+    const int64_t ahead =
+        u * Type::kUnitBytes + kAhead < row_size ? kAhead : kAhead + (kRowLanes - 1) * row_size;
     const auto quad_of = [&](auto quad) __attribute__((always_inline)) {
       Quad<Type> sums_of[kGroups];
       repeat<4>([&](auto i) __attribute__((always_inline)) {

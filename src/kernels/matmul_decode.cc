@@ -139,13 +139,13 @@ void matmul_decode(const Context& context, const float* x, int64_t x_stride, int
   // Many rows share the weights' panels with prefill, where the set has kernels that give a row
   // alone the same bits.
   std::array<MatmulOutput, kMostOutputs> sorted;
-  const auto end = std::ranges::partition_copy(
-      outputs, sorted.begin(), std::make_reverse_iterator(sorted.end()),
-      [&](const MatmulOutput& output) {
-        const DType dtype = output.weight->dtype;
-        return is_quantised(dtype) && has_row_kernels(context.isa) &&
-               n_rows > few_rows(context.isa, dtype);
-      });
+  const auto end =
+      std::ranges::partition_copy(outputs, sorted.begin(), std::make_reverse_iterator(sorted.end()),
+                                  [&](const MatmulOutput& output) {
+                                    const DType dtype = output.weight->dtype;
+                                    return is_quantised(dtype) && has_row_kernels(context.isa) &&
+                                           n_rows > few_rows(context.isa, dtype);
+                                  });
   const std::span panels(sorted.begin(), end.out1);
   const std::span others(end.out2.base(), sorted.end());
   if (!panels.empty()) {

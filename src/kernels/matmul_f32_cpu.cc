@@ -95,7 +95,8 @@ void multiply_tile(const void* x, int64_t n_rows, const void* panel, int64_t n_b
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      total[r][v] = sums.before == nullptr ? zero() : load(sums.before + r * kPanelColumns + v * kLanes);
+      total[r][v] =
+          sums.before == nullptr ? zero() : load(sums.before + r * kPanelColumns + v * kLanes);
     }
   }
   const auto* activations = static_cast<const ActivationBlock*>(x);
@@ -119,7 +120,8 @@ void multiply_tile(const void* x, int64_t n_rows, const void* panel, int64_t n_b
   for (int r = 0; r < kTileRows; ++r) {
     if (r == n_rows) break;
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) store(sums.out + r * sums.out_stride + v * kLanes, total[r][v]);
+    for (int v = 0; v < kVectors; ++v)
+      store(sums.out + r * sums.out_stride + v * kLanes, total[r][v]);
   }
 }
 

@@ -140,9 +140,9 @@ class Pass {
     }
     const int64_t n = std::clamp<int64_t>(weight.out_features - column, 0, kernels_.panel_columns);
     const int64_t first = n * tile / n_tiles_, end = n * (tile + 1) / n_tiles_;
-    return {static_cast<const uint8_t*>(weight.data) + (column + first) * row_size +
-                bytes_at(begin),
-            row_size, end - first, bytes_at(begin + part_) - bytes_at(begin)};
+    return {
+        static_cast<const uint8_t*>(weight.data) + (column + first) * row_size + bytes_at(begin),
+        row_size, end - first, bytes_at(begin + part_) - bytes_at(begin)};
   }
 
   /// Adds a part's product to the tile's sums; the last part's goes to y, straight or, where the
@@ -159,8 +159,7 @@ class Pass {
     const int64_t column = group.first_column + p * kernels_.panel_columns;
     const int64_t columns = std::min(kernels_.panel_columns, output.weight->out_features - column);
     const int64_t rows = tile_rows(tile);
-    float* const y =
-        output.y + (rows_.begin + tile * even_rows_) * output.y_stride + column;
+    float* const y = output.y + (rows_.begin + tile * even_rows_) * output.y_stride + column;
     const bool last = part_begin + n == n_blocks_;
     const bool straight = last && columns == kernels_.panel_columns;
     run_tile(x, rows, panel, n,
@@ -217,9 +216,8 @@ Worker worker_scratch(Workspace& workspace, int worker, const PanelKernels& kern
                       int64_t n_tiles) {
   return {workspace.of_worker<std::byte>(worker, Use::kPanel,
                                          kGroup * kernels.part_blocks * kernels.panel_block_bytes),
-          workspace.of_worker<float>(worker, Use::kSums,
-                                     2 * n_tiles * kGroup * kernels.tile_rows *
-                                         kernels.panel_columns),
+          workspace.of_worker<float>(
+              worker, Use::kSums, 2 * n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns),
           workspace.of_worker<const uint8_t*>(worker, Use::kColumns, kernels.panel_columns)};
 }
 

@@ -65,8 +65,8 @@ struct PanelKernels {
   int64_t panel_block_bytes = 0;  // of one block of a panel
   /// What packing a part of a row of x [in_features] must know of the whole; null: nothing.
   float (*scan_row)(const float* x, int64_t in_features);
-  /// Row r of a tile: packed [blocks][x_block_bytes] row r of n_rows <= tile_rows = x [in_features];
-  /// missing elements are zeros. `scan` is what scan_row said.
+  /// Row r of a tile: packed [blocks][x_block_bytes] row r of n_rows <= tile_rows = x
+  /// [in_features]; missing elements are zeros. `scan` is what scan_row said.
   void (*pack_row)(const float* x, int64_t in_features, float scan, int64_t r, int64_t n_rows,
                    void* packed);
   PanelType (*pick)(DType dtype);

@@ -58,8 +58,8 @@ void unpack_panel(const PanelSource& source, void* panel) {
   }
 }
 
-/// The same for blocks of 32, whose scales are taken from four blocks at a time (block_scales) where
-/// there are four, and `codes` unpacks the rest of them.
+/// The same for blocks of 32, whose scales are taken from four blocks at a time (block_scales)
+/// where there are four, and `codes` unpacks the rest of them.
 #if defined(__AVX512F__)
 template <class Block, class BlockScales, void (*codes)(const PanelPart&, int64_t, int64_t),
           void (*unpack)(const PanelPart&, int64_t, int64_t)>
