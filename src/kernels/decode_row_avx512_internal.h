@@ -173,9 +173,9 @@ struct Quad {
 };
 
 /// Each of sixteen rows is a stream, fetched so many bytes ahead; at a row's end, the row that is
-/// sixteen further. Zen 5, one thread: Q8_0 of 2,048 x 8,192 27 GB/s with 256, 35 with 512, 42 with
-/// 1,024, 38 with 1,536.
-constexpr int64_t kAhead = 1024;
+/// sixteen further. Zen 5: one thread alone gains a tenth with 1,024 (Q8_0 of 2,048 x 8,192 35 and
+/// 42 GB/s), two on a 1B model's rows do not: what a task's last tile fetches is another task's.
+constexpr int64_t kAhead = 512;
 
 struct RowSums {
   __m512 total, rest;

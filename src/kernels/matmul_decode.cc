@@ -16,6 +16,9 @@ namespace {
 // A task's share of weight bytes: long enough to hide taking it (some 100 ns), short enough that
 // the last one doesn't keep the others waiting. 64 KB take a core about 6 us at 10 GB/s.
 constexpr int64_t kTaskBytes = 64 << 10;
+// Larger ones, up to four times, where a product has at least so many.
+constexpr int64_t kLeastTasks = 32;
+constexpr int64_t kFewRows = 3;
 // Many rows are bound by arithmetic: this many products take a core about 4 us.
 constexpr int64_t kTaskProducts = 512 << 10;
 // Rows of weights that kernels take at a time, for few rows of activations and for more. What is
@@ -60,7 +63,11 @@ const Group* prepare_groups(const Context& context, const DecodeInput& in,
 int64_t rows_per_task(const WeightMatrix& weight, int64_t n_rows) {
   const int64_t by_bytes =
       kTaskBytes / std::max<int64_t>(1, row_bytes(weight.dtype, weight.in_features));
-  if (n_rows <= 2) return std::max<int64_t>(kRowTile, by_bytes / kRowTile * kRowTile);
+  if (n_rows <= kFewRows) {
+    // What a task's last tile fetches ahead is the next task's, as a rule another core's.
+    const int64_t rows = std::clamp(weight.out_features / kLeastTasks, by_bytes, 4 * by_bytes);
+    return std::max<int64_t>(kRowTile, rows / kRowTile * kRowTile);
+  }
   const int64_t by_products = kTaskProducts / (weight.in_features * n_rows);
   const int64_t rows = std::min(by_bytes, by_products);
   return std::max<int64_t>(kRowTile, rows / kPanelTile * kPanelTile);
