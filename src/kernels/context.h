@@ -11,8 +11,8 @@
 
 namespace weft::kernels {
 
-/// How prefill-sized products are computed. Decode-sized ones always read the blocks directly; the
-/// path then says how finely activations are rounded (matmul_decode.h).
+/// How prefill-sized products are computed. For decode-sized ones of block types the path only says
+/// how finely activations are rounded (matmul_decode.h).
 enum class MatmulPath {
   kF32,   // weight panels expanded to f32, products in f32
   kBf16,  // panels and activations rounded to bf16, sums in f32

@@ -1,10 +1,11 @@
-// The blocks' bytes with AVX-512 and VNNI: only matmul_decode_cpu.cc includes this.
+// The blocks' bytes with AVX-512 and VNNI: matmul_decode_cpu.cc, for floats, and
+// decode_row_avx512_internal.h include this by way of decode_loops_internal.h.
 //
 // A type says how a group of 128 weights, four blocks of 32, becomes two registers of unsigned
 // bytes: `low`, elements 0-15 of each block in 16-byte lanes, and `high`, elements 16-31. A dot
-// with the activations laid out alike (ActivationGroup) leaves four int32 partial sums for each
-// block in the block's own lane, so that one conversion and one multiply-add serve four blocks.
-// An offset (Q4_0: 8) comes off by starting the integer sum at -offset * (sum of activations).
+// with the activations laid out alike (RowGroup) leaves four int32 partial sums for each block in
+// the block's own lane. An offset (Q4_0: 8) comes off by starting the integer sum at -offset * (sum
+// of activations).
 #pragma once
 
 #include <immintrin.h>
@@ -21,12 +22,6 @@ namespace {
 
 constexpr int kRowTile = 4;
 
-struct Accumulator {
-  __m512 lanes;
-};
-
-inline float total(const Accumulator& a) { return _mm512_reduce_add_ps(a.lanes); }
-
 /// sums[i]: of bytes 4i to 4i + 3 of 64.
 inline void sums_of_four(const int8_t* bytes, int32_t* sums) {
   const __m512i ones = _mm512_set1_epi8(1);
@@ -34,40 +29,19 @@ inline void sums_of_four(const int8_t* bytes, int32_t* sums) {
   _mm512_storeu_si512(sums, dots);
 }
 
-/// y[i] = total(a[i]).
-template <int kCount>
-inline void store_totals(const Accumulator (&a)[kCount], float* y) {
-  for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
-}
-
-/// Quarters 0 and 2 of a, and 1 and 3, summed: [a, a, b, b].
-inline __m512 sum_halves(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0xee), _mm512_shuffle_f32x4(a, b, 0x44));
-}
-
-/// The four quarters of each summed, in total()'s order: [a, b, c, d].
-inline __m512 sum_quarters(__m512 a, __m512 b, __m512 c, __m512 d) {
-  const __m512 ab = sum_halves(a, b), cd = sum_halves(c, d);
-  return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0xdd), _mm512_shuffle_f32x4(ab, cd, 0x88));
-}
-
-/// Eight sums together, each by total()'s additions: a third of the instructions.
-inline void store_totals(const Accumulator (&a)[8], float* y) {
-  const __m512 first = sum_quarters(a[0].lanes, a[1].lanes, a[2].lanes, a[3].lanes);
-  const __m512 second = sum_quarters(a[4].lanes, a[5].lanes, a[6].lanes, a[7].lanes);
-  const __m512 pairs =
-      _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x44), _mm512_shuffle_ps(first, second, 0xee));
-  const __m512 totals = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0xb1));
-  const __m512i order = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 14, 10, 6, 2, 12, 8, 4, 0);
-  _mm256_storeu_ps(y, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, totals)));
-}
-
 struct NoHeader {};
+
+/// What a type's products consist of.
+struct Terms {
+  int offset_shift;  // log2 of what comes off each weight, or -1 for nothing
+  bool has_min;
+  bool halves;  // a scale for 16 elements
+};
 
 struct GroupWeights {
   __m512i low, high;
   __m512 scale;  // of each block, in its lane's four places
-  __m512 min;    // types with one: in the lane's second place (the others meet zeros)
+  __m512 min;    // types with one: in the lane's second place
 };
 
 inline __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
@@ -108,64 +82,32 @@ inline __m512i add_dots(__m512i sum, __m512i w, const int8_t* x) {
   return _mm512_dpbusd_epi32(sum, w, _mm512_load_si512(x));
 }
 
-/// kOffsetShift: log2 of the offset, or -1 for none.
-template <int kOffsetShift, bool kHasMin>
-inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
-  __m512i dot = _mm512_setzero_si512();
-  if constexpr (kOffsetShift >= 0) {
-    dot = _mm512_slli_epi32(_mm512_load_si512(x.negative_sums), kOffsetShift);
-  }
-  if (x.wide != 0) {
-    __m512i units = add_dots(_mm512_setzero_si512(), w.low, x.low);
-    units = _mm512_slli_epi32(add_dots(units, w.high, x.high), kRestShift);
-    dot = add_dots(add_dots(dot, w.low, x.rest_low), w.high, x.rest_high);
-    dot = _mm512_add_epi32(dot, units);
-  } else {
-    dot = add_dots(add_dots(dot, w.low, x.low), w.high, x.high);
-  }
-  if constexpr (kHasMin) {
-    sums.lanes = _mm512_fmadd_ps(w.min, _mm512_load_ps(x.sums), sums.lanes);
-  }
-  const __m512 scale = _mm512_mul_ps(w.scale, _mm512_load_ps(x.scale));
-  sums.lanes = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums.lanes);
-}
-
-/// Where block b of `count` is read: beyond the end, some zeros.
-template <class Block>
-inline const Block& block_or_zeros(const uint8_t* unit, int b, int count) {
-  static constexpr Block kZeros = {};
-  return b < count ? reinterpret_cast<const Block*>(unit)[b] : kZeros;
-}
-
 /// A type whose groups are four blocks of 32; unpack(a, b, c, d) makes GroupWeights of them.
 template <class Block, int kOffsetShift, bool kHasMin,
           GroupWeights (*unpack)(const Block&, const Block&, const Block&, const Block&)>
 struct Blocks32 {
   static constexpr int64_t kGroups = 1;
   static constexpr int64_t kUnitBytes = 4 * sizeof(Block);
+  static constexpr Terms kTerms{kOffsetShift, kHasMin, false};
   static NoHeader header(const uint8_t*) { return {}; }
   static GroupWeights load(const uint8_t* unit, NoHeader, int) {
     const auto* blocks = reinterpret_cast<const Block*>(unit);
     return unpack(blocks[0], blocks[1], blocks[2], blocks[3]);
   }
-  static GroupWeights load_some(const uint8_t* unit, int count) {
-    return unpack(block_or_zeros<Block>(unit, 0, count), block_or_zeros<Block>(unit, 1, count),
-                  block_or_zeros<Block>(unit, 2, count), block_or_zeros<Block>(unit, 3, count));
-  }
-  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
-    accumulate_group<kOffsetShift, kHasMin>(sums, w, x);
-  }
 };
 
 template <class Block>
 inline GroupWeights unpack_q8(const Block& a, const Block& b, const Block& c, const Block& d) {
-  auto at = [](const Block& block, int i) {
-    return reinterpret_cast<const uint8_t*>(block.qs) + i;
+  auto pair = [](const Block& first, const Block& second) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first.qs));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second.qs));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   };
+  const __m512i ab = pair(a, b), cd = pair(c, d);
   const __m512i flip = _mm512_set1_epi8(-128);  // to unsigned: q + 128
   GroupWeights w;
-  w.low = _mm512_xor_si512(lanes(at(a, 0), at(b, 0), at(c, 0), at(d, 0)), flip);
-  w.high = _mm512_xor_si512(lanes(at(a, 16), at(b, 16), at(c, 16), at(d, 16)), flip);
+  w.low = _mm512_xor_si512(_mm512_shuffle_i32x4(ab, cd, 0x88), flip);
+  w.high = _mm512_xor_si512(_mm512_shuffle_i32x4(ab, cd, 0xdd), flip);
   w.scale = spread_halves(a.d, b.d, c.d, d.d);
   return w;
 }
@@ -285,6 +227,7 @@ inline __m512 to_floats(__m512i v) { return _mm512_cvtepi32_ps(v); }
 template <class Block>
 struct KBlocks {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{-1, true, false};
   static constexpr int64_t kUnitBytes = sizeof(Block);
   static KHeader header(const uint8_t* unit) {
     return k_header(*reinterpret_cast<const Block*>(unit));
@@ -307,9 +250,6 @@ struct KBlocks {
                           to_floats(_mm512_shuffle_epi8(h.mins, second_place_index(4 * g))));
     return w;
   }
-  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
-    accumulate_group<-1, true>(sums, w, x);
-  }
 
  private:
   /// Bit 4g + lane of each of 16 bytes, moved to bit 4.
@@ -327,6 +267,7 @@ using Q5_K = KBlocks<BlockQ5_K>;
 
 struct IQ4_XS {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{7, false, false};
   static constexpr int64_t kUnitBytes = sizeof(BlockIQ4_XS);
   struct Header {
     __m512i scales;  // 32 too large
@@ -344,9 +285,6 @@ struct IQ4_XS {
     const __m512i scales = _mm512_shuffle_epi8(h.scales, spread_index(4 * g));
     w.scale = _mm512_mul_ps(h.d, to_floats(_mm512_sub_epi32(scales, _mm512_set1_epi32(32))));
     return w;
-  }
-  static void accumulate(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
-    accumulate_group<7, false>(sums, w, x);
   }
 };
 
@@ -366,28 +304,6 @@ inline __m512 scale_bytes(__m512i scales, int first) {
   return to_floats(_mm512_srai_epi32(_mm512_shuffle_epi8(scales, index), 24));
 }
 
-inline __m512i dots_less(__m512i w, int offset, const int8_t* x) {
-  const __m512i zero = _mm512_setzero_si512();
-  const __m512i dot = add_dots(zero, w, x);
-  if (offset == 0) return dot;
-  return _mm512_sub_epi32(dot, add_dots(zero, _mm512_set1_epi8(static_cast<char>(offset)), x));
-}
-
-/// kOffset comes off each weight.
-template <int kOffset>
-inline void accumulate_halves(Accumulator& sums, const HalvesGroup& w, const ActivationGroup& x) {
-  __m512i low = dots_less(w.low, kOffset, x.low), high = dots_less(w.high, kOffset, x.high);
-  if (x.wide != 0) {
-    low =
-        _mm512_add_epi32(_mm512_slli_epi32(low, kRestShift), dots_less(w.low, kOffset, x.rest_low));
-    high = _mm512_add_epi32(_mm512_slli_epi32(high, kRestShift),
-                            dots_less(w.high, kOffset, x.rest_high));
-  }
-  __m512 dot = _mm512_mul_ps(to_floats(low), w.low_scale);
-  dot = _mm512_fmadd_ps(to_floats(high), w.high_scale, dot);
-  sums.lanes = _mm512_fmadd_ps(dot, _mm512_load_ps(x.scale), sums.lanes);
-}
-
 /// Bits 2 * lane and up of each of 16 bytes, as the lowest two.
 inline __m512i two_bits(const uint8_t* qs) {
   const __m512i bytes = _mm512_broadcast_i32x4(load16(qs));
@@ -397,6 +313,7 @@ inline __m512i two_bits(const uint8_t* qs) {
 
 struct Q2_K {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{-1, true, true};
   static constexpr int64_t kUnitBytes = sizeof(BlockQ2_K);
   struct Header {
     __m512i scales, mins;
@@ -427,14 +344,11 @@ struct Q2_K {
     w.min = _mm512_mul_ps(h.negative_dmin, to_floats(mins));
     return w;
   }
-  static void accumulate(Accumulator& sums, const Group& w, const ActivationGroup& x) {
-    sums.lanes = _mm512_fmadd_ps(w.min, _mm512_load_ps(x.half_sums), sums.lanes);
-    accumulate_halves<0>(sums, w.halves, x);
-  }
 };
 
 struct Q3_K {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{2, false, true};
   static constexpr int64_t kUnitBytes = sizeof(BlockQ3_K);
   struct Header {
     __m512i scales;
@@ -455,9 +369,6 @@ struct Q3_K {
             _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g)),
             _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g + 1))};
   }
-  static void accumulate(Accumulator& sums, const HalvesGroup& w, const ActivationGroup& x) {
-    accumulate_halves<4>(sums, w, x);
-  }
 
  private:
   /// Bit 4g + lane of each of 16 bytes, moved to bit 2.
@@ -472,6 +383,7 @@ struct Q3_K {
 
 struct Q6_K {
   static constexpr int64_t kGroups = 2;
+  static constexpr Terms kTerms{5, false, true};
   static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
   struct Header {
     __m512i scales;
@@ -497,9 +409,6 @@ struct Q6_K {
     w.high_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g + 1));
     return w;
   }
-  static void accumulate(Accumulator& sums, const HalvesGroup& w, const ActivationGroup& x) {
-    accumulate_halves<32>(sums, w, x);
-  }
 
  private:
   /// Two bits of each of 16 bytes, bits 2 * lane and up, moved to bits 4 and 5.
@@ -510,7 +419,11 @@ struct Q6_K {
   }
 };
 
-using FloatAccumulator = Accumulator;
+struct FloatAccumulator {
+  __m512 lanes;
+};
+
+inline float total(const FloatAccumulator& a) { return _mm512_reduce_add_ps(a.lanes); }
 
 inline void accumulate16(FloatAccumulator& sums, __m512 w, const float* x) {
   sums.lanes = _mm512_fmadd_ps(w, _mm512_loadu_ps(x), sums.lanes);

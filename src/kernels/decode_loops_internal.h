@@ -50,7 +50,7 @@ template <int64_t kBytes>
 }
 
 /// The rows [begin, begin + n) of activations.
-DecodeInput some_rows(const DecodeInput& in, int64_t begin, int64_t n) {
+inline DecodeInput some_rows(const DecodeInput& in, int64_t begin, int64_t n) {
   DecodeInput part = in;
   part.x += begin * in.x_stride;
   part.groups += begin * in.n_groups;

@@ -1,10 +1,13 @@
 #include "kernels/matmul_decode.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 #include "base/check.h"
 #include "kernels/by_dtype_internal.h"
 #include "kernels/matmul_decode_internal.h"
+#include "kernels/matmul_prefill.h"
 #include "kernels/quantise_activations.h"
 
 namespace weft::kernels {
@@ -13,34 +16,40 @@ namespace {
 // A task's share of weight bytes: long enough to hide taking it (some 100 ns), short enough that
 // the last one doesn't keep the others waiting. 64 KB take a core about 6 us at 10 GB/s.
 constexpr int64_t kTaskBytes = 64 << 10;
+// Larger ones, up to four times, where a product has at least so many.
+constexpr int64_t kLeastTasks = 32;
+constexpr int64_t kFewRows = 3;
 // Many rows are bound by arithmetic: this many products take a core about 4 us.
 constexpr int64_t kTaskProducts = 512 << 10;
-// Rows of weights that kernels take at a time, for a row or two of activations and for more. What
-// is left over is taken one by one, at half the speed, so a task has a whole number of them.
-constexpr int64_t kRowTile = 4;
+// Rows of weights that kernels take at a time, for few rows of activations and for more. What is
+// left over takes as long as a whole tile or longer, so a task has a whole number of them.
+constexpr int64_t kRowTile = 16;
 constexpr int64_t kPanelTile = 8;
 // Rows of activations that are quantised by the caller alone.
 constexpr int64_t kRowsAlone = 4;
 
-/// Quantises the rows and lays them out in groups, in the workspace.
-void prepare_groups(const Context& context, const MatmulDecodeFns& fns, DecodeInput& in) {
+WideBlocks wide_blocks(const Context& context) {
+  return context.matmul_path == MatmulPath::kInt8 ? WideBlocks::kOutliers : WideBlocks::kAll;
+}
+
+/// Quantises the rows and lays them out in groups, in the workspace: what `arrange` makes.
+template <class Group>
+const Group* prepare_groups(const Context& context, const DecodeInput& in,
+                            void (*arrange)(const QuantisedRows& row, int64_t n, Group* groups)) {
   const int64_t n_blocks = in.n / kActivationBlock;
-  in.n_groups = (n_blocks + kGroupBlocks - 1) / kGroupBlocks;
   Workspace& workspace = *context.workspace;
   const QuantisedRows rows{workspace.of_op<int8_t>(Use::kActivations, in.n_rows * in.n),
                            workspace.of_op<int8_t>(Use::kActivationRest, in.n_rows * in.n),
                            workspace.of_op<uint8_t>(Use::kActivationWide, in.n_rows * n_blocks),
                            workspace.of_op<float>(Use::kActivationScale, in.n_rows * n_blocks),
                            workspace.of_op<int32_t>(Use::kActivationSum, in.n_rows * n_blocks)};
-  auto* const groups =
-      workspace.of_op<ActivationGroup>(Use::kActivationGroups, in.n_rows * in.n_groups);
-  const WideBlocks wide =
-      context.matmul_path == MatmulPath::kInt8 ? WideBlocks::kOutliers : WideBlocks::kAll;
+  auto* const groups = workspace.of_op<Group>(Use::kActivationGroups, in.n_rows * in.n_groups);
   const auto prepare = [&](int64_t r) {
     const QuantisedRows row{rows.q + r * in.n, rows.rest + r * in.n, rows.wide + r * n_blocks,
                             rows.scale + r * n_blocks, rows.sum + r * n_blocks};
-    quantise_activations(context.isa, in.x + r * in.x_stride, in.x_stride, 1, in.n, wide, row);
-    fns.arrange(row, in.n, groups + r * in.n_groups);
+    quantise_activations(context.isa, in.x + r * in.x_stride, in.x_stride, 1, in.n,
+                         wide_blocks(context), row);
+    arrange(row, in.n, groups + r * in.n_groups);
   };
   // One row takes less time than it takes to wake the workers.
   if (in.n_rows <= kRowsAlone) {
@@ -48,16 +57,20 @@ void prepare_groups(const Context& context, const MatmulDecodeFns& fns, DecodeIn
   } else {
     context.pool.run(static_cast<int>(in.n_rows), [&](int r, int) { prepare(r); });
   }
-  in.groups = groups;
+  return groups;
 }
 
 int64_t rows_per_task(const WeightMatrix& weight, int64_t n_rows) {
   const int64_t by_bytes =
       kTaskBytes / std::max<int64_t>(1, row_bytes(weight.dtype, weight.in_features));
-  if (n_rows <= 2) return std::max<int64_t>(kRowTile, by_bytes / kRowTile * kRowTile);
+  if (n_rows <= kFewRows) {
+    // What a task's last tile fetches ahead is the next task's, as a rule another core's.
+    const int64_t rows = std::clamp(weight.out_features / kLeastTasks, by_bytes, 4 * by_bytes);
+    return std::max<int64_t>(kRowTile, rows / kRowTile * kRowTile);
+  }
   const int64_t by_products = kTaskProducts / (weight.in_features * n_rows);
   const int64_t rows = std::min(by_bytes, by_products);
-  return std::max<int64_t>(kPanelTile, rows / kPanelTile * kPanelTile);
+  return std::max<int64_t>(kRowTile, rows / kPanelTile * kPanelTile);
 }
 
 int64_t task_count(const WeightMatrix& weight, int64_t n_rows) {
@@ -65,14 +78,20 @@ int64_t task_count(const WeightMatrix& weight, int64_t n_rows) {
   return (weight.out_features + rows - 1) / rows;
 }
 
-/// Weights straight from the file for a row or two, where that is quicker than from a panel (Zen 5,
-/// one thread: 2 rows of Q4_0 0.33 ms, from a panel 0.54, 3 rows 0.82 and 0.63; but 2 of Q4_K 1.17
-/// and 0.64).
+bool has_row_kernels(Isa isa) { return pick_matmul_decode_row_fns(isa).arrange != nullptr; }
+
+/// So few rows that weights straight from the file are quicker than from a panel (Zen 5, one
+/// thread, weights in the cache: 2 rows of Q4_0 14 us and from a panel 15, 3 rows 20 and 17; of
+/// Q4_K 2 rows 21 and 14).
+int64_t few_rows(Isa isa, DType dtype) {
+  if (dtype_info(dtype).block_elements > kActivationBlock) return 1;
+  return has_row_kernels(isa) ? 3 : 2;
+}
+
 DecodeFn pick_kernel(Isa isa, DType dtype, int64_t n_rows) {
-  const int64_t few = dtype_info(dtype).block_elements > kActivationBlock ? 1 : 2;
-  if (!is_quantised(dtype) || n_rows <= few) {
-    return pick_by_dtype(pick_matmul_decode_fns(isa), dtype);
-  }
+  if (!is_quantised(dtype)) return pick_by_dtype(pick_matmul_decode_fns(isa), dtype);
+  if (has_row_kernels(isa)) return pick_by_dtype(pick_matmul_decode_row_fns(isa), dtype);
+  if (n_rows <= few_rows(isa, dtype)) return pick_by_dtype(pick_matmul_decode_fns(isa), dtype);
   return pick_by_dtype(pick_matmul_decode_rows_fns(isa), dtype);
 }
 
@@ -94,25 +113,54 @@ void run_task(Isa isa, const DecodeInput& in, std::span<const MatmulOutput> outp
   }
 }
 
+/// The outputs with weights as they lie in the file.
+void multiply_outputs(const Context& context, DecodeInput in,
+                      std::span<const MatmulOutput> outputs) {
+  if (outputs.empty()) return;
+  int64_t n_tasks = 0;
+  bool quantised = false;
+  for (const MatmulOutput& output : outputs) {
+    n_tasks += task_count(*output.weight, in.n_rows);
+    quantised = quantised || is_quantised(output.weight->dtype);
+  }
+  in.n_groups = (in.n + kGroupElements - 1) / kGroupElements;
+  if (quantised && has_row_kernels(context.isa)) {
+    in.row_groups =
+        prepare_groups<RowGroup>(context, in, pick_matmul_decode_row_fns(context.isa).arrange);
+  } else if (quantised) {
+    in.groups =
+        prepare_groups<ActivationGroup>(context, in, pick_matmul_decode_fns(context.isa).arrange);
+  }
+  context.pool.run(static_cast<int>(n_tasks),
+                   [&](int task, int) { run_task(context.isa, in, outputs, task); });
+}
+
 }  // namespace
 
 void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
                    std::span<const MatmulOutput> outputs) {
-  WEFT_CHECK(n_rows >= 1);
+  WEFT_CHECK(n_rows >= 1 && outputs.size() <= kMostOutputs);
   if (outputs.empty()) return;
-  const MatmulDecodeFns& fns = pick_matmul_decode_fns(context.isa);
-  DecodeInput in{
-      .x = x, .x_stride = x_stride, .n = outputs.front().weight->in_features, .n_rows = n_rows};
-  int64_t n_tasks = 0;
-  bool quantised = false;
-  for (const MatmulOutput& output : outputs) {
-    WEFT_CHECK(output.weight->in_features == in.n);
-    n_tasks += task_count(*output.weight, n_rows);
-    quantised = quantised || is_quantised(output.weight->dtype);
+  const int64_t in_features = outputs.front().weight->in_features;
+  for (const MatmulOutput& output : outputs) WEFT_CHECK(output.weight->in_features == in_features);
+  // Many rows share the weights' panels with prefill, where the set has kernels that give a row
+  // alone the same bits.
+  std::array<MatmulOutput, kMostOutputs> sorted;
+  const auto end =
+      std::ranges::partition_copy(outputs, sorted.begin(), std::make_reverse_iterator(sorted.end()),
+                                  [&](const MatmulOutput& output) {
+                                    const DType dtype = output.weight->dtype;
+                                    return is_quantised(dtype) && has_row_kernels(context.isa) &&
+                                           n_rows > few_rows(context.isa, dtype);
+                                  });
+  const std::span panels(sorted.begin(), end.out1);
+  const std::span others(end.out2.base(), sorted.end());
+  if (!panels.empty()) {
+    matmul_panels(context, MatmulPath::kInt8,
+                  {x, x_stride, n_rows, in_features, panels, wide_blocks(context)});
   }
-  if (quantised) prepare_groups(context, fns, in);
-  context.pool.run(static_cast<int>(n_tasks),
-                   [&](int task, int) { run_task(context.isa, in, outputs, task); });
+  multiply_outputs(context, {.x = x, .x_stride = x_stride, .n = in_features, .n_rows = n_rows},
+                   others);
 }
 
 }  // namespace weft::kernels

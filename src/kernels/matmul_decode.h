@@ -1,6 +1,7 @@
 // The decode half of matmul(): a few rows against weights as they lie in the file, bound by memory
-// bandwidth. Quantised weights meet activations rounded to integers (quantise_activations.h: on the
-// int8 path eight bits, fifteen for outliers; on the others fifteen throughout), float weights f32
+// bandwidth; with AVX-512 many rows against panels of unpacked weights, as prefill's int8 path.
+// Quantised weights meet activations rounded to integers (quantise_activations.h: on the int8 path
+// eight bits, fifteen for outliers; on the others fifteen throughout), float weights f32
 // activations. Sums are f32. matmul() is the one caller; weights are never copied.
 #pragma once
 

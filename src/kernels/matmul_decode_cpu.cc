@@ -1,6 +1,7 @@
 // Dot products of a few rows of activations with rows of weights as they lie in the file. The loops
 // are here; what a type's bytes mean, per instruction set, is in decode_*_internal.h. An output's
-// arithmetic is one chain in the order of the row, whatever the tile it is computed in.
+// arithmetic is one chain in the order of the row, whatever the tile it is computed in. With
+// AVX-512 these are float weights alone: quantised ones are in matmul_decode_row_cpu.cc.
 #include <stdint.h>
 #include <string.h>
 
@@ -10,6 +11,95 @@
 
 namespace weft::kernels::WEFT_ISA {
 namespace {
+
+template <class Type, int kOut, int kIn>
+inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,
+                       int64_t y_stride) {
+  FloatAccumulator sums[kOut][kIn] = {};
+  const int64_t whole = in.n / 16 * 16;
+  const int64_t ahead = prefetch_distance(kOut * row_size);
+  for (int64_t k = 0; k < whole; k += 16) {
+    repeat<kOut>([&](auto i) __attribute__((always_inline)) {
+      const uint8_t* element = weights + i * row_size + k * Type::kBytes;
+      prefetch<16 * Type::kBytes>(element + ahead);
+      const auto w = Type::load(element);
+      repeat<kIn>([&](auto r) __attribute__((always_inline)) {
+        accumulate16(sums[i][r], w, in.x + r * in.x_stride + k);
+      });
+    });
+  }
+  if (whole < in.n) {
+    const int64_t rest = in.n - whole;
+    repeat<kOut>([&](auto i) __attribute__((always_inline)) {
+      alignas(64) uint8_t last[16 * Type::kBytes] = {};
+      memcpy(last, weights + i * row_size + whole * Type::kBytes,
+             static_cast<size_t>(rest * Type::kBytes));
+      const auto w = Type::load(last);
+      repeat<kIn>([&](auto r) __attribute__((always_inline)) {
+        alignas(64) float x[16] = {};
+        memcpy(x, in.x + r * in.x_stride + whole, static_cast<size_t>(rest) * sizeof(float));
+        accumulate16(sums[i][r], w, x);
+      });
+    });
+  }
+  repeat<kOut>([&](auto i) __attribute__((always_inline)) {
+    repeat<kIn>([&](auto r)
+                    __attribute__((always_inline)) { y[r * y_stride + i] = total(sums[i][r]); });
+  });
+}
+
+template <class Type>
+struct FloatTiles {
+  template <int kOut, int kIn, class... Args>
+  static void run(const Args&... args) {
+    float_tile<Type, kOut, kIn>(args...);
+  }
+};
+
+template <class Tiles, int kIn>
+void all_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
+              float* y, int64_t y_stride) {
+  int64_t i = 0;
+  for (; i + kRowTile <= n_out; i += kRowTile) {
+    Tiles::template run<kRowTile, kIn>(in, weights + i * row_size, row_size, y + i, y_stride);
+  }
+  for (; i < n_out; ++i) {
+    Tiles::template run<1, kIn>(in, weights + i * row_size, row_size, y + i, y_stride);
+  }
+}
+
+/// Up to four rows of activations.
+template <class Tiles>
+void few_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
+              float* y, int64_t y_stride) {
+  switch (in.n_rows) {
+    case 1:
+      return all_rows<Tiles, 1>(in, weights, row_size, n_out, y, y_stride);
+    case 2:
+      return all_rows<Tiles, 2>(in, weights, row_size, n_out, y, y_stride);
+    case 3:
+      return all_rows<Tiles, 3>(in, weights, row_size, n_out, y, y_stride);
+    default:
+      return all_rows<Tiles, 4>(in, weights, row_size, n_out, y, y_stride);
+  }
+}
+
+template <class Type>
+void decode_floats(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
+                   float* y, int64_t y_stride) {
+  for (int64_t r = 0; r < in.n_rows; r += 4) {
+    const DecodeInput part = some_rows(in, r, in.n_rows - r < 4 ? in.n_rows - r : 4);
+    few_rows<FloatTiles<Type>>(part, weights, row_size, n_out, y + r * y_stride, y_stride);
+  }
+}
+
+#if defined(__AVX512VNNI__)
+
+template <class Type>
+constexpr DecodeFn kQuantised = nullptr;
+constexpr auto kArrange = nullptr;
+
+#else
 
 /// sums[i]: of bytes 4i to 4i + 3 of `count` blocks; beyond them zeros. From the row and not from
 /// the group, whose pieces were stored a moment before.
@@ -106,42 +196,6 @@ inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_
   });
 }
 
-template <class Type, int kOut, int kIn>
-inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,
-                       int64_t y_stride) {
-  FloatAccumulator sums[kOut][kIn] = {};
-  const int64_t whole = in.n / 16 * 16;
-  const int64_t ahead = prefetch_distance(kOut * row_size);
-  for (int64_t k = 0; k < whole; k += 16) {
-    repeat<kOut>([&](auto i) __attribute__((always_inline)) {
-      const uint8_t* element = weights + i * row_size + k * Type::kBytes;
-      prefetch<16 * Type::kBytes>(element + ahead);
-      const auto w = Type::load(element);
-      repeat<kIn>([&](auto r) __attribute__((always_inline)) {
-        accumulate16(sums[i][r], w, in.x + r * in.x_stride + k);
-      });
-    });
-  }
-  if (whole < in.n) {
-    const int64_t rest = in.n - whole;
-    repeat<kOut>([&](auto i) __attribute__((always_inline)) {
-      alignas(64) uint8_t last[16 * Type::kBytes] = {};
-      memcpy(last, weights + i * row_size + whole * Type::kBytes,
-             static_cast<size_t>(rest * Type::kBytes));
-      const auto w = Type::load(last);
-      repeat<kIn>([&](auto r) __attribute__((always_inline)) {
-        alignas(64) float x[16] = {};
-        memcpy(x, in.x + r * in.x_stride + whole, static_cast<size_t>(rest) * sizeof(float));
-        accumulate16(sums[i][r], w, x);
-      });
-    });
-  }
-  repeat<kOut>([&](auto i) __attribute__((always_inline)) {
-    repeat<kIn>([&](auto r)
-                    __attribute__((always_inline)) { y[r * y_stride + i] = total(sums[i][r]); });
-  });
-}
-
 template <class Type>
 struct QuantisedTiles {
   template <int kOut, int kIn, class... Args>
@@ -149,26 +203,6 @@ struct QuantisedTiles {
     quantised_tile<Type, kOut, kIn>(args...);
   }
 };
-
-template <class Type>
-struct FloatTiles {
-  template <int kOut, int kIn, class... Args>
-  static void run(const Args&... args) {
-    float_tile<Type, kOut, kIn>(args...);
-  }
-};
-
-template <class Tiles, int kIn>
-void all_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
-              float* y, int64_t y_stride) {
-  int64_t i = 0;
-  for (; i + kRowTile <= n_out; i += kRowTile) {
-    Tiles::template run<kRowTile, kIn>(in, weights + i * row_size, row_size, y + i, y_stride);
-  }
-  for (; i < n_out; ++i) {
-    Tiles::template run<1, kIn>(in, weights + i * row_size, row_size, y + i, y_stride);
-  }
-}
 
 /// One row of activations, or two.
 template <class Type>
@@ -179,52 +213,33 @@ void decode_quantised(const DecodeInput& in, const uint8_t* weights, int64_t row
   all_rows<Tiles, 2>(in, weights, row_size, n_out, y, y_stride);
 }
 
-/// Up to four rows of activations.
-template <class Tiles>
-void few_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
-              float* y, int64_t y_stride) {
-  switch (in.n_rows) {
-    case 1:
-      return all_rows<Tiles, 1>(in, weights, row_size, n_out, y, y_stride);
-    case 2:
-      return all_rows<Tiles, 2>(in, weights, row_size, n_out, y, y_stride);
-    case 3:
-      return all_rows<Tiles, 3>(in, weights, row_size, n_out, y, y_stride);
-    default:
-      return all_rows<Tiles, 4>(in, weights, row_size, n_out, y, y_stride);
-  }
-}
-
 template <class Type>
-void decode_floats(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
-                   float* y, int64_t y_stride) {
-  for (int64_t r = 0; r < in.n_rows; r += 4) {
-    const DecodeInput part = some_rows(in, r, in.n_rows - r < 4 ? in.n_rows - r : 4);
-    few_rows<FloatTiles<Type>>(part, weights, row_size, n_out, y + r * y_stride, y_stride);
-  }
-}
+constexpr DecodeFn kQuantised = decode_quantised<Type>;
+constexpr auto kArrange = arrange;
+
+#endif
 
 }  // namespace
 
 const MatmulDecodeFns& matmul_decode_fns() {
   static constexpr MatmulDecodeFns kFns = {
-      .arrange = arrange,
+      .arrange = kArrange,
       .f32 = decode_floats<F32>,
       .f16 = decode_floats<F16>,
       .bf16 = decode_floats<BF16>,
-      .q8_0 = decode_quantised<Q8_0>,
-      .q4_0 = decode_quantised<Q4_0>,
-      .q4_1 = decode_quantised<Q4_1>,
-      .q5_0 = decode_quantised<Q5_0>,
-      .q5_1 = decode_quantised<Q5_1>,
-      .q2_k = decode_quantised<Q2_K>,
-      .q3_k = decode_quantised<Q3_K>,
-      .q4_k = decode_quantised<Q4_K>,
-      .q5_k = decode_quantised<Q5_K>,
-      .q6_k = decode_quantised<Q6_K>,
-      .iq4_nl = decode_quantised<IQ4_NL>,
-      .iq4_xs = decode_quantised<IQ4_XS>,
-      .mxfp4 = decode_quantised<MXFP4>,
+      .q8_0 = kQuantised<Q8_0>,
+      .q4_0 = kQuantised<Q4_0>,
+      .q4_1 = kQuantised<Q4_1>,
+      .q5_0 = kQuantised<Q5_0>,
+      .q5_1 = kQuantised<Q5_1>,
+      .q2_k = kQuantised<Q2_K>,
+      .q3_k = kQuantised<Q3_K>,
+      .q4_k = kQuantised<Q4_K>,
+      .q5_k = kQuantised<Q5_K>,
+      .q6_k = kQuantised<Q6_K>,
+      .iq4_nl = kQuantised<IQ4_NL>,
+      .iq4_xs = kQuantised<IQ4_XS>,
+      .mxfp4 = kQuantised<MXFP4>,
   };
   return kFns;
 }

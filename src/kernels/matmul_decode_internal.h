@@ -25,6 +25,23 @@ struct alignas(64) ActivationGroup {
   int8_t rest_high[64];
 };
 
+/// The same for one row against sixteen rows of weights at a time (AVX-512): x = scale * q, and in
+/// a wide block unit * rest on top.
+struct alignas(64) RowGroup {
+  int8_t low[64];  // as above
+  int8_t high[64];
+  int32_t negative_low[16];  // minus the sums of low[4i … 4i+3]
+  int32_t negative_high[16];
+  float scale[4];
+  float unit[4];                    // scale / kRestUnits
+  float sums[3][4];                 // of x in a block's halves and in all of it
+  uint32_t wide;                    // bit b: is block b wide?
+  alignas(64) int8_t rest_low[64];  // from here on unspecified where no block is
+  int8_t rest_high[64];
+  int32_t negative_rest_low[16];
+  int32_t negative_rest_high[16];
+};
+
 inline constexpr int64_t kGroupElements = 128;
 inline constexpr int64_t kGroupBlocks = 4;
 
@@ -33,7 +50,8 @@ struct DecodeInput {
   int64_t x_stride = 0;
   const ActivationGroup* groups = nullptr;  // [n_rows][n_groups]: for quantised weights
   int64_t n_groups = 0;
-  int64_t n = 0;  // in_features
+  const RowGroup* row_groups = nullptr;  // [n_rows][n_groups]: for MatmulDecodeRowFns
+  int64_t n = 0;                         // in_features
   int64_t n_rows = 0;
 };
 
@@ -42,7 +60,7 @@ struct DecodeInput {
 using DecodeFn = void (*)(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                           int64_t n_out, float* y, int64_t y_stride);
 
-/// For n_rows of 1 or 2; those of float types for any.
+/// For n_rows of 1 or 2; those of float types for any. With AVX-512 only those, the others null.
 struct MatmulDecodeFns {
   /// One row of n quantised activations into ceil(n / 128) groups.
   void (*arrange)(const QuantisedRows& row, int64_t n, ActivationGroup* groups);
@@ -52,7 +70,7 @@ struct MatmulDecodeFns {
   DecodeFn iq4_nl, iq4_xs, mxfp4;
 };
 
-/// For any n_rows, in matmul_decode_rows_cpu.cc. Float types have theirs above.
+/// For any n_rows, in matmul_decode_rows_cpu.cc; none with AVX-512. Float types have theirs above.
 struct MatmulDecodeRowsFns {
   DecodeFn f32, f16, bf16;  // null
   DecodeFn q8_0, q4_0, q4_1, q5_0, q5_1;
@@ -60,6 +78,18 @@ struct MatmulDecodeRowsFns {
   DecodeFn iq4_nl, iq4_xs, mxfp4;
 };
 
+/// For few rows, where the set has them (AVX-512; else null): a row's bits are those that
+/// matmul_panels' kInt8 gives it.
+struct MatmulDecodeRowFns {
+  /// One row of n quantised activations into ceil(n / 128) groups.
+  void (*arrange)(const QuantisedRows& row, int64_t n, RowGroup* groups);
+  DecodeFn f32, f16, bf16;  // null
+  DecodeFn q8_0, q4_0, q4_1, q5_0, q5_1;
+  DecodeFn q2_k, q3_k, q4_k, q5_k, q6_k;
+  DecodeFn iq4_nl, iq4_xs, mxfp4;
+};
+
+WEFT_ISA_TABLE(MatmulDecodeRowFns, matmul_decode_row_fns)
 WEFT_ISA_TABLE(MatmulDecodeFns, matmul_decode_fns)
 WEFT_ISA_TABLE(MatmulDecodeRowsFns, matmul_decode_rows_fns)
 

@@ -1,6 +1,11 @@
 // Products of many rows of activations, each as matmul_decode_cpu.cc computes a row by itself, with
 // rows of weights that are unpacked once for all of them. A file of its own: in one with the other
 // kernels GCC no longer inlines theirs, and a row alone takes half as long again.
+// AVX-512 has none: there many rows are matmul_panels'.
+#include "kernels/matmul_decode_internal.h"
+
+#if !defined(__AVX512VNNI__)
+
 #include <stdint.h>
 #include <string.h>
 
@@ -133,3 +138,16 @@ const MatmulDecodeRowsFns& matmul_decode_rows_fns() {
 }
 
 }  // namespace weft::kernels::WEFT_ISA
+
+#else
+
+namespace weft::kernels::WEFT_ISA {
+
+const MatmulDecodeRowsFns& matmul_decode_rows_fns() {
+  static constexpr MatmulDecodeRowsFns kFns = {};
+  return kFns;
+}
+
+}  // namespace weft::kernels::WEFT_ISA
+
+#endif

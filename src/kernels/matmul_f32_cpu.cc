@@ -44,15 +44,16 @@ struct alignas(64) WeightBlock {
   float w[kBlock][kVectors][kLanes];
 };
 
-void pack_tile(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
-               const float* /*scans*/, void* packed) {
+void pack_row(const float* x, int64_t in_features, float /*scan*/, int64_t r, int64_t n_rows,
+              void* packed) {
   auto* blocks = static_cast<ActivationBlock*>(packed);
   for (int64_t begin = 0; begin < in_features; begin += kBlock) {
     const int64_t n = in_features - begin < kBlock ? in_features - begin : kBlock;
     ActivationBlock& block = blocks[begin / kBlock];
-    if (n < kBlock || n_rows < kTileRows) memset(&block, 0, sizeof block);
-    for (int64_t r = 0; r < n_rows; ++r) {
-      memcpy(block.x[r], x + r * x_stride + begin, static_cast<size_t>(n) * sizeof(float));
+    if (n < kBlock) memset(block.x[r], 0, sizeof block.x[r]);
+    memcpy(block.x[r], x + begin, static_cast<size_t>(n) * sizeof(float));
+    if (r == 0) {  // rows that are missing are computed, too, and dropped
+      memset(block.x[n_rows], 0, static_cast<size_t>(kTileRows - n_rows) * sizeof block.x[0]);
     }
   }
 }
@@ -86,14 +87,16 @@ void unpack(const PanelSource& source, void* panel) {
   }
 }
 
-void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const float* sum, float* out,
-                   int64_t out_stride) {
+/// Missing rows are computed from zeros, and dropped.
+void multiply_tile(const void* x, int64_t n_rows, const void* panel, int64_t n_blocks,
+                   const TileSums& sums) {
   Floats total[kTileRows][kVectors];
 #pragma GCC unroll 12
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      total[r][v] = sum == nullptr ? zero() : load(sum + r * kPanelColumns + v * kLanes);
+      total[r][v] =
+          sums.before == nullptr ? zero() : load(sums.before + r * kPanelColumns + v * kLanes);
     }
   }
   const auto* activations = static_cast<const ActivationBlock*>(x);
@@ -115,8 +118,10 @@ void multiply_tile(const void* x, const void* panel, int64_t n_blocks, const flo
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kTileRows; ++r) {
+    if (r == n_rows) break;
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) store(out + r * out_stride + v * kLanes, total[r][v]);
+    for (int v = 0; v < kVectors; ++v)
+      store(sums.out + r * sums.out_stride + v * kLanes, total[r][v]);
   }
 }
 
@@ -133,7 +138,7 @@ const PanelKernels& f32_kernels() {
       .x_block_bytes = sizeof(ActivationBlock),
       .panel_block_bytes = sizeof(WeightBlock),
       .scan_row = nullptr,
-      .pack = pack_tile,
+      .pack_row = pack_row,
       .pick = pick_type,
   };
   return kKernels;

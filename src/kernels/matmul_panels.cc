@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/matmul_panels_internal.h"
 #include "kernels/matmul_prefill.h"
+#include "kernels/quantise_activations_internal.h"
 
 namespace weft::kernels {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 constexpr int64_t kRowsPerPass = 1024;
 // Panels that a tile of activations meets while it is in the first-level cache.
 constexpr int64_t kGroup = 4;
+// So few tiles meet one panel after the other: all of them stay in the first-level cache.
+constexpr int64_t kFewTiles = 4;
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -30,7 +33,7 @@ int64_t blocks_of_a_part(const PanelKernels& kernels, int64_t n_blocks) {
 /// A worker's scratch.
 struct Worker {
   std::byte* panels;        // [kGroup][part_blocks][panel_block_bytes]
-  float* sums;              // [n_tiles][kGroup][tile_rows][panel_columns]
+  float* sums;              // [2][n_tiles][kGroup][tile_rows][panel_columns]
   const uint8_t** columns;  // [panel_columns]
 };
 
@@ -52,23 +55,23 @@ class Pass {
         n_blocks_(divide_up(args.in_features, kPanelBlock)),
         part_(blocks_of_a_part(kernels, n_blocks_)),
         n_tiles_(divide_up(rows.size(), kernels.tile_rows)),
+        even_rows_(divide_up(rows.size(), n_tiles_)),
         packed_(packed) {
-    context.pool.run(static_cast<int>(n_tiles_), [&](int tile, int) {
-      const float* x = args.x + (rows_.begin + tile * kernels_.tile_rows) * args.x_stride;
-      float scans[kMostTileRows] = {};
-      for (int64_t r = 0; kernels_.scan_row != nullptr && r < tile_rows(tile); ++r) {
-        scans[r] = kernels_.scan_row(x + r * args.x_stride, args.in_features);
-      }
-      for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
-        const int64_t first = begin * kPanelBlock;
-        const int64_t n = std::min(part_ * kPanelBlock, args.in_features - first);
-        kernels_.pack(x + first, args.x_stride, tile_rows(tile), n, scans,
-                      packed_tile(tile, begin));
-      }
+    const bool by_rows = n_tiles_ <= kFewTiles;
+    context.pool.run(static_cast<int>(by_rows ? rows.size() : n_tiles_), [&](int task, int) {
+      if (by_rows) return pack(args, task);
+      const int64_t first = task * even_rows_;
+      for (int64_t r = 0; r < tile_rows(task); ++r) pack(args, first + r);
     });
   }
 
   void multiply(const PanelGroup& group, const Worker& worker) const {
+    if (n_tiles_ <= kFewTiles && group.n_panels > 1) {
+      for (int64_t p = 0; p < group.n_panels; ++p) {
+        multiply({group.output, group.first_column + p * kernels_.panel_columns, 1}, worker);
+      }
+      return;
+    }
     for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
       for (int64_t p = 0; p < group.n_panels; ++p) unpack(group, p, begin, worker);
       for (int64_t tile = 0; tile < n_tiles_; ++tile) {
@@ -78,17 +81,28 @@ class Pass {
   }
 
  private:
+  void pack(const PrefillArgs& args, int64_t row) const {
+    const int64_t tile = row / even_rows_;
+    const float* x = args.x + (rows_.begin + row) * args.x_stride;
+    float scan = 0;
+    if (kernels_.scan_row != nullptr) {
+      scan = args.wide == WideBlocks::kAll ? kAllWide : kernels_.scan_row(x, args.in_features);
+    }
+    for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
+      const int64_t first = begin * kPanelBlock;
+      const int64_t n = std::min(part_ * kPanelBlock, args.in_features - first);
+      kernels_.pack_row(x + first, n, scan, row % even_rows_, tile_rows(tile),
+                        packed_tile(tile, begin));
+    }
+  }
+
   std::byte* packed_tile(int64_t tile, int64_t part_begin) const {
     const int64_t n = std::min(part_, n_blocks_ - part_begin);
     return packed_ + (part_begin * n_tiles_ + tile * n) * kernels_.x_block_bytes;
   }
 
   int64_t tile_rows(int64_t tile) const {
-    return std::min(kernels_.tile_rows, rows_.size() - tile * kernels_.tile_rows);
-  }
-
-  float* y_at(const MatmulOutput& output, int64_t tile, int64_t column) const {
-    return output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
+    return std::min(even_rows_, rows_.size() - tile * even_rows_);
   }
 
   std::byte* panel_at(int64_t p, const Worker& worker) const {
@@ -110,6 +124,27 @@ class Pass {
                 panel_at(p, worker));
   }
 
+  /// This tile's share of the panel and part that come after these; the file's bytes beyond the
+  /// matrix may be asked for, too.
+  Ahead ahead(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile) const {
+    const WeightMatrix& weight = *group.output->weight;
+    const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
+    const auto bytes_at = [&](int64_t block) {
+      return std::min(block, n_blocks_) * row_size / n_blocks_;
+    };
+    int64_t column = group.first_column + p * kernels_.panel_columns;
+    int64_t begin = part_begin + part_;
+    if (begin >= n_blocks_) {
+      begin = 0;
+      column += kernels_.panel_columns;
+    }
+    const int64_t n = std::clamp<int64_t>(weight.out_features - column, 0, kernels_.panel_columns);
+    const int64_t first = n * tile / n_tiles_, end = n * (tile + 1) / n_tiles_;
+    return {
+        static_cast<const uint8_t*>(weight.data) + (column + first) * row_size + bytes_at(begin),
+        row_size, end - first, bytes_at(begin + part_) - bytes_at(begin)};
+  }
+
   /// Adds a part's product to the tile's sums; the last part's goes to y, straight or, where the
   /// tile hangs over the output's edge, by way of the scratch.
   void multiply_tile(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile,
@@ -120,22 +155,23 @@ class Pass {
     const std::byte* x = packed_tile(tile, part_begin);
     const std::byte* panel = panel_at(p, worker);
     const int64_t n = std::min(part_, n_blocks_ - part_begin);
-    float* sums = worker.sums + (tile * kGroup + p) * tile_floats;
-    const float* before = part_begin == 0 ? nullptr : sums;
-    if (part_begin + n < n_blocks_) {
-      run_tile(x, panel, n, before, sums, kernels_.panel_columns);
-      return;
-    }
+    float* const scratch = worker.sums + (tile * kGroup + p) * 2 * tile_floats;
     const int64_t column = group.first_column + p * kernels_.panel_columns;
     const int64_t columns = std::min(kernels_.panel_columns, output.weight->out_features - column);
-    float* y = output.y + (rows_.begin + tile * kernels_.tile_rows) * output.y_stride + column;
-    if (tile_rows(tile) == kernels_.tile_rows && columns == kernels_.panel_columns) {
-      run_tile(x, panel, n, before, y, output.y_stride);
-      return;
-    }
-    run_tile(x, panel, n, before, sums, kernels_.panel_columns);
-    for (int64_t r = 0; r < tile_rows(tile); ++r) {
-      std::copy_n(sums + r * kernels_.panel_columns, columns, y + r * output.y_stride);
+    const int64_t rows = tile_rows(tile);
+    float* const y = output.y + (rows_.begin + tile * even_rows_) * output.y_stride + column;
+    const bool last = part_begin + n == n_blocks_;
+    const bool straight = last && columns == kernels_.panel_columns;
+    run_tile(x, rows, panel, n,
+             {.before = part_begin == 0 ? nullptr : scratch,
+              .rest = scratch + tile_floats,
+              .last = last,
+              .out = straight ? y : scratch,
+              .out_stride = straight ? output.y_stride : kernels_.panel_columns,
+              .ahead = ahead(group, p, part_begin, tile)});
+    if (!last || straight) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy_n(scratch + r * kernels_.panel_columns, columns, y + r * output.y_stride);
     }
   }
 
@@ -144,6 +180,7 @@ class Pass {
   int64_t n_blocks_;
   int64_t part_;  // blocks in each part but the last
   int64_t n_tiles_;
+  int64_t even_rows_;  // of each tile but the last
   std::byte* packed_;
 };
 
@@ -179,8 +216,8 @@ Worker worker_scratch(Workspace& workspace, int worker, const PanelKernels& kern
                       int64_t n_tiles) {
   return {workspace.of_worker<std::byte>(worker, Use::kPanel,
                                          kGroup * kernels.part_blocks * kernels.panel_block_bytes),
-          workspace.of_worker<float>(worker, Use::kSums,
-                                     n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns),
+          workspace.of_worker<float>(
+              worker, Use::kSums, 2 * n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns),
           workspace.of_worker<const uint8_t*>(worker, Use::kColumns, kernels.panel_columns)};
 }
 

@@ -28,11 +28,28 @@ struct PanelSource {
 /// panel [n_blocks][panel_block_bytes] = the source, unpacked; zeros beyond in_features.
 using UnpackFn = void (*)(const PanelSource& source, void* panel);
 
-/// out [tile_rows][panel_columns], rows out_stride floats apart, = the product over n_blocks of a
-/// packed tile and a panel, added to `sum` [tile_rows][panel_columns] unless that is null. `sum`
-/// may be `out`.
-using TileFn = void (*)(const void* x, const void* panel, int64_t n_blocks, const float* sum,
-                        float* out, int64_t out_stride);
+/// Weights to fetch while a tile is multiplied, of those that will be unpacked next.
+struct Ahead {
+  const uint8_t* first = nullptr;
+  int64_t row_size = 0;
+  int64_t n_rows = 0;   // row_size bytes apart
+  int64_t n_bytes = 0;  // of each
+};
+
+/// A tile's sums: in_features goes by parts, and they rest in memory in between.
+struct TileSums {
+  const float* before = nullptr;  // [n_rows][panel_columns]; null at the first part
+  float* rest = nullptr;          // [n_rows][panel_columns]: the kernel's own, from part to part
+  bool last = false;              // is this the last part?
+  float* out = nullptr;           // [n_rows][panel_columns], rows out_stride floats apart
+  int64_t out_stride = 0;         // `before` may be `out`
+  Ahead ahead;
+};
+
+/// sums.out = sums.before + the product over n_blocks of a tile packed from n_rows <= tile_rows and
+/// a panel. A row's result does not depend on n_rows.
+using TileFn = void (*)(const void* x, int64_t n_rows, const void* panel, int64_t n_blocks,
+                        const TileSums& sums);
 
 /// How a weight type is multiplied.
 struct PanelType {
@@ -44,14 +61,14 @@ struct PanelKernels {
   int64_t tile_rows = 0;
   int64_t panel_columns = 0;
   int64_t part_blocks = 0;        // of a panel that the first-level cache holds; a multiple of 8
-  int64_t x_block_bytes = 0;      // of one block of a packed tile
+  int64_t x_block_bytes = 0;      // of one block of a packed tile, at most
   int64_t panel_block_bytes = 0;  // of one block of a panel
   /// What packing a part of a row of x [in_features] must know of the whole; null: nothing.
   float (*scan_row)(const float* x, int64_t in_features);
-  /// packed [blocks][x_block_bytes] = n_rows <= tile_rows rows of x [in_features], rows x_stride
-  /// floats apart; missing rows and elements are zeros. scans [n_rows]: what scan_row said.
-  void (*pack)(const float* x, int64_t x_stride, int64_t n_rows, int64_t in_features,
-               const float* scans, void* packed);
+  /// Row r of a tile: packed [blocks][x_block_bytes] row r of n_rows <= tile_rows = x
+  /// [in_features]; missing elements are zeros. `scan` is what scan_row said.
+  void (*pack_row)(const float* x, int64_t in_features, float scan, int64_t r, int64_t n_rows,
+                   void* packed);
   PanelType (*pick)(DType dtype);
 };
 

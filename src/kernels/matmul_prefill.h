@@ -9,6 +9,7 @@
 
 #include "kernels/context.h"
 #include "kernels/matmul.h"
+#include "kernels/quantise_activations.h"
 
 namespace weft::kernels {
 
@@ -19,6 +20,7 @@ struct PrefillArgs {
   int64_t n_rows = 0;
   int64_t in_features = 0;
   std::span<const MatmulOutput> outputs;
+  WideBlocks wide = WideBlocks::kOutliers;  // of matmul_panels' kInt8
 };
 
 /// The rows [begin, end) of the same product; their outputs are at rows [begin, end) of each y.

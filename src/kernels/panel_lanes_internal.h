@@ -89,6 +89,7 @@ inline void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 inline Floats broadcast(float f) { return _mm512_set1_ps(f); }
 inline Floats zero() { return _mm512_setzero_ps(); }
 inline Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats to_float(Vector v) { return _mm512_cvtepi32_ps(v); }
 inline Vector broadcast_int(int32_t i) { return _mm512_set1_epi32(i); }
@@ -166,6 +167,7 @@ inline void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
 inline Floats broadcast(float f) { return _mm256_set1_ps(f); }
 inline Floats zero() { return _mm256_setzero_ps(); }
 inline Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 inline Floats to_float(Vector v) { return _mm256_cvtepi32_ps(v); }
 inline Vector broadcast_int(int32_t i) { return _mm256_set1_epi32(i); }
@@ -265,6 +267,7 @@ inline void store(float* p, Floats v) { memcpy(p, &v, sizeof v); }
 inline Floats broadcast(float f) { return Floats{f, f, f, f}; }
 inline Floats zero() { return broadcast(0.0f); }
 inline Floats multiply(Floats a, Floats b) { return a * b; }
+inline Floats add(Floats a, Floats b) { return a + b; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
 inline Floats to_float(const Vector& v) {
   Floats f = zero();

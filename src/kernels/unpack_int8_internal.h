@@ -11,6 +11,9 @@
 #include "kernels/matmul_panels_internal.h"
 #include "kernels/panel_lanes_internal.h"
 #include "tensor/blocks.h"
+#if defined(__AVX512F__)
+#include "kernels/block_scales_avx512_internal.h"
+#endif
 
 namespace weft::kernels::WEFT_ISA {
 namespace {
@@ -55,15 +58,53 @@ void unpack_panel(const PanelSource& source, void* panel) {
   }
 }
 
+/// The same for blocks of 32, whose scales are taken from four blocks at a time (block_scales)
+/// where there are four, and `codes` unpacks the rest of them.
+#if defined(__AVX512F__)
+template <class Block, class BlockScales, void (*codes)(const PanelPart&, int64_t, int64_t),
+          void (*unpack)(const PanelPart&, int64_t, int64_t)>
+void unpack_fours(const PanelSource& source, void* panel) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Block));
+  for (int v = 0; v < kVectors; ++v) {
+    const PanelPart part{source.columns + v * kLanes, static_cast<WeightBlock*>(panel), v};
+    int64_t b = 0;
+    for (; b + 4 <= source.n_blocks; b += 4) {
+      const int64_t offset = (source.first_block + b) * kSize;
+      BlockScales scales;
+#pragma GCC unroll 4
+      for (int quad = 0; quad < 4; ++quad) {
+        const uint8_t* const* columns = part.columns + 4 * quad;
+        scales.template add<0>(quad, columns[0] + offset);
+        scales.template add<1>(quad, columns[1] + offset);
+        scales.template add<2>(quad, columns[2] + offset);
+        scales.template add<3>(quad, columns[3] + offset);
+      }
+      scales.finish();
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        _mm512_store_ps(part.scale(b + i, 0), scales.scales[0][i]);
+        if constexpr (BlockScales::kHasMin) _mm512_store_ps(part.min(b + i, 0), scales.mins[0][i]);
+      }
+      for (int i = 0; i < 4; ++i) codes(part, offset + i * kSize, b + i);
+    }
+    for (; b < source.n_blocks; ++b) unpack(part, (source.first_block + b) * kSize, b);
+  }
+}
+#endif
+
 inline Vector low_nibbles(Vector v) { return bit_and(v, set_bytes(15)); }
 inline Vector high_nibbles(Vector v) { return bit_and(shift_right<4>(v), set_bytes(15)); }
 
-inline void q8_0_block(const PanelPart& part, int64_t offset, int64_t block) {
-  store_halves(part.scale(block, 0), load_words(part.columns, offset).v[0]);
+inline void q8_0_codes(const PanelPart& part, int64_t offset, int64_t block) {
   for (int half = 0; half < 2; ++half) {
     const Four q = load_words(part.columns, offset + 2 + 16 * half);
     for (int j = 0; j < 4; ++j) part.put(block, 4 * half + j, q.v[j]);
   }
+}
+
+inline void q8_0_block(const PanelPart& part, int64_t offset, int64_t block) {
+  store_halves(part.scale(block, 0), load_words(part.columns, offset).v[0]);
+  q8_0_codes(part, offset, block);
 }
 
 /// Sixteen bytes of nibbles: elements j and j + 16; `offset_value` is added to each.
@@ -91,9 +132,17 @@ inline void put_five_bits(const PanelPart& part, int64_t offset, int64_t block, 
   }
 }
 
+inline void q4_0_codes(const PanelPart& part, int64_t offset, int64_t block) {
+  put_nibbles(part, offset + 2, block, -8);
+}
+
 inline void q4_0_block(const PanelPart& part, int64_t offset, int64_t block) {
   store_halves(part.scale(block, 0), load_words(part.columns, offset).v[0]);
-  put_nibbles(part, offset + 2, block, -8);
+  q4_0_codes(part, offset, block);
+}
+
+inline void q4_1_codes(const PanelPart& part, int64_t offset, int64_t block) {
+  put_nibbles(part, offset + 4, block, 0);
 }
 
 inline void q4_1_block(const PanelPart& part, int64_t offset, int64_t block) {
@@ -239,9 +288,13 @@ inline void put_codes(const PanelPart& part, int64_t offset, int64_t block, cons
   }
 }
 
+inline void iq4_nl_codes(const PanelPart& part, int64_t offset, int64_t block) {
+  put_codes(part, offset + 2, block, kIq4Values);
+}
+
 inline void iq4_nl_block(const PanelPart& part, int64_t offset, int64_t block) {
   store_halves(part.scale(block, 0), load_words(part.columns, offset).v[0]);
-  put_codes(part, offset + 2, block, kIq4Values);
+  iq4_nl_codes(part, offset, block);
 }
 
 inline void mxfp4_block(const PanelPart& part, int64_t offset, int64_t block) {

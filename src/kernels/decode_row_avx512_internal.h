@@ -1,0 +1,291 @@
+// One row of activations against sixteen rows of weights at a time, which are the lanes of the f32
+// sums, with AVX-512 and VNNI: only matmul_decode_row_cpu.cc includes this.
+//
+// A group of four blocks of a weight row gives one register of integers, four partial sums in the
+// lane of each block (decode_avx512_internal.h). Four rows' registers are added up together to one
+// sum a row and block, four such registers are transposed to one register a block: so a conversion
+// and a multiply-add serve sixteen rows, and the order of an output's sum, block after block, is
+// that of the tiles for many rows (matmul_int8_cpu.cc). Integers are exact in any order.
+#pragma once
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/block_scales_avx512_internal.h"
+#include "kernels/decode_loops_internal.h"
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+constexpr int kRowLanes = 16;
+
+/// In each 16-byte lane the sums of a's, b's, c's and d's four integers.
+inline __m512i sum_fours(__m512i a, __m512i b, __m512i c, __m512i d) {
+  const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+  return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+[[gnu::always_inline]] inline void transpose_lanes(__m512 (&v)[4]) {
+  __m512i bits[4];
+  repeat<4>([&](auto i) __attribute__((always_inline)) { bits[i] = _mm512_castps_si512(v[i]); });
+  transpose_lanes(bits);
+  repeat<4>([&](auto i) __attribute__((always_inline)) { v[i] = _mm512_castsi512_ps(bits[i]); });
+}
+
+/// What the integer sums of a group begin at.
+struct Starts {
+  __m512i both, low, high;
+};
+template <int kShift>
+inline Starts starts(const int32_t* negative_low, const int32_t* negative_high) {
+  if constexpr (kShift < 0) {
+    const __m512i zero = _mm512_setzero_si512();
+    return {zero, zero, zero};
+  } else {
+    const __m512i low = _mm512_slli_epi32(_mm512_load_si512(negative_low), kShift);
+    const __m512i high = _mm512_slli_epi32(_mm512_load_si512(negative_high), kShift);
+    return {_mm512_add_epi32(low, high), low, high};
+  }
+}
+
+inline const GroupWeights& codes_of(const GroupWeights& w) { return w; }
+inline const HalvesGroup& codes_of(const HalvesGroup& w) { return w; }
+inline const HalvesGroup& codes_of(const Q2_K::Group& w) { return w.halves; }
+
+/// The scales and mins of a group of sixteen rows: first as add() leaves them, then, finished, a
+/// block a register.
+template <class Type>
+struct Scales {
+  static constexpr int kHalves = Type::kTerms.halves ? 2 : 1;
+  __m512 scales[kHalves][4], mins[kHalves][4];  // before finish(): four rows a register
+
+  /// Row kRow of four: what Type::load() made of it.
+  template <int kRow, class Weights>
+  [[gnu::always_inline]] void add(int quad, const uint8_t* /*unit*/, const Weights& weights) {
+    if constexpr (kRow == 0) {
+      repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
+        scales[h][quad] = mins[h][quad] = _mm512_setzero_ps();
+      });
+    }
+    put_scales<kRow>(quad, codes_of(weights));
+    if constexpr (Type::kTerms.has_min) put_mins<kRow>(quad, weights);
+  }
+  [[gnu::always_inline]] void finish() {
+    repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
+      transpose_lanes(scales[h]);
+      if constexpr (Type::kTerms.has_min) transpose_lanes(mins[h]);
+    });
+  }
+
+ private:
+  template <int kRow>
+  [[gnu::always_inline]] void put_scales(int quad, const GroupWeights& w) {
+    scales[0][quad] = put_place<kRow, 0>(scales[0][quad], w.scale);
+  }
+  template <int kRow>
+  [[gnu::always_inline]] void put_scales(int quad, const HalvesGroup& w) {
+    scales[0][quad] = put_place<kRow, 0>(scales[0][quad], w.low_scale);
+    scales[1][quad] = put_place<kRow, 0>(scales[1][quad], w.high_scale);
+  }
+  template <int kRow>
+  [[gnu::always_inline]] void put_mins(int quad, const GroupWeights& w) {
+    mins[0][quad] = put_place<kRow, 1>(mins[0][quad], w.min);
+  }
+  template <int kRow>
+  [[gnu::always_inline]] void put_mins(int quad, const Q2_K::Group& w) {
+    mins[0][quad] = put_place<kRow, 0>(mins[0][quad], w.min);
+    mins[1][quad] = put_place<kRow, 1>(mins[1][quad], w.min);
+  }
+};
+
+/// Taken straight from the blocks.
+template <class Base>
+struct FourBlocks : Base {
+  template <int kRow, class Weights>
+  [[gnu::always_inline]] void add(int quad, const uint8_t* unit, const Weights& /*weights*/) {
+    Base::template add<kRow>(quad, unit);
+  }
+};
+
+template <>
+struct Scales<Q4_0> : FourBlocks<HalfScales<BlockQ4_0>> {};
+template <>
+struct Scales<IQ4_NL> : FourBlocks<HalfScales<BlockIQ4_NL>> {};
+template <>
+struct Scales<Q8_0> : FourBlocks<HalfScales<BlockQ8_0>> {};
+template <>
+struct Scales<Q4_1> : FourBlocks<PairScales> {};
+
+/// The integer sums of a group of sixteen rows: four rows a register, a block a lane; then,
+/// finished, a block a register.
+template <int kHalves>
+struct Dots {
+  __m512i sums[kHalves][4], rests[kHalves][4];
+
+  [[gnu::always_inline]] void finish(bool wide) {
+    repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
+      transpose_lanes(sums[h]);
+      if (wide) transpose_lanes(rests[h]);
+    });
+  }
+};
+
+/// The sums of a group of four rows, four for each block.
+template <class Type>
+struct Quad {
+  static constexpr int kHalves = Type::kTerms.halves ? 2 : 1;
+  __m512i dots[kHalves][4], rests[kHalves][4];
+
+  template <int kRow, class Weights>
+  [[gnu::always_inline]] void add(const Weights& weights, const RowGroup& x) {
+    const auto& w = codes_of(weights);
+    dot<kRow>(w.low, w.high, x.low, x.high,
+              starts<Type::kTerms.offset_shift>(x.negative_low, x.negative_high), dots);
+    if (x.wide != 0) {
+      dot<kRow>(w.low, w.high, x.rest_low, x.rest_high,
+                starts<Type::kTerms.offset_shift>(x.negative_rest_low, x.negative_rest_high),
+                rests);
+    }
+  }
+  [[gnu::always_inline]] void finish(const RowGroup& x, Dots<kHalves>& to, int quad) const {
+    repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
+      to.sums[h][quad] = sum_fours(dots[h][0], dots[h][1], dots[h][2], dots[h][3]);
+      if (x.wide != 0) {
+        to.rests[h][quad] = sum_fours(rests[h][0], rests[h][1], rests[h][2], rests[h][3]);
+      }
+    });
+  }
+
+ private:
+  template <int kRow>
+  [[gnu::always_inline]] static void dot(__m512i low, __m512i high, const int8_t* x_low,
+                                         const int8_t* x_high, const Starts& start,
+                                         __m512i (&to)[kHalves][4]) {
+    if constexpr (kHalves == 2) {
+      to[0][kRow] = add_dots(start.low, low, x_low);
+      to[1][kRow] = add_dots(start.high, high, x_high);
+    } else {
+      to[0][kRow] = add_dots(add_dots(start.both, low, x_low), high, x_high);
+    }
+  }
+};
+
+/// Each of sixteen rows is a stream, fetched so many bytes ahead; at a row's end, the row that is
+/// sixteen further. Zen 5: one thread alone gains a tenth with 1,024 (Q8_0 of 2,048 x 8,192 35 and
+/// 42 GB/s), two on a 1B model's rows do not: what a task's last tile fetches is another task's.
+constexpr int64_t kAhead = 512;
+
+struct RowSums {
+  __m512 total, rest;
+};
+
+/// The group's blocks one after another: the order of an output's sum.
+template <class Type, int kHalves>
+[[gnu::always_inline]] inline void add_group(Dots<kHalves>& dots, Scales<Type>& w,
+                                             const RowGroup& x, RowSums& sums, int n_blocks = 4) {
+  dots.finish(x.wide != 0);
+  w.finish();
+  repeat<4>([&](auto b) __attribute__((always_inline)) {
+    if (b >= n_blocks) return;
+    const __m512 scale = _mm512_set1_ps(x.scale[b]);
+    repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
+      sums.total = _mm512_fmadd_ps(to_floats(dots.sums[h][b]), _mm512_mul_ps(w.scales[h][b], scale),
+                                   sums.total);
+    });
+    if constexpr (Type::kTerms.has_min) {
+      repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
+        const float sum = x.sums[kHalves == 2 ? int{h} : 2][b];
+        sums.total = _mm512_fmadd_ps(w.mins[h][b], _mm512_set1_ps(sum), sums.total);
+      });
+    }
+  });
+  if (x.wide == 0) return;
+  repeat<4>([&](auto b) __attribute__((always_inline)) {
+    if ((x.wide >> b & 1) == 0) return;
+    const __m512 unit = _mm512_set1_ps(x.unit[b]);
+    repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
+      sums.rest = _mm512_fmadd_ps(to_floats(dots.rests[h][b]), _mm512_mul_ps(w.scales[h][b], unit),
+                                  sums.rest);
+    });
+  });
+}
+
+/// The first sixteen of n_left rows of weights, or all of them.
+template <class Type>
+inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, int64_t row_size,
+                     int64_t n_left, float* y) {
+  const int64_t n_out = n_left < kRowLanes ? n_left : kRowLanes;
+  constexpr int64_t kGroups = Type::kGroups;
+  constexpr int kHalves = Type::kTerms.halves ? 2 : 1;
+  const uint8_t* rows[kRowLanes];
+  for (int64_t i = 0; i < kRowLanes; ++i) {
+    rows[i] = weights + (i < n_out ? i : n_out - 1) * row_size;
+  }
+  RowSums sums = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  const int64_t n_units = n / (kGroupElements * kGroups);
+  Dots<kHalves> dots[kGroups];
+  Scales<Type> scales[kGroups];
+  for (int64_t u = 0; u < n_units; ++u) {
+    const RowGroup* const x = groups + u * kGroups;
+    const int64_t ahead =
+        u * Type::kUnitBytes + kAhead < row_size ? kAhead : kAhead + (kRowLanes - 1) * row_size;
+    const auto quad_of = [&](auto quad) __attribute__((always_inline)) {
+      Quad<Type> sums_of[kGroups];
+      repeat<4>([&](auto i) __attribute__((always_inline)) {
+        const uint8_t* unit = rows[4 * quad + i] + u * Type::kUnitBytes;
+        prefetch<Type::kUnitBytes>(unit + ahead);
+        const auto header = Type::header(unit);
+        repeat<kGroups>([&](auto g) __attribute__((always_inline)) {
+          const auto group = Type::load(unit, header, g);
+          scales[g].template add<i>(quad, unit, group);
+          sums_of[g].template add<i>(group, x[g]);
+        });
+      });
+      repeat<kGroups>([&](auto g) __attribute__((always_inline)) {
+        sums_of[g].finish(x[g], dots[g], quad);
+      });
+    };
+    if constexpr (kGroups == 1) {
+      repeat<4>(quad_of);
+    } else {
+      for (int quad = 0; quad < 4; ++quad) quad_of(quad);
+    }
+    repeat<kGroups>([&](auto g) __attribute__((always_inline)) {
+      add_group<Type>(dots[g], scales[g], x[g], sums);
+    });
+  }
+  if constexpr (kGroups == 1) {
+    const auto rest = static_cast<int>(n % kGroupElements / 32);
+    if (rest > 0) {
+      const int64_t at = n_units * Type::kUnitBytes;
+      // A whole unit is read; beyond the last row of all it is not there.
+      alignas(64) uint8_t copies[kRowLanes][Type::kUnitBytes];
+      const bool copy = (n_left - kRowLanes + 1) * row_size < at + Type::kUnitBytes;
+      if (copy) {
+        for (int i = 0; i < kRowLanes; ++i) {
+          memcpy(copies[i], rows[i] + at, static_cast<size_t>(row_size - at));
+          rows[i] = copies[i] - at;
+        }
+      }
+      const RowGroup& x = groups[n_units];
+      for (int quad = 0; quad < 4; ++quad) {
+        Quad<Type> sums_of;
+        repeat<4>([&](auto i) __attribute__((always_inline)) {
+          const uint8_t* unit = rows[4 * quad + i] + at;
+          const auto group = Type::load(unit, NoHeader{}, 0);
+          scales[0].template add<i>(quad, unit, group);
+          sums_of.template add<i>(group, x);
+        });
+        sums_of.finish(x, dots[0], quad);
+      }
+      add_group<Type>(dots[0], scales[0], x, sums, rest);
+    }
+  }
+  const auto mask = static_cast<__mmask16>(n_out < kRowLanes ? (1u << n_out) - 1 : 0xffffu);
+  _mm512_mask_storeu_ps(y, mask, _mm512_add_ps(sums.total, sums.rest));
+}
+
+}  // namespace
+}  // namespace weft::kernels::WEFT_ISA

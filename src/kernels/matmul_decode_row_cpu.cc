@@ -1,0 +1,108 @@
+// Products of one row of activations: see decode_row_avx512_internal.h. A file of its own: in one
+// with other kernels GCC no longer inlines theirs.
+#include "kernels/matmul_decode_internal.h"
+
+#if defined(__AVX512VNNI__)
+
+#include "kernels/decode_row_avx512_internal.h"
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+/// sums[i] = minus the sum of bytes 4i to 4i + 3.
+inline void negative_fours(const int8_t* bytes, int32_t* sums) {
+  sums_of_four(bytes, sums);
+  _mm512_storeu_si512(sums, _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(sums)));
+}
+
+inline int32_t minus_four(const int32_t* v) { return -(v[0] + v[1] + v[2] + v[3]); }
+
+/// Sixteen bytes of each of `count` blocks, `stride` apart; zeros beyond.
+inline void gather_halves(const int8_t* q, int64_t count, int8_t* to) {
+  for (int64_t b = 0; b < count; ++b) memcpy(to + 16 * b, q + 32 * b, 16);
+}
+
+void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
+  const int64_t n_blocks = n / 32;
+  for (int64_t first = 0; first < n_blocks; first += 4) {
+    RowGroup& group = groups[first / 4];
+    const int64_t count = n_blocks - first < 4 ? n_blocks - first : 4;
+    if (count < 4) memset(&group, 0, sizeof group);
+    gather_halves(row.q + 32 * first, count, group.low);
+    gather_halves(row.q + 32 * first + 16, count, group.high);
+    negative_fours(group.low, group.negative_low);
+    negative_fours(group.high, group.negative_high);
+    group.wide = 0;
+    for (int64_t b = 0; b < count; ++b) {
+      group.wide |= static_cast<uint32_t>(row.wide[first + b] != 0) << b;
+    }
+    if (group.wide != 0) {
+      gather_halves(row.rest + 32 * first, count, group.rest_low);
+      gather_halves(row.rest + 32 * first + 16, count, group.rest_high);
+      negative_fours(group.rest_low, group.negative_rest_low);
+      negative_fours(group.rest_high, group.negative_rest_high);
+    }
+    for (int64_t b = 0; b < count; ++b) {
+      const float unit = row.scale[first + b] / kRestUnits;
+      group.scale[b] = row.scale[first + b];
+      group.unit[b] = unit;
+      int32_t halves[2] = {kRestUnits * minus_four(group.negative_low + 4 * b),
+                           kRestUnits * minus_four(group.negative_high + 4 * b)};
+      if (row.wide[first + b] != 0) {
+        halves[0] += minus_four(group.negative_rest_low + 4 * b);
+        halves[1] += minus_four(group.negative_rest_high + 4 * b);
+      }
+      group.sums[0][b] = unit * static_cast<float>(halves[0]);
+      group.sums[1][b] = unit * static_cast<float>(halves[1]);
+      group.sums[2][b] = unit * static_cast<float>(row.sum[first + b]);
+    }
+  }
+}
+
+template <class Type>
+void decode_row(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
+                float* y, int64_t y_stride) {
+  for (int64_t i = 0; i < n_out; i += kRowLanes) {
+    for (int64_t r = 0; r < in.n_rows; ++r) {
+      row_tile<Type>(in.row_groups + r * in.n_groups, in.n, weights + i * row_size, row_size,
+                     n_out - i, y + r * y_stride + i);
+    }
+  }
+}
+
+}  // namespace
+
+const MatmulDecodeRowFns& matmul_decode_row_fns() {
+  static constexpr MatmulDecodeRowFns kFns = {
+      .arrange = arrange_row,
+      .q8_0 = decode_row<Q8_0>,
+      .q4_0 = decode_row<Q4_0>,
+      .q4_1 = decode_row<Q4_1>,
+      .q5_0 = decode_row<Q5_0>,
+      .q5_1 = decode_row<Q5_1>,
+      .q2_k = decode_row<Q2_K>,
+      .q3_k = decode_row<Q3_K>,
+      .q4_k = decode_row<Q4_K>,
+      .q5_k = decode_row<Q5_K>,
+      .q6_k = decode_row<Q6_K>,
+      .iq4_nl = decode_row<IQ4_NL>,
+      .iq4_xs = decode_row<IQ4_XS>,
+      .mxfp4 = decode_row<MXFP4>,
+  };
+  return kFns;
+}
+
+}  // namespace weft::kernels::WEFT_ISA
+
+#else
+
+namespace weft::kernels::WEFT_ISA {
+
+const MatmulDecodeRowFns& matmul_decode_row_fns() {
+  static constexpr MatmulDecodeRowFns kFns = {};
+  return kFns;
+}
+
+}  // namespace weft::kernels::WEFT_ISA
+
+#endif
