@@ -565,7 +565,7 @@ TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
   fs::create_directories(docs());
   write_file(docs() + "/a.txt", "");
   write_file(docs() + "/b.html", "<script>let x = 1;</script>");
-  write_file(docs() + "/c.md", "---\ndate: 2026\n---\n");
+  write_file(docs() + "/c.md", "---\ndraft: true\n---\n");
   const Outcome few = ingest();
   EXPECT_EQ(few.status, 0);
   EXPECT_THAT(few.out, HasSubstr("3 new"));
