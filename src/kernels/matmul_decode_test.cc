@@ -186,6 +186,12 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
         const auto alone = run({one, isa, MatmulPath::kInt8}, weights.matrix, x, stride, rows);
         for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], all[i]) << rows << " " << i;
       }
+      // The other paths' rounding, where every block is wide.
+      const auto some = run({three, isa, MatmulPath::kF32}, weights.matrix, x, stride, 7);
+      for (const int64_t rows : {1, 2, 4}) {
+        const auto alone = run({one, isa, MatmulPath::kF32}, weights.matrix, x, stride, rows);
+        for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], some[i]) << rows << " " << i;
+      }
       // Outputs in another tile of weight rows: from row 1 on.
       WeightMatrix shifted = weights.matrix;
       shifted.data = static_cast<const uint8_t*>(shifted.data) + row_bytes(dtype, in);

@@ -57,11 +57,9 @@ class Pass {
         n_tiles_(divide_up(rows.size(), kernels.tile_rows)),
         even_rows_(divide_up(rows.size(), n_tiles_)),
         packed_(packed) {
-    const bool by_rows = n_tiles_ <= kFewTiles;
-    context.pool.run(static_cast<int>(by_rows ? rows.size() : n_tiles_), [&](int task, int) {
-      if (by_rows) return pack(args, task);
-      const int64_t first = task * even_rows_;
-      for (int64_t r = 0; r < tile_rows(task); ++r) pack(args, first + r);
+    // A tile is one task: its rows lie side by side in the same cache lines.
+    context.pool.run(static_cast<int>(n_tiles_), [&](int tile, int) {
+      for (int64_t r = 0; r < tile_rows(tile); ++r) pack(args, tile * even_rows_ + r);
     });
   }
 

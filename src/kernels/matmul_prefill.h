@@ -1,7 +1,8 @@
 // The prefill half of matmul(), one function a MatmulPath. Inside the room only: callers use
 // kernels/matmul.h, which checks the arguments and picks. Each path expands panels of weight rows
-// on the fly into its workers' scratch, and computes over tiles of a fixed shape, padded with
-// zeros, so that a row's result depends neither on the rows beside it nor on the thread count.
+// on the fly into its workers' scratch, and computes over tiles, in each of which a row's sums run
+// in one order, so that a row's result depends neither on the rows beside it nor on the thread
+// count. With AVX-512 many decode rows come here, too (matmul_decode.cc).
 #pragma once
 
 #include <cstdint>
