@@ -11,6 +11,7 @@
 #include "fusion/with_memory_internal.h"
 
 namespace weft::fusion {
+
 Prefill::Prefill(Fusor& fusor, Prompt prompt, FusionOptions options,
                  std::optional<std::vector<ChunkSource>> sources)
     : fusor_(fusor),

@@ -71,11 +71,11 @@ class Prefill {
   std::unique_ptr<Gathering> gathering_;
   std::optional<size_t> damaged_;  // the one chunk that is gathered anew
   int32_t found_prefix_ = 0;
+  Report report_;
   std::optional<kv::OwnedSequence> sequence_;
-  std::unique_ptr<model::Pass> pass_;
+  std::unique_ptr<model::Pass> pass_;     // after all that it refers to
   model::RowsPass* rows_pass_ = nullptr;  // pass_, in plain prefill
   FusionPass* fusion_ = nullptr;          // pass_, in a fusion
-  Report report_;
   std::vector<float> logits_;
 };
 
