@@ -2,10 +2,13 @@
 // is alone, through the built program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "weft_program.h"
@@ -121,6 +124,43 @@ TEST_F(AskParallel, QuestionsBeforeALineThatCannotBeReadAreAnswered) {
   EXPECT_EQ(run.status, 1);
   EXPECT_EQ(answers(run).size(), 2u) << run.out;
   EXPECT_THAT(run.err, HasSubstr("weft: "));
+}
+
+// A program that asks, waits for the answer and asks again.
+TEST_F(AskParallel, AnAnswerComesWhileTheNextQuestionDoesNot) {
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{"--json"}, {"--parallel", "4"}, {"--json", "--parallel", "2"}}) {
+    SCOPED_TRACE(::testing::PrintToString(how));
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    std::vector<std::string> arguments{"ask", "-m", model(), "--store", store(), "-n", "12"};
+    arguments.insert(arguments.end(), how.begin(), how.end());
+    const auto running = start(arguments, "", "", [&] {
+      dup2(ends[0], 0);
+      close(ends[0]);
+      close(ends[1]);
+    });
+    close(ends[0]);
+    size_t before = 0;
+    for (const std::string question : {"harbour?", "zebras?", "What does the orchard have?"}) {
+      const std::string line = question + "\n";
+      ASSERT_EQ(write(ends[1], line.data(), line.size()), std::ssize(line));
+      size_t now = before;
+      for (int i = 0; i < 6000 && now == before; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        now = test::slurp(path("stdout")).size();
+      }
+      EXPECT_GT(now, before) << question;
+      for (size_t last = 0; last != now;) {  // all of it
+        last = now;
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        now = test::slurp(path("stdout")).size();
+      }
+      before = now;
+    }
+    close(ends[1]);
+    EXPECT_EQ(finish(running).status, 0);
+  }
 }
 
 TEST_F(AskParallel, PeopleSeeTheQuestionsAndTheirAnswersInTurn) {

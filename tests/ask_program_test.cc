@@ -211,6 +211,14 @@ TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
   const Outcome with_named = ask_plainly("harbour", {"--kv-limit", named_limit(asked.err)});
   EXPECT_EQ(with_named.status, 0) << asked.err << with_named.err;
   expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80; -c ");
+  const auto endless = [](const std::string& limit) {
+    return weft(
+        {"ask", "-m", model(), "--store", store(), "--kv-limit", limit, "-n", "-1", "harbour"});
+  };
+  const Outcome long_answer = endless(pages(5));
+  EXPECT_THAT(long_answer.err, HasSubstr(line));
+  EXPECT_EQ(endless(named_limit(long_answer.err)).status, 0);
+  expect_error(ask_plainly("harbour", {"-n", "100000"}), 1, "; the model holds 2048 at most: ");
   const auto talk = [](const std::string& limit) {
     return weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", limit, "-n", "4"},
                 "harbour\n");

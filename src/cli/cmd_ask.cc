@@ -79,11 +79,12 @@ class Asker {
     return status;
   }
 
-  /// Answers what `read` gives until it gives none, `parallel` of them in the same steps, and shows
-  /// each in its turn: `on_next` is called before it, `on_done` gets what became of it. Ctrl-C ends
+  /// Answers what `read` gives until it gives none, `parallel` of them in the same steps (while
+  /// some run only what `is_ready` is read, so that nobody waits for the next line), and shows each
+  /// in its turn: `on_next` is called before it, `on_done` gets what became of it. Ctrl-C ends
   /// those that run with what they have.
   Status ask_together(FunctionRef<Result<std::optional<std::string>>()> read,
-                      FunctionRef<void(const std::string&)> on_next,
+                      FunctionRef<bool()> is_ready, FunctionRef<void(const std::string&)> on_next,
                       FunctionRef<void(const Status&)> on_done) {
     WEFT_ASSIGN_OR_RETURN(const auto batcher,
                           engine::Batcher::create(engine_, {.max_running = flags_.parallel}));
@@ -101,7 +102,7 @@ class Asker {
     Status unread;  // why there are no more
     for (;;) {
       while (!is_end && !interrupted() && std::ssize(open) < flags_.parallel &&
-             std::ssize(pending) < 2 * flags_.parallel) {
+             std::ssize(pending) < 2 * flags_.parallel && (open.empty() || is_ready())) {
         Result<std::optional<std::string>> question = read();
         is_end = !question.is_ok() || !question->has_value();
         if (!question.is_ok()) unread = question.status();  // those before it are answered
@@ -110,10 +111,18 @@ class Asker {
         const Result<std::optional<size_t>> index = begin(one, *batcher);
         one.status = index.status();
         one.is_done = !index.is_ok() || !*index;
-        if (!one.is_done) open.emplace(**index, &one);
+        if (one.is_done) break;  // it is shown before the next is waited for
+        open.emplace(**index, &one);
       }
       const Result<bool> stepped = batcher->step(end_one, &stopped);
       if (!stepped.is_ok()) batcher->cancel(end_one);
+      if (!stepped.is_ok() && !interrupted()) {
+        for (Pending& one : pending) {
+          if (one.answer && one.answer->generation.stop_reason == engine::StopReason::kCancelled) {
+            one.status = stepped.status();
+          }
+        }
+      }
       for (; !pending.empty() && pending.front().is_done; pending.pop_front()) {
         if (interrupted() && !has_text(pending.front())) continue;
         on_next(pending.front().question);
@@ -234,9 +243,9 @@ class Asker {
       const int64_t tokens = used + std::ssize(found.passages.front().hit.chunk.tokens);
       return resource_exhausted(fmt::format(
           "the question with one passage ({} tokens) and an answer of up to {} (-n) do not fit the "
-          "context of {}; {} holds them",
+          "context of {}; {}",
           tokens, room_for_answer(), engine_.context_tokens(),
-          engine_.flags_for_context(tokens + room_for_answer())));
+          engine_.way_to_hold(engine::context_for(flags_.generation, tokens))));
     }
     if (n < found.passages.size()) {
       found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
@@ -447,6 +456,7 @@ Status run_ask(App& app, AskFlags flags) {
     }
   };
   const auto on_done = [&](const Status& status) {
+    std::fflush(stdout);  // whoever reads a pipe may wait for it before asking the next
     if (status.is_ok()) return;
     ++failed;  // one bad question does not end the others
     print_error(fmt::format("question {}: {}", asked, status.message()));
@@ -463,7 +473,8 @@ Status run_ask(App& app, AskFlags flags) {
     }
   };
   if (flags.parallel > 1) {
-    WEFT_RETURN_IF_ERROR(asker.ask_together(read, on_next, on_done));
+    WEFT_RETURN_IF_ERROR(asker.ask_together(
+        read, [&] { return input->is_ready(); }, on_next, on_done));
   } else {
     while (!interrupted()) {
       WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> question, read());

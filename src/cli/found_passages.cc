@@ -286,6 +286,10 @@ void store_missing(Library& library, const std::vector<std::vector<int32_t>>& ch
   size_t done = 0;
   const auto count = [&](bool /*computed*/) { ++done; };
   while (done < all.size() && !interrupted()) {
+    if (library.fusor().is_stored(all[done])) {
+      ++done;
+      continue;
+    }
     Status stored = library.check_kv_room(std::ssize(all[done]));
     if (stored.is_ok()) {
       stored = library.fusor().ensure_first_stored(std::span(all).subspan(done), count);

@@ -79,6 +79,12 @@ class PlainInput : public LineInput {
     return Line{Line::Kind::kText, std::move(line)};
   }
 
+  bool is_ready() const override {
+    if (buffer_.find('\n', at_) != std::string::npos) return true;
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return ::poll(&input, 1, 0) > 0;
+  }
+
   void remember(const std::string&) override {}
 
  private:

@@ -91,12 +91,11 @@ Result<DocumentChat::Plan> DocumentChat::plan(const std::string& question, const
     out.prompt.chunks.push_back(chunk);
   }
   if (used + room > context || (out.prompt.chunks.empty() && !chunks.empty())) {
-    const int64_t needed = used + room + (chunks.empty() ? 0 : std::ssize(chunks.front()));
+    const int64_t needed = used + (chunks.empty() ? 0 : std::ssize(chunks.front()));
     return resource_exhausted(fmt::format(
-        "the question{} and an answer of up to {} tokens (-n) do not fit the context of {}; {} "
-        "holds them",
+        "the question{} and an answer of up to {} tokens (-n) do not fit the context of {}; {}",
         chunks.empty() ? "" : " with one passage", room, context,
-        engine_.flags_for_context(needed)));
+        engine_.way_to_hold(context_for(generation, needed))));
   }
   out.prompt.prefix = std::move(frame.prefix);
   out.prompt.suffix = std::move(frame.suffix);

@@ -73,6 +73,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
 
   engine->rates_kept_file_ = options.rates_kept_file;
+  engine->is_kv_limited_ = options.kv_limit_bytes > 0;
   WEFT_ASSIGN_OR_RETURN(const int32_t capacity_tokens, kv_capacity(options, config));
   engine->context_tokens_ = std::min(config.context_tokens, capacity_tokens);
   WEFT_ASSIGN_OR_RETURN(
@@ -116,12 +117,20 @@ Result<text::ChatTemplate> Engine::chat_template() const {
   return compiled;
 }
 
-std::string Engine::flags_for_context(int64_t tokens) const {
+std::string Engine::way_to_hold(int64_t tokens) const {
+  const int32_t most = model_->config().context_length;
+  if (tokens > most) {
+    return fmt::format(
+        "the model holds {} at most: a shorter question, shorter passages or fewer "
+        "tokens of an answer (-n) are needed",
+        most);
+  }
   const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
   std::string flags;
   if (tokens > model_->config().context_tokens) flags = fmt::format("-c {}", tokens);
-  if (pages <= cache_->page_count()) return flags;
-  return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
+  if (!flags.empty() && !is_kv_limited_) return flags + " holds them";
+  if (pages <= cache_->page_count()) return flags + " holds them";
+  return fmt::format("{}{}--kv-limit {} holds them", flags, flags.empty() ? "" : " ",
                      size_flag_for(static_cast<uint64_t>(pages * page_bytes())));
 }
 

@@ -79,7 +79,7 @@ class Engine {
     return context_tokens_ < model_->config().context_tokens ? "--kv-limit" : "-c";
   }
   /// The flags with which it would hold so many: "-c 448", "--kv-limit 10.4MB" or both.
-  std::string flags_for_context(int64_t tokens) const;
+  std::string way_to_hold(int64_t tokens) const;
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;
@@ -144,6 +144,7 @@ class Engine {
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
+  bool is_kv_limited_ = false;
   std::string rates_kept_file_;
   std::optional<fusion::PrefillRates> rates_;
   double load_ms_ = 0;

@@ -125,6 +125,11 @@ int32_t room_for_answer(const GenerationOptions& options, int32_t context_tokens
   return options.max_tokens == kNoTokenLimit ? context_tokens / 4 : options.max_tokens;
 }
 
+int64_t context_for(const GenerationOptions& options, int64_t prompt_tokens) {
+  const bool is_limited = options.max_tokens != kNoTokenLimit;
+  return is_limited ? prompt_tokens + options.max_tokens : (4 * prompt_tokens + 2) / 3;
+}
+
 ShownText::ShownText(const GenerationOptions& options)
     : one_line_(options.one_line), stops_(options.stops) {}
 

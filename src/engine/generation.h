@@ -41,6 +41,9 @@ Status check_logits(std::span<const float> logits);
 /// but for what has no limit a quarter of the context.
 int32_t room_for_answer(const GenerationOptions& options, int32_t context_tokens);
 
+/// The least context in which a prompt of so many tokens leaves that room.
+int64_t context_for(const GenerationOptions& options, int64_t prompt_tokens);
+
 enum class StopReason { kEnd, kStopText, kMaxTokens, kContextFull, kCancelled };
 /// "end", "stop", "length", "context", "cancelled".
 const char* stop_reason_name(StopReason reason);

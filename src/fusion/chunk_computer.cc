@@ -32,6 +32,7 @@ class ChunkComputer::AnchorPass : public model::RowsPass {
         sequence_(std::move(sequence)) {}
 
   void finish() override {
+    if (computer_.has_anchor()) return;  // another pass has made it meanwhile
     computer_.cache_.make_expendable(sequence_.id());
     computer_.anchor_sequence_ = sequence_.release();
   }
