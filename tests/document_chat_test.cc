@@ -272,7 +272,7 @@ TEST_F(DocumentChatTest, WhatFailsLeavesItAsItWas) {
   process.ask("first", passages);
   const auto too_long = process.try_ask(std::string(1 << 20, 'q'), passages);
   ASSERT_EQ(too_long.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(too_long.status().message(), HasSubstr("do not fit the context of 400; -c "));
+  EXPECT_THAT(too_long.status().message(), HasSubstr("do not fit the context of 400; the model holds 2048 at most: "));
   EXPECT_EQ(process.try_ask("q", process.chunks({std::string(1000, 'x')})).status().code(),
             StatusCode::kResourceExhausted);
   DocumentChatCallbacks stop;

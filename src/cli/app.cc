@@ -178,7 +178,6 @@ void print_json(const Json& json) {
   const std::string line =
       json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);  // whoever reads a pipe may wait for it before asking the next
 }
 
 void print_error(std::string_view message) {

@@ -222,6 +222,7 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   json["load_ms"] = rounded_ms(engine_.load_ms());
   json["calibration_ms"] = rounded_ms(engine_.calibration_ms());
   print_json(json);
+  std::fflush(stdout);
 }
 
 Status DocumentTalk::show_sources() {
