@@ -90,11 +90,12 @@ class Asker {
                           engine::Batcher::create(engine_, {.max_running = flags_.parallel}));
     std::deque<Pending> pending;      // in order, the first of them not shown yet
     std::map<size_t, Pending*> open;  // by the batcher's index
+    Status failed;                    // the step that ended them all
     const auto end_one = [&](size_t index, Result<engine::BatchAnswer> answer) {
       Pending& one = *open.extract(index).mapped();
       one.is_done = true;
-      one.status = answer.status();
-      if (answer.is_ok()) one.answer = answer_of(*std::move(answer), one.asked);
+      one.status = failed.is_ok() ? answer.status() : failed;
+      if (one.status.is_ok()) one.answer = answer_of(*std::move(answer), one.asked);
     };
     const auto is_stopped = [] { return interrupted(); };
     const model::Executor::Cancelled stopped(is_stopped);
@@ -115,13 +116,9 @@ class Asker {
         open.emplace(**index, &one);
       }
       const Result<bool> stepped = batcher->step(end_one, &stopped);
-      if (!stepped.is_ok()) batcher->cancel(end_one);
-      if (!stepped.is_ok() && !interrupted()) {
-        for (Pending& one : pending) {
-          if (one.answer && one.answer->generation.stop_reason == engine::StopReason::kCancelled) {
-            one.status = stepped.status();
-          }
-        }
+      if (!stepped.is_ok()) {
+        if (!interrupted()) failed = stepped.status();
+        batcher->cancel(end_one);
       }
       for (; !pending.empty() && pending.front().is_done; pending.pop_front()) {
         if (interrupted() && !has_text(pending.front())) continue;
@@ -131,7 +128,7 @@ class Asker {
       }
       if (open.empty()) store_kept();
       if (interrupted()) return Status::ok();  // whoever called looks, too
-      WEFT_RETURN_IF_ERROR(stepped.status());
+      WEFT_RETURN_IF_ERROR(failed);
       if (is_end && pending.empty()) return unread;
     }
   }
@@ -411,40 +408,8 @@ bool is_blank(const std::string& text) {
   return text.find_first_not_of(" \t\r\n") == std::string::npos;
 }
 
-Status run_ask(App& app, AskFlags flags) {
-  if (flags.question && is_blank(*flags.question)) {
-    return invalid_argument("the question is empty");
-  }
-  WEFT_RETURN_IF_ERROR(check_document_flags(flags.documents));
-  if (flags.interactive) {
-    DocumentChatStart start;
-    start.model = std::move(flags.model);
-    start.documents = std::move(flags.documents);
-    start.generation = std::move(flags.generation);
-    start.question = std::move(flags.question);
-    return run_document_chat(app, std::move(start));
-  }
-  if (flags.parallel > 1 && flags.question) {
-    return invalid_argument("--parallel is for questions from standard input, one a line");
-  }
-  flags.model.n_contexts = flags.parallel;
-  flags.generation.one_line = !flags.documents.paragraphs;
-  const std::string given_model = flags.model.model;
-  if (flags.model.model.empty()) {
-    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.documents.library.dir));
-  }
-  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
-  flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);
-  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
-  WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
-                        unfinished_line(library.index(), flags.documents.library.dir, given_model));
-  if (!unfinished.empty()) print_error(unfinished);
-  Asker asker(app, flags, *engine, library, unfinished);
-  if (flags.question) {
-    WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
-    return interrupted() ? cancelled("interrupted: the answer ends here") : Status::ok();
-  }
+/// The questions of standard input, one a line.
+Status ask_lines(App& app, const AskFlags& flags, Asker& asker) {
   const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
   const auto input = terminal ? terminal_input(app.env, "") : plain_input();
   int64_t asked = 0;
@@ -490,6 +455,43 @@ Status run_ask(App& app, AskFlags flags) {
   if (interrupted()) return cancelled("interrupted");
   if (failed == 0) return Status::ok();
   return not_found(fmt::format("{} of {} questions were not answered", failed, asked));
+}
+
+Status run_ask(App& app, AskFlags flags) {
+  if (flags.question && is_blank(*flags.question)) {
+    return invalid_argument("the question is empty");
+  }
+  WEFT_RETURN_IF_ERROR(check_document_flags(flags.documents));
+  if (flags.interactive) {
+    DocumentChatStart start;
+    start.model = std::move(flags.model);
+    start.documents = std::move(flags.documents);
+    start.generation = std::move(flags.generation);
+    start.question = std::move(flags.question);
+    return run_document_chat(app, std::move(start));
+  }
+  if (flags.parallel > 1 && flags.question) {
+    return invalid_argument("--parallel is for questions from standard input, one a line");
+  }
+  flags.model.n_contexts = flags.parallel;
+  flags.generation.one_line = !flags.documents.paragraphs;
+  const std::string given_model = flags.model.model;
+  if (flags.model.model.empty()) {
+    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.documents.library.dir));
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
+  flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);
+  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
+  WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
+                        unfinished_line(library.index(), flags.documents.library.dir, given_model));
+  if (!unfinished.empty()) print_error(unfinished);
+  Asker asker(app, flags, *engine, library, unfinished);
+  if (flags.question) {
+    WEFT_RETURN_IF_ERROR(asker.ask(*flags.question));
+    return interrupted() ? cancelled("interrupted: the answer ends here") : Status::ok();
+  }
+  return ask_lines(app, flags, asker);
 }
 
 }  // namespace
