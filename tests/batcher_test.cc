@@ -295,6 +295,33 @@ TEST_F(BatcherTest, OthersDecodeWhileAFusionIsUnderWay) {
   EXPECT_THAT(ended, ElementsAre(0, 1));
 }
 
+// The pages in which an anchor and missing chunks are computed are counted when their prompt is
+// admitted; after that others grow.
+TEST_F(BatcherTest, OthersGrowWhileMissingChunksAreComputed) {
+  const auto roomy = open(path_);
+  for (const int n_pages : {18, 22, 29, 36}) {
+    const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * n_pages);
+    const auto fusor = tight->make_fusor(nullptr, test::random_ids(150, kVocab, 1));
+    auto batcher = Batcher::create(*tight, {.max_running = 12, .prompt_rows = 4});
+    ASSERT_TRUE(batcher.is_ok());
+    for (int32_t i = 0; i < 8; ++i) {
+      ASSERT_TRUE((*batcher)
+                      ->submit({test::random_ids(1 + 2 * i, kVocab, 7),
+                                {.max_tokens = 100, .ignore_end = true}})
+                      .is_ok());
+    }
+    for (uint32_t seed = 2; seed < 4; ++seed) {
+      engine::ChunkedRequest request{.fusor = fusor.get()};
+      request.prompt.chunks.push_back(test::random_ids(10, kVocab, seed));
+      request.prompt.suffix = {7};
+      request.fusion = {.mode = fusion::ReuseMode::kFull, .allow_plain = false};
+      request.options = {.max_tokens = 3, .ignore_end = true};
+      ASSERT_TRUE((*batcher)->submit(std::move(request)).is_ok());
+    }
+    EXPECT_EQ(run(*tight, **batcher).size(), 10) << n_pages;
+  }
+}
+
 TEST_F(BatcherTest, ACancelledStepKeepsWhatAFusionHasDone) {
   const auto engine = open(path_);
   const auto fusor = engine->make_fusor(nullptr, test::random_ids(30, kVocab, 1));

@@ -210,6 +210,26 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
   }
 }
 
+TEST(MatmulDecode, ALongRowIsTheSameBitsAloneAndAmongOthers) {
+  constexpr int64_t kIn = 6144, kOut = 70, kRows = 17;  // eight parts of a panel
+  std::mt19937 random(31);
+  TestPool one(1), three(3);
+  const std::vector<float> x = random_rows(random, kRows * kIn);
+  for (const DType dtype : kAllTypes) {
+    const Weights weights(random, dtype, kOut, kIn);
+    for (const Isa isa : available_isas()) {
+      SCOPED_TRACE(label(isa, dtype, kOut, kIn, 1));
+      for (const MatmulPath path : {MatmulPath::kInt8, MatmulPath::kF32}) {
+        const auto all = run({three, isa, path}, weights.matrix, x, kIn, kRows);
+        for (const int64_t rows : {1, 2, 5}) {
+          const auto alone = run({one, isa, path}, weights.matrix, x, kIn, rows);
+          for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], all[i]) << rows << " " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
   // All weights at the end of their range and all activations at theirs: the largest integer sums.
   TestPool pool(1);
