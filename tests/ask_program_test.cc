@@ -64,8 +64,9 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:1-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
   EXPECT_THAT(run.out, HasSubstr(" s to the first token; the stored KV was left unused: full "
-                                 "prefill is predicted to take "));
-  EXPECT_THAT(run.out, HasSubstr(" s (less than 0.4 s) (--stats)\n"));
+                                 "prefill was predicted to take "));
+  EXPECT_THAT(run.out, HasSubstr(" s on a quiet machine"));  // what follows depends on this one
+  EXPECT_THAT(run.out, HasSubstr(" (--stats)\n"));
   EXPECT_THAT(run.out, Not(HasSubstr("TTFT")));
   const Outcome stats = ask_plainly("Who pays the lighthouse's lamp?", {"--stats"});
   EXPECT_THAT(stats.out, HasSubstr("TTFT ms = lookup"));
@@ -219,6 +220,9 @@ TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
   EXPECT_THAT(long_answer.err, HasSubstr(line));
   EXPECT_EQ(endless(named_limit(long_answer.err)).status, 0);
   expect_error(ask_plainly("harbour", {"-n", "100000"}), 1, "; the model holds 2048 at most: ");
+  std::string long_question = "When does the harbour open";
+  for (int i = 0; i < 3000; ++i) long_question += " again";
+  expect_error(ask_plainly(long_question), 1, "with one passage (more than 2048 tokens) and ");
   const auto talk = [](const std::string& limit) {
     return weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", limit, "-n", "4"},
                 "harbour\n");

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -351,7 +352,9 @@ TEST_F(Batch, WhatCanNeverFitIsRefusedWithItsNumbersAndTheOthersRun) {
   const std::vector<Json> lines = lines_of(run.out);
   ASSERT_THAT(indices_of(lines), ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(without_index(lines[0]), alone(raw({"-p", "a"})));
-  EXPECT_THAT(lines[1]["error"], HasSubstr("the context of 64"));
+  const std::string refused = "does not fit the context of 64 tokens: shorten it, or give ";
+  EXPECT_THAT(lines[1]["error"], HasSubstr("line 2: the prompt ("));
+  EXPECT_THAT(lines[1]["error"], HasSubstr(refused + "-c "));
   EXPECT_EQ(without_index(lines[2]), alone(raw({"-p", "b"})));
   EXPECT_THAT(run.err, HasSubstr("weft: "));
   // A limit of memory counts like one of the context.
@@ -360,12 +363,28 @@ TEST_F(Batch, WhatCanNeverFitIsRefusedWithItsNumbersAndTheOthersRun) {
   const std::vector<Json> again = lines_of(limited.out);
   ASSERT_EQ(again.size(), 4u);
   EXPECT_EQ(again[0], lines[0]);
-  EXPECT_THAT(again[1]["error"], HasSubstr("64"));
+  EXPECT_THAT(again[1]["error"], HasSubstr(refused + "--kv-limit "));
   EXPECT_EQ(again[2], lines[2]);
+  // The size that is named holds the prompt and its answer.
+  const auto named_flags = [](const std::string& line) {
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(line, found, std::regex("or give (-\\S+) (\\S+), which holds")))
+        << line;
+    return found.empty() ? Arguments{} : Arguments{found[1].str(), found[2].str()};
+  };
+  for (const Arguments& limit : {Arguments{"--kv-limit", pages(4)}, Arguments{"-c", "64"}}) {
+    Arguments small = limit;
+    small.insert(small.end(), {"-p", long_prompt, "-n", "8"});
+    const Outcome too_small = weft(raw(small));
+    expect_error(too_small, 1, refused + limit.front() + " ");
+    Arguments enough = named_flags(too_small.err);
+    enough.insert(enough.end(), {"-p", long_prompt, "-n", "8"});
+    const Outcome held = weft(raw(enough));
+    EXPECT_EQ(held.status, 0) << held.err;
+    EXPECT_THAT(held.err, Not(HasSubstr("is full")));
+  }
   expect_error(weft(raw({"--kv-limit", pages(4), "--parallel", "2", "-p", long_prompt})), 1,
-               "does not fit the context of 64 tokens: shorten it, or take a larger context "
-               "(--kv-limit)");
-  expect_error(weft(raw({"-c", "64", "-p", long_prompt})), 1, "take a larger context (-c)");
+               refused + "--kv-limit ");
   const Outcome full = weft(raw({"--kv-limit", pages(4), "--ignore-eos", "-n", "-1", "x"}));
   EXPECT_EQ(full.err, "weft: the context of 64 tokens is full: the text ends here (--kv-limit)\n");
 }

@@ -69,8 +69,10 @@ TEST_F(Habits, APromptThatIsMissingTwiceOrHostileIsALine) {
   expect_error(weft(generate({"-f", "-", "y"})), 2, "give one");
   expect_error(weft(generate({"-f", "-", "-p", "y"})), 2, "give one");
   expect_error(weft(generate({}), std::string(size_t{65} << 20, 'x')), 1, "over the limit of");
+  // What is not counted to its end is not given a number.
   expect_error(weft(generate({"-c", "64"}), std::string(100'000, 'x')), 1,
-               "does not fit the context of 64 tokens");
+               "the prompt (more than 2048 tokens) does not fit the context of 64 tokens: shorten "
+               "it, the model holds 2048 at most");
   // Bytes are bytes: NUL and what is no UTF-8 are tokens like others.
   EXPECT_EQ(weft(generate({}), std::string("a\0b", 3)).status, 0);
   EXPECT_NE(weft(generate({}), std::string("a\0b", 3)).out, weft(generate({"ab"})).out);
@@ -348,7 +350,14 @@ TEST_F(Habits, CommandsOfOtherProgramsAreAnsweredWithTheOneThatIsMeant) {
       {{"rm", "x"}, "weft model rm NAME"},
       {{"show", "x"}, "weft inspect MODEL"},
       {{"ps"}, "no model stays loaded"},
-      {{"serve"}, "without a server"},
+      {{"serve"}, "there is no server yet"},
+      {{"create", "x", "-f", "Modelfile"}, "weft has no `create`: a model is a GGUF file"},
+      {{"push", "x"}, "it uploads nothing"},
+      {{"cp", "a", "b"}, "weft model path NAME"},
+      {{"embed", "x"}, "it makes no embeddings"},
+      {{"smollm2-135m"}, "a command goes before a model: weft chat -m smollm2-135m talks with it"},
+      {{"llama3.2:1b", "hello"}, "weft generate -m llama3.2:1b PROMPT answers once"},
+      {{"./model.gguf"}, "weft chat -m ./model.gguf"},
       {{"model", "pull", "x"}, "weft model get NAME"},
       {{"model", "list"}, "weft model ls"},
       {{"genrate"}, "no command genrate: did you mean generate?"},

@@ -21,10 +21,22 @@ class PrefillRatesTest : public ::testing::Test {
         {.n_layers = 2, .n_embd = 64, .n_ff = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16});
     ASSERT_TRUE(written.is_ok()) << written.message();
     model_ = std::make_unique<test::TestModel>(path);
+    cache_ = cache_of(model_->model(), 4096, {});
+  }
+
+  static std::unique_ptr<kv::Cache> cache_of(const model::Model& model, int32_t tokens,
+                                             kernels::KvTypes types) {
+    const model::ModelConfig& config = model.config();
+    auto cache = kv::Cache::create({.n_layers = config.n_layers,
+                                    .layer_groups = config.layer_groups(),
+                                    .layout = config.kv_layout(types),
+                                    .capacity_tokens = tokens});
+    EXPECT_TRUE(cache.is_ok()) << cache.status().message();
+    return *std::move(cache);
   }
 
   fusion::PrefillRates rates(const std::string& file) {
-    auto rates = prefill_rates(posix_env(), model_->model(), model_->context(), file);
+    auto rates = prefill_rates(posix_env(), model_->model(), model_->context(), *cache_, file);
     EXPECT_TRUE(rates.is_ok()) << rates.status().message();
     return *rates;
   }
@@ -37,6 +49,7 @@ class PrefillRatesTest : public ::testing::Test {
   test::TempDir dir_;
   std::string file_ = dir_.path() + "/cache/prefill-rates";
   std::unique_ptr<test::TestModel> model_;
+  std::unique_ptr<kv::Cache> cache_;
 };
 
 bool is_usable(const fusion::PrefillRates& r) {
@@ -65,9 +78,44 @@ TEST_F(PrefillRatesTest, AModelThatSeesOneKeyHasRates) {
   options.window = 1;
   ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
   const test::TestModel model(path);
-  const auto rates = prefill_rates(posix_env(), model.model(), model.context(), "");
+  const auto cache = cache_of(model.model(), 4096, {});
+  const auto rates = prefill_rates(posix_env(), model.model(), model.context(), *cache, "");
   ASSERT_TRUE(rates.is_ok()) << rates.status().message();
   EXPECT_TRUE(is_usable(*rates));
+}
+
+// A limit of the KV cache holds for the measurement, too: it takes pages of that cache, and of a
+// small one a shorter prompt.
+TEST_F(PrefillRatesTest, AreMeasuredInTheCachesOwnPages) {
+  for (const int32_t tokens : {16, 80, 528, 2176}) {
+    cache_ = cache_of(model_->model(), tokens, {});
+    EXPECT_TRUE(is_usable(rates(file_))) << tokens;
+    EXPECT_EQ(cache_->free_page_count(), tokens / 16);
+    const std::string kept = contents();
+    const std::string shorter = " / " + std::to_string(tokens) + " tokens\t";
+    EXPECT_EQ(kept.find(shorter) != std::string::npos, tokens < 2176) << kept;
+  }
+  const std::string kept = contents();
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), '\n'), 4);
+  // What a sequence holds stays as it is.
+  cache_ = cache_of(model_->model(), 64, {});
+  const kv::OwnedSequence sequence(*cache_);
+  auto reservation = cache_->reserve(sequence.id(), 40);
+  ASSERT_TRUE(reservation.is_ok());
+  EXPECT_TRUE(is_usable(rates("")));
+  const kv::OwnedSequence other(*cache_);
+  const auto rest = cache_->reserve(other.id(), 16);
+  ASSERT_TRUE(rest.is_ok());
+  const auto full =
+      prefill_rates(posix_env(), model_->model(), model_->context(), *cache_, file_ + "2");
+  EXPECT_EQ(full.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(PrefillRatesTest, OfOtherTypesOfKvAreOthers) {
+  rates(file_);
+  cache_ = cache_of(model_->model(), 4096, {DType::kF32, DType::kBF16});
+  EXPECT_TRUE(is_usable(rates(file_)));
+  EXPECT_THAT(contents(), ::testing::HasSubstr(" / KV F32 BF16\t"));
 }
 
 TEST_F(PrefillRatesTest, WhatDoesNotReadAsRatesIsMeasuredAgain) {

@@ -50,9 +50,10 @@ std::pair<uint64_t, size_t> whole_units(uint64_t bytes, uint64_t base) {
 std::optional<ByteSize> parse_byte_size(std::string_view text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   std::string unit;
-  for (const char c : text.substr(digits)) {
-    if (c != ' ') unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  for (const char c : text.substr(std::min(text.find_first_not_of(' ', digits), text.size()))) {
+    unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   }
+  if (unit.empty() && digits < text.size()) return std::nullopt;  // spaces alone
   const std::optional<uint64_t> one = unit_bytes(unit);
   if (!one) return std::nullopt;
   const std::string_view number = text.substr(0, digits);

@@ -14,8 +14,9 @@ struct ByteSize {
   uint64_t bytes = 0;
   bool has_unit = false;
 };
-/// 512MB, "1.5 GB", 10GiB, 4096; any case. KB to EB are powers of 1000, KiB to EiB of 1024, and so
-/// are K to E alone, as GNU's tools have it. Rounded to a whole byte. nullopt: none, or too large.
+/// 512MB, "1.5 GB", 10GiB, 4096; any case, and spaces only between number and unit. KB to EB are
+/// powers of 1000, KiB to EiB of 1024, and so are K to E alone, as GNU's tools have it. Rounded to
+/// a whole byte. nullopt: none, or too large.
 std::optional<ByteSize> parse_byte_size(std::string_view text);
 
 /// "830 KB", "1.2 GB": to two or three digits.

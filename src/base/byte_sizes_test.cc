@@ -21,6 +21,7 @@ TEST(ByteSizes, AnIMakesAPowerOf1024AndABareLetterIsGnus) {
   EXPECT_EQ(bytes_of("2M"), 2u << 20);
   EXPECT_EQ(bytes_of("2mi"), 2u << 20);
   EXPECT_EQ(bytes_of("7 gb"), 7'000'000'000u);
+  EXPECT_EQ(bytes_of("2  GiB"), uint64_t{2} << 30);
   EXPECT_EQ(bytes_of("1EB"), 1'000'000'000'000'000'000u);
   EXPECT_EQ(bytes_of("1EiB"), uint64_t{1} << 60);
   EXPECT_EQ(bytes_of("4096"), 4096u);
@@ -37,8 +38,26 @@ TEST(ByteSizes, FractionsAreWholeBytes) {
 }
 
 TEST(ByteSizes, WhatIsNoneOrTooLargeIsRefused) {
-  for (const char* text : {"", "GB", "1.5", ".5GB", "1.GB", "1..5GB", "5XB", "12i", "1MBB", "-1MB",
-                           "1e3MB", "19EB", "16EiB", "18446744073709551616", "18.5EB"}) {
+  for (const char* text : {"",
+                           "GB",
+                           "1.5",
+                           ".5GB",
+                           "1.GB",
+                           "1..5GB",
+                           "5XB",
+                           "12i",
+                           "1MBB",
+                           "-1MB",
+                           "1e3MB",
+                           "19EB",
+                           "2 G B",
+                           "2G B",
+                           "2GB ",
+                           "2 ",
+                           " 2GB",
+                           "16EiB",
+                           "18446744073709551616",
+                           "18.5EB"}) {
     EXPECT_FALSE(parse_byte_size(text).has_value()) << text;
   }
   EXPECT_EQ(bytes_of("18446744073709551615"), UINT64_MAX);

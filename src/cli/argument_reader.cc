@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/argument_reader_internal.h"
+#include "cli/known_models.h"
 #include "cli/suggestion.h"
 
 namespace weft::cli {
@@ -20,6 +21,16 @@ bool is_flag(std::string_view word) {
   word.remove_prefix(word.starts_with("--") ? 2 : 1);
   constexpr std::string_view kOfWords = "0123456789.-! \n\t";
   return !word.empty() && kOfWords.find(word.front()) == std::string_view::npos;
+}
+
+/// What Ollama's `run` takes: a known model, a model's file, or a name with a tag ("llama3.2:1b").
+bool is_model_name(std::string_view word) {
+  const auto is_word = [&](const KnownModel& model) { return model.name == word; };
+  const bool is_known = std::ranges::any_of(known_models(), is_word);
+  const size_t colon = word.find(':');
+  const bool has_tag = colon != std::string_view::npos && colon > 0 && colon + 1 < word.size() &&
+                       word.find_first_of(" \t\r\n") == std::string_view::npos;
+  return is_known || word.ends_with(".gguf") || has_tag;
 }
 
 class ArgumentReader {
@@ -67,6 +78,12 @@ class ArgumentReader {
     const std::string group = command_->get_parent() == nullptr ? "" : command_->get_name();
     if (const auto meant = foreign_command(group, word)) {
       return invalid_argument(std::string(*meant));
+    }
+    if (group.empty() && is_model_name(word)) {
+      return invalid_argument(fmt::format(
+          "a command goes before a model: weft chat -m {0} talks with it, weft generate "
+          "-m {0} PROMPT answers once",
+          shown(word)));
     }
     const auto usual = usual_command(word, names);
     const std::string meant =

@@ -147,13 +147,19 @@ std::string timing_line(const Answer& answer, bool stats_shown) {
     const std::vector<std::string>& notes = answer.report.notes;
     const auto gate = std::ranges::find_if(
         notes, [&](const std::string& note) { return note.starts_with(kGate); });
+    // Beside a measured time that is longer the rule would read as a contradiction.
+    const std::string rule = answer.ttft_ms < fusion::kSoonMs
+                                 ? fmt::format(" (less than {:.1f} s)", fusion::kSoonMs / 1000)
+                                 : ", too little for reuse to be worth it";
     const std::string why =
         gate != notes.end() ? gate->substr(kGate.size())
         : predicted->full_prefill_ms < fusion::kSoonMs
-            ? fmt::format("full prefill is predicted to take {} (less than {:.1f} s)",
-                          seconds(predicted->full_prefill_ms), fusion::kSoonMs / 1000)
-            : fmt::format("reuse would hardly be faster than full prefill (predicted {})",
-                          seconds(predicted->full_prefill_ms));
+            ? fmt::format("full prefill was predicted to take {} on a quiet machine{}",
+                          seconds(predicted->full_prefill_ms), rule)
+            : fmt::format(
+                  "reuse was predicted to be hardly faster than full prefill ({} on a quiet "
+                  "machine)",
+                  seconds(predicted->full_prefill_ms));
     const std::string found = answer.report.reused_tokens == 0
                                   ? ""
                                   : fmt::format("; {} of {} tokens came from the prefix cache",
@@ -164,7 +170,7 @@ std::string timing_line(const Answer& answer, bool stats_shown) {
   }
   const std::string expected =
       !predicted ? ""
-                 : fmt::format(" (predicted {}, and {} for full prefill)",
+                 : fmt::format(" (predicted for a quiet machine: {}, and {} for full prefill)",
                                seconds(predicted->ttft_ms), seconds(predicted->full_prefill_ms));
   return fmt::format("{} to the first token{}; {} of {} tokens reused{}", seconds(answer.ttft_ms),
                      expected, grouped_digits(answer.report.reused_tokens),
@@ -203,9 +209,10 @@ std::string saved_line(std::span<const Answer> answers) {
 std::string predicted_line(const Answer& answer) {
   const auto& predicted = answer.report.predicted;
   if (!predicted) return "";
-  return fmt::format("{}: predicted {} to the first token, came in {}; full prefill predicted {}",
-                     mode_done(answer), seconds(predicted->ttft_ms), seconds(answer.ttft_ms),
-                     seconds(predicted->full_prefill_ms));
+  return fmt::format(
+      "{}: {} to the first token; predicted for a quiet machine: {}, and {} for full prefill",
+      mode_done(answer), seconds(answer.ttft_ms), seconds(predicted->ttft_ms),
+      seconds(predicted->full_prefill_ms));
 }
 
 std::string in_one_line(std::string text) {

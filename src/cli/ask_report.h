@@ -58,9 +58,9 @@ std::string source_line(const Source& source, size_t number);
 /// out for it, three of each by name; "": none.
 std::string left_out_line(const Source& source);
 
-/// "0.52 s to the first token (predicted 0.50 s, and 4.3 s for full prefill); 3,400 of 3,964 tokens
-/// reused (--stats)", or why the stored KV was left unused. What is in brackets only where it was
-/// predicted, the hint where `stats_shown` is false.
+/// "0.52 s to the first token (predicted for a quiet machine: 0.50 s, and 4.3 s for full prefill);
+/// 3,400 of 3,964 tokens reused (--stats)", or why the stored KV was left unused. What is in
+/// brackets only where it was predicted, the hint where `stats_shown` is false.
 std::string timing_line(const Answer& answer, bool stats_shown);
 
 /// Tokens and times of each answer, with a line of headings; docs/cli.md explains the columns.
@@ -70,8 +70,8 @@ std::string stats_table(std::span<const Answer> answers);
 /// first; "blend (done as prefix)" where that was done.
 std::string saved_line(std::span<const Answer> answers);
 
-/// "blend: predicted 0.50 s to the first token, came in 0.52 s; full prefill predicted 4.3 s"; ""
-/// where nothing was predicted.
+/// "blend: 0.52 s to the first token; predicted for a quiet machine: 0.50 s, and 4.3 s for full
+/// prefill"; "" where nothing was predicted.
 std::string predicted_line(const Answer& answer);
 
 /// In one line, without white space at the beginning.

@@ -239,9 +239,9 @@ class Asker {
     if (n == 0 && !found.passages.empty()) {
       const int64_t tokens = used + std::ssize(found.passages.front().hit.chunk.tokens);
       return resource_exhausted(fmt::format(
-          "the question with one passage ({} tokens) and an answer of up to {} (-n) do not fit the "
+          "the question with one passage ({}) and an answer of up to {} (-n) do not fit the "
           "context of {}; {}",
-          tokens, room_for_answer(), engine_.context_tokens(),
+          engine_.tokens_text(tokens), room_for_answer(), engine_.context_tokens(),
           engine_.way_to_hold(engine::context_for(flags_.generation, tokens))));
     }
     if (n < found.passages.size()) {
@@ -483,8 +483,9 @@ Status run_ask(App& app, AskFlags flags) {
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
-  WEFT_ASSIGN_OR_RETURN(const std::string unfinished,
-                        unfinished_line(library.index(), flags.documents.library.dir, given_model));
+  WEFT_ASSIGN_OR_RETURN(
+      const std::string unfinished,
+      unfinished_line_of(app.env, library, flags.documents.library.dir, given_model));
   if (!unfinished.empty()) print_error(unfinished);
   Asker asker(app, flags, *engine, library, unfinished);
   if (flags.question) {

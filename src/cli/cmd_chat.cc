@@ -133,7 +133,7 @@ Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> 
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);
   WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
-  WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(library.index(), dir));
+  WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line_of(app.env, library, dir));
   if (!unfinished.empty()) print_error(unfinished);
   DocumentTalk talk(flags.documents, *engine, library);
   WEFT_ASSIGN_OR_RETURN(Beginning beginning, begin(app, flags, talk));

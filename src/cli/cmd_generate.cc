@@ -94,10 +94,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
                         prompt_tokens(*engine, prompt, flags.raw));
   if (tokens.empty()) return invalid_argument("the prompt is empty");
   if (std::ssize(tokens) > engine->context_tokens()) {
-    return resource_exhausted(
-        fmt::format("the prompt does not fit the context of {} tokens: shorten it, or take a "
-                    "larger context ({})",
-                    engine->context_tokens(), engine->context_flag()));
+    return engine::prompt_too_long(*engine, flags.generation, "the prompt", std::ssize(tokens));
   }
 
   if (flags.parallel > 1) {
@@ -149,7 +146,7 @@ Result<std::vector<int32_t>> prompt_tokens(const engine::Engine& engine, const s
   const text::Tokenizer& tokenizer = engine.tokenizer();
   const auto is_stopped = [] { return interrupted(); };
   const FunctionRef<bool()> cancelled(is_stopped);
-  const text::EncodeLimits limits{engine.context_tokens(), &cancelled};
+  const text::EncodeLimits limits{engine.counted_tokens(), &cancelled};
   if (raw) return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}, limits);
   WEFT_ASSIGN_OR_RETURN(const text::ChatTemplate chat, engine.chat_template());
   const text::Turn turns[] = {{text::Role::kUser, prompt}};
@@ -163,7 +160,7 @@ void add_generate_command(Command root, App& app) {
   add_model_flags(command, flags->model);
   Flag words = command.add_words("prompt", flags->words,
                                  "the prompt; without one it is read from standard input");
-  Flag prompt = command.add_option("-p,--prompt", flags->prompt, "the same")
+  Flag prompt = command.add_option("-p,--prompt", flags->prompt, "the prompt, as one text")
                     .may_be_empty()  // all the text is the model's then, from BOS on
                     .excludes(words);
   Flag file =

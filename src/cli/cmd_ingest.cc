@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "base/byte_sizes.h"
 #include "cli/app.h"
 #include "cli/ingest_report.h"
 #include "cli/ingester.h"
@@ -184,6 +185,26 @@ Result<retrieval::ScanOptions> scan_options(const IngestFlags& flags) {
   return options;
 }
 
+/// The command that completes what Ctrl-C ended, such that it does not stop for want of room.
+Result<std::string> line_after_stop(App& app, const IngestFlags& flags, Library& library,
+                                    uint64_t bytes_left, const std::string& given_model) {
+  WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, library.store().stat());
+  const uint64_t limit = flags.library.store_limit_bytes;
+  const uint64_t needed = stats.disk.bytes + bytes_left;
+  const bool is_limit_too_small = limit > 0 && needed > limit;
+  const auto three_digits = parse_byte_size(size_flag_for(needed));
+  WEFT_ASSIGN_OR_RETURN(
+      std::string line,
+      unfinished_line(library.index(), flags.library.dir, given_model,
+                      is_limit_too_small && three_digits ? three_digits->bytes : limit));
+  if (line.empty()) return line;
+  if (is_limit_too_small) {
+    line += fmt::format(" (--store-limit {} does not hold all of it)", size_flag(limit));
+  }
+  WEFT_ASSIGN_OR_RETURN(const uint64_t free_bytes, app.env.free_bytes(flags.library.dir));
+  return line + room_note(bytes_left, free_bytes);
+}
+
 Status run_ingest(App& app, IngestFlags flags) {
   if (flags.paths.empty()) {
     return invalid_argument("name the files and folders to ingest: weft ingest --store DIR PATH");
@@ -213,16 +234,15 @@ Status run_ingest(App& app, IngestFlags flags) {
   WEFT_ASSIGN_OR_RETURN(Library library,
                         Library::create(app.env, flags.library, *engine, flags.anchor));
   Report report(app, flags);
-  const auto counts =
-      Ingester(app.env, *engine, library, report.events()).run(flags.paths, options);
+  Ingester ingester(app.env, *engine, library, report.events());
+  const auto counts = ingester.run(flags.paths, options);
   report.end();
   // Nobody wants a new store that nothing came into; where it cannot be taken away, it stays.
   const auto taken_away = library.take_away_if_new(app.env);
   if (!counts.is_ok()) {
     const bool is_gone = taken_away.is_ok() && *taken_away;
     if (counts.status().code() == StatusCode::kCancelled && !is_gone) {  // an error is one line
-      const auto line = unfinished_line(library.index(), flags.library.dir, given_model,
-                                        flags.library.store_limit_bytes);
+      const auto line = line_after_stop(app, flags, library, ingester.bytes_left(), given_model);
       if (line.is_ok() && !line->empty()) print_error(*line);
     }
     return counts.status();
@@ -243,12 +263,16 @@ void add_ingest_command(Command root, App& app) {
       .describe(
           "GGUF file, or the name of a fetched model; the first ingest needs it (default: "
           "the store's own)");
-  command.add_option("--store", flags->library.dir, "folder for index and KV")
+  command
+      .add_option("--store", flags->library.dir,
+                  "folder of the store, for index and KV; made where it is not there")
       .value_name("DIR")
       .or_environment("WEFT_STORE");
   add_prompt_flag(command, flags->library.prompt);
-  command.add_option("--anchor", flags->anchor,
-                     "what chunks are computed behind: none, opening, neutral or a file");
+  command.add_option(
+      "--anchor", flags->anchor,
+      "what comes before each chunk while its KV is computed: none, opening, neutral "
+      "or a file (default: the store's, at first neutral)");
   command.add_option("--encoding", flags->encoding,
                      "of files that are not UTF-8: utf-16, utf-16le, utf-16be, latin-1, "
                      "windows-1252, or utf-8 to mark damage (default: by their looks)");

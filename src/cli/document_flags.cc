@@ -9,10 +9,14 @@ std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
   for (const char* name : {"--ratio", "--propagate", "--selector", "--check", "--prompt"}) {
     all.push_back(command.get_option(name));
   }
-  all.push_back(command.add_option("--reuse", flags.mode, "what is reused (default: blend)")
+  all.push_back(command
+                    .add_option("--reuse", flags.mode,
+                                "which stored KV is used: none; prefix: what a prefix cache "
+                                "would have; full: all, as it is; blend: all, with some tokens "
+                                "recomputed (default: blend)")
                     .one_of({"none", "prefix", "full", "blend"}));
   all.push_back(
-      command.add_option("--chunks", flags.n_chunks, "chunks in the prompt at most (default: 4)")
+      command.add_option("--chunks", flags.n_chunks, "passages in the prompt at most (default: 4)")
           .in_range(1, 1024));
   all.push_back(command
                     .add_option("--min-score", flags.min_score,
@@ -29,8 +33,9 @@ std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
       "parts: lookup of the records, miss (computing those that were missing), load "
       "wait (for the disk), rotate (keys to their places), select (tokens to "
       "recompute), recompute, prefill"));
-  all.push_back(command.add_flag("--paragraphs", flags.paragraphs,
-                                 "let the answer go on behind its first line"));
+  all.push_back(
+      command.add_flag("--paragraphs", flags.paragraphs,
+                       "let the answer go on after its first line, where it ends otherwise"));
   all.push_back(command.add_bytes("--memory-limit", flags.library.memory_limit_bytes,
                                   "bytes of KV kept in memory, as 512MB (default: 1GB)"));
   all.push_back(command.add_flag("--json", flags.json, "print the answer and its report as JSON"));

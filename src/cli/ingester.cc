@@ -234,6 +234,7 @@ bool Ingester::needs_work(const retrieval::ScannedFile& file) const {
 /// Says beforehand what the documents will take.
 Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   IngestPlan plan;
+  bytes_left_ = 0;
   int64_t new_tokens = 0;  // of records that are not there yet, each once
   std::set<Hash128> seen;
   int64_t largest_tokens = 0;
@@ -255,6 +256,7 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
       if (is_new) {
         new_tokens += n;
         ++plan.new_chunks;
+        bytes_left_ += library_.record_bytes(chunk.tokens);
       }
       if (is_new && chunk.tokens.size() > largest_chunk) {
         largest_chunk = chunk.tokens.size();
@@ -387,13 +389,17 @@ Status Ingester::store_step() {
   }
   size_t n_done = 0;
   const auto on_stored = [&](bool computed) {
-    const int64_t n = std::ssize(chunks[n_done]);
+    const std::span<const int32_t> tokens = chunks[n_done];
+    const int64_t n = std::ssize(tokens);
     WaitingDocument& document = *documents[n_done++];
     ++document.n_stored;
     ++stored_chunks_;
     waiting_tokens_ -= n;
     done_tokens_ += n;
-    if (computed) computed_tokens_ += n;
+    if (computed) {
+      computed_tokens_ += n;
+      bytes_left_ -= std::min(bytes_left_, library_.record_bytes(tokens));
+    }
     tell(document.path);
   };
   const Status stored = fusor_.ensure_first_stored(chunks, on_stored, {.evict = false});
@@ -444,10 +450,25 @@ Status Ingester::apply(retrieval::ScannedFile& file) {
 Status Ingester::stopped_at(const std::string& path, const Status& status) const {
   if (status.code() != StatusCode::kResourceExhausted) return status;
   return resource_exhausted(fmt::format(
-      "stopped at {}: {}; {}", path, status.message(),
+      "stopped at {}: {}; {}{}", path, status.message(),
       stored_chunks_ == 0
           ? "no chunk was stored before"
-          : fmt::format("the {} stored before can be used", counted(stored_chunks_, "chunk"))));
+          : fmt::format("the {} stored before can be used", counted(stored_chunks_, "chunk")),
+      room_needed()));
+}
+
+/// Where a limit or the disk cannot hold what is missing, which one could.
+std::string Ingester::room_needed() const {
+  const auto store = library_.store().stat();
+  if (!store.is_ok()) return "";
+  if (library_.has_store_limit() && store->disk.bytes + bytes_left_ > store->disk.limit_bytes) {
+    return fmt::format("; --store-limit {} holds all of it",
+                       size_flag_for(store->disk.bytes + bytes_left_));
+  }
+  const auto free_bytes = env_.free_bytes(library_.store().dir());
+  if (!free_bytes.is_ok() || bytes_left_ <= *free_bytes) return "";
+  return fmt::format("; what is missing takes {}, and {} are free there", size_text(bytes_left_),
+                     size_text(*free_bytes));
 }
 
 /// Until all is done, whoever asks is told that it is not.

@@ -90,6 +90,10 @@ class Ingester {
   Result<IngestCounts> run(const std::vector<std::string>& paths,
                            retrieval::ScanOptions options = {});
 
+  /// What run() planned to store and has not: bytes on disk, also after an error. 0 before the
+  /// plan.
+  uint64_t bytes_left() const { return bytes_left_; }
+
  private:
   struct CutChunk;
   struct CutDocument;
@@ -116,6 +120,7 @@ class Ingester {
   Status mark_stored(const WaitingDocument& document);
   void tell(std::string_view path) const;
   Status stopped_at(const std::string& path, const Status& status) const;
+  std::string room_needed() const;
   Status take_over(retrieval::ScannedFile& file);
   Status forget(const std::string& path);
   Result<bool> is_incomplete(const std::string& path);
@@ -141,6 +146,7 @@ class Ingester {
   int64_t total_tokens_ = 0;
   int64_t computed_tokens_ = 0;
   int64_t stored_chunks_ = 0;
+  uint64_t bytes_left_ = 0;
   std::deque<WaitingDocument> waiting_;
   int64_t waiting_tokens_ = 0;
   std::set<std::string> cut_anew_;  // moved documents that are not whole as they are

@@ -353,9 +353,12 @@ TEST_F(IngesterStepsTest, StoppedBetweenStepsItKeepsWhatIsDone) {
     n_stored += has_stored ? 1 : 0;
   };
   events.cancelled = [&] { return has_stored; };
-  const Status status = Ingester(posix_env(), *engine_, library, events).run({docs()}).status();
+  Ingester ingester(posix_env(), *engine_, library, events);
+  const Status status = ingester.run({docs()}).status();
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_EQ(status.message(), "stopped; what was stored so far can be used");
+  EXPECT_GT(ingester.bytes_left(), 0u);
+  const uint64_t all_bytes = library.store().stat()->disk.bytes + ingester.bytes_left();
   EXPECT_THAT(state(library), ::testing::Contains("a whole"));
   const auto whole = std::ranges::count_if(
       state(library), [](const std::string& line) { return line.ends_with(" whole"); });
@@ -363,6 +366,7 @@ TEST_F(IngesterStepsTest, StoppedBetweenStepsItKeepsWhatIsDone) {
   const auto counts = Ingester(posix_env(), *engine_, library, {}).run({docs()});
   ASSERT_TRUE(counts.is_ok()) << counts.status().message();
   EXPECT_EQ(counts->unchanged, 3);
+  EXPECT_EQ(library.store().stat()->disk.bytes, all_bytes);
 }
 
 TEST_F(IngesterStepsTest, AFileThatFailsCostsNoneBeforeIt) {

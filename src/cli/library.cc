@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "base/hash.h"
 #include "cli/app.h"
 #include "cli/local_models.h"
+#include "fusion/chunk_computer.h"
 #include "fusion/chunk_key.h"
 #include "retrieval/scan.h"
 #include "store/temp_files.h"
@@ -387,6 +389,22 @@ Result<std::vector<int32_t>> Library::chunk_tokens(const std::string& title,
 
 Hash128 Library::record_of(std::span<const int32_t> tokens) const {
   return hash128(fusion::chunk_identity(scope_, tokens));
+}
+
+uint64_t Library::kv_bytes(int64_t n_tokens) const {
+  const auto n = static_cast<uint64_t>(std::max<int64_t>(n_tokens, 0));
+  const auto one = static_cast<uint64_t>(fusion::record_token_bytes(engine_->model().config()));
+  return n > std::numeric_limits<uint64_t>::max() / one ? std::numeric_limits<uint64_t>::max()
+                                                        : n * one;
+}
+
+uint64_t Library::record_bytes(std::span<const int32_t> tokens) const {
+  const model::ModelConfig& config = engine_->model().config();
+  const auto n = static_cast<int64_t>(tokens.size());
+  const auto all_layers = static_cast<uint64_t>(n * fusion::record_token_bytes(config));
+  const auto n_layers = static_cast<uint32_t>(config.n_layers);
+  const store::RecordInfo info{.n_layers = n_layers, .layer_bytes = all_layers / n_layers};
+  return info.file_bytes(fusion::chunk_identity(scope_, tokens).size());
 }
 
 Status Library::check_kv_room(int64_t chunk_tokens) const {

@@ -58,6 +58,10 @@ class Library {
   Result<std::vector<int32_t>> chunk_tokens(const std::string& title, std::string_view text) const;
   /// The name of the record of a chunk with these token ids.
   Hash128 record_of(std::span<const int32_t> tokens) const;
+  /// On disk, of so many tokens of chunks, about.
+  uint64_t kv_bytes(int64_t n_tokens) const;
+  /// Of the file that keeps the KV of such a chunk.
+  uint64_t record_bytes(std::span<const int32_t> tokens) const;
   /// kResourceExhausted where the KV cache cannot hold the anchor and a chunk of so many tokens
   /// after it, which is what computing the chunk takes.
   Status check_kv_room(int64_t chunk_tokens) const;

@@ -17,16 +17,19 @@ using fusion::SelectorKind;
 }  // namespace
 
 void add_reuse_flags(Command command, ReuseFlags& flags) {
-  command.add_option("--ratio", flags.ratio,
-                     "share of the chunks' tokens that blend recomputes, 0 to 1, or auto: by what "
-                     "this machine saves (default: auto)");
+  command.add_option(
+      "--ratio", flags.ratio,
+      "share of the passages' tokens that blend recomputes, 0 to 1, or auto: by what "
+      "this machine saves, and full prefill where that is quick (default: auto)");
   command
       .add_option("--propagate", flags.propagate,
                   fmt::format("how much of their mean change blend gives a chunk's other tokens "
                               "(default: {})",
                               fusion::FusionOptions().propagate))
       .in_range(0, 1);
-  command.add_option("--selector", flags.selector, "how blend chooses them")
+  command
+      .add_option("--selector", flags.selector,
+                  "how blend chooses the tokens that it recomputes (default: query-attention)")
       .one_of({"query-attention", "v-deviation"});
   command.add_option("--check", flags.check,
                      "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10; they "

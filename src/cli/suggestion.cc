@@ -38,6 +38,17 @@ constexpr Foreign kCommands[] = {
      "weft has no `run`: weft chat -m MODEL talks with a model, weft generate -m MODEL PROMPT "
      "answers once"},
     {"", "pull", "weft has no `pull`: weft model get NAME fetches a model"},
+    {"", "push", "weft has no `push`: it uploads nothing; a model is a GGUF file, to be copied"},
+    {"", "create",
+     "weft has no `create`: a model is a GGUF file, without a Modelfile; weft quantize writes it "
+     "in "
+     "another type, weft chat -s and the flags of sampling say how it answers"},
+    {"", "cp",
+     "weft has no `cp`: a model is a GGUF file (weft model path NAME), which cp copies; -m takes "
+     "the copy's path"},
+    {"", "embed",
+     "weft has no `embed`: it makes no embeddings; weft ask finds passages by their words, in "
+     "documents that weft ingest took in"},
     {"", "get", "weft has no `get`: weft model get NAME fetches a model"},
     {"", "list", "weft has no `list`: weft model ls lists the models"},
     {"", "ls",
@@ -48,12 +59,18 @@ constexpr Foreign kCommands[] = {
      "documents, weft cache rm its records"},
     {"", "show", "weft has no `show`: weft inspect MODEL shows what a model's file holds"},
     {"", "ps",
-     "weft has no `ps`: no model stays loaded, every command opens its own and ends with it"},
+     "weft has no `ps`: there is no server and no model stays loaded, every command opens its own "
+     "and ends with it"},
     {"", "stop",
-     "weft has no `stop`: no model stays loaded, every command opens its own and ends with it"},
+     "weft has no `stop`: there is no server and no model stays loaded, every command opens its "
+     "own "
+     "and ends with it"},
     {"", "serve",
-     "weft has no `serve`: it is a program without a server; weft ask --json answers questions "
-     "line by line from standard input"},
+     "weft has no `serve`: there is no server yet; weft ask --json and weft generate --batch FILE "
+     "answer line by line, for other programs"},
+    {"", "embeddings",
+     "weft has no `embeddings`: it makes none; weft ask finds passages by their words, in "
+     "documents that weft ingest took in"},
     {"", "search", "weft has no `search`: weft ask -m MODEL --store DIR QUESTION answers"},
     {"", "query", "weft has no `query`: weft ask -m MODEL --store DIR QUESTION answers"},
     {"", "index", "weft has no `index`: weft ingest -m MODEL --store DIR PATH takes documents in"},

@@ -86,6 +86,26 @@ Result<std::string> unfinished_line(retrieval::Index& index, const std::string& 
                      completing_command(outer, dir, kMaxRoots, model, store_limit_bytes), more);
 }
 
+std::string room_note(uint64_t missing_bytes, uint64_t free_bytes) {
+  if (missing_bytes <= free_bytes) return "";
+  return fmt::format("; its KV takes up to {}, and {} are free there: make room before",
+                     size_text(missing_bytes), size_text(free_bytes));
+}
+
+Result<std::string> unfinished_line_of(Env& env, Library& library, const std::string& dir,
+                                       const std::string& model) {
+  WEFT_ASSIGN_OR_RETURN(std::string line, unfinished_line(library.index(), dir, model));
+  if (line.empty()) return line;
+  WEFT_ASSIGN_OR_RETURN(const auto documents, library.index().documents());
+  int64_t n_tokens = 0;  // of documents that are in part stored, too: which part takes long to know
+  for (const retrieval::Document& document : documents) {
+    if (document.status != retrieval::DocumentStatus::kStored) n_tokens += document.n_tokens;
+  }
+  const auto free_bytes = env.free_bytes(library.store().dir());
+  if (!free_bytes.is_ok()) return line;
+  return line + room_note(library.kv_bytes(n_tokens), *free_bytes);
+}
+
 Result<Json> unfinished_json(retrieval::Index& index, const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, index.unfinished());
   if (unfinished.roots.empty()) return Json();

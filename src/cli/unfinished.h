@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "cli/app.h"
+#include "cli/library.h"
 #include "retrieval/index.h"
 
 namespace weft::cli {
@@ -22,6 +23,14 @@ std::string completing_command(const std::vector<retrieval::IngestRoot>& roots,
 /// "": all are.
 Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir,
                                     const std::string& model = "", uint64_t store_limit_bytes = 0);
+
+/// What to add to it where the KV that is still to be stored, at most or about so many bytes, does
+/// not fit the disk: the command would stop for want of room. "" where it fits.
+std::string room_note(uint64_t missing_bytes, uint64_t free_bytes);
+
+/// unfinished_line() with room_note(), of what the index knows to be missing.
+Result<std::string> unfinished_line_of(Env& env, Library& library, const std::string& dir,
+                                       const std::string& model = "");
 
 /// {"documents","ingest_did_not_end","paths":[…],"command"}, or null where all are whole. The
 /// command has all paths.

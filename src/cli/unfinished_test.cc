@@ -72,6 +72,12 @@ TEST_F(UnfinishedTest, TheCommandHasTheLimitThatIsGiven) {
   EXPECT_THAT(with(uint64_t{3} << 30), EndsWith("--store-limit 3GiB /a"));
 }
 
+TEST(RoomNote, IsForWhatTheDiskDoesNotHold) {
+  EXPECT_EQ(room_note(1'000'000, 1'000'000), "");
+  EXPECT_EQ(room_note(3'200'000'000, 1'100'000'000),
+            "; its KV takes up to 3.2 GB, and 1.1 GB are free there: make room before");
+}
+
 TEST_F(UnfinishedTest, PeopleAreToldThreePathsAndProgramsAll) {
   begin({{.path = "/a"}, {.path = "/a/b"}, {.path = "/c"}, {.path = "/d"}, {.path = "/e"}});
   EXPECT_THAT(line(), EndsWith("weft ingest --store S /a /c /d (and 1 more path)"));

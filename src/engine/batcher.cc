@@ -88,10 +88,7 @@ Result<size_t> Batcher::submit(RequestShape shape, Request request,
   }
   const auto n_prompt = std::ssize(request.tokens);
   if (n_prompt > engine_.context_tokens()) {
-    return resource_exhausted(
-        fmt::format("a prompt of {} tokens does not fit the context of {}: shorten it, or take a "
-                    "larger context (-c) or --kv-limit",
-                    n_prompt, engine_.context_tokens()));
+    return prompt_too_long(engine_, options, "the prompt", n_prompt);
   }
   // The token that is sampled last is never run, so the context may be full before it.
   const auto room = static_cast<int32_t>(engine_.context_tokens() - n_prompt + 1);

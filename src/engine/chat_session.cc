@@ -103,7 +103,7 @@ size_t ChatSession::last_user_turn() const {
   return user == turns_.rend() ? turns_.size() : static_cast<size_t>(turns_.rend() - user) - 1;
 }
 
-/// More tokens than the context holds, and not all of them, where the prompt does not fit it.
+/// At most about Engine::counted_tokens(), and then not all of them.
 Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first,
                                                       const ChatCallbacks& callbacks) const {
   std::vector<text::Turn> turns;
@@ -112,13 +112,14 @@ Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first,
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, template_.render(turns, true));
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
   const FunctionRef<bool()> stop = cancelled;
-  return text::encode_prompt(engine_.tokenizer(), segments, {engine_.context_tokens(), &stop});
+  return text::encode_prompt(engine_.tokenizer(), segments, {engine_.counted_tokens(), &stop});
 }
 
 Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(
-    int32_t max_tokens, const ChatCallbacks& callbacks) const {
+    const GenerationOptions& options, const ChatCallbacks& callbacks) const {
   const int64_t context = engine_.context_tokens();
-  const int64_t room = std::min<int64_t>(max_tokens, context / 4);
+  const int64_t room =
+      std::min<int64_t>(room_for_answer(options, engine_.context_tokens()), context / 4);
   FittingPrompt out{{}, first_, 0};
   WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(first_, callbacks));
   if (std::ssize(out.tokens) + room > context) {
@@ -140,10 +141,7 @@ Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(
     }
     WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(starts[low], callbacks));
     if (std::ssize(out.tokens) >= context) {
-      return resource_exhausted(
-          fmt::format("this turn alone does not fit the context of {} tokens: shorten it, or start "
-                      "with a larger --context",
-                      context));
+      return prompt_too_long(engine_, options, "this turn alone", std::ssize(out.tokens));
     }
     out.first = starts[low];
     out.n_dropped = static_cast<int32_t>(low);
@@ -195,8 +193,7 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   // One time for all that is rendered for this answer, so that it is the same prompt.
   template_ = template_.at(engine_.local_time());
   const auto run = [&]() -> Result<Generation> {
-    const int32_t room = room_for_answer(options, engine_.context_tokens());
-    WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(room, callbacks));
+    WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(options, callbacks));
     WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt.tokens, callbacks, answer));
     first_ = prompt.first;
     if (prompt.n_dropped > 0 && callbacks.on_dropped) callbacks.on_dropped(prompt.n_dropped);

@@ -88,7 +88,8 @@ class ChatSession {
     size_t first = 0;       // turn that it begins with, behind the system turn
     int32_t n_dropped = 0;  // exchanges left out that the prompt before still had
   };
-  Result<FittingPrompt> fitting_prompt(int32_t max_tokens, const ChatCallbacks& callbacks) const;
+  Result<FittingPrompt> fitting_prompt(const GenerationOptions& options,
+                                       const ChatCallbacks& callbacks) const;
   Result<std::vector<float>> prefill(const std::vector<int32_t>& prompt,
                                      const ChatCallbacks& callbacks, ChatAnswer& answer);
   Result<ChatAnswer> run_answer(const GenerationOptions& options, const ChatCallbacks& callbacks);

@@ -117,6 +117,17 @@ Result<text::ChatTemplate> Engine::chat_template() const {
   return compiled;
 }
 
+std::string Engine::flags_to_hold(int64_t tokens) const {
+  if (tokens > model_->config().context_length) return "";
+  const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  std::string flags;
+  if (tokens > model_->config().context_tokens) flags = fmt::format("-c {}", tokens);
+  if (!flags.empty() && !is_kv_limited_) return flags;
+  if (pages <= cache_->page_count()) return flags;
+  return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
+                     size_flag_for(static_cast<uint64_t>(pages * page_bytes())));
+}
+
 std::string Engine::way_to_hold(int64_t tokens) const {
   const int32_t most = model_->config().context_length;
   if (tokens > most) {
@@ -125,19 +136,29 @@ std::string Engine::way_to_hold(int64_t tokens) const {
         "tokens of an answer (-n) are needed",
         most);
   }
-  const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
-  std::string flags;
-  if (tokens > model_->config().context_tokens) flags = fmt::format("-c {}", tokens);
-  if (!flags.empty() && !is_kv_limited_) return flags + " holds them";
-  if (pages <= cache_->page_count()) return flags + " holds them";
-  return fmt::format("{}{}--kv-limit {} holds them", flags, flags.empty() ? "" : " ",
-                     size_flag_for(static_cast<uint64_t>(pages * page_bytes())));
+  if (tokens > counted_tokens()) {
+    return fmt::format("a shorter question is needed, or a context (-c) of more than {}",
+                       counted_tokens());
+  }
+  return flags_to_hold(tokens) + " holds them";
+}
+
+int64_t Engine::counted_tokens() const {
+  constexpr int32_t kMostCounted = 128 * 1024;  // some 100 ms, and what most models hold
+  return std::max(context_tokens_, std::min(model_->config().context_length, kMostCounted));
+}
+
+std::string Engine::tokens_text(int64_t tokens) const {
+  const int64_t most = counted_tokens();
+  if (tokens > most) return fmt::format("more than {} tokens", most);
+  return fmt::format("{} token{}", tokens, tokens == 1 ? "" : "s");
 }
 
 Result<fusion::PrefillRates> Engine::prefill_rates() {
   if (!rates_) {
     const int64_t begin_ns = env_.monotonic_ns();
-    WEFT_ASSIGN_OR_RETURN(rates_, engine::prefill_rates(env_, *model_, context_, rates_kept_file_));
+    WEFT_ASSIGN_OR_RETURN(
+        rates_, engine::prefill_rates(env_, *model_, context_, *cache_, rates_kept_file_));
     calibration_ms_ += ms_since(env_, begin_ns);
   }
   return *rates_;

@@ -78,8 +78,16 @@ class Engine {
   const char* context_flag() const {
     return context_tokens_ < model_->config().context_tokens ? "--kv-limit" : "-c";
   }
-  /// The flags with which it would hold so many: "-c 448", "--kv-limit 10.4MB" or both.
+  /// The flags with which it would hold so many: "-c 448", "--kv-limit 10.4MB" or both; "" where
+  /// the model holds fewer.
+  std::string flags_to_hold(int64_t tokens) const;
+  /// These as the end of a line, "-c 448 holds them", or that the model does not hold so many.
   std::string way_to_hold(int64_t tokens) const;
+  /// Prompts are counted up to here, also where the context is smaller, so that it can be said what
+  /// would hold them. A longer one has more tokens than this, nobody knows how many.
+  int64_t counted_tokens() const;
+  /// "1 token", "412 tokens", or "more than 131072 tokens" past counted_tokens().
+  std::string tokens_text(int64_t tokens) const;
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;

@@ -130,6 +130,22 @@ int64_t context_for(const GenerationOptions& options, int64_t prompt_tokens) {
   return is_limited ? prompt_tokens + options.max_tokens : (4 * prompt_tokens + 2) / 3;
 }
 
+Status prompt_too_long(const Engine& engine, const GenerationOptions& options,
+                       std::string_view what, int64_t prompt_tokens) {
+  const int32_t most = engine.model().config().context_length;
+  // An answer may end at the end of the context, the prompt may not.
+  const int64_t wanted = std::min<int64_t>(context_for(options, prompt_tokens), most);
+  const std::string flags = engine.flags_to_hold(std::max(wanted, prompt_tokens));
+  const std::string way =
+      prompt_tokens > most || flags.empty() ? fmt::format("the model holds {} at most", most)
+      : prompt_tokens > engine.counted_tokens()
+          ? fmt::format("or give it a context (-c) of more than {}", engine.counted_tokens())
+          : fmt::format("or give {}, which holds it and its answer", flags);
+  return resource_exhausted(
+      fmt::format("{} ({}) does not fit the context of {} tokens: shorten it, {}", what,
+                  engine.tokens_text(prompt_tokens), engine.context_tokens(), way));
+}
+
 ShownText::ShownText(const GenerationOptions& options)
     : one_line_(options.one_line), stops_(options.stops) {}
 

@@ -44,6 +44,11 @@ int32_t room_for_answer(const GenerationOptions& options, int32_t context_tokens
 /// The least context in which a prompt of so many tokens leaves that room.
 int64_t context_for(const GenerationOptions& options, int64_t prompt_tokens);
 
+/// kResourceExhausted: the prompt does not fit the context, with the flags that would hold it and
+/// its answer. `what`: as "the prompt". `prompt_tokens` were counted to Engine::counted_tokens().
+Status prompt_too_long(const Engine& engine, const GenerationOptions& options,
+                       std::string_view what, int64_t prompt_tokens);
+
 enum class StopReason { kEnd, kStopText, kMaxTokens, kContextFull, kCancelled };
 /// "end", "stop", "length", "context", "cancelled".
 const char* stop_reason_name(StopReason reason);

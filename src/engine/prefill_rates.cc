@@ -25,18 +25,46 @@ namespace {
 
 using fusion::PrefillRates;
 
-constexpr int32_t kFewRows = 64;
-constexpr int32_t kManyRows = 512;  // a block of model/forward.cc
-constexpr int32_t kFarRows = 128;
-constexpr int32_t kFarPosition = 2048;
+/// Rows that are run by the clock, all in the pages of one sequence.
+struct Lengths {
+  int32_t few_rows = 64;
+  int32_t many_rows = 512;  // a block of model/forward.cc
+  int32_t far_rows = 128;
+  int32_t far_position = 2048;
+
+  int32_t tokens() const { return std::max(many_rows, far_position + far_rows); }
+  bool are_usual() const { return tokens() == Lengths().tokens(); }
+};
+
+/// Within so many tokens of KV cache, a page at least: no prompt there is longer than that, so what
+/// a shorter measurement cannot see is not asked for either.
+Lengths lengths_within(int32_t tokens) {
+  Lengths lengths;
+  if (tokens >= lengths.tokens()) return lengths;
+  lengths.many_rows = std::min(lengths.many_rows, tokens);
+  lengths.few_rows = std::max(lengths.many_rows / 8, 1);
+  lengths.far_rows = std::max(std::min(lengths.far_rows, tokens / 4), 1);
+  lengths.far_position = tokens - lengths.far_rows;
+  return lengths;
+}
+
 constexpr int kRounds = 3;
 constexpr double kRoundMs = 250;  // a round runs as many layers as fit this, one at least
 
-std::string key_of(Env& env, const model::Model& model, const kernels::Context& context) {
-  return fmt::format("{} / {} / {} cores / {} / {} / context {}", cpu_name(env),
-                     kernels::isa_name(context.isa), usable_cores(),
-                     matmul_path_name(context.matmul_path), model.fingerprint().to_hex(),
-                     model.config().context_tokens);
+std::string key_of(Env& env, const model::Model& model, const kernels::Context& context,
+                   const kernels::KvLayout& layout, const Lengths& lengths) {
+  std::string key = fmt::format("{} / {} / {} cores / {} / {} / context {}", cpu_name(env),
+                                kernels::isa_name(context.isa), usable_cores(),
+                                matmul_path_name(context.matmul_path), model.fingerprint().to_hex(),
+                                model.config().context_tokens);
+  // Only what is not usual, so that what was kept before there was a choice is still found.
+  const kernels::KvTypes usual;
+  if (layout.k_type != usual.k || layout.v_type != usual.v) {
+    key +=
+        fmt::format(" / KV {} {}", dtype_info(layout.k_type).name, dtype_info(layout.v_type).name);
+  }
+  if (!lengths.are_usual()) key += fmt::format(" / {} tokens", lengths.tokens());
+  return key;
 }
 
 std::string kept_value(const PrefillRates& r) {
@@ -83,22 +111,24 @@ std::array<double, 3> solve(std::array<std::array<double, 3>, 3> a, std::array<d
   return {b[0] / a[0][0], b[1] / a[1][1], b[2] / a[2][2]};
 }
 
-/// Runs layers over sequences of a cache of its own, by the clock.
+/// Runs layers over a sequence of the cache, by the clock, and commits nothing.
 class RateMeter {
  public:
-  RateMeter(Env& env, const model::Model& model, const kernels::Context& context, kv::Cache& cache)
+  RateMeter(Env& env, const model::Model& model, const kernels::Context& context, kv::Cache& cache,
+            const Lengths& lengths)
       : env_(env),
         config_(model.config()),
         context_(context),
         cache_(cache),
+        lengths_(lengths),
         forward_(model, context) {}
 
   Result<PrefillRates> measure() {
     const kv::OwnedSequence sequence(cache_, cache_.create_sequence());
     WEFT_ASSIGN_OR_RETURN(const kv::Reservation reservation,
-                          cache_.reserve(sequence.id(), kFarPosition + kFarRows));
+                          cache_.reserve(sequence.id(), lengths_.tokens()));
     sequence_ = sequence.id();
-    WEFT_ASSIGN_OR_RETURN(const double trial_ms, run(0, kManyRows, {0}));  // warms up, too
+    WEFT_ASSIGN_OR_RETURN(const double trial_ms, run(0, lengths_.many_rows, {0}));  // warms up, too
     const auto fitting = static_cast<int32_t>(kRoundMs / (2 * std::max(trial_ms, 0.01)));
     const int32_t n = std::clamp(fitting, 1, config_.n_layers);
     for (int32_t i = 0; i < n; ++i) layers_.push_back(i * config_.n_layers / n);
@@ -110,9 +140,10 @@ class RateMeter {
     // The least of the rounds: a machine is only ever slower than it can be.
     for (int round = 0; round < kRounds; ++round) {
       rates.kv_byte_ms = std::min(rates.kv_byte_ms, place_bytes());
-      WEFT_ASSIGN_OR_RETURN(const double few, run(0, kFewRows, layers_));
-      WEFT_ASSIGN_OR_RETURN(const double many, run(0, kManyRows, layers_));
-      WEFT_ASSIGN_OR_RETURN(const double far, run(kFarPosition, kFarRows, layers_));
+      WEFT_ASSIGN_OR_RETURN(const double few, run(0, lengths_.few_rows, layers_));
+      WEFT_ASSIGN_OR_RETURN(const double many, run(0, lengths_.many_rows, layers_));
+      WEFT_ASSIGN_OR_RETURN(const double far,
+                            run(lengths_.far_position, lengths_.far_rows, layers_));
       few_ms = std::min(few_ms, few);
       many_ms = std::min(many_ms, many);
       far_ms = std::min(far_ms, far);
@@ -126,7 +157,8 @@ class RateMeter {
       const auto n_layers = static_cast<double>(layers_.size());
       return std::array{n_layers, n_layers * n_rows, keys};
     };
-    const auto solved = solve({row(0, kFewRows), row(0, kManyRows), row(kFarPosition, kFarRows)},
+    const auto solved = solve({row(0, lengths_.few_rows), row(0, lengths_.many_rows),
+                               row(lengths_.far_position, lengths_.far_rows)},
                               {few_ms, many_ms, far_ms});
     const bool is_solved = std::ranges::all_of(solved, [](double ms) { return std::isfinite(ms); });
     if (is_solved) {
@@ -134,7 +166,8 @@ class RateMeter {
       rates.row_ms = std::max(solved[1], 1e-9);
       rates.key_ms = std::max(solved[2], 0.0);
     } else {  // of a model whose rows all see as many keys, the keys are in the rows
-      rates.row_ms = std::max(many_ms / (static_cast<double>(layers_.size()) * kManyRows), 1e-9);
+      rates.row_ms =
+          std::max(many_ms / (static_cast<double>(layers_.size()) * lengths_.many_rows), 1e-9);
     }
     return rates;
   }
@@ -157,13 +190,13 @@ class RateMeter {
   /// Milliseconds a byte. Also what the far rows look at: pages that nobody wrote are all one page
   /// of zeros, in the nearest cache.
   double place_bytes() {
-    const int64_t n = kFarPosition * config_.kv_width();
+    const int64_t n = lengths_.far_position * config_.kv_width();
     const auto half = static_cast<size_t>(row_bytes(fusion::kRecordType, n));
     std::vector<std::byte> record(2 * half);
     kernels::encode_kv(context_.isa, fusion::kRecordType,
                        std::vector<float>(static_cast<size_t>(2 * n), 1.0f / 16).data(), 2 * n,
                        record.data());
-    std::vector<int32_t> positions(kFarPosition);
+    std::vector<int32_t> positions(lengths_.far_position);
     std::iota(positions.begin(), positions.end(), 0);
     double bytes = 0;
     const kernels::RopeTable table = make_rope_table(config_.rope_of(0), positions);
@@ -171,7 +204,7 @@ class RateMeter {
     for (const int32_t l : layers_) {
       kernels::rotate_into_pages(
           context_, table, 0, {fusion::kRecordType, record.data(), record.data() + half},
-          kFarPosition, 0, cache_.layer_table(sequence_, l).data(), cache_.layer(l));
+          lengths_.far_position, 0, cache_.layer_table(sequence_, l).data(), cache_.layer(l));
       bytes += static_cast<double>(record.size());
     }
     return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6 / bytes;
@@ -189,37 +222,40 @@ class RateMeter {
   const model::ModelConfig& config_;
   const kernels::Context& context_;
   kv::Cache& cache_;
+  const Lengths lengths_;
   model::ForwardPass forward_;
   std::optional<model::Batch> batch_;  // the last one that ran
   kv::SequenceId sequence_{};
   std::vector<int32_t> layers_;  // evenly from all: kinds of layers differ
 };
 
-Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels::Context& like) {
+Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels::Context& like,
+                             kv::Cache& cache, const Lengths& lengths) {
   WEFT_ASSIGN_OR_RETURN(const auto pool, ThreadPool::create(usable_cores()));
   const kernels::Context context{*pool, like.isa, like.matmul_path};
-  const model::ModelConfig& config = model.config();
-  WEFT_ASSIGN_OR_RETURN(const auto cache,
-                        kv::Cache::create({.n_layers = config.n_layers,
-                                           .layer_groups = config.layer_groups(),
-                                           .layout = config.kv_layout(),
-                                           .capacity_tokens = kFarPosition + kFarRows}));
-  return RateMeter(env, model, context, *cache).measure();
+  return RateMeter(env, model, context, cache, lengths).measure();
 }
 
 }  // namespace
 
 Result<PrefillRates> prefill_rates(Env& env, const model::Model& model,
-                                   const kernels::Context& context, const std::string& kept_file) {
-  const std::string key = kept_file.empty() ? "" : key_of(env, model, context);
+                                   const kernels::Context& context, kv::Cache& cache,
+                                   const std::string& kept_file) {
+  // One at least, so that a full cache refuses it.
+  const int32_t n_pages = std::max(cache.free_page_count() + cache.evictable_page_count(), 1);
+  const Lengths lengths = lengths_within(static_cast<int32_t>(
+      std::min(int64_t{n_pages} * cache.page_tokens(), int64_t{Lengths().tokens()})));
+  const std::string key =
+      kept_file.empty() ? "" : key_of(env, model, context, cache.layer(0).layout, lengths);
   if (!kept_file.empty()) {
     const auto kept = find_kept(env, kept_file, key);
     if (const auto rates = kept ? parse_kept(*kept) : std::nullopt) return *rates;
   }
   WEFT_ASSIGN_OR_RETURN(const PrefillRates measured,
                         or_out_of_memory("measuring how fast this machine prefills",
-                                         "--ratio R does without that measurement",
-                                         [&] { return measure(env, model, context); }));
+                                         "--ratio R does without that measurement", [&] {
+                                           return measure(env, model, context, cache, lengths);
+                                         }));
   if (!kept_file.empty()) keep(env, kept_file, key, kept_value(measured));
   return measured;
 }

@@ -7,17 +7,20 @@
 #include "base/status.h"
 #include "fusion/prompt.h"
 #include "kernels/context.h"
+#include "kv/cache.h"
 #include "model/model.h"
 
 namespace weft::engine {
 
-/// What `kept_file` says for this CPU, number of cores, instruction set, compute path, model and
-/// context, else a measurement (about a second; for a large model a few), which is then kept there;
-/// an empty kept_file keeps nothing. Always with all cores, in a cache of its own, so the threads
-/// that were asked for and what is cached change nothing. kResourceExhausted for threads that the
-/// machine refuses and memory that it has not.
+/// What `kept_file` says for this CPU, number of cores, instruction set, compute path, model,
+/// context and types of KV, else a measurement (about a second; for a large model a few), which is
+/// then kept there; an empty kept_file keeps nothing. Always with all cores, so the threads that
+/// were asked for change nothing. It runs in pages of `cache` that no sequence holds, at most 2176
+/// tokens of them, and leaves them free: a limit of the cache holds here, too, and where fewer are
+/// left it measures a shorter prompt. kResourceExhausted for threads that the machine refuses,
+/// memory that it has not, and a cache that is full.
 Result<fusion::PrefillRates> prefill_rates(Env& env, const model::Model& model,
-                                           const kernels::Context& context,
+                                           const kernels::Context& context, kv::Cache& cache,
                                            const std::string& kept_file);
 
 }  // namespace weft::engine

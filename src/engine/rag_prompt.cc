@@ -9,8 +9,6 @@ namespace weft::engine {
 namespace {
 
 constexpr uint64_t kMaxAnchorBytes = 64 * 1024;
-// Of a prompt also where the context is smaller: then it can be said what would hold it.
-constexpr int32_t kLeastCounted = 8192;
 constexpr int64_t kMaxAnchorTokens = 128 * 1024;  // those bytes, and what the template opens with
 constexpr std::string_view kPassagesHeading = "Passages:\n\n";
 constexpr std::string_view kAnswer = "Answer:";  // the chat form's answers begin with it
@@ -92,7 +90,7 @@ Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
 RagPrompt::RagPrompt(const Engine& engine, std::optional<text::ChatTemplate> chat_template)
     : engine_(&engine),
       tokenizer_(&engine.tokenizer()),
-      limits_{.tokens = std::max(engine.context_tokens(), kLeastCounted)},
+      limits_{.tokens = engine.counted_tokens()},
       chat_template_(std::move(chat_template)) {}
 
 Result<RagPrompt> RagPrompt::for_engine(const Engine& engine, std::optional<PromptForm> form) {

@@ -100,7 +100,7 @@ class RagPrompt {
 
   const Engine* engine_;
   const text::Tokenizer* tokenizer_;
-  text::EncodeLimits limits_;                        // of a piece: the context
+  text::EncodeLimits limits_;                        // of a piece
   std::optional<text::ChatTemplate> chat_template_;  // of the chat form only
 };
 

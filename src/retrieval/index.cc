@@ -242,6 +242,7 @@ Status Index::touch_document(const DocumentInfo& info) {
   WEFT_RETURN_IF_ERROR(check_content(document, info.content_hash));
   document.info.size_bytes = info.size_bytes;
   document.info.modified_ns = info.modified_ns;
+  if (!info.root.empty()) document.info.root = info.root;
   WEFT_RETURN_IF_ERROR(write_document(*state_->database, document));
   return transaction.commit();
 }

@@ -223,7 +223,8 @@ class Index {
   Status mark_stored(int64_t document_id, std::string_view content_hash);
   /// It is to be ingested again: its status is kCatalogued. kNotFound where there is none.
   Status mark_incomplete(int64_t document_id);
-  /// The file's size and time changed, its content did not. kNotFound as in mark_stored.
+  /// The file's size and time changed, or the root that it is there by (where one is given), its
+  /// content did not. kNotFound as in mark_stored.
   Status touch_document(const DocumentInfo& info);
   /// The file at `path` now is at info.path, with the same content: the document keeps its id, its
   /// title and its chunks. Where info has another title they are to be made anew: its status is

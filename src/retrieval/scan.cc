@@ -162,7 +162,9 @@ class Scanner {
     for (const std::string& path : paths) roots_.push_back(canonical_path(path));
     root_set_.insert(roots_.begin(), roots_.end());
     for (const std::string& root : roots_) tops_.insert(work_tree_of(root));
+    find_kept();
     for (size_t i = 0; i < paths.size(); ++i) WEFT_RETURN_IF_ERROR(find_root(paths[i], roots_[i]));
+    for (const auto& [path, entry] : kept_) found_.emplace(path, entry);
     find_outdated(paths);
     note_unused_ignore_files();
     for (const auto& [path, entry] : found_) {
@@ -177,6 +179,7 @@ class Scanner {
       if (present_.contains(path) || !(is_asked(path) || outdated_.contains(path))) continue;
       result_.files.push_back({Change::kDeleted, known.second.info, is_skipped_now(path), ""});
     }
+    note_skipped_now();
     if (is_stopped_) return cancelled("stopped; nothing was changed");
     for (size_t i = 0; i < paths.size(); ++i) {
       WEFT_RETURN_IF_ERROR(check_not_all_gone(paths[i], roots_[i]));
@@ -267,7 +270,7 @@ class Scanner {
   void walk_child(const std::string& folder, const DirEntry& child, const IgnoreLevel* level) {
     if (is_stopped()) return;
     const std::string name = join_path(folder, child.name);
-    if (is_root(name)) return;  // it has its own turn
+    if (is_root(name) || kept_.contains(name)) return;  // it has its own turn
     if (auto refused = refused_by_name(child.name, child.is_directory)) {
       return skip(name, std::move(refused->kind), std::move(refused->reason));
     }
@@ -302,11 +305,18 @@ class Scanner {
     return std::nullopt;
   }
 
-  /// What a link leads to is refused as the walk would refuse it: from the named path down, each
-  /// folder on the way and itself.
+  /// What a link leads to is refused as the walk would refuse it.
   std::optional<Refusal> refused_target(const std::string& target, const DirEntry& entry) {
-    std::vector<std::string> way;  // from the target up, without what was named
-    for (std::string at = target; !is_root(at); at = parent_of(at)) way.push_back(at);
+    std::string top = target;
+    while (!is_root(top)) top = parent_of(top);
+    return refused_below(top, target, entry);
+  }
+
+  /// As the walk from `top` would, which it is or lies under: each folder on the way and itself.
+  std::optional<Refusal> refused_below(const std::string& top, const std::string& target,
+                                       const DirEntry& entry) {
+    std::vector<std::string> way;  // from the target up, without the top
+    for (std::string at = target; at != top; at = parent_of(at)) way.push_back(at);
     for (const std::string& at : way | std::views::reverse) {
       const bool is_folder = at != target || entry.is_directory;
       const std::string folder = parent_of(at);
@@ -320,6 +330,74 @@ class Scanner {
       }
     }
     return std::nullopt;
+  }
+
+  /// Documents that an earlier ingest has because they, or a folder that they lie in, were named:
+  /// they stay although a walk from above skips them, as long as their files are there and this
+  /// ingest's own --exclude does not name them.
+  void find_kept() {
+    for (const auto& [path, document] : known_) {
+      if (is_stopped()) return;
+      const std::string& named = document.info.root;
+      const std::string top = root_of(path);
+      if (top.empty() || named == top || is_root(path) || !is_under(named, top) ||
+          !is_under(path, named)) {
+        continue;
+      }
+      const auto entry = env_.stat(path);
+      if (!store_dir_.empty() && is_under(path, store_dir_)) continue;
+      if (is_excluded(path)) continue;
+      if (!entry.is_ok()) {  // what cannot be looked at may be as it was
+        if (entry.status().code() != StatusCode::kNotFound) present_.insert(path);
+        continue;
+      }
+      if (entry->is_directory || canonical_path(path) != path) continue;
+      const auto refused = refused_below(named, path, *entry);
+      if (!refused || refused->kind == "unreadable") kept_.emplace(path, *entry);
+    }
+  }
+
+  /// By --exclude, itself or with a folder on the way down from a named path.
+  bool is_excluded(const std::string& path) {
+    if (exclude_.is_empty()) return false;
+    const std::string top = root_of(path);
+    for (std::string at = path; at != top; at = parent_of(at)) {
+      const bool is_folder = at != path;
+      if (exclude_.judge(RelativePath(below(at, top)), is_folder) ==
+          IgnoreRules::Verdict::kIgnored) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// The named paths that it is or lies under, the innermost first.
+  std::vector<std::string> roots_above(const std::string& path) const {
+    std::vector<std::string> above;
+    for (std::string at = path;; at = parent_of(at)) {
+      if (is_root(at)) above.push_back(at);
+      if (at == "/" || at.empty()) return above;
+    }
+  }
+
+  /// Whether a walk from the root that a found file's document has would not come to it: it is here
+  /// because it, or a folder that it lies in, was named.
+  bool is_lost_from(const std::string& root, const std::string& path) {
+    const std::vector<std::string> above = roots_above(path);
+    const bool is_from_there = above.size() == 1 && above.front() == root;  // as usual
+    if (is_from_there || !is_under(path, root)) return false;
+    if (!is_asked(root)) tops_.insert(work_tree_of(root));
+    return refused_below(root, path, found_.at(path)).has_value();
+  }
+
+  /// The named path that a found file's document is there by: of those that it lies under the
+  /// outermost from which a walk comes to it.
+  std::string naming_root(const std::string& path) {
+    const std::vector<std::string> above = roots_above(path);
+    for (const std::string& root : above | std::views::reverse) {
+      if (above.size() == 1 || !refused_below(root, path, found_.at(path))) return root;
+    }
+    return above.empty() ? "" : above.front();
   }
 
   /// The file or flag that ignores a path in a folder that is walked; "" where none does.
@@ -500,6 +578,26 @@ class Scanner {
     return now == path || !is_asked(now);
   }
 
+  /// Documents that go although their files are there, by name: nobody deleted anything.
+  void note_skipped_now() {
+    constexpr int64_t kNamed = 3;
+    int64_t n = 0;
+    for (const ScannedFile& file : result_.files) {
+      if (file.change != Change::kDeleted || !file.is_there || is_stopped()) continue;
+      if (++n > kNamed) continue;
+      const auto entry = env_.stat(file.info.path);
+      const std::string top = root_of(file.info.path);
+      const auto refused =
+          entry.is_ok() && !top.empty() ? refused_below(top, file.info.path, *entry) : std::nullopt;
+      note(fmt::format("{}: no longer in the store, its file is skipped now{}", file.info.path,
+                       refused ? " (" + refused->reason + ")" : ""));
+    }
+    if (n > kNamed) {
+      note(fmt::format("{} more document{} no longer in the store, as the files are skipped now",
+                       n - kNamed, n - kNamed == 1 ? " is" : "s are"));
+    }
+  }
+
   /// A new file with the content of a document whose own file is gone, here or anywhere, is that
   /// document. A link in a document's path is newer than the document.
   void find_moved() {
@@ -566,7 +664,11 @@ class Scanner {
     present_.insert(info.path);
     const auto known = known_.find(info.path);
     if (known != known_.end()) info.root = known->second.info.root;
-    if (info.root.empty()) info.root = root_of(info.path);
+    if (info.root.empty() || is_lost_from(info.root, info.path)) {
+      std::string root = naming_root(info.path);
+      if (change == Change::kUnchanged && root != info.root) change = Change::kTouched;
+      info.root = std::move(root);
+    }
     result_.files.push_back({change, std::move(info), true, ""});
   }
 
@@ -597,6 +699,7 @@ class Scanner {
   std::set<std::string> noted_;
   std::map<std::string, Document> known_;
   std::map<std::string, DirEntry> found_;  // files, by canonical path
+  std::map<std::string, DirEntry> kept_;   // of these, what find_kept() found
   std::set<std::string> unfinished_roots_;
   std::set<std::string> entered_;                // folders
   std::set<std::string> present_;                // documents that are not deleted

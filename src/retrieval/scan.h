@@ -35,7 +35,8 @@ enum class Change {
   kNew,
   kChanged,     // other content than the index has
   kIncomplete,  // same content, but not DocumentStatus::kStored: its KV is still to be made
-  kTouched,     // same content, other time: Index::touch_document spares the next scan a read
+  kTouched,     // same content, other time or root: Index::touch_document spares the next scan a
+                // read, and keeps what was named itself
   kUnchanged,
   kMoved,    // a new path; its content is a document's whose own file is gone
   kDeleted,  // in the index, but no longer a text file at its path, or skipped now:
@@ -107,7 +108,9 @@ Status check_outside_store(std::span<const std::string> paths, const std::string
 /// above it) or to what is skipped itself, and what .gitignore and .weftignore files say: of each
 /// folder on the way down from the named one, and of the folders above it in the same git work
 /// tree. A .weftignore beats a .gitignore, `exclude` beats both, and of two files the deeper one
-/// holds. A skipped folder is one entry and is not walked. Of files also those that are no text
+/// holds. A skipped folder is one entry and is not walked. What an earlier ingest has because it
+/// was named itself (its root is below the path that is named now) stays, though, as long as the
+/// file is there and `exclude` does not name it. Of files also those that are no text
 /// (documents/document.h), too large or unreadable; an unreadable one stays in the index. A file
 /// that is gone when it is to be read was never there.
 ///

@@ -20,6 +20,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 const char* name_of(Change change) {
@@ -71,8 +72,17 @@ class ScanTest : public ::testing::Test {
     return lines;
   }
   /// As `weft ingest` does: everything new or changed goes in and gets its KV.
-  void ingest(const std::string& name = "docs") {
-    for (const auto& file : look({name}).files) {
+  void ingest(const std::string& name = "docs") { ingest_all({name}); }
+  void ingest_all(const std::vector<std::string>& names) {
+    for (const auto& file : look(names).files) {
+      if (file.change == Change::kDeleted) {
+        ASSERT_TRUE(index_->remove_document(file.info.path).is_ok());
+        continue;
+      }
+      if (file.change == Change::kTouched) {
+        ASSERT_TRUE(index_->touch_document(file.info).is_ok());
+        continue;
+      }
       const auto id = index_->replace_document(file.info, {});
       ASSERT_TRUE(id.is_ok());
       ASSERT_TRUE(index_->mark_stored(*id, file.info.content_hash).is_ok());
@@ -105,6 +115,83 @@ TEST_F(ScanTest, WalksFoldersSortedAndLeavesOutWhatIsHidden) {
               ElementsAre("new docs/.hidden.txt", "new docs/sub/deep/c.txt", "new other.txt"));
   EXPECT_THAT(seen({"docs/sub", "docs/sub/deep", "docs/sub/../sub/deep/c.txt"}),
               ElementsAre("new docs/sub/deep/c.txt"));
+}
+
+TEST_F(ScanTest, WhatWasNamedItselfStaysWhenItsFolderIsIngested) {
+  dir_.write("docs/.gitignore", "draft.md\n");
+  dir_.write("docs/a.md", "a");
+  dir_.write("docs/.secret.md", "s");
+  dir_.write("docs/draft.md", "d");
+  dir_.write("docs/.vault/b.md", "b");
+  dir_.write("docs/.vault/.c.md", "c");
+  const auto changes = [&](const std::vector<std::string>& names = {"docs"}) {
+    std::vector<std::string> lines;
+    for (const std::string& line : seen(names)) {
+      if (!line.starts_with("skipped ")) lines.push_back(line);
+    }
+    return lines;
+  };
+  // Together with the folder, and by themselves.
+  for (const bool together : {true, false}) {
+    ingest_all({"docs"});
+    ASSERT_THAT(changes(), ElementsAre("unchanged docs/a.md"));
+    std::vector<std::string> named{"docs/.secret.md", "docs/draft.md", "docs/.vault"};
+    if (together) named.insert(named.begin(), "docs");
+    ingest_all(named);
+    EXPECT_THAT(changes(), ElementsAre("unchanged docs/.secret.md", "unchanged docs/.vault/b.md",
+                                       "unchanged docs/a.md", "unchanged docs/draft.md"));
+    EXPECT_THAT(look({"docs"}).notes, IsEmpty());
+    // What is left out is that a file is skipped which is a document.
+    EXPECT_THAT(seen(), Not(Contains(HasSubstr("skipped docs/.secret.md"))));
+    // Changed, it is read again.
+    dir_.write("docs/.secret.md", together ? "more" : "most");
+    EXPECT_THAT(changes(), Contains("changed docs/.secret.md"));
+    ingest_all({"docs"});
+    // What is said now is newer.
+    options_.exclude = {".secret.md", ".vault/"};
+    const ScanResult excluded = look({"docs"});
+    EXPECT_THAT(changes(), ElementsAre("deleted docs/.secret.md", "deleted docs/.vault/b.md",
+                                       "unchanged docs/a.md", "unchanged docs/draft.md"));
+    EXPECT_THAT(excluded.notes,
+                ElementsAre(dir_ / "docs/.secret.md: no longer in the store, its file is skipped "
+                                   "now (hidden: name it to have it)",
+                            ::testing::StartsWith(dir_ / "docs/.vault/b.md: no longer in")));
+    options_.exclude.clear();
+    for (const char* name : {"docs/.secret.md", "docs/draft.md", "docs/.vault/b.md"}) {
+      ASSERT_TRUE(index_->remove_document(dir_ / name).is_ok());
+    }
+    EXPECT_THAT(changes(), ElementsAre("unchanged docs/a.md"));
+  }
+  // A file that is gone is gone.
+  ingest_all({"docs/.secret.md"});
+  fs::remove(dir_ / "docs/.secret.md");
+  EXPECT_THAT(changes(), ElementsAre("deleted docs/.secret.md", "unchanged docs/a.md"));
+}
+
+TEST_F(ScanTest, ADocumentOfAWalkThatIsNamedNowStays) {
+  dir_.write("docs/a.md", "a");
+  dir_.write("docs/b.md", "b");
+  ingest();
+  dir_.write("docs/.weftignore", "b.md\n");
+  ingest_all({"docs/b.md", "docs/a.md"});
+  EXPECT_EQ((*index_->find_document(dir_ / "docs/a.md"))->info.root, dir_ / "docs");
+  EXPECT_EQ((*index_->find_document(dir_ / "docs/b.md"))->info.root, dir_ / "docs/b.md");
+  EXPECT_THAT(look({"docs"}).notes, IsEmpty());
+  EXPECT_THAT(seen(), Contains("unchanged docs/b.md"));
+}
+
+TEST_F(ScanTest, DocumentsThatAreSkippedNowAreNamed) {
+  for (const char* name : {"a", "b", "c", "d", "e"}) dir_.write(std::string("docs/") + name, name);
+  ingest();
+  dir_.write("docs/.gitignore", "[a-d]\n");
+  const ScanResult result = look({"docs"});
+  ASSERT_EQ(result.notes.size(), 4u);
+  EXPECT_EQ(result.notes[0], dir_ /
+                                 "docs/a: no longer in the store, its file is skipped now "
+                                 "(.gitignore says so)");
+  EXPECT_EQ(result.notes[3],
+            "1 more document is no longer in the store, as the files are skipped "
+            "now");
 }
 
 TEST_F(ScanTest, LeavesOutTheStoreItself) {
