@@ -281,9 +281,10 @@ bool is_wrapped(const Line& line, const Line& next, const Shape& shape) {
 
 struct Sentence {
   std::string_view text;
-  size_t level = 0;              // of a heading, from 1; 0: it is none
-  bool is_header = false;        // the names of a table's columns
-  std::string_view header = {};  // of a row: those of its table
+  size_t level = 0;                 // of a heading, from 1; 0: it is none
+  bool is_header = false;           // the names of a table's columns, or what introduces a list
+  std::string_view header = {};     // of a row: those of its table; of a list's item: its list's
+  bool is_header_optional = false;  // it is shown only where it has a word of the question
 };
 
 void split_prose(std::string_view text, std::vector<Sentence>& out) {
@@ -381,25 +382,36 @@ std::vector<Sentence> sentences_of(std::string_view text) {
   const std::span<const Line> lines(all);
   std::vector<Sentence> sentences;
   std::string_view header;
+  std::string_view intro;
   for (size_t i = 0; i < lines.size();) {
     size_t end = i;
     while (end < lines.size() && is_prose(lines, end)) ++end;
     if (end == i) {
+      if (!lines[i].text.empty()) intro = {};
       add_line(lines, i++, header, sentences);
       continue;
     }
     header = {};
+    // It may be apart from its list by a blank line, and goes on to the list's end.
+    const bool goes_on = bullet_bytes(lines[i].text) > 0 || has_label(lines[i].text);
+    if (!goes_on) intro = {};
     const Shape shape = shape_of(lines.subspan(i, end - i));
     for (size_t first = i; first < end;) {
       size_t last = first;
       if (introduces(lines, first, i)) {
-        sentences.push_back({.text = lines[first++].text, .level = kDeepestLevel});
+        intro = lines[first++].text;
+        sentences.push_back({.text = intro, .is_header = true});
         continue;
       }
       while (last + 1 < end && is_wrapped(lines[last], lines[last + 1], shape)) ++last;
       const char* const stop = lines[last].text.data() + lines[last].text.size();
       const char* const start = lines[first].text.data();
+      const size_t n_before = sentences.size();
       split_prose(std::string_view(start, static_cast<size_t>(stop - start)), sentences);
+      for (size_t k = n_before; k < sentences.size(); ++k) {
+        sentences[k].header = intro;
+        sentences[k].is_header_optional = true;
+      }
       first = last + 1;
     }
     i = end;
@@ -649,7 +661,7 @@ Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> te
   WEFT_ASSIGN_OR_RETURN(std::vector<bool> in_title, scale.has(title));
   for (size_t i = 0; i < weighted.size(); ++i) weighted[i].weight *= in_title[i] ? kInTitle : 1;
   headings.set(0, std::move(in_title));
-  std::vector<bool> in_header;  // of the last table
+  std::vector<bool> in_header(weighted.size(), false);  // of the last table or list
   std::vector<Scored> scored;
   for (const Sentence& sentence : sentences_of(text.substr(0, kMaxBytes))) {
     WEFT_ASSIGN_OR_RETURN(std::vector<bool> has, scale.has(sentence.text));
@@ -668,6 +680,7 @@ Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> te
       if (!sentence.header.empty()) both = either(std::move(both), in_header);
       one.weight = one.own + kHeadingsShare * (scale.weight(both) - one.own);
     }
+    if (sentence.is_header_optional && scale.weight(in_header) == 0) one.header = {};
     one.has = std::move(has);
     scored.push_back(std::move(one));
   }

@@ -212,9 +212,11 @@ TEST_F(BestSentenceTest, IsUnderItsHeadingsAndNoHeadingItself) {
   // A short line before a list is one, too; before prose it may be a sentence like any other.
   EXPECT_EQ(best("When is the dentist's appointment?",
                  "dentist dr. lam\nnext: tue 14 may 10:30\nlast: november"),
+            "dentist dr. lam … next: tue 14 may 10:30");
+  EXPECT_EQ(best("What comes next?", "dentist dr. lam\nnext: tue 14 may 10:30\nlast: november"),
             "next: tue 14 may 10:30");
   EXPECT_EQ(best("What to pack for the trip to Rome?", "For the trip to Rome\n\n- a charger"),
-            "- a charger");
+            "For the trip to Rome … - a charger");
   EXPECT_EQ(best("Where are the winter tyres?",
                  "Winter tyres at Keller\nSummer tyres in the garage at home"),
             "Winter tyres at Keller");
