@@ -14,8 +14,8 @@ using NoteDate = int32_t;
 /// digits beside it. A day that no calendar has is none, and so is one before 1900 or after 2199.
 NoteDate date_in_name(std::string_view name);
 
-/// Of the line `date: 2024-05-01` (`date = …` in TOML) that a document begins with, where its front
-/// matter was: before the first blank line, after a heading.
+/// Of the line `date: 2024-05-01` (`date = …` in TOML) among those a document begins with, where
+/// its front matter was: before the first blank line, after a heading.
 NoteDate date_in_front_matter(std::string_view text);
 
 }  // namespace weft::retrieval
