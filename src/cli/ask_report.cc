@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/terminal_text.h"
 #include "cli/ingest_report.h"
@@ -77,6 +78,8 @@ FileState file_state(Env& env, const retrieval::Hit& hit) {
 
 std::vector<Source> sources_of(std::span<const Passage> passages) {
   std::vector<Source> sources;
+  std::map<std::string, size_t> numbers;  // the first source of each document, from 1
+  std::vector<std::string> newer;         // of each source: the document that has its newer version
   const retrieval::Chunk* last = nullptr;
   for (const Passage& passage : passages) {
     const retrieval::Hit& hit = passage.hit;
@@ -89,8 +92,11 @@ std::vector<Source> sources_of(std::span<const Passage> passages) {
                          .score = hit.score,
                          .sentence = passage.sentence,
                          .file = passage.file});
+      numbers.try_emplace(hit.path, sources.size());
+      newer.emplace_back();
     }
     Source& source = sources.back();
+    if (newer.back().empty()) newer.back() = hit.older_version_of;
     for (const retrieval::Hit& other : hit.nearly_same) {
       const std::string path = retrieval::path_from_root(other.path, other.root);
       const bool is_copy = !hit.content_hash.empty() && other.content_hash == hit.content_hash;
@@ -104,6 +110,10 @@ std::vector<Source> sources_of(std::span<const Passage> passages) {
     }
     last = &hit.chunk;
   }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto found = numbers.find(newer[i]);
+    if (found != numbers.end()) sources[i].newer = found->second;
+  }
   return sources;
 }
 
@@ -116,8 +126,10 @@ std::string source_line(const Source& source, size_t number) {
   const char* state = source.file == FileState::kChanged ? "  changed since it was ingested"
                       : source.file == FileState::kGone  ? "  gone since it was ingested"
                                                          : "";
-  return fmt::format("[{}] {}{}  {}  ({:.3g}){}", number, one_line(source.path), lines,
-                     one_line(source.title), source.score, state);
+  const std::string version =
+      source.newer == 0 ? "" : fmt::format("  older version of [{}]", source.newer);
+  return fmt::format("[{}] {}{}  {}  ({:.3g}){}{}", number, one_line(source.path), lines,
+                     one_line(source.title), source.score, version, state);
 }
 
 std::string left_out_line(const Source& source) {
@@ -257,6 +269,8 @@ Json passage_json(const Passage& passage) {
   const retrieval::Hit& hit = passage.hit;
   Json nearly_same = Json::array();
   for (const retrieval::Hit& other : hit.nearly_same) nearly_same.push_back(other.path);
+  Json older_version_of;  // null: of none
+  if (!hit.older_version_of.empty()) older_version_of = hit.older_version_of;
   return {{"path", hit.path},
           {"relative_path", retrieval::path_from_root(hit.path, hit.root)},
           {"title", hit.title},
@@ -268,6 +282,7 @@ Json passage_json(const Passage& passage) {
           {"score", three_digits(hit.score)},
           {"file", file_state_name(passage.file)},
           {"nearly_same", std::move(nearly_same)},
+          {"older_version_of", std::move(older_version_of)},
           {"sentence", passage.sentence},
           {"text", hit.chunk.text}};
 }

@@ -45,13 +45,15 @@ struct Source {
   double score = 0;      // the best passage's
   std::string sentence;  // the best passage's
   FileState file = FileState::kSame;
+  size_t newer = 0;  // the number, from 1, of the source that has its newer version; 0: none
   // Documents left out for it, as people named them: of the same content, and others.
   std::vector<std::string> same;
   std::vector<std::string> nearly_same;
 };
 std::vector<Source> sources_of(std::span<const Passage> passages);
 
-/// "[1] notes/meeting.md:12-18  Title  (7.3)", and whether its file is not what was ingested.
+/// "[1] notes/meeting.md:12-18  Title  (7.3)", and whether its file is not what was ingested
+/// or "older version of [2]".
 std::string source_line(const Source& source, size_t number);
 
 /// "the same as backup/meeting.md; nearly the same: notes/old/meeting.md, …": the documents left

@@ -93,6 +93,19 @@ TEST(AskReport, OtherVersionsOfASourceAreNamed) {
   EXPECT_EQ(passage_json(one)["nearly_same"][0], "/home/ann/notes/d2.md");
 }
 
+TEST(AskReport, AnOlderVersionNamesTheNewerSource) {
+  std::vector<Passage> passages{passage(1, 0, 3, 3, 2), passage(2, 0, 5, 5, 3)};
+  EXPECT_TRUE(passage_json(passages[0])["older_version_of"].is_null());
+  passages[0].hit.older_version_of = passages[1].hit.path;
+  EXPECT_EQ(source_line(sources_of(passages)[0], 1),
+            "[1] notes/d1.md:3  T1  (2)  older version of [2]");
+  EXPECT_EQ(source_line(sources_of(passages)[1], 2), "[2] notes/d2.md:5  T2  (3)");
+  EXPECT_EQ(passage_json(passages[0])["older_version_of"], "/home/ann/notes/d2.md");
+  // The newer one did not fit the prompt.
+  EXPECT_EQ(source_line(sources_of(std::span(passages).first(1))[0], 1),
+            "[1] notes/d1.md:3  T1  (2)");
+}
+
 TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
   Answer answer;
   answer.ttft_ms = 523.4;

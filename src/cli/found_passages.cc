@@ -9,7 +9,6 @@
 #include "base/terminal_text.h"
 #include "retrieval/best_sentence.h"
 #include "retrieval/follow_up.h"
-#include "retrieval/function_words.h"
 #include "retrieval/scan.h"
 
 namespace weft::cli {
@@ -145,6 +144,11 @@ Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::
     WEFT_ASSIGN_OR_RETURN(retrieval::NearWord near, library.index().near_word(word));
     out.absent.push_back({std::move(word), std::move(near.word)});
   }
+  for (std::string& word : found.passages.absent_subjects) {
+    const auto known = std::ranges::find(out.absent, word, &AbsentWord::word);
+    out.absent_subjects.push_back(known == out.absent.end() ? AbsentWord{std::move(word), ""}
+                                                            : *known);
+  }
   out.taken = std::move(found.passages.taken);
   if (!out.taken.empty()) out.notes.push_back(taken_line(out.taken));
   if (out.looked_back && after_unanswered) {
@@ -211,9 +215,11 @@ std::string why_not(const FoundPassages& found) {
 
 void print_not_found(const FoundPassages& found, bool is_whole) {
   if (!found.taken.empty()) print_error("note: " + taken_line(found.taken));
-  fmt::print("Not in the documents: {} (--answer-anyway asks all the same).{}\n",
-             one_line(why_not(found)),
-             is_whole ? "" : " But not all of them are in the store yet.");
+  // Where nothing was looked for, nobody knows what is in the documents.
+  const bool was_searched = found.found != retrieval::PassagesFound::kNoTerms;
+  fmt::print("{}: {} (--answer-anyway asks all the same).{}\n",
+             was_searched ? "Not in the documents" : "Not asked", one_line(why_not(found)),
+             is_whole || !was_searched ? "" : " But not all of them are in the store yet.");
 }
 
 Json absent_json(const FoundPassages& found) {
@@ -260,13 +266,7 @@ void print_sources(std::span<const Passage> passages) {
 
 std::string absent_line(const FoundPassages& found) {
   if (found.found != retrieval::PassagesFound::kYes) return "";  // then it is told as why_not
-  std::vector<AbsentWord> words;
-  for (const AbsentWord& one : found.absent) {
-    // "How many …" needs no "many" in the answer, nor "Mr" one.
-    constexpr size_t kLeastBytes = 3;
-    if (one.word.size() >= kLeastBytes && !retrieval::is_aspect_word(one.word))
-      words.push_back(one);
-  }
+  const std::span<const AbsentWord> words(found.absent_subjects);
   if (words.empty()) return "";
   return fmt::format("no document has the word{} {}", words.size() == 1 ? "" : "s", quoted(words));
 }

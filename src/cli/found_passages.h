@@ -28,6 +28,7 @@ struct FoundPassages {
   bool looked_back = false;                // the questions before were searched for, too
   std::vector<std::string> searched_with;  // retrieval::FollowUp::searched_with
   std::vector<AbsentWord> absent;
+  std::vector<AbsentWord> absent_subjects;  // retrieval::Passages::absent_subjects
   std::vector<retrieval::TakenWord> taken;  // retrieval::Passages::taken; a note says it
 
   std::vector<std::vector<int32_t>> chunks() const;
@@ -54,8 +55,8 @@ Json not_found_json(const std::string& question, const FoundPassages& found);
 
 /// Numbered, one or two lines each.
 void print_sources(std::span<const Passage> passages);
-/// `no document has the word "alarm"`, of what was answered all the same; "" where all words that
-/// name a subject are in one.
+/// `no document has the word "alarm"`, of what was answered all the same: of its absent_subjects,
+/// "" of none.
 std::string absent_line(const FoundPassages& found);
 /// The sources, and then that line.
 void print_sources_and_absent(const FoundPassages& found);

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr double kHeadingsShare = 0.5;  // of its terms' weight, for a sentence below it
 constexpr double kHeadingItself = 0.25;
+constexpr size_t kDeepestLevel = 6;  // of headings
 constexpr double kInTitle = 0.25;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -35,10 +36,22 @@ bool is_heading(std::string_view line) {
   return level >= 1 && level <= 6 && level < line.size() && is_space(line[level]);
 }
 
+/// How deep a heading is: 1 to 6, and 0 of another line.
+size_t heading_level(std::string_view line) {
+  return is_heading(line) ? line.find_first_not_of('#') : 0;
+}
+
 /// "====" or "----": what is above it is a heading, and it is nothing itself.
 bool is_underline(std::string_view line) {
   return line.size() >= 3 && (line[0] == '=' || line[0] == '-') &&
          line.find_first_not_of(line[0]) == std::string_view::npos;
+}
+
+/// "|---|:--:|": what is above it are the names of a table's columns.
+bool is_column_rule(std::string_view line) {
+  return line.size() >= 3 && line.find('-') != std::string_view::npos &&
+         line.find('|') != std::string_view::npos &&
+         line.find_first_not_of("|-: +\t") == std::string_view::npos;
 }
 
 /// Whether the '=' at line[at] is between a name and its value, as programs log them.
@@ -268,7 +281,10 @@ bool is_wrapped(const Line& line, const Line& next, const Shape& shape) {
 
 struct Sentence {
   std::string_view text;
-  bool is_heading = false;
+  size_t level = 0;                 // of a heading, from 1; 0: it is none
+  bool is_header = false;           // the names of a table's columns, or what introduces a list
+  std::string_view header = {};     // of a row: those of its table; of a list's item: its list's
+  bool is_header_optional = false;  // it is shown only where it has a word of the question
 };
 
 void split_prose(std::string_view text, std::vector<Sentence>& out) {
@@ -305,29 +321,97 @@ bool is_prose(std::span<const Line> lines, size_t i) {
          !is_row(line);
 }
 
+/// "dentist dr. lam" before "next: tue 14 may", "For the trip" before "- charger": a short line
+/// that says what those below are about, though nothing marks it. `begin`: of its paragraph.
+bool introduces(std::span<const Line> lines, size_t i, size_t begin) {
+  constexpr size_t kMostBytes = 48;
+  const std::string_view line = lines[i].text;
+  const bool ends_with_colon = line.ends_with(':');
+  if (line.size() > kMostBytes || (i != begin && !ends_with_colon) || bullet_bytes(line) > 0 ||
+      has_label(line) || has_inner_end(line) || line.find_last_of(".!?,;") == line.size() - 1 ||
+      line.find_first_of("0123456789") != std::string_view::npos) {
+    return false;
+  }
+  size_t next = i + 1;
+  while (next < lines.size() && lines[next].text.empty()) ++next;
+  return next < lines.size() && (bullet_bytes(lines[next].text) > 0 || has_label(lines[next].text));
+}
+
+/// How many separators a row has, of whichever it is made with; 0 of a log's.
+size_t n_columns(std::string_view row) {
+  for (const char separator : {'|', '\t', ';', ','}) {
+    const auto n = static_cast<size_t>(std::ranges::count(row, separator));
+    if (n > 0) return n;
+  }
+  return 0;
+}
+
+/// Whether the row at lines[i] names the columns of those below: there is a rule under it, or it
+/// begins the lines of a CSV file, and has no numbers as those have.
+bool names_columns(std::span<const Line> lines, size_t i) {
+  const std::string_view row = lines[i].text;
+  if (i + 1 >= lines.size() || !is_row(row)) return false;
+  const std::string_view next = lines[i + 1].text;
+  if (is_column_rule(next)) return true;
+  const bool is_first = i == 0 || lines[i - 1].text.empty() || heading_level(lines[i - 1].text) > 0;
+  return is_first && row.find_first_of("0123456789=") == std::string_view::npos && is_row(next) &&
+         n_columns(row) == n_columns(next) &&
+         next.find_first_of("0123456789") != std::string_view::npos;
+}
+
+/// What is no prose at lines[i]; nothing for a rule or a blank line. `header` is the table's that
+/// it is in.
+void add_line(std::span<const Line> lines, size_t i, std::string_view& header,
+              std::vector<Sentence>& out) {
+  const std::string_view line = lines[i].text;
+  if (is_column_rule(line)) return;
+  if (!is_row(line)) header = {};
+  if (line.empty() || is_underline(line)) return;
+  const bool is_underlined = i + 1 < lines.size() && is_underline(lines[i + 1].text);
+  const size_t level = is_underlined ? (lines[i + 1].text[0] == '=' ? 1 : 2) : heading_level(line);
+  if (level == 0 && names_columns(lines, i)) {
+    header = line;
+    out.push_back({.text = line, .is_header = true});
+    return;
+  }
+  out.push_back({.text = line, .level = level, .header = level == 0 ? header : ""});
+}
+
 std::vector<Sentence> sentences_of(std::string_view text) {
   const std::vector<Line> all = lines_of(text);
   const std::span<const Line> lines(all);
   std::vector<Sentence> sentences;
+  std::string_view header;
+  std::string_view intro;
   for (size_t i = 0; i < lines.size();) {
     size_t end = i;
     while (end < lines.size() && is_prose(lines, end)) ++end;
     if (end == i) {
-      const std::string_view line = lines[i].text;
-      const bool is_underlined = i + 1 < lines.size() && is_underline(lines[i + 1].text);
-      if (!line.empty() && !is_underline(line)) {
-        sentences.push_back({line, is_heading(line) || is_underlined});
-      }
-      ++i;
+      if (!lines[i].text.empty()) intro = {};
+      add_line(lines, i++, header, sentences);
       continue;
     }
+    header = {};
+    // It may be apart from its list by a blank line, and goes on to the list's end.
+    const bool goes_on = bullet_bytes(lines[i].text) > 0 || has_label(lines[i].text);
+    if (!goes_on) intro = {};
     const Shape shape = shape_of(lines.subspan(i, end - i));
     for (size_t first = i; first < end;) {
       size_t last = first;
+      if (introduces(lines, first, i)) {
+        intro = lines[first++].text;
+        sentences.push_back({.text = intro, .is_header = true});
+        continue;
+      }
       while (last + 1 < end && is_wrapped(lines[last], lines[last + 1], shape)) ++last;
       const char* const stop = lines[last].text.data() + lines[last].text.size();
       const char* const start = lines[first].text.data();
+      const size_t n_before = sentences.size();
       split_prose(std::string_view(start, static_cast<size_t>(stop - start)), sentences);
+      for (size_t k = n_before; k < sentences.size(); ++k) {
+        sentences[k].header = intro;
+        sentences[k].is_header_optional = true;
+      }
       first = last + 1;
     }
     i = end;
@@ -480,16 +564,44 @@ std::vector<bool> either(std::vector<bool> a, const std::vector<bool>& b) {
   return a;
 }
 
+/// What the headings above a sentence have: each counts until the next of its level or above.
+class Headings {
+ public:
+  explicit Headings(size_t n_terms) : bare_(n_terms, false), levels_(kDeepestLevel + 1, bare_) {}
+
+  /// Level 0: the title.
+  void set(size_t level, std::vector<bool> has) {
+    std::fill(levels_.begin() + static_cast<std::ptrdiff_t>(level), levels_.end(), none());
+    levels_[level] = std::move(has);
+    bare_ = none();
+  }
+  /// Of a sentence that is a heading without marks, until the next heading.
+  void add_bare(const std::vector<bool>& has) { bare_ = either(bare_, has); }
+  std::vector<bool> with(std::vector<bool> has, bool with_bare) const {
+    for (const std::vector<bool>& one : levels_) has = either(std::move(has), one);
+    return with_bare ? either(std::move(has), bare_) : has;
+  }
+
+ private:
+  std::vector<bool> none() const { return std::vector<bool>(bare_.size(), false); }
+
+  std::vector<bool> bare_;
+  std::vector<std::vector<bool>> levels_;
+};
+
 struct Scored {
   std::string_view text;
   double weight = 0;
   double own = 0;         // of its own words alone
   std::vector<bool> has;  // which
+  std::string_view header = {};
+  bool is_heading = false;  // or a table's header
 };
 
 /// Of sentences with the same weight: the one with words of the question that few of the others
 /// have, then the one that is nearest to others with words of it, then the first.
-const Scored* best_of_equal(const Scale& scale, std::span<const Scored> all, double most) {
+const Scored* best_of_equal(const Scale& scale, std::span<const Scored> all, double most,
+                            bool of_headings) {
   constexpr double kRounding = 1e-9;
   std::vector<double> n_with(scale.n_terms(), 0);
   for (const Scored& one : all) {
@@ -516,7 +628,7 @@ const Scored* best_of_equal(const Scale& scale, std::span<const Scored> all, dou
   const Scored* best = nullptr;
   std::pair<double, double> best_tie;
   for (const Scored& one : all) {
-    if (one.weight < most - kRounding) continue;
+    if (one.is_heading != of_headings || one.weight < most - kRounding) continue;
     const std::pair tie{rarity(one), nearness(one)};
     const bool is_better =
         best == nullptr || tie.first > best_tie.first + kRounding ||
@@ -528,38 +640,58 @@ const Scored* best_of_equal(const Scale& scale, std::span<const Scored> all, dou
   return best;
 }
 
+/// A heading only where no sentence has anything of the question, by itself or by what it is under.
+const Scored* best_of(const Scale& scale, std::span<const Scored> all) {
+  double most[] = {-1, -1};  // of sentences, of headings
+  for (const Scored& one : all) {
+    double& of_kind = most[one.is_heading ? 1 : 0];
+    of_kind = std::max(of_kind, one.weight);
+  }
+  const bool is_heading = most[0] < 0 || (most[0] == 0 && most[1] > 0);
+  return best_of_equal(scale, all, most[is_heading ? 1 : 0], is_heading);
+}
+
 }  // namespace
 
 Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,
                                   std::string_view title, std::string_view text, size_t max_bytes) {
   std::vector<WeightedTerm> weighted(terms.begin(), terms.end());
   WEFT_ASSIGN_OR_RETURN(const Scale scale, Scale::make(index, weighted));
-  WEFT_ASSIGN_OR_RETURN(std::vector<bool> above, scale.has(title));  // then in the heading
-  for (size_t i = 0; i < weighted.size(); ++i) weighted[i].weight *= above[i] ? kInTitle : 1;
-  std::vector<bool> bare(above.size(), false);  // in such a sentence above, since the heading
+  Headings headings(weighted.size());
+  WEFT_ASSIGN_OR_RETURN(std::vector<bool> in_title, scale.has(title));
+  for (size_t i = 0; i < weighted.size(); ++i) weighted[i].weight *= in_title[i] ? kInTitle : 1;
+  headings.set(0, std::move(in_title));
+  std::vector<bool> in_header(weighted.size(), false);  // of the last table or list
   std::vector<Scored> scored;
-  double most = -1;
   for (const Sentence& sentence : sentences_of(text.substr(0, kMaxBytes))) {
     WEFT_ASSIGN_OR_RETURN(std::vector<bool> has, scale.has(sentence.text));
     WEFT_ASSIGN_OR_RETURN(const auto words, index.words(sentence.text, kBareWords + 1));
-    const double own = scale.weight(has);
-    double weight = own * kHeadingItself;
-    if (sentence.is_heading) {
-      above = has;
-      bare.assign(above.size(), false);
+    Scored one{.text = sentence.text, .own = scale.weight(has), .header = sentence.header};
+    one.is_heading = sentence.level > 0 || sentence.is_header;
+    one.weight = one.own * kHeadingItself;
+    if (sentence.level > 0) {
+      headings.set(sentence.level, has);
+    } else if (sentence.is_header) {
+      in_header = has;
     } else if (is_bare(words, has)) {
-      bare = either(bare, has);
+      headings.add_bare(has);
     } else {
-      std::vector<bool> both = either(above, has);
-      if (words.size() > 1) both = either(both, bare);  // "No." is about nothing
-      weight = own + kHeadingsShare * (scale.weight(both) - own);
+      std::vector<bool> both = headings.with(has, words.size() > 1);  // "No." is about nothing
+      if (!sentence.header.empty()) both = either(std::move(both), in_header);
+      one.weight = one.own + kHeadingsShare * (scale.weight(both) - one.own);
     }
-    most = std::max(most, weight);
-    scored.push_back({sentence.text, weight, own, std::move(has)});
+    if (sentence.is_header_optional && scale.weight(in_header) == 0) one.header = {};
+    one.has = std::move(has);
+    scored.push_back(std::move(one));
   }
-  const Scored* const best = best_of_equal(scale, scored, most);
+  const Scored* const best = best_of(scale, scored);
   if (best == nullptr) return std::string();
-  return shortened(scale, squeezed(best->text), max_bytes);
+  std::string line = squeezed(best->text);
+  if (!best->header.empty()) {
+    std::string with_header = squeezed(best->header) + " … " + line;
+    if (with_header.size() <= max_bytes) line = std::move(with_header);
+  }
+  return shortened(scale, line, max_bytes);
 }
 
 }  // namespace weft::retrieval

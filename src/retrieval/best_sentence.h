@@ -17,7 +17,9 @@ namespace weft::retrieval {
 /// their widths and beginnings tell. Of a table or a log a row is one, and a heading, also one
 /// without marks
 /// ("Boiler service."), is one only where there is nothing else: its terms count half for each
-/// sentence under it, as the title's do for all, and what the title has tells less of a sentence.
+/// sentence under it, down to the next heading of its level, as the title's do for all, and what
+/// the title has tells less of a sentence. Before a table's row its header is shown, and before a
+/// list's item the short line that introduces the list, if that has a term and both fit.
 /// At most `max_bytes` of it are shown, those with most of the terms, and "…" where something is
 /// left out. Only the text's first 64 KiB are looked at.
 Result<std::string> best_sentence(Index& index, std::span<const WeightedTerm> terms,

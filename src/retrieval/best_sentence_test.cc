@@ -143,7 +143,9 @@ TEST_F(BestSentenceTest, IsNoWordOfTheQuestionByItself) {
 TEST_F(BestSentenceTest, IsOneRowOfATable) {
   const std::string question = "What did the ladder cost?";
   EXPECT_EQ(best(question, "item,price,shop\nrope,9.50,harbour\nladder,42.00,mill\npaint,7.20,x"),
-            "ladder,42.00,mill");
+            "item,price,shop … ladder,42.00,mill");
+  EXPECT_EQ(best(question, "rope,9.50,harbour\nladder,42.00,mill\npaint,7.20,x"),
+            "ladder,42.00,mill");  // no names above
   EXPECT_EQ(best(question, "rope\tnine\nladder\tforty\npaint\tseven"), "ladder forty");
   EXPECT_EQ(best(question, "| rope | nine |\n| ladder | forty |\n| paint | x |"),
             "| ladder | forty |");
@@ -180,6 +182,44 @@ TEST_F(BestSentenceTest, ShowsTheTermsOfDataWithoutSpaces) {
   const std::string shown = best("thermostat", data + "\"thermostat\":\"21 degrees\"," + data, 160);
   EXPECT_NE(shown.find("\"thermostat\":\"21 degrees\""), std::string::npos) << shown;
   EXPECT_TRUE(shown.starts_with("… ")) << shown;
+}
+
+TEST_F(BestSentenceTest, IsARowWithItsTablesHeader) {
+  const std::string table =
+      "| Team | Budget | Owner |\n|------|-----:|:---:|\n| Marketing | 12000 | Ann |\n"
+      "| Support | 8000 | Tom |\n\nThe owner of a team is asked first.\n";
+  EXPECT_EQ(best("Who is the owner of the support budget?", table),
+            "| Team | Budget | Owner | … | Support | 8000 | Tom |");
+  EXPECT_EQ(best("Who is the owner of the support budget?", table, 40), "| Support | 8000 | Tom |");
+  // The names of the columns say what a row is of, and are no answer.
+  EXPECT_EQ(best("What is the budget?", table),
+            "| Team | Budget | Owner | … | Marketing | 12000 | Ann |");
+  EXPECT_EQ(best("Which owner is asked first?", table), "The owner of a team is asked first.");
+  EXPECT_EQ(best("When was Leo vaccinated: measles?",
+                 "Name,Vaccine,Date\nMia,Measles,2021-05-03\nLeo,Tetanus,2022-08-30\n"
+                 "Leo,Measles,2020-12-17"),
+            "Name,Vaccine,Date … Leo,Measles,2020-12-17");
+}
+
+TEST_F(BestSentenceTest, IsUnderItsHeadingsAndNoHeadingItself) {
+  const std::string car =
+      "# Car\n## Winter tyres\n### Where\nIn the cellar.\n## Summer\nThey are in the garage.\n## "
+      "Oil\n";
+  EXPECT_EQ(best("Where are the winter tyres?", car), "In the cellar.");
+  EXPECT_EQ(best("Where in the garage are tyres?", car), "They are in the garage.");
+  EXPECT_EQ(best("What oil?", car), "## Oil");  // nothing else has a word
+  EXPECT_EQ(best("Who governs Bolivia?", car), "In the cellar.");
+  // A short line before a list is one, too; before prose it may be a sentence like any other.
+  EXPECT_EQ(best("When is the dentist's appointment?",
+                 "dentist dr. lam\nnext: tue 14 may 10:30\nlast: november"),
+            "dentist dr. lam … next: tue 14 may 10:30");
+  EXPECT_EQ(best("What comes next?", "dentist dr. lam\nnext: tue 14 may 10:30\nlast: november"),
+            "next: tue 14 may 10:30");
+  EXPECT_EQ(best("What to pack for the trip to Rome?", "For the trip to Rome\n\n- a charger"),
+            "For the trip to Rome … - a charger");
+  EXPECT_EQ(best("Where are the winter tyres?",
+                 "Winter tyres at Keller\nSummer tyres in the garage at home"),
+            "Winter tyres at Keller");
 }
 
 TEST_F(BestSentenceTest, TheTitleTellsLessThanTheRest) {

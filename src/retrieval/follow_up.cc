@@ -164,6 +164,7 @@ bool is_idle(Language language, const std::vector<Word>& words, size_t i) {
 struct Read {
   Reference reference;
   bool has_content = false;
+  bool is_courtesy = false;
 };
 
 Read read(std::string_view question) {
@@ -192,7 +193,9 @@ Read read(std::string_view question) {
         folded.size() > 1 && folded[1] == "about" && (folded[0] == "what" || folded[0] == "how");
     out.reference.goes_on = about || is_among(wording.going_on, folded.front());
   }
-  out.has_content = !content_words(folded).empty();
+  const std::vector<std::string> content = content_words(folded);
+  out.is_courtesy = is_courtesy(content);
+  out.has_content = !content.empty() && !out.is_courtesy;
   return out;
 }
 
@@ -352,6 +355,8 @@ Result<Passages> find_with(Index& index, std::string_view question, const std::s
 Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> before,
                                 std::string_view question, const PassageOptions& options) {
   FollowUp out;
+  // "Thanks" after an answer asks nothing, whatever documents have the word.
+  if (!before.empty() && read(question).is_courtesy) question = "";
   WEFT_ASSIGN_OR_RETURN(out.passages, find_passages(index, question, options));
   out.n_own_terms = out.passages.terms.size();
   const Subject subject = last_subject(before);
@@ -387,6 +392,7 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   }
   if (passages.found != PassagesFound::kYes && was_found) return out;
   passages.absent = std::move(out.passages.absent);  // the question's own
+  passages.absent_subjects = std::move(out.passages.absent_subjects);
   passages.taken = std::move(out.passages.taken);
   out.passages = std::move(passages);
   out.looked_back = true;

@@ -213,6 +213,27 @@ TEST_F(FollowUpTest, SaysWhetherAPassageHasAWordOfItsOwn) {
   EXPECT_TRUE(find(harbour, "Why?").has_own_terms);  // it has none
 }
 
+TEST_F(FollowUpTest, ACourtesyIsNoQuestionOfItsOwn) {
+  add("/mail", {"Thanks were sent to the mayor, ok?"}, "Mail");
+  const std::vector<std::string> harbour{"When does the harbour open?"};
+  const FollowUp why = find(harbour, "Why?");
+  for (const char* question : {"Thanks!", "ok thank you", "danke"}) {
+    const FollowUp found = find(harbour, question);
+    EXPECT_TRUE(found.looked_back) << question;
+    EXPECT_EQ(found.passages.found, PassagesFound::kYes) << question;
+    ASSERT_EQ(found.passages.hits.size(), why.passages.hits.size()) << question;
+    EXPECT_EQ(found.passages.hits.front().path, why.passages.hits.front().path) << question;
+    EXPECT_THAT(found.passages.absent, IsEmpty()) << question;
+  }
+  // Nor is it what the next question is about.
+  const FollowUp after = find({harbour.front(), "Thanks!"}, "Who built it?");
+  ASSERT_FALSE(after.passages.hits.empty());
+  EXPECT_EQ(after.passages.hits.front().title, "Harbour");
+  // With nothing before it is searched for where documents have it, and else nothing is.
+  EXPECT_EQ(find({}, "Thanks!").passages.hits.front().path, "/mail");
+  EXPECT_EQ(find({}, "danke").passages.found, PassagesFound::kNoTerms);
+}
+
 TEST_F(FollowUpTest, AnywayIsAsWithoutAConversation) {
   const FollowUp found = find({"harbour"}, "Who governs Bolivia?", {.anyway = true});
   EXPECT_EQ(found.passages.found, PassagesFound::kNone);

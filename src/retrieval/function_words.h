@@ -26,6 +26,14 @@ bool is_filler_word(std::string_view word);
 /// that a passage which has no more of a question does not answer it.
 bool is_aspect_word(std::string_view word);
 
+/// Whether questions about anything are asked with the word (pay, high, appointment, faire, …), so
+/// that it says nothing to a reader that no document has it.
+bool is_common_word(std::string_view word);
+
+/// Whether a text with these content words asks nothing: thanks, greetings, ok. Not where there are
+/// none.
+bool is_courtesy(std::span<const std::string> content);
+
 /// The language whose function words most of the words are, two at least; English where as many are
 /// English.
 /// What is a function word in one language may be the subject in another (die, war, son), so the

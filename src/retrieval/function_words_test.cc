@@ -69,6 +69,22 @@ TEST(FunctionWords, FillersCarryAQuestion) {
   EXPECT_FALSE(is_function_word("harbour"));
 }
 
+TEST(FunctionWords, QuestionsAboutAnythingAreAskedWithCommonWords) {
+  for (const char* word : {"according", "appointment", "hoch", "keep", "pay", "zustandig", "faire"})
+    EXPECT_TRUE(is_common_word(word)) << word;
+  for (const char* word : {"harbour", "rex", ""}) EXPECT_FALSE(is_common_word(word)) << word;
+  EXPECT_THAT(content_of("combien de farine faut il pour la pate"), ElementsAre("farine", "pate"));
+}
+
+TEST(FunctionWords, CourtesiesAskNothing) {
+  for (const char* text : {"thanks", "ok thank you", "danke", "vielen dank", "merci beaucoup"}) {
+    EXPECT_TRUE(is_courtesy(content_of(text))) << text;
+  }
+  for (const char* text : {"", "why", "thanks and the harbour", "dank harbour"}) {
+    EXPECT_FALSE(is_courtesy(content_of(text))) << text;
+  }
+}
+
 TEST(FunctionWords, TheListsAreSortedAndFolded) {
   // Binary search finds each only in a sorted list: the first, some in the middle, the last.
   for (const char* word : {"a", "in", "of", "we", "yourselves"}) {

@@ -444,6 +444,18 @@ Result<Chunk> Index::chunk(int64_t id) {
   return state_->rows.chunk(row);
 }
 
+Result<std::optional<Chunk>> Index::first_chunk(int64_t document_id) {
+  WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  WEFT_ASSIGN_OR_RETURN(Statement row,
+                        state_->database->prepare(fmt::format(
+                            "SELECT {} FROM chunks c WHERE c.document_id = ? AND c.ordinal = 0",
+                            state_->rows.chunk_columns())));
+  WEFT_ASSIGN_OR_RETURN(const bool exists, row.bind(document_id).step());
+  if (!exists) return std::optional<Chunk>();
+  WEFT_ASSIGN_OR_RETURN(Chunk chunk, state_->rows.chunk(row));
+  return std::optional<Chunk>(std::move(chunk));
+}
+
 Result<Counts> Index::counts() {
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   WEFT_ASSIGN_OR_RETURN(

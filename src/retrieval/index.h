@@ -106,6 +106,8 @@ struct Hit {
   /// What find_passages left out for this one, as it says the same or nearly so: copies and other
   /// versions. None from the index.
   std::vector<Hit> nearly_same;
+  /// The document's path that find_passages shows before this one as its newer version; "": none.
+  std::string older_version_of;
 };
 
 /// What chunks are searched for: a word, in any form that the index folds and stems into the same,
@@ -266,6 +268,8 @@ class Index {
   /// In order; none for an unknown document.
   Result<std::vector<Chunk>> chunks_of(int64_t document_id);
   Result<Chunk> chunk(int64_t id);
+  /// What the document begins with; nothing where it has no text, or there is none.
+  Result<std::optional<Chunk>> first_chunk(int64_t document_id);
   Result<Counts> counts();
   /// Calls fn for every chunk by ascending id, until it fails. The file is not locked meanwhile: fn
   /// may change the index, and others' changes may or may not be seen.
@@ -308,8 +312,9 @@ class Index {
   /// The word of some chunk that `word`, which none has, most likely was to be: one letter put in,
   /// left out, replaced or swapped, in a word of more than five letters two, of which one at most
   /// is replaced; the same first letter, or the first two swapped. Whole words are compared, and no
-  /// function word is meant. None for words of fewer than five letters. Of very many with that
-  /// first letter not all are looked at.
+  /// function word is meant. Else what a word of six letters or more is the beginning of, and the
+  /// greater part, where the index has one such word alone (postgres: postgresql). None for words
+  /// of fewer than five letters. Of very many with that first letter not all are looked at.
   Result<NearWord> near_word(std::string_view word);
 
   /// Takes out of the file the search terms of chunks that are gone: the search index marks them

@@ -16,6 +16,8 @@ constexpr size_t kLeastLetters = 5;  // in a shorter one a letter makes another 
 constexpr size_t kMostLetters = 40;
 constexpr size_t kLeastStem = 3;
 constexpr int64_t kMostTermsRead = 200'000;  // some 50 ms
+constexpr int64_t kMostGoingOn = 1000;       // stems that begin with a word
+constexpr size_t kLeastBeginning = 6;        // letters of a word that may be another's beginning
 constexpr size_t kMostStems = 6;             // whose words are looked up, each in a chunk
 
 /// The index's own table of its terms, made for this connection alone. Also a reading one may: it
@@ -107,6 +109,26 @@ Result<std::vector<Stem>> near_stems(Database& database, const std::u32string& w
   return stems;
 }
 
+/// The one stem of the index that goes on from the word; "" where several do or none. A stem with
+/// digits is none: postgresql16 is a postgresql.
+Result<std::string> only_stem_from(Database& database, const std::string& word) {
+  WEFT_ASSIGN_OR_RETURN(Statement rows,
+                        database.prepare("SELECT term FROM temp.term_rows"
+                                         " WHERE term >= ?1 AND term < ?2 LIMIT ?3"));
+  rows.bind_text(word).bind_text(word + "\U0010FFFF").bind(kMostGoingOn);
+  std::string only;
+  int64_t n_read = 0;
+  for (;; ++n_read) {
+    WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
+    if (!has_row) break;
+    std::string stem = rows.bytes(0);
+    if (stem.find_first_of("0123456789") != std::string::npos) continue;
+    if (!only.empty()) return std::string();
+    only = std::move(stem);
+  }
+  return n_read < kMostGoingOn ? only : std::string();  // else there may be more
+}
+
 }  // namespace
 
 /// The words of this stem in the first chunk that has it.
@@ -161,6 +183,15 @@ Result<NearWord> Index::near_word(std::string_view word) {
       best.is_clear = is_clear_misspelling(letters.size(), cost, are_swapped(letters, other));
     }
   }
+  if (best.is_clear || letters.size() < kLeastBeginning) return best;
+  WEFT_ASSIGN_OR_RETURN(const std::string stem, only_stem_from(database, folded[0]));
+  if (stem.empty()) return best;
+  WEFT_ASSIGN_OR_RETURN(const auto its_words, words_of_stem(stem));
+  const auto whole = std::ranges::find_if(its_words, [&](const std::string& one) {
+    // At least two thirds of it: kubern is too little of kubernetes, to be sure.
+    return one.starts_with(folded[0]) && 2 * letters_of(one).size() <= 3 * letters.size();
+  });
+  if (whole != its_words.end()) best = {*whole, true};
   return best;
 }
 

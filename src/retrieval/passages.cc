@@ -4,10 +4,13 @@
 #include <cctype>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "base/hash.h"
+#include "base/utf8.h"
 #include "retrieval/function_words.h"
+#include "retrieval/note_date_internal.h"
 #include "retrieval/question_internal.h"
 #include "retrieval/spelling_internal.h"
 #include "retrieval/unspaced_internal.h"
@@ -30,6 +33,9 @@ constexpr double kCoveredEnough = 0.5;
 // has.
 constexpr double kMuchIsAbsent = 0.3;
 constexpr double kCoveredWithAbsent = 0.25;
+// Where a passage has more of the question than this, by weight, it answers it or something near,
+// and what else was said in passing tells nothing: of four words three, of three not two.
+constexpr double kMostOfIt = 0.7;
 constexpr double kAboutAsGood = 0.8;  // a copy's score, of the better one's
 // In a text of fewer words a single one that is changed spoils more than a tenth of the runs of
 // four. Two words changed in 160 are where both rules meet.
@@ -150,7 +156,8 @@ struct Candidate {
   Hit hit;
   std::vector<int64_t> occurrences;  // of each term, in text and title
   Wording wording;
-  Hash128 text;  // of hit's text, without white space
+  Hash128 text;       // of hit's text, without white space
+  NoteDate date = 0;  // of the document
 };
 
 class Ranker {
@@ -240,10 +247,33 @@ Hash128 hash_of_text(const Hit& hit) {
   return hash128(std::as_bytes(std::span(text)));
 }
 
+/// What the documents say of their days, each looked for once.
+class Dates {
+ public:
+  explicit Dates(Index& index) : index_(index) {}
+
+  Result<NoteDate> of(const Hit& hit) {
+    const auto [known, is_new] = dates_.try_emplace(hit.chunk.document_id, 0);
+    if (!is_new) return known->second;
+    NoteDate& date = known->second;
+    date = date_in_name(file_name(hit.path));
+    if (date != 0) return date;
+    if (hit.chunk.ordinal == 0) return date = date_in_front_matter(hit.chunk.text);
+    WEFT_ASSIGN_OR_RETURN(const auto first, index_.first_chunk(hit.chunk.document_id));
+    if (first) date = date_in_front_matter(first->text);
+    return date;
+  }
+
+ private:
+  Index& index_;
+  std::map<int64_t, NoteDate> dates_;  // by document
+};
+
 Result<std::vector<Candidate>> read_candidates(Index& index, std::span<const Term> terms,
                                                std::vector<Hit> hits) {
   WEFT_ASSIGN_OR_RETURN(const Index::Forms forms, index.forms_of(terms));
   std::vector<Candidate> candidates;
+  Dates dates(index);
   for (Hit& hit : hits) {
     WEFT_ASSIGN_OR_RETURN(auto n, index.occurrences(forms, hit.chunk.text));
     WEFT_ASSIGN_OR_RETURN(auto in_title, index.occurrences(forms, hit.title));
@@ -257,7 +287,8 @@ Result<std::vector<Candidate>> read_candidates(Index& index, std::span<const Ter
     for (size_t i = 0; i < n.size(); ++i) n[i] += kTitleCounts * in_title[i];
     WEFT_ASSIGN_OR_RETURN(Wording wording, wording_of(index, hit));
     const Hash128 text = hash_of_text(hit);
-    candidates.push_back({std::move(hit), std::move(n), std::move(wording), text});
+    WEFT_ASSIGN_OR_RETURN(const NoteDate date, dates.of(hit));
+    candidates.push_back({std::move(hit), std::move(n), std::move(wording), text, date});
   }
   return candidates;
 }
@@ -292,12 +323,19 @@ bool has_terms_of(const Candidate& one, const Candidate& other) {
 /// Files that were unpacked, cloned or copied together have about the same time, in any order.
 constexpr int64_t kTogetherNs = int64_t{60} * 1'000'000'000;
 
-bool is_newer(const Hit& a, const Hit& b) {
+bool has_later_file(const Hit& a, const Hit& b) {
   if (b.modified_ns == kUnknownTime) return false;  // written just before it was ingested
   if (a.modified_ns == kUnknownTime) return true;
   return a.modified_ns > b.modified_ns &&
          static_cast<uint64_t>(a.modified_ns) - static_cast<uint64_t>(b.modified_ns) >
              static_cast<uint64_t>(kTogetherNs);
+}
+
+/// By the days that both notes say, as copying, syncing or a new line changes the file's time. A
+/// day and another file's time are not compared: they are no times of the same thing.
+bool is_newer(const Candidate& a, const Candidate& b) {
+  if (a.date != 0 && b.date != 0 && a.date != b.date) return a.date > b.date;
+  return has_later_file(a.hit, b.hit);
 }
 
 /// Whether a folder of the path, below what was named at ingest, is one for what is past.
@@ -319,11 +357,17 @@ bool is_put_away(const Hit& hit) {
 /// Which of two that say nearly the same is the one to show: where they are different the newer,
 /// else the one that is not put away, else that with the shorter path (a backup's is longer).
 bool is_preferred(const Candidate& one, const Candidate& to) {
-  if (one.text != to.text && is_newer(one.hit, to.hit)) return true;
-  if (one.text != to.text && is_newer(to.hit, one.hit)) return false;
+  if (one.text != to.text && is_newer(one, to)) return true;
+  if (one.text != to.text && is_newer(to, one)) return false;
   const bool is_away = is_put_away(one.hit);
   if (is_away != is_put_away(to.hit)) return !is_away;
   return one.hit.path.size() < to.hit.path.size();
+}
+
+/// Whether `one` is what is valid now and `other` what was before, as far as anybody can tell.
+bool is_current(const Candidate& one, const Candidate& other) {
+  return is_newer(one, other) ||
+         (!is_newer(other, one) && !is_put_away(one.hit) && is_put_away(other.hit));
 }
 
 /// `one` says what `taken` says, and scores no better; it takes the place where it is about as good
@@ -375,9 +419,7 @@ void put_newer_first(std::vector<Candidate>& ranked) {
         !are_alike(names[one].title, names[other].title)) {
       return false;
     }
-    const bool is_current =
-        is_newer(a, b) || (!is_newer(b, a) && !is_put_away(a) && is_put_away(b));
-    return is_current && has_terms_of(ranked[one], ranked[other]);
+    return is_current(ranked[one], ranked[other]) && has_terms_of(ranked[one], ranked[other]);
   };
   for (size_t i = 1; i < ranked.size(); ++i) {
     size_t to = i;
@@ -393,7 +435,7 @@ void put_newer_first(std::vector<Candidate>& ranked) {
 }
 
 /// The best, with what says nearly the same as one of them.
-std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& options) {
+std::vector<Candidate> take_best(std::vector<Candidate> ranked, const PassageOptions& options) {
   std::vector<Candidate> taken;
   double best_score = 0;
   for (const Candidate& one : ranked) best_score = std::max(best_score, one.hit.score);
@@ -408,9 +450,26 @@ std::vector<Hit> take_best(std::vector<Candidate> ranked, const PassageOptions& 
       taken.push_back(std::move(one));
     }
   }
-  std::vector<Hit> hits;
-  for (Candidate& one : taken) hits.push_back(std::move(one.hit));
-  return hits;
+  return taken;
+}
+
+/// Of those shown, the older of two versions of one note is there for a further word of the
+/// question, or because it is in other words. What are versions the names say: they have the same
+/// letters, and nearly the same text, or they are the same but for a folder for what is past.
+void mark_older_versions(std::vector<Candidate>& shown) {
+  const auto are_versions = [](const Hit& newer, const Hit& older, bool is_nearly_same) {
+    if (newer.chunk.document_id == older.chunk.document_id) return false;
+    const std::string_view name = file_name(older.path);
+    if (is_nearly_same) return letters_of_name(file_name(newer.path)) == letters_of_name(name);
+    return file_name(newer.path) == name && is_put_away(older) && !is_put_away(newer);
+  };
+  for (Candidate& older : shown) {
+    const auto newer = std::ranges::find_if(shown, [&](const Candidate& one) {
+      return is_current(one, older) &&
+             are_versions(one.hit, older.hit, are_near_duplicates(one.wording, older.wording));
+    });
+    if (newer != shown.end()) older.hit.older_version_of = newer->hit.path;
+  }
 }
 
 /// Whether even the best passage is not about the question.
@@ -477,10 +536,14 @@ Status join_parts(Index& index, std::string_view text, std::vector<std::string>&
   return Status::ok();
 }
 
-/// The question's words that no document has, as the question writes them.
-Result<std::vector<std::string>> absent_words(Index& index, std::string_view text,
-                                              const Question& question,
-                                              std::span<const Candidate> candidates) {
+/// Words that no document has, folded and as the question writes them.
+struct Absent {
+  std::vector<std::string> folded;
+  std::vector<std::string> written;
+};
+
+Result<Absent> absent_words(Index& index, std::string_view text, const Question& question,
+                            std::span<const Candidate> candidates) {
   std::vector<std::string> absent;
   const auto is_absent = [&](size_t i) {
     return question.counts.chunks_with[i] <= 0 &&
@@ -492,9 +555,65 @@ Result<std::vector<std::string>> absent_words(Index& index, std::string_view tex
     if (is_absent(i)) absent.push_back(question.terms[i].text);
   }
   WEFT_RETURN_IF_ERROR(join_parts(index, text, absent));
-  absent.resize(std::min(absent.size(), Passages::kMaxAbsent));
-  WEFT_RETURN_IF_ERROR(write_as_asked(index, text, absent));
-  return absent;
+  Absent out{absent, std::move(absent)};
+  WEFT_RETURN_IF_ERROR(write_as_asked(index, text, out.written));
+  return out;
+}
+
+bool is_capital(char32_t c) {
+  return (c >= U'A' && c <= U'Z') || (c >= 0xC0 && c <= 0xDE && c != 0xD7) ||  // Latin
+         (c >= 0x391 && c <= 0x3A9) || (c >= 0x400 && c <= 0x42F);             // Greek, Cyrillic
+}
+
+/// Whether the text writes the word as a name: with a capital letter, though it begins no sentence,
+/// or with two. In a text of capitals alone none is.
+bool is_written_as_name(std::string_view text, const std::string& word) {
+  text = text.substr(0, kMaxTextWritten);
+  const std::u32string letters = letters_of(word.substr(0, kMaxTextWritten));
+  if (letters.empty() || !is_capital(letters[0])) return false;
+  const bool has_small = std::ranges::any_of(
+      text, [](char c) { return std::islower(static_cast<unsigned char>(c)) != 0; });
+  if (!has_small) return false;
+  if (letters.size() > 1 && is_capital(letters[1])) return true;
+  const size_t before = text.substr(0, text.find(word)).find_last_not_of(" \t\r\"'([{");
+  return before != std::string_view::npos &&
+         std::string_view(".!?:").find(text[before]) == std::string_view::npos;
+}
+
+/// How much of what the question asks for the passage with most of it has, by weight and without
+/// the words that questions are asked with about anything.
+double covered_at_most(const Question& question, const Ranker& ranker,
+                       std::span<const Candidate> shown) {
+  double total = 0;
+  std::vector<double> has(shown.size(), 0);
+  for (size_t i = 0; i < question.terms.size(); ++i) {
+    const std::string& word = question.terms[i].text;
+    if (is_aspect_word(word) || is_common_word(word)) continue;
+    total += ranker.weights()[i];
+    for (size_t k = 0; k < shown.size(); ++k) {
+      if (shown[k].occurrences[i] > 0) has[k] += ranker.weights()[i];
+    }
+  }
+  return total > 0 && !has.empty() ? std::ranges::max(has) / total : 0;
+}
+
+/// Those of the words that it helps a reader to know of.
+std::vector<std::string> subjects_of(const Absent& absent, std::string_view text,
+                                     const Question& question, double covered) {
+  constexpr size_t kShort = 2;  // Mr
+  std::vector<std::string> out;
+  for (size_t i = 0; i < absent.folded.size(); ++i) {
+    const std::string& folded = absent.folded[i];
+    const std::string& written = absent.written[i];
+    const bool has_digit = written.find_first_of("0123456789") != std::string::npos;
+    const bool is_idle = is_aspect_word(folded) || is_common_word(folded) ||
+                         is_filler_word(folded) || folded.size() <= kShort ||
+                         (!question.is_language_known && is_function_word(folded));
+    if (has_digit || (!is_idle && (covered <= kMostOfIt || is_written_as_name(text, written)))) {
+      out.push_back(written);
+    }
+  }
+  return out;
 }
 
 /// What was searched for as another word, as the question writes it.
@@ -555,7 +674,14 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   for (size_t i = 0; i < question.terms.size(); ++i) {
     out.terms.push_back({question.terms[i], ranker.weights()[i]});
   }
-  WEFT_ASSIGN_OR_RETURN(out.absent, absent_words(index, text, question, ranked));
+  WEFT_ASSIGN_OR_RETURN(const Absent absent, absent_words(index, text, question, ranked));
+  out.absent = absent.written;
+  out.absent.resize(std::min(out.absent.size(), Passages::kMaxAbsent));
+  const auto set_subjects = [&](double covered) {
+    out.absent_subjects = subjects_of(absent, text, question, covered);
+    out.absent_subjects.resize(std::min(out.absent_subjects.size(), Passages::kMaxAbsent));
+  };
+  set_subjects(0);
   WEFT_ASSIGN_OR_RETURN(out.taken, taken_words(index, text, std::move(question.taken)));
   if (ranked.empty()) {
     out.found = PassagesFound::kNone;
@@ -569,7 +695,12 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   out.found = is_weak ? PassagesFound::kWeak : PassagesFound::kYes;
   if (is_weak && !options.anyway) return out;
   put_newer_first(ranked);
-  out.hits = with_neighbours_together(take_best(std::move(ranked), options));
+  std::vector<Candidate> shown = take_best(std::move(ranked), options);
+  mark_older_versions(shown);
+  set_subjects(covered_at_most(question, ranker, shown));
+  std::vector<Hit> best;
+  for (Candidate& one : shown) best.push_back(std::move(one.hit));
+  out.hits = with_neighbours_together(std::move(best));
   return out;
 }
 

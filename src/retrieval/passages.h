@@ -61,6 +61,10 @@ struct Passages {
   /// script are not among them.
   std::vector<std::string> absent;
   static constexpr size_t kMaxAbsent = 5;
+  /// Those of `absent` that it helps a reader to know of, as the answer may be about something
+  /// else: names, numbers, and where no passage shown has most of the question the other words that
+  /// are no common ones (is_common_word).
+  std::vector<std::string> absent_subjects;
   /// What was clearly misspelt; not absent, and where only that word is known the question is about
   /// what has it.
   std::vector<TakenWord> taken;
@@ -70,14 +74,15 @@ struct Passages {
 /// A passage whose text another one has nearly all of (kNearDuplicate of the runs of four words
 /// that both have together; of texts far longer than a chunk that is estimated; of two under 160
 /// words all but a word or two, more where their titles share a word) is left out, unless
-/// it has a term of the question that the other one has not. Of those that score about the same the
-/// newest is taken where they differ; else one in a folder as `old` or `backup` is left out for the
-/// others, and of these the one with the shortest path is taken. Of passages with other words whose
-/// documents have the same letters in their names or titles, and whose scores are within a tenth,
-/// the newer document's comes first. Hit::score is BM25 with inverse
-/// document frequencies above 0, titles counted twice; a word that only the file's name has counts
-/// as the title's, though it finds nothing by itself. Of a question with more than
-/// Index::kMaxQueryTerms words the first and the last are searched for.
+/// it has a term of the question that the other one has not (then it is Hit::older_version_of,
+/// where it is older). Of those that score about the same the newest is taken where they differ, by
+/// the days that both say in their files' names or front matter, else by the files' times; else one
+/// in a folder as `old` or `backup` is left out for the others, and of these the one with the
+/// shortest path is taken. Of passages with other words whose documents have the same letters in
+/// their names or titles, and whose scores are within a tenth, the newer document's comes first.
+/// Hit::score is BM25 with inverse document frequencies above 0, titles counted twice; a word that
+/// only the file's name has counts as the title's, though it finds nothing by itself. Of a question
+/// with more than Index::kMaxQueryTerms words the first and the last are searched for.
 Result<Passages> find_passages(Index& index, std::string_view question,
                                const PassageOptions& options);
 inline constexpr double kNearDuplicate = 0.9;

@@ -310,6 +310,8 @@ TEST_F(PassagesTest, OfNotesOfOneNameTheNewerIsFirstWhereScoresAreNear) {
   EXPECT_THAT(found(question), ElementsAre("/wifi.md 0", "/old/wifi.md 0"));
   set_hour("/wifi.md", 5);  // of one time: the one that is not put away
   EXPECT_THAT(found(question), ElementsAre("/wifi.md 0", "/old/wifi.md 0"));
+  EXPECT_EQ(find(question).hits[0].older_version_of, "");
+  EXPECT_EQ(find(question).hits[1].older_version_of, "/wifi.md");
   // A further word of the question, or a much better score, decides all the same.
   EXPECT_THAT(found("What is the wifi password, Bob?"),
               ElementsAre("/old/wifi.md 0", "/wifi.md 0"));
@@ -507,10 +509,92 @@ TEST_F(PassagesTest, WordsThatOnlyCarryTheQuestionCountOnlyWhereDocumentsHaveThe
   EXPECT_THAT(find("Hello, what do my notes say about whats in the greenhouse? Thanks!").absent,
               ElementsAre("greenhouse"));
   EXPECT_THAT(find("Waht castle?").absent, IsEmpty());
-  EXPECT_EQ(find("Thanks!").found, PassagesFound::kNone);
-  EXPECT_THAT(find("Thanks!").absent, ElementsAre("Thanks"));
+  EXPECT_EQ(find("Thanks!").found, PassagesFound::kNoTerms);  // it asks nothing
+  EXPECT_THAT(find("Thanks!").absent, IsEmpty());
+  EXPECT_EQ(find("Help!").found, PassagesFound::kNone);
+  EXPECT_THAT(find("Help!").absent, ElementsAre("Help"));
   add("/mail", {"Thanks were sent to the mayor."});
   EXPECT_THAT(found("Whom were thanks sent to?"), ElementsAre("/mail 0"));
+}
+
+TEST_F(PassagesTest, AnAbsentWordIsASubjectWhereItTellsTheReaderSomething) {
+  add("/dentist", {"Dentist Lam, next on Tuesday at ten, bring the insurance card."});
+  add("/school", {"School begins on Monday for Mia, in the class of Fontana."});
+  for (int i = 0; i < 10; ++i)
+    add("/f" + std::to_string(i), {"The garden, page " + std::to_string(i)});
+  const auto subjects = [&](const char* question) {
+    const Passages passages = find(question);
+    EXPECT_EQ(passages.found, PassagesFound::kYes) << question;
+    return passages.absent_subjects;
+  };
+  // Words that anything may be asked with.
+  EXPECT_THAT(subjects("How long is the dentist appointment?"), IsEmpty());
+  EXPECT_THAT(find("How long is the dentist appointment?").absent,
+              ElementsAre("long", "appointment"));
+  EXPECT_THAT(subjects("Dentist von Lam"), IsEmpty());  // too short to tell its language
+  // Where the passage has most of the question, what else it says hardly matters, but for names.
+  EXPECT_THAT(subjects("Should I bring an insurance card to the dentist downtown?"), IsEmpty());
+  EXPECT_THAT(subjects("Should I bring an insurance card to the dentist for Sophie?"),
+              ElementsAre("Sophie"));
+  EXPECT_THAT(subjects("Should I bring my insurance card 77 to the dentist?"), ElementsAre("77"));
+  EXPECT_THAT(subjects("INSURANCE CARD OF THE DENTIST FROM MARS"), IsEmpty());
+  // Where it has half of it, the rest carries the question.
+  EXPECT_THAT(subjects("Who is the dentist of rex?"), ElementsAre("rex"));
+  EXPECT_THAT(subjects("Who is the school doctor?"), ElementsAre("doctor"));
+}
+
+TEST_F(PassagesTest, TheBeginningOfTheOneWordThatGoesOnIsThatWord) {
+  add("/db", {"The PostgreSQL upgrade is on Sunday, PostgreSQL16 in May."});
+  add("/cluster", {"Kubernetes nodes are drained."});
+  add("/house", {"Hausratversicherung at the Mobiliar."});
+  const Passages passages = find("When is the Postgres upgrade?");
+  ASSERT_EQ(passages.taken.size(), 1u);
+  EXPECT_EQ(passages.taken[0].word, "Postgres");
+  EXPECT_EQ(passages.taken[0].as, "postgresql");
+  EXPECT_THAT(passages.absent, IsEmpty());
+  EXPECT_THAT(found("postgres"), ElementsAre("/db 0"));
+  for (const char* word : {"kubern", "hausrat", "upgra"}) {  // too little of it, or of a word
+
+    EXPECT_FALSE(index_->near_word(word)->is_clear) << word;
+    EXPECT_THAT(find(word).taken, IsEmpty()) << word;
+  }
+  add("/other", {"Postgresqueue is another program."});
+  EXPECT_THAT(find("When is the Postgres upgrade?").taken, IsEmpty());  // which one?
+  add("/own", {"Postgres."});
+  EXPECT_THAT(find("When is the Postgres upgrade?").taken, IsEmpty());
+}
+
+TEST_F(PassagesTest, TheDayThatANoteSaysCountsBeforeItsFilesTime) {
+  const std::string text = "Priya: the database upgrade is planned for the weekend, disk at ";
+  add("/n/2024-05-01-standup.md", {text + "91 percent."}, "Standup");
+  add("/n/2024-06-12-standup.md", {text + "78 percent."}, "Standup");
+  add("/n/rules.md", {"# Rules\ndate: 2024-02-01\n", "Quiet hours begin at nine, laundry Monday."});
+  add("/m/rules.md", {"# Rules\ndate: 2023-02-01\n", "Quiet hours begin at ten, laundry Tuesday."});
+  for (int i = 0; i < 6; ++i)
+    add("/f" + std::to_string(i), {"filler of no use " + std::to_string(i)});
+  const auto set_hour = [&](const std::string& path, int64_t hour) {
+    DocumentInfo info = (*index_->find_document(path))->info;
+    info.modified_ns = hour * 3600 * 1'000'000'000;
+    ASSERT_TRUE(index_->touch_document(info).is_ok());
+  };
+  set_hour("/n/2024-05-01-standup.md", 9);  // synced later
+  set_hour("/n/2024-06-12-standup.md", 5);
+  set_hour("/m/rules.md", 9);
+  set_hour("/n/rules.md", 5);
+  const Passages standup = find("When is the database upgrade planned?");
+  ASSERT_EQ(standup.hits.size(), 1u);
+  EXPECT_EQ(standup.hits[0].path, "/n/2024-06-12-standup.md");
+  EXPECT_THAT(standup.hits[0].nearly_same,
+              ElementsAre(testing::Field(&Hit::path, "/n/2024-05-01-standup.md")));
+  // The front matter is in the document's first chunk, what was found in another.
+  EXPECT_EQ(find("When do quiet hours begin?").hits.front().path, "/n/rules.md");
+  // The older is shown, too, for a further word, and marked.
+  const Passages both = find("When is the database upgrade planned with disk at 91 or 78?");
+  ASSERT_EQ(both.hits.size(), 2u);
+  for (const Hit& hit : both.hits) {
+    const bool is_older = hit.path == "/n/2024-05-01-standup.md";
+    EXPECT_EQ(hit.older_version_of, is_older ? "/n/2024-06-12-standup.md" : "") << hit.path;
+  }
 }
 
 TEST_F(PassagesTest, WhatIsWrittenInPartsOrInOneIsTheSame) {

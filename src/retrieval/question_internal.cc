@@ -101,6 +101,8 @@ Result<Question> read_terms(Index& index, std::string_view text) {
   const UnspacedQuestion unspaced = split_unspaced(text);
   WEFT_ASSIGN_OR_RETURN(const auto words, index.words(unspaced.spaced, kMaxWordsRead));
   const Language language = question.language = language_of(words);
+  question.is_language_known = std::ranges::any_of(
+      words, [&](const std::string& word) { return is_function_word(language, word); });
   WEFT_ASSIGN_OR_RETURN(const auto expanded,
                         expanded_umlauts(index, unspaced.spaced.substr(0, kMaxTextWritten)));
   for (std::string& word : content_words(words)) {
@@ -239,6 +241,16 @@ void drop_fillers(Question& question) {
   }
 }
 
+/// "Thanks!" asks for no document, unless one has the word.
+bool asks_nothing(const Question& question) {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < question.n_words; ++i) {
+    if (question.counts.chunks_with[i] > 0) return false;
+    words.push_back(question.terms[i].text);
+  }
+  return words.size() == question.terms.size() && is_courtesy(words);
+}
+
 /// A word that no document has and that is clearly a misspelling of one that they have is searched
 /// for as that one, too.
 Result<bool> take_near_words(Index& index, Question& question) {
@@ -270,6 +282,12 @@ Result<Question> read_question(Index& index, std::string_view text) {
   if (try_umlauts(question)) WEFT_RETURN_IF_ERROR(count());
   WEFT_ASSIGN_OR_RETURN(const bool has_parts, try_parts(index, question));
   if (has_parts) WEFT_RETURN_IF_ERROR(count());
+  if (asks_nothing(question)) {
+    question.terms.clear();
+    question.n_words = 0;
+    question.counts.chunks_with.clear();
+    return question;
+  }
   drop_fillers(question);
   WEFT_ASSIGN_OR_RETURN(const bool has_taken, take_near_words(index, question));
   if (has_taken) WEFT_RETURN_IF_ERROR(count());

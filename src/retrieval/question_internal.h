@@ -23,6 +23,7 @@ struct Question {
   size_t n_words = 0;        // the first of the terms: the others are of unspaced text
   bool is_unspaced = false;  // mostly
   Language language = Language::kEnglish;
+  bool is_language_known = false;  // it has a function word of it
   TermCounts counts;
   std::vector<int64_t> whole;    // chunks with a term's `only`
   std::vector<TakenWord> taken;  // what was misspelt beyond much doubt
