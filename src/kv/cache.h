@@ -66,8 +66,8 @@ class Cache {
 
   /// The positions [length, length + n_tokens), writable and the sequence's alone; n_tokens >= 0.
   /// kResourceExhausted with the pages needed, free and evictable; then no other sequence has
-  /// changed, but expendable ones may be gone. Unused pages of the prefix index are given up for it,
-  /// which a rollback does not bring back.
+  /// changed, but expendable ones may be gone. Unused pages of the prefix index are given up for
+  /// it, which a rollback does not bring back.
   /// `kind` is what will make the slots' K and V; Reservation::mark_from tells of several.
   Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt);
   /// What made the sequence's slots, in runs.
