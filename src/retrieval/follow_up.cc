@@ -355,7 +355,10 @@ Result<Passages> find_with(Index& index, std::string_view question, const std::s
 Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> before,
                                 std::string_view question, const PassageOptions& options) {
   FollowUp out;
-  // "Thanks" after an answer asks nothing, whatever documents have the word.
+  // "Thanks" after an answer asks nothing, whatever documents have the word, and what comes then
+  // goes on from the answer.
+  while (!before.empty() && read(before.back()).is_courtesy)
+    before = before.first(before.size() - 1);
   if (!before.empty() && read(question).is_courtesy) question = "";
   WEFT_ASSIGN_OR_RETURN(out.passages, find_passages(index, question, options));
   out.n_own_terms = out.passages.terms.size();

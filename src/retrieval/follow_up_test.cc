@@ -229,6 +229,9 @@ TEST_F(FollowUpTest, ACourtesyIsNoQuestionOfItsOwn) {
   const FollowUp after = find({harbour.front(), "Thanks!"}, "Who built it?");
   ASSERT_FALSE(after.passages.hits.empty());
   EXPECT_EQ(after.passages.hits.front().title, "Harbour");
+  const FollowUp before_that = find({harbour.front(), "Thanks!"}, "And before that?");
+  ASSERT_FALSE(before_that.passages.hits.empty());
+  EXPECT_EQ(before_that.passages.hits.front().title, "Harbour");
   // With nothing before it is searched for where documents have it, and else nothing is.
   EXPECT_EQ(find({}, "Thanks!").passages.hits.front().path, "/mail");
   EXPECT_EQ(find({}, "danke").passages.found, PassagesFound::kNoTerms);
