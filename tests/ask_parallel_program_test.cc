@@ -2,6 +2,7 @@
 // is alone, through the built program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -160,6 +161,43 @@ TEST_F(AskParallel, AnAnswerComesWhileTheNextQuestionDoesNot) {
     }
     close(ends[1]);
     EXPECT_EQ(finish(running).status, 0);
+  }
+}
+
+TEST_F(AskParallel, HalfALineKeepsNobodyWaiting) {
+  for (const bool is_ended : {true, false}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const auto running =
+        start({"ask", "-m", model(), "--store", store(), "-n", is_ended ? "60" : "100000",
+               "--ignore-eos", "--json", "--parallel", "4"},
+              "", "", [&] {
+                dup2(ends[0], 0);
+                close(ends[0]);
+                close(ends[1]);
+              });
+    close(ends[0]);
+    const auto put = [&](std::string_view text) {
+      ASSERT_EQ(write(ends[1], text.data(), text.size()), std::ssize(text));
+    };
+    put("What does the orchard have?\n");
+    put("harb");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    put("our");
+    if (is_ended) {
+      for (int i = 0; i < 6000 && test::slurp(path("stdout")).empty(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      EXPECT_NE(test::slurp(path("stdout")), "");
+      put("?\n");
+      close(ends[1]);
+      EXPECT_EQ(finish(running).status, 0);
+    } else {  // Ctrl-C is for the answer that runs
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      kill(running.child, SIGINT);
+      EXPECT_EQ(finish(running).status, 130);
+      close(ends[1]);
+    }
   }
 }
 

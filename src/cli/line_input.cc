@@ -7,6 +7,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
@@ -49,47 +50,77 @@ constexpr int kSequenceMs = 50;  // the bytes of a terminal's sequence come toge
 class PlainInput : public LineInput {
  public:
   Result<Line> read(const std::string&) override {
-    std::string line;
-    while (true) {
-      const size_t end = buffer_.find('\n', at_);
-      const bool ended = end != std::string::npos;
-      line.append(buffer_, at_, ended ? end - at_ : end);
-      if (line.size() > kMaxLineBytes) {
-        return resource_exhausted(
-            fmt::format("standard input: a line over the limit of {} bytes", kMaxLineBytes));
-      }
-      at_ = ended ? end + 1 : buffer_.size();
-      if (ended) break;
+    while (!has_line()) {
       Wait wait = Wait::kTimeout;
       while (wait == Wait::kTimeout) wait = wait_for_input();
       if (wait == Wait::kInterrupt) {
         clear_interrupt();
-        return Line{Line::Kind::kInterrupt, std::move(line)};
+        return Line{Line::Kind::kInterrupt, take(buffer_.size())};
       }
-      buffer_.resize(64 * 1024);
-      const ssize_t n = ::read(STDIN_FILENO, buffer_.data(), buffer_.size());
-      buffer_.resize(n > 0 ? static_cast<size_t>(n) : 0);
-      at_ = 0;
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return io_error(fmt::format("standard input: {}", std::strerror(errno)));
-      if (n == 0 && line.empty()) return Line{Line::Kind::kEnd, ""};
-      if (n == 0) break;
+      fill();
     }
+    if (searched_ - at_ > kMaxLineBytes) {
+      return resource_exhausted(
+          fmt::format("standard input: a line over the limit of {} bytes", kMaxLineBytes));
+    }
+    const bool is_whole = searched_ < buffer_.size();
+    if (!is_whole && error_ != 0) {
+      return io_error(fmt::format("standard input: {}", std::strerror(error_)));
+    }
+    if (!is_whole && at_ == buffer_.size()) return Line{Line::Kind::kEnd, ""};
+    std::string line = take(searched_);
+    if (is_whole) searched_ = ++at_;
     if (line.ends_with('\r')) line.pop_back();
     return Line{Line::Kind::kText, std::move(line)};
   }
 
-  bool is_ready() const override {
-    if (buffer_.find('\n', at_) != std::string::npos) return true;
-    pollfd input{STDIN_FILENO, POLLIN, 0};
-    return ::poll(&input, 1, 0) > 0;
+  /// A line's beginning is taken in and kept: read() would wait for its end.
+  bool is_ready() override {
+    while (!has_line()) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (::poll(&input, 1, 0) <= 0) return false;
+      fill();
+    }
+    return true;
   }
 
   void remember(const std::string&) override {}
 
  private:
+  /// Whether read() has what it needs: a line, the end, an error, or a line that is too long.
+  bool has_line() {
+    searched_ = std::min(buffer_.find('\n', searched_), buffer_.size());
+    return searched_ < buffer_.size() || is_end_ || searched_ - at_ > kMaxLineBytes;
+  }
+
+  /// What was not handed out before `end`.
+  std::string take(size_t end) {
+    std::string text = buffer_.substr(at_, end - at_);
+    searched_ = at_ = end;
+    return text;
+  }
+
+  /// Waits for some bytes.
+  void fill() {
+    constexpr size_t kStep = 64 * 1024;
+    buffer_.erase(0, at_);
+    searched_ -= at_;
+    at_ = 0;
+    const size_t held = buffer_.size();
+    buffer_.resize(held + kStep);
+    const ssize_t n = ::read(STDIN_FILENO, buffer_.data() + held, kStep);
+    const int error = n < 0 ? errno : 0;
+    buffer_.resize(held + (n > 0 ? static_cast<size_t>(n) : 0));
+    if (error == EINTR) return;
+    error_ = error;
+    is_end_ = n <= 0;
+  }
+
   std::string buffer_;
-  size_t at_ = 0;  // of the first byte that was not handed out
+  size_t at_ = 0;        // of the first byte that was not handed out
+  size_t searched_ = 0;  // no line ends in [at_, searched_)
+  bool is_end_ = false;
+  int error_ = 0;  // errno of a failed read, which ends the input
 };
 
 class TerminalInput : public LineInput {

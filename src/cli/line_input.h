@@ -29,9 +29,8 @@ class LineInput {
   virtual ~LineInput() = default;
   /// Waits for a line; `sign` stands before it on a terminal. kResourceExhausted past 64 MiB.
   virtual Result<Line> read(const std::string& sign) = 0;
-  /// Whether read() would find something at once; a terminal says no, whoever types may take their
-  /// time.
-  virtual bool is_ready() const { return false; }
+  /// Whether read() would return at once; a terminal says no, whoever types may take their time.
+  virtual bool is_ready() { return false; }
   /// To be called now and then between two reads: Ctrl-Z and fg may have changed the terminal.
   virtual void look() {}
   /// Puts what was typed into the history, where there is one.
