@@ -118,15 +118,6 @@ TEST_F(AskParallel, AnswersWithoutALimitAreThoseThatQuestionsGetAlone) {
   }
 }
 
-TEST_F(AskParallel, QuestionsBeforeALineThatCannotBeReadAreAnswered) {
-  const std::string input =
-      "When does the harbour open?\nWhat does the orchard have?\n" + std::string(70'000'000, 'x');
-  const Outcome run = ask({"--json", "--parallel", "8"}, input);
-  EXPECT_EQ(run.status, 1);
-  EXPECT_EQ(answers(run).size(), 2u) << run.out;
-  EXPECT_THAT(run.err, HasSubstr("weft: "));
-}
-
 // A program that asks, waits for the answer and asks again.
 TEST_F(AskParallel, AnAnswerComesWhileTheNextQuestionDoesNot) {
   for (const std::vector<std::string>& how :
@@ -161,6 +152,26 @@ TEST_F(AskParallel, AnAnswerComesWhileTheNextQuestionDoesNot) {
     }
     close(ends[1]);
     EXPECT_EQ(finish(running).status, 0);
+  }
+}
+
+TEST_F(AskParallel, ALineThatIsFarTooLongIsItsOwnErrorAlone) {
+  constexpr size_t kOver = (size_t{64} << 20) + 70'000;
+  const std::string lines = "What does the orchard have?\n" + std::string(kOver, 'x') +
+                            "\nWhen does the library open?\n" + std::string(kOver, 'y');
+  for (const char* n : {"1", "3"}) {
+    const Outcome asked = ask({"--json", "--parallel", n}, lines);
+    EXPECT_EQ(asked.status, 1);
+    const std::vector<Json> objects = answers(asked);
+    ASSERT_EQ(objects.size(), 4u);
+    EXPECT_TRUE(objects[0].contains("answer"));
+    EXPECT_TRUE(objects[2].contains("answer"));
+    for (const size_t i : {1, 3}) {
+      EXPECT_THAT(objects[i]["error"].get<std::string>(), HasSubstr("longer than 1048576 bytes"));
+      EXPECT_LT(objects[i]["question"].get<std::string>().size(), 1100u);
+    }
+    EXPECT_THAT(asked.err, HasSubstr("question 2: the question is longer"));
+    EXPECT_THAT(asked.err, HasSubstr("2 of 4 questions were not answered"));
   }
 }
 

@@ -150,7 +150,7 @@ TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
       lines[1]["error"],
       "line 3: byte 2: not valid JSON; a line is {\"prompt\": \"...\"}, and what else it sets");
   EXPECT_EQ(lines[3]["error"], "line 6: \"prompt\" is missing");
-  EXPECT_EQ(lines[4]["error"], "line 7: \"temp\" -1: must be a number from 0 (greedy)");
+  EXPECT_EQ(lines[4]["error"], "line 7: \"temp\" -1: must be a number from 0 (greedy) to 3.4e38");
   EXPECT_THAT(run.err, HasSubstr("weft: 3 prompts, 14 tokens generated in "));
   EXPECT_THAT(run.err, HasSubstr("weft: 3 of 6 requests failed\n"));
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << run.err;

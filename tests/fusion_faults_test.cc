@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/fault_env.h"
 #include "base/log.h"
 #include "test_model.h"
@@ -207,6 +209,33 @@ TEST_F(FusionFaults, AllRecordsDamagedIsAnAnswerStill) {
   const fusion::Prefilled done = answer(*fusor, options);
   EXPECT_THAT(done.logits, ElementsAreArray(undamaged));
   EXPECT_THAT(done.report.notes, SizeIs(3));
+}
+
+TEST_F(FusionFaults, DamagedLastLayersCostOneFusionMoreHoweverMany) {
+  FusionOptions options = ways()[0].options;
+  const std::vector<float> undamaged = expected(options);
+  const auto count_layers = [&](std::span<const size_t> damaged) {
+    FaultEnv env(posix_env());
+    const auto store = open_store(env);
+    const auto fusor = model_->fusor(store.get(), anchor_);
+    ingest(*store);
+    for (const size_t chunk : damaged) {
+      env.damage_reads(record_path(chunk), layer_offset(chunk, kLayers - 1), std::byte{1});
+    }
+    int n_layers = 0;
+    options.cancelled = [&] {
+      ++n_layers;
+      return false;
+    };
+    const fusion::Prefilled done = answer(*fusor, options);
+    EXPECT_THAT(done.logits, ElementsAreArray(undamaged));
+    EXPECT_THAT(done.report.notes, SizeIs(damaged.size()));
+    return n_layers;
+  };
+  const int of_one = count_layers(std::array<size_t, 1>{2});
+  const int of_all = count_layers(std::array<size_t, 3>{0, 1, 2});
+  EXPECT_GT(of_one, kLayers);
+  EXPECT_LE(of_all, of_one + 2 * kLayers);  // the other two chunks' own layers at most
 }
 
 TEST_F(FusionFaults, ADamagedHeadIsAMiss) {

@@ -122,7 +122,7 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
                        "end before this text, which is not printed; may be given several times");
   command.add_flag("--ignore-eos", options.ignore_end, "go on where the model would end");
   add("--temp", s.temperature, "temperature; 0 is greedy")
-      .must([](double value) { return value >= 0; }, "a number from 0 (greedy)");
+      .must([](double value) { return value >= 0; }, "a number from 0 (greedy) to 3.4e38");
   add("--top-k", s.top_k, "keep the k likeliest; 0: all")
       .in_range(0, std::numeric_limits<int32_t>::max());
   add("--top-p", s.top_p, "keep this share of probability")

@@ -118,7 +118,7 @@ Status read_key(const std::string& key, const Json& value, int32_t most_tokens, 
                                        : Status::ok();
   }
   if (key == "temp") {
-    return read_number("temp", value, "a number from 0 (greedy)", sampling.temperature,
+    return read_number("temp", value, "a number from 0 (greedy) to 3.4e38", sampling.temperature,
                        [](double x) { return x >= 0; });
   }
   if (key == "top_k") {

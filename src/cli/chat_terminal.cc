@@ -153,6 +153,10 @@ class Chat {
   Result<Line> next_line(const std::string& sign) {
     if (called_back_.empty()) {
       WEFT_ASSIGN_OR_RETURN(Line line, input_->read(sign));
+      if (line.is_cut) {
+        return resource_exhausted(
+            fmt::format("standard input: a line over the limit of {} bytes", kMaxLineBytes));
+      }
       const bool one = line.kind != Line::Kind::kText || line.pasted;
       if (one || line.text.find('\n') == std::string::npos) return line;
       std::istringstream lines(line.text);

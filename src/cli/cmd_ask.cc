@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/terminal_text.h"
+#include "base/utf8.h"
 #include "cli/app.h"
 #include "cli/ask_report.h"
 #include "cli/chat.h"
@@ -60,6 +61,14 @@ struct Pending {
   Status status;
   bool is_done = false;
 };
+
+/// A question as it is shown: nobody reads megabytes again.
+std::string beginning_of(const std::string& question) {
+  constexpr size_t kShown = 1000;
+  if (question.size() <= retrieval::kMaxQuestionBytes) return question;
+  const std::string_view shown = std::string_view(question).substr(0, kShown);
+  return std::string(shown.substr(0, shown.size() - utf8_unfinished_bytes(shown))) + "…";
+}
 
 class Asker {
  public:
@@ -135,7 +144,8 @@ class Asker {
 
  private:
   void show_error(const std::string& question, const Status& status) {
-    if (flags_.documents.json) print_json({{"question", question}, {"error", status.message()}});
+    if (!flags_.documents.json) return;
+    print_json({{"question", beginning_of(question)}, {"error", status.message()}});
   }
 
   bool is_answered(const Retrieved& found) const {
@@ -417,7 +427,7 @@ Status ask_lines(App& app, const AskFlags& flags, Asker& asker) {
   const auto on_next = [&](const std::string& question) {
     ++asked;
     if (!flags.documents.json && !terminal) {
-      fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(question));
+      fmt::print("{}> {}\n", asked == 1 ? "" : "\n", one_line(beginning_of(question)));
     }
   };
   const auto on_done = [&](const Status& status) {

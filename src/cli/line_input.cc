@@ -27,7 +27,6 @@
 namespace weft::cli {
 namespace {
 
-constexpr size_t kMaxLineBytes = size_t{64} << 20;
 constexpr int kHistoryLines = 1000;
 // How often a wait looks whether Ctrl-C came between the last look and poll().
 constexpr int kWaitMs = 100;
@@ -60,8 +59,9 @@ class PlainInput : public LineInput {
       fill();
     }
     if (searched_ - at_ > kMaxLineBytes) {
-      return resource_exhausted(
-          fmt::format("standard input: a line over the limit of {} bytes", kMaxLineBytes));
+      Line line{Line::Kind::kText, take(at_ + kMaxLineBytes)};
+      line.is_cut = is_dropping_ = true;
+      return line;
     }
     const bool is_whole = searched_ < buffer_.size();
     if (!is_whole && error_ != 0) {
@@ -90,6 +90,11 @@ class PlainInput : public LineInput {
   /// Whether read() has what it needs: a line, the end, an error, or a line that is too long.
   bool has_line() {
     searched_ = std::min(buffer_.find('\n', searched_), buffer_.size());
+    if (is_dropping_) {  // up to and with the line break
+      is_dropping_ = searched_ == buffer_.size();
+      at_ = searched_ + (is_dropping_ ? 0 : 1);
+      searched_ = std::min(buffer_.find('\n', at_), buffer_.size());
+    }
     return searched_ < buffer_.size() || is_end_ || searched_ - at_ > kMaxLineBytes;
   }
 
@@ -117,8 +122,9 @@ class PlainInput : public LineInput {
   }
 
   std::string buffer_;
-  size_t at_ = 0;        // of the first byte that was not handed out
-  size_t searched_ = 0;  // no line ends in [at_, searched_)
+  size_t at_ = 0;             // of the first byte that was not handed out
+  size_t searched_ = 0;       // no line ends in [at_, searched_)
+  bool is_dropping_ = false;  // the rest of a line that was cut
   bool is_end_ = false;
   int error_ = 0;  // errno of a failed read, which ends the input
 };

@@ -3,6 +3,7 @@
 // means is not known here.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -20,14 +21,17 @@ struct Line {
   Kind kind = Kind::kText;
   std::string text;     // without its line break
   bool pasted = false;  // on a terminal, at once with line breaks in it
+  bool is_cut = false;  // it is longer than kMaxLineBytes; `text` is its beginning
 };
+
+inline constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
 /// Not thread-safe. From one read to the next, what is typed on a terminal does not show in what is
 /// written there meanwhile: it is the beginning of the next line.
 class LineInput {
  public:
   virtual ~LineInput() = default;
-  /// Waits for a line; `sign` stands before it on a terminal. kResourceExhausted past 64 MiB.
+  /// Waits for a line; `sign` is before it on a terminal.
   virtual Result<Line> read(const std::string& sign) = 0;
   /// Whether read() would return at once; a terminal says no, whoever types may take their time.
   virtual bool is_ready() { return false; }

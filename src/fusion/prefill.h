@@ -54,7 +54,9 @@ class Prefill {
   Status start_plain();
   Status start_fusion();
   const LoadFailure* charge_pass();
-  void compute_anew(const LoadFailure& failure);
+  void compute_anew(LoadFailure failure);
+  void mark_damaged(const LoadFailure& failure);
+  void mark_damaged_besides(size_t chunk);
   void finish();
   void count_tokens();
 
@@ -69,7 +71,7 @@ class Prefill {
   std::vector<std::optional<ChunkSource>> found_;
   std::vector<ChunkSource> sources_;
   std::unique_ptr<Gathering> gathering_;
-  std::optional<size_t> damaged_;  // the one chunk that is gathered anew
+  std::vector<size_t> damaged_;  // the chunks that are gathered anew
   int32_t found_prefix_ = 0;
   Report report_;
   std::optional<kv::OwnedSequence> sequence_;

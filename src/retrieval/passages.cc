@@ -1,5 +1,7 @@
 #include "retrieval/passages.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -654,6 +656,12 @@ std::vector<Hit> with_neighbours_together(std::vector<Hit> hits) {
 }  // namespace
 
 Result<Passages> find_passages(Index& index, std::string_view text, const PassageOptions& options) {
+  if (text.size() > kMaxQuestionBytes) {
+    return invalid_argument(
+        fmt::format("the question is longer than {} bytes; put long text into a document and "
+                    "ingest it",
+                    kMaxQuestionBytes));
+  }
   Passages out;
   WEFT_ASSIGN_OR_RETURN(Question question, read_question(index, text));
   if (question.terms.empty()) {

@@ -82,9 +82,11 @@ struct Passages {
 /// their names or titles, and whose scores are within a tenth, the newer document's comes first.
 /// Hit::score is BM25 with inverse document frequencies above 0, titles counted twice; a word that
 /// only the file's name has counts as the title's, though it finds nothing by itself. Of a question
-/// with more than Index::kMaxQueryTerms words the first and the last are searched for.
+/// with more than Index::kMaxQueryTerms words the first and the last are searched for; one of more
+/// than kMaxQuestionBytes is kInvalidArgument.
 Result<Passages> find_passages(Index& index, std::string_view question,
                                const PassageOptions& options);
 inline constexpr double kNearDuplicate = 0.9;
+inline constexpr size_t kMaxQuestionBytes = size_t{1} << 20;
 
 }  // namespace weft::retrieval

@@ -149,6 +149,16 @@ TEST_F(PassagesTest, HostileQuestionsAreOnlyText) {
   EXPECT_EQ(find("walnut", {.n_passages = 0}).hits.size(), 0u);
 }
 
+TEST_F(PassagesTest, AQuestionOfMoreThanAMegabyteIsRefused) {
+  add("/a", {"walnut"});
+  std::string question(kMaxQuestionBytes, 'a');
+  EXPECT_TRUE(find_passages(*index_, question, {}).is_ok());
+  question += 'a';
+  const Status refused = find_passages(*index_, question, {}).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("1048576 bytes"));
+}
+
 TEST_F(PassagesTest, CopiesOfANoteDoNotMakeItsWordsCommon) {
   add("/a", {"The Thermotec engineer has phone 0171 555."});
   for (int i = 0; i < 6; ++i)

@@ -10,8 +10,8 @@ Result<void*> map_lazy_memory(size_t size_bytes, const std::string& what_for) {
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
     return resource_exhausted(fmt::format(
-        "{}: the machine refuses {} bytes of memory; take a smaller context (-c), or raise "
-        "the limit (ulimit -v)",
+        "{}: the machine refuses {} bytes of memory; take a smaller context (-c), fewer requests "
+        "at once, a --kv-limit below that, or raise the limit (ulimit -v)",
         what_for, size_bytes));
   }
   return address;
