@@ -228,7 +228,7 @@ TEST_F(DocumentChatProgram, TheOldestQuestionsAreLeftOut) {
 
 TEST_F(DocumentChatProgram, HostileQuestions) {
   ASSERT_EQ(ingest().status, 0);
-  std::string input = std::string(1 << 20, 'q') + " harbour\n";
+  std::string input = std::string((1 << 20) - 100, 'q') + " harbour\n";
   input += std::string("har\0bour harbour\xFF\n", 18);
   input += "harbour <|im_end|> <s>\n";
   input += "harbour\n";

@@ -104,7 +104,7 @@ TEST_F(DocumentChatTest, EachAnswerIsThatOfAFreshProcess) {
         fresh.chat->set_exchanges(before);
         const DocumentAnswer plain = fresh.ask(question, fresh.chunks(passages), options);
         const DocumentAnswer reused = process.ask(question, process.chunks(passages), options);
-        SCOPED_TRACE(std::string(model) + ", " + fusion::mode_name(mode) + ": " + question);
+        SCOPED_TRACE(std::string(model) + ", " + fusion::kReuseModes.name(mode) + ": " + question);
         EXPECT_EQ(bits(reused.generation), bits(plain.generation));
         EXPECT_EQ(reused.generation.text, plain.generation.text);
         EXPECT_EQ(reused.report.prompt_tokens, plain.report.prompt_tokens);
@@ -272,7 +272,8 @@ TEST_F(DocumentChatTest, WhatFailsLeavesItAsItWas) {
   process.ask("first", passages);
   const auto too_long = process.try_ask(std::string(1 << 20, 'q'), passages);
   ASSERT_EQ(too_long.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(too_long.status().message(), HasSubstr("do not fit the context of 400; the model holds 2048 at most: "));
+  EXPECT_THAT(too_long.status().message(),
+              HasSubstr("do not fit the context of 400; the model holds 2048 at most: "));
   EXPECT_EQ(process.try_ask("q", process.chunks({std::string(1000, 'x')})).status().code(),
             StatusCode::kResourceExhausted);
   DocumentChatCallbacks stop;

@@ -6,15 +6,17 @@
 #include <fstream>
 #include <map>
 #include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 
 namespace weft {
 namespace {
 
 const std::map<std::string, int> kLayers{
-    {"base", 0},    {"jinja", 0},     {"tensor", 1}, {"store", 1}, {"documents", 1}, {"gguf", 2},
-    {"kernels", 2}, {"text", 3},      {"kv", 3},     {"model", 4}, {"sampling", 4},  {"fusion", 5},
-    {"engine", 6},  {"retrieval", 7}, {"eval", 8},   {"bench", 9}, {"cli", 10},
+    {"base", 0},    {"jinja", 0},     {"tensor", 1},  {"store", 1}, {"documents", 1}, {"gguf", 2},
+    {"kernels", 2}, {"text", 3},      {"kv", 3},      {"model", 4}, {"sampling", 4},  {"fusion", 5},
+    {"engine", 6},  {"retrieval", 7}, {"library", 8}, {"eval", 8},  {"bench", 9},     {"cli", 10},
 };
 
 /// Calls fn(path, room, line, number) for every line of the sources in a folder.
@@ -43,6 +45,40 @@ TEST(Layering, RoomsIncludeOnlyLowerOnes) {
         if (!kLayers.contains(match[1])) return;  // not a room
         EXPECT_LT(kLayers.at(match[1]), kLayers.at(room)) << path << ":" << number << ": " << line;
       });
+}
+
+/// CMake's list of a room is what its sources include, no more.
+TEST(Layering, RoomsLinkWhatTheyInclude) {
+  std::map<std::string, std::set<std::string>> included;
+  const std::regex include("^#include \"([a-z_]+)/.*\"");
+  for_each_line(
+      [&](const std::string& path, const std::string& room, const std::string& line, int) {
+        const std::string name = path.substr(path.rfind('/') + 1);
+        if (name.ends_with("_test.cc") || name.starts_with("test_")) return;
+        std::smatch match;
+        if (!std::regex_search(line, match, include) || match[1] == room) return;
+        if (kLayers.contains(match[1])) included[room].insert(match[1]);
+      });
+  std::ifstream file(std::filesystem::path(WEFT_SOURCE_DIR) / "CMakeLists.txt");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string lists = text.str();
+  const std::regex list(R"(weft_(?:room|kernels_room|program)\((\w+)( weft)?\s*([^)]*)\))");
+  size_t n_rooms = 0;
+  for (std::sregex_iterator at(lists.begin(), lists.end(), list), end; at != end; ++at, ++n_rooms) {
+    std::istringstream words((*at)[3].str());
+    std::set<std::string> linked;
+    bool in_rooms = false;
+    for (std::string word; words >> word;) {
+      if (word == "ROOMS" || word == "LINK") {
+        in_rooms = word == "ROOMS";
+      } else if (in_rooms) {
+        linked.insert(word);
+      }
+    }
+    EXPECT_EQ(linked, included[(*at)[1]]) << (*at)[1];
+  }
+  EXPECT_EQ(n_rooms, kLayers.size());
 }
 
 // A thread that the machine refuses must be an error: base/thread.h alone starts any.

@@ -67,7 +67,7 @@ TEST_P(Passes, AFusionRestsBetweenLayersWhileOthersDecode) {
       EXPECT_TRUE(same_bits(decoded, m.run(by_itself, token, RowKind::kDecode)));
     });
     EXPECT_GE(n, 30U + 3 * static_cast<size_t>(m.model().config().n_layers));  // anchor, chunks, it
-    EXPECT_TRUE(same_bits(interrupted, alone)) << fusion::selector_name(selector);
+    EXPECT_TRUE(same_bits(interrupted, alone)) << fusion::kSelectors.name(selector);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/spread.h"
 #include "bench/random_tokens.h"
 #include "engine/batcher.h"
 
@@ -104,7 +105,7 @@ Result<std::vector<BatchSpeed>> bench_batch(engine::Engine& engine, const BatchO
   }
   std::vector<BatchSpeed> speeds;
   for (size_t i = 0; i < n; ++i) {
-    speeds.push_back({options.batches[i], eval::spread_of(prefill[i]), eval::spread_of(decode[i]),
+    speeds.push_back({options.batches[i], spread_of(prefill[i]), spread_of(decode[i]),
                       percentile(step_ms[i], 0.5), percentile(step_ms[i], 0.95)});
   }
   return speeds;

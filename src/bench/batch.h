@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/spread.h"
 #include "engine/engine.h"
-#include "eval/metrics.h"
 
 namespace weft::bench {
 
@@ -19,8 +19,8 @@ struct BatchOptions {
 
 struct BatchSpeed {
   int32_t batch = 0;
-  eval::Spread prefill_tokens_per_s;
-  eval::Spread decode_tokens_per_s;
+  Spread prefill_tokens_per_s;
+  Spread decode_tokens_per_s;
   double itl_ms_p50 = 0;  // between two tokens of a sequence: of all steps of all runs
   double itl_ms_p95 = 0;
 };

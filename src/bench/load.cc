@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/spread.h"
+
 extern char** environ;
 
 namespace weft::bench {
@@ -100,8 +102,8 @@ Result<LoadReport> bench_load(Env& env, const LoadOptions& options,
     report.peak_bytes = std::max(report.peak_bytes, run.peak_bytes);
     if (!progress(i + 1, options.repeat)) return cancelled("interrupted");
   }
-  report.first_token_ms = eval::spread_of(first_token_ms);
-  report.exit_ms = eval::spread_of(exit_ms);
+  report.first_token_ms = spread_of(first_token_ms);
+  report.exit_ms = spread_of(exit_ms);
   return report;
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/env.h"
 #include "base/function_ref.h"
-#include "eval/metrics.h"
+#include "base/spread.h"
 
 namespace weft::bench {
 
@@ -22,8 +22,8 @@ struct LoadOptions {
 
 /// Over the repeats. Times begin before the process does.
 struct LoadReport {
-  eval::Spread first_token_ms;
-  eval::Spread exit_ms;
+  Spread first_token_ms;
+  Spread exit_ms;
   uint64_t peak_bytes = 0;  // the largest resident set of all runs; mapped file pages count
 };
 

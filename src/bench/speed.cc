@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/spread.h"
 #include "bench/random_tokens.h"
 
 namespace weft::bench {
@@ -36,14 +37,14 @@ Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
 
 /// The first run of each warms up and is not counted.
 template <class Time>
-Result<eval::Spread> repeat(int32_t n, Time time, FunctionRef<bool()> tick) {
+Result<Spread> repeat(int32_t n, Time time, FunctionRef<bool()> tick) {
   std::vector<double> values;
   for (int32_t i = 0; i <= n; ++i) {
     WEFT_ASSIGN_OR_RETURN(const double value, time());
     if (i > 0) values.push_back(value);
     if (!tick()) return cancelled("stopped");
   }
-  return eval::spread_of(values);
+  return spread_of(values);
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
   for (const int32_t n : options.prefill_tokens) {
     if (n < 1) return invalid_argument("-p: prompts have at least 1 token");
     const auto prompt = std::span(tokens).first(static_cast<size_t>(n));
-    WEFT_ASSIGN_OR_RETURN(const eval::Spread spread,
+    WEFT_ASSIGN_OR_RETURN(const Spread spread,
                           repeat(
                               options.repeat, [&] { return time_prefill(engine, prompt); }, tick));
     report.prefill.push_back({n, spread});

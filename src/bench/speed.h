@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/spread.h"
 #include "engine/engine.h"
-#include "eval/metrics.h"
 
 namespace weft::bench {
 
@@ -19,13 +19,13 @@ struct SpeedOptions {
 
 struct PrefillSpeed {
   int32_t tokens = 0;
-  eval::Spread tokens_per_s;
+  Spread tokens_per_s;
 };
 
 struct SpeedReport {
   std::vector<PrefillSpeed> prefill;
   int32_t decode_depth = 0;
-  eval::Spread decode_tokens_per_s;
+  Spread decode_tokens_per_s;
 };
 
 /// kInvalidArgument when something does not fit the context; `progress` as in bench_ttft.

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/spread.h"
 #include "engine/rag_prompt.h"
 
 namespace weft::bench {
@@ -59,9 +60,9 @@ struct Runs {
   }
 
   TtftResult result(ReuseMode mode) const {
-    const auto part = [&](size_t i) { return eval::spread_of(parts_ms[i]); };
+    const auto part = [&](size_t i) { return spread_of(parts_ms[i]); };
     return {mode,
-            eval::spread_of(ttft_ms),
+            spread_of(ttft_ms),
             part(0),
             part(1),
             part(2),

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/spread.h"
 #include "engine/engine.h"
-#include "eval/metrics.h"
 #include "fusion/prompt.h"
 
 namespace weft::bench {
@@ -31,8 +31,8 @@ struct TtftOptions {
 /// Over the repeats; parts as in fusion::Timings.
 struct TtftResult {
   fusion::ReuseMode mode = fusion::ReuseMode::kNone;
-  eval::Spread ttft_ms;
-  eval::Spread lookup_ms, miss_ms, load_wait_ms, rotate_ms, select_ms, recompute_ms, prefill_ms;
+  Spread ttft_ms;
+  Spread lookup_ms, miss_ms, load_wait_ms, rotate_ms, select_ms, recompute_ms, prefill_ms;
   int32_t reused_tokens = 0;
   int32_t recomputed_tokens = 0;
   int32_t computed_tokens = 0;

@@ -101,6 +101,8 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   return engine::Engine::open(app.env, options);
 }
 
+LockWait index_wait() { return {.limit_ms = kUsualLockWait.limit_ms, .cancelled = interrupted}; }
+
 std::vector<std::string> model_files(const engine::Engine& engine) {
   std::vector<std::string> paths;
   for (const gguf::FilePart& part : engine.model().file().parts()) paths.push_back(part.path);

@@ -107,6 +107,8 @@ void install_stop_handlers();
 void outlive_interrupts();
 /// Whether running work is to end.
 bool interrupted();
+/// How long commands wait for another process's change of an index, or until Ctrl-C.
+LockWait index_wait();
 /// Whether the program is to end: SIGTERM or SIGHUP came.
 bool terminated();
 /// Forgets Ctrl-C.

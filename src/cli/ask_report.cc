@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "base/counts_text.h"
 #include "base/terminal_text.h"
-#include "cli/ingest_report.h"
 #include "fusion/work.h"
 #include "retrieval/scan.h"
 
@@ -29,13 +29,13 @@ std::string seconds(double ms) {
   return ms < 1000 ? fmt::format("{:.2f} s", ms / 1000) : fmt::format("{:.1f} s", ms / 1000);
 }
 
-const char* file_state_name(FileState state) {
+const char* file_state_name(library::FileState state) {
   switch (state) {
-    case FileState::kSame:
+    case library::FileState::kSame:
       return "same";
-    case FileState::kChanged:
+    case library::FileState::kChanged:
       return "changed";
-    case FileState::kGone:
+    case library::FileState::kGone:
       return "gone";
   }
   return "unknown";
@@ -58,30 +58,19 @@ std::string tiers(const fusion::Report& report) {
 
 /// "blend", or "blend (done as prefix)" where that was plainer.
 std::string mode_done(const Answer& answer) {
-  const std::string asked = fusion::mode_name(answer.asked);
+  const std::string asked = fusion::kReuseModes.name(answer.asked);
   if (answer.report.mode == answer.asked) return asked;
-  return fmt::format("{} (done as {})", asked, fusion::mode_name(answer.report.mode));
+  return fmt::format("{} (done as {})", asked, fusion::kReuseModes.name(answer.report.mode));
 }
 
 }  // namespace
 
-FileState file_state(Env& env, const retrieval::Hit& hit) {
-  const Result<DirEntry> entry = env.stat(hit.path);
-  if (entry.status().code() == StatusCode::kNotFound) return FileState::kGone;
-  if (!entry.is_ok()) return FileState::kSame;  // nothing is known of it
-  const bool has_time = hit.modified_ns != retrieval::kUnknownTime;
-  const bool is_same = entry->size_bytes == hit.size_bytes &&
-                       (has_time ? entry->modified_ns == hit.modified_ns
-                                 : retrieval::has_content(env, hit.path, hit.content_hash));
-  return is_same ? FileState::kSame : FileState::kChanged;
-}
-
-std::vector<Source> sources_of(std::span<const Passage> passages) {
+std::vector<Source> sources_of(std::span<const library::Passage> passages) {
   std::vector<Source> sources;
   std::map<std::string, size_t> numbers;  // the first source of each document, from 1
   std::vector<std::string> newer;         // of each source: the document that has its newer version
   const retrieval::Chunk* last = nullptr;
-  for (const Passage& passage : passages) {
+  for (const library::Passage& passage : passages) {
     const retrieval::Hit& hit = passage.hit;
     const bool goes_on = last != nullptr && last->document_id == hit.chunk.document_id &&
                          last->ordinal + 1 == hit.chunk.ordinal;
@@ -123,9 +112,10 @@ std::string source_line(const Source& source, size_t number) {
   if (source.line_begin > 0 && source.line_end > source.line_begin) {
     lines += fmt::format("-{}", source.line_end);
   }
-  const char* state = source.file == FileState::kChanged ? "  changed since it was ingested"
-                      : source.file == FileState::kGone  ? "  gone since it was ingested"
-                                                         : "";
+  const char* state = source.file == library::FileState::kChanged
+                          ? "  changed since it was ingested"
+                      : source.file == library::FileState::kGone ? "  gone since it was ingested"
+                                                                 : "";
   const std::string version =
       source.newer == 0 ? "" : fmt::format("  older version of [{}]", source.newer);
   return fmt::format("[{}] {}{}  {}  ({:.3g}){}{}", number, one_line(source.path), lines,
@@ -199,11 +189,12 @@ std::string stats_table(std::span<const Answer> answers) {
     table += fmt::format(
         "{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8.1f} = {:>6.1f} {:>7.1f} {:>9.1f} {:>6.1f} {:>7.1f} "
         "{:>9.1f} {:>8.1f}{}\n",
-        fusion::mode_name(a.asked), a.report.reused_tokens, a.report.recomputed_tokens,
+        fusion::kReuseModes.name(a.asked), a.report.reused_tokens, a.report.recomputed_tokens,
         a.report.computed_tokens, tiers(a.report), a.ttft_ms, t.lookup_ms, t.miss_ms,
         t.load_wait_ms, t.rotate_ms, t.select_ms, t.recompute_ms, t.prefill_ms,
-        a.report.mode == a.asked ? ""
-                                 : fmt::format("  done as {}", fusion::mode_name(a.report.mode)));
+        a.report.mode == a.asked
+            ? ""
+            : fmt::format("  done as {}", fusion::kReuseModes.name(a.report.mode)));
   }
   return table;
 }
@@ -213,7 +204,8 @@ std::string saved_line(std::span<const Answer> answers) {
   for (size_t i = 1; i < answers.size(); ++i) {
     const double times = answers[i].ttft_ms > 0 ? answers.front().ttft_ms / answers[i].ttft_ms : 1;
     line += fmt::format("{} {} {:.1f} times", i == 1 ? "" : ",", mode_done(answers[i]), times);
-    if (i == 1) line += fmt::format(" as soon as {}", fusion::mode_name(answers.front().asked));
+    if (i == 1)
+      line += fmt::format(" as soon as {}", fusion::kReuseModes.name(answers.front().asked));
   }
   return line;
 }
@@ -242,8 +234,8 @@ Json answer_json(const Answer& a) {
     predicted = {{"full_prefill", milliseconds(a.report.predicted->full_prefill_ms)},
                  {"ttft", milliseconds(a.report.predicted->ttft_ms)}};
   }
-  return {{"mode", fusion::mode_name(a.asked)},
-          {"done", fusion::mode_name(a.report.mode)},
+  return {{"mode", fusion::kReuseModes.name(a.asked)},
+          {"done", fusion::kReuseModes.name(a.report.mode)},
           {"answer", in_one_line(a.generation.text)},
           {"stop_reason", engine::stop_reason_name(a.generation.stop_reason)},
           {"prompt_tokens", a.report.prompt_tokens},
@@ -265,7 +257,7 @@ Json answer_json(const Answer& a) {
           {"notes", a.report.notes}};
 }
 
-Json passage_json(const Passage& passage) {
+Json passage_json(const library::Passage& passage) {
   const retrieval::Hit& hit = passage.hit;
   Json nearly_same = Json::array();
   for (const retrieval::Hit& other : hit.nearly_same) nearly_same.push_back(other.path);

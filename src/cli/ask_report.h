@@ -12,7 +12,7 @@
 #include "cli/app.h"
 #include "engine/generation.h"
 #include "fusion/fusor.h"
-#include "retrieval/index.h"
+#include "library/found_passages.h"
 
 namespace weft::cli {
 
@@ -24,18 +24,6 @@ struct Answer {
   double ttft_ms = 0;
 };
 
-/// What has become of a document's file since it was ingested.
-enum class FileState { kSame, kChanged, kGone };
-/// By size and time; only where the time does not tell (kUnknownTime) by its content.
-FileState file_state(Env& env, const retrieval::Hit& hit);
-
-/// A passage in the prompt, with the sentence of it that is shown.
-struct Passage {
-  retrieval::Hit hit;
-  std::string sentence;
-  FileState file = FileState::kSame;
-};
-
 /// Passages of one document that follow each other are one source.
 struct Source {
   std::string path;  // as people named it
@@ -44,13 +32,13 @@ struct Source {
   uint64_t line_end = 0;
   double score = 0;      // the best passage's
   std::string sentence;  // the best passage's
-  FileState file = FileState::kSame;
+  library::FileState file = library::FileState::kSame;
   size_t newer = 0;  // the number, from 1, of the source that has its newer version; 0: none
   // Documents left out for it, as people named them: of the same content, and others.
   std::vector<std::string> same;
   std::vector<std::string> nearly_same;
 };
-std::vector<Source> sources_of(std::span<const Passage> passages);
+std::vector<Source> sources_of(std::span<const library::Passage> passages);
 
 /// "[1] notes/meeting.md:12-18  Title  (7.3)", and whether its file is not what was ingested
 /// or "older version of [2]".
@@ -81,7 +69,7 @@ std::string in_one_line(std::string text);
 
 /// Times have two decimals, scores three significant digits.
 Json answer_json(const Answer& answer);
-Json passage_json(const Passage& passage);
+Json passage_json(const library::Passage& passage);
 
 /// What to say where the first token came far earlier than predicted: the rates were measured on
 /// a busy machine, and `rates_file` keeps them. "": nothing.

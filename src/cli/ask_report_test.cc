@@ -11,8 +11,8 @@
 namespace weft::cli {
 namespace {
 
-Passage passage(int64_t document, int32_t ordinal, uint64_t line_begin, uint64_t line_end,
-                double score) {
+library::Passage passage(int64_t document, int32_t ordinal, uint64_t line_begin, uint64_t line_end,
+                         double score) {
   return {.hit = {.chunk = {.document_id = document,
                             .ordinal = ordinal,
                             .line_begin = line_begin,
@@ -25,8 +25,9 @@ Passage passage(int64_t document, int32_t ordinal, uint64_t line_begin, uint64_t
 }
 
 TEST(AskReport, ChunksThatFollowEachOtherAreOneSource) {
-  const std::vector<Passage> passages{passage(1, 4, 10, 19, 2.0), passage(1, 5, 21, 30, 7.256),
-                                      passage(1, 7, 50, 50, 1.5), passage(2, 8, 0, 0, 1.0)};
+  const std::vector<library::Passage> passages{
+      passage(1, 4, 10, 19, 2.0), passage(1, 5, 21, 30, 7.256), passage(1, 7, 50, 50, 1.5),
+      passage(2, 8, 0, 0, 1.0)};
   const std::vector<Source> sources = sources_of(passages);
   ASSERT_EQ(sources.size(), 3u);
   EXPECT_EQ(source_line(sources[0], 1), "[1] notes/d1.md:10-30  T1  (7.26)");
@@ -42,12 +43,12 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   ASSERT_GE(file, 0);
   ASSERT_EQ(::write(file, "Bees make honey.", 16), 16);
   const int64_t written_ns = posix_env().stat(path)->modified_ns;
-  Passage one = passage(1, 0, 3, 3, 2);
+  library::Passage one = passage(1, 0, 3, 3, 2);
   one.hit.path = path;
   one.hit.size_bytes = 16;
   one.hit.modified_ns = written_ns;
   const auto line = [&] {
-    one.file = file_state(posix_env(), one.hit);
+    one.file = library::file_state(posix_env(), one.hit);
     return source_line(sources_of({&one, 1}).front(), 1);
   };
   EXPECT_TRUE(line().ends_with(":3  T1  (2)")) << line();
@@ -57,15 +58,15 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   // Where the time tells nothing, the content does.
   one.hit.modified_ns = retrieval::kUnknownTime;
   one.hit.content_hash = retrieval::load_document(posix_env(), path, {})->info.content_hash;
-  EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kSame);
+  EXPECT_EQ(library::file_state(posix_env(), one.hit), library::FileState::kSame);
   ASSERT_EQ(::pwrite(file, "Wasp", 4, 0), 4);
-  EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kChanged);
+  EXPECT_EQ(library::file_state(posix_env(), one.hit), library::FileState::kChanged);
   // However it was read.
   ASSERT_EQ(::pwrite(file, "B\xE9\x65s", 4, 0), 4);
   for (const auto encoding : {documents::Encoding::kAny, documents::Encoding::kLatin1}) {
     const auto read = retrieval::load_document(posix_env(), path, {.encoding = encoding});
     one.hit.content_hash = read->info.content_hash;
-    EXPECT_EQ(file_state(posix_env(), one.hit), FileState::kSame);
+    EXPECT_EQ(library::file_state(posix_env(), one.hit), library::FileState::kSame);
   }
   one.hit.modified_ns = written_ns;
   one.hit.size_bytes = 17;
@@ -78,7 +79,7 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
 }
 
 TEST(AskReport, OtherVersionsOfASourceAreNamed) {
-  Passage one = passage(1, 0, 3, 3, 2);
+  library::Passage one = passage(1, 0, 3, 3, 2);
   EXPECT_EQ(passage_json(one)["nearly_same"], Json::array());
   for (const int64_t document : {2, 3, 3, 4, 5}) {
     one.hit.nearly_same.push_back(passage(document, 0, 3, 3, 2).hit);
@@ -94,7 +95,7 @@ TEST(AskReport, OtherVersionsOfASourceAreNamed) {
 }
 
 TEST(AskReport, AnOlderVersionNamesTheNewerSource) {
-  std::vector<Passage> passages{passage(1, 0, 3, 3, 2), passage(2, 0, 5, 5, 3)};
+  std::vector<library::Passage> passages{passage(1, 0, 3, 3, 2), passage(2, 0, 5, 5, 3)};
   EXPECT_TRUE(passage_json(passages[0])["older_version_of"].is_null());
   passages[0].hit.older_version_of = passages[1].hit.path;
   EXPECT_EQ(source_line(sources_of(passages)[0], 1),

@@ -1,14 +1,14 @@
 // What the JSON of several benchmarks has in common.
 #pragma once
 
+#include "base/spread.h"
 #include "cli/app.h"
 #include "engine/compute_choice.h"
 #include "engine/engine.h"
-#include "eval/metrics.h"
 
 namespace weft::cli {
 
-inline Json spread_json(const eval::Spread& s) {
+inline Json spread_json(const Spread& s) {
   return {{"median", s.median}, {"min", s.min}, {"max", s.max}};
 }
 

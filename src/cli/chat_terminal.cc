@@ -13,9 +13,9 @@
 #include <sstream>
 #include <utility>
 
+#include "base/counts_text.h"
 #include "base/terminal_text.h"
 #include "cli/chat_file.h"
-#include "cli/ingest_report.h"
 #include "cli/line_input.h"
 #include "engine/chat_session.h"
 

@@ -10,18 +10,19 @@
 #include <utility>
 
 #include "base/terminal_text.h"
-#include "base/utf8.h"
 #include "cli/app.h"
 #include "cli/ask_report.h"
 #include "cli/chat.h"
 #include "cli/document_flags.h"
 #include "cli/found_passages.h"
-#include "cli/library.h"
 #include "cli/line_input.h"
+#include "cli/local_models.h"
 #include "cli/reuse_flags.h"
 #include "cli/unfinished.h"
 #include "engine/batcher.h"
 #include "engine/generation.h"
+#include "library/library.h"
+#include "library/question_prompt.h"
 #include "retrieval/passages.h"
 
 namespace weft::cli {
@@ -41,7 +42,7 @@ struct AskFlags {
   engine::GenerationOptions generation;
 };
 
-struct Retrieved : FoundPassages {
+struct Retrieved : library::FoundPassages {
   fusion::Prompt prompt;
 };
 
@@ -62,18 +63,10 @@ struct Pending {
   bool is_done = false;
 };
 
-/// A question as it is shown: nobody reads megabytes again.
-std::string beginning_of(const std::string& question) {
-  constexpr size_t kShown = 1000;
-  if (question.size() <= retrieval::kMaxQuestionBytes) return question;
-  const std::string_view shown = std::string_view(question).substr(0, kShown);
-  return std::string(shown.substr(0, shown.size() - utf8_unfinished_bytes(shown))) + "…";
-}
-
 class Asker {
  public:
   /// `unfinished` is unfinished_line's; people have read it already.
-  Asker(App& app, const AskFlags& flags, engine::Engine& engine, Library& library,
+  Asker(App& app, const AskFlags& flags, engine::Engine& engine, library::Library& library,
         std::string unfinished)
       : app_(app),
         flags_(flags),
@@ -144,8 +137,7 @@ class Asker {
 
  private:
   void show_error(const std::string& question, const Status& status) {
-    if (!flags_.documents.json) return;
-    print_json({{"question", beginning_of(question)}, {"error", status.message()}});
+    if (flags_.documents.json) print_error_object(question, status);
   }
 
   bool is_answered(const Retrieved& found) const {
@@ -216,7 +208,7 @@ class Asker {
         WEFT_RETURN_IF_ERROR(warm(mode, found.prompt));
         WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, /*stream=*/false));
         if (!flags_.documents.json)
-          fmt::print("{:<7} {}\n", fusion::mode_name(mode), in_one_line(a.generation.text));
+          fmt::print("{:<7} {}\n", fusion::kReuseModes.name(mode), in_one_line(a.generation.text));
         answers.push_back(std::move(a));
       }
     } else {
@@ -231,39 +223,14 @@ class Asker {
 
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
-    WEFT_ASSIGN_OR_RETURN(static_cast<FoundPassages&>(found),
-                          find_for(app_.env, library_, {}, question, flags_.documents));
+    WEFT_ASSIGN_OR_RETURN(static_cast<library::FoundPassages&>(found),
+                          library::find_passages(app_.env, library_, {}, question,
+                                                 passage_options(flags_.documents)));
     if (flags_.documents.json && !unfinished_.empty()) found.notes.push_back(unfinished_);
     if (!is_answered(found)) return found;
-    WEFT_ASSIGN_OR_RETURN(found.prompt.prefix, library_.rag().prefix());
-    WEFT_ASSIGN_OR_RETURN(found.prompt.suffix, library_.rag().suffix(question));
-    const int32_t room = engine_.context_tokens() - room_for_answer();
-    int32_t used = found.prompt.n_tokens();
-    size_t n = 0;
-    for (; n < found.passages.size(); ++n) {
-      const std::vector<int32_t>& tokens = found.passages[n].hit.chunk.tokens;
-      if (used + static_cast<int64_t>(tokens.size()) > room) break;
-      used += static_cast<int32_t>(tokens.size());
-      found.prompt.chunks.push_back(tokens);
-    }
-    if (n == 0 && !found.passages.empty()) {
-      const int64_t tokens = used + std::ssize(found.passages.front().hit.chunk.tokens);
-      return resource_exhausted(fmt::format(
-          "the question with one passage ({}) and an answer of up to {} (-n) do not fit the "
-          "context of {}; {}",
-          engine_.tokens_text(tokens), room_for_answer(), engine_.context_tokens(),
-          engine_.way_to_hold(engine::context_for(flags_.generation, tokens))));
-    }
-    if (n < found.passages.size()) {
-      found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", n,
-                                        found.passages.size(), engine_.context_tokens()));
-      found.passages.resize(n);
-    }
+    WEFT_ASSIGN_OR_RETURN(found.prompt, library::question_prompt(engine_, library_, question,
+                                                                 flags_.generation, found));
     return found;
-  }
-
-  int32_t room_for_answer() const {
-    return engine::room_for_answer(flags_.generation, engine_.context_tokens());
   }
 
   /// The state that --compare lets each mode start from: `none` nothing; `prefix` the system turn
@@ -282,12 +249,7 @@ class Asker {
   }
 
   Result<fusion::FusionOptions> options_for(ReuseMode mode) const {
-    const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
-    WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options,
-                          reuses ? fusion_options(flags_.documents.reuse, engine_)
-                                 : fusion_options(flags_.documents.reuse));
-    options.mode = mode;
-    return options;
+    return fusion_options(flags_.documents.reuse, mode, engine_);
   }
 
   Result<Begun> prefill(const fusion::Prompt& prompt, ReuseMode mode) {
@@ -333,8 +295,8 @@ class Asker {
         note = note_on_cut(a.generation, flags_.generation.max_tokens, engine_.context_flag());
       }
       if (note.empty()) continue;
-      notes.push_back(flags_.compare ? fmt::format("{}: {}", fusion::mode_name(a.asked), note)
-                                     : note);
+      notes.push_back(
+          flags_.compare ? fmt::format("{}: {}", fusion::kReuseModes.name(a.asked), note) : note);
     }
     return notes;
   }
@@ -360,7 +322,7 @@ class Asker {
   void show_json(const std::string& question, const Retrieved& found,
                  const std::vector<Answer>& answers, std::vector<std::string> notes) {
     Json chunks = Json::array();
-    for (const Passage& passage : found.passages) chunks.push_back(passage_json(passage));
+    for (const library::Passage& passage : found.passages) chunks.push_back(passage_json(passage));
     Json modes = Json::array();
     for (const Answer& a : answers) modes.push_back(answer_json(a));
     Json json = {{"question", question},
@@ -386,7 +348,7 @@ class Asker {
     for (const Answer& a : answers) {
       for (const std::string& note : a.report.notes) {
         fmt::print("note: {}{}\n",
-                   flags_.compare ? std::string(fusion::mode_name(a.asked)) + ": " : "",
+                   flags_.compare ? std::string(fusion::kReuseModes.name(a.asked)) + ": " : "",
                    one_line(note));
       }
     }
@@ -408,7 +370,7 @@ class Asker {
   App& app_;
   const AskFlags& flags_;
   engine::Engine& engine_;
-  Library& library_;
+  library::Library& library_;
   std::string unfinished_;
   bool load_shown_ = false;
   std::vector<std::pair<std::vector<std::vector<int32_t>>, ReuseMode>> to_store_;  // chunks
@@ -487,12 +449,14 @@ Status run_ask(App& app, AskFlags flags) {
   flags.generation.one_line = !flags.documents.paragraphs;
   const std::string given_model = flags.model.model;
   if (flags.model.model.empty()) {
-    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.documents.library.dir));
+    WEFT_ASSIGN_OR_RETURN(flags.model.model,
+                          model_of_store(app.env, flags.documents.library.dir, app.models_dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);
-  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
+  WEFT_ASSIGN_OR_RETURN(library::Library library,
+                        library::Library::open(app.env, flags.documents.library, *engine));
   WEFT_ASSIGN_OR_RETURN(
       const std::string unfinished,
       unfinished_line_of(app.env, library, flags.documents.library.dir, given_model));

@@ -50,22 +50,22 @@ struct TtftFlags {
 Json ttft_json(const engine::Engine& engine, const bench::TtftReport& report) {
   Json modes = Json::object();
   for (const bench::TtftResult& r : report.modes) {
-    modes[fusion::mode_name(r.mode)] = {{"ttft_ms", spread_json(r.ttft_ms)},
-                                        {"lookup_ms", spread_json(r.lookup_ms)},
-                                        {"miss_ms", spread_json(r.miss_ms)},
-                                        {"load_wait_ms", spread_json(r.load_wait_ms)},
-                                        {"rotate_ms", spread_json(r.rotate_ms)},
-                                        {"select_ms", spread_json(r.select_ms)},
-                                        {"recompute_ms", spread_json(r.recompute_ms)},
-                                        {"prefill_ms", spread_json(r.prefill_ms)},
-                                        {"reused_tokens", r.reused_tokens},
-                                        {"recomputed_tokens", r.recomputed_tokens},
-                                        {"computed_tokens", r.computed_tokens},
-                                        {"loaded_bytes", r.loaded_bytes},
-                                        {"done", fusion::mode_name(r.done)},
-                                        {"ratio", r.ratio}};
+    modes[fusion::kReuseModes.name(r.mode)] = {{"ttft_ms", spread_json(r.ttft_ms)},
+                                               {"lookup_ms", spread_json(r.lookup_ms)},
+                                               {"miss_ms", spread_json(r.miss_ms)},
+                                               {"load_wait_ms", spread_json(r.load_wait_ms)},
+                                               {"rotate_ms", spread_json(r.rotate_ms)},
+                                               {"select_ms", spread_json(r.select_ms)},
+                                               {"recompute_ms", spread_json(r.recompute_ms)},
+                                               {"prefill_ms", spread_json(r.prefill_ms)},
+                                               {"reused_tokens", r.reused_tokens},
+                                               {"recomputed_tokens", r.recomputed_tokens},
+                                               {"computed_tokens", r.computed_tokens},
+                                               {"loaded_bytes", r.loaded_bytes},
+                                               {"done", fusion::kReuseModes.name(r.done)},
+                                               {"ratio", r.ratio}};
     if (!r.predicted) continue;
-    modes[fusion::mode_name(r.mode)]["predicted_ms"] = {
+    modes[fusion::kReuseModes.name(r.mode)]["predicted_ms"] = {
         {"full_prefill", r.predicted->full_prefill_ms}, {"ttft", r.predicted->ttft_ms}};
   }
   return {{"prompt_tokens", report.prompt_tokens},
@@ -85,9 +85,10 @@ void print_ttft(const engine::Engine& engine, const bench::TtftReport& report) {
     fmt::print(
         "{:<7} {:>9.1f} {:>6.1f}x | {:>7.1f} {:>9.1f} {:>7.1f} {:>7.1f} {:>9.1f} {:>8.1f} | "
         "{:>6} {:>10} {:>8}\n",
-        fusion::mode_name(r.mode), r.ttft_ms.median, base / r.ttft_ms.median, r.lookup_ms.median,
-        r.load_wait_ms.median, r.rotate_ms.median, r.select_ms.median, r.recompute_ms.median,
-        r.prefill_ms.median, r.reused_tokens, r.recomputed_tokens, r.computed_tokens);
+        fusion::kReuseModes.name(r.mode), r.ttft_ms.median, base / r.ttft_ms.median,
+        r.lookup_ms.median, r.load_wait_ms.median, r.rotate_ms.median, r.select_ms.median,
+        r.recompute_ms.median, r.prefill_ms.median, r.reused_tokens, r.recomputed_tokens,
+        r.computed_tokens);
   }
   for (const bench::TtftResult& r : report.modes) {
     if (r.mode != fusion::ReuseMode::kBlend || !r.predicted) continue;
@@ -207,7 +208,7 @@ Status run_speed(App& app, SpeedFlags flags) {
                p.tokens_per_s.min, p.tokens_per_s.max);
   }
   if (flags.options.decode_tokens > 0) {
-    const eval::Spread& s = report.decode_tokens_per_s;
+    const Spread& s = report.decode_tokens_per_s;
     fmt::print("decode at {:>4} {:>9.1f} ({:.1f} to {:.1f})\n", report.decode_depth, s.median,
                s.min, s.max);
   }
@@ -298,7 +299,7 @@ Status run_load(App& app, LoadFlags flags) {
     return Status::ok();
   }
   const auto megabytes = [](auto bytes) { return static_cast<double>(bytes) * 1e-6; };
-  const eval::Spread& first = report.first_token_ms;
+  const Spread& first = report.first_token_ms;
   fmt::print("{} threads, {}, page cache {}; median (min to max)\n", engine->context().pool.size(),
              kernels::isa_name(engine->context().isa), flags.options.cold ? "dropped" : "as it is");
   fmt::print("first token {:>9.1f} ms ({:.1f} to {:.1f})\n", first.median, first.min, first.max);

@@ -64,7 +64,7 @@ Status run_bench_batch(App& app, BenchBatchFlags flags) {
   fmt::print("{:>5}  {:>28}  {:>26}  {:>8}  {:>8}\n", "batch", "prefill", "decode", "ITL ms",
              "p95 ms");
   for (const bench::BatchSpeed& s : speeds) {
-    const auto text = [](const eval::Spread& x) {
+    const auto text = [](const Spread& x) {
       return fmt::format("{:.1f} ({:.1f} to {:.1f})", x.median, x.min, x.max);
     };
     fmt::print("{:>5}  {:>28}  {:>26}  {:>8.2f}  {:>8.2f}\n", s.batch, text(s.prefill_tokens_per_s),

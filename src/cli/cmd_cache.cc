@@ -7,11 +7,11 @@
 #include <optional>
 #include <set>
 
+#include "base/counts_text.h"
 #include "base/terminal_text.h"
 #include "cli/app.h"
-#include "cli/ingest_report.h"
-#include "cli/library.h"
 #include "cli/unfinished.h"
+#include "library/library.h"
 #include "store/chunk_store.h"
 
 namespace weft::cli {
@@ -37,7 +37,7 @@ Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags
 /// Null in a store without one: nothing was ingested.
 Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const CacheFlags& flags,
                                                      retrieval::Index::Mode mode) {
-  auto index = retrieval::Index::open(index_path(flags.dir), mode, app.env, index_wait());
+  auto index = retrieval::Index::open(library::index_path(flags.dir), mode, app.env, index_wait());
   if (index.status().code() == StatusCode::kNotFound) return std::unique_ptr<retrieval::Index>();
   return index;
 }
@@ -74,7 +74,7 @@ Status run_stat(App& app, const CacheFlags& flags) {
   std::string model;
   std::string anchor;
   if (index != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(const auto settled, settlement_of(*index, *store));
+    WEFT_ASSIGN_OR_RETURN(const auto settled, library::settlement_of(*index, *store));
     if (settled) model = fmt::format("{} {}", settled->model, settled->model_name);
     if (settled) anchor = settled->anchor;
   }
@@ -165,7 +165,7 @@ Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
   return index.remove_unneeded(unneeded, [&](const Hash128& record) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
     ++repaired.removed_unneeded;
-    return remove_record(store, record, store::ChunkStore::Durable::kAtSync);
+    return library::remove_record(store, record, store::ChunkStore::Durable::kAtSync);
   });
 }
 
@@ -180,7 +180,7 @@ Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
   WEFT_RETURN_IF_ERROR(store.sync());  // also of those before one that failed
   WEFT_RETURN_IF_ERROR(all);
   WEFT_RETURN_IF_ERROR(
-      index.sweep([&](const Hash128& record) { return remove_record(store, record); }));
+      index.sweep([&](const Hash128& record) { return library::remove_record(store, record); }));
   store::VerifyReport kept;
   for (const auto& bad : report.bad) {
     if (!bad.is_damaged()) kept.bad.push_back(bad);
@@ -366,7 +366,8 @@ Status run_gc(App& app, const CacheFlags& flags) {
   const auto remove = [&](const Hash128& record) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
     if (!flags.dry_run) {  // one sync for all: there may be very many
-      WEFT_RETURN_IF_ERROR(remove_record(*store, record, store::ChunkStore::Durable::kAtSync));
+      WEFT_RETURN_IF_ERROR(
+          library::remove_record(*store, record, store::ChunkStore::Durable::kAtSync));
     }
     ++removed;
     freed += unneeded[record];
@@ -381,8 +382,8 @@ Status run_gc(App& app, const CacheFlags& flags) {
     WEFT_RETURN_IF_ERROR(store->sync());  // also of those before one that failed
     WEFT_RETURN_IF_ERROR(all);
     // What changes had left to be removed is gone now; the index may forget it.
-    WEFT_RETURN_IF_ERROR(
-        index->sweep([&](const Hash128& record) { return remove_record(*store, record); }));
+    WEFT_RETURN_IF_ERROR(index->sweep(
+        [&](const Hash128& record) { return library::remove_record(*store, record); }));
     WEFT_RETURN_IF_ERROR(index->drop_former_terms());
   }
   if (flags.json) {

@@ -11,6 +11,7 @@
 #include "cli/chat_file.h"
 #include "cli/chat_terminal.h"
 #include "cli/document_talk.h"
+#include "cli/local_models.h"
 #include "cli/talk.h"
 #include "cli/unfinished.h"
 #include "engine/chat_session.h"
@@ -127,12 +128,13 @@ Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> 
   WEFT_RETURN_IF_ERROR(check_save(app, flags));
   WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
   if (flags.model.model.empty()) {
-    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, dir));
+    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app.env, dir, app.models_dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);
-  WEFT_ASSIGN_OR_RETURN(Library library, Library::open(app.env, flags.documents.library, *engine));
+  WEFT_ASSIGN_OR_RETURN(library::Library library,
+                        library::Library::open(app.env, flags.documents.library, *engine));
   WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line_of(app.env, library, dir));
   if (!unfinished.empty()) print_error(unfinished);
   DocumentTalk talk(flags.documents, *engine, library);

@@ -5,11 +5,11 @@
 #include <map>
 #include <set>
 
+#include "base/counts_text.h"
 #include "base/terminal_text.h"
 #include "cli/app.h"
-#include "cli/ingest_report.h"
-#include "cli/library.h"
 #include "cli/unfinished.h"
+#include "library/library.h"
 #include "retrieval/scan.h"
 #include "store/chunk_store.h"
 
@@ -24,7 +24,7 @@ struct DocsFlags {
 
 Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const DocsFlags& flags,
                                                      retrieval::Index::Mode mode) {
-  auto index = retrieval::Index::open(index_path(flags.dir), mode, app.env, index_wait());
+  auto index = retrieval::Index::open(library::index_path(flags.dir), mode, app.env, index_wait());
   if (index.status().code() != StatusCode::kNotFound) return index;
   return not_found(flags.dir + ": no documents were ingested here; see weft ingest --help");
 }
@@ -222,8 +222,8 @@ Status run_rm(App& app, const DocsFlags& flags) {
     const Status status = index->remove_document(path);
     if (!status.is_ok() && status.code() != StatusCode::kNotFound) return status;
     if (status.is_ok()) ++removed;
-    WEFT_RETURN_IF_ERROR(
-        index->sweep([&](const Hash128& record) { return remove_record(*store, record); }));
+    WEFT_RETURN_IF_ERROR(index->sweep(
+        [&](const Hash128& record) { return library::remove_record(*store, record); }));
   }
   if (!ended.empty()) WEFT_RETURN_IF_ERROR(index->end_roots(ended));
   if (removed > 0) WEFT_RETURN_IF_ERROR(index->drop_former_terms());

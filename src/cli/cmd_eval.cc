@@ -27,7 +27,7 @@ struct EvalFlags {
 Json eval_json(const eval::EvalResult& result) {
   Json modes = Json::object();
   for (const eval::ModeResult& m : result.modes) {
-    modes[fusion::mode_name(m.mode)] = {
+    modes[fusion::kReuseModes.name(m.mode)] = {
         {"kl", m.kl},
         {"agreement", m.agreement},
         {"f1", m.f1},
@@ -50,10 +50,10 @@ std::string details_lines(const eval::EvalResult& result) {
   for (const eval::ExampleResult& e : result.details) {
     Json modes = Json::object();
     for (size_t m = 0; m < e.modes.size(); ++m) {
-      modes[fusion::mode_name(result.modes[m].mode)] = {{"answer", e.modes[m].answer},
-                                                        {"right", e.modes[m].is_right},
-                                                        {"f1", e.modes[m].f1},
-                                                        {"kl", e.modes[m].kl}};
+      modes[fusion::kReuseModes.name(result.modes[m].mode)] = {{"answer", e.modes[m].answer},
+                                                               {"right", e.modes[m].is_right},
+                                                               {"f1", e.modes[m].f1},
+                                                               {"kl", e.modes[m].kl}};
     }
     const Json line = {{"question", e.question},
                        {"answers", e.answers},
@@ -79,7 +79,7 @@ void print_eval(const eval::EvalResult& result) {
              "same answer", "recomputed", "plain", "TTFT ms");
   for (const eval::ModeResult& m : result.modes) {
     fmt::print("{:<7} {:>8.4f} {:>9.1f}% {:>7.3f} {:>20} {:>20} {:>10.1f}% {:>5.0f}% {:>10.1f}\n",
-               fusion::mode_name(m.mode), m.kl, 100 * m.agreement, m.f1, share_text(m.kept),
+               fusion::kReuseModes.name(m.mode), m.kl, 100 * m.agreement, m.f1, share_text(m.kept),
                share_text(m.same), 100 * m.recomputed_share, 100 * m.fallback_share,
                m.ttft_ms_median);
   }

@@ -6,12 +6,14 @@
 #include <map>
 
 #include "base/byte_sizes.h"
+#include "base/counts_text.h"
 #include "cli/app.h"
 #include "cli/ingest_report.h"
-#include "cli/ingester.h"
-#include "cli/library.h"
+#include "cli/local_models.h"
 #include "cli/reuse_flags.h"
 #include "cli/unfinished.h"
+#include "library/ingester.h"
+#include "library/library.h"
 
 namespace weft::cli {
 namespace {
@@ -21,7 +23,7 @@ constexpr size_t kGuessesByName = 3;        // more are told together; so are em
 
 struct IngestFlags {
   ModelFlags model;
-  LibraryOptions library;
+  library::LibraryOptions library{.cancelled = interrupted};
   std::string anchor;
   std::string encoding;
   std::vector<std::string> exclude;
@@ -37,16 +39,16 @@ class Report {
  public:
   Report(App& app, const IngestFlags& flags) : app_(app), flags_(flags), progress_("ingest") {}
 
-  IngestEvents events() {
-    IngestEvents events;
+  library::IngestEvents events() {
+    library::IngestEvents events;
     events.skipped = [this](const retrieval::SkippedFile& file) { skipped(file); };
     events.guessed = [this](const std::string& path, const std::string& guess) {
       guessed(path, guess);
     };
     events.empty = [this](const std::string& path) { empty_.push_back(path); };
     events.noted = [this](const std::string& line) { note(line); };
-    events.planned = [this](const IngestPlan& plan) { planned(plan); };
-    events.stored = [this](const IngestProgress& at) {
+    events.planned = [this](const library::IngestPlan& plan) { planned(plan); };
+    events.stored = [this](const library::IngestProgress& at) {
       const double elapsed_s = static_cast<double>(app_.env.monotonic_ns() - began_ns_) * 1e-9;
       progress_.show_line(
           progress_line({at, plan_.new_tokens, elapsed_s}, Progress::columns() - 1));
@@ -73,7 +75,7 @@ class Report {
     if (!skips_.is_empty()) say("skipped: " + skips_.line());
   }
 
-  void print_counts(const IngestCounts& counts) {
+  void print_counts(const library::IngestCounts& counts) {
     if (!flags_.json) {
       fmt::print("{}\n", counts_line(counts));
       return;
@@ -146,7 +148,7 @@ class Report {
     say(fmt::format("{}: {} (--encoding says otherwise)", path, guess));
   }
 
-  void planned(const IngestPlan& plan) {
+  void planned(const library::IngestPlan& plan) {
     plan_ = plan;
     began_ns_ = app_.env.monotonic_ns();
     if (flags_.json) return;
@@ -159,7 +161,7 @@ class Report {
   App& app_;
   const IngestFlags& flags_;
   Progress progress_;
-  IngestPlan plan_;
+  library::IngestPlan plan_;
   int64_t began_ns_ = 0;
   NameGroups skips_;
   std::map<std::string, std::vector<std::string>> guessed_;  // paths by guess
@@ -186,7 +188,7 @@ Result<retrieval::ScanOptions> scan_options(const IngestFlags& flags) {
 }
 
 /// The command that completes what Ctrl-C ended, such that it does not stop for want of room.
-Result<std::string> line_after_stop(App& app, const IngestFlags& flags, Library& library,
+Result<std::string> line_after_stop(App& app, const IngestFlags& flags, library::Library& library,
                                     uint64_t bytes_left, const std::string& given_model) {
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, library.store().stat());
   const uint64_t limit = flags.library.store_limit_bytes;
@@ -212,7 +214,7 @@ Status run_ingest(App& app, IngestFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::ScanOptions options, scan_options(flags));
   WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
-  WEFT_RETURN_IF_ERROR(check_may_be_store(app.env, flags.library.dir));
+  WEFT_RETURN_IF_ERROR(library::check_may_be_store(app.env, flags.library.dir));
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {
       const Status there = app.env.stat(path).status();
@@ -224,17 +226,18 @@ Status run_ingest(App& app, IngestFlags flags) {
   const std::string given_model = flags.model.model;
   flags.library.model_is_from_variable = is_from_variable(app, flags.model);
   if (flags.model.model.empty()) {
-    if (!app.env.exists(index_path(flags.library.dir))) {
+    if (!app.env.exists(library::index_path(flags.library.dir))) {
       return invalid_argument(flags.library.dir +
                               ": the first ingest needs a model: -m (weft model ls lists them)");
     }
-    WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app, flags.library.dir));
+    WEFT_ASSIGN_OR_RETURN(flags.model.model,
+                          model_of_store(app.env, flags.library.dir, app.models_dir));
   }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  WEFT_ASSIGN_OR_RETURN(Library library,
-                        Library::create(app.env, flags.library, *engine, flags.anchor));
+  WEFT_ASSIGN_OR_RETURN(library::Library library,
+                        library::Library::create(app.env, flags.library, *engine, flags.anchor));
   Report report(app, flags);
-  Ingester ingester(app.env, *engine, library, report.events());
+  library::Ingester ingester(app.env, *engine, library, report.events());
   const auto counts = ingester.run(flags.paths, options);
   report.end();
   // Nobody wants a new store that nothing came into; where it cannot be taken away, it stays.

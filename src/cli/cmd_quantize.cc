@@ -1,8 +1,8 @@
 // weft quantize: a GGUF with its matrices in another type.
 #include <fmt/format.h>
 
+#include "base/counts_text.h"
 #include "cli/app.h"
-#include "cli/ingest_report.h"
 #include "cli/local_models.h"
 #include "cli/quantize_file.h"
 

@@ -1,5 +1,7 @@
 #include "cli/document_flags.h"
 
+#include <fmt/format.h>
+
 namespace weft::cli {
 
 std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
@@ -11,10 +13,9 @@ std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
   }
   all.push_back(command
                     .add_option("--reuse", flags.mode,
-                                "which stored KV is used: none; prefix: what a prefix cache "
-                                "would have; full: all, as it is; blend: all, with some tokens "
-                                "recomputed (default: blend)")
-                    .one_of({"none", "prefix", "full", "blend"}));
+                                fmt::format("which stored KV is used: {} (default: blend)",
+                                            fusion::kReuseModes.explained()))
+                    .one_of(fusion::kReuseModes.names()));
   all.push_back(
       command.add_option("--chunks", flags.n_chunks, "passages in the prompt at most (default: 4)")
           .in_range(1, 1024));
@@ -40,6 +41,12 @@ std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
                                   "bytes of KV kept in memory, as 512MB (default: 1GB)"));
   all.push_back(command.add_flag("--json", flags.json, "print the answer and its report as JSON"));
   return all;
+}
+
+retrieval::PassageOptions passage_options(const DocumentFlags& flags) {
+  return {.n_passages = flags.n_chunks,
+          .least_share_of_best = flags.min_score,
+          .anyway = flags.answer_anyway};
 }
 
 Status check_document_flags(const DocumentFlags& flags) {

@@ -4,16 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "cli/app.h"
 #include "cli/flags.h"
-#include "cli/library.h"
 #include "cli/reuse_flags.h"
+#include "library/library.h"
 #include "retrieval/passages.h"
 
 namespace weft::cli {
 
 struct DocumentFlags {
   ReuseFlags reuse;
-  LibraryOptions library;
+  library::LibraryOptions library{.cancelled = interrupted};
   std::string mode = "blend";
   int n_chunks = 4;
   double min_score = retrieval::PassageOptions().least_share_of_best;
@@ -25,6 +26,9 @@ struct DocumentFlags {
 
 /// All but --store. Returns them, for a command that takes them only with --store.
 std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags);
+
+/// What --chunks, --min-score and --answer-anyway say.
+retrieval::PassageOptions passage_options(const DocumentFlags& flags);
 
 /// What was wrong with them is said before a model is opened.
 Status check_document_flags(const DocumentFlags& flags);

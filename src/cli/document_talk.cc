@@ -15,11 +15,6 @@ namespace {
 
 double rounded_ms(double ms) { return std::round(ms * 100) / 100; }
 
-/// A program gets an object for each question, also where it fails.
-void print_error_object(const std::string& question, const Status& status) {
-  print_json({{"question", question}, {"error", status.message()}});
-}
-
 std::string without_leading_space(const std::string& text) {
   return text.substr(std::min(text.find_first_not_of(" \n"), text.size()));
 }
@@ -31,8 +26,11 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
                                                 const engine::ChatCallbacks& callbacks) {
   std::vector<std::string> before;
   for (const engine::Exchange& exchange : chat_.exchanges()) before.push_back(exchange.question);
-  WEFT_ASSIGN_OR_RETURN(FoundPassages found, find_for(engine_.env(), library_, before, question,
-                                                      flags_, after_unanswered_));
+  WEFT_ASSIGN_OR_RETURN(
+      library::FoundPassages found,
+      library::find_passages(engine_.env(), library_,
+                             {.answered = before, .one_was_not = after_unanswered_}, question,
+                             passage_options(flags_)));
   question_ = question;
   history_tokens_ = 0;
   max_tokens_ = options.max_tokens;
@@ -42,10 +40,7 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
     return engine::ChatAnswer{};
   }
   WEFT_ASSIGN_OR_RETURN(const fusion::ReuseMode mode, parse_mode(flags_.mode));
-  const bool reuses = mode == fusion::ReuseMode::kFull || mode == fusion::ReuseMode::kBlend;
-  WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions reuse, reuses ? fusion_options(flags_.reuse, engine_)
-                                                            : fusion_options(flags_.reuse));
-  reuse.mode = mode;
+  WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions reuse, fusion_options(flags_.reuse, mode, engine_));
   reuse.cancelled = callbacks.cancelled;
   engine::GenerationOptions generation = options;
   generation.one_line = !flags_.paragraphs;
@@ -205,7 +200,7 @@ void DocumentTalk::after_answer() {
 
 void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   Json chunks = Json::array();
-  for (const Passage& passage : found_.passages) chunks.push_back(passage_json(passage));
+  for (const library::Passage& passage : found_.passages) chunks.push_back(passage_json(passage));
   Json json = {{"question", question_},
                {"found", found_.found == retrieval::PassagesFound::kYes},
                {"absent", absent_json(found_)},

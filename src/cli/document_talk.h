@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "cli/ask_report.h"
 #include "cli/document_flags.h"
 #include "cli/found_passages.h"
-#include "cli/library.h"
 #include "cli/talk.h"
 #include "engine/document_chat.h"
 #include "engine/engine.h"
+#include "library/found_passages.h"
+#include "library/library.h"
 
 namespace weft::cli {
 
@@ -21,7 +23,7 @@ namespace weft::cli {
 class DocumentTalk : public Talk {
  public:
   /// All must outlive it.
-  DocumentTalk(const DocumentFlags& flags, engine::Engine& engine, Library& library)
+  DocumentTalk(const DocumentFlags& flags, engine::Engine& engine, library::Library& library)
       : flags_(flags), engine_(engine), library_(library), chat_(engine, library.rag()) {}
 
   Result<engine::ChatAnswer> say(std::string text, const engine::GenerationOptions& options,
@@ -51,15 +53,15 @@ class DocumentTalk : public Talk {
 
   const DocumentFlags& flags_;
   engine::Engine& engine_;
-  Library& library_;
+  library::Library& library_;
   engine::DocumentChat chat_;
   // Of the last question.
   std::string question_;
-  FoundPassages found_;
+  library::FoundPassages found_;
   std::optional<Answer> answer_;
   int32_t history_tokens_ = 0;
   int32_t max_tokens_ = 0;
-  std::vector<Passage> shown_;                             // of the last answer
+  std::vector<library::Passage> shown_;                    // of the last answer
   std::string no_sources_ = "no answer with sources yet";  // why shown_ is empty
   int32_t held_tokens_ = 0;
   bool last_is_unanswered_ = false;  // the documents had nothing on the last question

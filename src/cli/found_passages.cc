@@ -2,59 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-#include <utility>
-
 #include "base/terminal_text.h"
-#include "retrieval/best_sentence.h"
-#include "retrieval/follow_up.h"
-#include "retrieval/scan.h"
+#include "base/utf8.h"
+#include "cli/ask_report.h"
 
 namespace weft::cli {
 namespace {
-
-constexpr size_t kMaxSentenceBytes = 160;
-/// A follow-up's passage is the subject's, the sentence shown of it the one with its own words.
-constexpr double kOwnTermsCount = 16;
-
-constexpr size_t kMaxQuestionBytes = 120;  // of one that a note names
-constexpr size_t kMaxWordBytes = 40;
-
-/// At most so many bytes, and a … where there were more.
-std::string shortened(std::string_view text, size_t max_bytes) {
-  if (text.size() <= max_bytes) return std::string(text);
-  size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "…";
-}
-
-/// `"a", "b" (did you mean "d"?) or "c"`
-std::string quoted(std::span<const AbsentWord> words) {
-  std::string line;
-  for (size_t i = 0; i < words.size(); ++i) {
-    line += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
-    line += fmt::format("\"{}\"", shortened(words[i].word, kMaxWordBytes));
-    if (!words[i].near.empty()) line += fmt::format(" (did you mean \"{}\"?)", words[i].near);
-  }
-  return line;
-}
-
-/// `no passage has "a", "b" or "c"`; "" of none.
-std::string no_passage_has(std::span<const AbsentWord> absent) {
-  return absent.empty() ? "" : "no passage has " + quoted(absent);
-}
-
-/// `took "shcool" for "school" and "trpi" for "trip"`
-std::string taken_line(std::span<const retrieval::TakenWord> words) {
-  std::string line = "took ";
-  for (size_t i = 0; i < words.size(); ++i) {
-    line += i == 0 ? "" : i + 1 == words.size() ? " and " : ", ";
-    line += fmt::format("\"{}\" for \"{}\"", shortened(words[i].word, kMaxWordBytes),
-                        shortened(words[i].as, kMaxWordBytes));
-  }
-  return line;
-}
 
 const char* reason_name(retrieval::PassagesFound found) {
   switch (found) {
@@ -70,179 +23,49 @@ const char* reason_name(retrieval::PassagesFound found) {
   return "";
 }
 
-/// Documents of one name are shown with as much of their paths as tells them apart, as docs ls
-/// does.
-class ShownRoots {
- public:
-  explicit ShownRoots(retrieval::Index& index) : index_(index) {}
-
-  Status set(retrieval::Hit& hit) {
-    const std::string name = hit.path.substr(hit.path.rfind('/') + 1);
-    const auto [named, is_new] = roots_.try_emplace(name);
-    if (is_new) {
-      WEFT_ASSIGN_OR_RETURN(const auto documents, index_.documents_named(name));
-      std::vector<std::string> roots = retrieval::roots_to_show(documents);
-      for (size_t i = 0; i < documents.size(); ++i) {
-        named->second[documents[i].info.path] = std::move(roots[i]);
-      }
-    }
-    if (const auto root = named->second.find(hit.path); root != named->second.end()) {
-      hit.root = root->second;
-    }
-    for (retrieval::Hit& other : hit.nearly_same) WEFT_RETURN_IF_ERROR(set(other));
-    return Status::ok();
-  }
-
- private:
-  retrieval::Index& index_;
-  std::map<std::string, std::map<std::string, std::string>> roots_;  // by file name, by path
-};
-
-/// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
-/// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
-/// reach the prompt, and the next ingest makes them anew.
-Status trust_texts(Library& library, FoundPassages& found) {
-  for (Passage& passage : found.passages) {
-    retrieval::Hit& hit = passage.hit;
-    WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                          library.chunk_tokens(hit.title, hit.chunk.text));
-    if (tokens == hit.chunk.tokens) continue;
-    found.notes.push_back(fmt::format(
-        "{}: a chunk's token ids are not those of its text, so they were not used; weft ingest "
-        "puts that right",
-        hit.path));
-    hit.chunk.tokens = std::move(tokens);
-    if (library.is_read_only()) continue;
-    const Status marked = library.index().mark_incomplete(hit.chunk.document_id);
-    if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
-  }
-  return Status::ok();
-}
-
 }  // namespace
 
-std::vector<std::vector<int32_t>> FoundPassages::chunks() const {
-  std::vector<std::vector<int32_t>> out;
-  for (const Passage& passage : passages) out.push_back(passage.hit.chunk.tokens);
-  return out;
+std::string beginning_of(const std::string& question) {
+  constexpr size_t kShown = 1000;
+  if (question.size() <= retrieval::kMaxQuestionBytes) return question;
+  const std::string_view shown = std::string_view(question).substr(0, kShown);
+  return std::string(shown.substr(0, shown.size() - utf8_unfinished_bytes(shown))) + "…";
 }
 
-Result<FoundPassages> find_for(Env& env, Library& library, std::span<const std::string> before,
-                               const std::string& question, const DocumentFlags& flags,
-                               bool after_unanswered) {
-  FoundPassages out;
-  retrieval::PassageOptions options;
-  options.n_passages = flags.n_chunks;
-  options.least_share_of_best = flags.min_score;
-  options.anyway = flags.answer_anyway;
-  WEFT_ASSIGN_OR_RETURN(retrieval::FollowUp found,
-                        retrieval::find_follow_up(library.index(), before, question, options));
-  out.found = found.passages.found;
-  out.looked_back = found.looked_back;
-  out.searched_with = std::move(found.searched_with);
-  for (std::string& word : found.passages.absent) {
-    WEFT_ASSIGN_OR_RETURN(retrieval::NearWord near, library.index().near_word(word));
-    out.absent.push_back({std::move(word), std::move(near.word)});
-  }
-  for (std::string& word : found.passages.absent_subjects) {
-    const auto known = std::ranges::find(out.absent, word, &AbsentWord::word);
-    out.absent_subjects.push_back(known == out.absent.end() ? AbsentWord{std::move(word), ""}
-                                                            : *known);
-  }
-  out.taken = std::move(found.passages.taken);
-  if (!out.taken.empty()) out.notes.push_back(taken_line(out.taken));
-  if (out.looked_back && after_unanswered) {
-    out.notes.push_back(fmt::format("taken to be about \"{}\", the last question that was answered",
-                                    shortened(one_line(before.back()), kMaxQuestionBytes)));
-  } else if (out.looked_back && !found.has_own_terms) {
-    std::string questions;
-    for (const std::string& one : out.searched_with) {
-      questions += fmt::format("{}\"{}\"", questions.empty() ? "" : " and ",
-                               shortened(one_line(one), kMaxQuestionBytes));
-    }
-    out.notes.push_back("no passage has a word of this question itself: these were found with " +
-                        questions);
-  }
-  if (out.looked_back) {
-    for (size_t i = 0; i < std::min(found.n_own_terms, found.passages.terms.size()); ++i) {
-      found.passages.terms[i].weight *= kOwnTermsCount;
-    }
-  }
-  std::map<int64_t, FileState> files;  // a document's may have to be read: once
-  ShownRoots roots(library.index());
-  for (retrieval::Hit& hit : found.passages.hits) {
-    WEFT_RETURN_IF_ERROR(roots.set(hit));
-    WEFT_ASSIGN_OR_RETURN(std::string sentence,
-                          retrieval::best_sentence(library.index(), found.passages.terms, hit.title,
-                                                   hit.chunk.text, kMaxSentenceBytes));
-    const auto [file, is_new] = files.try_emplace(hit.chunk.document_id, FileState::kSame);
-    if (is_new) file->second = file_state(env, hit);
-    out.passages.push_back({std::move(hit), std::move(sentence), file->second});
-  }
-  if (out.found != retrieval::PassagesFound::kYes) {
-    WEFT_ASSIGN_OR_RETURN(const retrieval::Counts counts, library.index().counts());
-    if (counts.chunks == 0 && counts.documents > 0) {
-      return not_found(
-          "the documents in the store have no text (weft docs ls lists them); weft ingest puts "
-          "others in");
-    }
-    if (counts.chunks == 0) {
-      return not_found("there are no documents in the store; weft ingest puts some in");
-    }
-    if (!flags.answer_anyway) return out;
-    out.notes.push_back(why_not(out) + "; asked all the same");
-  }
-  WEFT_RETURN_IF_ERROR(trust_texts(library, out));
-  return out;
+void print_error_object(const std::string& question, const Status& status) {
+  print_json({{"question", beginning_of(question)}, {"error", status.message()}});
 }
 
-std::string why_not(const FoundPassages& found) {
-  const std::string has_none = no_passage_has(found.absent);
-  switch (found.found) {
-    case retrieval::PassagesFound::kYes:
-      break;
-    case retrieval::PassagesFound::kNoTerms:
-      return "the question has no words to search for";
-    case retrieval::PassagesFound::kNone:
-      return has_none.empty() ? "no passage has a word of the question's" : has_none;
-    case retrieval::PassagesFound::kWeak:
-      return has_none.empty()
-                 ? "the nearest passage shares too little with the question"
-                 : has_none + ", and the nearest one shares too little with the question";
-  }
-  return "";
-}
-
-void print_not_found(const FoundPassages& found, bool is_whole) {
-  if (!found.taken.empty()) print_error("note: " + taken_line(found.taken));
+void print_not_found(const library::FoundPassages& found, bool is_whole) {
+  if (!found.taken.empty()) print_error("note: " + library::taken_line(found.taken));
   // Where nothing was looked for, nobody knows what is in the documents.
   const bool was_searched = found.found != retrieval::PassagesFound::kNoTerms;
   fmt::print("{}: {} (--answer-anyway asks all the same).{}\n",
-             was_searched ? "Not in the documents" : "Not asked", one_line(why_not(found)),
+             was_searched ? "Not in the documents" : "Not asked", one_line(library::why_not(found)),
              is_whole || !was_searched ? "" : " But not all of them are in the store yet.");
 }
 
-Json absent_json(const FoundPassages& found) {
+Json absent_json(const library::FoundPassages& found) {
   Json words = Json::array();
-  for (const AbsentWord& one : found.absent) words.push_back(one.word);
+  for (const library::AbsentWord& one : found.absent) words.push_back(one.word);
   return words;
 }
 
-Json meant_json(const FoundPassages& found) {
+Json meant_json(const library::FoundPassages& found) {
   Json meant = Json::object();
-  for (const AbsentWord& one : found.absent) {
+  for (const library::AbsentWord& one : found.absent) {
     if (!one.near.empty()) meant[one.word] = one.near;
   }
   return meant;
 }
 
-Json taken_json(const FoundPassages& found) {
+Json taken_json(const library::FoundPassages& found) {
   Json taken = Json::object();
   for (const retrieval::TakenWord& one : found.taken) taken[one.word] = one.as;
   return taken;
 }
 
-Json not_found_json(const std::string& question, const FoundPassages& found) {
+Json not_found_json(const std::string& question, const library::FoundPassages& found) {
   return {{"question", question},
           {"found", false},
           {"reason", reason_name(found.found)},
@@ -254,7 +77,7 @@ Json not_found_json(const std::string& question, const FoundPassages& found) {
           {"notes", found.notes}};
 }
 
-void print_sources(std::span<const Passage> passages) {
+void print_sources(std::span<const library::Passage> passages) {
   const std::vector<Source> sources = sources_of(passages);
   for (size_t i = 0; i < sources.size(); ++i) {
     fmt::print("{}\n", source_line(sources[i], i + 1));
@@ -264,40 +87,19 @@ void print_sources(std::span<const Passage> passages) {
   }
 }
 
-std::string absent_line(const FoundPassages& found) {
-  if (found.found != retrieval::PassagesFound::kYes) return "";  // then it is told as why_not
-  const std::span<const AbsentWord> words(found.absent_subjects);
-  if (words.empty()) return "";
-  return fmt::format("no document has the word{} {}", words.size() == 1 ? "" : "s", quoted(words));
-}
-
-void print_sources_and_absent(const FoundPassages& found) {
+void print_sources_and_absent(const library::FoundPassages& found) {
   if (!found.passages.empty()) fmt::print("\n");
   print_sources(found.passages);
-  const std::string absent = absent_line(found);
+  const std::string absent = library::absent_line(found);
   if (!absent.empty()) fmt::print("{}\n", one_line(absent));
 }
 
-void store_missing(Library& library, const std::vector<std::vector<int32_t>>& chunks,
+void store_missing(library::Library& library, const std::vector<std::vector<int32_t>>& chunks,
                    fusion::ReuseMode asked) {
-  const bool wanted = asked == fusion::ReuseMode::kFull || asked == fusion::ReuseMode::kBlend;
-  if (!wanted || library.is_read_only()) return;
-  const std::vector<std::span<const int32_t>> all(chunks.begin(), chunks.end());
-  size_t done = 0;
-  const auto count = [&](bool /*computed*/) { ++done; };
-  while (done < all.size() && !interrupted()) {
-    if (library.fusor().is_stored(all[done])) {
-      ++done;
-      continue;
-    }
-    Status stored = library.check_kv_room(std::ssize(all[done]));
-    if (stored.is_ok()) {
-      stored = library.fusor().ensure_first_stored(std::span(all).subspan(done), count);
-    }
-    if (stored.is_ok()) continue;
-    print_error("a chunk was not stored: " + stored.message());
-    ++done;
-  }
+  if (!fusion::reuses_chunks(asked)) return;
+  library.store_missing(chunks, [](const Status& failed) {
+    print_error("a chunk was not stored: " + failed.message());
+  });
 }
 
 }  // namespace weft::cli

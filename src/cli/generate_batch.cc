@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/counts_text.h"
 #include "cli/batch_requests.h"
-#include "cli/ingest_report.h"
 #include "engine/batcher.h"
 
 namespace weft::cli {

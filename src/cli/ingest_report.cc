@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/byte_sizes.h"
+#include "base/counts_text.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 
@@ -52,20 +53,6 @@ std::string shown_name(std::string_view path) {
 
 }  // namespace
 
-std::string grouped_digits(int64_t n) {
-  std::string digits = fmt::format("{}", n);
-  const size_t first = n < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) {
-    at -= 3;
-    digits.insert(at, ",");
-  }
-  return digits;
-}
-
-std::string counted(int64_t n, std::string_view noun) {
-  return fmt::format("{} {}{}", grouped_digits(n), noun, n == 1 ? "" : "s");
-}
-
 std::string duration_text(double seconds) {
   const auto whole = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
   if (whole < 60) return fmt::format("{} s", whole);
@@ -73,7 +60,7 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {} min", grouped_digits(whole / 3600), whole / 60 % 60);
 }
 
-std::string plan_line(const IngestPlan& plan) {
+std::string plan_line(const library::IngestPlan& plan) {
   // One line, one thing: what is to be computed, as that is what takes time and room.
   const int64_t stored = plan.chunks - plan.new_chunks;
   const std::string documents = counted(plan.documents, "document");
@@ -96,7 +83,7 @@ std::string plan_line(const IngestPlan& plan) {
   return line;
 }
 
-std::string counts_line(const IngestCounts& counts) {
+std::string counts_line(const library::IngestCounts& counts) {
   return fmt::format(
       "{} new, {} changed, {} completed, {}{} deleted{}, {} unchanged document{}; {} skipped",
       counts.added, counts.changed, counts.completed,
@@ -106,7 +93,7 @@ std::string counts_line(const IngestCounts& counts) {
 }
 
 std::string progress_line(const ShownProgress& progress, int columns) {
-  const IngestProgress& at = progress.at;
+  const library::IngestProgress& at = progress.at;
   const int64_t total = std::max<int64_t>(at.total_tokens, 1);
   const auto width = static_cast<size_t>(std::max(columns, 20));
   std::vector<std::string> parts{

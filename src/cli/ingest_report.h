@@ -9,28 +9,24 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/ingester.h"
+#include "library/ingester.h"
 
 namespace weft::cli {
 
-/// 5210 as "5,210".
-std::string grouped_digits(int64_t n);
-/// "1 document", "5,210 documents".
-std::string counted(int64_t n, std::string_view noun);
 /// "8 s", "2 min 5 s", "3 h 20 min".
 std::string duration_text(double seconds);
 
 /// "ingesting 14 documents, 31 chunks, 5,210 tokens: 120 MB of KV (31 GB free)"; where some of the
 /// chunks have their KV, "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free);
 /// 12 other chunks need none". Of more than 1 GB it names the document that takes more than half.
-std::string plan_line(const IngestPlan& plan);
+std::string plan_line(const library::IngestPlan& plan);
 
 /// "3 new, 0 changed, 0 completed, 1 deleted, 2 unchanged documents; 4 skipped".
-std::string counts_line(const IngestCounts& counts);
+std::string counts_line(const library::IngestCounts& counts);
 
 /// What the progress line shows.
 struct ShownProgress {
-  IngestProgress at;
+  library::IngestProgress at;
   int64_t new_tokens = 0;  // of the plan: those to compute
   double elapsed_s = 0;    // since the first chunk began
 };

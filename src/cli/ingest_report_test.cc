@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "base/counts_text.h"
+
 namespace weft::cli {
 namespace {
 
@@ -26,15 +28,15 @@ TEST(IngestReport, NumbersAsPeopleReadThem) {
 }
 
 TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
-  IngestPlan plan{.documents = 1,
-                  .chunks = 1,
-                  .tokens = 5210,
-                  .new_chunks = 1,
-                  .new_tokens = 5210,
-                  .new_bytes = 120'000'000,
-                  .free_bytes = 31'000'000'000,
-                  .largest_path = "/d/big.log",
-                  .largest_bytes = 100'000'000};
+  library::IngestPlan plan{.documents = 1,
+                           .chunks = 1,
+                           .tokens = 5210,
+                           .new_chunks = 1,
+                           .new_tokens = 5210,
+                           .new_bytes = 120'000'000,
+                           .free_bytes = 31'000'000'000,
+                           .largest_path = "/d/big.log",
+                           .largest_bytes = 100'000'000};
   EXPECT_EQ(plan_line(plan),
             "ingesting 1 document, 1 chunk, 5,210 tokens: 120 MB of KV (31 GB free)");
   plan.documents = 14;
@@ -49,13 +51,13 @@ TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
 }
 
 TEST(IngestReport, ThePlanIsOfWhatIsComputed) {
-  IngestPlan plan{.documents = 1,
-                  .chunks = 14,
-                  .tokens = 6000,
-                  .new_chunks = 2,
-                  .new_tokens = 840,
-                  .new_bytes = 19'000'000,
-                  .free_bytes = 31'000'000'000};
+  library::IngestPlan plan{.documents = 1,
+                           .chunks = 14,
+                           .tokens = 6000,
+                           .new_chunks = 2,
+                           .new_tokens = 840,
+                           .new_bytes = 19'000'000,
+                           .free_bytes = 31'000'000'000};
   EXPECT_EQ(plan_line(plan),
             "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free); 12 other "
             "chunks need none");

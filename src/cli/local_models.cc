@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <system_error>
 
+#include "cli/app.h"
 #include "cli/known_models.h"
 #include "cli/suggestion.h"
 #include "gguf/gguf.h"
+#include "library/library.h"
 
 namespace weft::cli {
 namespace {
@@ -108,6 +110,22 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
   if (!models.empty()) return not_found(fmt::format("{}; there are:{}", missing, names_of(models)));
   return not_found(fmt::format("{}; a small one is fetched by: weft model get {}", missing,
                                known_models()[0].name));
+}
+
+Result<std::string> model_of_store(Env& env, const std::string& dir,
+                                   const std::string& models_dir) {
+  WEFT_ASSIGN_OR_RETURN(const library::ModelOfStore wanted,
+                        library::model_of_store(env, dir, index_wait()));
+  if (!wanted.file.empty() && !models_dir.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const auto models, list_models(env, models_dir));
+    for (const LocalModel& model : models) {
+      if (model.name + ".gguf" == wanted.file) return model.path;
+    }
+  }
+  return not_found(fmt::format(
+      "{}: its documents were ingested with {}, which is not in the models folder (weft model ls); "
+      "name the model's file with -m",
+      dir, wanted.name));
 }
 
 Result<uint64_t> remove_model(Env& env, const std::string& name, const std::string& models_dir) {

@@ -38,6 +38,10 @@ std::string kind_of_model(Env& env, const std::string& path);
 Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
                                   const std::string& models_dir);
 
+/// The file of the model that a store's documents were ingested with, where it is in the models
+/// folder: for commands without -m. kNotFound says that nothing was ingested, or names the model.
+Result<std::string> model_of_store(Env& env, const std::string& dir, const std::string& models_dir);
+
 /// Removes a model of the folder and its terms; returns the bytes freed. A link in the folder is
 /// removed, what it points to stays. `name` is one that list_models gives, with or without .gguf;
 /// any other, paths included, is kNotFound, which lists those.

@@ -6,6 +6,7 @@
 
 #include "cli/app.h"
 #include "cli/suggestion.h"
+#include "engine/rag_prompt.h"
 #include "fusion/selection.h"
 
 namespace weft::cli {
@@ -30,7 +31,7 @@ void add_reuse_flags(Command command, ReuseFlags& flags) {
   command
       .add_option("--selector", flags.selector,
                   "how blend chooses the tokens that it recomputes (default: query-attention)")
-      .one_of({"query-attention", "v-deviation"});
+      .one_of(fusion::kSelectors.names());
   command.add_option("--check", flags.check,
                      "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10; they "
                      "count in place of --ratio");
@@ -50,12 +51,12 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
     return invalid_argument(
         fmt::format("--propagate {}: must be a number from 0 to 1", flags.propagate));
   }
-  if (flags.selector == fusion::selector_name(SelectorKind::kVDeviation)) {
-    options.selector = SelectorKind::kVDeviation;
-  } else if (flags.selector != fusion::selector_name(SelectorKind::kQueryAttention)) {
+  const auto selector = fusion::kSelectors.find(flags.selector);
+  if (!selector) {
     return invalid_argument(
-        fmt::format("--selector {}: must be query-attention or v-deviation", flags.selector));
+        fmt::format("--selector {}: must be {}", flags.selector, fusion::kSelectors.listed()));
   }
+  options.selector = *selector;
   if (flags.check.empty()) return options;
   if (options.selector != SelectorKind::kVDeviation) {
     return invalid_argument("--check goes with --selector v-deviation");
@@ -87,23 +88,29 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, engine::En
   return options;
 }
 
+Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, ReuseMode mode,
+                                             engine::Engine& engine) {
+  WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion::reuses_chunks(mode)
+                                                           ? fusion_options(flags, engine)
+                                                           : fusion_options(flags));
+  options.mode = mode;
+  return options;
+}
+
 void add_prompt_flag(Command command, std::string& prompt) {
   command
       .add_option(
           "--prompt", prompt,
           "form of the prompt; fewshot is for base models (default: chat if the model has a "
           "template)")
-      .one_of({"chat", "fewshot"});
+      .one_of(engine::kPromptForms.names());
 }
 
 Result<ReuseMode> parse_mode(const std::string& name) {
-  for (const ReuseMode mode :
-       {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
-    if (name == fusion::mode_name(mode)) return mode;
-  }
-  const std::vector<std::string> modes{"none", "prefix", "full", "blend"};
-  const std::optional<std::string> meant = closest(name, modes);
-  return invalid_argument(fmt::format("--modes {}: must be none, prefix, full or blend{}", name,
+  if (const auto mode = fusion::kReuseModes.find(name)) return *mode;
+  const std::optional<std::string> meant = closest(name, fusion::kReuseModes.names());
+  return invalid_argument(fmt::format("--modes {}: must be {}{}", name,
+                                      fusion::kReuseModes.listed(),
                                       meant ? fmt::format("; did you mean {}?", *meant) : ""));
 }
 

@@ -27,6 +27,9 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags);
 Status check_reuse_flags(const ReuseFlags& flags, const engine::Engine& engine);
 /// Both, with the machine's rates, which are measured where they are not known.
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, engine::Engine& engine);
+/// For prefill in this mode: with the rates where it needs them.
+Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, fusion::ReuseMode mode,
+                                             engine::Engine& engine);
 
 /// --prompt chat|fewshot; "" is what the model, or the folder of documents, wants.
 void add_prompt_flag(Command command, std::string& prompt);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/byte_sizes.h"
+#include "base/counts_text.h"
 #include "base/shell_text.h"
-#include "cli/ingest_report.h"
 #include "retrieval/scan.h"
 
 namespace weft::cli {
@@ -92,7 +92,7 @@ std::string room_note(uint64_t missing_bytes, uint64_t free_bytes) {
                      size_text(missing_bytes), size_text(free_bytes));
 }
 
-Result<std::string> unfinished_line_of(Env& env, Library& library, const std::string& dir,
+Result<std::string> unfinished_line_of(Env& env, library::Library& library, const std::string& dir,
                                        const std::string& model) {
   WEFT_ASSIGN_OR_RETURN(std::string line, unfinished_line(library.index(), dir, model));
   if (line.empty()) return line;

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "cli/app.h"
-#include "cli/library.h"
+#include "library/library.h"
 #include "retrieval/index.h"
 
 namespace weft::cli {
@@ -29,7 +29,7 @@ Result<std::string> unfinished_line(retrieval::Index& index, const std::string& 
 std::string room_note(uint64_t missing_bytes, uint64_t free_bytes);
 
 /// unfinished_line() with room_note(), of what the index knows to be missing.
-Result<std::string> unfinished_line_of(Env& env, Library& library, const std::string& dir,
+Result<std::string> unfinished_line_of(Env& env, library::Library& library, const std::string& dir,
                                        const std::string& model = "");
 
 /// {"documents","ingest_did_not_end","paths":[…],"command"}, or null where all are whole. The

@@ -63,25 +63,23 @@ constexpr std::string_view kExamples =
 
 }  // namespace
 
-const char* prompt_form_name(PromptForm form) {
-  return form == PromptForm::kChat ? "chat" : "fewshot";
-}
-
 Result<std::optional<PromptForm>> parse_prompt_form(const std::string& name) {
   if (name.empty()) return std::optional<PromptForm>();
-  for (const PromptForm form : {PromptForm::kChat, PromptForm::kFewShot}) {
-    if (name == prompt_form_name(form)) return std::optional<PromptForm>(form);
-  }
-  return invalid_argument("--prompt " + name + ": must be chat or fewshot");
+  const std::optional<PromptForm> form = kPromptForms.find(name);
+  if (form) return form;
+  return invalid_argument(fmt::format("--prompt {}: must be {}", name, kPromptForms.listed()));
 }
 
 Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
-  if (text == "none") return AnchorSpec{Kind::kNone, ""};
-  if (text == "opening") return AnchorSpec{Kind::kOpening, ""};
-  if (text == "neutral") return AnchorSpec{Kind::kNeutral, ""};
+  const std::optional<Kind> kind = kAnchors.find(text);
+  if (kind && *kind != Kind::kFile) return AnchorSpec{*kind, ""};
   auto passages = read_file(env, text, kMaxAnchorBytes);
   if (!passages.is_ok() && passages.status().code() == StatusCode::kNotFound) {
-    return invalid_argument("--anchor " + text + ": must be none, opening, neutral or a file");
+    std::string names;
+    for (const auto& one : kAnchors) {
+      if (one.value != Kind::kFile) names += std::string(one.name) + ", ";
+    }
+    return invalid_argument(fmt::format("--anchor {}: must be {}or a file", text, names));
   }
   if (!passages.is_ok()) return passages.status();
   return AnchorSpec{Kind::kFile, std::move(*passages)};

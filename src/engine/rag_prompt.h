@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/names.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "text/chat_template.h"
@@ -43,14 +44,23 @@ struct AnchorSpec {
   Kind kind = Kind::kNeutral;
   std::string passages;  // kFile: the file's text
 
-  /// "none", "opening", "neutral" or a file's path.
+  /// A name of kAnchors, or a file's path.
   static Result<AnchorSpec> parse(Env& env, const std::string& text);
 };
+/// As a store keeps them; --anchor has a file by its path.
+inline constexpr Names kAnchors({
+    Named{AnchorSpec::Kind::kNone, "none"},
+    Named{AnchorSpec::Kind::kOpening, "opening"},
+    Named{AnchorSpec::Kind::kNeutral, "neutral"},
+    Named{AnchorSpec::Kind::kFile, "file"},
+});
 
 enum class PromptForm { kChat, kFewShot };
-/// "chat", "fewshot".
-const char* prompt_form_name(PromptForm form);
-/// "chat" or "fewshot"; "" is none.
+inline constexpr Names kPromptForms({
+    Named{PromptForm::kChat, "chat"},
+    Named{PromptForm::kFewShot, "fewshot"},
+});
+/// "" is none.
 Result<std::optional<PromptForm>> parse_prompt_form(const std::string& name);
 
 /// A question that was answered.

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/spread.h"
 #include "engine/generation.h"
 #include "eval/metrics.h"
 
@@ -70,7 +71,7 @@ class Evaluator {
     for (const ReuseMode mode : options_.modes) {
       if (mode == ReuseMode::kNone) continue;
       if (!goes_on_()) return stopped();
-      const bool reuses = mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
+      const bool reuses = fusion::reuses_chunks(mode);
       if (reuses && sources.empty()) {
         WEFT_RETURN_IF_ERROR(make_room_for(prompt));
         WEFT_ASSIGN_OR_RETURN(sources, fusor_->gather(prompt));

@@ -96,15 +96,6 @@ Share share_of(const std::vector<bool>& hits) {
           shares[kResamples - 1 - kResamples / 40], std::ssize(hits)};
 }
 
-Spread spread_of(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  const double median =
-      values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {median, values.front(), values.back()};
-}
-
 double mean_of(std::span<const double> values) {
   if (values.empty()) return 0;
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

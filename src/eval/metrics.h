@@ -32,13 +32,6 @@ struct Share {
 };
 Share share_of(const std::vector<bool>& hits);
 
-struct Spread {
-  double median = 0;
-  double min = 0;
-  double max = 0;
-};
-/// Zeros for an empty list.
-Spread spread_of(std::vector<double> values);
 double mean_of(std::span<const double> values);
 
 }  // namespace weft::eval

@@ -24,13 +24,6 @@ TEST(Metrics, F1CountsWordsWithoutCasePunctuationAndArticles) {
   EXPECT_DOUBLE_EQ(answer_f1("Dog.", golden), 1.0);
 }
 
-TEST(Metrics, SpreadOfOddAndEvenCounts) {
-  EXPECT_EQ(spread_of({3, 1, 2}).median, 2);
-  EXPECT_EQ(spread_of({4, 1, 2, 3}).median, 2.5);
-  EXPECT_EQ(spread_of({4, 1, 2, 3}).max, 4);
-  EXPECT_EQ(spread_of({}).median, 0);
-}
-
 TEST(Metrics, ArgmaxTakesTheLowestOfEquals) {
   const float values[] = {1, 3, 3};
   EXPECT_EQ(argmax(values), 1);

@@ -24,22 +24,4 @@ std::vector<int32_t> Prompt::tokens() const {
   return all;
 }
 
-const char* mode_name(ReuseMode mode) {
-  switch (mode) {
-    case ReuseMode::kNone:
-      return "none";
-    case ReuseMode::kPrefix:
-      return "prefix";
-    case ReuseMode::kFull:
-      return "full";
-    case ReuseMode::kBlend:
-      return "blend";
-  }
-  return "unknown";
-}
-
-const char* selector_name(SelectorKind selector) {
-  return selector == SelectorKind::kQueryAttention ? "query-attention" : "v-deviation";
-}
-
 }  // namespace weft::fusion

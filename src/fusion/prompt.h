@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/names.h"
 #include "base/status.h"
 
 namespace weft::fusion {
@@ -82,8 +83,21 @@ struct FusionOptions {
   }
 };
 
-/// "none", "prefix", "full", "blend"; "query-attention", "v-deviation".
-const char* mode_name(ReuseMode mode);
-const char* selector_name(SelectorKind selector);
+/// Flags, reports and JSON have them by these names.
+inline constexpr Names kReuseModes({
+    Named{ReuseMode::kNone, "none"},
+    Named{ReuseMode::kPrefix, "prefix", "what a prefix cache would have"},
+    Named{ReuseMode::kFull, "full", "all, as it is"},
+    Named{ReuseMode::kBlend, "blend", "all, with some tokens recomputed"},
+});
+inline constexpr Names kSelectors({
+    Named{SelectorKind::kQueryAttention, "query-attention"},
+    Named{SelectorKind::kVDeviation, "v-deviation"},
+});
+
+/// Whether it is a chunk's stored KV that a mode reuses.
+constexpr bool reuses_chunks(ReuseMode mode) {
+  return mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
+}
 
 }  // namespace weft::fusion

@@ -123,7 +123,7 @@ std::string describe(const Op& op, int process) {
     if (op.cancel_after >= 0) text += fmt::format(", stopped after {} chunks", op.cancel_after);
   }
   if (op.kind == Op::kAsk) {
-    text += fmt::format(" ({}, {} chunks)", fusion::mode_name(op.fusion.mode), op.n_chunks);
+    text += fmt::format(" ({}, {} chunks)", fusion::kReuseModes.name(op.fusion.mode), op.n_chunks);
   }
   if (op.kind == Op::kIngest || op.kind == Op::kAsk) text += fmt::format(", model {}", op.model);
   if (op.keep_open) text += ", stays open";

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/ingester.h"
 #include "fusion/chunk_key.h"
+#include "library/ingester.h"
 #include "retrieval/passages.h"
 #include "simulation/sim_vfs.h"
 
@@ -27,13 +27,13 @@ Status Actor::open(int model, bool create) {
   const AsProcess as(*process_);
   library_.reset();
   model_ = model;
-  const cli::LibraryOptions options{.dir = setting_.dir,
-                                    .memory_limit_bytes = setting_.memory_limit_bytes,
-                                    .store_limit_bytes = setting_.disk_limit_bytes};
-  auto opened = create ? cli::Library::create(*process_, options, engine(model), "opening")
-                       : cli::Library::open(*process_, options, engine(model));
+  const library::LibraryOptions options{.dir = setting_.dir,
+                                        .memory_limit_bytes = setting_.memory_limit_bytes,
+                                        .store_limit_bytes = setting_.disk_limit_bytes};
+  auto opened = create ? library::Library::create(*process_, options, engine(model), "opening")
+                       : library::Library::open(*process_, options, engine(model));
   WEFT_RETURN_IF_ERROR(opened.status());
-  library_ = std::make_unique<cli::Library>(std::move(*opened));
+  library_ = std::make_unique<library::Library>(std::move(*opened));
   return Status::ok();
 }
 
@@ -64,9 +64,9 @@ Status Actor::perform_with_library(const Op& op, Outcome& out) {
 }
 
 Status Actor::ingest(const Op& op) {
-  cli::IngestEvents events;
+  library::IngestEvents events;
   events.cancelled = [left = op.cancel_after]() mutable { return left >= 0 && left-- == 0; };
-  return cli::Ingester(*process_, engine(op.model), *library_, events).run({op.root}).status();
+  return library::Ingester(*process_, engine(op.model), *library_, events).run({op.root}).status();
 }
 
 /// As weft ask does: the passages, the prompt, the first token; then what was missing is stored.
@@ -144,7 +144,7 @@ Status Actor::perform_with_store(const Op& op, Outcome& out) {
 Status Actor::gc() {
   WEFT_ASSIGN_OR_RETURN(const auto store,
                         store::ChunkStore::open(*process_, {.dir = setting_.dir}));
-  WEFT_ASSIGN_OR_RETURN(const auto index, retrieval::Index::open(cli::index_path(setting_.dir),
+  WEFT_ASSIGN_OR_RETURN(const auto index, retrieval::Index::open(library::index_path(setting_.dir),
                                                                  Mode::kReadWrite, *process_));
   WEFT_RETURN_IF_ERROR(index->verify());
   WEFT_ASSIGN_OR_RETURN(const auto records, store->ls());
@@ -153,7 +153,7 @@ Status Actor::gc() {
     WEFT_ASSIGN_OR_RETURN(const bool needed, index->has_record(record.hash));
     if (!needed) unneeded.push_back(record.hash);
   }
-  const auto remove = [&](const Hash128& record) { return cli::remove_record(*store, record); };
+  const auto remove = [&](const Hash128& record) { return library::remove_record(*store, record); };
   WEFT_RETURN_IF_ERROR(index->remove_unneeded(unneeded, remove));
   WEFT_RETURN_IF_ERROR(index->sweep(remove));
   return index->drop_former_terms();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/library.h"
+#include "library/library.h"
 #include "simulation/engines.h"
 #include "simulation/machine.h"
 
@@ -62,7 +62,7 @@ class Actor {
   Process& process() { return *process_; }
   engine::Engine& engine(int model) { return engines_.engine(model, thread_); }
   /// Null: not open.
-  cli::Library* library() { return library_.get(); }
+  library::Library* library() { return library_.get(); }
   int model() const { return model_; }
 
   Outcome perform(const Op& op);
@@ -86,7 +86,7 @@ class Actor {
   const Setting& setting_;
   const int thread_;
   std::unique_ptr<Process> process_;
-  std::unique_ptr<cli::Library> library_;
+  std::unique_ptr<library::Library> library_;
   int model_ = 0;  // of library_
 };
 

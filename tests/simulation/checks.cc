@@ -55,7 +55,7 @@ Status World::check_all(bool is_durable) {
 Status World::check_settlement(Actor& checker, bool is_durable, int& model) {
   std::optional<retrieval::Settlement> there;
   {
-    const auto index = retrieval::Index::open(cli::index_path(setting_.dir),
+    const auto index = retrieval::Index::open(library::index_path(setting_.dir),
                                               retrieval::Index::Mode::kReadOnly, checker.process());
     if (index.is_ok()) there = (*index)->settlement();
   }
@@ -79,7 +79,7 @@ Status World::check_settlement(Actor& checker, bool is_durable, int& model) {
 }
 
 Status World::check_documents(Actor& checker, bool is_durable, std::set<Hash128>& records) {
-  cli::Library& library = *checker.library();
+  library::Library& library = *checker.library();
   WEFT_RETURN_IF_ERROR(library.index().verify());
   WEFT_ASSIGN_OR_RETURN(const auto documents, library.index().documents());
   std::set<std::string> seen;
@@ -106,7 +106,7 @@ Status World::check_documents(Actor& checker, bool is_durable, std::set<Hash128>
 }
 
 /// The chunks are the document's text, all of it, and their tokens and records' names follow.
-Status World::check_document(cli::Library& library, const retrieval::Document& document,
+Status World::check_document(library::Library& library, const retrieval::Document& document,
                              std::set<Hash128>& records) {
   const std::string& path = document.info.path;
   const std::string& content = expected_.contents.at(document.info.content_hash);
@@ -167,7 +167,7 @@ Status World::check_records(Actor& checker, const std::set<Hash128>& needed) {
 /// A record that fits the memory tier gets into it, whatever was loaded before: nothing that was
 /// reserved was forgotten.
 Status World::check_memory(Actor& actor) {
-  cli::Library* const library = actor.library();
+  library::Library* const library = actor.library();
   if (library == nullptr || setting_.memory_limit_bytes == 0) return Status::ok();
   const AsProcess as(actor.process());
   actor.process().disarm();

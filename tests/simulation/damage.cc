@@ -50,7 +50,7 @@ Status World::damage_record(uint64_t seed) {
 /// Whatever the damage, an answer is right or there is none.
 Status World::damage_index(const Action& action) {
   constexpr int kTimes = 6;
-  const std::string path = cli::index_path(setting_.dir);
+  const std::string path = library::index_path(setting_.dir);
   const std::string whole = machine_.database_disk().content(path);
   if (whole.empty() || std::filesystem::exists(path + "-journal")) return Status::ok();
   for (const auto& actor : actors_) actor->close();

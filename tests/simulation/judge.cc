@@ -40,7 +40,7 @@ Status World::check_nothing_lost() {
   Process process(machine_);
   const AsProcess as(process);
   WEFT_ASSIGN_OR_RETURN(const auto index,
-                        retrieval::Index::open(cli::index_path(setting_.dir),
+                        retrieval::Index::open(library::index_path(setting_.dir),
                                                retrieval::Index::Mode::kReadOnly, process));
   for (const Hash128& hash : expected_.stored) {
     if (there.contains(hash)) continue;
@@ -203,8 +203,8 @@ Status World::check_logits(const Op& op, const Outcome& out) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<float> reference,
                         engines_.reference(op.model, out.prompt, out.anchor, op.fusion));
   if (reference == out.logits) return Status::ok();
-  return corrupt(
-      fmt::format("mode {}: other logits than without a store", fusion::mode_name(op.fusion.mode)));
+  return corrupt(fmt::format("mode {}: other logits than without a store",
+                             fusion::kReuseModes.name(op.fusion.mode)));
 }
 
 Status World::judge_removal(const Outcome& out, bool alone) {

@@ -185,13 +185,13 @@ Status World::read_only(const Action& action) {
   prepare(op);
   uint64_t bytes = 0;
   const auto before = records_in_folder(bytes);
-  const std::string index = machine_.database_disk().content(cli::index_path(setting_.dir));
-  const bool has_journal = std::filesystem::exists(cli::index_path(setting_.dir) + "-journal");
+  const std::string index = machine_.database_disk().content(library::index_path(setting_.dir));
+  const bool has_journal = std::filesystem::exists(library::index_path(setting_.dir) + "-journal");
   Actor reader(machine_, engines_, setting_, 0);
   reader.process().make_read_only();
   const Outcome out = reader.perform(op);
   if (before != records_in_folder(bytes) ||
-      index != machine_.database_disk().content(cli::index_path(setting_.dir))) {
+      index != machine_.database_disk().content(library::index_path(setting_.dir))) {
     return corrupt("a store that may only be read was changed");
   }
   if (has_journal && !out.status.is_ok()) return Status::ok();  // to be undone by who may write

@@ -80,7 +80,7 @@ class World {
   Status check_all(bool is_durable);
   Status check_settlement(Actor& checker, bool is_durable, int& model);
   Status check_documents(Actor& checker, bool is_durable, std::set<Hash128>& records);
-  Status check_document(cli::Library& library, const retrieval::Document& document,
+  Status check_document(library::Library& library, const retrieval::Document& document,
                         std::set<Hash128>& records);
   Status check_records(Actor& checker, const std::set<Hash128>& needed);
   Status check_memory(Actor& actor);

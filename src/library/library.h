@@ -4,6 +4,7 @@
 // the index has the chunk.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,9 +17,7 @@
 #include "retrieval/index.h"
 #include "store/chunk_store.h"
 
-namespace weft::cli {
-
-struct App;
+namespace weft::library {
 
 struct LibraryOptions {
   std::string dir;
@@ -26,6 +25,7 @@ struct LibraryOptions {
   uint64_t store_limit_bytes = 0;       // 0: none
   std::string prompt;                   // chat or fewshot; "": as the folder, or the model, has it
   bool model_is_from_variable = false;  // WEFT_MODEL, for the line where it is the wrong one
+  std::function<bool()> cancelled;      // asked often, from any thread; true ends with kCancelled
 };
 
 class Library {
@@ -65,6 +65,11 @@ class Library {
   /// kResourceExhausted where the KV cache cannot hold the anchor and a chunk of so many tokens
   /// after it, which is what computing the chunk takes.
   Status check_kv_room(int64_t chunk_tokens) const;
+  /// Stores those of the chunks that have no record yet: where plain prefill was the quicker way
+  /// the next question finds them then. `on_failed` is told what could not be stored. Ends when
+  /// `cancelled` says so; does nothing where the library is read-only.
+  void store_missing(std::span<const std::vector<int32_t>> chunks,
+                     FunctionRef<void(const Status&)> on_failed);
   /// Removes the records whose last chunk has left the index.
   Status remove_unneeded_records();
 
@@ -81,6 +86,7 @@ class Library {
   Library(LibraryOptions options, engine::Engine& engine)
       : options_(std::move(options)), engine_(&engine) {}
   Status open_store(Env& env, bool create);
+  LockWait index_wait() const;  // for another process's change
   Result<bool> take_out_of_folder(Env& env);
   Status settle(Env& env, const std::string& anchor_flag, bool may_settle);
   /// What the index is to be settled as, given what is there; sets rag_ and scope_ to it.
@@ -99,9 +105,13 @@ class Library {
   std::unique_ptr<fusion::Fusor> fusor_;  // of store_ and index_
 };
 
-/// The file of the model that a store's documents were ingested with, where it is in the models
-/// folder: for commands without -m. kNotFound says that nothing was ingested, or names the model.
-Result<std::string> model_of_store(App& app, const std::string& dir);
+/// The model that a store's documents were ingested with.
+struct ModelOfStore {
+  std::string name;  // "SmolLM2 135M (smollm2-135m.gguf)"
+  std::string file;  // "smollm2-135m.gguf"; "": not known
+};
+/// kNotFound where nothing was ingested.
+Result<ModelOfStore> model_of_store(Env& env, const std::string& dir, const LockWait& wait);
 
 /// kAlreadyExists for a folder that has something in it and is no store, nor what a store that was
 /// begun leaves: nothing of weft's is put among a user's own files.
@@ -117,7 +127,4 @@ Result<std::optional<retrieval::Settlement>> settlement_of(const retrieval::Inde
 Status remove_record(store::ChunkStore& store, const Hash128& record,
                      store::ChunkStore::Durable durable = store::ChunkStore::Durable::kNow);
 
-/// How long commands wait for another process's change of the index, or until Ctrl-C.
-LockWait index_wait();
-
-}  // namespace weft::cli
+}  // namespace weft::library

@@ -1,6 +1,6 @@
 // The ingester where files change between its looks at them: each file is read by the scan, for the
 // plan, and when its turn comes.
-#include "cli/ingester.h"
+#include "library/ingester.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 #include "base/fault_env.h"
 #include "gguf/random_model.h"
 
-namespace weft::cli {
+namespace weft::library {
 namespace {
 
 namespace fs = std::filesystem;
@@ -592,4 +592,4 @@ TEST_F(IngesterTest, NoNameOrHeadingIsTooLongForAChunk) {
 }
 
 }  // namespace
-}  // namespace weft::cli
+}  // namespace weft::library

@@ -1,4 +1,4 @@
-#include "cli/library.h"
+#include "library/library.h"
 
 #include <fmt/format.h>
 
@@ -11,39 +11,21 @@
 
 #include "base/byte_sizes.h"
 #include "base/hash.h"
-#include "cli/app.h"
-#include "cli/local_models.h"
 #include "fusion/chunk_computer.h"
 #include "fusion/chunk_key.h"
 #include "retrieval/scan.h"
 #include "store/temp_files.h"
 
-namespace weft::cli {
+namespace weft::library {
 namespace {
 
 using engine::AnchorSpec;
 using retrieval::Index;
 using retrieval::Settlement;
 
-const char* anchor_name(AnchorSpec::Kind kind) {
-  switch (kind) {
-    case AnchorSpec::Kind::kNone:
-      return "none";
-    case AnchorSpec::Kind::kOpening:
-      return "opening";
-    case AnchorSpec::Kind::kNeutral:
-      return "neutral";
-    case AnchorSpec::Kind::kFile:
-      return "file";
-  }
-  return "unknown";
-}
-
 Result<AnchorSpec> settled_anchor(const Settlement& settled, const std::string& dir) {
-  for (const auto kind : {AnchorSpec::Kind::kNone, AnchorSpec::Kind::kOpening,
-                          AnchorSpec::Kind::kNeutral, AnchorSpec::Kind::kFile}) {
-    if (settled.anchor == anchor_name(kind)) return AnchorSpec{kind, settled.anchor_passages};
-  }
+  const auto kind = engine::kAnchors.find(settled.anchor);
+  if (kind) return AnchorSpec{*kind, settled.anchor_passages};
   return corrupt(fmt::format("{}: unknown anchor '{}'", dir, settled.anchor));
 }
 
@@ -58,7 +40,7 @@ Result<AnchorSpec> agree_anchor(Env& env, const std::optional<Settlement>& settl
   if (there.kind == wanted.kind && there.passages == wanted.passages) return wanted;
   return invalid_argument(fmt::format(
       "{}: the folder's chunks were computed after anchor '{}'; for '{}' take another folder", dir,
-      settled->anchor, anchor_name(wanted.kind)));
+      settled->anchor, engine::kAnchors.name(wanted.kind)));
 }
 
 /// The form of the flag, of the folder's passages, or none; flag and folder must agree.
@@ -140,7 +122,7 @@ Result<std::optional<Settlement>> settlement_of_properties(store::ChunkStore& st
   // A folder from before there were two forms has the chat form.
   WEFT_ASSIGN_OR_RETURN(settled.prompt, property("prompt", "chat"));
   WEFT_ASSIGN_OR_RETURN(settled.anchor, property("anchor", "neutral"));
-  if (settled.anchor == anchor_name(AnchorSpec::Kind::kFile)) {
+  if (settled.anchor == engine::kAnchors.name(AnchorSpec::Kind::kFile)) {
     WEFT_ASSIGN_OR_RETURN(settled.anchor_passages, property("anchor_passages", ""));
   }
   return std::optional(std::move(settled));
@@ -242,33 +224,27 @@ Status remove_record(store::ChunkStore& store, const Hash128& record,
   return removed.code() == StatusCode::kNotFound ? Status::ok() : removed;
 }
 
-Result<std::string> model_of_store(App& app, const std::string& dir) {
-  auto index = Index::open(index_path(dir), Index::Mode::kReadOnly, app.env, index_wait());
+Result<ModelOfStore> model_of_store(Env& env, const std::string& dir, const LockWait& wait) {
+  auto index = Index::open(index_path(dir), Index::Mode::kReadOnly, env, wait);
   if (index.status().code() == StatusCode::kNotFound) return nothing_ingested(dir);
   WEFT_RETURN_IF_ERROR(index.status());
   WEFT_ASSIGN_OR_RETURN(const auto store,
-                        store::ChunkStore::open(app.env, {.dir = dir, .read_only = true}));
+                        store::ChunkStore::open(env, {.dir = dir, .read_only = true}));
   WEFT_ASSIGN_OR_RETURN(const auto settled, settlement_of(**index, *store));
   if (!settled) return nothing_ingested(dir);
   // "name (file)", as model_name wrote it.
-  const std::string& name = settled->model_name;
-  const size_t begin = name.rfind('(');
-  const std::string file = begin == std::string::npos || !name.ends_with(')')
-                               ? ""
-                               : name.substr(begin + 1, name.size() - begin - 2);
-  if (!file.empty() && file.find('/') == std::string::npos && !app.models_dir.empty()) {
-    WEFT_ASSIGN_OR_RETURN(const auto models, list_models(app.env, app.models_dir));
-    for (const LocalModel& model : models) {
-      if (model.name + ".gguf" == file) return model.path;
-    }
+  ModelOfStore model{.name = settled->model_name, .file = ""};
+  const size_t begin = model.name.rfind('(');
+  if (begin != std::string::npos && model.name.ends_with(')')) {
+    model.file = model.name.substr(begin + 1, model.name.size() - begin - 2);
   }
-  return not_found(fmt::format(
-      "{}: its documents were ingested with {}, which is not in the models folder (weft model ls); "
-      "name the model's file with -m",
-      dir, name));
+  if (model.file.find('/') != std::string::npos) model.file.clear();
+  return model;
 }
 
-LockWait index_wait() { return {.limit_ms = kUsualLockWait.limit_ms, .cancelled = interrupted}; }
+LockWait Library::index_wait() const {
+  return {.limit_ms = kUsualLockWait.limit_ms, .cancelled = options_.cancelled};
+}
 
 Status Library::open_store(Env& env, bool create) {
   store_.reset();
@@ -278,7 +254,7 @@ Status Library::open_store(Env& env, bool create) {
                                             .disk_limit_bytes = options_.store_limit_bytes,
                                             .create = create,
                                             .read_only = is_read_only_,
-                                            .cancelled = interrupted}));
+                                            .cancelled = options_.cancelled}));
   return Status::ok();
 }
 
@@ -304,8 +280,8 @@ Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
                          .model_name = model_name(*engine_),
                          .ropes = ropes_hash(*engine_),
                          .context_tokens = engine_->context_tokens(),
-                         .prompt = engine::prompt_form_name(rag_->form()),
-                         .anchor = anchor_name(anchor.kind),
+                         .prompt = engine::kPromptForms.name(rag_->form()),
+                         .anchor = engine::kAnchors.name(anchor.kind),
                          .anchor_passages = anchor.passages};
   }
   if (settled->ropes.empty()) {  // from before this was kept: from now on as it is now
@@ -341,7 +317,7 @@ Result<Library> Library::create(Env& env, const LibraryOptions& options, engine:
   }
   WEFT_RETURN_IF_ERROR(library.open_store(env, /*create=*/true));
   WEFT_ASSIGN_OR_RETURN(library.index_, Index::open(index_path(options.dir), Index::Mode::kCreate,
-                                                    env, index_wait()));
+                                                    env, library.index_wait()));
   WEFT_RETURN_IF_ERROR(library.settle(env, anchor_flag, /*may_settle=*/true));
   WEFT_RETURN_IF_ERROR(library.remove_unneeded_records());
   return library;
@@ -357,7 +333,7 @@ Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::E
   WEFT_RETURN_IF_ERROR(opened);
   auto index = Index::open(index_path(options.dir),
                            library.is_read_only_ ? Index::Mode::kReadOnly : Index::Mode::kReadWrite,
-                           env, index_wait());
+                           env, library.index_wait());
   if (index.status().code() == StatusCode::kNotFound) return nothing_ingested(options.dir);
   WEFT_ASSIGN_OR_RETURN(library.index_, std::move(index));
   if (library.index_->is_read_only() && !library.is_read_only_) {
@@ -423,6 +399,27 @@ Status Library::check_kv_room(int64_t chunk_tokens) const {
                   size_flag_for(static_cast<uint64_t>(n_pages * engine_->page_bytes()))));
 }
 
+void Library::store_missing(std::span<const std::vector<int32_t>> chunks,
+                            FunctionRef<void(const Status&)> on_failed) {
+  if (is_read_only_) return;
+  const std::vector<std::span<const int32_t>> all(chunks.begin(), chunks.end());
+  size_t done = 0;
+  const auto count = [&](bool /*computed*/) { ++done; };
+  while (done < all.size() && !(options_.cancelled && options_.cancelled())) {
+    if (fusor().is_stored(all[done])) {
+      ++done;
+      continue;
+    }
+    Status stored = check_kv_room(std::ssize(all[done]));
+    if (stored.is_ok()) {
+      stored = fusor().ensure_first_stored(std::span(all).subspan(done), count);
+    }
+    if (stored.is_ok()) continue;
+    on_failed(stored);
+    ++done;
+  }
+}
+
 Result<bool> Library::take_away_if_new(Env& env) {
   if (mode_of_empty_) return take_out_of_folder(env);
   if (made_folders_.empty()) return false;
@@ -483,4 +480,4 @@ Status Library::remove_unneeded_records() {
   return index_->sweep([&](const Hash128& record) { return remove_record(*store_, record); });
 }
 
-}  // namespace weft::cli
+}  // namespace weft::library

@@ -15,12 +15,12 @@
 
 #include "base/env.h"
 #include "base/status.h"
-#include "cli/library.h"
 #include "engine/engine.h"
 #include "fusion/fusor.h"
+#include "library/library.h"
 #include "retrieval/scan.h"
 
-namespace weft::cli {
+namespace weft::library {
 
 /// What there is to do, before it is begun.
 struct IngestPlan {
@@ -152,4 +152,4 @@ class Ingester {
   std::set<std::string> cut_anew_;  // moved documents that are not whole as they are
 };
 
-}  // namespace weft::cli
+}  // namespace weft::library

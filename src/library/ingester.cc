@@ -1,4 +1,4 @@
-#include "cli/ingester.h"
+#include "library/ingester.h"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "base/byte_sizes.h"
+#include "base/counts_text.h"
 #include "base/hash.h"
-#include "cli/ingest_report.h"
 #include "text/chunker.h"
 
-namespace weft::cli {
+namespace weft::library {
 namespace {
 
 using retrieval::Change;
@@ -553,4 +553,4 @@ Result<IngestCounts> Ingester::carry_out(retrieval::ScanResult& scanned) {
   return counts;
 }
 
-}  // namespace weft::cli
+}  // namespace weft::library

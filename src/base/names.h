@@ -1,0 +1,76 @@
+// The values of an enumeration by name. What parses a value, prints it, lists it in a help or an
+// error reads one table, so that a new value is a line in it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+
+namespace weft {
+
+template <class E>
+struct Named {
+  E value;
+  const char* name;
+  const char* help = "";  // of a flag's value, after its name; "": the name says it
+};
+
+/// Every value of E once. constexpr; thread-safe.
+template <class E, size_t N>
+class Names {
+ public:
+  constexpr explicit Names(const Named<E> (&all)[N]) {
+    for (size_t i = 0; i < N; ++i) all_[i] = all[i];
+  }
+
+  constexpr auto begin() const { return all_.begin(); }
+  constexpr auto end() const { return all_.end(); }
+
+  constexpr const char* name(E value) const {
+    for (const Named<E>& one : all_) {
+      if (one.value == value) return one.name;
+    }
+    WEFT_CHECK(false);
+    return "";
+  }
+  constexpr std::optional<E> find(std::string_view name) const {
+    for (const Named<E>& one : all_) {
+      if (name == one.name) return one.value;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const Named<E>& one : all_) out.emplace_back(one.name);
+    return out;
+  }
+  /// "none, prefix, full or blend"
+  std::string listed() const {
+    std::string text;
+    for (size_t i = 0; i < N; ++i) {
+      text += i == 0 ? "" : i + 1 == N ? " or " : ", ";
+      text += all_[i].name;
+    }
+    return text;
+  }
+  /// "none; prefix: what a prefix cache would have; …"
+  std::string explained() const {
+    std::string text;
+    for (const Named<E>& one : all_) {
+      text += (text.empty() ? "" : "; ") + std::string(one.name);
+      if (*one.help != '\0') text += std::string(": ") + one.help;
+    }
+    return text;
+  }
+
+ private:
+  std::array<Named<E>, N> all_{};
+};
+
+}  // namespace weft
