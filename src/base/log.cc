@@ -36,6 +36,4 @@ void set_log_level(LogLevel level) {
 
 void log_warning(std::string_view message) { logger().warn("{}", one_line(message)); }
 void log_info(std::string_view message) { logger().info("{}", one_line(message)); }
-void log_debug(std::string_view message) { logger().debug("{}", one_line(message)); }
-
 }  // namespace weft

@@ -9,10 +9,9 @@ namespace weft {
 
 enum class LogLevel { kQuiet, kWarning, kInfo, kDebug };
 
-/// What is printed from now on; kWarning until called.
+/// For tests: what is printed from now on; kWarning until called.
 void set_log_level(LogLevel level);
 void log_warning(std::string_view message);
 void log_info(std::string_view message);
-void log_debug(std::string_view message);
 
 }  // namespace weft

@@ -23,7 +23,7 @@ enum class StatusCode {
   kAlreadyExists,      // a name that had to be new is taken
 };
 
-/// The code's name in lower case with spaces ("not found"); never null.
+/// For tests: the code's name in lower case with spaces ("not found"); never null.
 const char* status_code_name(StatusCode code);
 
 class [[nodiscard]] Status {

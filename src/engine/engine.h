@@ -65,7 +65,7 @@ class Engine {
 
   Env& env() { return env_; }
   const model::Model& model() const { return *model_; }
-  /// For a second engine over the same weights, which may run on another thread.
+  /// For tests so far: for a second engine over the same weights, which may run on another thread.
   std::shared_ptr<const model::Model> shared_model() const { return model_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   /// kUnsupported, with a line that offers --raw, when the model's template cannot be compiled;
@@ -91,7 +91,7 @@ class Engine {
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;
-  /// All of its metadata, for checks.
+  /// For tests: all of its metadata.
   std::vector<kv::Snapshot> kv_snapshots() const { return cache_->snapshots(); }
   /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
   /// beginning.

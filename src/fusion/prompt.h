@@ -77,10 +77,6 @@ struct FusionOptions {
   bool allow_plain = true;
   /// Asked in front of each layer and each chunk that is missing: true ends it with kCancelled.
   std::function<bool()> cancelled;
-
-  Status check_cancelled() const {
-    return cancelled && cancelled() ? weft::cancelled("stopped") : Status::ok();
-  }
 };
 
 /// Flags, reports and JSON have them by these names.

@@ -42,7 +42,6 @@ class Interpreter : public Runtime {
   void run_for(const Stmt& stmt);
   std::vector<Value> filtered(const Stmt& stmt, std::vector<Value> items);
   bool run_loop(const Stmt& stmt, std::vector<Value> items, int nesting);
-  void run_macro(const Stmt& stmt);
   void run_call_block(const Stmt& stmt);
   void run_with(const Stmt& stmt);
   void run_filter_block(const Stmt& stmt);

@@ -51,7 +51,7 @@ struct FollowUp {
 Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> before,
                                 std::string_view question, const PassageOptions& options);
 
-/// "Those before it", joined: "" where there are none. At most 4096 bytes of each.
+/// For tests: "those before it", joined: "" where there are none. At most 4096 bytes of each.
 std::string subject_of(std::span<const std::string> before);
 
 }  // namespace weft::retrieval

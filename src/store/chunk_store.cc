@@ -19,8 +19,6 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 }  // namespace
 
-const char* tier_name(Tier tier) { return tier == Tier::kMemory ? "memory" : "disk"; }
-
 // ---------------------------------------------------------------------------------------- Handle
 
 struct ChunkStore::Handle::State {

@@ -25,8 +25,6 @@
 namespace weft::store {
 
 enum class Tier { kMemory, kDisk };
-/// "memory" or "disk".
-const char* tier_name(Tier tier);
 
 struct StoreOptions {
   std::string dir;
@@ -165,7 +163,8 @@ class ChunkStore {
   Status clear();
 
   /// Small facts that go with the folder (the anchor's kind and id): names of [a-z0-9_.-], values
-  /// of any bytes, 64 KiB together. Durable when set_property returns.
+  /// of any bytes, 64 KiB together. Durable when set_property returns. For tests: only stores of an
+  /// older weft have any.
   Status set_property(const std::string& name, const std::string& value);
   /// kNotFound when it was never set.
   Result<std::string> property(const std::string& name);

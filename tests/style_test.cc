@@ -1,0 +1,100 @@
+// Style as a test: what the tree promises of its sources that no compiler looks at.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SourceFile {
+  std::string path;  // from the repository's root
+  std::vector<std::string> lines;
+  bool is_test() const {
+    const std::string name = path.substr(path.rfind('/') + 1);
+    return path.starts_with("tests/") || path.starts_with("fuzz/") || name.ends_with("_test.cc") ||
+           name.starts_with("test_") || name.starts_with("fault_env");
+  }
+  bool is_header() const { return path.ends_with(".h"); }
+};
+
+std::vector<SourceFile> read_sources(std::initializer_list<const char*> folders) {
+  std::vector<SourceFile> files;
+  const fs::path root = WEFT_SOURCE_DIR;
+  for (const char* folder : folders) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string ending = entry.path().extension().string();
+      if (ending != ".h" && ending != ".cc") continue;
+      SourceFile file{entry.path().lexically_relative(root).string(), {}};
+      std::ifstream in(entry.path());
+      for (std::string line; std::getline(in, line);) file.lines.push_back(line);
+      files.push_back(std::move(file));
+    }
+  }
+  return files;
+}
+
+/// Without comments and the insides of string literals.
+std::string code_of(const std::string& line) {
+  static const std::regex kString(R"("(\\.|[^"\\])*")");
+  const std::string code = std::regex_replace(line, kString, "\"\"");
+  return code.substr(0, code.find("//"));
+}
+
+/// `Type name(` at the depth of a namespace or a class, or in a .cc `Type Class::name(` at the
+/// beginning of a line.
+bool is_declaration(const SourceFile& file, const std::string& code, size_t at) {
+  const std::string before = code.substr(0, at);
+  static const std::regex kInHeader(R"(^( {2}| {4})?[A-Za-z:\[][^=(,.]*[\w>&*\]]\s+[&*]?$)");
+  static const std::regex kInSource(R"(^[A-Za-z].*([\w>&*]\s+[&*]?|::)$)");
+  static const std::regex kStatement(R"(^\s*(return|if|for|while|switch|else|case|throw)\b)");
+  if (std::regex_search(before, kStatement)) return false;
+  return std::regex_match(before, file.is_header() ? kInHeader : kInSource);
+}
+
+// What only tests call is dead weight, unless its comment says that it is for them.
+TEST(Style, FunctionsOfHeadersAreUsedByTheProduct) {
+  const std::vector<SourceFile> files = read_sources({"src", "tools", "bench"});
+  static const std::regex kCall(R"(\b([a-z]\w*)\()");
+  std::map<std::string, std::string> declared;  // by name: where
+  std::set<std::string> used;
+  static const std::regex kName(R"(\b[a-z]\w*\b)");
+  for (const SourceFile& file : files) {
+    if (file.is_test()) continue;
+    std::string comment;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      const std::string code = code_of(line);
+      if (code.find_first_not_of(' ') == std::string::npos) {
+        comment = line.empty() ? "" : comment + line;
+        continue;
+      }
+      for (std::sregex_iterator at(code.begin(), code.end(), kName), end; at != end; ++at) {
+        const auto begin = static_cast<size_t>(at->position());
+        const size_t after = begin + static_cast<size_t>(at->length());
+        const bool is_called = after < code.size() && code[after] == '(';
+        if (!is_called || !is_declaration(file, code, begin)) {
+          used.insert(at->str());
+        } else if (file.is_header() && (comment + line).find("For tests") == std::string::npos &&
+                   file.path.find("/ref/") == std::string::npos) {
+          declared.emplace(at->str(), file.path + ":" + std::to_string(i + 1));
+        }
+      }
+      comment.clear();
+    }
+  }
+  EXPECT_GT(declared.size(), 1000u);
+  for (const auto& [name, where] : declared) {
+    EXPECT_TRUE(used.contains(name)) << where << ": only tests use " << name << ", or nothing does";
+  }
+}
+
+}  // namespace
+}  // namespace weft
