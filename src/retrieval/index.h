@@ -271,8 +271,8 @@ class Index {
   /// What the document begins with; nothing where it has no text, or there is none.
   Result<std::optional<Chunk>> first_chunk(int64_t document_id);
   Result<Counts> counts();
-  /// For tests: calls fn for every chunk by ascending id, until it fails. The file is not locked meanwhile: fn
-  /// may change the index, and others' changes may or may not be seen.
+  /// For tests: calls fn for every chunk by ascending id, until it fails. The file is not locked
+  /// meanwhile: fn may change the index, and others' changes may or may not be seen.
   Status all_chunks(FunctionRef<Status(const Chunk&)> fn);
 
   /// The k best chunks for a question, best first; ties by path, then by place in the document. Any

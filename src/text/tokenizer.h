@@ -84,7 +84,8 @@ class Tokenizer {
   int32_t bos() const;
   int32_t eos() const;
   bool wants_bos() const;  // the model expects BOS before every prompt
-  /// For tests: the token whose stored text is exactly this, control tokens included; kNoToken if none.
+  /// For tests: the token whose stored text is exactly this, control tokens included; kNoToken if
+  /// none.
   int32_t find_token(std::string_view stored_text) const;
 
  private:
