@@ -1,6 +1,8 @@
 // Style as a test: what the tree promises of its sources that no compiler looks at.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -57,6 +59,39 @@ bool is_declaration(const SourceFile& file, const std::string& code, size_t at) 
   static const std::regex kStatement(R"(^\s*(return|if|for|while|switch|else|case|throw)\b)");
   if (std::regex_search(before, kStatement)) return false;
   return std::regex_match(before, file.is_header() ? kInHeader : kInSource);
+}
+
+int64_t columns_of(const std::string& line) {
+  return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+TEST(Style, LinesStayWithin100Columns) {
+  for (const SourceFile& file : read_sources({"src", "tests", "fuzz", "bench", "tools"})) {
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_LE(columns_of(file.lines[i]), 100) << file.path << ":" << i + 1;
+    }
+  }
+}
+
+// Tables and code blocks are as wide as they are.
+TEST(Style, ProseStaysWithin100Columns) {
+  const fs::path root = WEFT_SOURCE_DIR;
+  std::vector<fs::path> pages{root / "README.md", root / "ARCHITECTURE.md",
+                              root / "CONTRIBUTING.md"};
+  for (const auto& entry : fs::recursive_directory_iterator(root / "docs")) {
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  }
+  for (const fs::path& page : pages) {
+    std::ifstream in(page);
+    bool is_code = false;
+    int number = 0;
+    for (std::string line; std::getline(in, line);) {
+      ++number;
+      if (line.starts_with("```")) is_code = !is_code;
+      if (is_code || line.starts_with("|")) continue;
+      EXPECT_LE(columns_of(line), 100) << page << ":" << number;
+    }
+  }
 }
 
 // What only tests call is dead weight, unless its comment says that it is for them.

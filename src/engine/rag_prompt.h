@@ -33,7 +33,7 @@
 
 namespace weft::engine {
 
-/// What a chunk is computed behind (the design's anchor).
+/// What a chunk is computed after.
 struct AnchorSpec {
   enum class Kind {
     kNone,     // nothing, not even BOS

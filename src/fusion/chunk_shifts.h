@@ -1,7 +1,7 @@
 // Delta propagation: the recomputed tokens of a chunk show, layer by layer, how much the true
 // context changes K and V against the stored ones. Part of that change is common to the chunk, so a
 // damped mean of it also corrects the tokens that are not recomputed. (Ours: no publication known;
-// docs/fusion.md has the rules, docs/measurements.md what was tried.)
+// docs/fusion.md has the rules, docs/experiments.md what was tried.)
 #pragma once
 
 #include <cstddef>

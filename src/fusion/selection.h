@@ -18,7 +18,7 @@ std::vector<int64_t> top_k(std::span<const float> scores, int64_t k);
 /// Where expected_deviation() levels off, by the length of the anchor that the chunks were computed
 /// behind. 0.06 is what V's deviation comes down to. Behind passages the tokens far into a chunk
 /// count for more than that: of 0, 0.2 and 1, HotpotQA, XQuAD and passages of 300 to 550
-/// tokens lost least with 0.2 together (docs/measurements.md).
+/// tokens lost least with 0.2 together (docs/experiments.md).
 float deviation_floor(int64_t anchor_tokens);
 
 /// How far V of a chunk's token `index`, computed without what precedes the chunk, is from V in its

@@ -1,6 +1,6 @@
 // y = x W^T for weights as they lie in the GGUF: prefill-sized products expand weight panels on the
 // fly, decode-sized ones take dot products straight from the quantised blocks.
-// Source: the design's Compute section; block formats in tensor/blocks.h.
+// Block formats: tensor/blocks.h.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,7 @@ struct ModelConfig {
 inline constexpr int32_t kDefaultContextTokens = 8192;
 
 /// kUnsupported for an architecture that weft does not know, by name; kCorrupt, naming the key and
-/// the bound, for a value outside its bounds (reference: gguf.md, class 7). context_tokens is the
+/// the bound, for a value outside its bounds. context_tokens is the
 /// longest sequence to come, which some models' RoPE depends on: 1 to the model's, or 0 for that,
 /// at most kDefaultContextTokens; kInvalidArgument else.
 Result<ModelConfig> read_config(const gguf::File& file, int32_t context_tokens = 0);

@@ -1,5 +1,5 @@
 // A model's weights: views into the memory-mapped GGUF, and the small norm vectors copied to f32.
-// Every tensor's shape is checked against the hyper-parameters (reference: gguf.md, class 8).
+// Every tensor's shape is checked against the hyper-parameters.
 #pragma once
 
 #include <vector>

@@ -23,7 +23,7 @@ namespace {
 // BM25's usual constants, as FTS5 has them.
 constexpr double kSaturation = 1.2;
 constexpr double kLengthShare = 0.75;
-// Measured (docs/measurements.md, "Retrieval"): a passage's title says what all of it is about.
+// Measured (docs/experiments.md, "Retrieval"): a passage's title says what all of it is about.
 constexpr int64_t kTitleCounts = 2;
 constexpr int kCandidatesPerPassage = 8;
 constexpr int kCandidatesAtLeast = 32;
