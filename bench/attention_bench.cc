@@ -44,8 +44,8 @@ std::vector<float> random_floats(size_t n) {
 
 /// n elements of the type.
 std::vector<std::byte> random_kv(DType type, size_t n) {
-  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(type, static_cast<int64_t>(n))));
-  encode_kv(best_isa(), type, random_floats(n).data(), static_cast<int64_t>(n), bytes.data());
+  std::vector<std::byte> bytes(row_bytes(type, n));
+  encode_kv(best_isa(), type, random_floats(n), bytes.data());
   return bytes;
 }
 
@@ -71,14 +71,14 @@ struct Setup {
     for (const int32_t slot : slots) first_slots.push_back(std::max(0, slot + 1 - window_tokens));
     args = {.kv = make_paged_kv(layout_of(shape, type), k.data(), v.data()),
             .sequences = {&sequence, 1},
-            .slots = slots.data(),
-            .first_slots = window_tokens == 0 ? nullptr : first_slots.data(),
+            .slots = slots,
+            .first_slots = window_tokens == 0 ? std::span<int32_t>() : first_slots,
             .n_heads = shape.n_heads,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
             .softcap = softcap,
-            .q = q.data(),
-            .out = out.data(),
-            .log_sum_exp = log_sum_exp.data()};
+            .q = {q, shape.n_heads * shape.head_dim},
+            .out = {out, shape.n_heads * shape.head_dim},
+            .log_sum_exp = {log_sum_exp, shape.n_heads}};
     for (const int32_t slot : slots) {
       const int32_t n_visible = slot + 1;
       products += 1.0 * (window_tokens > 0 ? std::min(n_visible, window_tokens) : n_visible) *
@@ -126,7 +126,7 @@ void run_mass(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_ke
   attention(context, setup.args, plan_attention(isa, setup.args));
   std::vector<float> mass(static_cast<size_t>(n_keys));
   for (auto _ : state) {
-    attention_mass(context, setup.args, n_keys, mass.data());
+    attention_mass(context, setup.args, mass);
     benchmark::ClobberMemory();
   }
   set_rate(state, "GFLOP/s", 2e-9 * setup.products);

@@ -57,7 +57,7 @@ class Layers {
     for (const auto& [out, in] : sizes) layer_bytes += out * row_bytes(dtype, padded(dtype, in));
     n_layers_ = std::max<int64_t>(1, kTotalBytes / layer_bytes);
     bytes_ = n_layers_ * layer_bytes;
-    data_ = AlignedBuffer<uint8_t>(static_cast<size_t>(bytes_));
+    data_ = AlignedBuffer<uint8_t>(bytes_);
     fill(dtype);
     const uint8_t* next = data_.data();
     for (int64_t layer = 0; layer < n_layers_; ++layer) {
@@ -72,17 +72,21 @@ class Layers {
   std::span<const uint8_t> data() const { return data_.span(); }
 
   void run(const Context& context, const float* x, int64_t n_rows, float* y) const {
-    const int64_t stride = 8192 + 64;
+    constexpr int64_t kStride = 8192 + 64;
     for (size_t m = 0; m < matrices_.size(); m += 7) {
       std::vector<MatmulOutput> outputs(7);
       for (size_t i = 0; i < 7; ++i) {
-        outputs[i] = {&matrices_[m + i], y + static_cast<int64_t>(i) * 8192, 8 * 8192};
+        const WeightMatrix& weight = matrices_[m + i];
+        outputs[i] = {&weight, {y + i * 8192, n_rows, weight.out_features, 8 * 8192}};
       }
       const std::span<const MatmulOutput> all(outputs);
-      matmul_decode(context, x, stride, n_rows, all.subspan(0, 3));  // q, k, v
-      matmul_decode(context, x, stride, n_rows, all.subspan(3, 1));  // attention's output
-      matmul_decode(context, x, stride, n_rows, all.subspan(4, 2));  // gate, up
-      matmul_decode(context, x, stride, n_rows, all.subspan(6, 1));  // down
+      const auto multiply = [&](std::span<const MatmulOutput> some) {
+        matmul_decode(context, {x, n_rows, some.front().weight->in_features, kStride}, some);
+      };
+      multiply(all.subspan(0, 3));  // q, k, v
+      multiply(all.subspan(3, 1));  // attention's output
+      multiply(all.subspan(4, 2));  // gate, up
+      multiply(all.subspan(6, 1));  // down
     }
   }
 
@@ -99,8 +103,8 @@ class Layers {
     std::mt19937 random(1);
     const int64_t chunk_elements = 1 << 16;
     const std::vector<uint8_t> chunk = random_weights(random, dtype, 1, chunk_elements);
-    for (size_t at = 0; at < data_.size(); at += chunk.size()) {
-      std::memcpy(data_.data() + at, chunk.data(), std::min(chunk.size(), data_.size() - at));
+    for (int64_t at = 0; at < data_.size(); at += std::ssize(chunk)) {
+      std::memcpy(data_.data() + at, chunk.data(), std::min(std::ssize(chunk), data_.size() - at));
     }
   }
 
@@ -132,9 +136,9 @@ void read_memory(benchmark::State& state) {
   TestPool pool(threads());
   constexpr int64_t kPart = 1 << 16;
   for (auto _ : state) {
-    pool->run(static_cast<int>(layers.bytes() / kPart), [&](int task, int) {
+    pool->run(layers.bytes() / kPart, [&](int64_t task, int) {
       uint64_t sums[8] = {};
-      const uint8_t* part = layers.data().data() + int64_t{task} * kPart;
+      const uint8_t* part = layers.data().data() + task * kPart;
       for (int64_t i = 0; i < kPart; i += 64) {
         uint64_t words[8];
         std::memcpy(words, part + i, sizeof words);
@@ -157,9 +161,9 @@ void decode_cached(benchmark::State& state, DType dtype, int64_t n_rows) {
   std::vector<float> y(static_cast<size_t>(n_rows * out));
   TestPool pool(1);
   const Context context{pool, isa()};
-  const MatmulOutput output{&matrix, y.data(), out};
+  const MatmulOutput output{&matrix, {y, out}};
   for (auto _ : state) {
-    matmul_decode(context, x.data(), in, n_rows, {&output, 1});
+    matmul_decode(context, {x, in}, {&output, 1});
     benchmark::ClobberMemory();
   }
   report(state, static_cast<int64_t>(weights.size()));

@@ -44,10 +44,10 @@ void prefill(benchmark::State& state, DType dtype, MatmulPath path, const Shape&
   std::normal_distribution<float> normal;
   for (float& value : x) value = normal(random);
   TestPool pool(1);
-  const MatmulOutput output{&weight, y.data(), shape.out_features};
+  const MatmulOutput output{&weight, {y, shape.out_features}};
   const Context context{pool, best_isa(), path};
   for (auto _ : state) {
-    matmul(context, x.data(), shape.in_features, kRows, {&output, 1}, KernelClass::kPrefill);
+    matmul(context, {x, shape.in_features}, {&output, 1}, KernelClass::kPrefill);
     benchmark::ClobberMemory();
   }
   state.counters["GFLOP/s"] =
@@ -62,8 +62,7 @@ void register_all() {
         if (shape.in_features % dtype_info(dtype).block_elements != 0) continue;
         const std::string name =
             std::string(dtype_info(dtype).name) + "/" + path.name + "/" + shape.name;
-        benchmark::RegisterBenchmark(name.c_str(), prefill, dtype, path.path, shape)
-            ->MinTime(0.1);
+        benchmark::RegisterBenchmark(name.c_str(), prefill, dtype, path.path, shape)->MinTime(0.1);
       }
     }
   }

@@ -198,7 +198,7 @@ TEST_P(Batched, WhatIsNotWantedOfTheLastLayerChangesNothing) {
     }
     std::vector<float> logits(static_cast<size_t>(m.n_vocab()));
     const int64_t first[] = {0};
-    m.forward().logits(*batch, first, logits.data());
+    m.forward().logits(*batch, first, {logits, m.n_vocab()});
     reservation->commit();
     kv = pages_of(m, sequence);
     return logits;

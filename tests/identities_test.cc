@@ -340,7 +340,6 @@ TEST_P(Identities, PropagationGivesAChunksOtherTokensOneCorrection) {
 TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
   TestModel m(path_);
   const std::vector<int32_t> ids = random_ids(600, m.n_vocab(), 15);
-  const auto width = static_cast<size_t>(m.model().config().kv_width());
   const auto run = [&](bool first, std::vector<float>& kv) {
     kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());
     auto reservation = m.cache().reserve(sequence.id(), 600);
@@ -350,9 +349,10 @@ TEST_P(Identities, TheSinkIsGivenEveryRowBeforeAnyAttends) {
     const int32_t last = m.model().config().n_layers - 1;
     for (const int32_t layer : {0, 1, last}) {  // the layers between matter to nobody here
       const std::vector<uint16_t> before = values_in_pages(m, sequence.id(), layer, 0, 600);
-      const auto take = [&](int64_t, int64_t n, const float* k, const float* v) {
-        kv.insert(kv.end(), k, k + static_cast<size_t>(n) * width);
-        kv.insert(kv.end(), v, v + static_cast<size_t>(n) * width);
+      const auto take = [&](int64_t, MatrixView<const float> k, MatrixView<const float> v) {
+        for (const auto& some : {k.elements(), v.elements()}) {
+          kv.insert(kv.end(), some.begin(), some.end());
+        }
         if (!first) return;
         EXPECT_EQ(values_in_pages(m, sequence.id(), layer, 0, 600), before);
       };

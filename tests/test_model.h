@@ -74,8 +74,8 @@ class TestModel {
     auto batch = forward_->start(*cache_, std::move(rows));
     EXPECT_TRUE(batch.is_ok()) << batch.status().message();
     for (int32_t l = 0; l < model_->config().n_layers; ++l) forward_->run_layer(*batch, l);
-    std::vector<float> logits(wanted.size() * static_cast<size_t>(n_vocab()));
-    forward_->logits(*batch, wanted, logits.data());
+    std::vector<float> logits(wanted.size() * n_vocab());
+    forward_->logits(*batch, wanted, {logits, n_vocab()});
     return logits;
   }
 

@@ -144,6 +144,8 @@ class Env {
 
   virtual int64_t monotonic_ns() = 0;
   virtual int64_t unix_ms() = 0;
+  /// Since monotonic_ns() gave begin_ns.
+  double ms_since(int64_t begin_ns) { return (monotonic_ns() - begin_ns) * 1e-6; }
 };
 
 /// The process's own operating system.

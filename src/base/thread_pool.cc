@@ -60,7 +60,7 @@ ThreadPool::~ThreadPool() {
   workers_.clear();  // joins, while what they use still lives
 }
 
-void ThreadPool::run(int n_tasks, FunctionRef<void(int, int)> fn) {
+void ThreadPool::run(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn) {
   if (n_tasks <= 0) return;
   WEFT_CHECK(!running_.exchange(true, std::memory_order_acquire));
   struct Ended {
@@ -68,14 +68,14 @@ void ThreadPool::run(int n_tasks, FunctionRef<void(int, int)> fn) {
     ~Ended() { running.store(false, std::memory_order_release); }
   } const ended{running_};
   if (n_tasks == 1 || workers_.empty()) {
-    for (int task = 0; task < n_tasks; ++task) fn(task, 0);
+    for (int64_t task = 0; task < n_tasks; ++task) fn(task, 0);
     return;
   }
   run_region(n_tasks, fn);
   if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
-void ThreadPool::run_region(int n_tasks, FunctionRef<void(int, int)> fn) {
+void ThreadPool::run_region(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn) {
   fn_ = &fn;
   n_tasks_ = n_tasks;
   next_task_.store(0, std::memory_order_relaxed);
@@ -98,7 +98,7 @@ void ThreadPool::run_region(int n_tasks, FunctionRef<void(int, int)> fn) {
 void ThreadPool::take_tasks(int worker) {
   try {
     for (int64_t task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
-      (*fn_)(static_cast<int>(task), worker);
+      (*fn_)(task, worker);
     }
   } catch (...) {
     next_task_.store(n_tasks_, std::memory_order_relaxed);

@@ -41,18 +41,17 @@ class ThreadPool {
   /// reentrant: one region at a time, from one thread at a time (checked). When a task throws (a
   /// machine out of memory), tasks that have not begun are left out, the others finish, and the
   /// first exception is thrown again here.
-  void run(int n_tasks, FunctionRef<void(int task, int worker)> fn);
+  void run(int64_t n_tasks, FunctionRef<void(int64_t task, int worker)> fn);
 
  private:
   ThreadPool() = default;
   void work(int worker);
   void take_tasks(int worker);
-  void run_region(int n_tasks, FunctionRef<void(int, int)> fn);
+  void run_region(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn);
 
   std::vector<Thread> workers_;
-  const FunctionRef<void(int, int)>* fn_ = nullptr;
-  int n_tasks_ = 0;
-  // 64 bits: every worker asks for one task more than there are.
+  const FunctionRef<void(int64_t, int)>* fn_ = nullptr;
+  int64_t n_tasks_ = 0;
   alignas(64) std::atomic<int64_t> next_task_{0};
   alignas(64) std::atomic<uint64_t> region_{0};  // grows by one a region; workers wait for it
   alignas(64) std::atomic<int> busy_workers_{0};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/narrow.h"
 #include "base/spread.h"
 #include "bench/random_tokens.h"
 #include "engine/batcher.h"
@@ -25,7 +26,7 @@ Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int
           engine, {.max_running = batch, .prompt_rows = batch * options.prompt_tokens}));
   for (int32_t i = 0; i < batch; ++i) {
     engine::BatchRequest request{
-        .prompt = random_tokens(engine, options.prompt_tokens, static_cast<uint32_t>(i)),
+        .prompt = random_tokens(engine, options.prompt_tokens, narrow<uint32_t>(i)),
         .options = {.max_tokens = options.new_tokens, .ignore_end = true}};
     WEFT_RETURN_IF_ERROR(batcher->submit(std::move(request)).status());
   }
@@ -39,7 +40,7 @@ Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int
     const int64_t begin_ns = engine.env().monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(const bool goes_on, batcher->step(on_done));
     if (!goes_on) break;
-    const double ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
+    const double ms = engine.env().ms_since(begin_ns);
     if (step == 0) {
       prefill_ms = ms;
     } else {
@@ -48,14 +49,13 @@ Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int
     }
   }
   WEFT_RETURN_IF_ERROR(failed);
-  const double n_decoded = static_cast<double>(batch) * (options.new_tokens - 1);
-  return Round{static_cast<double>(batch) * options.prompt_tokens / prefill_ms * 1e3,
-               n_decoded / decode_ms * 1e3};
+  const double n_decoded = 1.0 * batch * (options.new_tokens - 1);
+  return Round{1.0 * batch * options.prompt_tokens / prefill_ms * 1e3, n_decoded / decode_ms * 1e3};
 }
 
 double percentile(std::vector<double>& values, double share) {
   std::ranges::sort(values);
-  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  const size_t at = share * (values.size() - 1) + 0.5;
   return values[at];
 }
 
@@ -87,12 +87,12 @@ Status check(engine::Engine& engine, const BatchOptions& options) {
 Result<std::vector<BatchSpeed>> bench_batch(engine::Engine& engine, const BatchOptions& options,
                                             FunctionRef<bool(int64_t, int64_t)> progress) {
   WEFT_RETURN_IF_ERROR(check(engine, options));
-  const size_t n = options.batches.size();
+  const int64_t n = std::ssize(options.batches);
   std::vector<std::vector<double>> prefill(n), decode(n), step_ms(n);
-  const int64_t n_runs = static_cast<int64_t>(n) * (int64_t{options.repeat} + 1);
+  const int64_t n_runs = n * (int64_t{options.repeat} + 1);
   int64_t done = 0;
   for (int32_t round = 0; round <= options.repeat; ++round) {
-    for (size_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
       if (round <= 1) step_ms[i].clear();
       engine.forget_prefixes();
       WEFT_ASSIGN_OR_RETURN(const Round speed,
@@ -104,7 +104,7 @@ Result<std::vector<BatchSpeed>> bench_batch(engine::Engine& engine, const BatchO
     }
   }
   std::vector<BatchSpeed> speeds;
-  for (size_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     speeds.push_back({options.batches[i], spread_of(prefill[i]), spread_of(decode[i]),
                       percentile(step_ms[i], 0.5), percentile(step_ms[i], 0.95)});
   }

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/narrow.h"
 #include "base/spread.h"
 
 extern char** environ;
@@ -64,7 +65,7 @@ ssize_t read_some(int file) {
 
 Result<Run> run_once(Env& env, const std::vector<std::string>& command) {
   const int64_t begin_ns = env.monotonic_ns();
-  const auto ms = [&] { return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-6; };
+  const auto ms = [&] { return env.ms_since(begin_ns); };
   WEFT_ASSIGN_OR_RETURN(const Child child, start(command));
   const bool said_something = read_some(child.output) > 0;
   Run run;
@@ -78,7 +79,7 @@ Result<Run> run_once(Env& env, const std::vector<std::string>& command) {
     if (errno != EINTR) return io_error(fmt::format("{}: lost while running", command[0]));
   }
   run.exit_ms = ms();
-  run.peak_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+  run.peak_bytes = narrow<uint64_t>(usage.ru_maxrss) * 1024;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     return io_error(fmt::format("{}: failed; see its line above", command[0]));
   }

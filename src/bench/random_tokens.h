@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "base/narrow.h"
 #include "engine/engine.h"
 
 namespace weft::bench {
@@ -12,9 +13,9 @@ namespace weft::bench {
 /// The same for the same seed.
 inline std::vector<int32_t> random_tokens(const engine::Engine& engine, int32_t n, uint32_t seed) {
   std::mt19937 random(seed);
-  const auto vocab_size = static_cast<uint32_t>(engine.model().config().vocab_size);
-  std::vector<int32_t> tokens(static_cast<size_t>(n));
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocab_size);
+  const auto vocab_size = narrow<uint32_t>(engine.model().config().vocab_size);
+  std::vector<int32_t> tokens(n);
+  for (int32_t& token : tokens) token = random() % vocab_size;
   return tokens;
 }
 

@@ -4,22 +4,21 @@
 
 #include <algorithm>
 
+#include "base/narrow.h"
 #include "base/spread.h"
 #include "bench/random_tokens.h"
 
 namespace weft::bench {
 namespace {
 
-double seconds_since(Env& env, int64_t begin_ns) {
-  return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-9;
-}
+double seconds_since(Env& env, int64_t begin_ns) { return (env.monotonic_ns() - begin_ns) * 1e-9; }
 
 Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tokens) {
   const kv::OwnedSequence sequence = engine.create_sequence();
   const int64_t begin_ns = engine.env().monotonic_ns();
   WEFT_RETURN_IF_ERROR(engine.append(sequence, tokens).status());
   const double seconds = seconds_since(engine.env(), begin_ns);
-  return static_cast<double>(tokens.size()) / seconds;
+  return tokens.size() / seconds;
 }
 
 Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
@@ -32,7 +31,7 @@ Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
   }
   const double seconds = seconds_since(engine.env(), begin_ns);
   WEFT_RETURN_IF_ERROR(sequence.truncate(depth));
-  return static_cast<double>(tokens.size()) / seconds;
+  return tokens.size() / seconds;
 }
 
 /// The first run of each warms up and is not counted.
@@ -57,17 +56,15 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
     return invalid_argument(
         fmt::format("{} tokens do not fit the context of {}", longest, engine.context_tokens()));
   }
-  const std::vector<int32_t> tokens =
-      random_tokens(engine, static_cast<int32_t>(longest), /*seed=*/7);
-  const auto n_parts =
-      static_cast<int64_t>(options.prefill_tokens.size()) + (options.decode_tokens > 0 ? 1 : 0);
+  const std::vector<int32_t> tokens = random_tokens(engine, narrow<int32_t>(longest), /*seed=*/7);
+  const auto n_parts = std::ssize(options.prefill_tokens) + (options.decode_tokens > 0 ? 1 : 0);
   int64_t done = 0;
   const auto tick = [&] { return progress(++done, n_parts * (int64_t{options.repeat} + 1)); };
 
   SpeedReport report;
   for (const int32_t n : options.prefill_tokens) {
     if (n < 1) return invalid_argument("-p: prompts have at least 1 token");
-    const auto prompt = std::span(tokens).first(static_cast<size_t>(n));
+    const auto prompt = std::span(tokens).first(n);
     WEFT_ASSIGN_OR_RETURN(const Spread spread,
                           repeat(
                               options.repeat, [&] { return time_prefill(engine, prompt); }, tick));
@@ -77,9 +74,9 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
   if (options.decode_tokens > 0) {
     kv::OwnedSequence sequence = engine.create_sequence();
     const auto all = std::span<const int32_t>(tokens);
-    const auto depth = static_cast<size_t>(options.depth_tokens);
+    const int64_t depth = options.depth_tokens;
     if (depth > 0) WEFT_RETURN_IF_ERROR(engine.append(sequence, all.first(depth)).status());
-    const auto steps = all.subspan(depth, static_cast<size_t>(options.decode_tokens));
+    const auto steps = all.subspan(depth, options.decode_tokens);
     WEFT_ASSIGN_OR_RETURN(
         report.decode_tokens_per_s,
         repeat(

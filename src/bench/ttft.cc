@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/narrow.h"
 #include "base/spread.h"
 #include "engine/rag_prompt.h"
 
@@ -20,8 +21,8 @@ using fusion::ReuseMode;
 std::vector<int32_t> random_tokens(const text::Tokenizer& tokenizer, std::mt19937& random,
                                    int32_t n) {
   std::vector<int32_t> tokens;
-  while (static_cast<int32_t>(tokens.size()) < n) {
-    const auto id = static_cast<int32_t>(random() % static_cast<uint32_t>(tokenizer.vocab_size()));
+  while (std::ssize(tokens) < n) {
+    const int32_t id = random() % narrow<uint32_t>(tokenizer.vocab_size());
     if (!tokenizer.is_control(id) && !tokenizer.is_end_of_generation(id)) tokens.push_back(id);
   }
   return tokens;
@@ -126,7 +127,7 @@ class TtftBench {
     fusion_options.mode = mode;
     const int64_t begin_ns = engine_.env().monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled done, fusor->prefill(prompt_, fusion_options));
-    runs.add(static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6, done.report);
+    runs.add(engine_.env().ms_since(begin_ns), done.report);
     return Status::ok();
   }
 
@@ -171,7 +172,7 @@ Result<TtftReport> bench_ttft(engine::Engine& engine, const TtftOptions& options
 
   // Modes take turns, so that a drift of the machine meets them all; the first round warms up.
   std::vector<Runs> runs(options.modes.size());
-  const auto total = static_cast<int64_t>(options.modes.size()) * (int64_t{options.repeat} + 1);
+  const auto total = std::ssize(options.modes) * (int64_t{options.repeat} + 1);
   int64_t done = 0;
   for (int32_t round = 0; round <= options.repeat; ++round) {
     for (size_t m = 0; m < options.modes.size(); ++m) {

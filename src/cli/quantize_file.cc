@@ -84,8 +84,7 @@ class Converter {
       const int64_t rows = std::min(rows_per_batch, tensor.n_rows() - begin);
       out_.resize(std::max(out_.size(), static_cast<size_t>(rows * out_bytes)));
       std::atomic<bool> good = true;
-      const auto n_tasks = static_cast<int>((rows + rows_per_task - 1) / rows_per_task);
-      pool_.run(n_tasks, [&](int task, int worker) {
+      pool_.run((rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int worker) {
         const int64_t first = task * rows_per_task;
         const int64_t n = std::min(rows_per_task, rows - first) * row;
         std::vector<float>& floats = floats_[static_cast<size_t>(worker)];

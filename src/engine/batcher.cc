@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 
 namespace weft::engine {
@@ -86,13 +87,13 @@ Result<size_t> Batcher::submit(RequestShape shape, Request request,
       return invalid_argument(fmt::format("token {}: the vocabulary has 0 to {}", id, vocab - 1));
     }
   }
-  const auto n_prompt = std::ssize(request.tokens);
+  const int64_t n_prompt = std::ssize(request.tokens);
   if (n_prompt > engine_.context_tokens()) {
     return prompt_too_long(engine_, options, "the prompt", n_prompt);
   }
   // The token that is sampled last is never run, so the context may be full before it.
-  const auto room = static_cast<int32_t>(engine_.context_tokens() - n_prompt + 1);
-  shape.prompt_tokens = static_cast<int32_t>(n_prompt);
+  const auto room = narrow<int32_t>(engine_.context_tokens() - n_prompt + 1);
+  shape.prompt_tokens = narrow<int32_t>(n_prompt);
   shape.max_new_tokens =
       options.max_tokens == kNoTokenLimit ? room : std::min(options.max_tokens, room);
   WEFT_ASSIGN_OR_RETURN(request.text,
@@ -139,7 +140,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   WEFT_RETURN_IF_ERROR(run_rows(plan, cancelled));
   count_pages();
 
-  const auto n_vocab = static_cast<size_t>(engine_.model().config().vocab_size);
+  const int64_t n_vocab = engine_.model().config().vocab_size;
   std::vector<std::pair<RequestId, Status>> ended;
   size_t sampled = 0;
   std::vector<float> first_logits;
@@ -152,7 +153,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
     }
     const bool is_prompt = slice.kind == SliceKind::kPrompt;
     if (is_prompt) stats_.prompt_rows += slice.n;
-    if (is_prompt && static_cast<size_t>(slice.begin + slice.n) == request.prompt_tokens) {
+    if (is_prompt && slice.begin + slice.n == request.prompt_tokens) {
       engine_.cache_->publish(request.sequence->id(),
                               std::span(request.tokens).first(request.prompt_tokens));
     }
@@ -190,8 +191,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
 Batcher::Request Batcher::take(RequestId id) {
   Request request = std::move(requests_.extract(id).mapped());
   const auto prompt = by_prompt_.find(
-      std::vector<int32_t>(request.tokens.begin(),
-                           request.tokens.begin() + static_cast<ptrdiff_t>(request.prompt_tokens)));
+      std::vector<int32_t>(request.tokens.begin(), request.tokens.begin() + request.prompt_tokens));
   if (prompt != by_prompt_.end() && prompt->second == id) by_prompt_.erase(prompt);
   return request;
 }
@@ -204,7 +204,7 @@ int32_t Batcher::free_pages() const {
     if (!scheduler_.is_under_way(id) || request.sequence) continue;
     if (request.prefill && request.prefill->has_pages()) continue;
     const int32_t page = cache.page_tokens();
-    n_pages -= (static_cast<int32_t>(request.prompt_tokens) + page - 1) / page;
+    n_pages -= (request.prompt_tokens + page - 1) / page;
   }
   return std::max(n_pages, 0);
 }
@@ -223,8 +223,7 @@ Status Batcher::prepare(const StepPlan& plan) {
     if (request.admitted_ns == 0) request.admitted_ns = engine_.env().monotonic_ns();
     if (request.chunked) continue;
     request.sequence.emplace(cache);
-    const auto prefix =
-        std::span(request.tokens).first(static_cast<size_t>(admission.reused_tokens));
+    const auto prefix = std::span(request.tokens).first(admission.reused_tokens);
     WEFT_RETURN_IF_ERROR(cache.attach_prefix(request.sequence->id(), prefix).status());
   }
   return Status::ok();
@@ -288,9 +287,7 @@ Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled*
     if (held + growth.n != slice.begin) {
       return resource_exhausted("memory ran out in a step before: the requests must be ended");
     }
-    const auto tokens =
-        std::span(request.tokens)
-            .subspan(static_cast<size_t>(slice.begin), static_cast<size_t>(slice.n));
+    const auto tokens = std::span(request.tokens).subspan(slice.begin, slice.n);
     rows.add(request.sequence->id(), tokens, slice.begin, kind_of(slice.kind));
     if (slice.samples) options.wanted.push_back(rows.size() - 1);
     growth.n += slice.n;
@@ -326,16 +323,15 @@ void Batcher::count_pages() {
     if (!request.sequence) continue;
     for (const int32_t page : cache.block_table(request.sequence->id(), 0)) ++holders[page];
   }
-  stats_.pages_shared = static_cast<int32_t>(
+  stats_.pages_shared = narrow<int32_t>(
       std::ranges::count_if(holders, [](const auto& page) { return page.second > 1; }));
 }
 
 BatchAnswer Batcher::finish(Request& request) {
   BatchAnswer answer{request.text->finish(kNoText)};
-  const int64_t now_ns = engine_.env().monotonic_ns();
   if (request.begin_ns != 0) {
-    answer.decode_ms = static_cast<double>(now_ns - request.begin_ns) * 1e-6;
-    answer.ttft_ms = static_cast<double>(request.begin_ns - request.admitted_ns) * 1e-6;
+    answer.decode_ms = engine_.env().ms_since(request.begin_ns);
+    answer.ttft_ms = (request.begin_ns - request.admitted_ns) * 1e-6;
   }
   answer.report = std::move(request.report);
   return answer;

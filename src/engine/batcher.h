@@ -90,7 +90,7 @@ class Batcher {
   };
   struct Request {
     size_t index = 0;
-    size_t prompt_tokens = 0;
+    int32_t prompt_tokens = 0;
     std::vector<int32_t> tokens;  // the prompt and what was generated
     std::unique_ptr<TextGeneration> text;
     std::optional<kv::OwnedSequence> sequence;  // while it runs

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 
 namespace weft::engine {
@@ -98,9 +99,10 @@ std::vector<text::Turn> ChatSession::turns() const {
 }
 
 size_t ChatSession::last_user_turn() const {
-  const auto user = std::find_if(turns_.rbegin(), turns_.rend(),
-                                 [](const text::Turn& turn) { return turn.role == Role::kUser; });
-  return user == turns_.rend() ? turns_.size() : static_cast<size_t>(turns_.rend() - user) - 1;
+  for (size_t i = turns_.size(); i > 0; --i) {
+    if (turns_[i - 1].role == Role::kUser) return i - 1;
+  }
+  return turns_.size();
 }
 
 /// At most about Engine::counted_tokens(), and then not all of them.
@@ -108,7 +110,7 @@ Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first,
                                                       const ChatCallbacks& callbacks) const {
   std::vector<text::Turn> turns;
   if (system_) turns.push_back({Role::kSystem, *system_});
-  turns.insert(turns.end(), turns_.begin() + static_cast<ptrdiff_t>(first), turns_.end());
+  turns.insert(turns.end(), turns_.begin() + first, turns_.end());
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, template_.render(turns, true));
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
   const FunctionRef<bool()> stop = cancelled;
@@ -144,7 +146,7 @@ Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(
       return prompt_too_long(engine_, options, "this turn alone", std::ssize(out.tokens));
     }
     out.first = starts[low];
-    out.n_dropped = static_cast<int32_t>(low);
+    out.n_dropped = narrow<int32_t>(low);
   }
   if (out.tokens.empty()) return unsupported("the chat template makes an empty prompt of this");
   return out;
@@ -155,12 +157,10 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
                                                 const ChatCallbacks& callbacks,
                                                 ChatAnswer& answer) {
   const int64_t begin_ns = engine_.env().monotonic_ns();
-  const size_t limit = std::min(held_.size(), prompt.size() - 1);
-  const auto differs =
-      std::mismatch(held_.begin(), held_.begin() + static_cast<ptrdiff_t>(limit), prompt.begin());
-  held_.erase(differs.first, held_.end());
-  answer.prompt_tokens = static_cast<int32_t>(prompt.size());
-  answer.reused_tokens = static_cast<int32_t>(held_.size());
+  const auto differs = std::ranges::mismatch(held_, std::span(prompt).first(prompt.size() - 1));
+  held_.erase(differs.in1, held_.end());
+  answer.prompt_tokens = narrow<int32_t>(prompt.size());
+  answer.reused_tokens = narrow<int32_t>(held_.size());
   WEFT_RETURN_IF_ERROR(sequence_.truncate(answer.reused_tokens));
 
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
@@ -172,7 +172,7 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
     WEFT_ASSIGN_OR_RETURN(logits, engine_.append(sequence_, rows, {.cancelled = &stop}));
     held_.insert(held_.end(), rows.begin(), rows.end());
   }
-  answer.prefill_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
+  answer.prefill_ms = engine_.env().ms_since(begin_ns);
   return logits;
 }
 
@@ -209,15 +209,15 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   }
   if (!generated.is_ok()) {
     // A decode step that failed leaves tokens in the sequence that held_ does not name.
-    const auto n = static_cast<int32_t>(held_.size());
+    const auto n = narrow<int32_t>(held_.size());
     if (sequence_.length() > n) WEFT_RETURN_IF_ERROR(sequence_.truncate(n));
     return generated.status();
   }
   for (const GeneratedToken& token : generated->tokens) held_.push_back(token.id);
-  held_.resize(static_cast<size_t>(sequence_.length()));  // the last was not run
+  held_.resize(sequence_.length());  // the last was not run
   answer.text = std::move(generated->text);
   answer.stop_reason = generated->stop_reason;
-  answer.answer_tokens = static_cast<int32_t>(generated->tokens.size());
+  answer.answer_tokens = narrow<int32_t>(generated->tokens.size());
   answer.decode_ms = generated->decode_ms;
   turns_.push_back({Role::kAssistant, answer.text});
   return answer;

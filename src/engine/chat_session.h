@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/narrow.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
@@ -74,7 +75,7 @@ class ChatSession {
   std::vector<text::Turn> turns() const;
   const std::optional<std::string>& system() const { return system_; }
   /// Turns that are too far back to be part of the prompt.
-  int32_t dropped_turns() const { return static_cast<int32_t>(first_); }
+  int32_t dropped_turns() const { return narrow<int32_t>(first_); }
   /// The tokens whose KV the sequence holds.
   std::span<const int32_t> held_tokens() const { return held_; }
 

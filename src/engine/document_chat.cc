@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 
 namespace weft::engine {
@@ -52,11 +53,8 @@ Result<int32_t> DocumentChat::history_tokens(const fusion::Prompt& prompt) const
   const auto before = std::span(exchanges_).subspan(first_, exchanges_.size() - first_ - 1);
   WEFT_ASSIGN_OR_RETURN(const RagPrompt::Frame frame,
                         rag_.frame(system_, before, exchanges_.back().question));
-  const size_t n = std::min(frame.prefix.size(), prompt.prefix.size());
-  const auto differs =
-      std::mismatch(frame.prefix.begin(), frame.prefix.begin() + static_cast<ptrdiff_t>(n),
-                    prompt.prefix.begin());
-  const auto same = static_cast<int32_t>(differs.first - frame.prefix.begin());
+  const auto differs = std::ranges::mismatch(frame.prefix, prompt.prefix);
+  const auto same = narrow<int32_t>(differs.in1 - frame.prefix.begin());
   return same - same % engine_.kv_usage().page_tokens;  // only whole pages are found again
 }
 
@@ -110,10 +108,10 @@ Result<DocumentAnswer> DocumentChat::run(fusion::Fusor& fusor, const Plan& plan,
   DocumentAnswer out;
   out.n_chunks = plan.prompt.chunks.size();
   out.history_tokens = plan.history_tokens;
-  out.n_dropped = static_cast<int32_t>(plan.first - first_);
+  out.n_dropped = narrow<int32_t>(plan.first - first_);
   const int64_t begin_ns = engine_.env().monotonic_ns();
   WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, fusor.prefill(plan.prompt, options));
-  out.ttft_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
+  out.ttft_ms = engine_.env().ms_since(begin_ns);
   out.report = std::move(prefilled.report);
   const auto on_text = [&](std::string_view piece) {
     return !callbacks.on_text || callbacks.on_text(piece);
@@ -138,7 +136,7 @@ Result<DocumentAnswer> DocumentChat::ask(fusion::Fusor& fusor, const std::string
         WEFT_ASSIGN_OR_RETURN(const Plan planned, plan(question, chunks, generation));
         options.history_tokens = planned.history_tokens;
         if (planned.first > first_ && callbacks.on_dropped) {
-          callbacks.on_dropped(static_cast<int32_t>(planned.first - first_));
+          callbacks.on_dropped(narrow<int32_t>(planned.first - first_));
         }
         WEFT_ASSIGN_OR_RETURN(DocumentAnswer answer,
                               run(fusor, planned, options, generation, callbacks));

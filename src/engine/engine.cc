@@ -7,6 +7,7 @@
 
 #include "base/byte_sizes.h"
 #include "base/check.h"
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
 #include "engine/prefill_rates.h"
@@ -23,22 +24,18 @@ Result<int32_t> kv_capacity(const EngineOptions& options, const model::ModelConf
   const int64_t wanted =
       std::min<int64_t>(int64_t{config.context_tokens} * options.n_contexts + kSpareTokens,
                         std::numeric_limits<int32_t>::max() / kPageTokens * kPageTokens);
-  if (options.kv_limit_bytes == 0) return static_cast<int32_t>(wanted);
-  const auto page_bytes = static_cast<uint64_t>(
-      config.n_layers * kPageTokens *
-      kernels::kv_token_bytes(config.kv_layout(options.kv_types, kPageTokens)));
+  if (options.kv_limit_bytes == 0) return narrow<int32_t>(wanted);
+  const auto page_bytes =
+      narrow<uint64_t>(config.n_layers * kPageTokens *
+                       kernels::kv_token_bytes(config.kv_layout(options.kv_types, kPageTokens)));
   const uint64_t n_pages = options.kv_limit_bytes / page_bytes;
   if (n_pages == 0) {
     return invalid_argument(
         fmt::format("--kv-limit {}: a page of {} tokens takes {} with this model",
                     size_flag(options.kv_limit_bytes), kPageTokens, size_flag_for(page_bytes)));
   }
-  const uint64_t most = static_cast<uint64_t>(wanted) / kPageTokens;
-  return static_cast<int32_t>(std::min(n_pages, most)) * kPageTokens;
-}
-
-double ms_since(Env& env, int64_t begin_ns) {
-  return static_cast<double>(env.monotonic_ns() - begin_ns) * 1e-6;
+  const auto most = narrow<uint64_t>(wanted / kPageTokens);
+  return narrow<int32_t>(std::min(n_pages, most)) * kPageTokens;
 }
 
 }  // namespace
@@ -81,7 +78,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                                          .layer_groups = config.layer_groups(),
                                          .layout = config.kv_layout(options.kv_types, kPageTokens),
                                          .capacity_tokens = capacity_tokens}));
-  engine->load_ms_ = ms_since(env, begin_ns);
+  engine->load_ms_ = env.ms_since(begin_ns);
 
   const int64_t calibration_ns = env.monotonic_ns();
   WEFT_ASSIGN_OR_RETURN(
@@ -89,7 +86,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
       choose_matmul_path(env, *engine->pool_, isa,
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
-  engine->calibration_ms_ = ms_since(env, calibration_ns);
+  engine->calibration_ms_ = env.ms_since(calibration_ns);
   engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
   return engine;
 }
@@ -125,7 +122,7 @@ std::string Engine::flags_to_hold(int64_t tokens) const {
   if (!flags.empty() && !is_kv_limited_) return flags;
   if (pages <= cache_->page_count()) return flags;
   return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
-                     size_flag_for(static_cast<uint64_t>(pages * page_bytes())));
+                     size_flag_for(narrow<uint64_t>(pages * page_bytes())));
 }
 
 std::string Engine::way_to_hold(int64_t tokens) const {
@@ -159,13 +156,13 @@ Result<fusion::PrefillRates> Engine::prefill_rates() {
     const int64_t begin_ns = env_.monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(
         rates_, engine::prefill_rates(env_, *model_, context_, *cache_, rates_kept_file_));
-    calibration_ms_ += ms_since(env_, begin_ns);
+    calibration_ms_ += env_.ms_since(begin_ns);
   }
   return *rates_;
 }
 
 std::tm Engine::local_time() const {
-  const auto seconds = static_cast<std::time_t>(env_.unix_ms() / 1000);
+  const std::time_t seconds = env_.unix_ms() / 1000;
   std::tm local{};
   localtime_r(&seconds, &local);
   return local;
@@ -201,10 +198,9 @@ Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> a
       return resource_exhausted(
           fmt::format("{} tokens do not fit the context of {}", n_tokens, context_tokens_));
     }
-    WEFT_ASSIGN_OR_RETURN(
-        kv::Reservation reservation,
-        cache_->reserve(one.sequence->id(), static_cast<int32_t>(one.tokens.size()),
-                        model::slot_kind(kind)));
+    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                          cache_->reserve(one.sequence->id(), narrow<int32_t>(one.tokens.size()),
+                                          model::slot_kind(kind)));
     reservations.push_back(std::move(reservation));
   }
   return reservations;
@@ -260,14 +256,13 @@ Status Engine::score(std::span<const Appended> appended, std::span<const int64_t
     model::RowsPass pass(*forward_, *cache_, std::move(rows), {.keep_all_rows = true});
     for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
     WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass));
-    const auto n_vocab = static_cast<size_t>(model_->config().vocab_size);
-    std::vector<float> logits(std::min(kRowsAtOnce, wanted.size()) * n_vocab);
+    const int64_t n_vocab = model_->config().vocab_size;
+    std::vector<float> memory(std::min(kRowsAtOnce, wanted.size()) * n_vocab);
     for (size_t begin = 0; begin < wanted.size(); begin += kRowsAtOnce) {
       const auto some = wanted.subspan(begin, std::min(kRowsAtOnce, wanted.size() - begin));
-      forward_->logits(pass.batch(), some, logits.data(), kernels::KernelClass::kPrefill);
-      for (size_t i = 0; i < some.size(); ++i) {
-        on_logits(some[i], std::span(logits).subspan(i * n_vocab, n_vocab));
-      }
+      const MatrixView<float> logits(memory.data(), std::ssize(some), n_vocab);
+      forward_->logits(pass.batch(), some, logits, kernels::KernelClass::kPrefill);
+      for (int64_t i = 0; i < logits.rows; ++i) on_logits(some[i], logits.row(i));
     }
     return Status::ok();
   });

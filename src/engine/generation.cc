@@ -50,19 +50,18 @@ int32_t sample_without(std::span<const int32_t> never, sampling::Sampler& sample
   std::vector<float> kept;
   kept.reserve(never.size());
   for (const int32_t id : never) {
-    kept.push_back(
-        std::exchange(logits[static_cast<size_t>(id)], -std::numeric_limits<float>::infinity()));
+    kept.push_back(std::exchange(logits[id], -std::numeric_limits<float>::infinity()));
   }
   const int32_t sampled = sampler.sample(logits);
-  for (size_t i = 0; i < never.size(); ++i) logits[static_cast<size_t>(never[i])] = kept[i];
+  for (size_t i = 0; i < never.size(); ++i) logits[never[i]] = kept[i];
   return sampled;
 }
 
 constexpr auto kNoText = [](std::string_view) { return true; };
 
 Status check_continued(const Engine& engine, std::span<const float> logits) {
-  const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
-  if (logits.size() == n_vocab) return Status::ok();
+  const int64_t n_vocab = engine.model().config().vocab_size;
+  if (std::ssize(logits) == n_vocab) return Status::ok();
   return invalid_argument(
       fmt::format("{} logits to begin with: the model's last row has {}", logits.size(), n_vocab));
 }
@@ -71,7 +70,7 @@ Status check_continued(const Engine& engine, std::span<const float> logits) {
 Status run_steps(Engine& engine, std::span<Continued> continued,
                  std::span<const std::unique_ptr<TextGeneration>> texts,
                  FunctionRef<bool()> goes_on) {
-  const auto n_vocab = static_cast<std::ptrdiff_t>(engine.model().config().vocab_size);
+  const int64_t n_vocab = engine.model().config().vocab_size;
   std::vector<size_t> growing(continued.size());
   std::iota(growing.begin(), growing.end(), size_t{0});
   for (;;) {
@@ -248,7 +247,7 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
       WEFT_RETURN_IF_ERROR(check_logits(logits));
     }
     Generation out = text->finish(on_text);
-    out.decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
+    out.decode_ms = engine.env().ms_since(begin_ns);
     return out;
   });
 }
@@ -273,7 +272,7 @@ Result<std::vector<Generation>> generate_together(Engine& engine, std::vector<Co
         std::vector<Generation> out;
         for (const auto& text : texts) {
           out.push_back(text->finish(kNoText));
-          out.back().decode_ms = static_cast<double>(engine.env().monotonic_ns() - begin_ns) * 1e-6;
+          out.back().decode_ms = engine.env().ms_since(begin_ns);
         }
         return out;
       });

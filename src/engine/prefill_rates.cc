@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "base/thread_pool.h"
 #include "engine/compute_choice.h"
@@ -152,9 +153,9 @@ class RateMeter {
     const auto row = [&](int32_t begin, int32_t n_rows) {
       double keys = 0;
       for (const int32_t l : layers_) {
-        keys += keys_of(config_.layers[static_cast<size_t>(l)], begin, n_rows);
+        keys += keys_of(config_.layers[l], begin, n_rows);
       }
-      const auto n_layers = static_cast<double>(layers_.size());
+      const double n_layers = layers_.size();
       return std::array{n_layers, n_layers * n_rows, keys};
     };
     const auto solved = solve({row(0, lengths_.few_rows), row(0, lengths_.many_rows),
@@ -166,8 +167,7 @@ class RateMeter {
       rates.row_ms = std::max(solved[1], 1e-9);
       rates.key_ms = std::max(solved[2], 0.0);
     } else {  // of a model whose rows all see as many keys, the keys are in the rows
-      rates.row_ms =
-          std::max(many_ms / (static_cast<double>(layers_.size()) * lengths_.many_rows), 1e-9);
+      rates.row_ms = std::max(many_ms / (1.0 * layers_.size() * lengths_.many_rows), 1e-9);
     }
     return rates;
   }
@@ -175,26 +175,23 @@ class RateMeter {
  private:
   /// Milliseconds of a prompt's rows at positions [begin, begin + n) through the layers.
   Result<double> run(int32_t begin, int32_t n, const std::vector<int32_t>& layers) {
-    std::vector<int32_t> tokens(static_cast<size_t>(n));
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = static_cast<int32_t>((i * 7919) % static_cast<size_t>(config_.vocab_size));
-    }
+    std::vector<int32_t> tokens(n);
+    for (int64_t i = 0; i < n; ++i) tokens[i] = i * 7919 % config_.vocab_size;
     const int64_t begin_ns = env_.monotonic_ns();
     model::RowsPass pass(forward_, cache_, model::Rows::of(sequence_, tokens, begin),
                          {.keep_all_rows = true, .layers = layers});
     WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass));
     batch_.emplace(pass.take_batch());
-    return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6;
+    return env_.ms_since(begin_ns);
   }
 
   /// Milliseconds a byte. Also what the far rows look at: pages that nobody wrote are all one page
   /// of zeros, in the nearest cache.
   double place_bytes() {
     const int64_t n = lengths_.far_position * config_.kv_width();
-    const auto half = static_cast<size_t>(row_bytes(fusion::kRecordType, n));
+    const int64_t half = row_bytes(fusion::kRecordType, n);
     std::vector<std::byte> record(2 * half);
-    kernels::encode_kv(context_.isa, fusion::kRecordType,
-                       std::vector<float>(static_cast<size_t>(2 * n), 1.0f / 16).data(), 2 * n,
+    kernels::encode_kv(context_.isa, fusion::kRecordType, std::vector<float>(2 * n, 1.0f / 16),
                        record.data());
     std::vector<int32_t> positions(lengths_.far_position);
     std::iota(positions.begin(), positions.end(), 0);
@@ -205,17 +202,18 @@ class RateMeter {
       kernels::rotate_into_pages(
           context_, table, 0, {fusion::kRecordType, record.data(), record.data() + half},
           lengths_.far_position, 0, cache_.layer_table(sequence_, l).data(), cache_.layer(l));
-      bytes += static_cast<double>(record.size());
+      bytes += record.size();
     }
-    return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6 / bytes;
+    return env_.ms_since(begin_ns) / bytes;
   }
 
   double last_logits() {
-    std::vector<float> logits(static_cast<size_t>(config_.vocab_size));
+    const int64_t n_vocab = config_.vocab_size;
+    std::vector<float> logits(n_vocab);
     const int64_t last[] = {batch_->n_rows() - 1};
     const int64_t begin_ns = env_.monotonic_ns();
-    forward_.logits(*batch_, last, logits.data());
-    return static_cast<double>(env_.monotonic_ns() - begin_ns) * 1e-6;
+    forward_.logits(*batch_, last, {logits, n_vocab});
+    return env_.ms_since(begin_ns);
   }
 
   Env& env_;
@@ -243,7 +241,7 @@ Result<PrefillRates> prefill_rates(Env& env, const model::Model& model,
                                    const std::string& kept_file) {
   // One at least, so that a full cache refuses it.
   const int32_t n_pages = std::max(cache.free_page_count() + cache.evictable_page_count(), 1);
-  const Lengths lengths = lengths_within(static_cast<int32_t>(
+  const Lengths lengths = lengths_within(narrow<int32_t>(
       std::min(int64_t{n_pages} * cache.page_tokens(), int64_t{Lengths().tokens()})));
   const std::string key =
       kept_file.empty() ? "" : key_of(env, model, context, cache.layer(0).layout, lengths);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/narrow.h"
 
 namespace weft::engine {
 namespace {
@@ -16,7 +17,7 @@ std::string counted(int64_t n, std::string_view noun) {
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 
-int64_t number(RequestId id) { return static_cast<int64_t>(id); }
+int64_t number(RequestId id) { return to_underlying(id); }
 
 }  // namespace
 
@@ -73,7 +74,7 @@ class Scheduler::Planner {
     for (auto& [id, request] : scheduler_.requests_) {
       if (request.running || scheduler_.waits_for_prompt(request)) continue;
       request.needed_pages = 0;
-      const auto n_running = static_cast<int32_t>(running_.size());
+      const auto n_running = narrow<int32_t>(running_.size());
       const bool place_left = n_running < limits_.max_running && n_running <= request.most_beside;
       if (!place_left || rows_ == 0 || !fits(request)) return;
       if (request.shape.is_whole) {
@@ -135,7 +136,7 @@ class Scheduler::Planner {
 
   /// A page for the next token of each running sequence and of `n_newcomers`.
   int32_t watermark(int32_t n_newcomers) const {
-    return static_cast<int32_t>(running_.size()) + n_newcomers;
+    return narrow<int32_t>(running_.size()) + n_newcomers;
   }
 
   /// Rows of prompt, then of tokens to compute again: as many as there are rows, and pages beyond
@@ -144,7 +145,7 @@ class Scheduler::Planner {
     const Request& request = *r.request;
     const int32_t begin = request.computed;
     const int64_t n_pages = pages_for(begin) + std::max<int64_t>(free_ - kept_pages, 0);
-    const auto end = static_cast<int32_t>(std::min(
+    const auto end = narrow<int32_t>(std::min(
         {int64_t{request.n_tokens()}, int64_t{begin} + rows_, n_pages * limits_.page_tokens}));
     const int32_t border = std::clamp(request.shape.prompt_tokens, begin, end);
     free_ -= pages_for(end) - pages_for(begin);
@@ -173,7 +174,7 @@ class Scheduler::Planner {
     const int64_t spare = running_.empty() ? free_ : free_ - watermark(1);
     if (needed <= spare) return true;
     request.needed_pages = needed;
-    request.free_pages = static_cast<int32_t>(std::max<int64_t>(spare, 0));
+    request.free_pages = narrow<int32_t>(std::max<int64_t>(spare, 0));
     return false;
   }
 
@@ -231,7 +232,7 @@ Result<Scheduler> Scheduler::create(const SchedulerLimits& limits) {
 }
 
 int32_t Scheduler::pages_for(int64_t n_tokens) const {
-  return static_cast<int32_t>((n_tokens + limits_.page_tokens - 1) / limits_.page_tokens);
+  return narrow<int32_t>((n_tokens + limits_.page_tokens - 1) / limits_.page_tokens);
 }
 
 Result<RequestId> Scheduler::submit(const RequestShape& shape, int64_t now_ms) {
@@ -339,8 +340,8 @@ bool Scheduler::waits_for_prompt(const Request& request) const {
 }
 
 int32_t Scheduler::n_running() const {
-  return static_cast<int32_t>(std::count_if(
-      requests_.begin(), requests_.end(), [](const auto& entry) { return entry.second.running; }));
+  return narrow<int32_t>(std::count_if(requests_.begin(), requests_.end(),
+                                       [](const auto& entry) { return entry.second.running; }));
 }
 
 bool Scheduler::is_under_way(RequestId id) const {

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/narrow.h"
 #include "base/status.h"
 
 namespace weft::engine {
@@ -165,7 +166,7 @@ class Scheduler {
   /// kDone for a request that left, however it did.
   RequestState state(RequestId id) const;
   /// For tests: of those that have not left.
-  int32_t n_requests() const { return static_cast<int32_t>(requests_.size()); }
+  int32_t n_requests() const { return narrow<int32_t>(requests_.size()); }
   int32_t n_running() const;
   /// A whole prompt that was admitted and is not computed.
   bool is_under_way(RequestId id) const;

@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/narrow.h"
 #include "engine/scheduler.h"
 
 namespace weft::engine {
 
-inline int64_t number(RequestId id) { return static_cast<int64_t>(id); }
+inline int64_t number(RequestId id) { return to_underlying(id); }
 
 /// A plan as a line: -2 preempted, +3 admitted, +3@4 with 4 tokens reused, then the slices: 0:D8
 /// the decode row of request 0 at position 8, 1:P0-5 rows of its prompt, 1:R6-7 tokens computed

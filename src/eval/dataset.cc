@@ -63,7 +63,7 @@ Result<std::vector<Example>> read_dataset(Env& env, const std::string& path, int
   if (!json.is_array() || json.empty()) return corrupt(path + ": no list of examples");
   std::vector<Example> examples;
   for (const Json& item : json) {
-    if (limit > 0 && static_cast<int64_t>(examples.size()) == limit) break;
+    if (limit > 0 && std::ssize(examples) == limit) break;
     WEFT_ASSIGN_OR_RETURN(Example example,
                           read_example(item, fmt::format("{}: example {}", path, examples.size())));
     examples.push_back(std::move(example));

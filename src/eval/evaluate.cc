@@ -138,12 +138,12 @@ class Evaluator {
     const auto pages = [&](int64_t n_tokens) {
       return (n_tokens + kv.page_tokens - 1) / kv.page_tokens + 1;
     };
-    size_t largest = 0;  // of the chunks, which are computed before it
+    int64_t largest = 0;  // of the chunks, which are computed before it
     for (const std::vector<int32_t>& chunk : prompt.chunks) {
-      largest = std::max(largest, chunk.size());
+      largest = std::max(largest, std::ssize(chunk));
     }
-    const int64_t needed = pages(prompt.n_tokens() + kAnswerTokens) + 2 * pages(n_anchor_tokens_) +
-                           pages(static_cast<int64_t>(largest));
+    const int64_t needed =
+        pages(prompt.n_tokens() + kAnswerTokens) + 2 * pages(n_anchor_tokens_) + pages(largest);
     const int64_t n_open = std::ssize(open_answers());
     if (n_open == 0 || needed + n_open * pages(kAnswerTokens) <= kv.free) {
       return Status::ok();
@@ -162,7 +162,7 @@ class Evaluator {
                                         : fusor_->prefill(prompt, fusion_options);
     if (!prefilled.is_ok()) return prefilled.status();
     Answer& out = held_.back().answers.emplace_back();
-    out.ttft_ms = static_cast<double>(engine_.env().monotonic_ns() - begin_ns) * 1e-6;
+    out.ttft_ms = engine_.env().ms_since(begin_ns);
     out.prompt_tokens = prefilled->sequence.length();
     out.sequence.emplace(std::move(prefilled->sequence));
     const fusion::Report& report = prefilled->report;
@@ -220,7 +220,7 @@ class Evaluator {
     for (const Answer* answer : answers) rows.push_back({&*answer->sequence, tokens});
     WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits,
                           engine_.append_all(rows, {.every_row = true}));
-    const auto n_vocab = static_cast<std::ptrdiff_t>(engine_.model().config().vocab_size);
+    const int64_t n_vocab = engine_.model().config().vocab_size;
     auto row = logits.begin();
     for (Answer* const answer : answers) {
       for (size_t i = 0; i < tokens.size(); ++i, row += n_vocab) {
@@ -252,8 +252,8 @@ class Evaluator {
       kl += kl_divergence(reference.logits[i], own.logits[i]);
       agreed += argmax(reference.logits[i]) == argmax(own.logits[i]) ? 1 : 0;
     }
-    samples.kl.push_back(kl / static_cast<double>(n));
-    samples.agreement.push_back(agreed / static_cast<double>(n));
+    samples.kl.push_back(kl / n);
+    samples.agreement.push_back(agreed / n);
     samples.f1.push_back(answer_f1(first_line(own.text), example.answers));
     const std::string text = first_line(own.text);
     const std::string reference_text = first_line(reference.text);
@@ -289,10 +289,10 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
   std::vector<Samples> samples(options.modes.size());
   std::vector<double> prompt_tokens;
   EvalResult result;
-  const auto total = static_cast<int64_t>(examples.size());
+  const auto total = std::ssize(examples);
   const auto goes_on = [&] { return progress(result.examples + result.skipped, total); };
   const auto on_result = [&](ExampleResult details) {
-    prompt_tokens.push_back(static_cast<double>(details.prompt_tokens.size()));
+    prompt_tokens.push_back(details.prompt_tokens.size());
     result.details.push_back(std::move(details));
     ++result.examples;
     return goes_on();

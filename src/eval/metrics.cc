@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/narrow.h"
 #include "kernels/elementwise.h"
 
 namespace weft::eval {
@@ -40,27 +41,26 @@ double f1_of(const std::vector<std::string>& answer, const std::vector<std::stri
   for (const std::string& word : answer) {
     if (counts[word]-- > 0) ++common;
   }
-  return 2.0 * common / static_cast<double>(answer.size() + golden.size());
+  return 2.0 * common / (answer.size() + golden.size());
 }
 
 }  // namespace
 
 double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
-  const auto n = static_cast<int64_t>(p_logits.size());
   std::vector<float> p(p_logits.size());
   std::vector<float> q(q_logits.size());
-  kernels::log_softmax(p_logits.data(), n, p.data());
-  kernels::log_softmax(q_logits.data(), n, q.data());
+  kernels::log_softmax(p_logits, p);
+  kernels::log_softmax(q_logits, q);
   double sum = 0;
   for (size_t i = 0; i < p.size(); ++i) {
     const double log_p = p[i];
-    sum += std::exp(log_p) * (log_p - static_cast<double>(q[i]));
+    sum += std::exp(log_p) * (log_p - q[i]);
   }
   return std::max(0.0, sum);
 }
 
 int32_t argmax(std::span<const float> values) {
-  return static_cast<int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+  return narrow<int32_t>(std::ranges::max_element(values) - values.begin());
 }
 
 double answer_f1(std::string_view answer, std::span<const std::string> golden) {
@@ -82,8 +82,8 @@ bool contains_answer(std::string_view answer, std::span<const std::string> golde
 Share share_of(const std::vector<bool>& hits) {
   constexpr size_t kResamples = 1000;
   if (hits.empty()) return {};
-  const auto n = static_cast<double>(hits.size());
-  const auto share = [&](int64_t count) { return static_cast<double>(count) / n; };
+  const double n = hits.size();
+  const auto share = [&](int64_t count) { return count / n; };
   std::mt19937_64 random(1);
   std::vector<double> shares;
   for (size_t i = 0; i < kResamples; ++i) {
@@ -98,7 +98,7 @@ Share share_of(const std::vector<bool>& hits) {
 
 double mean_of(std::span<const double> values) {
   if (values.empty()) return 0;
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  return std::accumulate(values.begin(), values.end(), 0.0) / values.size();
 }
 
 }  // namespace weft::eval

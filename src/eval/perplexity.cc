@@ -21,25 +21,22 @@ constexpr int32_t kStepRows = 512;
 /// over its tokens [first, size), each from the row before it, in order.
 Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<const int32_t> tokens,
                                           int64_t window_tokens, int64_t first) {
-  const auto n_vocab = static_cast<size_t>(engine.model().config().vocab_size);
+  const int64_t n_vocab = engine.model().config().vocab_size;
   const auto n_windows = std::ssize(tokens) / window_tokens;
   std::vector<kv::OwnedSequence> sequences;
   for (int64_t w = 0; w < n_windows; ++w) sequences.push_back(engine.create_sequence());
   std::vector<engine::Appended> windows;
   std::vector<int64_t> rows;
   for (int64_t w = 0; w < n_windows; ++w) {
-    windows.push_back(
-        {&sequences[static_cast<size_t>(w)], tokens.subspan(static_cast<size_t>(w * window_tokens),
-                                                            static_cast<size_t>(window_tokens))});
+    windows.push_back({&sequences[w], tokens.subspan(w * window_tokens, window_tokens)});
     for (int64_t t = first; t < window_tokens; ++t) rows.push_back(w * window_tokens + t - 1);
   }
-  std::vector<double> losses(static_cast<size_t>(n_windows));
+  std::vector<double> losses(n_windows);
   std::vector<float> logprobs(n_vocab);
   const auto add = [&](int64_t row, std::span<const float> logits) {
-    kernels::log_softmax(logits.data(), static_cast<int64_t>(n_vocab), logprobs.data());
-    const int32_t target = tokens[static_cast<size_t>(row) + 1];
-    losses[static_cast<size_t>(row / window_tokens)] -=
-        static_cast<double>(logprobs[static_cast<size_t>(target)]);
+    kernels::log_softmax(logits, logprobs);
+    const int32_t target = tokens[row + 1];
+    losses[row / window_tokens] -= logprobs[target];
   };
   WEFT_RETURN_IF_ERROR(engine.score(windows, rows, add));
   return losses;
@@ -68,10 +65,10 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
   const text::Tokenizer& tokenizer = engine.tokenizer();
   const bool bos = tokenizer.wants_bos();
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer.encode(text, {.add_bos = bos}));
-  if (options.limit_tokens > 0 && static_cast<int64_t>(tokens.size()) > options.limit_tokens) {
-    tokens.resize(static_cast<size_t>(options.limit_tokens));
+  if (options.limit_tokens > 0 && std::ssize(tokens) > options.limit_tokens) {
+    tokens.resize(options.limit_tokens);
   }
-  const int64_t n_windows = static_cast<int64_t>(tokens.size()) / window_tokens;
+  const int64_t n_windows = std::ssize(tokens) / window_tokens;
   if (n_windows == 0) {
     return invalid_argument(fmt::format("the text has {} tokens, fewer than one window of {}",
                                         tokens.size(), window_tokens));
@@ -85,10 +82,9 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
                                      int64_t{windows_at_once(options.window_tokens)});
   for (int64_t w = 0; w < n_windows;) {
     const int64_t n = std::min(at_once, n_windows - w);
-    const auto windows = std::span(tokens).subspan(static_cast<size_t>(w * window_tokens),
-                                                   static_cast<size_t>(n * window_tokens));
+    const auto windows = std::span(tokens).subspan(w * window_tokens, n * window_tokens);
     for (int64_t i = 0; bos && i < n; ++i) {
-      windows[static_cast<size_t>(i * window_tokens)] = tokenizer.bos();
+      windows[i * window_tokens] = tokenizer.bos();
     }
     WEFT_ASSIGN_OR_RETURN(const std::vector<double> losses,
                           window_losses(engine, windows, window_tokens, first));
@@ -98,7 +94,7 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
       if (!progress(++w, n_windows)) return cancelled("stopped");
     }
   }
-  result.perplexity = std::exp(loss / static_cast<double>(result.tokens));
+  result.perplexity = std::exp(loss / result.tokens);
   return result;
 }
 

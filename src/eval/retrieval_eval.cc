@@ -35,7 +35,7 @@ struct Outcome {
 };
 
 struct Asked {
-  size_t set = 0;
+  int set = 0;
   bool is_even = false;
   Outcome plain;
   Outcome chosen;
@@ -52,8 +52,8 @@ class Passages {
     const std::string file = fmt::format("{}/passages{}.sqlite", folder, left_out + 1);
     WEFT_ASSIGN_OR_RETURN(passages.index_, Index::open(file, Index::Mode::kCreate, env));
     std::map<std::string, std::set<std::string>> by_title;
-    for (size_t s = 0; s < sets.size(); ++s) {
-      if (static_cast<int>(s) == left_out) continue;
+    for (int s = 0; s < std::ssize(sets); ++s) {
+      if (s == left_out) continue;
       for (const Example& example : sets[s].examples) {
         for (const EvalPassage& p : example.passages) by_title[p.title].insert(p.text);
       }
@@ -98,10 +98,10 @@ Outcome outcome_of(const std::vector<retrieval::Hit>& hits, const std::set<Passa
   Outcome out;
   for (const retrieval::Hit& hit : hits) {
     out.gold += gold.contains({hit.title, hit.chunk.text}) ? 1 : 0;
-    out.tokens += static_cast<double>(hit.chunk.tokens.size());
+    out.tokens += hit.chunk.tokens.size();
   }
-  if (!gold.empty()) out.gold /= static_cast<double>(gold.size());
-  out.passages = static_cast<double>(hits.size());
+  if (!gold.empty()) out.gold /= gold.size();
+  out.passages = hits.size();
   out.none = hits.empty();
   return out;
 }
@@ -121,7 +121,7 @@ Share bootstrapped(const std::vector<double>& values) {
   const auto mean_of = [&](auto pick) {
     double sum = 0;
     for (size_t i = 0; i < values.size(); ++i) sum += values[pick(i)];
-    return sum / static_cast<double>(values.size());
+    return sum / values.size();
   };
   std::mt19937_64 random(1);
   std::vector<double> means;
@@ -143,11 +143,11 @@ RetrievalFigures figures_of(const std::vector<Outcome>& outcomes) {
     out.tokens += o.tokens;
     none += o.none ? 1 : 0;
   }
-  const auto n = static_cast<double>(std::max<size_t>(outcomes.size(), 1));
+  const double n = std::max<size_t>(outcomes.size(), 1);
   out.passages /= n;
   out.tokens /= n;
   out.gold = bootstrapped(gold);
-  out.not_in_documents = wilson(none, static_cast<double>(outcomes.size()));
+  out.not_in_documents = wilson(none, outcomes.size());
   return out;
 }
 
@@ -158,7 +158,7 @@ RetrievalResult result_of(const std::string& name, Half half, const std::vector<
   std::vector<Outcome> foreign;
   std::vector<double> difference;
   for (const Asked& asked : all) {
-    if (set >= 0 && asked.set != static_cast<size_t>(set)) continue;
+    if (set >= 0 && asked.set != set) continue;
     if (half != Half::kAll && asked.is_even != (half == Half::kEven)) continue;
     plain.push_back(asked.plain);
     chosen.push_back(asked.chosen);
@@ -206,11 +206,11 @@ Result<std::vector<RetrievalResult>> evaluate_retrieval(
   const auto goes_on = [&] { return progress(std::ssize(all), total); };
   WEFT_ASSIGN_OR_RETURN(Passages everything,
                         Passages::make(env, tokenizer, sets, -1, options.folder, goes_on));
-  for (size_t s = 0; s < sets.size(); ++s) {
+  for (int s = 0; s < std::ssize(sets); ++s) {
     std::optional<Passages> others;
     if (sets.size() > 1) {
-      WEFT_ASSIGN_OR_RETURN(others, Passages::make(env, tokenizer, sets, static_cast<int>(s),
-                                                   options.folder, goes_on));
+      WEFT_ASSIGN_OR_RETURN(others,
+                            Passages::make(env, tokenizer, sets, s, options.folder, goes_on));
     }
     for (size_t i = 0; i < sets[s].examples.size(); ++i) {
       if (!goes_on()) return cancelled("stopped");
@@ -234,11 +234,11 @@ Result<std::vector<RetrievalResult>> evaluate_retrieval(
     }
   }
   std::vector<RetrievalResult> results;
-  for (int s = 0; s <= static_cast<int>(sets.size()); ++s) {
-    const bool is_sum = s == static_cast<int>(sets.size());
+  for (int s = 0; s <= std::ssize(sets); ++s) {
+    const bool is_sum = s == std::ssize(sets);
     for (const Half half : {Half::kEven, Half::kOdd, Half::kAll}) {
-      RetrievalResult result = result_of(is_sum ? "all" : sets[static_cast<size_t>(s)].name, half,
-                                         all, is_sum ? -1 : s, sets.size() > 1);
+      RetrievalResult result =
+          result_of(is_sum ? "all" : sets[s].name, half, all, is_sum ? -1 : s, sets.size() > 1);
       if (result.chosen.questions > 0) results.push_back(std::move(result));
     }
   }

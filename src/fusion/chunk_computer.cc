@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/narrow.h"
 #include "kernels/kv_codec.h"
 
 namespace weft::fusion {
@@ -45,36 +46,34 @@ class ChunkComputer::AnchorPass : public model::RowsPass {
 Result<std::unique_ptr<model::Pass>> ChunkComputer::start_anchor() {
   kv::OwnedSequence sequence(cache_);
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                        cache_.reserve(sequence.id(), static_cast<int32_t>(anchor_.size())));
+                        cache_.reserve(sequence.id(), narrow<int32_t>(anchor_.size())));
   auto pass = std::make_unique<AnchorPass>(*this, std::move(sequence));
   pass->hold(std::move(reservation));
   return std::unique_ptr<model::Pass>(std::move(pass));
 }
 
 /// Without giving up what the prefix index holds.
-bool ChunkComputer::has_free_pages_for(size_t n_tokens) const {
-  const auto page = static_cast<size_t>(cache_.page_tokens());
-  const size_t in_anchors_last_page = anchor_.size() % page;  // of which each chunk gets a copy
-  return (in_anchors_last_page + n_tokens + page - 1) / page <=
-         static_cast<size_t>(cache_.free_page_count());
+bool ChunkComputer::has_free_pages_for(int64_t n_tokens) const {
+  const int64_t page = cache_.page_tokens();
+  const int64_t in_anchors_last_page = std::ssize(anchor_) % page;  // each chunk gets a copy of it
+  return (in_anchors_last_page + n_tokens + page - 1) / page <= cache_.free_page_count();
 }
 
 Status ChunkPass::Step::add(ChunkComputer& computer, std::span<const int32_t> tokens) {
   kv::Cache& cache = computer.cache_;
   WEFT_ASSIGN_OR_RETURN(const kv::SequenceId forked, cache.fork(*computer.anchor_sequence_));
   kv::OwnedSequence sequence(cache, forked);
-  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                        cache.reserve(forked, static_cast<int32_t>(tokens.size())));
+  const auto n_tokens = narrow<int32_t>(tokens.size());
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, cache.reserve(forked, n_tokens));
   sequences.push_back(std::move(sequence));
   reservations.push_back(std::move(reservation));
-  rows.add(forked, tokens, static_cast<int32_t>(computer.anchor_.size()));
+  rows.add(forked, tokens, narrow<int32_t>(computer.anchor_.size()));
   const model::ModelConfig& config = computer.forward_.model().config();
-  const auto n =
-      static_cast<size_t>(row_bytes(kRecordType, std::ssize(tokens) * config.kv_width()));
+  const int64_t half_bytes = row_bytes(kRecordType, n_tokens * config.kv_width());
   ChunkKv& chunk = chunks.emplace_back();
-  chunk.n_tokens = static_cast<int32_t>(tokens.size());
-  chunk.layers.resize(static_cast<size_t>(config.n_layers));
-  for (std::vector<std::byte>& layer : chunk.layers) layer.resize(2 * n);
+  chunk.n_tokens = n_tokens;
+  chunk.layers.resize(config.n_layers);
+  for (std::vector<std::byte>& layer : chunk.layers) layer.resize(2 * half_bytes);
   return Status::ok();
 }
 
@@ -86,21 +85,22 @@ ChunkPass::ChunkPass(ChunkComputer& computer, Step step)
       groups_(step_.rows.groups) {}
 
 /// K and V of some of the rows of the layer that runs, as the records have them.
-void ChunkPass::keep(int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
-  const int64_t width = config_.kv_width();
+void ChunkPass::keep(int64_t row_begin, MatrixView<const float> k, MatrixView<const float> v) {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const int64_t begin = std::max(row_begin, groups_[i].row_begin);
-    const int64_t end = std::min(row_begin + n_rows, groups_[i].row_end);
+    const int64_t end = std::min(row_begin + k.rows, groups_[i].row_end);
     if (begin >= end) continue;
-    const int64_t n = (end - begin) * width;
     std::vector<std::byte>& bytes = step_.chunks[i].layers[layer_];
     std::byte* const to_k =
-        bytes.data() + row_bytes(kRecordType, (begin - groups_[i].row_begin) * width);
+        bytes.data() + row_bytes(kRecordType, (begin - groups_[i].row_begin) * k.columns);
     std::byte* const to_v = to_k + bytes.size() / 2;
-    kernels::encode_kv(isa_, kRecordType, k + (begin - row_begin) * width, n, to_k);
-    kernels::encode_kv(isa_, kRecordType, v + (begin - row_begin) * width, n, to_v);
+    const auto of_chunk = [&](MatrixView<const float> rows) {
+      return rows.row_range(begin - row_begin, end - begin).elements();
+    };
+    kernels::encode_kv(isa_, kRecordType, of_chunk(k), to_k);
+    kernels::encode_kv(isa_, kRecordType, of_chunk(v), to_v);
   }
-  if (row_begin + n_rows == groups_.back().row_end) ++layer_;
+  if (row_begin + k.rows == groups_.back().row_end) ++layer_;
 }
 
 Result<std::unique_ptr<ChunkPass>> ChunkComputer::start_first(
@@ -112,7 +112,7 @@ Result<std::unique_ptr<ChunkPass>> ChunkComputer::start_first(
   ChunkPass::Step step;
   for (const std::span<const int32_t> tokens : chunks) {
     const bool fits = step.rows.size() + std::ssize(tokens) <= kChunkStepRows;
-    const bool goes_on = fits && has_anchor() && has_free_pages_for(tokens.size());
+    const bool goes_on = fits && has_anchor() && has_free_pages_for(std::ssize(tokens));
     if (!step.chunks.empty() && !goes_on) break;
     WEFT_RETURN_IF_ERROR(step.add(*this, tokens));
   }

@@ -15,6 +15,7 @@
 #include "model/executor.h"
 #include "model/forward.h"
 #include "tensor/dtype.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::fusion {
 
@@ -70,7 +71,7 @@ class ChunkComputer {
   class AnchorPass;
   friend class ChunkPass;
 
-  bool has_free_pages_for(size_t n_tokens) const;
+  bool has_free_pages_for(int64_t n_tokens) const;
 
   model::ForwardPass& forward_;
   kv::Cache& cache_;
@@ -98,13 +99,13 @@ class ChunkPass : public model::RowsPass {
   };
   struct Keep {
     ChunkPass* pass;
-    void operator()(int64_t row_begin, int64_t n_rows, const float* k, const float* v) {
-      pass->keep(row_begin, n_rows, k, v);
+    void operator()(int64_t row_begin, MatrixView<const float> k, MatrixView<const float> v) {
+      pass->keep(row_begin, k, v);
     }
   };
 
   ChunkPass(ChunkComputer& computer, Step step);
-  void keep(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
+  void keep(int64_t row_begin, MatrixView<const float> k, MatrixView<const float> v);
 
   const model::ModelConfig& config_;
   const kernels::Isa isa_;

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/narrow.h"
+
 namespace weft::fusion {
 namespace {
 
@@ -22,7 +24,7 @@ class IdentityWriter {
   }
   template <class T>
   void list(std::span<const T> values) {
-    number(static_cast<uint64_t>(values.size()));
+    number(uint64_t{values.size()});
     const auto bytes = std::as_bytes(values);
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
@@ -41,9 +43,9 @@ std::vector<std::byte> chunk_identity(const KeyScope& scope, std::span<const int
   out.number(kKvTypeF16);
   out.number(scope.model_fingerprint.high);
   out.number(scope.model_fingerprint.low);
-  if (!one_rope) out.number(static_cast<uint32_t>(scope.ropes.size()));
+  if (!one_rope) out.number(narrow<uint32_t>(scope.ropes.size()));
   for (const kernels::RopeParams& rope : scope.ropes) {
-    out.number(static_cast<uint32_t>(rope.pairing));
+    out.number(narrow<uint32_t>(to_underlying(rope.pairing)));
     out.number(rope.n_dims);
     out.number(rope.magnitude);
     out.list(std::span<const double>(rope.inverse_frequencies));

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
-#include <span>
 
+#include "base/check.h"
 #include "fusion/selection.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::fusion {
 namespace {
@@ -31,15 +33,17 @@ void ChunkShifts::clear() {
   shifts_.clear();
 }
 
-void ChunkShifts::add(size_t chunk, int64_t index, const float* k, const float* v,
-                      const float* stored_k, const float* stored_v) {
+void ChunkShifts::add(size_t chunk, int64_t index, std::span<const float> k,
+                      std::span<const float> v, std::span<const float> stored_k,
+                      std::span<const float> stored_v) {
+  WEFT_CHECK(std::ssize(k) == width_ && v.size() == k.size());
+  WEFT_CHECK(stored_k.size() == k.size() && stored_v.size() == k.size());
   chunk_of_.push_back(chunk);
   weights_.push_back(1 / expected_deviation(index, deviation_floor(0)));
-  const size_t begin = changes_.size();
+  const int64_t begin = std::ssize(changes_);
   changes_.resize(begin + 2 * width_);
-  float* change = changes_.data() + begin;
-  for (size_t i = 0; i < width_; ++i) change[i] = k[i] - stored_k[i];
-  for (size_t i = 0; i < width_; ++i) change[width_ + i] = v[i] - stored_v[i];
+  std::ranges::transform(k, stored_k, changes_.begin() + begin, std::minus());
+  std::ranges::transform(v, stored_v, changes_.begin() + begin + width_, std::minus());
 }
 
 void ChunkShifts::finish(double factor) {
@@ -54,11 +58,11 @@ void ChunkShifts::finish(double factor) {
     const double n = n_tokens[c];
     if (n > 0) scales_[c] = factor * n / (n + kDoubtTokens) / weights[c];
   }
+  const MatrixView<const float> changes(changes_, 2 * width_);
+  const MatrixView<float> shifts(shifts_, 2 * width_);
   std::vector<float> lengths(chunk_of_.size());
-  for (const size_t half : {size_t{0}, width_}) {  // K and V each by their own lengths
-    const auto change = [&](size_t i) {
-      return std::span(changes_).subspan(i * 2 * width_ + half, width_);
-    };
+  for (const int64_t half : {int64_t{0}, width_}) {  // K and V each by their own lengths
+    const auto change = [&](size_t i) { return changes.row(i).subspan(half, width_); };
     for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = length_of(change(i));
     std::vector<float> ascending = lengths;
     const auto quartile = ascending.begin() + std::ssize(ascending) / 4;
@@ -66,18 +70,19 @@ void ChunkShifts::finish(double factor) {
     const float longest = ascending.empty() ? 0.0F : *quartile;
     for (size_t i = 0; i < lengths.size(); ++i) {
       const float cut = lengths[i] > longest ? longest / lengths[i] : 1.0F;
-      const float share = static_cast<float>(scales_[chunk_of_[i]]) * weights_[i] * cut;
-      float* shift = shifts_.data() + chunk_of_[i] * 2 * width_ + half;
-      const std::span<const float> x = change(i);
-      for (size_t d = 0; d < width_; ++d) shift[d] += share * x[d];
+      const float scale = scales_[chunk_of_[i]];
+      const float share = scale * weights_[i] * cut;
+      const std::span<float> shift = shifts.row(chunk_of_[i]).subspan(half, width_);
+      std::ranges::transform(shift, change(i), shift.begin(),
+                             [share](float sum, float x) { return sum + share * x; });
     }
   }
 }
 
 kernels::KvShift ChunkShifts::of(size_t chunk) const {
   if (scales_[chunk] == 0) return {};
-  const float* shift = shifts_.data() + chunk * 2 * width_;
-  return {shift, shift + width_};
+  const std::span<const float> shift = MatrixView<const float>(shifts_, 2 * width_).row(chunk);
+  return {shift.first(width_), shift.last(width_)};
 }
 
 }  // namespace weft::fusion

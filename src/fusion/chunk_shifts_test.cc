@@ -71,7 +71,7 @@ TEST(ChunkShifts, AreTheDampedWeightedMeanOfTheChanges) {
   for (int layer = 0; layer < 2; ++layer) {  // nothing is left of the layer before
     shifts.clear();
     for (const Token& t : tokens) {
-      shifts.add(t.chunk, t.index, t.k.data(), t.v.data(), t.stored_k.data(), t.stored_v.data());
+      shifts.add(t.chunk, t.index, t.k, t.v, t.stored_k, t.stored_v);
     }
     shifts.finish(0.7);
     for (const size_t chunk : {0u, 2u}) {
@@ -83,18 +83,18 @@ TEST(ChunkShifts, AreTheDampedWeightedMeanOfTheChanges) {
         ASSERT_NEAR(shift.v[i], v[i], 1e-5) << layer << " " << chunk << " " << i;
       }
     }
-    EXPECT_EQ(shifts.of(1).k, nullptr);  // of no recomputed token nothing is known
-    EXPECT_EQ(shifts.of(1).v, nullptr);
+    EXPECT_TRUE(shifts.of(1).k.empty());  // of no recomputed token nothing is known
+    EXPECT_TRUE(shifts.of(1).v.empty());
   }
 }
 
 TEST(ChunkShifts, OfNothingAreNothing) {
   ChunkShifts shifts(2, 8);
   shifts.finish(1);
-  EXPECT_EQ(shifts.of(0).k, nullptr);
+  EXPECT_TRUE(shifts.of(0).k.empty());
   const std::vector<float> x(8, 1.0F);
   shifts.clear();
-  shifts.add(0, 5, x.data(), x.data(), x.data(), x.data());
+  shifts.add(0, 5, x, x, x, x);
   shifts.finish(1);
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(shifts.of(0).k[i], 0.0F);
 }

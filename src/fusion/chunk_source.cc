@@ -1,5 +1,7 @@
 #include "fusion/chunk_source.h"
 
+#include "base/narrow.h"
+
 namespace weft::fusion {
 
 const char* origin_name(ChunkOrigin origin) {
@@ -22,16 +24,16 @@ ChunkOrigin ChunkSource::origin() const {
 
 int32_t ChunkSource::n_tokens() const {
   if (const auto* computed = std::get_if<ChunkKv>(&from_)) return computed->n_tokens;
-  return static_cast<int32_t>(std::get<store::ChunkStore::Handle>(from_).info().n_tokens);
+  return narrow<int32_t>(std::get<store::ChunkStore::Handle>(from_).info().n_tokens);
 }
 
 Result<std::span<const std::byte>> ChunkSource::load_layer(int32_t layer,
                                                            store::AlignedBytes& scratch) {
   if (const auto* computed = std::get_if<ChunkKv>(&from_)) {
-    return std::span<const std::byte>(computed->layers[static_cast<size_t>(layer)]);
+    return std::span<const std::byte>(computed->layers[layer]);
   }
   auto& handle = std::get<store::ChunkStore::Handle>(from_);
-  return handle.load_layer(static_cast<uint32_t>(layer), scratch);
+  return handle.load_layer(narrow<uint32_t>(layer), scratch);
 }
 
 }  // namespace weft::fusion

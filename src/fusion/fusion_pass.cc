@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/narrow.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/selection.h"
 #include "kernels/kv_codec.h"
@@ -21,7 +22,7 @@ std::vector<kernels::RopeTable> ropes_at(const model::ModelConfig& config,
 
 std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config, int32_t begin,
                                                int32_t end) {
-  std::vector<int32_t> positions(static_cast<size_t>(end - begin));
+  std::vector<int32_t> positions(end - begin);
   std::iota(positions.begin(), positions.end(), begin);
   return ropes_at(config, positions);
 }
@@ -54,8 +55,7 @@ FusionPass::FusionPass(Inputs inputs, const Machine& machine, Stopwatch& watch, 
       ropes_(ropes_of_range(machine.forward.model().config(), chunks_begin_, chunks_end_)),
       placed_layers_(first_loaded_layer(inputs.options, checks_)),
       sources_(inputs.sources),
-      shifts_(inputs.prompt.chunks.size(),
-              static_cast<size_t>(machine.forward.model().config().kv_width())) {}
+      shifts_(inputs.prompt.chunks.size(), machine.forward.model().config().kv_width()) {}
 
 Result<std::optional<model::LayerRun>> FusionPass::next() {
   if (phase_ == Phase::kBegin) WEFT_RETURN_IF_ERROR(begin());
@@ -84,11 +84,11 @@ Status FusionPass::begin() {
   if (options_.selector == SelectorKind::kQueryAttention) {
     phase_ = Phase::kLook;
     looks_ = query_attention_layers(forward_.model().config());
-    mass_.assign(static_cast<size_t>(chunks_end_), 0.0f);
+    mass_.assign(chunks_end_, 0.0f);
     return start({});
   }
   phase_ = Phase::kDeviation;
-  std::vector<int64_t> all(static_cast<size_t>(chunks_end_ - chunks_begin_));
+  std::vector<int64_t> all(chunks_end_ - chunks_begin_);
   std::iota(all.begin(), all.end(), chunks_begin_);
   return start(all);
 }
@@ -118,14 +118,13 @@ Result<std::optional<model::LayerRun>> FusionPass::look() {
 /// What the answer loses by a token is about the attention it gets times how far it is off; the
 /// tokens where that is largest are recomputed, with the text, from layer 0.
 Status FusionPass::select_by_attention() {
-  const auto losses = std::span(mass_).subspan(static_cast<size_t>(chunks_begin_));
+  const auto losses = std::span(mass_).subspan(chunks_begin_);
   weigh_by_deviation(prompt_, deviation_floor_, losses);
   std::vector<int64_t> selected =
       select_tokens(prompt_, losses, selected_count(options_.ratio, std::ssize(losses)));
   for (int64_t& position : selected) position += chunks_begin_;
   count_recomputed(selected);
-  report_.recomputed_share =
-      static_cast<double>(selected.size()) / static_cast<double>(losses.size());
+  report_.recomputed_share = 1.0 * selected.size() / losses.size();
   watch_.charge(report_.timings.select_ms);
   return run_rows(selected, report_.timings.recompute_ms);
 }
@@ -152,8 +151,8 @@ Result<std::optional<model::LayerRun>> FusionPass::check() {
   }
   part_ = &report_.timings.recompute_ms;
   active_sum_ += active_;
-  report_.recomputed_share = static_cast<double>(active_sum_) /
-                             (n_layers_ - checks_.front().layer) / (chunks_end_ - chunks_begin_);
+  report_.recomputed_share =
+      1.0 * active_sum_ / (n_layers_ - checks_.front().layer) / (chunks_end_ - chunks_begin_);
   return layer(has_chunk_rows_);
 }
 
@@ -161,38 +160,38 @@ Result<std::optional<model::LayerRun>> FusionPass::check() {
 /// whose V, computed in context, is farthest from the reused one in squared L2.
 std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio) {
   const model::Rows& rows = batch_->rows();
-  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
-  std::vector<float> computed(rows.positions.size() * width);
-  forward_.values(*batch_, layer, computed.data());
+  const int64_t width = kv_width();
+  std::vector<float> values(rows.size() * width);
+  const MatrixView<float> computed(values, width);
+  forward_.values(*batch_, layer, computed);
 
   std::vector<int64_t> kept;
   std::vector<int64_t> candidates;  // rows
   std::vector<float> deviations;    // of the candidates
   std::vector<float> reused(width);
   size_t chunk = 0;
-  for (size_t row = 0; row < rows.positions.size(); ++row) {
+  for (int64_t row = 0; row < rows.size(); ++row) {
     const int32_t position = rows.positions[row];
     if (!is_chunk_position(position)) {
-      kept.push_back(static_cast<int64_t>(row));
+      kept.push_back(row);
       continue;
     }
     while (position >= prompt_.chunk_begin(chunk + 1)) ++chunk;
-    const size_t token = static_cast<size_t>(position - prompt_.chunk_begin(chunk));
+    const int64_t token = position - prompt_.chunk_begin(chunk);
     const kernels::KvRecord stored = record_of(chunk);
-    const auto n = static_cast<int64_t>(width);
-    kernels::decode_kv(context_.isa, stored.type,
-                       stored.v + row_bytes(stored.type, n) * static_cast<int64_t>(token), n,
-                       reused.data());
+    kernels::decode_kv(context_.isa, stored.type, stored.v + row_bytes(stored.type, width) * token,
+                       reused);
+    const std::span<const float> own = computed.row(row);
     float deviation = 0;
-    for (size_t i = 0; i < width; ++i) {
-      const float difference = computed[row * width + i] - reused[i];
+    for (int64_t i = 0; i < width; ++i) {
+      const float difference = own[i] - reused[i];
       deviation += difference * difference;
     }
-    candidates.push_back(static_cast<int64_t>(row));
+    candidates.push_back(row);
     deviations.push_back(deviation);
   }
   const int64_t n = selected_count(ratio, chunks_end_ - chunks_begin_);
-  for (const int64_t i : top_k(deviations, n)) kept.push_back(candidates[static_cast<size_t>(i)]);
+  for (const int64_t i : top_k(deviations, n)) kept.push_back(candidates[i]);
   std::sort(kept.begin(), kept.end());
   return kept;
 }
@@ -222,21 +221,22 @@ Result<std::optional<model::LayerRun>> FusionPass::layer(bool has_chunk_rows) {
 }
 
 /// K and V of some of the batch's rows, as they are computed.
-void FusionPass::TakeChanges::operator()(int64_t row_begin, int64_t n_rows, const float* k,
-                                         const float* v) {
+void FusionPass::TakeChanges::operator()(int64_t row_begin, MatrixView<const float> k,
+                                         MatrixView<const float> v) {
   const int32_t layer = pass->layer_ - 1;
-  pass->measure_changes(row_begin, n_rows, k, v);
+  pass->measure_changes(row_begin, k, v);
   pass->watch_.charge(*pass->part_);
-  if (row_begin + n_rows < pass->batch_->n_rows()) return;
+  if (row_begin + k.rows < pass->batch_->n_rows()) return;
   pass->shifts_.finish(pass->options_.propagate);
   layer < pass->placed_layers_ ? pass->shift_layer(layer)
                                : pass->place_layer(layer, &pass->shifts_);
 }
 
 void FusionPass::finish() {
-  logits_.resize(static_cast<size_t>(forward_.model().config().vocab_size));
+  const int64_t n_vocab = forward_.model().config().vocab_size;
+  logits_.resize(n_vocab);
   const int64_t last[] = {batch_->n_rows() - 1};
-  forward_.logits(*batch_, last, logits_.data());
+  forward_.logits(*batch_, last, {logits_, n_vocab});
   watch_.charge(*part_);
 }
 
@@ -245,27 +245,27 @@ void FusionPass::list_chunk_rows() {
   chunk_rows_.clear();
   size_t chunk = 0;
   const std::vector<int32_t>& positions = batch_->rows().positions;
-  for (size_t row = 0; row < positions.size(); ++row) {
+  for (int64_t row = 0; row < std::ssize(positions); ++row) {
     if (!is_chunk_position(positions[row])) continue;
     while (positions[row] >= prompt_.chunk_begin(chunk + 1)) ++chunk;
-    chunk_rows_.push_back({static_cast<int64_t>(row), chunk, positions[row],
-                           positions[row] - prompt_.chunk_begin(chunk)});
+    chunk_rows_.push_back(
+        {row, chunk, positions[row], positions[row] - prompt_.chunk_begin(chunk)});
   }
 }
 
 /// The recomputed tokens' stored K and V, from the layer's bytes.
 void FusionPass::read_from_bytes() {
   list_chunk_rows();
-  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
+  const int64_t width = kv_width();
   stored_k_.resize(chunk_rows_.size() * width);
   stored_v_.resize(chunk_rows_.size() * width);
+  const MatrixView<float> k(stored_k_, width), v(stored_v_, width);
   for (size_t i = 0; i < chunk_rows_.size(); ++i) {
     const ChunkRow& row = chunk_rows_[i];
     const kernels::KvRecord stored = record_of(row.chunk);
-    const auto n = static_cast<int64_t>(width);
-    const int64_t at = row_bytes(stored.type, n) * row.token;
-    kernels::decode_kv(context_.isa, stored.type, stored.k + at, n, stored_k_.data() + i * width);
-    kernels::decode_kv(context_.isa, stored.type, stored.v + at, n, stored_v_.data() + i * width);
+    const int64_t at = row_bytes(stored.type, width) * row.token;
+    kernels::decode_kv(context_.isa, stored.type, stored.k + at, k.row(i));
+    kernels::decode_kv(context_.isa, stored.type, stored.v + at, v.row(i));
   }
 }
 
@@ -279,37 +279,33 @@ void FusionPass::read_from_pages(int32_t layer) {
     for (const ChunkRow& row : chunk_rows_) back.push_back(-row.position);
     ropes_back_ = ropes_at(config, back);
   }
-  const auto width = static_cast<size_t>(config.kv_width());
+  const int64_t width = kv_width();
   stored_k_.resize(chunk_rows_.size() * width);
   stored_v_.resize(chunk_rows_.size() * width);
+  const MatrixView<float> k(stored_k_, width), v(stored_v_, width);
   std::vector<int32_t> slots;
   for (const ChunkRow& row : chunk_rows_) slots.push_back(row.position);
   kernels::read_kv(context_, cache_.layer(layer), cache_.layer_table(sequence_, layer).data(),
-                   slots, stored_k_.data(), stored_v_.data());
-  const auto rope = static_cast<size_t>(config.layers[static_cast<size_t>(layer)].rope);
-  const auto n_rows = static_cast<int64_t>(chunk_rows_.size());
-  kernels::apply_rope(context_, ropes_back_[rope], 0, stored_k_.data(), n_rows, config.n_kv_heads,
-                      config.head_dim);
-  const float magnitude = config.ropes[rope].magnitude;
-  if (magnitude == 1.0F) return;
-  const auto head_dim = static_cast<size_t>(config.head_dim);
-  const auto n_turned = static_cast<size_t>(config.ropes[rope].n_dims);
-  for (size_t i = 0; i < stored_k_.size(); ++i) {
-    if (i % head_dim < n_turned) stored_k_[i] /= magnitude * magnitude;
+                   slots, k, v);
+  kernels::apply_rope(context_, ropes_back_[rope_of(layer)], 0, k, config.head_dim);
+  const kernels::RopeParams& rope = config.rope_of(layer);
+  if (rope.magnitude == 1.0F) return;
+  const MatrixView<float> heads = k.in_rows_of(config.head_dim);
+  for (int64_t i = 0; i < heads.rows; ++i) {
+    for (float& turned : heads.row(i).first(rope.n_dims)) turned /= rope.magnitude * rope.magnitude;
   }
 }
 
-/// Of the rows [row_begin, row_begin + n_rows) of the step, whose K and V these are.
-void FusionPass::measure_changes(int64_t row_begin, int64_t n_rows, const float* k,
-                                 const float* v) {
+/// Of the rows from row_begin on of the step, whose K and V these are.
+void FusionPass::measure_changes(int64_t row_begin, MatrixView<const float> k,
+                                 MatrixView<const float> v) {
   if (row_begin == 0) shifts_.clear();
-  const auto width = static_cast<size_t>(forward_.model().config().kv_width());
+  const MatrixView<const float> stored_k(stored_k_, k.columns), stored_v(stored_v_, v.columns);
   for (size_t i = 0; i < chunk_rows_.size(); ++i) {
     const ChunkRow& row = chunk_rows_[i];
-    if (row.row < row_begin || row.row >= row_begin + n_rows) continue;
-    const auto at = static_cast<size_t>(row.row - row_begin) * width;
-    shifts_.add(row.chunk, row.token, k + at, v + at, stored_k_.data() + i * width,
-                stored_v_.data() + i * width);
+    if (row.row < row_begin || row.row >= row_begin + k.rows) continue;
+    const int64_t at = row.row - row_begin;
+    shifts_.add(row.chunk, row.token, k.row(at), v.row(at), stored_k.row(i), stored_v.row(i));
   }
 }
 
@@ -334,13 +330,12 @@ kernels::KvRecord FusionPass::record_of(size_t chunk) const {
 void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
   const int32_t* block_table = cache_.layer_table(sequence_, layer).data();
   const kernels::PagedKv kv = cache_.layer(layer);
-  const int32_t rope = forward_.model().config().layers[static_cast<size_t>(layer)].rope;
+  const kernels::RopeTable& rope = ropes_[rope_of(layer)];
   for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
-    const size_t n_tokens = prompt_.chunks[chunk].size();
     const int32_t begin = prompt_.chunk_begin(chunk);
-    kernels::rotate_into_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
-                               record_of(chunk), static_cast<int64_t>(n_tokens), begin, block_table,
-                               kv, shifts != nullptr ? shifts->of(chunk) : kernels::KvShift());
+    kernels::rotate_into_pages(context_, rope, begin - chunks_begin_, record_of(chunk),
+                               std::ssize(prompt_.chunks[chunk]), begin, block_table, kv,
+                               shifts != nullptr ? shifts->of(chunk) : kernels::KvShift());
   }
   placed_layers_ = layer + 1;
   watch_.charge(report_.timings.rotate_ms);
@@ -348,11 +343,11 @@ void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
 
 /// The same for a layer that is placed already, in its pages.
 void FusionPass::shift_layer(int32_t layer) {
-  const int32_t rope = forward_.model().config().layers[static_cast<size_t>(layer)].rope;
+  const kernels::RopeTable& rope = ropes_[rope_of(layer)];
   for (size_t chunk = 0; chunk < prompt_.chunks.size(); ++chunk) {
     const int32_t begin = prompt_.chunk_begin(chunk);
-    kernels::shift_in_pages(context_, ropes_[static_cast<size_t>(rope)], begin - chunks_begin_,
-                            shifts_.of(chunk), std::ssize(prompt_.chunks[chunk]), begin,
+    kernels::shift_in_pages(context_, rope, begin - chunks_begin_, shifts_.of(chunk),
+                            std::ssize(prompt_.chunks[chunk]), begin,
                             cache_.layer_table(sequence_, layer).data(), cache_.layer(layer));
   }
   watch_.charge(report_.timings.rotate_ms);
@@ -361,14 +356,14 @@ void FusionPass::shift_layer(int32_t layer) {
 /// A batch of the text that is no chunk and the selected chunk tokens.
 Status FusionPass::start(std::span<const int64_t> selected) {
   model::Rows rows;
-  const auto add = [&](int64_t position) {
-    rows.slots.push_back(static_cast<int32_t>(position));
-    rows.positions.push_back(static_cast<int32_t>(position));
-    rows.tokens.push_back(tokens_[static_cast<size_t>(position)]);
+  const auto add = [&](int32_t position) {
+    rows.slots.push_back(position);
+    rows.positions.push_back(position);
+    rows.tokens.push_back(tokens_[position]);
   };
   for (int32_t p = found_prefix_; p < chunks_begin_; ++p) add(p);
-  for (const int64_t position : selected) add(position);
-  for (int32_t p = chunks_end_; p < static_cast<int32_t>(tokens_.size()); ++p) add(p);
+  for (const int64_t position : selected) add(narrow<int32_t>(position));
+  for (int32_t p = chunks_end_; p < std::ssize(tokens_); ++p) add(p);
   rows.groups = {{.sequence = sequence_, .row_begin = 0, .row_end = rows.size()}};
   WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows)));
   return Status::ok();

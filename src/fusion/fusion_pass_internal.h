@@ -49,7 +49,7 @@ class FusionPass : public model::Pass {
   enum class Phase { kBegin, kLook, kDeviation, kRows };
   struct TakeChanges {
     FusionPass* pass;
-    void operator()(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
+    void operator()(int64_t row_begin, MatrixView<const float> k, MatrixView<const float> v);
   };
 
   Status begin();
@@ -63,10 +63,12 @@ class FusionPass : public model::Pass {
   kernels::KvRecord record_of(size_t chunk) const;
   void place_layer(int32_t layer, const ChunkShifts* shifts = nullptr);
   void shift_layer(int32_t layer);
+  int64_t kv_width() const { return forward_.model().config().kv_width(); }
+  int32_t rope_of(int32_t layer) const { return forward_.model().config().layers[layer].rope; }
   void list_chunk_rows();
   void read_from_bytes();
   void read_from_pages(int32_t layer);
-  void measure_changes(int64_t row_begin, int64_t n_rows, const float* k, const float* v);
+  void measure_changes(int64_t row_begin, MatrixView<const float> k, MatrixView<const float> v);
   std::vector<int64_t> select_by_deviation(int32_t layer, double ratio);
   bool is_chunk_position(int32_t position) const {
     return position >= chunks_begin_ && position < chunks_end_;
@@ -103,7 +105,7 @@ class FusionPass : public model::Pass {
     int32_t token = 0;  // of the chunk
   };
   std::vector<ChunkRow> chunk_rows_;        // the recomputed tokens
-  std::vector<float> stored_k_, stored_v_;  // theirs, [chunk_rows_][kv_width], K before rotation
+  std::vector<float> stored_k_, stored_v_;  // theirs, [chunk_rows_, kv_width], K before rotation
   std::vector<kernels::RopeTable> ropes_back_;  // of chunk_rows_, each of the model's
   ChunkShifts shifts_;                          // of the current layer
   TakeChanges take_changes_{this};

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/narrow.h"
 #include "fusion/gathering_internal.h"
 #include "fusion/prefill.h"
 #include "fusion/selection.h"
@@ -53,7 +54,7 @@ Status check_sources(const Prompt& prompt, const std::vector<ChunkSource>& sourc
         fmt::format("{} sources for {} chunks", sources.size(), prompt.chunks.size()));
   }
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (static_cast<size_t>(sources[i].n_tokens()) != prompt.chunks[i].size()) {
+    if (sources[i].n_tokens() != std::ssize(prompt.chunks[i])) {
       return invalid_argument(fmt::format("the source of chunk {} has {} tokens, the chunk {}",
                                           i + 1, sources[i].n_tokens(), prompt.chunks[i].size()));
     }
@@ -62,10 +63,10 @@ Status check_sources(const Prompt& prompt, const std::vector<ChunkSource>& sourc
 }
 
 /// The record's shape is what this model's chunk of n_tokens must have.
-bool fits(const store::RecordInfo& info, const model::ModelConfig& config, size_t n_tokens) {
-  return info.n_layers == static_cast<uint32_t>(config.n_layers) && info.n_tokens == n_tokens &&
-         info.layer_bytes ==
-             n_tokens * 2 * static_cast<uint64_t>(row_bytes(kRecordType, config.kv_width()));
+bool fits(const store::RecordInfo& info, const model::ModelConfig& config, int64_t n_tokens) {
+  const int64_t layer_bytes = n_tokens * 2 * row_bytes(kRecordType, config.kv_width());
+  return std::cmp_equal(info.n_layers, config.n_layers) &&
+         std::cmp_equal(info.n_tokens, n_tokens) && std::cmp_equal(info.layer_bytes, layer_bytes);
 }
 
 }  // namespace
@@ -131,8 +132,8 @@ int32_t Fusor::pages_for_missing(const Prompt& prompt) const {
   // A step's chunks, each with the start of a page of the anchor's and the end of one of its own.
   const int64_t step =
       pages(std::max(longest, std::min<int64_t>(kChunkStepRows, prompt.n_chunk_tokens())));
-  return static_cast<int32_t>(pages(std::ssize(computer_.anchor())) + step +
-                              2 * std::ssize(prompt.chunks));
+  return narrow<int32_t>(pages(std::ssize(computer_.anchor())) + step +
+                         2 * std::ssize(prompt.chunks));
 }
 
 /// As if every chunk were stored.
@@ -208,7 +209,7 @@ Status Fusor::put(const NamedChunk& chunk, const ChunkKv& kv, store::PutOptions 
   std::vector<std::span<const std::byte>> layers;
   for (const std::vector<std::byte>& layer : kv.layers) layers.emplace_back(layer);
   const auto put_record = [&] {
-    return store_->put(chunk.key, static_cast<uint32_t>(kv.n_tokens), layers, options);
+    return store_->put(chunk.key, narrow<uint32_t>(kv.n_tokens), layers, options);
   };
   return keep_record_ ? keep_record_(chunk.key.hash, put_record) : put_record();
 }

@@ -52,7 +52,7 @@ void LoadPipeline::load_layers() {
       changed_.wait(lock, [&] { return stop_ || layer < released_ + kSlots; });
       if (stop_) return;
     }
-    const bool ok = load_into(slots_[static_cast<size_t>(layer % kSlots)], layer);
+    const bool ok = load_into(slots_[layer % kSlots], layer);
     {
       std::lock_guard lock(mutex_);
       if (ok) {
@@ -87,7 +87,7 @@ std::span<const std::span<const std::byte>> LoadPipeline::next() {
   if (loaded_ <= layer && thrown_ != nullptr) std::rethrow_exception(thrown_);
   if (loaded_ <= layer) return {};
   taken_ = layer + 1;
-  return slots_[static_cast<size_t>(layer % kSlots)].chunk_bytes;
+  return slots_[layer % kSlots].chunk_bytes;
 }
 
 }  // namespace weft::fusion

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/narrow.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/gathering_internal.h"
 #include "fusion/with_memory_internal.h"
@@ -126,8 +127,7 @@ Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
   kv::Cache& cache = fusor_.cache_;
   kv::OwnedSequence sequence(cache);
   WEFT_ASSIGN_OR_RETURN(found_prefix_, cache.attach_prefix(sequence.id(), prefix));
-  auto reservation =
-      cache.reserve(sequence.id(), static_cast<int32_t>(tokens_.size()) - found_prefix_);
+  auto reservation = cache.reserve(sequence.id(), narrow<int32_t>(tokens_.size()) - found_prefix_);
   if (reservation.is_ok()) sequence_.emplace(std::move(sequence));
   return reservation;
 }
@@ -137,7 +137,7 @@ Status Prefill::start_plain() {
   const bool looks = options_.mode == ReuseMode::kPrefix;
   const auto prefix = std::span(tokens_).first(looks ? tokens_.size() - 1 : 0);
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, hold_pages(prefix));
-  const auto rest = std::span(tokens_).subspan(static_cast<size_t>(found_prefix_));
+  const auto rest = std::span(tokens_).subspan(found_prefix_);
   const model::RowsPass::Options options{.wanted = {std::ssize(rest) - 1}};
   auto pass = std::make_unique<model::RowsPass>(
       fusor_.forward_, fusor_.cache_, model::Rows::of(sequence_->id(), rest, found_prefix_),
@@ -244,8 +244,7 @@ void Prefill::finish() {
 }
 
 void Prefill::count_tokens() {
-  report_.computed_tokens = static_cast<int32_t>(prompt_.prefix.size()) - found_prefix_ +
-                            static_cast<int32_t>(prompt_.suffix.size());
+  report_.computed_tokens = prompt_.n_tokens() - prompt_.n_chunk_tokens() - found_prefix_;
   for (const ChunkReport& chunk : report_.chunks) {
     if (chunk.origin == ChunkOrigin::kComputed) {
       report_.computed_tokens += chunk.n_tokens;

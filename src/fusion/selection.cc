@@ -13,11 +13,11 @@ std::vector<int64_t> top_k(std::span<const float> scores, int64_t k) {
   std::vector<int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   const auto rank = [&](int64_t i) {
-    const float score = scores[static_cast<size_t>(i)];
+    const float score = scores[i];
     return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
   };
-  const auto n = std::min<size_t>(static_cast<size_t>(std::max<int64_t>(k, 0)), order.size());
-  const auto middle = order.begin() + static_cast<std::ptrdiff_t>(n);
+  const int64_t n = std::clamp<int64_t>(k, 0, std::ssize(order));
+  const auto middle = order.begin() + n;
   std::nth_element(order.begin(), middle, order.end(), [&](int64_t a, int64_t b) {
     return rank(a) != rank(b) ? rank(a) > rank(b) : a < b;
   });
@@ -33,14 +33,13 @@ float deviation_floor(int64_t anchor_tokens) {
 
 float expected_deviation(int64_t index, float floor) {
   constexpr float kHalved = 6;  // the token about where deviation is half the first one's
-  return floor + (1 - floor) * kHalved / (kHalved + static_cast<float>(index));
+  return floor + (1 - floor) * kHalved / (kHalved + index);
 }
 
 void weigh_by_deviation(const Prompt& prompt, float floor, std::span<float> scores) {
   auto score = scores.begin();
   for (const auto& chunk : prompt.chunks) {
-    for (size_t i = 0; i < chunk.size(); ++i)
-      *score++ *= expected_deviation(static_cast<int64_t>(i), floor);
+    for (int64_t i = 0; i < std::ssize(chunk); ++i) *score++ *= expected_deviation(i, floor);
   }
 }
 
@@ -59,7 +58,7 @@ std::vector<int64_t> select_tokens(const Prompt& prompt, std::span<const float> 
 
 int64_t selected_count(double ratio, int64_t n_tokens) {
   if (ratio <= 0 || n_tokens == 0) return 0;
-  return std::clamp<int64_t>(std::llround(ratio * static_cast<double>(n_tokens)), 1, n_tokens);
+  return std::clamp<int64_t>(std::llround(ratio * n_tokens), 1, n_tokens);
 }
 
 namespace {
@@ -69,7 +68,7 @@ int32_t nearest_full_layer(const model::ModelConfig& config, int32_t layer) {
   for (int32_t distance = 0; distance < config.n_layers; ++distance) {
     for (const int32_t candidate : {layer - distance, layer + distance}) {
       if (candidate < 0 || candidate >= config.n_layers) continue;
-      if (config.layers[static_cast<size_t>(candidate)].window_tokens == 0) return candidate;
+      if (config.layers[candidate].window_tokens == 0) return candidate;
     }
   }
   return layer;

@@ -14,7 +14,7 @@ class Stopwatch {
   /// Adds what passed since the last call to `part`.
   void charge(double& part) {
     const int64_t now_ns = env_.monotonic_ns();
-    part += static_cast<double>(now_ns - last_ns_) * 1e-6;
+    part += (now_ns - last_ns_) * 1e-6;
     last_ns_ = now_ns;
   }
   /// What passed since the last call belongs to others.

@@ -37,8 +37,7 @@ void add_rows(const model::ModelConfig& config, int32_t layer_begin, int32_t lay
     double rows = 0;
     for (const Rows& part : parts) {
       rows += part.n;
-      work.keys +=
-          part.n * keys_in_sight(config.layers[static_cast<size_t>(l)], part.first, part.last);
+      work.keys += part.n * keys_in_sight(config.layers[l], part.first, part.last);
     }
     work.rows += rows;
     work.blocks += std::ceil(rows / kBlockRows);
@@ -48,9 +47,8 @@ void add_rows(const model::ModelConfig& config, int32_t layer_begin, int32_t lay
 }  // namespace
 
 Work plain_work(const model::ModelConfig& config, const ReuseCounts& n) {
-  const auto computed =
-      static_cast<double>(n.prefix_missing + n.hit_tokens + n.missed_tokens + n.suffix_tokens);
-  const auto found = static_cast<double>(n.prefix_found);
+  const double computed = n.prefix_missing + n.hit_tokens + n.missed_tokens + n.suffix_tokens;
+  const double found = n.prefix_found;
   Work work;
   add_rows(config, 0, config.n_layers, {{computed, found, found + computed}}, work);
   return work;
@@ -59,14 +57,15 @@ Work plain_work(const model::ModelConfig& config, const ReuseCounts& n) {
 Work reuse_work(const model::ModelConfig& config, const ReuseCounts& n,
                 const FusionOptions& options) {
   const int64_t chunk_tokens = n.hit_tokens + n.missed_tokens;
-  const auto found = static_cast<double>(n.prefix_found);
-  const double chunks_begin = found + static_cast<double>(n.prefix_missing);
-  const double chunks_end = chunks_begin + static_cast<double>(chunk_tokens);
-  const auto suffix_tokens = static_cast<double>(n.suffix_tokens);
-  const Rows prefix{static_cast<double>(n.prefix_missing), found, chunks_begin};
+  const double found = n.prefix_found, missing = n.prefix_missing;
+  const double chunks_begin = found + missing;
+  const double chunks_end = chunks_begin + chunk_tokens;
+  const double suffix_tokens = n.suffix_tokens;
+  const Rows prefix{missing, found, chunks_begin};
   const Rows suffix{suffix_tokens, chunks_end, chunks_end + suffix_tokens};
   const auto chunk_rows = [&](double ratio) {
-    return Rows{static_cast<double>(selected_count(ratio, chunk_tokens)), chunks_begin, chunks_end};
+    const double selected = selected_count(ratio, chunk_tokens);
+    return Rows{selected, chunks_begin, chunks_end};
   };
   const bool blend = options.mode == ReuseMode::kBlend;
 
@@ -92,20 +91,17 @@ Work reuse_work(const model::ModelConfig& config, const ReuseCounts& n,
     add_rows(config, 0, config.n_layers, {prefix, chunk_rows(blend ? options.ratio : 0), suffix},
              work);
   }
-  const auto anchor = static_cast<double>(n.anchor_tokens);
-  add_rows(config, 0, config.n_layers,
-           {{static_cast<double>(n.missed_tokens), anchor, anchor + 2 * kChunkContext}}, work);
-  work.kv_bytes =
-      static_cast<double>(chunk_tokens) * static_cast<double>(record_token_bytes(config));
+  const double anchor = n.anchor_tokens, missed = n.missed_tokens;
+  add_rows(config, 0, config.n_layers, {{missed, anchor, anchor + 2 * kChunkContext}}, work);
+  work.kv_bytes = 1.0 * chunk_tokens * record_token_bytes(config);
   return work;
 }
 
 double operations(const model::ModelConfig& c, const Work& work) {
-  const double projections =
-      2.0 * c.n_embd * static_cast<double>(2 * c.q_width() + 2 * c.kv_width());
-  const double feed_forward = 2.0 * 3.0 * c.n_embd * static_cast<double>(c.active_ff());
-  return work.rows * (projections + feed_forward) +
-         work.keys * 4.0 * static_cast<double>(c.q_width()) + work.kv_bytes * kOperationsPerByte;
+  const double projections = 2.0 * c.n_embd * (2 * c.q_width() + 2 * c.kv_width());
+  const double feed_forward = 2.0 * 3.0 * c.n_embd * c.active_ff();
+  return work.rows * (projections + feed_forward) + work.keys * 4.0 * c.q_width() +
+         work.kv_bytes * kOperationsPerByte;
 }
 
 double predicted_ms(const Work& work, const PrefillRates& rates) {
@@ -120,9 +116,7 @@ std::optional<double> auto_ratio(const model::ModelConfig& config, const ReuseCo
   const double may_take_ms = std::max(kSoonMs, kSpentShare * full_ms);
   const int64_t chunk_tokens = counts.hit_tokens + counts.missed_tokens;
   FusionOptions tried = options;
-  const auto ratio_of = [&](int64_t tokens) {
-    return static_cast<double>(tokens) / static_cast<double>(chunk_tokens);
-  };
+  const auto ratio_of = [&](double tokens) { return tokens / chunk_tokens; };
   // The most tokens that keep to it: more tokens never take less time.
   int64_t fits = selected_count(kLeastRatio, chunk_tokens);
   tried.ratio = kLeastRatio;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/narrow.h"
+
 namespace weft::gguf {
 namespace {
 
@@ -54,7 +56,7 @@ Result<uint64_t> File::get_uint(std::string_view key) const {
     return corrupt(
         fmt::format("{}: key '{}' is {}, must not be negative", path_, printable(key), *number));
   }
-  return static_cast<uint64_t>(*number);
+  return narrow<uint64_t>(*number);
 }
 
 Result<uint64_t> File::get_uint_or(std::string_view key, uint64_t fallback) const {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/narrow.h"
 #include "gguf/gguf.h"
 
 namespace weft::gguf {
@@ -82,7 +83,7 @@ Value decode_fixed(ValueType type, const std::byte* from) {
 
 /// The string at `from`, its length before it; only over bytes that were checked.
 std::string_view decode_string(const std::byte* from) {
-  return {reinterpret_cast<const char*>(from) + 8, static_cast<size_t>(load<uint64_t>(from))};
+  return {reinterpret_cast<const char*>(from) + 8, load<uint64_t>(from)};
 }
 
 /// Types that other programs read and weft does not, or null.
@@ -109,7 +110,7 @@ const char* foreign_type_name(uint32_t id) {
 const char* value_type_name(ValueType type) {
   static constexpr std::array kNames{"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                      "bool", "string", "array", "u64", "i64", "f64"};
-  const auto id = static_cast<size_t>(type);
+  const size_t id = to_underlying(type);
   return id < kNames.size() ? kNames[id] : "unknown";
 }
 
@@ -187,7 +188,7 @@ class Parser {
       return error(fmt::format("{} has {} bytes, over the limit of {}", what, length, max_bytes));
     }
     WEFT_RETURN_IF_ERROR(need(length, what));
-    out = {reinterpret_cast<const char*>(bytes_.data()) + position_, static_cast<size_t>(length)};
+    out = {reinterpret_cast<const char*>(bytes_.data()) + position_, length};
     position_ += length;
     return Status::ok();
   }
@@ -248,7 +249,7 @@ class Parser {
   Status read_type(ValueType& type, const char* what) {
     uint32_t id = 0;
     WEFT_RETURN_IF_ERROR(read(id, what));
-    if (id > static_cast<uint32_t>(ValueType::kF64)) {
+    if (id > to_underlying(ValueType::kF64)) {
       return error(fmt::format("{} is {}, which is no GGUF value type (0 to 12)", what, id));
     }
     type = static_cast<ValueType>(id);
@@ -336,7 +337,7 @@ class Parser {
     uint32_t n_dims = 0;
     WEFT_RETURN_IF_ERROR(read(n_dims, "number of dimensions"));
     if (n_dims > 4) return error(fmt::format("has {} dimensions, over the limit of 4", n_dims));
-    tensor.n_dims = static_cast<int>(n_dims);
+    tensor.n_dims = narrow<int>(n_dims);
     for (uint32_t d = 0; d < n_dims; ++d) {
       WEFT_RETURN_IF_ERROR(read(tensor.dims[d], "dimension"));
       if (tensor.dims[d] <= 0) {
@@ -373,8 +374,7 @@ class Parser {
       }
     }
     const int64_t blocks = elements / info->block_elements;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(blocks),
-                               static_cast<uint64_t>(info->block_bytes), &tensor.size_bytes)) {
+    if (__builtin_mul_overflow(blocks, info->block_bytes, &tensor.size_bytes)) {
       return error("the number of bytes overflows 64 bits");
     }
     return Status::ok();

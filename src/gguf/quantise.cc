@@ -50,12 +50,12 @@ void quantise_block(const float* x, BlockQ8_0& block) {
 /// Q4_0 and Q5_0: the extreme element takes the range's long end, -half.
 template <class Block>
 void quantise_symmetric(const float* x, Block& block, int half, uint8_t (&q)[32]) {
-  const float d = extreme(x, 32) / static_cast<float>(-half);
+  const float d = extreme(x, 32) / -half;
   const float id = inverse(d);
   block.d = f16_from_f32(d);
   for (int i = 0; i < 32; ++i) {
-    const float shifted = x[i] * id + (static_cast<float>(half) + 0.5f);
-    q[i] = static_cast<uint8_t>(std::min(2 * half - 1, static_cast<int>(shifted)));
+    const float shifted = x[i] * id + (half + 0.5f);
+    q[i] = std::min(2 * half - 1, static_cast<int>(shifted));
   }
 }
 
@@ -63,22 +63,22 @@ void quantise_symmetric(const float* x, Block& block, int half, uint8_t (&q)[32]
 template <class Block>
 void quantise_offset(const float* x, Block& block, int max_q, uint8_t (&q)[32]) {
   const auto [low, high] = std::minmax_element(x, x + 32);
-  const float m = *low, d = (*high - m) / static_cast<float>(max_q);
+  const float m = *low, d = (*high - m) / max_q;
   const float id = inverse(d);
   block.d = f16_from_f32(d);
   block.m = f16_from_f32(m);
   for (int i = 0; i < 32; ++i) {
-    q[i] = static_cast<uint8_t>(std::min(max_q, static_cast<int>((x[i] - m) * id + 0.5f)));
+    q[i] = std::min(max_q, static_cast<int>((x[i] - m) * id + 0.5f));
   }
 }
 
 void pack_nibbles(const uint8_t (&q)[32], uint8_t* qs) {
-  for (int j = 0; j < 16; ++j) qs[j] = static_cast<uint8_t>((q[j] & 15) | (q[j + 16] & 15) << 4);
+  for (int j = 0; j < 16; ++j) qs[j] = (q[j] & 15) | (q[j + 16] & 15) << 4;
 }
 
 void pack_fifth_bits(const uint8_t (&q)[32], uint8_t (&qh)[4]) {
   std::memset(qh, 0, sizeof(qh));
-  for (int i = 0; i < 32; ++i) qh[i / 8] |= static_cast<uint8_t>((q[i] >> 4) << (i % 8));
+  for (int i = 0; i < 32; ++i) qh[i / 8] |= (q[i] >> 4) << (i % 8);
 }
 
 void quantise_block(const float* x, BlockQ4_0& block) {
@@ -150,22 +150,22 @@ Line fit_line(const float* from, int max_q, float first, int n_grids) {
   float x[32], weight[32];
   std::copy_n(from, 32, x);
   double squares = 0;
-  for (const float value : x) squares += static_cast<double>(value) * static_cast<double>(value);
-  const auto root = static_cast<float>(std::sqrt(squares / 32));
+  for (const float value : x) squares += double{value} * value;
+  const float root = std::sqrt(squares / 32);
   double sum_w = 0, sum_x = 0;
   for (int i = 0; i < 32; ++i) {
     weight[i] = root + std::abs(x[i]);
-    sum_w += static_cast<double>(weight[i]);
-    sum_x += static_cast<double>(weight[i]) * static_cast<double>(x[i]);
+    sum_w += weight[i];
+    sum_x += double{weight[i]} * x[i];
   }
   const float low = std::min(0.0f, *std::min_element(x, x + 32));
   const float high = *std::max_element(x, x + 32);
   if (!(high > low)) return {0.0f, -low};
-  const auto most = static_cast<float>(max_q);
+  const float most = max_q;
   Line best{(high - low) / most, -low};
   double best_gain = -1;  // what a line takes off the sum of w*x^2
   for (int i = 0; i < n_grids; ++i) {
-    const float steps = most + first + 0.1f * static_cast<float>(i);
+    const float steps = most + first + 0.1f * i;
     const float per_unit = steps / (high - low);
     if (!std::isfinite(per_unit)) break;
     const Moments m = moments_of(x, weight, low, per_unit, most);
@@ -189,9 +189,9 @@ Line fit_line(const float* from, int max_q, float first, int n_grids) {
 
 void pack_k_scales(const int (&scales)[8], const int (&mins)[8], uint8_t* packed) {
   for (int s = 0; s < 4; ++s) {
-    packed[s] = static_cast<uint8_t>(scales[s] | (scales[s + 4] >> 4) << 6);
-    packed[s + 4] = static_cast<uint8_t>(mins[s] | (mins[s + 4] >> 4) << 6);
-    packed[s + 8] = static_cast<uint8_t>((scales[s + 4] & 15) | (mins[s + 4] & 15) << 4);
+    packed[s] = scales[s] | (scales[s + 4] >> 4) << 6;
+    packed[s + 4] = mins[s] | (mins[s + 4] >> 4) << 6;
+    packed[s + 8] = (scales[s + 4] & 15) | (mins[s + 4] & 15) << 4;
   }
 }
 
@@ -211,23 +211,22 @@ void quantise_super_block(const float* x, Block& block, int max_q, float first, 
   block.dmin = f16_from_f32(largest.min / 63.0f);
   const float d = f32_from_f16(block.d), dmin = f32_from_f16(block.dmin);
   const float per_scale = 63.0f * inverse(largest.scale), per_min = 63.0f * inverse(largest.min);
+  const float most = max_q;
   int scales[8], mins[8];
   for (int s = 0; s < 8; ++s) {
     scales[s] = rounded(per_scale * lines[s].scale, 0.0f, 63.0f);
     mins[s] = rounded(per_min * lines[s].min, 0.0f, 63.0f);
-    const float per_unit = inverse(d * static_cast<float>(scales[s]));
-    const float offset = dmin * static_cast<float>(mins[s]);
+    const float per_unit = inverse(d * scales[s]);
+    const float offset = dmin * mins[s];
     for (int i = 32 * s; i < 32 * s + 32; ++i) {
-      q[i] = static_cast<uint8_t>(
-          rounded((x[i] + offset) * per_unit, 0.0f, static_cast<float>(max_q)));
+      q[i] = rounded((x[i] + offset) * per_unit, 0.0f, most);
     }
   }
   pack_k_scales(scales, mins, block.scales);
   // Byte i of each 32 holds element i of an even sub-block (low nibble) and of the next (high).
   for (int s = 0; s < 8; s += 2) {
     for (int i = 0; i < 32; ++i) {
-      block.qs[16 * s + i] =
-          static_cast<uint8_t>((q[32 * s + i] & 15) | (q[32 * s + 32 + i] & 15) << 4);
+      block.qs[16 * s + i] = (q[32 * s + i] & 15) | (q[32 * s + 32 + i] & 15) << 4;
     }
   }
 }
@@ -241,7 +240,7 @@ void quantise_block(const float* x, BlockQ5_K& block) {
   uint8_t q[256];
   quantise_super_block(x, block, 31, -0.5f, 16, q);
   std::memset(block.qh, 0, sizeof(block.qh));
-  for (int i = 0; i < 256; ++i) block.qh[i % 32] |= static_cast<uint8_t>((q[i] >> 4) << (i / 32));
+  for (int i = 0; i < 256; ++i) block.qh[i % 32] |= (q[i] >> 4) << (i / 32);
 }
 
 /// The scale for 16 elements and integers from -32 to 31, of either sign: the extreme element takes
@@ -252,7 +251,7 @@ float fit_scale(const float* x) {
   float best = peak / -32.0f;
   double best_gain = -1;
   for (int step = -9; step <= 9; ++step) {
-    const float per_unit = -(32.0f + 0.1f * static_cast<float>(step)) / peak;
+    const float per_unit = -(32.0f + 0.1f * step) / peak;
     if (!std::isfinite(per_unit)) return best;
     float q2_lanes[kLanes] = {}, qx_lanes[kLanes] = {};
     for (int i = 0; i < 16; i += kLanes) {
@@ -277,10 +276,10 @@ void pack_q6_k(const uint8_t (&q)[256], BlockQ6_K& block) {
   for (int half = 0; half < 2; ++half) {
     const uint8_t* h = q + 128 * half;
     for (int i = 0; i < 32; ++i) {
-      block.ql[64 * half + i] = static_cast<uint8_t>((h[i] & 15) | (h[i + 64] & 15) << 4);
-      block.ql[64 * half + 32 + i] = static_cast<uint8_t>((h[i + 32] & 15) | (h[i + 96] & 15) << 4);
-      block.qh[32 * half + i] = static_cast<uint8_t>((h[i] >> 4) | (h[i + 32] >> 4) << 2 |
-                                                     (h[i + 64] >> 4) << 4 | (h[i + 96] >> 4) << 6);
+      block.ql[64 * half + i] = (h[i] & 15) | (h[i + 64] & 15) << 4;
+      block.ql[64 * half + 32 + i] = (h[i + 32] & 15) | (h[i + 96] & 15) << 4;
+      block.qh[32 * half + i] =
+          (h[i] >> 4) | (h[i + 32] >> 4) << 2 | (h[i + 64] >> 4) << 4 | (h[i + 96] >> 4) << 6;
     }
   }
 }
@@ -294,10 +293,10 @@ void quantise_block(const float* x, BlockQ6_K& block) {
   const float d = f32_from_f16(block.d);
   uint8_t q[256];
   for (int s = 0; s < 16; ++s) {
-    block.scales[s] = static_cast<int8_t>(rounded(per_scale * steps[s], -128.0f, 127.0f));
-    const float per_unit = inverse(d * static_cast<float>(block.scales[s]));
+    block.scales[s] = rounded(per_scale * steps[s], -128.0f, 127.0f);
+    const float per_unit = inverse(d * block.scales[s]);
     for (int i = 16 * s; i < 16 * s + 16; ++i) {
-      q[i] = static_cast<uint8_t>(rounded(x[i] * per_unit, -32.0f, 31.0f) + 32);
+      q[i] = rounded(x[i] * per_unit, -32.0f, 31.0f) + 32;
     }
   }
   pack_q6_k(q, block);

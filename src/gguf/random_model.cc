@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/narrow.h"
 #include "gguf/quantise.h"
 #include "gguf/writer.h"
 
@@ -43,9 +44,7 @@ class Random {
   }
 
   /// Uniform in [0, n).
-  size_t below(size_t n) {
-    return static_cast<size_t>((static_cast<unsigned __int128>(next()) * n) >> 64);
-  }
+  size_t below(size_t n) { return (static_cast<unsigned __int128>(next()) * n) >> 64; }
 
   /// Near normal: the sum of four uniform numbers of 16 bits, whose deviation is
   /// sqrt(4 * (2^32 - 1) / 12) = 37837.2; none is farther out than 3.46 deviations.
@@ -53,9 +52,9 @@ class Random {
     const float scale = deviation / 37837.2f;
     for (float& x : out) {
       const uint64_t bits = next();
-      const auto sum = static_cast<int32_t>((bits & 0xffff) + (bits >> 16 & 0xffff) +
-                                            (bits >> 32 & 0xffff) + (bits >> 48));
-      x = mean + scale * static_cast<float>(sum - 2 * 0xffff);
+      const int32_t sum =
+          (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+      x = mean + scale * (sum - 2 * 0xffff);
     }
   }
 
@@ -141,13 +140,14 @@ class Planner {
               float deviation) {
     plans_.push_back({fmt::format("{}{}", prefix_, name), dtype, std::move(dims), mean, deviation});
   }
+  static float root(float width) { return std::sqrt(width); }
   void matrix(std::string_view name, DType dtype, int64_t row, int64_t n_rows, float gain = 1.0f) {
     random(fmt::format("{}.weight", name), fallback(dtype, row), {row, n_rows}, 0.0f,
-           gain / std::sqrt(static_cast<float>(row)));
+           gain / root(row));
   }
   void experts(std::string_view name, DType dtype, int64_t row, int64_t n_rows) {
     random(fmt::format("{}_exps.weight", name), fallback(dtype, row), {row, n_rows, o_.n_experts},
-           0.0f, 1.0f / std::sqrt(static_cast<float>(row)));
+           0.0f, 1.0f / root(row));
   }
   void norm(std::string_view name, int64_t width, float mean = 1.0f) {
     random(fmt::format("{}.weight", name), DType::kF32, {width}, mean, 0.1f * mean);
@@ -246,7 +246,7 @@ void add_tokenizer(HeaderBuilder& header, int64_t vocab) {
     tokens.push_back(left + right);
     merges.push_back(left + " " + right);
   }
-  for (auto i = static_cast<int64_t>(tokens.size()); i < vocab; ++i) {
+  for (auto i = std::ssize(tokens); i < vocab; ++i) {
     tokens.push_back(fmt::format("[{}]", i));
   }
   types.resize(tokens.size(), kNormal);
@@ -267,7 +267,7 @@ class ModelKeys {
   ModelKeys(HeaderBuilder& header, const std::string& architecture)
       : header_(header), architecture_(architecture) {}
   void add(std::string_view key, int64_t value) {
-    header_.add<uint32_t>(name(key), static_cast<uint32_t>(value));
+    header_.add<uint32_t>(name(key), narrow<uint32_t>(value));
   }
   void add(std::string_view key, float value) { header_.add<float>(name(key), value); }
   void add(std::string_view key, std::string_view value) { header_.add_string(name(key), value); }
@@ -340,29 +340,29 @@ void add_hyperparameters(HeaderBuilder& header, const RandomModelOptions& o, con
 /// goes on with units drawn from its pool, which is as fast as the disk.
 Status write_tensor(Writer& writer, const Plan& plan, Random& random) {
   if (!plan.values.empty()) return writer.append(std::as_bytes(plan.values));
-  constexpr size_t kPoolElements = 1u << 17;
-  constexpr size_t kBufferBytes = 1u << 20;
-  const auto unit = static_cast<size_t>(std::max(32, dtype_info(plan.dtype).block_elements));
-  const auto unit_bytes = static_cast<size_t>(row_bytes(plan.dtype, static_cast<int64_t>(unit)));
-  uint64_t left = static_cast<uint64_t>(row_bytes(plan.dtype, plan.dims[0]));
-  for (size_t d = 1; d < plan.dims.size(); ++d) left *= static_cast<uint64_t>(plan.dims[d]);
+  constexpr int64_t kPoolElements = 1 << 17;
+  constexpr int64_t kBufferBytes = 1 << 20;
+  const int64_t unit = std::max(32, dtype_info(plan.dtype).block_elements);
+  const int64_t unit_bytes = row_bytes(plan.dtype, unit);
+  int64_t left = row_bytes(plan.dtype, plan.dims[0]);
+  for (const int64_t dim : std::span(plan.dims).subspan(1)) left *= dim;
 
-  const size_t n_units = static_cast<size_t>((left + unit_bytes - 1) / unit_bytes);
-  const size_t n_pool = std::min(n_units, kPoolElements / unit);
+  const int64_t n_units = (left + unit_bytes - 1) / unit_bytes;
+  const int64_t n_pool = std::min(n_units, kPoolElements / unit);
   std::vector<float> values(n_pool * unit);
   random.fill_normal(values, plan.mean, plan.deviation);
   std::vector<std::byte> pool(n_pool * unit_bytes);
   quantise(plan.dtype, values, pool.data());
 
-  const auto first = static_cast<size_t>(std::min<uint64_t>(left, pool.size()));
+  const int64_t first = std::min<int64_t>(left, std::ssize(pool));
   WEFT_RETURN_IF_ERROR(writer.append(std::span(pool).first(first)));
   left -= first;
   std::vector<std::byte> buffer(kBufferBytes / unit_bytes * unit_bytes);
   while (left > 0) {
-    for (size_t at = 0; at < buffer.size(); at += unit_bytes) {
+    for (int64_t at = 0; at < std::ssize(buffer); at += unit_bytes) {
       std::memcpy(buffer.data() + at, pool.data() + random.below(n_pool) * unit_bytes, unit_bytes);
     }
-    const auto n = static_cast<size_t>(std::min<uint64_t>(left, buffer.size()));
+    const int64_t n = std::min<int64_t>(left, std::ssize(buffer));
     WEFT_RETURN_IF_ERROR(writer.append(std::span(buffer).first(n)));
     left -= n;
   }

@@ -8,6 +8,8 @@
 #include <charconv>
 #include <numeric>
 
+#include "base/narrow.h"
+
 namespace weft::gguf {
 namespace {
 
@@ -103,8 +105,8 @@ Result<Shape> shape_of(const File& file) {
   Shape shape;
   WEFT_ASSIGN_OR_RETURN(const uint64_t n_layers, file.get_uint_or(prefix + "block_count", 0));
   WEFT_ASSIGN_OR_RETURN(const uint64_t n_experts, file.get_uint_or(prefix + "expert_count", 0));
-  shape.n_layers = static_cast<int64_t>(std::min<uint64_t>(n_layers, 1u << 20));
-  shape.n_experts = static_cast<int64_t>(std::min<uint64_t>(n_experts, 1u << 20));
+  shape.n_layers = narrow<int64_t>(std::min<uint64_t>(n_layers, 1u << 20));
+  shape.n_experts = narrow<int64_t>(std::min<uint64_t>(n_experts, 1u << 20));
   shape.tied = file.find_tensor("output.weight") == nullptr;
   shape.narrow_values = n_layers == 80 && (architecture == "llama" || architecture == "qwen2");
   for (const TensorInfo& tensor : file.tensors()) {

@@ -3,6 +3,8 @@
 #include <array>
 #include <bit>
 
+#include "base/narrow.h"
+
 namespace weft::gguf {
 namespace {
 
@@ -57,17 +59,17 @@ void HeaderBuilder::add_string(std::string_view key, std::string_view value) {
 void HeaderBuilder::add_value(std::string_view key, const Value& value) {
   switch (value.type) {
     case ValueType::kU8:
-      return add<uint8_t>(key, static_cast<uint8_t>(std::get<uint64_t>(value.data)));
+      return add<uint8_t>(key, narrow<uint8_t>(std::get<uint64_t>(value.data)));
     case ValueType::kI8:
-      return add<int8_t>(key, static_cast<int8_t>(std::get<int64_t>(value.data)));
+      return add<int8_t>(key, narrow<int8_t>(std::get<int64_t>(value.data)));
     case ValueType::kU16:
-      return add<uint16_t>(key, static_cast<uint16_t>(std::get<uint64_t>(value.data)));
+      return add<uint16_t>(key, narrow<uint16_t>(std::get<uint64_t>(value.data)));
     case ValueType::kI16:
-      return add<int16_t>(key, static_cast<int16_t>(std::get<int64_t>(value.data)));
+      return add<int16_t>(key, narrow<int16_t>(std::get<int64_t>(value.data)));
     case ValueType::kU32:
-      return add<uint32_t>(key, static_cast<uint32_t>(std::get<uint64_t>(value.data)));
+      return add<uint32_t>(key, narrow<uint32_t>(std::get<uint64_t>(value.data)));
     case ValueType::kI32:
-      return add<int32_t>(key, static_cast<int32_t>(std::get<int64_t>(value.data)));
+      return add<int32_t>(key, narrow<int32_t>(std::get<int64_t>(value.data)));
     case ValueType::kF32:
       return add<float>(key, static_cast<float>(std::get<double>(value.data)));
     case ValueType::kBool:
@@ -96,11 +98,11 @@ void HeaderBuilder::add_strings(std::string_view key, std::span<const std::strin
 uint64_t HeaderBuilder::add_tensor(std::string_view name, DType dtype,
                                    std::span<const int64_t> dims) {
   WEFT_CHECK(!dims.empty() && dims.size() <= 4);
-  uint64_t size = static_cast<uint64_t>(row_bytes(dtype, dims[0]));
+  auto size = narrow<uint64_t>(row_bytes(dtype, dims[0]));
   put_string(table_, name);
-  put(table_, static_cast<uint32_t>(dims.size()));
+  put(table_, narrow<uint32_t>(dims.size()));
   for (const int64_t dim : dims) put(table_, dim);
-  for (const int64_t dim : dims.subspan(1)) size *= static_cast<uint64_t>(dim);
+  for (const int64_t dim : dims.subspan(1)) size *= narrow<uint64_t>(dim);
   put(table_, dtype);
   put(table_, data_bytes_);
   data_bytes_ += size + padding(size, alignment_);

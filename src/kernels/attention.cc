@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/narrow.h"
 #include "kernels/attention_internal.h"
 #include "kernels/kv_codec_internal.h"
 
@@ -11,30 +12,44 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 32;  // write_kv: some 50 KB
 
+/// Null where there are no rows.
+template <class T>
+T* row_at(const MatrixView<T>& rows, int64_t i) {
+  return rows.data == nullptr ? nullptr : rows.data + i * rows.stride;
+}
+
 AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionSequence& sequence) {
   const int64_t row = sequence.row_begin;
-  const int64_t heads = args.n_heads;
   const KvLayout& kv = args.kv.layout;
-  const int64_t head_dim = kv.head_dim;
   return {.kv = args.kv,
           .k_codec = &kv_codec(isa, kv.k_type),
           .v_codec = &kv_codec(isa, kv.v_type),
           .block_table = sequence.block_table,
-          .slots = args.slots + row,
-          .first_slots = args.first_slots == nullptr ? nullptr : args.first_slots + row,
+          .slots = args.slots.data() + row,
+          .first_slots = args.first_slots.empty() ? nullptr : args.first_slots.data() + row,
           .heads = sequence.heads.empty() ? nullptr : sequence.heads.data(),
           .n_heads = args.n_heads,
           .group = args.n_heads / kv.n_kv_heads,
           .scale = args.scale,
           .softcap = args.softcap,
-          .q = args.q + row * heads * head_dim,
-          .out = args.out == nullptr ? nullptr : args.out + row * heads * head_dim,
-          .log_sum_exp = args.log_sum_exp == nullptr ? nullptr : args.log_sum_exp + row * heads};
+          .q = row_at(args.q, row),
+          .out = row_at(args.out, row),
+          .log_sum_exp = row_at(args.log_sum_exp, row)};
 }
 
-void check_args(const AttentionArgs& args) {
+/// The step's rows, and that all that is given has so many.
+int64_t check_args(const AttentionArgs& args) {
+  const KvLayout& kv = args.kv.layout;
   WEFT_CHECK(args.kv.k != nullptr && args.n_heads > 0);
-  WEFT_CHECK(args.n_heads % args.kv.layout.n_kv_heads == 0 && args.softcap >= 0);
+  WEFT_CHECK(args.n_heads % kv.n_kv_heads == 0 && args.softcap >= 0);
+  WEFT_CHECK(args.q.columns == int64_t{args.n_heads} * kv.head_dim && args.q.is_dense());
+  const int64_t n_rows = std::ssize(args.slots);
+  WEFT_CHECK(args.q.rows == n_rows);
+  WEFT_CHECK(args.first_slots.empty() || std::ssize(args.first_slots) == n_rows);
+  const MatrixView<float>& sums = args.log_sum_exp;
+  WEFT_CHECK(sums.is_empty() ||
+             (sums.rows == n_rows && sums.columns == args.n_heads && sums.is_dense()));
+  return n_rows;
 }
 
 void check_slots(const AttentionRows& rows, int64_t n_rows) {
@@ -81,9 +96,8 @@ void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
     int64_t n_visible = rows.slots[row] + int64_t{1};
     if (rows.heads !=
         nullptr) {  // the most that any of them reads: the others' last splits are empty
-      const auto most = std::ranges::max_element(
-          std::span(rows.heads, static_cast<size_t>(rows.kv.layout.n_kv_heads)), {},
-          &HeadPages::last_slot);
+      const auto most = std::ranges::max_element(std::span(rows.heads, rows.kv.layout.n_kv_heads),
+                                                 {}, &HeadPages::last_slot);
       n_visible = most->last_slot + int64_t{1};
     }
     const int64_t first_key = first_visible(rows, row);
@@ -121,20 +135,21 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
   const int64_t partial_floats = decode_fns.partial(group, head_dim);
   AttentionPlan plan;
   plan.worker_floats = std::max(fns.prefill_scratch(head_dim), decode_fns.scratch(group, head_dim));
-  for (size_t i = 0; i < args.sequences.size(); ++i) {
+  for (int32_t i = 0; i < std::ssize(args.sequences); ++i) {
     const AttentionSequence& sequence = args.sequences[i];
     const int64_t n_rows = sequence.row_end - sequence.row_begin;
     WEFT_CHECK(sequence.row_begin >= 0 && n_rows >= 0);
+    WEFT_CHECK(sequence.row_end <= std::ssize(args.slots));
     const AttentionRows rows = sequence_rows(isa, args, sequence);
     check_slots(rows, n_rows);
     if (!sequence.heads.empty()) {
       WEFT_CHECK(sequence.kernel_class == KernelClass::kDecode && n_rows == 1);
-      WEFT_CHECK(std::ssize(sequence.heads) == kv.n_kv_heads && args.first_slots == nullptr);
+      WEFT_CHECK(std::ssize(sequence.heads) == kv.n_kv_heads && args.first_slots.empty());
     }
     if (sequence.kernel_class == KernelClass::kDecode) {
-      plan_decode(rows, static_cast<int32_t>(i), n_rows, partial_floats, plan);
+      plan_decode(rows, i, n_rows, partial_floats, plan);
     } else {
-      plan_prefill(rows, static_cast<int32_t>(i), n_rows, plan);
+      plan_prefill(rows, i, n_rows, plan);
     }
   }
   // The longest first: no thread is left with a long task at the end.
@@ -146,13 +161,13 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
 
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan) {
   check_args(args);
+  WEFT_CHECK(same_shape(args.out, args.q) && args.out.is_dense());
   const AttentionFns& fns = pick_attention_fns(context.isa);
   const AttentionDecodeFns& decode_fns = pick_attention_decode_fns(context.isa);
   float* const partials = context.workspace->of_op<float>(Use::kPartials, plan.partial_floats);
-  context.pool.run(static_cast<int>(plan.tasks.size()), [&](int index, int worker) {
-    const AttentionPlan::Task& task = plan.tasks[static_cast<size_t>(index)];
-    const AttentionRows rows =
-        sequence_rows(context.isa, args, args.sequences[static_cast<size_t>(task.sequence)]);
+  context.pool.run(std::ssize(plan.tasks), [&](int64_t index, int worker) {
+    const AttentionPlan::Task& task = plan.tasks[index];
+    const AttentionRows rows = sequence_rows(context.isa, args, args.sequences[task.sequence]);
     auto* scratch = context.workspace->of_worker<float>(worker, Use::kScratch, plan.worker_floats);
     if (task.partial < 0) {
       fns.prefill(rows, task.kv_head, task.begin, task.end, scratch);
@@ -160,24 +175,22 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
       decode_fns.decode(rows, task.begin, task.kv_head, task.end, scratch, partials + task.partial);
     }
   });
-  context.pool.run(static_cast<int>(plan.decode_rows.size()), [&](int index, int) {
-    const AttentionPlan::DecodeRow& row = plan.decode_rows[static_cast<size_t>(index)];
-    const AttentionRows rows =
-        sequence_rows(context.isa, args, args.sequences[static_cast<size_t>(row.sequence)]);
+  context.pool.run(std::ssize(plan.decode_rows), [&](int64_t index, int) {
+    const AttentionPlan::DecodeRow& row = plan.decode_rows[index];
+    const AttentionRows rows = sequence_rows(context.isa, args, args.sequences[row.sequence]);
     decode_fns.merge(rows, row.row, row.n_splits, partials + row.partial);
   });
 }
 
-void attention_mass(const Context& context, const AttentionArgs& args, int64_t n_keys,
-                    float* mass) {
+void attention_mass(const Context& context, const AttentionArgs& args, std::span<float> mass) {
   check_args(args);
-  WEFT_CHECK(args.sequences.size() == 1 && args.log_sum_exp != nullptr);
+  WEFT_CHECK(args.sequences.size() == 1 && args.log_sum_exp.rows == args.q.rows);
   const AttentionSequence& sequence = args.sequences[0];
   const int64_t n_rows = sequence.row_end - sequence.row_begin;
   if (n_rows == 0) return;
   const AttentionRows rows = sequence_rows(context.isa, args, sequence);
   check_slots(rows, n_rows);
-  const int64_t n_visible = std::min(n_keys, rows.slots[n_rows - 1] + int64_t{1});
+  const int64_t n_visible = std::min(std::ssize(mass), rows.slots[n_rows - 1] + int64_t{1});
 
   const AttentionFns& fns = pick_attention_fns(context.isa);
   const int64_t n_queries = n_rows * rows.group;
@@ -185,41 +198,43 @@ void attention_mass(const Context& context, const AttentionArgs& args, int64_t n
   const int64_t tile_floats = fns.packed_tile(rows.kv.layout.head_dim);
   float* const packed = context.workspace->of_op<float>(
       Use::kActivations, rows.kv.layout.n_kv_heads * n_tiles * tile_floats);
-  context.pool.run(static_cast<int>(rows.kv.layout.n_kv_heads * n_tiles), [&](int task, int) {
-    fns.pack(rows, n_rows, static_cast<int32_t>(task / n_tiles), task % n_tiles,
-             packed + task * tile_floats);
+  context.pool.run(rows.kv.layout.n_kv_heads * n_tiles, [&](int64_t task, int) {
+    const auto kv_head = narrow<int32_t>(task / n_tiles);
+    fns.pack(rows, n_rows, kv_head, task % n_tiles, packed + task * tile_floats);
   });
   const int64_t worker_floats = fns.mass_scratch(rows.kv.layout.head_dim);
   const int64_t first_block = first_visible(rows, 0) / kBlockKeys;
   const int64_t end_block = (n_visible + kBlockKeys - 1) / kBlockKeys;
-  const auto n_blocks = static_cast<int>(std::max<int64_t>(0, end_block - first_block));
-  context.pool.run(n_blocks, [&](int block, int worker) {
+  context.pool.run(end_block - first_block, [&](int64_t block, int worker) {
     const int64_t begin = (first_block + block) * kBlockKeys;
     fns.mass(rows, n_rows, begin, std::min(n_visible, begin + kBlockKeys), packed,
-             context.workspace->of_worker<float>(worker, Use::kScratch, worker_floats), mass);
+             context.workspace->of_worker<float>(worker, Use::kScratch, worker_floats),
+             mass.data());
   });
 }
 
 void write_kv(const Context& context, const PagedKv& kv,
-              std::span<const AttentionSequence> sequences, const int32_t* slots, const float* k,
-              const float* v) {
+              std::span<const AttentionSequence> sequences, std::span<const int32_t> slots,
+              MatrixView<const float> k, MatrixView<const float> v) {
   const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);
   const KvCodecFns& v_codec = kv_codec(context.isa, kv.layout.v_type);
   const int64_t n_heads = kv.layout.n_kv_heads, head_dim = kv.layout.head_dim;
   if (sequences.empty()) return;
   const int64_t row_begin = sequences.front().row_begin;
   const int64_t row_end = sequences.back().row_end;
-  const auto n_tasks = static_cast<int>((row_end - row_begin + kRowsPerTask - 1) / kRowsPerTask);
-  context.pool.run(n_tasks, [&](int task, int) {
+  WEFT_CHECK(same_shape(k, v) && k.columns == n_heads * head_dim);
+  WEFT_CHECK(row_end <= k.rows && row_end <= std::ssize(slots));
+  const int64_t n_tasks = (row_end - row_begin + kRowsPerTask - 1) / kRowsPerTask;
+  context.pool.run(n_tasks, [&](int64_t task, int) {
     const int64_t first = row_begin + task * kRowsPerTask;
     const int64_t end = std::min(row_end, first + kRowsPerTask);
     auto sequence = std::ranges::upper_bound(sequences, first, {}, &AttentionSequence::row_end);
     for (int64_t r = first; r < end; ++r) {
       while (r >= sequence->row_end) ++sequence;
       for (int32_t head = 0; head < n_heads; ++head) {
-        const int64_t from = (r * n_heads + head) * head_dim;
-        k_codec.store(k + from, head_dim, k_at(kv, sequence->block_table, slots[r], head));
-        v_codec.store(v + from, head_dim, v_at(kv, sequence->block_table, slots[r], head));
+        const int64_t from = head * head_dim;
+        k_codec.store(&k.row(r)[from], head_dim, k_at(kv, sequence->block_table, slots[r], head));
+        v_codec.store(&v.row(r)[from], head_dim, v_at(kv, sequence->block_table, slots[r], head));
       }
     }
   });

@@ -11,6 +11,7 @@
 #include "kernels/context.h"
 #include "kernels/kernel_class.h"
 #include "kernels/paged_kv.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 
@@ -25,24 +26,24 @@ struct AttentionSequence {
                                           // it reads all pages
 };
 
-/// q, out: [n_rows][n_heads][head_dim]; q rotated, not scaled. slots, first_slots [n_rows], both
-/// ascending within a sequence, slots not necessarily consecutive: row r has its K and V in slot
-/// slots[r] and sees the slots first_slots[r] … slots[r]. That is the causal mask where positions
-/// ascend with the slots, and first_slots is where a sliding window begins (Mistral 7B, Jiang et
-/// al. 2023). The score of a key is scale * q.k, with a soft cap softcap * tanh(scale * q.k /
-/// softcap) (Gemma 2, 2024). log_sum_exp: null, or [n_rows][n_heads], log of the sum of exp(score)
-/// over the visible keys.
+/// q, out: [n_rows, n_heads * head_dim], dense; q rotated, not scaled. slots, first_slots [n_rows],
+/// both ascending within a sequence, slots not necessarily consecutive: row r has its K and V in
+/// slot slots[r] and sees the slots first_slots[r] … slots[r]. That is the causal mask where
+/// positions ascend with the slots, and first_slots is where a sliding window begins (Mistral 7B,
+/// Jiang et al. 2023). The score of a key is scale * q.k, with a soft cap softcap * tanh(scale *
+/// q.k / softcap) (Gemma 2, 2024). log_sum_exp: empty, or [n_rows, n_heads], log of the sum of
+/// exp(score) over the visible keys.
 struct AttentionArgs {
   PagedKv kv;
   std::span<const AttentionSequence> sequences;
-  const int32_t* slots = nullptr;
-  const int32_t* first_slots = nullptr;  // null: 0 for all rows
+  std::span<const int32_t> slots;
+  std::span<const int32_t> first_slots;  // empty: 0 for all rows
   int32_t n_heads = 0;                   // a multiple of the KV heads
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
-  const float* q = nullptr;
-  float* out = nullptr;
-  float* log_sum_exp = nullptr;
+  MatrixView<const float> q;
+  MatrixView<float> out;
+  MatrixView<float> log_sum_exp;
 };
 
 /// How a step's rows attend where they see these slots: which tasks there are. Made once a step,
@@ -83,16 +84,16 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan);
 
 /// Attention mass: mass[j] += sum over the rows and heads of softmax probability of slot j, for the
-/// slots j in [0, n_keys) of the step's one sequence; `args` as given to attention(), which has
+/// first mass.size() slots of the step's one sequence; `args` as given to attention(), which has
 /// filled args.log_sum_exp. Keys that a row may not see add nothing. The query side of
 /// `query-attention` (reference: InfoFlow KV, arXiv 2603.05353).
-void attention_mass(const Context& context, const AttentionArgs& args, int64_t n_keys, float* mass);
+void attention_mass(const Context& context, const AttentionArgs& args, std::span<float> mass);
 
 /// Stores rows of K and V in their slots, rounded once to the types there, in one parallel region.
-/// k, v: [n_rows][n_kv_heads][head_dim] f32, k already rotated; slots and sequences as above, the
+/// k, v: [n_rows, n_kv_heads * head_dim], k already rotated; slots and sequences as above, the
 /// sequences' rows in order.
 void write_kv(const Context& context, const PagedKv& kv,
-              std::span<const AttentionSequence> sequences, const int32_t* slots, const float* k,
-              const float* v);
+              std::span<const AttentionSequence> sequences, std::span<const int32_t> slots,
+              MatrixView<const float> k, MatrixView<const float> v);
 
 }  // namespace weft::kernels

@@ -53,9 +53,7 @@ struct alignas(64) Tile {
   float* scores;  // [kBlockKeys][width]
 };
 
-int32_t clamp(int64_t x, int32_t low, int32_t high) {
-  return x < low ? low : x > high ? high : static_cast<int32_t>(x);
-}
+int32_t clamp(int64_t x, int32_t low, int32_t high) { return x < low ? low : x > high ? high : x; }
 
 /// Where a query stands among [n_rows][n_heads].
 int64_t query_index(const AttentionRows& rows, int32_t kv_head, int64_t query) {
@@ -64,11 +62,11 @@ int64_t query_index(const AttentionRows& rows, int32_t kv_head, int64_t query) {
 
 void set_range(const AttentionRows& rows, int64_t row, int32_t lane, Tile& t) {
   t.slots[lane] = rows.slots[row];
-  t.firsts[lane] = static_cast<int32_t>(first_visible(rows, row));
+  t.firsts[lane] = first_visible(rows, row);
 }
 
 void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, Tile& t) {
-  t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
+  t.width = (n + kLanes - 1) / kLanes * kLanes;
   const int32_t head_dim = rows.kv.layout.head_dim;
   const float factor = rows.softcap > 0 ? rows.scale / rows.softcap : rows.scale * kLog2E;
   for (int32_t lane = 0; lane < t.width; lane += 4) {
@@ -157,7 +155,7 @@ template <int kVectors>
 void compute_scores(const float* k, int32_t head_dim, const Tile& t) {
   constexpr int kWidth = kVectors * kLanes;
   const int32_t begin = t.begin / kTileRows * kTileRows;
-  const float* rows = k + static_cast<int64_t>(begin) * head_dim;
+  const float* rows = k + int64_t{begin} * head_dim;
   float* scores = t.scores + begin * kWidth;
   for (int32_t left = t.end - begin; left > 0; left -= kTileRows) {
     F32 acc[kTileRows][kVectors];
@@ -173,7 +171,7 @@ void compute_scores(const float* k, int32_t head_dim, const Tile& t) {
       for (int v = 0; v < kVectors; ++v) b[v] = load(q + v * kLanes);
 #pragma GCC unroll 8
       for (int i = 0; i < kTileRows; ++i) {
-        const F32 a = set1(rows[static_cast<int64_t>(i) * head_dim + d]);
+        const F32 a = set1(rows[int64_t{i} * head_dim + d]);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) acc[i][v] = fmadd(a, b[v], acc[i][v]);
       }
@@ -185,7 +183,7 @@ void compute_scores(const float* k, int32_t head_dim, const Tile& t) {
         store(scores + i * kWidth + v * kLanes, acc[i][v]);
       }
     }
-    rows += static_cast<int64_t>(kTileRows) * head_dim;
+    rows += int64_t{kTileRows} * head_dim;
     scores += kTileRows * kWidth;
   }
 }
@@ -275,7 +273,7 @@ void add_values(const float* v_block, int32_t head_dim, int32_t begin, int32_t p
         acc[i][v] = mul(load(out + i * kWidth + v * kLanes), load(t.correction + v * kLanes));
       }
     }
-    const float* values = v_block + static_cast<int64_t>(begin) * head_dim + dim;
+    const float* values = v_block + int64_t{begin} * head_dim + dim;
     const float* p = t.scores + begin * kWidth;
     int32_t j = begin;
     for (; j < plain_end; ++j, values += head_dim, p += kWidth) {
@@ -342,7 +340,7 @@ void attend_block(const float* k, const float* v, int32_t head_dim, float softca
 void finish(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, const Tile& t) {
   const int32_t head_dim = rows.kv.layout.head_dim;
   for (int32_t lane = 0; lane < n; lane += 4) {
-    const int32_t n_lanes = n - lane < 4 ? static_cast<int32_t>(n - lane) : 4;
+    const int32_t n_lanes = n - lane < 4 ? n - lane : 4;
     float* out[4];
     for (int i = 0; i < n_lanes; ++i) {
       const int64_t index = query_index(rows, kv_head, begin + lane + i);
@@ -381,7 +379,7 @@ void prefill(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t 
     t.out = t.q + kTileQueries * head_dim;
     t.scores = scores;
     pack_queries(rows, kv_head, first, n, t);
-    memset(t.out, 0, static_cast<size_t>(kTileQueries * head_dim) * sizeof(float));
+    memset(t.out, 0, kTileQueries * head_dim * sizeof(float));
     for (int lane = 0; lane < kTileQueries; ++lane) {
       t.max[lane] = kLowest;
       t.sum[lane] = 0;
@@ -462,7 +460,7 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
           const float* packed, float* scratch, float* mass) {
   const int32_t head_dim = rows.kv.layout.head_dim;
   const int64_t n_queries = n_rows * rows.group;
-  const auto n_keys = static_cast<int32_t>(end - begin);
+  const int32_t n_keys = end - begin;
   const float softcap = rows.softcap * kLog2E;
   float* k = scratch;
   float* scores = k + kBlockKeys * head_dim;
@@ -473,7 +471,7 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
     for (int64_t first = 0; first < n_queries; first += kTileQueries) {
       Tile t;
       const int64_t n = n_queries - first < kTileQueries ? n_queries - first : kTileQueries;
-      t.width = static_cast<int32_t>((n + kLanes - 1) / kLanes * kLanes);
+      t.width = (n + kLanes - 1) / kLanes * kLanes;
       for (int32_t lane = 0; lane < t.width; ++lane) {
         set_range(rows, (first + (lane < n ? lane : n - 1)) / rows.group, lane, t);
       }

@@ -55,11 +55,11 @@ void softmax(const Work& w, int32_t h, int32_t n) {
 }
 
 int64_t scratch_floats(int32_t group, int32_t head_dim) {
-  return static_cast<int64_t>(group) * (padded(head_dim) + kBlockKeys);
+  return int64_t{group} * (padded(head_dim) + kBlockKeys);
 }
 
 int64_t partial_floats(int32_t group, int32_t head_dim) {
-  return static_cast<int64_t>(group) * (padded(head_dim) + 2);
+  return int64_t{group} * (padded(head_dim) + 2);
 }
 
 Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* scratch,
@@ -83,7 +83,7 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
     w.max[h] = -INFINITY;
     w.sum[h] = 0.0f;
   }
-  memset(w.out, 0, static_cast<size_t>(group * w.stride) * sizeof(float));
+  memset(w.out, 0, group * w.stride * sizeof(float));
   return w;
 }
 
@@ -103,7 +103,7 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
     if (block_end > end) block_end = end;
     const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end};
     rows.k_codec->score(keys, group, w.q, w.scores);
-    for (int32_t h = 0; h < rows.group; ++h) softmax(w, h, static_cast<int32_t>(block_end - begin));
+    for (int32_t h = 0; h < rows.group; ++h) softmax(w, h, block_end - begin);
     rows.v_codec->add_values(keys, group, w.scores, w.out);
   }
 }
@@ -122,7 +122,7 @@ void merge(const AttentionRows& rows, int64_t row, int64_t n_splits, const float
   for (int32_t head = 0; head < rows.n_heads; ++head) {
     const float* first = partials + head / group * n_splits * partial;
     const int32_t h = head % group;
-    const int64_t max_at = static_cast<int64_t>(group) * stride + h;
+    const int64_t max_at = int64_t{group} * stride + h;
     float top = first[max_at];
     for (int64_t s = 1; s < n_splits; ++s) top = fmaxf(top, first[s * partial + max_at]);
     float sums[kMaxHeadDim] = {};

@@ -123,12 +123,12 @@ struct Step {
     for (const int32_t slot : slots) first_slots.push_back(std::max(0, slot + 1 - window_tokens));
     return {.kv = kv,
             .sequences = sequences,
-            .slots = slots.data(),
-            .first_slots = window_tokens == 0 ? nullptr : first_slots.data(),
+            .slots = slots,
+            .first_slots = window_tokens == 0 ? std::span<int32_t>() : first_slots,
             .n_heads = shape.n_kv_heads * shape.group,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
             .softcap = softcap,
-            .q = q.data()};
+            .q = {q, shape.n_kv_heads * shape.group * shape.head_dim}};
   }
 };
 
@@ -141,8 +141,8 @@ Result run(Step& step, Isa isa, int n_threads) {
   AttentionArgs args = step.args();
   Guarded<float> out(step.q.size(), kGuard);
   Guarded<float> log_sum_exp(step.slots.size() * static_cast<size_t>(args.n_heads), kGuard);
-  args.out = out.data();
-  args.log_sum_exp = log_sum_exp.data();
+  args.out = {out.data(), args.q.rows, args.q.columns};
+  args.log_sum_exp = {log_sum_exp.data(), args.q.rows, args.n_heads};
   attention({.pool = pool, .isa = isa}, args, plan_attention(isa, args));
   out.check();
   log_sum_exp.check();
@@ -404,10 +404,10 @@ TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
           Result result = run(step, isa, 2);
           expect_close(result, expected, tolerance(shape, window_tokens));
           AttentionArgs args = step.args();
-          args.log_sum_exp = result.log_sum_exp.data();
+          args.log_sum_exp = {result.log_sum_exp, args.n_heads};
           TestPool pool(2);
           Guarded<float> sums(std::vector<float>(590), kGuard);
-          attention_mass({.pool = pool, .isa = isa}, args, 590, sums.data());
+          attention_mass({.pool = pool, .isa = isa}, args, std::span(sums.data(), 590));
           sums.check();
           const std::vector<float> values = sums.values();
           for (size_t j = 0; j < mass.size(); ++j) {
@@ -590,10 +590,10 @@ TEST(AttentionSoftcap, EqualsTheScalarTwin) {
             Result result = run(step, isa, 2);
             expect_close(result, expected, bound);
             AttentionArgs args = step.args();
-            args.log_sum_exp = result.log_sum_exp.data();
+            args.log_sum_exp = {result.log_sum_exp, args.n_heads};
             TestPool pool(2);
             std::vector<float> sums(200);
-            attention_mass({.pool = pool, .isa = isa}, args, 200, sums.data());
+            attention_mass({.pool = pool, .isa = isa}, args, sums);
             for (size_t j = 0; j < mass.size(); ++j) {
               ASSERT_NEAR(sums[j], mass[j], 2 * bound * mass[j] + 1e-30) << j;
             }
@@ -620,12 +620,12 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
                        << isa_name(isa) << " head_dim " << shape.head_dim << ", " << n_keys);
           Result result = run(step, isa, 1);
           AttentionArgs args = step.args();
-          args.log_sum_exp = result.log_sum_exp.data();
+          args.log_sum_exp = {result.log_sum_exp, args.n_heads};
           std::vector<float> first;
           for (const int n_threads : {1, 2, 5}) {
             TestPool pool(n_threads);
             Guarded<float> mass(std::vector<float>(static_cast<size_t>(n_keys), 0.5f), kGuard);
-            attention_mass({.pool = pool, .isa = isa}, args, n_keys, mass.data());
+            attention_mass({.pool = pool, .isa = isa}, args, std::span(mass.data(), mass.size()));
             mass.check();
             if (first.empty()) first = mass.values();
             EXPECT_TRUE(same_bits(first, mass.values()));
@@ -668,14 +668,15 @@ TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
       TestPool pool(2);
       const Context context{.pool = pool, .isa = isa};
       const std::vector<AttentionSequence> sequences = {{a.data(), 0, 4}, {b.data(), 4, 6}};
-      write_kv(context, pages.kv(), sequences, slots.data(), k.data(), v.data());
+      const int64_t width = std::ssize(k) / std::ssize(slots);
+      write_kv(context, pages.kv(), sequences, slots, {k, width}, {v, width});
       EXPECT_EQ(pages.k(), expected.k()) << isa_name(isa);
       EXPECT_EQ(pages.v(), expected.v()) << isa_name(isa);
 
       // And back, as the types have them.
       const std::vector<int32_t> read = {39, 5};
       std::vector<float> k_read(2 * row_floats), v_read(2 * row_floats);
-      read_kv(context, pages.kv(), a.data(), read, k_read.data(), v_read.data());
+      read_kv(context, pages.kv(), a.data(), read, {k_read, width}, {v_read, width});
       for (size_t i = 0; i < 2 * row_floats; ++i) {
         const size_t of_row = i % row_floats;
         const auto head = static_cast<int32_t>(of_row) / shape.head_dim;

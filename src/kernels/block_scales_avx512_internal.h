@@ -40,7 +40,7 @@ struct HalfScales {
   template <int kRow>
   [[gnu::always_inline]] void add(int quad, const uint8_t* unit) {
     constexpr int kWords = sizeof(Block) / 2;
-    const auto mask = static_cast<__mmask32>(0x01010101u << (4 * (quad % 2) + kRow));
+    const __mmask32 mask = 0x01010101u << (4 * (quad % 2) + kRow);
     __m512i& to = halves[quad];
     if constexpr (kRow == 0) to = _mm512_setzero_si512();
     if constexpr (3 * kWords < 32) {

@@ -30,8 +30,8 @@ inline float half_to_float(uint16_t h) {
 #else
   // The half's bits as a float's are 2^112 too small; a product by a power of two is exact and
   // takes the subnormals along.
-  const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fffu) << 13;
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t magnitude = (h & 0x7fffu) << 13;
+  const uint32_t sign = (h & 0x8000u) << 16;
   if (magnitude >= 0x0f800000u) return float_from_bits(sign | 0x70000000u | magnitude);
   return float_from_bits(sign | bits_from_float(float_from_bits(magnitude) * 0x1p112f));
 #endif

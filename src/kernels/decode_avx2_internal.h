@@ -66,15 +66,13 @@ inline __m256i load_lanes(const void* a, const void* b) {
 /// Each of two halves, widened, in the four places of its lane.
 inline __m256 spread_halves(uint16_t a, uint16_t b) {
   constexpr uint64_t kFourTimes = 0x0001000100010001u;
-  return _mm256_cvtph_ps(
-      _mm_set_epi64x(static_cast<int64_t>(b * kFourTimes), static_cast<int64_t>(a * kFourTimes)));
+  return _mm256_cvtph_ps(_mm_set_epi64x(b * kFourTimes, a * kFourTimes));
 }
 
 /// The same for pairs of halves (d, m): d, m, d, m in each lane.
 inline __m256 spread_pairs(uint32_t a, uint32_t b) {
   constexpr uint64_t kTwice = 0x0000000100000001u;
-  return _mm256_cvtph_ps(
-      _mm_set_epi64x(static_cast<int64_t>(b * kTwice), static_cast<int64_t>(a * kTwice)));
+  return _mm256_cvtph_ps(_mm_set_epi64x(b * kTwice, a * kTwice));
 }
 
 /// int32 sums of four products of unsigned and signed bytes.
@@ -135,12 +133,11 @@ inline void unpack_nibbles(__m256i bytes, PairWeights& w) {
 /// 16 in byte i of a lane where bit `i + 16 * half` of the lane's word is set.
 inline __m256i fifth_bits(uint32_t a, uint32_t b, int half) {
   const __m256i words =
-      _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(static_cast<int>(a))),
-                              _mm_set1_epi32(static_cast<int>(b)), 1);
+      _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(a)), _mm_set1_epi32(b), 1);
   const __m256i byte_index =
       _mm256_add_epi8(_mm256_broadcastsi128_si256(_mm_set_epi64x(0x0101010101010101, 0)),
-                      _mm256_set1_epi8(static_cast<char>(2 * half)));
-  const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+                      _mm256_set1_epi8(2 * half));
+  const __m256i bit = _mm256_set1_epi64x(0x8040201008040201u);
   const __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(words, byte_index), bit);
   return _mm256_and_si256(_mm256_cmpeq_epi8(bits, bit), _mm256_set1_epi8(16));
 }
@@ -278,8 +275,8 @@ inline KHeader k_header(const Block& block) {
                  c = load_u32(block.scales + 8);
   const uint64_t high_scales = (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u);
   const uint64_t high_mins = (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
-  return {_mm256_set1_epi64x(static_cast<int64_t>((a & 0x3f3f3f3fu) | high_scales << 32)),
-          _mm256_set1_epi64x(static_cast<int64_t>((b & 0x3f3f3f3fu) | high_mins << 32)),
+  return {_mm256_set1_epi64x((a & 0x3f3f3f3fu) | high_scales << 32),
+          _mm256_set1_epi64x((b & 0x3f3f3f3fu) | high_mins << 32),
           _mm256_set1_ps(half_to_float(block.d)), _mm256_set1_ps(-half_to_float(block.dmin))};
 }
 
@@ -343,7 +340,7 @@ struct IQ4_XS {
   };
   static Header header(const uint8_t* unit) {
     const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
-    const auto scales = static_cast<int64_t>(iq4_xs_scales(block));
+    const uint64_t scales = iq4_xs_scales(block);
     return {_mm256_sub_epi8(_mm256_set1_epi64x(scales), _mm256_set1_epi8(32)),
             _mm256_set1_ps(half_to_float(block.d))};
   }
@@ -381,7 +378,7 @@ inline HalvesPair halves_pair(const __m256i (&q)[4], __m256i scales, __m256 d, i
 inline __m256i dots_less(__m256i w, int offset, __m256i x) {
   const __m256i dot = dot_bytes(w, x);
   if (offset == 0) return dot;
-  return _mm256_sub_epi32(dot, dot_bytes(_mm256_set1_epi8(static_cast<char>(offset)), x));
+  return _mm256_sub_epi32(dot, dot_bytes(_mm256_set1_epi8(offset), x));
 }
 
 /// kOffset comes off each weight.
@@ -430,8 +427,8 @@ struct Q2_K {
     Group w;
     for (int p = 0; p < 2; ++p) {
       w.pair[p] = halves_pair(q, h.scales, h.d, g, p);
-      constexpr int kZero = static_cast<int>(0x80808080u);
-      constexpr int kByte = static_cast<int>(0x80808000u);
+      constexpr int kZero = 0x80808080u;
+      constexpr int kByte = 0x80808000u;
       const __m256i index = _mm256_set_epi32(kZero, kZero, kByte + 3, kByte + 2,  //
                                              kZero, kZero, kByte + 1, kByte);
       const __m256i first = _mm256_set1_epi32(8 * g + 4 * p);
@@ -461,8 +458,7 @@ struct Q3_K {
   static Header header(const uint8_t* unit) {
     const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
     const Q3Scales s = q3_k_scales(block);
-    const __m128i scales =
-        _mm_set_epi64x(static_cast<int64_t>(s.high), static_cast<int64_t>(s.low));
+    const __m128i scales = _mm_set_epi64x(s.high, s.low);
     return {_mm256_sub_epi8(_mm256_broadcastsi128_si256(scales), _mm256_set1_epi8(32)),
             _mm256_set1_ps(half_to_float(block.d))};
   }

@@ -62,19 +62,19 @@ inline uint16_t load_u16(const void* p) {
 
 /// Each of four halves, widened, in the four places of its lane.
 inline __m512 spread_halves(uint16_t a, uint16_t b, uint16_t c, uint16_t d) {
-  __m256i halves = _mm256_set1_epi16(static_cast<short>(a));
-  halves = _mm256_mask_set1_epi16(halves, 0x00f0, static_cast<short>(b));
-  halves = _mm256_mask_set1_epi16(halves, 0x0f00, static_cast<short>(c));
-  halves = _mm256_mask_set1_epi16(halves, 0xf000, static_cast<short>(d));
+  __m256i halves = _mm256_set1_epi16(a);
+  halves = _mm256_mask_set1_epi16(halves, 0x00f0, b);
+  halves = _mm256_mask_set1_epi16(halves, 0x0f00, c);
+  halves = _mm256_mask_set1_epi16(halves, 0xf000, d);
   return _mm512_cvtph_ps(halves);
 }
 
 /// The same for pairs of halves (d, m): d, m, d, m in each lane.
 inline __m512 spread_pairs(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  __m256i pairs = _mm256_set1_epi32(static_cast<int>(a));
-  pairs = _mm256_mask_set1_epi32(pairs, 0x0c, static_cast<int>(b));
-  pairs = _mm256_mask_set1_epi32(pairs, 0x30, static_cast<int>(c));
-  pairs = _mm256_mask_set1_epi32(pairs, 0xc0, static_cast<int>(d));
+  __m256i pairs = _mm256_set1_epi32(a);
+  pairs = _mm256_mask_set1_epi32(pairs, 0x0c, b);
+  pairs = _mm256_mask_set1_epi32(pairs, 0x30, c);
+  pairs = _mm256_mask_set1_epi32(pairs, 0xc0, d);
   return _mm512_cvtph_ps(pairs);
 }
 
@@ -122,8 +122,8 @@ inline void unpack_nibbles(__m512i bytes, GroupWeights& w) {
 inline void add_fifth_bits(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d,
                            GroupWeights& w) {
   auto gather = [&](int i) {
-    const uint64_t ab = load_u16(a + i) | static_cast<uint64_t>(load_u16(b + i)) << 16;
-    const uint64_t cd = load_u16(c + i) | static_cast<uint64_t>(load_u16(d + i)) << 16;
+    const uint64_t ab = load_u16(a + i) | uint64_t{load_u16(b + i)} << 16;
+    const uint64_t cd = load_u16(c + i) | uint64_t{load_u16(d + i)} << 16;
     return ab | cd << 32;
   };
   const __m512i sixteen = _mm512_set1_epi8(16);
@@ -197,14 +197,13 @@ template <class Block>
 inline KHeader k_header(const Block& block) {
   const uint32_t a = load_u32(block.scales), b = load_u32(block.scales + 4),
                  c = load_u32(block.scales + 8);
-  const uint64_t scales =
-      (a & 0x3f3f3f3fu) | static_cast<uint64_t>((c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)) << 32;
+  const uint64_t scales = (a & 0x3f3f3f3fu) | uint64_t{(c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)}
+                                                  << 32;
   const uint64_t mins =
-      (b & 0x3f3f3f3fu) | static_cast<uint64_t>((c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u))
-                              << 32;
+      (b & 0x3f3f3f3fu) | uint64_t{(c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)} << 32;
   KHeader header;
-  header.scales = _mm512_set1_epi64(static_cast<int64_t>(scales));
-  header.mins = _mm512_set1_epi64(static_cast<int64_t>(mins));
+  header.scales = _mm512_set1_epi64(scales);
+  header.mins = _mm512_set1_epi64(mins);
   header.d = _mm512_set1_ps(half_to_float(block.d));
   header.negative_dmin = _mm512_set1_ps(-half_to_float(block.dmin));
   return header;
@@ -214,12 +213,11 @@ inline KHeader k_header(const Block& block) {
 /// places, or only in the second.
 inline __m512i spread_index(int first) {
   const __m512i lane = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-  return _mm512_add_epi32(lane, _mm512_set1_epi32(static_cast<int>(0x80808000u) + first));
+  return _mm512_add_epi32(lane, _mm512_set1_epi32(0x80808000u + first));
 }
 
 inline __m512i second_place_index(int first) {
-  return _mm512_mask_mov_epi32(_mm512_set1_epi32(static_cast<int>(0x80808080u)), 0x2222,
-                               spread_index(first));
+  return _mm512_mask_mov_epi32(_mm512_set1_epi32(0x80808080u), 0x2222, spread_index(first));
 }
 
 inline __m512 to_floats(__m512i v) { return _mm512_cvtepi32_ps(v); }
@@ -275,8 +273,7 @@ struct IQ4_XS {
   };
   static Header header(const uint8_t* unit) {
     const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
-    return {_mm512_set1_epi64(static_cast<int64_t>(iq4_xs_scales(block))),
-            _mm512_set1_ps(half_to_float(block.d))};
+    return {_mm512_set1_epi64(iq4_xs_scales(block)), _mm512_set1_ps(half_to_float(block.d))};
   }
   static GroupWeights load(const uint8_t* unit, const Header& h, int g) {
     const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
@@ -338,8 +335,7 @@ struct Q2_K {
     w.halves.low_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g));
     w.halves.high_scale = _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g + 1));
     const __m512i byte = _mm512_set_epi32(0, 0, 7, 6, 0, 0, 5, 4, 0, 0, 3, 2, 0, 0, 1, 0);
-    const __m512i index =
-        _mm512_add_epi32(byte, _mm512_set1_epi32(static_cast<int>(0x80808000u) + 8 * g));
+    const __m512i index = _mm512_add_epi32(byte, _mm512_set1_epi32(0x80808000u + 8 * g));
     const __m512i mins = _mm512_maskz_shuffle_epi8(0x00ff00ff00ff00ffu, h.mins, index);
     w.min = _mm512_mul_ps(h.negative_dmin, to_floats(mins));
     return w;
@@ -357,8 +353,7 @@ struct Q3_K {
   static Header header(const uint8_t* unit) {
     const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
     const Q3Scales s = q3_k_scales(block);
-    const __m128i scales =
-        _mm_set_epi64x(static_cast<int64_t>(s.high), static_cast<int64_t>(s.low));
+    const __m128i scales = _mm_set_epi64x(s.high, s.low);
     return {_mm512_broadcast_i32x4(_mm_sub_epi8(scales, _mm_set1_epi8(32))),
             _mm512_set1_ps(half_to_float(block.d))};
   }

@@ -59,8 +59,7 @@ inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const Act
       low = low * kRestUnits + dot_16(w.low + 16 * b, x.rest_low + 16 * b);
       high = high * kRestUnits + dot_16(w.high + 16 * b, x.rest_high + 16 * b);
     }
-    const float dot =
-        static_cast<float>(low) * w.low_scale[b] + static_cast<float>(high) * w.high_scale[b];
+    const float dot = low * w.low_scale[b] + high * w.high_scale[b];
     sums.block[b] += dot * x.scale[4 * b] + w.min[b] * x.sums[4 * b + 1];
   }
 }
@@ -87,16 +86,16 @@ struct Blocks32 {
 };
 
 inline void unpack_nibbles(const uint8_t* qs, int offset, int8_t* low, int8_t* high) {
-  for (int i = 0; i < 16; ++i) low[i] = static_cast<int8_t>((qs[i] & 15) - offset);
-  for (int i = 0; i < 16; ++i) high[i] = static_cast<int8_t>((qs[i] >> 4) - offset);
+  for (int i = 0; i < 16; ++i) low[i] = (qs[i] & 15) - offset;
+  for (int i = 0; i < 16; ++i) high[i] = (qs[i] >> 4) - offset;
 }
 
 inline void add_fifth_bits(const uint8_t* qh, int8_t* low, int8_t* high) {
   uint32_t bits;
   memcpy(&bits, qh, sizeof bits);
-  for (uint32_t i = 0; i < 16; ++i) low[i] = static_cast<int8_t>(low[i] + 16 * (bits >> i & 1));
+  for (uint32_t i = 0; i < 16; ++i) low[i] = low[i] + 16 * (bits >> i & 1);
   for (uint32_t i = 0; i < 16; ++i) {
-    high[i] = static_cast<int8_t>(high[i] + 16 * (bits >> (i + 16) & 1));
+    high[i] = high[i] + 16 * (bits >> (i + 16) & 1);
   }
 }
 
@@ -158,10 +157,10 @@ inline KScales k_scales(const Block& block) {
   const float d = half_to_float(block.d), dmin = half_to_float(block.dmin);
   const uint8_t* s = block.scales;
   for (int i = 0; i < 4; ++i) {
-    k.scale[i] = d * static_cast<float>(s[i] & 63);
-    k.min[i] = -dmin * static_cast<float>(s[i + 4] & 63);
-    k.scale[i + 4] = d * static_cast<float>((s[i + 8] & 15) | (s[i] >> 6 << 4));
-    k.min[i + 4] = -dmin * static_cast<float>((s[i + 8] >> 4) | (s[i + 4] >> 6 << 4));
+    k.scale[i] = d * (s[i] & 63);
+    k.min[i] = -dmin * (s[i + 4] & 63);
+    k.scale[i + 4] = d * ((s[i + 8] & 15) | (s[i] >> 6 << 4));
+    k.min[i + 4] = -dmin * ((s[i + 8] >> 4) | (s[i + 4] >> 6 << 4));
   }
   return k;
 }
@@ -188,7 +187,7 @@ struct KBlocks {
       for (int i = 0; i < 32; ++i) {
         const int fifth = qh == nullptr ? 0 : (qh[i] >> s & 1) << 4;
         int8_t* lane = i < 16 ? w.low : w.high - 16;
-        lane[16 * b + i] = static_cast<int8_t>((qs[i] >> (s % 2 * 4) & 15) | fifth);
+        lane[16 * b + i] = (qs[i] >> (s % 2 * 4) & 15) | fifth;
       }
     }
     return w;
@@ -210,14 +209,14 @@ struct Q6_K {
     const float d = half_to_float(block.d);
     GroupWeights w;
     for (int b = 0; b < 4; ++b) {
-      w.low_scale[b] = d * static_cast<float>(block.scales[8 * g + 2 * b]);
-      w.high_scale[b] = d * static_cast<float>(block.scales[8 * g + 2 * b + 1]);
+      w.low_scale[b] = d * block.scales[8 * g + 2 * b];
+      w.high_scale[b] = d * block.scales[8 * g + 2 * b + 1];
       w.min[b] = 0;
       for (int i = 0; i < 32; ++i) {
         const int low = block.ql[64 * g + b % 2 * 32 + i] >> (b / 2 * 4) & 15;
         const int high = block.qh[32 * g + i] >> (2 * b) & 3;
         int8_t* lane = i < 16 ? w.low : w.high - 16;
-        lane[16 * b + i] = static_cast<int8_t>((low | high << 4) - 32);
+        lane[16 * b + i] = (low | high << 4) - 32;
       }
     }
     return w;
@@ -239,7 +238,7 @@ struct IQ4_XS {
       const int s = 4 * g + b;
       const int low = block.scales_l[s / 2] >> (s % 2 * 4) & 15;
       const int scale = (low | (block.scales_h >> (2 * s) & 3) << 4) - 32;
-      w.low_scale[b] = w.high_scale[b] = d * static_cast<float>(scale);
+      w.low_scale[b] = w.high_scale[b] = d * scale;
       w.min[b] = 0;
       unpack_codes(kIq4Values, block.qs + 16 * s, w.low + 16 * b, w.high + 16 * b);
     }
@@ -252,8 +251,8 @@ struct IQ4_XS {
 
 /// Puts bits 2b and 2b + 1 of a half's 32 bytes in place for block b of the group.
 inline void unpack_two_bits(const uint8_t* qs, int b, int8_t* low, int8_t* high) {
-  for (int i = 0; i < 16; ++i) low[i] = static_cast<int8_t>(qs[i] >> (2 * b) & 3);
-  for (int i = 0; i < 16; ++i) high[i] = static_cast<int8_t>(qs[i + 16] >> (2 * b) & 3);
+  for (int i = 0; i < 16; ++i) low[i] = qs[i] >> (2 * b) & 3;
+  for (int i = 0; i < 16; ++i) high[i] = qs[i + 16] >> (2 * b) & 3;
 }
 
 struct Q2_K {
@@ -270,11 +269,11 @@ struct Q2_K {
     Group w;
     for (int b = 0; b < 4; ++b) {
       const uint8_t* s = block.scales + 8 * g + 2 * b;
-      w.weights.low_scale[b] = d * static_cast<float>(s[0] & 15);
-      w.weights.high_scale[b] = d * static_cast<float>(s[1] & 15);
+      w.weights.low_scale[b] = d * (s[0] & 15);
+      w.weights.high_scale[b] = d * (s[1] & 15);
       w.weights.min[b] = 0;
-      w.low_min[b] = -dmin * static_cast<float>(s[0] >> 4);
-      w.high_min[b] = -dmin * static_cast<float>(s[1] >> 4);
+      w.low_min[b] = -dmin * (s[0] >> 4);
+      w.high_min[b] = -dmin * (s[1] >> 4);
       unpack_two_bits(block.qs + 32 * g, b, w.weights.low + 16 * b, w.weights.high + 16 * b);
     }
     return w;
@@ -296,8 +295,8 @@ struct Q3_K {
     const float d = half_to_float(block.d);
     GroupWeights w;
     for (int b = 0; b < 4; ++b) {
-      w.low_scale[b] = d * static_cast<float>(scale(block.scales, 8 * g + 2 * b));
-      w.high_scale[b] = d * static_cast<float>(scale(block.scales, 8 * g + 2 * b + 1));
+      w.low_scale[b] = d * scale(block.scales, 8 * g + 2 * b);
+      w.high_scale[b] = d * scale(block.scales, 8 * g + 2 * b + 1);
       w.min[b] = 0;
       int8_t* low = w.low + 16 * b;
       int8_t* high = w.high + 16 * b;
@@ -317,7 +316,7 @@ struct Q3_K {
     return (low | (scales[8 + s % 4] >> (s / 4 * 2) & 3) << 4) - 32;
   }
   static int8_t third_bit(const BlockQ3_K& block, int s, int i, int q) {
-    return static_cast<int8_t>((q | (block.hmask[i] >> s & 1) << 2) - 4);
+    return (q | (block.hmask[i] >> s & 1) << 2) - 4;
   }
 };
 
@@ -366,7 +365,7 @@ struct BF16 {
     uint16_t half[16];
     memcpy(half, bytes, sizeof half);
     Floats w;
-    for (int i = 0; i < 16; ++i) w.lane[i] = float_from_bits(static_cast<uint32_t>(half[i]) << 16);
+    for (int i = 0; i < 16; ++i) w.lane[i] = float_from_bits(uint32_t{half[i]} << 16);
     return w;
   }
 };

@@ -257,7 +257,7 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
     });
   }
   if constexpr (kGroups == 1) {
-    const auto rest = static_cast<int>(n % kGroupElements / 32);
+    const int rest = n % kGroupElements / 32;
     if (rest > 0) {
       const int64_t at = n_units * Type::kUnitBytes;
       // A whole unit is read; beyond the last row of all it is not there.
@@ -265,7 +265,7 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
       const bool copy = (n_left - kRowLanes + 1) * row_size < at + Type::kUnitBytes;
       if (copy) {
         for (int i = 0; i < kRowLanes; ++i) {
-          memcpy(copies[i], rows[i] + at, static_cast<size_t>(row_size - at));
+          memcpy(copies[i], rows[i] + at, row_size - at);
           rows[i] = copies[i] - at;
         }
       }
@@ -283,7 +283,7 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
       add_group<Type>(dots[0], scales[0], x, sums, rest);
     }
   }
-  const auto mask = static_cast<__mmask16>(n_out < kRowLanes ? (1u << n_out) - 1 : 0xffffu);
+  const __mmask16 mask = n_out < kRowLanes ? (1u << n_out) - 1 : 0xffffu;
   _mm512_mask_storeu_ps(y, mask, _mm512_add_ps(sums.total, sums.rest));
 }
 

@@ -12,7 +12,7 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 void from_f32(const void* src, float* dst, int64_t n) {
-  if (n > 0) memcpy(dst, src, static_cast<size_t>(n) * sizeof(float));
+  if (n > 0) memcpy(dst, src, n * sizeof(float));
 }
 
 void from_f16(const void* src, float* dst, int64_t n) {
@@ -41,7 +41,7 @@ void from_bf16(const void* src, float* dst, int64_t n) {
   auto widen = [&](int64_t i) {
     uint16_t bf16;
     memcpy(&bf16, bytes + 2 * i, sizeof bf16);
-    dst[i] = float_from_bits(static_cast<uint32_t>(bf16) << 16);
+    dst[i] = float_from_bits(uint32_t{bf16} << 16);
   };
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
@@ -59,19 +59,19 @@ void from_blocks(const void* src, float* dst, int64_t n) {
 
 void expand_q8_0(const BlockQ8_0& block, float* dst) {
   const float d = half_to_float(block.d);
-  for (int j = 0; j < 32; ++j) dst[j] = d * static_cast<float>(block.qs[j]);
+  for (int j = 0; j < 32; ++j) dst[j] = d * block.qs[j];
 }
 
 void expand_q4_0(const BlockQ4_0& block, float* dst) {
   const float d = half_to_float(block.d);
-  for (int j = 0; j < 16; ++j) dst[j] = d * static_cast<float>((block.qs[j] & 15) - 8);
-  for (int j = 0; j < 16; ++j) dst[j + 16] = d * static_cast<float>((block.qs[j] >> 4) - 8);
+  for (int j = 0; j < 16; ++j) dst[j] = d * ((block.qs[j] & 15) - 8);
+  for (int j = 0; j < 16; ++j) dst[j + 16] = d * ((block.qs[j] >> 4) - 8);
 }
 
 void expand_q4_1(const BlockQ4_1& block, float* dst) {
   const float d = half_to_float(block.d), m = half_to_float(block.m);
-  for (int j = 0; j < 16; ++j) dst[j] = d * static_cast<float>(block.qs[j] & 15) + m;
-  for (int j = 0; j < 16; ++j) dst[j + 16] = d * static_cast<float>(block.qs[j] >> 4) + m;
+  for (int j = 0; j < 16; ++j) dst[j] = d * (block.qs[j] & 15) + m;
+  for (int j = 0; j < 16; ++j) dst[j + 16] = d * (block.qs[j] >> 4) + m;
 }
 
 /// q [32] = the 5-bit integers of a block: nibbles in qs, fifth bits in qh.
@@ -79,10 +79,10 @@ inline void unpack_5_bits(const uint8_t* qs, const uint8_t* qh, int32_t* q) {
   uint32_t high;
   memcpy(&high, qh, sizeof high);
   for (uint32_t j = 0; j < 16; ++j) {
-    q[j] = static_cast<int32_t>((qs[j] & 15u) | ((high >> j & 1u) << 4));
+    q[j] = (qs[j] & 15u) | ((high >> j & 1u) << 4);
   }
   for (uint32_t j = 0; j < 16; ++j) {
-    q[j + 16] = static_cast<int32_t>((qs[j] >> 4) | ((high >> (j + 16) & 1u) << 4));
+    q[j + 16] = (qs[j] >> 4) | ((high >> (j + 16) & 1u) << 4);
   }
 }
 
@@ -90,14 +90,14 @@ void expand_q5_0(const BlockQ5_0& block, float* dst) {
   int32_t q[32];
   unpack_5_bits(block.qs, block.qh, q);
   const float d = half_to_float(block.d);
-  for (int j = 0; j < 32; ++j) dst[j] = d * static_cast<float>(q[j] - 16);
+  for (int j = 0; j < 32; ++j) dst[j] = d * (q[j] - 16);
 }
 
 void expand_q5_1(const BlockQ5_1& block, float* dst) {
   int32_t q[32];
   unpack_5_bits(block.qs, block.qh, q);
   const float d = half_to_float(block.d), m = half_to_float(block.m);
-  for (int j = 0; j < 32; ++j) dst[j] = d * static_cast<float>(q[j]) + m;
+  for (int j = 0; j < 32; ++j) dst[j] = d * q[j] + m;
 }
 
 /// Scale and min of sub-block s of a Q4_K or Q5_K block. Bytes 0-3 hold the low six bits of scales
@@ -105,11 +105,11 @@ void expand_q5_1(const BlockQ5_1& block, float* dst) {
 /// their two high bits on top of bytes 0-7.
 inline void scale_and_min(const uint8_t* scales, int s, float* scale, float* min) {
   if (s < 4) {
-    *scale = static_cast<float>(scales[s] & 63);
-    *min = static_cast<float>(scales[s + 4] & 63);
+    *scale = scales[s] & 63;
+    *min = scales[s + 4] & 63;
   } else {
-    *scale = static_cast<float>((scales[s + 4] & 15) | (scales[s - 4] >> 6 << 4));
-    *min = static_cast<float>((scales[s + 4] >> 4) | (scales[s] >> 6 << 4));
+    *scale = (scales[s + 4] & 15) | (scales[s - 4] >> 6 << 4);
+    *min = (scales[s + 4] >> 4) | (scales[s] >> 6 << 4);
   }
 }
 
@@ -123,7 +123,7 @@ void expand_q4_k(const BlockQ4_K& block, float* dst) {
     const uint8_t* qs = block.qs + s / 2 * 32;
     const int shift = s % 2 * 4;
     for (int j = 0; j < 32; ++j) {
-      dst[s * 32 + j] = scale * static_cast<float>(qs[j] >> shift & 15) - min;
+      dst[s * 32 + j] = scale * (qs[j] >> shift & 15) - min;
     }
   }
 }
@@ -139,7 +139,7 @@ void expand_q5_k(const BlockQ5_K& block, float* dst) {
     const int shift = s % 2 * 4;
     for (int j = 0; j < 32; ++j) {
       const int q = (qs[j] >> shift & 15) | ((block.qh[j] >> s & 1) << 4);
-      dst[s * 32 + j] = scale * static_cast<float>(q) - min;
+      dst[s * 32 + j] = scale * q - min;
     }
   }
 }
@@ -149,14 +149,14 @@ void expand_q5_k(const BlockQ5_K& block, float* dst) {
 void expand_q6_k(const BlockQ6_K& block, float* dst) {
   const float d = half_to_float(block.d);
   for (int s = 0; s < 16; ++s) {
-    const float scale = d * static_cast<float>(block.scales[s]);
+    const float scale = d * block.scales[s];
     const int quarter = s % 8 / 2;  // 32 elements of the half
     const uint8_t* ql = block.ql + s / 8 * 64 + quarter % 2 * 32 + s % 2 * 16;
     const uint8_t* qh = block.qh + s / 8 * 32 + s % 2 * 16;
     const int low_shift = quarter / 2 * 4, high_shift = quarter * 2;
     for (int j = 0; j < 16; ++j) {
       const int q = (ql[j] >> low_shift & 15) | ((qh[j] >> high_shift & 3) << 4);
-      dst[s * 16 + j] = scale * static_cast<float>(q - 32);
+      dst[s * 16 + j] = scale * (q - 32);
     }
   }
 }
@@ -165,12 +165,12 @@ void expand_q6_k(const BlockQ6_K& block, float* dst) {
 void expand_q2_k(const BlockQ2_K& block, float* dst) {
   const float d = half_to_float(block.d), dmin = half_to_float(block.dmin);
   for (int s = 0; s < 16; ++s) {
-    const float scale = d * static_cast<float>(block.scales[s] & 15);
-    const float min = dmin * static_cast<float>(block.scales[s] >> 4);
+    const float scale = d * (block.scales[s] & 15);
+    const float min = dmin * (block.scales[s] >> 4);
     const uint8_t* qs = block.qs + s / 8 * 32 + s % 2 * 16;
     const int shift = s % 8 / 2 * 2;
     for (int j = 0; j < 16; ++j) {
-      dst[s * 16 + j] = scale * static_cast<float>(qs[j] >> shift & 3) - min;
+      dst[s * 16 + j] = scale * (qs[j] >> shift & 3) - min;
     }
   }
 }
@@ -185,20 +185,20 @@ inline int q3_k_scale(const uint8_t* scales, int s) {
 void expand_q3_k(const BlockQ3_K& block, float* dst) {
   const float d = half_to_float(block.d);
   for (int s = 0; s < 16; ++s) {
-    const float scale = d * static_cast<float>(q3_k_scale(block.scales, s));
+    const float scale = d * q3_k_scale(block.scales, s);
     const uint8_t* qs = block.qs + s / 8 * 32 + s % 2 * 16;
     const uint8_t* high = block.hmask + s % 2 * 16;
     const int shift = s % 8 / 2 * 2;
     for (int j = 0; j < 16; ++j) {
       const int q = (qs[j] >> shift & 3) | (high[j] >> (s / 2) & 1) << 2;
-      dst[s * 16 + j] = scale * static_cast<float>(q - 4);
+      dst[s * 16 + j] = scale * (q - 4);
     }
   }
 }
 
 inline void expand_codes(const int8_t* values, float scale, const uint8_t* qs, float* dst) {
-  for (int j = 0; j < 16; ++j) dst[j] = scale * static_cast<float>(values[qs[j] & 15]);
-  for (int j = 0; j < 16; ++j) dst[j + 16] = scale * static_cast<float>(values[qs[j] >> 4]);
+  for (int j = 0; j < 16; ++j) dst[j] = scale * values[qs[j] & 15];
+  for (int j = 0; j < 16; ++j) dst[j + 16] = scale * values[qs[j] >> 4];
 }
 
 void expand_iq4_nl(const BlockIQ4_NL& block, float* dst) {
@@ -210,7 +210,7 @@ void expand_iq4_xs(const BlockIQ4_XS& block, float* dst) {
   for (int s = 0; s < 8; ++s) {
     const int low = block.scales_l[s / 2] >> (s % 2 * 4) & 15;
     const int scale = (low | (block.scales_h >> (2 * s) & 3) << 4) - 32;
-    expand_codes(kIq4Values, d * static_cast<float>(scale), block.qs + 16 * s, dst + 32 * s);
+    expand_codes(kIq4Values, d * scale, block.qs + 16 * s, dst + 32 * s);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "kernels/elementwise_internal.h"
@@ -17,111 +16,123 @@ constexpr int64_t kTaskElements = 16384;
 /// Calls fn(begin, end) for pieces of [0, n) of about `piece`.
 void run_pieces(ThreadPool& pool, int64_t n, int64_t piece,
                 FunctionRef<void(int64_t, int64_t)> fn) {
-  const auto n_tasks = static_cast<int>((n + piece - 1) / piece);
-  pool.run(n_tasks, [&](int task, int) {
+  pool.run((n + piece - 1) / piece, [&](int64_t task, int) {
     const int64_t begin = task * piece;
     fn(begin, std::min(n, begin + piece));
   });
 }
 
+/// Rows of so many elements that are one task.
+int64_t rows_of_task(int64_t n) {
+  return std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, n));
+}
+
 /// Calls fn(row) for all rows of n elements.
 void for_rows(ThreadPool& pool, int64_t n_rows, int64_t n, FunctionRef<void(int64_t)> fn) {
-  WEFT_CHECK(n_rows >= 0 && n >= 0);
-  run_pieces(pool, n_rows, std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, n)),
-             [&](int64_t begin, int64_t end) {
-               for (int64_t r = begin; r < end; ++r) fn(r);
-             });
+  run_pieces(pool, n_rows, rows_of_task(n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) fn(r);
+  });
+}
+
+/// gate[i] = fn(gate[i], up[i]), by pieces that suit a function with an exp.
+void run_activation(ThreadPool& pool, MatrixView<float> gate, MatrixView<const float> up,
+                    void (*fn)(float* gate, const float* up, int64_t n)) {
+  WEFT_CHECK(same_shape(gate, up));
+  float* const to = gate.elements().data();
+  const float* const from = up.elements().data();
+  run_pieces(pool, gate.size(), kTaskElements / 4,
+             [&](int64_t begin, int64_t end) { fn(to + begin, from + begin, end - begin); });
 }
 
 }  // namespace
 
-void rms_norm(const Context& context, const float* x, const float* weight, float eps,
-              int64_t n_rows, int64_t n, float* y) {
-  WEFT_CHECK(n_rows >= 0 && n > 0);
+void rms_norm(const Context& context, MatrixView<const float> x, std::span<const float> weight,
+              float eps, MatrixView<float> y) {
+  WEFT_CHECK(same_shape(x, y) && x.columns > 0 && std::ssize(weight) == x.columns);
+  WEFT_CHECK(x.is_dense() && y.is_dense());
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  run_pieces(context.pool, n_rows, std::max<int64_t>(1, kTaskElements / n),
-             [&](int64_t begin, int64_t end) {
-               fns.rms_norm(x + begin * n, weight, eps, end - begin, n, y + begin * n);
-             });
-}
-
-void silu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows,
-                   int64_t n) {
-  WEFT_CHECK(n_rows >= 0 && n >= 0);
-  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  run_pieces(context.pool, n_rows * n,
-             kTaskElements / 4,  // an exp each: more work than an addition
-             [&](int64_t begin, int64_t end) {
-               fns.silu_multiply(gate + begin, up + begin, end - begin);
-             });
-}
-
-void gelu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows,
-                   int64_t n) {
-  WEFT_CHECK(n_rows >= 0 && n >= 0);
-  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  run_pieces(context.pool, n_rows * n, kTaskElements / 4, [&](int64_t begin, int64_t end) {
-    fns.gelu_multiply(gate + begin, up + begin, end - begin);
+  run_pieces(context.pool, x.rows, rows_of_task(x.columns), [&](int64_t begin, int64_t end) {
+    const int64_t n = end - begin;
+    fns.rms_norm(x.row_range(begin, n).data, weight.data(), eps, n, x.columns,
+                 y.row_range(begin, n).data);
   });
 }
 
-void add_in_place(const Context& context, float* x, const float* y, int64_t n) {
-  WEFT_CHECK(n >= 0);
+void silu_multiply(const Context& context, MatrixView<float> gate, MatrixView<const float> up) {
+  run_activation(context.pool, gate, up, pick_elementwise_fns(context.isa).silu_multiply);
+}
+
+void gelu_multiply(const Context& context, MatrixView<float> gate, MatrixView<const float> up) {
+  run_activation(context.pool, gate, up, pick_elementwise_fns(context.isa).gelu_multiply);
+}
+
+void add_in_place(const Context& context, MatrixView<float> x, MatrixView<const float> y) {
+  WEFT_CHECK(same_shape(x, y));
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  run_pieces(context.pool, n, kTaskElements, [&](int64_t begin, int64_t end) {
-    fns.add_in_place(x + begin, y + begin, end - begin);
+  float* const to = x.elements().data();
+  const float* const from = y.elements().data();
+  run_pieces(context.pool, x.size(), kTaskElements, [&](int64_t begin, int64_t end) {
+    fns.add_in_place(to + begin, from + begin, end - begin);
   });
 }
 
-void scale_in_place(const Context& context, float* x, float factor, int64_t n) {
-  WEFT_CHECK(n >= 0);
+void scale_in_place(const Context& context, MatrixView<float> x, float factor) {
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  run_pieces(context.pool, n, kTaskElements, [&](int64_t begin, int64_t end) {
-    fns.scale_in_place(x + begin, factor, end - begin);
+  float* const elements = x.elements().data();
+  run_pieces(context.pool, x.size(), kTaskElements, [&](int64_t begin, int64_t end) {
+    fns.scale_in_place(elements + begin, factor, end - begin);
   });
 }
 
-void add_bias(const Context& context, float* x, const float* bias, int64_t n_rows, int64_t n) {
+void add_bias(const Context& context, MatrixView<float> x, std::span<const float> bias) {
+  WEFT_CHECK(std::ssize(bias) == x.columns);
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  for_rows(context.pool, n_rows, n, [&](int64_t r) { fns.add_in_place(x + r * n, bias, n); });
+  for_rows(context.pool, x.rows, x.columns,
+           [&](int64_t r) { fns.add_in_place(x.row(r).data(), bias.data(), x.columns); });
 }
 
-void scale_rows(const Context& context, float* x, const float* factors, int64_t n_rows, int64_t n) {
+void scale_rows(const Context& context, MatrixView<float> x, std::span<const float> factors) {
+  WEFT_CHECK(std::ssize(factors) == x.rows);
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  for_rows(context.pool, n_rows, n, [&](int64_t r) {
-    if (factors[r] != 1.0f) fns.scale_in_place(x + r * n, factors[r], n);
+  for_rows(context.pool, x.rows, x.columns, [&](int64_t r) {
+    if (factors[r] != 1.0f) fns.scale_in_place(x.row(r).data(), factors[r], x.columns);
   });
 }
 
-void gather_rows(const Context& context, const float* x, const int64_t* rows, int64_t n_rows,
-                 int64_t n, float* y) {
-  for_rows(context.pool, n_rows, n, [&](int64_t i) {
-    std::memcpy(y + i * n, x + rows[i] * n, static_cast<size_t>(n) * sizeof(float));
+void gather_rows(const Context& context, MatrixView<const float> x, std::span<const int64_t> rows,
+                 MatrixView<float> y) {
+  WEFT_CHECK(std::ssize(rows) == y.rows && x.columns == y.columns);
+  for_rows(context.pool, y.rows, y.columns,
+           [&](int64_t i) { std::ranges::copy(x.row(rows[i]), y.row(i).begin()); });
+}
+
+void add_scaled_rows(const Context& context, MatrixView<float> x, std::span<const int64_t> rows,
+                     std::span<const float> factors, MatrixView<const float> y) {
+  WEFT_CHECK(std::ssize(rows) == y.rows && x.columns == y.columns);
+  WEFT_CHECK(factors.size() == rows.size());
+  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  for_rows(context.pool, y.rows, y.columns, [&](int64_t i) {
+    fns.add_scaled(x.row(rows[i]).data(), factors[i], y.row(i).data(), y.columns);
   });
 }
 
-void add_scaled_rows(const Context& context, float* x, const int64_t* rows, const float* factors,
-                     const float* y, int64_t n_rows, int64_t n) {
+void softcap_in_place(const Context& context, MatrixView<float> x, float cap) {
+  WEFT_CHECK(cap > 0);
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  for_rows(context.pool, n_rows, n,
-           [&](int64_t i) { fns.add_scaled(x + rows[i] * n, factors[i], y + i * n, n); });
-}
-
-void softcap_in_place(const Context& context, float* x, float cap, int64_t n) {
-  WEFT_CHECK(n >= 0 && cap > 0);
-  const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
-  run_pieces(context.pool, n, kTaskElements / 4, [&](int64_t begin, int64_t end) {
-    fns.softcap_in_place(x + begin, cap, end - begin);
+  float* const elements = x.elements().data();
+  run_pieces(context.pool, x.size(), kTaskElements / 4, [&](int64_t begin, int64_t end) {
+    fns.softcap_in_place(elements + begin, cap, end - begin);
   });
 }
 
-void log_softmax(const float* logits, int64_t n, float* out) {
-  WEFT_CHECK(n > 0);
-  const double largest = *std::max_element(logits, logits + n);
+void log_softmax(std::span<const float> logits, std::span<float> out) {
+  WEFT_CHECK(!logits.empty() && logits.size() == out.size());
+  const double largest = *std::ranges::max_element(logits);
   double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp(logits[i] - largest);
+  for (const float logit : logits) sum += std::exp(logit - largest);
   const double log_sum = largest + std::log(sum);
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(logits[i] - log_sum);
+  std::ranges::transform(logits, out.begin(),
+                         [&](float logit) -> float { return logit - log_sum; });
 }
 
 }  // namespace weft::kernels

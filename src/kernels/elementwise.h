@@ -1,48 +1,51 @@
 // The small ops of a transformer layer, row by row. Sums run in a fixed order, so a row's result
-// does not depend on the other rows nor on the thread count.
+// does not depend on the other rows nor on the thread count. Matrices are dense (MatrixView), two
+// that meet element by element have one shape, and a vector beside one is as long as its rows.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/context.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 
 /// y[r, i] = x[r, i] / sqrt(mean(x[r]^2) + eps) * weight[i]; x, y [n_rows, n]; y may be x.
-void rms_norm(const Context& context, const float* x, const float* weight, float eps,
-              int64_t n_rows, int64_t n, float* y);
+void rms_norm(const Context& context, MatrixView<const float> x, std::span<const float> weight,
+              float eps, MatrixView<float> y);
 
-/// gate[r, i] = silu(gate[r, i]) * up[r, i]; [n_rows, n] (SwiGLU, Shazeer 2020).
-void silu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows, int64_t n);
+/// gate[r, i] = silu(gate[r, i]) * up[r, i] (SwiGLU, Shazeer 2020).
+void silu_multiply(const Context& context, MatrixView<float> gate, MatrixView<const float> up);
 
-/// gate[r, i] = gelu(gate[r, i]) * up[r, i]; [n_rows, n]: the tanh approximation of GELU, 0.5 x (1
-/// + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016), as Gemma's GeGLU has it.
-void gelu_multiply(const Context& context, float* gate, const float* up, int64_t n_rows, int64_t n);
+/// gate[r, i] = gelu(gate[r, i]) * up[r, i]: the tanh approximation of GELU, 0.5 x (1 +
+/// tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016), as Gemma's GeGLU has it.
+void gelu_multiply(const Context& context, MatrixView<float> gate, MatrixView<const float> up);
 
-/// x[i] += y[i] for i < n.
-void add_in_place(const Context& context, float* x, const float* y, int64_t n);
+/// x[r, i] += y[r, i].
+void add_in_place(const Context& context, MatrixView<float> x, MatrixView<const float> y);
 
-/// x[i] *= factor for i < n.
-void scale_in_place(const Context& context, float* x, float factor, int64_t n);
+/// x[r, i] *= factor.
+void scale_in_place(const Context& context, MatrixView<float> x, float factor);
 
-/// x[r, i] += bias[i]; x [n_rows, n].
-void add_bias(const Context& context, float* x, const float* bias, int64_t n_rows, int64_t n);
+/// x[r, i] += bias[i].
+void add_bias(const Context& context, MatrixView<float> x, std::span<const float> bias);
 
-/// x[r, i] *= factors[r]; x [n_rows, n].
-void scale_rows(const Context& context, float* x, const float* factors, int64_t n_rows, int64_t n);
+/// x[r, i] *= factors[r].
+void scale_rows(const Context& context, MatrixView<float> x, std::span<const float> factors);
 
-/// y[i] = x[rows[i]]; y [n_rows, n].
-void gather_rows(const Context& context, const float* x, const int64_t* rows, int64_t n_rows,
-                 int64_t n, float* y);
+/// y[i] = x[rows[i]]; y [rows.size(), n].
+void gather_rows(const Context& context, MatrixView<const float> x, std::span<const int64_t> rows,
+                 MatrixView<float> y);
 
-/// x[rows[i]] += factors[i] * y[i]; y [n_rows, n]; no row of x twice.
-void add_scaled_rows(const Context& context, float* x, const int64_t* rows, const float* factors,
-                     const float* y, int64_t n_rows, int64_t n);
+/// x[rows[i]] += factors[i] * y[i]; y [rows.size(), n]; no row of x twice.
+void add_scaled_rows(const Context& context, MatrixView<float> x, std::span<const int64_t> rows,
+                     std::span<const float> factors, MatrixView<const float> y);
 
-/// x[i] = cap * tanh(x[i] / cap) for i < n; cap > 0 (Gemma 2's final logits).
-void softcap_in_place(const Context& context, float* x, float cap, int64_t n);
+/// x[r, i] = cap * tanh(x[r, i] / cap); cap > 0 (Gemma 2's final logits).
+void softcap_in_place(const Context& context, MatrixView<float> x, float cap);
 
 /// out[i] = log softmax of logits [n], in double inside.
-void log_softmax(const float* logits, int64_t n, float* out);
+void log_softmax(std::span<const float> logits, std::span<float> out);
 
 }  // namespace weft::kernels

@@ -10,8 +10,8 @@ namespace {
 // worth of memory, so that every element sees the same arithmetic wherever it stands.
 struct Tail {
   float x[kLanes] = {};
-  Tail(const float* src, int64_t n) { memcpy(x, src, static_cast<size_t>(n) * sizeof(float)); }
-  void put(float* dst, int64_t n) const { memcpy(dst, x, static_cast<size_t>(n) * sizeof(float)); }
+  Tail(const float* src, int64_t n) { memcpy(x, src, n * sizeof(float)); }
+  void put(float* dst, int64_t n) const { memcpy(dst, x, n * sizeof(float)); }
 };
 
 float sum_of_squares(const float* x, int64_t n) {
@@ -36,7 +36,7 @@ float sum_of_squares(const float* x, int64_t n) {
 
 void rms_norm(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n, float* y) {
   for (int64_t r = 0; r < n_rows; ++r, x += n, y += n) {
-    const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+    const float mean = sum_of_squares(x, n) / n;
     const float factor = 1.0f / sqrtf(mean + eps);
     const F32 factors = set1(factor);
     int64_t i = 0;

@@ -21,6 +21,11 @@ using testing::same_bits;
 constexpr float kGuard = -12345.0f;
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon() / 2;  // one rounding
 
+/// All of it as one row.
+MatrixView<float> row_of(Guarded<float>& elements) {
+  return {elements.data(), 1, std::ssize(elements)};
+}
+
 TEST(RmsNorm, EqualsTheScalarTwin) {
   for (const Isa isa : machine_isas()) {
     for (const int64_t n : {1, 2, 7, 15, 16, 17, 63, 64, 65, 130, 576, 2048}) {
@@ -33,7 +38,7 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
       TestPool pool(2);
       const Context context{.pool = pool, .isa = isa};
       Guarded<float> y(x.size(), kGuard);
-      rms_norm(context, x.data(), weight.data(), 1e-5f, kRows, n, y.data());
+      rms_norm(context, {x, n}, weight, 1e-5f, {y.data(), kRows, n});
       y.check();
       // The sum of squares has only positive terms: relative error at most the additions that one
       // of them goes through; the root halves it; some five roundings follow.
@@ -44,11 +49,12 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
       }
       // In place, and each row alone: the same bits.
       Guarded<float> in_place(x, kGuard);
-      rms_norm(context, in_place.data(), weight.data(), 1e-5f, kRows, n, in_place.data());
+      const MatrixView<float> z(in_place.data(), kRows, n);
+      rms_norm(context, z, weight, 1e-5f, z);
       in_place.check();
       EXPECT_TRUE(same_bits(in_place.values(), all));
       std::vector<float> row(static_cast<size_t>(n));
-      rms_norm(context, x.data() + 3 * n, weight.data(), 1e-5f, 1, n, row.data());
+      rms_norm(context, MatrixView<const float>(x, n).row_range(3, 1), weight, 1e-5f, {row, n});
       EXPECT_TRUE(same_bits(row, {all.begin() + 3 * n, all.begin() + 4 * n}));
     }
   }
@@ -69,7 +75,8 @@ TEST(RmsNorm, OfManyShortRows) {
       for (const int n_threads : {1, 3}) {
         TestPool pool(n_threads);
         Guarded<float> y(x, kGuard);
-        rms_norm({.pool = pool, .isa = isa}, y.data(), weight.data(), 1e-6f, n_rows, n, y.data());
+        const MatrixView<float> rows(y.data(), n_rows, n);
+        rms_norm({.pool = pool, .isa = isa}, rows, weight, 1e-6f, rows);
         y.check();
         const std::vector<float> values = y.values();
         const double bound = (static_cast<double>(n) / 8 + 16) * kEpsilon;
@@ -96,8 +103,7 @@ TEST(SiluMultiply, EqualsTheScalarTwin) {
     for (const int n_threads : {1, 2, 5}) {
       TestPool pool(n_threads);
       Guarded<float> out(gate, kGuard);
-      silu_multiply({.pool = pool, .isa = isa}, out.data(), up.data(), 1,
-                    static_cast<int64_t>(gate.size()));
+      silu_multiply({.pool = pool, .isa = isa}, row_of(out), {up, std::ssize(up)});
       out.check();
       const std::vector<float> values = out.values();
       for (size_t i = 0; i < gate.size(); ++i) {
@@ -118,7 +124,7 @@ TEST(SiluMultiply, NanStaysNan) {
     std::vector<float> gate(37, 1.0f);
     const std::vector<float> up(37, 1.0f);
     gate[5] = gate[36] = std::numeric_limits<float>::quiet_NaN();
-    silu_multiply({.pool = pool, .isa = isa}, gate.data(), up.data(), 1, 37);
+    silu_multiply({.pool = pool, .isa = isa}, {gate, 37}, {up, 37});
     for (size_t i = 0; i < gate.size(); ++i) EXPECT_EQ(std::isnan(gate[i]), i == 5 || i == 36);
   }
 }
@@ -136,8 +142,7 @@ TEST(GeluMultiply, EqualsTheScalarTwin) {
     for (const int n_threads : {1, 2, 5}) {
       TestPool pool(n_threads);
       Guarded<float> out(gate, kGuard);
-      gelu_multiply({.pool = pool, .isa = isa}, out.data(), up.data(), 1,
-                    static_cast<int64_t>(gate.size()));
+      gelu_multiply({.pool = pool, .isa = isa}, row_of(out), {up, std::ssize(up)});
       out.check();
       const std::vector<float> values = out.values();
       for (size_t i = 0; i < gate.size(); ++i) {
@@ -171,7 +176,7 @@ TEST(SoftcapInPlace, EqualsTheScalarTwin) {
       for (const int n_threads : {1, 3}) {
         TestPool pool(n_threads);
         Guarded<float> out(x, kGuard);
-        softcap_in_place({.pool = pool, .isa = isa}, out.data(), cap, n);
+        softcap_in_place({.pool = pool, .isa = isa}, row_of(out), cap);
         out.check();
         const std::vector<float> values = out.values();
         for (size_t i = 0; i < x.size(); ++i) {
@@ -195,8 +200,8 @@ TEST(GeluMultiplyAndSoftcap, NanStaysNan) {
     const std::vector<float> up(37, 1.0f);
     x[5] = x[36] = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> y = x;
-    gelu_multiply(context, x.data(), up.data(), 1, 37);
-    softcap_in_place(context, y.data(), 30.0f, 37);
+    gelu_multiply(context, {x, 37}, {up, 37});
+    softcap_in_place(context, {y, 37}, 30.0f);
     for (size_t i = 0; i < x.size(); ++i) {
       EXPECT_EQ(std::isnan(x[i]), i == 5 || i == 36);
       EXPECT_EQ(std::isnan(y[i]), i == 5 || i == 36);
@@ -210,7 +215,7 @@ TEST(ScaleInPlace, ScalesEachElementOnce) {
     for (const int64_t n : {0, 1, 15, 16, 17, 640, 40001}) {
       const std::vector<float> x = random_floats(static_cast<size_t>(n), 16);
       Guarded<float> scaled(x, kGuard);
-      scale_in_place({.pool = pool, .isa = isa}, scaled.data(), 25.298f, n);
+      scale_in_place({.pool = pool, .isa = isa}, row_of(scaled), 25.298f);
       scaled.check();
       const std::vector<float> values = scaled.values();
       for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(values[i], x[i] * 25.298f);
@@ -226,7 +231,7 @@ TEST(AddBias, AddsItToEveryRow) {
         const std::vector<float> x = random_floats(static_cast<size_t>(n_rows * n), 17);
         const std::vector<float> bias = random_floats(static_cast<size_t>(n), 18);
         Guarded<float> sum(x, kGuard);
-        add_bias({.pool = pool, .isa = isa}, sum.data(), bias.data(), n_rows, n);
+        add_bias({.pool = pool, .isa = isa}, {sum.data(), n_rows, n}, bias);
         sum.check();
         const std::vector<float> values = sum.values();
         for (size_t i = 0; i < x.size(); ++i) {
@@ -247,14 +252,15 @@ TEST(Rows, AreScaledGatheredAndAdded) {
       const std::vector<float> factors = {0.5f, 1.0f, -3.0f};
       const std::vector<float> x = random_floats(6 * width, 19);
       Guarded<float> gathered(3 * width, kGuard);
-      gather_rows(context, x.data(), rows.data(), 3, n, gathered.data());
+      const MatrixView<float> three(gathered.data(), 3, n);
+      gather_rows(context, {x, n}, rows, three);
       gathered.check();
       const std::vector<float> taken = gathered.values();
-      scale_rows(context, gathered.data(), factors.data(), 3, n);
+      scale_rows(context, three, factors);
       gathered.check();
       const std::vector<float> scaled = gathered.values();
       Guarded<float> sum(x, kGuard);
-      add_scaled_rows(context, sum.data(), rows.data(), factors.data(), taken.data(), 3, n);
+      add_scaled_rows(context, {sum.data(), 6, n}, rows, factors, {taken, n});
       sum.check();
       std::vector<float> expected = x;
       for (size_t i = 0; i < 3; ++i) {
@@ -280,12 +286,31 @@ TEST(AddInPlace, AddsEachElementOnce) {
       const std::vector<float> x = random_floats(static_cast<size_t>(n), 5);
       const std::vector<float> y = random_floats(static_cast<size_t>(n), 6);
       Guarded<float> sum(x, kGuard);
-      add_in_place({.pool = pool, .isa = isa}, sum.data(), y.data(), n);
+      add_in_place({.pool = pool, .isa = isa}, row_of(sum), {y.data(), 1, n});
       sum.check();
       const std::vector<float> values = sum.values();
       for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(values[i], x[i] + y[i]);
     }
   }
+}
+
+// Each op looks at its shapes before it touches anything.
+TEST(ElementwiseDeathTest, ShapesThatDoNotFitAbort) {
+  TestPool pool(1);
+  const Context context{.pool = pool};
+  std::vector<float> x(12), y(12);
+  const std::vector<int64_t> rows = {0, 1};
+  const MatrixView<float> wide(x, 4), narrow(y, 3), gaps(y.data(), 3, 2, 4);
+  EXPECT_DEATH(rms_norm(context, wide, std::vector<float>(3), 0, wide), "ssize\\(weight\\)");
+  EXPECT_DEATH(rms_norm(context, gaps, std::vector<float>(2), 0, gaps), "is_dense");
+  EXPECT_DEATH(silu_multiply(context, wide, narrow), "same_shape");
+  EXPECT_DEATH(add_in_place(context, wide, narrow), "same_shape");
+  EXPECT_DEATH(add_bias(context, wide, std::vector<float>(3)), "ssize\\(bias\\)");
+  EXPECT_DEATH(scale_rows(context, wide, std::vector<float>(4)), "ssize\\(factors\\)");
+  EXPECT_DEATH(scale_in_place(context, gaps, 2.0f), "is_dense");
+  EXPECT_DEATH(gather_rows(context, wide, rows, narrow.first(2)), "columns");
+  EXPECT_DEATH(add_scaled_rows(context, wide, rows, std::vector<float>(1), wide.first(2)),
+               "factors.size");
 }
 
 TEST(LogSoftmax, EqualsTheScalarTwin) {
@@ -295,7 +320,7 @@ TEST(LogSoftmax, EqualsTheScalarTwin) {
     std::vector<double> expected(n);
     ref::log_softmax(logits.data(), static_cast<int64_t>(n), expected.data());
     Guarded<float> out(n, kGuard);
-    log_softmax(logits.data(), static_cast<int64_t>(n), out.data());
+    log_softmax(logits, std::span(out.data(), n));
     out.check();
     const std::vector<float> values = out.values();
     for (size_t i = 0; i < n; ++i) {

@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "base/check.h"
+#include "base/narrow.h"
 #include "kernels/kv_codec_internal.h"
 
 namespace weft::kernels {
@@ -65,7 +66,7 @@ Status check_kv_layout(const KvLayout& kv) {
         fmt::format("KV cache: {} KV heads: must be at least 1", kv.n_kv_heads));
   }
   if (kv.page_tokens < 16 || kv.page_tokens > 256 ||
-      !std::has_single_bit(static_cast<uint32_t>(kv.page_tokens))) {
+      !std::has_single_bit(narrow<uint32_t>(kv.page_tokens))) {
     return unsupported(fmt::format(
         "KV cache: pages of {} tokens; a power of two from 16 to 256 is needed", kv.page_tokens));
   }
@@ -85,35 +86,32 @@ PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v) {
   return {.layout = layout,
           .k = reinterpret_cast<uint8_t*>(k),
           .v = reinterpret_cast<uint8_t*>(v),
-          .k_bytes = static_cast<int32_t>(row_bytes(layout.k_type, layout.head_dim)),
-          .v_bytes = static_cast<int32_t>(row_bytes(layout.v_type, layout.head_dim))};
+          .k_bytes = narrow<int32_t>(row_bytes(layout.k_type, layout.head_dim)),
+          .v_bytes = narrow<int32_t>(row_bytes(layout.v_type, layout.head_dim))};
 }
 
-void encode_kv(Isa isa, DType type, const float* src, int64_t n, std::byte* dst) {
-  WEFT_CHECK(n >= 0);
-  kv_codec(isa, type).store(src, n, reinterpret_cast<uint8_t*>(dst));
+void encode_kv(Isa isa, DType type, std::span<const float> src, std::byte* dst) {
+  kv_codec(isa, type).store(src.data(), std::ssize(src), reinterpret_cast<uint8_t*>(dst));
 }
 
-void decode_kv(Isa isa, DType type, const std::byte* src, int64_t n, float* dst) {
-  WEFT_CHECK(n >= 0);
-  kv_codec(isa, type).load(reinterpret_cast<const uint8_t*>(src), n, dst);
+void decode_kv(Isa isa, DType type, const std::byte* src, std::span<float> dst) {
+  kv_codec(isa, type).load(reinterpret_cast<const uint8_t*>(src), std::ssize(dst), dst.data());
 }
 
 void read_kv(const Context& context, const PagedKv& kv, const int32_t* block_table,
-             std::span<const int32_t> slots, float* k, float* v) {
+             std::span<const int32_t> slots, MatrixView<float> k, MatrixView<float> v) {
   const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);
   const KvCodecFns& v_codec = kv_codec(context.isa, kv.layout.v_type);
-  const int64_t head_dim = kv.layout.head_dim;
-  const auto n_slots = std::ssize(slots);
-  const auto n_tasks = static_cast<int>((n_slots + kRowsPerTask - 1) / kRowsPerTask);
-  context.pool.run(n_tasks, [&](int task, int) {
+  const int64_t head_dim = kv.layout.head_dim, n_slots = std::ssize(slots);
+  WEFT_CHECK(k.rows == n_slots && k.columns == kv.layout.n_kv_heads * head_dim && same_shape(k, v));
+  const int64_t n_tasks = (n_slots + kRowsPerTask - 1) / kRowsPerTask;
+  context.pool.run(n_tasks, [&](int64_t task, int) {
     const int64_t end = std::min(n_slots, (task + 1) * kRowsPerTask);
     for (int64_t i = task * kRowsPerTask; i < end; ++i) {
-      const int32_t slot = slots[static_cast<size_t>(i)];
       for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
-        const int64_t to = (i * kv.layout.n_kv_heads + head) * head_dim;
-        k_codec.load(k_at(kv, block_table, slot, head), head_dim, k + to);
-        v_codec.load(v_at(kv, block_table, slot, head), head_dim, v + to);
+        const int64_t at = head * head_dim;
+        k_codec.load(k_at(kv, block_table, slots[i], head), head_dim, &k.row(i)[at]);
+        v_codec.load(v_at(kv, block_table, slots[i], head), head_dim, &v.row(i)[at]);
       }
     }
   });

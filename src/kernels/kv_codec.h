@@ -13,6 +13,7 @@
 #include "kernels/context.h"
 #include "kernels/paged_kv.h"
 #include "tensor/dtype.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 
@@ -37,13 +38,13 @@ int64_t kv_token_bytes(const KvLayout& layout);
 /// A layer whose K and V begin there; `layout` as check_kv_layout takes it.
 PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v);
 
-/// dst = src [n] in the type, each rounded once, to nearest even; and back. n elements are a whole
-/// number of the type's blocks.
-void encode_kv(Isa isa, DType type, const float* src, int64_t n, std::byte* dst);
-void decode_kv(Isa isa, DType type, const std::byte* src, int64_t n, float* dst);
+/// dst = src in the type, each rounded once, to nearest even; and back: as many bytes as the type
+/// takes for so many elements, a whole number of its blocks.
+void encode_kv(Isa isa, DType type, std::span<const float> src, std::byte* dst);
+void decode_kv(Isa isa, DType type, const std::byte* src, std::span<float> dst);
 
-/// Reads slots of a sequence as f32: k, v [slots.size()][n_kv_heads][head_dim].
+/// Reads slots of a sequence as f32: k, v [slots.size(), n_kv_heads * head_dim].
 void read_kv(const Context& context, const PagedKv& kv, const int32_t* block_table,
-             std::span<const int32_t> slots, float* k, float* v);
+             std::span<const int32_t> slots, MatrixView<float> k, MatrixView<float> v);
 
 }  // namespace weft::kernels

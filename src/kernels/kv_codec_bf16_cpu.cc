@@ -29,7 +29,7 @@ struct Bf16Codec {
     for (int i = 0; i < kLanes; ++i) {
       const uint32_t b = bits[i];
       const bool is_nan = (b & 0x7fffffff) > 0x7f800000;
-      p[i] = static_cast<uint16_t>(is_nan ? (b >> 16) | 64 : (b + 0x7fff + ((b >> 16) & 1)) >> 16);
+      p[i] = is_nan ? (b >> 16) | 64 : (b + 0x7fff + ((b >> 16) & 1)) >> 16;
     }
   }
 };

@@ -34,13 +34,13 @@ struct PlainKv {
   /// The first n < kLanes elements at p, the other lanes 0.
   static F32 load_part(const Element* p, int64_t n) {
     Element part[kLanes] = {};
-    memcpy(part, p, static_cast<size_t>(n) * sizeof(Element));
+    memcpy(part, p, n * sizeof(Element));
     return Codec::load(part);
   }
   static void store_part(Element* p, int64_t n, F32 x) {
     Element part[kLanes];
     Codec::store(part, x);
-    memcpy(p, part, static_cast<size_t>(n) * sizeof(Element));
+    memcpy(p, part, n * sizeof(Element));
   }
 
   static void load_array(const uint8_t* bytes, int64_t n, float* dst) {
@@ -50,7 +50,7 @@ struct PlainKv {
     if (i == n) return;
     float wide[kLanes];
     store(wide, load_part(src + i, n - i));
-    memcpy(dst + i, wide, static_cast<size_t>(n - i) * sizeof(float));
+    memcpy(dst + i, wide, (n - i) * sizeof(float));
   }
 
   static void store_array(const float* src, int64_t n, uint8_t* bytes) {
@@ -59,7 +59,7 @@ struct PlainKv {
     for (; i + kLanes <= n; i += kLanes) Codec::store(dst + i, load(src + i));
     if (i == n) return;
     float rest[kLanes] = {};
-    memcpy(rest, src + i, static_cast<size_t>(n - i) * sizeof(float));
+    memcpy(rest, src + i, (n - i) * sizeof(float));
     store_part(dst + i, n - i, load(rest));
   }
 
@@ -138,7 +138,7 @@ struct PlainKv {
       const Element* keys[4];
       for (int i = 0; i < 4; ++i) {
         const int32_t key = j + i < n ? j + i : n - 1;
-        keys[i] = k + static_cast<int64_t>(key) * head_dim;
+        keys[i] = k + int64_t{key} * head_dim;
       }
       F32 acc[kHeads][4];
 #pragma GCC unroll 4
@@ -205,7 +205,7 @@ struct PlainKv {
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) acc[h] = load(out + h * stride + d);
       for (int32_t j = 0; j < n; ++j) {
-        const Element* values = v + static_cast<int64_t>(j) * head_dim + d;
+        const Element* values = v + int64_t{j} * head_dim + d;
         const F32 wide =
             d + kLanes <= head_dim ? Codec::load(values) : load_part(values, head_dim - d);
 #pragma GCC unroll 4
@@ -250,7 +250,7 @@ struct PlainKv {
     for (int64_t slot = keys.begin; slot < keys.end;) {
       const int64_t page_end = (slot / page_tokens + 1) * page_tokens;
       const int64_t run_end = page_end < keys.end ? page_end : keys.end;
-      fn(slot, static_cast<int32_t>(slot - keys.begin), static_cast<int32_t>(run_end - slot));
+      fn(slot, slot - keys.begin, run_end - slot);
       slot = run_end;
     }
   }

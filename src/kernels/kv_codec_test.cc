@@ -60,14 +60,14 @@ TEST(KvCodec, EncodesAndDecodesAsItsTwinOnEveryIsa) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << dtype_info(type).name);
       for (const size_t n : {size_t{0}, size_t{1}, size_t{8}, size_t{17}, floats.size()}) {
         Guarded<uint8_t> encoded(n * bytes, 0xad);
-        encode_kv(isa, type, floats.data(), static_cast<int64_t>(n),
+        encode_kv(isa, type, std::span(floats).first(n),
                   reinterpret_cast<std::byte*>(encoded.data()));
         encoded.check();
         const std::vector<uint8_t> values = encoded.values();
         ASSERT_TRUE(std::equal(values.begin(), values.end(), expected.begin()));
         Guarded<float> back(n, kGuard);
         decode_kv(isa, type, reinterpret_cast<const std::byte*>(values.data()),
-                  static_cast<int64_t>(n), back.data());
+                  std::span(back.data(), n));
         back.check();
         ASSERT_TRUE(same_bits(back.values(), {expected_back.begin(),
                                               expected_back.begin() + static_cast<ptrdiff_t>(n)}));

@@ -13,17 +13,16 @@
 namespace weft::kernels {
 namespace {
 
-void check_arguments(const float* x, int64_t x_stride, int64_t n_rows,
-                     std::span<const MatmulOutput> outputs) {
-  WEFT_CHECK(x != nullptr && n_rows >= 0 && outputs.size() <= kMostOutputs);
+void check_arguments(MatrixView<const float> x, std::span<const MatmulOutput> outputs) {
+  WEFT_CHECK(x.data != nullptr && outputs.size() <= kMostOutputs);
   for (const MatmulOutput& output : outputs) {
-    WEFT_CHECK(output.weight != nullptr && output.y != nullptr);
+    WEFT_CHECK(output.weight != nullptr && output.y.data != nullptr);
     const WeightMatrix& weight = *output.weight;
     WEFT_CHECK(weight.data != nullptr && weight.out_features > 0 && weight.in_features > 0);
-    WEFT_CHECK(weight.in_features == outputs.front().weight->in_features);
     WEFT_CHECK(weight.in_features % dtype_info(weight.dtype).block_elements == 0);
-    WEFT_CHECK(n_rows <= 1 ||
-               (x_stride >= weight.in_features && output.y_stride >= weight.out_features));
+    WEFT_CHECK(x.columns == weight.in_features);
+    WEFT_CHECK(output.y.rows == x.rows && output.y.columns == weight.out_features);
+    WEFT_CHECK(x.rows <= 1 || (x.stride >= x.columns && output.y.stride >= output.y.columns));
   }
 }
 
@@ -40,18 +39,15 @@ std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
   const std::vector<float> x(kRows * kFeatures);
   std::vector<float> y(kRows * kFeatures);
   // Whatever the type, these bytes are finite, normal numbers.
-  const std::vector<uint8_t> bytes(static_cast<size_t>(kFeatures * row_bytes(dtype, kFeatures)),
-                                   0x77);
+  const std::vector<uint8_t> bytes(kFeatures * row_bytes(dtype, kFeatures), 0x77);
   const WeightMatrix weight{bytes.data(), dtype, kFeatures, kFeatures};
-  const MatmulOutput output{&weight, y.data(), kFeatures};
+  const MatmulOutput output{&weight, {y, kFeatures}};
   std::vector<double> best(paths.size(), 1e9);
   double spent = 0;
-  for (int round = 0;
-       round < kMinRounds || spent < kEnoughSeconds * static_cast<double>(paths.size()); ++round) {
+  for (int round = 0; round < kMinRounds || spent < kEnoughSeconds * paths.size(); ++round) {
     for (size_t i = 0; i < paths.size(); ++i) {
       const auto start = std::chrono::steady_clock::now();
-      matmul({pool, isa, paths[i]}, x.data(), kFeatures, kRows, {&output, 1},
-             KernelClass::kPrefill);
+      matmul({pool, isa, paths[i]}, {x, kFeatures}, {&output, 1}, KernelClass::kPrefill);
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
       best[i] = std::min(best[i], seconds.count());
       spent += seconds.count();
@@ -62,16 +58,12 @@ std::vector<double> measure_seconds(ThreadPool& pool, Isa isa, DType dtype,
 
 }  // namespace
 
-void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
+void matmul(const Context& context, MatrixView<const float> x,
             std::span<const MatmulOutput> outputs, KernelClass kernel_class) {
-  if (n_rows == 0 || outputs.empty()) return;
-  check_arguments(x, x_stride, n_rows, outputs);
-  if (kernel_class == KernelClass::kDecode) {
-    matmul_decode(context, x, x_stride, n_rows, outputs);
-    return;
-  }
-  const int64_t in_features = outputs.front().weight->in_features;
-  const PrefillArgs all{x, x_stride, n_rows, in_features, outputs};
+  if (x.rows == 0 || outputs.empty()) return;
+  check_arguments(x, outputs);
+  if (kernel_class == KernelClass::kDecode) return matmul_decode(context, x, outputs);
+  const PrefillArgs all{x, outputs};
   if (context.matmul_path == MatmulPath::kBf16) return matmul_onednn_bf16(context, all);
   if (context.matmul_path == MatmulPath::kF32) {
     return matmul_panels(context, MatmulPath::kF32, all);
@@ -84,10 +76,10 @@ void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_
   const std::span blocks(sorted.begin(), end.out1);
   const std::span floats(end.out2.base(), sorted.end());
   if (!blocks.empty()) {
-    matmul_panels(context, MatmulPath::kInt8, {x, x_stride, n_rows, in_features, blocks});
+    matmul_panels(context, MatmulPath::kInt8, {x, blocks});
   }
   if (!floats.empty()) {
-    matmul_panels(context, MatmulPath::kF32, {x, x_stride, n_rows, in_features, floats});
+    matmul_panels(context, MatmulPath::kF32, {x, floats});
   }
 }
 
@@ -97,7 +89,7 @@ MatmulPath measure_matmul_path(ThreadPool& pool, Isa isa, DType dtype) {
   if (is_quantised(dtype)) paths.push_back(MatmulPath::kInt8);
   const std::vector<double> seconds = measure_seconds(pool, isa, dtype, paths);
   const auto best = std::min_element(seconds.begin(), seconds.end());
-  return paths[static_cast<size_t>(best - seconds.begin())];
+  return paths[best - seconds.begin()];
 }
 
 }  // namespace weft::kernels

@@ -9,6 +9,7 @@
 #include "kernels/context.h"
 #include "kernels/kernel_class.h"
 #include "tensor/dtype.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 
@@ -19,20 +20,27 @@ struct WeightMatrix {
   DType dtype = DType::kF32;
   int64_t out_features = 0;
   int64_t in_features = 0;
+
+  const uint8_t* bytes() const { return static_cast<const uint8_t*>(data); }
+  int64_t row_size_bytes() const { return row_bytes(dtype, in_features); }
+  /// Where row i begins.
+  const uint8_t* row(int64_t i) const { return bytes() + i * row_size_bytes(); }
+  /// The rows [begin, begin + n).
+  WeightMatrix row_range(int64_t begin, int64_t n) const {
+    return {row(begin), dtype, n, in_features};
+  }
 };
 
-/// One product of a group that shares its input: y [n_rows, out_features], rows y_stride floats
-/// apart.
+/// One product of a group that shares its input: y [n_rows, out_features].
 struct MatmulOutput {
   const WeightMatrix* weight = nullptr;
-  float* y = nullptr;
-  int64_t y_stride = 0;
+  MatrixView<float> y;
 };
 
-/// For every output: y[r, :] = x[r, :] W^T. x [n_rows, in_features], rows x_stride floats apart;
-/// all weights have the same in_features; at most kMostOutputs outputs. A row's result does not
-/// depend on the other rows, on how many there are, nor on the thread count.
-void matmul(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
+/// For every output: y[r, :] = x[r, :] W^T. x [n_rows, in_features]; all weights have the same
+/// in_features; at most kMostOutputs outputs. A row's result does not depend on the other rows, on
+/// how many there are, nor on the thread count.
+void matmul(const Context& context, MatrixView<const float> x,
             std::span<const MatmulOutput> outputs, KernelClass kernel_class);
 
 inline constexpr size_t kMostOutputs = 8;

@@ -47,22 +47,20 @@ const Group* prepare_groups(const Context& context, const DecodeInput& in,
   const auto prepare = [&](int64_t r) {
     const QuantisedRows row{rows.q + r * in.n, rows.rest + r * in.n, rows.wide + r * n_blocks,
                             rows.scale + r * n_blocks, rows.sum + r * n_blocks};
-    quantise_activations(context.isa, in.x + r * in.x_stride, in.x_stride, 1, in.n,
-                         wide_blocks(context), row);
+    quantise_activations(context.isa, {in.x + r * in.x_stride, 1, in.n}, wide_blocks(context), row);
     arrange(row, in.n, groups + r * in.n_groups);
   };
   // One row takes less time than it takes to wake the workers.
   if (in.n_rows <= kRowsAlone) {
     for (int64_t r = 0; r < in.n_rows; ++r) prepare(r);
   } else {
-    context.pool.run(static_cast<int>(in.n_rows), [&](int r, int) { prepare(r); });
+    context.pool.run(in.n_rows, [&](int64_t r, int) { prepare(r); });
   }
   return groups;
 }
 
 int64_t rows_per_task(const WeightMatrix& weight, int64_t n_rows) {
-  const int64_t by_bytes =
-      kTaskBytes / std::max<int64_t>(1, row_bytes(weight.dtype, weight.in_features));
+  const int64_t by_bytes = kTaskBytes / std::max<int64_t>(1, weight.row_size_bytes());
   if (n_rows <= kFewRows) {
     // What a task's last tile fetches ahead is the next task's, as a rule another core's.
     const int64_t rows = std::clamp(weight.out_features / kLeastTasks, by_bytes, 4 * by_bytes);
@@ -105,10 +103,9 @@ void run_task(Isa isa, const DecodeInput& in, std::span<const MatmulOutput> outp
     }
     const int64_t rows = rows_per_task(weight, in.n_rows);
     const int64_t begin = task * rows, end = std::min(weight.out_features, begin + rows);
-    const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
-    const auto* data = static_cast<const uint8_t*>(weight.data) + begin * row_size;
-    pick_kernel(isa, weight.dtype, in.n_rows)(in, data, row_size, end - begin, output.y + begin,
-                                              output.y_stride);
+    const int64_t row_size = weight.row_size_bytes();
+    pick_kernel(isa, weight.dtype, in.n_rows)(in, weight.bytes() + begin * row_size, row_size,
+                                              end - begin, output.y.data + begin, output.y.stride);
     return;
   }
 }
@@ -131,18 +128,17 @@ void multiply_outputs(const Context& context, DecodeInput in,
     in.groups =
         prepare_groups<ActivationGroup>(context, in, pick_matmul_decode_fns(context.isa).arrange);
   }
-  context.pool.run(static_cast<int>(n_tasks),
-                   [&](int task, int) { run_task(context.isa, in, outputs, task); });
+  context.pool.run(n_tasks, [&](int64_t task, int) { run_task(context.isa, in, outputs, task); });
 }
 
 }  // namespace
 
-void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
+void matmul_decode(const Context& context, MatrixView<const float> x,
                    std::span<const MatmulOutput> outputs) {
-  WEFT_CHECK(n_rows >= 1 && outputs.size() <= kMostOutputs);
-  if (outputs.empty()) return;
-  const int64_t in_features = outputs.front().weight->in_features;
-  for (const MatmulOutput& output : outputs) WEFT_CHECK(output.weight->in_features == in_features);
+  WEFT_CHECK(x.rows >= 1 && outputs.size() <= kMostOutputs);
+  for (const MatmulOutput& output : outputs) {
+    WEFT_CHECK(output.weight->in_features == x.columns && output.y.rows == x.rows);
+  }
   // Many rows share the weights' panels with prefill, where the set has kernels that give a row
   // alone the same bits.
   std::array<MatmulOutput, kMostOutputs> sorted;
@@ -151,15 +147,14 @@ void matmul_decode(const Context& context, const float* x, int64_t x_stride, int
                                   [&](const MatmulOutput& output) {
                                     const DType dtype = output.weight->dtype;
                                     return is_quantised(dtype) && has_row_kernels(context.isa) &&
-                                           n_rows > few_rows(context.isa, dtype);
+                                           x.rows > few_rows(context.isa, dtype);
                                   });
   const std::span panels(sorted.begin(), end.out1);
   const std::span others(end.out2.base(), sorted.end());
   if (!panels.empty()) {
-    matmul_panels(context, MatmulPath::kInt8,
-                  {x, x_stride, n_rows, in_features, panels, wide_blocks(context)});
+    matmul_panels(context, MatmulPath::kInt8, {x, panels, wide_blocks(context)});
   }
-  multiply_outputs(context, {.x = x, .x_stride = x_stride, .n = in_features, .n_rows = n_rows},
+  multiply_outputs(context, {.x = x.data, .x_stride = x.stride, .n = x.columns, .n_rows = x.rows},
                    others);
 }
 

@@ -13,9 +13,9 @@
 
 namespace weft::kernels {
 
-/// As matmul(), for n_rows >= 1. One parallel region; a row's result is the same bits for any
+/// As matmul(), for one row or more. One parallel region; a row's result is the same bits for any
 /// number of rows and threads. Takes about 8 * n_rows * in_features bytes of the workspace.
-void matmul_decode(const Context& context, const float* x, int64_t x_stride, int64_t n_rows,
+void matmul_decode(const Context& context, MatrixView<const float> x,
                    std::span<const MatmulOutput> outputs);
 
 }  // namespace weft::kernels

@@ -32,12 +32,11 @@ inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t ro
     const int64_t rest = in.n - whole;
     repeat<kOut>([&](auto i) __attribute__((always_inline)) {
       alignas(64) uint8_t last[16 * Type::kBytes] = {};
-      memcpy(last, weights + i * row_size + whole * Type::kBytes,
-             static_cast<size_t>(rest * Type::kBytes));
+      memcpy(last, weights + i * row_size + whole * Type::kBytes, rest * Type::kBytes);
       const auto w = Type::load(last);
       repeat<kIn>([&](auto r) __attribute__((always_inline)) {
         alignas(64) float x[16] = {};
-        memcpy(x, in.x + r * in.x_stride + whole, static_cast<size_t>(rest) * sizeof(float));
+        memcpy(x, in.x + r * in.x_stride + whole, rest * sizeof(float));
         accumulate16(sums[i][r], w, x);
       });
     });
@@ -106,7 +105,7 @@ constexpr auto kArrange = nullptr;
 inline void sums_of_row(const int8_t* bytes, int64_t count, int32_t* sums) {
   int8_t some[128] = {};
   if (count < 4) {
-    memcpy(some, bytes, static_cast<size_t>(32 * count));
+    memcpy(some, bytes, 32 * count);
     bytes = some;
   }
   sums_of_four(bytes, sums);
@@ -128,10 +127,10 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
       memcpy(group.high + 16 * b, row.q + 32 * block + 16, 16);
       memcpy(group.rest_low + 16 * b, row.rest + 32 * block, 16);
       memcpy(group.rest_high + 16 * b, row.rest + 32 * block + 16, 16);
-      const float scale = row.scale[block] / static_cast<float>(units);
+      const float scale = row.scale[block] / units;
       for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = scale;
       for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = group.half_sums[4 * b + i] = 0.0f;
-      group.sums[4 * b + 1] = row.scale[block] / kRestUnits * static_cast<float>(row.sum[block]);
+      group.sums[4 * b + 1] = row.scale[block] / kRestUnits * row.sum[block];
     }
     int32_t fours[32];  // of a block: four of low, four of high
     sums_of_row(row.q + 32 * first, count, fours);
@@ -148,8 +147,8 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
         low += of_low;
         high += of_high;
       }
-      group.half_sums[4 * b] = group.scale[4 * b] * static_cast<float>(low);
-      group.half_sums[4 * b + 1] = group.scale[4 * b] * static_cast<float>(high);
+      group.half_sums[4 * b] = group.scale[4 * b] * low;
+      group.half_sums[4 * b + 1] = group.scale[4 * b] * high;
     }
   }
 }
@@ -179,7 +178,7 @@ inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_
     });
   }
   if constexpr (kGroups == 1) {
-    const auto rest = static_cast<int>(in.n % kGroupElements / 32);
+    const int rest = in.n % kGroupElements / 32;
     if (rest > 0) {
       repeat<kOut>([&](auto i) __attribute__((always_inline)) {
         const uint8_t* unit = weights + i * row_size + n_units * Type::kUnitBytes;

@@ -34,7 +34,7 @@ void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
     negative_fours(group.high, group.negative_high);
     group.wide = 0;
     for (int64_t b = 0; b < count; ++b) {
-      group.wide |= static_cast<uint32_t>(row.wide[first + b] != 0) << b;
+      group.wide |= (row.wide[first + b] != 0 ? 1u : 0u) << b;
     }
     if (group.wide != 0) {
       gather_halves(row.rest + 32 * first, count, group.rest_low);
@@ -52,9 +52,9 @@ void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
         halves[0] += minus_four(group.negative_rest_low + 4 * b);
         halves[1] += minus_four(group.negative_rest_high + 4 * b);
       }
-      group.sums[0][b] = unit * static_cast<float>(halves[0]);
-      group.sums[1][b] = unit * static_cast<float>(halves[1]);
-      group.sums[2][b] = unit * static_cast<float>(row.sum[first + b]);
+      group.sums[0][b] = unit * halves[0];
+      group.sums[1][b] = unit * halves[1];
+      group.sums[2][b] = unit * row.sum[first + b];
     }
   }
 }

@@ -47,7 +47,7 @@ inline void unpack_panel(const DecodeInput& in, const uint8_t* weights, int64_t 
     }
     if constexpr (kGroups == 1) {
       if (g < end) {
-        const auto rest = static_cast<int>(in.n % kGroupElements / 32);
+        const int rest = in.n % kGroupElements / 32;
         panel[(g - begin) * kOut + i] = Type::load_some(row + whole * Type::kUnitBytes, rest);
       }
     }

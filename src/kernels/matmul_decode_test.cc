@@ -54,8 +54,8 @@ std::vector<float> run(const Context& context, const WeightMatrix& weight,
                        const std::vector<float>& x, int64_t x_stride, int64_t n_rows) {
   const int64_t stride = weight.out_features + 3;
   std::vector<float> y(static_cast<size_t>(n_rows * stride + 2), kGuard);
-  const MatmulOutput output{&weight, y.data() + 2, stride};
-  matmul_decode(context, x.data(), x_stride, n_rows, {&output, 1});
+  const MatmulOutput output{&weight, {y.data() + 2, n_rows, weight.out_features, stride}};
+  matmul_decode(context, {x.data(), n_rows, weight.in_features, x_stride}, {&output, 1});
   std::vector<float> inner;
   for (size_t i = 0; i < y.size(); ++i) {
     const auto place = static_cast<int64_t>(i) - 2;
@@ -88,7 +88,8 @@ double float_tolerance(int64_t n, double magnitude) {
 }
 
 /// y [out_features] = x [in_features] times the weights, rounded as said.
-void expect_row(const WeightMatrix& weight, const float* x, WideBlocks wide, const float* y) {
+void expect_row(const WeightMatrix& weight, std::span<const float> x, WideBlocks wide,
+                std::span<const float> y) {
   const bool quantised = is_quantised(weight.dtype);
   // The kernel adds scale * q and min, which cancel in the weight, apart.
   const double scale = quantised ? 3 : 1;
@@ -116,8 +117,9 @@ TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
             for (const Rounding& rounding : kRoundings) {
               const auto y = run({pool, isa, rounding.path}, weights.matrix, x, x_stride, rows);
               for (int64_t r = 0; r < rows; ++r) {
-                expect_row(weights.matrix, x.data() + r * x_stride, rounding.wide,
-                           y.data() + r * out);
+                const MatrixView<const float> all(x.data(), rows, in, x_stride);
+                expect_row(weights.matrix, all.row(r), rounding.wide,
+                           MatrixView<const float>(y, out).row(r));
               }
             }
           }
@@ -153,7 +155,7 @@ TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
       const auto y = run({pool, isa, MatmulPath::kInt8}, weights.matrix, x, in, 1);
       double squares = 0, variance = 0;
       for (int64_t i = 0; i < out; ++i) {
-        const ref::Product want = ref::dot(weights.matrix, i, x.data());
+        const ref::Product want = ref::dot(weights.matrix, i, x);
         double bound = 3 * float_tolerance(in, want.magnitude);
         for (int64_t k = 0; k < in; ++k) {
           const double step =
@@ -193,16 +195,14 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
         for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], some[i]) << rows << " " << i;
       }
       // Outputs in another tile of weight rows: from row 1 on.
-      WeightMatrix shifted = weights.matrix;
-      shifted.data = static_cast<const uint8_t*>(shifted.data) + row_bytes(dtype, in);
-      shifted.out_features = out - 1;
+      const WeightMatrix shifted = weights.matrix.row_range(1, out - 1);
       const auto from_one = run({one, isa, MatmulPath::kInt8}, shifted, x, stride, 1);
       for (size_t i = 0; i < from_one.size(); ++i) ASSERT_EQ(from_one[i], all[i + 1]) << i;
       if (in != 2048) continue;
       std::vector<float> y(static_cast<size_t>(out)), other(40);
-      const std::vector<MatmulOutput> group = {{&others.matrix, other.data(), 40},
-                                               {&weights.matrix, y.data(), out}};
-      matmul_decode({three, isa, MatmulPath::kInt8}, x.data(), stride, 1, group);
+      const std::vector<MatmulOutput> group = {{&others.matrix, {other, 40}},
+                                               {&weights.matrix, {y, out}}};
+      matmul_decode({three, isa, MatmulPath::kInt8}, {x.data(), 1, in}, group);
       for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], all[i]) << i;
       const auto other_alone = run({one, isa, MatmulPath::kInt8}, others.matrix, x, stride, 1);
       EXPECT_EQ(other, other_alone);
@@ -249,7 +249,7 @@ TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
           SCOPED_TRACE(label(isa, dtype, 1, in, 1) + " byte " + std::to_string(byte));
           for (const Rounding& rounding : kRoundings) {
             const auto y = run({pool, isa, rounding.path}, weight, x, in, 1);
-            expect_row(weight, x.data(), rounding.wide, y.data());
+            expect_row(weight, x, rounding.wide, y);
           }
         }
       }

@@ -51,9 +51,9 @@ void pack_row(const float* x, int64_t in_features, float /*scan*/, int64_t r, in
     const int64_t n = in_features - begin < kBlock ? in_features - begin : kBlock;
     ActivationBlock& block = blocks[begin / kBlock];
     if (n < kBlock) memset(block.x[r], 0, sizeof block.x[r]);
-    memcpy(block.x[r], x + begin, static_cast<size_t>(n) * sizeof(float));
+    memcpy(block.x[r], x + begin, n * sizeof(float));
     if (r == 0) {  // rows that are missing are computed, too, and dropped
-      memset(block.x[n_rows], 0, static_cast<size_t>(kTileRows - n_rows) * sizeof block.x[0]);
+      memset(block.x[n_rows], 0, (kTileRows - n_rows) * sizeof block.x[0]);
     }
   }
 }
@@ -77,7 +77,7 @@ void unpack(const PanelSource& source, void* panel) {
         for (int64_t i = n; i < wanted; ++i) rows[c][i] = 0.0f;
       }
       for (int64_t k = 0; k < wanted; k += 4) {
-        const Four words = load_words(row_bytes, k * static_cast<int64_t>(sizeof(float)));
+        const Four words = load_words(row_bytes, k * sizeof(float));
         WeightBlock& block = blocks[(begin - source.first_block * kBlock + k) / kBlock];
         for (int i = 0; i < 4; ++i) {
           memcpy(block.w[k % kBlock + i][v], &words.v[i], sizeof words.v[i]);

@@ -103,9 +103,9 @@ void pack_blocks(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
         rest_second = sum_half(low + kBlock / 2);
         put_terms(low, unit, rest_first, rest_second, r, block.rest);
       }
-      block.sum[0][r] = unit * static_cast<float>(kRestUnits * first + rest_first);
-      block.sum[1][r] = unit * static_cast<float>(kRestUnits * second + rest_second);
-      block.sum[2][r] = unit * static_cast<float>(sum[b]);
+      block.sum[0][r] = unit * (kRestUnits * first + rest_first);
+      block.sum[1][r] = unit * (kRestUnits * second + rest_second);
+      block.sum[2][r] = unit * sum[b];
     }
   }
 }
@@ -173,7 +173,7 @@ inline Vector add_dots(const Vector& sum, const Codes& w, const Vector& x) {
   for (int i = 0; i < kLanes; ++i) {
     int32_t dot = 0;
     for (int j = 0; j < 4; ++j) dot += w.q[4 * i + j] * bytes[j];
-    v.lane[i] += static_cast<uint32_t>(dot);
+    v.lane[i] += dot;
   }
   return v;
 }

@@ -92,7 +92,7 @@ class TileProduct {
     }
   }
 
-  Worker& worker(int w) { return workers_[static_cast<size_t>(w)]; }
+  Worker& worker(int w) { return workers_[w]; }
 
   /// worker.panel = worker.rows, rearranged and rounded.
   void pack(const Worker& worker) const {
@@ -152,17 +152,16 @@ int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mult
 
 /// The rows of x one after another in bf16, padded with zeros to whole tiles.
 void pack_x(ThreadPool& pool, const PrefillArgs& args, RowRange rows, uint16_t* packed) {
-  const int64_t k = args.in_features;
-  const auto n_tiles = static_cast<int>(round_up(rows.size(), kTileRows) / kTileRows);
-  pool.run(n_tiles, [&](int tile, int) {
+  const int64_t k = args.x.columns;
+  const int64_t n_tiles = round_up(rows.size(), kTileRows) / kTileRows;
+  pool.run(n_tiles, [&](int64_t tile, int) {
     for (int64_t r = tile * kTileRows; r < (tile + 1) * kTileRows; ++r) {
       uint16_t* to = packed + r * k;
       if (r >= rows.size()) {
         std::fill_n(to, k, uint16_t{0});
         continue;
       }
-      const float* from = args.x + (rows.begin + r) * args.x_stride;
-      for (int64_t i = 0; i < k; ++i) to[i] = bf16_from_f32(from[i]);
+      std::ranges::transform(args.x.row(rows.begin + r), to, bf16_from_f32);
     }
   });
 }
@@ -187,11 +186,10 @@ Panel panel_of(std::span<const MatmulOutput> outputs, int64_t task) {
 void expand_panel(Isa isa, const TileProduct& product, const Panel& panel, Worker& worker) {
   const WeightMatrix& weight = *panel.output->weight;
   const int64_t k = weight.in_features;
-  const int64_t bytes = row_bytes(weight.dtype, k);
   const int64_t columns = std::min(kTileColumns, weight.out_features - panel.first_column);
-  const auto* data = static_cast<const std::byte*>(weight.data) + panel.first_column * bytes;
   for (int64_t c = 0; c < columns; ++c) {
-    dequantize(isa, weight.dtype, data + c * bytes, worker.rows.data() + c * k, k);
+    dequantize(isa, weight.dtype, weight.row(panel.first_column + c), worker.rows.data() + c * k,
+               k);
   }
   std::fill(worker.rows.data() + columns * k, worker.rows.data() + kTileColumns * k, 0.0f);
   product.pack(worker);
@@ -205,8 +203,8 @@ void run_panel(const TileProduct& product, const Panel& panel, const uint16_t* p
   for (int64_t r = 0; r < rows.size(); r += kTileRows) {
     product.run(packed + r * k, worker);
     for (int64_t i = 0; i < std::min(kTileRows, rows.size() - r); ++i) {
-      float* y = output.y + (rows.begin + r + i) * output.y_stride + panel.first_column;
-      std::copy_n(worker.tile.data() + i * kTileColumns, columns, y);
+      const std::span<float> y = output.y.row(rows.begin + r + i);
+      std::copy_n(worker.tile.data() + i * kTileColumns, columns, y.data() + panel.first_column);
     }
   }
 }
@@ -219,7 +217,7 @@ bool onednn_has_bf16() {
 }
 
 void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) try {
-  const int64_t k = args.in_features;
+  const int64_t k = args.x.columns;
   const OneOmpThread one_thread;
   TileProduct& product = context.workspace->product_of<TileProduct>(k, [&] {
     check_room_for_code();
@@ -227,12 +225,12 @@ void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) try {
   });
   int64_t n_panels = 0;
   for (const MatmulOutput& output : args.outputs) n_panels += panel_count(output);
-  const int64_t pass = round_up(std::min(args.n_rows, kRowsPerPass), kTileRows);
+  const int64_t pass = round_up(std::min(args.x.rows, kRowsPerPass), kTileRows);
   auto* const packed = context.workspace->of_op<uint16_t>(Use::kActivations, pass * k);
-  for (int64_t begin = 0; begin < args.n_rows; begin += kRowsPerPass) {
-    const RowRange rows{begin, std::min(args.n_rows, begin + kRowsPerPass)};
+  for (int64_t begin = 0; begin < args.x.rows; begin += kRowsPerPass) {
+    const RowRange rows{begin, std::min(args.x.rows, begin + kRowsPerPass)};
     pack_x(context.pool, args, rows, packed);
-    context.pool.run(static_cast<int>(n_panels), [&](int task, int w) {
+    context.pool.run(n_panels, [&](int64_t task, int w) {
       const OneOmpThread one_thread_here;
       Worker& worker = product.worker(w);
       const Panel panel = panel_of(args.outputs, task);

@@ -52,13 +52,13 @@ class Pass {
        std::byte* packed)
       : kernels_(kernels),
         rows_(rows),
-        n_blocks_(divide_up(args.in_features, kPanelBlock)),
+        n_blocks_(divide_up(args.x.columns, kPanelBlock)),
         part_(blocks_of_a_part(kernels, n_blocks_)),
         n_tiles_(divide_up(rows.size(), kernels.tile_rows)),
         even_rows_(divide_up(rows.size(), n_tiles_)),
         packed_(packed) {
     // A tile is one task: its rows lie side by side in the same cache lines.
-    context.pool.run(static_cast<int>(n_tiles_), [&](int tile, int) {
+    context.pool.run(n_tiles_, [&](int64_t tile, int) {
       for (int64_t r = 0; r < tile_rows(tile); ++r) pack(args, tile * even_rows_ + r);
     });
   }
@@ -81,14 +81,14 @@ class Pass {
  private:
   void pack(const PrefillArgs& args, int64_t row) const {
     const int64_t tile = row / even_rows_;
-    const float* x = args.x + (rows_.begin + row) * args.x_stride;
+    const float* x = args.x.row(rows_.begin + row).data();
     float scan = 0;
     if (kernels_.scan_row != nullptr) {
-      scan = args.wide == WideBlocks::kAll ? kAllWide : kernels_.scan_row(x, args.in_features);
+      scan = args.wide == WideBlocks::kAll ? kAllWide : kernels_.scan_row(x, args.x.columns);
     }
     for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
       const int64_t first = begin * kPanelBlock;
-      const int64_t n = std::min(part_ * kPanelBlock, args.in_features - first);
+      const int64_t n = std::min(part_ * kPanelBlock, args.x.columns - first);
       kernels_.pack_row(x + first, n, scan, row % even_rows_, tile_rows(tile),
                         packed_tile(tile, begin));
     }
@@ -110,11 +110,10 @@ class Pass {
   /// Past the end of the matrix its last row stands in; what comes of it is dropped.
   void unpack(const PanelGroup& group, int64_t p, int64_t part_begin, const Worker& worker) const {
     const WeightMatrix& weight = *group.output->weight;
-    const int64_t bytes = row_bytes(weight.dtype, weight.in_features);
-    const auto* data = static_cast<const uint8_t*>(weight.data);
+    const int64_t row_size = weight.row_size_bytes();
     for (int64_t c = 0; c < kernels_.panel_columns; ++c) {
       const int64_t row = group.first_column + p * kernels_.panel_columns + c;
-      worker.columns[c] = data + std::min(row, weight.out_features - 1) * bytes;
+      worker.columns[c] = weight.bytes() + std::min(row, weight.out_features - 1) * row_size;
     }
     const int64_t n = std::min(part_, n_blocks_ - part_begin);
     kernels_.pick(weight.dtype)
@@ -126,7 +125,7 @@ class Pass {
   /// matrix may be asked for, too.
   Ahead ahead(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile) const {
     const WeightMatrix& weight = *group.output->weight;
-    const int64_t row_size = row_bytes(weight.dtype, weight.in_features);
+    const int64_t row_size = weight.row_size_bytes();
     const auto bytes_at = [&](int64_t block) {
       return std::min(block, n_blocks_) * row_size / n_blocks_;
     };
@@ -138,9 +137,8 @@ class Pass {
     }
     const int64_t n = std::clamp<int64_t>(weight.out_features - column, 0, kernels_.panel_columns);
     const int64_t first = n * tile / n_tiles_, end = n * (tile + 1) / n_tiles_;
-    return {
-        static_cast<const uint8_t*>(weight.data) + (column + first) * row_size + bytes_at(begin),
-        row_size, end - first, bytes_at(begin + part_) - bytes_at(begin)};
+    return {weight.bytes() + (column + first) * row_size + bytes_at(begin), row_size, end - first,
+            bytes_at(begin + part_) - bytes_at(begin)};
   }
 
   /// Adds a part's product to the tile's sums; the last part's goes to y, straight or, where the
@@ -157,19 +155,19 @@ class Pass {
     const int64_t column = group.first_column + p * kernels_.panel_columns;
     const int64_t columns = std::min(kernels_.panel_columns, output.weight->out_features - column);
     const int64_t rows = tile_rows(tile);
-    float* const y = output.y + (rows_.begin + tile * even_rows_) * output.y_stride + column;
+    const MatrixView<float> y = output.y.row_range(rows_.begin + tile * even_rows_, rows);
     const bool last = part_begin + n == n_blocks_;
     const bool straight = last && columns == kernels_.panel_columns;
     run_tile(x, rows, panel, n,
              {.before = part_begin == 0 ? nullptr : scratch,
               .rest = scratch + tile_floats,
               .last = last,
-              .out = straight ? y : scratch,
-              .out_stride = straight ? output.y_stride : kernels_.panel_columns,
+              .out = straight ? y.data + column : scratch,
+              .out_stride = straight ? y.stride : kernels_.panel_columns,
               .ahead = ahead(group, p, part_begin, tile)});
     if (!last || straight) return;
     for (int64_t r = 0; r < rows; ++r) {
-      std::copy_n(scratch + r * kernels_.panel_columns, columns, y + r * output.y_stride);
+      std::copy_n(scratch + r * kernels_.panel_columns, columns, y.row(r).data() + column);
     }
   }
 
@@ -233,14 +231,14 @@ void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& a
   for (const MatmulOutput& output : args.outputs) {
     n_groups += group_count(output, kernels.panel_columns, per_group);
   }
-  const int64_t most_tiles = divide_up(std::min(args.n_rows, kRowsPerPass), kernels.tile_rows);
+  const int64_t most_tiles = divide_up(std::min(args.x.rows, kRowsPerPass), kernels.tile_rows);
   auto* const packed = context.workspace->of_op<std::byte>(
       Use::kActivations,
-      most_tiles * divide_up(args.in_features, kPanelBlock) * kernels.x_block_bytes);
-  for (int64_t begin = 0; begin < args.n_rows; begin += kRowsPerPass) {
-    const RowRange rows{begin, std::min(args.n_rows, begin + kRowsPerPass)};
+      most_tiles * divide_up(args.x.columns, kPanelBlock) * kernels.x_block_bytes);
+  for (int64_t begin = 0; begin < args.x.rows; begin += kRowsPerPass) {
+    const RowRange rows{begin, std::min(args.x.rows, begin + kRowsPerPass)};
     const Pass pass(context, kernels, args, rows, packed);
-    context.pool.run(static_cast<int>(n_groups), [&](int task, int w) {
+    context.pool.run(n_groups, [&](int64_t task, int w) {
       pass.multiply(group_of(args.outputs, kernels.panel_columns, per_group, task),
                     worker_scratch(*context.workspace, w, kernels, most_tiles));
     });

@@ -16,10 +16,7 @@ namespace weft::kernels {
 
 /// What matmul() was given, checked.
 struct PrefillArgs {
-  const float* x = nullptr;  // [n_rows, in_features], rows x_stride floats apart
-  int64_t x_stride = 0;
-  int64_t n_rows = 0;
-  int64_t in_features = 0;
+  MatrixView<const float> x;  // [n_rows, in_features]
   std::span<const MatmulOutput> outputs;
   WideBlocks wide = WideBlocks::kOutliers;  // of matmul_panels' kInt8
 };

@@ -46,8 +46,8 @@ std::vector<float> run(Problem& problem, MatmulPath path, Isa isa, int threads, 
   TestPool pool(threads);
   const Context context{pool, isa, path};
   std::vector<float> y(static_cast<size_t>(n_rows * problem.n), kGuard);
-  const MatmulOutput output{&problem.weight, y.data(), problem.n};
-  matmul(context, x, problem.k, n_rows, {&output, 1}, KernelClass::kPrefill);
+  const MatmulOutput output{&problem.weight, {y, problem.n}};
+  matmul(context, {x, n_rows, problem.k}, {&output, 1}, KernelClass::kPrefill);
   return y;
 }
 
@@ -58,7 +58,7 @@ void expect_close(const Problem& problem, MatmulPath path, const std::vector<flo
                           (path == MatmulPath::kBf16 ? 2.01 * kBf16Epsilon : 0.0);
   const bool integers = path == MatmulPath::kInt8 && is_quantised(problem.weight.dtype);
   for (int64_t r = 0; r < problem.n_rows; ++r) {
-    const float* x = problem.x.data() + r * problem.k;
+    const std::span<const float> x = MatrixView<const float>(problem.x, problem.k).row(r);
     for (int64_t c = 0; c < problem.n; ++c) {
       const ref::Product expected =
           integers ? ref::dot_quantised(problem.weight, c, x, WideBlocks::kOutliers)
@@ -144,10 +144,10 @@ TEST_P(MatmulPrefillPath, OutputsShareAnInputAndKeepToTheirColumns) {
   const Context context{pool, best_isa(), GetParam()};
   std::vector<float> y(static_cast<size_t>((n_rows + 2) * y_stride), kGuard);
   float* start = y.data() + y_stride;
-  const MatmulOutput outputs[] = {{&first.weight, start, y_stride},
-                                  {&second.weight, start + 37, y_stride},
-                                  {&third.weight, start + 49, y_stride}};
-  matmul(context, x.data(), x_stride, n_rows, outputs, KernelClass::kPrefill);
+  const MatmulOutput outputs[] = {{&first.weight, {start, n_rows, 37, y_stride}},
+                                  {&second.weight, {start + 37, n_rows, 12, y_stride}},
+                                  {&third.weight, {start + 49, n_rows, 1, y_stride}}};
+  matmul(context, {x.data(), n_rows, k, x_stride}, outputs, KernelClass::kPrefill);
   for (Problem* problem : {&second, &third}) problem->x = first.x;
   int64_t column = 0;
   for (Problem* problem : {&first, &second, &third}) {

@@ -18,7 +18,7 @@ namespace {
 using Vector = __m512i;
 constexpr int kLanes = 16;
 
-inline Vector set_bytes(int b) { return _mm512_set1_epi8(static_cast<char>(b)); }
+inline Vector set_bytes(int b) { return _mm512_set1_epi8(b); }
 inline Vector bit_and(Vector a, Vector b) { return _mm512_and_si512(a, b); }
 inline Vector bit_or(Vector a, Vector b) { return _mm512_or_si512(a, b); }
 template <int n>
@@ -99,7 +99,7 @@ inline Vector broadcast_int(int32_t i) { return _mm512_set1_epi32(i); }
 using Vector = __m256i;
 constexpr int kLanes = 8;
 
-inline Vector set_bytes(int b) { return _mm256_set1_epi8(static_cast<char>(b)); }
+inline Vector set_bytes(int b) { return _mm256_set1_epi8(b); }
 inline Vector bit_and(Vector a, Vector b) { return _mm256_and_si256(a, b); }
 inline Vector bit_or(Vector a, Vector b) { return _mm256_or_si256(a, b); }
 template <int n>
@@ -188,14 +188,12 @@ inline Vector each_lane(F f) {
 template <class F>
 inline Vector each_byte(F f) {
   uint8_t bytes[4 * kLanes];
-  for (int i = 0; i < 4 * kLanes; ++i) bytes[i] = static_cast<uint8_t>(f(i));
+  for (int i = 0; i < 4 * kLanes; ++i) bytes[i] = f(i);
   Vector v;
   memcpy(&v, bytes, sizeof v);
   return v;
 }
-inline uint8_t byte_of(const Vector& v, int i) {
-  return static_cast<uint8_t>(v.lane[i / 4] >> (8 * (i % 4)));
-}
+inline uint8_t byte_of(const Vector& v, int i) { return v.lane[i / 4] >> (8 * (i % 4)); }
 
 inline Vector set_bytes(int b) {
   return each_byte([&](int) { return b; });
@@ -216,8 +214,7 @@ inline Vector shift_left(const Vector& a) {
 }
 template <int n>
 inline Vector shift_right_signed(const Vector& a) {
-  return each_lane(
-      [&](int i) { return static_cast<uint32_t>(static_cast<int32_t>(a.lane[i]) >> n); });
+  return each_lane([&](int i) { return static_cast<int32_t>(a.lane[i]) >> n; });
 }
 inline Vector add_bytes(const Vector& a, const Vector& b) {
   return each_byte([&](int i) { return byte_of(a, i) + byte_of(b, i); });
@@ -249,11 +246,11 @@ inline Four load_words(const uint8_t* const* columns, int64_t offset) {
 }
 
 inline void store_halves(float* p, const Vector& halves) {
-  for (int i = 0; i < kLanes; ++i) p[i] = half_to_float(static_cast<uint16_t>(halves.lane[i]));
+  for (int i = 0; i < kLanes; ++i) p[i] = half_to_float(halves.lane[i]);
 }
 inline void store_products(float* p, const float* factor, const Vector& integers) {
   for (int i = 0; i < kLanes; ++i) {
-    p[i] = factor[i] * static_cast<float>(static_cast<int32_t>(integers.lane[i]));
+    p[i] = factor[i] * static_cast<int32_t>(integers.lane[i]);
   }
 }
 
@@ -271,11 +268,11 @@ inline Floats add(Floats a, Floats b) { return a + b; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
 inline Floats to_float(const Vector& v) {
   Floats f = zero();
-  for (int i = 0; i < kLanes; ++i) f[i] = static_cast<float>(static_cast<int32_t>(v.lane[i]));
+  for (int i = 0; i < kLanes; ++i) f[i] = static_cast<int32_t>(v.lane[i]);
   return f;
 }
 inline Vector broadcast_int(int32_t i) {
-  const auto u = static_cast<uint32_t>(i);
+  const uint32_t u = i;
   return {{u, u, u, u}};
 }
 

@@ -2,16 +2,18 @@
 
 #include "base/check.h"
 #include "kernels/quantise_activations_internal.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 
-void quantise_activations(Isa isa, const float* x, int64_t x_stride, int64_t n_rows, int64_t n,
-                          WideBlocks wide, const QuantisedRows& out) {
+void quantise_activations(Isa isa, MatrixView<const float> x, WideBlocks wide,
+                          const QuantisedRows& out) {
+  const int64_t n = x.columns;
   WEFT_CHECK(n >= 0 && n % kActivationBlock == 0);
   const QuantiseActivationsFns& fns = pick_quantise_activations_fns(isa);
   const int64_t n_blocks = n / kActivationBlock;
-  for (int64_t r = 0; r < n_rows; ++r) {
-    const float* row = x + r * x_stride;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float* row = x.row(r).data();
     const float limit = wide == WideBlocks::kAll ? kAllWide : fns.wide_limit(row, n);
     fns.row(row, n, limit,
             {out.q + r * n, out.rest + r * n, out.wide + r * n_blocks, out.scale + r * n_blocks,

@@ -11,6 +11,11 @@
 
 #include "kernels/isa.h"
 
+namespace weft {
+template <class T>
+struct MatrixView;  // tensor/matrix_view.h: kernels compiled per instruction set include this file
+}
+
 namespace weft::kernels {
 
 inline constexpr int64_t kActivationBlock = 32;
@@ -34,11 +39,11 @@ struct QuantisedRows {
   int32_t* sum = nullptr;   // [n_rows][n/32], of kRestUnits * q + rest, for types with an offset
 };
 
-/// x [n_rows, n], rows x_stride floats apart; n is a multiple of 32. Rounds to nearest even; the
+/// x [n_rows, n]; n is a multiple of 32. Rounds to nearest even; the
 /// same integers on every instruction set, whatever the other rows are. A block whose largest
 /// magnitude is below 1e-30 becomes zeros; one with an infinity or NaN gets the scale NaN, so that
 /// it shows in every product.
-void quantise_activations(Isa isa, const float* x, int64_t x_stride, int64_t n_rows, int64_t n,
-                          WideBlocks wide, const QuantisedRows& out);
+void quantise_activations(Isa isa, MatrixView<const float> x, WideBlocks wide,
+                          const QuantisedRows& out);
 
 }  // namespace weft::kernels

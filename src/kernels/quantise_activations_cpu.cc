@@ -21,19 +21,19 @@ constexpr float kOutlier = 2.5f;
 int32_t largest_magnitude_bits(const float* x) {
   int32_t largest = 0;
   for (int i = 0; i < 32; ++i) {
-    const auto bits = static_cast<int32_t>(bits_from_float(x[i]) & 0x7fffffffu);
+    const int32_t bits = bits_from_float(x[i]) & 0x7fffffffu;
     largest = bits > largest ? bits : largest;
   }
   return largest;
 }
 
-float float_from_magnitude(int32_t bits) { return float_from_bits(static_cast<uint32_t>(bits)); }
+float float_from_magnitude(int32_t bits) { return float_from_bits(bits); }
 
 /// integers[i] = x[i] * factor, rounded.
 void round_all(const float* x, float factor, int32_t* integers) {
   for (int i = 0; i < 32; ++i) {
     const float shifted = x[i] * factor + kRounder;
-    integers[i] = static_cast<int32_t>(bits_from_float(shifted)) - kRounderBits;
+    integers[i] = bits_from_float(shifted) - kRounderBits;
   }
 }
 
@@ -44,7 +44,7 @@ int32_t quantise_narrow(const float* x, float largest, int8_t* q, int8_t* rest) 
   int32_t total = 0;
   for (int i = 0; i < 32; ++i) {
     total += integers[i];
-    q[i] = static_cast<int8_t>(integers[i]);
+    q[i] = integers[i];
   }
   memset(rest, 0, 32);
   return kRestUnits * total;
@@ -58,8 +58,8 @@ int32_t quantise_wide(const float* x, float largest, int8_t* q, int8_t* rest) {
   for (int i = 0; i < 32; ++i) {
     const int32_t high = (integers[i] + kRestUnits / 2) >> kRestShift;
     total += integers[i];
-    q[i] = static_cast<int8_t>(high);
-    rest[i] = static_cast<int8_t>(integers[i] - kRestUnits * high);
+    q[i] = high;
+    rest[i] = integers[i] - kRestUnits * high;
   }
   return total;
 }
@@ -95,7 +95,7 @@ float find_wide_limit(const float* x, int64_t n) {
     const float largest = float_from_magnitude(bits);
     sum += largest * largest;
   }
-  return kOutlier * sum / static_cast<float>(n / 32);
+  return kOutlier * sum / (n / 32);
 }
 
 }  // namespace

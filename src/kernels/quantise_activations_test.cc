@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/test_weights_internal.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 namespace {
@@ -27,7 +28,7 @@ Quantised quantise(Isa isa, const std::vector<float>& x, int64_t x_stride, int64
                 std::vector<uint8_t>(blocks, 77), std::vector<float>(blocks, -7.0f),
                 std::vector<int32_t>(blocks, -7)};
   quantise_activations(
-      isa, x.data(), x_stride, n_rows, n, wide,
+      isa, {x.data(), n_rows, n, x_stride}, wide,
       {out.q.data(), out.rest.data(), out.wide.data(), out.scale.data(), out.sum.data()});
   return out;
 }

@@ -20,41 +20,40 @@ RopeRow table_row(const RopeTable& table, int64_t row) {
 }
 
 int64_t table_rows(const RopeTable& table) {
-  return table.n_dims == 0 ? INT64_MAX
-                           : static_cast<int64_t>(table.cos.size()) / (table.n_dims / 2);
+  return table.n_dims == 0 ? INT64_MAX : std::ssize(table.cos) / (table.n_dims / 2);
 }
 
 }  // namespace
 
 RopeTable make_rope_table(const RopeParams& params, std::span<const int32_t> positions) {
   WEFT_CHECK(params.n_dims >= 0 && params.n_dims % 2 == 0);
-  const auto half = static_cast<size_t>(params.n_dims / 2);
-  WEFT_CHECK(params.inverse_frequencies.size() == half);
+  const int64_t half = params.n_dims / 2;
+  WEFT_CHECK(std::ssize(params.inverse_frequencies) == half);
   RopeTable table{.pairing = params.pairing, .n_dims = params.n_dims, .cos = {}, .sin = {}};
-  table.cos.resize(positions.size() * half);
-  table.sin.resize(positions.size() * half);
+  table.cos.reserve(positions.size() * half);
+  table.sin.reserve(positions.size() * half);
   const double magnitude = params.magnitude;
-  for (size_t r = 0; r < positions.size(); ++r) {
-    for (size_t i = 0; i < half; ++i) {
-      const double angle = positions[r] * params.inverse_frequencies[i];
-      table.cos[r * half + i] = static_cast<float>(std::cos(angle) * magnitude);
-      table.sin[r * half + i] = static_cast<float>(std::sin(angle) * magnitude);
+  for (const int32_t position : positions) {
+    for (const double frequency : params.inverse_frequencies) {
+      const double angle = position * frequency;
+      table.cos.push_back(std::cos(angle) * magnitude);
+      table.sin.push_back(std::sin(angle) * magnitude);
     }
   }
   return table;
 }
 
-void apply_rope(const Context& context, const RopeTable& table, int64_t table_begin, float* x,
-                int64_t n_rows, int32_t n_heads, int32_t head_dim) {
-  WEFT_CHECK(table_begin >= 0 && n_rows >= 0 && n_rows <= table_rows(table) - table_begin);
-  WEFT_CHECK(table.n_dims <= head_dim && n_heads >= 0);
+void apply_rope(const Context& context, const RopeTable& table, int64_t table_begin,
+                MatrixView<float> x, int32_t head_dim) {
+  WEFT_CHECK(table_begin >= 0 && x.rows <= table_rows(table) - table_begin);
+  WEFT_CHECK(table.n_dims <= head_dim && x.columns % head_dim == 0);
   const RopeFns& fns = pick_rope_fns(context.isa);
-  const int64_t row_floats = static_cast<int64_t>(n_heads) * head_dim;
-  const auto n_tasks = static_cast<int>((n_rows + kRowsPerTask - 1) / kRowsPerTask);
-  context.pool.run(n_tasks, [&](int task, int) {
-    const int64_t end = std::min(n_rows, (task + 1) * kRowsPerTask);
+  const int64_t n_tasks = (x.rows + kRowsPerTask - 1) / kRowsPerTask;
+  context.pool.run(n_tasks, [&](int64_t task, int) {
+    const int64_t end = std::min(x.rows, (task + 1) * kRowsPerTask);
     for (int64_t r = task * kRowsPerTask; r < end; ++r) {
-      fns.rotate(table_row(table, table_begin + r), x + r * row_floats, n_heads, head_dim);
+      fns.rotate(table_row(table, table_begin + r), x.row(r).data(), x.columns / head_dim,
+                 head_dim);
     }
   });
 }
@@ -78,9 +77,9 @@ class Placer {
   }
   /// dst = src (+ shift) [head_dim], of n_bytes where it is a copy.
   void place(const uint8_t* src, const float* shift, uint8_t* dst, int32_t head_dim,
-             int32_t n_bytes) const {
+             int64_t n_bytes) const {
     if (is_same_ && shift == nullptr) {
-      std::memcpy(dst, src, static_cast<size_t>(n_bytes));
+      std::memcpy(dst, src, n_bytes);
     } else if (is_same_) {
       to_.shift(src, shift, dst, head_dim);
     } else {
@@ -107,7 +106,9 @@ void check_tokens(const RopeTable& table, int64_t table_begin, int64_t n_tokens,
   WEFT_CHECK(n_tokens >= 0 && table_begin >= 0 && first_slot >= 0);
   WEFT_CHECK(n_tokens <= table_rows(table) - table_begin);
   WEFT_CHECK(kv.k != nullptr && table.n_dims <= kv.layout.head_dim);
-  WEFT_CHECK((shift.k == nullptr) == (shift.v == nullptr));
+  const int64_t width = int64_t{kv.layout.n_kv_heads} * kv.layout.head_dim;
+  WEFT_CHECK(shift.k.size() == shift.v.size());
+  WEFT_CHECK(shift.k.empty() || std::ssize(shift.k) == width);
 }
 
 /// Calls fn(head, token) for all of them, head by head, so that what is written lies together in
@@ -115,8 +116,8 @@ void check_tokens(const RopeTable& table, int64_t table_begin, int64_t n_tokens,
 template <class Fn>
 void for_heads_and_tokens(const Context& context, int32_t n_kv_heads, int64_t n_tokens,
                           const Fn& fn) {
-  const auto n_tasks = static_cast<int>((n_tokens + kRowsPerTask - 1) / kRowsPerTask);
-  context.pool.run(n_tasks, [&](int task, int) {
+  const int64_t n_tasks = (n_tokens + kRowsPerTask - 1) / kRowsPerTask;
+  context.pool.run(n_tasks, [&](int64_t task, int) {
     const int64_t end = std::min(n_tokens, (task + 1) * kRowsPerTask);
     for (int32_t head = 0; head < n_kv_heads; ++head) {
       for (int64_t i = task * kRowsPerTask; i < end; ++i) fn(head, i);
@@ -135,16 +136,16 @@ void rotate_into_pages(const Context& context, const RopeTable& table, int64_t t
   const int32_t head_dim = layout.head_dim;
   const Placer keys(context.isa, record.type, layout.k_type);
   const Placer values(context.isa, record.type, layout.v_type);
-  const auto bytes = static_cast<int32_t>(row_bytes(record.type, head_dim));
+  const int64_t bytes = row_bytes(record.type, head_dim);
   const auto* const k_raw = reinterpret_cast<const uint8_t*>(record.k);
   const auto* const v_raw = reinterpret_cast<const uint8_t*>(record.v);
   for_heads_and_tokens(context, layout.n_kv_heads, n_tokens, [&](int32_t head, int64_t i) {
     const int64_t from = (i * layout.n_kv_heads + head) * bytes;
     const int64_t of_head = int64_t{head} * head_dim;
     keys.rotate(fns, table_row(table, table_begin + i), k_raw + from,
-                shift.k == nullptr ? nullptr : shift.k + of_head,
+                shift.k.empty() ? nullptr : &shift.k[of_head],
                 k_at(kv, block_table, first_slot + i, head), head_dim);
-    values.place(v_raw + from, shift.v == nullptr ? nullptr : shift.v + of_head,
+    values.place(v_raw + from, shift.v.empty() ? nullptr : &shift.v[of_head],
                  v_at(kv, block_table, first_slot + i, head), head_dim, bytes);
   });
 }
@@ -153,7 +154,7 @@ void shift_in_pages(const Context& context, const RopeTable& table, int64_t tabl
                     const KvShift& shift, int64_t n_tokens, int32_t first_slot,
                     const int32_t* block_table, const PagedKv& kv) {
   check_tokens(table, table_begin, n_tokens, first_slot, kv, shift);
-  if (shift.k == nullptr) return;
+  if (shift.k.empty()) return;
   const RopeFns& fns = pick_rope_fns(context.isa);
   const KvLayout& layout = kv.layout;
   const KvCodecFns& k_codec = kv_codec(context.isa, layout.k_type);
@@ -161,12 +162,12 @@ void shift_in_pages(const Context& context, const RopeTable& table, int64_t tabl
   for_heads_and_tokens(context, layout.n_kv_heads, n_tokens, [&](int32_t head, int64_t i) {
     const int64_t of_head = int64_t{head} * layout.head_dim;
     float turned[kMaxHeadDim];
-    std::copy_n(shift.k + of_head, layout.head_dim, turned);
+    std::copy_n(&shift.k[of_head], layout.head_dim, turned);
     fns.rotate(table_row(table, table_begin + i), turned, 1, layout.head_dim);
     uint8_t* const k = k_at(kv, block_table, first_slot + i, head);
     uint8_t* const v = v_at(kv, block_table, first_slot + i, head);
     k_codec.shift(k, turned, k, layout.head_dim);
-    v_codec.shift(v, shift.v + of_head, v, layout.head_dim);
+    v_codec.shift(v, &shift.v[of_head], v, layout.head_dim);
   });
 }
 

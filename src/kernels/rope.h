@@ -10,6 +10,7 @@
 
 #include "kernels/context.h"
 #include "kernels/paged_kv.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 
@@ -37,15 +38,15 @@ struct RopeTable {
 
 RopeTable make_rope_table(const RopeParams& params, std::span<const int32_t> positions);
 
-/// In place: x [n_rows][n_heads][head_dim], row r rotated by the table's row table_begin + r.
-void apply_rope(const Context& context, const RopeTable& table, int64_t table_begin, float* x,
-                int64_t n_rows, int32_t n_heads, int32_t head_dim);
+/// In place: x [n_rows, n_heads * head_dim], row r rotated by the table's row table_begin + r.
+void apply_rope(const Context& context, const RopeTable& table, int64_t table_begin,
+                MatrixView<float> x, int32_t head_dim);
 
-/// What is added to K before rotation and to V of every token: k, v [n_kv_heads][head_dim]; both
-/// null for nothing, which leaves every bit as it is.
+/// What is added to K before rotation and to V of every token: k, v [n_kv_heads * head_dim]; both
+/// empty for nothing, which leaves every bit as it is.
 struct KvShift {
-  const float* k = nullptr;
-  const float* v = nullptr;
+  std::span<const float> k;
+  std::span<const float> v;
 };
 
 /// A layer of a stored chunk: k, v [n_tokens][n_kv_heads][head_dim] of one type, K before rotation.
@@ -64,7 +65,7 @@ void rotate_into_pages(const Context& context, const RopeTable& table, int64_t t
                        const int32_t* block_table, const PagedKv& kv, const KvShift& shift = {});
 
 /// The same shift for tokens that are in their pages already: K there + the shift rotated by the
-/// table's row, V + the shift, both through f32 and rounded once more. A null shift changes
+/// table's row, V + the shift, both through f32 and rounded once more. An empty shift changes
 /// nothing.
 void shift_in_pages(const Context& context, const RopeTable& table, int64_t table_begin,
                     const KvShift& shift, int64_t n_tokens, int32_t first_slot,

@@ -6,7 +6,7 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 void rotate(const RopeRow& row, float* x, int32_t n_heads, int32_t head_dim) {
-  for (int32_t h = 0; h < n_heads; ++h) rotate_head(row, x + static_cast<int64_t>(h) * head_dim);
+  for (int32_t h = 0; h < n_heads; ++h) rotate_head(row, x + int64_t{h} * head_dim);
 }
 
 }  // namespace

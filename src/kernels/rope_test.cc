@@ -78,8 +78,8 @@ TEST(Rope, EqualsTheScalarTwin) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
       TestPool pool(2);
       Guarded<float> rotated(x, kGuard);
-      apply_rope({.pool = pool, .isa = isa}, table, 0, rotated.data(),
-                 static_cast<int64_t>(kPositions.size()), kHeads, c.head_dim);
+      const MatrixView<float> rows(rotated.data(), std::ssize(kPositions), kHeads * c.head_dim);
+      apply_rope({.pool = pool, .isa = isa}, table, 0, rows, c.head_dim);
       rotated.check();
       const std::vector<float> out = rotated.values();
       for (size_t r = 0; r < kPositions.size() * kHeads; ++r) {
@@ -104,8 +104,8 @@ TEST(Rope, DeltaRotationIsRotationAtTheNewPosition) {
       TestPool pool(1);
       const Context context{.pool = pool, .isa = isa};
       const auto rotate = [&](std::vector<float> values, int32_t by) {
-        apply_rope(context, make_rope_table(params, std::vector<int32_t>{by}), 0, values.data(), 1,
-                   1, c.head_dim);
+        apply_rope(context, make_rope_table(params, std::vector<int32_t>{by}), 0,
+                   {values, c.head_dim}, c.head_dim);
         return values;
       };
       const std::vector<float> at_once = rotate(x, 3000);
@@ -126,14 +126,13 @@ TEST(Rope, TheMagnitudeScalesWhatIsRotatedAndNothingElse) {
     const RopeTable doubled = make_rope_table(params, kPositions);
     params.magnitude = 1.0f;
     const RopeTable table = make_rope_table(params, kPositions);
-    const auto n_rows = static_cast<int64_t>(kPositions.size());
     const std::vector<float> x = random_floats(kPositions.size() * 80, 5);
     for (const Isa isa : machine_isas()) {
       TestPool pool(1);
       const Context context{.pool = pool, .isa = isa};
       std::vector<float> a = x, b = x;
-      apply_rope(context, table, 0, a.data(), n_rows, 1, 80);
-      apply_rope(context, doubled, 0, b.data(), n_rows, 1, 80);
+      apply_rope(context, table, 0, {a, 80}, 80);
+      apply_rope(context, doubled, 0, {b, 80}, 80);
       for (size_t i = 0; i < x.size(); ++i) {
         ASSERT_EQ(b[i], i % 80 < 32 ? 2 * a[i] : x[i]) << isa_name(isa) << " " << i;
       }
@@ -227,7 +226,7 @@ void expect_placed(const Case& c, const Types& types, bool is_shifted) {
   const auto width = static_cast<size_t>(kKvHeads * c.head_dim);
   const Record record(types.record, random_floats(n, 3), random_floats(n, 4));
   const std::vector<float> k_shift = random_floats(width, 8), v_shift = random_floats(width, 9);
-  const KvShift shift = is_shifted ? KvShift{.k = k_shift.data(), .v = v_shift.data()} : KvShift{};
+  const KvShift shift = is_shifted ? KvShift{.k = k_shift, .v = v_shift} : KvShift{};
   for (const Isa isa : machine_isas()) {
     SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims
                                       << " " << dtype_info(types.k).name);
@@ -239,7 +238,8 @@ void expect_placed(const Case& c, const Types& types, bool is_shifted) {
       if (is_shifted) rotated[i] += k_shift[i % width];
     }
     TestPool one(1);
-    apply_rope({.pool = one, .isa = isa}, table, 2, rotated.data(), kTokens, kKvHeads, c.head_dim);
+    const int64_t row_floats = kKvHeads * c.head_dim;
+    apply_rope({.pool = one, .isa = isa}, table, 2, {rotated, row_floats}, c.head_dim);
     for (size_t i = 0; i < n; ++i) {
       const auto d = static_cast<int64_t>(i) % c.head_dim;
       const auto head = static_cast<int32_t>(static_cast<int64_t>(i) / c.head_dim % kKvHeads);
@@ -273,7 +273,7 @@ void expect_placed(const Case& c, const Types& types, bool is_shifted) {
     std::vector<int32_t> slots(kTokens);
     std::iota(slots.begin(), slots.end(), kFirst);
     std::vector<float> k(n), v(n);
-    read_kv(context, twice.kv(), block_table.data(), slots, k.data(), v.data());
+    read_kv(context, twice.kv(), block_table.data(), slots, {k, row_floats}, {v, row_floats});
     const double bound = types.k == DType::kBF16 ? 8 * 0x1p-8 : 8 * 0x1p-11;  // values up to 4
     for (size_t i = 0; i < n; ++i) ASSERT_NEAR(k[i], rotated[i], bound) << i;
   }

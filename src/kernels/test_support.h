@@ -43,7 +43,7 @@ class Guarded {
   size_t size() const { return n_; }
   std::vector<T> values() const {
     const auto first = memory_.begin() + kGuards;
-    return {first, first + static_cast<std::ptrdiff_t>(n_)};
+    return {first, first + std::ssize(*this)};
   }
   void check() const {
     for (size_t i = 0; i < kGuards; ++i) {

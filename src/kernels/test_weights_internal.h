@@ -61,9 +61,9 @@ inline void set_scales(DType dtype, uint8_t* block, uint16_t half) {
 /// floats between -1 and 1.
 inline std::vector<uint8_t> random_weights(std::mt19937& random, DType dtype, int64_t rows,
                                            int64_t n) {
-  std::vector<uint8_t> bytes(static_cast<size_t>(rows * row_bytes(dtype, n)));
+  std::vector<uint8_t> bytes(rows * row_bytes(dtype, n));
   const DTypeInfo& info = dtype_info(dtype);
-  const auto count = static_cast<int64_t>(bytes.size()) / info.block_bytes;
+  const int64_t count = std::ssize(bytes) / info.block_bytes;
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
   for (int64_t i = 0; i < count && info.block_elements == 1; ++i) {
     const float value = uniform(random);
@@ -76,11 +76,11 @@ inline std::vector<uint8_t> random_weights(std::mt19937& random, DType dtype, in
     }
   }
   if (info.block_elements == 1) return bytes;
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  for (uint8_t& byte : bytes) byte = random();
   for (int64_t i = 0; i < count; ++i) {
     uint8_t* block = bytes.data() + i * info.block_bytes;
     if (dtype == DType::kMXFP4) {
-      block[offsetof(BlockMXFP4, e)] = static_cast<uint8_t>(118 + random() % 3);
+      block[offsetof(BlockMXFP4, e)] = 118 + random() % 3;
     }
     for (const int offset : half_offsets(dtype)) {
       if (offset < 0) continue;

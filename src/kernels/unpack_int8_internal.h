@@ -51,7 +51,7 @@ struct PanelPart {
 template <class Block, int kBlocks, void (*unpack)(const PanelPart&, int64_t, int64_t)>
 void unpack_panel(const PanelSource& source, void* panel) {
   for (int64_t b = 0; b < source.n_blocks; b += kBlocks) {
-    const auto offset = (source.first_block + b) / kBlocks * static_cast<int64_t>(sizeof(Block));
+    const int64_t offset = (source.first_block + b) / kBlocks * sizeof(Block);
     for (int v = 0; v < kVectors; ++v) {
       unpack({source.columns + v * kLanes, static_cast<WeightBlock*>(panel), v}, offset, b);
     }
@@ -64,7 +64,7 @@ void unpack_panel(const PanelSource& source, void* panel) {
 template <class Block, class BlockScales, void (*codes)(const PanelPart&, int64_t, int64_t),
           void (*unpack)(const PanelPart&, int64_t, int64_t)>
 void unpack_fours(const PanelSource& source, void* panel) {
-  constexpr auto kSize = static_cast<int64_t>(sizeof(Block));
+  constexpr int64_t kSize = sizeof(Block);
   for (int v = 0; v < kVectors; ++v) {
     const PanelPart part{source.columns + v * kLanes, static_cast<WeightBlock*>(panel), v};
     int64_t b = 0;
@@ -123,8 +123,7 @@ inline void put_five_bits(const PanelPart& part, int64_t offset, int64_t block, 
   const Four q = load_words(part.columns, offset);
   const Vector added = set_bytes(offset_value), sixteen = set_bytes(16);
   // Bits 0 to 3 and 4 to 7 of a byte, one in each byte of a lane.
-  const Vector bits[2] = {broadcast_int(0x08040201),
-                          broadcast_int(static_cast<int32_t>(0x80402010u))};
+  const Vector bits[2] = {broadcast_int(0x08040201), broadcast_int(0x80402010u)};
   for (int g = 0; g < 8; ++g) {
     const Vector nibbles = g < 4 ? low_nibbles(q.v[g]) : high_nibbles(q.v[g - 4]);
     const Vector fifth = where_set(spread_byte(high, g / 2), bits[g % 2], sixteen);
@@ -197,7 +196,7 @@ inline void put_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
 /// Four times 32 bytes of nibbles: blocks 2 * i (low) and 2 * i + 1 (high).
 inline void q4_k_block(const PanelPart& part, int64_t offset, int64_t block) {
   put_k_scales(part, offset, block);
-  offset += static_cast<int64_t>(offsetof(BlockQ4_K, qs));
+  offset += offsetof(BlockQ4_K, qs);
   for (int i = 0; i < 8; ++i) {
     const Four q = load_words(part.columns, offset + 16 * i);
     for (int j = 0; j < 4; ++j) {
@@ -214,11 +213,9 @@ inline void q5_k_block(const PanelPart& part, int64_t offset, int64_t block) {
   const Vector sixteen = set_bytes(16);
   for (int half = 0; half < 2; ++half) {
     const int64_t skipped = 16 * half;
-    const Four high =
-        load_words(part.columns, offset + static_cast<int64_t>(offsetof(BlockQ5_K, qh)) + skipped);
+    const Four high = load_words(part.columns, offset + offsetof(BlockQ5_K, qh) + skipped);
     for (int i = 0; i < 4; ++i) {
-      const Four q = load_words(
-          part.columns, offset + static_cast<int64_t>(offsetof(BlockQ5_K, qs)) + 32 * i + skipped);
+      const Four q = load_words(part.columns, offset + offsetof(BlockQ5_K, qs) + 32 * i + skipped);
       for (int j = 0; j < 4; ++j) {
         const Vector even = where_set(high.v[j], set_bytes(1 << (2 * i)), sixteen);
         const Vector odd = where_set(high.v[j], set_bytes(2 << (2 * i)), sixteen);
@@ -245,11 +242,8 @@ inline void put_sixteen_scales(const PanelPart& part, int64_t block, const float
 inline void put_q6_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
   // d is the block's last two bytes: the top of the last word of the 16 bytes that end with it.
   float d[kLanes];
-  store_halves(
-      d, shift_right<16>(
-             load_words(part.columns, offset + static_cast<int64_t>(sizeof(BlockQ6_K)) - 16).v[3]));
-  const Four scales =
-      load_words(part.columns, offset + static_cast<int64_t>(offsetof(BlockQ6_K, scales)));
+  store_halves(d, shift_right<16>(load_words(part.columns, offset + sizeof(BlockQ6_K) - 16).v[3]));
+  const Four scales = load_words(part.columns, offset + offsetof(BlockQ6_K, scales));
   put_sixteen_scales(part, block, d, scales.v);
 }
 
@@ -263,8 +257,7 @@ inline void q6_k_block(const PanelPart& part, int64_t offset, int64_t block) {
       const int64_t at = offset + 16 * i;
       const Four low = load_words(part.columns, at + 64 * half);
       const Four next = load_words(part.columns, at + 64 * half + 32);
-      const Four high =
-          load_words(part.columns, at + 32 * half + static_cast<int64_t>(offsetof(BlockQ6_K, qh)));
+      const Four high = load_words(part.columns, at + 32 * half + offsetof(BlockQ6_K, qh));
       for (int j = 0; j < 4; ++j) {
         const Vector q[4] = {
             bit_or(low_nibbles(low.v[j]), bit_and(shift_left<4>(high.v[j]), top)),
@@ -321,7 +314,7 @@ inline void iq4_xs_block(const PanelPart& part, int64_t offset, int64_t block) {
   float d[kLanes];
   store_halves(d, head.v[0]);
   put_iq4_xs_scales(part, block, d, head.v[0], head.v[1]);
-  offset += static_cast<int64_t>(offsetof(BlockIQ4_XS, qs));
+  offset += offsetof(BlockIQ4_XS, qs);
   for (int s = 0; s < 8; ++s) put_codes(part, offset + 16 * s, block + s, kIq4Values);
 }
 
@@ -338,8 +331,7 @@ inline TwoBits two_bits(Vector bytes) {
 /// Sixteen bytes of scales (low nibbles) and mins (high ones), two for each 32 elements; d and dmin
 /// are the last word of the block.
 inline void put_q2_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
-  const Vector last =
-      load_words(part.columns, offset + static_cast<int64_t>(sizeof(BlockQ2_K)) - 16).v[3];
+  const Vector last = load_words(part.columns, offset + sizeof(BlockQ2_K) - 16).v[3];
   float d[kLanes], minus_dmin[kLanes];
   store_halves(d, last);
   store_halves(minus_dmin, shift_right<16>(last));
@@ -361,7 +353,7 @@ inline void put_q2_k_scales(const PanelPart& part, int64_t offset, int64_t block
 /// Each half of 128: four blocks in 32 bytes.
 inline void q2_k_block(const PanelPart& part, int64_t offset, int64_t block) {
   put_q2_k_scales(part, offset, block);
-  offset += static_cast<int64_t>(offsetof(BlockQ2_K, qs));
+  offset += offsetof(BlockQ2_K, qs);
   for (int i = 0; i < 4; ++i) {  // 16 bytes each
     const Four bytes = load_words(part.columns, offset + 16 * i);
     for (int j = 0; j < 4; ++j) {
@@ -373,7 +365,7 @@ inline void q2_k_block(const PanelPart& part, int64_t offset, int64_t block) {
 
 /// The scales' layout: decode_scales_internal.h. d is the block's last two bytes.
 inline void put_q3_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
-  constexpr auto kSize = static_cast<int64_t>(sizeof(BlockQ3_K));
+  constexpr int64_t kSize = sizeof(BlockQ3_K);
   float d[kLanes];
   store_halves(d, shift_right<16>(load_words(part.columns, offset + kSize - 16).v[3]));
   const Four bytes = load_words(part.columns, offset + kSize - 18);  // the last three words
@@ -393,8 +385,7 @@ inline void q3_k_block(const PanelPart& part, int64_t offset, int64_t block) {
   put_q3_k_scales(part, offset, block);
   const Vector minus_4 = set_bytes(-4), four = set_bytes(4);
   for (int i = 0; i < 4; ++i) {
-    const Four bytes =
-        load_words(part.columns, offset + static_cast<int64_t>(offsetof(BlockQ3_K, qs)) + 16 * i);
+    const Four bytes = load_words(part.columns, offset + offsetof(BlockQ3_K, qs) + 16 * i);
     const Four high = load_words(part.columns, offset + 16 * (i % 2));
     for (int j = 0; j < 4; ++j) {
       const TwoBits two = two_bits(bytes.v[j]);

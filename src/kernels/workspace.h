@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/narrow.h"
 #include "tensor/buffer.h"
 
 namespace weft::kernels {
@@ -28,13 +29,13 @@ enum class Use {
   kColumns,
   kScratch,
 };
-inline constexpr size_t kUses = static_cast<size_t>(Use::kScratch) + 1;
+inline constexpr size_t kUses = to_underlying(Use::kScratch) + 1;
 
 /// One op at a time; a worker may ask for its own while a region runs.
 class Workspace {
  public:
-  explicit Workspace(int n_workers) : of_workers_(static_cast<size_t>(n_workers)) {}
-  int n_workers() const { return static_cast<int>(of_workers_.size()); }
+  explicit Workspace(int n_workers) : of_workers_(n_workers) {}
+  int n_workers() const { return narrow<int>(of_workers_.size()); }
 
   /// n elements at a 64-byte boundary, contents unspecified, until the next call for the same use.
   template <class T>
@@ -43,7 +44,7 @@ class Workspace {
   }
   template <class T>
   T* of_worker(int worker, Use use, int64_t n) {
-    return take<T>(of_workers_[static_cast<size_t>(worker)], use, n);
+    return take<T>(of_workers_[worker], use, n);
   }
 
   /// What oneDNN's products of `in_features` need, made by `make` when it is first asked for.
@@ -60,8 +61,8 @@ class Workspace {
   template <class T>
   static T* take(Slots& slots, Use use, int64_t n) {
     WEFT_CHECK(n >= 0);
-    AlignedBuffer<std::byte>& slot = slots[static_cast<size_t>(use)];
-    const size_t n_bytes = static_cast<size_t>(n) * sizeof(T);
+    AlignedBuffer<std::byte>& slot = slots[to_underlying(use)];
+    const int64_t n_bytes = n * sizeof(T);
     if (n_bytes > slot.size()) slot = AlignedBuffer<std::byte>::uninitialised(n_bytes);
     return reinterpret_cast<T*>(slot.data());
   }

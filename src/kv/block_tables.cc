@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/narrow.h"
 
 namespace weft::kv {
 
@@ -25,11 +26,11 @@ Sequence& BlockTables::get(SequenceId id) {
 Status BlockTables::check_settled(SequenceId id) const {
   if (!get(id).has_reservation) return Status::ok();
   return invalid_argument(
-      fmt::format("KV cache: sequence {} has an open reservation", static_cast<int64_t>(id)));
+      fmt::format("KV cache: sequence {} has an open reservation", to_underlying(id)));
 }
 
 int32_t BlockTables::pages_for(int64_t n_tokens) const {
-  return static_cast<int32_t>((n_tokens + page_tokens_ - 1) / page_tokens_);
+  return narrow<int32_t>((n_tokens + page_tokens_ - 1) / page_tokens_);
 }
 
 namespace {
@@ -90,7 +91,7 @@ Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, S
                     "--kv-limit or context (-c) is needed",
                     end, int64_t{pool_.page_count()} * page_tokens_));
   }
-  const int32_t n_new = pages_for(end) - static_cast<int32_t>(sequence.pages.size());
+  const int32_t n_new = pages_for(end) - narrow<int32_t>(sequence.pages.size());
   std::vector<int32_t> written;  // slots with committed tokens that will also hold new ones
   if (n_tokens > 0 && sequence.length % page_tokens_ != 0) {
     written.push_back(sequence.length / page_tokens_);
@@ -99,24 +100,24 @@ Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, S
   // From here on nothing may run out of memory: pages change hands.
   sequence.replaced.reserve(written.size());
   sequence.kinds.reserve(sequence.kinds.size() + 1);
-  grow_for(sequence, static_cast<size_t>(n_new));
+  grow_for(sequence, n_new);
 
   for (const int32_t slot : written) {
-    if (pool_.ref_count(sequence.pages[static_cast<size_t>(slot)]) == 1) continue;
+    if (pool_.ref_count(sequence.pages[slot]) == 1) continue;
     sequence.replaced.push_back({slot, replace_by_copy(sequence, slot)});
   }
   for (int32_t i = 0; i < n_new; ++i) append_page(sequence, pool_.allocate());
-  add_run(sequence.kinds, static_cast<int32_t>(end), kind);
+  add_run(sequence.kinds, narrow<int32_t>(end), kind);
   sequence.reserved = n_tokens;
   sequence.has_reservation = true;
-  return TableReservation(this, id, sequence.length, static_cast<int32_t>(end));
+  return TableReservation(this, id, sequence.length, narrow<int32_t>(end));
 }
 
 Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t> slots,
                               int32_t n_new) {
-  const auto page_at = [&](int32_t slot) { return sequence.pages[static_cast<size_t>(slot)]; };
+  const auto page_at = [&](int32_t slot) { return sequence.pages[slot]; };
   const auto needed = [&] {
-    return n_new + static_cast<int32_t>(std::count_if(slots.begin(), slots.end(), [&](int32_t s) {
+    return n_new + narrow<int32_t>(std::count_if(slots.begin(), slots.end(), [&](int32_t s) {
              return pool_.ref_count(page_at(s)) > 1;
            }));
   };
@@ -131,14 +132,14 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   }
   const int32_t evictable = index_.evictable_count();
   const int32_t missing = wanted - pool_.free_count() - evictable;
-  if (missing > static_cast<int32_t>(forgettable.size())) {
+  if (missing > std::ssize(forgettable)) {
     return resource_exhausted(
         fmt::format("KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
                     "a larger --kv-limit or context (-c), or fewer or shorter requests at once",
                     wanted, page_tokens_, pool_.free_count(), evictable, pool_.page_count()));
   }
   for (int32_t i = 0; i < missing; ++i) {
-    const int32_t page = forgettable[static_cast<size_t>(i)];
+    const int32_t page = forgettable[i];
     if (index_.contains(page)) index_.remove(page);  // else it went with a page before it
   }
   const int32_t short_by = needed() - pool_.free_count();
@@ -160,7 +161,7 @@ void BlockTables::append_page(Sequence& sequence, PageHandle page) {
 }
 
 void BlockTables::drop_pages_from(Sequence& sequence, int32_t n_pages) {
-  while (static_cast<int32_t>(sequence.pages.size()) > n_pages) {
+  while (std::ssize(sequence.pages) > n_pages) {
     pool_.release(sequence.pages.back());
     sequence.pages.pop_back();
     sequence.generations.pop_back();
@@ -168,12 +169,11 @@ void BlockTables::drop_pages_from(Sequence& sequence, int32_t n_pages) {
 }
 
 PageHandle BlockTables::replace_by_copy(Sequence& sequence, int32_t slot) {
-  const auto at = static_cast<size_t>(slot);
-  const PageHandle old_page{sequence.pages[at], sequence.generations[at]};
+  const PageHandle old_page{sequence.pages[slot], sequence.generations[slot]};
   const PageHandle copy = pool_.allocate();
   pool_.contents().copy_page(old_page.page, copy.page);
-  sequence.pages[at] = copy.page;
-  sequence.generations[at] = copy.generation;
+  sequence.pages[slot] = copy.page;
+  sequence.generations[slot] = copy.generation;
   return old_page;
 }
 
@@ -200,10 +200,9 @@ void BlockTables::roll_back(SequenceId id) {
   drop_pages_from(sequence, pages_for(sequence.length));
   cut_runs(sequence.kinds, sequence.length);
   for (const ReplacedPage& replaced : sequence.replaced) {
-    const auto at = static_cast<size_t>(replaced.slot);
-    pool_.release(sequence.pages[at]);
-    sequence.pages[at] = replaced.old_page.page;
-    sequence.generations[at] = replaced.old_page.generation;
+    pool_.release(sequence.pages[replaced.slot]);
+    sequence.pages[replaced.slot] = replaced.old_page.page;
+    sequence.generations[replaced.slot] = replaced.old_page.generation;
   }
   sequence.replaced.clear();
   sequence.reserved = 0;
@@ -235,14 +234,14 @@ Status BlockTables::make_writable(SequenceId id, int32_t begin, int32_t end) {
   for (int32_t slot = begin / page_tokens_; slot < pages_for(end); ++slot) slots.push_back(slot);
   WEFT_RETURN_IF_ERROR(make_room(sequence, slots, 0));
   for (const int32_t slot : slots) {
-    if (pool_.ref_count(sequence.pages[static_cast<size_t>(slot)]) == 1) continue;
+    if (pool_.ref_count(sequence.pages[slot]) == 1) continue;
     pool_.release(replace_by_copy(sequence, slot).page);
   }
   return Status::ok();
 }
 
 int32_t BlockTables::match_prefix(std::span<const int32_t> tokens) const {
-  return static_cast<int32_t>(index_.match(tokens).size()) * page_tokens_;
+  return narrow<int32_t>(index_.match(tokens).size()) * page_tokens_;
 }
 
 Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
@@ -255,7 +254,7 @@ Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_
   index_.touch(tokens);
   const std::vector<int32_t> found = index_.match(tokens);
   grow_for(sequence, found.size());
-  add_run(sequence.kinds, static_cast<int32_t>(found.size()) * page_tokens_, SlotKind::kPrompt);
+  add_run(sequence.kinds, narrow<int32_t>(found.size()) * page_tokens_, SlotKind::kPrompt);
   for (const int32_t page : found) {
     pool_.retain(page);
     append_page(sequence, pool_.handle(page));
@@ -269,9 +268,8 @@ void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens) {
   const bool starts_exact =
       !sequence.kinds.empty() && sequence.kinds.front().kind == SlotKind::kPrompt;
   const int32_t n_exact = starts_exact ? std::min(sequence.kinds.front().end, sequence.length) : 0;
-  const size_t n_tokens = std::min(tokens.size(), static_cast<size_t>(n_exact));
-  const size_t n_pages = n_tokens / static_cast<size_t>(page_tokens_);
-  index_.insert(tokens, std::span(sequence.pages).first(n_pages));
+  const int64_t n_tokens = std::min<int64_t>(std::ssize(tokens), n_exact);
+  index_.insert(tokens, std::span(sequence.pages).first(n_tokens / page_tokens_));
 }
 
 int32_t BlockTables::evict_unused() {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/narrow.h"
+
 namespace weft::kv {
 
 Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
@@ -21,26 +23,27 @@ Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
           fmt::format("KV cache: layer group {} after {} others", group, sizes.size()));
     }
     if (group == std::ssize(sizes)) sizes.push_back(0);
-    ++sizes[static_cast<size_t>(group)];
+    ++sizes[group];
   }
   if (!groups.empty() && std::ssize(groups) != options.n_layers) {
     return invalid_argument(fmt::format("KV cache: {} layers have a group, there are {}",
                                         groups.size(), options.n_layers));
   }
-  const int64_t n_pages = (int64_t{options.capacity_tokens} + options.layout.page_tokens - 1) /
-                          options.layout.page_tokens;
+  const auto n_pages =
+      narrow<int32_t>((int64_t{options.capacity_tokens} + options.layout.page_tokens - 1) /
+                      options.layout.page_tokens);
   std::unique_ptr<Cache> cache(new Cache());
   for (const int32_t n_layers : sizes) {
-    WEFT_ASSIGN_OR_RETURN(auto memory, PageMemory::create({.n_layers = n_layers,
-                                                           .n_pages = static_cast<int32_t>(n_pages),
-                                                           .layout = options.layout}));
-    cache->groups_.push_back(std::make_unique<Group>(std::move(memory), options.layout.page_tokens,
-                                                     static_cast<int32_t>(n_pages)));
+    WEFT_ASSIGN_OR_RETURN(
+        auto memory,
+        PageMemory::create({.n_layers = n_layers, .n_pages = n_pages, .layout = options.layout}));
+    cache->groups_.push_back(
+        std::make_unique<Group>(std::move(memory), options.layout.page_tokens, n_pages));
   }
   std::vector<int32_t> n_before(sizes.size());
   for (int32_t layer = 0; layer < options.n_layers; ++layer) {
-    const int32_t group = groups.empty() ? 0 : groups[static_cast<size_t>(layer)];
-    cache->layers_.push_back({group, n_before[static_cast<size_t>(group)]++});
+    const int32_t group = groups.empty() ? 0 : groups[layer];
+    cache->layers_.push_back({group, n_before[group]++});
   }
   return cache;
 }
@@ -122,7 +125,7 @@ int32_t Cache::match_prefix(std::span<const int32_t> tokens) const {
 }
 
 Result<int32_t> Cache::attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
-  const auto found = tokens.first(static_cast<size_t>(match_prefix(tokens)));
+  const auto found = tokens.first(match_prefix(tokens));
   for (const auto& group : groups_) {
     WEFT_RETURN_IF_ERROR(group->tables.attach_prefix(id, found).status());
   }
@@ -140,8 +143,8 @@ int32_t Cache::evict_unused_prefixes() {
 }
 
 kernels::PagedKv Cache::layer(int index) {
-  const Layer& layer = layers_[static_cast<size_t>(index)];
-  return groups_[static_cast<size_t>(layer.group)]->memory.layer(layer.index);
+  const Layer& layer = layers_[index];
+  return groups_[layer.group]->memory.layer(layer.index);
 }
 
 int64_t Cache::page_bytes() const {
@@ -162,7 +165,7 @@ int32_t Cache::evictable_page_count() const {
     int32_t of_group = group->tables.evictable_page_count();
     const PagePool& pool = group->tables.pool();
     for (const SequenceId id : expendable_) {
-      of_group += static_cast<int32_t>(std::ranges::count_if(
+      of_group += narrow<int32_t>(std::ranges::count_if(
           group->tables.block_table(id), [&](int32_t page) { return pool.ref_count(page) == 1; }));
     }
     n_pages = std::min(n_pages, of_group);

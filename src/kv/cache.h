@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/narrow.h"
 #include "base/status.h"
 #include "kernels/paged_kv.h"
 #include "kv/block_tables.h"
@@ -54,15 +55,15 @@ class Cache {
   /// Page ids for committed and reserved positions, of the layers of a group; valid until the
   /// sequence changes.
   std::span<const int32_t> block_table(SequenceId id, int32_t group) const {
-    return groups_[static_cast<size_t>(group)]->tables.block_table(id);
+    return groups_[group]->tables.block_table(id);
   }
   /// Of the group that the layer belongs to.
   std::span<const int32_t> layer_table(SequenceId id, int layer) const {
     return block_table(id, group_of(layer));
   }
-  int32_t n_groups() const { return static_cast<int32_t>(groups_.size()); }
+  int32_t n_groups() const { return narrow<int32_t>(groups_.size()); }
   /// 0 <= layer < n_layers.
-  int32_t group_of(int layer) const { return layers_[static_cast<size_t>(layer)].group; }
+  int32_t group_of(int layer) const { return layers_[layer].group; }
 
   /// The positions [length, length + n_tokens), writable and the sequence's alone; n_tokens >= 0.
   /// kResourceExhausted with the pages needed, free and evictable; then no other sequence has

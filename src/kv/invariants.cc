@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/narrow.h"
+
 namespace weft::kv {
 namespace {
 
@@ -30,16 +32,14 @@ class Checker {
     found_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
-  bool in_range(int32_t page) const {
-    return page >= 0 && static_cast<size_t>(page) < snapshot_.pages.size();
-  }
+  bool in_range(int32_t page) const { return page >= 0 && page < std::ssize(snapshot_.pages); }
 
   /// Counts a holder of the page; `slot` is where in a sequence its tokens stand.
   void hold(const std::string& who, PageHandle handle, int32_t slot) {
     if (!in_range(handle.page))
       return add("{} holds page {}, which does not exist", who, handle.page);
-    ++holders_[static_cast<size_t>(handle.page)];
-    const uint32_t now = snapshot_.pages[static_cast<size_t>(handle.page)].generation;
+    ++holders_[handle.page];
+    const uint32_t now = snapshot_.pages[handle.page].generation;
     if (handle.generation != now) {
       add("{} holds page {} of generation {}, which is at {}", who, handle.page, handle.generation,
           now);
@@ -53,7 +53,7 @@ class Checker {
 
   void check_sequence(const Snapshot::NamedSequence& named) {
     const Sequence& sequence = named.sequence;
-    const std::string who = fmt::format("sequence {}", static_cast<int64_t>(named.id));
+    const std::string who = fmt::format("sequence {}", to_underlying(named.id));
     if (!ids_.insert(named.id).second) add("{} is listed twice", who);
     if (sequence.length < 0) add("{} has length {}", who, sequence.length);
     if (sequence.reserved < 0) add("{} has {} tokens reserved", who, sequence.reserved);
@@ -66,14 +66,14 @@ class Checker {
     check_table_length(who, sequence);
     check_kinds(who, sequence);
     std::set<int32_t> seen;
-    for (size_t slot = 0; slot < sequence.pages.size(); ++slot) {
+    for (int32_t slot = 0; slot < std::ssize(sequence.pages); ++slot) {
       const int32_t page = sequence.pages[slot];
       if (!seen.insert(page).second) add("{} has page {} twice", who, page);
-      if (slot >= sequence.generations.size()) continue;  // reported with the table's length
-      hold(who, {page, sequence.generations[slot]}, static_cast<int32_t>(slot));
+      if (slot >= std::ssize(sequence.generations)) continue;  // reported with the table's length
+      hold(who, {page, sequence.generations[slot]}, slot);
     }
     for (const ReplacedPage& replaced : sequence.replaced) {
-      if (replaced.slot < 0 || static_cast<size_t>(replaced.slot) >= sequence.pages.size()) {
+      if (replaced.slot < 0 || replaced.slot >= std::ssize(sequence.pages)) {
         add("{} replaced slot {}, which its table lacks", who, replaced.slot);
       }
       hold(who + " (replaced)", replaced.old_page, replaced.slot);
@@ -104,7 +104,7 @@ class Checker {
     if (snapshot_.page_tokens <= 0) return;
     const int64_t n_tokens = int64_t{sequence.length} + sequence.reserved;
     const int64_t expected = (n_tokens + snapshot_.page_tokens - 1) / snapshot_.page_tokens;
-    if (n_tokens >= 0 && expected != static_cast<int64_t>(sequence.pages.size())) {
+    if (n_tokens >= 0 && expected != std::ssize(sequence.pages)) {
       add("{} has {} pages for {} tokens, not {}", who, sequence.pages.size(), n_tokens, expected);
     }
   }
@@ -112,11 +112,11 @@ class Checker {
   /// Reserved positions may be written, so nobody else may hold their pages.
   void check_exclusive(const std::string& who, const Sequence& sequence) {
     if (snapshot_.page_tokens <= 0 || sequence.length < 0 || sequence.reserved <= 0) return;
-    const auto first = static_cast<size_t>(sequence.length / snapshot_.page_tokens);
-    for (size_t slot = first; slot < sequence.pages.size(); ++slot) {
+    const int64_t first = sequence.length / snapshot_.page_tokens;
+    for (int64_t slot = first; slot < std::ssize(sequence.pages); ++slot) {
       const int32_t page = sequence.pages[slot];
       if (!in_range(page)) continue;
-      const int32_t count = snapshot_.pages[static_cast<size_t>(page)].ref_count;
+      const int32_t count = snapshot_.pages[page].ref_count;
       if (count != 1) add("{} may write page {}, which has {} holders", who, page, count);
     }
   }
@@ -132,7 +132,7 @@ class Checker {
     for (const auto& entry : snapshot_.prefix_entries) {
       const int32_t page = entry.page.page;
       hold("the prefix index", entry.page, entry.depth);
-      if (static_cast<int64_t>(entry.tokens.size()) != snapshot_.page_tokens) {
+      if (std::ssize(entry.tokens) != snapshot_.page_tokens) {
         add("the prefix index has {} tokens for page {}", entry.tokens.size(), page);
       }
       const auto [twin, first] = paths.emplace(std::pair{entry.parent, entry.tokens}, page);
@@ -166,7 +166,7 @@ class Checker {
     std::vector<int32_t> times_free(snapshot_.pages.size(), 0);
     for (const int32_t page : snapshot_.free_list) {
       if (in_range(page)) {
-        ++times_free[static_cast<size_t>(page)];
+        ++times_free[page];
       } else {
         add("the free list has page {}, which does not exist", page);
       }

@@ -22,10 +22,10 @@ Result<PageMemory> PageMemory::create(const Shape& shape) {
                                         shape.n_layers, shape.n_pages));
   }
   WEFT_RETURN_IF_ERROR(kernels::check_kv_layout(shape.layout));
-  auto n_bytes = static_cast<size_t>(kernels::kv_token_bytes(shape.layout));
+  int64_t n_bytes = kernels::kv_token_bytes(shape.layout);
   bool overflows = false;
   for (const int32_t factor : {shape.n_layers, shape.n_pages, shape.layout.page_tokens}) {
-    overflows |= __builtin_mul_overflow(n_bytes, static_cast<size_t>(factor), &n_bytes);
+    overflows |= __builtin_mul_overflow(n_bytes, factor, &n_bytes);
   }
   if (overflows) {
     return resource_exhausted(fmt::format(
@@ -66,16 +66,16 @@ kernels::PagedKv PageMemory::layer(int index) {
 
 void PageMemory::copy_page(int32_t from, int32_t to) {
   for (int32_t i = 0; i < shape_.n_layers; ++i) {
-    std::memcpy(k_page(i, to), k_page(i, from), static_cast<size_t>(k_page_bytes()));
-    std::memcpy(v_page(i, to), v_page(i, from), static_cast<size_t>(v_page_bytes()));
+    std::memcpy(k_page(i, to), k_page(i, from), k_page_bytes());
+    std::memcpy(v_page(i, to), v_page(i, from), v_page_bytes());
   }
 }
 
 void PageMemory::page_freed(int32_t freed) {
   if (!kDebugChecks) return;
   for (int32_t i = 0; i < shape_.n_layers; ++i) {
-    std::memset(k_page(i, freed), kPoison, static_cast<size_t>(k_page_bytes()));
-    std::memset(v_page(i, freed), kPoison, static_cast<size_t>(v_page_bytes()));
+    std::memset(k_page(i, freed), kPoison, k_page_bytes());
+    std::memset(v_page(i, freed), kPoison, v_page_bytes());
   }
 }
 

@@ -5,11 +5,9 @@
 namespace weft::kv {
 
 PagePool::PagePool(int32_t n_pages, PageContents& contents)
-    : contents_(contents),
-      ref_counts_(static_cast<size_t>(n_pages), 0),
-      generations_(static_cast<size_t>(n_pages), 0) {
+    : contents_(contents), ref_counts_(n_pages, 0), generations_(n_pages, 0) {
   WEFT_CHECK(n_pages > 0);
-  free_.reserve(static_cast<size_t>(n_pages));
+  free_.reserve(n_pages);
   for (int32_t page = n_pages - 1; page >= 0; --page) free_.push_back(page);
 }
 
@@ -17,19 +15,19 @@ PageHandle PagePool::allocate() {
   WEFT_CHECK(!free_.empty());
   const int32_t page = free_.back();
   free_.pop_back();
-  ref_counts_[static_cast<size_t>(page)] = 1;
+  ref_counts_[page] = 1;
   return handle(page);
 }
 
 void PagePool::retain(int32_t page) {
   WEFT_CHECK(ref_count(page) > 0);
-  ++ref_counts_[static_cast<size_t>(page)];
+  ++ref_counts_[page];
 }
 
 void PagePool::release(int32_t page) {
   WEFT_CHECK(ref_count(page) > 0);
-  if (--ref_counts_[static_cast<size_t>(page)] > 0) return;
-  ++generations_[static_cast<size_t>(page)];
+  if (--ref_counts_[page] > 0) return;
+  ++generations_[page];
   free_.push_back(page);
   contents_.page_freed(page);
 }

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/narrow.h"
+
 namespace weft::kv {
 
 /// What stands in the pages, behind the integers: the tensor half (PageMemory), or a test's model.
@@ -42,10 +44,10 @@ class PagePool {
   void release(int32_t page);
 
   PageContents& contents() { return contents_; }
-  int32_t page_count() const { return static_cast<int32_t>(ref_counts_.size()); }
-  int32_t free_count() const { return static_cast<int32_t>(free_.size()); }
-  int32_t ref_count(int32_t page) const { return ref_counts_[static_cast<size_t>(page)]; }
-  uint32_t generation(int32_t page) const { return generations_[static_cast<size_t>(page)]; }
+  int32_t page_count() const { return narrow<int32_t>(ref_counts_.size()); }
+  int32_t free_count() const { return narrow<int32_t>(free_.size()); }
+  int32_t ref_count(int32_t page) const { return ref_counts_[page]; }
+  uint32_t generation(int32_t page) const { return generations_[page]; }
   PageHandle handle(int32_t page) const { return {page, generation(page)}; }
   /// The free pages; the last one is handed out next.
   const std::vector<int32_t>& free_list() const { return free_; }

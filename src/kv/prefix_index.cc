@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/narrow.h"
 
 namespace weft::kv {
 namespace {
@@ -31,10 +32,9 @@ PrefixIndex::Children::const_iterator PrefixIndex::find(int32_t parent,
 }
 
 std::vector<int32_t> PrefixIndex::match(std::span<const int32_t> tokens) const {
-  const auto page_tokens = static_cast<size_t>(page_tokens_);
   std::vector<int32_t> pages;
-  for (; tokens.size() >= page_tokens; tokens = tokens.subspan(page_tokens)) {
-    const auto child = find(pages.empty() ? kRoot : pages.back(), tokens.first(page_tokens));
+  for (; std::ssize(tokens) >= page_tokens_; tokens = tokens.subspan(page_tokens_)) {
+    const auto child = find(pages.empty() ? kRoot : pages.back(), tokens.first(page_tokens_));
     if (child == children_.end()) break;
     pages.push_back(child->second);
   }
@@ -47,12 +47,11 @@ void PrefixIndex::touch(std::span<const int32_t> tokens) {
 }
 
 void PrefixIndex::insert(std::span<const int32_t> tokens, std::span<const int32_t> pages) {
-  const auto page_tokens = static_cast<size_t>(page_tokens_);
-  WEFT_CHECK(tokens.size() / page_tokens >= pages.size());
+  WEFT_CHECK(std::ssize(tokens) / page_tokens_ >= std::ssize(pages));
   ++clock_;
   int32_t parent = kRoot;
   for (size_t i = 0; i < pages.size(); ++i) {
-    const auto ids = tokens.subspan(i * page_tokens, page_tokens);
+    const auto ids = tokens.subspan(i * page_tokens_, page_tokens_);
     if (const auto known = find(parent, ids); known != children_.end()) {
       parent = known->second;
       nodes_.at(parent).last_used = clock_;
@@ -62,7 +61,7 @@ void PrefixIndex::insert(std::span<const int32_t> tokens, std::span<const int32_
     if (contains(page)) return;
     // Both or none, though memory may run out between them.
     const auto node =
-        nodes_.emplace(page, Node{{}, pool_.generation(page), static_cast<int32_t>(i), clock_});
+        nodes_.emplace(page, Node{{}, pool_.generation(page), narrow<int32_t>(i), clock_});
     try {
       node.first->second.place =
           children_.emplace(Key{parent, {ids.begin(), ids.end()}}, page).first;
@@ -93,7 +92,7 @@ void PrefixIndex::remove(int32_t page) {
 }
 
 int32_t PrefixIndex::evictable_count() const {
-  return static_cast<int32_t>(std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+  return narrow<int32_t>(std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
     return pool_.ref_count(node.first) == 1;
   }));
 }
@@ -105,7 +104,7 @@ void PrefixIndex::evict(int32_t n_pages) {
   for (const auto& [page, node] : nodes_) {
     if (pool_.ref_count(page) == 1) unused.emplace_back(node.last_used, -node.depth, page);
   }
-  WEFT_CHECK(static_cast<size_t>(n_pages) <= unused.size());
+  WEFT_CHECK(n_pages <= std::ssize(unused));
   const auto end = unused.begin() + n_pages;
   std::partial_sort(unused.begin(), end, unused.end());
   for (auto it = unused.begin(); it != end; ++it) remove(std::get<2>(*it));

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/narrow.h"
 #include "kv/page_pool.h"
 
 namespace weft::kv {
@@ -51,7 +52,7 @@ class PrefixIndex {
   /// Frees n_pages pages, the least recently used ones first; n_pages <= evictable_count().
   void evict(int32_t n_pages);
 
-  int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
+  int32_t size() const { return narrow<int32_t>(nodes_.size()); }
   /// Every entry, by parent and tokens.
   std::vector<Entry> entries() const;
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/narrow.h"
+
 namespace weft::model {
 
 #define WEFT_ARCHITECTURES(X) \
@@ -41,9 +43,9 @@ Result<std::vector<bool>> windowed_layers(const KeyReader& keys, const WindowPat
   }
   WEFT_ASSIGN_OR_RETURN(const int32_t period,
                         keys.integer_or(kPattern, pattern.period, 0, kMaxWindow));
-  std::vector<bool> windowed(static_cast<size_t>(n_layers));
+  std::vector<bool> windowed(n_layers);
   for (int32_t layer = 0; layer < n_layers; ++layer) {
-    windowed[static_cast<size_t>(layer)] = period == 0 || layer % period != period - 1;
+    windowed[layer] = period == 0 || layer % period != period - 1;
   }
   return windowed;
 }
@@ -80,9 +82,8 @@ Status add_windows(const KeyReader& keys, const WindowPattern& pattern, ModelCon
 Status add_experts(const KeyReader& keys, ModelConfig& config) {
   WEFT_ASSIGN_OR_RETURN(config.n_experts, keys.integer_or("expert_count", 0, 0, kMaxExperts));
   if (config.n_experts == 0) return Status::ok();
-  WEFT_ASSIGN_OR_RETURN(
-      config.n_experts_used,
-      keys.integer("expert_used_count", 1, static_cast<uint64_t>(config.n_experts)));
+  WEFT_ASSIGN_OR_RETURN(config.n_experts_used,
+                        keys.integer("expert_used_count", 1, narrow<uint64_t>(config.n_experts)));
   WEFT_ASSIGN_OR_RETURN(config.n_ff,
                         keys.integer_or("expert_feed_forward_length", config.n_ff, 1, kMaxWidth));
   return Status::ok();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -17,8 +16,8 @@ constexpr int64_t kBlockRows = 512;
 
 /// 1 + factor * ln(1 + floor(position / tokens)).
 float query_scale(const ModelConfig& c, int32_t position) {
-  const int32_t spans = position / c.temperature_tokens;
-  return spans == 0 ? 1.0f : 1.0f + c.temperature_factor * std::log1p(static_cast<float>(spans));
+  const float spans = position / c.temperature_tokens;
+  return spans == 0 ? 1.0f : 1.0f + c.temperature_factor * std::log1p(spans);
 }
 
 }  // namespace
@@ -45,11 +44,11 @@ Batch::Batch(const ModelConfig& config, kernels::Isa isa, kv::Cache& cache, Rows
   for (int32_t layer = 0; layer < config.n_layers; ++layer) {
     kv_.push_back(cache.layer(layer));
     const int32_t kv_group = cache.group_of(layer);
-    const int32_t window = config.layers[static_cast<size_t>(layer)].window_tokens;
+    const int32_t window = config.layers[layer].window_tokens;
     const auto known = std::ranges::find_if(layer_groups_, [&](const LayerGroup& group) {
       return group.kv_group == kv_group && group.window_tokens == window;
     });
-    group_of_layer_.push_back(static_cast<size_t>(known - layer_groups_.begin()));
+    group_of_layer_.push_back(known - layer_groups_.begin());
     if (known != layer_groups_.end()) continue;
     layer_groups_.push_back({layer, kv_group, window, {}});
   }
@@ -103,28 +102,27 @@ void Batch::plan() {
 
 kernels::AttentionArgs Batch::attention_args(const Block& block, int32_t layer) const {
   const std::vector<int32_t>& first_slots = layer_groups_[group_of(layer)].first_slots;
-  return {.kv = kv_[static_cast<size_t>(layer)],
+  const auto of_block = [&](const std::vector<int32_t>& slots) {
+    return std::span(slots).subspan(block.row_begin, block.n_rows);
+  };
+  return {.kv = kv_[layer],
           .sequences = block.attention[group_of(layer)].sequences,
-          .slots = rows_.slots.data() + block.row_begin,
-          .first_slots = first_slots.empty() ? nullptr : first_slots.data() + block.row_begin,
+          .slots = of_block(rows_.slots),
+          .first_slots = first_slots.empty() ? first_slots : of_block(first_slots),
           .n_heads = config_->n_heads,
           .scale = config_->attention_scale,
           .softcap = config_->attention_softcap};
 }
 
 void Batch::keep_rows(std::span<const int64_t> kept_rows) {
-  const auto n_embd = static_cast<size_t>(config_->n_embd);
+  const MatrixView<float> hidden = hidden_.first(n_rows());
   Rows kept;
-  size_t next = 0;
+  int64_t next = 0;
   for (const RowGroup& group : rows_.groups) {
     const int64_t begin = kept.size();
-    for (; next < kept_rows.size() && kept_rows[next] < group.row_end; ++next) {
-      const auto from = static_cast<size_t>(kept_rows[next]);
-      const size_t to = kept.tokens.size();
-      if (from != to) {
-        std::memcpy(hidden_.data() + to * n_embd, hidden_.data() + from * n_embd,
-                    n_embd * sizeof(float));
-      }
+    for (; next < std::ssize(kept_rows) && kept_rows[next] < group.row_end; ++next) {
+      const int64_t from = kept_rows[next], to = kept.size();
+      if (from != to) std::ranges::copy(hidden.row(from), hidden.row(to).begin());
       kept.tokens.push_back(rows_.tokens[from]);
       kept.slots.push_back(rows_.slots[from]);
       kept.positions.push_back(rows_.positions[from]);
@@ -132,7 +130,7 @@ void Batch::keep_rows(std::span<const int64_t> kept_rows) {
     if (begin < kept.size())
       kept.groups.push_back({group.sequence, group.kind, begin, kept.size()});
   }
-  WEFT_CHECK(next == kept_rows.size());
+  WEFT_CHECK(next == std::ssize(kept_rows));
   rows_ = std::move(kept);
   plan();
 }

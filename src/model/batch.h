@@ -13,7 +13,7 @@
 #include "kernels/rope.h"
 #include "kv/cache.h"
 #include "model/config.h"
-#include "tensor/buffer.h"
+#include "tensor/matrix_buffer.h"
 
 namespace weft::model {
 
@@ -49,7 +49,7 @@ struct Rows {
   std::vector<int32_t> positions;
   std::vector<RowGroup> groups;  // cover the rows in order, none empty
 
-  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t size() const { return std::ssize(tokens); }
   /// Adds a group in consecutive slots from `first_position`, which are its positions, too.
   void add(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_position,
            RowKind kind = RowKind::kPrompt);
@@ -91,11 +91,18 @@ class Batch {
   /// Makes what depends on which rows there are.
   void plan();
   const kernels::RopeTable& rope_of(int32_t layer) const {
-    return ropes_[static_cast<size_t>(config_->layers[static_cast<size_t>(layer)].rope)];
+    return ropes_[config_->layers[layer].rope];
   }
-  size_t group_of(int32_t layer) const { return group_of_layer_[static_cast<size_t>(layer)]; }
+  int64_t group_of(int32_t layer) const { return group_of_layer_[layer]; }
   const kernels::AttentionPlan& plan_of(const Block& block, int32_t layer) const {
     return block.attention[group_of(layer)].plan;
+  }
+  /// The block's hidden states.
+  MatrixView<float> hidden(const Block& block) {
+    return hidden_.first(n_rows()).row_range(block.row_begin, block.n_rows);
+  }
+  MatrixView<const float> hidden(const Block& block) const {
+    return hidden_.first(n_rows()).row_range(block.row_begin, block.n_rows);
   }
   /// What attention is told of a layer, but for its inputs and outputs.
   kernels::AttentionArgs attention_args(const Block& block, int32_t layer) const;
@@ -106,13 +113,13 @@ class Batch {
   kernels::Isa isa_;
   kv::Cache* cache_;
   Rows rows_;
-  std::vector<kernels::PagedKv> kv_;    // [n_layers]
-  std::vector<size_t> group_of_layer_;  // [n_layers], of layer_groups_
+  std::vector<kernels::PagedKv> kv_;     // [n_layers]
+  std::vector<int64_t> group_of_layer_;  // [n_layers], of layer_groups_
   std::vector<LayerGroup> layer_groups_;
   std::vector<kernels::RopeTable> ropes_;  // of the rows' positions, for each of the model's
   std::vector<float> query_scales_;        // [n_rows], where the model scales q by position
   std::vector<Block> blocks_;
-  AlignedBuffer<float> hidden_;  // [n_rows, n_embd]
+  MatrixBuffer<float> hidden_;  // [n_rows, n_embd]
 };
 
 }  // namespace weft::model

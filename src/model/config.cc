@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/narrow.h"
 #include "model/architecture.h"
 
 namespace weft::model {
@@ -15,7 +16,7 @@ constexpr uint64_t kMaxLayers = 1024;
 constexpr uint64_t kMaxWidth = 1 << 20;
 constexpr uint64_t kMaxHeads = 4096;
 constexpr uint64_t kMaxHeadDim = 256;
-constexpr uint64_t kMaxVocab = 1 << 22;
+constexpr int64_t kMaxVocab = 1 << 22;
 constexpr uint64_t kMaxContext = 1 << 28;
 
 Status read_heads(const KeyReader& keys, ModelConfig& config) {
@@ -50,11 +51,11 @@ Status read_common(const KeyReader& keys, ModelConfig& config) {
   WEFT_ASSIGN_OR_RETURN(config.n_ff, keys.integer("feed_forward_length", 1, kMaxWidth));
   WEFT_RETURN_IF_ERROR(read_heads(keys, config));
   WEFT_ASSIGN_OR_RETURN(config.context_length, keys.integer("context_length", 1, kMaxContext));
-  WEFT_ASSIGN_OR_RETURN(const double eps,
-                        keys.positive_or("attention.layer_norm_rms_epsilon", 1e-5));
-  config.rms_eps = static_cast<float>(eps);
-  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  config.layers.resize(static_cast<size_t>(config.n_layers));
+  WEFT_ASSIGN_OR_RETURN(config.rms_eps,
+                        keys.positive_or("attention.layer_norm_rms_epsilon", 1e-5f));
+  const float head_dim = config.head_dim;
+  config.attention_scale = 1.0f / std::sqrt(head_dim);
+  config.layers.resize(config.n_layers);
   return Status::ok();
 }
 
@@ -63,12 +64,12 @@ Status read_vocab_size(const gguf::File& file, ModelConfig& config) {
   if (embedding == nullptr) {
     return corrupt(fmt::format("{}: tensor 'token_embd.weight' is missing", file.path()));
   }
-  const auto rows = static_cast<uint64_t>(embedding->dims[1]);
+  const int64_t rows = embedding->dims[1];
   if (embedding->n_dims != 2 || rows < 1 || rows > kMaxVocab) {
     return corrupt(fmt::format("{}: tensor 'token_embd.weight' has {} rows, must be 1 to {}",
                                file.path(), rows, kMaxVocab));
   }
-  config.vocab_size = static_cast<int32_t>(rows);
+  config.vocab_size = narrow<int32_t>(rows);
   return Status::ok();
 }
 
@@ -102,7 +103,7 @@ std::vector<int32_t> ModelConfig::layer_groups() const {
   std::vector<int32_t> groups;
   for (const LayerConfig& layer : layers) {
     const auto found = std::ranges::find(windows, layer.window_tokens);
-    groups.push_back(static_cast<int32_t>(found - windows.begin()));
+    groups.push_back(narrow<int32_t>(found - windows.begin()));
     if (found == windows.end()) windows.push_back(layer.window_tokens);
   }
   return groups;

@@ -75,9 +75,7 @@ struct ModelConfig {
   std::vector<int32_t> layer_groups() const;
   /// Feed-forward columns that one token goes through.
   int64_t active_ff() const { return int64_t{n_ff} * (n_experts > 0 ? n_experts_used : 1); }
-  const kernels::RopeParams& rope_of(int32_t layer) const {
-    return ropes[static_cast<size_t>(layers[static_cast<size_t>(layer)].rope)];
-  }
+  const kernels::RopeParams& rope_of(int32_t layer) const { return ropes[layers[layer].rope]; }
 };
 
 inline constexpr int32_t kDefaultContextTokens = 8192;

@@ -40,10 +40,9 @@ Result<std::optional<LayerRun>> RowsPass::next() {
     WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows_)));
   }
   const int32_t n_layers = forward_.model().config().n_layers;
-  const size_t n = options_.layers.empty() ? static_cast<size_t>(n_layers) : options_.layers.size();
-  if (next_ == n) return std::optional<LayerRun>();
-  const int32_t layer =
-      options_.layers.empty() ? static_cast<int32_t>(next_) : options_.layers[next_];
+  const bool all = options_.layers.empty();
+  if (next_ == (all ? n_layers : std::ssize(options_.layers))) return std::optional<LayerRun>();
+  const int32_t layer = all ? next_ : options_.layers[next_];
   ++next_;
   LayerRun run{.batch = &*batch_, .layer = layer, .hooks = {.kv_sink = options_.kv_sink}};
   if (layer + 1 == n_layers && !options_.keep_all_rows) {
@@ -57,9 +56,9 @@ void RowsPass::finish() {
   if (options_.wanted.empty()) return;
   std::vector<int64_t> rows = options_.wanted;
   if (!options_.keep_all_rows) std::iota(rows.begin(), rows.end(), 0);
-  const auto n_vocab = static_cast<size_t>(forward_.model().config().vocab_size);
+  const int64_t n_vocab = forward_.model().config().vocab_size;
   logits_.resize(rows.size() * n_vocab);
-  forward_.logits(*batch_, rows, logits_.data());
+  forward_.logits(*batch_, rows, {logits_, n_vocab});
 }
 
 }  // namespace weft::model

@@ -99,7 +99,7 @@ class RowsPass : public Pass {
   Rows rows_;
   Options options_;
   std::optional<Batch> batch_;
-  size_t next_ = 0;  // of the layers that run
+  int32_t next_ = 0;  // of the layers that run
   std::vector<float> logits_;
 };
 

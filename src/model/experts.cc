@@ -9,44 +9,39 @@
 namespace weft::model {
 
 void Router::reserve(int64_t n_rows, int32_t n_experts, int32_t n_used) {
-  order_.reserve(static_cast<size_t>(n_experts));
-  weights_.reserve(static_cast<size_t>(n_used));
-  if (experts_.size() < static_cast<size_t>(n_experts)) {
-    experts_.resize(static_cast<size_t>(n_experts));
-  }
+  order_.reserve(n_experts);
+  weights_.reserve(n_used);
+  if (std::ssize(experts_) < n_experts) experts_.resize(n_experts);
   for (ExpertRows& expert : experts_) {
-    expert.rows.reserve(static_cast<size_t>(n_rows));
-    expert.weights.reserve(static_cast<size_t>(n_rows));
+    expert.rows.reserve(n_rows);
+    expert.weights.reserve(n_rows);
   }
 }
 
-const std::vector<ExpertRows>& Router::route(std::span<const float> logits, int32_t n_experts,
-                                             int32_t n_used) {
-  WEFT_CHECK(n_used >= 1 && n_used <= n_experts);
-  const auto n = static_cast<size_t>(n_experts);
-  const auto used = static_cast<ptrdiff_t>(n_used);
-  experts_.resize(n);
-  order_.resize(n);
-  weights_.resize(static_cast<size_t>(n_used));
+const std::vector<ExpertRows>& Router::route(MatrixView<const float> logits, int32_t n_used) {
+  WEFT_CHECK(n_used >= 1 && n_used <= logits.columns);
+  experts_.resize(logits.columns);
+  order_.resize(logits.columns);
+  weights_.resize(n_used);
   for (ExpertRows& expert : experts_) {
     expert.rows.clear();
     expert.weights.clear();
   }
-  for (size_t row = 0; row * n < logits.size(); ++row) {
-    const auto scores = logits.subspan(row * n, n);
+  for (int64_t row = 0; row < logits.rows; ++row) {
+    const std::span<const float> scores = logits.row(row);
     // NaN counts as lowest, so that the order is one.
-    const auto score = [&](size_t e) { return std::isnan(scores[e]) ? -INFINITY : scores[e]; };
-    std::iota(order_.begin(), order_.end(), size_t{0});
-    std::partial_sort(order_.begin(), order_.begin() + used, order_.end(), [&](size_t a, size_t b) {
-      return score(a) != score(b) ? score(a) > score(b) : a < b;
-    });
+    const auto score = [&](int64_t e) { return std::isnan(scores[e]) ? -INFINITY : scores[e]; };
+    std::iota(order_.begin(), order_.end(), int64_t{0});
+    std::partial_sort(
+        order_.begin(), order_.begin() + n_used, order_.end(),
+        [&](int64_t a, int64_t b) { return score(a) != score(b) ? score(a) > score(b) : a < b; });
     float sum = 0;
     for (size_t i = 0; i < weights_.size(); ++i) {
       weights_[i] = std::exp(scores[order_[i]] - scores[order_[0]]);
       sum += weights_[i];
     }
     for (size_t i = 0; i < weights_.size(); ++i) {
-      experts_[order_[i]].rows.push_back(static_cast<int64_t>(row));
+      experts_[order_[i]].rows.push_back(row);
       experts_[order_[i]].weights.push_back(weights_[i] / sum);
     }
   }

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 TEST(Route, EachRowTakesItsHighestExperts) {
   const std::vector<float> logits = {0, 3, 1, 2,   //
                                      5, 0, 0, 4};  //
-  const auto experts = Router().route(logits, 4, 2);
+  const auto experts = Router().route({logits, 4}, 2);
   EXPECT_THAT(experts[0].rows, ElementsAre(1));
   EXPECT_THAT(experts[1].rows, ElementsAre(0));
   EXPECT_THAT(experts[2].rows, IsEmpty());
@@ -29,7 +29,7 @@ TEST(Route, EachRowTakesItsHighestExperts) {
 
 TEST(Route, OfEqualOnesTheLower) {
   const std::vector<float> logits = {1, 1, 1};
-  const auto experts = Router().route(logits, 3, 2);
+  const auto experts = Router().route({logits, 3}, 2);
   EXPECT_THAT(experts[0].weights, ElementsAre(0.5f));
   EXPECT_THAT(experts[1].weights, ElementsAre(0.5f));
   EXPECT_THAT(experts[2].rows, IsEmpty());
@@ -37,7 +37,7 @@ TEST(Route, OfEqualOnesTheLower) {
 
 TEST(Route, AllExpertsIsTheSoftmax) {
   const std::vector<float> logits = {0.5f, -1.25f, 2};
-  const auto experts = Router().route(logits, 3, 3);
+  const auto experts = Router().route({logits, 3}, 3);
   float sum = 0;
   for (const float x : logits) sum += std::exp(x);
   for (size_t e = 0; e < 3; ++e) {
@@ -47,14 +47,15 @@ TEST(Route, AllExpertsIsTheSoftmax) {
 
 TEST(Route, ANanIsTheLastToBeTaken) {
   const std::vector<float> logits = {std::numeric_limits<float>::quiet_NaN(), 1, 0};
-  const auto experts = Router().route(logits, 3, 2);
+  const auto experts = Router().route({logits, 3}, 2);
   EXPECT_THAT(experts[0].rows, IsEmpty());
   EXPECT_THAT(experts[1].rows, ElementsAre(0));
 }
 
 TEST(Route, NoRows) {
   Router router;
-  for (const ExpertRows& expert : router.route({}, 4, 2)) EXPECT_THAT(expert.rows, IsEmpty());
+  for (const ExpertRows& expert : router.route({nullptr, 0, 4}, 2))
+    EXPECT_THAT(expert.rows, IsEmpty());
 }
 
 }  // namespace

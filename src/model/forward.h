@@ -16,15 +16,16 @@
 #include "model/experts.h"
 #include "model/model.h"
 #include "tensor/buffer.h"
+#include "tensor/matrix_buffer.h"
 
 namespace weft::model {
 
 /// What a caller may look at while a layer runs. Null members cost nothing.
 struct LayerHooks {
-  /// K before rotation and V of some rows as they are computed: [n_rows][n_kv_heads * head_dim]
-  /// each.
+  /// K before rotation and V of some rows as they are computed, from the batch's row row_begin on:
+  /// [n_rows, n_kv_heads * head_dim] each.
   using KvSink =
-      FunctionRef<void(int64_t row_begin, int64_t n_rows, const float* k, const float* v)>;
+      FunctionRef<void(int64_t row_begin, MatrixView<const float> k, MatrixView<const float> v)>;
   const KvSink* kv_sink = nullptr;
   /// The sink has been given every row before any row attends; for a step too long to go through
   /// the layer at once its K and V are computed twice.
@@ -56,13 +57,13 @@ class ForwardPass {
   void look(Batch& batch, int32_t layer, std::span<float> mass);
   /// V of the batch's rows at `layer`, from the hidden states before it: out [n_rows, n_kv_heads *
   /// head_dim]. Changes nothing (CacheBlend's deviation check).
-  void values(const Batch& batch, int32_t layer, float* out);
+  void values(const Batch& batch, int32_t layer, MatrixView<float> out);
   /// Drops every row that is not listed; `rows` ascend.
   void keep_rows(Batch& batch, std::span<const int64_t> rows) { batch.keep_rows(rows); }
   /// Logits of the listed rows after the last layer: out [rows.size(), vocab_size]. The kernel is
   /// the caller's choice, not the rows': decode's for the few that are sampled from, prefill's
   /// where all of a text's are wanted.
-  void logits(const Batch& batch, std::span<const int64_t> rows, float* out,
+  void logits(const Batch& batch, std::span<const int64_t> rows, MatrixView<float> out,
               kernels::KernelClass kernel_class = kernels::KernelClass::kDecode);
 
   const Model& model() const { return model_; }
@@ -79,28 +80,28 @@ class ForwardPass {
   void feed_forward_part(Batch& batch, int32_t layer, const Block& block);
   void see_keys_and_values(const Batch& batch, int32_t layer, const LayerHooks::KvSink& sink);
   void attend(const Batch& batch, int32_t layer, const Block& block, const LayerHooks& hooks);
-  void feed_forward(const FeedForwardWeights& w, const float* x, int64_t n_rows,
-                    kernels::KernelClass kernel_class, float* out);
+  void feed_forward(const FeedForwardWeights& w, MatrixView<const float> x,
+                    kernels::KernelClass kernel_class, MatrixView<float> out);
   void mixture_of_experts(const LayerWeights& w, const Block& block);
-  void add_bias(const AlignedBuffer<float>& bias, int64_t n_rows, int64_t n, float* x);
+  void add_bias(const AlignedBuffer<float>& bias, MatrixView<float> x);
   void add_output(Batch& batch, const AlignedBuffer<float>& post_norm, const Block& block);
   void reserve(int64_t n_rows);
 
   const Model& model_;
   const kernels::Context& context_;
   // Scratch for one block of rows.
-  AlignedBuffer<float> normed_;         // [rows, n_embd]
-  AlignedBuffer<float> q_;              // [rows, n_heads * head_dim]
-  AlignedBuffer<float> k_;              // [rows, n_kv_heads * head_dim]
-  AlignedBuffer<float> v_;              // [rows, n_kv_heads * head_dim]
-  AlignedBuffer<float> attended_;       // [rows, n_heads * head_dim]
-  AlignedBuffer<float> projected_;      // [rows, n_embd]
-  AlignedBuffer<float> gate_;           // [rows, n_ff]
-  AlignedBuffer<float> up_;             // [rows, n_ff]
-  AlignedBuffer<float> log_sum_exp_;    // [rows, n_heads]
-  AlignedBuffer<float> expert_in_;      // [rows, n_embd]; these three only with experts
-  AlignedBuffer<float> expert_out_;     // [rows, n_embd]
-  AlignedBuffer<float> router_scores_;  // [rows, n_experts]
+  MatrixBuffer<float> normed_;         // [rows, n_embd]
+  MatrixBuffer<float> q_;              // [rows, n_heads * head_dim]
+  MatrixBuffer<float> k_;              // [rows, n_kv_heads * head_dim]
+  MatrixBuffer<float> v_;              // [rows, n_kv_heads * head_dim]
+  MatrixBuffer<float> attended_;       // [rows, n_heads * head_dim]
+  MatrixBuffer<float> projected_;      // [rows, n_embd]
+  MatrixBuffer<float> gate_;           // [rows, n_ff]
+  MatrixBuffer<float> up_;             // [rows, n_ff]
+  MatrixBuffer<float> log_sum_exp_;    // [rows, n_heads]
+  MatrixBuffer<float> expert_in_;      // [rows, n_embd]; these three only with experts
+  MatrixBuffer<float> expert_out_;     // [rows, n_embd]
+  MatrixBuffer<float> router_scores_;  // [rows, n_experts]
   Router router_;
 };
 

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
+
+#include "base/narrow.h"
 
 namespace weft::model {
 namespace {
@@ -19,26 +22,24 @@ Result<int32_t> KeyReader::integer(std::string_view name, uint64_t low, uint64_t
 Result<int32_t> KeyReader::integer_or(std::string_view name, int32_t fallback, uint64_t low,
                                       uint64_t high) const {
   WEFT_ASSIGN_OR_RETURN(const uint64_t value,
-                        file_.get_uint_or(full_name(name), static_cast<uint64_t>(fallback)));
+                        file_.get_uint_or(full_name(name), narrow<uint64_t>(fallback)));
   return bounded(name, value, low, high);
 }
 
-Result<double> KeyReader::positive_or(std::string_view name, double fallback) const {
-  WEFT_ASSIGN_OR_RETURN(const double value,
-                        file_.get_float_or(full_name(name), static_cast<float>(fallback)));
+Result<float> KeyReader::positive_or(std::string_view name, float fallback) const {
   if (!has(name)) return fallback;
+  WEFT_ASSIGN_OR_RETURN(const float value, file_.get_float(full_name(name)));
   if (!std::isfinite(value) || value <= 0 || value > kMaxNumber) {
-    return bad(name, fmt::format("is {}, must be positive and finite", value));
+    return bad(name, fmt::format("is {}, must be positive and finite", double{value}));
   }
   return value;
 }
 
-Result<double> KeyReader::not_negative_or(std::string_view name, double fallback) const {
-  WEFT_ASSIGN_OR_RETURN(const double value,
-                        file_.get_float_or(full_name(name), static_cast<float>(fallback)));
+Result<float> KeyReader::not_negative_or(std::string_view name, float fallback) const {
   if (!has(name)) return fallback;
+  WEFT_ASSIGN_OR_RETURN(const float value, file_.get_float(full_name(name)));
   if (!std::isfinite(value) || value < 0 || value > kMaxNumber) {
-    return bad(name, fmt::format("is {}, must be 0 or more and finite", value));
+    return bad(name, fmt::format("is {}, must be 0 or more and finite", double{value}));
   }
   return value;
 }
@@ -52,7 +53,7 @@ Result<std::vector<bool>> KeyReader::flags(std::string_view name, int32_t n) con
   const gguf::Value* value = file_.find(full_name(name));
   const auto* array = value == nullptr ? nullptr : std::get_if<gguf::Array>(&value->data);
   if (array == nullptr) return bad(name, "is missing or no array, wanted an array of bool");
-  if (array->size != static_cast<uint64_t>(n)) {
+  if (std::cmp_not_equal(array->size, n)) {
     return bad(name, fmt::format("has {} elements, must have one for each of the {} layers",
                                  array->size, n));
   }
@@ -84,7 +85,7 @@ Result<int32_t> KeyReader::bounded(std::string_view name, uint64_t value, uint64
   if (value < low || value > high) {
     return bad(name, fmt::format("is {}, must be {} to {}", value, low, high));
   }
-  return static_cast<int32_t>(value);
+  return narrow<int32_t>(value);
 }
 
 }  // namespace weft::model

@@ -26,9 +26,9 @@ class KeyReader {
   Result<int32_t> integer_or(std::string_view name, int32_t fallback, uint64_t low,
                              uint64_t high) const;
   /// Above 0 and finite.
-  Result<double> positive_or(std::string_view name, double fallback) const;
+  Result<float> positive_or(std::string_view name, float fallback) const;
   /// 0 or more, and finite.
-  Result<double> not_negative_or(std::string_view name, double fallback) const;
+  Result<float> not_negative_or(std::string_view name, float fallback) const;
   Result<std::string_view> string_or(std::string_view name, std::string_view fallback) const;
   /// An array of bool or of integers with n elements.
   Result<std::vector<bool>> flags(std::string_view name, int32_t n) const;

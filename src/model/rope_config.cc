@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "base/narrow.h"
 #include "model/architecture.h"
 
 namespace weft::model {
@@ -14,9 +15,9 @@ namespace {
 
 /// base^(-2i/n) for the n/2 pairs (Su et al. 2021).
 std::vector<double> plain_frequencies(double base, int32_t n_dims) {
-  std::vector<double> frequencies(static_cast<size_t>(n_dims / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(base, -2.0 * static_cast<double>(i) / n_dims);
+  std::vector<double> frequencies;
+  for (int32_t i = 0; i < n_dims / 2; ++i) {
+    frequencies.push_back(std::pow(base, -2.0 * i / n_dims));
   }
   return frequencies;
 }
@@ -38,14 +39,20 @@ Status divide_by_tensor(const gguf::File& file, const std::string& name,
       return corrupt(fmt::format("{}: tensor '{}' element {} is {}, must be positive", file.path(),
                                  name, i, factor));
     }
-    frequencies[i] /= static_cast<double>(factor);
+    frequencies[i] /= factor;
   }
   return Status::ok();
 }
 
+/// Its index, as layers have it.
+int32_t add(kernels::RopeParams rope, ModelConfig& config) {
+  config.ropes.push_back(std::move(rope));
+  return narrow<int32_t>(config.ropes.size()) - 1;
+}
+
 /// rope.scaling.factor, or the key that older files have for it.
-Result<double> scaling_factor(const KeyReader& keys) {
-  WEFT_ASSIGN_OR_RETURN(const double legacy, keys.positive_or("rope.scale_linear", 1.0));
+Result<float> scaling_factor(const KeyReader& keys) {
+  WEFT_ASSIGN_OR_RETURN(const float legacy, keys.positive_or("rope.scale_linear", 1));
   return keys.positive_or("rope.scaling.factor", legacy);
 }
 
@@ -59,11 +66,10 @@ Status apply_yarn(const KeyReader& keys, const ModelConfig& config, double base,
                   kernels::RopeParams& rope) {
   WEFT_ASSIGN_OR_RETURN(const int32_t original, original_context(keys, config));
   WEFT_ASSIGN_OR_RETURN(const double beta_fast,
-                        keys.positive_or("rope.scaling.yarn_beta_fast", 32.0));
-  WEFT_ASSIGN_OR_RETURN(const double beta_slow,
-                        keys.positive_or("rope.scaling.yarn_beta_slow", 1.0));
+                        keys.positive_or("rope.scaling.yarn_beta_fast", 32));
+  WEFT_ASSIGN_OR_RETURN(const double beta_slow, keys.positive_or("rope.scaling.yarn_beta_slow", 1));
   WEFT_ASSIGN_OR_RETURN(const double log_multiplier,
-                        keys.not_negative_or("rope.scaling.yarn_log_multiplier", 0.0));
+                        keys.not_negative_or("rope.scaling.yarn_log_multiplier", 0));
   const int32_t n = rope.n_dims;
   // The pair that turns `turns` times within the original context.
   const auto pair_of = [&](double turns) {
@@ -72,7 +78,7 @@ Status apply_yarn(const KeyReader& keys, const ModelConfig& config, double base,
   const double low = std::max(0.0, std::floor(pair_of(beta_fast)));
   const double high = std::min(n - 1.0, std::ceil(pair_of(beta_slow)));
   for (size_t i = 0; i < rope.inverse_frequencies.size(); ++i) {
-    const double along = (static_cast<double>(i) - low) / std::max(0.001, high - low);
+    const double along = (i - low) / std::max(0.001, high - low);
     const double kept = 1 - std::clamp(along, 0.0, 1.0);
     rope.inverse_frequencies[i] *= kept + (1 - kept) / factor;
   }
@@ -106,14 +112,13 @@ Status add_rope(const KeyReader& keys, kernels::RopePairing pairing, ModelConfig
   kernels::RopeParams rope;
   rope.pairing = pairing;
   WEFT_ASSIGN_OR_RETURN(rope.n_dims, keys.integer_or("rope.dimension_count", config.head_dim, 2,
-                                                     static_cast<uint64_t>(config.head_dim)));
+                                                     narrow<uint64_t>(config.head_dim)));
   if (rope.n_dims % 2 != 0) {
     return keys.bad("rope.dimension_count", fmt::format("is {}, must be even", rope.n_dims));
   }
-  WEFT_ASSIGN_OR_RETURN(const double base, keys.positive_or("rope.freq_base", 10000.0));
+  WEFT_ASSIGN_OR_RETURN(const double base, keys.positive_or("rope.freq_base", 10000));
   rope.inverse_frequencies = plain_frequencies(base, rope.n_dims);
-  WEFT_ASSIGN_OR_RETURN(const double magnitude, keys.positive_or("rope.scaling.attn_factor", 1.0));
-  rope.magnitude = static_cast<float>(magnitude);
+  WEFT_ASSIGN_OR_RETURN(rope.magnitude, keys.positive_or("rope.scaling.attn_factor", 1));
 
   WEFT_ASSIGN_OR_RETURN(const double factor, scaling_factor(keys));
   WEFT_ASSIGN_OR_RETURN(const std::string_view type, keys.string_or("rope.scaling.type", "linear"));
@@ -132,8 +137,8 @@ Status add_rope(const KeyReader& keys, kernels::RopePairing pairing, ModelConfig
   WEFT_RETURN_IF_ERROR(apply_longrope(keys, config, rope));
   WEFT_RETURN_IF_ERROR(
       divide_by_tensor(keys.file(), "rope_freqs.weight", rope.inverse_frequencies));
-  for (LayerConfig& layer : config.layers) layer.rope = static_cast<int32_t>(config.ropes.size());
-  config.ropes.push_back(std::move(rope));
+  const int32_t index = add(std::move(rope), config);
+  for (LayerConfig& layer : config.layers) layer.rope = index;
   return Status::ok();
 }
 
@@ -142,8 +147,7 @@ int32_t add_plain_rope(kernels::RopePairing pairing, double base, ModelConfig& c
   rope.pairing = pairing;
   rope.n_dims = config.ropes.empty() ? config.head_dim : config.ropes.front().n_dims;
   rope.inverse_frequencies = plain_frequencies(base, rope.n_dims);
-  config.ropes.push_back(std::move(rope));
-  return static_cast<int32_t>(config.ropes.size()) - 1;
+  return add(std::move(rope), config);
 }
 
 }  // namespace weft::model

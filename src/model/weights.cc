@@ -42,7 +42,7 @@ class TensorReader {
   Result<AlignedBuffer<float>> vector(const std::string& name, int64_t n) {
     WEFT_ASSIGN_OR_RETURN(const gguf::TensorInfo* info, find(name));
     if (info->n_dims != 1 || info->dims[0] != n) return wrong_shape(*info, fmt::format("[{}]", n));
-    AlignedBuffer<float> values(static_cast<size_t>(n));
+    AlignedBuffer<float> values(n);
     kernels::dequantize(kernels::Isa::kBaseline, info->dtype, info->data, values.data(), n);
     return values;
   }
@@ -80,8 +80,8 @@ class TensorReader {
 
   Status wrong_shape(const gguf::TensorInfo& info, const std::string& wanted) const {
     std::string found;
-    for (int i = 0; i < static_cast<int>(info.n_dims); ++i) {
-      found += fmt::format("{}{}", i == 0 ? "" : ", ", info.dims[static_cast<size_t>(i)]);
+    for (int i = 0; i < info.n_dims; ++i) {
+      found += fmt::format("{}{}", i == 0 ? "" : ", ", info.dims[i]);
     }
     return corrupt(fmt::format("{}: tensor '{}' has the shape [{}], the hyper-parameters say {}",
                                file_.path(), info.name, found, wanted));
@@ -90,12 +90,6 @@ class TensorReader {
   const gguf::File& file_;
   std::set<std::string> used_;
 };
-
-WeightMatrix rows_of(const WeightMatrix& matrix, int64_t begin, int64_t n) {
-  const int64_t bytes = row_bytes(matrix.dtype, matrix.in_features);
-  return {static_cast<const std::byte*>(matrix.data) + begin * bytes, matrix.dtype, n,
-          matrix.in_features};
-}
 
 /// Reads the tensors `blk.{layer}.*`.
 class LayerReader {
@@ -133,9 +127,9 @@ class LayerReader {
     if (config_.has_fused_projections) {
       WEFT_ASSIGN_OR_RETURN(const WeightMatrix qkv,
                             tensors_.matrix(name("attn_qkv"), q + 2 * kv, config_.n_embd));
-      w.q = rows_of(qkv, 0, q);
-      w.k = rows_of(qkv, q, kv);
-      w.v = rows_of(qkv, q + kv, kv);
+      w.q = qkv.row_range(0, q);
+      w.k = qkv.row_range(q, kv);
+      w.v = qkv.row_range(q + kv, kv);
       return Status::ok();
     }
     WEFT_ASSIGN_OR_RETURN(w.q, tensors_.matrix(name("attn_q"), q, config_.n_embd));
@@ -163,8 +157,8 @@ class LayerReader {
     if (config_.has_fused_projections) {
       WEFT_ASSIGN_OR_RETURN(const WeightMatrix both,
                             tensors_.matrix(name("ffn_up"), 2 * n_ff, n_embd));
-      ffn.gate = rows_of(both, 0, n_ff);
-      ffn.up = rows_of(both, n_ff, n_ff);
+      ffn.gate = both.row_range(0, n_ff);
+      ffn.up = both.row_range(n_ff, n_ff);
     } else {
       WEFT_ASSIGN_OR_RETURN(ffn.gate, tensors_.matrix(name("ffn_gate"), n_ff, n_embd));
       WEFT_ASSIGN_OR_RETURN(ffn.up, tensors_.matrix(name("ffn_up"), n_ff, n_embd));

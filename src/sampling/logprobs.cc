@@ -29,8 +29,8 @@ double log_sum_exp(std::span<const float> logits) {
 }
 
 float token_logprob(std::span<const float> logits, int32_t id) {
-  WEFT_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size());
-  const double logit = usable_logit(logits[static_cast<size_t>(id)]);
+  WEFT_CHECK(id >= 0 && id < std::ssize(logits));
+  const double logit = usable_logit(logits[id]);
   if (logit == kImpossible) return -std::numeric_limits<float>::infinity();
   return static_cast<float>(logit - log_sum_exp(logits));
 }
@@ -40,16 +40,16 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t n)
   if (n <= 0) return top;
   std::vector<int32_t> ids;
   ids.reserve(logits.size());
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (usable_logit(logits[id]) != kImpossible) ids.push_back(static_cast<int32_t>(id));
+  for (int32_t id = 0; id < std::ssize(logits); ++id) {
+    if (usable_logit(logits[id]) != kImpossible) ids.push_back(id);
   }
-  const size_t count = std::min(static_cast<size_t>(n), ids.size());
-  const auto logit = [&](int32_t id) { return logits[static_cast<size_t>(id)]; };
-  std::partial_sort(
-      ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
-      [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+  const int64_t count = std::min<int64_t>(n, std::ssize(ids));
+  const auto logit = [&](int32_t id) { return logits[id]; };
+  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](int32_t a, int32_t b) {
+    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+  });
   const double denominator = log_sum_exp(logits);
-  for (size_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     top.push_back({ids[i], static_cast<float>(usable_logit(logit(ids[i])) - denominator)});
   }
   return top;

@@ -31,8 +31,8 @@ Status check_options(const PenaltyOptions& options) {
 
 void Penalties::add_prompt(std::span<const int32_t> tokens) {
   if (!repeats()) return;
-  const auto most = static_cast<size_t>(options_.repeat_last_n);
-  if (options_.repeat_last_n > 0 && tokens.size() > most) tokens = tokens.last(most);
+  const int64_t most = options_.repeat_last_n;
+  if (most > 0 && std::ssize(tokens) > most) tokens = tokens.last(most);
   for (const int32_t id : tokens) add_to_window(id);
 }
 
@@ -45,23 +45,22 @@ void Penalties::add_to_window(int32_t id) {
   ++in_window_[id];
   if (options_.repeat_last_n < 0) return;  // nothing ever leaves it
   window_.push_back(id);
-  if (window_.size() <= static_cast<size_t>(options_.repeat_last_n)) return;
+  if (std::ssize(window_) <= options_.repeat_last_n) return;
   const auto oldest = in_window_.find(window_.front());
   if (--oldest->second == 0) in_window_.erase(oldest);
   window_.pop_front();
 }
 
 void Penalties::apply(std::span<float> logits) const {
-  const auto has = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < logits.size(); };
+  const auto has = [&](int32_t id) { return id >= 0 && id < std::ssize(logits); };
   for (const auto& [id, times] : in_window_) {
     if (!has(id)) continue;
-    float& logit = logits[static_cast<size_t>(id)];
+    float& logit = logits[id];
     logit = logit > 0.0f ? logit / options_.repeat : logit * options_.repeat;
   }
   for (const auto& [id, times] : in_answer_) {
     if (!has(id)) continue;
-    logits[static_cast<size_t>(id)] -=
-        static_cast<float>(times) * options_.frequency + options_.presence;
+    logits[id] -= times * options_.frequency + options_.presence;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/narrow.h"
 
 namespace weft::sampling {
 namespace {
@@ -27,7 +28,7 @@ double uniform(uint64_t seed, uint64_t n) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
   x ^= x >> 31;
-  return static_cast<double>(x >> 11) * 0x1.0p-53;
+  return (x >> 11) * 0x1.0p-53;
 }
 
 }  // namespace
@@ -79,18 +80,17 @@ void Sampler::collect(std::span<const float> logits) {
   WEFT_CHECK(!logits.empty());
   candidates_.clear();
   candidates_.reserve(logits.size());
-  for (size_t id = 0; id < logits.size(); ++id) {
+  for (int32_t id = 0; id < std::ssize(logits); ++id) {
     const float logit = usable_logit(logits[id]);
-    if (logit != kImpossible) candidates_.push_back({logit, static_cast<int32_t>(id)});
+    if (logit != kImpossible) candidates_.push_back({logit, id});
   }
 }
 
 void Sampler::keep_top_k() {
-  const size_t n = candidates_.size();
-  const auto wanted = static_cast<size_t>(options_.top_k);
-  const size_t k = wanted == 0 ? n : std::min(wanted, n);
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k),
-                    candidates_.end(), [](const Candidate& a, const Candidate& b) {
+  const int64_t n = std::ssize(candidates_);
+  const int64_t k = options_.top_k == 0 ? n : std::min<int64_t>(options_.top_k, n);
+  std::partial_sort(candidates_.begin(), candidates_.begin() + k, candidates_.end(),
+                    [](const Candidate& a, const Candidate& b) {
                       return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
                     });
   candidates_.resize(k);
@@ -101,7 +101,7 @@ void Sampler::keep_top_p() {
   const double best = candidates_[0].logit;
   double total = 0.0;
   for (const Candidate& c : candidates_) total += std::exp(c.logit - best);
-  const double wanted = static_cast<double>(options_.top_p) * total;
+  const double wanted = options_.top_p * total;
   double sum = 0.0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
     sum += std::exp(candidates_[i].logit - best);
@@ -114,7 +114,7 @@ void Sampler::keep_top_p() {
 
 void Sampler::keep_min_p() {
   if (options_.min_p <= 0.0f) return;
-  const double least = candidates_[0].logit + std::log(static_cast<double>(options_.min_p));
+  const double least = candidates_[0].logit + std::log(double{options_.min_p});
   const auto end = std::find_if(candidates_.begin() + 1, candidates_.end(),
                                 [least](const Candidate& c) { return c.logit < least; });
   candidates_.erase(end, candidates_.end());
@@ -139,30 +139,31 @@ int32_t greedy_token(std::span<const float> logits) {
   WEFT_CHECK(!logits.empty());
   // Only runs that hold something larger than all before are looked at one by one: a batch's logits
   // are read by one thread while the others wait.
-  constexpr size_t kRun = 512, kLanes = 16;
-  size_t best = 0;
+  constexpr int64_t kRun = 512, kLanes = 16;
+  const int64_t n = std::ssize(logits);
+  int64_t best = 0;
   float best_logit = kImpossible;
-  for (size_t begin = 0; begin < logits.size(); begin += kRun) {
-    const size_t end = std::min(begin + kRun, logits.size());
+  for (int64_t begin = 0; begin < n; begin += kRun) {
+    const int64_t end = std::min(begin + kRun, n);
     if (end == begin + kRun) {
       std::array<float, kLanes> largest;
       largest.fill(best_logit);
-      for (size_t id = begin; id < end; id += kLanes) {
-        for (size_t lane = 0; lane < kLanes; ++lane) {
+      for (int64_t id = begin; id < end; id += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) {
           const float logit = logits[id + lane];
           largest[lane] = logit > largest[lane] ? logit : largest[lane];  // never takes NaN
         }
       }
       if (std::ranges::none_of(largest, [&](float x) { return x > best_logit; })) continue;
     }
-    for (size_t id = begin; id < end; ++id) {
+    for (int64_t id = begin; id < end; ++id) {
       if (logits[id] > best_logit) {
         best = id;
         best_logit = logits[id];
       }
     }
   }
-  return static_cast<int32_t>(best);
+  return narrow<int32_t>(best);
 }
 
 }  // namespace weft::sampling

@@ -19,11 +19,11 @@ template <class T>
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  explicit AlignedBuffer(size_t n) : data_(n == 0 ? nullptr : allocate(n)), size_(n) {
-    if (n > 0) std::memset(static_cast<void*>(data_), 0, n * sizeof(T));
+  explicit AlignedBuffer(int64_t n) : data_(n == 0 ? nullptr : allocate(n)), size_(n) {
+    if (n > 0) std::memset(data_, 0, n * sizeof(T));
   }
   ~AlignedBuffer() {
-    if (data_ != nullptr) ::operator delete[](static_cast<void*>(data_), kAlignment);
+    if (data_ != nullptr) ::operator delete[](data_, kAlignment);
   }
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
@@ -34,32 +34,32 @@ class AlignedBuffer {
   }
 
   /// n elements whose contents are unspecified: for scratch that is written before it is read.
-  static AlignedBuffer uninitialised(size_t n) {
+  static AlignedBuffer uninitialised(int64_t n) {
     AlignedBuffer buffer;
-    if (n > 0) buffer.data_ = allocate(n);
+    if (n != 0) buffer.data_ = allocate(n);
     buffer.size_ = n;
     return buffer;
   }
 
   T* data() { return data_; }
   const T* data() const { return data_; }
-  size_t size() const { return size_; }
-  T& operator[](size_t i) { return data_[i]; }
-  const T& operator[](size_t i) const { return data_[i]; }
-  std::span<T> span() { return {data_, size_}; }
-  std::span<const T> span() const { return {data_, size_}; }
+  int64_t size() const { return size_; }
+  T& operator[](int64_t i) { return data_[i]; }
+  const T& operator[](int64_t i) const { return data_[i]; }
+  std::span<T> span() { return std::span<T>(data_, size_); }
+  std::span<const T> span() const { return std::span<const T>(data_, size_); }
 
   /// At least n elements; contents are lost when it has to grow.
-  void reserve_discard(size_t n) {
+  void reserve_discard(int64_t n) {
     if (n > size_) *this = AlignedBuffer(n);
   }
 
  private:
   static constexpr std::align_val_t kAlignment{64};
 
-  static T* allocate(size_t n) {
+  static T* allocate(int64_t n) {
     size_t size_bytes = 0;
-    const bool overflows = __builtin_mul_overflow(n, sizeof(T), &size_bytes);
+    const bool overflows = __builtin_mul_overflow(n, sizeof(T), &size_bytes);  // so does n < 0
     void* const memory =
         overflows ? nullptr : ::operator new[](size_bytes, kAlignment, std::nothrow);
     if (memory == nullptr) throw OutOfMemory(overflows ? SIZE_MAX : size_bytes);
@@ -67,7 +67,7 @@ class AlignedBuffer {
   }
 
   T* data_ = nullptr;
-  size_t size_ = 0;
+  int64_t size_ = 0;
 };
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "base/check.h"
+#include "base/narrow.h"
 
 namespace weft {
 namespace {
@@ -30,7 +31,7 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
 
 const DTypeInfo* find_dtype(uint32_t ggml_type_id) {
   for (const DTypeInfo& info : kInfos) {
-    if (static_cast<uint32_t>(info.dtype) == ggml_type_id) return &info;
+    if (to_underlying(info.dtype) == ggml_type_id) return &info;
   }
   return nullptr;
 }
@@ -43,7 +44,7 @@ const DTypeInfo* find_dtype(std::string_view name) {
 }
 
 const DTypeInfo& dtype_info(DType dtype) {
-  const DTypeInfo* info = find_dtype(static_cast<uint32_t>(dtype));
+  const DTypeInfo* info = find_dtype(to_underlying(dtype));
   WEFT_CHECK(info != nullptr);
   return *info;
 }

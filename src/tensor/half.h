@@ -9,7 +9,7 @@
 namespace weft {
 
 inline float f32_from_f16(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t sign = (h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1fu;
   const uint32_t mantissa = h & 0x3ffu;
   if (exponent == 0x1f) {  // a NaN turns quiet, as the processors have it
@@ -18,34 +18,32 @@ inline float f32_from_f16(uint16_t h) {
   }
   if (exponent != 0)
     return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // subnormal or zero: exact
+  const float magnitude = mantissa * 0x1p-24f;  // subnormal or zero: exact
   return sign != 0 ? -magnitude : magnitude;
 }
 
 inline uint16_t f16_from_f32(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
-  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) {  // NaN: keep the upper payload, quiet
-    return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+    return sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   }
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // >= 65520: infinity
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // >= 65520: infinity
   if (magnitude < 0x38800000u) {  // below 2^-14: the addition rounds to a multiple of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
+    return sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u);
   }
   const uint32_t odd = (magnitude >> 13) & 1u;
-  return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
+  return sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-inline float f32_from_bf16(uint16_t b) {
-  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
-}
+inline float f32_from_bf16(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
 
 inline uint16_t bf16_from_f32(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
+  return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 
 /// 2^(e - 128): the scale of an MXFP4 block in GGML's convention, where values are stored doubled.

@@ -20,20 +20,20 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
                             int64_t row, int32_t head) {
   const int32_t head_dim = args.kv.layout.head_dim;
   const int32_t kv_head = head / (args.n_heads / args.kv.layout.n_kv_heads);
-  const float* q = args.q + (row * args.n_heads + head) * head_dim;
+  const std::span<const float> q = args.q.in_rows_of(head_dim).row(row * args.n_heads + head);
   Probabilities result;
-  result.first_key = args.first_slots == nullptr ? 0 : args.first_slots[row];
+  result.first_key = args.first_slots.empty() ? 0 : args.first_slots[row];
   const bool is_sparse = !sequence.heads.empty();
-  const auto& pages = is_sparse ? sequence.heads[static_cast<size_t>(kv_head)]
-                                : HeadPages{sequence.block_table, args.slots[row]};
+  const auto& pages =
+      is_sparse ? sequence.heads[kv_head] : HeadPages{sequence.block_table, args.slots[row]};
   result.block_table = pages.block_table;
   for (int64_t j = result.first_key; j <= pages.last_slot; ++j) {
     const uint8_t* k = k_at(args.kv, pages.block_table, j, kv_head);
     double score = 0;
     for (int32_t d = 0; d < head_dim; ++d) {
-      score += static_cast<double>(q[d]) * kv_element(args.kv.layout.k_type, k, d);
+      score += double{q[d]} * kv_element(args.kv.layout.k_type, k, d);
     }
-    score *= static_cast<double>(args.scale);
+    score *= args.scale;
     if (args.softcap > 0) {
       const double cap = args.softcap;
       score = cap * std::tanh(score / cap);
@@ -53,17 +53,17 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
 AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
   const int32_t head_dim = args.kv.layout.head_dim;
   AttentionResult result;
-  result.out.resize(static_cast<size_t>(n_rows * args.n_heads * head_dim));
-  result.log_sum_exp.resize(static_cast<size_t>(n_rows * args.n_heads));
+  result.out.resize(n_rows * args.n_heads * head_dim);
+  result.log_sum_exp.resize(n_rows * args.n_heads);
   for (const AttentionSequence& sequence : args.sequences) {
     for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
       for (int32_t head = 0; head < args.n_heads; ++head) {
         const Probabilities result_of_row = probabilities(args, sequence, row, head);
         const int32_t kv_head = head / (args.n_heads / args.kv.layout.n_kv_heads);
-        const auto index = static_cast<size_t>(row * args.n_heads + head);
-        double* out = result.out.data() + index * static_cast<size_t>(head_dim);
-        for (size_t j = 0; j < result_of_row.p.size(); ++j) {
-          const int64_t key = result_of_row.first_key + static_cast<int64_t>(j);
+        const int64_t index = row * args.n_heads + head;
+        double* out = result.out.data() + index * head_dim;
+        for (int64_t j = 0; j < std::ssize(result_of_row.p); ++j) {
+          const int64_t key = result_of_row.first_key + j;
           const uint8_t* v = v_at(args.kv, result_of_row.block_table, key, kv_head);
           for (int32_t d = 0; d < head_dim; ++d) {
             out[d] += result_of_row.p[j] * kv_element(args.kv.layout.v_type, v, d);
@@ -77,15 +77,13 @@ AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
 }
 
 std::vector<double> attention_mass(const AttentionArgs& args, int64_t n_keys) {
-  std::vector<double> mass(static_cast<size_t>(n_keys));
+  std::vector<double> mass(n_keys);
   const AttentionSequence& sequence = args.sequences[0];
   for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
     for (int32_t head = 0; head < args.n_heads; ++head) {
       const Probabilities seen = probabilities(args, sequence, row, head);
-      const auto first = static_cast<size_t>(seen.first_key);
-      for (size_t j = first; j < std::min(first + seen.p.size(), mass.size()); ++j) {
-        mass[j] += seen.p[j - first];
-      }
+      const int64_t end = std::min(seen.first_key + std::ssize(seen.p), n_keys);
+      for (int64_t j = seen.first_key; j < end; ++j) mass[j] += seen.p[j - seen.first_key];
     }
   }
   return mass;

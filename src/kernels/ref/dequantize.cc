@@ -12,8 +12,7 @@ namespace {
 template <class Block>
 Block read_block(const void* src, int64_t i) {
   Block block;
-  std::memcpy(&block, static_cast<const char*>(src) + i * static_cast<int64_t>(sizeof block),
-              sizeof block);
+  std::memcpy(&block, static_cast<const char*>(src) + i * sizeof block, sizeof block);
   return block;
 }
 
@@ -72,8 +71,7 @@ int two_bits(const uint8_t* qs, int j) {
 
 QuantisedElement q2_k_element(const BlockQ2_K& b, int j) {
   const uint8_t s = b.scales[j / 16];
-  return {two_bits(b.qs, j), f32_from_f16(b.d) * static_cast<float>(s & 15),
-          f32_from_f16(b.dmin) * static_cast<float>(s >> 4)};
+  return {two_bits(b.qs, j), f32_from_f16(b.d) * (s & 15), f32_from_f16(b.dmin) * (s >> 4)};
 }
 
 QuantisedElement q3_k_element(const BlockQ3_K& b, int j) {
@@ -81,15 +79,14 @@ QuantisedElement q3_k_element(const BlockQ3_K& b, int j) {
   const int low = s < 8 ? b.scales[s] & 15 : b.scales[s - 8] >> 4;
   const int scale = low + 16 * (b.scales[8 + s % 4] >> (2 * (s / 4)) & 3) - 32;
   const int third_bit = b.hmask[j % 32] >> (j / 32) & 1;
-  return {two_bits(b.qs, j) + 4 * third_bit - 4, f32_from_f16(b.d) * static_cast<float>(scale), 0};
+  return {two_bits(b.qs, j) + 4 * third_bit - 4, f32_from_f16(b.d) * scale, 0};
 }
 
 QuantisedElement iq4_xs_element(const BlockIQ4_XS& b, int j) {
   const int s = j / 32;
   const int low = s % 2 == 0 ? b.scales_l[s / 2] & 15 : b.scales_l[s / 2] >> 4;
   const int scale = low + 16 * (b.scales_h >> (2 * s) & 3) - 32;
-  return {kIq4Values[nibble(b.qs + 16 * s, j % 32)], f32_from_f16(b.d) * static_cast<float>(scale),
-          0};
+  return {kIq4Values[nibble(b.qs + 16 * s, j % 32)], f32_from_f16(b.d) * scale, 0};
 }
 
 QuantisedElement element_of_256(DType dtype, const void* src, int64_t block_index, int j) {
@@ -101,22 +98,21 @@ QuantisedElement element_of_256(DType dtype, const void* src, int64_t block_inde
   if (dtype == DType::kQ4_K) {
     const auto b = read_block<BlockQ4_K>(src, block_index);
     const ScaleMin k = k_scale(b.scales, s);
-    return {b.qs[pair] >> (s % 2 * 4) & 15, f32_from_f16(b.d) * static_cast<float>(k.scale),
-            f32_from_f16(b.dmin) * static_cast<float>(k.min)};
+    return {b.qs[pair] >> (s % 2 * 4) & 15, f32_from_f16(b.d) * k.scale,
+            f32_from_f16(b.dmin) * k.min};
   }
   if (dtype == DType::kQ5_K) {
     const auto b = read_block<BlockQ5_K>(src, block_index);
     const ScaleMin k = k_scale(b.scales, s);
     return {(b.qs[pair] >> (s % 2 * 4) & 15) + 16 * (b.qh[j % 32] >> s & 1),
-            f32_from_f16(b.d) * static_cast<float>(k.scale),
-            f32_from_f16(b.dmin) * static_cast<float>(k.min)};
+            f32_from_f16(b.d) * k.scale, f32_from_f16(b.dmin) * k.min};
   }
   WEFT_CHECK(dtype == DType::kQ6_K);
   const auto b = read_block<BlockQ6_K>(src, block_index);
   const int half = j / 128, quarter = j % 128 / 32;
   const int low = b.ql[half * 64 + quarter % 2 * 32 + j % 32] >> (quarter / 2 * 4) & 15;
   const int high = b.qh[half * 32 + j % 32] >> (quarter * 2) & 3;
-  return {low + 16 * high - 32, f32_from_f16(b.d) * static_cast<float>(b.scales[j / 16]), 0};
+  return {low + 16 * high - 32, f32_from_f16(b.d) * b.scales[j / 16], 0};
 }
 
 }  // namespace
@@ -124,7 +120,7 @@ QuantisedElement element_of_256(DType dtype, const void* src, int64_t block_inde
 QuantisedElement element(DType dtype, const void* src, int64_t i) {
   const int block_elements = dtype_info(dtype).block_elements;
   const int64_t block_index = i / block_elements;
-  const auto j = static_cast<int>(i % block_elements);
+  const int j = i % block_elements;
   if (block_elements == 32) return element_of_32(dtype, src, block_index, j);
   return element_of_256(dtype, src, block_index, j);
 }
@@ -133,7 +129,7 @@ void dequantize(DType dtype, const void* src, float* dst, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     if (is_quantised(dtype)) {
       const QuantisedElement e = element(dtype, src, i);
-      dst[i] = e.scale * static_cast<float>(e.quant) - e.min;
+      dst[i] = e.scale * e.quant - e.min;
     } else if (dtype == DType::kF16) {
       dst[i] = f32_from_f16(read_block<uint16_t>(src, i));
     } else if (dtype == DType::kBF16) {

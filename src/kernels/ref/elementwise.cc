@@ -9,8 +9,8 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n_rows, in
               double* y) {
   for (int64_t r = 0; r < n_rows; ++r) {
     double sum = 0;
-    for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[r * n + i]) * x[r * n + i];
-    const double norm = std::sqrt(sum / static_cast<double>(n) + static_cast<double>(eps));
+    for (int64_t i = 0; i < n; ++i) sum += double{x[r * n + i]} * x[r * n + i];
+    const double norm = std::sqrt(sum / n + eps);
     for (int64_t i = 0; i < n; ++i) y[r * n + i] = x[r * n + i] / norm * weight[i];
   }
 }
@@ -33,7 +33,7 @@ void gelu_multiply(const float* gate, const float* up, int64_t n, double* out) {
 
 void softcap(const float* x, float cap, int64_t n, double* out) {
   for (int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<double>(cap) * std::tanh(static_cast<double>(x[i]) / cap);
+    out[i] = double{cap} * std::tanh(double{x[i]} / cap);
   }
 }
 

@@ -15,12 +15,13 @@ struct Product {
 };
 
 /// Row `row` of the weights expanded to f32, times x [in_features], summed in double.
-Product dot(const WeightMatrix& weight, int64_t row, const float* x);
+Product dot(const WeightMatrix& weight, int64_t row, std::span<const float> x);
 
-/// y[r * y_stride + i] = x[r] . w[i], rounded to f32 once.
-void matmul(const float* x, int64_t x_stride, int64_t n_rows, const MatmulOutput& output);
+/// y[r, i] = x[r] . w[i], rounded to f32 once.
+void matmul(MatrixView<const float> x, const MatmulOutput& output);
 
 /// The same for quantised weights with x rounded as quantise_activations() does.
-Product dot_quantised(const WeightMatrix& weight, int64_t row, const float* x, WideBlocks wide);
+Product dot_quantised(const WeightMatrix& weight, int64_t row, std::span<const float> x,
+                      WideBlocks wide);
 
 }  // namespace weft::kernels::ref

@@ -12,9 +12,9 @@ void rotate(const RopeParams& params, int32_t position, const float* x, int32_t 
     const bool neox = params.pairing == RopePairing::kNeox;
     const int32_t first = neox ? i : 2 * i;
     const int32_t second = neox ? i + half : 2 * i + 1;
-    const double angle = position * params.inverse_frequencies[static_cast<size_t>(i)];
-    const double c = std::cos(angle) * static_cast<double>(params.magnitude);
-    const double s = std::sin(angle) * static_cast<double>(params.magnitude);
+    const double angle = position * params.inverse_frequencies[i];
+    const double c = std::cos(angle) * params.magnitude;
+    const double s = std::sin(angle) * params.magnitude;
     out[first] = x[first] * c - x[second] * s;
     out[second] = x[second] * c + x[first] * s;
   }

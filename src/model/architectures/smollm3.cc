@@ -1,4 +1,5 @@
 // SmolLM 3: llama without RoPE on every fourth layer (NoPE, Yang et al. 2025).
+#include "base/narrow.h"
 #include "model/architecture.h"
 
 namespace weft::model {
@@ -6,7 +7,7 @@ namespace weft::model {
 Status configure_smollm3(const KeyReader& keys, ModelConfig& config) {
   constexpr int32_t kPeriod = 4;
   WEFT_RETURN_IF_ERROR(add_rope(keys, kernels::RopePairing::kNorm, config));
-  const auto no_rope = static_cast<int32_t>(config.ropes.size());
+  const auto no_rope = narrow<int32_t>(config.ropes.size());
   config.ropes.emplace_back();
   for (size_t layer = kPeriod - 1; layer < config.layers.size(); layer += kPeriod) {
     config.layers[layer].rope = no_rope;
