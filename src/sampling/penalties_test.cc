@@ -23,8 +23,8 @@ std::vector<float> slowly(std::vector<float> logits, const PenaltyOptions& optio
                           const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
   std::vector<int32_t> all = prompt;
   all.insert(all.end(), answer.begin(), answer.end());
-  const size_t n =
-      options.repeat_last_n < 0 ? all.size() : std::min<int64_t>(std::ssize(all), options.repeat_last_n);
+  int64_t n = std::ssize(all);
+  if (options.repeat_last_n >= 0) n = std::min<int64_t>(n, options.repeat_last_n);
   const std::vector<int32_t> last(all.end() - n, all.end());
   for (size_t id = 0; id < logits.size(); ++id) {
     const int32_t token = id;
