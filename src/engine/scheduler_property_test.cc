@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/narrow.h"
 #include "engine/scheduler.h"
 #include "engine/scheduler_test_support_internal.h"
 
@@ -30,23 +31,21 @@ class NaiveCache {
   static constexpr int kMaxTexts = 3;
 
   NaiveCache(int32_t total_pages, int32_t page_tokens)
-      : page_tokens_(page_tokens),
-        holders_(static_cast<size_t>(total_pages), 0),
-        indexed_(static_cast<size_t>(total_pages), false) {}
+      : page_tokens_(page_tokens), holders_(total_pages, 0), indexed_(total_pages, false) {}
 
   int32_t pages_for(int32_t n_tokens) const { return (n_tokens + page_tokens_ - 1) / page_tokens_; }
   int32_t available() const {
-    return static_cast<int32_t>(std::count(holders_.begin(), holders_.end(), 0));
+    return narrow<int32_t>(std::count(holders_.begin(), holders_.end(), 0));
   }
   /// Of the first n_tokens of the text.
   int32_t reusable_tokens(int text, int32_t n_tokens) const {
-    const auto n_indexed = static_cast<int32_t>(index_[text].size());
+    const int32_t n_indexed = index_[text].size();
     return std::min(n_indexed, n_tokens / page_tokens_) * page_tokens_;
   }
   std::vector<int> attach(int text, int32_t n_tokens) {
     const auto first = index_[text].begin();
     const std::vector<int> pages(first, first + n_tokens / page_tokens_);
-    for (const int page : pages) ++holders_[static_cast<size_t>(page)];
+    for (const int page : pages) ++holders_[page];
     return pages;
   }
   /// A page for the caller, kNone when there is none.
@@ -54,20 +53,20 @@ class NaiveCache {
     for (const bool evict : {false, true}) {
       for (size_t page = 0; page < holders_.size(); ++page) {
         if (holders_[page] > 0 || indexed_[page] != evict) continue;
-        if (evict) forget(static_cast<int>(page));
+        if (evict) forget(narrow<int>(page));
         holders_[page] = 1;
-        return static_cast<int>(page);
+        return narrow<int>(page);
       }
     }
     return kNone;
   }
-  void release(int page) { --holders_[static_cast<size_t>(page)]; }
+  void release(int page) { --holders_[page]; }
   /// Enters the pages of the text's start; those that it knows already it keeps.
   void publish(int text, const std::vector<int>& pages, int32_t n_tokens) {
-    for (size_t i = index_[text].size(); i < static_cast<size_t>(n_tokens / page_tokens_); ++i) {
-      if (indexed_[static_cast<size_t>(pages[i])]) return;
+    for (int64_t i = std::ssize(index_[text]); i < n_tokens / page_tokens_; ++i) {
+      if (indexed_[pages[i]]) return;
       index_[text].push_back(pages[i]);
-      indexed_[static_cast<size_t>(pages[i])] = true;
+      indexed_[pages[i]] = true;
     }
   }
 
@@ -76,7 +75,7 @@ class NaiveCache {
   void forget(int page) {
     for (std::vector<int>& run : index_) {
       const auto from = std::find(run.begin(), run.end(), page);
-      for (auto it = from; it != run.end(); ++it) indexed_[static_cast<size_t>(*it)] = false;
+      for (auto it = from; it != run.end(); ++it) indexed_[*it] = false;
       run.erase(from, run.end());
     }
   }
@@ -121,7 +120,7 @@ class Simulation {
     // it waits for is that those that run end.
     int n_steps = 0, bound = 10;
     for (const auto& [id, r] : requests_) bound += 3 * (r.shape.prompt_tokens + r.target);
-    bound *= static_cast<int>(requests_.size()) + 1;
+    bound *= narrow<int>(requests_.size()) + 1;
     while (!requests_.empty() && !::testing::Test::HasFailure()) {
       ASSERT_LT(++n_steps, bound) << requests_.size() << " requests never end";
       step(false);
@@ -153,7 +152,7 @@ class Simulation {
     }
   };
 
-  int pick(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
+  int pick(int n) { return random_() % narrow<uint32_t>(n); }
   int between(int low, int high) { return low + pick(high - low + 1); }
 
   SchedulerLimits draw_limits() {
@@ -267,7 +266,7 @@ class Simulation {
     int32_t set_aside = 0;
     for (const auto& [id, r] : requests_) {
       if (!r.is_under_way()) continue;
-      set_aside += cache_->pages_for(r.shape.prompt_tokens) - static_cast<int32_t>(r.pages.size());
+      set_aside += cache_->pages_for(r.shape.prompt_tokens) - narrow<int32_t>(r.pages.size());
     }
     const int32_t available = std::max(cache_->available() - set_aside, 0);
     const StepPlan plan = scheduler_->plan(available, 0, [&](RequestId id) {
@@ -334,7 +333,7 @@ class Simulation {
       ASSERT_EQ(r.length, preemption.dropped_tokens);
       walk_.wholes_cut += r.is_under_way();
       may_be_free += r.is_under_way() ? cache_->pages_for(r.shape.prompt_tokens)
-                                      : static_cast<int32_t>(r.pages.size());
+                                      : narrow<int32_t>(r.pages.size());
       for (const int page : r.pages) cache_->release(page);
       r.pages.clear();
       r.running = false;
@@ -414,7 +413,7 @@ class Simulation {
     for (const Slice& slice : plan.slices) {
       Request& r = requests_.at(slice.id);
       if (slice.kind == SliceKind::kWhole) continue;
-      while (static_cast<int32_t>(r.pages.size()) < cache_->pages_for(slice.begin + slice.n)) {
+      while (std::ssize(r.pages) < cache_->pages_for(slice.begin + slice.n)) {
         const int page = cache_->allocate();
         ASSERT_NE(page, kNone) << "request " << number(slice.id) << " has no page: " << draw(plan);
         r.pages.push_back(page);
@@ -467,7 +466,7 @@ class Simulation {
       const int32_t wanted = cache_->pages_for(r.shape.prompt_tokens);
       r.pages =
           cache_->attach(r.text, cache_->reusable_tokens(r.text, pick(r.shape.prompt_tokens)));
-      while (static_cast<int32_t>(r.pages.size()) < wanted) {
+      while (std::ssize(r.pages) < wanted) {
         const int page = cache_->allocate();
         if (page != kNone) {
           r.pages.push_back(page);

@@ -65,7 +65,7 @@ TEST(ChunkIdentity, AnyTokenChangedChangesIt) {
     tokens[i] ^= 1 << 20;
     EXPECT_TRUE(identities.insert(chunk_identity(base_scope(), tokens)).second) << i;
     tokens = kTokens;
-    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(i));
+    tokens.erase(tokens.begin() + i);
     EXPECT_TRUE(identities.insert(chunk_identity(base_scope(), tokens)).second) << i;
   }
 }
@@ -78,7 +78,7 @@ TEST(ChunkIdentity, NoTwoSplitsBetweenAnchorAndTokensCollide) {
     const std::vector<int32_t> ids(8, id);
     for (size_t n_anchor = 0; n_anchor <= ids.size(); ++n_anchor) {
       KeyScope scope = base_scope();
-      scope.anchor.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n_anchor));
+      scope.anchor.assign(ids.begin(), ids.begin() + n_anchor);
       const auto identity = chunk_identity(scope, std::span(ids).subspan(n_anchor));
       EXPECT_TRUE(identities.insert(identity).second) << n_anchor << " of 8 ids " << id;
     }

@@ -54,7 +54,7 @@ std::vector<double> plain_shift(const std::vector<Token>& tokens, size_t chunk, 
   int n = 0;
   for (size_t t = 0; t < tokens.size(); ++t) {
     if (tokens[t].chunk != chunk) continue;
-    const double weight = 1 / (0.06 + 0.94 * 6 / (6 + static_cast<double>(tokens[t].index)));
+    const double weight = 1 / (0.06 + 0.94 * 6 / (6.0 + tokens[t].index));
     const double cut = std::min(1.0, quartile / lengths[t]);
     for (size_t i = 0; i < width; ++i) shift[i] += weight * cut * change(tokens[t], i);
     weights += weight;

@@ -9,6 +9,7 @@
 
 #include "base/fault_env.h"
 #include "base/log.h"
+#include "base/narrow.h"
 
 namespace weft::fusion {
 namespace {
@@ -93,13 +94,12 @@ class LoadPipelineTest : public ::testing::Test {
     const std::string path =
         join_path(dir_ + "/store", store::record_file_name(key_of(chunk).hash));
     const uint64_t head = std::filesystem::file_size(path) - kLayers * store::kRecordAlignment;
-    env_.damage_reads(path, head + static_cast<uint64_t>(layer) * store::kRecordAlignment,
-                      std::byte{0x10});
+    env_.damage_reads(path, head + layer * store::kRecordAlignment, std::byte{0x10});
   }
 
   store::Key key_of(int chunk) {
-    identities_[static_cast<size_t>(chunk)] = {static_cast<std::byte>(chunk), std::byte{77}};
-    return store::Key::of(identities_[static_cast<size_t>(chunk)]);
+    identities_[chunk] = {static_cast<std::byte>(chunk), std::byte{77}};
+    return store::Key::of(identities_[chunk]);
   }
 
   std::string dir_;
@@ -113,7 +113,7 @@ void expect_layer(std::span<const std::span<const std::byte>> chunks, size_t n_c
   ASSERT_EQ(chunks.size(), n_chunks) << "layer " << layer;
   for (size_t chunk = 0; chunk < n_chunks; ++chunk) {
     ASSERT_EQ(chunks[chunk].size(), kBytes);
-    EXPECT_THAT(chunks[chunk], ::testing::Each(value_of(static_cast<int>(chunk), layer)));
+    EXPECT_THAT(chunks[chunk], ::testing::Each(value_of(narrow<int>(chunk), layer)));
   }
 }
 

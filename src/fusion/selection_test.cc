@@ -99,7 +99,7 @@ TEST(SelectedCount, IsAtLeastOneOfAnyAndNoneOfNothing) {
 model::ModelConfig of_layers(int32_t n_layers) {
   model::ModelConfig config;
   config.n_layers = n_layers;
-  config.layers.resize(static_cast<size_t>(n_layers));
+  config.layers.resize(n_layers);
   return config;
 }
 
@@ -107,7 +107,7 @@ model::ModelConfig of_layers(int32_t n_layers) {
 model::ModelConfig windowed(int32_t n_layers, int32_t period) {
   model::ModelConfig config = of_layers(n_layers);
   for (int32_t i = 0; i < n_layers; ++i) {
-    if (i % period != period - 1) config.layers[static_cast<size_t>(i)].window_tokens = 512;
+    if (i % period != period - 1) config.layers[i].window_tokens = 512;
   }
   return config;
 }
@@ -196,7 +196,7 @@ TEST(SelectTokens, TakesEachChunksFirstTokensAndThenTheHighestLosses) {
   Prompt prompt;
   prompt.chunks = {std::vector<int32_t>(40), std::vector<int32_t>(2), std::vector<int32_t>(40)};
   std::vector<float> losses(82, 0.0F);
-  for (size_t i = 20; i < 40; ++i) losses[i] = 100 - static_cast<float>(i);  // of the first chunk
+  for (size_t i = 20; i < 40; ++i) losses[i] = 100.0f - i;  // of the first chunk
   // 24 of three chunks: a share of 8, two of it first tokens.
   std::vector<int64_t> expected = {0, 1, 40, 41, 42, 43};
   for (int64_t i = 20; i < 38; ++i) expected.push_back(i);

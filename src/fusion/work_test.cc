@@ -140,7 +140,7 @@ TEST(AutoRatio, TheLargestRatioThatKeepsToTheTimeIsTaken) {
     previous = *ratio;
     options.ratio = *ratio;
     EXPECT_LE(predicted_ms(reuse_work(smollm2(), counts, options), rates()), kSoonMs);
-    options.ratio = *ratio + 2.0 / static_cast<double>(tokens);
+    options.ratio = *ratio + 2.0 / tokens;
     EXPECT_GT(predicted_ms(reuse_work(smollm2(), counts, options), rates()), kSoonMs);
   }
 }

@@ -123,7 +123,7 @@ TEST(Gguf, ReadsWhatTheWriterWrites) {
       const TensorInfo& tensor = file.tensors()[t];
       EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % std::min(alignment, 64u), 0u);
       for (uint64_t i = 0; i < tensor.size_bytes; ++i) {
-        ASSERT_EQ(static_cast<uint8_t>(tensor.data[i]), static_cast<uint8_t>(16 * t + i));
+        ASSERT_EQ(std::to_integer<size_t>(tensor.data[i]), 16 * t + i);
       }
     }
     EXPECT_EQ(file.find_tensor("nothing"), nullptr);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/narrow.h"
 #include "gguf/gguf.h"
 #include "gguf/writer.h"
 
@@ -33,7 +34,7 @@ std::string array_entry(std::string_view key, uint32_t element, uint64_t n, std:
 }
 std::string tensor(std::string_view name, std::initializer_list<int64_t> dims, uint32_t type,
                    uint64_t offset) {
-  std::string out = text(name) + u32(static_cast<uint32_t>(dims.size()));
+  std::string out = text(name) + u32(narrow<uint32_t>(dims.size()));
   for (const int64_t dim : dims) out += raw(dim);
   return out + u32(type) + u64(offset);
 }
@@ -228,7 +229,7 @@ TEST(HostileGguf, EveryTruncationIsRefused) {
   std::string whole = header.bytes();
   whole.append(3 * 34, '\0');
   for (size_t size = 0; size <= whole.size(); ++size) {
-    const std::vector<char> bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size));
+    const std::vector<char> bytes(whole.begin(), whole.begin() + size);
     const auto file = File::parse(std::as_bytes(std::span(bytes)), "cut.gguf");
     EXPECT_EQ(file.is_ok(), size == whole.size()) << size;
   }

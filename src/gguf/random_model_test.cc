@@ -167,7 +167,7 @@ TEST_F(RandomModelTest, WeightsAreNormalWithVarianceOneOverFanIn) {
     sum += value;
     squares += double{value} * value;
   }
-  const auto n = static_cast<double>(tensor.n_elements());
+  const double n = tensor.n_elements();
   // Five standard errors over the pool's 131072 distinct numbers, each drawn up to some ten times.
   EXPECT_NEAR(sum / n * 8.0, 0.0, 5.0 * 2.0 / std::sqrt(131072.0));
   EXPECT_NEAR(squares / n * 64.0, 1.0, 5.0 * 2.0 * std::sqrt(2.0 / 131072.0));

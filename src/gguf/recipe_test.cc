@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "base/narrow.h"
 #include "gguf/writer.h"
 
 namespace weft::gguf {
@@ -25,7 +26,7 @@ struct Model {
 std::map<std::string, std::string> plan(const Model& model, std::string_view recipe_name) {
   HeaderBuilder header;
   header.add_string("general.architecture", model.architecture);
-  header.add<uint32_t>(model.architecture + ".block_count", static_cast<uint32_t>(model.layers));
+  header.add<uint32_t>(model.architecture + ".block_count", narrow<uint32_t>(model.layers));
   if (model.experts > 0) {
     header.add<uint32_t>(model.architecture + ".expert_count", model.experts);
   }

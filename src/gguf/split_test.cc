@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/env.h"
+#include "base/narrow.h"
 #include "gguf/gguf.h"
 #include "gguf/writer.h"
 
@@ -42,8 +43,8 @@ class SplitTest : public ::testing::Test {
     HeaderBuilder header;
     if (spec.no == 0) header.add_string("general.architecture", "llama");
     if (spec.has_keys) {
-      header.add<uint16_t>("split.no", static_cast<uint16_t>(spec.no));
-      header.add<uint16_t>("split.count", static_cast<uint16_t>(spec.count));
+      header.add<uint16_t>("split.no", spec.no);
+      header.add<uint16_t>("split.count", spec.count);
       header.add<int32_t>("split.tensors.count", spec.n_tensors);
     }
     for (const std::string& name : spec.tensors) {
@@ -86,7 +87,7 @@ TEST_F(SplitTest, OpensAllPartsAsOneFile) {
   EXPECT_EQ(*file.get_string("general.architecture"), "llama");
   uint64_t bytes = 0;
   for (size_t p = 0; p < 3; ++p) {
-    EXPECT_EQ(file.parts()[p].path, part_path(static_cast<int>(p) + 1));
+    EXPECT_EQ(file.parts()[p].path, part_path(narrow<int>(p) + 1));
     bytes += std::filesystem::file_size(file.parts()[p].path);
     EXPECT_GT(file.parts()[p].header.size(), 0u);
   }
@@ -94,8 +95,8 @@ TEST_F(SplitTest, OpensAllPartsAsOneFile) {
   for (const auto& [name, part] : {std::pair{"a", 1}, {"b", 1}, {"c", 2}, {"d", 2}}) {
     const TensorInfo* tensor = file.find_tensor(name);
     ASSERT_NE(tensor, nullptr) << name;
-    EXPECT_EQ(tensor->part, static_cast<size_t>(part));
-    EXPECT_EQ(*reinterpret_cast<const float*>(tensor->data), static_cast<float>(part + 1));
+    EXPECT_EQ(tensor->part, part);
+    EXPECT_EQ(*reinterpret_cast<const float*>(tensor->data), 1.0f * (part + 1));
   }
 }
 

@@ -41,7 +41,7 @@ class Pages {
       : shape_(shape),
         k_(page_bytes(n_pages, shape.types.k), kNanByte),
         v_(page_bytes(n_pages, shape.types.v), kNanByte),
-        free_(static_cast<size_t>(n_pages)) {
+        free_(n_pages) {
     std::iota(free_.begin(), free_.end(), 0);
     std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
   }
@@ -52,15 +52,14 @@ class Pages {
   /// A block table of n_tokens random tokens, whose first n_shared pages are those of `other`.
   std::vector<int32_t> add(int64_t n_tokens, uint32_t seed, const std::vector<int32_t>& other = {},
                            size_t n_shared = 0) {
-    std::vector<int32_t> table(other.begin(),
-                               other.begin() + static_cast<std::ptrdiff_t>(n_shared));
-    while (static_cast<int64_t>(table.size()) * shape_.page_tokens < n_tokens) {
+    std::vector<int32_t> table(other.begin(), other.begin() + n_shared);
+    while (std::ssize(table) * shape_.page_tokens < n_tokens) {
       table.push_back(free_.back());
       free_.pop_back();
     }
     std::mt19937 generator(seed);
     std::normal_distribution<float> normal;
-    for (auto p = static_cast<int64_t>(n_shared) * shape_.page_tokens; p < n_tokens; ++p) {
+    for (int64_t p = n_shared * shape_.page_tokens; p < n_tokens; ++p) {
       for (int32_t head = 0; head < shape_.n_kv_heads; ++head) {
         for (int32_t d = 0; d < shape_.head_dim; ++d) {
           ref::set_kv_element(shape_.types.k, normal(generator), d,
@@ -82,8 +81,7 @@ class Pages {
 
  private:
   size_t page_bytes(int32_t n_pages, DType type) const {
-    return static_cast<size_t>(n_pages * shape_.n_kv_heads * shape_.page_tokens *
-                               row_bytes(type, shape_.head_dim));
+    return n_pages * shape_.n_kv_heads * shape_.page_tokens * row_bytes(type, shape_.head_dim);
   }
   Shape shape_;
   std::vector<uint8_t> k_, v_;
@@ -108,12 +106,12 @@ struct Step {
   void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows,
            KernelClass kernel_class) {
     tables.push_back(table);
-    const auto begin = static_cast<int64_t>(slots.size());
+    const auto begin = std::ssize(slots);
     slots.insert(slots.end(), rows.begin(), rows.end());
-    sequences.push_back({nullptr, begin, static_cast<int64_t>(slots.size()), kernel_class});
-    const auto row_floats = static_cast<size_t>(shape.n_kv_heads * shape.group * shape.head_dim);
+    sequences.push_back({nullptr, begin, std::ssize(slots), kernel_class});
+    const size_t row_floats = shape.n_kv_heads * shape.group * shape.head_dim;
     for (const int32_t slot : rows) {  // a query depends on its slot only, not on the step
-      const std::vector<float> one = random_floats(row_floats, 1000u + static_cast<uint32_t>(slot));
+      const std::vector<float> one = random_floats(row_floats, 1000u + slot);
       q.insert(q.end(), one.begin(), one.end());
     }
   }
@@ -126,7 +124,7 @@ struct Step {
             .slots = slots,
             .first_slots = window_tokens == 0 ? std::span<int32_t>() : first_slots,
             .n_heads = shape.n_kv_heads * shape.group,
-            .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+            .scale = 1.0f / std::sqrt(1.0f * shape.head_dim),
             .softcap = softcap,
             .q = {q, shape.n_kv_heads * shape.group * shape.head_dim}};
   }
@@ -140,7 +138,7 @@ Result run(Step& step, Isa isa, int n_threads) {
   TestPool pool(n_threads);
   AttentionArgs args = step.args();
   Guarded<float> out(step.q.size(), kGuard);
-  Guarded<float> log_sum_exp(step.slots.size() * static_cast<size_t>(args.n_heads), kGuard);
+  Guarded<float> log_sum_exp(step.slots.size() * args.n_heads, kGuard);
   args.out = {out.data(), args.q.rows, args.q.columns};
   args.log_sum_exp = {log_sum_exp.data(), args.q.rows, args.n_heads};
   attention({.pool = pool, .isa = isa}, args, plan_attention(isa, args));
@@ -150,7 +148,7 @@ Result run(Step& step, Isa isa, int n_threads) {
 }
 
 std::vector<int32_t> range(int32_t begin, int32_t end) {
-  std::vector<int32_t> values(static_cast<size_t>(end - begin));
+  std::vector<int32_t> values(end - begin);
   std::iota(values.begin(), values.end(), begin);
   return values;
 }
@@ -164,7 +162,7 @@ double tolerance(const Shape& shape, int64_t n_keys) {
   const double eps = std::numeric_limits<float>::epsilon() / 2;
   const double head_dim = shape.head_dim;
   const double score_error = std::sqrt(head_dim) * (std::sqrt(head_dim) + 4) * eps;
-  const double sum_error = std::sqrt(64 + static_cast<double>(n_keys)) * eps;
+  const double sum_error = std::sqrt(64.0 + n_keys) * eps;
   return 4 * (2 * score_error + sum_error + 2.5e-7);
 }
 
@@ -200,7 +198,7 @@ TEST(Attention, EqualsTheScalarTwinOnEveryShapeAndType) {
           std::vector<int32_t>{0}}) {
       Step step{.shape = shape, .kv = pages.kv()};
       step.add(table, rows);
-      const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+      const auto expected = ref::attention(step.args(), std::ssize(rows));
       for (const Isa isa : machine_isas()) {
         SCOPED_TRACE(::testing::Message()
                      << isa_name(isa) << " head_dim " << shape.head_dim << " group " << shape.group
@@ -256,14 +254,14 @@ TEST(Attention, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
       Step part{.shape = shape, .kv = pages.kv()};
       part.add(table, rows);
       const Result alone = run(part, isa, 2);
-      const auto begin = together.out.begin() + static_cast<std::ptrdiff_t>(first_row * row_floats);
-      const std::vector<float> whole(begin, begin + static_cast<std::ptrdiff_t>(alone.out.size()));
+      const auto begin = together.out.begin() + (first_row * row_floats);
+      const std::vector<float> whole(begin, begin + alone.out.size());
       EXPECT_TRUE(same_bits(alone.out, whole)) << "rows from " << rows.front();
     };
     // Chunks of the prefill, in odd sizes; then the other sequences alone.
     for (int32_t first = 0, n = 5; first < 700; first += n, n = n * 2 + 1) {
       const int32_t end = 700 - (first + n) < 5 ? 700 : first + n;
-      expect_same(a, range(first, end), static_cast<size_t>(first));
+      expect_same(a, range(first, end), first);
       n = end - first;
     }
     expect_same(b, scattered, 700);
@@ -291,11 +289,8 @@ TEST(Attention, ARowOfEitherClassDoesNotDependOnHowManyThereAre) {
         for (size_t i = 0; i < rows.size(); ++i) {
           Step one{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
           one.add(table, {rows[i]}, kernel_class);
-          const auto begin =
-              together.out.begin() + static_cast<std::ptrdiff_t>((i + 2) * row_floats);
-          EXPECT_TRUE(same_bits(run(one, isa, 2).out,
-                                {begin, begin + static_cast<std::ptrdiff_t>(row_floats)}))
-              << rows[i];
+          const auto begin = together.out.begin() + ((i + 2) * row_floats);
+          EXPECT_TRUE(same_bits(run(one, isa, 2).out, {begin, begin + row_floats})) << rows[i];
         }
       }
     }
@@ -340,7 +335,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
     Step step{.shape = shape, .kv = pages.kv()};
     step.add(table, rows);
     for (float& q : step.q) q *= 200.0f;  // scores of about 200: exp of them is infinite
-    const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+    const auto expected = ref::attention(step.args(), std::ssize(rows));
     for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(isa_name(isa));
       expect_close(run(step, isa, 1), expected, 200 * tolerance(shape, 300));
@@ -353,21 +348,21 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 void hide_unseen(Pages& pages, std::vector<int32_t>& table, const std::vector<int32_t>& rows,
                  int32_t window_tokens) {
   const KvLayout kv = pages.kv().layout;
-  const auto page_tokens = static_cast<size_t>(kv.page_tokens);
+  const size_t page_tokens = kv.page_tokens;
   std::vector<bool> seen(table.size() * page_tokens);
   for (const int32_t p : rows) {
     for (int32_t j = std::max(0, p - window_tokens + 1); j <= p; ++j) {
-      seen[static_cast<size_t>(j)] = true;
+      seen[j] = true;
     }
   }
   for (size_t j = 0; j < seen.size(); ++j) {
     if (seen[j]) continue;
     for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-      pages.spoil(table, static_cast<int64_t>(j), head);
+      pages.spoil(table, j, head);
     }
   }
   for (size_t page = 0; page < table.size(); ++page) {
-    const auto begin = seen.begin() + static_cast<std::ptrdiff_t>(page * page_tokens);
+    const auto begin = seen.begin() + (page * page_tokens);
     if (std::count(begin, begin + kv.page_tokens, true) == 0) table[page] = 1 << 28;
   }
 }
@@ -395,7 +390,7 @@ TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
         hide_unseen(pages, table, rows, window_tokens);
         Step step{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
         step.add(table, rows);
-        const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+        const auto expected = ref::attention(step.args(), std::ssize(rows));
         const std::vector<double> mass = ref::attention_mass(step.args(), 590);
         for (const Isa isa : machine_isas()) {
           SCOPED_TRACE(::testing::Message()
@@ -444,10 +439,9 @@ TEST(AttentionWindow, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
                                                {90, 300, 301, 302, 690}}) {
         const std::vector<float> alone = rows_alone(rows, 2);
         for (size_t r = 0; r < rows.size(); ++r) {
-          const auto a = alone.begin() + static_cast<std::ptrdiff_t>(r * row_floats);
-          const auto b = whole.begin() +
-                         static_cast<std::ptrdiff_t>(static_cast<size_t>(rows[r]) * row_floats);
-          const auto n = static_cast<std::ptrdiff_t>(row_floats);
+          const auto a = alone.begin() + (r * row_floats);
+          const auto b = whole.begin() + (rows[r] * row_floats);
+          const int64_t n = row_floats;
           ASSERT_TRUE(same_bits(std::vector<float>(a, a + n), std::vector<float>(b, b + n)))
               << rows[r];
         }
@@ -455,9 +449,7 @@ TEST(AttentionWindow, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
       for (const int32_t row : {0, 99, 640}) {
         EXPECT_TRUE(same_bits(rows_alone({row}, 1), rows_alone({row}, 3)));
         const std::vector<float> two = rows_alone({row, row + 1}, 2);
-        EXPECT_TRUE(
-            same_bits(rows_alone({row}, 1),
-                      {two.begin(), two.begin() + static_cast<std::ptrdiff_t>(row_floats)}));
+        EXPECT_TRUE(same_bits(rows_alone({row}, 1), {two.begin(), two.begin() + row_floats}));
       }
     }
   }
@@ -493,10 +485,10 @@ struct Chosen {
          const std::vector<std::vector<int32_t>>& lists) {
     for (const std::vector<int32_t>& list : lists) {
       std::vector<int32_t>& pages = tables.emplace_back();
-      for (const int32_t page : list) pages.push_back(table[static_cast<size_t>(page)]);
+      for (const int32_t page : list) pages.push_back(table[page]);
     }
     for (const std::vector<int32_t>& pages : tables) {
-      const auto n_before = static_cast<int32_t>(pages.size() - 1) * shape.page_tokens;
+      const int32_t n_before = (pages.size() - 1) * shape.page_tokens;
       heads.push_back({pages.data(), n_before + slot % shape.page_tokens});
     }
   }
@@ -513,7 +505,7 @@ TEST(AttentionPageLists, EachHeadReadsItsPagesAndNothingElse) {
       const std::vector<int32_t> table = pages.add(kSlot + 1, 31);
       const std::vector<int32_t> other = pages.add(40, 32);
       for (int32_t head = 0; head < 3; ++head) {
-        const std::vector<int32_t>& list = lists[static_cast<size_t>(head)];
+        const std::vector<int32_t>& list = lists[head];
         for (int32_t slot = 0; slot <= kSlot; ++slot) {
           if (std::ranges::find(list, slot / 16) == list.end()) pages.spoil(table, slot, head);
         }
@@ -580,7 +572,7 @@ TEST(AttentionSoftcap, EqualsTheScalarTwin) {
               .shape = shape, .kv = pages.kv(), .window_tokens = window_tokens, .softcap = kCap};
           step.add(table, rows);
           for (float& q : step.q) q *= factor;
-          const auto expected = ref::attention(step.args(), static_cast<int64_t>(rows.size()));
+          const auto expected = ref::attention(step.args(), std::ssize(rows));
           const std::vector<double> mass = ref::attention_mass(step.args(), 200);
           // The cap shrinks a score's error; tanh adds 1e-6 of the capped score, at most of kCap.
           const double bound = std::max(1.0f, factor) * tolerance(shape, 200) + 2e-6 * kCap;
@@ -624,7 +616,7 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
           std::vector<float> first;
           for (const int n_threads : {1, 2, 5}) {
             TestPool pool(n_threads);
-            Guarded<float> mass(std::vector<float>(static_cast<size_t>(n_keys), 0.5f), kGuard);
+            Guarded<float> mass(std::vector<float>(n_keys, 0.5f), kGuard);
             attention_mass({.pool = pool, .isa = isa}, args, std::span(mass.data(), mass.size()));
             mass.check();
             if (first.empty()) first = mass.values();
@@ -650,15 +642,15 @@ TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
       Pages pages(shape, 16);
       const std::vector<int32_t> a = pages.add(40, 9), b = pages.add(20, 10);
       const std::vector<int32_t> slots = {5, 6, 31, 39, 0, 15};
-      const auto row_floats = static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
+      const size_t row_floats = shape.n_kv_heads * shape.head_dim;
       const std::vector<float> k = random_floats(slots.size() * row_floats, 11, 100.0f);
       const std::vector<float> v = random_floats(slots.size() * row_floats, 12, 0.001f);
       Pages expected = pages;
       for (size_t r = 0; r < slots.size(); ++r) {
         const std::vector<int32_t>& table = r < 4 ? a : b;
         for (size_t i = 0; i < row_floats; ++i) {
-          const auto head = static_cast<int32_t>(i) / shape.head_dim;
-          const auto d = static_cast<int64_t>(i) % shape.head_dim;
+          const int32_t head = i / shape.head_dim;
+          const int64_t d = i % shape.head_dim;
           ref::set_kv_element(shape.types.k, k[r * row_floats + i], d,
                               k_at(expected.kv(), table.data(), slots[r], head));
           ref::set_kv_element(shape.types.v, v[r * row_floats + i], d,
@@ -679,8 +671,8 @@ TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
       read_kv(context, pages.kv(), a.data(), read, {k_read, width}, {v_read, width});
       for (size_t i = 0; i < 2 * row_floats; ++i) {
         const size_t of_row = i % row_floats;
-        const auto head = static_cast<int32_t>(of_row) / shape.head_dim;
-        const auto d = static_cast<int64_t>(of_row) % shape.head_dim;
+        const int32_t head = of_row / shape.head_dim;
+        const int64_t d = of_row % shape.head_dim;
         const int32_t slot = read[i / row_floats];
         EXPECT_EQ(k_read[i],
                   ref::kv_element(shape.types.k, k_at(pages.kv(), a.data(), slot, head), d));

@@ -36,11 +36,11 @@ std::vector<Golden> read_golden() {
     std::getline(file, values);
     Golden golden{name, {}, {}};
     for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-      golden.bytes.push_back(static_cast<uint8_t>(std::stoul(hex.substr(i, 2), nullptr, 16)));
+      golden.bytes.push_back(std::stoul(hex.substr(i, 2), nullptr, 16));
     }
     std::istringstream stream(values);
     for (std::string word; stream >> word;) {
-      golden.bits.push_back(static_cast<uint32_t>(std::stoul(word, nullptr, 16)));
+      golden.bits.push_back(std::stoul(word, nullptr, 16));
     }
     all.push_back(std::move(golden));
   }
@@ -54,7 +54,7 @@ TEST(Dequantize, EqualsTheGgufPackageOnEverySet) {
     const DTypeInfo* info = find_dtype(golden.name);
     ASSERT_NE(info, nullptr) << golden.name;
     std::vector<float> values(golden.bits.size());
-    const auto n = static_cast<int64_t>(values.size());
+    const auto n = std::ssize(values);
     ref::dequantize(info->dtype, golden.bytes.data(), values.data(), n);
     EXPECT_EQ(bits_of(values), golden.bits) << golden.name << " ref";
     for (const Isa isa : available_isas()) {
@@ -72,13 +72,13 @@ TEST(Dequantize, EqualsItsTwinAtAnyAddressAndWritesNothingElse) {
     for (const int blocks : {0, 1, 2, 3, 17, 33}) {
       const int64_t n = int64_t{blocks} * info.block_elements;
       const std::vector<uint8_t> bytes = random_weights(random, dtype, 1, n);
-      std::vector<float> want(static_cast<size_t>(n));
+      std::vector<float> want(n);
       ref::dequantize(dtype, bytes.data(), want.data(), n);
       for (const Isa isa : available_isas()) {
         for (const size_t offset : {0u, 1u}) {
           std::vector<uint8_t> moved(bytes.size() + offset);
-          std::copy(bytes.begin(), bytes.end(), moved.begin() + static_cast<ptrdiff_t>(offset));
-          std::vector<float> got(static_cast<size_t>(n) + 2, 12345.0f);
+          std::copy(bytes.begin(), bytes.end(), moved.begin() + offset);
+          std::vector<float> got(n + 2, 12345.0f);
           dequantize(isa, dtype, moved.data() + offset, got.data() + 1, n);
           EXPECT_EQ(got.front(), 12345.0f);
           EXPECT_EQ(got.back(), 12345.0f);
@@ -93,9 +93,9 @@ TEST(Dequantize, EqualsItsTwinAtAnyAddressAndWritesNothingElse) {
 TEST(Dequantize, EveryFiniteHalfIsExact) {
   std::vector<uint16_t> halves;
   for (uint32_t h = 0; h < 0x10000; ++h) {
-    if ((h & 0x7fff) <= 0x7c00) halves.push_back(static_cast<uint16_t>(h));  // no NaN
+    if ((h & 0x7fff) <= 0x7c00) halves.push_back(h);  // no NaN
   }
-  const auto n = static_cast<int64_t>(halves.size());
+  const auto n = std::ssize(halves);
   std::vector<float> want(halves.size()), got(halves.size());
   ref::dequantize(DType::kF16, halves.data(), want.data(), n);
   for (const Isa isa : available_isas()) {

@@ -31,8 +31,8 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
     for (const int64_t n : {1, 2, 7, 15, 16, 17, 63, 64, 65, 130, 576, 2048}) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " n " << n);
       constexpr int64_t kRows = 5;
-      const std::vector<float> x = random_floats(static_cast<size_t>(kRows * n), 1);
-      const std::vector<float> weight = random_floats(static_cast<size_t>(n), 2);
+      const std::vector<float> x = random_floats(kRows * n, 1);
+      const std::vector<float> weight = random_floats(n, 2);
       std::vector<double> expected(x.size());
       ref::rms_norm(x.data(), weight.data(), 1e-5f, kRows, n, expected.data());
       TestPool pool(2);
@@ -42,7 +42,7 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
       y.check();
       // The sum of squares has only positive terms: relative error at most the additions that one
       // of them goes through; the root halves it; some five roundings follow.
-      const double bound = (static_cast<double>(n) / 8 + 16) * kEpsilon;
+      const double bound = (n / 8.0 + 16) * kEpsilon;
       const std::vector<float> all = y.values();
       for (size_t i = 0; i < x.size(); ++i) {
         ASSERT_NEAR(all[i], expected[i], bound * std::abs(expected[i])) << i;
@@ -53,7 +53,7 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
       rms_norm(context, z, weight, 1e-5f, z);
       in_place.check();
       EXPECT_TRUE(same_bits(in_place.values(), all));
-      std::vector<float> row(static_cast<size_t>(n));
+      std::vector<float> row(n);
       rms_norm(context, MatrixView<const float>(x, n).row_range(3, 1), weight, 1e-5f, {row, n});
       EXPECT_TRUE(same_bits(row, {all.begin() + 3 * n, all.begin() + 4 * n}));
     }
@@ -67,8 +67,8 @@ TEST(RmsNorm, OfManyShortRows) {
     for (const int64_t n : {8, 24, 64, 80, 96, 256}) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " n " << n);
       const int64_t n_rows = 100'003 / n;
-      const std::vector<float> x = random_floats(static_cast<size_t>(n_rows * n), 11);
-      const std::vector<float> weight = random_floats(static_cast<size_t>(n), 12);
+      const std::vector<float> x = random_floats(n_rows * n, 11);
+      const std::vector<float> weight = random_floats(n, 12);
       std::vector<double> expected(x.size());
       ref::rms_norm(x.data(), weight.data(), 1e-6f, n_rows, n, expected.data());
       std::vector<float> first;
@@ -79,7 +79,7 @@ TEST(RmsNorm, OfManyShortRows) {
         rms_norm({.pool = pool, .isa = isa}, rows, weight, 1e-6f, rows);
         y.check();
         const std::vector<float> values = y.values();
-        const double bound = (static_cast<double>(n) / 8 + 16) * kEpsilon;
+        const double bound = (n / 8.0 + 16) * kEpsilon;
         for (size_t i = 0; i < x.size(); ++i) {
           ASSERT_NEAR(values[i], expected[i], bound * std::abs(expected[i])) << i;
         }
@@ -97,7 +97,7 @@ TEST(SiluMultiply, EqualsTheScalarTwin) {
     gate.push_back(x);
   const std::vector<float> up = random_floats(gate.size(), 4);
   std::vector<double> expected(gate.size());
-  ref::silu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), expected.data());
+  ref::silu_multiply(gate.data(), up.data(), std::ssize(gate), expected.data());
   for (const Isa isa : machine_isas()) {
     Guarded<float> first(0, kGuard);
     for (const int n_threads : {1, 2, 5}) {
@@ -136,7 +136,7 @@ TEST(GeluMultiply, EqualsTheScalarTwin) {
     gate.push_back(x);
   const std::vector<float> up = random_floats(gate.size(), 14);
   std::vector<double> expected(gate.size());
-  ref::gelu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), expected.data());
+  ref::gelu_multiply(gate.data(), up.data(), std::ssize(gate), expected.data());
   for (const Isa isa : machine_isas()) {
     std::vector<float> first;
     for (const int n_threads : {1, 2, 5}) {
@@ -167,7 +167,7 @@ TEST(SoftcapInPlace, EqualsTheScalarTwin) {
   }
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float value : {0.0f, 3e38f, -3e38f, infinity, -infinity}) x.push_back(value);
-  const auto n = static_cast<int64_t>(x.size());
+  const auto n = std::ssize(x);
   for (const float cap : {1.0f, 30.0f, 50.0f}) {
     std::vector<double> expected(x.size());
     ref::softcap(x.data(), cap, n, expected.data());
@@ -213,7 +213,7 @@ TEST(ScaleInPlace, ScalesEachElementOnce) {
   for (const Isa isa : machine_isas()) {
     TestPool pool(3);
     for (const int64_t n : {0, 1, 15, 16, 17, 640, 40001}) {
-      const std::vector<float> x = random_floats(static_cast<size_t>(n), 16);
+      const std::vector<float> x = random_floats(n, 16);
       Guarded<float> scaled(x, kGuard);
       scale_in_place({.pool = pool, .isa = isa}, row_of(scaled), 25.298f);
       scaled.check();
@@ -228,14 +228,14 @@ TEST(AddBias, AddsItToEveryRow) {
     TestPool pool(3);
     for (const int64_t n : {1, 7, 16, 17, 130, 896, 20000}) {
       for (const int64_t n_rows : {0, 1, 2, 37}) {
-        const std::vector<float> x = random_floats(static_cast<size_t>(n_rows * n), 17);
-        const std::vector<float> bias = random_floats(static_cast<size_t>(n), 18);
+        const std::vector<float> x = random_floats(n_rows * n, 17);
+        const std::vector<float> bias = random_floats(n, 18);
         Guarded<float> sum(x, kGuard);
         add_bias({.pool = pool, .isa = isa}, {sum.data(), n_rows, n}, bias);
         sum.check();
         const std::vector<float> values = sum.values();
         for (size_t i = 0; i < x.size(); ++i) {
-          ASSERT_EQ(values[i], x[i] + bias[i % static_cast<size_t>(n)]) << i;
+          ASSERT_EQ(values[i], x[i] + bias[i % n]) << i;
         }
       }
     }
@@ -247,7 +247,7 @@ TEST(Rows, AreScaledGatheredAndAdded) {
     TestPool pool(3);
     const Context context{.pool = pool, .isa = isa};
     for (const int64_t n : {1, 17, 576, 20000}) {
-      const auto width = static_cast<size_t>(n);
+      const size_t width = n;
       const std::vector<int64_t> rows = {5, 0, 3};
       const std::vector<float> factors = {0.5f, 1.0f, -3.0f};
       const std::vector<float> x = random_floats(6 * width, 19);
@@ -265,7 +265,7 @@ TEST(Rows, AreScaledGatheredAndAdded) {
       std::vector<float> expected = x;
       for (size_t i = 0; i < 3; ++i) {
         for (size_t j = 0; j < width; ++j) {
-          const size_t from = static_cast<size_t>(rows[i]) * width + j;
+          const size_t from = rows[i] * width + j;
           ASSERT_EQ(taken[i * width + j], x[from]);
           ASSERT_EQ(scaled[i * width + j], factors[i] * x[from]);
           expected[from] += factors[i] * x[from];
@@ -283,8 +283,8 @@ TEST(AddInPlace, AddsEachElementOnce) {
   for (const Isa isa : machine_isas()) {
     TestPool pool(3);
     for (const int64_t n : {0, 1, 15, 16, 17, 576, 40001}) {
-      const std::vector<float> x = random_floats(static_cast<size_t>(n), 5);
-      const std::vector<float> y = random_floats(static_cast<size_t>(n), 6);
+      const std::vector<float> x = random_floats(n, 5);
+      const std::vector<float> y = random_floats(n, 6);
       Guarded<float> sum(x, kGuard);
       add_in_place({.pool = pool, .isa = isa}, row_of(sum), {y.data(), 1, n});
       sum.check();
@@ -318,7 +318,7 @@ TEST(LogSoftmax, EqualsTheScalarTwin) {
     std::vector<float> logits = random_floats(n, 7, 10.0f);
     logits[n / 2] = 900.0f;  // exp of it is infinite
     std::vector<double> expected(n);
-    ref::log_softmax(logits.data(), static_cast<int64_t>(n), expected.data());
+    ref::log_softmax(logits.data(), n, expected.data());
     Guarded<float> out(n, kGuard);
     log_softmax(logits, std::span(out.data(), n));
     out.check();

@@ -26,11 +26,11 @@ constexpr float kGuard = -12345.0f;
 std::vector<float> many_floats() {
   std::vector<float> floats;
   for (uint32_t bits = 0; bits < 65536; ++bits) {
-    floats.push_back(f32_from_f16(static_cast<uint16_t>(bits)));
-    floats.push_back(f32_from_bf16(static_cast<uint16_t>(bits)));
+    floats.push_back(f32_from_f16(bits));
+    floats.push_back(f32_from_bf16(bits));
   }
   for (uint16_t i = 0; i + 1 < 0x7c00; ++i) {
-    const float tie = 0.5f * (f32_from_f16(i) + f32_from_f16(static_cast<uint16_t>(i + 1)));
+    const float tie = 0.5f * (f32_from_f16(i) + f32_from_f16(i + 1));
     for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)}) {
       floats.push_back(x);
       floats.push_back(-x);
@@ -49,12 +49,12 @@ std::vector<float> many_floats() {
 TEST(KvCodec, EncodesAndDecodesAsItsTwinOnEveryIsa) {
   const std::vector<float> floats = many_floats();
   for (const DType type : kTypes) {
-    const auto bytes = static_cast<size_t>(row_bytes(type, 1));
+    const size_t bytes = row_bytes(type, 1);
     std::vector<uint8_t> expected(floats.size() * bytes);
     std::vector<float> expected_back(floats.size());
     for (size_t i = 0; i < floats.size(); ++i) {
-      ref::set_kv_element(type, floats[i], static_cast<int64_t>(i), expected.data());
-      expected_back[i] = ref::kv_element(type, expected.data(), static_cast<int64_t>(i));
+      ref::set_kv_element(type, floats[i], i, expected.data());
+      expected_back[i] = ref::kv_element(type, expected.data(), i);
     }
     for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << dtype_info(type).name);
@@ -69,8 +69,7 @@ TEST(KvCodec, EncodesAndDecodesAsItsTwinOnEveryIsa) {
         decode_kv(isa, type, reinterpret_cast<const std::byte*>(values.data()),
                   std::span(back.data(), n));
         back.check();
-        ASSERT_TRUE(same_bits(back.values(), {expected_back.begin(),
-                                              expected_back.begin() + static_cast<ptrdiff_t>(n)}));
+        ASSERT_TRUE(same_bits(back.values(), {expected_back.begin(), expected_back.begin() + n}));
       }
     }
   }

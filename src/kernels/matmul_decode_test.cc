@@ -36,7 +36,7 @@ struct Weights {
 /// With outliers, as activations have.
 std::vector<float> random_rows(std::mt19937& random, int64_t n) {
   std::normal_distribution<float> normal(0.0f, 1.0f);
-  std::vector<float> x(static_cast<size_t>(n));
+  std::vector<float> x(n);
   for (float& value : x) value = random() % 100 == 0 ? 12 * normal(random) : normal(random);
   return x;
 }
@@ -53,12 +53,12 @@ constexpr Rounding kRoundings[] = {{MatmulPath::kInt8, WideBlocks::kOutliers},
 std::vector<float> run(const Context& context, const WeightMatrix& weight,
                        const std::vector<float>& x, int64_t x_stride, int64_t n_rows) {
   const int64_t stride = weight.out_features + 3;
-  std::vector<float> y(static_cast<size_t>(n_rows * stride + 2), kGuard);
+  std::vector<float> y(n_rows * stride + 2, kGuard);
   const MatmulOutput output{&weight, {y.data() + 2, n_rows, weight.out_features, stride}};
   matmul_decode(context, {x.data(), n_rows, weight.in_features, x_stride}, {&output, 1});
   std::vector<float> inner;
-  for (size_t i = 0; i < y.size(); ++i) {
-    const auto place = static_cast<int64_t>(i) - 2;
+  for (int64_t i = 0; i < std::ssize(y); ++i) {
+    const int64_t place = i - 2;
     if (place >= 0 && place % stride < weight.out_features) {
       inner.push_back(y[i]);
     } else {
@@ -83,7 +83,7 @@ std::string label(Isa isa, DType dtype, int64_t out, int64_t in, int64_t rows) {
 /// n / 16 multiply-adds a lane and some ten operations around it. An error is relative to a partial
 /// sum, which the sum of magnitudes bounds.
 double float_tolerance(int64_t n, double magnitude) {
-  const double operations = static_cast<double>(n) / 16 + 16;
+  const double operations = n / 16.0 + 16;
   return operations * 0x1p-24 * magnitude + 1e-30;
 }
 
@@ -138,17 +138,17 @@ TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
     if (!is_quantised(dtype)) continue;
     const Weights weights(random, dtype, out, in);
     const std::vector<float> x = random_rows(random, in);
-    std::vector<float> largest(static_cast<size_t>(in / 32));
+    std::vector<float> largest(in / 32);
     for (size_t k = 0; k < x.size(); ++k) {
       largest[k / 32] = std::max(largest[k / 32], std::abs(x[k]));
     }
     double mean = 0;
-    for (const float l : largest) mean += double{l} * double{l} / static_cast<double>(in / 32);
+    for (const float l : largest) mean += double{l} * double{l} / (in / 32);
     std::vector<double> scale;
     for (const float l : largest) {
       scale.push_back(l / (double{l} * double{l} > 2.5 * mean ? 127.0 * 128.0 : 127.0));
     }
-    std::vector<float> w(static_cast<size_t>(out * in));
+    std::vector<float> w(out * in);
     ref::dequantize(dtype, weights.matrix.data, w.data(), out * in);
     for (const Isa isa : available_isas()) {
       SCOPED_TRACE(label(isa, dtype, out, in, 1));
@@ -158,12 +158,11 @@ TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
         const ref::Product want = ref::dot(weights.matrix, i, x);
         double bound = 3 * float_tolerance(in, want.magnitude);
         for (int64_t k = 0; k < in; ++k) {
-          const double step =
-              double{w[static_cast<size_t>(i * in + k)]} * scale[static_cast<size_t>(k / 32)];
+          const double step = double{w[i * in + k]} * scale[k / 32];
           bound += std::abs(step) / 2;
           variance += step * step / 12;
         }
-        const double error = y[static_cast<size_t>(i)] - want.y;
+        const double error = y[i] - want.y;
         EXPECT_LE(std::abs(error), bound);
         squares += error * error;
       }
@@ -199,7 +198,7 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
       const auto from_one = run({one, isa, MatmulPath::kInt8}, shifted, x, stride, 1);
       for (size_t i = 0; i < from_one.size(); ++i) ASSERT_EQ(from_one[i], all[i + 1]) << i;
       if (in != 2048) continue;
-      std::vector<float> y(static_cast<size_t>(out)), other(40);
+      std::vector<float> y(out), other(40);
       const std::vector<MatmulOutput> group = {{&others.matrix, {other, 40}},
                                                {&weights.matrix, {y, out}}};
       matmul_decode({three, isa, MatmulPath::kInt8}, {x.data(), 1, in}, group);
@@ -238,13 +237,13 @@ TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
     const DTypeInfo& info = dtype_info(dtype);
     for (const uint8_t byte : {uint8_t{0x00}, uint8_t{0x80}, uint8_t{0x7f}, uint8_t{0xff}}) {
       const int64_t in = 512;
-      std::vector<uint8_t> bytes(static_cast<size_t>(row_bytes(dtype, in)), byte);
-      for (size_t b = 0; b < bytes.size(); b += static_cast<size_t>(info.block_bytes)) {
+      std::vector<uint8_t> bytes(row_bytes(dtype, in), byte);
+      for (size_t b = 0; b < bytes.size(); b += info.block_bytes) {
         set_scales(dtype, bytes.data() + b, 0x2000);  // 2^-7
       }
       const WeightMatrix weight{bytes.data(), dtype, 1, in};
       for (const float sign : {1.0f, -1.0f}) {
-        const std::vector<float> x(static_cast<size_t>(in), sign);
+        const std::vector<float> x(in, sign);
         for (const Isa isa : available_isas()) {
           SCOPED_TRACE(label(isa, dtype, 1, in, 1) + " byte " + std::to_string(byte));
           for (const Rounding& rounding : kRoundings) {

@@ -30,7 +30,7 @@ struct Problem {
     std::mt19937 random(seed);
     bytes = random_weights(random, dtype, n, k);
     weight = {bytes.data(), dtype, n, k};
-    x.resize(static_cast<size_t>(n_rows * k));
+    x.resize(n_rows * k);
     std::normal_distribution<float> normal;
     for (float& value : x) value = random() % 100 == 0 ? 12 * normal(random) : normal(random);
   }
@@ -45,7 +45,7 @@ std::vector<float> run(Problem& problem, MatmulPath path, Isa isa, int threads, 
                        const float* x) {
   TestPool pool(threads);
   const Context context{pool, isa, path};
-  std::vector<float> y(static_cast<size_t>(n_rows * problem.n), kGuard);
+  std::vector<float> y(n_rows * problem.n, kGuard);
   const MatmulOutput output{&problem.weight, {y, problem.n}};
   matmul(context, {x, n_rows, problem.k}, {&output, 1}, KernelClass::kPrefill);
   return y;
@@ -54,8 +54,8 @@ std::vector<float> run(Problem& problem, MatmulPath path, Isa isa, int threads, 
 /// Checks y against sums in double. Each of a product's k rounded additions and each rounded factor
 /// adds at most one epsilon of the sum of magnitudes.
 void expect_close(const Problem& problem, MatmulPath path, const std::vector<float>& y) {
-  const double relative = static_cast<double>(problem.k + 8) * kF32Epsilon +
-                          (path == MatmulPath::kBf16 ? 2.01 * kBf16Epsilon : 0.0);
+  const double relative =
+      (problem.k + 8) * kF32Epsilon + (path == MatmulPath::kBf16 ? 2.01 * kBf16Epsilon : 0.0);
   const bool integers = path == MatmulPath::kInt8 && is_quantised(problem.weight.dtype);
   for (int64_t r = 0; r < problem.n_rows; ++r) {
     const std::span<const float> x = MatrixView<const float>(problem.x, problem.k).row(r);
@@ -63,7 +63,7 @@ void expect_close(const Problem& problem, MatmulPath path, const std::vector<flo
       const ref::Product expected =
           integers ? ref::dot_quantised(problem.weight, c, x, WideBlocks::kOutliers)
                    : ref::dot(problem.weight, c, x);
-      const auto got = static_cast<double>(y[static_cast<size_t>(r * problem.n + c)]);
+      const double got = y[r * problem.n + c];
       ASSERT_NEAR(got, expected.y, relative * expected.magnitude) << "row " << r << " column " << c;
     }
   }
@@ -136,13 +136,13 @@ TEST_P(MatmulPrefillPath, OutputsShareAnInputAndKeepToTheirColumns) {
   const int64_t n_rows = 19, k = 256, x_stride = 300, y_stride = 53;
   Problem first(DType::kQ4_K, n_rows, 37, k, 1), second(DType::kQ6_K, n_rows, 12, k, 2);
   Problem third(DType::kF16, n_rows, 1, k, 3);
-  std::vector<float> x(static_cast<size_t>(n_rows * x_stride), std::nanf(""));
+  std::vector<float> x(n_rows * x_stride, std::nanf(""));
   for (int64_t r = 0; r < n_rows; ++r) {
     std::copy_n(first.x.data() + r * k, k, x.data() + r * x_stride);
   }
   TestPool pool(2);
   const Context context{pool, best_isa(), GetParam()};
-  std::vector<float> y(static_cast<size_t>((n_rows + 2) * y_stride), kGuard);
+  std::vector<float> y((n_rows + 2) * y_stride, kGuard);
   float* start = y.data() + y_stride;
   const MatmulOutput outputs[] = {{&first.weight, {start, n_rows, 37, y_stride}},
                                   {&second.weight, {start + 37, n_rows, 12, y_stride}},
@@ -155,7 +155,7 @@ TEST_P(MatmulPrefillPath, OutputsShareAnInputAndKeepToTheirColumns) {
         run(*problem, GetParam(), best_isa(), 1, n_rows, first.x.data());
     for (int64_t r = 0; r < n_rows; ++r) {
       for (int64_t c = 0; c < problem->n; ++c) {
-        EXPECT_EQ(start[r * y_stride + column + c], alone[static_cast<size_t>(r * problem->n + c)]);
+        EXPECT_EQ(start[r * y_stride + column + c], alone[r * problem->n + c]);
       }
     }
     column += problem->n;

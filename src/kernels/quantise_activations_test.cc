@@ -23,7 +23,7 @@ struct Quantised {
 
 Quantised quantise(Isa isa, const std::vector<float>& x, int64_t x_stride, int64_t n_rows,
                    int64_t n, WideBlocks wide = WideBlocks::kOutliers) {
-  const auto elements = static_cast<size_t>(n_rows * n), blocks = elements / 32;
+  const auto elements = n_rows * n, blocks = elements / 32;
   Quantised out{std::vector<int8_t>(elements, 77), std::vector<int8_t>(elements, 77),
                 std::vector<uint8_t>(blocks, 77), std::vector<float>(blocks, -7.0f),
                 std::vector<int32_t>(blocks, -7)};
@@ -52,8 +52,8 @@ Quantised reference(const std::vector<float>& x, int64_t x_stride, int64_t n_row
     for (int64_t b = 0; b < n / 32; ++b) {
       const float* block = row + 32 * b;
       const float largest = largest_of_block(block);
-      const bool is_wide = wide == WideBlocks::kAll ||
-                           largest * largest > 2.5f * squares / static_cast<float>(n / 32);
+      const bool is_wide =
+          wide == WideBlocks::kAll || largest * largest > 2.5f * squares / (n / 32);
       int32_t sum = 0;
       for (int i = 0; i < 32; ++i) {
         float units = is_wide ? 127.0f * 128.0f : 127.0f;
@@ -76,11 +76,11 @@ TEST(QuantiseActivations, RoundsToNearestEvenAlikeOnEverySet) {
   std::normal_distribution<float> normal(0.0f, 3.0f);
   for (const int64_t n : {32, 64, 576, 2048}) {
     const int64_t n_rows = 3, stride = n + 5;
-    std::vector<float> x(static_cast<size_t>(n_rows * stride));
+    std::vector<float> x(n_rows * stride);
     for (float& value : x) value = random() % 100 == 0 ? 12 * normal(random) : normal(random);
-    for (int i = 0; i < 32; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i) - 15.5f;  // ties
+    for (int i = 0; i < 32; ++i) x[i] = i - 15.5f;  // ties
     x[1] = 127.0f;
-    for (int i = 0; i < 32; ++i) x[static_cast<size_t>(stride + i)] = 0.0f;
+    for (int i = 0; i < 32; ++i) x[stride + i] = 0.0f;
     for (const WideBlocks wide : {WideBlocks::kOutliers, WideBlocks::kAll}) {
       const Quantised want = reference(x, stride, n_rows, n, wide);
       for (const Isa isa : available_isas()) {

@@ -72,7 +72,7 @@ TEST(Rope, EqualsTheScalarTwin) {
     RopeParams params = params_of(c.pairing, c.n_dims);
     params.magnitude = 1.25f;
     const RopeTable table = make_rope_table(params, kPositions);
-    const auto row_floats = static_cast<size_t>(kHeads * c.head_dim);
+    const size_t row_floats = kHeads * c.head_dim;
     const std::vector<float> x = random_floats(kPositions.size() * row_floats, 1);
     for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
@@ -83,11 +83,11 @@ TEST(Rope, EqualsTheScalarTwin) {
       rotated.check();
       const std::vector<float> out = rotated.values();
       for (size_t r = 0; r < kPositions.size() * kHeads; ++r) {
-        std::vector<double> expected(static_cast<size_t>(c.head_dim));
+        std::vector<double> expected(c.head_dim);
         const float* head = x.data() + r * expected.size();
         ref::rotate(params, kPositions[r / kHeads], head, c.head_dim, expected.data());
         for (size_t i = 0; i < expected.size(); ++i) {
-          const double tolerance = static_cast<int32_t>(i) < c.n_dims ? 1.25 * bound(4, 4) : 0;
+          const double tolerance = std::cmp_less(i, c.n_dims) ? 1.25 * bound(4, 4) : 0;
           ASSERT_NEAR(out[r * expected.size() + i], expected[i], tolerance) << r << " " << i;
         }
       }
@@ -98,7 +98,7 @@ TEST(Rope, EqualsTheScalarTwin) {
 TEST(Rope, DeltaRotationIsRotationAtTheNewPosition) {
   for (const Case& c : cases()) {
     const RopeParams params = params_of(c.pairing, c.n_dims);
-    const auto n = static_cast<size_t>(c.head_dim);
+    const size_t n = c.head_dim;
     const std::vector<float> x = random_floats(n, 2);
     for (const Isa isa : machine_isas()) {
       TestPool pool(1);
@@ -145,8 +145,7 @@ struct Pages {
   Pages(int32_t n_pages, const KvLayout& of)
       : layout(of), k(bytes(n_pages, of.k_type), 0xff), v(bytes(n_pages, of.v_type), 0xff) {}
   size_t bytes(int32_t n_pages, DType type) const {
-    return static_cast<size_t>(n_pages * layout.n_kv_heads * layout.page_tokens *
-                               row_bytes(type, layout.head_dim));
+    return n_pages * layout.n_kv_heads * layout.page_tokens * row_bytes(type, layout.head_dim);
   }
   PagedKv kv() {
     return make_paged_kv(layout, reinterpret_cast<std::byte*>(k.data()),
@@ -161,9 +160,9 @@ struct Record {
   Record(DType of, const std::vector<float>& k_values, const std::vector<float>& v_values)
       : type(of), k(encoded(of, k_values)), v(encoded(of, v_values)) {}
   static std::vector<uint8_t> encoded(DType of, const std::vector<float>& values) {
-    std::vector<uint8_t> bytes(values.size() * static_cast<size_t>(row_bytes(of, 1)));
+    std::vector<uint8_t> bytes(values.size() * row_bytes(of, 1));
     for (size_t i = 0; i < values.size(); ++i) {
-      ref::set_kv_element(of, values[i], static_cast<int64_t>(i), bytes.data());
+      ref::set_kv_element(of, values[i], i, bytes.data());
     }
     return bytes;
   }
@@ -171,12 +170,8 @@ struct Record {
     return {type, reinterpret_cast<const std::byte*>(k.data()),
             reinterpret_cast<const std::byte*>(v.data())};
   }
-  float k_element(size_t i) const {
-    return ref::kv_element(type, k.data(), static_cast<int64_t>(i));
-  }
-  float v_element(size_t i) const {
-    return ref::kv_element(type, v.data(), static_cast<int64_t>(i));
-  }
+  float k_element(size_t i) const { return ref::kv_element(type, k.data(), i); }
+  float v_element(size_t i) const { return ref::kv_element(type, v.data(), i); }
   DType type;
   std::vector<uint8_t> k, v;
 };
@@ -187,7 +182,7 @@ TEST(RotateIntoPages, WithoutDimsCopiesEveryHalf) {
   std::vector<uint16_t> k(3 * kHeadDim), v(k.size());
   std::iota(k.begin(), k.end(), uint16_t{0x7bf0});  // infinity and quiet NaNs among them
   std::iota(v.begin(), v.end(), uint16_t{0x7c01});  // signalling NaNs too: V is copied
-  for (size_t i = 0x7c01 - 0x7bf0; i < k.size(); ++i) k[i] = static_cast<uint16_t>(0x8000 + i);
+  for (size_t i = 0x7c01 - 0x7bf0; i < k.size(); ++i) k[i] = 0x8000 + i;
   const std::vector<int32_t> block_table = {1};
   for (const Isa isa : machine_isas()) {
     Pages pages(2, {DType::kF16, DType::kF16, kHeadDim, 1, kPageTokens});
@@ -222,8 +217,8 @@ void expect_placed(const Case& c, const Types& types, bool is_shifted) {
   std::iota(positions.begin(), positions.end(), kFirst - 2);
   const RopeTable table = make_rope_table(params, positions);  // the chunk begins at row 2
 
-  const auto n = static_cast<size_t>(kTokens * kKvHeads * c.head_dim);
-  const auto width = static_cast<size_t>(kKvHeads * c.head_dim);
+  const size_t n = kTokens * kKvHeads * c.head_dim;
+  const size_t width = kKvHeads * c.head_dim;
   const Record record(types.record, random_floats(n, 3), random_floats(n, 4));
   const std::vector<float> k_shift = random_floats(width, 8), v_shift = random_floats(width, 9);
   const KvShift shift = is_shifted ? KvShift{.k = k_shift, .v = v_shift} : KvShift{};
@@ -241,9 +236,9 @@ void expect_placed(const Case& c, const Types& types, bool is_shifted) {
     const int64_t row_floats = kKvHeads * c.head_dim;
     apply_rope({.pool = one, .isa = isa}, table, 2, {rotated, row_floats}, c.head_dim);
     for (size_t i = 0; i < n; ++i) {
-      const auto d = static_cast<int64_t>(i) % c.head_dim;
-      const auto head = static_cast<int32_t>(static_cast<int64_t>(i) / c.head_dim % kKvHeads);
-      const int64_t slot = kFirst + static_cast<int64_t>(i) / c.head_dim / kKvHeads;
+      const int64_t d = i % c.head_dim;
+      const int32_t head = i / c.head_dim % kKvHeads;
+      const int64_t slot = kFirst + i / c.head_dim / kKvHeads;
       const float v = record.v_element(i) + (is_shifted ? v_shift[i % width] : 0.0f);
       ref::set_kv_element(types.k, rotated[i], d,
                           k_at(expected.kv(), block_table.data(), slot, head));

@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 
+#include "base/narrow.h"
 #include "kv/invariants.h"
 
 namespace weft::kv {
@@ -27,7 +28,7 @@ constexpr uint64_t kFreed = 0xdeadbeefdeadbeef;
 class PayloadPages : public PageContents {
  public:
   PayloadPages(int32_t page_tokens, int32_t n_pages)
-      : page_tokens_(page_tokens), slots_(static_cast<size_t>(page_tokens * n_pages), kFreed) {}
+      : page_tokens_(page_tokens), slots_(page_tokens * n_pages, kFreed) {}
 
   void copy_page(int32_t from, int32_t to) override {
     std::copy_n(slots_.begin() + from * page_tokens_, page_tokens_,
@@ -37,8 +38,8 @@ class PayloadPages : public PageContents {
     std::fill_n(slots_.begin() + page * page_tokens_, page_tokens_, kFreed);
   }
   uint64_t& at(std::span<const int32_t> table, int32_t position) {
-    const int32_t page = table[static_cast<size_t>(position / page_tokens_)];
-    return slots_[static_cast<size_t>(page * page_tokens_ + position % page_tokens_)];
+    const int32_t page = table[position / page_tokens_];
+    return slots_[page * page_tokens_ + position % page_tokens_];
   }
 
  private:
@@ -57,7 +58,7 @@ struct NaiveSequence {
 };
 
 uint64_t next_value(uint64_t before, int32_t token) {
-  return (before ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15u + 0x1234567;
+  return (before ^ narrow<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15u + 0x1234567;
 }
 
 class Simulation {
@@ -83,7 +84,7 @@ class Simulation {
 
  private:
   int pick(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
-  auto any_sequence() { return std::next(naive_.begin(), pick(static_cast<int>(naive_.size()))); }
+  auto any_sequence() { return std::next(naive_.begin(), pick(narrow<int>(naive_.size()))); }
 
   void do_one() {
     if (naive_.empty()) return create();
@@ -134,8 +135,8 @@ class Simulation {
 
   void truncate() {
     const auto it = any_sequence();
-    const auto n = static_cast<size_t>(pick(static_cast<int>(it->second.tokens.size()) + 1));
-    ASSERT_TRUE(tables_.truncate(it->first, static_cast<int32_t>(n)).is_ok());
+    const auto n = pick(narrow<int>(it->second.tokens.size()) + 1);
+    ASSERT_TRUE(tables_.truncate(it->first, n).is_ok());
     it->second.tokens.resize(n);
     it->second.values.resize(n);
     it->second.kinds.resize(n);
@@ -143,14 +144,14 @@ class Simulation {
 
   void publish() {
     const auto it = any_sequence();
-    const size_t kept = std::min(it->second.tokens.size(), static_cast<size_t>(it->second.kept));
+    const size_t kept = std::min<size_t>(it->second.tokens.size(), it->second.kept);
     tables_.publish(it->first, std::span(it->second.tokens).first(kept));
   }
 
   /// Starts a sequence from a prompt that begins like another sequence's.
   void attach() {
     std::vector<int32_t> prompt = any_sequence()->second.tokens;
-    if (!prompt.empty() && pick(2) == 0) prompt[static_cast<size_t>(pick((int)prompt.size()))] ^= 1;
+    if (!prompt.empty() && pick(2) == 0) prompt[pick(narrow<int>(prompt.size()))] ^= 1;
     EXPECT_EQ(tables_.match_prefix(prompt), naive_match(prompt));
     const SequenceId id = tables_.create_sequence(next_id());
     const auto length = tables_.attach_prefix(id, prompt);
@@ -158,8 +159,7 @@ class Simulation {
     EXPECT_EQ(*length, naive_match(prompt));
     attached += *length;
     NaiveSequence& sequence = naive_[id];
-    for (int32_t i = 0; i < *length; ++i)
-      add(sequence, prompt[static_cast<size_t>(i)], SlotKind::kPrompt);
+    for (int32_t i = 0; i < *length; ++i) add(sequence, prompt[i], SlotKind::kPrompt);
   }
 
   void add(NaiveSequence& sequence, int32_t token, SlotKind kind) {
@@ -180,7 +180,7 @@ class Simulation {
     const int32_t last_slot = (length + n - 1) / tables_.page_tokens();
     const bool fits = has_room(before, id, first_slot, n == 0 ? first_slot - 1 : last_slot);
     const auto any_kind = [&] { return pick(8) == 0 ? SlotKind(pick(3)) : SlotKind::kPrompt; };
-    std::vector<SlotKind> kinds(static_cast<size_t>(n), any_kind());
+    std::vector<SlotKind> kinds(n, any_kind());
     auto reservation = tables_.reserve(id, n, kinds.empty() ? any_kind() : kinds.front());
     ASSERT_EQ(reservation.is_ok(), fits) << reservation.status().message();
     if (!fits) {
@@ -199,7 +199,7 @@ class Simulation {
     check();
     NaiveSequence longer = it->second;
     for (int32_t i = 0; i < n; ++i) {
-      add(longer, pick(2), kinds[static_cast<size_t>(i)]);
+      add(longer, pick(2), kinds[i]);
       contents_.at(tables_.block_table(id), length + i) = longer.values.back();
     }
     EXPECT_EQ(tables_.reserve(id, 1).status().code(), StatusCode::kInvalidArgument);
@@ -233,7 +233,7 @@ class Simulation {
     for (int32_t position = begin; position < end; ++position) {
       const uint64_t value = random_();
       contents_.at(tables_.block_table(it->first), position) = value;
-      it->second.values[static_cast<size_t>(position)] = value;
+      it->second.values[position] = value;
       it->second.kept = std::min(it->second.kept, position);
     }
   }
@@ -249,10 +249,10 @@ class Simulation {
     }
     int64_t needed = 0;
     for (int32_t slot = first_slot; slot <= last_slot; ++slot) {
-      const auto at = static_cast<size_t>(slot);
+      const size_t at = slot;
       if (at >= own->pages.size() || holders[own->pages[at]] > 1) ++needed;
     }
-    return needed <= static_cast<int64_t>(s.pages.size() - holders.size());
+    return needed <= std::ssize(s.pages) - std::ssize(holders);
   }
 
   /// The longest start of the prompt that the index's entries spell.
@@ -270,7 +270,7 @@ class Simulation {
         longest = std::max(longest, path.size());
       }
     }
-    return static_cast<int32_t>(longest);
+    return narrow<int32_t>(longest);
   }
 
   /// Sequences, tables and references are equal, but for pages that the prefix index gave up.
@@ -296,13 +296,13 @@ class Simulation {
     ASSERT_THAT(violations(snapshot), ::testing::IsEmpty());
     for (const auto& [id, sequence] : naive_) {
       const auto table = tables_.block_table(id);
-      ASSERT_EQ(tables_.length(id), static_cast<int32_t>(sequence.tokens.size()));
+      ASSERT_EQ(tables_.length(id), std::ssize(sequence.tokens));
       const std::span<const SlotRun> runs = tables_.slot_kinds(id);
       for (int32_t i = 0; i < tables_.length(id); ++i) {
         const auto run = std::ranges::upper_bound(runs, i, {}, &SlotRun::end);
-        ASSERT_EQ(run->kind, sequence.kinds[static_cast<size_t>(i)]) << "slot " << i;
-        ASSERT_EQ(contents_.at(table, i), sequence.values[static_cast<size_t>(i)])
-            << "sequence " << static_cast<int64_t>(id) << " position " << i;
+        ASSERT_EQ(run->kind, sequence.kinds[i]) << "slot " << i;
+        ASSERT_EQ(contents_.at(table, i), sequence.values[i])
+            << "sequence " << to_underlying(id) << " position " << i;
       }
     }
     for (size_t page = 0; page < snapshot.pages.size(); ++page) {
@@ -340,7 +340,7 @@ TEST(BlockTablesProperty, AgreesWithTheNaiveModelUnderPressure) {
   int refused = 0, evictions = 0, attached = 0, copied = 0;
   for (uint32_t seed = 1; seed <= 30 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation simulation(seed, seed % 2 == 0 ? 4 : 2, 12 + static_cast<int32_t>(seed % 5) * 6);
+    Simulation simulation(seed, seed % 2 == 0 ? 4 : 2, 12 + narrow<int32_t>(seed % 5) * 6);
     simulation.run(1500);
     refused += simulation.refused;
     evictions += simulation.evictions;

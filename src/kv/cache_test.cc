@@ -51,15 +51,13 @@ void for_each_element(Cache& cache, SequenceId id, int32_t position, F fn) {
 }
 void write(Cache& cache, SequenceId id, int32_t begin, int32_t end, uint16_t seed) {
   for (int32_t p = begin; p < end; ++p) {
-    for_each_element(cache, id, p, [&](uint16_t& e, uint16_t tag) {
-      e = static_cast<uint16_t>(seed + 251 * p + tag);
-    });
+    for_each_element(cache, id, p, [&](uint16_t& e, uint16_t tag) { e = seed + 251 * p + tag; });
   }
 }
 void expect_written(Cache& cache, SequenceId id, int32_t begin, int32_t end, uint16_t seed) {
   for (int32_t p = begin; p < end; ++p) {
     for_each_element(cache, id, p, [&](uint16_t& e, uint16_t tag) {
-      ASSERT_EQ(e, static_cast<uint16_t>(seed + 251 * p + tag)) << "position " << p;
+      ASSERT_EQ(e, seed + 251 * p + tag) << "position " << p;
     });
   }
 }

@@ -34,7 +34,7 @@ class InvariantsTest : public ::testing::Test {
   }
   Sequence& first() { return snapshot_.sequences[0].sequence; }
   Sequence& second() { return snapshot_.sequences[1].sequence; }
-  Snapshot::Page& page(int32_t id) { return snapshot_.pages[static_cast<size_t>(id)]; }
+  Snapshot::Page& page(int32_t id) { return snapshot_.pages[id]; }
 
   /// The snapshot's violations contain one with this text.
   void expect(const std::string& text) {

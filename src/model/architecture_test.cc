@@ -154,8 +154,8 @@ TEST(Yarn, KeepsFastPairsAndStretchesSlowOnes) {
   EXPECT_DOUBLE_EQ(rope.inverse_frequencies[0], plain(0));        // ten turns in 64 tokens
   EXPECT_DOUBLE_EQ(rope.inverse_frequencies[31], plain(31) / 4);  // a hundredth of one
   for (int i = 1; i < 32; ++i) {
-    EXPECT_LE(rope.inverse_frequencies[static_cast<size_t>(i)], plain(i));
-    EXPECT_GE(rope.inverse_frequencies[static_cast<size_t>(i)], plain(i) / 4);
+    EXPECT_LE(rope.inverse_frequencies[i], plain(i));
+    EXPECT_GE(rope.inverse_frequencies[i], plain(i) / 4);
   }
   EXPECT_THAT(rope.magnitude, FloatEq(1 + 0.1f * std::log(4.0f)));
   draft.keys["llama.rope.scaling.yarn_log_multiplier"] = 1.0f;

@@ -247,7 +247,7 @@ TEST(Config, PlainFrequenciesArePowersOfTheBase) {
   ASSERT_EQ(config.ropes[0].inverse_frequencies.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_DOUBLE_EQ(config.ropes[0].inverse_frequencies[i],
-                     std::pow(10.0, -static_cast<double>(i)));  // 10000^(-2i/8)
+                     std::pow(10.0, -1.0 * i));  // 10000^(-2i/8)
   }
 }
 

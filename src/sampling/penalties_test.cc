@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/narrow.h"
 #include "sampling/sampler.h"
 
 namespace weft::sampling {
@@ -22,16 +23,15 @@ std::vector<float> slowly(std::vector<float> logits, const PenaltyOptions& optio
                           const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
   std::vector<int32_t> all = prompt;
   all.insert(all.end(), answer.begin(), answer.end());
-  const size_t n = options.repeat_last_n < 0
-                       ? all.size()
-                       : std::min(all.size(), static_cast<size_t>(options.repeat_last_n));
-  const std::vector<int32_t> last(all.end() - static_cast<ptrdiff_t>(n), all.end());
+  int64_t n = std::ssize(all);
+  if (options.repeat_last_n >= 0) n = std::min<int64_t>(n, options.repeat_last_n);
+  const std::vector<int32_t> last(all.end() - n, all.end());
   for (size_t id = 0; id < logits.size(); ++id) {
-    const auto token = static_cast<int32_t>(id);
+    const int32_t token = id;
     if (std::ranges::find(last, token) != last.end()) {
       logits[id] = logits[id] > 0 ? logits[id] / options.repeat : logits[id] * options.repeat;
     }
-    const auto times = static_cast<float>(std::ranges::count(answer, token));
+    const float times = std::ranges::count(answer, token);
     if (times > 0) logits[id] -= times * options.frequency + options.presence;
   }
   return logits;
@@ -45,12 +45,12 @@ TEST(Penalties, EqualTheSlowReference) {
   };
   const auto tokens = [&](size_t n) {
     std::vector<int32_t> ids(n);
-    for (int32_t& id : ids) id = static_cast<int32_t>(random() % kVocab);
+    for (int32_t& id : ids) id = random() % kVocab;
     return ids;
   };
   for (int round = 0; round < 300; ++round) {
     const PenaltyOptions options{.repeat = number(0.5f, 2.0f),
-                                 .repeat_last_n = static_cast<int32_t>(random() % 8) - 1,
+                                 .repeat_last_n = narrow<int32_t>(random() % 8) - 1,
                                  .frequency = number(-2, 2),
                                  .presence = number(-2, 2)};
     ASSERT_TRUE(check_options(options).is_ok());
@@ -64,7 +64,7 @@ TEST(Penalties, EqualTheSlowReference) {
       const std::vector<float> expected = slowly(logits, options, prompt, answer);
       penalties.apply(logits);
       EXPECT_THAT(logits, Pointwise(FloatEq(), expected)) << "round " << round << " step " << step;
-      answer.push_back(static_cast<int32_t>(random() % kVocab));
+      answer.push_back(random() % kVocab);
       penalties.add(answer.back());
     }
   }

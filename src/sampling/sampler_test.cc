@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "base/narrow.h"
 #include "sampling/logprobs.h"
 
 namespace weft::sampling {
@@ -77,13 +78,13 @@ TEST(Sampler, GreedyFindsTheFirstLargestInAVocabularyOfAnySize) {
       size_t want = 0;
       for (float& logit : logits) {
         const uint32_t kind = random() % 50;
-        logit = kind == 0 ? kNan : kind == 1 ? -kInf : static_cast<float>(random() % 3000);
+        logit = kind == 0 ? kNan : kind == 1 ? -kInf : 1.0f * (random() % 3000);
       }
       for (size_t id = 1; id < n; ++id) {
         if (logits[id] > logits[want] || std::isnan(logits[want])) want = id;
       }
       if (std::isnan(logits[want]) || logits[want] == -kInf) continue;
-      ASSERT_EQ(greedy_token(logits), static_cast<int32_t>(want)) << n << " round " << round;
+      ASSERT_EQ(greedy_token(logits), narrow<int32_t>(want)) << n << " round " << round;
     }
   }
 }

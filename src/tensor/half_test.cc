@@ -9,7 +9,7 @@ namespace {
 
 TEST(Half, EveryValueSurvivesARoundTrip) {
   for (uint32_t h = 0; h < 0x10000; ++h) {
-    const auto half = static_cast<uint16_t>(h);
+    const uint16_t half = h;
     const float wide = f32_from_f16(half);
     if (std::isnan(wide)) {
       EXPECT_TRUE(std::isnan(f32_from_f16(f16_from_f32(wide))));
@@ -21,8 +21,8 @@ TEST(Half, EveryValueSurvivesARoundTrip) {
 
 TEST(Half, RoundsToNearestEven) {
   for (uint32_t h = 0; h < 0x7bff; ++h) {  // between each pair of neighbouring finite values
-    const float low = f32_from_f16(static_cast<uint16_t>(h));
-    const float high = f32_from_f16(static_cast<uint16_t>(h + 1));
+    const float low = f32_from_f16(h);
+    const float high = f32_from_f16(h + 1);
     const float middle = low + (high - low) / 2;
     EXPECT_EQ(f16_from_f32(middle), (h & 1) != 0 ? h + 1 : h);
     EXPECT_EQ(f16_from_f32(std::nextafterf(middle, 0.0f)), h);
