@@ -8,12 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "base/test_pool_internal.h"
 #include "kernels/matmul.h"
-#include "kernels/test_weights_internal.h"
+#include "support/random_weights.h"
+#include "support/test_pool.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::kAllTypes;
+using test::random_weights;
+using test::TestPool;
 
 constexpr int64_t kRows = 512;
 
@@ -62,8 +66,7 @@ void register_all() {
         if (shape.in_features % dtype_info(dtype).block_elements != 0) continue;
         const std::string name =
             std::string(dtype_info(dtype).name) + "/" + path.name + "/" + shape.name;
-        benchmark::RegisterBenchmark(name.c_str(), prefill, dtype, path.path, shape)
-            ->MinTime(0.1);
+        benchmark::RegisterBenchmark(name.c_str(), prefill, dtype, path.path, shape)->MinTime(0.1);
       }
     }
   }

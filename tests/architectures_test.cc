@@ -1,15 +1,16 @@
 // weft beside another program (llama.cpp, in 32-bit floats) on small random models: logits and
-// greedy tokens of every architecture and option. architectures_cases.h has the models,
+// greedy tokens of every architecture and option. architecture_cases.h has the models,
 // data/architectures the other program's numbers.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "architectures_cases.h"
 #include "base/hash.h"
 #include "kernels/matmul_prefill.h"
-#include "test_model.h"
+#include "support/architecture_cases.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -23,7 +24,8 @@ using Json = nlohmann::json;
 constexpr int32_t kContext = 256;
 
 std::string slurp_reference(const std::string& name) {
-  return test::slurp(std::string(WEFT_SOURCE_DIR) + "/tests/data/architectures/" + name + ".json");
+  return test::read_text(std::string(WEFT_SOURCE_DIR) + "/tests/data/architectures/" + name +
+                         ".json");
 }
 
 std::string sha256_of(const std::string& bytes) {
@@ -49,8 +51,8 @@ class Architectures : public ::testing::TestWithParam<ArchitectureCase> {
     ASSERT_FALSE(text.empty()) << "no reference for " << c.name
                                << ": run tools/make_architecture_references.py";
     reference_ = Json::parse(text);
-    ASSERT_EQ(sha256_of(test::slurp(path_)), reference_["sha256"])
-        << "the model that the reference ran is another: its row in architectures_cases.h or the "
+    ASSERT_EQ(sha256_of(test::read_text(path_)), reference_["sha256"])
+        << "the model that the reference ran is another: its row in architecture_cases.h or the "
            "writer of random models changed; run tools/make_architecture_references.py";
     auto file = gguf::File::open(posix_env(), path_);
     ASSERT_TRUE(file.is_ok()) << file.status().message();

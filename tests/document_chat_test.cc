@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft::engine {
 namespace {
@@ -272,7 +272,8 @@ TEST_F(DocumentChatTest, WhatFailsLeavesItAsItWas) {
   process.ask("first", passages);
   const auto too_long = process.try_ask(std::string(1 << 20, 'q'), passages);
   ASSERT_EQ(too_long.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(too_long.status().message(), HasSubstr("do not fit the context of 400; the model holds 2048 at most: "));
+  EXPECT_THAT(too_long.status().message(),
+              HasSubstr("do not fit the context of 400; the model holds 2048 at most: "));
   EXPECT_EQ(process.try_ask("q", process.chunks({std::string(1000, 'x')})).status().code(),
             StatusCode::kResourceExhausted);
   DocumentChatCallbacks stop;

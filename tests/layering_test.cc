@@ -1,7 +1,8 @@
-// Style as a test: a room includes only rooms of a lower layer (ARCHITECTURE.md), and lines stay
-// within 100 columns.
+// Style as a test: a room includes only rooms of a lower layer and no test support
+// (ARCHITECTURE.md), and lines stay within 100 columns.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -71,11 +72,25 @@ TEST(Layering, LayersAreRunInOnePlace) {
 }
 
 TEST(Layering, LinesStayWithin100Columns) {
+  const auto check = [](const std::string& path, const std::string&, const std::string& line,
+                        int number) {
+    const auto columns =
+        std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+    EXPECT_LE(columns, 100) << path << ":" << number;
+  };
+  for (const char* folder : {"src", "tests", "fuzz", "bench"}) for_each_line(check, folder);
+}
+
+// What tests share is in tests/support, which the program never links: a room's own files neither
+// include it nor carry test helpers of their own.
+TEST(Layering, RoomsCarryNoTestSupport) {
+  const std::regex helper(R"(/(test_[a-z_]+|[a-z_]*test_support[a-z_]*|fault_env)\.(h|cc)$)");
+  const std::regex include("#include (\"support/|<g(test|mock)/)");
   for_each_line(
-      [](const std::string& path, const std::string&, const std::string& line, int number) {
-        const auto columns =
-            std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
-        EXPECT_LE(columns, 100) << path << ":" << number;
+      [&](const std::string& path, const std::string&, const std::string& line, int number) {
+        if (path.ends_with("_test.cc")) return;
+        EXPECT_TRUE(number > 1 || !std::regex_search(path, helper)) << path;
+        EXPECT_FALSE(std::regex_search(line, include)) << path << ":" << number << ": " << line;
       });
 }
 
@@ -83,22 +98,23 @@ TEST(Layering, LinesStayWithin100Columns) {
 TEST(Layering, TestsSkipOnlyThroughSupport) {
   const auto check = [](const std::string& path, const std::string&, const std::string& line,
                         int number) {
-    if (path.ends_with("tests/support.h")) return;
+    if (path.ends_with("tests/support/skip.h")) return;
     EXPECT_EQ(line.find("GTEST_"
                         "SKIP"),
               std::string::npos)
-        << path << ":" << number << ": WEFT_SKIP_UNLESS of tests/support.h, please";
+        << path << ":" << number << ": WEFT_SKIP_UNLESS of tests/support/skip.h, please";
   };
   for_each_line(check, "src");
   for_each_line(check, "tests");
 }
 
 TEST(Layering, EveryHeaderSaysWhatItIsFor) {
-  for_each_line(
-      [](const std::string& path, const std::string&, const std::string& line, int number) {
-        if (number != 1 || !path.ends_with(".h")) return;
-        EXPECT_TRUE(line.starts_with("//")) << path;
-      });
+  const auto check = [](const std::string& path, const std::string&, const std::string& line,
+                        int number) {
+    if (number != 1 || !path.ends_with(".h")) return;
+    EXPECT_TRUE(line.starts_with("//")) << path;
+  };
+  for (const char* folder : {"src", "tests"}) for_each_line(check, folder);
 }
 
 }  // namespace
