@@ -48,7 +48,8 @@ TEST_F(Cli, TemplateWritesAConversation) {
              "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
              "{{ strftime_now('%A') if date }}");
   const std::string conversation =
-      R"({"messages": [{"role": "user", "content": "<user>"}], "chat_template_kwargs": {"extra": 1}})";
+      R"({"messages": [{"role": "user", "content": "<user>"}],
+          "chat_template_kwargs": {"extra": 1}})";
   const std::string file = path("chat.jinja");
   EXPECT_EQ(weft({"template", file}, conversation).out, "<user><user>1\n<assistant>");
   EXPECT_EQ(weft({"template", file, "--no-generation-prompt", "--bos", "<s>"},

@@ -123,7 +123,8 @@ void DatabaseDisk::sync_folder(const std::string& dir) {
   });
 }
 
-std::string DatabaseDisk::survivor(const File& file, test::Survives survives, std::mt19937_64& random) {
+std::string DatabaseDisk::survivor(const File& file, test::Survives survives,
+                                   std::mt19937_64& random) {
   std::string content = file.durable;
   if (survives == test::Survives::kNamesAndSizes) {
     content.resize(std::max(content.size(), file.now.size()));
