@@ -205,6 +205,12 @@ void add_quantised(Cases& cases) {
          o.n_ff = 64, o.n_experts = 16, o.n_experts_used = 4;
        }));
   q8_0("gemma2_q8_0", 2, gemma2(4));
+  // Scores and logits that the caps hold down, so that a cap 5 % off moves the logits by more than
+  // 8 bits in the activations do: caps further out do not show beside them.
+  cases.push_back({"gemma2_q8_0_caps", with(quantised(gemma2(13), "Q8_0", 2), [](Options& o) {
+                     o.attention_softcap = 2.0f, o.score_spread = 2.0f;
+                     o.logit_spread = 16.0f;
+                   })});
   q8_0("gemma3_q8_0", 2, with(gemma3(8), [](Options& o) { o.window_period = 2; }));
   q8_0("phi3_q8_0", 2, phi3(2));
   q8_0("smollm3_q8_0", 4, shape("smollm3", 4, 5));
