@@ -14,13 +14,17 @@
 #include <tuple>
 #include <vector>
 
-#include "base/test_pool_internal.h"
 #include "kernels/attention.h"
 #include "kernels/kv_codec.h"
 #include "kernels/rope.h"
+#include "support/instruction_sets.h"
+#include "support/test_pool.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::machine_isas;
+using test::TestPool;
 
 constexpr int kThreads = 1;
 constexpr int32_t kPageTokens = 64;
@@ -173,8 +177,7 @@ void add(const std::string& name, Fn fn, const Args&... args) {
 }
 
 void register_all() {
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
-    if (!cpu_has(isa)) continue;
+  for (const Isa isa : machine_isas()) {
     for (const Shape& shape : {kSmol, k1B}) {
       const std::string name = std::string(isa_name(isa)) + "/" + shape.name + "/";
       add(name + "prefill_512", run_attention, isa, shape, 512, range(0, 512), 0, 0.0f, kF16);

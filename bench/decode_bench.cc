@@ -6,19 +6,24 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "base/test_pool_internal.h"
 #include "kernels/matmul_decode.h"
-#include "kernels/test_weights_internal.h"
+#include "support/random_weights.h"
+#include "support/test_pool.h"
 #include "tensor/buffer.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::kAllTypes;
+using test::random_weights;
+using test::TestPool;
 
 /// The products of one layer, grouped as the forward pass groups them.
 struct Shape {

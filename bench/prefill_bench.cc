@@ -8,12 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "base/test_pool_internal.h"
 #include "kernels/matmul.h"
-#include "kernels/test_weights_internal.h"
+#include "support/random_weights.h"
+#include "support/test_pool.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::kAllTypes;
+using test::random_weights;
+using test::TestPool;
 
 constexpr int64_t kRows = 512;
 

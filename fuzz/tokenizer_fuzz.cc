@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "support/vocabularies.h"
 #include "text/chunker.h"
 #include "text/detokenizer.h"
-#include "text/test_vocab.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -37,7 +37,7 @@ void add_strings(std::string_view bytes, VocabData& vocab) {
 
 /// Runs of blanks and tags as user-defined tokens; control tokens whose names begin alike.
 VocabData gemma_like_vocab() {
-  VocabData vocab = weft::text::spm_test_vocab({"a", "aa", "\u2581", "\u2581a", "\u2581\u2581"});
+  VocabData vocab = weft::test::spm_test_vocab({"a", "aa", "\u2581", "\u2581a", "\u2581\u2581"});
   for (const char* text :
        {"\n", "\n\n", "\n\n\n", "   ", "\u2581\u2581\u2581\u2581", "<h1>", "\t"}) {
     vocab.tokens.emplace_back(text);
@@ -84,9 +84,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                   "qwen35",         "tekken",      "gpt-4o",    "deepseek-llm",
                                   "deepseek-coder", "deepseek-v3", "default"};
   const int kind = data[0];
-  VocabData vocab = kind % 2 == 0 ? weft::text::bpe_test_vocab({"a a", "aa a"}, kPre[kind / 2 % 11])
+  VocabData vocab = kind % 2 == 0 ? weft::test::bpe_test_vocab({"a a", "aa a"}, kPre[kind / 2 % 11])
                     : kind & 2    ? gemma_like_vocab()
-                                  : weft::text::spm_test_vocab({"a", "aa"});
+                                  : weft::test::spm_test_vocab({"a", "aa"});
   vocab.add_space_prefix = kind & 0x40;
   vocab.strip_after_special = kind & 0x80;
   const size_t split = std::min(input.find('\xFD'), input.size());

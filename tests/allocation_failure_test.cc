@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -25,9 +26,10 @@
 #include "engine/generation.h"
 #include "jinja/json.h"
 #include "sampling/logprobs.h"
-#include "store/test_support_internal.h"
-#include "test_model.h"
-#include "text/test_vocab.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
+#include "support/test_model.h"
+#include "support/vocabularies.h"
 
 namespace {
 
@@ -207,7 +209,7 @@ constexpr const char* kText =
 TEST(AllocationFailure, ByteLevelTokenizer) {
   fail_everywhere([]() -> std::optional<std::string> {
     auto tokenizer = usable(text::Tokenizer::create(
-        text::bpe_test_vocab({"t h", "th e", "o p", "e n", "op en", "b o"})));
+        test::bpe_test_vocab({"t h", "th e", "o p", "e n", "op en", "b o"})));
     if (!tokenizer) return std::nullopt;
     const auto ids = usable(tokenizer->encode(kText, {.parse_special = true}));
     if (!ids) return std::nullopt;
@@ -218,7 +220,7 @@ TEST(AllocationFailure, ByteLevelTokenizer) {
 TEST(AllocationFailure, SentencePieceTokenizer) {
   fail_everywhere([]() -> std::optional<std::string> {
     auto tokenizer = usable(text::Tokenizer::create(
-        text::spm_test_vocab({"th", "the", "op", "open", "\xE2\x96\x81the"})));
+        test::spm_test_vocab({"th", "the", "op", "open", "\xE2\x96\x81the"})));
     if (!tokenizer) return std::nullopt;
     const text::TextPart parts[] = {{kText, false}, {"</s>", true}, {kText, false}};
     const auto ids = usable(tokenizer->encode_parts(parts));
@@ -433,17 +435,17 @@ TEST_F(ModelFailure, FusionOfChunksFromAStore) {
 
 /// A load without memory for its copy takes nothing of the memory tier's room.
 TEST(AllocationFailure, TheStoresMemoryTierKeepsItsRoom) {
-  const store::TempDir dir;
-  const store::TestChunk first(1, 5000), second(2, 5000);
-  const auto store = store::open_store(posix_env(), dir.path(), 0,
-                                       std::max(first.copy_bytes(), second.copy_bytes()));
+  const test::MemoryTempDir dir;
+  const test::TestChunk first(1, 5000), second(2, 5000);
+  const auto store = test::open_store(posix_env(), dir.path(), 0,
+                                      std::max(first.copy_bytes(), second.copy_bytes()));
   ASSERT_TRUE(put(*store, first).is_ok());
   ASSERT_TRUE(put(*store, second).is_ok());
   fail_everywhere(
       [&]() -> std::optional<std::string> {
         std::string bytes;
         store::AlignedBytes scratch;
-        for (const store::TestChunk* chunk : {&first, &second}) {
+        for (const test::TestChunk* chunk : {&first, &second}) {
           auto handle = usable(store->find(chunk->key()));
           if (!handle) return std::nullopt;
           for (uint32_t layer = 0; layer < chunk->layers.size(); ++layer) {
@@ -464,12 +466,12 @@ TEST(AllocationFailure, TheStoresMemoryTierKeepsItsRoom) {
 
 /// A record is written, named and evicted by all, whatever failed before.
 TEST(AllocationFailure, TheStoresRecordsAreAllCounted) {
-  const store::TempDir dir;
-  const std::vector<store::TestChunk> chunks = {
-      store::TestChunk(1, 5000), store::TestChunk(2, 5000), store::TestChunk(3, 5000)};
+  const test::MemoryTempDir dir;
+  const std::vector<test::TestChunk> chunks = {test::TestChunk(1, 5000), test::TestChunk(2, 5000),
+                                               test::TestChunk(3, 5000)};
   uint64_t largest = 0;
   for (const auto& chunk : chunks) largest = std::max(largest, chunk.file_bytes());
-  const auto store = store::open_store(posix_env(), dir.path(), largest);
+  const auto store = test::open_store(posix_env(), dir.path(), largest);
   const auto put_all = [&] {
     for (const auto& chunk : chunks) {
       const Status status = put(*store, chunk);

@@ -1,15 +1,17 @@
 // weft beside another program (llama.cpp, in 32-bit floats) on small random models: logits and
-// greedy tokens of every architecture and option. architectures_cases.h has the models,
+// greedy tokens of every architecture and option. support/architecture_cases.h has the models,
 // data/architectures the other program's numbers.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
-#include "architectures_cases.h"
 #include "base/hash.h"
 #include "kernels/matmul_prefill.h"
-#include "test_model.h"
+#include "support/architecture_cases.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -18,12 +20,14 @@ using kernels::MatmulPath;
 using test::ArchitectureCase;
 using test::TestModel;
 using Json = nlohmann::json;
+using Options = gguf::RandomModelOptions;
 
 /// Positions that the reference allocated: longrope chooses its divisors by it.
 constexpr int32_t kContext = 256;
 
 std::string slurp_reference(const std::string& name) {
-  return test::slurp(std::string(WEFT_SOURCE_DIR) + "/tests/data/architectures/" + name + ".json");
+  return test::read_text(std::string(WEFT_SOURCE_DIR) + "/tests/data/architectures/" + name +
+                         ".json");
 }
 
 std::string sha256_of(const std::string& bytes) {
@@ -49,8 +53,8 @@ class Architectures : public ::testing::TestWithParam<ArchitectureCase> {
     ASSERT_FALSE(text.empty()) << "no reference for " << c.name
                                << ": run tools/make_architecture_references.py";
     reference_ = Json::parse(text);
-    ASSERT_EQ(sha256_of(test::slurp(path_)), reference_["sha256"])
-        << "the model that the reference ran is another: its row in architectures_cases.h or the "
+    ASSERT_EQ(sha256_of(test::read_text(path_)), reference_["sha256"])
+        << "the model that the reference ran is another: its row in architecture_cases.cc or the "
            "writer of random models changed; run tools/make_architecture_references.py";
     auto file = gguf::File::open(posix_env(), path_);
     ASSERT_TRUE(file.is_ok()) << file.status().message();
@@ -58,20 +62,25 @@ class Architectures : public ::testing::TestWithParam<ArchitectureCase> {
     ASSERT_TRUE(model.is_ok()) << model.status().message();
   }
 
-  /// Logits of the prompt's rows that the reference has, each compared by itself: a mistake that
-  /// shows only behind the window must not be averaged away.
-  void expect_logits(std::span<const float> logits, int32_t n_vocab, double tolerance) {
+  /// Of the prompt's rows that the reference has, the error of that whose logits differ most: a
+  /// mistake that shows only beyond the window must not be averaged away.
+  double largest_error(std::span<const float> logits) {
     const auto rows = reference_["rows"].get<std::vector<size_t>>();
-    const auto width = static_cast<size_t>(n_vocab);
     double largest = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto expected = reference_["logits"][i].get<std::vector<float>>();
-      ASSERT_EQ(expected.size(), width);
-      const double error = normalised_error(logits.subspan(rows[i] * width, width), expected);
-      EXPECT_LE(error, tolerance) << "row " << rows[i];
-      largest = std::max(largest, error);
+      const size_t width = expected.size();
+      EXPECT_LE((rows[i] + 1) * width, logits.size());
+      largest =
+          std::max(largest, normalised_error(logits.subspan(rows[i] * width, width), expected));
     }
-    RecordProperty("normalised_error", fmt::format("{:.2g}", largest));
+    return largest;
+  }
+
+  void expect_logits(std::span<const float> logits, double tolerance) {
+    const double error = largest_error(logits);
+    EXPECT_LE(error, tolerance);
+    RecordProperty("normalised_error", fmt::format("{:.2g}", error));
   }
 
   std::vector<int32_t> prompt() { return reference_["prompt"].get<std::vector<int32_t>>(); }
@@ -89,7 +98,7 @@ TEST_P(Architectures, LogitsAndGreedyTokensAreTheReferences) {
   TestModel m(path_, {.capacity_tokens = kContext, .context_tokens = kContext});
   const kv::SequenceId sequence = m.cache().create_sequence();
   std::vector<float> logits = m.run(sequence, prompt());
-  expect_logits(logits, m.n_vocab(), 1e-5);
+  expect_logits(logits, 1e-5);
   const auto greedy = reference_["greedy"].get<std::vector<int32_t>>();
   EXPECT_EQ(m.greedy(sequence, std::move(logits), static_cast<int>(greedy.size())), greedy)
       << "the closest of these choices is decided by " << reference_["least_margin"];
@@ -102,12 +111,14 @@ INSTANTIATE_TEST_SUITE_P(F32, Architectures, ::testing::ValuesIn(test::f32_archi
 /// activations to 8 bits, or weights and activations to bf16.
 class QuantisedArchitectures : public Architectures {
  protected:
-  void expect_on(MatmulPath path) {
-    TestModel m(path_,
+  static constexpr double kTolerance = 1e-3;
+
+  std::vector<float> logits_on(MatmulPath path, const std::string& model) {
+    TestModel m(model,
                 {.matmul_path = path, .capacity_tokens = kContext, .context_tokens = kContext});
-    const kv::SequenceId sequence = m.cache().create_sequence();
-    expect_logits(m.run(sequence, prompt()), m.n_vocab(), 1e-3);
+    return m.prefill_logits(prompt());
   }
+  void expect_on(MatmulPath path) { expect_logits(logits_on(path, path_), kTolerance); }
 };
 
 TEST_P(QuantisedArchitectures, LogitsAreTheReferencesOnF32Path) { expect_on(MatmulPath::kF32); }
@@ -121,6 +132,50 @@ TEST_P(QuantisedArchitectures, LogitsAreTheReferencesOnBf16Path) {
 
 INSTANTIATE_TEST_SUITE_P(Types, QuantisedArchitectures,
                          ::testing::ValuesIn(test::quantised_architecture_cases()),
+                         [](const auto& c) { return c.param.name; });
+
+/// What the comparison above is for: it must see a window wrong by one, or a soft cap wrong by 5 %,
+/// through the rounding of activations to 8 bits. The weights are the case's, one key is another.
+class MistakesOnInt8Path : public QuantisedArchitectures {
+ protected:
+  void expect_seen(const std::string& what, const std::function<void(Options&)>& change) {
+    Options wrong = GetParam().model;
+    change(wrong);
+    const std::string file = dir_ / "wrong.gguf";
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), file, wrong).is_ok());
+    EXPECT_GT(largest_error(logits_on(MatmulPath::kInt8, file)), kTolerance) << what;
+  }
+};
+
+class WindowOnInt8Path : public MistakesOnInt8Path {};
+TEST_P(WindowOnInt8Path, OffByOneIsSeen) {
+  expect_seen("a position fewer", [](Options& o) { o.window -= 1; });
+  expect_seen("a position more", [](Options& o) { o.window += 1; });
+}
+
+class SoftCapsOnInt8Path : public MistakesOnInt8Path {};
+TEST_P(SoftCapsOnInt8Path, FivePercentOffIsSeen) {
+  for (const float factor : {0.95f, 1.05f}) {
+    expect_seen("attention's", [&](Options& o) { o.attention_softcap *= factor; });
+    expect_seen("the logits'", [&](Options& o) { o.final_softcap *= factor; });
+  }
+}
+
+std::vector<ArchitectureCase> quantised_cases(const std::function<bool(const std::string&)>& want) {
+  std::vector<ArchitectureCase> cases = test::quantised_architecture_cases();
+  std::erase_if(cases, [&](const ArchitectureCase& c) { return !want(c.name); });
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Windows, WindowOnInt8Path,
+                         ::testing::ValuesIn(quantised_cases([](const std::string& name) {
+                           return name.starts_with("gemma");
+                         })),
+                         [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(Caps, SoftCapsOnInt8Path,
+                         ::testing::ValuesIn(quantised_cases([](const std::string& name) {
+                           return name == "gemma2_q8_0_caps";
+                         })),
                          [](const auto& c) { return c.param.name; });
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "weft_program.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
@@ -140,13 +140,13 @@ TEST_F(AskParallel, AnAnswerComesWhileTheNextQuestionDoesNot) {
       size_t now = before;
       for (int i = 0; i < 6000 && now == before; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        now = test::slurp(path("stdout")).size();
+        now = test::read_text(path("stdout")).size();
       }
       EXPECT_GT(now, before) << question;
       for (size_t last = 0; last != now;) {  // all of it
         last = now;
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        now = test::slurp(path("stdout")).size();
+        now = test::read_text(path("stdout")).size();
       }
       before = now;
     }
@@ -196,10 +196,10 @@ TEST_F(AskParallel, HalfALineKeepsNobodyWaiting) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     put("our");
     if (is_ended) {
-      for (int i = 0; i < 6000 && test::slurp(path("stdout")).empty(); ++i) {
+      for (int i = 0; i < 6000 && test::read_text(path("stdout")).empty(); ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
-      EXPECT_NE(test::slurp(path("stdout")), "");
+      EXPECT_NE(test::read_text(path("stdout")), "");
       put("?\n");
       close(ends[1]);
       EXPECT_EQ(finish(running).status, 0);

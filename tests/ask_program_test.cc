@@ -2,6 +2,7 @@
 // sources with lines, "not in the documents", moved files, unfinished ingests, repair.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,14 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "weft_program.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
 using test::Outcome;
-using test::write_file;
+using test::write_text;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -55,7 +56,7 @@ class AskProgram : public test::WeftProgram {
 
 TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   fs::create_directories(docs() + "/notes");
-  write_file(docs() + "/notes/meeting.md",
+  write_text(docs() + "/notes/meeting.md",
              "# Meeting\n\nEverybody came.\n\nThe lighthouse gets a new lamp.\nIt is paid by the "
              "council.\n");
   ASSERT_EQ(ingest().status, 0);
@@ -76,7 +77,7 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
 
 TEST_F(AskProgram, JsonHasThePassagesTextAndLines) {
   fs::create_directories(docs() + "/notes");
-  write_file(docs() + "/notes/meeting.md",
+  write_text(docs() + "/notes/meeting.md",
              "# Meeting\n\nEverybody came.\n\nThe lighthouse gets a new lamp.\n");
   ASSERT_EQ(ingest().status, 0);
   const Json report = ask("lighthouse lamp").json();
@@ -123,7 +124,7 @@ TEST_F(AskProgram, WhatIsNotInTheDocumentsIsSaidAndNotInvented) {
 }
 
 TEST_F(AskProgram, AWordThatNoDocumentHasIsSaidAfterTheSources) {
-  write_file(docs() + "/boathouse.md",
+  write_text(docs() + "/boathouse.md",
              "# Boathouse\n\nThe boathouse has a green door, and its code is 4711.\n");
   ASSERT_EQ(ingest().status, 0);
   const std::string question = "What is the alarm code of the boathouse?";
@@ -160,12 +161,12 @@ TEST_F(AskProgram, AMisspeltWordIsSearchedForAsTheNearestOrAHintNamesIt) {
 }
 
 TEST_F(AskProgram, ANoteThatIsEditedRightAfterItWasIngestedHasChanged) {
-  write_file(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 4711.\n");
+  write_text(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 4711.\n");
   ASSERT_EQ(ingest().status, 0);
   const auto written = fs::last_write_time(docs() + "/boathouse.md");
   const auto state = [&] { return ask("code of the boathouse").json()["chunks"][0]["file"]; };
   EXPECT_EQ(state(), "same");
-  write_file(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 9922.\n");
+  write_text(docs() + "/boathouse.md", "# Boathouse\n\nThe code of the boathouse is 9922.\n");
   fs::last_write_time(docs() + "/boathouse.md", written);
   EXPECT_EQ(state(), "changed");
 }
@@ -261,7 +262,7 @@ TEST_F(AskProgram, TheStoreKnowsItsModel) {
 }
 
 TEST_F(AskProgram, ARenamedFolderLeavesNoRowOfItsEmptyFile) {
-  write_file(docs() + "/empty.txt", "");
+  write_text(docs() + "/empty.txt", "");
   ASSERT_EQ(ingest().status, 0);
   fs::rename(docs(), path("papers"));
   const Outcome moved = weft({"ingest", "-m", model(), "--store", store(), path("papers")});
@@ -338,13 +339,13 @@ TEST_F(AskProgram, ADocumentWhoseRecordsAreGoneIsNotListedAsStored) {
 
 TEST_F(AskProgram, ThePlanOfAChangedDocumentIsOfWhatIsNewInIt) {
   ASSERT_EQ(ingest().status, 0);
-  write_file(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And globes.");
+  write_text(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And globes.");
   const Json report = ingest({"--json"}).json();
   EXPECT_EQ(report["changed"], 1);
   EXPECT_EQ(report["new_chunks"], 1);  // the last
   EXPECT_GT(report["chunks"], 1);
   EXPECT_LT(report["new_tokens"], report["tokens"]);
-  write_file(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And atlases.");
+  write_text(docs() + "/library.txt", "The library lends maps. " + filler(300) + "And atlases.");
   EXPECT_THAT(ingest().out,
               AllOf(HasSubstr("ingesting 1 document, 1 new chunk, "), HasSubstr(" need none\n")));
 }
@@ -360,7 +361,7 @@ TEST_F(AskProgram, ACopyIsNoMove) {
 }
 
 TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {
-  write_file(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
+  write_text(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
   const Outcome stopped = ingest({"--store-limit", "200KB"});
   ASSERT_EQ(stopped.status, 1);
   const Outcome asked = ask("harbour");
@@ -387,8 +388,8 @@ TEST_F(AskProgram, AnIngestThatDidNotEndIsSaidWithTheCommandThatCompletesIt) {
 }
 
 TEST_F(AskProgram, TheCommandThatCompletesAnIngestLeavesOutWhatWasExcluded) {
-  write_file(docs() + "/debug.log", "A log line. " + filler(10));
-  write_file(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
+  write_text(docs() + "/debug.log", "A log line. " + filler(10));
+  write_text(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
   ASSERT_EQ(ingest({"--exclude", "*.log", "--no-ignore", "--store-limit", "200KB"}).status, 1);
   const std::string root = fs::canonical(docs()).string();
   const std::string command = "weft ingest -m " + model() + " --store " + store() +
@@ -424,7 +425,7 @@ TEST_F(AskProgram, AnIngestThatDidNotEndEndsWithDocsRmWhenItsFolderIsGone) {
 TEST_F(AskProgram, WhereNothingWasStoredBeforeTheFolderWasGoneItEndsSo) {
   ASSERT_EQ(ingest().status, 0);
   fs::create_directories(path("more"));
-  write_file(path("more/m.txt"), "Marmots whistle. " + filler(200));
+  write_text(path("more/m.txt"), "Marmots whistle. " + filler(200));
   const auto ingest_more = [&] {
     return weft(
         {"ingest", "-m", model(), "--store", store(), "--store-limit", "200KB", path("more")});
@@ -441,8 +442,8 @@ TEST_F(AskProgram, WhereNothingWasStoredBeforeTheFolderWasGoneItEndsSo) {
 
 TEST_F(AskProgram, DocumentsAreListedAndRemoved) {
   fs::create_directories(docs() + "/old");
-  write_file(docs() + "/old/a.md", "# A\n\nAlpaca wool.");
-  write_file(docs() + "/old/b.md", "# B\n\nBadger setts.");
+  write_text(docs() + "/old/a.md", "# A\n\nAlpaca wool.");
+  write_text(docs() + "/old/b.md", "# B\n\nBadger setts.");
   ASSERT_EQ(ingest().status, 0);
   const Json all = documents();
   ASSERT_EQ(all.size(), 5u);
@@ -471,7 +472,7 @@ TEST_F(AskProgram, DocumentsAreListedAndRemoved) {
 }
 
 TEST_F(AskProgram, AFirstIngestThatTakesNothingInLeavesNoStore) {
-  write_file(path("film.png"), std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+  write_text(path("film.png"), std::string("\x89PNG\r\n\x1a\n\0\0", 10));
   const std::string fresh = path("deep/fresh");
   const auto ingest_film = [&] {
     return weft({"ingest", "-m", model(), "--store", fresh, path("film.png")});
@@ -487,7 +488,7 @@ TEST_F(AskProgram, AFirstIngestThatTakesNothingInLeavesNoStore) {
 }
 
 TEST_F(AskProgram, AnIngestIntoWhichNothingNamedCameInFails) {
-  write_file(path("film.png"), std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+  write_text(path("film.png"), std::string("\x89PNG\r\n\x1a\n\0\0", 10));
   ASSERT_EQ(ingest().status, 0);
   const std::string line = store() + ": no document came in, and the store has what it had\n";
   const auto ingest_what = [&](std::vector<std::string> what) {
@@ -520,13 +521,13 @@ TEST_F(AskProgram, AFolderWithOtherFilesIsNotMadeAStore) {
   EXPECT_TRUE(fs::is_empty(path("mine")));
   // The rest of a store is taken up, and so is a store that somebody put a note into.
   for (const char* name : {"documents.sqlite-journal", "store.lock"}) {
-    write_file(path("mine/") + name, "");
+    write_text(path("mine/") + name, "");
   }
-  write_file(path("mine/0123456789abcdef0123456789abcdef.chunk"), "damaged");
+  write_text(path("mine/0123456789abcdef0123456789abcdef.chunk"), "damaged");
   fs::create_directories(path("mine/tmp"));
   fs::create_directories(path("mine/lost+found"));
   EXPECT_EQ(weft({"ingest", "-m", model(), "--store", path("mine"), docs()}).status, 0);
-  write_file(path("mine/note.txt"), "A note.");
+  write_text(path("mine/note.txt"), "A note.");
   const Outcome again = weft({"ingest", "-m", model(), "--store", path("mine"), docs()});
   EXPECT_EQ(again.status, 0) << again.err;
   fs::remove_all(path("mine"));
@@ -535,7 +536,7 @@ TEST_F(AskProgram, AFolderWithOtherFilesIsNotMadeAStore) {
 TEST_F(AskProgram, OneIsNoPlural) {
   fs::remove(docs() + "/orchard.txt");
   fs::remove(docs() + "/library.txt");
-  write_file(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven.");
+  write_text(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven.");
   ASSERT_EQ(ingest().status, 0);
   const std::string all = weft({"docs", "ls", "--store", store()}).out;
   EXPECT_THAT(all, HasSubstr("docs/harbour.md  Harbour  1 chunk, "));
@@ -546,7 +547,7 @@ TEST_F(AskProgram, OneIsNoPlural) {
 
 TEST_F(AskProgram, ADocumentWhoseFileIsALinkNowIsRemovedByItsOwnPath) {
   fs::create_directories(docs() + "/x");
-  write_file(docs() + "/x/a.txt", "Alpacas graze.");
+  write_text(docs() + "/x/a.txt", "Alpacas graze.");
   ASSERT_EQ(ingest().status, 0);
   fs::remove(docs() + "/x/a.txt");
   fs::create_symlink("../orchard.txt", docs() + "/x/a.txt");
@@ -559,7 +560,7 @@ TEST_F(AskProgram, ADocumentWhoseFileIsALinkNowIsRemovedByItsOwnPath) {
 }
 
 TEST_F(AskProgram, AnIngestThatDidNotEndEndsWhereItsFolderIsALinkNow) {
-  write_file(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
+  write_text(docs() + "/zebra.txt", "Zebras graze. " + filler(200));
   ASSERT_EQ(ingest({"--store-limit", "200KB"}).status, 1);
   fs::rename(docs(), path("papers"));
   fs::create_directory_symlink(path("papers"), docs());
@@ -575,9 +576,9 @@ TEST_F(AskProgram, AnIngestThatDidNotEndEndsWhereItsFolderIsALinkNow) {
 TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
   fs::remove_all(docs());
   fs::create_directories(docs());
-  write_file(docs() + "/a.txt", "");
-  write_file(docs() + "/b.html", "<script>let x = 1;</script>");
-  write_file(docs() + "/c.md", "---\ndraft: true\n---\n");
+  write_text(docs() + "/a.txt", "");
+  write_text(docs() + "/b.html", "<script>let x = 1;</script>");
+  write_text(docs() + "/c.md", "---\ndraft: true\n---\n");
   const Outcome few = ingest();
   EXPECT_EQ(few.status, 0);
   EXPECT_THAT(few.out, HasSubstr("3 new"));
@@ -587,17 +588,17 @@ TEST_F(AskProgram, DocumentsWithoutTextAreSaid) {
                          "weft: " + root + "/c.md" + none);
   expect_error(ask("heading"), 1, "the documents in the store have no text");
   EXPECT_EQ(ingest().err, "");
-  for (const char* name : {"d", "e", "f", "g"}) write_file(docs() + "/" + name + ".txt", "\n");
+  for (const char* name : {"d", "e", "f", "g"}) write_text(docs() + "/" + name + ".txt", "\n");
   const Json many = ingest({"--json"}).json();
   EXPECT_EQ(many["notes"][0],
             "4 documents have no text, so no question finds them (d.txt, e.txt, f.txt, …)");
-  write_file(docs() + "/a.txt", "A walnut.");
+  write_text(docs() + "/a.txt", "A walnut.");
   ASSERT_EQ(ingest().status, 0);
   EXPECT_EQ(ask("walnut").status, 0);
 }
 
 TEST_F(AskProgram, ADocumentThatIsOnlyAHeadingIsFoundByIt) {
-  write_file(docs() + "/contacts.md", "# The plumber is Zacharias, 030-4711\n");
+  write_text(docs() + "/contacts.md", "# The plumber is Zacharias, 030-4711\n");
   const Outcome ingested = ingest();
   EXPECT_EQ(ingested.status, 0);
   EXPECT_EQ(ingested.err, "");
@@ -641,7 +642,7 @@ TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) 
   expect_error(weft_in(path("elsewhere"), remove), 1, "docs: no document of ");
   EXPECT_EQ(listed().size(), 3u);
   // Two roots of that name.
-  write_file(path("elsewhere/docs/orchard.txt"), "Another orchard.");
+  write_text(path("elsewhere/docs/orchard.txt"), "Another orchard.");
   ASSERT_EQ(weft({"ingest", "-m", model(), "--store", store(), path("elsewhere/docs")}).status, 0);
   const std::string first = fs::canonical(docs()).string();
   const std::string second = fs::canonical(path("elsewhere/docs")).string();
@@ -660,8 +661,8 @@ TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) 
 
 TEST_F(AskProgram, FilesOfOneNameThatAreNamedByThemselvesAreToldApart) {
   for (const char* folder : {"/a", "/b"}) fs::create_directories(docs() + folder);
-  write_file(docs() + "/a/notes.md", "The zeppelin lands at noon.");
-  write_file(docs() + "/b/notes.md", "A quagga grazes on the far hill.");
+  write_text(docs() + "/a/notes.md", "The zeppelin lands at noon.");
+  write_text(docs() + "/b/notes.md", "A quagga grazes on the far hill.");
   ASSERT_EQ(weft({"ingest", "-m", model(), "--store", store(), docs() + "/a/notes.md",
                   docs() + "/b/notes.md"})
                 .status,
@@ -683,12 +684,12 @@ TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
   for (const auto& entry : fs::recursive_directory_iterator(store())) {
     if (entry.path().extension() == ".chunk") damaged = entry.path().string();
   }
-  std::string bytes = test::slurp(damaged);
+  std::string bytes = test::read_text(damaged);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  write_file(damaged, bytes);
+  write_text(damaged, bytes);
   // A record that no document has.
   const std::string elsewhere = path("elsewhere");
-  write_file(path("stray.md"), "# Stray\n\nA stray cat.");
+  write_text(path("stray.md"), "# Stray\n\nA stray cat.");
   ASSERT_EQ(weft({"ingest", "-m", model(), "--store", elsewhere, path("stray.md")}).status, 0);
   for (const auto& entry : fs::recursive_directory_iterator(elsewhere)) {
     if (entry.path().extension() == ".chunk") {
@@ -719,9 +720,9 @@ TEST_F(AskProgram, RepairKeepsWhatItCouldOnlyNotRead) {
   }
   ASSERT_GE(files.size(), 2u);
   const fs::path unreadable = files[0];
-  std::string bytes = test::slurp(files[1].string());
+  std::string bytes = test::read_text(files[1].string());
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  write_file(files[1].string(), bytes);
+  write_text(files[1].string(), bytes);
   fs::permissions(unreadable, fs::perms::none);
   // Root may read everything: then the store is somebody else's.
   constexpr uid_t kOther = 65534;
@@ -786,7 +787,7 @@ TEST_F(AskProgram, VerifyNamesDocumentsWhoseRecordsAreMissing) {
 }
 
 TEST_F(AskProgram, BenchRetrievalSaysHowOftenTheGoldPassageIsShown) {
-  write_file(path("data.json"), R"([
+  write_text(path("data.json"), R"([
     {"question": "Who keeps the weir?", "answers": ["Ann"], "ctxs": [
       {"title": "Weir", "text": "Ann keeps the weir and its gates.", "gold": true},
       {"title": "Pier", "text": "The pier is made of oak.", "gold": false}]},
@@ -806,7 +807,7 @@ TEST_F(AskProgram, BenchRetrievalSaysHowOftenTheGoldPassageIsShown) {
   EXPECT_TRUE(table.out.ends_with(" | -\n")) << table.out;
   // Rows can be told apart, and a half without questions has none.
   fs::create_directories(path("more"));
-  write_file(path("more/data.json"), R"([
+  write_text(path("more/data.json"), R"([
     {"question": "Who mends the nets?", "answers": ["Bo"], "ctxs": [
       {"title": "Nets", "text": "Bo mends the nets.", "gold": true}]}])");
   fs::copy_file(path("more/data.json"), path("all.json"));
@@ -828,7 +829,7 @@ TEST_F(AskProgram, BenchRetrievalSaysHowOftenTheGoldPassageIsShown) {
                      path("more/../data.json")}),
                2, "more/../data.json: the same file as");
   fs::remove(path("all.json"));
-  write_file(path("data.json"),
+  write_text(path("data.json"),
              R"([{"question": "x", "answers": ["y"], "ctxs": [{"title": "t", "text": "x"}]}])");
   expect_error(weft({"bench", "retrieval", "-m", model(), "-f", path("data.json")}), 2,
                "example 0: no passage is marked as gold");

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -18,14 +19,14 @@
 
 #include "base/byte_sizes.h"
 #include "gguf/random_model.h"
-#include "terminal.h"
-#include "weft_program.h"
+#include "support/terminal.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
 
 using test::Outcome;
-using test::write_file;
+using test::write_text;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -60,7 +61,7 @@ class Batch : public test::WeftProgram {
   static std::string batch_file(const std::vector<Json>& lines) {
     std::string text;
     for (const Json& line : lines) text += line.dump() + "\n";
-    write_file(path("batch.jsonl"), text);
+    write_text(path("batch.jsonl"), text);
     return path("batch.jsonl");
   }
   static std::vector<Json> lines_of(const std::string& text) {
@@ -127,7 +128,7 @@ class Batch : public test::WeftProgram {
 };
 
 TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
-  write_file(path("in"),
+  write_text(path("in"),
              "{\"prompt\":\"first\",\"n\":9}\n"
              "\n"
              "nonsense\r\n"
@@ -157,7 +158,7 @@ TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
 }
 
 TEST_F(Batch, OfBadLinesAloneThereIsNoSpeedAndTheErrorStays) {
-  write_file(path("in"),
+  write_text(path("in"),
              "Name a colour.\n"
              "{\"prompt\":\"x\",\"n\":\"many\"}\n");
   const Arguments quiet{"--batch", path("in"), "-q"};
@@ -175,7 +176,7 @@ TEST_F(Batch, OfBadLinesAloneThereIsNoSpeedAndTheErrorStays) {
 
 TEST_F(Batch, ItIsTheSameFromAFileAndAPipeWhateverEndsTheLines) {
   const std::string unix = "{\"prompt\":\"a\"}\n\n{\"prompt\":\"b\",\"temp\":1,\"seed\":4}\n";
-  write_file(path("in"), unix);
+  write_text(path("in"), unix);
   const Outcome wanted = weft(raw({"--batch", path("in"), "-q"}));
   EXPECT_EQ(wanted.status, 0) << wanted.err;
   EXPECT_EQ(wanted.err, "");
@@ -193,7 +194,7 @@ TEST_F(Batch, ItIsTheSameFromAFileAndAPipeWhateverEndsTheLines) {
 
 TEST_F(Batch, AFileWithoutARequestIsOneLine) {
   for (const std::string input : {"", "\n", "\n \r\n\t\n", " "}) {
-    write_file(path("in"), input);
+    write_text(path("in"), input);
     expect_error(weft(raw({"--batch", path("in")})), 2, path("in") + ": no requests");
     expect_error(weft(raw({"--batch", "-"}), input), 2, "no requests");
   }
@@ -544,7 +545,7 @@ TEST_F(Batch, CtrlCEndsABatchWithALineForEachRequest) {
   const auto running = start(raw({"--ignore-eos", "--batch", batch_file(requests)}));
   // The rest takes seconds.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (test::slurp(path("stdout")).find('\n') == std::string::npos &&
+  while (test::read_text(path("stdout")).find('\n') == std::string::npos &&
          std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -572,7 +573,7 @@ TEST_F(Batch, CtrlCEndsSamplesWithWhatTheyHave) {
   terminal.send(SIGINT);
   EXPECT_EQ(terminal.exit_status(), 130);
   EXPECT_THAT(terminal.screen(), HasSubstr("weft: interrupted"));
-  const std::vector<Json> lines = lines_of(test::slurp(path("samples")));
+  const std::vector<Json> lines = lines_of(test::read_text(path("samples")));
   ASSERT_EQ(lines.size(), 1u);
   ASSERT_EQ(lines[0]["choices"].size(), 64u);
   std::map<std::string, int> reasons;

@@ -3,20 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
-#include "identity_cases.h"
-#include "kernels/test_support.h"
+#include "support/identity_cases.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
 
 namespace weft {
 namespace {
 
 using kernels::MatmulPath;
-using kernels::testing::same_bits;
 using model::RowKind;
 using model::Rows;
 using test::random_ids;
+using test::same_bits;
 using test::TestModel;
 
 /// Rows of one sequence that go through a step together.
@@ -122,7 +124,7 @@ std::vector<Piece> others(int32_t n_vocab) {
 using Batched = test::IdentityTest;
 
 TEST_P(Batched, ARowIsWhatItIsAlone) {
-  for (const kernels::Isa isa : kernels::testing::machine_isas()) {
+  for (const kernels::Isa isa : test::machine_isas()) {
     for (const MatmulPath path : {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8}) {
       // oneDNN takes the best set of the machine whatever is asked; emulated it is too slow here.
       if (path == MatmulPath::kBf16 && isa != kernels::best_isa()) continue;
@@ -265,7 +267,7 @@ std::vector<std::vector<std::byte>> prefilled_values(TestModel& m, std::span<con
 
 // Chunks of 1 to 300 tokens, which share steps as they come; one has its step to itself.
 TEST_P(Batched, AChunkIsWhatItIsAlone) {
-  for (const kernels::Isa isa : kernels::testing::machine_isas()) {
+  for (const kernels::Isa isa : test::machine_isas()) {
     for (const MatmulPath path : {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8}) {
       if (path == MatmulPath::kBf16 && isa != kernels::best_isa()) continue;
       SCOPED_TRACE(::testing::Message() << kernels::isa_name(isa) << " path " << int(path));

@@ -9,8 +9,9 @@
 #include <random>
 
 #include "kv/invariants.h"
-#include "support.h"
-#include "test_model.h"
+#include "support/files.h"
+#include "support/skip.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {

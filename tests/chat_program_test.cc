@@ -5,12 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "terminal.h"
-#include "test_model.h"
+#include "support/terminal.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -72,7 +73,7 @@ TEST_F(ChatProgram, LinesBlocksAndCommands) {
            "one \\\ntwo\n\"\"\"\n/three\nfour\n\"\"\"\n\"\"\"five\"\"\"\n//six\n/save " + file +
                "\n/undo\n/undo\n/set temp 0.5\n/set tokens 3\n/system Other.\n");
   EXPECT_EQ(run.status, 0) << run.err;
-  const Json messages = Json::parse(test::slurp(file))["messages"];
+  const Json messages = Json::parse(test::read_text(file))["messages"];
   ASSERT_EQ(messages.size(), 9u);
   EXPECT_EQ(messages[0]["content"], "Be brief.");
   EXPECT_EQ(messages[1]["content"], "one \ntwo");
@@ -86,7 +87,7 @@ TEST_F(ChatProgram, LinesBlocksAndCommands) {
       weft(chat({"--save", path("saved.json")}), "/load " + file + "\n/regen\n/stats\n/clear\n");
   EXPECT_EQ(loaded.status, 0) << loaded.err;
   EXPECT_THAT(loaded.err, HasSubstr("(9 turns (1 system, 4 questions, 4 answers) loaded)"));
-  EXPECT_EQ(Json::parse(test::slurp(path("saved.json")))["messages"].size(), 9u);
+  EXPECT_EQ(Json::parse(test::read_text(path("saved.json")))["messages"].size(), 9u);
 }
 
 TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
@@ -289,7 +290,7 @@ TEST_F(ChatProgram, LinesPastedAtOnceAreOneText) {
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("\x04");
   EXPECT_EQ(terminal.exit_status(), 0);
-  const Json messages = Json::parse(test::slurp(file))["messages"];
+  const Json messages = Json::parse(test::read_text(file))["messages"];
   ASSERT_EQ(messages.size(), 3u);
   EXPECT_EQ(messages[1]["content"], "See: /one\ntwo\tgr\xc3\xbc\xc3\x9f - what?");
 }
@@ -332,13 +333,13 @@ TEST_F(ChatProgram, BeingAskedToEndSavesTheConversation) {
     EXPECT_EQ(terminal.exit_status(), status);
     EXPECT_THAT(terminal.screen(), HasSubstr("weft: stopped"));
     EXPECT_EQ(terminal.modes(), before);
-    EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 2u);
+    EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 2u);
   }
   // A script, between two lines.
   const std::string file = path("script.json");
   const Outcome script = weft(chat({"--save", file, "-s", "Be brief."}), "Hello\n/undo\n");
   EXPECT_EQ(script.status, 0) << script.err;
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 1u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 1u);
 }
 
 TEST_F(ChatProgram, AWindowThatIsClosedLosesNothing) {
@@ -353,7 +354,7 @@ TEST_F(ChatProgram, AWindowThatIsClosedLosesNothing) {
   ASSERT_TRUE(terminal.shows("the system turn is set"));
   terminal.hang_up();
   EXPECT_EQ(terminal.exit_status(), 129);
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 3u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 3u);
 }
 
 TEST_F(ChatProgram, AModelThatIsCutWhileItRunsIsNamedOnASaneTerminal) {
@@ -406,19 +407,19 @@ TEST_F(ChatProgram, AConversationIsNotSavedOverAnother) {
   const std::string file = path("kept.json");
   std::filesystem::remove(file);
   EXPECT_EQ(weft(chat({"--save", file}), "Hello\n").status, 0);
-  const std::string kept = test::slurp(file);
+  const std::string kept = test::read_text(file);
   const Outcome again = weft(chat({"--save", file}), "Hi\n");
   EXPECT_EQ(again.status, 2);
   EXPECT_THAT(again.err, HasSubstr("--load"));
-  EXPECT_EQ(test::slurp(file), kept);
+  EXPECT_EQ(test::read_text(file), kept);
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "Hi\n").status, 0);
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 4u);
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/clear\nOther.\n").status, 0);
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/clear\n").status, 0);
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 4u);
   EXPECT_EQ(weft(chat({"--save", file, "--load", file}), "/load /nowhere\n/system New.\n").status,
             1);
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 5u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 5u);
   EXPECT_EQ(weft(chat({"--save", path("unused.json")}), "").status, 0);
   EXPECT_FALSE(std::filesystem::exists(path("unused.json")));
   const Outcome nowhere = weft(chat({"--save", path("none/file")}), "Hi\n");
@@ -432,26 +433,26 @@ TEST_F(ChatProgram, SaveReplacesNoFileButThisConversations) {
   const Outcome refused = weft(chat(), "Hello\n/save " + file + "\n");
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.err, HasSubstr("/save! " + file + " replaces it"));
-  EXPECT_EQ(test::slurp(file), "precious");
+  EXPECT_EQ(test::read_text(file), "precious");
   const Outcome forced = weft(chat(), "Hello\n/save! " + file + "\nAnd?\n/save " + file + "\n");
   EXPECT_EQ(forced.status, 0) << forced.err;
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 4u);
   // What was loaded from it may go back to it, through a link too; what begins anew may not.
   std::filesystem::create_symlink(file, path("link.json"));
   EXPECT_EQ(weft(chat(), "/load " + path("link.json") + "\n/undo\n/save " + file + "\n").status, 0);
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 2u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 2u);
   EXPECT_EQ(weft(chat({"--load", file}), "Hi\n/save " + path("link.json") + "\n").status, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(path("link.json")));
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 4u);
   EXPECT_EQ(weft(chat({"--load", file}), "/clear\nHi\n/save " + file + "\n").status, 1);
-  EXPECT_EQ(Json::parse(test::slurp(file))["messages"].size(), 4u);
+  EXPECT_EQ(Json::parse(test::read_text(file))["messages"].size(), 4u);
 }
 
 TEST_F(ChatProgram, SavingIsPrivateAndTouchesNoOtherFile) {
   const std::string file = path("private.json");
   std::ofstream(file + ".part") << "the user's own";
   EXPECT_EQ(weft(chat({"--save", file}), "Hello\n").status, 0);
-  EXPECT_EQ(test::slurp(file + ".part"), "the user's own");
+  EXPECT_EQ(test::read_text(file + ".part"), "the user's own");
   struct stat found {};
   ASSERT_EQ(stat(file.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0600u);
@@ -475,35 +476,35 @@ TEST_F(ChatProgram, WhatAnotherProgramSavedMeanwhileIsNotReplaced) {
   say(one, "first");
   say(one, "/set");  // the answer is there, and saved
   ASSERT_TRUE(one.shows("(temp"));
-  const std::string saved = test::slurp(file);
+  const std::string saved = test::read_text(file);
   EXPECT_THAT(saved, HasSubstr("first"));
   two.type("second\r");
   ASSERT_TRUE(two.shows("two.json: another program changed this file"));
-  EXPECT_EQ(test::slurp(file), saved);
+  EXPECT_EQ(test::read_text(file), saved);
   say(two, "/save " + file);
   ASSERT_TRUE(two.shows("two.json: another program changed this file"));
-  EXPECT_EQ(test::slurp(file), saved);
+  EXPECT_EQ(test::read_text(file), saved);
   say(two, "/save " + path("other.json"));
   ASSERT_TRUE(two.shows("(saved to "));
-  EXPECT_THAT(test::slurp(path("other.json")), HasSubstr("second"));
+  EXPECT_THAT(test::read_text(path("other.json")), HasSubstr("second"));
   say(two, "/exit");
   ASSERT_TRUE(two.shows("two.json: another program changed this file"));
   EXPECT_EQ(two.exit_status(), 1);
-  EXPECT_EQ(test::slurp(file), saved);
+  EXPECT_EQ(test::read_text(file), saved);
   // What is gone is written anew, and what is asked for is replaced.
   std::filesystem::remove(file);
   say(one, "third");
   say(one, "/set");
   ASSERT_TRUE(one.shows("(temp"));
-  EXPECT_THAT(test::slurp(file), HasSubstr("third"));
+  EXPECT_THAT(test::read_text(file), HasSubstr("third"));
   std::ofstream(file) << saved;
   say(one, "/save! " + file);
   ASSERT_TRUE(one.shows("(saved to "));
-  EXPECT_THAT(test::slurp(file), HasSubstr("third"));
+  EXPECT_THAT(test::read_text(file), HasSubstr("third"));
   say(one, "fourth");
   say(one, "/exit");
   EXPECT_EQ(one.exit_status(), 0);
-  EXPECT_THAT(test::slurp(file), HasSubstr("fourth"));
+  EXPECT_THAT(test::read_text(file), HasSubstr("fourth"));
 }
 
 TEST_F(ChatProgram, RegenerateAtTemperature0SaysTheSame) {

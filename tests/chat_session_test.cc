@@ -5,13 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/fault_env.h"
 #include "engine/rag_prompt.h"
-#include "test_model.h"
+#include "support/fault_env.h"
+#include "support/test_model.h"
 
 namespace weft::engine {
 namespace {
 
+using test::FaultEnv;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;

@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "gguf/gguf.h"
-#include "support.h"
+#include "support/files.h"
+#include "support/skip.h"
 
 namespace weft::text {
 namespace {
@@ -62,10 +64,10 @@ Result<std::vector<Segment>> render(const ChatTemplate& chat, const Json& conver
 }
 
 TEST(ChatTemplate, WritesWhatJinja2Writes) {
-  const Json reference = Json::parse(test::slurp(kFolder + "reference.json"));
+  const Json reference = Json::parse(test::read_text(kFolder + "reference.json"));
   int n_rendered = 0;
   for (const Json& item : reference["cases"]) {
-    const ChatTemplate chat = compile(test::slurp(kFolder + std::string(item["template"])));
+    const ChatTemplate chat = compile(test::read_text(kFolder + std::string(item["template"])));
     const Json& conversation = reference["conversations"][std::string(item["conversation"])];
     const auto segments = render(chat, conversation, ChatTemplate::Adapt::kNo);
     SCOPED_TRACE(std::string(item["template"]) + " / " + std::string(item["conversation"]));
@@ -83,9 +85,9 @@ TEST(ChatTemplate, WritesWhatJinja2Writes) {
 TEST(ChatTemplate, OtherPeoplesTemplatesRenderOrRefuseInOneLine) {
   const std::string folder = test::shared_dir() + "/data/chat_templates";
   WEFT_SKIP_UNLESS(std::filesystem::is_directory(folder), "../shared");
-  const Json reference = Json::parse(test::slurp(kFolder + "reference.json"));
+  const Json reference = Json::parse(test::read_text(kFolder + "reference.json"));
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const ChatTemplate chat = compile(test::slurp(entry.path()));
+    const ChatTemplate chat = compile(test::read_text(entry.path()));
     for (const auto& [name, conversation] : reference["conversations"].items()) {
       const auto segments = render(chat, conversation, ChatTemplate::Adapt::kToTemplate);
       if (segments.is_ok()) continue;

@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "terminal.h"
-#include "weft_program.h"
+#include "support/terminal.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
 using test::Outcome;
-using test::write_file;
+using test::write_text;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -200,10 +200,10 @@ TEST_F(DocumentChatProgram, ATurnWithoutAnAnswerIsNotKept) {
       weft(chat({"--save", file}), "Who governs Bolivia?\nharbour?\n/undo\n/undo\nlibrary?\n");
   EXPECT_EQ(run.status, 1) << run.err;  // the second /undo
   EXPECT_THAT(run.err, HasSubstr("there is nothing to undo"));
-  const Json messages = Json::parse(test::slurp(file))["messages"];
+  const Json messages = Json::parse(test::read_text(file))["messages"];
   ASSERT_EQ(messages.size(), 2u) << messages;
   EXPECT_EQ(messages[0]["content"], "library?");
-  write_file(file, R"([{"role":"user","content":"a"},{"role":"user","content":"b"}])");
+  write_text(file, R"([{"role":"user","content":"a"},{"role":"user","content":"b"}])");
   expect_error(weft(chat({"--load", file}), ""), 1, "questions with an answer each");
   fs::remove(file);
 }

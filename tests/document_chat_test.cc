@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft::engine {
 namespace {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,15 +21,17 @@
 #include "recorder/cuts.h"
 #include "retrieval/index.h"
 #include "store/chunk_store.h"
-#include "store/test_support_internal.h"
-#include "support.h"
+#include "support/files.h"
+#include "support/skip.h"
+#include "support/store_chunks.h"
 
 namespace weft::test {
 namespace {
 
 using retrieval::Index;
 using store::ChunkStore;
-using store::TestChunk;
+using test::read_text;
+using test::TestChunk;
 
 constexpr const char* kWorkloadFlag = "--workload";
 
@@ -56,7 +59,7 @@ size_t count(const Facts& facts, const std::string& kind) {
   return n;
 }
 
-std::string output_of(const Recording& recording) { return slurp(recording.path("output")); }
+std::string output_of(const Recording& recording) { return read_text(recording.path("output")); }
 
 // -------------------------------------------------------------------------------------- the store
 
@@ -143,7 +146,7 @@ Facts observe_store(const std::string& root) {
     const auto value = store.property(name);
     if (value.is_ok()) facts[std::string("property/") + name] = *value;
   }
-  if (store::unfinished_files(store_dir(root)) > 0) facts[kError] = "unfinished files are left";
+  if (test::unfinished_files(store_dir(root)) > 0) facts[kError] = "unfinished files are left";
   const Status used = use_store(store);
   if (!used.is_ok()) facts[kError] = "the store cannot be used: " + used.message();
   return facts;
@@ -357,8 +360,8 @@ class DurableProgram : public ::testing::Test {
     options.chat_template = kChatMl;
     ASSERT_TRUE(gguf::write_random_model(posix_env(), model(), options).is_ok());
     std::filesystem::create_directory(docs());
-    store::write_text(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven.");
-    store::write_text(docs() + "/orchard.txt", "The orchard has pears. " + filler(60));
+    test::write_text(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven.");
+    test::write_text(docs() + "/orchard.txt", "The orchard has pears. " + filler(60));
     // Of new files the index has no time, until the next ingest.
     for (const char* name : {"/harbour.md", "/orchard.txt"}) {
       std::filesystem::last_write_time(
@@ -510,7 +513,7 @@ Facts observe_conversations(const std::string& root) {
   for (const char* name : {"kept", "saved"}) {
     const std::string path = root + "/" + name + ".json";
     if (!std::filesystem::exists(path)) continue;
-    const std::string text = slurp(path);
+    const std::string text = read_text(path);
     const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     const bool whole = json.is_object() && json.contains("messages");
     if (!whole) return {{kError, path + " is not whole"}};

@@ -9,7 +9,7 @@
 #include "engine/generation.h"
 #include "eval/evaluate.h"
 #include "eval/perplexity.h"
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {

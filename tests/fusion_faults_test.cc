@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
 
-#include "base/fault_env.h"
 #include "base/log.h"
-#include "test_model.h"
+#include "support/fault_env.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -17,6 +18,7 @@ using fusion::FusionOptions;
 using fusion::Prompt;
 using fusion::ReuseMode;
 using fusion::SelectorKind;
+using test::FaultEnv;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "terminal.h"
-#include "weft_program.h"
+#include "support/terminal.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
 
 using test::Outcome;
-using test::write_file;
+using test::write_text;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -50,7 +50,7 @@ TEST_F(Habits, APromptComesAsWordsAFileOrAPipe) {
   EXPECT_EQ(weft(generate({}), "The harbour opens").out, wanted);
   EXPECT_EQ(weft(generate({}), "The harbour opens\n").out, wanted);
   EXPECT_EQ(weft(generate({"-f", "-"}), "The harbour opens\r\n").out, wanted);
-  write_file(path("prompt.txt"), "The harbour opens\n");
+  write_text(path("prompt.txt"), "The harbour opens\n");
   EXPECT_EQ(weft(generate({"-f", path("prompt.txt")})).out, wanted);
   EXPECT_NE(weft(generate({"-f", "-"}), "The harbour opens\n\n").out, wanted);
   // What begins with a dash is a prompt behind -p or --.
@@ -229,7 +229,7 @@ TEST_F(Habits, VariablesNameTheModelAndTheStore) {
   expect_error(with_variables({{"WEFT_MODEL", model()}}, {"ask", "x"}), 2,
                "--store DIR is missing, and WEFT_STORE is not set");
   EXPECT_EQ(with_variables(both, {"tokenize", "--json"}, "x").status, 0);
-  write_file(path("chat.jinja"), "{{ messages[0].content }}");
+  write_text(path("chat.jinja"), "{{ messages[0].content }}");
   const std::string turn = R"([{"role":"user","content":"hi"}])";
   EXPECT_EQ(with_variables(both, {"template", path("chat.jinja")}, turn).out, "hi");
   expect_error(with_variables(both, {"template"}, turn), 1, "has no chat template");
@@ -297,7 +297,7 @@ TEST_F(Habits, WordsThatWereNotQuotedAreTheQuestion) {
   expect_error(weft({"ask", "-m", model(), "--store", store(), "who", "--chunk", "3", "opens"}), 2,
                "weft ask has no --chunk: did you mean --chunks?; words that begin with - go "
                "behind --");
-  write_file(path("docs/[a].txt"), "The pier is closed.");
+  write_text(path("docs/[a].txt"), "The pier is closed.");
   const Outcome listed = weft({"ingest", "-m", model(), path("docs/[a].txt"), "--store", store(),
                                path("docs/harbour.md"), path("docs/library.txt")});
   EXPECT_EQ(listed.status, 0) << listed.err;
@@ -426,7 +426,7 @@ class Completions : public Habits {
   void SetUp() override {
     std::filesystem::create_directories(path("models"));
     for (const char* name : {"tiny", "two words", "$(touch ran)"}) {
-      write_file(path("models/" + std::string(name) + ".gguf"), "x");
+      write_text(path("models/" + std::string(name) + ".gguf"), "x");
     }
   }
 
@@ -435,14 +435,14 @@ class Completions : public Habits {
                                const std::string& program) {
     const Outcome made = weft({"completions", shell});
     EXPECT_EQ(made.status, 0) << made.err;
-    write_file(path("weft." + shell), made.out);
-    write_file(path("script"), script);
+    write_text(path("weft." + shell), made.out);
+    write_text(path("script"), script);
     const std::string out = path("offered");
     const std::string command = "cd '" + folder_->path() + "' && PATH='" + WEFT_BINARY_DIR +
                                 "':$PATH WEFT_MODELS='" + path("models") + "' HOME='" +
                                 folder_->path() + "' " + program + " ./script > '" + out + "' 2>&1";
-    EXPECT_EQ(std::system(command.c_str()), 0) << test::slurp(out);
-    return test::slurp(out);
+    EXPECT_EQ(std::system(command.c_str()), 0) << test::read_text(out);
+    return test::read_text(out);
   }
 
   static std::string bash(const std::string& words) {
@@ -524,7 +524,7 @@ TEST_F(Habits, AnUnknownShellIsALine) {
 }
 
 TEST_F(Habits, ModelsAreNamedByWhatIsNearest) {
-  write_file(path("tinymodel.gguf"), "x");
+  write_text(path("tinymodel.gguf"), "x");
   expect_error(weft({"generate", "-m", "tinymodle", "x"}), 1, "did you mean tinymodel?");
   expect_error(weft({"generate", "-m", "smollm2:135m", "x"}), 1,
                "did you mean smollm2-135m? weft model get smollm2-135m");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <string>
 
@@ -13,7 +14,7 @@
 #include "engine/generation.h"
 #include "eval/dataset.h"
 #include "eval/perplexity.h"
-#include "test_model.h"
+#include "support/test_model.h"
 #include "text/detokenizer.h"
 
 namespace weft {
@@ -298,7 +299,7 @@ TEST_P(HostileKeys, EndInAnErrorOrAnAnswer) {
     options.n_experts_used = 2;
   }
   ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
-  const std::string file = test::slurp(path);
+  const std::string file = test::read_text(path);
   int n_changed = 0;
   const auto try_with = [&](const std::string& key, uint32_t value) {
     const std::string changed = with_number(file, key, value);

@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
-#include "identity_cases.h"
+#include "support/identity_cases.h"
+#include "support/test_model.h"
 #include "tensor/half.h"
-#include "test_model.h"
 
 namespace weft {
 namespace {

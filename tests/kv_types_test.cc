@@ -5,9 +5,10 @@
 
 #include <cmath>
 
-#include "identity_cases.h"
-#include "kernels/test_support.h"
-#include "test_model.h"
+#include "support/identity_cases.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -117,7 +118,7 @@ TEST_P(KvTypeIdentities, Hold) {
 // A decoded row is what it is alone, on every instruction set.
 TEST_P(KvTypeIdentities, ADecodedRowIsWhatItIsAlone) {
   for (const KvTypes& types : kTypes) {
-    for (const kernels::Isa isa : kernels::testing::machine_isas()) {
+    for (const kernels::Isa isa : test::machine_isas()) {
       SCOPED_TRACE(::testing::Message() << named(types) << ", " << kernels::isa_name(isa));
       TestModel m(path_, {.isa = isa, .kv_types = types});
       if (m.model().config().n_layers * m.model().config().n_embd > 4096 &&

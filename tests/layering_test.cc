@@ -1,7 +1,9 @@
-// The layers as a test: a room includes only rooms of a lower layer (ARCHITECTURE.md), and links
+// The layers as a test: a room includes only rooms of a lower layer and no
+// test support (ARCHITECTURE.md), and links
 // what it includes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -106,26 +108,40 @@ TEST(Layering, LayersAreRunInOnePlace) {
       });
 }
 
+// What tests share is in tests/support, which the program never links: a room's own files neither
+// include it nor carry test helpers of their own.
+TEST(Layering, RoomsCarryNoTestSupport) {
+  const std::regex helper(R"(/(test_[a-z_]+|[a-z_]*test_support[a-z_]*|fault_env)\.(h|cc)$)");
+  const std::regex include("#include (\"support/|<g(test|mock)/)");
+  for_each_line(
+      [&](const std::string& path, const std::string&, const std::string& line, int number) {
+        if (path.ends_with("_test.cc")) return;
+        EXPECT_TRUE(number > 1 || !std::regex_search(path, helper)) << path;
+        EXPECT_FALSE(std::regex_search(line, include)) << path << ":" << number << ": " << line;
+      });
+}
+
 /// So that WEFT_REQUIRE_ALL=1 sees every skip.
 TEST(Layering, TestsSkipOnlyThroughSupport) {
   const auto check = [](const std::string& path, const std::string&, const std::string& line,
                         int number) {
-    if (path.ends_with("tests/support.h")) return;
+    if (path.ends_with("tests/support/skip.h")) return;
     EXPECT_EQ(line.find("GTEST_"
                         "SKIP"),
               std::string::npos)
-        << path << ":" << number << ": WEFT_SKIP_UNLESS of tests/support.h, please";
+        << path << ":" << number << ": WEFT_SKIP_UNLESS of tests/support/skip.h, please";
   };
   for_each_line(check, "src");
   for_each_line(check, "tests");
 }
 
 TEST(Layering, EveryHeaderSaysWhatItIsFor) {
-  for_each_line(
-      [](const std::string& path, const std::string&, const std::string& line, int number) {
-        if (number != 1 || !path.ends_with(".h")) return;
-        EXPECT_TRUE(line.starts_with("//")) << path;
-      });
+  const auto check = [](const std::string& path, const std::string&, const std::string& line,
+                        int number) {
+    if (number != 1 || !path.ends_with(".h")) return;
+    EXPECT_TRUE(line.starts_with("//")) << path;
+  };
+  for (const char* folder : {"src", "tests"}) for_each_line(check, folder);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -20,13 +21,13 @@
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
 #include "store/chunk_store.h"
-#include "weft_program.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
 
 using test::Outcome;
-using test::write_file;
+using test::write_text;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -185,14 +186,14 @@ TEST_F(LibraryProgram, AFolderOfAnOlderWeftIsTakenOverWithoutIngestingAgain) {
     for (const auto& entry : std::filesystem::directory_iterator(store())) {
       if (entry.path().extension() == ".chunk") damaged = entry.path().string();
     }
-    const std::string whole = test::slurp(damaged);
+    const std::string whole = test::read_text(damaged);
     std::string bytes = whole;
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-    write_file(damaged, bytes);
+    write_text(damaged, bytes);
     expect_error(weft({"cache", "verify", "--repair", "--store", store()}), 1,
                  "an index of an older weft; weft ingest, run once, brings it up to date");
     EXPECT_EQ(records(), n_records);
-    write_file(damaged, whole);
+    write_text(damaged, whole);
   }
   EXPECT_EQ(weft({"cache", "stat", "--store", store(), "--json"}).json()["anchor"], "none");
   expect_error(weft({"cache", "gc", "--store", store()}), 1, "weft ingest");
@@ -216,7 +217,7 @@ TEST_F(LibraryProgram, AFolderOfAnOlderWeftIsTakenOverWithoutIngestingAgain) {
 TEST_F(LibraryProgram, ADamagedTokenIdIsOneLineAndNoCrash) {
   ASSERT_EQ(ingest().status, 0);
   // A byte as a bad disk changes it: SQLite's own checks pass.
-  const std::string bytes = test::slurp(index_file());
+  const std::string bytes = test::read_text(index_file());
   const std::vector<int32_t> tokens = open_index()->search("harbour", 1)->front().chunk.tokens;
   const std::string ids(reinterpret_cast<const char*>(tokens.data()), 16);
   const size_t at = bytes.find(ids);
@@ -225,7 +226,7 @@ TEST_F(LibraryProgram, ADamagedTokenIdIsOneLineAndNoCrash) {
     for (const size_t byte : {0, 1, 3}) {
       std::string bad = bytes;
       bad[at + byte] = static_cast<char>(bad[at + byte] ^ mask);
-      write_file(index_file(), bad);
+      write_text(index_file(), bad);
       const Outcome run = weft({"ask", "-m", model(), "--store", store(), "harbour"});
       expect_error(run, 1, "documents.sqlite: chunk ");
       EXPECT_THAT(run.err, HasSubstr("ingest again"));
@@ -319,16 +320,16 @@ TEST_F(LibraryProgram, AStoreThatItsOwnerSharedStaysShared) {
 
 TEST_F(LibraryProgram, AWriteAheadLogIsUndoneByWhoeverWritesAndLeftByWhoeverReads) {
   ASSERT_EQ(ingest().status, 0);
-  std::string bytes = test::slurp(index_file());
+  std::string bytes = test::read_text(index_file());
   bytes[18] = bytes[19] = 2;  // as any SQLite tool sets it
-  write_file(index_file(), bytes);
+  write_text(index_file(), bytes);
   const auto before = picture_of(store());
   for (const char* look : {"stat", "verify"}) {
     expect_error(weft({"cache", look, "--store", store()}), 1, "has a write-ahead log");
   }
   EXPECT_EQ(picture_of(store()), before);
   EXPECT_EQ(ask("harbour").status, 0);
-  EXPECT_EQ(test::slurp(index_file())[18], 1);
+  EXPECT_EQ(test::read_text(index_file())[18], 1);
   EXPECT_EQ(weft({"cache", "verify", "--store", store()}).status, 0);
 }
 
@@ -374,7 +375,7 @@ TEST_F(LibraryProgram, GcRemovesWhatNoDocumentHas) {
   ASSERT_EQ(ingest().status, 0);
   const int needed = records();
   const std::string elsewhere = path("elsewhere");
-  write_file(path("stray.txt"), "A text that is in no document here.");
+  write_text(path("stray.txt"), "A text that is in no document here.");
   ASSERT_EQ(weft({"ingest", "-m", model(), "--store", elsewhere, path("stray.txt")}).status, 0);
   uint64_t stray_bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(elsewhere)) {
@@ -407,7 +408,7 @@ TEST_F(LibraryProgram, GivenKillNineWhileTwoIngestThenNothingOfDeletedDocumentsI
       if (random() % 3 == 0) {
         std::filesystem::remove(name);
       } else {
-        write_file(name, "Text " + std::to_string(random() % 6) + ". " + filler(random() % 90));
+        write_text(name, "Text " + std::to_string(random() % 6) + ". " + filler(random() % 90));
       }
     }
     const std::vector<std::string> arguments{"ingest", "-m",      model(), "-t",

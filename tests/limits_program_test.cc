@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
-#include "program.h"
-#include "test_model.h"
+#include "support/program.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -114,7 +116,7 @@ TEST_F(Limits, MemoryForALongTextRunsOut) {
 
 TEST_F(Limits, EveryCommandEndsWithALineAtEverySize) {
   const std::string model = path("model.gguf");
-  const std::string text = test::slurp(path("text.txt"));
+  const std::string text = test::read_text(path("text.txt"));
   const std::vector<std::pair<std::vector<std::string>, std::string>> commands{
       {{"tokenize", "-m", model}, text},
       {{"inspect", model}, ""},

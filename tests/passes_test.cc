@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "fusion/prefill.h"
-#include "identity_cases.h"
-#include "kernels/test_support.h"
+#include "support/identity_cases.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
 
 namespace weft {
 namespace {
@@ -12,9 +13,9 @@ namespace {
 using fusion::FusionOptions;
 using fusion::ReuseMode;
 using fusion::SelectorKind;
-using kernels::testing::same_bits;
 using model::RowKind;
 using test::random_ids;
+using test::same_bits;
 using test::TestModel;
 
 class Passes : public test::IdentityTest {

@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include "engine/kept_measurements.h"
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft::engine {
 namespace {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -9,13 +11,13 @@
 #include <vector>
 
 #include "gguf/writer.h"
-#include "weft_program.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
 
 using test::Outcome;
-using test::write_file;
+using test::write_text;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -41,7 +43,7 @@ TEST_F(Cli, VersionAndHelp) {
 }
 
 TEST_F(Cli, TemplateWritesAConversation) {
-  write_file(path("chat.jinja"),
+  write_text(path("chat.jinja"),
              "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ extra }}\n"
              "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
              "{{ strftime_now('%A') if date }}");
@@ -54,7 +56,7 @@ TEST_F(Cli, TemplateWritesAConversation) {
                  R"([{"role": "user", "content": "x"}])")
                 .out,
             "<s><user>x\n");
-  write_file(path("ends.jinja"), "{{ bos_token }}|{{ eos_token }}");
+  write_text(path("ends.jinja"), "{{ bos_token }}|{{ eos_token }}");
   const Outcome without =
       weft({"template", path("ends.jinja"), "--bos", "", "--eos="}, R"({"messages": []})");
   EXPECT_EQ(without.out, "|") << without.err;
@@ -66,7 +68,7 @@ TEST_F(Cli, TemplateWritesAConversation) {
   EXPECT_EQ(segments[1], (Json{{"text", "<user>1"}, {"from_input", true}}));
   expect_error(weft({"template", file}, "{\"messages\": [}"), 1, "standard input: line 1");
   expect_error(weft({"template", file}, "{}"), 1, "messages");
-  write_file(path("bad.jinja"), "\n{% if %}");
+  write_text(path("bad.jinja"), "\n{% if %}");
   expect_error(weft({"template", path("bad.jinja")}, conversation), 1, "line 2, column 7");
   expect_error(weft({"template", model()}, conversation), 1, model());
   expect_error(weft({"template"}, conversation), 2, "weft template --help");
@@ -97,7 +99,7 @@ TEST_F(Cli, LostOutputIsAnError) {
                              "\" > /dev/full 2> \"" + path("err") + "\"";
     const int status = std::system(line.c_str());
     EXPECT_EQ(WEXITSTATUS(status), 1) << command;
-    EXPECT_THAT(test::slurp(path("err")), HasSubstr("weft: standard output: ")) << command;
+    EXPECT_THAT(test::read_text(path("err")), HasSubstr("weft: standard output: ")) << command;
   }
 }
 
@@ -165,11 +167,11 @@ TEST_F(Cli, NoQuestionIsSaid) {
 TEST_F(Cli, IngestPicksUpChanges) {
   ASSERT_EQ(ingest().status, 0);
   EXPECT_THAT(ingest().out, HasSubstr("0 new, 0 changed, 0 completed, 0 deleted, 3 unchanged"));
-  write_file(docs() + "/orchard.txt", "The orchard has quinces now.");
+  write_text(docs() + "/orchard.txt", "The orchard has quinces now.");
   std::filesystem::remove(docs() + "/library.txt");
-  write_file(docs() + "/new.txt", "A lighthouse was built.");
-  write_file(docs() + "/picture.bin", std::string("\x89PNG\0\0", 6));
-  write_file(docs() + "/latin.txt", "a caf\xe9");
+  write_text(docs() + "/new.txt", "A lighthouse was built.");
+  write_text(docs() + "/picture.bin", std::string("\x89PNG\0\0", 6));
+  write_text(docs() + "/latin.txt", "a caf\xe9");
   const Outcome run = ingest();
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("2 new, 1 changed, 0 completed, 1 deleted, 1 unchanged"));
@@ -190,13 +192,13 @@ TEST_F(Cli, IngestPicksUpChanges) {
 TEST_F(Cli, IngestSaysWhatItSkipsInGroups) {
   std::filesystem::remove_all(docs());
   std::filesystem::create_directories(docs() + "/node_modules");
-  write_file(docs() + "/one.txt", "short");  // a text that fits into a string itself
-  write_file(docs() + "/.gitignore", "*.log\n");
-  write_file(docs() + "/a.log", "x");
-  write_file(docs() + "/a.pdf", "%PDF-1.4\n");
+  write_text(docs() + "/one.txt", "short");  // a text that fits into a string itself
+  write_text(docs() + "/.gitignore", "*.log\n");
+  write_text(docs() + "/a.log", "x");
+  write_text(docs() + "/a.pdf", "%PDF-1.4\n");
   for (const char* name : {"a.png", "b.png", "c.png", "d.png"}) {
-    write_file(docs() + "/" + name, std::string("\x89PNG\r\n\x1a\n\0\0", 10));
-    write_file(docs() + "/" + name + ".txt", "gr\xfc\xdf von hier");
+    write_text(docs() + "/" + name, std::string("\x89PNG\r\n\x1a\n\0\0", 10));
+    write_text(docs() + "/" + name + ".txt", "gr\xfc\xdf von hier");
   }
   std::filesystem::create_symlink("nowhere", docs() + "/x");
   const Outcome run = ingest();
@@ -236,12 +238,12 @@ TEST_F(Cli, IngestSaysWhatItSkipsInGroups) {
 TEST_F(Cli, IngestReadsHtmlFrontMatterAndEncodings) {
   std::filesystem::remove_all(docs());
   std::filesystem::create_directories(docs());
-  write_file(docs() + "/page.html",
+  write_text(docs() + "/page.html",
              "<title>The &quot;pier&quot;</title><script>zeppelin</script><p>Oak &amp; iron.");
-  write_file(docs() + "/note.md",
+  write_text(docs() + "/note.md",
              "---\ntitle: Quay\ntags: [masonry]\n---\n# Other\n\nThe quay is of stone.");
-  write_file(docs() + "/old.txt", "Das M\xfchlrad dreht sich.");
-  write_file(docs() + "/long.txt", "# " + filler(300));
+  write_text(docs() + "/old.txt", "Das M\xfchlrad dreht sich.");
+  write_text(docs() + "/long.txt", "# " + filler(300));
   ASSERT_EQ(ingest().status, 0);
   const auto title_of = [&](const std::string& question) {
     return ask(question).json()["chunks"][0]["title"].get<std::string>();
@@ -275,15 +277,15 @@ TEST_F(Cli, ARecordLivesAsLongAsOneDocumentHasItsPassage) {
   const std::string text = "# Pier\n\nThe pier is made of oak.";
   std::filesystem::remove_all(docs());
   std::filesystem::create_directories(docs());
-  write_file(docs() + "/a.md", text);
+  write_text(docs() + "/a.md", text);
   ASSERT_EQ(ingest().status, 0);
-  write_file(docs() + "/b.md", text);
+  write_text(docs() + "/b.md", text);
   ASSERT_EQ(ingest().status, 0);
   ASSERT_EQ(records(), 1);
   std::filesystem::remove(docs() + "/a.md");
   EXPECT_THAT(ingest().out, HasSubstr("1 deleted"));
   EXPECT_EQ(records(), 1);
-  write_file(docs() + "/b.md", "# Pier\n\nThe pier is made of stone.");
+  write_text(docs() + "/b.md", "# Pier\n\nThe pier is made of stone.");
   EXPECT_THAT(ingest().out, HasSubstr("1 changed"));
   EXPECT_EQ(records(), 1);
   std::filesystem::remove(docs() + "/b.md");
@@ -330,9 +332,9 @@ TEST_F(Cli, ADamagedRecordIsAMissAndNeverAWrongAnswer) {
   int damaged = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(store())) {
     if (entry.path().extension() != ".chunk") continue;
-    std::string bytes = test::slurp(entry.path().string());
+    std::string bytes = test::read_text(entry.path().string());
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-    write_file(entry.path().string(), bytes);
+    write_text(entry.path().string(), bytes);
     ++damaged;
   }
   ASSERT_GT(damaged, 2);
@@ -363,7 +365,7 @@ TEST_F(Cli, AnotherAnchorNeedsAnotherFolder) {
 }
 
 TEST_F(Cli, BadInputGetsOneLine) {
-  write_file(path("bad.gguf"), "GGUF and nothing else");
+  write_text(path("bad.gguf"), "GGUF and nothing else");
   expect_error(weft({"generate", "-m", path("bad.gguf"), "-p", "x"}), 1, "bad.gguf");
   expect_error(weft({"generate", "-m", "no-such-model", "-p", "x"}), 1, "no-such-model");
   expect_error(weft({"generate", "-m", model()}), 2, "no prompt");
@@ -397,7 +399,7 @@ TEST_F(Cli, BadInputGetsOneLine) {
   EXPECT_EQ(checked["ratio"], 0.1);
   // Layers that the model does not have, whatever is chosen and whether passages are found.
   const std::string questions = path("questions.json");
-  write_file(questions, R"([{"question": "When?", "answers": ["seven"],)"
+  write_text(questions, R"([{"question": "When?", "answers": ["seven"],)"
                         R"( "ctxs": [{"title": "a", "text": "The harbour opens at seven."}]}])");
   for (const char* check : {"6:0.3", "2147483647:0.3", "1:0.3,1:0.2", "1:0.2,2:0.3"}) {
     const std::vector<std::string> bad{"--selector", "v-deviation", "--check", check};
@@ -420,14 +422,14 @@ TEST_F(Cli, BadInputGetsOneLine) {
 }
 
 TEST_F(Cli, FilesThatAreNoWholeModelSayWhatTheyAre) {
-  const std::string bytes = test::slurp(model());
-  write_file(path("half.gguf"), bytes.substr(0, bytes.size() / 2));
+  const std::string bytes = test::read_text(model());
+  write_text(path("half.gguf"), bytes.substr(0, bytes.size() / 2));
   expect_error(weft({"generate", "-m", path("half.gguf"), "-p", "x"}), 1, "it is incomplete");
   const auto whole = gguf::File::open(posix_env(), model());
   ASSERT_TRUE(whole.is_ok());
   gguf::HeaderBuilder header;
   for (const auto& [key, value] : (*whole)->metadata()) header.add_value(key, value);
-  write_file(path("vocab.gguf"), header.bytes());
+  write_text(path("vocab.gguf"), header.bytes());
   expect_error(weft({"generate", "-m", path("vocab.gguf"), "-p", "x"}), 1,
                "a vocabulary without weights");
   EXPECT_EQ(weft({"tokenize", "-m", path("vocab.gguf")}, "x").status, 0);
@@ -500,7 +502,7 @@ TEST_F(Cli, EvalComparesModes) {
          {"ctxs",
           {{{"title", "A"}, {"text", filler(12)}}, {{"title", "B"}, {"text", filler(9)}}}}});
   }
-  write_file(path("data.json"), data.dump());
+  write_text(path("data.json"), data.dump());
   const Json report = weft({"eval", "-m", model(), "-f", path("data.json"), "--modes",
                             "none,full,blend", "--ratio", "1", "--json"})
                           .json();
@@ -509,12 +511,12 @@ TEST_F(Cli, EvalComparesModes) {
   EXPECT_GT(report["modes"]["full"]["kl"], 0);
   EXPECT_EQ(report["modes"]["blend"]["recomputed_share"], 1);
   EXPECT_LT(report["modes"]["blend"]["kl"], report["modes"]["full"]["kl"]);
-  write_file(path("data.json"), "[{\"question\": 3}]");
+  write_text(path("data.json"), "[{\"question\": 3}]");
   expect_error(weft({"eval", "-m", model(), "-f", path("data.json")}), 1, "'question'");
 }
 
 TEST_F(Cli, PerplexityOfRandomWeightsIsNearTheVocabulary) {
-  write_file(path("text.txt"), filler(200));
+  write_text(path("text.txt"), filler(200));
   const Json report =
       weft({"perplexity", "-m", model(), "-f", path("text.txt"), "-c", "256", "--json"}).json();
   EXPECT_GT(report["tokens"], 100);

@@ -2,11 +2,12 @@
 // how it was made): 200 greedy tokens of stories260K, and SmolLM2 on every matmul path.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "kernels/matmul_prefill.h"
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -17,7 +18,7 @@ using test::TestModel;
 using Json = nlohmann::json;
 
 Json golden(const char* name) {
-  return Json::parse(test::slurp(std::string(WEFT_SOURCE_DIR) + "/tests/golden/" + name));
+  return Json::parse(test::read_text(std::string(WEFT_SOURCE_DIR) + "/tests/golden/" + name));
 }
 
 /// Logits of the last n rows of a step that appends `tokens`.

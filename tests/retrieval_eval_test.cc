@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "gguf/gguf.h"
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft::eval {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "engine/generation.h"
 #include "gguf/random_model.h"
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {

@@ -4,14 +4,18 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "gguf/random_model.h"
-#include "terminal.h"
-#include "test_model.h"
+#include "support/terminal.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "test_model.h"
+#include "support/test_model.h"
 
 namespace weft::sim {
 namespace {

@@ -6,13 +6,22 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <random>
 #include <thread>
 
 #include "store/chunk_store.h"
-#include "store/test_support_internal.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
 
 namespace weft::store {
 namespace {
+
+using test::loads_right;
+using test::MemoryTempDir;
+using test::open_store;
+using test::TestChunk;
+using test::unfinished_files;
 
 constexpr int kChunks = 30;
 constexpr int kRounds = 200;
@@ -88,7 +97,7 @@ void check_folder(const std::string& dir, const std::vector<TestChunk>& chunks,
 }
 
 TEST(StoreKill, KillNineAtAnyMomentLosesNothingThatWasPromised) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const std::string store_dir = join_path(dir.path(), "store");
   const auto chunks = all_chunks();
   std::mt19937 random(20);
@@ -129,7 +138,7 @@ TEST(StoreKill, KillNineAtAnyMomentLosesNothingThatWasPromised) {
 }
 
 TEST(StoreKill, TwoProcessesShareAFolder) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const auto chunks = all_chunks();
   std::vector<pid_t> processes;
   for (unsigned seed = 1; seed <= 2; ++seed) {

@@ -21,8 +21,7 @@ struct SourceFile {
   std::vector<std::string> lines;
   bool is_test() const {
     const std::string name = path.substr(path.rfind('/') + 1);
-    return path.starts_with("tests/") || path.starts_with("fuzz/") || name.ends_with("_test.cc") ||
-           name.starts_with("test_") || name.starts_with("fault_env");
+    return path.starts_with("tests/") || path.starts_with("fuzz/") || name.ends_with("_test.cc");
   }
   bool is_header() const { return path.ends_with(".h"); }
 };

@@ -6,21 +6,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
 
-#include "terminal.h"
-#include "weft_program.h"
+#include "support/terminal.h"
+#include "support/weft_program.h"
 
 namespace weft {
 namespace {
 
 using test::Outcome;
 using test::Terminal;
-using test::write_file;
+using test::write_text;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -32,7 +34,7 @@ class Surroundings : public test::WeftProgram {
  protected:
   void SetUp() override {
     WeftProgram::SetUp();
-    write_file(data(), kData);
+    write_text(data(), kData);
   }
   static std::string data() { return path("data.json"); }
   static Outcome run_in(const std::function<void()>& prepare, std::vector<std::string> arguments,
@@ -68,17 +70,17 @@ class Surroundings : public test::WeftProgram {
 TEST_F(Surroundings, AResultsFileIsThereWhenItIsWhole) {
   const std::string file = path("result");
   for (const auto& command : {eval(file), ttft(file)}) {
-    write_file(file, "precious");
+    write_text(file, "precious");
     const auto no_room = [] {
       const rlimit limit{16, 16};
       setrlimit(RLIMIT_FSIZE, &limit);
     };
     EXPECT_NE(run_in(no_room, command).status, 0);
-    EXPECT_EQ(test::slurp(file), "precious");
+    EXPECT_EQ(test::read_text(file), "precious");
     const Outcome done = weft(command);
     ASSERT_EQ(done.status, 0) << done.err;
-    EXPECT_THAT(test::slurp(file), Not(HasSubstr("precious")));
-    EXPECT_FALSE(nlohmann::json::parse(test::slurp(file), nullptr, false).is_discarded());
+    EXPECT_THAT(test::read_text(file), Not(HasSubstr("precious")));
+    EXPECT_FALSE(nlohmann::json::parse(test::read_text(file), nullptr, false).is_discarded());
     EXPECT_THAT(temporary_files(), IsEmpty());
   }
 }
@@ -86,9 +88,9 @@ TEST_F(Surroundings, AResultsFileIsThereWhenItIsWhole) {
 TEST_F(Surroundings, AResultsFileIsNoneThatIsRead) {
   std::filesystem::create_hard_link(data(), path("again.json"));
   for (const std::string& file : {data(), path("again.json"), model()}) {
-    const std::string before = test::slurp(file);
+    const std::string before = test::read_text(file);
     expect_error(weft(eval(file)), 2, file + ": is the file to be read");
-    EXPECT_EQ(test::slurp(file), before);
+    EXPECT_EQ(test::read_text(file), before);
   }
   std::filesystem::remove(path("again.json"));
   expect_error(weft(ttft(model())), 2, model() + ": is the file to be read");
@@ -113,7 +115,7 @@ TEST_F(Surroundings, AClosedDescriptorIsNoFileThatIsOpenedLater) {
   const std::string small = path("small.gguf");
   const std::vector<std::string> command{"quantize", model(), small, "Q8_0"};
   ASSERT_EQ(weft(command).status, 0);
-  const std::string whole = test::slurp(small);
+  const std::string whole = test::read_text(small);
   for (int closed = 1; closed < 8; ++closed) {
     SCOPED_TRACE(closed);
     const Outcome run = run_in(
@@ -126,7 +128,7 @@ TEST_F(Surroundings, AClosedDescriptorIsNoFileThatIsOpenedLater) {
     // Nobody is told where standard error is closed; the line on standard output is lost.
     EXPECT_EQ(run.status, (closed & 2) != 0 ? 1 : 0) << run.err;
     if ((closed & 2) != 0 && (closed & 4) == 0) expect_error(run, 1, "standard output: ");
-    EXPECT_EQ(test::slurp(small), whole);
+    EXPECT_EQ(test::read_text(small), whole);
   }
   // A lock is held, its file open, while the report is written.
   const Outcome ingested =
@@ -136,7 +138,7 @@ TEST_F(Surroundings, AClosedDescriptorIsNoFileThatIsOpenedLater) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(store())) {
     if (entry.path().extension() != ".lock") continue;
     ++n_locks;
-    EXPECT_EQ(test::slurp(entry.path().string()), "") << entry.path();
+    EXPECT_EQ(test::read_text(entry.path().string()), "") << entry.path();
   }
   EXPECT_GT(n_locks, 0);
   expect_error(run_in([] { close(0); }, {"tokenize", "-m", model()}), 1, "standard input: ");

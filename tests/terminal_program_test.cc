@@ -3,13 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "base/utf8.h"
 #include "gguf/random_model.h"
 #include "gguf/writer.h"
-#include "terminal.h"
-#include "test_model.h"
+#include "support/terminal.h"
+#include "support/test_model.h"
 
 namespace weft {
 namespace {
@@ -220,7 +222,7 @@ TEST_F(OnATerminal, AWarningIsHarmlessAndOneLine) {
   std::filesystem::copy(path("store"), store, std::filesystem::copy_options::recursive);
   for (const std::string& file : damaged) {
     const std::string copy = store + file.substr(path("store").size());
-    std::string bytes = test::slurp(copy);
+    std::string bytes = test::read_text(copy);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
     std::ofstream(copy, std::ios::binary) << bytes;
   }
@@ -236,11 +238,11 @@ TEST_F(OnATerminal, EachStreamIsDecidedForItself) {
   const std::string bytes = weft(generate()).out;
   Terminal out(folder_->path(), generate(), path("out"));
   EXPECT_EQ(out.exit_status(), 0);
-  EXPECT_EQ(test::slurp(path("out")), bytes);
+  EXPECT_EQ(test::read_text(path("out")), bytes);
   const std::vector<std::string> wrong = {"inspect", path("no\x1b[2J")};
   Terminal err(folder_->path(), wrong, "", path("err"));
   EXPECT_EQ(err.exit_status(), 1);
-  EXPECT_THAT(test::slurp(path("err")), HasSubstr("no\x1b[2J"));
+  EXPECT_THAT(test::read_text(path("err")), HasSubstr("no\x1b[2J"));
   Terminal both(folder_->path(), wrong, path("out"));
   EXPECT_EQ(both.exit_status(), 1);
   EXPECT_EQ(harm_in(both.screen()), "");

@@ -19,8 +19,8 @@ It must compute in 32-bit floats all through: quantised weights are to be expand
 activations, keys and values left alone.
 
 A case whose closest greedy choice is closer than --least-margin is refused: rounding could decide
-it otherwise; give its row in tests/architectures_cases.h another seed (--seed tries one without
-writing anything).
+it otherwise; give its row in tests/support/architecture_cases.cc another seed (--seed tries one
+without writing anything).
 """
 import argparse
 import hashlib

@@ -1,12 +1,12 @@
 // weft-random-model: writes a GGUF with random weights, to measure speed and to test with: of the
 // llama architecture in any shape, or a case that the tests compare with other programs. See
-// gguf/random_model.h and tests/architectures_cases.h.
+// gguf/random_model.h and tests/support/architecture_cases.h.
 #include "gguf/random_model.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "../tests/architectures_cases.h"
+#include "support/architecture_cases.h"
 
 int main(int argc, char** argv) {
   weft::gguf::RandomModelOptions o;

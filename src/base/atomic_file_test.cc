@@ -9,11 +9,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/fault_env.h"
+#include "support/fault_env.h"
 
 namespace weft {
 namespace {
 
+using test::FaultEnv;
+using test::Survives;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -1,7 +1,8 @@
 // The one seam to the operating system: files, folders, mappings, locks and clocks. Everything that
-// weft reads or writes goes through an Env, so that a fault-injecting twin (base/fault_env.h,
-// tests) can drop unsynced writes, fail any call and fill the disk. Every error names the path.
-// Thread-safe; the file objects are for one thread unless said otherwise.
+// weft reads or writes goes through an Env, so that a fault-injecting twin
+// (tests/support/fault_env.h, tests) can drop unsynced writes, fail any call and fill the disk.
+// Every error names the path. Thread-safe; the file objects are for one thread unless said
+// otherwise.
 #pragma once
 
 #include <cstddef>

@@ -16,10 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "base/test_pool_internal.h"
+#include "support/test_pool.h"
 
 namespace weft {
 namespace {
+
+using test::TestPool;
 
 /// What workers spin with: as long on every machine as their waits are.
 void pause_cpu() {

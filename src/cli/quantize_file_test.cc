@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,15 +13,17 @@
 #include <limits>
 #include <random>
 
-#include "base/fault_env.h"
-#include "base/test_pool_internal.h"
 #include "gguf/quantise.h"
 #include "gguf/writer.h"
 #include "kernels/dequantize.h"
+#include "support/fault_env.h"
+#include "support/test_pool.h"
 
 namespace weft::cli {
 namespace {
 
+using test::FaultEnv;
+using test::TestPool;
 using ::testing::HasSubstr;
 
 constexpr int64_t kRow = 512, kRows = 1000;

@@ -15,11 +15,13 @@
 
 #include "base/narrow.h"
 #include "engine/scheduler.h"
-#include "engine/scheduler_test_support_internal.h"
+#include "support/plan_text.h"
 
 namespace weft::engine {
 namespace {
 
+using test::draw;
+using test::number;
 using ::testing::IsEmpty;
 
 constexpr int32_t kNone = -1;

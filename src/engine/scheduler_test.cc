@@ -4,16 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/scheduler_test_support_internal.h"
+#include "support/plan_text.h"
 
 namespace weft::engine {
 namespace {
 
+using test::draw;
+using test::number;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

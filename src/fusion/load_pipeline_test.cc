@@ -2,17 +2,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 
-#include "base/fault_env.h"
 #include "base/log.h"
 #include "base/narrow.h"
+#include "support/fault_env.h"
 
 namespace weft::fusion {
 namespace {
+
+using test::FaultEnv;
 
 constexpr int32_t kLayers = 12;
 constexpr int32_t kTokens = 3;

@@ -3,13 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 
-#include "../tests/support.h"
 #include "gguf/writer.h"
+#include "support/files.h"
+#include "support/skip.h"
 
 namespace weft::gguf {
 namespace {

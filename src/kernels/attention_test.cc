@@ -2,22 +2,27 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <random>
 
-#include "base/test_pool_internal.h"
 #include "kernels/kv_codec.h"
 #include "kernels/ref/attention.h"
 #include "kernels/ref/kv_codec.h"
-#include "kernels/test_support.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
+#include "support/test_pool.h"
 
 namespace weft::kernels {
 namespace {
 
-using testing::Guarded;
-using testing::machine_isas;
-using testing::random_floats;
-using testing::same_bits;
+using test::Guarded;
+using test::machine_isas;
+using test::random_floats;
+using test::same_bits;
+using test::TestPool;
 
 constexpr uint8_t kNanByte = 0xff;  // of a NaN in f32, f16 and bf16
 constexpr float kGuard = -12345.0f;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <fstream>
@@ -11,10 +12,15 @@
 #include <vector>
 
 #include "kernels/ref/dequantize.h"
-#include "kernels/test_weights_internal.h"
+#include "support/instruction_sets.h"
+#include "support/random_weights.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::kAllTypes;
+using test::machine_isas;
+using test::random_weights;
 
 std::vector<uint32_t> bits_of(const std::vector<float>& values) {
   std::vector<uint32_t> bits;
@@ -57,7 +63,7 @@ TEST(Dequantize, EqualsTheGgufPackageOnEverySet) {
     const auto n = std::ssize(values);
     ref::dequantize(info->dtype, golden.bytes.data(), values.data(), n);
     EXPECT_EQ(bits_of(values), golden.bits) << golden.name << " ref";
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : machine_isas()) {
       std::fill(values.begin(), values.end(), -7.0f);
       dequantize(isa, info->dtype, golden.bytes.data(), values.data(), n);
       EXPECT_EQ(bits_of(values), golden.bits) << golden.name << " " << isa_name(isa);
@@ -74,7 +80,7 @@ TEST(Dequantize, EqualsItsTwinAtAnyAddressAndWritesNothingElse) {
       const std::vector<uint8_t> bytes = random_weights(random, dtype, 1, n);
       std::vector<float> want(n);
       ref::dequantize(dtype, bytes.data(), want.data(), n);
-      for (const Isa isa : available_isas()) {
+      for (const Isa isa : machine_isas()) {
         for (const size_t offset : {0u, 1u}) {
           std::vector<uint8_t> moved(bytes.size() + offset);
           std::copy(bytes.begin(), bytes.end(), moved.begin() + offset);
@@ -98,7 +104,7 @@ TEST(Dequantize, EveryFiniteHalfIsExact) {
   const auto n = std::ssize(halves);
   std::vector<float> want(halves.size()), got(halves.size());
   ref::dequantize(DType::kF16, halves.data(), want.data(), n);
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : machine_isas()) {
     dequantize(isa, DType::kF16, halves.data(), got.data(), n);
     EXPECT_EQ(bits_of(got), bits_of(want)) << isa_name(isa);
   }

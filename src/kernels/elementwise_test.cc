@@ -2,21 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
-#include "base/test_pool_internal.h"
 #include "kernels/ref/elementwise.h"
-#include "kernels/test_support.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
+#include "support/test_pool.h"
 #include "tensor/half.h"
 
 namespace weft::kernels {
 namespace {
 
-using testing::Guarded;
-using testing::machine_isas;
-using testing::random_floats;
-using testing::same_bits;
+using test::Guarded;
+using test::machine_isas;
+using test::random_floats;
+using test::same_bits;
+using test::TestPool;
 
 constexpr float kGuard = -12345.0f;
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon() / 2;  // one rounding

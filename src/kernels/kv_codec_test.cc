@@ -3,21 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <random>
 
 #include "kernels/ref/kv_codec.h"
-#include "kernels/test_support.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
 #include "tensor/half.h"
 
 namespace weft::kernels {
 namespace {
 
-using testing::Guarded;
+using test::Guarded;
+using test::machine_isas;
+using test::same_bits;
 using ::testing::HasSubstr;
-using testing::machine_isas;
-using testing::same_bits;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr float kGuard = -12345.0f;

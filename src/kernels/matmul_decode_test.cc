@@ -10,13 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "base/test_pool_internal.h"
 #include "kernels/ref/dequantize.h"
 #include "kernels/ref/matmul.h"
-#include "kernels/test_weights_internal.h"
+#include "support/instruction_sets.h"
+#include "support/random_weights.h"
+#include "support/test_pool.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::kAllTypes;
+using test::machine_isas;
+using test::random_weights;
+using test::set_scales;
+using test::TestPool;
 
 constexpr float kGuard = -12345.0f;
 
@@ -112,7 +119,7 @@ TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
         const int64_t x_stride = in + 5;
         const std::vector<float> x = random_rows(random, kMostRows * x_stride);
         for (int64_t rows = 1; rows <= kMostRows; ++rows) {
-          for (const Isa isa : available_isas()) {
+          for (const Isa isa : machine_isas()) {
             SCOPED_TRACE(label(isa, dtype, out, in, rows));
             for (const Rounding& rounding : kRoundings) {
               const auto y = run({pool, isa, rounding.path}, weights.matrix, x, x_stride, rows);
@@ -150,7 +157,7 @@ TEST(MatmulDecode, RoundingActivationsCostsWhatItsBitsCost) {
     }
     std::vector<float> w(out * in);
     ref::dequantize(dtype, weights.matrix.data, w.data(), out * in);
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(label(isa, dtype, out, in, 1));
       const auto y = run({pool, isa, MatmulPath::kInt8}, weights.matrix, x, in, 1);
       double squares = 0, variance = 0;
@@ -180,7 +187,7 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
   for (const DType dtype : kAllTypes) {
     const int64_t in = dtype_info(dtype).block_elements == 256 ? 2048 : 2048 - 96;
     const Weights weights(random, dtype, out, in), others(random, DType::kQ8_0, 40, 2048);
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(label(isa, dtype, out, in, 4));
       const auto all = run({three, isa, MatmulPath::kInt8}, weights.matrix, x, stride, kMostRows);
       for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 16, 17, 33}) {
@@ -216,7 +223,7 @@ TEST(MatmulDecode, ALongRowIsTheSameBitsAloneAndAmongOthers) {
   const std::vector<float> x = random_rows(random, kRows * kIn);
   for (const DType dtype : kAllTypes) {
     const Weights weights(random, dtype, kOut, kIn);
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(label(isa, dtype, kOut, kIn, 1));
       for (const MatmulPath path : {MatmulPath::kInt8, MatmulPath::kF32}) {
         const auto all = run({three, isa, path}, weights.matrix, x, kIn, kRows);
@@ -244,7 +251,7 @@ TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
       const WeightMatrix weight{bytes.data(), dtype, 1, in};
       for (const float sign : {1.0f, -1.0f}) {
         const std::vector<float> x(in, sign);
-        for (const Isa isa : available_isas()) {
+        for (const Isa isa : machine_isas()) {
           SCOPED_TRACE(label(isa, dtype, 1, in, 1) + " byte " + std::to_string(byte));
           for (const Rounding& rounding : kRoundings) {
             const auto y = run({pool, isa, rounding.path}, weight, x, in, 1);
@@ -263,7 +270,7 @@ TEST(MatmulDecode, NonFiniteActivationsShow) {
     const Weights weights(random, dtype, 5, 512);
     std::vector<float> x = random_rows(random, 512);
     x[300] = std::numeric_limits<float>::quiet_NaN();
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : machine_isas()) {
       const auto y = run({pool, isa}, weights.matrix, x, 512, 1);
       for (const float value : y) {
         EXPECT_TRUE(std::isnan(value)) << isa_name(isa) << " " << dtype_info(dtype).name;

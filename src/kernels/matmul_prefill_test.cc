@@ -11,13 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "base/test_pool_internal.h"
 #include "kernels/matmul.h"
 #include "kernels/ref/matmul.h"
-#include "kernels/test_weights_internal.h"
+#include "support/instruction_sets.h"
+#include "support/random_weights.h"
+#include "support/test_pool.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::kAllTypes;
+using test::machine_isas;
+using test::random_weights;
+using test::TestPool;
 
 constexpr float kGuard = -12345.0f;
 constexpr double kF32Epsilon = 0x1p-24;
@@ -83,7 +89,7 @@ struct Case {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : machine_isas()) {
     for (const MatmulPath path : kPaths) {
       for (const DType dtype : kAllTypes) cases.push_back({isa, path, dtype});
     }

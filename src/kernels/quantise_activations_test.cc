@@ -8,11 +8,14 @@
 #include <random>
 #include <vector>
 
-#include "kernels/test_weights_internal.h"
+#include "support/instruction_sets.h"
+#include "support/random_weights.h"
 #include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 namespace {
+
+using test::machine_isas;
 
 struct Quantised {
   std::vector<int8_t> q, rest;
@@ -83,7 +86,7 @@ TEST(QuantiseActivations, RoundsToNearestEvenAlikeOnEverySet) {
     for (int i = 0; i < 32; ++i) x[stride + i] = 0.0f;
     for (const WideBlocks wide : {WideBlocks::kOutliers, WideBlocks::kAll}) {
       const Quantised want = reference(x, stride, n_rows, n, wide);
-      for (const Isa isa : available_isas()) {
+      for (const Isa isa : machine_isas()) {
         const Quantised got = quantise(isa, x, stride, n_rows, n, wide);
         EXPECT_EQ(got.q, want.q) << isa_name(isa) << " " << n;
         EXPECT_EQ(got.rest, want.rest) << isa_name(isa) << " " << n;
@@ -98,7 +101,7 @@ TEST(QuantiseActivations, RoundsToNearestEvenAlikeOnEverySet) {
 TEST(QuantiseActivations, ABlockWithAnOutlierIsWideAndKeepsItsSmallValues) {
   std::vector<float> x(128, 0.01f);
   x[40] = 100.0f;
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : machine_isas()) {
     const Quantised got = quantise(isa, x, 128, 1, 128);
     EXPECT_EQ(got.wide, (std::vector<uint8_t>{0, 1, 0, 0})) << isa_name(isa);
     // 0.01 is 0.0127 of a scale: nothing in eight bits, 1.6 steps of fifteen.
@@ -114,7 +117,7 @@ TEST(QuantiseActivations, ExtremesStayWithinEightBits) {
     std::vector<float> x(32, largest);
     x[3] = -largest;
     x[4] = largest / 3;
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : machine_isas()) {
       const Quantised got = quantise(isa, x, 32, 1, 32);
       const int top = largest < 1e-30f ? 0 : 127;
       EXPECT_EQ(got.q[0], top) << isa_name(isa) << " " << largest;
@@ -130,7 +133,7 @@ TEST(QuantiseActivations, NonFiniteInputShowsInTheScale) {
   for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> x(64, 1.0f);
     x[40] = bad;
-    for (const Isa isa : available_isas()) {
+    for (const Isa isa : machine_isas()) {
       const Quantised got = quantise(isa, x, 64, 1, 64);
       EXPECT_EQ(got.scale[0], 1.0f / 127.0f) << isa_name(isa);
       EXPECT_TRUE(std::isnan(got.scale[1])) << isa_name(isa);

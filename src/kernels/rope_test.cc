@@ -2,23 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
-#include "base/test_pool_internal.h"
 #include "kernels/kv_codec.h"
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/rope.h"
-#include "kernels/test_support.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
+#include "support/test_pool.h"
 
 namespace weft::kernels {
 namespace {
 
-using testing::Guarded;
-using testing::machine_isas;
-using testing::random_floats;
-using testing::same_bits;
+using test::Guarded;
+using test::machine_isas;
+using test::random_floats;
+using test::TestPool;
 
 constexpr float kGuard = -12345.0f;
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon() / 2;

@@ -15,11 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "base/fault_env.h"
 #include "gguf/random_model.h"
+#include "support/fault_env.h"
 
 namespace weft::library {
 namespace {
+
+using test::FaultEnv;
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;

@@ -2,99 +2,107 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/log.h"
 #include "model/model.h"
-#include "model/test_draft_internal.h"
+#include "support/gguf_builder.h"
 
 namespace weft::model {
 namespace {
 
-Result<Weights> weights_of(const DraftFile& file) {
+using test::BrokenGguf;
+using test::BuiltGguf;
+using test::expect_one_line;
+using test::GgufBuilder;
+
+Result<Weights> weights_of(const BuiltGguf& file) {
   const auto config = read_config(*file);
   EXPECT_TRUE(config.is_ok()) << config.status().message();
   return read_weights(*file, *config);
 }
 
-class BadWeights : public ::testing::TestWithParam<BadDraft> {};
+class BadWeights : public ::testing::TestWithParam<BrokenGguf> {};
 
 TEST_P(BadWeights, AreRefusedByOneLine) {
-  Draft draft = Draft::good();
-  GetParam().spoil(draft);
-  const DraftFile file(draft);
+  GgufBuilder builder = GgufBuilder::small_llama();
+  GetParam().break_it(builder);
+  const BuiltGguf file(builder);
   expect_one_line(weights_of(file).status(), GetParam());
   expect_one_line(Model::open(file.shared()).status(), GetParam());
 }
 
-const BadDraft kBadWeights[] = {
-    {"no_output_norm", [](Draft& d) { d.drop("output_norm.weight"); }, "'output_norm.weight'",
-     "missing"},
-    {"no_attention_norm", [](Draft& d) { d.drop("blk.0.attn_norm.weight"); },
+const BrokenGguf kBadWeights[] = {
+    {"no_output_norm", [](GgufBuilder& b) { b.remove_tensor("output_norm.weight"); },
+     "'output_norm.weight'", "missing"},
+    {"no_attention_norm", [](GgufBuilder& b) { b.remove_tensor("blk.0.attn_norm.weight"); },
      "'blk.0.attn_norm.weight'", "missing"},
-    {"no_q", [](Draft& d) { d.drop("blk.1.attn_q.weight"); }, "'blk.1.attn_q.weight'", "missing"},
-    {"no_down", [](Draft& d) { d.drop("blk.1.ffn_down.weight"); }, "'blk.1.ffn_down.weight'",
-     "missing"},
-    {"fewer_layers_than_said", [](Draft& d) { d.keys["llama.block_count"] = 3u; }, "'blk.2.",
+    {"no_q", [](GgufBuilder& b) { b.remove_tensor("blk.1.attn_q.weight"); },
+     "'blk.1.attn_q.weight'", "missing"},
+    {"no_down", [](GgufBuilder& b) { b.remove_tensor("blk.1.ffn_down.weight"); },
+     "'blk.1.ffn_down.weight'", "missing"},
+    {"fewer_layers_than_said", [](GgufBuilder& b) { b.keys["llama.block_count"] = 3u; }, "'blk.2.",
      "missing"},
     {"embedding_narrower",
-     [](Draft& d) {
-       d.tensor("token_embd.weight").dims = {16, 48};
+     [](GgufBuilder& b) {
+       b.tensor("token_embd.weight").dims = {16, 48};
      },
      "'token_embd.weight'", "[16, 48]"},
     {"q_transposed_sizes",
-     [](Draft& d) {
-       d.tensor("blk.0.attn_q.weight").dims = {32, 64};
+     [](GgufBuilder& b) {
+       b.tensor("blk.0.attn_q.weight").dims = {32, 64};
      },
      "'blk.0.attn_q.weight'", "[32, 32]"},
     {"k_of_all_heads",
-     [](Draft& d) {
-       d.tensor("blk.0.attn_k.weight").dims = {32, 32};
+     [](GgufBuilder& b) {
+       b.tensor("blk.0.attn_k.weight").dims = {32, 32};
      },
      "'blk.0.attn_k.weight'", "[32, 16]"},
-    {"v_as_one_row", [](Draft& d) { d.tensor("blk.1.attn_v.weight").dims = {512}; },
+    {"v_as_one_row", [](GgufBuilder& b) { b.tensor("blk.1.attn_v.weight").dims = {512}; },
      "'blk.1.attn_v.weight'", "[512]"},
     {"v_with_a_third_dimension",
-     [](Draft& d) {
-       d.tensor("blk.1.attn_v.weight").dims = {32, 16, 2};
+     [](GgufBuilder& b) {
+       b.tensor("blk.1.attn_v.weight").dims = {32, 16, 2};
      },
      "'blk.1.attn_v.weight'", "[32, 16, 2]"},
     {"up_transposed",
-     [](Draft& d) {
-       d.tensor("blk.0.ffn_up.weight").dims = {64, 32};
+     [](GgufBuilder& b) {
+       b.tensor("blk.0.ffn_up.weight").dims = {64, 32};
      },
      "'blk.0.ffn_up.weight'", "[32, 64]"},
-    {"norm_too_short", [](Draft& d) { d.tensor("blk.1.ffn_norm.weight").dims = {16}; },
+    {"norm_too_short", [](GgufBuilder& b) { b.tensor("blk.1.ffn_norm.weight").dims = {16}; },
      "'blk.1.ffn_norm.weight'", "[32]"},
     {"norm_as_a_matrix",
-     [](Draft& d) {
-       d.tensor("output_norm.weight").dims = {32, 2};
+     [](GgufBuilder& b) {
+       b.tensor("output_norm.weight").dims = {32, 2};
      },
      "'output_norm.weight'", "[32, 2]"},
     {"output_of_another_vocabulary",
-     [](Draft& d) {
-       d.tensors.push_back({"output.weight", {32, 47}});
+     [](GgufBuilder& b) {
+       b.tensors.push_back({"output.weight", {32, 47}});
      },
      "'output.weight'", "[32, 48]"},
     {"bias",
-     [](Draft& d) {
-       d.tensors.push_back({"blk.0.ffn_up.bias", {64}});
+     [](GgufBuilder& b) {
+       b.tensors.push_back({"blk.0.ffn_up.bias", {64}});
      },
      "'blk.0.ffn_up.bias'", "does not know", StatusCode::kUnsupported},
     {"bias_too_short",
-     [](Draft& d) {
-       d.tensors.push_back({"blk.0.attn_k.bias", {8}});
+     [](GgufBuilder& b) {
+       b.tensors.push_back({"blk.0.attn_k.bias", {8}});
      },
      "'blk.0.attn_k.bias'", "[16]"},
     {"norm_of_another_architecture",
-     [](Draft& d) {
-       d.tensors.push_back({"blk.1.attn_q_norm.weight", {8}});
+     [](GgufBuilder& b) {
+       b.tensors.push_back({"blk.1.attn_q_norm.weight", {8}});
      },
      "'blk.1.attn_q_norm.weight'", "does not know", StatusCode::kUnsupported},
     {"bias_named_in_two_lines",
-     [](Draft& d) {
-       d.tensors.push_back({"blk.0\nattn.bias", {32}});
+     [](GgufBuilder& b) {
+       b.tensors.push_back({"blk.0\nattn.bias", {32}});
      },
      "attn.bias'", "does not know", StatusCode::kUnsupported},
-    {"wider_than_the_tensors", [](Draft& d) { d.keys["llama.feed_forward_length"] = 96u; },
+    {"wider_than_the_tensors", [](GgufBuilder& b) { b.keys["llama.feed_forward_length"] = 96u; },
      "'blk.0.ffn_gate.weight'", "[32, 96]"},
 };
 
@@ -102,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Table, BadWeights, ::testing::ValuesIn(kBadWeights),
                          [](const auto& bad) { return bad.param.name; });
 
 TEST(WeightsTest, WithoutAnOutputTheEmbeddingServesAsIt) {
-  const DraftFile file(Draft::good());
+  const BuiltGguf file(GgufBuilder::small_llama());
   const auto weights = weights_of(file);
   ASSERT_TRUE(weights.is_ok()) << weights.status().message();
   EXPECT_EQ(weights->output.data, weights->token_embedding.data);
@@ -111,9 +119,9 @@ TEST(WeightsTest, WithoutAnOutputTheEmbeddingServesAsIt) {
 }
 
 TEST(WeightsTest, ASeparateOutputIsTheFiles) {
-  Draft draft = Draft::good();
-  draft.tensors.push_back({"output.weight", {32, 48}});
-  const DraftFile file(draft);
+  GgufBuilder builder = GgufBuilder::small_llama();
+  builder.tensors.push_back({"output.weight", {32, 48}});
+  const BuiltGguf file(builder);
   const auto weights = weights_of(file);
   ASSERT_TRUE(weights.is_ok()) << weights.status().message();
   EXPECT_EQ(weights->output.data, (*file).find_tensor("output.weight")->data);
@@ -121,7 +129,7 @@ TEST(WeightsTest, ASeparateOutputIsTheFiles) {
 }
 
 TEST(WeightsTest, EveryMatrixIsTheFilesBytes) {
-  const DraftFile file(Draft::good());
+  const BuiltGguf file(GgufBuilder::small_llama());
   const auto weights = weights_of(file);
   ASSERT_TRUE(weights.is_ok()) << weights.status().message();
   ASSERT_EQ(weights->layers.size(), 2u);
@@ -137,13 +145,13 @@ TEST(WeightsTest, EveryMatrixIsTheFilesBytes) {
 }
 
 TEST(WeightsTest, NormsAreWidenedFromHalves) {
-  Draft draft = Draft::good();
-  Draft::Tensor& norm = draft.tensor("blk.0.attn_norm.weight");
+  GgufBuilder builder = GgufBuilder::small_llama();
+  GgufBuilder::Tensor& norm = builder.tensor("blk.0.attn_norm.weight");
   norm.dtype = DType::kF16;
   norm.values.assign(16, 0.0f);  // the bits of 32 halves, each 1.5
   const uint32_t two_halves = 0x3e003e00u;
   for (float& value : norm.values) std::memcpy(&value, &two_halves, sizeof(value));
-  const DraftFile file(draft);
+  const BuiltGguf file(builder);
   const auto weights = weights_of(file);
   ASSERT_TRUE(weights.is_ok()) << weights.status().message();
   for (const float value : weights->layers[0].attention_norm.span()) EXPECT_EQ(value, 1.5f);
@@ -151,9 +159,9 @@ TEST(WeightsTest, NormsAreWidenedFromHalves) {
 
 TEST(WeightsTest, ATensorThatNobodyUsesIsNoError) {
   set_log_level(LogLevel::kQuiet);
-  Draft draft = Draft::good();
-  draft.tensors.push_back({"blk.0.attn_rot_embd.weight", {4}});
-  const DraftFile file(draft);
+  GgufBuilder builder = GgufBuilder::small_llama();
+  builder.tensors.push_back({"blk.0.attn_rot_embd.weight", {4}});
+  const BuiltGguf file(builder);
   EXPECT_TRUE(weights_of(file).is_ok());
   set_log_level(LogLevel::kWarning);
 }

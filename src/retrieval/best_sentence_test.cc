@@ -4,10 +4,14 @@
 
 #include <string>
 
-#include "retrieval/test_support_internal.h"
+#include "support/files.h"
+#include "support/index_documents.h"
 
 namespace weft::retrieval {
 namespace {
+
+using test::put;
+using test::TempDir;
 
 class BestSentenceTest : public ::testing::Test {
  protected:

@@ -8,15 +8,19 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
-#include "retrieval/test_support_internal.h"
+#include "support/files.h"
+#include "support/index_documents.h"
 
 namespace weft::retrieval {
 namespace {
 
+using test::put;
+using test::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

@@ -12,21 +12,21 @@
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
 #include "retrieval/rows_internal.h"
-#include "retrieval/test_support_internal.h"
+#include "support/files.h"
+#include "support/index_documents.h"
 
 namespace weft::retrieval {
 namespace {
 
+using test::put;
+using test::read_text;
+using test::record_of;
+using test::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Mode = Index::Mode;
 
 constexpr int32_t kVocabulary = 600;
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 const Settlement kSettlement{.model = "0123456789abcdef",
                              .model_name = "random (m.gguf)",
@@ -64,7 +64,7 @@ class IndexDamage : public ::testing::Test {
                     .is_ok());
     for (const Document& document : *index->documents()) documents_[document.id] = document;
     index.reset();
-    good_ = slurp(file);
+    good_ = read_text(file);
   }
 
   void expect_right(const Chunk& chunk) {

@@ -6,14 +6,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <random>
 
 #include "retrieval/index.h"
-#include "retrieval/test_support_internal.h"
+#include "support/files.h"
+#include "support/index_documents.h"
 
 namespace weft::retrieval {
 namespace {
 
+using test::put;
+using test::TempDir;
 using Mode = Index::Mode;
 
 /// Runs fn in a child; its result is the child's exit status.

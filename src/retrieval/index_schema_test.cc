@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -10,11 +12,15 @@
 #include "retrieval/index.h"
 #include "retrieval/passages.h"
 #include "retrieval/rows_internal.h"
-#include "retrieval/test_support_internal.h"
+#include "support/files.h"
+#include "support/index_documents.h"
 
 namespace weft::retrieval {
 namespace {
 
+using test::put;
+using test::record_of;
+using test::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Mode = Index::Mode;

@@ -8,12 +8,17 @@
 #include <filesystem>
 #include <functional>
 
-#include "base/fault_env.h"
 #include "base/hash.h"
-#include "retrieval/test_support_internal.h"
+#include "support/fault_env.h"
+#include "support/files.h"
+#include "support/index_documents.h"
 
 namespace weft::retrieval {
 namespace {
+
+using test::FaultEnv;
+using test::put;
+using test::TempDir;
 
 namespace fs = std::filesystem;
 using ::testing::Contains;

@@ -4,13 +4,22 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <limits>
+#include <random>
 
-#include "base/fault_env.h"
-#include "store/test_support_internal.h"
+#include "support/fault_env.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
 
 namespace weft::store {
 namespace {
+
+using test::FaultEnv;
+using test::MemoryTempDir;
+using test::open_store;
+using test::record_path;
+using test::TestChunk;
 
 constexpr int64_t kHourMs = 3'600'000;
 constexpr int64_t kYearMs = 365 * 24 * kHourMs;
@@ -48,7 +57,7 @@ class StoreClock : public ::testing::Test {
     EXPECT_LE(latest_use_ns(), env_.unix_ms() * 1'000'000 + kHourMs * 1'000'000);
   }
 
-  const TempDir dir_;
+  const MemoryTempDir dir_;
   FaultEnv env_{posix_env()};
 };
 

@@ -2,18 +2,30 @@
 // full disk, damaged reads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <span>
 #include <utility>
 
-#include "base/fault_env.h"
 #include "base/log.h"
 #include "store/chunk_store.h"
-#include "store/test_support_internal.h"
+#include "support/fault_env.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
 
 namespace weft::store {
 namespace {
+
+using test::FaultEnv;
+using test::MemoryTempDir;
+using test::open_store;
+using test::read_text;
+using test::record_path;
+using test::Survives;
+using test::TestChunk;
+using test::unfinished_files;
 
 constexpr int kChunks = 7;
 constexpr size_t kLayerBytes = 3000;
@@ -96,7 +108,7 @@ void check_after_crash(const std::string& dir, const Promises& promises, uint64_
 void cut_power_everywhere(uint64_t limit) {
   uint64_t total_calls = 0;
   {
-    const TempDir dir;
+    const MemoryTempDir dir;
     FaultEnv env(posix_env());
     EXPECT_EQ(work(env, join_path(dir.path(), "store"), limit).last_put, kChunks - 1);
     total_calls = env.calls();
@@ -114,7 +126,7 @@ void cut_power_everywhere(uint64_t limit) {
     for (const Way& way : ways) {
       SCOPED_TRACE(testing::Message() << "power cut at call " << at << " of " << total_calls
                                       << ", survives " << static_cast<int>(way.survives));
-      const TempDir dir;
+      const MemoryTempDir dir;
       const std::string store_dir = join_path(dir.path(), "store");
       FaultEnv env(posix_env());
       env.cut_power_at(at);
@@ -140,7 +152,7 @@ TEST_F(ChunkStoreFaults, AnyCallMayFail) {
     uint64_t total_calls = 1;
     for (uint64_t at = 0; at < total_calls; ++at) {
       SCOPED_TRACE(testing::Message() << "call " << at << " fails: " << status_code_name(code));
-      const TempDir dir;
+      const MemoryTempDir dir;
       const std::string store_dir = join_path(dir.path(), "store");
       FaultEnv env(posix_env());
       env.fail_call(at, code);
@@ -159,7 +171,7 @@ TEST_F(ChunkStoreFaults, WhatAFailedCallLeftHalfDoneIsDurableOnceTheNextAttemptS
     uint64_t total_calls = 1;
     for (uint64_t at = 0; at < total_calls; ++at) {
       SCOPED_TRACE(testing::Message() << "call " << at << " fails, then the power");
-      const TempDir dir;
+      const MemoryTempDir dir;
       const std::string store_dir = join_path(dir.path(), "a/store");
       FaultEnv env(posix_env());
       env.fail_call(at);
@@ -190,7 +202,7 @@ class QuickerEnv : public FaultEnv {
 };
 
 TEST_F(ChunkStoreFaults, ARecordThatAnotherNamedFirstIsDurableWhenPutSaysSo) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk chunk(1);
   ASSERT_TRUE(put(*open_store(posix_env(), join_path(dir.path(), "other")), chunk).is_ok());
   const std::string record = read_text(record_path(join_path(dir.path(), "other"), chunk));
@@ -215,7 +227,7 @@ TEST_F(ChunkStoreFaults, ARecordThatAnotherNamedFirstIsDurableWhenPutSaysSo) {
 }
 
 TEST_F(ChunkStoreFaults, WhatWasClearedStaysSo) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   FaultEnv env(posix_env());
   const std::string store_dir = join_path(dir.path(), "store");
   {
@@ -237,7 +249,7 @@ TEST_F(ChunkStoreFaults, ManyRemovalsTakeOneSyncAndStaySo) {
     }
     int syncs = 0;
   } env;
-  const TempDir dir;
+  const MemoryTempDir dir;
   const std::string store_dir = join_path(dir.path(), "store");
   {
     auto store = open_store(env, store_dir);
@@ -256,7 +268,7 @@ TEST_F(ChunkStoreFaults, ManyRemovalsTakeOneSyncAndStaySo) {
 }
 
 TEST_F(ChunkStoreFaults, APropertyThatWasSetLastSurvives) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const std::string store_dir = join_path(dir.path(), "store");
   for (const Survives survives : {Survives::kNothing, Survives::kNames, Survives::kNamesAndSizes}) {
     FaultEnv env(posix_env());
@@ -271,7 +283,7 @@ TEST_F(ChunkStoreFaults, APropertyThatWasSetLastSurvives) {
 
 TEST_F(ChunkStoreFaults, AFullDiskStopsCleanlyAndWhatWasStoredStays) {
   const TestChunk first(1, kLayerBytes), second(2, kLayerBytes);
-  const TempDir dir;
+  const MemoryTempDir dir;
   FaultEnv env(posix_env());
   auto store = open_store(env, dir.path());
   ASSERT_TRUE(put(*store, first).is_ok());
@@ -292,7 +304,7 @@ TEST_F(ChunkStoreFaults, ADamagedReadIsNeverServed) {
   const TestChunk chunk(3, 200);
   const uint64_t size = chunk.file_bytes();
   for (uint64_t offset = 0; offset < size; offset += 7) {
-    const TempDir dir;
+    const MemoryTempDir dir;
     FaultEnv env(posix_env());
     auto store = open_store(env, dir.path(), 0, 1 << 20);
     ASSERT_TRUE(put(*store, chunk).is_ok());
@@ -305,7 +317,7 @@ TEST_F(ChunkStoreFaults, ADamagedReadIsNeverServed) {
 
 TEST_F(ChunkStoreFaults, AReadErrorIsNotTakenForDamage) {
   const TestChunk chunk(4, kLayerBytes);
-  const TempDir dir;
+  const MemoryTempDir dir;
   FaultEnv env(posix_env());
   auto store = open_store(env, dir.path());
   ASSERT_TRUE(put(*store, chunk).is_ok());
@@ -323,7 +335,7 @@ TEST_F(ChunkStoreFaults, AReadErrorIsNotTakenForDamage) {
 }
 
 TEST_F(ChunkStoreFaults, OnlyADamagedRecordIsRemovedAsDamaged) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk whole(1), damaged(2);
   {
     auto store = open_store(posix_env(), dir.path());

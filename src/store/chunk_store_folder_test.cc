@@ -10,15 +10,25 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 
-#include "base/fault_env.h"
 #include "base/log.h"
 #include "store/properties.h"
-#include "store/test_support_internal.h"
+#include "support/fault_env.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
 
 namespace weft::store {
 namespace {
 
+using test::FaultEnv;
+using test::MemoryTempDir;
+using test::open_store;
+using test::read_text;
+using test::record_path;
+using test::TestChunk;
+using test::unfinished_files;
+using test::write_text;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -59,7 +69,7 @@ class StoreFolder : public ::testing::Test {
         env, {.dir = dir_, .memory_limit_bytes = memory_limit_bytes, .read_only = true});
   }
 
-  const TempDir temp_;
+  const MemoryTempDir temp_;
   const std::string dir_ = join_path(temp_.path(), "a/store");
   mode_t old_umask_ = 0;
 };
@@ -81,7 +91,7 @@ TEST_F(StoreFolder, ANewStoreIsItsOwnersAlone) {
 }
 
 TEST_F(StoreFolder, AFileIsPrivateWhileItIsBeingWritten) {
-  const TempDir folder;
+  const MemoryTempDir folder;
   set_mode(folder.path(), 0755);
   write_text(join_path(folder.path(), "notes.txt"), "the user's");
   // Every file that a put creates in the meantime, looked at at the moment of its creation.
@@ -104,7 +114,7 @@ TEST_F(StoreFolder, AFileIsPrivateWhileItIsBeingWritten) {
 }
 
 TEST_F(StoreFolder, AFolderWithOtherThingsKeepsItsModeItsNewFilesArePrivate) {
-  const TempDir folder;
+  const MemoryTempDir folder;
   set_mode(folder.path(), 0755);
   const std::string notes = join_path(folder.path(), "notes.txt");
   write_text(notes, "the user's");
@@ -122,7 +132,7 @@ TEST_F(StoreFolder, AFolderWithOtherThingsKeepsItsModeItsNewFilesArePrivate) {
 }
 
 TEST_F(StoreFolder, AnEmptyFolderBecomesPrivateASharedOneIsLeft) {
-  const TempDir empty, shared;
+  const MemoryTempDir empty, shared;
   set_mode(empty.path(), 0755);
   set_mode(shared.path(), 01777);
   ASSERT_NE(open_store(posix_env(), empty.path()), nullptr);

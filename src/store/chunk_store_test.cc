@@ -3,25 +3,38 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <random>
 #include <thread>
 
-#include "base/fault_env.h"
 #include "base/log.h"
-#include "store/test_support_internal.h"
+#include "support/fault_env.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
 
 namespace weft::store {
 namespace {
 
+using test::FaultEnv;
+using test::loads_right;
+using test::MemoryTempDir;
+using test::open_store;
+using test::read_text;
+using test::record_path;
+using test::TestChunk;
+using test::unfinished_files;
+using test::write_text;
 using ::testing::HasSubstr;
 
 constexpr StatusCode kNotFound = StatusCode::kNotFound;
 constexpr StatusCode kExhausted = StatusCode::kResourceExhausted;
 
 TEST(ChunkStore, WhatWasPutIsFoundAlsoAfterReopening) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(put(*store, TestChunk(i)).is_ok());
   for (int round = 0; round < 2; ++round) {
@@ -38,7 +51,7 @@ TEST(ChunkStore, WhatWasPutIsFoundAlsoAfterReopening) {
 }
 
 TEST(ChunkStore, AFolderThatIsNoStoreIsRefusedUnlessAskedToCreate) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const std::string path = join_path(dir.path(), "a/b/c");
   EXPECT_EQ(ChunkStore::open(posix_env(), {.dir = path}).status().code(), kNotFound);
   EXPECT_FALSE(posix_env().exists(path));
@@ -47,7 +60,7 @@ TEST(ChunkStore, AFolderThatIsNoStoreIsRefusedUnlessAskedToCreate) {
 }
 
 TEST(ChunkStore, PuttingAnExistingKeyDoesNothing) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());
   const TestChunk chunk(1);
   TestChunk other = chunk;
@@ -58,7 +71,7 @@ TEST(ChunkStore, PuttingAnExistingKeyDoesNothing) {
 }
 
 TEST(ChunkStore, MalformedPutsAreRefusedAndLeaveNothing) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());
   TestChunk chunk(1);
   EXPECT_EQ(store->put(chunk.key(), 1, {}).code(), StatusCode::kInvalidArgument);
@@ -72,7 +85,7 @@ TEST(ChunkStore, MalformedPutsAreRefusedAndLeaveNothing) {
 }
 
 TEST(ChunkStore, TheIdentityIsComparedNotOnlyTheHash) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path(), 0, 1 << 20);
   const TestChunk chunk(1), other(2);
   ASSERT_TRUE(put(*store, chunk).is_ok());
@@ -86,7 +99,7 @@ TEST(ChunkStore, TheIdentityIsComparedNotOnlyTheHash) {
 
 TEST(ChunkStore, DamagedRecordsAreAMissAndRemoved) {
   const TestChunk chunk(3), other(4);
-  const TempDir source;
+  const MemoryTempDir source;
   ASSERT_TRUE(put(*open_store(posix_env(), source.path()), other).is_ok());
   struct Case {
     const char* what;
@@ -119,7 +132,7 @@ TEST(ChunkStore, DamagedRecordsAreAMissAndRemoved) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
-    const TempDir dir;
+    const MemoryTempDir dir;
     auto store = open_store(posix_env(), dir.path());
     ASSERT_TRUE(put(*store, chunk).is_ok());
     c.damage(record_path(dir.path(), chunk));
@@ -133,7 +146,7 @@ TEST(ChunkStore, DamagedRecordsAreAMissAndRemoved) {
 }
 
 TEST(ChunkStore, ADamagedLayerIsFoundWhenItIsLoadedAndNeverKept) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path(), 0, 1 << 20);
   const TestChunk chunk(5, 1000);
   ASSERT_TRUE(put(*store, chunk).is_ok());
@@ -148,7 +161,7 @@ TEST(ChunkStore, ADamagedLayerIsFoundWhenItIsLoadedAndNeverKept) {
 }
 
 TEST(ChunkStore, OverTheDiskLimitTheLeastRecentlyUsedGoes) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const uint64_t each = TestChunk(0, 5000).file_bytes();
   std::vector<TestChunk> chunks;
   for (int i = 0; i < 5; ++i) {
@@ -173,7 +186,7 @@ TEST(ChunkStore, OverTheDiskLimitTheLeastRecentlyUsedGoes) {
 }
 
 TEST(ChunkStore, WhatDoesNotFitIsRefusedByNameOfTheLimit) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk big(1, 50'000), small(2, 100), other(3, 100);
   const uint64_t limit = small.file_bytes() + other.file_bytes() - 1;
   auto store = open_store(posix_env(), dir.path(), limit);
@@ -198,7 +211,7 @@ TEST(ChunkStore, WhatDoesNotFitIsRefusedByNameOfTheLimit) {
 }
 
 TEST(ChunkStore, ALoadedRecordIsKeptInMemoryWithinItsLimit) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk a(1, 5000), b(2, 6000);
   auto store = open_store(posix_env(), dir.path(), 0, std::max(a.copy_bytes(), b.copy_bytes()));
   ASSERT_TRUE(put(*store, a).is_ok());
@@ -226,7 +239,7 @@ TEST(ChunkStore, ALoadedRecordIsKeptInMemoryWithinItsLimit) {
 }
 
 TEST(ChunkStore, HandlesThatLoadedHalfGiveTheMemoryTierItsRoomBack) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk half(2, 5000), whole(1, 5000);
   ASSERT_GT(half.layers.size(), 1u);
   auto store =
@@ -247,7 +260,7 @@ TEST(ChunkStore, HandlesThatLoadedHalfGiveTheMemoryTierItsRoomBack) {
 
 TEST(ChunkStore, ADamagedLayerGivesTheMemoryTierItsRoomBack) {
   set_log_level(LogLevel::kQuiet);
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk bad(2, 5000), whole(1, 5000);
   auto store =
       open_store(posix_env(), dir.path(), 0, std::max(bad.copy_bytes(), whole.copy_bytes()));
@@ -265,7 +278,7 @@ TEST(ChunkStore, ADamagedLayerGivesTheMemoryTierItsRoomBack) {
 }
 
 TEST(ChunkStore, ARemovedRecordStaysReadableForThoseWhoHoldIt) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path(), 0, 1 << 20);
   const TestChunk chunk(1), other(2);
   ASSERT_TRUE(put(*store, chunk).is_ok());
@@ -286,7 +299,7 @@ TEST(ChunkStore, ARemovedRecordStaysReadableForThoseWhoHoldIt) {
 }
 
 TEST(ChunkStore, ListsAndVerifies) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path(), 0, 1 << 20);
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(put(*store, TestChunk(i, 2000)).is_ok());
   EXPECT_TRUE(load(*store, TestChunk(0, 2000)).is_ok());
@@ -326,7 +339,7 @@ TEST(ChunkStore, ListsAndVerifies) {
 }
 
 TEST(ChunkStore, PropertiesSurviveAndAreChecked) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());
   EXPECT_EQ(store->property("anchor").status().code(), kNotFound);
   const std::string value = "line\nline = \\n \r\xff\x00 end";
@@ -357,7 +370,7 @@ void let_the_clock_tick() { std::this_thread::sleep_for(std::chrono::millisecond
 
 /// The index's journal comes and goes in the same folder, and gives it the kernel's own time.
 TEST(ChunkStore, AChangeWithinOneTickOfTheKernelIsSeen) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk chunk(1, 3000);
   auto one = open_store(posix_env(), dir.path());
   auto two = open_store(posix_env(), dir.path());
@@ -371,7 +384,7 @@ TEST(ChunkStore, AChangeWithinOneTickOfTheKernelIsSeen) {
 }
 
 TEST(ChunkStore, WhatOnlyMemoryHasIsStoredAnew) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk chunk(1, 3000);
   auto one = open_store(posix_env(), dir.path(), /*disk_limit_bytes=*/0, 1 << 20);
   auto two = open_store(posix_env(), dir.path());
@@ -386,7 +399,7 @@ TEST(ChunkStore, WhatOnlyMemoryHasIsStoredAnew) {
 }
 
 TEST(ChunkStore, TwoStoresOnOneFolderSeeEachOther) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   const TestChunk a(1, 3000), b(2, 3000), c(3, 3000);
   const uint64_t limit = a.file_bytes() + b.file_bytes() + c.file_bytes() - 1;
   auto one = open_store(posix_env(), dir.path(), limit);
@@ -419,7 +432,7 @@ class CoarseTimesEnv : public FaultEnv {
 };
 
 TEST(ChunkStore, TheLimitHoldsWhereTimesAreTooCoarseToShowChanges) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   CoarseTimesEnv env;
   const TestChunk a(1, 3000), b(2, 3000), c(3, 3000);
   const uint64_t limit = a.file_bytes() + b.file_bytes() + c.file_bytes() - 1;
@@ -435,7 +448,7 @@ TEST(ChunkStore, TheLimitHoldsWhereTimesAreTooCoarseToShowChanges) {
 }
 
 TEST(ChunkStore, PutReplacesARecordThatIsBadByItsHead) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());
   const TestChunk chunk(1), other(2);
   const std::string path = record_path(dir.path(), chunk);
@@ -461,7 +474,7 @@ TEST(ChunkStore, PutReplacesARecordThatIsBadByItsHead) {
 }
 
 TEST(ChunkStore, LeftoversOfTheDeadAreSweptTheLivingAreLeftAlone) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   auto alive = open_store(posix_env(), dir.path());  // slot 0
   const std::string of_alive = join_path(dir.path(), "tmp/0.77.part");
   const std::string of_dead = join_path(dir.path(), "tmp/5.0.part");
@@ -481,7 +494,7 @@ TEST(ChunkStore, LeftoversOfTheDeadAreSweptTheLivingAreLeftAlone) {
 // Two stores, two threads each, one folder, room for a third of the chunks: whatever is served is
 // right, and the limit holds at the end.
 TEST(ChunkStore, ManyThreadsAndTwoStoresNeverServeAWrongByte) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   constexpr int kChunks = 24;
   uint64_t total = 0;
   std::vector<TestChunk> chunks;
@@ -525,7 +538,7 @@ TEST(ChunkStore, ManyThreadsAndTwoStoresNeverServeAWrongByte) {
 }
 
 TEST(ChunkStore, OneHandleServesManyThreads) {
-  const TempDir dir;
+  const MemoryTempDir dir;
   for (const uint64_t memory_limit : {0, 1 << 20}) {
     auto store = open_store(posix_env(), dir.path(), 0, memory_limit);
     const TestChunk chunk(7, 8000);

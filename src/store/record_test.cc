@@ -5,11 +5,14 @@
 
 #include <functional>
 
-#include "store/test_support_internal.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
 
 namespace weft::store {
 namespace {
 
+using test::MemoryFile;
+using test::TestChunk;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Bytes = std::vector<std::byte>;

@@ -5,12 +5,15 @@
 
 #include <random>
 
-#include "../tests/support.h"
 #include "gguf/gguf.h"
-#include "text/test_vocab.h"
+#include "support/files.h"
+#include "support/skip.h"
+#include "support/vocabularies.h"
 
 namespace weft::text {
 namespace {
+
+using test::bpe_test_vocab;
 
 // One token a byte: token counts are byte counts.
 Tokenizer byte_tokenizer() {
@@ -115,7 +118,7 @@ TEST(Chunker, RealTextWithARealVocabulary) {
   ASSERT_TRUE(vocab.is_ok());
   const auto tokenizer = Tokenizer::create(std::move(*vocab));
   ASSERT_TRUE(tokenizer.is_ok());
-  const std::string text = test::slurp(data).substr(0, 400000);
+  const std::string text = test::read_text(data).substr(0, 400000);
   const auto chunks = chunk_texts(*tokenizer, text, 512);
   // Well-filled chunks: half of them or more hold three quarters of what they may.
   EXPECT_LT(chunks.size(), tokenizer->encode(text)->size() / 256);

@@ -4,11 +4,13 @@
 
 #include <random>
 
-#include "text/test_vocab.h"
+#include "support/vocabularies.h"
 #include "text/utf8.h"
 
 namespace weft::text {
 namespace {
+
+using test::bpe_test_vocab;
 
 // Ids 0-255 are the bytes, 256 is a control token.
 Tokenizer byte_tokenizer() {

@@ -3,17 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <sstream>
 
-#include "../tests/support.h"
 #include "gguf/gguf.h"
+#include "support/files.h"
+#include "support/skip.h"
+#include "support/vocabularies.h"
 #include "text/pre_tokenizer.h"
-#include "text/test_vocab.h"
 
 namespace weft::text {
 namespace {
 
+using test::bpe_test_vocab;
+using test::spm_test_vocab;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -442,8 +446,8 @@ TEST(Tokenizer, AgreesWithTheVectors) {
     const std::string path = dir + "/data/tokenizers/" + name + "/ggml-vocab-" + name + ".gguf";
     const Result<Tokenizer> tokenizer = open_tokenizer(path);
     ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
-    const std::string inputs = test::slurp(path + ".inp");
-    std::istringstream outputs(test::slurp(path + ".out"));
+    const std::string inputs = test::read_text(path + ".inp");
+    std::istringstream outputs(test::read_text(path + ".out"));
     const std::string separator = "\n__ggml_vocab_test__\n";
     size_t n_cases = 0;
     std::string line;

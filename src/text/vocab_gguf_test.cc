@@ -5,12 +5,14 @@
 
 #include "gguf/gguf.h"
 #include "gguf/writer.h"
-#include "text/test_vocab.h"
+#include "support/vocabularies.h"
 #include "text/tokenizer.h"
 
 namespace weft::text {
 namespace {
 
+using test::bpe_test_vocab;
+using test::spm_test_vocab;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;

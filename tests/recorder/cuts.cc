@@ -50,7 +50,7 @@ class Scratch {
   const std::string& path() const { return dir_.path(); }
 
  private:
-  store::TempDir dir_;
+  test::MemoryTempDir dir_;
 };
 
 std::string value_of(const Facts& facts, const std::string& name) {
@@ -180,7 +180,7 @@ class Checker {
 Recording::Recording()
     : root_(std::filesystem::canonical(dir_.path()).string() + "/root"), log_(path("log")) {
   WEFT_CHECK(::mkdir(root_.c_str(), 0700) == 0);
-  store::write_text(log_, "");
+  test::write_text(log_, "");
 }
 
 int Recording::run_child(const std::function<void()>& become) const {

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "recorder/replay.h"
-#include "store/test_support_internal.h"
+#include "support/files.h"
+#include "support/store_chunks.h"
 
 namespace weft::test {
 
@@ -51,7 +52,7 @@ class Recording {
   int run_child(const std::function<void()>& become) const;
   [[noreturn]] void execute(std::vector<std::string> arguments) const;
 
-  store::TempDir dir_;
+  test::MemoryTempDir dir_;
   std::string root_;
   std::string log_;
 };

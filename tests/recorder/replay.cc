@@ -13,10 +13,13 @@
 #include <set>
 
 #include "base/check.h"
-#include "support.h"
+#include "support/files.h"
+#include "support/skip.h"
 
 namespace weft::test {
 namespace {
+
+using test::read_text;
 
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
@@ -41,7 +44,7 @@ void write_new_file(const std::string& path, const std::string& content) {
 // --------------------------------------------------------------------------------------- the log
 
 std::vector<Frame> read_log(const std::string& path) {
-  const std::string log = slurp(path);
+  const std::string log = read_text(path);
   std::vector<Frame> frames;
   size_t at = 0;
   const auto take = [&](uint32_t n) {
@@ -147,7 +150,7 @@ Tree read_tree(const std::string& dir) {
     } else if (entry.is_directory()) {
       item.kind = Tree::Kind::kFolder;
     } else {
-      item.content = slurp(entry.path().string());
+      item.content = read_text(entry.path().string());
     }
     tree.items[entry.path().string().substr(dir.size() + 1)] = std::move(item);
   }

@@ -123,12 +123,13 @@ void DatabaseDisk::sync_folder(const std::string& dir) {
   });
 }
 
-std::string DatabaseDisk::survivor(const File& file, Survives survives, std::mt19937_64& random) {
+std::string DatabaseDisk::survivor(const File& file, test::Survives survives,
+                                   std::mt19937_64& random) {
   std::string content = file.durable;
-  if (survives == Survives::kNamesAndSizes) {
+  if (survives == test::Survives::kNamesAndSizes) {
     content.resize(std::max(content.size(), file.now.size()));
   }
-  if (survives != Survives::kSome) return content;
+  if (survives != test::Survives::kSome) return content;
   const uint64_t mood = random() % 3;  // all of it, any of it, mostly nothing
   for (const File::Write& write : file.writes) {
     File::Write part = write;
@@ -147,11 +148,11 @@ std::string DatabaseDisk::survivor(const File& file, Survives survives, std::mt1
   return content;
 }
 
-Status DatabaseDisk::restart(Survives survives, uint64_t seed) {
+Status DatabaseDisk::restart(test::Survives survives, uint64_t seed) {
   const std::lock_guard lock(mutex_);
   std::mt19937_64 random(seed);
-  size_t n_names = survives == Survives::kNothing ? 0 : changes_.size();
-  if (survives == Survives::kSome) n_names = random() % (changes_.size() + 1);
+  size_t n_names = survives == test::Survives::kNothing ? 0 : changes_.size();
+  if (survives == test::Survives::kSome) n_names = random() % (changes_.size() + 1);
   for (size_t i = 0; i < n_names; ++i) apply(changes_[i], durable_names_);
   changes_.clear();
   for (const auto& [path, file] : names_) {

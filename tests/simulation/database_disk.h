@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fault_env.h"
+#include "support/fault_env.h"
 
 namespace weft::sim {
 
@@ -36,7 +36,7 @@ class DatabaseDisk {
   void sync_folder(const std::string& dir);
 
   /// Makes the real files what a power cut leaves; all must be closed.
-  Status restart(Survives survives, uint64_t seed);
+  Status restart(test::Survives survives, uint64_t seed);
 
   /// The test's own damage, or its repair: the content is this, durably.
   Status overwrite(const std::string& path, const std::string& content);
@@ -52,7 +52,7 @@ class DatabaseDisk {
   };
   using Names = std::map<std::string, FilePtr>;
 
-  static std::string survivor(const File& file, Survives survives, std::mt19937_64& random);
+  static std::string survivor(const File& file, test::Survives survives, std::mt19937_64& random);
   static void apply(const Change& change, Names& names);
 
   std::mutex mutex_;

@@ -23,7 +23,7 @@ Machine::Machine(uint64_t seed) : disk_(posix_env()) {
   ticks_ = static_cast<int64_t>(seed % 1000) * 37;
 }
 
-Status Machine::restart(Survives survives, uint64_t seed) {
+Status Machine::restart(test::Survives survives, uint64_t seed) {
   WEFT_RETURN_IF_ERROR(disk_.restart(survives, seed));
   WEFT_RETURN_IF_ERROR(database_disk_.restart(survives, seed + 1));
   limit_disk(std::nullopt);

@@ -4,6 +4,8 @@
 // that the test chose. It works on real files, never waits, and knows nothing of what they mean.
 #pragma once
 
+#include <signal.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -14,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "base/fault_env.h"
 #include "simulation/database_disk.h"
+#include "support/fault_env.h"
 
 namespace weft::sim {
 
@@ -39,14 +41,14 @@ class Machine {
  public:
   explicit Machine(uint64_t seed);
 
-  FaultEnv& disk() { return disk_; }
+  test::FaultEnv& disk() { return disk_; }
   DatabaseDisk& database_disk() { return database_disk_; }
 
   bool has_power() const { return has_power_; }
   void cut_power() { has_power_ = false; }
   /// After a power cut: drops what was not durable, and the power is on again. Processes from
   /// before must have been ended. Its errors are the test's own disk's.
-  Status restart(Survives survives, uint64_t seed);
+  Status restart(test::Survives survives, uint64_t seed);
 
   /// From now on syncs do nothing and say that they did: what a simulation must notice.
   void let_syncs_lie() { syncs_lie_ = true; }
@@ -73,7 +75,7 @@ class Machine {
  private:
   friend class Process;
 
-  FaultEnv disk_;
+  test::FaultEnv disk_;
   DatabaseDisk database_disk_;
   std::atomic<bool> has_power_ = true;
   std::atomic<bool> syncs_lie_ = false;

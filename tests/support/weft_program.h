@@ -1,5 +1,5 @@
 // The built program in a folder of its own with a small random model: how tests run `weft` and look
-// at what it did. Only tests include this file.
+// at what it did.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,8 +14,9 @@
 #include <vector>
 
 #include "gguf/random_model.h"
-#include "program.h"
-#include "test_model.h"
+#include "support/files.h"
+#include "support/program.h"
+#include "support/skip.h"
 
 namespace weft::test {
 
@@ -27,10 +27,6 @@ struct Outcome : ProgramRun {
     return parsed;
   }
 };
-
-inline void write_file(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
 
 /// Two models of one shape, three documents, and the program.
 class WeftProgram : public ::testing::Test {
@@ -52,9 +48,9 @@ class WeftProgram : public ::testing::Test {
 
   void SetUp() override {
     std::filesystem::create_directories(docs());
-    write_file(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven. " + filler(40));
-    write_file(docs() + "/orchard.txt", "The orchard has pears and a stream. " + filler(60));
-    write_file(docs() + "/library.txt", "The library lends maps. " + filler(300));
+    write_text(docs() + "/harbour.md", "# Harbour\n\nThe harbour opens at seven. " + filler(40));
+    write_text(docs() + "/orchard.txt", "The orchard has pears and a stream. " + filler(60));
+    write_text(docs() + "/library.txt", "The library lends maps. " + filler(300));
   }
   void TearDown() override {
     std::filesystem::remove_all(docs());

@@ -1,18 +1,21 @@
-// A model opened straight from its file, with cache and kernels, for tests across rooms.
+// A model opened straight from its file, with cache and kernels.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
-#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "base/test_pool_internal.h"
 #include "fusion/fusor.h"
 #include "gguf/random_model.h"
 #include "model/forward.h"
-#include "support.h"
+#include "support/files.h"
+#include "support/numbers.h"
+#include "support/skip.h"
+#include "support/test_pool.h"
 
 namespace weft::test {
 
@@ -113,43 +116,5 @@ class TestModel {
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
 };
-
-/// A folder that removes itself.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = ::testing::TempDir() + "weft-XXXXXX";
-    path_ = mkdtemp(name.data());
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-inline std::vector<int32_t> random_ids(int n, int32_t n_vocab, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<int32_t> ids(static_cast<size_t>(n));
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint32_t>(n_vocab));
-  return ids;
-}
-
-/// Norm of a - b over the norm of a.
-inline double relative_error(std::span<const float> a, std::span<const float> b) {
-  EXPECT_EQ(a.size(), b.size());
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
-    norm += static_cast<double>(a[i]) * a[i];
-  }
-  return norm == 0 ? difference : std::sqrt(difference / norm);
-}
 
 }  // namespace weft::test

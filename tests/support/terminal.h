@@ -1,5 +1,5 @@
 // Runs the built `weft` on a terminal of its own (a pty), for tests of what its users see and of
-// how it ends. Only tests include this file.
+// how it ends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "program.h"
+#include "support/program.h"
 
 namespace weft::test {
 

@@ -1,35 +1,14 @@
-// Random weights for this room's tests and benchmarks, and the instruction sets to run them on.
-// Never linked into the library.
-#pragma once
+#include "support/random_weights.h"
 
-#include <array>
-#include <cstdint>
+#include <cstddef>
 #include <cstring>
-#include <random>
-#include <vector>
 
-#include "kernels/isa.h"
 #include "tensor/blocks.h"
-#include "tensor/dtype.h"
 #include "tensor/half.h"
 
-namespace weft::kernels {
+namespace weft::test {
 
-inline constexpr std::array kAllTypes{DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
-                                      DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
-                                      DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
-                                      DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
-
-inline std::vector<Isa> available_isas() {
-  std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
-    if (cpu_has(isa)) isas.push_back(isa);
-  }
-  return isas;
-}
-
-/// Byte offsets of a block's half floats; -1 for those that it lacks.
-inline std::array<int, 2> half_offsets(DType dtype) {
+std::array<int, 2> half_offsets(DType dtype) {
   switch (dtype) {
     case DType::kQ4_1:
     case DType::kQ5_1:
@@ -49,18 +28,14 @@ inline std::array<int, 2> half_offsets(DType dtype) {
   }
 }
 
-/// Gives a block `half` as d and, where it has one, as its min; an MXFP4 block 2^-7.
-inline void set_scales(DType dtype, uint8_t* block, uint16_t half) {
+void set_scales(DType dtype, uint8_t* block, uint16_t half) {
   for (const int offset : half_offsets(dtype)) {
     if (offset >= 0) std::memcpy(block + offset, &half, sizeof half);
   }
   if (dtype == DType::kMXFP4) block[offsetof(BlockMXFP4, e)] = 128 - 7;
 }
 
-/// rows * n weights of any type: random integers, scales between 1/256 and 1/128 of either sign,
-/// floats between -1 and 1.
-inline std::vector<uint8_t> random_weights(std::mt19937& random, DType dtype, int64_t rows,
-                                           int64_t n) {
+std::vector<uint8_t> random_weights(std::mt19937& random, DType dtype, int64_t rows, int64_t n) {
   std::vector<uint8_t> bytes(rows * row_bytes(dtype, n));
   const DTypeInfo& info = dtype_info(dtype);
   const int64_t count = std::ssize(bytes) / info.block_bytes;
@@ -92,4 +67,4 @@ inline std::vector<uint8_t> random_weights(std::mt19937& random, DType dtype, in
   return bytes;
 }
 
-}  // namespace weft::kernels
+}  // namespace weft::test

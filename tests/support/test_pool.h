@@ -1,4 +1,4 @@
-// A ThreadPool whose threads a test or a benchmark takes for granted. Only for these.
+// A ThreadPool whose threads a test or a benchmark takes for granted.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/thread_pool.h"
 
-namespace weft {
+namespace weft::test {
 
 class TestPool {
  public:
@@ -22,4 +22,4 @@ class TestPool {
   std::unique_ptr<ThreadPool> pool_;
 };
 
-}  // namespace weft
+}  // namespace weft::test
