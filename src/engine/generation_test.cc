@@ -99,6 +99,7 @@ TEST_F(TextGenerationTest, AStopTextAndWhatFollowsAreNoPartOfIt) {
   EXPECT_EQ(out.text, "se");
   EXPECT_EQ(shown_, "se");
   EXPECT_EQ(out.stop_reason, StopReason::kStopText);
+  EXPECT_EQ(out.tokens.size(), 3u);  // without the one that completed the stop text
 }
 
 TEST_F(TextGenerationTest, WhatOnlyBeganAStopTextIsGivenBack) {
