@@ -140,9 +140,10 @@ function(weft_room name)
   endif()
 endfunction()
 
-# kernels: every *_cpu.cc is compiled once per instruction set, into namespace weft::kernels::<isa>.
-# The same list is in src/kernels/isa.h. They are what -O3 gains for; the rest of the tree has -O2, and so
-# has baseline, for CPUs that are over ten years old: there -O3 doubles what compiling takes.
+# kernels: every *_cpu.cc is compiled once per instruction set, into namespace weft::kernels::<isa>. Which
+# sets there are says src/kernels/isa.h (WEFT_ISAS, the third of each line). They are what -O3 gains for; the
+# rest of the tree has -O2, and so has baseline, for CPUs that are over ten years old: there -O3 doubles what
+# compiling takes.
 set(WEFT_ISA_FLAGS_baseline "")
 set(WEFT_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(WEFT_ISA_FLAGS_avx512 ${WEFT_ISA_FLAGS_avx2}
@@ -154,7 +155,19 @@ function(weft_kernels_room name)
   if(NOT TARGET weft_${name} OR NOT isa_sources)
     return()
   endif()
-  foreach(isa baseline avx2 avx512)
+  set(isa_list ${PROJECT_SOURCE_DIR}/src/${name}/isa.h)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${isa_list})
+  file(READ ${isa_list} isas)
+  string(REGEX MATCHALL "X\\(k[A-Za-z0-9]+, [a-z0-9]+, [a-z0-9]+" isas "${isas}")
+  list(TRANSFORM isas REPLACE ".*, " "")
+  list(REMOVE_DUPLICATES isas)
+  if(NOT isas)
+    message(FATAL_ERROR "${isa_list}: no line of WEFT_ISAS found")
+  endif()
+  foreach(isa ${isas})
+    if(NOT DEFINED WEFT_ISA_FLAGS_${isa})
+      message(FATAL_ERROR "${isa_list}: ${isa} has no WEFT_ISA_FLAGS_${isa} in cmake/weft.cmake")
+    endif()
     add_library(weft_${name}_${isa} OBJECT ${isa_sources})
     # GCC 12's own AVX-512 header trips these two (GCC PR 105593).
     target_compile_options(weft_${name}_${isa} PRIVATE ${WEFT_ISA_FLAGS_${isa}} -fno-math-errno -fno-trapping-math

@@ -63,9 +63,7 @@ TEST_P(Stories, GreedyTokensAreLlamaCpps) {
   EXPECT_EQ(m.greedy(sequence, std::move(logits), static_cast<int>(greedy.size())), greedy);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, Stories,
-                         ::testing::Values(Isa::kBaseline, Isa::kAvx2, Isa::kAvx512,
-                                           Isa::kAvx512Bf16),
+INSTANTIATE_TEST_SUITE_P(Isas, Stories, ::testing::ValuesIn(kernels::kIsas),
                          [](const auto& isa) { return kernels::isa_name(isa.param); });
 
 /// How far a path may be from llama.cpp over the same weights in F32 (the golden file's run "f32"),

@@ -1,13 +1,15 @@
 // Numbers that a caller of the benchmarks may get wrong.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <limits>
+#include <memory>
+#include <vector>
 
+#include "bench/batch.h"
 #include "bench/speed.h"
 #include "bench/ttft.h"
 #include "gguf/random_model.h"
+#include "support/files.h"
 
 namespace weft::bench {
 namespace {
@@ -18,20 +20,13 @@ constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
 class BenchNumbers : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "weft-bench-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    const std::string model = folder_ + "/model.gguf";
+    const std::string model = folder_ / "model.gguf";
     ASSERT_TRUE(gguf::write_random_model(posix_env(), model, {.vocab = 300}).is_ok());
     auto opened = engine::Engine::open(
         posix_env(),
         {.model_path = model, .n_threads = 1, .context_tokens = 256, .compute = "f32"});
     ASSERT_TRUE(opened.is_ok()) << opened.status().message();
     engine_ = *std::move(opened);
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
 
   void expect_refused(const TtftOptions& options) {
@@ -43,16 +38,21 @@ class BenchNumbers : public ::testing::Test {
     EXPECT_EQ(report.status().code(), StatusCode::kInvalidArgument) << report.status().message();
   }
 
+  void expect_refused(const BatchOptions& options) {
+    const auto report = bench_batch(*engine_, options, go_on);
+    EXPECT_EQ(report.status().code(), StatusCode::kInvalidArgument) << report.status().message();
+  }
+
   static constexpr auto go_on = [](int64_t, int64_t) { return true; };
 
-  std::string folder_;
+  test::TempDir folder_;
   std::unique_ptr<engine::Engine> engine_;
 };
 
 TEST_F(BenchNumbers, TtftRefusesThemBeforeItMakesThePrompt) {
   for (const int32_t n : {kMin, -1, 0, kMax}) {
     TtftOptions options;
-    options.store_dir = folder_ + "/store";
+    options.store_dir = folder_ / "store";
     options.chunk_tokens = n;
     expect_refused(options);
     options.chunk_tokens = 1;
@@ -77,6 +77,36 @@ TEST_F(BenchNumbers, SpeedRefusesThem) {
     options.depth_tokens = 0;
     options.prefill_tokens = {n};
     expect_refused(options);
+  }
+}
+
+TEST_F(BenchNumbers, BatchRefusesThem) {
+  for (const int32_t n : {kMin, -1, 0, kMax}) {
+    expect_refused(BatchOptions{.batches = {1}, .prompt_tokens = n});
+    expect_refused(BatchOptions{.batches = {1}, .prompt_tokens = 8, .new_tokens = n});
+  }
+  expect_refused(BatchOptions{.batches = {1}, .prompt_tokens = 8, .new_tokens = 1});
+  expect_refused(BatchOptions{.batches = {1, kMax}, .prompt_tokens = 8, .new_tokens = 8});
+}
+
+TEST_F(BenchNumbers, BatchReportsEachSizeInItsOrder) {
+  std::vector<int64_t> done;
+  const auto report =
+      bench_batch(*engine_, {.batches = {2, 1}, .prompt_tokens = 8, .new_tokens = 4, .repeat = 2},
+                  [&](int64_t n, int64_t total) {
+                    EXPECT_EQ(total, 2 * 3);  // a round to warm up
+                    done.push_back(n);
+                    return true;
+                  });
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  EXPECT_EQ(done.size(), 6u);
+  ASSERT_EQ(report->size(), 2u);
+  EXPECT_EQ((*report)[0].batch, 2);
+  EXPECT_EQ((*report)[1].batch, 1);
+  for (const BatchSpeed& speed : *report) {
+    EXPECT_GT(speed.prefill_tokens_per_s.min, 0);
+    EXPECT_GT(speed.decode_tokens_per_s.min, 0);
+    EXPECT_LE(speed.itl_ms_p50, speed.itl_ms_p95);
   }
 }
 

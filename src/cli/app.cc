@@ -71,7 +71,7 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
   command.add_option("--compute", flags.compute, "how prefill multiplies (default: auto)")
       .one_of({"auto", "f32", "bf16", "int8"});
   command.add_option("--isa", flags.isa, "instruction set (default: the best)")
-      .one_of({"baseline", "avx2", "avx512", "avx512bf16"});
+      .one_of(kernels::isa_names());
   return model;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace weft::kernels {
 namespace {
@@ -12,58 +13,70 @@ bool cpu_has_f16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
+// What each set's CPU must have; __builtin_cpu_supports also asks the kernel (XGETBV) whether it
+// saves the wide registers.
+bool cpu_has_baseline() { return true; }
+
+bool cpu_has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c() &&
+         __builtin_cpu_supports("bmi2");
+}
+
+bool cpu_has_avx512() {
+  return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+bool cpu_has_avx512bf16() { return cpu_has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+
 }  // namespace
 
 const char* isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kBaseline:
-      return "baseline";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAvx512Bf16:
-      return "avx512bf16";
+#define WEFT_ISA_NAME(constant, name, compiled, ...) \
+  case Isa::constant:                                \
+    return #name;
+    WEFT_ISAS(WEFT_ISA_NAME)
+#undef WEFT_ISA_NAME
   }
   return "unknown";
 }
 
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (const Isa isa : kIsas) names.emplace_back(isa_name(isa));
+  return names;
+}
+
 bool cpu_has(Isa isa) {
-  // __builtin_cpu_supports also asks the kernel (XGETBV) whether it saves the wide registers.
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    cpu_has_f16c() && __builtin_cpu_supports("bmi2");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
-                      __builtin_cpu_supports("avx512vnni");
   switch (isa) {
-    case Isa::kBaseline:
-      return true;
-    case Isa::kAvx2:
-      return avx2;
-    case Isa::kAvx512:
-      return avx512;
-    case Isa::kAvx512Bf16:
-      return avx512 && __builtin_cpu_supports("avx512bf16");
+#define WEFT_ISA_CPU_HAS(constant, name, compiled, ...) \
+  case Isa::constant:                                   \
+    return cpu_has_##name();
+    WEFT_ISAS(WEFT_ISA_CPU_HAS)
+#undef WEFT_ISA_CPU_HAS
   }
   return false;
 }
 
 Isa best_isa() {
-  for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
-    if (cpu_has(isa)) return isa;
+  Isa best = kIsas[0];
+  for (const Isa isa : kIsas) {
+    if (cpu_has(isa)) best = isa;
   }
-  return Isa::kBaseline;
+  return best;
 }
 
 Result<Isa> parse_isa(std::string_view name) {
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : kIsas) {
     if (name != isa_name(isa)) continue;
     if (!cpu_has(isa)) return unsupported(fmt::format("this CPU has no {}", name));
     return isa;
   }
-  return invalid_argument(
-      fmt::format("no instruction set is called '{}': baseline, avx2, avx512 or avx512bf16", name));
+  return invalid_argument(fmt::format("no instruction set is called '{}': must be one of {}", name,
+                                      fmt::join(isa_names(), ", ")));
 }
 
 }  // namespace weft::kernels

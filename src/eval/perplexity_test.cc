@@ -1,0 +1,114 @@
+// Perplexity by llama.cpp's protocol, beside the same sums written out plainly.
+#include "eval/perplexity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gguf/random_model.h"
+#include "support/files.h"
+#include "support/test_model.h"
+
+namespace weft::eval {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto go_on = [](int64_t, int64_t) { return true; };
+
+class Perplexity : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = dir_ / "model.gguf";
+    ASSERT_TRUE(
+        gguf::write_random_model(posix_env(), path_, {.vocab = 300, .logit_spread = 3.0f}).is_ok());
+    auto engine = engine::Engine::open(
+        posix_env(),
+        {.model_path = path_, .n_threads = 1, .context_tokens = 256, .compute = "f32"});
+    ASSERT_TRUE(engine.is_ok()) << engine.status().message();
+    engine_ = *std::move(engine);
+  }
+
+  test::TempDir dir_;
+  std::string path_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+TEST_F(Perplexity, ScoresTheSecondHalfOfEachWholeWindow) {
+  constexpr size_t kWindow = 16;
+  const std::string text = "Not all of these words are in a window of their own, as they are many.";
+  const auto result = perplexity(*engine_, text, {.window_tokens = kWindow}, go_on);
+  ASSERT_TRUE(result.is_ok()) << result.status().message();
+
+  const text::Tokenizer& tokenizer = engine_->tokenizer();
+  std::vector<int32_t> ids = *tokenizer.encode(text, {.add_bos = tokenizer.wants_bos()});
+  ASSERT_NE(ids.size() % kWindow, 0u) << "the text shall end with a part of a window";
+  test::TestModel model(path_, {.n_threads = 1});
+  double loss = 0;
+  int64_t scored = 0;
+  for (size_t begin = 0; begin + kWindow <= ids.size(); begin += kWindow) {
+    std::vector<int32_t> window(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                ids.begin() + static_cast<std::ptrdiff_t>(begin + kWindow));
+    if (tokenizer.wants_bos()) window[0] = tokenizer.bos();
+    const std::vector<float> logits = model.prefill_logits(window);
+    const auto width = static_cast<size_t>(model.n_vocab());
+    for (size_t t = kWindow / 2 + 1; t < kWindow; ++t) {
+      const float* row = logits.data() + (t - 1) * width;
+      double sum = 0;
+      for (size_t i = 0; i < width; ++i) sum += std::exp(static_cast<double>(row[i]));
+      loss -= static_cast<double>(row[window[t]]) - std::log(sum);
+      ++scored;
+    }
+  }
+  EXPECT_EQ(result->tokens, scored);
+  // Logits and their softmax are f32: 24 bits, through sums of 300.
+  const double expected = std::exp(loss / static_cast<double>(scored));
+  EXPECT_NEAR(result->perplexity, expected, 1e-4 * expected);
+}
+
+TEST_F(Perplexity, ALimitCutsTheTextFirst) {
+  const std::string text(100, 'a');
+  const auto all = perplexity(*engine_, text, {.window_tokens = 16}, go_on);
+  const auto some = perplexity(*engine_, text, {.window_tokens = 16, .limit_tokens = 40}, go_on);
+  ASSERT_TRUE(all.is_ok() && some.is_ok());
+  EXPECT_EQ(some->tokens, 2 * 7);  // two whole windows, 7 of each
+  EXPECT_GT(all->tokens, some->tokens);
+}
+
+TEST_F(Perplexity, RefusesWindowsThatAreNone) {
+  const auto refused = [&](int32_t window, const std::string& text) {
+    const Status status = perplexity(*engine_, text, {.window_tokens = window}, go_on).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+    return status.message();
+  };
+  const std::string text(64, 'a');
+  EXPECT_THAT(refused(3, text), HasSubstr("--context 3: must be a window of 4 to"));
+  EXPECT_THAT(refused(-1, text), HasSubstr("--context -1"));
+  EXPECT_THAT(refused(1 << 30, text), HasSubstr("must be a window"));
+  EXPECT_THAT(refused(128, "short"), HasSubstr("fewer than one window of 128"));
+  EXPECT_EQ(perplexity(*engine_, text, {.window_tokens = 512}, go_on).status().code(),
+            StatusCode::kResourceExhausted)
+      << "the model has such a context, this engine's cache has not";
+}
+
+TEST_F(Perplexity, CanBeStopped) {
+  EXPECT_EQ(perplexity(*engine_, std::string(64, 'a'), {.window_tokens = 16},
+                       [](int64_t, int64_t) { return false; })
+                .status()
+                .code(),
+            StatusCode::kCancelled);
+}
+
+TEST(PerplexityWindows, FillAStepOf512Rows) {
+  EXPECT_EQ(windows_at_once(512), 1);
+  EXPECT_EQ(windows_at_once(513), 1);
+  EXPECT_EQ(windows_at_once(100), 5);
+  EXPECT_EQ(windows_at_once(0), 512);
+}
+
+}  // namespace
+}  // namespace weft::eval
