@@ -75,11 +75,6 @@ Result<float> File::get_float(std::string_view key) const {
   return static_cast<float>(*number);
 }
 
-Result<float> File::get_float_or(std::string_view key, float fallback) const {
-  if (find(key) == nullptr) return fallback;
-  return get_float(key);
-}
-
 Result<bool> File::get_bool_or(std::string_view key, bool fallback) const {
   const Value* value = find(key);
   if (value == nullptr) return fallback;

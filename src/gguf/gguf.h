@@ -128,7 +128,6 @@ class File {
   Result<uint64_t> get_uint(std::string_view key) const;  // any integer type
   Result<uint64_t> get_uint_or(std::string_view key, uint64_t fallback) const;
   Result<float> get_float(std::string_view key) const;  // f32 or f64
-  Result<float> get_float_or(std::string_view key, float fallback) const;
   Result<bool> get_bool_or(std::string_view key, bool fallback) const;
   Result<std::string_view> get_string(std::string_view key) const;  // lives as long as the file
   Result<std::string_view> get_string_or(std::string_view key, std::string_view fallback) const;
