@@ -77,9 +77,10 @@ Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
   if (!passages.is_ok() && passages.status().code() == StatusCode::kNotFound) {
     std::string names;
     for (const auto& one : kAnchors) {
-      if (one.value != Kind::kFile) names += std::string(one.name) + ", ";
+      if (one.value == Kind::kFile) continue;
+      names += (names.empty() ? "" : ", ") + std::string(one.name);
     }
-    return invalid_argument(fmt::format("--anchor {}: must be {}or a file", text, names));
+    return invalid_argument(fmt::format("--anchor {}: must be {} or a file", text, names));
   }
   if (!passages.is_ok()) return passages.status();
   return AnchorSpec{Kind::kFile, std::move(*passages)};

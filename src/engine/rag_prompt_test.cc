@@ -37,9 +37,7 @@ TEST(AnchorSpecs, AreNamesOrAFile) {
 }
 
 TEST(PromptForms, AreReadByTheNamesThatTheyAreShownBy) {
-  for (const PromptForm form : {PromptForm::kChat, PromptForm::kFewShot}) {
-    EXPECT_EQ(*parse_prompt_form(prompt_form_name(form)), form);
-  }
+  for (const auto& one : kPromptForms) EXPECT_EQ(*parse_prompt_form(one.name), one.value);
   EXPECT_EQ(*parse_prompt_form(""), std::nullopt);
   EXPECT_EQ(parse_prompt_form("Chat").status().code(), StatusCode::kInvalidArgument);
 }
