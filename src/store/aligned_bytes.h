@@ -36,8 +36,8 @@ class AlignedBytes {
   }
 
  private:
-  std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  std::byte* data_ = nullptr;  // owned; null when size_ is 0
+  size_t size_ = 0;            // bytes; decides the alignment with which data_ is released
 };
 
 }  // namespace weft::store

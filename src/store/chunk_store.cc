@@ -1,3 +1,17 @@
+// Finding, loading and storing records. The rules, and why:
+//
+// A hit costs one open, a read of the head and one read per layer. Nothing is mapped: a file that
+// gets shorter, or whose disk fails, is then an error of a read, where a mapping would kill the
+// process with SIGBUS. Each layer is checked against its checksum when it is loaded, not when the
+// record is found, so that computation can begin before the last layer was read.
+//
+// A record goes into the memory tier while it is read anyway: load_layer() reads straight into the
+// coming copy, and the copy counts only once all its layers are there. Bytes for it are reserved
+// before the first read, so that threads that load at the same time stay inside the limit together.
+//
+// put() writes to a temporary file without a lock, because that takes long, and takes the folder's
+// lock only to check again, make room and rename. The rename makes a record appear whole or not at
+// all (docs/formats/chunk.md, Folder).
 #include "store/chunk_store.h"
 
 #include <fmt/format.h>
@@ -22,24 +36,27 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 // ---------------------------------------------------------------------------------------- Handle
 
 struct ChunkStore::Handle::State {
+  /// Of a layer in `filling`. A failed read sets it back to kEmpty, so the next load tries again.
   enum LayerState : uint8_t { kEmpty, kLoading, kLoaded };
 
   Impl* store;
-  IndexPin entry;
+  IndexPin entry;  // keeps the record from eviction while the handle lives
   Tier tier;
   RecordInfo info;
   std::shared_ptr<const MemoryCopy> copy;  // memory tier
 
-  // Disk tier.
+  // Disk tier. The open file stays readable when another process removes its name.
   std::unique_ptr<ReadFile> file;
   std::string path;
   RecordHead head;
   std::mutex filling_mutex;             // of filling_begun
   bool filling_begun = false;           // by the first load: a find alone evicts nothing
   std::shared_ptr<MemoryCopy> filling;  // the coming memory copy; null where it does not fit
-  std::vector<std::atomic<uint8_t>> layer_states;
-  std::atomic<uint32_t> n_loaded{0};
+  std::vector<std::atomic<uint8_t>> layer_states;  // [n_layers] LayerState; empty before filling
+  std::atomic<uint32_t> n_loaded{0};               // layers of `filling` that are kLoaded
 
+  /// A copy that was never completed returns its bytes to the memory tier; a complete one went to
+  /// keep(), which did that.
   ~State() {
     if (filling && n_loaded < info.n_layers) store->release_reserved(filling->bytes.size());
   }
@@ -75,6 +92,8 @@ Result<std::span<const std::byte>> ChunkStore::Handle::load_layer(uint32_t layer
     }
   }
   if (s.filling) {
+    // Exactly one thread moves a layer from kEmpty to kLoading and writes its bytes; the others see
+    // kLoaded and read them, or kLoading and read the file themselves.
     std::atomic<uint8_t>& layer_state = s.layer_states[layer];
     uint8_t found = State::kEmpty;
     if (layer_state.compare_exchange_strong(found, State::kLoading)) {
@@ -85,7 +104,8 @@ Result<std::span<const std::byte>> ChunkStore::Handle::load_layer(uint32_t layer
       found = State::kLoaded;
     }
     if (found == State::kLoaded) return std::as_const(*s.filling).layer(layer);
-    // Another thread is reading this layer just now: read it here, too.
+    // Another thread is reading this layer. Waiting for it could mean waiting for a slow disk
+    // twice, so this thread reads the layer into its own scratch.
   }
   if (!scratch.reserve_discard(s.info.layer_bytes)) {
     return resource_exhausted(
@@ -123,7 +143,7 @@ std::shared_ptr<MemoryCopy> ChunkStore::Impl::begin_copy(const RecordHead& head)
   }
   copy->bytes = AlignedBytes(bytes);
   if (copy->bytes.size() == bytes) return copy;
-  release_reserved(bytes);  // the system has no memory left: then without
+  release_reserved(bytes);  // the system has no memory left: load without a copy
   return nullptr;
 }
 
@@ -135,7 +155,7 @@ void ChunkStore::Impl::release_reserved(uint64_t bytes) {
 void ChunkStore::Impl::keep(const IndexPin& entry, std::shared_ptr<const MemoryCopy> copy) {
   const std::lock_guard lock(mutex_);
   reserved_bytes_ -= copy->bytes.size();
-  // Another handle may have been quicker, or the record was removed meanwhile.
+  // Another handle may have completed its copy first, or the record was removed meanwhile.
   if (index_.holds(entry) && !entry->copy) index_.set_copy(entry, std::move(copy));
 }
 
@@ -149,7 +169,8 @@ void ChunkStore::Impl::use(const Hash128& hash) {
     if (const IndexPin entry = index_.find(hash)) index_.set_last_use(entry, now_ns);
   }
   if (is_read_only()) return;
-  // The order of eviction after a restart and in other processes; a file that is gone is fine.
+  // The file's time of modification carries the order of eviction over a restart and to other
+  // processes. A file that is gone needs no time, so the result is ignored.
   (void)env_.set_modified(path_of(hash), now_ns);
 }
 
@@ -178,7 +199,8 @@ Result<ChunkStore::Handle> ChunkStore::Impl::make_disk_handle(const Key& key,
   {
     const std::lock_guard lock(mutex_);
     state->entry = index_.get(key.hash);
-    // Another process's record, which may be gone again: look at the folder before counting bytes.
+    // Another process stored this record after the folder was last listed, and may have removed it
+    // again: list the folder before bytes are next counted against the limit.
     if (state->entry->file_bytes == 0) seen_folder_ns_ = kUnknownTime;
     index_.set_file(state->entry, file->size_bytes());
     ++disk_hits_;
@@ -213,6 +235,8 @@ Result<ChunkStore::Handle> ChunkStore::Impl::find(const Key& key) {
     }
     return miss(path + ": no such record");
   }
+  // Only what is wrong with the bytes removes a record. An error of the disk or of rights is passed
+  // on: the record may be whole.
   auto head = read_head(**file, path);
   if (!head.is_ok()) {
     const StatusCode code = head.status().code();
@@ -220,6 +244,8 @@ Result<ChunkStore::Handle> ChunkStore::Impl::find(const Key& key) {
     discard(key.hash, head.status());
     return miss(head.status().message());
   }
+  // The name is only a hash. Two identities with one hash are possible, if unlikely, and then KV of
+  // the wrong chunk would be served; so the whole identity is compared.
   if (!same_bytes(head->identity, key.identity)) {
     if (hash128(head->identity) != key.hash) {
       const Status why = corrupt(path + ": holds another chunk's record than its name says");
@@ -291,7 +317,7 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
   const RecordInfo info{.n_layers = static_cast<uint32_t>(layers.size()),
                         .layer_bytes = layers[0].size(),
                         .n_tokens = n_tokens};
-  const auto is_put_anew = [](const Status& there) {
+  const auto must_be_written = [](const Status& there) {
     const StatusCode code = there.code();
     return code == StatusCode::kNotFound || code == StatusCode::kCorrupt ||
            code == StatusCode::kUnsupported;
@@ -301,10 +327,12 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
     use(key.hash);
     return env_.sync_dir(options_.dir);  // whoever wrote it may have died before this
   }
-  if (!is_put_anew(there)) return there;
+  if (!must_be_written(there)) return there;
   const std::string path = path_of(key.hash);
   const uint64_t bytes = info.file_bytes(key.identity.size());
   {
+    // Room is made before writing, so that a full store says so without a write, and again under
+    // the lock of the rename, since others may have stored something in between.
     WEFT_ASSIGN_OR_RETURN(const auto change,
                           FolderChange::begin(*this, options_.disk_limit_bytes > 0));
     WEFT_RETURN_IF_ERROR(make_room_on_disk(bytes, options.evict));
@@ -315,12 +343,12 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
     auto change = FolderChange::begin(*this, options_.disk_limit_bytes > 0);
     status = change.status();
     if (status.is_ok()) {
-      there = judge_record(key, info);  // again: another may have been quicker, or replaced it
+      there = judge_record(key, info);  // again: another process may have stored it meanwhile
       if (there.is_ok()) {
         (void)env_.remove(temp);
         return env_.sync_dir(options_.dir);
       }
-      if (!is_put_anew(there)) status = there;
+      if (!must_be_written(there)) status = there;
     }
     if (status.is_ok() && there.code() != StatusCode::kNotFound) {
       log_warning(there.message() + "; the record is replaced");
@@ -339,7 +367,7 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
     }
   }
   if (!status.is_ok()) {
-    (void)env_.remove(temp);  // else swept up by whoever opens the store after this process
+    (void)env_.remove(temp);  // if that fails, the next process to open the store removes it
     return status;
   }
   return env_.sync_dir(options_.dir);

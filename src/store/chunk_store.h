@@ -102,8 +102,8 @@ class ChunkStore {
     /// is kept once all its layers have been loaded), else into `scratch`, which grows as needed.
     /// The span lives as long as both this handle and the scratch, until the scratch's next use.
     /// kCorrupt: the layer is damaged; the record was removed and the chunk has to be planned as a
-    /// miss. kIoError: the system said no. Thread-safe, also for the same layer, with a scratch
-    /// per thread.
+    /// miss. kIoError: the file could not be read. Thread-safe, also for the same layer, with a
+    /// scratch per thread.
     Result<std::span<const std::byte>> load_layer(uint32_t layer, AlignedBytes& scratch);
 
    private:
@@ -120,8 +120,9 @@ class ChunkStore {
   ~ChunkStore();
 
   /// kNotFound: a miss, also for a damaged, truncated, foreign or misnamed record, which is
-  /// removed with a warning (of a read-only store: not removed). kIoError, kResourceExhausted: the
-  /// system said no; treat as a miss. A hit makes the record the most recently used one.
+  /// removed with a warning (of a read-only store: not removed). kIoError: the
+  /// file could not be opened or read; kResourceExhausted: no memory or file descriptor is left.
+  /// Treat both as a miss. A hit makes the record the most recently used one.
   Result<Handle> find(const Key& key);
 
   /// All that change the folder (put, remove, clear, set_property): kInvalidArgument when the store
@@ -140,8 +141,9 @@ class ChunkStore {
   /// alone does not count: it is gone with this process.
   bool contains(const Key& key);
 
-  /// What find() gave for this key is not what its user can take, as `why` says: it goes as a
-  /// damaged one does, with a warning that names the file (of a read-only store: it stays).
+  /// For a caller that cannot use what find() gave, `why` saying the reason (its KV has another
+  /// shape than the model's, for example). The record is removed as a damaged one is, with a
+  /// warning that names the file; in a read-only store it stays.
   void reject(const Key& key, std::string_view why);
 
   /// All records by last use, oldest first; reads each one's head.
@@ -162,7 +164,7 @@ class ChunkStore {
   /// Removes all records; properties stay.
   Status clear();
 
-  /// Small facts that go with the folder (the anchor's kind and id): names of [a-z0-9_.-], values
+  /// Small facts that belong to the folder (the anchor's kind and id): names of [a-z0-9_.-], values
   /// of any bytes, 64 KiB together. Durable when set_property returns. For tests: only stores of an
   /// older weft have any.
   Status set_property(const std::string& name, const std::string& value);

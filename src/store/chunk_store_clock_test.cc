@@ -61,7 +61,7 @@ class StoreClock : public ::testing::Test {
   FaultEnv env_{posix_env()};
 };
 
-TEST_F(StoreClock, RecordsUsedUnderAClockThatRanAheadAgeAsOthersDo) {
+TEST_F(StoreClock, RecordsUsedUnderAClockThatRanAheadAreEvictedLikeOthers) {
   auto store = open(3);
   env_.jump_clock_ms(10 * kYearMs);
   put_one(*store, 0);
@@ -104,7 +104,7 @@ TEST_F(StoreClock, ListingAfterTheClockWasSetBackWritesNoUseInTheFuture) {
   expect_no_use_in_the_future();
 }
 
-TEST_F(StoreClock, AClockThatRunsBehindKeepsTheOrderOfUses) {
+TEST_F(StoreClock, AClockInThePastKeepsTheOrderOfUses) {
   auto store = open(3);
   for (int i = 0; i < 3; ++i) put_one(*store, i);
   store.reset();
@@ -138,7 +138,7 @@ TEST_F(StoreClock, AUseByAProcessWhoseClockRanAheadCountsOnce) {
   EXPECT_FALSE(one->contains(chunk(0).key())) << "not for ever";
 }
 
-TEST_F(StoreClock, FarFutureTimesThatSomebodySetAreNoTrouble) {
+TEST_F(StoreClock, AFarFutureFileTimeDoesNotBlockEviction) {
   auto store = open(2);
   put_one(*store, 0);
   const std::string path = record_path(dir_.path(), chunk(0));
@@ -192,7 +192,7 @@ TEST_F(StoreClock, ChangesAreSeenWhateverTheClockDoes) {
   }
 }
 
-TEST_F(StoreClock, AClockBeyondAllTimesOverflowsNothing) {
+TEST_F(StoreClock, AnExtremeClockValueOverflowsNothing) {
   auto store = open(3);
   int number = 0;
   for (const int64_t far : {std::numeric_limits<int64_t>::max() / 4, int64_t{-100} * kYearMs}) {

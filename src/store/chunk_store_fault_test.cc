@@ -166,7 +166,7 @@ TEST_F(ChunkStoreFaults, AnyCallMayFail) {
   }
 }
 
-TEST_F(ChunkStoreFaults, WhatAFailedCallLeftHalfDoneIsDurableOnceTheNextAttemptSaysSo) {
+TEST_F(ChunkStoreFaults, ASuccessfulRetryAfterAFailedCallIsDurable) {
   for (const uint64_t limit : {kRoomForAll, room_for_three()}) {
     uint64_t total_calls = 1;
     for (uint64_t at = 0; at < total_calls; ++at) {
@@ -201,7 +201,7 @@ class QuickerEnv : public FaultEnv {
   std::function<void()> on_lock;
 };
 
-TEST_F(ChunkStoreFaults, ARecordThatAnotherNamedFirstIsDurableWhenPutSaysSo) {
+TEST_F(ChunkStoreFaults, PutOfARecordThatAnotherProcessStoredFirstIsDurable) {
   const MemoryTempDir dir;
   const TestChunk chunk(1);
   ASSERT_TRUE(put(*open_store(posix_env(), join_path(dir.path(), "other")), chunk).is_ok());
@@ -226,7 +226,7 @@ TEST_F(ChunkStoreFaults, ARecordThatAnotherNamedFirstIsDurableWhenPutSaysSo) {
   EXPECT_TRUE(load(*store, chunk).is_ok());
 }
 
-TEST_F(ChunkStoreFaults, WhatWasClearedStaysSo) {
+TEST_F(ChunkStoreFaults, ClearedRecordsDoNotComeBackAfterAPowerCut) {
   const MemoryTempDir dir;
   FaultEnv env(posix_env());
   const std::string store_dir = join_path(dir.path(), "store");
@@ -239,7 +239,7 @@ TEST_F(ChunkStoreFaults, WhatWasClearedStaysSo) {
   EXPECT_EQ(open_store(env, store_dir)->stat()->disk.records, 0u);
 }
 
-TEST_F(ChunkStoreFaults, ManyRemovalsTakeOneSyncAndStaySo) {
+TEST_F(ChunkStoreFaults, ManyRemovalsTakeOneSyncAndAreDurable) {
   class CountingEnv : public FaultEnv {
    public:
     CountingEnv() : FaultEnv(posix_env()) {}

@@ -1,4 +1,15 @@
 // The chunk store's folder: who changed it, room in it, what is in it, its properties.
+//
+// Several processes share a folder without a server between them. What they have to agree on is
+// kept where all of them see it: the folder's time of modification says that something changed, and
+// each record's time of modification is its last use. A journal of uses in a file of its own would
+// be one more file to lock, to sync and to repair after a crash; a time is set by one call, and a
+// lost one only makes an eviction less good.
+//
+// The price is that all times may be wrong: a clock is set back, a file system rounds times, the
+// kernel's own ones are as coarse as its timer. So the folder's time is compared for equality only,
+// never for order, and gets random low digits; a time in the future is set to now when it is met; a
+// folder whose time does not read back as it was set is listed every time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,29 +32,30 @@ bool is_of_a_store(const DirEntry& entry) {
          parse_record_file_name(entry.name) || entry.name.starts_with(kIndexFiles);
 }
 
-/// Takes the rights of group and others from a file or folder; false where we may not.
-bool narrow(Env& env, const std::string& path, uint32_t mode) {
+/// Takes the rights of group and others from a file or folder; false where this process may not.
+bool make_private(Env& env, const std::string& path, uint32_t mode) {
   constexpr uint32_t kOthers = 0077;
   return (mode & kOthers) == 0 || env.set_mode(path, mode & ~kOthers).is_ok();
 }
 
-/// The same for those files of a folder that `is_ours` names. What has another name besides (a hard
-/// link) may be anybody's.
-bool narrow_files(Env& env, const std::string& dir, const std::vector<DirEntry>& entries,
-                  FunctionRef<bool(const std::string&)> is_ours) {
+/// The same for those files of a folder for which `is_ours` is true. A file with a second name (a
+/// hard link) is left alone: under that name it may belong to somebody else.
+bool make_files_private(Env& env, const std::string& dir, const std::vector<DirEntry>& entries,
+                        FunctionRef<bool(const std::string&)> is_ours) {
   return std::all_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
     const bool is_file = entry.is_regular && !entry.is_link && entry.n_names == 1;
-    return !is_file || !is_ours(entry.name) || narrow(env, join_path(dir, entry.name), entry.mode);
+    return !is_file || !is_ours(entry.name) ||
+           make_private(env, join_path(dir, entry.name), entry.mode);
   });
 }
 
-/// Makes an existing folder private, which protects all below it, unless it holds other things than
-/// a store's or is shared by design (sticky, as /tmp).
-Status narrow_folder(Env& env, const std::string& dir, const std::vector<DirEntry>& entries) {
+/// Makes an existing folder private, which protects everything in it. A folder that also holds
+/// files of others, or is shared by design (sticky, as /tmp is), keeps its mode.
+Status make_folder_private(Env& env, const std::string& dir, const std::vector<DirEntry>& entries) {
   constexpr uint32_t kSticky = 01000;
   WEFT_ASSIGN_OR_RETURN(const DirEntry folder, env.stat(dir));
   const bool is_ours = std::all_of(entries.begin(), entries.end(), is_of_a_store);
-  if (is_ours && (folder.mode & kSticky) == 0) (void)narrow(env, dir, folder.mode);
+  if (is_ours && (folder.mode & kSticky) == 0) (void)make_private(env, dir, folder.mode);
   return Status::ok();
 }
 
@@ -59,31 +71,33 @@ Status make_store_folder(Env& env, const std::string& dir) {
   }
   WEFT_RETURN_IF_ERROR(env.make_dirs(dir, kPrivateDirMode));
   for (const auto& [parent, is_new] : parents) {
-    // A run that died may have made a level without making it durable; not every one is readable.
+    // An earlier run may have died after it made a level and before it synced it, so all are
+    // synced. A level that was there may be unreadable for this user; only of a new one is that an
+    // error.
     const Status synced = env.sync_dir(parent);
     if (is_new) WEFT_RETURN_IF_ERROR(synced);
   }
   if (!was_there) return Status::ok();
   WEFT_ASSIGN_OR_RETURN(const auto entries, env.list(dir));
-  return narrow_folder(env, dir, entries);
+  return make_folder_private(env, dir, entries);
 }
 
-/// A store that an older weft made, with modes by the umask, becomes as private as a new one. False
-/// where we may not do that.
-Result<bool> narrow_old_store(Env& env, const std::string& dir) {
+/// Makes a store of an older weft, which left modes to the umask, as private as a new one. False
+/// where this process may not change all of them.
+Result<bool> make_old_store_private(Env& env, const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const auto entries, env.list(dir));
-  WEFT_RETURN_IF_ERROR(narrow_folder(env, dir, entries));
-  const bool narrowed = narrow_files(env, dir, entries, [](const std::string& name) {
+  WEFT_RETURN_IF_ERROR(make_folder_private(env, dir, entries));
+  const bool are_private = make_files_private(env, dir, entries, [](const std::string& name) {
     return parse_record_file_name(name) || name == kPropertiesFile || name == kLockFile ||
            name.starts_with(kIndexFiles);
   });
-  if (!narrowed) return false;
+  if (!are_private) return false;
   const std::string temp = join_path(dir, kTempFolder);
   WEFT_ASSIGN_OR_RETURN(const DirEntry folder, env.stat_link(temp));
   if (!folder.is_directory) return false;
   WEFT_ASSIGN_OR_RETURN(const auto temp_files, env.list(temp));
   const auto any = [](const std::string&) { return true; };
-  return narrow(env, temp, folder.mode) && narrow_files(env, temp, temp_files, any);
+  return make_private(env, temp, folder.mode) && make_files_private(env, temp, temp_files, any);
 }
 
 }  // namespace
@@ -92,7 +106,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
   const std::string dir = options.dir;
   const Status there = env.stat(join_path(dir, kPropertiesFile)).status();
   const bool is_new = there.code() == StatusCode::kNotFound;
-  if (!is_new) WEFT_RETURN_IF_ERROR(there);  // one that may not be looked into is not a new one
+  if (!is_new) WEFT_RETURN_IF_ERROR(there);  // no right to look into it: not the same as a new one
   if (is_new && (!options.create || options.read_only)) {
     return not_found(fmt::format("{}: no chunk store there", dir));
   }
@@ -107,8 +121,8 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
   } else {
     WEFT_ASSIGN_OR_RETURN(const Properties properties, impl->read_properties());
     if (!impl->is_read_only() && !properties.contains(kModesProperty)) {
-      WEFT_ASSIGN_OR_RETURN(const bool is_private, narrow_old_store(env, dir));
-      if (is_private) (void)impl->note_private();  // else it is narrowed again next time
+      WEFT_ASSIGN_OR_RETURN(const bool is_private, make_old_store_private(env, dir));
+      if (is_private) (void)impl->note_private();  // otherwise the next opening tries again
     }
   }
   WEFT_RETURN_IF_ERROR(impl->refresh());
@@ -118,8 +132,9 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
 // ------------------------------------------------------------------------------------------ times
 
 int64_t ChunkStore::Impl::now_ns() {
-  constexpr int64_t kLatestMs =
-      std::numeric_limits<int64_t>::max() / 2'000'000;  // far from the end
+  // Half of what nanoseconds in an int64_t can say (some 146 years after 1970): a slack or a step
+  // added to it cannot overflow.
+  constexpr int64_t kLatestMs = std::numeric_limits<int64_t>::max() / 2'000'000;
   return std::clamp<int64_t>(env_.unix_ms(), 0, kLatestMs) * 1'000'000;
 }
 
@@ -133,7 +148,8 @@ int64_t ChunkStore::Impl::next_time_ns() {
 void ChunkStore::Impl::settle_times() {
   const int64_t now = now_ns();
   if (last_time_ns_ < now || last_time_ns_ > now + kClockSlackNs) last_time_ns_ = now;
-  // In their order, and as the newest: when they were used by this clock, nobody knows.
+  // When these were really used is unknown. They keep their order among each other and become the
+  // newest, which evicts them late and not never.
   const std::vector<IndexPin> future = index_.used_after(now + kClockSlackNs);
   for (const IndexPin& entry : future) {
     index_.set_last_use(entry, ++last_time_ns_);
@@ -149,8 +165,9 @@ int64_t ChunkStore::Impl::folder_time_ns() {
 }
 
 int64_t ChunkStore::Impl::new_stamp_ns(int64_t last_ns) {
-  // The digits below the clock's milliseconds are by chance: a clock that is set back comes to the
-  // same millisecond again, and others may remember what the folder had then.
+  // The digits below the clock's milliseconds are random. A clock that is set back reaches the same
+  // millisecond again, and another process may remember the folder's time of then: with equal times
+  // it would take a changed folder for an unchanged one.
   const int64_t now = next_time_ns();
   const int64_t stamp = now + static_cast<int64_t>(random_() % 1'000'000);
   const bool follows = last_ns >= stamp && last_ns <= now + kClockSlackNs;
@@ -178,11 +195,13 @@ Status ChunkStore::Impl::rescan() {
     const auto hash = parse_record_file_name(file.name);
     if (!hash || !file.is_regular || file.is_link) continue;
     const IndexPin entry = index_.get(*hash);
-    // A use in the future says nothing where another is known: it may be one that we cannot settle.
+    // A time in the future does not replace a known one: the file may be one whose time this
+    // process cannot set, and then it would stay the newest for ever.
     if (entry->last_use_ns == 0 || file.modified_ns <= latest_ns) {
       index_.set_last_use(entry, std::max(entry->last_use_ns, file.modified_ns));
     }
-    index_.set_file(entry, std::max<uint64_t>(file.size_bytes, 1));  // an empty file is one, too
+    // At least 1: to the index 0 bytes means that there is no file, and an empty one is there.
+    index_.set_file(entry, std::max<uint64_t>(file.size_bytes, 1));
     present.insert(entry.get());
   }
   for (const IndexPin& entry : index_.by_last_use()) {
@@ -222,6 +241,8 @@ Status ChunkStore::Impl::make_room_on_disk(uint64_t bytes, bool evict) {
     const auto victims = index_.disk_victims(used + bytes - limit);
     if (victims.empty()) return full("the records there are in use");
     for (const IndexPin& victim : victims) {
+      // Another process may have used the record since the folder was listed. Then it gets its new
+      // place in the order, and the loop chooses again.
       const auto file = env_.stat(path_of(victim->hash));
       if (file.is_ok() && was_used_since(victim, *file)) continue;
       WEFT_RETURN_IF_ERROR(remove_file(victim->hash).status());
@@ -235,7 +256,7 @@ bool ChunkStore::Impl::was_used_since(const IndexPin& entry, const DirEntry& fil
   int64_t used_ns = file.modified_ns;
   if (used_ns > now_ns() + kClockSlackNs) {
     used_ns = next_time_ns();
-    // What cannot be settled would be used for ever.
+    // If its time cannot be set, the file would count as just used at every eviction.
     if (!env_.set_modified(path_of(entry->hash), used_ns).is_ok()) return false;
   }
   index_.set_last_use(entry, used_ns);
@@ -250,6 +271,7 @@ void ChunkStore::Impl::count_damaged(const Hash128& hash) {
 }
 
 void ChunkStore::Impl::discard(const Hash128& hash, const Status& why) {
+  // Nothing is removed from a store that is only read; the copy in memory is still dropped.
   if (is_read_only()) {
     log_warning(why.message() + "; it counts as missing");
     const std::lock_guard lock(mutex_);
@@ -279,6 +301,7 @@ Result<std::vector<RecordSummary>> ChunkStore::Impl::ls() {
       copies.push_back(entry->copy);
     }
   }
+  // The heads are read without the lock: with many records that takes long, and others go on.
   std::vector<RecordSummary> found;
   for (size_t i = 0; i < records.size(); ++i) {
     RecordSummary& record = records[i];
@@ -366,8 +389,8 @@ Status ChunkStore::Impl::remove(const Hash128& hash, Durable durable) {
     WEFT_ASSIGN_OR_RETURN(const bool was_on_disk, remove_file(hash));
     was_there = was_there || was_on_disk;
   }
-  // Also of one that is gone already: whoever removed it (an eviction, a process that died) need
-  // not have made that durable.
+  // Sync even if the record was gone already: whoever removed it (an eviction, a process that died)
+  // may not have made that durable.
   if (durable == Durable::kNow) WEFT_RETURN_IF_ERROR(sync());
   if (was_there) return Status::ok();
   return not_found(fmt::format("{}: no record {}", options_.dir, hash.to_hex()));

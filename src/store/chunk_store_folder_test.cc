@@ -76,7 +76,7 @@ class StoreFolder : public ::testing::Test {
 
 // ------------------------------------------------------------------------------------------ modes
 
-TEST_F(StoreFolder, ANewStoreIsItsOwnersAlone) {
+TEST_F(StoreFolder, ANewStoreIsPrivateToItsOwner) {
   std::filesystem::create_directories(join_path(temp_.path(), "a"));
   for (const mode_t mask : {0, 022, 0277}) {
     std::filesystem::remove_all(dir_);
@@ -131,7 +131,7 @@ TEST_F(StoreFolder, AFolderWithOtherThingsKeepsItsModeItsNewFilesArePrivate) {
   }
 }
 
-TEST_F(StoreFolder, AnEmptyFolderBecomesPrivateASharedOneIsLeft) {
+TEST_F(StoreFolder, AnEmptyFolderBecomesPrivateASharedOneKeepsItsMode) {
   const MemoryTempDir empty, shared;
   set_mode(empty.path(), 0755);
   set_mode(shared.path(), 01777);
@@ -141,7 +141,7 @@ TEST_F(StoreFolder, AnEmptyFolderBecomesPrivateASharedOneIsLeft) {
   EXPECT_EQ(mode(shared.path()), 01777u);
 }
 
-TEST_F(StoreFolder, AnOlderStoreIsNarrowedWhenItIsOpenedForWriting) {
+TEST_F(StoreFolder, AnOlderStoreBecomesPrivateWhenOpenedForWriting) {
   make_old_store();
   ASSERT_TRUE(open_read_only(posix_env()).is_ok());
   EXPECT_EQ(mode(dir_), 0755u) << "opened for reading only";
@@ -150,9 +150,9 @@ TEST_F(StoreFolder, AnOlderStoreIsNarrowedWhenItIsOpenedForWriting) {
   expect_private_files();
 }
 
-TEST_F(StoreFolder, WhatItsOwnerHasSharedStaysShared) {
+TEST_F(StoreFolder, AStoreThatItsOwnerSharedStaysShared) {
   make_old_store();
-  ASSERT_NE(open_store(posix_env(), dir_), nullptr);  // narrowed once
+  ASSERT_NE(open_store(posix_env(), dir_), nullptr);  // made private once
   const std::string new_dir = join_path(temp_.path(), "new");
   ASSERT_NE(open_store(posix_env(), new_dir), nullptr);
   for (const std::string& dir : {dir_, new_dir}) {
@@ -174,7 +174,7 @@ TEST_F(StoreFolder, WhatItsOwnerHasSharedStaysShared) {
   EXPECT_EQ(mode(record_path(dir_, TestChunk(1))), 0640u);
 }
 
-TEST_F(StoreFolder, AFileOfSomebodysUnderAnotherNameKeepsItsMode) {
+TEST_F(StoreFolder, AHardLinkedFileKeepsItsMode) {
   make_old_store();
   const auto script_of = [&](const std::string& name) {
     return join_path(temp_.path(), "script of " + name.substr(name.rfind('/') + 1));
@@ -192,7 +192,7 @@ TEST_F(StoreFolder, AFileOfSomebodysUnderAnotherNameKeepsItsMode) {
   EXPECT_EQ(mode(in_store("properties")), 0600u);
 }
 
-TEST_F(StoreFolder, AnOlderStoreAmongOtherThingsHasItsFilesNarrowed) {
+TEST_F(StoreFolder, AnOlderStoreInAMixedFolderGetsPrivateFiles) {
   make_old_store();
   write_text(in_store("notes.txt"), "the user's");
   set_mode(in_store("notes.txt"), 0644);
@@ -240,7 +240,7 @@ class ClosedEnv : public FaultEnv {
   bool exists(const std::string&) override { return false; }
 };
 
-TEST_F(StoreFolder, AFolderThatMayNotBeLookedIntoIsNoNewOne) {
+TEST_F(StoreFolder, AnUnreadableFolderIsNotTakenForANewStore) {
   ASSERT_TRUE(put(*open_store(posix_env(), dir_), TestChunk(1)).is_ok());
   ClosedEnv env;
   for (const bool create : {false, true}) {
@@ -306,7 +306,7 @@ TEST_F(StoreFolder, ADamagedRecordOfAReadOnlyStoreIsAMissAndStays) {
   EXPECT_EQ(env.refused, 0);
 }
 
-TEST_F(StoreFolder, AReadOnlyStoreIsNeverMade) {
+TEST_F(StoreFolder, OpeningReadOnlyNeverCreatesAStore) {
   ReadOnlyEnv env;
   const auto opened = ChunkStore::open(env, {.dir = dir_, .create = true, .read_only = true});
   EXPECT_EQ(opened.status().code(), StatusCode::kNotFound);
@@ -316,7 +316,7 @@ TEST_F(StoreFolder, AReadOnlyStoreIsNeverMade) {
 
 // -------------------------------------------------------------------------- what others laid there
 
-TEST_F(StoreFolder, WhatIsNoRegularFileIsAMissAndNeverBlocks) {
+TEST_F(StoreFolder, ANonRegularFileIsAMissAndNeverBlocks) {
   set_log_level(LogLevel::kQuiet);
   const TestChunk chunk(1), copy(2);
   auto store = open_store(posix_env(), dir_);
@@ -457,7 +457,7 @@ TEST_F(StoreFolder, WaitingForAnotherProcessEndsWhenTheUserSaysSo) {
   EXPECT_EQ(asked, 4);
 }
 
-TEST_F(StoreFolder, WaitingEndsWhenTheOtherLetsGo) {
+TEST_F(StoreFolder, WaitingEndsWhenTheOtherProcessReleasesTheLock) {
   std::atomic<int> asked = 0;
   std::unique_ptr<Holder> holder;
   auto store = ChunkStore::open(

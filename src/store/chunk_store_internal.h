@@ -21,17 +21,19 @@
 namespace weft::store {
 
 constexpr int64_t kUnknownTime = -1;
-/// A use this far ahead of the clock may be another machine's; later ones are a clock's fault.
+/// 60 s. A time of use that is at most this far in the future may come from another machine's clock
+/// and is left as it is. A later one comes from a wrong clock and is set to now.
 constexpr int64_t kClockSlackNs = 60'000'000'000;
 
-/// A file system's own times are as coarse as its kernel's timer. Within one tick a change may
-/// leave the time that a look before it saw.
+/// 20 ms. The times that the kernel itself gives files advance only with its timer tick: 10 ms at
+/// 100 Hz, the slowest in use. Two changes within one tick can leave the same time.
 constexpr int64_t kCoarseTickNs = 20'000'000;
 
 constexpr const char* kPropertiesFile = "properties";
 constexpr const char* kLockFile = "store.lock";
 constexpr const char* kTempFolder = "tmp";
-/// This property says that a store's files were private once: wider modes are their owner's wish.
+/// This property says that a store's files were made private once. If their modes are wider now,
+/// the owner wanted that, and they are left alone.
 constexpr const char* kModesProperty = "modes";
 constexpr const char* kModesPrivate = "private";
 
@@ -55,16 +57,16 @@ class ChunkStore::Impl {
   Status sync() { return env_.sync_dir(options_.dir); }
   Status clear();
   Result<Properties> read_properties();
-  /// A store without properties gets its file.
+  /// Reads, changes and durably rewrites the properties; a store without the file gets one.
   Status edit_properties(FunctionRef<void(Properties&)> edit);
-  /// Notes that the store's files are private, or were.
+  /// Sets kModesProperty, so that later openings leave the files' modes alone.
   Status note_private();
   const std::string& dir() const { return options_.dir; }
   bool is_read_only() const { return options_.read_only; }
 
-  /// Notices what other processes did since the last look.
+  /// Lists the folder again if other processes changed it since this one last did.
   Status refresh();
-  /// Takes a bad record away, file and copy in memory, with a warning, and counts it.
+  /// Removes a bad record, its file and its copy in memory, with a warning, and counts it.
   void discard(const Hash128& hash, const Status& why);
   void reject(const Key& key, std::string_view why) {
     discard(key.hash, corrupt(fmt::format("{}: {}", path_of(key.hash), why)));
@@ -100,22 +102,28 @@ class ChunkStore::Impl {
   // With mutex_ held.
   int64_t now_ns();
   int64_t next_time_ns();
-  /// Ends uses in the future: the clock was wrong then, or is now.
+  /// Sets all times of use that are too far in the future to now: the clock was wrong when they
+  /// were taken, or is wrong now. Otherwise those records would never be evicted.
   void settle_times();
   int64_t folder_time_ns();
-  /// A time for the folder that it never had, `last_ns` its time now.
+  /// A time of modification that the folder never had before; `last_ns` is the one that it has.
   int64_t new_stamp_ns(int64_t last_ns);
+  /// Lists the folder and brings the index in step with it.
   Status rescan();
-  /// Forgets a time of the folder that somebody's change may still leave it with.
+  /// Forgets the folder's time if it is so recent that another change in the same tick of the
+  /// kernel would leave it as it is: the next refresh() then lists again.
   void distrust_recent_time();
+  /// Inside a FolderChange. As PutOptions::evict says.
   Status make_room_on_disk(uint64_t bytes, bool evict);
+  /// Evicts from the memory tier until `bytes` fit; false, with nothing evicted, where they cannot.
   bool reserve_memory(uint64_t bytes);
   void forget_file(const Hash128& hash);
-  /// A bad record was met: its copy in memory goes, too.
+  /// Counts a bad record and drops its copy in memory.
   void count_damaged(const Hash128& hash);
-  /// Whether another process has used the record's file since we know; notes it.
+  /// Whether another process has used the record since its time was last read here. If so, the
+  /// index gets the new time.
   bool was_used_since(const IndexPin& entry, const DirEntry& file);
-  /// Inside a FolderChange. False when there was no such file (another process was quicker).
+  /// Inside a FolderChange. False when there was no such file (another process has removed it).
   Result<bool> remove_file(const Hash128& hash);
 
   Env& env_;
@@ -125,7 +133,7 @@ class ChunkStore::Impl {
   std::mutex mutex_;
   RecordIndex index_;
   uint64_t reserved_bytes_ = 0;  // of the memory tier, for copies that handles are filling
-  int64_t last_time_ns_ = 0;
+  int64_t last_time_ns_ = 0;     // the last that next_time_ns() gave; each is later than it
   std::mt19937_64 random_{std::random_device{}()};
   int64_t seen_folder_ns_ = kUnknownTime;  // the folder's time when the index was in step with it
   bool folder_times_exact_ = true;         // false: the file system rounds them, so list each time

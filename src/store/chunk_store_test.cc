@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 constexpr StatusCode kNotFound = StatusCode::kNotFound;
 constexpr StatusCode kExhausted = StatusCode::kResourceExhausted;
 
-TEST(ChunkStore, WhatWasPutIsFoundAlsoAfterReopening) {
+TEST(ChunkStore, StoredRecordsAreFoundAfterReopening) {
   const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(put(*store, TestChunk(i)).is_ok());
@@ -50,7 +50,7 @@ TEST(ChunkStore, WhatWasPutIsFoundAlsoAfterReopening) {
   }
 }
 
-TEST(ChunkStore, AFolderThatIsNoStoreIsRefusedUnlessAskedToCreate) {
+TEST(ChunkStore, AFolderWithoutAStoreIsRefusedUnlessCreateIsSet) {
   const MemoryTempDir dir;
   const std::string path = join_path(dir.path(), "a/b/c");
   EXPECT_EQ(ChunkStore::open(posix_env(), {.dir = path}).status().code(), kNotFound);
@@ -160,7 +160,7 @@ TEST(ChunkStore, ADamagedLayerIsFoundWhenItIsLoadedAndNeverKept) {
   EXPECT_EQ(store->stat()->memory.records, 0u);
 }
 
-TEST(ChunkStore, OverTheDiskLimitTheLeastRecentlyUsedGoes) {
+TEST(ChunkStore, OverTheDiskLimitTheLeastRecentlyUsedIsEvicted) {
   const MemoryTempDir dir;
   const uint64_t each = TestChunk(0, 5000).file_bytes();
   std::vector<TestChunk> chunks;
@@ -185,7 +185,7 @@ TEST(ChunkStore, OverTheDiskLimitTheLeastRecentlyUsedGoes) {
   for (const size_t i : {0, 3, 4}) EXPECT_TRUE(load(*store, chunks[i]).is_ok());
 }
 
-TEST(ChunkStore, WhatDoesNotFitIsRefusedByNameOfTheLimit) {
+TEST(ChunkStore, ARecordOverTheLimitIsRefusedNamingTheLimit) {
   const MemoryTempDir dir;
   const TestChunk big(1, 50'000), small(2, 100), other(3, 100);
   const uint64_t limit = small.file_bytes() + other.file_bytes() - 1;
@@ -238,7 +238,7 @@ TEST(ChunkStore, ALoadedRecordIsKeptInMemoryWithinItsLimit) {
   EXPECT_TRUE(load(*store, b).is_ok()) << "memory needs no file";
 }
 
-TEST(ChunkStore, HandlesThatLoadedHalfGiveTheMemoryTierItsRoomBack) {
+TEST(ChunkStore, AHalfLoadedHandleReturnsItsReservedMemory) {
   const MemoryTempDir dir;
   const TestChunk half(2, 5000), whole(1, 5000);
   ASSERT_GT(half.layers.size(), 1u);
@@ -258,7 +258,7 @@ TEST(ChunkStore, HandlesThatLoadedHalfGiveTheMemoryTierItsRoomBack) {
   EXPECT_EQ(store->find(whole.key())->tier(), Tier::kMemory);
 }
 
-TEST(ChunkStore, ADamagedLayerGivesTheMemoryTierItsRoomBack) {
+TEST(ChunkStore, ADamagedLayerReturnsItsReservedMemory) {
   set_log_level(LogLevel::kQuiet);
   const MemoryTempDir dir;
   const TestChunk bad(2, 5000), whole(1, 5000);
@@ -277,7 +277,7 @@ TEST(ChunkStore, ADamagedLayerGivesTheMemoryTierItsRoomBack) {
   set_log_level(LogLevel::kWarning);
 }
 
-TEST(ChunkStore, ARemovedRecordStaysReadableForThoseWhoHoldIt) {
+TEST(ChunkStore, ARemovedRecordStaysReadableThroughOpenHandles) {
   const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path(), 0, 1 << 20);
   const TestChunk chunk(1), other(2);
@@ -383,7 +383,7 @@ TEST(ChunkStore, AChangeWithinOneTickOfTheKernelIsSeen) {
   EXPECT_EQ(one->stat()->disk.records, 1u);
 }
 
-TEST(ChunkStore, WhatOnlyMemoryHasIsStoredAnew) {
+TEST(ChunkStore, ARecordOnlyInMemoryIsStoredAgain) {
   const MemoryTempDir dir;
   const TestChunk chunk(1, 3000);
   auto one = open_store(posix_env(), dir.path(), /*disk_limit_bytes=*/0, 1 << 20);
@@ -447,7 +447,7 @@ TEST(ChunkStore, TheLimitHoldsWhereTimesAreTooCoarseToShowChanges) {
   EXPECT_EQ(load(*two, a).code(), kNotFound);
 }
 
-TEST(ChunkStore, PutReplacesARecordThatIsBadByItsHead) {
+TEST(ChunkStore, PutReplacesARecordWithADamagedHead) {
   const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());
   const TestChunk chunk(1), other(2);
@@ -473,7 +473,7 @@ TEST(ChunkStore, PutReplacesARecordThatIsBadByItsHead) {
   EXPECT_EQ(store->stat()->damaged, damaged) << "a good one stays";
 }
 
-TEST(ChunkStore, LeftoversOfTheDeadAreSweptTheLivingAreLeftAlone) {
+TEST(ChunkStore, TemporaryFilesOfDeadWritersAreRemovedThoseOfLivingOnesKept) {
   const MemoryTempDir dir;
   auto alive = open_store(posix_env(), dir.path());  // slot 0
   const std::string of_alive = join_path(dir.path(), "tmp/0.77.part");

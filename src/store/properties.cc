@@ -1,3 +1,7 @@
+// Text, so that people can read it. The checksum comes first and covers all lines after it, so a
+// damaged file and one that was edited by hand are both refused, and never half understood. Only
+// the three bytes that would break a line (backslash, line feed, carriage return) are escaped; all
+// others are kept as they are, so a value may be any bytes.
 #include "store/properties.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,11 @@
+// The head carries everything needed to know how long the file must be, and its checksum. A reader
+// compares the file's real size with that before it allocates anything by a length from the file,
+// so that a few forged bytes cannot make it ask for gigabytes.
+//
+// Each layer has a checksum of its own instead of one for the file: a layer can
+// be loaded, checked and used while the others have not been read yet. Layers begin at multiples of
+// 4096, at the price of some padding, so that a layer is one aligned read into one aligned block.
+// Integers are put and taken byte by byte, which gives the same file on every machine.
 #include "store/record.h"
 
 #include <fmt/format.h>
@@ -9,7 +17,8 @@
 namespace weft::store {
 namespace {
 
-// docs/formats/chunk.md. All integers little-endian.
+// Offsets in the head (docs/formats/chunk.md). All integers are little-endian. The magic ends with
+// \r\n because a transfer as text changes these bytes, and the file is then refused at once.
 constexpr std::array<char, 8> kMagic = {'W', 'E', 'F', 'T', 'K', 'V', '\r', '\n'};
 constexpr size_t kChecksumAt = 8;  // u64, over everything from kVersionAt to the payload
 constexpr size_t kVersionAt = 16;
@@ -38,7 +47,7 @@ constexpr uint64_t round_up(uint64_t n) {
   return (n + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
 }
 
-/// Identity, then the table at the next multiple of 8.
+/// Where the table of the layers' checksums begins: after the identity, at a multiple of 8.
 uint64_t table_offset(uint64_t identity_bytes) {
   return (kIdentityAt + identity_bytes + 7) / 8 * 8;
 }
@@ -47,7 +56,8 @@ uint64_t payload_offset(uint64_t identity_bytes, uint64_t n_layers) {
   return round_up(table_offset(identity_bytes) + 8 * n_layers);
 }
 
-/// The limits that both writer and reader keep; `what` names the record.
+/// The limits that both writer and reader keep; `what` names the record in the message, and `code`
+/// is the error's (a caller's mistake when writing, damage when reading).
 Status check_limits(std::string_view what, uint64_t n_layers, uint64_t layer_bytes,
                     uint64_t n_tokens, uint64_t identity_bytes, StatusCode code) {
   const auto bad = [&](const char* field, uint64_t value, uint64_t low, uint64_t high) {
@@ -116,6 +126,7 @@ Result<RecordHead> read_head(const ReadFile& file, std::string_view name) {
     return corrupt(fmt::format("{}: {} bytes, a chunk record has at least {}: truncated", name,
                                size, 2 * kRecordAlignment));
   }
+  // The first block holds all fixed fields; how much more of the head there is follows from them.
   std::vector<std::byte> head(kRecordAlignment);
   WEFT_RETURN_IF_ERROR(file.read_at(0, head));
   if (std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) {

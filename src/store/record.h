@@ -45,7 +45,7 @@ struct RecordInfo {
   uint64_t file_bytes(uint64_t identity_bytes) const;
 };
 
-/// Everything that stands before the payload.
+/// All that comes before the payload in the file.
 struct RecordHead {
   RecordInfo info;
   std::vector<std::byte> identity;

@@ -1,3 +1,10 @@
+// Least recently used first, by one ordered set per tier of (time of last use, hash). The usual
+// linked list would not do: times also come from other processes, through the files, and are then
+// not the newest, so an entry has to be put anywhere in the order. A set costs O(log n) per use.
+// The hash breaks ties between equal times, so that the order is the same in every run.
+//
+// Pinning needs no count of its own: entries are shared pointers, and one that somebody besides the
+// index holds (use_count() > 1) is never chosen for eviction.
 #include "store/record_index.h"
 
 #include <algorithm>
@@ -17,7 +24,8 @@ IndexPin RecordIndex::get(const Hash128& hash) {
 
 void RecordIndex::set_file(const IndexPin& entry, uint64_t file_bytes) {
   WEFT_DCHECK(holds(entry));
-  // What may throw comes first: a file or a copy that is in no order would never be evicted.
+  // What may throw comes first: a file that has bytes but no place in the order would count against
+  // the limit and never be evicted.
   if (file_bytes > 0) disk_order_.insert({entry->last_use_ns, entry->hash});
   disk_bytes_ += file_bytes - entry->file_bytes;
   entry->file_bytes = file_bytes;
@@ -43,7 +51,7 @@ void RecordIndex::set_last_use(const IndexPin& entry, int64_t last_use_ns) {
   const std::pair old_place{entry->last_use_ns, entry->hash};
   entry->last_use_ns = last_use_ns;
   for (Order* order : {&disk_order_, &memory_order_}) {
-    auto node = order->extract(old_place);  // moved, so that nothing is allocated
+    auto node = order->extract(old_place);  // reusing the node allocates nothing, so cannot throw
     if (node.empty()) continue;
     node.value().first = last_use_ns;
     order->insert(std::move(node));

@@ -102,7 +102,7 @@ TEST(Record, EveryFlippedBitIsFoundOrHarmless) {
       bytes[i] ^= std::byte(1 << bit);
     }
   }
-  // Only the padding behind each layer is covered by no checksum, and nobody reads it.
+  // Only the padding after each layer is covered by no checksum, and nobody reads it.
   EXPECT_EQ(harmless, chunk.layers.size() * (kRecordAlignment - 300) * 8);
 }
 
@@ -194,7 +194,7 @@ std::vector<BadRecord> damaged() {
       {"creation time changed", [](Forgery& f) { f.set<uint8_t>(40, 0); }, "header checksum"},
       {"head's padding used", [](Forgery& f) { f.set<uint8_t>(4095, 1); }, "header checksum"},
       {"last layer cut off", [](Forgery& f) { f.resize(f.bytes.size() - 4096); }, "file has 8192"},
-      {"a byte behind the end", [](Forgery& f) { f.resize(f.bytes.size() + 1); }, "file has"},
+      {"a byte after the end", [](Forgery& f) { f.resize(f.bytes.size() + 1); }, "file has"},
       {"first layer damaged", [](Forgery& f) { f.bytes[4096] ^= std::byte{1}; }, "layer 0"},
       {"last layer damaged", [](Forgery& f) { f.bytes[8192 + 299] ^= std::byte{128}; }, "layer 1"},
       {"layers swapped",
@@ -231,7 +231,7 @@ TEST(Record, BadRecordsGetOneClearLineEach) {
   }
 }
 
-TEST(Record, FileNamesRoundTripAndOthersAreNotOurs) {
+TEST(Record, FileNamesRoundTripAndOtherNamesAreRejected) {
   const Hash128 hash{0x0123456789abcdef, 0xfedcba9876543210};
   EXPECT_EQ(record_file_name(hash), "0123456789abcdeffedcba9876543210.chunk");
   EXPECT_EQ(parse_record_file_name(record_file_name(hash)), hash);

@@ -1,3 +1,8 @@
+// How to tell a file that a living process is writing from one that a dead process left. A process
+// id in the name would not do: ids are used again, and mean nothing in another container. Ages
+// would not do either: a write may take long, and a clock may be wrong. A lock of the system
+// (flock) ends with its process in every case, kill -9 included. The slot in a file's name says
+// which lock to try.
 #include "store/temp_files.h"
 
 #include <fmt/format.h>
@@ -10,7 +15,7 @@
 namespace weft::store {
 namespace {
 
-constexpr int kMaxSlots = 4096;
+constexpr int kMaxSlots = 4096;  // processes that have the store open for writing at one time
 constexpr std::string_view kSuffix = ".part";
 
 std::string lock_path(const std::string& dir, int slot) {
@@ -28,6 +33,8 @@ std::optional<int> slot_of(const std::string& name) {
   return slot;
 }
 
+/// Removes the files of all slots that no living process holds. A failure is only a warning: the
+/// leftovers take room and do no harm.
 void sweep(Env& env, const std::string& dir, int own_slot) {
   const auto files = env.list(dir);
   if (!files.is_ok()) return log_warning(files.status().message());
@@ -42,7 +49,8 @@ void sweep(Env& env, const std::string& dir, int own_slot) {
     }
     const Status removed = env.remove(join_path(dir, file.name));
     if (!removed.is_ok()) log_warning(removed.message());
-    // Nobody else's: whoever waits for it, or has it open, looks whether it still has its name.
+    // The lock file may go, too: a process that has it open, or waits for it, checks after locking
+    // whether the file still has its name, and opens it anew if not.
     if (lock) (void)env.remove(lock_path(dir, *slot));
   }
 }
@@ -52,7 +60,7 @@ void sweep(Env& env, const std::string& dir, int own_slot) {
 Result<std::unique_ptr<TempFiles>> TempFiles::open(Env& env, const std::string& dir) {
   WEFT_RETURN_IF_ERROR(env.make_dirs(dir, kPrivateDirMode));
   WEFT_ASSIGN_OR_RETURN(const DirEntry folder, env.stat_link(dir));
-  if (!folder.is_directory) {  // what is written there would go where the link leads
+  if (!folder.is_directory) {  // files written there would land wherever the link leads
     return invalid_argument(dir + ": a symbolic link; a store's temporary folder is its own");
   }
   for (int slot = 0; slot < kMaxSlots; ++slot) {

@@ -1,7 +1,7 @@
 // Names for unfinished files, and the sweeping up of those that dead processes left. A writer owns
-// a numbered slot for as long as it holds the slot's lock file; the system gives the lock back when
-// the process dies, however it dies, so a slot that can be locked has no writer and its files are
-// rubbish. Never touches a file of a living writer.
+// a numbered slot for as long as it holds the slot's lock file; the system releases the lock when
+// the process dies, however it dies. So a slot that can be locked has no writer, and its files are
+// leftovers. Never touches a file of a living writer.
 #pragma once
 
 #include <atomic>
