@@ -1,3 +1,13 @@
+// From bytes to text in three steps: refuse what is known to be no text, decode, read by format.
+//
+// The order has a reason. Kinds of files are told by their bytes before anything is decoded,
+// because many binary formats begin with letters and a guess of the encoding could take them for
+// Western text. The format comes from the name, but the content may overrule it: saved pages often
+// have another ending. It is asked twice, before decoding, since a page may name its own encoding,
+// and after, since of UTF-16 the tags can only be seen then.
+//
+// Whatever is taken out of a text (tags, front matter), the LineMap keeps the line of the file, so
+// that a source is cited as grep or an editor counts lines.
 #include "documents/document.h"
 
 #include <fmt/format.h>
@@ -14,7 +24,8 @@
 namespace weft::documents {
 namespace {
 
-/// To be raised when a reader gives another text than before, so that what it reads is read again.
+/// Versions of the readers (Document::reading). Raise one when its reader gives another text than
+/// before: documents that were ingested with the old one are then read again.
 constexpr std::string_view kHtmlReading = "html 3";
 constexpr std::string_view kFrontMatterReading = "front matter 2";
 
@@ -31,8 +42,10 @@ Format format_by_name(std::string_view name) {
   return Format::kPlain;
 }
 
-/// What a page says of itself, where nobody said otherwise and its bytes do not. Pages that say
-/// ISO-8859-1 are in Windows-1252, as browsers have it.
+/// The encoding that a page names for itself. Asked only where the user named none and the bytes
+/// are not UTF-8. A page that names Latin-1 or ASCII is read as Windows-1252, as browsers do
+/// (WHATWG Encoding Standard, 4.2). kAny where it names none, or names UTF-16, which only its bytes
+/// can tell.
 Read<Encoding> encoding_of_page(std::string_view bytes) {
   const std::string charset = html_charset(bytes);
   if (charset.empty() || charset.starts_with("utf-16")) return Encoding::kAny;
@@ -45,7 +58,8 @@ Read<Encoding> encoding_of_page(std::string_view bytes) {
                  fmt::format("its encoding is {}: iconv makes UTF-8 of it", charset)};
 }
 
-/// Takes front matter off; its lines stay, empty. Returns its title.
+/// Replaces front matter with as many empty lines, so that the lines after it keep their numbers,
+/// and returns its title.
 std::string take_front_matter(std::string& text) {
   const FrontMatter front = front_matter_of(text);
   const auto end = text.begin() + static_cast<std::ptrdiff_t>(front.end);
@@ -63,15 +77,17 @@ void read_as_html(std::string page, Document& document) {
   document.reading = kHtmlReading;
 }
 
-/// A Markdown heading in a text's first line, with the line's end; empty of none.
+/// The text's first line, with its line end, if that is a Markdown heading; else "".
 std::string_view first_heading(std::string_view text) {
   const size_t level = std::min(text.find_first_not_of('#'), text.size());
   if (level == 0 || level > 6 || level == text.size() || text[level] != ' ') return {};
   return text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
 }
 
-/// The front matter's properties as the text's first lines, but for a heading that may be its
-/// title: people search for their tags, and a passage's text is what is in the file.
+/// Sets the document's text to the properties of its front matter, then its body. The properties
+/// become text because people search for their tags, and words that are in no passage are not
+/// found. A heading in the body's first line goes before them: it may be the title, which is looked
+/// for in the first line.
 void put_properties(const FrontMatter& front, std::string_view body, uint64_t body_line,
                     Document& document) {
   std::string& text = document.text;
@@ -82,12 +98,15 @@ void put_properties(const FrontMatter& front, std::string_view body, uint64_t bo
   };
   const std::string_view heading = first_heading(body);
   if (!heading.empty()) add(heading, body_line);
+  // After a heading the properties are cited by its line: line numbers of a LineMap never decrease,
+  // and in the file the properties come before the heading.
   uint64_t number = 1;
   for (const Property& property : front.properties) {
     number = heading.empty() ? property.line : body_line;
     add(property.text, number);
   }
   body.remove_prefix(heading.size());
+  // An empty line, so that the properties and the body are not one paragraph.
   if (!body.starts_with('\n') && !body.starts_with("\r\n")) add("\n", number);
   number = body_line + (heading.empty() ? 0 : 1);
   for (; !body.empty(); ++number) {
@@ -150,7 +169,7 @@ Read<Document> read_document(std::string bytes, const ReadOptions& options) {
 
   Document document;
   document.guess = std::move(decoded.guess);
-  if (looks_like_html(decoded.text)) format = Format::kHtml;  // of UTF-16 it is seen only now
+  if (looks_like_html(decoded.text)) format = Format::kHtml;  // UTF-16 shows its tags only now
   document.format = format;
   switch (format) {
     case Format::kHtml:

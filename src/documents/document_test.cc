@@ -57,7 +57,7 @@ TEST(Document, HtmlIsKnownByItsEndingOrItsBeginning) {
       "a\n");
 }
 
-TEST(Document, APagesOwnWordOnItsEncodingHolds) {
+TEST(Document, APagesDeclaredEncodingIsUsed) {
   const Document said = read("a.html", "<meta charset=iso-8859-1><p>caf\xE9");
   EXPECT_EQ(said.text, "caf\u00e9\n");
   EXPECT_EQ(said.guess, "");
@@ -69,7 +69,7 @@ TEST(Document, APagesOwnWordOnItsEncodingHolds) {
   EXPECT_EQ(read("a.html", "<meta charset=shift_jis><p>plain").text, "plain\n");
 }
 
-TEST(Document, FrontMattersTitleIsTheDocumentsAndItsPropertiesAreText) {
+TEST(Document, FrontMatterGivesTheTitleAndItsPropertiesBecomeText) {
   const Document document = read("a.md", "---\ntitle: \"A: b\"\ntags: [x]\n---\n\n\n# H\n\ntext");
   EXPECT_EQ(document.text, "# H\ntags: [x]\n\ntext");
   EXPECT_EQ(document.title, "A: b");
@@ -81,7 +81,7 @@ TEST(Document, FrontMattersTitleIsTheDocumentsAndItsPropertiesAreText) {
   EXPECT_EQ(read("a.md", "---\r\ntitle: T\r\n---\r\ntext\r\n").text, "text\r\n");
 }
 
-TEST(Document, PropertiesComeBeforeTheTextButForItsHeading) {
+TEST(Document, PropertiesComeBeforeTheTextAndAfterItsHeading) {
   const Document plain = read("a.md", "---\nlayout: post\ndate: 2024-05-01\n---\nOne.\n\nTwo.");
   EXPECT_EQ(plain.text, "layout: post\ndate: 2024-05-01\n\nOne.\n\nTwo.");
   EXPECT_EQ(plain.lines.line_of(0), 2u);
@@ -96,7 +96,7 @@ TEST(Document, PropertiesComeBeforeTheTextButForItsHeading) {
   EXPECT_EQ(read("a.html", "---\ntags: a\n---\n<p>x").text, "x\n");  // a page's is no text
 }
 
-TEST(Document, WhatIsConvertedIsToldApart) {
+TEST(Document, AConvertedTextSaysHowItWasRead) {
   EXPECT_NE(read("a", "caf\xE9").reading, "");
   EXPECT_NE(read("a", "caf\xE9 \x80", Encoding::kLatin1).reading,
             read("a", "caf\xE9 \x80").reading);
@@ -104,7 +104,7 @@ TEST(Document, WhatIsConvertedIsToldApart) {
   EXPECT_EQ(read("a", "\xEF\xBB\xBFtext").reading, "");
 }
 
-TEST(Document, WhatIsNoTextIsRefusedByName) {
+TEST(Document, BinaryFilesAreRefusedByKind) {
   EXPECT_EQ(refused("%PDF-1.4\n1 0 obj\n"),
             "PDF: a PDF: weft reads text; pdftotext makes text of it");
   EXPECT_TRUE(
@@ -196,7 +196,7 @@ TEST(FrontMatter, PropertiesAreShortScalarsAndLists) {
   EXPECT_EQ(front_matter_of(many + "---\n").properties.size(), 10u);  // 2 KB
 }
 
-TEST(FrontMatter, AtTheMarginItHasKeysItemsAndBracketsAlone) {
+TEST(FrontMatter, OnlyKeysItemsAndBracketsMayBeAtTheMargin) {
   EXPECT_EQ(taken("---\ntitle: T\ntags:\n- a b\n-\tc\n-\n# said\n\nmap: {\n  x: 1\n}\nlist: [\n"
                   "  a\n] # done\ntext: |\n  Some words.\n---\nx"),
             "T|x");
@@ -209,7 +209,7 @@ TEST(FrontMatter, AtTheMarginItHasKeysItemsAndBracketsAlone) {
   }
 }
 
-TEST(FrontMatter, ARuleAcrossThePageIsNone) {
+TEST(FrontMatter, ARuleAcrossThePageIsNotFrontMatter) {
   for (const std::string text :
        {"---\nSome words.\n---\nx", "---\nNote:this\n---\nx", "---\ntitle: T\nand no end",
         "----\ntitle: T\n----\n", "x\n---\ntitle: T\n---\n", " ---\ntitle: T\n---\n", "---", "",

@@ -1,3 +1,10 @@
+// How the encoding of a file is told, most certain evidence first: a byte order mark; valid UTF-8,
+// which other encodings almost never form by chance; then what the user or the page says; then a
+// guess between UTF-16, damaged UTF-8 and Windows-1252.
+//
+// Only these are guessed. A guess by letter frequencies could name many more encodings, but where
+// it is wrong the text is garbage that is found for no question and looks ingested. A refusal that
+// names iconv and --encoding costs the user one command.
 #include "documents/encoding.h"
 
 #include <algorithm>
@@ -8,17 +15,21 @@
 namespace weft::documents {
 namespace {
 
-constexpr size_t kProbeBytes = 8192;  // where a zero makes a file binary
+/// A zero among so many first bytes means a binary file or UTF-16.
+constexpr size_t kProbeBytes = 8192;
 constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
 constexpr std::string_view kUtf16LeMark = "\xFF\xFE";
 constexpr std::string_view kUtf16BeMark = "\xFE\xFF";
 
+/// The code points of the bytes 0x80 to 0x9F (WHATWG Encoding Standard, index windows-1252). The
+/// five bytes that Windows leaves undefined are the control characters of the same number.
 constexpr std::array<uint16_t, 32> kWindows1252High{
     0x20AC, 0x81,   0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160,
     0x2039, 0x0152, 0x8D,   0x017D, 0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
     0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0x9D,   0x017E, 0x0178};
 
-/// A control character that no text has; DOS ended files by 0x1A.
+/// A control character that no text has. Allowed are tab to carriage return, 0x1A, with which DOS
+/// ended files, and 0x1B, which begins the colours of terminal output.
 bool is_odd_control(char32_t c) {
   return (c < 0x20 && !(c >= '\t' && c <= '\r') && c != 0x1A && c != 0x1B) || c == 0x7F;
 }
@@ -39,7 +50,8 @@ Decoded from_single_bytes(std::string_view bytes, bool is_windows) {
   return decoded;
 }
 
-/// Strict: a lone surrogate, an odd byte or a zero is not text in UTF-16.
+/// Nothing for a lone surrogate, an odd number of bytes or a zero character. It is this strict
+/// since almost any bytes are UTF-16 of some kind: what is damaged is more likely no UTF-16.
 std::optional<std::string> from_utf16(std::string_view bytes, bool is_little) {
   if (bytes.size() % 2 != 0) return std::nullopt;
   const auto unit = [&](size_t at) {
@@ -51,6 +63,7 @@ std::optional<std::string> from_utf16(std::string_view bytes, bool is_little) {
   text.reserve(bytes.size());
   for (size_t at = 0; at < bytes.size(); at += 2) {
     char32_t c = unit(at);
+    // A high surrogate and a low one after it are one character (RFC 2781, 2.2).
     if (c >= 0xD800 && c < 0xDC00 && at + 2 < bytes.size()) {
       const char32_t low = unit(at + 2);
       if (low < 0xDC00 || low > 0xDFFF) return std::nullopt;
@@ -64,8 +77,9 @@ std::optional<std::string> from_utf16(std::string_view bytes, bool is_little) {
   return text;
 }
 
-/// A letter of a Western language is a zero and a byte: by which of each pair the zeros are, the
-/// byte order. Both false where that is not clear.
+/// The byte order of UTF-16 without a mark. A letter of a Western language has one zero byte and
+/// one that is not: in the second byte of its pair the zero means little-endian, in the first
+/// big-endian. Both false where that is not clear.
 struct ByteOrder {
   bool is_little = false;
   bool is_big = false;
@@ -75,15 +89,18 @@ ByteOrder guess_byte_order(std::string_view bytes) {
   size_t zeros[2] = {0, 0};
   for (size_t i = 0; i < probe.size(); ++i) zeros[i % 2] += probe[i] == '\0' ? 1 : 0;
   const size_t pairs = probe.size() / 2;
+  // 7 of 10 characters with a zero in the one place, and none in the other. Less than all, since
+  // quotes, dashes and some letters have no zero byte.
   const auto most = [&](size_t n) { return pairs > 0 && 10 * n >= 7 * pairs; };
   return {.is_little = most(zeros[1]) && zeros[0] == 0, .is_big = most(zeros[0]) && zeros[1] == 0};
 }
 
+/// How much of some bytes is UTF-8.
 struct Utf8Share {
   size_t characters = 0;  // of more than one byte
   size_t bad_bytes = 0;
 };
-Utf8Share look_at_utf8(std::string_view bytes) {
+Utf8Share count_utf8(std::string_view bytes) {
   Utf8Share share;
   for (size_t at = 0; at < bytes.size();) {
     const size_t n = utf8_char_bytes(bytes, at);
@@ -94,7 +111,7 @@ Utf8Share look_at_utf8(std::string_view bytes) {
   return share;
 }
 
-/// What is no character becomes U+FFFD.
+/// Each byte that is part of no character becomes U+FFFD.
 Decoded damaged_utf8(std::string_view bytes) {
   Decoded decoded{
       .text = "", .guess = "read as UTF-8 with bytes that are not", .encoding = "utf-8"};
@@ -111,14 +128,15 @@ Decoded damaged_utf8(std::string_view bytes) {
   return decoded;
 }
 
-/// Western text in Windows-1252: no byte that is nothing there, and at most half of what is no
-/// space past ASCII, where in other scripts' encodings it is most.
+/// Whether bytes may be Western text in Windows-1252: none of them is undefined there or an odd
+/// control, and at most half of those that are no space lie above ASCII. In encodings of Cyrillic,
+/// Greek or Asian scripts most do.
 bool looks_western(std::string_view bytes) {
   size_t n_high = 0;
   size_t n_seen = 0;
   for (const unsigned char byte : bytes) {
-    const bool is_nothing = byte >= 0x80 && byte < 0xA0 && from_windows_1252(byte) == byte;
-    if (is_nothing || is_odd_control(byte)) return false;
+    const bool is_undefined = byte >= 0x80 && byte < 0xA0 && from_windows_1252(byte) == byte;
+    if (is_undefined || is_odd_control(byte)) return false;
     if (byte > ' ') ++n_seen;
     if (byte >= 0x80) ++n_high;
   }
@@ -140,7 +158,7 @@ Read<Decoded> decode_utf16(std::string_view bytes, bool is_little) {
       .text = *std::move(text), .guess = "", .encoding = is_little ? "utf-16le" : "utf-16be"};
 }
 
-/// Neither a mark nor valid UTF-8 said what it is, and nobody did.
+/// For bytes with neither a mark nor valid UTF-8, where nobody named an encoding.
 Read<Decoded> guess(std::string_view bytes, bool has_zero) {
   if (has_zero) {
     const ByteOrder order = guess_byte_order(bytes);
@@ -151,8 +169,10 @@ Read<Decoded> guess(std::string_view bytes, bool has_zero) {
     decoded->guess = order.is_little ? "read as UTF-16LE" : "read as UTF-16BE";
     return read;
   }
-  const Utf8Share share = look_at_utf8(bytes);
-  if (share.characters >= 2 * share.bad_bytes) {  // a few damaged places in a text in UTF-8
+  const Utf8Share share = count_utf8(bytes);
+  // In another encoding nearly all high bytes are bad ones. Two whole characters for each bad byte
+  // say that this is UTF-8 with some damaged places.
+  if (share.characters >= 2 * share.bad_bytes) {
     return damaged_utf8(bytes);
   }
   if (looks_western(bytes)) {
@@ -193,7 +213,7 @@ std::string_view encoding_name(Encoding encoding) {
 }
 
 std::optional<Encoding> encoding_by_name(std::string_view name) {
-  std::string plain;  // without what spellings differ in
+  std::string plain;  // in lower case, without the hyphens that spellings differ in
   for (const char c : name.substr(0, 32)) {
     if (c != '-' && c != '_' && c != ' ') {
       plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -228,6 +248,7 @@ std::optional<Refusal> refused_as_binary(std::string_view begin) {
 }
 
 Read<Decoded> decode(std::string bytes, Encoding otherwise) {
+  // Before UTF-16, whose little-endian mark is the beginning of UTF-32's.
   if (bytes.starts_with(std::string_view("\xFF\xFE\0\0", 4)) ||
       bytes.starts_with(std::string_view("\0\0\xFE\xFF", 4))) {
     return in_another_encoding("UTF-32 text: iconv makes UTF-8 of it");

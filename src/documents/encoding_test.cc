@@ -37,7 +37,7 @@ TEST(Encoding, ValidUtf8IsTakenAsItIs) {
   }
 }
 
-TEST(Encoding, AByteOrderMarkDecidesAndIsNoText) {
+TEST(Encoding, AByteOrderMarkDecidesAndIsRemoved) {
   EXPECT_EQ(read("\xEF\xBB\xBFtext"), "text");
   EXPECT_EQ(read("\xEF\xBB\xBF"), "");
   EXPECT_EQ(read("\xFF\xFE" + utf16(u"a\u00e9\u4e2d\n", true)), "a\u00e9\u4e2d\n");
@@ -49,7 +49,7 @@ TEST(Encoding, AByteOrderMarkDecidesAndIsNoText) {
   EXPECT_EQ(read("\xEF\xBB\xBFgr\xFC"), "gr\uFFFD [read as UTF-8 with bytes that are not]");
 }
 
-TEST(Encoding, HalfCharactersAreNoUtf16) {
+TEST(Encoding, IncompleteCharactersAreNotUtf16) {
   EXPECT_EQ(read("\xFF\xFE" + utf16(u"a", true) + "b"), "! not valid UTF-16LE");
   EXPECT_EQ(read("\xFF\xFE" + utf16(u"a\xD83D", true)), "! not valid UTF-16LE");
   EXPECT_EQ(read("\xFF\xFE" + utf16(u"a\xD83D"
@@ -85,7 +85,7 @@ TEST(Encoding, WesternBytesAreWindows1252) {
   EXPECT_EQ(read(std::string("a\0\xE9", 3), Encoding::kLatin1), "! a binary file");
 }
 
-TEST(Encoding, WhatDoesNotLookWesternIsNotGuessed) {
+TEST(Encoding, BytesThatDoNotLookWesternAreRefused) {
   // Russian in KOI8-R, a byte that Windows-1252 lacks, and no text at all.
   EXPECT_TRUE(read("\xF0\xD2\xC9\xD7\xC5\xD4, \xCD\xC9\xD2!").starts_with("! neither UTF-8"));
   EXPECT_EQ(read("\xF0\xD2\xC9\xD7\xC5\xD4", Encoding::kLatin1),

@@ -1,3 +1,7 @@
+// Kinds of files that people keep beside their notes, so that a refusal can say what the file is
+// and which tool makes text of it. A table of first bytes does for most. Some formats begin with
+// plain letters (GIF89a, BZh, ID3, ustar): a note may begin so, too, and counts as a file of that
+// kind only if it also has control characters.
 #include "documents/file_kind.h"
 
 #include <algorithm>
@@ -10,7 +14,7 @@ namespace {
 using std::string_view_literals::operator""sv;
 
 struct Magic {
-  std::string_view begins;
+  std::string_view begins;  // the file's first bytes
   std::string_view kind;
   std::string_view reason;
 };
@@ -48,15 +52,19 @@ constexpr auto kMagics = std::to_array<Magic>({
      "an old office document: LibreOffice makes text of it"},
 });
 
+/// A byte that no ASCII text has. A magic with one in it needs no other evidence.
 bool is_no_ascii_text(unsigned char c) { return (c < ' ' && (c < '\t' || c > '\r')) || c >= 0x7f; }
 
-/// bzip2, GIF, ID3 and others begin with letters that a text could begin with, too.
+/// Whether a control character that no text has is among the first 1 KB: 0x1A and 0x1B are allowed
+/// as in encoding.cc. Confirms the formats that begin with plain letters.
 bool has_control(std::string_view bytes) {
   return std::ranges::any_of(bytes.substr(0, 1024), [](unsigned char c) {
     return c < '\t' || (c > '\r' && c < ' ' && c != 0x1A && c != 0x1B);
   });
 }
 
+/// Office documents and e-books are ZIP archives: which of them, the names of the entries say. They
+/// are searched for as bytes and not read as a directory, which is enough for a message.
 Refusal zip(std::string_view bytes, std::string_view last) {
   const std::string_view begin = bytes.substr(0, 4096);
   const auto office = [](std::string_view kind, std::string_view what) {
@@ -83,7 +91,9 @@ Refusal zip(std::string_view bytes, std::string_view last) {
   return {"archive", "a ZIP archive: unpack it"};
 }
 
-/// At the beginning; or where a mail or an HTTP header came before, with a PDF's end.
+/// A PDF begins with %PDF-, but readers accept it anywhere in the first 1 KB (PDF Reference 1.7,
+/// appendix H), for example after the header of a mail. There it must also end as a PDF does, or
+/// have control characters: a text may mention %PDF-.
 bool is_pdf(std::string_view bytes, std::string_view last) {
   const size_t at = bytes.substr(0, 1024 + 5).find("%PDF-");
   if (at == std::string_view::npos) return false;

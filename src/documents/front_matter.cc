@@ -1,3 +1,12 @@
+// A few rules over lines instead of a parser for YAML. What is wanted is the title and the short
+// lines that people search for (tags, aliases, dates); a parser would bring YAML's references and
+// merges into untrusted input, and would refuse a whole block for one line that is not valid. Each
+// line is looked at once, so time is linear.
+//
+// The danger is the other way round: a note that begins with a rule (---) is no front matter, and
+// would lose its text. So a block counts only if its first line that says anything has a key, all
+// at its margin is a key, a list's item or a closing bracket, and a second fence comes within 64
+// KB.
 #include "documents/front_matter.h"
 
 #include <algorithm>
@@ -7,7 +16,7 @@
 namespace weft::documents {
 namespace {
 
-constexpr size_t kMaxBlockBytes = 64 * 1024;
+constexpr size_t kMaxBlockBytes = 64 * 1024;  // far above any real block; bounds the search
 constexpr std::string_view kBlanks = " \t\r";
 
 std::string_view trimmed(std::string_view text) {
@@ -16,7 +25,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-/// Takes a line off the front, without its end.
+/// Removes the first line from `text` and returns it without its line end.
 std::string_view take_line(std::string_view& text) {
   const size_t end = std::min(text.find('\n'), text.size());
   const std::string_view line = text.substr(0, end);
@@ -24,8 +33,8 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-/// Its key where a line is `key: …` or `key = …`, else "". A colon within a word (`og:title`) is
-/// part of the key.
+/// The key of a line `key: …` or `key = …`; "" for other lines. A colon within a word (`og:title`)
+/// is part of the key.
 std::string_view key_of(std::string_view line, char separator) {
   size_t at = line.find(separator);
   while (separator == ':' && at != std::string_view::npos && at + 1 < line.size() &&
@@ -70,8 +79,8 @@ std::string scalar(std::string_view value, bool is_toml) {
   return std::string(trimmed(value));
 }
 
-/// What YAML may have at the margin beside keys, blank lines and comments: a list's item, and the
-/// end of a list or map in brackets. Prose between two rules is none of them.
+/// Whether a line without a key may begin at the margin in YAML, as a list's item and the end of a
+/// list or map in brackets may. Prose between two rules may not.
 bool may_be_at_margin(std::string_view said) {
   return said == "-" || said.starts_with("- ") || said.starts_with("-\t") || said[0] == ']' ||
          said[0] == '}';
@@ -84,12 +93,13 @@ bool is_title(std::string_view key) {
   });
 }
 
+/// A value that says yes, no or nothing: nobody searches for it.
 bool is_flag(std::string_view value) {
   constexpr std::string_view kFlags[] = {"true", "false", "yes", "no", "on", "off", "null", "~"};
   return std::ranges::find(kFlags, value) != std::end(kFlags);
 }
 
-/// Collects a block's lines that are worth a search.
+/// Collects those lines of a block that FrontMatter::properties describes.
 class Properties {
  public:
   explicit Properties(std::vector<Property>& out) : out_(out) {}
@@ -99,12 +109,13 @@ class Properties {
     in_list_ = false;
     value = trimmed(value);
     if (value.empty()) {
-      list_ = property;  // worth a line once it has an item
+      list_ = property;  // kept back: it goes in once an item follows
     } else if (is_simple(value)) {
       add(property);
     }
   }
-  /// Of the key above.
+  /// An item of the list whose key was added last. The key's own line goes in before its first
+  /// item.
   void add_item(const Property& property, std::string_view value) {
     if (!in_list_ && !list_) return;
     value = trimmed(value);
@@ -115,6 +126,7 @@ class Properties {
   }
 
  private:
+  /// A scalar, or a list in brackets that is not empty; no map, block text, reference or flag.
   static bool is_simple(std::string_view value) {
     if (value[0] == '[') return value.size() > 2 && value.back() == ']';
     return std::string_view("]{}>|&*!%@`#").find(value[0]) == std::string_view::npos &&
@@ -129,8 +141,8 @@ class Properties {
   }
 
   std::vector<Property>& out_;
-  std::optional<Property> list_;  // a key without a value on its line
-  bool in_list_ = false;
+  std::optional<Property> list_;  // a key without a value on its line, before its first item
+  bool in_list_ = false;          // an item of the last key was added
   size_t n_bytes_ = 0;
 };
 
@@ -152,7 +164,7 @@ FrontMatter front_matter_of(std::string_view text) {
     const std::string_view said = trimmed(line);
     const Property property{line.substr(0, line.find_last_not_of(kBlanks) + 1), ++line_number};
     if (said == fence || (!is_toml && said == "...")) {
-      if (line.starts_with(' ') || line.starts_with('\t')) continue;
+      if (line.starts_with(' ') || line.starts_with('\t')) continue;  // part of a block text
       while (!rest.empty()) {
         std::string_view after = rest;
         if (!trimmed(take_line(after)).empty()) break;

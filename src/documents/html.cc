@@ -1,3 +1,17 @@
+// The text of a page in one pass over its tags, without building a tree. A tree as browsers build
+// it (HTML, 13.2) would need thousands of lines, and its repairs of misnested tags move text
+// around, so that lines could no longer be told. What a tree is needed for here is little: where an
+// element that is left out ends. KeptPieces answers that with two counters, and knows the elements
+// whose closing tag may be missing (HTML, 13.1.2.4).
+//
+// Three layers: Pieces cuts the page into tags and runs of text; KeptPieces drops elements that no
+// person reads; walk_html() tells an HtmlSink what is left, and TextSink makes lines of that. All
+// are linear in the page; the first two keep no stack of elements, so deep nesting costs them
+// nothing.
+//
+// When in doubt text is kept: a passage too many in the index does little harm, a missing one
+// cannot be found. So a dropped element that was not closed ends where it could not go on in a
+// browser.
 #include "documents/html.h"
 
 #include <fmt/format.h>
@@ -32,15 +46,17 @@ std::string lower(std::string_view text) {
 // -------------------------------------------------------------------------------------- entities
 
 struct Entity {
-  std::string_view name;
+  std::string_view name;  // without & and ;
   char32_t value;
 };
+/// Sorted by name, for a binary search.
 constexpr auto kEntities = std::to_array<Entity>({
 #include "documents/html_entities.inc"
 });
 constexpr size_t kMaxEntityBytes = 16;  // with & and ;
 
-/// What is between & and ; or 0 when it is no entity: then it is left as it is written.
+/// The character for what is between & and ; or 0 when that is no entity. Numbers that are no
+/// character are U+FFFD, and 128 to 159 mean Windows-1252, as in browsers (HTML, 13.2.5.80).
 char32_t entity_value(std::string_view name) {
   if (!name.starts_with('#')) {
     const auto* found = std::ranges::lower_bound(kEntities, name, {}, &Entity::name);
@@ -59,7 +75,8 @@ char32_t entity_value(std::string_view name) {
   return value < 0x100 ? from_windows_1252(static_cast<unsigned char>(value)) : value;
 }
 
-/// Calls text(bytes) and entity(c) for what a run of the page is made of.
+/// Calls text(bytes) and entity(c) for the parts of a run of the page. An & that begins no entity
+/// is told as a character.
 template <class Text, class Char>
 void split_entities(std::string_view bytes, const Text& text, const Char& entity) {
   while (!bytes.empty()) {
@@ -79,7 +96,7 @@ void split_entities(std::string_view bytes, const Text& text, const Char& entity
 /// A run of text, or a tag by its lower-case name.
 struct Piece {
   enum Kind { kText, kOpen, kClose } kind = kText;
-  std::string_view text;   // of a text, or in an opening tag of a raw element all that is in it
+  std::string_view text;   // a text's bytes; of the opening tag of a raw element, all its content
   std::string name;        // no name that means anything here is longer than kMaxName
   bool is_empty = false;   // <name/>
   bool is_hidden = false;  // an opening tag with the attribute hidden
@@ -92,28 +109,29 @@ template <size_t n>
 bool is_one_of(std::string_view name, const std::array<std::string_view, n>& names) {
   return std::ranges::find(names, name) != names.end();
 }
-/// Their content is no markup, up to their own closing tag.
+/// Raw elements: their content is no markup, up to their own closing tag.
 constexpr auto kRaw = std::to_array<std::string_view>(
     {"script", "style", "textarea", "title", "iframe", "xmp", "noembed", "noframes"});
 /// Raw ones that a person reads.
 constexpr auto kRawText = std::to_array<std::string_view>({"textarea", "xmp"});
 /// Left out with all that is in them.
 constexpr auto kDropped = std::to_array<std::string_view>({"template", "noscript", "svg"});
-/// HTML's elements that end an svg that was not closed (HTML, 13.2.6.5), but inside those of its
-/// own elements that hold HTML.
+/// HTML's elements that end an svg that was not closed (HTML, 13.2.6.5), except inside kHtmlInSvg.
 constexpr auto kNotInSvg = std::to_array<std::string_view>(
     {"b",      "big",  "blockquote", "body",  "br",   "center", "code",    "dd",   "div",
      "dl",     "dt",   "em",         "embed", "h1",   "h2",     "h3",      "h4",   "h5",
      "h6",     "head", "hr",         "i",     "img",  "li",     "listing", "menu", "meta",
      "nobr",   "ol",   "p",          "pre",   "ruby", "s",      "small",   "span", "strong",
      "strike", "sub",  "sup",        "table", "tt",   "u",      "ul",      "var"});
+/// Elements of SVG that may hold HTML.
 constexpr auto kHtmlInSvg = std::to_array<std::string_view>({"foreignobject", "desc"});
-/// They have no content, or are the page, which a script shows: hidden or not, what follows is
-/// read.
+/// Elements whose attribute `hidden` is ignored: they have no content that it could hide, or are
+/// the page itself, which many sites hide until a script has run.
 constexpr auto kNeverHidden = std::to_array<std::string_view>(
     {"area", "base", "body", "br", "col", "embed", "head", "hr", "html", "img", "input", "link",
      "meta", "source", "track", "wbr"});
-/// Elements that need no closing tag: the next of a kind ends them, and the end of what holds them.
+/// Elements that need no closing tag (HTML, 13.1.2.4), each with a letter for its kind: the next
+/// element of the same kind ends them, and so does the end of the element that holds them.
 constexpr auto kSiblings = std::to_array<std::pair<std::string_view, char>>({{"li", 'l'},
                                                                              {"dt", 'd'},
                                                                              {"dd", 'd'},
@@ -121,19 +139,23 @@ constexpr auto kSiblings = std::to_array<std::pair<std::string_view, char>>({{"l
                                                                              {"td", 't'},
                                                                              {"th", 't'},
                                                                              {"option", 'o'}});
+/// The elements that hold kSiblings.
 constexpr auto kHolders =
     std::to_array<std::string_view>({"ul", "ol", "menu", "dl", "table", "select", "datalist"});
+/// Left out of HtmlPart::kArticle only.
 constexpr auto kNoArticle =
     std::to_array<std::string_view>({"nav", "footer", "math", "button", "select", "object"});
+/// An empty line comes before and after these.
 constexpr auto kParagraphs = std::to_array<std::string_view>(
     {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "blockquote", "aside", "section", "article",
      "dl", "figure", "hr", "fieldset", "details"});
+/// A new line begins before and after these.
 constexpr auto kLines = std::to_array<std::string_view>(
     {"div", "br", "tr", "dt", "dd", "header", "main", "body", "figcaption", "caption", "nav",
      "footer", "address", "form", "option", "summary", "legend", "title", "center"});
 
-/// After the comment that begins at `at`: --> ends it, and --!> does; <!--> and <!---> are whole
-/// ones. The end of the page where nothing does.
+/// The place after the comment that begins at `at`, or the page's end if nothing ends it. --> and
+/// --!> end a comment; <!--> and <!---> are whole comments (HTML, 13.2.5.43 to 13.2.5.52).
 size_t comment_end(std::string_view html, size_t at) {
   const size_t text = at + 4;
   for (at += 2; (at = html.find("--", at)) != kNpos; ++at) {
@@ -144,14 +166,16 @@ size_t comment_end(std::string_view html, size_t at) {
   return html.size();
 }
 
-/// Whether a tag's attributes have one that hides its element; one that is shown when it is
-/// searched for (until-found) is read.
+/// Whether a tag's attributes hide its element. hidden=until-found does not count: browsers show
+/// such an element to a search in the page. Attributes are parsed so that the word in a value hides
+/// nothing.
 bool has_hidden(std::string_view attributes) {
   constexpr std::string_view kBetween = " \t\n\r\f/>";
   for (size_t at = 0; (at = attributes.find_first_not_of(kBetween, at)) != kNpos;) {
     const size_t name_end =
         std::min(attributes.find_first_of(" \t\n\r\f/>=", at), attributes.size());
-    const bool is_it = lower(attributes.substr(at, std::min<size_t>(name_end - at, 7))) == "hidden";
+    const bool is_hidden =
+        lower(attributes.substr(at, std::min<size_t>(name_end - at, 7))) == "hidden";
     at = std::min(attributes.find_first_not_of(" \t\n\r\f", name_end), attributes.size());
     std::string_view value;
     if (at < attributes.size() && attributes[at] == '=') {
@@ -165,13 +189,13 @@ bool has_hidden(std::string_view attributes) {
       value = attributes.substr(at, end - at);
       at = std::min(end + (is_quoted ? 1 : 0), attributes.size());
     }
-    if (is_it) return lower(value.substr(0, 12)) != "until-found";
+    if (is_hidden) return lower(value.substr(0, 12)) != "until-found";
   }
   return false;
 }
 
-/// The page in pieces, one after another, without comments and declarations. In XML a tag may end
-/// itself, and CDATA is text.
+/// Cuts the page into pieces, in order, without comments and declarations. In XML <name/> is an
+/// empty element, and CDATA is text; in HTML the slash means nothing, but for svg.
 class Pieces {
  public:
   explicit Pieces(std::string_view html, size_t begin = 0, size_t end = kNpos)
@@ -191,6 +215,7 @@ class Pieces {
   }
 
  private:
+  // Each takes the piece at at_ and moves at_ after it; false if it was none, as a comment is.
   bool take_text(Piece& piece) {
     const size_t end = std::min(html_.find('<', at_), html_.size());
     set_text(piece, html_.substr(at_, end - at_));
@@ -224,6 +249,7 @@ class Pieces {
     }
     const bool is_close = rest.starts_with("</");
     const size_t name_at = at_ + (is_close ? 2 : 1);
+    // A < that begins no tag is text, as in "a < b".
     if (name_at >= html_.size() || !is_letter(html_[name_at])) {
       set_text(piece, rest.substr(0, 1));
       ++at_;
@@ -245,7 +271,8 @@ class Pieces {
     return true;
   }
 
-  /// After the tag's '>', quotes respected; the end of the page when there is none.
+  /// The place after the tag's '>', or the page's end when there is none. A '>' within quotes does
+  /// not count, but quotes do only after '=': a stray one would swallow the rest of the page.
   size_t tag_end(size_t at) const {
     char quote = 0;
     char before = 0;  // the last character that is no space
@@ -280,7 +307,8 @@ class Pieces {
   bool is_xml_;
 };
 
-/// The same without the elements that are left out.
+/// The pieces of a page without the elements that are left out. Instead of a stack of open elements
+/// it holds the one that is being dropped and how many of the same name are open in it.
 class KeptPieces {
  public:
   KeptPieces(std::string_view html, HtmlPart part, size_t begin = 0, size_t end = kNpos)
@@ -308,7 +336,7 @@ class KeptPieces {
     const bool is_dropped = is_hidden || is_one_of(piece.name, kDropped) ||
                             (part_ == HtmlPart::kArticle && is_one_of(piece.name, kNoArticle));
     if (piece.kind != Piece::kOpen || !is_dropped) return true;
-    // With no end in all the page, what is in it is the page.
+    // A noscript that is closed nowhere would drop the whole page, so only its tag is dropped.
     if (piece.name == "noscript" && piece.begin >= last_noscript_end_) return false;
     if (!piece.is_empty) {
       dropped_ = piece.name;
@@ -318,7 +346,8 @@ class KeptPieces {
     return false;
   }
 
-  /// Where what is left out was not closed and cannot reach: it ends before this piece.
+  /// Whether the dropped element was not closed and cannot contain this piece, so that it ended
+  /// before it. Sets depth_ to 0 then.
   bool ends_unclosed(const Piece& piece) {
     if (piece.kind == Piece::kText) return false;
     const bool is_open = piece.kind == Piece::kOpen;
@@ -348,6 +377,7 @@ class KeptPieces {
     return ends;
   }
 
+  /// The letter in kSiblings; 0 for other elements.
   static char kind_of(std::string_view name) {
     const auto* found =
         std::ranges::find(kSiblings, name, &std::pair<std::string_view, char>::first);
@@ -376,7 +406,7 @@ struct Range {
   size_t end = 0;
 };
 
-/// The inside of the first element of that name; nothing when there is none.
+/// What lies inside the first element of that name; an empty range when there is none.
 Range inside(std::string_view html, std::string_view name) {
   KeptPieces pieces(html, HtmlPart::kArticle);
   Range range;
@@ -396,6 +426,7 @@ Range inside(std::string_view html, std::string_view name) {
 /// The page's own text: its article or main part, from the first heading on.
 Range own_text(std::string_view html) {
   Range range{0, html.size()};
+  // The most exact one that is there and has content.
   for (const std::string_view name : {"article", "main", "body"}) {
     if (const Range part = inside(html, name); part.begin < part.end) {
       range = part;
@@ -409,6 +440,7 @@ Range own_text(std::string_view html) {
   return range;
 }
 
+/// Tells the sink what a tag means for the text's structure.
 void tell_tag(const Piece& tag, HtmlSink& sink) {
   const bool is_open = tag.kind == Piece::kOpen;
   if (tag.name == "ul" || tag.name == "ol") {
@@ -428,7 +460,9 @@ void tell_tag(const Piece& tag, HtmlSink& sink) {
 
 // ------------------------------------------------------------------------------------------ text
 
-/// Gathers words into lines, with the page's line for each.
+/// Gathers words into lines, with the page's line for each. Breaks and blanks are held back until
+/// the next word comes, so that a row of empty elements gives one gap and the text ends without
+/// blanks.
 class TextSink : public HtmlSink {
  public:
   void add(std::string_view bytes, uint64_t line) override {
@@ -520,7 +554,7 @@ class TextSink : public HtmlSink {
       if (has_marker_) write_marker();
       at_line_start_ = false;
     } else if (blank_.empty()) {
-      return;  // goes on with a word that has begun
+      return;  // the middle of a word
     } else {
       text_.lines.add(out.size(), line);
     }
@@ -542,8 +576,8 @@ class TextSink : public HtmlSink {
   HtmlText text_;
   std::string blank_;  // to write before the next word
   bool at_line_start_ = true;
-  bool has_marker_ = false;  // of the item whose first word has not come
-  bool after_pre_ = false;   // nothing came after <pre>
+  bool has_marker_ = false;  // an item has begun, and its "- " or number is not written yet
+  bool after_pre_ = false;   // nothing has come since <pre>
   size_t gap_ = 0;           // line ends to write before the next line
   size_t pre_depth_ = 0;
   std::vector<uint64_t> lists_;  // of each open list the next number, 0 when it has none
@@ -570,7 +604,7 @@ std::string plain_title(std::string_view raw) {
 void walk_html(std::string_view html, HtmlPart part, HtmlSink& sink) {
   const Range range = part == HtmlPart::kArticle ? own_text(html) : Range{0, html.size()};
   uint64_t line = 1;
-  size_t counted = 0;  // of the page's bytes, for `line`
+  size_t counted = 0;  // bytes of the page whose line ends `line` has counted: each only once
   const auto line_at = [&](size_t at) {
     line += static_cast<uint64_t>(std::count(html.begin() + static_cast<std::ptrdiff_t>(counted),
                                              html.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
@@ -612,7 +646,7 @@ HtmlText read_html(std::string_view html) {
 }
 
 bool looks_like_html(std::string_view bytes) {
-  bytes = bytes.substr(0, 4096);
+  bytes = bytes.substr(0, 4096);  // comments may come before the doctype
   while (true) {
     const size_t begin = bytes.find_first_not_of(" \t\r\n\f\xEF\xBB\xBF");
     bytes.remove_prefix(std::min(begin, bytes.size()));
@@ -634,6 +668,7 @@ bool looks_like_html(std::string_view bytes) {
 }
 
 std::string html_charset(std::string_view bytes) {
+  // HTML asks for the declaration within the first 1024 bytes; some pages have it later.
   const std::string head = lower(bytes.substr(0, 2048));
   const std::string_view view = head;
   std::string_view key = "charset=";

@@ -45,7 +45,7 @@ TEST(Html, PreKeepsItsWhiteSpace) {
   EXPECT_EQ(text("</pre>a  b"), "a b\n");
 }
 
-TEST(Html, KeepsTheWholePageButWhatIsNoText) {
+TEST(Html, KeepsTheWholePageExceptElementsNobodyReads) {
   EXPECT_EQ(text("<body>menu<nav>x</nav><article>a<script>if (x</b) '</p>'</SCRIPT >b</article>"
                  "<button>c</button><footer>d</footer>"),
             "menu\nx\n\nab\n\nc\nd\n");
@@ -61,7 +61,7 @@ TEST(Html, KeepsTheWholePageButWhatIsNoText) {
   EXPECT_EQ(text("a<!-- b --!>c<!----!>d<!--!>e--><!-- f -- !> -->g"), "acdg\n");
 }
 
-TEST(Html, WhatIsLeftOutAndNotClosedEndsWhereItCannotGoOn) {
+TEST(Html, AnUnclosedDroppedElementEndsWhereItCannotContinue) {
   EXPECT_EQ(text("a<svg><path>b<p>c</p>d"), "a\n\nc\n\nd\n");
   EXPECT_EQ(text("<div>a<svg><g>b</div>c"), "a\nc\n");
   EXPECT_EQ(text("a<svg><svg>b<span>c</span>"), "ac\n");
@@ -74,12 +74,12 @@ TEST(Html, WhatIsLeftOutAndNotClosedEndsWhereItCannotGoOn) {
   EXPECT_EQ(text("<body>a<noscript>b</noscript>c<NOSCRIPT>d<p>e</p></body>"), "acd\n\ne\n");
 }
 
-TEST(Html, EndTagsThatAPageMayLeaveOutAreNotMissed) {
+TEST(Html, OptionalEndTagsMayBeMissing) {
   EXPECT_EQ(text("<html><head><title>t</title><meta charset=utf-8><body><p>a<p>b<ul><li>c<li>d"),
             "a\n\nb\n\n- c\n- d\n");
 }
 
-TEST(Html, WhatIsHiddenIsNoText) {
+TEST(Html, HiddenElementsAreLeftOut) {
   EXPECT_EQ(text("<p hidden>secret</p><p>shown</p>"), "shown\n");
   EXPECT_EQ(text("<div class='a' HIDDEN=\"\"><div>b</div> c</div>d"), "d\n");
   EXPECT_EQ(text("<span hidden=hidden>a</span><b data-x=' hidden '>b</b>"), "b\n");
@@ -97,7 +97,7 @@ TEST(Html, WhatIsHiddenIsNoText) {
   EXPECT_EQ(text("<dl><dt hidden>a<dd>b</dl>"), "b\n");
 }
 
-TEST(Html, TheTitleIsNoText) {
+TEST(Html, TheTitleIsNotPartOfTheText) {
   EXPECT_EQ(read_html("<title>\n A &amp;\n B </title>x").title, "A & B");
   EXPECT_EQ(read_html("<title></title><title>B</title>x").title, "B");
   EXPECT_EQ(read_html("<svg><title>icon</title></svg>x").title, "");
@@ -123,7 +123,7 @@ TEST(Html, DecodesEntities) {
   EXPECT_EQ(text("Donau&shy;dampf"), "Donaudampf\n");
 }
 
-TEST(Html, SaysThePagesLineOfEachLine) {
+TEST(Html, MapsEachLineToThePagesLine) {
   const std::string page =
       "<html>\n<head><title>\nt</title>\n</head><body\n class=x>\n<p>one\ntwo &amp; three\n</p>\n"
       "<pre>\nfour\n\nfive</pre>\n<!--\n\n-->six</body>";
@@ -140,7 +140,7 @@ TEST(Html, SaysThePagesLineOfEachLine) {
   EXPECT_EQ(line_of("six"), 15u);
 }
 
-TEST(Html, APageIsKnownByHowItBegins) {
+TEST(Html, HtmlIsRecognisedByItsBeginning) {
   for (const char* page : {"<!DOCTYPE html>", "\xEF\xBB\xBF \n<html lang='de'>", "<HTML>",
                            "<?xml version='1.0'?>\n<!-- x -->\n<!DOCTYPE html PUBLIC 'x'>",
                            "<!-- saved from url -->\r\n<html>x"}) {
@@ -210,7 +210,7 @@ TEST(Html, AnyBytesGiveTextOfBoundedSize) {
   }
 }
 
-TEST(Html, DeepOrUnendedPagesEnd) {
+TEST(Html, DeeplyNestedAndUnclosedPagesTerminate) {
   for (const char* piece :
        {"<", "<a", "<!--", "</", "&", "&#", "<script>", "<svg>", "<ol><li>", "<ul><li>a", "<p a='",
         "<!", "<h1>", "</script", "<title>x", "<pre>\n", "<td>", "<article>", "<![CDATA["}) {

@@ -1,3 +1,7 @@
+// A line number for each byte of a text would take many times the text. Numbers of lines mostly go
+// up by one, so only the distances are kept, 7 bits a byte with the high bit for "more follows"
+// (LEB128): about a byte a line. Looking up one offset would then read all steps before it; a
+// checkpoint before every 64th step bounds that, and a binary search finds the checkpoint.
 #include "documents/line_map.h"
 
 #include <algorithm>
@@ -7,7 +11,8 @@
 namespace weft::documents {
 namespace {
 
-constexpr uint64_t kStepsPerCheckpoint = 64;
+constexpr uint64_t kStepsPerCheckpoint =
+    64;  // a checkpoint takes 24 bytes: less than a byte a line
 
 void put_number(uint64_t value, std::vector<uint8_t>& out) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<uint8_t>(value | 0x80));
@@ -40,8 +45,7 @@ void LineMap::add(uint64_t offset, uint64_t line) {
 
 uint64_t LineMap::line_of(uint64_t offset) const {
   if (offset >= offset_) return line_;
-  // The last checkpoint that is not past the offset: what comes before the next one is in its
-  // steps.
+  // The last checkpoint at or before the offset. Its up to 64 steps reach to the next checkpoint.
   auto found = std::upper_bound(checkpoints_.begin(), checkpoints_.end(), offset,
                                 [](uint64_t at, const Checkpoint& c) { return at < c.offset; });
   if (found == checkpoints_.begin()) return 1;

@@ -32,7 +32,7 @@ class LineMap {
   std::vector<uint8_t> steps_;
   std::vector<Checkpoint> checkpoints_;  // before every 64th step
   uint64_t n_steps_ = 0;
-  uint64_t offset_ = 0;
+  uint64_t offset_ = 0;  // of the last step; every later byte is of line_
   uint64_t line_ = 1;
 };
 

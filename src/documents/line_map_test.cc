@@ -23,7 +23,7 @@ TEST(LineMap, CountsATextsLinesAsGrepDoes) {
   EXPECT_EQ(LineMap().line_of(5), 1u);
 }
 
-TEST(LineMap, SaysWhatWasAddedWhereverOneAsks) {
+TEST(LineMap, LineOfMatchesWhatWasAddedAtEveryOffset) {
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {
     LineMap map;

@@ -119,10 +119,10 @@ class ChunkStore {
   static Result<std::unique_ptr<ChunkStore>> open(Env& env, StoreOptions options);
   ~ChunkStore();
 
-  /// kNotFound: a miss, also for a damaged, truncated, foreign or misnamed record, which is
-  /// removed with a warning (of a read-only store: not removed). kIoError: the
-  /// file could not be opened or read; kResourceExhausted: no memory or file descriptor is left.
-  /// Treat both as a miss. A hit makes the record the most recently used one.
+  /// kNotFound: a miss, also for a damaged, truncated, foreign or misnamed record, which is removed
+  /// with a warning (of a read-only store: not removed). kIoError: the file could not be opened or
+  /// read; kResourceExhausted: no memory or file descriptor is left. Treat both as a miss. A hit
+  /// makes the record the most recently used one.
   Result<Handle> find(const Key& key);
 
   /// All that change the folder (put, remove, clear, set_property): kInvalidArgument when the store

@@ -2,10 +2,10 @@
 // compares the file's real size with that before it allocates anything by a length from the file,
 // so that a few forged bytes cannot make it ask for gigabytes.
 //
-// Each layer has a checksum of its own instead of one for the file: a layer can
-// be loaded, checked and used while the others have not been read yet. Layers begin at multiples of
-// 4096, at the price of some padding, so that a layer is one aligned read into one aligned block.
-// Integers are put and taken byte by byte, which gives the same file on every machine.
+// Each layer has a checksum of its own instead of one for the file: a layer can be loaded, checked
+// and used while the others have not been read yet. Layers begin at multiples of 4096, at the price
+// of some padding, so that a layer is one aligned read into one aligned block. Integers are put and
+// taken byte by byte, which gives the same file on every machine.
 #include "store/record.h"
 
 #include <fmt/format.h>
