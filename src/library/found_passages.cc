@@ -1,3 +1,12 @@
+// What is done between finding passages and putting them into a prompt. Each passage gets the
+// sentence that is shown of it, the state of its file, and a name that tells it from documents of
+// the same name. Its token ids are made anew from its text and compared with the index's: an index
+// may come from somebody else, and its token ids would otherwise go to the model unread by anyone
+// (see trust_texts). That costs one tokenisation of the few passages that were found, not of the
+// store.
+//
+// Notes for the user are made here and not by the command line, so that `ask`, a conversation and
+// the JSON output say the same.
 #include "library/found_passages.h"
 
 #include <fmt/format.h>
@@ -14,14 +23,16 @@
 namespace weft::library {
 namespace {
 
-constexpr size_t kMaxSentenceBytes = 160;
-/// A follow-up's passage is the subject's, the sentence shown of it the one with its own words.
+constexpr size_t kMaxSentenceBytes = 160;  // two lines of 80 columns
+/// The weight of a follow-up's own words for choosing the sentence that is shown. Its passages were
+/// found by the subject of the question before ("the harbour"), but the sentence should be the one
+/// that answers this question ("and when does it open?").
 constexpr double kOwnTermsCount = 16;
 
 constexpr size_t kMaxQuestionBytes = 120;  // of one that a note names
 constexpr size_t kMaxWordBytes = 40;
 
-/// At most so many bytes, and a … where there were more.
+/// The text's first bytes, at most `max_bytes`, cut between characters, and "…" if there were more.
 std::string shortened(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return std::string(text);
   size_t end = max_bytes;
@@ -40,13 +51,13 @@ std::string quoted(std::span<const AbsentWord> words) {
   return line;
 }
 
-/// `no passage has "a", "b" or "c"`; "" of none.
+/// `no passage has "a", "b" or "c"`; "" without words.
 std::string no_passage_has(std::span<const AbsentWord> absent) {
   return absent.empty() ? "" : "no passage has " + quoted(absent);
 }
 
-/// Documents of one name are shown with as much of their paths as tells them apart, as docs ls
-/// does.
+/// Finds how much of its path a document is shown with: documents of one name need enough to be
+/// told apart, as in `docs ls`. Each name is looked up in the index once.
 class ShownRoots {
  public:
   explicit ShownRoots(retrieval::Index& index) : index_(index) {}
@@ -73,9 +84,11 @@ class ShownRoots {
   std::map<std::string, std::map<std::string, std::string>> roots_;  // by file name, by path
 };
 
-/// The index is from anyone, and its rows' hashes anyone can compute: token ids that are not
-/// those of the text that is cited (control tokens, another text, an older tokenizer's) do not
-/// reach the prompt, and the next ingest makes them anew.
+/// Replaces token ids that are not those of the passage's text. An index may come from anyone, and
+/// the hashes of its rows protect against damage, not against forgery: anyone can compute them. So
+/// ids of control tokens, of another text than the one that is cited, or of an older tokenizer
+/// never reach the prompt. The document is marked as incomplete, so that the next ingest makes it
+/// anew.
 Status trust_texts(Library& library, FoundPassages& found) {
   for (Passage& passage : found.passages) {
     retrieval::Hit& hit = passage.hit;
@@ -99,7 +112,7 @@ Status trust_texts(Library& library, FoundPassages& found) {
 FileState file_state(Env& env, const retrieval::Hit& hit) {
   const Result<DirEntry> entry = env.stat(hit.path);
   if (entry.status().code() == StatusCode::kNotFound) return FileState::kGone;
-  if (!entry.is_ok()) return FileState::kSame;  // nothing is known of it
+  if (!entry.is_ok()) return FileState::kSame;  // unreadable now: nothing says that it changed
   const bool has_time = hit.modified_ns != retrieval::kUnknownTime;
   const bool is_same = entry->size_bytes == hit.size_bytes &&
                        (has_time ? entry->modified_ns == hit.modified_ns
@@ -147,12 +160,13 @@ Result<FoundPassages> find_passages(Env& env, Library& library, const EarlierQue
     out.notes.push_back("no passage has a word of this question itself: these were found with " +
                         questions);
   }
+  // The question's own terms are the first n_own_terms; the others come from the questions before.
   if (out.looked_back) {
     for (size_t i = 0; i < std::min(found.n_own_terms, found.passages.terms.size()); ++i) {
       found.passages.terms[i].weight *= kOwnTermsCount;
     }
   }
-  std::map<int64_t, FileState> files;  // a document's may have to be read: once
+  std::map<int64_t, FileState> files;  // by document: finding it may mean reading the file
   ShownRoots roots(library.index());
   for (retrieval::Hit& hit : found.passages.hits) {
     WEFT_RETURN_IF_ERROR(roots.set(hit));

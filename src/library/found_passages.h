@@ -16,7 +16,8 @@ namespace weft::library {
 
 /// What has become of a document's file since it was ingested.
 enum class FileState { kSame, kChanged, kGone };
-/// By size and time; only where the time does not tell (kUnknownTime) by its content.
+/// Compares size and time; where the time was not known (kUnknownTime), reads the file and compares
+/// its content. A file that cannot be looked at counts as unchanged.
 FileState file_state(Env& env, const retrieval::Hit& hit);
 
 /// A passage in the prompt, with the sentence of it that is shown.
@@ -49,7 +50,7 @@ struct FoundPassages {
 /// The questions of a conversation before this one.
 struct EarlierQuestions {
   std::span<const std::string> answered;  // oldest first
-  bool one_was_not = false;  // one came after them that was not answered; which is meant is said
+  bool one_was_not = false;  // a later one was not answered; a note then says which one is meant
 };
 
 /// With PassageOptions::anyway the best passages, or none, where the documents have nothing on the

@@ -1,3 +1,16 @@
+// An ingest in two halves: prepare() reads and cuts every document to say what the ingest will
+// take, and changes nothing; carry_out() reads and cuts each one again and does the work. Reading
+// twice costs little beside computing KV, and holding all text in memory in between would bound
+// what can be ingested. It means that a file may change between the halves, which load() handles.
+//
+// The order for one document is: its rows go into the index first, marked as not stored; then the
+// KV of its chunks is computed and stored; then the document is marked as stored. An ingest that is
+// killed at any point leaves documents that the index knows to be unfinished, and the next one
+// completes them. The other order would leave records that no row knows.
+//
+// Short chunks share a step: the weights are read once for all rows of a step, so computing chunks
+// one by one would waste most of that when they have a few dozen tokens. Hence the queue of
+// documents that wait for KV (waiting_), in which a step may hold chunks of several documents.
 #include "library/ingester.h"
 
 #include <fmt/format.h>
@@ -17,7 +30,7 @@ namespace {
 
 using retrieval::Change;
 
-constexpr int32_t kChunkTokens = 512;
+constexpr int32_t kChunkTokens = 512;  // of a chunk at most, its title's included
 
 constexpr std::string_view kBlank = " \t\r\n";
 
@@ -31,8 +44,8 @@ struct Heading {
   size_t end = 0;    // of its line; 0 with none
 };
 
-/// A heading in the first line that can be a title; not where the document says another one
-/// elsewhere.
+/// The Markdown heading in a document's first line, if it can be the title: not where the document
+/// names another title elsewhere (front matter).
 Heading heading_of(const retrieval::LoadedDocument& document) {
   if (document.format == documents::Format::kHtml) return {};
   const std::string& text = document.text;
@@ -47,9 +60,10 @@ Heading heading_of(const retrieval::LoadedDocument& document) {
   return {std::move(title), begin + 1, std::min(end + 1, text.size())};
 }
 
-/// Where the text to be cut begins: a heading in the first line is the document's title, and no
-/// part of its text. Where the document says nothing else, its heading, or the title that it says
-/// elsewhere, is its text, and its file's name the title.
+/// Sets the document's title and returns where its text begins. A heading in the first line becomes
+/// the title and is not part of the text: each passage is shown with its title, so it would be
+/// there twice. A document that has nothing but a heading or a title keeps it as its text, since
+/// nothing could be found otherwise, and has its file's name as title.
 size_t take_title(retrieval::LoadedDocument& document) {
   Heading heading = heading_of(document);
   if (!is_blank(std::string_view(document.text).substr(heading.end))) {
@@ -117,7 +131,8 @@ Ingester::Ingester(Env& env, engine::Engine& engine, Library& library, IngestEve
 
 Ingester::~Ingester() = default;
 
-/// Nothing where the file is no document any more: its change is then what is left to do.
+/// Reads a file that the scan found. Nothing where it is gone, changes while it is read or holds no
+/// text any more; `file.change` is then set to what remains to be done for it.
 Result<std::optional<retrieval::LoadedDocument>> Ingester::load(retrieval::ScannedFile& file) {
   using Loaded = std::optional<retrieval::LoadedDocument>;
   auto loaded = retrieval::load_document(env_, file.info.path, options_);
@@ -136,7 +151,7 @@ Result<std::optional<retrieval::LoadedDocument>> Ingester::load(retrieval::Scann
   file.change = was_new ? Change::kGone : is_changing ? Change::kUnchanged : Change::kDeleted;
   file.is_there = !is_gone;
   if (file.change == Change::kDeleted && !file.moved_from.empty()) {
-    // The document that it was to take over has no file at all.
+    // It was a moved document's new file. Now that document has no file at all.
     file.info.path = std::exchange(file.moved_from, "");
     file.is_there = false;
     if (!is_asked(file.info.path)) file.change = Change::kGone;
@@ -170,7 +185,7 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
     const size_t first = passage.find_first_not_of(kBlank);
     if (first == std::string_view::npos) continue;
     CutChunk chunk{body + piece.begin, body + piece.end, {}};
-    // The heading is part of what is shown of the passage right after it.
+    // The first passage is cited from the heading on, which is shown as its title.
     const bool is_after_heading = body > 0 && out.chunks.empty();
     chunk.line_begin = lines.line_of(is_after_heading ? 0 : chunk.byte_begin + first);
     chunk.line_end = lines.line_of(chunk.byte_begin + passage.find_last_not_of(kBlank));
@@ -180,8 +195,9 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
   return out;
 }
 
-/// Whether records were removed, or found damaged, since the document was ingested, or an older
-/// weft ingested it, which knew no lines, or no text where there is only a title: it is done again.
+/// Whether a document that did not change must be ingested again all the same: an ingest of it did
+/// not end, records of it were removed or found damaged, or an older weft ingested it, which noted
+/// no line numbers and took no text from a document with only a title.
 Result<bool> Ingester::is_incomplete(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(path));
   if (!document) return false;
@@ -231,11 +247,11 @@ bool Ingester::needs_work(const retrieval::ScannedFile& file) const {
          (file.change == Change::kMoved && cut_anew_.contains(file.info.path));
 }
 
-/// Says beforehand what the documents will take.
+/// Adds up what the ingest will take, tells it to events_.planned, and refuses what cannot fit.
 Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   IngestPlan plan;
   bytes_left_ = 0;
-  int64_t new_tokens = 0;  // of records that are not there yet, each once
+  int64_t new_tokens = 0;  // whose KV is not stored; chunks that are equal count once
   std::set<Hash128> seen;
   int64_t largest_tokens = 0;
   size_t largest_chunk = 0;  // of those to be computed
@@ -287,8 +303,9 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   return Status::ok();
 }
 
-/// Refuses what cannot fit, and only that: documents that are deleted or change may make as much
-/// room as their KV takes now. With a limit, what fits below it is asked for.
+/// Refuses what surely cannot fit the disk, and nothing else: KV of documents that are deleted or
+/// changed is freed on the way, so it counts as room. With --store-limit nothing is refused here:
+/// the user asked for as much as fits below it.
 Status Ingester::check_room(const IngestPlan& plan,
                             const std::vector<retrieval::ScannedFile>& files) {
   if (plan.new_bytes <= plan.free_bytes || library_.has_store_limit()) return Status::ok();
@@ -308,13 +325,14 @@ Status Ingester::check_room(const IngestPlan& plan,
       size_text(plan.free_bytes)));
 }
 
-/// A document that another process has removed meanwhile is as it should be.
+/// Removes a document and its records. One that another process removed meanwhile is no error.
 Status Ingester::forget(const std::string& path) {
   const Status removed = library_.index().remove_document(path);
   if (!removed.is_ok() && removed.code() != StatusCode::kNotFound) return removed;
   return library_.remove_unneeded_records();
 }
 
+/// Puts a document's rows into the index and queues the chunks whose KV is missing.
 Status Ingester::ingest_document(retrieval::ScannedFile& file) {
   WEFT_ASSIGN_OR_RETURN(auto loaded, load_and_cut(file));
   if (!loaded) return file.change == Change::kDeleted ? forget(file.info.path) : Status::ok();
@@ -355,16 +373,17 @@ Status Ingester::ingest_document(retrieval::ScannedFile& file) {
 
 Status Ingester::mark_stored(const WaitingDocument& document) {
   const Status marked = library_.index().mark_stored(document.id, document.content_hash);
-  // Another process has removed it, or ingested it anew, and sees to that itself.
+  // Another process has removed the document or ingested it anew, and does the rest itself.
   return marked.code() == StatusCode::kNotFound ? Status::ok() : marked;
 }
 
-/// Where the ingest is; `path`: of the document.
+/// Reports progress; `path` is that of the document at work.
 void Ingester::tell(std::string_view path) const {
   if (events_.stored) events_.stored({done_tokens_, total_tokens_, computed_tokens_, path});
 }
 
-/// Takes out the documents that are whole now, up to the first that is not.
+/// Marks the documents at the front of the queue whose chunks are all stored, and removes them from
+/// it. Chunks are stored in order, so those after the first unfinished one have some left, too.
 Status Ingester::end_stored() {
   while (!waiting_.empty() && waiting_.front().n_stored == waiting_.front().chunks.size()) {
     WEFT_RETURN_IF_ERROR(mark_stored(waiting_.front()));
@@ -373,7 +392,8 @@ Status Ingester::end_stored() {
   return Status::ok();
 }
 
-/// The first of the chunks that wait, as many as a step takes.
+/// Computes and stores the first chunks of the queue, as many as fit a step of kChunkStepRows rows;
+/// a chunk that is longer by itself goes alone.
 Status Ingester::store_step() {
   std::vector<std::span<const int32_t>> chunks;
   std::vector<WaitingDocument*> documents;  // of each chunk
@@ -407,31 +427,33 @@ Status Ingester::store_step() {
   return stored.is_ok() ? ended : stored;
 }
 
-/// Until fewer tokens wait.
+/// Runs steps until fewer than `fewest_tokens` tokens wait; 1 empties the queue.
 Status Ingester::store_waiting(int64_t fewest_tokens) {
   while (!waiting_.empty() && waiting_tokens_ >= fewest_tokens) {
     WEFT_RETURN_IF_ERROR(check_stopped());
     const Status stored = store_step();
-    if (!stored.is_ok() && waiting_.empty()) return stored;  // the last one's, while it was counted
+    // With an empty queue the error came from marking the last document, not from storing one.
+    if (!stored.is_ok() && waiting_.empty()) return stored;
     if (!stored.is_ok()) return stopped_at(waiting_.front().path, stored);
   }
   return Status::ok();
 }
 
-/// The document goes with its file; only where its title is another, or it was not whole, it is cut
-/// anew.
+/// Gives a moved file's document its new path and keeps its chunks. It is cut anew only if its
+/// title changed with the name, or it was not complete.
 Status Ingester::take_over(retrieval::ScannedFile& file) {
   const Status moved = library_.index().move_document(file.moved_from, file.info);
   const bool is_gone =
       moved.code() == StatusCode::kNotFound || moved.code() == StatusCode::kInvalidArgument;
   if (!moved.is_ok() && !is_gone) return moved;
-  file.moved_from.clear();  // nothing is there any more
+  file.moved_from.clear();  // the index has nothing under that path any more
   if (!is_gone) return needs_work(file) ? ingest_document(file) : Status::ok();
-  file.change = Change::kNew;  // another process has removed or moved the old one meanwhile
+  file.change = Change::kNew;  // another process removed or moved the old document meanwhile
   return ingest_document(file);
 }
 
-/// Does what a file's change asks for; `file.change` is afterwards what was done.
+/// Does what a file's change asks for. Afterwards `file.change` says what was done, which may
+/// differ from what the scan found.
 Status Ingester::apply(retrieval::ScannedFile& file) {
   if (file.change == Change::kDeleted) return forget(file.info.path);
   if (file.change == Change::kTouched) {
@@ -442,11 +464,12 @@ Status Ingester::apply(retrieval::ScannedFile& file) {
   if (!is_moved && !needs_work(file)) return Status::ok();
   const Status status = is_moved ? take_over(file) : ingest_document(file);
   if (status.is_ok() || status.code() == StatusCode::kCancelled) return status;
-  WEFT_RETURN_IF_ERROR(store_waiting(1));  // this document's error is none of those before it
+  // This document failed; those before it are still to be completed.
+  WEFT_RETURN_IF_ERROR(store_waiting(1));
   return stopped_at(file.info.path, status);
 }
 
-/// What a full disk or a limit says, with where it was and what there is.
+/// Adds to the error of a full disk or limit where the ingest stopped and what can be used.
 Status Ingester::stopped_at(const std::string& path, const Status& status) const {
   if (status.code() != StatusCode::kResourceExhausted) return status;
   return resource_exhausted(fmt::format(
@@ -457,7 +480,8 @@ Status Ingester::stopped_at(const std::string& path, const Status& status) const
       room_needed()));
 }
 
-/// Where a limit or the disk cannot hold what is missing, which one could.
+/// The end of such an error's line: the limit that would do, or what the disk lacks; "" where
+/// neither is the reason.
 std::string Ingester::room_needed() const {
   const auto store = library_.store().stat();
   if (!store.is_ok()) return "";
@@ -471,7 +495,8 @@ std::string Ingester::room_needed() const {
                      size_text(*free_bytes));
 }
 
-/// Until all is done, whoever asks is told that it is not.
+/// Notes in the index that an ingest of these paths has begun, with its flags. Until end_roots() a
+/// question is told that the store is not complete, and `docs ls` says how to complete it.
 Status Ingester::begin_roots(const retrieval::ScanResult& scanned) {
   const bool has_work =
       std::ranges::any_of(scanned.files, [&](const auto& file) { return needs_work(file); });
@@ -495,7 +520,7 @@ Status Ingester::end_roots() {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, library_.index().unfinished());
   std::vector<std::string> ended;
   for (const retrieval::IngestRoot& root : unfinished.roots) {
-    // By its path of then, or by where that leads now.
+    // By the path that it had then, or by where that path leads now.
     if (is_asked(root.path) || is_asked(retrieval::canonical_path(root.path))) {
       ended.push_back(root.path);
     }
@@ -503,7 +528,7 @@ Status Ingester::end_roots() {
   return ended.empty() ? Status::ok() : library_.index().end_roots(ended);
 }
 
-/// Looks, and says what it will take; the index and the store are as they were.
+/// The first half: scans, finds what is incomplete, and plans. Changes neither index nor store.
 Result<retrieval::ScanResult> Ingester::prepare(const std::vector<std::string>& paths) {
   WEFT_ASSIGN_OR_RETURN(retrieval::ScanResult scanned,
                         retrieval::scan(env_, library_.index(), paths, options_));
@@ -523,7 +548,8 @@ Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths,
   options_.store_dir = library_.store().dir();
   options_.cancelled = events_.cancelled;
   auto prepared = prepare(paths);
-  // Of the index's calls, too, which name its file.
+  // The index's calls can be cancelled, too; their message would name its file, which says nothing
+  // to the user.
   if (prepared.status().code() == StatusCode::kCancelled) {
     return cancelled("stopped; nothing was changed");
   }
@@ -535,6 +561,7 @@ Result<IngestCounts> Ingester::run(const std::vector<std::string>& paths,
   return counts;
 }
 
+/// The second half. A step runs whenever enough tokens wait to fill one.
 Result<IngestCounts> Ingester::carry_out(retrieval::ScanResult& scanned) {
   WEFT_RETURN_IF_ERROR(begin_roots(scanned));
   IngestCounts counts;
@@ -546,7 +573,8 @@ Result<IngestCounts> Ingester::carry_out(retrieval::ScanResult& scanned) {
   WEFT_RETURN_IF_ERROR(store_waiting(1));
   counts.skipped = n_skipped_;
   WEFT_RETURN_IF_ERROR(end_roots());
-  // Of completed ones, too: an ingest that was stopped may have replaced them before.
+  // The search index keeps the terms of deleted chunks until it is told to drop them. Completed
+  // documents count, too: an ingest that was stopped may have replaced them before.
   if (counts.deleted + counts.changed + counts.completed + counts.moved > 0) {
     WEFT_RETURN_IF_ERROR(library_.index().drop_former_terms());
   }

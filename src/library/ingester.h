@@ -35,7 +35,7 @@ struct IngestPlan {
   uint64_t largest_bytes = 0;
 };
 
-/// A document's turn has come, or a chunk's KV was stored or was there.
+/// Told when a document's turn comes, and for each chunk whose KV was stored or was there.
 struct IngestProgress {
   int64_t done_tokens = 0;
   int64_t total_tokens = 0;
@@ -43,7 +43,7 @@ struct IngestProgress {
   std::string_view path;        // of the document
 };
 
-/// All may be empty.
+/// Callbacks for whoever shows the ingest. All may be empty; they run on the ingest's thread.
 struct IngestEvents {
   std::function<void(const retrieval::SkippedFile&)> skipped;
   /// A document was read by a guess (documents::Document::guess).
@@ -73,7 +73,7 @@ struct IngestCounts {
   bool took_something() const { return added + changed + completed + moved + unchanged > 0; }
 };
 
-/// One thread.
+/// To be used from one thread.
 class Ingester {
  public:
   /// All must outlive the ingester.

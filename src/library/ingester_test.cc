@@ -156,7 +156,7 @@ TEST_F(IngesterTest, BeforeTheFirstChunkItCanBeStoppedAndChangesNothing) {
   EXPECT_EQ(library->index().unfinished()->roots.size(), 1u);
 }
 
-TEST_F(IngesterTest, ANewStoreThatNothingCameIntoIsTakenAway) {
+TEST_F(IngesterTest, ANewStoreWithoutDocumentsIsRemoved) {
   WatchedEnv env;
   env.limit_disk(100);
   const std::string store = folder_ / "new/inner/store";
@@ -192,7 +192,7 @@ TEST_F(IngesterTest, ANewStoreThatNothingCameIntoIsTakenAway) {
   fs::remove_all(folder_ / "new");
 }
 
-TEST_F(IngesterTest, AnEmptyFolderThatWasThereIsLeftAsItWas) {
+TEST_F(IngesterTest, AnExistingEmptyFolderIsLeftUnchanged) {
   const fs::path store = folder_ / "store";
   fs::create_directory(store);
   fs::permissions(store, fs::perms(0750));
@@ -222,7 +222,7 @@ TEST_F(IngesterTest, AnEmptyFolderThatWasThereIsLeftAsItWas) {
   EXPECT_TRUE(fs::exists(store / "documents.sqlite"));
 }
 
-TEST_F(IngesterTest, WhatIsUnfinishedKeepsTheFlagsOfTheIngest) {
+TEST_F(IngesterTest, AnUnfinishedIngestKeepsItsFlags) {
   auto library = Library::create(posix_env(), {.dir = folder_ / "store"}, *engine_, "");
   ASSERT_TRUE(library.is_ok()) << library.status().message();
   IngestEvents events;
@@ -245,7 +245,7 @@ TEST_F(IngesterTest, WhatIsUnfinishedKeepsTheFlagsOfTheIngest) {
                                                 .rehash = true}));
 }
 
-TEST_F(IngesterTest, WhatCannotFitTheDiskIsRefusedBeforeAnythingIsChanged) {
+TEST_F(IngesterTest, AnIngestThatCannotFitTheDiskIsRefusedUnchanged) {
   WatchedEnv env;
   ingest(env);
   const uint64_t kept = plan_.new_bytes;
@@ -371,7 +371,7 @@ TEST_F(IngesterStepsTest, StoppedBetweenStepsItKeepsWhatIsDone) {
   EXPECT_EQ(library.store().stat()->disk.bytes, all_bytes);
 }
 
-TEST_F(IngesterStepsTest, AFileThatFailsCostsNoneBeforeIt) {
+TEST_F(IngesterStepsTest, AFailingFileDoesNotLoseEarlierOnes) {
   write_documents(3);
   WatchedEnv env;
   env.watched = "c.txt";
@@ -383,7 +383,7 @@ TEST_F(IngesterStepsTest, AFileThatFailsCostsNoneBeforeIt) {
   EXPECT_THAT(state(library), ElementsAre("a whole", "b whole"));
 }
 
-TEST_F(IngesterTest, AFileThatGoesBeforeItsTurnWasNeverThere) {
+TEST_F(IngesterTest, AFileDeletedBeforeItsTurnIsIgnored) {
   for (const int when : {1, 2, 3}) {
     SCOPED_TRACE(when);
     TearDown();
@@ -400,7 +400,7 @@ TEST_F(IngesterTest, AFileThatGoesBeforeItsTurnWasNeverThere) {
   }
 }
 
-TEST_F(IngesterTest, ADocumentThatGoesBeforeItsTurnIsDeleted) {
+TEST_F(IngesterTest, ADocumentWhoseFileIsDeletedBeforeItsTurnIsRemoved) {
   for (const int when : {1, 2, 3}) {
     SCOPED_TRACE(when);
     TearDown();
@@ -419,7 +419,7 @@ TEST_F(IngesterTest, ADocumentThatGoesBeforeItsTurnIsDeleted) {
   }
 }
 
-TEST_F(IngesterTest, WhatIsNoTextAnyMoreIsSkipped) {
+TEST_F(IngesterTest, AFileThatIsNoLongerTextIsSkipped) {
   for (const int when : {2, 3}) {
     SCOPED_TRACE(when);
     TearDown();
@@ -436,7 +436,7 @@ TEST_F(IngesterTest, WhatIsNoTextAnyMoreIsSkipped) {
   }
 }
 
-TEST_F(IngesterTest, AMovedFileThatGoesBeforeItsTurnIsDeleted) {
+TEST_F(IngesterTest, AMovedFileDeletedBeforeItsTurnIsRemoved) {
   // Opened by the scan, for its title, for the plan (which the new title needs), for its KV.
   for (const int when : {1, 2, 3, 4}) {
     SCOPED_TRACE(when);
@@ -458,7 +458,7 @@ TEST_F(IngesterTest, AMovedFileThatGoesBeforeItsTurnIsDeleted) {
   }
 }
 
-TEST_F(IngesterTest, ADocumentFromElsewhereStaysWhereItsMovedFileGoes) {
+TEST_F(IngesterTest, ADocumentOutsideTheIngestStaysWhenItsMovedFileIsDeleted) {
   for (const int when : {1, 2}) {
     SCOPED_TRACE(when);
     TearDown();
@@ -476,7 +476,7 @@ TEST_F(IngesterTest, ADocumentFromElsewhereStaysWhereItsMovedFileGoes) {
   }
 }
 
-TEST_F(IngesterTest, LinesAreThoseOfTheFile) {
+TEST_F(IngesterTest, PassagesCiteLinesOfTheFile) {
   write("a.txt", "");
   write("b.html", "<html>\n<head>\n<title>B</title>\n</head>\n\n<p>The\norchard\n</p>\n</html>\n");
   write("b.txt", "");
@@ -500,7 +500,7 @@ TEST_F(IngesterTest, OnlyTheFirstPassageBeginsAtTheHeading) {
   EXPECT_EQ(lines_[2].first, lines_[1].second + 1);
 }
 
-TEST_F(IngesterTest, AHeadingThatIsAllOfADocumentIsItsText) {
+TEST_F(IngesterTest, ADocumentWithOnlyAHeadingHasItAsText) {
   fs::remove_all(docs());
   fs::create_directories(docs());
   write("a.md", "# The plumber is Zacharias, 030-4711");
@@ -537,7 +537,7 @@ TEST_F(IngesterTest, FrontMattersTagsAreInTheFirstPassage) {
   EXPECT_EQ(lines_[1], std::pair(uint64_t{2}, uint64_t{2}));
 }
 
-TEST_F(IngesterTest, ATitleThatAnOlderWeftTookNoTextFromIsMadeText) {
+TEST_F(IngesterTest, ATitleOnlyDocumentOfAnOlderWeftIsIngestedAgain) {
   WatchedEnv env;
   fs::remove(docs() + "/b.txt");
   write("a.txt", "# The plumber is Zacharias");

@@ -1,3 +1,15 @@
+// Opening a store for a model, and taking away one that stayed empty.
+//
+// A store's KV is worth nothing with another model, anchor or form of prompt, and a wrong mixture
+// would not fail but answer badly. So the first ingest writes down what everything is made with
+// (the settlement), and each opening compares its model and flags with that, with a line for every
+// difference. The settlement is in the index and not in a file beside it, because it must change in
+// the same transaction as the rows that depend on it; older versions kept it in the store's
+// properties, which are still read (settlement_of_properties).
+//
+// An ingest that took nothing in leaves no store behind: the folder is removed, but only if this
+// process made it and nothing else came into it. To check and remove in one step, the index's lock
+// is held and the folder is first renamed away.
 #include "library/library.h"
 
 #include <fmt/format.h>
@@ -23,13 +35,15 @@ using engine::AnchorSpec;
 using retrieval::Index;
 using retrieval::Settlement;
 
+/// The anchor that a folder's chunks were computed after. kCorrupt for a name of no anchor.
 Result<AnchorSpec> settled_anchor(const Settlement& settled, const std::string& dir) {
   const auto kind = engine::kAnchors.find(settled.anchor);
   if (kind) return AnchorSpec{*kind, settled.anchor_passages};
   return corrupt(fmt::format("{}: unknown anchor '{}'", dir, settled.anchor));
 }
 
-/// The anchor of the flag or, without one, of the folder; they must agree.
+/// The anchor of the flag or, without one, of the folder (`neutral` for a new one).
+/// kInvalidArgument when flag and folder name different ones.
 Result<AnchorSpec> agree_anchor(Env& env, const std::optional<Settlement>& settled,
                                 const std::string& flag, const std::string& dir) {
   if (settled && flag.empty()) return settled_anchor(*settled, dir);
@@ -43,7 +57,8 @@ Result<AnchorSpec> agree_anchor(Env& env, const std::optional<Settlement>& settl
       settled->anchor, engine::kAnchors.name(wanted.kind)));
 }
 
-/// The form of the flag, of the folder's passages, or none; flag and folder must agree.
+/// The form of prompt that the flag or the folder names; nothing when neither does, and then the
+/// model decides. kInvalidArgument when they name different ones.
 Result<std::optional<engine::PromptForm>> agree_form(const std::optional<Settlement>& settled,
                                                      const std::string& flag,
                                                      const std::string& dir) {
@@ -62,6 +77,7 @@ Result<std::optional<engine::PromptForm>> agree_form(const std::optional<Settlem
   return *form;
 }
 
+/// "name (file)", for people; model_of_store() takes it apart again.
 std::string model_name(const engine::Engine& engine) {
   const std::string& path = engine.model().file().path();
   return fmt::format("{} ({})", engine.model().config().name, path.substr(path.rfind('/') + 1));
@@ -83,15 +99,18 @@ Status check_model(const Settlement& settled, const engine::Engine& engine,
                   dir, model_name(engine), settled.model_name));
 }
 
+/// A hash of all RoPE settings that the model has at this length of context, as hexadecimal digits.
 std::string ropes_hash(const engine::Engine& engine) {
   const fusion::KeyScope scope{.ropes = engine.model().config().ropes};
   return hash128(fusion::chunk_identity(scope, {})).to_hex();
 }
 
-/// Some models turn keys otherwise when the context is longer: their chunks then are others.
+/// Models with LongRoPE have two sets of RoPE factors and use the long one when the context (-c) is
+/// larger than the one that they were trained with. Their keys are then rotated by other angles, so
+/// KV that was stored with the other set does not fit.
 Status check_ropes(const Settlement& settled, const engine::Engine& engine,
                    const std::string& dir) {
-  if (settled.ropes.empty()) return Status::ok();  // a folder from before this was kept
+  if (settled.ropes.empty()) return Status::ok();  // made by a weft that did not keep this
   if (settled.ropes == ropes_hash(engine)) return Status::ok();
   return invalid_argument(fmt::format(
       "{}: with -c {} this model's RoPE is another than with the {} tokens of context that the "
@@ -99,14 +118,15 @@ Status check_ropes(const Settlement& settled, const engine::Engine& engine,
       dir, engine.context_tokens(), settled.context_tokens));
 }
 
-/// Before there was a settlement in the index, the store's properties said these things, one by
-/// one. Nothing when they name no model.
+/// The settlement of a store of an older weft, which kept it as properties of the chunk store.
+/// Nothing when they name no model.
 Result<std::optional<Settlement>> settlement_of_properties(store::ChunkStore& store) {
-  const auto property = [&](const char* name, const char* otherwise) -> Result<std::string> {
+  const auto property = [&](const char* name, const char* fallback) -> Result<std::string> {
     auto value = store.property(name);
-    if (value.status().code() == StatusCode::kNotFound) return std::string(otherwise);
+    if (value.status().code() == StatusCode::kNotFound) return std::string(fallback);
     return value;
   };
+  // "word the rest": two facts were kept in one property.
   const auto split = [](const std::string& line) {
     const size_t space = std::min(line.find(' '), line.size());
     return std::pair(line.substr(0, space), line.substr(std::min(space + 1, line.size())));
@@ -128,8 +148,8 @@ Result<std::optional<Settlement>> settlement_of_properties(store::ChunkStore& st
   return std::optional(std::move(settled));
 }
 
-/// A folder and those above it that are not there, the deepest first; none where that cannot be
-/// told.
+/// A folder and those above it that do not exist yet, the deepest first. Empty where one of them
+/// exists but cannot be looked at: nothing is ever removed that may have been there.
 std::vector<std::string> missing_folders(Env& env, const std::string& dir) {
   std::vector<std::string> missing;
   for (std::filesystem::path at = retrieval::canonical_path(dir); at.has_relative_path();
@@ -141,10 +161,11 @@ std::vector<std::string> missing_folders(Env& env, const std::string& dir) {
 }
 
 constexpr const char* kTempFolder = "tmp";
+/// In the order in which remove_bare() removes them.
 constexpr std::string_view kFilesOfAnEmptyStore[] = {"documents.sqlite", "properties",
                                                      "store.lock"};
 
-/// Whether a store's folder holds no more than every store does.
+/// Whether a folder holds only what an empty store has: no record, and nothing of others.
 Result<bool> is_bare(Env& env, const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const auto entries, env.list(dir, BrokenLinks::kList));
   for (const DirEntry& entry : entries) {
@@ -160,7 +181,7 @@ Result<bool> is_bare(Env& env, const std::string& dir) {
                              [](const DirEntry& entry) { return entry.name.ends_with(".lock"); });
 }
 
-/// Whether that is all, and nobody but this process has it open to write.
+/// Whether a store is empty and no other process has it open to write.
 Result<bool> is_bare_and_nobodys(Env& env, const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const bool bare, is_bare(env, dir));
   if (!bare) return false;
@@ -169,7 +190,8 @@ Result<bool> is_bare_and_nobodys(Env& env, const std::string& dir) {
   return n_writers <= 1;
 }
 
-/// Removes what is_bare() knows; the lock last, for which whoever opens the store waits.
+/// Removes the files of an empty store. The lock file goes last: a process that opens the store
+/// waits for it, and must not find half of the others.
 void remove_bare(Env& env, const std::string& dir) {
   const std::string temp = join_path(dir, kTempFolder);
   const auto in_temp = env.list(temp);
@@ -184,7 +206,8 @@ void remove_bare(Env& env, const std::string& dir) {
   }
 }
 
-/// What a store's folder may have, whole or not, and what a file system itself puts into its top.
+/// Whether a name is one of a store's own, also of a store that was only begun, or one that a file
+/// system puts into its top folder.
 bool is_name_of_a_store(const DirEntry& entry) {
   if (entry.is_directory) return entry.name == kTempFolder || entry.name == "lost+found";
   return std::ranges::find(kFilesOfAnEmptyStore, entry.name) != std::end(kFilesOfAnEmptyStore) ||
@@ -199,7 +222,7 @@ Status nothing_ingested(const std::string& dir) {
 
 Status check_may_be_store(Env& env, const std::string& dir) {
   const auto entries = env.list(dir, BrokenLinks::kList);
-  if (!entries.is_ok()) return Status::ok();  // not there, or for who opens it to say
+  if (!entries.is_ok()) return Status::ok();  // does not exist, or opening it will give the error
   const auto has = [&](std::string_view name) {
     return std::ranges::find(*entries, name, &DirEntry::name) != entries->end();
   };
@@ -284,7 +307,7 @@ Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
                          .anchor = engine::kAnchors.name(anchor.kind),
                          .anchor_passages = anchor.passages};
   }
-  if (settled->ropes.empty()) {  // from before this was kept: from now on as it is now
+  if (settled->ropes.empty()) {  // made by a weft that did not keep this: keep it from now on
     settled->ropes = ropes_hash(*engine_);
     settled->context_tokens = engine_->context_tokens();
   }
@@ -326,7 +349,7 @@ Result<Library> Library::create(Env& env, const LibraryOptions& options, engine:
 Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::Engine& engine) {
   Library library(options, engine);
   Status opened = library.open_store(env, /*create=*/false);
-  if (opened.code() == StatusCode::kIoError) {  // perhaps only because it wants to write
+  if (opened.code() == StatusCode::kIoError) {  // perhaps only because it may not write there
     library.is_read_only_ = true;
     opened = library.open_store(env, /*create=*/false);
   }
@@ -337,7 +360,8 @@ Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::E
   if (index.status().code() == StatusCode::kNotFound) return nothing_ingested(options.dir);
   WEFT_ASSIGN_OR_RETURN(library.index_, std::move(index));
   if (library.index_->is_read_only() && !library.is_read_only_) {
-    // Of no use without the other: which records are needed is for the index to say.
+    // A store that can be written is of no use beside an index that cannot: only the index says
+    // which records are needed.
     library.is_read_only_ = true;
     WEFT_RETURN_IF_ERROR(library.reopen_store(env));
   }
@@ -352,6 +376,8 @@ fusion::Fusor& Library::fusor() {
   if (fusor_ != nullptr) return *fusor_;
   fusor_ = engine_->make_fusor(store_.get(), scope_.anchor);
   auto* const index = is_read_only_ ? nullptr : index_.get();
+  // A record is stored only while the index has a chunk for it, under the index's lock. Otherwise
+  // one that another process removes at this moment would be stored after all and never removed.
   fusor_->set_keep_record([index](const Hash128& record, FunctionRef<Status()> put) {
     return index == nullptr ? Status::ok() : index->put_record(record, put);
   });
@@ -387,7 +413,7 @@ Status Library::check_kv_room(int64_t chunk_tokens) const {
   const kv::Usage kv = engine_->kv_usage();
   const int64_t page = kv.page_tokens;
   const auto n_anchor = static_cast<int64_t>(scope_.anchor.size());
-  // A page that the anchor ends in is copied for the chunk.
+  // The page in which the anchor ends is shared with nothing else: the chunk gets a copy of it.
   const int64_t n_pages =
       (n_anchor + chunk_tokens + page - 1) / page + (n_anchor % page == 0 ? 0 : 1);
   if (n_pages <= kv.pages) return Status::ok();
@@ -428,7 +454,8 @@ Result<bool> Library::take_away_if_new(Env& env) {
   const auto move_aside = [&]() -> Status {
     WEFT_ASSIGN_OR_RETURN(const bool nobodys, is_bare_and_nobodys(env, dir));
     if (!nobodys) return Status::ok();
-    // Whoever comes now makes a new store at its place, and whoever had this one open is told.
+    // The rename makes the removal one step: a process that comes now makes a new store at the old
+    // place, and one that has this store open sees that its index has moved.
     WEFT_ASSIGN_OR_RETURN(std::string name, env.make_temporary_dir(dir + "."));
     const Status moved = env.rename(dir, name);
     if (moved.is_ok()) {
@@ -445,7 +472,7 @@ Result<bool> Library::take_away_if_new(Env& env) {
   index_.reset();
   store_.reset();
   remove_bare(env, aside);
-  std::error_code ignored;  // as of a folder that is not empty: it stays
+  std::error_code ignored;  // a folder that is not empty cannot be removed, and stays
   std::filesystem::remove(aside, ignored);
   for (size_t i = 1; i < made_folders_.size(); ++i) {
     std::filesystem::remove(made_folders_[i], ignored);
@@ -453,7 +480,8 @@ Result<bool> Library::take_away_if_new(Env& env) {
   return true;
 }
 
-/// The folder itself may be a mount or where a shell is: it is not moved.
+/// For a folder that was there and empty before create(). It may be a mount point or some shell's
+/// working directory, so only what create() put into it is removed, under the store's lock.
 Result<bool> Library::take_out_of_folder(Env& env) {
   const std::string& dir = options_.dir;
   bool is_done = false;

@@ -24,7 +24,7 @@ struct LibraryOptions {
   uint64_t memory_limit_bytes = 1'000'000'000;
   uint64_t store_limit_bytes = 0;       // 0: none
   std::string prompt;                   // chat or fewshot; "": as the folder, or the model, has it
-  bool model_is_from_variable = false;  // WEFT_MODEL, for the line where it is the wrong one
+  bool model_is_from_variable = false;  // by WEFT_MODEL, which an error then names
   std::function<bool()> cancelled;      // asked often, from any thread; true ends with kCancelled
 };
 
@@ -47,36 +47,37 @@ class Library {
   /// Whether its KV on disk is limited (LibraryOptions::store_limit_bytes).
   bool has_store_limit() const { return options_.store_limit_bytes > 0; }
 
-  /// Nothing is written: what is computed is not kept, nor is noted what was used.
+  /// Nothing is written: computed KV is not kept, and no record's time of use is noted.
   bool is_read_only() const { return is_read_only_; }
 
   /// Over this store; made once, so that its anchor is computed once. What it computes it keeps
   /// while a document has it. Until reopen_store().
   fusion::Fusor& fusor();
-  /// A chunk's token ids in a prompt, as its document's title and its text say; white space at its
-  /// end has none.
+  /// The token ids of a chunk in a prompt, made of its document's title and its text. White space
+  /// at the end of the text is left out.
   Result<std::vector<int32_t>> chunk_tokens(const std::string& title, std::string_view text) const;
   /// The name of the record of a chunk with these token ids.
   Hash128 record_of(std::span<const int32_t> tokens) const;
-  /// On disk, of so many tokens of chunks, about.
+  /// About how many bytes the KV of so many tokens of chunks takes on disk.
   uint64_t kv_bytes(int64_t n_tokens) const;
-  /// Of the file that keeps the KV of such a chunk.
+  /// Bytes of the file that holds the KV of a chunk with these token ids.
   uint64_t record_bytes(std::span<const int32_t> tokens) const;
   /// kResourceExhausted where the KV cache cannot hold the anchor and a chunk of so many tokens
   /// after it, which is what computing the chunk takes.
   Status check_kv_room(int64_t chunk_tokens) const;
-  /// Stores those of the chunks that have no record yet: where plain prefill was the quicker way
-  /// the next question finds them then. `on_failed` is told what could not be stored. Ends when
-  /// `cancelled` says so; does nothing where the library is read-only.
+  /// Computes and stores the KV of those chunks that have no record yet. Used after a question for
+  /// which plain prefill was faster, so that the next question finds the records. `on_failed` is
+  /// told what could not be stored. Ends when `cancelled` says so; does nothing in a read-only
+  /// library.
   void store_missing(std::span<const std::vector<int32_t>> chunks,
                      FunctionRef<void(const Status&)> on_failed);
   /// Removes the records whose last chunk has left the index.
   Status remove_unneeded_records();
 
-  /// Takes the folder away again where create() made it, nothing came into it (no document, no
-  /// record, nothing of others') and nobody else has it open to write; of one that was there and
-  /// empty only what create() put there. Whether it did. Then nothing is to be done with the
-  /// library any more.
+  /// Removes the folder again if create() made it, it is still empty (no document, no record, no
+  /// file of others) and nobody else has it open to write. From a folder that existed and was
+  /// empty, only what create() put there is removed. Returns whether it did that; the library must
+  /// not be used afterwards.
   Result<bool> take_away_if_new(Env& env);
 
   /// A store over the same folder whose memory tier is empty.
@@ -89,15 +90,16 @@ class Library {
   LockWait index_wait() const;  // for another process's change
   Result<bool> take_out_of_folder(Env& env);
   Status settle(Env& env, const std::string& anchor_flag, bool may_settle);
-  /// What the index is to be settled as, given what is there; sets rag_ and scope_ to it.
+  /// The settlement to keep, given the one that is there; sets rag_ and scope_ by it. An error when
+  /// model or flags differ from what is there.
   Result<retrieval::Settlement> agree(Env& env, std::optional<retrieval::Settlement> settled,
                                       const std::string& anchor_flag);
 
   LibraryOptions options_;
   engine::Engine* engine_;
   bool is_read_only_ = false;
-  std::vector<std::string> made_folders_;  // that were not there before create(), deepest first
-  std::optional<uint32_t> mode_of_empty_;  // of a folder that was there and empty before create()
+  std::vector<std::string> made_folders_;  // did not exist before create(), deepest first
+  std::optional<uint32_t> mode_of_empty_;  // of the folder, if it existed and was empty before
   std::optional<engine::RagPrompt> rag_;
   fusion::KeyScope scope_;
   std::unique_ptr<store::ChunkStore> store_;
@@ -113,8 +115,8 @@ struct ModelOfStore {
 /// kNotFound where nothing was ingested.
 Result<ModelOfStore> model_of_store(Env& env, const std::string& dir, const LockWait& wait);
 
-/// kAlreadyExists for a folder that has something in it and is no store, nor what a store that was
-/// begun leaves: nothing of weft's is put among a user's own files.
+/// kAlreadyExists for a folder with other files in it that is not a store, nor one that was only
+/// begun: weft puts nothing among a user's own files.
 Status check_may_be_store(Env& env, const std::string& dir);
 
 /// The index's file in a store's folder.

@@ -11,8 +11,9 @@
 
 namespace weft::library {
 
-/// With as many of the passages as leave room for the answer in the context; `found` loses the
-/// others, which a note says. kResourceExhausted where not one fits.
+/// The prompt with as many of the passages, best first, as leave room for the answer in the
+/// context. The others are removed from `found`, and a note says so. kResourceExhausted where
+/// passages were found and not one fits.
 Result<fusion::Prompt> question_prompt(const engine::Engine& engine, const Library& library,
                                        const std::string& question,
                                        const engine::GenerationOptions& options,
