@@ -1,3 +1,17 @@
+// Three steps: cut the text into sentences, rows, items and headings; score each by the weight of
+// the question's terms in it; show the best, shortened round its terms if it is too long.
+//
+// The cutting is where the work is. Notes are not prose: a rule "a sentence ends at a full stop"
+// cuts at "Dr. Smith" and "am 3. Mai", and joins the items of a list that have no full stops. So
+// lines are first sorted into rows, headings, list items and prose by how they look, wrapped prose
+// is joined again, and only then are sentences looked for, with lists of abbreviations per
+// language.
+//
+// Scores are sums over terms of their inverse document frequency, as the passage's own score,
+// without its counts and lengths: in one sentence a term is there or not. Headings above a sentence
+// count half for it, because "Opening hours / Mon 9-12" answers a question in which only the
+// heading has the words. Everything is linear in the text but for nearness, which looks at 8
+// sentences either side.
 #include "retrieval/best_sentence.h"
 
 #include <algorithm>
@@ -13,11 +27,11 @@
 namespace weft::retrieval {
 namespace {
 
-constexpr size_t kMaxBytes = 64 << 10;
-constexpr double kHeadingsShare = 0.5;  // of its terms' weight, for a sentence below it
-constexpr double kHeadingItself = 0.25;
-constexpr size_t kDeepestLevel = 6;  // of headings
-constexpr double kInTitle = 0.25;
+constexpr size_t kMaxBytes = 64 << 10;   // of a text: far more than a chunk that weft cuts
+constexpr double kHeadingsShare = 0.5;   // of its terms' weight, for a sentence below it
+constexpr double kHeadingItself = 0.25;  // of its own weight, for a heading or a table's header
+constexpr size_t kDeepestLevel = 6;      // of headings
+constexpr double kInTitle = 0.25;  // of a term's weight, where the title has it: all have it then
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
@@ -36,18 +50,18 @@ bool is_heading(std::string_view line) {
   return level >= 1 && level <= 6 && level < line.size() && is_space(line[level]);
 }
 
-/// How deep a heading is: 1 to 6, and 0 of another line.
+/// The level of a heading, 1 to 6; 0 for other lines.
 size_t heading_level(std::string_view line) {
   return is_heading(line) ? line.find_first_not_of('#') : 0;
 }
 
-/// "====" or "----": what is above it is a heading, and it is nothing itself.
+/// "====" or "----": the line above it is a heading (Markdown's setext form), and it is no text.
 bool is_underline(std::string_view line) {
   return line.size() >= 3 && (line[0] == '=' || line[0] == '-') &&
          line.find_first_not_of(line[0]) == std::string_view::npos;
 }
 
-/// "|---|:--:|": what is above it are the names of a table's columns.
+/// "|---|:--:|": the line above it names the columns of a table.
 bool is_column_rule(std::string_view line) {
   return line.size() >= 3 && line.find('-') != std::string_view::npos &&
          line.find('|') != std::string_view::npos &&
@@ -116,21 +130,21 @@ bool is_one_of(const std::string_view (&words)[n], std::string_view word) {
 }
 
 // In lower case, without their last full stop.
-/// Something always follows these.
+/// After these a sentence always goes on.
 constexpr std::string_view kNeverLast[] = {
     "mr",  "mrs",    "ms",  "dr",   "prof", "rev",  "gen", "capt", "lt",       "sgt",         "hr",
     "fam", "sr",     "sra", "mme",  "mlle", "mm",   "mt",  "tel",  "t\u00E9l", "fax",         "mob",
     "e.g", "i.e",    "eg",  "ie",   "z.b",  "d.h",  "u.a", "v.a",  "vgl",      "vs",          "cf",
     "ca",  "approx", "bzw", "inkl", "exkl", "evtl", "ggf", "geb",  "p.ex",     "c.-\u00E0-d", "nr"};
-/// Before a new sentence ("on Main St. The house") they end one, too.
+/// These may end a sentence ("on Main St. The house"): they do when a function word follows.
 constexpr std::string_view kAsOftenLast[] = {
     "st", "str", "ave", "blvd", "rd",  "inc",  "ltd", "co",  "etc", "usw", "p.m", "a.m",
     "jr", "jan", "feb", "apr",  "aug", "sept", "oct", "nov", "dez", "std", "min", "uhr"};
-/// Of a number.
+/// These go on when a number follows: "No. 5".
 constexpr std::string_view kBeforeNumber[] = {"no",  "n",  "fig", "abb", "p",  "pp",  "s",
                                               "vol", "ch", "art", "apt", "rm", "ext", "kap",
                                               "bd",  "zi", "num", "sec", "pos"};
-/// What a German ordinal follows: "im 2. Stock", "der 1. Vorsitzende".
+/// Words before a German ordinal: "im 2. Stock", "der 1. Vorsitzende".
 constexpr std::string_view kBeforeOrdinal[] = {
     "ab",    "am",    "bis",   "beim", "das",   "dem",    "den",   "der",   "des",  "die",   "eine",
     "einem", "einen", "im",    "ins",  "jede",  "jeden",  "jeder", "jedes", "mein", "meine", "ihr",
@@ -208,7 +222,7 @@ size_t bullet_bytes(std::string_view line) {
   return is_number ? n + 2 : 0;
 }
 
-/// "Mon: dentist": a short name, and what is said of it.
+/// "Mon: dentist": a short label, a colon and a text.
 bool has_label(std::string_view line) {
   constexpr size_t kLongest = 24;
   const size_t at = line.find(':');
@@ -216,7 +230,7 @@ bool has_label(std::string_view line) {
          is_space(line[at + 1]);
 }
 
-/// Whether a line says the end of one sentence and the beginning of the next, as no list's do.
+/// Whether a sentence ends within the line and another begins, as only in prose.
 bool has_inner_end(std::string_view line) {
   for (size_t at = 0; at + 2 < line.size(); ++at) {
     if (sentence_end(line, at) > 0 && is_space(line[at + 1])) return true;
@@ -224,7 +238,7 @@ bool has_inner_end(std::string_view line) {
   return false;
 }
 
-/// Whether a line cannot end an item: with "the" something has to follow.
+/// Whether a line cannot be the end of an item: after "the" something has to follow.
 bool ends_open(std::string_view line) {
   constexpr std::string_view kOpen[] = {"the", "a",    "an",  "of",  "and", "or",  "with", "from",
                                         "for", "der",  "die", "das", "den", "dem", "ein",  "eine",
@@ -238,8 +252,8 @@ struct Line {
   size_t indent = 0;
 };
 
-/// How the lines that follow each other without a blank one are set: prose is wrapped at a common
-/// width, a list's lines end where their items do.
+/// The layout of lines without a blank one between them: prose is wrapped at a common width, the
+/// lines of a list end where their items do.
 struct Shape {
   size_t width = 0;      // of the longest line
   bool is_list = false;  // by what its lines begin with
@@ -260,7 +274,7 @@ Shape shape_of(std::span<const Line> lines) {
   return shape;
 }
 
-/// Whether a line ends only because it is full, and the next one goes on.
+/// Whether a line ends only because it is full, and its sentence goes on in the next one.
 bool is_wrapped(const Line& line, const Line& next, const Shape& shape) {
   const std::string_view text = line.text;
   if (bullet_bytes(next.text) > 0) return false;
@@ -269,8 +283,8 @@ bool is_wrapped(const Line& line, const Line& next, const Shape& shape) {
   if (!goes_on_lower && !is_alpha(next.text[0])) return false;
   if (has_label(next.text) && has_label(text)) return false;
   if (goes_on_lower && !shape.is_list && (ends_open(text) || has_inner_end(text))) return true;
-  // The first word of the next line had no room: so wrapped prose ends each line. A list of narrow
-  // lines does so by chance.
+  // Prose is wrapped where the next word has no room. Narrow lists look so by chance, so a least
+  // width is asked for.
   constexpr size_t kLeastWidth = 45;
   constexpr size_t kLeastCapitalWidth = 60;  // "New York" wraps, and items begin so
   const size_t word = std::min(next.text.find(' '), next.text.size());
@@ -281,7 +295,7 @@ bool is_wrapped(const Line& line, const Line& next, const Shape& shape) {
 
 struct Sentence {
   std::string_view text;
-  size_t level = 0;                 // of a heading, from 1; 0: it is none
+  size_t level = 0;                 // of a heading, from 1; 0: not a heading
   bool is_header = false;           // the names of a table's columns, or what introduces a list
   std::string_view header = {};     // of a row: those of its table; of a list's item: its list's
   bool is_header_optional = false;  // it is shown only where it has a word of the question
@@ -359,8 +373,8 @@ bool names_columns(std::span<const Line> lines, size_t i) {
          next.find_first_of("0123456789") != std::string_view::npos;
 }
 
-/// What is no prose at lines[i]; nothing for a rule or a blank line. `header` is the table's that
-/// it is in.
+/// Adds the row, heading or other line at lines[i] that is not prose; nothing for a rule or a blank
+/// line. `header` is that of the table that the line is in, and is kept up to date.
 void add_line(std::span<const Line> lines, size_t i, std::string_view& header,
               std::vector<Sentence>& out) {
   const std::string_view line = lines[i].text;
@@ -421,7 +435,7 @@ std::vector<Sentence> sentences_of(std::string_view text) {
 
 // ------------------------------------------------------------------------------------- terms
 
-/// How much of the terms' weight texts have.
+/// Measures texts: which of the terms they have, and the sum of these terms' weights.
 class Scale {
  public:
   static Result<Scale> make(Index& index, std::span<const WeightedTerm> terms) {
@@ -481,7 +495,7 @@ struct Word {
   std::vector<size_t> terms;  // that it has
 };
 
-/// What is too long for a word, as data without spaces, ends at a sign.
+/// Splits a line at spaces; what is too long to be a word, as data without spaces, at signs, too.
 Result<std::vector<Word>> words_of(const Scale& scale, std::string_view line) {
   constexpr size_t kLongWord = 40;
   constexpr std::string_view kSigns = ",;:|&{}[]()<>\"";
@@ -504,6 +518,7 @@ Result<std::vector<Word>> words_of(const Scale& scale, std::string_view line) {
 /// line's first if that is as good, else one of the first row of equal ones, so that the terms have
 /// words on both sides, and more after them.
 size_t first_shown(const Scale& scale, std::span<const Word> words, size_t max_bytes) {
+  // A window over the words that moves on at both ends: within[t] counts the term's words in it.
   std::vector<int> within(scale.n_terms(), 0);
   double weight = 0;
   double most = -1;
@@ -532,8 +547,9 @@ size_t first_shown(const Scale& scale, std::span<const Word> words, size_t max_b
   return first == 0 ? 0 : last - (last - first) / 4;
 }
 
-/// Cut at a word, or at least at a character.
-std::string cut_behind(std::string_view line, size_t max_bytes) {
+/// The line's first bytes, at most `max_bytes` and "…", cut after a word or at least after a
+/// character.
+std::string cut_after(std::string_view line, size_t max_bytes) {
   if (line.size() <= max_bytes) return std::string(line);
   size_t end = max_bytes;
   const size_t space = line.rfind(' ', end);
@@ -546,11 +562,11 @@ Result<std::string> shortened(const Scale& scale, std::string_view line, size_t 
   if (line.size() <= max_bytes) return std::string(line);
   WEFT_ASSIGN_OR_RETURN(const std::vector<Word> words, words_of(scale, line));
   const size_t first = first_shown(scale, words, max_bytes);
-  if (first == 0) return cut_behind(line, max_bytes);
-  return "… " + cut_behind(line.substr(words[first].begin), max_bytes);
+  if (first == 0) return cut_after(line, max_bytes);
+  return "… " + cut_after(line.substr(words[first].begin), max_bytes);
 }
 
-constexpr size_t kBareWords = 3;
+constexpr size_t kBareWords = 3;  // of a heading without marks at most
 
 /// "Café." or "Boiler service": words of the question and no more, so it is a heading without its
 /// marks, of what follows. `words`: the sentence's, and of a longer one more than kBareWords.
@@ -564,7 +580,8 @@ std::vector<bool> either(std::vector<bool> a, const std::vector<bool>& b) {
   return a;
 }
 
-/// What the headings above a sentence have: each counts until the next of its level or above.
+/// The terms of the headings above a sentence. Each heading counts until the next one of its level
+/// or a higher one.
 class Headings {
  public:
   explicit Headings(size_t n_terms) : bare_(n_terms, false), levels_(kDeepestLevel + 1, bare_) {}
@@ -640,7 +657,7 @@ const Scored* best_of_equal(const Scale& scale, std::span<const Scored> all, dou
   return best;
 }
 
-/// A heading only where no sentence has anything of the question, by itself or by what it is under.
+/// The best sentence; a heading only if no sentence has a term, by itself or by its headings.
 const Scored* best_of(const Scale& scale, std::span<const Scored> all) {
   double most[] = {-1, -1};  // of sentences, of headings
   for (const Scored& one : all) {

@@ -75,7 +75,7 @@ TEST_F(BestSentenceTest, AbbreviationsAndOrdinalsAreWithin) {
   EXPECT_EQ(first("Pipes, valves, boiler etc. The end."), "Pipes, valves, boiler etc.");
 }
 
-TEST_F(BestSentenceTest, OfEqualOnesTheOneWithTheRarerWordsOrNearToThem) {
+TEST_F(BestSentenceTest, AmongEqualSentencesRarerTermsThenNearnessDecide) {
   // "school" is in every sentence, "bus" in one.
   EXPECT_EQ(best("school bus", "The school is old.\n\nThe bus is late.\n\nThe school is far."),
             "The bus is late.");
@@ -117,7 +117,7 @@ TEST_F(BestSentenceTest, WrappedProseIsJoined) {
   EXPECT_EQ(best("plumber", "The plumber has the\nkey."), "The plumber has the key.");
 }
 
-TEST_F(BestSentenceTest, IsNoHeadingWhereThereIsASentence) {
+TEST_F(BestSentenceTest, PrefersASentenceToAHeading) {
   const std::string question = "When was the boiler serviced?";
   EXPECT_EQ(best(question, "# Boiler serviced\n\nIt is old.\nIt was serviced on 3 May.\n"),
             "It was serviced on 3 May.");
@@ -134,7 +134,7 @@ TEST_F(BestSentenceTest, IsNoHeadingWhereThereIsASentence) {
   EXPECT_EQ(best(question, "#hashtag boiler\nNo."), "#hashtag boiler");
 }
 
-TEST_F(BestSentenceTest, IsNoWordOfTheQuestionByItself) {
+TEST_F(BestSentenceTest, IsNotABareWordOfTheQuestion) {
   const std::string dish = "What is the most popular dish at the caf\u00E9?";
   EXPECT_EQ(best(dish, "Caf\u00E9. It serves trout from the lake. The caf\u00E9 is open."),
             "The caf\u00E9 is open.");
@@ -188,7 +188,7 @@ TEST_F(BestSentenceTest, ShowsTheTermsOfDataWithoutSpaces) {
   EXPECT_TRUE(shown.starts_with("… ")) << shown;
 }
 
-TEST_F(BestSentenceTest, IsARowWithItsTablesHeader) {
+TEST_F(BestSentenceTest, ARowIsShownWithItsTablesHeader) {
   const std::string table =
       "| Team | Budget | Owner |\n|------|-----:|:---:|\n| Marketing | 12000 | Ann |\n"
       "| Support | 8000 | Tom |\n\nThe owner of a team is asked first.\n";
@@ -205,7 +205,7 @@ TEST_F(BestSentenceTest, IsARowWithItsTablesHeader) {
             "Name,Vaccine,Date … Leo,Measles,2020-12-17");
 }
 
-TEST_F(BestSentenceTest, IsUnderItsHeadingsAndNoHeadingItself) {
+TEST_F(BestSentenceTest, HeadingsCountForSentencesBelowThem) {
   const std::string car =
       "# Car\n## Winter tyres\n### Where\nIn the cellar.\n## Summer\nThey are in the garage.\n## "
       "Oil\n";
@@ -226,7 +226,7 @@ TEST_F(BestSentenceTest, IsUnderItsHeadingsAndNoHeadingItself) {
             "Winter tyres at Keller");
 }
 
-TEST_F(BestSentenceTest, TheTitleTellsLessThanTheRest) {
+TEST_F(BestSentenceTest, TermsOfTheTitleCountLess) {
   const std::string text = "The falcon service replaces the project. Budget: 57,500 euros.";
   EXPECT_EQ(best("What is the budget of project falcon?", text, 200, "Project Falcon"),
             "Budget: 57,500 euros.");

@@ -1,3 +1,15 @@
+// SQLite, set up for a file that may be hostile and a machine that may lose power.
+//
+// The rollback journal is used and not WAL: WAL needs two more files that a reader must be able to
+// write, and a store in a read-only folder could not be asked. Readers block a writer's commit for
+// a moment in exchange, which is also used: Transaction::Kind::kRead keeps others from committing.
+//
+// A file from elsewhere can make SQLite loop (pages that refer to each other), allocate (lengths)
+// or run code of the file's author (views, triggers, expressions in its schema). Hence the limits
+// on lengths and on steps, DEFENSIVE, no trusted schema and no triggers, all set before the first
+// byte of the file is read; what the schema may contain is checked in schema.cc. Paths are resolved
+// and checked for links first, because SQLite would create a journal beside whatever a link leads
+// to.
 #include "retrieval/database_internal.h"
 
 #include <fmt/format.h>
@@ -19,17 +31,18 @@
 namespace weft::retrieval {
 namespace {
 
-constexpr int kMsBetweenTries = 10;
+constexpr int kMsBetweenTries = 10;  // for a lock that another process holds
 
-// No value is longer than its file, but what is about to be written may be longer than it is now.
+// A value is at most as long as its file, but one that is to be written may be longer than the file
+// is now: hence the least limit.
 constexpr int64_t kMaxValueBytes = 64 << 20;
 constexpr int64_t kMaxValueBytesAtLeast = 16 << 20;
-constexpr int kMaxSqlBytes = 64 << 10;  // ours are far shorter; a file's schema is SQL, too
+constexpr int kMaxSqlBytes = 64 << 10;  // of a statement, and of each one in a file's schema
 
 // A row is some 50 bytes or more, and no statement of ours takes 100 steps for one.
 constexpr uint64_t kStepsPerByte = 8;
 constexpr uint64_t kStepsAtLeast = 2'000'000;
-constexpr int kStepsPerQuestion = 1000;  // between two calls of may_not_go_on
+constexpr int kStepsBetweenChecks = 1000;  // between two calls of must_stop
 
 // synchronous: EXTRA also syncs the folder after the journal was removed. With FULL a power cut can
 // bring the journal back, and with it what a finished change had deleted.
@@ -41,8 +54,8 @@ constexpr const char* kSettings =
 sqlite3_stmt* as_statement(void* statement) { return static_cast<sqlite3_stmt*>(statement); }
 sqlite3* as_connection(void* connection) { return static_cast<sqlite3*>(connection); }
 
-/// Whoever wrote last may have died between a journal's removal and its sync. What a writer finds
-/// it builds on, and tells its user: from here on it must not come undone.
+/// Makes the removal of a journal durable. The last writer may have died before it did that, and a
+/// power cut would then bring the journal back and undo its change, on which this one builds.
 Status sync_folder(Env& env, const std::string& path) {
   return env.sync_dir(std::filesystem::path(path).parent_path().string());
 }
@@ -52,7 +65,8 @@ Status sync_folder(Env& env, const std::string& path) {
 /// this process's other connections have on it. Where it fails SQLite finds out why.
 void make_private(const std::string& path) { (void)::mknod(path.c_str(), S_IFREG | 0600, 0); }
 
-/// The file's path with no link before its last name: SQLite then refuses links altogether.
+/// The file's path with the links of its folder resolved, so that SQLite can be told to refuse
+/// links (SQLITE_OPEN_NOFOLLOW refuses them anywhere in a path).
 Result<std::string> without_links(const std::string& path) {
   const std::filesystem::path file(path);
   const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
@@ -64,8 +78,9 @@ Result<std::string> without_links(const std::string& path) {
   return join_path(*resolved, file.filename().string());
 }
 
-/// Whoever plants a link in a file's place has weft create, fill or remove what it leads to.
-Status refuse_what_is_no_file(const std::string& name) {
+/// Refuses links, pipes and devices in place of the index's files: through a link planted there
+/// weft would create, fill or remove somebody else's file.
+Status refuse_special_files(const std::string& name) {
   for (const char* side : {"", "-journal", "-wal", "-shm"}) {
     const std::string path = name + side;
     struct stat file {};
@@ -106,7 +121,7 @@ bool says_wal(sqlite3* connection) {
   return header[18] == 2 || header[19] == 2;
 }
 
-/// SQLite's words, which may quote a damaged schema at length.
+/// SQLite's message in one short line of ASCII: it may quote a damaged schema at length.
 std::string short_line(std::string message) {
   constexpr size_t kMaxBytes = 120;
   for (char& c : message) {
@@ -198,7 +213,7 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, bool c
   // An absolute path also keeps SQLite from reading names such as ":memory:" or "file:x?mode=ro" in
   // its own way.
   WEFT_ASSIGN_OR_RETURN(const std::string name, without_links(path));
-  WEFT_RETURN_IF_ERROR(refuse_what_is_no_file(name));
+  WEFT_RETURN_IF_ERROR(refuse_special_files(name));
   WEFT_RETURN_IF_ERROR(refuse_journal_of_several_files(name));
   // A read-only connection could not undo what a killed writer left: open for writing where
   // possible (SQLite falls back by itself), then refuse changes.
@@ -230,12 +245,12 @@ Result<std::unique_ptr<Database>> Database::connect(const std::string& path,
                                                     const std::string& name, int flags,
                                                     LockWait wait) {
   sqlite3* connection = nullptr;
-  errno = 0;  // what error() asks for may be left from before
+  errno = 0;  // SQLite notes it for error(), and it may be set from before
   const int code = sqlite3_open_v2(name.c_str(), &connection, flags, nullptr);
   if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
   std::unique_ptr<Database> database(new Database(path, connection, std::move(wait)));
   if (code != SQLITE_OK) return database->error(code);
-  // Whose sleep is its own clock's: that of the system, or of a simulated one.
+  // Sleeping between tries goes through SQLite's file system, so that tests can simulate the clock.
   sqlite3_file_control(connection, "main", SQLITE_FCNTL_VFS_POINTER,
                        static_cast<void*>(&database->vfs_));
   sqlite3_extended_result_codes(connection, 1);
@@ -244,7 +259,7 @@ Result<std::unique_ptr<Database>> Database::connect(const std::string& path,
   sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, static_cast<int>(longest));
   sqlite3_limit(connection, SQLITE_LIMIT_SQL_LENGTH, kMaxSqlBytes);
   sqlite3_limit(connection, SQLITE_LIMIT_ATTACHED, 0);
-  sqlite3_progress_handler(connection, kStepsPerQuestion, may_not_go_on, database.get());
+  sqlite3_progress_handler(connection, kStepsBetweenChecks, must_stop, database.get());
   sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
@@ -281,11 +296,11 @@ bool Database::is_in_transaction() const {
   return sqlite3_get_autocommit(as_connection(connection_)) == 0;
 }
 
-int Database::may_not_go_on(void* self) {
+int Database::must_stop(void* self) {
   auto& database = *static_cast<Database*>(self);
   database.was_cancelled_ = database.wait_.cancelled && database.wait_.cancelled();
   if (database.was_cancelled_) return 1;
-  database.steps_ += kStepsPerQuestion;
+  database.steps_ += kStepsBetweenChecks;
   if (database.steps_ <= std::max(database.steps_limit_, kStepsAtLeast)) return 0;
   // It may have grown.
   database.steps_limit_ = static_cast<uint64_t>(database.file_bytes()) * kStepsPerByte;
@@ -381,7 +396,7 @@ Status Database::error(int code) const {
     case SQLITE_MISMATCH:
     case SQLITE_CONSTRAINT:  // our own rows fit each other
     case SQLITE_INTERNAL:
-    case SQLITE_INTERRUPT:  // by may_not_go_on
+    case SQLITE_INTERRUPT:  // by must_stop
       if ((code & 0xff) == SQLITE_INTERRUPT && was_cancelled_) {
         return cancelled(path_ + ": stopped");
       }

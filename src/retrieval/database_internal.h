@@ -113,8 +113,8 @@ class Database {
   /// Readers keep writers from committing only with a rollback journal.
   Status leave_wal();
 
-  /// SQLite asks now and then whether a statement may go on.
-  static int may_not_go_on(void* self);
+  /// SQLite asks after every kStepsBetweenChecks steps whether a statement has to end.
+  static int must_stop(void* self);
   /// SQLite asks, for the `n_asked`-th time after the first, whether to try for a lock once more.
   static int may_try_again(void* self, int n_asked);
 

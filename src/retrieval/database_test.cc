@@ -132,7 +132,7 @@ TEST_F(DatabaseTest, AValueThatIsTooLongIsAnError) {
             StatusCode::kResourceExhausted);
 }
 
-TEST_F(DatabaseTest, AFilesSchemaIsNoLongTextForSQLiteToReadOver) {
+TEST_F(DatabaseTest, AStatementInAFilesSchemaHasALimitedLength) {
   EXPECT_FALSE(open()->execute("SELECT '" + std::string(70'000, 'x') + "'").is_ok());
 }
 
@@ -156,7 +156,7 @@ TEST_F(DatabaseTest, ForeignKeysAreEnforced) {
   EXPECT_FALSE(database->execute("INSERT INTO c VALUES(7)").is_ok());
 }
 
-TEST_F(DatabaseTest, WhatIsDeletedIsOverwritten) {
+TEST_F(DatabaseTest, DeletedRowsAreOverwritten) {
   auto database = open();
   ASSERT_TRUE(
       database->execute("CREATE TABLE t(x); INSERT INTO t VALUES('a secret word')").is_ok());
@@ -165,7 +165,7 @@ TEST_F(DatabaseTest, WhatIsDeletedIsOverwritten) {
   EXPECT_THAT(bytes(), Not(HasSubstr("a secret word")));
 }
 
-TEST_F(DatabaseTest, AStatementThatGoesRoundInCirclesEnds) {
+TEST_F(DatabaseTest, AStatementThatLoopsIsEnded) {
   auto database = open();
   const Status status = database->execute(
       "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n");
@@ -182,7 +182,7 @@ TEST_F(DatabaseTest, AStatementThatGoesRoundInCirclesEnds) {
   }
 }
 
-TEST_F(DatabaseTest, FileAndJournalAreTheOwnersAlone) {
+TEST_F(DatabaseTest, FileAndJournalArePrivateToTheOwner) {
   const mode_t before = ::umask(0);
   auto database = open();
   ASSERT_TRUE(database->execute("CREATE TABLE t(x)").is_ok());
@@ -195,7 +195,7 @@ TEST_F(DatabaseTest, FileAndJournalAreTheOwnersAlone) {
   ::umask(before);
 }
 
-TEST_F(DatabaseTest, WhatItsOwnerHasWidenedStaysSo) {
+TEST_F(DatabaseTest, AWiderModeSetByTheOwnerIsKept) {
   ASSERT_TRUE(open()->execute("CREATE TABLE t(x)").is_ok());
   ASSERT_EQ(::chmod(file_.c_str(), 0644), 0);
   EXPECT_NE(open(/*read_only=*/true), nullptr);
@@ -234,7 +234,7 @@ TEST_F(DatabaseTest, ALinkInAFilesPlaceIsRefusedAndNeverFollowed) {
   }
 }
 
-TEST_F(DatabaseTest, WhatIsNoFileIsRefused) {
+TEST_F(DatabaseTest, SpecialFilesAreRefused) {
   ASSERT_TRUE(open()->execute("CREATE TABLE t(x)").is_ok());
   std::filesystem::create_directory(file_ + "-wal");
   EXPECT_THAT(Database::open(file_, true, false).status().message(),

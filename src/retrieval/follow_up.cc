@@ -1,3 +1,14 @@
+// Whether a question follows another is told from its wording and from what the index has, without
+// a model. Asking the model to rewrite the question would cost a prefill before every search, and
+// could go wrong unseen; here FollowUp says what was searched for besides the question.
+//
+// Wording gives the signs: words that refer back (it, those, dort, celui-ci), a beginning that goes
+// on (and, what about), no content word at all. The index decides the rest: a question whose own
+// words are found is left alone, and one that names what is in no document is refused as it would
+// be alone, not answered with passages of the subject before.
+//
+// The lists are per language, since one language's pronoun is another's noun (die, son, era). They
+// are folded as the index folds words and sorted for a binary search.
 #include "retrieval/follow_up.h"
 
 #include <algorithm>
@@ -17,12 +28,13 @@ namespace {
 
 constexpr size_t kMaxBytes = 4096;  // of a question that are looked at for its wording
 
+/// One language's lists, sorted.
 struct Wording {
-  std::span<const std::string_view> referring;  // sorted
-  std::span<const std::string_view> going_on;   // sorted
+  std::span<const std::string_view> referring;  // for what was said before: it, she, those
+  std::span<const std::string_view> going_on;   // at a question's beginning: and, but, also
 };
 
-// Folded as function_words.cc folds. What as often is something else is not among them: French
+// Folded as function_words.cc folds. Words that as often mean something else are left out: French
 // "il y a", Spanish "esta" (which folds está, too), German "sein", Dutch "zijn" and "die".
 constexpr std::string_view kEnglish[] = {"he",    "her",    "hers", "him",   "his",    "it",
                                          "its",   "latter", "she",  "their", "theirs", "them",
@@ -91,7 +103,8 @@ struct Word {
   bool begins_sentence = false;
 };
 
-/// U+00C0 to U+00FF without their marks; 0: no letter, or none with a mark.
+/// The letter U+00C0 to U+00FF without its diacritic, by its second byte in UTF-8; 0 for the two
+/// signs among them (multiplication and division).
 char unmarked(unsigned char second) {
   constexpr std::string_view kLetters =
       "aaaaaaaceeeeiiiidnooooo ouuuuypsaaaaaaaceeeeiiiidnooooo ouuuuypy";
@@ -99,6 +112,8 @@ char unmarked(unsigned char second) {
   return letter == ' ' ? '\0' : letter;
 }
 
+/// The words of a question, with how they are written: the index's own splitting folds capitals
+/// away.
 std::vector<Word> words_of(std::string_view text) {
   std::vector<Word> words;
   bool in_word = false;
@@ -144,7 +159,8 @@ bool refers_in_its_place(const std::vector<Word>& words, size_t i) {
   return word == "there" && is_last;
 }
 
-/// What looks like a word that refers, and is none here: "gibt es", "y a-t-il", "il y a", "Sie".
+/// Whether a word of the lists does not refer back in this place: "gibt es", "y a-t-il", "il y a",
+/// and "Sie" as a polite address.
 bool is_idle(Language language, const std::vector<Word>& words, size_t i) {
   const auto at = [&](size_t k) {
     return k < words.size() ? std::string_view(words[k].folded) : std::string_view();
@@ -161,6 +177,7 @@ bool is_idle(Language language, const std::vector<Word>& words, size_t i) {
   return false;
 }
 
+/// A question as its wording tells it.
 struct Read {
   Reference reference;
   bool has_content = false;
@@ -199,16 +216,16 @@ Read read(std::string_view question) {
   return out;
 }
 
-/// Whether a question is one about what stood before it.
+/// Whether a question is about what was said before it.
 bool follows(const Read& question) {
   const Reference& reference = question.reference;
   return reference.refers_back || !question.has_content ||
          (reference.goes_on && !reference.has_name);
 }
 
-/// Whether a question is about something else that no document has: none of the words that name its
-/// subject is in one. "And the price?" names none, it is asked of the subject before.
-Result<bool> names_what_is_nowhere(Index& index, const Passages& own) {
+/// Whether a question names a subject that no document has: there are words that name one, and none
+/// of them is in the index. "And the price?" names none and is asked of the subject before.
+Result<bool> names_absent_subject(Index& index, const Passages& own) {
   std::vector<Term> subjects;
   for (const WeightedTerm& one : own.terms) {
     if (!is_aspect_word(one.term.text)) subjects.push_back(one.term);
@@ -275,9 +292,10 @@ Result<Index::Forms> forms_of_question(Index& index, std::string_view question) 
   return index.forms_of(terms);
 }
 
-/// Documents of the last subject first: those whose title has a word of it, then those that have
-/// one together with a word of what it followed ("the harbour's hours", then "and the entrance?"),
-/// then those that have one at all. Whether any has.
+/// Puts documents of the last subject first, and returns whether any document is about it. In
+/// order: those whose title has a word of it; those that have such a word and one of the question
+/// that it followed ("the harbour's hours", then "and the entrance?"); those that have such a word
+/// at all.
 Result<bool> put_subject_first(Index& index, std::string_view subject, std::string_view older,
                                std::vector<Hit>& hits) {
   WEFT_ASSIGN_OR_RETURN(const Index::Forms of_subject, forms_of_question(index, subject));
@@ -335,7 +353,9 @@ std::string subject_of(std::span<const std::string> before) { return last_subjec
 
 namespace {
 
-/// A follow-up's passages, searched for with what it follows. What that found stays found.
+/// The passages of a follow-up, searched for together with its subject. Where both together are a
+/// weak match, but the subject alone was found, the passages count as found: a follow-up's own
+/// words ("when does it open") may be in no passage.
 Result<Passages> find_with(Index& index, std::string_view question, const std::string& subject,
                            const PassageOptions& options) {
   const std::string both = std::string(question) + "\n" + subject;
@@ -367,14 +387,15 @@ Result<FollowUp> find_follow_up(Index& index, std::span<const std::string> befor
   const Reference reference = reference_of(question);
   const bool has_terms = out.passages.found != PassagesFound::kNoTerms;
   const bool was_found = out.passages.found == PassagesFound::kYes;
+  // One content word that several passages have: the subject chooses among them.
   const bool is_nearer = !reference.refers_back && out.passages.hits.size() > 1 && was_found &&
                          out.passages.terms.size() == 1;
   const bool looks_back = reference.refers_back || !has_terms || is_nearer ||
                           (!was_found && reference.goes_on && !reference.has_name);
   if (!looks_back) return out;
   if (has_terms && !was_found && !reference.refers_back) {
-    WEFT_ASSIGN_OR_RETURN(const bool is_nowhere, names_what_is_nowhere(index, out.passages));
-    if (is_nowhere) return out;
+    WEFT_ASSIGN_OR_RETURN(const bool is_absent, names_absent_subject(index, out.passages));
+    if (is_absent) return out;
   }
 
   std::vector<std::string> searched_with = subject.questions;

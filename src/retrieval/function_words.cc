@@ -1,3 +1,12 @@
+// Tables, and binary searches in them. BM25 alone gives frequent words a low weight, but in a store
+// of a few notes no word is frequent: "what", "when" and "the" would then be found like any other
+// and choose the passages. One list for all languages would drop subjects (die is German's article
+// and an English verb, son a pronoun and a child), so the question's language is guessed first, by
+// which list has most of its words.
+//
+// The other tables rank what is left by how much it says of a subject: aspects (name, date), common
+// words (pay, high), fillers (please) and courtesies (thanks). They count where a question may have
+// to be refused, and where the words that no document has are named.
 #include "retrieval/function_words.h"
 
 #include <algorithm>
@@ -403,7 +412,7 @@ bool is_courtesy(std::span<const std::string> content) {
 }
 
 Language language_of(std::span<const std::string> words) {
-  constexpr int64_t kClear = 2;  // of one word alone, "dal recipe" were Italian
+  constexpr int64_t kClear = 2;  // with one, "dal recipe" would be Italian
   Language best = Language::kEnglish;
   int64_t most = 0;
   for (int i = 0; i < kLanguages; ++i) {
@@ -422,7 +431,7 @@ std::vector<std::string> content_words(std::span<const std::string> words) {
   const Language language = language_of(words);
   std::vector<std::string> content;
   for (size_t i = 0; i < words.size(); ++i) {
-    // "How many potatoes" asks for no "many", "many men" may.
+    // In "how many potatoes" the word "many" is not searched for; in "many men" it may be.
     const bool is_count = i > 0 && words[i] == "many" && words[i - 1] == "how";
     if (!is_count && !is_function_word(language, words[i])) content.push_back(words[i]);
   }

@@ -35,7 +35,7 @@ TEST(FunctionWords, EachLanguagesOwnAreDropped) {
               ElementsAre("brug", "dorp", "gebouwd"));
 }
 
-TEST(FunctionWords, AWordOfAnotherLanguageIsASubject) {
+TEST(FunctionWords, AFunctionWordOfAnotherLanguageIsAContentWord) {
   EXPECT_THAT(content_of("did many men die in the war"), ElementsAre("many", "men", "die", "war"));
   EXPECT_THAT(content_of("how many potatoes did we harvest"), ElementsAre("potatoes", "harvest"));
   EXPECT_THAT(content_of("who was the son of the king"), ElementsAre("son", "king"));
@@ -51,7 +51,7 @@ TEST(FunctionWords, NothingIsLeftOfAQuestionWithoutASubject) {
   EXPECT_THAT(content_of(""), IsEmpty());
 }
 
-TEST(FunctionWords, SomeContentWordsOnlySayWhatIsAsked) {
+TEST(FunctionWords, AspectWordsOnlySayWhatIsAsked) {
   for (const char* word : {"address", "name", "datum", "numero", "year"}) {
     EXPECT_TRUE(is_aspect_word(word)) << word;
     EXPECT_FALSE(is_function_word(Language::kEnglish, word)) << word;

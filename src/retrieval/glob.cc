@@ -1,3 +1,10 @@
+// Patterns come from files in the folders that are ingested, so they are hostile: matching must not
+// take exponential time. A regular expression or the usual recursion over each * does for patterns
+// as a*a*a*b. Here only the last * is ever tried again: when what follows it does not match, it
+// takes one more character, and the earlier ones stay, since what lies between two of them matched
+// already and a later match of it could only leave less of the name. That bounds the time by the
+// product of both lengths; `steps` bounds it further over all patterns of a path. The same is done
+// once for characters in a name and once for names in a path, where ** is the star.
 #include "retrieval/glob.h"
 
 #include <algorithm>
@@ -10,10 +17,10 @@
 namespace weft::retrieval {
 namespace {
 
-constexpr char32_t kFirstPastUnicode = 0x110000;
+constexpr char32_t kFirstPastUnicode = 0x110000;  // plus a byte that is not UTF-8: itself
 constexpr char32_t kFirstPastAscii = 0x80;
 
-/// The character at `at`, which goes past it.
+/// The character at `at`; moves `at` after it.
 char32_t take_char(std::string_view text, size_t& at) {
   const size_t n = text::utf8_char_bytes(text, at);
   if (n == 0) return kFirstPastUnicode + static_cast<unsigned char>(text[at++]);
@@ -69,8 +76,8 @@ bool Glob::Set::has(char32_t c) const {
   return after != others.begin() && c <= std::prev(after)->last;
 }
 
-/// However many intervals a pattern has, and however they overlap: a character is looked up in one
-/// bit, or in a few comparisons.
+/// Merges the intervals of a set, so that however many a pattern has, a character is looked up by
+/// one bit (ASCII) or a binary search.
 Glob::Set Glob::set_of(std::vector<Interval> intervals) {
   Set set;
   std::ranges::sort(intervals, {}, &Interval::first);
@@ -88,7 +95,7 @@ Glob::Set Glob::set_of(std::vector<Interval> intervals) {
   return set;
 }
 
-/// What is between [ and ]; `at` is after the [ and goes past the ]. False where it does not end.
+/// Parses a set: `at` is after its [ and is moved after its ]. False where it does not end.
 bool Glob::parse_set(std::string_view text, size_t& at, Element& set) {
   set.kind = Element::kSet;
   if (at < text.size() && (text[at] == '!' || text[at] == '^')) {
@@ -101,6 +108,7 @@ bool Glob::parse_set(std::string_view text, size_t& at, Element& set) {
     return take_char(text, at);
   };
   std::vector<Interval> intervals;
+  // A ] right at the beginning is a character of the set (POSIX, glob(7)).
   for (const size_t begin = at; at < text.size();) {
     if (text[at] == ']' && at > begin) {
       ++at;
@@ -159,8 +167,8 @@ bool Glob::parse_name(std::string_view text, Name& name) {
   return true;
 }
 
-/// Not at a slash in a set, which never matches one; one with a \ before it is one like any other.
-/// Nothing where a set does not end.
+/// Splits a pattern at its slashes, except at those within a set, which never match one. A slash
+/// with a \ before it is a slash. Nothing where a set does not end.
 std::optional<std::vector<std::string>> Glob::split_pattern(std::string_view pattern) {
   std::vector<std::string> names(1);
   for (size_t at = 0; at < pattern.size();) {
@@ -193,8 +201,7 @@ Glob::Glob(std::string_view pattern) {
   }
 }
 
-/// Where a character does not fit, the last * takes one more: earlier ones need not change, as what
-/// is between them and it fits already.
+/// When a character does not match, the last * takes one more (see the top of this file).
 bool Glob::Name::matches(std::string_view name, uint64_t& steps) const {
   if (is_literal) return name == text;
   size_t at = 0;
@@ -232,7 +239,7 @@ bool Glob::matches(const std::vector<std::string_view>& names, uint64_t& steps) 
   if (!is_valid_) return false;
   size_t at = 0;
   size_t mine = 0;
-  size_t after_any = 0;  // as above, of names and **
+  size_t after_any = 0;  // as in Name::matches, with names for characters and ** for *
   size_t any_at = 0;
   bool has_any = false;
   while (at < names.size()) {

@@ -1,3 +1,6 @@
+// As git reads these files (gitignore(5)), with its corner cases: a pattern with a slash is a path
+// from the file's own folder, one without matches a name at any depth, and the last pattern that
+// matches decides. So rules are asked from the last to the first, and the first match ends it.
 #include "retrieval/ignore_rules.h"
 
 #include <algorithm>
@@ -33,7 +36,7 @@ bool IgnoreRules::add(std::string_view line) {
   if (line.starts_with('/')) line.remove_prefix(1);
   if (line.empty()) return true;
   if (rules_.size() >= kMaxRules || line.size() > kMaxPatternBytes) return false;
-  // Alone, ** is a * like any other.
+  // As a whole pattern ** means the same as *.
   Glob glob(any_depth && line == "**" ? "*" : line);
   if (!glob.is_valid()) return false;
   rules_.push_back({std::move(glob), includes, folders_only, any_depth});

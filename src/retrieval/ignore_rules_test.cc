@@ -62,7 +62,7 @@ TEST(Glob, ASetsIntervalsMayOverlapAndComeInAnyOrder) {
   }
 }
 
-TEST(IgnoreRules, WhatTakesTooLongIsLeftOut) {
+TEST(IgnoreRules, PathsThatTakeTooLongToMatchAreLeftOut) {
   IgnoreRules rules;
   EXPECT_TRUE(rules.add("zz*"));
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(rules.add("*[a-z]q"));
@@ -123,7 +123,7 @@ TEST(Glob, TwoStarsAreFolders) {
 }
 
 // In a matcher that tries every way these take longer than the universe.
-TEST(Glob, TriesNoPatternInEveryWay) {
+TEST(Glob, MatchingTakesNoExponentialTime) {
   std::string stars, folders, name(250, 'a'), path;
   for (int i = 0; i < 250; ++i) {
     stars += "a*";
@@ -143,7 +143,7 @@ TEST(IgnoreRules, TheLastRuleThatMatchesDecides) {
   EXPECT_EQ(judged("*.log\n", "a.txt"), "");
 }
 
-TEST(IgnoreRules, ASlashInFrontOrWithinIsAPathFromHere) {
+TEST(IgnoreRules, ASlashAtTheBeginningOrWithinMakesAPathFromHere) {
   EXPECT_EQ(judged("/a", "a"), "ignored");
   EXPECT_EQ(judged("/a", "x/a"), "");
   EXPECT_EQ(judged("x/a", "x/a"), "ignored");

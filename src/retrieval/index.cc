@@ -1,3 +1,18 @@
+// Each change is one write transaction that first checks that the index is still the one that was
+// opened: another process may have settled it anew or replaced the file (begin_change). Each
+// reading is one read transaction that checks the schema, so that all of its queries see one
+// snapshot.
+//
+// Records in the store and rows here are two systems that no transaction spans. The order makes up
+// for it: a row that loses its last chunk notes the record's name in `unneeded_records` in the same
+// transaction; the record is removed later, under the write lock, and only then is the note erased
+// (sweep). A process that dies in between leaves the note, and the next one that opens the index
+// removes the record. Removing the file first and the row after would leave rows without KV, and
+// without the note records that no row knows.
+//
+// The search index (chunk_terms) keeps no text of its own. It is told what to forget with the very
+// title and text that it was told to add, which is why rows of terms go before the rows they are
+// of.
 #include "retrieval/index.h"
 
 #include <fmt/format.h>
@@ -12,12 +27,12 @@
 namespace weft::retrieval {
 namespace {
 
-constexpr int64_t kChunksPerBatch = 64;
+constexpr int64_t kChunksPerBatch = 64;  // read in one transaction by walk_chunks()
 constexpr size_t kRecordsPerBatch = 64;  // while other writers wait
 
-/// The last id that was given in a table which never uses one again. Not only SQLite's own word for
-/// it, which a damaged byte may have made one that is in use. kCorrupt where no id of ours is
-/// there.
+/// The last id that was given in a table; ids are never given twice (AUTOINCREMENT). SQLite's own
+/// counter is compared with the rows, because with a damaged counter it would give an id that is in
+/// use. kCorrupt where one of them is out of range.
 Result<int64_t> last_id(Database& database, const char* table) {
   const auto in_sequence = [&](const char* what) {
     return read_integer(
@@ -93,7 +108,7 @@ Status check_content(const Document& document, std::string_view content_hash) {
   return not_found(document.info.path + ": has another content in the index by now");
 }
 
-/// Keeps the records in mind that no chunk has.
+/// Notes those of the records that no chunk has any longer, for sweep().
 Status note_unneeded(Database& database, std::span<const Hash128> records) {
   WEFT_ASSIGN_OR_RETURN(
       Statement note, database.prepare("INSERT OR IGNORE INTO unneeded_records(record) VALUES(?)"));
@@ -162,8 +177,8 @@ Status Index::settle(const Terms& terms) {
   return Status::ok();
 }
 
-/// Gives each chunk, whose row is of version `from`, the name of its record and what else a row of
-/// this version has.
+/// Rewrites each chunk's row, which is of version `from`, with the name of its record and the
+/// columns of this version.
 Status Index::rewrite_chunks(int64_t from, const Terms& terms) {
   Database& database = *state_->database;
   std::unordered_map<int64_t, std::string> titles;
@@ -308,7 +323,7 @@ Result<bool> Index::has_record(const Hash128& record) {
 }
 
 Status Index::put_record(const Hash128& record, FunctionRef<Status()> put) {
-  // A reader is enough: whoever takes chunks away cannot commit before it ends.
+  // A read transaction is enough: a process that removes chunks cannot commit before it ends.
   WEFT_ASSIGN_OR_RETURN(const Transaction reading,
                         Transaction::begin(*state_->database, Transaction::Kind::kRead));
   WEFT_ASSIGN_OR_RETURN(const bool needed, has_record(record));
@@ -360,7 +375,8 @@ Status Index::sweep(FunctionRef<Status(const Hash128&)> remove) {
       }
       WEFT_ASSIGN_OR_RETURN(const bool was_there,
                             forget.bind_blob(std::as_bytes(std::span(name))).step());
-      if (!was_there) {  // a row that can be listed and not found: else this would never end
+      if (!was_there) {  // damage: the row can be listed but not found, and would be listed for
+                         // ever
         return corrupt(path() +
                        ": the records to be removed: damaged; remove this file and ingest "
                        "again (stored KV is found again)");
@@ -477,6 +493,8 @@ Status Index::all_chunks(FunctionRef<Status(const Chunk&)> fn) {
   return walk_chunks(state_->rows, fn);
 }
 
+/// Batches in transactions of their own, so that writers need not wait for the whole walk; ids must
+/// increase, or a loop in a damaged file would never end.
 Status Index::walk_chunks(const Rows& as, FunctionRef<Status(const Chunk&)> fn) {
   for (int64_t after = 0;;) {
     std::vector<Chunk> batch;
@@ -524,7 +542,7 @@ Result<Unfinished> Index::unfinished() {
     WEFT_ASSIGN_OR_RETURN(const Document document, state_->rows.document(rows));
     WEFT_RETURN_IF_ERROR(limit.add(document));
     ++out.documents;
-    // A document's own path will do where nobody knows its root.
+    // Where the root is not known (an older weft), the document's own path does.
     const std::string& root = document.info.root.empty() ? document.info.path : document.info.root;
     roots.emplace(root, IngestRoot{.path = root});
   }

@@ -73,7 +73,7 @@ struct ChunkText {
   uint64_t byte_begin = 0;  // of the document's text as it was read: [byte_begin, byte_end)
   uint64_t byte_end = 0;
   std::string_view text;
-  std::span<const int32_t> tokens;  // what stands for the chunk in a prompt; the caller decides
+  std::span<const int32_t> tokens;  // the chunk's token ids in a prompt, as the caller makes them
   Hash128 record;                   // the name of its KV's record
   uint64_t line_begin = 0;          // of the file itself, from 1: the first and the last one
   uint64_t line_end = 0;
@@ -146,7 +146,7 @@ struct IngestRoot {
   std::string path;                  // canonical
   std::vector<std::string> exclude;  // patterns, without zero bytes; at most kMaxExcludeBytes
                                      // together, with one more for each
-  std::string encoding;              // its name; "": by the files' looks
+  std::string encoding;              // its name; "": guessed for each file
   bool reads_ignore_files = true;
   bool rehash = false;
   bool operator==(const IngestRoot&) const = default;
@@ -173,8 +173,8 @@ struct Counts {
 
 /// Errors of every call name the file: kCorrupt for a damaged or foreign one, kResourceExhausted
 /// when another process holds it for longer than one waits or the disk is full, kCancelled when
-/// waiting was cancelled. One thread at a time; each
-/// thread may open an Index of its own on the same file.
+/// waiting was cancelled. One thread at a time; each thread may open an Index of its own on the
+/// same file.
 class Index {
  public:
   enum class Mode {

@@ -72,7 +72,7 @@ TEST_F(IndexRecords, SearchTermsOfDeletedChunksLeaveTheFile) {
   EXPECT_TRUE(index_->verify().is_ok());
 }
 
-TEST_F(IndexRecords, GoWithTheLastChunkThatHasThem) {
+TEST_F(IndexRecords, AreRemovedWithTheLastChunkThatHasThem) {
   ASSERT_TRUE(put(*index_, "/a", {"walnut", "pear", "pear"}).is_ok());
   ASSERT_TRUE(put(*index_, "/b", {"walnut", "fig"}).is_ok());
   EXPECT_THAT(swept(), IsEmpty());
@@ -85,7 +85,7 @@ TEST_F(IndexRecords, GoWithTheLastChunkThatHasThem) {
   EXPECT_FALSE(*index_->has_record(record_of("walnut")));
 }
 
-TEST_F(IndexRecords, StayInMindUntilTheirRemovalHasSucceeded) {
+TEST_F(IndexRecords, AreNotedUntilTheirRemovalHasSucceeded) {
   ASSERT_TRUE(put(*index_, "/a", {"walnut", "pear"}).is_ok());
   ASSERT_TRUE(index_->remove_document("/a").is_ok());
   reopen();  // as after a crash between the change and the removal
@@ -97,7 +97,7 @@ TEST_F(IndexRecords, StayInMindUntilTheirRemovalHasSucceeded) {
   EXPECT_THAT(swept(), UnorderedElementsAre(record_of("walnut"), record_of("pear")));
 }
 
-TEST_F(IndexRecords, AreKeptWhenAnotherDocumentCameToNeedThemMeanwhile) {
+TEST_F(IndexRecords, AreKeptWhenAnotherDocumentNeedsThemMeanwhile) {
   ASSERT_TRUE(put(*index_, "/a", {"walnut"}).is_ok());
   ASSERT_TRUE(index_->remove_document("/a").is_ok());
   {

@@ -118,7 +118,7 @@ class IndexSchema : public ::testing::Test {
   std::string file_ = dir_ / "a.db";
 };
 
-TEST_F(IndexSchema, WhatWeftMakesIsAccepted) {
+TEST_F(IndexSchema, SchemasOfWeftAreAccepted) {
   for (const auto mode : {Mode::kReadOnly, Mode::kReadWrite, Mode::kCreate}) {
     EXPECT_TRUE(Index::open(file_, mode).is_ok());
   }
@@ -224,7 +224,7 @@ TEST_F(IndexSchema, AViewInATablesPlaceIsNeverRun) {
   expect_refused();
 }
 
-TEST_F(IndexSchema, WhateverWeftDidNotMakeIsRefused) {
+TEST_F(IndexSchema, ForeignSchemasAreRefused) {
   for (const std::string more :
        {"CREATE TABLE other(x)", "CREATE VIEW other AS SELECT 1", "ANALYZE",
         "CREATE INDEX other ON chunks(abs(n_tokens))",
@@ -243,18 +243,18 @@ TEST_F(IndexSchema, WhateverWeftDidNotMakeIsRefused) {
   }
 }
 
-TEST_F(IndexSchema, AnOldIndexIsLookedAtJustTheSame) {
+TEST_F(IndexSchema, AnOldIndexesSchemaIsCheckedToo) {
   make_old("CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL, x AS (hex(value)))");
   expect_refused();
 }
 
-TEST_F(IndexSchema, AChangeLooksAgain) {
+TEST_F(IndexSchema, AChangeChecksTheSchemaAgain) {
   auto index = *Index::open(file_, Mode::kReadWrite);
   change("CREATE TABLE other(x)");
   EXPECT_THAT(put(*index, "/b", {"fig"}).status().message(), HasSubstr("not an index of weft"));
 }
 
-TEST_F(IndexSchema, WhatAToolMadeIsNamed) {
+TEST_F(IndexSchema, ATableOfAnotherToolIsNamed) {
   change("ANALYZE");
   EXPECT_THAT(Index::open(file_, Mode::kReadOnly).status().message(),
               HasSubstr("weft did not make its table 'sqlite_stat1'"));
@@ -262,7 +262,7 @@ TEST_F(IndexSchema, WhatAToolMadeIsNamed) {
   EXPECT_TRUE(Index::open(file_, Mode::kReadOnly).is_ok());
 }
 
-TEST_F(IndexSchema, AnEmptyFileIsNoIndexYet) {
+TEST_F(IndexSchema, AnEmptyFileIsNotAnIndexYet) {
   const std::string empty = dir_ / "empty.db";
   std::ofstream(empty).close();
   for (const Mode mode : {Mode::kReadOnly, Mode::kReadWrite}) {
@@ -271,7 +271,7 @@ TEST_F(IndexSchema, AnEmptyFileIsNoIndexYet) {
   EXPECT_TRUE(Index::open(empty, Mode::kCreate).is_ok());
 }
 
-TEST_F(IndexSchema, ReadingLooksAgain) {
+TEST_F(IndexSchema, ReadingChecksTheSchemaAgain) {
   for (const Mode mode : {Mode::kReadWrite, Mode::kReadOnly}) {
     auto index = *Index::open(file_, mode);
     ASSERT_TRUE(index->documents().is_ok());

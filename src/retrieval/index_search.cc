@@ -1,4 +1,9 @@
 // The index's search: which chunks have any of some terms, and how often terms are where.
+//
+// FTS5 finds and ranks candidates, and knows only terms. What it cannot say of a found chunk (how
+// often each term is in title, text and file name, whether several words follow each other) is
+// counted here in the text again, with FTS5's own tokenizer, so that both always agree on what a
+// word is. That is linear in the text of the candidates, of which there are at most a few hundred.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +17,8 @@
 namespace weft::retrieval {
 namespace {
 
-/// As FTS5's query language writes a string: quotes are doubled, and all else is text.
+/// A word as a string of FTS5's query language (fts5.html, section 3.1): quotes are doubled, and
+/// nothing else has a meaning in it, so a question can contain no operators.
 std::string quoted(std::string_view word) {
   std::string text = "\"";
   for (const char c : word) text += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -45,9 +51,9 @@ Result<std::string> first_term(Database& database, std::string_view text, Databa
   return terms.empty() ? std::string() : std::move(terms.front());
 }
 
-constexpr size_t kMaxPhraseWords = 8;
+constexpr size_t kMaxPhraseWords = 8;  // of a Term's spelling; more are cut off
 
-/// Looks for phrases in a text, word after word.
+/// Counts phrases in a text that is told word by word, by comparing them with its last few words.
 class PhraseFinder {
  public:
   explicit PhraseFinder(const Index::Forms& forms) : forms_(forms) {}
@@ -95,6 +101,7 @@ Result<std::vector<Hit>> Index::search(std::span<const Term> any, int k,
   std::vector<Hit> hits;
   if (k <= 0) return hits;
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
+  // FTS5 has stems only, so terms that ask for whole words are left to `also`.
   std::string match;
   for (const Term& term : any) {
     if (term.only.empty()) match += (match.empty() ? "" : " OR ") + quoted(term);
@@ -176,7 +183,7 @@ Result<TermCounts> Index::count(std::span<const Term> terms) {
   Database& database = *state_->database;
   WEFT_ASSIGN_OR_RETURN(const auto reading, state_->begin_reading());
   TermCounts out;
-  // Of documents' rows where they say it: they are far fewer, and shorter.
+  // From the documents' rows, where they have these sums: there are far fewer of them than chunks.
   const bool has_sums = state_->rows.version() != kVersionWithoutHashes;
   WEFT_ASSIGN_OR_RETURN(Statement all,
                         database.prepare(has_sums ? "SELECT ifnull(sum(n_chunks), 0),"

@@ -45,7 +45,7 @@ Status settle(Index& index, const Settlement& wanted) {
                        [](std::span<const int32_t> tokens) { return record_of(tokens); }});
 }
 
-TEST(IndexSettlement, IsThereForWhoeverOpensLater) {
+TEST(IndexSettlement, IsSeenByLaterOpenings) {
   const TempDir dir;
   {
     auto index = *Index::open(dir / "a.db", Mode::kCreate);
@@ -62,7 +62,7 @@ TEST(IndexSettlement, IsThereForWhoeverOpensLater) {
   }
 }
 
-TEST(IndexSettlement, OfManyWhoComeAtOnceOneSettlesAndTheOthersAreTold) {
+TEST(IndexSettlement, OfConcurrentProcessesOneSettlesAndTheOthersSeeIt) {
   for (int round = 0; round < 20; ++round) {
     const TempDir dir;
     constexpr int kThreads = 4;
@@ -97,7 +97,7 @@ TEST(IndexSettlement, OfManyWhoComeAtOnceOneSettlesAndTheOthersAreTold) {
   }
 }
 
-TEST(IndexSettlement, EveryChangeIsRefusedOnceItIsAnother) {
+TEST(IndexSettlement, EveryChangeIsRefusedAfterItChanged) {
   const TempDir dir;
   auto index = *Index::open(dir / "a.db", Mode::kCreate);
   ASSERT_TRUE(settle(*index, made_with("m")).is_ok());
@@ -252,7 +252,7 @@ TEST_F(OldIndex, IsBroughtUpToDateWithItsSettlementInOneStep) {
   EXPECT_TRUE(index->verify().is_ok()) << index->verify().message();
 }
 
-TEST_F(OldIndex, WhoeverOpenedItBeforeFindsItUpToDate) {
+TEST_F(OldIndex, IsSeenUpToDateByEarlierOpenings) {
   auto first = open(Mode::kReadWrite);
   auto second = open(Mode::kReadWrite);
   ASSERT_TRUE(settle(*first, made_with("m")).is_ok());

@@ -171,7 +171,7 @@ TEST_F(IndexTest, AMovedDocumentKeepsItsChunksAndIsCutAnewWhereItsTitleIsAnother
   EXPECT_EQ(index_->move_document("/c.txt", info).code(), StatusCode::kNotFound);
 }
 
-TEST_F(IndexTest, WhatIsUnfinishedIsNamedUntilItIsDone) {
+TEST_F(IndexTest, UnfinishedRootsAreNamedUntilDone) {
   EXPECT_EQ(index_->unfinished()->roots.size(), 0u);
   const std::vector<IngestRoot> roots{{.path = "/b"}, {.path = "/a"}};
   const auto paths = [&] {
@@ -193,7 +193,7 @@ TEST_F(IndexTest, WhatIsUnfinishedIsNamedUntilItIsDone) {
   EXPECT_THAT(paths(), ElementsAre("/a"));
 }
 
-TEST_F(IndexTest, WhatIsUnfinishedKeepsTheFlagsThatItWasLastBegunWith) {
+TEST_F(IndexTest, UnfinishedRootsKeepTheirLatestFlags) {
   const IngestRoot first{
       .path = "/a", .exclude = {"*.log", "", "it's"}, .reads_ignore_files = false};
   const IngestRoot second{.path = "/b", .encoding = "latin-1", .rehash = true};
@@ -206,7 +206,7 @@ TEST_F(IndexTest, WhatIsUnfinishedKeepsTheFlagsThatItWasLastBegunWith) {
               ElementsAre(IngestRoot{.path = "/"}, IngestRoot{.path = "/a"}, second));
 }
 
-TEST_F(IndexTest, TheFlagsOfWhatIsUnfinishedAreBounded) {
+TEST_F(IndexTest, TheFlagsOfUnfinishedRootsAreBounded) {
   IngestRoot root{.path = "/a", .exclude = {std::string(IngestRoot::kMaxExcludeBytes - 1, 'x')}};
   EXPECT_TRUE(index_->begin_roots(std::vector<IngestRoot>{root}).is_ok());
   EXPECT_THAT(index_->unfinished()->roots, ElementsAre(root));
@@ -216,7 +216,7 @@ TEST_F(IndexTest, TheFlagsOfWhatIsUnfinishedAreBounded) {
   EXPECT_EQ(index_->unfinished()->roots.front().exclude.size(), 1u);
 }
 
-TEST_F(IndexTest, AnIndexThatIsTakenAwayIsChangedByNobodyWhoHasItOpen) {
+TEST_F(IndexTest, ARemovedIndexRefusesChangesOfThoseWhoHaveItOpen) {
   const std::string elsewhere = index_->path() + ".away";
   bool was_called = false;
   const auto take_away = [&] {
@@ -257,7 +257,7 @@ TEST_F(IndexTest, TermsAreCountedInEachOfTheirForms) {
   EXPECT_EQ(index_->search(std::vector<Term>{{"a\" OR \"walnut"}}, 5)->size(), 0u);
 }
 
-TEST_F(IndexTest, WhatWasSeenOfAnotherContentIsNotNoted) {
+TEST_F(IndexTest, ChangesForAnotherContentAreRefused) {
   const int64_t id = add("/a.txt", {"walnut"}, "t");
   EXPECT_EQ(index_->mark_stored(id, "an older hash").code(), StatusCode::kNotFound);
   const DocumentInfo older{.path = "/a.txt", .modified_ns = 8, .content_hash = "an older hash"};

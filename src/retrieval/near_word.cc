@@ -1,4 +1,11 @@
-// What a word that no chunk has was most likely to be.
+// Finds what a word that no chunk has was most likely meant to be.
+//
+// The index has stems, and stems are nearer to each other than words are, so comparing with them
+// alone would suggest too much and show words that nobody writes ("librari"). So it is done in two
+// steps: stems that begin with the same letter are compared with the word's beginnings, and of the
+// six nearest the whole words are read from a chunk that has them, and compared again. Reading only
+// stems of one first letter bounds the work and rarely misses: people seldom mistype the first
+// letter, and the swap of the first two is looked at, too.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -20,8 +27,9 @@ constexpr int64_t kMostGoingOn = 1000;       // stems that begin with a word
 constexpr size_t kLeastBeginning = 6;        // letters of a word that may be another's beginning
 constexpr size_t kMostStems = 6;             // whose words are looked up, each in a chunk
 
-/// The index's own table of its terms, made for this connection alone. Also a reading one may: it
-/// is no table of the file's.
+/// Makes FTS5's tables of the index's terms (fts5vocab), for this connection alone. A read-only one
+/// may have them, too, since they are temporary and not in the file; query_only has to be lifted
+/// for it.
 Status make_vocabulary(Database& database) {
   constexpr const char* kMake =
       "PRAGMA query_only = OFF;"
@@ -34,8 +42,8 @@ Status make_vocabulary(Database& database) {
   return made;
 }
 
-/// Words of English plurals count as their singular, too: a letter left out of "library" is one
-/// also where the documents have "libraries".
+/// The word, and its singular if it may be an English plural: "libary" is one letter from
+/// "library", also where the documents only have "libraries".
 std::vector<std::u32string> with_singulars(std::u32string word) {
   std::vector<std::u32string> out{word};
   const size_t n = word.size();
@@ -47,7 +55,7 @@ std::vector<std::u32string> with_singulars(std::u32string word) {
   return out;
 }
 
-/// Of whole words: stems are shorter, and so nearer to each other than what people write.
+/// The least cost between two whole words or their singulars.
 int cost_between(const std::u32string& word, const std::u32string& other, int most) {
   int least = spelling_cost(word, other, most);
   for (const std::u32string& one : with_singulars(word)) {
@@ -109,8 +117,8 @@ Result<std::vector<Stem>> near_stems(Database& database, const std::u32string& w
   return stems;
 }
 
-/// The one stem of the index that goes on from the word; "" where several do or none. A stem with
-/// digits is none: postgresql16 is a postgresql.
+/// The only stem of the index that begins with the word; "" where there is none or are several.
+/// Stems with digits are not counted: postgresql16 is a postgresql.
 Result<std::string> only_stem_from(Database& database, const std::string& word) {
   WEFT_ASSIGN_OR_RETURN(Statement rows,
                         database.prepare("SELECT term FROM temp.term_rows"

@@ -1,3 +1,6 @@
+// Only dates that begin with the year are read (ISO 8601 with -, _, . or nothing between).
+// 03/04/2024 is March or April depending on the country, and a wrong day would put an old note
+// first.
 #include "retrieval/note_date_internal.h"
 
 #include <algorithm>
@@ -12,7 +15,7 @@ constexpr size_t kMaxLines = 64;  // of front matter
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// The number of so many digits at text[at]; -1: they are not all there.
+/// The number that the `n_digits` digits at text[at] make; -1 where there are fewer.
 int32_t number_at(std::string_view text, size_t at, size_t n_digits) {
   if (at + n_digits > text.size()) return -1;
   int32_t number = 0;
@@ -29,7 +32,7 @@ int32_t days_of(int32_t year, int32_t month) {
   return kDays[month - 1] + (month == 2 && is_leap ? 1 : 0);
 }
 
-/// The day that is written at text[at]; 0: none.
+/// The day that is written at text[at], as year * 10000 + month * 100 + day; 0 where there is none.
 NoteDate date_at(std::string_view text, size_t at) {
   constexpr std::string_view kBetween = "-_.";
   const int32_t year = number_at(text, at, kYearDigits);

@@ -15,7 +15,7 @@ TEST(NoteDate, IsReadFromAName) {
   EXPECT_EQ(date_in_name("2000-02-29.md"), 20000229);
 }
 
-TEST(NoteDate, WhatNoCalendarHasIsNone) {
+TEST(NoteDate, ADayOutsideTheCalendarIsNotADate) {
   for (const char* name :
        {"2024-13-01.md", "2024-00-10.md", "2024-04-31.md", "2023-02-29.md", "2100-02-29.md",
         "2024-05-00.md", "1899-12-31.md", "2200-01-01.md", "120240501.md", "202405011.md",

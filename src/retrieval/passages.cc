@@ -1,3 +1,21 @@
+// From a question to the few passages that go into the prompt. FTS5 finds candidates by any of the
+// terms; they are ranked again here, because three things of its ranking do not fit small stores of
+// notes: its inverse document frequency is 0 for a term that half of the chunks have; it knows no
+// file names; and copies of one note make that note's own words look common.
+//
+// The score is BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and
+// Beyond", 2009; k1 = 1.2, b = 0.75):
+//   sum over terms of  idf * f * (k1 + 1) / (f + k1 * (1 - b + b * length / mean length))
+// with idf = log(1 + (N - n + 0.5) / (n + 0.5)), which is above 0 for every term. A term's count in
+// the title is doubled.
+//
+// Then the question is refused if even the best passage has too little of it; what says nearly the
+// same is folded into one; of versions the newest goes first; and chunks that follow each other are
+// put together in order, so that the model reads them as the document has them.
+//
+// Thresholds were chosen on 1,300 questions (docs/experiments.md, "Retrieval"): cut-off at 0.5 of
+// the best score (0.4 and 0.6 were tried), least relevance 0.33 (0.30 to 0.45 were tried). A
+// stricter one turns answerable questions away before it stops many foreign ones.
 #include "retrieval/passages.h"
 
 #include <fmt/format.h>
@@ -25,12 +43,15 @@ constexpr double kSaturation = 1.2;
 constexpr double kLengthShare = 0.75;
 // Measured (docs/experiments.md, "Retrieval"): a passage's title says what all of it is about.
 constexpr int64_t kTitleCounts = 2;
+// So many are read and ranked again for each passage that is wanted: copies, versions and FTS5's
+// other order leave fewer.
 constexpr int kCandidatesPerPassage = 8;
 constexpr int kCandidatesAtLeast = 32;
 constexpr int kCandidatesAtMost = 256;
-constexpr size_t kShingleWords = 4;
+constexpr size_t kShingleWords = 4;    // of a run that is compared
 constexpr size_t kMaxTitleWords = 64;  // of a title and a file's name
-constexpr double kCoveredEnough = 0.5;
+constexpr double kCoveredEnough =
+    0.5;  // of the terms' weight: then a low score is no reason to refuse
 // Of the terms' weight: so much is of terms that no document has, and so little the best passage
 // has.
 constexpr double kMuchIsAbsent = 0.3;
@@ -86,7 +107,7 @@ class Shingles {
     const auto larger = static_cast<double>(std::max(a.size(), b.size()));
     if (smaller < kNearDuplicate * larger) return false;
     const size_t limit = is_sketch_ || other.is_sketch_ ? kMaxShingles : a.size() + b.size();
-    // No more of those seen can be of one alone.
+    // So many runs may be in only one of the two; one more, and the answer is known.
     const double most_alone = (1 - kNearDuplicate) * static_cast<double>(limit);
     size_t shared = 0;
     size_t alone = 0;
@@ -124,9 +145,9 @@ bool have_common(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b)
   return false;
 }
 
-/// Of two short texts: whether no more than a word or two differ. In a text of twenty words the one
-/// that differs may be all that matters, so texts under titles without a common word must be
-/// closer.
+/// Whether two short texts differ in a word or two at most. In a text of twenty words the one that
+/// differs may be all that matters (a telephone number), so texts whose titles have no word in
+/// common must be closer.
 bool differ_in_few_words(const Wording& a, const Wording& b) {
   const bool same_subject = have_common(a.titles, b.titles);
   const size_t most_alone = same_subject ? kChangedPairs : kChangedPairsElse;
@@ -154,6 +175,7 @@ bool are_near_duplicates(const Wording& a, const Wording& b) {
   return a.n_words < kShortWords && b.n_words < kShortWords && differ_in_few_words(a, b);
 }
 
+/// A chunk that FTS5 found, with what ranking and comparing need of it.
 struct Candidate {
   Hit hit;
   std::vector<int64_t> occurrences;  // of each term, in text and title
@@ -197,7 +219,7 @@ class Ranker {
   double total_ = 0;
 };
 
-/// Without folders: they say what a document is about, but which of them, nobody knows.
+/// A path's last name. Folders are not searched: some say what a document is about, most do not.
 std::string_view file_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
@@ -249,7 +271,7 @@ Hash128 hash_of_text(const Hit& hit) {
   return hash128(std::as_bytes(std::span(text)));
 }
 
-/// What the documents say of their days, each looked for once.
+/// The dates that documents carry in their names or front matter, each looked up once.
 class Dates {
  public:
   explicit Dates(Index& index) : index_(index) {}
@@ -333,14 +355,15 @@ bool has_later_file(const Hit& a, const Hit& b) {
              static_cast<uint64_t>(kTogetherNs);
 }
 
-/// By the days that both notes say, as copying, syncing or a new line changes the file's time. A
-/// day and another file's time are not compared: they are no times of the same thing.
+/// Whether `a` is newer, by the dates that both notes carry, since copying, syncing or a new line
+/// changes a file's time; without two dates, by the files' times. A date and a file's time are not
+/// compared: they do not mean the same.
 bool is_newer(const Candidate& a, const Candidate& b) {
   if (a.date != 0 && b.date != 0 && a.date != b.date) return a.date > b.date;
   return has_later_file(a.hit, b.hit);
 }
 
-/// Whether a folder of the path, below what was named at ingest, is one for what is past.
+/// Whether a folder of the path, below what was named at ingest, has a name for outdated things.
 bool is_put_away(const Hit& hit) {
   constexpr std::string_view kFolders[] = {"archive", "archived", "archives",  "archiv",
                                            "backup",  "backups",  "bak",       "old",
@@ -356,8 +379,9 @@ bool is_put_away(const Hit& hit) {
   return false;
 }
 
-/// Which of two that say nearly the same is the one to show: where they are different the newer,
-/// else the one that is not put away, else that with the shorter path (a backup's is longer).
+/// Whether of two passages with nearly the same text `one` is to be shown: the newer if they differ
+/// at all, else the one that is not put away, else the one with the shorter path (a backup's is
+/// longer).
 bool is_preferred(const Candidate& one, const Candidate& to) {
   if (one.text != to.text && is_newer(one, to)) return true;
   if (one.text != to.text && is_newer(to, one)) return false;
@@ -366,14 +390,15 @@ bool is_preferred(const Candidate& one, const Candidate& to) {
   return one.hit.path.size() < to.hit.path.size();
 }
 
-/// Whether `one` is what is valid now and `other` what was before, as far as anybody can tell.
+/// Whether `one` is the current version and `other` an outdated one, as far as dates and folders
+/// tell.
 bool is_current(const Candidate& one, const Candidate& other) {
   return is_newer(one, other) ||
          (!is_newer(other, one) && !is_put_away(one.hit) && is_put_away(other.hit));
 }
 
-/// `one` says what `taken` says, and scores no better; it takes the place where it is about as good
-/// and the one to show.
+/// Adds `one`, which says nearly the same as `taken` and scores no better, to its copies; the two
+/// change places if `one` scores about as well and is the one to show.
 void add_copy(Candidate& taken, Candidate one) {
   if (one.hit.score >= kAboutAsGood * taken.hit.score && is_preferred(one, taken) &&
       has_terms_of(one, taken)) {
@@ -436,7 +461,7 @@ void put_newer_first(std::vector<Candidate>& ranked) {
   }
 }
 
-/// The best, with what says nearly the same as one of them.
+/// The best passages, each with the others that say nearly the same.
 std::vector<Candidate> take_best(std::vector<Candidate> ranked, const PassageOptions& options) {
   std::vector<Candidate> taken;
   double best_score = 0;
@@ -455,9 +480,9 @@ std::vector<Candidate> take_best(std::vector<Candidate> ranked, const PassageOpt
   return taken;
 }
 
-/// Of those shown, the older of two versions of one note is there for a further word of the
-/// question, or because it is in other words. What are versions the names say: they have the same
-/// letters, and nearly the same text, or they are the same but for a folder for what is past.
+/// Marks the older of two versions of one note that are both shown (it has a further word of the
+/// question, or other wording). Two notes are versions if their names have the same letters and
+/// their texts are nearly the same, or if only a folder for outdated things differs.
 void mark_older_versions(std::vector<Candidate>& shown) {
   const auto are_versions = [](const Hit& newer, const Hit& older, bool is_nearly_same) {
     if (newer.chunk.document_id == older.chunk.document_id) return false;
@@ -628,7 +653,7 @@ Result<std::vector<TakenWord>> taken_words(Index& index, std::string_view text,
   return taken;
 }
 
-/// Chunks that follow each other in a document stand together, where the best of them was.
+/// Puts chunks that follow each other in a document together, at the place of the best of them.
 std::vector<Hit> with_neighbours_together(std::vector<Hit> hits) {
   std::vector<Hit> ordered;
   std::vector<bool> is_taken(hits.size(), false);

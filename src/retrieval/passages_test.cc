@@ -46,7 +46,7 @@ class PassagesTest : public ::testing::Test {
   std::unique_ptr<Index> index_;
 };
 
-TEST_F(PassagesTest, WordsThatSayNothingFindNothing) {
+TEST_F(PassagesTest, FunctionWordsFindNothing) {
   add("/a", {"What is it, and why is that what it is?"});
   add("/b", {"The harbour opens at six."});
   EXPECT_THAT(found("What is the harbour?"), ElementsAre("/b 0"));
@@ -63,7 +63,7 @@ TEST_F(PassagesTest, FormsOfAWordAreOneWord) {
   EXPECT_THAT(found("Who repairs the ferry?"), ElementsAre("/a 0"));
 }
 
-TEST_F(PassagesTest, WhatSharesTooLittleIsNotInTheDocuments) {
+TEST_F(PassagesTest, AQuestionThatSharesTooLittleIsRefused) {
   add("/a", {"The mill stands on the river, and the miller sells flour to the whole valley."});
   add("/b", {"The pier was built of oak by two carpenters from the north."});
   add("/c", {"Bees swarm in May, when the lime trees on the green are in bloom."});
@@ -86,7 +86,7 @@ TEST_F(PassagesTest, AStoreOfOneDocumentCanBeAsked) {
   EXPECT_THAT(found("harbour"), ElementsAre("/a 0"));
 }
 
-TEST_F(PassagesTest, WhatIsFarBelowTheBestIsLeftOut) {
+TEST_F(PassagesTest, PassagesFarBelowTheBestAreLeftOut) {
   add("/a", {"quince jelly with lemon and sugar"});
   add("/b", {"lemon trees"});
   add("/c", {"sugar beets are lifted in autumn"});
@@ -261,7 +261,7 @@ TEST_F(PassagesTest, OfShortNotesVersionsAndCopiesAreNamedAndOneIsShown) {
   EXPECT_THAT(others, UnorderedElementsAre("/notes/2023/shed.md", "/notes/usb/shed.md"));
 }
 
-TEST_F(PassagesTest, ShortNotesThatAreAlikeAndSayDifferentThingsAreNoVersions) {
+TEST_F(PassagesTest, SimilarShortNotesWithDifferentFactsAreNotVersions) {
   add("/anna.md", {"The phone of Anna in the office is 0171 5551 and she is there at ten."},
       "Anna");
   add("/bob.md", {"The phone of Bob in the office is 0171 9982 and he is there at ten."}, "Bob");
@@ -276,7 +276,7 @@ TEST_F(PassagesTest, ShortNotesThatAreAlikeAndSayDifferentThingsAreNoVersions) {
   EXPECT_THAT(found("Who owes euros?", all), UnorderedElementsAre("/a/owes.md 0", "/b/owes.md 0"));
 }
 
-TEST_F(PassagesTest, WhatIsPutAwayDoesNotBeatTheSameTextInACurrentNote) {
+TEST_F(PassagesTest, AnArchivedNoteDoesNotBeatTheSameTextInACurrentOne) {
   const std::string text = "The boiler was serviced in May.";
   add("/old/boiler.md", {text});
   add("/cellar and heating/boiler.md", {text});
@@ -335,7 +335,7 @@ TEST_F(PassagesTest, OfNotesOfOneNameTheNewerIsFirstWhereScoresAreNear) {
   EXPECT_THAT(found(question), ElementsAre("/old/wifi.md 0", "/swans.md 0"));
 }
 
-TEST_F(PassagesTest, AVersionWithAWordOfTheQuestionIsNoCopy) {
+TEST_F(PassagesTest, AVersionWithAFurtherTermIsNotACopy) {
   std::string lease;
   for (int i = 0; i < 150; ++i) lease += "clause" + std::to_string(i) + " ";
   add("/a", {lease + "The tenant of flat seven pays 610 euros."});
@@ -367,7 +367,7 @@ TEST_F(PassagesTest, BothEndsOfALongQuestionAreSearchedFor) {
   EXPECT_THAT(found("ibex climbs " + mail, {.anyway = true}), ElementsAre("/a 0"));
 }
 
-TEST_F(PassagesTest, ANameIsNotThatOfWhatNoDocumentSpeaksOf) {
+TEST_F(PassagesTest, APassageWithANameDoesNotAnswerForAnAbsentSubject) {
   add("/ship", {"The name of the ship is Aurora. A ship's name is painted on its bow."});
   for (int i = 0; i < 12; ++i)
     add("/f" + std::to_string(i), {"The harbour, page " + std::to_string(i)});
@@ -377,7 +377,7 @@ TEST_F(PassagesTest, ANameIsNotThatOfWhatNoDocumentSpeaksOf) {
   EXPECT_EQ(find("What is the name of the bow?").found, PassagesFound::kYes);
 }
 
-TEST_F(PassagesTest, AFewCommonWordsDoNotStandForWhatIsAbsent) {
+TEST_F(PassagesTest, AFewCommonWordsDoNotReplaceAbsentOnes) {
   for (int i = 0; i < 40; ++i) {
     add("/f" + std::to_string(i),
         {"The river, page " + std::to_string(i) +
@@ -406,7 +406,7 @@ TEST_F(PassagesTest, OfTextsFarLongerThanAChunkNearDuplicatesAreEstimated) {
   EXPECT_THAT(found("harbour", options), UnorderedElementsAre("/a 0", "/c 0", "/d 0"));
 }
 
-TEST_F(PassagesTest, WhatIsExactStaysSoForTextsOfAChunksLength) {
+TEST_F(PassagesTest, NearDuplicatesOfAChunksLengthAreComparedExactly) {
   // Of 400 words 397 runs; a changed word in the middle changes 4: with n changed both have
   // 397 - 4 n of 397 + 4 n. Five are 0.904, six 0.885.
   const auto text = [](int n_changed) {
@@ -478,7 +478,7 @@ TEST_F(PassagesTest, AWordThatIsNearAnAbsentOneIsFound) {
   EXPECT_EQ(near("harbor"), "");
 }
 
-TEST_F(PassagesTest, WhatIsOnlyFarFromAWordIsNoMisspellingOfIt) {
+TEST_F(PassagesTest, ADistantWordIsNotAMisspelling) {
   add("/a", {"Copies of that are kept by Paul; the password of the house is in the library.",
              "People come from there, and she is under the trees."});
   const auto near = [&](const std::string& word) { return index_->near_word(word)->word; };
@@ -577,7 +577,7 @@ TEST_F(PassagesTest, TheBeginningOfTheOneWordThatGoesOnIsThatWord) {
   EXPECT_THAT(find("When is the Postgres upgrade?").taken, IsEmpty());
 }
 
-TEST_F(PassagesTest, TheDayThatANoteSaysCountsBeforeItsFilesTime) {
+TEST_F(PassagesTest, ANotesOwnDateCountsBeforeItsFilesTime) {
   const std::string text = "Priya: the database upgrade is planned for the weekend, disk at ";
   add("/n/2024-05-01-standup.md", {text + "91 percent."}, "Standup");
   add("/n/2024-06-12-standup.md", {text + "78 percent."}, "Standup");
@@ -610,7 +610,7 @@ TEST_F(PassagesTest, TheDayThatANoteSaysCountsBeforeItsFilesTime) {
   }
 }
 
-TEST_F(PassagesTest, WhatIsWrittenInPartsOrInOneIsTheSame) {
+TEST_F(PassagesTest, JoinedAndHyphenatedSpellingsMatch) {
   add("/router", {"The Wi-Fi of the guest room is called swan."});
   add("/cafe", {"The wifi of the caf\u00E9 is called goose."});
   add("/error", {"E-119 is a blocked pump."});
@@ -649,7 +649,7 @@ TEST_F(PassagesTest, WhatIsWrittenInPartsOrInOneIsTheSame) {
   EXPECT_THAT(found("aeon"), ElementsAre("/works 0"));
 }
 
-TEST_F(PassagesTest, WhatIsNotSurelyTheSameIsNotTakenForIt) {
+TEST_F(PassagesTest, UncertainSpellingsDoNotMatch) {
   add("/boat", {"The boat was 45600 crowns."});
   add("/land", {"What is land is not sea. A man age nine."});
   EXPECT_EQ(find("45 600 33").found, PassagesFound::kNone);  // a telephone's

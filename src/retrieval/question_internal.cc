@@ -1,3 +1,11 @@
+// From a question's text to search terms. The index folds case and diacritics and stems English;
+// what it cannot bridge is bridged here, by giving a term several spellings instead of changing the
+// index: ae for \u00E4, ss for \u00DF, wifi for Wi-Fi, 12,400 for 12400, and clear misspellings. A
+// query with more spellings costs one lookup each; an index with more forms would be larger and
+// would have to be made anew for each idea.
+//
+// The order matters. Each step asks the index which terms it has, and the next one only tries to
+// help terms that nothing has: umlauts first, then parts, then near words, which guess most.
 #include "retrieval/question_internal.h"
 
 #include <algorithm>
@@ -14,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxWordsRead = 1 << 14;  // of a question
 
-/// Each `from` replaced, but where it comes right after one of the letters `not_after`.
+/// The word with each `from` replaced by `to`, except right after one of the letters `not_after`.
 std::string replaced(std::string_view word, std::string_view from, std::string_view to,
                      std::string_view not_after = "") {
   std::string out;
@@ -60,8 +68,8 @@ Result<std::map<std::string, std::string>> expanded_umlauts(Index& index, std::s
   return out;
 }
 
-/// How a word may be written besides, in these ways and each with ss for \u00DF, oe for \u0153 and
-/// ae for \u00E6 or the reverse.
+/// Other spellings of a word: those in `also`, and of each the ones with ss for \u00DF, oe for
+/// \u0153 and ae for \u00E6, or the reverse.
 std::vector<std::string> spellings_of(const std::string& word, std::vector<std::string> also) {
   constexpr std::pair<std::string_view, std::string_view> kLigatures[] = {
       {"\u00DF", "ss"}, {"\u0153", "oe"}, {"\u00E6", "ae"}};
@@ -81,7 +89,8 @@ std::vector<std::string> spellings_of(const std::string& word, std::vector<std::
   return out;
 }
 
-/// Wi-Fi is two words for the index. Where documents have it as one, each of the two is there.
+/// Wi-Fi is two words for the index. Each of them gets "wifi" as a spelling, so that documents that
+/// write it as one word are found.
 Status add_joined(Index& index, std::string_view text, std::vector<Term>& terms) {
   for (const Compound& compound : compounds_of(text)) {
     WEFT_ASSIGN_OR_RETURN(const auto joined, index.words(compound.joined, 2));
@@ -96,6 +105,7 @@ Status add_joined(Index& index, std::string_view text, std::vector<Term>& terms)
   return Status::ok();
 }
 
+/// The terms of the question's wording alone; what documents have is not looked at yet.
 Result<Question> read_terms(Index& index, std::string_view text) {
   Question question;
   const UnspacedQuestion unspaced = split_unspaced(text);
@@ -129,8 +139,8 @@ Result<Question> read_terms(Index& index, std::string_view text) {
   return question;
 }
 
-/// A word of the question whose stem is a short function word (Ines, ores: in, or) counts as it is
-/// written and in its own forms alone.
+/// For words whose stem is a short function word (Ines, ores: in, or): they are searched for as
+/// written and in their own forms only, or every chunk with "in" would be found.
 Status find_whole_words(Index& index, Question& question) {
   constexpr size_t kShort = 2;
   for (size_t i = 0; i < std::min(question.n_words, question.terms.size()); ++i) {
@@ -221,8 +231,8 @@ bool is_swapped_function_word(Language language, std::string word) {
   return false;
 }
 
-/// What only carries the question, and no document has, is no part of it, unless it has nothing
-/// else.
+/// Drops words that only carry the question (please, my notes) and that no document has, unless
+/// nothing else is left.
 void drop_fillers(Question& question) {
   const auto is_dropped = [&](size_t i) {
     return question.counts.chunks_with[i] <= 0 &&

@@ -1,3 +1,11 @@
+// Reading a row means checking it: its hash, then each number against its range, before anything is
+// allocated or indexed by it. SQLite's own checks find damaged pages, not a flipped bit in a value,
+// and a flipped bit in token ids would be another prompt. The hash is XXH3-64 over all columns,
+// with the length before each string, so that no two different rows have the same bytes. It
+// protects against damage only; ranges are checked besides, since a forged row has the right hash.
+//
+// Rows of older versions are read by the same code: their SELECT fills in constants for the columns
+// that they lack (chunk_columns, document_columns), and their hash covers only what they had.
 #include "retrieval/rows_internal.h"
 
 #include <fmt/format.h>
@@ -16,10 +24,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);  // token ids are stored as they are
 
-constexpr size_t kLeastRowBytes = 16;         // that a row of ours takes in the file
+constexpr size_t kLeastRowBytes = 16;         // that any row takes in the file
 constexpr size_t kNotYetInTheFile = 1 << 20;  // what an open transaction may have in memory
 
-/// All that a row says, each value in a form that no other values share.
+/// Gathers a row's values as bytes and hashes them. Lengths come first, so that ("ab", "c") and
+/// ("a", "bc") differ.
 class RowHash {
  public:
   RowHash& integer(int64_t value) { return raw(&value, sizeof value); }
@@ -99,7 +108,7 @@ int64_t root_hash(const IngestRoot& root, std::string_view patterns, int64_t ver
   return hash.finish();
 }
 
-/// What the columns after the text say of this chunk; the rest is the same in every version.
+/// A chunk as its row has it; `tokens`, `record` and `pieces` are the row's bytes.
 ChunkRow row_of(const Chunk& chunk, std::string_view tokens, std::string_view record,
                 std::string_view pieces) {
   return {.id = chunk.id,
@@ -387,7 +396,7 @@ Result<std::vector<IngestRoot>> read_unfinished_roots(Database& database, int64_
     WEFT_RETURN_IF_ERROR(limit.add(std::string_view(root.path)));
     const bool is_bounded = patterns.size() <= IngestRoot::kMaxExcludeBytes &&
                             root.encoding.size() <= IngestRoot::kMaxEncodingBytes;
-    // Of the columns' numbers only 0 and 1 have this hash.
+    // Any number that is not 0 reads as true, so the flags' columns are compared with 0 and 1, too.
     if (!is_bounded || rows.integer(5) != root_hash(root, patterns, version) ||
         rows.integer(3) != (root.reads_ignore_files ? 0 : 1) ||
         rows.integer(4) != (root.rehash ? 1 : 0)) {

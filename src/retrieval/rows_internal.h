@@ -104,7 +104,7 @@ Result<int64_t> read_integer(Database& database, std::string_view sql);
 
 /// A record's name as the index keeps it: 16 bytes, high half first, as the file's name has them.
 std::string record_bytes(const Hash128& record);
-/// Nothing when these are no 16 bytes.
+/// The reverse; nothing unless there are exactly 16 bytes.
 std::optional<Hash128> parse_record(std::string_view bytes);
 
 }  // namespace weft::retrieval

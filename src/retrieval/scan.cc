@@ -1,3 +1,17 @@
+// What an ingest has to do, told by comparing folders with the index. A document is its canonical
+// path, and it is unchanged if size and time are what the index has; reading and hashing each file
+// every time would take long for a large folder. The price are the cases in which a time misleads:
+// a file that was written again within one tick of the clock (its time is then kept as unknown, and
+// it is read again), or one whose time was set back (--rehash reads all).
+//
+// Deleting is the dangerous half, since KV took long to compute. A document is deleted only if its
+// path was under a named one and is gone or skipped now. What cannot be read keeps its documents,
+// an empty mount point is refused by name, a new file with a gone document's content is taken as
+// moved, and what was named by itself stays when a walk from above would skip it.
+//
+// Folders are walked depth first with the ignore files of the folders above. All input is hostile:
+// links may form loops (each folder is entered once, by its canonical path), ignore files may be
+// large (their memory is bounded) or slow to match (steps are bounded).
 #include "retrieval/scan.h"
 
 #include <fmt/format.h>
@@ -24,7 +38,8 @@ namespace {
 using documents::Read;
 using documents::Refusal;
 
-constexpr uint64_t kEndBytes = 64 * 1024;  // of a file, that may say what it is
+constexpr uint64_t kEndBytes =
+    64 * 1024;  // read first at both ends of a large file, to tell its kind
 /// Of a file's time: what is written within one tick of the clock that stamps files has the same
 /// one. FAT's tick is the longest that is met.
 constexpr int64_t kLongestTickNs = 2'000'000'000;
@@ -35,7 +50,7 @@ constexpr uint64_t kMaxMatchSteps = 2'000'000;
 constexpr std::string_view kGitIgnore = ".gitignore";
 constexpr std::string_view kWeftIgnore = ".weftignore";
 
-/// From a folder down to what lies in it.
+/// The part of a path below one of its folders.
 std::string_view below(const std::string& path, const std::string& folder) {
   return std::string_view(path).substr(folder == "/" ? 1 : folder.size() + 1);
 }
@@ -48,7 +63,7 @@ bool has_name(const std::vector<DirEntry>& entries, std::string_view name) {
   return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
 }
 
-/// Another store, by what is in its folder.
+/// Whether a folder with these entries is a store.
 bool is_store(const std::vector<DirEntry>& entries) {
   return has_name(entries, "store.lock") && has_name(entries, "properties") &&
          has_name(entries, "documents.sqlite");
@@ -60,16 +75,17 @@ Result<std::string> read_part(const ReadFile& file, uint64_t begin, uint64_t end
   return bytes;
 }
 
-/// A text that is the file's bytes has their hash, as it ever had; the same bytes read in another
-/// way are another content.
+/// The hash that a document's content is compared by. Where the text is the file's bytes it is
+/// theirs, as in older versions; where they were converted, the way of reading is hashed, too,
+/// since the same bytes read in another way are another text.
 std::string content_hash(const Hash128& of_bytes, const std::string& reading) {
   if (reading.empty()) return of_bytes.to_hex();
   const std::string both = of_bytes.to_hex() + " " + reading;
   return hash128(std::as_bytes(std::span(both))).to_hex();
 }
 
-/// A file's time, as far as it tells this content from what may be written after it: kUnknownTime
-/// while the file could change and keep its time.
+/// A file's time if it can be relied on later; kUnknownTime if the file is so new that it could be
+/// written again without getting another time.
 int64_t trusted_time(Env& env, const DirEntry& entry) {
   const int64_t now_ms = env.unix_ms();
   const bool is_old = entry.modified_ns / 1'000'000 < now_ms - kLongestTickNs / 1'000'000;
@@ -116,7 +132,7 @@ Result<Read<LoadedDocument>> load(Env& env, const std::string& path, const ScanO
   return Read<LoadedDocument>(std::move(loaded));
 }
 
-/// The ignore files of a folder, and those above it that hold here, too.
+/// The ignore rules of a folder; `above` has those of the folders above it, which hold here, too.
 struct IgnoreLevel {
   explicit IgnoreLevel(size_t& rule_memory_of_all) : rule_memory(rule_memory_of_all) {}
   ~IgnoreLevel() { rule_memory -= own_memory; }
@@ -127,7 +143,7 @@ struct IgnoreLevel {
   IgnoreRules weft;
   IgnoreRules git;
   std::shared_ptr<const IgnoreLevel> above;
-  size_t own_memory = 0;  // of its rules, counted in
+  size_t own_memory = 0;  // bytes of its rules, which rule_memory includes
   size_t& rule_memory;
 };
 
@@ -193,12 +209,15 @@ class Scanner {
   }
 
  private:
-  /// Once it is, no further entry is looked at, and what was found is dropped.
+  /// Whether the user stopped the scan. From then on no entry is looked at and the result is
+  /// dropped.
   bool is_stopped() {
     is_stopped_ = is_stopped_ || (options_.cancelled && options_.cancelled());
     return is_stopped_;
   }
 
+  /// Walks one named path. One that does not exist is an error, which says how to remove its
+  /// documents.
   Status find_root(const std::string& as_given, const std::string& root) {
     if (is_stopped()) return Status::ok();
     const auto entry = env_.stat(root);
@@ -263,7 +282,7 @@ class Scanner {
       return skip(path, "unreadable", "an ignore file that holds for it cannot be read");
     }
     for (const DirEntry& child : *entries) walk_child(path, child, level->get());
-    // A folder has one turn; what a link still leads to below it reads them once more.
+    // The rules are not needed any more; a link that leads below here later reads them again.
     levels_.erase(path);
   }
 
@@ -305,14 +324,15 @@ class Scanner {
     return std::nullopt;
   }
 
-  /// What a link leads to is refused as the walk would refuse it.
+  /// Refuses the target of a link as the walk itself would have refused it.
   std::optional<Refusal> refused_target(const std::string& target, const DirEntry& entry) {
     std::string top = target;
     while (!is_root(top)) top = parent_of(top);
     return refused_below(top, target, entry);
   }
 
-  /// As the walk from `top` would, which it is or lies under: each folder on the way and itself.
+  /// Whether a walk from `top`, which `target` is or lies under, would skip it: each folder on the
+  /// way and the target itself are judged.
   std::optional<Refusal> refused_below(const std::string& top, const std::string& target,
                                        const DirEntry& entry) {
     std::vector<std::string> way;  // from the target up, without the top
@@ -357,7 +377,7 @@ class Scanner {
     }
   }
 
-  /// By --exclude, itself or with a folder on the way down from a named path.
+  /// Whether --exclude names the path or a folder between it and a named path.
   bool is_excluded(const std::string& path) {
     if (exclude_.is_empty()) return false;
     const std::string top = root_of(path);
@@ -371,7 +391,7 @@ class Scanner {
     return false;
   }
 
-  /// The named paths that it is or lies under, the innermost first.
+  /// The named paths that `path` is or lies under, the innermost first.
   std::vector<std::string> roots_above(const std::string& path) const {
     std::vector<std::string> above;
     for (std::string at = path;; at = parent_of(at)) {
@@ -421,6 +441,7 @@ class Scanner {
       n_files += (at->weft.is_empty() ? 0 : 1) + (at->git.is_empty() ? 0 : 1);
     }
     const uint64_t share = kMaxMatchSteps / std::max<uint64_t>(n_files, 1);
+    // .weftignore decides before .gitignore, at every depth; of one kind the nearest file decides.
     for (const bool is_weft : {true, false}) {
       size_t i = 0;
       for (const IgnoreLevel* at = level; at != nullptr; at = at->above.get(), ++i) {
@@ -485,7 +506,7 @@ class Scanner {
     return Status::ok();
   }
 
-  /// Once: an ignore file may be read twice.
+  /// Adds a note once: an ignore file may be read twice.
   void note(std::string line) {
     if (noted_.insert(line).second) result_.notes.push_back(std::move(line));
   }
@@ -561,7 +582,8 @@ class Scanner {
                     as_given, n_gone, removal_of(as_given)));
   }
 
-  /// What could not be read may be as it was, also where it was known by another path.
+  /// Keeps the documents whose files could not be read, also those known by another path: the files
+  /// may be unchanged.
   void keep_unread() {
     for (const auto& [path, now] : outdated_) {
       for (std::string at = now;; at = parent_of(at)) {
@@ -571,14 +593,16 @@ class Scanner {
     }
   }
 
-  /// Of a document that none of the files is: its path is not gone, nor a link to one of them.
+  /// Whether a document that the walk did not find still has its file, which is therefore skipped
+  /// now. A link to another document does not count.
   bool is_skipped_now(const std::string& path) const {
     if (!env_.stat(path).is_ok()) return false;
     const std::string now = canonical_path(path);
     return now == path || !is_asked(now);
   }
 
-  /// Documents that go although their files are there, by name: nobody deleted anything.
+  /// Notes documents that are removed although their files exist: nobody deleted anything, so the
+  /// user should know.
   void note_skipped_now() {
     constexpr int64_t kNamed = 3;
     int64_t n = 0;
@@ -618,7 +642,7 @@ class Scanner {
       std::deque<const std::string*>& paths = candidates->second;
       while (!paths.empty() && file.change == Change::kNew && !is_stopped()) {
         const std::string& path = *paths.front();
-        paths.pop_front();  // looked at once: one that is there is nobody's
+        paths.pop_front();  // each is looked at once: one that exists was not moved
         const bool is_gone = env_.stat(path).status().code() == StatusCode::kNotFound;
         if (!is_gone && canonical_path(path) == path) continue;
         file.change = Change::kMoved;
@@ -628,6 +652,7 @@ class Scanner {
     }
   }
 
+  /// Compares a found file with the index and adds it with what has changed.
   void judge(const std::string& path, const DirEntry& entry) {
     const auto known = known_.find(path);
     const bool is_known = known != known_.end();
@@ -676,6 +701,7 @@ class Scanner {
     result_.skipped.push_back({path, std::move(kind), std::move(reason), is_root(path)});
   }
 
+  /// Marks all documents at or below a path as present.
   void keep_known_under(const std::string& path) {
     unread_.insert(path);
     for (auto at = known_.lower_bound(path); at != known_.end(); ++at) {

@@ -52,7 +52,7 @@ struct ScannedFile {
 };
 
 struct SkippedFile {
-  std::string path;    // of a folder it stands for all that is in it
+  std::string path;    // of a file, or of a folder with all that is in it
   std::string kind;    // for counts: "hidden", "by .gitignore", "PDF", "binary", …
   std::string reason;  // as in "PATH: skipped, REASON"
   bool named = false;  // by the user, not found in a folder

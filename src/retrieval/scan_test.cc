@@ -122,7 +122,7 @@ TEST_F(ScanTest, WalksFoldersSortedAndLeavesOutWhatIsHidden) {
               ElementsAre("new docs/sub/deep/c.txt"));
 }
 
-TEST_F(ScanTest, WhatWasNamedItselfStaysWhenItsFolderIsIngested) {
+TEST_F(ScanTest, ANamedFileStaysWhenItsFolderIsIngested) {
   dir_.write("docs/.gitignore", "draft.md\n");
   dir_.write("docs/a.md", "a");
   dir_.write("docs/.secret.md", "s");
@@ -218,7 +218,7 @@ TEST_F(ScanTest, LeavesOutOtherStores) {
                                   "skipped docs/old: a store of weft's"));
 }
 
-TEST_F(ScanTest, SkipsByNameWhatIsNoText) {
+TEST_F(ScanTest, SkipsBinaryFilesByKind) {
   dir_.write("docs/a.txt", "gr\xc3\xbc\xc3\x9f");
   dir_.write("docs/binary", std::string("ab\0cd", 5));
   dir_.write("docs/late-nul.txt", std::string(9000, 'x') + '\0');
@@ -334,7 +334,7 @@ TEST_F(ScanTest, AMissingPathIsAnErrorThatNamesHowItsDocumentsGo) {
   EXPECT_EQ(refusal("link"), "link: a link that leads nowhere");
 }
 
-TEST_F(ScanTest, WhatIsToBeTypedNamesTheStoreAndIsQuotedForAShell) {
+TEST_F(ScanTest, SuggestedCommandsNameTheStoreAndAreQuoted) {
   dir_.write("my docs/a.txt", "a");
   ingest("my docs");
   fs::remove_all(dir_ / "my docs");
@@ -408,7 +408,7 @@ TEST_F(ScanTest, IgnoreFilesHoldFromTheirFolderDown) {
   EXPECT_THAT(skipped, IsEmpty());
 }
 
-TEST_F(ScanTest, WhatIsNamedIsReadWhateverIsIgnored) {
+TEST_F(ScanTest, NamedFilesAreReadEvenIfIgnored) {
   dir_.write("docs/.gitignore", "*\n");
   dir_.write("docs/a.txt", "a");
   dir_.write("docs/node_modules/b.txt", "b");
@@ -529,7 +529,7 @@ class EnvWithAnOpening : public FaultEnv {
   std::function<void(const std::string&)> opening_;
 };
 
-TEST_F(ScanTest, AFileThatGoesWhileOneLooksWasNeverThere) {
+TEST_F(ScanTest, AFileDeletedDuringTheScanIsIgnored) {
   dir_.write("docs/a.txt", "a");
   dir_.write("docs/b.txt", "b");
   EnvWithAnOpening env([&](const std::string& path) {
@@ -683,7 +683,7 @@ TEST_F(ScanTest, ANewFileWithAGoneDocumentsContentIsThatDocument) {
   EXPECT_THAT(result.roots, ElementsAre(dir_ / "docs"));
 }
 
-TEST_F(ScanTest, AnEmptyFileIsNoOthersDocument) {
+TEST_F(ScanTest, AnEmptyFileIsNotTakenForAMovedDocument) {
   dir_.write("docs/a.txt", "");
   dir_.write("docs/b.txt", "b");
   ingest();
@@ -717,7 +717,7 @@ TEST_F(ScanTest, AFolderThatBecameALinkTakesItsDocumentsAlong) {
               ElementsAre("changed d/notes/kept.txt", "deleted h/notes/kept.txt"));
 }
 
-TEST_F(ScanTest, WhatCannotBeReadBehindALinkKeepsItsDocuments) {
+TEST_F(ScanTest, AnUnreadableLinkTargetKeepsItsDocuments) {
   dir_.write("h/notes/a/x.txt", "walnut");
   dir_.write("h/notes/b.txt", "pear");
   ingest("h/notes");
@@ -869,7 +869,7 @@ TEST_F(ScanTest, AFileThatMovedToWhereItIsSkippedIsDeleted) {
   EXPECT_THAT(seen({"docs", "docs/old"}), Contains("moved docs/old/a.txt"));
 }
 
-TEST_F(ScanTest, EmptyFilesGoAlongWithTheirFolderByTheirNames) {
+TEST_F(ScanTest, EmptyFilesMoveWithTheirFolderByName) {
   dir_.write("docs/a.txt", "walnut");
   dir_.write("docs/empty.txt", "");
   dir_.write("docs/one/__init__.py", "");
@@ -882,7 +882,7 @@ TEST_F(ScanTest, EmptyFilesGoAlongWithTheirFolderByTheirNames) {
                                             "moved papers/two/__init__.py"));
 }
 
-TEST_F(ScanTest, WhatIsReadInAnotherWayIsNotMoved) {
+TEST_F(ScanTest, AFileReadInAnotherEncodingIsNotMoved) {
   dir_.write("docs/a.txt", "<p>walnut</p>");
   dir_.write("docs/b.txt", "pear");
   ingest();
@@ -891,7 +891,7 @@ TEST_F(ScanTest, WhatIsReadInAnotherWayIsNotMoved) {
   EXPECT_THAT(seen(), ElementsAre("new docs/a.html", "deleted docs/a.txt", "moved docs/b.md"));
 }
 
-TEST(FormsOfPath, FollowLinksFromTheFront) {
+TEST(FormsOfPath, FollowLinksFromTheBeginning) {
   const TempDir dir;
   dir.write("real/sub/a.txt", "a");
   fs::create_directory_symlink("real", dir / "one");
@@ -958,7 +958,7 @@ TEST(RootsToShow, TellDocumentsOfOneNameApart) {
   EXPECT_THAT(shown({}), IsEmpty());
 }
 
-TEST_F(ScanTest, WhatALinkLeadsToIsRefusedAsItWouldBeByItself) {
+TEST_F(ScanTest, ALinksTargetIsRefusedAsInAWalk) {
   dir_.write("docs/.gitignore", "secret/\n*.key\n");
   dir_.write("docs/.env", "PASSWORD=x");
   dir_.write("docs/.hid/sub/a.txt", "hidden");

@@ -111,7 +111,7 @@ Result<std::optional<Schema>> read_schema(Database& database, size_t max_rows,
     WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
     if (!has_row) return std::optional(std::move(schema));
     SchemaRow row{rows.bytes(0), rows.bytes(1), rows.bytes(2), rows.bytes(3)};
-    // The second of two that are the same would not be noticed otherwise.
+    // Two equal rows would be one in a set, so the second one is refused here.
     if (!fits(row) || n == max_rows || !schema.insert(std::move(row)).second) {
       return std::optional<Schema>();
     }
@@ -129,7 +129,7 @@ Result<Schema> schema_made_by(std::initializer_list<const char*> statements) {
   return std::move(*schema);
 }
 
-/// The schemas that a weft has made, with this version's number.
+/// All schemas that any release of weft made under this version's number.
 Result<std::vector<Schema>> schemas_of(int64_t version) {
   std::vector<Schema> schemas;
   if (version == kVersionWithoutHashes) {

@@ -1,3 +1,11 @@
+// The distance of two words is optimal string alignment: Levenshtein's with the swap of two
+// neighbours as one step (Damerau 1964). A letter put in, left out or swapped is a slip of the hand
+// and costs less than one replaced, which as often makes another word (password, passport; see
+// kSlipCost). Words are short, so the table of all pairs of beginnings is computed plainly, three
+// rows of it at a time.
+//
+// The second half finds what is written in parts: hyphens, and digits in groups as countries set
+// them.
 #include "retrieval/spelling_internal.h"
 
 #include <algorithm>
@@ -10,11 +18,11 @@ namespace weft::retrieval {
 namespace {
 
 constexpr size_t kShortWord = 5;  // letters
-constexpr size_t kMaxParts = 4;
+constexpr size_t kMaxParts = 4;   // of a compound
 constexpr size_t kGroupDigits = 3;
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-/// What is not ASCII is taken for a letter.
+/// Bytes above ASCII count as letters.
 bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0 || static_cast<unsigned char>(c) >= 0x80;
 }
@@ -22,8 +30,8 @@ bool is_number(std::string_view word) {
   return !word.empty() && std::ranges::all_of(word, is_digit);
 }
 
-/// The last row of the table of costs (optimal string alignment): of making all of b of each
-/// beginning of a.
+/// The last row of the table of costs: entry i is the cost of making b out of the first i letters
+/// of a.
 std::vector<int> last_costs(std::u32string_view a, std::u32string_view b) {
   std::vector<int> before_last(a.size() + 1);
   std::vector<int> last(a.size() + 1);
@@ -89,6 +97,7 @@ size_t wide_sign(std::string_view text, size_t at) {
   return 0;
 }
 
+/// A run of letters and digits.
 struct Piece {
   size_t begin = 0;
   size_t end = 0;

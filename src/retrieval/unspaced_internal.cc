@@ -1,3 +1,10 @@
+// Text without spaces could be cut into words by a dictionary, one for each language and many
+// megabytes each, with errors that lose a word. Pairs of characters need none, and find every word
+// of two or more characters wherever it is; the price are more terms and some false hits, which
+// ranking by many pairs evens out. FTS5's trigram tokenizer would not do: it finds nothing shorter
+// than three characters, and most words of Chinese have two.
+//
+// A pair is written as ASCII digits (name_of), so that the index's tokenizer leaves it whole.
 #include "retrieval/unspaced_internal.h"
 
 #include <algorithm>
@@ -73,8 +80,8 @@ char32_t decode(std::string_view text, size_t at, size_t& n_bytes) {
   return n == 0 ? U'\uFFFD' : decode_utf8_char(text, at, n);
 }
 
-/// Digits after a letter: FTS5's stemmer leaves them alone, and all have one width, so that a
-/// character is the beginning of just its own pairs.
+/// A character as "u" and six digits. FTS5's stemmer leaves digits alone, and with one width for
+/// all a search for the beginning of a term finds exactly the pairs that begin with the character.
 std::string name_of(char32_t c) {
   std::string digits = std::to_string(static_cast<uint32_t>(c));
   return "u" + std::string(6 - std::min<size_t>(digits.size(), 6), '0') + digits;

@@ -15,20 +15,20 @@ TEST(Unspaced, ARunBecomesItsPairsAndItsLastCharacter) {
   EXPECT_EQ(pieces_of("", "plain words, and ünïcödé"), "");
 }
 
-TEST(Unspaced, WordsThatTouchARunAreTermsOfTheirOwn) {
+TEST(Unspaced, AsciiWordsNextToARunAreTermsOfTheirOwn) {
   EXPECT_EQ(pieces_of("", "海2024年"), "u028023 2024 u024180");
   EXPECT_EQ(pieces_of("", "iPhone海 and Android"), "iPhone u028023");
   EXPECT_EQ(pieces_of("", "iPhone 海 Android"), "u028023");
 }
 
-TEST(Unspaced, BytesThatAreNoTextDoNoHarm) {
+TEST(Unspaced, InvalidUtf8IsHandled) {
   EXPECT_EQ(pieces_of("", "\xe6\x9d\xff\xf0\x9f"), "");
   const UnspacedQuestion question = split_unspaced("\xe6\x9d walnut \xff");
   EXPECT_THAT(question.pairs, IsEmpty());
   EXPECT_EQ(question.spaced, "\xe6\x9d walnut \xff");
 }
 
-TEST(Unspaced, AQuestionsRunsAreWithoutWhatOnlyAsks) {
+TEST(Unspaced, AskingWordsAreRemovedFromAQuestionsRuns) {
   // The Great Wall, how long is it? Length and name stay.
   const UnspacedQuestion chinese = split_unspaced("长城是什么?");
   EXPECT_EQ(chinese.spaced, " ?");
