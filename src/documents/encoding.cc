@@ -247,7 +247,7 @@ std::optional<Refusal> refused_as_binary(std::string_view begin) {
   return binary();
 }
 
-Read<Decoded> decode(std::string bytes, Encoding otherwise) {
+Read<Decoded> decode(std::string bytes, Encoding fallback) {
   // Before UTF-16, whose little-endian mark is the beginning of UTF-32's.
   if (bytes.starts_with(std::string_view("\xFF\xFE\0\0", 4)) ||
       bytes.starts_with(std::string_view("\0\0\xFE\xFF", 4))) {
@@ -261,14 +261,14 @@ Read<Decoded> decode(std::string bytes, Encoding otherwise) {
   }
   if (bytes.starts_with(kUtf8Mark)) {
     bytes.erase(0, kUtf8Mark.size());
-    otherwise = Encoding::kUtf8;
+    fallback = Encoding::kUtf8;
   }
   const std::string_view probe = std::string_view(bytes).substr(0, kProbeBytes);
   const bool has_zero = probe.find('\0') != std::string_view::npos;
   if (!has_zero && is_valid_utf8(bytes)) {
     return Decoded{.text = std::move(bytes), .guess = "", .encoding = ""};
   }
-  switch (otherwise) {
+  switch (fallback) {
     case Encoding::kAny:
       return guess(bytes, has_zero);
     case Encoding::kUtf8:
@@ -283,7 +283,7 @@ Read<Decoded> decode(std::string bytes, Encoding otherwise) {
     case Encoding::kLatin1:
     case Encoding::kWindows1252:
       if (has_zero) return binary();
-      return from_single_bytes(bytes, otherwise == Encoding::kWindows1252);
+      return from_single_bytes(bytes, fallback == Encoding::kWindows1252);
   }
   return binary();
 }

@@ -39,9 +39,9 @@ struct Decoded {
 };
 
 /// A byte order mark and valid UTF-8 without a zero in its first 8 KB decide by themselves; all
-/// else is read as `otherwise`. A refusal says what is wrong: a binary file, no text in this
+/// else is read as `fallback`. A refusal says what is wrong: a binary file, no text in this
 /// encoding. Linear; the text is at most 3 times as long as the bytes.
-Read<Decoded> decode(std::string bytes, Encoding otherwise);
+Read<Decoded> decode(std::string bytes, Encoding fallback);
 
 /// The refusal that decode() with Encoding::kAny gives for what begins so, where 8 KB are enough to
 /// say it: a zero, and no UTF-16.

@@ -21,8 +21,8 @@ std::string utf16(const std::u16string& text, bool is_little) {
 }
 
 /// "TEXT", or "TEXT [how it was guessed]", or "! the reason".
-std::string read(const std::string& bytes, Encoding otherwise = Encoding::kAny) {
-  const auto decoded = decode(bytes, otherwise);
+std::string read(const std::string& bytes, Encoding fallback = Encoding::kAny) {
+  const auto decoded = decode(bytes, fallback);
   if (const auto* refusal = std::get_if<Refusal>(&decoded)) return "! " + refusal->reason;
   const auto& text = std::get<Decoded>(decoded);
   EXPECT_TRUE(is_valid_utf8(text.text));
@@ -30,10 +30,10 @@ std::string read(const std::string& bytes, Encoding otherwise = Encoding::kAny) 
 }
 
 TEST(Encoding, ValidUtf8IsTakenAsItIs) {
-  for (const Encoding otherwise : {Encoding::kAny, Encoding::kUtf8, Encoding::kUtf16Le,
-                                   Encoding::kLatin1, Encoding::kWindows1252}) {
-    EXPECT_EQ(read("Gr\u00fc\u00dfe\r\n\u20ac", otherwise), "Gr\u00fc\u00dfe\r\n\u20ac");
-    EXPECT_EQ(read("", otherwise), "");
+  for (const Encoding fallback : {Encoding::kAny, Encoding::kUtf8, Encoding::kUtf16Le,
+                                  Encoding::kLatin1, Encoding::kWindows1252}) {
+    EXPECT_EQ(read("Gr\u00fc\u00dfe\r\n\u20ac", fallback), "Gr\u00fc\u00dfe\r\n\u20ac");
+    EXPECT_EQ(read("", fallback), "");
   }
 }
 

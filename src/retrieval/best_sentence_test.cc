@@ -123,7 +123,7 @@ TEST_F(BestSentenceTest, PrefersASentenceToAHeading) {
             "It was serviced on 3 May.");
   EXPECT_EQ(best(question, "Boiler serviced\n===============\nIt was serviced on 3 May.\n"),
             "It was serviced on 3 May.");
-  // What stands below a heading is about it.
+  // Text below a heading is about it.
   EXPECT_EQ(best(question,
                  "The car was serviced in June.\n## Car\nWe serviced it in July.\n"
                  "## Boiler\nWe serviced it in May."),

@@ -97,7 +97,7 @@ TEST(IndexSettlement, OfConcurrentProcessesOneSettlesAndTheOthersSeeIt) {
   }
 }
 
-TEST(IndexSettlement, EveryChangeIsRefusedAfterItChanged) {
+TEST(IndexSettlement, EveryChangeIsRefusedOnceTheSettlementChanged) {
   const TempDir dir;
   auto index = *Index::open(dir / "a.db", Mode::kCreate);
   ASSERT_TRUE(settle(*index, made_with("m")).is_ok());

@@ -60,8 +60,8 @@ constexpr double kCoveredWithAbsent = 0.25;
 // and what else was said in passing tells nothing: of four words three, of three not two.
 constexpr double kMostOfIt = 0.7;
 constexpr double kAboutAsGood = 0.8;  // a copy's score, of the better one's
-// In a text of fewer words a single one that is changed spoils more than a tenth of the runs of
-// four. Two words changed in 160 are where both rules meet.
+// In a text of fewer words a single changed word breaks more than a tenth of the runs of four. Two
+// words changed in 160 are where both rules meet.
 constexpr size_t kShortWords = 160;
 constexpr size_t kChangedPairs = 8;       // of two words changed, or of seven put in
 constexpr double kSharedPairs = 0.6;      // where the titles have a word in common

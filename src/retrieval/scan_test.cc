@@ -640,7 +640,7 @@ TEST_F(ScanTest, ADocumentKnowsTheLinesOfItsFile) {
   EXPECT_EQ(document->info.title, "T");
   EXPECT_TRUE(document->has_own_title);
   EXPECT_EQ(document->lines.line_of(document->text.find("text")), 6u);
-  // The hash of bytes that are the text is theirs; of what was read otherwise, another.
+  // Text that is the bytes as they are has their hash; converted text has another one.
   dir_.write("docs/same.txt", "---\ntitle: T\n---\n\n# H\ntext\n");
   const auto plain = load_document(posix_env(), dir_ / "docs/same.txt", {});
   EXPECT_EQ(plain->info.content_hash, hash128(std::as_bytes(std::span(plain->text))).to_hex());
@@ -882,7 +882,7 @@ TEST_F(ScanTest, EmptyFilesMoveWithTheirFolderByName) {
                                             "moved papers/two/__init__.py"));
 }
 
-TEST_F(ScanTest, AFileReadInAnotherEncodingIsNotMoved) {
+TEST_F(ScanTest, AFileReadInAnotherFormatIsNotMoved) {
   dir_.write("docs/a.txt", "<p>walnut</p>");
   dir_.write("docs/b.txt", "pear");
   ingest();

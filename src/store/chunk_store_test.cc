@@ -463,8 +463,8 @@ TEST(ChunkStore, PutReplacesARecordWithADamagedHead) {
       wrong_shape, [&] { write_text(path, good.substr(0, good.size() - 1)); },
       [&] { write_text(path, read_text(record_path(dir.path(), other))); }};
   uint64_t damaged = 0;
-  for (const auto& spoil : ways) {
-    spoil();
+  for (const auto& damage : ways) {
+    damage();
     ASSERT_TRUE(put(*store, chunk).is_ok());
     EXPECT_TRUE(load(*store, chunk).is_ok());
     EXPECT_EQ(store->stat()->damaged, ++damaged);
