@@ -11,8 +11,8 @@
 namespace weft::documents {
 namespace {
 
-constexpr uint64_t kStepsPerCheckpoint =
-    64;  // a checkpoint takes 24 bytes: less than a byte a line
+/// A checkpoint takes 24 bytes, so less than half a byte for each step.
+constexpr uint64_t kStepsPerCheckpoint = 64;
 
 void put_number(uint64_t value, std::vector<uint8_t>& out) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<uint8_t>(value | 0x80));

@@ -10,8 +10,7 @@
 // Scores are sums over terms of their inverse document frequency, as the passage's own score,
 // without its counts and lengths: in one sentence a term is there or not. Headings above a sentence
 // count half for it, because "Opening hours / Mon 9-12" answers a question in which only the
-// heading has the words. Everything is linear in the text but for nearness, which looks at 8
-// sentences either side.
+// heading has the words. Everything is linear in the text.
 #include "retrieval/best_sentence.h"
 
 #include <algorithm>

@@ -2,13 +2,13 @@
 // a model. Asking the model to rewrite the question would cost a prefill before every search, and
 // could go wrong unseen; here FollowUp says what was searched for besides the question.
 //
-// Wording gives the signs: words that refer back (it, those, dort, celui-ci), a beginning that goes
-// on (and, what about), no content word at all. The index decides the rest: a question whose own
-// words are found is left alone, and one that names what is in no document is refused as it would
-// be alone, not answered with passages of the subject before.
+// Wording gives the signs: words that refer back (it, those, dort, celui), a beginning that goes on
+// (and, what about), no content word at all. The index decides the rest: a question that does not
+// refer back and whose own words are found is searched for alone, and one that names what is in no
+// document is refused as it would be alone, not answered with passages of the subject before.
 //
-// The lists are per language, since one language's pronoun is another's noun (die, son, era). They
-// are folded as the index folds words and sorted for a binary search.
+// The lists are per language, since one language's pronoun is another's noun or verb (French son,
+// Italian sue). They are folded as the index folds words and sorted for a binary search.
 #include "retrieval/follow_up.h"
 
 #include <algorithm>

@@ -4,15 +4,15 @@
 // snapshot.
 //
 // Records in the store and rows here are two systems that no transaction spans. The order makes up
-// for it: a row that loses its last chunk notes the record's name in `unneeded_records` in the same
-// transaction; the record is removed later, under the write lock, and only then is the note erased
-// (sweep). A process that dies in between leaves the note, and the next one that opens the index
-// removes the record. Removing the file first and the row after would leave rows without KV, and
-// without the note records that no row knows.
+// for it: a change that removes a record's last chunk notes the record's name in `unneeded_records`
+// in the same transaction; the record is removed later, under the write lock, and only then is the
+// note erased (sweep). A process that dies in between leaves the note, and the next one that opens
+// the index removes the record. Removing the file first and the row after would leave rows without
+// KV, and without the note records that no row knows.
 //
 // The search index (chunk_terms) keeps no text of its own. It is told what to forget with the very
-// title and text that it was told to add, which is why rows of terms go before the rows they are
-// of.
+// title and text that it was told to add, which is why a chunk's terms are removed before its row
+// or its document's title changes.
 #include "retrieval/index.h"
 
 #include <fmt/format.h>
@@ -375,8 +375,8 @@ Status Index::sweep(FunctionRef<Status(const Hash128&)> remove) {
       }
       WEFT_ASSIGN_OR_RETURN(const bool was_there,
                             forget.bind_blob(std::as_bytes(std::span(name))).step());
-      if (!was_there) {  // damage: the row can be listed but not found, and would be listed for
-                         // ever
+      // A damaged row can be listed and not found: it would be listed for ever.
+      if (!was_there) {
         return corrupt(path() +
                        ": the records to be removed: damaged; remove this file and ingest "
                        "again (stored KV is found again)");

@@ -50,8 +50,8 @@ constexpr int kCandidatesAtLeast = 32;
 constexpr int kCandidatesAtMost = 256;
 constexpr size_t kShingleWords = 4;    // of a run that is compared
 constexpr size_t kMaxTitleWords = 64;  // of a title and a file's name
-constexpr double kCoveredEnough =
-    0.5;  // of the terms' weight: then a low score is no reason to refuse
+// Of the terms' weight: a passage with so much is shown, however low its score.
+constexpr double kCoveredEnough = 0.5;
 // Of the terms' weight: so much is of terms that no document has, and so little the best passage
 // has.
 constexpr double kMuchIsAbsent = 0.3;

@@ -38,8 +38,8 @@ namespace {
 using documents::Read;
 using documents::Refusal;
 
-constexpr uint64_t kEndBytes =
-    64 * 1024;  // read first at both ends of a large file, to tell its kind
+/// So much is read first at both ends of a large file, to tell what kind it is.
+constexpr uint64_t kEndBytes = 64 * 1024;
 /// Of a file's time: what is written within one tick of the clock that stamps files has the same
 /// one. FAT's tick is the longest that is met.
 constexpr int64_t kLongestTickNs = 2'000'000'000;
