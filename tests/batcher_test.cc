@@ -29,6 +29,7 @@ std::unique_ptr<Engine> open(const std::string& path, uint64_t kv_limit_bytes = 
   engine::EngineOptions options;
   options.model_path = path;
   options.n_threads = 2;
+  options.compute = "f32";  // engines whose answers are compared: a busy machine measures otherwise
   options.context_tokens = context_tokens;
   options.kv_limit_bytes = kv_limit_bytes;
   options.n_contexts = n_contexts;
