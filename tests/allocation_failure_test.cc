@@ -557,8 +557,8 @@ TEST(LayerAllocation, ALayerAllocatesNothingOnceAStepOfItsSizeHasRun) {
     ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
     for (const auto path_of_products :
          {kernels::MatmulPath::kF32, kernels::MatmulPath::kBf16, kernels::MatmulPath::kInt8}) {
-      // One thread: a worker's own memory comes with its first task of a size, and on a busy machine
-      // that may be in a later step than the first.
+      // One thread: a worker's own memory comes with its first task of a size, and on a busy
+      // machine that may be in a later step than the first.
       test::TestModel m(path, {.n_threads = 1, .matmul_path = path_of_products});
       const kv::SequenceId a = m.cache().create_sequence();
       const kv::SequenceId b = m.cache().create_sequence();
