@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "base/check.h"
 #include "base/narrow.h"
 #include "kernels/kv_codec_internal.h"
@@ -50,8 +50,7 @@ std::string kv_type_names() {
 }
 
 Result<DType> parse_kv_type(std::string_view name) {
-  std::string lower(name);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = ascii_lower(name);
   const auto found = std::ranges::find(kTypes, lower, &KvType::name);
   if (found != std::end(kTypes)) return found->type;
   return invalid_argument(fmt::format("must be {}", kv_type_names()));

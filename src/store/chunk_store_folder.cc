@@ -19,6 +19,7 @@
 
 #include "base/atomic_file.h"
 #include "base/log.h"
+#include "base/narrow.h"
 #include "store/chunk_store_internal.h"
 
 namespace weft::store {
@@ -169,7 +170,7 @@ int64_t ChunkStore::Impl::new_stamp_ns(int64_t last_ns) {
   // millisecond again, and another process may remember the folder's time of then: with equal times
   // it would take a changed folder for an unchanged one.
   const int64_t now = next_time_ns();
-  const int64_t stamp = now + static_cast<int64_t>(random_() % 1'000'000);
+  const int64_t stamp = now + narrow<int64_t>(random_() % 1'000'000);
   const bool follows = last_ns >= stamp && last_ns <= now + kClockSlackNs;
   return follows ? last_ns + 1 : stamp;
 }
