@@ -145,30 +145,25 @@ std::string timing_line(const Answer& answer, bool stats_shown) {
   const char* const hint = stats_shown ? "" : " (--stats)";
   if (is_full_prefill) {
     // Why nothing of the store was used, and not "0 of N tokens reused", as if it did not work.
+    // Said as "the stored KV was left unused" it was still read as a failure.
     constexpr std::string_view kGate = "plain prefill: ";
     const std::vector<std::string>& notes = answer.report.notes;
     const auto gate = std::ranges::find_if(
         notes, [&](const std::string& note) { return note.starts_with(kGate); });
-    // Beside a measured time that is longer the rule would read as a contradiction.
-    const std::string rule = answer.ttft_ms < fusion::kSoonMs
-                                 ? fmt::format(" (less than {:.1f} s)", fusion::kSoonMs / 1000)
-                                 : ", too little for reuse to be worth it";
     const std::string why =
         gate != notes.end() ? gate->substr(kGate.size())
         : predicted->full_prefill_ms < fusion::kSoonMs
-            ? fmt::format("full prefill was predicted to take {} on a quiet machine{}",
-                          seconds(predicted->full_prefill_ms), rule)
-            : fmt::format(
-                  "reuse was predicted to be hardly faster than full prefill ({} on a quiet "
-                  "machine)",
-                  seconds(predicted->full_prefill_ms));
+            ? fmt::format("the prompt is short (predicted: {} on a quiet machine)",
+                          seconds(predicted->full_prefill_ms))
+            : fmt::format("reuse would be hardly faster (predicted: {} on a quiet machine)",
+                          seconds(predicted->full_prefill_ms));
     const std::string found = answer.report.reused_tokens == 0
                                   ? ""
                                   : fmt::format("; {} of {} tokens came from the prefix cache",
                                                 grouped_digits(answer.report.reused_tokens),
                                                 grouped_digits(answer.report.prompt_tokens));
-    return fmt::format("{} to the first token; the stored KV was left unused: {}{}{}",
-                       seconds(answer.ttft_ms), why, found, hint);
+    return fmt::format("{} to the first token by full prefill: {}{}{}", seconds(answer.ttft_ms),
+                       why, found, hint);
   }
   const std::string expected =
       !predicted ? ""

@@ -96,6 +96,7 @@ constexpr std::string_view kMapped = "weft always maps the model's file, and nev
 constexpr std::string_view kBatches = "weft chooses its batches itself";
 constexpr std::string_view kChat = "weft chat talks, weft generate answers once";
 constexpr std::string_view kStops = "weft's is --stop TEXT";
+constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
 constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-ngl", kNoGpu},
@@ -147,6 +148,8 @@ constexpr Foreign kFlagsOfCommands[] = {
     {"chat", "--file", "weft chat reads lines from standard input: weft chat -m MODEL < FILE"},
     {"chat", "-k",
      "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},
+    {"chat", "--mode", kReuse},
+    {"ask", "--mode", kReuse},
     {"ask", "-k", "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},
     {"ask", "-p", "the question is an argument by itself: weft ask --store DIR QUESTION"},
     {"ask", "-f", "weft ask reads questions line by line: weft ask --store DIR < FILE"},

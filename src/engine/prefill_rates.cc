@@ -56,8 +56,8 @@ std::string key_of(Env& env, const model::Model& model, const kernels::Context& 
                    const kernels::KvLayout& layout, const Lengths& lengths) {
   std::string key = fmt::format("{} / {} / {} cores / {} / {} / context {}", cpu_name(env),
                                 kernels::isa_name(context.isa), usable_cores(),
-                                matmul_path_name(context.matmul_path), model.fingerprint().to_hex(),
-                                model.config().context_tokens);
+                                kMatmulPaths.name(context.matmul_path),
+                                model.fingerprint().to_hex(), model.config().context_tokens);
   // Only what is not usual, so that what was kept before there was a choice is still found.
   const kernels::KvTypes usual;
   if (layout.k_type != usual.k || layout.v_type != usual.v) {
