@@ -278,7 +278,10 @@ std::string note_on_rates(const Answer& answer, const std::string& rates_file) {
   constexpr double kFarOff = 3;
   constexpr double kMattersMs = 200;
   const auto& predicted = answer.report.predicted;
-  if (!predicted || predicted->ttft_ms < kMattersMs ||
+  // Full prefill is predicted as if no question before had left these passages in the prefix cache.
+  const bool was_asked_before =
+      answer.report.mode != answer.asked && answer.report.reused_tokens > 0;
+  if (!predicted || was_asked_before || predicted->ttft_ms < kMattersMs ||
       predicted->ttft_ms < kFarOff * answer.ttft_ms) {
     return "";
   }

@@ -145,6 +145,13 @@ TEST(AskReport, RatesOfABusyMachineAreSaid) {
   answer.report.predicted->ttft_ms = 700;
   EXPECT_THAT(note_on_rates(answer, "F"), ::testing::HasSubstr("7 times as fast"));
   EXPECT_THAT(note_on_rates(answer, "F"), ::testing::HasSubstr("without F it is"));
+  answer.asked = fusion::ReuseMode::kBlend;
+  answer.report.mode = fusion::ReuseMode::kPrefix;
+  EXPECT_NE(note_on_rates(answer, "F"), "");
+  answer.report.reused_tokens =
+      608;  // asked before: the prefix cache had it, which nobody predicts
+  EXPECT_EQ(note_on_rates(answer, "F"), "");
+  answer.report.reused_tokens = 0;
   answer.report.predicted->ttft_ms = 150;  // whatever it is, nobody waits for it
   answer.ttft_ms = 10;
   EXPECT_EQ(note_on_rates(answer, "F"), "");
