@@ -650,7 +650,7 @@ TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) 
   expect_error(weft_in(store(), {"docs", "rm", "--store", store(), "docs/orchard.txt"}), 2,
                first + "/orchard.txt, " + second + "/orchard.txt;");
   EXPECT_EQ(listed().size(), 4u);
-  // What only one of them has is that one's; what is there is meant wherever it stands.
+  // What only one of them has is that one's; what is there is meant wherever it is.
   EXPECT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs/library.txt"}).status, 0);
   EXPECT_EQ(weft_in(path("elsewhere"), remove).status, 0);
   EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/orchard.txt"));

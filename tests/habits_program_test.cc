@@ -53,7 +53,7 @@ TEST_F(Habits, APromptComesAsWordsAFileOrAPipe) {
   write_text(path("prompt.txt"), "The harbour opens\n");
   EXPECT_EQ(weft(generate({"-f", path("prompt.txt")})).out, wanted);
   EXPECT_NE(weft(generate({"-f", "-"}), "The harbour opens\n\n").out, wanted);
-  // What begins with a dash is a prompt behind -p or --.
+  // What begins with a dash is a prompt after -p or --.
   EXPECT_EQ(weft(generate({"-p", "-x"})).out, weft(generate({"--", "-x"})).out);
   EXPECT_EQ(weft(generate({"--prompt=-x"})).out, weft(generate({"--", "-x"})).out);
   EXPECT_EQ(weft(generate({"- item"})).status, 0);

@@ -1,4 +1,4 @@
-// What `weft ask` shows of an answer: its sources, the line about time, the table behind --stats,
+// What `weft ask` shows of an answer: its sources, the line about time, the table of --stats,
 // and the same as JSON. It opens nothing and asks nothing.
 #pragma once
 

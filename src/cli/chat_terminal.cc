@@ -39,7 +39,7 @@ bool parse_number(std::string_view text, T& out) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// The first word, and what follows the space behind it.
+/// The first word, and what follows the space after it.
 std::pair<std::string_view, std::string_view> split_word(std::string_view text) {
   const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
   std::string_view rest = text.substr(end);
@@ -119,7 +119,7 @@ class Chat {
     Line::Kind kind = Line::Kind::kText;
     std::string text;
     std::string typed;      // as it was, for the history
-    bool is_block = false;  // stood in """, so it is no command
+    bool is_block = false;  // was in """, so it is no command
   };
 
   Status talk_on() {
@@ -345,7 +345,7 @@ class Chat {
     save_path_.clear();
   }
 
-  // The commands; `argument` is what stands behind the name.
+  // The commands; `argument` is what follows the name.
 
   Status help(std::string_view) {
     std::string text;

@@ -125,7 +125,7 @@ Status run_ls(App& app, const DocsFlags& flags) {
   return Status::ok();
 }
 
-/// What a path that is to be removed stands for.
+/// What a path that is to be removed means.
 struct Meant {
   std::vector<std::string> documents;  // their paths
   std::vector<std::string> roots;      // where an ingest did not end

@@ -100,7 +100,7 @@ Status run_get(App& app, const std::string& name, bool accept_terms) {
     print_error(path + ": not the published file, fetched again");
   }
   const Status fetched = fetch_and_say(app, model, accept_terms);
-  if (!fetched.is_ok() && interrupted()) return cancelled("stopped; nothing was left behind");
+  if (!fetched.is_ok() && interrupted()) return cancelled("stopped; nothing was kept");
   return fetched;
 }
 

@@ -54,7 +54,7 @@ class WatchedEnv : public FaultEnv {
         : file_(std::move(file)), env_(env) {}
     uint64_t size_bytes() const override { return file_->size_bytes(); }
     Status read_at(uint64_t offset, std::span<std::byte> out) const override {
-      if (offset >= store::kRecordAlignment) ++env_.layer_reads;  // behind the head
+      if (offset >= store::kRecordAlignment) ++env_.layer_reads;  // after the head
       return file_->read_at(offset, out);
     }
 

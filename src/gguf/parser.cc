@@ -238,7 +238,7 @@ class Parser {
     if (entry.key.empty()) return error("empty key");
     where_ = fmt::format("key '{}'", printable(entry.key));
     if (!file_.entry_index_.emplace(entry.key, file_.entries_.size()).second) {
-      return error("the key stands in the file twice");
+      return error("the key is in the file twice");
     }
     WEFT_RETURN_IF_ERROR(read_type(entry.value.type, "type"));
     WEFT_RETURN_IF_ERROR(parse_value(entry.value));
@@ -332,7 +332,7 @@ class Parser {
     if (tensor.name.empty()) return error("empty name");
     where_ = fmt::format("tensor '{}'", printable(tensor.name));
     if (!file_.tensor_index_.emplace(tensor.name, file_.tensors_.size()).second) {
-      return error("the name stands in the file twice");
+      return error("the name is in the file twice");
     }
     uint32_t n_dims = 0;
     WEFT_RETURN_IF_ERROR(read(n_dims, "number of dimensions"));

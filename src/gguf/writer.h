@@ -33,7 +33,7 @@ constexpr ValueType value_type_of() {
   if constexpr (std::is_same_v<T, double>) return ValueType::kF64;
 }
 
-/// What stands before the tensors' bytes.
+/// What comes before the tensors' bytes.
 class HeaderBuilder {
  public:
   /// Any alignment but 32 is also written as general.alignment.

@@ -55,7 +55,7 @@ struct alignas(64) Tile {
 
 int32_t clamp(int64_t x, int32_t low, int32_t high) { return x < low ? low : x > high ? high : x; }
 
-/// Where a query stands among [n_rows][n_heads].
+/// Where a query is among [n_rows][n_heads].
 int64_t query_index(const AttentionRows& rows, int32_t kv_head, int64_t query) {
   return query / rows.group * rows.n_heads + kv_head * rows.group + query % rows.group;
 }

@@ -7,7 +7,7 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 // Arrays need not be a whole number of registers: what is left over goes through one register's
-// worth of memory, so that every element sees the same arithmetic wherever it stands.
+// worth of memory, so that every element sees the same arithmetic wherever it is.
 struct Tail {
   float x[kLanes] = {};
   Tail(const float* src, int64_t n) { memcpy(x, src, n * sizeof(float)); }

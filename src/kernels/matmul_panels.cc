@@ -107,7 +107,7 @@ class Pass {
     return worker.panels + p * kernels_.part_blocks * kernels_.panel_block_bytes;
   }
 
-  /// Past the end of the matrix its last row stands in; what comes of it is dropped.
+  /// Past the end of the matrix its last row is taken; what comes of it is dropped.
   void unpack(const PanelGroup& group, int64_t p, int64_t part_begin, const Worker& worker) const {
     const WeightMatrix& weight = *group.output->weight;
     const int64_t row_size = weight.row_size_bytes();

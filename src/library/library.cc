@@ -7,7 +7,7 @@
 // the same transaction as the rows that depend on it; older versions kept it in the store's
 // properties, which are still read (settlement_of_properties).
 //
-// An ingest that took nothing in leaves no store behind: the folder is removed, but only if this
+// An ingest that took nothing in leaves no store: the folder is removed, but only if this
 // process made it and nothing else came into it. To check and remove in one step, the index's lock
 // is held and the folder is first renamed away.
 #include "library/library.h"
