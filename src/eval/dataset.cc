@@ -10,8 +10,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The largest set of ../shared/data is some tens of MB; a file is held whole, and as JSON values
-// that take several times its bytes.
+// A hundred questions with their passages are about 1 MB. A file is held whole, and again as JSON
+// values that take several times its bytes.
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 
 /// The string at `key`, empty when it is missing and not `required`.
