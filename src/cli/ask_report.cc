@@ -89,6 +89,7 @@ std::vector<Source> sources_of(std::span<const library::Passage> passages) {
     for (const retrieval::Hit& other : hit.nearly_same) {
       const std::string path = retrieval::path_from_root(other.path, other.root);
       const bool is_copy = !hit.content_hash.empty() && other.content_hash == hit.content_hash;
+      if (path == source.path) continue;  // rows of one table that are alike in several chunks
       std::vector<std::string>& paths = is_copy ? source.same : source.nearly_same;
       if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
     }
@@ -255,7 +256,9 @@ Json answer_json(const Answer& a) {
 Json passage_json(const library::Passage& passage) {
   const retrieval::Hit& hit = passage.hit;
   Json nearly_same = Json::array();
-  for (const retrieval::Hit& other : hit.nearly_same) nearly_same.push_back(other.path);
+  for (const retrieval::Hit& other : hit.nearly_same) {
+    if (other.path != hit.path) nearly_same.push_back(other.path);
+  }
   Json older_version_of;  // null: of none
   if (!hit.older_version_of.empty()) older_version_of = hit.older_version_of;
   return {{"path", hit.path},

@@ -91,6 +91,9 @@ TEST(AskReport, OtherVersionsOfASourceAreNamed) {
   for (retrieval::Hit& other : one.hit.nearly_same) other.content_hash = "a";
   EXPECT_EQ(line(), "the same as notes/d2.md, notes/d3.md, notes/d4.md and 1 more");
   EXPECT_EQ(passage_json(one)["nearly_same"][0], "/home/ann/notes/d2.md");
+  one.hit.nearly_same = {passage(1, 4, 9, 9, 2).hit};  // rows of a table that are alike
+  EXPECT_EQ(line(), "");
+  EXPECT_EQ(passage_json(one)["nearly_same"], Json::array());
 }
 
 TEST(AskReport, AnOlderVersionNamesTheNewerSource) {

@@ -556,6 +556,7 @@ class Chat {
 std::span<const Chat::Command> Chat::commands() {
   static const Command kCommands[] = {
       {"/help", "/help", "this list", &Chat::help},
+      {"/?", "", "", &Chat::help},
       {"/exit", "/exit, /quit, /bye", "leave; so do exit and quit", &Chat::exit},
       {"/quit", "", "", &Chat::exit},
       {"/bye", "", "", &Chat::exit},

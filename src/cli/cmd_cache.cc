@@ -308,7 +308,7 @@ Status run_verify(App& app, const CacheFlags& flags) {
     WEFT_ASSIGN_OR_RETURN(verified.repaired, repair(*store, **index, verified.report));
   }
   flags.json ? show_verified_json(verified) : show_verified(verified);
-  if (verified.repaired) {
+  if (has_index) {  // what an earlier repair took out is missing still
     WEFT_ASSIGN_OR_RETURN(const std::string unfinished, unfinished_line(**index, flags.dir));
     if (!unfinished.empty()) print_error(unfinished);
   }

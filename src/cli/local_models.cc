@@ -74,7 +74,15 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
     const Result<DirEntry> entry = env.stat(path);
     return entry.is_ok() && !entry->is_directory;
   };
-  if (is_file(name_or_path)) return name_or_path;
+  if (is_file(name_or_path)) {
+    // As `weft quantize M smollm2-135m` makes one: silence would let two models go by one name.
+    const bool is_bare = name_or_path.find('/') == std::string::npos && !models_dir.empty();
+    if (is_bare && is_file(model_path(name_or_path, models_dir))) {
+      print_error(fmt::format("{}: taken from this folder; the fetched model of that name is {}",
+                              name_or_path, model_path(name_or_path, models_dir)));
+    }
+    return name_or_path;
+  }
   if (name_or_path.empty()) return invalid_argument("the model's name is empty");
   const Result<DirEntry> entry = env.stat(name_or_path);
   const bool is_folder = entry.is_ok() && entry->is_directory;

@@ -64,6 +64,7 @@ constexpr Foreign kCommands[] = {
     {"", "embeddings",
      "weft has no `embeddings`: it makes none; weft ask finds passages by their words, in "
      "documents that weft ingest took in"},
+    {"", "version", "weft has no `version`: weft --version says it"},
     {"", "search", "weft has no `search`: weft ask -m MODEL --store DIR QUESTION answers"},
     {"", "query", "weft has no `query`: weft ask -m MODEL --store DIR QUESTION answers"},
     {"", "index", "weft has no `index`: weft ingest -m MODEL --store DIR PATH takes documents in"},

@@ -171,9 +171,10 @@ Read<Decoded> guess(std::string_view bytes, bool has_zero) {
     return read;
   }
   const Utf8Share share = count_utf8(bytes);
-  // In another encoding nearly all high bytes are bad ones. Two whole characters for each bad byte
-  // say that this is UTF-8 with some damaged places.
-  if (share.characters >= 2 * share.bad_bytes) {
+  // In another encoding nearly all high bytes are bad ones: two of them that happen to be a whole
+  // character are "Ã¼" or the like in Windows-1252, which nobody writes. So as many characters as
+  // bad bytes say that this is UTF-8 with some damaged places.
+  if (share.characters >= share.bad_bytes) {
     return damaged_utf8(bytes);
   }
   if (looks_western(bytes)) {

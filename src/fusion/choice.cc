@@ -40,10 +40,14 @@ Choice choose(const model::ModelConfig& config, const ReuseCounts& counts,
     if (ratio) {
       choice.options.ratio = *ratio;
     } else {
+      const double full_ms =
+          predicted_ms(plain_work(config, usual(counts, options.history_tokens)), *options.rates);
+      const std::string why = full_ms < kSoonMs ? fmt::format("less than {:.1f} s", kSoonMs / 1000)
+                                                : "hardly longer than reuse";
       make_plain(choice,
-                 fmt::format("full prefill: predicted to take less than {:.1f} s here, or "
-                             "hardly longer than reuse, and it loses nothing (--ratio auto)",
-                             kSoonMs / 1000));
+                 fmt::format("full prefill: predicted to take {} here, and it loses nothing "
+                             "(--ratio auto)",
+                             why));
     }
   }
   // A question asked twice would be answered from fused KV the second time, the first time exactly:

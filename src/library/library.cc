@@ -23,6 +23,7 @@
 
 #include "base/byte_sizes.h"
 #include "base/hash.h"
+#include "base/shell_text.h"
 #include "fusion/chunk_computer.h"
 #include "fusion/chunk_key.h"
 #include "retrieval/scan.h"
@@ -215,7 +216,9 @@ bool is_name_of_a_store(const DirEntry& entry) {
 }
 
 Status nothing_ingested(const std::string& dir) {
-  return not_found(dir + ": no documents were ingested here; see weft ingest --help");
+  return not_found(fmt::format(
+      "{}: no documents were ingested here; weft ingest -m MODEL --store {} PATH takes some in",
+      dir, shell_path(dir)));
 }
 
 }  // namespace

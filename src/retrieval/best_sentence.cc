@@ -179,7 +179,8 @@ bool is_within_sentence(std::string_view text, size_t at) {
             (is_one_of(kBeforeOrdinal, ascii_lower(last_word(head))) && !is_new_sentence));
   }
   if (is_one_of(kNeverLast, word)) return true;
-  if (is_one_of(kBeforeNumber, word)) return is_ascii_digit(rest[0]);
+  const bool is_street = word.size() > 3 && word.ends_with("str");  // "Lindenstr. 5"
+  if (is_street || is_one_of(kBeforeNumber, word)) return is_ascii_digit(rest[0]);
   if (is_one_of(kAsOftenLast, word) || are_initials(as_written)) return !is_new_sentence;
   return false;
 }

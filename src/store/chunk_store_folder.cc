@@ -427,7 +427,10 @@ Result<Properties> ChunkStore::Impl::read_properties() {
   const std::string path = join_path(options_.dir, kPropertiesFile);
   WEFT_ASSIGN_OR_RETURN(const std::string text,
                         read_file(env_, path, kMaxPropertiesBytes, Links::kRefuse));
-  return decode_properties(text, path);
+  auto properties = decode_properties(text, path);
+  if (properties.status().code() != StatusCode::kCorrupt) return properties;
+  return corrupt(properties.status().message() +
+                 "; without this file, weft ingest -m MODEL makes a new one");
 }
 
 Status ChunkStore::Impl::note_private() {
