@@ -1,3 +1,8 @@
+// Through engine::Batcher, as `generate --batch` goes, and not by kernels alone: what is measured
+// has the planning of steps, the sampling and the bookkeeping of pages in it. The first step takes
+// all prompts whole (its budget of rows is set to their sum), so that prefill and decode do not mix
+// and each has a time of its own; a server's mixed steps are measured by `weft generate --batch`
+// itself.
 #include "bench/batch.h"
 
 #include <fmt/format.h>
@@ -12,6 +17,7 @@
 namespace weft::bench {
 namespace {
 
+/// Of all sequences together.
 struct Round {
   double prefill_tokens_per_s = 0;
   double decode_tokens_per_s = 0;
@@ -49,16 +55,20 @@ Result<Round> run_round(engine::Engine& engine, const BatchOptions& options, int
     }
   }
   WEFT_RETURN_IF_ERROR(failed);
+  // The prefill's step gives each sequence its first token, so a decode step fewer is run.
   const double n_decoded = 1.0 * batch * (options.new_tokens - 1);
   return Round{1.0 * batch * options.prompt_tokens / prefill_ms * 1e3, n_decoded / decode_ms * 1e3};
 }
 
+/// The nearest rank; values is not empty. Sorts it.
 double percentile(std::vector<double>& values, double share) {
   std::ranges::sort(values);
   const size_t at = share * (values.size() - 1) + 0.5;
   return values[at];
 }
 
+/// Before anything is timed: a batch that waited for pages would be measured as a slow one, since
+/// the scheduler holds a request back rather than refuse it.
 Status check(engine::Engine& engine, const BatchOptions& options) {
   const int64_t tokens = int64_t{options.prompt_tokens} + options.new_tokens;
   if (options.prompt_tokens < 1 || options.new_tokens < 2) {
@@ -93,7 +103,9 @@ Result<std::vector<BatchSpeed>> bench_batch(engine::Engine& engine, const BatchO
   int64_t done = 0;
   for (int32_t round = 0; round <= options.repeat; ++round) {
     for (int64_t i = 0; i < n; ++i) {
+      // The warm-up's steps go with its speeds.
       if (round <= 1) step_ms[i].clear();
+      // The prompts of each round are the same, and would be found.
       engine.forget_prefixes();
       WEFT_ASSIGN_OR_RETURN(const Round speed,
                             run_round(engine, options, options.batches[i], step_ms[i]));

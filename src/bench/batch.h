@@ -11,6 +11,8 @@
 namespace weft::bench {
 
 struct BatchOptions {
+  // Powers of two, so that a table shows where a step stops being bound by reading the weights and
+  // begins to be bound by arithmetic.
   std::vector<int32_t> batches = {1, 2, 4, 8, 16, 32};  // sequences at once
   int32_t prompt_tokens = 128;                          // of each
   int32_t new_tokens = 64;                              // of each

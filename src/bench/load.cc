@@ -1,3 +1,5 @@
+// Child processes by posix_spawn, not fork: this process has the caller's threads, and a fork's
+// copy-on-write faults would be in the first measurement and not in the next.
 #include "bench/load.h"
 
 #include <fcntl.h>
@@ -19,6 +21,7 @@ extern char** environ;
 namespace weft::bench {
 namespace {
 
+/// Of one process; times since just before it was started.
 struct Run {
   double first_token_ms = 0;
   double exit_ms = 0;
@@ -31,6 +34,8 @@ struct Child {
   int output = -1;
 };
 
+/// The command with its output in a pipe and nothing on standard input. kIoError when the system
+/// has no pipe or no such program. Every other descriptor is closed in it (O_CLOEXEC).
 Result<Child> start(const std::vector<std::string>& command) {
   std::vector<char*> argv;
   for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -46,6 +51,7 @@ Result<Child> start(const std::vector<std::string>& command) {
   Child child{0, ends[0]};
   const int error = ::posix_spawn(&child.pid, argv[0], &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
+  // Ours of the child's end: the pipe ends only when nobody can write to it any more.
   ::close(ends[1]);
   if (error == 0) return child;
   ::close(ends[0]);
@@ -63,6 +69,7 @@ ssize_t read_some(int file) {
   return n;
 }
 
+/// Starts the command and reads its output to the end, so that it never waits for a full pipe.
 Result<Run> run_once(Env& env, const std::vector<std::string>& command) {
   const int64_t begin_ns = env.monotonic_ns();
   const auto ms = [&] { return env.ms_since(begin_ns); };
@@ -79,6 +86,7 @@ Result<Run> run_once(Env& env, const std::vector<std::string>& command) {
     if (errno != EINTR) return io_error(fmt::format("{}: lost while running", command[0]));
   }
   run.exit_ms = ms();
+  // Linux counts ru_maxrss in KiB.
   run.peak_bytes = narrow<uint64_t>(usage.ru_maxrss) * 1024;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     return io_error(fmt::format("{}: failed; see its line above", command[0]));

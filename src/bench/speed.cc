@@ -1,3 +1,6 @@
+// What `llama-bench -p N -n M -d D` measures, by the same rules: random tokens, no sampling, the
+// logits of the last row alone, the cache empty before each prefill. A sampler would add the same
+// to every engine, and greedy text of a small model ends early.
 #include "bench/speed.h"
 
 #include <fmt/format.h>
@@ -13,6 +16,7 @@ namespace {
 
 double seconds_since(Env& env, int64_t begin_ns) { return (env.monotonic_ns() - begin_ns) * 1e-9; }
 
+/// Tokens a second of one prompt from an empty sequence, in steps as the engine cuts them.
 Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tokens) {
   const kv::OwnedSequence sequence = engine.create_sequence();
   const int64_t begin_ns = engine.env().monotonic_ns();
@@ -21,6 +25,9 @@ Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tok
   return tokens.size() / seconds;
 }
 
+/// Tokens a second of one token a step from where the sequence is, which it is cut back to, so that
+/// every repeat decodes at the same depth. Given tokens, not sampled ones: decode's work does not
+/// depend on which they are.
 Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
                            std::span<const int32_t> tokens) {
   const int32_t depth = sequence.length();
@@ -56,6 +63,7 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
     return invalid_argument(
         fmt::format("{} tokens do not fit the context of {}", longest, engine.context_tokens()));
   }
+  // One text for all lengths: a shorter prompt is the beginning of a longer one.
   const std::vector<int32_t> tokens = random_tokens(engine, narrow<int32_t>(longest), /*seed=*/7);
   const auto n_parts = std::ssize(options.prefill_tokens) + (options.decode_tokens > 0 ? 1 : 0);
   int64_t done = 0;

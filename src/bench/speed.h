@@ -10,6 +10,7 @@
 
 namespace weft::bench {
 
+/// 512 is a step's budget of rows, 4,096 several of them with attention over what came before.
 struct SpeedOptions {
   std::vector<int32_t> prefill_tokens = {512, 4096};
   int32_t decode_tokens = 64;
@@ -22,6 +23,7 @@ struct PrefillSpeed {
   Spread tokens_per_s;
 };
 
+/// Medians with their spread over the repeats, the warm-up left out.
 struct SpeedReport {
   std::vector<PrefillSpeed> prefill;
   int32_t decode_depth = 0;

@@ -1,3 +1,7 @@
+// What a user of RAG waits for: the documents are known, the question is not, and the documents
+// come in an order that no earlier prompt had. Each mode is timed from the state that it would
+// find: `none` and `prefix` without a store's help, `full` and `blend` with every chunk on the
+// disk. Loading is inside the time; only computing the records is not, as that is done at ingest.
 #include "bench/ttft.h"
 
 #include <fmt/format.h>
@@ -28,6 +32,7 @@ std::vector<int32_t> random_tokens(const text::Tokenizer& tokenizer, std::mt1993
   return tokens;
 }
 
+/// What can be said before the model's template is known; prepare() looks at the whole prompt.
 Status check_sizes(const engine::Engine& engine, const TtftOptions& options) {
   if (options.n_chunks < 1 || options.chunk_tokens < 1 || options.question_tokens < 1) {
     return invalid_argument("chunks, chunk tokens and question tokens must be at least 1");
@@ -86,6 +91,7 @@ class TtftBench {
   TtftBench(engine::Engine& engine, const TtftOptions& options)
       : engine_(engine), options_(options) {}
 
+  /// Makes the two prompts and computes the records of their chunks, all outside of what is timed.
   Status prepare() {
     std::mt19937 random(7);
     const text::Tokenizer& tokenizer = engine_.tokenizer();
@@ -132,6 +138,7 @@ class TtftBench {
   }
 
  private:
+  /// Opened anew for each run: a store's memory tier would answer from the run before.
   Result<std::unique_ptr<store::ChunkStore>> open_store() {
     return store::ChunkStore::open(engine_.env(), {.dir = options_.store_dir, .create = true});
   }
@@ -145,6 +152,8 @@ class TtftBench {
     return Status::ok();
   }
 
+  /// A cold start of the records: the next read comes from the disk. Needs no rights, as only this
+  /// file's clean pages go (posix_fadvise).
   Status drop_page_cache() {
     WEFT_ASSIGN_OR_RETURN(const auto entries, engine_.env().list(options_.store_dir));
     for (const DirEntry& entry : entries) {

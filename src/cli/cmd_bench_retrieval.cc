@@ -31,7 +31,7 @@ const char* half_name(eval::Half half) {
   return "all";
 }
 
-Json share_json(const eval::Share& share) {
+Json share_json(const eval::Interval& share) {
   return {{"value", share.value}, {"low", share.low}, {"high", share.high}};
 }
 
@@ -45,7 +45,7 @@ Json figures_json(const eval::RetrievalFigures& f) {
 /// With a single set there is nothing foreign.
 std::string foreign_text(const eval::RetrievalResult& result) {
   if (!result.foreign) return "-";
-  const eval::Share& share = result.foreign->not_in_documents;
+  const eval::Interval& share = result.foreign->not_in_documents;
   return fmt::format("{:.1f}% [{:.1f} {:.1f}]", 100 * share.value, 100 * share.low,
                      100 * share.high);
 }

@@ -1,3 +1,7 @@
+// The scheduler (scheduler.h) plans integers; this carries a plan out and reports back. A step runs
+// every running request's decode row and as many prompt rows as the budget leaves; a prompt over
+// documents (a fusion) goes layer by layer beside them. A request's tokens and probabilities are
+// what they would be alone, whatever shares its steps, by the kernels' promise on rows.
 #include "engine/batcher.h"
 
 #include <fmt/format.h>
@@ -62,6 +66,7 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
 
 Batcher::~Batcher() = default;
 
+// Equal prompts at once: the second one waits for the first one's prefill, and finds it.
 Result<size_t> Batcher::submit(BatchRequest request) {
   RequestShape shape;
   const auto same = by_prompt_.find(request.prompt);
@@ -188,6 +193,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   return true;
 }
 
+// Out of the tables before its answer is handed over: on_done may submit the next one.
 Batcher::Request Batcher::take(RequestId id) {
   Request request = std::move(requests_.extract(id).mapped());
   const auto prompt = by_prompt_.find(

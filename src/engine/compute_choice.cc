@@ -1,3 +1,6 @@
+// Which path is fastest depends on the CPU (AMX, AVX-512 BF16, VNNI, or none of them), and no table
+// of CPUs stays right. So it is measured, on one product of 512 rows, and kept: a machine must not
+// choose differently from run to run, or the same prompt would give other bits.
 #include "engine/compute_choice.h"
 
 #include <fmt/format.h>

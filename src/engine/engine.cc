@@ -1,3 +1,7 @@
+// Opens a model with all that a request needs: threads, kernels, vocabulary, cache. Opening maps
+// the file and reads no matrix, so that it takes milliseconds; what the first prompt touches is
+// read then. The compute path is measured once per machine and kept (compute_choice.h), which the
+// first command pays and reports as calibration_ms.
 #include "engine/engine.h"
 
 #include <fmt/format.h>
@@ -17,9 +21,11 @@ namespace {
 
 // Beyond the context: the anchor and the chunk after it, and pages that the prefix index keeps.
 constexpr int32_t kSpareTokens = 4096;
+// vLLM's size: of a sequence's last page half is empty on average, 8 slots.
 constexpr int32_t kPageTokens = 16;
 
 /// Tokens of the KV cache: what the contexts need, or what the limit holds.
+/// A whole number of pages; --kv-limit never makes it more than the contexts need.
 Result<int32_t> kv_capacity(const EngineOptions& options, const model::ModelConfig& config) {
   const int64_t wanted =
       std::min<int64_t>(int64_t{config.context_tokens} * options.n_contexts + kSpareTokens,
@@ -63,6 +69,8 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
   WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::open(engine->model_->file()));
   const model::ModelConfig& config = engine->model_->config();
+  // A token beyond the embedding would be read from behind the tensor; the other way round is
+  // usual.
   if (engine->tokenizer_->vocab_size() > config.vocab_size) {
     return corrupt(fmt::format("{}: {} tokens in the vocabulary, {} rows in the embedding",
                                engine->model_->file().path(), engine->tokenizer_->vocab_size(),
@@ -84,6 +92,8 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   WEFT_ASSIGN_OR_RETURN(
       engine->context_.matmul_path,
       choose_matmul_path(env, *engine->pool_, isa,
+                         // The type that most of a step's products have: the feed-forward
+                         // network's.
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
   engine->calibration_ms_ = env.ms_since(calibration_ns);
@@ -114,6 +124,7 @@ Result<text::ChatTemplate> Engine::chat_template() const {
   return compiled;
 }
 
+// Both flags where both are too small, so that nobody is sent back a second time.
 std::string Engine::flags_to_hold(int64_t tokens) const {
   if (tokens > model_->config().context_length) return "";
   const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
@@ -125,6 +136,7 @@ std::string Engine::flags_to_hold(int64_t tokens) const {
                      size_flag_for(narrow<uint64_t>(pages * page_bytes())));
 }
 
+// What to do, as the second half of an error: the model's limit, the counting's, or flags.
 std::string Engine::way_to_hold(int64_t tokens) const {
   const int32_t most = model_->config().context_length;
   if (tokens > most) {
@@ -151,6 +163,7 @@ std::string Engine::tokens_text(int64_t tokens) const {
   return fmt::format("{} token{}", tokens, tokens == 1 ? "" : "s");
 }
 
+// At the first request that asks for them, not at opening: `generate` and `chat` never do.
 Result<fusion::PrefillRates> Engine::prefill_rates() {
   if (!rates_) {
     const int64_t begin_ns = env_.monotonic_ns();
@@ -208,6 +221,7 @@ Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> a
 
 namespace {
 
+/// A group of rows for each, from where its sequence ends.
 model::Rows rows_of(std::span<const Appended> appended, model::RowKind kind) {
   model::Rows rows;
   for (const Appended& one : appended) {
@@ -216,6 +230,7 @@ model::Rows rows_of(std::span<const Appended> appended, model::RowKind kind) {
   return rows;
 }
 
+/// std::bad_alloc of `fn` as an error that says what was tried and what to do.
 template <class Fn>
 auto with_memory_for(std::span<const Appended> appended, const Fn& fn) -> decltype(fn()) {
   int64_t n_tokens = 0;

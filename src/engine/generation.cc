@@ -1,3 +1,5 @@
+// The loop that makes text: sample, show what is certain, run the token as a decode row, again. A
+// token that ends the text is not run: nothing follows it here.
 #include "engine/generation.h"
 
 #include <fmt/format.h>
@@ -31,11 +33,14 @@ const char* stop_reason_name(StopReason reason) {
 
 namespace {
 
+/// With what --logprobs wants of it; without that no distribution is computed.
 GeneratedToken describe(int32_t id, std::span<const float> logits, int32_t n_logprobs) {
   if (n_logprobs == 0) return {id, 0, {}};
   return {id, sampling::token_logprob(logits, id), sampling::top_logprobs(logits, n_logprobs)};
 }
 
+/// All ids that end a generation in this vocabulary: models have several (end of turn, end of
+/// text).
 std::vector<int32_t> end_tokens(const text::Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {

@@ -1,3 +1,5 @@
+// Lines of "key<TAB>value" in a file of the cache folder. It is a cache and treated as one: a
+// damaged or missing file means measuring again, one that cannot be written is no error.
 #include "engine/kept_measurements.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// Knuth, Morris and Pratt's automaton for each stop text, fed byte by byte as tokens come: a stop
+// text may lie across any number of tokens, and begin inside one. What could still become one is
+// held back, but never half a character.
 #include "engine/stop_texts.h"
 
 #include <fmt/format.h>
@@ -5,21 +8,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace weft::engine {
 namespace {
 
 constexpr size_t kMaxCharBytes = 4;
 
-bool continues_char(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
 /// `end`, or where the character begins that it would cut.
 size_t char_begin(std::string_view text, size_t end) {
   size_t begin = end;
   while (begin > 0 && begin < text.size() && end - begin < kMaxCharBytes - 1 &&
-         continues_char(text[begin])) {
+         is_utf8_continuation(text[begin])) {
     --begin;
   }
-  const bool cuts = begin < text.size() && !continues_char(text[begin]);
+  const bool cuts = begin < text.size() && !is_utf8_continuation(text[begin]);
   return cuts ? begin : end;
 }
 

@@ -10,6 +10,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A hundred questions with their passages are about 1 MB. A file is held whole, and again as JSON
+// values that take several times its bytes.
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 
 /// The string at `key`, empty when it is missing and not `required`.
@@ -23,6 +25,8 @@ Result<std::string> string_field(const Json& object, const char* key, bool requi
   return found->get<std::string>();
 }
 
+/// kCorrupt, with `where` first, for a field that is missing or of another type. Unknown fields are
+/// let pass: the sets carry ids and scores of their own.
 Result<Example> read_example(const Json& item, const std::string& where) {
   if (!item.is_object()) return corrupt(where + ": no object");
   Example example;
@@ -48,6 +52,7 @@ Result<Example> read_example(const Json& item, const std::string& where) {
       if (!gold->is_boolean()) return corrupt(where + ": 'gold' is not true or false");
       p.is_gold = gold->get<bool>();
     }
+    // Wikipedia's titles as they come in SQuAD: "Super_Bowl_50".
     std::replace(p.title.begin(), p.title.end(), '_', ' ');
     example.passages.push_back(std::move(p));
   }

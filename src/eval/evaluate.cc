@@ -1,3 +1,7 @@
+// For each example: full prefill answers greedily (the reference); every mode prefills the same
+// prompt and answers, too; and then every mode is fed the reference's answer token by token
+// (teacher forcing), which gives two distributions over the same continuation to compare. KL over
+// free-running answers would compare different texts from the first differing token on.
 #include "eval/evaluate.h"
 
 #include <algorithm>
@@ -14,6 +18,8 @@ namespace {
 
 using fusion::ReuseMode;
 
+// The data sets' answers have one to five words; what is compared beyond them is how the model
+// rambles.
 constexpr int32_t kAnswerTokens = 16;
 /// Examples that are answered in the same steps at most: what is held of one is its sequences, and
 /// a row of logits of each.
@@ -26,6 +32,7 @@ struct Samples {
   std::vector<bool> same;
 };
 
+/// A base model answers and goes on with a question of its own in the next line.
 std::string first_line(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \n\t");
   if (begin == std::string::npos) return "";
@@ -48,6 +55,7 @@ class Evaluator {
         goes_on_(goes_on),
         on_result_(on_result) {}
 
+  /// The prompt that `weft ask` would make of these passages, a chunk each.
   Result<fusion::Prompt> prompt_of(const Example& example) const {
     fusion::Prompt prompt;
     WEFT_ASSIGN_OR_RETURN(prompt.prefix, rag_.prefix());
@@ -99,6 +107,7 @@ class Evaluator {
   static Status stopped() { return cancelled("the evaluation was stopped"); }
 
  private:
+  /// What one mode makes of one example.
   struct Answer {
     std::vector<int32_t> token_ids;  // greedy
     std::string text;
@@ -243,6 +252,7 @@ class Evaluator {
     return std::move(held.result);
   }
 
+  /// Compares `own` with the reference, over as many tokens as both have.
   static void add_sample(const Example& example, const Answer& reference, const Answer& own,
                          Samples& samples) {
     double kl = 0;
@@ -307,6 +317,7 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
     }
     if (!goes_on()) return Evaluator::stopped();
   }
+  // What was still held.
   WEFT_RETURN_IF_ERROR(evaluator.answer_all());
   result.prompt_tokens_mean = mean_of(prompt_tokens);
   for (size_t m = 0; m < samples.size(); ++m) {

@@ -32,6 +32,9 @@ std::vector<std::string> normalised_words(std::string_view text) {
   return words;
 }
 
+/// 2 PR / (P + R) over bags of words: with c words in common, precision c / |answer| and recall c /
+/// |golden| give 2c / (|answer| + |golden|). Two empty ones agree, as SQuAD's script has it for
+/// questions without an answer.
 double f1_of(const std::vector<std::string>& answer, const std::vector<std::string>& golden) {
   if (answer.empty() || golden.empty()) return answer.empty() && golden.empty() ? 1.0 : 0.0;
   std::map<std::string, int> counts;
@@ -48,6 +51,8 @@ double f1_of(const std::vector<std::string>& answer, const std::vector<std::stri
 double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
   std::vector<float> p(p_logits.size());
   std::vector<float> q(q_logits.size());
+  // In double from here on: the terms have both signs and nearly cancel where the rows are near
+  // each other, which is what is measured. Rounding may leave a sum a little below zero.
   kernels::log_softmax(p_logits, p);
   kernels::log_softmax(q_logits, q);
   double sum = 0;

@@ -1,3 +1,7 @@
+// perplexity = exp(-1/N sum log p(token | the window before it)). Which windows, which half of them
+// and where the BOS goes is llama.cpp's `perplexity` tool: with -c 512 its figure for a file and
+// this one differ only as the engines' arithmetic does (docs/measurements.md has both). Several
+// short windows share a step: one of 64 tokens alone would read all weights for 64 rows.
 #include "eval/perplexity.h"
 
 #include <fmt/format.h>
@@ -13,8 +17,10 @@
 namespace weft::eval {
 namespace {
 
+// Below it no token is left to score: the first window_tokens / 2 + 1 are context.
 constexpr int64_t kMinWindowTokens = 4;
 
+// A step of the engine's; what is beyond it is cut into several, and gains nothing.
 constexpr int32_t kStepRows = 512;
 
 /// `tokens` are whole windows, each a sequence of its own in one step. Of each the sum of -log p
@@ -36,6 +42,8 @@ Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<cons
   const auto add = [&](int64_t row, std::span<const float> logits) {
     kernels::log_softmax(logits, logprobs);
     const int32_t target = tokens[row + 1];
+    // Sums of doubles, a window at a time and in order: the figure is the same however many windows
+    // share a step.
     losses[row / window_tokens] -= logprobs[target];
   };
   WEFT_RETURN_IF_ERROR(engine.score(windows, rows, add));
@@ -84,6 +92,8 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
     const int64_t n = std::min(at_once, n_windows - w);
     const auto windows = std::span(tokens).subspan(w * window_tokens, n * window_tokens);
     for (int64_t i = 0; bos && i < n; ++i) {
+      // In place of the window's first token, as llama.cpp does, not before it: windows stay as
+      // long as the context.
       windows[i * window_tokens] = tokenizer.bos();
     }
     WEFT_ASSIGN_OR_RETURN(const std::vector<double> losses,

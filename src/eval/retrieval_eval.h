@@ -21,8 +21,8 @@ struct RetrievalSet {
   std::vector<Example> examples;  // with passages marked as gold
 };
 
-/// A share with its 95 % interval.
-struct Share {
+/// A share, or a difference of shares, with its 95 % interval.
+struct Interval {
   double value = 0;
   double low = 0;
   double high = 0;
@@ -31,10 +31,10 @@ struct Share {
 /// What is shown of the passages, over some questions.
 struct RetrievalFigures {
   int64_t questions = 0;
-  Share gold;              // of the questions' gold passages among those shown (bootstrapped)
-  double passages = 0;     // shown, mean
-  double tokens = 0;       // of the passages shown, mean
-  Share not_in_documents;  // of the questions (Wilson)
+  Interval gold;              // of the questions' gold passages among those shown (bootstrapped)
+  double passages = 0;        // shown, mean
+  double tokens = 0;          // of the passages shown, mean
+  Interval not_in_documents;  // of the questions (Wilson)
 };
 
 /// Questions are halved by their place in the set: even ones are for tuning, odd ones for looking.
@@ -43,9 +43,9 @@ enum class Half { kAll, kEven, kOdd };
 struct RetrievalResult {
   std::string name;
   Half half = Half::kAll;
-  RetrievalFigures plain;   // Index::search over all words of the question
-  RetrievalFigures chosen;  // find_passages, as ask does
-  Share gold_difference;    // chosen less plain, question by question (bootstrapped)
+  RetrievalFigures plain;    // Index::search over all words of the question
+  RetrievalFigures chosen;   // find_passages, as ask does
+  Interval gold_difference;  // chosen less plain, question by question (bootstrapped)
   /// find_passages over the other sets' passages alone; no gold there. None with a single set.
   std::optional<RetrievalFigures> foreign;
 };

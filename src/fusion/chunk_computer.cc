@@ -1,3 +1,7 @@
+// A chunk by itself has no start to attend to: its first tokens become attention sinks that they
+// are not in the prompt (Xiao et al. 2023). So it is computed after an anchor, a short neutral text
+// whose K and V are computed once and forked for each chunk. The anchor is a part of the chunk's
+// key.
 #include "fusion/chunk_computer.h"
 
 #include <algorithm>
@@ -73,6 +77,7 @@ Status ChunkPass::Step::add(ChunkComputer& computer, std::span<const int32_t> to
   ChunkKv& chunk = chunks.emplace_back();
   chunk.n_tokens = n_tokens;
   chunk.layers.resize(config.n_layers);
+  // Before the pass: no allocation may fail in the middle of a layer.
   for (std::vector<std::byte>& layer : chunk.layers) layer.resize(2 * half_bytes);
   return Status::ok();
 }
@@ -105,6 +110,7 @@ void ChunkPass::keep(int64_t row_begin, MatrixView<const float> k, MatrixView<co
 
 Result<std::unique_ptr<ChunkPass>> ChunkComputer::start_first(
     std::span<const std::span<const int32_t>> chunks) {
+  // Without an anchor a chunk begins at position 0, in an empty sequence of its own.
   if (!anchor_sequence_) {
     WEFT_CHECK(anchor_.empty());
     anchor_sequence_ = cache_.create_sequence();

@@ -1,3 +1,6 @@
+// What a chunk's KV depends on, as bytes: the record's name is their hash, and the record holds
+// them whole, so that equal names with other contents are found out (docs/formats/chunk.md). Lists
+// carry their lengths, or {1, 2} after {3} and {2} after {3, 1} would be one key.
 #include "fusion/chunk_key.h"
 
 #include <bit>
@@ -50,6 +53,7 @@ std::vector<std::byte> chunk_identity(const KeyScope& scope, std::span<const int
     out.number(rope.magnitude);
     out.list(std::span<const double>(rope.inverse_frequencies));
   }
+  // None yet; its place is kept, so that the first one changes no existing key.
   out.number(uint32_t{0});  // adapters
   out.list(std::span<const char>(scope.salt));
   out.list(std::span<const int32_t>(scope.anchor));

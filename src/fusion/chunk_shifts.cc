@@ -1,3 +1,9 @@
+// Delta propagation (docs/fusion.md): for a chunk with recomputed tokens R, shift = factor * n / (n
+// + kDoubtTokens) * sum_R w_i c_i / sum_R w_i, where c_i is the change of token i's K (before
+// rotation) or V, and w_i is 1 / the change expected so far into the chunk. The first tokens of a
+// chunk change several times as much as the others, whatever the context; unweighted, they alone
+// would decide. Changes longer than the lower quartile are cut to its length, since a mean follows
+// its outliers and these say nothing of the others. docs/experiments.md has what else was tried.
 #include "fusion/chunk_shifts.h"
 
 #include <algorithm>
@@ -56,6 +62,7 @@ void ChunkShifts::finish(double factor) {
   scales_.assign(n_chunks_, 0);
   for (size_t c = 0; c < n_chunks_; ++c) {
     const double n = n_tokens[c];
+    // Few tokens are trusted little: one of them says as much of itself as of its chunk.
     if (n > 0) scales_[c] = factor * n / (n + kDoubtTokens) / weights[c];
   }
   const MatrixView<const float> changes(changes_, 2 * width_);

@@ -1,3 +1,5 @@
+// A chunk's K and V, from a record or just computed, by one call: the fusion pass asks for a layer
+// at a time and does not know which of them it is.
 #include "fusion/chunk_source.h"
 
 #include "base/narrow.h"

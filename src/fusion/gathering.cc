@@ -1,3 +1,6 @@
+// Missing chunks are computed in steps of several, after the anchor, which is computed once. Each
+// is stored as soon as its step is done: a question that is stopped half way leaves what it has
+// computed to the next one.
 #include <utility>
 
 #include "fusion/gathering_internal.h"
@@ -40,6 +43,7 @@ Status Gathering::start() {
 void Gathering::keep() {
   for (ChunkKv& kv : pass_->take_chunks()) {
     const size_t i = missing_[n_done_++];
+    // In the order of the prompt: start_first takes the first chunks of those that are left.
     found_[i] = fusor_.keep(chunks_[i], std::move(kv));
   }
 }

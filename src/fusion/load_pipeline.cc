@@ -1,3 +1,7 @@
+// Layer i + 1 is read from the disk, or copied out of the memory tier, while layer i is computed:
+// two slots, one thread that loads, and the caller that computes. next() hands out a slot and takes
+// back the one before it, so no byte is overwritten while somebody reads it. More slots gain
+// nothing: where loading is slower than computing, every layer waits for it all the same.
 #include "fusion/load_pipeline.h"
 
 namespace weft::fusion {
@@ -66,6 +70,7 @@ void LoadPipeline::load_layers() {
   }
 }
 
+// A record that fails ends the loading: the chunk is computed anew, and the pass begins again.
 bool LoadPipeline::load_into(Slot& slot, int32_t layer) {
   for (size_t chunk = 0; chunk < sources_.size(); ++chunk) {
     auto bytes = sources_[chunk].load_layer(layer, slot.scratch[chunk]);

@@ -1,3 +1,7 @@
+// One prompt's way to its first logits, as a machine of five stages that rests after every layer:
+// choose (counted work, no clock), gather (compute what is missing), then plain prefill or fusion,
+// and done. A record that turns out damaged while it is fused sends it back to gather; nothing else
+// goes back.
 #include "fusion/prefill.h"
 
 #include <fmt/format.h>

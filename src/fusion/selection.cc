@@ -1,3 +1,8 @@
+// Which tokens are recomputed. The score of a token is what leaving it as stored would cost, as far
+// as a look can tell: by v-deviation how much its V changes in the first layers (as CacheBlend
+// does), by query-attention how much the question attends to it, weighed by how much V is expected
+// to change so far into a chunk. The expectation is measured (docs/fusion.md): a chunk's first
+// tokens see least of what they would see in the prompt.
 #include "fusion/selection.h"
 
 #include <fmt/format.h>
@@ -9,6 +14,8 @@
 
 namespace weft::fusion {
 
+// By rank, with the lower index first of equal ones: the same prompt selects the same tokens on
+// every machine whose scores are equal.
 std::vector<int64_t> top_k(std::span<const float> scores, int64_t k) {
   std::vector<int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -43,6 +50,8 @@ void weigh_by_deviation(const Prompt& prompt, float floor, std::span<float> scor
   }
 }
 
+// Each chunk's first tokens are in, up to a quarter of the budget: they are the ones whose context
+// is missing altogether.
 std::vector<int64_t> select_tokens(const Prompt& prompt, std::span<const float> losses, int64_t k) {
   std::vector<float> ranked(losses.begin(), losses.end());
   const auto n_chunks = std::max<int64_t>(std::ssize(prompt.chunks), 1);

@@ -1,3 +1,7 @@
+// The integer half of the cache (PagedAttention, Kwon et al. 2023, section 4): which page holds
+// which slots of which sequence, and who else holds it. It copies a page before the first write to
+// one that is shared, and never writes itself. Each operation takes what memory it needs first and
+// changes the tables after that, so that std::bad_alloc leaves them as they were.
 #include "kv/block_tables.h"
 
 #include <fmt/format.h>
@@ -79,6 +83,9 @@ Result<SequenceId> BlockTables::fork(SequenceId id, SequenceId copy) {
   return copy;
 }
 
+// A reservation is a transaction: new pages at the end, a copy of the page that is part full and
+// shared, and the kinds of the new slots; roll_back() undoes all three, commit() makes them the
+// sequence's.
 Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   Sequence& sequence = get(id);
@@ -147,6 +154,7 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   return Status::ok();
 }
 
+// By doubling: one page at a time, a decode of n tokens would copy its tables n / 16 times.
 void BlockTables::grow_for(Sequence& sequence, size_t n_pages) {
   const size_t wanted = sequence.pages.size() + n_pages;
   if (wanted <= std::min(sequence.pages.capacity(), sequence.generations.capacity())) return;
@@ -186,6 +194,7 @@ void BlockTables::mark_from(SequenceId id, int32_t slot, SlotKind kind) {
   add_run(sequence.kinds, end, kind);
 }
 
+// The originals of copied pages were kept for a roll-back until now.
 void BlockTables::commit(SequenceId id) {
   Sequence& sequence = get(id);
   for (const ReplacedPage& replaced : sequence.replaced) pool_.release(replaced.old_page.page);
@@ -265,6 +274,9 @@ Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_
 
 void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens) {
   const Sequence& sequence = get(id);
+  // Only what was computed as prompt rows after prompt rows is what full prefill would give:
+  // decoded and fused K and V differ in their last bits, or by more, and must not be found by
+  // others.
   const bool starts_exact =
       !sequence.kinds.empty() && sequence.kinds.front().kind == SlotKind::kPrompt;
   const int32_t n_exact = starts_exact ? std::min(sequence.kinds.front().end, sequence.length) : 0;

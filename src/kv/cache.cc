@@ -1,3 +1,6 @@
+// One set of block tables and one memory for each layer group; every operation goes to all of them,
+// and what fails in one is undone in the others, so that they always know the same sequences with
+// the same lengths. Today's groups differ in their windows only, and hold the same pages' worth.
 #include "kv/cache.h"
 
 #include <fmt/format.h>
@@ -15,6 +18,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
         options.n_layers, options.capacity_tokens, options.layout.page_tokens));
   }
   const std::vector<int32_t>& groups = options.layer_groups;
+  // Groups are numbered as they come, so that a gap or a number out of turn is a caller's mistake.
   std::vector<int32_t> sizes;  // layers of each group
   if (groups.empty()) sizes.push_back(options.n_layers);
   for (const int32_t group : groups) {
@@ -48,6 +52,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
   return cache;
 }
 
+// Ids are never used again: one that is freed twice, or used after it, is found out.
 SequenceId Cache::create_sequence() {
   const SequenceId id{next_id_++};
   try {
@@ -82,6 +87,9 @@ Result<SequenceId> Cache::fork(SequenceId id) {
   return copy;
 }
 
+// Expendable sequences (a chunk's anchor that nobody computes with at the moment) go one at a time,
+// and only where pages that can be had are enough at all: a request that cannot fit takes nothing
+// from anyone.
 Result<Reservation> Cache::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
   for (;;) {
     Result<Reservation> reservation = reserve_in_groups(id, n_tokens, kind);
@@ -116,6 +124,7 @@ Status Cache::make_writable(SequenceId id, int32_t begin, int32_t end) {
   return Status::ok();
 }
 
+// The least of what the groups have: a layer without K and V of a token cannot attend to it.
 int32_t Cache::match_prefix(std::span<const int32_t> tokens) const {
   int32_t n_tokens = INT32_MAX;
   for (const auto& group : groups_) {
@@ -153,6 +162,7 @@ int64_t Cache::page_bytes() const {
   return n_bytes;
 }
 
+// The group with the fewest is what a reservation meets first.
 int32_t Cache::free_page_count() const {
   int32_t n_pages = INT32_MAX;
   for (const auto& group : groups_) n_pages = std::min(n_pages, group->tables.pool().free_count());

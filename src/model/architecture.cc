@@ -9,6 +9,9 @@
 
 namespace weft::model {
 
+// A line here declares the architecture's configure function and enters it into the table. Each is
+// the only public symbol of its file, so that a file left out of the build fails at link time and
+// not at a user's.
 #define WEFT_ARCHITECTURES(X) \
   X(llama)                    \
   X(qwen2)                    \
@@ -26,6 +29,7 @@ WEFT_ARCHITECTURES(WEFT_DECLARE)
 
 namespace {
 
+// Of what a file may say; above all models that exist, and int32_t holds sums of a few of them.
 constexpr uint64_t kMaxWindow = 1 << 30;
 constexpr uint64_t kMaxExperts = 4096;
 constexpr uint64_t kMaxWidth = 1 << 20;
@@ -34,6 +38,9 @@ constexpr uint64_t kMaxWidth = 1 << 20;
 constexpr Architecture kArchitectures[] = {WEFT_ARCHITECTURES(WEFT_ROW)};
 #undef WEFT_ROW
 
+/// Which layers have the window: by an array with a flag a layer (Gemma 3's newer files), or by a
+/// period, of which the last layer sees everything (Gemma 2: every second, Gemma 3: every sixth); a
+/// period of 0 windows all of them (Mistral 7B, Phi 3).
 Result<std::vector<bool>> windowed_layers(const KeyReader& keys, const WindowPattern& pattern,
                                           int32_t n_layers) {
   constexpr const char* kPattern = "attention.sliding_window_pattern";
@@ -70,6 +77,7 @@ Status add_windows(const KeyReader& keys, const WindowPattern& pattern, ModelCon
   WEFT_ASSIGN_OR_RETURN(
       const int32_t window,
       keys.integer_or("attention.sliding_window", pattern.default_window_tokens, 0, kMaxWindow));
+  // Files say 0 for a window that the model was trained without.
   if (window == 0) return Status::ok();
   WEFT_ASSIGN_OR_RETURN(const std::vector<bool> windowed,
                         windowed_layers(keys, pattern, config.n_layers));

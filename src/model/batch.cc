@@ -1,3 +1,6 @@
+// All that a step's layers share is made here once: angles of RoPE, views of the pages, the plan of
+// attention. Layers differ in their window and in their cache group only, so first slots and plans
+// are made for each such group, not for each layer.
 #include "model/batch.h"
 
 #include <algorithm>
@@ -77,6 +80,8 @@ void Batch::plan() {
   for (const RowGroup& group : rows_.groups) {
     const kernels::KernelClass kernel = kernel_class(group.kind);
     for (int64_t row = group.row_begin; row < group.row_end;) {
+      // Rows of several sequences share a block as long as one class of kernels computes them: that
+      // is what makes a batch cheaper than its requests one by one.
       const bool goes_on = !blocks_.empty() && blocks_.back().kernel_class == kernel &&
                            blocks_.back().n_rows < kBlockRows;
       if (!goes_on) blocks_.push_back({.row_begin = row, .kernel_class = kernel});
@@ -114,6 +119,8 @@ kernels::AttentionArgs Batch::attention_args(const Block& block, int32_t layer) 
           .softcap = config_->attention_softcap};
 }
 
+// In place and ascending, so no row is overwritten before it has moved. Slots and positions go
+// along: what is left attends as before.
 void Batch::keep_rows(std::span<const int64_t> kept_rows) {
   const MatrixView<float> hidden = hidden_.first(n_rows());
   Rows kept;

@@ -1,3 +1,5 @@
+// The keys that all architectures have, then the architecture's own (architectures/). Every number
+// is bounded before anything is sized by it: a file is hostile.
 #include "model/config.h"
 
 #include <fmt/format.h>
@@ -15,10 +17,12 @@ namespace {
 constexpr uint64_t kMaxLayers = 1024;
 constexpr uint64_t kMaxWidth = 1 << 20;
 constexpr uint64_t kMaxHeads = 4096;
+// Gemma's, the largest that is known.
 constexpr uint64_t kMaxHeadDim = 256;
 constexpr int64_t kMaxVocab = 1 << 22;
 constexpr uint64_t kMaxContext = 1 << 28;
 
+/// Heads, KV heads (grouped-query attention: a divisor; missing means as many) and their size.
 Status read_heads(const KeyReader& keys, ModelConfig& config) {
   WEFT_ASSIGN_OR_RETURN(config.n_heads, keys.integer("attention.head_count", 1, kMaxHeads));
   WEFT_ASSIGN_OR_RETURN(config.n_kv_heads,
@@ -32,6 +36,7 @@ Status read_heads(const KeyReader& keys, ModelConfig& config) {
       keys.integer_or("attention.key_length", config.n_embd / config.n_heads, 1, kMaxHeadDim));
   WEFT_ASSIGN_OR_RETURN(const int32_t value_dim,
                         keys.integer_or("attention.value_length", config.head_dim, 1, kMaxHeadDim));
+  // Rows of heads are read eight floats at a time; no model that anybody uses has another size.
   if (config.head_dim % 8 != 0) {
     return keys.not_supported("attention.key_length",
                               fmt::format("is {}; weft needs a multiple of 8", config.head_dim));
@@ -59,6 +64,8 @@ Status read_common(const KeyReader& keys, ModelConfig& config) {
   return Status::ok();
 }
 
+/// From the embedding and not from a key or the tokenizer: models are padded to a multiple of 64 or
+/// so, and logits have as many columns as the tensor has rows.
 Status read_vocab_size(const gguf::File& file, ModelConfig& config) {
   const gguf::TensorInfo* embedding = file.find_tensor("token_embd.weight");
   if (embedding == nullptr) {
@@ -98,6 +105,7 @@ Result<ModelConfig> read_config(const gguf::File& file, int32_t context_tokens) 
   return config;
 }
 
+// A model has one or two windows; a search through a list of them beats a map.
 std::vector<int32_t> ModelConfig::layer_groups() const {
   std::vector<int32_t> windows;  // the different ones, as they come
   std::vector<int32_t> groups;

@@ -1,3 +1,7 @@
+// Layer by layer through advance(), so that the scheduler may run one layer of a long prompt's
+// pass, then a whole decode step of others, then the next layer: nobody waits for a whole prefill.
+// Nothing is committed before the last layer has run. A pass that is dropped on its way drops its
+// reservations with it, and the cache is as it was.
 #include "model/executor.h"
 
 #include <numeric>
@@ -20,6 +24,8 @@ Result<int64_t> Executor::advance(Pass& pass) {
     case LayerRun::Part::kLast:
       forward_.run_last_layer(*run->batch, run->wanted, run->hooks);
       break;
+    // The last layer that query-attention looks at: nothing follows, so the feed-forward
+    // network is left out.
     case LayerRun::Part::kLook:
       forward_.look(*run->batch, run->layer, run->hooks.mass);
       break;
@@ -35,6 +41,7 @@ Status Executor::run(Pass& pass, const Cancelled* cancelled) {
   }
 }
 
+// The batch is made at the first call, not by the constructor: it can fail.
 Result<std::optional<LayerRun>> RowsPass::next() {
   if (!batch_) {
     WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows_)));
@@ -55,6 +62,7 @@ Result<std::optional<LayerRun>> RowsPass::next() {
 void RowsPass::finish() {
   if (options_.wanted.empty()) return;
   std::vector<int64_t> rows = options_.wanted;
+  // Only the wanted rows are left in the batch then, in order.
   if (!options_.keep_all_rows) std::iota(rows.begin(), rows.end(), 0);
   const int64_t n_vocab = forward_.model().config().vocab_size;
   logits_.resize(rows.size() * n_vocab);

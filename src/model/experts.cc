@@ -1,3 +1,8 @@
+// Mixture of experts with a softmax over the chosen experts' scores: for row x and scores s, the
+// n_used largest are chosen, and out = sum_e exp(s_e) / sum_chosen exp(s) * expert_e(x) (Mixtral's
+// form, which Qwen 3 MoE's equals: its softmax over all experts, renormalised over the chosen ones,
+// is the same number). The order is by expert, not by row, so that each expert's weights are read
+// once for all its rows.
 #include "model/experts.h"
 
 #include <algorithm>
@@ -8,6 +13,7 @@
 
 namespace weft::model {
 
+// Before the layer runs, so that no allocation can fail in the middle of a step.
 void Router::reserve(int64_t n_rows, int32_t n_experts, int32_t n_used) {
   order_.reserve(n_experts);
   weights_.reserve(n_used);
@@ -37,6 +43,7 @@ const std::vector<ExpertRows>& Router::route(MatrixView<const float> logits, int
         [&](int64_t a, int64_t b) { return score(a) != score(b) ? score(a) > score(b) : a < b; });
     float sum = 0;
     for (size_t i = 0; i < weights_.size(); ++i) {
+      // Less the largest, which no exponential overflows of.
       weights_[i] = std::exp(scores[order_[i]] - scores[order_[0]]);
       sum += weights_[i];
     }

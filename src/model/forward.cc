@@ -1,3 +1,9 @@
+// One transformer layer for all architectures (pre-norm, Vaswani et al. 2017 with RMSNorm, RoPE,
+// grouped-query attention and a gated feed-forward network): run_layer is its text, in blocks of up
+// to 512 rows that share the scratch. What an architecture lacks is an empty buffer or a neutral
+// number in ModelConfig and LayerWeights, and is skipped where it would be used. A row's result
+// depends on its own history and its kernel class alone: whatever shares the step, the bits are the
+// same.
 #include "model/forward.h"
 
 #include <fmt/format.h>
@@ -98,6 +104,8 @@ void ForwardPass::run_layer(Batch& batch, int32_t layer, const LayerHooks& hooks
   }
 }
 
+// All rows' K and V go into the pages, but only the rows whose logits are wanted go on: of a prompt
+// of 512 tokens the last layer's attention and feed-forward network run for one.
 void ForwardPass::run_last_layer(Batch& batch, std::span<const int64_t> rows,
                                  const LayerHooks& hooks) {
   const int32_t layer = model_.config().n_layers - 1;
@@ -118,6 +126,7 @@ void ForwardPass::run_last_layer(Batch& batch, std::span<const int64_t> rows,
   }
 }
 
+// Attention without what follows it: the rows' hidden states stay as they were.
 void ForwardPass::look(Batch& batch, int32_t layer, std::span<float> mass) {
   for (const Block& block : batch.blocks_) {
     project(batch, layer, block, Projection::kAll);
@@ -163,6 +172,9 @@ void ForwardPass::place_keys_and_values(const Batch& batch, int32_t layer, const
                                         const LayerHooks& hooks) {
   const MatrixView<float> k = k_.first(block.n_rows), v = v_.first(block.n_rows);
   if (hooks.kv_sink != nullptr) (*hooks.kv_sink)(block.row_begin, k, v);
+  // K is kept rotated: decode reads it thousands of times. What reuse rotates is the difference to
+  // its new position (kernels/rope.h); the sink above sees K before rotation, which is what records
+  // hold.
   kernels::apply_rope(context_, batch.rope_of(layer), block.row_begin, k, model_.config().head_dim);
   const kernels::AttentionArgs args = batch.attention_args(block, layer);
   kernels::write_kv(context_, args.kv, args.sequences, args.slots, k, v);
@@ -287,6 +299,8 @@ void ForwardPass::values(const Batch& batch, int32_t layer, MatrixView<float> ou
 
 void ForwardPass::logits(const Batch& batch, std::span<const int64_t> rows, MatrixView<float> out,
                          KernelClass kernel_class) {
+  // `perplexity` wants a row of logits for each token: a step's hidden rows are gathered so many at
+  // a time, as the scratch has no room for more.
   constexpr int64_t kRowsAtOnce = 512;
   const ModelConfig& c = model_.config();
   const Weights& w = model_.weights();

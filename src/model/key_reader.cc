@@ -10,6 +10,7 @@
 namespace weft::model {
 namespace {
 
+// Bases go up to 1e7; beyond 1e12 a file is damaged, and cosines of such angles mean nothing.
 constexpr double kMaxNumber = 1e12;
 
 }  // namespace
@@ -64,6 +65,7 @@ Result<std::vector<bool>> KeyReader::flags(std::string_view name, int32_t n) con
     });
     return flags;
   }
+  // Some converters write flags as integers.
   WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, file_.get_int_array(full_name(name)));
   return std::vector<bool>(numbers.begin(), numbers.end());
 }

@@ -1,3 +1,7 @@
+// Tensors by their names in GGUF (ggml's docs/gguf.md, Standardized tensor names), each with the
+// shape that the keys say. Matrices stay in the mapped file in their own type; vectors, which are
+// small, become floats. A tensor that nobody asked for is a warning, or an error where it would
+// change the result: running a model without its biases gives fluent nonsense.
 #include "model/weights.h"
 
 #include <fmt/format.h>
@@ -11,10 +15,12 @@
 namespace weft::model {
 namespace {
 
+/// Finds tensors, checks their shapes and remembers which were asked for.
 class TensorReader {
  public:
   explicit TensorReader(const gguf::File& file) : file_(file) {}
 
+  /// [out_features, in_features], rows one after another in the file's type; refers to the mapping.
   Result<WeightMatrix> matrix(const std::string& name, int64_t out_features, int64_t in_features) {
     WEFT_ASSIGN_OR_RETURN(const gguf::TensorInfo* info, find(name));
     if (info->n_dims != 2 || info->dims[0] != in_features || info->dims[1] != out_features) {
@@ -39,6 +45,7 @@ class TensorReader {
     return matrices;
   }
 
+  /// A norm's or a bias's n values as floats. By the baseline kernels: the same on every machine.
   Result<AlignedBuffer<float>> vector(const std::string& name, int64_t n) {
     WEFT_ASSIGN_OR_RETURN(const gguf::TensorInfo* info, find(name));
     if (info->n_dims != 1 || info->dims[0] != n) return wrong_shape(*info, fmt::format("[{}]", n));
@@ -78,6 +85,7 @@ class TensorReader {
     return info;
   }
 
+  /// kCorrupt; dimensions as GGUF lists them, the innermost first.
   Status wrong_shape(const gguf::TensorInfo& info, const std::string& wanted) const {
     std::string found;
     for (int i = 0; i < info.n_dims; ++i) {
@@ -122,6 +130,7 @@ class LayerReader {
   std::string name(const char* part) const { return prefix_ + part + ".weight"; }
   std::string bias(const char* part) const { return prefix_ + part + ".bias"; }
 
+  /// Q, K and V, as three tensors or, as Phi 3 has them, as the rows of one.
   Status read_projections(LayerWeights& w) {
     const int64_t q = config_.q_width(), kv = config_.kv_width();
     if (config_.has_fused_projections) {
@@ -151,6 +160,7 @@ class LayerReader {
     return Status::ok();
   }
 
+  /// Gate, up and down; Phi 3 has gate and up as the halves of one tensor.
   Status read_dense(LayerWeights& w) {
     FeedForwardWeights& ffn = w.experts.emplace_back();
     const int64_t n_embd = config_.n_embd, n_ff = config_.n_ff;
@@ -167,6 +177,7 @@ class LayerReader {
     return Status::ok();
   }
 
+  /// A tensor of gates, of ups and of downs has all experts' matrices one after another.
   Status read_experts(LayerWeights& w) {
     const int64_t n = config_.n_experts, n_embd = config_.n_embd, n_ff = config_.n_ff;
     WEFT_ASSIGN_OR_RETURN(w.router, tensors_.matrix(name("ffn_gate_inp"), n, n_embd));
@@ -194,6 +205,7 @@ Result<Weights> read_weights(const gguf::File& file, const ModelConfig& config) 
     weights.layers.push_back(std::move(w));
   }
   WEFT_ASSIGN_OR_RETURN(weights.output_norm, tensors.vector("output_norm.weight", config.n_embd));
+  // Tied: SmolLM2 and Gemma have no output matrix of their own.
   weights.output = weights.token_embedding;
   if (file.find_tensor("output.weight") != nullptr) {
     WEFT_ASSIGN_OR_RETURN(weights.output,

@@ -1,3 +1,6 @@
+// log p_i = x_i - log sum exp(x), as OpenAI's API gives it: of the model's own distribution, before
+// temperature, filters and penalties. In double: the sum has a term for each of up to 256,000
+// tokens.
 #include "sampling/logprobs.h"
 
 #include <algorithm>

@@ -1,3 +1,8 @@
+// Two families that users know by name, in the order llama.cpp applies them: the repeat penalty of
+// CTRL (Keskar et al. 2019), which divides a positive logit and multiplies a negative one, over the
+// last n tokens of prompt and answer; and OpenAI's frequency and presence penalties, which
+// subtract, over the answer alone. Counts are kept as tokens come, so that a step costs what was
+// said and not what the vocabulary has.
 #include "sampling/penalties.h"
 
 #include <fmt/format.h>
@@ -41,6 +46,7 @@ void Penalties::add(int32_t id) {
   if (counts()) ++in_answer_[id];
 }
 
+// A token may be in the window several times: it leaves the counts with its last occurrence.
 void Penalties::add_to_window(int32_t id) {
   ++in_window_[id];
   if (options_.repeat_last_n < 0) return;  // nothing ever leaves it
@@ -60,6 +66,7 @@ void Penalties::apply(std::span<float> logits) const {
   }
   for (const auto& [id, times] : in_answer_) {
     if (!has(id)) continue;
+    // An infinite logit stays infinite, and no NaN comes of it: both penalties are bounded.
     logits[id] -= times * options_.frequency + options_.presence;
   }
 }

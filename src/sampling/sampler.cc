@@ -1,3 +1,6 @@
+// Penalties, top-k, top-p, min-p, then temperature, in llama.cpp's order: the filters see the
+// model's own distribution, so that a temperature does not change which tokens may come, only how
+// often.
 #include "sampling/sampler.h"
 
 #include <fmt/format.h>
@@ -76,6 +79,7 @@ int32_t Sampler::choose(std::span<const float> logits) {
   return draw();
 }
 
+// What cannot come is left out at once, so that no filter counts it.
 void Sampler::collect(std::span<const float> logits) {
   WEFT_CHECK(!logits.empty());
   candidates_.clear();
@@ -96,6 +100,8 @@ void Sampler::keep_top_k() {
   candidates_.resize(k);
 }
 
+// The shortest beginning of the ranked candidates whose probability is at least top_p (Holtzman et
+// al. 2019); at least one is kept.
 void Sampler::keep_top_p() {
   if (options_.top_p >= 1.0f) return;
   const double best = candidates_[0].logit;
@@ -112,6 +118,7 @@ void Sampler::keep_top_p() {
   }
 }
 
+// Those at least min_p times as probable as the best, compared as logits: log min_p below it.
 void Sampler::keep_min_p() {
   if (options_.min_p <= 0.0f) return;
   const double least = candidates_[0].logit + std::log(double{options_.min_p});
@@ -120,6 +127,8 @@ void Sampler::keep_min_p() {
   candidates_.erase(end, candidates_.end());
 }
 
+// By inverting the sums, with a number that the seed and the draw's index alone determine: the same
+// seed gives the same text on every machine whose logits are the same.
 int32_t Sampler::draw() {
   const double best = candidates_[0].logit;
   const double temperature = options_.temperature;
