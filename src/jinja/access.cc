@@ -56,19 +56,19 @@ Value find_item(const Value& value, const Value& key, Budget& budget) {
   if (!key.is_int()) return {};
   int64_t index = key.as_int();
   if (value.is_string()) {
-    const auto n = static_cast<int64_t>(value.text().length());
+    const int64_t n = value.text().length();
     if (index < 0) index += n;
     if (index < 0 || index >= n) return {};
-    const size_t at = value.text().byte_of(static_cast<size_t>(index), budget);
+    const size_t at = value.text().byte_of(index, budget);
     const size_t n_bytes = character_at(value.view(), at).n_bytes;
     return Value::string(value.text().substr(at, n_bytes, &budget), value.is_markup());
   }
   if (value.is_list() || value.is(Kind::kRange)) {
-    const auto n = static_cast<int64_t>(length_of(value));
+    const int64_t n = length_of(value);
     if (index < 0) index += n;
     if (index < 0 || index >= n) return {};
     if (value.is(Kind::kRange)) return value.as<Range>().at(index);
-    return value.items()[static_cast<size_t>(index)];
+    return value.items()[index];
   }
   return {};
 }
@@ -165,24 +165,23 @@ SliceRange slice_range(const Value& begin, const Value& end, const Value& step, 
 
 Value slice_string(const Value& value, const SliceRange& range, Budget& budget) {
   const Text& text = value.text();
-  const auto begin = static_cast<size_t>(range.begin);
   if (range.count == 0) return Value::string(Text(), value.is_markup());
   if (range.step == 1) {
-    const size_t from = text.byte_of(begin, budget);
-    const size_t to = text.byte_of(begin + static_cast<size_t>(range.count), budget);
+    const size_t from = text.byte_of(range.begin, budget);
+    const size_t to = text.byte_of(range.begin + range.count, budget);
     return Value::string(text.substr(from, to - from, &budget), value.is_markup());
   }
   budget.step(range.count);
   std::vector<size_t> starts;  // of each character, where they take more than a byte
   if (!text.is_ascii()) {
-    budget.step(static_cast<int64_t>(text.length()));
+    budget.step(text.length());
     for (size_t at = 0; at < text.n_bytes(); at += character_at(text.view(), at).n_bytes) {
       starts.push_back(at);
     }
   }
   TextBuilder out(&budget);
   for (int64_t i = 0; i < range.count; ++i) {
-    const auto index = static_cast<size_t>(range.begin + i * range.step);
+    const int64_t index = range.begin + i * range.step;
     const size_t at = starts.empty() ? index : starts[index];
     out.add(text, at, character_at(text.view(), at).n_bytes);
   }
@@ -197,20 +196,20 @@ Value get_slice(const Value& value, const Value& begin, const Value& end, const 
   if (!value.is_string() && !value.is_list() && !value.is(Kind::kRange)) {
     fail(std::string("a ") + type_name(value) + " cannot be sliced");
   }
-  const SliceRange range = slice_range(begin, end, step, static_cast<int64_t>(length_of(value)));
+  const SliceRange range = slice_range(begin, end, step, length_of(value));
   if (value.is_string()) return slice_string(value, range, budget);
   if (value.is(Kind::kRange)) {
     const auto& whole = value.as<Range>();
     const int64_t first = whole.start + range.begin * whole.step;
-    __int128 by = static_cast<__int128>(whole.step) * range.step;
+    __int128 by = __int128{whole.step} * range.step;
     if (range.count <= 1) by = 1;  // no second number that a step would reach
     return make_range(first, static_cast<int64_t>(first + by * range.count),
                       static_cast<int64_t>(by), whole.from_input);
   }
   std::vector<Value> items;
-  items.reserve(static_cast<size_t>(range.count));
+  items.reserve(range.count);
   for (int64_t i = 0; i < range.count; ++i) {
-    items.push_back(value.items()[static_cast<size_t>(range.begin + i * range.step)]);
+    items.push_back(value.items()[range.begin + i * range.step]);
   }
   return value.is(Kind::kList) ? make_list(std::move(items), &budget)
                                : make_tuple(std::move(items), &budget);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "jinja/operators_internal.h"
@@ -45,7 +46,7 @@ Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
       break;
     case BinaryOp::kDiv:
       if (b == 0) fail("division by zero");
-      return Value::number(static_cast<double>(a) / static_cast<double>(b), input);
+      return Value::number(1.0 * a / b, input);
     case BinaryOp::kFloorDiv:
     case BinaryOp::kMod:
       if (b == 0) fail("integer division or modulo by zero");
@@ -59,7 +60,7 @@ Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
     case BinaryOp::kPow:
       if (b < 0) {
         if (a == 0) fail("0.0 cannot be raised to a negative power");
-        return Value::number(std::pow(static_cast<double>(a), static_cast<double>(b)), input);
+        return Value::number(std::pow(a, b), input);
       }
       out = a == 1 || a == 0 ? (b == 0 ? 1 : a) : a == -1 ? (b % 2 == 0 ? 1 : -1) : int_pow(a, b);
       break;
@@ -118,7 +119,7 @@ Value add(const Value& a, const Value& b, Budget& budget) {
   }
   if (a.is_list() && a.kind() == b.kind()) {
     budget.check_items(a.items().size() + b.items().size());
-    budget.step(static_cast<int64_t>(a.items().size() + b.items().size()));
+    budget.step(a.items().size() + b.items().size());
     std::vector<Value> items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
     return a.is(Kind::kList) ? make_list(std::move(items), &budget)
@@ -139,22 +140,22 @@ Value repeat(const Value& a, const Value& b, Budget& budget) {
   if (!times.is_int() || (!what.is_string() && !what.is_list())) {
     fail_operands(BinaryOp::kMul, a, b);
   }
-  const size_t n = times.as_int() < 0 ? 0 : static_cast<size_t>(times.as_int());
-  const size_t size = what.is_string() ? what.text().n_bytes() : what.items().size();
-  size_t total = 0;
-  if (__builtin_mul_overflow(n, size, &total)) total = SIZE_MAX;
+  const int64_t n = std::max<int64_t>(0, times.as_int());
+  const int64_t size = what.is_string() ? what.text().n_bytes() : what.items().size();
+  int64_t total = 0;
+  if (__builtin_mul_overflow(n, size, &total)) total = INT64_MAX;
   if (what.is_string()) {
     budget.check_string(total);
-    budget.step(static_cast<int64_t>(total == 0 ? 0 : n));
+    budget.step(total == 0 ? 0 : n);
     TextBuilder out(&budget);
-    for (size_t i = 0; total > 0 && i < n; ++i) out.add(what.text());
+    for (int64_t i = 0; total > 0 && i < n; ++i) out.add(what.text());
     return Value::string(out.finish(), what.is_markup());
   }
   budget.check_items(total);
-  budget.step(static_cast<int64_t>(total == 0 ? 0 : n));
+  budget.step(total == 0 ? 0 : n);
   std::vector<Value> items;
   items.reserve(total);
-  for (size_t i = 0; total > 0 && i < n; ++i) {
+  for (int64_t i = 0; total > 0 && i < n; ++i) {
     items.insert(items.end(), what.items().begin(), what.items().end());
   }
   return what.is(Kind::kList) ? make_list(std::move(items), &budget)

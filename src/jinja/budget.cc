@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "jinja/budget_internal.h"
 
@@ -29,14 +30,14 @@ void Budget::fail_live() {
              " bytes");
 }
 
-void Budget::check_string(size_t n_bytes) const {
-  if (n_bytes > limits_.string_bytes) {
+void Budget::check_string(int64_t n_bytes) const {
+  if (std::cmp_greater(n_bytes, limits_.string_bytes)) {
     fail_limit("a string would be longer than " + std::to_string(limits_.string_bytes) + " bytes");
   }
 }
 
-void Budget::check_items(size_t n_items) const {
-  if (n_items > limits_.collection_items) {
+void Budget::check_items(int64_t n_items) const {
+  if (std::cmp_greater(n_items, limits_.collection_items)) {
     fail_limit("a list would have more than " + std::to_string(limits_.collection_items) +
                " items");
   }

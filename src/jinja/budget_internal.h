@@ -35,9 +35,9 @@ class Budget {
   /// Evaluating an expression, making a value, a library call: n of them.
   void step(int64_t n = 1) { charge(n * kStep); }
   /// n items or characters that are looked at one by one: eight are a step.
-  void touch(size_t n) { charge(static_cast<int64_t>(n) * (kStep / 8)); }
+  void touch(int64_t n) { charge(n * (kStep / 8)); }
   /// n bytes that are copied, compared or searched as a block: 64 are a step.
-  void work(size_t n_bytes) { charge(static_cast<int64_t>(n_bytes)); }
+  void work(int64_t n_bytes) { charge(n_bytes); }
 
   /// Memory that a value takes while it lives.
   void hold(size_t n_bytes) {
@@ -46,8 +46,8 @@ class Budget {
   }
   void release(size_t n_bytes) { live_bytes_ -= n_bytes; }
 
-  void check_string(size_t n_bytes) const;
-  void check_items(size_t n_items) const;
+  void check_string(int64_t n_bytes) const;
+  void check_items(int64_t n_items) const;
 
  private:
   static constexpr int64_t kStep = 64;

@@ -8,8 +8,9 @@ namespace {
 // Negative, zero or positive; 2 when one is not a number (NaN). A long double holds both exactly.
 int compare_numbers(const Value& a, const Value& b) {
   if (a.is_int() && b.is_int()) return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int();
-  const auto exact = [](const Value& v) {
-    return v.is_int() ? static_cast<long double>(v.as_int()) : v.as_double();
+  const auto exact = [](const Value& v) -> long double {
+    if (v.is_int()) return v.as_int();
+    return v.as_double();
   };
   const long double x = exact(a);
   const long double y = exact(b);
@@ -125,9 +126,8 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from, Bu
   const std::string_view rest = text.substr(from);
   // glibc's memmem is linear (two-way), where std::string_view::find is quadratic at worst.
   const void* found = memmem(rest.data(), rest.size(), needle.data(), needle.size());
-  const size_t at = found == nullptr
-                        ? std::string_view::npos
-                        : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  const size_t at =
+      found == nullptr ? std::string_view::npos : static_cast<const char*>(found) - text.data();
   budget.step();
   // Bytes that nearly match cost memmem several times what others do.
   budget.work(5 * ((found == nullptr ? text.size() : at) - from + needle.size()));

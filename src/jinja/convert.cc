@@ -31,7 +31,7 @@ bool truthy(const Value& value) {
 
 std::string quoted(std::string_view text) {
   std::string out = "'";
-  for (const char c : utf8_prefix(text, 80)) out += static_cast<uint8_t>(c) < 0x20 ? ' ' : c;
+  for (const char c : utf8_prefix(text, 80)) out += to_byte(c) < 0x20 ? ' ' : c;
   return out + (text.size() > 80 ? "…'" : "'");
 }
 
@@ -48,7 +48,7 @@ std::string float_repr(double value) {
   char buffer[40];
   const auto end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
-  const std::string_view all(buffer, static_cast<size_t>(end - buffer));
+  const std::string_view all(buffer, end - buffer);
   const size_t e = all.find('e');
   std::string digits;
   std::string out;
@@ -60,7 +60,7 @@ std::string float_repr(double value) {
     }
   }
   const int exponent = std::atoi(std::string(all.substr(e + 1)).c_str());
-  const int n = static_cast<int>(digits.size());
+  const int64_t n = std::ssize(digits);
   if (exponent < -4 || exponent >= 16) {
     out += digits[0];
     if (n > 1) out += "." + digits.substr(1);
@@ -68,12 +68,12 @@ std::string float_repr(double value) {
     return out + (exponent < 0 ? "e-" : "e+") + (magnitude.size() < 2 ? "0" : "") + magnitude;
   }
   if (exponent < 0) {
-    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+    return out + "0." + std::string(-exponent - 1, '0') + digits;
   }
   if (n <= exponent + 1) {
-    return out + digits + std::string(static_cast<size_t>(exponent + 1 - n), '0') + ".0";
+    return out + digits + std::string(exponent + 1 - n, '0') + ".0";
   }
-  const auto whole = static_cast<size_t>(exponent + 1);
+  const int whole = exponent + 1;
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 
@@ -89,7 +89,7 @@ void append_code(std::string& out, uint32_t code) {
 void repr_piece(std::string_view piece, char quote, std::string& out) {
   for (size_t at = 0; at < piece.size();) {
     const Character c = character_at(piece, at);
-    if (c.code == static_cast<uint32_t>(quote) || c.code == '\\') {
+    if (c.code == to_byte(quote) || c.code == '\\') {
       out += '\\';
       out += static_cast<char>(c.code);
     } else if (c.code == '\n' || c.code == '\r' || c.code == '\t') {

@@ -323,7 +323,7 @@ ExprPtr ExpressionParser::parse_number() {
     return expr;
   }
   int base = 10;
-  const char mark = digits.size() > 1 ? static_cast<char>(digits[1] | 0x20) : '0';
+  const char mark = digits.size() > 1 ? digits[1] | 0x20 : '0';
   if (mark == 'x' || mark == 'o' || mark == 'b') {
     base = mark == 'x' ? 16 : mark == 'o' ? 8 : 2;
     digits = digits.substr(2);

@@ -86,7 +86,7 @@ std::vector<Value> items_of(std::vector<Keyed>&& sorted) {
 
 Value length(Runtime&, const Value& value, const Args& args) {
   const Bound bound(args, "length", {}, 0);
-  return Value::integer(static_cast<int64_t>(length_of(value)));
+  return Value::integer(length_of(value));
 }
 
 Value first(Runtime& rt, const Value& value, const Args& args) {
@@ -243,15 +243,15 @@ Value batch(Runtime& rt, const Value& value, const Args& args) {
   std::vector<Value> out;
   std::vector<Value> line;
   for (const Value& item : to_items(value, rt.budget)) {
-    if (static_cast<int64_t>(line.size()) == size) {
+    if (std::ssize(line) == size) {
       out.push_back(make_list(std::exchange(line, {}), &rt.budget));
     }
     line.push_back(item);
   }
   if (!line.empty()) {
-    if (!bound.is_none(1) && size > static_cast<int64_t>(line.size())) {
-      rt.budget.check_items(static_cast<size_t>(size));
-      line.resize(static_cast<size_t>(size), bound[1]);
+    if (!bound.is_none(1) && size > std::ssize(line)) {
+      rt.budget.check_items(size);
+      line.resize(size, bound[1]);
     }
     out.push_back(make_list(std::move(line), &rt.budget));
   }
@@ -262,9 +262,9 @@ Value slice(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "slice", {"slices", "fill_with"}, 1);
   const int64_t slices = bound.integer(0, 1);
   if (slices <= 0) fail("slice: the number of slices must be positive");
-  rt.budget.check_items(static_cast<size_t>(slices));
+  rt.budget.check_items(slices);
   const std::vector<Value> all = to_items(value, rt.budget);
-  const auto n = static_cast<int64_t>(all.size());
+  const int64_t n = std::ssize(all);
   std::vector<Value> out;
   for (int64_t i = 0; i < slices; ++i) {
     const int64_t extra = n % slices;
@@ -330,8 +330,7 @@ Value select(Runtime& rt, const Value& value, const Args& args) {
   if (args.positional.size() > skip) {
     if (!args.positional[skip].is_string()) fail("the test's name must be a string");
     test = args.positional[skip].view();
-    rest.positional.assign(args.positional.begin() + static_cast<ptrdiff_t>(skip) + 1,
-                           args.positional.end());
+    rest.positional.assign(args.positional.begin() + skip + 1, args.positional.end());
     rest.named = args.named;
   }
   for (const Value& item : to_items(value, rt.budget)) {

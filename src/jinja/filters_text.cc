@@ -53,7 +53,7 @@ Value title(Runtime& rt, const Value& value, const Args& args) {
   size_t rest = 0;  // after the first character of the word, which is lowered by itself
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
-      const auto offset = static_cast<size_t>(part.data() - text.view().data());
+      const size_t offset = part.data() - text.view().data();
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
@@ -130,8 +130,8 @@ Value indent(Runtime& rt, const Value& value, const Args& args) {
     by = bound[0].text();
   } else {
     const int64_t width = std::max<int64_t>(0, bound.integer(0, 4));
-    rt.budget.check_string(static_cast<size_t>(width));
-    by = Text(std::string(static_cast<size_t>(width), ' '), Origin::kTemplate);
+    rt.budget.check_string(width);
+    by = Text(std::string(width, ' '), Origin::kTemplate);
   }
   const bool blank = bound.flag(2, false);
   TextBuilder with_newline(&rt.budget);
@@ -168,11 +168,12 @@ Value truncate(Runtime& rt, const Value& value, const Args& args) {
   const int64_t length = bound.integer(0, 255);
   const Text end = bound.has(2) ? bound.text(2) : Text("...", Origin::kTemplate);
   const int64_t leeway = bound.integer(3, 5);
-  const auto end_length = static_cast<int64_t>(end.length());
+  const int64_t end_length = end.length();
   if (length < end_length || leeway < 0) fail("truncate: the length is shorter than its end");
   const Text& text = value.text();
-  if (static_cast<int64_t>(text.length()) - leeway <= length) return value;
-  size_t stop = text.byte_of(static_cast<size_t>(length - end_length), rt.budget);
+  const int64_t n = text.length();
+  if (n - leeway <= length) return value;
+  size_t stop = text.byte_of(length - end_length, rt.budget);
   if (!bound.flag(1, false)) {
     rt.budget.work(stop);
     const size_t space = text.view().substr(0, stop).rfind(' ');
@@ -211,7 +212,7 @@ Value urlencode(Runtime& rt, const Value& value, const Args& args) {
       static constexpr char kHex[] = "0123456789ABCDEF";
       std::string quoted_part;
       for (const char c : part) {
-        const auto byte = static_cast<uint8_t>(c);
+        const uint8_t byte = to_byte(c);
         if (byte < 0x80 &&
             (is_alnum(byte) || std::string_view("_.-~/").find(c) != std::string_view::npos)) {
           quoted_part += c;
@@ -231,7 +232,7 @@ std::string clean_number(std::string_view text) {
   text.remove_suffix(space_suffix(text));
   std::string out;
   const auto digit = [&](size_t i) {
-    return i < text.size() && (is_decimal(static_cast<uint8_t>(text[i])) || text[i] >= 'a');
+    return i < text.size() && (is_decimal(to_byte(text[i])) || text[i] >= 'a');
   };
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
@@ -246,7 +247,7 @@ bool read_float(std::string_view text, double& out, Budget& budget) {
   budget.touch(text.size());
   std::string digits = clean_number(text);
   if (digits.empty() || digits.size() > 400) return false;
-  for (char& c : digits) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  for (char& c : digits) c |= c >= 'A' && c <= 'Z' ? 0x20 : 0;
   if (digits.find('x') != std::string::npos || digits.find('(') != std::string::npos) return false;
   const char* end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, out);
@@ -255,13 +256,13 @@ bool read_float(std::string_view text, double& out, Budget& budget) {
   return error != std::errc::invalid_argument;
 }
 
-bool read_integer(std::string_view text, int base, int64_t& out, Budget& budget) {
+bool read_integer(std::string_view text, int64_t base, int64_t& out, Budget& budget) {
   budget.step(2);
   budget.touch(2 * text.size());
   std::string digits = clean_number(text);
   const bool minus = digits.starts_with('-');
   std::string body = digits.substr(minus ? 1 : 0);
-  const char mark = body.size() > 2 && body[0] == '0' ? static_cast<char>(body[1] | 0x20) : '\0';
+  const char mark = body.size() > 2 && body[0] == '0' ? body[1] | 0x20 : '\0';
   const int marked = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
   if (marked != 0 && (base == marked || base == 0)) {
     base = marked;
@@ -298,7 +299,7 @@ Value to_int(Runtime& rt, const Value& value, const Args& args) {
     return truncated(value.as_double(), out) ? Value::integer(out, input) : otherwise;
   }
   if (!value.is_string()) return otherwise;
-  if (read_integer(value.view(), static_cast<int>(bound.integer(1, 10)), out, rt.budget) ||
+  if (read_integer(value.view(), bound.integer(1, 10), out, rt.budget) ||
       (read_float(value.view(), d, rt.budget) && truncated(d, out))) {
     return Value::integer(out, input);
   }
@@ -332,7 +333,7 @@ double round_common(double value, int64_t precision) {
   if (!std::isfinite(value) || precision > 300) return value;
   if (precision < -300) return std::copysign(0.0, value);
   if (precision < 0) {
-    const double scale = std::pow(10.0, static_cast<double>(-precision));
+    const double scale = std::pow(10.0, -precision);
     return std::nearbyint(value / scale) * scale;
   }
   char buffer[700];
@@ -357,7 +358,7 @@ Value round(Runtime& rt, const Value& value, const Args& args) {
   }
   if (method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
   if (precision < -300 || precision > 300) fail("round: the precision is out of range");
-  const double scale = std::pow(10.0, static_cast<double>(precision));
+  const double scale = std::pow(10.0, precision);
   const double scaled = value.as_double() * scale;
   return Value::number((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale, input);
 }

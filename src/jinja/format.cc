@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "jinja/runtime_internal.h"
 #include "jinja/unicode_internal.h"
@@ -37,9 +38,9 @@ std::string group_digits(const std::string& digits, char separator, size_t size)
 // Writes text of `n` characters, padded; `prefix` (sign, 0x) stays in front of "=" padding.
 void put_padded(TextBuilder& out, const Spec& spec, char default_align, const Text& prefix,
                 const Text& body, Budget& budget) {
-  const auto n = static_cast<int64_t>(prefix.length() + body.length());
+  const int64_t n = prefix.length() + body.length();
   const int64_t missing = std::max<int64_t>(0, spec.width - n);
-  budget.check_string(static_cast<size_t>(missing));
+  budget.check_string(missing);
   const char align = spec.align == 0 ? default_align : spec.align;
   const auto pad = [&](int64_t times) {  // add() charges each
     for (int64_t i = 0; i < times; ++i) out.add(spec.fill, spec.origin);
@@ -76,8 +77,8 @@ void put_integer(TextBuilder& out, const Spec& spec, const Value& value, Budget&
   budget.step(4);
   const int64_t number = value.as_int();
   std::string prefix = sign_of(number < 0, spec.sign);
-  const uint64_t magnitude =
-      number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
+  const uint64_t bits = number;
+  const uint64_t magnitude = number < 0 ? 0 - bits : bits;
   const char type = spec.type == 0 ? 'd' : spec.type;
   const unsigned base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   std::string digits = digits_of(magnitude, base, type == 'X');
@@ -99,7 +100,7 @@ std::string float_digits(const Spec& spec, double magnitude) {
   const int precision = spec.precision < 0 ? 6 : static_cast<int>(spec.precision);
   const int n = std::snprintf(buffer, sizeof buffer, format.c_str(), precision,
                               percent ? magnitude * 100 : magnitude);
-  std::string digits(buffer, static_cast<size_t>(std::min<int>(n, sizeof buffer - 1)));
+  std::string digits(buffer, std::min<int>(n, sizeof buffer - 1));
   if (spec.type == 0 && digits.find_first_of(".e") == std::string::npos) digits += ".0";
   return percent ? digits + "%" : digits;
 }
@@ -123,8 +124,8 @@ void put_float(TextBuilder& out, const Spec& spec, const Value& value, Budget& b
 void put_text(TextBuilder& out, const Spec& spec, const Text& text, Budget& budget,
               char default_align) {
   Text shown = text;
-  if (spec.precision >= 0 && static_cast<size_t>(spec.precision) < text.length()) {
-    shown = text.substr(0, text.byte_of(static_cast<size_t>(spec.precision), budget), &budget);
+  if (spec.precision >= 0 && std::cmp_less(spec.precision, text.length())) {
+    shown = text.substr(0, text.byte_of(spec.precision, budget), &budget);
   }
   put_padded(out, spec, default_align, {}, shown, budget);
 }

@@ -66,15 +66,15 @@ Interpreter::Interpreter(const Ast& ast, const Variables& variables, const Rende
   // Ordered: a hash table's buckets are something that a request's names could aim at.
   std::map<std::string_view, const Value*> given;
   for (const auto& [name, value] : variables) given[name] = &value;
-  for (size_t i = 0; i < ast.names.size(); ++i) {
+  for (int i = 0; i < std::ssize(ast.names); ++i) {
     const std::string& name = ast.names[i];
     const auto found = given.find(name);
     globals_[i] = found == given.end() ? find_function(name) : *found->second;
     is_global_[i] = !globals_[i].is_undefined();
-    if (name == "loop") loop_name_ = static_cast<int>(i);
-    if (name == "caller") caller_name_ = static_cast<int>(i);
-    if (name == "varargs") varargs_name_ = static_cast<int>(i);
-    if (name == "kwargs") kwargs_name_ = static_cast<int>(i);
+    if (name == "loop") loop_name_ = i;
+    if (name == "caller") caller_name_ = i;
+    if (name == "varargs") varargs_name_ = i;
+    if (name == "kwargs") kwargs_name_ = i;
   }
 }
 
@@ -98,16 +98,15 @@ Value Interpreter::look_up(int name) {
       if (id == name) return value;
     }
   }
-  const auto at = static_cast<size_t>(name);
-  if (is_global_[at]) return globals_[at];
+  if (is_global_[name]) return globals_[name];
   budget.step(4);
-  return make_undefined(quoted(ast_.names[at]) + " is undefined");
+  return make_undefined(quoted(ast_.names[name]) + " is undefined");
 }
 
 void Interpreter::define(int name, Value value) {
   if (scope_ == nullptr) {
-    globals_[static_cast<size_t>(name)] = std::move(value);
-    is_global_[static_cast<size_t>(name)] = true;
+    globals_[name] = std::move(value);
+    is_global_[name] = true;
     return;
   }
   budget.touch(1 + scope_->variables.size() / 2);
@@ -266,7 +265,7 @@ bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesti
       loop.changed_from.clear();
     }
   } const end{*loop};
-  for (; loop->index < loop->items.size(); ++loop->index) {
+  for (; loop->index < std::ssize(loop->items); ++loop->index) {
     const NewScope scope(*this, loop->scope);
     if (loop_name_ >= 0) define(loop_name_, Value::object(Kind::kLoop, loop));
     at_ = stmt.at;
@@ -274,7 +273,7 @@ bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesti
     if (run_body(stmt.body) == Flow::kBreak) return true;
   }
   if (loop->items.empty()) return false;
-  loop->index = loop->items.size() - 1;
+  loop->index = std::ssize(loop->items) - 1;
   return true;
 }
 
@@ -347,7 +346,7 @@ void Interpreter::run_set_block(const Stmt& stmt) {
 void Interpreter::bind_parameters(const MacroDef& def, const Args& args) {
   for (size_t i = 0; i < def.parameters.size(); ++i) {
     const Parameter& parameter = def.parameters[i];
-    const std::string& name = ast_.names[static_cast<size_t>(parameter.name)];
+    const std::string& name = ast_.names[parameter.name];
     budget.step();
     budget.touch(args.named.size());
     const auto named = std::find_if(
@@ -374,9 +373,8 @@ void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
   const size_t n = def.parameters.size();
   if (def.uses_varargs) {
     const size_t given = std::min(n, args.positional.size());
-    define(varargs_name_, make_tuple({args.positional.begin() + static_cast<ptrdiff_t>(given),
-                                      args.positional.end()},
-                                     &budget));
+    define(varargs_name_,
+           make_tuple({args.positional.begin() + given, args.positional.end()}, &budget));
   } else if (args.positional.size() > n) {
     fail("macro " + quoted(def.name.view()) + " takes not more than " + std::to_string(n) +
          " argument(s)");
@@ -386,10 +384,9 @@ void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
   for (const auto& argument : args.named) {
     const Text& name = argument.first;
     budget.touch(def.parameters.size());
-    const bool known =
-        std::any_of(def.parameters.begin(), def.parameters.end(), [&](const Parameter& p) {
-          return same_text(ast_.names[static_cast<size_t>(p.name)], name.view(), &budget);
-        });
+    const bool known = std::any_of(
+        def.parameters.begin(), def.parameters.end(),
+        [&](const Parameter& p) { return same_text(ast_.names[p.name], name.view(), &budget); });
     if (known) continue;
     if (def.uses_caller && name.view() == "caller") {
       caller = argument.second;

@@ -20,8 +20,8 @@ Value make_range(int64_t start, int64_t stop, int64_t step, bool from_input) {
   range->stop = stop;
   range->step = step;
   range->from_input = from_input;
-  const auto distance = static_cast<__int128>(step > 0 ? stop : start) - (step > 0 ? start : stop);
-  const __int128 size = step > 0 ? step : -static_cast<__int128>(step);
+  const __int128 distance = __int128{step > 0 ? stop : start} - (step > 0 ? start : stop);
+  const __int128 size = step > 0 ? step : -__int128{step};
   const __int128 count = distance <= 0 ? 0 : (distance + size - 1) / size;
   if (count > kMaxRange) fail("range() of more than " + std::to_string(kMaxRange) + " numbers");
   range->count = static_cast<int64_t>(count);
@@ -67,7 +67,7 @@ std::vector<Value> view_items(const View& view, Budget& budget) {
   const auto& pairs = view.dict.dict().items;
   std::vector<Value> out;
   out.reserve(pairs.size());
-  budget.step(static_cast<int64_t>(pairs.size()));
+  budget.step(std::ssize(pairs));
   for (const auto& [key, value] : pairs) {
     switch (view.what) {
       case View::What::kKeys:
@@ -95,10 +95,10 @@ std::vector<Value> to_items(const Value& value, Budget& budget) {
       return characters(value, budget);
     case Kind::kList:
     case Kind::kTuple:
-      budget.step(static_cast<int64_t>(value.items().size()));
+      budget.step(std::ssize(value.items()));
       return value.items();
     case Kind::kDict:
-      budget.step(static_cast<int64_t>(value.dict().items.size()));
+      budget.step(std::ssize(value.dict().items));
       for (const auto& [key, item] : value.dict().items) out.push_back(key);
       return out;
     case Kind::kRange: {
@@ -111,9 +111,8 @@ std::vector<Value> to_items(const Value& value, Budget& budget) {
       return view_items(value.as<View>(), budget);
     case Kind::kIterator: {
       auto& iterator = value.as<Iterator>();
-      budget.step(static_cast<int64_t>(iterator.items.size() - iterator.at));
-      out.assign(iterator.items.begin() + static_cast<ptrdiff_t>(iterator.at),
-                 iterator.items.end());
+      budget.step(iterator.items.size() - iterator.at);
+      out.assign(iterator.items.begin() + iterator.at, iterator.items.end());
       iterator.at = iterator.items.size();
       return out;
     }
@@ -122,7 +121,7 @@ std::vector<Value> to_items(const Value& value, Budget& budget) {
   }
 }
 
-size_t length_of(const Value& value) {
+int64_t length_of(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined:
       return 0;
@@ -134,7 +133,7 @@ size_t length_of(const Value& value) {
     case Kind::kDict:
       return value.dict().items.size();
     case Kind::kRange:
-      return static_cast<size_t>(value.as<Range>().count);
+      return value.as<Range>().count;
     case Kind::kView:
       return value.as<View>().dict.dict().items.size();
     default:

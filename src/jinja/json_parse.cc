@@ -1,4 +1,5 @@
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "jinja/budget_internal.h"
 #include "jinja/json.h"
@@ -17,8 +18,8 @@ class Builder : public nlohmann::json_sax<Json> {
   bool boolean(bool b) override { return put(Value::boolean(b, input())); }
   bool number_integer(number_integer_t i) override { return put(Value::integer(i, input())); }
   bool number_unsigned(number_unsigned_t u) override {
-    if (u > static_cast<uint64_t>(INT64_MAX)) fail("an integer that does not fit 64 bits");
-    return put(Value::integer(static_cast<int64_t>(u), input()));
+    if (std::cmp_greater(u, INT64_MAX)) fail("an integer that does not fit 64 bits");
+    return put(Value::integer(u, input()));
   }
   bool number_float(number_float_t d, const string_t& digits) override {
     if (digits.find_first_of(".eE") == std::string::npos) {
@@ -67,7 +68,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool input() const { return origin_ == Origin::kInput; }
   bool open(bool is_object) {
-    if (open_.size() >= static_cast<size_t>(limits_.value_depth)) {
+    if (std::ssize(open_) >= limits_.value_depth) {
       fail("nested deeper than " + std::to_string(limits_.value_depth) + " levels");
     }
     open_.emplace_back().is_object = is_object;

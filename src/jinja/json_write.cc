@@ -176,8 +176,8 @@ JsonStyle style_of(const Bound& bound, Budget& budget) {
       style.indent = bound[1].text();
     } else {
       const int64_t n = std::max<int64_t>(0, bound.integer(1, 0));
-      budget.check_string(static_cast<size_t>(n));
-      style.indent = Text(std::string(static_cast<size_t>(n), ' '), Origin::kTemplate, &budget);
+      budget.check_string(n);
+      style.indent = Text(std::string(n, ' '), Origin::kTemplate, &budget);
     }
   }
   style.item_separator = Text(style.lines ? "," : ", ", Origin::kTemplate);

@@ -202,7 +202,7 @@ class Lexer {
     const auto hex = [](char c) {
       return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
     };
-    const char base = static_cast<char>(peek(1) | 0x20);
+    const char base = peek(1) | 0x20;
     if (peek() == '0' && (base == 'x' || base == 'o' || base == 'b')) {
       const size_t end = digits(at_ + 2, +hex);
       if (end > at_ + 2) {

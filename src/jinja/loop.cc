@@ -6,7 +6,7 @@ namespace {
 
 Value cycle(Runtime&, const Value& self, const Args& args) {
   if (!args.named.empty() || args.positional.empty()) fail("no items for cycling given");
-  return args.positional[self.as<Loop>().index % args.positional.size()];
+  return args.positional[self.as<Loop>().index % std::ssize(args.positional)];
 }
 
 Value changed(Runtime& rt, const Value& self, const Args& args) {
@@ -36,8 +36,8 @@ Value method(const Value& loop, std::string_view name, MethodFn fn) {
 
 Value loop_attribute(const Value& value, std::string_view name) {
   const auto& loop = value.as<Loop>();
-  const auto n = static_cast<int64_t>(loop.items.size());
-  const auto i = static_cast<int64_t>(loop.index);
+  const int64_t n = std::ssize(loop.items);
+  const int64_t i = loop.index;
   if (name == "index") return Value::integer(i + 1);
   if (name == "index0") return Value::integer(i);
   if (name == "revindex") return Value::integer(n - i);

@@ -80,14 +80,14 @@ Value count(Runtime& rt, const Value& self, const Args& args) {
 
 Value index(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "index", {"", "", ""}, 1);
-  const auto n = static_cast<int64_t>(self.items().size());
+  const int64_t n = std::ssize(self.items());
   const auto place = [&](size_t i, int64_t otherwise) {
     const int64_t at = bound.integer(i, otherwise);
     return at < 0 ? std::max<int64_t>(0, at < -n ? 0 : at + n) : std::min(at, n);
   };
   const int64_t end = place(2, n);
   for (int64_t i = place(1, 0); i < end; ++i) {
-    if (equals(self.items()[static_cast<size_t>(i)], bound[0], rt.budget)) return Value::integer(i);
+    if (equals(self.items()[i], bound[0], rt.budget)) return Value::integer(i);
   }
   fail("the value is not in the list");
 }

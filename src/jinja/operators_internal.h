@@ -73,7 +73,7 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from, Bu
 bool is_iterable(const Value& value);
 /// list(value); walks an iterator to its end.
 std::vector<Value> to_items(const Value& value, Budget& budget);
-size_t length_of(const Value& value);
+int64_t length_of(const Value& value);
 /// The characters of a string.
 std::vector<Value> characters(const Value& value, Budget& budget);
 

@@ -82,7 +82,7 @@ struct Macro : Object {
 /// ends, and stays so.
 struct Loop : Object {
   std::vector<Value> items;
-  size_t index = 0;
+  int64_t index = 0;
   int nesting = 0;
   bool active = true;
   bool has_changed = false;

@@ -87,7 +87,7 @@ std::vector<Text> rsplit_space(const Text& text, int64_t limit, Budget& budget) 
 std::vector<size_t> find_all(std::string_view text, std::string_view needle, int64_t limit,
                              Budget& budget) {
   std::vector<size_t> found;
-  for (size_t at = 0; limit < 0 || found.size() < static_cast<size_t>(limit); at += needle.size()) {
+  for (size_t at = 0; limit < 0 || std::ssize(found) < limit; at += needle.size()) {
     at = find_text(text, needle, at, budget);
     if (at == kNone) break;
     found.push_back(at);
@@ -118,7 +118,7 @@ std::vector<Text> split_at(const Text& text, const Text& separator, int64_t limi
     cuts = find_all(all, separator.view(), limit, budget);
   } else {
     size_t end = all.size();
-    while (limit < 0 || cuts.size() < static_cast<size_t>(limit)) {
+    while (limit < 0 || std::ssize(cuts) < limit) {
       const size_t at = rfind_text(all, separator.view(), end, budget);
       if (at == kNone) break;
       cuts.push_back(at);
@@ -180,7 +180,7 @@ Value partition(Runtime& rt, const Value& self, const Args& args) {
 // The part of the string that optional start and end (characters) leave; false when start is past
 // the end.
 bool window(const Text& text, const Bound& bound, size_t& begin, size_t& end, Budget& budget) {
-  const auto n = static_cast<int64_t>(text.length());
+  const int64_t n = text.length();
   const auto place = [&](size_t i, int64_t otherwise) {
     int64_t at = bound.integer(i, otherwise);
     if (at < 0) at = std::max<int64_t>(0, at < -n ? 0 : at + n);
@@ -189,8 +189,8 @@ bool window(const Text& text, const Bound& bound, size_t& begin, size_t& end, Bu
   const int64_t first = place(1, 0);
   const int64_t last = std::min(place(2, n), n);
   if (first > n || first > last) return false;
-  begin = text.byte_of(static_cast<size_t>(first), budget);
-  end = text.byte_of(static_cast<size_t>(last), budget);
+  begin = text.byte_of(first, budget);
+  end = text.byte_of(last, budget);
   return true;
 }
 
@@ -256,7 +256,7 @@ Value count(Runtime& rt, const Value& self, const Args& args) {
         std::count_if(part.begin(), part.end(), [](char c) { return (c & 0xc0) != 0x80; });
     return Value::integer(n + 1);
   }
-  return Value::integer(static_cast<int64_t>(find_all(part, wanted.view(), -1, rt.budget).size()));
+  return Value::integer(std::ssize(find_all(part, wanted.view(), -1, rt.budget)));
 }
 
 Value replace_method(Runtime& rt, const Value& self, const Args& args) {
@@ -291,7 +291,7 @@ Value recase(const Value& self, Budget& budget, bool every_word, bool swap) {
   bool inside = false;
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
-      const auto offset = static_cast<size_t>(part.data() - text.view().data());
+      const size_t offset = part.data() - text.view().data();
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
@@ -368,9 +368,9 @@ Value justify(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "center", {"", ""}, 1);
   const Text fill = bound.has(1) ? bound.text(1) : Text(" ", Origin::kTemplate);
   if (fill.length() != 1) fail("The fill character must be exactly one character long");
-  const auto n = static_cast<int64_t>(self.text().length());
+  const int64_t n = self.text().length();
   const int64_t missing = std::max<int64_t>(0, bound.integer(0, 0) - n);
-  rt.budget.check_string(static_cast<size_t>(missing));
+  rt.budget.check_string(missing);
   // Python's center puts the odd one on the left when the width is odd.
   const int64_t width = n + missing;
   int64_t left = kText == Side::kLeft ? 0 : missing;
@@ -387,13 +387,13 @@ Value justify(Runtime& rt, const Value& self, const Args& args) {
 
 Value zfill(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "zfill", {""}, 1);
-  const auto n = static_cast<int64_t>(self.text().length());
+  const int64_t n = self.text().length();
   const int64_t missing = std::max<int64_t>(0, bound.integer(0, 0) - n);
-  rt.budget.check_string(static_cast<size_t>(missing));
+  rt.budget.check_string(missing);
   const bool sign = self.view().starts_with('-') || self.view().starts_with('+');
   TextBuilder out(&rt.budget);
   out.add(self.text(), 0, sign ? 1 : 0);
-  out.add(std::string(static_cast<size_t>(missing), '0'), Origin::kTemplate);
+  out.add(std::string(missing, '0'), Origin::kTemplate);
   out.add(self.text(), sign ? 1 : 0, self.text().n_bytes() - (sign ? 1 : 0));
   return str(out.finish(), self);
 }

@@ -17,7 +17,7 @@ Error presentable(Error error, Position at) {
   if (error.position.line == 0) error.position = at;
   std::string line;
   for (const char c : utf8_prefix(error.message, kMaxMessageBytes)) {
-    line += static_cast<uint8_t>(c) < 0x20 || c == 0x7f ? ' ' : c;
+    line += to_byte(c) < 0x20 || c == 0x7f ? ' ' : c;
   }
   if (error.message.size() > kMaxMessageBytes) line += "…";
   error.message = std::move(line);

@@ -54,6 +54,11 @@ TEST(Template, PrintsAsPythonDoes) {
   EXPECT_EQ(render("{{ nothing }}|{{ 'a\\tb\\x41\\u00e9\\q' }}"), "|a\tbAé\\q");
 }
 
+TEST(Template, AnIntegersBaseIsCheckedBeforeItIsCutTo32Bits) {
+  EXPECT_EQ(render("{{ 'ff'|int(base=16) }} {{ '0b11'|int(0, 0) }}"), "255 3");
+  EXPECT_THAT(error_of("{{ '5'|int(0, 4294967306) }}"), HasSubstr("the base must be"));
+}
+
 TEST(Template, SetsWhiteSpaceAsTransformersDoes) {
   EXPECT_EQ(render("  {% if true %}  \n  x\n  {% endif %}\ny\n"), "  \n  x\ny");
   EXPECT_EQ(render("a\n  {%- if true -%}\n  x {% endif %}"), "ax ");

@@ -9,8 +9,7 @@ namespace weft::jinja {
 
 Text::Rep::Rep(std::string b, Origin o, std::vector<uint32_t> t, Budget* budget_or_null)
     : bytes(std::move(b)), first(o), turns(std::move(t)), budget(budget_or_null) {
-  length = static_cast<size_t>(
-      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  length = std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xc0) != 0x80; });
   if (budget == nullptr) return;
   budget->step(2);
   budget->work(bytes.size() / 2);  // that were counted

@@ -43,10 +43,9 @@ bool append_case(std::span<const CaseRange> ranges, std::span<const CaseString> 
   }
   auto at = std::upper_bound(ranges.begin(), ranges.end(), code,
                              [](uint32_t c, const CaseRange& r) { return c < r.first; });
-  if (at != ranges.begin() && code <= (--at)->last &&
-      (code - at->first) % static_cast<uint32_t>(at->stride) == 0) {
+  if (at != ranges.begin() && code <= (--at)->last && (code - at->first) % at->stride == 0) {
     if (out != nullptr) {
-      append_utf8(*out, static_cast<uint32_t>(static_cast<int32_t>(code) + at->delta));
+      append_utf8(*out, code + at->delta);
     }
     return true;
   }
@@ -59,16 +58,14 @@ bool ascii_lower(uint32_t code) { return code >= 'a' && code <= 'z'; }
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
+  const char lower = c | 0x20;
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 }  // namespace
 
 Character character_at(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) {
-    return at + i < text.size() ? static_cast<uint8_t>(text[at + i]) : 0u;
-  };
+  const auto byte = [&](size_t i) { return at + i < text.size() ? to_byte(text[at + i]) : 0u; };
   const uint32_t first = byte(0);
   if (first < 0x80) return {first, 1};
   if (first < 0xe0) return {(first & 0x1f) << 6 | (byte(1) & 0x3f), 2};
@@ -96,7 +93,7 @@ void append_utf8(std::string& out, uint32_t code) {
 
 bool is_valid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
-    const auto lead = static_cast<uint8_t>(text[at]);
+    const uint8_t lead = to_byte(text[at]);
     const size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
     if (n == 0 || lead > 0xf4 || n > text.size() - at) return false;
     for (size_t i = 1; i < n; ++i) {
@@ -220,7 +217,7 @@ bool unescape_hex(std::string_view literal, size_t& at, std::string& out, std::s
   for (size_t i = 1; i <= n; ++i) {
     const int digit = at + i < literal.size() ? hex_digit(literal[at + i]) : -1;
     if (digit < 0 || code > 0x10ffff) return error = "a malformed \\ escape in a string", false;
-    code = code << 4 | static_cast<uint32_t>(digit);
+    code = code << 4 | digit;
   }
   if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
     return error = "a \\ escape in a string that is no character", false;
@@ -254,7 +251,7 @@ bool unescape(std::string_view literal, std::string& out, std::string& error) {
       uint32_t code = 0;
       for (int i = 0; i < 3 && at < literal.size() && literal[at] >= '0' && literal[at] <= '7';
            ++i) {
-        code = code * 8 + static_cast<uint32_t>(literal[at++] - '0');
+        code = code * 8 + (literal[at++] - '0');
       }
       append_utf8(out, code);
     } else {

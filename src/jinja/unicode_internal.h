@@ -9,6 +9,9 @@
 
 namespace weft::jinja {
 
+/// The char's bits as a number of 0 to 255, whatever the sign of char.
+constexpr uint8_t to_byte(char c) { return static_cast<uint8_t>(c); }
+
 /// The character at byte `at` of valid UTF-8, and how many bytes it takes.
 struct Character {
   uint32_t code = 0;

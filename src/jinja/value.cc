@@ -28,7 +28,7 @@ Value make_sequence(Kind kind, std::vector<Value> items, Budget* budget,
                     std::vector<std::string_view> names) {
   if (budget != nullptr) {
     budget->check_items(items.size());
-    budget->step(2 + static_cast<int64_t>(items.size()));
+    budget->step(2 + std::ssize(items));
   }
   auto sequence = std::make_shared<Sequence>();
   for (const Value& item : items) raise_depth(*sequence, item, budget);
@@ -157,7 +157,7 @@ void merge_equal_keys(Items& items, std::vector<uint32_t>& order, Budget* budget
 Value make_dict(Items items, Budget* budget) {
   if (budget != nullptr) {
     budget->check_items(items.size());
-    budget->step(2 + static_cast<int64_t>(items.size()) * 2);
+    budget->step(2 + std::ssize(items) * 2);
   }
   auto dict = std::make_shared<Dict>();
   const bool all_strings = std::all_of(items.begin(), items.end(),

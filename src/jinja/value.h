@@ -76,7 +76,7 @@ class Value {
 
   bool as_bool() const { return int_ != 0; }
   int64_t as_int() const { return int_; }
-  double as_double() const { return kind_ == Kind::kFloat ? float_ : static_cast<double>(int_); }
+  double as_double() const { return kind_ == Kind::kFloat ? float_ : int_; }
   const Text& text() const { return text_; }
   std::string_view view() const { return text_.view(); }
   /// A string that `safe` or `escape` made.
