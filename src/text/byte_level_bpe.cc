@@ -6,6 +6,8 @@
 #include <bit>
 #include <string>
 
+#include "base/ascii.h"
+#include "base/narrow.h"
 #include "text/utf8.h"
 
 namespace weft::text {
@@ -38,7 +40,7 @@ Result<ByteLevelBpe> ByteLevelBpe::create(const VocabData& vocab, const TokenInd
     std::string letter;
     append_utf8(byte_level_alphabet()[byte], letter);
     const int32_t id = index.find(letter);
-    const bool is_letter = id >= 0 && vocab.types[static_cast<size_t>(id)] == TokenType::kNormal;
+    const bool is_letter = id >= 0 && vocab.types[id] == TokenType::kNormal;
     bpe.byte_ids_[byte] = is_letter ? id : kNoToken;
   }
   if (ignore_merges) {
@@ -60,7 +62,7 @@ Status ByteLevelBpe::add_merges(const VocabData& vocab) {
   const auto find_text = [&](std::string_view text) {
     const int32_t id = index_->find(text);
     if (id < 0) return kNoToken;
-    const TokenType type = vocab.types[static_cast<size_t>(id)];
+    const TokenType type = vocab.types[id];
     return type == TokenType::kControl || type == TokenType::kUnknown ? kNoToken : id;
   };
   table_.resize(std::bit_ceil(2 * vocab.merges.size() + 2));
@@ -81,7 +83,7 @@ Status ByteLevelBpe::add_merges(const VocabData& vocab) {
       return corrupt(
           fmt::format("tokenizer.ggml.merges[{}]: its parts or its result are no tokens", rank));
     }
-    insert({pair_key(left, right), static_cast<uint32_t>(rank), merged});
+    insert({pair_key(left, right), narrow<uint32_t>(rank), merged});
   }
   return Status::ok();
 }
@@ -107,9 +109,9 @@ const ByteLevelBpe::Merge* ByteLevelBpe::find(int32_t left_id, int32_t right_id)
 
 void ByteLevelBpe::push_pair(int32_t left, Scratch& scratch) const {
   const auto& symbols = scratch.symbols;
-  const auto& left_symbol = symbols[static_cast<size_t>(left)];
+  const auto& left_symbol = symbols[left];
   if (left_symbol.next < 0) return;
-  const int32_t right_id = symbols[static_cast<size_t>(left_symbol.next)].id;
+  const int32_t right_id = symbols[left_symbol.next].id;
   const Merge* merge = find(left_symbol.id, right_id);
   if (merge == nullptr) return;
   scratch.queue.push_back({merge->rank, left, left_symbol.id, right_id, merge->merged_id});
@@ -119,11 +121,10 @@ int32_t ByteLevelBpe::find_whole_word(std::string_view word, std::string& letter
   if (is_whole_word_.empty() || word.size() > kMaxTokenBytes) return kNoToken;
   letters.clear();
   for (const char c : word) {
-    const auto byte = static_cast<unsigned char>(c);
-    append_utf8(byte_level_alphabet()[byte], letters);
+    append_utf8(byte_level_alphabet()[byte_of(c)], letters);
   }
   const int32_t id = index_->find(letters);
-  return id >= 0 && is_whole_word_[static_cast<size_t>(id)] ? id : kNoToken;
+  return id >= 0 && is_whole_word_[id] ? id : kNoToken;
 }
 
 void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
@@ -137,15 +138,16 @@ void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
   auto& queue = scratch.queue;
   symbols.clear();
   queue.clear();
+  int32_t index = 0;
   for (const char c : word) {
-    const int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+    const int32_t id = byte_ids_[byte_of(c)];
     if (id == kNoToken) continue;
-    const auto index = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, index - 1, index + 1});
+    ++index;
   }
   if (symbols.empty()) return;
   symbols.back().next = -1;
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) push_pair(static_cast<int32_t>(i), scratch);
+  for (int32_t i = 0; i + 1 < std::ssize(symbols); ++i) push_pair(i, scratch);
   std::make_heap(queue.begin(), queue.end(), comes_later);
 
   const auto push_heaped = [&](int32_t left) {
@@ -157,19 +159,19 @@ void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
     std::pop_heap(queue.begin(), queue.end(), comes_later);
     const Scratch::Candidate best = queue.back();
     queue.pop_back();
-    auto& left = symbols[static_cast<size_t>(best.left)];
+    auto& left = symbols[best.left];
     if (left.id != best.left_id || left.next < 0) continue;
-    auto& right = symbols[static_cast<size_t>(left.next)];
+    auto& right = symbols[left.next];
     if (right.id != best.right_id) continue;
     left.id = best.merged_id;
     left.next = right.next;
     right.id = kNoToken;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = best.left;
+    if (left.next >= 0) symbols[left.next].previous = best.left;
     if (left.previous >= 0) push_heaped(left.previous);
     push_heaped(best.left);
   }
-  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
-    out.push_back(symbols[static_cast<size_t>(i)].id);
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    out.push_back(symbols[i].id);
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
+#include "base/narrow.h"
 #include "text/utf8.h"
 
 namespace weft::text {
@@ -16,11 +18,9 @@ constexpr size_t kFirstBytesPerToken = 5;  // a little more than English prose h
 enum class Cut { kCharacter, kWord, kLine, kSentence, kParagraph };
 constexpr size_t kCutKinds = 5;
 
-bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
 // Offset after the ASCII white space that begins at `at`, within `text`.
 size_t skip_blanks(std::string_view text, size_t at) {
-  while (at < text.size() && is_blank(text[at])) ++at;
+  while (at < text.size() && is_ascii_space(text[at])) ++at;
   return at;
 }
 
@@ -39,9 +39,9 @@ size_t sentence_mark_bytes(std::string_view text, size_t at) {
     size_t end = at + 1;
     while (end < text.size() && std::string_view("\"')]").find(text[end]) != std::string_view::npos)
       ++end;
-    return end < text.size() && is_blank(text[end]) ? end - at : 0;
+    return end < text.size() && is_ascii_space(text[end]) ? end - at : 0;
   }
-  if (static_cast<unsigned char>(c) < 0x80) return 0;
+  if (!is_high_byte(c)) return 0;
   for (const std::string_view mark : kWideMarks) {
     if (text.substr(at).starts_with(mark)) return mark.size();
   }
@@ -58,7 +58,7 @@ class CutFinder {
     const std::string_view seen = text.substr(0, limit + 1);
     for (size_t at = begin; at < limit;) {
       const size_t n_mark = sentence_mark_bytes(seen, at);
-      if (n_mark == 0 && !is_blank(seen[at])) {
+      if (n_mark == 0 && !is_ascii_space(seen[at])) {
         at += std::max<size_t>(utf8_char_bytes(text, at), 1);
         offer(Cut::kCharacter, at);
         continue;
@@ -89,9 +89,9 @@ class CutFinder {
   }
 
  private:
-  size_t last(Cut kind) const { return last_[static_cast<size_t>(kind)]; }
+  size_t last(Cut kind) const { return last_[to_underlying(kind)]; }
   void offer(Cut kind, size_t at) {
-    if (at <= limit_) last_[static_cast<size_t>(kind)] = at;
+    if (at <= limit_) last_[to_underlying(kind)] = at;
   }
 
   size_t half_;
@@ -170,7 +170,7 @@ Result<std::vector<Chunk>> split_into_chunks(const Tokenizer& tokenizer, std::st
     return invalid_argument(fmt::format("chunks of {} tokens: at least {} are needed",
                                         options.max_tokens, kMinChunkTokens));
   }
-  Chunker chunker(tokenizer, text, static_cast<size_t>(options.max_tokens));
+  Chunker chunker(tokenizer, text, options.max_tokens);
   std::vector<Chunk> chunks;
   for (size_t begin = 0; begin < text.size(); begin = chunks.back().end) {
     WEFT_ASSIGN_OR_RETURN(Chunk chunk, chunker.next(begin));

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/narrow.h"
 #include "text/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -179,7 +180,7 @@ Result<Code> compile(const char* pattern) {
 Status split_word(const pcre2_code* code, std::string_view word, size_t base,
                   pcre2_match_data* data, pcre2_match_context* context,
                   std::vector<uint32_t>& ends) {
-  const auto push = [&](size_t end) { ends.push_back(static_cast<uint32_t>(base + end)); };
+  const auto push = [&](size_t end) { ends.push_back(narrow<uint32_t>(base + end)); };
   size_t done = 0;
   while (done < word.size()) {
     const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(word.data()), word.size(), done,
@@ -240,7 +241,7 @@ Status PreTokenizer::split(std::string_view text, std::vector<uint32_t>& ends) c
   pcre2_set_match_limit(context.get(),
                         static_cast<uint32_t>(std::min<uint64_t>(
                             UINT32_MAX, kMatchLimitBase + kMatchLimitPerByte * text.size())));
-  ends.push_back(static_cast<uint32_t>(text.size()));
+  ends.push_back(narrow<uint32_t>(text.size()));
   std::vector<uint32_t> words;
   for (const Code& code : impl_->codes) {
     words.swap(ends);

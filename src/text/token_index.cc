@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/hash.h"
+#include "base/narrow.h"
 
 namespace weft::text {
 namespace {
@@ -26,7 +27,7 @@ Result<TokenIndex> TokenIndex::create(std::span<const std::string> tokens) {
       return corrupt(
           fmt::format("tokenizer.ggml.tokens[{}] has the same text as token {}", id, slot.id));
     }
-    slot = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(id)};
+    slot = {static_cast<uint32_t>(hash >> 32), narrow<int32_t>(id)};
   }
   return index;
 }
@@ -35,8 +36,7 @@ size_t TokenIndex::slot_of(std::string_view text, uint64_t hash) const {
   const auto tag = static_cast<uint32_t>(hash >> 32);
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
-  while (slots_[slot].id >= 0 &&
-         (slots_[slot].tag != tag || tokens_[static_cast<size_t>(slots_[slot].id)] != text)) {
+  while (slots_[slot].id >= 0 && (slots_[slot].tag != tag || tokens_[slots_[slot].id] != text)) {
     slot = (slot + 1) & mask;
   }
   return slot;

@@ -6,6 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "base/ascii.h"
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "text/byte_level_bpe.h"
 #include "text/pre_tokenizer.h"
@@ -136,7 +138,7 @@ struct Tokenizer::Impl {
                              FunctionRef<bool()> goes_on, std::vector<int32_t>& out) const;
   Status encode_bpe(std::span<const Fragment> fragments, FunctionRef<bool()> goes_on,
                     std::vector<int32_t>& out) const;
-  bool is_id(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < vocab.tokens.size(); }
+  bool is_id(int32_t id) const { return id >= 0 && id < std::ssize(vocab.tokens); }
 };
 
 void Tokenizer::Impl::classify_tokens() {
@@ -153,8 +155,8 @@ void Tokenizer::Impl::classify_tokens() {
     bytes.push_back(decoded_token(vocab, id));
   }
   for (const std::string_view name : kEndNames) {
-    if (index->find(name) < 0) continue;
-    const auto id = static_cast<size_t>(index->find(name));
+    const int32_t id = index->find(name);
+    if (id < 0) continue;
     if (is_merged_from_text(vocab, id)) continue;
     ends_generation[id] = true;
     is_control[id] = true;
@@ -165,7 +167,7 @@ void Tokenizer::Impl::classify_tokens() {
     longest_bytes = std::max({longest_bytes, bytes[id].size(), vocab.tokens[id].size()});
   }
   for (const int32_t id : {vocab.eos_id, vocab.eot_id, vocab.eom_id}) {
-    if (id != kNoToken) ends_generation[static_cast<size_t>(id)] = true;
+    if (id != kNoToken) ends_generation[id] = true;
   }
 }
 
@@ -234,7 +236,7 @@ Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments, Function
         if (n_bytes > 0) {
           repaired += text.substr(at, n_bytes);
           stand_in += text.substr(at, n_bytes);
-        } else if (bpe->has_byte(static_cast<unsigned char>(text[at]))) {
+        } else if (bpe->has_byte(byte_of(text[at]))) {
           repaired.push_back(text[at]);
           stand_in.push_back(kInvalidByteStandIn);
         } else {
@@ -311,9 +313,9 @@ Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bo
 /// and white space that a control token swallows, spell nothing, so whoever cuts there looks
 /// whether the tokens do pass the limit.
 size_t Tokenizer::Impl::bytes_past(const EncodeLimits& limits) const {
-  const auto most = static_cast<int64_t>(kMaxTextBytes / longest_bytes);
+  const int64_t most = kMaxTextBytes / longest_bytes;
   if (limits.tokens >= most) return kMaxTextBytes;
-  return static_cast<size_t>(std::max<int64_t>(limits.tokens, 0) + 1) * longest_bytes;
+  return (std::max<int64_t>(limits.tokens, 0) + 1) * longest_bytes;
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options,
@@ -384,7 +386,7 @@ Result<std::vector<int32_t>> Tokenizer::Impl::encode_first(std::span<const TextP
 
 std::string_view Tokenizer::token_bytes(int32_t id, bool show_control) const {
   if (!impl_->is_id(id) || (is_control(id) && !show_control)) return {};
-  return impl_->bytes[static_cast<size_t>(id)];
+  return impl_->bytes[id];
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool show_control) const {
@@ -402,12 +404,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool show_control) c
   return text;
 }
 
-int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->vocab.tokens.size()); }
-bool Tokenizer::is_control(int32_t id) const {
-  return impl_->is_id(id) && impl_->is_control[static_cast<size_t>(id)];
-}
+int32_t Tokenizer::vocab_size() const { return narrow<int32_t>(impl_->vocab.tokens.size()); }
+bool Tokenizer::is_control(int32_t id) const { return impl_->is_id(id) && impl_->is_control[id]; }
 bool Tokenizer::is_end_of_generation(int32_t id) const {
-  return impl_->is_id(id) && impl_->ends_generation[static_cast<size_t>(id)];
+  return impl_->is_id(id) && impl_->ends_generation[id];
 }
 int32_t Tokenizer::bos() const { return impl_->vocab.bos_id; }
 int32_t Tokenizer::eos() const { return impl_->vocab.eos_id; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "text/utf8.h"
 
@@ -22,7 +23,7 @@ Status check_array(const char* key, size_t got, size_t want) {
 }
 
 Status check_id(const char* key, int32_t id, size_t n_vocab) {
-  if (id == kNoToken || (id >= 0 && static_cast<size_t>(id) < n_vocab)) return Status::ok();
+  if (id == kNoToken || (id >= 0 && std::cmp_less(id, n_vocab))) return Status::ok();
   return corrupt(fmt::format("tokenizer.ggml.{}: {} is outside the vocabulary of {} tokens", key,
                              static_cast<uint32_t>(id), n_vocab));
 }
@@ -48,8 +49,7 @@ std::string decode_byte_level(std::string_view token) {
   static const std::array<int, kByteLevelEnd> byte_of = [] {
     std::array<int, kByteLevelEnd> t{};
     t.fill(-1);
-    for (size_t byte = 0; byte < 256; ++byte)
-      t[byte_level_alphabet()[byte]] = static_cast<int>(byte);
+    for (int byte = 0; byte < 256; ++byte) t[byte_level_alphabet()[byte]] = byte;
     return t;
   }();
   std::string bytes;

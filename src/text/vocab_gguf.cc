@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/ascii.h"
+#include "base/narrow.h"
 #include "gguf/gguf.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
@@ -24,7 +26,7 @@ Result<int32_t> read_id(const gguf::File& file, const char* name, int32_t fallba
                         size_t n_vocab) {
   const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
   if (file.find(key) == nullptr) {
-    return fallback >= 0 && static_cast<size_t>(fallback) < n_vocab ? fallback : kNoToken;
+    return fallback >= 0 && std::cmp_less(fallback, n_vocab) ? fallback : kNoToken;
   }
   WEFT_ASSIGN_OR_RETURN(const uint64_t id, file.get_uint(key));
   if (id == kNoTokenInFile) return kNoToken;
@@ -32,7 +34,7 @@ Result<int32_t> read_id(const gguf::File& file, const char* name, int32_t fallba
     return corrupt(fmt::format("{}: {}: {} is outside the vocabulary of {} tokens", file.path(),
                                key, id, n_vocab));
   }
-  return static_cast<int32_t>(id);
+  return narrow<int32_t>(id);
 }
 
 Status read_ids(const gguf::File& file, VocabData& vocab) {
@@ -56,7 +58,7 @@ Status read_types(const gguf::File& file, VocabData& vocab) {
   WEFT_ASSIGN_OR_RETURN(const auto types, file.get_int_array("tokenizer.ggml.token_type"));
   vocab.types.clear();
   for (size_t id = 0; id < types.size(); ++id) {
-    if (types[id] < 0 || types[id] > static_cast<int64_t>(TokenType::kByte)) {
+    if (types[id] < 0 || types[id] > to_underlying(TokenType::kByte)) {
       return corrupt(fmt::format("{}: tokenizer.ggml.token_type[{}]: {} is no token type (0 to 6)",
                                  file.path(), id, types[id]));
     }
