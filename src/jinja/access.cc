@@ -1,3 +1,11 @@
+// value.name, value[key] and value[begin:end:step], by the rules of jinja2's Environment.getattr
+// and getitem: a name after a dot is an attribute first and then an item, a key in brackets an item
+// first and then an attribute. Messages need both, since an object may have a key named as a
+// method: with {"items": 1} as d, d['items'] is 1 and d.items the method.
+//
+// What is not there is undefined and not an error, and only using it fails: `x.y is defined` is
+// False and `x.y.z` an error that names y. Names with leading underscores, which the sandbox hides,
+// do not exist here in the first place: nothing has them but namespaces.
 #include "jinja/runtime_internal.h"
 #include "jinja/unicode_internal.h"
 
@@ -8,13 +16,16 @@ namespace {
   fail(std::string("unhashable type: '") + type_name(key) + "'");
 }
 
+// The undefined value with Python's message. Making the text is charged, as templates ask for what
+// may be missing in every round (`message.tool_calls is defined`).
 Value missing(const Value& value, std::string_view name, Budget& budget) {
   budget.step(4);
   return make_undefined(std::string("'") + type_name(value) + " object' has no attribute " +
                         quoted(name));
 }
 
-// Attributes that are data, and methods; undefined where there is none.
+// Attributes that are data, and methods; undefined where there is none. Names that begin with an
+// underscore are hidden in namespaces, as the sandbox does it.
 Value find_attribute(const Value& value, std::string_view name, Budget& budget) {
   if (value.is(Kind::kNamespace)) {
     if (const Value* found = value.as<Namespace>().find(name, budget)) {
@@ -46,7 +57,8 @@ Value find_attribute(const Value& value, std::string_view name, Budget& budget) 
   return find_method(value, name);
 }
 
-// value[key] where Python would not raise; undefined otherwise.
+// value[key] where Python would not raise; undefined otherwise. Strings give a character, negative
+// indices count from the end, and a list as key of a dict is nothing to find.
 Value find_item(const Value& value, const Value& key, Budget& budget) {
   if (value.is(Kind::kDict)) {
     if (key.is(Kind::kList) || key.is(Kind::kDict)) return {};
@@ -75,6 +87,7 @@ Value find_item(const Value& value, const Value& key, Budget& budget) {
 
 }  // namespace
 
+// From the beginning; their number is bounded by the interpreter (check_attributes).
 Value* Namespace::find(std::string_view name, Budget& charged) {
   charged.touch(attributes.size());
   for (auto& [key, value] : attributes) {
@@ -83,6 +96,8 @@ Value* Namespace::find(std::string_view name, Budget& charged) {
   return nullptr;
 }
 
+// By text where the key is a string. Others are compared one by one, which finds 1 under 1.0 and
+// true; in a dict whose keys are all strings there are none of them.
 const Value* find_key(const Dict& dict, const Value& key, Budget& budget) {
   budget.step();
   if (key.is_string()) return dict.find(key.view(), &budget);
@@ -94,6 +109,8 @@ const Value* find_key(const Dict& dict, const Value& key, Budget& budget) {
   return nullptr;
 }
 
+// `found.object()` tells an undefined value with a message, as for `append`, from none at all: that
+// message must not be replaced by an item's.
 Value get_attribute(const Value& value, std::string_view name, Budget& budget) {
   budget.step();
   if (value.is_undefined()) fail_undefined(value);
@@ -131,6 +148,8 @@ struct SliceRange {
   int64_t count = 0;
 };
 
+// One bound of a slice as an index: absent ones are `otherwise`, negative ones count from the end,
+// and what lies outside is brought to the nearest end, so [-2**63:] is no overflow.
 int64_t clamp_bound(const Value& bound, int64_t n, int64_t lowest, int64_t highest,
                     int64_t otherwise) {
   if (bound.is_none()) return otherwise;
@@ -143,7 +162,8 @@ int64_t clamp_bound(const Value& bound, int64_t n, int64_t lowest, int64_t highe
   return std::min(std::max(at, lowest), highest);
 }
 
-// Python's slice.indices.
+// Python's slice.indices: where to begin, by how much to step, how many items. The lowest step
+// becomes -INT64_MAX, whose negative exists. [::-1] begins at n - 1 and ends before -1.
 SliceRange slice_range(const Value& begin, const Value& end, const Value& step, int64_t n) {
   SliceRange range;
   if (!step.is_none()) {
@@ -163,6 +183,8 @@ SliceRange slice_range(const Value& begin, const Value& end, const Value& step, 
   return range;
 }
 
+// A step of 1 is one piece of the text. Others collect the places of all characters first, so that
+// each is found at once; without it "é…"[::2] would walk from the beginning for each character.
 Value slice_string(const Value& value, const SliceRange& range, Budget& budget) {
   const Text& text = value.text();
   if (range.count == 0) return Value::string(Text(), value.is_markup());
@@ -190,6 +212,9 @@ Value slice_string(const Value& value, const SliceRange& range, Budget& budget) 
 
 }  // namespace
 
+// Ranges stay ranges, as in Python: range(10)[2:8:3] is range(2, 8, 3). Its numbers are computed in
+// 128 bits, though a slice of what make_range allows always fits, but for the step of one item or
+// none.
 Value get_slice(const Value& value, const Value& begin, const Value& end, const Value& step,
                 Budget& budget) {
   if (value.is_undefined()) fail_undefined(value);

@@ -1,3 +1,10 @@
+// + - * / // % ** as Python has them. Three things differ from C's:
+//   -7 // 2 is -4 and -7 % 3 is 2    quotients are rounded down, remainders have the divisor's sign
+//   10 / 4 is 2.5                    a division of integers is a float
+//   2 ** -1 is 0.5                   and so is a negative power
+// Integers have 64 bits where Python's have any number. Beyond, it is an error: going on in floats
+// would print another number, and wrapping round one that is plainly wrong. No template of a model
+// counts that far.
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +14,7 @@
 namespace weft::jinja {
 namespace {
 
+// As Python's messages write them, in the order of BinaryOp.
 constexpr const char* kNames[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
 [[noreturn]] void fail_operands(BinaryOp op, const Value& a, const Value& b) {
@@ -18,11 +26,14 @@ constexpr const char* kNames[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
 [[noreturn]] void fail_overflow() { fail("an integer does not fit 64 bits"); }
 
+// Rounded down, where C++ cuts toward zero. b is neither 0 nor -1.
 int64_t floor_div(int64_t a, int64_t b) {
   const int64_t q = a / b;
   return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
+// By squaring: 63 rounds at most. The base is not squared after the last bit, where it may overflow
+// without being needed.
 int64_t int_pow(int64_t base, int64_t exponent) {
   int64_t result = 1;
   for (; exponent > 0; exponent >>= 1) {
@@ -32,6 +43,7 @@ int64_t int_pow(int64_t base, int64_t exponent) {
   return result;
 }
 
+// INT64_MIN / -1 is the one quotient that does not fit, and on x86 it traps.
 Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
   int64_t out = 0;
   switch (op) {
@@ -68,6 +80,10 @@ Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
   return Value::integer(out, input);
 }
 
+// Python's float_divmod for // and %: the remainder comes first and the quotient is made from it,
+// so that a == (a // b) * b + a % b holds as nearly as it can: -7.5 % 2 is 0.5. Zeros take their
+// signs from there too. Python raises where IEEE arithmetic divides by zero, and ** where a result
+// is complex or too large; + - * / give inf.
 Value floats(BinaryOp op, double a, double b, bool input) {
   double out = 0;
   switch (op) {
@@ -109,6 +125,8 @@ Value floats(BinaryOp op, double a, double b, bool input) {
   return Value::number(out, input);
 }
 
+// Numbers are done already. A string marked safe escapes the other one, as markupsafe does:
+// ('<a>'|safe) + '<b>' is <a>&lt;b&gt;.
 Value add(const Value& a, const Value& b, Budget& budget) {
   if (a.is_string() && b.is_string()) {
     const bool markup = a.is_markup() || b.is_markup();
@@ -134,6 +152,8 @@ Value add(const Value& a, const Value& b, Budget& budget) {
   fail_operands(BinaryOp::kAdd, a, b);
 }
 
+// 'ab' * 3, 3 * [0]. The size is checked before anything is made; each round is charged, also when
+// the repeated text is short.
 Value repeat(const Value& a, const Value& b, Budget& budget) {
   const Value& what = a.is_int() ? b : a;
   const Value& times = a.is_int() ? a : b;
@@ -164,6 +184,7 @@ Value repeat(const Value& a, const Value& b, Budget& budget) {
 
 }  // namespace
 
+// % of a string is formatting, whatever is on its right.
 Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   const bool input = a.from_input() || b.from_input();
   if (a.is_int() && b.is_int()) return integers(op, a.as_int(), b.as_int(), input);
@@ -179,6 +200,7 @@ Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   fail_operands(op, a, b);
 }
 
+// Through the subtraction, which checks that -(-2**63) does not fit.
 Value negative(const Value& value) {
   if (value.is_int()) {
     return integers(BinaryOp::kSub, 0, value.as_int(), value.from_input());
@@ -197,6 +219,7 @@ Value positive(const Value& value) {
 
 namespace {
 
+// markupsafe's five, in its spelling.
 std::string_view entity(char c) {
   switch (c) {
     case '&':
@@ -216,6 +239,7 @@ std::string_view entity(char c) {
 
 }  // namespace
 
+// Each entity has the origin of its character. In parts, so that `escaped` stays small.
 Text escape_markup(const Value& value, Budget& budget) {
   const Text text = to_str(value, budget);
   if (value.is_markup()) return text;

@@ -1,3 +1,9 @@
+// bool(), str() and repr(). Prompts show them: a template that prints a list of tools prints repr's
+// quotes, and one that prints a float all its digits, so they are CPython's to the byte.
+//
+// Origins: repr gives each piece its own, but str of a list or dict that has anything of the input
+// becomes the input's altogether (add_str). Brackets and quotes of the template's between the
+// pieces would make many short stretches of the prompt, and an input could arrange what they spell.
 #include <charconv>
 #include <cmath>
 
@@ -29,6 +35,7 @@ bool truthy(const Value& value) {
   }
 }
 
+// The quotes are always single ones; it is for people to read, not repr.
 std::string quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : utf8_prefix(text, 80)) out += to_byte(c) < 0x20 ? ' ' : c;
@@ -40,7 +47,9 @@ void fail_undefined(const Value& value) {
   fail("a value is undefined");
 }
 
-// The shortest digits that give the number back, with an exponent from 1e16 on and below 1e-4.
+// The shortest digits that give the number back, which std::to_chars finds, in Python's layout:
+// with an exponent from 1e16 on and below 1e-4, otherwise plain with at least ".0".
+//   1e15 1000000000000000.0    1e16 1e+16    0.0001 0.0001    0.00001 1e-05
 std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -79,6 +88,7 @@ std::string float_repr(double value) {
 
 namespace {
 
+// \x, \u or \U with as many digits as the character needs.
 void append_code(std::string& out, uint32_t code) {
   static constexpr char kHex[] = "0123456789abcdef";
   const int n = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
@@ -86,6 +96,8 @@ void append_code(std::string& out, uint32_t code) {
   for (int i = n - 1; i >= 0; --i) out += kHex[code >> (4 * i) & 15];
 }
 
+// A stretch without its quotes. Unprintable characters, among them every odd white space, are
+// written as escapes.
 void repr_piece(std::string_view piece, char quote, std::string& out) {
   for (size_t at = 0; at < piece.size();) {
     const Character c = character_at(piece, at);
@@ -103,6 +115,7 @@ void repr_piece(std::string_view piece, char quote, std::string& out) {
   }
 }
 
+// Single quotes, unless the text has some and no double ones: 'a', "it's", 'it\'s "x"'.
 void string_repr(TextBuilder& out, const Text& text, Budget& budget) {
   const std::string_view all = text.view();
   budget.touch(2 * all.size());
@@ -195,6 +208,7 @@ void add_repr(TextBuilder& out, const Value& value, Budget& budget) {
   }
 }
 
+// str and repr differ for strings and undefined only.
 void add_str(TextBuilder& out, const Value& value, Budget& budget) {
   if (value.is_string()) return out.add(value.text());
   if (value.is_undefined()) return;

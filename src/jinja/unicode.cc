@@ -1,3 +1,12 @@
+// Characters and their classes. Python's str is the measure, so the tables are written by Python
+// itself (tools/make_unicode_tables.py, Unicode 14.0.0) and not taken from the C library, whose
+// answers change with the locale and its version.
+//
+// They are sorted ranges searched by halving, not an array by code point, which would have 1.1
+// million entries a class. ASCII, which most text is, is answered before a table is looked at. Case
+// ranges have a stride, because the alphabets beyond ASCII have capitals and small letters in turn:
+// {0x101, 0x12f, 2, -1} says that every second character from U+0101 on has the one before it as
+// its capital.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -7,6 +16,7 @@
 namespace weft::jinja {
 namespace {
 
+// All characters from first to last, both included.
 struct CodeRange {
   uint32_t first;
   uint32_t last;
@@ -18,6 +28,7 @@ struct CaseRange {
   int32_t stride;
   int32_t delta;
 };
+// A character whose other case is several: ß to SS. Sorted by code; looked at before the ranges.
 struct CaseString {
   uint32_t code;
   std::array<uint32_t, 3> to;  // 0: none
@@ -25,12 +36,15 @@ struct CaseString {
 
 #include "jinja/unicode_tables.inc"
 
+// The first range that ends at or after the code is the only one that can hold it.
 bool in_ranges(std::span<const CodeRange> ranges, uint32_t code) {
   const auto at = std::lower_bound(ranges.begin(), ranges.end(), code,
                                    [](const CodeRange& r, uint32_t c) { return r.last < c; });
   return at != ranges.end() && at->first <= code;
 }
 
+// Appends the other case, the character itself if there is none, and says whether there is one.
+// With `out` null it only says so, which is how is_upper and is_lower ask.
 bool append_case(std::span<const CaseRange> ranges, std::span<const CaseString> strings,
                  uint32_t code, std::string* out) {
   const auto string = std::lower_bound(strings.begin(), strings.end(), code,
@@ -64,6 +78,8 @@ int hex_digit(char c) {
 
 }  // namespace
 
+// Valid UTF-8 is taken for granted, so the lead byte tells the length; bytes beyond the end count
+// as zero, so that no damage of a text makes it read there.
 Character character_at(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return at + i < text.size() ? to_byte(text[at + i]) : 0u; };
   const uint32_t first = byte(0);
@@ -74,6 +90,7 @@ Character character_at(std::string_view text, size_t at) {
           4};
 }
 
+// Six bits a byte from the right, the lead byte first.
 void append_utf8(std::string& out, uint32_t code) {
   const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
   if (code < 0x80) return put(code);
@@ -91,6 +108,9 @@ void append_utf8(std::string& out, uint32_t code) {
   put(0x80 | (code & 0x3f));
 }
 
+// Lead bytes below 0xc2 and above 0xf4 begin nothing; of three bytes, forms that fit two and
+// surrogates are refused, of four those that fit three and what lies beyond U+10FFFF. It asks
+// before it reads: n bytes are there.
 bool is_valid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const uint8_t lead = to_byte(text[at]);
@@ -109,6 +129,7 @@ bool is_valid_utf8(std::string_view text) {
   return true;
 }
 
+// Back to where a character begins: three steps at most in valid text.
 std::string_view utf8_prefix(std::string_view text, size_t n_bytes) {
   if (text.size() <= n_bytes) return text;
   while (n_bytes > 0 && (text[n_bytes] & 0xc0) == 0x80) --n_bytes;
@@ -131,6 +152,7 @@ size_t space_prefix(std::string_view text) {
   return std::min(at, text.size());
 }
 
+// From the end, a character at a time.
 size_t space_suffix(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
@@ -142,6 +164,7 @@ size_t space_suffix(std::string_view text) {
   return text.size() - end;
 }
 
+// More than newlines: vertical tab, form feed, U+001C to U+001E, U+0085, U+2028, U+2029.
 size_t line_end_at(std::string_view text, size_t at) {
   const Character c = character_at(text, at);
   if (c.code == '\r') return text.substr(at).starts_with("\r\n") ? 2 : 1;
@@ -159,6 +182,7 @@ bool is_decimal(uint32_t code) {
   return code < 0x80 ? code >= '0' && code <= '9' : in_ranges(kDecimal, code);
 }
 
+// Letters, decimal digits, and what else has a number: ½ and ² are among it, as in Python.
 bool is_alnum(uint32_t code) {
   return is_alpha(code) || is_decimal(code) || (code >= 0x80 && in_ranges(kNumeric, code));
 }
@@ -187,11 +211,15 @@ void append_lower(std::string& out, uint32_t code) {
   }
 }
 
+// Differs from upper case for characters that are two letters: ǆ becomes ǅ, upper case Ǆ.
 void append_title(std::string& out, uint32_t code) {
   if (code < 0x80) return append_upper(out, code);
   append_case(kTitle, kTitleStrings, code, &out);
 }
 
+// Greek's final sigma, the one rule of str.lower that looks at neighbours: Σ after a letter and not
+// before one is ς, as at the end of ΟΔΟΣ. Only the next characters are looked at; Unicode's rule
+// also skips marks and apostrophes between.
 void append_lower_in(std::string& out, std::string_view text, size_t at) {
   const Character c = character_at(text, at);
   if (c.code != 0x3a3) return append_lower(out, c.code);
@@ -229,6 +257,10 @@ bool unescape_hex(std::string_view literal, size_t& at, std::string& out, std::s
 
 }  // namespace
 
+// Python's escapes: letters, octal (\101, one to three digits), \x, \u and \U, and a backslash at a
+// line's end, which joins the lines. Unknown ones stay as they are, backslash included. \N{name}
+// would need the names of all characters, and a \u of half a surrogate pair is no character in
+// UTF-8: both are refused.
 bool unescape(std::string_view literal, std::string& out, std::string& error) {
   static constexpr std::string_view kLetters = "abfnrtv\\'\"";
   static constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";
@@ -255,7 +287,7 @@ bool unescape(std::string_view literal, std::string& out, std::string& error) {
       }
       append_utf8(out, code);
     } else {
-      out += '\\';  // unknown escapes stand for themselves
+      out += '\\';  // unknown escapes mean themselves
     }
   }
   return true;
