@@ -17,7 +17,7 @@ namespace {
 }
 
 // The undefined value with Python's message. Making the text is charged, as templates ask for what
-// may be missing in every round (`message.tool_calls is defined`).
+// may be missing in every iteration (`message.tool_calls is defined`).
 Value missing(const Value& value, std::string_view name, Budget& budget) {
   budget.step(4);
   return make_undefined(std::string("'") + type_name(value) + " object' has no attribute " +
@@ -148,11 +148,11 @@ struct SliceRange {
   int64_t count = 0;
 };
 
-// One bound of a slice as an index: absent ones are `otherwise`, negative ones count from the end,
+// One bound of a slice as an index: absent ones are `fallback`, negative ones count from the end,
 // and what lies outside is brought to the nearest end, so [-2**63:] is no overflow.
 int64_t clamp_bound(const Value& bound, int64_t n, int64_t lowest, int64_t highest,
-                    int64_t otherwise) {
-  if (bound.is_none()) return otherwise;
+                    int64_t fallback) {
+  if (bound.is_none()) return fallback;
   if (!bound.is_int()) {
     if (bound.is_undefined()) fail_undefined(bound);
     fail("slice indices must be integers or None");

@@ -103,12 +103,12 @@ Value floats(BinaryOp op, double a, double b, bool input) {
     case BinaryOp::kFloorDiv:
     case BinaryOp::kMod: {
       if (b == 0) fail("float floor division or modulo by zero");
-      double rest = std::fmod(a, b);
-      if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-      if (rest == 0) rest = std::copysign(0.0, b);
-      out = rest;
+      double remainder = std::fmod(a, b);
+      if (remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
+      if (remainder == 0) remainder = std::copysign(0.0, b);
+      out = remainder;
       if (op == BinaryOp::kFloorDiv) {
-        const double quotient = (a - rest) / b;
+        const double quotient = (a - remainder) / b;
         out = std::floor(quotient);
         if (quotient - out > 0.5) out += 1;
         if (quotient == 0) out = std::copysign(0.0, a / b);
@@ -152,7 +152,7 @@ Value add(const Value& a, const Value& b, Budget& budget) {
   fail_operands(BinaryOp::kAdd, a, b);
 }
 
-// 'ab' * 3, 3 * [0]. The size is checked before anything is made; each round is charged, also when
+// 'ab' * 3, 3 * [0]. The size is checked before anything is made; each copy is charged, also when
 // the repeated text is short.
 Value repeat(const Value& a, const Value& b, Budget& budget) {
   const Value& what = a.is_int() ? b : a;

@@ -1,6 +1,6 @@
 // Counts what compiling a template, reading JSON and rendering use, and fails them at the limits.
-// What costs time is charged here and nowhere else: step, touch and work say how dear each thing
-// is.
+// What costs time is charged here and nowhere else: step, touch and work say how expensive each
+// thing is.
 //
 // Counting is what makes a hostile template harmless. A clock would do it too, but then the same
 // template would be refused on a busy machine and accepted on an idle one. With counted steps the
@@ -8,7 +8,7 @@
 // clock: whatever a template can repeat must not cost more time than its steps say.
 //
 // The rule for new code: whatever loops over something that template or input can make long charges
-// before the loop, or once in each round. Allocation is charged by whoever makes the value.
+// before the loop, or once in each iteration. Allocation is charged by whoever makes the value.
 //
 // Failure inside the room is an exception, because an evaluation is a hundred calls deep when a
 // limit is reached; template.cc and json_parse.cc catch it at the room's border. One Budget serves

@@ -4,7 +4,8 @@
 // should say so.
 //
 // Comparing walks both values and charges every pair, so a list that holds itself twice, 60 levels
-// deep, which has 2^60 pairs to look at, ends at the limit (template_test.cc, TemplateBounds.Work).
+// deep, which has 2^60 pairs to look at, ends at the limit (template_test.cc,
+// TemplateBounds.WorkEndsAtTheStepLimit).
 #include <cstring>
 
 #include "jinja/operators_internal.h"

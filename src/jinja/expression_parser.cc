@@ -492,7 +492,7 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr value) {
 void ExpressionParser::parse_argument(CallArgs& args) {
   const Position at = current().at;
   const auto ensure = [&](bool holds) {
-    if (!holds) fail_at(at, "arguments stand in the wrong order");
+    if (!holds) fail_at(at, "the arguments are in the wrong order");
   };
   if (skip_op("*")) {
     ensure(!args.star && !args.star_star);

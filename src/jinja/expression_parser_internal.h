@@ -28,7 +28,7 @@ class ExpressionParser {
   /// if b` as a condition.
   struct TupleRules {
     bool simplified = false;      // only primaries: assignment targets
-    bool conditional = true;      // "a if b else c" may stand in it
+    bool conditional = true;      // "a if b else c" may be in it
     bool parenthesised = false;   // () is the empty tuple
     std::string_view end_word{};  // a name that ends it
   };

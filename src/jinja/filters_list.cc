@@ -19,12 +19,12 @@ Value lowered(const Value& value, Budget& budget) {
 
 /// jinja2's attribute getter: "a.b.0" looks up a, then b, then element 0, so
 /// |map(attribute='a.b.0') of [{'a': {'b': [7]}}] is [7]. Without an attribute it gives the item. A
-/// part that is missing is `otherwise`, where there is one; else it is undefined, and a part after
+/// part that is missing is `fallback`, where there is one; else it is undefined, and a part after
 /// it fails.
 class Getter {
  public:
-  Getter(Runtime& rt, const Value* attribute, const Value* otherwise, bool ignore_case)
-      : rt_(rt), otherwise_(otherwise), ignore_case_(ignore_case) {
+  Getter(Runtime& rt, const Value* attribute, const Value* fallback, bool ignore_case)
+      : rt_(rt), fallback_(fallback), ignore_case_(ignore_case) {
     if (attribute == nullptr || attribute->is_none()) return;
     if (!attribute->is_string()) {
       keys_.push_back(*attribute);
@@ -38,8 +38,8 @@ class Getter {
     Value value = item;
     for (const Value& key : keys_) {
       value = get_item(value, key, rt_.budget);
-      if (otherwise_ != nullptr && !otherwise_->is_none() && value.is_undefined()) {
-        value = *otherwise_;
+      if (fallback_ != nullptr && !fallback_->is_none() && value.is_undefined()) {
+        value = *fallback_;
       }
     }
     return ignore_case_ ? lowered(value, rt_.budget) : value;
@@ -67,7 +67,7 @@ class Getter {
 
   Runtime& rt_;
   std::vector<Value> keys_;
-  const Value* otherwise_;
+  const Value* fallback_;
   bool ignore_case_;
 };
 

@@ -62,7 +62,7 @@ Value title(Runtime& rt, const Value& value, const Args& args) {
   rt.budget.touch(2 * text.n_bytes());
   TextBuilder out(&rt.budget);
   bool inside = false;
-  size_t rest = 0;  // after the first character of the word, which is lowered by itself
+  size_t word_rest = 0;  // after the first character of the word, which is lowered by itself
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
       const size_t offset = part.data() - text.view().data();
@@ -70,10 +70,10 @@ Value title(Runtime& rt, const Value& value, const Args& args) {
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
         if (inside) {
-          append_lower_in(changed, text.view().substr(rest), offset + at - rest);
+          append_lower_in(changed, text.view().substr(word_rest), offset + at - word_rest);
         } else {
           append_upper(changed, c.code);
-          rest = offset + at + c.n_bytes;
+          word_rest = offset + at + c.n_bytes;
         }
         at += c.n_bytes;
         inside = !is_space(c.code) &&
@@ -323,21 +323,21 @@ bool truncated(double d, int64_t& out) {
 // As an integer, else as a float that is cut: '3.7'|int is 3; else the default, 0.
 Value to_int(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "int", {"default", "base"}, 0);
-  const Value otherwise = bound.has(0) ? bound[0] : Value::integer(0);
+  const Value fallback = bound.has(0) ? bound[0] : Value::integer(0);
   int64_t out = 0;
   const bool input = value.is_string() ? value.text().has_input() : value.from_input();
   if (value.is_int()) return Value::integer(value.as_int(), input);
   double d = 0;
   if (value.is(Kind::kFloat)) {
-    if (std::isinf(value.as_double())) return otherwise;
-    return truncated(value.as_double(), out) ? Value::integer(out, input) : otherwise;
+    if (std::isinf(value.as_double())) return fallback;
+    return truncated(value.as_double(), out) ? Value::integer(out, input) : fallback;
   }
-  if (!value.is_string()) return otherwise;
+  if (!value.is_string()) return fallback;
   if (read_integer(value.view(), bound.integer(1, 10), out, rt.budget) ||
       (read_float(value.view(), d, rt.budget) && truncated(d, out))) {
     return Value::integer(out, input);
   }
-  return otherwise;
+  return fallback;
 }
 
 // Else the default, 0.0.

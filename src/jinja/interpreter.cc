@@ -1,10 +1,10 @@
 // Statements, scopes and calls: the half of the Interpreter that writes output. Expressions are in
 // evaluate.cc.
 //
-// Scopes are jinja2's: the template's own variables are global; a loop's round, a macro, a block, a
-// `with`, `call`, `filter` or `generation` body each has a scope of its own, in which `set` makes a
-// new variable and look-ups go outwards. `if` has none. What a template wants to carry out of a
-// loop it keeps in a namespace.
+// Scopes are jinja2's: the template's own variables are global; an iteration of a loop, a macro, a
+// block, a `with`, `call`, `filter` or `generation` body each has a scope of its own, in which
+// `set` makes a new variable and look-ups go outwards. `if` has none. What a template wants to
+// carry out of a loop it keeps in a namespace.
 //
 // Output goes to `out_`, a text that keeps origins; macros and blocks put a text of their own in
 // its place while they run (Capture), so that what they write is a value with origins like any
@@ -25,7 +25,7 @@ void Interpreter::Deeper::fail_depth() {
 }
 
 /// A scope inside of `parent`, for as long as this object lives. Scopes are reused, because a loop
-/// of 100,000 rounds would make as many, but not those that a macro or a recursive loop has
+/// of 100,000 iterations would make as many, but not those that a macro or a recursive loop has
 /// captured: such a macro may be called after its scope has ended, and must still find its
 /// variables:
 ///   {% for i in [1] %}{% macro m() %}{{ i }}{% endmacro %}{% set n.m = m %}{% endfor %}{{ n.m() }}
@@ -117,7 +117,7 @@ std::vector<Segment> Interpreter::run() {
 
 // From the innermost scope outwards, then the template's own variables. What there is none of is
 // undefined with the message that Python's jinja2 has, made only then, and charged, because a
-// template can ask for it in every round.
+// template can ask for it in every iteration.
 Value Interpreter::look_up(int name) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
     budget.touch(1 + scope->variables.size() / 2);
@@ -266,8 +266,8 @@ Interpreter::Flow Interpreter::run_if(const Stmt& stmt) {
 }
 
 // The items for which the loop's `if` holds, with the target bound to each in a scope of its own.
-// They are chosen before the first round, so that loop.length and loop.last count only those, as
-// jinja2 has it; the filter cannot see this `loop`.
+// They are chosen before the first iteration, so that loop.length and loop.last count only those,
+// as jinja2 has it; the filter cannot see this `loop`.
 std::vector<Value> Interpreter::filtered(const Stmt& stmt, std::vector<Value> items) {
   if (!stmt.filter) return items;
   std::vector<Value> kept;
@@ -288,7 +288,7 @@ void Interpreter::run_for(const Stmt& stmt) {
   run_body(stmt.else_body);
 }
 
-// Runs the rounds, and says whether there was anything to loop over. Each has a scope of its own.
+// Runs the iterations, and says whether there was anything to loop over. Each has a scope of its own.
 // The list that is made and dropped charges the items and knows how deep they are nested, which the
 // loop object counts as its own depth. `End` makes sure that a loop object that outlives its loop
 // (kept in a namespace) holds nothing that could hold it.
@@ -321,7 +321,7 @@ bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesti
 }
 
 // `loop(items)` in a recursive loop: the same body over other items, its output as a string. The
-// scope is the one round the loop, not that of the calling round.
+// scope is the one round the loop, not that of the calling iteration.
 Value Interpreter::call_loop(const Value& callee, const Args& args) {
   auto& loop = callee.as<Loop>();
   if (loop.stmt == nullptr || !loop.stmt->recursive) {

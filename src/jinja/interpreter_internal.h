@@ -19,7 +19,7 @@ namespace weft::jinja {
 /// Variables of a loop, macro or block; the template's own are in Interpreter::globals_. A scope
 /// has few of them, so they are searched one after the other, and look_up charges the search.
 ///
-/// As in jinja2, `set` inside a loop makes a variable of the round and does not reach the one
+/// As in jinja2, `set` inside a loop makes a variable of the iteration and does not reach the one
 /// outside:
 ///   {% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}   gives 231
 struct Scope {
@@ -97,7 +97,7 @@ class Interpreter : public Runtime {
   Position at_;
   int depth_ = 0;
   // Names that the interpreter itself binds. The template's own names have numbers, so these are
-  // looked up once and not in every round of a loop.
+  // looked up once and not in every iteration of a loop.
   int loop_name_ = -1;  // these names' numbers; -1 where the template does not mention them
   int caller_name_ = -1;
   int varargs_name_ = -1;

@@ -39,7 +39,7 @@ class Lexer {
   }
 
  private:
-  // The zero byte stands for the end as well as for itself: no tag contains one, so both are
+  // The zero byte means the end as well as itself: no tag contains one, so both are
   // refused.
   char peek(size_t ahead = 0) const {
     return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';

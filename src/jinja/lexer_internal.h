@@ -38,7 +38,7 @@ struct Token {
 
 /// The source as tokens are cut from it: \r\n and \r become \n, and one newline at the very end is
 /// dropped (jinja2's keep_trailing_newline is off). An editor that ends files with a newline would
-/// otherwise put one behind every prompt.
+/// otherwise put one at the end of every prompt.
 std::string normalise_newlines(std::string_view source);
 
 /// `source` must outlive the tokens, and be normalised. Linear in it. Lines and columns of the

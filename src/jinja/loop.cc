@@ -1,12 +1,12 @@
 // The attributes and methods of the variable `loop`, by jinja2's LoopContext. Numbers count from 1,
 // with a 0 at the name's end from 0; revindex counts down to 1. As all items are known, last and
-// nextitem need no look ahead. Attributes are made when asked for, not in each round.
+// nextitem need no look ahead. Attributes are made when asked for, not in each iteration.
 #include "jinja/runtime_internal.h"
 
 namespace weft::jinja {
 namespace {
 
-// loop.cycle('odd', 'even'): the argument whose turn it is, by the round's number.
+// loop.cycle('odd', 'even'): the argument whose turn it is, by the iteration's number.
 Value cycle(Runtime&, const Value& self, const Args& args) {
   if (!args.named.empty() || args.positional.empty()) fail("no items for cycling given");
   return args.positional[self.as<Loop>().index % std::ssize(args.positional)];

@@ -38,8 +38,8 @@ Bound::Bound(const Args& args, std::string_view what,
   }
 }
 
-int64_t Bound::integer(size_t i, int64_t otherwise) const {
-  if (is_none(i)) return otherwise;
+int64_t Bound::integer(size_t i, int64_t fallback) const {
+  if (is_none(i)) return fallback;
   if (values_[i]->is_undefined()) fail_undefined(*values_[i]);
   if (!values_[i]->is_int()) {
     fail(what_ + ": '" + type_name(*values_[i]) + "' object cannot be interpreted as an integer");
@@ -93,8 +93,8 @@ Value count(Runtime& rt, const Value& self, const Args& args) {
 Value index(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "index", {"", "", ""}, 1);
   const int64_t n = std::ssize(self.items());
-  const auto place = [&](size_t i, int64_t otherwise) {
-    const int64_t at = bound.integer(i, otherwise);
+  const auto place = [&](size_t i, int64_t fallback) {
+    const int64_t at = bound.integer(i, fallback);
     return at < 0 ? std::max<int64_t>(0, at < -n ? 0 : at + n) : std::min(at, n);
   };
   const int64_t end = place(2, n);

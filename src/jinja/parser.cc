@@ -198,7 +198,7 @@ class Parser : public ExpressionParser {
     return to_target(*expr);
   }
 
-  // "name.attribute" is no primary, so it is taken here, before the tuple's rules see it. It stands
+  // "name.attribute" is no primary, so it is taken here, before the tuple's rules see it. It comes
   // alone: in a tuple of targets an attribute is refused, which jinja2 3.1.6 takes.
   ExprPtr parse_target_items(std::string_view end_word, bool may_be_attribute) {
     if (may_be_attribute && current().kind == TokenKind::kName &&

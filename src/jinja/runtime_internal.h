@@ -36,9 +36,9 @@ class Bound {
   /// The argument must be there (has).
   const Value& operator[](size_t i) const { return *values_[i]; }
   const Value* get(size_t i) const { return values_[i]; }
-  bool flag(size_t i, bool otherwise) const { return has(i) ? truthy(*values_[i]) : otherwise; }
+  bool flag(size_t i, bool fallback) const { return has(i) ? truthy(*values_[i]) : fallback; }
   /// None counts as absent.
-  int64_t integer(size_t i, int64_t otherwise) const;
+  int64_t integer(size_t i, int64_t fallback) const;
   /// The argument must be a string.
   const Text& text(size_t i) const;
   bool is_none(size_t i) const { return !has(i) || values_[i]->is_none(); }

@@ -5,7 +5,7 @@
 //
 // Searching from the left is linear (find_text). From the right it is not, and every character that
 // is compared is charged: 'ab' * 100000 searched for 'bb' * 50000 from the right ends at the limit
-// (template_test.cc, TemplateBounds.Work).
+// (template_test.cc, TemplateBounds.WorkEndsAtTheStepLimit).
 //
 // Methods of Python's that the table lacks, such as translate, encode, expandtabs and casefold, are
 // undefined attributes, and calling one is an error that names it.
@@ -202,8 +202,8 @@ Value partition(Runtime& rt, const Value& self, const Args& args) {
 // is past the end, where even '' is not found. Negative ones count from the end.
 bool window(const Text& text, const Bound& bound, size_t& begin, size_t& end, Budget& budget) {
   const int64_t n = text.length();
-  const auto place = [&](size_t i, int64_t otherwise) {
-    int64_t at = bound.integer(i, otherwise);
+  const auto place = [&](size_t i, int64_t fallback) {
+    int64_t at = bound.integer(i, fallback);
     if (at < 0) at = std::max<int64_t>(0, at < -n ? 0 : at + n);
     return at;
   };

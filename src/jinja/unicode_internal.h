@@ -16,7 +16,6 @@ namespace weft::jinja {
 constexpr uint8_t to_byte(char c) { return static_cast<uint8_t>(c); }
 
 /// The character at byte `at` of valid UTF-8, and how many bytes it takes.
-/// The character at byte `at` of valid UTF-8, and how many bytes it takes.
 struct Character {
   uint32_t code = 0;
   size_t n_bytes = 1;

@@ -25,9 +25,9 @@ size_t skip_blanks(std::string_view text, size_t at) {
 }
 
 // Bytes of the mark at `at` that ends a sentence; 0 when there is none. Full stops of other scripts
-// count wherever they stand, the ASCII ones only before white space.
+// end one anywhere, the ASCII ones only before white space.
 size_t sentence_mark_bytes(std::string_view text, size_t at) {
-  constexpr std::string_view kWideMarks[] = {
+  constexpr std::string_view kOtherMarks[] = {
       "\xE3\x80\x82",  // 。
       "\xEF\xBC\x81",  // ！
       "\xEF\xBC\x9F",  // ？
@@ -42,7 +42,7 @@ size_t sentence_mark_bytes(std::string_view text, size_t at) {
     return end < text.size() && is_ascii_space(text[end]) ? end - at : 0;
   }
   if (!is_high_byte(c)) return 0;
-  for (const std::string_view mark : kWideMarks) {
+  for (const std::string_view mark : kOtherMarks) {
     if (text.substr(at).starts_with(mark)) return mark.size();
   }
   return 0;

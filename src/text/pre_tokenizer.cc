@@ -73,7 +73,7 @@ constexpr const char* kCasedLetters = WEFT_S
     "\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}"
     "\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}"
     "\\x{1e900}-\\x{1e943}]+";
-constexpr const char* kWidePunctuation =
+constexpr const char* kPunctuationOfBothWidths =
     WEFT_S "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+";
 // White space at the end. Looked for only where a run begins: the match is the same, and a long
 // run of blanks elsewhere is not scanned once for each of its characters.
@@ -126,7 +126,7 @@ constexpr Row kRows[] = {
     {"kanana2", {kGpt4o}, false, false},
     {"minimax-m2", {kGpt4o}, false, false},
     {"deepseek-llm",
-     {kLineBreak, kCasedLetters, kWidePunctuation, kTrailingSpace, kCjk, kNumber},
+     {kLineBreak, kCasedLetters, kPunctuationOfBothWidths, kTrailingSpace, kCjk, kNumber},
      false,
      false},
     {"deepseek-coder", {kLineBreak, kLetters, kPunctuationRun, kCjk, kDigit}, false, false},

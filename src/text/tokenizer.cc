@@ -48,7 +48,7 @@ constexpr std::string_view kEndNames[] = {
 bool looks_like_control(std::string_view token) {
   constexpr std::pair<std::string_view, std::string_view> kForms[] = {
       {"<|", "|>"},
-      {"<\xEF\xBD\x9C", "\xEF\xBD\x9C>"},  // the wide bar of DeepSeek
+      {"<\xEF\xBD\x9C", "\xEF\xBD\x9C>"},  // the fullwidth bar of DeepSeek
       {"<unused", ">"},
       {"<fim", ">"},
   };
