@@ -1,3 +1,15 @@
+// Byte-level BPE as GPT-2 brought it: a word's bytes are its first symbols, and the pair of
+// neighbours whose merge has the lowest rank is merged, again and again, until none is left. Done
+// as it is said, by going through the word for each merge, that is quadratic. Here the pairs that
+// can merge are in a heap and the symbols in a linked list, so a word of n bytes takes n log n: a
+// megabyte of one letter is a single word to several pre-tokenizers, and a quadratic loop over it
+// would take minutes (tokenizer_test.cc, LongRunIsNotQuadratic).
+//
+// A merge changes at most two pairs. Their old entries stay in the heap and are recognised when
+// they come up, by the ids that they were made from (Candidate), which is cheaper than finding and
+// removing them.
+//
+// Example, merges "a a" and "aa aa": aaaaaaa becomes aa aa aa a, then aaaa aa a.
 #include "text/byte_level_bpe.h"
 
 #include <fmt/format.h>
@@ -19,6 +31,7 @@ bool comes_later(const ByteLevelBpe::Scratch::Candidate& a,
   return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
 }
 
+// The table's slots are a pair's hash, mixed because the ids of pairs differ in few of their bits.
 uint64_t mix(uint64_t x) {  // splitmix64's finaliser
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
@@ -32,6 +45,9 @@ uint64_t pair_key(int32_t left_id, int32_t right_id) {
 
 }  // namespace
 
+// A byte's token must be an ordinary one: a control token of one letter must not come out of text.
+// `is_whole_word_` is what llama-3's tokenizer calls ignore_merges: "abc" that is a token is this
+// token, though no merge leads to it.
 Result<ByteLevelBpe> ByteLevelBpe::create(const VocabData& vocab, const TokenIndex& index,
                                           bool ignore_merges) {
   ByteLevelBpe bpe;
@@ -53,6 +69,8 @@ Result<ByteLevelBpe> ByteLevelBpe::create(const VocabData& vocab, const TokenInd
   return bpe;
 }
 
+// Every merge is resolved to ids when the file is opened, so that a damaged one is an error with
+// its number there and not a wrong token later. Most important first: its place is its rank.
 Status ByteLevelBpe::add_merges(const VocabData& vocab) {
   if (vocab.merges.size() > kMaxVocab) {
     return corrupt(fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}",
@@ -88,6 +106,7 @@ Status ByteLevelBpe::add_merges(const VocabData& vocab) {
   return Status::ok();
 }
 
+// The table is at most half full, so a free slot always ends the search.
 void ByteLevelBpe::insert(const Merge& merge) {
   const size_t mask = table_.size() - 1;
   size_t slot = mix(merge.pair) & mask;
@@ -107,6 +126,7 @@ const ByteLevelBpe::Merge* ByteLevelBpe::find(int32_t left_id, int32_t right_id)
   return nullptr;
 }
 
+// Queues the pair of the symbol `left` and its right neighbour, if it merges.
 void ByteLevelBpe::push_pair(int32_t left, Scratch& scratch) const {
   const auto& symbols = scratch.symbols;
   const auto& left_symbol = symbols[left];
@@ -117,6 +137,8 @@ void ByteLevelBpe::push_pair(int32_t left, Scratch& scratch) const {
   scratch.queue.push_back({merge->rank, left, left_symbol.id, right_id, merge->merged_id});
 }
 
+// The token that the word is as a whole, in the vocabulary's own letters; for vocabularies that
+// look there first.
 int32_t ByteLevelBpe::find_whole_word(std::string_view word, std::string& letters) const {
   if (is_whole_word_.empty() || word.size() > kMaxTokenBytes) return kNoToken;
   letters.clear();
@@ -127,6 +149,9 @@ int32_t ByteLevelBpe::find_whole_word(std::string_view word, std::string& letter
   return id >= 0 && is_whole_word_[id] ? id : kNoToken;
 }
 
+// The heap is built at once, which is linear, and then grows by two pairs a merge at most. A symbol
+// that was merged into its left neighbour has kNoToken for its id, which no candidate has, so stale
+// entries that name it fail the comparison of ids.
 void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
                                std::vector<int32_t>& out) const {
   const int32_t whole = find_whole_word(word, scratch.letters);

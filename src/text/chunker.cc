@@ -1,3 +1,15 @@
+// Cutting a document. A chunk is the unit whose KV is stored, so it has a hard limit of tokens, and
+// where it ends decides what a passage is about: paragraphs first, then sentences, lines, words,
+// and characters only if nothing else fits.
+//
+// How far max_tokens reach is not known before the text is tokenised, and tokenising the rest of
+// the document for each chunk would be quadratic. So a window of about a chunk's bytes is encoded,
+// doubled while it has too few tokens, and the best place within the limit is taken. Encoding that
+// piece alone can give another number of tokens than the window had, because merges ended
+// elsewhere; then the limit moves back by a sixteenth and a place is looked for again.
+//
+// Bytes per token differ between languages and models, so after the first chunk the window is what
+// the last chunk had, and a quarter more.
 #include "text/chunker.h"
 
 #include <fmt/format.h>
@@ -24,8 +36,9 @@ size_t skip_blanks(std::string_view text, size_t at) {
   return at;
 }
 
-// Bytes of the mark at `at` that ends a sentence; 0 when there is none. Full stops of other scripts
-// end one anywhere, the ASCII ones only before white space.
+// Bytes of the mark at `at` that ends a sentence, with the quotes and brackets after it; 0 when
+// there is none. Full stops of other scripts end one anywhere, the ASCII ones only before white
+// space: "v1.25 of a.b.c" has no end inside.
 size_t sentence_mark_bytes(std::string_view text, size_t at) {
   constexpr std::string_view kOtherMarks[] = {
       "\xE3\x80\x82",  // 。
@@ -90,6 +103,7 @@ class CutFinder {
 
  private:
   size_t last(Cut kind) const { return last_[to_underlying(kind)]; }
+  // The scan goes forward, so the last offer of a kind is the farthest.
   void offer(Cut kind, size_t at) {
     if (at <= limit_) last_[to_underlying(kind)] = at;
   }
@@ -101,7 +115,8 @@ class CutFinder {
 };
 
 // The last place at or before `at` that is not inside a character; after `begin` in any case, if
-// need be at the end of the first character.
+// need be at the end of the first character, so that every chunk has at least one. Bytes that are
+// no UTF-8 are characters of one byte: back at most three, since none is longer than four.
 size_t character_border(std::string_view text, size_t begin, size_t at) {
   if (at >= text.size()) return text.size();
   const size_t first = std::max<size_t>(utf8_char_bytes(text, begin), 1);
@@ -120,7 +135,8 @@ class Chunker {
         max_tokens_(max_tokens),
         window_bytes_(kFirstBytesPerToken * max_tokens) {}
 
-  // Takes the next chunk from `begin`.
+  // Takes the next chunk from `begin`. Each turn of the loop has a smaller limit, so it ends; at
+  // one character the tokens are fewer than kMinChunkTokens.
   Result<Chunk> next(size_t begin) {
     WEFT_ASSIGN_OR_RETURN(size_t limit, find_limit(begin));
     for (;;) {

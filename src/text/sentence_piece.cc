@@ -1,3 +1,13 @@
+// BPE by scores, as SentencePiece and llama.cpp do it for llama and Gemma: the symbols are
+// characters, any two neighbours merge if their joined text is a token, and the pair whose token
+// has the best score comes first. Unlike byte-level BPE there is no list of merges, so each
+// candidate is a look-up of the joined text.
+//
+// The same heap and linked list as in byte_level_bpe.cc, with stale entries told by the length of
+// the pair. The text as a whole is one word to SentencePiece, and its heap would be as long as the
+// text. But where no token of the vocabulary has a space mark after another character, no merge
+// crosses into the next word, so words are merged one by one in memory that stays in the cache. A
+// vocabulary with such tokens is merged whole.
 #include "text/sentence_piece.h"
 
 #include <fmt/format.h>
@@ -37,6 +47,8 @@ bool has_inner_mark(std::string_view token) {
 }
 }  // namespace
 
+// A byte without a token of its own becomes the unknown token; without that either it would vanish,
+// which is refused when the file is opened. Control and unknown tokens are never what text becomes.
 Result<SentencePiece> SentencePiece::create(const VocabData& vocab, const TokenIndex& index) {
   SentencePiece spm;
   spm.index_ = &index;
@@ -72,6 +84,8 @@ Result<SentencePiece> SentencePiece::create(const VocabData& vocab, const TokenI
   return spm;
 }
 
+// Pieces longer than any token are not looked up: hashing them would make a long run of one letter
+// quadratic.
 int32_t SentencePiece::find(std::string_view piece) const {
   if (piece.size() > longest_token_bytes_) return kNoToken;
   const int32_t id = index_->find(piece);
@@ -107,6 +121,8 @@ class SentencePiece::Merger {
     std::make_heap(queue_.begin(), queue_.end());
   }
 
+  // A pair that has changed since it was queued has another length, or its left symbol is gone:
+  // symbols only grow, so equal lengths mean the same text.
   void merge() {
     while (!queue_.empty()) {
       std::pop_heap(queue_.begin(), queue_.end());
@@ -125,6 +141,7 @@ class SentencePiece::Merger {
     }
   }
 
+  // What is no token after all merges is a single character, which falls back to its bytes.
   void append_tokens(std::vector<int32_t>& out) const {
     for (int32_t i = 0; i >= 0; i = symbols_[i].next) {
       const Symbol& symbol = symbols_[i];

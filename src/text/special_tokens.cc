@@ -1,3 +1,12 @@
+// Finding control and user-defined tokens in text, leftmost first and the longest where several
+// begin, as the models' own tokenizers do: with "ab", "abc" and "abcde" as tokens, "abcdefg"
+// without control tokens is "abc" and the rest.
+//
+// All are found in one pass. Searching the text once for each token, as was done before, is slow
+// where there are many: with Gemma 3, encoding a novel went from 420 to 1,130 thousand tokens a
+// second of CPU time (docs/measurements.md). The tokens are sorted, and each knows the longest
+// other one that it begins with; one binary search finds the last token that is not after the text,
+// and what the text begins with is this one or among its beginnings.
 #include "text/special_tokens.h"
 
 #include <algorithm>
@@ -20,6 +29,8 @@ size_t common_prefix_bytes(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+// first_byte_ is a counting sort's table: a byte that begins no token is passed over without a
+// search.
 SpecialTokens::SpecialTokens(const VocabData& vocab, const std::vector<bool>& is_control)
     : is_control_(is_control), strip_after_special_(vocab.strip_after_special) {
   for (size_t id = 0; id < vocab.tokens.size(); ++id) {

@@ -1,3 +1,8 @@
+// One hash table from texts to ids, for the vocabulary's own texts, pieces of SentencePiece,
+// letters, and names: it replaced five maps, which made opening Gemma's vocabulary of 262,144
+// tokens take 350 ms of CPU time in place of 52 (docs/measurements.md). Slots are 8 bytes and hold
+// no text: half of the hash is compared first, and the text in the vocabulary only where that is
+// equal.
 #include "text/token_index.h"
 
 #include <fmt/format.h>
@@ -32,6 +37,7 @@ Result<TokenIndex> TokenIndex::create(std::span<const std::string> tokens) {
   return index;
 }
 
+// Half full at most, so the search ends at a free slot.
 size_t TokenIndex::slot_of(std::string_view text, uint64_t hash) const {
   const auto tag = static_cast<uint32_t>(hash >> 32);
   const size_t mask = slots_.size() - 1;

@@ -1,3 +1,12 @@
+// The tokenizer's parts put together: special tokens are found first, what is between them is cut
+// into words (byte-level BPE) or marked (SentencePiece), and merged. The order is what keeps text
+// and control tokens apart: what SpecialTokens does not find as a control token is given to the
+// mergers, and these never produce one (byte_level_bpe.cc, sentence_piece.cc).
+//
+// Files say less than they should about which tokens are control tokens, so types are set right
+// when the vocabulary is taken (classify_tokens): by name for those that end an answer, by form for
+// those that converters wrote down as user-defined. Too few control tokens would let a message
+// write a turn's end; too many would only make some text several tokens longer.
 #include "text/tokenizer.h"
 
 #include <fmt/format.h>
@@ -92,6 +101,8 @@ std::string without_space_marks(std::string_view token) {
   return text;
 }
 
+// SentencePiece's form of a text: U+2581 for each space, and one at the start where the model has
+// it.
 std::string mark_spaces(std::string_view text, bool space_prefix) {
   std::string marked;
   marked.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
@@ -141,6 +152,8 @@ struct Tokenizer::Impl {
   bool is_id(int32_t id) const { return id >= 0 && id < std::ssize(vocab.tokens); }
 };
 
+// After the index is there and before the parts take the types. The names that end an answer are
+// stored as their bytes, since a normal token's text would have been decoded.
 void Tokenizer::Impl::classify_tokens() {
   const size_t n_vocab = vocab.tokens.size();
   is_control.resize(n_vocab);
@@ -171,6 +184,8 @@ void Tokenizer::Impl::classify_tokens() {
   }
 }
 
+// In this order, since each step takes views of what the ones before have made; vocab and index do
+// not move afterwards.
 Status Tokenizer::Impl::init() {
   WEFT_RETURN_IF_ERROR(check_vocab(vocab));
   for (size_t id = 0; vocab.model == "llama" && id < vocab.tokens.size(); ++id) {
@@ -196,6 +211,8 @@ Status Tokenizer::Impl::init() {
                   vocab.model.substr(0, 64)));
 }
 
+// A space goes before text at the start and after every special token, as llama's tokenizer was
+// written: "a</s>a" has two. A text that continues another has none at its start.
 void Tokenizer::Impl::encode_sentence_piece(std::span<const Fragment> fragments,
                                             bool continues_text, FunctionRef<bool()> goes_on,
                                             std::vector<int32_t>& out) const {
@@ -214,6 +231,9 @@ void Tokenizer::Impl::encode_sentence_piece(std::span<const Fragment> fragments,
   }
 }
 
+// Text that is not UTF-8 is cut into words by a stand-in of the same length, in which each invalid
+// byte is a sign, because the pre-tokenizer needs valid UTF-8; the bytes themselves are encoded, so
+// decoding gives them back. Bytes without a token become U+FFFD in both.
 Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments, FunctionRef<bool()> goes_on,
                                    std::vector<int32_t>& out) const {
   ByteLevelBpe::Scratch scratch;
@@ -288,6 +308,8 @@ Result<std::vector<int32_t>> with_memory_for(size_t n_bytes, F&& encode) {
 
 }  // namespace
 
+// `goes_on` is asked after every word and special token: a limit of tokens ends the work within a
+// word of it, and the caller is asked whether to stop every kWordsPerLook words.
 Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bool continues_text,
                                          const EncodeLimits& limits,
                                          std::vector<int32_t>& out) const {
@@ -324,6 +346,8 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
   return with_memory_for(text.size(), [&] { return impl_->encode_text(text, options, limits); });
 }
 
+// The beginning first, where a limit lets expect that it is enough; if its tokens do not pass the
+// limit after all, the whole text, so that the result is the same as without this shortcut.
 Result<std::vector<int32_t>> Tokenizer::Impl::encode_text(std::string_view text,
                                                           EncodeOptions options,
                                                           const EncodeLimits& limits) const {
@@ -355,6 +379,7 @@ Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> p
   return with_memory_for(n_bytes, [&] { return impl_->encode_text_parts(parts, limits); });
 }
 
+// The same for parts.
 Result<std::vector<int32_t>> Tokenizer::Impl::encode_text_parts(std::span<const TextPart> parts,
                                                                 const EncodeLimits& limits) const {
   size_t n_bytes = 0;
@@ -389,6 +414,8 @@ std::string_view Tokenizer::token_bytes(int32_t id, bool show_control) const {
   return impl_->bytes[id];
 }
 
+// The space that encode put before text at the start and after special tokens is taken away again
+// at the same places, so that decode(encode(text)) is the text.
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool show_control) const {
   std::string text;
   bool after_special = true;

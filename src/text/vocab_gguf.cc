@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint64_t kNoTokenInFile = 0xFFFFFFFF;  // how files write "none" into a u32
 
+// The error with the file's name before it.
 Status in_file(const gguf::File& file, const Status& status) {
   return {status.code(), fmt::format("{}: {}", file.path(), status.message())};
 }
@@ -37,6 +38,8 @@ Result<int32_t> read_id(const gguf::File& file, const char* name, int32_t fallba
   return narrow<int32_t>(id);
 }
 
+// Defaults of a llama file are SentencePiece's own ids: 0 unknown, 1 BOS, 2 EOS. "seperator" is how
+// the key is spelled.
 Status read_ids(const gguf::File& file, VocabData& vocab) {
   const bool is_llama = vocab.model == "llama";
   const size_t n = vocab.tokens.size();
@@ -52,6 +55,7 @@ Status read_ids(const gguf::File& file, VocabData& vocab) {
   return Status::ok();
 }
 
+// Without the key all tokens are normal.
 Status read_types(const gguf::File& file, VocabData& vocab) {
   vocab.types.assign(vocab.tokens.size(), TokenType::kNormal);
   if (file.find("tokenizer.ggml.token_type") == nullptr) return Status::ok();
@@ -67,6 +71,8 @@ Status read_types(const gguf::File& file, VocabData& vocab) {
   return Status::ok();
 }
 
+// No key says that white space after special tokens is dropped; llama.cpp goes by the model's name
+// too.
 bool is_phi3(std::string_view model_name) {
   const std::string lower = ascii_lower(model_name);
   return lower.find("phi-3") != std::string::npos || lower.find("phi3") != std::string::npos;
