@@ -3,8 +3,7 @@
 //   10 / 4 is 2.5                    a division of integers is a float
 //   2 ** -1 is 0.5                   and so is a negative power
 // Integers have 64 bits where Python's have any number. Beyond, it is an error: going on in floats
-// would print another number, and wrapping round one that is plainly wrong. No template of a model
-// counts that far.
+// would print another number, and wrapping round one that is plainly wrong.
 #include <algorithm>
 #include <cmath>
 

@@ -4,9 +4,8 @@
 // changes is in its Interpreter.
 //
 // The tree is walked as it is instead of being compiled to bytecode. A chat template is rendered
-// once a prompt, which costs little beside its prefill, so a second form of the program would buy
-// nothing, and each node keeps the place in the source that its error
-// names.
+// once a prompt, which costs little beside its prefill, so a second form of the program would gain
+// nothing, and each node keeps the place in the source that its error names.
 //
 // Its depth is bounded by Limits::syntax_depth when it is made, so that neither the interpreter nor
 // the destructors can overflow the stack. Names of variables are numbers into Ast::names.

@@ -10,9 +10,9 @@
 // The rule for new code: whatever loops over something that template or input can make long charges
 // before the loop, or once in each iteration. Allocation is charged by whoever makes the value.
 //
-// Failure inside the room is an exception, because an evaluation is a hundred calls deep when a
-// limit is reached; template.cc and json_parse.cc catch it at the room's border. One Budget serves
-// one thread.
+// Failure inside the room is an exception, because an evaluation is many calls deep when a limit is
+// reached; template.cc and json_parse.cc catch it at the room's border. One Budget serves one
+// thread.
 #pragma once
 
 #include <string>

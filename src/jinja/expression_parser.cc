@@ -1,5 +1,5 @@
 // Expressions: recursive descent with one function a level of precedence, as jinja2's parser.py
-// does it, so that whatever parses there parses here with the same meaning, oddities included:
+// does it, so that what both take means the same, oddities included:
 //   2**3**2   64: powers are taken from the left (Python: 512)
 //   -2**2     4: the sign binds first (Python: -4)
 //   a.0.b     items by number after a dot
@@ -9,8 +9,8 @@
 // Two kinds of depth are bounded. Functions that call themselves hold a Nested; chains that a loop
 // builds (`1 + 1 + 1 …`, `a.b.c …`, filters) make a tree just as deep without any recursion here,
 // which the interpreter and the destructors would then walk, so nodes carry their depth and
-// `deepen` checks it. Arguments of calls once escaped that count: each could be as deep as the
-// limit, and theirs again (corpus: parse-deep-arguments, parse-chains-in-calls).
+// `deepen` checks it. Arguments of calls must count too: each could be as deep as the limit, and
+// theirs again (corpus: parse-deep-arguments, parse-chains-in-calls).
 #include <charconv>
 #include <cmath>
 

@@ -64,8 +64,8 @@ class ExpressionParser {
   ExprPtr parse_filters(ExprPtr value, bool inline_start);
 
   /// Guards recursion: while it lives the parser is one level deeper, and beyond
-  /// Limits::syntax_depth it fails. Every cycle of functions has one in it, so that
-  /// 5,000 opening brackets are one line of error and not a stack overflow.
+  /// Limits::syntax_depth it fails. Every cycle of functions has one in it, so that 5,000 opening
+  /// brackets are one line of error and not a stack overflow.
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser);

@@ -1,6 +1,6 @@
 // Filters over lists, dicts and whatever else can be walked, as jinja2's filters.py has them. What
 // jinja2 makes a generator is an iterator here (map, select, batch, slice, unique, reverse): it
-// prints no list and has no length until |list makes one of it, which templates rely on to be told.
+// prints no list and has no length until |list makes a list of it.
 //
 // Keys are computed once an item and sorted beside it (Keyed), not again in every comparison. No
 // filter hashes: unique and groupby compare, and the comparisons are charged, so that the worst

@@ -1,6 +1,6 @@
 // The functions that a template finds without asking: jinja2's (range, dict, namespace, cycler,
-// joiner) and transformers' (raise_exception, strftime_now). jinja2's lipsum is left out: its text
-// is random, and a prompt should be the same each time.
+// joiner) and transformers' (raise_exception, strftime_now). jinja2's lipsum, which writes random
+// text, is not among them.
 //
 // None reads anything from outside. The time comes with RenderOptions, set by whoever asks for the
 // rendering, so that one rendering has one time and a test can have any.

@@ -159,7 +159,7 @@ void check_attributes(size_t n) {
 }  // namespace
 
 // To a name, an attribute of a namespace, or names in a tuple (nested ones as well), where the
-// numbers of values and names must agree. Only namespaces change; anything else is a value that
+// numbers of values and names must agree. Only namespaces can be set; anything else is a value that
 // others may share.
 void Interpreter::assign(const Target& target, const Value& value) {
   if (!target.parts.empty()) {
@@ -288,10 +288,10 @@ void Interpreter::run_for(const Stmt& stmt) {
   run_body(stmt.else_body);
 }
 
-// Runs the iterations, and says whether there was anything to loop over. Each has a scope of its own.
-// The list that is made and dropped charges the items and knows how deep they are nested, which the
-// loop object counts as its own depth. `End` makes sure that a loop object that outlives its loop
-// (kept in a namespace) holds nothing that could hold it.
+// Runs all iterations, and says whether there was anything to loop over. Each has a scope of its
+// own. The list that is made and dropped charges the items and knows how deep they are nested,
+// which the loop object counts as its own depth. `End` makes sure that a loop object that outlives
+// its loop (kept in a namespace) holds nothing that could hold it.
 bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesting) {
   budget.step(2);
   const auto loop = std::make_shared<Loop>();

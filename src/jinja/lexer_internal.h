@@ -28,8 +28,8 @@ enum class TokenKind : uint8_t {
   kEnd,
 };
 
-/// A piece of the source. There can be as many as the source has bytes, so they hold views and
-/// the string's escapes are undone only when the parser takes it.
+/// A piece of the source. There can be as many as the source has bytes, so they hold views and the
+/// string's escapes are undone only when the parser takes it.
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   std::string_view text;  // into the source

@@ -40,7 +40,8 @@ struct Iterator : Object {
   std::vector<Value> items;
   size_t at = 0;
 };
-/// namespace(): the only value that a template can change, and the only way out of a loop's scope.
+/// namespace(): the only value whose contents a template can set, and the only way out of a loop's
+/// scope.
 struct Namespace : Object {
   std::vector<std::pair<Text, Value>> attributes;
   Value* find(std::string_view name, Budget& charged);

@@ -105,9 +105,8 @@ struct Loop : Object {
   const Stmt* stmt = nullptr;
   Scope* scope = nullptr;
 };
-/// loop.name; undefined where there is no such attribute. These are known: index,
-/// index0, revindex, revindex0, first, last, length, depth, depth0, previtem, nextitem, cycle,
-/// changed.
+/// loop.name; undefined where there is no such attribute. These are known: index, index0, revindex,
+/// revindex0, first, last, length, depth, depth0, previtem, nextitem, cycle, changed.
 Value loop_attribute(const Value& loop, std::string_view name);
 
 /// Undefined where the kind has no such method.
