@@ -1,7 +1,7 @@
 // From conversations to prompts: what the variables of a template are, and how to find, by
 // rendering it, what it writes before and after a user's text.
 //
-// A template is a program, so nothing about its form can be read off it. An earlier version knew
+// A template is a program, so its source does not tell what it will write. An earlier version knew
 // the forms of some models by their templates' text; since the templates are run (src/jinja), the
 // pieces are found by rendering short conversations of marker words and cutting round them, which
 // works for any template that prints what a user says:

@@ -48,7 +48,8 @@ bool has_inner_mark(std::string_view token) {
 }  // namespace
 
 // A byte without a token of its own becomes the unknown token; without that either it would vanish,
-// which is refused when the file is opened. Control and unknown tokens are never what text becomes.
+// which is refused when the file is opened. Text never becomes a control token, and the unknown one
+// only for such a byte.
 Result<SentencePiece> SentencePiece::create(const VocabData& vocab, const TokenIndex& index) {
   SentencePiece spm;
   spm.index_ = &index;
