@@ -1,3 +1,11 @@
+// value.name, value[key] and value[begin:end:step], by the rules of jinja2's Environment.getattr
+// and getitem: a name after a dot is an attribute first and then an item, a key in brackets an item
+// first and then an attribute. Messages need both, since an object may have a key named as a
+// method: with {"items": 1} as d, d['items'] is 1 and d.items the method.
+//
+// What is not there is undefined and not an error, and only using it fails: `x.y is defined` is
+// False and `x.y.z` an error that names y. Names with leading underscores, which the sandbox hides,
+// do not exist here in the first place: nothing has them but namespaces.
 #include "jinja/runtime_internal.h"
 #include "jinja/unicode_internal.h"
 
@@ -8,13 +16,16 @@ namespace {
   fail(std::string("unhashable type: '") + type_name(key) + "'");
 }
 
+// The undefined value with Python's message. Making the text is charged, as templates ask for what
+// may be missing in every iteration (`message.tool_calls is defined`).
 Value missing(const Value& value, std::string_view name, Budget& budget) {
   budget.step(4);
   return make_undefined(std::string("'") + type_name(value) + " object' has no attribute " +
                         quoted(name));
 }
 
-// Attributes that are data, and methods; undefined where there is none.
+// Attributes that are data, and methods; undefined where there is none. Names that begin with an
+// underscore are hidden in namespaces, as the sandbox does it.
 Value find_attribute(const Value& value, std::string_view name, Budget& budget) {
   if (value.is(Kind::kNamespace)) {
     if (const Value* found = value.as<Namespace>().find(name, budget)) {
@@ -46,7 +57,8 @@ Value find_attribute(const Value& value, std::string_view name, Budget& budget) 
   return find_method(value, name);
 }
 
-// value[key] where Python would not raise; undefined otherwise.
+// value[key] where Python would not raise; undefined otherwise. Strings give a character, negative
+// indices count from the end, and a list as key of a dict is nothing to find.
 Value find_item(const Value& value, const Value& key, Budget& budget) {
   if (value.is(Kind::kDict)) {
     if (key.is(Kind::kList) || key.is(Kind::kDict)) return {};
@@ -56,25 +68,26 @@ Value find_item(const Value& value, const Value& key, Budget& budget) {
   if (!key.is_int()) return {};
   int64_t index = key.as_int();
   if (value.is_string()) {
-    const auto n = static_cast<int64_t>(value.text().length());
+    const int64_t n = value.text().length();
     if (index < 0) index += n;
     if (index < 0 || index >= n) return {};
-    const size_t at = value.text().byte_of(static_cast<size_t>(index), budget);
+    const size_t at = value.text().byte_of(index, budget);
     const size_t n_bytes = character_at(value.view(), at).n_bytes;
     return Value::string(value.text().substr(at, n_bytes, &budget), value.is_markup());
   }
   if (value.is_list() || value.is(Kind::kRange)) {
-    const auto n = static_cast<int64_t>(length_of(value));
+    const int64_t n = length_of(value);
     if (index < 0) index += n;
     if (index < 0 || index >= n) return {};
     if (value.is(Kind::kRange)) return value.as<Range>().at(index);
-    return value.items()[static_cast<size_t>(index)];
+    return value.items()[index];
   }
   return {};
 }
 
 }  // namespace
 
+// From the beginning; their number is bounded by the interpreter (check_attributes).
 Value* Namespace::find(std::string_view name, Budget& charged) {
   charged.touch(attributes.size());
   for (auto& [key, value] : attributes) {
@@ -83,6 +96,8 @@ Value* Namespace::find(std::string_view name, Budget& charged) {
   return nullptr;
 }
 
+// By text where the key is a string. Others are compared one by one, which finds 1 under 1.0 and
+// true; in a dict whose keys are all strings there are none of them.
 const Value* find_key(const Dict& dict, const Value& key, Budget& budget) {
   budget.step();
   if (key.is_string()) return dict.find(key.view(), &budget);
@@ -94,6 +109,8 @@ const Value* find_key(const Dict& dict, const Value& key, Budget& budget) {
   return nullptr;
 }
 
+// `found.object()` tells an undefined value with a message, as for `append`, from none at all: that
+// message must not be replaced by an item's.
 Value get_attribute(const Value& value, std::string_view name, Budget& budget) {
   budget.step();
   if (value.is_undefined()) fail_undefined(value);
@@ -131,9 +148,11 @@ struct SliceRange {
   int64_t count = 0;
 };
 
+// One bound of a slice as an index: absent ones are `fallback`, negative ones count from the end,
+// and what lies outside is brought to the nearest end, so [-2**63:] is no overflow.
 int64_t clamp_bound(const Value& bound, int64_t n, int64_t lowest, int64_t highest,
-                    int64_t otherwise) {
-  if (bound.is_none()) return otherwise;
+                    int64_t fallback) {
+  if (bound.is_none()) return fallback;
   if (!bound.is_int()) {
     if (bound.is_undefined()) fail_undefined(bound);
     fail("slice indices must be integers or None");
@@ -143,7 +162,8 @@ int64_t clamp_bound(const Value& bound, int64_t n, int64_t lowest, int64_t highe
   return std::min(std::max(at, lowest), highest);
 }
 
-// Python's slice.indices.
+// Python's slice.indices: where to begin, by how much to step, how many items. The lowest step
+// becomes -INT64_MAX, whose negative exists. [::-1] begins at n - 1 and ends before -1.
 SliceRange slice_range(const Value& begin, const Value& end, const Value& step, int64_t n) {
   SliceRange range;
   if (!step.is_none()) {
@@ -163,26 +183,27 @@ SliceRange slice_range(const Value& begin, const Value& end, const Value& step, 
   return range;
 }
 
+// A step of 1 is one piece of the text. Others collect the places of all characters first, so that
+// each is found at once; without it "é…"[::2] would walk from the beginning for each character.
 Value slice_string(const Value& value, const SliceRange& range, Budget& budget) {
   const Text& text = value.text();
-  const auto begin = static_cast<size_t>(range.begin);
   if (range.count == 0) return Value::string(Text(), value.is_markup());
   if (range.step == 1) {
-    const size_t from = text.byte_of(begin, budget);
-    const size_t to = text.byte_of(begin + static_cast<size_t>(range.count), budget);
+    const size_t from = text.byte_of(range.begin, budget);
+    const size_t to = text.byte_of(range.begin + range.count, budget);
     return Value::string(text.substr(from, to - from, &budget), value.is_markup());
   }
   budget.step(range.count);
   std::vector<size_t> starts;  // of each character, where they take more than a byte
   if (!text.is_ascii()) {
-    budget.step(static_cast<int64_t>(text.length()));
+    budget.step(text.length());
     for (size_t at = 0; at < text.n_bytes(); at += character_at(text.view(), at).n_bytes) {
       starts.push_back(at);
     }
   }
   TextBuilder out(&budget);
   for (int64_t i = 0; i < range.count; ++i) {
-    const auto index = static_cast<size_t>(range.begin + i * range.step);
+    const int64_t index = range.begin + i * range.step;
     const size_t at = starts.empty() ? index : starts[index];
     out.add(text, at, character_at(text.view(), at).n_bytes);
   }
@@ -191,26 +212,29 @@ Value slice_string(const Value& value, const SliceRange& range, Budget& budget) 
 
 }  // namespace
 
+// Ranges stay ranges, as in Python: range(10)[2:8:3] is range(2, 8, 3). Its numbers are computed in
+// 128 bits, though a slice of what make_range allows always fits, but for the step of one item or
+// none.
 Value get_slice(const Value& value, const Value& begin, const Value& end, const Value& step,
                 Budget& budget) {
   if (value.is_undefined()) fail_undefined(value);
   if (!value.is_string() && !value.is_list() && !value.is(Kind::kRange)) {
     fail(std::string("a ") + type_name(value) + " cannot be sliced");
   }
-  const SliceRange range = slice_range(begin, end, step, static_cast<int64_t>(length_of(value)));
+  const SliceRange range = slice_range(begin, end, step, length_of(value));
   if (value.is_string()) return slice_string(value, range, budget);
   if (value.is(Kind::kRange)) {
     const auto& whole = value.as<Range>();
     const int64_t first = whole.start + range.begin * whole.step;
-    __int128 by = static_cast<__int128>(whole.step) * range.step;
+    __int128 by = __int128{whole.step} * range.step;
     if (range.count <= 1) by = 1;  // no second number that a step would reach
     return make_range(first, static_cast<int64_t>(first + by * range.count),
                       static_cast<int64_t>(by), whole.from_input);
   }
   std::vector<Value> items;
-  items.reserve(static_cast<size_t>(range.count));
+  items.reserve(range.count);
   for (int64_t i = 0; i < range.count; ++i) {
-    items.push_back(value.items()[static_cast<size_t>(range.begin + i * range.step)]);
+    items.push_back(value.items()[range.begin + i * range.step]);
   }
   return value.is(Kind::kList) ? make_list(std::move(items), &budget)
                                : make_tuple(std::move(items), &budget);

@@ -1,3 +1,10 @@
+// + - * / // % ** as Python has them. Three things differ from C's:
+//   -7 // 2 is -4 and -7 % 3 is 2    quotients are rounded down, remainders have the divisor's sign
+//   10 / 4 is 2.5                    a division of integers is a float
+//   2 ** -1 is 0.5                   and so is a negative power
+// Integers have 64 bits where Python's have any number. Beyond, it is an error: going on in floats
+// would print another number, and wrapping round one that is plainly wrong.
+#include <algorithm>
 #include <cmath>
 
 #include "jinja/operators_internal.h"
@@ -6,6 +13,7 @@
 namespace weft::jinja {
 namespace {
 
+// As Python's messages write them, in the order of BinaryOp.
 constexpr const char* kNames[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
 [[noreturn]] void fail_operands(BinaryOp op, const Value& a, const Value& b) {
@@ -17,11 +25,14 @@ constexpr const char* kNames[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
 [[noreturn]] void fail_overflow() { fail("an integer does not fit 64 bits"); }
 
+// Rounded down, where C++ cuts toward zero. b is neither 0 nor -1.
 int64_t floor_div(int64_t a, int64_t b) {
   const int64_t q = a / b;
   return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
+// By squaring: 63 rounds at most. The base is not squared after the last bit, where it may overflow
+// without being needed.
 int64_t int_pow(int64_t base, int64_t exponent) {
   int64_t result = 1;
   for (; exponent > 0; exponent >>= 1) {
@@ -31,6 +42,7 @@ int64_t int_pow(int64_t base, int64_t exponent) {
   return result;
 }
 
+// INT64_MIN / -1 is the one quotient that does not fit, and on x86 it traps.
 Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
   int64_t out = 0;
   switch (op) {
@@ -45,7 +57,7 @@ Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
       break;
     case BinaryOp::kDiv:
       if (b == 0) fail("division by zero");
-      return Value::number(static_cast<double>(a) / static_cast<double>(b), input);
+      return Value::number(1.0 * a / b, input);
     case BinaryOp::kFloorDiv:
     case BinaryOp::kMod:
       if (b == 0) fail("integer division or modulo by zero");
@@ -59,7 +71,7 @@ Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
     case BinaryOp::kPow:
       if (b < 0) {
         if (a == 0) fail("0.0 cannot be raised to a negative power");
-        return Value::number(std::pow(static_cast<double>(a), static_cast<double>(b)), input);
+        return Value::number(std::pow(a, b), input);
       }
       out = a == 1 || a == 0 ? (b == 0 ? 1 : a) : a == -1 ? (b % 2 == 0 ? 1 : -1) : int_pow(a, b);
       break;
@@ -67,6 +79,10 @@ Value integers(BinaryOp op, int64_t a, int64_t b, bool input) {
   return Value::integer(out, input);
 }
 
+// Python's float_divmod for // and %: the remainder comes first and the quotient is made from it,
+// so that a == (a // b) * b + a % b holds as nearly as it can: -7.5 % 2 is 0.5. Zeros take their
+// signs from there too. Python raises where IEEE arithmetic divides by zero, and ** where a result
+// is complex or too large; + - * / give inf.
 Value floats(BinaryOp op, double a, double b, bool input) {
   double out = 0;
   switch (op) {
@@ -86,12 +102,12 @@ Value floats(BinaryOp op, double a, double b, bool input) {
     case BinaryOp::kFloorDiv:
     case BinaryOp::kMod: {
       if (b == 0) fail("float floor division or modulo by zero");
-      double rest = std::fmod(a, b);
-      if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-      if (rest == 0) rest = std::copysign(0.0, b);
-      out = rest;
+      double remainder = std::fmod(a, b);
+      if (remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
+      if (remainder == 0) remainder = std::copysign(0.0, b);
+      out = remainder;
       if (op == BinaryOp::kFloorDiv) {
-        const double quotient = (a - rest) / b;
+        const double quotient = (a - remainder) / b;
         out = std::floor(quotient);
         if (quotient - out > 0.5) out += 1;
         if (quotient == 0) out = std::copysign(0.0, a / b);
@@ -108,6 +124,8 @@ Value floats(BinaryOp op, double a, double b, bool input) {
   return Value::number(out, input);
 }
 
+// Numbers are done already. A string marked safe escapes the other one, as markupsafe does:
+// ('<a>'|safe) + '<b>' is <a>&lt;b&gt;.
 Value add(const Value& a, const Value& b, Budget& budget) {
   if (a.is_string() && b.is_string()) {
     const bool markup = a.is_markup() || b.is_markup();
@@ -118,7 +136,7 @@ Value add(const Value& a, const Value& b, Budget& budget) {
   }
   if (a.is_list() && a.kind() == b.kind()) {
     budget.check_items(a.items().size() + b.items().size());
-    budget.step(static_cast<int64_t>(a.items().size() + b.items().size()));
+    budget.step(a.items().size() + b.items().size());
     std::vector<Value> items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
     return a.is(Kind::kList) ? make_list(std::move(items), &budget)
@@ -133,28 +151,30 @@ Value add(const Value& a, const Value& b, Budget& budget) {
   fail_operands(BinaryOp::kAdd, a, b);
 }
 
+// 'ab' * 3, 3 * [0]. The size is checked before anything is made; each copy is charged, also when
+// the repeated text is short.
 Value repeat(const Value& a, const Value& b, Budget& budget) {
   const Value& what = a.is_int() ? b : a;
   const Value& times = a.is_int() ? a : b;
   if (!times.is_int() || (!what.is_string() && !what.is_list())) {
     fail_operands(BinaryOp::kMul, a, b);
   }
-  const size_t n = times.as_int() < 0 ? 0 : static_cast<size_t>(times.as_int());
-  const size_t size = what.is_string() ? what.text().n_bytes() : what.items().size();
-  size_t total = 0;
-  if (__builtin_mul_overflow(n, size, &total)) total = SIZE_MAX;
+  const int64_t n = std::max<int64_t>(0, times.as_int());
+  const int64_t size = what.is_string() ? what.text().n_bytes() : what.items().size();
+  int64_t total = 0;
+  if (__builtin_mul_overflow(n, size, &total)) total = INT64_MAX;
   if (what.is_string()) {
     budget.check_string(total);
-    budget.step(static_cast<int64_t>(total == 0 ? 0 : n));
+    budget.step(total == 0 ? 0 : n);
     TextBuilder out(&budget);
-    for (size_t i = 0; total > 0 && i < n; ++i) out.add(what.text());
+    for (int64_t i = 0; total > 0 && i < n; ++i) out.add(what.text());
     return Value::string(out.finish(), what.is_markup());
   }
   budget.check_items(total);
-  budget.step(static_cast<int64_t>(total == 0 ? 0 : n));
+  budget.step(total == 0 ? 0 : n);
   std::vector<Value> items;
   items.reserve(total);
-  for (size_t i = 0; total > 0 && i < n; ++i) {
+  for (int64_t i = 0; total > 0 && i < n; ++i) {
     items.insert(items.end(), what.items().begin(), what.items().end());
   }
   return what.is(Kind::kList) ? make_list(std::move(items), &budget)
@@ -163,6 +183,7 @@ Value repeat(const Value& a, const Value& b, Budget& budget) {
 
 }  // namespace
 
+// % of a string is formatting, whatever is on its right.
 Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   const bool input = a.from_input() || b.from_input();
   if (a.is_int() && b.is_int()) return integers(op, a.as_int(), b.as_int(), input);
@@ -178,6 +199,7 @@ Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   fail_operands(op, a, b);
 }
 
+// Through the subtraction, which checks that -(-2**63) does not fit.
 Value negative(const Value& value) {
   if (value.is_int()) {
     return integers(BinaryOp::kSub, 0, value.as_int(), value.from_input());
@@ -196,6 +218,7 @@ Value positive(const Value& value) {
 
 namespace {
 
+// markupsafe's five, in its spelling.
 std::string_view entity(char c) {
   switch (c) {
     case '&':
@@ -215,6 +238,7 @@ std::string_view entity(char c) {
 
 }  // namespace
 
+// Each entity has the origin of its character. In parts, so that `escaped` stays small.
 Text escape_markup(const Value& value, Budget& budget) {
   const Text text = to_str(value, budget);
   if (value.is_markup()) return text;

@@ -1,5 +1,14 @@
-// The syntax tree of a template. It only holds; parser.cc makes it and interpreter_internal.h walks
-// it. Its depth is bounded by Limits::syntax_depth. Names are numbers into Ast::names.
+// The syntax tree of a template: what parser.cc makes and interpreter_internal.h walks. It is plain
+// data and never evaluates, prints or checks anything. It is immutable once it is parsed, so that
+// one compiled Template can be rendered by many threads at once: everything that a rendering
+// changes is in its Interpreter.
+//
+// The tree is walked as it is instead of being compiled to bytecode. A chat template is rendered
+// once a prompt, which costs little beside its prefill, so a second form of the program would gain
+// nothing, and each node keeps the place in the source that its error names.
+//
+// Its depth is bounded by Limits::syntax_depth when it is made, so that neither the interpreter nor
+// the destructors can overflow the stack. Names of variables are numbers into Ast::names.
 #pragma once
 
 #include <memory>
@@ -11,6 +20,8 @@
 
 namespace weft::jinja {
 
+/// What an expression is, and with it which fields of Expr it uses. `parts` are its operands in the
+/// order of the source, which is also the order in which they are evaluated, but for kCond.
 enum class ExprKind : uint8_t {
   kConst,
   kName,
@@ -40,11 +51,15 @@ enum class CompareOp : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
+/// `name=value` among a call's arguments. The name is a Text because ** makes names of what the
+/// input says, and both kinds meet in one list (Args, runtime_internal.h).
 struct NamedExpr {
   Text name;
   ExprPtr value;
 };
 
+/// The arguments of a call, a filter or a test, in the order that Python prescribes: positional,
+/// named, then *args and **kwargs. parse_argument refuses any other order.
 struct CallArgs {
   std::vector<ExprPtr> positional;
   std::vector<NamedExpr> named;
@@ -52,6 +67,12 @@ struct CallArgs {
   ExprPtr star_star;  // **kwargs
 };
 
+/// One node. A single struct for all kinds wastes some bytes a node, but a template of 1 MB has a
+/// bounded number of nodes, and a class per kind would need a visitor for each walk.
+///
+/// `depth` is 1 for a leaf and 1 + that of the deepest part otherwise, arguments of calls included:
+/// it is what the parser compares with Limits::syntax_depth, because chains like `1 + 1 + 1 …` are
+/// built by loops, which a count of the parser's own recursion does not see.
 struct Expr {
   ExprKind kind = ExprKind::kConst;
   BinaryOp op = BinaryOp::kAdd;
@@ -77,12 +98,16 @@ struct Target {
 struct Stmt;
 using Body = std::vector<std::unique_ptr<Stmt>>;
 
+/// A macro's parameter. Its default is evaluated at each call, in the macro's own scope, so that
+/// `macro m(a, b=a)` sees the `a` of that call.
 struct Parameter {
   int name = -1;
   ExprPtr default_value;  // null: none
 };
 
-/// A macro's or a call block's signature and body.
+/// A macro's or a call block's signature and body. `uses_…` say whether the body mentions the name
+/// (macros inside of it count): jinja2 binds caller, varargs and kwargs only then, and refuses
+/// arguments that would go into a variable nobody reads.
 struct MacroDef {
   Text name;
   std::vector<Parameter> parameters;
@@ -92,6 +117,7 @@ struct MacroDef {
   bool uses_kwargs = false;
 };
 
+/// What a statement is, and which fields of Stmt it uses.
 enum class StmtKind : uint8_t {
   kData,        // constant
   kPrint,       // expr
@@ -108,16 +134,20 @@ enum class StmtKind : uint8_t {
   kContinue,
 };
 
+/// `if` or `elif` with its body; the `else` is Stmt::else_body.
 struct Branch {
   ExprPtr condition;
   Body body;
 };
 
+/// `target = value` of a `with` tag. All values are evaluated before the first is assigned.
 struct Assignment {
   Target target;
   ExprPtr value;
 };
 
+/// One tag with what it encloses, or a stretch of plain text. `at` is the place of the tag's name,
+/// which an error inside of it names unless an expression knows better.
 struct Stmt {
   StmtKind kind = StmtKind::kData;
   bool recursive = false;
@@ -134,6 +164,8 @@ struct Stmt {
   std::unique_ptr<MacroDef> macro;
 };
 
+/// A whole template. `names` has each variable's name once; the interpreter keeps its globals in a
+/// vector of the same length, so that most look-ups need no comparison of text.
 struct Ast {
   Body body;
   std::vector<std::string> names;

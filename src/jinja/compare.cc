@@ -1,3 +1,11 @@
+// Equality, order, `in`, and searching. Equality is Python's: 1 == 1.0 == true, (1,) != [1], dicts
+// by content. Order is defined for numbers, strings, and lists or tuples among themselves; anything
+// else is the error that Python raises, because a template that sorts messages by a missing field
+// should say so.
+//
+// Comparing walks both values and charges every pair, so a list that holds itself twice, 60 levels
+// deep, which has 2^60 pairs to look at, ends at the limit (template_test.cc,
+// TemplateBounds.WorkEndsAtTheStepLimit).
 #include <cstring>
 
 #include "jinja/operators_internal.h"
@@ -5,17 +13,21 @@
 namespace weft::jinja {
 namespace {
 
-// Negative, zero or positive; 2 when one is not a number (NaN). A long double holds both exactly.
+// Negative, zero or positive; 2 when one is not a number (NaN). A long double holds both exactly on
+// x86 (64 bits of mantissa): 9007199254740993 == 9007199254740992.0 is false, as in Python, where
+// comparing as doubles would say true.
 int compare_numbers(const Value& a, const Value& b) {
   if (a.is_int() && b.is_int()) return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int();
-  const auto exact = [](const Value& v) {
-    return v.is_int() ? static_cast<long double>(v.as_int()) : v.as_double();
+  const auto exact = [](const Value& v) -> long double {
+    if (v.is_int()) return v.as_int();
+    return v.as_double();
   };
   const long double x = exact(a);
   const long double y = exact(b);
   return x < y ? -1 : x > y ? 1 : x == y ? 0 : 2;
 }
 
+// Item by item, so the recursion is as deep as the values are.
 bool equal_sequences(const std::vector<Value>& a, const std::vector<Value>& b, Budget& budget) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -24,6 +36,7 @@ bool equal_sequences(const std::vector<Value>& a, const std::vector<Value>& b, B
   return true;
 }
 
+// The order of keys does not count.
 bool equal_dicts(const Dict& a, const Dict& b, Budget& budget) {
   if (a.items.size() != b.items.size()) return false;
   for (const auto& [key, value] : a.items) {
@@ -33,6 +46,7 @@ bool equal_dicts(const Dict& a, const Dict& b, Budget& budget) {
   return true;
 }
 
+// By the numbers that they have: range(0) == range(5, 2), and of one number no step is compared.
 bool equal_ranges(const Range& a, const Range& b) {
   if (a.count != b.count) return false;
   return a.count == 0 || (a.start == b.start && (a.count == 1 || a.step == b.step));
@@ -45,6 +59,7 @@ bool equal_ranges(const Range& a, const Range& b) {
        type_name(b) + "'");
 }
 
+// Of lists the first items that differ decide, then the lengths. NaN is neither less nor greater.
 bool ordered(CompareOp op, const Value& a, const Value& b, Budget& budget, const char* name) {
   budget.step();
   const auto holds = [op](int order) {
@@ -71,6 +86,7 @@ bool ordered(CompareOp op, const Value& a, const Value& b, Budget& budget, const
 
 }  // namespace
 
+// Undefined equals undefined, and functions, macros and loops equal only themselves.
 bool equals(const Value& a, const Value& b, Budget& budget) {
   budget.step();
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
@@ -119,21 +135,23 @@ bool compare(CompareOp op, const Value& a, const Value& b, Budget& budget) {
   return false;
 }
 
+// Linear at worst, which a search that a template can repeat must be: 'aaa…ab' in 'aaa…' costs a
+// naive search the product of the lengths.
 size_t find_text(std::string_view text, std::string_view needle, size_t from, Budget& budget) {
   if (from > text.size()) return std::string_view::npos;
   if (needle.empty()) return from;
   const std::string_view rest = text.substr(from);
   // glibc's memmem is linear (two-way), where std::string_view::find is quadratic at worst.
   const void* found = memmem(rest.data(), rest.size(), needle.data(), needle.size());
-  const size_t at = found == nullptr
-                        ? std::string_view::npos
-                        : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  const size_t at =
+      found == nullptr ? std::string_view::npos : static_cast<const char*>(found) - text.data();
   budget.step();
   // Bytes that nearly match cost memmem several times what others do.
   budget.work(5 * ((found == nullptr ? text.size() : at) - from + needle.size()));
   return at;
 }
 
+// Keys of a dict, text of a string, items of everything else.
 bool contains(const Value& container, const Value& item, Budget& budget) {
   switch (container.kind()) {
     case Kind::kUndefined:

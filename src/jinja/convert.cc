@@ -1,3 +1,9 @@
+// bool(), str() and repr(). Prompts show them: a template that prints a list of tools prints repr's
+// quotes, and one that prints a float all its digits, so they are CPython's to the byte.
+//
+// Origins: repr gives each piece its own, but str of a list or dict that has anything of the input
+// becomes the input's altogether (add_str). Brackets and quotes of the template's between the
+// pieces would make many short stretches of the prompt, and an input could arrange what they spell.
 #include <charconv>
 #include <cmath>
 
@@ -29,9 +35,10 @@ bool truthy(const Value& value) {
   }
 }
 
+// The quotes are always single ones; it is for people to read, not repr.
 std::string quoted(std::string_view text) {
   std::string out = "'";
-  for (const char c : utf8_prefix(text, 80)) out += static_cast<uint8_t>(c) < 0x20 ? ' ' : c;
+  for (const char c : utf8_prefix(text, 80)) out += to_byte(c) < 0x20 ? ' ' : c;
   return out + (text.size() > 80 ? "…'" : "'");
 }
 
@@ -40,7 +47,9 @@ void fail_undefined(const Value& value) {
   fail("a value is undefined");
 }
 
-// The shortest digits that give the number back, with an exponent from 1e16 on and below 1e-4.
+// The shortest digits that give the number back, which std::to_chars finds, in Python's layout:
+// with an exponent from 1e16 on and below 1e-4, otherwise plain with at least ".0".
+//   1e15 1000000000000000.0    1e16 1e+16    0.0001 0.0001    0.00001 1e-05
 std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -48,7 +57,7 @@ std::string float_repr(double value) {
   char buffer[40];
   const auto end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
-  const std::string_view all(buffer, static_cast<size_t>(end - buffer));
+  const std::string_view all(buffer, end - buffer);
   const size_t e = all.find('e');
   std::string digits;
   std::string out;
@@ -60,7 +69,7 @@ std::string float_repr(double value) {
     }
   }
   const int exponent = std::atoi(std::string(all.substr(e + 1)).c_str());
-  const int n = static_cast<int>(digits.size());
+  const int64_t n = std::ssize(digits);
   if (exponent < -4 || exponent >= 16) {
     out += digits[0];
     if (n > 1) out += "." + digits.substr(1);
@@ -68,17 +77,18 @@ std::string float_repr(double value) {
     return out + (exponent < 0 ? "e-" : "e+") + (magnitude.size() < 2 ? "0" : "") + magnitude;
   }
   if (exponent < 0) {
-    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+    return out + "0." + std::string(-exponent - 1, '0') + digits;
   }
   if (n <= exponent + 1) {
-    return out + digits + std::string(static_cast<size_t>(exponent + 1 - n), '0') + ".0";
+    return out + digits + std::string(exponent + 1 - n, '0') + ".0";
   }
-  const auto whole = static_cast<size_t>(exponent + 1);
+  const int whole = exponent + 1;
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 
 namespace {
 
+// \x, \u or \U with as many digits as the character needs.
 void append_code(std::string& out, uint32_t code) {
   static constexpr char kHex[] = "0123456789abcdef";
   const int n = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
@@ -86,10 +96,12 @@ void append_code(std::string& out, uint32_t code) {
   for (int i = n - 1; i >= 0; --i) out += kHex[code >> (4 * i) & 15];
 }
 
+// A stretch without its quotes. Unprintable characters, among them every odd white space, are
+// written as escapes.
 void repr_piece(std::string_view piece, char quote, std::string& out) {
   for (size_t at = 0; at < piece.size();) {
     const Character c = character_at(piece, at);
-    if (c.code == static_cast<uint32_t>(quote) || c.code == '\\') {
+    if (c.code == to_byte(quote) || c.code == '\\') {
       out += '\\';
       out += static_cast<char>(c.code);
     } else if (c.code == '\n' || c.code == '\r' || c.code == '\t') {
@@ -103,6 +115,7 @@ void repr_piece(std::string_view piece, char quote, std::string& out) {
   }
 }
 
+// Single quotes, unless the text has some and no double ones: 'a', "it's", 'it\'s "x"'.
 void string_repr(TextBuilder& out, const Text& text, Budget& budget) {
   const std::string_view all = text.view();
   budget.touch(2 * all.size());
@@ -195,6 +208,7 @@ void add_repr(TextBuilder& out, const Value& value, Budget& budget) {
   }
 }
 
+// str and repr differ for strings and undefined only.
 void add_str(TextBuilder& out, const Value& value, Budget& budget) {
   if (value.is_string()) return out.add(value.text());
   if (value.is_undefined()) return;

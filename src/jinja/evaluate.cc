@@ -1,11 +1,21 @@
-// Expressions. Each kind has a function of its own, kept out of line so that the recursive
-// evaluate() needs little stack.
+// Expressions: one function for each kind, and evaluate(), which picks it.
+//
+// Each is kept out of line. evaluate() calls itself through them up to Limits::depth deep, and if
+// the compiler inlined them all, every level would have the locals of all kinds on the stack at
+// once: lists being built, argument vectors, texts. As it is a level takes evaluate()'s own frame
+// and that of one kind.
+//
+// at_ is set after the parts have been evaluated and before the operation: in `a.b + c.d` an error
+// of `+` names the place of the plus and not that of `d`. Operands are evaluated from left to
+// right, once each, and an operator's second operand not at all where Python would not.
 #include "jinja/interpreter_internal.h"
 
 #define WEFT_OUT_OF_LINE [[gnu::noinline]]
 
 namespace weft::jinja {
 
+// Counts the level, charges a step, and dispatches. The switch has no default, so that the compiler
+// names a kind that was forgotten.
 Value Interpreter::evaluate(const Expr& expr) {
   const Deeper deeper(*this);
   at_ = expr.at;
@@ -58,6 +68,9 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_list(const Expr& expr) {
                                       : make_tuple(std::move(items), &budget);
 }
 
+// A dict literal. Keys that are all strings are merged by make_dict, in n log n; from the first
+// other key on each is compared with those before it, since numbers of two types can be equal: {1:
+// 'a', true: 'b'} is {1: 'b'}. Lists and dicts are no keys, as in Python.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_dict(const Expr& expr) {
   std::vector<std::pair<Value, Value>> items;
   bool all_strings = true;
@@ -81,12 +94,14 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_dict(const Expr& expr) {
   return make_dict(std::move(items), &budget);
 }
 
+// a.b
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_attribute(const Expr& expr) {
   const Value value = evaluate(*expr.parts[0]);
   at_ = expr.at;
   return get_attribute(value, expr.attribute.view(), budget);
 }
 
+// a[b]
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_item(const Expr& expr) {
   const Value value = evaluate(*expr.parts[0]);
   const Value key = evaluate(*expr.parts[1]);
@@ -94,6 +109,7 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_item(const Expr& expr) {
   return get_item(value, key, budget);
 }
 
+// a[b:c:d]; a part that is missing is none, as in Python's slice objects.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_slice(const Expr& expr) {
   const Value value = evaluate(*expr.parts[0]);
   Value bounds[3];
@@ -104,6 +120,9 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_slice(const Expr& expr) {
   return get_slice(value, bounds[0], bounds[1], bounds[2], budget);
 }
 
+// Arguments in the order that they are written. Names from ** are compared with those that are
+// written out, of which there are 256 at most, and not with each other: a dict's keys are distinct.
+// Comparing all with all would be quadratic in the dict (corpus: dict-unpacked).
 Args Interpreter::evaluate_args(const CallArgs* call) {
   Args args;
   if (call == nullptr) return args;
@@ -135,6 +154,8 @@ Args Interpreter::evaluate_args(const CallArgs* call) {
   return args;
 }
 
+// extra_caller_ is taken before anything is evaluated, so that calls among the arguments do not see
+// it.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_call(const Expr& expr) {
   const Value* caller = std::exchange(extra_caller_, nullptr);
   const Value callee = evaluate(*expr.parts[0]);
@@ -144,6 +165,7 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_call(const Expr& expr) {
   return call(callee, args);
 }
 
+// value | name(arguments)
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_filter(const Expr& expr) {
   const Value value = evaluate(*expr.parts[0]);
   const Args args = evaluate_args(expr.call.get());
@@ -151,7 +173,8 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_filter(const Expr& expr) {
   return apply_filter(*this, expr.word, value, args);
 }
 
-// A chain of filters whose innermost value is `value`.
+// A chain of filters whose innermost value is `value`, for blocks, where it is not an expression
+// but what the body wrote: {% filter f|g %} is g(f(text)).
 Value Interpreter::filter_text(const Expr& filter, const Value& value) {
   const Deeper deeper(*this);
   const Value input = filter.parts[0] ? filter_text(*filter.parts[0], value) : value;
@@ -160,6 +183,7 @@ Value Interpreter::filter_text(const Expr& filter, const Value& value) {
   return apply_filter(*this, filter.word, input, args);
 }
 
+// value is name(arguments); `is not` is a kNot round it.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_test(const Expr& expr) {
   const Value value = evaluate(*expr.parts[0]);
   const Args args = evaluate_args(expr.call.get());
@@ -181,6 +205,8 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_binary(const Expr& expr) {
   return binary(expr.op, left, right, budget);
 }
 
+// a ~ b ~ c, each as str() writes it. The result is never marked safe, though markupsafe would
+// escape the others where one operand is, in an autoescaping template, which these are not.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_concat(const Expr& expr) {
   TextBuilder out(&budget);
   for (const ExprPtr& part : expr.parts) {
@@ -191,12 +217,14 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_concat(const Expr& expr) {
   return Value::string(out.finish());
 }
 
+// `and` and `or` give one of their operands, not a bool: `none or 'x'` is 'x'.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_logic(const Expr& expr) {
   Value left = evaluate(*expr.parts[0]);
   if (truthy(left) == (expr.kind == ExprKind::kOr)) return left;
   return evaluate(*expr.parts[1]);
 }
 
+// a < b < c: stops at the first that does not hold, before the next operand is evaluated.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_compare(const Expr& expr) {
   Value left = evaluate(*expr.parts[0]);
   for (size_t i = 0; i < expr.compare_ops.size(); ++i) {
@@ -208,6 +236,7 @@ WEFT_OUT_OF_LINE Value Interpreter::evaluate_compare(const Expr& expr) {
   return Value::boolean(true);
 }
 
+// a if b else c: the condition first, then only the branch that it picks.
 WEFT_OUT_OF_LINE Value Interpreter::evaluate_condition(const Expr& expr) {
   if (truthy(evaluate(*expr.parts[1]))) return evaluate(*expr.parts[0]);
   at_ = expr.at;

@@ -1,3 +1,16 @@
+// Expressions: recursive descent with one function a level of precedence, as jinja2's parser.py
+// does it, so that what both take means the same, oddities included:
+//   2**3**2   64: powers are taken from the left (Python: 512)
+//   -2**2     4: the sign binds first (Python: -4)
+//   a.0.b     items by number after a dot
+//   'a' 'b'   one string
+//   x is not odd   the negated test, not `x is (not odd)`
+//
+// Two kinds of depth are bounded. Functions that call themselves hold a Nested; chains that a loop
+// builds (`1 + 1 + 1 …`, `a.b.c …`, filters) make a tree just as deep without any recursion here,
+// which the interpreter and the destructors would then walk, so nodes carry their depth and
+// `deepen` checks it. Arguments of calls must count too: each could be as deep as the limit, and
+// theirs again (corpus: parse-deep-arguments, parse-chains-in-calls).
 #include <charconv>
 #include <cmath>
 
@@ -16,6 +29,7 @@ ExpressionParser::Nested::Nested(ExpressionParser& parser) : parser_(parser) {
   }
 }
 
+// Quotes at most 40 bytes of the token: a name can be as long as the template.
 void ExpressionParser::unexpected(std::string_view wanted) const {
   const Token& token = current();
   std::string got = "the end of the template";
@@ -36,6 +50,8 @@ Token ExpressionParser::expect_name() {
   return next();
 }
 
+// An ordered map, charged for as many comparisons as its depth can ask for, each over the whole
+// name: 1 MB of long names with one prefix (corpus: parse-long-names) costs what it is charged.
 int ExpressionParser::name_id(std::string_view name) {
   constexpr size_t kComparisons = 20;  // log2 of the names that a template can have
   budget_.work(name.size() * kComparisons);
@@ -54,6 +70,8 @@ Text ExpressionParser::source_text(std::string_view text) const {
   return Text(std::string(text), Origin::kTemplate);
 }
 
+// Four steps: making the node, freeing it, and the tokens that were looked at on the way to it
+// through all levels of precedence.
 ExprPtr ExpressionParser::node(ExprKind kind, Position at) const {
   budget_.step(4);
   auto expr = std::make_unique<Expr>();
@@ -70,6 +88,8 @@ ExprPtr ExpressionParser::node(ExprKind kind, Position at, ExprPtr a, ExprPtr b)
   return expr;
 }
 
+// Also for parts that come one by one, so that a comparison of 100,000 operands is not walked again
+// for each of them.
 void ExpressionParser::deepen(Expr& expr, const ExprPtr& part) const {
   budget_.touch(1);
   if (part) expr.depth = std::max(expr.depth, part->depth + 1);
@@ -83,7 +103,7 @@ void ExpressionParser::check_depth(Expr& expr) const {
   for (const ExprPtr& part : expr.parts) deepen(expr, part);
 }
 
-// Arguments count as parts do: each could be as deep as the limit, and theirs again.
+// The arguments count as parts do: each could be as deep as the limit, and theirs again.
 void ExpressionParser::add_call(Expr& expr) {
   expr.call = parse_call_args();
   for (const ExprPtr& argument : expr.call->positional) deepen(expr, argument);
@@ -92,6 +112,9 @@ void ExpressionParser::add_call(Expr& expr) {
   deepen(expr, expr.call->star_star);
 }
 
+// A comma makes a tuple, brackets do not: (1) is 1, (1,) and `1,` are tuples, () is the empty one.
+// The loop ends where no further item can begin, so `(1, 2,)` has two. (`for a, in x` is a tuple of
+// one here, which jinja2 refuses.)
 ExprPtr ExpressionParser::parse_tuple(TupleRules rules) {
   const Position at = current().at;
   std::vector<ExprPtr> items;
@@ -119,6 +142,8 @@ ExprPtr ExpressionParser::parse_tuple(TupleRules rules) {
   return tuple;
 }
 
+// `a if b else c`; without else the value is undefined, which prints nothing. Right to left: "x" if
+// p else "y" if q else "z" asks p first.
 ExprPtr ExpressionParser::parse_condition() {
   const Nested nested(*this);
   ExprPtr value = parse_or();
@@ -133,6 +158,8 @@ ExprPtr ExpressionParser::parse_condition() {
   return value;
 }
 
+// `or` and `and` are nodes of two parts each, so a long chain leans to the left and counts as
+// depth.
 ExprPtr ExpressionParser::parse_or() {
   ExprPtr left = parse_and();
   while (is_name("or")) {
@@ -153,6 +180,7 @@ ExprPtr ExpressionParser::parse_and() {
   return left;
 }
 
+// `not` binds looser than comparisons: `not 1 in [2]` is `not (1 in [2])`.
 ExprPtr ExpressionParser::parse_not() {
   if (!is_name("not")) return parse_compare();
   const Nested nested(*this);
@@ -160,6 +188,8 @@ ExprPtr ExpressionParser::parse_not() {
   return node(ExprKind::kNot, at, parse_not());
 }
 
+// Comparisons chain as in Python: `1 < x < 3` is one node with all operands, so that x is evaluated
+// once. `not in` needs two tokens looked at: `a not b` is no comparison.
 ExprPtr ExpressionParser::parse_compare() {
   static constexpr std::pair<std::string_view, CompareOp> kOps[] = {
       {"==", CompareOp::kEq}, {"!=", CompareOp::kNe}, {"<", CompareOp::kLt},
@@ -198,6 +228,8 @@ ExprPtr ExpressionParser::parse_sum() {
   return left;
 }
 
+// All of `a ~ b ~ c` is one node, which the interpreter writes into one text; by pairs, each `~`
+// would copy what is left of it, which is quadratic (corpus: parse-concat).
 ExprPtr ExpressionParser::parse_concat() {
   ExprPtr left = parse_product();
   if (!is_op("~")) return left;
@@ -221,7 +253,7 @@ ExprPtr ExpressionParser::parse_product() {
   return left;
 }
 
-// jinja2 takes powers from the left, unlike Python.
+// jinja2 takes powers from the left, unlike Python, and its operands are whole unary expressions.
 ExprPtr ExpressionParser::parse_power() {
   ExprPtr left = parse_unary(true);
   while (is_op("**")) {
@@ -233,6 +265,7 @@ ExprPtr ExpressionParser::parse_power() {
   return left;
 }
 
+// Signs nest (`- - 1`), and only the outermost takes filters, so that they see the signed value.
 ExprPtr ExpressionParser::parse_unary(bool with_filter) {
   const Nested nested(*this);
   ExprPtr value;
@@ -247,6 +280,7 @@ ExprPtr ExpressionParser::parse_unary(bool with_filter) {
   return with_filter ? parse_filter_chain(std::move(value)) : std::move(value);
 }
 
+// What needs no operator: names, literals, brackets.
 ExprPtr ExpressionParser::parse_primary() {
   const Nested nested(*this);
   switch (current().kind) {
@@ -270,6 +304,8 @@ ExprPtr ExpressionParser::parse_primary() {
   unexpected("an expression");
 }
 
+// A variable, or a constant by its name, in both spellings that jinja2 has. A macro remembers that
+// its body mentions `caller`, `varargs` or `kwargs`, which decides what its calls may pass.
 ExprPtr ExpressionParser::parse_name() {
   const Token token = next();
   ExprPtr expr = node(ExprKind::kConst, token.at);
@@ -291,6 +327,7 @@ ExprPtr ExpressionParser::parse_name() {
   return expr;
 }
 
+// Strings that follow each other are one, as in Python. The bytes are charged when they are known.
 ExprPtr ExpressionParser::parse_strings() {
   ExprPtr expr = node(ExprKind::kConst, current().at);
   std::string text;
@@ -306,6 +343,9 @@ ExprPtr ExpressionParser::parse_strings() {
   return expr;
 }
 
+// Python's literals: 1_000, 0x1f, 1e5, but not 007. A float beyond what a double holds is infinite,
+// as in Python, which from_chars refuses to say and strtod does. An integer beyond 64 bits is
+// refused, since rounding it would print another number than Python.
 ExprPtr ExpressionParser::parse_number() {
   const Token token = next();
   ExprPtr expr = node(ExprKind::kConst, token.at);
@@ -323,7 +363,7 @@ ExprPtr ExpressionParser::parse_number() {
     return expr;
   }
   int base = 10;
-  const char mark = digits.size() > 1 ? static_cast<char>(digits[1] | 0x20) : '0';
+  const char mark = digits.size() > 1 ? digits[1] | 0x20 : '0';
   if (mark == 'x' || mark == 'o' || mark == 'b') {
     base = mark == 'x' ? 16 : mark == 'o' ? 8 : 2;
     digits = digits.substr(2);
@@ -341,6 +381,7 @@ ExprPtr ExpressionParser::parse_number() {
   return expr;
 }
 
+// A comma may follow the last item, in dicts and arguments too.
 ExprPtr ExpressionParser::parse_list() {
   ExprPtr list = node(ExprKind::kList, next().at);
   while (!is_op("]")) {
@@ -371,6 +412,7 @@ ExprPtr ExpressionParser::parse_dict() {
   return dict;
 }
 
+// Everything that can follow a primary directly: .name, [item], (arguments).
 ExprPtr ExpressionParser::parse_postfix(ExprPtr value) {
   for (;;) {
     if (is_op(".") || is_op("[")) {
@@ -384,6 +426,7 @@ ExprPtr ExpressionParser::parse_postfix(ExprPtr value) {
   }
 }
 
+// Filters and tests, and calls of what they give: `x | f is t` reads from left to right.
 ExprPtr ExpressionParser::parse_filter_chain(ExprPtr value) {
   for (;;) {
     if (is_op("|")) {
@@ -399,6 +442,10 @@ ExprPtr ExpressionParser::parse_filter_chain(ExprPtr value) {
   }
 }
 
+// `.name`, `.0`, [item] or a slice. A name after a dot is an attribute first and an item second, an
+// item in brackets the other way round; the difference is kept in the node's kind because messages
+// have both: {"items": 1} means d['items'], where d.items is the method. Of a slice's three parts
+// each may be missing.
 ExprPtr ExpressionParser::parse_subscript(ExprPtr value) {
   const Token open = next();
   if (open.text == ".") {
@@ -440,10 +487,12 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr value) {
   return expr;
 }
 
+// One argument of a call. More than 256 by name are refused, because each is compared with those
+// before it (corpus: parse-named-arguments).
 void ExpressionParser::parse_argument(CallArgs& args) {
   const Position at = current().at;
   const auto ensure = [&](bool holds) {
-    if (!holds) fail_at(at, "arguments stand in the wrong order");
+    if (!holds) fail_at(at, "the arguments are in the wrong order");
   };
   if (skip_op("*")) {
     ensure(!args.star && !args.star_star);
@@ -470,6 +519,7 @@ void ExpressionParser::parse_argument(CallArgs& args) {
   }
 }
 
+// Arguments in brackets. `first` is apart from the lists because *args alone leaves both empty.
 std::unique_ptr<CallArgs> ExpressionParser::parse_call_args() {
   const Nested nested(*this);
   expect_op("(");
@@ -487,6 +537,8 @@ std::unique_ptr<CallArgs> ExpressionParser::parse_call_args() {
   return args;
 }
 
+// `inline_start`: the first filter has no bar before it, as in {% filter upper|trim %}. Names with
+// dots are read as jinja2 reads them, though no filter has one.
 ExprPtr ExpressionParser::parse_filters(ExprPtr value, bool inline_start) {
   while (is_op("|") || inline_start) {
     if (!inline_start) next();
@@ -501,6 +553,9 @@ ExprPtr ExpressionParser::parse_filters(ExprPtr value, bool inline_start) {
   return value;
 }
 
+// `is name`, `is not name`, with arguments in brackets or one without: `n is divisibleby 3`. Only
+// certain tokens begin such an argument, and of names all but else, or and and: `x is defined and
+// y` is two conditions.
 ExprPtr ExpressionParser::parse_test(ExprPtr value) {
   const Position at = next().at;
   const bool negated = skip_name("not");

@@ -1,5 +1,9 @@
 // The part of the parser that statements and expressions share: the token cursor, names, and the
 // grammar of expressions. Throws Failure. Internal to parser.cc and expression_parser.cc.
+//
+// It is a base class rather than an object that the statement parser holds, because the two recurse
+// into each other's state: the cursor, the nesting depth, the numbers of names, and the innermost
+// macro, which notes whether an expression in its body mentions `caller`.
 #pragma once
 
 #include <map>
@@ -19,13 +23,17 @@ class ExpressionParser {
       : tokens_(std::move(tokens)), budget_(budget), limits_(budget.limits()) {}
 
  protected:
+  /// Where a tuple ends and what its items may be, which differs by the tag that it appears in:
+  /// `for a, b in x` must not read `b in x` as a comparison, and `for i in a if b` must not read `a
+  /// if b` as a condition.
   struct TupleRules {
     bool simplified = false;      // only primaries: assignment targets
-    bool conditional = true;      // "a if b else c" may stand in it
+    bool conditional = true;      // "a if b else c" may be in it
     bool parenthesised = false;   // () is the empty tuple
     std::string_view end_word{};  // a name that ends it
   };
 
+  // The cursor. The last token is kEnd and is never passed, so that looking ahead needs no check.
   const Token& current() const { return tokens_[at_]; }
   const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   Token next() { return at_ + 1 < tokens_.size() ? tokens_[at_++] : tokens_.back(); }
@@ -37,20 +45,27 @@ class ExpressionParser {
   }
   bool skip_op(std::string_view op) { return is_op(op) && (next(), true); }
   bool skip_name(std::string_view name) { return is_name(name) && (next(), true); }
+  /// These fail at the current token, with "expected …, got …".
   void expect_op(std::string_view op);
   Token expect_name();
   [[noreturn]] void unexpected(std::string_view wanted) const;
 
+  /// The number of a variable's name, given at its first appearance.
   int name_id(std::string_view name);
-  /// What the template's source says.
+  /// A Text of what the template's source says, for names and data that the tree keeps.
   Text source_text(std::string_view text) const;
+  /// One expression, or several with commas between as a tuple.
   ExprPtr parse_tuple(TupleRules rules);
   ExprPtr parse_expression() { return parse_condition(); }
+  /// A sign or a primary with its subscripts and calls; `with_filter` also the filters and tests
+  /// after it. After a sign there are none, so that `-1|abs` is the filter of -1.
   ExprPtr parse_unary(bool with_filter);
   /// One filter and those after it, on `value` (null in filter blocks).
   ExprPtr parse_filters(ExprPtr value, bool inline_start);
 
-  /// Guards recursion.
+  /// Guards recursion: while it lives the parser is one level deeper, and beyond
+  /// Limits::syntax_depth it fails. Every cycle of functions has one in it, so that 5,000 opening
+  /// brackets are one line of error and not a stack overflow.
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser);
@@ -71,12 +86,16 @@ class ExpressionParser {
   MacroDef* macro_ = nullptr;  // the innermost whose body is being parsed
 
  private:
+  /// A new node; charged for its making, its destruction and the tokens that led to it. The second
+  /// form takes `a` and `b` (which may be null) as its parts.
   ExprPtr node(ExprKind kind, Position at) const;
   ExprPtr node(ExprKind kind, Position at, ExprPtr a, ExprPtr b = nullptr) const;
-  /// Takes `part`, which `expr` has got, into its depth.
+  /// Raises expr's depth above that of `part`, which is its part now (null: nothing to do).
   void deepen(Expr& expr, const ExprPtr& part) const;
   void check_depth(Expr& expr) const;
   void add_call(Expr& expr);
+  // One function for each level of precedence, loosest first; each calls the next tighter one for
+  // its operands. The levels are those of jinja2's parser.py.
   ExprPtr parse_condition();
   ExprPtr parse_or();
   ExprPtr parse_and();

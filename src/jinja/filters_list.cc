@@ -1,4 +1,10 @@
-// Filters over lists, dicts and whatever else can be walked.
+// Filters over lists, dicts and whatever else can be walked, as jinja2's filters.py has them. What
+// jinja2 makes a generator is an iterator here (map, select, batch, slice, unique, reverse): it
+// prints no list and has no length until |list makes a list of it.
+//
+// Keys are computed once an item and sorted beside it (Keyed), not again in every comparison. No
+// filter hashes: unique and groupby compare, and the comparisons are charged, so that the worst
+// input costs steps and not time.
 #include <algorithm>
 
 #include "jinja/filters_internal.h"
@@ -6,15 +12,19 @@
 namespace weft::jinja {
 namespace {
 
+// sort, unique, min, max, groupby and dictsort ignore case unless told otherwise.
 Value lowered(const Value& value, Budget& budget) {
   return value.is_string() ? text_case(value, 'l', budget) : value;
 }
 
-/// jinja2's attribute getter: "a.b.0" looks up a, then b, then element 0.
+/// jinja2's attribute getter: "a.b.0" looks up a, then b, then element 0, so
+/// |map(attribute='a.b.0') of [{'a': {'b': [7]}}] is [7]. Without an attribute it gives the item. A
+/// part that is missing is `fallback`, where there is one; else it is undefined, and a part after
+/// it fails.
 class Getter {
  public:
-  Getter(Runtime& rt, const Value* attribute, const Value* otherwise, bool ignore_case)
-      : rt_(rt), otherwise_(otherwise), ignore_case_(ignore_case) {
+  Getter(Runtime& rt, const Value* attribute, const Value* fallback, bool ignore_case)
+      : rt_(rt), fallback_(fallback), ignore_case_(ignore_case) {
     if (attribute == nullptr || attribute->is_none()) return;
     if (!attribute->is_string()) {
       keys_.push_back(*attribute);
@@ -28,14 +38,16 @@ class Getter {
     Value value = item;
     for (const Value& key : keys_) {
       value = get_item(value, key, rt_.budget);
-      if (otherwise_ != nullptr && !otherwise_->is_none() && value.is_undefined()) {
-        value = *otherwise_;
+      if (fallback_ != nullptr && !fallback_->is_none() && value.is_undefined()) {
+        value = *fallback_;
       }
     }
     return ignore_case_ ? lowered(value, rt_.budget) : value;
   }
 
  private:
+  // Digits are an element's number, as in jinja2, and keep their origin as it. At most 64 parts,
+  // which every item would be taken through.
   void add_path(const Text& path) {
     const std::string_view all = path.view();
     rt_.budget.touch(all.size());
@@ -55,10 +67,11 @@ class Getter {
 
   Runtime& rt_;
   std::vector<Value> keys_;
-  const Value* otherwise_;
+  const Value* fallback_;
   bool ignore_case_;
 };
 
+// An item with what it is sorted by.
 struct Keyed {
   Value key;
   Value item;
@@ -71,6 +84,8 @@ std::vector<Keyed> keyed(const std::vector<Value>& items, const Getter& getter) 
   return out;
 }
 
+// Stable, and reversed by comparing the other way round, so that equal items keep their order in
+// both, as in Python.
 void sort_by_key(std::vector<Keyed>& items, bool reverse, Budget& budget) {
   std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
     return reverse ? less(b.key, a.key, budget) : less(a.key, b.key, budget);
@@ -84,11 +99,13 @@ std::vector<Value> items_of(std::vector<Keyed>&& sorted) {
   return out;
 }
 
+// len; |count is another name of it.
 Value length(Runtime&, const Value& value, const Args& args) {
   const Bound bound(args, "length", {}, 0);
-  return Value::integer(static_cast<int64_t>(length_of(value)));
+  return Value::integer(length_of(value));
 }
 
+// Takes one from an iterator, and leaves it the rest.
 Value first(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "first", {}, 0);
   if (value.is(Kind::kIterator)) {
@@ -103,6 +120,7 @@ Value first(Runtime& rt, const Value& value, const Args& args) {
   return make_undefined("No first item, sequence was empty.");
 }
 
+// Python cannot reverse a generator and says so; what else there is, is walked.
 Value last(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "last", {}, 0);
   if (value.is(Kind::kIterator)) fail("'generator' object is not reversible");
@@ -111,6 +129,7 @@ Value last(Runtime& rt, const Value& value, const Args& args) {
   return make_undefined("No last item, sequence was empty.");
 }
 
+// |join(', ', attribute='name'); numbers are written as str writes them, unlike str.join.
 Value join_filter(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "join", {"d", "attribute"}, 0);
   std::vector<Value> items = to_items(value, rt.budget);
@@ -127,6 +146,7 @@ Value list(Runtime& rt, const Value& value, const Args& args) {
   return make_list(to_items(value, rt.budget), &rt.budget);
 }
 
+// Pairs of a dict, and none of undefined: {% for k, v in params.properties|items %}.
 Value items(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "items", {}, 0);
   if (value.is_undefined()) return make_iterator({}, rt.budget);
@@ -135,6 +155,7 @@ Value items(Runtime& rt, const Value& value, const Args& args) {
       to_items(find_method(value, "items").as<Method>().fn(rt, value, {}), rt.budget), rt.budget);
 }
 
+// A string reversed is a string. A list becomes an iterator, as in Python.
 Value reverse(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "reverse", {}, 0);
   if (value.is_string()) {
@@ -146,6 +167,8 @@ Value reverse(Runtime& rt, const Value& value, const Args& args) {
   return make_iterator(std::move(reversed), rt.budget);
 }
 
+// By the item, by an attribute, or by several with commas between, of which lists are compared:
+// |sort(attribute='a,b').
 Value sort(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "sort", {"reverse", "case_sensitive", "attribute"}, 0);
   const bool ignore_case = !bound.flag(1, false);
@@ -174,6 +197,7 @@ Value sort(Runtime& rt, const Value& value, const Args& args) {
   return make_list(items_of(std::move(sorted)), &rt.budget);
 }
 
+// Pairs sorted by key or value: {'b': 1, 'a': 2} gives [('a', 2), ('b', 1)].
 Value dictsort(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "dictsort", {"case_sensitive", "by", "reverse"}, 0);
   if (value.is_undefined()) fail_undefined(value);
@@ -191,6 +215,8 @@ Value dictsort(Runtime& rt, const Value& value, const Args& args) {
   return make_list(items_of(std::move(sorted)), &rt.budget);
 }
 
+// The first of equal items stays: ['a', 'A'] gives ['a']. Quadratic where all differ, and charged
+// so; a set would need a hash.
 Value unique(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "unique", {"case_sensitive", "attribute"}, 0);
   const Getter getter(rt, bound.get(1), nullptr, !bound.flag(0, false));
@@ -212,6 +238,7 @@ Value unique(Runtime& rt, const Value& value, const Args& args) {
 }
 
 template <bool kMax>
+// The first of the largest or smallest; undefined for an empty list.
 Value extreme(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, kMax ? "max" : "min", {"case_sensitive", "attribute"}, 0);
   const Getter getter(rt, bound.get(1), nullptr, !bound.flag(0, false));
@@ -226,6 +253,7 @@ Value extreme(Runtime& rt, const Value& value, const Args& args) {
   return best->item;
 }
 
+// Adds from `start` on, left to right. Strings are refused, as Python does.
 Value sum(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "sum", {"attribute", "start"}, 0);
   const Getter getter(rt, bound.get(0), nullptr, false);
@@ -237,34 +265,37 @@ Value sum(Runtime& rt, const Value& value, const Args& args) {
   return total;
 }
 
+// Lines of `linecount` items, the last one filled up: [1, 2, 3]|batch(2, 0) is [[1, 2], [3, 0]].
 Value batch(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "batch", {"linecount", "fill_with"}, 1);
   const int64_t size = bound.integer(0, 1);
   std::vector<Value> out;
   std::vector<Value> line;
   for (const Value& item : to_items(value, rt.budget)) {
-    if (static_cast<int64_t>(line.size()) == size) {
+    if (std::ssize(line) == size) {
       out.push_back(make_list(std::exchange(line, {}), &rt.budget));
     }
     line.push_back(item);
   }
   if (!line.empty()) {
-    if (!bound.is_none(1) && size > static_cast<int64_t>(line.size())) {
-      rt.budget.check_items(static_cast<size_t>(size));
-      line.resize(static_cast<size_t>(size), bound[1]);
+    if (!bound.is_none(1) && size > std::ssize(line)) {
+      rt.budget.check_items(size);
+      line.resize(size, bound[1]);
     }
     out.push_back(make_list(std::move(line), &rt.budget));
   }
   return make_iterator(std::move(out), rt.budget);
 }
 
+// `slices` lists of nearly equal length, the longer ones first: of seven items in three, 3, 2 and
+// 2. A filler goes into each shorter one.
 Value slice(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "slice", {"slices", "fill_with"}, 1);
   const int64_t slices = bound.integer(0, 1);
   if (slices <= 0) fail("slice: the number of slices must be positive");
-  rt.budget.check_items(static_cast<size_t>(slices));
+  rt.budget.check_items(slices);
   const std::vector<Value> all = to_items(value, rt.budget);
-  const auto n = static_cast<int64_t>(all.size());
+  const int64_t n = std::ssize(all);
   std::vector<Value> out;
   for (int64_t i = 0; i < slices; ++i) {
     const int64_t extra = n % slices;
@@ -276,6 +307,9 @@ Value slice(Runtime& rt, const Value& value, const Args& args) {
   return make_iterator(std::move(out), rt.budget);
 }
 
+// Sorted by the attribute, then cut where it changes; each group is a pair with the names grouper
+// and list. The grouper is the first member's own, not the one with small letters that it was
+// compared by.
 Value groupby(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "groupby", {"attribute", "default", "case_sensitive"}, 1);
   const bool case_sensitive = bound.flag(2, false);
@@ -300,6 +334,7 @@ Value groupby(Runtime& rt, const Value& value, const Args& args) {
   return make_list(std::move(groups), &rt.budget);
 }
 
+// By an attribute, or through a filter with its arguments: |map(attribute='x'), |map('upper').
 Value map(Runtime& rt, const Value& value, const Args& args) {
   std::vector<Value> out;
   if (!truthy(value)) return make_iterator(std::move(out), rt.budget);
@@ -319,6 +354,8 @@ Value map(Runtime& rt, const Value& value, const Args& args) {
 }
 
 template <bool kByAttribute, bool kKeep>
+// select, reject, selectattr and rejectattr: the item or an attribute of it, by a test with its
+// arguments or by truth. kKeep: those for which it holds stay.
 Value select(Runtime& rt, const Value& value, const Args& args) {
   std::vector<Value> out;
   if (!truthy(value)) return make_iterator(std::move(out), rt.budget);
@@ -330,8 +367,7 @@ Value select(Runtime& rt, const Value& value, const Args& args) {
   if (args.positional.size() > skip) {
     if (!args.positional[skip].is_string()) fail("the test's name must be a string");
     test = args.positional[skip].view();
-    rest.positional.assign(args.positional.begin() + static_cast<ptrdiff_t>(skip) + 1,
-                           args.positional.end());
+    rest.positional.assign(args.positional.begin() + skip + 1, args.positional.end());
     rest.named = args.named;
   }
   for (const Value& item : to_items(value, rt.budget)) {
@@ -342,6 +378,8 @@ Value select(Runtime& rt, const Value& value, const Args& args) {
   return make_iterator(std::move(out), rt.budget);
 }
 
+// For undefined, and with `true` as second argument for everything false: none|default('x') is
+// none, none|default('x', true) is 'x'.
 Value default_value(Runtime&, const Value& value, const Args& args) {
   const Bound bound(args, "default", {"default_value", "boolean"}, 0);
   const bool missing = value.is_undefined() || (bound.flag(1, false) && !truthy(value));
@@ -349,6 +387,7 @@ Value default_value(Runtime&, const Value& value, const Args& args) {
   return bound.has(0) ? bound[0] : Value::string(Text());
 }
 
+// value.name without items: {'a': 1}|attr('a') is undefined.
 Value attr(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "attr", {"name"}, 1);
   const std::string_view name = bound.text(0).view();

@@ -1,4 +1,12 @@
-// Filters that make text, or numbers of text.
+// Filters that make text, or numbers of text; and the one place where a filter's name is looked up.
+//
+// Text is made piece by piece (Text::for_runs, for_parts), each with its origin, and at most 64 KiB
+// of it beside the result. Letter case, title and the like need to know what comes before and after
+// a character, across the pieces' borders, so they look it up in the whole text by `offset`.
+//
+// Numbers: Python's int() and float() read more than from_chars (white space round it, underscores,
+// a plus), and clean_number takes that away first. A number that was read from the input's text is
+// the input's.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,6 +18,8 @@
 
 namespace weft::jinja {
 
+// Names are looked up when they are reached: jinja2 refuses an unknown filter when it compiles,
+// unless it is in a branch, and weft when it would run.
 bool is_filter(std::string_view name) {
   return find_text_filter(name) != nullptr || find_list_filter(name) != nullptr;
 }
@@ -24,7 +34,7 @@ Value apply_filter(Runtime& runtime, std::string_view name, const Value& value, 
 
 namespace {
 
-/// soft_str: a string as it is, marked safe or not.
+/// jinja2's soft_str: a string as it is, marked safe or not; anything else as str() writes it.
 Value soft(const Value& value, Budget& budget) {
   return value.is_string() ? value : Value::string(to_str(value, budget));
 }
@@ -39,29 +49,31 @@ Value lower(Runtime& rt, const Value& value, const Args& args) {
   return text_case(soft(value, rt.budget), 'l', rt.budget);
 }
 
+// As the method of str does it, but for any value.
 Value capitalize(Runtime& rt, const Value& value, const Args& args) {
   return find_string_method("capitalize")(rt, soft(value, rt.budget), args);
 }
 
-// Words begin after white space, hyphens and opening brackets.
+// Words begin after white space, hyphens and opening brackets, as jinja2 has it, and not at every
+// letter after something else: "they're"|title is They're, where "they're".title() is They'Re.
 Value title(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "title", {}, 0);
   const Text text = to_str(value, rt.budget);
   rt.budget.touch(2 * text.n_bytes());
   TextBuilder out(&rt.budget);
   bool inside = false;
-  size_t rest = 0;  // after the first character of the word, which is lowered by itself
+  size_t word_rest = 0;  // after the first character of the word, which is lowered by itself
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
-      const auto offset = static_cast<size_t>(part.data() - text.view().data());
+      const size_t offset = part.data() - text.view().data();
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
         if (inside) {
-          append_lower_in(changed, text.view().substr(rest), offset + at - rest);
+          append_lower_in(changed, text.view().substr(word_rest), offset + at - word_rest);
         } else {
           append_upper(changed, c.code);
-          rest = offset + at + c.n_bytes;
+          word_rest = offset + at + c.n_bytes;
         }
         at += c.n_bytes;
         inside = !is_space(c.code) &&
@@ -74,6 +86,7 @@ Value title(Runtime& rt, const Value& value, const Args& args) {
   return Value::string(out.finish());
 }
 
+// strip, of white space or of given characters.
 Value trim(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "trim", {"chars"}, 0);
   return strip(soft(value, rt.budget), bound.is_none(0) ? nullptr : bound.get(0), true, true,
@@ -85,6 +98,7 @@ Value string(Runtime& rt, const Value& value, const Args& args) {
   return soft(value, rt.budget);
 }
 
+// Only `+`, escape and the methods of str look at the mark, since templates have no autoescape.
 Value safe(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "safe", {}, 0);
   return Value::string(to_str(value, rt.budget), true);
@@ -95,17 +109,20 @@ Value escape(Runtime& rt, const Value& value, const Args& args) {
   return Value::string(escape_markup(value, rt.budget), true);
 }
 
+// Escapes what is marked safe, too.
 Value forceescape(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "forceescape", {}, 0);
   return Value::string(escape_markup(Value::string(to_str(value, rt.budget)), rt.budget), true);
 }
 
+// |replace(old, new, count): all three as text, unlike the method's.
 Value replace_filter(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "replace", {"old", "new", "count"}, 2);
   return replace(Value::string(to_str(value, rt.budget)), to_str(bound[0], rt.budget),
                  to_str(bound[1], rt.budget), bound.integer(2, -1), rt.budget);
 }
 
+// '%s' % values as a filter: '%s and %s'|format(a, b), '%(x)s'|format(x=a).
 Value format(Runtime& rt, const Value& value, const Args& args) {
   const Value text = soft(value, rt.budget);
   if (args.named.empty()) {
@@ -119,6 +136,10 @@ Value format(Runtime& rt, const Value& value, const Args& args) {
   return format_percent(text, make_dict(std::move(items), &rt.budget), rt.budget);
 }
 
+// Each line but the first goes in by `width` blanks or a text; blank ones only when told to. All
+// kinds of line ends become \n, as str.splitlines and join have it, and each keeps the origin of
+// the one that it was: a \r\n of a message is a \n of the message. A newline is added first and
+// left out at the end, so that a text that ends in one keeps it.
 Value indent(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "indent", {"width", "first", "blank"}, 0);
   if (!value.is_string()) {
@@ -130,8 +151,8 @@ Value indent(Runtime& rt, const Value& value, const Args& args) {
     by = bound[0].text();
   } else {
     const int64_t width = std::max<int64_t>(0, bound.integer(0, 4));
-    rt.budget.check_string(static_cast<size_t>(width));
-    by = Text(std::string(static_cast<size_t>(width), ' '), Origin::kTemplate);
+    rt.budget.check_string(width);
+    by = Text(std::string(width, ' '), Origin::kTemplate);
   }
   const bool blank = bound.flag(2, false);
   TextBuilder with_newline(&rt.budget);
@@ -156,23 +177,27 @@ Value indent(Runtime& rt, const Value& value, const Args& args) {
   return Value::string(out.finish(), value.is_markup());
 }
 
+// 80 characters wide unless told otherwise.
 Value center(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "center", {"width"}, 0);
   const Args width{{Value::integer(bound.integer(0, 80))}, {}};
   return find_string_method("center")(rt, soft(value, rt.budget), width);
 }
 
+// Leaves a text alone that is at most `leeway` too long; cuts others before the last blank that
+// fits, or anywhere with `killwords`: 'foo bar baz qux quux'|truncate(12) is foo bar....
 Value truncate(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "truncate", {"length", "killwords", "end", "leeway"}, 0);
   if (!value.is_string()) fail(std::string("truncate: expected str, got ") + type_name(value));
   const int64_t length = bound.integer(0, 255);
   const Text end = bound.has(2) ? bound.text(2) : Text("...", Origin::kTemplate);
   const int64_t leeway = bound.integer(3, 5);
-  const auto end_length = static_cast<int64_t>(end.length());
+  const int64_t end_length = end.length();
   if (length < end_length || leeway < 0) fail("truncate: the length is shorter than its end");
   const Text& text = value.text();
-  if (static_cast<int64_t>(text.length()) - leeway <= length) return value;
-  size_t stop = text.byte_of(static_cast<size_t>(length - end_length), rt.budget);
+  const int64_t n = text.length();
+  if (n - leeway <= length) return value;
+  size_t stop = text.byte_of(length - end_length, rt.budget);
   if (!bound.flag(1, false)) {
     rt.budget.work(stop);
     const size_t space = text.view().substr(0, stop).rfind(' ');
@@ -184,6 +209,7 @@ Value truncate(Runtime& rt, const Value& value, const Args& args) {
   return Value::string(out.finish(), value.is_markup());
 }
 
+// Runs of letters, digits and underscores, as the regular expression \w+ of Python finds them.
 Value wordcount(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "wordcount", {}, 0);
   const Text text = to_str(value, rt.budget);
@@ -200,6 +226,8 @@ Value wordcount(Runtime& rt, const Value& value, const Args& args) {
   return Value::integer(n);
 }
 
+// Percent signs for all bytes but letters, digits and _.-~/ as in 'a b' to a%20b. Dicts and lists,
+// of which jinja2 makes a query string, are refused.
 Value urlencode(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "urlencode", {}, 0);
   if (!value.is_string() && is_iterable(value)) fail("urlencode of anything but text");
@@ -211,7 +239,7 @@ Value urlencode(Runtime& rt, const Value& value, const Args& args) {
       static constexpr char kHex[] = "0123456789ABCDEF";
       std::string quoted_part;
       for (const char c : part) {
-        const auto byte = static_cast<uint8_t>(c);
+        const uint8_t byte = to_byte(c);
         if (byte < 0x80 &&
             (is_alnum(byte) || std::string_view("_.-~/").find(c) != std::string_view::npos)) {
           quoted_part += c;
@@ -225,13 +253,14 @@ Value urlencode(Runtime& rt, const Value& value, const Args& args) {
   return Value::string(out.finish());
 }
 
-// A number that Python's int() or float() would read: space round it, underscores between digits.
+// A number that Python's int() or float() would read, without what from_chars would not: white
+// space round it, underscores between digits, a plus.
 std::string clean_number(std::string_view text) {
   text.remove_prefix(space_prefix(text));
   text.remove_suffix(space_suffix(text));
   std::string out;
   const auto digit = [&](size_t i) {
-    return i < text.size() && (is_decimal(static_cast<uint8_t>(text[i])) || text[i] >= 'a');
+    return i < text.size() && (is_decimal(to_byte(text[i])) || text[i] >= 'a');
   };
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
@@ -241,12 +270,14 @@ std::string clean_number(std::string_view text) {
   return out;
 }
 
+// At most 400 characters are read, since time grows with them; Python reads any number of them.
+// What from_chars knows beyond Python, such as nan(1), is refused before.
 bool read_float(std::string_view text, double& out, Budget& budget) {
   budget.step(16);
   budget.touch(text.size());
   std::string digits = clean_number(text);
   if (digits.empty() || digits.size() > 400) return false;
-  for (char& c : digits) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  for (char& c : digits) c |= c >= 'A' && c <= 'Z' ? 0x20 : 0;
   if (digits.find('x') != std::string::npos || digits.find('(') != std::string::npos) return false;
   const char* end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, out);
@@ -255,13 +286,15 @@ bool read_float(std::string_view text, double& out, Budget& budget) {
   return error != std::errc::invalid_argument;
 }
 
-bool read_integer(std::string_view text, int base, int64_t& out, Budget& budget) {
+// With a mark as in 0x1f only if the base is 16 or 0: '0x1f'|int is 0, '0x1f'|int(base=16) is 31.
+// The base is checked before from_chars sees it, whose int would cut a larger number.
+bool read_integer(std::string_view text, int64_t base, int64_t& out, Budget& budget) {
   budget.step(2);
   budget.touch(2 * text.size());
   std::string digits = clean_number(text);
   const bool minus = digits.starts_with('-');
   std::string body = digits.substr(minus ? 1 : 0);
-  const char mark = body.size() > 2 && body[0] == '0' ? static_cast<char>(body[1] | 0x20) : '\0';
+  const char mark = body.size() > 2 && body[0] == '0' ? body[1] | 0x20 : '\0';
   const int marked = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
   if (marked != 0 && (base == marked || base == 0)) {
     base = marked;
@@ -279,6 +312,7 @@ bool read_integer(std::string_view text, int base, int64_t& out, Budget& budget)
   return stop == end && error == std::errc();
 }
 
+// int(float): toward zero; false for what is not finite.
 bool truncated(double d, int64_t& out) {
   if (!std::isfinite(d)) return false;
   if (!(std::fabs(d) < 9.2e18)) fail("an integer does not fit 64 bits");
@@ -286,25 +320,27 @@ bool truncated(double d, int64_t& out) {
   return true;
 }
 
+// As an integer, else as a float that is cut: '3.7'|int is 3; else the default, 0.
 Value to_int(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "int", {"default", "base"}, 0);
-  const Value otherwise = bound.has(0) ? bound[0] : Value::integer(0);
+  const Value fallback = bound.has(0) ? bound[0] : Value::integer(0);
   int64_t out = 0;
   const bool input = value.is_string() ? value.text().has_input() : value.from_input();
   if (value.is_int()) return Value::integer(value.as_int(), input);
   double d = 0;
   if (value.is(Kind::kFloat)) {
-    if (std::isinf(value.as_double())) return otherwise;
-    return truncated(value.as_double(), out) ? Value::integer(out, input) : otherwise;
+    if (std::isinf(value.as_double())) return fallback;
+    return truncated(value.as_double(), out) ? Value::integer(out, input) : fallback;
   }
-  if (!value.is_string()) return otherwise;
-  if (read_integer(value.view(), static_cast<int>(bound.integer(1, 10)), out, rt.budget) ||
+  if (!value.is_string()) return fallback;
+  if (read_integer(value.view(), bound.integer(1, 10), out, rt.budget) ||
       (read_float(value.view(), d, rt.budget) && truncated(d, out))) {
     return Value::integer(out, input);
   }
-  return otherwise;
+  return fallback;
 }
 
+// Else the default, 0.0.
 Value to_float(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "float", {"default"}, 0);
   if (value.is_number()) return Value::number(value.as_double(), value.from_input());
@@ -315,6 +351,7 @@ Value to_float(Runtime& rt, const Value& value, const Args& args) {
   return bound.has(0) ? bound[0] : Value::number(0);
 }
 
+// Of a bool it is an int, as in Python.
 Value absolute(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "abs", {}, 0);
   if (!value.is_number()) {
@@ -327,12 +364,14 @@ Value absolute(Runtime& rt, const Value& value, const Args& args) {
                             : binary(BinaryOp::kAdd, value, Value::integer(0), rt.budget);
 }
 
-// Python rounds the exact decimal value half to even; printf does the same.
+// Python rounds the exact decimal value half to even; printf does the same: 2.5 gives 2.0, and
+// 2.675 to two digits 2.67, because its exact value is below. Multiplying by 100 first would give
+// 2.68. To more than 300 digits a number is left as it is.
 double round_common(double value, int64_t precision) {
   if (!std::isfinite(value) || precision > 300) return value;
   if (precision < -300) return std::copysign(0.0, value);
   if (precision < 0) {
-    const double scale = std::pow(10.0, static_cast<double>(-precision));
+    const double scale = std::pow(10.0, -precision);
     return std::nearbyint(value / scale) * scale;
   }
   char buffer[700];
@@ -340,6 +379,7 @@ double round_common(double value, int64_t precision) {
   return std::strtod(buffer, nullptr);
 }
 
+// jinja2's three methods. ceil and floor go by a power of ten, as jinja2 does it.
 Value round(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "round", {"precision", "method"}, 0);
   if (!value.is_number()) {
@@ -357,7 +397,7 @@ Value round(Runtime& rt, const Value& value, const Args& args) {
   }
   if (method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
   if (precision < -300 || precision > 300) fail("round: the precision is out of range");
-  const double scale = std::pow(10.0, static_cast<double>(precision));
+  const double scale = std::pow(10.0, precision);
   const double scaled = value.as_double() * scale;
   return Value::number((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale, input);
 }

@@ -1,7 +1,20 @@
-// "%s" % value and "{}".format(value), as Python's str has them.
+// "%s" % value and "{}".format(value), as Python's str has them (printf-style formatting, and the
+// format specification mini-language). Both parse into the same Spec and share what pads, groups
+// and writes numbers:
+//   '%5.1f|%-4d|%04d' % (3.14159, 7, -7)           '  3.1|7   |-007'
+//   '{:>5}|{:05d}|{:,}'.format('a', 42, 1234567)   '    a|00042|1,234,567'
+//
+// Two strings meet here, the format and the value, and either can be the input's. A value's own
+// text keeps its origins; what the format puts in by itself (fill, sign, 0x, separators) has the
+// format's; digits, which both decide, are the input's if either is. So the stars of {:*>3} in a
+// message's text are the message's, whatever value they are put before.
+//
+// Not supported, and refused: fields inside fields, %a, !a, and n, which asks the locale. Widths
+// are bounded by the longest string before a fill is written, precisions by kMaxPrecision.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "jinja/runtime_internal.h"
 #include "jinja/unicode_internal.h"
@@ -9,8 +22,10 @@
 namespace weft::jinja {
 namespace {
 
+// Digits after the point; a double has 17 that mean something, and each costs time.
 constexpr int64_t kMaxPrecision = 100;
 
+// One conversion or field: what is between % and the letter, or after the colon.
 struct Spec {
   // Of what the format itself puts in: the fill, signs, 0x, separators, and digits of which it says
   // how many.
@@ -25,6 +40,7 @@ struct Spec {
   char type = 0;
 };
 
+// 1234567 to 1,234,567, in groups of `size` from the right.
 std::string group_digits(const std::string& digits, char separator, size_t size) {
   std::string out;
   for (size_t i = 0; i < digits.size(); ++i) {
@@ -34,12 +50,14 @@ std::string group_digits(const std::string& digits, char separator, size_t size)
   return out;
 }
 
-// Writes text of `n` characters, padded; `prefix` (sign, 0x) stays in front of "=" padding.
+// Writes `prefix` (a sign, 0x) and `body`, padded to spec.width characters. The padding is before
+// both, after both, on both sides, or with "=" between them: -007. A width is counted in
+// characters, and centred text has the odd one on the right, unlike str.center.
 void put_padded(TextBuilder& out, const Spec& spec, char default_align, const Text& prefix,
                 const Text& body, Budget& budget) {
-  const auto n = static_cast<int64_t>(prefix.length() + body.length());
+  const int64_t n = prefix.length() + body.length();
   const int64_t missing = std::max<int64_t>(0, spec.width - n);
-  budget.check_string(static_cast<size_t>(missing));
+  budget.check_string(missing);
   const char align = spec.align == 0 ? default_align : spec.align;
   const auto pad = [&](int64_t times) {  // add() charges each
     for (int64_t i = 0; i < times; ++i) out.add(spec.fill, spec.origin);
@@ -52,6 +70,7 @@ void put_padded(TextBuilder& out, const Spec& spec, char default_align, const Te
   if (align != '=') pad(missing - before);
 }
 
+// Integers of any base, with no sign: the magnitude of -2**63 needs all 64 bits.
 std::string digits_of(uint64_t value, unsigned base, bool upper) {
   const char* digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string out;
@@ -72,12 +91,13 @@ Text digits_text(std::string digits, const Spec& spec, const Value& value) {
   return Text(std::move(digits), value.from_input() ? Origin::kInput : spec.origin);
 }
 
+// d, x, X, o and b. Groups are of three digits in decimal and of four in other bases, as in Python.
 void put_integer(TextBuilder& out, const Spec& spec, const Value& value, Budget& budget) {
   budget.step(4);
   const int64_t number = value.as_int();
   std::string prefix = sign_of(number < 0, spec.sign);
-  const uint64_t magnitude =
-      number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
+  const uint64_t bits = number;
+  const uint64_t magnitude = number < 0 ? 0 - bits : bits;
   const char type = spec.type == 0 ? 'd' : spec.type;
   const unsigned base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   std::string digits = digits_of(magnitude, base, type == 'X');
@@ -99,11 +119,13 @@ std::string float_digits(const Spec& spec, double magnitude) {
   const int precision = spec.precision < 0 ? 6 : static_cast<int>(spec.precision);
   const int n = std::snprintf(buffer, sizeof buffer, format.c_str(), precision,
                               percent ? magnitude * 100 : magnitude);
-  std::string digits(buffer, static_cast<size_t>(std::min<int>(n, sizeof buffer - 1)));
+  std::string digits(buffer, std::min<int>(n, sizeof buffer - 1));
   if (spec.type == 0 && digits.find_first_of(".e") == std::string::npos) digits += ".0";
   return percent ? digits + "%" : digits;
 }
 
+// e, f, g, % and repr's form. The sign is written apart from the digits, for "=" padding; nan has
+// none. Groups go up to the point only.
 void put_float(TextBuilder& out, const Spec& spec, const Value& value, Budget& budget) {
   budget.step(150);  // hundreds of digits are made
   const double number = value.as_double();
@@ -120,17 +142,21 @@ void put_float(TextBuilder& out, const Spec& spec, const Value& value, Budget& b
              digits_text(std::move(digits), spec, value), budget);
 }
 
+// Text cut to `precision` characters, then padded.
 void put_text(TextBuilder& out, const Spec& spec, const Text& text, Budget& budget,
               char default_align) {
   Text shown = text;
-  if (spec.precision >= 0 && static_cast<size_t>(spec.precision) < text.length()) {
-    shown = text.substr(0, text.byte_of(static_cast<size_t>(spec.precision), budget), &budget);
+  if (spec.precision >= 0 && std::cmp_less(spec.precision, text.length())) {
+    shown = text.substr(0, text.byte_of(spec.precision, budget), &budget);
   }
   put_padded(out, spec, default_align, {}, shown, budget);
 }
 
 // ---- "%s" % value
 
+// The left side is walked from one % to the next. `values_` is a tuple, whose items are taken in
+// turn, a dict, for %(name)s, or any other value, which is one item. Items that are left over are
+// an error, but not a dict's.
 class Percent {
  public:
   Percent(const Value& format, const Value& values, Budget& budget)
@@ -167,6 +193,7 @@ class Percent {
     fail("not enough arguments for format string");
   }
 
+  // %(name)s: at_ is at the bracket, and moves after the closing one.
   const Value& keyed_value(std::string_view all) {
     const size_t close = all.find(')', at_);
     budget_.work(std::min(close, all.size()) - at_);
@@ -179,6 +206,7 @@ class Percent {
     return *found;
   }
 
+  // A width or precision: digits, or * for the next value.
   int64_t number(std::string_view all) {
     if (at_ < all.size() && all[at_] == '*') {
       ++at_;
@@ -194,6 +222,9 @@ class Percent {
     return n;
   }
 
+  // One conversion, from the character after % on, in the order that Python reads it: key, flags,
+  // width, precision, a length that means nothing (%ld), type. A zero pads numbers between sign and
+  // digits, unless they are to be on the left.
   void conversion(std::string_view all) {
     budget_.step(2);
     const size_t begin = at_ - 1;
@@ -231,6 +262,7 @@ class Percent {
     convert(spec, *value);
   }
 
+  // %d takes floats and cuts them, %x does not, as in Python.
   void convert(Spec& spec, const Value& value) {
     const char type = spec.type;
     if (type == 's') return put_text(out_, spec, to_str(value, budget_), budget_, '>');
@@ -272,6 +304,8 @@ class Percent {
 
 // ---- "{}".format(value)
 
+// [[fill]align][sign][#][0][width][,][.precision][type]. The fill is any one character, so an align
+// in second place is looked for first: "<<5" is filled with "<".
 Spec parse_spec(std::string_view text) {
   Spec spec;
   size_t at = 0;
@@ -309,6 +343,8 @@ Spec parse_spec(std::string_view text) {
   return spec;
 }
 
+// The string is walked from one brace to the next; doubled ones are braces. Attributes are looked
+// up as the template's own: format can reach no more than the template could.
 class Braces {
  public:
   Braces(Runtime& runtime, const Value& format, const Args& args)
@@ -360,6 +396,8 @@ class Braces {
     put(value, rest.empty() ? rest : rest.substr(1), origin);
   }
 
+  // "0.name[key]": the argument, then attributes and items. A key is a number or text without
+  // quotes, of the format's origin.
   Value lookup(std::string_view name, Origin origin) {
     const size_t end = std::min(name.find_first_of(".["), name.size());
     Value value = root(name.substr(0, end));
@@ -384,6 +422,7 @@ class Braces {
     return value;
   }
 
+  // The argument: by name, by number, or the next one. Next and numbered ones do not mix.
   Value root(std::string_view name) {
     const bool is_index = name.find_first_not_of("0123456789") == std::string_view::npos;
     if (!is_index) {
@@ -407,6 +446,7 @@ class Braces {
     return args_.positional[index];
   }
 
+  // By the value's type. Without a specification it is str(value); lists have nothing else.
   void put(const Value& value, std::string_view spec_text, Origin origin) {
     if (spec_text.empty()) return add_str(out_, value, budget_);
     Spec spec = parse_spec(spec_text);

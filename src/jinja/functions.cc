@@ -1,4 +1,9 @@
-// The functions that a template finds without asking: jinja2's and transformers'.
+// The functions that a template finds without asking: jinja2's (range, dict, namespace, cycler,
+// joiner) and transformers' (raise_exception, strftime_now). jinja2's lipsum, which writes random
+// text, is not among them.
+//
+// None reads anything from outside. The time comes with RenderOptions, set by whoever asks for the
+// rendering, so that one rendering has one time and a test can have any.
 #include <algorithm>
 
 #include "jinja/runtime_internal.h"
@@ -6,6 +11,8 @@
 namespace weft::jinja {
 namespace {
 
+// range(stop), range(start, stop), range(start, stop, step). Its numbers are the input's if one of
+// these is: for a list of `n` of the input it says `n`.
 Value range(Runtime&, const Args& args) {
   const Bound bound(args, "range", {"", "", ""}, 1);
   for (size_t i = 0; i < 3; ++i) {
@@ -18,7 +25,8 @@ Value range(Runtime&, const Args& args) {
   return make_range(first, bound.integer(1, 0), bound.integer(2, 1), input);
 }
 
-// A dict (or pairs) and keyword arguments, as dict() and namespace() take them.
+// A dict (or pairs) and keyword arguments, as dict() and namespace() take them. Names that **
+// unpacked are Texts, so a key that the input named stays the input's.
 std::vector<std::pair<Value, Value>> pairs_of(Runtime& rt, const Args& args, const char* what) {
   if (args.positional.size() > 1) fail(std::string(what) + " takes one argument at most");
   std::vector<std::pair<Value, Value>> pairs;
@@ -47,6 +55,7 @@ Value dict(Runtime& rt, const Args& args) {
   return make_dict(pairs_of(rt, args, "dict"), &rt.budget);
 }
 
+// Through a dict, so that of equal names the last value counts.
 Value make_namespace(Runtime& rt, const Args& args) {
   std::vector<std::pair<Text, Value>> attributes;
   const Value merged = make_dict(pairs_of(rt, args, "namespace"), &rt.budget);
@@ -56,12 +65,18 @@ Value make_namespace(Runtime& rt, const Args& args) {
   return rt.make_namespace(std::move(attributes));
 }
 
+// How a template refuses a conversation, such as two user turns in a row. The message reaches the
+// user, so it says who refuses.
 Value raise_exception(Runtime& rt, const Args& args) {
   const Bound bound(args, "raise_exception", {"message"}, 1);
   const Text message = to_str(bound[0], rt.budget);
   fail("the template refuses: " + std::string(message.view()));
 }
 
+// datetime.now().strftime(format), which some templates put into the system turn. C's strftime does
+// the work (weft sets no locale for times), but for what only Python has: %f is six zeros, since
+// `now` has seconds only, and %z and %Z are empty for a time without a zone. It is charged by the
+// number of conversions, each of which can be slow.
 Value strftime_now(Runtime& rt, const Args& args) {
   const Bound bound(args, "strftime_now", {"format"}, 1);
   const std::string_view format = bound.text(0).view();
@@ -91,6 +106,7 @@ Value strftime_now(Runtime& rt, const Args& args) {
   return Value::string(Text(std::string(buffer, n - 1), bound.text(0).origin(), &rt.budget));
 }
 
+// An object with next(), reset() and current.
 Value cycler(Runtime& rt, const Args& args) {
   if (!args.named.empty() || args.positional.empty())
     fail("cycler: at least one item has to be provided");
@@ -100,6 +116,7 @@ Value cycler(Runtime& rt, const Args& args) {
   return Value::object(Kind::kCycler, std::move(object));
 }
 
+// A function that is "" once and the separator after that.
 Value joiner(Runtime&, const Args& args) {
   const Bound bound(args, "joiner", {"sep"}, 0);
   auto object = std::make_shared<Joiner>();
@@ -110,6 +127,8 @@ Value joiner(Runtime&, const Args& args) {
 
 }  // namespace
 
+// Looked up when a rendering begins, for the names that the template mentions (Interpreter's
+// constructor), so not once a call.
 Value find_function(std::string_view name) {
   static constexpr std::pair<std::string_view, FunctionFn> kFunctions[] = {
       {"range", range},

@@ -1,3 +1,15 @@
+// Statements, scopes and calls: the half of the Interpreter that writes output. Expressions are in
+// evaluate.cc.
+//
+// Scopes are jinja2's: the template's own variables are global; an iteration of a loop, a macro, a
+// block, a `with`, `call`, `filter` or `generation` body each has a scope of its own, in which
+// `set` makes a new variable and look-ups go outwards. `if` has none. What a template wants to
+// carry out of a loop it keeps in a namespace.
+//
+// Output goes to `out_`, a text that keeps origins; macros and blocks put a text of their own in
+// its place while they run (Capture), so that what they write is a value with origins like any
+// other. What must be undone when a limit unwinds the stack is undone by destructors: NewScope,
+// Capture, Deeper.
 #include <algorithm>
 #include <map>
 
@@ -5,13 +17,20 @@
 
 namespace weft::jinja {
 
+// The constructor's failure runs no destructor, so the level is taken back here.
 void Interpreter::Deeper::fail_depth() {
   --interpreter_.depth_;
   fail_limit("the template nests deeper than " + std::to_string(interpreter_.options.limits.depth) +
              " levels when it runs");
 }
 
-/// A scope inside of `parent`, for as long as this object lives.
+/// A scope inside of `parent`, for as long as this object lives. Scopes are reused, because a loop
+/// of 100,000 iterations would make as many, but not those that a macro or a recursive loop has
+/// captured: such a macro may be called after its scope has ended, and must still find its
+/// variables:
+///   {% for i in [1] %}{% macro m() %}{{ i }}{% endmacro %}{% set n.m = m %}{% endfor %}{{ n.m() }}
+/// (which is 1; jinja2 has lost the variable by then and prints "missing"). Those stay until the
+/// rendering ends, charged as memory that never comes back.
 class Interpreter::NewScope {
  public:
   NewScope(Interpreter& interpreter, Scope* parent) : in_(interpreter), outer_(interpreter.scope_) {
@@ -58,6 +77,9 @@ class Interpreter::Capture {
   TextBuilder mine_;
 };
 
+// Binds each name that the template mentions, once: variables first, then global functions.
+// Variables that it does not mention cost a place in the map and no more, and a second look-up by
+// text is never needed.
 Interpreter::Interpreter(const Ast& ast, const Variables& variables, const RenderOptions& opts,
                          Budget& b)
     : Runtime(b, opts), ast_(ast) {
@@ -66,24 +88,26 @@ Interpreter::Interpreter(const Ast& ast, const Variables& variables, const Rende
   // Ordered: a hash table's buckets are something that a request's names could aim at.
   std::map<std::string_view, const Value*> given;
   for (const auto& [name, value] : variables) given[name] = &value;
-  for (size_t i = 0; i < ast.names.size(); ++i) {
+  for (int i = 0; i < std::ssize(ast.names); ++i) {
     const std::string& name = ast.names[i];
     const auto found = given.find(name);
     globals_[i] = found == given.end() ? find_function(name) : *found->second;
     is_global_[i] = !globals_[i].is_undefined();
-    if (name == "loop") loop_name_ = static_cast<int>(i);
-    if (name == "caller") caller_name_ = static_cast<int>(i);
-    if (name == "varargs") varargs_name_ = static_cast<int>(i);
-    if (name == "kwargs") kwargs_name_ = static_cast<int>(i);
+    if (name == "loop") loop_name_ = i;
+    if (name == "caller") caller_name_ = i;
+    if (name == "varargs") varargs_name_ = i;
+    if (name == "kwargs") kwargs_name_ = i;
   }
 }
 
-// Values may point to each other through namespaces and scopes without owning them: all go at once.
+// Values may point to each other through namespaces and scopes without owning them: all go at once,
+// before the deques, so that no value sees a scope or namespace that is gone already.
 Interpreter::~Interpreter() {
   for (Namespace& space : namespaces_) space.attributes.clear();
   for (Scope& scope : scopes_) scope.variables.clear();
 }
 
+// The outermost text has the limit of the output in place of a string's.
 std::vector<Segment> Interpreter::run() {
   TextBuilder out(&budget, options.limits.output_bytes);
   out_ = &out;
@@ -91,6 +115,9 @@ std::vector<Segment> Interpreter::run() {
   return out.finish_segments();
 }
 
+// From the innermost scope outwards, then the template's own variables. What there is none of is
+// undefined with the message that Python's jinja2 has, made only then, and charged, because a
+// template can ask for it in every iteration.
 Value Interpreter::look_up(int name) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
     budget.touch(1 + scope->variables.size() / 2);
@@ -98,16 +125,16 @@ Value Interpreter::look_up(int name) {
       if (id == name) return value;
     }
   }
-  const auto at = static_cast<size_t>(name);
-  if (is_global_[at]) return globals_[at];
+  if (is_global_[name]) return globals_[name];
   budget.step(4);
-  return make_undefined(quoted(ast_.names[at]) + " is undefined");
+  return make_undefined(quoted(ast_.names[name]) + " is undefined");
 }
 
+// Always in the innermost scope: a variable of the same name further out is hidden, not changed.
 void Interpreter::define(int name, Value value) {
   if (scope_ == nullptr) {
-    globals_[static_cast<size_t>(name)] = std::move(value);
-    is_global_[static_cast<size_t>(name)] = true;
+    globals_[name] = std::move(value);
+    is_global_[name] = true;
     return;
   }
   budget.touch(1 + scope_->variables.size() / 2);
@@ -122,7 +149,8 @@ void Interpreter::define(int name, Value value) {
 
 namespace {
 
-// They are searched one after the other.
+// A namespace's attributes are searched one after the other, so there may not be many; templates
+// keep a handful of flags in them.
 void check_attributes(size_t n) {
   constexpr size_t kMaxAttributes = 1000;
   if (n > kMaxAttributes) fail_limit("a namespace of more than 1000 attributes");
@@ -130,6 +158,9 @@ void check_attributes(size_t n) {
 
 }  // namespace
 
+// To a name, an attribute of a namespace, or names in a tuple (nested ones as well), where the
+// numbers of values and names must agree. Only namespaces can be set; anything else is a value that
+// others may share.
 void Interpreter::assign(const Target& target, const Value& value) {
   if (!target.parts.empty()) {
     const std::vector<Value> items = to_items(value, budget);
@@ -155,6 +186,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
   }
 }
 
+// Charged for as long as the rendering lasts, whatever becomes of the value.
 Value Interpreter::make_namespace(std::vector<std::pair<Text, Value>> attributes) {
   check_attributes(attributes.size());
   budget.hold(sizeof(Namespace));
@@ -165,6 +197,7 @@ Value Interpreter::make_namespace(std::vector<std::pair<Text, Value>> attributes
   return Value::object(Kind::kNamespace, std::shared_ptr<Object>(std::shared_ptr<void>(), &space));
 }
 
+// Stops at the first break or continue, which the innermost loop takes.
 Interpreter::Flow Interpreter::run_body(const Body& body) {
   const Deeper deeper(*this);
   for (const auto& stmt : body) {
@@ -174,6 +207,8 @@ Interpreter::Flow Interpreter::run_body(const Body& body) {
   return Flow::kNext;
 }
 
+// at_ is set again after an expression, because printing what it gave can fail too, and that is
+// this statement's place and not the one where the expression's evaluation ended.
 Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
   budget.step();
   at_ = stmt.at;
@@ -230,6 +265,9 @@ Interpreter::Flow Interpreter::run_if(const Stmt& stmt) {
   return run_body(stmt.else_body);
 }
 
+// The items for which the loop's `if` holds, with the target bound to each in a scope of its own.
+// They are chosen before the first iteration, so that loop.length and loop.last count only those,
+// as jinja2 has it; the filter cannot see this `loop`.
 std::vector<Value> Interpreter::filtered(const Stmt& stmt, std::vector<Value> items) {
   if (!stmt.filter) return items;
   std::vector<Value> kept;
@@ -241,6 +279,7 @@ std::vector<Value> Interpreter::filtered(const Stmt& stmt, std::vector<Value> it
   return kept;
 }
 
+// The items are evaluated outside of the loop's scope: {% for x in x %} walks the outer x.
 void Interpreter::run_for(const Stmt& stmt) {
   const Value iterated = evaluate(*stmt.expr);
   at_ = stmt.expr->at;
@@ -249,7 +288,10 @@ void Interpreter::run_for(const Stmt& stmt) {
   run_body(stmt.else_body);
 }
 
-// Whether there was anything to loop over.
+// Runs all iterations, and says whether there was anything to loop over. Each has a scope of its
+// own. The list that is made and dropped charges the items and knows how deep they are nested,
+// which the loop object counts as its own depth. `End` makes sure that a loop object that outlives
+// its loop (kept in a namespace) holds nothing that could hold it.
 bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesting) {
   budget.step(2);
   const auto loop = std::make_shared<Loop>();
@@ -266,7 +308,7 @@ bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesti
       loop.changed_from.clear();
     }
   } const end{*loop};
-  for (; loop->index < loop->items.size(); ++loop->index) {
+  for (; loop->index < std::ssize(loop->items); ++loop->index) {
     const NewScope scope(*this, loop->scope);
     if (loop_name_ >= 0) define(loop_name_, Value::object(Kind::kLoop, loop));
     at_ = stmt.at;
@@ -274,10 +316,12 @@ bool Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, int nesti
     if (run_body(stmt.body) == Flow::kBreak) return true;
   }
   if (loop->items.empty()) return false;
-  loop->index = loop->items.size() - 1;
+  loop->index = std::ssize(loop->items) - 1;
   return true;
 }
 
+// `loop(items)` in a recursive loop: the same body over other items, its output as a string. The
+// scope is the one round the loop, not that of the calling iteration.
 Value Interpreter::call_loop(const Value& callee, const Args& args) {
   auto& loop = callee.as<Loop>();
   if (loop.stmt == nullptr || !loop.stmt->recursive) {
@@ -292,12 +336,14 @@ Value Interpreter::call_loop(const Value& callee, const Args& args) {
   return Value::string(capture.finish());
 }
 
+// From here outwards; further out than the first captured one all are captured already.
 void Interpreter::capture_scopes() {
   for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent) {
     scope->captured = true;
   }
 }
 
+// A macro remembers the scope of its definition, not that of its call.
 Value Interpreter::make_macro(const MacroDef& def) {
   auto macro = std::make_shared<Macro>();
   macro->def = &def;
@@ -307,6 +353,8 @@ Value Interpreter::make_macro(const MacroDef& def) {
   return Value::object(Kind::kMacro, std::move(macro));
 }
 
+// The body becomes a macro named caller, which evaluate_call adds to the arguments of the block's
+// own call and of no other: extra_caller_ is taken by the first call that is evaluated.
 void Interpreter::run_call_block(const Stmt& stmt) {
   const NewScope scope(*this, scope_);
   const Value caller = make_macro(*stmt.macro);
@@ -316,6 +364,7 @@ void Interpreter::run_call_block(const Stmt& stmt) {
   add_str(*out_, result, budget);
 }
 
+// All values first, outside of the new scope: {% with a = 1, b = a %} has the outer a in b.
 void Interpreter::run_with(const Stmt& stmt) {
   std::vector<Value> values;
   for (const Assignment& assignment : stmt.assignments) {
@@ -326,6 +375,7 @@ void Interpreter::run_with(const Stmt& stmt) {
   run_body(stmt.body);
 }
 
+// What a body writes, in place of writing it.
 Text Interpreter::body_text(const Body& body) {
   const NewScope scope(*this, scope_);
   Capture capture(*this);
@@ -344,10 +394,14 @@ void Interpreter::run_set_block(const Stmt& stmt) {
   assign(stmt.target, value);
 }
 
+// By position, then by name, then by default, which may use the parameters before it; what is left
+// is undefined and says so when it is used, since jinja2 lets a macro be called with too few
+// arguments. With `kwargs` in its body a macro takes a parameter given twice: jinja2 keeps the
+// second value in kwargs then, here it is dropped.
 void Interpreter::bind_parameters(const MacroDef& def, const Args& args) {
   for (size_t i = 0; i < def.parameters.size(); ++i) {
     const Parameter& parameter = def.parameters[i];
-    const std::string& name = ast_.names[static_cast<size_t>(parameter.name)];
+    const std::string& name = ast_.names[parameter.name];
     budget.step();
     budget.touch(args.named.size());
     const auto named = std::find_if(
@@ -369,14 +423,14 @@ void Interpreter::bind_parameters(const MacroDef& def, const Args& args) {
   }
 }
 
-// caller, varargs and kwargs, where the macro mentions them.
+// Binds caller, varargs and kwargs, where the macro mentions them; arguments that fit no parameter
+// and none of these fail, as in Python.
 void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
   const size_t n = def.parameters.size();
   if (def.uses_varargs) {
     const size_t given = std::min(n, args.positional.size());
-    define(varargs_name_, make_tuple({args.positional.begin() + static_cast<ptrdiff_t>(given),
-                                      args.positional.end()},
-                                     &budget));
+    define(varargs_name_,
+           make_tuple({args.positional.begin() + given, args.positional.end()}, &budget));
   } else if (args.positional.size() > n) {
     fail("macro " + quoted(def.name.view()) + " takes not more than " + std::to_string(n) +
          " argument(s)");
@@ -386,10 +440,9 @@ void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
   for (const auto& argument : args.named) {
     const Text& name = argument.first;
     budget.touch(def.parameters.size());
-    const bool known =
-        std::any_of(def.parameters.begin(), def.parameters.end(), [&](const Parameter& p) {
-          return same_text(ast_.names[static_cast<size_t>(p.name)], name.view(), &budget);
-        });
+    const bool known = std::any_of(
+        def.parameters.begin(), def.parameters.end(),
+        [&](const Parameter& p) { return same_text(ast_.names[p.name], name.view(), &budget); });
     if (known) continue;
     if (def.uses_caller && name.view() == "caller") {
       caller = argument.second;
@@ -406,6 +459,7 @@ void Interpreter::bind_extras(const MacroDef& def, const Args& args) {
   }
 }
 
+// The extra names come first: a parameter may have the name of one and wins then.
 Value Interpreter::call_macro(const Macro& macro, const Args& args) {
   const Deeper deeper(*this);
   budget.step(2);
@@ -417,6 +471,7 @@ Value Interpreter::call_macro(const Macro& macro, const Args& args) {
   return Value::string(capture.finish());
 }
 
+// What can be called. Types are not among it: `str(x)` is an undefined name in jinja2, too.
 Value Interpreter::call(const Value& callee, const Args& args) {
   switch (callee.kind()) {
     case Kind::kFunction:

@@ -1,5 +1,11 @@
 // Walks the syntax tree and writes the output. One Interpreter is one rendering: it owns the scopes
-// and namespaces that values may point to. Throws Failure; position() tells where.
+// and namespaces that values may point to, and everything that a rendering changes. Throws Failure;
+// position() tells where.
+//
+// Two kinds of thing can refer to themselves: a namespace that holds itself (`{% set n.me = n %}`),
+// and a scope with a macro whose scope it is. Values own everything else by shared_ptr, which would
+// leak such a cycle. So scopes and namespaces lie in deques that the Interpreter owns, values only
+// point to them, and the destructor empties all of them at once.
 #pragma once
 
 #include <deque>
@@ -10,7 +16,12 @@
 
 namespace weft::jinja {
 
-/// Variables of a loop, macro or block; the template's own stand in Interpreter::globals_.
+/// Variables of a loop, macro or block; the template's own are in Interpreter::globals_. A scope
+/// has few of them, so they are searched one after the other, and look_up charges the search.
+///
+/// As in jinja2, `set` inside a loop makes a variable of the iteration and does not reach the one
+/// outside:
+///   {% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}   gives 231
 struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<int, Value>> variables;
@@ -19,17 +30,22 @@ struct Scope {
 
 class Interpreter : public Runtime {
  public:
+  /// The tree, the options and the budget must outlive it. Variables win over the global functions
+  /// of the same name.
   Interpreter(const Ast& ast, const Variables& variables, const RenderOptions& options,
               Budget& budget);
   ~Interpreter() override;
 
+  /// Renders the whole template; once per Interpreter.
   std::vector<Segment> run();
+  /// The expression or statement that is being evaluated: where a Failure without a place happened.
   Position position() const { return at_; }
 
   Value call(const Value& callee, const Args& args) override;
   Value make_namespace(std::vector<std::pair<Text, Value>> attributes) override;
 
  private:
+  /// How a body ended: kBreak and kContinue travel up to the innermost loop.
   enum class Flow { kNext, kBreak, kContinue };
   class Deeper;
   class NewScope;
@@ -80,6 +96,8 @@ class Interpreter : public Runtime {
   const Ast& ast_;
   Position at_;
   int depth_ = 0;
+  // Names that the interpreter itself binds. The template's own names have numbers, so these are
+  // looked up once and not in every iteration of a loop.
   int loop_name_ = -1;  // these names' numbers; -1 where the template does not mention them
   int caller_name_ = -1;
   int varargs_name_ = -1;
@@ -94,7 +112,9 @@ class Interpreter : public Runtime {
   const Value* extra_caller_ = nullptr;  // of the call block whose call is evaluated next
 };
 
-/// Counts nested evaluations.
+/// Counts nested evaluations: while it lives the rendering is one level deeper. The limit bounds
+/// the stack that a rendering takes: a macro that calls itself without end is one line of error
+/// (evaluate.cc says how a level stays small).
 class Interpreter::Deeper {
  public:
   explicit Deeper(Interpreter& interpreter) : interpreter_(interpreter) {

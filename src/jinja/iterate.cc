@@ -1,3 +1,8 @@
+// What can be walked, and how long it is. Everything is walked as a vector of items that is made at
+// once, charged by its length: a loop over it cannot see a change, and what a template can walk is
+// bounded by collection_items anyway. Generators, which Python makes lazily, are computed whole
+// when they are made, so that `x|map('f')|first` runs f for every item; that shows only in steps,
+// and in errors that Python would not have reached.
 #include "jinja/operators_internal.h"
 #include "jinja/unicode_internal.h"
 
@@ -12,6 +17,9 @@ Value make_iterator(std::vector<Value> items, Budget& budget) {
   return Value::object(Kind::kIterator, std::move(iterator));
 }
 
+// At most 100,000 numbers. The count is taken in 128 bits: range(-2**63, 2**63 - 1) has a distance
+// that 64 bits do not hold. Steps and ends beyond the last number are kept as they were given,
+// since they print: range(0, 5, 10).
 Value make_range(int64_t start, int64_t stop, int64_t step, bool from_input) {
   constexpr int64_t kMaxRange = 100'000;  // jinja2's sandbox
   if (step == 0) fail("range() arg 3 must not be zero");
@@ -20,14 +28,15 @@ Value make_range(int64_t start, int64_t stop, int64_t step, bool from_input) {
   range->stop = stop;
   range->step = step;
   range->from_input = from_input;
-  const auto distance = static_cast<__int128>(step > 0 ? stop : start) - (step > 0 ? start : stop);
-  const __int128 size = step > 0 ? step : -static_cast<__int128>(step);
+  const __int128 distance = __int128{step > 0 ? stop : start} - (step > 0 ? start : stop);
+  const __int128 size = step > 0 ? step : -__int128{step};
   const __int128 count = distance <= 0 ? 0 : (distance + size - 1) / size;
   if (count > kMaxRange) fail("range() of more than " + std::to_string(kMaxRange) + " numbers");
   range->count = static_cast<int64_t>(count);
   return Value::object(Kind::kRange, std::move(range));
 }
 
+// A loop object can be walked in jinja2; here it says so and fails when it is (to_items).
 bool is_iterable(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined:
@@ -45,6 +54,7 @@ bool is_iterable(const Value& value) {
   }
 }
 
+// Each character is a string with the origin of its bytes, which are never of two.
 std::vector<Value> characters(const Value& value, Budget& budget) {
   const Text& text = value.text();
   budget.check_items(text.length());
@@ -63,11 +73,12 @@ std::vector<Value> characters(const Value& value, Budget& budget) {
 
 namespace {
 
+// Pairs of items() are tuples, which each take memory and are charged when they are made.
 std::vector<Value> view_items(const View& view, Budget& budget) {
   const auto& pairs = view.dict.dict().items;
   std::vector<Value> out;
   out.reserve(pairs.size());
-  budget.step(static_cast<int64_t>(pairs.size()));
+  budget.step(std::ssize(pairs));
   for (const auto& [key, value] : pairs) {
     switch (view.what) {
       case View::What::kKeys:
@@ -86,6 +97,7 @@ std::vector<Value> view_items(const View& view, Budget& budget) {
 
 }  // namespace
 
+// A copy of the items; an iterator is at its end afterwards, so that a second walk finds nothing.
 std::vector<Value> to_items(const Value& value, Budget& budget) {
   std::vector<Value> out;
   switch (value.kind()) {
@@ -95,10 +107,10 @@ std::vector<Value> to_items(const Value& value, Budget& budget) {
       return characters(value, budget);
     case Kind::kList:
     case Kind::kTuple:
-      budget.step(static_cast<int64_t>(value.items().size()));
+      budget.step(std::ssize(value.items()));
       return value.items();
     case Kind::kDict:
-      budget.step(static_cast<int64_t>(value.dict().items.size()));
+      budget.step(std::ssize(value.dict().items));
       for (const auto& [key, item] : value.dict().items) out.push_back(key);
       return out;
     case Kind::kRange: {
@@ -111,9 +123,8 @@ std::vector<Value> to_items(const Value& value, Budget& budget) {
       return view_items(value.as<View>(), budget);
     case Kind::kIterator: {
       auto& iterator = value.as<Iterator>();
-      budget.step(static_cast<int64_t>(iterator.items.size() - iterator.at));
-      out.assign(iterator.items.begin() + static_cast<ptrdiff_t>(iterator.at),
-                 iterator.items.end());
+      budget.step(iterator.items.size() - iterator.at);
+      out.assign(iterator.items.begin() + iterator.at, iterator.items.end());
       iterator.at = iterator.items.size();
       return out;
     }
@@ -122,7 +133,8 @@ std::vector<Value> to_items(const Value& value, Budget& budget) {
   }
 }
 
-size_t length_of(const Value& value) {
+// Characters of a string, items of the others. O(1) for all.
+int64_t length_of(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined:
       return 0;
@@ -134,7 +146,7 @@ size_t length_of(const Value& value) {
     case Kind::kDict:
       return value.dict().items.size();
     case Kind::kRange:
-      return static_cast<size_t>(value.as<Range>().count);
+      return value.as<Range>().count;
     case Kind::kView:
       return value.as<View>().dict.dict().items.size();
     default:

@@ -1,4 +1,11 @@
-// The filter tojson, as transformers defines it: Python's json.dumps, not escaped for HTML.
+// The filter tojson, as transformers defines it: Python's json.dumps with ensure_ascii=False.
+// jinja2's own escapes <, >, & and ' for HTML, which models were not trained on. Defaults are ", "
+// and ": " between, or with an indent "," and new lines:
+//   {'a': [1, 2]}|tojson              {"a": [1, 2]}
+//   {'a': 1}|tojson(indent=2)         three lines, "a" two blanks in
+//
+// The text of tool definitions goes through here in most prompts. If anything of it is the input's,
+// then so is all of it, as with lists that are printed (convert.cc).
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +15,7 @@
 namespace weft::jinja {
 namespace {
 
+// tojson's arguments, resolved: separators are Texts because the template or the input gives them.
 struct JsonStyle {
   bool ascii = false;
   bool sorted = false;
@@ -17,6 +25,7 @@ struct JsonStyle {
   Text key_separator;
 };
 
+// One call of tojson. Its recursion is bounded by the value's depth.
 class JsonWriter {
  public:
   JsonWriter(const JsonStyle& style, Budget& budget)
@@ -30,6 +39,7 @@ class JsonWriter {
  private:
   void literal(std::string_view text) { out_.add(text, Origin::kTemplate); }
 
+  // Nothing unless there is an indent; indent=0 has new lines without blanks.
   void new_line(int level) {
     if (!style_.lines) return;
     literal("\n");
@@ -60,6 +70,7 @@ class JsonWriter {
     }
   }
 
+  // NaN and Infinity are no JSON, but json.dumps writes them.
   static std::string number(double value) {
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
@@ -78,6 +89,7 @@ class JsonWriter {
     literal("]");
   }
 
+  // JSON's keys are strings: json.dumps writes numbers, bools and None as their text.
   Text key(const Value& value) const {
     const auto text = [&](std::string name) { return Text(std::move(name), value.origin()); };
     switch (value.kind()) {
@@ -96,6 +108,7 @@ class JsonWriter {
     }
   }
 
+  // In order of insertion, or sorted by the keys as they are, before they become text.
   void dict(const Dict& dict, int level) {
     if (dict.items.empty()) return literal("{}");
     std::vector<const std::pair<Value, Value>*> order;
@@ -130,6 +143,8 @@ class JsonWriter {
     literal("\"");
   }
 
+  // Quotes, backslashes and control characters; with ensure_ascii everything beyond ASCII as \u, in
+  // two halves from U+10000 on. U+007F stays, as in Python.
   void escape(std::string_view part, std::string& out) const {
     static constexpr std::string_view kSpecial = "\"\\\n\r\t\b\f";
     static constexpr std::string_view kLetters = "\"\\nrtbf";
@@ -166,6 +181,7 @@ class JsonWriter {
   TextBuilder out_;
 };
 
+// The indent is a number of blanks or a text, the separators a pair of strings.
 JsonStyle style_of(const Bound& bound, Budget& budget) {
   JsonStyle style;
   style.ascii = bound.flag(0, false);
@@ -176,8 +192,8 @@ JsonStyle style_of(const Bound& bound, Budget& budget) {
       style.indent = bound[1].text();
     } else {
       const int64_t n = std::max<int64_t>(0, bound.integer(1, 0));
-      budget.check_string(static_cast<size_t>(n));
-      style.indent = Text(std::string(static_cast<size_t>(n), ' '), Origin::kTemplate, &budget);
+      budget.check_string(n);
+      style.indent = Text(std::string(n, ' '), Origin::kTemplate, &budget);
     }
   }
   style.item_separator = Text(style.lines ? "," : ", ", Origin::kTemplate);

@@ -1,3 +1,15 @@
+// The lexer: one pass over the source with a cursor, by hand. jinja2 builds a table of regular
+// expressions from its options and matches them in turn (lexer.py); weft has one set of options,
+// transformers', and its searches must be linear whatever the source says: a `{% raw %}` without
+// end and one full of tags that nearly end it are files of fuzz/corpus/template_time
+// (parse-raw-open, parse-raw-tags).
+//
+// What white space belongs to the output, with both options on:
+//   text before {% or {#    blanks from the line's beginning to the tag go (lstrip_blocks)
+//   text after %} or #}     one newline right after it goes (trim_blocks)
+//   {%- -%} {{- -}} {#- -#} all white space on that side goes
+//   {%+ +%}                 none goes on that side
+// So `  {% if x %}\n  a\n` leaves "  a\n", and text round {{ }} stays as it is but for signs.
 #include <algorithm>
 
 #include "jinja/budget_internal.h"
@@ -8,6 +20,8 @@ namespace weft::jinja {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+// Names are ASCII here. jinja2 takes Python's identifiers; none of the templates that
+// tools/compare_templates.py renders has others, and `é` as a name is an error with its place.
 bool is_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -16,6 +30,7 @@ class Lexer {
  public:
   Lexer(std::string_view source, Budget& budget) : source_(source), budget_(budget) {}
 
+  // Text and tags in turn, up to the end. Each turn of the loop moves the cursor on.
   std::vector<Token> run() {
     budget_.touch(source_.size());  // no character is looked at more than a few times
     while (at_ < source_.size()) text();
@@ -24,12 +39,16 @@ class Lexer {
   }
 
  private:
+  // The zero byte means the end as well as itself: no tag contains one, so both are
+  // refused.
   char peek(size_t ahead = 0) const {
     return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';
   }
   bool looking_at(std::string_view what) const { return source_.substr(at_).starts_with(what); }
 
-  /// Tokens come in order, so that lines and columns are counted once over the source.
+  /// The line and column of a byte. Tokens come in order, so that lines and columns are counted
+  /// once over the source; counting from the beginning for each token would be quadratic. Columns
+  /// are characters, so bytes that continue one do not count.
   Position position(size_t at) {
     for (; counted_ < at; ++counted_) {
       if (source_[counted_] == '\n') {
@@ -41,6 +60,7 @@ class Lexer {
     }
     return place_;
   }
+  // A token costs a step, whatever it is.
   void emit(TokenKind kind, size_t begin, size_t n) {
     budget_.step();
     tokens_.push_back({kind, source_.substr(begin, n), position(begin)});
@@ -49,7 +69,8 @@ class Lexer {
 
   void skip_space() { at_ += space_prefix(source_.substr(at_)); }
 
-  // Plain text up to the next tag, and the tag.
+  // Plain text up to the next tag, and the tag. A brace that opens none is text: "{ a }" has no
+  // tag, and in "{{{" the first two open one.
   void text() {
     const size_t begin = at_;
     size_t open = begin;
@@ -79,8 +100,10 @@ class Lexer {
     }
   }
 
-  // Text before a tag: "-" strips it, and space from the line's beginning to a block or comment
-  // goes.
+  // Emits the text before a tag, without what its sign (or lstrip_blocks) takes: "-" strips all
+  // white space, and from the line's beginning to a block or comment blanks go. A line begins at a
+  // newline, at the source's beginning, or right after a tag that ended with one: the byte before
+  // `begin` is what tells.
   void emit_text(size_t begin, size_t end, char sign, char kind) {
     std::string_view text = source_.substr(begin, end - begin);
     if (sign == '-') {
@@ -96,8 +119,8 @@ class Lexer {
     if (!text.empty()) emit(TokenKind::kData, begin, text.size());
   }
 
-  // Behind the end of a block or comment whose closing bracket begins at `close`; `first` is where
-  // its inside began.
+  // Moves after the end of a block or comment whose closing bracket begins at `close`; `first` is
+  // where its inside began, so that the sign of `{#-#}` is not taken for both sides'.
   void close_tag(size_t close, size_t first) {
     const char sign = close > first ? source_[close - 1] : '\0';
     at_ = close + 2;
@@ -108,13 +131,17 @@ class Lexer {
     }
   }
 
+  // Comments do not nest: the first #} ends one, as in jinja2.
   void skip_comment() {
     const size_t close = source_.find("#}", at_);
     if (close == std::string_view::npos) fail_here("a comment has no end");
     close_tag(close, at_);
   }
 
-  // {% raw %} … {% endraw %}; false if it is not one.
+  // {% raw %} … {% endraw %}, whose inside is text whatever it looks like; false, with the cursor
+  // where it was, if the tag is another one. The newline after {% raw %} stays, unlike that after
+  // other tags, as jinja2's own expression for it has it. What only looks like an end (`{% endraw x
+  // %}`) is text.
   bool raw() {
     const size_t inside = at_;
     skip_space();
@@ -149,7 +176,9 @@ class Lexer {
     }
   }
 
-  // The inside of {{ }} or {% %}.
+  // The tokens inside {{ }} or {% %}. Brackets are counted because `}}` ends a tag only outside of
+  // them: {{ {'a': {}} }} has a dict that ends in two braces. At the source's end it just stops,
+  // and the parser says what it misses.
   void tag(bool block) {
     std::string open_brackets;
     for (;;) {
@@ -171,6 +200,8 @@ class Lexer {
     }
   }
 
+  // The end of the tag, if it is here, with what its sign does to the text after it. `{{ }}` has no
+  // "+", and the newline after it stays.
   bool end_of_tag(bool block) {
     const std::string_view bracket = block ? "%}" : "}}";
     const bool minus = peek() == '-' && source_.substr(at_ + 1).starts_with(bracket);
@@ -186,7 +217,7 @@ class Lexer {
     return true;
   }
 
-  // Digits with single underscores between.
+  // The end of a run of digits with single underscores between them: 1_000, but not 1__0 or 1_.
   size_t digits(size_t from, bool (*is_one)(char)) const {
     size_t at = from;
     while (at < source_.size() &&
@@ -197,12 +228,14 @@ class Lexer {
     return at;
   }
 
+  // Integers in four bases and floats. After a dot there are only integers, since `a.0.1` is an
+  // item of an item and not 0.1 of `a`. A sign is an operator, never a part of the number.
   void number() {
     const size_t begin = at_;
     const auto hex = [](char c) {
       return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
     };
-    const char base = static_cast<char>(peek(1) | 0x20);
+    const char base = peek(1) | 0x20;
     if (peek() == '0' && (base == 'x' || base == 'o' || base == 'b')) {
       const size_t end = digits(at_ + 2, +hex);
       if (end > at_ + 2) {
@@ -233,6 +266,7 @@ class Lexer {
     emit(is_float ? TokenKind::kFloat : TokenKind::kInteger, begin, end - begin);
   }
 
+  // A string with its quotes, escapes as they are: a backslash keeps the next quote from ending it.
   void string() {
     const size_t begin = at_;
     const char quote = peek();
@@ -247,6 +281,8 @@ class Lexer {
     emit(TokenKind::kString, begin, at_ - begin);
   }
 
+  // An operator of two characters or of one. `open_brackets` has the closing bracket that each open
+  // one waits for, so that `(1]` is an error here, at the bracket, and not somewhere later.
   void operators(std::string& open_brackets) {
     for (const std::string_view two : {"//", "**", "==", "!=", ">=", "<="}) {
       if (!looking_at(two)) continue;

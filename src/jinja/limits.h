@@ -1,5 +1,12 @@
 // What a template may use. A chat template comes with a model from the internet and its variables
-// come from anyone: both are hostile, so everything that they can make grow is bounded here.
+// come from anyone: both are hostile, so everything that they can make grow is bounded here: text,
+// lists, values alive, work, and nesting in all three of its forms.
+//
+// The defaults are far above what the templates of models need and low enough that a rendering that
+// reaches any of them ends in less than 2 s of CPU time and within `live_bytes`
+// (docs/templates.md). They are plain fields, so that a test or a caller with a small task can set
+// lower ones: text/chat_template.cc gives the short conversations that it probes a template with an
+// eighth of the steps.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +14,7 @@
 
 namespace weft::jinja {
 
+/// Every limit is inclusive: a list of exactly collection_items items passes.
 struct Limits {
   size_t template_bytes = size_t{1} << 20;  // longest source
   size_t output_bytes = size_t{64} << 20;   // longest rendering

@@ -1,4 +1,10 @@
-// Methods of containers, and how arguments meet parameters.
+// Methods of lists, tuples, dicts, cyclers and floats, and how arguments meet parameters (Bound),
+// which filters, tests and functions use too. Methods of strings are in string_methods.cc.
+//
+// Only methods that change nothing exist. The names of those that would (append, update …) are
+// known all the same: they give an undefined value whose message says that values cannot be
+// changed, as jinja2's immutable sandbox does, so that `x.append is defined` is False and calling
+// it an error that names it.
 #include <algorithm>
 #include <cmath>
 
@@ -6,6 +12,8 @@
 
 namespace weft::jinja {
 
+// Python's rules in Python's order: too many, then each name, then what is missing. All are errors
+// of the call and not of the value.
 Bound::Bound(const Args& args, std::string_view what,
              std::initializer_list<std::string_view> parameters, size_t required)
     : what_(what), values_(parameters.size()) {
@@ -30,8 +38,8 @@ Bound::Bound(const Args& args, std::string_view what,
   }
 }
 
-int64_t Bound::integer(size_t i, int64_t otherwise) const {
-  if (is_none(i)) return otherwise;
+int64_t Bound::integer(size_t i, int64_t fallback) const {
+  if (is_none(i)) return fallback;
   if (values_[i]->is_undefined()) fail_undefined(*values_[i]);
   if (!values_[i]->is_int()) {
     fail(what_ + ": '" + type_name(*values_[i]) + "' object cannot be interpreted as an integer");
@@ -50,6 +58,7 @@ const Text& Bound::text(size_t i) const {
 
 namespace {
 
+// items, keys and values: a view, not a copy of the items.
 template <View::What kWhat>
 Value view(Runtime&, const Value& self, const Args& args) {
   const Bound bound(args, "items", {}, 0);
@@ -60,6 +69,7 @@ Value view(Runtime&, const Value& self, const Args& args) {
   return Value::object(Kind::kView, std::move(object));
 }
 
+// d.get(key), d.get(key, default)
 Value get(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "get", {"", ""}, 1);
   if (const Value* found = find_key(self.dict(), bound[0], rt.budget)) return *found;
@@ -78,16 +88,18 @@ Value count(Runtime& rt, const Value& self, const Args& args) {
   return Value::integer(n);
 }
 
+// The place of the first equal item within optional bounds; an error if there is none, as in
+// Python.
 Value index(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "index", {"", "", ""}, 1);
-  const auto n = static_cast<int64_t>(self.items().size());
-  const auto place = [&](size_t i, int64_t otherwise) {
-    const int64_t at = bound.integer(i, otherwise);
+  const int64_t n = std::ssize(self.items());
+  const auto place = [&](size_t i, int64_t fallback) {
+    const int64_t at = bound.integer(i, fallback);
     return at < 0 ? std::max<int64_t>(0, at < -n ? 0 : at + n) : std::min(at, n);
   };
   const int64_t end = place(2, n);
   for (int64_t i = place(1, 0); i < end; ++i) {
-    if (equals(self.items()[static_cast<size_t>(i)], bound[0], rt.budget)) return Value::integer(i);
+    if (equals(self.items()[i], bound[0], rt.budget)) return Value::integer(i);
   }
   fail("the value is not in the list");
 }
@@ -112,6 +124,7 @@ Value is_integer(Runtime&, const Value& self, const Args& args) {
   return Value::boolean(std::isfinite(d) && d == std::floor(d));
 }
 
+// By kind and name. A few comparisons of short names, which get_attribute charges.
 MethodFn find_container_method(Kind kind, std::string_view name) {
   if (kind == Kind::kDict) {
     if (name == "items") return view<View::What::kItems>;
@@ -131,6 +144,7 @@ MethodFn find_container_method(Kind kind, std::string_view name) {
   return nullptr;
 }
 
+// What jinja2's ImmutableSandboxedEnvironment refuses.
 bool is_mutation(Kind kind, std::string_view name) {
   static constexpr std::string_view kList[] = {"append", "clear", "pop",    "reverse",
                                                "insert", "sort",  "extend", "remove"};
@@ -143,6 +157,7 @@ bool is_mutation(Kind kind, std::string_view name) {
 
 }  // namespace
 
+// The method bound to its value.
 Value find_method(const Value& self, std::string_view name) {
   if (is_mutation(self.kind(), name)) {
     return make_undefined("access to attribute " + quoted(name) + " of '" + type_name(self) +

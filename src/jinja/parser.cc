@@ -1,3 +1,12 @@
+// Statements: one function a tag, over the expressions of expression_parser.cc. Tags are names like
+// any other, so `if` can be a variable too, where the grammar lets it.
+//
+// A body is read up to a tag that begins with one of its end words, and whoever asked for it takes
+// that tag: parse_if decides by the word whether a branch, an else or nothing follows. Bodies in
+// bodies hold a Nested, so that 5,000 nested {% if %} are one line of error.
+//
+// Tags that would read other templates are refused by their name, not skipped: a template without
+// its {% include %} would write a prompt that its model never saw.
 #include "jinja/budget_internal.h"
 #include "jinja/expression_parser_internal.h"
 #include "jinja/parser_internal.h"
@@ -9,6 +18,7 @@ class Parser : public ExpressionParser {
  public:
   using ExpressionParser::ExpressionParser;
 
+  // Once per Parser.
   Ast run() {
     Ast ast;
     ast.body = parse_body({});
@@ -20,6 +30,7 @@ class Parser : public ExpressionParser {
  private:
   using StmtPtr = std::unique_ptr<Stmt>;
 
+  // Charged for the making and the freeing.
   StmtPtr make(StmtKind kind, Position at) {
     budget_.step(2);
     auto stmt = std::make_unique<Stmt>();
@@ -28,6 +39,7 @@ class Parser : public ExpressionParser {
     return stmt;
   }
 
+  // The words are few, and names as long as the template are told from them by their length first.
   bool at_end_word(const std::vector<std::string_view>& end_words) const {
     for (const std::string_view word : end_words) {
       if (is_name(word)) return true;
@@ -41,6 +53,8 @@ class Parser : public ExpressionParser {
   }
 
   // Statements up to a tag that begins with one of the words, which is left as the current token.
+  // Without end words it is the whole template, which ends at kEnd; elsewhere kEnd is an error that
+  // names the last of the words, because that is the tag that closes: "expected {% endif %}".
   Body parse_body(const std::vector<std::string_view>& end_words) {
     const Nested nested(*this);
     Body body;
@@ -77,6 +91,9 @@ class Parser : public ExpressionParser {
     return body;
   }
 
+  // By the tag's name. `break` and `continue` need a loop round them in the same macro: n_loops_ is
+  // 0 in a macro's body, whose calls may be anywhere, and within {% generation %}, which
+  // transformers' extension turns into a call block.
   StmtPtr parse_statement() {
     const Token tag = expect_name();
     if (tag.text == "if") return parse_if(tag);
@@ -113,6 +130,8 @@ class Parser : public ExpressionParser {
     fail_at(tag.at, "the tag '" + std::string(tag.text.substr(0, 40)) + "' is not supported here");
   }
 
+  // A long chain of elif is a list and not a tree, so its length needs no bound but the steps
+  // (corpus: parse-elif).
   StmtPtr parse_if(const Token& tag) {
     auto stmt = make(StmtKind::kIf, tag.at);
     for (;;) {
@@ -134,6 +153,8 @@ class Parser : public ExpressionParser {
     }
   }
 
+  // `for target in items if filter recursive`. The else is outside of the loop, for `break` as
+  // well: it runs when there was nothing to loop over.
   StmtPtr parse_for(const Token& tag) {
     auto stmt = make(StmtKind::kFor, tag.at);
     stmt->target = parse_target("in", false);
@@ -154,6 +175,7 @@ class Parser : public ExpressionParser {
     return stmt;
   }
 
+  // `set x = value`, or a block whose output becomes the value, through filters if there are any.
   StmtPtr parse_set(const Token& tag) {
     Target target = parse_target({}, true);
     if (skip_op("=")) {
@@ -170,12 +192,14 @@ class Parser : public ExpressionParser {
     return stmt;
   }
 
+  // Only `set` may have attributes as its target, and only of a name: ns.x, not ns.x.y.
   Target parse_target(std::string_view end_word, bool may_be_attribute) {
     const ExprPtr expr = parse_target_items(end_word, may_be_attribute);
     return to_target(*expr);
   }
 
-  // "name.attribute" is no primary, so it is taken here, before the tuple's rules see it.
+  // "name.attribute" is no primary, so it is taken here, before the tuple's rules see it. It comes
+  // alone: in a tuple of targets an attribute is refused, which jinja2 3.1.6 takes.
   ExprPtr parse_target_items(std::string_view end_word, bool may_be_attribute) {
     if (may_be_attribute && current().kind == TokenKind::kName &&
         ahead().kind == TokenKind::kOperator && ahead().text == ".") {
@@ -191,6 +215,8 @@ class Parser : public ExpressionParser {
     return parse_tuple({.simplified = true, .end_word = end_word});
   }
 
+  // Targets are parsed as expressions and then turned, since whether `(a, b)` is a target is known
+  // only after it: `1` or `f()` is an error here. Its depth is the expression's, which is bounded.
   Target to_target(const Expr& expr) const {
     budget_.step();
     Target target;
@@ -206,6 +232,7 @@ class Parser : public ExpressionParser {
     return target;
   }
 
+  // Parameters with their defaults; as in Python none without a default may follow one that has it.
   void parse_signature(MacroDef& macro) {
     expect_op("(");
     while (!is_op(")")) {
@@ -227,6 +254,9 @@ class Parser : public ExpressionParser {
     expect_op(")");
   }
 
+  // The body of a macro or call block. Loops outside do not count within, and what it mentions the
+  // macros round it mention too: in `macro a()` round `macro b()` round `caller()` both use it, as
+  // jinja2's own search of the tree has it.
   void parse_macro_body(MacroDef& macro, std::string_view end_word) {
     const int loops = std::exchange(n_loops_, 0);
     MacroDef* const outer = std::exchange(macro_, &macro);
@@ -251,6 +281,7 @@ class Parser : public ExpressionParser {
     return stmt;
   }
 
+  // {% call(x) f(1) %} … {% endcall %}: calls f(1) with the body as its `caller`.
   StmtPtr parse_call_block(const Token& tag) {
     auto stmt = make(StmtKind::kCall, tag.at);
     stmt->macro = std::make_unique<MacroDef>();
@@ -262,6 +293,7 @@ class Parser : public ExpressionParser {
     return stmt;
   }
 
+  // {% with a = 1, b = a %}: the values see what is outside, so this `a` of b is not the new one.
   StmtPtr parse_with(const Token& tag) {
     auto stmt = make(StmtKind::kWith, tag.at);
     while (current().kind != TokenKind::kBlockEnd) {

@@ -9,12 +9,15 @@
 
 namespace weft::jinja {
 
-/// `line` and `column` count from 1; 0 where there is no place to name.
+/// A place in the template's source or in a JSON text. `line` and `column` count from 1, columns in
+/// characters; 0 where there is no place to name.
 struct Position {
   int line = 0;
   int column = 0;
 };
 
+/// What went wrong, in one line of at most some 600 bytes: control characters that the template or
+/// the input put into it are blanks by then (template.cc), since it is printed on terminals.
 struct Error {
   std::string message;
   Position position;
@@ -28,7 +31,7 @@ struct Error {
   }
 };
 
-/// A T or an Error.
+/// A T or an Error. Dereferencing an Error is undefined: ask is_ok() first.
 template <class T>
 class [[nodiscard]] Result {
  public:

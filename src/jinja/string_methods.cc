@@ -1,4 +1,14 @@
-// The methods of Python's str that templates may call.
+// The methods of Python's str that templates may call. Positions are characters outside and bytes
+// within: `window` turns the bounds that a call gives into bytes once, and find_method turns what
+// it found back. Every result is made of pieces of the arguments, so each byte keeps its origin:
+//   x.split() of an input x, joined by the template's '+'   input, template, input
+//
+// Searching from the left is linear (find_text). From the right it is not, and every character that
+// is compared is charged: 'ab' * 100000 searched for 'bb' * 50000 from the right ends at the limit
+// (template_test.cc, TemplateBounds.WorkEndsAtTheStepLimit).
+//
+// Methods of Python's that the table lacks, such as translate, encode, expandtabs and casefold, are
+// undefined attributes, and calling one is an error that names it.
 #include <algorithm>
 
 #include "jinja/runtime_internal.h"
@@ -9,9 +19,11 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
+// A result that is marked safe if the string is.
 Value str(Text text, const Value& self) { return Value::string(std::move(text), self.is_markup()); }
 
-// A Markup string escapes the arguments of its methods; weft says so rather than do half of it.
+// A Markup string escapes the arguments of its methods; weft says so rather than do half of it. An
+// argument that has nothing to escape is the same either way, and passes.
 const Text& argument(const Value& self, const Bound& bound, size_t i, Budget& budget) {
   const Text& text = bound.text(i);
   if (self.is_markup()) budget.touch(text.n_bytes());
@@ -21,6 +33,7 @@ const Text& argument(const Value& self, const Bound& bound, size_t i, Budget& bu
   return text;
 }
 
+// White space, or any of the characters of a string: 'xxaxy'.strip('xy') is 'a'.
 template <bool kLeft, bool kRight>
 Value strip_method(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "strip", {""}, 0);
@@ -34,7 +47,9 @@ std::vector<Value> to_values(const std::vector<Text>& texts, const Value& self) 
   return out;
 }
 
-// Words between white space, at most `limit` cuts (negative: any number).
+// Words between white space, at most `limit` cuts (negative: any number). Runs of it are one, and
+// those at the ends are none: ' a  b '.split() is ['a', 'b']. What is after the last cut keeps its
+// inner and trailing space, as in Python: 'a b c'.split(none, 1) is ['a', 'b c'].
 std::vector<Text> split_space(const Text& text, int64_t limit, Budget& budget) {
   const std::string_view all = text.view();
   budget.touch(all.size());
@@ -58,6 +73,8 @@ std::vector<Text> split_space(const Text& text, int64_t limit, Budget& budget) {
   return words;
 }
 
+// The same from the right: 'a b c'.rsplit(none, 1) is ['a b', 'c']. Without a limit the direction
+// makes no difference. Words are found last first and turned round at the end.
 std::vector<Text> rsplit_space(const Text& text, int64_t limit, Budget& budget) {
   if (limit < 0) return split_space(text, limit, budget);
   const std::string_view all = text.view();
@@ -83,11 +100,11 @@ std::vector<Text> rsplit_space(const Text& text, int64_t limit, Budget& budget) 
   return words;
 }
 
-// The first `limit` places of `needle` (negative: all).
+// The first `limit` places of `needle` (negative: all), which do not overlap. It must not be empty.
 std::vector<size_t> find_all(std::string_view text, std::string_view needle, int64_t limit,
                              Budget& budget) {
   std::vector<size_t> found;
-  for (size_t at = 0; limit < 0 || found.size() < static_cast<size_t>(limit); at += needle.size()) {
+  for (size_t at = 0; limit < 0 || std::ssize(found) < limit; at += needle.size()) {
     at = find_text(text, needle, at, budget);
     if (at == kNone) break;
     found.push_back(at);
@@ -96,7 +113,8 @@ std::vector<size_t> find_all(std::string_view text, std::string_view needle, int
   return found;
 }
 
-// The last place of `needle` that ends at or before `end`.
+// The last place of `needle` that ends at or before `end`. A naive search, since rsplit and rfind
+// are rare: each place costs, and each comparison its bytes.
 size_t rfind_text(std::string_view text, std::string_view needle, size_t end, Budget& budget) {
   if (needle.size() > end) return kNone;
   if (needle.empty()) return end;
@@ -109,6 +127,8 @@ size_t rfind_text(std::string_view text, std::string_view needle, size_t end, Bu
   return kNone;
 }
 
+// 'a,b,,c'.split(',') is ['a', 'b', '', 'c']: between separators that touch is an empty part,
+// unlike with white space. From the right the cuts are found last first.
 std::vector<Text> split_at(const Text& text, const Text& separator, int64_t limit, bool from_right,
                            Budget& budget) {
   if (separator.empty()) fail("empty separator");
@@ -118,7 +138,7 @@ std::vector<Text> split_at(const Text& text, const Text& separator, int64_t limi
     cuts = find_all(all, separator.view(), limit, budget);
   } else {
     size_t end = all.size();
-    while (limit < 0 || cuts.size() < static_cast<size_t>(limit)) {
+    while (limit < 0 || std::ssize(cuts) < limit) {
       const size_t at = rfind_text(all, separator.view(), end, budget);
       if (at == kNone) break;
       cuts.push_back(at);
@@ -150,6 +170,7 @@ Value split_method(Runtime& rt, const Value& self, const Args& args) {
   return make_list(to_values(parts, self), &rt.budget);
 }
 
+// At every line end that Python knows, with the ends or without.
 Value splitlines(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "splitlines", {"keepends"}, 0);
   return make_list(to_values(split_lines(self.text(), bound.flag(0, false), rt.budget), self),
@@ -177,20 +198,20 @@ Value partition(Runtime& rt, const Value& self, const Args& args) {
                     &rt.budget);
 }
 
-// The part of the string that optional start and end (characters) leave; false when start is past
-// the end.
+// The part of the string that optional start and end (characters) leave, as bytes; false when start
+// is past the end, where even '' is not found. Negative ones count from the end.
 bool window(const Text& text, const Bound& bound, size_t& begin, size_t& end, Budget& budget) {
-  const auto n = static_cast<int64_t>(text.length());
-  const auto place = [&](size_t i, int64_t otherwise) {
-    int64_t at = bound.integer(i, otherwise);
+  const int64_t n = text.length();
+  const auto place = [&](size_t i, int64_t fallback) {
+    int64_t at = bound.integer(i, fallback);
     if (at < 0) at = std::max<int64_t>(0, at < -n ? 0 : at + n);
     return at;
   };
   const int64_t first = place(1, 0);
   const int64_t last = std::min(place(2, n), n);
   if (first > n || first > last) return false;
-  begin = text.byte_of(static_cast<size_t>(first), budget);
-  end = text.byte_of(static_cast<size_t>(last), budget);
+  begin = text.byte_of(first, budget);
+  end = text.byte_of(last, budget);
   return true;
 }
 
@@ -243,6 +264,7 @@ Value find_method(Runtime& rt, const Value& self, const Args& args) {
       std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+// Places that do not overlap; of '' there is one before each character and one at the end.
 Value count(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "count", {"", "", ""}, 1);
   const Text& wanted = bound.text(0);
@@ -256,9 +278,10 @@ Value count(Runtime& rt, const Value& self, const Args& args) {
         std::count_if(part.begin(), part.end(), [](char c) { return (c & 0xc0) != 0x80; });
     return Value::integer(n + 1);
   }
-  return Value::integer(static_cast<int64_t>(find_all(part, wanted.view(), -1, rt.budget).size()));
+  return Value::integer(std::ssize(find_all(part, wanted.view(), -1, rt.budget)));
 }
 
+// replace(old, new, count)
 Value replace_method(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "replace", {"", "", "count"}, 2);
   return replace(self, argument(self, bound, 0, rt.budget), argument(self, bound, 1, rt.budget),
@@ -283,7 +306,9 @@ Value case_method(Runtime& rt, const Value& self, const Args& args) {
   return text_case(self, kTo, rt.budget);
 }
 
-// Changes case by where a character is: `first` characters get title case.
+// Changes case by where a character is: the first one of the string (or with `every_word` of each
+// run of letters) gets title case, the others small letters; with `swap` each gets the other case.
+// `inside` goes on across the borders of pieces, so that origins do not part a word.
 Value recase(const Value& self, Budget& budget, bool every_word, bool swap) {
   const Text& text = self.text();
   budget.touch(4 * text.n_bytes());
@@ -291,7 +316,7 @@ Value recase(const Value& self, Budget& budget, bool every_word, bool swap) {
   bool inside = false;
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
-      const auto offset = static_cast<size_t>(part.data() - text.view().data());
+      const size_t offset = part.data() - text.view().data();
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
@@ -311,11 +336,13 @@ Value recase(const Value& self, Budget& budget, bool every_word, bool swap) {
   return str(out.finish(), self);
 }
 
+// "they're" is They'Re: every run of letters is a word. The filter of this name cuts otherwise.
 Value title(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "title", {}, 0);
   return recase(self, rt.budget, true, false);
 }
 
+// 'aBC' is 'Abc'; the first character gets title case, which differs from upper case for ǆ.
 Value capitalize(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "capitalize", {}, 0);
   return recase(self, rt.budget, false, false);
@@ -326,7 +353,7 @@ Value swapcase(Runtime& rt, const Value& self, const Args& args) {
   return recase(self, rt.budget, false, true);
 }
 
-// Whether every character is of a class, and there is one.
+// Whether every character is of a class, and there is one: ''.isdigit() is False.
 template <bool (*kIs)(uint32_t)>
 Value all_are(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "isdigit", {}, 0);
@@ -356,6 +383,7 @@ Value cased(Runtime& rt, const Value& self, const Args& args) {
   return Value::boolean(any);
 }
 
+// Only strings can be joined by this one; the filter joins anything.
 Value join_method(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "join", {""}, 1);
   return str(join(self.text(), to_items(bound[0], rt.budget), true, rt.budget).text(), self);
@@ -363,14 +391,15 @@ Value join_method(Runtime& rt, const Value& self, const Args& args) {
 
 enum class Side { kLeft, kRight, kBoth };
 
+// center, ljust and rjust: filled to a width in characters, by one character.
 template <Side kText>
 Value justify(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "center", {"", ""}, 1);
   const Text fill = bound.has(1) ? bound.text(1) : Text(" ", Origin::kTemplate);
   if (fill.length() != 1) fail("The fill character must be exactly one character long");
-  const auto n = static_cast<int64_t>(self.text().length());
+  const int64_t n = self.text().length();
   const int64_t missing = std::max<int64_t>(0, bound.integer(0, 0) - n);
-  rt.budget.check_string(static_cast<size_t>(missing));
+  rt.budget.check_string(missing);
   // Python's center puts the odd one on the left when the width is odd.
   const int64_t width = n + missing;
   int64_t left = kText == Side::kLeft ? 0 : missing;
@@ -385,19 +414,21 @@ Value justify(Runtime& rt, const Value& self, const Args& args) {
   return str(out.finish(), self);
 }
 
+// Zeros after the sign: '-7'.zfill(3) is '-07'.
 Value zfill(Runtime& rt, const Value& self, const Args& args) {
   const Bound bound(args, "zfill", {""}, 1);
-  const auto n = static_cast<int64_t>(self.text().length());
+  const int64_t n = self.text().length();
   const int64_t missing = std::max<int64_t>(0, bound.integer(0, 0) - n);
-  rt.budget.check_string(static_cast<size_t>(missing));
+  rt.budget.check_string(missing);
   const bool sign = self.view().starts_with('-') || self.view().starts_with('+');
   TextBuilder out(&rt.budget);
   out.add(self.text(), 0, sign ? 1 : 0);
-  out.add(std::string(static_cast<size_t>(missing), '0'), Origin::kTemplate);
+  out.add(std::string(missing, '0'), Origin::kTemplate);
   out.add(self.text(), sign ? 1 : 0, self.text().n_bytes() - (sign ? 1 : 0));
   return str(out.finish(), self);
 }
 
+// Markup's format escapes its arguments, which is refused as with the other methods.
 Value format_method(Runtime& rt, const Value& self, const Args& args) {
   if (self.is_markup()) fail("format of a string marked safe");
   return format_braces(rt, self, args);
@@ -405,6 +436,7 @@ Value format_method(Runtime& rt, const Value& self, const Args& args) {
 
 }  // namespace
 
+// isdigit is isdecimal's class here: superscripts are digits to Python as well.
 MethodFn find_string_method(std::string_view name) {
   static constexpr std::pair<std::string_view, MethodFn> kMethods[] = {
       {"strip", strip_method<true, true>},

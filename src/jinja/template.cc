@@ -1,3 +1,6 @@
+// The room's border. Inside, a Failure or std::bad_alloc unwinds whatever was being evaluated; here
+// both become an Error, so that nothing is thrown into other rooms. Memory that runs out becomes
+// one too, since one template that takes too much is no reason to end a program.
 #include "jinja/template.h"
 
 #include <new>
@@ -12,12 +15,15 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 600;
 
-/// One line, whatever the template or the input put into it.
+/// One line, whatever the template or the input put into it: raise_exception('two\nlines') comes
+/// out as "two lines". Messages quote parts of templates, so control characters, which could drive
+/// a terminal, become blanks, and 600 bytes are enough to say what is wrong. `at` is where the
+/// rendering was, for failures that knew no place.
 Error presentable(Error error, Position at) {
   if (error.position.line == 0) error.position = at;
   std::string line;
   for (const char c : utf8_prefix(error.message, kMaxMessageBytes)) {
-    line += static_cast<uint8_t>(c) < 0x20 || c == 0x7f ? ' ' : c;
+    line += to_byte(c) < 0x20 || c == 0x7f ? ' ' : c;
   }
   if (error.message.size() > kMaxMessageBytes) line += "…";
   error.message = std::move(line);
@@ -57,6 +63,7 @@ Result<std::vector<Segment>> Template::render(const Variables& variables,
   }
 }
 
+// For callers to whom origins do not matter.
 std::string joined(const std::vector<Segment>& segments) {
   std::string text;
   for (const Segment& segment : segments) text += segment.text;

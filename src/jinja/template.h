@@ -21,8 +21,10 @@ namespace weft::jinja {
 
 struct Ast;
 
+/// What a template finds by name. Their values may be shared by renderings in several threads.
 using Variables = std::vector<std::pair<std::string, Value>>;
 
+/// What a rendering may know of the world: nothing but this.
 struct RenderOptions {
   Limits limits;
   std::tm now{};  // what strftime_now formats; local time, as Python's datetime.now()
@@ -30,10 +32,15 @@ struct RenderOptions {
 
 class Template {
  public:
-  /// Fails with the place where the syntax is wrong.
+  /// Parses `source`, which must be UTF-8 of at most limits.template_bytes. Fails with the place
+  /// where the syntax is wrong or a tag is not supported; a filter or test that does not exist is
+  /// found only when it is reached, since templates of models have branches that are never taken.
   static Result<Template> compile(std::string_view source, const Limits& limits = {});
 
-  /// Neighbouring segments differ in origin; none is empty. A later variable of the same name wins.
+  /// The output of one rendering. Neighbouring segments differ in origin; none is empty. A later
+  /// variable of the same name wins. Fails where the template refuses (raise_exception), where
+  /// Python would raise, and at a limit (Error::at_limit). Every rendering has the limits to
+  /// itself.
   Result<std::vector<Segment>> render(const Variables& variables,
                                       const RenderOptions& options = {}) const;
 

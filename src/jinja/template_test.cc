@@ -54,7 +54,12 @@ TEST(Template, PrintsAsPythonDoes) {
   EXPECT_EQ(render("{{ nothing }}|{{ 'a\\tb\\x41\\u00e9\\q' }}"), "|a\tbAé\\q");
 }
 
-TEST(Template, SetsWhiteSpaceAsTransformersDoes) {
+TEST(Template, TheIntFilterRefusesABaseOutOfRange) {
+  EXPECT_EQ(render("{{ 'ff'|int(base=16) }} {{ '0b11'|int(0, 0) }}"), "255 3");
+  EXPECT_THAT(error_of("{{ '5'|int(0, 4294967306) }}"), HasSubstr("the base must be"));
+}
+
+TEST(Template, TrimsWhiteSpaceAsTransformersDoes) {
   EXPECT_EQ(render("  {% if true %}  \n  x\n  {% endif %}\ny\n"), "  \n  x\ny");
   EXPECT_EQ(render("a\n  {%- if true -%}\n  x {% endif %}"), "ax ");
   EXPECT_EQ(render("  {%+ if true %}\nx{% endif +%}\n\n"), "  x\n");
@@ -62,7 +67,7 @@ TEST(Template, SetsWhiteSpaceAsTransformersDoes) {
   EXPECT_EQ(render("a\r\nb\rc"), "a\nb\nc");
 }
 
-TEST(Template, ScopesOfLoopsAndNamespaces) {
+TEST(Template, SetInALoopEndsWithTheIterationButNotInANamespace) {
   EXPECT_EQ(
       render("{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}"),
       "231");
@@ -99,7 +104,7 @@ TEST(Template, ErrorsNameThePlace) {
   EXPECT_THAT(error_of("{% break %}"), HasSubstr("outside of a loop"));
 }
 
-TEST(Template, TheClockIsTheCallers) {
+TEST(Template, TheTimeComesFromTheOptions) {
   RenderOptions options;
   options.now.tm_year = 126;
   options.now.tm_mon = 2;
@@ -111,7 +116,7 @@ TEST(Template, TheClockIsTheCallers) {
 
 // ---- Bounds: what a hostile template can make grow ends in one line, soon.
 
-TEST(TemplateBounds, Work) {
+TEST(TemplateBounds, WorkEndsAtTheStepLimit) {
   for (const char* source : {
            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ "
@@ -130,7 +135,7 @@ TEST(TemplateBounds, Work) {
   }
 }
 
-TEST(TemplateBounds, Memory) {
+TEST(TemplateBounds, SizesEndAtTheirLimits) {
   EXPECT_THAT(error_of("{{ 'a' * 1000000000 }}"), HasSubstr("longer than"));
   EXPECT_THAT(error_of("{{ [0] * 1000000000 }}"), HasSubstr("more than"));
   EXPECT_THAT(error_of("{{ range(1000000000000) }}"), HasSubstr("100000"));
@@ -152,7 +157,7 @@ TEST(TemplateBounds, Memory) {
               HasSubstr("1048576 bytes"));
 }
 
-TEST(TemplateBounds, Depth) {
+TEST(TemplateBounds, NestingEndsAtItsLimit) {
   EXPECT_THAT(error_of("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
               HasSubstr("deeper"));
   EXPECT_THAT(error_of("{{ " + std::string(5000, '-') + "1 }}"), HasSubstr("deeper"));
@@ -209,7 +214,7 @@ TEST(TemplateOrigin, SurvivesEveryOperation) {
 }
 
 // Names that ** unpacks, attributes, formats: whatever text can be made of them.
-TEST(TemplateOrigin, NamesKeepTheirs) {
+TEST(TemplateOrigin, NamesKeepTheirOrigin) {
   EXPECT_EQ(marked("{{ dict(**{x: 1}).keys() | join }}"), "<in put>");
   EXPECT_EQ(
       marked("{{ dict(**d).items() | list }}{{ dict(a=1, **d) | tojson }}", R"({"d": {"k": 1}})"),
@@ -246,13 +251,13 @@ TEST(TemplateOrigin, LinesThatAreIndentedKeepTheirEnds) {
       "| a\n | \n");
 }
 
-TEST(TemplateOrigin, NumbersKeepTheirs) {
+TEST(TemplateOrigin, NumbersKeepTheirOrigin) {
   EXPECT_EQ(marked("{{ range(n, n + 1) | first }}{{ range(n)[1:].start }}", R"({"n": 4})"), "<41>");
   EXPECT_EQ(marked("{{ range(n) }}", R"({"n": 4})"), "<range(0, 4)>");
   EXPECT_EQ(marked("{{ n | abs }}{{ '%d' % n }}{{ n | round }}", R"({"n": -1.5})"), "<1.5-1-2.0>");
 }
 
-TEST(TemplateOrigin, ComparingTellsNothing) {
+TEST(TemplateOrigin, WhatOnlyComparesIsTheTemplates) {
   EXPECT_EQ(marked("{{ 'yes' if x == 'in put' }}{{ 'put' in x }}{{ x | length }}"), "yesTrue6");
   EXPECT_EQ(marked("{{ {'in put': 'mine'}[x] }}"), "mine");
 }

@@ -1,4 +1,8 @@
-// The tests: `value is name(arguments)`.
+// The tests: `value is name(arguments)`, all of jinja2's. A test says yes or no, which counts as
+// the template's whatever the value was: what only compares tells nothing of the input's text.
+//
+// Two kinds of row: most look at the value only, and any argument is an error; the others bind
+// their own. Names such as == are there for select: |selectattr('role', '==', 'user').
 #include "jinja/runtime_internal.h"
 #include "jinja/unicode_internal.h"
 
@@ -7,6 +11,7 @@ namespace {
 
 using TestFn = bool (*)(Runtime&, const Value&, const Args&);
 
+// The operators as tests, and `in`.
 template <CompareOp kOp>
 bool compares(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "the test", {""}, 1);
@@ -18,6 +23,8 @@ bool divisible_by(Runtime& rt, const Value& value, const Args& args) {
   return !truthy(binary(BinaryOp::kMod, value, bound[0], rt.budget));
 }
 
+// Python's `is`. Scalars have no identity here, so equal ones of one kind are the same, as true,
+// false and none are in Python.
 bool same_as(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "sameas", {"other"}, 1);
   const Value& other = bound[0];
@@ -26,12 +33,14 @@ bool same_as(Runtime& rt, const Value& value, const Args& args) {
   return scalar ? equals(value, other, rt.budget) : value.object() == other.object();
 }
 
+// odd and even, of bools too.
 int64_t integer_of(const Value& value) {
   if (value.is_undefined()) fail_undefined(value);
   if (!value.is_int()) fail(std::string("odd and even are for int, not ") + type_name(value));
   return value.as_int();
 }
 
+// What has a length and items by number in jinja2's eyes; dicts are among it, generators are not.
 bool is_sequence(const Value& value) {
   switch (value.kind()) {
     case Kind::kString:
@@ -60,6 +69,7 @@ bool is_callable(const Value& value) {
   }
 }
 
+// str.islower and str.isupper of the value's text, whatever the value is.
 template <bool (*kIs)(uint32_t), bool (*kIsOther)(uint32_t)>
 bool is_cased(Runtime& rt, const Value& value) {
   const Text text = to_str(value, rt.budget);
@@ -137,6 +147,7 @@ const Row* find_test(std::string_view name) {
 
 bool is_test(std::string_view name) { return find_test(name) != nullptr; }
 
+// The name is checked first: an unknown test is an error for every value.
 bool apply_test(Runtime& runtime, std::string_view name, const Value& value, const Args& args) {
   const Row* row = find_test(name);
   if (row == nullptr) fail("No test named " + quoted(name));

@@ -1,3 +1,11 @@
+// Texts and their making. How origins are stored was chosen for what templates do most: concatenate
+// a few long strings, of one origin each. An array of origins as long as the text would double
+// memory and every copy; a list of stretches, as here, costs 4 bytes a change. Its worst case, a
+// text that alternates at every byte, is what the corpus file `turns` does, so that adding a
+// stretch is charged by itself (kPieceWork) beside its bytes.
+//
+// A text of one origin takes part in everything by views of its bytes; for_runs hides that there
+// may be more than one.
 #include "jinja/text.h"
 
 #include <algorithm>
@@ -7,10 +15,11 @@
 
 namespace weft::jinja {
 
+// Counting characters once here makes length() O(1), which `loop` and slices ask for again and
+// again. Bytes that continue a character (10xxxxxx) are not counted.
 Text::Rep::Rep(std::string b, Origin o, std::vector<uint32_t> t, Budget* budget_or_null)
     : bytes(std::move(b)), first(o), turns(std::move(t)), budget(budget_or_null) {
-  length = static_cast<size_t>(
-      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  length = std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xc0) != 0x80; });
   if (budget == nullptr) return;
   budget->step(2);
   budget->work(bytes.size() / 2);  // that were counted
@@ -23,11 +32,15 @@ Text::Rep::~Rep() {
   if (budget != nullptr) budget->release(held);
 }
 
+// The empty text has no Rep: it costs nothing, and has no origin.
 Text::Text(std::string bytes, Origin origin, Budget* budget) {
   if (bytes.empty()) return;
   rep_ = std::make_shared<Rep>(std::move(bytes), origin, std::vector<uint32_t>{}, budget);
 }
 
+// Beyond ASCII this walks from the beginning. An index of every 64th character would make it
+// faster, but templates index a text by character seldom, and slices by step collect the places
+// once (access.cc).
 size_t Text::byte_of(size_t index, Budget& budget) const {
   if (is_ascii()) return index;
   const std::string_view bytes = view();
@@ -41,6 +54,8 @@ size_t Text::byte_of(size_t index, Budget& budget) const {
   return at;
 }
 
+// The whole text is returned as it is, sharing the bytes: `s[:]`, and trim that finds nothing to
+// trim.
 Text Text::substr(size_t begin, size_t n, Budget* budget) const {
   if (n == 0) return {};
   if (n == n_bytes()) return *this;
@@ -63,13 +78,15 @@ Origin Text::origin_of(size_t begin, size_t n) const {
   return found;
 }
 
+// A text with a turn has both origins, so its first byte and the turns tell without a walk.
 bool Text::has_input() const {
   return rep_ && (rep_->first == Origin::kInput || !rep_->turns.empty());
 }
 
 namespace {
 
-// Beside the bytes, which are only copied: text may consist of many short stretches.
+// The price of a stretch beside its bytes, which are only copied: text may consist of many short
+// stretches. In 64ths of a step.
 constexpr size_t kPieceWork = 32;
 
 }  // namespace
@@ -79,6 +96,8 @@ TextBuilder::TextBuilder(Budget* budget, size_t max_bytes)
   if (max_bytes_ == 0) max_bytes_ = budget ? budget->limits().string_bytes : Limits{}.string_bytes;
 }
 
+// The sum is compared by subtraction, which cannot overflow: max_bytes_ is never below what there
+// is. Only a change of origin adds a turn, so that neighbours of one origin melt into one stretch.
 void TextBuilder::add(std::string_view bytes, Origin origin) {
   if (bytes.empty()) return;
   if (bytes.size() > max_bytes_ - bytes_.size()) {
@@ -104,6 +123,7 @@ Text TextBuilder::finish() {
                                                 std::exchange(turns_, {}), budget_));
 }
 
+// Cuts at every turn. The end is added as a last turn, so that the loop needs no case of its own.
 std::vector<Segment> TextBuilder::finish_segments() {
   std::vector<Segment> segments;
   size_t at = 0;

@@ -1,7 +1,17 @@
 // A string that remembers, for every byte, whether it comes from the template or from the input
-// (the conversation). Immutable, cheap to copy, always valid UTF-8. Where all bytes have one
-// origin, which is nearly always, it costs one flag. It knows nothing of Jinja's values. Thread
-// safety: as std::shared_ptr<const T>.
+// (the conversation). Immutable, cheap to copy, always valid UTF-8. It knows nothing of Jinja's
+// values. Thread safety: as std::shared_ptr<const T>.
+//
+// Origins are why a user cannot write a control token: a prompt is made tokens with control tokens
+// parsed in the template's own text only, and the template may have cut, joined, replaced and
+// formatted the message in any way before it is printed. Marking messages with delimiters instead,
+// and looking for them in the output, would be undone by the first `replace` or `[1:-1]`; marking
+// whole strings would make `'<|' + role + '|>'` all input or all template.
+//
+// Where all bytes have one origin, which is nearly always, it costs one flag: `turns`, the places
+// where the origin changes, is empty then. "a" of the template, "in" of the input, "b" of the
+// template:
+//   bytes "ainb", first kTemplate, turns {1, 3}
 #pragma once
 
 #include <algorithm>
@@ -15,6 +25,8 @@ namespace weft::jinja {
 
 class Budget;
 
+/// kTemplate: the template's own text, and what the program passes as such (BOS, known roles).
+/// kInput: everything that a message, a document or a tool says.
 enum class Origin : uint8_t { kTemplate, kInput };
 
 /// What a rendering consists of: text of one origin.
@@ -27,14 +39,18 @@ struct Segment {
 class Text {
  public:
   Text() = default;
+  /// `bytes` must be valid UTF-8; with a budget the text is charged, and held until its last copy
+  /// goes.
   Text(std::string bytes, Origin origin, Budget* budget = nullptr);
 
+  /// All bytes; lives as long as this text or a copy of it.
   std::string_view view() const { return rep_ ? std::string_view(rep_->bytes) : ""; }
   size_t n_bytes() const { return rep_ ? rep_->bytes.size() : 0; }
   bool empty() const { return n_bytes() == 0; }
 
   /// Characters (code points); O(1), counted when the string was made.
   size_t length() const { return rep_ ? rep_->length : 0; }
+  /// Whether characters and bytes are the same, which makes indexing by character O(1).
   bool is_ascii() const { return length() == n_bytes(); }
   /// The byte at which character `index` <= length() begins; O(n), charged, unless ASCII.
   size_t byte_of(size_t index, Budget& budget) const;
@@ -56,6 +72,7 @@ class Text {
 
  private:
   friend class TextBuilder;
+  /// The shared bytes. `held` is what the budget counts for them; the destructor releases it.
   struct Rep {
     Rep(std::string b, Origin o, std::vector<uint32_t> t, Budget* budget_or_null);
     ~Rep();
@@ -73,17 +90,21 @@ class Text {
   std::shared_ptr<const Rep> rep_;  // null: empty
 };
 
-/// Puts texts together within the budget's limits.
+/// Puts texts together within the budget's limits. The one way in which texts of several origins
+/// become one: whatever a filter makes, it adds piece by piece with the piece's origin. One
+/// builder, one text; after finish() it is empty and could be used again.
 class TextBuilder {
  public:
   /// `budget` may be null; `max_bytes` 0 is the budget's longest string.
   explicit TextBuilder(Budget* budget, size_t max_bytes = 0);
 
+  /// Appends; fails beyond the longest string. `bytes` must not cut a character.
   void add(std::string_view bytes, Origin origin);
   void add(const Text& text) { add(text, 0, text.n_bytes()); }
   void add(const Text& text, size_t begin, size_t n);
 
   size_t n_bytes() const { return bytes_.size(); }
+  /// What was added, as one text, or as segments of one origin each.
   Text finish();
   std::vector<Segment> finish_segments();
 

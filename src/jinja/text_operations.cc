@@ -1,16 +1,23 @@
 // String work that methods and filters share. Every result keeps the origin of each byte.
+//
+// The pattern of all that change characters: for_runs gives stretches of one origin, for_parts cuts
+// these into at most 64 KiB, a std::string takes what a part becomes, and the builder appends it
+// with the stretch's origin. So beside the result, which the budget knows, there is never more than
+// one part's memory that it does not. What needs a character's neighbours looks at the whole text,
+// because they may lie in another stretch: the sigma of the input after a letter of the template's.
 #include "jinja/runtime_internal.h"
 #include "jinja/unicode_internal.h"
 
 namespace weft::jinja {
 
+// 'u' or 'l'. Length may change: 'ß' becomes 'SS', and 'Σ' at a word's end 'ς'.
 Value text_case(const Value& value, char to, Budget& budget) {
   const Text text = to_str(value, budget);
   budget.touch(2 * text.n_bytes());
   TextBuilder out(&budget);
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
-      const auto offset = static_cast<size_t>(part.data() - text.view().data());
+      const size_t offset = part.data() - text.view().data();
       std::string changed;
       for (size_t at = 0; at < part.size();) {
         const Character c = character_at(part, at);
@@ -29,7 +36,8 @@ Value text_case(const Value& value, char to, Budget& budget) {
 
 namespace {
 
-/// The characters that strip() takes away: white space, or those of a string.
+/// The characters that strip() takes away: white space, or those of a string. The string is
+/// searched for each character, which s.strip(s) makes quadratic; each comparison is charged.
 class StripSet {
  public:
   StripSet(const Value* characters_or_none, Budget& budget) : budget_(budget) {
@@ -58,6 +66,8 @@ class StripSet {
 
 }  // namespace
 
+// From both ends inwards; what is left is one piece of the text. From the right, bytes that
+// continue a character are stepped over to its first.
 Value strip(const Value& value, const Value* characters_or_none, bool left, bool right,
             Budget& budget) {
   const Text text = to_str(value, budget);
@@ -79,6 +89,9 @@ Value strip(const Value& value, const Value* characters_or_none, bool left, bool
   return Value::string(text.substr(begin, end - begin, &budget), value.is_markup());
 }
 
+// At most `limit` places (negative: all), from the left, without overlap. The value itself comes
+// back when nothing was found. An empty `from` is found before every character and at the end, as
+// in Python: 'abc'.replace('', '-') is -a-b-c-.
 Value replace(const Value& value, const Text& from, const Text& to, int64_t limit, Budget& budget) {
   if (limit < 0) limit = INT64_MAX;
   const Text& text = value.text();
@@ -109,6 +122,7 @@ Value replace(const Value& value, const Text& from, const Text& to, int64_t limi
   return Value::string(out.finish(), value.is_markup());
 }
 
+// The separator comes between items only, each time with its own origins.
 Value join(const Text& separator, const std::vector<Value>& items, bool strings_only,
            Budget& budget) {
   TextBuilder out(&budget);
@@ -124,6 +138,7 @@ Value join(const Text& separator, const std::vector<Value>& items, bool strings_
   return Value::string(out.finish());
 }
 
+// As str.splitlines: a line end at the very end of the text begins no further, empty line.
 std::vector<Text> split_lines(const Text& text, bool keep_ends, Budget& budget) {
   const std::string_view all = text.view();
   budget.touch(all.size());

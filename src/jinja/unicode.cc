@@ -1,3 +1,12 @@
+// Characters and their classes. Python's str is the measure, so the tables are written by Python
+// itself (tools/make_unicode_tables.py, Unicode 14.0.0) and not taken from the C library, whose
+// answers change with the locale and its version.
+//
+// They are sorted ranges searched by halving, not an array by code point, which would have 1.1
+// million entries a class. ASCII, which most text is, is answered before a table is looked at. Case
+// ranges have a stride, because the alphabets beyond ASCII have capitals and small letters in turn:
+// {0x101, 0x12f, 2, -1} says that every second character from U+0101 on has the one before it as
+// its capital.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -7,6 +16,7 @@
 namespace weft::jinja {
 namespace {
 
+// All characters from first to last, both included.
 struct CodeRange {
   uint32_t first;
   uint32_t last;
@@ -18,6 +28,7 @@ struct CaseRange {
   int32_t stride;
   int32_t delta;
 };
+// A character whose other case is several: ß to SS. Sorted by code; looked at before the ranges.
 struct CaseString {
   uint32_t code;
   std::array<uint32_t, 3> to;  // 0: none
@@ -25,12 +36,15 @@ struct CaseString {
 
 #include "jinja/unicode_tables.inc"
 
+// The first range that ends at or after the code is the only one that can hold it.
 bool in_ranges(std::span<const CodeRange> ranges, uint32_t code) {
   const auto at = std::lower_bound(ranges.begin(), ranges.end(), code,
                                    [](const CodeRange& r, uint32_t c) { return r.last < c; });
   return at != ranges.end() && at->first <= code;
 }
 
+// Appends the other case, the character itself if there is none, and says whether there is one.
+// With `out` null it only says so, which is how is_upper and is_lower ask.
 bool append_case(std::span<const CaseRange> ranges, std::span<const CaseString> strings,
                  uint32_t code, std::string* out) {
   const auto string = std::lower_bound(strings.begin(), strings.end(), code,
@@ -43,10 +57,9 @@ bool append_case(std::span<const CaseRange> ranges, std::span<const CaseString> 
   }
   auto at = std::upper_bound(ranges.begin(), ranges.end(), code,
                              [](uint32_t c, const CaseRange& r) { return c < r.first; });
-  if (at != ranges.begin() && code <= (--at)->last &&
-      (code - at->first) % static_cast<uint32_t>(at->stride) == 0) {
+  if (at != ranges.begin() && code <= (--at)->last && (code - at->first) % at->stride == 0) {
     if (out != nullptr) {
-      append_utf8(*out, static_cast<uint32_t>(static_cast<int32_t>(code) + at->delta));
+      append_utf8(*out, code + at->delta);
     }
     return true;
   }
@@ -59,16 +72,16 @@ bool ascii_lower(uint32_t code) { return code >= 'a' && code <= 'z'; }
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
+  const char lower = c | 0x20;
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 }  // namespace
 
+// Valid UTF-8 is taken for granted, so the lead byte tells the length; bytes beyond the end count
+// as zero, so that no damage of a text makes it read there.
 Character character_at(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) {
-    return at + i < text.size() ? static_cast<uint8_t>(text[at + i]) : 0u;
-  };
+  const auto byte = [&](size_t i) { return at + i < text.size() ? to_byte(text[at + i]) : 0u; };
   const uint32_t first = byte(0);
   if (first < 0x80) return {first, 1};
   if (first < 0xe0) return {(first & 0x1f) << 6 | (byte(1) & 0x3f), 2};
@@ -77,6 +90,7 @@ Character character_at(std::string_view text, size_t at) {
           4};
 }
 
+// Six bits a byte from the right, the lead byte first.
 void append_utf8(std::string& out, uint32_t code) {
   const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
   if (code < 0x80) return put(code);
@@ -94,9 +108,12 @@ void append_utf8(std::string& out, uint32_t code) {
   put(0x80 | (code & 0x3f));
 }
 
+// Lead bytes below 0xc2 and above 0xf4 begin nothing; of three bytes, forms that fit two and
+// surrogates are refused, of four those that fit three and what lies beyond U+10FFFF. It asks
+// before it reads: n bytes are there.
 bool is_valid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
-    const auto lead = static_cast<uint8_t>(text[at]);
+    const uint8_t lead = to_byte(text[at]);
     const size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
     if (n == 0 || lead > 0xf4 || n > text.size() - at) return false;
     for (size_t i = 1; i < n; ++i) {
@@ -112,6 +129,7 @@ bool is_valid_utf8(std::string_view text) {
   return true;
 }
 
+// Back to where a character begins: three steps at most in valid text.
 std::string_view utf8_prefix(std::string_view text, size_t n_bytes) {
   if (text.size() <= n_bytes) return text;
   while (n_bytes > 0 && (text[n_bytes] & 0xc0) == 0x80) --n_bytes;
@@ -134,6 +152,7 @@ size_t space_prefix(std::string_view text) {
   return std::min(at, text.size());
 }
 
+// From the end, a character at a time.
 size_t space_suffix(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
@@ -145,6 +164,7 @@ size_t space_suffix(std::string_view text) {
   return text.size() - end;
 }
 
+// More than newlines: vertical tab, form feed, U+001C to U+001E, U+0085, U+2028, U+2029.
 size_t line_end_at(std::string_view text, size_t at) {
   const Character c = character_at(text, at);
   if (c.code == '\r') return text.substr(at).starts_with("\r\n") ? 2 : 1;
@@ -162,6 +182,7 @@ bool is_decimal(uint32_t code) {
   return code < 0x80 ? code >= '0' && code <= '9' : in_ranges(kDecimal, code);
 }
 
+// Letters, decimal digits, and what else has a number: ½ and ² are among it, as in Python.
 bool is_alnum(uint32_t code) {
   return is_alpha(code) || is_decimal(code) || (code >= 0x80 && in_ranges(kNumeric, code));
 }
@@ -190,11 +211,15 @@ void append_lower(std::string& out, uint32_t code) {
   }
 }
 
+// Differs from upper case for characters that are two letters: ǆ becomes ǅ, upper case Ǆ.
 void append_title(std::string& out, uint32_t code) {
   if (code < 0x80) return append_upper(out, code);
   append_case(kTitle, kTitleStrings, code, &out);
 }
 
+// Greek's final sigma, the one rule of str.lower that looks at neighbours: Σ after a letter and not
+// before one is ς, as at the end of ΟΔΟΣ. Only the next characters are looked at; Unicode's rule
+// also skips marks and apostrophes between.
 void append_lower_in(std::string& out, std::string_view text, size_t at) {
   const Character c = character_at(text, at);
   if (c.code != 0x3a3) return append_lower(out, c.code);
@@ -220,7 +245,7 @@ bool unescape_hex(std::string_view literal, size_t& at, std::string& out, std::s
   for (size_t i = 1; i <= n; ++i) {
     const int digit = at + i < literal.size() ? hex_digit(literal[at + i]) : -1;
     if (digit < 0 || code > 0x10ffff) return error = "a malformed \\ escape in a string", false;
-    code = code << 4 | static_cast<uint32_t>(digit);
+    code = code << 4 | digit;
   }
   if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
     return error = "a \\ escape in a string that is no character", false;
@@ -232,6 +257,10 @@ bool unescape_hex(std::string_view literal, size_t& at, std::string& out, std::s
 
 }  // namespace
 
+// Python's escapes: letters, octal (\101, one to three digits), \x, \u and \U, and a backslash at a
+// line's end, which joins the lines. Unknown ones stay as they are, backslash included. \N{name}
+// would need the names of all characters, and a \u of half a surrogate pair is no character in
+// UTF-8: both are refused.
 bool unescape(std::string_view literal, std::string& out, std::string& error) {
   static constexpr std::string_view kLetters = "abfnrtv\\'\"";
   static constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";
@@ -254,11 +283,11 @@ bool unescape(std::string_view literal, std::string& out, std::string& error) {
       uint32_t code = 0;
       for (int i = 0; i < 3 && at < literal.size() && literal[at] >= '0' && literal[at] <= '7';
            ++i) {
-        code = code * 8 + static_cast<uint32_t>(literal[at++] - '0');
+        code = code * 8 + (literal[at++] - '0');
       }
       append_utf8(out, code);
     } else {
-      out += '\\';  // unknown escapes stand for themselves
+      out += '\\';  // unknown escapes mean themselves
     }
   }
   return true;

@@ -1,3 +1,12 @@
+// Making values. Every container checks its number of items and its depth and is charged before it
+// exists, so that no other file has to; what is made outside of a rendering (JSON, the turns of a
+// conversation) has no budget and is held to the default limits.
+//
+// Dicts have no hash table. A hash that an attacker does not know would have to be keyed by a
+// random number, and then two renderings of the same input could take different times; sorting
+// needs none of it, charges what it compares, and small dicts need no order at all. The corpus
+// files keys-one-prefix and keys-sorted, keys of one long prefix, are what comparing without a
+// charge would make slow.
 #include "jinja/value.h"
 
 #include <algorithm>
@@ -8,9 +17,11 @@
 namespace weft::jinja {
 namespace {
 
-// From this many items on, a dict is searched by its sorted keys.
+// From this many items on, a dict is searched by its sorted keys. The objects of messages have
+// fewer, as a rule.
 constexpr size_t kIndexedItems = 12;
 
+// Bytes that the object's destructor gives back to the budget.
 void account(Object& object, size_t n_bytes, Budget* budget) {
   if (budget == nullptr) return;
   budget->hold(n_bytes);
@@ -18,17 +29,20 @@ void account(Object& object, size_t n_bytes, Budget* budget) {
   object.held = n_bytes;
 }
 
+// Called for every item that goes into a container, so the depth of a value is known without
+// walking it, and the container that would be too deep is never made.
 void raise_depth(Object& object, const Value& child, Budget* budget) {
   object.depth = std::max(object.depth, child.depth() + 1);
   const int limit = budget ? budget->limits().value_depth : Limits{}.value_depth;
   if (object.depth > limit) fail_limit("values are nested deeper than " + std::to_string(limit));
 }
 
+// Lists and tuples are one struct; only `kind` and how they print differ.
 Value make_sequence(Kind kind, std::vector<Value> items, Budget* budget,
                     std::vector<std::string_view> names) {
   if (budget != nullptr) {
     budget->check_items(items.size());
-    budget->step(2 + static_cast<int64_t>(items.size()));
+    budget->step(2 + std::ssize(items));
   }
   auto sequence = std::make_shared<Sequence>();
   for (const Value& item : items) raise_depth(*sequence, item, budget);
@@ -82,6 +96,8 @@ Value Value::object(Kind kind, std::shared_ptr<Object> object) {
 const std::vector<Value>& Value::items() const { return as<Sequence>().items; }
 const Dict& Value::dict() const { return as<Dict>(); }
 
+// by_key has all keys or is empty: a dict with a key that is no string has none, and is searched
+// from the beginning, where such keys are passed over.
 const Value* Dict::find(std::string_view key, Budget* charged) const {
   if (by_key.empty()) {
     if (charged != nullptr) charged->touch(items.size());
@@ -118,8 +134,13 @@ namespace {
 
 using Items = std::vector<std::pair<Value, Value>>;
 
-// Python's dict: an equal key keeps its first place and takes the last value. Leaves the sorted
-// order of what remains in `order`.
+// Python's dict: an equal key keeps its first place and takes the last value, so {"b": 1, "a": 2,
+// "b": 3} is {'b': 3, 'a': 2}. Leaves the sorted order of what remains in `order`.
+//
+// Sorting finds the equal keys in n log n comparisons; looking each key up among those before it
+// would be quadratic (the corpus file json-same-keys). Places break ties, so that of equal keys the
+// first comes first and the last comes last. When something was dropped the indices no longer fit,
+// and the second call sorts what remains, where no two keys are equal.
 void merge_equal_keys(Items& items, std::vector<uint32_t>& order, Budget* budget) {
   order.resize(items.size());
   std::iota(order.begin(), order.end(), 0);
@@ -154,10 +175,12 @@ void merge_equal_keys(Items& items, std::vector<uint32_t>& order, Budget* budget
 
 }  // namespace
 
+// Keys that are no strings are as their maker left them: evaluate_dict merges those of a literal as
+// it goes, and neither JSON nor the functions have any.
 Value make_dict(Items items, Budget* budget) {
   if (budget != nullptr) {
     budget->check_items(items.size());
-    budget->step(2 + static_cast<int64_t>(items.size()) * 2);
+    budget->step(2 + std::ssize(items) * 2);
   }
   auto dict = std::make_shared<Dict>();
   const bool all_strings = std::all_of(items.begin(), items.end(),
@@ -181,6 +204,7 @@ Value make_undefined(std::string message) {
   return Value::object(Kind::kUndefined, std::move(info));
 }
 
+// Python's names where it has one, because messages are compared with Python's.
 const char* type_name(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined:

@@ -1,6 +1,12 @@
 // The values of a template: Python's, as far as chat templates meet them. Lists, tuples and dicts
-// are immutable (transformers renders in jinja2's immutable sandbox), so they cannot form cycles.
-// What operations mean is in operators_internal.h and the files beside it.
+// are immutable (transformers renders in jinja2's immutable sandbox), so they cannot form cycles
+// and shared_ptr frees them all. What operations mean is in operators_internal.h and the files
+// beside it.
+//
+// Every scalar knows whether it is the input's, so that a number of the conversation stays the
+// input's when it is printed; a string knows it byte by byte (text.h); containers know nothing,
+// their items do.
+//
 // Thread safety: values that a rendering made stay in it; those made outside may be shared.
 #pragma once
 
@@ -15,6 +21,7 @@
 
 namespace weft::jinja {
 
+/// What a value is. Those up to kDict can be passed in; the others a rendering makes by itself.
 enum class Kind : uint8_t {
   kUndefined,
   kNone,
@@ -38,7 +45,9 @@ enum class Kind : uint8_t {
 };
 
 /// What values point to. `depth` is how deep lists are nested below, so that nothing that walks a
-/// value recurses without bound.
+/// value recurses without bound: printing, comparing and freeing a list in a list 100,000 deep
+/// would each overflow the stack, so such a list cannot be made. `held` bytes of `budget` are
+/// released with it.
 struct Object {
   Object() = default;
   Object(const Object&) = delete;
@@ -53,15 +62,21 @@ struct Sequence;
 struct Dict;
 struct UndefinedInfo;
 
+/// One value: a kind and a scalar, a Text, or an Object that copies share. Copying is cheap and
+/// never copies items.
 class Value {
  public:
   Value() = default;  // undefined, without a name
+  /// Makers of scalars, which never fail. `from_input` is the value's origin.
   static Value none(bool from_input = false) { return Value(Kind::kNone, from_input); }
   static Value boolean(bool b, bool from_input = false);
   static Value integer(int64_t i, bool from_input = false);
   static Value number(double d, bool from_input = false);
+  /// `markup`: what `safe` or `escape` made, which `+` and escape treat as Markup of markupsafe.
   static Value string(Text text, bool markup = false);
   static Value string(std::string bytes, Origin origin);
+  /// `object` must be of the struct that `kind` names (Sequence, Dict, or one of
+  /// operators_internal.h and runtime_internal.h).
   static Value object(Kind kind, std::shared_ptr<Object> object);
 
   Kind kind() const { return kind_; }
@@ -74,9 +89,10 @@ class Value {
   bool is_number() const { return is_int() || kind_ == Kind::kFloat; }
   bool is_list() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
 
+  /// The scalar itself. The kind must be right: as_int of a float would read its bits.
   bool as_bool() const { return int_ != 0; }
   int64_t as_int() const { return int_; }
-  double as_double() const { return kind_ == Kind::kFloat ? float_ : static_cast<double>(int_); }
+  double as_double() const { return kind_ == Kind::kFloat ? float_ : int_; }
   const Text& text() const { return text_; }
   std::string_view view() const { return text_.view(); }
   /// A string that `safe` or `escape` made.
@@ -86,6 +102,7 @@ class Value {
   Origin origin() const { return input_ ? Origin::kInput : Origin::kTemplate; }
 
   const std::shared_ptr<Object>& object() const { return object_; }
+  /// The object as the struct of its kind, which nothing checks.
   template <class T>
   T& as() const {
     return static_cast<T&>(*object_);
@@ -108,17 +125,22 @@ class Value {
   std::shared_ptr<Object> object_;
 };
 
+/// A list or a tuple.
 struct Sequence : Object {
   std::vector<Value> items;
   std::vector<std::string_view> names;  // a named tuple's fields (static strings); else empty
 };
 
-/// In order of insertion. Keys are distinct by Python's equality.
+/// In order of insertion, as Python's dict has been since 3.7 and templates print it. Keys are
+/// distinct by Python's equality. It is no hash table: its buckets would be something that a
+/// request's keys could aim at. A dict from a dozen string keys on has their sorted order beside it
+/// instead, and small ones are searched from the beginning.
 struct Dict : Object {
   std::vector<std::pair<Value, Value>> items;
   std::vector<uint32_t> by_key;  // indices in order of keys, when large and all keys are strings
 
-  /// Null when there is none; by binary search from a dozen string keys on.
+  /// The value under a key; null when there is none. By binary search where by_key is not empty.
+  /// `charged` null: not in a rendering.
   const Value* find(std::string_view key, Budget* charged = nullptr) const;
 };
 

@@ -35,8 +35,9 @@ class ByteLevelBpe {
     std::string letters;           // a word as the vocabulary writes it
   };
 
-  /// Resolves the merges; kCorrupt when one does not parse or names no token. `vocab` must have
-  /// passed check_vocab. `index` is of its tokens and must outlive this object unmoved.
+  /// Resolves the merges; kCorrupt when one does not parse or names no token, with its number.
+  /// `vocab` must have passed check_vocab; it is not kept. `index` is of its tokens and must
+  /// outlive this object unmoved. `ignore_merges` as PreTokenizer::ignores_merges says.
   static Result<ByteLevelBpe> create(const VocabData& vocab, const TokenIndex& index,
                                      bool ignore_merges);
 
@@ -44,6 +45,7 @@ class ByteLevelBpe {
   /// models' own tokenizers do). O(n log n) in the word's length.
   void encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
 
+  /// Whether text may hold this byte without losing it.
   bool has_byte(unsigned char byte) const { return byte_ids_[byte] != kNoToken; }
 
  private:

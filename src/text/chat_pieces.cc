@@ -1,3 +1,7 @@
+// A prompt is a list of segments, and offsets here count the bytes of all of them joined, so that a
+// marker's place and the cut at it are one number each. Markers are looked for in text that is not
+// the template's only: they take the place of what a user says, and a template that has the word in
+// its own text must not be cut there.
 #include <algorithm>
 
 #include "text/chat_pieces_internal.h"
@@ -5,7 +9,7 @@
 namespace weft::text {
 namespace {
 
-// Bytes [begin, end) of the prompt.
+// Bytes [begin, end) of the prompt, as segments; those that are cut keep their kind.
 std::vector<Segment> cut(const std::vector<Segment>& segments, size_t begin, size_t end) {
   std::vector<Segment> out;
   size_t at = 0;

@@ -1,3 +1,16 @@
+// From conversations to prompts: what the variables of a template are, and how to find, by
+// rendering it, what it writes before and after a user's text.
+//
+// A template is a program, so its source does not tell what it will write. An earlier version knew
+// the forms of some models by their templates' text; since the templates are run (src/jinja), the
+// pieces are found by rendering short conversations of marker words and cutting round them, which
+// works for any template that prints what a user says:
+//   user A                      what is before A opens the first turn, what is after it closes it
+//   user A, assistant B, user C  what is between B and C closes B's turn and opens C's
+//
+// What a template wants of its variables differs too: most expect the arguments of a tool call as
+// an object where the API has JSON in a string. A probe that is rendered both ways tells which
+// (wants_argument_objects), so that no list of models has to be kept.
 #include "text/chat_template.h"
 
 #include <fmt/format.h>
@@ -41,6 +54,7 @@ const char* role_name(Role role) {
   return "assistant";
 }
 
+// Roles are the program's own words here, texts the input's.
 Conversation to_conversation(std::span<const Turn> turns) {
   std::vector<Value> messages;
   for (const Turn& turn : turns) {
@@ -71,7 +85,9 @@ Value map_field(const Value& dict, std::string_view key, Fn fn) {
   return jinja::make_dict(std::move(items));
 }
 
-// Templates put roles into control tokens ("<|" + role + "|>"), so the known ones are trusted.
+// Templates put roles into control tokens ("<|" + role + "|>"), so the known ones are trusted. Any
+// other role stays the input's, and "<|" + "im_end" is then text of two origins, which no control
+// token spans.
 Value trust_role(const Value& message) {
   return map_field(message, "role", [](const Value& role) {
     static constexpr std::string_view kKnown[] = {"system",    "user",     "assistant", "tool",
@@ -82,6 +98,8 @@ Value trust_role(const Value& message) {
   });
 }
 
+// messages[].tool_calls[].function.arguments: JSON in a string becomes the object that it says.
+// What does not parse, or is no object, is left as it is for the template to print.
 Value parse_arguments(const Value& message) {
   return map_field(message, "tool_calls", [](const Value& calls) {
     if (!calls.is(jinja::Kind::kList)) return calls;
@@ -97,6 +115,7 @@ Value parse_arguments(const Value& message) {
   });
 }
 
+// The API has null where an assistant's turn is only tool calls; templates that add to it fail.
 Value fill_null_content(const Value& message) {
   return map_field(message, "content", [](const Value& content) {
     return content.is_none() ? input_text("") : content;
@@ -112,7 +131,8 @@ bool has_tool_calls(const Value& messages) {
   return false;
 }
 
-// A few words take no more, so that asking several times costs little beside the prompt itself.
+// A few words take no more, so that asking several times costs little beside the prompt itself:
+// without it a hostile template could use a prompt's steps several times over.
 jinja::Limits of_a_few_turns(jinja::Limits limits) {
   limits.steps /= 8;
   return limits;
@@ -170,6 +190,10 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source, ChatTemplate
   return ChatTemplate(*compiled, std::move(options));
 }
 
+// The conversation's own variables come before `messages` and the others that weft sets, since of
+// two equal names the later one counts: a request cannot replace the messages by a variable.
+// `pass_none` defines `tools` and `documents` as none, as transformers does; some templates ask `is
+// defined` where they mean `is not none`, and are given another try without.
 jinja::Result<std::vector<Segment>> ChatTemplate::render_as_given(
     const Conversation& conversation, bool add_generation_prompt, bool pass_none,
     const jinja::Limits& limits) const {
@@ -187,7 +211,9 @@ jinja::Result<std::vector<Segment>> ChatTemplate::render_as_given(
   return to_segments(*std::move(rendered));
 }
 
-// A template that prints an object's keys, but not those of JSON in a string.
+// Whether the template prints an object's keys, but not those of JSON in a string. The key is
+// looked for with and without the backslash that tojson would put before its quote: a template that
+// prints a string by tojson writes \"weftprobe\", where an object's key has no backslash.
 bool ChatTemplate::wants_argument_objects() const {
   const auto prints_key = [this](const Value& arguments) {
     const Value call =
@@ -215,6 +241,9 @@ Result<std::vector<Segment>> ChatTemplate::render(const Conversation& conversati
   return render_within(conversation, add_generation_prompt, adapt, options_.limits);
 }
 
+// A failed template is given another try with what differs from transformers' habits. The first
+// error is the one that is shown, as it is about the conversation as it was given. At a limit there
+// is no second try: it would end the same way, at the same cost.
 Result<std::vector<Segment>> ChatTemplate::render_within(const Conversation& conversation,
                                                          bool add_generation_prompt, Adapt adapt,
                                                          const jinja::Limits& limits) const {
@@ -245,7 +274,7 @@ Result<std::vector<Segment>> ChatTemplate::render(std::span<const Turn> turns,
 
 namespace {
 
-// Stand for what people say; letters only, so that no template changes them.
+// They take the place of what people say; letters only, so that no template changes them.
 constexpr std::string_view kMarkA = "weftmarkerone";
 constexpr std::string_view kMarkB = "weftmarkertwo";
 constexpr std::string_view kMarkC = "weftmarkerthree";
@@ -253,7 +282,8 @@ constexpr std::string_view kMarkC = "weftmarkerthree";
 Turn user(std::string_view text) { return {Role::kUser, std::string(text)}; }
 Turn assistant(std::string_view text) { return {Role::kAssistant, std::string(text)}; }
 
-/// kMarkA, with more letters than follow it anywhere in the turns.
+/// kMarkA, with more letters than follow it anywhere in the turns, so that it is not found in what
+/// a user has said earlier: after "weftmarkeronexx" in a turn it is "weftmarkeronexxx".
 std::string marker_beside(std::span<const Turn> turns) {
   constexpr char kMore = 'x';
   size_t n_more = 0;
@@ -272,6 +302,7 @@ std::string marker_beside(std::span<const Turn> turns) {
 
 }  // namespace
 
+// Without a system turn the template may write one of its own, which belongs to the opening.
 Result<std::vector<Segment>> ChatTemplate::user_opening(
     std::optional<std::string_view> system) const {
   std::vector<Turn> turns;
@@ -304,7 +335,11 @@ Result<std::vector<Segment>> ChatTemplate::render_few(std::span<const Turn> turn
                        of_a_few_turns(options_.limits));
 }
 
-// In user A, assistant B, user C: what comes between B and C, without what closes B's turn.
+// In user A, assistant B, user C: what comes between B and C, without what closes B's turn. What
+// closes it is what two turns have after B. Some templates end a conversation with EOS that they do
+// not write between turns, so where the closing is not found it is looked for once more without
+// EOS. A template that refuses these turns, or writes something else, gets the opening of a first
+// turn.
 Result<std::vector<Segment>> ChatTemplate::turn_opening() const {
   std::vector<Turn> turns = {user(kMarkA), assistant(kMarkB)};
   const auto two = render_few(turns, false);
@@ -327,6 +362,8 @@ Result<std::vector<Segment>> ChatTemplate::turn_opening() const {
   return opening;
 }
 
+// Tokens of the joined text and not of each segment by itself: merges span the border between
+// "user\n" and a message, and a model saw the whole while it was trained.
 Result<std::vector<int32_t>> encode_segments(const Tokenizer& tokenizer,
                                              std::span<const Segment> segments,
                                              const EncodeLimits& limits) {

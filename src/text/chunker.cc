@@ -1,9 +1,23 @@
+// Cutting a document. A chunk is the unit whose KV is stored, so it has a hard limit of tokens, and
+// where it ends decides what a passage is about: paragraphs first, then sentences, lines, words,
+// and characters only if nothing else fits.
+//
+// How far max_tokens reach is not known before the text is tokenised, and tokenising the rest of
+// the document for each chunk would be quadratic. So a window of about a chunk's bytes is encoded,
+// doubled while it has too few tokens, and the best place within the limit is taken. Encoding that
+// piece alone can give another number of tokens than the window had, because merges ended
+// elsewhere; then the limit moves back by a sixteenth and a place is looked for again.
+//
+// Bytes per token differ between languages and models, so after the first chunk the window is what
+// the last chunk had, and a quarter more.
 #include "text/chunker.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/ascii.h"
+#include "base/narrow.h"
 #include "text/utf8.h"
 
 namespace weft::text {
@@ -16,18 +30,17 @@ constexpr size_t kFirstBytesPerToken = 5;  // a little more than English prose h
 enum class Cut { kCharacter, kWord, kLine, kSentence, kParagraph };
 constexpr size_t kCutKinds = 5;
 
-bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
 // Offset after the ASCII white space that begins at `at`, within `text`.
 size_t skip_blanks(std::string_view text, size_t at) {
-  while (at < text.size() && is_blank(text[at])) ++at;
+  while (at < text.size() && is_ascii_space(text[at])) ++at;
   return at;
 }
 
-// Bytes of the mark at `at` that ends a sentence; 0 when there is none. Full stops of other scripts
-// count wherever they stand, the ASCII ones only before white space.
+// Bytes of the mark at `at` that ends a sentence, with the quotes and brackets after it; 0 when
+// there is none. Full stops of other scripts end one anywhere, the ASCII ones only before white
+// space: "v1.25 of a.b.c" has no end inside.
 size_t sentence_mark_bytes(std::string_view text, size_t at) {
-  constexpr std::string_view kWideMarks[] = {
+  constexpr std::string_view kOtherMarks[] = {
       "\xE3\x80\x82",  // 。
       "\xEF\xBC\x81",  // ！
       "\xEF\xBC\x9F",  // ？
@@ -39,10 +52,10 @@ size_t sentence_mark_bytes(std::string_view text, size_t at) {
     size_t end = at + 1;
     while (end < text.size() && std::string_view("\"')]").find(text[end]) != std::string_view::npos)
       ++end;
-    return end < text.size() && is_blank(text[end]) ? end - at : 0;
+    return end < text.size() && is_ascii_space(text[end]) ? end - at : 0;
   }
-  if (static_cast<unsigned char>(c) < 0x80) return 0;
-  for (const std::string_view mark : kWideMarks) {
+  if (!is_high_byte(c)) return 0;
+  for (const std::string_view mark : kOtherMarks) {
     if (text.substr(at).starts_with(mark)) return mark.size();
   }
   return 0;
@@ -58,7 +71,7 @@ class CutFinder {
     const std::string_view seen = text.substr(0, limit + 1);
     for (size_t at = begin; at < limit;) {
       const size_t n_mark = sentence_mark_bytes(seen, at);
-      if (n_mark == 0 && !is_blank(seen[at])) {
+      if (n_mark == 0 && !is_ascii_space(seen[at])) {
         at += std::max<size_t>(utf8_char_bytes(text, at), 1);
         offer(Cut::kCharacter, at);
         continue;
@@ -89,9 +102,10 @@ class CutFinder {
   }
 
  private:
-  size_t last(Cut kind) const { return last_[static_cast<size_t>(kind)]; }
+  size_t last(Cut kind) const { return last_[to_underlying(kind)]; }
+  // The scan goes forward, so the last offer of a kind is the farthest.
   void offer(Cut kind, size_t at) {
-    if (at <= limit_) last_[static_cast<size_t>(kind)] = at;
+    if (at <= limit_) last_[to_underlying(kind)] = at;
   }
 
   size_t half_;
@@ -101,7 +115,8 @@ class CutFinder {
 };
 
 // The last place at or before `at` that is not inside a character; after `begin` in any case, if
-// need be at the end of the first character.
+// need be at the end of the first character, so that every chunk has at least one. Bytes that are
+// no UTF-8 are characters of one byte: back at most three, since none is longer than four.
 size_t character_border(std::string_view text, size_t begin, size_t at) {
   if (at >= text.size()) return text.size();
   const size_t first = std::max<size_t>(utf8_char_bytes(text, begin), 1);
@@ -120,7 +135,8 @@ class Chunker {
         max_tokens_(max_tokens),
         window_bytes_(kFirstBytesPerToken * max_tokens) {}
 
-  // Takes the next chunk from `begin`.
+  // Takes the next chunk from `begin`. Each turn of the loop has a smaller limit, so it ends; at
+  // one character the tokens are fewer than kMinChunkTokens.
   Result<Chunk> next(size_t begin) {
     WEFT_ASSIGN_OR_RETURN(size_t limit, find_limit(begin));
     for (;;) {
@@ -170,7 +186,7 @@ Result<std::vector<Chunk>> split_into_chunks(const Tokenizer& tokenizer, std::st
     return invalid_argument(fmt::format("chunks of {} tokens: at least {} are needed",
                                         options.max_tokens, kMinChunkTokens));
   }
-  Chunker chunker(tokenizer, text, static_cast<size_t>(options.max_tokens));
+  Chunker chunker(tokenizer, text, options.max_tokens);
   std::vector<Chunk> chunks;
   for (size_t begin = 0; begin < text.size(); begin = chunks.back().end) {
     WEFT_ASSIGN_OR_RETURN(Chunk chunk, chunker.next(begin));

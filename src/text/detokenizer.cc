@@ -1,3 +1,7 @@
+// A token is bytes, and a character may be spread over several: an emoji of four bytes is up to
+// four tokens of byte-level BPE. Whoever prints what is generated must not print half of one, so
+// the bytes of an unfinished character wait (at most 3). Bytes that can belong to none do not wait:
+// they are given at once, as they are, and the printer decides what to show for them.
 #include "text/detokenizer.h"
 
 #include <utility>

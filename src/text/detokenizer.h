@@ -20,7 +20,7 @@ class StreamingDetokenizer {
   /// they are. At most 3 bytes wait.
   std::string push(int32_t id);
 
-  /// What was held back, as it is. The object then begins anew.
+  /// What was held back, as it is. The object can then be used for another text.
   std::string finish();
 
  private:

@@ -1,9 +1,21 @@
+// BPE by scores, as SentencePiece and llama.cpp do it for llama and Gemma: the symbols are
+// characters, any two neighbours merge if their joined text is a token, and the pair whose token
+// has the best score comes first. Unlike byte-level BPE there is no list of merges, so each
+// candidate is a look-up of the joined text.
+//
+// The same heap and linked list as in byte_level_bpe.cc, with stale entries told by the length of
+// the pair. The text as a whole is one word to SentencePiece, and its heap would be as long as the
+// text. But where no token of the vocabulary has a space mark after another character, no merge
+// crosses into the next word, so words are merged one by one in memory that stays in the cache. A
+// vocabulary with such tokens is merged whole.
 #include "text/sentence_piece.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/ascii.h"
+#include "base/narrow.h"
 #include "text/utf8.h"
 
 namespace weft::text {
@@ -35,6 +47,9 @@ bool has_inner_mark(std::string_view token) {
 }
 }  // namespace
 
+// A byte without a token of its own becomes the unknown token; without that either it would vanish,
+// which is refused when the file is opened. Text never becomes a control token, and the unknown one
+// only for such a byte.
 Result<SentencePiece> SentencePiece::create(const VocabData& vocab, const TokenIndex& index) {
   SentencePiece spm;
   spm.index_ = &index;
@@ -48,7 +63,7 @@ Result<SentencePiece> SentencePiece::create(const VocabData& vocab, const TokenI
       case TokenType::kControl:
         break;
       case TokenType::kByte:
-        spm.byte_ids_[static_cast<size_t>(byte_of_token_text(token))] = static_cast<int32_t>(id);
+        spm.byte_ids_[byte_of_token_text(token)] = narrow<int32_t>(id);
         break;
       case TokenType::kUndefined:
       case TokenType::kNormal:
@@ -70,10 +85,12 @@ Result<SentencePiece> SentencePiece::create(const VocabData& vocab, const TokenI
   return spm;
 }
 
+// Pieces longer than any token are not looked up: hashing them would make a long run of one letter
+// quadratic.
 int32_t SentencePiece::find(std::string_view piece) const {
   if (piece.size() > longest_token_bytes_) return kNoToken;
   const int32_t id = index_->find(piece);
-  return id >= 0 && is_text_[static_cast<size_t>(id)] ? id : kNoToken;
+  return id >= 0 && is_text_[id] ? id : kNoToken;
 }
 
 /// One text being encoded: its symbols as a linked list, the pairs that may merge as a heap.
@@ -92,19 +109,21 @@ class SentencePiece::Merger {
     text_ = text;
     symbols_.clear();
     queue_.clear();
-    for (size_t at = 0; at < text.size();) {
+    const auto end = narrow<uint32_t>(text.size());
+    int32_t index = 0;
+    for (uint32_t at = 0; at < end; ++index) {
       // A byte that is no character is alone, and comes out as its byte token.
-      const size_t n_bytes = std::max<size_t>(utf8_char_bytes(text, at), 1);
-      const auto index = static_cast<int32_t>(symbols_.size());
-      symbols_.push_back(
-          {static_cast<uint32_t>(at), static_cast<uint32_t>(n_bytes), index - 1, index + 1});
+      const uint32_t n_bytes = std::max<size_t>(utf8_char_bytes(text, at), 1);
+      symbols_.push_back({at, n_bytes, index - 1, index + 1});
       at += n_bytes;
     }
     symbols_.back().next = -1;
-    for (size_t i = 0; i + 1 < symbols_.size(); ++i) push_pair(static_cast<int32_t>(i));
+    for (int32_t i = 0; i + 1 < std::ssize(symbols_); ++i) push_pair(i);
     std::make_heap(queue_.begin(), queue_.end());
   }
 
+  // A pair that has changed since it was queued has another length, or its left symbol is gone:
+  // symbols only grow, so equal lengths mean the same text.
   void merge() {
     while (!queue_.empty()) {
       std::pop_heap(queue_.begin(), queue_.end());
@@ -123,20 +142,21 @@ class SentencePiece::Merger {
     }
   }
 
+  // What is no token after all merges is a single character, which falls back to its bytes.
   void append_tokens(std::vector<int32_t>& out) const {
-    for (int32_t i = 0; i >= 0; i = symbols_[static_cast<size_t>(i)].next) {
-      const Symbol& symbol = symbols_[static_cast<size_t>(i)];
+    for (int32_t i = 0; i >= 0; i = symbols_[i].next) {
+      const Symbol& symbol = symbols_[i];
       const std::string_view piece = text_.substr(symbol.begin, symbol.n_bytes);
       const int32_t id = spm_.find(piece);
       if (id != kNoToken) {
         out.push_back(id);
         continue;
       }
-      for (const char c : piece) out.push_back(spm_.byte_ids_[static_cast<unsigned char>(c)]);
+      for (const char c : piece) out.push_back(spm_.byte_ids_[byte_of(c)]);
     }
   }
 
-  Symbol& at(int32_t index) { return symbols_[static_cast<size_t>(index)]; }
+  Symbol& at(int32_t index) { return symbols_[index]; }
   void sift() { std::push_heap(queue_.begin(), queue_.end()); }
 
   // Queues the symbol and its right neighbour when their joined text is a token.
@@ -146,7 +166,7 @@ class SentencePiece::Merger {
     const uint32_t n_bytes = symbol.n_bytes + at(symbol.next).n_bytes;
     const int32_t id = spm_.find(text_.substr(symbol.begin, n_bytes));
     if (id == kNoToken) return false;
-    queue_.push_back({spm_.scores_[static_cast<size_t>(id)], left, n_bytes});
+    queue_.push_back({spm_.scores_[id], left, n_bytes});
     return true;
   }
 

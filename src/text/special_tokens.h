@@ -34,7 +34,7 @@ class SpecialTokens {
   /// models' own tokenizers do. Without `parse_control` only user-defined tokens are found.
   std::vector<Fragment> split(std::string_view text, bool parse_control) const;
 
-  /// The same where control tokens may stand in some ranges only (in order, apart): each wholly
+  /// The same where control tokens may be in some ranges only (in order, apart): each wholly
   /// within one, and none is lost to what comes before its range. Between them `text` is one.
   std::vector<Fragment> split(std::string_view text, std::span<const ByteRange> control) const;
 

@@ -1,3 +1,8 @@
+// One hash table from texts to ids, for the vocabulary's own texts, pieces of SentencePiece,
+// letters, and names: it replaced five maps, which made opening Gemma's vocabulary of 262,144
+// tokens take 350 ms of CPU time in place of 52 (docs/measurements.md). Slots are 8 bytes and hold
+// no text: half of the hash is compared first, and the text in the vocabulary only where that is
+// equal.
 #include "text/token_index.h"
 
 #include <fmt/format.h>
@@ -5,6 +10,7 @@
 #include <bit>
 
 #include "base/hash.h"
+#include "base/narrow.h"
 
 namespace weft::text {
 namespace {
@@ -26,17 +32,17 @@ Result<TokenIndex> TokenIndex::create(std::span<const std::string> tokens) {
       return corrupt(
           fmt::format("tokenizer.ggml.tokens[{}] has the same text as token {}", id, slot.id));
     }
-    slot = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(id)};
+    slot = {static_cast<uint32_t>(hash >> 32), narrow<int32_t>(id)};
   }
   return index;
 }
 
+// Half full at most, so the search ends at a free slot.
 size_t TokenIndex::slot_of(std::string_view text, uint64_t hash) const {
   const auto tag = static_cast<uint32_t>(hash >> 32);
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
-  while (slots_[slot].id >= 0 &&
-         (slots_[slot].tag != tag || tokens_[static_cast<size_t>(slots_[slot].id)] != text)) {
+  while (slots_[slot].id >= 0 && (slots_[slot].tag != tag || tokens_[slots_[slot].id] != text)) {
     slot = (slot + 1) & mask;
   }
   return slot;

@@ -1,3 +1,12 @@
+// The tokenizer's parts put together: special tokens are found first, what is between them is cut
+// into words (byte-level BPE) or marked (SentencePiece), and merged. The order is what keeps text
+// and control tokens apart: what SpecialTokens does not find as a control token is given to the
+// mergers, and these never produce one (byte_level_bpe.cc, sentence_piece.cc).
+//
+// Files say less than they should about which tokens are control tokens, so types are set right
+// when the vocabulary is taken (classify_tokens): by name for those that end an answer, by form for
+// those that converters wrote down as user-defined. Too few control tokens would let a message
+// write a turn's end; too many would only make some text several tokens longer.
 #include "text/tokenizer.h"
 
 #include <fmt/format.h>
@@ -6,6 +15,8 @@
 #include <array>
 #include <optional>
 
+#include "base/ascii.h"
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "text/byte_level_bpe.h"
 #include "text/pre_tokenizer.h"
@@ -46,7 +57,7 @@ constexpr std::string_view kEndNames[] = {
 bool looks_like_control(std::string_view token) {
   constexpr std::pair<std::string_view, std::string_view> kForms[] = {
       {"<|", "|>"},
-      {"<\xEF\xBD\x9C", "\xEF\xBD\x9C>"},  // the wide bar of DeepSeek
+      {"<\xEF\xBD\x9C", "\xEF\xBD\x9C>"},  // the fullwidth bar of DeepSeek
       {"<unused", ">"},
       {"<fim", ">"},
   };
@@ -90,6 +101,8 @@ std::string without_space_marks(std::string_view token) {
   return text;
 }
 
+// SentencePiece's form of a text: U+2581 for each space, and one at the start where the model has
+// it.
 std::string mark_spaces(std::string_view text, bool space_prefix) {
   std::string marked;
   marked.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
@@ -136,9 +149,11 @@ struct Tokenizer::Impl {
                              FunctionRef<bool()> goes_on, std::vector<int32_t>& out) const;
   Status encode_bpe(std::span<const Fragment> fragments, FunctionRef<bool()> goes_on,
                     std::vector<int32_t>& out) const;
-  bool is_id(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < vocab.tokens.size(); }
+  bool is_id(int32_t id) const { return id >= 0 && id < std::ssize(vocab.tokens); }
 };
 
+// After the index is there and before the parts take the types. The names that end an answer are
+// stored as their bytes, since a normal token's text would have been decoded.
 void Tokenizer::Impl::classify_tokens() {
   const size_t n_vocab = vocab.tokens.size();
   is_control.resize(n_vocab);
@@ -153,8 +168,8 @@ void Tokenizer::Impl::classify_tokens() {
     bytes.push_back(decoded_token(vocab, id));
   }
   for (const std::string_view name : kEndNames) {
-    if (index->find(name) < 0) continue;
-    const auto id = static_cast<size_t>(index->find(name));
+    const int32_t id = index->find(name);
+    if (id < 0) continue;
     if (is_merged_from_text(vocab, id)) continue;
     ends_generation[id] = true;
     is_control[id] = true;
@@ -165,10 +180,12 @@ void Tokenizer::Impl::classify_tokens() {
     longest_bytes = std::max({longest_bytes, bytes[id].size(), vocab.tokens[id].size()});
   }
   for (const int32_t id : {vocab.eos_id, vocab.eot_id, vocab.eom_id}) {
-    if (id != kNoToken) ends_generation[static_cast<size_t>(id)] = true;
+    if (id != kNoToken) ends_generation[id] = true;
   }
 }
 
+// In this order, since each step takes views of what the ones before have made; vocab and index do
+// not move afterwards.
 Status Tokenizer::Impl::init() {
   WEFT_RETURN_IF_ERROR(check_vocab(vocab));
   for (size_t id = 0; vocab.model == "llama" && id < vocab.tokens.size(); ++id) {
@@ -194,6 +211,8 @@ Status Tokenizer::Impl::init() {
                   vocab.model.substr(0, 64)));
 }
 
+// A space goes before text at the start and after every special token, as llama's tokenizer was
+// written: "a</s>a" has two. A text that continues another has none at its start.
 void Tokenizer::Impl::encode_sentence_piece(std::span<const Fragment> fragments,
                                             bool continues_text, FunctionRef<bool()> goes_on,
                                             std::vector<int32_t>& out) const {
@@ -212,6 +231,9 @@ void Tokenizer::Impl::encode_sentence_piece(std::span<const Fragment> fragments,
   }
 }
 
+// Text that is not UTF-8 is cut into words by a stand-in of the same length, in which each invalid
+// byte is a sign, because the pre-tokenizer needs valid UTF-8; the bytes themselves are encoded, so
+// decoding gives them back. Bytes without a token become U+FFFD in both.
 Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments, FunctionRef<bool()> goes_on,
                                    std::vector<int32_t>& out) const {
   ByteLevelBpe::Scratch scratch;
@@ -234,7 +256,7 @@ Status Tokenizer::Impl::encode_bpe(std::span<const Fragment> fragments, Function
         if (n_bytes > 0) {
           repaired += text.substr(at, n_bytes);
           stand_in += text.substr(at, n_bytes);
-        } else if (bpe->has_byte(static_cast<unsigned char>(text[at]))) {
+        } else if (bpe->has_byte(byte_of(text[at]))) {
           repaired.push_back(text[at]);
           stand_in.push_back(kInvalidByteStandIn);
         } else {
@@ -286,6 +308,8 @@ Result<std::vector<int32_t>> with_memory_for(size_t n_bytes, F&& encode) {
 
 }  // namespace
 
+// `goes_on` is asked after every word and special token: a limit of tokens ends the work within a
+// word of it, and the caller is asked whether to stop every kWordsPerLook words.
 Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bool continues_text,
                                          const EncodeLimits& limits,
                                          std::vector<int32_t>& out) const {
@@ -311,9 +335,9 @@ Status Tokenizer::Impl::encode_fragments(std::span<const Fragment> fragments, bo
 /// and white space that a control token swallows, spell nothing, so whoever cuts there looks
 /// whether the tokens do pass the limit.
 size_t Tokenizer::Impl::bytes_past(const EncodeLimits& limits) const {
-  const auto most = static_cast<int64_t>(kMaxTextBytes / longest_bytes);
+  const int64_t most = kMaxTextBytes / longest_bytes;
   if (limits.tokens >= most) return kMaxTextBytes;
-  return static_cast<size_t>(std::max<int64_t>(limits.tokens, 0) + 1) * longest_bytes;
+  return (std::max<int64_t>(limits.tokens, 0) + 1) * longest_bytes;
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options,
@@ -322,6 +346,8 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
   return with_memory_for(text.size(), [&] { return impl_->encode_text(text, options, limits); });
 }
 
+// The beginning first, where a limit lets expect that it is enough; if its tokens do not pass the
+// limit after all, the whole text, so that the result is the same as without this shortcut.
 Result<std::vector<int32_t>> Tokenizer::Impl::encode_text(std::string_view text,
                                                           EncodeOptions options,
                                                           const EncodeLimits& limits) const {
@@ -353,6 +379,7 @@ Result<std::vector<int32_t>> Tokenizer::encode_parts(std::span<const TextPart> p
   return with_memory_for(n_bytes, [&] { return impl_->encode_text_parts(parts, limits); });
 }
 
+// The same for parts.
 Result<std::vector<int32_t>> Tokenizer::Impl::encode_text_parts(std::span<const TextPart> parts,
                                                                 const EncodeLimits& limits) const {
   size_t n_bytes = 0;
@@ -384,9 +411,11 @@ Result<std::vector<int32_t>> Tokenizer::Impl::encode_first(std::span<const TextP
 
 std::string_view Tokenizer::token_bytes(int32_t id, bool show_control) const {
   if (!impl_->is_id(id) || (is_control(id) && !show_control)) return {};
-  return impl_->bytes[static_cast<size_t>(id)];
+  return impl_->bytes[id];
 }
 
+// The space that encode put before text at the start and after special tokens is taken away again
+// at the same places, so that decode(encode(text)) is the text.
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool show_control) const {
   std::string text;
   bool after_special = true;
@@ -402,12 +431,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool show_control) c
   return text;
 }
 
-int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->vocab.tokens.size()); }
-bool Tokenizer::is_control(int32_t id) const {
-  return impl_->is_id(id) && impl_->is_control[static_cast<size_t>(id)];
-}
+int32_t Tokenizer::vocab_size() const { return narrow<int32_t>(impl_->vocab.tokens.size()); }
+bool Tokenizer::is_control(int32_t id) const { return impl_->is_id(id) && impl_->is_control[id]; }
 bool Tokenizer::is_end_of_generation(int32_t id) const {
-  return impl_->is_id(id) && impl_->ends_generation[static_cast<size_t>(id)];
+  return impl_->is_id(id) && impl_->ends_generation[id];
 }
 int32_t Tokenizer::bos() const { return impl_->vocab.bos_id; }
 int32_t Tokenizer::eos() const { return impl_->vocab.eos_id; }

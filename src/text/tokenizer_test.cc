@@ -60,7 +60,7 @@ TEST(ByteLevelBpe, EqualPairsMergeFromTheLeft) {
   EXPECT_THAT(encode(tokenizer, "aaaaaaa"), ElementsAre(257, 256, 'a'));
 }
 
-TEST(ByteLevelBpe, BytesThatNoTokenHasDoNotHideWhatFollowsThemFromALimit) {
+TEST(ByteLevelBpe, TextAfterBytesWithoutATokenStillCountsTowardsTheLimit) {
   VocabData vocab = bpe_test_vocab({});
   vocab.tokens[4] = "unused";  // byte 4 is left out of a text
   const Tokenizer tokenizer = make(vocab);
@@ -105,7 +105,7 @@ void expect_limits_end_the_work(const Tokenizer& tokenizer, const std::string& w
   EXPECT_EQ(looks, 3);
 }
 
-TEST(Tokenizer, LimitsEndTheWork) {
+TEST(Tokenizer, EncodingStopsAtALimitAndWhenCancelled) {
   expect_limits_end_the_work(make(bpe_test_vocab({"a b"})), "ab ");
   expect_limits_end_the_work(make(bpe_test_vocab({})), "x ");
   expect_limits_end_the_work(make(spm_test_vocab({"a", "b", "ab", "\u2581ab"})), "ab ");
@@ -130,7 +130,7 @@ TEST(ByteLevelBpe, PlainTextNeverBecomesAControlToken) {
   EXPECT_FALSE(tokenizer.is_control(257));
 }
 
-TEST(Parts, AreOneTextButForControlTokens) {
+TEST(Parts, AreEncodedAsOneTextExceptForControlTokens) {
   const auto tokenizer = Tokenizer::create(bpe_test_vocab({"h e", "l l", "he ll"}));
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
   const auto parts = [&](std::vector<TextPart> of) { return *tokenizer->encode_parts(of); };
@@ -173,7 +173,7 @@ TEST(Parts, UserDefinedTokensSpanBordersButNoControlTokenIsLostToThem) {
             *tokenizer->encode("a<|im_end|>", {.parse_special = true}));
 }
 
-TEST(Parts, SpaceBehindAControlTokenGoesWhereverItStands) {
+TEST(Parts, SpaceAfterAControlTokenIsDroppedAcrossParts) {
   VocabData vocab = spm_test_vocab({"\u2581a", "a", "\u2581"});
   vocab.tokens.emplace_back("<|end|>");
   vocab.types.push_back(TokenType::kControl);
@@ -253,7 +253,7 @@ TEST(SentencePiece, MergesByScoreAndFallsBackToBytes) {
   EXPECT_THAT(encode(tokenizer, ""), IsEmpty());
 }
 
-TEST(SentencePiece, SpacePrefixBehindControlTokensOnly) {
+TEST(SentencePiece, ASpaceIsAddedAtTheStartAndAfterControlTokens) {
   const Tokenizer tokenizer = make(spm_test_vocab({"a", "\xE2\x96\x81"}));
   EXPECT_THAT(encode(tokenizer, "a</s>a", {.parse_special = true}),
               ElementsAre(260, 259, 2, 260, 259));
@@ -325,7 +325,7 @@ TEST(PreTokenizer, LongRunsAreNotQuadratic) {
   }
 }
 
-TEST(PreTokenizer, RowsSayWhatElseTheirModelsDo) {
+TEST(PreTokenizer, RowsSayWhetherMergesAreIgnoredAndBosIsAdded) {
   for (const char* pre : {"llama-bpe", "tekken"}) {
     EXPECT_TRUE(PreTokenizer::create(pre)->ignores_merges()) << pre;
     EXPECT_TRUE(PreTokenizer::create(pre)->adds_bos()) << pre;
@@ -510,7 +510,7 @@ TEST(Tokenizer, TextNeverInjectsAControlToken) {
   }
 }
 
-TEST(Tokenizer, ReadsSmolLm2) {
+TEST(Tokenizer, ReadsTheVocabularyOfSmolLm2) {
   const std::string path = test::model_file(test::kSmolLm2File);
   WEFT_SKIP_UNLESS(!path.empty(), "smollm2-135m (weft model get)");
   const Result<Tokenizer> tokenizer = open_tokenizer(path);

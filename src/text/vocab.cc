@@ -1,9 +1,14 @@
+// Checks and tables of a vocabulary. A GGUF comes from anyone, and the tokenizers index arrays by
+// its ids without looking again, so check_vocab is where a wrong length, an id outside, or a score
+// that is no number ends, with the key and the number in the message. Scores must be finite because
+// the heap of SentencePiece orders by them, and NaN has no order.
 #include "text/vocab.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "text/utf8.h"
 
@@ -22,7 +27,7 @@ Status check_array(const char* key, size_t got, size_t want) {
 }
 
 Status check_id(const char* key, int32_t id, size_t n_vocab) {
-  if (id == kNoToken || (id >= 0 && static_cast<size_t>(id) < n_vocab)) return Status::ok();
+  if (id == kNoToken || (id >= 0 && std::cmp_less(id, n_vocab))) return Status::ok();
   return corrupt(fmt::format("tokenizer.ggml.{}: {} is outside the vocabulary of {} tokens", key,
                              static_cast<uint32_t>(id), n_vocab));
 }
@@ -44,12 +49,13 @@ Status check_tokens(const VocabData& vocab) {
 
 constexpr char32_t kByteLevelEnd = 0x144;  // one past byte_level_alphabet()'s last character
 
+// The other way round from byte_level_alphabet. Added tokens are stored as plain text in some
+// files, so characters that are not of the alphabet stay as they are.
 std::string decode_byte_level(std::string_view token) {
   static const std::array<int, kByteLevelEnd> byte_of = [] {
     std::array<int, kByteLevelEnd> t{};
     t.fill(-1);
-    for (size_t byte = 0; byte < 256; ++byte)
-      t[byte_level_alphabet()[byte]] = static_cast<int>(byte);
+    for (int byte = 0; byte < 256; ++byte) t[byte_level_alphabet()[byte]] = byte;
     return t;
   }();
   std::string bytes;
@@ -70,6 +76,7 @@ std::string decode_byte_level(std::string_view token) {
   return bytes;
 }
 
+// U+2581 is a space; a space mark in the text itself is lost, as the model cannot tell them apart.
 std::string decode_sentence_piece(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
@@ -132,6 +139,8 @@ int byte_of_token_text(std::string_view token) {
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
+// GPT-2's bytes_to_unicode: printable Latin-1 means itself, the other 68 bytes get U+0100 and on in
+// order of the byte, so that a space is U+0120 (Ġ) and a newline U+010A (Ċ).
 const std::array<char32_t, 256>& byte_level_alphabet() {
   static const std::array<char32_t, 256> table = [] {
     std::array<char32_t, 256> t{};

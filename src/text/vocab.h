@@ -68,8 +68,8 @@ int byte_of_token_text(std::string_view token);
 /// byte (GPT-2's table: printable Latin-1 means itself, the rest follows from U+0100 on).
 const std::array<char32_t, 256>& byte_level_alphabet();
 
-/// The bytes that token `id` is in text. Control, unknown and user-defined tokens stand for
-/// their text as stored.
+/// The bytes that token `id` is in text. Control, unknown and user-defined tokens are their
+/// text as stored.
 std::string decoded_token(const VocabData& vocab, size_t id);
 
 }  // namespace weft::text

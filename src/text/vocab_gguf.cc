@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/ascii.h"
+#include "base/narrow.h"
 #include "gguf/gguf.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr uint64_t kNoTokenInFile = 0xFFFFFFFF;  // how files write "none" into a u32
 
+// The error with the file's name before it.
 Status in_file(const gguf::File& file, const Status& status) {
   return {status.code(), fmt::format("{}: {}", file.path(), status.message())};
 }
@@ -24,7 +27,7 @@ Result<int32_t> read_id(const gguf::File& file, const char* name, int32_t fallba
                         size_t n_vocab) {
   const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
   if (file.find(key) == nullptr) {
-    return fallback >= 0 && static_cast<size_t>(fallback) < n_vocab ? fallback : kNoToken;
+    return fallback >= 0 && std::cmp_less(fallback, n_vocab) ? fallback : kNoToken;
   }
   WEFT_ASSIGN_OR_RETURN(const uint64_t id, file.get_uint(key));
   if (id == kNoTokenInFile) return kNoToken;
@@ -32,9 +35,11 @@ Result<int32_t> read_id(const gguf::File& file, const char* name, int32_t fallba
     return corrupt(fmt::format("{}: {}: {} is outside the vocabulary of {} tokens", file.path(),
                                key, id, n_vocab));
   }
-  return static_cast<int32_t>(id);
+  return narrow<int32_t>(id);
 }
 
+// Defaults of a llama file are SentencePiece's own ids: 0 unknown, 1 BOS, 2 EOS. "seperator" is how
+// the key is spelled.
 Status read_ids(const gguf::File& file, VocabData& vocab) {
   const bool is_llama = vocab.model == "llama";
   const size_t n = vocab.tokens.size();
@@ -50,13 +55,14 @@ Status read_ids(const gguf::File& file, VocabData& vocab) {
   return Status::ok();
 }
 
+// Without the key all tokens are normal.
 Status read_types(const gguf::File& file, VocabData& vocab) {
   vocab.types.assign(vocab.tokens.size(), TokenType::kNormal);
   if (file.find("tokenizer.ggml.token_type") == nullptr) return Status::ok();
   WEFT_ASSIGN_OR_RETURN(const auto types, file.get_int_array("tokenizer.ggml.token_type"));
   vocab.types.clear();
   for (size_t id = 0; id < types.size(); ++id) {
-    if (types[id] < 0 || types[id] > static_cast<int64_t>(TokenType::kByte)) {
+    if (types[id] < 0 || types[id] > to_underlying(TokenType::kByte)) {
       return corrupt(fmt::format("{}: tokenizer.ggml.token_type[{}]: {} is no token type (0 to 6)",
                                  file.path(), id, types[id]));
     }
@@ -65,6 +71,8 @@ Status read_types(const gguf::File& file, VocabData& vocab) {
   return Status::ok();
 }
 
+// No key says that white space after special tokens is dropped; llama.cpp goes by the model's name
+// too.
 bool is_phi3(std::string_view model_name) {
   const std::string lower = ascii_lower(model_name);
   return lower.find("phi-3") != std::string::npos || lower.find("phi3") != std::string::npos;
