@@ -1,5 +1,6 @@
-// The blocks' bytes in plain C, for CPUs that have nothing better: only matmul_decode_cpu.cc
-// includes this (see decode_avx512_internal.h for the scheme).
+// The blocks' bytes in plain C, for CPUs that have nothing better: decode_loops_internal.h includes
+// this (see decode_avx512_internal.h for the scheme). Written to be short: a group is arrays where
+// the other sets' is registers, and the compiler is left to make of it what it can.
 #pragma once
 
 #include <stdint.h>
@@ -36,6 +37,8 @@ inline void store_totals(const Accumulator (&a)[kCount], float* y) {
   for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
 }
 
+/// 128 weights, four blocks: w = scale * q + min. Sub-blocks of 16 (Q6_K) have scales of their own,
+/// for low and high.
 struct GroupWeights {
   int8_t low[64], high[64];  // offset removed
   float low_scale[4], high_scale[4];
@@ -330,6 +333,7 @@ inline void accumulate16(FloatAccumulator& sums, const Floats& w, const float* x
   for (int i = 0; i < 16; ++i) sums.lane[i] += w.lane[i] * x[i];
 }
 
+/// In halves, as the other sets add up their registers.
 inline float total(const FloatAccumulator& a) {
   float lane[16];
   memcpy(lane, a.lane, sizeof lane);

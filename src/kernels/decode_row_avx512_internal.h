@@ -6,6 +6,10 @@
 // sum a row and block, four such registers are transposed to one register a block: so a conversion
 // and a multiply-add serve sixteen rows, and the order of an output's sum, block after block, is
 // that of the tiles for many rows (matmul_int8_cpu.cc). Integers are exact in any order.
+//
+// Before, each row's lanes were scaled by themselves and added up at the row's end, as with AVX2:
+// fewer shuffles, but a conversion and a multiply-add for every row of weights, and another order
+// of sums than many rows of activations have with sixteen columns in the lanes.
 #pragma once
 
 #include <immintrin.h>
@@ -34,7 +38,8 @@ inline __m512i sum_fours(__m512i a, __m512i b, __m512i c, __m512i d) {
   repeat<4>([&](auto i) __attribute__((always_inline)) { v[i] = _mm512_castsi512_ps(bits[i]); });
 }
 
-/// What the integer sums of a group begin at.
+/// What the integer sums of a group begin at: minus the weights' offset, 2^kShift, times the sums
+/// of the activations. With (w + 8) x summed, -8 times the sum of x brings it back to w x.
 struct Starts {
   __m512i both, low, high;
 };
@@ -100,7 +105,7 @@ struct Scales {
   }
 };
 
-/// Taken straight from the blocks.
+/// Taken straight from the blocks, for some types whose blocks of 32 begin with their scale.
 template <class Base>
 struct FourBlocks : Base {
   template <int kRow, class Weights>
@@ -212,7 +217,8 @@ template <class Type, int kHalves>
   });
 }
 
-/// The first sixteen of n_left rows of weights, or all of them.
+/// y [16] = one row of activations times the first sixteen of n_left rows of weights, or all of
+/// them. Where there are fewer the last row is taken again, and y is stored under a mask.
 template <class Type>
 inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, int64_t row_size,
                      int64_t n_left, float* y) {
@@ -257,8 +263,8 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
     });
   }
   if constexpr (kGroups == 1) {
-    const int rest = n % kGroupElements / 32;
-    if (rest > 0) {
+    const int left = n % kGroupElements / 32;
+    if (left > 0) {
       const int64_t at = n_units * Type::kUnitBytes;
       // A whole unit is read; beyond the last row of all it is not there.
       alignas(64) uint8_t copies[kRowLanes][Type::kUnitBytes];
@@ -280,7 +286,7 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
         });
         sums_of.finish(x, dots[0], quad);
       }
-      add_group<Type>(dots[0], scales[0], x, sums, rest);
+      add_group<Type>(dots[0], scales[0], x, sums, left);
     }
   }
   const __mmask16 mask = n_out < kRowLanes ? (1u << n_out) - 1 : 0xffffu;

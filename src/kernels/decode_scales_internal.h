@@ -17,7 +17,7 @@ inline uint32_t load_u32(const void* p) {
   return value;
 }
 
-/// Sixteen scales of 0 to 63, s in byte s: 0-7 and 8-15.
+/// Sixteen scales of 0 to 63, s in byte s: 0-7 and 8-15. The value is the scale less 32.
 struct Q3Scales {
   uint64_t low, high;
 };
@@ -34,7 +34,9 @@ inline Q3Scales q3_k_scales(const BlockQ3_K& block) {
   return {first | second << 32, third | fourth << 32};
 }
 
-/// Eight scales of 0 to 63, s in byte s: from eight nibbles and eight pairs of bits.
+/// Eight scales of 0 to 63, s in byte s: from eight nibbles and eight pairs of bits. Each step
+/// doubles the gaps: nibbles h g f e d c b a become ____hgfe____dcba, then __hg__fe__dc__ba, then
+/// one in each byte.
 inline uint64_t iq4_xs_scales(const BlockIQ4_XS& block) {
   uint64_t low = load_u32(block.scales_l);
   low = (low | low << 16) & 0x0000ffff0000ffffu;

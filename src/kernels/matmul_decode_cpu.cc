@@ -12,6 +12,9 @@
 namespace weft::kernels::WEFT_ISA {
 namespace {
 
+/// kOut rows of weights against kIn rows of activations, sixteen elements at a time: kOut x kIn
+/// chains of multiply-adds hide each other's latency. What is left of a row is filled up with
+/// zeros, which change no sum, in an array: the bytes after the last row are not there.
 template <class Type, int kOut, int kIn>
 inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,
                        int64_t y_stride) {
@@ -29,14 +32,14 @@ inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t ro
     });
   }
   if (whole < in.n) {
-    const int64_t rest = in.n - whole;
+    const int64_t left = in.n - whole;
     repeat<kOut>([&](auto i) __attribute__((always_inline)) {
       alignas(64) uint8_t last[16 * Type::kBytes] = {};
-      memcpy(last, weights + i * row_size + whole * Type::kBytes, rest * Type::kBytes);
+      memcpy(last, weights + i * row_size + whole * Type::kBytes, left * Type::kBytes);
       const auto w = Type::load(last);
       repeat<kIn>([&](auto r) __attribute__((always_inline)) {
         alignas(64) float x[16] = {};
-        memcpy(x, in.x + r * in.x_stride + whole, rest * sizeof(float));
+        memcpy(x, in.x + r * in.x_stride + whole, left * sizeof(float));
         accumulate16(sums[i][r], w, x);
       });
     });
@@ -55,6 +58,7 @@ struct FloatTiles {
   }
 };
 
+/// Rows of weights by whole tiles, then one by one: an output's arithmetic is the same in both.
 template <class Tiles, int kIn>
 void all_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
               float* y, int64_t y_stride) {
@@ -112,6 +116,8 @@ inline void sums_of_row(const int8_t* bytes, int64_t count, int32_t* sums) {
   sums_of_four(bytes + 64, sums + 16);
 }
 
+/// With a wide block anywhere in the group all four count in units of scale / kRestUnits, so that
+/// the kernel asks once a group; the rests of the other three are zeros.
 void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
@@ -178,11 +184,11 @@ inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_
     });
   }
   if constexpr (kGroups == 1) {
-    const int rest = in.n % kGroupElements / 32;
-    if (rest > 0) {
+    const int left = in.n % kGroupElements / 32;
+    if (left > 0) {
       repeat<kOut>([&](auto i) __attribute__((always_inline)) {
         const uint8_t* unit = weights + i * row_size + n_units * Type::kUnitBytes;
-        const auto group = Type::load_some(unit, rest);
+        const auto group = Type::load_some(unit, left);
         repeat<kIn>([&](auto r) __attribute__((always_inline)) {
           Type::accumulate(sums[i][r], group, groups[r][n_units]);
         });

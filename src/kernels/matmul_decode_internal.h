@@ -42,6 +42,8 @@ struct alignas(64) RowGroup {
   int32_t negative_rest_high[16];
 };
 
+/// A group is what a 64-byte register of dots is: four blocks, each with a lane of four int32 sums.
+/// Half a K-quant's block of 256, so those have two groups a unit.
 inline constexpr int64_t kGroupElements = 128;
 inline constexpr int64_t kGroupBlocks = 4;
 
@@ -56,7 +58,7 @@ struct DecodeInput {
 };
 
 /// y[r * y_stride + i] = x[r] . (row i of weights, row_size bytes each) for i < n_out. Reads
-/// nothing beyond the last row.
+/// nothing beyond the last row: it may be the last bytes of the file, at the end of a memory page.
 using DecodeFn = void (*)(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                           int64_t n_out, float* y, int64_t y_stride);
 

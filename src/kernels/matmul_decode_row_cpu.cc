@@ -22,6 +22,8 @@ inline void gather_halves(const int8_t* q, int64_t count, int8_t* to) {
   for (int64_t b = 0; b < count; ++b) memcpy(to + 16 * b, q + 32 * b, 16);
 }
 
+/// An offset of the weights (Q4_0: 8) comes off in each lane of four bytes by itself, so sums of
+/// four bytes are needed, where row.sum has one for a block.
 void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
@@ -59,6 +61,8 @@ void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
   }
 }
 
+/// Sixteen rows of weights, then all rows of activations over them, while their bytes are in the
+/// cache.
 template <class Type>
 void decode_row(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
                 float* y, int64_t y_stride) {

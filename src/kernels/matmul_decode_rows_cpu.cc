@@ -47,8 +47,8 @@ inline void unpack_panel(const DecodeInput& in, const uint8_t* weights, int64_t 
     }
     if constexpr (kGroups == 1) {
       if (g < end) {
-        const int rest = in.n % kGroupElements / 32;
-        panel[(g - begin) * kOut + i] = Type::load_some(row + whole * Type::kUnitBytes, rest);
+        const int left = in.n % kGroupElements / 32;
+        panel[(g - begin) * kOut + i] = Type::load_some(row + whole * Type::kUnitBytes, left);
       }
     }
   }
@@ -74,7 +74,7 @@ template <class Type, int kOut>
 }
 
 /// kOut rows of weights against up to kPanelRows rows of activations: the weights are unpacked
-/// once. Sums rest in memory only between two panels: a row of 576 has one, and storing them is a
+/// once. Sums are in memory only between two panels: a row of 576 has one, and storing them is a
 /// tenth of its time.
 template <class Type, int kOut>
 void quantised_panel(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,

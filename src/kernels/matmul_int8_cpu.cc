@@ -128,16 +128,20 @@ void pack_row(const float* x, int64_t in_features, float wide_limit, int64_t r, 
   });
 }
 
+/// What packing a part must know of the whole row: above which magnitude a block is an outlier.
 float scan_row(const float* x, int64_t in_features) {
   return quantise_activations_fns().wide_limit(x, in_features);
 }
 
 #if defined(__AVX512F__)
 
+/// The weights of a group of four elements, 4 bytes a lane, as the set's dot instruction wants
+/// them.
 struct Codes {
   Vector q;
 };
 inline Codes load_codes(const uint8_t* p) { return {_mm512_load_si512(p)}; }
+/// sum += the four products in each lane.
 inline Vector add_dots(Vector sum, const Codes& w, Vector x) {
   return _mm512_dpbusd_epi32(sum, w.q, x);
 }
@@ -247,6 +251,7 @@ template <int kHalf, int kHalves, int kRows>
   }
 }
 
+/// total = the sums so far, or zeros at the first part of in_features.
 template <int kRows>
 [[gnu::always_inline]] inline void load_totals(const float* sum, int64_t stride,
                                                Totals<kRows>& total) {

@@ -28,7 +28,7 @@ struct RowRange {
   int64_t size() const { return end - begin; }
 };
 
-/// Our own kernels: kF32, any weights; or kInt8, weights of block types only.
+/// Our own kernels: kF32, any weights; or kInt8, weights of block types only (aborts for others).
 void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& args);
 
 /// oneDNN, with weights and activations rounded to bf16 (kBf16).

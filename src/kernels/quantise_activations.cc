@@ -1,3 +1,5 @@
+// Row by row, since what an outlier is follows from the whole row (wide_limit): rounding a row does
+// not depend on the others, nor on whether it is rounded here or in parts by matmul_int8_cpu.cc.
 #include "kernels/quantise_activations.h"
 
 #include "base/check.h"

@@ -1,3 +1,6 @@
+// Each element by itself, its bits found by index arithmetic: slow, and as near to
+// tensor/blocks.h's description as code can be. dequantize_cpu.cc goes through a block in the order
+// of its bytes instead.
 #include "kernels/ref/dequantize.h"
 
 #include <cstring>

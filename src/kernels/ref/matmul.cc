@@ -1,3 +1,6 @@
+// Sums in double over weights expanded to float. With them comes the sum of the terms' magnitudes,
+// from which tests derive what float arithmetic may be off by: n * epsilon * magnitude, not n *
+// epsilon * y, since y may be near 0 where large terms cancel.
 #include "kernels/ref/matmul.h"
 
 #include <cmath>
