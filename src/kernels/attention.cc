@@ -50,7 +50,7 @@ AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionS
           .log_sum_exp = row_at(args.log_sum_exp, row)};
 }
 
-/// Aborts unless all that is given has one shape; returns the number of the step's rows.
+/// Aborts unless the shapes of all arguments agree; returns the number of the step's rows.
 int64_t check_args(const AttentionArgs& args) {
   const KvLayout& kv = args.kv.layout;
   WEFT_CHECK(args.kv.k != nullptr && args.n_heads > 0);

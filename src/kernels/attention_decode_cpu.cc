@@ -4,8 +4,8 @@
 //
 // Reading K and V is what takes the time, so nothing is packed or transposed as in
 // attention_cpu.cc: the lanes are dimensions, a score is a sum across them, and four such sums are
-// made together (reduce_add4). Lanes added in registers rather than through memory, with what went
-// before it, took decode at 4,096 keys from 7 to 16 GB/s (Ice Lake, one core).
+// made together (reduce_add4). When lanes were added through memory, decode at 4,096 keys read 7
+// GB/s; with that and what was changed beside it 16 (Ice Lake, one core).
 //
 // Within a split softmax runs online over blocks of kBlockKeys keys (Milakov and Gimelshein 2018):
 //   m' = max(m, max s),  l' = l 2^(m - m') + sum 2^(s - m'),  o' = o 2^(m - m') + sum 2^(s - m') v,

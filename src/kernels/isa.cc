@@ -1,7 +1,8 @@
 // What the CPU has is asked once for each set and never assumed from its name: a virtual machine
-// may hide instructions that its CPU has, and a kernel may not save the registers that they use.
-// Sets are whole lists: "avx512" means foundation, BW, DQ, VL, CD and VNNI together, since the
-// kernels of that folder may use any of them. CPUs with AVX-512 and no VNNI (Skylake-X) run avx2's.
+// may hide instructions that its CPU has, and an operating system may not save the registers that
+// they use. Sets are whole lists: "avx512" means foundation, BW, DQ, VL, CD and VNNI together,
+// since what is compiled for it may use any of them. CPUs with AVX-512 and no VNNI (Skylake-X) run
+// avx2's.
 #include "kernels/isa.h"
 
 #include <cpuid.h>

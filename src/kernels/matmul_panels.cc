@@ -137,7 +137,7 @@ class Pass {
 
   /// This tile's share of the panel and part that come after these: each tile asks for some rows of
   /// what will be unpacked next, so that memory is read while the panel is multiplied. A prefetch
-  /// of bytes beyond the matrix or the file does nothing.
+  /// of bytes beyond the matrix or the file is harmless.
   Ahead ahead(const PanelGroup& group, int64_t p, int64_t part_begin, int64_t tile) const {
     const WeightMatrix& weight = *group.output->weight;
     const int64_t row_size = weight.row_size_bytes();
@@ -192,8 +192,9 @@ class Pass {
   int64_t n_blocks_;
   int64_t part_;  // blocks in each part but the last
   int64_t n_tiles_;
-  int64_t
-      even_rows_;  // of each tile but the last: 13 rows in tiles of 6 are 5, 5 and 3, not 6, 6, 1
+  // Of each tile but the last: 13 rows in tiles of up to 6 are 5, 5 and 3, not 6, 6 and 1, since a
+  // tile of one row has too few independent sums to hide the dots' latency.
+  int64_t even_rows_;
   std::byte* packed_;
 };
 

@@ -10,8 +10,7 @@
 // An outlier block is called wide in this room: `q` is its first byte, `rest` its second. Example:
 // a block whose largest magnitude is 12.7 has the scale 0.1; 0.5334 is q = 5 (0.5), an error of
 // 0.033. Wide, it counts in 0.1 / 128: round(0.5334 * 1280) = 683 = 128 * 5 + 43, so rest = 43 and
-// the value
-// 0.53359.
+// the value is 0.53359.
 #pragma once
 
 #include <cstdint>

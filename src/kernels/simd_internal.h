@@ -66,7 +66,7 @@ inline void narrow(uint16_t* p, F32 x) {
 }
 /// Even lanes a * b - c, odd lanes a * b + c.
 inline F32 fmaddsub(F32 a, F32 b, F32 c) { return _mm512_fmaddsub_ps(a, b, c); }
-/// Each even lane with the odd one after it.
+/// Each even lane changes places with the odd one after it.
 inline F32 swap_pairs(F32 x) { return _mm512_permute_ps(x, 0xB1); }
 /// kLanes / 2 floats, each one twice.
 inline F32 load_doubled(const float* p) {
