@@ -1,4 +1,4 @@
-// Any bytes as a chat template over a conversation (behind a zero byte: one's own, as JSON): a
+// Any bytes as a chat template over a conversation (after a zero byte: one's own, as JSON): a
 // rendering or one line, within the limits and in time; and nothing that the input says, nor
 // anything made of it, is the template's text.
 //

@@ -1,6 +1,6 @@
 // Memory and threads that run out at any point: operator new and pthread_create of this program
-// fail on demand. Each call must end with an error or std::bad_alloc, leave no lock and no memory
-// behind, and give the usual result when it is made again.
+// fail on demand. Each call must end with an error or std::bad_alloc, keep no lock and no memory,
+// and give the usual result when it is made again.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

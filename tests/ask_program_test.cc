@@ -64,8 +64,8 @@ TEST_F(AskProgram, ShowsNumberedSourcesWithLinesAndASentence) {
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/notes/meeting.md:1-6  Meeting  ("));
   EXPECT_THAT(run.out, HasSubstr("\n    The lighthouse gets a new lamp.\n"));
-  EXPECT_THAT(run.out, HasSubstr(" s to the first token; the stored KV was left unused: full "
-                                 "prefill was predicted to take "));
+  EXPECT_THAT(run.out, HasSubstr(" s to the first token by full prefill: the prompt is short "
+                                 "(predicted: "));
   EXPECT_THAT(run.out, HasSubstr(" s on a quiet machine"));  // what follows depends on this one
   EXPECT_THAT(run.out, HasSubstr(" (--stats)\n"));
   EXPECT_THAT(run.out, Not(HasSubstr("TTFT")));
@@ -650,7 +650,7 @@ TEST_F(AskProgram, AShownNameIsTakenOnlyWhereNothingIsThereAndItMeansOneFolder) 
   expect_error(weft_in(store(), {"docs", "rm", "--store", store(), "docs/orchard.txt"}), 2,
                first + "/orchard.txt, " + second + "/orchard.txt;");
   EXPECT_EQ(listed().size(), 4u);
-  // What only one of them has is that one's; what is there is meant wherever it stands.
+  // What only one of them has is that one's; what is there is meant wherever it is.
   EXPECT_EQ(weft_in(store(), {"docs", "rm", "--store", store(), "docs/library.txt"}).status, 0);
   EXPECT_EQ(weft_in(path("elsewhere"), remove).status, 0);
   EXPECT_THAT(listed(), ElementsAre("docs/harbour.md", "docs/orchard.txt"));

@@ -244,7 +244,7 @@ std::vector<fusion::ChunkKv> compute_all(fusion::ChunkComputer& computer,
   return out;
 }
 
-/// V of a chunk as plain prefill behind the anchor leaves it in the pages: [layer][token][width].
+/// V of a chunk as plain prefill after the anchor leaves it in the pages: [layer][token][width].
 std::vector<std::vector<std::byte>> prefilled_values(TestModel& m, std::span<const int32_t> anchor,
                                                      std::span<const int32_t> chunk) {
   const kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());

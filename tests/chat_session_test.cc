@@ -20,7 +20,7 @@ using ::testing::Not;
 constexpr const char* kChatMl =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-/// Earlier answers lose what stands behind their third character, as those of thinking models do.
+/// Earlier answers lose what follows their third character, as those of thinking models do.
 constexpr const char* kRewriting =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{{ m.content[:3] if m.role == 'assistant' else m.content }}<|im_end|>\n{% endfor %}"

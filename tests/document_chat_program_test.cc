@@ -143,7 +143,7 @@ TEST_F(DocumentChatProgram, AScriptGetsAnswersSourcesAndTimes) {
   EXPECT_THAT(run.out, HasSubstr("\n\n[1] docs/harbour.md:1"));
   EXPECT_THAT(run.out, HasSubstr(" s to the first token"));
   EXPECT_THAT(run.out, HasSubstr("\n> Who governs Bolivia?\nNot in the documents: no passage"));
-  // Nothing stands before it any longer.
+  // Nothing comes before it any longer.
   EXPECT_THAT(run.out, HasSubstr("\n> Why?\nNot asked: the question has no words"));
   EXPECT_THAT(run.err, HasSubstr("(1 question, 1 answer)"));
   EXPECT_THAT(run.err, HasSubstr("(a new conversation)"));

@@ -1,4 +1,4 @@
-// A conversation over documents with a small random model: what stands before is found again and
+// A conversation over documents with a small random model: what comes before is found again and
 // changes no token, the context's end leaves out the oldest, and whatever fails leaves it whole.
 #include "engine/document_chat.h"
 

@@ -70,7 +70,7 @@ class FusionFaults : public ::testing::Test {
     return join_path(store_dir(), store::record_file_name(record(chunk)));
   }
 
-  /// Where a layer of the record begins: padding behind layers is a multiple of the alignment.
+  /// Where a layer of the record begins: padding after layers is a multiple of the alignment.
   uint64_t layer_offset(size_t chunk, int32_t layer) const {
     const uint64_t layer_bytes =
         prompt_.chunks[chunk].size() *
@@ -347,7 +347,7 @@ TEST_F(FusionFaults, AnyCallThatFailsLeavesTheAnswerAndThePages) {
   }
 }
 
-// Several chunks of one step: a limit or a full disk costs what comes behind, and no more.
+// Several chunks of one step: a limit or a full disk costs what comes after, and no more.
 TEST_F(FusionFaults, WhatIsComputedTogetherIsStoredAsFarAsItFits) {
   const std::vector<int32_t> again = prompt_.chunks[0];
   const std::vector<std::span<const int32_t>> chunks = {prompt_.chunks[0], prompt_.chunks[1], again,

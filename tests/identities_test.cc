@@ -92,7 +92,7 @@ TEST_P(Identities, ChunkBehindItsOwnPrefixIsFullPrefill) {
   TestModel m(path_);
   Prompt p = prompt(m.n_vocab());
   p.chunks.resize(1);
-  const auto fusor = m.fusor(nullptr, p.prefix);  // the anchor is exactly what stands before it
+  const auto fusor = m.fusor(nullptr, p.prefix);  // the anchor is exactly what comes before it
   FusionOptions options{.mode = ReuseMode::kFull, .allow_plain = false};
   const fusion::Prefilled done = fuse(*fusor, p, options);
   // K is rounded before rotation as well as after it: one more rounding than plain prefill's.

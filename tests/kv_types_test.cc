@@ -103,13 +103,13 @@ TEST_P(KvTypeIdentities, Hold) {
     EXPECT_TRUE(TestModel(path_).fusor(store->get(), anchor)->is_stored(p.chunks[0]))
         << "records serve whatever the pages hold";
 
-    Prompt behind = p;
-    behind.chunks.resize(1);
-    const std::vector<float> reused = fuse(*m.fusor(nullptr, behind.prefix), behind,
+    Prompt one_chunk = p;
+    one_chunk.chunks.resize(1);
+    const std::vector<float> reused = fuse(*m.fusor(nullptr, one_chunk.prefix), one_chunk,
                                            {.mode = ReuseMode::kFull, .allow_plain = false});
     const bool has_bf16 = types.k == DType::kBF16 || types.v == DType::kBF16;
     const double n_layers = m.model().config().n_layers;
-    EXPECT_LT(relative_error(plain(m, behind), reused),
+    EXPECT_LT(relative_error(plain(m, one_chunk), reused),
               4 * std::sqrt(n_layers) * (has_bf16 ? 0x1p-8 : 0x1p-11))
         << "a chunk after its own prefix is full prefill";
   }

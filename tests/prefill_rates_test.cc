@@ -8,7 +8,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/thread_pool.h"
 #include "engine/kept_measurements.h"
+#include "support/fault_env.h"
 #include "support/test_model.h"
 
 namespace weft::engine {
@@ -70,6 +72,31 @@ TEST_F(PrefillRatesTest, AreMeasuredOnceAndKept) {
   EXPECT_EQ(second.row_ms, first.row_ms);  // to the last digit
   EXPECT_EQ(second.key_ms, first.key_ms);
   EXPECT_EQ(second.kv_byte_ms, first.kv_byte_ms);
+}
+
+/// A machine on which everything takes a thousand times as long, since all threads wait for cores.
+class BusyEnv : public test::FaultEnv {
+ public:
+  using FaultEnv::FaultEnv;
+  int64_t monotonic_ns() override { return kTimes * posix_env().monotonic_ns(); }
+  int64_t core_wait_ns() override {
+    return usable_cores() * (kTimes - 1) * posix_env().monotonic_ns();
+  }
+
+ private:
+  static constexpr int64_t kTimes = 1000;
+};
+
+// What is kept beside a compiler must serve when it has ended.
+TEST_F(PrefillRatesTest, WaitingForCoresIsNotCounted) {
+  const fusion::PrefillRates quiet = rates("");
+  BusyEnv env(posix_env());
+  const auto busy = prefill_rates(env, model_->model(), model_->context(), *cache_, "");
+  ASSERT_TRUE(busy.is_ok());
+  const auto prompt_ms = [](const fusion::PrefillRates& r) {
+    return r.block_ms + 512 * r.row_ms + 512 * 256 * r.key_ms;
+  };
+  EXPECT_LT(prompt_ms(*busy), 300 * prompt_ms(quiet));  // a tenth of a second is not 100 s
 }
 
 // Every row of such a model sees one key: rows and keys cannot be told apart.

@@ -209,7 +209,7 @@ TEST_F(SignalsToPip, ModelGetStopsWithItsPip) {
     ASSERT_TRUE(terminal.shows("pip was asked to end"));
     std::ofstream(path("go")) << "";
     EXPECT_EQ(terminal.exit_status(), asked.status);
-    EXPECT_THAT(terminal.screen(), HasSubstr("weft: stopped; nothing was left behind"));
+    EXPECT_THAT(terminal.screen(), HasSubstr("weft: stopped; nothing was kept"));
   }
 }
 

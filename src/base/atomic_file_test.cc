@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "support/fault_env.h"
+#include "support/files.h"
 
 namespace weft {
 namespace {
@@ -23,16 +24,10 @@ constexpr AtomicFileOptions kNew{.replace = false};
 
 class AtomicFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_NE(::mkdtemp(dir_.data()), nullptr);
-    old_umask_ = ::umask(022);
-  }
-  void TearDown() override {
-    ::umask(old_umask_);
-    std::filesystem::remove_all(dir_);
-  }
+  void SetUp() override { old_umask_ = ::umask(022); }
+  void TearDown() override { ::umask(old_umask_); }
 
-  std::string path(const std::string& name) const { return join_path(dir_, name); }
+  std::string path(const std::string& name) const { return dir_ / name; }
   void put(const std::string& name, const std::string& text, uint32_t mode = 0644) {
     std::ofstream(path(name)) << text;
     ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
@@ -44,7 +39,7 @@ class AtomicFileTest : public ::testing::Test {
   uint32_t mode(const std::string& name) { return posix_env().stat(path(name))->mode; }
   std::vector<std::string> names() {
     std::vector<std::string> names;
-    for (const DirEntry& entry : *posix_env().list(dir_)) names.push_back(entry.name);
+    for (const DirEntry& entry : *posix_env().list(dir_.path())) names.push_back(entry.name);
     return names;
   }
   Status write(const std::string& name, AtomicFileOptions options = {},
@@ -52,7 +47,7 @@ class AtomicFileTest : public ::testing::Test {
     return write_file_durably(env, path(name), "new", options);
   }
 
-  std::string dir_ = (std::filesystem::temp_directory_path() / "weft-atomic-XXXXXX").string();
+  test::TempDir dir_;
   mode_t old_umask_ = 0;
 };
 

@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/ascii.h"
+
 namespace weft {
 namespace {
 
@@ -51,7 +53,7 @@ std::optional<ByteSize> parse_byte_size(std::string_view text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   std::string unit;
   for (const char c : text.substr(std::min(text.find_first_not_of(' ', digits), text.size()))) {
-    unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    unit += ascii_upper(c);
   }
   if (unit.empty() && digits < text.size()) return std::nullopt;  // spaces alone
   const std::optional<uint64_t> one = unit_bytes(unit);

@@ -144,6 +144,9 @@ class Env {
                                                  const LockWait& wait) = 0;
 
   virtual int64_t monotonic_ns() = 0;
+  /// How long this process's living threads have waited for a core that others held, in sum; 0
+  /// where the system does not tell.
+  virtual int64_t core_wait_ns() = 0;
   virtual int64_t unix_ms() = 0;
   /// Since monotonic_ns() gave begin_ns.
   double ms_since(int64_t begin_ns) { return (monotonic_ns() - begin_ns) * 1e-6; }

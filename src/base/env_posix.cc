@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <system_error>
 #include <thread>
@@ -373,6 +374,19 @@ class PosixEnv : public Env {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(
                std::chrono::steady_clock::now().time_since_epoch())
         .count();
+  }
+
+  int64_t core_wait_ns() override {
+    // A line of each thread: ns on a core, ns waiting for one, how often (proc(5), schedstat).
+    int64_t sum_ns = 0;
+    std::error_code error;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", error)) {
+      std::ifstream file(thread.path() / "schedstat");
+      int64_t ran_ns = 0;
+      int64_t waited_ns = 0;
+      if (file >> ran_ns >> waited_ns) sum_ns += waited_ns;
+    }
+    return sum_ns;
   }
 
   int64_t unix_ms() override {

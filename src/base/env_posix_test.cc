@@ -15,6 +15,7 @@
 #include <functional>
 
 #include "base/env.h"
+#include "support/files.h"
 
 namespace weft {
 namespace {
@@ -28,20 +29,14 @@ constexpr StatusCode kTaken = StatusCode::kAlreadyExists;
 
 class PosixEnvTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_NE(::mkdtemp(dir_.data()), nullptr);
-    old_umask_ = ::umask(022);
-  }
-  void TearDown() override {
-    ::umask(old_umask_);
-    std::filesystem::remove_all(dir_);
-  }
-  std::string path(const std::string& name) const { return join_path(dir_, name); }
+  void SetUp() override { old_umask_ = ::umask(022); }
+  void TearDown() override { ::umask(old_umask_); }
+  std::string path(const std::string& name) const { return dir_ / name; }
   void put(const std::string& name, const std::string& text) { std::ofstream(path(name)) << text; }
   uint32_t mode(const std::string& name) { return env_.stat(path(name))->mode; }
 
   Env& env_ = posix_env();
-  std::string dir_ = (std::filesystem::temp_directory_path() / "weft-env-XXXXXX").string();
+  test::TempDir dir_;
   mode_t old_umask_ = 0;
 };
 
@@ -80,7 +75,7 @@ TEST_F(PosixEnvTest, CreatingTakesRegularFilesOnlyAndNeverWaits) {
   ASSERT_EQ(::symlink(path("victim").c_str(), path("link").c_str()), 0);
   ::alarm(60);  // waiting for the FIFO's reader would be for ever
   for (const std::string& name :
-       {path("fifo"), path("dangling"), path("link"), dir_, std::string("/dev/null")}) {
+       {path("fifo"), path("dangling"), path("link"), dir_.path(), std::string("/dev/null")}) {
     const Status refused = env_.create(name).status();
     EXPECT_THAT(refused.code(), AnyOf(kInvalid, StatusCode::kIoError)) << name;  // EISDIR
     EXPECT_THAT(refused.message(), HasSubstr(name));
@@ -130,7 +125,7 @@ TEST_F(PosixEnvTest, ReadingNeverWaitsAndFollowsLinksByChoice) {
   EXPECT_TRUE(env_.stat_link(path("link"))->is_link);
   EXPECT_TRUE(env_.stat(path("link"))->is_regular);
   EXPECT_EQ(*env_.resolve(path("link")), std::filesystem::canonical(path("file")).string());
-  const auto entries = env_.list(dir_);
+  const auto entries = env_.list(dir_.path());
   ASSERT_EQ(entries->size(), 4u);  // file, folder, link, pipe
   EXPECT_EQ((*entries)[2].name, "link");
   EXPECT_TRUE((*entries)[2].is_link && (*entries)[2].is_regular);
@@ -138,8 +133,8 @@ TEST_F(PosixEnvTest, ReadingNeverWaitsAndFollowsLinksByChoice) {
   EXPECT_FALSE((*entries)[3].is_regular);
   std::filesystem::create_symlink("nowhere", path("broken"));
   std::filesystem::create_symlink("loop", path("loop"));
-  EXPECT_EQ(env_.list(dir_)->size(), 4u);
-  const auto all = env_.list(dir_, BrokenLinks::kList);
+  EXPECT_EQ(env_.list(dir_.path())->size(), 4u);
+  const auto all = env_.list(dir_.path(), BrokenLinks::kList);
   ASSERT_EQ(all->size(), 6u);
   EXPECT_EQ((*all)[0].name, "broken");
   EXPECT_TRUE((*all)[0].is_link && !(*all)[0].is_regular && !(*all)[0].is_directory);

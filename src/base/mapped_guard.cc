@@ -15,7 +15,7 @@
 namespace weft {
 
 /// One guarded mapping. The signal handler walks these without a lock, so they are never freed:
-/// a range given up is empty and is taken again by the next guard.
+/// a range that was released is empty and is taken again by the next guard.
 struct Range {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};  // 0 while unused

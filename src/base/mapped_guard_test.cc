@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "support/files.h"
 
 namespace weft {
 namespace {
@@ -20,18 +21,16 @@ class MappedGuardTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ::testing::FLAGS_gtest_death_test_style = "threadsafe";
-    path_ = ::testing::TempDir() + "weft_mapped_guard_" + std::to_string(::getpid());
     auto file = posix_env().create(path_);
     ASSERT_TRUE(file.is_ok());
     const std::vector<std::byte> bytes(3 * static_cast<size_t>(::getpagesize()), std::byte{7});
     ASSERT_TRUE((*file)->append(bytes).is_ok());
     ASSERT_TRUE((*file)->close().is_ok());
   }
-  void TearDown() override { EXPECT_TRUE(posix_env().remove(path_).is_ok()); }
 
   /// Reads the last byte of a mapping whose file became empty.
   void read_after_truncation() {
-    // Others come and go, so that a range which was given up is taken again.
+    // Others come and go, so that a range which was released is taken again.
     { const auto other = posix_env().map(path_); }
     const auto kept = posix_env().map(path_);
     const auto file = posix_env().map(path_);
@@ -40,12 +39,13 @@ class MappedGuardTest : public ::testing::Test {
     static_cast<void>(last);
   }
 
-  std::string path_;
+  test::TempDir folder_;
+  std::string path_ = folder_ / "mapped";
 };
 
 TEST_F(MappedGuardTest, AFileThatShrinksEndsTheProcessWithOneLineNamingIt) {
   EXPECT_EXIT(read_after_truncation(), ::testing::ExitedWithCode(1),
-              "^weft: [^\n]*weft_mapped_guard_[0-9]+: cannot be read any more[^\n]*\n$");
+              "^weft: [^\n]*/mapped: cannot be read any more[^\n]*\n$");
 }
 
 TEST_F(MappedGuardTest, AnotherSigbusIsLeftToThePreviousHandler) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,16 @@
 #include "base/check.h"
 
 namespace weft {
+
+/// "none, prefix, full or blend"
+inline std::string listed(std::span<const std::string> words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const char* joint = i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
+    text += joint + words[i];
+  }
+  return text;
+}
 
 template <class E>
 struct Named {
@@ -51,14 +62,7 @@ class Names {
     return out;
   }
   /// "none, prefix, full or blend"
-  std::string listed() const {
-    std::string text;
-    for (size_t i = 0; i < N; ++i) {
-      text += i == 0 ? "" : i + 1 == N ? " or " : ", ";
-      text += all_[i].name;
-    }
-    return text;
-  }
+  std::string listed() const { return weft::listed(names()); }
   /// "none; prefix: what a prefix cache would have; …"
   std::string explained() const {
     std::string text;

@@ -1,5 +1,5 @@
 // Memory that runs out. std::bad_alloc (and std::length_error, a size that no memory could have) is
-// the one exception that may cross a room's border: what it leaves behind on its way is released by
+// the one exception that may cross a room's border: what it leaves on its way is released by
 // destructors, and where a caller's request begins or_out_of_memory makes a Status of it. Never
 // retries, and never frees anything to make room.
 #pragma once

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 
@@ -43,8 +44,7 @@ std::string with_escapes(std::string_view word, const std::vector<bool>& shown) 
 
 std::string shell_word(std::string_view word) {
   const bool is_plain = std::ranges::all_of(word, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("/._-+,:@%").find(c) != std::string_view::npos;
+    return is_ascii_alnum(c) || std::string_view("/._-+,:@%").find(c) != std::string_view::npos;
   });
   if (is_plain && !word.empty()) return std::string(word);
   const std::vector<bool> shown = shown_bytes(word);

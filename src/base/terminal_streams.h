@@ -22,7 +22,7 @@ class TerminalStreams {
   TerminalStreams& operator=(const TerminalStreams&) = delete;
 };
 
-/// The stream behind `stream` (stdout or stderr), for a line editor that draws on it. Whoever
+/// The stream under `stream` (stdout or stderr), for a line editor that draws on it. Whoever
 /// writes to both flushes in between.
 FILE* unfiltered(FILE* stream);
 

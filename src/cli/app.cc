@@ -17,6 +17,7 @@
 #include "base/terminal_streams.h"
 #include "base/terminal_text.h"
 #include "cli/model_get.h"
+#include "engine/compute_choice.h"
 
 namespace weft::cli {
 namespace {
@@ -63,13 +64,13 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
   command
       .add_option("--cache-type-k", flags.cache_type_k,
                   "type of K in the cache, also -ctk (default: f16)")
-      .one_of({"f32", "f16", "bf16"});
+      .one_of(kernels::kv_type_names());
   command
       .add_option("--cache-type-v", flags.cache_type_v,
                   "type of V in the cache, also -ctv (default: f16)")
-      .one_of({"f32", "f16", "bf16"});
+      .one_of(kernels::kv_type_names());
   command.add_option("--compute", flags.compute, "how prefill multiplies (default: auto)")
-      .one_of({"auto", "f32", "bf16", "int8"});
+      .one_of(engine::compute_names());
   command.add_option("--isa", flags.isa, "instruction set (default: the best)")
       .one_of(kernels::isa_names());
   return model;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/names.h"
 #include "cli/argument_reader_internal.h"
 #include "cli/known_models.h"
 #include "cli/suggestion.h"
@@ -180,7 +181,7 @@ class ArgumentReader {
       return invalid_argument(fmt::format("{} has no {}; {}: {}", path, shown(name), *foreign,
                                           *foreign_flag(command, *foreign)));
     }
-    const std::string words = has_words ? "; words that begin with - go behind --" : "";
+    const std::string words = has_words ? "; words that begin with - come after --" : "";
     return invalid_argument(fmt::format("{} has no {}{}{}{}", path, shown(name), meant, words,
                                         meant.empty() ? fmt::format("; see {} --help", path) : ""));
   }
@@ -216,6 +217,8 @@ class ArgumentReader {
       meant = has_model ? "weft chat reads what you say from the terminal, or line by line from a "
                           "pipe; weft generate -m MODEL PROMPT answers once"
                         : fmt::format("a model is named by -m: {} -m {}", path, shown(word));
+    } else if (command_->get_name() == "tokenize" || command_->get_name() == "template") {
+      meant = fmt::format("{} reads its text from standard input; see {} --help", path, path);
     }
     return invalid_argument(fmt::format("{} is one word too many; {}", shown(word), meant));
   }
@@ -251,15 +254,6 @@ std::string shown(std::string_view value) {
   if (text.size() < value.size()) text += "...";
   const bool plain = !text.empty() && text.find_first_of(" \t\r\n") == std::string::npos;
   return plain ? text : "'" + text + "'";
-}
-
-std::string listed(const std::vector<std::string>& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    const char* joint = i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
-    text += joint + words[i];
-  }
-  return text;
 }
 
 Result<ReadArguments> read_arguments(CLI::App& root, std::vector<std::string> arguments) {

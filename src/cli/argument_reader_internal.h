@@ -29,8 +29,6 @@ bool is_group(const CLI::App& command);
 
 /// A value as an error shows it.
 std::string shown(std::string_view value);
-/// "a, b or c"
-std::string listed(const std::vector<std::string>& words);
 
 struct ReadArguments {
   /// In an order and a form that leave the parser nothing to guess: flags first, each value by

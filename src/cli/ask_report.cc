@@ -89,6 +89,7 @@ std::vector<Source> sources_of(std::span<const library::Passage> passages) {
     for (const retrieval::Hit& other : hit.nearly_same) {
       const std::string path = retrieval::path_from_root(other.path, other.root);
       const bool is_copy = !hit.content_hash.empty() && other.content_hash == hit.content_hash;
+      if (path == source.path) continue;  // rows of one table that are alike in several chunks
       std::vector<std::string>& paths = is_copy ? source.same : source.nearly_same;
       if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
     }
@@ -145,30 +146,25 @@ std::string timing_line(const Answer& answer, bool stats_shown) {
   const char* const hint = stats_shown ? "" : " (--stats)";
   if (is_full_prefill) {
     // Why nothing of the store was used, and not "0 of N tokens reused", as if it did not work.
+    // Said as "the stored KV was left unused" it was still read as a failure.
     constexpr std::string_view kGate = "plain prefill: ";
     const std::vector<std::string>& notes = answer.report.notes;
     const auto gate = std::ranges::find_if(
         notes, [&](const std::string& note) { return note.starts_with(kGate); });
-    // Beside a measured time that is longer the rule would read as a contradiction.
-    const std::string rule = answer.ttft_ms < fusion::kSoonMs
-                                 ? fmt::format(" (less than {:.1f} s)", fusion::kSoonMs / 1000)
-                                 : ", too little for reuse to be worth it";
     const std::string why =
         gate != notes.end() ? gate->substr(kGate.size())
         : predicted->full_prefill_ms < fusion::kSoonMs
-            ? fmt::format("full prefill was predicted to take {} on a quiet machine{}",
-                          seconds(predicted->full_prefill_ms), rule)
-            : fmt::format(
-                  "reuse was predicted to be hardly faster than full prefill ({} on a quiet "
-                  "machine)",
-                  seconds(predicted->full_prefill_ms));
+            ? fmt::format("the prompt is short (predicted: {} on a quiet machine)",
+                          seconds(predicted->full_prefill_ms))
+            : fmt::format("reuse would be hardly faster (predicted: {} on a quiet machine)",
+                          seconds(predicted->full_prefill_ms));
     const std::string found = answer.report.reused_tokens == 0
                                   ? ""
                                   : fmt::format("; {} of {} tokens came from the prefix cache",
                                                 grouped_digits(answer.report.reused_tokens),
                                                 grouped_digits(answer.report.prompt_tokens));
-    return fmt::format("{} to the first token; the stored KV was left unused: {}{}{}",
-                       seconds(answer.ttft_ms), why, found, hint);
+    return fmt::format("{} to the first token by full prefill: {}{}{}", seconds(answer.ttft_ms),
+                       why, found, hint);
   }
   const std::string expected =
       !predicted ? ""
@@ -260,7 +256,9 @@ Json answer_json(const Answer& a) {
 Json passage_json(const library::Passage& passage) {
   const retrieval::Hit& hit = passage.hit;
   Json nearly_same = Json::array();
-  for (const retrieval::Hit& other : hit.nearly_same) nearly_same.push_back(other.path);
+  for (const retrieval::Hit& other : hit.nearly_same) {
+    if (other.path != hit.path) nearly_same.push_back(other.path);
+  }
   Json older_version_of;  // null: of none
   if (!hit.older_version_of.empty()) older_version_of = hit.older_version_of;
   return {{"path", hit.path},
@@ -283,7 +281,10 @@ std::string note_on_rates(const Answer& answer, const std::string& rates_file) {
   constexpr double kFarOff = 3;
   constexpr double kMattersMs = 200;
   const auto& predicted = answer.report.predicted;
-  if (!predicted || predicted->ttft_ms < kMattersMs ||
+  // Full prefill is predicted as if no question before had left these passages in the prefix cache.
+  const bool was_asked_before =
+      answer.report.mode != answer.asked && answer.report.reused_tokens > 0;
+  if (!predicted || was_asked_before || predicted->ttft_ms < kMattersMs ||
       predicted->ttft_ms < kFarOff * answer.ttft_ms) {
     return "";
   }

@@ -1,4 +1,4 @@
-// What `weft ask` shows of an answer: its sources, the line about time, the table behind --stats,
+// What `weft ask` shows of an answer: its sources, the line about time, the table of --stats,
 // and the same as JSON. It opens nothing and asks nothing.
 #pragma once
 
@@ -49,7 +49,7 @@ std::string source_line(const Source& source, size_t number);
 std::string left_out_line(const Source& source);
 
 /// "0.52 s to the first token (predicted for a quiet machine: 0.50 s, and 4.3 s for full prefill);
-/// 3,400 of 3,964 tokens reused (--stats)", or why the stored KV was left unused. What is in
+/// 3,400 of 3,964 tokens reused (--stats)", or why full prefill was done. What is in
 /// brackets only where it was predicted, the hint where `stats_shown` is false.
 std::string timing_line(const Answer& answer, bool stats_shown);
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "retrieval/scan.h"
+#include "support/files.h"
 
 namespace weft::cli {
 namespace {
@@ -38,10 +39,9 @@ TEST(AskReport, ChunksThatFollowEachOtherAreOneSource) {
 }
 
 TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
-  std::string path = (std::filesystem::temp_directory_path() / "weft-source-XXXXXX").string();
-  const int file = ::mkstemp(path.data());
-  ASSERT_GE(file, 0);
-  ASSERT_EQ(::write(file, "Bees make honey.", 16), 16);
+  const test::TempDir folder;
+  const std::string path = folder / "source.txt";
+  test::write_text(path, "Bees make honey.");
   const int64_t written_ns = posix_env().stat(path)->modified_ns;
   library::Passage one = passage(1, 0, 3, 3, 2);
   one.hit.path = path;
@@ -59,10 +59,10 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   one.hit.modified_ns = retrieval::kUnknownTime;
   one.hit.content_hash = retrieval::load_document(posix_env(), path, {})->info.content_hash;
   EXPECT_EQ(library::file_state(posix_env(), one.hit), library::FileState::kSame);
-  ASSERT_EQ(::pwrite(file, "Wasp", 4, 0), 4);
+  test::write_text(path, "Wasp make honey.");
   EXPECT_EQ(library::file_state(posix_env(), one.hit), library::FileState::kChanged);
   // However it was read.
-  ASSERT_EQ(::pwrite(file, "B\xE9\x65s", 4, 0), 4);
+  test::write_text(path, "B\xE9\x65s make honey.");
   for (const auto encoding : {documents::Encoding::kAny, documents::Encoding::kLatin1}) {
     const auto read = retrieval::load_document(posix_env(), path, {.encoding = encoding});
     one.hit.content_hash = read->info.content_hash;
@@ -72,8 +72,7 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   one.hit.size_bytes = 17;
   EXPECT_TRUE(line().ends_with("  (2)  changed since it was ingested")) << line();
   EXPECT_EQ(passage_json(one)["file"], "changed");
-  ::close(file);
-  ASSERT_EQ(::unlink(path.c_str()), 0);
+  ASSERT_TRUE(posix_env().remove(path).is_ok());
   EXPECT_TRUE(line().ends_with("  (2)  gone since it was ingested")) << line();
   EXPECT_EQ(passage_json(one)["file"], "gone");
 }
@@ -92,6 +91,9 @@ TEST(AskReport, OtherVersionsOfASourceAreNamed) {
   for (retrieval::Hit& other : one.hit.nearly_same) other.content_hash = "a";
   EXPECT_EQ(line(), "the same as notes/d2.md, notes/d3.md, notes/d4.md and 1 more");
   EXPECT_EQ(passage_json(one)["nearly_same"][0], "/home/ann/notes/d2.md");
+  one.hit.nearly_same = {passage(1, 4, 9, 9, 2).hit};  // rows of a table that are alike
+  EXPECT_EQ(line(), "");
+  EXPECT_EQ(passage_json(one)["nearly_same"], Json::array());
 }
 
 TEST(AskReport, AnOlderVersionNamesTheNewerSource) {
@@ -123,22 +125,18 @@ TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
             "prefill); 0 of 1,203,964 tokens reused");
   answer.report.mode = fusion::ReuseMode::kPrefix;  // auto took full prefill
   answer.report.predicted->ttft_ms = 4321;
-  EXPECT_EQ(
-      timing_line(answer, true),
-      "12.3 s to the first token; the stored KV was left unused: reuse was predicted to be hardly "
-      "faster than full prefill (4.3 s on a quiet machine)");
+  EXPECT_EQ(timing_line(answer, true),
+            "12.3 s to the first token by full prefill: reuse would be hardly faster (predicted: "
+            "4.3 s on a quiet machine)");
   answer.report.predicted->full_prefill_ms = 301;
   answer.report.reused_tokens = 512;
   EXPECT_EQ(timing_line(answer, false),
-            "12.3 s to the first token; the stored KV was left unused: full prefill was predicted "
-            "to take 0.30 s on a quiet machine, too little for reuse to be worth it; 512 of "
-            "1,203,964 tokens came from the prefix cache (--stats)");
-  // The rule only where what came does not seem to break it.
-  answer.ttft_ms = 312;
+            "12.3 s to the first token by full prefill: the prompt is short (predicted: 0.30 s on "
+            "a quiet machine); 512 of 1,203,964 tokens came from the prefix cache (--stats)");
+  answer.report.notes = {"plain prefill: reuse would save less than 10 %"};
   answer.report.reused_tokens = 0;
   EXPECT_EQ(timing_line(answer, true),
-            "0.31 s to the first token; the stored KV was left unused: full prefill was predicted "
-            "to take 0.30 s on a quiet machine (less than 0.4 s)");
+            "12.3 s to the first token by full prefill: reuse would save less than 10 %");
 }
 
 TEST(AskReport, RatesOfABusyMachineAreSaid) {
@@ -150,6 +148,13 @@ TEST(AskReport, RatesOfABusyMachineAreSaid) {
   answer.report.predicted->ttft_ms = 700;
   EXPECT_THAT(note_on_rates(answer, "F"), ::testing::HasSubstr("7 times as fast"));
   EXPECT_THAT(note_on_rates(answer, "F"), ::testing::HasSubstr("without F it is"));
+  answer.asked = fusion::ReuseMode::kBlend;
+  answer.report.mode = fusion::ReuseMode::kPrefix;
+  EXPECT_NE(note_on_rates(answer, "F"), "");
+  answer.report.reused_tokens =
+      608;  // asked before: the prefix cache had it, which nobody predicts
+  EXPECT_EQ(note_on_rates(answer, "F"), "");
+  answer.report.reused_tokens = 0;
   answer.report.predicted->ttft_ms = 150;  // whatever it is, nobody waits for it
   answer.ttft_ms = 10;
   EXPECT_EQ(note_on_rates(answer, "F"), "");

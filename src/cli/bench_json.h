@@ -14,7 +14,7 @@ inline Json spread_json(const Spread& s) {
 
 inline Json engine_json(const engine::Engine& engine) {
   return {{"isa", kernels::isa_name(engine.context().isa)},
-          {"compute", engine::matmul_path_name(engine.context().matmul_path)},
+          {"compute", engine::kMatmulPaths.name(engine.context().matmul_path)},
           {"threads", engine.context().pool.size()}};
 }
 

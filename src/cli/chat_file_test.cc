@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <fstream>
 
 #include "support/fault_env.h"
+#include "support/files.h"
 
 namespace weft::cli {
 namespace {
@@ -69,9 +69,7 @@ TEST(ChatFile, RefusesTheRestInOneLine) {
 /// A folder of its own, as others may write to it too.
 class ChatFileOnDisk : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_NE(::mkdtemp(dir_.data()), nullptr); }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-  std::string path(const std::string& name) const { return join_path(dir_, name); }
+  std::string path(const std::string& name) const { return dir_ / name; }
   void put(const std::string& name, const std::string& text, uint32_t mode = 0644) const {
     std::ofstream(path(name)) << text;
     ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
@@ -87,7 +85,7 @@ class ChatFileOnDisk : public ::testing::Test {
 
   const std::vector<text::Turn> turns_ = {{Role::kUser, "Hello"}, {Role::kAssistant, "Hi"}};
   const std::string json_ = write_conversation(turns_);
-  std::string dir_ = (std::filesystem::temp_directory_path() / "weft-chat-XXXXXX").string();
+  test::TempDir dir_;
 };
 
 TEST_F(ChatFileOnDisk, SavingTouchesNoOtherFile) {
@@ -100,7 +98,7 @@ TEST_F(ChatFileOnDisk, SavingTouchesNoOtherFile) {
   std::filesystem::create_symlink("victim", path("s.json.part"));
   ASSERT_TRUE(save("s.json").is_ok());
   EXPECT_EQ(text("victim"), "precious");
-  EXPECT_EQ(posix_env().list(dir_)->size(), 3u);
+  EXPECT_EQ(posix_env().list(dir_.path())->size(), 3u);
 }
 
 TEST_F(ChatFileOnDisk, ANewFileIsPrivateAndAnOldOneKeepsItsMode) {
@@ -152,7 +150,7 @@ TEST_F(ChatFileOnDisk, AFailureAnywhereLeavesTheOldFileOrTheNewOne) {
     const Status saved = save("s.json", /*replace=*/true, env);
     EXPECT_FALSE(saved.is_ok()) << at;
     EXPECT_TRUE(text("s.json") == "old" || text("s.json") == json_) << at;
-    EXPECT_EQ(posix_env().list(dir_)->size(), 1u) << at;
+    EXPECT_EQ(posix_env().list(dir_.path())->size(), 1u) << at;
   }
 }
 

@@ -39,7 +39,7 @@ bool parse_number(std::string_view text, T& out) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// The first word, and what follows the space behind it.
+/// The first word, and what follows the space after it.
 std::pair<std::string_view, std::string_view> split_word(std::string_view text) {
   const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
   std::string_view rest = text.substr(end);
@@ -119,7 +119,7 @@ class Chat {
     Line::Kind kind = Line::Kind::kText;
     std::string text;
     std::string typed;      // as it was, for the history
-    bool is_block = false;  // stood in """, so it is no command
+    bool is_block = false;  // was in """, so it is no command
   };
 
   Status talk_on() {
@@ -167,7 +167,7 @@ class Chat {
     return line;
   }
 
-  /// A line, and those that belong to it: behind a backslash, or up to the end of a block.
+  /// A line, and those that belong to it: after a backslash, or up to the end of a block.
   Result<Message> read_message() {
     WEFT_ASSIGN_OR_RETURN(Line line, next_line("> "));
     Message message{line.kind, line.text, line.text, line.text.starts_with(kBlockMark)};
@@ -196,7 +196,7 @@ class Chat {
     return message;
   }
 
-  /// A pasted block mark would end the block early, and make questions of the lines behind it.
+  /// A pasted block mark would end the block early, and make questions of the lines after it.
   static bool can_be_called_back(const Message& message) {
     return !message.is_block || message.text.find(kBlockMark) == std::string::npos;
   }
@@ -226,8 +226,11 @@ class Chat {
   }
 
   void say(std::string_view text) {
-    if (talk_.has_documents() && !talk_.is_json() && !terminal_) {
-      fmt::print("{}> {}\n", std::exchange(said_, true) ? "\n" : "", one_line(text));
+    if (!terminal_ && !talk_.is_json()) {
+      // In a pipe nobody sees what was typed: an empty line parts the answers. A model alone is
+      // often given one line by a script, which wants the answer and nothing else.
+      if (std::exchange(said_, true)) fmt::print("\n");
+      if (talk_.has_documents()) fmt::print("> {}\n", one_line(text));
     }
     answer([&](const engine::ChatCallbacks& callbacks) {
       return talk_.say(std::string(text), options_, callbacks);
@@ -342,7 +345,7 @@ class Chat {
     save_path_.clear();
   }
 
-  // The commands; `argument` is what stands behind the name.
+  // The commands; `argument` is what follows the name.
 
   Status help(std::string_view) {
     std::string text;

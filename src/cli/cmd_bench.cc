@@ -1,5 +1,6 @@
 // weft bench ttft, weft bench speed, weft bench load: whole-run benchmarks.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -42,7 +43,7 @@ struct TtftFlags {
   ReuseFlags reuse;
   bench::TtftOptions options;
   std::string order = "shuffled";
-  std::string modes = "none,prefix,full,blend";
+  std::string modes = fmt::format("{}", fmt::join(fusion::kReuseModes.names(), ","));
   std::string tokens_file;
   bool json = false;
 };
@@ -76,7 +77,7 @@ Json ttft_json(const engine::Engine& engine, const bench::TtftReport& report) {
 void print_ttft(const engine::Engine& engine, const bench::TtftReport& report) {
   fmt::print("{} prompt tokens, {} threads, {}, compute {}; medians in ms\n", report.prompt_tokens,
              engine.context().pool.size(), kernels::isa_name(engine.context().isa),
-             engine::matmul_path_name(engine.context().matmul_path));
+             engine::kMatmulPaths.name(engine.context().matmul_path));
   fmt::print("{:<7} {:>9} {:>7} | {:>7} {:>9} {:>7} {:>7} {:>9} {:>8} | {:>6} {:>10} {:>8}\n",
              "mode", "TTFT", "sooner", "lookup", "load wait", "rotate", "select", "recompute",
              "prefill", "reused", "recomputed", "computed");
@@ -148,11 +149,13 @@ void add_ttft(Command bench, App& app) {
       .in_range(1, 4096);
   command.add_option("--chunk-tokens", o.chunk_tokens, "tokens of each (default: 480)")
       .in_range(1, 1 << 20);
-  command.add_option("--question-tokens", o.question_tokens, "tokens behind them (default: 96)")
+  command.add_option("--question-tokens", o.question_tokens, "tokens after them (default: 96)")
       .in_range(1, 1 << 20);
   command.add_option("--order", flags->order, "of the chunks beside the prompt before")
       .one_of({"shuffled", "same"});
-  command.add_option("--modes", flags->modes, "default: none,prefix,full,blend");
+  command.add_option(
+      "--modes", flags->modes,
+      fmt::format("of {}, with commas (default: all)", fusion::kReuseModes.listed()));
   command.add_option("--repeat", o.repeat, "timed runs of each mode (default: 5)")
       .in_range(1, 1000);
   command.add_flag("--cold", o.cold, "drop the records from the page cache before each run");
@@ -202,7 +205,7 @@ Status run_speed(App& app, SpeedFlags flags) {
   }
   fmt::print("{} threads, {}, compute {}; median (min to max), tokens/s\n",
              engine->context().pool.size(), kernels::isa_name(engine->context().isa),
-             engine::matmul_path_name(engine->context().matmul_path));
+             engine::kMatmulPaths.name(engine->context().matmul_path));
   for (const bench::PrefillSpeed& p : report.prefill) {
     fmt::print("prefill {:>6}  {:>9.1f} ({:.1f} to {:.1f})\n", p.tokens, p.tokens_per_s.median,
                p.tokens_per_s.min, p.tokens_per_s.max);

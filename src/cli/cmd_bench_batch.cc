@@ -59,7 +59,7 @@ Status run_bench_batch(App& app, BenchBatchFlags flags) {
       "{} threads, {}, compute {}; prompts of {}, {} new tokens; median (min to max), "
       "tokens/s of all together\n",
       engine->context().pool.size(), kernels::isa_name(engine->context().isa),
-      engine::matmul_path_name(engine->context().matmul_path), flags.options.prompt_tokens,
+      engine::kMatmulPaths.name(engine->context().matmul_path), flags.options.prompt_tokens,
       flags.options.new_tokens);
   fmt::print("{:>5}  {:>28}  {:>26}  {:>8}  {:>8}\n", "batch", "prefill", "decode", "ITL ms",
              "p95 ms");

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "base/byte_sizes.h"
 #include "base/counts_text.h"
 #include "base/terminal_text.h"
 #include "cli/app.h"
@@ -86,9 +87,8 @@ Status run_stat(App& app, const CacheFlags& flags) {
                 {"anchor", anchor}});
     return Status::ok();
   }
-  fmt::print("{}, {:.1f} MB ({:.1f} MB free)\nmodel  {}\nanchor {}\n",
-             counted(stats.disk.records, "record"), static_cast<double>(stats.disk.bytes) * 1e-6,
-             static_cast<double>(free) * 1e-6, model.empty() ? "-" : one_line(model),
+  fmt::print("{}, {} ({} free)\nmodel  {}\nanchor {}\n", counted(stats.disk.records, "record"),
+             size_text(stats.disk.bytes), size_text(free), model.empty() ? "-" : one_line(model),
              anchor.empty() ? "-" : one_line(anchor));
   return Status::ok();
 }

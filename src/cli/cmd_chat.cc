@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/atomic_file.h"
+#include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/chat.h"
 #include "cli/chat_file.h"
@@ -100,10 +101,19 @@ Result<Beginning> begin(App& app, const ChatFlags& flags, Talk& talk) {
   return out;
 }
 
+/// What there is for -m. The first of several models is nobody's choice, so none is taken unasked.
+std::string models_to_name(App& app) {
+  const auto models = list_models(app.env, app.models_dir);
+  if (!models.is_ok() || models->empty()) return "weft model get fetches one";
+  std::string names;
+  for (const LocalModel& model : *models) names += " " + one_line(model.name);
+  return "there are:" + names;
+}
+
 Status run_chat(App& app, const ChatFlags& flags) {
   if (flags.model.model.empty()) {
-    return invalid_argument(
-        "--model MODEL is missing, and WEFT_MODEL is not set; weft model ls lists the models");
+    return invalid_argument(fmt::format("--model MODEL is missing, and WEFT_MODEL is not set; {}",
+                                        models_to_name(app)));
   }
   WEFT_RETURN_IF_ERROR(check_save(app, flags));
   WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));

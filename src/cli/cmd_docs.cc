@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/counts_text.h"
+#include "base/shell_text.h"
 #include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/unfinished.h"
@@ -26,7 +27,9 @@ Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const DocsFlags& 
                                                      retrieval::Index::Mode mode) {
   auto index = retrieval::Index::open(library::index_path(flags.dir), mode, app.env, index_wait());
   if (index.status().code() != StatusCode::kNotFound) return index;
-  return not_found(flags.dir + ": no documents were ingested here; see weft ingest --help");
+  return not_found(fmt::format(
+      "{}: no documents were ingested here; weft ingest -m MODEL --store {} PATH takes some in",
+      flags.dir, shell_path(flags.dir)));
 }
 
 struct ListedDocument {
@@ -125,7 +128,7 @@ Status run_ls(App& app, const DocsFlags& flags) {
   return Status::ok();
 }
 
-/// What a path that is to be removed stands for.
+/// What a path that is to be removed means.
 struct Meant {
   std::vector<std::string> documents;  // their paths
   std::vector<std::string> roots;      // where an ingest did not end

@@ -165,9 +165,11 @@ void add_eval_command(Command root, App& app) {
   add_model_flags(command, flags->model);
   add_reuse_flags(command, flags->reuse);
   command.add_option("-f,--file", flags->file, "questions with passages, as JSON").required();
-  command.add_option("--modes", flags->modes, "default: none,full,blend");
+  command.add_option(
+      "--modes", flags->modes,
+      fmt::format("of {}, with commas (default: {})", fusion::kReuseModes.listed(), flags->modes));
   command.add_option("--anchor", flags->anchor,
-                     "what chunks are computed behind: none, opening, neutral or a file");
+                     "what chunks are computed after: none, opening, neutral or a file");
   add_prompt_flag(command, flags->prompt);
   command.add_option(
       "--details", flags->details_file,

@@ -57,10 +57,10 @@ Result<std::string> show_terms(App& app, const KnownModel& model, bool accepted)
   fmt::print("{}\n", shown);
   std::fflush(stdout);
   if (!accepted) {
-    return invalid_argument(fmt::format(
-        "{}: its terms (above) need your agreement; --accept-terms accepts them: weft model get {} "
-        "--accept-terms",
-        model.name, model.name));
+    return invalid_argument(
+        fmt::format("{}: its terms, on standard output, need your agreement; --accept-terms "
+                    "accepts them: weft model get {} --accept-terms",
+                    model.name, model.name));
   }
   return terms_text(terms, kKeptTermsColumns);
 }
@@ -100,7 +100,7 @@ Status run_get(App& app, const std::string& name, bool accept_terms) {
     print_error(path + ": not the published file, fetched again");
   }
   const Status fetched = fetch_and_say(app, model, accept_terms);
-  if (!fetched.is_ok() && interrupted()) return cancelled("stopped; nothing was left behind");
+  if (!fetched.is_ok() && interrupted()) return cancelled("stopped; nothing was kept");
   return fetched;
 }
 

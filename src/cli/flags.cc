@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "base/byte_sizes.h"
+#include "base/names.h"
 #include "cli/argument_reader_internal.h"
 #include "cli/suggestion.h"
 

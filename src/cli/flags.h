@@ -31,7 +31,7 @@ class Flag {
   Flag one_of(const std::vector<std::string>& values);
   /// Of a text: an empty one is not refused, it means something.
   Flag may_be_empty();
-  /// What stands for the value in the help, and what shells complete it with: MODEL, DIR and FILE.
+  /// The value's name in the help, and what shells complete it with: MODEL, DIR and FILE.
   Flag value_name(const std::string& name);
   /// Where the flag is not given, what the environment's `variable` says; one of both must be, if
   /// the flag is required.

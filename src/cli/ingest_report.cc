@@ -94,11 +94,15 @@ std::string counts_line(const library::IngestCounts& counts) {
 
 std::string progress_line(const ShownProgress& progress, int columns) {
   const library::IngestProgress& at = progress.at;
-  const int64_t total = std::max<int64_t>(at.total_tokens, 1);
+  // Of what is computed where something is: that takes the time, and of a large store with a few
+  // changes nearly all the rest is there already.
+  const bool computes = progress.new_tokens > 0;
+  const int64_t total = std::max<int64_t>(computes ? progress.new_tokens : at.total_tokens, 1);
+  const int64_t done = computes ? at.computed_tokens : at.done_tokens;
   const auto width = static_cast<size_t>(std::max(columns, 20));
   std::vector<std::string> parts{
-      fmt::format("ingest {:3} %", 100 * std::min(at.done_tokens, total) / total),
-      fmt::format("{}/{} tokens", grouped_digits(at.done_tokens), grouped_digits(total))};
+      fmt::format("ingest {:3} %", 100 * std::min(done, total) / total),
+      fmt::format("{}/{} tokens", grouped_digits(done), grouped_digits(total))};
   if (at.computed_tokens > 0 && progress.elapsed_s > 0) {
     const double rate = static_cast<double>(at.computed_tokens) / progress.elapsed_s;
     const int64_t left = std::max<int64_t>(progress.new_tokens - at.computed_tokens, 0);

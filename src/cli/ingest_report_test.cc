@@ -70,13 +70,13 @@ TEST(IngestReport, ThePlanIsOfWhatIsComputed) {
 
 TEST(IngestReport, ProgressKeepsToTheWidth) {
   const std::string path = "/home/a/notes/\u00fcber \u4e2d\u6587/a long name.md";
-  const ShownProgress progress{{1234, 5210, 620, path}, 2000, 2.0};
+  const ShownProgress progress{{3234, 9210, 620, path}, 2000, 2.0};
   EXPECT_EQ(progress_line(progress, 200),
-            "ingest  23 %  1,234/5,210 tokens  310 tokens/s  4 s left  " + path);
+            "ingest  31 %  620/2,000 tokens  310 tokens/s  4 s left  " + path);
   EXPECT_THAT(progress_line(progress, 79), HasSubstr("left  \u2026"));
   EXPECT_THAT(progress_line(progress, 79), EndsWith("a long name.md"));
-  EXPECT_EQ(progress_line(progress, 40), "ingest  23 %  1,234/5,210 tokens");
-  EXPECT_EQ(progress_line(progress, 1), "ingest  23 %");
+  EXPECT_EQ(progress_line(progress, 40), "ingest  31 %  620/2,000 tokens");
+  EXPECT_EQ(progress_line(progress, 1), "ingest  31 %");
   for (int width = 20; width < 200; ++width) {
     const std::string line = progress_line(progress, width);
     int columns = 0;
@@ -89,7 +89,7 @@ TEST(IngestReport, ProgressKeepsToTheWidth) {
 }
 
 TEST(IngestReport, RateAndTimeComeWithTheFirstComputedChunk) {
-  const ShownProgress found{{100, 200, 0, "a.md"}, 100, 0.5};
+  const ShownProgress found{{100, 200, 0, "a.md"}, 0, 0.5};
   EXPECT_EQ(progress_line(found, 79), "ingest  50 %  100/200 tokens  a.md");
 }
 

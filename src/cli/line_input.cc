@@ -42,7 +42,7 @@ Wait wait_for_input() {
 
 constexpr std::string_view kPasteOn = "\x1b[?2004h";
 constexpr std::string_view kPasteOff = "\x1b[?2004l";
-constexpr std::string_view kPasteBegin = "[200~";  // behind ESC
+constexpr std::string_view kPasteBegin = "[200~";  // after ESC
 constexpr std::string_view kPasteEnd = "\x1b[201~";
 constexpr int kSequenceMs = 50;  // the bytes of a terminal's sequence come together
 
@@ -203,7 +203,7 @@ class TerminalInput : public LineInput {
 
   static char* sign_of(EditLine* edit) { return self(edit).sign_.data(); }
 
-  /// 1 with a character, 0 at the end of the input, -1 when the line is to be given up.
+  /// 1 with a character, 0 at the end of the input, -1 when the line is to be dropped.
   static int read_char(EditLine* edit, wchar_t* out) {
     std::mbstate_t state{};
     char byte = 0;
@@ -216,7 +216,7 @@ class TerminalInput : public LineInput {
     return self(edit).interrupted_ ? -1 : 0;
   }
 
-  /// False at the end of the input and when the line is to be given up.
+  /// False at the end of the input and when the line is to be dropped.
   bool next_byte(EditLine* edit, char& byte) {
     while (true) {
       if (!pending_.empty()) {
@@ -297,7 +297,7 @@ class TerminalInput : public LineInput {
     std::string bytes;
     char byte = 0;
     while (bytes.size() < kPasteBegin.size() && kPasteBegin.starts_with(bytes) && read_soon(byte)) {
-      if (byte == '\x1b') {  // that ESC stood alone
+      if (byte == '\x1b') {  // that ESC came alone
         pending_.push_back('\x1b');
         pending_.insert(pending_.end(), bytes.begin(), bytes.end());
         bytes.clear();

@@ -122,10 +122,16 @@ Result<std::string> model_of_store(Env& env, const std::string& dir,
       if (model.name + ".gguf" == wanted.file) return model.path;
     }
   }
+  const auto known = std::ranges::find_if(known_models(), [&](const KnownModel& model) {
+    return fmt::format("{}{}", model.name, kSuffix) == wanted.file;
+  });
+  const std::string way = known == known_models().end()
+                              ? "name the model's file with -m"
+                              : fmt::format("weft model get {} fetches it again", known->name);
   return not_found(fmt::format(
       "{}: its documents were ingested with {}, which is not in the models folder (weft model ls); "
-      "name the model's file with -m",
-      dir, wanted.name));
+      "{}",
+      dir, wanted.name, way));
 }
 
 Result<uint64_t> remove_model(Env& env, const std::string& name, const std::string& models_dir) {

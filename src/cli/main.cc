@@ -69,7 +69,7 @@ int exit_status(const weft::Status& status) {
   }
 }
 
-/// Runs the command. What it printed must have arrived: a full disk behind standard output is an
+/// Runs the command. What it printed must have arrived: a full disk at standard output is an
 /// error like any other.
 int run(weft::cli::App& app) {
   const auto lost = [] {

@@ -82,7 +82,7 @@ Status write_file(Env& env, const std::string& path, const std::string& text) {
   return file->close();
 }
 
-/// Gives the checked file its name, its terms first: a model never stands there without them.
+/// Gives the checked file its name, its terms first: a model is never there without them.
 Status publish(Env& env, const KnownModel& model, const std::string& models_dir,
                const std::string& checked_path, const std::string& kept_terms_path) {
   const std::string path = model_path(model.name, models_dir);

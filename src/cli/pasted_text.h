@@ -12,11 +12,11 @@ namespace weft::cli {
 class PastedText {
  public:
   /// The line for the editor, UTF-8 where `text` is. Line breaks at the end are left out: who
-  /// copies a whole line means what stands in it.
+  /// copies a whole line means what is in it.
   std::string as_line(std::string_view text);
-  /// Whether a break stood in any text since clear().
+  /// Whether a break was in any text since clear().
   bool has_breaks() const { return !break_sign_.empty(); }
-  /// Signs in an edited line become what they stood for.
+  /// Signs in an edited line become what they replaced.
   void put_back(std::string& line) const;
   void clear();
 

@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "gguf/writer.h"
 #include "kernels/dequantize.h"
 #include "support/fault_env.h"
+#include "support/files.h"
 #include "support/test_pool.h"
 
 namespace weft::cli {
@@ -31,16 +30,13 @@ constexpr int64_t kRow = 512, kRows = 1000;
 class QuantizeFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "weft_quantize_XXXXXX";
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     std::mt19937 random(3);
     std::normal_distribution<float> normal(0.0f, 0.05f);
     values_.resize(static_cast<size_t>(kRow * kRows));
     for (float& value : values_) value = normal(random);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::string path(const std::string& name) const { return join_path(folder_, name); }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   /// A norm, a bias, a matrix and, with split_part, the keys of a part.
   void write(const std::string& name, int split_part = -1, int n_tensors = 3) {
@@ -83,14 +79,14 @@ class QuantizeFileTest : public ::testing::Test {
 
   std::vector<std::string> files() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
       names.push_back(entry.path().filename());
     }
     std::sort(names.begin(), names.end());
     return names;
   }
 
-  std::string folder_;
+  test::TempDir folder_;
   std::vector<float> values_;
 };
 

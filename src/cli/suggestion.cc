@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/edit_distance.h"
 
 namespace weft::cli {
@@ -13,14 +14,6 @@ namespace {
 
 constexpr size_t kMostBytes = 64;
 constexpr size_t kLeastPrefix = 3;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 std::string_view without_dashes(std::string_view word) {
   word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
@@ -103,6 +96,7 @@ constexpr std::string_view kMapped = "weft always maps the model's file, and nev
 constexpr std::string_view kBatches = "weft chooses its batches itself";
 constexpr std::string_view kChat = "weft chat talks, weft generate answers once";
 constexpr std::string_view kStops = "weft's is --stop TEXT";
+constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
 constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-ngl", kNoGpu},
@@ -154,6 +148,8 @@ constexpr Foreign kFlagsOfCommands[] = {
     {"chat", "--file", "weft chat reads lines from standard input: weft chat -m MODEL < FILE"},
     {"chat", "-k",
      "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},
+    {"chat", "--mode", kReuse},
+    {"ask", "--mode", kReuse},
     {"ask", "-k", "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},
     {"ask", "-p", "the question is an argument by itself: weft ask --store DIR QUESTION"},
     {"ask", "-f", "weft ask reads questions line by line: weft ask --store DIR < FILE"},
@@ -169,14 +165,14 @@ constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
 
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& words) {
   if (word.size() > kMostBytes) return std::nullopt;
-  const std::string wanted = lower(without_dashes(word));
+  const std::string wanted = ascii_lower(without_dashes(word));
   if (wanted.empty()) return std::nullopt;
   const std::string* best = nullptr;
   const std::string* only_longer = nullptr;  // begins with what was written
   size_t least = std::max<size_t>(wanted.size() / 3, 1) + 1;
   size_t n_longer = 0;
   for (const std::string& candidate : words) {
-    const std::string name = lower(without_dashes(candidate));
+    const std::string name = ascii_lower(without_dashes(candidate));
     if (name.size() < 2) continue;  // of one letter, everything is near to it
     const size_t distance = edit_distance(wanted, name);
     if (distance < least && distance < name.size()) {
@@ -207,7 +203,7 @@ std::optional<std::string_view> foreign_command(std::string_view group, std::str
 std::optional<std::string> usual_command(std::string_view word,
                                          const std::vector<std::string>& words) {
   if (word.size() > kMostBytes) return std::nullopt;
-  const std::string wanted = lower(word);
+  const std::string wanted = ascii_lower(word);
   for (const auto& [usual, name] : kUsual) {
     if (usual == wanted && std::ranges::find(words, name) != words.end()) return std::string(name);
   }

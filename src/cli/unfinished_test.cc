@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "retrieval/index.h"
+#include "support/files.h"
 
 namespace weft::cli {
 namespace {
@@ -19,21 +18,15 @@ using ::testing::Not;
 class UnfinishedTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "weft_unfinished_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    index_ = *Index::open(folder_ + "/documents.sqlite", Index::Mode::kCreate);
+    index_ = *Index::open(folder_ / "documents.sqlite", Index::Mode::kCreate);
   }
-  void TearDown() override {
-    index_.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  void TearDown() override { index_.reset(); }
   void begin(const std::vector<IngestRoot>& roots) {
     ASSERT_TRUE(index_->begin_roots(roots).is_ok());
   }
   std::string line() { return *unfinished_line(*index_, "S"); }
 
-  std::string folder_;
+  test::TempDir folder_;
   std::unique_ptr<Index> index_;
 };
 

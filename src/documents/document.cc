@@ -16,6 +16,7 @@
 #include <array>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "documents/file_kind.h"
 #include "documents/front_matter.h"
@@ -30,10 +31,7 @@ constexpr std::string_view kHtmlReading = "html 3";
 constexpr std::string_view kFrontMatterReading = "front matter 2";
 
 Format format_by_name(std::string_view name) {
-  std::string ending(name.substr(std::min(name.rfind('.'), name.size())));
-  for (char& c : ending) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
+  const std::string ending = ascii_lower(name.substr(std::min(name.rfind('.'), name.size())));
   constexpr auto kHtml = std::to_array<std::string_view>({".html", ".htm", ".xhtml"});
   constexpr auto kMarkdown = std::to_array<std::string_view>(
       {".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"});
@@ -62,8 +60,8 @@ Read<Encoding> encoding_of_page(std::string_view bytes) {
 /// and returns its title.
 std::string take_front_matter(std::string& text) {
   const FrontMatter front = front_matter_of(text);
-  const auto end = text.begin() + static_cast<std::ptrdiff_t>(front.end);
-  const auto n_lines = static_cast<size_t>(std::count(text.begin(), end, '\n'));
+  const auto end = text.begin() + front.end;
+  const size_t n_lines = std::count(text.begin(), end, '\n');
   text.replace(0, front.end, n_lines, '\n');
   return front.title;
 }
@@ -120,7 +118,7 @@ void put_properties(const FrontMatter& front, std::string_view body, uint64_t bo
 void read_as_markdown(std::string text, Document& document) {
   FrontMatter front = front_matter_of(text);
   const auto taken = std::string_view(text).substr(0, front.end);
-  const auto body_line = static_cast<uint64_t>(std::ranges::count(taken, '\n')) + 1;
+  const uint64_t body_line = std::ranges::count(taken, '\n') + 1;
   document.title = std::move(front.title);
   if (front.end > 0) document.reading = kFrontMatterReading;
   if (!front.properties.empty()) {
@@ -140,7 +138,7 @@ std::string short_title(std::string_view title) {
     const size_t n = utf8_char_bytes(title, at);
     const std::string_view c = n == 0 ? "\uFFFD" : title.substr(at, n);
     if (out.size() + c.size() > kMaxTitleBytes) break;
-    const bool is_control = n == 1 && static_cast<unsigned char>(c[0]) < ' ';
+    const bool is_control = n == 1 && byte_of(c[0]) < ' ';
     out += is_control ? " " : c;
     at += std::max<size_t>(n, 1);
   }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 
 namespace weft::documents {
@@ -34,17 +35,17 @@ bool is_odd_control(char32_t c) {
   return (c < 0x20 && !(c >= '\t' && c <= '\r') && c != 0x1A && c != 0x1B) || c == 0x7F;
 }
 
-bool is_odd_char(char c) { return is_odd_control(static_cast<unsigned char>(c)); }
+bool is_odd_char(char c) { return is_odd_control(byte_of(c)); }
 
 Decoded from_single_bytes(std::string_view bytes, bool is_windows) {
   Decoded decoded{.text = "", .guess = "", .encoding = is_windows ? "windows-1252" : "latin-1"};
   const auto n_high = std::ranges::count_if(bytes, [](unsigned char c) { return c >= 0x80; });
-  decoded.text.reserve(bytes.size() + static_cast<size_t>(n_high));
-  for (const unsigned char byte : bytes) {
-    if (byte < 0x80) {
-      decoded.text += static_cast<char>(byte);
+  decoded.text.reserve(bytes.size() + n_high);
+  for (const char c : bytes) {
+    if (!is_high_byte(c)) {
+      decoded.text += c;
     } else {
-      append_utf8(is_windows ? from_windows_1252(byte) : char32_t{byte}, decoded.text);
+      append_utf8(is_windows ? from_windows_1252(byte_of(c)) : char32_t{byte_of(c)}, decoded.text);
     }
   }
   return decoded;
@@ -55,9 +56,9 @@ Decoded from_single_bytes(std::string_view bytes, bool is_windows) {
 std::optional<std::string> from_utf16(std::string_view bytes, bool is_little) {
   if (bytes.size() % 2 != 0) return std::nullopt;
   const auto unit = [&](size_t at) {
-    const auto first = static_cast<unsigned char>(bytes[at]);
-    const auto second = static_cast<unsigned char>(bytes[at + 1]);
-    return static_cast<char32_t>(is_little ? second << 8 | first : first << 8 | second);
+    const char32_t first = byte_of(bytes[at]);
+    const char32_t second = byte_of(bytes[at + 1]);
+    return is_little ? second << 8 | first : first << 8 | second;
   };
   std::string text;
   text.reserve(bytes.size());
@@ -170,9 +171,10 @@ Read<Decoded> guess(std::string_view bytes, bool has_zero) {
     return read;
   }
   const Utf8Share share = count_utf8(bytes);
-  // In another encoding nearly all high bytes are bad ones. Two whole characters for each bad byte
-  // say that this is UTF-8 with some damaged places.
-  if (share.characters >= 2 * share.bad_bytes) {
+  // In another encoding nearly all high bytes are bad ones: two of them that happen to be a whole
+  // character are "Ã¼" or the like in Windows-1252, which nobody writes. So as many characters as
+  // bad bytes say that this is UTF-8 with some damaged places.
+  if (share.characters >= share.bad_bytes) {
     return damaged_utf8(bytes);
   }
   if (looks_western(bytes)) {
@@ -215,9 +217,7 @@ std::string_view encoding_name(Encoding encoding) {
 std::optional<Encoding> encoding_by_name(std::string_view name) {
   std::string plain;  // in lower case, without the hyphens that spellings differ in
   for (const char c : name.substr(0, 32)) {
-    if (c != '-' && c != '_' && c != ' ') {
-      plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    }
+    if (c != '-' && c != '_' && c != ' ') plain += ascii_lower(c);
   }
   constexpr std::array<std::pair<std::string_view, Encoding>, 12> kNames{{
       {"utf8", Encoding::kUtf8},

@@ -97,6 +97,9 @@ TEST(Encoding, BytesThatDoNotLookWesternAreRefused) {
 TEST(Encoding, DamagedUtf8StaysUtf8) {
   EXPECT_EQ(read("\u00fc\u00e4\u00f6\u00df\xFF."),
             "\u00fc\u00e4\u00f6\u00df\uFFFD. [read as UTF-8 with bytes that are not]");
+  // A short note with one damaged place is not Windows-1252's "KÃ¼che".
+  EXPECT_EQ(read("K\u00fcche, T\xFCr"),
+            "K\u00fcche, T\uFFFDr [read as UTF-8 with bytes that are not]");
   EXPECT_EQ(read("gr\xFC.", Encoding::kUtf8), "gr\uFFFD. [read as UTF-8 with bytes that are not]");
 }
 

@@ -13,6 +13,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/ascii.h"
+
 namespace weft::documents {
 namespace {
 
@@ -86,12 +88,7 @@ bool may_be_at_margin(std::string_view said) {
          said[0] == '}';
 }
 
-bool is_title(std::string_view key) {
-  constexpr std::string_view kTitle = "title";
-  return std::ranges::equal(key, kTitle, [](char a, char b) {
-    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
-  });
-}
+bool is_title(std::string_view key) { return equals_ignoring_case(key, "title"); }
 
 /// A value that says yes, no or nothing: nobody searches for it.
 bool is_flag(std::string_view value) {

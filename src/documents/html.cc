@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "documents/encoding.h"
 
@@ -30,18 +31,9 @@ namespace {
 
 constexpr size_t kNpos = std::string_view::npos;
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_space(char32_t c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 /// In running text: the no-break space and the line breaks of Unicode, too.
 bool joins_words(char32_t c) { return is_space(c) || c == 0xA0 || c == 0x2028 || c == 0x2029; }
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 // -------------------------------------------------------------------------------------- entities
 
@@ -72,7 +64,7 @@ char32_t entity_value(std::string_view name) {
   const bool is_scalar =
       error == std::errc() && value != 0 && value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
   if (!is_scalar) return U'\uFFFD';
-  return value < 0x100 ? from_windows_1252(static_cast<unsigned char>(value)) : value;
+  return value < 0x100 ? from_windows_1252(value) : value;
 }
 
 /// Calls text(bytes) and entity(c) for the parts of a run of the page. An & that begins no entity
@@ -175,7 +167,7 @@ bool has_hidden(std::string_view attributes) {
     const size_t name_end =
         std::min(attributes.find_first_of(" \t\n\r\f/>=", at), attributes.size());
     const bool is_hidden =
-        lower(attributes.substr(at, std::min<size_t>(name_end - at, 7))) == "hidden";
+        ascii_lower(attributes.substr(at, std::min<size_t>(name_end - at, 7))) == "hidden";
     at = std::min(attributes.find_first_not_of(" \t\n\r\f", name_end), attributes.size());
     std::string_view value;
     if (at < attributes.size() && attributes[at] == '=') {
@@ -189,7 +181,7 @@ bool has_hidden(std::string_view attributes) {
       value = attributes.substr(at, end - at);
       at = std::min(end + (is_quoted ? 1 : 0), attributes.size());
     }
-    if (is_hidden) return lower(value.substr(0, 12)) != "until-found";
+    if (is_hidden) return ascii_lower(value.substr(0, 12)) != "until-found";
   }
   return false;
 }
@@ -250,14 +242,14 @@ class Pieces {
     const bool is_close = rest.starts_with("</");
     const size_t name_at = at_ + (is_close ? 2 : 1);
     // A < that begins no tag is text, as in "a < b".
-    if (name_at >= html_.size() || !is_letter(html_[name_at])) {
+    if (name_at >= html_.size() || !is_ascii_alpha(html_[name_at])) {
       set_text(piece, rest.substr(0, 1));
       ++at_;
       return true;
     }
     const size_t name_end = std::min(html_.find_first_of(" \t\n\r\f/>", name_at), html_.size());
     piece.kind = is_close ? Piece::kClose : Piece::kOpen;
-    piece.name = lower(html_.substr(name_at, std::min(name_end - name_at, kMaxName + 1)));
+    piece.name = ascii_lower(html_.substr(name_at, std::min(name_end - name_at, kMaxName + 1)));
     piece.text = {};
     at_ = tag_end(name_end);
     piece.is_hidden = !is_close && has_hidden(html_.substr(name_end, at_ - name_end));
@@ -285,7 +277,7 @@ class Pieces {
       } else if ((c == '"' || c == '\'') && before == '=') {
         quote = c;
       }
-      if (!is_space(static_cast<unsigned char>(c))) before = c;
+      if (!is_ascii_space(c)) before = c;
     }
     return at;
   }
@@ -294,8 +286,8 @@ class Pieces {
   size_t raw_end(size_t at, std::string_view name) const {
     for (; (at = html_.find("</", at)) != kNpos; at += 2) {
       const size_t name_end = at + 2 + name.size();
-      if (lower(html_.substr(at + 2, name.size())) == name &&
-          (name_end >= html_.size() || !is_letter(html_[name_end]))) {
+      if (ascii_lower(html_.substr(at + 2, name.size())) == name &&
+          (name_end >= html_.size() || !is_ascii_alpha(html_[name_end]))) {
         return at;
       }
     }
@@ -388,7 +380,7 @@ class KeptPieces {
   static size_t last_noscript_end(std::string_view html) {
     constexpr std::string_view kEnd = "</noscript";
     for (size_t at = html.size(); at > 0 && (at = html.rfind("</", at - 1)) != kNpos;) {
-      if (lower(html.substr(at, kEnd.size())) == kEnd) return at;
+      if (ascii_lower(html.substr(at, kEnd.size())) == kEnd) return at;
     }
     return 0;
   }
@@ -591,7 +583,7 @@ std::string plain_title(std::string_view raw) {
       raw,
       [&](std::string_view bytes) {
         sink.add(bytes, line);
-        line += static_cast<uint64_t>(std::ranges::count(bytes, '\n'));
+        line += std::ranges::count(bytes, '\n');
       },
       [&](char32_t c) { sink.add(c, line); });
   std::string title = sink.finish().text;
@@ -606,13 +598,12 @@ void walk_html(std::string_view html, HtmlPart part, HtmlSink& sink) {
   uint64_t line = 1;
   size_t counted = 0;  // bytes of the page whose line ends `line` has counted: each only once
   const auto line_at = [&](size_t at) {
-    line += static_cast<uint64_t>(std::count(html.begin() + static_cast<std::ptrdiff_t>(counted),
-                                             html.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+    line += std::count(html.begin() + counted, html.begin() + at, '\n');
     counted = at;
     return line;
   };
   const auto offset_of = [&](std::string_view part_of_html) {
-    return static_cast<size_t>(part_of_html.data() - html.data());
+    return part_of_html.data() - html.data();
   };
   KeptPieces pieces(html, part, range.begin, range.end);
   for (Piece piece; pieces.next(piece);) {
@@ -660,16 +651,16 @@ bool looks_like_html(std::string_view bytes) {
     bytes.remove_prefix(at + 2);
   }
   const auto begins = [&](std::string_view tag) {
-    if (lower(bytes.substr(0, tag.size())) != tag) return false;
+    if (ascii_lower(bytes.substr(0, tag.size())) != tag) return false;
     const char after = bytes.size() > tag.size() ? bytes[tag.size()] : '>';
-    return after == '>' || is_space(static_cast<unsigned char>(after));
+    return after == '>' || is_ascii_space(after);
   };
   return begins("<!doctype html") || begins("<html");
 }
 
 std::string html_charset(std::string_view bytes) {
   // HTML asks for the declaration within the first 1024 bytes; some pages have it later.
-  const std::string head = lower(bytes.substr(0, 2048));
+  const std::string head = ascii_lower(bytes.substr(0, 2048));
   const std::string_view view = head;
   std::string_view key = "charset=";
   size_t at = view.find(key);

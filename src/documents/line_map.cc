@@ -15,15 +15,15 @@ namespace {
 constexpr uint64_t kStepsPerCheckpoint = 64;
 
 void put_number(uint64_t value, std::vector<uint8_t>& out) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<uint8_t>(value | 0x80));
-  out.push_back(static_cast<uint8_t>(value));
+  for (; value >= 0x80; value >>= 7) out.push_back(value | 0x80);
+  out.push_back(value);
 }
 
 uint64_t take_number(const std::vector<uint8_t>& bytes, size_t& at) {
   uint64_t value = 0;
   for (int shift = 0;; shift += 7) {
     const uint8_t byte = bytes[at++];
-    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    value |= uint64_t{byte & 0x7fU} << shift;
     if (byte < 0x80) return value;
   }
 }

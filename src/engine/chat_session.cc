@@ -80,7 +80,7 @@ Status ChatSession::set_turns(std::vector<text::Turn> turns) {
   const auto misplaced =
       std::ranges::find(turns, Role::kSystem, [](const text::Turn& turn) { return turn.role; });
   if (misplaced != turns.end()) {
-    return invalid_argument("a system turn behind the conversation's beginning");
+    return invalid_argument("a system turn after the conversation's beginning");
   }
   if (!turns.empty() && turns.front().role != Role::kUser) {
     return invalid_argument("the conversation begins with an answer; it must be a user's turn");

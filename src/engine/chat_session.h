@@ -54,7 +54,7 @@ class ChatSession {
   /// Adds a user turn and the model's answer to it. Where the prompt would leave no room for an
   /// answer (max_tokens, at most a quarter of the context), the oldest exchanges are dropped from
   /// it until there is twice that room, never the system turn. kResourceExhausted: not even this
-  /// turn alone fits; kUnsupported: the template refuses the conversation; kCancelled: given up
+  /// turn alone fits; kUnsupported: the template refuses the conversation; kCancelled: stopped
   /// before anything was said.
   Result<ChatAnswer> say(std::string text, const GenerationOptions& options,
                          const ChatCallbacks& callbacks);
@@ -86,7 +86,7 @@ class ChatSession {
   Result<std::vector<int32_t>> prompt_from(size_t first, const ChatCallbacks& callbacks) const;
   struct FittingPrompt {
     std::vector<int32_t> tokens;
-    size_t first = 0;       // turn that it begins with, behind the system turn
+    size_t first = 0;       // turn that it begins with, after the system turn
     int32_t n_dropped = 0;  // exchanges left out that the prompt before still had
   };
   Result<FittingPrompt> fitting_prompt(const GenerationOptions& options,

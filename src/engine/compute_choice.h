@@ -5,8 +5,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/env.h"
+#include "base/names.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "kernels/context.h"
@@ -14,10 +16,16 @@
 
 namespace weft::engine {
 
-/// "f32", "bf16", "int8".
-const char* matmul_path_name(kernels::MatmulPath path);
+inline constexpr Names kMatmulPaths({
+    Named{kernels::MatmulPath::kF32, "f32"},
+    Named{kernels::MatmulPath::kBf16, "bf16"},
+    Named{kernels::MatmulPath::kInt8, "int8"},
+});
+inline constexpr const char* kAutoPath = "auto";
+/// What choose_matmul_path takes: kAutoPath, then the paths' names.
+std::vector<std::string> compute_names();
 
-/// `name` is auto, f32, bf16 or int8. For auto: what `kept_file` says for this CPU, instruction
+/// `name` is one of compute_names(). For auto: what `kept_file` says for this CPU, instruction
 /// set, thread count and type of weights, else a measurement, which is then kept there beside the
 /// others; an empty kept_file keeps nothing.
 Result<kernels::MatmulPath> choose_matmul_path(Env& env, ThreadPool& pool, kernels::Isa isa,

@@ -4,7 +4,7 @@
 //   [system turn] [question 1] [answer 1] … [opening] passages of this question [question]
 //   [closing]
 //
-// Earlier turns stand there without their passages, so token ids alone determine all that stands
+// Earlier turns are there without their passages, so token ids alone determine all that comes
 // before the passages, and the prefix index keeps it from question to question: only the newest
 // turn is prefilled. Every prompt is rendered and prefilled from scratch otherwise, so that an
 // answer is that of a fresh process with the same turns.

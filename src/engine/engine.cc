@@ -15,7 +15,7 @@
 namespace weft::engine {
 namespace {
 
-// Beyond the context: the anchor and the chunk behind it, and pages that the prefix index keeps.
+// Beyond the context: the anchor and the chunk after it, and pages that the prefix index keeps.
 constexpr int32_t kSpareTokens = 4096;
 constexpr int32_t kPageTokens = 16;
 

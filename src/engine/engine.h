@@ -112,7 +112,7 @@ class Engine {
 
   /// What the chunks computed after `anchor` have in common.
   fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;
-  /// Chunks computed behind `anchor`, found in and put to `store` (may be null).
+  /// Chunks computed after `anchor`, found in and put to `store` (may be null).
   std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
 
   /// Runs `tokens` after what the sequence holds and commits them. Returns the logits of the last

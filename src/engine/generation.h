@@ -28,7 +28,7 @@ struct GenerationOptions {
   bool ignore_end = false;         // tokens that end a turn are never sampled
   std::vector<std::string> stops;  // texts that end the answer and are not part of it
   int32_t n_logprobs = 0;          // most likely tokens to report for each position
-  bool one_line = false;           // end at the first line break behind some text
+  bool one_line = false;           // end at the first line break after some text
 };
 
 /// kInvalidArgument names the field, as the command line has it, and its range.

@@ -68,7 +68,7 @@ TEST_F(KeptMeasurements, AForcedComputePathIsNotMeasured) {
     const auto path =
         choose_matmul_path(posix_env(), pool, kernels::best_isa(), DType::kQ8_0, name, file_);
     ASSERT_TRUE(path.is_ok());
-    EXPECT_STREQ(matmul_path_name(*path), name);
+    EXPECT_STREQ(kMatmulPaths.name(*path), name);
   }
   EXPECT_FALSE(posix_env().exists(file_));
   const auto unknown =
@@ -83,7 +83,7 @@ TEST_F(KeptMeasurements, AMeasuredComputePathIsTakenOverUnlessItIsNoPath) {
     const auto path =
         choose_matmul_path(posix_env(), pool, kernels::Isa::kBaseline, DType::kQ8_0, "auto", file_);
     EXPECT_TRUE(path.is_ok());
-    return std::string(matmul_path_name(*path));
+    return std::string(kMatmulPaths.name(*path));
   };
   const std::string measured = choose();
   const std::string line = read_text(file_);

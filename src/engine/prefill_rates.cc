@@ -50,14 +50,16 @@ Lengths lengths_within(int32_t tokens) {
 }
 
 constexpr int kRounds = 3;
+constexpr int kMostRounds =
+    8;  // of a busy machine, which needs more for one that is near the least
 constexpr double kRoundMs = 250;  // a round runs as many layers as fit this, one at least
 
 std::string key_of(Env& env, const model::Model& model, const kernels::Context& context,
                    const kernels::KvLayout& layout, const Lengths& lengths) {
   std::string key = fmt::format("{} / {} / {} cores / {} / {} / context {}", cpu_name(env),
                                 kernels::isa_name(context.isa), usable_cores(),
-                                matmul_path_name(context.matmul_path), model.fingerprint().to_hex(),
-                                model.config().context_tokens);
+                                kMatmulPaths.name(context.matmul_path),
+                                model.fingerprint().to_hex(), model.config().context_tokens);
   // Only what is not usual, so that what was kept before there was a choice is still found.
   const kernels::KvTypes usual;
   if (layout.k_type != usual.k || layout.v_type != usual.v) {
@@ -112,6 +114,36 @@ std::array<double, 3> solve(std::array<std::array<double, 3>, 3> a, std::array<d
   return {b[0] / a[0][0], b[1] / a[1][1], b[2] / a[2][2]};
 }
 
+/// Time as a machine with nothing else to do would take it. The work is shared by `n_threads` that
+/// take tasks as they are free, so what they waited for cores, in sum, made it longer by an
+/// n_threads-th of that. Without this, rates that were measured beside a compiler were kept, twice
+/// to seven times too slow, and reuse was chosen where full prefill would have been soon done.
+class QuietWatch {
+ public:
+  QuietWatch(Env& env, int n_threads)
+      : env_(env),
+        n_threads_(n_threads),
+        begin_wait_ns_(env.core_wait_ns()),
+        begin_ns_(env.monotonic_ns()) {}
+
+  double ms() const {
+    const double ms = env_.ms_since(begin_ns_);
+    return std::max(ms - waited_ms(), kLeastShare * ms);
+  }
+  bool was_quiet() const { return waited_ms() < kQuietShare * env_.ms_since(begin_ns_); }
+
+ private:
+  static constexpr double kLeastShare = 0.05;  // of the time that passed: a wait is no more than it
+  static constexpr double kQuietShare = 0.05;
+
+  double waited_ms() const { return (env_.core_wait_ns() - begin_wait_ns_) * 1e-6 / n_threads_; }
+
+  Env& env_;
+  const int n_threads_;
+  const int64_t begin_wait_ns_;
+  const int64_t begin_ns_;
+};
+
 /// Runs layers over a sequence of the cache, by the clock, and commits nothing.
 class RateMeter {
  public:
@@ -139,7 +171,9 @@ class RateMeter {
     double few_ms = kNever, many_ms = kNever, far_ms = kNever;
     rates.kv_byte_ms = rates.logits_ms = kNever;
     // The least of the rounds: a machine is only ever slower than it can be.
-    for (int round = 0; round < kRounds; ++round) {
+    int n_quiet = 0;
+    for (int round = 0; round < kMostRounds && n_quiet < kRounds; ++round) {
+      const QuietWatch whole_round = start_watch();
       rates.kv_byte_ms = std::min(rates.kv_byte_ms, place_bytes());
       WEFT_ASSIGN_OR_RETURN(const double few, run(0, lengths_.few_rows, layers_));
       WEFT_ASSIGN_OR_RETURN(const double many, run(0, lengths_.many_rows, layers_));
@@ -149,6 +183,7 @@ class RateMeter {
       many_ms = std::min(many_ms, many);
       far_ms = std::min(far_ms, far);
       rates.logits_ms = std::min(rates.logits_ms, last_logits());
+      if (whole_round.was_quiet()) ++n_quiet;
     }
     const auto row = [&](int32_t begin, int32_t n_rows) {
       double keys = 0;
@@ -173,16 +208,18 @@ class RateMeter {
   }
 
  private:
+  QuietWatch start_watch() { return {env_, context_.pool.size()}; }
+
   /// Milliseconds of a prompt's rows at positions [begin, begin + n) through the layers.
   Result<double> run(int32_t begin, int32_t n, const std::vector<int32_t>& layers) {
     std::vector<int32_t> tokens(n);
     for (int64_t i = 0; i < n; ++i) tokens[i] = i * 7919 % config_.vocab_size;
-    const int64_t begin_ns = env_.monotonic_ns();
+    const QuietWatch watch = start_watch();
     model::RowsPass pass(forward_, cache_, model::Rows::of(sequence_, tokens, begin),
                          {.keep_all_rows = true, .layers = layers});
     WEFT_RETURN_IF_ERROR(model::Executor(forward_).run(pass));
     batch_.emplace(pass.take_batch());
-    return env_.ms_since(begin_ns);
+    return watch.ms();
   }
 
   /// Milliseconds a byte. Also what the far rows look at: pages that nobody wrote are all one page
@@ -197,23 +234,23 @@ class RateMeter {
     std::iota(positions.begin(), positions.end(), 0);
     double bytes = 0;
     const kernels::RopeTable table = make_rope_table(config_.rope_of(0), positions);
-    const int64_t begin_ns = env_.monotonic_ns();
+    const QuietWatch watch = start_watch();
     for (const int32_t l : layers_) {
       kernels::rotate_into_pages(
           context_, table, 0, {fusion::kRecordType, record.data(), record.data() + half},
           lengths_.far_position, 0, cache_.layer_table(sequence_, l).data(), cache_.layer(l));
       bytes += record.size();
     }
-    return env_.ms_since(begin_ns) / bytes;
+    return watch.ms() / bytes;
   }
 
   double last_logits() {
     const int64_t n_vocab = config_.vocab_size;
     std::vector<float> logits(n_vocab);
     const int64_t last[] = {batch_->n_rows() - 1};
-    const int64_t begin_ns = env_.monotonic_ns();
+    const QuietWatch watch = start_watch();
     forward_.logits(*batch_, last, {logits, n_vocab});
-    return env_.ms_since(begin_ns);
+    return watch.ms();
   }
 
   Env& env_;

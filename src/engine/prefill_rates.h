@@ -17,8 +17,9 @@ namespace weft::engine {
 /// then kept there; an empty kept_file keeps nothing. Always with all cores, so the threads that
 /// were asked for change nothing. It runs in pages of `cache` that no sequence holds, at most 2176
 /// tokens of them, and leaves them free: a limit of the cache holds here, too, and where fewer are
-/// left it measures a shorter prompt. kResourceExhausted for threads that the machine refuses,
-/// memory that it has not, and a cache that is full.
+/// left it measures a shorter prompt. What threads waited for cores that others held is taken off,
+/// so that a busy machine gets about the rates of a quiet one. kResourceExhausted for threads that
+/// the machine refuses, memory that it has not, and a cache that is full.
 Result<fusion::PrefillRates> prefill_rates(Env& env, const model::Model& model,
                                            const kernels::Context& context, kv::Cache& cache,
                                            const std::string& kept_file);

@@ -1,5 +1,5 @@
-// The form of a question over passages: what stands before the passages, how one passage looks, and
-// what stands behind them. Ingest, ask, eval and bench all take it from here, so that a chunk's
+// The form of a question over passages: what comes before the passages, how one passage looks, and
+// what comes after them. Ingest, ask, eval and bench all take it from here, so that a chunk's
 // tokens are the same everywhere. For a model with a chat template:
 //
 //   [system turn] [opening of the user turn] Passages:\n\n
@@ -14,7 +14,7 @@
 //
 // In a conversation the earlier questions stand before that, each with its answer and without its
 // passages, in the same words: as turns of their own ("Question: …\nShort answer:", then "Answer:
-// …"), or behind the examples ("Question: …\nAnswer: …\n\n").
+// …"), or after the examples ("Question: …\nAnswer: …\n\n").
 #pragma once
 
 #include <cstdint>
@@ -98,7 +98,7 @@ class RagPrompt {
 
  private:
   RagPrompt(const Engine& engine, std::optional<text::ChatTemplate> chat_template);
-  /// A passage as it stands in the prompt; chunk() tokenises this.
+  /// A passage as it is in the prompt; chunk() tokenises this.
   std::string passage(std::string_view title, std::string_view text) const;
   /// "Question: …", up to what the answer follows, or what ends the turn.
   std::string asked(std::string_view question) const;

@@ -25,7 +25,7 @@ class StopTexts {
 
   struct Certain {
     std::string text;      // that can be shown now
-    bool stopped = false;  // a stop text followed it; what is behind that is dropped
+    bool stopped = false;  // a stop text followed it; what comes after that is dropped
   };
   /// Where several texts come, the one that ends first counts, of those that end together the
   /// longest. What is held back begins at a UTF-8 character's first byte. Not to be called after

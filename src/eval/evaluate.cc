@@ -132,7 +132,7 @@ class Evaluator {
     return all;
   }
 
-  /// For one sequence more: nothing is to be given up for it that it would find alone.
+  /// For one sequence more: nothing is to be dropped for it that it would find alone.
   Status make_room_for(const fusion::Prompt& prompt) {
     const kv::Usage kv = engine_.kv_usage();
     const auto pages = [&](int64_t n_tokens) {

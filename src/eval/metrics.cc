@@ -1,12 +1,12 @@
 #include "eval/metrics.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
 
+#include "base/ascii.h"
 #include "base/narrow.h"
 #include "kernels/elementwise.h"
 
@@ -22,11 +22,10 @@ std::vector<std::string> normalised_words(std::string_view text) {
     word.clear();
   };
   for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isspace(byte) != 0) {
+    if (is_ascii_space(c)) {
       end_word();
-    } else if (std::ispunct(byte) == 0) {
-      word += static_cast<char>(std::tolower(byte));
+    } else if (!is_ascii_punctuation(c)) {
+      word += ascii_lower(c);
     }
   }
   end_word();

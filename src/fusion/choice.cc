@@ -8,14 +8,20 @@
 namespace weft::fusion {
 namespace {
 
-/// As if every chunk were stored and, of the prefix, what this conversation has put there were
-/// found.
-ReuseCounts usual(ReuseCounts counts, int32_t history_tokens) {
-  counts.hit_tokens += std::exchange(counts.missed_tokens, 0);
+/// As if, of the prefix, what this conversation has put into the index were found and nothing else:
+/// what earlier questions left there changes neither the ratio nor whether it is worth it.
+ReuseCounts with_usual_prefix(ReuseCounts counts, int32_t history_tokens) {
   const int64_t prefix_tokens = counts.prefix_found + counts.prefix_missing;
   counts.prefix_found = std::min<int64_t>(history_tokens, prefix_tokens);
   counts.prefix_missing = prefix_tokens - counts.prefix_found;
   return counts;
+}
+
+/// As if every chunk were stored, too.
+ReuseCounts usual(const ReuseCounts& counts, int32_t history_tokens) {
+  ReuseCounts stored = with_usual_prefix(counts, history_tokens);
+  stored.hit_tokens += std::exchange(stored.missed_tokens, 0);
+  return stored;
 }
 
 void make_plain(Choice& choice, std::string note) {
@@ -40,9 +46,13 @@ Choice choose(const model::ModelConfig& config, const ReuseCounts& counts,
                              kSoonMs / 1000));
     }
   }
-  const Work plain = plain_work(config, counts);
-  const Work reuse = reuse_work(config, counts, choice.options);
-  const double saving = 1 - operations(config, reuse) / operations(config, plain);
+  // A question asked twice would be answered from fused KV the second time, the first time exactly:
+  // the system turn that it left in the index makes reuse look better, beside a prefill that has
+  // the whole prompt there.
+  const ReuseCounts weighed =
+      options.auto_ratio ? with_usual_prefix(counts, options.history_tokens) : counts;
+  const double saving = 1 - operations(config, reuse_work(config, weighed, choice.options)) /
+                                operations(config, plain_work(config, weighed));
   if (!choice.is_plain && options.allow_plain && saving < kMinimumSaving) {
     make_plain(
         choice,
@@ -52,8 +62,12 @@ Choice choose(const model::ModelConfig& config, const ReuseCounts& counts,
                     counts.hit_tokens + counts.missed_tokens));
   }
   if (options.rates) {
-    const double full_ms = predicted_ms(plain, *options.rates);
-    choice.predicted = {full_ms, choice.is_plain ? full_ms : predicted_ms(reuse, *options.rates)};
+    const double full_ms = predicted_ms(plain_work(config, counts), *options.rates);
+    choice.predicted = {full_ms, full_ms};
+    if (!choice.is_plain) {
+      choice.predicted->ttft_ms =
+          predicted_ms(reuse_work(config, counts, choice.options), *options.rates);
+    }
   }
   return choice;
 }

@@ -76,6 +76,21 @@ TEST(Choice, WhatIsFoundDoesNotChangeTheRatio) {
   EXPECT_LT(warm.predicted->ttft_ms, cold.predicted->ttft_ms);  // but the prediction knows
 }
 
+// Nor does it decide whether reuse is worth it: a question asked twice is answered the same way.
+TEST(Choice, WhatIsFoundDoesNotChangeTheMode) {
+  int n_plain = 0;
+  int n_blend = 0;
+  for (int64_t chunk_tokens = 300; chunk_tokens < 1500; chunk_tokens += 10) {
+    ReuseCounts counts{.prefix_missing = 140, .hit_tokens = chunk_tokens, .suffix_tokens = 30};
+    const bool cold = choose(smollm2(), counts, automatic()).is_plain;
+    std::swap(counts.prefix_found, counts.prefix_missing);
+    EXPECT_EQ(choose(smollm2(), counts, automatic()).is_plain, cold) << chunk_tokens;
+    ++(cold ? n_plain : n_blend);
+  }
+  EXPECT_GT(n_plain, 0);
+  EXPECT_GT(n_blend, 0);
+}
+
 TEST(Choice, AConversationsHistoryIsNotPrefilledAgain) {
   const ReuseCounts counts{.prefix_found = 500, .hit_tokens = 500, .suffix_tokens = 30};
   FusionOptions options = automatic();

@@ -1,4 +1,4 @@
-// Computes a chunk's KV by itself, behind the model's anchor and nothing else, and makes a record
+// Computes a chunk's KV by itself, after the model's anchor and nothing else, and makes a record
 // of it. The anchor's pages are kept from one chunk to the next, unless others need them. Short
 // chunks share a step, which changes no bit of them.
 #pragma once

@@ -10,10 +10,10 @@ namespace {
 
 // Models with one RoPE for all layers keep the identities that they had before there were others.
 constexpr uint32_t kOneRope = 1;
-constexpr uint32_t kSeveralRopes = 2;  // their number stands before them
+constexpr uint32_t kSeveralRopes = 2;  // their number comes before them
 constexpr uint32_t kKvTypeF16 = 1;     // of records: what the pages hold is no part of it
 
-/// Little-endian, each list behind its length: no two different keys give the same bytes.
+/// Little-endian, each list after its length: no two different keys give the same bytes.
 class IdentityWriter {
  public:
   template <class T>

@@ -47,7 +47,7 @@ TEST(ChunkIdentity, AnyFieldChangedChangesIt) {
       {"anchor's order", [](KeyScope& s) { std::swap(s.anchor[0], s.anchor[1]); }},
       {"no anchor", [](KeyScope& s) { s.anchor.clear(); }},
       {"salt", [](KeyScope& s) { s.salt = "tenanu"; }},
-      {"salt with a zero behind", [](KeyScope& s) { s.salt.push_back('\0'); }},
+      {"salt with a zero at its end", [](KeyScope& s) { s.salt.push_back('\0'); }},
       {"no salt", [](KeyScope& s) { s.salt.clear(); }},
   };
   std::set<std::vector<std::byte>> identities{chunk_identity(base_scope(), kTokens)};

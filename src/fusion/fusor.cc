@@ -28,7 +28,7 @@ Status check_size(const Prompt& prompt) {
 
 Status check_prompt(const Prompt& prompt, const FusionOptions& options, int32_t n_layers) {
   if (prompt.suffix.empty()) {
-    return invalid_argument("the prompt has no question behind its chunks");
+    return invalid_argument("the prompt has no question after its chunks");
   }
   for (const std::vector<int32_t>& chunk : prompt.chunks) {
     if (chunk.empty()) return invalid_argument("the prompt has an empty chunk");

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "base/narrow.h"
 #include "support/fault_env.h"
+#include "support/files.h"
 
 namespace weft::fusion {
 namespace {
@@ -54,7 +54,7 @@ class WatchedEnv : public FaultEnv {
         : file_(std::move(file)), env_(env) {}
     uint64_t size_bytes() const override { return file_->size_bytes(); }
     Status read_at(uint64_t offset, std::span<std::byte> out) const override {
-      if (offset >= store::kRecordAlignment) ++env_.layer_reads;  // behind the head
+      if (offset >= store::kRecordAlignment) ++env_.layer_reads;  // after the head
       return file_->read_at(offset, out);
     }
 
@@ -67,18 +67,13 @@ class WatchedEnv : public FaultEnv {
 class LoadPipelineTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "weft-pipeline-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = name;
-    auto opened = store::ChunkStore::open(env_, {.dir = dir_ + "/store", .create = true});
+    auto opened = store::ChunkStore::open(env_, {.dir = dir_ / "store", .create = true});
     ASSERT_TRUE(opened.is_ok()) << opened.status().message();
     store_ = std::move(*opened);
   }
   void TearDown() override {
     set_log_level(LogLevel::kWarning);
     store_.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(dir_, ignored);
   }
 
   /// A chunk that is read from disk.
@@ -95,8 +90,7 @@ class LoadPipelineTest : public ::testing::Test {
 
   /// Damages the first byte of one layer of a stored chunk.
   void damage(int chunk, int32_t layer) {
-    const std::string path =
-        join_path(dir_ + "/store", store::record_file_name(key_of(chunk).hash));
+    const std::string path = join_path(dir_ / "store", store::record_file_name(key_of(chunk).hash));
     const uint64_t head = std::filesystem::file_size(path) - kLayers * store::kRecordAlignment;
     env_.damage_reads(path, head + layer * store::kRecordAlignment, std::byte{0x10});
   }
@@ -106,7 +100,7 @@ class LoadPipelineTest : public ::testing::Test {
     return store::Key::of(identities_[chunk]);
   }
 
-  std::string dir_;
+  test::TempDir dir_;
   WatchedEnv env_{posix_env()};
   std::unique_ptr<store::ChunkStore> store_;
   std::array<std::vector<std::byte>, 4> identities_;

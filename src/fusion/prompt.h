@@ -13,7 +13,7 @@
 namespace weft::fusion {
 
 /// A prompt in its three kinds of text: the prefix and the suffix are always computed (or found in
-/// the prefix index, where they are exact); each chunk may be reused wherever it stands.
+/// the prefix index, where they are exact); each chunk may be reused wherever it is.
 struct Prompt {
   std::vector<int32_t> prefix;
   std::vector<std::vector<int32_t>> chunks;  // none empty

@@ -16,7 +16,7 @@ namespace weft::fusion {
 std::vector<int64_t> top_k(std::span<const float> scores, int64_t k);
 
 /// Where expected_deviation() levels off, by the length of the anchor that the chunks were computed
-/// behind. 0.06 is what V's deviation comes down to. Behind passages the tokens far into a chunk
+/// after. 0.06 is what V's deviation comes down to. After passages the tokens far into a chunk
 /// count for more than that: of 0, 0.2 and 1, HotpotQA, XQuAD and passages of 300 to 550
 /// tokens lost least with 0.2 together (docs/experiments.md).
 float deviation_floor(int64_t anchor_tokens);

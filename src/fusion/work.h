@@ -15,7 +15,7 @@ struct ReuseCounts {
   int64_t prefix_missing = 0;  // prefix tokens that the prefix index does not have
   int64_t prefix_found = 0;
   int64_t hit_tokens = 0;     // of chunks whose KV is stored
-  int64_t missed_tokens = 0;  // of chunks that have to be computed behind the anchor first
+  int64_t missed_tokens = 0;  // of chunks that have to be computed after the anchor first
   int64_t anchor_tokens = 0;
   int64_t suffix_tokens = 0;
 };

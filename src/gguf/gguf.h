@@ -97,7 +97,7 @@ struct TensorInfo {
 struct FilePart {
   std::string path;
   std::span<const std::byte> bytes;   // all of it
-  std::span<const std::byte> header;  // what is before the tensors' data
+  std::span<const std::byte> header;  // what comes before the tensors' data
 };
 
 /// An open, checked file. Everything that it returns (views of names, keys, strings, data) lives as
@@ -110,7 +110,7 @@ class File {
   /// looked for beside it, under the names that follow from its own. Metadata is the first part's.
   static Result<std::shared_ptr<const File>> open(Env& env, const std::string& path);
   /// The same over memory that the caller keeps alive, at a 64-byte boundary if tensors' data are
-  /// to be used; `name` takes the place of the path in messages.
+  /// to be used; `name` is the path in messages.
   static Result<std::shared_ptr<const File>> parse(std::span<const std::byte> bytes,
                                                    std::string name);
 

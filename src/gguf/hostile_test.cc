@@ -56,7 +56,7 @@ constexpr int64_t kBig = int64_t{1} << 40;
 struct Case {
   const char* name;
   std::string bytes;
-  const char* field;  // stands in the message
+  const char* field;  // named in the message
   const char* what;   // so does this
   StatusCode code = StatusCode::kCorrupt;
 };

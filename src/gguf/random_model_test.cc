@@ -2,13 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
 #include <set>
 
 #include "gguf/gguf.h"
+#include "support/files.h"
 
 namespace weft::gguf {
 namespace {
@@ -18,11 +18,8 @@ using ::testing::HasSubstr;
 class RandomModelTest : public ::testing::Test {
  protected:
   void TearDown() override {
-    if (posix_env().exists(path_)) {
-      EXPECT_TRUE(posix_env().remove(path_).is_ok());
-    }
-    for (const DirEntry& left : *posix_env().list(::testing::TempDir())) {
-      EXPECT_FALSE(join_path(::testing::TempDir(), left.name).starts_with(path_)) << left.name;
+    for (const DirEntry& left : *posix_env().list(folder_.path())) {
+      EXPECT_EQ(folder_ / left.name, path_);
     }
   }
 
@@ -34,8 +31,8 @@ class RandomModelTest : public ::testing::Test {
     return *file;
   }
 
-  std::string path_ =
-      ::testing::TempDir() + "weft_random_model_" + std::to_string(::getpid()) + ".gguf";
+  test::TempDir folder_;
+  std::string path_ = folder_ / "model.gguf";
 };
 
 TEST_F(RandomModelTest, HasTheShapeAskedFor) {

@@ -10,10 +10,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <numeric>
 
+#include "base/ascii.h"
 #include "base/narrow.h"
 
 namespace weft::gguf {
@@ -182,8 +182,7 @@ class Chooser {
 
 Result<Recipe> find_recipe(std::string_view name) {
   std::string upper(name);
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) -> char { return std::toupper(c); });
+  for (char& c : upper) c = ascii_upper(c);
   if (upper == "Q4_K" || upper == "Q5_K") upper += "_M";
   std::string names;
   for (const Recipe& recipe : kRecipes) {

@@ -8,6 +8,7 @@
 #include "base/narrow.h"
 #include "gguf/gguf.h"
 #include "gguf/writer.h"
+#include "support/files.h"
 
 namespace weft::gguf {
 namespace {
@@ -26,13 +27,7 @@ struct PartSpec {
 
 class SplitTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = ::testing::TempDir() + "weft_split_XXXXXX";
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return join_path(folder_, name); }
+  std::string path(const std::string& name) const { return folder_ / name; }
   std::string part_path(int number, int count = 3) const {
     char name[64];
     std::snprintf(name, sizeof name, "m-%05d-of-%05d.gguf", number, count);
@@ -74,7 +69,7 @@ class SplitTest : public ::testing::Test {
     return opened.status().message();
   }
 
-  std::string folder_;
+  test::TempDir folder_;
 };
 
 TEST_F(SplitTest, OpensAllPartsAsOneFile) {
@@ -103,7 +98,7 @@ TEST_F(SplitTest, OpensAllPartsAsOneFile) {
 TEST_F(SplitTest, APathWithoutAFolderWorksToo) {
   write_all();
   const std::filesystem::path before = std::filesystem::current_path();
-  std::filesystem::current_path(folder_);
+  std::filesystem::current_path(folder_.path());
   const auto opened = File::open(posix_env(), "m-00001-of-00003.gguf");
   std::filesystem::current_path(before);
   EXPECT_TRUE(opened.is_ok()) << opened.status().message();

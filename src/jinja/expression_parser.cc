@@ -410,7 +410,7 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr value) {
     }
     if (attribute.kind != TokenKind::kInteger) {
       --at_;
-      unexpected("a name or a number behind '.'");
+      unexpected("a name or a number after '.'");
     }
     --at_;
     ExprPtr index = parse_number();

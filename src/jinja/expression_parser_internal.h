@@ -47,7 +47,7 @@ class ExpressionParser {
   ExprPtr parse_tuple(TupleRules rules);
   ExprPtr parse_expression() { return parse_condition(); }
   ExprPtr parse_unary(bool with_filter);
-  /// One filter and those behind it, on `value` (null in filter blocks).
+  /// One filter and those after it, on `value` (null in filter blocks).
   ExprPtr parse_filters(ExprPtr value, bool inline_start);
 
   /// Guards recursion.

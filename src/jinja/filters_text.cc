@@ -43,14 +43,14 @@ Value capitalize(Runtime& rt, const Value& value, const Args& args) {
   return find_string_method("capitalize")(rt, soft(value, rt.budget), args);
 }
 
-// Words begin behind white space, hyphens and opening brackets.
+// Words begin after white space, hyphens and opening brackets.
 Value title(Runtime& rt, const Value& value, const Args& args) {
   const Bound bound(args, "title", {}, 0);
   const Text text = to_str(value, rt.budget);
   rt.budget.touch(2 * text.n_bytes());
   TextBuilder out(&rt.budget);
   bool inside = false;
-  size_t rest = 0;  // behind the first character of the word, which is lowered by itself
+  size_t rest = 0;  // after the first character of the word, which is lowered by itself
   text.for_runs(0, text.n_bytes(), [&](std::string_view piece, Origin origin) {
     for_parts(piece, [&](std::string_view part) {
       const auto offset = static_cast<size_t>(part.data() - text.view().data());

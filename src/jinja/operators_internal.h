@@ -65,7 +65,7 @@ bool equals(const Value& a, const Value& b, Budget& budget);
 bool less(const Value& a, const Value& b, Budget& budget);
 bool compare(CompareOp op, const Value& a, const Value& b, Budget& budget);
 bool contains(const Value& container, const Value& item, Budget& budget);
-/// Byte of the first `needle` at or behind `from`, or npos; linear time.
+/// Byte of the first `needle` at or after `from`, or npos; linear time.
 size_t find_text(std::string_view text, std::string_view needle, size_t from, Budget& budget);
 
 // ---- iterate.cc

@@ -220,7 +220,7 @@ class Parser : public ExpressionParser {
       if (skip_op("=")) {
         parameter.default_value = parse_expression();
       } else if (!macro.parameters.empty() && macro.parameters.back().default_value) {
-        fail_at(name.at, "a parameter without default behind one with a default");
+        fail_at(name.at, "a parameter without default after one with a default");
       }
       macro.parameters.push_back(std::move(parameter));
     }

@@ -170,10 +170,10 @@ Value partition(Runtime& rt, const Value& self, const Args& args) {
     return kFromRight ? make_tuple({none, none, self}, &rt.budget)
                       : make_tuple({self, none, none}, &rt.budget);
   }
-  const size_t behind = at + separator.n_bytes();
+  const size_t after = at + separator.n_bytes();
   return make_tuple({str(text.substr(0, at, &rt.budget), self),
                      str(text.substr(at, separator.n_bytes(), &rt.budget), self),
-                     str(text.substr(behind, text.n_bytes() - behind, &rt.budget), self)},
+                     str(text.substr(after, text.n_bytes() - after, &rt.budget), self)},
                     &rt.budget);
 }
 
@@ -283,7 +283,7 @@ Value case_method(Runtime& rt, const Value& self, const Args& args) {
   return text_case(self, kTo, rt.budget);
 }
 
-// Changes case by where a character stands: `first` characters get title case.
+// Changes case by where a character is: `first` characters get title case.
 Value recase(const Value& self, Budget& budget, bool every_word, bool swap) {
   const Text& text = self.text();
   budget.touch(4 * text.n_bytes());

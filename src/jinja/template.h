@@ -42,7 +42,7 @@ class Template {
   std::shared_ptr<const Ast> ast_;
 };
 
-/// The segments' texts, one behind the other.
+/// The segments' texts, one after the other.
 std::string joined(const std::vector<Segment>& segments);
 
 }  // namespace weft::jinja

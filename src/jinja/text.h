@@ -102,7 +102,7 @@ void Text::for_runs(size_t begin, size_t n, Fn fn) const {
   const std::string_view all(rep_->bytes);
   const auto& turns = rep_->turns;
   size_t lo = 0;
-  for (size_t hi = turns.size(); lo < hi;) {  // the first turn behind `begin`
+  for (size_t hi = turns.size(); lo < hi;) {  // the first turn after `begin`
     const size_t mid = (lo + hi) / 2;
     if (turns[mid] <= begin) {
       lo = mid + 1;

@@ -201,9 +201,9 @@ void append_lower_in(std::string& out, std::string_view text, size_t at) {
   size_t before = at;
   while (before > 0 && (text[--before] & 0xc0) == 0x80) {
   }
-  const size_t behind = at + c.n_bytes;
+  const size_t after = at + c.n_bytes;
   const bool ends_word = at > 0 && is_alpha(character_at(text, before).code) &&
-                         (behind >= text.size() || !is_alpha(character_at(text, behind).code));
+                         (after >= text.size() || !is_alpha(character_at(text, after).code));
   append_utf8(out, ends_word ? 0x3c2 : 0x3c3);
 }
 
@@ -213,7 +213,7 @@ bool is_printable(uint32_t code) {
 
 namespace {
 
-// \xhh, \uhhhh, \Uhhhhhhhh: `at` stands on the letter.
+// \xhh, \uhhhh, \Uhhhhhhhh: `at` is the letter's.
 bool unescape_hex(std::string_view literal, size_t& at, std::string& out, std::string& error) {
   const size_t n = literal[at] == 'x' ? 2 : literal[at] == 'u' ? 4 : 8;
   uint32_t code = 0;

@@ -122,7 +122,7 @@ struct Dict : Object {
   const Value* find(std::string_view key, Budget* charged = nullptr) const;
 };
 
-/// What stands behind an undefined value, for messages.
+/// What an undefined value was, for messages.
 struct UndefinedInfo : Object {
   std::string message;
 };

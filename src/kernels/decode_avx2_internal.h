@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/cpu_half_internal.h"
-#include "kernels/decode_scales_internal.h"
+#include "kernels/decode_x86_internal.h"
 #include "kernels/matmul_decode_internal.h"
 #include "tensor/blocks.h"
 
@@ -44,7 +44,14 @@ inline void store_totals(const Accumulator (&a)[kCount], float* y) {
   for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
 }
 
-struct NoHeader {};
+/// The registers of decode_x86_internal.h.
+struct Lanes {
+  using Bytes = __m256i;
+  using Floats = __m256;
+  static Bytes of_8_bytes(uint64_t bytes) { return _mm256_set1_epi64x(bytes); }
+  static Bytes of_16_bytes(__m128i bytes) { return _mm256_broadcastsi128_si256(bytes); }
+  static Floats of_float(float value) { return _mm256_set1_ps(value); }
+};
 
 /// Two of a group's four blocks.
 struct PairWeights {
@@ -56,12 +63,6 @@ struct PairWeights {
 struct GroupWeights {
   PairWeights pair[2];
 };
-
-inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
-inline __m256i load32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-inline __m256i load_lanes(const void* a, const void* b) {
-  return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
-}
 
 /// Each of two halves, widened, in the four places of its lane.
 inline __m256 spread_halves(uint16_t a, uint16_t b) {
@@ -262,24 +263,6 @@ using Q8_0 = SignedBlocks32<BlockQ8_0>;
 using IQ4_NL = SignedBlocks32<BlockIQ4_NL>;
 using MXFP4 = SignedBlocks32<BlockMXFP4>;
 
-/// The eight scales, and the eight mins, of a Q4_K or Q5_K block as bytes (layout:
-/// dequantize_cpu.cc), in both lanes.
-struct KHeader {
-  __m256i scales, mins;
-  __m256 d, negative_dmin;
-};
-
-template <class Block>
-inline KHeader k_header(const Block& block) {
-  const uint32_t a = load_u32(block.scales), b = load_u32(block.scales + 4),
-                 c = load_u32(block.scales + 8);
-  const uint64_t high_scales = (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u);
-  const uint64_t high_mins = (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
-  return {_mm256_set1_epi64x((a & 0x3f3f3f3fu) | high_scales << 32),
-          _mm256_set1_epi64x((b & 0x3f3f3f3fu) | high_mins << 32),
-          _mm256_set1_ps(half_to_float(block.d)), _mm256_set1_ps(-half_to_float(block.dmin))};
-}
-
 /// Bytes first and first + step as floats, each in the four places of a lane.
 inline __m256 spread_bytes(__m256i bytes, int first, int step) {
   const __m256i lane = _mm256_set_epi32(step, step, step, step, 0, 0, 0, 0);
@@ -291,14 +274,11 @@ inline __m256 spread_bytes(__m256i bytes, int first, int step) {
 }
 
 template <class Block>
-struct KBlocks {
-  static constexpr int64_t kGroups = 2;
-  static constexpr int64_t kUnitBytes = sizeof(Block);
-  static KHeader header(const uint8_t* unit) {
-    return k_header(*reinterpret_cast<const Block*>(unit));
-  }
-  static GroupWeights load(const uint8_t* unit, const KHeader& h, int g) {
-    const auto& block = *reinterpret_cast<const Block*>(unit);
+struct KBlocks : SuperBlock<Block> {
+  using Header = ScaleMinHeader<Lanes>;
+  static Header header(const uint8_t* unit) { return k_header<Lanes>(SuperBlock<Block>::at(unit)); }
+  static GroupWeights load(const uint8_t* unit, const Header& h, int g) {
+    const Block& block = SuperBlock<Block>::at(unit);
     GroupWeights w;
     for (int p = 0; p < 2; ++p) {
       const int s = 4 * g + 2 * p;  // sub-blocks s and s + 1: low and high nibbles of 32 bytes
@@ -331,21 +311,16 @@ struct KBlocks {
 using Q4_K = KBlocks<BlockQ4_K>;
 using Q5_K = KBlocks<BlockQ5_K>;
 
-struct IQ4_XS {
-  static constexpr int64_t kGroups = 2;
-  static constexpr int64_t kUnitBytes = sizeof(BlockIQ4_XS);
-  struct Header {
-    __m256i scales;
-    __m256 d;
-  };
+struct IQ4_XS : SuperBlock<BlockIQ4_XS> {
+  using Header = ScaleHeader<Lanes>;
   static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    const auto& block = at(unit);
     const uint64_t scales = iq4_xs_scales(block);
     return {_mm256_sub_epi8(_mm256_set1_epi64x(scales), _mm256_set1_epi8(32)),
             _mm256_set1_ps(half_to_float(block.d))};
   }
   static GroupWeights load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    const auto& block = at(unit);
     GroupWeights w = {};
     for (int p = 0; p < 2; ++p) {
       const int s = 4 * g + 2 * p;
@@ -401,26 +376,15 @@ inline __m256i two_bits(__m256i bytes, int b) {
   return _mm256_and_si256(_mm256_srli_epi16(bytes, 2 * b), _mm256_set1_epi8(3));
 }
 
-struct Q2_K {
-  static constexpr int64_t kGroups = 2;
-  static constexpr int64_t kUnitBytes = sizeof(BlockQ2_K);
-  struct Header {
-    __m256i scales, mins;
-    __m256 d, negative_dmin;
-  };
+struct Q2_K : SuperBlock<BlockQ2_K> {
+  using Header = ScaleMinHeader<Lanes>;
   struct Group {
     HalvesPair pair[2];
     __m256 min[2];  // of low and high, in the first two places of a block's lane
   };
-  static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
-    const __m256i bytes = _mm256_broadcastsi128_si256(load16(block.scales));
-    const __m256i mask = _mm256_set1_epi8(15);
-    return {_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), mask),
-            _mm256_set1_ps(half_to_float(block.d)), _mm256_set1_ps(-half_to_float(block.dmin))};
-  }
+  static Header header(const uint8_t* unit) { return q2_k_header<Lanes>(at(unit)); }
   static Group load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
+    const auto& block = at(unit);
     const __m256i bytes = load32(block.qs + 32 * g);
     const __m256i q[4] = {two_bits(bytes, 0), two_bits(bytes, 1), two_bits(bytes, 2),
                           two_bits(bytes, 3)};
@@ -445,25 +409,14 @@ struct Q2_K {
   }
 };
 
-struct Q3_K {
-  static constexpr int64_t kGroups = 2;
-  static constexpr int64_t kUnitBytes = sizeof(BlockQ3_K);
-  struct Header {
-    __m256i scales;
-    __m256 d;
-  };
+struct Q3_K : SuperBlock<BlockQ3_K> {
+  using Header = ScaleHeader<Lanes>;
   struct Group {
     HalvesPair pair[2];
   };
-  static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
-    const Q3Scales s = q3_k_scales(block);
-    const __m128i scales = _mm_set_epi64x(s.high, s.low);
-    return {_mm256_sub_epi8(_mm256_broadcastsi128_si256(scales), _mm256_set1_epi8(32)),
-            _mm256_set1_ps(half_to_float(block.d))};
-  }
+  static Header header(const uint8_t* unit) { return q3_k_header<Lanes>(at(unit)); }
   static Group load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
+    const auto& block = at(unit);
     const __m256i bytes = load32(block.qs + 32 * g);
     const __m256i high = _mm256_srli_epi16(load32(block.hmask), 4 * g);
     const __m256i four = _mm256_set1_epi8(4);
@@ -480,23 +433,14 @@ struct Q3_K {
   }
 };
 
-struct Q6_K {
-  static constexpr int64_t kGroups = 2;
-  static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
-  struct Header {
-    __m256i scales;
-    __m256 d;
-  };
+struct Q6_K : SuperBlock<BlockQ6_K> {
+  using Header = ScaleHeader<Lanes>;
   struct Group {
     HalvesPair pair[2];
   };
-  static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
-    return {_mm256_broadcastsi128_si256(load16(block.scales)),
-            _mm256_set1_ps(half_to_float(block.d))};
-  }
+  static Header header(const uint8_t* unit) { return q6_k_header<Lanes>(at(unit)); }
   static Group load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
+    const auto& block = at(unit);
     // Sub-blocks 0 and 1 in the low nibbles of 2 x 32 bytes, 2 and 3 in the high ones.
     PairWeights a, b;
     unpack_nibbles(load32(block.ql + 64 * g), a);

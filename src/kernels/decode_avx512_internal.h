@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "kernels/cpu_half_internal.h"
-#include "kernels/decode_scales_internal.h"
+#include "kernels/decode_x86_internal.h"
 #include "kernels/matmul_decode_internal.h"
 #include "tensor/blocks.h"
 
@@ -29,7 +29,14 @@ inline void sums_of_four(const int8_t* bytes, int32_t* sums) {
   _mm512_storeu_si512(sums, dots);
 }
 
-struct NoHeader {};
+/// The registers of decode_x86_internal.h.
+struct Lanes {
+  using Bytes = __m512i;
+  using Floats = __m512;
+  static Bytes of_8_bytes(uint64_t bytes) { return _mm512_set1_epi64(bytes); }
+  static Bytes of_16_bytes(__m128i bytes) { return _mm512_broadcast_i32x4(bytes); }
+  static Floats of_float(float value) { return _mm512_set1_ps(value); }
+};
 
 /// What a type's products consist of.
 struct Terms {
@@ -45,13 +52,10 @@ struct GroupWeights {
 };
 
 inline __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
-inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 
 /// Four 16-byte loads in lanes.
 inline __m512i lanes(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d) {
-  const __m256i ab = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
-  const __m256i cd = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(c)), load16(d), 1);
-  return _mm512_inserti64x4(_mm512_castsi256_si512(ab), cd, 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(load_lanes(a, b)), load_lanes(c, d), 1);
 }
 
 inline uint16_t load_u16(const void* p) {
@@ -186,29 +190,6 @@ using Q5_1 = Blocks32<BlockQ5_1, -1, true, unpack_min<BlockQ5_1>>;
 using IQ4_NL = Blocks32<BlockIQ4_NL, 7, false, unpack_iq4_nl>;
 using MXFP4 = Blocks32<BlockMXFP4, 7, false, unpack_mxfp4>;
 
-/// The eight scales, and the eight mins, of a Q4_K or Q5_K block as bytes (layout:
-/// dequantize_cpu.cc), in every lane.
-struct KHeader {
-  __m512i scales, mins;
-  __m512 d, negative_dmin;
-};
-
-template <class Block>
-inline KHeader k_header(const Block& block) {
-  const uint32_t a = load_u32(block.scales), b = load_u32(block.scales + 4),
-                 c = load_u32(block.scales + 8);
-  const uint64_t scales = (a & 0x3f3f3f3fu) | uint64_t{(c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)}
-                                                  << 32;
-  const uint64_t mins =
-      (b & 0x3f3f3f3fu) | uint64_t{(c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)} << 32;
-  KHeader header;
-  header.scales = _mm512_set1_epi64(scales);
-  header.mins = _mm512_set1_epi64(mins);
-  header.d = _mm512_set1_ps(half_to_float(block.d));
-  header.negative_dmin = _mm512_set1_ps(-half_to_float(block.dmin));
-  return header;
-}
-
 /// Byte indices for a shuffle within lanes that makes int32s: byte `first + lane` in all four
 /// places, or only in the second.
 inline __m512i spread_index(int first) {
@@ -223,15 +204,12 @@ inline __m512i second_place_index(int first) {
 inline __m512 to_floats(__m512i v) { return _mm512_cvtepi32_ps(v); }
 
 template <class Block>
-struct KBlocks {
-  static constexpr int64_t kGroups = 2;
+struct KBlocks : SuperBlock<Block> {
   static constexpr Terms kTerms{-1, true, false};
-  static constexpr int64_t kUnitBytes = sizeof(Block);
-  static KHeader header(const uint8_t* unit) {
-    return k_header(*reinterpret_cast<const Block*>(unit));
-  }
-  static GroupWeights load(const uint8_t* unit, const KHeader& h, int g) {
-    const auto& block = *reinterpret_cast<const Block*>(unit);
+  using Header = ScaleMinHeader<Lanes>;
+  static Header header(const uint8_t* unit) { return k_header<Lanes>(SuperBlock<Block>::at(unit)); }
+  static GroupWeights load(const uint8_t* unit, const Header& h, int g) {
+    const Block& block = SuperBlock<Block>::at(unit);
     // 64 bytes hold four sub-blocks: 0 and 2 in the low nibbles, 1 and 3 in the high ones.
     GroupWeights nibbles, w;
     unpack_nibbles(load64(block.qs + 64 * g), nibbles);
@@ -263,20 +241,15 @@ struct KBlocks {
 using Q4_K = KBlocks<BlockQ4_K>;
 using Q5_K = KBlocks<BlockQ5_K>;
 
-struct IQ4_XS {
-  static constexpr int64_t kGroups = 2;
+struct IQ4_XS : SuperBlock<BlockIQ4_XS> {
   static constexpr Terms kTerms{7, false, false};
-  static constexpr int64_t kUnitBytes = sizeof(BlockIQ4_XS);
-  struct Header {
-    __m512i scales;  // 32 too large
-    __m512 d;
-  };
+  using Header = ScaleHeader<Lanes>;  // 32 too large
   static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    const auto& block = at(unit);
     return {_mm512_set1_epi64(iq4_xs_scales(block)), _mm512_set1_ps(half_to_float(block.d))};
   }
   static GroupWeights load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(unit);
+    const auto& block = at(unit);
     GroupWeights w;
     unpack_codes(load64(block.qs + 64 * g), kIq4Values, w);
     const __m512i scales = _mm512_shuffle_epi8(h.scales, spread_index(4 * g));
@@ -308,27 +281,16 @@ inline __m512i two_bits(const uint8_t* qs) {
   return _mm512_and_si512(_mm512_srlv_epi64(bytes, shifts), _mm512_set1_epi8(3));
 }
 
-struct Q2_K {
-  static constexpr int64_t kGroups = 2;
+struct Q2_K : SuperBlock<BlockQ2_K> {
   static constexpr Terms kTerms{-1, true, true};
-  static constexpr int64_t kUnitBytes = sizeof(BlockQ2_K);
-  struct Header {
-    __m512i scales, mins;
-    __m512 d, negative_dmin;
-  };
+  using Header = ScaleMinHeader<Lanes>;
   struct Group {
     HalvesGroup halves;
     __m512 min;  // of low and high, in the first two places of a block's lane
   };
-  static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
-    const __m512i bytes = _mm512_broadcast_i32x4(load16(block.scales));
-    const __m512i mask = _mm512_set1_epi8(15);
-    return {_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask),
-            _mm512_set1_ps(half_to_float(block.d)), _mm512_set1_ps(-half_to_float(block.dmin))};
-  }
+  static Header header(const uint8_t* unit) { return q2_k_header<Lanes>(at(unit)); }
   static Group load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockQ2_K*>(unit);
+    const auto& block = at(unit);
     Group w;
     w.halves.low = two_bits(block.qs + 32 * g);
     w.halves.high = two_bits(block.qs + 32 * g + 16);
@@ -342,23 +304,12 @@ struct Q2_K {
   }
 };
 
-struct Q3_K {
-  static constexpr int64_t kGroups = 2;
+struct Q3_K : SuperBlock<BlockQ3_K> {
   static constexpr Terms kTerms{2, false, true};
-  static constexpr int64_t kUnitBytes = sizeof(BlockQ3_K);
-  struct Header {
-    __m512i scales;
-    __m512 d;
-  };
-  static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
-    const Q3Scales s = q3_k_scales(block);
-    const __m128i scales = _mm_set_epi64x(s.high, s.low);
-    return {_mm512_broadcast_i32x4(_mm_sub_epi8(scales, _mm_set1_epi8(32))),
-            _mm512_set1_ps(half_to_float(block.d))};
-  }
+  using Header = ScaleHeader<Lanes>;
+  static Header header(const uint8_t* unit) { return q3_k_header<Lanes>(at(unit)); }
   static HalvesGroup load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockQ3_K*>(unit);
+    const auto& block = at(unit);
     return {add_third_bit(two_bits(block.qs + 32 * g), block.hmask, g),
             add_third_bit(two_bits(block.qs + 32 * g + 16), block.hmask + 16, g),
             _mm512_mul_ps(h.d, scale_bytes(h.scales, 8 * g)),
@@ -376,20 +327,12 @@ struct Q3_K {
   }
 };
 
-struct Q6_K {
-  static constexpr int64_t kGroups = 2;
+struct Q6_K : SuperBlock<BlockQ6_K> {
   static constexpr Terms kTerms{5, false, true};
-  static constexpr int64_t kUnitBytes = sizeof(BlockQ6_K);
-  struct Header {
-    __m512i scales;
-    __m512 d;
-  };
-  static Header header(const uint8_t* unit) {
-    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
-    return {_mm512_broadcast_i32x4(load16(block.scales)), _mm512_set1_ps(half_to_float(block.d))};
-  }
+  using Header = ScaleHeader<Lanes>;
+  static Header header(const uint8_t* unit) { return q6_k_header<Lanes>(at(unit)); }
   static HalvesGroup load(const uint8_t* unit, const Header& h, int g) {
-    const auto& block = *reinterpret_cast<const BlockQ6_K*>(unit);
+    const auto& block = at(unit);
     // 64 bytes hold four sub-blocks: 0 and 1 in the low nibbles, 2 and 3 in the high ones.
     GroupWeights nibbles;
     unpack_nibbles(load64(block.ql + 64 * g), nibbles);
@@ -423,8 +366,6 @@ inline float total(const FloatAccumulator& a) { return _mm512_reduce_add_ps(a.la
 inline void accumulate16(FloatAccumulator& sums, __m512 w, const float* x) {
   sums.lanes = _mm512_fmadd_ps(w, _mm512_loadu_ps(x), sums.lanes);
 }
-
-inline __m256i load32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 
 struct F32 {
   static constexpr int64_t kBytes = 4;

@@ -13,9 +13,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "base/check.h"
+#include "base/names.h"
 #include "base/narrow.h"
 #include "kernels/kv_codec_internal.h"
 
@@ -50,21 +51,17 @@ const KvCodecFns& kv_codec(Isa isa, DType type) {
 
 bool is_kv_type(DType type) { return find_type(type) != nullptr; }
 
-std::string kv_type_names() {
-  std::string names;
-  for (const KvType& type : kTypes) {
-    if (!names.empty()) names += &type == std::end(kTypes) - 1 ? " or " : ", ";
-    names += type.name;
-  }
+std::vector<std::string> kv_type_names() {
+  std::vector<std::string> names;
+  for (const KvType& type : kTypes) names.emplace_back(type.name);
   return names;
 }
 
 Result<DType> parse_kv_type(std::string_view name) {
-  std::string lower(name);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = ascii_lower(name);
   const auto found = std::ranges::find(kTypes, lower, &KvType::name);
   if (found != std::end(kTypes)) return found->type;
-  return invalid_argument(fmt::format("must be {}", kv_type_names()));
+  return invalid_argument(fmt::format("must be {}", listed(kv_type_names())));
 }
 
 // Head sizes are multiples of 8: attention_cpu.cc transposes four dimensions at a time and makes
@@ -73,7 +70,7 @@ Result<DType> parse_kv_type(std::string_view name) {
 // must not run over the block's end.
 Status check_kv_layout(const KvLayout& kv) {
   if (!is_kv_type(kv.k_type) || !is_kv_type(kv.v_type)) {
-    return unsupported(fmt::format("KV cache: K and V must be {}", kv_type_names()));
+    return unsupported(fmt::format("KV cache: K and V must be {}", listed(kv_type_names())));
   }
   if (kv.n_kv_heads <= 0) {
     return invalid_argument(

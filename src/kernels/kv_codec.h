@@ -21,8 +21,8 @@ namespace weft::kernels {
 bool is_kv_type(DType type);
 /// "f32", "f16", "bf16"; kInvalidArgument with the list for another name.
 Result<DType> parse_kv_type(std::string_view name);
-/// The names, as parse_kv_type takes them: "f32, f16 or bf16".
-std::string kv_type_names();
+/// The names that parse_kv_type takes.
+std::vector<std::string> kv_type_names();
 
 /// f16 unless told.
 struct KvTypes {

@@ -364,7 +364,7 @@ inline void q2_k_block(const PanelPart& part, int64_t offset, int64_t block) {
   }
 }
 
-/// The scales' layout: decode_scales_internal.h. d is the block's last two bytes.
+/// The scales' layout: decode_x86_internal.h. d is the block's last two bytes.
 inline void put_q3_k_scales(const PanelPart& part, int64_t offset, int64_t block) {
   constexpr int64_t kSize = sizeof(BlockQ3_K);
   float d[kLanes];

@@ -4,7 +4,7 @@
 //
 // Rules: a page is written by its only holder, so a shared page is copied first (copy-on-write); an
 // operation that fails leaves everything as it was; pages that only the prefix index holds are
-// given up when others need them. A sequence with an open reservation may only be read, published
+// dropped when others need them. A sequence with an open reservation may only be read, published
 // or freed: anything else is kInvalidArgument, as are positions outside it. Ids of sequences that
 // do not exist are the caller's bugs and abort. One thread.
 #pragma once
@@ -65,7 +65,7 @@ class BlockTables {
 
   int32_t page_tokens() const { return page_tokens_; }
   const PagePool& pool() const { return pool_; }
-  /// Pages that only the prefix index holds: given up when others need them.
+  /// Pages that only the prefix index holds: dropped when others need them.
   int32_t evictable_page_count() const { return index_.evictable_count(); }
   Snapshot snapshot() const;
 

@@ -189,7 +189,7 @@ class Simulation {
       return expect_same(before, tables_.snapshot());
     }
     if (tables_.snapshot().prefix_entries.size() < before.prefix_entries.size()) {
-      EXPECT_EQ(tables_.pool().free_count(), 0);  // no more was given up than it took
+      EXPECT_EQ(tables_.pool().free_count(), 0);  // no more was dropped than it took
     }
     for (int32_t from = pick(n + 1); pick(3) == 0; from += pick(n - from + 1)) {
       const SlotKind kind = any_kind();

@@ -1,4 +1,4 @@
-// The paged KV cache: sequences of tokens over shared pages, with the memory behind them. The one
+// The paged KV cache: sequences of tokens over shared pages, with their memory. The one
 // thing that model, fusion and engine use of this room. It computes no K or V and decides no
 // policy: callers say what is reserved, shared and published.
 //
@@ -67,7 +67,7 @@ class Cache {
 
   /// The positions [length, length + n_tokens), writable and the sequence's alone; n_tokens >= 0.
   /// kResourceExhausted with the pages needed, free and evictable; then no other sequence has
-  /// changed, but expendable ones may be gone. Unused pages of the prefix index are given up for
+  /// changed, but expendable ones may be gone. Unused pages of the prefix index are dropped for
   /// it, which a rollback does not bring back.
   /// `kind` is what will make the slots' K and V; Reservation::mark_from tells of several.
   Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt);

@@ -152,10 +152,10 @@ class Checker {
     }
     const auto parent = by_page.find(entry.parent);
     if (parent == by_page.end()) {
-      return add("prefix page {} stands behind page {}, which the index lacks", page, entry.parent);
+      return add("prefix page {} comes after page {}, which the index lacks", page, entry.parent);
     }
     if (int64_t{entry.depth} != int64_t{parent->second->depth} + 1) {
-      add("prefix page {} has depth {} behind depth {}", page, entry.depth, parent->second->depth);
+      add("prefix page {} has depth {} after depth {}", page, entry.depth, parent->second->depth);
     }
     if (parent->second->last_used < entry.last_used) {
       add("prefix page {} was used after page {} before it", page, entry.parent);

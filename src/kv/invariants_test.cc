@@ -149,7 +149,7 @@ TEST_F(InvariantsTest, SequenceListedTwice) {
 
 TEST_F(InvariantsTest, PrefixEntryBehindNothing) {
   snapshot_.prefix_entries.erase(snapshot_.prefix_entries.begin());
-  expect("prefix page 1 stands behind page 0, which the index lacks");
+  expect("prefix page 1 comes after page 0, which the index lacks");
 }
 
 TEST_F(InvariantsTest, PrefixEntryOutOfShape) {
@@ -158,7 +158,7 @@ TEST_F(InvariantsTest, PrefixEntryOutOfShape) {
   entry.last_used += 100;
   entry.tokens.pop_back();
   entry.page.generation = 3;
-  expect("prefix page 1 has depth 5 behind depth 0");
+  expect("prefix page 1 has depth 5 after depth 0");
   expect("prefix page 1 was used after page 0 before it");
   expect("the prefix index has 3 tokens for page 1");
   expect("the prefix index holds page 1 of generation 3, which is at 0");

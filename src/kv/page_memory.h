@@ -1,4 +1,4 @@
-// The memory behind the pages: K and V of every layer, as the kernels see them. It knows nothing
+// The memory of the pages: K and V of every layer, as the kernels see them. It knows nothing
 // about who holds a page, and it computes nothing.
 #pragma once
 

@@ -10,7 +10,7 @@
 
 namespace weft::kv {
 
-/// What stands in the pages, behind the integers: the tensor half (PageMemory), or a test's model.
+/// What is in the pages that the integers count: the tensor half (PageMemory), or a test's model.
 class PageContents {
  public:
   virtual ~PageContents() = default;

@@ -75,7 +75,7 @@ void PrefixIndex::insert(std::span<const int32_t> tokens, std::span<const int32_
 }
 
 void PrefixIndex::remove(int32_t page) {
-  std::vector<int32_t> doomed{page};  // grows while it is walked: a page's children behind it
+  std::vector<int32_t> doomed{page};  // grows while it is walked: a page's children after it
   for (size_t i = 0; i < doomed.size(); ++i) {
     for (auto child = children_.lower_bound(KeyView{doomed[i], {}});
          child != children_.end() && child->first.parent == doomed[i]; ++child) {
@@ -99,7 +99,7 @@ int32_t PrefixIndex::evictable_count() const {
 
 void PrefixIndex::evict(int32_t n_pages) {
   // A parent was used no earlier than its children, and among equals the deeper one goes first: so
-  // no page goes before an unused one behind it, and each round frees exactly one page.
+  // no page goes before an unused one after it, and each round frees exactly one page.
   std::vector<std::tuple<uint64_t, int32_t, int32_t>> unused;  // last use, -depth, page
   for (const auto& [page, node] : nodes_) {
     if (pool_.ref_count(page) == 1) unused.emplace_back(node.last_used, -node.depth, page);

@@ -16,7 +16,7 @@ namespace weft::kv {
 
 /// A tree with one full page a node: a node's path from the root spells the ids of everything up to
 /// the page's end. Each node holds its page once. Least recently used pages that nobody else holds
-/// are given up first. A node's page is in the index at most once. One thread.
+/// are dropped first. A node's page is in the index at most once. One thread.
 class PrefixIndex {
  public:
   struct Entry {
@@ -38,13 +38,13 @@ class PrefixIndex {
   std::vector<int32_t> match(std::span<const int32_t> tokens) const;
   /// Marks what match(tokens) finds as just used.
   void touch(std::span<const int32_t> tokens);
-  /// Enters pages[i] for tokens [i * page_tokens, (i + 1) * page_tokens), behind those before it. A
-  /// start that is known already keeps the page it has; the walk ends at a page that stands in the
+  /// Enters pages[i] for tokens [i * page_tokens, (i + 1) * page_tokens), after those before it. A
+  /// start that is known already keeps the page it has; the walk ends at a page that is in the
   /// index in another place. tokens.size() >= pages.size() * page_tokens.
   void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
 
   bool contains(int32_t page) const { return nodes_.contains(page); }
-  /// Forgets the page and everything behind it, which could not be found without it.
+  /// Forgets the page and everything after it, which could not be found without it.
   void remove(int32_t page);
 
   /// How many pages evict() could free: those that only the index holds.

@@ -129,7 +129,7 @@ TEST_F(PrefixIndexTest, KeepsPagesInUseAndGivesUpTheWayToThemLast) {
   enter("gh");
   pool_.release(pages[0]);  // as a sequence that replaced its first page by a copy
   EXPECT_EQ(index_.evictable_count(), 2);
-  index_.evict(1);  // the oldest goes, and what stood behind it can no longer be found
+  index_.evict(1);  // the oldest goes, and what came after it can no longer be found
   EXPECT_EQ(draw(), R"(
 `- gh
 )");

@@ -38,7 +38,7 @@ struct Sequence {
   std::vector<uint32_t> generations;  // of `pages`, as they were when the sequence took them
   int32_t length = 0;                 // committed tokens
   std::vector<SlotRun> kinds;         // of committed and reserved slots, ends ascending
-  int32_t reserved = 0;               // tokens behind them that an open reservation may write
+  int32_t reserved = 0;               // tokens after them that an open reservation may write
   bool has_reservation = false;
   std::vector<ReplacedPage> replaced;  // held for the open reservation's rollback
 };

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/terminal_text.h"
+#include "base/utf8.h"
 #include "retrieval/best_sentence.h"
 #include "retrieval/follow_up.h"
 #include "retrieval/scan.h"
@@ -36,7 +37,7 @@ constexpr size_t kMaxWordBytes = 40;
 std::string shortened(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return std::string(text);
   size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  while (end > 0 && is_utf8_continuation(text[end])) --end;
   return std::string(text.substr(0, end)) + "…";
 }
 

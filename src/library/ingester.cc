@@ -16,13 +16,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/byte_sizes.h"
 #include "base/counts_text.h"
 #include "base/hash.h"
+#include "base/narrow.h"
 #include "text/chunker.h"
 
 namespace weft::library {
@@ -54,8 +55,7 @@ Heading heading_of(const retrieval::LoadedDocument& document) {
   const size_t end = std::min(text.find('\n', begin), text.size());
   if (end - begin > documents::kMaxTitleBytes) return {};
   std::string title = text.substr(begin + 1, end - begin - 1);
-  while (!title.empty() && std::isspace(static_cast<unsigned char>(title.back())) != 0)
-    title.pop_back();
+  while (!title.empty() && is_ascii_space(title.back())) title.pop_back();
   if (title.empty() || (document.has_own_title && title != document.info.title)) return {};
   return {std::move(title), begin + 1, std::min(end + 1, text.size())};
 }
@@ -172,7 +172,7 @@ Result<Ingester::CutDocument> Ingester::cut(retrieval::LoadedDocument document) 
   const std::string_view text = std::string_view(out.document.text).substr(body);
   const std::string& title = out.document.info.title;  // at most kMaxTitleBytes
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> heading, library_.rag().chunk(title, ""));
-  const auto budget = kChunkTokens - static_cast<int32_t>(heading.size());
+  const auto budget = kChunkTokens - narrow<int32_t>(heading.size());
   if (budget < kChunkTokens / 4) {
     return invalid_argument(fmt::format("{}: its title is too long ({} tokens)",
                                         out.document.info.path, heading.size()));
@@ -262,10 +262,10 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
     WEFT_ASSIGN_OR_RETURN(const auto cut_document, load_and_cut(file));
     if (!cut_document) continue;
     ++plan.documents;
-    plan.chunks += static_cast<int64_t>(cut_document->chunks.size());
+    plan.chunks += std::ssize(cut_document->chunks);
     const int64_t new_before = new_tokens;
     for (const CutChunk& chunk : cut_document->chunks) {
-      const auto n = static_cast<int64_t>(chunk.tokens.size());
+      const int64_t n = std::ssize(chunk.tokens);
       plan.tokens += n;
       const bool is_new = seen.insert(hash128(std::as_bytes(std::span(chunk.tokens)))).second &&
                           !fusor_.is_stored(chunk.tokens);
@@ -286,7 +286,7 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   }
   if (plan.documents == 0) return Status::ok();
   if (largest_chunk > 0) {
-    const Status fits = library_.check_kv_room(static_cast<int64_t>(largest_chunk));
+    const Status fits = library_.check_kv_room(largest_chunk);
     if (!fits.is_ok()) {
       return resource_exhausted(
           fmt::format("{}: {}; nothing was changed", with_largest_chunk, fits.message()));
@@ -295,8 +295,8 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
   total_tokens_ = plan.tokens;
   const int64_t token_bytes = fusion::record_token_bytes(engine_.model().config());
   plan.new_tokens = new_tokens;
-  plan.new_bytes = static_cast<uint64_t>(new_tokens * token_bytes);
-  plan.largest_bytes = static_cast<uint64_t>(largest_tokens * token_bytes);
+  plan.new_bytes = new_tokens * token_bytes;
+  plan.largest_bytes = largest_tokens * token_bytes;
   WEFT_ASSIGN_OR_RETURN(plan.free_bytes, env_.free_bytes(library_.store().dir()));
   WEFT_RETURN_IF_ERROR(check_room(plan, files));
   if (events_.planned) events_.planned(plan);
@@ -314,8 +314,7 @@ Status Ingester::check_room(const IngestPlan& plan,
     if (file.change != Change::kDeleted && file.change != Change::kChanged) continue;
     WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(file.info.path));
     if (!document) continue;
-    room += static_cast<uint64_t>(document->n_tokens) *
-            static_cast<uint64_t>(fusion::record_token_bytes(engine_.model().config()));
+    room += uint64_t{1} * document->n_tokens * fusion::record_token_bytes(engine_.model().config());
     if (plan.new_bytes <= room) return Status::ok();
   }
   return resource_exhausted(fmt::format(

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,6 +16,7 @@
 
 #include "gguf/random_model.h"
 #include "support/fault_env.h"
+#include "support/files.h"
 
 namespace weft::library {
 namespace {
@@ -48,9 +48,8 @@ class WatchedEnv : public FaultEnv {
 class IngesterTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = fs::temp_directory_path() / fs::path("weft_ingester_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-    folder_ = fs::canonical(folder_);
+    temp_ = std::make_unique<test::TempDir>();
+    folder_ = temp_->path();
     ASSERT_TRUE(gguf::write_random_model(posix_env(), folder_ / "model.gguf",
                                          {.n_layers = 2,
                                           .n_embd = 32,
@@ -67,7 +66,7 @@ class IngesterTest : public ::testing::Test {
   }
   static void TearDownTestSuite() {
     engine_.reset();
-    fs::remove_all(folder_);
+    temp_.reset();
   }
   void SetUp() override {
     fs::create_directories(docs());
@@ -113,6 +112,7 @@ class IngesterTest : public ::testing::Test {
     return counts.is_ok() ? *counts : IngestCounts{};
   }
 
+  static inline std::unique_ptr<test::TempDir> temp_;
   static inline fs::path folder_;
   static inline std::unique_ptr<engine::Engine> engine_;
   std::vector<std::string> skipped_, titles_, texts_;

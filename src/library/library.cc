@@ -7,7 +7,7 @@
 // the same transaction as the rows that depend on it; older versions kept it in the store's
 // properties, which are still read (settlement_of_properties).
 //
-// An ingest that took nothing in leaves no store behind: the folder is removed, but only if this
+// An ingest that took nothing in leaves no store: the folder is removed, but only if this
 // process made it and nothing else came into it. To check and remove in one step, the index's lock
 // is held and the folder is first renamed away.
 #include "library/library.h"
@@ -23,6 +23,7 @@
 
 #include "base/byte_sizes.h"
 #include "base/hash.h"
+#include "base/shell_text.h"
 #include "fusion/chunk_computer.h"
 #include "fusion/chunk_key.h"
 #include "retrieval/scan.h"
@@ -215,7 +216,9 @@ bool is_name_of_a_store(const DirEntry& entry) {
 }
 
 Status nothing_ingested(const std::string& dir) {
-  return not_found(dir + ": no documents were ingested here; see weft ingest --help");
+  return not_found(fmt::format(
+      "{}: no documents were ingested here; weft ingest -m MODEL --store {} PATH takes some in",
+      dir, shell_path(dir)));
 }
 
 }  // namespace
@@ -394,17 +397,17 @@ Hash128 Library::record_of(std::span<const int32_t> tokens) const {
 }
 
 uint64_t Library::kv_bytes(int64_t n_tokens) const {
-  const auto n = static_cast<uint64_t>(std::max<int64_t>(n_tokens, 0));
-  const auto one = static_cast<uint64_t>(fusion::record_token_bytes(engine_->model().config()));
+  const uint64_t n = std::max<int64_t>(n_tokens, 0);
+  const uint64_t one = fusion::record_token_bytes(engine_->model().config());
   return n > std::numeric_limits<uint64_t>::max() / one ? std::numeric_limits<uint64_t>::max()
                                                         : n * one;
 }
 
 uint64_t Library::record_bytes(std::span<const int32_t> tokens) const {
   const model::ModelConfig& config = engine_->model().config();
-  const auto n = static_cast<int64_t>(tokens.size());
-  const auto all_layers = static_cast<uint64_t>(n * fusion::record_token_bytes(config));
-  const auto n_layers = static_cast<uint32_t>(config.n_layers);
+  const int64_t n = std::ssize(tokens);
+  const uint64_t all_layers = n * fusion::record_token_bytes(config);
+  const uint32_t n_layers = config.n_layers;
   const store::RecordInfo info{.n_layers = n_layers, .layer_bytes = all_layers / n_layers};
   return info.file_bytes(fusion::chunk_identity(scope_, tokens).size());
 }
@@ -412,7 +415,7 @@ uint64_t Library::record_bytes(std::span<const int32_t> tokens) const {
 Status Library::check_kv_room(int64_t chunk_tokens) const {
   const kv::Usage kv = engine_->kv_usage();
   const int64_t page = kv.page_tokens;
-  const auto n_anchor = static_cast<int64_t>(scope_.anchor.size());
+  const int64_t n_anchor = std::ssize(scope_.anchor);
   // The page in which the anchor ends is shared with nothing else: the chunk gets a copy of it.
   const int64_t n_pages =
       (n_anchor + chunk_tokens + page - 1) / page + (n_anchor % page == 0 ? 0 : 1);
@@ -422,7 +425,7 @@ Status Library::check_kv_room(int64_t chunk_tokens) const {
                   "{} tokens of KV cache, and it holds {}: a --kv-limit of {} or a larger context "
                   "(-c) is needed",
                   chunk_tokens, n_anchor, n_pages * page, kv.pages * page,
-                  size_flag_for(static_cast<uint64_t>(n_pages * engine_->page_bytes()))));
+                  size_flag_for(n_pages * engine_->page_bytes())));
 }
 
 void Library::store_missing(std::span<const std::vector<int32_t>> chunks,

@@ -1,6 +1,6 @@
 // A model's hyper-parameters as its GGUF states them, every one checked against its bounds, in the
 // terms of the one forward pass that runs all architectures. Which keys an architecture has and
-// what they mean for it stands in architectures/.
+// what they mean for it is in architectures/.
 #pragma once
 
 #include <cstdint>

@@ -14,11 +14,11 @@
 #include "retrieval/best_sentence.h"
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "retrieval/function_words.h"
 #include "retrieval/unspaced_internal.h"
@@ -33,8 +33,6 @@ constexpr size_t kDeepestLevel = 6;      // of headings
 constexpr double kInTitle = 0.25;  // of a term's weight, where the title has it: all have it then
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-bool is_alpha(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -70,8 +68,8 @@ bool is_column_rule(std::string_view line) {
 /// Whether the '=' at line[at] is between a name and its value, as programs log them.
 bool is_after_name(std::string_view line, size_t at) {
   size_t begin = at;
-  while (begin > 0 && (std::isalnum(static_cast<unsigned char>(line[begin - 1])) != 0 ||
-                       line[begin - 1] == '_' || line[begin - 1] == '.')) {
+  while (begin > 0 &&
+         (is_ascii_alnum(line[begin - 1]) || line[begin - 1] == '_' || line[begin - 1] == '.')) {
     --begin;
   }
   return begin < at && (begin == 0 || is_space(line[begin - 1]));
@@ -86,7 +84,7 @@ bool is_row(std::string_view line) {
   for (size_t at = 0; at < line.size() && n < kSeparators; ++at) {
     const char next = at + 1 < line.size() ? line[at + 1] : ' ';
     const bool is_tight = !is_space(next) || at + 1 == line.size();
-    const bool in_number = at > 0 && is_digit(line[at - 1]) && is_digit(next);
+    const bool in_number = at > 0 && is_ascii_digit(line[at - 1]) && is_ascii_digit(next);
     if (line[at] == '|') ++n;
     if ((line[at] == ',' || line[at] == ';') && is_tight && !in_number) ++n;
     if (line[at] == '=' && is_tight && is_after_name(line, at)) ++n;
@@ -96,26 +94,18 @@ bool is_row(std::string_view line) {
 
 // ------------------------------------------------------------------------------------- sentences
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 /// Whether a text begins in lower case; of letters that are not ASCII, Latin-1's are known.
 bool begins_lower(std::string_view text) {
   if (text.empty()) return false;
-  if (std::islower(static_cast<unsigned char>(text[0])) != 0) return true;
-  return text.size() > 1 && text[0] == '\xC3' && static_cast<unsigned char>(text[1]) >= 0x9F;
+  if (is_ascii_lower(text[0])) return true;
+  return text.size() > 1 && text[0] == '\xC3' && byte_of(text[1]) >= 0x9F;
 }
 
 /// The word that begins a text, in lower case.
 std::string first_word(std::string_view text) {
   size_t end = 0;
-  while (end < text.size() &&
-         (is_alpha(text[end]) || static_cast<unsigned char>(text[end]) >= 0x80))
-    ++end;
-  return lower(text.substr(0, end));
+  while (end < text.size() && (is_ascii_alpha(text[end]) || is_high_byte(text[end]))) ++end;
+  return ascii_lower(text.substr(0, end));
 }
 /// The word that a text ends with, and what is within it: "z.B" of "(z.B".
 std::string_view last_word(std::string_view text) {
@@ -160,7 +150,7 @@ bool are_initials(std::string_view word) {
   size_t n_letters = 0;
   for (size_t at = 0; at < word.size(); ++n_letters) {
     const size_t n = utf8_char_bytes(word, at);
-    if (n == 0 || (n == 1 && !is_alpha(word[at]))) return false;
+    if (n == 0 || (n == 1 && !is_ascii_alpha(word[at]))) return false;
     at += n;
     if (at < word.size() && word[at++] != '.') return false;
   }
@@ -179,17 +169,18 @@ bool is_within_sentence(std::string_view text, size_t at) {
   constexpr size_t kLongest = 24;
   const std::string_view before = text.substr(at - std::min(at, kLongest), std::min(at, kLongest));
   const std::string_view as_written = last_word(before);
-  const std::string word = lower(as_written);
+  const std::string word = ascii_lower(as_written);
   if (word.empty()) return false;
   const bool is_new_sentence = is_function_word(first_word(rest));
-  if (as_written.size() <= 2 && std::ranges::all_of(as_written, is_digit)) {
+  if (as_written.size() <= 2 && std::ranges::all_of(as_written, is_ascii_digit)) {
     const std::string_view head = trimmed(before.substr(0, before.size() - as_written.size()));
-    return is_alpha(rest[0]) &&
+    return is_ascii_alpha(rest[0]) &&
            (begins_with_month(rest) || head.empty() ||
-            (is_one_of(kBeforeOrdinal, lower(last_word(head))) && !is_new_sentence));
+            (is_one_of(kBeforeOrdinal, ascii_lower(last_word(head))) && !is_new_sentence));
   }
   if (is_one_of(kNeverLast, word)) return true;
-  if (is_one_of(kBeforeNumber, word)) return is_digit(rest[0]);
+  const bool is_street = word.size() > 3 && word.ends_with("str");  // "Lindenstr. 5"
+  if (is_street || is_one_of(kBeforeNumber, word)) return is_ascii_digit(rest[0]);
   if (is_one_of(kAsOftenLast, word) || are_initials(as_written)) return !is_new_sentence;
   return false;
 }
@@ -215,7 +206,7 @@ size_t bullet_bytes(std::string_view line) {
     if (line.starts_with(mark)) return mark.size();
   }
   size_t n = 0;
-  while (n < line.size() && n < 3 && is_digit(line[n])) ++n;
+  while (n < line.size() && n < 3 && is_ascii_digit(line[n])) ++n;
   const bool is_number =
       n > 0 && n + 1 < line.size() && (line[n] == '.' || line[n] == ')') && is_space(line[n + 1]);
   return is_number ? n + 2 : 0;
@@ -243,7 +234,7 @@ bool ends_open(std::string_view line) {
                                         "for", "der",  "die", "das", "den", "dem", "ein",  "eine",
                                         "und", "oder", "mit", "von", "le",  "la",  "les",  "de",
                                         "des", "du",   "et",  "el",  "los", "las", "y"};
-  return line.ends_with('(') || is_one_of(kOpen, lower(last_word(line)));
+  return line.ends_with('(') || is_one_of(kOpen, ascii_lower(last_word(line)));
 }
 
 struct Line {
@@ -279,7 +270,7 @@ bool is_wrapped(const Line& line, const Line& next, const Shape& shape) {
   if (bullet_bytes(next.text) > 0) return false;
   const bool goes_on_lower = begins_lower(next.text);
   if (bullet_bytes(text) > 0) return next.indent > line.indent;
-  if (!goes_on_lower && !is_alpha(next.text[0])) return false;
+  if (!goes_on_lower && !is_ascii_alpha(next.text[0])) return false;
   if (has_label(next.text) && has_label(text)) return false;
   if (goes_on_lower && !shape.is_list && (ends_open(text) || has_inner_end(text))) return true;
   // Prose is wrapped where the next word has no room. Narrow lists look so by chance, so a least
@@ -353,7 +344,7 @@ bool introduces(std::span<const Line> lines, size_t i, size_t begin) {
 /// How many separators a row has, of whichever it is made with; 0 of a log's.
 size_t n_columns(std::string_view row) {
   for (const char separator : {'|', '\t', ';', ','}) {
-    const auto n = static_cast<size_t>(std::ranges::count(row, separator));
+    const size_t n = std::ranges::count(row, separator);
     if (n > 0) return n;
   }
   return 0;
@@ -420,7 +411,7 @@ std::vector<Sentence> sentences_of(std::string_view text) {
       const char* const stop = lines[last].text.data() + lines[last].text.size();
       const char* const start = lines[first].text.data();
       const size_t n_before = sentences.size();
-      split_prose(std::string_view(start, static_cast<size_t>(stop - start)), sentences);
+      split_prose({start, stop}, sentences);
       for (size_t k = n_before; k < sentences.size(); ++k) {
         sentences[k].header = intro;
         sentences[k].is_header_optional = true;
@@ -570,7 +561,7 @@ constexpr size_t kBareWords = 3;  // of a heading without marks at most
 /// "Café." or "Boiler service": words of the question and no more, so it is a heading without its
 /// marks, of what follows. `words`: the sentence's, and of a longer one more than kBareWords.
 bool is_bare(const std::vector<std::string>& words, const std::vector<bool>& has) {
-  const auto n_terms = static_cast<size_t>(std::ranges::count(has, true));
+  const size_t n_terms = std::ranges::count(has, true);
   return n_terms > 0 && words.size() <= kBareWords && content_words(words).size() <= n_terms;
 }
 
@@ -587,7 +578,7 @@ class Headings {
 
   /// Level 0: the title.
   void set(size_t level, std::vector<bool> has) {
-    std::fill(levels_.begin() + static_cast<std::ptrdiff_t>(level), levels_.end(), none());
+    std::fill(levels_.begin() + level, levels_.end(), none());
     levels_[level] = std::move(has);
     bare_ = none();
   }
@@ -637,7 +628,7 @@ const Scored* best_of_equal(const Scale& scale, std::span<const Scored> all, dou
     for (std::ptrdiff_t i = std::max<std::ptrdiff_t>(at - kFar, 0);
          i < std::min(std::ssize(all), at + kFar + 1); ++i) {
       if (i == at) continue;
-      sum += all[static_cast<size_t>(i)].own / static_cast<double>(std::abs(i - at));
+      sum += all[i].own / std::abs(i - at);
     }
     return sum;
   };

@@ -64,6 +64,7 @@ TEST_F(BestSentenceTest, AbbreviationsAndOrdinalsAreWithin) {
         std::string("Der 1. Vorsitzende hat den boiler, z. B. Nr. A, geholt."),
         std::string("The boiler of J. Smith and J.R.R. Tolkien is in the U.S. Army."),
         std::string("The boiler is in Baker St. Station, opp. the mill."),
+        std::string("Der boiler von Lindenstr. 5 leckt."),
         std::string("The boiler of \u00C9. Zola leaks.")}) {
     EXPECT_EQ(best("boiler", "It was. " + sentence + " No. That was it."), sentence);
   }

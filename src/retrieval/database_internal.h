@@ -1,4 +1,4 @@
-// SQLite behind plain types: a connection, a statement, a transaction, and FTS5's own splitting of
+// SQLite by plain types: a connection, a statement, a transaction, and FTS5's own splitting of
 // text into terms. Internal to this room; the one place that knows SQLite.
 #pragma once
 

@@ -13,13 +13,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <functional>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "retrieval/function_words.h"
 #include "retrieval/unspaced_internal.h"
 
@@ -105,10 +105,10 @@ struct Word {
 
 /// The letter U+00C0 to U+00FF without its diacritic, by its second byte in UTF-8; 0 for the two
 /// signs among them (multiplication and division).
-char unmarked(unsigned char second) {
+char unmarked(char second) {
   constexpr std::string_view kLetters =
       "aaaaaaaceeeeiiiidnooooo ouuuuypsaaaaaaaceeeeiiiidnooooo ouuuuypy";
-  const char letter = kLetters[second & 0x3F];
+  const char letter = kLetters[byte_of(second) & 0x3F];
   return letter == ' ' ? '\0' : letter;
 }
 
@@ -119,26 +119,25 @@ std::vector<Word> words_of(std::string_view text) {
   bool in_word = false;
   bool begins_sentence = true;
   for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (std::isalnum(c) == 0 && c < 0x80) {
+    const char c = text[i];
+    if (!is_ascii_alnum(c) && !is_high_byte(c)) {
       in_word = false;
       begins_sentence = begins_sentence || c == '.' || c == '!' || c == '?' || c == '\n';
       continue;
     }
-    const bool is_latin1 = c == 0xC3 && i + 1 < text.size();
+    const bool is_latin1 = c == '\xC3' && i + 1 < text.size();
     if (!in_word) {
-      const bool capital =
-          std::isupper(c) != 0 || (is_latin1 && static_cast<unsigned char>(text[i + 1]) <= 0x9E);
+      const bool capital = is_ascii_upper(c) || (is_latin1 && byte_of(text[i + 1]) <= 0x9E);
       words.push_back({"", capital, begins_sentence});
       in_word = true;
       begins_sentence = false;
     }
-    const char letter = is_latin1 ? unmarked(static_cast<unsigned char>(text[i + 1])) : '\0';
+    const char letter = is_latin1 ? unmarked(text[i + 1]) : '\0';
     if (letter != '\0') {
       words.back().folded += letter;
       ++i;
     } else {
-      words.back().folded += static_cast<char>(c < 0x80 ? std::tolower(c) : c);
+      words.back().folded += ascii_lower(c);
     }
   }
   return words;

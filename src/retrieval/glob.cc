@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/ascii.h"
 #include "text/utf8.h"
 
 namespace weft::retrieval {
@@ -23,7 +24,7 @@ constexpr char32_t kFirstPastAscii = 0x80;
 /// The character at `at`; moves `at` after it.
 char32_t take_char(std::string_view text, size_t& at) {
   const size_t n = text::utf8_char_bytes(text, at);
-  if (n == 0) return kFirstPastUnicode + static_cast<unsigned char>(text[at++]);
+  if (n == 0) return kFirstPastUnicode + byte_of(text[at++]);
   const char32_t c = text::decode_utf8_char(text, at, n);
   at += n;
   return c;
@@ -123,7 +124,7 @@ bool Glob::parse_set(std::string_view text, size_t& at, Element& set) {
           std::ranges::find(sets, text.substr(at + 2, end - at - 2), &NamedSet::name);
       if (named == sets.end()) return false;
       for (const auto& [first, last] : named->intervals) {
-        intervals.push_back({static_cast<unsigned char>(first), static_cast<unsigned char>(last)});
+        intervals.push_back({byte_of(first), byte_of(last)});
       }
       at = end + 2;
       continue;

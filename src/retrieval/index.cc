@@ -78,10 +78,9 @@ Status remove_chunks(Database& database, int64_t document) {
 Status insert_chunks(Database& database, int64_t document, std::string_view title,
                      std::span<const ChunkText> chunks) {
   WEFT_ASSIGN_OR_RETURN(const int64_t first, next_ids(database, "chunks", std::ssize(chunks)));
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const auto ordinal = static_cast<int64_t>(i);
+  for (int64_t ordinal = 0; ordinal < std::ssize(chunks); ++ordinal) {
     WEFT_RETURN_IF_ERROR(
-        insert_chunk(database, first + ordinal, document, ordinal, title, chunks[i]));
+        insert_chunk(database, first + ordinal, document, ordinal, title, chunks[ordinal]));
   }
   WEFT_ASSIGN_OR_RETURN(Statement terms,
                         database.prepare("INSERT INTO chunk_terms(rowid, title, text, pieces)"
@@ -356,7 +355,7 @@ Status Index::sweep(FunctionRef<Status(const Hash128&)> remove) {
     {
       WEFT_ASSIGN_OR_RETURN(Statement rows,
                             database.prepare("SELECT record FROM unneeded_records LIMIT ?"));
-      rows.bind(static_cast<int64_t>(kRecordsPerBatch));
+      rows.bind(int64_t{kRecordsPerBatch});
       ReadLimit limit(database);
       while (true) {
         WEFT_ASSIGN_OR_RETURN(const bool has_row, rows.step());
@@ -562,8 +561,8 @@ Status Index::verify_documents() {
     WEFT_ASSIGN_OR_RETURN(const auto chunks, chunks_of(document->id));
     int64_t n_tokens = 0;
     bool in_order = true;
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      in_order = in_order && chunks[i].ordinal == static_cast<int32_t>(i);
+    for (int64_t i = 0; i < std::ssize(chunks); ++i) {
+      in_order = in_order && chunks[i].ordinal == i;
       n_tokens += std::ssize(chunks[i].tokens);
     }
     if (in_order && std::ssize(chunks) == document->n_chunks && n_tokens == document->n_tokens) {

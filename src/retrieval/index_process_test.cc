@@ -81,10 +81,10 @@ TEST(IndexProcesses, GivenKillNineDuringIngestThenEveryDocumentIsWholeOrAbsent) 
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child gave up by itself";
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
     if (!std::filesystem::exists(file) || std::filesystem::file_size(file) == 0) continue;
     interrupted += std::filesystem::exists(file + "-journal") ? 1 : 0;
-    // Reading must do, also where the killed process left a half-done change behind.
+    // Reading must do, also where the killed process left a half-done change.
     auto index = Index::open(file, round % 2 == 0 ? Mode::kReadOnly : Mode::kCreate);
     ASSERT_TRUE(index.is_ok()) << index.status().message();
     expect_whole_documents(**index);

@@ -64,7 +64,7 @@ class PhraseFinder {
     if (last_.size() > kMaxPhraseWords) last_.pop_front();
     for (const auto& [words, i] : forms_.phrases) {
       if (words.size() > last_.size()) continue;
-      const auto begin = last_.end() - static_cast<std::ptrdiff_t>(words.size());
+      const auto begin = last_.end() - std::ssize(words);
       n[i] += std::equal(words.begin(), words.end(), begin) ? 1 : 0;
     }
   }
@@ -192,8 +192,8 @@ Result<TermCounts> Index::count(std::span<const Term> terms) {
                                                     " FROM chunks"));
   WEFT_RETURN_IF_ERROR(all.step().status());
   out.chunks = std::max<int64_t>(all.integer(0), 0);
-  const auto n_tokens = static_cast<double>(std::max<int64_t>(all.integer(1), 0));
-  out.mean_tokens = out.chunks == 0 ? 0 : n_tokens / static_cast<double>(out.chunks);
+  const double n_tokens = std::max<int64_t>(all.integer(1), 0);
+  out.mean_tokens = out.chunks == 0 ? 0 : n_tokens / out.chunks;
   for (const Term& term : terms) {
     if (!term.only.empty()) {
       out.chunks_with.push_back(0);

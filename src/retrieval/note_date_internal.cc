@@ -4,8 +4,9 @@
 #include "retrieval/note_date_internal.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
+
+#include "base/ascii.h"
 
 namespace weft::retrieval {
 namespace {
@@ -13,14 +14,12 @@ namespace {
 constexpr size_t kYearDigits = 4;
 constexpr size_t kMaxLines = 64;  // of front matter
 
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-
 /// The number that the `n_digits` digits at text[at] make; -1 where there are fewer.
 int32_t number_at(std::string_view text, size_t at, size_t n_digits) {
   if (at + n_digits > text.size()) return -1;
   int32_t number = 0;
   for (const char c : text.substr(at, n_digits)) {
-    if (!is_digit(c)) return -1;
+    if (!is_ascii_digit(c)) return -1;
     number = number * 10 + (c - '0');
   }
   return number;
@@ -48,7 +47,7 @@ NoteDate date_at(std::string_view text, size_t at) {
   const int32_t day = number_at(text, next, 2);
   next += 2;
   const bool is_valid = month >= 1 && month <= 12 && day >= 1 && day <= days_of(year, month) &&
-                        (next >= text.size() || !is_digit(text[next]));
+                        (next >= text.size() || !is_ascii_digit(text[next]));
   return is_valid ? year * 10'000 + month * 100 + day : 0;
 }
 
@@ -59,17 +58,13 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-bool is_date_key(std::string_view key) {
-  return std::ranges::equal(key, std::string_view("date"), [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) == b;
-  });
-}
+bool is_date_key(std::string_view key) { return equals_ignoring_case(key, "date"); }
 
 }  // namespace
 
 NoteDate date_in_name(std::string_view name) {
   for (size_t at = 0; at < name.size(); ++at) {
-    if (!is_digit(name[at]) || (at > 0 && is_digit(name[at - 1]))) continue;
+    if (!is_ascii_digit(name[at]) || (at > 0 && is_ascii_digit(name[at - 1]))) continue;
     if (const NoteDate date = date_at(name, at); date != 0) return date;
   }
   return 0;

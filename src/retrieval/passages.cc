@@ -21,12 +21,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "retrieval/function_words.h"
@@ -71,8 +71,8 @@ constexpr double kSharedPairsElse = 0.8;  // nobody calls 0171 555 a version of 
 /// FTS5's inverse document frequency is about 0 for a term of half of the chunks or more, so that
 /// in a store of two or three documents nothing has a score; this one is above 0.
 double weight_of(int64_t chunks_with, int64_t chunks) {
-  const auto all = static_cast<double>(std::max<int64_t>(chunks, 1));
-  const double with = std::clamp(static_cast<double>(chunks_with), 1.0, all);
+  const double all = std::max<int64_t>(chunks, 1);
+  const double with = std::clamp<double>(chunks_with, 1, all);
   return std::log(1 + (all - with + 0.5) / (with + 0.5));
 }
 
@@ -103,12 +103,12 @@ class Shingles {
   bool is_near_duplicate_of(const Shingles& other) const {
     const std::vector<uint64_t>& a = hashes_;
     const std::vector<uint64_t>& b = other.hashes_;
-    const auto smaller = static_cast<double>(std::min(a.size(), b.size()));
-    const auto larger = static_cast<double>(std::max(a.size(), b.size()));
+    const double smaller = std::min(a.size(), b.size());
+    const double larger = std::max(a.size(), b.size());
     if (smaller < kNearDuplicate * larger) return false;
     const size_t limit = is_sketch_ || other.is_sketch_ ? kMaxShingles : a.size() + b.size();
     // So many runs may be in only one of the two; one more, and the answer is known.
-    const double most_alone = (1 - kNearDuplicate) * static_cast<double>(limit);
+    const double most_alone = (1 - kNearDuplicate) * limit;
     size_t shared = 0;
     size_t alone = 0;
     size_t i = 0;
@@ -119,9 +119,9 @@ class Shingles {
       i += has_a ? 1 : 0;
       j += has_b ? 1 : 0;
       (has_a && has_b ? shared : alone) += 1;
-      if (static_cast<double>(alone) > most_alone) return false;
+      if (alone > most_alone) return false;
     }
-    return static_cast<double>(shared) >= kNearDuplicate * static_cast<double>(shared + alone);
+    return shared >= kNearDuplicate * (shared + alone);
   }
 
  private:
@@ -166,8 +166,7 @@ bool differ_in_few_words(const Wording& a, const Wording& b) {
   }
   const size_t alone = small + large - 2 * shared;
   const double least_shared = same_subject ? kSharedPairs : kSharedPairsElse;
-  return alone <= most_alone &&
-         static_cast<double>(shared) >= least_shared * static_cast<double>(shared + alone);
+  return alone <= most_alone && shared >= least_shared * (shared + alone);
 }
 
 bool are_near_duplicates(const Wording& a, const Wording& b) {
@@ -203,11 +202,11 @@ class Ranker {
     return total_ > 0 ? has / total_ : 0;
   }
   double score(const Candidate& one) const {
-    const double length = static_cast<double>(one.hit.chunk.tokens.size()) / mean_tokens_;
+    const double length = one.hit.chunk.tokens.size() / mean_tokens_;
     const double damping = kSaturation * (1 - kLengthShare + kLengthShare * length);
     double score = 0;
     for (size_t i = 0; i < weights_.size(); ++i) {
-      const auto often = static_cast<double>(one.occurrences[i]);
+      const double often = one.occurrences[i];
       if (often > 0) score += weights_[i] * often * (kSaturation + 1) / (often + damping);
     }
     return score;
@@ -371,8 +370,7 @@ bool is_put_away(const Hit& hit) {
   const bool is_below = !hit.root.empty() && hit.path.starts_with(hit.root);
   std::string_view rest = std::string_view(hit.path).substr(is_below ? hit.root.size() : 0);
   for (size_t slash = 0; (slash = rest.find('/')) != std::string_view::npos;) {
-    std::string folder(rest.substr(0, slash));
-    for (char& c : folder) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const std::string folder = ascii_lower(rest.substr(0, slash));
     if (std::ranges::find(kFolders, folder) != std::end(kFolders)) return true;
     rest.remove_prefix(slash + 1);
   }
@@ -414,8 +412,7 @@ void add_copy(Candidate& taken, Candidate one) {
 std::string letters_of_name(std::string_view name) {
   std::string out;
   for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalpha(byte) != 0 || byte >= 0x80) out += static_cast<char>(std::tolower(byte));
+    if (is_ascii_alpha(c) || is_high_byte(c)) out += ascii_lower(c);
   }
   return out;
 }
@@ -453,9 +450,7 @@ void put_newer_first(std::vector<Candidate>& ranked) {
     for (size_t k = i; k-- > 0 && ranked[i].hit.score >= kNearScore * ranked[k].hit.score;) {
       if (comes_first(i, k)) to = k;
     }
-    const auto at = [](auto& all, size_t n) {
-      return all.begin() + static_cast<std::ptrdiff_t>(n);
-    };
+    const auto at = [](auto& all, size_t n) { return all.begin() + n; };
     std::rotate(at(ranked, to), at(ranked, i), at(ranked, i + 1));
     std::rotate(at(names, to), at(names, i), at(names, i + 1));
   }
@@ -598,8 +593,7 @@ bool is_written_as_name(std::string_view text, const std::string& word) {
   text = text.substr(0, kMaxTextWritten);
   const std::u32string letters = letters_of(word.substr(0, kMaxTextWritten));
   if (letters.empty() || !is_capital(letters[0])) return false;
-  const bool has_small = std::ranges::any_of(
-      text, [](char c) { return std::islower(static_cast<unsigned char>(c)) != 0; });
+  const bool has_small = std::ranges::any_of(text, is_ascii_lower);
   if (!has_small) return false;
   if (letters.size() > 1 && is_capital(letters[1])) return true;
   const size_t before = text.substr(0, text.find(word)).find_last_not_of(" \t\r\"'([{");
@@ -657,11 +651,11 @@ Result<std::vector<TakenWord>> taken_words(Index& index, std::string_view text,
 std::vector<Hit> with_neighbours_together(std::vector<Hit> hits) {
   std::vector<Hit> ordered;
   std::vector<bool> is_taken(hits.size(), false);
-  const auto at = [&](int64_t document, int64_t ordinal) {
+  const auto at = [&](int64_t document, int64_t ordinal) -> size_t {
     const auto found = std::ranges::find_if(hits, [&](const Hit& hit) {
       return hit.chunk.document_id == document && hit.chunk.ordinal == ordinal;
     });
-    return static_cast<size_t>(found - hits.begin());
+    return found - hits.begin();
   };
   for (size_t i = 0; i < hits.size(); ++i) {
     if (is_taken[i]) continue;
@@ -698,7 +692,7 @@ Result<Passages> find_passages(Index& index, std::string_view text, const Passag
   const int wanted = std::clamp(options.n_passages, 1, kCandidatesAtMost) * kCandidatesPerPassage;
   const int n_candidates =
       std::max(std::clamp(wanted, kCandidatesAtLeast, kCandidatesAtMost), options.n_passages);
-  whole.resize(std::min(whole.size(), static_cast<size_t>(n_candidates)));
+  whole.resize(std::min<size_t>(whole.size(), n_candidates));
   WEFT_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.search(question.terms, n_candidates, whole));
   WEFT_ASSIGN_OR_RETURN(std::vector<Candidate> ranked,
                         read_candidates(index, question.terms, std::move(hits)));

@@ -128,7 +128,7 @@ Result<Question> read_terms(Index& index, std::string_view text) {
   WEFT_RETURN_IF_ERROR(
       add_joined(index, unspaced.spaced.substr(0, kMaxTextWritten), question.terms));
   if (question.terms.size() > Index::kMaxQueryTerms) {  // what is asked is at an end of a long text
-    const auto half = static_cast<std::ptrdiff_t>(Index::kMaxQueryTerms / 2);
+    const std::ptrdiff_t half = Index::kMaxQueryTerms / 2;
     question.terms.erase(question.terms.begin() + half, question.terms.end() - half);
   }
   question.n_words = question.terms.size();
@@ -244,9 +244,8 @@ void drop_fillers(Question& question) {
   if (n_kept == 0) return;
   for (size_t i = question.n_words; i-- > 0;) {
     if (!is_dropped(i)) continue;
-    question.terms.erase(question.terms.begin() + static_cast<std::ptrdiff_t>(i));
-    question.counts.chunks_with.erase(question.counts.chunks_with.begin() +
-                                      static_cast<std::ptrdiff_t>(i));
+    question.terms.erase(question.terms.begin() + i);
+    question.counts.chunks_with.erase(question.counts.chunks_with.begin() + i);
     --question.n_words;
   }
 }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "retrieval/unspaced_internal.h"
 
 namespace weft::retrieval {
@@ -33,7 +34,7 @@ class RowHash {
  public:
   RowHash& integer(int64_t value) { return raw(&value, sizeof value); }
   RowHash& bytes(std::string_view value) {
-    integer(static_cast<int64_t>(value.size()));
+    integer(std::ssize(value));
     return raw(value.data(), value.size());
   }
   /// As SQLite keeps it: an integer with a sign.
@@ -118,7 +119,7 @@ ChunkRow row_of(const Chunk& chunk, std::string_view tokens, std::string_view re
           .byte_end = static_cast<int64_t>(chunk.byte_end),
           .text = chunk.text,
           .tokens = tokens,
-          .n_tokens = static_cast<int64_t>(chunk.tokens.size()),
+          .n_tokens = std::ssize(chunk.tokens),
           .record = record,
           .line_begin = static_cast<int64_t>(chunk.line_begin),
           .line_end = static_cast<int64_t>(chunk.line_end),
@@ -151,8 +152,8 @@ Status ReadLimit::add(const Chunk& chunk) {
 Status ReadLimit::add(const Document& document) {
   const DocumentInfo& info = document.info;
   // Its chunks' token ids are in the file, too; both counts were read in range.
-  const auto n_tokens = static_cast<size_t>(document.n_tokens);
-  const auto n_chunks = static_cast<size_t>(document.n_chunks);
+  const size_t n_tokens = document.n_tokens;
+  const size_t n_chunks = document.n_chunks;
   return take(info.path.size() + info.title.size() + info.content_hash.size() + info.root.size() +
               n_tokens * sizeof(int32_t) + n_chunks * kLeastRowBytes);
 }
@@ -230,7 +231,7 @@ Result<Chunk> Rows::chunk(const Statement& row, int first) const {
     }
   }
   if (ids.size() % sizeof(int32_t) != 0 ||
-      static_cast<int64_t>(ids.size() / sizeof(int32_t)) != n_tokens) {
+      std::cmp_not_equal(ids.size() / sizeof(int32_t), n_tokens)) {
     return damaged("chunk", id,
                    fmt::format("{} bytes of token ids for {} tokens", ids.size(), n_tokens));
   }
@@ -290,7 +291,7 @@ Status insert_chunk(Database& database, int64_t id, int64_t document_id, int64_t
                      .byte_end = static_cast<int64_t>(chunk.byte_end),
                      .text = chunk.text,
                      .tokens = token_bytes(chunk.tokens),
-                     .n_tokens = static_cast<int64_t>(chunk.tokens.size()),
+                     .n_tokens = std::ssize(chunk.tokens),
                      .record = record,
                      .line_begin = static_cast<int64_t>(chunk.line_begin),
                      .line_end = static_cast<int64_t>(chunk.line_end),
@@ -459,7 +460,7 @@ std::optional<Hash128> parse_record(std::string_view bytes) {
   if (bytes.size() != 16) return std::nullopt;
   uint64_t halves[2] = {};
   for (size_t i = 0; i < bytes.size(); ++i) {
-    halves[i / 8] = halves[i / 8] << 8 | static_cast<uint8_t>(bytes[i]);
+    halves[i / 8] = halves[i / 8] << 8 | byte_of(bytes[i]);
   }
   return Hash128{.high = halves[0], .low = halves[1]};
 }

@@ -9,9 +9,10 @@
 #include "retrieval/spelling_internal.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
+#include "base/ascii.h"
+#include "base/narrow.h"
 #include "base/utf8.h"
 
 namespace weft::retrieval {
@@ -21,13 +22,10 @@ constexpr size_t kShortWord = 5;  // letters
 constexpr size_t kMaxParts = 4;   // of a compound
 constexpr size_t kGroupDigits = 3;
 
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 /// Bytes above ASCII count as letters.
-bool is_letter(char c) {
-  return std::isalpha(static_cast<unsigned char>(c)) != 0 || static_cast<unsigned char>(c) >= 0x80;
-}
+bool is_letter(char c) { return is_ascii_alpha(c) || is_high_byte(c); }
 bool is_number(std::string_view word) {
-  return !word.empty() && std::ranges::all_of(word, is_digit);
+  return !word.empty() && std::ranges::all_of(word, is_ascii_digit);
 }
 
 /// The last row of the table of costs: entry i is the cost of making b out of the first i letters
@@ -36,10 +34,12 @@ std::vector<int> last_costs(std::u32string_view a, std::u32string_view b) {
   std::vector<int> before_last(a.size() + 1);
   std::vector<int> last(a.size() + 1);
   std::vector<int> row(a.size() + 1);
-  for (size_t i = 0; i <= a.size(); ++i) last[i] = static_cast<int>(i) * kSlipCost;
-  for (size_t j = 1; j <= b.size(); ++j) {
-    row[0] = static_cast<int>(j) * kSlipCost;
-    for (size_t i = 1; i <= a.size(); ++i) {
+  const int n_a = narrow<int>(a.size());
+  const int n_b = narrow<int>(b.size());
+  for (int i = 0; i <= n_a; ++i) last[i] = i * kSlipCost;
+  for (int j = 1; j <= n_b; ++j) {
+    row[0] = j * kSlipCost;
+    for (int i = 1; i <= n_a; ++i) {
       const int replaced = last[i - 1] + (a[i - 1] == b[j - 1] ? 0 : kReplacedCost);
       row[i] = std::min({last[i] + kSlipCost, row[i - 1] + kSlipCost, replaced});
       const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
@@ -68,7 +68,7 @@ std::vector<std::string> parts_by_kind(std::string_view word) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin < word.size();) {
     size_t end = begin + 1;
-    while (end < word.size() && is_digit(word[end]) == is_digit(word[begin])) ++end;
+    while (end < word.size() && is_ascii_digit(word[end]) == is_ascii_digit(word[begin])) ++end;
     parts.emplace_back(word.substr(begin, end - begin));
     begin = end;
   }
@@ -109,7 +109,7 @@ std::vector<Piece> pieces_in(std::string_view text) {
   std::vector<Piece> pieces;
   for (size_t at = 0; at < text.size();) {
     const auto is_in_word = [&] {
-      return at < text.size() && (is_digit(text[at]) || is_letter(text[at])) &&
+      return at < text.size() && (is_ascii_digit(text[at]) || is_letter(text[at])) &&
              wide_sign(text, at) == 0;
     };
     const size_t begin = at;
@@ -172,22 +172,19 @@ std::u32string letters_of(std::string_view word) {
 }
 
 int spelling_cost(std::u32string_view a, std::u32string_view b, int most) {
-  const size_t more = a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
-  if (static_cast<int64_t>(more) * kSlipCost > most) return most + 1;
+  const int64_t more = std::abs(std::ssize(a) - std::ssize(b));
+  if (more * kSlipCost > most) return most + 1;
   return last_costs(a, b).back();
 }
 
 int cost_of_beginning(std::u32string_view word, std::u32string_view stem, int most) {
-  if (stem.size() > word.size() &&
-      static_cast<int64_t>(stem.size() - word.size()) * kSlipCost > most) {
-    return most + 1;
-  }
+  if ((std::ssize(stem) - std::ssize(word)) * kSlipCost > most) return most + 1;
   return std::ranges::min(last_costs(word, stem));
 }
 
 bool are_swapped(std::u32string_view a, std::u32string_view b) {
   if (a.size() != b.size()) return false;
-  const auto at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const size_t at = std::ranges::mismatch(a, b).in1 - a.begin();
   return at + 1 < a.size() && a[at] == b[at + 1] && a[at + 1] == b[at] &&
          a.substr(at + 2) == b.substr(at + 2);
 }

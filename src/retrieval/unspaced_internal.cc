@@ -9,12 +9,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <unordered_set>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 
 namespace weft::retrieval {
@@ -83,13 +83,11 @@ char32_t decode(std::string_view text, size_t at, size_t& n_bytes) {
 /// A character as "u" and six digits. FTS5's stemmer leaves digits alone, and with one width for
 /// all a search for the beginning of a term finds exactly the pairs that begin with the character.
 std::string name_of(char32_t c) {
-  std::string digits = std::to_string(static_cast<uint32_t>(c));
+  std::string digits = std::to_string(uint32_t{c});
   return "u" + std::string(6 - std::min<size_t>(digits.size(), 6), '0') + digits;
 }
 
-bool is_ascii_word(char32_t c) {
-  return c < 0x80 && std::isalnum(static_cast<unsigned char>(c)) != 0;
-}
+bool is_ascii_word(char32_t c) { return c < 0x80 && is_ascii_alnum(static_cast<char>(c)); }
 
 void append(std::string& to, std::string_view term) {
   if (!to.empty()) to += ' ';

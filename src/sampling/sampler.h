@@ -30,7 +30,7 @@ class Sampler {
   /// `options` must pass check_options.
   static Result<Sampler> create(const SamplingOptions& options);
 
-  /// What stands before the text to be generated, for the repeat penalty.
+  /// What comes before the text to be generated, for the repeat penalty.
   void add_prompt(std::span<const int32_t> tokens) { penalties_.add_prompt(tokens); }
 
   /// The next token's id, an index into `logits` [n_vocab], which must not be empty. Among equal

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/narrow.h"
 #include "store/chunk_store_internal.h"
 
 namespace weft::store {
@@ -314,7 +315,7 @@ Status ChunkStore::Impl::put(const Key& key, uint32_t n_tokens,
   }
   WEFT_ASSIGN_OR_RETURN(const auto head,
                         encode_head(key.identity, n_tokens, env_.unix_ms(), layers));
-  const RecordInfo info{.n_layers = static_cast<uint32_t>(layers.size()),
+  const RecordInfo info{.n_layers = narrow<uint32_t>(layers.size()),
                         .layer_bytes = layers[0].size(),
                         .n_tokens = n_tokens};
   const auto must_be_written = [](const Status& there) {

@@ -19,6 +19,7 @@
 
 #include "base/atomic_file.h"
 #include "base/log.h"
+#include "base/narrow.h"
 #include "store/chunk_store_internal.h"
 
 namespace weft::store {
@@ -169,7 +170,7 @@ int64_t ChunkStore::Impl::new_stamp_ns(int64_t last_ns) {
   // millisecond again, and another process may remember the folder's time of then: with equal times
   // it would take a changed folder for an unchanged one.
   const int64_t now = next_time_ns();
-  const int64_t stamp = now + static_cast<int64_t>(random_() % 1'000'000);
+  const int64_t stamp = now + narrow<int64_t>(random_() % 1'000'000);
   const bool follows = last_ns >= stamp && last_ns <= now + kClockSlackNs;
   return follows ? last_ns + 1 : stamp;
 }
@@ -426,7 +427,10 @@ Result<Properties> ChunkStore::Impl::read_properties() {
   const std::string path = join_path(options_.dir, kPropertiesFile);
   WEFT_ASSIGN_OR_RETURN(const std::string text,
                         read_file(env_, path, kMaxPropertiesBytes, Links::kRefuse));
-  return decode_properties(text, path);
+  auto properties = decode_properties(text, path);
+  if (properties.status().code() != StatusCode::kCorrupt) return properties;
+  return corrupt(properties.status().message() +
+                 "; without this file, weft ingest -m MODEL makes a new one");
 }
 
 Status ChunkStore::Impl::note_private() {

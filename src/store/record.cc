@@ -14,6 +14,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/narrow.h"
+
 namespace weft::store {
 namespace {
 
@@ -90,11 +92,11 @@ Result<std::vector<std::byte>> encode_head(std::span<const std::byte> identity, 
   std::vector<std::byte> head(payload_offset(identity.size(), layers.size()));
   std::memcpy(head.data(), kMagic.data(), kMagic.size());
   put_le<uint32_t>(head, kVersionAt, kRecordVersion);
-  put_le<uint32_t>(head, kLayersAt, static_cast<uint32_t>(layers.size()));
+  put_le<uint32_t>(head, kLayersAt, narrow<uint32_t>(layers.size()));
   put_le<uint64_t>(head, kLayerBytesAt, layer_bytes);
   put_le<uint32_t>(head, kTokensAt, n_tokens);
-  put_le<uint32_t>(head, kIdentityBytesAt, static_cast<uint32_t>(identity.size()));
-  put_le<uint64_t>(head, kCreatedAt, static_cast<uint64_t>(created_unix_ms));
+  put_le<uint32_t>(head, kIdentityBytesAt, narrow<uint32_t>(identity.size()));
+  put_le<uint64_t>(head, kCreatedAt, created_unix_ms);
   std::memcpy(head.data() + kIdentityAt, identity.data(), identity.size());
   const uint64_t table = table_offset(identity.size());
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -194,9 +196,9 @@ std::optional<Hash128> parse_hash(std::string_view hex) {
     const char c = hex[i];
     uint64_t digit = 0;
     if (c >= '0' && c <= '9') {
-      digit = static_cast<uint64_t>(c - '0');
+      digit = c - '0';
     } else if (c >= 'a' && c <= 'f') {
-      digit = static_cast<uint64_t>(c - 'a') + 10;
+      digit = c - 'a' + 10;
     } else {
       return std::nullopt;
     }

@@ -73,7 +73,7 @@ class RecordIndex {
 
  private:
   struct Hasher {
-    size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
+    size_t operator()(const Hash128& hash) const { return hash.low; }
   };
   using Order = std::set<std::pair<int64_t, Hash128>>;  // by last use
 

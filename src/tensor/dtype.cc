@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "base/check.h"
 #include "base/narrow.h"
 
@@ -23,12 +23,6 @@ constexpr std::array kInfos{
     DTypeInfo{DType::kIQ4_XS, "IQ4_XS", 256, 136}, DTypeInfo{DType::kMXFP4, "MXFP4", 32, 17},
 };
 
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::toupper(x) == std::toupper(y);
-  });
-}
-
 }  // namespace
 
 const DTypeInfo* find_dtype(uint32_t ggml_type_id) {
@@ -40,7 +34,7 @@ const DTypeInfo* find_dtype(uint32_t ggml_type_id) {
 
 const DTypeInfo* find_dtype(std::string_view name) {
   for (const DTypeInfo& info : kInfos) {
-    if (equal_ignoring_case(info.name, name)) return &info;
+    if (equals_ignoring_case(info.name, name)) return &info;
   }
   return nullptr;
 }

@@ -53,7 +53,8 @@ Result<std::vector<Segment>> before(const std::vector<Segment>& segments, std::s
   return cut(segments, 0, at);
 }
 
-Result<std::vector<Segment>> behind(const std::vector<Segment>& segments, std::string_view marker) {
+Result<std::vector<Segment>> text_after(const std::vector<Segment>& segments,
+                                        std::string_view marker) {
   const size_t at = find_marker(segments, marker, true);
   if (at == kNone) return no_marker();
   return cut(segments, at + marker.size(), kNone);

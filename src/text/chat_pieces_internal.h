@@ -13,10 +13,11 @@ namespace weft::text {
 
 std::string joined(const std::vector<Segment>& segments);
 
-/// What stands before the first, or behind the last place of `marker` in text that is not the
+/// What comes before the first, or after the last place of `marker` in text that is not the
 /// template's; kUnsupported where there is none.
 Result<std::vector<Segment>> before(const std::vector<Segment>& segments, std::string_view marker);
-Result<std::vector<Segment>> behind(const std::vector<Segment>& segments, std::string_view marker);
+Result<std::vector<Segment>> text_after(const std::vector<Segment>& segments,
+                                        std::string_view marker);
 
 /// Nothing where the text does not begin with `prefix`.
 std::optional<std::vector<Segment>> without_prefix(const std::vector<Segment>& segments,

@@ -253,7 +253,7 @@ constexpr std::string_view kMarkC = "weftmarkerthree";
 Turn user(std::string_view text) { return {Role::kUser, std::string(text)}; }
 Turn assistant(std::string_view text) { return {Role::kAssistant, std::string(text)}; }
 
-/// kMarkA, with more letters than it has behind it anywhere in the turns.
+/// kMarkA, with more letters than follow it anywhere in the turns.
 std::string marker_beside(std::span<const Turn> turns) {
   constexpr char kMore = 'x';
   size_t n_more = 0;
@@ -284,7 +284,7 @@ Result<std::vector<Segment>> ChatTemplate::user_opening(
 Result<std::vector<Segment>> ChatTemplate::user_closing() const {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> whole,
                         render_few(std::vector<Turn>{user(kMarkA)}, true));
-  return behind(whole, kMarkA);
+  return text_after(whole, kMarkA);
 }
 
 Result<ChatTemplate::UserFrame> ChatTemplate::user_frame(std::span<const Turn> earlier) const {
@@ -294,7 +294,7 @@ Result<ChatTemplate::UserFrame> ChatTemplate::user_frame(std::span<const Turn> e
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> whole, render(turns, true));
   UserFrame frame;
   WEFT_ASSIGN_OR_RETURN(frame.opening, before(whole, marker));
-  WEFT_ASSIGN_OR_RETURN(frame.closing, behind(whole, marker));
+  WEFT_ASSIGN_OR_RETURN(frame.closing, text_after(whole, marker));
   return frame;
 }
 
@@ -304,15 +304,15 @@ Result<std::vector<Segment>> ChatTemplate::render_few(std::span<const Turn> turn
                        of_a_few_turns(options_.limits));
 }
 
-// In user A, assistant B, user C: what stands between B and C, without what closes B's turn.
+// In user A, assistant B, user C: what comes between B and C, without what closes B's turn.
 Result<std::vector<Segment>> ChatTemplate::turn_opening() const {
   std::vector<Turn> turns = {user(kMarkA), assistant(kMarkB)};
   const auto two = render_few(turns, false);
   turns.push_back(user(kMarkC));
   const auto three = render_few(turns, true);
   if (two.is_ok() && three.is_ok()) {
-    auto closing = behind(*two, kMarkB);
-    auto rest = behind(*three, kMarkB);
+    auto closing = text_after(*two, kMarkB);
+    auto rest = text_after(*three, kMarkB);
     if (closing.is_ok() && rest.is_ok()) {
       const auto between = before(*rest, kMarkC);
       for (int i = 0; i < 2 && between.is_ok(); ++i) {

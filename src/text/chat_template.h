@@ -1,5 +1,5 @@
 // The chat template that a model carries, as a way to write prompts: whole conversations, and the
-// stretches before and behind one user's text that questions over passages need. What users,
+// stretches before and after one user's text that questions over passages need. What users,
 // documents and tools say stays apart from what the template says (Segment), so that it can never
 // become a control token. It does not tokenise by itself, run a model, or read a clock.
 // Thread-safe; a ChatTemplate is a value.
@@ -82,11 +82,11 @@ class ChatTemplate {
   Result<std::vector<Segment>> render(std::span<const Turn> turns,
                                       bool add_generation_prompt) const;
 
-  /// What stands before the text of the first user turn; without `system`, the template's own
+  /// What comes before the text of the first user turn; without `system`, the template's own
   /// default system turn where it has one. user_opening + text + user_closing is what render makes
   /// of these turns with a generation prompt.
   Result<std::vector<Segment>> user_opening(std::optional<std::string_view> system) const;
-  /// What opens a user turn, without anything that stands before it in a conversation.
+  /// What opens a user turn, without anything that comes before it in a conversation.
   Result<std::vector<Segment>> turn_opening() const;
   /// What follows the text of the last user turn, up to where the answer begins.
   Result<std::vector<Segment>> user_closing() const;

@@ -18,7 +18,7 @@ constexpr size_t kCutKinds = 5;
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Offset behind the ASCII white space that begins at `at`, within `text`.
+// Offset after the ASCII white space that begins at `at`, within `text`.
 size_t skip_blanks(std::string_view text, size_t at) {
   while (at < text.size() && is_blank(text[at])) ++at;
   return at;
@@ -100,7 +100,7 @@ class CutFinder {
   size_t last_[kCutKinds] = {};
 };
 
-// The last place at or before `at` that is not inside a character; behind `begin` in any case, if
+// The last place at or before `at` that is not inside a character; after `begin` in any case, if
 // need be at the end of the first character.
 size_t character_border(std::string_view text, size_t begin, size_t at) {
   if (at >= text.size()) return text.size();

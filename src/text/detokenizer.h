@@ -17,7 +17,7 @@ class StreamingDetokenizer {
       : tokenizer_(&tokenizer), show_control_(show_control) {}
 
   /// The text that this token completes: whole characters, with bytes that cannot belong to one as
-  /// they are. At most 3 bytes stay behind.
+  /// they are. At most 3 bytes wait.
   std::string push(int32_t id);
 
   /// What was held back, as it is. The object then begins anew.

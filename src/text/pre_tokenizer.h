@@ -21,11 +21,11 @@ class PreTokenizer {
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();
 
-  /// Sets `ends` to the byte offset behind each word, ascending; the last one is text.size().
+  /// Sets `ends` to the byte offset after each word, ascending; the last one is text.size().
   /// `text` must be valid UTF-8. Time is linear in its length for every pattern of the table.
   Status split(std::string_view text, std::vector<uint32_t>& ends) const;
 
-  /// A word that is a token as it stands takes no merges (llama-3).
+  /// A word that is a token as it is takes no merges (llama-3).
   bool ignores_merges() const;
   /// Models with this pre-tokenizer begin with BOS unless `tokenizer.ggml.add_bos_token` says no.
   bool adds_bos() const;

@@ -27,7 +27,7 @@ struct SentencePiece::Candidate {
 };
 
 namespace {
-// Whether a space mark stands behind anything but another one.
+// Whether a space mark follows anything but another one.
 bool has_inner_mark(std::string_view token) {
   size_t at = 0;
   while (token.substr(at).starts_with(kSpaceMark)) at += kSpaceMark.size();
@@ -93,7 +93,7 @@ class SentencePiece::Merger {
     symbols_.clear();
     queue_.clear();
     for (size_t at = 0; at < text.size();) {
-      // A byte that is no character stands alone, and comes out as its byte token.
+      // A byte that is no character is alone, and comes out as its byte token.
       const size_t n_bytes = std::max<size_t>(utf8_char_bytes(text, at), 1);
       const auto index = static_cast<int32_t>(symbols_.size());
       symbols_.push_back(

@@ -21,7 +21,7 @@ class SentencePiece {
   /// byte of text could become no token at all (no byte tokens and no unknown one).
   static Result<SentencePiece> create(const VocabData& vocab, const TokenIndex& index);
 
-  /// Appends the tokens of `text`, in which U+2581 already stands for every space; any bytes will
+  /// Appends the tokens of `text`, in which every space is U+2581 already; any bytes will
   /// do. O(n log n) in its length. Asks `goes_on` after each word; false ends it.
   void encode(std::string_view text, std::vector<int32_t>& out, FunctionRef<bool()> goes_on) const;
 
@@ -38,7 +38,7 @@ class SentencePiece {
   std::vector<bool> is_text_;  // [n_vocab] text may become this token
   std::array<int32_t, 256> byte_ids_{};
   size_t longest_token_bytes_ = 0;
-  // No token has a space mark behind another character, so no merge crosses from one word into the
+  // No token has a space mark after another character, so no merge crosses from one word into the
   // next: each is merged by itself, in memory that stays in the cache.
   bool words_are_apart_ = true;
 };

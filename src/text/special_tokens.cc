@@ -7,7 +7,7 @@ namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Phi-3: these three keep the white space behind them.
+// Phi-3: these three keep the white space after them.
 bool keeps_space(std::string_view token) {
   return token == "<unk>" || token == "<s>" || token == "<|endoftext|>";
 }
@@ -91,7 +91,7 @@ std::vector<Fragment> SpecialTokens::split(std::string_view text, bool parse_con
 std::vector<Fragment> SpecialTokens::split(std::string_view text,
                                            std::span<const ByteRange> control) const {
   std::vector<Fragment> fragments;
-  size_t begin = 0;  // of what stands behind the last control token
+  size_t begin = 0;  // of what comes after the last control token
   const auto split_up_to = [&](size_t end) {
     if (end <= begin) return;
     const std::vector<Fragment> between = split(text.substr(begin, end - begin), false);

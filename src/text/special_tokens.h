@@ -35,7 +35,7 @@ class SpecialTokens {
   std::vector<Fragment> split(std::string_view text, bool parse_control) const;
 
   /// The same where control tokens may stand in some ranges only (in order, apart): each wholly
-  /// within one, and none is lost to what stands in front of its range. Between them `text` is one.
+  /// within one, and none is lost to what comes before its range. Between them `text` is one.
   std::vector<Fragment> split(std::string_view text, std::span<const ByteRange> control) const;
 
  private:
@@ -44,7 +44,7 @@ class SpecialTokens {
     std::string_view text;
     int32_t id;
     bool is_control;
-    bool strips_space;         // white space behind it belongs to it
+    bool strips_space;         // white space after it belongs to it
     uint32_t shorter = kNone;  // the longest other token that this one begins with
   };
 

@@ -22,7 +22,7 @@ struct EncodeOptions {
   bool add_bos = false;         // BOS first, where the vocabulary has one
   bool add_eos = false;         // EOS last, where the vocabulary has one
   bool parse_special = false;   // control tokens written out in the text become those tokens
-  bool continues_text = false;  // other text stands before: no space is put at the start
+  bool continues_text = false;  // other text comes before: no space is put at the start
 };
 
 /// For a prompt that must fit a context, whose text may be anyone's.

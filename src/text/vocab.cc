@@ -54,7 +54,7 @@ std::string decode_byte_level(std::string_view token) {
   }();
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
-    if (token[at] > ' ' && token[at] < '\x7F') {  // stands for itself
+    if (token[at] > ' ' && token[at] < '\x7F') {  // means itself
       bytes.push_back(token[at++]);
       continue;
     }
@@ -63,7 +63,7 @@ std::string decode_byte_level(std::string_view token) {
     if (code_point < kByteLevelEnd && byte_of[code_point] >= 0) {
       bytes.push_back(static_cast<char>(byte_of[code_point]));
     } else {
-      bytes.append(token.substr(at, std::max<size_t>(n, 1)));  // not of the alphabet: as it stands
+      bytes.append(token.substr(at, std::max<size_t>(n, 1)));  // not of the alphabet: as it is
     }
     at += std::max<size_t>(n, 1);
   }

@@ -44,8 +44,8 @@ struct VocabData {
   int32_t unk_id = kNoToken;
   bool add_bos = false;              // the model expects BOS first
   bool add_eos = false;              // the model expects EOS last
-  bool add_space_prefix = false;     // llama: a space before the text and behind control tokens
-  bool strip_after_special = false;  // Phi-3: white space behind special tokens is dropped
+  bool add_space_prefix = false;     // llama: a space before the text and after control tokens
+  bool strip_after_special = false;  // Phi-3: white space after special tokens is dropped
 };
 
 /// Most tokens and bytes per token that weft accepts (the largest known vocabulary has 262,144).
@@ -61,14 +61,14 @@ Result<VocabData> read_vocab(const gguf::File& file);
 /// (byte_level_bpe.h) is checked where they are resolved.
 Status check_vocab(const VocabData& vocab);
 
-/// The byte that a token of the strict form <0xNN> (upper-case digits) stands for; -1 for others.
+/// The byte that a token of the strict form <0xNN> (upper-case digits) means; -1 for others.
 int byte_of_token_text(std::string_view token);
 
 /// Byte-level BPE writes each byte as one printable character; this is that character, for each
-/// byte (GPT-2's table: printable Latin-1 stands for itself, the rest follows from U+0100 on).
+/// byte (GPT-2's table: printable Latin-1 means itself, the rest follows from U+0100 on).
 const std::array<char32_t, 256>& byte_level_alphabet();
 
-/// The bytes that token `id` stands for in text. Control, unknown and user-defined tokens stand for
+/// The bytes that token `id` is in text. Control, unknown and user-defined tokens stand for
 /// their text as stored.
 std::string decoded_token(const VocabData& vocab, size_t id);
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "gguf/gguf.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
@@ -66,10 +66,7 @@ Status read_types(const gguf::File& file, VocabData& vocab) {
 }
 
 bool is_phi3(std::string_view model_name) {
-  std::string lower;
-  for (const char c : model_name) {
-    lower.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
-  }
+  const std::string lower = ascii_lower(model_name);
   return lower.find("phi-3") != std::string::npos || lower.find("phi3") != std::string::npos;
 }
 

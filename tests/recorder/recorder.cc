@@ -368,7 +368,7 @@ mode_t mode_argument(int flags, va_list arguments) {
 
 }  // namespace
 
-// What programs call. The numbers behind some names are those of a file's size in old interfaces;
+// What programs call. The numbers of some names are those of a file's size in old interfaces;
 // on 64-bit systems they are the same.
 extern "C" {
 

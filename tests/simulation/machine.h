@@ -176,6 +176,7 @@ class Process : public Env {
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, bool exclusive,
                                          const LockWait& wait) override;
   int64_t monotonic_ns() override { return machine_.monotonic_ns(); }
+  int64_t core_wait_ns() override { return 0; }
   int64_t unix_ms() override { return machine_.now_ns() / 1'000'000; }
 
  private:

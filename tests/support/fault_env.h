@@ -76,6 +76,7 @@ class FaultEnv : public Env {
                                          const LockWait& wait) override;
   Status drop_page_cache(const std::string& path) override { return base_.drop_page_cache(path); }
   int64_t monotonic_ns() override { return base_.monotonic_ns(); }
+  int64_t core_wait_ns() override { return base_.core_wait_ns(); }
   int64_t unix_ms() override { return base_.unix_ms() + clock_offset_ms_; }
 
  private:

@@ -1,19 +1,15 @@
 #include "support/fault_env.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
+#include "support/files.h"
 
 namespace weft::test {
 namespace {
 
 class FaultEnvTest : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_NE(::mkdtemp(dir_.data()), nullptr); }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
-  std::string path(const std::string& name) const { return join_path(dir_, name); }
+  std::string path(const std::string& name) const { return dir_ / name; }
   Status write(const std::string& name, std::string_view text, bool sync) {
     WEFT_ASSIGN_OR_RETURN(const auto file, env_.create(path(name)));
     WEFT_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(text))));
@@ -25,14 +21,14 @@ class FaultEnvTest : public ::testing::Test {
     return text.is_ok() ? *text : "<none>";
   }
 
-  std::string dir_ = (std::filesystem::temp_directory_path() / "weft-fault-XXXXXX").string();
+  TempDir dir_;
   FaultEnv env_{posix_env()};
 };
 
 TEST_F(FaultEnvTest, SyncedDataAndNamesSurviveAPowerCut) {
   ASSERT_TRUE(write("a.tmp", "durable", true).is_ok());
   ASSERT_TRUE(env_.rename(path("a.tmp"), path("a")).is_ok());
-  ASSERT_TRUE(env_.sync_dir(dir_).is_ok());
+  ASSERT_TRUE(env_.sync_dir(dir_.path()).is_ok());
   ASSERT_TRUE(env_.restart(Survives::kNothing).is_ok());
   EXPECT_EQ(text("a"), "durable");
 }
@@ -40,7 +36,7 @@ TEST_F(FaultEnvTest, SyncedDataAndNamesSurviveAPowerCut) {
 TEST_F(FaultEnvTest, WhatWasNotSyncedIsLost) {
   ASSERT_TRUE(write("old", "old", true).is_ok());
   ASSERT_TRUE(write("gone", "back", true).is_ok());
-  ASSERT_TRUE(env_.sync_dir(dir_).is_ok());
+  ASSERT_TRUE(env_.sync_dir(dir_.path()).is_ok());
   ASSERT_TRUE(write("new", "new", true).is_ok());
   ASSERT_TRUE(env_.rename(path("new"), path("old")).is_ok());
   ASSERT_TRUE(env_.remove(path("gone")).is_ok());
@@ -68,7 +64,7 @@ TEST_F(FaultEnvTest, FailsTheChosenCallAndAllAfterThePowerIsCut) {
   EXPECT_EQ(text("b"), "ab") << "a failing write is cut short";
   env_.cut_power_at(env_.calls());
   EXPECT_FALSE(env_.exists(path("a")));
-  EXPECT_FALSE(env_.list(dir_).is_ok());
+  EXPECT_FALSE(env_.list(dir_.path()).is_ok());
   ASSERT_TRUE(env_.restart(Survives::kNames).is_ok());
   EXPECT_TRUE(env_.exists(path("a")));
 }
@@ -86,7 +82,7 @@ TEST_F(FaultEnvTest, TheDiskFillsAndEmpties) {
 TEST_F(FaultEnvTest, APowerCutKeepsModesAndUndoesNewNames) {
   ASSERT_TRUE(env_.create(path("a"), {.mode = 0600}).is_ok());
   ASSERT_TRUE(write("b", "text", true).is_ok());
-  ASSERT_TRUE(env_.sync_dir(dir_).is_ok());
+  ASSERT_TRUE(env_.sync_dir(dir_.path()).is_ok());
   ASSERT_TRUE(env_.remove(path("a")).is_ok());
   ASSERT_TRUE(env_.rename_to_new(path("b"), path("c")).is_ok());
   const auto folder = env_.make_temporary_dir(path("t"));

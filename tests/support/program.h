@@ -16,7 +16,7 @@ struct ProgramRun {
 };
 
 /// A run that goes on. Its streams are files in the folder: stdin, stdout and stderr, each with
-/// `name` behind it.
+/// `name` after it.
 struct RunningProgram {
   pid_t child = -1;
   std::string folder;

@@ -54,7 +54,7 @@ class TestModel {
   const kernels::Context& context() const { return context_; }
   int32_t n_vocab() const { return model_->config().vocab_size; }
 
-  /// Runs tokens behind what the sequence holds; logits of every row, one after another.
+  /// Runs tokens after what the sequence holds; logits of every row, one after another.
   std::vector<float> run(kv::SequenceId sequence, std::span<const int32_t> tokens,
                          model::RowKind kind = model::RowKind::kPrompt) {
     const int32_t begin = cache_->length(sequence);
