@@ -59,8 +59,8 @@ inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const Act
     int32_t low = dot_16(w.low + 16 * b, x.low + 16 * b);
     int32_t high = dot_16(w.high + 16 * b, x.high + 16 * b);
     if (x.wide != 0) {
-      low = low * kRestUnits + dot_16(w.low + 16 * b, x.rest_low + 16 * b);
-      high = high * kRestUnits + dot_16(w.high + 16 * b, x.rest_high + 16 * b);
+      low = low * kResidualUnits + dot_16(w.low + 16 * b, x.rest_low + 16 * b);
+      high = high * kResidualUnits + dot_16(w.high + 16 * b, x.rest_high + 16 * b);
     }
     const float dot = low * w.low_scale[b] + high * w.high_scale[b];
     sums.block[b] += dot * x.scale[4 * b] + w.min[b] * x.sums[4 * b + 1];

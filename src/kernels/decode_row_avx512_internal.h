@@ -127,12 +127,12 @@ struct Scales<Q4_1> : FourBlocks<PairScales> {};
 /// finished, a block a register.
 template <int kHalves>
 struct Dots {
-  __m512i sums[kHalves][4], rests[kHalves][4];
+  __m512i sums[kHalves][4], residuals[kHalves][4];
 
-  [[gnu::always_inline]] void finish(bool wide) {
+  [[gnu::always_inline]] void finish(bool has_outlier) {
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
       transpose_lanes(sums[h]);
-      if (wide) transpose_lanes(rests[h]);
+      if (has_outlier) transpose_lanes(residuals[h]);
     });
   }
 };
@@ -141,24 +141,26 @@ struct Dots {
 template <class Type>
 struct Quad {
   static constexpr int kHalves = Type::kTerms.halves ? 2 : 1;
-  __m512i dots[kHalves][4], rests[kHalves][4];
+  __m512i dots[kHalves][4], residuals[kHalves][4];
 
   template <int kRow, class Weights>
   [[gnu::always_inline]] void add(const Weights& weights, const RowGroup& x) {
     const auto& w = codes_of(weights);
     dot<kRow>(w.low, w.high, x.low, x.high,
               starts<Type::kTerms.offset_shift>(x.negative_low, x.negative_high), dots);
-    if (x.wide != 0) {
-      dot<kRow>(w.low, w.high, x.rest_low, x.rest_high,
-                starts<Type::kTerms.offset_shift>(x.negative_rest_low, x.negative_rest_high),
-                rests);
+    if (x.outliers != 0) {
+      dot<kRow>(
+          w.low, w.high, x.residual_low, x.residual_high,
+          starts<Type::kTerms.offset_shift>(x.negative_residual_low, x.negative_residual_high),
+          residuals);
     }
   }
   [[gnu::always_inline]] void finish(const RowGroup& x, Dots<kHalves>& to, int quad) const {
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
       to.sums[h][quad] = sum_fours(dots[h][0], dots[h][1], dots[h][2], dots[h][3]);
-      if (x.wide != 0) {
-        to.rests[h][quad] = sum_fours(rests[h][0], rests[h][1], rests[h][2], rests[h][3]);
+      if (x.outliers != 0) {
+        to.residuals[h][quad] =
+            sum_fours(residuals[h][0], residuals[h][1], residuals[h][2], residuals[h][3]);
       }
     });
   }
@@ -183,14 +185,14 @@ struct Quad {
 constexpr int64_t kAhead = 512;
 
 struct RowSums {
-  __m512 total, rest;
+  __m512 total, residual;
 };
 
 /// The group's blocks one after another: the order of an output's sum.
 template <class Type, int kHalves>
 [[gnu::always_inline]] inline void add_group(Dots<kHalves>& dots, Scales<Type>& w,
                                              const RowGroup& x, RowSums& sums, int n_blocks = 4) {
-  dots.finish(x.wide != 0);
+  dots.finish(x.outliers != 0);
   w.finish();
   repeat<4>([&](auto b) __attribute__((always_inline)) {
     if (b >= n_blocks) return;
@@ -206,13 +208,13 @@ template <class Type, int kHalves>
       });
     }
   });
-  if (x.wide == 0) return;
+  if (x.outliers == 0) return;
   repeat<4>([&](auto b) __attribute__((always_inline)) {
-    if ((x.wide >> b & 1) == 0) return;
+    if ((x.outliers >> b & 1) == 0) return;
     const __m512 unit = _mm512_set1_ps(x.unit[b]);
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
-      sums.rest = _mm512_fmadd_ps(to_floats(dots.rests[h][b]), _mm512_mul_ps(w.scales[h][b], unit),
-                                  sums.rest);
+      sums.residual = _mm512_fmadd_ps(to_floats(dots.residuals[h][b]),
+                                      _mm512_mul_ps(w.scales[h][b], unit), sums.residual);
     });
   });
 }
@@ -290,7 +292,7 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
     }
   }
   const __mmask16 mask = n_out < kRowLanes ? (1u << n_out) - 1 : 0xffffu;
-  _mm512_mask_storeu_ps(y, mask, _mm512_add_ps(sums.total, sums.rest));
+  _mm512_mask_storeu_ps(y, mask, _mm512_add_ps(sums.total, sums.residual));
 }
 
 }  // namespace

@@ -154,18 +154,18 @@ struct PlainKv {
         for (int i = 0; i < 4; ++i) acc[h][i] = set1(0.0f);
       }
       for (int32_t d = 0; d < head_dim; d += kLanes) {
-        F32 wide[4];
+        F32 widened[4];
         if (d + kLanes <= head_dim) {
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) wide[i] = Codec::load(keys[i] + d);
+          for (int i = 0; i < 4; ++i) widened[i] = Codec::load(keys[i] + d);
         } else {
-          for (int i = 0; i < 4; ++i) wide[i] = load_part(keys[i] + d, head_dim - d);
+          for (int i = 0; i < 4; ++i) widened[i] = load_part(keys[i] + d, head_dim - d);
         }
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
           const F32 b = load(q + h * stride + d);
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(wide[i], b, acc[h][i]);
+          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(widened[i], b, acc[h][i]);
         }
       }
 #pragma GCC unroll 4
@@ -191,14 +191,14 @@ struct PlainKv {
       }
       const Element* values = v + d;
       for (int32_t j = 0; j < n; ++j, values += head_dim) {
-        F32 wide[4];
+        F32 widened[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) wide[i] = Codec::load(values + i * kLanes);
+        for (int i = 0; i < 4; ++i) widened[i] = Codec::load(values + i * kLanes);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
           const F32 p = set1(scores[h * kBlockKeys + j]);
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(p, wide[i], acc[h][i]);
+          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(p, widened[i], acc[h][i]);
         }
       }
 #pragma GCC unroll 4
@@ -215,11 +215,11 @@ struct PlainKv {
       for (int h = 0; h < kHeads; ++h) acc[h] = load(out + h * stride + d);
       for (int32_t j = 0; j < n; ++j) {
         const Element* values = v + int64_t{j} * head_dim + d;
-        const F32 wide =
+        const F32 widened =
             d + kLanes <= head_dim ? Codec::load(values) : load_part(values, head_dim - d);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
-          acc[h] = fmadd(set1(scores[h * kBlockKeys + j]), wide, acc[h]);
+          acc[h] = fmadd(set1(scores[h * kBlockKeys + j]), widened, acc[h]);
         }
       }
 #pragma GCC unroll 4

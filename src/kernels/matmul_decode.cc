@@ -37,8 +37,8 @@ constexpr int64_t kPanelTile = 8;
 // Rows of activations that are quantised by the caller alone.
 constexpr int64_t kRowsAlone = 4;
 
-WideBlocks wide_blocks(const Context& context) {
-  return context.matmul_path == MatmulPath::kInt8 ? WideBlocks::kOutliers : WideBlocks::kAll;
+SecondBytes second_bytes(const Context& context) {
+  return context.matmul_path == MatmulPath::kInt8 ? SecondBytes::kOutliers : SecondBytes::kAll;
 }
 
 /// Quantises the rows and lays them out in groups, in the workspace: what `arrange` makes.
@@ -48,15 +48,17 @@ const Group* prepare_groups(const Context& context, const DecodeInput& in,
   const int64_t n_blocks = in.n / kActivationBlock;
   Workspace& workspace = *context.workspace;
   const QuantisedRows rows{workspace.of_op<int8_t>(Use::kActivations, in.n_rows * in.n),
-                           workspace.of_op<int8_t>(Use::kActivationRest, in.n_rows * in.n),
-                           workspace.of_op<uint8_t>(Use::kActivationWide, in.n_rows * n_blocks),
+                           workspace.of_op<int8_t>(Use::kActivationResidual, in.n_rows * in.n),
+                           workspace.of_op<uint8_t>(Use::kActivationOutlier, in.n_rows * n_blocks),
                            workspace.of_op<float>(Use::kActivationScale, in.n_rows * n_blocks),
                            workspace.of_op<int32_t>(Use::kActivationSum, in.n_rows * n_blocks)};
   auto* const groups = workspace.of_op<Group>(Use::kActivationGroups, in.n_rows * in.n_groups);
   const auto prepare = [&](int64_t r) {
-    const QuantisedRows row{rows.q + r * in.n, rows.rest + r * in.n, rows.wide + r * n_blocks,
-                            rows.scale + r * n_blocks, rows.sum + r * n_blocks};
-    quantise_activations(context.isa, {in.x + r * in.x_stride, 1, in.n}, wide_blocks(context), row);
+    const QuantisedRows row{rows.q + r * in.n, rows.residual + r * in.n,
+                            rows.outlier + r * n_blocks, rows.scale + r * n_blocks,
+                            rows.sum + r * n_blocks};
+    quantise_activations(context.isa, {in.x + r * in.x_stride, 1, in.n}, second_bytes(context),
+                         row);
     arrange(row, in.n, groups + r * in.n_groups);
   };
   // One row takes less time than it takes to wake the workers.
@@ -165,7 +167,7 @@ void matmul_decode(const Context& context, MatrixView<const float> x,
   const std::span panels(sorted.begin(), end.out1);
   const std::span others(end.out2.base(), sorted.end());
   if (!panels.empty()) {
-    matmul_panels(context, MatmulPath::kInt8, {x, panels, wide_blocks(context)});
+    matmul_panels(context, MatmulPath::kInt8, {x, panels, second_bytes(context)});
   }
   multiply_outputs(context, {.x = x.data, .x_stride = x.stride, .n = x.columns, .n_rows = x.rows},
                    others);

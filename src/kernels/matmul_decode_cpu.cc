@@ -116,8 +116,8 @@ inline void sums_of_row(const int8_t* bytes, int64_t count, int32_t* sums) {
   sums_of_four(bytes + 64, sums + 16);
 }
 
-/// With a wide block anywhere in the group all four count in units of scale / kRestUnits, so that
-/// the kernel asks once a group; the rests of the other three are zeros.
+/// With an outlier block anywhere in the group all four count in units of scale / kResidualUnits,
+/// so that the kernel asks once a group; the residuals of the other three are zeros.
 void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
@@ -125,25 +125,25 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
     const int64_t count = n_blocks - first < 4 ? n_blocks - first : 4;
     if (count < 4) memset(&group, 0, sizeof group);
     group.wide = 0;
-    for (int64_t b = 0; b < count; ++b) group.wide |= row.wide[first + b];
-    const int32_t units = group.wide != 0 ? kRestUnits : 1;  // of the group's scales in a q
+    for (int64_t b = 0; b < count; ++b) group.wide |= row.outlier[first + b];
+    const int32_t units = group.wide != 0 ? kResidualUnits : 1;  // of the group's scales in a q
     for (int64_t b = 0; b < count; ++b) {
       const int64_t block = first + b;
       memcpy(group.low + 16 * b, row.q + 32 * block, 16);
       memcpy(group.high + 16 * b, row.q + 32 * block + 16, 16);
-      memcpy(group.rest_low + 16 * b, row.rest + 32 * block, 16);
-      memcpy(group.rest_high + 16 * b, row.rest + 32 * block + 16, 16);
+      memcpy(group.rest_low + 16 * b, row.residual + 32 * block, 16);
+      memcpy(group.rest_high + 16 * b, row.residual + 32 * block + 16, 16);
       const float scale = row.scale[block] / units;
       for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = scale;
       for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = group.half_sums[4 * b + i] = 0.0f;
-      group.sums[4 * b + 1] = row.scale[block] / kRestUnits * row.sum[block];
+      group.sums[4 * b + 1] = row.scale[block] / kResidualUnits * row.sum[block];
     }
     int32_t fours[32];  // of a block: four of low, four of high
     sums_of_row(row.q + 32 * first, count, fours);
-    if (group.wide != 0) {  // else the rests are zeros
-      int32_t rests[32];
-      sums_of_row(row.rest + 32 * first, count, rests);
-      for (int64_t i = 0; i < 32; ++i) fours[i] = kRestUnits * fours[i] + rests[i];
+    if (group.wide != 0) {  // else the residuals are zeros
+      int32_t residuals[32];
+      sums_of_row(row.residual + 32 * first, count, residuals);
+      for (int64_t i = 0; i < 32; ++i) fours[i] = kResidualUnits * fours[i] + residuals[i];
     }
     for (int64_t b = 0; b < 4; ++b) {
       int32_t low = 0, high = 0;

@@ -34,25 +34,25 @@ void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
     gather_halves(row.q + 32 * first + 16, count, group.high);
     negative_fours(group.low, group.negative_low);
     negative_fours(group.high, group.negative_high);
-    group.wide = 0;
+    group.outliers = 0;
     for (int64_t b = 0; b < count; ++b) {
-      group.wide |= (row.wide[first + b] != 0 ? 1u : 0u) << b;
+      group.outliers |= (row.outlier[first + b] != 0 ? 1u : 0u) << b;
     }
-    if (group.wide != 0) {
-      gather_halves(row.rest + 32 * first, count, group.rest_low);
-      gather_halves(row.rest + 32 * first + 16, count, group.rest_high);
-      negative_fours(group.rest_low, group.negative_rest_low);
-      negative_fours(group.rest_high, group.negative_rest_high);
+    if (group.outliers != 0) {
+      gather_halves(row.residual + 32 * first, count, group.residual_low);
+      gather_halves(row.residual + 32 * first + 16, count, group.residual_high);
+      negative_fours(group.residual_low, group.negative_residual_low);
+      negative_fours(group.residual_high, group.negative_residual_high);
     }
     for (int64_t b = 0; b < count; ++b) {
-      const float unit = row.scale[first + b] / kRestUnits;
+      const float unit = row.scale[first + b] / kResidualUnits;
       group.scale[b] = row.scale[first + b];
       group.unit[b] = unit;
-      int32_t halves[2] = {kRestUnits * minus_four(group.negative_low + 4 * b),
-                           kRestUnits * minus_four(group.negative_high + 4 * b)};
-      if (row.wide[first + b] != 0) {
-        halves[0] += minus_four(group.negative_rest_low + 4 * b);
-        halves[1] += minus_four(group.negative_rest_high + 4 * b);
+      int32_t halves[2] = {kResidualUnits * minus_four(group.negative_low + 4 * b),
+                           kResidualUnits * minus_four(group.negative_high + 4 * b)};
+      if (row.outlier[first + b] != 0) {
+        halves[0] += minus_four(group.negative_residual_low + 4 * b);
+        halves[1] += minus_four(group.negative_residual_high + 4 * b);
       }
       group.sums[0][b] = unit * halves[0];
       group.sums[1][b] = unit * halves[1];

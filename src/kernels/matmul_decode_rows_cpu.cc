@@ -17,7 +17,8 @@ namespace {
 // Rows of activations that share a panel of unpacked weights, the panel's groups and its rows.
 // Eight sums are as many as GCC keeps in registers here (12 or 16 spill: 2.6 and 4.9 ms for the
 // product that takes 1.8), and one row of activations at a time asks once for eight rows of weights
-// whether its group is wide, which no branch predictor foresees. 4 to 16 groups are equally fast.
+// whether its group has outliers, which no branch predictor foresees. 4 to 16 groups are equally
+// fast.
 constexpr int64_t kPanelRows = 32;
 constexpr int64_t kPanelGroups = 16;
 constexpr int kPanelTile = 8;

@@ -97,7 +97,8 @@ class Pass {
     const float* x = args.x.row(rows_.begin + row).data();
     float scan = 0;
     if (kernels_.scan_row != nullptr) {
-      scan = args.wide == WideBlocks::kAll ? kAllWide : kernels_.scan_row(x, args.x.columns);
+      scan = args.second_bytes == SecondBytes::kAll ? kAllOutliers
+                                                    : kernels_.scan_row(x, args.x.columns);
     }
     for (int64_t begin = 0; begin < n_blocks_; begin += part_) {
       const int64_t first = begin * kPanelBlock;
@@ -176,7 +177,7 @@ class Pass {
     const bool straight = last && columns == kernels_.panel_columns;
     run_tile(x, rows, panel, n,
              {.before = part_begin == 0 ? nullptr : scratch,
-              .rest = scratch + tile_floats,
+              .residual = scratch + tile_floats,
               .last = last,
               .out = straight ? y.data + column : scratch,
               .out_stride = straight ? y.stride : kernels_.panel_columns,

@@ -42,7 +42,7 @@ struct Ahead {
 /// differently: the order is block after block, from the first to the last.
 struct TileSums {
   const float* before = nullptr;  // [n_rows][panel_columns]; null at the first part
-  float* rest = nullptr;          // [n_rows][panel_columns]: the kernel's own, from part to part
+  float* residual = nullptr;      // [n_rows][panel_columns]: the kernel's own, from part to part
   bool last = false;              // is this the last part?
   float* out = nullptr;           // [n_rows][panel_columns], rows out_stride floats apart
   int64_t out_stride = 0;         // `before` may be `out`

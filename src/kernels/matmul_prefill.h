@@ -18,7 +18,7 @@ namespace weft::kernels {
 struct PrefillArgs {
   MatrixView<const float> x;  // [n_rows, in_features]
   std::span<const MatmulOutput> outputs;
-  WideBlocks wide = WideBlocks::kOutliers;  // of matmul_panels' kInt8
+  SecondBytes second_bytes = SecondBytes::kOutliers;  // of matmul_panels' kInt8
 };
 
 /// The rows [begin, end) of the same product; their outputs are at rows [begin, end) of each y.

@@ -19,8 +19,8 @@ namespace weft::kernels {
 /// other, so different ops may share one.
 enum class Use {
   kActivations,  // an op's input as its kernels take it: packed, quantised
-  kActivationRest,
-  kActivationWide,
+  kActivationResidual,
+  kActivationOutlier,
   kActivationScale,
   kActivationSum,
   kActivationGroups,
