@@ -66,7 +66,7 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
 
 // A norm of each head of q or k: thousands of rows as short as a head, some of no whole number of
 // registers.
-TEST(RmsNorm, OfManyShortRows) {
+TEST(RmsNorm, ManyShortRowsEqualTheScalarTwinWithAnyThreads) {
   for (const Isa isa : machine_isas()) {
     for (const int64_t n : {8, 24, 64, 80, 96, 256}) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " n " << n);
@@ -298,7 +298,7 @@ TEST(AddInPlace, AddsEachElementOnce) {
   }
 }
 
-// Each op looks at its shapes before it touches anything.
+// Each op checks its shapes before it touches anything.
 TEST(ElementwiseDeathTest, ShapesThatDoNotFitAbort) {
   TestPool pool(1);
   const Context context{.pool = pool};

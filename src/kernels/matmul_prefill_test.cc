@@ -173,7 +173,7 @@ TEST_P(MatmulPrefillPath, OutputsShareAnInputAndKeepToTheirColumns) {
   EXPECT_TRUE(std::all_of(y.end() - y_stride, y.end(), [](float f) { return f == kGuard; }));
 }
 
-TEST_P(MatmulPrefillPath, UnalignedWeightsAndManyRows) {
+TEST_P(MatmulPrefillPath, MoreRowsThanAPassAreRightAtAnyAddressOfTheWeights) {
   // More rows than one pass packs; weights at an odd address, as a GGUF may have them.
   Problem problem(DType::kQ5_K, 1031, 3, 256);
   const std::vector<float> aligned =
