@@ -1,7 +1,7 @@
-// Floats to GGML's blocks (tensor/blocks.h), well: plain types bit for bit as the `gguf` package
-// and llama.cpp's reference rounding, K types by a search for the scales with the least weighted
-// squared error. Pure functions; nothing here knows of files or of which tensor gets which type
-// (gguf/recipe.h).
+// Floats to GGML's blocks (tensor/blocks.h): plain types bit for bit as the `gguf` package and
+// llama.cpp's reference rounding make them, K types by a search for the scales with the least
+// weighted squared error. Pure functions; nothing here knows of files or of which tensor gets which
+// type (gguf/recipe.h).
 #pragma once
 
 #include <cstddef>

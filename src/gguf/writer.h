@@ -34,7 +34,7 @@ constexpr ValueType value_type_of() {
   if constexpr (std::is_same_v<T, double>) return ValueType::kF64;
 }
 
-/// Composes what comes before the tensors' bytes: add the metadata and the tensors, each in the order
+/// Composes what comes before the tensors' bytes: add metadata and tensors, each in the order
 /// wanted in the file, then hand it to Writer::create. A key must not be added twice.
 class HeaderBuilder {
  public:

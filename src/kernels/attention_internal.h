@@ -27,7 +27,7 @@ struct AttentionRows {
   const int32_t* block_table;
   const int32_t* slots;
   const int32_t* first_slots;  // null: 0
-  const HeadPages* heads;      // [n_kv_heads], in place of block_table and slots; null: not so
+  const HeadPages* heads;      // [n_kv_heads], in place of block_table and slots; or null
   int32_t n_heads;
   int32_t group;  // heads that share a KV head
   float scale;

@@ -53,7 +53,8 @@ inline int32_t dot_16(const int8_t* w, const int8_t* x) {
   return dot;
 }
 
-/// value = scale * q + min, in one group of four blocks.
+/// sums += one group of four blocks, value = scale * q + min. The min's part is min times the sum
+/// of x, which ActivationGroup has, so no product is needed for it.
 inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
   for (int b = 0; b < 4; ++b) {
     int32_t low = dot_16(w.low + 16 * b, x.low + 16 * b);
@@ -67,7 +68,8 @@ inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const Act
   }
 }
 
-/// A type whose groups are four blocks of 32; Unpack::block(block, b, group) fills lane b.
+/// A type whose groups are four blocks of 32; Unpack::block fills a block's 16 low and 16 high
+/// elements.
 template <class Block, class Unpack>
 struct Blocks32 {
   static constexpr int64_t kGroups = 1;

@@ -24,7 +24,7 @@ Result<DType> parse_kv_type(std::string_view name);
 /// The names that parse_kv_type takes.
 std::vector<std::string> kv_type_names();
 
-/// f16 unless told.
+/// f16 unless something else is asked for.
 struct KvTypes {
   DType k = DType::kF16;
   DType v = DType::kF16;

@@ -159,7 +159,9 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   }
 }
 
-/// kOut rows of weights against kIn rows of activations.
+/// kOut rows of weights against kIn rows of activations, a group of four blocks at a time. What a
+/// type's unit is, a group or a block of 256 with a header for its two groups, decode_*_internal.h
+/// says. One to three blocks at a row's end, which fill no group, come by load_some.
 template <class Type, int kOut, int kIn>
 inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                            float* y, int64_t y_stride) {

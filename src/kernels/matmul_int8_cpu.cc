@@ -66,6 +66,8 @@ int32_t sum_half(const int8_t* q) {
   return sum;
 }
 
+/// The starts are what takes off the codes' offset: with w + 128 for w a dot is 128 times the sum
+/// of the activations too large.
 template <int kRows>
 void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_half, int64_t r,
                Terms<kRows>& terms) {
@@ -76,6 +78,8 @@ void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_
   terms.scale[r] = scale;
 }
 
+/// Row r of a part of a packed tile. All rows of a block lie side by side, so a tile's rows are
+/// packed by one worker: two would write to the same cache lines.
 template <int kRows>
 void pack_blocks(const float* x, int64_t n_blocks, float outlier_limit, int64_t r,
                  ActivationBlock<kRows>* blocks) {
