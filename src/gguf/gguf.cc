@@ -1,9 +1,14 @@
+// What the model's loader asks a checked File. The parser has made sure that a value is there and
+// whole; these say whether it is of the type that the caller needs. The width that a converter
+// chose does not matter (a block_count may be u32 or u64), the kind does: a float for a count, or a
+// string for a float, is refused by name and never converted.
 #include "gguf/gguf.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/narrow.h"
 
@@ -47,6 +52,7 @@ Status File::wrong_type(std::string_view key, const Value& value, const char* wa
       fmt::format("{}: key '{}' is {}, wanted {}", path_, printable(key), found, wanted));
 }
 
+// A signed key is taken where it is not negative: what counts is the number.
 Result<uint64_t> File::get_uint(std::string_view key) const {
   WEFT_ASSIGN_OR_RETURN(const Value* value, require(key));
   if (const auto* number = std::get_if<uint64_t>(&value->data)) return *number;
@@ -64,6 +70,8 @@ Result<uint64_t> File::get_uint_or(std::string_view key, uint64_t fallback) cons
   return get_uint(key);
 }
 
+// The bound is float's, not double's: an f64 of 1e300 is finite, but the float that a model
+// computes with would be infinite. Written so that NaN is refused as well.
 Result<float> File::get_float(std::string_view key) const {
   WEFT_ASSIGN_OR_RETURN(const Value* value, require(key));
   const auto* number = std::get_if<double>(&value->data);
@@ -72,7 +80,7 @@ Result<float> File::get_float(std::string_view key) const {
     return corrupt(
         fmt::format("{}: key '{}' is {}, must be finite", path_, printable(key), *number));
   }
-  return static_cast<float>(*number);
+  return *number;
 }
 
 Result<bool> File::get_bool_or(std::string_view key, bool fallback) const {
@@ -120,9 +128,9 @@ Result<std::vector<float>> File::get_float_array(std::string_view key) const {
   }
   std::vector<float> out;
   out.reserve(array->size);
-  for_each_element(*array, array->size, [&](const Value& value) {
-    out.push_back(static_cast<float>(std::get<double>(value.data)));
-  });
+  for_each_element(*array, array->size,
+                   [&](const Value& value) { out.push_back(std::get<double>(value.data)); });
+  // After the conversion, so that a double beyond float's range is found as well.
   for (size_t i = 0; i < out.size(); ++i) {
     if (!std::isfinite(out[i])) {
       return corrupt(fmt::format("{}: key '{}': element {} is {}, must be finite", path_,
@@ -132,24 +140,25 @@ Result<std::vector<float>> File::get_float_array(std::string_view key) const {
   return out;
 }
 
+// int64_t holds every element but those of u64 arrays from 2^63 on. No real file has one; a hostile
+// one would turn up as a negative size.
 Result<std::vector<int64_t>> File::get_int_array(std::string_view key) const {
   constexpr const char* kWanted = "array of integers";
   WEFT_ASSIGN_OR_RETURN(const Array* array, require_array(key, kWanted));
   if (!is_integer(array->element_type)) return wrong_type(key, *find(key), kWanted);
   std::vector<int64_t> out;
   out.reserve(array->size);
+  Status too_large = Status::ok();
   for_each_element(*array, array->size, [&](const Value& value) {
-    const auto* number = std::get_if<int64_t>(&value.data);
-    out.push_back(number != nullptr ? *number
-                                    : static_cast<int64_t>(std::get<uint64_t>(value.data)));
-  });
-  if (array->element_type != ValueType::kU64) return out;
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (out[i] < 0) {
-      return corrupt(fmt::format("{}: key '{}': element {} is {}, must be below 2^63", path_,
-                                 printable(key), i, static_cast<uint64_t>(out[i])));
+    if (const auto* number = std::get_if<int64_t>(&value.data)) return out.push_back(*number);
+    const uint64_t number = std::get<uint64_t>(value.data);
+    if (too_large.is_ok() && !std::in_range<int64_t>(number)) {
+      too_large = corrupt(fmt::format("{}: key '{}': element {} is {}, must be below 2^63", path_,
+                                      printable(key), out.size(), number));
     }
-  }
+    out.push_back(number);
+  });
+  WEFT_RETURN_IF_ERROR(too_large);
   return out;
 }
 

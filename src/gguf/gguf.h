@@ -54,7 +54,8 @@ enum class ValueType : uint32_t {
 /// "u32", "string", …; never null.
 const char* value_type_name(ValueType type);
 
-/// An array as it lies in the file: checked, not yet decoded.
+/// An array as it lies in the file: checked, not yet decoded. A vocabulary of 262,144 strings is
+/// the common large one; decoded values would take several times its bytes.
 struct Array {
   ValueType element_type = ValueType::kU8;  // never kArray
   uint64_t size = 0;                        // elements
@@ -70,11 +71,14 @@ struct Value {
 /// Calls `fn` with the first `limit` elements, decoded, in order.
 void for_each_element(const Array& array, uint64_t limit, FunctionRef<void(const Value&)> fn);
 
+/// One key of the metadata; the key is not empty and no other entry has it.
 struct Entry {
   std::string_view key;
   Value value;
 };
 
+/// One line of the tensor table, checked: `data` has size_bytes bytes that no other tensor shares.
+/// A matrix of 576 x 1,536 Q4_0 weights has dims {576, 1536, 1, 1}, 1,536 rows of 324 bytes.
 struct TensorInfo {
   std::string_view name;
   int n_dims = 0;                   // 0 to 4
@@ -96,6 +100,9 @@ struct FilePart {
   std::span<const std::byte> header;  // what comes before the tensors' data
 };
 
+/// An open, checked file. Everything that it returns (views of names, keys, strings, data) lives as
+/// long as the File; hence the shared_ptr. A file that shrinks on disk while it is mapped raises
+/// SIGBUS at the next read of what is gone, as with every mapping (base/mapped_guard.h).
 class File {
  public:
   /// Maps and checks `path`. Every error is one line that names the file and the key or tensor. Of
@@ -123,8 +130,8 @@ class File {
   const TensorInfo* find_tensor(std::string_view name) const;
 
   // Typed access. A missing key is kNotFound; another type than wanted, a negative number where an
-  // unsigned one is wanted, or a float that is not finite is kCorrupt. `_or` gives the default for
-  // a missing key only: a key of the wrong type is an error still.
+  // unsigned one is wanted, or a float that is not finite is kCorrupt. `_or` returns the fallback
+  // for a missing key only: a key of the wrong type is still an error.
   Result<uint64_t> get_uint(std::string_view key) const;  // any integer type
   Result<uint64_t> get_uint_or(std::string_view key, uint64_t fallback) const;
   Result<float> get_float(std::string_view key) const;  // f32 or f64
@@ -160,6 +167,8 @@ class File {
 };
 
 /// `text` fit for a one-line message: at most 80 bytes of it, anything but printable ASCII escaped.
+/// Names in a file are anybody's bytes, and a terminal obeys some of them: a key "a\nb\x1b[2J" is
+/// shown as a\x0ab\x1b[2J.
 std::string printable(std::string_view text);
 
 }  // namespace weft::gguf

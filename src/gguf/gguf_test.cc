@@ -132,7 +132,7 @@ TEST(Gguf, ReadsWhatTheWriterWrites) {
   }
 }
 
-TEST(Gguf, TypedAccess) {
+TEST(Gguf, ValuesOfEveryTypeAreReadAndFallbacksAreForMissingKeys) {
   const Bytes bytes(with_data(sample_header()));
   const auto parsed = parse(bytes);
   ASSERT_TRUE(parsed.is_ok()) << parsed.status().message();
@@ -157,7 +157,7 @@ TEST(Gguf, TypedAccess) {
   EXPECT_EQ(*file.get_string_or("none", "x"), "x");
 }
 
-TEST(Gguf, TypedAccessNamesFileKeyAndTypes) {
+TEST(Gguf, AValueOfAnotherTypeIsAnErrorThatNamesFileKeyAndTypes) {
   const Bytes bytes(with_data(sample_header()));
   const auto parsed = parse(bytes);
   ASSERT_TRUE(parsed.is_ok()) << parsed.status().message();

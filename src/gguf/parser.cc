@@ -1,3 +1,18 @@
+// Checks a GGUF's header once, so that nobody after it has to. A model file is anybody's: a
+// download, a half-finished copy, or made to harm. What loaders of this format have been caught by,
+// and is refused here: sums and products that wrap (CVE-2025-53630 and its bypass CVE-2026-27940;
+// CVE-2026-33298), and tensors past the end of the file (CVE-2026-7482). Hence three rules.
+//
+// 1. Limits first. A count or length from the file is compared with a limit and with the bytes that
+//    are left before anything is multiplied by it or allocated for it. Under the limits of gguf.h
+//    every product below fits 64 bits; the two that have no limit, a tensor's elements and bytes,
+//    are computed with __builtin_mul_overflow.
+// 2. Subtract, don't add. Whether [offset, offset + size) is inside is asked as `size <= end` and
+//    `offset <= end - size`: an offset of 2^64 - 32 plus a size of 64 would come out as 32.
+// 3. One error, one line: the file, the field that was being read (where_), its value, the limit.
+//
+// Strings and arrays are not copied: the views lie in the mapping, so opening costs a walk over the
+// metadata, whatever the weights' size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +29,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read as it lies in memory");
 
+// What a count of entries or tensors must at least be backed by. A file of 24 bytes that promises
+// 65,536 entries is refused before a vector of that many is reserved.
 constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;  // key length, key, type, smallest value
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 0 + 4 + 8;  // name, n_dims, dims, type, offset
 
@@ -42,6 +59,7 @@ uint64_t fixed_size(ValueType type) {
   return 0;
 }
 
+/// Values lie at any address: a cast pointer would be undefined, and faults under UBSan.
 template <class T>
 T load(const std::byte* from) {
   T value;
@@ -86,7 +104,8 @@ std::string_view decode_string(const std::byte* from) {
   return {reinterpret_cast<const char*>(from) + 8, load<uint64_t>(from)};
 }
 
-/// Types that other programs read and weft does not, or null.
+/// The name of a type that other programs read and weft does not, or null. Such a file is in order
+/// (kUnsupported, with the name to search for); an id in no list means that the file is damaged.
 const char* foreign_type_name(uint32_t id) {
   struct Foreign {
     uint32_t id;
@@ -117,17 +136,18 @@ const char* value_type_name(ValueType type) {
 std::string printable(std::string_view text) {
   constexpr size_t kShown = 80;
   std::string out;
-  for (const char c : text.substr(0, kShown)) {
+  for (const unsigned char c : text.substr(0, kShown)) {
     if (c >= 0x20 && c < 0x7f) {
       out += c;
     } else {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      out += fmt::format("\\x{:02x}", c);
     }
   }
   if (text.size() > kShown) out += "...";
   return out;
 }
 
+// Reads without a check: parse_array went over the same bytes in the same order.
 void for_each_element(const Array& array, uint64_t limit, FunctionRef<void(const Value&)> fn) {
   const uint64_t count = std::min(array.size, limit);
   const uint64_t stride = fixed_size(array.element_type);
@@ -144,8 +164,9 @@ void for_each_element(const Array& array, uint64_t limit, FunctionRef<void(const
   }
 }
 
-/// Walks a file once from front to back. Nothing is taken from the bytes before it is known that
-/// they are there; nothing is allocated that the bytes present don't warrant.
+/// Walks a file once from front to back: counts, metadata, tensor table. Nothing is read from the
+/// bytes before it is known that they are there, and nothing is allocated that the bytes present
+/// could not fill. After an error the File is half made and is dropped by File::make.
 class Parser {
  public:
   explicit Parser(File& file) : file_(file), bytes_(file.parts_.front().bytes) {}
@@ -161,6 +182,8 @@ class Parser {
 
  private:
   uint64_t left() const { return bytes_.size() - position_; }
+
+  // position_ <= bytes_.size() always: it is only moved on by what need() has found to be there.
 
   /// kCorrupt, naming the file and where_.
   Status error(std::string_view what) const {
@@ -193,6 +216,8 @@ class Parser {
     return Status::ok();
   }
 
+  /// Magic, version, number of tensors, number of metadata entries. The version tells a big-endian
+  /// file: 3 is then read as 0x03000000, whose low 16 bits are 0.
   Status parse_counts() {
     where_ = "header";
     if (bytes_.size() < 4 || std::memcmp(bytes_.data(), "GGUF", 4) != 0) {
@@ -220,6 +245,7 @@ class Parser {
     return Status::ok();
   }
 
+  /// The limit before the product: a count of 2^63 times 14 bytes wraps to 0, which any file has.
   Status check_count(const char* what, uint64_t count, uint64_t limit, uint64_t least_bytes) const {
     if (count > limit) {
       return error(fmt::format("{} is {}, over the limit of {}", what, count, limit));
@@ -232,6 +258,7 @@ class Parser {
   }
 
   Status parse_entry(uint64_t i) {
+    // Errors before the key is read name the entry by number, those after by its key.
     where_ = fmt::format("metadata entry {}", i);
     Entry entry;
     WEFT_RETURN_IF_ERROR(read_string(entry.key, kMaxKeyBytes, "key"));
@@ -272,6 +299,10 @@ class Parser {
     return Status::ok();
   }
 
+  /// Arrays within arrays, which the format allows, are refused: no model has them, and a parser
+  /// that calls itself for each level can be made to run out of stack. An array of strings is
+  /// walked, since its end is known in no other way; at least eight bytes each, so that a count
+  /// which the file cannot hold ends before the walk.
   Status parse_array(Value& value) {
     Array array;
     WEFT_RETURN_IF_ERROR(read_type(array.element_type, "array element type"));
@@ -309,6 +340,8 @@ class Parser {
     return Status::ok();
   }
 
+  /// By the format any multiple of 8; a power of two is what the mapping can promise (it begins at
+  /// a page), and what ggml asks for as well.
   Status read_alignment() {
     where_ = "key 'general.alignment'";
     const Value* value = file_.find("general.alignment");
@@ -325,6 +358,8 @@ class Parser {
     return Status::ok();
   }
 
+  /// Name, dimensions, type, offset. Dimensions that are missing count as 1, so that a product over
+  /// all four is the number of elements. Where the data lie is not known before the table's end.
   Status parse_tensor(uint64_t i) {
     where_ = fmt::format("tensor {}", i);
     TensorInfo tensor;
@@ -352,7 +387,8 @@ class Parser {
     return Status::ok();
   }
 
-  /// Sets the tensor's type and size.
+  /// Sets the tensor's type and size. The product may wrap to something small: dimensions of 2^32,
+  /// 2^32 and 8 are 0 elements in 64 bits, which would fit any file.
   Status check_type(TensorInfo& tensor, uint32_t type_id) const {
     const DTypeInfo* info = find_dtype(type_id);
     if (info == nullptr) {
@@ -380,6 +416,8 @@ class Parser {
     return Status::ok();
   }
 
+  /// Offsets count from the first multiple of the alignment after the table, so the table must be
+  /// read whole before a tensor can be placed.
   Status place_tensors() {
     const uint64_t padding = (file_.alignment_ - position_ % file_.alignment_) % file_.alignment_;
     // The file may end here, unpadded, when it has no tensors.
@@ -403,6 +441,10 @@ class Parser {
     return Status::ok();
   }
 
+  /// Two tensors over the same bytes are no danger to memory, since nothing is written there, but
+  /// no writer makes them: one of the offsets is damaged, and the model would compute nonsense
+  /// without a word. If any two of the tensors overlap, then two that are neighbours by offset do.
+  /// The sum cannot wrap: place_tensors has bounded it by the file's size.
   Status check_overlaps() {
     std::vector<const TensorInfo*> by_offset;
     by_offset.reserve(file_.tensors_.size());
@@ -457,6 +499,7 @@ Result<std::shared_ptr<const File>> File::parse(std::span<const std::byte> bytes
   return std::shared_ptr<const File>(std::move(file));
 }
 
+// A split.count of 0 or 1 says that there is nothing to join.
 Result<std::shared_ptr<const File>> File::open(Env& env, const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<File> file, map(env, path));
   WEFT_ASSIGN_OR_RETURN(const uint64_t count, file->get_uint_or("split.count", 1));

@@ -1,3 +1,20 @@
+// Two kinds of types, two aims.
+//
+// The plain ones (F16 to Q5_1) must be the bytes that everybody's tools write, so each follows the
+// reference rounding exactly, its asymmetries included: round away from 0 in Q8_0, truncation of
+// value + 0.5 in the others, the extreme element on the negative end of Q4_0 and Q5_0.
+// testdata/quantise.txt has blocks from the `gguf` package to compare with.
+//
+// The K types leave the choice of scales to the writer, so what counts is the error. Each 32 (or
+// 16) elements get the scale, and the min, that least squares finds best on a number of trial
+// grids; then scales are rounded to the block's 6 or 8 bits, and the elements are rounded once more
+// on the grid that a reader will compute from those. That last step matters: the trial's integers
+// belong to a scale that is no longer there. tools/make_quantise_vectors.py has the search again in
+// Python, and the tests compare bytes. SmolLM2 quantised so has llama.cpp's perplexity (8 windows
+// of 512 tokens: Q4_K_M 24.123 and 24.098, Q5_K_M 25.236 and 25.234, Q6_K 23.247 and 23.236).
+//
+// All in float and double operations that IEEE 754 rounds, sums in a fixed order: the same bytes on
+// every machine.
 #include "gguf/quantise.h"
 
 #include <algorithm>
@@ -11,14 +28,16 @@
 namespace weft::gguf {
 namespace {
 
-/// 1 / step; 0 where that is not a finite number.
+/// 1 / step; 0 where that is not a finite number. A block of zeros has the step 0, one of
+/// subnormals a step whose inverse overflows: both become blocks of zeros rather than of NaN.
 float inverse(float step) {
   const float result = step == 0.0f ? 0.0f : 1.0f / step;
   return std::isfinite(result) ? result : 0.0f;
 }
 
 /// To the nearest integer, ties to even, for |value| below 2^22: adding 1.5 * 2^23 leaves a float's
-/// fraction no bits.
+/// fraction no bits. Two additions vectorise on every x86-64; an instruction that rounds needs
+/// SSE4.1.
 float round_even(float value) { return (value + 12582912.0f) - 12582912.0f; }
 
 int rounded(float value, float low, float high) {
@@ -44,10 +63,12 @@ void quantise_block(const float* x, BlockQ8_0& block) {
   const float d = largest_magnitude(x, 32) / 127.0f;
   const float id = inverse(d);
   block.d = f16_from_f32(d);
-  for (int i = 0; i < 32; ++i) block.qs[i] = static_cast<int8_t>(std::round(x[i] * id));
+  for (int i = 0; i < 32; ++i) block.qs[i] = std::lround(x[i] * id);
 }
 
-/// Q4_0 and Q5_0: the extreme element takes the range's long end, -half.
+/// Q4_0 and Q5_0, whose integers run from -half to half - 1: the extreme element, whatever its
+/// sign, takes the long end, -half, so d has the other sign. With the extreme 4 Q4_0 has d = -0.5,
+/// and a -4 in the same block is kept at 7 steps, as -3.5: the header's bound of A/8.
 template <class Block>
 void quantise_symmetric(const float* x, Block& block, int half, uint8_t (&q)[32]) {
   const float d = extreme(x, 32) / -half;
@@ -55,11 +76,11 @@ void quantise_symmetric(const float* x, Block& block, int half, uint8_t (&q)[32]
   block.d = f16_from_f32(d);
   for (int i = 0; i < 32; ++i) {
     const float shifted = x[i] * id + (half + 0.5f);
-    q[i] = std::min(2 * half - 1, static_cast<int>(shifted));
+    q[i] = std::min(2 * half - 1, static_cast<int>(shifted));  // never negative: x / d >= -half
   }
 }
 
-/// Q4_1 and Q5_1.
+/// Q4_1 and Q5_1: the block's range from its least element, m, to its largest in max_q even steps.
 template <class Block>
 void quantise_offset(const float* x, Block& block, int max_q, uint8_t (&q)[32]) {
   const auto [low, high] = std::minmax_element(x, x + 32);
@@ -76,6 +97,8 @@ void pack_nibbles(const uint8_t (&q)[32], uint8_t* qs) {
   for (int j = 0; j < 16; ++j) qs[j] = (q[j] & 15) | (q[j + 16] & 15) << 4;
 }
 
+/// Bit i of the little-endian word is the fifth bit of element i, where the low nibbles lie as
+/// pack_nibbles has them.
 void pack_fifth_bits(const uint8_t (&q)[32], uint8_t (&qh)[4]) {
   std::memset(qh, 0, sizeof(qh));
   for (int i = 0; i < 32; ++i) qh[i / 8] |= (q[i] >> 4) << (i % 8);
@@ -114,7 +137,8 @@ float sum_lanes(const float (&lanes)[kLanes]) {
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-/// x is about scale * q - min, scale and min not negative.
+/// x is about scale * q - min, scale and min not negative: the format stores both unsigned, so a
+/// sub-block of positive numbers, whose best line would have a negative min, gets a line through 0.
 struct Line {
   float scale = 0.0f;
   float min = 0.0f;
@@ -146,6 +170,11 @@ Moments moments_of(const float (&x)[32], const float (&weight)[32], float low, f
 /// tenths `n_grids` times; on each, the line that fits best by weighted least squares. Elements
 /// count by their magnitude and the root mean square, since large weights meet large activations
 /// more often. (The idea and the ranges of offsets are those of llama.cpp's K quants.)
+///
+/// For given integers q the error sum of w (scale*q + offset - x)^2 is least where
+///   scale  = (W*QX - X*Q) / D,  offset = (Q2*X - Q*QX) / D,  D = W*Q2 - Q^2,
+/// with W, X, Q, Q2 and QX the sums of w, w*x, w*q, w*q^2 and w*q*x. It is then less than the sum
+/// of w*x^2 by scale*QX + offset*X, which is what is compared: one pass over the elements a grid.
 Line fit_line(const float* from, int max_q, float first, int n_grids) {
   float x[32], weight[32];
   std::copy_n(from, 32, x);
@@ -174,19 +203,22 @@ Line fit_line(const float* from, int max_q, float first, int n_grids) {
     if (!(determinant > 0)) continue;
     double scale = (sum_w * qx - sum_x * q) / determinant;
     double offset = (q2 * sum_x - q * qx) / determinant;
-    if (offset > 0) {
+    if (offset > 0) {  // min would be negative: the best line through 0 instead
       offset = 0;
       scale = qx / q2;
     }
     const double gain = scale * qx + offset * sum_x;
     if (gain > best_gain && scale > 0) {
       best_gain = gain;
-      best = {static_cast<float>(scale), static_cast<float>(-offset)};
+      best.scale = scale;
+      best.min = -offset;
     }
   }
   return best;
 }
 
+/// Twelve bytes for eight 6-bit scales and eight 6-bit mins: 0-3 whole in the low bits of bytes 0-3
+/// and 4-7, the low nibbles of 4-7 in bytes 8-11, their two high bits on top of bytes 0-7.
 void pack_k_scales(const int (&scales)[8], const int (&mins)[8], uint8_t* packed) {
   for (int s = 0; s < 4; ++s) {
     packed[s] = scales[s] | (scales[s + 4] >> 4) << 6;
@@ -207,6 +239,7 @@ void quantise_super_block(const float* x, Block& block, int max_q, float first, 
     largest.scale = std::max(largest.scale, lines[s].scale);
     largest.min = std::max(largest.min, lines[s].min);
   }
+  // From here on with d and dmin as a reader has them, rounded to half floats.
   block.d = f16_from_f32(largest.scale / 63.0f);
   block.dmin = f16_from_f32(largest.min / 63.0f);
   const float d = f32_from_f16(block.d), dmin = f32_from_f16(block.dmin);
@@ -243,9 +276,10 @@ void quantise_block(const float* x, BlockQ5_K& block) {
   for (int i = 0; i < 256; ++i) block.qh[i % 32] |= (q[i] >> 4) << (i / 32);
 }
 
-/// The scale for 16 elements and integers from -32 to 31, of either sign: the extreme element takes
-/// about -32, and among 19 grids round that one the best by least squares, elements counting by
-/// their squares, wins.
+/// As fit_line, with no min and so one unknown: scale = QX / Q2, which takes QX^2 / Q2 off the
+/// error. The scale for 16 elements and integers from -32 to 31, of either sign: the extreme
+/// element takes about -32, and among 19 grids round that one the best by least squares, elements
+/// counting by their squares, wins.
 float fit_scale(const float* x) {
   const float peak = extreme(x, 16);
   float best = peak / -32.0f;
@@ -266,7 +300,7 @@ float fit_scale(const float* x) {
     const double q2 = sum_lanes(q2_lanes), qx = sum_lanes(qx_lanes);
     if (!(q2 > 0) || qx * qx / q2 <= best_gain) continue;
     best_gain = qx * qx / q2;
-    best = static_cast<float>(qx / q2);
+    best = qx / q2;
   }
   return best;
 }
@@ -323,6 +357,7 @@ void convert_halves(std::span<const float> values, std::byte* out, Convert conve
 
 }  // namespace
 
+// The types that are missing are only read: weft's recipes make no file of them.
 bool can_quantise(DType dtype) {
   switch (dtype) {
     case DType::kQ2_K:

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/narrow.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 
@@ -36,23 +37,19 @@ int nibble256(const uint8_t* qs, int i) {
 template <class Block>
 float super_block_element(const Block& b, int q, int i) {
   const auto [scale, min] = scale_and_min(b.scales, i / 32);
-  return f32_from_f16(b.d) * static_cast<float>(scale * q) -
-         f32_from_f16(b.dmin) * static_cast<float>(min);
+  return f32_from_f16(b.d) * (scale * q) - f32_from_f16(b.dmin) * min;
 }
 
 float element(const BlockQ8_0& b, int i) { return f32_from_f16(b.d) * b.qs[i]; }
-float element(const BlockQ4_0& b, int i) {
-  return f32_from_f16(b.d) * static_cast<float>(nibble32(b.qs, i) - 8);
-}
+float element(const BlockQ4_0& b, int i) { return f32_from_f16(b.d) * (nibble32(b.qs, i) - 8); }
 float element(const BlockQ4_1& b, int i) {
-  return f32_from_f16(b.d) * static_cast<float>(nibble32(b.qs, i)) + f32_from_f16(b.m);
+  return f32_from_f16(b.d) * nibble32(b.qs, i) + f32_from_f16(b.m);
 }
 float element(const BlockQ5_0& b, int i) {
-  return f32_from_f16(b.d) * static_cast<float>((nibble32(b.qs, i) | fifth32(b.qh, i)) - 16);
+  return f32_from_f16(b.d) * ((nibble32(b.qs, i) | fifth32(b.qh, i)) - 16);
 }
 float element(const BlockQ5_1& b, int i) {
-  return f32_from_f16(b.d) * static_cast<float>(nibble32(b.qs, i) | fifth32(b.qh, i)) +
-         f32_from_f16(b.m);
+  return f32_from_f16(b.d) * (nibble32(b.qs, i) | fifth32(b.qh, i)) + f32_from_f16(b.m);
 }
 float element(const BlockQ4_K& b, int i) { return super_block_element(b, nibble256(b.qs, i), i); }
 float element(const BlockQ5_K& b, int i) {
@@ -63,7 +60,7 @@ float element(const BlockQ6_K& b, int i) {
   const int half = i / 128, run = i % 128 / 32, l = i % 32;
   const int low = b.ql[64 * half + run % 2 * 32 + l] >> (run / 2 * 4) & 15;
   const int high = b.qh[32 * half + l] >> (2 * run) & 3;
-  return f32_from_f16(b.d) * static_cast<float>(b.scales[i / 16] * ((low | high << 4) - 32));
+  return f32_from_f16(b.d) * (b.scales[i / 16] * ((low | high << 4) - 32));
 }
 
 /// Largest error over blocks of normal numbers in units of the block's largest magnitude.
@@ -72,7 +69,7 @@ float largest_error(DType dtype, int block_elements) {
   constexpr int kBlocks = 64;
   std::mt19937 random(7);
   std::normal_distribution<float> normal(0.2f, 1.0f);
-  std::vector<float> x(static_cast<size_t>(kBlocks * block_elements));
+  std::vector<float> x(kBlocks * block_elements);
   for (float& value : x) value = normal(random);
   std::fill_n(x.begin() + block_elements, block_elements, 0.0f);  // a block of zeros
   std::vector<Block> blocks(kBlocks);
@@ -83,7 +80,7 @@ float largest_error(DType dtype, int block_elements) {
     float magnitude = 1e-30f;
     for (int i = 0; i < block_elements; ++i) magnitude = std::max(magnitude, std::abs(block[i]));
     for (int i = 0; i < block_elements; ++i) {
-      const float error = std::abs(element(blocks[static_cast<size_t>(b)], i) - block[i]);
+      const float error = std::abs(element(blocks[b], i) - block[i]);
       largest = std::max(largest, error / magnitude);
     }
   }
@@ -116,7 +113,7 @@ std::vector<Golden> read_golden() {
     std::istringstream stream(bits);
     for (std::string word; stream >> word;) {
       golden.values.push_back(
-          std::bit_cast<float>(static_cast<uint32_t>(std::stoul(word, nullptr, 16))));
+          std::bit_cast<float>(narrow<uint32_t>(std::stoul(word, nullptr, 16))));
     }
     all.push_back(std::move(golden));
   }
@@ -138,8 +135,8 @@ void expect_golden(std::span<const Golden> all) {
   for (const Golden& golden : all) {
     const DTypeInfo* info = find_dtype(golden.name);
     ASSERT_NE(info, nullptr) << golden.name;
-    const auto block_elements = static_cast<size_t>(info->block_elements);
-    const auto block_bytes = static_cast<size_t>(info->block_bytes);
+    const size_t block_elements = info->block_elements;
+    const size_t block_bytes = info->block_bytes;
     const size_t n_blocks = golden.values.size() / block_elements;
     ASSERT_EQ(golden.bytes.size(), 2 * n_blocks * block_bytes) << golden.name;
     std::vector<std::byte> bytes(n_blocks * block_bytes);
@@ -182,7 +179,7 @@ std::vector<float> there_and_back(DType dtype, const std::vector<float>& x) {
 double squared_error(const std::vector<float>& x, const std::vector<float>& y) {
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    sum += std::pow(static_cast<double>(x[i]) - static_cast<double>(y[i]), 2);
+    sum += std::pow(double{x[i]} - y[i], 2);
   }
   return sum;
 }
@@ -190,16 +187,16 @@ double squared_error(const std::vector<float>& x, const std::vector<float>& y) {
 /// An even grid of `steps` steps over each `n` elements' range, zero included, its ends exact.
 std::vector<float> even_grid(const std::vector<float>& x, int n, int steps, bool symmetric) {
   std::vector<float> y;
-  for (size_t begin = 0; begin < x.size(); begin += static_cast<size_t>(n)) {
+  for (size_t begin = 0; begin < x.size(); begin += n) {
     float low = 0, high = 0;
     for (int i = 0; i < n; ++i) {
-      low = std::min(low, x[begin + static_cast<size_t>(i)]);
-      high = std::max(high, x[begin + static_cast<size_t>(i)]);
+      low = std::min(low, x[begin + i]);
+      high = std::max(high, x[begin + i]);
     }
     if (symmetric) low = -(high = std::max(high, -low));
-    const float step = (high - low) / static_cast<float>(steps);
+    const float step = (high - low) / steps;
     for (int i = 0; i < n; ++i) {
-      y.push_back(low + step * std::round((x[begin + static_cast<size_t>(i)] - low) / step));
+      y.push_back(low + step * std::round((x[begin + i] - low) / step));
     }
   }
   return y;
@@ -224,7 +221,7 @@ TEST(Quantise, OddBlocksStayFiniteAndClose) {
     for (const bool alternating : {false, true}) {
       std::vector<float> x(256, value);
       for (size_t i = 1; alternating && i < x.size(); i += 2) x[i] = -value;
-      const double most = 0.05 * std::abs(static_cast<double>(value)) + 1e-6;
+      const double most = 0.05 * std::abs(double{value}) + 1e-6;
       for (const auto& back :
            {there_and_back<BlockQ4_K>(DType::kQ4_K, x), there_and_back<BlockQ5_K>(DType::kQ5_K, x),
             there_and_back<BlockQ6_K>(DType::kQ6_K, x)}) {

@@ -1,3 +1,12 @@
+// The whole file is planned first (names, types, shapes), since a GGUF's table precedes its data;
+// then each tensor is written with numbers of the one generator, in the file's order. Nothing
+// depends on a library's idea of a distribution: std::normal_distribution gives other numbers
+// elsewhere, and tests compare logits of these models with references that were made once and are
+// stored.
+//
+// Random weights are harder on arithmetic than trained ones: in deep random models 8-bit
+// activations, llama.cpp's as weft's, move logits by more than 1e-3, and by far more where a router
+// takes another expert. The tests' quantised models have two to four layers for that reason.
 #include "gguf/random_model.h"
 
 #include <fmt/format.h>
@@ -15,6 +24,7 @@
 namespace weft::gguf {
 namespace {
 
+/// Not recipe.h's, which plans for a file that is there; here types are chosen before there is one.
 struct Recipe {
   std::string_view name;
   DType base;
@@ -43,7 +53,8 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  /// Uniform in [0, n).
+  /// Uniform in [0, n). The upper half of a 128-bit product (Lemire 2019, without the rejection:
+  /// for pools of at most 2^12 units the bias is below 2^-52).
   size_t below(size_t n) { return (static_cast<unsigned __int128>(next()) * n) >> 64; }
 
   /// Near normal: the sum of four uniform numbers of 16 bits, whose deviation is
@@ -72,6 +83,8 @@ struct Plan {
   std::span<const float> values;  // not random: these
 };
 
+/// The type, or where a row of so many elements is not whole blocks of it, one with smaller blocks
+/// (recipe.cc has the same rule): Q4_K for rows of 320 becomes Q5_0, for rows of 100 F16.
 DType fallback(DType dtype, int64_t row) {
   if (row % dtype_info(dtype).block_elements == 0) return dtype;
   const DType narrow = dtype == DType::kQ4_K   ? DType::kQ5_0
@@ -87,6 +100,7 @@ bool more_bits_in(int64_t layer, int64_t n_layers) {
   return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
 }
 
+/// Of the matrix that makes the logits: Q6_K in every quantised mix but Q8_0's.
 DType output_dtype(const Recipe& recipe, int64_t row) {
   if (!is_quantised(recipe.base)) return recipe.base;
   if (recipe.base == DType::kQ8_0 || row % dtype_info(recipe.base).block_elements != 0) {
@@ -125,7 +139,7 @@ class Planner {
     for (int64_t layer = 0; layer < o_.n_layers; ++layer) {
       prefix_ = fmt::format("blk.{}.", layer);
       const bool more = recipe_.more_bits && more_bits_in(layer, o_.n_layers);
-      wide_ = more ? DType::kQ6_K : recipe_.base;
+      sensitive_ = more ? DType::kQ6_K : recipe_.base;
       attention();
       feed_forward();
     }
@@ -149,6 +163,7 @@ class Planner {
     random(fmt::format("{}_exps.weight", name), fallback(dtype, row), {row, n_rows, o_.n_experts},
            0.0f, 1.0f / root(row));
   }
+  /// Not all equal to the mean: a norm that a pass forgets, or applies twice, changes the logits.
   void norm(std::string_view name, int64_t width, float mean = 1.0f) {
     random(fmt::format("{}.weight", name), DType::kF32, {width}, mean, 0.1f * mean);
   }
@@ -172,7 +187,7 @@ class Planner {
     } else {
       matrix("attn_q", recipe_.base, o_.n_embd, q_width, has_head_norms(o_) ? 1 : o_.score_spread);
       matrix("attn_k", recipe_.base, o_.n_embd, kv_width);
-      matrix("attn_v", wide_, o_.n_embd, kv_width);
+      matrix("attn_v", sensitive_, o_.n_embd, kv_width);
     }
     const bool biases = o_.biases || o_.architecture == "qwen2";
     if (biases) {
@@ -195,7 +210,7 @@ class Planner {
       matrix("ffn_gate_inp", DType::kF32, o_.n_embd, o_.n_experts);
       experts("ffn_gate", recipe_.base, o_.n_embd, o_.n_ff);
       experts("ffn_up", recipe_.base, o_.n_embd, o_.n_ff);
-      experts("ffn_down", wide_, o_.n_ff, o_.n_embd);
+      experts("ffn_down", sensitive_, o_.n_ff, o_.n_embd);
       return;
     }
     if (o_.architecture == "phi3") {
@@ -204,14 +219,14 @@ class Planner {
       matrix("ffn_gate", recipe_.base, o_.n_embd, o_.n_ff);
       matrix("ffn_up", recipe_.base, o_.n_embd, o_.n_ff);
     }
-    matrix("ffn_down", wide_, o_.n_ff, o_.n_embd);
+    matrix("ffn_down", sensitive_, o_.n_ff, o_.n_embd);
     if (is_gemma(o_)) norm("post_ffw_norm", o_.n_embd);
   }
 
   const RandomModelOptions& o_;
   const Recipe& recipe_;
   std::string prefix_;  // of the layer's tensors
-  DType wide_{};        // of the layer's attn_v and ffn_down
+  DType sensitive_{};   // of the layer's attn_v and ffn_down
   std::vector<Plan> plans_;
 };
 
@@ -223,15 +238,19 @@ std::vector<std::string> byte_letters() {
   for (uint32_t byte = 0; byte < 256; ++byte) {
     const bool printable_byte = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
     const uint32_t c = printable_byte ? byte : 0x100 + others++;
+    std::string& letter = letters.emplace_back();  // c in UTF-8
     if (c < 0x80) {
-      letters.emplace_back(1, static_cast<char>(c));
+      letter.push_back(c);
     } else {
-      letters.push_back({static_cast<char>(0xc0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3f))});
+      letter.push_back(0xc0 | (c >> 6));
+      letter.push_back(0x80 | (c & 0x3f));
     }
   }
   return letters;
 }
 
+/// Three control tokens, the 256 bytes, ten merges, and "[269]", "[270]", … up to the vocabulary's
+/// size: every text can be tokenised, and every id has a text of its own.
 void add_tokenizer(HeaderBuilder& header, int64_t vocab) {
   constexpr int32_t kNormal = 1, kControl = 3;
   std::vector<std::string> tokens{"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
@@ -337,7 +356,9 @@ void add_hyperparameters(HeaderBuilder& header, const RandomModelOptions& o, con
 }
 
 /// Random units (a K-quant's block, or 32 elements) are made up to a pool's size; a longer tensor
-/// goes on with units drawn from its pool, which is as fast as the disk.
+/// goes on with units drawn from its pool, which is as fast as the disk. A model of 1B weights is
+/// written without a normal number and a search for scales for each of them; a pool of 131,072
+/// elements is still more than a row has, so rows differ.
 Status write_tensor(Writer& writer, const Plan& plan, Random& random) {
   if (!plan.values.empty()) return writer.append(std::as_bytes(plan.values));
   constexpr int64_t kPoolElements = 1 << 17;
@@ -374,6 +395,7 @@ struct Bound {
   int64_t value, low, high;
 };
 
+/// Bounds on every number before it is multiplied: n_embd * vocab is 2^37 at most.
 Status check_bounds(std::initializer_list<Bound> bounds) {
   for (const Bound& b : bounds) {
     if (b.value < b.low || b.value > b.high) {

@@ -64,8 +64,8 @@ struct RandomModelOptions {
   uint64_t seed = 1;
 };
 
-/// kInvalidArgument names the option that is out of bounds. Streams: memory stays at a few MB.
-/// The same options give the same bytes on every machine.
+/// kInvalidArgument names the option that is out of bounds, and nothing is written then. Streams:
+/// memory stays at a few MB. The same options give the same bytes on every machine.
 Status write_random_model(Env& env, const std::string& path, const RandomModelOptions& options);
 
 }  // namespace weft::gguf

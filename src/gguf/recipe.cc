@@ -1,3 +1,9 @@
+// A name such as Q4_K_M promises that the file is the one that everybody means by it, of the same
+// size and quality; so this follows llama.cpp's src/llama-quant.cpp, oddities included. Which
+// tensors get more bits (attn_v and ffn_down in some layers, the output matrix always) is
+// experience, not theory, and nothing is improved on here.
+//
+// For Q4_K_M over eight layers attn_v and ffn_down are (6 for Q6_K): 6 4 4 6 4 4 6 6.
 #include "gguf/recipe.h"
 
 #include <fmt/format.h>
@@ -23,6 +29,7 @@ constexpr std::array kRecipes{
     Recipe{"Q6_K", DType::kQ6_K, 18},
 };
 
+/// What a tensor is for, as far as the mixes distinguish it.
 enum class Part {
   kOutput,
   kEmbedding,
@@ -37,6 +44,8 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+/// By parts of the name, since the experts' and other architectures' names have more around them:
+/// "blk.3.ffn_down_exps.weight" is kFfnDown.
 Part part_of(std::string_view name) {
   if (name == "output.weight") return Part::kOutput;
   if (name == "token_embd.weight" || name == "per_layer_token_embd.weight") return Part::kEmbedding;
@@ -76,7 +85,9 @@ bool wants_more_bits(int64_t i, int64_t n) {
 
 bool fits(DType dtype, int64_t row) { return row % dtype_info(dtype).block_elements == 0; }
 
-DType narrower_block(DType dtype) {
+/// For rows that are no multiple of 256 (SmolLM2's 576): a type in blocks of 32 with at least as
+/// many bits. It makes such files larger than their name says.
+DType smaller_block(DType dtype) {
   switch (dtype) {
     case DType::kQ4_K:
       return DType::kQ5_0;
@@ -94,8 +105,8 @@ struct Shape {
   int64_t n_layers = 0;
   int64_t n_experts = 0;
   int64_t n_attention_v = 0;
-  bool tied = true;            // the embeddings are the output matrix as well
-  bool narrow_values = false;  // 70B models: attn_v is an eighth of attn_q
+  bool tied = true;                    // the embeddings are the output matrix as well
+  bool has_small_attention_v = false;  // 70B models: an eighth of attn_q, so more bits cost little
 };
 
 Result<Shape> shape_of(const File& file) {
@@ -105,10 +116,12 @@ Result<Shape> shape_of(const File& file) {
   Shape shape;
   WEFT_ASSIGN_OR_RETURN(const uint64_t n_layers, file.get_uint_or(prefix + "block_count", 0));
   WEFT_ASSIGN_OR_RETURN(const uint64_t n_experts, file.get_uint_or(prefix + "expert_count", 0));
+  // Hostile counts are cut, not refused: opening the model is where they are an error.
   shape.n_layers = narrow<int64_t>(std::min<uint64_t>(n_layers, 1u << 20));
   shape.n_experts = narrow<int64_t>(std::min<uint64_t>(n_experts, 1u << 20));
   shape.tied = file.find_tensor("output.weight") == nullptr;
-  shape.narrow_values = n_layers == 80 && (architecture == "llama" || architecture == "qwen2");
+  shape.has_small_attention_v =
+      n_layers == 80 && (architecture == "llama" || architecture == "qwen2");
   for (const TensorInfo& tensor : file.tensors()) {
     shape.n_attention_v += part_of(tensor.name) == Part::kAttentionV ? 1 : 0;
   }
@@ -140,14 +153,18 @@ class Chooser {
   bool is(std::string_view name) const { return recipe_.name == name; }
   bool is_medium() const { return recipe_.name.ends_with("_K_M"); }
 
+  /// Eight experts (Mixtral) first: beside them attn_v is small, and Q8_0 costs little.
   DType attention_v() {
     const int64_t i = n_attention_v_++;
     if (shape_.n_experts == 8) return DType::kQ8_0;
     if (is_medium() && wants_more_bits(i, shape_.n_attention_v)) return DType::kQ6_K;
     if (is("Q4_K_S") && i < 4) return DType::kQ5_K;
-    return shape_.narrow_values && recipe_.base == DType::kQ4_K ? DType::kQ5_K : recipe_.base;
+    return shape_.has_small_attention_v && recipe_.base == DType::kQ4_K ? DType::kQ5_K
+                                                                        : recipe_.base;
   }
 
+  /// With experts by the layer's number in the name, else by how many came before, as llama.cpp
+  /// does: old files of Mixtral have a matrix for each expert, and not in the order of layers.
   DType ffn_down(const TensorInfo& tensor) {
     const int64_t nth = n_ffn_down_++;
     const int64_t i = shape_.n_experts > 1 ? layer_of(tensor.name) : nth;
@@ -176,6 +193,9 @@ Result<Recipe> find_recipe(std::string_view name) {
                                       printable(name), names));
 }
 
+// In the order of layers whatever the file's (by names "blk.10" comes before "blk.2"), since the
+// Chooser counts as llama.cpp does. What has no layer (embeddings, output) comes last, where no
+// count depends on it.
 Result<std::vector<TensorPlan>> plan_tensors(const File& file, const Recipe& recipe) {
   WEFT_ASSIGN_OR_RETURN(const Shape shape, shape_of(file));
   const std::span<const TensorInfo> tensors = file.tensors();
@@ -193,7 +213,7 @@ Result<std::vector<TensorPlan>> plan_tensors(const File& file, const Recipe& rec
     if (!is_quantisable(tensor)) continue;
     plan.dtype = is_quantised(recipe.base) ? chooser.choose(tensor) : recipe.base;
     plan.fell_back = !fits(plan.dtype, tensor.dims[0]);
-    if (plan.fell_back) plan.dtype = narrower_block(plan.dtype);
+    if (plan.fell_back) plan.dtype = smaller_block(plan.dtype);
     if (!fits(plan.dtype, tensor.dims[0])) plan.dtype = DType::kF16;
   }
   return plans;

@@ -86,7 +86,7 @@ TEST(Recipe, SmallMixGivesTheFirstLayersFiveBits) {
   EXPECT_EQ(by_layer(types, "ffn_down"), "Q5_K Q4_K Q4_K Q4_K Q4_K Q4_K Q4_K Q4_K");
 }
 
-TEST(Recipe, OutputAndEmbeddings) {
+TEST(Recipe, TheOutputMatrixAndTiedEmbeddingsGetSixBitsOrMore) {
   for (const char* name : {"Q4_0", "Q5_1", "Q4_K_M", "Q6_K"}) {
     EXPECT_EQ(plan({}, name).at("token_embd.weight"), "Q6_K") << name;
     const auto untied = plan({.tied = false}, name);
@@ -115,7 +115,7 @@ TEST(Recipe, NormsBiasesAndRoutersKeepTheirType) {
   EXPECT_EQ(types.at("blk.0.ffn_gate_inp.weight"), "F32");
 }
 
-TEST(Recipe, EightExpertsAndSeventyBillion) {
+TEST(Recipe, EightExpertsAndEightyLayersGiveAttentionMoreBits) {
   const auto experts = plan({.experts = 8}, "Q4_K_M");
   EXPECT_EQ(experts.at("blk.4.attn_k.weight"), "Q8_0");
   EXPECT_EQ(experts.at("blk.4.attn_v.weight"), "Q8_0");

@@ -1,5 +1,13 @@
 // Joins the parts of a split GGUF: files beside each other whose names end with their number and
-// how many there are, as llama.cpp's gguf-split writes them.
+// how many there are, as llama.cpp's gguf-split writes them. Each part is a whole GGUF with a
+// header of its own (parsed and checked alone, parser.cc), the tensors' offsets count in their own
+// part, and the first part has the model's metadata. Numbers in names count from 1, split.no counts
+// from 0.
+//
+// The other parts are found by the name alone, never by a path that a file contains: a part could
+// otherwise name any file on the machine. Every part repeats its number, the number of parts and
+// the number of tensors, so a part of another model, or one that was renamed, is noticed by its
+// keys before a weight of it is used.
 #include <fmt/format.h>
 
 #include "gguf/gguf.h"
@@ -19,6 +27,9 @@ std::string_view file_name(std::string_view path) {
 
 }  // namespace
 
+/// What is wrong in the first part is said of the first part, before any other file is opened: a
+/// part opened by itself (-00002-of-00003) names the one to open. A name that is nothing but the
+/// ending has no model's name before it and is refused like a wrong ending.
 Status File::add_parts(Env& env, uint64_t count) {
   if (count > kMaxParts) {
     return corrupt(
@@ -56,7 +67,8 @@ Status File::add_parts(Env& env, uint64_t count) {
   return Status::ok();
 }
 
-/// Moves the part's mapping and tensors here.
+/// Moves the part's mapping and tensors here. The tensors' names and data point into that mapping,
+/// so they stay good while the part's own File goes.
 Status File::add_part(File& part, uint64_t number, uint64_t count, uint64_t n_tensors) {
   const auto expect = [&part](std::string_view key, uint64_t wanted) -> Status {
     WEFT_ASSIGN_OR_RETURN(const uint64_t found, part.get_uint(key));
@@ -67,6 +79,7 @@ Status File::add_part(File& part, uint64_t number, uint64_t count, uint64_t n_te
   WEFT_RETURN_IF_ERROR(expect("split.no", number - 1));
   WEFT_RETURN_IF_ERROR(expect("split.count", count));
   WEFT_RETURN_IF_ERROR(expect("split.tensors.count", n_tensors));
+  // The limit is the model's: kMaxParts files of kMaxTensors each would be 2^29 tensors.
   if (tensors_.size() + part.tensors_.size() > kMaxTensors) {
     return corrupt(
         fmt::format("{}: the parts hold more tensors than the limit of {}", path_, kMaxTensors));

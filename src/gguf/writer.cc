@@ -1,3 +1,7 @@
+// The header is composed in memory and written first, since its tensor table has every tensor's
+// offset and size: they are known from shapes and types, before a single weight is. The tensors'
+// bytes, which may be more than the machine's memory, then follow piece by piece. Numbers go into
+// the file as they lie in memory: parser.cc asserts a little-endian machine.
 #include "gguf/writer.h"
 
 #include <array>
@@ -22,6 +26,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// Zeros after `size` bytes up to the next multiple: padding(33, 32) is 31, padding(32, 32) is 0.
 uint64_t padding(uint64_t size, uint64_t alignment) {
   return (alignment - size % alignment) % alignment;
 }
@@ -56,6 +61,8 @@ void HeaderBuilder::add_string(std::string_view key, std::string_view value) {
   add_raw(key, ValueType::kString, std::as_bytes(std::span(raw)));
 }
 
+// The File holds every unsigned type as uint64_t and so on; `type` says what the file had, and the
+// same bytes come out again. narrow cannot fail for a value that was read as that type.
 void HeaderBuilder::add_value(std::string_view key, const Value& value) {
   switch (value.type) {
     case ValueType::kU8:
@@ -71,7 +78,7 @@ void HeaderBuilder::add_value(std::string_view key, const Value& value) {
     case ValueType::kI32:
       return add<int32_t>(key, narrow<int32_t>(std::get<int64_t>(value.data)));
     case ValueType::kF32:
-      return add<float>(key, static_cast<float>(std::get<double>(value.data)));
+      return add<float>(key, std::get<double>(value.data));
     case ValueType::kBool:
       return add<bool>(key, std::get<bool>(value.data));
     case ValueType::kString:
@@ -95,6 +102,8 @@ void HeaderBuilder::add_strings(std::string_view key, std::span<const std::strin
   add_array_raw(key, ValueType::kString, values.size(), std::as_bytes(std::span(raw)));
 }
 
+// The table's line: name, number of dimensions, dimensions, type, offset. Each tensor begins at a
+// multiple of the alignment after the one before; the last is padded too.
 uint64_t HeaderBuilder::add_tensor(std::string_view name, DType dtype,
                                    std::span<const int64_t> dims) {
   WEFT_CHECK(!dims.empty() && dims.size() <= 4);
@@ -131,6 +140,8 @@ Result<Writer> Writer::create(Env& env, const std::string& path, const HeaderBui
   return writer;
 }
 
+// The padding belongs to the tensor before it, and is written as soon as that is complete, after
+// the last one too.
 Status Writer::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return Status::ok();
   WEFT_CHECK(tensor_ < tensor_bytes_.size());

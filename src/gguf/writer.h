@@ -18,6 +18,7 @@
 
 namespace weft::gguf {
 
+/// value_type_of<int32_t>() is kI32.
 template <class T>
 constexpr ValueType value_type_of() {
   if constexpr (std::is_same_v<T, uint8_t>) return ValueType::kU8;
@@ -33,7 +34,8 @@ constexpr ValueType value_type_of() {
   if constexpr (std::is_same_v<T, double>) return ValueType::kF64;
 }
 
-/// What comes before the tensors' bytes.
+/// Composes what comes before the tensors' bytes: add metadata and tensors, each in the order
+/// wanted in the file, then hand it to Writer::create. A key must not be added twice.
 class HeaderBuilder {
  public:
   /// Any alignment but 32 is also written as general.alignment.
@@ -77,7 +79,14 @@ class HeaderBuilder {
 };
 
 /// Writes a file beside `path` and gives it its name when it is whole and synced; before that,
-/// nothing is left of it when the writer goes.
+/// nothing is left of it when the writer is destroyed. Errors are the file system's, with its path.
+///
+///   HeaderBuilder header;
+///   header.add<uint32_t>("llama.block_count", 2);
+///   header.add_tensor("output_norm.weight", DType::kF32, dims);   // 64 floats
+///   WEFT_ASSIGN_OR_RETURN(Writer writer, Writer::create(env, path, header));
+///   WEFT_RETURN_IF_ERROR(writer.append(bytes));                   // 256 bytes, in any pieces
+///   return writer.finish();
 class Writer {
  public:
   Writer(Writer&&) = default;

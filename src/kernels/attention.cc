@@ -1,3 +1,15 @@
+// A step's attention as tasks for the workers: what each is, which rows and slots it sees, in which
+// order they run. The arithmetic is in attention_cpu.cc (prefill) and attention_decode_cpu.cc.
+//
+// Prefill tasks are up to kTaskQueries queries of one KV head over all their keys: a query's sums
+// never leave the task, so there is nothing to join. A decode row has few queries and thousands of
+// keys, so it is the keys that are divided, and a second parallel region joins the parts
+// (Flash-Decoding; Dao, Haziza, Massa and Sizov 2023). The divisions lie at multiples of kSplitKeys
+// slots, never at a fraction of the row's length or of the number of workers: with those a row's
+// sums, and so its bits, would depend on the machine and on what else the step has.
+//
+// The plan depends on slots alone, so it is made once a step and not once a layer. A layer group
+// with another window sees other slots and has a plan of its own.
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -18,6 +30,7 @@ T* row_at(const MatrixView<T>& rows, int64_t i) {
   return rows.data == nullptr ? nullptr : rows.data + i * rows.stride;
 }
 
+/// The same arguments, shifted so that row 0 is the sequence's first: what a task counts from.
 AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionSequence& sequence) {
   const int64_t row = sequence.row_begin;
   const KvLayout& kv = args.kv.layout;
@@ -37,7 +50,7 @@ AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionS
           .log_sum_exp = row_at(args.log_sum_exp, row)};
 }
 
-/// The step's rows, and that all that is given has so many.
+/// Aborts unless the shapes of all arguments agree; returns the number of the step's rows.
 int64_t check_args(const AttentionArgs& args) {
   const KvLayout& kv = args.kv.layout;
   WEFT_CHECK(args.kv.k != nullptr && args.n_heads > 0);
@@ -52,6 +65,8 @@ int64_t check_args(const AttentionArgs& args) {
   return n_rows;
 }
 
+/// Ascending slots are what makes a range of rows' keys one range of slots: the last row sees the
+/// furthest, the first row's window begins first.
 void check_slots(const AttentionRows& rows, int64_t n_rows) {
   WEFT_CHECK(n_rows == 0 || rows.slots[0] >= 0);
   WEFT_CHECK(std::is_sorted(rows.slots, rows.slots + n_rows));
@@ -63,10 +78,13 @@ void check_slots(const AttentionRows& rows, int64_t n_rows) {
   }
 }
 
+/// With slots 10, 11, 12 and a window of 2 (first slots 9, 10, 11) each row sees 2.
 int64_t visible_count(const AttentionRows& rows, int64_t row) {
   return rows.slots[row] + 1 - first_visible(rows, row);
 }
 
+/// The cost is an upper bound, for the order of tasks only: keys that no row of a tile sees are
+/// skipped when the task runs.
 void plan_prefill(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                   AttentionPlan& plan) {
   const int64_t n_queries = n_rows * rows.group;
@@ -90,12 +108,16 @@ void plan_prefill(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
   }
 }
 
+/// A row in slot 1,299 without a window has the splits 0, 1 and 2 of 512, 512 and 276 keys; with a
+/// window of 512 (first slot 788) only 1 and 2. Each split of each KV head leaves group * (head_dim
+/// + 2) floats, padded: sums of V, the maximum, the sum of the weights.
 void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                  int64_t partial_floats, AttentionPlan& plan) {
   for (int64_t row = 0; row < n_rows; ++row) {
     int64_t n_visible = rows.slots[row] + int64_t{1};
-    if (rows.heads !=
-        nullptr) {  // the most that any of them reads: the others' last splits are empty
+    // With lists of pages the most that any head reads; the others' last splits are empty, and an
+    // empty split (maximum -inf, sum 0) adds nothing when they are joined.
+    if (rows.heads != nullptr) {
       const auto most = std::ranges::max_element(std::span(rows.heads, rows.kv.layout.n_kv_heads),
                                                  {}, &HeadPages::last_slot);
       n_visible = most->last_slot + int64_t{1};
@@ -182,6 +204,10 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
   });
 }
 
+// A pass of its own over K after attention(), since a probability needs the row's whole sum, which
+// is not known while its keys are gone through: p = exp(score - log_sum_exp). Tasks are blocks of
+// keys, so that each element of `mass` has one writer and its sum one order; the queries of all
+// rows and heads are packed once and shared by all blocks.
 void attention_mass(const Context& context, const AttentionArgs& args, std::span<float> mass) {
   check_args(args);
   WEFT_CHECK(args.sequences.size() == 1 && args.log_sum_exp.rows == args.q.rows);
@@ -213,6 +239,9 @@ void attention_mass(const Context& context, const AttentionArgs& args, std::span
   });
 }
 
+// Tasks are runs of the step's rows, whichever sequence they belong to: 64 sequences that decode a
+// row each are two tasks, not 64. A task finds the sequence of its first row and goes on from
+// there.
 void write_kv(const Context& context, const PagedKv& kv,
               std::span<const AttentionSequence> sequences, std::span<const int32_t> slots,
               MatrixView<const float> k, MatrixView<const float> v) {

@@ -46,8 +46,8 @@ struct AttentionArgs {
   MatrixView<float> log_sum_exp;
 };
 
-/// How a step's rows attend where they see these slots: which tasks there are. Made once a step,
-/// and used by every layer with the same window. Plain data; refers to nothing.
+/// Which tasks the attention of a step's rows over these slots consists of. Made once a step, and
+/// used by every layer with the same window. Plain data; refers to nothing.
 struct AttentionPlan {
   /// Queries [begin, end) of a KV head of a sequence: a prefill task; or row `begin`, split `end`
   /// of one: a decode task, which leaves its result at `partial`.
@@ -72,8 +72,9 @@ struct AttentionPlan {
   int64_t worker_floats = 0;
 };
 
-/// Of `args` the sequences but for their block tables (of heads the last slots are), slots,
-/// first_slots, n_heads and the layout of kv are looked at.
+/// Uses of `args` the sequences' rows, kernel classes and, of page lists, the last slots; slots,
+/// first_slots, n_heads and the layout of kv. Neither q nor out nor a block table need be there
+/// yet. Aborts where rows are out of order or a page list comes with a window. Any thread.
 AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 
 /// A row's result does not depend on the step's other rows nor on the thread count. What a key
@@ -83,10 +84,11 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 /// bit. Lists of all pages change none, either. `plan` is plan_attention's for these args.
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan);
 
-/// Attention mass: mass[j] += sum over the rows and heads of softmax probability of slot j, for the
-/// first mass.size() slots of the step's one sequence; `args` as given to attention(), which has
-/// filled args.log_sum_exp. Keys that a row may not see add nothing. The query side of
-/// `query-attention` (reference: InfoFlow KV, arXiv 2603.05353).
+/// Attention received: mass[j] += the sum over the rows and heads of the softmax probability of
+/// slot j, for the first mass.size() slots of the step's one sequence; `args` as given to
+/// attention(), which has filled args.log_sum_exp. Keys that a row may not see add nothing, so that
+/// over all slots each row adds n_heads. The query side of `query-attention` (InfoFlow KV, arXiv
+/// 2603.05353).
 void attention_mass(const Context& context, const AttentionArgs& args, std::span<float> mass);
 
 /// Stores rows of K and V in their slots, rounded once to the types there, in one parallel region.

@@ -6,6 +6,23 @@
 // queries. With AVX-512 8 x 3: 24 accumulators, 3 operands and a broadcast of 32 registers; 24
 // independent chains cover 4 cycles of latency on 2 FMA units three times, and a step loads 11
 // values for 24 FMAs. AVX2 4 x 3, of 16 registers.
+//
+// Keys are gone through in blocks of kBlockKeys, with a running maximum and sum for each query
+// (FlashAttention; Dao, Fu, Ermon, Rudra and Ré 2022, algorithm 1):
+//   m' = max(m, max S),  P = 2^(S - m'),  l' = l 2^(m - m') + sum P,  O' = O 2^(m - m') + P V,
+// and out = O / l. Blocks lie at multiples of kBlockKeys slots, lanes never meet, and a key that a
+// query may not see is skipped in its lane: so a row's result has the same bits whatever rows are
+// computed with it.
+//
+// On one core of an Ice Lake at 2.8 GHz (peak measured: 172 GFLOP/s) SmolLM2's prefill does 131
+// GFLOP/s at 4,096 rows and 116 at 512; before packing and writing went by 4 x 4 transposes and the
+// maximum by four chains these were 117 and 98.
+//
+// A window costs what its keys cost: blocks that no row of the task sees are neither widened nor
+// multiplied. With 512 of 4,096 prefill's attention in Gemma 3 270M's shape takes 77.5 ms, dense
+// 270.6 (one thread). The dense path must not pay for that: masks are looked at only in blocks
+// where some lane's range begins or ends, and it is as fast as it was before there were windows
+// (0.98 to 1.00 of its time).
 #include <math.h>
 
 #include "kernels/attention_internal.h"
@@ -34,7 +51,8 @@ constexpr float kLn2 = 0x1.62e430p-1f;
 /// (-inf - -inf is NaN), and so low that 2^(it - score) is 0.
 constexpr float kLowest = -0x1p126f;
 
-// Per query, in base 2: scores are multiplied by log2(e) once, with the scale, in q.
+// The state of a tile of queries, a query a lane. In base 2: scores are multiplied by log2(e) once,
+// with the scale, in q.
 struct alignas(64) Tile {
   int32_t width;                 // queries in use, rounded up to registers: the stride of q, out
   int32_t slots[kTileQueries];   // lanes past the last query repeat it
@@ -55,7 +73,8 @@ struct alignas(64) Tile {
 
 int32_t clamp(int64_t x, int32_t low, int32_t high) { return x < low ? low : x > high ? high : x; }
 
-/// Where a query is among [n_rows][n_heads].
+/// The index of a query in [n_rows][n_heads]. With 9 heads over 3 KV heads query 4 of KV head 1 is
+/// row 1, head 4: 13.
 int64_t query_index(const AttentionRows& rows, int32_t kv_head, int64_t query) {
   return query / rows.group * rows.n_heads + kv_head * rows.group + query % rows.group;
 }
@@ -65,6 +84,10 @@ void set_range(const AttentionRows& rows, int64_t row, int32_t lane, Tile& t) {
   t.firsts[lane] = first_visible(rows, row);
 }
 
+/// t.q [head_dim][width] = the queries [begin, begin + n), transposed and scaled, four lanes at a
+/// time. Lanes past n repeat the last query, so that none computes with what the memory held
+/// before; their results are not written. A width of whole registers, not of the whole tile: a tile
+/// that is a third full costs a third.
 void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, Tile& t) {
   t.width = (n + kLanes - 1) / kLanes * kLanes;
   const int32_t head_dim = rows.kv.layout.head_dim;
@@ -85,7 +108,8 @@ void pack_queries(const AttentionRows& rows, int32_t kv_head, int64_t begin, int
 }
 
 /// The keys that the lanes see of the block's n_keys keys from slot `block` on; false if none.
-/// Slots, and with them lows and limits, ascend with the lanes.
+/// Slots, and with them lows and limits, ascend with the lanes. Rows 5, 6, 7 without a window in
+/// the block from slot 0: limits 6, 7, 8, so keys 0 … 5 are plain, 6 and 7 are masked.
 bool set_limits(int64_t block, int32_t n_keys, Tile& t) {
   const auto limit = [&](int32_t lane) { return clamp(t.slots[lane] + 1 - block, 0, n_keys); };
   const auto low = [&](int32_t lane) { return clamp(t.firsts[lane] - block, 0, n_keys); };
@@ -188,7 +212,8 @@ void compute_scores(const float* k, int32_t head_dim, const Tile& t) {
   }
 }
 
-/// Where the scores have a cap, q is scaled by its inverse; softcap is in base 2, as the scores.
+/// score = cap * tanh(q.k * scale / cap). q was scaled by scale / cap; softcap is in base 2, as the
+/// scores are from here on.
 template <int kVectors>
 void cap_scores(float softcap, const Tile& t) {
   const F32 caps = set1(softcap);
@@ -318,6 +343,8 @@ void add_values(const float* v_block, int32_t head_dim, Tile& t) {
   add_values<kVectors, false>(v_block, head_dim, t.plain_begin, t.plain_end, t.end, t);
 }
 
+/// One step of the online softmax. Each part is compiled for one, two or three registers of
+/// queries, so that their sums are registers and not an array.
 template <int kVectors>
 void attend_block(const float* k, const float* v, int32_t head_dim, float softcap, Tile& t) {
   compute_scores<kVectors>(k, head_dim, t);
@@ -337,6 +364,8 @@ void attend_block(const float* k, const float* v, int32_t head_dim, float softca
   }
 }
 
+/// out = O / l, transposed back; and the log of the sum of exp(score), back in base e: m ln 2 + ln
+/// l.
 void finish(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n, const Tile& t) {
   const int32_t head_dim = rows.kv.layout.head_dim;
   for (int32_t lane = 0; lane < n; lane += 4) {
@@ -359,10 +388,14 @@ void finish(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t n
   }
 }
 
+/// K and V of a block, q and out of every tile, and the scores of one: at head_dim 64 and AVX-512
+/// 119 KB, most of it q and out, which the second-level cache holds.
 int64_t prefill_scratch(int32_t head_dim) {
   return 2 * kBlockKeys * head_dim + 2 * kTaskQueries * head_dim + kBlockKeys * kTileQueries;
 }
 
+/// A block of K and V is widened once for all tiles of the task, which is why there are several: at
+/// kTaskQueries 144 and AVX-512 three tiles of 48.
 void prefill(const AttentionRows& rows, int32_t kv_head, int64_t begin, int64_t end,
              float* scratch) {
   const int32_t head_dim = rows.kv.layout.head_dim;
@@ -425,6 +458,8 @@ void pack(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t ti
   }
 }
 
+/// sums [key][lane] += the probabilities of the tile's queries: 2^(score - log2 of the row's sum).
+/// Lanes are added up at the end of all tiles, once a key.
 template <int kVectors>
 void add_mass(const float* k, int32_t head_dim, float softcap, const float* log_sum, const Tile& t,
               float* sums) {

@@ -1,6 +1,16 @@
 // Attention of a few rows: K and V are read from the pages once, for all heads that share them, and
 // widened in registers (kv_codec_plain_internal.h). One task is one row, one KV head and one split
 // of kSplitKeys slots.
+//
+// Reading K and V is what takes the time, so nothing is packed or transposed as in
+// attention_cpu.cc: the lanes are dimensions, a score is a sum across them, and four such sums are
+// made together (reduce_add4). When lanes were added through memory, decode at 4,096 keys read 7
+// GB/s; with that and what was changed beside it 16 (Ice Lake, one core).
+//
+// Within a split softmax runs online over blocks of kBlockKeys keys (Milakov and Gimelshein 2018):
+//   m' = max(m, max s),  l' = l 2^(m - m') + sum 2^(s - m'),  o' = o 2^(m - m') + sum 2^(s - m') v,
+// scores in base 2: log2(e) is multiplied into q once, with the scale. Splits s of a row are joined
+// by the same rule: out = sum of 2^(m_s - m) o_s / sum of 2^(m_s - m) l_s.
 #include <math.h>
 
 #include "kernels/attention_internal.h"
@@ -12,6 +22,7 @@ namespace {
 constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2 = 0x1.62e430p-1f;
 
+/// head_dim rounded up to whole registers: 80 is 80 with 16 lanes, 24 is 32.
 int32_t padded(int32_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
 
 /// One task's memory. out, max and sum are the partial result.
@@ -25,7 +36,9 @@ struct Work {
   float* sum;                // [group]
 };
 
-/// Scores of n keys of head h become exp(score - running maximum); out is rescaled to it.
+/// Scores of n keys of head h become exp(score - running maximum); out is rescaled to it. Scores
+/// past n up to a whole register become -inf, that is the weight 0. The first block's old maximum
+/// is -inf: 2^(-inf - m') is 0, which is right for sums that are 0.
 void softmax(const Work& w, int32_t h, int32_t n) {
   float* scores = w.scores + h * kBlockKeys;
   const int32_t n_padded = (n + kLanes - 1) / kLanes * kLanes;
@@ -62,6 +75,9 @@ int64_t partial_floats(int32_t group, int32_t head_dim) {
   return int64_t{group} * (padded(head_dim) + 2);
 }
 
+/// Divides a worker's scratch, and the task's place among the partial results, among the arrays. q
+/// is copied with the factor multiplied in, so that scores come out scaled; with a soft cap the
+/// factor is scale / cap, and softmax() puts tanh and the cap over it.
 Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* scratch,
                float* partial) {
   const int32_t group = rows.group;
@@ -87,6 +103,8 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
   return w;
 }
 
+/// Blocks end at multiples of kBlockKeys slots, whatever slot the window begins at: a row whose
+/// window covers the context has the bits of one without a window.
 void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t split, float* scratch,
             float* partial) {
   const Work w = make_work(rows, row, kv_head, scratch, partial);
@@ -108,12 +126,15 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
   }
 }
 
+/// By the vector's exp2: libm's exp2f need not have the same bits on every machine.
 float power_of_two(float x) {
   float lanes[kLanes];
   store(lanes, exp2(set1(x)));
   return lanes[0];
 }
 
+/// A head whose page list ends before a split left -inf and 0 there: the factor is 0. Every row
+/// sees at least its own slot, so one maximum is finite and the sum is not 0.
 void merge(const AttentionRows& rows, int64_t row, int64_t n_splits, const float* partials) {
   const int32_t group = rows.group;
   const int32_t head_dim = rows.kv.layout.head_dim;

@@ -27,7 +27,7 @@ struct AttentionRows {
   const int32_t* block_table;
   const int32_t* slots;
   const int32_t* first_slots;  // null: 0
-  const HeadPages* heads;      // [n_kv_heads], in place of block_table and slots; null: not so
+  const HeadPages* heads;      // [n_kv_heads], in place of block_table and slots; or null
   int32_t n_heads;
   int32_t group;  // heads that share a KV head
   float scale;
@@ -50,6 +50,8 @@ static inline int64_t last_visible(const AttentionRows& rows, int64_t row, int32
   return rows.heads == nullptr ? rows.slots[row] : rows.heads[kv_head].last_slot;
 }
 
+/// Scratch sizes are functions of the shape, not constants, since a set's tiles decide them. All of
+/// a task's memory comes from the caller: a kernel never allocates.
 struct AttentionFns {
   /// Floats that one worker needs for prefill tasks.
   int64_t (*prefill_scratch)(int32_t head_dim);
@@ -64,20 +66,22 @@ struct AttentionFns {
                float* packed);
   /// Floats that one worker needs for mass tasks.
   int64_t (*mass_scratch)(int32_t head_dim);
-  /// mass[j] += for the keys j in [begin, end) of one block (begin its first); packed
-  /// [n_kv_heads][n_tiles].
+  /// mass[j] += the probabilities of key j, for the keys [begin, end) of one block (begin its
+  /// first), summed over all queries; packed [n_kv_heads][n_tiles]. Writes mass[begin … end) only.
   void (*mass)(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
                const float* packed, float* scratch, float* mass);
 };
 
 struct AttentionDecodeFns {
+  /// Floats that one worker needs for decode tasks.
   int64_t (*scratch)(int32_t group, int32_t head_dim);
   /// Floats of the partial result of one split of one KV head.
   int64_t (*partial)(int32_t group, int32_t head_dim);
   /// The keys [split * kSplitKeys, …) that `row` sees, for the heads of one KV head.
   void (*decode)(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t split,
                  float* scratch, float* partial);
-  /// Joins the partial results [n_kv_heads][n_splits] of a row, in the order of the splits.
+  /// Joins the partial results [n_kv_heads][n_splits] of a row, in the order of the splits, into
+  /// rows.out and, where it is there, rows.log_sum_exp.
   void (*merge)(const AttentionRows& rows, int64_t row, int64_t n_splits, const float* partials);
 };
 

@@ -216,7 +216,7 @@ TEST(Attention, EqualsTheScalarTwinOnEveryShapeAndType) {
   }
 }
 
-TEST(Attention, LengthsAroundBlockAndSplitBorders) {
+TEST(Attention, EqualsTheScalarTwinAroundBlockAndSplitBorders) {
   const Shape shape{64, 1, 3, 16};
   Pages pages(shape, 70);
   const std::vector<int32_t> table = pages.add(1030, 2);

@@ -1,6 +1,10 @@
 // The scales of four blocks of 32 of each of sixteen rows of weights, with AVX-512: taken from the
 // blocks' bytes by permutes, a block a register in the end. Included where whole groups of such
 // blocks are read: decode_row_avx512_internal.h, unpack_int8_internal.h.
+//
+// One by one these are 64 loads of two bytes, scattered over 64 blocks. Here a row's four blocks
+// are loaded as they lie (Q4_0: 72 bytes, of which the first 64 have all four scales), and one
+// permute takes the four halves out into the places that the row has in its register.
 #pragma once
 
 #include <immintrin.h>

@@ -20,6 +20,8 @@ enum class MatmulPath {
           // dots, f32 sums (block types; floats take kF32)
 };
 
+/// Cheap to copy. Copies share the workspace, so one op at a time may run with any of them. isa
+/// must be one that the CPU has (parse_isa, best_isa): nothing here checks it again.
 struct Context {
   ThreadPool& pool;
   Isa isa = Isa::kBaseline;

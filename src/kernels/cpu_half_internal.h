@@ -11,6 +11,7 @@
 
 namespace weft::kernels::WEFT_ISA {
 
+// As std::bit_cast, whose header is C++'s.
 inline float float_from_bits(uint32_t bits) {
   float f;
   memcpy(&f, &bits, sizeof f);

@@ -1,5 +1,6 @@
-// The blocks' bytes in plain C, for CPUs that have nothing better: only matmul_decode_cpu.cc
-// includes this (see decode_avx512_internal.h for the scheme).
+// The blocks' bytes in plain C, for CPUs that have nothing better: decode_loops_internal.h includes
+// this (see decode_avx512_internal.h for the scheme). Written to be short: a group is arrays where
+// the other sets' is registers, and the compiler is left to make of it what it can.
 #pragma once
 
 #include <stdint.h>
@@ -36,6 +37,8 @@ inline void store_totals(const Accumulator (&a)[kCount], float* y) {
   for (int i = 0; i < kCount; ++i) y[i] = total(a[i]);
 }
 
+/// 128 weights, four blocks: w = scale * q + min. Sub-blocks of 16 (Q6_K) have scales of their own,
+/// for low and high.
 struct GroupWeights {
   int8_t low[64], high[64];  // offset removed
   float low_scale[4], high_scale[4];
@@ -50,21 +53,23 @@ inline int32_t dot_16(const int8_t* w, const int8_t* x) {
   return dot;
 }
 
-/// value = scale * q + min, in one group of four blocks.
+/// sums += one group of four blocks, value = scale * q + min. The min's part is min times the sum
+/// of x, which ActivationGroup has, so no product is needed for it.
 inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const ActivationGroup& x) {
   for (int b = 0; b < 4; ++b) {
     int32_t low = dot_16(w.low + 16 * b, x.low + 16 * b);
     int32_t high = dot_16(w.high + 16 * b, x.high + 16 * b);
     if (x.wide != 0) {
-      low = low * kRestUnits + dot_16(w.low + 16 * b, x.rest_low + 16 * b);
-      high = high * kRestUnits + dot_16(w.high + 16 * b, x.rest_high + 16 * b);
+      low = low * kResidualUnits + dot_16(w.low + 16 * b, x.rest_low + 16 * b);
+      high = high * kResidualUnits + dot_16(w.high + 16 * b, x.rest_high + 16 * b);
     }
     const float dot = low * w.low_scale[b] + high * w.high_scale[b];
     sums.block[b] += dot * x.scale[4 * b] + w.min[b] * x.sums[4 * b + 1];
   }
 }
 
-/// A type whose groups are four blocks of 32; Unpack::block(block, b, group) fills lane b.
+/// A type whose groups are four blocks of 32; Unpack::block fills a block's 16 low and 16 high
+/// elements.
 template <class Block, class Unpack>
 struct Blocks32 {
   static constexpr int64_t kGroups = 1;
@@ -330,6 +335,7 @@ inline void accumulate16(FloatAccumulator& sums, const Floats& w, const float* x
   for (int i = 0; i < 16; ++i) sums.lane[i] += w.lane[i] * x[i];
 }
 
+/// In halves, as the other sets add up their registers.
 inline float total(const FloatAccumulator& a) {
   float lane[16];
   memcpy(lane, a.lane, sizeof lane);

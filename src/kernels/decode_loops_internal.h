@@ -49,7 +49,8 @@ template <int64_t kBytes>
   });
 }
 
-/// The rows [begin, begin + n) of activations.
+/// The rows [begin, begin + n) of activations. row_groups stay where they are: MatmulDecodeRowFns
+/// go through all rows themselves.
 inline DecodeInput some_rows(const DecodeInput& in, int64_t begin, int64_t n) {
   DecodeInput part = in;
   part.x += begin * in.x_stride;

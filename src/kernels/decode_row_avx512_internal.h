@@ -6,6 +6,10 @@
 // sum a row and block, four such registers are transposed to one register a block: so a conversion
 // and a multiply-add serve sixteen rows, and the order of an output's sum, block after block, is
 // that of the tiles for many rows (matmul_int8_cpu.cc). Integers are exact in any order.
+//
+// Before, each row's lanes were scaled by themselves and added up at the row's end, as with AVX2:
+// fewer shuffles, but a conversion and a multiply-add for every row of weights, and another order
+// of sums than many rows of activations have with sixteen columns in the lanes.
 #pragma once
 
 #include <immintrin.h>
@@ -34,7 +38,8 @@ inline __m512i sum_fours(__m512i a, __m512i b, __m512i c, __m512i d) {
   repeat<4>([&](auto i) __attribute__((always_inline)) { v[i] = _mm512_castsi512_ps(bits[i]); });
 }
 
-/// What the integer sums of a group begin at.
+/// What the integer sums of a group begin at: minus the weights' offset, 2^kShift, times the sums
+/// of the activations. With (w + 8) x summed, -8 times the sum of x brings it back to w x.
 struct Starts {
   __m512i both, low, high;
 };
@@ -100,7 +105,7 @@ struct Scales {
   }
 };
 
-/// Taken straight from the blocks.
+/// Taken straight from the blocks, for some types whose blocks of 32 begin with their scale.
 template <class Base>
 struct FourBlocks : Base {
   template <int kRow, class Weights>
@@ -122,12 +127,12 @@ struct Scales<Q4_1> : FourBlocks<PairScales> {};
 /// finished, a block a register.
 template <int kHalves>
 struct Dots {
-  __m512i sums[kHalves][4], rests[kHalves][4];
+  __m512i sums[kHalves][4], residuals[kHalves][4];
 
-  [[gnu::always_inline]] void finish(bool wide) {
+  [[gnu::always_inline]] void finish(bool has_outlier) {
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
       transpose_lanes(sums[h]);
-      if (wide) transpose_lanes(rests[h]);
+      if (has_outlier) transpose_lanes(residuals[h]);
     });
   }
 };
@@ -136,24 +141,26 @@ struct Dots {
 template <class Type>
 struct Quad {
   static constexpr int kHalves = Type::kTerms.halves ? 2 : 1;
-  __m512i dots[kHalves][4], rests[kHalves][4];
+  __m512i dots[kHalves][4], residuals[kHalves][4];
 
   template <int kRow, class Weights>
   [[gnu::always_inline]] void add(const Weights& weights, const RowGroup& x) {
     const auto& w = codes_of(weights);
     dot<kRow>(w.low, w.high, x.low, x.high,
               starts<Type::kTerms.offset_shift>(x.negative_low, x.negative_high), dots);
-    if (x.wide != 0) {
-      dot<kRow>(w.low, w.high, x.rest_low, x.rest_high,
-                starts<Type::kTerms.offset_shift>(x.negative_rest_low, x.negative_rest_high),
-                rests);
+    if (x.outliers != 0) {
+      dot<kRow>(
+          w.low, w.high, x.residual_low, x.residual_high,
+          starts<Type::kTerms.offset_shift>(x.negative_residual_low, x.negative_residual_high),
+          residuals);
     }
   }
   [[gnu::always_inline]] void finish(const RowGroup& x, Dots<kHalves>& to, int quad) const {
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
       to.sums[h][quad] = sum_fours(dots[h][0], dots[h][1], dots[h][2], dots[h][3]);
-      if (x.wide != 0) {
-        to.rests[h][quad] = sum_fours(rests[h][0], rests[h][1], rests[h][2], rests[h][3]);
+      if (x.outliers != 0) {
+        to.residuals[h][quad] =
+            sum_fours(residuals[h][0], residuals[h][1], residuals[h][2], residuals[h][3]);
       }
     });
   }
@@ -178,14 +185,14 @@ struct Quad {
 constexpr int64_t kAhead = 512;
 
 struct RowSums {
-  __m512 total, rest;
+  __m512 total, residual;
 };
 
 /// The group's blocks one after another: the order of an output's sum.
 template <class Type, int kHalves>
 [[gnu::always_inline]] inline void add_group(Dots<kHalves>& dots, Scales<Type>& w,
                                              const RowGroup& x, RowSums& sums, int n_blocks = 4) {
-  dots.finish(x.wide != 0);
+  dots.finish(x.outliers != 0);
   w.finish();
   repeat<4>([&](auto b) __attribute__((always_inline)) {
     if (b >= n_blocks) return;
@@ -201,18 +208,19 @@ template <class Type, int kHalves>
       });
     }
   });
-  if (x.wide == 0) return;
+  if (x.outliers == 0) return;
   repeat<4>([&](auto b) __attribute__((always_inline)) {
-    if ((x.wide >> b & 1) == 0) return;
+    if ((x.outliers >> b & 1) == 0) return;
     const __m512 unit = _mm512_set1_ps(x.unit[b]);
     repeat<kHalves>([&](auto h) __attribute__((always_inline)) {
-      sums.rest = _mm512_fmadd_ps(to_floats(dots.rests[h][b]), _mm512_mul_ps(w.scales[h][b], unit),
-                                  sums.rest);
+      sums.residual = _mm512_fmadd_ps(to_floats(dots.residuals[h][b]),
+                                      _mm512_mul_ps(w.scales[h][b], unit), sums.residual);
     });
   });
 }
 
-/// The first sixteen of n_left rows of weights, or all of them.
+/// y [16] = one row of activations times the first sixteen of n_left rows of weights, or all of
+/// them. Where there are fewer the last row is taken again, and y is stored under a mask.
 template <class Type>
 inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, int64_t row_size,
                      int64_t n_left, float* y) {
@@ -257,8 +265,8 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
     });
   }
   if constexpr (kGroups == 1) {
-    const int rest = n % kGroupElements / 32;
-    if (rest > 0) {
+    const int left = n % kGroupElements / 32;
+    if (left > 0) {
       const int64_t at = n_units * Type::kUnitBytes;
       // A whole unit is read; beyond the last row of all it is not there.
       alignas(64) uint8_t copies[kRowLanes][Type::kUnitBytes];
@@ -280,11 +288,11 @@ inline void row_tile(const RowGroup* groups, int64_t n, const uint8_t* weights, 
         });
         sums_of.finish(x, dots[0], quad);
       }
-      add_group<Type>(dots[0], scales[0], x, sums, rest);
+      add_group<Type>(dots[0], scales[0], x, sums, left);
     }
   }
   const __mmask16 mask = n_out < kRowLanes ? (1u << n_out) - 1 : 0xffffu;
-  _mm512_mask_storeu_ps(y, mask, _mm512_add_ps(sums.total, sums.rest));
+  _mm512_mask_storeu_ps(y, mask, _mm512_add_ps(sums.total, sums.residual));
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+// Expands with the kernels of the set that was asked for; all sets give the same bits, so this
+// choice is about speed alone.
 #include "kernels/dequantize.h"
 
 #include "base/check.h"

@@ -8,7 +8,8 @@
 
 namespace weft::kernels {
 
-/// dst [n] = the n elements at src; n is a whole number of blocks. Bit-equal to the `gguf` package.
+/// dst [n] = the n elements at src; n is a whole number of blocks; src at any address. Bit-equal to
+/// the `gguf` package, so that a file's values are what other programs read in it. Any thread.
 void dequantize(Isa isa, DType dtype, const void* src, float* dst, int64_t n);
 
 }  // namespace weft::kernels

@@ -1,5 +1,9 @@
 // Plain loops of constant length, which the compiler vectorises for each instruction set. Products
 // and sums in the order of the `gguf` package, never fused: the same bits on every set.
+//
+// For d * q + m fused and unfused differ in the last bit, as FMA rounds once: these files are
+// compiled with -ffp-contract=off. Golden values (testdata) and the plain twin, ref/dequantize.cc,
+// which is written from the format's description element by element, must both agree with it.
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>

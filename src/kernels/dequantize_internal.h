@@ -10,6 +10,7 @@ namespace weft::kernels {
 /// dst [n] = the n elements at src; src at any address.
 using DequantizeFn = void (*)(const void* src, float* dst, int64_t n);
 
+/// By type, found with pick_by_dtype.
 struct DequantizeFns {
   DequantizeFn f32, f16, bf16;
   DequantizeFn q8_0, q4_0, q4_1, q5_0, q5_1;

@@ -1,3 +1,6 @@
+// Shapes are checked here, rows or elements are divided into tasks, and elementwise_cpu.cc does the
+// arithmetic. These ops are bound by memory, or by an exp: what there is to gain is that they run
+// on all workers and that a task is long enough to be worth handing out.
 #include "kernels/elementwise.h"
 
 #include <algorithm>
@@ -34,7 +37,8 @@ void for_rows(ThreadPool& pool, int64_t n_rows, int64_t n, FunctionRef<void(int6
   });
 }
 
-/// gate[i] = fn(gate[i], up[i]), by pieces that suit a function with an exp.
+/// gate[i] = fn(gate[i], up[i]), by pieces of a quarter: an exp takes several times as long as a
+/// sum.
 void run_activation(ThreadPool& pool, MatrixView<float> gate, MatrixView<const float> up,
                     void (*fn)(float* gate, const float* up, int64_t n)) {
   WEFT_CHECK(same_shape(gate, up));
@@ -94,6 +98,7 @@ void add_bias(const Context& context, MatrixView<float> x, std::span<const float
 void scale_rows(const Context& context, MatrixView<float> x, std::span<const float> factors) {
   WEFT_CHECK(std::ssize(factors) == x.rows);
   const ElementwiseFns& fns = pick_elementwise_fns(context.isa);
+  // A factor of 1 is left out for speed alone: the product would have the same bits.
   for_rows(context.pool, x.rows, x.columns, [&](int64_t r) {
     if (factors[r] != 1.0f) fns.scale_in_place(x.row(r).data(), factors[r], x.columns);
   });
@@ -125,6 +130,8 @@ void softcap_in_place(const Context& context, MatrixView<float> x, float cap) {
   });
 }
 
+// The largest is taken off first: exp(1000) is infinite, exp(1000 - 1000) is 1. In double, as
+// perplexity and KL add up thousands of these, and KLs of 3e-7 are told apart.
 void log_softmax(std::span<const float> logits, std::span<float> out) {
   WEFT_CHECK(!logits.empty() && logits.size() == out.size());
   const double largest = *std::ranges::max_element(logits);

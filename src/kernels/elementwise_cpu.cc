@@ -1,3 +1,8 @@
+// Each op is one loop over registers; exp and tanh are simd_internal.h's polynomials, not libm's,
+// so that a layer's activation is not a call for every element. The result for an element depends
+// on that element alone, and a row's sum of squares is added up in lanes in an order that its
+// length fixes: so the bits are the same however tasks and rows are divided. Between instruction
+// sets they may differ in the last place, since FMA rounds once.
 #include <math.h>
 
 #include "kernels/elementwise_internal.h"
@@ -14,6 +19,8 @@ struct Tail {
   void put(float* dst, int64_t n) const { memcpy(dst, x, n * sizeof(float)); }
 };
 
+/// In four chains of a register each, since one would wait for its own last multiply-add. Zeros
+/// that fill the last register change no sum.
 float sum_of_squares(const float* x, int64_t n) {
   F32 sums[4] = {set1(0.0f), set1(0.0f), set1(0.0f), set1(0.0f)};
   int64_t i = 0;
@@ -34,6 +41,7 @@ float sum_of_squares(const float* x, int64_t n) {
   return reduce_add(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
+/// x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019).
 void rms_norm(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n, float* y) {
   for (int64_t r = 0; r < n_rows; ++r, x += n, y += n) {
     const float mean = sum_of_squares(x, n) / n;
@@ -47,6 +55,7 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n_rows, in
   }
 }
 
+/// gate / (1 + e^-gate) * up. Below -88.8 e^-gate is infinite and the quotient -0; NaN stays NaN.
 F32 silu_times(F32 gate, F32 up) {
   const F32 minus_gate = sub(set1(0.0f), gate);
   return mul(div(gate, add(set1(1.0f), exp(minus_gate))), up);
@@ -66,9 +75,9 @@ void for_each(float* x, int64_t n, const Fn& fn) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(x + i, fn(load(x + i)));
   if (i == n) return;
-  Tail rest(x + i, n - i);
-  store(rest.x, fn(load(rest.x)));
-  rest.put(x + i, n - i);
+  Tail last(x + i, n - i);
+  store(last.x, fn(load(last.x)));
+  last.put(x + i, n - i);
 }
 
 /// x[i] = fn(x[i], y[i]).
@@ -77,9 +86,9 @@ void for_each(float* x, const float* y, int64_t n, const Fn& fn) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(x + i, fn(load(x + i), load(y + i)));
   if (i == n) return;
-  Tail rest(x + i, n - i);
-  store(rest.x, fn(load(rest.x), load(Tail(y + i, n - i).x)));
-  rest.put(x + i, n - i);
+  Tail last(x + i, n - i);
+  store(last.x, fn(load(last.x), load(Tail(y + i, n - i).x)));
+  last.put(x + i, n - i);
 }
 
 void silu_multiply(float* gate, const float* up, int64_t n) { for_each(gate, up, n, silu_times); }

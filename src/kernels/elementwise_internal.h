@@ -7,6 +7,8 @@
 
 namespace weft::kernels {
 
+/// Shapes and aliasing as in elementwise.h: y of rms_norm may be x, the others work in place.
+/// Pointers need not be aligned; no function reads or writes past n.
 struct ElementwiseFns {
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n_rows, int64_t n,
                    float* y);

@@ -66,7 +66,7 @@ TEST(RmsNorm, EqualsTheScalarTwin) {
 
 // A norm of each head of q or k: thousands of rows as short as a head, some of no whole number of
 // registers.
-TEST(RmsNorm, OfManyShortRows) {
+TEST(RmsNorm, ManyShortRowsEqualTheScalarTwinWithAnyThreads) {
   for (const Isa isa : machine_isas()) {
     for (const int64_t n : {8, 24, 64, 80, 96, 256}) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " n " << n);
@@ -298,22 +298,22 @@ TEST(AddInPlace, AddsEachElementOnce) {
   }
 }
 
-// Each op looks at its shapes before it touches anything.
+// Each op checks its shapes before it touches anything.
 TEST(ElementwiseDeathTest, ShapesThatDoNotFitAbort) {
   TestPool pool(1);
   const Context context{.pool = pool};
   std::vector<float> x(12), y(12);
   const std::vector<int64_t> rows = {0, 1};
-  const MatrixView<float> wide(x, 4), narrow(y, 3), gaps(y.data(), 3, 2, 4);
-  EXPECT_DEATH(rms_norm(context, wide, std::vector<float>(3), 0, wide), "ssize\\(weight\\)");
+  const MatrixView<float> matrix(x, 4), narrow(y, 3), gaps(y.data(), 3, 2, 4);
+  EXPECT_DEATH(rms_norm(context, matrix, std::vector<float>(3), 0, matrix), "ssize\\(weight\\)");
   EXPECT_DEATH(rms_norm(context, gaps, std::vector<float>(2), 0, gaps), "is_dense");
-  EXPECT_DEATH(silu_multiply(context, wide, narrow), "same_shape");
-  EXPECT_DEATH(add_in_place(context, wide, narrow), "same_shape");
-  EXPECT_DEATH(add_bias(context, wide, std::vector<float>(3)), "ssize\\(bias\\)");
-  EXPECT_DEATH(scale_rows(context, wide, std::vector<float>(4)), "ssize\\(factors\\)");
+  EXPECT_DEATH(silu_multiply(context, matrix, narrow), "same_shape");
+  EXPECT_DEATH(add_in_place(context, matrix, narrow), "same_shape");
+  EXPECT_DEATH(add_bias(context, matrix, std::vector<float>(3)), "ssize\\(bias\\)");
+  EXPECT_DEATH(scale_rows(context, matrix, std::vector<float>(4)), "ssize\\(factors\\)");
   EXPECT_DEATH(scale_in_place(context, gaps, 2.0f), "is_dense");
-  EXPECT_DEATH(gather_rows(context, wide, rows, narrow.first(2)), "columns");
-  EXPECT_DEATH(add_scaled_rows(context, wide, rows, std::vector<float>(1), wide.first(2)),
+  EXPECT_DEATH(gather_rows(context, matrix, rows, narrow.first(2)), "columns");
+  EXPECT_DEATH(add_scaled_rows(context, matrix, rows, std::vector<float>(1), matrix.first(2)),
                "factors.size");
 }
 

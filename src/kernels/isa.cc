@@ -1,3 +1,8 @@
+// What the CPU has is asked once for each set and never assumed from its name: a virtual machine
+// may hide instructions that its CPU has, and an operating system may not save the registers that
+// they use. Sets are whole lists: "avx512" means foundation, BW, DQ, VL, CD and VNNI together,
+// since what is compiled for it may use any of them. CPUs with AVX-512 and no VNNI (Skylake-X) run
+// avx2's.
 #include "kernels/isa.h"
 
 #include <cpuid.h>
@@ -14,7 +19,7 @@ bool cpu_has_f16c() {
 }
 
 // What each set's CPU must have; __builtin_cpu_supports also asks the kernel (XGETBV) whether it
-// saves the wide registers.
+// saves the registers of 256 and 512 bits.
 bool cpu_has_baseline() { return true; }
 
 bool cpu_has_avx2() {
@@ -61,6 +66,8 @@ bool cpu_has(Isa isa) {
   return false;
 }
 
+// The last that the CPU has: sets are listed smallest first and each includes those before it,
+// which isa_test.cc checks on the machine that it runs on.
 Isa best_isa() {
   Isa best = kIsas[0];
   for (const Isa isa : kIsas) {

@@ -43,7 +43,8 @@ std::vector<std::string> isa_names();
 bool cpu_has(Isa isa);
 /// The largest set that this CPU and kernel offer.
 Isa best_isa();
-/// By name; kUnsupported when the CPU lacks it, kInvalidArgument when there is no such set.
+/// By name ("avx2"); kUnsupported when the CPU lacks it, kInvalidArgument, which lists the names,
+/// when there is no such set.
 Result<Isa> parse_isa(std::string_view name);
 
 }  // namespace weft::kernels

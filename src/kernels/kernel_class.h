@@ -6,7 +6,9 @@
 
 namespace weft::kernels {
 
-/// The two differ by the order of their sums, and by how finely activations are rounded.
+/// The two differ by the order of their sums, and by how finely activations are rounded. If the
+/// number of rows chose, a token decoded alone and one decoded beside 63 others would get different
+/// bits, and greedy answers would depend on who else asks.
 enum class KernelClass : uint8_t {
   kPrefill,  // for many rows: weight panels are expanded, queries attend in tiles
   kDecode,   // for a row by itself: weights as they lie in the file, one query after another

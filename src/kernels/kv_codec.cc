@@ -1,3 +1,12 @@
+// The list of types that K and V may have, and what does not belong to one type. K and V are read
+// in every step and written once, so decode pays for their bytes: one row's attention over 4,096
+// keys takes 94 us in f16, 89 in bf16 and 132 in f32 (SmolLM2's shape, one thread, AVX-512; a 1B
+// model's 335, 280 and 512). f16 is the default: three more bits than bf16 at nearly the same
+// speed, and the type of stored chunks.
+//
+// The tables are one a type and instruction set, found by kv_codec() once an op and called through
+// pointers a block of keys at a time; with a call for every vector decode was slower than before
+// there were types.
 #include "kernels/kv_codec.h"
 
 #include <fmt/format.h>
@@ -16,7 +25,8 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 32;
 
-/// The types, as they are named on the command line.
+/// The types, as they are named on the command line. A new one is a line here, a file
+/// kv_codec_<type>_cpu.cc and its table's declaration in kv_codec_internal.h.
 struct KvType {
   DType type;
   std::string_view name;
@@ -54,6 +64,10 @@ Result<DType> parse_kv_type(std::string_view name) {
   return invalid_argument(fmt::format("must be {}", listed(kv_type_names())));
 }
 
+// Head sizes are multiples of 8: attention_cpu.cc transposes four dimensions at a time and makes
+// eight sums at once. Pages have 16 slots or more, a power of two, so that runs of slots within a
+// block of keys begin at its first key or at a multiple of 16: decode's scores come by fours and
+// must not run over the block's end.
 Status check_kv_layout(const KvLayout& kv) {
   if (!is_kv_type(kv.k_type) || !is_kv_type(kv.v_type)) {
     return unsupported(fmt::format("KV cache: K and V must be {}", listed(kv_type_names())));
@@ -95,6 +109,8 @@ void decode_kv(Isa isa, DType type, const std::byte* src, std::span<float> dst) 
   kv_codec(isa, type).load(reinterpret_cast<const uint8_t*>(src), std::ssize(dst), dst.data());
 }
 
+// For what compares a sequence's K and V with others, as fusion does; attention reads the pages
+// itself.
 void read_kv(const Context& context, const PagedKv& kv, const int32_t* block_table,
              std::span<const int32_t> slots, MatrixView<float> k, MatrixView<float> v) {
   const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);

@@ -24,7 +24,7 @@ Result<DType> parse_kv_type(std::string_view name);
 /// The names that parse_kv_type takes.
 std::vector<std::string> kv_type_names();
 
-/// f16 unless told.
+/// f16 unless something else is asked for.
 struct KvTypes {
   DType k = DType::kF16;
   DType v = DType::kF16;
@@ -33,7 +33,7 @@ struct KvTypes {
 
 /// kUnsupported for numbers or types that the kernels do not take.
 Status check_kv_layout(const KvLayout& layout);
-/// Of one token of one layer: K and V of all KV heads.
+/// Of one token of one layer: K and V of all KV heads. SmolLM2 in f16, 3 KV heads of 64: 768.
 int64_t kv_token_bytes(const KvLayout& layout);
 /// A layer whose K and V begin there; `layout` as check_kv_layout takes it.
 PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v);
@@ -43,7 +43,8 @@ PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v);
 void encode_kv(Isa isa, DType type, std::span<const float> src, std::byte* dst);
 void decode_kv(Isa isa, DType type, const std::byte* src, std::span<float> dst);
 
-/// Reads slots of a sequence as f32: k, v [slots.size(), n_kv_heads * head_dim].
+/// Reads slots of a sequence as f32: k, v [slots.size(), n_kv_heads * head_dim]. K comes as it lies
+/// there, rotated to its position.
 void read_kv(const Context& context, const PagedKv& kv, const int32_t* block_table,
              std::span<const int32_t> slots, MatrixView<float> k, MatrixView<float> v);
 

@@ -1,3 +1,5 @@
+// The default type: the processor widens and rounds f16 by itself (F16C, AVX-512F); without that
+// both go by integer operations with the same results (simd_internal.h).
 #include "kernels/kv_codec_plain_internal.h"
 
 namespace weft::kernels::WEFT_ISA {

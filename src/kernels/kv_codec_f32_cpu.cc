@@ -1,3 +1,4 @@
+// K and V as they were computed: twice the bytes of f16, no rounding. For comparing.
 #include "kernels/kv_codec_plain_internal.h"
 
 namespace weft::kernels::WEFT_ISA {

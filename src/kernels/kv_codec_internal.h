@@ -39,6 +39,9 @@ struct GroupRows {
   int32_t stride;  // head_dim padded to registers
 };
 
+/// What a type must be able to do. Bytes come at any multiple of the type's element; head_dim is a
+/// multiple of 8 and may be less than a register or not a whole number of them. Rotating and
+/// shifting go through f32 and round once at the end.
 struct KvCodecFns {
   /// dst [n] f32 = src [n], and back, each value rounded once, to nearest even.
   void (*load)(const uint8_t* src, int64_t n, float* dst);
@@ -48,13 +51,13 @@ struct KvCodecFns {
                  int32_t head_dim);
   /// dst = src + shift [head_dim], through f32.
   void (*shift)(const uint8_t* src, const float* shift, uint8_t* dst, int32_t head_dim);
-  /// scores = q . K. May write up to the next multiple of four scores after a run of slots.
+  /// scores = q . K. May write up to the next multiple of four scores after a run of slots: what is
+  /// there then is overwritten by the next run, or lies past the block's last key.
   void (*score)(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores);
-  /// out += scores V
+  /// out += scores V. A block's scores are weights by now: exp(score - running maximum).
   void (*add_values)(const KeyBlock& keys, const GroupRows& rows, const float* scores, float* out);
 };
 
-/// Rotates x [head_dim] in place: rope_cpu.cc's.
 #define WEFT_KV_CODEC(fn) WEFT_ISA_TABLE(KvCodecFns, fn)
 WEFT_KV_CODEC(kv_codec_f32_fns)
 WEFT_KV_CODEC(kv_codec_f16_fns)

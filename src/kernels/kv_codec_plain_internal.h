@@ -1,10 +1,15 @@
-// The kernels of a type of K and V whose elements stand for themselves: f32, f16, bf16. Such a type
-// is a Codec with
+// The kernels of a type of K and V whose elements are numbers by themselves: f32, f16, bf16. Such a
+// type is a Codec with
 //   using Element = …;
 //   static F32 load(const Element*);          kLanes elements
 //   static void store(Element*, F32);
 // A type in blocks has kernels of its own. Only for kv_codec_*_cpu.cc: each type's are compiled in
 // a file of its own, since GCC 12 stops inlining where a file holds several.
+//
+// A chunk's K is rotated, and K and V are shifted, once for each time that it is used; scores and
+// sums over K and V are decode's inner loops. Those two are written for a number of heads known
+// when compiled (kHeads), so that their sums are registers: with grouped queries several heads read
+// the same K and V, and each register that was widened serves all of them.
 #pragma once
 
 #include <string.h>
@@ -31,7 +36,8 @@ struct PlainKv {
   static const Element* elements(const uint8_t* p) { return reinterpret_cast<const Element*>(p); }
   static Element* elements(uint8_t* p) { return reinterpret_cast<Element*>(p); }
 
-  /// The first n < kLanes elements at p, the other lanes 0.
+  /// The first n < kLanes elements at p, the other lanes 0. By way of memory: the bytes after the
+  /// last vector of the last page are nobody's.
   static F32 load_part(const Element* p, int64_t n) {
     Element part[kLanes] = {};
     memcpy(part, p, n * sizeof(Element));
@@ -48,9 +54,9 @@ struct PlainKv {
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) store(dst + i, Codec::load(src + i));
     if (i == n) return;
-    float wide[kLanes];
-    store(wide, load_part(src + i, n - i));
-    memcpy(dst + i, wide, (n - i) * sizeof(float));
+    float last[kLanes];
+    store(last, load_part(src + i, n - i));
+    memcpy(dst + i, last, (n - i) * sizeof(float));
   }
 
   static void store_array(const float* src, int64_t n, uint8_t* bytes) {
@@ -58,9 +64,9 @@ struct PlainKv {
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) Codec::store(dst + i, load(src + i));
     if (i == n) return;
-    float rest[kLanes] = {};
-    memcpy(rest, src + i, (n - i) * sizeof(float));
-    store_part(dst + i, n - i, load(rest));
+    float last[kLanes] = {};
+    memcpy(last, src + i, (n - i) * sizeof(float));
+    store_part(dst + i, n - i, load(last));
   }
 
   /// Elements as they are, or with a shift added to each; kShifted is known when compiled.
@@ -128,9 +134,10 @@ struct PlainKv {
     store_part(elements(dst) + i, head_dim - i, load(x));
   }
 
-  /// scores[h][0 … n) = q[h] . k for kHeads heads; k [n][head_dim]. Writes a whole number of four
-  /// scores: a block's last run begins at its first key or at a multiple of 16 slots, so they lie
-  /// within the block.
+  /// scores[h][0 … n) = q[h] . k for kHeads heads; k [n][head_dim]. Four keys at a time: kHeads x 4
+  /// sums hide the latency of the multiply-adds, and reduce_add4 adds up four registers together.
+  /// Keys past n repeat the last one. Writes a whole number of four scores: a block's last run
+  /// begins at its first key or at a multiple of 16 slots, so they lie within the block.
   template <int kHeads>
   [[gnu::always_inline]] static void score_run(const Element* k, int32_t head_dim, int32_t n,
                                                int32_t stride, const float* q, float* scores) {
@@ -147,18 +154,18 @@ struct PlainKv {
         for (int i = 0; i < 4; ++i) acc[h][i] = set1(0.0f);
       }
       for (int32_t d = 0; d < head_dim; d += kLanes) {
-        F32 wide[4];
+        F32 widened[4];
         if (d + kLanes <= head_dim) {
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) wide[i] = Codec::load(keys[i] + d);
+          for (int i = 0; i < 4; ++i) widened[i] = Codec::load(keys[i] + d);
         } else {
-          for (int i = 0; i < 4; ++i) wide[i] = load_part(keys[i] + d, head_dim - d);
+          for (int i = 0; i < 4; ++i) widened[i] = load_part(keys[i] + d, head_dim - d);
         }
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
           const F32 b = load(q + h * stride + d);
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(wide[i], b, acc[h][i]);
+          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(widened[i], b, acc[h][i]);
         }
       }
 #pragma GCC unroll 4
@@ -168,7 +175,9 @@ struct PlainKv {
     }
   }
 
-  /// out[h] += scores[h] V for kHeads heads; v [n][head_dim].
+  /// out[h] += scores[h] V for kHeads heads; v [n][head_dim]. Four registers of dims at a time stay
+  /// in registers over all keys, so out is loaded and stored once a run; what is left of head_dim
+  /// goes register by register. A sum's order is that of the keys either way.
   template <int kHeads>
   [[gnu::always_inline]] static void add_run(const Element* v, int32_t head_dim, int32_t n,
                                              int32_t stride, const float* scores, float* out) {
@@ -182,14 +191,14 @@ struct PlainKv {
       }
       const Element* values = v + d;
       for (int32_t j = 0; j < n; ++j, values += head_dim) {
-        F32 wide[4];
+        F32 widened[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) wide[i] = Codec::load(values + i * kLanes);
+        for (int i = 0; i < 4; ++i) widened[i] = Codec::load(values + i * kLanes);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
           const F32 p = set1(scores[h * kBlockKeys + j]);
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(p, wide[i], acc[h][i]);
+          for (int i = 0; i < 4; ++i) acc[h][i] = fmadd(p, widened[i], acc[h][i]);
         }
       }
 #pragma GCC unroll 4
@@ -206,11 +215,11 @@ struct PlainKv {
       for (int h = 0; h < kHeads; ++h) acc[h] = load(out + h * stride + d);
       for (int32_t j = 0; j < n; ++j) {
         const Element* values = v + int64_t{j} * head_dim + d;
-        const F32 wide =
+        const F32 widened =
             d + kLanes <= head_dim ? Codec::load(values) : load_part(values, head_dim - d);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
-          acc[h] = fmadd(set1(scores[h * kBlockKeys + j]), wide, acc[h]);
+          acc[h] = fmadd(set1(scores[h * kBlockKeys + j]), widened, acc[h]);
         }
       }
 #pragma GCC unroll 4

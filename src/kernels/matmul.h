@@ -43,6 +43,7 @@ struct MatmulOutput {
 void matmul(const Context& context, MatrixView<const float> x,
             std::span<const MatmulOutput> outputs, KernelClass kernel_class);
 
+/// More than a layer has over one input (q, k, v; gate, up): outputs are sorted on the stack.
 inline constexpr size_t kMostOutputs = 8;
 
 /// What this CPU does best for weights of this type, by capability and one short measurement (about

@@ -1,3 +1,12 @@
+// Rounds activations once, cuts the weights' rows into tasks and picks the kernel for each output.
+//
+// Every weight is read once a step, so one row is bound by memory: kernels take the blocks as they
+// lie in the file, and a task's length and the distance of its prefetches are what counts. With
+// more rows the unpacking counts, and weights are unpacked once for all of them: with AVX-512 into
+// prefill's panels, elsewhere into matmul_decode_rows_cpu.cc's. A row must have the same bits in
+// either: integer sums are exact in any order, and both kinds scale them and add them up in one
+// order. (With AVX-512, too, a row's lanes were once scaled each by themselves, an order that
+// panels cannot have: 16 rows gave 3.4 times one row's tokens, and give 4.3 now, SmolLM2 on Zen 5.)
 #include "kernels/matmul_decode.h"
 
 #include <algorithm>
@@ -28,8 +37,8 @@ constexpr int64_t kPanelTile = 8;
 // Rows of activations that are quantised by the caller alone.
 constexpr int64_t kRowsAlone = 4;
 
-WideBlocks wide_blocks(const Context& context) {
-  return context.matmul_path == MatmulPath::kInt8 ? WideBlocks::kOutliers : WideBlocks::kAll;
+SecondBytes second_bytes(const Context& context) {
+  return context.matmul_path == MatmulPath::kInt8 ? SecondBytes::kOutliers : SecondBytes::kAll;
 }
 
 /// Quantises the rows and lays them out in groups, in the workspace: what `arrange` makes.
@@ -39,15 +48,17 @@ const Group* prepare_groups(const Context& context, const DecodeInput& in,
   const int64_t n_blocks = in.n / kActivationBlock;
   Workspace& workspace = *context.workspace;
   const QuantisedRows rows{workspace.of_op<int8_t>(Use::kActivations, in.n_rows * in.n),
-                           workspace.of_op<int8_t>(Use::kActivationRest, in.n_rows * in.n),
-                           workspace.of_op<uint8_t>(Use::kActivationWide, in.n_rows * n_blocks),
+                           workspace.of_op<int8_t>(Use::kActivationResidual, in.n_rows * in.n),
+                           workspace.of_op<uint8_t>(Use::kActivationOutlier, in.n_rows * n_blocks),
                            workspace.of_op<float>(Use::kActivationScale, in.n_rows * n_blocks),
                            workspace.of_op<int32_t>(Use::kActivationSum, in.n_rows * n_blocks)};
   auto* const groups = workspace.of_op<Group>(Use::kActivationGroups, in.n_rows * in.n_groups);
   const auto prepare = [&](int64_t r) {
-    const QuantisedRows row{rows.q + r * in.n, rows.rest + r * in.n, rows.wide + r * n_blocks,
-                            rows.scale + r * n_blocks, rows.sum + r * n_blocks};
-    quantise_activations(context.isa, {in.x + r * in.x_stride, 1, in.n}, wide_blocks(context), row);
+    const QuantisedRows row{rows.q + r * in.n, rows.residual + r * in.n,
+                            rows.outlier + r * n_blocks, rows.scale + r * n_blocks,
+                            rows.sum + r * n_blocks};
+    quantise_activations(context.isa, {in.x + r * in.x_stride, 1, in.n}, second_bytes(context),
+                         row);
     arrange(row, in.n, groups + r * in.n_groups);
   };
   // One row takes less time than it takes to wake the workers.
@@ -59,6 +70,8 @@ const Group* prepare_groups(const Context& context, const DecodeInput& in,
   return groups;
 }
 
+/// For one row of activations and Q4_0 rows of 576 (324 bytes): 1,536 rows go by 192, as 64 KB
+/// allow 202; 49,152 rows, a head's, by 800.
 int64_t rows_per_task(const WeightMatrix& weight, int64_t n_rows) {
   const int64_t by_bytes = kTaskBytes / std::max<int64_t>(1, weight.row_size_bytes());
   if (n_rows <= kFewRows) {
@@ -86,6 +99,7 @@ int64_t few_rows(Isa isa, DType dtype) {
   return has_row_kernels(isa) ? 3 : 2;
 }
 
+/// Which of these it is must not change a row's bits: all that one set may pick for a type do.
 DecodeFn pick_kernel(Isa isa, DType dtype, int64_t n_rows) {
   if (!is_quantised(dtype)) return pick_by_dtype(pick_matmul_decode_fns(isa), dtype);
   if (has_row_kernels(isa)) return pick_by_dtype(pick_matmul_decode_row_fns(isa), dtype);
@@ -93,6 +107,7 @@ DecodeFn pick_kernel(Isa isa, DType dtype, int64_t n_rows) {
   return pick_by_dtype(pick_matmul_decode_rows_fns(isa), dtype);
 }
 
+/// Tasks number the rows of the first output, then those of the second, and so on.
 void run_task(Isa isa, const DecodeInput& in, std::span<const MatmulOutput> outputs, int64_t task) {
   for (const MatmulOutput& output : outputs) {
     const WeightMatrix& weight = *output.weight;
@@ -152,7 +167,7 @@ void matmul_decode(const Context& context, MatrixView<const float> x,
   const std::span panels(sorted.begin(), end.out1);
   const std::span others(end.out2.base(), sorted.end());
   if (!panels.empty()) {
-    matmul_panels(context, MatmulPath::kInt8, {x, panels, wide_blocks(context)});
+    matmul_panels(context, MatmulPath::kInt8, {x, panels, second_bytes(context)});
   }
   multiply_outputs(context, {.x = x.data, .x_stride = x.stride, .n = x.columns, .n_rows = x.rows},
                    others);

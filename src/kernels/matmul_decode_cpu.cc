@@ -12,6 +12,9 @@
 namespace weft::kernels::WEFT_ISA {
 namespace {
 
+/// kOut rows of weights against kIn rows of activations, sixteen elements at a time: kOut x kIn
+/// chains of multiply-adds hide each other's latency. What is left of a row is filled up with
+/// zeros, which change no sum, in an array: the bytes after the last row are not there.
 template <class Type, int kOut, int kIn>
 inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,
                        int64_t y_stride) {
@@ -29,14 +32,14 @@ inline void float_tile(const DecodeInput& in, const uint8_t* weights, int64_t ro
     });
   }
   if (whole < in.n) {
-    const int64_t rest = in.n - whole;
+    const int64_t left = in.n - whole;
     repeat<kOut>([&](auto i) __attribute__((always_inline)) {
       alignas(64) uint8_t last[16 * Type::kBytes] = {};
-      memcpy(last, weights + i * row_size + whole * Type::kBytes, rest * Type::kBytes);
+      memcpy(last, weights + i * row_size + whole * Type::kBytes, left * Type::kBytes);
       const auto w = Type::load(last);
       repeat<kIn>([&](auto r) __attribute__((always_inline)) {
         alignas(64) float x[16] = {};
-        memcpy(x, in.x + r * in.x_stride + whole, rest * sizeof(float));
+        memcpy(x, in.x + r * in.x_stride + whole, left * sizeof(float));
         accumulate16(sums[i][r], w, x);
       });
     });
@@ -55,6 +58,7 @@ struct FloatTiles {
   }
 };
 
+/// Rows of weights by whole tiles, then one by one: an output's arithmetic is the same in both.
 template <class Tiles, int kIn>
 void all_rows(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
               float* y, int64_t y_stride) {
@@ -112,6 +116,8 @@ inline void sums_of_row(const int8_t* bytes, int64_t count, int32_t* sums) {
   sums_of_four(bytes + 64, sums + 16);
 }
 
+/// With an outlier block anywhere in the group all four count in units of scale / kResidualUnits,
+/// so that the kernel asks once a group; the residuals of the other three are zeros.
 void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
@@ -119,25 +125,25 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
     const int64_t count = n_blocks - first < 4 ? n_blocks - first : 4;
     if (count < 4) memset(&group, 0, sizeof group);
     group.wide = 0;
-    for (int64_t b = 0; b < count; ++b) group.wide |= row.wide[first + b];
-    const int32_t units = group.wide != 0 ? kRestUnits : 1;  // of the group's scales in a q
+    for (int64_t b = 0; b < count; ++b) group.wide |= row.outlier[first + b];
+    const int32_t units = group.wide != 0 ? kResidualUnits : 1;  // of the group's scales in a q
     for (int64_t b = 0; b < count; ++b) {
       const int64_t block = first + b;
       memcpy(group.low + 16 * b, row.q + 32 * block, 16);
       memcpy(group.high + 16 * b, row.q + 32 * block + 16, 16);
-      memcpy(group.rest_low + 16 * b, row.rest + 32 * block, 16);
-      memcpy(group.rest_high + 16 * b, row.rest + 32 * block + 16, 16);
+      memcpy(group.rest_low + 16 * b, row.residual + 32 * block, 16);
+      memcpy(group.rest_high + 16 * b, row.residual + 32 * block + 16, 16);
       const float scale = row.scale[block] / units;
       for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = scale;
       for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = group.half_sums[4 * b + i] = 0.0f;
-      group.sums[4 * b + 1] = row.scale[block] / kRestUnits * row.sum[block];
+      group.sums[4 * b + 1] = row.scale[block] / kResidualUnits * row.sum[block];
     }
     int32_t fours[32];  // of a block: four of low, four of high
     sums_of_row(row.q + 32 * first, count, fours);
-    if (group.wide != 0) {  // else the rests are zeros
-      int32_t rests[32];
-      sums_of_row(row.rest + 32 * first, count, rests);
-      for (int64_t i = 0; i < 32; ++i) fours[i] = kRestUnits * fours[i] + rests[i];
+    if (group.wide != 0) {  // else the residuals are zeros
+      int32_t residuals[32];
+      sums_of_row(row.residual + 32 * first, count, residuals);
+      for (int64_t i = 0; i < 32; ++i) fours[i] = kResidualUnits * fours[i] + residuals[i];
     }
     for (int64_t b = 0; b < 4; ++b) {
       int32_t low = 0, high = 0;
@@ -153,7 +159,9 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
   }
 }
 
-/// kOut rows of weights against kIn rows of activations.
+/// kOut rows of weights against kIn rows of activations, a group of four blocks at a time. What a
+/// type's unit is, a group or a block of 256 with a header for its two groups, decode_*_internal.h
+/// says. One to three blocks at a row's end, which fill no group, come by load_some.
 template <class Type, int kOut, int kIn>
 inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                            float* y, int64_t y_stride) {
@@ -178,11 +186,11 @@ inline void quantised_tile(const DecodeInput& in, const uint8_t* weights, int64_
     });
   }
   if constexpr (kGroups == 1) {
-    const int rest = in.n % kGroupElements / 32;
-    if (rest > 0) {
+    const int left = in.n % kGroupElements / 32;
+    if (left > 0) {
       repeat<kOut>([&](auto i) __attribute__((always_inline)) {
         const uint8_t* unit = weights + i * row_size + n_units * Type::kUnitBytes;
-        const auto group = Type::load_some(unit, rest);
+        const auto group = Type::load_some(unit, left);
         repeat<kIn>([&](auto r) __attribute__((always_inline)) {
           Type::accumulate(sums[i][r], group, groups[r][n_units]);
         });

@@ -10,38 +10,40 @@ namespace weft::kernels {
 
 /// Four blocks of 32 activations, laid out for a 64-byte register whose 16-byte lane b belongs to
 /// block b: bytes meet weights, and an int32 lane is the sum of four products. Blocks beyond the
-/// row's end are zeros.
-/// x = scale * q, or, in a group with a wide block (quantise_activations.h),
-/// scale * (kRestUnits * q + rest).
+/// row's end are zeros. x = scale * q, or, in a group with an outlier block
+/// (quantise_activations.h), whose second bytes are rest_low and rest_high, scale * (kResidualUnits
+/// * q + residual).
 struct alignas(64) ActivationGroup {
   int8_t low[64];             // q: elements 0-15 of each block
   int8_t high[64];            // elements 16-31
-  int32_t negative_sums[16];  // minus what low[4i … 4i+3] and high[4i … 4i+3] stand for, in scales
+  int32_t negative_sums[16];  // minus the sums of low[4i … 4i+3] and high[4i … 4i+3], in scales
   float scale[16];            // of each block, four times
   float sums[16];             // block b: 0, the sum of x, 0, 0
   float half_sums[16];        // block b: the sums of x in low and in high, 0, 0
-  int32_t wide;               // is there a wide block?
+  int32_t wide;               // is there an outlier block?
   alignas(64) int8_t rest_low[64];
   int8_t rest_high[64];
 };
 
 /// The same for one row against sixteen rows of weights at a time (AVX-512): x = scale * q, and in
-/// a wide block unit * rest on top.
+/// an outlier block unit * residual on top.
 struct alignas(64) RowGroup {
   int8_t low[64];  // as above
   int8_t high[64];
   int32_t negative_low[16];  // minus the sums of low[4i … 4i+3]
   int32_t negative_high[16];
   float scale[4];
-  float unit[4];                    // scale / kRestUnits
-  float sums[3][4];                 // of x in a block's halves and in all of it
-  uint32_t wide;                    // bit b: is block b wide?
-  alignas(64) int8_t rest_low[64];  // from here on unspecified where no block is
-  int8_t rest_high[64];
-  int32_t negative_rest_low[16];
-  int32_t negative_rest_high[16];
+  float unit[4];                        // scale / kResidualUnits
+  float sums[3][4];                     // of x in a block's halves and in all of it
+  uint32_t outliers;                    // bit b: is block b one?
+  alignas(64) int8_t residual_low[64];  // from here on unspecified where no block is
+  int8_t residual_high[64];
+  int32_t negative_residual_low[16];
+  int32_t negative_residual_high[16];
 };
 
+/// A group is what a 64-byte register of dots is: four blocks, each with a lane of four int32 sums.
+/// Half a K-quant's block of 256, so those have two groups a unit.
 inline constexpr int64_t kGroupElements = 128;
 inline constexpr int64_t kGroupBlocks = 4;
 
@@ -56,7 +58,7 @@ struct DecodeInput {
 };
 
 /// y[r * y_stride + i] = x[r] . (row i of weights, row_size bytes each) for i < n_out. Reads
-/// nothing beyond the last row.
+/// nothing beyond the last row: it may be the last bytes of the file, at the end of a memory page.
 using DecodeFn = void (*)(const DecodeInput& in, const uint8_t* weights, int64_t row_size,
                           int64_t n_out, float* y, int64_t y_stride);
 

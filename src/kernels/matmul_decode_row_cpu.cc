@@ -22,6 +22,8 @@ inline void gather_halves(const int8_t* q, int64_t count, int8_t* to) {
   for (int64_t b = 0; b < count; ++b) memcpy(to + 16 * b, q + 32 * b, 16);
 }
 
+/// An offset of the weights (Q4_0: 8) comes off in each lane of four bytes by itself, so sums of
+/// four bytes are needed, where row.sum has one for a block.
 void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
   const int64_t n_blocks = n / 32;
   for (int64_t first = 0; first < n_blocks; first += 4) {
@@ -32,25 +34,25 @@ void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
     gather_halves(row.q + 32 * first + 16, count, group.high);
     negative_fours(group.low, group.negative_low);
     negative_fours(group.high, group.negative_high);
-    group.wide = 0;
+    group.outliers = 0;
     for (int64_t b = 0; b < count; ++b) {
-      group.wide |= (row.wide[first + b] != 0 ? 1u : 0u) << b;
+      group.outliers |= (row.outlier[first + b] != 0 ? 1u : 0u) << b;
     }
-    if (group.wide != 0) {
-      gather_halves(row.rest + 32 * first, count, group.rest_low);
-      gather_halves(row.rest + 32 * first + 16, count, group.rest_high);
-      negative_fours(group.rest_low, group.negative_rest_low);
-      negative_fours(group.rest_high, group.negative_rest_high);
+    if (group.outliers != 0) {
+      gather_halves(row.residual + 32 * first, count, group.residual_low);
+      gather_halves(row.residual + 32 * first + 16, count, group.residual_high);
+      negative_fours(group.residual_low, group.negative_residual_low);
+      negative_fours(group.residual_high, group.negative_residual_high);
     }
     for (int64_t b = 0; b < count; ++b) {
-      const float unit = row.scale[first + b] / kRestUnits;
+      const float unit = row.scale[first + b] / kResidualUnits;
       group.scale[b] = row.scale[first + b];
       group.unit[b] = unit;
-      int32_t halves[2] = {kRestUnits * minus_four(group.negative_low + 4 * b),
-                           kRestUnits * minus_four(group.negative_high + 4 * b)};
-      if (row.wide[first + b] != 0) {
-        halves[0] += minus_four(group.negative_rest_low + 4 * b);
-        halves[1] += minus_four(group.negative_rest_high + 4 * b);
+      int32_t halves[2] = {kResidualUnits * minus_four(group.negative_low + 4 * b),
+                           kResidualUnits * minus_four(group.negative_high + 4 * b)};
+      if (row.outlier[first + b] != 0) {
+        halves[0] += minus_four(group.negative_residual_low + 4 * b);
+        halves[1] += minus_four(group.negative_residual_high + 4 * b);
       }
       group.sums[0][b] = unit * halves[0];
       group.sums[1][b] = unit * halves[1];
@@ -59,6 +61,8 @@ void arrange_row(const QuantisedRows& row, int64_t n, RowGroup* groups) {
   }
 }
 
+/// Sixteen rows of weights, then all rows of activations over them, while their bytes are in the
+/// cache.
 template <class Type>
 void decode_row(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
                 float* y, int64_t y_stride) {

@@ -17,7 +17,8 @@ namespace {
 // Rows of activations that share a panel of unpacked weights, the panel's groups and its rows.
 // Eight sums are as many as GCC keeps in registers here (12 or 16 spill: 2.6 and 4.9 ms for the
 // product that takes 1.8), and one row of activations at a time asks once for eight rows of weights
-// whether its group is wide, which no branch predictor foresees. 4 to 16 groups are equally fast.
+// whether its group has outliers, which no branch predictor foresees. 4 to 16 groups are equally
+// fast.
 constexpr int64_t kPanelRows = 32;
 constexpr int64_t kPanelGroups = 16;
 constexpr int kPanelTile = 8;
@@ -47,8 +48,8 @@ inline void unpack_panel(const DecodeInput& in, const uint8_t* weights, int64_t 
     }
     if constexpr (kGroups == 1) {
       if (g < end) {
-        const int rest = in.n % kGroupElements / 32;
-        panel[(g - begin) * kOut + i] = Type::load_some(row + whole * Type::kUnitBytes, rest);
+        const int left = in.n % kGroupElements / 32;
+        panel[(g - begin) * kOut + i] = Type::load_some(row + whole * Type::kUnitBytes, left);
       }
     }
   }
@@ -74,7 +75,7 @@ template <class Type, int kOut>
 }
 
 /// kOut rows of weights against up to kPanelRows rows of activations: the weights are unpacked
-/// once. Sums rest in memory only between two panels: a row of 576 has one, and storing them is a
+/// once. Sums are in memory only between two panels: a row of 576 has one, and storing them is a
 /// tenth of its time.
 template <class Type, int kOut>
 void quantised_panel(const DecodeInput& in, const uint8_t* weights, int64_t row_size, float* y,

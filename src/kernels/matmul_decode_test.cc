@@ -51,10 +51,10 @@ std::vector<float> random_rows(std::mt19937& random, int64_t n) {
 /// Every way in which activations are rounded, and the path that asks for it.
 struct Rounding {
   MatmulPath path;
-  WideBlocks wide;
+  SecondBytes second_bytes;
 };
-constexpr Rounding kRoundings[] = {{MatmulPath::kInt8, WideBlocks::kOutliers},
-                                   {MatmulPath::kF32, WideBlocks::kAll}};
+constexpr Rounding kRoundings[] = {{MatmulPath::kInt8, SecondBytes::kOutliers},
+                                   {MatmulPath::kF32, SecondBytes::kAll}};
 
 /// [n_rows][out_features], checking that nothing else was written.
 std::vector<float> run(const Context& context, const WeightMatrix& weight,
@@ -95,14 +95,14 @@ double float_tolerance(int64_t n, double magnitude) {
 }
 
 /// y [out_features] = x [in_features] times the weights, rounded as said.
-void expect_row(const WeightMatrix& weight, std::span<const float> x, WideBlocks wide,
+void expect_row(const WeightMatrix& weight, std::span<const float> x, SecondBytes second_bytes,
                 std::span<const float> y) {
   const bool quantised = is_quantised(weight.dtype);
   // The kernel adds scale * q and min, which cancel in the weight, apart.
   const double scale = quantised ? 3 : 1;
   for (int64_t i = 0; i < weight.out_features; ++i) {
     const ref::Product want =
-        quantised ? ref::dot_quantised(weight, i, x, wide) : ref::dot(weight, i, x);
+        quantised ? ref::dot_quantised(weight, i, x, second_bytes) : ref::dot(weight, i, x);
     ASSERT_NEAR(y[i], want.y, scale * float_tolerance(weight.in_features, want.magnitude))
         << "output " << i;
   }
@@ -125,7 +125,7 @@ TEST(MatmulDecode, EqualsItsTwinOnEverySet) {
               const auto y = run({pool, isa, rounding.path}, weights.matrix, x, x_stride, rows);
               for (int64_t r = 0; r < rows; ++r) {
                 const MatrixView<const float> all(x.data(), rows, in, x_stride);
-                expect_row(weights.matrix, all.row(r), rounding.wide,
+                expect_row(weights.matrix, all.row(r), rounding.second_bytes,
                            MatrixView<const float>(y, out).row(r));
               }
             }
@@ -194,7 +194,7 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
         const auto alone = run({one, isa, MatmulPath::kInt8}, weights.matrix, x, stride, rows);
         for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], all[i]) << rows << " " << i;
       }
-      // The other paths' rounding, where every block is wide.
+      // The other paths' rounding, where every block has a second byte.
       const auto some = run({three, isa, MatmulPath::kF32}, weights.matrix, x, stride, 7);
       for (const int64_t rows : {1, 2, 4}) {
         const auto alone = run({one, isa, MatmulPath::kF32}, weights.matrix, x, stride, rows);
@@ -255,7 +255,7 @@ TEST(MatmulDecode, ExtremeIntegersDoNotSaturate) {
           SCOPED_TRACE(label(isa, dtype, 1, in, 1) + " byte " + std::to_string(byte));
           for (const Rounding& rounding : kRoundings) {
             const auto y = run({pool, isa, rounding.path}, weight, x, in, 1);
-            expect_row(weight, x, rounding.wide, y);
+            expect_row(weight, x, rounding.second_bytes, y);
           }
         }
       }

@@ -44,6 +44,8 @@ struct alignas(64) WeightBlock {
   float w[kBlock][kVectors][kLanes];
 };
 
+/// A row's 32 elements of a block lie together, and the tile's rows one after another: the kernel
+/// goes through a block element by element and broadcasts one of each row.
 void pack_row(const float* x, int64_t in_features, float /*scan*/, int64_t r, int64_t n_rows,
               void* packed) {
   auto* blocks = static_cast<ActivationBlock*>(packed);
@@ -58,6 +60,8 @@ void pack_row(const float* x, int64_t in_features, float /*scan*/, int64_t r, in
   }
 }
 
+/// Expands kLanes rows of weights to floats, 256 elements at a time on the stack, and transposes
+/// them four elements at a time into the panel: a row's neighbours in memory become a column's.
 void unpack(const PanelSource& source, void* panel) {
   constexpr int64_t kMost = 8 * kBlock;  // elements expanded at once, on the stack
   const DTypeInfo& info = dtype_info(source.dtype);

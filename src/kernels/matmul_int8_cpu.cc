@@ -1,10 +1,10 @@
 // Integer products. Columns lie side by side in a vector's 32-bit lanes, each lane holding four
 // neighbouring elements of its column; a row's four matching activations are broadcast to all
 // lanes. Per block of 32 that is eight dot instructions a vector, then one conversion and one FMA
-// with the scales of weights and activations. Where activations are wide (two bytes each, see
-// quantise_activations.h) the second bytes' products are sums of their own, added at the end.
-// The order of an output's sum is block after block, and decode_row_avx512_internal.h keeps to it:
-// a decoded row has the same bits alone and among many, which come here.
+// with the scales of weights and activations. Where a block is an outlier (two bytes a value, see
+// quantise_activations.h) the second bytes' products are sums of their own, added at the end. The
+// order of an output's sum is block after block, and decode_row_avx512_internal.h keeps to it: a
+// decoded row has the same bits alone and among many, which come here.
 //
 // AVX-512: VNNI multiplies unsigned by signed bytes, so the weights' codes are stored with 128
 // added, and the integer sums begin at -128 * (sum of the activations), which costs nothing: the
@@ -56,8 +56,8 @@ struct alignas(64) ActivationBlock {
   float sum[3][kRows];
   // The first block of a part's: the blocks in which each row has a second byte
   // (quantise_activations.h), a bit a block.
-  uint32_t wide[kRows];
-  Terms<kRows> rest;  // it; unspecified for the other rows
+  uint32_t outliers[kRows];
+  Terms<kRows> residual;  // that byte; unspecified for the other rows
 };
 
 int32_t sum_half(const int8_t* q) {
@@ -66,6 +66,8 @@ int32_t sum_half(const int8_t* q) {
   return sum;
 }
 
+/// The starts are what takes off the codes' offset: with w + 128 for w a dot is 128 times the sum
+/// of the activations too large.
 template <int kRows>
 void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_half, int64_t r,
                Terms<kRows>& terms) {
@@ -76,35 +78,37 @@ void put_terms(const int8_t* q, float scale, int32_t first_half, int32_t second_
   terms.scale[r] = scale;
 }
 
+/// Row r of a part of a packed tile. All rows of a block lie side by side, so a tile's rows are
+/// packed by one worker: two would write to the same cache lines.
 template <int kRows>
-void pack_blocks(const float* x, int64_t n_blocks, float wide_limit, int64_t r,
+void pack_blocks(const float* x, int64_t n_blocks, float outlier_limit, int64_t r,
                  ActivationBlock<kRows>* blocks) {
   constexpr int64_t kStep = 16;  // blocks quantised at once, on the stack
-  blocks[0].wide[r] = 0;
-  int8_t q[kStep * kBlock], rest[kStep * kBlock];
-  uint8_t wide[kStep];
+  blocks[0].outliers[r] = 0;
+  int8_t q[kStep * kBlock], residual[kStep * kBlock];
+  uint8_t outlier[kStep];
   float scale[kStep];
   int32_t sum[kStep];
   for (int64_t begin = 0; begin < n_blocks; begin += kStep) {
     const int64_t n = n_blocks - begin < kStep ? n_blocks - begin : kStep;
-    quantise_activations_fns().row(x + begin * kBlock, n * kBlock, wide_limit,
-                                   {q, rest, wide, scale, sum});
+    quantise_activations_fns().row(x + begin * kBlock, n * kBlock, outlier_limit,
+                                   {q, residual, outlier, scale, sum});
     for (int64_t b = 0; b < n; ++b) {
       ActivationBlock<kRows>& block = blocks[begin + b];
-      const float unit = scale[b] / kRestUnits;
+      const float unit = scale[b] / kResidualUnits;
       const int8_t* low = q + b * kBlock;
       const int32_t first = sum_half(low), second = sum_half(low + kBlock / 2);
       put_terms(low, scale[b], first, second, r, block.terms);
-      int32_t rest_first = 0, rest_second = 0;
-      if (wide[b] != 0) {
-        blocks[0].wide[r] |= 1u << (begin + b);
-        low = rest + b * kBlock;
-        rest_first = sum_half(low);
-        rest_second = sum_half(low + kBlock / 2);
-        put_terms(low, unit, rest_first, rest_second, r, block.rest);
+      int32_t residual_first = 0, residual_second = 0;
+      if (outlier[b] != 0) {
+        blocks[0].outliers[r] |= 1u << (begin + b);
+        low = residual + b * kBlock;
+        residual_first = sum_half(low);
+        residual_second = sum_half(low + kBlock / 2);
+        put_terms(low, unit, residual_first, residual_second, r, block.residual);
       }
-      block.sum[0][r] = unit * (kRestUnits * first + rest_first);
-      block.sum[1][r] = unit * (kRestUnits * second + rest_second);
+      block.sum[0][r] = unit * (kResidualUnits * first + residual_first);
+      block.sum[1][r] = unit * (kResidualUnits * second + residual_second);
       block.sum[2][r] = unit * sum[b];
     }
   }
@@ -119,25 +123,29 @@ template <int kRows = kTileRows, class Body>
   body(Rows<kRows>{});
 }
 
-void pack_row(const float* x, int64_t in_features, float wide_limit, int64_t r, int64_t n_rows,
+void pack_row(const float* x, int64_t in_features, float outlier_limit, int64_t r, int64_t n_rows,
               void* packed) {
   with_rows(n_rows, [&](auto rows) {
     constexpr int kRows = decltype(rows)::kValue;
-    pack_blocks<kRows>(x, in_features / kBlock, wide_limit, r,
+    pack_blocks<kRows>(x, in_features / kBlock, outlier_limit, r,
                        static_cast<ActivationBlock<kRows>*>(packed));
   });
 }
 
+/// What packing a part must know of the whole row: above which magnitude a block is an outlier.
 float scan_row(const float* x, int64_t in_features) {
-  return quantise_activations_fns().wide_limit(x, in_features);
+  return quantise_activations_fns().outlier_limit(x, in_features);
 }
 
 #if defined(__AVX512F__)
 
+/// The weights of a group of four elements, 4 bytes a lane, as the set's dot instruction wants
+/// them.
 struct Codes {
   Vector q;
 };
 inline Codes load_codes(const uint8_t* p) { return {_mm512_load_si512(p)}; }
+/// sum += the four products in each lane.
 inline Vector add_dots(Vector sum, const Codes& w, Vector x) {
   return _mm512_dpbusd_epi32(sum, w.q, x);
 }
@@ -247,6 +255,7 @@ template <int kHalf, int kHalves, int kRows>
   }
 }
 
+/// total = the sums so far, or zeros at the first part of in_features.
 template <int kRows>
 [[gnu::always_inline]] inline void load_totals(const float* sum, int64_t stride,
                                                Totals<kRows>& total) {
@@ -272,22 +281,22 @@ template <int kRows>
 /// The products of the second bytes: sums of their own, added to the others at the end. By rows,
 /// each of which has few such blocks, and seldom where its neighbours have them.
 template <int kRows, int kHalves>
-[[gnu::noinline]] void add_rests(const ActivationBlock<kRows>* blocks, const WeightBlock* weights,
-                                 const TileSums& sums) {
+[[gnu::noinline]] void add_residuals(const ActivationBlock<kRows>* blocks,
+                                     const WeightBlock* weights, const TileSums& sums) {
   const bool only = sums.before == nullptr && sums.last;
   for (int64_t r = 0; r < kRows; ++r) {
-    uint32_t wide = blocks[0].wide[r];
-    if (wide == 0 && only) continue;
-    float* const rest = sums.rest + r * kPanelColumns;
+    uint32_t outliers = blocks[0].outliers[r];
+    if (outliers == 0 && only) continue;
+    float* const residual = sums.residual + r * kPanelColumns;
     Floats total[kVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      total[v] = sums.before == nullptr ? zero() : load(rest + v * kLanes);
+      total[v] = sums.before == nullptr ? zero() : load(residual + v * kLanes);
     }
-    for (; wide != 0; wide &= wide - 1) {
-      const int b = __builtin_ctz(wide);
-      add_row<0, kHalves>(weights[b], blocks[b].rest, r, total);
-      if constexpr (kHalves == 2) add_row<1, kHalves>(weights[b], blocks[b].rest, r, total);
+    for (; outliers != 0; outliers &= outliers - 1) {
+      const int b = __builtin_ctz(outliers);
+      add_row<0, kHalves>(weights[b], blocks[b].residual, r, total);
+      if constexpr (kHalves == 2) add_row<1, kHalves>(weights[b], blocks[b].residual, r, total);
     }
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
@@ -295,7 +304,7 @@ template <int kRows, int kHalves>
         float* const out = sums.out + r * sums.out_stride + v * kLanes;
         store(out, add(load(out), total[v]));
       } else {
-        store(rest + v * kLanes, total[v]);
+        store(residual + v * kLanes, total[v]);
       }
     }
   }
@@ -332,14 +341,14 @@ template <int kRows, int kHalves, bool kHasMin>
       ahead.first += ahead.row_size;
     }
     const ActivationBlock<kRows>& block = blocks[b];
-    prefetch<offsetof(ActivationBlock<kRows>, rest)>(blocks[n_blocks + b]);  // the next tile's
+    prefetch<offsetof(ActivationBlock<kRows>, residual)>(blocks[n_blocks + b]);  // the next tile's
     add_product<0, kHalves>(weights[b], block.terms, total);
     if constexpr (kHalves == 2) add_product<1, kHalves>(weights[b], block.terms, total);
     if constexpr (kHasMin) add_min<0, kHalves>(weights[b], block, total);
     if constexpr (kHasMin && kHalves == 2) add_min<1, kHalves>(weights[b], block, total);
   }
   store_totals(total, sums.out, sums.out_stride);
-  add_rests<kRows, kHalves>(blocks, weights, sums);
+  add_residuals<kRows, kHalves>(blocks, weights, sums);
 }
 
 template <int kHalves, bool kHasMin>
@@ -410,7 +419,7 @@ PanelType pick_type(DType dtype) {
 const PanelKernels& int8_kernels() {
   // 24 blocks of 32 columns are 24 KB of codes and 3 to 12 KB of scales and mins; 576 elements are
   // one part then (8 rows of 1,536 x 576 Q4_0: a fifth more products a second than with 16). At
-  // most 32: ActivationBlock::wide.
+  // most 32: ActivationBlock::outliers.
   static constexpr PanelKernels kKernels = {
       .tile_rows = kTileRows,
       .panel_columns = kPanelColumns,

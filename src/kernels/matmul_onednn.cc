@@ -1,5 +1,13 @@
 // oneDNN's bf16 matmul over fixed tiles, one thread a call inside our own workers: it knows AMX and
 // AVX512_BF16. No oneDNN type leaves this file.
+//
+// Fixed tiles, since oneDNN may choose another kernel for another number of rows, and with it
+// another order of sums: a tile of 32 rows is always computed whole, missing rows as zeros, so that
+// a row's bits do not depend on the rows beside it. One thread a call, since our pool decides who
+// does what; a team of OpenMP's inside each worker would have more threads than the machine has
+// cores.
+//
+// f32 products went through oneDNN too, until a kernel of our own was as fast (matmul_f32_cpu.cc).
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -34,7 +42,8 @@ constexpr int64_t kTileColumns = 64;
 // Rows that are packed at once: bounds the scratch; each panel is expanded once per so many rows.
 constexpr int64_t kRowsPerPass = 1024;
 
-/// oneDNN may use this thread only, as long as this lives. OpenMP keeps the number per thread.
+/// oneDNN may use this thread only, as long as this lives. OpenMP keeps the number per thread. So
+/// each region sets it anew in each worker, and puts the caller's number back.
 class OneOmpThread {
  public:
   OneOmpThread() : previous_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -150,7 +159,8 @@ class TileProduct {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// The rows of x one after another in bf16, padded with zeros to whole tiles.
+/// The rows of x one after another in bf16, rounded to nearest even, padded with zeros to whole
+/// tiles.
 void pack_x(ThreadPool& pool, const PrefillArgs& args, RowRange rows, uint16_t* packed) {
   const int64_t k = args.x.columns;
   const int64_t n_tiles = round_up(rows.size(), kTileRows) / kTileRows;

@@ -16,7 +16,8 @@ inline constexpr int64_t kPanelBlock = 32;
 /// The most tile_rows that a set has.
 inline constexpr int64_t kMostTileRows = 16;
 
-/// Some blocks of some rows of a weight matrix, whole blocks of its type.
+/// Some blocks of some rows of a weight matrix, whole blocks of its type: of a Q4_K matrix of 2,048
+/// elements a row, 64 blocks of 32, the parts have 24, 24 and 16.
 struct PanelSource {
   DType dtype = DType::kF32;
   int64_t in_features = 0;
@@ -36,10 +37,12 @@ struct Ahead {
   int64_t n_bytes = 0;  // of each
 };
 
-/// A tile's sums: in_features goes by parts, and they rest in memory in between.
+/// A tile's sums: in_features goes by parts, and they are kept in memory in between. A tile that
+/// began with another part of in_features, or added its parts up separately, would round
+/// differently: the order is block after block, from the first to the last.
 struct TileSums {
   const float* before = nullptr;  // [n_rows][panel_columns]; null at the first part
-  float* rest = nullptr;          // [n_rows][panel_columns]: the kernel's own, from part to part
+  float* residual = nullptr;      // [n_rows][panel_columns]: the kernel's own, from part to part
   bool last = false;              // is this the last part?
   float* out = nullptr;           // [n_rows][panel_columns], rows out_stride floats apart
   int64_t out_stride = 0;         // `before` may be `out`

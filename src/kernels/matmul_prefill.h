@@ -18,7 +18,7 @@ namespace weft::kernels {
 struct PrefillArgs {
   MatrixView<const float> x;  // [n_rows, in_features]
   std::span<const MatmulOutput> outputs;
-  WideBlocks wide = WideBlocks::kOutliers;  // of matmul_panels' kInt8
+  SecondBytes second_bytes = SecondBytes::kOutliers;  // of matmul_panels' kInt8
 };
 
 /// The rows [begin, end) of the same product; their outputs are at rows [begin, end) of each y.
@@ -28,7 +28,7 @@ struct RowRange {
   int64_t size() const { return end - begin; }
 };
 
-/// Our own kernels: kF32, any weights; or kInt8, weights of block types only.
+/// Our own kernels: kF32, any weights; or kInt8, weights of block types only (aborts for others).
 void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& args);
 
 /// oneDNN, with weights and activations rounded to bf16 (kBf16).

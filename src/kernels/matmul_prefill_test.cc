@@ -67,7 +67,7 @@ void expect_close(const Problem& problem, MatmulPath path, const std::vector<flo
     const std::span<const float> x = MatrixView<const float>(problem.x, problem.k).row(r);
     for (int64_t c = 0; c < problem.n; ++c) {
       const ref::Product expected =
-          integers ? ref::dot_quantised(problem.weight, c, x, WideBlocks::kOutliers)
+          integers ? ref::dot_quantised(problem.weight, c, x, SecondBytes::kOutliers)
                    : ref::dot(problem.weight, c, x);
       const double got = y[r * problem.n + c];
       ASSERT_NEAR(got, expected.y, relative * expected.magnitude) << "row " << r << " column " << c;
@@ -173,7 +173,7 @@ TEST_P(MatmulPrefillPath, OutputsShareAnInputAndKeepToTheirColumns) {
   EXPECT_TRUE(std::all_of(y.end() - y_stride, y.end(), [](float f) { return f == kGuard; }));
 }
 
-TEST_P(MatmulPrefillPath, UnalignedWeightsAndManyRows) {
+TEST_P(MatmulPrefillPath, MoreRowsThanAPassAreRightAtAnyAddressOfTheWeights) {
   // More rows than one pass packs; weights at an odd address, as a GGUF may have them.
   Problem problem(DType::kQ5_K, 1031, 3, 256);
   const std::vector<float> aligned =

@@ -1,6 +1,9 @@
 // Vectors of 32-bit lanes for the panel kernels (matmul_f32_cpu.cc, matmul_int8_cpu.cc), which
 // alone include this (see isa.h for what such a file may do): one set of names for AVX-512, AVX2
 // and plain C++. A lane is a column of the product, that is a row of the weight matrix.
+//
+// simd_internal.h has the functions of floats that attention and the small ops need; here are bytes
+// and 32-bit integers as well. Comments are at the first set's functions and hold for all three.
 #pragma once
 
 #include <immintrin.h>
@@ -50,6 +53,8 @@ struct Four {
   Vector v[4];
 };
 
+/// The 16 bytes of columns 0, 4, 8 and 12, a register's quarter each: unpacking four such
+/// registers, of columns 0-3 and their likes, then leaves the columns in order.
 inline __m512i four_rows(const uint8_t* const* columns, int64_t offset) {
   auto at = [&](int c) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(columns[c] + offset));
@@ -214,7 +219,10 @@ inline Vector shift_left(const Vector& a) {
 }
 template <int n>
 inline Vector shift_right_signed(const Vector& a) {
-  return each_lane([&](int i) { return static_cast<int32_t>(a.lane[i]) >> n; });
+  return each_lane([&](int i) {
+    const int32_t x = a.lane[i];
+    return x >> n;
+  });
 }
 inline Vector add_bytes(const Vector& a, const Vector& b) {
   return each_byte([&](int i) { return byte_of(a, i) + byte_of(b, i); });
@@ -250,7 +258,8 @@ inline void store_halves(float* p, const Vector& halves) {
 }
 inline void store_products(float* p, const float* factor, const Vector& integers) {
   for (int i = 0; i < kLanes; ++i) {
-    p[i] = factor[i] * static_cast<int32_t>(integers.lane[i]);
+    const int32_t x = integers.lane[i];
+    p[i] = factor[i] * x;
   }
 }
 
@@ -268,7 +277,10 @@ inline Floats add(Floats a, Floats b) { return a + b; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
 inline Floats to_float(const Vector& v) {
   Floats f = zero();
-  for (int i = 0; i < kLanes; ++i) f[i] = static_cast<int32_t>(v.lane[i]);
+  for (int i = 0; i < kLanes; ++i) {
+    const int32_t x = v.lane[i];
+    f[i] = x;
+  }
   return f;
 }
 inline Vector broadcast_int(int32_t i) {
@@ -293,7 +305,7 @@ inline void prefetch(const T& object) {
   for (size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(bytes + i);
 }
 
-/// A panel is two vectors wide, so that a broadcast activation serves two products.
+/// A panel has two vectors of columns, so that a broadcast activation serves two products.
 constexpr int kVectors = 2;
 constexpr int kPanelColumns = kVectors * kLanes;
 

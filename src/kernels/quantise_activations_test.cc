@@ -18,21 +18,21 @@ namespace {
 using test::machine_isas;
 
 struct Quantised {
-  std::vector<int8_t> q, rest;
-  std::vector<uint8_t> wide;
+  std::vector<int8_t> q, residual;
+  std::vector<uint8_t> outlier;
   std::vector<float> scale;
   std::vector<int32_t> sum;
 };
 
 Quantised quantise(Isa isa, const std::vector<float>& x, int64_t x_stride, int64_t n_rows,
-                   int64_t n, WideBlocks wide = WideBlocks::kOutliers) {
+                   int64_t n, SecondBytes second_bytes = SecondBytes::kOutliers) {
   const auto elements = n_rows * n, blocks = elements / 32;
   Quantised out{std::vector<int8_t>(elements, 77), std::vector<int8_t>(elements, 77),
                 std::vector<uint8_t>(blocks, 77), std::vector<float>(blocks, -7.0f),
                 std::vector<int32_t>(blocks, -7)};
   quantise_activations(
-      isa, {x.data(), n_rows, n, x_stride}, wide,
-      {out.q.data(), out.rest.data(), out.wide.data(), out.scale.data(), out.sum.data()});
+      isa, {x.data(), n_rows, n, x_stride}, second_bytes,
+      {out.q.data(), out.residual.data(), out.outlier.data(), out.scale.data(), out.sum.data()});
   return out;
 }
 
@@ -44,7 +44,7 @@ float largest_of_block(const float* block) {
 
 /// The definition, in scalar code and the C library's rounding.
 Quantised reference(const std::vector<float>& x, int64_t x_stride, int64_t n_rows, int64_t n,
-                    WideBlocks wide) {
+                    SecondBytes second_bytes) {
   Quantised out;
   for (int64_t r = 0; r < n_rows; ++r) {
     const float* row = x.data() + r * x_stride;
@@ -55,18 +55,18 @@ Quantised reference(const std::vector<float>& x, int64_t x_stride, int64_t n_row
     for (int64_t b = 0; b < n / 32; ++b) {
       const float* block = row + 32 * b;
       const float largest = largest_of_block(block);
-      const bool is_wide =
-          wide == WideBlocks::kAll || largest * largest > 2.5f * squares / (n / 32);
+      const bool has_second_byte =
+          second_bytes == SecondBytes::kAll || largest * largest > 2.5f * squares / (n / 32);
       int32_t sum = 0;
       for (int i = 0; i < 32; ++i) {
-        float units = is_wide ? 127.0f * 128.0f : 127.0f;
+        float units = has_second_byte ? 127.0f * 128.0f : 127.0f;
         units = largest == 0 ? 0 : std::nearbyint(block[i] * (units / largest));
-        const float q = is_wide ? std::floor((units + 64) / 128) : units;
+        const float q = has_second_byte ? std::floor((units + 64) / 128) : units;
         out.q.push_back(static_cast<int8_t>(q));
-        out.rest.push_back(static_cast<int8_t>(is_wide ? units - 128 * q : 0));
-        sum += 128 * out.q.back() + out.rest.back();
+        out.residual.push_back(static_cast<int8_t>(has_second_byte ? units - 128 * q : 0));
+        sum += 128 * out.q.back() + out.residual.back();
       }
-      out.wide.push_back(is_wide && largest > 0);
+      out.outlier.push_back(has_second_byte && largest > 0);
       out.scale.push_back(largest / 127.0f);
       out.sum.push_back(sum);
     }
@@ -84,13 +84,13 @@ TEST(QuantiseActivations, RoundsToNearestEvenAlikeOnEverySet) {
     for (int i = 0; i < 32; ++i) x[i] = i - 15.5f;  // ties
     x[1] = 127.0f;
     for (int i = 0; i < 32; ++i) x[stride + i] = 0.0f;
-    for (const WideBlocks wide : {WideBlocks::kOutliers, WideBlocks::kAll}) {
-      const Quantised want = reference(x, stride, n_rows, n, wide);
+    for (const SecondBytes second_bytes : {SecondBytes::kOutliers, SecondBytes::kAll}) {
+      const Quantised want = reference(x, stride, n_rows, n, second_bytes);
       for (const Isa isa : machine_isas()) {
-        const Quantised got = quantise(isa, x, stride, n_rows, n, wide);
+        const Quantised got = quantise(isa, x, stride, n_rows, n, second_bytes);
         EXPECT_EQ(got.q, want.q) << isa_name(isa) << " " << n;
-        EXPECT_EQ(got.rest, want.rest) << isa_name(isa) << " " << n;
-        EXPECT_EQ(got.wide, want.wide) << isa_name(isa) << " " << n;
+        EXPECT_EQ(got.residual, want.residual) << isa_name(isa) << " " << n;
+        EXPECT_EQ(got.outlier, want.outlier) << isa_name(isa) << " " << n;
         EXPECT_EQ(got.scale, want.scale) << isa_name(isa) << " " << n;
         EXPECT_EQ(got.sum, want.sum) << isa_name(isa) << " " << n;
       }
@@ -103,10 +103,10 @@ TEST(QuantiseActivations, ABlockWithAnOutlierIsWideAndKeepsItsSmallValues) {
   x[40] = 100.0f;
   for (const Isa isa : machine_isas()) {
     const Quantised got = quantise(isa, x, 128, 1, 128);
-    EXPECT_EQ(got.wide, (std::vector<uint8_t>{0, 1, 0, 0})) << isa_name(isa);
+    EXPECT_EQ(got.outlier, (std::vector<uint8_t>{0, 1, 0, 0})) << isa_name(isa);
     // 0.01 is 0.0127 of a scale: nothing in eight bits, 1.6 steps of fifteen.
     EXPECT_EQ(got.q[41], 0) << isa_name(isa);
-    EXPECT_EQ(got.rest[41], 2) << isa_name(isa);
+    EXPECT_EQ(got.residual[41], 2) << isa_name(isa);
     EXPECT_EQ(got.q[40], 127) << isa_name(isa);
     EXPECT_EQ(got.sum[1], 127 * 128 + 31 * 2) << isa_name(isa);
   }

@@ -1,3 +1,13 @@
+// RoPE turns each pair (a, b) of a head's dimensions by an angle, position * frequency (Su et al.
+// 2021, equation 34):
+//   a' = a cos - b sin,  b' = b cos + a sin.
+// Angles add up, which is what reuse rests on: a stored chunk's K is kept before rotation, and
+// turned to whatever position the chunk gets (rotate_into_pages).
+//
+// Angles are computed in double. Floats from 65,536 on are 2^-7 apart, so at position 131,071 the
+// cos of the faster pairs would be off by up to 0.004; the table costs little, being made once a
+// step for all layers and heads. Nor are angles of one position made from those of the position
+// before: the errors would add up, and a row's bits would depend on where its step began.
 #include "kernels/rope.h"
 
 #include <algorithm>
@@ -13,12 +23,14 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 32;
 
+/// One row's cos and sin, for the kernels.
 RopeRow table_row(const RopeTable& table, int64_t row) {
   const int64_t offset = row * (table.n_dims / 2);
   return {table.cos.data() + offset, table.sin.data() + offset, table.n_dims,
           table.pairing == RopePairing::kNeox};
 }
 
+/// Rows that the table has; without dimensions to turn it has as many as one likes.
 int64_t table_rows(const RopeTable& table) {
   return table.n_dims == 0 ? INT64_MAX : std::ssize(table.cos) / (table.n_dims / 2);
 }
@@ -60,7 +72,9 @@ void apply_rope(const Context& context, const RopeTable& table, int64_t table_be
 
 namespace {
 
-/// One type's elements to another's, with a shift and a rotation on the way, or neither.
+/// One type's elements to another's, with a shift and a rotation on the way, or neither. Where the
+/// types are the same, which is the rule, a type's own kernels do it from register to register;
+/// else by way of an array of floats. Either way a value is rounded once.
 class Placer {
  public:
   Placer(Isa isa, DType from, DType to)
@@ -150,6 +164,9 @@ void rotate_into_pages(const Context& context, const RopeTable& table, int64_t t
   });
 }
 
+// A rotation is linear: R (k + s) = R k + R s. So a shift found after the keys were rotated is
+// rotated itself and added, without the keys before rotation. It rounds K a second time, which
+// rotate_into_pages with the same shift does not.
 void shift_in_pages(const Context& context, const RopeTable& table, int64_t table_begin,
                     const KvShift& shift, int64_t n_tokens, int32_t first_slot,
                     const int32_t* block_table, const PagedKv& kv) {

@@ -36,6 +36,8 @@ struct RopeTable {
   std::vector<float> sin;
 };
 
+/// [positions.size()] rows in the positions' order; positions may repeat, and be negative, which
+/// turns back. Aborts where the number of frequencies is not half of n_dims.
 RopeTable make_rope_table(const RopeParams& params, std::span<const int32_t> positions);
 
 /// In place: x [n_rows, n_heads * head_dim], row r rotated by the table's row table_begin + r.

@@ -1,3 +1,5 @@
+// The rotation of floats in place, for the rows that a step computes; stored chunks are rotated by
+// their type's own kernels (kv_codec_plain_internal.h), which fall back on the same rotate_head.
 #include "kernels/paged_kv.h"
 #include "kernels/rope_internal.h"
 #include "kernels/rope_lanes_internal.h"

@@ -9,7 +9,7 @@
 namespace weft::kernels {
 
 struct RopeFns {
-  /// In place: x [n_heads][head_dim].
+  /// All heads of a row have the same angles. In place: x [n_heads][head_dim].
   void (*rotate)(const RopeRow& row, float* x, int32_t n_heads, int32_t head_dim);
 };
 

@@ -6,7 +6,9 @@
 
 namespace weft::kernels::WEFT_ISA {
 
-// Dims that do not fill a register are left to the scalar loops.
+// Neighbours are pairs: [a0 b0 a1 b1 …] times cos, less (even lanes) or plus (odd lanes) the
+// register with its pairs swapped times sin; cos and sin are loaded with each value twice. Dims
+// that do not fill a register are left to the scalar loops.
 inline void rotate_norm(const RopeRow& row, float* x) {
   int32_t i = 0;
   for (; i + kLanes <= row.n_dims; i += kLanes) {
@@ -23,6 +25,8 @@ inline void rotate_norm(const RopeRow& row, float* x) {
   }
 }
 
+// Halves are pairs: element i with element n_dims / 2 + i, so a's and b's lie in registers of their
+// own and nothing is swapped.
 inline void rotate_neox(const RopeRow& row, float* x) {
   const int32_t half = row.n_dims / 2;
   int32_t i = 0;

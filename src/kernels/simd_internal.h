@@ -1,6 +1,10 @@
 // One register of floats and the few operations that our kernels need on it, for the instruction
 // set that the including *_cpu.cc is compiled for: 16 lanes with AVX-512, 8 with AVX2, 4 otherwise
 // (compiler vectors, any CPU). Only for *_cpu.cc files: everything is in the set's own namespace.
+//
+// A name means the same in all three, what becomes of NaN included, but fmadd rounds twice where
+// there is no FMA; comments are at the first set's functions. exp, exp2 and tanh are polynomials of
+// our own: libm's are calls for one float each, and their bits differ between libraries.
 #pragma once
 
 #include <stdint.h>
@@ -52,6 +56,7 @@ inline F32 scale_by_power(F32 p, F32 n, F32 x) {
   return _mm512_maskz_scalef_ps(normal, p, n);
 }
 inline F32 clamp_exponent(F32 x) { return x; }  // vscalefps saturates by itself
+/// kLanes half floats, exact; and back, to nearest even.
 inline F32 widen(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -61,6 +66,7 @@ inline void narrow(uint16_t* p, F32 x) {
 }
 /// Even lanes a * b - c, odd lanes a * b + c.
 inline F32 fmaddsub(F32 a, F32 b, F32 c) { return _mm512_fmaddsub_ps(a, b, c); }
+/// Each even lane changes places with the odd one after it.
 inline F32 swap_pairs(F32 x) { return _mm512_permute_ps(x, 0xB1); }
 /// kLanes / 2 floats, each one twice.
 inline F32 load_doubled(const float* p) {

@@ -58,8 +58,9 @@ void unpack_panel(const PanelSource& source, void* panel) {
   }
 }
 
-/// The same for blocks of 32, whose scales are taken from four blocks at a time (block_scales)
-/// where there are four, and `codes` unpacks the rest of them.
+/// The same for blocks of 32, whose scales are taken from four blocks at a time where there are
+/// four (block_scales_avx512_internal.h); `codes` unpacks the integers of such a block, `unpack`
+/// all of one of the last blocks. A row's scales are then one load and one permute for four blocks.
 #if defined(__AVX512F__)
 template <class Block, class BlockScales, void (*codes)(const PanelPart&, int64_t, int64_t),
           void (*unpack)(const PanelPart&, int64_t, int64_t)>
@@ -272,7 +273,7 @@ inline void q6_k_block(const PanelPart& part, int64_t offset, int64_t block) {
   }
 }
 
-/// Sixteen bytes of nibbles that stand for `values`: elements j and j + 16.
+/// Sixteen bytes of nibbles that are indices into `values`: elements j and j + 16.
 inline void put_codes(const PanelPart& part, int64_t offset, int64_t block, const int8_t* values) {
   const Four q = load_words(part.columns, offset);
   for (int j = 0; j < 4; ++j) {

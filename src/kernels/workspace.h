@@ -15,11 +15,12 @@
 
 namespace weft::kernels {
 
-/// What memory is for. Two that one op uses at the same time are two uses.
+/// What memory is for. Two that one op uses at the same time are two uses; ops run one after the
+/// other, so different ops may share one.
 enum class Use {
   kActivations,  // an op's input as its kernels take it: packed, quantised
-  kActivationRest,
-  kActivationWide,
+  kActivationResidual,
+  kActivationOutlier,
   kActivationScale,
   kActivationSum,
   kActivationGroups,
@@ -31,7 +32,9 @@ enum class Use {
 };
 inline constexpr size_t kUses = to_underlying(Use::kScratch) + 1;
 
-/// One op at a time; a worker may ask for its own while a region runs.
+/// One op at a time; a worker may ask for its own while a region runs: each has slots of its own,
+/// so no lock is needed. Memory only grows, to what the largest step so far has needed. Throws
+/// OutOfMemory as AlignedBuffer does.
 class Workspace {
  public:
   explicit Workspace(int n_workers) : of_workers_(n_workers) {}

@@ -7,7 +7,11 @@
 //   IQ4_NL: d*kIq4Values[q]   IQ4_XS: d*scale*kIq4Values[q] per 32 elements
 //   MXFP4: 2^(e-128)*kMxfp4Values[q] (OCP Microscaling Formats 1.0; GGML stores twice the values)
 // In the 4-bit types of 32, byte j holds element j (low nibble) and j+16 (high nibble).
-// Plain data only: kernels compiled per instruction set include this file.
+//
+// The layouts are those of ggml's src/ggml-common.h, byte for byte; the sizes asserted below are
+// what a GGUF's tensor table counts with. The structs are packed so that a pointer into a mapped
+// file may be read as one: in a row of 17-byte blocks every other one is at an odd address. Plain
+// data only: kernels compiled per instruction set include this file.
 #pragma once
 
 #include <cstdint>
@@ -87,10 +91,12 @@ static_assert(sizeof(BlockQ4_K) == 144 && sizeof(BlockQ5_K) == 176 && sizeof(Blo
 static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110);
 static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136 && sizeof(BlockMXFP4) == 17);
 
-/// What the four bits of IQ4_NL and IQ4_XS stand for.
+/// The values of the sixteen codes of IQ4_NL and IQ4_XS: closer together near 0, where most weights
+/// are. Ascending, not symmetric (-127 … 113), so code 0 is not the value 0.
 inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
-/// Twice the values of the four-bit float E2M1.
+/// Twice the values of the four-bit float E2M1 (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives), so
+/// that they are integers; the block's scale is halved in turn.
 inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                             0, -1, -2, -3, -4, -6, -8, -12};
 

@@ -14,7 +14,9 @@
 
 namespace weft {
 
-/// n elements of T at a 64-byte boundary. Not copyable; moving leaves the source empty.
+/// n elements of T at a 64-byte boundary, the width of the widest register, so that kernels may use
+/// aligned loads. T is a type that is right when its bytes are zero. Not copyable; moving leaves
+/// the source empty.
 template <class T>
 class AlignedBuffer {
  public:

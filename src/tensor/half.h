@@ -8,6 +8,7 @@
 
 namespace weft {
 
+/// Exact: every half is a float. 0x3c00 gives 1, 0x0001 gives 2^-24.
 inline float f32_from_f16(uint16_t h) {
   const uint32_t sign = (h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1fu;
@@ -22,6 +23,7 @@ inline float f32_from_f16(uint16_t h) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
+/// Rounded to nearest even: 65519.99 gives 65504, 65520 gives infinity.
 inline uint16_t f16_from_f32(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   const uint32_t sign = (bits >> 16) & 0x8000u;
@@ -40,6 +42,9 @@ inline uint16_t f16_from_f32(float f) {
 
 inline float f32_from_bf16(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
 
+/// Rounded to nearest even. The lower half of the bits plus 0x7fff carries into the upper half when
+/// it is over a half unit, and plus the upper half's last bit when it is exactly one and that bit
+/// is odd. A NaN is cut instead, and made quiet: the carry could turn it into infinity.
 inline uint16_t bf16_from_f32(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;

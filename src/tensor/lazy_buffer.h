@@ -11,6 +11,8 @@
 namespace weft {
 
 /// size_bytes > 0 of anonymous memory; kResourceExhausted, naming `what_for`, when there is none.
+/// It is a promise of addresses (MAP_NORESERVE), not of memory: a KV cache of the whole context is
+/// asked for at once, and a page costs memory when it is first written.
 Result<void*> map_lazy_memory(size_t size_bytes, const std::string& what_for);
 void unmap_lazy_memory(void* address, size_t size_bytes);
 
@@ -19,6 +21,7 @@ void unmap_lazy_memory(void* address, size_t size_bytes);
 template <class T>
 class LazyBuffer {
  public:
+  /// n > 0; an n whose bytes overflow is kResourceExhausted too.
   static Result<LazyBuffer> create(size_t n, const std::string& what_for) {
     size_t size_bytes = 0;
     if (n == 0 || __builtin_mul_overflow(n, sizeof(T), &size_bytes)) {

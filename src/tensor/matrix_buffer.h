@@ -22,7 +22,8 @@ class MatrixBuffer {
     return buffer;
   }
 
-  /// Room for `rows` rows at least; contents are lost.
+  /// Room for `rows` rows at least; contents are lost even where there is room already, since the
+  /// rows may have another width than before.
   void reserve_discard(int64_t rows, int64_t columns) {
     memory_.reserve_discard(rows * columns);
     columns_ = columns;

@@ -1,6 +1,6 @@
-// Rows of numbers that lie somewhere else: what an op takes and gives. The shape goes with the
-// pointer, so that who calls says once what there is and who is called checks it in one line.
-// Sizes and indices are signed. Never owns anything, never computes anything.
+// Rows of numbers that lie somewhere else: what an op takes and gives. The shape travels with the
+// pointer, so the caller states it once and the op checks it in one line. Sizes and indices are
+// signed. Never owns anything, never computes anything.
 #pragma once
 
 #include <cstdint>

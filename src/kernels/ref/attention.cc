@@ -1,3 +1,5 @@
+// softmax(scale * q K^T) V as the papers write it: all scores of a row first, the maximum taken
+// off, no blocks and no running sums, so that it shares no trick with the kernels that it checks.
 #include "kernels/ref/attention.h"
 
 #include <algorithm>

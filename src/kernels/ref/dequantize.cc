@@ -1,3 +1,6 @@
+// Each element by itself, its bits found by index arithmetic: slow, and as near to
+// tensor/blocks.h's description as code can be. dequantize_cpu.cc goes through a block in the order
+// of its bytes instead.
 #include "kernels/ref/dequantize.h"
 
 #include <cstring>
@@ -16,6 +19,7 @@ Block read_block(const void* src, int64_t i) {
   return block;
 }
 
+// Of blocks of 32: element j and element j + 16 share a byte.
 int nibble(const uint8_t* qs, int j) { return j < 16 ? qs[j] & 15 : qs[j - 16] >> 4; }
 int fifth_bit(const uint8_t* qh, int j) { return qh[j / 8] >> (j % 8) & 1; }
 
@@ -23,6 +27,8 @@ struct ScaleMin {
   int scale, min;
 };
 
+// Scale and min of sub-block s of Q4_K and Q5_K, six bits each in twelve bytes (dequantize_cpu.cc
+// says where).
 ScaleMin k_scale(const uint8_t* scales, int s) {
   if (s < 4) return {scales[s] & 63, scales[s + 4] & 63};
   return {(scales[s + 4] & 15) + 16 * (scales[s - 4] >> 6),

@@ -1,3 +1,5 @@
+// The formulas of elementwise.h in double, with libm's functions: an error of the kernels'
+// polynomials or of their order of sums is then the whole difference.
 #include "kernels/ref/elementwise.h"
 
 #include <cmath>

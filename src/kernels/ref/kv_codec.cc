@@ -1,3 +1,5 @@
+// By tensor/half.h's portable conversions, which half_test.cc tries on every bit pattern; bytes are
+// copied, so that vectors may lie at any address.
 #include "kernels/ref/kv_codec.h"
 
 #include <cstring>

@@ -1,3 +1,6 @@
+// Sums in double over weights expanded to float. With them comes the sum of the terms' magnitudes,
+// from which tests derive what float arithmetic may be off by: n * epsilon * magnitude, not n *
+// epsilon * y, since y may be near 0 where large terms cancel.
 #include "kernels/ref/matmul.h"
 
 #include <cmath>
@@ -28,16 +31,16 @@ void matmul(MatrixView<const float> x, const MatmulOutput& output) {
 }
 
 Product dot_quantised(const WeightMatrix& weight, int64_t row, std::span<const float> x,
-                      WideBlocks wide) {
+                      SecondBytes second_bytes) {
   const size_t n = x.size(), n_blocks = n / kActivationBlock;
-  std::vector<int8_t> q(n), rest(n);
-  std::vector<uint8_t> is_wide(n_blocks);
+  std::vector<int8_t> q(n), residual(n);
+  std::vector<uint8_t> outlier(n_blocks);
   std::vector<float> scale(n_blocks), rounded(n);
   std::vector<int32_t> sum(n_blocks);
-  quantise_activations(Isa::kBaseline, {x, weight.in_features}, wide,
-                       {q.data(), rest.data(), is_wide.data(), scale.data(), sum.data()});
+  quantise_activations(Isa::kBaseline, {x, weight.in_features}, second_bytes,
+                       {q.data(), residual.data(), outlier.data(), scale.data(), sum.data()});
   for (size_t k = 0; k < n; ++k) {
-    const float units = q[k] + 1.0f * rest[k] / kRestUnits;
+    const float units = q[k] + 1.0f * residual[k] / kResidualUnits;
     rounded[k] = units * scale[k / kActivationBlock];
   }
   return dot(weight, row, rounded);

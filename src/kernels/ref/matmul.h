@@ -22,6 +22,6 @@ void matmul(MatrixView<const float> x, const MatmulOutput& output);
 
 /// The same for quantised weights with x rounded as quantise_activations() does.
 Product dot_quantised(const WeightMatrix& weight, int64_t row, std::span<const float> x,
-                      WideBlocks wide);
+                      SecondBytes second_bytes);
 
 }  // namespace weft::kernels::ref

@@ -1,3 +1,5 @@
+// The angle, cos and sin are computed anew for each pair in double, without a table, so a mistake
+// in the table's layout shows too.
 #include "kernels/ref/rope.h"
 
 #include <cmath>
