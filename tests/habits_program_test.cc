@@ -53,7 +53,7 @@ TEST_F(Habits, APromptComesAsWordsAFileOrAPipe) {
   write_text(path("prompt.txt"), "The harbour opens\n");
   EXPECT_EQ(weft(generate({"-f", path("prompt.txt")})).out, wanted);
   EXPECT_NE(weft(generate({"-f", "-"}), "The harbour opens\n\n").out, wanted);
-  // What begins with a dash is a prompt behind -p or --.
+  // What begins with a dash is a prompt after -p or --.
   EXPECT_EQ(weft(generate({"-p", "-x"})).out, weft(generate({"--", "-x"})).out);
   EXPECT_EQ(weft(generate({"--prompt=-x"})).out, weft(generate({"--", "-x"})).out);
   EXPECT_EQ(weft(generate({"- item"})).status, 0);
@@ -296,7 +296,7 @@ TEST_F(Habits, WordsThatWereNotQuotedAreTheQuestion) {
   EXPECT_EQ(run.json()["question"], "who opens the harbour [at seven]") << run.err;
   expect_error(weft({"ask", "-m", model(), "--store", store(), "who", "--chunk", "3", "opens"}), 2,
                "weft ask has no --chunk: did you mean --chunks?; words that begin with - go "
-               "behind --");
+               "after --");
   write_text(path("docs/[a].txt"), "The pier is closed.");
   const Outcome listed = weft({"ingest", "-m", model(), path("docs/[a].txt"), "--store", store(),
                                path("docs/harbour.md"), path("docs/library.txt")});
