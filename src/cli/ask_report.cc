@@ -100,7 +100,7 @@ std::vector<Source> sources_of(std::span<const library::Passage> passages) {
     if (newer.back().empty()) newer.back() = hit.older_version_of;
     for (const retrieval::Hit& other : hit.nearly_same) {
       const std::string path = retrieval::path_from_root(other.path, other.root);
-      // An index of an older weft has no hashes; an empty one is equal to no other.
+      // A hash that is not known is equal to no other.
       const bool is_copy = !hit.content_hash.empty() && other.content_hash == hit.content_hash;
       std::vector<std::string>& paths = is_copy ? source.same : source.nearly_same;
       if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/narrow.h"
 #include "base/utf8.h"
 #include "engine/stop_texts.h"
 
@@ -70,11 +71,11 @@ Status read_integer(const char* key, const Json& value, T least, T most, std::st
   if (value.is_number_unsigned()) {
     const auto n = value.get<uint64_t>();
     fits = std::cmp_greater_equal(n, least) && std::cmp_less_equal(n, most);
-    out = static_cast<T>(n);
+    if (fits) out = narrow<T>(n);
   } else if (value.is_number_integer()) {
     const auto n = value.get<int64_t>();
     fits = std::cmp_greater_equal(n, least) && std::cmp_less_equal(n, most);
-    out = static_cast<T>(n);
+    if (fits) out = narrow<T>(n);
   }
   return fits ? Status::ok() : wrong(key, value, expected);
 }

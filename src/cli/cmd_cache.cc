@@ -1,5 +1,13 @@
 // weft cache ls|stat|verify|rm|gc: what a folder's chunk store holds, and what of it no document
 // has.
+// These commands see records and not what is in them. A record belongs to chunks of documents, and
+// which do is known by the index alone: so whatever removes records here asks the index, and where
+// that is damaged or missing, nothing is removed but by name or by --all. The rule for what cannot
+// be read (rights, a bad sector, a newer version) is to keep it: it may be whole.
+//
+// Another process may ingest, ask or remove at the same time. Hence the order of each command:
+// documents are read before records, as what is stored has its record first, and a record that
+// seems unneeded is looked up once more when it is removed, under the index's lock.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,6 +34,7 @@ struct CacheFlags {
   bool json = false;
 };
 
+/// A store that is only looked at is opened read-only: it may be somebody else's.
 enum class Access { kRead, kChange };
 
 Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags& flags,
@@ -42,6 +51,8 @@ Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const CacheFlags&
   return index;
 }
 
+/// Reads each record's head alone: "damaged" here is a head that is wrong, and `verify` reads the
+/// rest.
 Status run_ls(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const std::vector<store::RecordSummary> records, store->ls());
@@ -65,6 +76,7 @@ Status run_ls(App& app, const CacheFlags& flags) {
   return Status::ok();
 }
 
+/// What the store was settled to (model, anchor) is in the index, so a folder without one has "-".
 Status run_stat(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
@@ -105,6 +117,7 @@ struct MissingRecords {
 Result<std::vector<MissingRecords>> find_missing(store::ChunkStore& store, retrieval::Index& index,
                                                  const store::VerifyReport& report) {
   std::vector<MissingRecords> missing;
+  // Asked of any hash: what counts is whether it can be asked at all.
   if (index.has_record({}).status().code() == StatusCode::kUnsupported) return missing;
   // Before the records: what is stored in the meantime has a record already.
   WEFT_ASSIGN_OR_RETURN(const auto documents, index.documents());
@@ -141,6 +154,9 @@ struct Repaired {
 };
 
 /// The removals of repair(), which syncs the folder.
+/// Two kinds go: records whose bytes are wrong, and those that no chunk of the index has. Removed
+/// one by one with a look at Ctrl-C in between; what is gone stays gone, and a second run goes on
+/// from there.
 Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
                          const store::VerifyReport& report, Repaired& repaired) {
   for (const auto& bad : report.bad) {
@@ -158,6 +174,7 @@ Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
   }
   std::vector<Hash128> unneeded;
   for (const store::RecordSummary& record : records) {
+    // It may be needed for all that can be told; see the head of this file.
     if (unreadable.contains(record.hash)) continue;
     WEFT_ASSIGN_OR_RETURN(const bool needed, index.has_record(record.hash));
     if (!needed) unneeded.push_back(record.hash);
@@ -172,6 +189,9 @@ Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
 /// Removes damaged records and those that no document has, and has the next ingest make the missing
 /// ones. What could not be read stays. Only where the index is sound and this weft's: it says which
 /// they are.
+/// The last step makes documents that now lack a record incomplete, which is how `weft ingest`
+/// knows to compute them again. It cannot be first: what is damaged counts as there until it is
+/// removed.
 Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
                         const store::VerifyReport& report) {
   WEFT_RETURN_IF_ERROR(index.has_record({}).status());  // of an older weft: before any removal
@@ -188,12 +208,14 @@ Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
   WEFT_ASSIGN_OR_RETURN(const auto missing, find_missing(store, index, kept));
   for (const MissingRecords& of : missing) {
     const Status marked = index.mark_incomplete(of.id);
+    // Not found: it was taken out while this ran.
     if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
     ++repaired.incomplete_documents;
   }
   return repaired;
 }
 
+/// What `verify` found, and what --repair did about it.
 struct Verified {
   store::VerifyReport report;
   uint64_t damaged = 0;  // of report.bad; the others could not be read
@@ -252,6 +274,8 @@ void show_verified(const Verified& verified) {
 }
 
 /// What is still wrong, as one line.
+/// kCorrupt, and so exit status 1, where anything is bad: a script that runs `weft cache verify`
+/// nightly needs no look at the text. After a repair only what had to be kept counts.
 Status judge(const std::string& dir, const Verified& verified) {
   WEFT_RETURN_IF_ERROR(verified.index);
   const uint64_t unreadable = verified.unreadable();
@@ -275,6 +299,8 @@ Status judge(const std::string& dir, const Verified& verified) {
                                         : ""));
 }
 
+/// All that was found is printed before the first error ends it: the list of bad records is what a
+/// user of a failing disk needs.
 Status run_verify(App& app, const CacheFlags& flags) {
   using Mode = retrieval::Index::Mode;
   WEFT_ASSIGN_OR_RETURN(const auto store,
@@ -289,6 +315,7 @@ Status run_verify(App& app, const CacheFlags& flags) {
   // Opened to write, where that is allowed: only then SQLite compares the search terms, too. But
   // what cannot be read as it is (WAL) is not changed here.
   auto index = open_index(app, flags, Mode::kReadOnly);
+
   if (index.is_ok()) index = open_index(app, flags, Mode::kReadWrite);
   Verified verified{.report = std::move(report)};
   verified.damaged = static_cast<uint64_t>(
@@ -315,6 +342,8 @@ Status run_verify(App& app, const CacheFlags& flags) {
   return judge(flags.dir, verified);
 }
 
+/// "cache rm" without a name must not mean all. What was removed is the difference of two looks at
+/// the folder, as clear() does not count.
 Status run_rm(App& app, const CacheFlags& flags) {
   if (flags.all == !flags.hashes.empty()) {
     return invalid_argument("name the records to remove (weft cache ls), or give --all");
@@ -363,6 +392,7 @@ Status run_gc(App& app, const CacheFlags& flags) {
   }
   int64_t removed = 0;
   uint64_t freed = 0;
+  // Called by the index for each record that is still unneeded when its turn comes.
   const auto remove = [&](const Hash128& record) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
     if (!flags.dry_run) {  // one sync for all: there may be very many
@@ -396,6 +426,7 @@ Status run_gc(App& app, const CacheFlags& flags) {
   return Status::ok();
 }
 
+/// One of the five commands; all share `flags`, of which only the given one's are set.
 Command add_action(Command cache, App& app, const std::shared_ptr<CacheFlags>& flags,
                    const char* name, const char* what, Status (*run)(App&, const CacheFlags&)) {
   Command command = cache.add_command(name, what);
