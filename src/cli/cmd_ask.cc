@@ -287,7 +287,7 @@ class Asker {
     WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, library_.fusor().prefill(prompt, options));
     Begun begun{.answer = {}, .prefilled = std::move(prefilled), .tokens = prompt.tokens()};
     begun.answer.asked = mode;
-    begun.answer.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
+    begun.answer.ttft_ms = (app_.env.monotonic_ns() - begin_ns) * 1e-6;
     begun.answer.report = begun.prefilled.report;
     return begun;
   }

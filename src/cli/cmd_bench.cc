@@ -317,7 +317,7 @@ Status run_load(App& app, LoadFlags flags) {
                 {"other_bytes", other}});
     return Status::ok();
   }
-  const auto megabytes = [](auto bytes) { return static_cast<double>(bytes) * 1e-6; };
+  const auto megabytes = [](auto bytes) { return bytes * 1e-6; };
   const Spread& first = report.first_token_ms;
   fmt::print("{} threads, {}, page cache {}; median (min to max)\n", engine->context().pool.size(),
              kernels::isa_name(engine->context().isa), flags.options.cold ? "dropped" : "as it is");

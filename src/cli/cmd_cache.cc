@@ -69,7 +69,7 @@ Status run_ls(App& app, const CacheFlags& flags) {
       fmt::print("{}  damaged: {}\n", r.hash.to_hex(), one_line(r.status.message()));
     } else {
       fmt::print("{}  {:>5} tokens {:>8.2f} MB  used {} UTC\n", r.hash.to_hex(), r.info.n_tokens,
-                 static_cast<double>(r.file_bytes) * 1e-6, date_of(r.last_use_unix_ms));
+                 r.file_bytes * 1e-6, date_of(r.last_use_unix_ms));
     }
   }
   if (flags.json) print_json({{"records", std::move(list)}});
@@ -99,9 +99,8 @@ Status run_stat(App& app, const CacheFlags& flags) {
     return Status::ok();
   }
   fmt::print("{}, {:.1f} MB ({:.1f} MB free)\nmodel  {}\nanchor {}\n",
-             counted(stats.disk.records, "record"), static_cast<double>(stats.disk.bytes) * 1e-6,
-             static_cast<double>(free) * 1e-6, model.empty() ? "-" : one_line(model),
-             anchor.empty() ? "-" : one_line(anchor));
+             counted(stats.disk.records, "record"), stats.disk.bytes * 1e-6, free * 1e-6,
+             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : one_line(anchor));
   return Status::ok();
 }
 
@@ -109,7 +108,7 @@ Status run_stat(App& app, const CacheFlags& flags) {
 struct MissingRecords {
   std::string path;
   int64_t id = 0;
-  uint64_t chunks = 0;
+  int64_t chunks = 0;
 };
 
 /// Which documents miss records; nothing where the index is an older weft's, which has no names of
@@ -218,13 +217,13 @@ Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
 /// What `verify` found, and what --repair did about it.
 struct Verified {
   store::VerifyReport report;
-  uint64_t damaged = 0;  // of report.bad; the others could not be read
+  int64_t damaged = 0;  // of report.bad; the others could not be read
   Status index;
   std::vector<MissingRecords> missing;  // before the repair
-  uint64_t missing_chunks = 0;
+  int64_t missing_chunks = 0;
   std::optional<Repaired> repaired;
 
-  uint64_t unreadable() const { return report.bad.size() - damaged; }
+  int64_t unreadable() const { return std::ssize(report.bad) - damaged; }
 };
 
 void show_verified_json(const Verified& verified) {
@@ -258,7 +257,7 @@ void show_verified(const Verified& verified) {
     fmt::print("{}: {} without a record\n", one_line(of.path), counted(of.chunks, "chunk"));
   }
   fmt::print("{}, {:.1f} MB, {} bad", counted(verified.report.records, "record"),
-             static_cast<double>(verified.report.bytes) * 1e-6, verified.damaged);
+             verified.report.bytes * 1e-6, verified.damaged);
   if (verified.unreadable() > 0) fmt::print(", {} unreadable", verified.unreadable());
   if (verified.missing_chunks > 0) {
     fmt::print(", {} without a record", counted(verified.missing_chunks, "chunk"));
@@ -278,14 +277,14 @@ void show_verified(const Verified& verified) {
 /// nightly needs no look at the text. After a repair only what had to be kept counts.
 Status judge(const std::string& dir, const Verified& verified) {
   WEFT_RETURN_IF_ERROR(verified.index);
-  const uint64_t unreadable = verified.unreadable();
+  const int64_t unreadable = verified.unreadable();
   if (verified.repaired) {
     if (unreadable == 0) return Status::ok();
     return io_error(fmt::format("{}: {} could not be read and {} kept", dir,
                                 counted(unreadable, "record"), unreadable == 1 ? "was" : "were"));
   }
   std::string what;
-  const auto add = [&](uint64_t n, const std::string& text) {
+  const auto add = [&](int64_t n, const std::string& text) {
     if (n > 0) what += (what.empty() ? "" : ", ") + text;
   };
   add(verified.damaged, counted(verified.damaged, "bad record"));
@@ -306,20 +305,19 @@ Status run_verify(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store,
                         open_store(app, flags, flags.repair ? Access::kChange : Access::kRead));
   auto progress = std::make_unique<Progress>("verify");
-  WEFT_ASSIGN_OR_RETURN(
-      store::VerifyReport report, store->verify([&](uint64_t done, uint64_t total) {
-        progress->show(static_cast<int64_t>(done), static_cast<int64_t>(total), "records");
-        return !interrupted();
-      }));
+  WEFT_ASSIGN_OR_RETURN(store::VerifyReport report,
+                        store->verify([&](uint64_t done, uint64_t total) {
+                          progress->show(done, total, "records");
+                          return !interrupted();
+                        }));
   progress.reset();
   // Opened to write, where that is allowed: only then SQLite compares the search terms, too. But
   // what cannot be read as it is (WAL) is not changed here.
   auto index = open_index(app, flags, Mode::kReadOnly);
-
   if (index.is_ok()) index = open_index(app, flags, Mode::kReadWrite);
   Verified verified{.report = std::move(report)};
-  verified.damaged = static_cast<uint64_t>(
-      std::ranges::count_if(verified.report.bad, [](const auto& bad) { return bad.is_damaged(); }));
+  verified.damaged =
+      std::ranges::count_if(verified.report.bad, [](const auto& bad) { return bad.is_damaged(); });
   verified.index = index.status();
   if (index.is_ok() && *index != nullptr) verified.index = (*index)->verify();
   const bool has_index = verified.index.is_ok() && *index != nullptr;
@@ -360,13 +358,12 @@ Status run_rm(App& app, const CacheFlags& flags) {
   if (flags.all) WEFT_RETURN_IF_ERROR(store->clear());
   for (const Hash128& hash : hashes) WEFT_RETURN_IF_ERROR(store->remove(hash));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats after, store->stat());
-  const auto removed = static_cast<int64_t>(before.disk.records) - after.disk.records;
-  const auto freed = static_cast<int64_t>(before.disk.bytes) - after.disk.bytes;
+  const int64_t removed = before.disk.records - after.disk.records;
+  const int64_t freed = before.disk.bytes - after.disk.bytes;
   if (flags.json) {
     print_json({{"removed", removed}, {"freed_bytes", freed}});
   } else {
-    fmt::print("{} removed, {:.1f} MB freed\n", counted(removed, "record"),
-               static_cast<double>(freed) * 1e-6);
+    fmt::print("{} removed, {:.1f} MB freed\n", counted(removed, "record"), freed * 1e-6);
   }
   return Status::ok();
 }
@@ -420,7 +417,7 @@ Status run_gc(App& app, const CacheFlags& flags) {
     print_json({{"dry_run", flags.dry_run}, {"removed", removed}, {"freed_bytes", freed}});
   } else {
     fmt::print("{} {}, {:.1f} MB {}\n", counted(removed, "record"),
-               flags.dry_run ? "would be removed" : "removed", static_cast<double>(freed) * 1e-6,
+               flags.dry_run ? "would be removed" : "removed", freed * 1e-6,
                flags.dry_run ? "would be freed" : "freed");
   }
   return Status::ok();

@@ -21,7 +21,7 @@ struct DocumentFlags {
   bool stats = false;
   bool answer_anyway = false;
   bool json = false;
-  bool paragraphs = false;  // the answer goes on behind its first line
+  bool paragraphs = false;  // the answer goes on after its first line
 };
 
 /// All but --store. Returns them, for a command that takes them only with --store.
