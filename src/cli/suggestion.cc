@@ -1,3 +1,9 @@
+// People type what they know from Ollama, llama.cpp, git or a shell. A plain "unknown command"
+// sends them to the help; a sentence with the command that does what they meant lets them go on. So
+// there are tables of other programs' words with an answer each, for what spelling cannot tell
+// ("pull" is near to no command and means model get), and for all else the nearest word by edit
+// distance. Every sentence is whole, names the command to type, and says it where weft has nothing
+// of the kind.
 #include "cli/suggestion.h"
 
 #include <fmt/format.h>
@@ -11,6 +17,7 @@
 namespace weft::cli {
 namespace {
 
+// Longer words are no command; the distance takes time by the product of both lengths.
 constexpr size_t kMostBytes = 64;
 constexpr size_t kLeastPrefix = 3;
 
@@ -27,12 +34,14 @@ std::string_view without_dashes(std::string_view word) {
   return word;
 }
 
+/// `group` is "" for weft itself; in kFlagsOfCommands it is the command.
 struct Foreign {
   std::string_view group;
   std::string_view word;
   std::string_view sentence;
 };
 
+// Ollama's commands, then words that documents' programs have.
 constexpr Foreign kCommands[] = {
     {"", "run",
      "weft has no `run`: weft chat -m MODEL talks with a model, weft generate -m MODEL PROMPT "
@@ -104,6 +113,7 @@ constexpr std::string_view kBatches = "weft chooses its batches itself";
 constexpr std::string_view kChat = "weft chat talks, weft generate answers once";
 constexpr std::string_view kStops = "weft's is --stop TEXT";
 
+// llama.cpp's flags first, then Ollama's and the OpenAI API's names.
 constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-ngl", kNoGpu},
     {"--n-gpu-layers", kNoGpu},
@@ -167,6 +177,10 @@ constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
 
 }  // namespace
 
+/// A third of the letters may be wrong, one in short words: "gte" is get, "genrate" generate,
+/// "frobnicate" nothing. More, and any word has a neighbour. A tie goes to the first of the list. A
+/// beginning counts only where a single word has it ("quan" is quantize), and only where no
+/// spelling is near.
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& words) {
   if (word.size() > kMostBytes) return std::nullopt;
   const std::string wanted = lower(without_dashes(word));
@@ -177,7 +191,7 @@ std::optional<std::string> closest(std::string_view word, const std::vector<std:
   size_t n_longer = 0;
   for (const std::string& candidate : words) {
     const std::string name = lower(without_dashes(candidate));
-    if (name.size() < 2) continue;  // of one letter, everything is near to it
+    if (name.size() < 2) continue;  // a name of one letter is near to everything
     const size_t distance = edit_distance(wanted, name);
     if (distance < least && distance < name.size()) {
       least = distance;
@@ -204,6 +218,7 @@ std::optional<std::string_view> foreign_command(std::string_view group, std::str
   return std::nullopt;
 }
 
+/// Only where the group has the command: "prune" is gc in `weft cache` and nothing in `weft model`.
 std::optional<std::string> usual_command(std::string_view word,
                                          const std::vector<std::string>& words) {
   if (word.size() > kMostBytes) return std::nullopt;
@@ -214,6 +229,7 @@ std::optional<std::string> usual_command(std::string_view word,
   return std::nullopt;
 }
 
+/// What the command itself says comes first: -p is one thing to chat and another to ask.
 std::optional<std::string_view> foreign_flag(std::string_view command, std::string_view flag) {
   const std::string_view without_number = flag.substr(0, flag.find_last_not_of("0123456789") + 1);
   if (without_number.size() > 2) flag = without_number;  // of "-s4" the command may know -s
@@ -233,6 +249,7 @@ std::string_view long_form(std::string_view flag) {
   return "";
 }
 
+/// `weft -m model -p prompt`, as llama-cli is started.
 bool is_prompt_flag(std::string_view flag) {
   constexpr std::string_view kNames[] = {"-m", "--model", "-p", "--prompt", "-f", "--file",
                                          "-n", "-c",      "-t", "-s",       "-i", "-cnv"};
