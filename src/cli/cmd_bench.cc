@@ -271,12 +271,12 @@ Result<std::vector<std::string>> load_command(const LoadFlags& flags) {
 }
 
 /// Bytes of K and V that the prompt and its token take.
-Result<uint64_t> kv_bytes(const engine::Engine& engine, const std::string& prompt) {
+Result<int64_t> kv_bytes(const engine::Engine& engine, const std::string& prompt) {
   const text::Tokenizer& tokenizer = engine.tokenizer();
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}));
   // One more for the token that is generated.
-  return static_cast<uint64_t>(engine.kv_token_bytes()) * (tokens.size() + 1);
+  return engine.kv_token_bytes() * (std::ssize(tokens) + 1);
 }
 
 /// The model is looked into first for its files, then let go: --cold drops them from the page cache
@@ -285,7 +285,7 @@ Status run_load(App& app, LoadFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const std::string path,
                         resolve_model(app.env, flags.model.model, app.models_dir));
   flags.model.model = path;
-  uint64_t file_bytes = 0;
+  int64_t file_bytes = 0;
   {
     WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
     file_bytes = file->size_bytes();
@@ -301,17 +301,17 @@ Status run_load(App& app, LoadFlags flags) {
   progress.reset();
   // Only now, as this process's own memory would count to the children's.
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  WEFT_ASSIGN_OR_RETURN(const uint64_t kv, kv_bytes(*engine, flags.prompt));
+  WEFT_ASSIGN_OR_RETURN(const int64_t kv, kv_bytes(*engine, flags.prompt));
+  const int64_t peak_bytes = report.peak_bytes;
   // What neither the file nor the KV explains: weights laid out anew, scratch, the program. May be
   // negative, where less than the whole file was ever read.
-  const int64_t other = static_cast<int64_t>(report.peak_bytes) - static_cast<int64_t>(file_bytes) -
-                        static_cast<int64_t>(kv);
+  const int64_t other = peak_bytes - file_bytes - kv;
   if (flags.json) {
     print_json({{"engine", engine_json(*engine)},
                 {"cold", flags.options.cold},
                 {"first_token_ms", spread_json(report.first_token_ms)},
                 {"exit_ms", spread_json(report.exit_ms)},
-                {"peak_bytes", report.peak_bytes},
+                {"peak_bytes", peak_bytes},
                 {"file_bytes", file_bytes},
                 {"kv_bytes", kv},
                 {"other_bytes", other}});
@@ -325,7 +325,7 @@ Status run_load(App& app, LoadFlags flags) {
   fmt::print("exit        {:>9.1f} ms ({:.1f} to {:.1f})\n", report.exit_ms.median,
              report.exit_ms.min, report.exit_ms.max);
   fmt::print("peak memory {:>9.1f} MB: file {:.1f}, KV {:.1f}, other {:.1f}\n",
-             megabytes(report.peak_bytes), megabytes(file_bytes), megabytes(kv), megabytes(other));
+             megabytes(peak_bytes), megabytes(file_bytes), megabytes(kv), megabytes(other));
   return Status::ok();
 }
 
