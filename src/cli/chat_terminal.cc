@@ -276,10 +276,11 @@ class Chat {
       return !interrupted();
     };
     callbacks.on_dropped = [&](int32_t n) {
-      note(fmt::format("(the context of {} tokens is full: the oldest {} from now on not seen)",
-                       engine_.context_tokens(),
-                       n == 1 ? "question with its answer is"
-                              : fmt::format("{} questions with their answers are", n)));
+      note(fmt::format(
+          "(the context of {} tokens is full: from now on the model does not see the "
+          "oldest {})",
+          engine_.context_tokens(),
+          n == 1 ? "question and its answer" : fmt::format("{} questions and their answers", n)));
     };
     callbacks.cancelled = [&] {
       input_->look();

@@ -264,7 +264,7 @@ void show_verified(const Verified& verified) {
   }
   fmt::print("\n");
   if (const auto& repaired = verified.repaired) {
-    fmt::print("{} removed, {} that no document has; {} incomplete by that\n",
+    fmt::print("{} removed, {} that no document has; {} incomplete now\n",
                counted(repaired->removed_bad, "damaged record"), repaired->removed_unneeded,
                repaired->incomplete_documents == 1
                    ? "1 document is"

@@ -282,7 +282,7 @@ void add_docs_command(Command root, App& app) {
   };
   add("ls", "List documents: path, title, chunks, tokens, bytes of KV", run_ls);
   Command rm = add("rm", "Remove documents with their KV; the files themselves stay", run_rm);
-  rm.add_option("paths", flags->paths, "files and folders, also such as are gone (one at least)");
+  rm.add_option("paths", flags->paths, "files and folders, also ones that are gone (at least one)");
 }
 
 }  // namespace weft::cli

@@ -300,12 +300,12 @@ void add_ingest_command(Command root, App& app) {
       "or a file (default: the store's, at first neutral)");
   command.add_option("--encoding", flags->encoding,
                      "of files that are not UTF-8: utf-16, utf-16le, utf-16be, latin-1, "
-                     "windows-1252, or utf-8 to mark damage (default: by their looks)");
+                     "windows-1252, or utf-8 to mark damage (default: guessed)");
   command.add_repeated(
       "--exclude", flags->exclude,
       "pattern as in a .gitignore of what to skip, in this ingest alone (.weftignore "
       "lasts); may be given again");
-  command.add_flag("--no-ignore", flags->no_ignore, "do not look at .gitignore and .weftignore");
+  command.add_flag("--no-ignore", flags->no_ignore, "do not read .gitignore and .weftignore");
   command.add_flag("--rehash", flags->rehash,
                    "read also files whose size and time are as they were");
   command.add_flag("-v,--verbose", flags->verbose, "a line for each file that is skipped");
@@ -318,7 +318,7 @@ void add_ingest_command(Command root, App& app) {
           "bytes of KV on disk at most, as 10GB, during this command: weft ask stores what is "
           "missing beyond it (default: none)")
       .positive();
-  command.add_option("paths", flags->paths, "files and folders (one at least)");
+  command.add_option("paths", flags->paths, "files and folders (at least one)");
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_ingest(app, *flags); }; });
 }

@@ -60,11 +60,11 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
                recipe.name);
   }
   if (report.fell_back > 0) {
-    fmt::print("{} with rows that are no whole blocks of their type got a larger one\n",
-               counted(report.fell_back, "tensor"));
+    fmt::print("{} got a larger type, as {} rows are not whole blocks of the one named\n",
+               counted(report.fell_back, "tensor"), report.fell_back == 1 ? "its" : "their");
   }
   if (report.requantised > 0) {
-    fmt::print("{} {} quantised before: from the F16 or F32 model it would be better\n",
+    fmt::print("{} {} quantised before: the result would be better from the F16 or F32 model\n",
                counted(report.requantised, "tensor"), report.requantised == 1 ? "was" : "were");
   }
   return Status::ok();

@@ -121,7 +121,7 @@ Status run_all(engine::Batcher& batcher, engine::Batcher::OnDone on_done,
     const Result<bool> goes_on = batcher.step(on_done, &cancelled_ref);
     if (interrupted()) {
       batcher.cancel(on_done);
-      return cancelled("interrupted: what was not ended ends here");
+      return cancelled("interrupted: answers that had not ended stop here");
     }
     WEFT_RETURN_IF_ERROR(goes_on.status());
     WEFT_RETURN_IF_ERROR(output);

@@ -97,7 +97,7 @@ Result<std::string> unfinished_line(retrieval::Index& index, const std::string& 
 
 std::string room_note(uint64_t missing_bytes, uint64_t free_bytes) {
   if (missing_bytes <= free_bytes) return "";
-  return fmt::format("; its KV takes up to {}, and {} are free there: make room before",
+  return fmt::format("; its KV takes up to {}, and {} are free there: make room first",
                      size_text(missing_bytes), size_text(free_bytes));
 }
 
