@@ -276,11 +276,10 @@ class Chat {
       return !interrupted();
     };
     callbacks.on_dropped = [&](int32_t n) {
-      note(fmt::format(
-          "(the context of {} tokens is full: from now on the model does not see the "
-          "oldest {})",
-          engine_.context_tokens(),
-          n == 1 ? "question and its answer" : fmt::format("{} questions and their answers", n)));
+      note(fmt::format("(the context of {} tokens is full: the oldest {} no longer seen)",
+                       engine_.context_tokens(),
+                       n == 1 ? "question and its answer are"
+                              : fmt::format("{} questions and their answers are", n)));
     };
     callbacks.cancelled = [&] {
       input_->look();

@@ -1,8 +1,7 @@
 // weft bench retrieval: how often the passages that hold the answer are among those that ask takes.
 // No KV and no answer: only the search, so 1,300 questions over 1,704 passages take 30 s. A model
-// is needed for its vocabulary, as passages are cut and counted in its tokens. The figures behind
-// the choices that retrieval makes came from this command (docs/measurements.md,
-// docs/experiments.md).
+// is needed for its vocabulary, as passages are cut and counted in its tokens. The figures of
+// docs/measurements.md, "Retrieval", are this command's.
 #include <fmt/format.h>
 
 #include <algorithm>

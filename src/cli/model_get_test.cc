@@ -260,7 +260,7 @@ TEST_F(ModelGetTest, RunsPipWithoutInstallingAnything) {
 }
 
 TEST_F(ModelGetTest, FallsBackToPythonsModule) {
-  add_program("pip", "exit 127\n");  // a shim without a pip behind it
+  add_program("pip", "exit 127\n");  // a shim that finds no pip
   add_program("python3", copying_script());
   expect_fetched();
   EXPECT_THAT(read_text(dir_.path() + "/arguments"), ::testing::StartsWith("-m pip download"));
