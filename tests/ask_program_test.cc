@@ -701,7 +701,7 @@ TEST_F(AskProgram, RepairRemovesWhatIsDamagedAndIngestMakesItAnew) {
   const Outcome repaired = weft({"cache", "verify", "--store", store(), "--repair"});
   EXPECT_EQ(repaired.status, 0) << repaired.err;
   EXPECT_THAT(repaired.out, HasSubstr("1 damaged record removed, 1 that no document has; 1 "
-                                      "document is incomplete by that"));
+                                      "document is incomplete now"));
   EXPECT_THAT(repaired.err, HasSubstr("weft ingest --store"));
   EXPECT_EQ(records(), n_records - 1);
   EXPECT_THAT(ask("harbour").err, HasSubstr("1 document is not stored whole; to complete it"));

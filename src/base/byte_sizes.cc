@@ -66,7 +66,7 @@ std::optional<ByteSize> parse_byte_size(std::string_view text) {
   const auto fraction = parse_all<double>(number);
   const bool is_decimal = !number.starts_with('.') && !number.ends_with('.');
   if (!fraction || !is_decimal || *one == 1) return std::nullopt;
-  const double bytes = std::round(*fraction * static_cast<double>(*one));
+  const double bytes = std::round(*fraction * *one);
   if (!(bytes < 0x1p64)) return std::nullopt;
   return ByteSize{static_cast<uint64_t>(bytes), !unit.empty()};
 }
@@ -74,7 +74,7 @@ std::optional<ByteSize> parse_byte_size(std::string_view text) {
 std::string size_text(uint64_t bytes) {
   constexpr size_t kLargestUnit = 4;  // TB
   size_t unit = 0;
-  auto value = static_cast<double>(bytes);
+  double value = bytes;
   while (value >= 999.5 && unit < kLargestUnit) {
     value /= 1000;
     ++unit;
@@ -97,8 +97,7 @@ std::string size_flag_for(uint64_t bytes) {
   size_t unit = 0;
   uint64_t one = 1;
   for (; unit + 1 < kUnits.size() && digits * step / 1000 >= one; ++unit) one *= 1000;
-  const std::string number =
-      fmt::format("{}", static_cast<double>(digits * step) / static_cast<double>(one));
+  const std::string number = fmt::format("{}", 1.0 * digits * step / one);
   return number + kUnits[unit];
 }
 

@@ -1,3 +1,7 @@
+// The rules of all of it: a call that a signal came into is made again, since that must not look
+// like a disk's error; a file is opened O_NONBLOCK, as a path from outside may be a FIFO that
+// nobody writes to, and O_CLOEXEC, as a child (pip) must not inherit a lock; an error names the
+// path and what was tried.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -74,15 +78,15 @@ class PosixReadFile : public ReadFile {
 
   Status read_at(uint64_t offset, std::span<std::byte> out) const override {
     while (!out.empty()) {
-      const ssize_t n = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+      const ssize_t n = ::pread(fd_.get(), out.data(), out.size(), offset);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return errno_status("read", path_);
       if (n == 0) {
         return corrupt(
             fmt::format("{}: ends at byte {}, {} more expected", path_, offset, out.size()));
       }
-      out = out.subspan(static_cast<size_t>(n));
-      offset += static_cast<uint64_t>(n);
+      out = out.subspan(n);
+      offset += n;
     }
     return Status::ok();
   }
@@ -102,7 +106,7 @@ class PosixWriteFile : public WriteFile {
       const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return errno_status("write", path_);
-      bytes = bytes.subspan(static_cast<size_t>(n));
+      bytes = bytes.subspan(n);
     }
     return Status::ok();
   }
@@ -142,7 +146,7 @@ class PosixFileLock : public FileLock {
   explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {}
 
  private:
-  Fd fd_;  // closing it gives the lock back
+  Fd fd_;  // closing it releases the lock
 };
 
 /// A file's times may be any: those outside the years 1970 to 2262 become the nearest.
@@ -214,7 +218,7 @@ class PosixEnv : public Env {
 
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
     WEFT_ASSIGN_OR_RETURN(auto opened, open_regular(path, Links::kFollow));
-    const auto size = static_cast<size_t>(opened.second);
+    const size_t size = opened.second;
     void* address = nullptr;
     if (size > 0) {
       address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, opened.first.get(), 0);
@@ -341,7 +345,7 @@ class PosixEnv : public Env {
   Result<uint64_t> free_bytes(const std::string& dir) override {
     struct statvfs info {};
     if (::statvfs(dir.c_str(), &info) != 0) return errno_status("look at the free space of", dir);
-    return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+    return uint64_t{info.f_bavail} * info.f_frsize;
   }
 
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, bool exclusive,
@@ -445,7 +449,7 @@ class PosixEnv : public Env {
     }
     return resource_exhausted(
         fmt::format("{}: {} holds this lock, waited {:.3g} s; let it end, or end it, and try again",
-                    path, holder_of(fd), static_cast<double>(wait.limit_ms) * 1e-3));
+                    path, holder_of(fd), wait.limit_ms * 1e-3));
   }
 
   static Result<std::pair<Fd, uint64_t>> open_regular(const std::string& path, Links links) {
@@ -459,7 +463,7 @@ class PosixEnv : public Env {
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0) return errno_status("stat", path);
     if (!S_ISREG(info.st_mode)) return not_regular(path);
-    return std::pair{std::move(fd), static_cast<uint64_t>(info.st_size)};
+    return std::pair<Fd, uint64_t>(std::move(fd), info.st_size);
   }
 };
 
@@ -477,7 +481,7 @@ Result<std::string> read_file(Env& env, const std::string& path, uint64_t limit_
     return resource_exhausted(fmt::format("{}: {} bytes, over the limit of {} bytes", path,
                                           file->size_bytes(), limit_bytes));
   }
-  std::string text(static_cast<size_t>(file->size_bytes()), '\0');
+  std::string text(file->size_bytes(), '\0');
   WEFT_RETURN_IF_ERROR(file->read_at(0, std::as_writable_bytes(std::span(text))));
   return text;
 }

@@ -10,6 +10,11 @@
 #include "base/check.h"
 
 namespace weft {
+namespace {
+
+EVP_MD_CTX* as_context(void* context) { return static_cast<EVP_MD_CTX*>(context); }
+
+}  // namespace
 
 uint64_t hash64(std::span<const std::byte> bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
@@ -24,21 +29,21 @@ std::string Hash128::to_hex() const { return fmt::format("{:016x}{:016x}", high,
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   if (context_ == nullptr) throw std::bad_alloc();
-  if (EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr) != 1) {
-    EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_));
+  if (EVP_DigestInit_ex(as_context(context_), EVP_sha256(), nullptr) != 1) {
+    EVP_MD_CTX_free(as_context(context_));
     throw std::bad_alloc();  // what else may fail in it is not ours to choose
   }
 }
 
-Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+Sha256::~Sha256() { EVP_MD_CTX_free(as_context(context_)); }
 
 void Sha256::update(std::span<const std::byte> bytes) {
-  WEFT_CHECK(EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), bytes.data(), bytes.size()) == 1);
+  WEFT_CHECK(EVP_DigestUpdate(as_context(context_), bytes.data(), bytes.size()) == 1);
 }
 
 std::string Sha256::finish_hex() {
   std::array<unsigned char, 32> digest{};
-  WEFT_CHECK(EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest.data(), nullptr) == 1);
+  WEFT_CHECK(EVP_DigestFinal_ex(as_context(context_), digest.data(), nullptr) == 1);
   std::string hex;
   for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
   return hex;

@@ -55,7 +55,7 @@ std::string lock_holder(uint64_t device, uint64_t inode) {
       continue;
     }
     if (process == ::getpid()) return "this process";
-    // The process that took the lock may be gone, and a child of it hold on.
+    // The process that took the lock may be gone, and a child of it still hold it.
     const std::string program = program_name(process);
     if (!program.empty()) return fmt::format("process {} ({})", process, program);
   }

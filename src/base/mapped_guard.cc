@@ -15,7 +15,7 @@
 namespace weft {
 
 /// One guarded mapping. The signal handler walks these without a lock, so they are never freed:
-/// a range that was released is empty and is taken again by the next guard.
+/// a released range is empty and is taken again by the next guard.
 struct Range {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};  // 0 while unused
@@ -35,7 +35,7 @@ void write_all(const char* text, size_t size) {
     const ssize_t n = ::write(STDERR_FILENO, text, size);
     if (n <= 0) return;
     text += n;
-    size -= static_cast<size_t>(n);
+    size -= n;
   }
 }
 

@@ -34,8 +34,7 @@ std::string with_escapes(std::string_view word, const std::vector<bool>& shown) 
   for (size_t i = 0; i < word.size(); ++i) {
     const char c = word[i];
     const bool is_plain = shown[i] && c != '\'' && c != '\\' && c != '!';
-    out += is_plain ? std::string(1, c)
-                    : fmt::format("\\{:03o}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    out += is_plain ? std::string(1, c) : fmt::format("\\{:03o}", c & 0xff);
   }
   return out + "'";
 }

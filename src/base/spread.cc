@@ -5,6 +5,7 @@
 
 namespace weft {
 
+/// Of an even number the median is the mean of the two in the middle. Of none all are 0.
 Spread spread_of(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());

@@ -35,7 +35,7 @@ bool comes_again(int number, const siginfo_t& info) {
 
 void on_end(int number, siginfo_t* info, void*) {
   restore_terminal_mode();
-  ::sigaction(number, &actions_before[static_cast<size_t>(number)], nullptr);
+  ::sigaction(number, &actions_before[number], nullptr);
   if (!comes_again(number, *info)) ::raise(number);  // delivered when this returns
 }
 
@@ -53,7 +53,7 @@ void on_stop(int number) {
 
 void install(int number, struct sigaction action) {
   ::sigemptyset(&action.sa_mask);
-  struct sigaction& before = actions_before[static_cast<size_t>(number)];
+  struct sigaction& before = actions_before[number];
   ::sigaction(number, nullptr, &before);
   const bool ignored = (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_IGN;
   if (!ignored) ::sigaction(number, &action, nullptr);

@@ -32,7 +32,7 @@ bool write_all(int fd, std::string_view bytes) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(n));
+    bytes.remove_prefix(n);
   }
   return true;
 }
@@ -51,7 +51,7 @@ ssize_t write_shown(void* cookie, const char* bytes, size_t size) {
     written = false;
   }
   // A terminal that is gone: nobody can be told on stderr, and a message must not end the program.
-  return written || stream.fd == STDERR_FILENO ? static_cast<ssize_t>(size) : 0;
+  return written || stream.fd == STDERR_FILENO ? size : 0;
 }
 
 void replace(FILE*& stream, int fd, int buffering) {

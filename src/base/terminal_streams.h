@@ -22,8 +22,8 @@ class TerminalStreams {
   TerminalStreams& operator=(const TerminalStreams&) = delete;
 };
 
-/// The stream under `stream` (stdout or stderr), for a line editor that draws on it. Whoever
-/// writes to both flushes in between.
+/// What `stream` (stdout or stderr) was before it was filtered, for a line editor that draws on it.
+/// Whoever writes to both flushes in between.
 FILE* unfiltered(FILE* stream);
 
 /// Writes a control sequence of weft's own, after what `stream` (stdout or stderr) was given

@@ -40,7 +40,7 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(int n_threads) {
     return invalid_argument(fmt::format("{} threads: must be 1 to {}", n_threads, kMaxThreads));
   }
   std::unique_ptr<ThreadPool> pool(new ThreadPool);
-  pool->workers_.reserve(static_cast<size_t>(n_threads - 1));
+  pool->workers_.reserve(n_threads - 1);
   for (int worker = 1; worker < n_threads; ++worker) {
     WEFT_ASSIGN_OR_RETURN(Thread thread,
                           Thread::start(fmt::format("thread {} of {}", worker + 1, n_threads),
@@ -75,11 +75,13 @@ void ThreadPool::run(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn) {
   if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
+/// The caller takes tasks, too, and then spins until the workers are done: tasks are short and
+/// about equal, so that is soon.
 void ThreadPool::run_region(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn) {
   fn_ = &fn;
   n_tasks_ = n_tasks;
   next_task_.store(0, std::memory_order_relaxed);
-  busy_workers_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  busy_workers_.store(size() - 1, std::memory_order_relaxed);
   region_.fetch_add(1);
   if (sleepers_.load() > 0) {
     { std::lock_guard lock(mutex_); }  // a worker between its check and its wait sees the region
@@ -95,6 +97,8 @@ void ThreadPool::run_region(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn)
   }
 }
 
+/// A counter that all draw from, and no share for each: cores are not equally fast beside other
+/// work. After an exception the counter goes to its end, so that no task begins any more.
 void ThreadPool::take_tasks(int worker) {
   try {
     for (int64_t task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {

@@ -15,7 +15,8 @@ struct Lead {
   unsigned char second_max;
 };
 
-Lead lead_of(unsigned char byte) {
+Lead lead_of(char c) {
+  const auto byte = static_cast<unsigned char>(c);
   if (byte < 0x80) return {1, 0, 0};
   if (byte < 0xC2) return {0, 0, 0};
   if (byte < 0xE0) return {2, 0x80, 0xBF};
@@ -45,9 +46,8 @@ size_t fitting_bytes(std::string_view text, size_t at, const Lead& lead) {
 
 size_t utf8_char_bytes(std::string_view text, size_t at) {
   WEFT_DCHECK(at < text.size());
-  const auto first = static_cast<unsigned char>(text[at]);
-  if (first < 0x80) return 1;
-  const Lead lead = lead_of(first);
+  if ((text[at] & 0x80) == 0) return 1;
+  const Lead lead = lead_of(text[at]);
   return fitting_bytes(text, at, lead) == lead.length ? lead.length : 0;
 }
 
@@ -64,7 +64,7 @@ size_t utf8_unfinished_bytes(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const size_t at = text.size() - back;
     if (is_utf8_continuation(text[at])) continue;
-    const Lead lead = lead_of(static_cast<unsigned char>(text[at]));
+    const Lead lead = lead_of(text[at]);
     const bool unfinished = lead.length > back && fitting_bytes(text, at, lead) == back;
     return unfinished ? back : 0;
   }
@@ -91,9 +91,7 @@ void append_utf8(char32_t code_point, std::string& out) {
 }
 
 char32_t decode_utf8_char(std::string_view text, size_t at, size_t n_bytes) {
-  const auto byte = [&](size_t i) {
-    return static_cast<char32_t>(static_cast<unsigned char>(text[at + i]));
-  };
+  const auto byte = [&](size_t i) { return char32_t{static_cast<unsigned char>(text[at + i])}; };
   switch (n_bytes) {
     case 1:
       return byte(0);

@@ -1,3 +1,7 @@
+// What all commands share: how a model is opened from its flags, how running work is asked to end,
+// and what goes to which of the two standard streams. Standard output has answers and reports,
+// standard error all else, so that `weft generate ... > answer.txt` holds the answer alone and a
+// program that reads a pipe never has to tell a note from a result.
 #include "cli/app.h"
 
 #include <fmt/format.h>
@@ -22,11 +26,18 @@
 namespace weft::cli {
 namespace {
 
+// A signal handler may touch nothing but such variables, so this is the one state of the program
+// that is global. Work looks at it at its own borders (a layer, a token, a chunk, a question): what
+// is half done is then kept or undone by the destructors, which a handler could not call.
 volatile std::sig_atomic_t interrupts = 0;
 volatile std::sig_atomic_t second_one_ends = 1;
 volatile std::sig_atomic_t termination = 0;   // SIGTERM or SIGHUP, whichever came first
 volatile std::sig_atomic_t first_signal = 0;  // of all three
 
+/// The first signal asks, the second one ends: a user who presses Ctrl-C again means now, and a
+/// command that hangs must not need kill -9. A SIGHUP never counts as the second one, since closing
+/// a window sends several. _exit, not exit: destructors and atexit handlers are not safe here; what
+/// they would have removed, as the hidden folder of weft model get, the next run clears.
 void on_stop(int number) {
   const bool stopping = termination != 0 || (interrupts > 0 && second_one_ends != 0);
   if (stopping && number != SIGHUP) {
@@ -35,6 +46,7 @@ void on_stop(int number) {
   }
   if (first_signal == 0) first_signal = number;
   if (number == SIGINT) {
+    // Not ++, which C++20 has deprecated for a volatile.
     interrupts = interrupts + 1;
   } else if (termination == 0) {
     termination = number;
@@ -45,6 +57,9 @@ constexpr int kBarWidth = 30;
 
 }  // namespace
 
+/// The names are llama.cpp's where it has the flag (-m, -t, -c, --ctx-size), so that a line copied
+/// from there works. Its -ctk and -ctv have two letters and more after one dash, which CLI11 does
+/// not read: long_form (suggestion.h) turns them into these names before it sees them.
 Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional) {
   Flag model =
       command.add_option("-m,--model", flags.model, "GGUF file, or the name of a fetched model")
@@ -76,10 +91,15 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
   return model;
 }
 
+/// By comparing the values, as the parser does not tell here where a value came from: -m with the
+/// very name that the variable has is no other model.
 bool is_from_variable(const App& app, const ModelFlags& flags) {
   return !app.default_model.empty() && flags.model == app.default_model;
 }
 
+/// An error of the variable's model begins with the variable: whoever typed no -m would look for
+/// the fault in the command. Without a cache folder (no home) nothing is kept, so --compute auto
+/// measures again each time.
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {
   engine::EngineOptions options;
   auto path = resolve_model(app.env, flags.model, app.models_dir);
@@ -110,6 +130,10 @@ std::vector<std::string> model_files(const engine::Engine& engine) {
   return paths;
 }
 
+/// The defaults that the help says are those that `options` holds when this is called: chat has 0.8
+/// and 1024 tokens where generate and ask have 0 and 128, and no second list could go stale.
+/// in_range is for whole numbers with both ends inside; an end that is outside (--top-p 0), a gap
+/// (-n 0) or a bound in words needs must().
 void add_sampling_flags(Command command, engine::GenerationOptions& options, int32_t most_tokens) {
   const auto add = [&](const char* flag, auto& value, const char* help) {
     return command.add_option(flag, value, fmt::format("{} (default: {})", help, value));
@@ -147,6 +171,8 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
             "a whole number from 0 to 18446744073709551615; for a random one --seed $RANDOM");
 }
 
+/// An answer that was cut reads like one that ended, most of all in a file, so it is said. One that
+/// Ctrl-C ended has the line of its command.
 void note_end(const engine::Engine& engine, const engine::Generation& generation,
               const std::string& which) {
   if (generation.stop_reason == engine::StopReason::kMaxTokens) {
@@ -161,6 +187,7 @@ void note_end(const engine::Engine& engine, const engine::Generation& generation
   }
 }
 
+/// For chat templates, which print the day in their system turn (strftime_now).
 std::tm local_time() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -168,6 +195,7 @@ std::tm local_time() {
   return local;
 }
 
+/// In UTC, and its callers say so: a time zone would make two listings of one store differ.
 std::string date_of(int64_t unix_ms) {
   const std::time_t seconds = unix_ms / 1000;
   std::tm parts{};
@@ -177,18 +205,27 @@ std::string date_of(int64_t unix_ms) {
   return text;
 }
 
+/// A token may be part of a character, so an answer that was cut may end in the middle of one;
+/// nlohmann's dump() would throw there, hence error_handler_t::replace. Nothing is flushed here but
+/// where a question ends: a batch has to see that the disk is full, and a flush in between would
+/// take that error away from it.
 void print_json(const Json& json) {
   const std::string line =
       json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
 }
 
+/// What was printed before comes first, also where both streams are one terminal.
 void print_error(std::string_view message) {
   std::fflush(stdout);
   const std::string line = fmt::format("weft: {}\n", one_line(message));
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+/// A read() alone would not end at Ctrl-C: install_stop_handlers has the kernel go on with calls
+/// that a signal came into. poll() does return then, but a signal may come between the look at
+/// interrupted() and the call, so it waits for a tenth of a second at most. The limit counts bytes
+/// as they come: `yes | weft generate` ends with an error, not with all memory taken.
 Result<std::string> read_stdin(uint64_t limit_bytes) {
   constexpr int kWaitMs = 100;  // how often Ctrl-C is looked for
   std::string text;
@@ -204,7 +241,7 @@ Result<std::string> read_stdin(uint64_t limit_bytes) {
       return io_error("standard input: " + std::generic_category().message(errno));
     }
     if (n == 0) return text;
-    text.append(buffer.data(), static_cast<size_t>(n));
+    text.append(buffer.data(), n);
     if (text.size() > limit_bytes) {
       return resource_exhausted(
           fmt::format("standard input: over the limit of {} bytes", limit_bytes));
@@ -216,11 +253,14 @@ Progress::Progress(std::string label) : label_(std::move(label)), terminal_(isat
 
 Progress::~Progress() { hide(); }
 
+/// "\033[K" clears to the end of the line, so a shorter line leaves nothing of a longer one.
 void Progress::hide() {
   if (drawn_) write_control(stderr, "\r\033[K");
   drawn_ = false;
 }
 
+/// Asked each time: a window may be made narrower while an ingest runs, and a line that wraps can
+/// no longer be drawn over.
 int Progress::columns() {
   winsize window{};
   const bool is_known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
@@ -233,14 +273,19 @@ void Progress::show_line(const std::string& line) {
   drawn_ = true;
 }
 
+/// "ingest [##########....................] 4/12 chunks"
 void Progress::show(int64_t done, int64_t total, const std::string& unit) {
   if (!terminal_ || total <= 0) return;
-  const auto filled = static_cast<int>(kBarWidth * done / total);
+  const int64_t filled = kBarWidth * done / total;
   write_control(stderr, fmt::format("\r{} [{:#<{}}{:.<{}}] {}/{} {}\033[K", label_, "", filled, "",
                                     kBarWidth - filled, done, total, unit));
   drawn_ = true;
 }
 
+/// SA_RESTART, for the libraries: SQLite, stdio and libedit then never meet a call that failed
+/// because a signal came. What waits for input looks by itself (read_stdin, line_input.cc). `nohup
+/// weft ingest` and `trap "" INT` start weft with a signal ignored, and mean it: such a one gets no
+/// handler.
 void install_stop_handlers() {
   struct sigaction action {};
   action.sa_handler = on_stop;
@@ -256,7 +301,9 @@ void outlive_interrupts() { second_one_ends = 0; }
 
 bool interrupted() { return interrupts > 0 || termination != 0; }
 bool terminated() { return termination != 0; }
+/// Of the first signal, as that is what asked: after Ctrl-C and then a closed window it is 130.
 int stopped_exit_status() { return 128 + (first_signal != 0 ? first_signal : SIGINT); }
+/// For chat, where Ctrl-C ends an answer and not the program. A SIGTERM stays: it means all of it.
 void clear_interrupt() {
   interrupts = 0;
   first_signal = termination;

@@ -1,3 +1,10 @@
+// CLI11 reads a command line by rules of its own: a value that begins with a dash may be a flag,
+// "[a]" is a list, an unknown word is an error without a hint. People come from llama.cpp, Ollama
+// and git with their habits in the fingers, and a wrong guess costs them a look at the help. So
+// weft reads the words first, by the one rule that docs/cli.md states: what follows a flag that
+// takes a value is its value, whatever it begins with, and what is not known is refused here, with
+// what was meant. CLI11 then gets arguments that leave nothing to guess, and does what it is good
+// at: values, help, variables.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +24,7 @@ namespace {
 constexpr size_t kMostShownBytes = 80;
 
 /// Whether the parser could take it for a flag: numbers, "-", "- item" and "---" are words.
+/// So `weft generate -5 degrees` and `weft ask "- item"` are words, and "-n5" is a flag.
 bool is_flag(std::string_view word) {
   if (!word.starts_with('-')) return false;
   word.remove_prefix(word.starts_with("--") ? 2 : 1);
@@ -25,6 +33,8 @@ bool is_flag(std::string_view word) {
 }
 
 /// What Ollama's `run` takes: a known model, a model's file, or a name with a tag ("llama3.2:1b").
+/// `weft llama3.2:1b hello` is answered with the commands that take a model. A colon in a word with
+/// spaces is a sentence's ("Note: ..."), not a tag's.
 bool is_model_name(std::string_view word) {
   const auto is_word = [&](const KnownModel& model) { return model.name == word; };
   const bool is_known = std::ranges::any_of(known_models(), is_word);
@@ -38,6 +48,8 @@ class ArgumentReader {
  public:
   explicit ArgumentReader(CLI::App& root) : command_(&root) {}
 
+  /// `weft help docs ls` is `weft docs ls --help`: the word is taken away and the flag put at the
+  /// end, where it belongs to the command that was named last.
   Status read(std::vector<std::string> arguments) {
     if (!arguments.empty() && arguments.front() == "help") {
       arguments.erase(arguments.begin());
@@ -66,6 +78,9 @@ class ArgumentReader {
     return Status::ok();
   }
 
+  /// The order of the hints goes from what is known for certain to what is a guess: the very word
+  /// of Ollama or llama.cpp ("run", "pull"), then a model where a command belongs, then the usual
+  /// word for a command of this group ("list" for ls), then the nearest spelling ("gte" for get).
   Status read_command(const std::string& word) {
     std::vector<std::string> names;
     for (CLI::App* sub : command_->get_subcommands([](const CLI::App*) { return true; })) {
@@ -93,6 +108,9 @@ class ArgumentReader {
         fmt::format("no command {}{}; see {} --help", shown(word), meant, path_of(*command_)));
   }
 
+  /// The forms of a flag with a value are "-n 5", "-n5", "-n=5", "--tokens 5" and "--tokens=5"; all
+  /// become two arguments. The value is taken before anything looks at it, so "-p -x" has the
+  /// prompt "-x". "--raw=1" is an error, as somebody might write "--raw=0" and mean the opposite.
   Status read_flag(const std::vector<std::string>& arguments) {
     const std::string& word = arguments[at_];
     const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
@@ -127,6 +145,9 @@ class ArgumentReader {
   /// The option of "-n5": none where no such value can be meant, as in "-ngl".
   const CLI::Option* attached(const std::string& word) const {
     const CLI::Option* option = command_->get_option_no_throw(word.substr(0, 2));
+    // "-ngl 99" would be -n with the value "gl", and the error one about numbers: so llama.cpp's
+    // flags come first, and a letter after a flag that takes a number is a flag of several letters.
+    // A text may begin with a letter: "-phello" is the prompt "hello".
     if (option == nullptr || !takes_value(*option) || is_foreign(word)) return nullptr;
     constexpr std::string_view kNumbers[] = {"INT", "UINT", "FLOAT"};
     const bool is_number =
@@ -138,6 +159,10 @@ class ArgumentReader {
     return foreign_flag(command_->get_name(), flag).has_value();
   }
 
+  /// As in read_command, what is known for certain comes before guesses by spelling. `weft docs
+  /// --store x` lacks its command, whatever the flag is; `weft docs rm -r` asks for what rm does
+  /// anyway; "--tempp" is nearer to --temp than to Ollama's --temperature, but "--temprature" is
+  /// that one, which is then explained.
   Status unknown(const std::string& name) const {
     const std::string path = path_of(*command_);
     if (command_->get_parent() == nullptr && is_prompt_flag(name)) {
@@ -174,6 +199,7 @@ class ArgumentReader {
       has_words = has_words || value_name_of(*option) == kWords;
     }
     const std::string meant = did_you_mean(name, names);
+    // "-x" is one letter away from all of them.
     const bool is_letter = name.size() == 2;  // near to everything
     const auto foreign =
         meant.empty() && runs_a_model && !is_letter ? closest(name, foreign_flags()) : std::nullopt;
@@ -186,6 +212,9 @@ class ArgumentReader {
                                         meant.empty() ? fmt::format("; see {} --help", path) : ""));
   }
 
+  /// What is left are the positional arguments, after "--" so that CLI11 takes none for a flag.
+  /// Words of a prompt that was not quoted become one text with single spaces: the shell has taken
+  /// the others away.
   Status add_words() {
     if (words_.empty()) return Status::ok();
     const auto positional =
@@ -209,6 +238,7 @@ class ArgumentReader {
   }
 
   /// As after `ollama run`: a model, and perhaps a prompt.
+  /// `weft chat smollm2-135m` means -m; `weft chat -m smollm2-135m hello` a single answer.
   Status one_word_too_many(const std::string& word) const {
     const std::string path = path_of(*command_);
     std::string meant = fmt::format("see {} --help", path);
@@ -232,6 +262,7 @@ class ArgumentReader {
 
 }  // namespace
 
+/// A type name is what Flag::value_name or one_of set, and after a colon the name of a check.
 std::string value_name_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return type.find("SIZE") != std::string::npos ? "BYTES" : type.substr(0, type.find(':'));
@@ -239,6 +270,7 @@ std::string value_name_of(const CLI::Option& option) {
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
+/// From the root down, as a user would type it.
 std::string path_of(const CLI::App& command) {
   const CLI::App* parent = command.get_parent();
   return parent == nullptr ? command.get_name()

@@ -1,3 +1,7 @@
+// Pure functions of an answer and its report, so that tests (ask_report_test.cc) can say each line
+// whole. The lines answer what people asked of weft in trials: where the answer is from and whether
+// that text is still the file's; why it took so long; why nothing of the store was used although
+// documents were ingested for just that.
 #include "cli/ask_report.h"
 
 #include <fmt/format.h>
@@ -16,6 +20,8 @@ namespace {
 
 double milliseconds(double value) { return std::round(value * 100) / 100; }
 
+/// 7.3456789 as 7.35, 0.0012345 as 0.00123, 12345 as 12300. JSON would else have all seventeen
+/// digits of a double.
 double three_digits(double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const double unit = std::pow(10, std::floor(std::log10(std::abs(value))) - 2);
@@ -25,6 +31,7 @@ double three_digits(double value) {
 }
 
 /// "0.52 s", "4.3 s"
+/// Two decimals below a second, one from there on: more would not come again in a second run.
 std::string seconds(double ms) {
   return ms < 1000 ? fmt::format("{:.2f} s", ms / 1000) : fmt::format("{:.1f} s", ms / 1000);
 }
@@ -41,16 +48,15 @@ const char* file_state_name(library::FileState state) {
   return "unknown";
 }
 
-/// Where most of the chunks' tokens came from.
+/// Where the chunks' tokens came from.
+/// "memory+disk" where chunks of both were in the prompt; "-" without any chunk.
 std::string tiers(const fusion::Report& report) {
-  int64_t tokens[3] = {};
-  for (const fusion::ChunkReport& chunk : report.chunks) {
-    tokens[static_cast<int>(chunk.origin)] += chunk.n_tokens;
-  }
+  std::map<fusion::ChunkOrigin, int64_t> tokens;
+  for (const fusion::ChunkReport& chunk : report.chunks) tokens[chunk.origin] += chunk.n_tokens;
   std::string text;
   for (const auto origin :
        {fusion::ChunkOrigin::kMemory, fusion::ChunkOrigin::kDisk, fusion::ChunkOrigin::kComputed}) {
-    if (tokens[static_cast<int>(origin)] == 0) continue;
+    if (tokens[origin] == 0) continue;
     text += fmt::format("{}{}", text.empty() ? "" : "+", fusion::origin_name(origin));
   }
   return text.empty() ? "-" : text;
@@ -65,6 +71,10 @@ std::string mode_done(const Answer& answer) {
 
 }  // namespace
 
+/// Passages come best first, and those of one document that follow each other are together, so a
+/// run is found by looking at the one before. A source shows its best passage's score and sentence:
+/// a long run would else be judged by its weakest piece. Which source has the newer version is
+/// filled in at the end, as that one may come later in the list.
 std::vector<Source> sources_of(std::span<const library::Passage> passages) {
   std::vector<Source> sources;
   std::map<std::string, size_t> numbers;  // the first source of each document, from 1
@@ -72,6 +82,7 @@ std::vector<Source> sources_of(std::span<const library::Passage> passages) {
   const retrieval::Chunk* last = nullptr;
   for (const library::Passage& passage : passages) {
     const retrieval::Hit& hit = passage.hit;
+    // By ordinals and not by lines: two chunks of one line (a long paragraph) do follow each other.
     const bool goes_on = last != nullptr && last->document_id == hit.chunk.document_id &&
                          last->ordinal + 1 == hit.chunk.ordinal;
     if (!goes_on) {
@@ -81,6 +92,7 @@ std::vector<Source> sources_of(std::span<const library::Passage> passages) {
                          .score = hit.score,
                          .sentence = passage.sentence,
                          .file = passage.file});
+      // A document's first source: "older version of [1]" names where it shows first.
       numbers.try_emplace(hit.path, sources.size());
       newer.emplace_back();
     }
@@ -88,6 +100,7 @@ std::vector<Source> sources_of(std::span<const library::Passage> passages) {
     if (newer.back().empty()) newer.back() = hit.older_version_of;
     for (const retrieval::Hit& other : hit.nearly_same) {
       const std::string path = retrieval::path_from_root(other.path, other.root);
+      // A hash that is not known is equal to no other.
       const bool is_copy = !hit.content_hash.empty() && other.content_hash == hit.content_hash;
       if (path == source.path) continue;  // rows of one table that are alike in several chunks
       std::vector<std::string>& paths = is_copy ? source.same : source.nearly_same;
@@ -107,6 +120,9 @@ std::vector<Source> sources_of(std::span<const library::Passage> passages) {
   return sources;
 }
 
+/// Without lines (a store of an older weft) the path alone; with one line ":12", else ":12-18".
+/// Paths and titles come from files, so they are made one line: a newline in a name would let a
+/// file write a source of its own.
 std::string source_line(const Source& source, size_t number) {
   std::string lines;
   if (source.line_begin > 0) lines = fmt::format(":{}", source.line_begin);
@@ -142,6 +158,7 @@ std::string left_out_line(const Source& source) {
 
 std::string timing_line(const Answer& answer, bool stats_shown) {
   const auto& predicted = answer.report.predicted;
+  // Done in place of the mode that was asked for, after a prediction.
   const bool is_full_prefill = predicted && answer.report.mode != answer.asked;
   const char* const hint = stats_shown ? "" : " (--stats)";
   if (is_full_prefill) {
@@ -175,6 +192,9 @@ std::string timing_line(const Answer& answer, bool stats_shown) {
                      grouped_digits(answer.report.prompt_tokens), hint);
 }
 
+/// One line a mode, so that --compare can be read down a column. The parts of the TTFT add up to
+/// it, as the "=" says; what overlaps (reading layers while others are computed) is shown as the
+/// wait that is left.
 std::string stats_table(std::span<const Answer> answers) {
   std::string table = fmt::format(
       "{:<7} {:>7} {:>10} {:>8} {:<8} | {:>8} = {:>6} {:>7} {:>9} {:>6} {:>7} {:>9} {:>8}\n",
@@ -195,6 +215,7 @@ std::string stats_table(std::span<const Answer> answers) {
   return table;
 }
 
+/// Times the first answer's, which is `none` under --compare: "2 times as soon" is half the time.
 std::string saved_line(std::span<const Answer> answers) {
   std::string line = "the first token:";
   for (size_t i = 1; i < answers.size(); ++i) {
@@ -215,6 +236,8 @@ std::string predicted_line(const Answer& answer) {
       seconds(predicted->full_prefill_ms));
 }
 
+/// For an answer in a list of modes, and in JSON: a model's answer often begins with a space, as it
+/// goes on after "Answer:".
 std::string in_one_line(std::string text) {
   for (char& c : text) {
     if (c == '\n' || c == '\r') c = ' ';
@@ -223,6 +246,8 @@ std::string in_one_line(std::string text) {
   return begin == std::string::npos ? "" : text.substr(begin);
 }
 
+/// The field names are a promise (docs/cli.md): programs read them. "mode" is what was asked,
+/// "done" what was done, which is plainer where reuse would not have paid.
 Json answer_json(const Answer& a) {
   const fusion::Timings& t = a.report.timings;
   Json predicted;  // null where nothing was
@@ -253,6 +278,8 @@ Json answer_json(const Answer& a) {
           {"notes", a.report.notes}};
 }
 
+/// "path" is from the root and always tells two documents apart; "relative_path" is what people
+/// see.
 Json passage_json(const library::Passage& passage) {
   const retrieval::Hit& hit = passage.hit;
   Json nearly_same = Json::array();
@@ -277,6 +304,10 @@ Json passage_json(const library::Passage& passage) {
           {"text", hit.chunk.text}};
 }
 
+/// The other way round, an answer that is later than predicted, says nothing: the machine may be
+/// busy now. But a machine faster than its own measurement was busy then, and until the file is
+/// removed --ratio auto goes on to choose by it. Below 0.2 s it changes no choice worth a note, and
+/// three times as fast is more than noise between two runs.
 std::string note_on_rates(const Answer& answer, const std::string& rates_file) {
   constexpr double kFarOff = 3;
   constexpr double kMattersMs = 200;
@@ -301,6 +332,8 @@ std::string note_on_empty(const engine::Generation& generation) {
              : "";
 }
 
+/// "the answer was cut at 128 tokens (-n; -n -1 goes on to the end)": what to change is in the
+/// line.
 std::string note_on_cut(const engine::Generation& generation, int32_t max_tokens,
                         std::string_view context_flag) {
   if (generation.stop_reason == engine::StopReason::kMaxTokens) {

@@ -18,9 +18,11 @@ namespace weft::cli {
 
 /// One answer in one mode.
 struct Answer {
+  // report.mode is what was done in its place.
   fusion::ReuseMode asked = fusion::ReuseMode::kBlend;
   engine::Generation generation;
   fusion::Report report;
+  // Of the prefill: the search and loading the model are not in it.
   double ttft_ms = 0;
 };
 
@@ -38,6 +40,7 @@ struct Source {
   std::vector<std::string> same;
   std::vector<std::string> nearly_same;
 };
+/// In the order of `passages`; `newer` counts from 1, as the sources are shown.
 std::vector<Source> sources_of(std::span<const library::Passage> passages);
 
 /// "[1] notes/meeting.md:12-18  Title  (7.3)", and whether its file is not what was ingested
@@ -54,6 +57,7 @@ std::string left_out_line(const Source& source);
 std::string timing_line(const Answer& answer, bool stats_shown);
 
 /// Tokens and times of each answer, with a line of headings; docs/cli.md explains the columns.
+/// One line for each, in their order.
 std::string stats_table(std::span<const Answer> answers);
 
 /// "the first token: full 13.3 times as soon as none, blend 4.3 times": the later answers by the

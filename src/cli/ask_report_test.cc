@@ -77,7 +77,7 @@ TEST(AskReport, ASourceWhoseFileIsNotWhatWasIngestedIsSaid) {
   EXPECT_EQ(passage_json(one)["file"], "gone");
 }
 
-TEST(AskReport, OtherVersionsOfASourceAreNamed) {
+TEST(AskReport, DocumentsLeftOutForASourceAreNamed) {
   library::Passage one = passage(1, 0, 3, 3, 2);
   EXPECT_EQ(passage_json(one)["nearly_same"], Json::array());
   for (const int64_t document : {2, 3, 3, 4, 5}) {
@@ -109,7 +109,7 @@ TEST(AskReport, AnOlderVersionNamesTheNewerSource) {
             "[1] notes/d1.md:3  T1  (2)");
 }
 
-TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
+TEST(AskReport, TimingLineSaysWhatWasPredictedAndReused) {
   Answer answer;
   answer.ttft_ms = 523.4;
   answer.report.reused_tokens = 3400;
@@ -139,7 +139,7 @@ TEST(AskReport, TheTimingLineSaysWhatIsKnown) {
             "12.3 s to the first token by full prefill: reuse would save less than 10 %");
 }
 
-TEST(AskReport, RatesOfABusyMachineAreSaid) {
+TEST(AskReport, AFirstTokenFarEarlierThanPredictedIsNoted) {
   Answer answer;
   answer.ttft_ms = 100;
   EXPECT_EQ(note_on_rates(answer, "F"), "");
@@ -160,7 +160,7 @@ TEST(AskReport, RatesOfABusyMachineAreSaid) {
   EXPECT_EQ(note_on_rates(answer, "F"), "");
 }
 
-TEST(AskReport, WhatReuseSavedIsSaid) {
+TEST(AskReport, SavedLineComparesWithTheFirstMode) {
   std::vector<Answer> answers(3);
   answers[0].asked = fusion::ReuseMode::kNone;
   answers[0].ttft_ms = 2400;
@@ -181,7 +181,7 @@ TEST(AskReport, WhatReuseSavedIsSaid) {
             "0.60 s, and 2.3 s for full prefill");
 }
 
-TEST(AskReport, JsonHasSensibleDigits) {
+TEST(AskReport, JsonTimesHaveTwoDecimalsAndScoresThreeDigits) {
   Answer answer;
   answer.ttft_ms = 12.3456789;
   answer.report.timings.select_ms = 0.001;
@@ -198,7 +198,7 @@ TEST(AskReport, JsonHasSensibleDigits) {
   EXPECT_EQ(one["line_end"], 9);
 }
 
-TEST(AskReport, AnEmptyOrCutAnswerIsSaid) {
+TEST(AskReport, AnEmptyOrCutAnswerIsNoted) {
   engine::Generation generation;
   generation.stop_reason = engine::StopReason::kEnd;
   EXPECT_EQ(note_on_empty(generation), "the model gave an empty answer");

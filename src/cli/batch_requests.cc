@@ -1,3 +1,11 @@
+// A request is read by nlohmann's SAX parser and not made a tree first: a tree takes sixteen times
+// the bytes of a line such as [[[[..., and a line may have 64 MiB. What is read goes straight into
+// the request, the first thing that is wrong ends it, and nothing nests: a line is flat, but for
+// the list of "stop".
+//
+// A line is one object of the words that the flags have, with the flags' ranges and defaults. Files
+// that were written for an OpenAI or llama.cpp server have other keys; these are not taken
+// silently: the error names the key that is meant (kElsewhere).
 #include "cli/batch_requests.h"
 
 #include <fmt/format.h>
@@ -12,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/narrow.h"
 #include "base/utf8.h"
 #include "engine/stop_texts.h"
 
@@ -32,11 +41,13 @@ constexpr Alias kElsewhere[] = {{"max_tokens", "n"},     {"max_completion_tokens
 
 constexpr std::string_view kLineForm = "a line is {\"prompt\": \"...\"}, and what else it sets";
 
+/// `at` counts bytes from 1, as the parser does.
 Status not_json(size_t at) {
   return invalid_argument(fmt::format("byte {}: not valid JSON; {}", at, kLineForm));
 }
 
 /// A value as an error shows it.
+/// Cut between characters and not within one: the error is printed as UTF-8.
 std::string shown(const Json& value) {
   constexpr size_t kMostShownBytes = 80;
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -52,22 +63,27 @@ Status wrong(const char* key, const Json& value, std::string_view expected) {
 
 /// A number without point and exponent that fits T and lies in [least, most].
 template <class T>
+/// 5.0 and 5e0 are no integers here, as on the command line. JSON's numbers are read as uint64_t or
+/// int64_t by nlohmann, whichever holds them, hence two cases: a seed may be 2^64 - 1, an n -1.
 Status read_integer(const char* key, const Json& value, T least, T most, std::string_view expected,
                     T& out) {
   bool fits = false;
   if (value.is_number_unsigned()) {
     const auto n = value.get<uint64_t>();
     fits = std::cmp_greater_equal(n, least) && std::cmp_less_equal(n, most);
-    out = static_cast<T>(n);
+    if (fits) out = narrow<T>(n);
   } else if (value.is_number_integer()) {
     const auto n = value.get<int64_t>();
     fits = std::cmp_greater_equal(n, least) && std::cmp_less_equal(n, most);
-    out = static_cast<T>(n);
+    if (fits) out = narrow<T>(n);
   }
   return fits ? Status::ok() : wrong(key, value, expected);
 }
 
 template <class Fits>
+/// The range is looked at in double and the value stored as float: 1e39 must be an error, not
+/// infinity, and the comparison is written so that NaN, of which no JSON knows but a parser might,
+/// fails it.
 Status read_number(const char* key, const Json& value, std::string_view expected, float& out,
                    Fits fits) {
   if (!value.is_number()) return wrong(key, value, expected);
@@ -94,6 +110,8 @@ Status read_stops(const Json& value, std::vector<std::string>& stops) {
   return engine::check_stop_texts(stops);
 }
 
+/// The order is that of docs/cli.md. A key that is not known is an error, since "tempp" would else
+/// be silently taken for nothing; the line then lists all that there are.
 Status read_key(const std::string& key, const Json& value, int32_t most_tokens, BatchLine& out) {
   constexpr auto kMostInt = std::numeric_limits<int32_t>::max();
   constexpr auto kMostSeed = std::numeric_limits<uint64_t>::max();
@@ -126,6 +144,7 @@ Status read_key(const std::string& key, const Json& value, int32_t most_tokens, 
                                  sampling.top_k);
   }
   if (key == "top_p") {
+    // 1e-50 is over 0 as a double and 0 as the float that it becomes: "over 0" is about the latter.
     return read_number("top_p", value, "a number over 0 and at most 1 (all)", sampling.top_p,
                        [&](double x) { return is_share(x) && static_cast<float>(x) > 0; });
   }
@@ -158,6 +177,8 @@ class LineReader : public nlohmann::json_sax<Json> {
   bool string(string_t& text) override { return put(std::move(text)); }
   bool binary(binary_t&) override { return false; }
 
+  /// The first one is the request; one inside is handed to read_key as an empty object, so that the
+  /// error names the key.
   bool start_object(size_t) override {
     if (is_inside_) return put(Json::object());  // no key takes one
     return is_inside_ = true;
@@ -168,6 +189,7 @@ class LineReader : public nlohmann::json_sax<Json> {
     return true;
   }
   bool end_object() override { return true; }
+  /// A list is gathered under "stop" alone; elsewhere, and inside that list, it is a wrong value.
   bool start_array(size_t) override {
     if (list_ || key_ != "stop") return put(Json::array());  // it is not to be there
     list_ = Json::array();
@@ -192,6 +214,8 @@ class LineReader : public nlohmann::json_sax<Json> {
   }
 
  private:
+  /// All values come through here. A list is cut off at the number of stop texts that a request may
+  /// have: a line of a million of them ends at the 65th.
   bool put(Json value) {
     if (!is_inside_) {
       status_ = invalid_argument(fmt::format("no JSON object; {}", kLineForm));
@@ -200,6 +224,7 @@ class LineReader : public nlohmann::json_sax<Json> {
           invalid_argument(fmt::format("\"stop\": more than {} texts", engine::kMaxStopTexts));
     } else if (list_) {
       list_->push_back(value);
+      // Fails at once, and shows the list up to the value that is wrong.
       if (!value.is_string()) status_ = read_key(key_, *list_, most_tokens_, out_);
     } else {
       status_ = read_key(key_, value, most_tokens_, out_);
@@ -212,6 +237,7 @@ class LineReader : public nlohmann::json_sax<Json> {
   bool is_inside_ = false;
   bool has_prompt_ = false;
   std::string key_;
+  // Of "stop", while it is open.
   std::optional<Json> list_;
   Status status_;
 };
@@ -229,8 +255,10 @@ Result<BatchLine> parse_batch_line(std::string_view line, const BatchLine& defau
   if (nul != std::string_view::npos) return not_json(nul + 1);
   BatchLine out = defaults;
   LineReader reader(out, most_tokens);
+  // Its own result says no more than the reader's status does.
   Json::sax_parse(line, &reader);
   WEFT_RETURN_IF_ERROR(reader.status());
+  // All of it together, as the command line's flags are checked.
   WEFT_RETURN_IF_ERROR(engine::check_options(out.options));
   return out;
 }

@@ -12,11 +12,13 @@ namespace weft::cli {
 
 /// A request of a batch file.
 struct BatchLine {
+  // Any bytes that JSON can say; empty is refused by who tokenises it.
   std::string prompt;
   bool raw = false;
   engine::GenerationOptions options;
 };
 
+/// As much as a prompt from a file or a pipe may have.
 inline constexpr size_t kMaxBatchLineBytes = size_t{64} << 20;
 
 /// Reads {"prompt","n"?,"temp"?,"top_k"?,"top_p"?,"min_p"?,"seed"?,"stop"?,"raw"?}; what is absent

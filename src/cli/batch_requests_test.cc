@@ -57,7 +57,7 @@ std::string with(const std::string& key, const std::string& json) {
   return "{\"prompt\":\"x\",\"" + key + "\":" + json + "}";
 }
 
-TEST(BatchRequests, WhatIsAbsentIsTheCommandsFlag) {
+TEST(BatchRequests, AnAbsentKeyIsTheCommandsFlag) {
   const BatchLine line = read(R"({"prompt":"x"})");
   EXPECT_EQ(line.prompt, "x");
   EXPECT_TRUE(line.raw);
@@ -70,7 +70,7 @@ TEST(BatchRequests, WhatIsAbsentIsTheCommandsFlag) {
   EXPECT_THAT(line.options.stops, ElementsAre("END"));
 }
 
-TEST(BatchRequests, EveryKeyTakesTheFlagsPlace) {
+TEST(BatchRequests, EveryKeyReplacesItsFlag) {
   const BatchLine line =
       read(R"( {"raw":false, "stop":["a","\u00e9"], "seed":18446744073709551615, "min_p":0.5, )"
            R"("top_p":0.5, "top_k":3, "temp":1.5, "n":1000, "prompt":"a\nb"} )"
@@ -162,7 +162,7 @@ TEST(BatchRequests, AValueOfTheWrongTypeIsNamedWithItsKey) {
   }
 }
 
-TEST(BatchRequests, WhatIsNoNumberInJsonIsNoJson) {
+TEST(BatchRequests, NumbersThatJsonDoesNotHaveAreRefused) {
   for (const char* value : {"NaN", "nan", "Infinity", "-Infinity", "inf", "+1", "01", ".5", "1.",
                             "0x10", "1e", "--1", "1_000", "True", "'x'"}) {
     EXPECT_THAT(refusal(with("temp", value)), HasSubstr("not valid JSON")) << value;
@@ -178,7 +178,7 @@ TEST(BatchRequests, WhatIsNoNumberInJsonIsNoJson) {
   EXPECT_EQ(read(with("temp", "0." + digits)).options.sampling.temperature, 1.0f);
 }
 
-TEST(BatchRequests, WhatIsNoObjectIsRefused) {
+TEST(BatchRequests, ALineThatIsNoObjectIsRefused) {
   for (const char* line : {"[]", "null", "1", "\"x\"", "true", "[{\"prompt\":\"x\"}]"}) {
     EXPECT_THAT(refusal(line), StartsWith("no JSON object; a line is {\"prompt\": \"...\"}"))
         << line;
@@ -199,7 +199,7 @@ TEST(BatchRequests, APromptIsNeeded) {
   EXPECT_EQ(read(R"({"prompt":""})").prompt, "");  // BOS alone may be a prompt
 }
 
-TEST(BatchRequests, AKeyThatThereIsNotIsRefusedWithThoseThereAre) {
+TEST(BatchRequests, AnUnknownKeyIsRefusedWithTheKnownOnes) {
   for (const char* key : {"", "Prompt", "prompt ", "temperature", "max_tokens", "top-k", "stops"}) {
     const std::string message = refusal(with(key, "1"));
     EXPECT_THAT(message, StartsWith("no key \"" + std::string(key) + "\"; "));
@@ -213,7 +213,7 @@ TEST(BatchRequests, AKeyThatThereIsNotIsRefusedWithThoseThereAre) {
   EXPECT_THAT(refusal(with("a\\u0000\\nb", "1")), HasSubstr("\"a\\u0000\\nb\""));
 }
 
-TEST(BatchRequests, OfAKeyThatIsGivenTwiceTheLastCounts) {
+TEST(BatchRequests, OfTwoValuesOfAKeyTheLastCounts) {
   EXPECT_EQ(read(R"({"prompt":"a","n":1,"prompt":"b","n":2})").prompt, "b");
   EXPECT_EQ(read(R"({"prompt":"a","n":1,"n":2})").options.max_tokens, 2);
   EXPECT_THAT(read(R"({"prompt":"a","stop":["x","y"],"stop":"z"})").options.stops,
@@ -288,7 +288,7 @@ TEST(BatchRequests, StopsAreATextOrAListThatGenerateTakes) {
   EXPECT_THAT(refusal(with("stop", R"(["a",null])")), StartsWith(R"("stop" ["a",null]: must be)"));
 }
 
-TEST(BatchRequests, DefaultsThatMakeNoSenseAreRefusedToo) {
+TEST(BatchRequests, DefaultsAreCheckedToo) {
   BatchLine defaults;
   defaults.options.sampling.penalties.repeat = -1;
   const auto read = parse_batch_line(R"({"prompt":"x"})", defaults, kMostTokens);

@@ -8,10 +8,12 @@
 
 namespace weft::cli {
 
+/// Of repeated runs. No mean: one run beside other work would decide it.
 inline Json spread_json(const Spread& s) {
   return {{"median", s.median}, {"min", s.min}, {"max", s.max}};
 }
 
+/// What times depend on besides the machine: two reports that differ here are not to be compared.
 inline Json engine_json(const engine::Engine& engine) {
   return {{"isa", kernels::isa_name(engine.context().isa)},
           {"compute", engine::kMatmulPaths.name(engine.context().matmul_path)},

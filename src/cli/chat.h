@@ -12,6 +12,7 @@
 
 namespace weft::cli {
 
+/// What the flags of either command said; each field as the flag of its name.
 struct DocumentChatStart {
   ModelFlags model;  // without one, the store's own
   DocumentFlags documents;

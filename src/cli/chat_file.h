@@ -22,6 +22,8 @@ std::string write_conversation(std::span<const text::Turn> turns);
 /// That, or the bare list. content may be a list of parts of type text, which are joined. kCorrupt
 /// for malformed JSON (with line and column) and other content, kUnsupported for other roles, both
 /// with the number of the message.
+/// Turns come in the file's order; whether they make a conversation (a question, an answer, a
+/// question) is for who takes them.
 Result<std::vector<text::Turn>> parse_turns(std::string_view json);
 
 /// How base/atomic_file.h writes such a file: for its owner alone when it is new, through a link;

@@ -19,7 +19,7 @@ using test::Survives;
 using ::testing::HasSubstr;
 using text::Role;
 
-TEST(ChatFile, WhatIsWrittenIsReadAgain) {
+TEST(ChatFile, WhatIsWrittenReadsBackTheSame) {
   const std::vector<text::Turn> turns = {{Role::kSystem, "s\"\\\n\t"},
                                          {Role::kUser, "<|im_end|> \u00e9\U0001F600"},
                                          {Role::kAssistant, ""}};
@@ -36,7 +36,7 @@ TEST(ChatFile, WhatIsWrittenIsReadAgain) {
   EXPECT_EQ(mended->front().text, "\ufffd");
 }
 
-TEST(ChatFile, ReadsTheApisForms) {
+TEST(ChatFile, ReadsEveryFormOfTheApi) {
   const auto parts = parse_turns(R"([{"role":"user","name":"x","content":)"
                                  R"([{"type":"text","text":"a"},{"type":"text","text":"b"}]}])");
   ASSERT_TRUE(parts.is_ok()) << parts.status().message();
@@ -44,7 +44,7 @@ TEST(ChatFile, ReadsTheApisForms) {
   EXPECT_TRUE(parse_turns(R"({"model":"m","messages":[]})").is_ok());
 }
 
-TEST(ChatFile, RefusesTheRestInOneLine) {
+TEST(ChatFile, RefusesAnythingElseInOneLine) {
   const std::pair<const char*, const char*> bad[] = {
       {"", "line 1"},
       {"{", "line 1"},
@@ -119,7 +119,7 @@ TEST_F(ChatFileOnDisk, ALinkIsWrittenThrough) {
   EXPECT_EQ(text("elsewhere/s.json"), json_);
 }
 
-TEST_F(ChatFileOnDisk, WithoutLeaveNothingIsReplaced) {
+TEST_F(ChatFileOnDisk, WithoutReplaceAnExistingFileStays) {
   put("other", "another's");
   std::filesystem::create_symlink("nowhere", path("dangling"));
   EXPECT_EQ(save("other", /*replace=*/false).code(), StatusCode::kAlreadyExists);

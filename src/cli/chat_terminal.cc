@@ -1,3 +1,12 @@
+// A chat has two kinds of users. People sit at a terminal: they see prompts and notes, edit lines,
+// and stop an answer by Ctrl-C. Programs write lines into a pipe and read answers from another: for
+// them standard output has the answers alone, a failed input makes the exit status 1 but the next
+// line is still answered, and Ctrl-C ends all. `terminal_` tells the two apart, and only where both
+// streams are terminals are there people.
+//
+// The order of things in this file is that a conversation must not be lost. Whatever ends it,
+// --save's file has it; a file is only replaced while it holds what this conversation knows of; a
+// command that fails changes nothing.
 #include "cli/chat_terminal.h"
 
 #include <fmt/format.h>
@@ -27,6 +36,7 @@ constexpr const char* kSettings =
     "frequency-penalty, seed or tokens";
 
 /// Everything but answers goes to stderr, so that stdout holds what the model said.
+/// After what was said so far, where both are one terminal.
 void note(const std::string& text) {
   std::fflush(stdout);
   const std::string line = text + "\n";
@@ -34,18 +44,20 @@ void note(const std::string& text) {
 }
 
 template <class T>
+/// All of the text, or it is none: "0.5x" does not set 0.5.
 bool parse_number(std::string_view text, T& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// The first word, and what follows the space after it.
+/// The first word, and what follows the white space after it: "/save my notes.json" has a path with
+/// a space. Spaces at the end are typed by accident and left out.
 std::pair<std::string_view, std::string_view> split_word(std::string_view text) {
   const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
-  std::string_view rest = text.substr(end);
-  rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n"), rest.size()));
-  while (!rest.empty() && (rest.back() == ' ' || rest.back() == '\t')) rest.remove_suffix(1);
-  return {text.substr(0, end), rest};
+  std::string_view argument = text.substr(end);
+  argument.remove_prefix(std::min(argument.find_first_not_of(" \t\n"), argument.size()));
+  while (argument.ends_with(' ') || argument.ends_with('\t')) argument.remove_suffix(1);
+  return {text.substr(0, end), argument};
 }
 
 bool is_blank(std::string_view text) {
@@ -65,6 +77,7 @@ std::string counted_turns(const std::vector<text::Turn>& turns) {
 }
 
 /// Writes the answer as it comes.
+/// Flushed piece by piece, as whoever reads it sees it word by word.
 class AnswerPrinter {
  public:
   void print(std::string_view piece) {
@@ -83,6 +96,8 @@ class AnswerPrinter {
   bool ended_line_ = false;
 };
 
+/// A conversation from its first line to its last. One thread; signals are looked at between pieces
+/// of an answer and between lines.
 class Chat {
  public:
   Chat(App& app, const ChatTerminalOptions& options, engine::Engine& engine, Talk& talk,
@@ -119,9 +134,13 @@ class Chat {
     Line::Kind kind = Line::Kind::kText;
     std::string text;
     std::string typed;      // as it was, for the history
-    bool is_block = false;  // was in """, so it is no command
+    bool is_block = false;  // was between """ marks, so it is no command
   };
 
+  /// Reads and answers until something ends it. Ctrl-C at the prompt clears the line, as in a
+  /// shell; two of them on empty lines mean that somebody wants to leave and does not know how.
+  /// terminated() is looked at on both sides of the wait for a line: SIGTERM ends a chat that waits
+  /// and one that was answering.
   Status talk_on() {
     if (terminal_) {
       note(fmt::format("{}, {} tokens of context; /help lists the commands, Ctrl-D leaves",
@@ -150,9 +169,9 @@ class Chat {
   }
 
   /// A line of several, called back from the history, is read as it was typed: one by one.
-  Result<Line> next_line(const std::string& sign) {
+  Result<Line> next_line(const std::string& prompt) {
     if (called_back_.empty()) {
-      WEFT_ASSIGN_OR_RETURN(Line line, input_->read(sign));
+      WEFT_ASSIGN_OR_RETURN(Line line, input_->read(prompt));
       if (line.is_cut) {
         return resource_exhausted(
             fmt::format("standard input: a line over the limit of {} bytes", kMaxLineBytes));
@@ -167,7 +186,10 @@ class Chat {
     return line;
   }
 
-  /// A line, and those that belong to it: after a backslash, or up to the end of a block.
+  /// A line, and those that belong to it: after one that ends in a backslash, or up to the end of a
+  /// block. What was pasted at once is one text whatever it looks like, since a pasted page with a
+  /// line "/exit" in it means none; the history gets it as a block, which reads as the same text.
+  /// Ctrl-C on a later line drops all of it.
   Result<Message> read_message() {
     WEFT_ASSIGN_OR_RETURN(Line line, next_line("> "));
     Message message{line.kind, line.text, line.text, line.text.starts_with(kBlockMark)};
@@ -201,6 +223,8 @@ class Chat {
     return !message.is_block || message.text.find(kBlockMark) == std::string::npos;
   }
 
+  /// "/stats" is a command, "//stats" the text "/stats", and a block is never a command. A "/" that
+  /// begins no command is an error: a typo as "/sav x" must not become a question to the model.
   void handle(const Message& message) {
     std::string_view text = message.text;
     // A script's lines are its own: there a word is a question.
@@ -219,12 +243,15 @@ class Chat {
         not_found(fmt::format("no command {}; /help lists them, // begins a text with /", name)));
   }
 
+  /// One line, and the conversation goes on. How many failed is what a script learns at the end.
   void report(const Status& status) {
     if (status.is_ok()) return;
     ++failed_;
     print_error(status.message());
   }
 
+  /// In a pipe over documents each question is shown before its answer, which would else be hard to
+  /// find between sources; a model alone has only answers to tell apart.
   void say(std::string_view text) {
     if (!terminal_ && !talk_.is_json()) {
       // In a pipe nobody sees what was typed: an empty line parts the answers. A model alone is
@@ -237,6 +264,11 @@ class Chat {
     });
   }
 
+  /// Runs `run` and shows what comes. Whatever is typed meanwhile waits for the next line, so the
+  /// terminal's mode is looked at with each piece (Ctrl-Z and fg may have changed it). An answer
+  /// that was stopped after its first word stays in the conversation, as it was read; one stopped
+  /// before takes the question back. The interrupt is forgotten before anything else is done with
+  /// it: it was meant for this answer.
   template <class Fn>
   void answer(Fn run) {
     AnswerPrinter printer;
@@ -247,10 +279,10 @@ class Chat {
       return !interrupted();
     };
     callbacks.on_dropped = [&](int32_t n) {
-      note(fmt::format("(the context of {} tokens is full: the oldest {} from now on not seen)",
+      note(fmt::format("(the context of {} tokens is full: the oldest {} no longer seen)",
                        engine_.context_tokens(),
-                       n == 1 ? "question with its answer is"
-                              : fmt::format("{} questions with their answers are", n)));
+                       n == 1 ? "question and its answer are"
+                              : fmt::format("{} questions and their answers are", n)));
     };
     callbacks.cancelled = [&] {
       input_->look();
@@ -279,6 +311,7 @@ class Chat {
     no_answer_ = why;
   }
 
+  /// What a reader could not know: an answer that was cut at a limit may end with a full stop.
   void note_stop() const {
     switch (last_->stop_reason) {
       case engine::StopReason::kEnd:
@@ -308,6 +341,11 @@ class Chat {
     const auto found = resolved.is_ok() ? own_files_.find(*resolved) : own_files_.end();
     return found == own_files_.end() ? nullptr : &found->second;
   }
+  /// Three cases. A file that this conversation never had is created, never replaced, but by
+  /// `force` (/save!). One that it had and that holds the same still is replaced by more of it. One
+  /// that it had and that another program has changed since stays, with an error: the other might
+  /// be a second chat with the same --save. A file that is gone is simply made again, as there is
+  /// nothing to lose: own_content() is null for it.
   Status save_turns(const std::string& path, std::span<const text::Turn> turns,
                     bool force = false) {
     const FileContent* own_before = own_content(path);
@@ -334,6 +372,7 @@ class Chat {
     if (unsaved_) print_error(saved.message());
   }
   /// --save's file keeps the conversation that it has; another one does not take its place.
+  /// Before /clear and /load. `turns` is the conversation that is left.
   void leave_save_file(std::span<const text::Turn> turns) {
     const bool has_talk =
         std::ranges::find(turns, text::Role::kUser, &text::Turn::role) != turns.end();
@@ -365,6 +404,7 @@ class Chat {
     return Status::ok();
   }
 
+  /// Files that the old conversation had are no longer this one's: /save to one of them is refused.
   Status clear(std::string_view) {
     leave_save_file(talk_.turns());
     own_files_.clear();
@@ -394,6 +434,7 @@ class Chat {
     return Status::ok();
   }
 
+  /// --save's file is written when the next answer comes, or at the end, not now.
   Status undo(std::string_view) {
     if (!talk_.undo()) return not_found("there is nothing to undo");
     unsaved_ = true;
@@ -403,6 +444,8 @@ class Chat {
     return Status::ok();
   }
 
+  /// The error of a file that exists is worded for someone who typed the command, with the other
+  /// one.
   Status save(std::string_view argument) {
     if (argument.empty()) return invalid_argument("/save needs a file");
     const std::string path(argument);
@@ -425,6 +468,7 @@ class Chat {
     return Status::ok();
   }
 
+  /// All that can fail comes first, so that a bad file leaves conversation and --save as they were.
   Status load(std::string_view argument) {
     if (argument.empty()) return invalid_argument("/load needs a file");
     const std::string path(argument);
@@ -452,6 +496,7 @@ class Chat {
       note(fmt::format("{}; {}", context, no_answer_));
       return Status::ok();
     }
+    // 0 where all was reused and there is nothing to divide.
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
     note(fmt::format(
@@ -463,6 +508,8 @@ class Chat {
     return Status::ok();
   }
 
+  /// Changes a copy, which the engine's own check has to pass, so that ranges are those of the
+  /// flags. Without a name it shows what is set.
   Status set(std::string_view argument) {
     const auto [name, value] = split_word(argument);
     engine::GenerationOptions changed = options_;
@@ -501,6 +548,7 @@ class Chat {
       return invalid_argument(fmt::format("/set tokens {}: must be 1 to {}, or -1 (no limit)",
                                           value, kMaxAnswerTokens));
     }
+    // "/set seed -1" is llama.cpp's random seed, which there is not.
     if (!good && name == "seed") {
       return invalid_argument(
           fmt::format("/set seed {}: no such value: a whole number from 0; the same seed gives the "
@@ -520,6 +568,7 @@ class Chat {
     return Status::ok();
   }
 
+  /// A row of the table below, which /help prints.
   struct Command {
     std::string_view name;
     std::string_view usage;
@@ -529,6 +578,7 @@ class Chat {
   };
   static std::span<const Command> commands();
 
+  // As Ollama has it.
   static constexpr std::string_view kBlockMark = "\"\"\"";
   static constexpr std::string_view kNoAnswerYet = "no answer yet";
   static constexpr size_t kMaxMessageBytes = size_t{64} << 20;
@@ -578,6 +628,7 @@ std::span<const Chat::Command> Chat::commands() {
 
 }  // namespace
 
+/// "(5 turns (1 system, 2 questions, 2 answers) loaded; -s takes the place of its system turn)"
 std::string loaded_line(const std::vector<text::Turn>& turns, std::string_view more) {
   const bool open = !turns.empty() && turns.back().role == text::Role::kUser;
   return fmt::format("({} loaded{}{})", counted_turns(turns),

@@ -18,8 +18,10 @@
 
 namespace weft::cli {
 
+/// More than any context: the largest -n and /set tokens.
 inline constexpr int32_t kMaxAnswerTokens = 1 << 24;
 
+/// What flags said of how to talk.
 struct ChatTerminalOptions {
   engine::GenerationOptions generation;  // until /set
   std::string load;                      // the file that the conversation is from; "": none

@@ -1,4 +1,13 @@
 // weft ask: a question over ingested documents.
+// A question goes through three hands: library::find_passages says which passages, and whether
+// there are any; library::question_prompt makes the prompt; the fusor prefills it from stored KV.
+// What is here is the order of these, and what is shown of them. Questions come one at a time
+// (ask), or several together in the engine's batcher (ask_together), with the same answers: a
+// question's tokens do not depend on what runs beside it.
+//
+// People get an answer as it is generated, then sources and a line about time; programs one JSON
+// object a question, also for one that failed, so that the lines of their input and of the output
+// stay in step.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -30,6 +39,7 @@ namespace {
 
 using fusion::ReuseMode;
 
+// Also the number of answered questions whose missing chunks wait to be stored (store_kept).
 constexpr int32_t kMaxParallel = 64;
 
 struct AskFlags {
@@ -42,6 +52,7 @@ struct AskFlags {
   engine::GenerationOptions generation;
 };
 
+/// What a question is asked over; `prompt` is empty where it is not asked.
 struct Retrieved : library::FoundPassages {
   fusion::Prompt prompt;
 };
@@ -90,6 +101,7 @@ class Asker {
                       FunctionRef<void(const Status&)> on_done) {
     WEFT_ASSIGN_OR_RETURN(const auto batcher,
                           engine::Batcher::create(engine_, {.max_running = flags_.parallel}));
+    // A deque, since `open` points at its elements while new ones come and old ones go.
     std::deque<Pending> pending;      // in order, the first of them not shown yet
     std::map<size_t, Pending*> open;  // by the batcher's index
     Status failed;                    // the step that ended them all
@@ -104,6 +116,11 @@ class Asker {
     bool is_end = false;
     Status unread;  // why there are no more
     for (;;) {
+      // Questions are read as long as there is room for one more in the step. At most twice
+      // `parallel` are held: an early long answer would else keep thousands of finished ones
+      // waiting. With nothing under way this waits for a line; else only a line that is there
+      // already is taken, since whoever asked before waits for an answer (a program that asks,
+      // reads, and asks again).
       while (!is_end && !interrupted() && std::ssize(open) < flags_.parallel &&
              std::ssize(pending) < 2 * flags_.parallel && (open.empty() || is_ready())) {
         Result<std::optional<std::string>> question = read();
@@ -123,11 +140,14 @@ class Asker {
         batcher->cancel(end_one);
       }
       for (; !pending.empty() && pending.front().is_done; pending.pop_front()) {
+        // After Ctrl-C an answer that has begun is shown as far as it came, one that has not is
+        // not.
         if (interrupted() && !has_text(pending.front())) continue;
         on_next(pending.front().question);
         show_pending(pending.front());
         on_done(pending.front().status);
       }
+      // With no answer under way the pages are free, which computing chunks needs.
       if (open.empty()) store_kept();
       if (interrupted()) return Status::ok();  // whoever called looks, too
       WEFT_RETURN_IF_ERROR(failed);
@@ -140,6 +160,7 @@ class Asker {
     if (flags_.documents.json) print_error_object(question, status);
   }
 
+  /// --answer-anyway asks over what was found, be it nothing.
   bool is_answered(const Retrieved& found) const {
     return found.found == retrieval::PassagesFound::kYes || flags_.documents.answer_anyway;
   }
@@ -165,6 +186,7 @@ class Asker {
     return std::optional(index);
   }
 
+  /// Where there is no report its fields stay at zero.
   static Answer answer_of(engine::BatchAnswer from, ReuseMode asked) {
     Answer answer{.asked = asked, .generation = {}, .report = {}, .ttft_ms = from.ttft_ms};
     if (from.report) answer.report = *std::move(from.report);
@@ -176,6 +198,7 @@ class Asker {
     return one.answer && !one.answer->generation.tokens.empty();
   }
 
+  /// As answer() prints it, at once: the leading space of an answer after "Answer:" is left out.
   void show_pending(const Pending& one) {
     if (!one.status.is_ok()) return show_error(one.question, one.status);
     if (!one.answer) return show_not_found(one.question, one.found);
@@ -195,6 +218,8 @@ class Asker {
     }
   }
 
+  /// Missing chunks are stored after the answer is shown: the first answer over a new document
+  /// would else wait for the disk.
   Status answer_and_show(const std::string& question) {
     WEFT_ASSIGN_OR_RETURN(Retrieved found, retrieve(question));
     if (!is_answered(found)) {
@@ -221,6 +246,8 @@ class Asker {
     return Status::ok();
   }
 
+  /// The line about an unfinished store is a note of every JSON answer, as a program may never see
+  /// standard error.
   Result<Retrieved> retrieve(const std::string& question) {
     Retrieved found;
     WEFT_ASSIGN_OR_RETURN(static_cast<library::FoundPassages&>(found),
@@ -252,13 +279,15 @@ class Asker {
     return fusion_options(flags_.documents.reuse, mode, engine_);
   }
 
+  /// The time to the first token is the prefill's: what comes out of it are the logits that the
+  /// first token is sampled from.
   Result<Begun> prefill(const fusion::Prompt& prompt, ReuseMode mode) {
     WEFT_ASSIGN_OR_RETURN(const fusion::FusionOptions options, options_for(mode));
     const int64_t begin_ns = app_.env.monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(fusion::Prefilled prefilled, library_.fusor().prefill(prompt, options));
     Begun begun{.answer = {}, .prefilled = std::move(prefilled), .tokens = prompt.tokens()};
     begun.answer.asked = mode;
-    begun.answer.ttft_ms = static_cast<double>(app_.env.monotonic_ns() - begin_ns) * 1e-6;
+    begun.answer.ttft_ms = (app_.env.monotonic_ns() - begin_ns) * 1e-6;
     begun.answer.report = begun.prefilled.report;
     return begun;
   }
@@ -271,6 +300,7 @@ class Asker {
         engine::generate(
             engine_, begun.prefilled.sequence, std::move(begun.prefilled.logits), flags_.generation,
             [&](std::string_view piece) {
+              // White space before the first word is left out, and may come in a piece of its own.
               if (stream) {
                 if (first) {
                   piece.remove_prefix(std::min(piece.find_first_not_of(" \n"), piece.size()));
@@ -287,6 +317,7 @@ class Asker {
   }
 
   /// About the answers themselves; the report's notes are about how they were computed.
+  /// JSON says that an answer was cut by its stop_reason, so it has no note for that.
   std::vector<std::string> notes_on(const std::vector<Answer>& answers) const {
     std::vector<std::string> notes;
     for (const Answer& a : answers) {
@@ -301,6 +332,7 @@ class Asker {
     return notes;
   }
 
+  /// Notes to standard error before the sources, after the answer: what they say is about it.
   void show(const std::string& question, const Retrieved& found,
             const std::vector<Answer>& answers) {
     std::vector<std::string> notes = found.notes;
@@ -319,6 +351,7 @@ class Asker {
     if (with_stats) show_stats(answers);
   }
 
+  /// With --compare the fields of an answer are in "modes", else beside the question.
   void show_json(const std::string& question, const Retrieved& found,
                  const std::vector<Answer>& answers, std::vector<std::string> notes) {
     Json chunks = Json::array();
@@ -373,6 +406,7 @@ class Asker {
   library::Library& library_;
   std::string unfinished_;
   bool load_shown_ = false;
+  // Of answers that were shown: what of them is missing is stored when nothing is under way.
   std::vector<std::pair<std::vector<std::vector<int32_t>>, ReuseMode>> to_store_;  // chunks
 };
 
@@ -381,6 +415,8 @@ bool is_blank(const std::string& text) {
 }
 
 /// The questions of standard input, one a line.
+/// Each line is a question, whatever became of those before it. Printed before its answer where
+/// nobody saw it being typed. Exit status 1 where any failed.
 Status ask_lines(App& app, const AskFlags& flags, Asker& asker) {
   const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
   const auto input = terminal ? terminal_input(app.env, "") : plain_input();
@@ -429,6 +465,9 @@ Status ask_lines(App& app, const AskFlags& flags, Asker& asker) {
   return not_found(fmt::format("{} of {} questions were not answered", failed, asked));
 }
 
+/// All that is wrong with the flags is said before the model is opened, which takes longest; what
+/// only the model can tell (--check's layers), right after. -i is a chat over documents, and goes
+/// there.
 Status run_ask(App& app, AskFlags flags) {
   if (flags.question && is_blank(*flags.question)) {
     return invalid_argument("the question is empty");

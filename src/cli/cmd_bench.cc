@@ -1,4 +1,8 @@
 // weft bench ttft, weft bench speed, weft bench load: whole-run benchmarks.
+// Each of the three runs its work several times and shows medians with least and greatest, since a
+// shared machine is noisy: two figures are worth comparing within one run, not between two. The
+// work itself is in src/bench, which these commands open an engine for; what is measured beside
+// what is said there.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -19,6 +23,8 @@ namespace weft::cli {
 namespace {
 
 /// A folder under the system's temporary one that removes itself.
+/// Records of `bench ttft` are real files: reading them is part of what is timed. The folder may be
+/// on another disk than the user's stores ($TMPDIR says where).
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -48,6 +54,8 @@ struct TtftFlags {
   bool json = false;
 };
 
+/// All parts of the TTFT with their spread; "done" and "ratio" tell what a mode chose, as blend
+/// under --ratio auto may take full prefill.
 Json ttft_json(const engine::Engine& engine, const bench::TtftReport& report) {
   Json modes = Json::object();
   for (const bench::TtftResult& r : report.modes) {
@@ -74,6 +82,7 @@ Json ttft_json(const engine::Engine& engine, const bench::TtftReport& report) {
           {"modes", std::move(modes)}};
 }
 
+/// "sooner" is times the first mode that was asked for, which is `none` by default.
 void print_ttft(const engine::Engine& engine, const bench::TtftReport& report) {
   fmt::print("{} prompt tokens, {} threads, {}, compute {}; medians in ms\n", report.prompt_tokens,
              engine.context().pool.size(), kernels::isa_name(engine.context().isa),
@@ -100,6 +109,8 @@ void print_ttft(const engine::Engine& engine, const bench::TtftReport& report) {
   }
 }
 
+/// Wrong flags, a folder that cannot be made and a file that cannot be written are said before the
+/// first run: the benchmark may take minutes, and would end with nothing to show.
 Status run_ttft(App& app, TtftFlags flags) {
   WEFT_RETURN_IF_ERROR(fusion_options(flags.reuse).status());
   WEFT_ASSIGN_OR_RETURN(flags.options.modes, parse_modes(flags.modes));
@@ -172,6 +183,7 @@ struct SpeedFlags {
   bool json = false;
 };
 
+/// "512,4096": prompt lengths; 0 leaves prefill out, to time decode alone.
 Status run_speed(App& app, SpeedFlags flags) {
   flags.options.prefill_tokens.clear();
   for (const std::string& item : split_list(flags.prefill)) {
@@ -243,6 +255,8 @@ struct LoadFlags {
 };
 
 /// This very program, generating one token.
+/// Greedy and --raw, so that every process does the same work on any model. The flags that change
+/// what is loaded or how it is multiplied are passed on.
 Result<std::vector<std::string>> load_command(const LoadFlags& flags) {
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
@@ -260,18 +274,21 @@ Result<std::vector<std::string>> load_command(const LoadFlags& flags) {
 }
 
 /// Bytes of K and V that the prompt and its token take.
-Result<uint64_t> kv_bytes(const engine::Engine& engine, const std::string& prompt) {
+Result<int64_t> kv_bytes(const engine::Engine& engine, const std::string& prompt) {
   const text::Tokenizer& tokenizer = engine.tokenizer();
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()}));
-  return static_cast<uint64_t>(engine.kv_token_bytes()) * (tokens.size() + 1);
+  // One more for the token that is generated.
+  return engine.kv_token_bytes() * (std::ssize(tokens) + 1);
 }
 
+/// The model is looked into first for its files, then let go: --cold drops them from the page cache
+/// before each run, which the kernel refuses for pages that a process has mapped.
 Status run_load(App& app, LoadFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const std::string path,
                         resolve_model(app.env, flags.model.model, app.models_dir));
   flags.model.model = path;
-  uint64_t file_bytes = 0;
+  int64_t file_bytes = 0;
   {
     WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
     file_bytes = file->size_bytes();
@@ -287,21 +304,23 @@ Status run_load(App& app, LoadFlags flags) {
   progress.reset();
   // Only now, as this process's own memory would count to the children's.
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  WEFT_ASSIGN_OR_RETURN(const uint64_t kv, kv_bytes(*engine, flags.prompt));
-  const int64_t other = static_cast<int64_t>(report.peak_bytes) - static_cast<int64_t>(file_bytes) -
-                        static_cast<int64_t>(kv);
+  WEFT_ASSIGN_OR_RETURN(const int64_t kv, kv_bytes(*engine, flags.prompt));
+  const int64_t peak_bytes = report.peak_bytes;
+  // What neither the file nor the KV explains: weights laid out anew, scratch, the program. May be
+  // negative, where less than the whole file was ever read.
+  const int64_t other = peak_bytes - file_bytes - kv;
   if (flags.json) {
     print_json({{"engine", engine_json(*engine)},
                 {"cold", flags.options.cold},
                 {"first_token_ms", spread_json(report.first_token_ms)},
                 {"exit_ms", spread_json(report.exit_ms)},
-                {"peak_bytes", report.peak_bytes},
+                {"peak_bytes", peak_bytes},
                 {"file_bytes", file_bytes},
                 {"kv_bytes", kv},
                 {"other_bytes", other}});
     return Status::ok();
   }
-  const auto megabytes = [](auto bytes) { return static_cast<double>(bytes) * 1e-6; };
+  const auto megabytes = [](auto bytes) { return bytes * 1e-6; };
   const Spread& first = report.first_token_ms;
   fmt::print("{} threads, {}, page cache {}; median (min to max)\n", engine->context().pool.size(),
              kernels::isa_name(engine->context().isa), flags.options.cold ? "dropped" : "as it is");
@@ -309,7 +328,7 @@ Status run_load(App& app, LoadFlags flags) {
   fmt::print("exit        {:>9.1f} ms ({:.1f} to {:.1f})\n", report.exit_ms.median,
              report.exit_ms.min, report.exit_ms.max);
   fmt::print("peak memory {:>9.1f} MB: file {:.1f}, KV {:.1f}, other {:.1f}\n",
-             megabytes(report.peak_bytes), megabytes(file_bytes), megabytes(kv), megabytes(other));
+             megabytes(peak_bytes), megabytes(file_bytes), megabytes(kv), megabytes(other));
   return Status::ok();
 }
 

@@ -1,4 +1,7 @@
 // weft bench batch: several sequences at once.
+// What a server of many users would get out of this machine: tokens a second of all of them, and
+// how long each waits between two tokens (ITL), whose 95th percentile shows what a mean hides. The
+// engine is opened once for the largest batch, so that all share one KV cache.
 #include <fmt/format.h>
 
 #include "bench/batch.h"
@@ -17,6 +20,7 @@ struct BenchBatchFlags {
   bool json = false;
 };
 
+// Sequences.
 constexpr int32_t kMostAtOnce = 1024;
 
 Json report_json(const engine::Engine& engine, const std::vector<bench::BatchSpeed>& speeds) {
@@ -30,6 +34,7 @@ Json report_json(const engine::Engine& engine, const std::vector<bench::BatchSpe
   return {{"engine", engine_json(engine)}, {"batches", std::move(batches)}};
 }
 
+/// `n_contexts` is what the KV cache is made for: the largest batch with prompt and answer.
 Status run_bench_batch(App& app, BenchBatchFlags flags) {
   flags.options.batches.clear();
   flags.model.n_contexts = 1;

@@ -1,4 +1,7 @@
 // weft bench retrieval: how often the passages that hold the answer are among those that ask takes.
+// No KV and no answer: only the search, so 1,300 questions over 1,704 passages take 30 s. A model
+// is needed for its vocabulary, as passages are cut and counted in its tokens. The figures of
+// docs/measurements.md, "Retrieval", are this command's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +22,8 @@ struct RetrievalFlags {
   bool json = false;
 };
 
+/// Even and odd questions are reported apart, so that a choice made on one half can be tested on
+/// the other.
 const char* half_name(eval::Half half) {
   switch (half) {
     case eval::Half::kEven:
@@ -35,6 +40,7 @@ Json share_json(const eval::Interval& share) {
   return {{"value", share.value}, {"low", share.low}, {"high", share.high}};
 }
 
+/// Shares come with their 95 % intervals; passages and tokens are means a question.
 Json figures_json(const eval::RetrievalFigures& f) {
   return {{"gold", share_json(f.gold)},
           {"passages", f.passages},
@@ -85,6 +91,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
+/// The same passages twice in one index would be copies of each other, which the search leaves out.
+/// By the file and not by its name, so that a link is seen, too.
 Status refuse_twice(const std::vector<std::string>& files) {
   for (size_t i = 0; i < files.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
@@ -112,6 +120,7 @@ std::vector<std::string> set_names(const std::vector<std::string>& files) {
   return names;
 }
 
+/// All sets go into one index, so each one's passages are distractors of the others'.
 Status run_retrieval(App& app, const RetrievalFlags& flags) {
   WEFT_RETURN_IF_ERROR(refuse_twice(flags.files));
   const std::vector<std::string> names = set_names(flags.files);

@@ -1,5 +1,13 @@
 // weft cache ls|stat|verify|rm|gc: what a folder's chunk store holds, and what of it no document
 // has.
+// These commands see records and not what is in them. A record belongs to chunks of documents, and
+// which do is known by the index alone: so whatever removes records here asks the index, and where
+// that is damaged or missing, nothing is removed but by name or by --all. The rule for what cannot
+// be read (rights, a bad sector, a newer version) is to keep it: it may be whole.
+//
+// Another process may ingest, ask or remove at the same time. Hence the order of each command:
+// documents are read before records, as what is stored has its record first, and a record that
+// seems unneeded is looked up once more when it is removed, under the index's lock.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +35,7 @@ struct CacheFlags {
   bool json = false;
 };
 
+/// A store that is only looked at is opened read-only: it may be somebody else's.
 enum class Access { kRead, kChange };
 
 Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags& flags,
@@ -43,6 +52,8 @@ Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const CacheFlags&
   return index;
 }
 
+/// Reads each record's head alone: "damaged" here is a head that is wrong, and `verify` reads the
+/// rest.
 Status run_ls(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const std::vector<store::RecordSummary> records, store->ls());
@@ -59,13 +70,14 @@ Status run_ls(App& app, const CacheFlags& flags) {
       fmt::print("{}  damaged: {}\n", r.hash.to_hex(), one_line(r.status.message()));
     } else {
       fmt::print("{}  {:>5} tokens {:>8.2f} MB  used {} UTC\n", r.hash.to_hex(), r.info.n_tokens,
-                 static_cast<double>(r.file_bytes) * 1e-6, date_of(r.last_use_unix_ms));
+                 r.file_bytes * 1e-6, date_of(r.last_use_unix_ms));
     }
   }
   if (flags.json) print_json({{"records", std::move(list)}});
   return Status::ok();
 }
 
+/// What the store was settled to (model, anchor) is in the index, so a folder without one has "-".
 Status run_stat(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
@@ -97,7 +109,7 @@ Status run_stat(App& app, const CacheFlags& flags) {
 struct MissingRecords {
   std::string path;
   int64_t id = 0;
-  uint64_t chunks = 0;
+  int64_t chunks = 0;
 };
 
 /// Which documents miss records; nothing where the index is an older weft's, which has no names of
@@ -105,6 +117,7 @@ struct MissingRecords {
 Result<std::vector<MissingRecords>> find_missing(store::ChunkStore& store, retrieval::Index& index,
                                                  const store::VerifyReport& report) {
   std::vector<MissingRecords> missing;
+  // Asked of any hash: what counts is whether it can be asked at all.
   if (index.has_record({}).status().code() == StatusCode::kUnsupported) return missing;
   // Before the records: what is stored in the meantime has a record already.
   WEFT_ASSIGN_OR_RETURN(const auto documents, index.documents());
@@ -141,6 +154,9 @@ struct Repaired {
 };
 
 /// The removals of repair(), which syncs the folder.
+/// Two kinds go: records whose bytes are wrong, and those that no chunk of the index has. Removed
+/// one by one with a look at Ctrl-C in between; what is gone stays gone, and a second run goes on
+/// from there.
 Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
                          const store::VerifyReport& report, Repaired& repaired) {
   for (const auto& bad : report.bad) {
@@ -158,6 +174,7 @@ Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
   }
   std::vector<Hash128> unneeded;
   for (const store::RecordSummary& record : records) {
+    // It may be needed for all that can be told; see the head of this file.
     if (unreadable.contains(record.hash)) continue;
     WEFT_ASSIGN_OR_RETURN(const bool needed, index.has_record(record.hash));
     if (!needed) unneeded.push_back(record.hash);
@@ -172,6 +189,9 @@ Status remove_for_repair(store::ChunkStore& store, retrieval::Index& index,
 /// Removes damaged records and those that no document has, and has the next ingest make the missing
 /// ones. What could not be read stays. Only where the index is sound and this weft's: it says which
 /// they are.
+/// The last step makes documents that now lack a record incomplete, which is how `weft ingest`
+/// knows to compute them again. It cannot be first: what is damaged counts as there until it is
+/// removed.
 Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
                         const store::VerifyReport& report) {
   WEFT_RETURN_IF_ERROR(index.has_record({}).status());  // of an older weft: before any removal
@@ -188,21 +208,23 @@ Result<Repaired> repair(store::ChunkStore& store, retrieval::Index& index,
   WEFT_ASSIGN_OR_RETURN(const auto missing, find_missing(store, index, kept));
   for (const MissingRecords& of : missing) {
     const Status marked = index.mark_incomplete(of.id);
+    // Not found: it was taken out while this ran.
     if (!marked.is_ok() && marked.code() != StatusCode::kNotFound) return marked;
     ++repaired.incomplete_documents;
   }
   return repaired;
 }
 
+/// What `verify` found, and what --repair did about it.
 struct Verified {
   store::VerifyReport report;
-  uint64_t damaged = 0;  // of report.bad; the others could not be read
+  int64_t damaged = 0;  // of report.bad; the others could not be read
   Status index;
   std::vector<MissingRecords> missing;  // before the repair
-  uint64_t missing_chunks = 0;
+  int64_t missing_chunks = 0;
   std::optional<Repaired> repaired;
 
-  uint64_t unreadable() const { return report.bad.size() - damaged; }
+  int64_t unreadable() const { return std::ssize(report.bad) - damaged; }
 };
 
 void show_verified_json(const Verified& verified) {
@@ -236,14 +258,14 @@ void show_verified(const Verified& verified) {
     fmt::print("{}: {} without a record\n", one_line(of.path), counted(of.chunks, "chunk"));
   }
   fmt::print("{}, {:.1f} MB, {} bad", counted(verified.report.records, "record"),
-             static_cast<double>(verified.report.bytes) * 1e-6, verified.damaged);
+             verified.report.bytes * 1e-6, verified.damaged);
   if (verified.unreadable() > 0) fmt::print(", {} unreadable", verified.unreadable());
   if (verified.missing_chunks > 0) {
     fmt::print(", {} without a record", counted(verified.missing_chunks, "chunk"));
   }
   fmt::print("\n");
   if (const auto& repaired = verified.repaired) {
-    fmt::print("{} removed, {} that no document has; {} incomplete by that\n",
+    fmt::print("{} removed, {} that no document has; {} incomplete now\n",
                counted(repaired->removed_bad, "damaged record"), repaired->removed_unneeded,
                repaired->incomplete_documents == 1
                    ? "1 document is"
@@ -252,16 +274,18 @@ void show_verified(const Verified& verified) {
 }
 
 /// What is still wrong, as one line.
+/// kCorrupt, and so exit status 1, where anything is bad: a script that runs `weft cache verify`
+/// nightly needs no look at the text. After a repair only what had to be kept counts.
 Status judge(const std::string& dir, const Verified& verified) {
   WEFT_RETURN_IF_ERROR(verified.index);
-  const uint64_t unreadable = verified.unreadable();
+  const int64_t unreadable = verified.unreadable();
   if (verified.repaired) {
     if (unreadable == 0) return Status::ok();
     return io_error(fmt::format("{}: {} could not be read and {} kept", dir,
                                 counted(unreadable, "record"), unreadable == 1 ? "was" : "were"));
   }
   std::string what;
-  const auto add = [&](uint64_t n, const std::string& text) {
+  const auto add = [&](int64_t n, const std::string& text) {
     if (n > 0) what += (what.empty() ? "" : ", ") + text;
   };
   add(verified.damaged, counted(verified.damaged, "bad record"));
@@ -275,24 +299,26 @@ Status judge(const std::string& dir, const Verified& verified) {
                                         : ""));
 }
 
+/// All that was found is printed before the first error ends it: the list of bad records is what a
+/// user of a failing disk needs.
 Status run_verify(App& app, const CacheFlags& flags) {
   using Mode = retrieval::Index::Mode;
   WEFT_ASSIGN_OR_RETURN(const auto store,
                         open_store(app, flags, flags.repair ? Access::kChange : Access::kRead));
   auto progress = std::make_unique<Progress>("verify");
-  WEFT_ASSIGN_OR_RETURN(
-      store::VerifyReport report, store->verify([&](uint64_t done, uint64_t total) {
-        progress->show(static_cast<int64_t>(done), static_cast<int64_t>(total), "records");
-        return !interrupted();
-      }));
+  WEFT_ASSIGN_OR_RETURN(store::VerifyReport report,
+                        store->verify([&](uint64_t done, uint64_t total) {
+                          progress->show(done, total, "records");
+                          return !interrupted();
+                        }));
   progress.reset();
   // Opened to write, where that is allowed: only then SQLite compares the search terms, too. But
   // what cannot be read as it is (WAL) is not changed here.
   auto index = open_index(app, flags, Mode::kReadOnly);
   if (index.is_ok()) index = open_index(app, flags, Mode::kReadWrite);
   Verified verified{.report = std::move(report)};
-  verified.damaged = static_cast<uint64_t>(
-      std::ranges::count_if(verified.report.bad, [](const auto& bad) { return bad.is_damaged(); }));
+  verified.damaged =
+      std::ranges::count_if(verified.report.bad, [](const auto& bad) { return bad.is_damaged(); });
   verified.index = index.status();
   if (index.is_ok() && *index != nullptr) verified.index = (*index)->verify();
   const bool has_index = verified.index.is_ok() && *index != nullptr;
@@ -315,6 +341,8 @@ Status run_verify(App& app, const CacheFlags& flags) {
   return judge(flags.dir, verified);
 }
 
+/// "cache rm" without a name must not mean all. What was removed is the difference of two looks at
+/// the folder, as clear() does not count.
 Status run_rm(App& app, const CacheFlags& flags) {
   if (flags.all == !flags.hashes.empty()) {
     return invalid_argument("name the records to remove (weft cache ls), or give --all");
@@ -331,13 +359,12 @@ Status run_rm(App& app, const CacheFlags& flags) {
   if (flags.all) WEFT_RETURN_IF_ERROR(store->clear());
   for (const Hash128& hash : hashes) WEFT_RETURN_IF_ERROR(store->remove(hash));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats after, store->stat());
-  const auto removed = static_cast<int64_t>(before.disk.records) - after.disk.records;
-  const auto freed = static_cast<int64_t>(before.disk.bytes) - after.disk.bytes;
+  const int64_t removed = before.disk.records - after.disk.records;
+  const int64_t freed = before.disk.bytes - after.disk.bytes;
   if (flags.json) {
     print_json({{"removed", removed}, {"freed_bytes", freed}});
   } else {
-    fmt::print("{} removed, {:.1f} MB freed\n", counted(removed, "record"),
-               static_cast<double>(freed) * 1e-6);
+    fmt::print("{} removed, {:.1f} MB freed\n", counted(removed, "record"), freed * 1e-6);
   }
   return Status::ok();
 }
@@ -363,6 +390,7 @@ Status run_gc(App& app, const CacheFlags& flags) {
   }
   int64_t removed = 0;
   uint64_t freed = 0;
+  // Called by the index for each record that is still unneeded when its turn comes.
   const auto remove = [&](const Hash128& record) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
     if (!flags.dry_run) {  // one sync for all: there may be very many
@@ -390,12 +418,13 @@ Status run_gc(App& app, const CacheFlags& flags) {
     print_json({{"dry_run", flags.dry_run}, {"removed", removed}, {"freed_bytes", freed}});
   } else {
     fmt::print("{} {}, {:.1f} MB {}\n", counted(removed, "record"),
-               flags.dry_run ? "would be removed" : "removed", static_cast<double>(freed) * 1e-6,
+               flags.dry_run ? "would be removed" : "removed", freed * 1e-6,
                flags.dry_run ? "would be freed" : "freed");
   }
   return Status::ok();
 }
 
+/// One of the five commands; all share `flags`, of which only the given one's are set.
 Command add_action(Command cache, App& app, const std::shared_ptr<CacheFlags>& flags,
                    const char* name, const char* what, Status (*run)(App&, const CacheFlags&)) {
   Command command = cache.add_command(name, what);

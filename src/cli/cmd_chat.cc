@@ -1,5 +1,9 @@
 // weft chat: with whom the terminal (chat_terminal.h) talks, a model alone or one over documents,
 // and what the conversation begins with.
+// `weft chat`, `weft chat --store` and `weft ask -i` end in the same terminal and differ in whom it
+// talks with. What is said at the beginning is in this order: first what is wrong with files (a
+// --save that would replace another conversation), then with flags, then the model is opened, which
+// takes longest, then what was loaded is compared with what the model can do.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -7,6 +11,7 @@
 
 #include "base/atomic_file.h"
 #include "base/terminal_text.h"
+#include "base/narrow.h"
 #include "cli/app.h"
 #include "cli/chat.h"
 #include "cli/chat_file.h"
@@ -20,6 +25,8 @@
 namespace weft::cli {
 namespace {
 
+/// A conversation goes on more freely and longer than one answer, so its defaults differ from
+/// generate's: temperature 0.8 and 1024 tokens. Over documents they are generate's again.
 struct ChatFlags {
   ModelFlags model;
   std::optional<std::string> system;
@@ -30,6 +37,7 @@ struct ChatFlags {
 };
 
 /// A model alone.
+/// Hands everything to the session; it has no sources to show and asks about nothing.
 class ModelTalk : public Talk {
  public:
   explicit ModelTalk(engine::ChatSession& session) : session_(session) {}
@@ -52,7 +60,7 @@ class ModelTalk : public Talk {
   std::vector<text::Turn> turns() const override { return session_.turns(); }
   int32_t dropped_turns() const override { return session_.dropped_turns(); }
   int32_t held_tokens() const override {
-    return static_cast<int32_t>(session_.held_tokens().size());
+    return narrow<int32_t>(std::ssize(session_.held_tokens()));
   }
 
  private:
@@ -64,6 +72,9 @@ ChatTerminalOptions terminal_options(const ChatFlags& flags) {
 }
 
 /// A conversation is not lost to another one, and a file that cannot be written is said now.
+/// Tries it, by beginning to write the file: missing rights and a missing folder show there and
+/// nowhere before. `--load a.json --save a.json` goes on with one file, whatever way the two names
+/// take there (equivalent() follows links).
 Status check_save(App& app, const ChatFlags& flags) {
   if (flags.save.empty()) return Status::ok();
   std::error_code ignored;
@@ -79,6 +90,7 @@ Status check_save(App& app, const ChatFlags& flags) {
 }
 
 /// Loads --load's conversation and sets -s's system turn.
+/// The loaded turns come before -s: it replaces the system turn that they have.
 Result<Beginning> begin(App& app, const ChatFlags& flags, Talk& talk) {
   Beginning out;
   if (!flags.load.empty()) {
@@ -110,6 +122,8 @@ std::string models_to_name(App& app) {
   return "there are:" + names;
 }
 
+/// Ctrl-C ends the program while the model is being opened, as anywhere, and from
+/// outlive_interrupts() on only an answer.
 Status run_chat(App& app, const ChatFlags& flags) {
   if (flags.model.model.empty()) {
     return invalid_argument(fmt::format("--model MODEL is missing, and WEFT_MODEL is not set; {}",
@@ -156,6 +170,7 @@ Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> 
 
 }  // namespace
 
+/// What `ask -i` has no flag for (-s, --load, --save) is empty.
 Status run_document_chat(App& app, DocumentChatStart start) {
   ChatFlags flags;
   flags.model = std::move(start.model);
@@ -167,6 +182,9 @@ Status run_document_chat(App& app, DocumentChatStart start) {
   return run_over_documents(app, std::move(flags), std::move(start.question));
 }
 
+/// ask's flags are there with and without --store, as one command has one help; without it they are
+/// refused by name, since they would silently do nothing. The defaults that --store changes can
+/// only be set when the flags have been read: nobody knows before whether --temp was given.
 void add_chat_command(Command root, App& app) {
   auto flags = std::make_shared<ChatFlags>();
   Command command = root.add_command("chat", "Talk with a model, alone or over documents");

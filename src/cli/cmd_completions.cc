@@ -1,4 +1,6 @@
 // weft completions: what a shell needs to complete weft's command line.
+// The scripts themselves are in completions.cc; here is the command that prints one, to be sourced
+// (`source <(weft completions bash)`) or put where a shell looks, as `make install` does.
 #include <cstdio>
 
 #include "cli/app.h"
@@ -6,6 +8,7 @@
 
 namespace weft::cli {
 
+// `line` is described when the command runs and not here: commands that are added later count.
 void add_completions_command(Command root, App& app, const CommandLine& line) {
   auto shell = std::make_shared<std::string>();
   Command command = root.add_command("completions", "Print a shell's completions of this program");

@@ -1,4 +1,9 @@
 // weft docs ls|rm: the documents of a store, and taking some out of it.
+// Which document a path means is the hard part. A document is known by the path that it had when it
+// was ingested; since then the file may be gone, its folder may have become a link, or the user may
+// be in another folder. People type what they see, and `ls` shows paths from the named folder on.
+// `docs rm` cannot be undone (but by an ingest), so it takes the reading that is certain first, and
+// where two are possible it lists them and removes nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +28,7 @@ struct DocsFlags {
   bool json = false;
 };
 
+/// As cmd_cache.cc's, but without an index there is nothing to say here, so that is an error.
 Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const DocsFlags& flags,
                                                      retrieval::Index::Mode mode) {
   auto index = retrieval::Index::open(library::index_path(flags.dir), mode, app.env, index_wait());
@@ -32,6 +38,7 @@ Result<std::unique_ptr<retrieval::Index>> open_index(App& app, const DocsFlags& 
       flags.dir, shell_path(flags.dir)));
 }
 
+/// A document with what of it is in the store's folder.
 struct ListedDocument {
   retrieval::Document document;
   std::set<Hash128> records;  // that its chunks need
@@ -43,6 +50,8 @@ struct ListedDocument {
 };
 
 /// What the index has, and what of it the store's folder has: by the records' names, unread.
+/// Names alone, because reading every record of a large store takes as long as its disk needs for
+/// all of it: `cache verify` does that. A passage that two documents have counts in both.
 Result<std::vector<ListedDocument>> list_documents(retrieval::Index& index,
                                                    store::ChunkStore& store) {
   std::vector<ListedDocument> listed;
@@ -84,6 +93,8 @@ std::string gone_records_line(const std::vector<ListedDocument>& listed, const s
       dir, counted(n, "document"));
 }
 
+/// The list is the answer; what is missing is said on standard error, and in JSON under
+/// `unfinished`, so that a script that counts lines counts documents.
 Status run_ls(App& app, const DocsFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto index,
                         open_index(app, flags, retrieval::Index::Mode::kReadOnly));
@@ -111,7 +122,7 @@ Status run_ls(App& app, const DocsFlags& flags) {
     } else {
       fmt::print("{}  {}  {}, {}, {:.2f} MB{}\n", one_line(shown), one_line(info.title),
                  counted(one.document.n_chunks, "chunk"), counted(one.document.n_tokens, "token"),
-                 static_cast<double>(one.bytes) * 1e-6, one.is_whole() ? "" : "  incomplete");
+                 one.bytes * 1e-6, one.is_whole() ? "" : "  incomplete");
     }
   }
   if (flags.json) {
@@ -128,12 +139,15 @@ Status run_ls(App& app, const DocsFlags& flags) {
   return Status::ok();
 }
 
-/// What a path that is to be removed means.
+/// What a path that is to be removed means. A root is a path that an ingest was begun with: where
+/// that did not end, `docs rm` of it ends it, so that asking no longer says that files may be
+/// missing.
 struct Meant {
   std::vector<std::string> documents;  // their paths
   std::vector<std::string> roots;      // where an ingest did not end
 };
 
+/// By absolute path: a document at it or below it.
 Meant meant_by(const std::vector<retrieval::Document>& documents,
                const retrieval::Unfinished& unfinished, const std::string& path) {
   Meant meant;
@@ -156,9 +170,13 @@ Result<Meant> meant_by_name(Env& env, const std::vector<retrieval::Document>& do
     Meant meant = meant_by(documents, unfinished, form);
     if (!meant.documents.empty() || !meant.roots.empty()) return meant;
   }
+  // In a folder with a "docs" of its own, "docs" is that one, also where `ls` shows another by the
+  // same words. So a shown name counts only where nothing is at the path.
   if (env.stat(path).status().code() != StatusCode::kNotFound) return Meant();
   std::vector<std::string> found;
   const std::string shown = path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
+  // The shown name's absolute form under each root: /a/docs and /b/docs are two, and either may be
+  // meant.
   std::set<std::string> meant;  // by the name in each root, absolute
   for (const retrieval::Document& document : documents) {
     const std::string from_root = retrieval::path_from_root(document.info.path, document.info.root);
@@ -187,6 +205,10 @@ Result<Meant> meant_by_name(Env& env, const std::vector<retrieval::Document>& do
       fmt::format("{}: may be any of {}; name the one that is meant", path, list));
 }
 
+/// All paths are looked up before the first document goes: `docs rm a.md b.mdd` removes nothing.
+/// After each document its records are swept, those that no other document has: a kill in between
+/// leaves at most one document's, which the next opening to write removes. The count of records is
+/// the difference of two looks, as the sweep goes on with what a killed run left, too.
 Status run_rm(App& app, const DocsFlags& flags) {
   if (flags.paths.empty()) {
     return invalid_argument(
@@ -214,30 +236,33 @@ Status run_rm(App& app, const DocsFlags& flags) {
                       path, flags.dir));
     }
   }
-  const auto records = [&]() -> Result<std::pair<uint64_t, uint64_t>> {
+  const auto records = [&]() -> Result<std::pair<int64_t, int64_t>> {
     WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
-    return std::pair(stats.disk.records, stats.disk.bytes);
+    return std::pair<int64_t, int64_t>(stats.disk.records, stats.disk.bytes);
   };
   WEFT_ASSIGN_OR_RETURN(const auto before, records());
   int64_t removed = 0;
   for (const std::string& path : named) {
     if (interrupted()) return cancelled("stopped; what was removed so far is gone");
     const Status status = index->remove_document(path);
+    // Not found: another process removed it meanwhile.
     if (!status.is_ok() && status.code() != StatusCode::kNotFound) return status;
     if (status.is_ok()) ++removed;
     WEFT_RETURN_IF_ERROR(index->sweep(
         [&](const Hash128& record) { return library::remove_record(*store, record); }));
   }
   if (!ended.empty()) WEFT_RETURN_IF_ERROR(index->end_roots(ended));
+  // Once at the end, as it takes as long as the index is large. Without it a deleted document's
+  // words would still be in the file.
   if (removed > 0) WEFT_RETURN_IF_ERROR(index->drop_former_terms());
   WEFT_ASSIGN_OR_RETURN(const auto after, records());
-  const auto gone = static_cast<int64_t>(before.first) - static_cast<int64_t>(after.first);
-  const auto freed = static_cast<int64_t>(before.second) - static_cast<int64_t>(after.second);
+  const int64_t gone = before.first - after.first;
+  const int64_t freed = before.second - after.second;
   if (flags.json) {
     print_json({{"removed", removed}, {"removed_records", gone}, {"freed_bytes", freed}});
   } else {
     fmt::print("{} removed, with {} ({:.1f} MB)\n", counted(removed, "document"),
-               counted(gone, "record"), static_cast<double>(freed) * 1e-6);
+               counted(gone, "record"), freed * 1e-6);
   }
   return Status::ok();
 }
@@ -260,7 +285,7 @@ void add_docs_command(Command root, App& app) {
   };
   add("ls", "List documents: path, title, chunks, tokens, bytes of KV", run_ls);
   Command rm = add("rm", "Remove documents with their KV; the files themselves stay", run_rm);
-  rm.add_option("paths", flags->paths, "files and folders, also such as are gone (one at least)");
+  rm.add_option("paths", flags->paths, "files and folders, also ones that are gone (at least one)");
 }
 
 }  // namespace weft::cli

@@ -1,4 +1,7 @@
 // weft eval, weft perplexity: how near the answers are to full prefill's, and to the text.
+// eval is the command that decides: what a mode loses against full prefill on real questions is why
+// a default is what it is (docs/experiments.md). perplexity is for comparing arithmetic and types
+// of weights with other engines, so it keeps to llama.cpp's protocol.
 #include <fmt/format.h>
 
 #include "cli/app.h"
@@ -19,11 +22,13 @@ struct EvalFlags {
   std::string modes = "none,full,blend";
   std::string anchor = "neutral";
   std::string prompt;
+  // "": none is written
   std::string details_file;
   int64_t limit = 0;
   bool json = false;
 };
 
+/// Modes are keys, in the order that was asked for.
 Json eval_json(const eval::EvalResult& result) {
   Json modes = Json::object();
   for (const eval::ModeResult& m : result.modes) {
@@ -45,6 +50,8 @@ Json eval_json(const eval::EvalResult& result) {
 }
 
 /// One JSON object a line and example.
+/// What tools/f1_beside_server.py reads: the prompt's very token ids, so that another engine is
+/// asked the same.
 std::string details_lines(const eval::EvalResult& result) {
   std::string lines;
   for (const eval::ExampleResult& e : result.details) {
@@ -64,11 +71,13 @@ std::string details_lines(const eval::EvalResult& result) {
   return lines;
 }
 
+/// "94.0% (91.0-97.0)"; "-" where full prefill has no answer right, so nothing could be kept.
 std::string share_text(const eval::Share& s) {
   if (s.of == 0) return "-";
   return fmt::format("{:.1f}% ({:.1f}-{:.1f})", 100 * s.share, 100 * s.low, 100 * s.high);
 }
 
+/// "kept of N" has N in the heading, since it is full prefill's and so the same for every mode.
 void print_eval(const eval::EvalResult& result) {
   fmt::print("{} examples of {:.0f} tokens on average; full prefill (none) is the reference\n",
              result.examples, result.prompt_tokens_mean);
@@ -88,6 +97,9 @@ void print_eval(const eval::EvalResult& result) {
       "(with 95 % intervals); plain: prompts that were prefilled in full instead\n");
 }
 
+/// The details' file is begun before the evaluation, which takes long, and gets its name at the
+/// end. Its inputs are those that must not be written over: the model, the questions, and the
+/// anchor, which may be a file.
 Status run_eval(App& app, EvalFlags flags) {
   flags.model.n_contexts = 2;  // a prompt's modes, and a few prompts, are held beside each other
   eval::EvalOptions options;
@@ -132,11 +144,12 @@ struct PerplexityFlags {
   bool json = false;
 };
 
+/// -c is the window here, as with llama.cpp's tool, not a limit.
 Status run_perplexity(App& app, PerplexityFlags flags) {
   eval::PerplexityOptions options;
   if (flags.model.context_tokens > 0) options.window_tokens = flags.model.context_tokens;
   // The context is the window: some models' RoPE depends on it.
-  flags.model.context_tokens = static_cast<int32_t>(options.window_tokens);
+  flags.model.context_tokens = options.window_tokens;
   flags.model.n_contexts = eval::windows_at_once(options.window_tokens);
   options.limit_tokens = flags.limit;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));

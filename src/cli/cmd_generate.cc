@@ -1,4 +1,8 @@
 // weft generate: continue a prompt, as a chat turn or as it is.
+// One prompt and one answer, without batcher: the plain way, whose tokens --parallel and --batch
+// have to give again (tests/batch_program_test.cc compares them). A prompt is bytes: NUL and what
+// is not UTF-8 are tokens like others, and nothing of it is cut but the line break that an editor
+// or echo has put at its end.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,8 +32,11 @@ struct GenerateFlags {
 };
 
 constexpr int32_t kMostTokens = 1 << 24;
+// Samples, whose pages but for the answers are shared.
 constexpr int32_t kMostParallel = 256;
 
+/// The likeliest tokens have their bytes beside their ids; both are the model's own probabilities,
+/// before penalties and samplers.
 Json to_json(const engine::Engine& engine, const engine::Generation& generation,
              int32_t n_logprobs) {
   Json tokens = Json::array();
@@ -59,6 +66,9 @@ std::string without_last_break(std::string text) {
   return text;
 }
 
+/// As words, by -p, from a file, or from a pipe; the parser has refused two of them. On a terminal
+/// without any, waiting for typed input would look as if the program hung, so that is an error.
+/// `echo | weft generate` has an empty prompt and not a missing one, and the line then says that.
 Result<std::string> read_prompt(App& app, const GenerateFlags& flags) {
   if (flags.words) return *flags.words;
   if (flags.prompt) return *flags.prompt;
@@ -105,6 +115,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
                          .generation = flags.generation});
   }
 
+  // The sequence frees its pages when it goes, also after an error.
   const kv::OwnedSequence sequence = engine->create_sequence();
   const auto is_stopped = [] { return interrupted(); };
   const FunctionRef<bool()> cancelled_ref(is_stopped);
@@ -141,6 +152,8 @@ Status run_generate(App& app, const GenerateFlags& flags) {
 
 }  // namespace
 
+/// Counts no further than the engine would: 64 MiB of text are refused after the first few thousand
+/// tokens, and Ctrl-C ends the counting.
 Result<std::vector<int32_t>> prompt_tokens(const engine::Engine& engine, const std::string& prompt,
                                            bool raw) {
   const text::Tokenizer& tokenizer = engine.tokenizer();

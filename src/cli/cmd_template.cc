@@ -1,4 +1,7 @@
 // weft template: a conversation from standard input to the prompt that a chat template makes of it.
+// For looking at what a model is really given, and for tools/compare_templates.py, which compares
+// it with jinja2's: --as-given, --now and --bos are there so that both render the same.
+// docs/templates.md has the language and its limits.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -25,12 +28,15 @@ struct TemplateFlags {
   bool json = false;
 };
 
+/// A template with what it may name.
 struct Source {
   std::string name;  // for messages
   std::string text;
   text::ChatTemplateOptions options;
 };
 
+/// Reads the metadata and the vocabulary's special tokens; no weights, so it works on a file of a
+/// vocabulary alone.
 Result<Source> source_of_model(App& app, const std::string& model) {
   WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, model, app.models_dir));
   WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
@@ -41,7 +47,7 @@ Result<Source> source_of_model(App& app, const std::string& model) {
   if (!text.is_ok()) return text.status();
   WEFT_ASSIGN_OR_RETURN(const text::VocabData vocab, text::read_vocab(*file));
   const auto token = [&](int32_t id) {
-    return id == text::kNoToken ? std::string() : vocab.tokens[static_cast<size_t>(id)];
+    return id == text::kNoToken ? std::string() : vocab.tokens[id];
   };
   Source source{path, std::string(*text), {}};
   source.options.bos = token(vocab.bos_id);
@@ -49,6 +55,8 @@ Result<Source> source_of_model(App& app, const std::string& model) {
   return source;
 }
 
+/// $WEFT_MODEL counts only where neither -m nor a FILE is given: a file that is named must not be
+/// passed over for a variable.
 Result<Source> read_source(App& app, const TemplateFlags& flags) {
   if (!flags.model.empty()) return source_of_model(app, flags.model);
   if (flags.file.empty() && !app.default_model.empty()) {
@@ -63,6 +71,8 @@ Result<Source> read_source(App& app, const TemplateFlags& flags) {
 }
 
 /// "2026-03-09T14:05:07" or "2026-03-09".
+/// strptime takes a 31st of February; timegm makes the 3rd of March of it, whose weekday is then
+/// the one that strftime prints.
 Result<std::tm> parse_time(const std::string& text) {
   std::tm time{};
   const char* rest = strptime(text.c_str(), "%Y-%m-%d", &time);
@@ -77,6 +87,7 @@ Result<std::tm> parse_time(const std::string& text) {
   return time;
 }
 
+/// Which text is the template's, and so may become control tokens, and which is from the input.
 void print_segments(const std::vector<text::Segment>& segments) {
   Json list = Json::array();
   for (const text::Segment& segment : segments) {
@@ -86,6 +97,7 @@ void print_segments(const std::vector<text::Segment>& segments) {
 }
 
 /// What is wrong with a template or a conversation is no wrong usage.
+/// kInvalidArgument would end with status 2 and read as a fault of the flags.
 Status at(const std::string& where, const Status& status) {
   const bool usage = status.code() == StatusCode::kInvalidArgument;
   return {usage ? StatusCode::kUnsupported : status.code(), where + ": " + status.message()};

@@ -1,4 +1,7 @@
 // weft tokenize: text from standard input to token ids; one text, or with --batch one a line.
+// --batch and arrays of bytes are there for tools/compare_tokenizers.py, which compares ten
+// thousand strings of every kind with other tokenizers in one process: JSON strings can hold line
+// breaks, arrays what is not UTF-8.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,6 +26,7 @@ struct TokenizeFlags {
 };
 
 /// A line of --batch: a JSON string, or an array of bytes for what is not UTF-8.
+/// "caf\u00e9\n" or [99, 97, 102, 195]. `number` counts from 1.
 Result<std::string> text_of_line(std::string_view line, size_t number) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (json.is_string()) return json.get<std::string>();
@@ -37,6 +41,7 @@ Result<std::string> text_of_line(std::string_view line, size_t number) {
       "standard input, line {}: not a JSON string, nor an array of bytes (0 to 255)", number));
 }
 
+/// Each line's ids are printed as they are made: a bad line ends it after those before it.
 Status tokenize_lines(const text::Tokenizer& tokenizer, text::EncodeOptions options,
                       std::string_view lines) {
   std::string out;
@@ -66,6 +71,7 @@ Status run_tokenize(App& app, const TokenizeFlags& flags) {
     return Status::ok();
   }
   for (const int32_t id : tokens) {
+    // As JSON, since a token may be a line break, or part of a character.
     const Json piece = std::string(tokenizer.token_bytes(id, /*show_control=*/true));
     fmt::print("{:>7}  {}\n", id, piece.dump(-1, ' ', false, Json::error_handler_t::replace));
   }

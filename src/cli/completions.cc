@@ -1,3 +1,11 @@
+// A script holds the whole table of commands, as two `case` statements over "the command so far and
+// the word before" and "the command so far". The other way, a script that asks `weft` at each key,
+// would start a process for every word; only names of models, which change, are asked of the
+// program. Tests run the real bash, zsh and fish over the scripts (tests/habits_program_test.cc).
+//
+// All that a script holds is weft's own (names and helps of flags). The models' names are files'
+// names, and one as "$(rm -rf ~).gguf" must never be expanded. bash quotes them by printf %q, zsh
+// and fish add words as they are.
 #include "cli/completions.h"
 
 #include <fmt/format.h>
@@ -12,6 +20,7 @@ constexpr std::string_view kFolder = "DIR";
 
 /// Calls fn(command, "weft model get") for each, groups before their commands.
 template <class Fn>
+/// Everything goes by whole paths: "-n" of generate is not "-n" of bench speed.
 void for_each_command(const CommandDescription& command, const std::string& path, Fn fn) {
   fn(command, path);
   for (const CommandDescription& sub : command.commands) {
@@ -29,6 +38,7 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
 }
 
 /// In single quotes, for bash and zsh.
+/// A single quote ends the quotes, is written with a backslash, and begins them again: 'it'\''s'.
 std::string double_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
@@ -41,6 +51,7 @@ std::string double_quoted(std::string_view text) {
   return out + "'";
 }
 
+/// In fish's single quotes a backslash does quote, but only itself and the quote.
 std::string fish_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
@@ -70,6 +81,8 @@ std::string value_cases(const CommandDescription& root) {
           std::vector<std::string> patterns;
           for (const std::string& name : flag.names)
             patterns.push_back(double_quoted(path + " " + name));
+          // The default, as most values without a list are files, and for a number an offer of
+          // files does no harm.
           const char* action = "_weft_files";
           std::string values;
           if (flag.value == kModel) action = "_weft_models";
@@ -84,6 +97,8 @@ std::string value_cases(const CommandDescription& root) {
   return text + "  esac\n";
 }
 
+/// Flags once a dash is typed, else commands or a positional argument's values. Quantize offers the
+/// types that it takes and files.
 std::string word_cases(const CommandDescription& root) {
   std::string text = "  case \"$path\" in\n";
   for_each_command(
@@ -113,6 +128,9 @@ std::string word_cases(const CommandDescription& root) {
   return text + "  esac\n";
 }
 
+/// bash splits "--flag=value" at the "=", into three words, hence the two lines about it at the
+/// end. COMP_WORDS[0] is the program that is completed: a weft that is not in PATH is asked for its
+/// own models.
 std::string bash_script(const CommandDescription& root) {
   return fmt::format(
       R"(# bash completion for weft. Made by `weft completions bash`.
@@ -153,6 +171,8 @@ complete -o bashdefault -o default -F _weft weft
       command_patterns(root), value_cases(root), word_cases(root));
 }
 
+/// Works as a file in fpath, where zsh calls it as _weft, and by `source <(weft completions zsh)`,
+/// where it registers itself: the last line tells which.
 std::string zsh_script(const CommandDescription& root) {
   return fmt::format(
       R"(#compdef weft
@@ -185,6 +205,7 @@ if [[ ${{funcstack[1]}} == _weft ]]; then _weft "$@"; else compdef _weft weft; f
       command_patterns(root), value_cases(root), word_cases(root));
 }
 
+/// -r: a value is needed and files are offered; -x: a value is needed and none are.
 std::string fish_flags(const CommandDescription& command, const std::string& path) {
   std::string text;
   const std::string at = fish_quoted("__weft_at " + double_quoted(path));
@@ -207,6 +228,8 @@ std::string fish_flags(const CommandDescription& command, const std::string& pat
   return text;
 }
 
+/// fish takes a list of lines, each with a condition, in place of one function: __weft_at says
+/// whether the words so far are exactly this command's.
 std::string fish_script(const CommandDescription& root) {
   std::vector<std::string> paths;
   std::string lines;

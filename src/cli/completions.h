@@ -12,6 +12,7 @@
 namespace weft::cli {
 
 /// bash, zsh, fish
+/// The names that completion_script takes:
 const std::vector<std::string>& completion_shells();
 
 /// The script for one of these; kInvalidArgument for another. Names of models are asked of the

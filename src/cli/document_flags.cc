@@ -1,3 +1,6 @@
+// `weft ask` and `weft chat --store` answer the same question in the same way, so they have their
+// flags from here: a flag that is added to one of them is in both. --store itself is each command's
+// own, since ask needs it and chat does not.
 #include "cli/document_flags.h"
 
 #include <fmt/format.h>
@@ -49,6 +52,7 @@ retrieval::PassageOptions passage_options(const DocumentFlags& flags) {
           .anyway = flags.answer_anyway};
 }
 
+/// Without an engine: what only a model can tell is check_reuse_flags'.
 Status check_document_flags(const DocumentFlags& flags) {
   WEFT_RETURN_IF_ERROR(parse_mode(flags.mode).status());
   return fusion_options(flags.reuse).status();

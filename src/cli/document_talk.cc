@@ -1,3 +1,11 @@
+// Two things make a conversation over documents more than a row of questions. A question that
+// refers back ("And who built it?") is searched for with what it refers to, which
+// library::find_passages decides from the questions before. And the prompt has the earlier
+// questions and answers before this question's passages, as exact KV that the prefix cache still
+// has, so only the newest turn is computed; engine::DocumentChat holds that.
+//
+// Earlier passages are not in the prompt: four passages a question would soon fill the context, and
+// what an answer said of them is there.
 #include "cli/document_talk.h"
 
 #include <fmt/format.h>
@@ -21,6 +29,8 @@ std::string without_leading_space(const std::string& text) {
 
 }  // namespace
 
+/// Finds, asks and remembers what after_answer() shows. Where nothing was found the answer is empty
+/// and was_asked() false. What /sources shows changes only once nothing can fail any more.
 Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
                                                 const engine::GenerationOptions& options,
                                                 const engine::ChatCallbacks& callbacks) {
@@ -44,18 +54,19 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
   reuse.cancelled = callbacks.cancelled;
   engine::GenerationOptions generation = options;
   generation.one_line = !flags_.paragraphs;
-  bool begun = false;
+  bool has_begun = false;
   engine::DocumentChatCallbacks on;
   on.on_dropped = callbacks.on_dropped;
   on.on_text = [&](std::string_view piece) {
     // Answers follow "Answer:", so they begin with a space.
-    if (!begun) piece.remove_prefix(std::min(piece.find_first_not_of(" \n"), piece.size()));
-    begun = begun || !piece.empty();
+    if (!has_begun) piece.remove_prefix(std::min(piece.find_first_not_of(" \n"), piece.size()));
+    has_begun = has_begun || !piece.empty();
     return !callbacks.on_text || callbacks.on_text(piece);
   };
   const std::vector<std::vector<int32_t>> chunks = found.chunks();
   WEFT_ASSIGN_OR_RETURN(engine::DocumentAnswer done, chat_.ask(library_.fusor(), question, chunks,
                                                                std::move(reuse), generation, on));
+  // The last ones were left out.
   if (done.n_chunks < chunks.size()) {
     found.notes.push_back(fmt::format("{} of {} chunks fit the context of {} tokens", done.n_chunks,
                                       chunks.size(), engine_.context_tokens()));
@@ -67,7 +78,7 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
   out.stop_reason = done.generation.stop_reason;
   out.prompt_tokens = done.report.prompt_tokens;
   out.reused_tokens = done.report.reused_tokens;
-  out.answer_tokens = static_cast<int32_t>(done.generation.tokens.size());
+  out.answer_tokens = narrow<int32_t>(std::ssize(done.generation.tokens));
   out.prefill_ms = done.ttft_ms;
   out.decode_ms = done.generation.decode_ms;
   held_tokens_ = out.prompt_tokens + out.answer_tokens;
@@ -78,6 +89,8 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
   return out;
 }
 
+/// A follow-up after a question that was not answered is about the last one that was; that it was
+/// not the one before has to be said, so it is remembered over two questions.
 Result<engine::ChatAnswer> DocumentTalk::say(std::string text,
                                              const engine::GenerationOptions& options,
                                              const engine::ChatCallbacks& callbacks) {
@@ -96,6 +109,8 @@ Result<engine::ChatAnswer> DocumentTalk::say(std::string text,
   return answered;
 }
 
+/// The last exchange is taken back and asked again with the next seed. Where that fails, or finds
+/// nothing, or the answer is empty, the exchange that was there comes back.
 Result<engine::ChatAnswer> DocumentTalk::regenerate(const engine::GenerationOptions& options,
                                                     const engine::ChatCallbacks& callbacks) {
   const std::vector<engine::Exchange> before = chat_.exchanges();
@@ -126,6 +141,7 @@ void DocumentTalk::clear() {
   forget_answer("no answer with sources yet");
 }
 
+/// `why`: what /sources says from now on.
 void DocumentTalk::forget_answer(std::string why) {
   shown_.clear();
   no_sources_ = std::move(why);
@@ -138,6 +154,8 @@ Status DocumentTalk::set_system(std::optional<std::string> text) {
   return chat_.set_system(std::move(text));
 }
 
+/// A chat file may end with a question that has no answer, or have two answers in a row; over
+/// documents neither can be put into the form of the prompt. Nothing changes where that is so.
 Status DocumentTalk::set_turns(std::vector<text::Turn> turns) {
   std::optional<std::string> system;
   size_t i = 0;
@@ -160,6 +178,7 @@ Status DocumentTalk::set_turns(std::vector<text::Turn> turns) {
   return Status::ok();
 }
 
+/// As a chat file has it: an answer's leading space is the prompt's form, not the answer's.
 std::vector<text::Turn> DocumentTalk::turns() const {
   std::vector<text::Turn> all;
   if (chat_.system()) all.push_back({text::Role::kSystem, *chat_.system()});
@@ -170,6 +189,8 @@ std::vector<text::Turn> DocumentTalk::turns() const {
   return all;
 }
 
+/// As `ask` prints it. Chunks that were missing are stored last, when all is shown and a person
+/// reads.
 void DocumentTalk::after_answer() {
   if (!answer_) {
     if (flags_.json) return print_json(not_found_json(question_, found_));
@@ -198,6 +219,8 @@ void DocumentTalk::after_answer() {
   store_missing(library_, found_.chunks(), answer_->asked);
 }
 
+/// ask's object, and of a conversation: whether questions before counted in the search, which, and
+/// how many tokens of the prompt are history.
 void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   Json chunks = Json::array();
   for (const library::Passage& passage : found_.passages) chunks.push_back(passage_json(passage));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/narrow.h"
 #include "cli/ask_report.h"
 #include "cli/document_flags.h"
 #include "cli/found_passages.h"
@@ -36,7 +37,8 @@ class DocumentTalk : public Talk {
   /// kInvalidArgument also for turns that are not questions with an answer each.
   Status set_turns(std::vector<text::Turn> turns) override;
   std::vector<text::Turn> turns() const override;
-  int32_t dropped_turns() const override { return static_cast<int32_t>(2 * chat_.n_dropped()); }
+  // A question and its answer are left out together.
+  int32_t dropped_turns() const override { return narrow<int32_t>(2 * chat_.n_dropped()); }
   int32_t held_tokens() const override { return held_tokens_; }
   bool has_documents() const override { return true; }
   bool is_json() const override { return flags_.json; }

@@ -1,3 +1,7 @@
+// Flags over CLI11. A Flag and a Command hold a void* to its objects, since its header takes five
+// seconds to compile and some twenty files declare flags. What a value may be is decided here and
+// not by CLI11: its checks word their errors in their own way, and its numbers are not those of
+// docs/cli.md (see add_number).
 #include "cli/flags.h"
 
 #include <fmt/format.h>
@@ -20,6 +24,8 @@
 namespace weft::cli {
 namespace {
 
+// CLI11 owns its options and commands and never moves them, so the pointers live as long as the
+// CommandLine.
 CLI::Option& as_option(void* option) { return *static_cast<CLI::Option*>(option); }
 CLI::App& as_command(void* command) { return *static_cast<CLI::App*>(command); }
 
@@ -51,10 +57,14 @@ CLI::Option* refuse_empty(CLI::Option* option) {
   const auto check = [option](const std::string& text) -> std::string {
     return text.empty() ? option->get_name() + ": must not be empty" : "";
   };
+  // Where the shell does not have the variable, --store "$NOTES" is an empty text, which nobody
+  // means. The check has a name, so that may_be_empty can find it again.
   return option->check(CLI::Validator(check, "", kNotEmpty));
 }
 
 /// One line for what the parser refused.
+/// By the name of the exception's class, as its text is made for CLI11's own form. A check's text
+/// comes with the option's name before it, which value_error's line has already.
 std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
   const std::string what = error.what();
   const std::string path = path_of(command);
@@ -83,6 +93,8 @@ std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
 
 /// All of `text` as a number; nullopt where it is none, or none of this type.
 template <class T>
+/// from_chars, because it reads a number as docs/cli.md says: decimal, no sign but "-", no white
+/// space, no locale's comma. "1e400" and "nan" are none; "1e-60" for a float is 0.
 std::optional<T> parse_whole(std::string_view text) {
   // Of a float as of a double: what is too small for a float is its 0, not out of range.
   std::conditional_t<std::is_floating_point_v<T>, double, T> value{};
@@ -103,11 +115,12 @@ struct Flag::Range {
   std::string also_expected;
 
   template <class T>
+  /// must() sees the number as a double, which is exact up to 2^53: enough for every range so far.
   bool holds(T value) const {
-    if (also && !also(static_cast<double>(value))) return false;
+    if (also && !also(value)) return false;
     if (!limits) return true;
     if constexpr (std::is_floating_point_v<T>) {
-      return value >= static_cast<T>(limits->first) && value <= static_cast<T>(limits->second);
+      return value >= limits->first && value <= limits->second;
     } else {
       return std::cmp_greater_equal(value, limits->first) &&
              std::cmp_less_equal(value, limits->second);
@@ -134,6 +147,8 @@ Flag Flag::required() {
   return *this;
 }
 
+/// Changes the range that the check of add_number reads when it runs; the order of the calls on a
+/// flag does not matter.
 Flag Flag::in_range(int64_t least, int64_t most) {
   WEFT_CHECK(range_ != nullptr);
   range_->limits = {least, most};
@@ -149,6 +164,8 @@ Flag Flag::must(std::function<bool(double)> holds, const std::string& expected) 
   return *this;
 }
 
+/// The values become the flag's type name, "auto|f32|bf16", which the help shows and from which
+/// describe_flag makes the completions.
 Flag Flag::one_of(const std::vector<std::string>& values) {
   CLI::Option* option = &as_option(option_);
   std::string joined;
@@ -217,6 +234,8 @@ Flag Command::add_number(const std::string& names, T& value, const std::string& 
     if (!number || !range->holds(*number)) {
       return value_error(*option, text, range->expected<T>());
     }
+    // What CLI11 parses is this text and not the user's. fmt writes the shortest text that reads
+    // back as the same number, so nothing is lost on the way.
     text = fmt::format("{}", *number);
     return "";
   };
@@ -239,6 +258,7 @@ Flag Command::add_option(const std::string& names, float& value, const std::stri
 Flag Command::add_option(const std::string& names, double& value, const std::string& help) {
   return add_number(names, value, help);
 }
+/// The words as they came: argument_reader_internal.h has why each ends with kListEnd here.
 Flag Command::add_option(const std::string& name, std::vector<std::string>& values,
                          const std::string& help) {
   const auto take = [&values](const CLI::results_t& results) {
@@ -269,6 +289,8 @@ Flag Command::add_repeated(const std::string& names, std::vector<std::string>& v
   return Flag(refuse_empty(option));
 }
 
+/// `--kv-limit 512` would be 512 bytes, and was surely meant as MB: below a million a unit has to
+/// be said. 0, which means none at all, needs no unit.
 Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::string& help) {
   CLI::Option* option = as_command(command_).add_option(names, bytes, help)->take_last();
   auto range = std::make_shared<Flag::Range>();
@@ -310,6 +332,7 @@ void Command::when_given(std::function<void()> action) {
   as_command(command_).callback(std::move(action));
 }
 
+/// Here, so that the header does not need CLI::App's definition.
 struct CommandLine::Parser {
   Parser(const std::string& about, const std::string& program) : root(about, program) {}
   CLI::App root;
@@ -330,6 +353,8 @@ Command CommandLine::root() { return Command(&parser_->root); }
 
 namespace {
 
+/// What completions.cc needs, without CLI11's types: whether a value has a list is seen by the bars
+/// in its name.
 FlagDescription describe_flag(const CLI::Option& option) {
   FlagDescription out;
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
@@ -363,6 +388,8 @@ namespace {
 
 /// The parser would read the variables of every command, also of those that were not given, into
 /// what commands share: over the flag that was given.
+/// For example `weft docs ls --store A` with WEFT_STORE=B: `docs rm`, whose flags write to the same
+/// struct, would have put B over A.
 void forget_variables_of_others(CLI::App& command, const CLI::App& given) {
   if (&command != &given) {
     for (CLI::Option* option : command.get_options([](CLI::Option*) { return true; })) {
@@ -378,6 +405,9 @@ void forget_variables_of_others(CLI::App& command, const CLI::App& given) {
 
 CommandDescription CommandLine::describe() const { return describe_command(parser_->root); }
 
+/// CLI11 takes its arguments last first. Help and version are exceptions to it as errors are;
+/// exit() tells them apart by a status of 0. The catch is here because no exception crosses a
+/// room's border.
 Result<std::string> CommandLine::parse(int argc, const char* const* argv) {
   CLI::App& root = parser_->root;
   WEFT_ASSIGN_OR_RETURN(const ReadArguments read,
@@ -390,6 +420,7 @@ Result<std::string> CommandLine::parse(int argc, const char* const* argv) {
     if (root.exit(error, help, help) == 0) return help.str();
     return invalid_argument(usage_error(*read.command, error));
   }
+  // `weft` and `weft model` by themselves: as Ollama does, and no error.
   return is_group(*read.command) ? root.help() : std::string();
 }
 

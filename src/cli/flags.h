@@ -21,6 +21,7 @@ namespace weft::cli {
 /// An option of a command; each call says one thing more of it. As long-lived as the CommandLine.
 class Flag {
  public:
+  /// Without it the command is wrong usage: "--model is missing; see weft generate --help".
   Flag required();
   /// A number from `least` to `most`. Without this, from the least to the greatest of its type.
   Flag in_range(int64_t least, int64_t most);
@@ -28,10 +29,11 @@ class Flag {
   Flag positive();
   /// A number of which `holds` is true; `expected` goes on after "must be ".
   Flag must(std::function<bool(double)> holds, const std::string& expected);
+  /// One of these texts, letter by letter; an error lists them, and names the nearest.
   Flag one_of(const std::vector<std::string>& values);
   /// Of a text: an empty one is not refused, it means something.
   Flag may_be_empty();
-  /// The value's name in the help, and what shells complete it with: MODEL, DIR and FILE.
+  /// The word for the value in the help, and what shells complete it with: MODEL, DIR and FILE.
   Flag value_name(const std::string& name);
   /// Where the flag is not given, what the environment's `variable` says; one of both must be, if
   /// the flag is required.
@@ -84,7 +86,9 @@ class Command {
   /// A number of bytes, as parse_byte_size has it. Without a unit one below 1 MB is taken for one
   /// whose unit was forgotten, and refused; 0 is not.
   Flag add_bytes(const std::string& names, uint64_t& bytes, const std::string& help);
+  /// True once it is given.
   Flag add_flag(const std::string& names, bool& value, const std::string& help);
+  /// Calls `given` while the arguments are read, once however often it is given.
   Flag add_flag(const std::string& names, std::function<void()> given, const std::string& help);
   /// One that was added before.
   Flag get_option(const std::string& name);
@@ -108,6 +112,7 @@ struct FlagDescription {
   bool repeated = false;
 };
 
+/// What completions.h makes its scripts of: a command as it was declared, with those below it.
 struct CommandDescription {
   std::string name;
   std::string help;

@@ -1,3 +1,6 @@
+// The notes and lines around passages, for `ask` and for a conversation over documents alike: what
+// people and programs see of a search is in one place. The words of the lines are the library's
+// (library::why_not, absent_line), since a server would say the same.
 #include "cli/found_passages.h"
 
 #include <fmt/format.h>
@@ -9,6 +12,7 @@
 namespace weft::cli {
 namespace {
 
+/// For programs; "" where something was found.
 const char* reason_name(retrieval::PassagesFound found) {
   switch (found) {
     case retrieval::PassagesFound::kYes:
@@ -25,6 +29,8 @@ const char* reason_name(retrieval::PassagesFound found) {
 
 }  // namespace
 
+/// A log piped in by mistake has lines of megabytes, each of them an error: the first 1,000 bytes
+/// tell which it was. Cut between two characters.
 std::string beginning_of(const std::string& question) {
   constexpr size_t kShown = 1000;
   if (question.size() <= retrieval::kMaxQuestionBytes) return question;
@@ -39,6 +45,7 @@ void print_error_object(const std::string& question, const Status& status) {
 void print_not_found(const library::FoundPassages& found, bool is_whole) {
   if (!found.taken.empty()) print_error("note: " + library::taken_line(found.taken));
   // Where nothing was looked for, nobody knows what is in the documents.
+  // "Thanks!" has no words to search for, which says nothing of the documents.
   const bool was_searched = found.found != retrieval::PassagesFound::kNoTerms;
   fmt::print("{}: {} (--answer-anyway asks all the same).{}\n",
              was_searched ? "Not in the documents" : "Not asked", one_line(library::why_not(found)),
@@ -94,6 +101,8 @@ void print_sources_and_absent(const library::FoundPassages& found) {
   if (!absent.empty()) fmt::print("{}\n", one_line(absent));
 }
 
+/// `--reuse none` and `prefix` use no chunk's KV and so store none. A chunk that cannot be stored
+/// (a full disk) is a line and no error, as the answer is right without it.
 void store_missing(library::Library& library, const std::vector<std::vector<int32_t>>& chunks,
                    fusion::ReuseMode asked) {
   if (!fusion::reuses_chunks(asked)) return;

@@ -1,3 +1,11 @@
+// Both commands give all requests to one engine::Batcher, which decides what each step has: so the
+// answers of a batch are those that each request gets alone (tests/batch_program_test.cc compares
+// them), and the weights are read once for all decoded rows of a step instead of once for each.
+// Sixteen at once is where SmolLM2 decodes 4.3 times the tokens a second of one
+// (docs/measurements.md, "Many sequences").
+//
+// Input is read to its end first, because every request is checked before the first one runs: a
+// line that can never fit is refused at once, and not when its turn comes.
 #include "cli/generate_batch.h"
 
 #include <fmt/format.h>
@@ -25,6 +33,7 @@ struct BatchAnswer {
   std::string error;
 };
 
+/// Those that were sampled, without the one that ended the answer.
 Json ids_of(const engine::Generation& generation) {
   Json ids = Json::array();
   for (const engine::GeneratedToken& token : generation.tokens) ids.push_back(token.id);
@@ -38,6 +47,9 @@ Json generation_json(const engine::Generation& generation) {
 }
 
 /// The answers of a file's lines, printed in the order of the lines as soon as that is possible.
+/// Answers end in any order and are held until those before them are there; a printed one is let
+/// go. A request's index here is the order in which expect() was called; `line` is its number in
+/// the file, from 0, blank lines counted.
 class OrderedAnswers {
  public:
   void expect(size_t line) { lines_.emplace_back(line, std::nullopt); }
@@ -51,6 +63,7 @@ class OrderedAnswers {
       print(lines_[next_].first, *lines_[next_].second);
       lines_[next_].second->generation.reset();
     }
+    // Looked at after each answer: a batch of hours whose output goes to a full disk ends here.
     if (std::fflush(stdout) != 0 && written_.is_ok()) {
       written_ = io_error("standard output: " + std::generic_category().message(errno));
     }
@@ -59,6 +72,7 @@ class OrderedAnswers {
   const Status& written() const { return written_; }
 
   /// Every line that has no answer yet gets this error.
+  /// So that the output has a line for every request, whatever ended it.
   void put_rest(const std::string& error) {
     for (size_t i = next_; i < lines_.size(); ++i) {
       if (!lines_[i].second) put(i, {std::nullopt, error});
@@ -87,6 +101,7 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
+/// Errors have no line number yet; put() adds the file's.
 Result<engine::BatchRequest> request_of(const engine::Engine& engine, std::string_view line,
                                         const BatchFlags& flags) {
   const BatchLine defaults{.prompt = "", .raw = flags.raw, .options = flags.generation};
@@ -106,7 +121,7 @@ Status run_all(engine::Batcher& batcher, engine::Batcher::OnDone on_done,
     const Result<bool> goes_on = batcher.step(on_done, &cancelled_ref);
     if (interrupted()) {
       batcher.cancel(on_done);
-      return cancelled("interrupted: what was not ended ends here");
+      return cancelled("interrupted: answers that had not ended stop here");
     }
     WEFT_RETURN_IF_ERROR(goes_on.status());
     WEFT_RETURN_IF_ERROR(output);
@@ -126,6 +141,7 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto batcher,
                         engine::Batcher::create(engine, {.max_running = kBatchAtOnce}));
   OrderedAnswers answers;
+  // By the batcher's index: the index in `answers`. Refused lines have none there.
   std::vector<size_t> requests;  // of the batcher's indices
   std::vector<std::pair<size_t, std::string>> refused;
   size_t number = 0;
@@ -148,6 +164,7 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
   if (answers.size() == 0) {
     return invalid_argument(flags.file + ": no requests; a line is {\"prompt\": \"...\"}");
   }
+
   for (auto& [index, error] : refused) answers.put(index, {std::nullopt, std::move(error)});
 
   Progress progress("generate");
@@ -161,17 +178,16 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
     } else {
       answers.put(requests[index], {std::nullopt, generation.status().message()});
     }
-    progress.show(static_cast<int64_t>(answers.n_printed()), static_cast<int64_t>(answers.size()),
-                  "prompts");
+    progress.show(answers.n_printed(), answers.size(), "prompts");
   };
   const Status status = run_all(*batcher, on_done, answers.written());
   progress.hide();
   if (!status.is_ok()) answers.put_rest(status.message());
-  const double seconds = static_cast<double>(app.env.monotonic_ns() - begin_ns) * 1e-9;
+  const double seconds = (app.env.monotonic_ns() - begin_ns) * 1e-9;
   if (!flags.quiet && n_tokens > 0) {  // else there is no speed to speak of
     print_error(fmt::format("{}, {} generated in {:.1f} s: {:.1f} tokens/s",
                             counted(std::ssize(requests), "prompt"), counted(n_tokens, "token"),
-                            seconds, seconds > 0 ? static_cast<double>(n_tokens) / seconds : 0));
+                            seconds, seconds > 0 ? n_tokens / seconds : 0));
   }
   WEFT_RETURN_IF_ERROR(status);
   if (answers.n_failed() == 0) return Status::ok();
@@ -179,6 +195,9 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
                                counted(std::ssize(requests) + std::ssize(refused), "request")));
 }
 
+/// The same prompt n times: the prefix index finds its pages for all but the first, so they are
+/// computed and held once. Samples are printed together at the end, as text that grows in four
+/// places at once cannot be read.
 Status run_parallel(engine::Engine& engine, std::vector<int32_t> prompt,
                     const ParallelFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto batcher,
@@ -189,11 +208,11 @@ Status run_parallel(engine::Engine& engine, std::vector<int32_t> prompt,
   }
   for (int32_t i = 0; i < flags.n; ++i) {
     engine::BatchRequest request{prompt, flags.generation};
-    request.options.sampling.seed += static_cast<uint64_t>(i);
+    request.options.sampling.seed += i;
     WEFT_RETURN_IF_ERROR(batcher->submit(std::move(request)).status());
   }
   Progress progress("generate");
-  std::vector<engine::Generation> samples(static_cast<size_t>(flags.n));
+  std::vector<engine::Generation> samples(flags.n);
   int64_t n_done = 0;
   Status failed;
   const auto on_done = [&](size_t index, Result<engine::BatchAnswer> generation) {

@@ -1,3 +1,6 @@
+// The terms of Gemma are a web page in a wheel, and a user must be able to read them where they are
+// asked to accept them. What reads the page is documents/html.h, the same that ingest has, so that
+// hostile pages are met by one parser, which has its own fuzzer.
 #include "cli/html_text.h"
 
 #include "cli/wrapped_text.h"
@@ -7,6 +10,7 @@ namespace weft::cli {
 namespace {
 
 /// White space in <pre> is joined like any other: the lines are the terminal's.
+/// Passes what the parser says on to the wrapped lines. Offsets in the page are of no use here.
 class WrappingSink : public documents::HtmlSink {
  public:
   explicit WrappingSink(int width) : lines_(width) {}

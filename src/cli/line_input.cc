@@ -1,3 +1,15 @@
+// People edit their lines, call earlier ones back and paste whole pages. libedit (BSD licence;
+// readline's is the GPL) does the editing. What reads the keys for it is ours, for four reasons:
+//   - Ctrl-C must end a wait for a key at once, and no signal handler may call into libedit;
+//   - pasted text arrives between two marks of the terminal (bracketed paste), and a line break in
+//     it must not end the line;
+//   - Ctrl-Z and fg leave the terminal in the mode that the shell had, and libedit does not look;
+//   - bytes that are no UTF-8 must not end the input.
+//
+// The terminal has three modes: the shell's, which is given back whatever ends the program
+// (base/terminal_mode.h); libedit's while a line is typed; and between two lines, while an answer
+// is printed, one where keys are kept and not shown. So what is typed during an answer is the
+// beginning of the next line, and Ctrl-C is a signal in all three.
 #include "cli/line_input.h"
 
 #include <fmt/format.h>
@@ -33,6 +45,7 @@ constexpr int kWaitMs = 100;
 
 enum class Wait { kReady, kInterrupt, kTimeout };
 
+/// Looks for Ctrl-C before and after: a signal between the look and poll() is found kWaitMs later.
 Wait wait_for_input() {
   if (interrupted()) return Wait::kInterrupt;
   pollfd input{STDIN_FILENO, POLLIN, 0};
@@ -46,6 +59,9 @@ constexpr std::string_view kPasteBegin = "[200~";  // after ESC
 constexpr std::string_view kPasteEnd = "\x1b[201~";
 constexpr int kSequenceMs = 50;  // the bytes of a terminal's sequence come together
 
+/// Reads by itself and not by std::getline, which could not say that Ctrl-C came, would take a line
+/// of any length into memory, and could not tell whether a line is there already. Each byte is
+/// searched for a line break once, however slowly a line arrives.
 class PlainInput : public LineInput {
  public:
   Result<Line> read(const std::string&) override {
@@ -58,6 +74,8 @@ class PlainInput : public LineInput {
       }
       fill();
     }
+    // Its beginning is handed out, marked, and the rest dropped as it comes: the next line is
+    // whole.
     if (searched_ - at_ > kMaxLineBytes) {
       Line line{Line::Kind::kText, take(at_ + kMaxLineBytes)};
       line.is_cut = is_dropping_ = true;
@@ -88,6 +106,7 @@ class PlainInput : public LineInput {
 
  private:
   /// Whether read() has what it needs: a line, the end, an error, or a line that is too long.
+  /// Invariant: at_ <= searched_ <= buffer_.size(), and no line break lies between the first two.
   bool has_line() {
     searched_ = std::min(buffer_.find('\n', searched_), buffer_.size());
     if (is_dropping_) {  // up to and with the line break
@@ -99,6 +118,7 @@ class PlainInput : public LineInput {
   }
 
   /// What was not handed out before `end`.
+  /// The caller goes past the line break.
   std::string take(size_t end) {
     std::string text = buffer_.substr(at_, end - at_);
     searched_ = at_ = end;
@@ -106,6 +126,7 @@ class PlainInput : public LineInput {
   }
 
   /// Waits for some bytes.
+  /// What was handed out is erased first, so the buffer holds one line and what came with it.
   void fill() {
     constexpr size_t kStep = 64 * 1024;
     buffer_.erase(0, at_);
@@ -115,7 +136,7 @@ class PlainInput : public LineInput {
     buffer_.resize(held + kStep);
     const ssize_t n = ::read(STDIN_FILENO, buffer_.data() + held, kStep);
     const int error = n < 0 ? errno : 0;
-    buffer_.resize(held + (n > 0 ? static_cast<size_t>(n) : 0));
+    buffer_.resize(held + std::max<ssize_t>(n, 0));
     if (error == EINTR) return;
     error_ = error;
     is_end_ = n <= 0;
@@ -129,6 +150,7 @@ class PlainInput : public LineInput {
   int error_ = 0;  // errno of a failed read, which ends the input
 };
 
+/// A person's lines, with libedit. There is one in a program, as there is one terminal.
 class TerminalInput : public LineInput {
  public:
   TerminalInput(Env& env, const std::string& history_file) : env_(env) {
@@ -136,12 +158,15 @@ class TerminalInput : public LineInput {
     history_ = history_init();
     HistEvent event;
     history(history_, &event, H_SETSIZE, kHistoryLines);
+    // The same line twice in a row is kept once.
     history(history_, &event, H_SETUNIQUE, 1);
     open_history(history_file);
     keep_terminal_mode();  // before libedit changes it
+    // Unfiltered: libedit moves the cursor by control sequences, which the streams that all else is
+    // written to would make harmless (base/terminal_streams.h).
     edit_ = el_init("weft", stdin, unfiltered(stdout), unfiltered(stderr));
     el_set(edit_, EL_CLIENTDATA, this);
-    el_set(edit_, EL_PROMPT, &TerminalInput::sign_of);
+    el_set(edit_, EL_PROMPT, &TerminalInput::prompt_of);
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, &TerminalInput::read_char);
@@ -158,12 +183,12 @@ class TerminalInput : public LineInput {
     history_end(history_);
   }
 
-  Result<Line> read(const std::string& sign) override {
-    sign_ = sign;
+  Result<Line> read(const std::string& prompt) override {
+    prompt_ = prompt;
     interrupted_ = false;
     paste_.clear();
     el_resize(edit_);  // the window may have another size by now
-    // Before the sign shows: a key pressed on seeing it is a key of the editor, not the terminal's.
+    // Before the prompt shows: a key pressed on seeing it is one for the editor, not the terminal.
     el_set(edit_, EL_PREP_TERM, 1);
     int length = 0;
     mark_pastes(true);
@@ -178,12 +203,13 @@ class TerminalInput : public LineInput {
       std::fputc('\n', stdout);
       return Line{Line::Kind::kEnd, ""};
     }
-    std::string line(text, static_cast<size_t>(length));
+    std::string line(text, length);
     if (line.ends_with('\n')) line.pop_back();
     paste_.put_back(line);
     return Line{Line::Kind::kText, std::move(line), paste_.has_breaks()};
   }
 
+  /// After fg the shell's mode is set, in which keys would show amid the answer.
   void look() override {
     if (held_ && was_continued()) hold_keys();
   }
@@ -201,22 +227,26 @@ class TerminalInput : public LineInput {
     return *static_cast<TerminalInput*>(data);
   }
 
-  static char* sign_of(EditLine* edit) { return self(edit).sign_.data(); }
+  static char* prompt_of(EditLine* edit) { return self(edit).prompt_.data(); }
 
-  /// 1 with a character, 0 at the end of the input, -1 when the line is to be dropped.
+  /// 1 with a character, 0 at the end of the input, -1 when the line is to be dropped. A character
+  /// of UTF-8 is read byte by byte; what is none becomes U+FFFD and does not end the line.
   static int read_char(EditLine* edit, wchar_t* out) {
+    constexpr size_t kUnfinished = -2;  // what mbrtowc returns while bytes of a character follow
+    constexpr size_t kNoCharacter = -1;
     std::mbstate_t state{};
     char byte = 0;
     while (self(edit).next_byte(edit, byte)) {
       const size_t used = std::mbrtowc(out, &byte, 1, &state);
-      if (used == static_cast<size_t>(-2)) continue;  // more bytes of this character follow
-      if (used == static_cast<size_t>(-1)) *out = L'\ufffd';
+      if (used == kUnfinished) continue;
+      if (used == kNoCharacter) *out = L'\ufffd';
       return 1;
     }
     return self(edit).interrupted_ ? -1 : 0;
   }
 
-  /// False at the end of the input and when the line is to be dropped.
+  /// False at the end of the input and when the line is to be dropped. Pending bytes, of a paste or
+  /// of keys that were looked at, come before new ones.
   bool next_byte(EditLine* edit, char& byte) {
     while (true) {
       if (!pending_.empty()) {
@@ -226,7 +256,7 @@ class TerminalInput : public LineInput {
       }
       const Wait wait = wait_for_input();
       if (wait == Wait::kInterrupt) {
-        give_up();
+        drop_line();
         return false;
       }
       if (wait == Wait::kTimeout) {
@@ -241,11 +271,12 @@ class TerminalInput : public LineInput {
     }
   }
 
-  void give_up() {
+  /// Ctrl-C: what the line held is kept for whoever asks whether it was empty.
+  void drop_line() {
     clear_interrupt();
     pending_.clear();
     const LineInfo* line = el_line(edit_);
-    dropped_.assign(line->buffer, static_cast<size_t>(line->lastchar - line->buffer));
+    dropped_.assign(line->buffer, line->lastchar);
     interrupted_ = true;
   }
 
@@ -255,9 +286,11 @@ class TerminalInput : public LineInput {
     termios mode{};
     if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;  // not our terminal at present
     if (::tcgetattr(STDIN_FILENO, &mode) != 0) return;
+    // Called again after Ctrl-Z and fg, where `mode` is the shell's: the first one is what to go
+    // back to.
     if (!held_) before_hold_ = mode;
     held_ = true;
-    mode.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHONL | ICANON | IEXTEN);
+    mode.c_lflag &= ~(ECHO | ECHONL | ICANON | IEXTEN);
     mode.c_lflag |= NOFLSH;
     mode.c_cc[VMIN] = 1;
     mode.c_cc[VTIME] = 0;
@@ -278,6 +311,8 @@ class TerminalInput : public LineInput {
     el_set(edit, EL_REFRESH);
   }
 
+  /// Off whenever no line is being typed, however that ends: a shell that does not know the marks
+  /// would show them as text.
   void mark_pastes(bool on) {
     if (!marks_pastes_) return;
     if (on) undo_with_terminal_mode(kPasteOff.data());
@@ -286,18 +321,20 @@ class TerminalInput : public LineInput {
   }
 
   /// A byte that follows at once; none when the terminal is quiet.
+  /// Fifty milliseconds tell a sequence, whose bytes a terminal sends at once, from a person who
+  /// presses Escape and then another key.
   static bool read_soon(char& byte) {
     pollfd input{STDIN_FILENO, POLLIN, 0};
     return poll(&input, 1, kSequenceMs) > 0 && ::read(STDIN_FILENO, &byte, 1) == 1;
   }
 
-  /// Behind an ESC: what the terminal marks as pasted (xterm's bracketed paste, CSI 200~ to CSI
+  /// After an ESC: what the terminal marks as pasted (xterm's bracketed paste, CSI 200~ to CSI
   /// 201~) becomes characters of the line; all else are keys, as they came.
   void read_escape() {
     std::string bytes;
     char byte = 0;
     while (bytes.size() < kPasteBegin.size() && kPasteBegin.starts_with(bytes) && read_soon(byte)) {
-      if (byte == '\x1b') {  // that ESC came alone
+      if (byte == '\x1b') {  // the one before was a key by itself
         pending_.push_back('\x1b');
         pending_.insert(pending_.end(), bytes.begin(), bytes.end());
         bytes.clear();
@@ -310,6 +347,8 @@ class TerminalInput : public LineInput {
     pending_.insert(pending_.end(), bytes.begin(), bytes.end());
   }
 
+  /// Ends at the mark, or at the limit of a line: a terminal that never sends the end must not take
+  /// all memory.
   void read_paste() {
     std::string text;
     char byte = 0;
@@ -334,6 +373,7 @@ class TerminalInput : public LineInput {
     no_history_unless(load_history());
   }
 
+  /// Said once: with no file, nothing is tried again.
   void no_history_unless(const Status& kept) {
     if (kept.is_ok()) return;
     history_file_.clear();
@@ -343,6 +383,8 @@ class TerminalInput : public LineInput {
   // libedit would wait for a FIFO's other end and follow a link, and leave half a file where it is
   // interrupted. So it gets the name of what was checked only, and what it writes goes through us.
 
+  /// Writes an empty history where there is none, so that a folder that cannot be written is said
+  /// at the start and not after the first line.
   Status load_history() {
     const size_t slash = history_file_.rfind('/');
     if (slash != std::string::npos) {
@@ -361,6 +403,8 @@ class TerminalInput : public LineInput {
     return loaded ? Status::ok() : corrupt(history_file_ + ": this is no history; remove it");
   }
 
+  /// Whole after each line, so that a chat that is killed has lost nothing; a thousand lines are
+  /// soon written.
   Status save_history() {
     const Status no_memory = resource_exhausted("no memory for its lines");
     const int fd = ::memfd_create("history", MFD_CLOEXEC);  // libedit wants a descriptor
@@ -374,7 +418,7 @@ class TerminalInput : public LineInput {
     if (history(history_, &event, H_SAVE_FP, memory.get()) < 0) return no_memory;
     const long size = std::fflush(memory.get()) == 0 ? std::ftell(memory.get()) : -1;
     if (size < 0) return no_memory;
-    std::string text(static_cast<size_t>(size), '\0');
+    std::string text(size, '\0');
     std::rewind(memory.get());
     if (std::fread(text.data(), 1, text.size(), memory.get()) != text.size()) return no_memory;
     return write_file_durably(env_, history_file_, text,
@@ -385,7 +429,7 @@ class TerminalInput : public LineInput {
   EditLine* edit_ = nullptr;
   History* history_ = nullptr;
   std::string history_file_;  // "": none is kept
-  std::string sign_;
+  std::string prompt_;
   bool marks_pastes_ = false;  // the terminal may know bracketed paste
   bool interrupted_ = false;
   bool held_ = false;         // keys are held

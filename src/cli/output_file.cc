@@ -1,3 +1,6 @@
+// `weft bench ttft -m a.gguf --write-tokens a.gguf` must not replace the model. What a command
+// reads is compared by the file itself (device and inode), as "./a.gguf", a link to it and the name
+// in the models folder are all the same file.
 #include "cli/output_file.h"
 
 #include <filesystem>

@@ -13,7 +13,7 @@ std::string there_and_back(const std::string& text) {
   return line;
 }
 
-TEST(PastedText, IsTheTextAgain) {
+TEST(PastedText, PutBackRestoresTheText) {
   for (const std::string text : {"", "one", "def f(x):\n\treturn x\n\n\tpass",
                                  "a\u21b5b\n\u21e5\tc", "gr\u00fc\u00df\n\u4f60"}) {
     EXPECT_EQ(there_and_back(text), text);
@@ -21,7 +21,7 @@ TEST(PastedText, IsTheTextAgain) {
   EXPECT_EQ(there_and_back("a\r\nb\rc"), "a\nb\nc");
 }
 
-TEST(PastedText, BreaksAtTheEndAreNoBreaks) {
+TEST(PastedText, BreaksAtTheEndAreLeftOut) {
   PastedText paste;
   EXPECT_EQ(paste.as_line("/undo\r\n"), "/undo");
   EXPECT_FALSE(paste.has_breaks());
@@ -31,7 +31,7 @@ TEST(PastedText, BreaksAtTheEndAreNoBreaks) {
   EXPECT_FALSE(paste.has_breaks());
 }
 
-TEST(PastedText, PressesNoKeys) {
+TEST(PastedText, ControlCharactersAreLeftOut) {
   std::string keys = "a";
   for (char c = 1; c < 0x20; ++c) {
     if (c != '\t' && c != '\n' && c != '\r') keys += c;
@@ -40,7 +40,7 @@ TEST(PastedText, PressesNoKeys) {
   EXPECT_EQ(there_and_back(keys), "ab\xc2\xa0");
 }
 
-TEST(PastedText, ReadsAsWhatItIs) {
+TEST(PastedText, InvisibleCharactersAreLeftOut) {
   EXPECT_EQ(there_and_back("a\u202eb\u2066c\u200bd\u00ade\U000e0041f"), "abcdef");
   EXPECT_EQ(there_and_back("a\xff\n\u0627\u200c\u0628"), "a\xff\n\u0627\u200c\u0628");
 }

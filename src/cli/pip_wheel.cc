@@ -1,3 +1,10 @@
+// The user's own pip, because it has the user's mirror, proxy and certificates, which a downloader
+// of ours would have to learn again. It is run without a shell, as a package's name must not be
+// able to be more than a name, and only downloads: no dependencies, no source packages, whose
+// setup.py would run.
+//
+// A wheel is a zip of anybody's: sizes that it declares are compared with what comes out, and
+// reading ends there, so a zip bomb costs what the published file has.
 #include "cli/pip_wheel.h"
 
 #include <fcntl.h>
@@ -49,6 +56,8 @@ Status clear_leftovers(Env& env, const std::string& models_dir) {
 }
 
 /// The environment with TMPDIR set to `folder`.
+/// pip unpacks and copies in TMPDIR: so that goes with the folder, and takes room on the disk that
+/// was looked at.
 std::vector<std::string> environment_for_pip(const std::string& folder) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -58,6 +67,7 @@ std::vector<std::string> environment_for_pip(const std::string& folder) {
   return variables;
 }
 
+/// For exec, which wants char* and changes nothing.
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
   result.reserve(strings.size() + 1);
@@ -68,6 +78,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 /// Its exit status. It is asked to end when weft is: a terminal's Ctrl-C reaches both, but SIGTERM
 /// comes to weft alone.
+/// Waits for it also after it was asked: a folder must not be removed while pip writes there.
 Result<int> wait_for_program(pid_t pid, const std::string& name) {
   bool asked = false;
   while (true) {
@@ -119,6 +130,7 @@ Status run_pip(const std::string& package, const std::string& version, const std
   if (!show) arguments.insert(arguments.end(), {"--quiet", "--progress-bar", "off"});
   arguments.insert(arguments.end(), {"-d", folder, fmt::format("{}=={}", package, version)});
   const std::vector<std::string> environment = environment_for_pip(folder);
+  // Whichever there is. 127 is also what a shim ends with that finds no pip of its own.
   for (std::vector<std::string> program :
        {std::vector<std::string>{"pip"}, {"pip3"}, {"python3", "-m", "pip"}}) {
     program.insert(program.end(), arguments.begin(), arguments.end());
@@ -137,6 +149,8 @@ Status run_pip(const std::string& package, const std::string& version, const std
 
 }  // namespace
 
+/// The lock says that somebody is at work here; the kernel releases it when a process is killed,
+/// which is how the next run knows a leftover.
 Result<std::unique_ptr<DownloadFolder>> DownloadFolder::create(Env& env,
                                                                const std::string& models_dir) {
   WEFT_RETURN_IF_ERROR(env.make_dirs(models_dir));
@@ -195,6 +209,8 @@ Result<uint64_t> Wheel::size_bytes(const std::string& member) const {
   return uint64_t{info.size};
 }
 
+/// libzip checks the CRC at the end of the member, so an error may come with the last piece: what
+/// was taken before is not to be used until this returns ok.
 Status Wheel::read(const std::string& member,
                    FunctionRef<Status(std::span<const std::byte>)> take) const {
   WEFT_ASSIGN_OR_RETURN(const uint64_t size, size_bytes(member));
@@ -212,9 +228,9 @@ Status Wheel::read(const std::string& member,
       return corrupt(
           fmt::format("{}: {} is damaged: {}", path_, member, zip_file_strerror(file.get())));
     }
-    done += static_cast<uint64_t>(n);
+    done += n;
     if (n == 0 || done > size) break;
-    WEFT_RETURN_IF_ERROR(take(std::span(piece).first(static_cast<size_t>(n))));
+    WEFT_RETURN_IF_ERROR(take(std::span(piece).first(n)));
   }
   if (done == size) return Status::ok();
   return corrupt(fmt::format("{}: {} has {} bytes than it says, {}", path_, member,

@@ -1,3 +1,7 @@
+// A model may be larger than memory, so it goes through in batches of rows: read from the mapping,
+// widened to floats, quantised, appended. A batch is what keeps every worker busy, some megabytes;
+// rows are independent of each other, as a block of every type lies within one row. The bytes are
+// the same for any number of threads. Where a matrix keeps its type, its bytes are copied.
 #include "cli/quantize_file.h"
 
 #include <fmt/format.h>
@@ -7,6 +11,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/narrow.h"
 #include "cli/output_file.h"
 #include "gguf/quantise.h"
 #include "gguf/writer.h"
@@ -19,8 +24,10 @@ constexpr uint32_t kQuantizationVersion = 2;  // GGML's, since Q4_0's blocks cha
 // A task's floats, or one row where that is longer; a batch is kTasksPerWorker tasks a worker.
 constexpr int64_t kTaskElements = 64 << 10;
 constexpr int64_t kTasksPerWorker = 8;
+// Between two looks at Ctrl-C.
 constexpr size_t kCopyBytes = 4u << 20;
 
+/// Of a split file every part is read.
 Status check_target(const gguf::File& in, const std::string& out) {
   std::vector<std::string> inputs;
   for (const gguf::FilePart& part : in.parts()) inputs.push_back(part.path);
@@ -28,11 +35,14 @@ Status check_target(const gguf::File& in, const std::string& out) {
 }
 
 /// The metadata, updated, and the tensor table.
+/// The order of tensors and metadata stays, so a diff of `weft inspect` shows what changed. A split
+/// file becomes one, so the keys that number its parts go, and the alignment is the builder's to
+/// write.
 gguf::HeaderBuilder new_header(const gguf::File& in, const gguf::Recipe& recipe,
                                std::span<const gguf::TensorPlan> plans) {
   constexpr std::string_view kFileType = "general.file_type";
   constexpr std::string_view kVersion = "general.quantization_version";
-  gguf::HeaderBuilder header(static_cast<uint32_t>(in.alignment()));
+  gguf::HeaderBuilder header(narrow<uint32_t>(in.alignment()));
   for (const auto& [key, value] : in.metadata()) {
     if (key == "general.alignment" || key.starts_with("split.")) continue;
     if (key == kFileType || key == kVersion) continue;
@@ -42,13 +52,15 @@ gguf::HeaderBuilder new_header(const gguf::File& in, const gguf::Recipe& recipe,
   header.add<uint32_t>(kFileType, recipe.file_type);
   for (size_t i = 0; i < plans.size(); ++i) {
     const gguf::TensorInfo& tensor = in.tensors()[i];
-    const auto n_dims = static_cast<size_t>(std::max(tensor.n_dims, 1));
+    // A scalar has no dimension in the table of some files; it is written as one of size 1.
+    const int n_dims = std::max(tensor.n_dims, 1);
     header.add_tensor(tensor.name, plans[i].dtype, std::span(tensor.dims).first(n_dims));
   }
   return header;
 }
 
 /// Converts tensors one after another.
+/// `floats_` and `out_` grow to the largest batch once and stay.
 class Converter {
  public:
   Converter(const gguf::File& in, ThreadPool& pool, kernels::Isa isa, gguf::Writer& writer,
@@ -58,23 +70,24 @@ class Converter {
         isa_(isa),
         writer_(writer),
         progress_(progress),
-        floats_(static_cast<size_t>(pool.size())) {
-    for (const gguf::TensorInfo& tensor : in.tensors()) {
-      total_ += static_cast<int64_t>(tensor.size_bytes);
-    }
+        floats_(pool.size()) {
+    for (const gguf::TensorInfo& tensor : in.tensors()) total_ += tensor.size_bytes;
   }
 
   Status copy(const gguf::TensorInfo& tensor) {
-    std::span<const std::byte> left{tensor.data, static_cast<size_t>(tensor.size_bytes)};
+    std::span<const std::byte> left(tensor.data, tensor.size_bytes);
     while (!left.empty()) {
       const size_t n = std::min(left.size(), kCopyBytes);
       WEFT_RETURN_IF_ERROR(writer_.append(left.first(n)));
-      WEFT_RETURN_IF_ERROR(advance(static_cast<int64_t>(n)));
+      WEFT_RETURN_IF_ERROR(advance(n));
       left = left.subspan(n);
     }
     return Status::ok();
   }
 
+  /// Whole rows of `tensor`, as a block may not span two. A task is about kTaskElements floats, or
+  /// one row where that is longer; each worker widens into floats of its own, and writes to its
+  /// rows' place in `out_`, so the order of the tasks does not matter.
   Status convert(const gguf::TensorInfo& tensor, DType to) {
     const int64_t row = tensor.dims[0];
     const int64_t rows_per_task = std::max<int64_t>(1, kTaskElements / row);
@@ -82,16 +95,16 @@ class Converter {
     const int64_t in_bytes = row_bytes(tensor.dtype, row), out_bytes = row_bytes(to, row);
     for (int64_t begin = 0; begin < tensor.n_rows(); begin += rows_per_batch) {
       const int64_t rows = std::min(rows_per_batch, tensor.n_rows() - begin);
-      out_.resize(std::max(out_.size(), static_cast<size_t>(rows * out_bytes)));
+      out_.resize(std::max(std::ssize(out_), rows * out_bytes));
       std::atomic<bool> good = true;
       pool_.run((rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int worker) {
         const int64_t first = task * rows_per_task;
         const int64_t n = std::min(rows_per_task, rows - first) * row;
-        std::vector<float>& floats = floats_[static_cast<size_t>(worker)];
-        floats.resize(std::max(floats.size(), static_cast<size_t>(n)));
+        std::vector<float>& floats = floats_[worker];
+        floats.resize(std::max(std::ssize(floats), n));
         kernels::dequantize(isa_, tensor.dtype, tensor.data + (begin + first) * in_bytes,
                             floats.data(), n);
-        const std::span<const float> values(floats.data(), static_cast<size_t>(n));
+        const auto values = std::span<const float>(floats).first(n);
         if (!are_quantisable(values, to)) {
           good = false;
           return;
@@ -99,19 +112,20 @@ class Converter {
         gguf::quantise(to, values, out_.data() + first * out_bytes);
       });
       if (!good) return bad_weights(tensor, to);
-      WEFT_RETURN_IF_ERROR(
-          writer_.append(std::span(out_).first(static_cast<size_t>(rows * out_bytes))));
+      WEFT_RETURN_IF_ERROR(writer_.append(std::span(out_).first(rows * out_bytes)));
       WEFT_RETURN_IF_ERROR(advance(rows * in_bytes));
     }
     return Status::ok();
   }
 
  private:
+  /// Types of blocks have half floats as scales, F16 is one: what is larger would become infinite.
   static float limit(DType to) {
     return to == DType::kF32 || to == DType::kBF16 ? std::numeric_limits<float>::max()
                                                    : gguf::kLargestQuantisable;
   }
 
+  /// Looked at as floats, which is where a NaN of any source type shows.
   static bool are_quantisable(std::span<const float> values, DType to) {
     const float most = limit(to);
     bool good = true;
@@ -119,6 +133,7 @@ class Converter {
     return good;
   }
 
+  /// Names the part of a split file that the tensor is in.
   Status bad_weights(const gguf::TensorInfo& tensor, DType to) const {
     return corrupt(
         fmt::format("{}: tensor '{}' holds a weight that is not finite or over {}, the "
@@ -127,6 +142,7 @@ class Converter {
                     dtype_info(to).name));
   }
 
+  /// Counts bytes read: what is written differs by tensor and would make the bar go by fits.
   Status advance(int64_t bytes) {
     done_ += bytes;
     return progress_(done_, total_) ? Status::ok() : cancelled("interrupted; nothing was written");

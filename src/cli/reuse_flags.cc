@@ -1,3 +1,7 @@
+// The flags are read in two stages, since a wrong one should be said before a model is opened: what
+// can be told from the text alone (fusion_options of the flags), then what needs the model, as the
+// layers that --check names, and the machine, whose rates --ratio auto predicts by. Measuring these
+// takes time, so it is done only where a mode needs them, and kept.
 #include "cli/reuse_flags.h"
 
 #include <fmt/format.h>
@@ -37,6 +41,8 @@ void add_reuse_flags(Command command, ReuseFlags& flags) {
                      "count in place of --ratio");
 }
 
+/// The ratio is a text, as "auto" is one of its values; so in_range cannot check it. Comparisons
+/// are written so that NaN fails them.
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   fusion::FusionOptions options;
   options.cancelled = interrupted;
@@ -74,6 +80,8 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags) {
   return options;
 }
 
+/// Also for a mode that does not use them: a layer that the model lacks is a mistake under `--reuse
+/// none`, too.
 Status check_reuse_flags(const ReuseFlags& flags, const engine::Engine& engine) {
   WEFT_ASSIGN_OR_RETURN(const fusion::FusionOptions options, fusion_options(flags));
   if (options.checks.empty()) return Status::ok();
@@ -106,6 +114,7 @@ void add_prompt_flag(Command command, std::string& prompt) {
       .one_of(engine::kPromptForms.names());
 }
 
+/// Of --modes' list; --reuse has one_of, whose error comes before this.
 Result<ReuseMode> parse_mode(const std::string& name) {
   if (const auto mode = fusion::kReuseModes.find(name)) return *mode;
   const std::optional<std::string> meant = closest(name, fusion::kReuseModes.names());
@@ -123,6 +132,7 @@ Result<std::vector<ReuseMode>> parse_modes(const std::string& names) {
   return modes;
 }
 
+/// "a,,b" has an empty part in the middle, which no list takes.
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> items;
   size_t begin = 0;

@@ -1,3 +1,9 @@
+// People type what they know from Ollama, llama.cpp, git or a shell. A plain "unknown command"
+// sends them to the help; a sentence with the command that does what they meant lets them go on. So
+// there are tables of other programs' words with an answer each, for what spelling cannot tell
+// ("pull" is near to no command and means model get), and for all else the nearest word by edit
+// distance. Every sentence is whole, names the command to type, and says it where weft has nothing
+// of the kind.
 #include "cli/suggestion.h"
 
 #include <fmt/format.h>
@@ -12,6 +18,7 @@
 namespace weft::cli {
 namespace {
 
+// Longer words are no command; the distance takes time by the product of both lengths.
 constexpr size_t kMostBytes = 64;
 constexpr size_t kLeastPrefix = 3;
 
@@ -20,12 +27,14 @@ std::string_view without_dashes(std::string_view word) {
   return word;
 }
 
+/// `group` is "" for weft itself; in kFlagsOfCommands it is the command.
 struct Foreign {
   std::string_view group;
   std::string_view word;
   std::string_view sentence;
 };
 
+// Ollama's commands, then words that documents' programs have.
 constexpr Foreign kCommands[] = {
     {"", "run",
      "weft has no `run`: weft chat -m MODEL talks with a model, weft generate -m MODEL PROMPT "
@@ -99,6 +108,7 @@ constexpr std::string_view kChat = "weft chat talks, weft generate answers once"
 constexpr std::string_view kStops = "weft's is --stop TEXT";
 constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
+// llama.cpp's flags first, then Ollama's and the OpenAI API's names.
 constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-ngl", kNoGpu},
     {"--n-gpu-layers", kNoGpu},
@@ -164,6 +174,10 @@ constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
 
 }  // namespace
 
+/// A third of the letters may be wrong, one in short words: "gte" is get, "genrate" generate,
+/// "frobnicate" nothing. More, and any word has a neighbour. A tie goes to the first of the list. A
+/// beginning counts only where a single word has it ("quan" is quantize), and only where no
+/// spelling is near.
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& words) {
   if (word.size() > kMostBytes) return std::nullopt;
   const std::string wanted = ascii_lower(without_dashes(word));
@@ -201,6 +215,7 @@ std::optional<std::string_view> foreign_command(std::string_view group, std::str
   return std::nullopt;
 }
 
+/// Only where the group has the command: "prune" is gc in `weft cache` and nothing in `weft model`.
 std::optional<std::string> usual_command(std::string_view word,
                                          const std::vector<std::string>& words) {
   if (word.size() > kMostBytes) return std::nullopt;
@@ -211,6 +226,7 @@ std::optional<std::string> usual_command(std::string_view word,
   return std::nullopt;
 }
 
+/// What the command itself says comes first: -p is one thing to chat and another to ask.
 std::optional<std::string_view> foreign_flag(std::string_view command, std::string_view flag) {
   const std::string_view without_number = flag.substr(0, flag.find_last_not_of("0123456789") + 1);
   if (without_number.size() > 2) flag = without_number;  // of "-s4" the command may know -s
@@ -230,6 +246,7 @@ std::string_view long_form(std::string_view flag) {
   return "";
 }
 
+/// `weft -m model -p prompt`, as llama-cli is started.
 bool is_prompt_flag(std::string_view flag) {
   constexpr std::string_view kNames[] = {"-m", "--model", "-p", "--prompt", "-f", "--file",
                                          "-n", "-c",      "-t", "-s",       "-i", "-cnv"};

@@ -36,7 +36,7 @@ TEST(Suggestion, KnowsTheWordsOfOtherPrograms) {
   EXPECT_THAT(foreign_command("docs", "add"), Optional(HasSubstr("weft ingest")));
 }
 
-TEST(Suggestion, KnowsTheUsualWordsForWhatAGroupHas) {
+TEST(Suggestion, UsualWordMeansACommandThatTheGroupHas) {
   const std::vector<std::string> docs{"ls", "rm"};
   EXPECT_THAT(usual_command("list", docs), Optional(std::string("ls")));
   EXPECT_THAT(usual_command("Delete", docs), Optional(std::string("rm")));

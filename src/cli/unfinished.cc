@@ -1,3 +1,8 @@
+// An ingest that was stopped or killed leaves documents that are in part in the store. A question
+// is answered from what is there, which may not be what the user thinks is there: so every command
+// that opens such a store says in one line what is missing, and the command that completes it,
+// ready to be pasted. The index keeps the paths and the flags that they were begun with for that:
+// without --exclude the completing command would take in what was to stay out.
 #include "cli/unfinished.h"
 
 #include <fmt/format.h>
@@ -17,6 +22,7 @@ namespace {
 
 using retrieval::IngestRoot;
 
+/// Quoted for a shell, since patterns have stars and paths may have spaces or worse.
 std::string flags_of(const IngestRoot& root) {
   std::string flags;
   for (const std::string& pattern : root.exclude) flags += " --exclude " + shell_word(pattern);
@@ -39,6 +45,9 @@ std::vector<IngestRoot> outermost(const std::vector<IngestRoot>& roots) {
 
 }  // namespace
 
+/// Paths with the same flags share a command, in the order in which they come: `weft ingest --store
+/// DIR a b && weft ingest --store DIR --no-ignore c`. --store is said although a variable may name
+/// it: the line may be pasted into another shell.
 std::string completing_command(const std::vector<IngestRoot>& roots, const std::string& dir,
                                size_t max_roots, const std::string& model,
                                uint64_t store_limit_bytes) {
@@ -62,6 +71,7 @@ std::string completing_command(const std::vector<IngestRoot>& roots, const std::
   return commands;
 }
 
+/// People get three paths, as a line of fifty is not read; JSON has them all.
 Result<std::string> unfinished_line(retrieval::Index& index, const std::string& dir,
                                     const std::string& model, uint64_t store_limit_bytes) {
   WEFT_ASSIGN_OR_RETURN(const retrieval::Unfinished unfinished, index.unfinished());
@@ -79,8 +89,7 @@ Result<std::string> unfinished_line(retrieval::Index& index, const std::string& 
   }
   const std::string more =
       outer.size() > kMaxRoots
-          ? fmt::format(" (and {})",
-                        counted(static_cast<int64_t>(outer.size() - kMaxRoots), "more path"))
+          ? fmt::format(" (and {})", counted(std::ssize(outer) - kMaxRoots, "more path"))
           : "";
   return fmt::format("{}: {}; to complete it: {}{}", dir, what,
                      completing_command(outer, dir, kMaxRoots, model, store_limit_bytes), more);
@@ -88,10 +97,11 @@ Result<std::string> unfinished_line(retrieval::Index& index, const std::string& 
 
 std::string room_note(uint64_t missing_bytes, uint64_t free_bytes) {
   if (missing_bytes <= free_bytes) return "";
-  return fmt::format("; its KV takes up to {}, and {} are free there: make room before",
+  return fmt::format("; its KV takes up to {}, and {} are free there: make room first",
                      size_text(missing_bytes), size_text(free_bytes));
 }
 
+/// The room is an upper bound: of a document that is stored in part all tokens count.
 Result<std::string> unfinished_line_of(Env& env, library::Library& library, const std::string& dir,
                                        const std::string& model) {
   WEFT_ASSIGN_OR_RETURN(std::string line, unfinished_line(library.index(), dir, model));

@@ -30,7 +30,7 @@ class UnfinishedTest : public ::testing::Test {
   std::unique_ptr<Index> index_;
 };
 
-TEST_F(UnfinishedTest, OfAWholeStoreThereIsNothingToSay) {
+TEST_F(UnfinishedTest, AWholeStoreHasNoLine) {
   EXPECT_EQ(line(), "");
   EXPECT_TRUE(unfinished_json(*index_, "S")->is_null());
 }
@@ -68,7 +68,7 @@ TEST_F(UnfinishedTest, TheCommandHasTheLimitThatIsGiven) {
 TEST(RoomNote, IsForWhatTheDiskDoesNotHold) {
   EXPECT_EQ(room_note(1'000'000, 1'000'000), "");
   EXPECT_EQ(room_note(3'200'000'000, 1'100'000'000),
-            "; its KV takes up to 3.2 GB, and 1.1 GB are free there: make room before");
+            "; its KV takes up to 3.2 GB, and 1.1 GB are free there: make room first");
 }
 
 TEST_F(UnfinishedTest, PeopleAreToldThreePathsAndProgramsAll) {

@@ -1,3 +1,7 @@
+// Text is gathered word by word, and a line is begun only when its first word is there: so no line
+// is ever taken back, and empty paragraphs, which web pages have many of, leave no empty lines.
+// `gap_` is how many line ends are owed before the next word: 1 after a line, 2 after a paragraph,
+// never more.
 #include "cli/wrapped_text.h"
 
 #include <fmt/format.h>
@@ -13,11 +17,13 @@ constexpr size_t kIndent = 4;  // as wide as a marker
 
 }  // namespace
 
+/// The no-break space among them: in a page's text it is there for looks, and would make words that
+/// are longer than a line.
 bool is_white_space(char32_t c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || c == 0xA0 || c == 0x2028 || c == 0x2029;
 }
 
-WrappedText::WrappedText(int width) : width_(static_cast<size_t>(std::max(width, 20))) {}
+WrappedText::WrappedText(int width) : width_(std::max(width, 20)) {}
 
 void WrappedText::add(char32_t c) {
   if (is_white_space(c)) return end_word();
@@ -34,10 +40,12 @@ void WrappedText::add(std::string_view bytes) {
   }
 }
 
+/// A word goes on the line where it fits with a space, else on the next; one that is longer than a
+/// line has a line of its own and goes over its end, since a URL that is cut is of no use.
 void WrappedText::end_word() {
   if (word_columns_ == 0) return;
   if (columns_ == 0) {
-    out_.append(static_cast<size_t>(gap_), '\n');
+    out_.append(gap_, '\n');
     gap_ = 0;
     begin_line();
   } else if (columns_ + 1 + word_columns_ > width_) {
@@ -53,6 +61,8 @@ void WrappedText::end_word() {
   word_columns_ = 0;
 }
 
+/// Indented by the depth of open lists, by half the width at most: a page of a thousand nested
+/// lists still has room for words. The marker ("  - ", " 1. ") takes the place of the indent's end.
 void WrappedText::begin_line() {
   const size_t indent = std::min(kIndent * lists_.size(), width_ / 2);
   out_.append(indent - std::min(indent, marker_.size()), ' ');
@@ -68,6 +78,7 @@ void WrappedText::end_line(bool empty_line) {
   if (empty_line && !out_.empty()) gap_ = 2;
 }
 
+/// An empty line before and after the outermost list, none between nested ones.
 void WrappedText::begin_list(bool numbered) {
   end_line(lists_.empty());
   lists_.push_back(numbered ? 1 : 0);
@@ -96,6 +107,7 @@ std::string WrappedText::finish() {
   return std::move(out_);
 }
 
+/// For plain text, whose lines are meant: each is wrapped by itself.
 std::string wrap_text(std::string_view text, int width) {
   WrappedText lines(width);
   while (!text.empty()) {
