@@ -93,6 +93,44 @@ TEST(Style, ProseStaysWithin100Columns) {
   }
 }
 
+/// Of some files together.
+struct Counts {
+  int64_t lines = 0;  // that are not blank
+  int64_t comments = 0;
+  int64_t casts = 0;
+};
+Counts count(const std::vector<SourceFile>& files, bool of_tests) {
+  Counts counts;
+  for (const SourceFile& file : files) {
+    if (file.is_test() != of_tests) continue;
+    for (const std::string& line : file.lines) {
+      const size_t begin = line.find_first_not_of(" \t");
+      if (begin == std::string::npos) continue;
+      ++counts.lines;
+      if (line.compare(begin, 2, "//") == 0) ++counts.comments;
+      const std::string code = code_of(line);
+      for (size_t at = 0; (at = code.find("static_cast<", at)) != std::string::npos; ++at) {
+        ++counts.casts;
+      }
+    }
+  }
+  return counts;
+}
+
+// Newcomers manage where comments are an eighth of the lines (simdjson, leveldb: 15 to 28 %).
+TEST(Style, CommentsAreAnEighthOfTheSource) {
+  const Counts source = count(read_sources({"src"}), /*of_tests=*/false);
+  EXPECT_GE(source.comments, source.lines * 12 / 100);
+}
+
+// There were 1,257: what converts without need hides what must convert.
+TEST(Style, CastsAreFew) { EXPECT_LE(count(read_sources({"src"}), /*of_tests=*/false).casts, 400); }
+
+TEST(Style, TestsAreHalfOfTheSourceOrMore) {
+  const int64_t source = count(read_sources({"src"}), /*of_tests=*/false).lines;
+  EXPECT_GE(2 * count(read_sources({"src", "tests"}), /*of_tests=*/true).lines, source);
+}
+
 // What only tests call is dead weight, unless its comment says that it is for them.
 TEST(Style, FunctionsOfHeadersAreUsedByTheProduct) {
   const std::vector<SourceFile> files = read_sources({"src", "tools", "bench"});

@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "base/atomic_file.h"
-#include "base/terminal_text.h"
 #include "base/narrow.h"
+#include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/chat.h"
 #include "cli/chat_file.h"
