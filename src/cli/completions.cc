@@ -39,7 +39,7 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
 
 /// In single quotes, for bash and zsh.
 /// A single quote ends the quotes, is written with a backslash, and begins them again: 'it'\''s'.
-std::string double_quoted(std::string_view text) {
+std::string single_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
     if (c == '\'') {
@@ -65,7 +65,7 @@ std::string fish_quoted(std::string_view text) {
 std::string command_patterns(const CommandDescription& root) {
   std::vector<std::string> paths;
   for_each_command(root, root.name, [&](const CommandDescription&, const std::string& path) {
-    if (path != root.name) paths.push_back(double_quoted(path));
+    if (path != root.name) paths.push_back(single_quoted(path));
   });
   return joined(paths, "|");
 }
@@ -80,7 +80,7 @@ std::string value_cases(const CommandDescription& root) {
           if (flag.value.empty()) continue;
           std::vector<std::string> patterns;
           for (const std::string& name : flag.names)
-            patterns.push_back(double_quoted(path + " " + name));
+            patterns.push_back(single_quoted(path + " " + name));
           // The default, as most values without a list are files, and for a number an offer of
           // files does no harm.
           const char* action = "_weft_files";
@@ -116,7 +116,7 @@ std::string word_cases(const CommandDescription& root) {
           words.insert(words.end(), argument.values.begin(), argument.values.end());
         }
         text += fmt::format("    {})\n      if [[ $cur == -* ]]; then _weft_offer {}; ",
-                            double_quoted(path), joined(flags));
+                            single_quoted(path), joined(flags));
         if (!words.empty()) {
           text += fmt::format("else _weft_offer {}; ", joined(words));
           if (command.commands.empty()) text += "_weft_files; ";
@@ -208,7 +208,7 @@ if [[ ${{funcstack[1]}} == _weft ]]; then _weft "$@"; else compdef _weft weft; f
 /// -r: a value is needed and files are offered; -x: a value is needed and none are.
 std::string fish_flags(const CommandDescription& command, const std::string& path) {
   std::string text;
-  const std::string at = fish_quoted("__weft_at " + double_quoted(path));
+  const std::string at = fish_quoted("__weft_at " + single_quoted(path));
   for (const FlagDescription& flag : command.flags) {
     text += "complete -c weft -n " + at;
     for (const std::string& name : flag.names) {
@@ -236,7 +236,7 @@ std::string fish_script(const CommandDescription& root) {
   for_each_command(root, root.name,
                    [&](const CommandDescription& command, const std::string& path) {
                      if (path != root.name) paths.push_back(fish_quoted(path));
-                     const std::string at = fish_quoted("__weft_at " + double_quoted(path));
+                     const std::string at = fish_quoted("__weft_at " + single_quoted(path));
                      for (const CommandDescription& sub : command.commands) {
                        lines += fmt::format("complete -c weft -n {} -f -a {} -d {}\n", at, sub.name,
                                             fish_quoted(sub.help));

@@ -97,6 +97,9 @@ Result<std::string> resolve_model(Env& env, const std::string& name_or_path,
   if (!is_folder && name_or_path.find('/') != std::string::npos) {
     return not_found(fmt::format("'{}': no such model file", name_or_path));
   }
+  if (is_folder && name_or_path.find('/') != std::string::npos) {  // no name: "../x" stays outside
+    return not_found(fmt::format("'{}': a folder; name the GGUF file in it", name_or_path));
+  }
   if (const Status folder = check_models_folder(models_dir); !folder.is_ok()) {
     return not_found(fmt::format("'{}': no such file, and {}", name_or_path, folder.message()));
   }
