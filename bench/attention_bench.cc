@@ -1,5 +1,5 @@
 // Attention in the shapes of SmolLM2-135M and of a 1B model (Llama 3.2): prefill of whole prompts,
-// fusion's scattered rows, decode at a depth, attention mass; with Gemma 3's sliding window and
+// fusion's scattered rows, decode at a depth, attention received; with Gemma 3's sliding window and
 // with a soft cap; and rotating cached chunks into pages. GFLOP/s count 2 a multiply-add of visible
 // keys, GB/s what is read and written; both are one core's, by the CPU time of all threads.
 // --benchmark_filter=avx2/ and the like choose.
@@ -122,15 +122,15 @@ void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t
   }
 }
 
-void run_mass(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_keys,
-              const std::vector<int32_t>& rows) {
+void run_received(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_keys,
+                  const std::vector<int32_t>& rows) {
   Setup setup(shape, n_keys, rows);
   TestPool pool(kThreads);
   const Context context{pool, isa};
   attention(context, setup.args, plan_attention(isa, setup.args));
-  std::vector<float> mass(static_cast<size_t>(n_keys));
+  std::vector<float> received(static_cast<size_t>(n_keys));
   for (auto _ : state) {
-    attention_mass(context, setup.args, mass);
+    attention_received(context, setup.args, received);
     benchmark::ClobberMemory();
   }
   set_rate(state, "GFLOP/s", 2e-9 * setup.products);
@@ -188,7 +188,7 @@ void register_all() {
         add(name + "decode_at_4096/" + std::string(dtype_info(type).name), run_attention, isa,
             shape, 4096, range(4095, 4096), 0, 0.0f, type);
       }
-      add(name + "mass_100_of_4096", run_mass, isa, shape, 4096, range(3996, 4096));
+      add(name + "received_100_of_4096", run_received, isa, shape, 4096, range(3996, 4096));
       add(name + "rotate_norm", run_rotate, isa, shape, RopePairing::kNorm);
       add(name + "rotate_neox", run_rotate, isa, shape, RopePairing::kNeox);
     }

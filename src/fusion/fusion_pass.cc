@@ -60,7 +60,8 @@ FusionPass::FusionPass(Inputs inputs, const Machine& machine, Stopwatch& watch, 
 Result<std::optional<model::LayerRun>> FusionPass::next() {
   if (phase_ == Phase::kBegin) WEFT_RETURN_IF_ERROR(begin());
   watch_.charge(*part_);
-  if (phase_ == Phase::kLook && layer_ > looks_.back()) WEFT_RETURN_IF_ERROR(select_by_attention());
+  if (phase_ == Phase::kLook && layer_ > scoring_layers_.back())
+    WEFT_RETURN_IF_ERROR(select_by_attention());
   if (layer_ == n_layers_) return std::optional<model::LayerRun>();
   switch (phase_) {
     case Phase::kLook:
@@ -83,8 +84,8 @@ Status FusionPass::begin() {
   part_ = &report_.timings.select_ms;
   if (options_.selector == SelectorKind::kQueryAttention) {
     phase_ = Phase::kLook;
-    looks_ = query_attention_layers(forward_.model().config());
-    mass_.assign(chunks_end_, 0.0f);
+    scoring_layers_ = query_attention_layers(forward_.model().config());
+    received_.assign(chunks_end_, 0.0f);
     return start({});
   }
   phase_ = Phase::kDeviation;
@@ -109,8 +110,9 @@ Result<std::optional<model::LayerRun>> FusionPass::look() {
   WEFT_RETURN_IF_ERROR(load_layer(layer_));
   place_layer(layer_);
   model::LayerRun run{.batch = &*batch_, .layer = layer_};
-  if (std::ranges::find(looks_, layer_) != looks_.end()) run.hooks.mass = mass_;
-  if (layer_ == looks_.back()) run.part = model::LayerRun::Part::kLook;
+  if (std::ranges::find(scoring_layers_, layer_) != scoring_layers_.end())
+    run.hooks.received = received_;
+  if (layer_ == scoring_layers_.back()) run.part = model::LayerRun::Part::kLook;
   ++layer_;
   return std::optional(run);
 }
@@ -118,13 +120,13 @@ Result<std::optional<model::LayerRun>> FusionPass::look() {
 /// What the answer loses by a token is about the attention it gets times how far it is off; the
 /// tokens where that is largest are recomputed, with the text, from layer 0.
 Status FusionPass::select_by_attention() {
-  const auto losses = std::span(mass_).subspan(chunks_begin_);
-  weigh_by_deviation(prompt_, deviation_floor_, losses);
-  std::vector<int64_t> selected =
-      select_tokens(prompt_, losses, selected_count(options_.ratio, std::ssize(losses)));
+  const auto expected_errors = std::span(received_).subspan(chunks_begin_);
+  weigh_by_deviation(prompt_, deviation_floor_, expected_errors);
+  std::vector<int64_t> selected = select_tokens(
+      prompt_, expected_errors, selected_count(options_.ratio, std::ssize(expected_errors)));
   for (int64_t& position : selected) position += chunks_begin_;
   count_recomputed(selected);
-  report_.recomputed_share = 1.0 * selected.size() / losses.size();
+  report_.recomputed_share = 1.0 * selected.size() / expected_errors.size();
   watch_.charge(report_.timings.select_ms);
   return run_rows(selected, report_.timings.recompute_ms);
 }

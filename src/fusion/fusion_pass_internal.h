@@ -112,10 +112,11 @@ class FusionPass : public model::Pass {
   const model::LayerHooks::KvSink on_changes_{take_changes_};
 
   Phase phase_ = Phase::kBegin;
-  int32_t layer_ = 0;           // that runs next
-  double* part_ = nullptr;      // of the report's timings, which the layer that runs belongs to
-  std::vector<int32_t> looks_;  // query attention's layers, and what they paid to each position
-  std::vector<float> mass_;
+  int32_t layer_ = 0;       // that runs next
+  double* part_ = nullptr;  // of the report's timings, which the layer that runs belongs to
+  std::vector<int32_t>
+      scoring_layers_;  // query attention's layers, and what they paid to each position
+  std::vector<float> received_;
   size_t next_check_ = 0;  // v-deviation's
   int64_t active_ = 0;  // chunks' tokens that run since the last check, and their sum over layers
   int64_t active_sum_ = 0;

@@ -138,8 +138,8 @@ Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
 
 Status Prefill::start_plain() {
   // The last token has to run: its logits are what prefill is for.
-  const bool looks = options_.mode == ReuseMode::kPrefix;
-  const auto prefix = std::span(tokens_).first(looks ? tokens_.size() - 1 : 0);
+  const bool may_share = options_.mode == ReuseMode::kPrefix;
+  const auto prefix = std::span(tokens_).first(may_share ? tokens_.size() - 1 : 0);
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, hold_pages(prefix));
   const auto rest = std::span(tokens_).subspan(found_prefix_);
   const model::RowsPass::Options options{.wanted = {std::ssize(rest) - 1}};

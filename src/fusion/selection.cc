@@ -52,8 +52,9 @@ void weigh_by_deviation(const Prompt& prompt, float floor, std::span<float> scor
 
 // Each chunk's first tokens are in, up to a quarter of the budget: they are the ones whose context
 // is missing altogether.
-std::vector<int64_t> select_tokens(const Prompt& prompt, std::span<const float> losses, int64_t k) {
-  std::vector<float> ranked(losses.begin(), losses.end());
+std::vector<int64_t> select_tokens(const Prompt& prompt, std::span<const float> expected_errors,
+                                   int64_t k) {
+  std::vector<float> ranked(expected_errors.begin(), expected_errors.end());
   const auto n_chunks = std::max<int64_t>(std::ssize(prompt.chunks), 1);
   const int64_t n_first = std::min(k / n_chunks / 4, kFirstTokens);
   auto chunk_begin = ranked.begin();

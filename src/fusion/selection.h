@@ -34,10 +34,11 @@ void weigh_by_deviation(const Prompt& prompt, float floor, std::span<float> scor
 
 /// The `k` tokens of the chunks to recompute, ascending, counted over all chunks one after another:
 /// the first tokens of every chunk, a quarter of an equal share of k but at most kFirstTokens, and
-/// for the rest those with the highest `losses` [tokens of all chunks]. What a chunk's first tokens
-/// hold for the others (the sink that each chunk brings along) the question's attention does not
-/// show.
-std::vector<int64_t> select_tokens(const Prompt& prompt, std::span<const float> losses, int64_t k);
+/// for the rest those with the highest `expected_errors` [tokens of all chunks]. What a chunk's
+/// first tokens hold for the others (the sink that each chunk brings along) the question's
+/// attention does not show.
+std::vector<int64_t> select_tokens(const Prompt& prompt, std::span<const float> expected_errors,
+                                   int64_t k);
 inline constexpr int64_t kFirstTokens = 4;
 
 /// round(ratio * n_tokens), at least 1 when the ratio is above 0.

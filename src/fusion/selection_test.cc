@@ -195,15 +195,15 @@ INSTANTIATE_TEST_SUITE_P(Table, RefusedChecks,
 TEST(SelectTokens, TakesEachChunksFirstTokensAndThenTheHighestLosses) {
   Prompt prompt;
   prompt.chunks = {std::vector<int32_t>(40), std::vector<int32_t>(2), std::vector<int32_t>(40)};
-  std::vector<float> losses(82, 0.0F);
-  for (size_t i = 20; i < 40; ++i) losses[i] = 100.0f - i;  // of the first chunk
+  std::vector<float> expected_errors(82, 0.0F);
+  for (size_t i = 20; i < 40; ++i) expected_errors[i] = 100.0f - i;  // of the first chunk
   // 24 of three chunks: a share of 8, two of it first tokens.
   std::vector<int64_t> expected = {0, 1, 40, 41, 42, 43};
   for (int64_t i = 20; i < 38; ++i) expected.push_back(i);
   std::sort(expected.begin(), expected.end());
-  EXPECT_EQ(select_tokens(prompt, losses, 24), expected);
+  EXPECT_EQ(select_tokens(prompt, expected_errors, 24), expected);
   // Of a share below four none is given away.
-  EXPECT_EQ(select_tokens(prompt, losses, 11), top_k(losses, 11));
+  EXPECT_EQ(select_tokens(prompt, expected_errors, 11), top_k(expected_errors, 11));
   // However many there are, four of each are enough.
   prompt.chunks = {std::vector<int32_t>(41), std::vector<int32_t>(41)};
   std::vector<float> last_first(82);

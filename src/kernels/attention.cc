@@ -206,9 +206,10 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
 
 // A pass of its own over K after attention(), since a probability needs the row's whole sum, which
 // is not known while its keys are gone through: p = exp(score - log_sum_exp). Tasks are blocks of
-// keys, so that each element of `mass` has one writer and its sum one order; the queries of all
+// keys, so that each element of `received` has one writer and its sum one order; the queries of all
 // rows and heads are packed once and shared by all blocks.
-void attention_mass(const Context& context, const AttentionArgs& args, std::span<float> mass) {
+void attention_received(const Context& context, const AttentionArgs& args,
+                        std::span<float> received) {
   check_args(args);
   WEFT_CHECK(args.sequences.size() == 1 && args.log_sum_exp.rows == args.q.rows);
   const AttentionSequence& sequence = args.sequences[0];
@@ -216,7 +217,7 @@ void attention_mass(const Context& context, const AttentionArgs& args, std::span
   if (n_rows == 0) return;
   const AttentionRows rows = sequence_rows(context.isa, args, sequence);
   check_slots(rows, n_rows);
-  const int64_t n_visible = std::min(std::ssize(mass), rows.slots[n_rows - 1] + int64_t{1});
+  const int64_t n_visible = std::min(std::ssize(received), rows.slots[n_rows - 1] + int64_t{1});
 
   const AttentionFns& fns = pick_attention_fns(context.isa);
   const int64_t n_queries = n_rows * rows.group;
@@ -228,14 +229,14 @@ void attention_mass(const Context& context, const AttentionArgs& args, std::span
     const auto kv_head = narrow<int32_t>(task / n_tiles);
     fns.pack(rows, n_rows, kv_head, task % n_tiles, packed + task * tile_floats);
   });
-  const int64_t worker_floats = fns.mass_scratch(rows.kv.layout.head_dim);
+  const int64_t worker_floats = fns.received_scratch(rows.kv.layout.head_dim);
   const int64_t first_block = first_visible(rows, 0) / kBlockKeys;
   const int64_t end_block = (n_visible + kBlockKeys - 1) / kBlockKeys;
   context.pool.run(end_block - first_block, [&](int64_t block, int worker) {
     const int64_t begin = (first_block + block) * kBlockKeys;
-    fns.mass(rows, n_rows, begin, std::min(n_visible, begin + kBlockKeys), packed,
-             context.workspace->of_worker<float>(worker, Use::kScratch, worker_floats),
-             mass.data());
+    fns.received(rows, n_rows, begin, std::min(n_visible, begin + kBlockKeys), packed,
+                 context.workspace->of_worker<float>(worker, Use::kScratch, worker_floats),
+                 received.data());
   });
 }
 

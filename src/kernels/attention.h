@@ -84,12 +84,13 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 /// bit. Lists of all pages change none, either. `plan` is plan_attention's for these args.
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan);
 
-/// Attention received: mass[j] += the sum over the rows and heads of the softmax probability of
-/// slot j, for the first mass.size() slots of the step's one sequence; `args` as given to
+/// Attention received: received[j] += the sum over the rows and heads of the softmax probability of
+/// slot j, for the first received.size() slots of the step's one sequence; `args` as given to
 /// attention(), which has filled args.log_sum_exp. Keys that a row may not see add nothing, so that
 /// over all slots each row adds n_heads. The query side of `query-attention` (InfoFlow KV, arXiv
 /// 2603.05353).
-void attention_mass(const Context& context, const AttentionArgs& args, std::span<float> mass);
+void attention_received(const Context& context, const AttentionArgs& args,
+                        std::span<float> received);
 
 /// Stores rows of K and V in their slots, rounded once to the types there, in one parallel region.
 /// k, v: [n_rows, n_kv_heads * head_dim], k already rotated; slots and sequences as above, the

@@ -461,8 +461,8 @@ void pack(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t ti
 /// sums [key][lane] += the probabilities of the tile's queries: 2^(score - log2 of the row's sum).
 /// Lanes are added up at the end of all tiles, once a key.
 template <int kVectors>
-void add_mass(const float* k, int32_t head_dim, float softcap, const float* log_sum, const Tile& t,
-              float* sums) {
+void add_received(const float* k, int32_t head_dim, float softcap, const float* log_sum,
+                  const Tile& t, float* sums) {
   constexpr int kWidth = kVectors * kLanes;
   compute_scores<kVectors>(k, head_dim, t);
   if (softcap > 0) cap_scores<kVectors>(softcap, t);
@@ -487,12 +487,12 @@ void add_mass(const float* k, int32_t head_dim, float softcap, const float* log_
   }
 }
 
-int64_t mass_scratch(int32_t head_dim) {
+int64_t received_scratch(int32_t head_dim) {
   return kBlockKeys * head_dim + kBlockKeys * kTileQueries + kBlockKeys * kLanes;
 }
 
-void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
-          const float* packed, float* scratch, float* mass) {
+void received(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
+              const float* packed, float* scratch, float* received) {
   const int32_t head_dim = rows.kv.layout.head_dim;
   const int64_t n_queries = n_rows * rows.group;
   const int32_t n_keys = end - begin;
@@ -519,24 +519,24 @@ void mass(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
       if (!any) continue;
       switch (t.width / kLanes) {
         case 1:
-          add_mass<1>(k, head_dim, softcap, log_sum, t, sums);
+          add_received<1>(k, head_dim, softcap, log_sum, t, sums);
           break;
         case 2:
-          add_mass<2>(k, head_dim, softcap, log_sum, t, sums);
+          add_received<2>(k, head_dim, softcap, log_sum, t, sums);
           break;
         default:
-          add_mass<kTileVectors>(k, head_dim, softcap, log_sum, t, sums);
+          add_received<kTileVectors>(k, head_dim, softcap, log_sum, t, sums);
       }
     }
   }
-  for (int32_t j = 0; j < n_keys; ++j) mass[begin + j] += reduce_add(load(sums + j * kLanes));
+  for (int32_t j = 0; j < n_keys; ++j) received[begin + j] += reduce_add(load(sums + j * kLanes));
 }
 
 }  // namespace
 
 const AttentionFns& attention_fns() {
-  static constexpr AttentionFns kFns = {prefill_scratch, prefill, kTileQueries, packed_tile, pack,
-                                        mass_scratch,    mass};
+  static constexpr AttentionFns kFns = {prefill_scratch,  prefill, kTileQueries, packed_tile, pack,
+                                        received_scratch, received};
   return kFns;
 }
 

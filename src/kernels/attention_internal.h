@@ -61,15 +61,16 @@ struct AttentionFns {
   /// Queries of one tile, and the floats that a packed tile takes.
   int32_t tile_queries;
   int64_t (*packed_tile)(int32_t head_dim);
-  /// Packs the queries of tile `tile` of a KV head for `mass`.
+  /// Packs the queries of tile `tile` of a KV head for `received`.
   void (*pack)(const AttentionRows& rows, int64_t n_rows, int32_t kv_head, int64_t tile,
                float* packed);
-  /// Floats that one worker needs for mass tasks.
-  int64_t (*mass_scratch)(int32_t head_dim);
-  /// mass[j] += the probabilities of key j, for the keys [begin, end) of one block (begin its
-  /// first), summed over all queries; packed [n_kv_heads][n_tiles]. Writes mass[begin … end) only.
-  void (*mass)(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
-               const float* packed, float* scratch, float* mass);
+  /// Floats that one worker needs for tasks of `received`.
+  int64_t (*received_scratch)(int32_t head_dim);
+  /// received[j] += the probabilities of key j, for the keys [begin, end) of one block (begin its
+  /// first), summed over all queries; packed [n_kv_heads][n_tiles]. Writes received[begin … end)
+  /// only.
+  void (*received)(const AttentionRows& rows, int64_t n_rows, int64_t begin, int64_t end,
+                   const float* packed, float* scratch, float* received);
 };
 
 struct AttentionDecodeFns {

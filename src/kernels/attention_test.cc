@@ -396,7 +396,7 @@ TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
         Step step{.shape = shape, .kv = pages.kv(), .window_tokens = window_tokens};
         step.add(table, rows);
         const auto expected = ref::attention(step.args(), std::ssize(rows));
-        const std::vector<double> mass = ref::attention_mass(step.args(), 590);
+        const std::vector<double> received = ref::attention_received(step.args(), 590);
         for (const Isa isa : machine_isas()) {
           SCOPED_TRACE(::testing::Message()
                        << isa_name(isa) << " head_dim " << shape.head_dim << ", window "
@@ -407,11 +407,12 @@ TEST(AttentionWindow, EqualsTheScalarTwinAndReadsNothingElse) {
           args.log_sum_exp = {result.log_sum_exp, args.n_heads};
           TestPool pool(2);
           Guarded<float> sums(std::vector<float>(590), kGuard);
-          attention_mass({.pool = pool, .isa = isa}, args, std::span(sums.data(), 590));
+          attention_received({.pool = pool, .isa = isa}, args, std::span(sums.data(), 590));
           sums.check();
           const std::vector<float> values = sums.values();
-          for (size_t j = 0; j < mass.size(); ++j) {
-            ASSERT_NEAR(values[j], mass[j], (tolerance(shape, 512) * 2 + 6e-8) * mass[j]) << j;
+          for (size_t j = 0; j < received.size(); ++j) {
+            ASSERT_NEAR(values[j], received[j], (tolerance(shape, 512) * 2 + 6e-8) * received[j])
+                << j;
           }
         }
       }
@@ -578,7 +579,7 @@ TEST(AttentionSoftcap, EqualsTheScalarTwin) {
           step.add(table, rows);
           for (float& q : step.q) q *= factor;
           const auto expected = ref::attention(step.args(), std::ssize(rows));
-          const std::vector<double> mass = ref::attention_mass(step.args(), 200);
+          const std::vector<double> received = ref::attention_received(step.args(), 200);
           // The cap shrinks a score's error; tanh adds 1e-6 of the capped score, at most of kCap.
           const double bound = std::max(1.0f, factor) * tolerance(shape, 200) + 2e-6 * kCap;
           for (const Isa isa : machine_isas()) {
@@ -590,9 +591,9 @@ TEST(AttentionSoftcap, EqualsTheScalarTwin) {
             args.log_sum_exp = {result.log_sum_exp, args.n_heads};
             TestPool pool(2);
             std::vector<float> sums(200);
-            attention_mass({.pool = pool, .isa = isa}, args, sums);
-            for (size_t j = 0; j < mass.size(); ++j) {
-              ASSERT_NEAR(sums[j], mass[j], 2 * bound * mass[j] + 1e-30) << j;
+            attention_received({.pool = pool, .isa = isa}, args, sums);
+            for (size_t j = 0; j < received.size(); ++j) {
+              ASSERT_NEAR(sums[j], received[j], 2 * bound * received[j] + 1e-30) << j;
             }
           }
         }
@@ -611,7 +612,7 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
       Step step{.shape = shape, .kv = pages.kv()};
       step.add(table, rows);
       for (const int64_t n_keys : {64, 391, 500}) {
-        const std::vector<double> expected = ref::attention_mass(step.args(), n_keys);
+        const std::vector<double> expected = ref::attention_received(step.args(), n_keys);
         for (const Isa isa : machine_isas()) {
           SCOPED_TRACE(::testing::Message()
                        << isa_name(isa) << " head_dim " << shape.head_dim << ", " << n_keys);
@@ -621,11 +622,12 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
           std::vector<float> first;
           for (const int n_threads : {1, 2, 5}) {
             TestPool pool(n_threads);
-            Guarded<float> mass(std::vector<float>(n_keys, 0.5f), kGuard);
-            attention_mass({.pool = pool, .isa = isa}, args, std::span(mass.data(), mass.size()));
-            mass.check();
-            if (first.empty()) first = mass.values();
-            EXPECT_TRUE(same_bits(first, mass.values()));
+            Guarded<float> received(std::vector<float>(n_keys, 0.5f), kGuard);
+            attention_received({.pool = pool, .isa = isa}, args,
+                               std::span(received.data(), received.size()));
+            received.check();
+            if (first.empty()) first = received.values();
+            EXPECT_TRUE(same_bits(first, received.values()));
           }
           // Each term is a probability off by `tolerance`, relative; 0.5 was there before.
           for (size_t j = 0; j < expected.size(); ++j) {

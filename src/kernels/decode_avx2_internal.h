@@ -85,8 +85,8 @@ inline __m256i load_q(const int8_t* bytes, int pair) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes + 32 * pair));
 }
 
-inline __m256i add_rest(__m256i dot, __m256i rest) {
-  return _mm256_add_epi32(_mm256_slli_epi32(dot, kRestShift), rest);
+inline __m256i add_residual(__m256i dot, __m256i residual) {
+  return _mm256_add_epi32(_mm256_slli_epi32(dot, kResidualShift), residual);
 }
 
 inline void add_scaled(Accumulator& sums, __m256i dot, __m256 weight_scale,
@@ -106,7 +106,7 @@ inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const Act
       return _mm256_madd_epi16(products, _mm256_set1_epi16(1));
     };
     __m256i dot = dots(x.low, x.high);
-    if (x.wide != 0) dot = add_rest(dot, dots(x.rest_low, x.rest_high));
+    if (x.has_outlier != 0) dot = add_residual(dot, dots(x.residual_low, x.residual_high));
     if constexpr (kOffsetShift >= 0) {
       const __m256i negative = load32(x.negative_sums + 8 * p);
       dot = _mm256_add_epi32(dot, _mm256_slli_epi32(negative, kOffsetShift));
@@ -247,7 +247,7 @@ inline void accumulate_signed(Accumulator& sums, const GroupWeights& w, const Ac
           dot_bytes(_mm256_abs_epi8(high), _mm256_sign_epi8(load_q(x_high, p), high)));
     };
     __m256i dot = dots(x.low, x.high);
-    if (x.wide != 0) dot = add_rest(dot, dots(x.rest_low, x.rest_high));
+    if (x.has_outlier != 0) dot = add_residual(dot, dots(x.residual_low, x.residual_high));
     add_scaled(sums, dot, w.pair[p].scale, x, p);
   }
 }
@@ -362,9 +362,9 @@ inline void accumulate_halves(Accumulator& sums, const HalvesPair& w, const Acti
                               int p) {
   __m256i low = dots_less(w.low, kOffset, load_q(x.low, p));
   __m256i high = dots_less(w.high, kOffset, load_q(x.high, p));
-  if (x.wide != 0) {
-    low = add_rest(low, dots_less(w.low, kOffset, load_q(x.rest_low, p)));
-    high = add_rest(high, dots_less(w.high, kOffset, load_q(x.rest_high, p)));
+  if (x.has_outlier != 0) {
+    low = add_residual(low, dots_less(w.low, kOffset, load_q(x.residual_low, p)));
+    high = add_residual(high, dots_less(w.high, kOffset, load_q(x.residual_high, p)));
   }
   __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(low), w.low_scale);
   dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), w.high_scale, dot);

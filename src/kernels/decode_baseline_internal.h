@@ -59,9 +59,9 @@ inline void accumulate_group(Accumulator& sums, const GroupWeights& w, const Act
   for (int b = 0; b < 4; ++b) {
     int32_t low = dot_16(w.low + 16 * b, x.low + 16 * b);
     int32_t high = dot_16(w.high + 16 * b, x.high + 16 * b);
-    if (x.wide != 0) {
-      low = low * kResidualUnits + dot_16(w.low + 16 * b, x.rest_low + 16 * b);
-      high = high * kResidualUnits + dot_16(w.high + 16 * b, x.rest_high + 16 * b);
+    if (x.has_outlier != 0) {
+      low = low * kResidualUnits + dot_16(w.low + 16 * b, x.residual_low + 16 * b);
+      high = high * kResidualUnits + dot_16(w.high + 16 * b, x.residual_high + 16 * b);
     }
     const float dot = low * w.low_scale[b] + high * w.high_scale[b];
     sums.block[b] += dot * x.scale[4 * b] + w.min[b] * x.sums[4 * b + 1];

@@ -124,15 +124,16 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
     ActivationGroup& group = groups[first / 4];
     const int64_t count = n_blocks - first < 4 ? n_blocks - first : 4;
     if (count < 4) memset(&group, 0, sizeof group);
-    group.wide = 0;
-    for (int64_t b = 0; b < count; ++b) group.wide |= row.outlier[first + b];
-    const int32_t units = group.wide != 0 ? kResidualUnits : 1;  // of the group's scales in a q
+    group.has_outlier = 0;
+    for (int64_t b = 0; b < count; ++b) group.has_outlier |= row.outlier[first + b];
+    const int32_t units =
+        group.has_outlier != 0 ? kResidualUnits : 1;  // of the group's scales in a q
     for (int64_t b = 0; b < count; ++b) {
       const int64_t block = first + b;
       memcpy(group.low + 16 * b, row.q + 32 * block, 16);
       memcpy(group.high + 16 * b, row.q + 32 * block + 16, 16);
-      memcpy(group.rest_low + 16 * b, row.residual + 32 * block, 16);
-      memcpy(group.rest_high + 16 * b, row.residual + 32 * block + 16, 16);
+      memcpy(group.residual_low + 16 * b, row.residual + 32 * block, 16);
+      memcpy(group.residual_high + 16 * b, row.residual + 32 * block + 16, 16);
       const float scale = row.scale[block] / units;
       for (int64_t i = 0; i < 4; ++i) group.scale[4 * b + i] = scale;
       for (int64_t i = 0; i < 4; ++i) group.sums[4 * b + i] = group.half_sums[4 * b + i] = 0.0f;
@@ -140,7 +141,7 @@ void arrange(const QuantisedRows& row, int64_t n, ActivationGroup* groups) {
     }
     int32_t fours[32];  // of a block: four of low, four of high
     sums_of_row(row.q + 32 * first, count, fours);
-    if (group.wide != 0) {  // else the residuals are zeros
+    if (group.has_outlier != 0) {  // else the residuals are zeros
       int32_t residuals[32];
       sums_of_row(row.residual + 32 * first, count, residuals);
       for (int64_t i = 0; i < 32; ++i) fours[i] = kResidualUnits * fours[i] + residuals[i];

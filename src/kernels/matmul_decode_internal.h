@@ -11,7 +11,8 @@ namespace weft::kernels {
 /// Four blocks of 32 activations, laid out for a 64-byte register whose 16-byte lane b belongs to
 /// block b: bytes meet weights, and an int32 lane is the sum of four products. Blocks beyond the
 /// row's end are zeros. x = scale * q, or, in a group with an outlier block
-/// (quantise_activations.h), whose second bytes are rest_low and rest_high, scale * (kResidualUnits
+/// (quantise_activations.h), whose second bytes are residual_low and residual_high, scale *
+/// (kResidualUnits
 /// * q + residual).
 struct alignas(64) ActivationGroup {
   int8_t low[64];             // q: elements 0-15 of each block
@@ -20,9 +21,9 @@ struct alignas(64) ActivationGroup {
   float scale[16];            // of each block, four times
   float sums[16];             // block b: 0, the sum of x, 0, 0
   float half_sums[16];        // block b: the sums of x in low and in high, 0, 0
-  int32_t wide;               // is there an outlier block?
-  alignas(64) int8_t rest_low[64];
-  int8_t rest_high[64];
+  int32_t has_outlier;        // is there an outlier block?
+  alignas(64) int8_t residual_low[64];
+  int8_t residual_high[64];
 };
 
 /// The same for one row against sixteen rows of weights at a time (AVX-512): x = scale * q, and in

@@ -62,7 +62,7 @@ template <class Type, int kOut>
   for (int64_t g = 0; g < n_groups; ++g) {
     const Unpacked<Type>* weights = panel + g * kOut;
     // Asked here, so that accumulate() need not ask for each row of weights.
-    if (x[g].wide != 0) {
+    if (x[g].has_outlier != 0) {
       repeat<kOut>([&](auto i) __attribute__((always_inline)) {
         Type::accumulate(tile[i], weights[i], x[g]);
       });

@@ -26,8 +26,8 @@ namespace weft::kernels {
 
 inline constexpr int64_t kActivationBlock = 32;
 /// What a residual counts in: 1 / kResidualUnits of its `q`.
-inline constexpr int kRestShift = 7;
-inline constexpr int32_t kResidualUnits = 1 << kRestShift;
+inline constexpr int kResidualShift = 7;
+inline constexpr int32_t kResidualUnits = 1 << kResidualShift;
 
 /// Which blocks get a second byte.
 enum class SecondBytes {

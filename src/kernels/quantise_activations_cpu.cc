@@ -60,7 +60,7 @@ int32_t quantise_in_two_bytes(const float* x, float largest, int8_t* q, int8_t* 
   round_all(x, 127.0f * kResidualUnits / largest, integers);
   int32_t total = 0;
   for (int i = 0; i < 32; ++i) {
-    const int32_t high = (integers[i] + kResidualUnits / 2) >> kRestShift;
+    const int32_t high = (integers[i] + kResidualUnits / 2) >> kResidualShift;
     total += integers[i];
     q[i] = high;
     residual[i] = integers[i] - kResidualUnits * high;

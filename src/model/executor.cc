@@ -27,7 +27,7 @@ Result<int64_t> Executor::advance(Pass& pass) {
     // The last layer that query-attention looks at: nothing follows, so the feed-forward
     // network is left out.
     case LayerRun::Part::kLook:
-      forward_.look(*run->batch, run->layer, run->hooks.mass);
+      forward_.look(*run->batch, run->layer, run->hooks.received);
       break;
   }
   return n_rows;

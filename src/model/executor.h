@@ -21,7 +21,7 @@ struct LayerRun {
   enum class Part {
     kWhole,
     kLast,  // the last layer, of which only `wanted` rows remain
-    kLook,  // attention mass only, added to hooks.mass: no layer follows
+    kLook,  // attention received only, added to hooks.received: no layer follows
   };
   Batch* batch = nullptr;
   int32_t layer = 0;

@@ -94,7 +94,7 @@ Result<Batch> ForwardPass::start(kv::Cache& cache, Rows rows) {
 void ForwardPass::run_layer(Batch& batch, int32_t layer, const LayerHooks& hooks) {
   if (hooks.sink_first && batch.blocks_.size() > 1) {
     see_keys_and_values(batch, layer, *hooks.kv_sink);
-    return run_layer(batch, layer, {.mass = hooks.mass});
+    return run_layer(batch, layer, {.received = hooks.received});
   }
   for (const Block& block : batch.blocks_) {
     project(batch, layer, block, Projection::kAll);
@@ -112,7 +112,7 @@ void ForwardPass::run_last_layer(Batch& batch, std::span<const int64_t> rows,
   if (std::ssize(rows) == batch.n_rows()) return run_layer(batch, layer, hooks);  // as in decode
   if (hooks.sink_first && batch.blocks_.size() > 1) {
     see_keys_and_values(batch, layer, *hooks.kv_sink);
-    return run_last_layer(batch, rows, {.mass = hooks.mass});
+    return run_last_layer(batch, rows, {.received = hooks.received});
   }
   for (const Block& block : batch.blocks_) {
     project(batch, layer, block, Projection::kKeysAndValues);
@@ -127,11 +127,11 @@ void ForwardPass::run_last_layer(Batch& batch, std::span<const int64_t> rows,
 }
 
 // Attention without what follows it: the rows' hidden states stay as they were.
-void ForwardPass::look(Batch& batch, int32_t layer, std::span<float> mass) {
+void ForwardPass::look(Batch& batch, int32_t layer, std::span<float> received) {
   for (const Block& block : batch.blocks_) {
     project(batch, layer, block, Projection::kAll);
     place_keys_and_values(batch, layer, block, {});
-    attend(batch, layer, block, {.mass = mass});
+    attend(batch, layer, block, {.received = received});
   }
 }
 
@@ -214,9 +214,9 @@ void ForwardPass::attend(const Batch& batch, int32_t layer, const Block& block,
   kernels::AttentionArgs args = batch.attention_args(block, layer);
   args.q = q;
   args.out = attended_.first(n);
-  if (!hooks.mass.empty()) args.log_sum_exp = log_sum_exp_.first(n);
+  if (!hooks.received.empty()) args.log_sum_exp = log_sum_exp_.first(n);
   kernels::attention(context_, args, batch.plan_of(block, layer));
-  if (!hooks.mass.empty()) kernels::attention_mass(context_, args, hooks.mass);
+  if (!hooks.received.empty()) kernels::attention_received(context_, args, hooks.received);
 }
 
 /// x += Wdown (activation(Wgate norm(x)) * Wup norm(x)), or a mixture of such.

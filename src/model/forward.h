@@ -30,9 +30,9 @@ struct LayerHooks {
   /// The sink has been given every row before any row attends; for a step too long to go through
   /// the layer at once its K and V are computed twice.
   bool sink_first = false;
-  /// Attention that this layer's rows pay to each of the first mass.size() positions, summed over
-  /// rows and heads, is added here; for steps of one sequence.
-  std::span<float> mass;
+  /// Attention that this layer's rows pay to each of the first received.size() positions, summed
+  /// over rows and heads, is added here; for steps of one sequence.
+  std::span<float> received;
 };
 
 /// Holds weights and scratch, and nothing of a step: several batches may be under way, one layer of
@@ -52,9 +52,9 @@ class ForwardPass {
   /// The same for the last layer where only the listed rows are wanted afterwards, which ascend and
   /// may be none: K and V of all rows, the rest of these, which alone remain.
   void run_last_layer(Batch& batch, std::span<const int64_t> rows, const LayerHooks& hooks = {});
-  /// What the rows attend to at `layer`, and no more: their K and V are placed, and attention mass
-  /// is added to `mass` as LayerHooks::mass says. No layer can follow.
-  void look(Batch& batch, int32_t layer, std::span<float> mass);
+  /// What the rows attend to at `layer`, and no more: their K and V are placed, and attention
+  /// received is added to `received` as LayerHooks::received says. No layer can follow.
+  void look(Batch& batch, int32_t layer, std::span<float> received);
   /// V of the batch's rows at `layer`, from the hidden states before it: out [n_rows, n_kv_heads *
   /// head_dim]. Changes nothing (CacheBlend's deviation check).
   void values(const Batch& batch, int32_t layer, MatrixView<float> out);

@@ -78,17 +78,17 @@ AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
   return result;
 }
 
-std::vector<double> attention_mass(const AttentionArgs& args, int64_t n_keys) {
-  std::vector<double> mass(n_keys);
+std::vector<double> attention_received(const AttentionArgs& args, int64_t n_keys) {
+  std::vector<double> received(n_keys);
   const AttentionSequence& sequence = args.sequences[0];
   for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
     for (int32_t head = 0; head < args.n_heads; ++head) {
       const Probabilities seen = probabilities(args, sequence, row, head);
       const int64_t end = std::min(seen.first_key + std::ssize(seen.p), n_keys);
-      for (int64_t j = seen.first_key; j < end; ++j) mass[j] += seen.p[j - seen.first_key];
+      for (int64_t j = seen.first_key; j < end; ++j) received[j] += seen.p[j - seen.first_key];
     }
   }
-  return mass;
+  return received;
 }
 
 }  // namespace weft::kernels::ref

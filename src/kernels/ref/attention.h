@@ -15,7 +15,7 @@ struct AttentionResult {
 /// args.out and args.log_sum_exp are not used.
 AttentionResult attention(const AttentionArgs& args, int64_t n_rows);
 
-/// mass [n_keys] of the step's one sequence.
-std::vector<double> attention_mass(const AttentionArgs& args, int64_t n_keys);
+/// received [n_keys] of the step's one sequence.
+std::vector<double> attention_received(const AttentionArgs& args, int64_t n_keys);
 
 }  // namespace weft::kernels::ref
