@@ -3,11 +3,13 @@
 // that tensors got another type than the one named (their rows are no whole blocks), and that a
 // file was quantised before, so that its rounding adds to an earlier one.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/counts_text.h"
 #include "cli/app.h"
 #include "cli/local_models.h"
 #include "cli/quantize_file.h"
+#include "gguf/recipe.h"
 
 namespace weft::cli {
 namespace {
@@ -83,7 +85,7 @@ void add_quantize_command(Command root, App& app) {
       .required();
   command.add_option("out", flags->out, "the GGUF to write").required();
   command.add_option("type", flags->type, "the matrices' type")
-      .value_name("F32|F16|BF16|Q8_0|Q4_0|Q4_1|Q5_0|Q5_1|Q4_K_S|Q4_K_M|Q5_K_S|Q5_K_M|Q6_K")
+      .value_name(fmt::format("{}", fmt::join(gguf::recipe_names(), "|")))
       .required();
   command.add_option("-t,--threads", flags->threads, "worker threads (default: all cores)")
       .in_range(1, engine::kMaxThreads);

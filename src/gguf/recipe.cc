@@ -7,6 +7,7 @@
 #include "gguf/recipe.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -180,17 +181,21 @@ class Chooser {
 
 }  // namespace
 
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : kRecipes) names.emplace_back(recipe.name);
+  return names;
+}
+
 Result<Recipe> find_recipe(std::string_view name) {
   std::string upper(name);
   for (char& c : upper) c = ascii_upper(c);
   if (upper == "Q4_K" || upper == "Q5_K") upper += "_M";
-  std::string names;
   for (const Recipe& recipe : kRecipes) {
     if (recipe.name == upper) return recipe;
-    names += (names.empty() ? "" : ", ") + std::string(recipe.name);
   }
   return invalid_argument(fmt::format("type {}: must be {}, or Q4_K or Q5_K for their _M mixes",
-                                      printable(name), names));
+                                      printable(name), fmt::join(recipe_names(), ", ")));
 }
 
 // In the order of layers whatever the file's (by names "blk.10" comes before "blk.2"), since the

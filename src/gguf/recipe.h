@@ -19,6 +19,9 @@ struct Recipe {
   uint32_t file_type = 0;    // general.file_type
 };
 
+/// All that find_recipe knows, as it spells them.
+std::vector<std::string> recipe_names();
+
 /// By name, upper or lower case; Q4_K and Q5_K mean their _M mixes, as they do for llama.cpp's
 /// quantiser. kInvalidArgument lists the names.
 Result<Recipe> find_recipe(std::string_view name);
