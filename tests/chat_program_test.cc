@@ -251,6 +251,20 @@ TEST_F(ChatProgram, SettingsOfTheSampler) {
   EXPECT_THAT(run.err, HasSubstr("3 inputs failed"));
 }
 
+TEST_F(ChatProgram, SettingsAsOllamaNamesThem) {
+  const Outcome run =
+      weft(chat(),
+           "/set parameter temperature 0.5\n/set parameter num_predict 3\n/set top_k 7\n"
+           "/set system Be brief.\n/show info\n/set parameter colour 3\n/set parameter\n");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("(temp 0.5, top-k 7, "));
+  EXPECT_THAT(run.err, HasSubstr(", tokens 3)"));
+  EXPECT_THAT(run.err, HasSubstr("(the system turn is set)"));
+  EXPECT_THAT(run.err, HasSubstr("weft: chat has no /show: "));
+  EXPECT_THAT(run.err, HasSubstr("weft: /set colour: must be temp, "));
+  EXPECT_THAT(run.err, HasSubstr("weft: /set parameter: must be temp, "));
+}
+
 TEST_F(ChatProgram, CtrlCAtThePromptClearsTheLine) {
   Terminal terminal(folder_->path(), chat());
   ASSERT_TRUE(terminal.shows("> "));

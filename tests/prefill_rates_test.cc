@@ -140,6 +140,16 @@ TEST_F(PrefillRatesTest, AreMeasuredInTheCachesOwnPages) {
   EXPECT_EQ(full.status().code(), StatusCode::kResourceExhausted);
 }
 
+TEST_F(PrefillRatesTest, TellThatTheyAreMeasuredOnlyWhereTheyAre) {
+  int n_told = 0;
+  for (int run = 0; run < 2; ++run) {
+    const auto rates = prefill_rates(posix_env(), model_->model(), model_->context(), *cache_,
+                                     file_, [&] { ++n_told; });
+    ASSERT_TRUE(rates.is_ok()) << rates.status().message();
+    EXPECT_EQ(n_told, 1);
+  }
+}
+
 TEST_F(PrefillRatesTest, OfOtherTypesOfKvAreOthers) {
   rates(file_);
   cache_ = cache_of(model_->model(), 4096, {DType::kF32, DType::kBF16});

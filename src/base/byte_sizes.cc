@@ -4,27 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/ascii.h"
+#include "base/parse_number.h"
 
 namespace weft {
 namespace {
 
 constexpr std::array<const char*, 7> kUnits{"B", "KB", "MB", "GB", "TB", "PB", "EB"};
 constexpr std::array<const char*, 7> kBinaryUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-
-/// All of `text` as a number.
-template <class T>
-std::optional<T> parse_all(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Bytes of a unit in capitals without spaces: "", "MB", "MIB", "M".
 std::optional<uint64_t> unit_bytes(std::string_view unit) {
@@ -59,11 +50,11 @@ std::optional<ByteSize> parse_byte_size(std::string_view text) {
   const std::optional<uint64_t> one = unit_bytes(unit);
   if (!one) return std::nullopt;
   const std::string_view number = text.substr(0, digits);
-  if (const auto whole = parse_all<uint64_t>(number)) {
+  if (const auto whole = parse_number<uint64_t>(number)) {
     if (*whole > std::numeric_limits<uint64_t>::max() / *one) return std::nullopt;
     return ByteSize{*whole * *one, !unit.empty()};
   }
-  const auto fraction = parse_all<double>(number);
+  const auto fraction = parse_number<double>(number);
   const bool is_decimal = !number.starts_with('.') && !number.ends_with('.');
   if (!fraction || !is_decimal || *one == 1) return std::nullopt;
   const double bytes = std::round(*fraction * *one);

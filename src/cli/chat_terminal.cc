@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <deque>
 #include <map>
@@ -23,9 +22,11 @@
 #include <utility>
 
 #include "base/counts_text.h"
+#include "base/parse_number.h"
 #include "base/terminal_text.h"
 #include "cli/chat_file.h"
 #include "cli/line_input.h"
+#include "cli/suggestion.h"
 #include "engine/chat_session.h"
 
 namespace weft::cli {
@@ -35,19 +36,22 @@ constexpr const char* kSettings =
     "temp, top-k, top-p, min-p, repeat-penalty, repeat-last-n, presence-penalty, "
     "frequency-penalty, seed or tokens";
 
+/// Ollama's and the OpenAI API's names of settings in weft's words: "repeat_penalty",
+/// "temperature".
+std::string setting_of(std::string_view typed) {
+  if (typed == "temperature") return "temp";
+  if (typed == "num_predict" || typed == "max_tokens") return "tokens";
+  std::string name(typed);
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
 /// Everything but answers goes to stderr, so that stdout holds what the model said.
 /// After what was said so far, where both are one terminal.
 void note(const std::string& text) {
   std::fflush(stdout);
   const std::string line = text + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
-template <class T>
-/// All of the text, or it is none: "0.5x" does not set 0.5.
-bool parse_number(std::string_view text, T& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc{} && end == text.data() + text.size();
 }
 
 /// The first word, and what follows the white space after it: "/save my notes.json" has a path with
@@ -238,6 +242,9 @@ class Chat {
     for (const Command& command : commands()) {
       const bool is_here = !command.over_documents || talk_.has_documents();
       if (is_here && command.name == name) return report((this->*command.run)(argument));
+    }
+    if (const auto meant = foreign_command("chat", name)) {
+      return report(not_found(std::string(*meant)));
     }
     report(
         not_found(fmt::format("no command {}; /help lists them, // begins a text with /", name)));
@@ -511,7 +518,10 @@ class Chat {
   /// Changes a copy, which the engine's own check has to pass, so that ranges are those of the
   /// flags. Without a name it shows what is set.
   Status set(std::string_view argument) {
-    const auto [name, value] = split_word(argument);
+    const auto [typed, value] = split_word(argument);
+    if (typed == "parameter" && !value.empty()) return set(value);  // Ollama's
+    if (typed == "system") return system(value);
+    const std::string name = setting_of(typed);
     engine::GenerationOptions changed = options_;
     sampling::SamplingOptions& s = changed.sampling;
     sampling::PenaltyOptions& p = s.penalties;
@@ -539,7 +549,7 @@ class Chat {
       good = number && (changed.max_tokens == engine::kNoTokenLimit ||
                         (changed.max_tokens >= 1 && changed.max_tokens <= kMaxAnswerTokens));
     } else if (!name.empty()) {
-      return not_found(fmt::format("/set {}: must be {}, then a value", name, kSettings));
+      return not_found(fmt::format("/set {}: must be {}, then a value", typed, kSettings));
     }
     if (value.empty() && !name.empty()) {
       return invalid_argument(fmt::format("/set {}: needs a value", name));

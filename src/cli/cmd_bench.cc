@@ -9,6 +9,7 @@
 
 #include <filesystem>
 
+#include "base/parse_number.h"
 #include "bench/load.h"
 #include "bench/speed.h"
 #include "bench/ttft.h"

@@ -4,6 +4,7 @@
 // engine is opened once for the largest batch, so that all share one KV cache.
 #include <fmt/format.h>
 
+#include "base/parse_number.h"
 #include "bench/batch.h"
 #include "cli/app.h"
 #include "cli/bench_json.h"

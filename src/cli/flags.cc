@@ -8,16 +8,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 
 #include "base/byte_sizes.h"
 #include "base/names.h"
+#include "base/parse_number.h"
 #include "cli/argument_reader_internal.h"
 #include "cli/suggestion.h"
 
@@ -89,21 +87,6 @@ std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
     }
   }
   return fmt::format("{}; see {} --help", what, path);
-}
-
-/// All of `text` as a number; nullopt where it is none, or none of this type.
-template <class T>
-/// from_chars, because it reads a number as docs/cli.md says: decimal, no sign but "-", no white
-/// space, no locale's comma. "1e400" and "nan" are none; "1e-60" for a float is 0.
-std::optional<T> parse_whole(std::string_view text) {
-  // Of a float as of a double: what is too small for a float is its 0, not out of range.
-  std::conditional_t<std::is_floating_point_v<T>, double, T> value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if constexpr (std::is_floating_point_v<T>) {
-    if (!(std::fabs(value) <= double{std::numeric_limits<T>::max()})) return std::nullopt;
-  }
-  return static_cast<T>(value);
 }
 
 }  // namespace
@@ -230,7 +213,7 @@ Flag Command::add_number(const std::string& names, T& value, const std::string& 
   CLI::Option* option = as_command(command_).add_option(names, value, help)->take_last();
   auto range = std::make_shared<Flag::Range>();
   const auto read = [range, option](std::string& text) -> std::string {
-    const std::optional<T> number = parse_whole<T>(text);
+    const std::optional<T> number = parse_number<T>(text);
     if (!number || !range->holds(*number)) {
       return value_error(*option, text, range->expected<T>());
     }
@@ -304,9 +287,9 @@ Flag Command::add_bytes(const std::string& names, uint64_t& bytes, const std::st
     }
     constexpr uint64_t kLeastBare = 1'000'000;
     if (!size->has_unit && size->bytes > 0 && size->bytes < kLeastBare) {
-      return value_error(
-          *option, text,
-          fmt::format("more: {} bytes are too few; {}GB?", size->bytes, size->bytes));
+      return value_error(*option, text,
+                         fmt::format("more: {0} {1} too few; {0}GB?", size->bytes,
+                                     size->bytes == 1 ? "byte is" : "bytes are"));
     }
     text = fmt::format("{}", size->bytes);
     return "";

@@ -84,8 +84,9 @@ std::string plan_line(const library::IngestPlan& plan) {
                                  counted(plan.new_tokens, "token"), size_text(plan.new_bytes),
                                  size_text(plan.free_bytes));
   if (stored > 0) {
-    line +=
-        fmt::format("; {} {} none", counted(stored, "other chunk"), stored == 1 ? "needs" : "need");
+    // Most is from an earlier ingest; in a new store it is text that several documents have.
+    line += fmt::format("; {} {} already", counted(stored, "more chunk"),
+                        stored == 1 ? "repeats these or is stored" : "repeat these or are stored");
   }
   if (plan.new_bytes > kBigBytes && plan.largest_bytes > plan.new_bytes / 2) {
     line += fmt::format("; {} of it for {}", size_text(plan.largest_bytes),

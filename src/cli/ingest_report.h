@@ -18,7 +18,8 @@ std::string duration_text(double seconds);
 
 /// "ingesting 14 documents, 31 chunks, 5,210 tokens: 120 MB of KV (31 GB free)"; where some of the
 /// chunks have their KV, "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free);
-/// 12 other chunks need none". Of more than 1 GB it names the document that takes more than half.
+/// 12 more chunks repeat these or are stored already". Of more than 1 GB it names the document that
+/// takes more than half.
 std::string plan_line(const library::IngestPlan& plan);
 
 /// "3 new, 0 changed, 0 completed, 1 deleted, 2 unchanged documents; 4 skipped".

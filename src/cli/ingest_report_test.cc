@@ -59,10 +59,10 @@ TEST(IngestReport, PlanLineCountsWhatIsComputed) {
                            .new_bytes = 19'000'000,
                            .free_bytes = 31'000'000'000};
   EXPECT_EQ(plan_line(plan),
-            "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free); 12 other "
-            "chunks need none");
+            "ingesting 1 document, 2 new chunks, 840 tokens: 19 MB of KV (31 GB free); 12 more "
+            "chunks repeat these or are stored already");
   plan.chunks = 3;
-  EXPECT_THAT(plan_line(plan), EndsWith("; 1 other chunk needs none"));
+  EXPECT_THAT(plan_line(plan), EndsWith("; 1 more chunk repeats these or is stored already"));
   plan.new_chunks = plan.new_tokens = 0;
   plan.new_bytes = 0;
   EXPECT_EQ(plan_line(plan), "ingesting 1 document, 3 chunks: no new KV (31 GB free)");

@@ -6,8 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
+#include "base/parse_number.h"
 #include "cli/app.h"
 #include "cli/suggestion.h"
 #include "engine/rag_prompt.h"
@@ -92,7 +91,10 @@ Status check_reuse_flags(const ReuseFlags& flags, const engine::Engine& engine) 
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, engine::Engine& engine) {
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags, engine));
   WEFT_ASSIGN_OR_RETURN(fusion::FusionOptions options, fusion_options(flags));
-  WEFT_ASSIGN_OR_RETURN(options.rates, engine.prefill_rates());
+  Progress progress("");
+  WEFT_ASSIGN_OR_RETURN(options.rates, engine.prefill_rates([&] {
+    progress.show_line("measuring once how fast this machine prefills with this model");
+  }));
   return options;
 }
 

@@ -1,10 +1,8 @@
 // The flags that choose how chunks are reused, shared by ask, bench and eval.
 #pragma once
 
-#include <charconv>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "base/status.h"
@@ -38,13 +36,6 @@ void add_prompt_flag(Command command, std::string& prompt);
 Result<fusion::ReuseMode> parse_mode(const std::string& name);
 /// A list of them, separated by commas.
 Result<std::vector<fusion::ReuseMode>> parse_modes(const std::string& names);
-
-/// Whether all of `text` is a number; `value` is it then.
-template <class T>
-bool parse_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 /// The parts of `text` between commas.
 std::vector<std::string> split_list(const std::string& text);

@@ -78,6 +78,7 @@ constexpr Foreign kCommands[] = {
     {"", "query", "weft has no `query`: weft ask -m MODEL --store DIR QUESTION answers"},
     {"", "index", "weft has no `index`: weft ingest -m MODEL --store DIR PATH takes documents in"},
     {"", "add", "weft has no `add`: weft ingest -m MODEL --store DIR PATH takes documents in"},
+    {"chat", "/show", "chat has no /show: /set says the settings, weft inspect MODEL the model"},
     {"model", "pull", "weft model has no `pull`: weft model get NAME fetches a model"},
     {"model", "fetch", "weft model has no `fetch`: weft model get NAME fetches a model"},
     {"model", "download", "weft model has no `download`: weft model get NAME fetches a model"},
@@ -87,6 +88,8 @@ constexpr Foreign kCommands[] = {
     {"model", "show", "weft model has no `show`: weft inspect MODEL shows what its file holds"},
     {"cache", "list", "weft cache has no `list`: weft cache ls --store DIR lists the records"},
     {"docs", "add", "weft docs has no `add`: weft ingest --store DIR PATH takes documents in"},
+    {"cache", "repair",
+     "weft cache has no `repair`: weft cache verify --repair removes what is damaged"},
     {"cache", "clear",
      "weft cache has no `clear`: weft cache rm --all --store DIR removes every "
      "record"},
@@ -106,6 +109,7 @@ constexpr std::string_view kMapped = "weft always maps the model's file, and nev
 constexpr std::string_view kBatches = "weft chooses its batches itself";
 constexpr std::string_view kChat = "weft chat talks, weft generate answers once";
 constexpr std::string_view kStops = "weft's is --stop TEXT";
+constexpr std::string_view kGrammar = "weft does not bind an answer to a grammar or a schema";
 constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
 // llama.cpp's flags first, then Ollama's and the OpenAI API's names.
@@ -147,6 +151,16 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"--num-predict", "weft's is -n"},
     {"--max-tokens", "weft's is -n"},
     {"--num-ctx", "weft's is -c"},
+    {"-V", "weft's is -v (or --version)"},
+    {"--keepalive", "weft keeps no model loaded: every command opens its own and ends with it"},
+    {"--jinja", "weft always uses the template that the model's file holds"},
+    {"--color", "weft colours nothing"},
+    {"-co", "weft colours nothing"},
+    {"--format", kGrammar},
+    {"--grammar", kGrammar},
+    {"--grammar-file", kGrammar},
+    {"--json-schema", kGrammar},
+    {"-j", kGrammar},
     {"--verbose", "weft has no more to tell; --json, where a command has it, says most"},
 };
 
@@ -159,6 +173,7 @@ constexpr Foreign kFlagsOfCommands[] = {
     {"chat", "--file", "weft chat reads lines from standard input: weft chat -m MODEL < FILE"},
     {"chat", "-k",
      "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},
+    {"chat", "--keepalive", "weft chat keeps the model open until you leave"},
     {"chat", "--mode", kReuse},
     {"ask", "--mode", kReuse},
     {"ask", "-k", "weft's are --chunks (passages in the prompt) and --top-k (tokens to choose of)"},

@@ -47,6 +47,7 @@ TEST(Suggestion, UsualWordMeansACommandThatTheGroupHas) {
   EXPECT_EQ(usual_command(std::string(100'000, 'a'), docs), std::nullopt);
   EXPECT_THAT(foreign_flag("ask", "-ngl"), Optional(HasSubstr("no GPU layers")));
   EXPECT_THAT(foreign_flag("ask", "-ngl99"), Optional(HasSubstr("no GPU layers")));
+  EXPECT_THAT(foreign_flag("generate", "--json-schema"), Optional(HasSubstr("schema")));
   EXPECT_EQ(foreign_flag("ask", "-n"), std::nullopt);
   EXPECT_EQ(foreign_flag("ask", "99"), std::nullopt);
   EXPECT_EQ(foreign_flag("chat", "-s4"), std::nullopt);

@@ -164,11 +164,11 @@ std::string Engine::tokens_text(int64_t tokens) const {
 }
 
 // At the first request that asks for them, not at opening: `generate` and `chat` never do.
-Result<fusion::PrefillRates> Engine::prefill_rates() {
+Result<fusion::PrefillRates> Engine::prefill_rates(const std::function<void()>& measuring) {
   if (!rates_) {
     const int64_t begin_ns = env_.monotonic_ns();
-    WEFT_ASSIGN_OR_RETURN(
-        rates_, engine::prefill_rates(env_, *model_, context_, *cache_, rates_kept_file_));
+    WEFT_ASSIGN_OR_RETURN(rates_, engine::prefill_rates(env_, *model_, context_, *cache_,
+                                                        rates_kept_file_, measuring));
     calibration_ms_ += env_.ms_since(begin_ns);
   }
   return *rates_;

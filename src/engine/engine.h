@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -105,8 +106,9 @@ class Engine {
   double calibration_ms() const { return calibration_ms_; }
 
   /// How fast this machine prefills with this model, with all its cores: measured at the first call
-  /// on a machine, by a later run as that one found it.
-  Result<fusion::PrefillRates> prefill_rates();
+  /// on a machine, by a later run as that one found it. `measuring` is called where it is now
+  /// measured, which takes seconds.
+  Result<fusion::PrefillRates> prefill_rates(const std::function<void()>& measuring = {});
   /// Where they are kept; "": nowhere.
   const std::string& rates_kept_file() const { return rates_kept_file_; }
 

@@ -275,7 +275,8 @@ Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels:
 
 Result<PrefillRates> prefill_rates(Env& env, const model::Model& model,
                                    const kernels::Context& context, kv::Cache& cache,
-                                   const std::string& kept_file) {
+                                   const std::string& kept_file,
+                                   const std::function<void()>& measuring) {
   // One at least, so that a full cache refuses it.
   const int32_t n_pages = std::max(cache.free_page_count() + cache.evictable_page_count(), 1);
   const Lengths lengths = lengths_within(narrow<int32_t>(
@@ -286,6 +287,7 @@ Result<PrefillRates> prefill_rates(Env& env, const model::Model& model,
     const auto kept = find_kept(env, kept_file, key);
     if (const auto rates = kept ? parse_kept(*kept) : std::nullopt) return *rates;
   }
+  if (measuring) measuring();
   WEFT_ASSIGN_OR_RETURN(const PrefillRates measured,
                         or_out_of_memory("measuring how fast this machine prefills",
                                          "--ratio R does without that measurement", [&] {

@@ -1,6 +1,7 @@
 // How fast this machine prefills with this model, measured once: what --ratio auto predicts with.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/env.h"
@@ -18,10 +19,12 @@ namespace weft::engine {
 /// were asked for change nothing. It runs in pages of `cache` that no sequence holds, at most 2176
 /// tokens of them, and leaves them free: a limit of the cache holds here, too, and where fewer are
 /// left it measures a shorter prompt. What threads waited for cores that others held is taken off,
-/// so that a busy machine gets about the rates of a quiet one. kResourceExhausted for threads that
+/// so that a busy machine gets about the rates of a quiet one. `measuring` (may be empty) is called
+/// where nothing was kept, before the first step. kResourceExhausted for threads that
 /// the machine refuses, memory that it has not, and a cache that is full.
 Result<fusion::PrefillRates> prefill_rates(Env& env, const model::Model& model,
                                            const kernels::Context& context, kv::Cache& cache,
-                                           const std::string& kept_file);
+                                           const std::string& kept_file,
+                                           const std::function<void()>& measuring = {});
 
 }  // namespace weft::engine

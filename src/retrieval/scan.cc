@@ -613,8 +613,10 @@ class Scanner {
       const std::string top = root_of(file.info.path);
       const auto refused =
           entry.is_ok() && !top.empty() ? refused_below(top, file.info.path, *entry) : std::nullopt;
-      note(fmt::format("{}: no longer in the store, its file is skipped now{}", file.info.path,
-                       refused ? " (" + refused->reason + ")" : ""));
+      const bool is_folder = entry.is_ok() && entry->is_directory;
+      note(fmt::format("{}: no longer in the store, {}{}", file.info.path,
+                       is_folder ? "a folder is there now" : "its file is skipped now",
+                       refused && !is_folder ? " (" + refused->reason + ")" : ""));
     }
     if (n > kNamed) {
       note(fmt::format("{} more document{} no longer in the store, as the files are skipped now",

@@ -199,6 +199,15 @@ TEST_F(ScanTest, DocumentsThatAreSkippedNowAreNamed) {
             "now");
 }
 
+TEST_F(ScanTest, AFolderInAFilesPlaceIsSaid) {
+  dir_.write("docs/a", "a");
+  ingest();
+  fs::remove(dir_ / "docs/a");
+  dir_.write("docs/a/b", "b");
+  EXPECT_THAT(look({"docs"}).notes,
+              ElementsAre(dir_ / "docs/a: no longer in the store, a folder is there now"));
+}
+
 TEST_F(ScanTest, LeavesOutTheStoreItself) {
   dir_.write("docs/a.txt", "a");
   dir_.write("docs/store/index.txt", "x");

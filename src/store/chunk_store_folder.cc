@@ -108,6 +108,10 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
   const Status there = env.stat(join_path(dir, kPropertiesFile)).status();
   const bool is_new = there.code() == StatusCode::kNotFound;
   if (!is_new) WEFT_RETURN_IF_ERROR(there);  // no right to look into it: not the same as a new one
+  const auto at_path = is_new ? env.stat(dir) : not_found("");
+  if (at_path.is_ok() && !at_path->is_directory) {
+    return invalid_argument(fmt::format("{}: a file, and a chunk store is a folder", dir));
+  }
   if (is_new && (!options.create || options.read_only)) {
     return not_found(fmt::format("{}: no chunk store there", dir));
   }

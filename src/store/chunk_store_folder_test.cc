@@ -306,6 +306,17 @@ TEST_F(StoreFolder, ADamagedRecordOfAReadOnlyStoreIsAMissAndStays) {
   EXPECT_EQ(env.refused, 0);
 }
 
+TEST_F(StoreFolder, AFileIsNoStore) {
+  const std::string file = join_path(temp_.path(), "notes.md");
+  write_text(file, "notes");
+  for (const bool read_only : {false, true}) {
+    const auto opened =
+        ChunkStore::open(posix_env(), {.dir = file, .create = !read_only, .read_only = read_only});
+    EXPECT_EQ(opened.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(opened.status().message(), ::testing::HasSubstr("a chunk store is a folder"));
+  }
+}
+
 TEST_F(StoreFolder, OpeningReadOnlyNeverCreatesAStore) {
   ReadOnlyEnv env;
   const auto opened = ChunkStore::open(env, {.dir = dir_, .create = true, .read_only = true});
