@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/narrow.h"
 #include "kernels/kv_codec.h"
 #include "kernels/rope_internal.h"
 
@@ -185,6 +186,33 @@ void shift_in_pages(const Context& context, const RopeTable& table, int64_t tabl
     uint8_t* const v = v_at(kv, block_table, first_slot + i, head);
     k_codec.shift(k, turned, k, layout.head_dim);
     v_codec.shift(v, &shift.v[of_head], v, layout.head_dim);
+  });
+}
+
+// R(p + d) k = R(d) R(p) k: what lies rotated in the pages is turned by the difference alone. A
+// task is a KV head of a layer, its tokens in ascending order: no token is overwritten before it
+// has moved, and a model with one KV head still has as many tasks as layers.
+void move_in_pages(const Context& context, std::span<const MovedLayer> layers, int64_t n_tokens,
+                   int32_t from_slot, int32_t to_slot) {
+  WEFT_CHECK(n_tokens >= 0 && to_slot >= 0 && to_slot <= from_slot);
+  if (layers.empty() || n_tokens == 0) return;
+  const int64_t n_heads = layers.front().kv.layout.n_kv_heads;
+  for (const MovedLayer& layer : layers) {
+    WEFT_CHECK(layer.kv.layout.n_kv_heads == n_heads && layer.turn != nullptr);
+    check_tokens(*layer.turn, 0, 1, from_slot, layer.kv, {});
+  }
+  context.pool.run(std::ssize(layers) * n_heads, [&](int64_t task, int) {
+    const MovedLayer& layer = layers[task / n_heads];
+    const auto head = narrow<int32_t>(task % n_heads);
+    const PagedKv& kv = layer.kv;
+    const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);
+    const RopeRow turn = table_row(*layer.turn, 0);
+    for (int64_t i = 0; i < n_tokens; ++i) {
+      k_codec.rotate(turn, k_at(kv, layer.block_table, from_slot + i, head), nullptr,
+                     k_at(kv, layer.block_table, to_slot + i, head), kv.layout.head_dim);
+      std::memmove(v_at(kv, layer.block_table, to_slot + i, head),
+                   v_at(kv, layer.block_table, from_slot + i, head), kv.v_bytes);
+    }
   });
 }
 

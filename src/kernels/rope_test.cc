@@ -282,6 +282,66 @@ TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
   }
 }
 
+// Tokens in slots [kFrom, …) move to kTo in two steps and must be what fresh rotation at their new
+// positions gives, but for one rounding more a step.
+void expect_moved(const Case& c, const Types& types) {
+  constexpr int32_t kKvHeads = 2, kPageTokens = 16, kPages = 8, kTokens = 40;
+  constexpr int32_t kFrom = 45, kBetween = 30, kTo = 3;
+  const std::vector<int32_t> block_table = {6, 1, 4, 0, 7, 3};
+  RopeParams params = params_of(c.pairing, c.n_dims);
+  params.magnitude = 1.25f;  // is in what is stored, and must not come twice
+  const auto table_at = [&](int32_t first) {
+    std::vector<int32_t> positions(kTokens);
+    std::iota(positions.begin(), positions.end(), first);
+    return make_rope_table(params, positions);
+  };
+  const size_t n = kTokens * kKvHeads * c.head_dim;
+  const Record record(types.record, random_floats(n, 3), random_floats(n, 4));
+  const KvLayout layout{types.k, types.v, c.head_dim, kKvHeads, kPageTokens};
+  for (const Isa isa : machine_isas()) {
+    SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << c.head_dim << " " << c.n_dims);
+    TestPool pool(3);
+    const Context context{.pool = pool, .isa = isa};
+    Pages pages(kPages, layout), fresh(kPages, layout);
+    rotate_into_pages(context, table_at(kFrom), 0, record.get(), kTokens, kFrom, block_table.data(),
+                      pages.kv());
+    rotate_into_pages(context, table_at(kTo), 0, record.get(), kTokens, kTo, block_table.data(),
+                      fresh.kv());
+    const auto move = [&](int32_t from, int32_t to) {
+      RopeParams turn_params = params;
+      turn_params.magnitude = 1.0f;
+      const int32_t by[] = {to - from};
+      const RopeTable turn = make_rope_table(turn_params, by);
+      const MovedLayer layers[] = {{pages.kv(), block_table.data(), &turn}};
+      move_in_pages(context, layers, kTokens, from, to);
+    };
+    move(kFrom, kBetween);
+    move(kBetween, kTo);
+    // Two roundings more than fresh, of a pair as long as 1.25 * sqrt(2) times its largest value
+    // (up to 4), each by half a unit of the last place; f32's own are far below.
+    const double half_unit = types.k == DType::kF32    ? kEpsilon
+                             : types.k == DType::kBF16 ? 0x1p-9
+                                                       : 0x1p-12;
+    const double bound = 3 * (2 * half_unit * 8) + 16 * kEpsilon * 8;
+    std::vector<int32_t> slots(kTokens);
+    std::iota(slots.begin(), slots.end(), kTo);
+    const int64_t width = kKvHeads * c.head_dim;
+    std::vector<float> k(n), v(n), fresh_k(n), fresh_v(n);
+    read_kv(context, pages.kv(), block_table.data(), slots, {k, width}, {v, width});
+    read_kv(context, fresh.kv(), block_table.data(), slots, {fresh_k, width}, {fresh_v, width});
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(k[i], fresh_k[i], bound) << i;
+      ASSERT_EQ(v[i], fresh_v[i]) << i;
+    }
+  }
+}
+
+TEST(MoveInPages, IsFreshRotationAtTheNewPositions) {
+  for (const Case& c : cases()) {
+    for (const Types& types : kTypes) expect_moved(c, types);
+  }
+}
+
 TEST(RotateIntoPages, AShiftIsAddedBeforeRotationAndRounding) {
   for (const Case& c : cases()) {
     for (const Types& types : kTypes) expect_placed(c, types, true);

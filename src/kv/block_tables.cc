@@ -231,13 +231,29 @@ Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
   return Status::ok();
 }
 
-Status BlockTables::make_writable(SequenceId id, int32_t begin, int32_t end) {
-  WEFT_RETURN_IF_ERROR(check_settled(id));
+Status BlockTables::close_gap(SequenceId id, int32_t begin, int32_t end) {
+  WEFT_RETURN_IF_ERROR(check_range(id, begin, end));
   Sequence& sequence = get(id);
-  if (begin < 0 || begin > end || end > sequence.length) {
-    return invalid_argument(fmt::format("KV cache: positions [{}, {}) of a sequence of {} tokens",
-                                        begin, end, sequence.length));
-  }
+  const int32_t length = sequence.length - (end - begin);
+  sequence.kinds.reserve(sequence.kinds.size() + 1);
+  drop_pages_from(sequence, pages_for(length));
+  cut_runs(sequence.kinds, begin);
+  add_run(sequence.kinds, length, SlotKind::kFused);
+  sequence.length = length;
+  return Status::ok();
+}
+
+/// kInvalidArgument unless the sequence is settled and 0 <= begin <= end <= length.
+Status BlockTables::check_range(SequenceId id, int32_t begin, int32_t end) const {
+  WEFT_RETURN_IF_ERROR(check_settled(id));
+  if (begin >= 0 && begin <= end && end <= length(id)) return Status::ok();
+  return invalid_argument(fmt::format("KV cache: positions [{}, {}) of a sequence of {} tokens",
+                                      begin, end, length(id)));
+}
+
+Status BlockTables::make_writable(SequenceId id, int32_t begin, int32_t end) {
+  WEFT_RETURN_IF_ERROR(check_range(id, begin, end));
+  Sequence& sequence = get(id);
   if (begin == end) return Status::ok();
   std::vector<int32_t> slots;
   for (int32_t slot = begin / page_tokens_; slot < pages_for(end); ++slot) slots.push_back(slot);

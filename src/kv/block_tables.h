@@ -49,6 +49,9 @@ class BlockTables {
   std::span<const SlotRun> slot_kinds(SequenceId id) const { return get(id).kinds; }
   /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
   Status truncate(SequenceId id, int32_t n_tokens);
+  /// Drops the slots [begin, end), 0 <= begin <= end <= length, and takes those after them for the
+  /// slots from `begin` on, which PageContents must have got by then; they are kFused from now on.
+  Status close_gap(SequenceId id, int32_t begin, int32_t end);
   /// Copies the shared ones of the pages that hold [begin, end), 0 <= begin <= end <= length, so
   /// that the range may be overwritten. kResourceExhausted as in reserve.
   Status make_writable(SequenceId id, int32_t begin, int32_t end);
@@ -76,6 +79,7 @@ class BlockTables {
   Sequence& get(SequenceId id);
   /// kInvalidArgument when the sequence has an open reservation.
   Status check_settled(SequenceId id) const;
+  Status check_range(SequenceId id, int32_t begin, int32_t end) const;
   int32_t pages_for(int64_t n_tokens) const;
   /// Makes n_new pages free, and one for each page of `slots` that is still shared then.
   Status make_room(const Sequence& sequence, std::span<const int32_t> slots, int32_t n_new);

@@ -117,6 +117,20 @@ Status Cache::truncate(SequenceId id, int32_t n_tokens) {
   return Status::ok();
 }
 
+// Tokens move, rather than leave a hole. A hole would have to be known to every kernel that reads
+// pages, and what comes after it is rewritten anyway, as K is stored rotated; V is copied beside
+// it. Only pages that are written become the
+// sequence's own; those past the new end are read, and dropped.
+Status Cache::remove(SequenceId id, int32_t begin, int32_t end, FunctionRef<void()> move) {
+  const int32_t length = this->length(id);
+  const int32_t new_length = length - (end - begin);
+  WEFT_RETURN_IF_ERROR(make_writable(id, begin, std::max(begin, new_length)));
+  if (begin == end) return Status::ok();
+  if (end < length) move();
+  for (const auto& group : groups_) WEFT_RETURN_IF_ERROR(group->tables.close_gap(id, begin, end));
+  return Status::ok();
+}
+
 Status Cache::make_writable(SequenceId id, int32_t begin, int32_t end) {
   for (const auto& group : groups_) {
     WEFT_RETURN_IF_ERROR(group->tables.make_writable(id, begin, end));

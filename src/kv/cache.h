@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/narrow.h"
 #include "base/status.h"
 #include "kernels/paged_kv.h"
@@ -75,6 +76,12 @@ class Cache {
   std::span<const SlotRun> slot_kinds(SequenceId id) const { return tables().slot_kinds(id); }
   /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
   Status truncate(SequenceId id, int32_t n_tokens);
+  /// Takes the tokens [begin, end) out, 0 <= begin <= end <= length: those after them come to lie
+  /// from slot `begin` on, on pages of the sequence's own, and no index finds them by their ids
+  /// from then on. `move` is called once, if there are any, before tables change; it moves the K
+  /// and V of all layers from slots [end, length) to [begin, …) (kernels::move_in_pages). Errors as
+  /// in make_writable, and then `move` was not called.
+  Status remove(SequenceId id, int32_t begin, int32_t end, FunctionRef<void()> move);
   /// Call before overwriting committed positions [begin, end): shared pages among them are copied
   /// first, so that neither forks nor the prefix index see the change. Errors as in reserve.
   Status make_writable(SequenceId id, int32_t begin, int32_t end);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <numeric>
 #include <string>
 
 #include "kv/invariants.h"
@@ -148,6 +149,73 @@ TEST(Cache, GivenTooFewPagesThenExpendableSequencesGoAndOthersKeepWhatTheyShareW
   expect_written(*cache, other, 0, 32, 3);
   EXPECT_EQ(cache->reserve(other, 1).status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(violations(cache->snapshots()), IsEmpty());
+}
+
+/// As a step would: slots [end, length) to [begin, …), element by element.
+Status remove(Cache& cache, SequenceId id, int32_t begin, int32_t end) {
+  const int32_t length = cache.length(id);
+  return cache.remove(id, begin, end, [&] {
+    for (int32_t p = end; p < length; ++p) {
+      std::vector<uint16_t> elements;
+      for_each_element(cache, id, p, [&](uint16_t& e, uint16_t) { elements.push_back(e); });
+      for_each_element(cache, id, p - end + begin,
+                       [&](uint16_t& e, uint16_t tag) { e = elements[tag]; });
+    }
+  });
+}
+
+TEST(Cache, GivenTokensRemovedThenThoseAfterThemFollowAndAForkKeepsItsOwn) {
+  const auto cache = make_cache(256);
+  const SequenceId a = cache->create_sequence();
+  append(*cache, a, 75, 1);
+  const SequenceId b = *cache->fork(a);
+  ASSERT_TRUE(remove(*cache, a, 10, 43).is_ok());
+  EXPECT_EQ(cache->length(a), 42);
+  EXPECT_EQ(cache->block_table(a, 0).size(), 3u);
+  expect_written(*cache, a, 0, 10, 1);
+  for (int32_t p = 10; p < 42; ++p) {
+    for_each_element(*cache, a, p, [&](uint16_t& e, uint16_t tag) {
+      ASSERT_EQ(e, 1 + 251 * (p + 33) + tag) << "position " << p;
+    });
+  }
+  expect_written(*cache, b, 0, 75, 1);
+  append(*cache, a, 20, 7);
+  expect_written(*cache, a, 42, 62, 7);
+  expect_written(*cache, b, 0, 75, 1);
+  EXPECT_THAT(violations(cache->snapshots()), IsEmpty());
+}
+
+TEST(Cache, GivenTokensRemovedThenOnlyWhatIsBeforeThemIsFoundByIds) {
+  const auto cache = make_cache(256);
+  std::vector<int32_t> tokens(96);
+  std::iota(tokens.begin(), tokens.end(), 100);
+  const SequenceId a = cache->create_sequence();
+  append(*cache, a, 96, 1);
+  ASSERT_TRUE(remove(*cache, a, 40, 56).is_ok());
+  std::vector<int32_t> left = tokens;
+  left.erase(left.begin() + 40, left.begin() + 56);
+  cache->publish(a, left);
+  EXPECT_EQ(cache->match_prefix(left), 32);
+  EXPECT_THAT(cache->slot_kinds(a), ::testing::ElementsAre(SlotRun{40, SlotKind::kPrompt},
+                                                           SlotRun{80, SlotKind::kFused}));
+  EXPECT_THAT(violations(cache->snapshots()), IsEmpty());
+}
+
+TEST(Cache, GivenARangeThatCannotBeRemovedThenNothingMoves) {
+  const auto cache = make_cache(64);
+  const SequenceId a = cache->create_sequence();
+  append(*cache, a, 64, 1);
+  for (const auto& [begin, end] : {std::pair{-1, 3}, {5, 3}, {60, 65}}) {
+    const Status status = cache->remove(a, begin, end, [] { FAIL(); });
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << begin << " " << end;
+  }
+  EXPECT_TRUE(cache->remove(a, 7, 7, [] { FAIL(); }).is_ok());
+  const SequenceId b = *cache->fork(a);  // no page is left to copy to
+  EXPECT_EQ(cache->remove(b, 0, 16, [] { FAIL(); }).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(cache->remove(b, 48, 64, [] { FAIL(); }).is_ok());  // the end: nothing to move
+  EXPECT_EQ(cache->length(b), 48);
+  expect_written(*cache, a, 0, 64, 1);
+  expect_written(*cache, b, 0, 48, 1);
 }
 
 TEST(Cache, GivenAFreedPageThenItIsPoisoned) {

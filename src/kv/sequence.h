@@ -16,7 +16,8 @@ enum class SequenceId : int64_t {};
 enum class SlotKind : uint8_t {
   kPrompt,  // a prompt's row: what the token ids before it alone determine
   kDecode,  // a generated token's row: decode's arithmetic
-  kFused,   // a chunk placed by a fusion, or a row that saw one: depends on more than token ids
+  kFused,   // a chunk placed by a fusion, or a row that saw one, or one that saw tokens that were
+            // removed since: depends on more than token ids
 };
 
 /// Slots from the end of the run before up to `end`.

@@ -1,0 +1,24 @@
+// Tokens out of the middle of a sequence's KV, with those after them at their new positions: what
+// lets a text go on past the end of its context (StreamingLLM, Xiao et al. 2023; llama.cpp's
+// context shift). It decides nothing about which tokens go.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/context.h"
+#include "kv/cache.h"
+#include "model/config.h"
+
+namespace weft::model {
+
+/// Removes the tokens [begin, end) of the sequence; 0 <= begin <= end <= its length. The tokens
+/// after them move to the positions from `begin` on: their K is turned there with each layer's own
+/// RoPE, and rounded once more to its type; their V is what it was. Both still depend on what is
+/// gone. kInvalidArgument for other ranges and a sequence with an open reservation;
+/// kResourceExhausted where pages that are shared cannot be copied. After an error the sequence is
+/// as it was.
+Status remove_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+                     kv::SequenceId sequence, int32_t begin, int32_t end);
+
+}  // namespace weft::model
