@@ -265,6 +265,13 @@ TEST_F(ChatProgram, SettingsAsOllamaNamesThem) {
   EXPECT_THAT(run.err, HasSubstr("weft: /set parameter: must be temp, "));
 }
 
+TEST_F(ChatProgram, StatsTellOfAShift) {
+  const Outcome run =
+      weft(chat({"-c", "96", "-n", "300", "--ignore-eos", "--context-shift"}), "Hello\n/stats\n");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr(" tokens dropped by shifts"));
+}
+
 TEST_F(ChatProgram, CtrlCAtThePromptClearsTheLine) {
   Terminal terminal(folder_->path(), chat());
   ASSERT_TRUE(terminal.shows("> "));

@@ -189,6 +189,46 @@ TEST_F(ChatSessionTest, AnAnswerEndsWhereTheContextDoes) {
   EXPECT_EQ(session->dropped_turns(), 2);
 }
 
+TEST_F(ChatSessionTest, WithAShiftAnAnswerGoesOnPastTheContext) {
+  const auto engine = open("chatml", 96);
+  const auto session = start(*engine);
+  ASSERT_TRUE(session->set_system("Be brief.").is_ok());
+  GenerationOptions options{.max_tokens = 300, .ignore_end = true};
+  options.shift.policy = ShiftPolicy::kHalf;
+  const auto first = session->say("Tell me all.", options, {});
+  ASSERT_TRUE(first.is_ok()) << first.status().message();
+  EXPECT_EQ(first->answer_tokens, 300);
+  EXPECT_GT(session->shifted_tokens(), 300 - 96);
+  EXPECT_LE(session->held_tokens().size(), 96u);
+  const auto system = start(*engine);  // the system turn is what stays, to its end
+  ASSERT_TRUE(system->set_system("Be brief.").is_ok());
+  say(*system, "Else.", 1);
+  const auto same = std::ranges::mismatch(system->held_tokens(), session->held_tokens());
+  EXPECT_GE(same.in1 - system->held_tokens().begin(), 20);
+  session->clear();
+  EXPECT_EQ(session->shifted_tokens(), 0);
+}
+
+TEST_F(ChatSessionTest, WithAShiftTheTurnsAfterDroppedOnesAreMoved) {
+  for (const bool may_shift : {false, true}) {
+    const auto engine = open("chatml", 384);
+    const auto session = start(*engine);
+    GenerationOptions options{.max_tokens = 16, .ignore_end = true};
+    if (may_shift) options.shift.policy = ShiftPolicy::kHalf;
+    ChatAnswer answer;
+    for (int turn = 0; session->dropped_turns() == 0; ++turn) {
+      ASSERT_LT(turn, 50);
+      auto said = session->say("Say more of number " + std::to_string(turn), options, {});
+      ASSERT_TRUE(said.is_ok()) << said.status().message();
+      answer = *said;
+    }
+    // Without it only what is before the dropped turns is reused.
+    EXPECT_EQ(answer.reused_tokens > answer.prompt_tokens / 2, may_shift)
+        << answer.reused_tokens << " of " << answer.prompt_tokens;
+    EXPECT_EQ(session->shifted_tokens() > 0, may_shift);
+  }
+}
+
 TEST_F(ChatSessionTest, AStopTextIsNoPartOfTheTurnAndTheNextAnswerIsAsFromNothing) {
   const auto engine = open("chatml");
   const std::string whole = say(*start(*engine), "Tell me all.", 40).text;

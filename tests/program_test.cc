@@ -103,6 +103,25 @@ TEST_F(Cli, LostOutputIsAnError) {
   }
 }
 
+TEST_F(Cli, GenerateGoesOnPastTheContextWhereItMay) {
+  using Flags = std::vector<std::string>;
+  for (const Flags& more :
+       {Flags{}, Flags{"--context-shift", "--keep", "4"}, Flags{"--context-sinks", "4"}}) {
+    Flags arguments{"generate", "-m", model(), "--raw", "--json", "--ignore-eos",
+                    "-c",       "64", "-n",    "200",   "-p",     "Hello"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome run = weft(arguments);
+    ASSERT_EQ(run.status, 0) << run.err;
+    const Json json = run.json();
+    EXPECT_EQ(json["stop_reason"], more.empty() ? "context" : "length");
+    EXPECT_EQ(json["tokens"].size() == 200u, !more.empty());
+    EXPECT_EQ(json.contains("dropped_tokens"), !more.empty());
+    if (!more.empty()) {
+      EXPECT_GT(json["dropped_tokens"], 200 - 64);
+    }
+  }
+}
+
 TEST_F(Cli, GenerateWithoutATemplateOffersRaw) {
   expect_error(weft({"generate", "-m", model(), "-p", "Hello"}), 1, "--raw");
 }
@@ -369,6 +388,13 @@ TEST_F(Cli, BadInputGetsOneLine) {
   expect_error(weft({"generate", "-m", path("bad.gguf"), "-p", "x"}), 1, "bad.gguf");
   expect_error(weft({"generate", "-m", "no-such-model", "-p", "x"}), 1, "no-such-model");
   expect_error(weft({"generate", "-m", model()}), 2, "no prompt");
+  expect_error(weft({"generate", "-m", model(), "--keep", "3", "x"}), 2, "--keep goes with");
+  expect_error(weft({"generate", "-m", model(), "--context-shift", "--keep", "-1", "x"}), 2,
+               "--keep -1: must be");
+  expect_error(weft({"generate", "-m", model(), "--context-shift", "--context-sinks", "4", "x"}), 2,
+               "do not go together");
+  expect_error(weft({"generate", "-m", model(), "--context-shift", "--parallel", "2", "x"}), 2,
+               "do not go together");
   expect_error(weft({"generate", "-m", model(), "-p", "x", "-f", "y"}), 2, "--file");
   expect_error(weft({"ask", "-m", model(), "--store", path("nowhere"), "x"}), 1, "nowhere");
   expect_error(weft({"cache", "ls", "--store", path("nowhere")}), 1, "nowhere");

@@ -171,6 +171,37 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options, int
             "a whole number from 0 to 18446744073709551615; for a random one --seed $RANDOM");
 }
 
+std::vector<Flag> add_shift_flags(Command command, ShiftFlags& flags, const std::string& kept) {
+  constexpr int32_t kMostKept = 1 << 24;  // more than fit are cut to what does
+  Flag half = command.add_flag(
+      "--context-shift", flags.half,
+      "where the context is full, drop half of it and go on: the first tokens stay (--keep), what "
+      "is left moves there without being computed again");
+  Flag keep =
+      command
+          .add_option("--keep", flags.keep_tokens,
+                      "--context-shift: first tokens that stay, beside BOS (default: " + kept + ")")
+          .in_range(0, kMostKept);
+  Flag sinks = command
+                   .add_option("--context-sinks", flags.sink_tokens,
+                               "the same, a page at a time: so many first tokens stay, and the "
+                               "newest that there is room for (StreamingLLM)")
+                   .in_range(0, kMostKept)
+                   .excludes(half);
+  return {half, keep, sinks};
+}
+
+Result<engine::ContextShift> context_shift(const ShiftFlags& flags) {
+  if (flags.keep_tokens >= 0 && !flags.half) {
+    return invalid_argument("--keep goes with --context-shift: it says which tokens stay then");
+  }
+  if (flags.sink_tokens >= 0) {
+    return engine::ContextShift{engine::ShiftPolicy::kSinks, flags.sink_tokens};
+  }
+  if (!flags.half) return engine::ContextShift{};
+  return engine::ContextShift{engine::ShiftPolicy::kHalf, std::max(0, flags.keep_tokens)};
+}
+
 /// An answer that was cut reads like one that ended, most of all in a file, so it is said. One that
 /// Ctrl-C ended has the line of its command.
 void note_end(const engine::Engine& engine, const engine::Generation& generation,

@@ -57,6 +57,17 @@ std::vector<std::string> model_files(const engine::Engine& engine);
 void add_sampling_flags(Command command, engine::GenerationOptions& options,
                         int32_t most_tokens = 1 << 24);
 
+/// What is done where a text fills its context: --context-shift, --keep and --context-sinks.
+struct ShiftFlags {
+  bool half = false;
+  int32_t keep_tokens = -1;  // -1: not given
+  int32_t sink_tokens = -1;
+};
+/// `kept`: what stays without --keep, as "none". Returns the flags.
+std::vector<Flag> add_shift_flags(Command command, ShiftFlags& flags, const std::string& kept);
+/// kInvalidArgument for --keep alone.
+Result<engine::ContextShift> context_shift(const ShiftFlags& flags);
+
 /// One line on stderr where the answer ended at a limit or is empty.
 /// `which`: what it begins with, as "sample 2: ".
 void note_end(const engine::Engine& engine, const engine::Generation& generation,

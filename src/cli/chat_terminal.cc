@@ -496,9 +496,13 @@ class Chat {
   Status sources(std::string_view) { return talk_.show_sources(); }
 
   Status stats(std::string_view) {
-    const std::string context =
+    std::string context =
         fmt::format("context  {} of {} tokens; {}, {} no longer seen", talk_.held_tokens(),
                     engine_.context_tokens(), counted_turns(talk_.turns()), talk_.dropped_turns());
+    if (talk_.shifted_tokens() > 0) {
+      context += fmt::format(" ({} dropped by shifts; what followed still depends on them)",
+                             counted(talk_.shifted_tokens(), "token"));
+    }
     if (!last_) {
       note(fmt::format("{}; {}", context, no_answer_));
       return Status::ok();

@@ -33,6 +33,7 @@ struct ChatFlags {
   std::string load;
   std::string save;
   engine::GenerationOptions generation{.sampling = {.temperature = 0.8f}, .max_tokens = 1024};
+  ShiftFlags shift;
   DocumentFlags documents;  // where they name a store
 };
 
@@ -62,6 +63,7 @@ class ModelTalk : public Talk {
   int32_t held_tokens() const override {
     return narrow<int32_t>(std::ssize(session_.held_tokens()));
   }
+  int64_t shifted_tokens() const override { return session_.shifted_tokens(); }
 
  private:
   engine::ChatSession& session_;
@@ -194,6 +196,7 @@ void add_chat_command(Command root, App& app) {
       .add_option("-s,--system", flags->system,
                   "the system turn; '': an empty one, not the template's own")
       .may_be_empty();
+  const std::vector<Flag> of_shift = add_shift_flags(command, flags->shift, "the system turn");
   const engine::GenerationOptions usual = flags->generation;
   add_sampling_flags(command, flags->generation, kMaxAnswerTokens);
   command.get_option("--temp").describe(fmt::format(
@@ -211,8 +214,9 @@ void add_chat_command(Command root, App& app) {
                   "talk over the documents in this folder, which weft ingest filled")
       .value_name("DIR");
   const std::vector<Flag> of_documents = add_document_flags(command, flags->documents);
-  command.when_given([flags, &app, command, of_documents]() mutable {
-    app.run = [flags, &app, command, of_documents]() mutable -> Status {
+  command.when_given([flags, &app, command, of_documents, of_shift]() mutable {
+    app.run = [flags, &app, command, of_documents, of_shift]() mutable -> Status {
+      WEFT_ASSIGN_OR_RETURN(flags->generation.shift, context_shift(flags->shift));
       if (flags->documents.library.dir.empty()) {
         for (const Flag& flag : of_documents) {
           if (!flag.was_given()) continue;
@@ -220,6 +224,12 @@ void add_chat_command(Command root, App& app) {
               fmt::format("{} goes with --store: it is about documents", flag.name()));
         }
         return run_chat(app, *flags);
+      }
+      for (const Flag& flag : of_shift) {
+        if (!flag.was_given()) continue;
+        return invalid_argument(
+            fmt::format("{} does not go with --store: each question has a prompt of its own there",
+                        flag.name()));
       }
       const engine::GenerationOptions over_documents;
       if (!command.get_option("--temp").was_given()) {

@@ -140,9 +140,39 @@ Status run_eval(App& app, EvalFlags flags) {
 struct PerplexityFlags {
   ModelFlags model;
   std::string file;
+  std::string endless;  // a policy's name
+  int32_t keep_tokens = -1;
   int64_t limit = 0;
   bool json = false;
 };
+
+constexpr int32_t kUsualKept = 4;  // StreamingLLM's sinks (Xiao et al. 2023, table 2)
+
+/// The whole text in one context of -c tokens.
+Status run_endless(App& app, const PerplexityFlags& flags, std::string_view text) {
+  eval::EndlessOptions options{.limit_tokens = flags.limit};
+  options.shift.policy =
+      flags.endless == "sinks" ? engine::ShiftPolicy::kSinks : engine::ShiftPolicy::kHalf;
+  options.shift.keep_tokens = flags.keep_tokens < 0 ? kUsualKept : flags.keep_tokens;
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  Progress progress("perplexity");
+  WEFT_ASSIGN_OR_RETURN(
+      const eval::EndlessResult result,
+      eval::endless_perplexity(*engine, text, options, [&](int64_t done, int64_t total) {
+        progress.show(done, total, "tokens");
+        return !interrupted();
+      }));
+  progress.hide();
+  if (flags.json) {
+    print_json({{"tokens", result.tokens},
+                {"perplexity", result.perplexity},
+                {"dropped_tokens", result.dropped_tokens}});
+  } else {
+    fmt::print("perplexity {:.4f} over the last {} tokens, {} dropped from a context of {}\n",
+               result.perplexity, result.tokens, result.dropped_tokens, engine->context_tokens());
+  }
+  return Status::ok();
+}
 
 /// -c is the window here, as with llama.cpp's tool, not a limit.
 Status run_perplexity(App& app, PerplexityFlags flags) {
@@ -153,6 +183,8 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   flags.model.n_contexts = eval::windows_at_once(options.window_tokens);
   options.limit_tokens = flags.limit;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
+  if (!flags.endless.empty()) return run_endless(app, flags, text);
+  if (flags.keep_tokens >= 0) return invalid_argument("--keep goes with --endless");
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto progress = std::make_unique<Progress>("perplexity");
   WEFT_ASSIGN_OR_RETURN(const eval::PerplexityResult result,
@@ -200,6 +232,15 @@ void add_perplexity_command(Command root, App& app) {
       .describe(
           fmt::format("tokens of a window (default: {})", eval::PerplexityOptions().window_tokens));
   command.add_option("-f,--file", flags->file, "the text").required();
+  command
+      .add_option("--endless", flags->endless,
+                  "read the text in one context of -c tokens that is kept from being full: drop "
+                  "half of it at a time, or the oldest page after the first tokens")
+      .one_of({"shift", "sinks"});
+  command
+      .add_option("--keep", flags->keep_tokens,
+                  fmt::format("--endless: first tokens that stay (default: {})", kUsualKept))
+      .in_range(0, 1 << 24);
   command.add_option("--limit", flags->limit, "tokens of the text at most").in_range(1, 1 << 30);
   command.add_flag("--json", flags->json, "print the result as JSON");
   command.when_given(

@@ -29,6 +29,7 @@ struct GenerateFlags {
   bool quiet = false;
   bool json = false;
   engine::GenerationOptions generation;
+  ShiftFlags shift;
 };
 
 constexpr int32_t kMostTokens = 1 << 24;
@@ -86,6 +87,7 @@ Result<std::string> read_prompt(App& app, const GenerateFlags& flags) {
 
 Status run_generate(App& app, const GenerateFlags& flags) {
   WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
+  WEFT_RETURN_IF_ERROR(context_shift(flags.shift).status());
   ModelFlags model = flags.model;
   if (!flags.batch.empty()) {
     model.n_contexts = kBatchAtOnce;
@@ -115,6 +117,12 @@ Status run_generate(App& app, const GenerateFlags& flags) {
                          .generation = flags.generation});
   }
 
+  engine::GenerationOptions options = flags.generation;
+  WEFT_ASSIGN_OR_RETURN(options.shift, context_shift(flags.shift));
+  const text::Tokenizer& tokenizer = engine->tokenizer();
+  const bool begins_with_bos = tokenizer.wants_bos() && tokens.front() == tokenizer.bos();
+  options.shift.keep_tokens += begins_with_bos && flags.shift.half ? 1 : 0;
+
   // The sequence frees its pages when it goes, also after an error.
   const kv::OwnedSequence sequence = engine->create_sequence();
   const auto is_stopped = [] { return interrupted(); };
@@ -130,9 +138,11 @@ Status run_generate(App& app, const GenerateFlags& flags) {
   };
   WEFT_ASSIGN_OR_RETURN(
       const engine::Generation generation,
-      engine::generate(*engine, sequence, std::move(logits), flags.generation, on_text, tokens));
+      engine::generate(*engine, sequence, std::move(logits), options, on_text, tokens));
   if (flags.json) {
-    print_json(to_json(*engine, generation, flags.generation.n_logprobs));
+    Json json = to_json(*engine, generation, flags.generation.n_logprobs);
+    if (options.shift.is_on()) json["dropped_tokens"] = generation.dropped_tokens;
+    print_json(json);
   } else {
     fmt::print("\n");
     for (const engine::GeneratedToken& token : generation.tokens) {
@@ -203,6 +213,9 @@ void add_generate_command(Command root, App& app) {
                    "no notes: on an answer that is cut or empty, on speed; errors stay");
   engine::GenerationOptions& g = flags->generation;
   add_sampling_flags(command, g, kMostTokens);
+  for (Flag& flag : add_shift_flags(command, flags->shift, "none")) {
+    flag.excludes(parallel).excludes(batch);
+  }
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
       .in_range(0, 1000)
       .excludes(parallel)

@@ -39,6 +39,8 @@ class Talk {
   virtual int32_t dropped_turns() const = 0;
   /// Of the last prompt with its answer.
   virtual int32_t held_tokens() const = 0;
+  /// That the context shift took out (GenerationOptions::shift) since the conversation began.
+  virtual int64_t shifted_tokens() const { return 0; }
 
   // Over documents.
 

@@ -58,6 +58,7 @@ bool ChatSession::undo() {
 
 void ChatSession::clear() {
   turns_.clear();
+  shifted_tokens_ = 0;
   first_ = 0;
   n_again_ = 0;
 }
@@ -105,12 +106,17 @@ size_t ChatSession::last_user_turn() const {
   return turns_.size();
 }
 
-/// At most about Engine::counted_tokens(), and then not all of them.
 Result<std::vector<int32_t>> ChatSession::prompt_from(size_t first,
                                                       const ChatCallbacks& callbacks) const {
   std::vector<text::Turn> turns;
   if (system_) turns.push_back({Role::kSystem, *system_});
   turns.insert(turns.end(), turns_.begin() + first, turns_.end());
+  return encode(turns, callbacks);
+}
+
+/// At most about Engine::counted_tokens(), and then not all of them.
+Result<std::vector<int32_t>> ChatSession::encode(const std::vector<text::Turn>& turns,
+                                                 const ChatCallbacks& callbacks) const {
   WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, template_.render(turns, true));
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
   const FunctionRef<bool()> stop = cancelled;
@@ -152,11 +158,44 @@ Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(
   return out;
 }
 
+/// Which first tokens stay, where nobody said it: the system turn, found as what the prompts of two
+/// different questions have in common. BOS is beside those that were asked for.
+Result<ContextShift> ChatSession::with_kept(const ContextShift& shift,
+                                            const ChatCallbacks& callbacks) const {
+  ContextShift kept = shift;
+  if (shift.policy != ShiftPolicy::kHalf) return kept;
+  std::vector<std::vector<int32_t>> prompts;
+  for (const char* text : {"1", "a"}) {
+    std::vector<text::Turn> turns;
+    if (system_) turns.push_back({Role::kSystem, *system_});
+    turns.push_back({Role::kUser, text});
+    WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode(turns, callbacks));
+    prompts.push_back(std::move(prompt));
+  }
+  const auto differs = std::ranges::mismatch(prompts[0], prompts[1]).in1 - prompts[0].begin();
+  const bool has_bos = differs > 0 && prompts[0][0] == engine_.tokenizer().bos();
+  kept.keep_tokens =
+      shift.keep_tokens > 0 ? shift.keep_tokens + (has_bos ? 1 : 0) : narrow<int32_t>(differs);
+  return kept;
+}
+
+/// With a shift allowed, what the oldest turns leave in the middle goes, and what comes after it is
+/// moved instead of computed again.
+Status ChatSession::close_gap(std::span<const int32_t> prompt) {
+  const auto gap = dropped_between(held_, prompt, engine_.kv_usage().page_tokens);
+  if (!gap) return Status::ok();
+  WEFT_RETURN_IF_ERROR(engine_.remove_tokens(sequence_, gap->begin, gap->end));
+  held_.erase(held_.begin() + gap->begin, held_.begin() + gap->end);
+  shifted_tokens_ += gap->size();
+  return Status::ok();
+}
+
 /// The logits of the prompt's last row. At least that row is run.
-Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prompt,
+Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prompt, bool may_shift,
                                                 const ChatCallbacks& callbacks,
                                                 ChatAnswer& answer) {
   const int64_t begin_ns = engine_.env().monotonic_ns();
+  if (may_shift) WEFT_RETURN_IF_ERROR(close_gap(prompt));
   const auto differs = std::ranges::mismatch(held_, std::span(prompt).first(prompt.size() - 1));
   held_.erase(differs.in1, held_.end());
   answer.prompt_tokens = narrow<int32_t>(prompt.size());
@@ -194,27 +233,24 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   template_ = template_.at(engine_.local_time());
   const auto run = [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(options, callbacks));
-    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, prefill(prompt.tokens, callbacks, answer));
+    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
+                          prefill(prompt.tokens, options.shift.is_on(), callbacks, answer));
     first_ = prompt.first;
     if (prompt.n_dropped > 0 && callbacks.on_dropped) callbacks.on_dropped(prompt.n_dropped);
     const auto on_text = [&](std::string_view piece) {
       return !callbacks.on_text || callbacks.on_text(piece);
     };
-    return generate(engine_, sequence_, std::move(logits), options, on_text, prompt.tokens);
+    GenerationOptions keeping = options;
+    WEFT_ASSIGN_OR_RETURN(keeping.shift, with_kept(options.shift, callbacks));
+    return generate(engine_, sequence_, std::move(logits), keeping, on_text, prompt.tokens, &held_);
   };
   auto generated = run();
   if (generated.is_ok() && generated->stop_reason == StopReason::kCancelled &&
       generated->text.empty()) {
     generated = cancelled("stopped");
   }
-  if (!generated.is_ok()) {
-    // A decode step that failed leaves tokens in the sequence that held_ does not name.
-    const auto n = narrow<int32_t>(held_.size());
-    if (sequence_.length() > n) WEFT_RETURN_IF_ERROR(sequence_.truncate(n));
-    return generated.status();
-  }
-  for (const GeneratedToken& token : generated->tokens) held_.push_back(token.id);
-  held_.resize(sequence_.length());  // the last was not run
+  if (!generated.is_ok()) return generated.status();
+  shifted_tokens_ += generated->dropped_tokens;
   answer.text = std::move(generated->text);
   answer.stop_reason = generated->stop_reason;
   answer.answer_tokens = narrow<int32_t>(generated->tokens.size());

@@ -78,6 +78,9 @@ class ChatSession {
   int32_t dropped_turns() const { return narrow<int32_t>(first_); }
   /// The tokens whose KV the sequence holds.
   std::span<const int32_t> held_tokens() const { return held_; }
+  /// Tokens that GenerationOptions::shift took out of it since the conversation began. What came
+  /// after them still depends on them.
+  int64_t shifted_tokens() const { return shifted_tokens_; }
 
  private:
   ChatSession(Engine& engine, text::ChatTemplate chat_template)
@@ -91,7 +94,11 @@ class ChatSession {
   };
   Result<FittingPrompt> fitting_prompt(const GenerationOptions& options,
                                        const ChatCallbacks& callbacks) const;
-  Result<std::vector<float>> prefill(const std::vector<int32_t>& prompt,
+  Result<std::vector<int32_t>> encode(const std::vector<text::Turn>& turns,
+                                      const ChatCallbacks& callbacks) const;
+  Result<ContextShift> with_kept(const ContextShift& shift, const ChatCallbacks& callbacks) const;
+  Status close_gap(std::span<const int32_t> prompt);
+  Result<std::vector<float>> prefill(const std::vector<int32_t>& prompt, bool may_shift,
                                      const ChatCallbacks& callbacks, ChatAnswer& answer);
   Result<ChatAnswer> run_answer(const GenerationOptions& options, const ChatCallbacks& callbacks);
   Result<ChatAnswer> answer(const GenerationOptions& options, const ChatCallbacks& callbacks);
@@ -101,6 +108,7 @@ class ChatSession {
   text::ChatTemplate template_;
   kv::OwnedSequence sequence_;
   std::vector<int32_t> held_;  // as long as the sequence
+  int64_t shifted_tokens_ = 0;
   std::optional<std::string> system_;
   std::vector<text::Turn> turns_;  // without the system turn
   size_t first_ = 0;               // the first of them that is part of the prompt

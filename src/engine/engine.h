@@ -18,6 +18,7 @@
 #include "fusion/fusor.h"
 #include "kernels/context.h"
 #include "kv/cache.h"
+#include "model/context_shift.h"
 #include "model/executor.h"
 #include "model/forward.h"
 #include "model/model.h"
@@ -135,6 +136,11 @@ class Engine {
   /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order.
   Status score(std::span<const Appended> appended, std::span<const int64_t> rows,
                FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+  /// Takes tokens out of the sequence; those after them move there (model::remove_tokens).
+  Status remove_tokens(const kv::OwnedSequence& sequence, int32_t begin, int32_t end) {
+    return model::remove_tokens(context_, model_->config(), *cache_, sequence.id(), begin, end);
+  }
 
  private:
   friend class Batcher;

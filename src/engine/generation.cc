@@ -115,6 +115,10 @@ Status check_options(const GenerationOptions& options) {
     return invalid_argument(
         fmt::format("tokens {}: must be -1 (no limit) or more", options.max_tokens));
   }
+  if (options.shift.keep_tokens < 0) {
+    return invalid_argument(
+        fmt::format("keep {}: must be 0 or more tokens", options.shift.keep_tokens));
+  }
   return check_stop_texts(options.stops);
 }
 
@@ -236,22 +240,30 @@ Generation TextGeneration::finish(FunctionRef<bool(std::string_view)> on_text) {
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
-                            std::span<const int32_t> prompt) {
+                            std::span<const int32_t> prompt, std::vector<int32_t>* held) {
   WEFT_RETURN_IF_ERROR(check_options(options));
   WEFT_RETURN_IF_ERROR(check_continued(engine, logits));
   return or_out_of_memory("generating", "take a smaller context (-c)", [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const auto text,
                           TextGeneration::create(engine.tokenizer(), options, prompt));
     const int64_t begin_ns = engine.env().monotonic_ns();
-    const auto has_room = [&] { return sequence.length() < engine.context_tokens(); };
+    const auto has_room = [&] {
+      return options.shift.is_on() || sequence.length() < engine.context_tokens();
+    };
+    int32_t dropped_tokens = 0;
     WEFT_RETURN_IF_ERROR(check_logits(logits));
     while (const auto id = text->next(logits, has_room(), on_text)) {
       const int32_t next[] = {*id};
+      WEFT_ASSIGN_OR_RETURN(const int32_t n_dropped,
+                            make_room(engine, sequence, options.shift, held));
+      dropped_tokens += n_dropped;
       WEFT_ASSIGN_OR_RETURN(logits,
                             engine.append(sequence, next, {.kind = model::RowKind::kDecode}));
+      if (held != nullptr) held->push_back(*id);
       WEFT_RETURN_IF_ERROR(check_logits(logits));
     }
     Generation out = text->finish(on_text);
+    out.dropped_tokens = dropped_tokens;
     out.decode_ms = engine.env().ms_since(begin_ns);
     return out;
   });

@@ -12,6 +12,7 @@
 
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "engine/context_shift.h"
 #include "engine/engine.h"
 #include "engine/stop_texts.h"
 #include "sampling/logprobs.h"
@@ -29,6 +30,7 @@ struct GenerationOptions {
   std::vector<std::string> stops;  // texts that end the answer and are not part of it
   int32_t n_logprobs = 0;          // most likely tokens to report for each position
   bool one_line = false;           // end at the first line break after some text
+  ContextShift shift;              // where the context is full; only generate() looks at it
 };
 
 /// kInvalidArgument names the field, as the command line has it, and its range.
@@ -63,6 +65,7 @@ struct Generation {
   std::vector<GeneratedToken> tokens;  // without the one that ended the turn or the stop text
   std::string text;                    // may hold invalid UTF-8: what the tokens' bytes are
   StopReason stop_reason = StopReason::kEnd;
+  int32_t dropped_tokens = 0;  // that options.shift took out of the sequence
   double decode_ms = 0;
 };
 
@@ -123,13 +126,15 @@ class TextGeneration {
 /// as it becomes certain, never a part of a UTF-8 character, and an empty one for a token that made
 /// nothing certain; returning false cancels. What may be the beginning of a stop text is not
 /// certain. `prompt`: the tokens that the sequence begins with, which the repeat penalty counts;
-/// those that are not given do not count. kInvalidArgument for options or logits that are not the
-/// model's, kResourceExhausted when memory runs out; the text so far was handed out
+/// those that are not given do not count. `held` (may be null) has the sequence's ids, and is kept
+/// in step with it, also where an error ends the text. kInvalidArgument for options or logits that
+/// are not the model's, kResourceExhausted when memory runs out; the text so far was handed out
 /// then.
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
-                            std::span<const int32_t> prompt = {});
+                            std::span<const int32_t> prompt = {},
+                            std::vector<int32_t>* held = nullptr);
 
 /// A prefilled sequence, and the logits of its last row.
 struct Continued {

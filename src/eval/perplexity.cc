@@ -50,6 +50,15 @@ Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<cons
   return losses;
 }
 
+/// The text's ids with BOS, the first `limit` of them; 0: all.
+Result<std::vector<int32_t>> tokens_of(const text::Tokenizer& tokenizer, std::string_view text,
+                                       int64_t limit) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                        tokenizer.encode(text, {.add_bos = tokenizer.wants_bos()}));
+  if (limit > 0 && std::ssize(tokens) > limit) tokens.resize(limit);
+  return tokens;
+}
+
 }  // namespace
 
 int32_t windows_at_once(int32_t window_tokens) {
@@ -72,10 +81,8 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
   }
   const text::Tokenizer& tokenizer = engine.tokenizer();
   const bool bos = tokenizer.wants_bos();
-  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer.encode(text, {.add_bos = bos}));
-  if (options.limit_tokens > 0 && std::ssize(tokens) > options.limit_tokens) {
-    tokens.resize(options.limit_tokens);
-  }
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                        tokens_of(tokenizer, text, options.limit_tokens));
   const int64_t n_windows = std::ssize(tokens) / window_tokens;
   if (n_windows == 0) {
     return invalid_argument(fmt::format("the text has {} tokens, fewer than one window of {}",
@@ -103,6 +110,43 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
       result.tokens += window_tokens - first;
       if (!progress(++w, n_windows)) return cancelled("stopped");
     }
+  }
+  result.perplexity = std::exp(loss / result.tokens);
+  return result;
+}
+
+// Prefill's rows, not decode's: the same text as in perplexity(), in steps as long as the context
+// has room for. With sinks a step is a page, as a page goes at a time.
+Result<EndlessResult> endless_perplexity(engine::Engine& engine, std::string_view text,
+                                         const EndlessOptions& options,
+                                         FunctionRef<bool(int64_t, int64_t)> progress) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                        tokens_of(engine.tokenizer(), text, options.limit_tokens));
+  const int64_t n_tokens = std::ssize(tokens);
+  if (n_tokens < 4) {
+    return invalid_argument(fmt::format("the text has {} tokens, at least 4 are needed", n_tokens));
+  }
+  const kv::OwnedSequence sequence = engine.create_sequence();
+  EndlessResult result;
+  double loss = 0;
+  std::vector<float> logprobs(engine.model().config().vocab_size);
+  for (int64_t begin = 0; begin + 1 < n_tokens;) {
+    WEFT_ASSIGN_OR_RETURN(const int32_t n_dropped,
+                          engine::make_room(engine, sequence, options.shift, nullptr));
+    result.dropped_tokens += n_dropped;
+    const int64_t room = engine.context_tokens() - sequence.length();
+    const int64_t n = std::min({room, int64_t{kStepRows}, n_tokens - 1 - begin});
+    std::vector<int64_t> rows(n);
+    std::iota(rows.begin(), rows.end(), 0);
+    std::erase_if(rows, [&](int64_t row) { return begin + row + 1 < n_tokens / 2; });
+    const engine::Appended step[] = {{&sequence, std::span(tokens).subspan(begin, n)}};
+    WEFT_RETURN_IF_ERROR(engine.score(step, rows, [&](int64_t row, std::span<const float> logits) {
+      kernels::log_softmax(logits, logprobs);
+      loss -= logprobs[tokens[begin + row + 1]];
+      ++result.tokens;
+    }));
+    begin += n;
+    if (!progress(begin, n_tokens - 1)) return cancelled("stopped");
   }
   result.perplexity = std::exp(loss / result.tokens);
   return result;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/function_ref.h"
+#include "engine/context_shift.h"
 #include "engine/engine.h"
 
 namespace weft::eval {
@@ -28,5 +29,23 @@ int32_t windows_at_once(int32_t window_tokens);
 Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
                                     const PerplexityOptions& options,
                                     FunctionRef<bool(int64_t done, int64_t total)> progress);
+
+struct EndlessOptions {
+  engine::ContextShift shift;  // not kNone: how the context is kept from being full
+  int64_t limit_tokens = 0;    // of the text; 0: all
+};
+
+struct EndlessResult {
+  int64_t tokens = 0;  // scored
+  double perplexity = 0;
+  int64_t dropped_tokens = 0;
+};
+
+/// Of the second half of a text that is read from its beginning to its end in one context, the
+/// engine's: what a text loses that outgrows its context. `progress` counts tokens.
+/// kInvalidArgument for a text of fewer than four tokens.
+Result<EndlessResult> endless_perplexity(engine::Engine& engine, std::string_view text,
+                                         const EndlessOptions& options,
+                                         FunctionRef<bool(int64_t done, int64_t total)> progress);
 
 }  // namespace weft::eval

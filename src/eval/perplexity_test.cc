@@ -110,5 +110,48 @@ TEST(PerplexityWindows, FillAStepOf512Rows) {
   EXPECT_EQ(windows_at_once(0), 512);
 }
 
+TEST_F(Perplexity, OfATextWithinTheContextIsThatOfOnePrefill) {
+  const std::string text(120, 'a');
+  for (const auto policy : {engine::ShiftPolicy::kHalf, engine::ShiftPolicy::kSinks}) {
+    const auto result = endless_perplexity(*engine_, text, {.shift = {policy, 4}}, go_on);
+    ASSERT_TRUE(result.is_ok()) << result.status().message();
+    EXPECT_EQ(result->dropped_tokens, 0);
+    const text::Tokenizer& tokenizer = engine_->tokenizer();
+    const auto ids = *tokenizer.encode(text, {.add_bos = tokenizer.wants_bos()});
+    test::TestModel model(path_, {.n_threads = 1});
+    const std::vector<float> logits = model.prefill_logits(ids);
+    double loss = 0;
+    for (size_t t = ids.size() / 2; t < ids.size(); ++t) {
+      const float* row = logits.data() + (t - 1) * model.n_vocab();
+      double sum = 0;
+      for (int32_t i = 0; i < model.n_vocab(); ++i) sum += std::exp(double{row[i]});
+      loss += std::log(sum) - row[ids[t]];
+    }
+    EXPECT_EQ(result->tokens, std::ssize(ids) - std::ssize(ids) / 2);
+    EXPECT_NEAR(result->perplexity, std::exp(loss / result->tokens), 1e-4 * result->perplexity);
+  }
+}
+
+TEST_F(Perplexity, OfAnEndlessTextScoresAllOfItsSecondHalf) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += std::to_string(i * i % 97) + " ";
+  for (const auto policy : {engine::ShiftPolicy::kHalf, engine::ShiftPolicy::kSinks}) {
+    const auto result = endless_perplexity(*engine_, text, {.shift = {policy, 4}}, go_on);
+    ASSERT_TRUE(result.is_ok()) << result.status().message();
+    const int64_t n = std::ssize(
+        *engine_->tokenizer().encode(text, {.add_bos = engine_->tokenizer().wants_bos()}));
+    ASSERT_GT(n, 512);
+    EXPECT_EQ(result->tokens, n - n / 2);
+    EXPECT_GT(result->dropped_tokens, n - 2 * 256);
+    EXPECT_LT(result->dropped_tokens, n);
+    EXPECT_TRUE(std::isfinite(result->perplexity));
+    EXPECT_EQ(engine_->kv_usage().held(), 0);
+  }
+  EXPECT_EQ(endless_perplexity(*engine_, "", {.shift = {engine::ShiftPolicy::kHalf, 0}}, go_on)
+                .status()
+                .code(),
+            StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace weft::eval
