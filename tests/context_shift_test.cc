@@ -96,6 +96,7 @@ TEST(TokensToDrop, KeepsTheFirstAndTheNewest) {
   EXPECT_EQ(dropped({ShiftPolicy::kHalf, 64}, 1024), std::pair(64, 544));
   EXPECT_EQ(dropped({ShiftPolicy::kHalf, 0}, 1024), std::pair(0, 512));
   EXPECT_EQ(dropped({ShiftPolicy::kSinks, 4}, 1024), std::pair(4, 20));
+  EXPECT_EQ(dropped({ShiftPolicy::kHalf}, 1024), std::pair(4, 514));
   // More than fit: two pages are left to go on with.
   EXPECT_EQ(dropped({ShiftPolicy::kHalf, 5000}, 1024), std::pair(992, 1008));
   EXPECT_EQ(dropped({ShiftPolicy::kSinks, 5000}, 1024), std::pair(992, 1008));

@@ -199,7 +199,7 @@ Result<engine::ContextShift> context_shift(const ShiftFlags& flags) {
     return engine::ContextShift{engine::ShiftPolicy::kSinks, flags.sink_tokens};
   }
   if (!flags.half) return engine::ContextShift{};
-  return engine::ContextShift{engine::ShiftPolicy::kHalf, std::max(0, flags.keep_tokens)};
+  return engine::ContextShift{engine::ShiftPolicy::kHalf, flags.keep_tokens};
 }
 
 /// An answer that was cut reads like one that ended, most of all in a file, so it is said. One that

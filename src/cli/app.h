@@ -60,10 +60,10 @@ void add_sampling_flags(Command command, engine::GenerationOptions& options,
 /// What is done where a text fills its context: --context-shift, --keep and --context-sinks.
 struct ShiftFlags {
   bool half = false;
-  int32_t keep_tokens = -1;  // -1: not given
+  int32_t keep_tokens = engine::kUsualKept;
   int32_t sink_tokens = -1;
 };
-/// `kept`: what stays without --keep, as "none". Returns the flags.
+/// `kept`: what stays without --keep, as "the system turn". Returns the flags.
 std::vector<Flag> add_shift_flags(Command command, ShiftFlags& flags, const std::string& kept);
 /// kInvalidArgument for --keep alone.
 Result<engine::ContextShift> context_shift(const ShiftFlags& flags);

@@ -146,14 +146,12 @@ struct PerplexityFlags {
   bool json = false;
 };
 
-constexpr int32_t kUsualKept = 4;  // StreamingLLM's sinks (Xiao et al. 2023, table 2)
-
 /// The whole text in one context of -c tokens.
 Status run_endless(App& app, const PerplexityFlags& flags, std::string_view text) {
   eval::EndlessOptions options{.limit_tokens = flags.limit};
   options.shift.policy =
       flags.endless == "sinks" ? engine::ShiftPolicy::kSinks : engine::ShiftPolicy::kHalf;
-  options.shift.keep_tokens = flags.keep_tokens < 0 ? kUsualKept : flags.keep_tokens;
+  options.shift.keep_tokens = flags.keep_tokens < 0 ? engine::kSinkTokens : flags.keep_tokens;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   Progress progress("perplexity");
   WEFT_ASSIGN_OR_RETURN(
@@ -238,8 +236,9 @@ void add_perplexity_command(Command root, App& app) {
                   "half of it at a time, or the oldest page after the first tokens")
       .one_of({"shift", "sinks"});
   command
-      .add_option("--keep", flags->keep_tokens,
-                  fmt::format("--endless: first tokens that stay (default: {})", kUsualKept))
+      .add_option(
+          "--keep", flags->keep_tokens,
+          fmt::format("--endless: first tokens that stay (default: {})", engine::kSinkTokens))
       .in_range(0, 1 << 24);
   command.add_option("--limit", flags->limit, "tokens of the text at most").in_range(1, 1 << 30);
   command.add_flag("--json", flags->json, "print the result as JSON");

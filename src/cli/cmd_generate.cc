@@ -121,7 +121,7 @@ Status run_generate(App& app, const GenerateFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(options.shift, context_shift(flags.shift));
   const text::Tokenizer& tokenizer = engine->tokenizer();
   const bool begins_with_bos = tokenizer.wants_bos() && tokens.front() == tokenizer.bos();
-  options.shift.keep_tokens += begins_with_bos && flags.shift.half ? 1 : 0;
+  if (begins_with_bos && flags.shift.keep_tokens >= 0) ++options.shift.keep_tokens;
 
   // The sequence frees its pages when it goes, also after an error.
   const kv::OwnedSequence sequence = engine->create_sequence();
@@ -213,7 +213,8 @@ void add_generate_command(Command root, App& app) {
                    "no notes: on an answer that is cut or empty, on speed; errors stay");
   engine::GenerationOptions& g = flags->generation;
   add_sampling_flags(command, g, kMostTokens);
-  for (Flag& flag : add_shift_flags(command, flags->shift, "none")) {
+  for (Flag& flag :
+       add_shift_flags(command, flags->shift, fmt::format("{}", engine::kSinkTokens))) {
     flag.excludes(parallel).excludes(batch);
   }
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")

@@ -174,8 +174,9 @@ Result<ContextShift> ChatSession::with_kept(const ContextShift& shift,
   }
   const auto differs = std::ranges::mismatch(prompts[0], prompts[1]).in1 - prompts[0].begin();
   const bool has_bos = differs > 0 && prompts[0][0] == engine_.tokenizer().bos();
-  kept.keep_tokens =
-      shift.keep_tokens > 0 ? shift.keep_tokens + (has_bos ? 1 : 0) : narrow<int32_t>(differs);
+  kept.keep_tokens = shift.keep_tokens == kUsualKept
+                         ? std::max(narrow<int32_t>(differs), kSinkTokens)
+                         : shift.keep_tokens + (has_bos ? 1 : 0);
   return kept;
 }
 

@@ -14,7 +14,8 @@ namespace weft::engine {
 
 TokenRange tokens_to_drop(const ContextShift& shift, int32_t length, int32_t page_tokens) {
   // A page at least may go, else every token would move all others.
-  const int32_t keep = std::clamp(shift.keep_tokens, 0, std::max(0, length - 2 * page_tokens));
+  const int32_t wanted = shift.keep_tokens == kUsualKept ? kSinkTokens : shift.keep_tokens;
+  const int32_t keep = std::clamp(wanted, 0, std::max(0, length - 2 * page_tokens));
   const int32_t rest = length - keep;
   const int32_t half = std::max(1, rest / 2);
   const int32_t dropped = shift.policy == ShiftPolicy::kSinks ? std::min(page_tokens, half) : half;

@@ -115,7 +115,7 @@ Status check_options(const GenerationOptions& options) {
     return invalid_argument(
         fmt::format("tokens {}: must be -1 (no limit) or more", options.max_tokens));
   }
-  if (options.shift.keep_tokens < 0) {
+  if (options.shift.keep_tokens < kUsualKept) {
     return invalid_argument(
         fmt::format("keep {}: must be 0 or more tokens", options.shift.keep_tokens));
   }
