@@ -177,16 +177,19 @@ TextGeneration::TextGeneration(const text::Tokenizer& tokenizer, GenerationOptio
       sampler_(std::move(sampler)),
       detokenizer_(tokenizer),
       shown_(options_) {
+  out_.n_draws = sampler_.n_draws();
   if (options_.ignore_end) never_ = end_tokens(tokenizer);
   if (is_at_limit()) ended_ = StopReason::kMaxTokens;
 }
 
 Result<std::unique_ptr<TextGeneration>> TextGeneration::create(const text::Tokenizer& tokenizer,
                                                                const GenerationOptions& options,
-                                                               std::span<const int32_t> prompt) {
+                                                               std::span<const int32_t> prompt,
+                                                               const AnswerSoFar& so_far) {
   WEFT_RETURN_IF_ERROR(check_options(options));
   WEFT_ASSIGN_OR_RETURN(sampling::Sampler sampler, sampling::Sampler::create(options.sampling));
   sampler.add_prompt(prompt);
+  sampler.resume(so_far.tokens, so_far.n_draws);
   return std::make_unique<TextGeneration>(tokenizer, options, std::move(sampler));
 }
 
@@ -206,7 +209,11 @@ std::optional<int32_t> TextGeneration::next(std::span<float> logits, bool has_ro
   const ShownText::Shown piece = shown_.push(detokenizer_.push(id));
   ended_ = piece.ended;
   is_cut_ = ended_.has_value();
-  if (!is_cut_) out_.tokens.push_back(describe(id, logits, options_.n_logprobs));
+  if (!is_cut_) {
+    out_.tokens.push_back(describe(id, logits, options_.n_logprobs));
+    // Not of a token that ended the answer: who goes on from here draws that one again.
+    out_.n_draws = sampler_.n_draws();
+  }
   out_.text += piece.text;
   const bool goes_on = on_text(piece.text);
   if (is_cut_) return std::nullopt;
@@ -236,12 +243,12 @@ Generation TextGeneration::finish(FunctionRef<bool(std::string_view)> on_text) {
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
-                            std::span<const int32_t> prompt) {
+                            std::span<const int32_t> prompt, const AnswerSoFar& so_far) {
   WEFT_RETURN_IF_ERROR(check_options(options));
   WEFT_RETURN_IF_ERROR(check_continued(engine, logits));
   return or_out_of_memory("generating", "take a smaller context (-c)", [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const auto text,
-                          TextGeneration::create(engine.tokenizer(), options, prompt));
+                          TextGeneration::create(engine.tokenizer(), options, prompt, so_far));
     const int64_t begin_ns = engine.env().monotonic_ns();
     const auto has_room = [&] { return sequence.length() < engine.context_tokens(); };
     WEFT_RETURN_IF_ERROR(check_logits(logits));

@@ -59,10 +59,17 @@ struct GeneratedToken {
   std::vector<sampling::TokenLogprob> top;
 };
 
+/// An answer's beginning, which an earlier run made.
+struct AnswerSoFar {
+  std::span<const int32_t> tokens;  // the sequence has them after its prompt
+  uint64_t n_draws = 0;             // Generation::n_draws
+};
+
 struct Generation {
   std::vector<GeneratedToken> tokens;  // without the one that ended the turn or the stop text
   std::string text;                    // may hold invalid UTF-8: what the tokens' bytes are
   StopReason stop_reason = StopReason::kEnd;
+  uint64_t n_draws = 0;  // the sampler's, for all tokens of the answer
   double decode_ms = 0;
 };
 
@@ -94,7 +101,8 @@ class TextGeneration {
   /// `tokenizer` must outlive it; `prompt` as generate() has it. kInvalidArgument for options.
   static Result<std::unique_ptr<TextGeneration>> create(const text::Tokenizer& tokenizer,
                                                         const GenerationOptions& options,
-                                                        std::span<const int32_t> prompt);
+                                                        std::span<const int32_t> prompt,
+                                                        const AnswerSoFar& so_far = {});
   TextGeneration(const text::Tokenizer& tokenizer, GenerationOptions options,
                  sampling::Sampler sampler);
 
@@ -123,13 +131,14 @@ class TextGeneration {
 /// as it becomes certain, never a part of a UTF-8 character, and an empty one for a token that made
 /// nothing certain; returning false cancels. What may be the beginning of a stop text is not
 /// certain. `prompt`: the tokens that the sequence begins with, which the repeat penalty counts;
-/// those that are not given do not count. kInvalidArgument for options or logits that are not the
-/// model's, kResourceExhausted when memory runs out; the text so far was handed out
-/// then.
+/// those that are not given do not count. `so_far`: the answer up to here, of which the rest is
+/// generated as the run that made it would have gone on; max_tokens counts the rest alone, and no
+/// stop text begins before it. kInvalidArgument for options or logits that are not the model's,
+/// kResourceExhausted when memory runs out; the text so far was handed out then.
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
-                            std::span<const int32_t> prompt = {});
+                            std::span<const int32_t> prompt = {}, const AnswerSoFar& so_far = {});
 
 /// A prefilled sequence, and the logits of its last row.
 struct Continued {
