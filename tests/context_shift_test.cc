@@ -149,7 +149,8 @@ TEST_F(EndlessText, GoesOnInTheMemoryOfOneContext) {
     };
     GenerationOptions options{.max_tokens = 500, .ignore_end = true};
     options.shift = {policy, 8};
-    const auto text = generate(*engine_, sequence, logits, options, on_text, prompt, &held);
+    const auto text =
+        generate(*engine_, sequence, logits, options, on_text, prompt, {.held = &held});
     ASSERT_TRUE(text.is_ok()) << text.status().message();
     EXPECT_EQ(text->tokens.size(), 500u);
     EXPECT_EQ(text->stop_reason, StopReason::kMaxTokens);

@@ -111,7 +111,9 @@ class Chat {
         talk_(talk),
         options_(options.generation),
         beginning_(std::move(beginning)),
-        save_path_(options.save) {
+        save_path_(options.save),
+        session_path_(options.session),
+        keep_session_(options.keep_session) {
     if (beginning_.loaded) own(options.load, *beginning_.loaded);
     terminal_ = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
     const std::string history =
@@ -119,16 +121,20 @@ class Chat {
     input_ = terminal_ ? terminal_input(app.env, history) : plain_input();
   }
 
-  /// However it ends, --save's file has the conversation then.
+  /// However it ends, --save's file and --session's have the conversation then.
   Status run() {
     const Status talked = talk_on();
     const bool unsaved = unsaved_ && !save_path_.empty();
     const Status saved = unsaved ? save_to(save_path_) : Status::ok();
+    const Status kept = session_unsaved_ ? keep_session() : Status::ok();
     if (!talked.is_ok()) {
       if (!saved.is_ok()) print_error(saved.message());
+      if (!kept.is_ok()) print_error(kept.message());
       return talked;
     }
+    if (!saved.is_ok() && !kept.is_ok()) print_error(kept.message());
     WEFT_RETURN_IF_ERROR(saved);
+    WEFT_RETURN_IF_ERROR(kept);
     if (terminal_ || failed_ == 0) return Status::ok();
     return not_found(counted(failed_, "input") + " failed, each with a line above");
   }
@@ -370,8 +376,33 @@ class Chat {
     return saved;
   }
   Status save_to(const std::string& path) { return save_turns(path, talk_.turns()); }
-  /// After an answer, to --save's file.
+  /// Whatever of the conversation or its settings has changed.
+  void changed() {
+    unsaved_ = true;
+    session_unsaved_ = keep_session_ != nullptr;
+  }
+  Status keep_session() {
+    const Status kept = keep_session_(options_.sampling);
+    session_unsaved_ = !kept.is_ok();
+    return kept;
+  }
+  /// Before another conversation takes this one's place: --session's file keeps this one.
+  void keep_changed_session() {
+    if (session_unsaved_) report(keep_session());
+  }
+  void leave_session() {
+    if (keep_session_ == nullptr) return;
+    note(fmt::format("({} keeps the conversation before)", one_line(session_path_)));
+    keep_session_ = nullptr;
+    session_unsaved_ = false;
+  }
+  /// After an answer, to --session's file and --save's.
   void save_answer() {
+    session_unsaved_ = keep_session_ != nullptr;
+    if (session_unsaved_) {
+      const Status kept = keep_session();
+      if (!kept.is_ok()) print_error(kept.message());
+    }
     unsaved_ = !save_path_.empty();
     if (!unsaved_) return;
     const Status saved = save_to(save_path_);
@@ -414,6 +445,8 @@ class Chat {
   /// Files that the old conversation had are no longer this one's: /save to one of them is refused.
   Status clear(std::string_view) {
     leave_save_file(talk_.turns());
+    keep_changed_session();
+    leave_session();
     own_files_.clear();
     talk_.clear();
     forget_answer(kNoAnswerYet);
@@ -424,12 +457,12 @@ class Chat {
   Status system(std::string_view argument) {
     if (argument.empty()) {
       WEFT_RETURN_IF_ERROR(talk_.set_system(std::nullopt));
-      unsaved_ = true;
+      changed();
       note("(no system turn)");
       return Status::ok();
     }
     WEFT_RETURN_IF_ERROR(talk_.set_system(std::string(argument)));
-    unsaved_ = true;
+    changed();
     note("(the system turn is set)");
     return Status::ok();
   }
@@ -444,7 +477,7 @@ class Chat {
   /// --save's file is written when the next answer comes, or at the end, not now.
   Status undo(std::string_view) {
     if (!talk_.undo()) return not_found("there is nothing to undo");
-    unsaved_ = true;
+    changed();
     forget_answer("the last answer was taken back");
     note(fmt::format("(taken back; the conversation has {})",
                      counted(std::ssize(talk_.turns()), "turn")));
@@ -481,11 +514,13 @@ class Chat {
     const std::string path(argument);
     WEFT_ASSIGN_OR_RETURN(LoadedConversation loaded, load_conversation(app_.env, path));
     const std::vector<text::Turn> before = talk_.turns();
+    keep_changed_session();
     if (const Status set = talk_.set_turns(std::move(loaded.turns)); !set.is_ok()) {
       return {set.code(), path + ": " + set.message()};
     }
     forget_answer(kNoAnswerYet);
     leave_save_file(before);
+    leave_session();
     own_files_.clear();
     own(path, loaded.content);
     note(loaded_line(talk_.turns()));
@@ -574,6 +609,7 @@ class Chat {
       return {checked.code(), "/set " + checked.message()};
     }
     options_ = changed;
+    if (!name.empty()) session_unsaved_ = keep_session_ != nullptr;
     note(
         fmt::format("(temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, repeat-last-n {}, "
                     "presence-penalty {}, frequency-penalty {}, seed {}, tokens {})",
@@ -612,6 +648,10 @@ class Chat {
   // written.
   std::map<std::string, FileContent> own_files_;
   bool unsaved_ = false;  // something changed since it was written
+  std::string session_path_;
+  // Null: no --session, or its file has another conversation.
+  std::function<Status(const sampling::SamplingOptions&)> keep_session_;
+  bool session_unsaved_ = false;  // something changed since that file was written
   int64_t failed_ = 0;
   bool said_ = false;  // something
   bool left_ = false;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ struct ChatTerminalOptions {
   engine::GenerationOptions generation;  // until /set
   std::string load;                      // the file that the conversation is from; "": none
   std::string save;                      // the file that keeps it, after every answer; "": none
+  std::string session;                   // the file that keeps it with its KV; "": none
+  /// Writes that file; null without one.
+  std::function<Status(const sampling::SamplingOptions&)> keep_session;
 };
 
 /// The conversation's first question, and what goes with its beginning.

@@ -18,9 +18,11 @@
 #include "cli/chat_terminal.h"
 #include "cli/document_talk.h"
 #include "cli/local_models.h"
+#include "cli/session_flag.h"
 #include "cli/talk.h"
 #include "cli/unfinished.h"
 #include "engine/chat_session.h"
+#include "engine/session.h"
 
 namespace weft::cli {
 namespace {
@@ -32,6 +34,7 @@ struct ChatFlags {
   std::optional<std::string> system;
   std::string load;
   std::string save;
+  std::string session;
   engine::GenerationOptions generation{.sampling = {.temperature = 0.8f}, .max_tokens = 1024};
   ShiftFlags shift;
   DocumentFlags documents;  // where they name a store
@@ -73,6 +76,12 @@ ChatTerminalOptions terminal_options(const ChatFlags& flags) {
   return {.generation = flags.generation, .load = flags.load, .save = flags.save};
 }
 
+const char* what_s_replaces(const ChatFlags& flags, const std::vector<text::Turn>& turns) {
+  if (!flags.system) return "";
+  const bool has_system = !turns.empty() && turns.front().role == text::Role::kSystem;
+  return has_system ? "; -s takes the place of its system turn" : "; -s adds a system turn";
+}
+
 /// A conversation is not lost to another one, and a file that cannot be written is said now.
 /// Tries it, by beginning to write the file: missing rights and a missing folder show there and
 /// nowhere before. `--load a.json --save a.json` goes on with one file, whatever way the two names
@@ -102,14 +111,7 @@ Result<Beginning> begin(App& app, const ChatFlags& flags, Talk& talk) {
     }
     out.loaded = loaded.content;
     const std::vector<text::Turn> turns = talk.turns();
-    const bool has_system = !turns.empty() && turns.front().role == text::Role::kSystem;
-    const char* replaced = "";
-    if (flags.system && has_system) {
-      replaced = "; -s takes the place of its system turn";
-    } else if (flags.system) {
-      replaced = "; -s adds a system turn";
-    }
-    out.note = loaded_line(turns, replaced);
+    out.note = loaded_line(turns, what_s_replaces(flags, turns));
   }
   if (flags.system) WEFT_RETURN_IF_ERROR(talk.set_system(flags.system));
   return out;
@@ -124,16 +126,49 @@ std::string models_to_name(App& app) {
   return "there are:" + names;
 }
 
+/// The conversation of --session's file, where there is one, and how it is kept there.
+/// `stamp`: what the file holds; it must live as long as the options.
+Result<Beginning> begin_session(engine::ChatSession& session, engine::Engine& engine,
+                                const engine::SavedSession* saved, const ChatFlags& flags,
+                                std::optional<kv::SessionStamp>& stamp,
+                                ChatTerminalOptions& options) {
+  Beginning out;
+  if (saved != nullptr) {
+    WEFT_RETURN_IF_ERROR(session.resume(*saved));
+    stamp = saved->file().stamp();
+    const std::vector<text::Turn> turns = session.turns();
+    out.note = loaded_line(turns, what_s_replaces(flags, turns));
+  }
+  options.session = flags.session;
+  options.keep_session = [&session, &engine, &stamp,
+                          path = flags.session](const sampling::SamplingOptions& sampling) {
+    engine::Session now = session.session();
+    now.sampling = sampling;
+    return engine::SavedSession::save(engine, path, now, session.sequence(), stamp);
+  };
+  if (flags.system) WEFT_RETURN_IF_ERROR(session.set_system(flags.system));
+  return out;
+}
+
 /// Ctrl-C ends the program while the model is being opened, as anywhere, and from
 /// outlive_interrupts() on only an answer.
-Status run_chat(App& app, const ChatFlags& flags) {
+Status run_chat(App& app, ChatFlags flags, Command command) {
   if (flags.model.model.empty()) {
     return invalid_argument(fmt::format("--model MODEL is missing, and WEFT_MODEL is not set; {}",
                                         models_to_name(app)));
   }
   WEFT_RETURN_IF_ERROR(check_save(app, flags));
   WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
+  std::unique_ptr<engine::SavedSession> saved;
+  if (!flags.session.empty()) {
+    WEFT_ASSIGN_OR_RETURN(saved, open_session(app, flags.session, engine::SessionKind::kChat));
+  }
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  if (saved != nullptr) {
+    WEFT_RETURN_IF_ERROR(saved->check_engine(*engine));
+    flags.generation.sampling =
+        with_given_flags(command, flags.generation.sampling, saved->session().sampling);
+  }
   auto session = engine::ChatSession::open(*engine);
   if (!session.is_ok() && session.status().code() == StatusCode::kNotFound) {
     return not_found(fmt::format(
@@ -143,9 +178,15 @@ Status run_chat(App& app, const ChatFlags& flags) {
   }
   if (!session.is_ok()) return session.status();
   ModelTalk talk(**session);
-  WEFT_ASSIGN_OR_RETURN(Beginning beginning, begin(app, flags, talk));
+  ChatTerminalOptions options = terminal_options(flags);
+  std::optional<kv::SessionStamp> stamp;
+  WEFT_ASSIGN_OR_RETURN(Beginning beginning, flags.session.empty()
+                                                 ? begin(app, flags, talk)
+                                                 : begin_session(**session, *engine, saved.get(),
+                                                                 flags, stamp, options));
+  saved.reset();
   outlive_interrupts();
-  return talk_on_terminal(app, terminal_options(flags), *engine, talk, std::move(beginning));
+  return talk_on_terminal(app, options, *engine, talk, std::move(beginning));
 }
 
 Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> question) {
@@ -206,16 +247,20 @@ void add_chat_command(Command root, App& app) {
           "tokens to generate at most; -1: until the end or a full context (default: {}, "
           "with --store {})",
           usual.max_tokens, engine::GenerationOptions().max_tokens));
-  command.add_option("--load", flags->load, "go on with the conversation in this file");
+  Flag load = command.add_option("--load", flags->load, "go on with the conversation in this file");
   command.add_option("--save", flags->save,
                      "keep the conversation in this file, as OpenAI messages (JSON)");
+  Flag session =
+      add_session_flag(command, flags->session,
+                       "go on with the conversation in this file, and keep it there with its KV")
+          .excludes(load);
   command
       .add_option("--store", flags->documents.library.dir,
                   "talk over the documents in this folder, which weft ingest filled")
       .value_name("DIR");
   const std::vector<Flag> of_documents = add_document_flags(command, flags->documents);
-  command.when_given([flags, &app, command, of_documents, of_shift]() mutable {
-    app.run = [flags, &app, command, of_documents, of_shift]() mutable -> Status {
+  command.when_given([flags, &app, command, of_documents, of_shift, session]() mutable {
+    app.run = [flags, &app, command, of_documents, of_shift, session]() mutable -> Status {
       WEFT_ASSIGN_OR_RETURN(flags->generation.shift, context_shift(flags->shift));
       if (flags->documents.library.dir.empty()) {
         for (const Flag& flag : of_documents) {
@@ -223,7 +268,10 @@ void add_chat_command(Command root, App& app) {
           return invalid_argument(
               fmt::format("{} goes with --store: it is about documents", flag.name()));
         }
-        return run_chat(app, *flags);
+        return run_chat(app, std::move(*flags), command);
+      }
+      if (session.was_given()) {
+        return invalid_argument("--session goes without --store: a session has no documents");
       }
       for (const Flag& flag : of_shift) {
         if (!flag.was_given()) continue;

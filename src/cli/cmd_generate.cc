@@ -9,9 +9,12 @@
 #include <cstdio>
 #include <optional>
 
+#include "base/narrow.h"
 #include "cli/app.h"
 #include "cli/generate_batch.h"
+#include "cli/session_flag.h"
 #include "engine/generation.h"
+#include "engine/session.h"
 
 namespace weft::cli {
 namespace {
@@ -24,6 +27,7 @@ struct GenerateFlags {
   std::optional<std::string> prompt;  // the same, by -p
   std::string file;                   // "-": standard input
   std::string batch;                  // a file of requests; "-": standard input
+  std::string session;                // a file; "": none
   int32_t parallel = 1;
   bool raw = false;
   bool quiet = false;
@@ -67,68 +71,87 @@ std::string without_last_break(std::string text) {
   return text;
 }
 
-/// As words, by -p, from a file, or from a pipe; the parser has refused two of them. On a terminal
-/// without any, waiting for typed input would look as if the program hung, so that is an error.
-/// `echo | weft generate` has an empty prompt and not a missing one, and the line then says that.
-Result<std::string> read_prompt(App& app, const GenerateFlags& flags) {
-  if (flags.words) return *flags.words;
-  if (flags.prompt) return *flags.prompt;
+/// As words, by -p, from a file, or from a pipe; the parser has refused two of them. nullopt: none
+/// was given. On a terminal waiting for typed input would look as if the program hung, and
+/// `echo | weft generate` has an empty prompt and not a missing one.
+Result<std::optional<std::string>> read_prompt(App& app, const GenerateFlags& flags) {
+  if (flags.words) return flags.words;
+  if (flags.prompt) return flags.prompt;
   if (!flags.file.empty() && flags.file != "-") {
     WEFT_ASSIGN_OR_RETURN(std::string text, read_file(app.env, flags.file, kMaxPromptBytes));
-    return without_last_break(std::move(text));
+    return std::optional(without_last_break(std::move(text)));
   }
-  const Status missing =
-      invalid_argument("no prompt: weft generate -m MODEL PROMPT, or -f FILE, or pipe one in");
-  if (flags.file.empty() && isatty(STDIN_FILENO) == 1) return missing;
+  if (flags.file.empty() && isatty(STDIN_FILENO) == 1) return std::optional<std::string>();
   WEFT_ASSIGN_OR_RETURN(std::string text, read_stdin(kMaxPromptBytes));
-  if (flags.file.empty() && text.empty()) return missing;
-  return without_last_break(std::move(text));
+  if (flags.file.empty() && text.empty()) return std::optional<std::string>();
+  return std::optional(without_last_break(std::move(text)));
 }
 
-Status run_generate(App& app, const GenerateFlags& flags) {
-  WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
-  WEFT_RETURN_IF_ERROR(context_shift(flags.shift).status());
-  ModelFlags model = flags.model;
-  if (!flags.batch.empty()) {
-    model.n_contexts = kBatchAtOnce;
-    WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
-    return run_batch(app, *engine,
-                     {.file = flags.batch,
-                      .raw = flags.raw,
-                      .quiet = flags.quiet,
-                      .generation = flags.generation,
-                      .most_tokens = kMostTokens});
+Status no_prompt(const std::string& session) {
+  if (session.empty()) {
+    return invalid_argument("no prompt: weft generate -m MODEL PROMPT, or -f FILE, or pipe one in");
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(app, flags));
-  model.n_contexts = flags.parallel;
-  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
-                        prompt_tokens(*engine, prompt, flags.raw));
+  return invalid_argument(
+      fmt::format("no prompt: --session {} is not there yet, and begins with one", session));
+}
+
+/// The prompt's tokens; an error for none of them, and for more than the context.
+Result<std::vector<int32_t>> tokens_of(const engine::Engine& engine, const std::string& prompt,
+                                       const GenerateFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, prompt_tokens(engine, prompt, flags.raw));
   if (tokens.empty()) return invalid_argument("the prompt is empty");
-  if (std::ssize(tokens) > engine->context_tokens()) {
-    return engine::prompt_too_long(*engine, flags.generation, "the prompt", std::ssize(tokens));
+  if (std::ssize(tokens) > engine.context_tokens()) {
+    return engine::prompt_too_long(engine, flags.generation, "the prompt", std::ssize(tokens));
   }
+  return tokens;
+}
 
-  if (flags.parallel > 1) {
-    return run_parallel(*engine, tokens,
-                        {.n = flags.parallel,
-                         .json = flags.json,
-                         .quiet = flags.quiet,
-                         .generation = flags.generation});
-  }
+/// A text up to where this run goes on with it.
+struct TextStart {
+  engine::Session session;
+  engine::Prefilled prefilled;
+};
 
-  engine::GenerationOptions options = flags.generation;
-  WEFT_ASSIGN_OR_RETURN(options.shift, context_shift(flags.shift));
-  const text::Tokenizer& tokenizer = engine->tokenizer();
-  const bool begins_with_bos = tokenizer.wants_bos() && tokens.front() == tokenizer.bos();
-  if (begins_with_bos && flags.shift.keep_tokens >= 0) ++options.shift.keep_tokens;
-
-  // The sequence frees its pages when it goes, also after an error.
-  const kv::OwnedSequence sequence = engine->create_sequence();
+/// With a prompt: that, of which the session's KV may have the start. Without: where the session
+/// ended. `saved` may be null where there is a prompt.
+Result<TextStart> begin_text(engine::Engine& engine, const engine::SavedSession* saved,
+                             const std::optional<std::string>& prompt, const GenerateFlags& flags) {
   const auto is_stopped = [] { return interrupted(); };
-  const FunctionRef<bool()> cancelled_ref(is_stopped);
+  const FunctionRef<bool()> cancelled(is_stopped);
+  if (!prompt) {
+    WEFT_ASSIGN_OR_RETURN(engine::Prefilled prefilled, saved->resume(engine, cancelled));
+    return TextStart{saved->session(), std::move(prefilled)};
+  }
+  engine::Session session;
+  WEFT_ASSIGN_OR_RETURN(session.tokens, tokens_of(engine, *prompt, flags));
+  session.prompt_tokens = narrow<uint32_t>(session.tokens.size());
+  if (saved != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(engine::Prefilled prefilled,
+                          saved->prefill(engine, session.tokens, cancelled));
+    return TextStart{std::move(session), std::move(prefilled)};
+  }
+  kv::OwnedSequence sequence = engine.create_sequence();
   WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
-                        engine->append(sequence, tokens, {.cancelled = &cancelled_ref}));
+                        engine.append(sequence, session.tokens, {.cancelled = &cancelled}));
+  return TextStart{std::move(session), {std::move(sequence), std::move(logits)}};
+}
+
+/// --keep counts tokens beside BOS.
+engine::GenerationOptions with_bos_kept(const engine::Engine& engine,
+                                        engine::GenerationOptions options,
+                                        std::span<const int32_t> tokens) {
+  const text::Tokenizer& tokenizer = engine.tokenizer();
+  const bool begins_with_bos = tokenizer.wants_bos() && tokens.front() == tokenizer.bos();
+  const bool is_half = options.shift.policy == engine::ShiftPolicy::kHalf;
+  if (begins_with_bos && is_half && options.shift.keep_tokens != engine::kUsualKept) {
+    ++options.shift.keep_tokens;
+  }
+  return options;
+}
+
+/// On standard output as it comes, unless it is to be JSON, which comes at the end.
+Result<engine::Generation> print_text(engine::Engine& engine, TextStart& start,
+                                      const GenerateFlags& flags) {
   const auto on_text = [&](std::string_view piece) {
     if (!flags.json) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -136,12 +159,17 @@ Status run_generate(App& app, const GenerateFlags& flags) {
     }
     return !interrupted();
   };
+  const engine::Session& session = start.session;
+  const std::span<const int32_t> tokens = session.tokens;
   WEFT_ASSIGN_OR_RETURN(
-      const engine::Generation generation,
-      engine::generate(*engine, sequence, std::move(logits), options, on_text, tokens));
+      engine::Generation generation,
+      engine::generate(engine, start.prefilled.sequence, std::move(start.prefilled.logits),
+                       with_bos_kept(engine, flags.generation, tokens), on_text,
+                       tokens.first(session.prompt_tokens),
+                       {tokens.subspan(session.prompt_tokens), session.n_draws}));
   if (flags.json) {
-    Json json = to_json(*engine, generation, flags.generation.n_logprobs);
-    if (options.shift.is_on()) json["dropped_tokens"] = generation.dropped_tokens;
+    Json json = to_json(engine, generation, flags.generation.n_logprobs);
+    if (flags.generation.shift.is_on()) json["dropped_tokens"] = generation.dropped_tokens;
     print_json(json);
   } else {
     fmt::print("\n");
@@ -153,11 +181,72 @@ Status run_generate(App& app, const GenerateFlags& flags) {
     }
   }
   std::fflush(stdout);
+  return generation;
+}
+
+/// The text with what was generated now, in place of what the file had.
+Status keep_session(engine::Engine& engine, const engine::SavedSession* saved, TextStart start,
+                    const engine::Generation& generation, const GenerateFlags& flags) {
+  engine::Session& session = start.session;
+  for (const engine::GeneratedToken& token : generation.tokens) session.tokens.push_back(token.id);
+  session.n_draws = generation.n_draws;
+  session.sampling = flags.generation.sampling;
+  std::optional<kv::SessionStamp> stamp;
+  if (saved != nullptr) stamp = saved->file().stamp();
+  return engine::SavedSession::save(engine, flags.session, session, start.prefilled.sequence,
+                                    stamp);
+}
+
+Status run_text(App& app, GenerateFlags flags, Command command) {
+  WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> prompt, read_prompt(app, flags));
+  if (!prompt && flags.session.empty()) return no_prompt("");
+  std::unique_ptr<engine::SavedSession> saved;
+  if (!flags.session.empty()) {
+    WEFT_ASSIGN_OR_RETURN(saved, open_session(app, flags.session, engine::SessionKind::kText));
+    if (!prompt && saved == nullptr) return no_prompt(flags.session);
+  }
+  ModelFlags model = flags.model;
+  model.n_contexts = flags.parallel;
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
+  if (flags.parallel > 1) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokens_of(*engine, *prompt, flags));
+    return run_parallel(*engine, tokens,
+                        {.n = flags.parallel,
+                         .json = flags.json,
+                         .quiet = flags.quiet,
+                         .generation = flags.generation});
+  }
+  if (saved != nullptr) {
+    WEFT_RETURN_IF_ERROR(saved->check_engine(*engine));
+    flags.generation.sampling =
+        with_given_flags(command, flags.generation.sampling, saved->session().sampling);
+  }
+  WEFT_ASSIGN_OR_RETURN(TextStart start, begin_text(*engine, saved.get(), prompt, flags));
+  WEFT_ASSIGN_OR_RETURN(const engine::Generation generation, print_text(*engine, start, flags));
   if (!flags.quiet && !flags.json) note_end(*engine, generation);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
-    return cancelled("interrupted: the text ends here");
+    return cancelled(
+        flags.session.empty()
+            ? "interrupted: the text ends here"
+            : fmt::format("interrupted: the text ends here; {} is as it was", flags.session));
   }
-  return Status::ok();
+  if (flags.session.empty()) return Status::ok();
+  return keep_session(*engine, saved.get(), std::move(start), generation, flags);
+}
+
+Status run_generate(App& app, GenerateFlags flags, Command command) {
+  WEFT_ASSIGN_OR_RETURN(flags.generation.shift, context_shift(flags.shift));
+  WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
+  if (flags.batch.empty()) return run_text(app, flags, command);
+  ModelFlags model = flags.model;
+  model.n_contexts = kBatchAtOnce;
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
+  return run_batch(app, *engine,
+                   {.file = flags.batch,
+                    .raw = flags.raw,
+                    .quiet = flags.quiet,
+                    .generation = flags.generation,
+                    .most_tokens = kMostTokens});
 }
 
 }  // namespace
@@ -198,6 +287,9 @@ void add_generate_command(Command root, App& app) {
                       "samples of the prompt, made at once; each with the seed after the last's "
                       "(default: 1)")
           .in_range(1, kMostParallel);
+  Flag session = add_session_flag(command, flags->session,
+                                  "go on with the text in this file, and keep it there")
+                     .excludes(parallel);
   Flag batch =
       command
           .add_option("--batch", flags->batch,
@@ -207,7 +299,8 @@ void add_generate_command(Command root, App& app) {
           .excludes(words)
           .excludes(prompt)
           .excludes(file)
-          .excludes(parallel);
+          .excludes(parallel)
+          .excludes(session);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   command.add_flag("-q,--quiet", flags->quiet,
                    "no notes: on an answer that is cut or empty, on speed; errors stay");
@@ -215,15 +308,16 @@ void add_generate_command(Command root, App& app) {
   add_sampling_flags(command, g, kMostTokens);
   for (Flag& flag :
        add_shift_flags(command, flags->shift, fmt::format("{}", engine::kSinkTokens))) {
-    flag.excludes(parallel).excludes(batch);
+    flag.excludes(parallel).excludes(batch).excludes(session);
   }
   command.add_option("--logprobs", g.n_logprobs, "report this many likeliest tokens for each")
       .in_range(0, 1000)
       .excludes(parallel)
       .excludes(batch);
   command.add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");
-  command.when_given(
-      [flags, &app] { app.run = [flags, &app] { return run_generate(app, *flags); }; });
+  command.when_given([flags, &app, command] {
+    app.run = [flags, &app, command] { return run_generate(app, *flags, command); };
+  });
 }
 
 }  // namespace weft::cli

@@ -181,7 +181,15 @@ Status run_ls(App& app, bool json, bool names) {
   return Status::ok();
 }
 
-/// By the name's ending, which every record in a store has; of a record the head alone is read.
+/// Whether the file begins as a session does, which may have any name; a folder or what cannot be
+/// read does not.
+bool is_session(App& app, const std::string& path) {
+  const auto file = app.env.open_read(path);
+  return file.is_ok() && kv::is_session_file(**file);
+}
+
+/// By the name's ending, which every record in a store has; of a record the head alone is read, a
+/// session is read whole.
 Status run_inspect(App& app, const std::string& name, bool json) {
   WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, name, app.models_dir));
   if (path.ends_with(kChunkEnding)) {
@@ -189,6 +197,11 @@ Status run_inspect(App& app, const std::string& name, bool json) {
     WEFT_ASSIGN_OR_RETURN(const store::RecordHead head, store::read_head(*file, path));
     fmt::print("{}\n", json ? record_json(path, file->size_bytes(), head)
                             : record_text(path, file->size_bytes(), head));
+    return Status::ok();
+  }
+  if (is_session(app, path)) {
+    WEFT_ASSIGN_OR_RETURN(const auto saved, engine::SavedSession::open(app.env, path));
+    fmt::print("{}\n", json ? session_json(*saved) : session_text(*saved));
     return Status::ok();
   }
   WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
@@ -235,8 +248,9 @@ void add_model_command(Command root, App& app) {
 void add_inspect_command(Command root, App& app) {
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  Command command = root.add_command("inspect", "Show what a GGUF or a chunk record holds");
-  command.add_option("file", *name, "a GGUF, a fetched model's name, or a .chunk record")
+  Command command =
+      root.add_command("inspect", "Show what a GGUF, a chunk record or a session holds");
+  command.add_option("file", *name, "a GGUF, a fetched model's name, a .chunk record or a session")
       .value_name("MODEL")
       .required();
   command.add_flag("--json", *json, "print it as JSON");

@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "cli/app.h"
@@ -53,6 +54,9 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+/// The shortest number that is this float: 1e-05, not 9.999999747378752e-06.
+double shortest(float number) { return std::strtod(fmt::format("{}", number).c_str(), nullptr); }
+
 /// An infinity or NaN has no JSON: dump() writes null for it.
 Json to_json(const gguf::Value& value) {
   if (const auto* array = std::get_if<gguf::Array>(&value.data)) {
@@ -64,9 +68,8 @@ Json to_json(const gguf::Value& value) {
             {"first", std::move(first)}};
   }
   if (value.type == gguf::ValueType::kF32) {
-    // The shortest number that is this float: 1e-05, not 9.999999747378752e-06.
     const auto number = static_cast<float>(std::get<double>(value.data));
-    if (std::isfinite(number)) return std::strtod(fmt::format("{}", number).c_str(), nullptr);
+    if (std::isfinite(number)) return shortest(number);
   }
   return std::visit(
       [](const auto& data) -> Json {
@@ -249,6 +252,107 @@ std::string record_json(const std::string& path, uint64_t file_bytes,
                {"layers", info.n_layers},
                {"layer_bytes", info.layer_bytes},
                {"created_unix_ms", info.created_unix_ms}});
+}
+
+namespace {
+
+/// Slots by what made them.
+std::map<kv::SlotKind, int32_t> slots_by_kind(const engine::SavedSession& saved) {
+  std::map<kv::SlotKind, int32_t> counts;
+  int32_t begin = 0;
+  for (const kv::SlotRun& run : saved.file().kinds()) {
+    counts[run.kind] += run.end - begin;
+    begin = run.end;
+  }
+  return counts;
+}
+
+int64_t kv_bytes(const engine::SavedSession& saved) {
+  const kv::SessionHead& head = saved.file().head();
+  return head.layer_bytes() * std::ssize(head.layer_groups);
+}
+
+int32_t n_groups(const engine::SavedSession& saved) {
+  return std::ranges::max(saved.file().head().layer_groups) + 1;
+}
+
+}  // namespace
+
+std::string session_text(const engine::SavedSession& saved) {
+  const kv::SessionHead& head = saved.file().head();
+  const engine::Session& session = saved.session();
+  const engine::SessionOrigin& origin = saved.origin();
+  const sampling::SamplingOptions& s = session.sampling;
+  auto kinds = slots_by_kind(saved);
+  const bool is_chat = session.kind == engine::SessionKind::kChat;
+  const std::string content =
+      is_chat ? fmt::format("  turns         {}, the first {} no longer seen\n",
+                            session.turns.size(), session.first_turn)
+              : fmt::format("  prompt        {} tokens, the answer {}; {} random numbers drawn\n",
+                            session.prompt_tokens, session.tokens.size() - session.prompt_tokens,
+                            session.n_draws);
+  return fmt::format(
+      "{}: {} session version {}, {} bytes ({})\n"
+      "  model         {} ({})\n"
+      "  computed      --compute {} --isa {}\n"
+      "  tokens        {}, {} of them with KV ({} prompt rows, {} decoded)\n"
+      "  layers        {}, layer groups {}, {} KV heads of {}\n"
+      "  KV            K {}, V {}, {} bytes ({})\n"
+      "  settings      temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, repeat-last-n {}, "
+      "presence-penalty {}, frequency-penalty {}, seed {}\n{}",
+      one_line(saved.path()), engine::kSessionKinds.name(session.kind), kv::kSessionVersion,
+      saved.file().size_bytes(), megabytes(saved.file().size_bytes()), one_line(origin.model_name),
+      origin.model_fingerprint.to_hex(), one_line(origin.compute), one_line(origin.isa),
+      head.n_tokens, head.n_slots, kinds[kv::SlotKind::kPrompt], kinds[kv::SlotKind::kDecode],
+      head.layer_groups.size(), n_groups(saved), head.layout.n_kv_heads, head.layout.head_dim,
+      ascii_lower(dtype_info(head.layout.k_type).name),
+      ascii_lower(dtype_info(head.layout.v_type).name), kv_bytes(saved), megabytes(kv_bytes(saved)),
+      s.temperature, s.top_k, s.top_p, s.min_p, s.penalties.repeat, s.penalties.repeat_last_n,
+      s.penalties.presence, s.penalties.frequency, s.seed, content);
+}
+
+std::string session_json(const engine::SavedSession& saved) {
+  const kv::SessionHead& head = saved.file().head();
+  const engine::Session& session = saved.session();
+  const engine::SessionOrigin& origin = saved.origin();
+  const sampling::SamplingOptions& s = session.sampling;
+  auto kinds = slots_by_kind(saved);
+  const bool is_chat = session.kind == engine::SessionKind::kChat;
+  return dump({{"path", saved.path()},
+               {"format", "session"},
+               {"version", kv::kSessionVersion},
+               {"bytes", saved.file().size_bytes()},
+               {"kind", engine::kSessionKinds.name(session.kind)},
+               {"model", origin.model_name},
+               {"fingerprint", origin.model_fingerprint.to_hex()},
+               {"compute", origin.compute},
+               {"isa", origin.isa},
+               {"tokens", head.n_tokens},
+               {"slots", head.n_slots},
+               {"slot_kinds",
+                {{"prompt", kinds[kv::SlotKind::kPrompt]},
+                 {"decode", kinds[kv::SlotKind::kDecode]},
+                 {"fused", kinds[kv::SlotKind::kFused]}}},
+               {"layers", head.layer_groups.size()},
+               {"layer_groups", n_groups(saved)},
+               {"kv_heads", head.layout.n_kv_heads},
+               {"head_dim", head.layout.head_dim},
+               {"k_type", ascii_lower(dtype_info(head.layout.k_type).name)},
+               {"v_type", ascii_lower(dtype_info(head.layout.v_type).name)},
+               {"kv_bytes", kv_bytes(saved)},
+               {"sampling",
+                {{"temp", shortest(s.temperature)},
+                 {"top_k", s.top_k},
+                 {"top_p", shortest(s.top_p)},
+                 {"min_p", shortest(s.min_p)},
+                 {"repeat_penalty", shortest(s.penalties.repeat)},
+                 {"repeat_last_n", s.penalties.repeat_last_n},
+                 {"presence_penalty", shortest(s.penalties.presence)},
+                 {"frequency_penalty", shortest(s.penalties.frequency)},
+                 {"seed", s.seed}}},
+               {"prompt_tokens", is_chat ? Json() : Json(session.prompt_tokens)},
+               {"draws", is_chat ? Json() : Json(session.n_draws)},
+               {"turns", is_chat ? Json(session.turns.size()) : Json()}});
 }
 
 }  // namespace weft::cli

@@ -1,10 +1,11 @@
-// What a GGUF file or a chunk record holds, for people and for programs. Strings come from
-// outside: bytes that are not UTF-8 become U+FFFD and control characters are escaped.
-// Pure functions.
+// What a GGUF file, a chunk record or a session holds, for people and for programs. Strings come
+// from outside: bytes that are not UTF-8 become U+FFFD and control characters are escaped. Pure
+// functions.
 #pragma once
 
 #include <string>
 
+#include "engine/session.h"
 #include "gguf/gguf.h"
 #include "store/record.h"
 
@@ -27,5 +28,14 @@ std::string record_text(const std::string& path, uint64_t file_bytes,
 /// "layer_bytes","created_unix_ms"}.
 std::string record_json(const std::string& path, uint64_t file_bytes,
                         const store::RecordHead& head);
+
+/// A session's file, which was read and checked whole.
+std::string session_text(const engine::SavedSession& saved);
+/// One line of JSON:
+/// {"path","format","version","bytes","kind","model","fingerprint","compute","isa",
+/// "tokens","slots","slot_kinds":{"prompt","decode","fused"},"layers","layer_groups","kv_heads",
+/// "head_dim","k_type","v_type","kv_bytes","sampling":{…},"prompt_tokens","draws","turns"}.
+/// prompt_tokens and draws are a text's, turns a chat's; the other ones are null.
+std::string session_json(const engine::SavedSession& saved);
 
 }  // namespace weft::cli

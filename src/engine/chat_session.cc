@@ -6,6 +6,7 @@
 
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
+#include "engine/session.h"
 
 namespace weft::engine {
 namespace {
@@ -89,6 +90,37 @@ Status ChatSession::set_turns(std::vector<text::Turn> turns) {
   WEFT_RETURN_IF_ERROR(set_system(std::move(system)));
   clear();
   turns_ = std::move(turns);
+  return Status::ok();
+}
+
+Session ChatSession::session() const {
+  Session session;
+  session.kind = SessionKind::kChat;
+  session.tokens = held_;
+  session.turns = turns();
+  session.first_turn = narrow<uint32_t>(first_);
+  session.n_again = n_again_;
+  return session;
+}
+
+// A context that is smaller than the session's takes what it holds: the next prompt is compared
+// with it as with any other.
+Status ChatSession::resume(const SavedSession& saved) {
+  const Session& session = saved.session();
+  const int32_t n_slots = std::min(saved.n_slots(), engine_.context_tokens());
+  WEFT_ASSIGN_OR_RETURN(kv::OwnedSequence restored, saved.restore(engine_, n_slots));
+  if (const Status set = set_turns(session.turns); !set.is_ok()) {
+    return {set.code(), fmt::format("{}: {}", saved.path(), set.message())};
+  }
+  if (session.first_turn > turns_.size()) {
+    clear();
+    return corrupt(fmt::format("{}: {} turns are dropped, there are {}", saved.path(),
+                               session.first_turn, turns_.size()));
+  }
+  sequence_ = std::move(restored);
+  held_.assign(session.tokens.begin(), session.tokens.begin() + n_slots);
+  first_ = session.first_turn;
+  n_again_ = session.n_again;
   return Status::ok();
 }
 
@@ -243,7 +275,8 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
     };
     GenerationOptions keeping = options;
     WEFT_ASSIGN_OR_RETURN(keeping.shift, with_kept(options.shift, callbacks));
-    return generate(engine_, sequence_, std::move(logits), keeping, on_text, prompt.tokens, &held_);
+    return generate(engine_, sequence_, std::move(logits), keeping, on_text, prompt.tokens,
+                    {.held = &held_});
   };
   auto generated = run();
   if (generated.is_ok() && generated->stop_reason == StopReason::kCancelled &&

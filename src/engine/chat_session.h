@@ -22,6 +22,9 @@
 
 namespace weft::engine {
 
+class SavedSession;
+struct Session;
+
 struct ChatAnswer {
   std::string text;
   StopReason stop_reason = StopReason::kEnd;
@@ -70,6 +73,14 @@ class ChatSession {
   /// Another conversation in place of this one: at most one system turn, the first.
   /// kInvalidArgument for anything else.
   Status set_turns(std::vector<text::Turn> turns);
+
+  /// What a session's file keeps of it, but for how answers are sampled; its KV is sequence()'s.
+  Session session() const;
+  const kv::OwnedSequence& sequence() const { return sequence_; }
+  /// In place of this conversation, with its KV: it goes on as if it had never stopped. `saved` is
+  /// a chat's of this engine (SavedSession::check_engine). Errors as set_turns' and
+  /// SavedSession::restore's.
+  Status resume(const SavedSession& saved);
 
   /// All of it, dropped turns too: the system turn where there is one, then users and answers.
   std::vector<text::Turn> turns() const;

@@ -144,6 +144,7 @@ class Engine {
 
  private:
   friend class Batcher;
+  friend class SavedSession;
 
   Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
                                                model::RowKind kind);

@@ -181,16 +181,19 @@ TextGeneration::TextGeneration(const text::Tokenizer& tokenizer, GenerationOptio
       sampler_(std::move(sampler)),
       detokenizer_(tokenizer),
       shown_(options_) {
+  out_.n_draws = sampler_.n_draws();
   if (options_.ignore_end) never_ = end_tokens(tokenizer);
   if (is_at_limit()) ended_ = StopReason::kMaxTokens;
 }
 
 Result<std::unique_ptr<TextGeneration>> TextGeneration::create(const text::Tokenizer& tokenizer,
                                                                const GenerationOptions& options,
-                                                               std::span<const int32_t> prompt) {
+                                                               std::span<const int32_t> prompt,
+                                                               const AnswerSoFar& so_far) {
   WEFT_RETURN_IF_ERROR(check_options(options));
   WEFT_ASSIGN_OR_RETURN(sampling::Sampler sampler, sampling::Sampler::create(options.sampling));
   sampler.add_prompt(prompt);
+  sampler.resume(so_far.tokens, so_far.n_draws);
   return std::make_unique<TextGeneration>(tokenizer, options, std::move(sampler));
 }
 
@@ -210,7 +213,11 @@ std::optional<int32_t> TextGeneration::next(std::span<float> logits, bool has_ro
   const ShownText::Shown piece = shown_.push(detokenizer_.push(id));
   ended_ = piece.ended;
   is_cut_ = ended_.has_value();
-  if (!is_cut_) out_.tokens.push_back(describe(id, logits, options_.n_logprobs));
+  if (!is_cut_) {
+    out_.tokens.push_back(describe(id, logits, options_.n_logprobs));
+    // Not of a token that ended the answer: who goes on from here draws that one again.
+    out_.n_draws = sampler_.n_draws();
+  }
   out_.text += piece.text;
   const bool goes_on = on_text(piece.text);
   if (is_cut_) return std::nullopt;
@@ -240,12 +247,12 @@ Generation TextGeneration::finish(FunctionRef<bool(std::string_view)> on_text) {
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
-                            std::span<const int32_t> prompt, std::vector<int32_t>* held) {
+                            std::span<const int32_t> prompt, const AnswerSoFar& so_far) {
   WEFT_RETURN_IF_ERROR(check_options(options));
   WEFT_RETURN_IF_ERROR(check_continued(engine, logits));
   return or_out_of_memory("generating", "take a smaller context (-c)", [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const auto text,
-                          TextGeneration::create(engine.tokenizer(), options, prompt));
+                          TextGeneration::create(engine.tokenizer(), options, prompt, so_far));
     const int64_t begin_ns = engine.env().monotonic_ns();
     const auto has_room = [&] {
       return options.shift.is_on() || sequence.length() < engine.context_tokens();
@@ -255,11 +262,11 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
     while (const auto id = text->next(logits, has_room(), on_text)) {
       const int32_t next[] = {*id};
       WEFT_ASSIGN_OR_RETURN(const int32_t n_dropped,
-                            make_room(engine, sequence, options.shift, held));
+                            make_room(engine, sequence, options.shift, so_far.held));
       dropped_tokens += n_dropped;
       WEFT_ASSIGN_OR_RETURN(logits,
                             engine.append(sequence, next, {.kind = model::RowKind::kDecode}));
-      if (held != nullptr) held->push_back(*id);
+      if (so_far.held != nullptr) so_far.held->push_back(*id);
       WEFT_RETURN_IF_ERROR(check_logits(logits));
     }
     Generation out = text->finish(on_text);

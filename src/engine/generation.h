@@ -61,11 +61,21 @@ struct GeneratedToken {
   std::vector<sampling::TokenLogprob> top;
 };
 
+/// An answer's beginning, which an earlier run made.
+struct AnswerSoFar {
+  std::span<const int32_t> tokens;  // the sequence has them after its prompt
+  uint64_t n_draws = 0;             // Generation::n_draws
+  /// May be null: the ids that the sequence holds, kept in step with it, also where an error ends
+  /// the text.
+  std::vector<int32_t>* held = nullptr;
+};
+
 struct Generation {
   std::vector<GeneratedToken> tokens;  // without the one that ended the turn or the stop text
   std::string text;                    // may hold invalid UTF-8: what the tokens' bytes are
   StopReason stop_reason = StopReason::kEnd;
   int32_t dropped_tokens = 0;  // that options.shift took out of the sequence
+  uint64_t n_draws = 0;        // the sampler's, for all tokens of the answer
   double decode_ms = 0;
 };
 
@@ -97,7 +107,8 @@ class TextGeneration {
   /// `tokenizer` must outlive it; `prompt` as generate() has it. kInvalidArgument for options.
   static Result<std::unique_ptr<TextGeneration>> create(const text::Tokenizer& tokenizer,
                                                         const GenerationOptions& options,
-                                                        std::span<const int32_t> prompt);
+                                                        std::span<const int32_t> prompt,
+                                                        const AnswerSoFar& so_far = {});
   TextGeneration(const text::Tokenizer& tokenizer, GenerationOptions options,
                  sampling::Sampler sampler);
 
@@ -126,15 +137,14 @@ class TextGeneration {
 /// as it becomes certain, never a part of a UTF-8 character, and an empty one for a token that made
 /// nothing certain; returning false cancels. What may be the beginning of a stop text is not
 /// certain. `prompt`: the tokens that the sequence begins with, which the repeat penalty counts;
-/// those that are not given do not count. `held` (may be null) has the sequence's ids, and is kept
-/// in step with it, also where an error ends the text. kInvalidArgument for options or logits that
-/// are not the model's, kResourceExhausted when memory runs out; the text so far was handed out
-/// then.
+/// those that are not given do not count. `so_far`: the answer up to here, of which the rest is
+/// generated as the run that made it would have gone on; max_tokens counts the rest alone, and no
+/// stop text begins before it. kInvalidArgument for options or logits that are not the model's,
+/// kResourceExhausted when memory runs out; the text so far was handed out then.
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
-                            std::span<const int32_t> prompt = {},
-                            std::vector<int32_t>* held = nullptr);
+                            std::span<const int32_t> prompt = {}, const AnswerSoFar& so_far = {});
 
 /// A prefilled sequence, and the logits of its last row.
 struct Continued {

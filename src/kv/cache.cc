@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/check.h"
 #include "base/narrow.h"
 
 namespace weft::kv {
@@ -37,6 +39,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
       narrow<int32_t>((int64_t{options.capacity_tokens} + options.layout.page_tokens - 1) /
                       options.layout.page_tokens);
   std::unique_ptr<Cache> cache(new Cache());
+  cache->layout_ = options.layout;
   for (const int32_t n_layers : sizes) {
     WEFT_ASSIGN_OR_RETURN(
         auto memory,
@@ -168,6 +171,72 @@ int32_t Cache::evict_unused_prefixes() {
 kernels::PagedKv Cache::layer(int index) {
   const Layer& layer = layers_[index];
   return groups_[layer.group]->memory.layer(layer.index);
+}
+
+namespace {
+
+/// Calls copy(a vector's bytes in the pages, its place among K [n_slots][n_kv_heads] and then V as
+/// many, how many bytes) for each of them.
+template <class Fn>
+void for_each_vector(const kernels::PagedKv& kv, std::span<const int32_t> table, int32_t n_slots,
+                     const Fn& copy) {
+  const int64_t n_vectors = int64_t{n_slots} * kv.layout.n_kv_heads;
+  for (int32_t slot = 0; slot < n_slots; ++slot) {
+    for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
+      const int64_t i = int64_t{slot} * kv.layout.n_kv_heads + head;
+      copy(kernels::k_at(kv, table.data(), slot, head), i * kv.k_bytes, kv.k_bytes);
+      copy(kernels::v_at(kv, table.data(), slot, head), n_vectors * kv.k_bytes + i * kv.v_bytes,
+           kv.v_bytes);
+    }
+  }
+}
+
+}  // namespace
+
+// By slots and not by pages: what was saved can be restored in pages of another size, and the first
+// slots of it alone.
+Status Cache::save(SequenceId id, int32_t n_slots,
+                   FunctionRef<Status(std::span<const std::byte>)> on_layer) {
+  WEFT_CHECK(n_slots >= 0 && n_slots <= length(id));
+  std::vector<std::byte> bytes(n_slots * kernels::kv_token_bytes(layout_));
+  for (int32_t i = 0; i < n_layers(); ++i) {
+    for_each_vector(layer(i), layer_table(id, i), n_slots,
+                    [&](const uint8_t* vector, int64_t at, int64_t n_bytes) {
+                      std::memcpy(&bytes[at], vector, n_bytes);
+                    });
+    WEFT_RETURN_IF_ERROR(on_layer(bytes));
+  }
+  return Status::ok();
+}
+
+Result<SequenceId> Cache::restore(
+    int32_t n_slots, std::span<const SlotRun> kinds,
+    FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer) {
+  OwnedSequence sequence(*this);  // it goes where anything fails
+  WEFT_RETURN_IF_ERROR(fill(sequence.id(), n_slots, kinds, read_layer));
+  return sequence.release();
+}
+
+Status Cache::fill(SequenceId id, int32_t n_slots, std::span<const SlotRun> kinds,
+                   FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer) {
+  std::vector<std::byte> bytes(n_slots * kernels::kv_token_bytes(layout_));
+  WEFT_ASSIGN_OR_RETURN(Reservation reservation, reserve(id, n_slots));
+  int32_t begin = 0;
+  for (const SlotRun& run : kinds) {
+    WEFT_CHECK(run.end >= begin && run.end <= n_slots);
+    reservation.mark_from(begin, run.kind);
+    begin = run.end;
+  }
+  WEFT_CHECK(begin == n_slots);
+  for (int32_t i = 0; i < n_layers(); ++i) {
+    WEFT_RETURN_IF_ERROR(read_layer(i, bytes));
+    for_each_vector(layer(i), layer_table(id, i), n_slots,
+                    [&](uint8_t* vector, int64_t at, int64_t n_bytes) {
+                      std::memcpy(vector, &bytes[at], n_bytes);
+                    });
+  }
+  reservation.commit();
+  return Status::ok();
 }
 
 int64_t Cache::page_bytes() const {

@@ -6,6 +6,7 @@
 // block_table()), commit(). A failed step drops the reservation and the cache is as it was.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -100,6 +101,19 @@ class Cache {
 
   /// 0 <= index < n_layers; valid as long as the cache.
   kernels::PagedKv layer(int index);
+  int32_t n_layers() const { return narrow<int32_t>(layers_.size()); }
+  const kernels::KvLayout& layout() const { return layout_; }
+
+  /// Hands on K and V of the sequence's first n_slots committed slots, layer after layer, each as
+  /// bytes: K [n_slots][n_kv_heads] vectors of the layer's type, then V. They are valid during the
+  /// call. The first error ends it.
+  Status save(SequenceId id, int32_t n_slots,
+              FunctionRef<Status(std::span<const std::byte>)> on_layer);
+  /// A new sequence of n_slots slots that `kinds` made (ends ascending, the last is n_slots):
+  /// read_layer(layer, bytes) fills what save() hands on. After an error of it, or
+  /// kResourceExhausted as in reserve, there is no sequence more.
+  Result<SequenceId> restore(int32_t n_slots, std::span<const SlotRun> kinds,
+                             FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer);
   /// K and V of a page of each group: all layers.
   int64_t page_bytes() const;
 
@@ -128,10 +142,13 @@ class Cache {
 
   Cache() = default;
   Result<Reservation> reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind);
+  Status fill(SequenceId id, int32_t n_slots, std::span<const SlotRun> kinds,
+              FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer);
   const BlockTables& tables() const { return groups_.front()->tables; }
 
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<Layer> layers_;
+  kernels::KvLayout layout_;  // of every layer
   std::vector<SequenceId> expendable_;
   int64_t next_id_ = 0;
 };

@@ -60,6 +60,11 @@ Result<Sampler> Sampler::create(const SamplingOptions& options) {
   return Sampler(options);
 }
 
+void Sampler::resume(std::span<const int32_t> answer, uint64_t n_draws) {
+  for (const int32_t id : answer) penalties_.add(id);
+  n_draws_ = n_draws;
+}
+
 int32_t Sampler::sample(std::span<const float> logits) {
   if (!penalties_.any()) return choose(logits);
   penalised_.assign(logits.begin(), logits.end());

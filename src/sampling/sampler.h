@@ -33,6 +33,12 @@ class Sampler {
   /// What comes before the text to be generated, for the repeat penalty.
   void add_prompt(std::span<const int32_t> tokens) { penalties_.add_prompt(tokens); }
 
+  /// Goes on as another sampler of the same prompt would, which has given `answer` and taken
+  /// `n_draws` random numbers for it. On a sampler that has sampled nothing.
+  void resume(std::span<const int32_t> answer, uint64_t n_draws);
+  /// Random numbers taken; greedy answers take none.
+  uint64_t n_draws() const { return n_draws_; }
+
   /// The next token's id, an index into `logits` [n_vocab], which must not be empty. Among equal
   /// logits the lowest id counts as likelier. NaN counts as impossible; +infinity as the largest
   /// number; where nothing is possible the answer is 0. The penalties count the token from now on.

@@ -182,6 +182,30 @@ TEST(Sampler, OddLogitsNeverCrash) {
   EXPECT_EQ(sampler.sample(std::vector<float>{kNan, -kInf, 1.0f}), 2);
 }
 
+TEST(Sampler, OneThatResumesGoesOnAsTheOneThatItTakesThePlaceOf) {
+  SamplingOptions options = plain(7);
+  options.penalties = {.repeat = 1.5f, .repeat_last_n = 6, .frequency = 0.5f, .presence = 0.5f};
+  const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
+  const std::vector<float> logits(20, 1.0f);
+  for (const size_t n_before : {0u, 1u, 9u}) {
+    Sampler whole = make(options);
+    whole.add_prompt(prompt);
+    std::vector<int32_t> answer;
+    for (size_t i = 0; i < n_before; ++i) answer.push_back(whole.sample(logits));
+    Sampler resumed = make(options);
+    resumed.add_prompt(prompt);
+    resumed.resume(answer, whole.n_draws());
+    EXPECT_EQ(resumed.n_draws(), n_before);
+    for (int i = 0; i < 30; ++i) EXPECT_EQ(resumed.sample(logits), whole.sample(logits)) << i;
+  }
+}
+
+TEST(Sampler, GreedyAnswersDrawNothing) {
+  Sampler sampler = make({.temperature = 0.0f});
+  (void)sampler.sample(logits_of({0.1, 0.9}));
+  EXPECT_EQ(sampler.n_draws(), 0u);
+}
+
 TEST(Sampler, RefusesOptionsOutOfRange) {
   const std::vector<std::pair<std::string, SamplingOptions>> cases = {
       {"temp", {.temperature = -1.0f}}, {"temp", {.temperature = kNan}},
