@@ -17,6 +17,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "engine/session.h"
 #include "gguf/random_model.h"
 #include "recorder/cuts.h"
 #include "retrieval/index.h"
@@ -551,6 +552,38 @@ TEST_F(DurableProgram, AConversationIsTheOldOneOrTheNewOne) {
   EXPECT_TRUE(steps[0].facts.at("chat/kept").starts_with("2 messages"));
   EXPECT_TRUE(steps[1].facts.at("chat/kept").starts_with("4 messages"));
   EXPECT_TRUE(steps[2].facts.at("chat/saved").starts_with("4 messages"));
+}
+
+/// The session's number of turns and content, where there is one.
+Facts observe_session(const std::string& root) {
+  const std::string path = root + "/kept.session";
+  if (!std::filesystem::exists(path)) return {};
+  const auto saved = engine::SavedSession::open(posix_env(), path);
+  if (!saved.is_ok()) return {{kError, saved.status().message()}};
+  return {{"session", fmt::format("{} turns, {:016x}", (*saved)->session().turns.size(),
+                                  (*saved)->file().stamp().last)}};
+}
+
+TEST_F(DurableProgram, ASessionIsTheOldOneOrTheNewOne) {
+  const std::string kept = recording_.root() + "/kept.session";
+  Talk talk(recording_, {WEFT_BINARY_DIR "/weft", "chat", "-m", model(), "-t", "1", "-n", "4",
+                         "--session", kept});
+  for (const char* question : {"Hello", "And then?"}) {
+    ASSERT_TRUE(talk.ask(std::string(question) + "\n/stats\n", " turns (")) << talk.said();
+    recording_.mark(std::string("answer to ") + question);
+  }
+  ASSERT_EQ(talk.end(), 0) << talk.said();
+  const auto go_on = [&](const std::string& root) {
+    EXPECT_EQ(recording_.run_unrecorded({WEFT_BINARY_DIR "/weft", "chat", "-m", model(), "-t", "1",
+                                         "--session", root + "/kept.session"}),
+              0)
+        << output_of(recording_);
+  };
+  const std::vector<Step> steps =
+      check_every_cut(recording_, observe_session, {.samples = 3, .on_sample = go_on});
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_TRUE(steps[0].facts.at("session").starts_with("2 turns"));
+  EXPECT_TRUE(steps[1].facts.at("session").starts_with("4 turns"));
 }
 
 // ----------------------------------------------------------------------------------------------

@@ -30,6 +30,11 @@ struct Named {
   const char* name;
   const char* help = "";  // of a flag's value, after its name; "": the name says it
 };
+// clang before 17 deduces nothing of an aggregate by itself (the fuzzers are its).
+template <class E>
+Named(E, const char*) -> Named<E>;
+template <class E>
+Named(E, const char*, const char*) -> Named<E>;
 
 /// Every value of E once. constexpr; thread-safe.
 template <class E, size_t N>
