@@ -12,9 +12,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ascii.h"
+#include "base/byte_sizes.h"
+#include "base/counts_text.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "cli/app.h"
+#include "kernels/kv_codec.h"
+#include "model/config.h"
 
 namespace weft::cli {
 namespace {
@@ -151,6 +155,46 @@ std::string bare(std::string_view text) {
 
 }  // namespace
 
+namespace {
+
+/// A type of K and V, and the bytes that a token takes with it, all layers.
+struct KvSize {
+  std::string type;
+  int64_t token_bytes = 0;
+};
+
+/// Of the types that the model's heads take; empty where weft does not run the model.
+std::vector<KvSize> kv_sizes(const gguf::File& file) {
+  const auto config = model::read_config(file);
+  if (!config.is_ok()) return {};
+  std::vector<KvSize> sizes;
+  for (const std::string& name : kernels::kv_type_names()) {
+    const DType type = *kernels::parse_kv_type(name);
+    const kernels::KvLayout layout = config->kv_layout({type, type});
+    if (!kernels::check_kv_layout(layout).is_ok()) continue;
+    sizes.push_back({name, config->n_layers * kernels::kv_token_bytes(layout)});
+  }
+  return sizes;
+}
+
+constexpr int32_t kContexts[] = {4, 8, 16, 32, 64, 128};  // of 1,024 tokens
+
+std::string kv_text(const gguf::File& file) {
+  const std::vector<KvSize> sizes = kv_sizes(file);
+  if (sizes.empty()) return "";
+  std::string out = fmt::format("\nKV cache\n  {:<6} {:>13}", "type", "bytes a token");
+  for (const int32_t context : kContexts) out += fmt::format(" {:>9}", fmt::format("{}K", context));
+  for (const KvSize& size : sizes) {
+    out += fmt::format("\n  {:<6} {:>13}", size.type, grouped_digits(size.token_bytes));
+    for (const int32_t context : kContexts) {
+      out += fmt::format(" {:>9}", size_text(size.token_bytes * context * 1024));
+    }
+  }
+  return out + "\n";
+}
+
+}  // namespace
+
 std::string gguf_text(const gguf::File& file) {
   std::string out = fmt::format("{}: GGUF version {}, {} bytes ({}), alignment {}\n",
                                 one_line(file.path()), file.version(), file.size_bytes(),
@@ -180,7 +224,7 @@ std::string gguf_text(const gguf::File& file) {
   out += "\nby type\n";
   for (const auto& [dtype, total] : totals) line(dtype, total);
   line("all", sum(totals));
-  return out;
+  return out + kv_text(file);
 }
 
 std::string gguf_json(const gguf::File& file) {
@@ -210,6 +254,8 @@ std::string gguf_json(const gguf::File& file) {
   for (const gguf::FilePart& part : file.parts()) {
     parts.push_back({{"path", part.path}, {"bytes", part.bytes.size()}});
   }
+  Json token_bytes = Json::object();
+  for (const KvSize& size : kv_sizes(file)) token_bytes[size.type] = size.token_bytes;
   return dump({{"path", file.path()},
                {"format", "gguf"},
                {"parts", std::move(parts)},
@@ -220,7 +266,8 @@ std::string gguf_json(const gguf::File& file) {
                {"tensors", std::move(tensors)},
                {"parameters", all.parameters},
                {"tensor_bytes", all.bytes},
-               {"dtypes", std::move(dtypes)}});
+               {"dtypes", std::move(dtypes)},
+               {"kv_token_bytes", std::move(token_bytes)}});
 }
 
 /// The key is the hash of the identity, as the record's file is named.

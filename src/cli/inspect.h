@@ -11,12 +11,14 @@
 
 namespace weft::cli {
 
-/// Lines for a terminal; long strings and arrays are cut short.
+/// Lines for a terminal; long strings and arrays are cut short. At the end, of a model that weft
+/// runs, what the KV of a token and of contexts of 4K to 128K tokens takes in each type.
 std::string gguf_text(const gguf::File& file);
 
 /// One line of JSON: {"path","format","version","bytes","alignment","metadata":{KEY:VALUE,…},
 /// "tensors":[{"name","dtype","dims","offset","bytes"},…],"parameters","tensor_bytes",
-/// "dtypes":{DTYPE:{"tensors","parameters","bytes"},…}}. An array among the metadata is
+/// "dtypes":{DTYPE:{"tensors","parameters","bytes"},…},"kv_token_bytes":{TYPE:N,…}}. An array among
+/// the metadata is
 /// {"array":ELEMENT_TYPE,"size":N,"first":[up to 8]}; dims[0] is the contiguous dimension; offset
 /// counts from the file's start.
 std::string gguf_json(const gguf::File& file);

@@ -6,7 +6,9 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "gguf/random_model.h"
 #include "gguf/writer.h"
+#include "support/files.h"
 
 namespace weft::cli {
 namespace {
@@ -97,6 +99,26 @@ TEST_F(InspectTest, TextIsSafeForATerminalAndCutsWhatIsLong) {
   bytes_.resize(bytes_.size() + 2'000'000);
   file_ = *gguf::File::parse(std::as_bytes(std::span(bytes_)), "m.gguf");
   EXPECT_THAT(gguf_text(*file_), HasSubstr(" bytes (2.00 MB)"));
+}
+
+// Two layers of 2 KV heads of 16: K and V are 2 * 2 * 2 * 16 elements a token.
+TEST(InspectModel, SaysWhatItsKvTakes) {
+  const test::TempDir dir;
+  const std::string path = dir.path() + "/model.gguf";
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), path, {.vocab = 300}).is_ok());
+  const auto file = gguf::File::open(posix_env(), path);
+  ASSERT_TRUE(file.is_ok()) << file.status().message();
+  const json sizes = json::parse(gguf_json(**file))["kv_token_bytes"];
+  EXPECT_EQ(sizes["f16"], 256);
+  EXPECT_EQ(sizes["f32"], 512);
+  const std::string text = gguf_text(**file);
+  EXPECT_THAT(text, HasSubstr("\nKV cache\n  type   bytes a token        4K        8K"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("f16 +256 +1.0 MB +2.1 MB"));
+}
+
+TEST_F(InspectTest, OfAModelThatWeftDoesNotRunKvIsLeftOut) {
+  EXPECT_THAT(json::parse(gguf_json(*file_))["kv_token_bytes"], ::testing::IsEmpty());
+  EXPECT_THAT(gguf_text(*file_), Not(HasSubstr("KV cache")));
 }
 
 TEST(InspectRecord, SaysWhatTheHeadHolds) {
