@@ -235,5 +235,25 @@ TEST_F(SessionProgram, AnInterruptedTextLeavesTheFile) {
   EXPECT_EQ(read_text(file()), before);
 }
 
+// What a shift has moved is left out of the file, so that it can be gone on with.
+TEST_F(SessionProgram, AChatThatShiftedIsGoneOnWith) {
+  for (const char* sinks : {"0", "4"}) {
+    const std::vector<std::string> flags{"-c",  "96",        "--ignore-eos", "--context-sinks",
+                                         sinks, "--session", file()};
+    const auto say = [&](const char* tokens) {
+      std::vector<std::string> more = flags;
+      more.insert(more.end(), {"-n", tokens});
+      return chat("Tell me more.\n/stats\n", more);
+    };
+    const Outcome first = say("200");
+    EXPECT_EQ(first.status, 0) << first.err;
+    EXPECT_THAT(first.err, HasSubstr("dropped by shifts"));
+    const Outcome second = say("4");
+    EXPECT_EQ(second.status, 0) << second.err;
+    EXPECT_THAT(second.err, HasSubstr("4 turns (2 questions, 2 answers)"));
+    std::filesystem::remove(file());
+  }
+}
+
 }  // namespace
 }  // namespace weft::test

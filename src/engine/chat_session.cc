@@ -96,7 +96,9 @@ Status ChatSession::set_turns(std::vector<text::Turn> turns) {
 Session ChatSession::session() const {
   Session session;
   session.kind = SessionKind::kChat;
-  session.tokens = held_;
+  // What a context shift has moved has seen tokens that no file has: it is computed again from the
+  // turns, and the next run is one that never shifted.
+  session.tokens.assign(held_.begin(), held_.begin() + sequence_.exact_length());
   session.turns = turns();
   session.first_turn = narrow<uint32_t>(first_);
   session.n_again = n_again_;

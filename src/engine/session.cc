@@ -182,7 +182,8 @@ Status SavedSession::read_state() {
   for (const kv::SlotRun& run : file_.kinds()) {
     if (run.kind == SlotKind::kFused) {
       return unsupported(path() +
-                         ": a session over documents, which this weft does not go on with");
+                         ": a session whose KV depends on more than its tokens (over documents, or "
+                         "shifted), which this weft does not go on with");
     }
   }
   return Status::ok();

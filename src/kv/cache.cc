@@ -162,6 +162,15 @@ void Cache::publish(SequenceId id, std::span<const int32_t> tokens) {
   for (const auto& group : groups_) group->tables.publish(id, tokens);
 }
 
+int32_t OwnedSequence::exact_length() const {
+  int32_t begin = 0;
+  for (const SlotRun& run : cache_->slot_kinds(id_)) {
+    if (run.kind == SlotKind::kFused) break;
+    begin = run.end;
+  }
+  return std::min(begin, length());
+}
+
 int32_t Cache::evict_unused_prefixes() {
   int32_t n_pages = 0;
   for (const auto& group : groups_) n_pages = std::max(n_pages, group->tables.evict_unused());

@@ -182,6 +182,8 @@ class OwnedSequence {
   bool is_of(const Cache& cache) const { return cache_ == &cache; }
   /// Committed tokens.
   int32_t length() const { return cache_->length(id_); }
+  /// Its first tokens whose K and V depend on nothing but their ids: up to the first kFused slot.
+  int32_t exact_length() const;
   /// Cache::truncate.
   Status truncate(int32_t n_tokens) { return cache_->truncate(id_, n_tokens); }
   SequenceId release() {
