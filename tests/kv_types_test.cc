@@ -1,8 +1,9 @@
-// The design's identities where K and V are not f16: f32, bf16, and a type for each. What must be
-// equal is compared bit for bit.
+// The design's identities where K and V are not f16: f32, bf16, blocks, and a type for each. What
+// must be equal is compared bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/identity_cases.h"
@@ -22,10 +23,19 @@ using test::relative_error;
 using test::TestModel;
 using ::testing::ElementsAreArray;
 
-constexpr KvTypes kTypes[] = {{DType::kF32, DType::kF32},
-                              {DType::kBF16, DType::kBF16},
-                              {DType::kF16, DType::kBF16},
-                              {DType::kF32, DType::kF16}};
+constexpr KvTypes kTypes[] = {{DType::kF32, DType::kF32},   {DType::kBF16, DType::kBF16},
+                              {DType::kF16, DType::kBF16},  {DType::kF32, DType::kF16},
+                              {DType::kQ8_0, DType::kQ8_0}, {DType::kQ4_0, DType::kQ4_0},
+                              {DType::kF16, DType::kQ8_0},  {DType::kQ8_0, DType::kQ4_0}};
+
+/// By how much a value is off, as a share of a usual one: half a unit of the significand; of a
+/// block's usual values its largest is some 2.2 times, and the step 1/127 or 1/8 of that.
+double step_of(DType type) {
+  if (type == DType::kQ4_0) return 2.2 / 8;
+  if (type == DType::kQ8_0) return 2.2 / 127;
+  return type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+}
+double step_of(const KvTypes& types) { return std::max(step_of(types.k), step_of(types.v)); }
 
 std::string named(const KvTypes& types) {
   return std::string(dtype_info(types.k).name) + " and " + std::string(dtype_info(types.v).name);
@@ -33,6 +43,10 @@ std::string named(const KvTypes& types) {
 
 class KvTypeIdentities : public test::IdentityTest {
  protected:
+  /// Types in blocks are refused for some head sizes.
+  static bool takes(const TestModel& m, const KvTypes& types) {
+    return kernels::check_kv_layout(m.model().config().kv_layout(types)).is_ok();
+  }
   static Prompt prompt(int32_t n_vocab) {
     Prompt p;
     p.prefix = random_ids(21, n_vocab, 1);
@@ -62,19 +76,25 @@ TEST_P(KvTypeIdentities, AnswersAreThoseOfTheTypeWithinItsPrecision) {
   const auto n_layers = static_cast<double>(exact.model().config().n_layers);
   // One round of 8 (bf16) or 11 significant bits on K and V moves a layer's output by about that
   // share of its size; over the layers such errors add like a random walk. 4: models differ.
-  for (const auto& [types, step] : {std::pair{KvTypes(), 0x1p-11},
-                                    {KvTypes{DType::kBF16, DType::kBF16}, 0x1p-8},
-                                    {KvTypes{DType::kF32, DType::kBF16}, 0x1p-8}}) {
+  for (const KvTypes& types : {KvTypes(),
+                               {DType::kBF16, DType::kBF16},
+                               {DType::kF32, DType::kBF16},
+                               {DType::kQ8_0, DType::kQ8_0},
+                               {DType::kQ4_0, DType::kQ4_0},
+                               {DType::kF32, DType::kQ8_0}}) {
+    if (!takes(exact, types)) continue;
     SCOPED_TRACE(named(types));
     TestModel m(path_, {.kv_types = types});
     const double error = relative_error(expected, m.prefill_logits(ids));
-    EXPECT_LT(error, 4 * std::sqrt(n_layers) * step);
+    EXPECT_LT(error, 4 * std::sqrt(n_layers) * step_of(types));
     EXPECT_GT(error, 0);  // or the type is not the one that was asked for
   }
 }
 
 TEST_P(KvTypeIdentities, Hold) {
+  const TestModel usual(path_);
   for (const KvTypes& types : kTypes) {
+    if (!takes(usual, types)) continue;
     SCOPED_TRACE(named(types));
     TestModel m(path_, {.kv_types = types});
     TestModel contiguous(path_, {.page_tokens = 256, .kv_types = types});
@@ -107,17 +127,50 @@ TEST_P(KvTypeIdentities, Hold) {
     one_chunk.chunks.resize(1);
     const std::vector<float> reused = fuse(*m.fusor(nullptr, one_chunk.prefix), one_chunk,
                                            {.mode = ReuseMode::kFull, .allow_plain = false});
-    const bool has_bf16 = types.k == DType::kBF16 || types.v == DType::kBF16;
     const double n_layers = m.model().config().n_layers;
-    EXPECT_LT(relative_error(plain(m, one_chunk), reused),
-              4 * std::sqrt(n_layers) * (has_bf16 ? 0x1p-8 : 0x1p-11))
+    EXPECT_LT(relative_error(plain(m, one_chunk), reused), 4 * std::sqrt(n_layers) * step_of(types))
         << "a chunk after its own prefix is full prefill";
+  }
+}
+
+// Shared pages are copied before they are written, and found ones hold what would be computed.
+TEST_P(KvTypeIdentities, ForksAndFoundPrefixesAreFreshSequences) {
+  const TestModel usual(path_);
+  for (const KvTypes& types : kTypes) {
+    if (!takes(usual, types)) continue;
+    SCOPED_TRACE(named(types));
+    TestModel m(path_, {.kv_types = types});
+    const std::vector<int32_t> start = random_ids(37, m.n_vocab(), 10);  // ends within a page
+    const auto tail_logits = [&](kv::SequenceId id, uint32_t seed) {
+      return m.run(id, random_ids(20, m.n_vocab(), seed));
+    };
+    const auto fresh = [&](uint32_t seed) {
+      kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());
+      m.run(sequence.id(), start);
+      return tail_logits(sequence.id(), seed);
+    };
+    kv::OwnedSequence sequence(m.cache(), m.cache().create_sequence());
+    m.run(sequence.id(), start);
+    auto forked = m.cache().fork(sequence.id());
+    ASSERT_TRUE(forked.is_ok()) << forked.status().message();
+    kv::OwnedSequence fork(m.cache(), *forked);
+    EXPECT_THAT(tail_logits(fork.id(), 11), ElementsAreArray(fresh(11)));
+    EXPECT_THAT(tail_logits(sequence.id(), 12), ElementsAreArray(fresh(12)));
+
+    m.cache().publish(fork.id(), start);
+    kv::OwnedSequence found(m.cache(), m.cache().create_sequence());
+    const auto n_found = m.cache().attach_prefix(found.id(), start);
+    ASSERT_EQ(*n_found, 32);
+    m.run(found.id(), std::span(start).subspan(32));
+    EXPECT_THAT(tail_logits(found.id(), 11), ElementsAreArray(fresh(11)));
   }
 }
 
 // A decoded row is what it is alone, on every instruction set.
 TEST_P(KvTypeIdentities, ADecodedRowIsWhatItIsAlone) {
+  const TestModel usual(path_);
   for (const KvTypes& types : kTypes) {
+    if (!takes(usual, types)) continue;
     for (const kernels::Isa isa : test::machine_isas()) {
       SCOPED_TRACE(::testing::Message() << named(types) << ", " << kernels::isa_name(isa));
       TestModel m(path_, {.isa = isa, .kv_types = types});

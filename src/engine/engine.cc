@@ -27,6 +27,8 @@ constexpr int32_t kPageTokens = 16;
 /// Tokens of the KV cache: what the contexts need, or what the limit holds.
 /// A whole number of pages; --kv-limit never makes it more than the contexts need.
 Result<int32_t> kv_capacity(const EngineOptions& options, const model::ModelConfig& config) {
+  // Before a page's bytes are asked for: not every type takes every head size.
+  WEFT_RETURN_IF_ERROR(kernels::check_kv_layout(config.kv_layout(options.kv_types, kPageTokens)));
   const int64_t wanted =
       std::min<int64_t>(int64_t{config.context_tokens} * options.n_contexts + kSpareTokens,
                         std::numeric_limits<int32_t>::max() / kPageTokens * kPageTokens);

@@ -110,6 +110,9 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
   const Work w = make_work(rows, row, kv_head, scratch, partial);
   const GroupRows group = {.group = rows.group, .stride = w.stride};
   const int64_t split_begin = split * kSplitKeys, split_end = (split + 1) * kSplitKeys;
+  if (rows.k_codec->prepare_queries != nullptr) {
+    rows.k_codec->prepare_queries(group, w.head_dim, w.q);
+  }
   const int32_t* block_table = head_table(rows, kv_head);
   const int64_t n_visible = last_visible(rows, row, kv_head) + 1;
   const int64_t end = split_end < n_visible ? split_end : n_visible;

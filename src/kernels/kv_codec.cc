@@ -34,7 +34,9 @@ struct KvType {
 };
 constexpr KvType kTypes[] = {{DType::kF32, "f32", pick_kv_codec_f32_fns},
                              {DType::kF16, "f16", pick_kv_codec_f16_fns},
-                             {DType::kBF16, "bf16", pick_kv_codec_bf16_fns}};
+                             {DType::kBF16, "bf16", pick_kv_codec_bf16_fns},
+                             {DType::kQ8_0, "q8_0", pick_kv_codec_q8_0_fns},
+                             {DType::kQ4_0, "q4_0", pick_kv_codec_q4_0_fns}};
 
 const KvType* find_type(DType type) {
   const auto found = std::ranges::find(kTypes, type, &KvType::type);
@@ -84,6 +86,14 @@ Status check_kv_layout(const KvLayout& kv) {
   if (kv.head_dim < 8 || kv.head_dim > kMaxHeadDim || kv.head_dim % 8 != 0) {
     return unsupported(fmt::format("KV cache: head size {}; a multiple of 8 up to {} is needed",
                                    kv.head_dim, kMaxHeadDim));
+  }
+  for (const DType type : {kv.k_type, kv.v_type}) {
+    const int32_t block = dtype_info(type).block_elements;
+    if (kv.head_dim % block == 0) continue;
+    return unsupported(
+        fmt::format("KV cache: {}: this model's head size {} is no multiple of its block of {}; "
+                    "take f16 or bf16",
+                    find_type(type)->name, kv.head_dim, block));
   }
   return Status::ok();
 }

@@ -17,9 +17,10 @@
 
 namespace weft::kernels {
 
-/// Whether K and V may be of this type: f32, f16 (the default everywhere) or bf16.
+/// Whether K and V may be of this type: f32, f16 (the default everywhere), bf16, or
+/// q8_0 and q4_0, GGUF's blocks of 32 elements, which need a head size of whole blocks.
 bool is_kv_type(DType type);
-/// "f32", "f16", "bf16"; kInvalidArgument with the list for another name.
+/// "f32", "f16", "bf16", "q8_0", "q4_0"; kInvalidArgument with the list for another name.
 Result<DType> parse_kv_type(std::string_view name);
 /// The names that parse_kv_type takes.
 std::vector<std::string> kv_type_names();
@@ -38,8 +39,8 @@ int64_t kv_token_bytes(const KvLayout& layout);
 /// A layer whose K and V begin there; `layout` as check_kv_layout takes it.
 PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v);
 
-/// dst = src in the type, each rounded once, to nearest even; and back: as many bytes as the type
-/// takes for so many elements, a whole number of its blocks.
+/// dst = src in the type, each rounded once, to nearest even (q4_0 as GGML rounds); and back: as
+/// many bytes as the type takes for so many elements, a whole number of its blocks.
 void encode_kv(Isa isa, DType type, std::span<const float> src, std::byte* dst);
 void decode_kv(Isa isa, DType type, const std::byte* src, std::span<float> dst);
 

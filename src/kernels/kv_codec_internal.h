@@ -40,7 +40,8 @@ struct GroupRows {
 };
 
 /// What a type must be able to do. Bytes come at any multiple of the type's element; head_dim is a
-/// multiple of 8 and may be less than a register or not a whole number of them. Rotating and
+/// multiple of 8 and may be less than a register or not a whole number of them; n and head_dim are
+/// whole numbers of the type's blocks. Rotating and
 /// shifting go through f32 and round once at the end.
 struct KvCodecFns {
   /// dst [n] f32 = src [n], and back, each value rounded once, to nearest even.
@@ -51,17 +52,22 @@ struct KvCodecFns {
                  int32_t head_dim);
   /// dst = src + shift [head_dim], through f32.
   void (*shift)(const uint8_t* src, const float* shift, uint8_t* dst, int32_t head_dim);
-  /// scores = q . K. May write up to the next multiple of four scores after a run of slots: what is
-  /// there then is overwritten by the next run, or lies past the block's last key.
+  /// scores = q . K, q as prepare_queries leaves it. May write up to the next multiple of four
+  /// scores after a run of slots: what is there then is overwritten by the next run, or lies past
+  /// the block's last key.
   void (*score)(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores);
   /// out += scores V. A block's scores are weights by now: exp(score - running maximum).
   void (*add_values)(const KeyBlock& keys, const GroupRows& rows, const float* scores, float* out);
+  /// Turns q into the form that `score` takes, in its place, once a task; null: floats as they are.
+  void (*prepare_queries)(const GroupRows& rows, int32_t head_dim, float* q);
 };
 
 #define WEFT_KV_CODEC(fn) WEFT_ISA_TABLE(KvCodecFns, fn)
 WEFT_KV_CODEC(kv_codec_f32_fns)
 WEFT_KV_CODEC(kv_codec_f16_fns)
 WEFT_KV_CODEC(kv_codec_bf16_fns)
+WEFT_KV_CODEC(kv_codec_q8_0_fns)
+WEFT_KV_CODEC(kv_codec_q4_0_fns)
 #undef WEFT_KV_CODEC
 
 /// The type's; aborts for one that is_kv_type does not take.

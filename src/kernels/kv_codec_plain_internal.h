@@ -15,19 +15,12 @@
 #include <string.h>
 
 #include "kernels/kv_codec_internal.h"
+#include "kernels/kv_codec_runs_internal.h"
 #include "kernels/rope_lanes_internal.h"
 #include "kernels/simd_internal.h"
 
 namespace weft::kernels::WEFT_ISA {
 namespace {
-
-// Heads taken together: by 4 keys (or 4 registers of V) they are the accumulators; with the
-// operands they fit the 32 registers of AVX-512, or 16.
-#if defined(__AVX512F__)
-constexpr int kHeadBatch = 4;
-#else
-constexpr int kHeadBatch = 2;
-#endif
 
 template <class Codec>
 struct PlainKv {
@@ -252,37 +245,8 @@ struct PlainKv {
     });
   }
 
-  /// Calls fn(first slot, keys before it, keys) for the runs of slots that lie together in a page.
-  template <class Fn>
-  static void for_runs(const KeyBlock& keys, const Fn& fn) {
-    const int64_t page_tokens = keys.kv->layout.page_tokens;
-    for (int64_t slot = keys.begin; slot < keys.end;) {
-      const int64_t page_end = (slot / page_tokens + 1) * page_tokens;
-      const int64_t run_end = page_end < keys.end ? page_end : keys.end;
-      fn(slot, slot - keys.begin, run_end - slot);
-      slot = run_end;
-    }
-  }
-
-  /// Calls fn<heads>(first head) for all heads of the group, kHeadBatch at a time.
-  template <class Fn>
-  static void for_head_batches(int32_t group, const Fn& fn) {
-    int32_t h = 0;
-    for (; h + kHeadBatch <= group; h += kHeadBatch) fn.template operator()<kHeadBatch>(h);
-    if (h == group) return;
-#if defined(__AVX512F__)
-    switch (group - h) {
-      case 3:
-        return fn.template operator()<3>(h);
-      case 2:
-        return fn.template operator()<2>(h);
-    }
-#endif
-    fn.template operator()<1>(h);
-  }
-
-  static constexpr KvCodecFns kFns = {load_array,  store_array, rotate_any,
-                                      shift_array, score,       add_values};
+  static constexpr KvCodecFns kFns = {load_array, store_array, rotate_any, shift_array,
+                                      score,      add_values,  nullptr};
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ using test::machine_isas;
 using test::same_bits;
 using ::testing::HasSubstr;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0};
 constexpr float kGuard = -12345.0f;
 
 /// All halves, values between them (ties, neighbours of ties), the borders, random bits.
@@ -52,17 +52,19 @@ std::vector<float> many_floats() {
 TEST(KvCodec, EncodesAndDecodesAsItsTwinOnEveryIsa) {
   const std::vector<float> floats = many_floats();
   for (const DType type : kTypes) {
-    const size_t bytes = row_bytes(type, 1);
-    std::vector<uint8_t> expected(floats.size() * bytes);
-    std::vector<float> expected_back(floats.size());
-    for (size_t i = 0; i < floats.size(); ++i) {
-      ref::set_kv_element(type, floats[i], i, expected.data());
+    const size_t block = dtype_info(type).block_elements;
+    const size_t n_all = floats.size() / block * block;
+    std::vector<uint8_t> expected(row_bytes(type, n_all));
+    std::vector<float> expected_back(n_all);
+    ref::set_kv_vector(type, floats.data(), n_all, expected.data());
+    for (size_t i = 0; i < n_all; ++i) {
       expected_back[i] = ref::kv_element(type, expected.data(), i);
     }
     for (const Isa isa : machine_isas()) {
       SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << dtype_info(type).name);
-      for (const size_t n : {size_t{0}, size_t{1}, size_t{8}, size_t{17}, floats.size()}) {
-        Guarded<uint8_t> encoded(n * bytes, 0xad);
+      for (const size_t n_blocks : {size_t{0}, size_t{1}, size_t{8}, size_t{17}, n_all / block}) {
+        const size_t n = n_blocks * block;
+        Guarded<uint8_t> encoded(row_bytes(type, n), 0xad);
         encode_kv(isa, type, std::span(floats).first(n),
                   reinterpret_cast<std::byte*>(encoded.data()));
         encoded.check();
@@ -82,8 +84,36 @@ TEST(KvCodec, NamesAreParsedAndOthersRefusedWithTheList) {
   EXPECT_EQ(*parse_kv_type("f32"), DType::kF32);
   EXPECT_EQ(*parse_kv_type("F16"), DType::kF16);
   EXPECT_EQ(*parse_kv_type("bf16"), DType::kBF16);
-  EXPECT_THAT(parse_kv_type("q8_0").status().message(), HasSubstr("f32, f16 or bf16"));
-  EXPECT_FALSE(is_kv_type(DType::kQ8_0));
+  EXPECT_EQ(*parse_kv_type("q8_0"), DType::kQ8_0);
+  EXPECT_EQ(*parse_kv_type("Q4_0"), DType::kQ4_0);
+  EXPECT_THAT(parse_kv_type("q5_0").status().message(), HasSubstr("f32, f16, bf16, q8_0 or q4_0"));
+  EXPECT_FALSE(is_kv_type(DType::kQ5_0));
+}
+
+// The scale is itself rounded to 11 bits, which moves a value by 2^-11 of itself at most.
+TEST(KvCodec, ARoundTripIsWithinTheBlocksStep) {
+  std::mt19937 generator(9);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(32 * 64);
+  for (float& value : values) value = normal(generator);
+  // Half a step of q8_0; a whole one of q4_0, which has no +8 to meet -8.
+  for (const auto& [type, share] : {std::pair{DType::kQ8_0, 0.5 / 127}, {DType::kQ4_0, 1.0 / 8}}) {
+    for (const Isa isa : machine_isas()) {
+      std::vector<std::byte> bytes(row_bytes(type, std::ssize(values)));
+      std::vector<float> back(values.size());
+      encode_kv(isa, type, values, bytes.data());
+      decode_kv(isa, type, bytes.data(), back);
+      for (size_t begin = 0; begin < values.size(); begin += 32) {
+        double most = 0;
+        for (size_t i = begin; i < begin + 32; ++i) {
+          most = std::max<double>(most, std::abs(values[i]));
+        }
+        for (size_t i = begin; i < begin + 32; ++i) {
+          ASSERT_NEAR(back[i], values[i], most * (share * 1.001 + 0x1p-11)) << i;
+        }
+      }
+    }
+  }
 }
 
 TEST(KvCodec, LayoutsThatNoKernelTakesAreRefused) {
@@ -95,7 +125,15 @@ TEST(KvCodec, LayoutsThatNoKernelTakesAreRefused) {
     change(bad);
     return check_kv_layout(bad).code();
   };
-  EXPECT_EQ(code([](KvLayout& l) { l.v_type = DType::kQ4_0; }), StatusCode::kUnsupported);
+  EXPECT_EQ(code([](KvLayout& l) { l.v_type = DType::kQ5_0; }), StatusCode::kUnsupported);
+  KvLayout blocks = good;
+  blocks.v_type = DType::kQ4_0;
+  EXPECT_EQ(check_kv_layout(blocks).message(),
+            "KV cache: q4_0: this model's head size 24 is no multiple of its block of 32; take f16 "
+            "or bf16");
+  blocks.head_dim = 96;
+  EXPECT_TRUE(check_kv_layout(blocks).is_ok());
+  EXPECT_EQ(kv_token_bytes(blocks), 3 * (96 * 4 + 3 * 18));
   EXPECT_EQ(code([](KvLayout& l) { l.head_dim = 20; }), StatusCode::kUnsupported);
   EXPECT_EQ(code([](KvLayout& l) { l.head_dim = 264; }), StatusCode::kUnsupported);
   EXPECT_EQ(code([](KvLayout& l) { l.page_tokens = 24; }), StatusCode::kUnsupported);

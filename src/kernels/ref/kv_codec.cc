@@ -2,9 +2,12 @@
 // copied, so that vectors may lie at any address.
 #include "kernels/ref/kv_codec.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/blocks.h"
 #include "tensor/half.h"
 
 namespace weft::kernels::ref {
@@ -14,6 +17,17 @@ float kv_element(DType type, const uint8_t* bytes, int64_t i) {
     float value;
     std::memcpy(&value, bytes + 4 * i, sizeof(value));
     return value;
+  }
+  if (type == DType::kQ8_0) {
+    BlockQ8_0 block;
+    std::memcpy(&block, bytes + i / 32 * 34, sizeof(block));
+    return f32_from_f16(block.d) * block.qs[i % 32];
+  }
+  if (type == DType::kQ4_0) {
+    BlockQ4_0 block;
+    std::memcpy(&block, bytes + i / 32 * 18, sizeof(block));
+    const int nibbles = block.qs[i % 16];
+    return f32_from_f16(block.d) * ((i % 32 < 16 ? nibbles & 15 : nibbles >> 4) - 8);
   }
   uint16_t bits;
   std::memcpy(&bits, bytes + 2 * i, sizeof(bits));
@@ -29,6 +43,56 @@ void set_kv_element(DType type, float value, int64_t i, uint8_t* bytes) {
   WEFT_CHECK(type == DType::kF16 || type == DType::kBF16);
   const uint16_t bits = type == DType::kF16 ? f16_from_f32(value) : bf16_from_f32(value);
   std::memcpy(bytes + 2 * i, &bits, sizeof(bits));
+}
+
+namespace {
+
+/// What is not finite, or has a scale that is not, makes its whole block NaN or infinite.
+void set_q8_0(const float* x, uint8_t* bytes) {
+  float most = 0;
+  for (int i = 0; i < 32; ++i) {
+    if (std::abs(x[i]) > most || std::isnan(x[i])) most = std::abs(x[i]);
+  }
+  const float inverse = most > 0 ? 1.0f / (most / 127) : 0.0f;
+  BlockQ8_0 block{.d = f16_from_f32(most / 127), .qs = {}};
+  for (int i = 0; i < 32; ++i) {
+    const float q = std::nearbyint(x[i] * inverse);
+    block.qs[i] = std::abs(q) <= 127 ? static_cast<int8_t>(q) : 127;
+  }
+  std::memcpy(bytes, &block, sizeof(block));
+}
+
+void set_q4_0(const float* x, uint8_t* bytes) {
+  float most = 0;
+  for (int i = 0; i < 32; ++i) {
+    if (std::abs(x[i]) > std::abs(most) || std::isnan(x[i])) most = x[i];
+  }
+  const float scale = most / -8;
+  const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
+  BlockQ4_0 block{.d = f16_from_f32(scale), .qs = {}};
+  for (int i = 0; i < 32; ++i) {
+    const float q = x[i] * inverse + 8.5f;
+    const int nibble = q >= 0 && q < 16 ? static_cast<int>(q) : 15;
+    block.qs[i % 16] |= i < 16 ? nibble : nibble << 4;
+  }
+  std::memcpy(bytes, &block, sizeof(block));
+}
+
+}  // namespace
+
+void set_kv_vector(DType type, const float* values, int64_t n, uint8_t* bytes) {
+  if (!is_quantised(type)) {
+    for (int64_t i = 0; i < n; ++i) set_kv_element(type, values[i], i, bytes);
+    return;
+  }
+  WEFT_CHECK(n % 32 == 0);
+  for (int64_t i = 0; i < n; i += 32) {
+    if (type == DType::kQ8_0) {
+      set_q8_0(values + i, bytes + row_bytes(type, i));
+    } else {
+      set_q4_0(values + i, bytes + row_bytes(type, i));
+    }
+  }
 }
 
 }  // namespace weft::kernels::ref

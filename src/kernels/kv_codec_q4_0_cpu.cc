@@ -1,0 +1,58 @@
+// GGUF's Q4_0 (docs: gguf.md of ggml): a scale in f16 and 32 nibbles, element i in the low half of
+// byte i, element i + 16 in the high one; value = scale * (nibble - 8). Quantised as GGML does
+// (quantize_row_q4_0_ref): the value of largest magnitude becomes -8. 0.28 of f16's bytes.
+#include "kernels/kv_codec_blocks_internal.h"
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+struct Q4_0Codec {
+  static constexpr int kBytes = 18;
+  static F32 load(const uint8_t* block, int d) {
+    const uint8_t* nibbles = block + 2 + d % 16;
+#if defined(__AVX512F__)
+    const __m512i x =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(nibbles)));
+    const __m512i low =
+        d < 16 ? _mm512_and_si512(x, _mm512_set1_epi32(15)) : _mm512_srli_epi32(x, 4);
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(low, _mm512_set1_epi32(8)));
+#elif defined(__AVX2__)
+    const __m256i x =
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(nibbles)));
+    const __m256i low =
+        d < 16 ? _mm256_and_si256(x, _mm256_set1_epi32(15)) : _mm256_srli_epi32(x, 4);
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(low, _mm256_set1_epi32(8)));
+#else
+    float x[kLanes];
+    for (int i = 0; i < kLanes; ++i) x[i] = (d < 16 ? nibbles[i] & 15 : nibbles[i] >> 4) - 8;
+    return WEFT_ISA::load(x);
+#endif
+  }
+  // A value that is not finite makes the scale so, and with it the block.
+  static void store(const float* x, uint8_t* block) {
+    float most = 0;
+    for (int i = 0; i < kBlock; ++i) {
+      if (fabsf(x[i]) > fabsf(most) || x[i] != x[i]) most = x[i];
+    }
+    const float scale = most / -8;
+    const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
+    store_scale(scale, block);
+    uint8_t nibbles[kBlock];
+    for (int i = 0; i < kBlock; ++i) {
+      const float q = x[i] * inverse + 8.5f;
+      nibbles[i] = q >= 0 && q < 16 ? q : 15;
+    }
+    for (int i = 0; i < 16; ++i) block[2 + i] = nibbles[i] | (nibbles[16 + i] << 4);
+  }
+};
+
+}  // namespace
+
+const KvCodecFns& kv_codec_q4_0_fns() {
+  using Kv = BlockKv<Q4_0Codec>;
+  static constexpr KvCodecFns kFns = {Kv::load_array, Kv::store_array, Kv::rotate, Kv::shift,
+                                      Kv::score,      Kv::add_values,  nullptr};
+  return kFns;
+}
+
+}  // namespace weft::kernels::WEFT_ISA
