@@ -184,9 +184,12 @@ void register_all() {
       add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), 0, 0.0f, kF16);
       add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20), 0, 0.0f,
           kF16);
-      for (const DType type : {kF16, DType::kBF16, DType::kF32}) {
-        add(name + "decode_at_4096/" + std::string(dtype_info(type).name), run_attention, isa,
-            shape, 4096, range(4095, 4096), 0, 0.0f, type);
+      for (const int32_t depth : {4096, 16384}) {
+        for (const DType type : {kF16, DType::kBF16, DType::kF32, DType::kQ8_0, DType::kQ4_0}) {
+          add(name + "decode_at_" + std::to_string(depth) + "/" +
+                  std::string(dtype_info(type).name),
+              run_attention, isa, shape, depth, range(depth - 1, depth), 0, 0.0f, type);
+        }
       }
       add(name + "received_100_of_4096", run_received, isa, shape, 4096, range(3996, 4096));
       add(name + "rotate_norm", run_rotate, isa, shape, RopePairing::kNorm);
