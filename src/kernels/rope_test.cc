@@ -298,6 +298,8 @@ TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
 // Tokens in slots [kFrom, …) move to kTo in two steps and must be what fresh rotation at their new
 // positions gives, but for one rounding more a step.
 void expect_moved(const Case& c, const Types& types) {
+  const bool has_blocks = is_quantised(types.k) || is_quantised(types.v);
+  if (has_blocks && c.head_dim % 32 != 0) return;
   constexpr int32_t kKvHeads = 2, kPageTokens = 16, kPages = 8, kTokens = 40;
   constexpr int32_t kFrom = 45, kBetween = 30, kTo = 3;
   const std::vector<int32_t> block_table = {6, 1, 4, 0, 7, 3};
@@ -335,7 +337,8 @@ void expect_moved(const Case& c, const Types& types) {
     const double half_unit = types.k == DType::kF32    ? kEpsilon
                              : types.k == DType::kBF16 ? 0x1p-9
                                                        : 0x1p-12;
-    const double bound = 3 * (2 * half_unit * 8) + 16 * kEpsilon * 8;
+    const double bound = is_quantised(types.k) ? 1.5 * two_roundings(types.k)  // three roundings
+                                               : 3 * (2 * half_unit * 8) + 16 * kEpsilon * 8;
     std::vector<int32_t> slots(kTokens);
     std::iota(slots.begin(), slots.end(), kTo);
     const int64_t width = kKvHeads * c.head_dim;
