@@ -265,6 +265,14 @@ TEST_F(ChatProgram, SettingsAsOllamaNamesThem) {
   EXPECT_THAT(run.err, HasSubstr("weft: /set parameter: must be temp, "));
 }
 
+TEST_F(ChatProgram, ASettingThatNamesItselfAMillionTimesIsOneLine) {
+  std::string line = "/set";
+  for (int i = 0; i < 1'000'000; ++i) line += " parameter";
+  const Outcome run = weft(chat(), line + " temp 0.5\n");
+  EXPECT_EQ(run.status, 1) << run.err.substr(0, 200);
+  EXPECT_THAT(run.err, HasSubstr("weft: /set parameter: must be temp, "));
+}
+
 TEST_F(ChatProgram, StatsTellOfAShift) {
   const Outcome run =
       weft(chat({"-c", "96", "-n", "300", "--ignore-eos", "--context-shift"}), "Hello\n/stats\n");

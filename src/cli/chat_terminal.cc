@@ -19,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "base/counts_text.h"
@@ -557,8 +558,9 @@ class Chat {
   /// Changes a copy, which the engine's own check has to pass, so that ranges are those of the
   /// flags. Without a name it shows what is set.
   Status set(std::string_view argument) {
-    const auto [typed, value] = split_word(argument);
-    if (typed == "parameter" && !value.empty()) return set(value);  // Ollama's
+    auto [typed, value] = split_word(argument);
+    // Ollama's; once, and not by calling set() again: a line may say it a million times.
+    if (typed == "parameter" && !value.empty()) std::tie(typed, value) = split_word(value);
     if (typed == "system") return system(value);
     const std::string name = setting_of(typed);
     engine::GenerationOptions changed = options_;

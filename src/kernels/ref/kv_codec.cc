@@ -90,6 +90,7 @@ void set_kv_vector(DType type, const float* values, int64_t n, uint8_t* bytes) {
     if (type == DType::kQ8_0) {
       set_q8_0(values + i, bytes + row_bytes(type, i));
     } else {
+      WEFT_CHECK(type == DType::kQ4_0);
       set_q4_0(values + i, bytes + row_bytes(type, i));
     }
   }
