@@ -14,6 +14,7 @@
 #include "engine/generation.h"
 #include "eval/dataset.h"
 #include "eval/perplexity.h"
+#include "model/architecture.h"
 #include "support/test_model.h"
 #include "text/detokenizer.h"
 
@@ -151,10 +152,8 @@ TEST_F(HostileNumbers, FusedPrompts) {
     expect_refused(fusor->prefill(prompt, how), part);
     EXPECT_TRUE(engine_->kv_snapshots().front().prefix_entries.empty());
   };
-  for (const auto mode : {fusion::ReuseMode::kNone, fusion::ReuseMode::kPrefix,
-                          fusion::ReuseMode::kFull, fusion::ReuseMode::kBlend}) {
-    for (const auto selector :
-         {fusion::SelectorKind::kQueryAttention, fusion::SelectorKind::kVDeviation}) {
+  for (const auto mode : fusion::kReuseModes.values()) {
+    for (const auto selector : fusion::kSelectors.values()) {
       const fusion::FusionOptions how{
           .mode = mode, .ratio = 0.5, .selector = selector, .allow_plain = false};
       for (const auto& bad : bad_tokens()) {
@@ -278,7 +277,7 @@ void use(const std::string& path) {
   }
 }
 
-class HostileKeys : public ::testing::TestWithParam<const char*> {};
+class HostileKeys : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HostileKeys, EndInAnErrorOrAnAnswer) {
   set_log_level(LogLevel::kQuiet);
@@ -340,9 +339,7 @@ TEST_P(HostileKeys, EndInAnErrorOrAnAnswer) {
   set_log_level(LogLevel::kWarning);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HostileKeys,
-                         ::testing::Values("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3",
-                                           "smollm3", "mistral3", "qwen3moe"));
+INSTANTIATE_TEST_SUITE_P(All, HostileKeys, ::testing::ValuesIn(model::architecture_names()));
 
 }  // namespace
 }  // namespace weft

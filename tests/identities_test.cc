@@ -74,7 +74,7 @@ TEST_P(Identities, RatioOneIsFullPrefill) {
   TestModel m(path_);
   const Prompt p = prompt(m.n_vocab());
   const std::vector<float> expected = plain_last_logits(m, p);
-  for (const auto selector : {SelectorKind::kQueryAttention, SelectorKind::kVDeviation}) {
+  for (const SelectorKind selector : fusion::kSelectors.values()) {
     const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
     const fusion::Prefilled done = fuse(*fusor, p, blend(1, selector));
     EXPECT_THAT(done.logits, ::testing::ElementsAreArray(expected));
@@ -298,7 +298,7 @@ TEST_P(Identities, PropagationGivesAChunksOtherTokensOneCorrection) {
   const auto fusor = m.fusor(nullptr, random_ids(9, m.n_vocab(), 6));
   auto sources = fusor->gather(p);
   ASSERT_TRUE(sources.is_ok()) << sources.status().message();
-  for (const auto selector : {SelectorKind::kQueryAttention, SelectorKind::kVDeviation}) {
+  for (const SelectorKind selector : fusion::kSelectors.values()) {
     FusionOptions options = blend(0.2, selector);
     options.propagate = 0;
     const auto without = fusor->prefill_from(p, options, *sources);

@@ -1,5 +1,7 @@
 // The design's identities where K and V are not f16: f32, bf16, blocks, and a type for each. What
 // must be equal is compared bit for bit.
+#include "support/kv_types.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,18 +25,9 @@ using test::relative_error;
 using test::TestModel;
 using ::testing::ElementsAreArray;
 
-constexpr KvTypes kTypes[] = {{DType::kF32, DType::kF32},   {DType::kBF16, DType::kBF16},
-                              {DType::kF16, DType::kBF16},  {DType::kF32, DType::kF16},
-                              {DType::kQ8_0, DType::kQ8_0}, {DType::kQ4_0, DType::kQ4_0},
-                              {DType::kF16, DType::kQ8_0},  {DType::kQ8_0, DType::kQ4_0}};
-
-/// By how much a value is off, as a share of a usual one: half a unit of the significand; of a
-/// block's usual values its largest is some 2.2 times, and the step 1/127 or 1/8 of that.
-double step_of(DType type) {
-  if (type == DType::kQ4_0) return 2.2 / 8;
-  if (type == DType::kQ8_0) return 2.2 / 127;
-  return type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
-}
+/// By how much a value is off, as a share of a usual one; of a block's usual values its largest is
+/// some 2.2 times.
+double step_of(DType type) { return (is_quantised(type) ? 4.4 : 2) * test::kv_error(type); }
 double step_of(const KvTypes& types) { return std::max(step_of(types.k), step_of(types.v)); }
 
 std::string named(const KvTypes& types) {
@@ -76,12 +69,8 @@ TEST_P(KvTypeIdentities, AnswersAreThoseOfTheTypeWithinItsPrecision) {
   const auto n_layers = static_cast<double>(exact.model().config().n_layers);
   // One round of 8 (bf16) or 11 significant bits on K and V moves a layer's output by about that
   // share of its size; over the layers such errors add like a random walk. 4: models differ.
-  for (const KvTypes& types : {KvTypes(),
-                               {DType::kBF16, DType::kBF16},
-                               {DType::kF32, DType::kBF16},
-                               {DType::kQ8_0, DType::kQ8_0},
-                               {DType::kQ4_0, DType::kQ4_0},
-                               {DType::kF32, DType::kQ8_0}}) {
+  for (const KvTypes& types : test::kv_type_pairs()) {
+    if (types.k == DType::kF32 && types.v == DType::kF32) continue;
     if (!takes(exact, types)) continue;
     SCOPED_TRACE(named(types));
     TestModel m(path_, {.kv_types = types});
@@ -93,7 +82,7 @@ TEST_P(KvTypeIdentities, AnswersAreThoseOfTheTypeWithinItsPrecision) {
 
 TEST_P(KvTypeIdentities, Hold) {
   const TestModel usual(path_);
-  for (const KvTypes& types : kTypes) {
+  for (const KvTypes& types : test::mixed_kv_types()) {
     if (!takes(usual, types)) continue;
     SCOPED_TRACE(named(types));
     TestModel m(path_, {.kv_types = types});
@@ -136,7 +125,7 @@ TEST_P(KvTypeIdentities, Hold) {
 // Shared pages are copied before they are written, and found ones hold what would be computed.
 TEST_P(KvTypeIdentities, ForksAndFoundPrefixesAreFreshSequences) {
   const TestModel usual(path_);
-  for (const KvTypes& types : kTypes) {
+  for (const KvTypes& types : test::mixed_kv_types()) {
     if (!takes(usual, types)) continue;
     SCOPED_TRACE(named(types));
     TestModel m(path_, {.kv_types = types});
@@ -169,7 +158,7 @@ TEST_P(KvTypeIdentities, ForksAndFoundPrefixesAreFreshSequences) {
 // A decoded row is what it is alone, on every instruction set.
 TEST_P(KvTypeIdentities, ADecodedRowIsWhatItIsAlone) {
   const TestModel usual(path_);
-  for (const KvTypes& types : kTypes) {
+  for (const KvTypes& types : test::mixed_kv_types()) {
     if (!takes(usual, types)) continue;
     for (const kernels::Isa isa : test::machine_isas()) {
       SCOPED_TRACE(::testing::Message() << named(types) << ", " << kernels::isa_name(isa));

@@ -46,7 +46,7 @@ class Passes : public test::IdentityTest {
 };
 
 TEST_P(Passes, AFusionRestsBetweenLayersWhileOthersDecode) {
-  for (const auto selector : {SelectorKind::kQueryAttention, SelectorKind::kVDeviation}) {
+  for (const SelectorKind selector : fusion::kSelectors.values()) {
     TestModel m(path_);
     FusionOptions options{
         .mode = ReuseMode::kBlend, .ratio = 0.3, .selector = selector, .allow_plain = false};

@@ -61,6 +61,11 @@ class Names {
     return std::nullopt;
   }
 
+  std::vector<E> values() const {
+    std::vector<E> out;
+    for (const Named<E>& one : all_) out.push_back(one.value);
+    return out;
+  }
   std::vector<std::string> names() const {
     std::vector<std::string> out;
     for (const Named<E>& one : all_) out.emplace_back(one.name);

@@ -121,7 +121,7 @@ class TtftBench {
   /// `blend` with every chunk on disk and nothing in the memory tier.
   Status run(ReuseMode mode, Runs& runs) {
     engine_.forget_prefixes();
-    if (mode == ReuseMode::kPrefix) {
+    if (fusion::traits_of(mode).shares_prompt) {
       const auto fusor = engine_.make_fusor(nullptr, anchor_);
       WEFT_RETURN_IF_ERROR(fusor->prefill(before_, {.mode = ReuseMode::kPrefix}).status());
     }

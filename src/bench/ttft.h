@@ -20,8 +20,7 @@ struct TtftOptions {
   int32_t chunk_tokens = 480;
   int32_t question_tokens = 96;
   bool shuffled = true;  // chunks stand in another order than in the prompt that came before
-  std::vector<fusion::ReuseMode> modes = {fusion::ReuseMode::kNone, fusion::ReuseMode::kPrefix,
-                                          fusion::ReuseMode::kFull, fusion::ReuseMode::kBlend};
+  std::vector<fusion::ReuseMode> modes = fusion::kReuseModes.values();
   fusion::FusionOptions fusion;  // its mode is set per run
   int32_t repeat = 5;
   bool cold = false;      // drop the records from the page cache before each run

@@ -228,8 +228,7 @@ class Asker {
     }
     std::vector<Answer> answers;
     if (flags_.compare) {
-      for (const ReuseMode mode :
-           {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
+      for (const ReuseMode mode : fusion::kReuseModes.values()) {
         WEFT_RETURN_IF_ERROR(warm(mode, found.prompt));
         WEFT_ASSIGN_OR_RETURN(Answer a, answer(found.prompt, mode, /*stream=*/false));
         if (!flags_.documents.json)
@@ -265,7 +264,7 @@ class Asker {
   /// tier.
   Status warm(ReuseMode mode, const fusion::Prompt& prompt) {
     engine_.forget_prefixes();
-    if (mode == ReuseMode::kPrefix) {
+    if (fusion::traits_of(mode).shares_prompt) {
       fusion::Prompt before;
       before.prefix = prompt.prefix;
       before.suffix = prompt.chunks.empty() ? prompt.suffix : prompt.chunks.front();

@@ -212,7 +212,7 @@ void add_eval_command(Command root, App& app) {
       "--modes", flags->modes,
       fmt::format("of {}, with commas (default: {})", fusion::kReuseModes.listed(), flags->modes));
   command.add_option("--anchor", flags->anchor,
-                     "what chunks are computed after: none, opening, neutral or a file");
+                     "what chunks are computed after: " + engine::AnchorSpec::choices());
   add_prompt_flag(command, flags->prompt);
   command.add_option(
       "--details", flags->details_file,

@@ -296,8 +296,9 @@ void add_ingest_command(Command root, App& app) {
   add_prompt_flag(command, flags->library.prompt);
   command.add_option(
       "--anchor", flags->anchor,
-      "what comes before each chunk while its KV is computed: none, opening, neutral "
-      "or a file (default: the store's, at first neutral)");
+      fmt::format("what comes before each chunk while its KV is computed: {} (default: the "
+                  "store's, at first neutral)",
+                  engine::AnchorSpec::choices()));
   command.add_option("--encoding", flags->encoding,
                      "of files that are not UTF-8: utf-16, utf-16le, utf-16be, latin-1, "
                      "windows-1252, or utf-8 to mark damage (default: guessed)");

@@ -8,12 +8,8 @@
 namespace weft::cli {
 
 std::vector<Flag> add_document_flags(Command command, DocumentFlags& flags) {
-  add_reuse_flags(command, flags.reuse);
-  add_prompt_flag(command, flags.library.prompt);
-  std::vector<Flag> all;
-  for (const char* name : {"--ratio", "--propagate", "--selector", "--check", "--prompt"}) {
-    all.push_back(command.get_option(name));
-  }
+  std::vector<Flag> all = add_reuse_flags(command, flags.reuse);
+  all.push_back(add_prompt_flag(command, flags.library.prompt));
   all.push_back(command
                     .add_option("--reuse", flags.mode,
                                 fmt::format("which stored KV is used: {} (default: blend)",

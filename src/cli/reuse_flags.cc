@@ -20,24 +20,29 @@ using fusion::SelectorKind;
 
 }  // namespace
 
-void add_reuse_flags(Command command, ReuseFlags& flags) {
-  command.add_option(
+std::vector<Flag> add_reuse_flags(Command command, ReuseFlags& flags) {
+  std::vector<Flag> all;
+  all.push_back(command.add_option(
       "--ratio", flags.ratio,
       "share of the passages' tokens that blend recomputes, 0 to 1, or auto: by what "
-      "this machine saves, and full prefill where that is quick (default: auto)");
-  command
-      .add_option("--propagate", flags.propagate,
-                  fmt::format("how much of their mean change blend gives a chunk's other tokens "
-                              "(default: {})",
-                              fusion::FusionOptions().propagate))
-      .in_range(0, 1);
-  command
-      .add_option("--selector", flags.selector,
-                  "how blend chooses the tokens that it recomputes (default: query-attention)")
-      .one_of(fusion::kSelectors.names());
-  command.add_option("--check", flags.check,
-                     "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10; they "
-                     "count in place of --ratio");
+      "this machine saves, and full prefill where that is quick (default: auto)"));
+  all.push_back(
+      command
+          .add_option("--propagate", flags.propagate,
+                      fmt::format("how much of their mean change blend gives a chunk's other "
+                                  "tokens (default: {})",
+                                  fusion::FusionOptions().propagate))
+          .in_range(0, 1));
+  all.push_back(
+      command
+          .add_option("--selector", flags.selector,
+                      "how blend chooses the tokens that it recomputes (default: query-attention)")
+          .one_of(fusion::kSelectors.names()));
+  all.push_back(
+      command.add_option("--check", flags.check,
+                         "v-deviation: check layers with their ratios, as 1:0.20,8:0.15,16:0.10; "
+                         "they count in place of --ratio"));
+  return all;
 }
 
 /// The ratio is a text, as "auto" is one of its values; so in_range cannot check it. Comparisons
@@ -107,8 +112,8 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, ReuseMode 
   return options;
 }
 
-void add_prompt_flag(Command command, std::string& prompt) {
-  command
+Flag add_prompt_flag(Command command, std::string& prompt) {
+  return command
       .add_option(
           "--prompt", prompt,
           "form of the prompt; fewshot is for base models (default: chat if the model has a "

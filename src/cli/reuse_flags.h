@@ -18,7 +18,8 @@ struct ReuseFlags {
   double propagate = fusion::FusionOptions().propagate;
   std::string check;  // "1:0.20,8:0.15"
 };
-void add_reuse_flags(Command command, ReuseFlags& flags);
+/// Returns them, for a command that takes them only with another flag.
+std::vector<Flag> add_reuse_flags(Command command, ReuseFlags& flags);
 /// What the flags say; with an automatic ratio, `rates` are still to be set (with_rates).
 Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags);
 /// kInvalidArgument also where --check names layers that this model does not have.
@@ -30,7 +31,7 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, fusion::Re
                                              engine::Engine& engine);
 
 /// --prompt chat|fewshot; "" is what the model, or the folder of documents, wants.
-void add_prompt_flag(Command command, std::string& prompt);
+Flag add_prompt_flag(Command command, std::string& prompt);
 
 /// "none", "prefix", "full", "blend".
 Result<fusion::ReuseMode> parse_mode(const std::string& name);

@@ -75,15 +75,19 @@ Result<AnchorSpec> AnchorSpec::parse(Env& env, const std::string& text) {
   if (kind && *kind != Kind::kFile) return AnchorSpec{*kind, ""};
   auto passages = read_file(env, text, kMaxAnchorBytes);
   if (!passages.is_ok() && passages.status().code() == StatusCode::kNotFound) {
-    std::string names;
-    for (const auto& one : kAnchors) {
-      if (one.value == Kind::kFile) continue;
-      names += (names.empty() ? "" : ", ") + std::string(one.name);
-    }
-    return invalid_argument(fmt::format("--anchor {}: must be {} or a file", text, names));
+    return invalid_argument(fmt::format("--anchor {}: must be {}", text, choices()));
   }
   if (!passages.is_ok()) return passages.status();
   return AnchorSpec{Kind::kFile, std::move(*passages)};
+}
+
+std::string AnchorSpec::choices() {
+  std::vector<std::string> words;
+  for (const auto& one : kAnchors) {
+    if (one.value != Kind::kFile) words.emplace_back(one.name);
+  }
+  words.emplace_back("a file");
+  return listed(words);
 }
 
 RagPrompt::RagPrompt(const Engine& engine, std::optional<text::ChatTemplate> chat_template)
@@ -190,10 +194,17 @@ Result<std::vector<int32_t>> RagPrompt::anchor(const AnchorSpec& spec) const {
   } else if (!bos) {
     segments.push_back({std::string(kExamples), false});
   }
-  if (spec.kind == AnchorSpec::Kind::kNeutral) {
-    for (const Passage& p : kNeutralPassages) segments.push_back({passage(p.title, p.text), false});
-  } else if (spec.kind == AnchorSpec::Kind::kFile) {
-    segments.push_back({passage("", spec.passages), false});
+  switch (spec.kind) {
+    case AnchorSpec::Kind::kNone:
+    case AnchorSpec::Kind::kOpening:
+      break;
+    case AnchorSpec::Kind::kNeutral:
+      for (const Passage& p : kNeutralPassages)
+        segments.push_back({passage(p.title, p.text), false});
+      break;
+    case AnchorSpec::Kind::kFile:
+      segments.push_back({passage("", spec.passages), false});
+      break;
   }
   // Not the context of this engine: stores are keyed by the whole anchor, and a smaller context can
   // use them.

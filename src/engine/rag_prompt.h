@@ -46,6 +46,8 @@ struct AnchorSpec {
 
   /// A name of kAnchors, or a file's path.
   static Result<AnchorSpec> parse(Env& env, const std::string& text);
+  /// "none, opening, neutral or a file": what parse takes.
+  static std::string choices();
 };
 /// As a store keeps them; --anchor has a file by its path.
 inline constexpr Names kAnchors({

@@ -34,7 +34,7 @@ void make_plain(Choice& choice, std::string note) {
 Choice choose(const model::ModelConfig& config, const ReuseCounts& counts,
               const FusionOptions& options) {
   Choice choice{.is_plain = false, .options = options, .notes = {}, .predicted = {}};
-  if (options.auto_ratio && options.mode == ReuseMode::kBlend) {
+  if (options.auto_ratio && traits_of(options.mode).recomputes_chunks) {
     const auto ratio =
         auto_ratio(config, usual(counts, options.history_tokens), options, *options.rates);
     if (ratio) {

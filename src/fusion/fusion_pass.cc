@@ -29,7 +29,7 @@ std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config,
 
 /// v-deviation recomputes everything below its first check, so nothing is loaded there.
 int32_t first_loaded_layer(const FusionOptions& options, const std::vector<CheckLayer>& checks) {
-  return options.mode == ReuseMode::kBlend && !checks.empty() && checks.front().ratio > 0
+  return traits_of(options.mode).recomputes_chunks && !checks.empty() && checks.front().ratio > 0
              ? checks.front().layer
              : 0;
 }
@@ -78,20 +78,25 @@ Result<std::optional<model::LayerRun>> FusionPass::next() {
 Status FusionPass::begin() {
   WEFT_ASSIGN_OR_RETURN(pipeline_, LoadPipeline::start(sources_, placed_layers_, n_layers_));
   const double ratio = checks_.empty() ? options_.ratio : checks_.front().ratio;
-  if (options_.mode == ReuseMode::kFull || ratio <= 0) {
+  if (!traits_of(options_.mode).recomputes_chunks || ratio <= 0) {
     return run_rows({}, report_.timings.prefill_ms);
   }
   part_ = &report_.timings.select_ms;
-  if (options_.selector == SelectorKind::kQueryAttention) {
-    phase_ = Phase::kLook;
-    scoring_layers_ = query_attention_layers(forward_.model().config());
-    received_.assign(chunks_end_, 0.0f);
-    return start({});
+  std::vector<int64_t> first_rows;
+  switch (options_.selector) {
+    case SelectorKind::kQueryAttention:
+      phase_ = Phase::kLook;
+      scoring_layers_ = query_attention_layers(forward_.model().config());
+      received_.assign(chunks_end_, 0.0f);
+      break;
+    case SelectorKind::kVDeviation:
+      phase_ = Phase::kDeviation;
+      first_rows.resize(chunks_end_ - chunks_begin_);
+      std::iota(first_rows.begin(), first_rows.end(), chunks_begin_);
+      break;
   }
-  phase_ = Phase::kDeviation;
-  std::vector<int64_t> all(chunks_end_ - chunks_begin_);
-  std::iota(all.begin(), all.end(), chunks_begin_);
-  return start(all);
+  WEFT_CHECK(phase_ != Phase::kBegin);
+  return start(first_rows);
 }
 
 /// The text that is no chunk and the selected chunk tokens, through all layers.

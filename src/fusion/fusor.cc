@@ -40,7 +40,7 @@ Status check_prompt(const Prompt& prompt, const FusionOptions& options, int32_t 
   if (!(options.propagate >= 0 && options.propagate <= 1)) {
     return invalid_argument(fmt::format("propagate {}: must lie in 0 to 1", options.propagate));
   }
-  if (options.mode == ReuseMode::kBlend && options.auto_ratio && !options.rates) {
+  if (traits_of(options.mode).recomputes_chunks && options.auto_ratio && !options.rates) {
     return invalid_argument("an automatic ratio needs the machine's rates");
   }
   // Also where plain prefill is chosen: the same request must not fail only with a longer prompt.

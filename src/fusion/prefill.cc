@@ -67,9 +67,7 @@ Result<int64_t> Prefill::advance_any() {
 
 /// Plain prefill or a fusion, and what has to be computed for that first.
 Status Prefill::choose_way() {
-  if (options_.mode == ReuseMode::kNone || options_.mode == ReuseMode::kPrefix) {
-    return start_plain();
-  }
+  if (!reuses_chunks(options_.mode)) return start_plain();
   if (prompt_.chunks.empty()) {
     report_.notes.push_back("no chunks: plain prefill");
     options_.mode = ReuseMode::kPrefix;
@@ -102,9 +100,14 @@ Status Prefill::choose_way() {
     return start_plain();
   }
   report_.mode = options_.mode;
-  if (options_.mode == ReuseMode::kBlend) {
-    if (options_.selector == SelectorKind::kVDeviation) {
-      WEFT_ASSIGN_OR_RETURN(checks_, check_layers(options_, config.n_layers));
+  if (traits_of(options_.mode).recomputes_chunks) {
+    switch (options_.selector) {
+      case SelectorKind::kVDeviation: {
+        WEFT_ASSIGN_OR_RETURN(checks_, check_layers(options_, config.n_layers));
+        break;
+      }
+      case SelectorKind::kQueryAttention:
+        break;
     }
     report_.ratio = checks_.empty() ? options_.ratio : checks_.back().ratio;
   }
@@ -138,7 +141,7 @@ Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
 
 Status Prefill::start_plain() {
   // The last token has to run: its logits are what prefill is for.
-  const bool may_share = options_.mode == ReuseMode::kPrefix;
+  const bool may_share = traits_of(options_.mode).shares_prompt;
   const auto prefix = std::span(tokens_).first(may_share ? tokens_.size() - 1 : 0);
   WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, hold_pages(prefix));
   const auto rest = std::span(tokens_).subspan(found_prefix_);
@@ -237,7 +240,7 @@ void Prefill::finish() {
     logits_ = std::move(fusion_->logits());
     count_tokens();
   } else {
-    if (options_.mode == ReuseMode::kPrefix) fusor_.cache_.publish(sequence_->id(), tokens_);
+    if (traits_of(options_.mode).shares_prompt) fusor_.cache_.publish(sequence_->id(), tokens_);
     logits_ = std::move(rows_pass_->logits());
     report_.mode = options_.mode;
     report_.reused_tokens = found_prefix_;

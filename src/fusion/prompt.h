@@ -91,9 +91,25 @@ inline constexpr Names kSelectors({
     Named{SelectorKind::kVDeviation, "v-deviation"},
 });
 
-/// Whether it is a chunk's stored KV that a mode reuses.
-constexpr bool reuses_chunks(ReuseMode mode) {
-  return mode == ReuseMode::kFull || mode == ReuseMode::kBlend;
+/// What a mode does. Fusion asks this and no mode by its name, so that a new mode is a case here.
+struct ReuseTraits {
+  bool reuses_chunks = false;      // the chunks' stored KV
+  bool recomputes_chunks = false;  // of it, the tokens that a selector chooses
+  bool shares_prompt = false;      // plain prefill looks the whole prompt up in the prefix index
+};
+constexpr ReuseTraits traits_of(ReuseMode mode) {
+  switch (mode) {
+    case ReuseMode::kNone:
+      return {};
+    case ReuseMode::kPrefix:
+      return {.shares_prompt = true};
+    case ReuseMode::kFull:
+      return {.reuses_chunks = true};
+    case ReuseMode::kBlend:
+      return {.reuses_chunks = true, .recomputes_chunks = true};
+  }
+  return {};
 }
+constexpr bool reuses_chunks(ReuseMode mode) { return traits_of(mode).reuses_chunks; }
 
 }  // namespace weft::fusion

@@ -1,7 +1,10 @@
 #include "fusion/work.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "fusion/chunk_computer.h"
 #include "fusion/selection.h"
@@ -32,7 +35,7 @@ struct Rows {
 };
 
 void add_rows(const model::ModelConfig& config, int32_t layer_begin, int32_t layer_end,
-              std::initializer_list<Rows> parts, Work& work) {
+              std::span<const Rows> parts, Work& work) {
   for (int32_t l = layer_begin; l < layer_end; ++l) {
     double rows = 0;
     for (const Rows& part : parts) {
@@ -44,13 +47,51 @@ void add_rows(const model::ModelConfig& config, int32_t layer_begin, int32_t lay
   }
 }
 
+/// The rows of a fusion: the text that is no chunk, and a share of the chunks' tokens.
+struct FusedRows {
+  Rows prefix;
+  Rows suffix;
+  int64_t chunk_tokens = 0;
+
+  std::array<Rows, 3> with_chunks(double ratio) const {
+    const double n_selected = selected_count(ratio, chunk_tokens);
+    return {prefix, Rows{n_selected, prefix.last, suffix.first}, suffix};
+  }
+};
+
+/// All rows up to the first check, and what each check leaves from there on.
+void add_deviation_rows(const model::ModelConfig& config, const FusionOptions& options,
+                        const FusedRows& fused, Work& work) {
+  const std::vector<CheckLayer> checks =
+      options.checks.empty() ? std::vector<CheckLayer>{{1, options.ratio}} : options.checks;
+  int32_t layer = 0;
+  double ratio = 1;
+  for (const CheckLayer& check : checks) {
+    const int32_t end = std::clamp(check.layer, layer, config.n_layers);
+    add_rows(config, layer, end, fused.with_chunks(ratio), work);
+    layer = end;
+    ratio = check.ratio;
+  }
+  add_rows(config, layer, config.n_layers, fused.with_chunks(ratio), work);
+}
+
+/// The text up to the last layer that is looked at, then all rows.
+void add_attention_rows(const model::ModelConfig& config, const FusionOptions& options,
+                        const FusedRows& fused, Work& work) {
+  if (options.ratio > 0) {
+    const int32_t look_end = query_attention_layers(config).back() + 1;
+    add_rows(config, 0, look_end, std::array{fused.prefix, fused.suffix}, work);
+  }
+  add_rows(config, 0, config.n_layers, fused.with_chunks(options.ratio), work);
+}
+
 }  // namespace
 
 Work plain_work(const model::ModelConfig& config, const ReuseCounts& n) {
   const double computed = n.prefix_missing + n.hit_tokens + n.missed_tokens + n.suffix_tokens;
   const double found = n.prefix_found;
   Work work;
-  add_rows(config, 0, config.n_layers, {{computed, found, found + computed}}, work);
+  add_rows(config, 0, config.n_layers, std::array{Rows{computed, found, found + computed}}, work);
   return work;
 }
 
@@ -61,38 +102,25 @@ Work reuse_work(const model::ModelConfig& config, const ReuseCounts& n,
   const double chunks_begin = found + missing;
   const double chunks_end = chunks_begin + chunk_tokens;
   const double suffix_tokens = n.suffix_tokens;
-  const Rows prefix{missing, found, chunks_begin};
-  const Rows suffix{suffix_tokens, chunks_end, chunks_end + suffix_tokens};
-  const auto chunk_rows = [&](double ratio) {
-    const double selected = selected_count(ratio, chunk_tokens);
-    return Rows{selected, chunks_begin, chunks_end};
-  };
-  const bool blend = options.mode == ReuseMode::kBlend;
-
+  const FusedRows fused{.prefix = {missing, found, chunks_begin},
+                        .suffix = {suffix_tokens, chunks_end, chunks_end + suffix_tokens},
+                        .chunk_tokens = chunk_tokens};
   Work work;
-  if (blend && options.selector == SelectorKind::kVDeviation) {
-    // All rows up to the first check, and what each check leaves from there on.
-    const std::vector<CheckLayer> checks =
-        options.checks.empty() ? std::vector<CheckLayer>{{1, options.ratio}} : options.checks;
-    int32_t layer = 0;
-    double ratio = 1;
-    for (const CheckLayer& check : checks) {
-      const int32_t end = std::clamp(check.layer, layer, config.n_layers);
-      add_rows(config, layer, end, {prefix, chunk_rows(ratio), suffix}, work);
-      layer = end;
-      ratio = check.ratio;
-    }
-    add_rows(config, layer, config.n_layers, {prefix, chunk_rows(ratio), suffix}, work);
+  if (!traits_of(options.mode).recomputes_chunks) {
+    add_rows(config, 0, config.n_layers, fused.with_chunks(0), work);
   } else {
-    if (blend && options.ratio > 0) {
-      const int32_t look_end = query_attention_layers(config).back() + 1;
-      add_rows(config, 0, look_end, {prefix, suffix}, work);
+    switch (options.selector) {
+      case SelectorKind::kVDeviation:
+        add_deviation_rows(config, options, fused, work);
+        break;
+      case SelectorKind::kQueryAttention:
+        add_attention_rows(config, options, fused, work);
+        break;
     }
-    add_rows(config, 0, config.n_layers, {prefix, chunk_rows(blend ? options.ratio : 0), suffix},
-             work);
   }
   const double anchor = n.anchor_tokens, missed = n.missed_tokens;
-  add_rows(config, 0, config.n_layers, {{missed, anchor, anchor + 2 * kChunkContext}}, work);
+  add_rows(config, 0, config.n_layers, std::array{Rows{missed, anchor, anchor + 2 * kChunkContext}},
+           work);
   work.kv_bytes = 1.0 * chunk_tokens * record_token_bytes(config);
   return work;
 }

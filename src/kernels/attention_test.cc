@@ -13,6 +13,7 @@
 #include "kernels/ref/attention.h"
 #include "kernels/ref/kv_codec.h"
 #include "support/instruction_sets.h"
+#include "support/kv_types.h"
 #include "support/numbers.h"
 #include "support/test_pool.h"
 
@@ -33,18 +34,6 @@ struct Shape {
   KvTypes types = {};
   KvLayout layout() const { return {types.k, types.v, head_dim, n_kv_heads, page_tokens}; }
 };
-constexpr KvTypes kTypePairs[] = {{DType::kF16, DType::kF16},
-                                  {DType::kF32, DType::kF32},
-                                  {DType::kBF16, DType::kBF16},
-                                  {DType::kF16, DType::kBF16},
-                                  {DType::kBF16, DType::kF32}};
-/// In blocks of 32: not every head size takes them.
-constexpr KvTypes kBlockTypePairs[] = {{DType::kQ8_0, DType::kQ8_0},
-                                       {DType::kQ4_0, DType::kQ4_0},
-                                       {DType::kQ8_0, DType::kQ4_0},
-                                       {DType::kF16, DType::kQ8_0},
-                                       {DType::kQ4_0, DType::kBF16}};
-
 /// Page memory full of NaN, filled as far as sequences were added, pages dealt out in a mixed
 /// order.
 class Pages {
@@ -217,14 +206,15 @@ TEST(Attention, EqualsTheScalarTwinOnEveryShapeAndType) {
   std::vector<Shape> shapes = {{8, 1, 1, 16},    {8, 4, 2, 16},   {24, 2, 3, 32},
                                {64, 3, 3, 64},   {64, 2, 8, 128}, {80, 2, 1, 16},
                                {128, 2, 4, 256}, {256, 1, 4, 64}, {96, 1, 5, 32}};
-  for (const KvTypes& types : kTypePairs) {
-    shapes.push_back({24, 2, 3, 32, types});
-    shapes.push_back({64, 3, 4, 16, types});
-  }
-  for (const KvTypes& types : kBlockTypePairs) {
-    shapes.push_back({32, 1, 1, 32, types});
-    shapes.push_back({64, 1, 7, 16, types});
-    shapes.push_back({96, 1, 4, 16, types});
+  for (const KvTypes& types : test::kv_type_pairs()) {
+    if (test::has_blocks(types)) {
+      shapes.push_back({32, 1, 1, 32, types});
+      shapes.push_back({64, 1, 7, 16, types});
+      shapes.push_back({96, 1, 4, 16, types});
+    } else {
+      shapes.push_back({24, 2, 3, 32, types});
+      shapes.push_back({64, 3, 4, 16, types});
+    }
   }
   shapes.push_back({256, 1, 2, 64, {DType::kQ8_0, DType::kQ8_0}});
   for (const Shape& shape : shapes) {
@@ -536,7 +526,8 @@ struct Chosen {
 };
 
 TEST(AttentionPageLists, EachHeadReadsItsPagesAndNothingElse) {
-  for (const auto& [head_dim, types] : {std::pair(64, kTypePairs[0]), {80, kTypePairs[3]}}) {
+  for (const auto& [head_dim, types] :
+       {std::pair(64, KvTypes()), {80, KvTypes{DType::kF16, DType::kBF16}}}) {
     const Shape shape{head_dim, 3, 2, 16, types};
     constexpr int32_t kSlot = 1500;  // in page 93 of the sequence
     const std::vector<std::vector<int32_t>> lists = {range(0, 94), {0, 7, 40, 92, 93}, {93}};
@@ -678,8 +669,9 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
 
 TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
   std::vector<Shape> shapes = {{8, 3, 1, 16}, {64, 2, 1, 32}, {24, 1, 1, 16}};
-  for (const KvTypes& types : kTypePairs) shapes.push_back({24, 2, 1, 16, types});
-  for (const KvTypes& types : kBlockTypePairs) shapes.push_back({96, 2, 1, 16, types});
+  for (const KvTypes& types : test::kv_type_pairs()) {
+    shapes.push_back({test::has_blocks(types) ? 96 : 24, 2, 1, 16, types});
+  }
   for (const Shape& shape : shapes) {
     for (const Isa isa : machine_isas()) {
       Pages pages(shape, 16);

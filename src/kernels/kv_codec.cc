@@ -25,8 +25,7 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 32;
 
-/// The types, as they are named on the command line. A new one is a line here, a file
-/// kv_codec_<type>_cpu.cc and its table's declaration in kv_codec_internal.h.
+/// The types, as they are named on the command line. A new one is a line here (CONTRIBUTING.md).
 struct KvType {
   DType type;
   std::string_view name;

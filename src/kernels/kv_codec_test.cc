@@ -11,6 +11,7 @@
 
 #include "kernels/ref/kv_codec.h"
 #include "support/instruction_sets.h"
+#include "support/kv_types.h"
 #include "support/numbers.h"
 #include "tensor/half.h"
 
@@ -22,7 +23,6 @@ using test::machine_isas;
 using test::same_bits;
 using ::testing::HasSubstr;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0};
 constexpr float kGuard = -12345.0f;
 
 /// All halves, values between them (ties, neighbours of ties), the borders, random bits.
@@ -51,7 +51,7 @@ std::vector<float> many_floats() {
 
 TEST(KvCodec, EncodesAndDecodesAsItsTwinOnEveryIsa) {
   const std::vector<float> floats = many_floats();
-  for (const DType type : kTypes) {
+  for (const DType type : test::kv_types()) {
     const size_t block = dtype_info(type).block_elements;
     const size_t n_all = floats.size() / block * block;
     std::vector<uint8_t> expected(row_bytes(type, n_all));
@@ -96,8 +96,8 @@ TEST(KvCodec, ARoundTripIsWithinTheBlocksStep) {
   std::normal_distribution<float> normal;
   std::vector<float> values(32 * 64);
   for (float& value : values) value = normal(generator);
-  // Half a step of q8_0; a whole one of q4_0, which has no +8 to meet -8.
-  for (const auto& [type, share] : {std::pair{DType::kQ8_0, 0.5 / 127}, {DType::kQ4_0, 1.0 / 8}}) {
+  for (const DType type : test::kv_types()) {
+    if (!is_quantised(type)) continue;
     for (const Isa isa : machine_isas()) {
       std::vector<std::byte> bytes(row_bytes(type, std::ssize(values)));
       std::vector<float> back(values.size());
@@ -109,7 +109,7 @@ TEST(KvCodec, ARoundTripIsWithinTheBlocksStep) {
           most = std::max<double>(most, std::abs(values[i]));
         }
         for (size_t i = begin; i < begin + 32; ++i) {
-          ASSERT_NEAR(back[i], values[i], most * (share * 1.001 + 0x1p-11)) << i;
+          ASSERT_NEAR(back[i], values[i], most * (test::kv_error(type) * 1.001 + 0x1p-11)) << i;
         }
       }
     }

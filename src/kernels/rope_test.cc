@@ -11,6 +11,7 @@
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/rope.h"
 #include "support/instruction_sets.h"
+#include "support/kv_types.h"
 #include "support/numbers.h"
 #include "support/test_pool.h"
 
@@ -203,23 +204,20 @@ TEST(RotateIntoPages, WithoutDimsCopiesEveryHalf) {
 struct Types {
   DType record, k, v;
 };
-constexpr Types kTypes[] = {
-    {DType::kF16, DType::kF16, DType::kF16},   {DType::kF16, DType::kF32, DType::kBF16},
-    {DType::kBF16, DType::kBF16, DType::kF16}, {DType::kF32, DType::kF32, DType::kF32},
-    {DType::kF16, DType::kQ8_0, DType::kQ4_0}, {DType::kF16, DType::kQ4_0, DType::kQ8_0}};
-
-/// Of K that was rounded twice, its values up to 4, and up to 8 with a shift: f16 and bf16 by their
-/// significands; a block's largest may be 8, its step 8/127 or 8/8.
-double two_roundings(DType type) {
-  if (type == DType::kQ8_0) return 8.0 / 127;
-  if (type == DType::kQ4_0) return 2;
-  return type == DType::kBF16 ? 8 * 0x1p-8 : 8 * 0x1p-11;
+/// Records are f16 but in two, of which one is all f32.
+std::vector<Types> placed_types() {
+  std::vector<Types> all = {{DType::kBF16, DType::kBF16, DType::kF16},
+                            {DType::kF32, DType::kF32, DType::kF32}};
+  for (const KvTypes& types : test::kv_type_pairs()) all.push_back({DType::kF16, types.k, types.v});
+  return all;
 }
+
+/// Of K that was rounded twice, its values up to 4, and up to 8 with a shift; and turned in f32.
+double two_roundings(DType type) { return 2 * 8 * test::kv_error(type) + 16 * kEpsilon * 8; }
 
 // K and V shifted, the same for every token of a head, before rotation and rounding; or not.
 void expect_placed(const Case& c, const Types& types, bool is_shifted) {
-  const bool has_blocks = is_quantised(types.k) || is_quantised(types.v);
-  if (has_blocks && c.head_dim % 32 != 0) return;
+  if (test::has_blocks({types.k, types.v}) && c.head_dim % 32 != 0) return;
   constexpr int32_t kKvHeads = 3, kPageTokens = 16, kPages = 12;
   constexpr int64_t kTokens = 70;
   constexpr int32_t kFirst = 21;
@@ -291,15 +289,14 @@ void expect_placed(const Case& c, const Types& types, bool is_shifted) {
 
 TEST(RotateIntoPages, IsWidenRotateNarrowAndTouchesNothingElse) {
   for (const Case& c : cases()) {
-    for (const Types& types : kTypes) expect_placed(c, types, false);
+    for (const Types& types : placed_types()) expect_placed(c, types, false);
   }
 }
 
 // Tokens in slots [kFrom, …) move to kTo in two steps and must be what fresh rotation at their new
 // positions gives, but for one rounding more a step.
 void expect_moved(const Case& c, const Types& types) {
-  const bool has_blocks = is_quantised(types.k) || is_quantised(types.v);
-  if (has_blocks && c.head_dim % 32 != 0) return;
+  if (test::has_blocks({types.k, types.v}) && c.head_dim % 32 != 0) return;
   constexpr int32_t kKvHeads = 2, kPageTokens = 16, kPages = 8, kTokens = 40;
   constexpr int32_t kFrom = 45, kBetween = 30, kTo = 3;
   const std::vector<int32_t> block_table = {6, 1, 4, 0, 7, 3};
@@ -334,11 +331,9 @@ void expect_moved(const Case& c, const Types& types) {
     move(kBetween, kTo);
     // Two roundings more than fresh, of a pair as long as 1.25 * sqrt(2) times its largest value
     // (up to 4), each by half a unit of the last place; f32's own are far below.
-    const double half_unit = types.k == DType::kF32    ? kEpsilon
-                             : types.k == DType::kBF16 ? 0x1p-9
-                                                       : 0x1p-12;
-    const double bound = is_quantised(types.k) ? 1.5 * two_roundings(types.k)  // three roundings
-                                               : 3 * (2 * half_unit * 8) + 16 * kEpsilon * 8;
+    // Three roundings of a block, whose largest value is below 8.
+    const double bound =
+        (is_quantised(types.k) ? 3 : 6) * 8 * test::kv_error(types.k) + 16 * kEpsilon * 8;
     std::vector<int32_t> slots(kTokens);
     std::iota(slots.begin(), slots.end(), kTo);
     const int64_t width = kKvHeads * c.head_dim;
@@ -354,13 +349,13 @@ void expect_moved(const Case& c, const Types& types) {
 
 TEST(MoveInPages, IsFreshRotationAtTheNewPositions) {
   for (const Case& c : cases()) {
-    for (const Types& types : kTypes) expect_moved(c, types);
+    for (const Types& types : placed_types()) expect_moved(c, types);
   }
 }
 
 TEST(RotateIntoPages, AShiftIsAddedBeforeRotationAndRounding) {
   for (const Case& c : cases()) {
-    for (const Types& types : kTypes) expect_placed(c, types, true);
+    for (const Types& types : placed_types()) expect_placed(c, types, true);
   }
 }
 

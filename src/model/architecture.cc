@@ -65,11 +65,9 @@ const Architecture* find_architecture(std::string_view name) {
   return found == std::end(kArchitectures) ? nullptr : found;
 }
 
-std::string architecture_names() {
-  std::string names;
-  for (const Architecture& a : kArchitectures) {
-    names.append(names.empty() ? "" : ", ").append(a.name);
-  }
+std::vector<std::string> architecture_names() {
+  std::vector<std::string> names;
+  for (const Architecture& a : kArchitectures) names.emplace_back(a.name);
   return names;
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "model/config.h"
@@ -22,8 +23,8 @@ struct Architecture {
 
 /// Null for a name that weft does not know.
 const Architecture* find_architecture(std::string_view name);
-/// "llama, qwen2, …", for messages.
-std::string architecture_names();
+/// "llama", "qwen2", …
+std::vector<std::string> architecture_names();
 
 /// Adds the RoPE that the keys describe (rope.*: base, partial rotary, linear, YaRN and longrope
 /// scaling; llama-3's divisors come as a tensor) and gives it to all layers.

@@ -89,7 +89,7 @@ Result<ModelConfig> read_config(const gguf::File& file, int32_t context_tokens) 
   if (architecture == nullptr) {
     return unsupported(fmt::format("{}: key 'general.architecture' is '{}'; weft runs {}",
                                    file.path(), gguf::printable(config.architecture),
-                                   architecture_names()));
+                                   fmt::join(architecture_names(), ", ")));
   }
   WEFT_ASSIGN_OR_RETURN(config.name, file.get_string_or("general.name", file.path()));
   const KeyReader keys(file, architecture->name);
