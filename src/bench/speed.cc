@@ -25,20 +25,23 @@ Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tok
   return tokens.size() / seconds;
 }
 
-/// Tokens a second of one token a step from where the sequence is, which it is cut back to, so that
-/// every repeat decodes at the same depth. Given tokens, not sampled ones: decode's work does not
-/// depend on which they are.
+/// Tokens a second of one token a step after the first `depth` of them, which the sequence is cut
+/// back to, so that every repeat decodes at the same depth. Given tokens, not sampled ones:
+/// decode's work does not depend on which they are.
 Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
-                           std::span<const int32_t> tokens) {
-  const int32_t depth = sequence.length();
+                           std::span<const int32_t> tokens, int32_t depth) {
+  // Not even those are there at first, nor where the steps rolled a window past them.
+  const auto missing = tokens.first(depth).subspan(sequence.length());
+  if (!missing.empty()) WEFT_RETURN_IF_ERROR(engine.append(sequence, missing).status());
+  const auto steps = tokens.subspan(depth);
   const int64_t begin_ns = engine.env().monotonic_ns();
-  for (size_t i = 0; i < tokens.size(); ++i) {
+  for (size_t i = 0; i < steps.size(); ++i) {
     WEFT_RETURN_IF_ERROR(
-        engine.append(sequence, tokens.subspan(i, 1), {.kind = model::RowKind::kDecode}).status());
+        engine.append(sequence, steps.subspan(i, 1), {.kind = model::RowKind::kDecode}).status());
   }
   const double seconds = seconds_since(engine.env(), begin_ns);
-  WEFT_RETURN_IF_ERROR(sequence.truncate(depth));
-  return tokens.size() / seconds;
+  WEFT_RETURN_IF_ERROR(sequence.truncate(sequence.longest_cut(depth)));
+  return steps.size() / seconds;
 }
 
 /// The first run of each warms up and is not counted.
@@ -81,14 +84,12 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
   report.decode_depth = options.depth_tokens;
   if (options.decode_tokens > 0) {
     kv::OwnedSequence sequence = engine.create_sequence();
-    const auto all = std::span<const int32_t>(tokens);
-    const int64_t depth = options.depth_tokens;
-    if (depth > 0) WEFT_RETURN_IF_ERROR(engine.append(sequence, all.first(depth)).status());
-    const auto steps = all.subspan(depth, options.decode_tokens);
+    const int32_t depth = options.depth_tokens;
+    const auto run = std::span<const int32_t>(tokens).first(depth + options.decode_tokens);
     WEFT_ASSIGN_OR_RETURN(
         report.decode_tokens_per_s,
         repeat(
-            options.repeat, [&] { return time_decode(engine, sequence, steps); }, tick));
+            options.repeat, [&] { return time_decode(engine, sequence, run, depth); }, tick));
   }
   return report;
 }

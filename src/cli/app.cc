@@ -91,6 +91,13 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
   return model;
 }
 
+/// llama.cpp's name.
+void add_window_flag(Command command, ModelFlags& flags) {
+  command.add_flag("--swa-full", flags.swa_full,
+                   "keep the whole context also in layers with a sliding window, which else keep "
+                   "little more than it");
+}
+
 /// By comparing the values, as the parser does not tell here where a value came from: -m with the
 /// very name that the variable has is no other model.
 bool is_from_variable(const App& app, const ModelFlags& flags) {
@@ -113,6 +120,7 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   WEFT_ASSIGN_OR_RETURN(options.kv_types.k, kernels::parse_kv_type(flags.cache_type_k));
   WEFT_ASSIGN_OR_RETURN(options.kv_types.v, kernels::parse_kv_type(flags.cache_type_v));
   options.n_contexts = flags.n_contexts;
+  options.rolls_windows = flags.rolls_windows && !flags.swa_full;
   options.isa = flags.isa;
   options.compute = flags.compute;
   if (!app.cache_dir.empty()) {

@@ -39,12 +39,16 @@ struct ModelFlags {
   uint64_t kv_limit_bytes = 0;
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
-  int32_t n_contexts = 1;  // that a command fills at once; no flag
+  int32_t n_contexts = 1;      // that a command fills at once; no flag
+  bool rolls_windows = false;  // EngineOptions', unless swa_full; no flag
+  bool swa_full = false;
   std::string compute = "auto";
   std::string isa;
 };
 /// Returns --model, which is required unless `model_is_optional`.
 Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional = false);
+/// --swa-full, for commands that set rolls_windows.
+void add_window_flag(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
 /// Whether the model is that of $WEFT_MODEL, and -m named no other one.
 bool is_from_variable(const App& app, const ModelFlags& flags);

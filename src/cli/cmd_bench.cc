@@ -195,6 +195,7 @@ Status run_speed(App& app, SpeedFlags flags) {
     }
     if (n > 0) flags.options.prefill_tokens.push_back(n);
   }
+  flags.model.rolls_windows = true;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto progress = std::make_unique<Progress>("bench speed");
   WEFT_ASSIGN_OR_RETURN(
@@ -235,6 +236,7 @@ void add_speed(Command bench, App& app) {
   auto flags = std::make_shared<SpeedFlags>();
   Command command = bench.add_command("speed", "Prefill and decode in tokens a second");
   add_model_flags(command, flags->model);
+  add_window_flag(command, flags->model);
   command.add_option("-p,--prefill", flags->prefill, "prompt lengths (default: 512,4096; 0: none)");
   command.add_option("-n,--tokens", flags->options.decode_tokens, "tokens to decode (default: 64)")
       .in_range(0, 1 << 20);

@@ -163,6 +163,7 @@ Status run_chat(App& app, ChatFlags flags, Command command) {
   if (!flags.session.empty()) {
     WEFT_ASSIGN_OR_RETURN(saved, open_session(app, flags.session, engine::SessionKind::kChat));
   }
+  flags.model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   if (saved != nullptr) {
     WEFT_RETURN_IF_ERROR(saved->check_engine(*engine));
@@ -233,6 +234,7 @@ void add_chat_command(Command root, App& app) {
   Command command = root.add_command("chat", "Talk with a model, alone or over documents");
   add_model_flags(command, flags->model, /*model_is_optional=*/true)
       .describe("GGUF file, or the name of a fetched model (with --store, default: the store's)");
+  add_window_flag(command, flags->model);
   command
       .add_option("-s,--system", flags->system,
                   "the system turn; '': an empty one, not the template's own")

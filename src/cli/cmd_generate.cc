@@ -207,6 +207,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   }
   ModelFlags model = flags.model;
   model.n_contexts = flags.parallel;
+  model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   if (flags.parallel > 1) {
     WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokens_of(*engine, *prompt, flags));
@@ -240,6 +241,7 @@ Status run_generate(App& app, GenerateFlags flags, Command command) {
   if (flags.batch.empty()) return run_text(app, flags, command);
   ModelFlags model = flags.model;
   model.n_contexts = kBatchAtOnce;
+  model.rolls_windows = true;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   return run_batch(app, *engine,
                    {.file = flags.batch,
@@ -270,6 +272,7 @@ void add_generate_command(Command root, App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   Command command = root.add_command("generate", "Continue a prompt");
   add_model_flags(command, flags->model);
+  add_window_flag(command, flags->model);
   Flag words = command.add_words("prompt", flags->words,
                                  "the prompt; without one it is read from standard input");
   Flag prompt = command.add_option("-p,--prompt", flags->prompt, "the prompt, as one text")

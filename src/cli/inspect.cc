@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -17,6 +18,7 @@
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "cli/app.h"
+#include "engine/kv_size.h"
 #include "kernels/kv_codec.h"
 #include "model/config.h"
 
@@ -157,11 +159,29 @@ std::string bare(std::string_view text) {
 
 namespace {
 
+constexpr int32_t kContexts[] = {4, 8, 16, 32, 64, 128};  // of 1,024 tokens
+
 /// A type of K and V, and the bytes that a token takes with it, all layers.
 struct KvSize {
   std::string type;
   int64_t token_bytes = 0;
+  std::vector<int64_t> rolling_bytes;  // of each of kContexts, where layers have windows that roll
 };
+
+std::vector<int64_t> rolling_bytes(const model::ModelConfig& config,
+                                   const kernels::KvTypes& types) {
+  std::vector<int64_t> all;
+  if (std::ranges::count(config.group_windows(), 0) == std::ssize(config.group_windows()))
+    return all;
+  for (const int32_t context : kContexts) {
+    const engine::KvRequest request{
+        .context_tokens = context * 1024, .types = types, .rolls_windows = true};
+    const auto cache = engine::kv_cache_options(request, config);
+    if (cache.is_ok())
+      all.push_back(engine::kv_cache_bytes(*cache, request.context_tokens / engine::kKvPageTokens));
+  }
+  return all;
+}
 
 /// Of the types that the model's heads take; empty where weft does not run the model.
 std::vector<KvSize> kv_sizes(const gguf::File& file) {
@@ -172,12 +192,11 @@ std::vector<KvSize> kv_sizes(const gguf::File& file) {
     const DType type = *kernels::parse_kv_type(name);
     const kernels::KvLayout layout = config->kv_layout({type, type});
     if (!kernels::check_kv_layout(layout).is_ok()) continue;
-    sizes.push_back({name, config->n_layers * kernels::kv_token_bytes(layout)});
+    sizes.push_back({name, config->n_layers * kernels::kv_token_bytes(layout),
+                     rolling_bytes(*config, {type, type})});
   }
   return sizes;
 }
-
-constexpr int32_t kContexts[] = {4, 8, 16, 32, 64, 128};  // of 1,024 tokens
 
 std::string kv_text(const gguf::File& file) {
   const std::vector<KvSize> sizes = kv_sizes(file);
@@ -189,6 +208,10 @@ std::string kv_text(const gguf::File& file) {
     for (const int32_t context : kContexts) {
       out += fmt::format(" {:>9}", size_text(size.token_bytes * context * 1024));
     }
+    if (size.rolling_bytes.empty()) continue;
+    out += fmt::format("\n  {:<6} {:>13}", "", "windows roll");
+    for (const int64_t n_bytes : size.rolling_bytes)
+      out += fmt::format(" {:>9}", size_text(n_bytes));
   }
   return out + "\n";
 }
@@ -254,8 +277,13 @@ std::string gguf_json(const gguf::File& file) {
   for (const gguf::FilePart& part : file.parts()) {
     parts.push_back({{"path", part.path}, {"bytes", part.bytes.size()}});
   }
-  Json token_bytes = Json::object();
-  for (const KvSize& size : kv_sizes(file)) token_bytes[size.type] = size.token_bytes;
+  Json token_bytes = Json::object(), rolling = Json::object();
+  for (const KvSize& size : kv_sizes(file)) {
+    token_bytes[size.type] = size.token_bytes;
+    for (size_t i = 0; i < size.rolling_bytes.size(); ++i) {
+      rolling[size.type][std::to_string(kContexts[i] * 1024)] = size.rolling_bytes[i];
+    }
+  }
   return dump({{"path", file.path()},
                {"format", "gguf"},
                {"parts", std::move(parts)},
@@ -267,7 +295,8 @@ std::string gguf_json(const gguf::File& file) {
                {"parameters", all.parameters},
                {"tensor_bytes", all.bytes},
                {"dtypes", std::move(dtypes)},
-               {"kv_token_bytes", std::move(token_bytes)}});
+               {"kv_token_bytes", std::move(token_bytes)},
+               {"kv_rolling_bytes", std::move(rolling)}});
 }
 
 /// The key is the hash of the identity, as the record's file is named.

@@ -116,6 +116,23 @@ TEST(InspectModel, SaysWhatItsKvTakes) {
   EXPECT_THAT(text, ::testing::ContainsRegex("f16 +256 +1.0 MB +2.1 MB"));
 }
 
+// Three layers of six have the window: of 65,536 tokens they keep 100 and what is beside a window.
+TEST(InspectModel, SaysWhatItsKvTakesWhereWindowsRoll) {
+  const test::TempDir dir;
+  const std::string path = dir.path() + "/model.gguf";
+  ASSERT_TRUE(
+      gguf::write_random_model(
+          posix_env(), path, {.architecture = "gemma2", .n_layers = 6, .vocab = 300, .window = 100})
+          .is_ok());
+  const auto file = gguf::File::open(posix_env(), path);
+  ASSERT_TRUE(file.is_ok()) << file.status().message();
+  const json sizes = json::parse(gguf_json(**file));
+  const int64_t token_bytes = sizes["kv_token_bytes"]["f16"];
+  const int64_t window_tokens = (100 + 32 + 2048 + 1024 + 15) / 16 * 16;
+  EXPECT_EQ(sizes["kv_rolling_bytes"]["f16"]["65536"], token_bytes / 2 * (65536 + window_tokens));
+  EXPECT_THAT(gguf_text(**file), HasSubstr("windows roll"));
+}
+
 TEST_F(InspectTest, OfAModelThatWeftDoesNotRunKvIsLeftOut) {
   EXPECT_THAT(json::parse(gguf_json(*file_))["kv_token_bytes"], ::testing::IsEmpty());
   EXPECT_THAT(gguf_text(*file_), Not(HasSubstr("KV cache")));

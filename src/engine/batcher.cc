@@ -327,7 +327,8 @@ void Batcher::count_pages() {
   std::unordered_map<int32_t, int32_t> holders;
   for (const auto& [id, request] : requests_) {
     if (!request.sequence) continue;
-    for (const int32_t page : cache.block_table(request.sequence->id(), 0)) ++holders[page];
+    for (const int32_t page : cache.block_table(request.sequence->id(), cache.counted_group()))
+      ++holders[page];
   }
   stats_.pages_shared = narrow<int32_t>(
       std::ranges::count_if(holders, [](const auto& page) { return page.second > 1; }));

@@ -233,6 +233,8 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
   if (may_shift) WEFT_RETURN_IF_ERROR(close_gap(prompt));
   const auto differs = std::ranges::mismatch(held_, std::span(prompt).first(prompt.size() - 1));
   held_.erase(differs.in1, held_.end());
+  // Where a window rolled past what these would see, the conversation is computed from its start.
+  held_.resize(sequence_.longest_cut(narrow<int32_t>(held_.size())));
   answer.prompt_tokens = narrow<int32_t>(prompt.size());
   answer.reused_tokens = narrow<int32_t>(held_.size());
   WEFT_RETURN_IF_ERROR(sequence_.truncate(answer.reused_tokens));

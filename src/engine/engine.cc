@@ -8,42 +8,25 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/byte_sizes.h"
 #include "base/check.h"
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
+#include "engine/kv_size.h"
 #include "engine/prefill_rates.h"
 
 namespace weft::engine {
 namespace {
 
-// Beyond the context: the anchor and the chunk after it, and pages that the prefix index keeps.
-constexpr int32_t kSpareTokens = 4096;
-// vLLM's size: of a sequence's last page half is empty on average, 8 slots.
-constexpr int32_t kPageTokens = 16;
-
-/// Tokens of the KV cache: what the contexts need, or what the limit holds.
-/// A whole number of pages; --kv-limit never makes it more than the contexts need.
-Result<int32_t> kv_capacity(const EngineOptions& options, const model::ModelConfig& config) {
-  // Before a page's bytes are asked for: not every type takes every head size.
-  WEFT_RETURN_IF_ERROR(kernels::check_kv_layout(config.kv_layout(options.kv_types, kPageTokens)));
-  const int64_t wanted =
-      std::min<int64_t>(int64_t{config.context_tokens} * options.n_contexts + kSpareTokens,
-                        std::numeric_limits<int32_t>::max() / kPageTokens * kPageTokens);
-  if (options.kv_limit_bytes == 0) return narrow<int32_t>(wanted);
-  const auto page_bytes =
-      narrow<uint64_t>(config.n_layers * kPageTokens *
-                       kernels::kv_token_bytes(config.kv_layout(options.kv_types, kPageTokens)));
-  const uint64_t n_pages = options.kv_limit_bytes / page_bytes;
-  if (n_pages == 0) {
-    return invalid_argument(
-        fmt::format("--kv-limit {}: a page of {} tokens takes {} with this model",
-                    size_flag(options.kv_limit_bytes), kPageTokens, size_flag_for(page_bytes)));
-  }
-  const auto most = narrow<uint64_t>(wanted / kPageTokens);
-  return narrow<int32_t>(std::min(n_pages, most)) * kPageTokens;
+KvRequest kv_request(const EngineOptions& options, const model::ModelConfig& config) {
+  return {.context_tokens = config.context_tokens,
+          .n_contexts = options.n_contexts,
+          .types = options.kv_types,
+          .limit_bytes = options.kv_limit_bytes,
+          .rolls_windows = options.rolls_windows};
 }
 
 }  // namespace
@@ -81,13 +64,10 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
 
   engine->rates_kept_file_ = options.rates_kept_file;
   engine->is_kv_limited_ = options.kv_limit_bytes > 0;
-  WEFT_ASSIGN_OR_RETURN(const int32_t capacity_tokens, kv_capacity(options, config));
-  engine->context_tokens_ = std::min(config.context_tokens, capacity_tokens);
-  WEFT_ASSIGN_OR_RETURN(
-      engine->cache_, kv::Cache::create({.n_layers = config.n_layers,
-                                         .layer_groups = config.layer_groups(),
-                                         .layout = config.kv_layout(options.kv_types, kPageTokens),
-                                         .capacity_tokens = capacity_tokens}));
+  WEFT_ASSIGN_OR_RETURN(engine->cache_options_,
+                        kv_cache_options(kv_request(options, config), config));
+  engine->context_tokens_ = std::min(config.context_tokens, engine->cache_options_.capacity_tokens);
+  WEFT_ASSIGN_OR_RETURN(engine->cache_, kv::Cache::create(engine->cache_options_));
   engine->load_ms_ = env.ms_since(begin_ns);
 
   const int64_t calibration_ns = env.monotonic_ns();
@@ -129,13 +109,13 @@ Result<text::ChatTemplate> Engine::chat_template() const {
 // Both flags where both are too small, so that nobody is sent back a second time.
 std::string Engine::flags_to_hold(int64_t tokens) const {
   if (tokens > model_->config().context_length) return "";
-  const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  const int64_t pages = (tokens + kKvPageTokens - 1) / kKvPageTokens;
   std::string flags;
   if (tokens > model_->config().context_tokens) flags = fmt::format("-c {}", tokens);
   if (!flags.empty() && !is_kv_limited_) return flags;
   if (pages <= cache_->page_count()) return flags;
   return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
-                     size_flag_for(narrow<uint64_t>(pages * page_bytes())));
+                     size_flag_for(narrow<uint64_t>(kv_cache_bytes(cache_options_, pages))));
 }
 
 // What to do, as the second half of an error: the model's limit, the counting's, or flags.
@@ -192,6 +172,7 @@ fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {
 
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
                                                   std::vector<int32_t> anchor) {
+  WEFT_CHECK(!rolls_windows());  // a fusion's rows see every slot until the last of them has run
   return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
                                          key_scope(std::move(anchor)));
 }
@@ -203,16 +184,19 @@ kv::Usage Engine::kv_usage() const {
           .evictable = cache_->evictable_page_count()};
 }
 
+Status Engine::check_fits(const Appended& one) const {
+  WEFT_CHECK(one.sequence->is_of(*cache_));
+  const int64_t n_tokens = int64_t{one.sequence->length()} + std::ssize(one.tokens);
+  if (n_tokens <= context_tokens_) return Status::ok();
+  return resource_exhausted(
+      fmt::format("{} tokens do not fit the context of {}", n_tokens, context_tokens_));
+}
+
 Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> appended,
                                                      model::RowKind kind) {
   std::vector<kv::Reservation> reservations;
   for (const Appended& one : appended) {
-    WEFT_CHECK(one.sequence->is_of(*cache_));
-    const int64_t n_tokens = int64_t{one.sequence->length()} + std::ssize(one.tokens);
-    if (n_tokens > context_tokens_) {
-      return resource_exhausted(
-          fmt::format("{} tokens do not fit the context of {}", n_tokens, context_tokens_));
-    }
+    WEFT_RETURN_IF_ERROR(check_fits(one));
     WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
                           cache_->reserve(one.sequence->id(), narrow<int32_t>(one.tokens.size()),
                                           model::slot_kind(kind)));
@@ -245,22 +229,51 @@ auto with_memory_for(std::span<const Appended> appended, const Fn& fn) -> declty
 
 Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended,
                                               const AppendOptions& options) {
+  const LogitRows wanted = options.every_row ? LogitRows::kAll : LogitRows::kLast;
   return with_memory_for(appended, [&]() -> Result<std::vector<float>> {
-    model::Rows rows = rows_of(appended, options.kind);
-    WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,
-                          reserve(appended, options.kind));
-    std::vector<int64_t> wanted;
-    for (const model::RowGroup& group : rows.groups) {
-      for (int64_t row = options.every_row ? group.row_begin : group.row_end - 1;
-           row < group.row_end; ++row) {
-        wanted.push_back(row);
-      }
-    }
-    model::RowsPass pass(*forward_, *cache_, std::move(rows), {.wanted = std::move(wanted)});
-    for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
-    WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, options.cancelled));
-    return std::move(pass.logits());
+    const bool is_long = rolls_windows() && appended.size() == 1 &&
+                         std::ssize(appended.front().tokens) > kRollingStepTokens;
+    if (!is_long || options.every_row) return append_in_one_step(appended, options, wanted);
+    return append_in_steps(appended.front(), options);
   });
+}
+
+// At most one step's tokens are beside the windows. Only the last one's logits are computed.
+Result<std::vector<float>> Engine::append_in_steps(const Appended& all,
+                                                   const AppendOptions& options) {
+  const int32_t n_before = all.sequence->length();
+  WEFT_RETURN_IF_ERROR(check_fits(all));
+  Result<std::vector<float>> logits = std::vector<float>();
+  for (std::span<const int32_t> rest = all.tokens; !rest.empty() && logits.is_ok();) {
+    const size_t n_rows = std::min<size_t>(rest.size(), kRollingStepTokens);
+    const Appended some[] = {{all.sequence, rest.first(n_rows)}};
+    rest = rest.subspan(n_rows);
+    logits = append_in_one_step(some, options, rest.empty() ? LogitRows::kLast : LogitRows::kNone);
+  }
+  if (!logits.is_ok()) {
+    const kv::SequenceId id = all.sequence->id();
+    WEFT_RETURN_IF_ERROR(cache_->truncate(id, cache_->longest_cut(id, n_before)));
+  }
+  return logits;
+}
+
+Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> appended,
+                                                      const AppendOptions& options,
+                                                      LogitRows logit_rows) {
+  model::Rows rows = rows_of(appended, options.kind);
+  WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations, reserve(appended, options.kind));
+  std::vector<int64_t> wanted;
+  for (const model::RowGroup& group : rows.groups) {
+    if (logit_rows == LogitRows::kNone) break;
+    for (int64_t row = logit_rows == LogitRows::kAll ? group.row_begin : group.row_end - 1;
+         row < group.row_end; ++row) {
+      wanted.push_back(row);
+    }
+  }
+  model::RowsPass pass(*forward_, *cache_, std::move(rows), {.wanted = std::move(wanted)});
+  for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
+  WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, options.cancelled));
+  return std::move(pass.logits());
 }
 
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,

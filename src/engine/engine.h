@@ -31,11 +31,14 @@ struct EngineOptions {
   std::string model_path;
   std::shared_ptr<const model::Model> model;  // an open one to share, in place of the path
   int n_threads = 0;                          // 0: one for each core this process may use
-  int32_t context_tokens = 0;     // longest prompt and answer together; 0: the model's, at most
-                                  // 8192; a shared model's is its own
-  uint64_t kv_limit_bytes = 0;    // of the KV cache, never exceeded; 0: what n_contexts need
-  kernels::KvTypes kv_types;      // of the KV cache
-  int32_t n_contexts = 1;         // requests that may each fill a context at once
+  int32_t context_tokens = 0;   // longest prompt and answer together; 0: the model's, at most
+                                // 8192; a shared model's is its own
+  uint64_t kv_limit_bytes = 0;  // of the KV cache, never exceeded; 0: what n_contexts need
+  kernels::KvTypes kv_types;    // of the KV cache
+  int32_t n_contexts = 1;       // requests that may each fill a context at once
+  /// Layers with a sliding window keep what it holds, and not whole contexts. Then chunks are not
+  /// fused, sequences not saved, and tokens not removed.
+  bool rolls_windows = false;
   std::string isa;                // "" is the best one that the CPU has
   std::string compute = "auto";   // auto, f32, bf16, int8
   std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
@@ -118,10 +121,11 @@ class Engine {
   /// Chunks computed after `anchor`, found in and put to `store` (may be null).
   std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
 
-  /// Runs `tokens` after what the sequence holds and commits them. Returns the logits of the last
+  /// Runs `tokens` after what the sequence holds and commits them. Where windows roll, in steps of
+  /// kRollingStepTokens. Returns the logits of the last
   /// row, or of all: [rows, vocab_size]. kResourceExhausted past the context or when memory runs
   /// out; kInvalidArgument for no tokens and ids outside the vocabulary. After an error the
-  /// sequence is as it was.
+  /// sequence is as it was, or empty, if by then it could not be cut back.
   Result<std::vector<float>> append(const kv::OwnedSequence& sequence,
                                     std::span<const int32_t> tokens,
                                     const AppendOptions& options = {}) {
@@ -146,6 +150,14 @@ class Engine {
   friend class Batcher;
   friend class SavedSession;
 
+  enum class LogitRows { kNone, kLast, kAll };
+
+  bool rolls_windows() const { return !cache_options_.windows.empty(); }
+  /// kResourceExhausted where the tokens go past the context.
+  Status check_fits(const Appended& one) const;
+  Result<std::vector<float>> append_in_steps(const Appended& all, const AppendOptions& options);
+  Result<std::vector<float>> append_in_one_step(std::span<const Appended> appended,
+                                                const AppendOptions& options, LogitRows logit_rows);
   Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
                                                model::RowKind kind);
   static Result<std::unique_ptr<Engine>> open_all(Env& env, const EngineOptions& options);
@@ -158,6 +170,7 @@ class Engine {
   kernels::Context context_;
   std::shared_ptr<const model::Model> model_;
   std::optional<text::Tokenizer> tokenizer_;
+  kv::Cache::Options cache_options_;
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;

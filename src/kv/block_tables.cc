@@ -14,8 +14,12 @@
 
 namespace weft::kv {
 
-BlockTables::BlockTables(int32_t page_tokens, int32_t n_pages, PageContents& contents)
-    : page_tokens_(page_tokens), pool_(n_pages, contents), index_(page_tokens, pool_) {}
+BlockTables::BlockTables(int32_t page_tokens, int32_t n_pages, PageContents& contents,
+                         int32_t window_tokens)
+    : page_tokens_(page_tokens),
+      window_tokens_(window_tokens),
+      pool_(n_pages, contents),
+      index_(page_tokens, pool_) {}
 
 const Sequence& BlockTables::get(SequenceId id) const {
   const auto it = sequences_.find(id);
@@ -35,6 +39,11 @@ Status BlockTables::check_settled(SequenceId id) const {
 
 int32_t BlockTables::pages_for(int64_t n_tokens) const {
   return narrow<int32_t>((n_tokens + page_tokens_ - 1) / page_tokens_);
+}
+
+int32_t BlockTables::first_seen_page(int32_t position) const {
+  if (window_tokens_ == 0) return 0;
+  return std::max(0, position - window_tokens_ + 1) / page_tokens_;
 }
 
 namespace {
@@ -79,7 +88,9 @@ Result<SequenceId> BlockTables::fork(SequenceId id, SequenceId copy) {
   const Sequence& original = get(id);
   WEFT_CHECK(!contains(copy));
   sequences_.emplace(copy, original);  // may run out of memory: before pages have another holder
-  for (const int32_t page : get(copy).pages) pool_.retain(page);
+  for (const int32_t page : get(copy).pages) {
+    if (page != kNoPage) pool_.retain(page);
+  }
   return copy;
 }
 
@@ -92,11 +103,13 @@ Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, S
   if (n_tokens < 0)
     return invalid_argument(fmt::format("KV cache: {} tokens to reserve", n_tokens));
   const int64_t end = int64_t{sequence.length} + n_tokens;
-  if (end > int64_t{pool_.page_count()} * page_tokens_) {
+  // A window's pages need not hold a whole sequence; other groups' do, and say when they are full.
+  const int64_t most = window_tokens_ > 0 ? INT32_MAX : int64_t{pool_.page_count()} * page_tokens_;
+  if (end > most) {
     return resource_exhausted(
         fmt::format("KV cache: {} tokens asked for, it holds {} at most; a larger "
                     "--kv-limit or context (-c) is needed",
-                    end, int64_t{pool_.page_count()} * page_tokens_));
+                    end, most));
   }
   const int32_t n_new = pages_for(end) - narrow<int32_t>(sequence.pages.size());
   std::vector<int32_t> written;  // slots with committed tokens that will also hold new ones
@@ -130,6 +143,8 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   };
   const int32_t wanted = needed();
   if (wanted <= pool_.free_count()) return Status::ok();
+  roll_windows(wanted);
+  if (wanted <= pool_.free_count()) return Status::ok();
 
   // A page shared with the index alone needs no copy if the index forgets it: the last resort.
   std::vector<int32_t> forgettable;
@@ -154,6 +169,19 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   return Status::ok();
 }
 
+// Before the prefix index loses anything: what nobody will read goes first. They are kept until
+// then, as a sequence that is cut back may see them again.
+void BlockTables::roll_windows(int32_t n_pages) {
+  for (auto& [id, sequence] : sequences_) {
+    const int32_t end = first_seen_page(sequence.length);
+    for (; sequence.first_page < end && pool_.free_count() < n_pages; ++sequence.first_page) {
+      int32_t& page = sequence.pages[sequence.first_page];
+      pool_.release(std::exchange(page, kNoPage));
+      sequence.generations[sequence.first_page] = 0;
+    }
+  }
+}
+
 // By doubling: one page at a time, a decode of n tokens would copy its tables n / 16 times.
 void BlockTables::grow_for(Sequence& sequence, size_t n_pages) {
   const size_t wanted = sequence.pages.size() + n_pages;
@@ -170,10 +198,11 @@ void BlockTables::append_page(Sequence& sequence, PageHandle page) {
 
 void BlockTables::drop_pages_from(Sequence& sequence, int32_t n_pages) {
   while (std::ssize(sequence.pages) > n_pages) {
-    pool_.release(sequence.pages.back());
+    if (sequence.pages.back() != kNoPage) pool_.release(sequence.pages.back());
     sequence.pages.pop_back();
     sequence.generations.pop_back();
   }
+  sequence.first_page = std::min(sequence.first_page, n_pages);
 }
 
 PageHandle BlockTables::replace_by_copy(Sequence& sequence, int32_t slot) {
@@ -225,6 +254,11 @@ Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
     return invalid_argument(fmt::format("KV cache: cannot truncate a sequence of {} tokens to {}",
                                         sequence.length, n_tokens));
   }
+  if (!can_go_on_from(id, n_tokens)) {
+    return invalid_argument(
+        fmt::format("KV cache: after {} of {} tokens a sequence would see what has left its window",
+                    n_tokens, sequence.length));
+  }
   drop_pages_from(sequence, pages_for(n_tokens));
   cut_runs(sequence.kinds, n_tokens);
   sequence.length = n_tokens;
@@ -243,9 +277,13 @@ Status BlockTables::close_gap(SequenceId id, int32_t begin, int32_t end) {
   return Status::ok();
 }
 
-/// kInvalidArgument unless the sequence is settled and 0 <= begin <= end <= length.
+/// kInvalidArgument unless the sequence is settled and whole and 0 <= begin <= end <= length.
 Status BlockTables::check_range(SequenceId id, int32_t begin, int32_t end) const {
   WEFT_RETURN_IF_ERROR(check_settled(id));
+  if (!is_whole(id)) {
+    return invalid_argument(
+        "KV cache: tokens cannot be moved in a sequence whose first ones have left a window");
+  }
   if (begin >= 0 && begin <= end && end <= length(id)) return Status::ok();
   return invalid_argument(fmt::format("KV cache: positions [{}, {}) of a sequence of {} tokens",
                                       begin, end, length(id)));
@@ -290,6 +328,7 @@ Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_
 
 void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens) {
   const Sequence& sequence = get(id);
+  if (!is_whole(id)) return;
   // Only what was computed as prompt rows after prompt rows is what full prefill would give:
   // decoded and fused K and V differ in their last bits, or by more, and must not be found by
   // others.
@@ -309,6 +348,7 @@ int32_t BlockTables::evict_unused() {
 Snapshot BlockTables::snapshot() const {
   Snapshot snapshot;
   snapshot.page_tokens = page_tokens_;
+  snapshot.window_tokens = window_tokens_;
   for (int32_t page = 0; page < pool_.page_count(); ++page) {
     snapshot.pages.push_back({pool_.ref_count(page), pool_.generation(page)});
   }

@@ -4,7 +4,8 @@
 //
 // Rules: a page is written by its only holder, so a shared page is copied first (copy-on-write); an
 // operation that fails leaves everything as it was; pages that only the prefix index holds are
-// dropped when others need them. A sequence with an open reservation may only be read, published
+// dropped when others need them, and where the layers have a window, pages that no later token of
+// their sequence sees. A sequence with an open reservation may only be read, published
 // or freed: anything else is kInvalidArgument, as are positions outside it. Ids of sequences that
 // do not exist are the caller's bugs and abort. One thread.
 #pragma once
@@ -25,8 +26,11 @@ namespace weft::kv {
 
 class BlockTables {
  public:
-  /// page_tokens and n_pages > 0; `contents` must outlive the tables.
-  BlockTables(int32_t page_tokens, int32_t n_pages, PageContents& contents);
+  /// page_tokens and n_pages > 0; `contents` must outlive the tables. With a window (0: none) the
+  /// layers see so many tokens, their own included, and a sequence may be longer than the pages
+  /// hold: its first ones are given back as pages run short.
+  BlockTables(int32_t page_tokens, int32_t n_pages, PageContents& contents,
+              int32_t window_tokens = 0);
   BlockTables(const BlockTables&) = delete;
   BlockTables& operator=(const BlockTables&) = delete;
 
@@ -47,13 +51,20 @@ class BlockTables {
                                    SlotKind kind = SlotKind::kPrompt);
   /// Of the committed and reserved slots, in runs.
   std::span<const SlotRun> slot_kinds(SequenceId id) const { return get(id).kinds; }
-  /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
+  /// Whether all is there that a token at position n_tokens would see; 0 <= n_tokens <= length.
+  bool can_go_on_from(SequenceId id, int32_t n_tokens) const {
+    return first_seen_page(n_tokens) >= get(id).first_page || n_tokens == 0;
+  }
+  /// Whether pages were given back: then the sequence is no prefix and cannot be saved or moved.
+  bool is_whole(SequenceId id) const { return get(id).first_page == 0; }
+  /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length, can_go_on_from(n_tokens).
   Status truncate(SequenceId id, int32_t n_tokens);
   /// Drops the slots [begin, end), 0 <= begin <= end <= length, and takes those after them for the
   /// slots from `begin` on, which PageContents must have got by then; they are kFused from now on.
   Status close_gap(SequenceId id, int32_t begin, int32_t end);
   /// Copies the shared ones of the pages that hold [begin, end), 0 <= begin <= end <= length, so
-  /// that the range may be overwritten. kResourceExhausted as in reserve.
+  /// that the range may be overwritten. kResourceExhausted as in reserve; kInvalidArgument where
+  /// the sequence is not whole.
   Status make_writable(SequenceId id, int32_t begin, int32_t end);
 
   /// How many tokens from the start of `tokens` are cached: a multiple of page_tokens.
@@ -81,6 +92,10 @@ class BlockTables {
   Status check_settled(SequenceId id) const;
   Status check_range(SequenceId id, int32_t begin, int32_t end) const;
   int32_t pages_for(int64_t n_tokens) const;
+  /// The first page of which a token at this position, or a later one, sees a slot.
+  int32_t first_seen_page(int32_t position) const;
+  /// Gives back pages that no later token of their sequence sees, until n_pages are free.
+  void roll_windows(int32_t n_pages);
   /// Makes n_new pages free, and one for each page of `slots` that is still shared then.
   Status make_room(const Sequence& sequence, std::span<const int32_t> slots, int32_t n_new);
   /// Room for n_pages more, so that append_page cannot run out of memory.
@@ -94,6 +109,7 @@ class BlockTables {
   void roll_back(SequenceId id);
 
   int32_t page_tokens_;
+  int32_t window_tokens_;  // 0: none
   PagePool pool_;
   PrefixIndex index_;
   std::map<SequenceId, Sequence> sequences_;

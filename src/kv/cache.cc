@@ -1,6 +1,8 @@
 // One set of block tables and one memory for each layer group; every operation goes to all of them,
 // and what fails in one is undone in the others, so that they always know the same sequences with
-// the same lengths. Today's groups differ in their windows only, and hold the same pages' worth.
+// the same lengths. Groups differ in their windows only. One that rolls (llama.cpp's iSWA cache)
+// has pages for a window and a step of each sequence; where all layers have a window, a group
+// without layers keeps the tables of whole sequences, whose pages are what is counted.
 #include "kv/cache.h"
 
 #include <fmt/format.h>
@@ -35,24 +37,44 @@ Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
     return invalid_argument(fmt::format("KV cache: {} layers have a group, there are {}",
                                         groups.size(), options.n_layers));
   }
-  const auto n_pages =
-      narrow<int32_t>((int64_t{options.capacity_tokens} + options.layout.page_tokens - 1) /
-                      options.layout.page_tokens);
+  if (!options.windows.empty() && options.windows.size() != sizes.size()) {
+    return invalid_argument(fmt::format("KV cache: windows of {} layer groups, there are {}",
+                                        options.windows.size(), sizes.size()));
+  }
   std::unique_ptr<Cache> cache(new Cache());
   cache->layout_ = options.layout;
-  for (const int32_t n_layers : sizes) {
-    WEFT_ASSIGN_OR_RETURN(
-        auto memory,
-        PageMemory::create({.n_layers = n_layers, .n_pages = n_pages, .layout = options.layout}));
-    cache->groups_.push_back(
-        std::make_unique<Group>(std::move(memory), options.layout.page_tokens, n_pages));
-  }
+  WEFT_RETURN_IF_ERROR(cache->add_groups(options, sizes));
   std::vector<int32_t> n_before(sizes.size());
   for (int32_t layer = 0; layer < options.n_layers; ++layer) {
     const int32_t group = groups.empty() ? 0 : groups[layer];
     cache->layers_.push_back({group, n_before[group]++});
   }
   return cache;
+}
+
+Status Cache::add_groups(const Options& options, std::span<const int32_t> sizes) {
+  const auto add = [&](int32_t n_layers, int32_t n_pages, int32_t window) -> Status {
+    WEFT_ASSIGN_OR_RETURN(
+        auto memory,
+        PageMemory::create({.n_layers = n_layers, .n_pages = n_pages, .layout = options.layout}));
+    groups_.push_back(
+        std::make_unique<Group>(std::move(memory), options.layout.page_tokens, n_pages, window));
+    return Status::ok();
+  };
+  const auto pages_of = [&](int64_t n_tokens) {
+    const int32_t page_tokens = options.layout.page_tokens;
+    return narrow<int32_t>((n_tokens + page_tokens - 1) / page_tokens);
+  };
+  const int32_t all = pages_of(options.capacity_tokens);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const RollingWindow w = options.windows.empty() ? RollingWindow() : options.windows[i];
+    const int32_t n_pages = pages_of(w.capacity_tokens);
+    const bool rolls = w.window_tokens > 0 && n_pages < all;
+    WEFT_RETURN_IF_ERROR(add(sizes[i], rolls ? n_pages : all, rolls ? w.window_tokens : 0));
+  }
+  const auto whole = std::ranges::find_if(groups_, [](const auto& group) { return !group->rolls; });
+  counted_group_ = narrow<int32_t>(whole - groups_.begin());
+  return whole == groups_.end() ? add(0, all, 0) : Status::ok();
 }
 
 // Ids are never used again: one that is freed twice, or used after it, is found out.
@@ -115,7 +137,22 @@ Result<Reservation> Cache::reserve_in_groups(SequenceId id, int32_t n_tokens, Sl
   return Reservation(std::move(reserved));
 }
 
+int32_t Cache::longest_cut(SequenceId id, int32_t n_tokens) const {
+  const bool all_can = std::ranges::all_of(
+      groups_, [&](const auto& group) { return group->tables.can_go_on_from(id, n_tokens); });
+  return all_can ? n_tokens : 0;
+}
+
+bool Cache::is_whole(SequenceId id) const {
+  return std::ranges::all_of(groups_,
+                             [&](const auto& group) { return group->tables.is_whole(id); });
+}
+
 Status Cache::truncate(SequenceId id, int32_t n_tokens) {
+  // One that refuses is asked first: none is cut then.
+  for (const auto& group : groups_) {
+    if (!group->tables.can_go_on_from(id, n_tokens)) return group->tables.truncate(id, n_tokens);
+  }
   for (const auto& group : groups_) WEFT_RETURN_IF_ERROR(group->tables.truncate(id, n_tokens));
   return Status::ok();
 }
@@ -207,6 +244,9 @@ void for_each_vector(const kernels::PagedKv& kv, std::span<const int32_t> table,
 Status Cache::save(SequenceId id, int32_t n_slots,
                    FunctionRef<Status(std::span<const std::byte>)> on_layer) {
   WEFT_CHECK(n_slots >= 0 && n_slots <= length(id));
+  if (!is_whole(id)) {
+    return invalid_argument("KV cache: a sequence whose first tokens left a window is not saved");
+  }
   std::vector<std::byte> bytes(n_slots * kernels::kv_token_bytes(layout_));
   for (int32_t i = 0; i < n_layers(); ++i) {
     for_each_vector(layer(i), layer_table(id, i), n_slots,
@@ -254,16 +294,27 @@ int64_t Cache::page_bytes() const {
   return n_bytes;
 }
 
+int64_t Cache::memory_bytes() const {
+  int64_t n_bytes = 0;
+  for (const auto& group : groups_) {
+    n_bytes += group->memory.page_bytes() * group->tables.pool().page_count();
+  }
+  return n_bytes;
+}
+
 // The group with the fewest is what a reservation meets first.
 int32_t Cache::free_page_count() const {
   int32_t n_pages = INT32_MAX;
-  for (const auto& group : groups_) n_pages = std::min(n_pages, group->tables.pool().free_count());
+  for (const auto& group : groups_) {
+    if (!group->rolls) n_pages = std::min(n_pages, group->tables.pool().free_count());
+  }
   return n_pages;
 }
 
 int32_t Cache::evictable_page_count() const {
   int32_t n_pages = INT32_MAX;
   for (const auto& group : groups_) {
+    if (group->rolls) continue;
     int32_t of_group = group->tables.evictable_page_count();
     const PagePool& pool = group->tables.pool();
     for (const SequenceId id : expendable_) {

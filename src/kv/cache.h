@@ -25,8 +25,19 @@
 
 namespace weft::kv {
 
+/// How a group of layers rolls, in tokens. Its pages must hold, of every sequence that is computed,
+/// a window and what a step adds; it rolls only where that is less than the cache's capacity.
+struct RollingWindow {
+  int32_t window_tokens = 0;    // that a token sees, its own included; 0: the group keeps all
+  int32_t capacity_tokens = 0;  // rounded up to whole pages
+};
+
 /// Layers belong to groups: those of a group need the same slots for the same time, so they share
 /// block tables and pages. All operations are of every group.
+///
+/// A group of layers with a sliding window may roll: it has fewer pages than the others, and gives
+/// back a sequence's first ones once no later token sees them and pages run short. Such a sequence
+/// is no prefix for others, and can be neither saved nor have tokens removed.
 ///
 /// One thread. A sequence with an open reservation may only be read, published or freed: anything
 /// else is kInvalidArgument, as are positions outside the sequence. Ids of sequences that do not
@@ -38,6 +49,8 @@ class Cache {
     std::vector<int32_t> layer_groups;  // [n_layers], numbers from 0 on without gaps; empty: all 0
     kernels::KvLayout layout;           // of one layer
     int32_t capacity_tokens = 0;        // of all sequences together; rounded up to whole pages
+    /// Of each group, or empty: none rolls.
+    std::vector<RollingWindow> windows;
   };
   /// kInvalidArgument, kUnsupported: numbers that no cache can have, or that the kernels do not
   /// take. kResourceExhausted: not enough address space. Memory is taken as pages are written.
@@ -75,8 +88,13 @@ class Cache {
   Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt);
   /// What made the sequence's slots, in runs.
   std::span<const SlotRun> slot_kinds(SequenceId id) const { return tables().slot_kinds(id); }
-  /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length.
+  /// n_tokens where a sequence can be cut to so many, or 0 where the tokens after them would see
+  /// what has left a window; 0 <= n_tokens <= length.
+  int32_t longest_cut(SequenceId id, int32_t n_tokens) const;
+  /// Drops the tokens from position n_tokens on; n_tokens is longest_cut(n_tokens).
   Status truncate(SequenceId id, int32_t n_tokens);
+  /// Whether no group has given back pages of it.
+  bool is_whole(SequenceId id) const;
   /// Takes the tokens [begin, end) out, 0 <= begin <= end <= length: those after them come to lie
   /// from slot `begin` on, on pages of the sequence's own, and no index finds them by their ids
   /// from then on. `move` is called once, if there are any, before tables change; it moves the K
@@ -106,7 +124,7 @@ class Cache {
 
   /// Hands on K and V of the sequence's first n_slots committed slots, layer after layer, each as
   /// bytes: K [n_slots][n_kv_heads] vectors of the layer's type, then V. They are valid during the
-  /// call. The first error ends it.
+  /// call. The first error ends it; kInvalidArgument for one that is not whole.
   Status save(SequenceId id, int32_t n_slots,
               FunctionRef<Status(std::span<const std::byte>)> on_layer);
   /// A new sequence of n_slots slots that `kinds` made (ends ascending, the last is n_slots):
@@ -116,8 +134,13 @@ class Cache {
                              FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer);
   /// K and V of a page of each group: all layers.
   int64_t page_bytes() const;
+  /// Of all pages of all groups.
+  int64_t memory_bytes() const;
 
-  // Pages are counted in slots: one of each group is one.
+  // Pages are counted in slots: one of each group is one. A group that rolls has fewer, and is not
+  // counted: it has enough as long as the others do.
+  /// A group that does not roll.
+  int32_t counted_group() const { return counted_group_; }
   int32_t page_tokens() const { return tables().page_tokens(); }
   int32_t page_count() const { return tables().pool().page_count(); }
   int32_t free_page_count() const;
@@ -130,9 +153,12 @@ class Cache {
 
  private:
   struct Group {
-    Group(PageMemory pages, int32_t page_tokens, int32_t n_pages)
-        : memory(std::move(pages)), tables(page_tokens, n_pages, memory) {}
+    Group(PageMemory pages, int32_t page_tokens, int32_t n_pages, int32_t window_tokens)
+        : memory(std::move(pages)),
+          rolls(window_tokens > 0),
+          tables(page_tokens, n_pages, memory, window_tokens) {}
     PageMemory memory;  // before tables, which refers to it
+    bool rolls;
     BlockTables tables;
   };
   struct Layer {
@@ -144,9 +170,11 @@ class Cache {
   Result<Reservation> reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind);
   Status fill(SequenceId id, int32_t n_slots, std::span<const SlotRun> kinds,
               FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer);
-  const BlockTables& tables() const { return groups_.front()->tables; }
+  Status add_groups(const Options& options, std::span<const int32_t> sizes);
+  const BlockTables& tables() const { return groups_[counted_group_]->tables; }
 
   std::vector<std::unique_ptr<Group>> groups_;
+  int32_t counted_group_ = 0;
   std::vector<Layer> layers_;
   kernels::KvLayout layout_;  // of every layer
   std::vector<SequenceId> expendable_;
@@ -184,6 +212,8 @@ class OwnedSequence {
   int32_t length() const { return cache_->length(id_); }
   /// Its first tokens whose K and V depend on nothing but their ids: up to the first kFused slot.
   int32_t exact_length() const;
+  int32_t longest_cut(int32_t n_tokens) const { return cache_->longest_cut(id_, n_tokens); }
+  bool is_whole() const { return cache_->is_whole(id_); }
   /// Cache::truncate.
   Status truncate(int32_t n_tokens) { return cache_->truncate(id_, n_tokens); }
   SequenceId release() {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <string>
@@ -293,6 +294,77 @@ TEST(Cache, GivenNumbersThatNoCacheCanHaveThenOneLineSaysSo) {
   bad.n_layers = bad.capacity_tokens = 1 << 30;
   EXPECT_EQ(status_of(bad).code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status_of(bad).message(), HasSubstr("KV cache"));
+}
+
+/// Layer 1 has a window of 20 tokens and pages for 64; the others hold 512.
+std::unique_ptr<Cache> make_rolling_cache() {
+  auto cache = Cache::create({.n_layers = kLayers,
+                              .layer_groups = {0, 1, 0},
+                              .layout = layout_of(kHeads, kHeadDim),
+                              .capacity_tokens = 512,
+                              .windows = {{}, {.window_tokens = 20, .capacity_tokens = 64}}});
+  EXPECT_TRUE(cache.is_ok()) << cache.status().message();
+  return std::move(*cache);
+}
+
+TEST(RollingCache, GivesBackOnlyWhatNoLaterTokenSeesAndOnlyWhenPagesRunShort) {
+  const auto cache = make_rolling_cache();
+  const SequenceId id = cache->create_sequence();
+  const auto n_given_back = [&] { return std::ranges::count(cache->layer_table(id, 1), kNoPage); };
+  for (int32_t length = 1; length <= 300; ++length) {
+    cache->reserve(id, 1).value().commit();
+    if (length <= 64) {
+      ASSERT_EQ(n_given_back(), 0) << length;
+    }
+    // The next token sees 19 before itself.
+    ASSERT_LE(n_given_back(), std::max(0, length - 19) / 16) << length;
+    ASSERT_EQ(std::ranges::count(cache->layer_table(id, 0), kNoPage), 0);
+    ASSERT_THAT(violations(cache->snapshots()), IsEmpty());
+  }
+  EXPECT_EQ(n_given_back(), 15);  // of 19 pages the pool has four
+  EXPECT_EQ(cache->used_page_count(), 19);
+  EXPECT_EQ(cache->free_page_count(), 32 - 19);
+}
+
+TEST(RollingCache, AForkKeepsItsPagesWhenTheOtherRolls) {
+  const auto cache = make_rolling_cache();
+  const SequenceId id = cache->create_sequence();
+  cache->reserve(id, 40).value().commit();
+  write(*cache, id, 0, 40, 100);
+  const SequenceId copy = *cache->fork(id);
+  cache->reserve(id, 16).value().commit();  // page 0 of both goes for it
+  // Of the four pages the copy sees two, and two are its own.
+  EXPECT_EQ(cache->reserve(id, 16).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(cache->length(id), 56);
+  EXPECT_THAT(violations(cache->snapshots()), IsEmpty());
+  expect_written(*cache, copy, 32, 40, 100);
+  cache->free_sequence(id);
+  cache->reserve(copy, 8).value().commit();
+  EXPECT_THAT(violations(cache->snapshots()), IsEmpty());
+}
+
+// Every layer has a window: whole sequences are counted all the same.
+TEST(RollingCache, OfWindowedLayersAloneCountsWholeSequences) {
+  auto cache = Cache::create({.n_layers = 2,
+                              .layout = layout_of(kHeads, kHeadDim),
+                              .capacity_tokens = 256,
+                              .windows = {{.window_tokens = 20, .capacity_tokens = 64}}});
+  ASSERT_TRUE(cache.is_ok()) << cache.status().message();
+  const SequenceId id = (*cache)->create_sequence();
+  for (int i = 0; i < 16; ++i) (*cache)->reserve(id, 16).value().commit();
+  EXPECT_EQ((*cache)->length(id), 256);
+  EXPECT_EQ((*cache)->used_page_count(), 16);
+  EXPECT_EQ((*cache)->memory_bytes(), (*cache)->page_bytes() * 4);
+  EXPECT_THAT((*cache)->reserve(id, 1).status().message(), HasSubstr("257 tokens asked for"));
+  EXPECT_THAT(violations((*cache)->snapshots()), IsEmpty());
+}
+
+TEST(RollingCache, WindowsOfOtherGroupsThanThereAreAreRefused) {
+  const auto cache = Cache::create({.n_layers = 1,
+                                    .layout = layout_of(kHeads, kHeadDim),
+                                    .capacity_tokens = 64,
+                                    .windows = {{}, {}}});
+  EXPECT_EQ(cache.status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ class Checker {
     check_table_length(who, sequence);
     check_kinds(who, sequence);
     std::set<int32_t> seen;
-    for (int32_t slot = 0; slot < std::ssize(sequence.pages); ++slot) {
+    check_window(who, sequence);
+    for (int32_t slot = sequence.first_page; slot < std::ssize(sequence.pages); ++slot) {
       const int32_t page = sequence.pages[slot];
       if (!seen.insert(page).second) add("{} has page {} twice", who, page);
       if (slot >= std::ssize(sequence.generations)) continue;  // reported with the table's length
@@ -79,6 +80,23 @@ class Checker {
       hold(who + " (replaced)", replaced.old_page, replaced.slot);
     }
     check_exclusive(who, sequence);
+  }
+
+  /// Pages were given back only where no later token sees them.
+  void check_window(const std::string& who, const Sequence& sequence) {
+    if (sequence.first_page < 0 || sequence.first_page > std::ssize(sequence.pages)) {
+      return add("{} has {} pages and begins at {}", who, sequence.pages.size(),
+                 sequence.first_page);
+    }
+    for (int32_t slot = 0; slot < sequence.first_page; ++slot) {
+      if (sequence.pages[slot] != kNoPage) add("{} gave page {} back and has it", who, slot);
+    }
+    const int64_t first_seen = int64_t{sequence.length} - snapshot_.window_tokens + 1;
+    const int64_t first_kept = int64_t{sequence.first_page} * snapshot_.page_tokens;
+    if (sequence.first_page > 0 && (snapshot_.window_tokens == 0 || first_kept > first_seen)) {
+      add("{} of {} tokens gave back slots up to {} of a window of {}", who, sequence.length,
+          first_kept, snapshot_.window_tokens);
+    }
   }
 
   /// Runs that ascend and cover the sequence's slots.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -17,8 +18,8 @@ constexpr int kPoison = 0xff;
 }  // namespace
 
 Result<PageMemory> PageMemory::create(const Shape& shape) {
-  if (shape.n_layers <= 0 || shape.n_pages <= 0) {
-    return invalid_argument(fmt::format("KV cache: {} layers, {} pages: both must be at least 1",
+  if (shape.n_layers < 0 || shape.n_pages <= 0) {
+    return invalid_argument(fmt::format("KV cache: {} layers, {} pages: at least 1 page is needed",
                                         shape.n_layers, shape.n_pages));
   }
   WEFT_RETURN_IF_ERROR(kernels::check_kv_layout(shape.layout));
@@ -33,7 +34,8 @@ Result<PageMemory> PageMemory::create(const Shape& shape) {
         shape.n_layers, shape.n_pages, shape.layout.n_kv_heads, shape.layout.page_tokens,
         shape.layout.head_dim));
   }
-  WEFT_ASSIGN_OR_RETURN(auto memory, LazyBuffer<std::byte>::create(n_bytes, "KV cache"));
+  WEFT_ASSIGN_OR_RETURN(auto memory,
+                        LazyBuffer<std::byte>::create(std::max<int64_t>(n_bytes, 1), "KV cache"));
   return PageMemory(shape, std::move(memory));
 }
 

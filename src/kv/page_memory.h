@@ -19,7 +19,7 @@ namespace weft::kv {
 class PageMemory : public PageContents {
  public:
   struct Shape {
-    int32_t n_layers = 0;
+    int32_t n_layers = 0;  // may be 0: pages that are counted, and hold nothing
     int32_t n_pages = 0;
     kernels::KvLayout layout;
   };

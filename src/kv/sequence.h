@@ -33,9 +33,13 @@ struct ReplacedPage {
   PageHandle old_page;
 };
 
+/// In a block table: the page was given back, as its slots had left the layers' window.
+inline constexpr int32_t kNoPage = -1;
+
 /// The token at position p has its K and V in page pages[p / page_tokens], slot p % page_tokens.
 struct Sequence {
   std::vector<int32_t> pages;         // the block table, for length + reserved tokens
+  int32_t first_page = 0;             // of `pages`, those before it are kNoPage
   std::vector<uint32_t> generations;  // of `pages`, as they were when the sequence took them
   int32_t length = 0;                 // committed tokens
   std::vector<SlotRun> kinds;         // of committed and reserved slots, ends ascending

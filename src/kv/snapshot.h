@@ -23,6 +23,7 @@ struct Snapshot {
   };
 
   int32_t page_tokens = 0;
+  int32_t window_tokens = 0;  // 0: none
   std::vector<Page> pages;
   std::vector<int32_t> free_list;
   std::vector<NamedSequence> sequences;

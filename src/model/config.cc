@@ -106,13 +106,21 @@ Result<ModelConfig> read_config(const gguf::File& file, int32_t context_tokens) 
 }
 
 // A model has one or two windows; a search through a list of them beats a map.
-std::vector<int32_t> ModelConfig::layer_groups() const {
+std::vector<int32_t> ModelConfig::group_windows() const {
   std::vector<int32_t> windows;  // the different ones, as they come
+  for (const LayerConfig& layer : layers) {
+    const auto found = std::ranges::find(windows, layer.window_tokens);
+    if (found == windows.end()) windows.push_back(layer.window_tokens);
+  }
+  return windows;
+}
+
+std::vector<int32_t> ModelConfig::layer_groups() const {
+  const std::vector<int32_t> windows = group_windows();
   std::vector<int32_t> groups;
   for (const LayerConfig& layer : layers) {
     const auto found = std::ranges::find(windows, layer.window_tokens);
     groups.push_back(narrow<int32_t>(found - windows.begin()));
-    if (found == windows.end()) windows.push_back(layer.window_tokens);
   }
   return groups;
 }

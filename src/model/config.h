@@ -73,6 +73,8 @@ struct ModelConfig {
   }
   /// Of each layer: layers with the same window, which need the same slots for the same time.
   std::vector<int32_t> layer_groups() const;
+  /// The window of each of these groups; 0: none.
+  std::vector<int32_t> group_windows() const;
   /// Feed-forward columns that one token goes through.
   int64_t active_ff() const { return int64_t{n_ff} * (n_experts > 0 ? n_experts_used : 1); }
   const kernels::RopeParams& rope_of(int32_t layer) const { return ropes[layers[layer].rope]; }

@@ -27,6 +27,7 @@ struct ModelSetup {
   int32_t capacity_tokens = 4096;
   int32_t context_tokens = 0;  // 0: the default for the model
   kernels::KvTypes kv_types;
+  int32_t rolling_tokens = 0;  // that layers with a window have pages for; 0: no window rolls
 };
 
 class TestModel {
@@ -39,10 +40,16 @@ class TestModel {
     EXPECT_TRUE(opened.is_ok()) << opened.status().message();
     model_ = *opened;
     const model::ModelConfig& config = model_->config();
+    std::vector<kv::RollingWindow> windows;
+    for (const int32_t window : config.group_windows()) {
+      windows.push_back({.window_tokens = window, .capacity_tokens = setup.rolling_tokens});
+    }
+    if (setup.rolling_tokens == 0) windows.clear();
     auto cache = kv::Cache::create({.n_layers = config.n_layers,
                                     .layer_groups = config.layer_groups(),
                                     .layout = config.kv_layout(setup.kv_types, setup.page_tokens),
-                                    .capacity_tokens = setup.capacity_tokens});
+                                    .capacity_tokens = setup.capacity_tokens,
+                                    .windows = windows});
     EXPECT_TRUE(cache.is_ok()) << cache.status().message();
     cache_ = std::move(*cache);
     forward_ = std::make_unique<model::ForwardPass>(*model_, context_);

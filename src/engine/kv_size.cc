@@ -1,0 +1,84 @@
+// A limit is met by fewer pages, found by halving, since a group that rolls stops growing at its
+// window: bytes are no multiple of pages.
+#include "engine/kv_size.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "base/byte_sizes.h"
+#include "base/narrow.h"
+
+namespace weft::engine {
+namespace {
+
+// Beyond the context: the anchor and the chunk after it, and pages that the prefix index keeps.
+constexpr int32_t kSpareTokens = 4096;
+
+/// What layers with a window keep where they roll: a window of each context, a step, and what a
+/// sequence may be cut back by before it has to be computed again.
+std::vector<kv::RollingWindow> rolling_windows(const KvRequest& request,
+                                               const model::ModelConfig& config) {
+  constexpr int32_t kCutTokens = 1024;
+  std::vector<kv::RollingWindow> windows;
+  if (!request.rolls_windows) return windows;
+  for (const int32_t window : config.group_windows()) {
+    // A window that begins within a page holds a page more.
+    const int64_t n_tokens = (int64_t{window} + 2 * kKvPageTokens) * request.n_contexts +
+                             kRollingStepTokens + kCutTokens;
+    const bool fits = n_tokens <= std::numeric_limits<int32_t>::max();
+    windows.push_back({.window_tokens = fits ? window : 0,
+                       .capacity_tokens = fits ? narrow<int32_t>(n_tokens) : 0});
+  }
+  return windows;
+}
+
+}  // namespace
+
+int64_t kv_cache_bytes(const kv::Cache::Options& cache, int64_t n_pages) {
+  const int64_t page_bytes =
+      int64_t{cache.layout.page_tokens} * kernels::kv_token_bytes(cache.layout);
+  int64_t n_bytes = 0;
+  for (const int32_t group : cache.layer_groups) {
+    const kv::RollingWindow w = cache.windows.empty() ? kv::RollingWindow() : cache.windows[group];
+    const int64_t rolling_pages = (int64_t{w.capacity_tokens} + kKvPageTokens - 1) / kKvPageTokens;
+    n_bytes += page_bytes * (w.window_tokens > 0 ? std::min(n_pages, rolling_pages) : n_pages);
+  }
+  return n_bytes;
+}
+
+Result<kv::Cache::Options> kv_cache_options(const KvRequest& request,
+                                            const model::ModelConfig& config) {
+  kv::Cache::Options cache{.n_layers = config.n_layers,
+                           .layer_groups = config.layer_groups(),
+                           .layout = config.kv_layout(request.types, kKvPageTokens),
+                           .windows = rolling_windows(request, config)};
+  // Before a page's bytes are asked for: not every type takes every head size.
+  WEFT_RETURN_IF_ERROR(kernels::check_kv_layout(cache.layout));
+  const int64_t wanted =
+      std::min<int64_t>(int64_t{request.context_tokens} * request.n_contexts + kSpareTokens,
+                        std::numeric_limits<int32_t>::max() / kKvPageTokens * kKvPageTokens);
+  cache.capacity_tokens = narrow<int32_t>(wanted);
+  if (request.limit_bytes == 0) return cache;
+  const auto fits = [&](int64_t n_pages) {
+    return std::cmp_less_equal(kv_cache_bytes(cache, n_pages), request.limit_bytes);
+  };
+  if (!fits(1)) {
+    return invalid_argument(
+        fmt::format("--kv-limit {}: a page of {} tokens takes {} with this model",
+                    size_flag(request.limit_bytes), kKvPageTokens,
+                    size_flag_for(narrow<uint64_t>(kv_cache_bytes(cache, 1)))));
+  }
+  int64_t n_pages = 1;
+  for (int64_t too_many = wanted / kKvPageTokens + 1; too_many - n_pages > 1;) {
+    const int64_t middle = n_pages + (too_many - n_pages) / 2;
+    (fits(middle) ? n_pages : too_many) = middle;
+  }
+  cache.capacity_tokens = narrow<int32_t>(n_pages * kKvPageTokens);
+  return cache;
+}
+
+}  // namespace weft::engine
