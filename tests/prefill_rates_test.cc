@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "base/thread_pool.h"
 #include "engine/kept_measurements.h"
@@ -74,29 +75,38 @@ TEST_F(PrefillRatesTest, AreMeasuredOnceAndKept) {
   EXPECT_EQ(second.kv_byte_ms, first.kv_byte_ms);
 }
 
-/// A machine on which everything takes a thousand times as long, since all threads wait for cores.
-class BusyEnv : public test::FaultEnv {
+/// A clock that goes on by `times` milliseconds whenever it is read, of which all but one were
+/// spent waiting for cores. Waits are those up to the reading that they are asked for beside: the
+/// one just made, or the one to come.
+class WaitingEnv : public test::FaultEnv {
  public:
-  using FaultEnv::FaultEnv;
-  int64_t monotonic_ns() override { return kTimes * posix_env().monotonic_ns(); }
+  explicit WaitingEnv(int64_t times) : FaultEnv(posix_env()), times_(times) {}
+  int64_t monotonic_ns() override {
+    was_read_ = true;
+    return times_ * 1'000'000 * ++n_read_;
+  }
   int64_t core_wait_ns() override {
-    return usable_cores() * (kTimes - 1) * posix_env().monotonic_ns();
+    const int64_t n = std::exchange(was_read_, false) ? n_read_ : n_read_ + 1;
+    return usable_cores() * (times_ - 1) * 1'000'000 * n;
   }
 
  private:
-  static constexpr int64_t kTimes = 1000;
+  const int64_t times_;
+  int64_t n_read_ = 0;
+  bool was_read_ = false;
 };
 
 // What is kept beside a compiler must serve when it has ended.
 TEST_F(PrefillRatesTest, WaitingForCoresIsNotCounted) {
-  const fusion::PrefillRates quiet = rates("");
-  BusyEnv env(posix_env());
-  const auto busy = prefill_rates(env, model_->model(), model_->context(), *cache_, "");
-  ASSERT_TRUE(busy.is_ok());
-  const auto prompt_ms = [](const fusion::PrefillRates& r) {
-    return r.block_ms + 512 * r.row_ms + 512 * 256 * r.key_ms;
+  const auto prompt_ms = [&](int64_t times) {
+    WaitingEnv env(times);
+    const auto r = prefill_rates(env, model_->model(), model_->context(), *cache_, "");
+    EXPECT_TRUE(r.is_ok()) << r.status().message();
+    return r->block_ms + 512 * r->row_ms + 512 * 256 * r->key_ms;
   };
-  EXPECT_LT(prompt_ms(*busy), 300 * prompt_ms(quiet));  // a tenth of a second is not 100 s
+  const double alone_ms = prompt_ms(1);
+  EXPECT_GT(alone_ms, 0);
+  EXPECT_NEAR(prompt_ms(10), alone_ms, 0.01 * alone_ms);
 }
 
 // Every row of such a model sees one key: rows and keys cannot be told apart.
