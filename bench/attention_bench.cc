@@ -18,6 +18,7 @@
 #include "kernels/kv_codec.h"
 #include "kernels/rope.h"
 #include "support/instruction_sets.h"
+#include "support/kv_types.h"
 #include "support/test_pool.h"
 
 namespace weft::kernels {
@@ -185,7 +186,7 @@ void register_all() {
       add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20), 0, 0.0f,
           kF16);
       for (const int32_t depth : {4096, 16384}) {
-        for (const DType type : {kF16, DType::kBF16, DType::kF32, DType::kQ8_0, DType::kQ4_0}) {
+        for (const DType type : test::kv_types()) {
           add(name + "decode_at_" + std::to_string(depth) + "/" +
                   std::string(dtype_info(type).name),
               run_attention, isa, shape, depth, range(depth - 1, depth), 0, 0.0f, type);

@@ -94,8 +94,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kTalk = {
 
 TEST_F(DocumentChatTest, EachAnswerIsThatOfAFreshProcess) {
   for (const char* model : {"chat", "base"}) {
-    for (const ReuseMode mode :
-         {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend}) {
+    for (const ReuseMode mode : fusion::kReuseModes.values()) {
       const FusionOptions options{.mode = mode, .ratio = 0.2, .allow_plain = false};
       Process process(path(model));
       for (const auto& [question, passages] : kTalk) {

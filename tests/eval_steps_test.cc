@@ -63,7 +63,7 @@ std::vector<eval::Example> examples() {
 
 TEST_F(EvalSteps, ExamplesAnsweredTogetherAreEachAlone) {
   eval::EvalOptions options;
-  options.modes = {ReuseMode::kNone, ReuseMode::kPrefix, ReuseMode::kFull, ReuseMode::kBlend};
+  options.modes = fusion::kReuseModes.values();
   options.fusion.ratio = 0.2;
   options.fusion.allow_plain = false;
   options.prompt = engine::PromptForm::kFewShot;

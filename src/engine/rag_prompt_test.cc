@@ -31,7 +31,7 @@ TEST(AnchorSpecs, AreNamesOrAFile) {
   EXPECT_EQ(file->passages, "One passage.\n\nAnother.");
   const Status missing = AnchorSpec::parse(posix_env(), dir / "Neutral").status();
   EXPECT_EQ(missing.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(missing.message(), HasSubstr("must be none, opening, neutral or a file"));
+  EXPECT_THAT(missing.message(), HasSubstr("must be " + AnchorSpec::choices()));
   dir.write("large.txt", std::string(64 * 1024 + 1, 'x'));
   EXPECT_FALSE(AnchorSpec::parse(posix_env(), dir / "large.txt").is_ok());
 }

@@ -17,12 +17,12 @@
 
 namespace weft::kernels {
 
-/// Whether K and V may be of this type: f32, f16 (the default everywhere), bf16, or
-/// q8_0 and q4_0, GGUF's blocks of 32 elements, which need a head size of whole blocks.
+/// Whether K and V may be of this type: plain floats, f16 the default everywhere, or GGUF's blocks
+/// of 32 elements, which need a head size of whole blocks.
 bool is_kv_type(DType type);
-/// "f32", "f16", "bf16", "q8_0", "q4_0"; kInvalidArgument with the list for another name.
+/// One of kv_type_names(); kInvalidArgument with the list for another name.
 Result<DType> parse_kv_type(std::string_view name);
-/// The names that parse_kv_type takes.
+/// "f32", "f16", … as in kv_codec.cc's table.
 std::vector<std::string> kv_type_names();
 
 /// f16 unless something else is asked for.

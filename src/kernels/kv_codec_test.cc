@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/names.h"
 #include "kernels/ref/kv_codec.h"
 #include "support/instruction_sets.h"
 #include "support/kv_types.h"
@@ -86,8 +87,8 @@ TEST(KvCodec, NamesAreParsedAndOthersRefusedWithTheList) {
   EXPECT_EQ(*parse_kv_type("bf16"), DType::kBF16);
   EXPECT_EQ(*parse_kv_type("q8_0"), DType::kQ8_0);
   EXPECT_EQ(*parse_kv_type("Q4_0"), DType::kQ4_0);
-  EXPECT_THAT(parse_kv_type("q5_0").status().message(), HasSubstr("f32, f16, bf16, q8_0 or q4_0"));
-  EXPECT_FALSE(is_kv_type(DType::kQ5_0));
+  EXPECT_THAT(parse_kv_type("q2_k").status().message(), HasSubstr(listed(kv_type_names())));
+  EXPECT_FALSE(is_kv_type(DType::kQ2_K));
 }
 
 // The scale is itself rounded to 11 bits, which moves a value by 2^-11 of itself at most.
@@ -125,7 +126,7 @@ TEST(KvCodec, LayoutsThatNoKernelTakesAreRefused) {
     change(bad);
     return check_kv_layout(bad).code();
   };
-  EXPECT_EQ(code([](KvLayout& l) { l.v_type = DType::kQ5_0; }), StatusCode::kUnsupported);
+  EXPECT_EQ(code([](KvLayout& l) { l.v_type = DType::kQ2_K; }), StatusCode::kUnsupported);
   KvLayout blocks = good;
   blocks.v_type = DType::kQ4_0;
   EXPECT_EQ(check_kv_layout(blocks).message(),

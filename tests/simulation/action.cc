@@ -49,8 +49,8 @@ fusion::FusionOptions draw_fusion(Random& random) {
                                                            {fusion::ReuseMode::kNone, 1},
                                                            {fusion::ReuseMode::kPrefix, 1}});
   options.ratio = random() % 2 == 0 ? 0.25 : 0.05;
-  options.selector =
-      random() % 3 == 0 ? fusion::SelectorKind::kVDeviation : fusion::SelectorKind::kQueryAttention;
+  const std::vector<fusion::SelectorKind> selectors = fusion::kSelectors.values();
+  options.selector = selectors[random() % selectors.size()];
   return options;
 }
 
