@@ -146,20 +146,21 @@ void ForwardPass::project(const Batch& batch, int32_t layer, const Block& block,
 
   kernels::rms_norm(context_, batch.hidden(block), w.attention_norm.span(), c.rms_eps, normed);
   const MatmulOutput qkv[] = {{&w.q, q}, {&w.k, k}, {&w.v, v}};
-  const auto wanted = what == Projection::kAll       ? std::span(qkv)
-                      : what == Projection::kQueries ? std::span(qkv).first(1)
-                                                     : std::span(qkv).last(2);
+  const auto wanted = what == Projection::kAll             ? std::span(qkv)
+                      : what == Projection::kQueries       ? std::span(qkv).first(1)
+                      : what == Projection::kKeysAndValues ? std::span(qkv).last(2)
+                                                           : std::span(qkv).last(1);
   kernels::matmul(context_, normed, wanted, block.kernel_class);
-  if (what != Projection::kKeysAndValues) {
+  if (what == Projection::kAll || what == Projection::kQueries) {
     add_bias(w.q_bias, q);
     if (c.has_qk_norm) {
       const MatrixView<float> heads = q.in_rows_of(c.head_dim);
       kernels::rms_norm(context_, heads, w.q_norm.span(), c.rms_eps, heads);
     }
   }
-  if (what != Projection::kQueries) {
+  if (what != Projection::kQueries) add_bias(w.v_bias, v);
+  if (what == Projection::kAll || what == Projection::kKeysAndValues) {
     add_bias(w.k_bias, k);
-    add_bias(w.v_bias, v);
     if (c.has_qk_norm) {
       const MatrixView<float> heads = k.in_rows_of(c.head_dim);
       kernels::rms_norm(context_, heads, w.k_norm.span(), c.rms_eps, heads);
@@ -285,15 +286,12 @@ void ForwardPass::add_output(Batch& batch, const AlignedBuffer<float>& post_norm
 }
 
 void ForwardPass::values(const Batch& batch, int32_t layer, MatrixView<float> out) {
-  const ModelConfig& c = model_.config();
-  const LayerWeights& w = model_.weights().layers[layer];
   for (const Block& block : batch.blocks_) {
-    const MatrixView<float> normed = normed_.first(block.n_rows);
-    const MatrixView<float> to = out.row_range(block.row_begin, block.n_rows);
-    kernels::rms_norm(context_, batch.hidden(block), w.attention_norm.span(), c.rms_eps, normed);
-    const MatmulOutput v[] = {{&w.v, to}};
-    kernels::matmul(context_, normed, v, block.kernel_class);
-    add_bias(w.v_bias, to);
+    project(batch, layer, block, Projection::kValues);
+    const MatrixView<const float> v = v_.first(block.n_rows);
+    for (int64_t row = 0; row < block.n_rows; ++row) {
+      std::ranges::copy(v.row(row), out.row(block.row_begin + row).begin());
+    }
   }
 }
 

@@ -71,7 +71,7 @@ class ForwardPass {
  private:
   using Block = Batch::Block;
 
-  enum class Projection { kAll, kQueries, kKeysAndValues };
+  enum class Projection { kAll, kQueries, kKeysAndValues, kValues };
 
   void project(const Batch& batch, int32_t layer, const Block& block, Projection what);
   void place_keys_and_values(const Batch& batch, int32_t layer, const Block& block,
