@@ -33,6 +33,24 @@ inline void store_scale(float scale, uint8_t* block) {
   memcpy(block, halves, sizeof(halves[0]));
 }
 
+/// dst [32] = src / scale, rounded to nearest even; returns the scale. What is not finite makes the
+/// scale so, and with it the block.
+inline float quantise_block(const float* src, int8_t* dst) {
+  float most = 0;
+  for (int i = 0; i < kBlock; ++i) {
+    const float magnitude = fabsf(src[i]);
+    if (magnitude > most || magnitude != magnitude) most = magnitude;
+  }
+  const float scale = most / 127;
+  const F32 inverse = set1(most > 0 ? 1.0f / scale : 0.0f);
+  float q[kBlock];
+  for (int i = 0; i < kBlock; i += kLanes) {
+    store(q + i, round_to_even(mul(load(src + i), inverse)));
+  }
+  for (int i = 0; i < kBlock; ++i) dst[i] = fabsf(q[i]) <= 127 ? q[i] : 127.0f;
+  return scale;
+}
+
 template <class Codec>
 struct BlockKv {
   static const uint8_t* block_at(const uint8_t* vector, int32_t d) {

@@ -1,0 +1,347 @@
+// Decode's two products over blocks of GGUF as products of integers, for sets with VNNI. Only for
+// kv_codec_*_cpu.cc. A Codec has besides what kv_codec_blocks_internal.h asks of it
+//   static constexpr int kOffset = …;    value = scale * (byte - kOffset)
+//   static void key_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[8]);
+//     of 16 keys' blocks, `stride` bytes from one to the next: lane i of column c has the bytes of
+//     elements 4 c … 4 c + 3 of key i
+//   static void value_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[2]);
+//     of four keys' blocks: lane i of column c has the bytes of element 16 c + i of keys 0 … 3
+//
+// Both products are vpdpbusd, 64 multiply-adds an instruction, with lanes in which nothing has to
+// be added up: of K a lane is a key, of V a dimension. Getting the bytes there takes shuffles, but
+// once for all heads that share them. The unsigned operand is K or V, and kOffset times the sum of
+// the other one is subtracted.
+//
+// K: a query is quantised per block of 32 with a scale in f32, once a task. V: the weights of a
+// block of keys, each times the scale of its key's block of V, are rounded to 16 bits as a share of
+// the largest (so by 2^-16 of it at most, where V itself is by 2^-8), and their two bytes
+// multiplied one after the other. The sums of 64 keys are exact in 32 bits.
+#pragma once
+
+#include <stddef.h>
+
+#include "kernels/kv_codec_blocks_internal.h"
+
+#if defined(__AVX512VNNI__)
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+constexpr int kMaxBlocks = kMaxHeadDim / kBlock;
+/// Largest weight: with it hi * 256 + lo has both bytes signed, and 64 keys' sums fit 32 bits.
+constexpr float kMaxWeight = 32512;
+
+/// A block of a query. It takes the place of its floats.
+struct QueryBlock {
+  int8_t q[kBlock];
+  float scale;
+  int32_t bias;  // -kOffset times the sum of q
+};
+
+/// Element i, i + 4, i + 8, i + 12 of `from`, each of 16 bytes, `stride` apart: a register.
+inline __m512i load_lanes(const uint8_t* from, int64_t stride) {
+  const auto lane = [&](int i) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * stride));
+  };
+  const __m512i first = _mm512_inserti32x4(_mm512_castsi128_si512(lane(0)), lane(1), 1);
+  return _mm512_inserti32x4(_mm512_inserti32x4(first, lane(2), 2), lane(3), 3);
+}
+
+/// Of 16 vectors of 16 bytes: column c has in lane i the bytes 4 c … 4 c + 3 of vector i.
+inline void transpose_words(const uint8_t* from, int64_t stride, __m512i* columns) {
+  const __m512i a = load_lanes(from, 4 * stride);
+  const __m512i b = load_lanes(from + stride, 4 * stride);
+  const __m512i c = load_lanes(from + 2 * stride, 4 * stride);
+  const __m512i d = load_lanes(from + 3 * stride, 4 * stride);
+  const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+  const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+  columns[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+  columns[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+  columns[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+  columns[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+}
+
+/// Of each 128 bits: 4 words of 4 bytes, rows become columns.
+inline __m512i transpose_bytes(__m512i x) {
+  return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6,
+                                                                     10, 14, 3, 7, 11, 15)));
+}
+
+template <class Codec>
+struct IntegerKv {
+  static constexpr int kBytes = Codec::kBytes;
+
+  static void prepare_queries(const GroupRows& rows, int32_t head_dim, float* q) {
+    for (int32_t h = 0; h < rows.group; ++h) {
+      QueryBlock blocks[kMaxBlocks];
+      const int32_t n_blocks = head_dim / kBlock;
+      for (int32_t b = 0; b < n_blocks; ++b) {
+        QueryBlock& block = blocks[b];
+        block.scale = quantise_block(q + h * rows.stride + b * kBlock, block.q);
+        int32_t sum = 0;
+        for (int i = 0; i < kBlock; ++i) sum += block.q[i];
+        block.bias = -Codec::kOffset * sum;
+      }
+      memcpy(q + h * rows.stride, blocks, n_blocks * sizeof(QueryBlock));
+    }
+  }
+
+  /// Scores of 16 keys for kHeads heads; scales [n_blocks][kBlockKeys], of these keys on.
+  template <int kHeads>
+  [[gnu::always_inline]] static void score_keys(const uint8_t* k, const PagedKv& kv, int32_t stride,
+                                                const uint16_t* scales, const float* q,
+                                                float* scores) {
+    const int32_t n_blocks = kv.layout.head_dim / kBlock;
+    F32 acc[kHeads];
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) acc[h] = set1(0.0f);
+    for (int32_t b = 0; b < n_blocks; ++b) {
+      __m512i columns[8];
+      Codec::key_columns(k + b * kBytes, kv.k_bytes, columns);
+      const F32 key_scales = widen(scales + b * kBlockKeys);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        const auto* bytes =
+            reinterpret_cast<const uint8_t*>(q + h * stride) + b * sizeof(QueryBlock);
+        int32_t words[8], bias;
+        float scale;
+        memcpy(words, bytes, sizeof(words));
+        memcpy(&scale, bytes + offsetof(QueryBlock, scale), sizeof(scale));
+        memcpy(&bias, bytes + offsetof(QueryBlock, bias), sizeof(bias));
+        __m512i dots = _mm512_set1_epi32(bias);
+#pragma GCC unroll 8
+        for (int c = 0; c < 8; ++c) {
+          dots = _mm512_dpbusd_epi32(dots, columns[c], _mm512_set1_epi32(words[c]));
+        }
+        acc[h] = fmadd(_mm512_cvtepi32_ps(dots), mul(key_scales, set1(scale)), acc[h]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) WEFT_ISA::store(scores + h * kBlockKeys, acc[h]);
+  }
+
+  /// As PlainKv's, 16 keys at a time. What is missing of the last 16 is zeros.
+  static void score(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores) {
+    const PagedKv& kv = *keys.kv;
+    for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
+      const uint8_t* k = k_at(kv, keys.block_table, slot, keys.kv_head);
+      uint16_t scales[kMaxBlocks * kBlockKeys];
+      copy_scales(k, kv.k_bytes, kv.layout.head_dim / kBlock, n, scales);
+      uint8_t last[16 * kMaxBlocks * kBytes];
+      for (int32_t j = 0; j < n; j += 16) {
+        const uint8_t* from = k + int64_t{j} * kv.k_bytes;
+        if (n - j < 16) {
+          const int64_t n_bytes = int64_t{n - j} * kv.k_bytes;
+          memcpy(last, from, n_bytes);
+          memset(last + n_bytes, 0, 16 * kv.k_bytes - n_bytes);
+          from = last;
+        }
+        for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
+          score_keys<kHeads>(from, kv, rows.stride, scales + j, q + h * rows.stride,
+                             scores + h * kBlockKeys + first + j);
+        });
+      }
+    });
+  }
+
+  /// scales [n_blocks][kBlockKeys] of n keys, 0 up to a whole 16.
+  static void copy_scales(const uint8_t* keys, int64_t bytes, int32_t n_blocks, int32_t n,
+                          uint16_t* scales) {
+    for (int32_t b = 0; b < n_blocks; ++b) {
+      uint16_t* of_block = scales + b * kBlockKeys;
+      const uint8_t* from = keys + b * kBytes;
+      for (int32_t j = 0; j < n; ++j) memcpy(of_block + j, from + j * bytes, sizeof(uint16_t));
+      for (int32_t j = n; j % 16 != 0; ++j) of_block[j] = 0;
+    }
+  }
+
+  /// Of a head and a block of V, the weights of a block of keys: the dword of keys 16 t + 4 i … + 3
+  /// is number 4 i + t, which is how packing leaves them.
+  struct Weights {
+    alignas(64) int8_t high[kBlockKeys];
+    alignas(64) int8_t low[kBlockKeys];
+    float unit;
+    int32_t bias;  // -kOffset times their sum
+  };
+
+  /// One block of V of a block of keys, ready for the products.
+  struct Values {
+    __m512i columns[kBlockKeys / 4][2];
+    F32 scales[kBlockKeys / kLanes];  // times 1 / unit
+    float unit;                       // the largest scale / kMaxWeight
+  };
+
+  /// scales [kBlockKeys] f16, 0 where no key is. What is not finite makes the unit so, and with it
+  /// all sums.
+  static void load_value_scales(const uint16_t* scales, Values& values) {
+    F32 largest = set1(0.0f), sum = set1(0.0f);
+    for (int t = 0; t < kBlockKeys / kLanes; ++t) {
+      const F32 x = widen(scales + t * kLanes);
+      values.scales[t] = x;
+      largest = max(_mm512_abs_ps(x), largest);
+      sum = fmadd(x, set1(0.0f), sum);  // 0 or NaN
+    }
+    values.unit = (reduce_max(largest) + reduce_add(sum)) / kMaxWeight;
+    const F32 inverse = set1(values.unit > 0 ? 1.0f / values.unit : 0.0f);
+    for (F32& x : values.scales) x = mul(x, inverse);
+  }
+
+  /// p [kBlockKeys]: of one head, 0 or more; p_inverse 1 / the largest.
+  [[gnu::always_inline]] static void round_weights(const F32 (&p)[4], const Values& values,
+                                                   float p_largest, Weights& weights) {
+    __m512i whole[4];
+#pragma GCC unroll 4
+    for (int t = 0; t < 4; ++t) whole[t] = _mm512_cvtps_epi32(mul(p[t], values.scales[t]));
+    const __m512i first = _mm512_packs_epi32(whole[0], whole[1]);
+    const __m512i second = _mm512_packs_epi32(whole[2], whole[3]);
+    const auto high = [](__m512i x) {
+      return _mm512_srai_epi16(_mm512_add_epi16(x, _mm512_set1_epi16(128)), 8);
+    };
+    const auto low = [](__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi16(255)); };
+    const __m512i highs = _mm512_packs_epi16(high(first), high(second));
+    const __m512i lows = _mm512_packus_epi16(low(first), low(second));
+    _mm512_store_si512(weights.high, highs);
+    _mm512_store_si512(weights.low, lows);
+    const __m512i ones = _mm512_set1_epi16(1);
+    weights.bias =
+        -Codec::kOffset * _mm512_reduce_add_epi32(_mm512_add_epi32(
+                              _mm512_madd_epi16(first, ones), _mm512_madd_epi16(second, ones)));
+    weights.unit = p_largest * values.unit;
+  }
+
+  /// out[h] += weights[h] V over one block's dimensions; groups of four keys [begin, end).
+  template <int kHeads>
+  [[gnu::always_inline]] static void add_block(const Values& values, const Weights* weights,
+                                               int32_t begin, int32_t end, int32_t stride,
+                                               float* out) {
+    __m512i high[kHeads][2], low[kHeads][2];
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      high[h][0] = high[h][1] = _mm512_setzero_si512();
+      low[h][0] = low[h][1] = _mm512_set1_epi32(weights[h].bias);
+    }
+    for (int32_t g = begin; g < end; ++g) {
+      const int32_t at = (g % 4 * 4 + g / 4) * 4;
+      const __m512i v0 = values.columns[g][0], v1 = values.columns[g][1];
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        int32_t high_word, low_word;
+        memcpy(&high_word, weights[h].high + at, sizeof(high_word));
+        memcpy(&low_word, weights[h].low + at, sizeof(low_word));
+        const __m512i w_high = _mm512_set1_epi32(high_word), w_low = _mm512_set1_epi32(low_word);
+        high[h][0] = _mm512_dpbusd_epi32(high[h][0], v0, w_high);
+        high[h][1] = _mm512_dpbusd_epi32(high[h][1], v1, w_high);
+        low[h][0] = _mm512_dpbusd_epi32(low[h][0], v0, w_low);
+        low[h][1] = _mm512_dpbusd_epi32(low[h][1], v1, w_low);
+      }
+    }
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      const F32 unit = set1(weights[h].unit);
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
+        float* const sums = out + h * stride + i * kLanes;
+        const __m512i whole = _mm512_add_epi32(_mm512_slli_epi32(high[h][i], 8), low[h][i]);
+        WEFT_ISA::store(sums, fmadd(_mm512_cvtepi32_ps(whole), unit, WEFT_ISA::load(sums)));
+      }
+    }
+  }
+
+  /// Brings a block of keys' V into `values` [n_blocks]. Keys have their places by slot, so that
+  /// four that lie together are in one page; of four that are not all seen the others are zeros.
+  static void load_values(const KeyBlock& keys, Values* values) {
+    const PagedKv& kv = *keys.kv;
+    const int32_t n_blocks = kv.layout.head_dim / kBlock;
+    uint16_t scales[kMaxBlocks * kBlockKeys];
+    if (keys.end - keys.begin < kBlockKeys) memset(scales, 0, sizeof(scales));
+    for_runs(keys, [&](int64_t slot, int32_t, int32_t n) {
+      const uint8_t* v = v_at(kv, keys.block_table, slot, keys.kv_head);
+      const int32_t place = slot % kBlockKeys;
+      copy_scales(v, kv.v_bytes, n_blocks, n, scales + place);
+      const uint8_t* aligned = v - place % 4 * kv.v_bytes;
+      for (int32_t g = place / 4; g * 4 < place + n; ++g, aligned += 4 * kv.v_bytes) {
+        uint8_t four[4 * kMaxBlocks * kBytes];
+        const uint8_t* from = aligned;
+        const int32_t skipped = place > g * 4 ? place - g * 4 : 0;
+        const int32_t end = place + n < g * 4 + 4 ? place + n - g * 4 : 4;
+        if (end - skipped < 4) {
+          memset(four, 0, 4 * kv.v_bytes);
+          memcpy(four + skipped * kv.v_bytes, aligned + skipped * kv.v_bytes,
+                 (end - skipped) * kv.v_bytes);
+          from = four;
+        }
+        for (int32_t b = 0; b < n_blocks; ++b) {
+          Codec::value_columns(from + b * kBytes, kv.v_bytes, values[b].columns[g]);
+        }
+      }
+    });
+    for (int32_t b = 0; b < n_blocks; ++b) {
+      load_value_scales(scales + b * kBlockKeys, values[b]);
+    }
+  }
+
+  template <int kHeads>
+  [[gnu::always_inline]] static void add_heads(const KeyBlock& keys, const Values* values,
+                                               int32_t n_blocks, int32_t stride,
+                                               const float* scores, float* out) {
+    const int32_t place = keys.begin % kBlockKeys, n = keys.end - keys.begin;
+    F32 p[kHeads][4];
+    float largest[kHeads];
+    for (int h = 0; h < kHeads; ++h) {
+      alignas(64) float padded[kBlockKeys] = {};
+      const float* from = scores + h * kBlockKeys;
+      if (n < kBlockKeys) {
+        memcpy(padded + place, from, n * sizeof(float));
+        from = padded;
+      }
+      for (int t = 0; t < 4; ++t) p[h][t] = WEFT_ISA::load(from + t * kLanes);
+      largest[h] = reduce_max(max(max(p[h][0], p[h][1]), max(p[h][2], p[h][3])));
+      const F32 inverse = set1(largest[h] > 0 ? 1.0f / largest[h] : 0.0f);
+      for (int t = 0; t < 4; ++t) p[h][t] = mul(p[h][t], inverse);
+    }
+    for (int32_t b = 0; b < n_blocks; ++b) {
+      Weights weights[kHeads];
+      for (int h = 0; h < kHeads; ++h) round_weights(p[h], values[b], largest[h], weights[h]);
+      add_block<kHeads>(values[b], weights, place / 4, (place + n + 3) / 4, stride,
+                        out + b * kBlock);
+    }
+  }
+
+  static void add_values(const KeyBlock& keys, const GroupRows& rows, const float* scores,
+                         float* out) {
+    const int32_t n_blocks = keys.kv->layout.head_dim / kBlock;
+    Values values[kMaxBlocks];
+    load_values(keys, values);
+    for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
+      add_heads<kHeads>(keys, values, n_blocks, rows.stride, scores + h * kBlockKeys,
+                        out + h * rows.stride);
+    });
+  }
+};
+
+}  // namespace
+}  // namespace weft::kernels::WEFT_ISA
+
+#endif  // __AVX512VNNI__
+
+namespace weft::kernels::WEFT_ISA {
+namespace {
+
+/// The table of a type in blocks: decode's products over integers where the set has them.
+template <class Codec>
+const KvCodecFns& block_kv_fns() {
+  using Kv = BlockKv<Codec>;
+#if defined(__AVX512VNNI__)
+  using Decode = IntegerKv<Codec>;
+  static constexpr auto kPrepareQueries = Decode::prepare_queries;
+#else
+  using Decode = Kv;
+  static constexpr void (*kPrepareQueries)(const GroupRows&, int32_t, float*) = nullptr;
+#endif
+  static constexpr KvCodecFns kFns = {Kv::load_array, Kv::store_array,    Kv::rotate,     Kv::shift,
+                                      Decode::score,  Decode::add_values, kPrepareQueries};
+  return kFns;
+}
+
+}  // namespace
+}  // namespace weft::kernels::WEFT_ISA
