@@ -185,7 +185,7 @@ void register_all() {
       add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), 0, 0.0f, kF16);
       add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20), 0, 0.0f,
           kF16);
-      for (const int32_t depth : {4096, 16384}) {
+      for (const int32_t depth : {512, 4096, 16384}) {
         for (const DType type : test::kv_types()) {
           add(name + "decode_at_" + std::to_string(depth) + "/" +
                   std::string(dtype_info(type).name),

@@ -122,7 +122,7 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
        begin = block_end) {
     block_end = (begin / kBlockKeys + 1) * kBlockKeys;
     if (block_end > end) block_end = end;
-    const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end};
+    const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end, n_visible};
     rows.k_codec->score(keys, group, w.q, w.scores);
     for (int32_t h = 0; h < rows.group; ++h) softmax(w, h, block_end - begin);
     rows.v_codec->add_values(keys, group, w.scores, w.out);

@@ -67,6 +67,13 @@ inline __m512i transpose_bytes(__m512i x) {
                                                                      10, 14, 3, 7, 11, 15)));
 }
 
+/// Through a type that may alias: after memcpy GCC 12 takes the word through a register of its own,
+/// which is one more shuffle for each product.
+inline __m512i broadcast_word(const void* word) {
+  typedef int32_t Word __attribute__((may_alias, aligned(1)));
+  return _mm512_set1_epi32(*static_cast<const Word*>(word));
+}
+
 template <class Codec>
 struct IntegerKv {
   static constexpr int kBytes = Codec::kBytes;
@@ -99,21 +106,26 @@ struct IntegerKv {
       __m512i columns[8];
       Codec::key_columns(k + b * kBytes, kv.k_bytes, columns);
       const F32 key_scales = widen(scales + b * kBlockKeys);
+      const auto* query = reinterpret_cast<const uint8_t*>(q) + b * sizeof(QueryBlock);
+      const int64_t next = stride * sizeof(float);
+      __m512i dots[kHeads];
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
-        const auto* bytes =
-            reinterpret_cast<const uint8_t*>(q + h * stride) + b * sizeof(QueryBlock);
-        int32_t words[8], bias;
-        float scale;
-        memcpy(words, bytes, sizeof(words));
-        memcpy(&scale, bytes + offsetof(QueryBlock, scale), sizeof(scale));
-        memcpy(&bias, bytes + offsetof(QueryBlock, bias), sizeof(bias));
-        __m512i dots = _mm512_set1_epi32(bias);
+        dots[h] = broadcast_word(query + h * next + offsetof(QueryBlock, bias));
+      }
 #pragma GCC unroll 8
-        for (int c = 0; c < 8; ++c) {
-          dots = _mm512_dpbusd_epi32(dots, columns[c], _mm512_set1_epi32(words[c]));
+      for (int c = 0; c < 8; ++c) {
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h) {
+          const __m512i word = broadcast_word(query + h * next + 4 * c);
+          dots[h] = _mm512_dpbusd_epi32(dots[h], columns[c], word);
         }
-        acc[h] = fmadd(_mm512_cvtepi32_ps(dots), mul(key_scales, set1(scale)), acc[h]);
+      }
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        const F32 scale =
+            _mm512_castsi512_ps(broadcast_word(query + h * next + offsetof(QueryBlock, scale)));
+        acc[h] = fmadd(_mm512_cvtepi32_ps(dots[h]), mul(key_scales, scale), acc[h]);
       }
     }
 #pragma GCC unroll 4
@@ -126,10 +138,12 @@ struct IntegerKv {
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
       const uint8_t* k = k_at(kv, keys.block_table, slot, keys.kv_head);
       uint16_t scales[kMaxBlocks * kBlockKeys];
+      const int64_t ahead = k_ahead(keys, slot, k);
       copy_scales(k, kv.k_bytes, kv.layout.head_dim / kBlock, n, scales);
       uint8_t last[16 * kMaxBlocks * kBytes];
       for (int32_t j = 0; j < n; j += 16) {
         const uint8_t* from = k + int64_t{j} * kv.k_bytes;
+        prefetch(from + ahead, 16 * kv.k_bytes);
         if (n - j < 16) {
           const int64_t n_bytes = int64_t{n - j} * kv.k_bytes;
           memcpy(last, from, n_bytes);
@@ -147,11 +161,18 @@ struct IntegerKv {
   /// scales [n_blocks][kBlockKeys] of n keys, 0 up to a whole 16.
   static void copy_scales(const uint8_t* keys, int64_t bytes, int32_t n_blocks, int32_t n,
                           uint16_t* scales) {
-    for (int32_t b = 0; b < n_blocks; ++b) {
-      uint16_t* of_block = scales + b * kBlockKeys;
-      const uint8_t* from = keys + b * kBytes;
-      for (int32_t j = 0; j < n; ++j) memcpy(of_block + j, from + j * bytes, sizeof(uint16_t));
-      for (int32_t j = n; j % 16 != 0; ++j) of_block[j] = 0;
+    const auto copy = [](const uint8_t* from, uint16_t* to) { memcpy(to, from, sizeof(*to)); };
+    for (int32_t b = 0; b < n_blocks; ++b, keys += kBytes, scales += kBlockKeys) {
+      const uint8_t* from = keys;
+      int32_t j = 0;
+      for (; j + 4 <= n; j += 4, from += 4 * bytes) {
+        copy(from, scales + j);
+        copy(from + bytes, scales + j + 1);
+        copy(from + 2 * bytes, scales + j + 2);
+        copy(from + 3 * bytes, scales + j + 3);
+      }
+      for (; j < n; ++j, from += bytes) copy(from, scales + j);
+      for (; j % 16 != 0; ++j) scales[j] = 0;
     }
   }
 
@@ -225,10 +246,8 @@ struct IntegerKv {
       const __m512i v0 = values.columns[g][0], v1 = values.columns[g][1];
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
-        int32_t high_word, low_word;
-        memcpy(&high_word, weights[h].high + at, sizeof(high_word));
-        memcpy(&low_word, weights[h].low + at, sizeof(low_word));
-        const __m512i w_high = _mm512_set1_epi32(high_word), w_low = _mm512_set1_epi32(low_word);
+        const __m512i w_high = broadcast_word(weights[h].high + at);
+        const __m512i w_low = broadcast_word(weights[h].low + at);
         high[h][0] = _mm512_dpbusd_epi32(high[h][0], v0, w_high);
         high[h][1] = _mm512_dpbusd_epi32(high[h][1], v1, w_high);
         low[h][0] = _mm512_dpbusd_epi32(low[h][0], v0, w_low);
@@ -258,21 +277,22 @@ struct IntegerKv {
       const uint8_t* v = v_at(kv, keys.block_table, slot, keys.kv_head);
       const int32_t place = slot % kBlockKeys;
       copy_scales(v, kv.v_bytes, n_blocks, n, scales + place);
-      const uint8_t* aligned = v - place % 4 * kv.v_bytes;
-      for (int32_t g = place / 4; g * 4 < place + n; ++g, aligned += 4 * kv.v_bytes) {
+      const int64_t ahead = v_ahead(keys, slot, v);
+      for (int32_t j = 0; j < n;) {
+        const int32_t skipped = (place + j) % 4;
+        const int32_t taken = n - j < 4 - skipped ? n - j : 4 - skipped;
+        const uint8_t* from = v + int64_t{j} * kv.v_bytes;
+        prefetch(from + ahead, 4 * kv.v_bytes);
         uint8_t four[4 * kMaxBlocks * kBytes];
-        const uint8_t* from = aligned;
-        const int32_t skipped = place > g * 4 ? place - g * 4 : 0;
-        const int32_t end = place + n < g * 4 + 4 ? place + n - g * 4 : 4;
-        if (end - skipped < 4) {
+        if (taken < 4) {
           memset(four, 0, 4 * kv.v_bytes);
-          memcpy(four + skipped * kv.v_bytes, aligned + skipped * kv.v_bytes,
-                 (end - skipped) * kv.v_bytes);
+          memcpy(four + skipped * kv.v_bytes, from, taken * kv.v_bytes);
           from = four;
         }
         for (int32_t b = 0; b < n_blocks; ++b) {
-          Codec::value_columns(from + b * kBytes, kv.v_bytes, values[b].columns[g]);
+          Codec::value_columns(from + b * kBytes, kv.v_bytes, values[b].columns[(place + j) / 4]);
         }
+        j += taken;
       }
     });
     for (int32_t b = 0; b < n_blocks; ++b) {

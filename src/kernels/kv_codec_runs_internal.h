@@ -27,6 +27,24 @@ void for_runs(const KeyBlock& keys, const Fn& fn) {
   }
 }
 
+/// Bytes from a run's K at `slot` to that of the run kBlockKeys slots on, which the next block of
+/// keys has at the same place of the loop; 0 where the row sees no such slot. V's likewise.
+inline int64_t k_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* k) {
+  const int64_t next = slot + kBlockKeys;
+  return next < keys.ahead_end ? k_at(*keys.kv, keys.block_table, next, keys.kv_head) - k : 0;
+}
+inline int64_t v_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* v) {
+  const int64_t next = slot + kBlockKeys;
+  return next < keys.ahead_end ? v_at(*keys.kv, keys.block_table, next, keys.kv_head) - v : 0;
+}
+
+/// Brings n_bytes into the L2. A few at a time, between the work: a whole block's at once fills the
+/// buffers that the block's own loads need, and hid nothing.
+[[gnu::always_inline]] inline void prefetch(const void* from, int64_t n_bytes) {
+  const char* bytes = static_cast<const char*>(from);
+  for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 2);
+}
+
 /// Calls fn<heads>(first head) for all heads of the group, kHeadBatch at a time.
 template <class Fn>
 void for_head_batches(int32_t group, const Fn& fn) {
