@@ -1,9 +1,8 @@
 // Decode's two products over blocks of GGUF as products of integers, for sets with VNNI. Only for
 // kv_codec_*_cpu.cc. A Codec has besides what kv_codec_blocks_internal.h asks of it
 //   static constexpr int kOffset = …;    value = scale * (byte - kOffset)
-//   static void key_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[8]);
-//     of 16 keys' blocks, `stride` bytes from one to the next: lane i of column c has the bytes of
-//     elements 4 c … 4 c + 3 of key i
+//   static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]);
+//     of 16 keys' blocks: lane i of column c has the bytes of elements 4 c … 4 c + 3 of key i
 //   static void value_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[2]);
 //     of four keys' blocks: lane i of column c has the bytes of element 16 c + i of keys 0 … 3
 //
@@ -38,27 +37,56 @@ struct QueryBlock {
   int32_t bias;  // -kOffset times the sum of q
 };
 
-/// Element i, i + 4, i + 8, i + 12 of `from`, each of 16 bytes, `stride` apart: a register.
-inline __m512i load_lanes(const uint8_t* from, int64_t stride) {
-  const auto lane = [&](int i) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * stride));
+/// 16 vectors, `stride` bytes from one to the next; lanes[i] is vector 4 i. Four pointers and two
+/// indices reach all of them within x86's addressing; given one pointer, GCC 12 kept 16 of them, in
+/// vector registers, and getting them out took as long as the products.
+struct KeyRows {
+  const uint8_t* lanes[4];
+  int64_t stride, stride3;
+
+  KeyRows(const uint8_t* first, int64_t bytes) : stride(bytes), stride3(3 * bytes) {
+    asm("" : "+r"(stride3));
+    for (int i = 0; i < 4; ++i) lanes[i] = first + 4 * i * bytes;
+  }
+  void advance(int64_t bytes) {
+    for (const uint8_t*& lane : lanes) {
+      lane += bytes;
+      asm("" : "+r"(lane));
+    }
+  }
+  const uint8_t* row(int lane, int i) const {
+    return lanes[lane] + (i == 3 ? stride3 : i * stride);
+  }
+};
+
+/// 16 bytes of each of four places: a register.
+inline __m512i load_quarters(const uint8_t* a, const uint8_t* b, const uint8_t* c,
+                             const uint8_t* d) {
+  const auto quarter = [](const uint8_t* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   };
-  const __m512i first = _mm512_inserti32x4(_mm512_castsi128_si512(lane(0)), lane(1), 1);
-  return _mm512_inserti32x4(_mm512_inserti32x4(first, lane(2), 2), lane(3), 3);
+  const __m512i first = _mm512_inserti32x4(_mm512_castsi128_si512(quarter(a)), quarter(b), 1);
+  return _mm512_inserti32x4(_mm512_inserti32x4(first, quarter(c), 2), quarter(d), 3);
 }
 
-/// Of 16 vectors of 16 bytes: column c has in lane i the bytes 4 c … 4 c + 3 of vector i.
-inline void transpose_words(const uint8_t* from, int64_t stride, __m512i* columns) {
-  const __m512i a = load_lanes(from, 4 * stride);
-  const __m512i b = load_lanes(from + stride, 4 * stride);
-  const __m512i c = load_lanes(from + 2 * stride, 4 * stride);
-  const __m512i d = load_lanes(from + 3 * stride, 4 * stride);
-  const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
-  const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
-  columns[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
-  columns[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-  columns[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-  columns[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+/// 32 bytes of each of two places.
+inline __m512i load_halves(const uint8_t* a, const uint8_t* b) {
+  const auto half = [](const uint8_t* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  };
+  return _mm512_inserti64x4(_mm512_castsi256_si512(half(a)), half(b), 1);
+}
+
+/// Of each 128 bits: 4 registers of 4 words, rows become columns.
+inline void transpose_words(__m512i (&x)[4]) {
+  const __m512i ab_low = _mm512_unpacklo_epi32(x[0], x[1]);
+  const __m512i ab_high = _mm512_unpackhi_epi32(x[0], x[1]);
+  const __m512i cd_low = _mm512_unpacklo_epi32(x[2], x[3]);
+  const __m512i cd_high = _mm512_unpackhi_epi32(x[2], x[3]);
+  x[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+  x[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+  x[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+  x[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
 }
 
 /// Of each 128 bits: 4 words of 4 bytes, rows become columns.
@@ -67,11 +95,25 @@ inline __m512i transpose_bytes(__m512i x) {
                                                                      10, 14, 3, 7, 11, 15)));
 }
 
-/// Through a type that may alias: after memcpy GCC 12 takes the word through a register of its own,
-/// which is one more shuffle for each product.
+typedef int32_t Word __attribute__((may_alias, aligned(1)));
+
 inline __m512i broadcast_word(const void* word) {
-  typedef int32_t Word __attribute__((may_alias, aligned(1)));
   return _mm512_set1_epi32(*static_cast<const Word*>(word));
+}
+
+/// sums + unsigned bytes times signed ones, four a lane. Not the intrinsic: GCC 12 copies the sums
+/// to another register and back at each product, and never takes the broadcast into it. By value:
+/// of what asm changes in an array GCC keeps the whole in memory.
+[[gnu::always_inline]] inline __m512i add_dots(__m512i sums, __m512i bytes, __m512i signed_bytes) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(bytes), "v"(signed_bytes));
+  return sums;
+}
+[[gnu::always_inline]] inline __m512i add_dots_of_word(__m512i sums, __m512i bytes,
+                                                       const void* word) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0"
+      : "+v"(sums)
+      : "v"(bytes), "m"(*static_cast<const Word*>(word)));
+  return sums;
 }
 
 template <class Codec>
@@ -102,9 +144,10 @@ struct IntegerKv {
     F32 acc[kHeads];
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) acc[h] = set1(0.0f);
-    for (int32_t b = 0; b < n_blocks; ++b) {
+    KeyRows blocks(k, kv.k_bytes);
+    for (int32_t b = 0; b < n_blocks; ++b, blocks.advance(kBytes)) {
       __m512i columns[8];
-      Codec::key_columns(k + b * kBytes, kv.k_bytes, columns);
+      Codec::key_columns(blocks, columns);
       const F32 key_scales = widen(scales + b * kBlockKeys);
       const auto* query = reinterpret_cast<const uint8_t*>(q) + b * sizeof(QueryBlock);
       const int64_t next = stride * sizeof(float);
@@ -117,8 +160,7 @@ struct IntegerKv {
       for (int c = 0; c < 8; ++c) {
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
-          const __m512i word = broadcast_word(query + h * next + 4 * c);
-          dots[h] = _mm512_dpbusd_epi32(dots[h], columns[c], word);
+          dots[h] = add_dots_of_word(dots[h], columns[c], query + h * next + 4 * c);
         }
       }
 #pragma GCC unroll 4
@@ -176,8 +218,11 @@ struct IntegerKv {
     }
   }
 
-  /// Of a head and a block of V, the weights of a block of keys: the dword of keys 16 t + 4 i … + 3
-  /// is number 4 i + t, which is how packing leaves them.
+  /// Where four keys lie, the group's number being 4 t + i: at 4 i + t, which is how packing leaves
+  /// the weights.
+  static int32_t place_of_group(uint32_t g) { return g % 4 * 4 + g / 4; }
+
+  /// Of a head and a block of V, the weights of a block of keys, by places of groups.
   struct Weights {
     alignas(64) int8_t high[kBlockKeys];
     alignas(64) int8_t low[kBlockKeys];
@@ -187,9 +232,9 @@ struct IntegerKv {
 
   /// One block of V of a block of keys, ready for the products.
   struct Values {
-    __m512i columns[kBlockKeys / 4][2];
-    F32 scales[kBlockKeys / kLanes];  // times 1 / unit
-    float unit;                       // the largest scale / kMaxWeight
+    __m512i columns[kBlockKeys / 4][2];  // by places of groups
+    F32 scales[kBlockKeys / kLanes];     // times 1 / unit
+    float unit;                          // the largest scale / kMaxWeight
   };
 
   /// scales [kBlockKeys] f16, 0 where no key is. What is not finite makes the unit so, and with it
@@ -230,28 +275,26 @@ struct IntegerKv {
     weights.unit = p_largest * values.unit;
   }
 
-  /// out[h] += weights[h] V over one block's dimensions; groups of four keys [begin, end).
+  /// out[h] += weights[h] V over one block's dimensions.
   template <int kHeads>
   [[gnu::always_inline]] static void add_block(const Values& values, const Weights* weights,
-                                               int32_t begin, int32_t end, int32_t stride,
-                                               float* out) {
+                                               int32_t stride, float* out) {
     __m512i high[kHeads][2], low[kHeads][2];
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
       high[h][0] = high[h][1] = _mm512_setzero_si512();
       low[h][0] = low[h][1] = _mm512_set1_epi32(weights[h].bias);
     }
-    for (int32_t g = begin; g < end; ++g) {
-      const int32_t at = (g % 4 * 4 + g / 4) * 4;
+    for (int32_t g = 0; g < kBlockKeys / 4; ++g) {
       const __m512i v0 = values.columns[g][0], v1 = values.columns[g][1];
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
-        const __m512i w_high = broadcast_word(weights[h].high + at);
-        const __m512i w_low = broadcast_word(weights[h].low + at);
-        high[h][0] = _mm512_dpbusd_epi32(high[h][0], v0, w_high);
-        high[h][1] = _mm512_dpbusd_epi32(high[h][1], v1, w_high);
-        low[h][0] = _mm512_dpbusd_epi32(low[h][0], v0, w_low);
-        low[h][1] = _mm512_dpbusd_epi32(low[h][1], v1, w_low);
+        const __m512i w_high = broadcast_word(weights[h].high + 4 * g);
+        const __m512i w_low = broadcast_word(weights[h].low + 4 * g);
+        high[h][0] = add_dots(high[h][0], v0, w_high);
+        high[h][1] = add_dots(high[h][1], v1, w_high);
+        low[h][0] = add_dots(low[h][0], v0, w_low);
+        low[h][1] = add_dots(low[h][1], v1, w_low);
       }
     }
 #pragma GCC unroll 4
@@ -272,14 +315,17 @@ struct IntegerKv {
     const PagedKv& kv = *keys.kv;
     const int32_t n_blocks = kv.layout.head_dim / kBlock;
     uint16_t scales[kMaxBlocks * kBlockKeys];
-    if (keys.end - keys.begin < kBlockKeys) memset(scales, 0, sizeof(scales));
+    if (keys.end - keys.begin < kBlockKeys) {
+      memset(scales, 0, sizeof(scales));
+      for (int32_t b = 0; b < n_blocks; ++b) memset(&values[b], 0, sizeof(values[b].columns));
+    }
     for_runs(keys, [&](int64_t slot, int32_t, int32_t n) {
       const uint8_t* v = v_at(kv, keys.block_table, slot, keys.kv_head);
       const int32_t place = slot % kBlockKeys;
       copy_scales(v, kv.v_bytes, n_blocks, n, scales + place);
       const int64_t ahead = v_ahead(keys, slot, v);
       for (int32_t j = 0; j < n;) {
-        const int32_t skipped = (place + j) % 4;
+        const int32_t skipped = (place + j) % 4, group = place_of_group((place + j) / 4);
         const int32_t taken = n - j < 4 - skipped ? n - j : 4 - skipped;
         const uint8_t* from = v + int64_t{j} * kv.v_bytes;
         prefetch(from + ahead, 4 * kv.v_bytes);
@@ -290,7 +336,7 @@ struct IntegerKv {
           from = four;
         }
         for (int32_t b = 0; b < n_blocks; ++b) {
-          Codec::value_columns(from + b * kBytes, kv.v_bytes, values[b].columns[(place + j) / 4]);
+          Codec::value_columns(from + b * kBytes, kv.v_bytes, values[b].columns[group]);
         }
         j += taken;
       }
@@ -322,8 +368,7 @@ struct IntegerKv {
     for (int32_t b = 0; b < n_blocks; ++b) {
       Weights weights[kHeads];
       for (int h = 0; h < kHeads; ++h) round_weights(p[h], values[b], largest[h], weights[h]);
-      add_block<kHeads>(values[b], weights, place / 4, (place + n + 3) / 4, stride,
-                        out + b * kBlock);
+      add_block<kHeads>(values[b], weights, stride, out + b * kBlock);
     }
   }
 

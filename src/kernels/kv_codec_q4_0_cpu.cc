@@ -47,18 +47,25 @@ struct Q4_0Codec {
 #if defined(__AVX512VNNI__)
   static constexpr int kOffset = 8;
   static __m512i low_nibbles(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
-  static void key_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[8]) {
-    transpose_words(block + 2, stride, columns);
+  static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]) {
+    __m512i x[4];
+    for (int i = 0; i < 4; ++i) {
+      x[i] = load_quarters(blocks.row(0, i) + 2, blocks.row(1, i) + 2, blocks.row(2, i) + 2,
+                           blocks.row(3, i) + 2);
+    }
+    transpose_words(x);
     for (int c = 0; c < 4; ++c) {
-      columns[4 + c] = low_nibbles(_mm512_srli_epi16(columns[c], 4));
-      columns[c] = low_nibbles(columns[c]);
+      columns[c] = low_nibbles(x[c]);
+      columns[c + 4] = low_nibbles(_mm512_srli_epi16(x[c], 4));
     }
   }
   static void value_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[2]) {
     // Word 4 k + c is key k's number c; it comes to lane c, place k.
     const __m512i from = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i packed =
-        transpose_bytes(_mm512_permutexvar_epi32(from, load_lanes(block + 2, stride)));
+    const uint8_t* bytes = block + 2;
+    const __m512i quarters =
+        load_quarters(bytes, bytes + stride, bytes + 2 * stride, bytes + 3 * stride);
+    const __m512i packed = transpose_bytes(_mm512_permutexvar_epi32(from, quarters));
     columns[0] = low_nibbles(packed);
     columns[1] = low_nibbles(_mm512_srli_epi16(packed, 4));
   }

@@ -37,19 +37,25 @@ struct Q8_0Codec {
 #if defined(__AVX512VNNI__)
   // Bytes plus 128, by xor.
   static constexpr int kOffset = 128;
-  static void key_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[8]) {
-    transpose_words(block + 2, stride, columns);
-    transpose_words(block + 18, stride, columns + 4);
-    for (__m512i& x : columns) x = _mm512_xor_si512(x, _mm512_set1_epi8(-128));
+  static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]) {
+    __m512i x[4], y[4];
+    for (int i = 0; i < 4; ++i) {
+      x[i] = load_halves(blocks.row(0, i) + 2, blocks.row(1, i) + 2);
+      y[i] = load_halves(blocks.row(2, i) + 2, blocks.row(3, i) + 2);
+    }
+    // Of x[c] the quarters are words c, c + 4 of keys 0 to 3 and c, c + 4 of keys 4 to 7.
+    transpose_words(x);
+    transpose_words(y);
+    const __m512i sign = _mm512_set1_epi8(-128);
+    for (int c = 0; c < 4; ++c) {
+      columns[c] = _mm512_xor_si512(_mm512_shuffle_i32x4(x[c], y[c], 0x88), sign);
+      columns[c + 4] = _mm512_xor_si512(_mm512_shuffle_i32x4(x[c], y[c], 0xdd), sign);
+    }
   }
   static void value_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[2]) {
-    const auto load_two = [&](int i) {
-      const auto* first = reinterpret_cast<const __m256i*>(block + i * stride + 2);
-      const auto* second = reinterpret_cast<const __m256i*>(block + (i + 1) * stride + 2);
-      return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(first)),
-                                _mm256_loadu_si256(second), 1);
-    };
-    const __m512i low = load_two(0), high = load_two(2);
+    const uint8_t* bytes = block + 2;
+    const __m512i low = load_halves(bytes, bytes + stride);
+    const __m512i high = load_halves(bytes + 2 * stride, bytes + 3 * stride);
     // Word 8 k + c is key k's number c; it comes to lane c, place k.
     const __m512i from =
         _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
