@@ -129,19 +129,22 @@ void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                                 .row = row,
                                 .n_splits = end_split - first_split,
                                 .partial = plan.partial_floats});
-    for (int32_t head = 0; head < rows.kv.layout.n_kv_heads; ++head) {
-      for (int64_t split = first_split; split < end_split; ++split) {
-        const int64_t n_keys =
-            std::min(n_visible, (split + 1) * kSplitKeys) - std::max(first_key, split * kSplitKeys);
+    const int64_t n_splits = end_split - first_split;
+    // A split's heads one after the other: in a page they are neighbours.
+    for (int64_t split = first_split; split < end_split; ++split) {
+      const int64_t n_keys =
+          std::min(n_visible, (split + 1) * kSplitKeys) - std::max(first_key, split * kSplitKeys);
+      for (int32_t head = 0; head < rows.kv.layout.n_kv_heads; ++head) {
+        const int64_t place = head * n_splits + split - first_split;
         plan.tasks.push_back({.sequence = sequence,
                               .kv_head = head,
                               .begin = row,
                               .end = split,
-                              .partial = plan.partial_floats,
+                              .partial = plan.partial_floats + place * partial_floats,
                               .cost = n_keys * rows.group});
-        plan.partial_floats += partial_floats;
       }
     }
+    plan.partial_floats += rows.kv.layout.n_kv_heads * n_splits * partial_floats;
   }
 }
 
