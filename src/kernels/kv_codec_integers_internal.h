@@ -3,7 +3,8 @@
 //   static constexpr int kOffset = …;    value = scale * (byte - kOffset)
 //   static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]);
 //     of 16 keys' blocks: lane i of column c has the bytes of elements 4 c … 4 c + 3 of key i
-//   static void value_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[2]);
+//   static void value_columns(const uint8_t* a, const uint8_t* b, const uint8_t* c,
+//                             const uint8_t* d, __m512i (&columns)[2]);
 //     of four keys' blocks: lane i of column c has the bytes of element 16 c + i of keys 0 … 3
 //
 // Both products are vpdpbusd, 64 multiply-adds an instruction, with lanes in which nothing has to
@@ -151,20 +152,25 @@ struct IntegerKv {
       const F32 key_scales = widen(scales + b * kBlockKeys);
       const auto* query = reinterpret_cast<const uint8_t*>(q) + b * sizeof(QueryBlock);
       const int64_t next = stride * sizeof(float);
-      __m512i dots[kHeads];
+      // Two sums a head: one would be eight products long, and waits for each of them.
+      __m512i dots[kHeads], dots_high[kHeads];
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
         dots[h] = broadcast_word(query + h * next + offsetof(QueryBlock, bias));
+        dots_high[h] = _mm512_setzero_si512();
       }
-#pragma GCC unroll 8
-      for (int c = 0; c < 8; ++c) {
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) {
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
-          dots[h] = add_dots_of_word(dots[h], columns[c], query + h * next + 4 * c);
+          const uint8_t* words = query + h * next;
+          dots[h] = add_dots_of_word(dots[h], columns[c], words + 4 * c);
+          dots_high[h] = add_dots_of_word(dots_high[h], columns[c + 4], words + 4 * (c + 4));
         }
       }
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
+        dots[h] = _mm512_add_epi32(dots[h], dots_high[h]);
         const F32 scale =
             _mm512_castsi512_ps(broadcast_word(query + h * next + offsetof(QueryBlock, scale)));
         acc[h] = fmadd(_mm512_cvtepi32_ps(dots[h]), mul(key_scales, scale), acc[h]);
@@ -218,11 +224,8 @@ struct IntegerKv {
     }
   }
 
-  /// Where four keys lie, the group's number being 4 t + i: at 4 i + t, which is how packing leaves
-  /// the weights.
-  static int32_t place_of_group(uint32_t g) { return g % 4 * 4 + g / 4; }
-
-  /// Of a head and a block of V, the weights of a block of keys, by places of groups.
+  /// Of a head and a block of V, the weights of a block of keys. Keys 16 t + 4 i … + 3
+  /// are number 4 i + t of the words, which is how packing leaves them, and of Values::columns.
   struct Weights {
     alignas(64) int8_t high[kBlockKeys];
     alignas(64) int8_t low[kBlockKeys];
@@ -232,9 +235,9 @@ struct IntegerKv {
 
   /// One block of V of a block of keys, ready for the products.
   struct Values {
-    __m512i columns[kBlockKeys / 4][2];  // by places of groups
-    F32 scales[kBlockKeys / kLanes];     // times 1 / unit
-    float unit;                          // the largest scale / kMaxWeight
+    __m512i columns[kBlockKeys / 4][2];
+    F32 scales[kBlockKeys / kLanes];  // times 1 / unit
+    float unit;                       // the largest scale / kMaxWeight
   };
 
   /// scales [kBlockKeys] f16, 0 where no key is. What is not finite makes the unit so, and with it
@@ -309,8 +312,22 @@ struct IntegerKv {
     }
   }
 
+  /// Keys 16 t … 16 t + 15.
+  [[gnu::always_inline]] static void load_sixteen(const uint8_t* v, int64_t stride,
+                                                  int32_t n_blocks, int32_t t, Values* values) {
+    int64_t stride3 = 3 * stride;
+    asm("" : "+r"(stride3));
+    for (int32_t i = 0; i < 4; ++i, v += 4 * stride) {
+      const uint8_t* from = v;
+      for (int32_t b = 0; b < n_blocks; ++b, from += kBytes) {
+        Codec::value_columns(from, from + stride, from + 2 * stride, from + stride3,
+                             values[b].columns[4 * i + t]);
+      }
+    }
+  }
+
   /// Brings a block of keys' V into `values` [n_blocks]. Keys have their places by slot, so that
-  /// four that lie together are in one page; of four that are not all seen the others are zeros.
+  /// 16 that lie together are in one page; of 16 that are not all seen the others are zeros.
   static void load_values(const KeyBlock& keys, Values* values) {
     const PagedKv& kv = *keys.kv;
     const int32_t n_blocks = kv.layout.head_dim / kBlock;
@@ -324,21 +341,20 @@ struct IntegerKv {
       const int32_t place = slot % kBlockKeys;
       copy_scales(v, kv.v_bytes, n_blocks, n, scales + place);
       const int64_t ahead = v_ahead(keys, slot, v);
-      for (int32_t j = 0; j < n;) {
-        const int32_t skipped = (place + j) % 4, group = place_of_group((place + j) / 4);
-        const int32_t taken = n - j < 4 - skipped ? n - j : 4 - skipped;
-        const uint8_t* from = v + int64_t{j} * kv.v_bytes;
-        prefetch(from + ahead, 4 * kv.v_bytes);
-        uint8_t four[4 * kMaxBlocks * kBytes];
-        if (taken < 4) {
-          memset(four, 0, 4 * kv.v_bytes);
-          memcpy(four + skipped * kv.v_bytes, from, taken * kv.v_bytes);
-          from = four;
+      const int32_t first = place, end = place + n;
+      for (int32_t t = first / 16; t * 16 < end; ++t) {
+        const uint8_t* from = v + (int64_t{t} * 16 - first) * kv.v_bytes;
+        prefetch(from + ahead, 16 * kv.v_bytes);
+        uint8_t some[16 * kMaxBlocks * kBytes];
+        if (t * 16 < first || t * 16 + 16 > end) {
+          const int32_t skipped = t * 16 < first ? first - t * 16 : 0;
+          const int32_t seen_end = t * 16 + 16 > end ? end - t * 16 : 16;
+          memset(some, 0, 16 * kv.v_bytes);
+          memcpy(some + skipped * kv.v_bytes, from + skipped * kv.v_bytes,
+                 (seen_end - skipped) * kv.v_bytes);
+          from = some;
         }
-        for (int32_t b = 0; b < n_blocks; ++b) {
-          Codec::value_columns(from + b * kBytes, kv.v_bytes, values[b].columns[group]);
-        }
-        j += taken;
+        load_sixteen(from, kv.v_bytes, n_blocks, t, values);
       }
     });
     for (int32_t b = 0; b < n_blocks; ++b) {

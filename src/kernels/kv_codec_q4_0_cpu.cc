@@ -59,12 +59,11 @@ struct Q4_0Codec {
       columns[c + 4] = low_nibbles(_mm512_srli_epi16(x[c], 4));
     }
   }
-  static void value_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[2]) {
+  static void value_columns(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d,
+                            __m512i (&columns)[2]) {
     // Word 4 k + c is key k's number c; it comes to lane c, place k.
     const __m512i from = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const uint8_t* bytes = block + 2;
-    const __m512i quarters =
-        load_quarters(bytes, bytes + stride, bytes + 2 * stride, bytes + 3 * stride);
+    const __m512i quarters = load_quarters(a + 2, b + 2, c + 2, d + 2);
     const __m512i packed = transpose_bytes(_mm512_permutexvar_epi32(from, quarters));
     columns[0] = low_nibbles(packed);
     columns[1] = low_nibbles(_mm512_srli_epi16(packed, 4));

@@ -52,10 +52,9 @@ struct Q8_0Codec {
       columns[c + 4] = _mm512_xor_si512(_mm512_shuffle_i32x4(x[c], y[c], 0xdd), sign);
     }
   }
-  static void value_columns(const uint8_t* block, int64_t stride, __m512i (&columns)[2]) {
-    const uint8_t* bytes = block + 2;
-    const __m512i low = load_halves(bytes, bytes + stride);
-    const __m512i high = load_halves(bytes + 2 * stride, bytes + 3 * stride);
+  static void value_columns(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d,
+                            __m512i (&columns)[2]) {
+    const __m512i low = load_halves(a + 2, b + 2), high = load_halves(c + 2, d + 2);
     // Word 8 k + c is key k's number c; it comes to lane c, place k.
     const __m512i from =
         _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
