@@ -1,11 +1,13 @@
 // Decode's two products over blocks of GGUF as products of integers, for sets with VNNI. Only for
 // kv_codec_*_cpu.cc. A Codec has besides what kv_codec_blocks_internal.h asks of it
-//   static constexpr int kOffset = …;    value = scale * (byte - kOffset)
+//   static constexpr int kOffset = …;            of key_columns: value = scale * (byte - kOffset)
+//   static constexpr bool kSignedWeights = …;    whether V's scales may be negative
 //   static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]);
 //     of 16 keys' blocks: lane i of column c has the bytes of elements 4 c … 4 c + 3 of key i
 //   static void value_columns(const uint8_t* a, const uint8_t* b, const uint8_t* c,
 //                             const uint8_t* d, __m512i (&columns)[2]);
-//     of four keys' blocks: lane i of column c has the bytes of element 16 c + i of keys 0 … 3
+//     of four keys' blocks: lane i of column c has the bytes of element 16 c + i of keys 0 … 3;
+//     with kSignedWeights plus kOffset, as key_columns, else signed
 //
 // Both products are vpdpbusd, 64 multiply-adds an instruction, with lanes in which nothing has to
 // be added up: of K a lane is a key, of V a dimension. Getting the bytes there takes shuffles, but
@@ -28,9 +30,6 @@ namespace weft::kernels::WEFT_ISA {
 namespace {
 
 constexpr int kMaxBlocks = kMaxHeadDim / kBlock;
-/// Largest weight: with it hi * 256 + lo has both bytes signed, and 64 keys' sums fit 32 bits.
-constexpr float kMaxWeight = 32512;
-
 /// A block of a query. It takes the place of its floats.
 struct QueryBlock {
   int8_t q[kBlock];
@@ -59,6 +58,24 @@ struct KeyRows {
     return lanes[lane] + (i == 3 ? stride3 : i * stride);
   }
 };
+
+/// The scales before 16 blocks. By way of general registers: written one by one to memory and read
+/// back together they cannot be forwarded, and the read waits until all are in the L1.
+inline F32 load_scales(const KeyRows& blocks) {
+  uint64_t fours[4];
+#pragma GCC unroll 4
+  for (int lane = 0; lane < 4; ++lane) {
+    uint64_t four = 0;
+#pragma GCC unroll 4
+    for (int i = 3; i >= 0; --i) {
+      uint16_t scale;
+      memcpy(&scale, blocks.row(lane, i), sizeof(scale));
+      four = four << 16 | scale;
+    }
+    fours[lane] = four;
+  }
+  return _mm512_cvtph_ps(_mm256_set_epi64x(fours[3], fours[2], fours[1], fours[0]));
+}
 
 /// 16 bytes of each of four places: a register.
 inline __m512i load_quarters(const uint8_t* a, const uint8_t* b, const uint8_t* c,
@@ -120,6 +137,8 @@ inline __m512i broadcast_word(const void* word) {
 template <class Codec>
 struct IntegerKv {
   static constexpr int kBytes = Codec::kBytes;
+  /// With a sign hi * 256 + lo has both bytes signed.
+  static constexpr float kMaxWeight = Codec::kSignedWeights ? 32512 : 65535;
 
   static void prepare_queries(const GroupRows& rows, int32_t head_dim, float* q) {
     for (int32_t h = 0; h < rows.group; ++h) {
@@ -136,11 +155,10 @@ struct IntegerKv {
     }
   }
 
-  /// Scores of 16 keys for kHeads heads; scales [n_blocks][kBlockKeys], of these keys on.
+  /// Scores of 16 keys for kHeads heads.
   template <int kHeads>
   [[gnu::always_inline]] static void score_keys(const uint8_t* k, const PagedKv& kv, int32_t stride,
-                                                const uint16_t* scales, const float* q,
-                                                float* scores) {
+                                                const float* q, float* scores) {
     const int32_t n_blocks = kv.layout.head_dim / kBlock;
     F32 acc[kHeads];
 #pragma GCC unroll 4
@@ -149,7 +167,7 @@ struct IntegerKv {
     for (int32_t b = 0; b < n_blocks; ++b, blocks.advance(kBytes)) {
       __m512i columns[8];
       Codec::key_columns(blocks, columns);
-      const F32 key_scales = widen(scales + b * kBlockKeys);
+      const F32 key_scales = load_scales(blocks);
       const auto* query = reinterpret_cast<const uint8_t*>(q) + b * sizeof(QueryBlock);
       const int64_t next = stride * sizeof(float);
       // Two sums a head: one would be eight products long, and waits for each of them.
@@ -185,9 +203,7 @@ struct IntegerKv {
     const PagedKv& kv = *keys.kv;
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
       const uint8_t* k = k_at(kv, keys.block_table, slot, keys.kv_head);
-      uint16_t scales[kMaxBlocks * kBlockKeys];
       const int64_t ahead = k_ahead(keys, slot, k);
-      copy_scales(k, kv.k_bytes, kv.layout.head_dim / kBlock, n, scales);
       uint8_t last[16 * kMaxBlocks * kBytes];
       for (int32_t j = 0; j < n; j += 16) {
         const uint8_t* from = k + int64_t{j} * kv.k_bytes;
@@ -199,38 +215,20 @@ struct IntegerKv {
           from = last;
         }
         for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
-          score_keys<kHeads>(from, kv, rows.stride, scales + j, q + h * rows.stride,
+          score_keys<kHeads>(from, kv, rows.stride, q + h * rows.stride,
                              scores + h * kBlockKeys + first + j);
         });
       }
     });
   }
 
-  /// scales [n_blocks][kBlockKeys] of n keys, 0 up to a whole 16.
-  static void copy_scales(const uint8_t* keys, int64_t bytes, int32_t n_blocks, int32_t n,
-                          uint16_t* scales) {
-    const auto copy = [](const uint8_t* from, uint16_t* to) { memcpy(to, from, sizeof(*to)); };
-    for (int32_t b = 0; b < n_blocks; ++b, keys += kBytes, scales += kBlockKeys) {
-      const uint8_t* from = keys;
-      int32_t j = 0;
-      for (; j + 4 <= n; j += 4, from += 4 * bytes) {
-        copy(from, scales + j);
-        copy(from + bytes, scales + j + 1);
-        copy(from + 2 * bytes, scales + j + 2);
-        copy(from + 3 * bytes, scales + j + 3);
-      }
-      for (; j < n; ++j, from += bytes) copy(from, scales + j);
-      for (; j % 16 != 0; ++j) scales[j] = 0;
-    }
-  }
-
   /// Of a head and a block of V, the weights of a block of keys. Keys 16 t + 4 i … + 3
   /// are number 4 i + t of the words, which is how packing leaves them, and of Values::columns.
   struct Weights {
-    alignas(64) int8_t high[kBlockKeys];
-    alignas(64) int8_t low[kBlockKeys];
+    alignas(64) uint8_t high[kBlockKeys];
+    alignas(64) uint8_t low[kBlockKeys];
     float unit;
-    int32_t bias;  // -kOffset times their sum
+    int32_t bias;  // with signed weights -kOffset times their sum
   };
 
   /// One block of V of a block of keys, ready for the products.
@@ -240,42 +238,54 @@ struct IntegerKv {
     float unit;                       // the largest scale / kMaxWeight
   };
 
-  /// scales [kBlockKeys] f16, 0 where no key is. What is not finite makes the unit so, and with it
-  /// all sums.
-  static void load_value_scales(const uint16_t* scales, Values& values) {
-    F32 largest = set1(0.0f), sum = set1(0.0f);
-    for (int t = 0; t < kBlockKeys / kLanes; ++t) {
-      const F32 x = widen(scales + t * kLanes);
-      values.scales[t] = x;
+  /// Divides the scales by their unit. What is not finite makes the unit so, and with it all sums.
+  /// False where scales have a sign that the weights have none for.
+  static bool make_unit(Values& values) {
+    F32 largest = set1(0.0f);
+    Mask infinite = 0, negative = 0;
+    for (const F32 x : values.scales) {
       largest = max(_mm512_abs_ps(x), largest);
-      sum = fmadd(x, set1(0.0f), sum);  // 0 or NaN
+      infinite |= _mm512_fpclass_ps_mask(x, 0x99);  // NaN or infinite
+      negative |= _mm512_cmp_ps_mask(x, set1(0.0f), _CMP_LT_OQ);
     }
-    values.unit = (reduce_max(largest) + reduce_add(sum)) / kMaxWeight;
+    values.unit = infinite != 0 ? NAN : reduce_max(largest) * (1 / kMaxWeight);
     const F32 inverse = set1(values.unit > 0 ? 1.0f / values.unit : 0.0f);
     for (F32& x : values.scales) x = mul(x, inverse);
+    return Codec::kSignedWeights || negative == 0;
   }
 
-  /// p [kBlockKeys]: of one head, 0 or more; p_inverse 1 / the largest.
+  /// p [kBlockKeys]: of one head, as shares of the largest.
   [[gnu::always_inline]] static void round_weights(const F32 (&p)[4], const Values& values,
                                                    float p_largest, Weights& weights) {
     __m512i whole[4];
 #pragma GCC unroll 4
     for (int t = 0; t < 4; ++t) whole[t] = _mm512_cvtps_epi32(mul(p[t], values.scales[t]));
-    const __m512i first = _mm512_packs_epi32(whole[0], whole[1]);
-    const __m512i second = _mm512_packs_epi32(whole[2], whole[3]);
-    const auto high = [](__m512i x) {
-      return _mm512_srai_epi16(_mm512_add_epi16(x, _mm512_set1_epi16(128)), 8);
-    };
     const auto low = [](__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi16(255)); };
-    const __m512i highs = _mm512_packs_epi16(high(first), high(second));
-    const __m512i lows = _mm512_packus_epi16(low(first), low(second));
-    _mm512_store_si512(weights.high, highs);
-    _mm512_store_si512(weights.low, lows);
-    const __m512i ones = _mm512_set1_epi16(1);
-    weights.bias =
-        -Codec::kOffset * _mm512_reduce_add_epi32(_mm512_add_epi32(
-                              _mm512_madd_epi16(first, ones), _mm512_madd_epi16(second, ones)));
+    if constexpr (Codec::kSignedWeights) {
+      const __m512i first = _mm512_packs_epi32(whole[0], whole[1]);
+      const __m512i second = _mm512_packs_epi32(whole[2], whole[3]);
+      const auto high = [](__m512i x) {
+        return _mm512_srai_epi16(_mm512_add_epi16(x, _mm512_set1_epi16(128)), 8);
+      };
+      _mm512_store_si512(weights.high, _mm512_packs_epi16(high(first), high(second)));
+      _mm512_store_si512(weights.low, _mm512_packus_epi16(low(first), low(second)));
+      const __m512i ones = _mm512_set1_epi16(1);
+      weights.bias =
+          -Codec::kOffset * _mm512_reduce_add_epi32(_mm512_add_epi32(
+                                _mm512_madd_epi16(first, ones), _mm512_madd_epi16(second, ones)));
+    } else {
+      const __m512i first = _mm512_packus_epi32(whole[0], whole[1]);
+      const __m512i second = _mm512_packus_epi32(whole[2], whole[3]);
+      const auto high = [](__m512i x) { return _mm512_srli_epi16(x, 8); };
+      _mm512_store_si512(weights.high, _mm512_packus_epi16(high(first), high(second)));
+      _mm512_store_si512(weights.low, _mm512_packus_epi16(low(first), low(second)));
+    }
     weights.unit = p_largest * values.unit;
+  }
+
+  /// The unsigned operand is V where weights are signed, else the weights.
+  [[gnu::always_inline]] static __m512i add_products(__m512i sums, __m512i v, __m512i w) {
+    return Codec::kSignedWeights ? add_dots(sums, v, w) : add_dots(sums, w, v);
   }
 
   /// out[h] += weights[h] V over one block's dimensions.
@@ -286,7 +296,7 @@ struct IntegerKv {
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
       high[h][0] = high[h][1] = _mm512_setzero_si512();
-      low[h][0] = low[h][1] = _mm512_set1_epi32(weights[h].bias);
+      low[h][0] = low[h][1] = _mm512_set1_epi32(Codec::kSignedWeights ? weights[h].bias : 0);
     }
     for (int32_t g = 0; g < kBlockKeys / 4; ++g) {
       const __m512i v0 = values.columns[g][0], v1 = values.columns[g][1];
@@ -294,10 +304,10 @@ struct IntegerKv {
       for (int h = 0; h < kHeads; ++h) {
         const __m512i w_high = broadcast_word(weights[h].high + 4 * g);
         const __m512i w_low = broadcast_word(weights[h].low + 4 * g);
-        high[h][0] = add_dots(high[h][0], v0, w_high);
-        high[h][1] = add_dots(high[h][1], v1, w_high);
-        low[h][0] = add_dots(low[h][0], v0, w_low);
-        low[h][1] = add_dots(low[h][1], v1, w_low);
+        high[h][0] = add_products(high[h][0], v0, w_high);
+        high[h][1] = add_products(high[h][1], v1, w_high);
+        low[h][0] = add_products(low[h][0], v0, w_low);
+        low[h][1] = add_products(low[h][1], v1, w_low);
       }
     }
 #pragma GCC unroll 4
@@ -315,33 +325,28 @@ struct IntegerKv {
   /// Keys 16 t … 16 t + 15.
   [[gnu::always_inline]] static void load_sixteen(const uint8_t* v, int64_t stride,
                                                   int32_t n_blocks, int32_t t, Values* values) {
-    int64_t stride3 = 3 * stride;
-    asm("" : "+r"(stride3));
-    for (int32_t i = 0; i < 4; ++i, v += 4 * stride) {
-      const uint8_t* from = v;
-      for (int32_t b = 0; b < n_blocks; ++b, from += kBytes) {
-        Codec::value_columns(from, from + stride, from + 2 * stride, from + stride3,
+    KeyRows rows(v, stride);
+    for (int32_t b = 0; b < n_blocks; ++b, rows.advance(kBytes)) {
+      values[b].scales[t] = load_scales(rows);
+#pragma GCC unroll 4
+      for (int32_t i = 0; i < 4; ++i) {
+        Codec::value_columns(rows.row(i, 0), rows.row(i, 1), rows.row(i, 2), rows.row(i, 3),
                              values[b].columns[4 * i + t]);
       }
     }
   }
 
   /// Brings a block of keys' V into `values` [n_blocks]. Keys have their places by slot, so that
-  /// 16 that lie together are in one page; of 16 that are not all seen the others are zeros.
-  static void load_values(const KeyBlock& keys, Values* values) {
+  /// 16 that lie together are in one page; of 16 that are not all seen the others are zeros. False:
+  /// as make_unit.
+  static bool load_values(const KeyBlock& keys, Values* values) {
     const PagedKv& kv = *keys.kv;
     const int32_t n_blocks = kv.layout.head_dim / kBlock;
-    uint16_t scales[kMaxBlocks * kBlockKeys];
-    if (keys.end - keys.begin < kBlockKeys) {
-      memset(scales, 0, sizeof(scales));
-      for (int32_t b = 0; b < n_blocks; ++b) memset(&values[b], 0, sizeof(values[b].columns));
-    }
+    if (keys.end - keys.begin < kBlockKeys) memset(values, 0, n_blocks * sizeof(values[0]));
     for_runs(keys, [&](int64_t slot, int32_t, int32_t n) {
       const uint8_t* v = v_at(kv, keys.block_table, slot, keys.kv_head);
-      const int32_t place = slot % kBlockKeys;
-      copy_scales(v, kv.v_bytes, n_blocks, n, scales + place);
       const int64_t ahead = v_ahead(keys, slot, v);
-      const int32_t first = place, end = place + n;
+      const int32_t first = slot % kBlockKeys, end = first + n;
       for (int32_t t = first / 16; t * 16 < end; ++t) {
         const uint8_t* from = v + (int64_t{t} * 16 - first) * kv.v_bytes;
         prefetch(from + ahead, 16 * kv.v_bytes);
@@ -357,9 +362,9 @@ struct IntegerKv {
         load_sixteen(from, kv.v_bytes, n_blocks, t, values);
       }
     });
-    for (int32_t b = 0; b < n_blocks; ++b) {
-      load_value_scales(scales + b * kBlockKeys, values[b]);
-    }
+    bool can_weigh = true;
+    for (int32_t b = 0; b < n_blocks; ++b) can_weigh &= make_unit(values[b]);
+    return can_weigh;
   }
 
   template <int kHeads>
@@ -392,7 +397,7 @@ struct IntegerKv {
                          float* out) {
     const int32_t n_blocks = keys.kv->layout.head_dim / kBlock;
     Values values[kMaxBlocks];
-    load_values(keys, values);
+    if (!load_values(keys, values)) return BlockKv<Codec>::add_values(keys, rows, scores, out);
     for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
       add_heads<kHeads>(keys, values, n_blocks, rows.stride, scores + h * kBlockKeys,
                         out + h * rows.stride);

@@ -46,6 +46,7 @@ struct Q4_0Codec {
   }
 #if defined(__AVX512VNNI__)
   static constexpr int kOffset = 8;
+  static constexpr bool kSignedWeights = true;
   static __m512i low_nibbles(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
   static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]) {
     __m512i x[4];

@@ -37,6 +37,7 @@ struct Q8_0Codec {
 #if defined(__AVX512VNNI__)
   // Bytes plus 128, by xor.
   static constexpr int kOffset = 128;
+  static constexpr bool kSignedWeights = false;  // store() makes no scale negative
   static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]) {
     __m512i x[4], y[4];
     for (int i = 0; i < 4; ++i) {
@@ -60,8 +61,7 @@ struct Q8_0Codec {
         _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
     for (int i = 0; i < 2; ++i) {
       const __m512i at = _mm512_add_epi32(from, _mm512_set1_epi32(4 * i));
-      columns[i] = _mm512_xor_si512(transpose_bytes(_mm512_permutex2var_epi32(low, at, high)),
-                                    _mm512_set1_epi8(-128));
+      columns[i] = transpose_bytes(_mm512_permutex2var_epi32(low, at, high));
     }
   }
 #endif

@@ -42,7 +42,7 @@ inline int64_t v_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* v) {
 /// buffers that the block's own loads need, and hid nothing.
 [[gnu::always_inline]] inline void prefetch(const void* from, int64_t n_bytes) {
   const char* bytes = static_cast<const char*>(from);
-  for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 2);
+  for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
 }
 
 /// Calls fn<heads>(first head) for all heads of the group, kHeadBatch at a time.
