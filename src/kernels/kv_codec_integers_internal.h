@@ -71,6 +71,7 @@ inline F32 load_scales(const KeyRows& blocks) {
       uint16_t scale;
       memcpy(&scale, blocks.row(lane, i), sizeof(scale));
       four = four << 16 | scale;
+      asm("" : "+r"(four));  // or GCC 12 makes vectors of the four of them, at once
     }
     fours[lane] = four;
   }
