@@ -387,10 +387,13 @@ struct IntegerKv {
       const F32 inverse = set1(largest[h] > 0 ? 1.0f / largest[h] : 0.0f);
       for (int t = 0; t < 4; ++t) p[h][t] = mul(p[h][t], inverse);
     }
+    // All weights first: a block's products are as many instructions as the CPU looks ahead.
+    Weights weights[kMaxBlocks][kHeads];
     for (int32_t b = 0; b < n_blocks; ++b) {
-      Weights weights[kHeads];
-      for (int h = 0; h < kHeads; ++h) round_weights(p[h], values[b], largest[h], weights[h]);
-      add_block<kHeads>(values[b], weights, stride, out + b * kBlock);
+      for (int h = 0; h < kHeads; ++h) round_weights(p[h], values[b], largest[h], weights[b][h]);
+    }
+    for (int32_t b = 0; b < n_blocks; ++b) {
+      add_block<kHeads>(values[b], weights[b], stride, out + b * kBlock);
     }
   }
 
