@@ -36,18 +36,6 @@ struct Work {
   float* sum;                // [group]
 };
 
-/// What the earlier blocks left becomes relative to the maximum `top`. The first block's old maximum
-/// is -inf: 2^(-inf - m') is 0, which is right for sums that are 0.
-void rescale(const Work& w, int32_t h, float top) {
-  const F32 correction = exp2(set1(w.max[h] - top));
-  float corrections[kLanes];
-  store(corrections, correction);
-  w.max[h] = top;
-  w.sum[h] *= corrections[0];
-  float* out = w.out + h * w.stride;
-  for (int32_t d = 0; d < w.stride; d += kLanes) store(out + d, mul(load(out + d), correction));
-}
-
 /// Scores of n keys of head h become exp(score - running maximum); out is rescaled to it. Scores
 /// past n up to a whole register become -inf, that is the weight 0. The first block's old maximum
 /// is -inf: 2^(-inf - m') is 0, which is right for sums that are 0.
@@ -64,15 +52,19 @@ void softmax(const Work& w, int32_t h, int32_t n) {
   F32 tops = set1(old_max);
   for (int32_t j = 0; j < n_padded; j += kLanes) tops = max(load(scores + j), tops);
   const float top = reduce_max(tops);
-  // Mostly an earlier block has had the largest score; then the factor would be 1.
-  if (top != old_max) rescale(w, h, top);
   F32 sums = set1(0.0f);
   for (int32_t j = 0; j < n_padded; j += kLanes) {
     const F32 p = exp2(sub(load(scores + j), set1(top)));
     store(scores + j, p);
     sums = add(sums, p);
   }
-  w.sum[h] += reduce_add(sums);
+  const F32 correction = exp2(set1(old_max - top));
+  float corrections[kLanes];
+  store(corrections, correction);
+  w.max[h] = top;
+  w.sum[h] = w.sum[h] * corrections[0] + reduce_add(sums);
+  float* out = w.out + h * w.stride;
+  for (int32_t d = 0; d < w.stride; d += kLanes) store(out + d, mul(load(out + d), correction));
 }
 
 int64_t scratch_floats(int32_t group, int32_t head_dim) {

@@ -75,7 +75,15 @@ inline F32 load_scales(const KeyRows& blocks) {
     }
     fours[lane] = four;
   }
-  return _mm512_cvtph_ps(_mm256_set_epi64x(fours[3], fours[2], fours[1], fours[0]));
+  asm("" : "+m"(fours));
+  const auto load_four = [&](int lane) {
+    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(fours + lane));
+  };
+  __m256i scales = _mm256_broadcastq_epi64(load_four(0));
+  scales = _mm256_mask_broadcastq_epi64(scales, 2, load_four(1));
+  scales = _mm256_mask_broadcastq_epi64(scales, 4, load_four(2));
+  scales = _mm256_mask_broadcastq_epi64(scales, 8, load_four(3));
+  return _mm512_cvtph_ps(scales);
 }
 
 /// 16 bytes of each of four places: a register.
