@@ -37,6 +37,12 @@ struct QueryBlock {
   int32_t bias;  // -kOffset times the sum of q
 };
 
+typedef int32_t Word __attribute__((may_alias, aligned(1)));
+
+inline __m512i broadcast_word(const void* word) {
+  return _mm512_set1_epi32(*static_cast<const Word*>(word));
+}
+
 /// 16 vectors, `stride` bytes from one to the next; lanes[i] is vector 4 i. Four pointers and two
 /// indices reach all of them within x86's addressing; given one pointer, GCC 12 kept 16 of them, in
 /// vector registers, and getting them out took as long as the products.
@@ -59,31 +65,23 @@ struct KeyRows {
   }
 };
 
-/// The scales before 16 blocks. By way of general registers: written one by one to memory and read
-/// back together they cannot be forwarded, and the read waits until all are in the L1.
+/// The scales before 16 blocks, by loads that broadcast into one lane each: written one by one to
+/// memory and read back together they cannot be forwarded, and put together in general registers
+/// they were a tenth of all instructions.
 inline F32 load_scales(const KeyRows& blocks) {
-  uint64_t fours[4];
+  const auto load_word = [&](int lane, int i) { return broadcast_word(blocks.row(lane, i)); };
+  __m512i lanes[4];
 #pragma GCC unroll 4
   for (int lane = 0; lane < 4; ++lane) {
-    uint64_t four = 0;
-#pragma GCC unroll 4
-    for (int i = 3; i >= 0; --i) {
-      uint16_t scale;
-      memcpy(&scale, blocks.row(lane, i), sizeof(scale));
-      four = four << 16 | scale;
-      asm("" : "+r"(four));  // or GCC 12 makes vectors of the four of them, at once
-    }
-    fours[lane] = four;
+    __m512i four = load_word(lane, 0);
+    four = _mm512_mask_mov_epi32(four, 0x2222, load_word(lane, 1));
+    four = _mm512_mask_mov_epi32(four, 0x4444, load_word(lane, 2));
+    lanes[lane] = _mm512_mask_mov_epi32(four, 0x8888, load_word(lane, 3));
   }
-  asm("" : "+m"(fours));
-  const auto load_four = [&](int lane) {
-    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(fours + lane));
-  };
-  __m256i scales = _mm256_broadcastq_epi64(load_four(0));
-  scales = _mm256_mask_broadcastq_epi64(scales, 2, load_four(1));
-  scales = _mm256_mask_broadcastq_epi64(scales, 4, load_four(2));
-  scales = _mm256_mask_broadcastq_epi64(scales, 8, load_four(3));
-  return _mm512_cvtph_ps(scales);
+  __m512i all = _mm512_mask_mov_epi32(lanes[0], 0x00f0, lanes[1]);
+  all = _mm512_mask_mov_epi32(all, 0x0f00, lanes[2]);
+  all = _mm512_mask_mov_epi32(all, 0xf000, lanes[3]);
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(all));
 }
 
 /// 16 bytes of each of four places: a register.
@@ -120,12 +118,6 @@ inline void transpose_words(__m512i (&x)[4]) {
 inline __m512i transpose_bytes(__m512i x) {
   return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6,
                                                                      10, 14, 3, 7, 11, 15)));
-}
-
-typedef int32_t Word __attribute__((may_alias, aligned(1)));
-
-inline __m512i broadcast_word(const void* word) {
-  return _mm512_set1_epi32(*static_cast<const Word*>(word));
 }
 
 /// sums + unsigned bytes times signed ones, four a lane. Not the intrinsic: GCC 12 copies the sums

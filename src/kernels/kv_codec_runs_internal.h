@@ -20,7 +20,7 @@ template <class Fn>
 void for_runs(const KeyBlock& keys, const Fn& fn) {
   const int64_t page_tokens = keys.kv->layout.page_tokens;
   for (int64_t slot = keys.begin; slot < keys.end;) {
-    const int64_t page_end = (slot / page_tokens + 1) * page_tokens;
+    const int64_t page_end = (slot & -page_tokens) + page_tokens;
     const int64_t run_end = page_end < keys.end ? page_end : keys.end;
     fn(slot, slot - keys.begin, run_end - slot);
     slot = run_end;
@@ -42,6 +42,7 @@ inline int64_t v_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* v) {
 /// buffers that the block's own loads need, and hid nothing.
 [[gnu::always_inline]] inline void prefetch(const void* from, int64_t n_bytes) {
   const char* bytes = static_cast<const char*>(from);
+#pragma GCC unroll 4
   for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
 }
 
