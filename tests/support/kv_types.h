@@ -39,8 +39,8 @@ inline bool has_blocks(const kernels::KvTypes& types) {
 }
 
 /// What one rounding to the type changes at most, as a share of the largest value beside it, which
-/// is below a power of two: half a unit in the last place, half a step of q8_0, and a whole one of
-/// q4_0, which has no +8 to meet -8.
+/// is below a power of two: half a unit in the last place, half a step of q8_0, of which the
+/// largest value is at least 119.9, and a whole one of q4_0, which has no +8 to meet -8.
 inline double kv_error(DType type) {
   switch (type) {
     case DType::kF32:
@@ -50,7 +50,7 @@ inline double kv_error(DType type) {
     case DType::kBF16:
       return 0x1p-9;
     case DType::kQ8_0:
-      return 0.5 / 127;
+      return 0.5 / 119.5;
     case DType::kQ4_0:
       return 1.0 / 8;
     default:
