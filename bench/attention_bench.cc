@@ -69,15 +69,14 @@ struct Setup {
     std::iota(table.begin(), table.end(), 0);
     const size_t n = table.size() * static_cast<size_t>(kPageTokens) *
                      static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
-    k = random_kv(type, n);
-    v = random_kv(type, n);
+    pages = random_kv(type, 2 * n);
     q = random_floats(slots.size() * static_cast<size_t>(shape.n_heads * shape.head_dim));
     out.resize(q.size());
     log_sum_exp.resize(slots.size() * static_cast<size_t>(shape.n_heads));
     sequence = {table.data(), 0, static_cast<int64_t>(slots.size()),
                 slots.size() == 1 ? KernelClass::kDecode : KernelClass::kPrefill};
     for (const int32_t slot : slots) first_slots.push_back(std::max(0, slot + 1 - window_tokens));
-    args = {.kv = make_paged_kv(layout_of(shape, type), k.data(), v.data()),
+    args = {.kv = make_paged_kv(layout_of(shape, type), pages.data()),
             .sequences = {&sequence, 1},
             .slots = slots,
             .first_slots = window_tokens == 0 ? std::span<int32_t>() : first_slots,
@@ -94,7 +93,7 @@ struct Setup {
     }
   }
   std::vector<int32_t> slots, first_slots, table;
-  std::vector<std::byte> k, v;
+  std::vector<std::byte> pages;
   std::vector<float> q, out, log_sum_exp;
   AttentionSequence sequence;
   AttentionArgs args;
@@ -169,14 +168,11 @@ void run_share(benchmark::State& state, Isa isa, const Shape& shape, int32_t dep
     decode.push_back(seconds_of([&] { attention(context, setup.args, plan); }));
     state.SetIterationTime(decode.back());
     benchmark::ClobberMemory();
-    read.push_back(seconds_of([&] {
-      benchmark::DoNotOptimize(read_all(pool, setup.k));
-      benchmark::DoNotOptimize(read_all(pool, setup.v));
-    }));
+    read.push_back(seconds_of([&] { benchmark::DoNotOptimize(read_all(pool, setup.pages)); }));
   }
   const double decoded_bytes =
       2.0 * depth * shape.n_kv_heads * static_cast<double>(row_bytes(type, shape.head_dim));
-  const double read_bytes = static_cast<double>(setup.k.size() + setup.v.size());
+  const double read_bytes = static_cast<double>(setup.pages.size());
   const double decode_rate = decoded_bytes / low_decile(decode),
                read_rate = read_bytes / low_decile(read);
   state.counters["decode GB/s"] = 1e-9 * decode_rate;
@@ -204,7 +200,7 @@ void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairin
   const size_t layer_bytes =
       2 * static_cast<size_t>(kTokens) * static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
   const std::vector<std::byte> k = random_kv(DType::kF16, kLayers * layer_bytes / 2), v = k;
-  std::vector<std::byte> k_pages(k.size()), v_pages(k.size());
+  std::vector<std::byte> pages(2 * k.size());
   std::vector<int32_t> table(kTokens / kPageTokens), positions(kTokens);
   std::iota(table.begin(), table.end(), 0);
   std::iota(positions.begin(), positions.end(), 0);
@@ -218,9 +214,9 @@ void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairin
   for (auto _ : state) {
     for (size_t layer = 0; layer < kLayers; ++layer) {
       const size_t at = layer * layer_bytes;
-      rotate_into_pages(
-          context, rope, 0, {DType::kF16, k.data() + at, v.data() + at}, kTokens, 0, table.data(),
-          make_paged_kv(layout_of(shape, DType::kF16), k_pages.data() + at, v_pages.data() + at));
+      rotate_into_pages(context, rope, 0, {DType::kF16, k.data() + at, v.data() + at}, kTokens, 0,
+                        table.data(),
+                        make_paged_kv(layout_of(shape, DType::kF16), pages.data() + 2 * at));
     }
     benchmark::ClobberMemory();
   }

@@ -54,7 +54,7 @@ AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionS
 /// Aborts unless the shapes of all arguments agree; returns the number of the step's rows.
 int64_t check_args(const AttentionArgs& args) {
   const KvLayout& kv = args.kv.layout;
-  WEFT_CHECK(args.kv.k != nullptr && args.n_heads > 0);
+  WEFT_CHECK(args.kv.pages != nullptr && args.n_heads > 0);
   WEFT_CHECK(args.n_heads % kv.n_kv_heads == 0 && args.softcap >= 0);
   WEFT_CHECK(args.q.columns == int64_t{args.n_heads} * kv.head_dim && args.q.is_dense());
   const int64_t n_rows = std::ssize(args.slots);

@@ -144,18 +144,19 @@ bool is_seen(const AttentionRows& rows, int64_t row_begin, int64_t row_end, int6
   return row < row_end && first_visible(rows, row) < end;
 }
 
-/// dst [end - begin][head_dim] = the vectors of a KV head in the slots [begin, end), without the
-/// pages of which no row of [row_begin, row_end) sees a key there: those may have been freed.
-void widen_block(const AttentionRows& rows, const KvCodecFns& codec, const uint8_t* base,
-                 int32_t bytes, int32_t kv_head, int64_t row_begin, int64_t row_end, int64_t begin,
-                 int64_t end, float* dst) {
+/// dst [end - begin][head_dim] = the vectors of a KV head in the slots [begin, end), by k_at or
+/// v_at, without the pages of which no row of [row_begin, row_end) sees a key there: those may have
+/// been freed.
+template <class At>
+void widen_block(const AttentionRows& rows, const KvCodecFns& codec, const At& at, int32_t kv_head,
+                 int64_t row_begin, int64_t row_end, int64_t begin, int64_t end, float* dst) {
   const KvLayout& kv = rows.kv.layout;
   for (int64_t slot = begin; slot < end;) {
     const int64_t page_end = (slot / kv.page_tokens + 1) * kv.page_tokens;
     const int64_t run_end = page_end < end ? page_end : end;
     const int64_t n = (run_end - slot) * kv.head_dim;
     if (is_seen(rows, row_begin, row_end, slot, run_end)) {
-      codec.load(base + kv_vector(kv, rows.block_table, slot, kv_head) * bytes, n, dst);
+      codec.load(at(rows.kv, rows.block_table, slot, kv_head), n, dst);
     }
     dst += n;
     slot = run_end;
@@ -164,14 +165,12 @@ void widen_block(const AttentionRows& rows, const KvCodecFns& codec, const uint8
 
 void widen_keys(const AttentionRows& rows, int32_t kv_head, int64_t row_begin, int64_t row_end,
                 int64_t begin, int64_t end, float* dst) {
-  widen_block(rows, *rows.k_codec, rows.kv.k, rows.kv.k_bytes, kv_head, row_begin, row_end, begin,
-              end, dst);
+  widen_block(rows, *rows.k_codec, k_at, kv_head, row_begin, row_end, begin, end, dst);
 }
 
 void widen_values(const AttentionRows& rows, int32_t kv_head, int64_t row_begin, int64_t row_end,
                   int64_t begin, int64_t end, float* dst) {
-  widen_block(rows, *rows.v_codec, rows.kv.v, rows.kv.v_bytes, kv_head, row_begin, row_end, begin,
-              end, dst);
+  widen_block(rows, *rows.v_codec, v_at, kv_head, row_begin, row_end, begin, end, dst);
 }
 
 /// scores [key][query] = K q for the keys [begin, end), and what else shares their kTileRows.

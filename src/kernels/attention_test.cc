@@ -40,15 +40,13 @@ class Pages {
  public:
   Pages(const Shape& shape, int32_t n_pages)
       : shape_(shape),
-        k_(page_bytes(n_pages, shape.types.k), kNanByte),
-        v_(page_bytes(n_pages, shape.types.v), kNanByte),
+        bytes_(n_pages * shape.page_tokens * kv_token_bytes(shape.layout()), kNanByte),
         free_(n_pages) {
     std::iota(free_.begin(), free_.end(), 0);
     std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
   }
   PagedKv kv() {
-    return make_paged_kv(shape_.layout(), reinterpret_cast<std::byte*>(k_.data()),
-                         reinterpret_cast<std::byte*>(v_.data()));
+    return make_paged_kv(shape_.layout(), reinterpret_cast<std::byte*>(bytes_.data()));
   }
   /// A block table of n_tokens random tokens, whose first n_shared pages are those of `other`.
   std::vector<int32_t> add(int64_t n_tokens, uint32_t seed, const std::vector<int32_t>& other = {},
@@ -80,15 +78,11 @@ class Pages {
     std::fill_n(k_at(kv(), table.data(), slot, head), kv().k_bytes, kNanByte);
     std::fill_n(v_at(kv(), table.data(), slot, head), kv().v_bytes, kNanByte);
   }
-  std::vector<uint8_t>& k() { return k_; }
-  std::vector<uint8_t>& v() { return v_; }
+  const std::vector<uint8_t>& bytes() const { return bytes_; }
 
  private:
-  size_t page_bytes(int32_t n_pages, DType type) const {
-    return n_pages * shape_.n_kv_heads * shape_.page_tokens * row_bytes(type, shape_.head_dim);
-  }
   Shape shape_;
-  std::vector<uint8_t> k_, v_;
+  std::vector<uint8_t> bytes_;
   std::vector<int32_t> free_;
 };
 
@@ -757,8 +751,7 @@ TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
       const std::vector<AttentionSequence> sequences = {{a.data(), 0, 4}, {b.data(), 4, 6}};
       const int64_t width = std::ssize(k) / std::ssize(slots);
       write_kv(context, pages.kv(), sequences, slots, {k, width}, {v, width});
-      EXPECT_EQ(pages.k(), expected.k()) << isa_name(isa);
-      EXPECT_EQ(pages.v(), expected.v()) << isa_name(isa);
+      EXPECT_EQ(pages.bytes(), expected.bytes()) << isa_name(isa);
 
       // And back, as the types have them.
       const std::vector<int32_t> read = {39, 5};

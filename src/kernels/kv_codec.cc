@@ -101,11 +101,10 @@ int64_t kv_token_bytes(const KvLayout& kv) {
   return kv.n_kv_heads * (row_bytes(kv.k_type, kv.head_dim) + row_bytes(kv.v_type, kv.head_dim));
 }
 
-PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v) {
-  WEFT_CHECK(check_kv_layout(layout).is_ok() && k != nullptr && v != nullptr);
+PagedKv make_paged_kv(const KvLayout& layout, std::byte* pages) {
+  WEFT_CHECK(check_kv_layout(layout).is_ok() && pages != nullptr);
   return {.layout = layout,
-          .k = reinterpret_cast<uint8_t*>(k),
-          .v = reinterpret_cast<uint8_t*>(v),
+          .pages = reinterpret_cast<uint8_t*>(pages),
           .k_bytes = narrow<int32_t>(row_bytes(layout.k_type, layout.head_dim)),
           .v_bytes = narrow<int32_t>(row_bytes(layout.v_type, layout.head_dim))};
 }

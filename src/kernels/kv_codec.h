@@ -36,8 +36,8 @@ struct KvTypes {
 Status check_kv_layout(const KvLayout& layout);
 /// Of one token of one layer: K and V of all KV heads. SmolLM2 in f16, 3 KV heads of 64: 768.
 int64_t kv_token_bytes(const KvLayout& layout);
-/// A layer whose K and V begin there; `layout` as check_kv_layout takes it.
-PagedKv make_paged_kv(const KvLayout& layout, std::byte* k, std::byte* v);
+/// A layer whose pages begin there; `layout` as check_kv_layout takes it.
+PagedKv make_paged_kv(const KvLayout& layout, std::byte* pages);
 
 /// dst = src in the type, each rounded once, to nearest even (q4_0 as GGML rounds); and back: as
 /// many bytes as the type takes for so many elements, a whole number of its blocks.

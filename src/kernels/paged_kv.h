@@ -13,8 +13,8 @@ namespace weft::kernels {
 
 inline constexpr int32_t kMaxHeadDim = 256;
 
-/// What a page of one layer is: K [n_kv_heads][page_tokens] vectors of head_dim elements, then V as
-/// many. The types are those that is_kv_type (kv_codec.h) takes.
+/// What a page of one layer is: for each KV head page_tokens vectors of K of head_dim elements,
+/// then as many of V. The types are those that is_kv_type (kv_codec.h) takes.
 struct KvLayout {
   DType k_type{};
   DType v_type{};
@@ -23,32 +23,35 @@ struct KvLayout {
   int32_t page_tokens = 0;  // a power of two, 16 to 256
 };
 
-/// One layer of the page memory; K is rotated. k, v: [n_pages][n_kv_heads][page_tokens] vectors.
-/// make_paged_kv (kv_codec.h) makes one.
+/// One layer of the page memory; K is rotated. pages: [n_pages][n_kv_heads], of each head K
+/// [page_tokens] vectors and V [page_tokens] vectors. make_paged_kv (kv_codec.h) makes one.
 struct PagedKv {
   KvLayout layout;
-  uint8_t* k = nullptr;
-  uint8_t* v = nullptr;
+  uint8_t* pages = nullptr;
   int32_t k_bytes = 0;  // of a vector of K
   int32_t v_bytes = 0;
 };
 
-/// Which of the layer's vectors slot `slot` of a sequence has for a KV head.
-static inline int64_t kv_vector(const KvLayout& kv, const int32_t* block_table, int64_t slot,
-                                int32_t kv_head) {
-  const int shift = __builtin_ctz(kv.page_tokens);  // a division is some 20 cycles, several a page
+/// Where a KV head's K begins in the page that slot `slot` of a sequence lies in.
+static inline uint8_t* head_of_page(const PagedKv& kv, const int32_t* block_table, int64_t slot,
+                                    int32_t kv_head) {
+  const int shift = __builtin_ctz(kv.layout.page_tokens);  // dividing takes some 20 cycles
   const int64_t page = block_table[slot >> shift];
-  return ((page * kv.n_kv_heads + kv_head) << shift) + (slot & (kv.page_tokens - 1));
+  const int64_t head = page * kv.layout.n_kv_heads + kv_head;
+  return kv.pages + (head << shift) * (kv.k_bytes + kv.v_bytes);
 }
 
 static inline uint8_t* k_at(const PagedKv& kv, const int32_t* block_table, int64_t slot,
                             int32_t kv_head) {
-  return kv.k + kv_vector(kv.layout, block_table, slot, kv_head) * kv.k_bytes;
+  const int64_t token = slot & (kv.layout.page_tokens - 1);
+  return head_of_page(kv, block_table, slot, kv_head) + token * kv.k_bytes;
 }
 
 static inline uint8_t* v_at(const PagedKv& kv, const int32_t* block_table, int64_t slot,
                             int32_t kv_head) {
-  return kv.v + kv_vector(kv.layout, block_table, slot, kv_head) * kv.v_bytes;
+  const int64_t token = slot & (kv.layout.page_tokens - 1);
+  const int64_t k_bytes = int64_t{kv.layout.page_tokens} * kv.k_bytes;
+  return head_of_page(kv, block_table, slot, kv_head) + k_bytes + token * kv.v_bytes;
 }
 
 /// The pages that one KV head of a row reads, in the order of their slots, as a block table of

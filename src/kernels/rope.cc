@@ -120,7 +120,7 @@ void check_tokens(const RopeTable& table, int64_t table_begin, int64_t n_tokens,
                   const PagedKv& kv, const KvShift& shift) {
   WEFT_CHECK(n_tokens >= 0 && table_begin >= 0 && first_slot >= 0);
   WEFT_CHECK(n_tokens <= table_rows(table) - table_begin);
-  WEFT_CHECK(kv.k != nullptr && table.n_dims <= kv.layout.head_dim);
+  WEFT_CHECK(kv.pages != nullptr && table.n_dims <= kv.layout.head_dim);
   const int64_t width = int64_t{kv.layout.n_kv_heads} * kv.layout.head_dim;
   WEFT_CHECK(shift.k.size() == shift.v.size());
   WEFT_CHECK(shift.k.empty() || std::ssize(shift.k) == width);

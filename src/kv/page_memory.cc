@@ -42,42 +42,29 @@ Result<PageMemory> PageMemory::create(const Shape& shape) {
 PageMemory::PageMemory(const Shape& shape, LazyBuffer<std::byte> memory)
     : shape_(shape), memory_(std::move(memory)) {}
 
-int64_t PageMemory::k_page_bytes() const {
-  const kernels::KvLayout& kv = shape_.layout;
-  return row_bytes(kv.k_type, kv.head_dim) * kv.n_kv_heads * kv.page_tokens;
+int64_t PageMemory::layer_page_bytes() const {
+  return kernels::kv_token_bytes(shape_.layout) * shape_.layout.page_tokens;
 }
 
-int64_t PageMemory::v_page_bytes() const {
-  const kernels::KvLayout& kv = shape_.layout;
-  return row_bytes(kv.v_type, kv.head_dim) * kv.n_kv_heads * kv.page_tokens;
-}
-
-std::byte* PageMemory::k_page(int32_t layer, int32_t page) {
-  return memory_.data() + layer * (k_page_bytes() + v_page_bytes()) * shape_.n_pages +
-         page * k_page_bytes();
-}
-
-std::byte* PageMemory::v_page(int32_t layer, int32_t page) {
-  return k_page(layer, shape_.n_pages) + page * v_page_bytes();
+std::byte* PageMemory::page(int32_t layer, int32_t page) {
+  return memory_.data() + (int64_t{layer} * shape_.n_pages + page) * layer_page_bytes();
 }
 
 kernels::PagedKv PageMemory::layer(int index) {
   WEFT_CHECK(index >= 0 && index < shape_.n_layers);
-  return kernels::make_paged_kv(shape_.layout, k_page(index, 0), v_page(index, 0));
+  return kernels::make_paged_kv(shape_.layout, page(index, 0));
 }
 
 void PageMemory::copy_page(int32_t from, int32_t to) {
   for (int32_t i = 0; i < shape_.n_layers; ++i) {
-    std::memcpy(k_page(i, to), k_page(i, from), k_page_bytes());
-    std::memcpy(v_page(i, to), v_page(i, from), v_page_bytes());
+    std::memcpy(page(i, to), page(i, from), layer_page_bytes());
   }
 }
 
 void PageMemory::page_freed(int32_t freed) {
   if (!kDebugChecks) return;
   for (int32_t i = 0; i < shape_.n_layers; ++i) {
-    std::memset(k_page(i, freed), kPoison, k_page_bytes());
-    std::memset(v_page(i, freed), kPoison, v_page_bytes());
+    std::memset(page(i, freed), kPoison, layer_page_bytes());
   }
 }
 

@@ -13,7 +13,8 @@
 
 namespace weft::kv {
 
-/// For each layer K and then V, each [n_pages][n_kv_heads][page_tokens] vectors. Fresh pages are
+/// For each layer [n_pages] pages as in kernels/paged_kv.h: a KV head's K and V side by side, since
+/// decode reads both of one head at a time. Fresh pages are
 /// zero and take no memory until they are written; freed ones keep theirs. In debug builds a freed
 /// page is filled with NaN, so that a read of it shows. One thread changes pages.
 class PageMemory : public PageContents {
@@ -32,17 +33,15 @@ class PageMemory : public PageContents {
   kernels::PagedKv layer(int index);
 
   /// K and V of a page, all layers.
-  int64_t page_bytes() const { return shape_.n_layers * (k_page_bytes() + v_page_bytes()); }
+  int64_t page_bytes() const { return shape_.n_layers * layer_page_bytes(); }
 
   void copy_page(int32_t from, int32_t to) override;
   void page_freed(int32_t page) override;
 
  private:
   PageMemory(const Shape& shape, LazyBuffer<std::byte> memory);
-  int64_t k_page_bytes() const;
-  int64_t v_page_bytes() const;
-  std::byte* k_page(int32_t layer, int32_t page);
-  std::byte* v_page(int32_t layer, int32_t page);
+  int64_t layer_page_bytes() const;
+  std::byte* page(int32_t layer, int32_t page);
 
   Shape shape_;
   LazyBuffer<std::byte> memory_;
