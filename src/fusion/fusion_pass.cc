@@ -372,6 +372,7 @@ Status FusionPass::start(std::span<const int64_t> selected) {
   for (const int64_t position : selected) add(narrow<int32_t>(position));
   for (int32_t p = chunks_end_; p < std::ssize(tokens_); ++p) add(p);
   rows.groups = {{.sequence = sequence_, .row_begin = 0, .row_end = rows.size()}};
+  batch_.reset();  // the first phase's: the two are never there together
   WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows)));
   return Status::ok();
 }
