@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "fusion/fusion_scratch.h"
+#include "fusion/fusor.h"
 #include "kernels/matmul_prefill.h"
 #include "model/executor.h"
-#include "support/architecture_cases.h"
+#include "store/chunk_store.h"
 #include "support/files.h"
 #include "support/identity_cases.h"
 #include "support/instruction_sets.h"
@@ -250,6 +252,49 @@ TEST_F(StepScratch, FollowsTheInstructionSet) {
 TEST_F(StepScratch, IsEnoughForAnyNumberOfThreads) {
   const std::string file = file_of(models().front());
   for (const int n_threads : {2, 3, 8}) expect_bounds(file, {.n_threads = n_threads});
+}
+
+/// Records come from the disk, each layer as it is needed; all tokens of the chunks are recomputed.
+TEST_F(StepScratch, HoldsAFusionWithItsLayersInFlight) {
+  for (const test::IdentityCase& one : models()) {
+    if (one.name != "gqa_f32" && one.name != "llama3_q4_k_m" && one.name != "gemma3_q8_0") continue;
+    const std::string file = file_of(one);
+    for (const fusion::SelectorKind selector :
+         {fusion::SelectorKind::kQueryAttention, fusion::SelectorKind::kVDeviation}) {
+      const test::TempDir store_dir;
+      auto store = store::ChunkStore::open(
+          posix_env(), {.dir = store_dir.path() + "/store", .create = true});
+      ASSERT_TRUE(store.is_ok()) << store.status().message();
+      fusion::Prompt prompt{.prefix = std::vector<int32_t>(40, 7), .chunks = {}, .suffix = {}};
+      for (int32_t i = 0; i < 5; ++i) prompt.chunks.emplace_back(200, 10 + i);
+      prompt.suffix.assign(100, 9);
+      {
+        test::TestModel computing(file);
+        ASSERT_TRUE(computing.fusor(store->get(), {4, 5, 6})->gather(prompt).is_ok());
+      }
+      test::TestModel model(file, {.n_threads = 1});
+      const auto fusor = model.fusor(store->get(), {4, 5, 6});
+      const int64_t n = prompt.n_tokens();
+      const fusion::FusionOptions options{.mode = fusion::ReuseMode::kBlend,
+                                          .ratio = 1,
+                                          .selector = selector,
+                                          .allow_plain = false};
+      const int64_t computed =
+          model::StepScratch(model.model(), model.context(), model.cache().layout())
+              .bytes({.prompt_rows = n, .n_slots = n, .logit_rows = 1, .receives = true}) +
+          fusion::fusion_scratch_bytes(model.model().config(), n);
+      const int64_t taken = most_taken_by([&] {
+        auto prefilled = fusor->prefill(prompt, options);
+        ASSERT_TRUE(prefilled.is_ok()) << prefilled.status().message();
+        EXPECT_GT(prefilled->report.recomputed_tokens, 900);
+      });
+      SCOPED_TRACE(fmt::format("{} {}: takes {}, computed {}", one.name,
+                               fusion::kSelectors.name(selector), taken, computed));
+      EXPECT_LE(taken, computed);
+      // One number for both selectors and for chunks of any length.
+      EXPECT_LE(computed, taken + taken / 4);
+    }
+  }
 }
 
 /// So that a limit can be halved for: more rows never take less.

@@ -306,7 +306,7 @@ void FusionPass::read_from_pages(int32_t layer) {
 /// Of the rows from row_begin on of the step, whose K and V these are.
 void FusionPass::measure_changes(int64_t row_begin, MatrixView<const float> k,
                                  MatrixView<const float> v) {
-  if (row_begin == 0) shifts_.clear();
+  if (row_begin == 0) shifts_.clear(chunk_rows_.size());
   const MatrixView<const float> stored_k(stored_k_, k.columns), stored_v(stored_v_, v.columns);
   for (size_t i = 0; i < chunk_rows_.size(); ++i) {
     const ChunkRow& row = chunk_rows_[i];
