@@ -242,7 +242,7 @@ TEST_F(RollingEngines, APromptThatIsStoppedLeavesTheSequenceAsItWasOrEmpty) {
 
 TEST_F(RollingEngines, AKvLimitHoldsMoreOfAContextWhereWindowsRoll) {
   const auto all = open(false);
-  const auto limit = narrow<uint64_t>(all->kv_token_bytes() * 4096);
+  const auto limit = narrow<uint64_t>(all->limit_to_hold(4096 / kPageTokens));
   EXPECT_EQ(open(false, limit)->context_tokens(), 4096);
   EXPECT_GT(open(true, limit)->context_tokens(), 6000);
 }

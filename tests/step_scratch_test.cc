@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/batcher.h"
+#include "engine/engine.h"
 #include "fusion/fusion_scratch.h"
 #include "fusion/fusor.h"
 #include "kernels/matmul_prefill.h"
@@ -262,8 +264,8 @@ TEST_F(StepScratch, HoldsAFusionWithItsLayersInFlight) {
     for (const fusion::SelectorKind selector :
          {fusion::SelectorKind::kQueryAttention, fusion::SelectorKind::kVDeviation}) {
       const test::TempDir store_dir;
-      auto store = store::ChunkStore::open(
-          posix_env(), {.dir = store_dir.path() + "/store", .create = true});
+      auto store = store::ChunkStore::open(posix_env(),
+                                           {.dir = store_dir.path() + "/store", .create = true});
       ASSERT_TRUE(store.is_ok()) << store.status().message();
       fusion::Prompt prompt{.prefix = std::vector<int32_t>(40, 7), .chunks = {}, .suffix = {}};
       for (int32_t i = 0; i < 5; ++i) prompt.chunks.emplace_back(200, 10 + i);
@@ -312,6 +314,133 @@ TEST_F(StepScratch, GrowsWithEachNumber) {
       ASSERT_GE(now, before) << i;
       before = now;
     }
+  }
+}
+
+/// Engines as commands open them, under a limit.
+class LimitedEngine : public StepScratch {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), file_,
+                                         {.n_layers = 6,
+                                          .n_embd = 128,
+                                          .n_ff = 384,
+                                          .n_heads = 8,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 16,
+                                          .vocab = 600,
+                                          .context_length = 4096,
+                                          .recipe = "Q8_0"})
+                    .is_ok());
+  }
+  std::unique_ptr<engine::Engine> open(uint64_t limit_bytes, const engine::StepNeeds& steps) {
+    auto engine = engine::Engine::open(posix_env(), {.model_path = file_,
+                                                     .n_threads = 2,
+                                                     .kv_limit_bytes = limit_bytes,
+                                                     .steps = steps,
+                                                     .n_contexts = steps.n_sequences,
+                                                     .compute = "int8"});
+    EXPECT_TRUE(engine.is_ok()) << engine.status().message();
+    return std::move(*engine);
+  }
+  uint64_t limit_of(int64_t n_pages, const engine::StepNeeds& steps) {
+    return static_cast<uint64_t>(open(0, steps)->limit_to_hold(n_pages));
+  }
+  /// Expects that what `run` takes beside the pages, with what opening took for steps, stays within
+  /// what the limit has for it; returns it as a share of that.
+  template <class Run>
+  double share_of_scratch(uint64_t limit_bytes, const engine::StepNeeds& steps, const Run& run) {
+    const int64_t before_unlimited = bytes_in_use;
+    auto unlimited = open(0, steps);
+    const int64_t as_usual = bytes_in_use - before_unlimited;
+    unlimited.reset();
+    const int64_t before = bytes_in_use;
+    const auto engine = open(limit_bytes, steps);
+    // The cache's own integers are fewer than those of the larger one.
+    const int64_t at_once = std::max<int64_t>(bytes_in_use - before - as_usual, 0);
+    const int64_t taken = at_once + most_taken_by([&] { run(*engine); });
+    EXPECT_LE(taken, engine->scratch_bytes() + kOtherBytes);
+    EXPECT_LE(engine->scratch_bytes() + engine->kv_usage().pages * engine->page_bytes(),
+              static_cast<int64_t>(limit_bytes));
+    return 1.0 * taken / engine->scratch_bytes();
+  }
+  std::vector<int32_t> ids(int32_t n) const {
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < n; ++i) ids.push_back((i * 37 + i / 7) % 590);
+    return ids;
+  }
+  /// Tokens, texts, block tables: what grows with requests and is no activation.
+  static constexpr int64_t kOtherBytes = 160 << 10;
+  test::TempDir models_;
+  const std::string file_ = models_.path() + "/model.gguf";
+};
+
+TEST_F(LimitedEngine, ShorterStepsGiveTheBitsOfOne) {
+  const std::vector<int32_t> prompt = ids(900);
+  const auto whole = open(0, {});
+  const kv::OwnedSequence all = whole->create_sequence();
+  const auto expected = whole->append(all, prompt);
+  ASSERT_TRUE(expected.is_ok());
+  const auto tight = open(limit_of(58, {}), {});
+  EXPECT_EQ(tight->step_rows(), 64);
+  const kv::OwnedSequence some = tight->create_sequence();
+  const auto logits = tight->append(some, prompt);
+  ASSERT_TRUE(logits.is_ok()) << logits.status().message();
+  EXPECT_EQ(*logits, *expected);
+}
+
+TEST_F(LimitedEngine, APromptStaysWithinTheLimitAndUsesIt) {
+  for (const int64_t n_pages : {6, 60, 200}) {
+    const double share = share_of_scratch(limit_of(n_pages, {}), {}, [&](engine::Engine& engine) {
+      const kv::OwnedSequence sequence = engine.create_sequence();
+      ASSERT_TRUE(engine.append(sequence, ids(engine.context_tokens() - 1)).is_ok());
+      ASSERT_TRUE(engine.append(sequence, ids(1), {.kind = model::RowKind::kDecode}).is_ok());
+    });
+    EXPECT_GT(share, 0.7) << n_pages;
+  }
+}
+
+TEST_F(LimitedEngine, SoDoManyRequestsOfWhichSomeArePreempted) {
+  const engine::StepNeeds steps{.n_sequences = 12, .batches = true};
+  const double share = share_of_scratch(limit_of(40, steps), steps, [&](engine::Engine& engine) {
+    auto batcher = engine::Batcher::create(engine, {.max_running = 12});
+    ASSERT_TRUE(batcher.is_ok());
+    for (int i = 0; i < 12; ++i) {
+      engine::BatchRequest request{.prompt = ids(20 + 5 * i),
+                                   .options = {.max_tokens = 100, .ignore_end = true}};
+      ASSERT_TRUE((*batcher)->submit(std::move(request)).is_ok());
+    }
+    for (bool goes_on = true; goes_on;) {
+      const auto step = (*batcher)->step([](size_t, const auto&) {});
+      ASSERT_TRUE(step.is_ok()) << step.status().message();
+      goes_on = *step;
+    }
+    EXPECT_GT((*batcher)->stats().preemptions, 0);
+  });
+  EXPECT_GT(share, 0.5);
+}
+
+TEST_F(LimitedEngine, SoDoesAFusionAndTheMeasurementBeforeIt) {
+  const engine::StepNeeds steps{.makes_chunks = true, .fuses = true};
+  for (const int64_t n_pages : {40, 100}) {
+    const test::TempDir store_dir;
+    auto store =
+        store::ChunkStore::open(posix_env(), {.dir = store_dir.path() + "/store", .create = true});
+    ASSERT_TRUE(store.is_ok());
+    share_of_scratch(limit_of(n_pages, steps), steps, [&](engine::Engine& engine) {
+      ASSERT_TRUE(engine.prefill_rates().is_ok());
+      const auto fusor = engine.make_fusor(store->get(), {4, 5, 6});
+      fusion::Prompt prompt{.prefix = ids(20), .chunks = {}, .suffix = ids(40)};
+      const int32_t n_chunks = (engine.context_tokens() - 60) / 120;
+      for (int32_t i = 0; i < n_chunks; ++i) prompt.chunks.emplace_back(120, 10 + i);
+      for (const auto& chunk : prompt.chunks) ASSERT_TRUE(fusor->ensure_stored(chunk).is_ok());
+      for (const double ratio : {0.1, 1.0}) {
+        const auto prefilled = fusor->prefill(
+            prompt, {.mode = fusion::ReuseMode::kBlend, .ratio = ratio, .allow_plain = false});
+        ASSERT_TRUE(prefilled.is_ok()) << prefilled.status().message();
+        EXPECT_GT(prefilled->report.reused_tokens + prefilled->report.recomputed_tokens, 0);
+      }
+    });
   }
 }
 

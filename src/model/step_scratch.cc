@@ -54,7 +54,7 @@ StepScratch::StepScratch(const Model& model, const kernels::Context& context,
 }
 
 int64_t StepScratch::bytes(const StepShape& step, int n_workers) const {
-  const int64_t n_rows = step.prompt_rows + step.decode_rows;
+  const int64_t n_rows = step.n_rows();
   const int64_t block_rows = std::min(std::max(step.prompt_rows, step.decode_rows), kBlockRows);
   // The head's input is gathered in the scratch, too.
   return block_bytes(std::max(block_rows, std::min({step.logit_rows, n_rows, kBlockRows}))) +
@@ -80,7 +80,7 @@ int64_t StepScratch::block_bytes(int64_t n_rows) const {
 /// the copy that a stable sort makes.
 int64_t StepScratch::batch_bytes(const StepShape& step) const {
   const ModelConfig& c = config_;
-  const int64_t n_rows = step.prompt_rows + step.decode_rows;
+  const int64_t n_rows = step.n_rows();
   const std::vector<int32_t> windows = c.group_windows();
   int64_t rope_dims = 0;
   for (const kernels::RopeParams& rope : c.ropes) rope_dims += rope.n_dims;

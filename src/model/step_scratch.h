@@ -17,8 +17,11 @@ namespace weft::model {
 /// The longest step of those that are to run. Numbers at most; sums of what different steps need
 /// are fine.
 struct StepShape {
+  int64_t n_rows() const { return most_rows > 0 ? most_rows : prompt_rows + decode_rows; }
+
   int64_t prompt_rows = 0;  // RowKind::kPrompt
   int64_t decode_rows = 0;  // the other kinds
+  int64_t most_rows = 0;    // of both together; 0: their sum
   int64_t n_slots = 0;      // that a row may see
   int64_t logit_rows = 0;   // whose logits are held at once
   bool scores = false;      // logits by prefill's kernels too, as in perplexity
