@@ -148,6 +148,23 @@ TEST_F(Verbose, GroupsOfLayersHaveALineEach) {
                              HasSubstr("KV cache  1 layer that see all: ")));
 }
 
+/// The group that counts their sequences has no layers, so no line.
+TEST_F(Verbose, AModelOfWhichAllLayersRollHasOneLine) {
+  const std::string phi = path("phi.gguf");
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), phi,
+                                       {.architecture = "phi3",
+                                        .n_layers = 4,
+                                        .vocab = 300,
+                                        .context_length = 32768,
+                                        .window = 24})
+                  .is_ok());
+  const Outcome run = weft({"generate", "-m", phi, "--raw", "--ignore-eos", "-n", "8", "-v", "-c",
+                            "32768", "-p", filler(4)});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr(" in 2 groups of layers"));
+  EXPECT_EQ(kv_lines(run.err).size(), 1u) << run.err;
+}
+
 TEST_F(Verbose, ChatSaysItAfterEachAnswerAndInStats) {
   const std::string chat = path("talk.gguf");
   ASSERT_TRUE(

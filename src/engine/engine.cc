@@ -243,12 +243,14 @@ kv::Usage Engine::kv_usage() const {
 
 std::vector<GroupUse> Engine::kv_use() const {
   const std::vector<int32_t> windows = model_->config().group_windows();
+  const std::vector<kv::Snapshot> groups = cache_->snapshots();
   const int64_t layer_bytes = page_bytes() / model_->config().n_layers;
   std::vector<GroupUse> all;
-  for (const kv::Snapshot& snapshot : cache_->snapshots()) {
-    const auto group = narrow<int32_t>(all.size());
-    const auto n_layers = narrow<int32_t>(std::ranges::count(cache_options_.layer_groups, group));
-    all.push_back({.pages = kv::page_use(snapshot),
+  // Where all layers have windows that roll, one group more counts whole sequences, without layers.
+  for (size_t group = 0; group < std::min(windows.size(), groups.size()); ++group) {
+    const auto n_layers =
+        narrow<int32_t>(std::ranges::count(cache_options_.layer_groups, narrow<int32_t>(group)));
+    all.push_back({.pages = kv::page_use(groups[group]),
                    .n_layers = n_layers,
                    .window_tokens = windows[group],
                    .page_bytes = n_layers * layer_bytes});

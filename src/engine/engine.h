@@ -116,7 +116,7 @@ class Engine {
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;
-  /// What the pages of each group of layers are used for now.
+  /// What the pages of each group of layers are used for now, in the order of the model's groups.
   std::vector<GroupUse> kv_use() const;
   /// Calls `seen` after each pass that was committed, with the sequences that it ran still there.
   /// It looks at every sequence and page: for -v.
