@@ -205,9 +205,11 @@ TEST_P(Identities, HitIsMissAndEvictedIsReloaded) {
   TestModel m(path_);
   const Prompt p = prompt(m.n_vocab());
   const std::vector<int32_t> anchor = random_ids(9, m.n_vocab(), 6);
-  for (const FusionOptions& options :
-       {blend(0.2), blend(0.2, SelectorKind::kVDeviation),
-        FusionOptions{.mode = ReuseMode::kFull, .allow_plain = false}}) {
+  std::vector<FusionOptions> ways{{.mode = ReuseMode::kFull, .allow_plain = false}};
+  for (const SelectorKind selector : fusion::kSelectors.values()) {
+    ways.push_back(blend(0.2, selector));
+  }
+  for (const FusionOptions& options : ways) {
     std::error_code ignored;
     std::filesystem::remove_all(dir_.path() + "/store", ignored);
     const auto store = open_store(uint64_t{1} << 30);

@@ -118,8 +118,10 @@ class Engine {
 
   /// What the chunks computed after `anchor` have in common.
   fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;
-  /// Chunks computed after `anchor`, found in and put to `store` (may be null).
-  std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
+  /// Chunks computed after `anchor`, found in and put to `store` (may be null). What it stores and
+  /// publishes is found by fusors of the same salt (a tenant's) alone.
+  std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor,
+                                            std::string salt = {});
 
   /// Runs `tokens` after what the sequence holds and commits them. Where windows roll, in steps of
   /// kRollingStepTokens. Returns the logits of the last

@@ -18,7 +18,7 @@ struct KeyScope {
   Hash128 model_fingerprint;
   std::vector<kernels::RopeParams> ropes;  // all of the model's
   std::vector<int32_t> anchor;             // token ids
-  std::string salt;                        // keeps tenants apart; empty by default
+  std::string salt;                        // of a tenant: nobody else's KV is found; may be empty
 };
 
 /// The identity's bytes (docs/formats/chunk.md lists the fields): scope, then the chunk's token

@@ -139,7 +139,7 @@ int32_t Fusor::pages_for_missing(const Prompt& prompt) const {
 /// As if every chunk were stored.
 ReuseCounts Fusor::count(const Prompt& prompt) const {
   ReuseCounts counts;
-  counts.prefix_found = cache_.match_prefix(prompt.prefix);
+  counts.prefix_found = cache_.match_prefix(prompt.prefix, scope_.salt);
   counts.prefix_missing = std::ssize(prompt.prefix) - counts.prefix_found;
   counts.anchor_tokens = std::ssize(computer_.anchor());
   counts.suffix_tokens = std::ssize(prompt.suffix);
