@@ -163,17 +163,19 @@ std::tm Engine::local_time() const {
   return local;
 }
 
-fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {
+fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor, DType record_type) const {
   return {.model_fingerprint = model_->fingerprint(),
           .ropes = model_->config().ropes,
           .anchor = std::move(anchor),
-          .salt = ""};
+          .salt = "",
+          .record_type = record_type};
 }
 
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
-                                                  std::vector<int32_t> anchor, std::string salt) {
+                                                  std::vector<int32_t> anchor, DType record_type,
+                                                  std::string salt) {
   WEFT_CHECK(!rolls_windows());  // a fusion's rows see every slot until the last of them has run
-  fusion::KeyScope scope = key_scope(std::move(anchor));
+  fusion::KeyScope scope = key_scope(std::move(anchor), record_type);
   scope.salt = std::move(salt);
   return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
                                          std::move(scope));

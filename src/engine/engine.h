@@ -117,10 +117,13 @@ class Engine {
   const std::string& rates_kept_file() const { return rates_kept_file_; }
 
   /// What the chunks computed after `anchor` have in common.
-  fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;
-  /// Chunks computed after `anchor`, found in and put to `store` (may be null). What it stores and
-  /// publishes is found by fusors of the same salt (a tenant's) alone.
+  fusion::KeyScope key_scope(std::vector<int32_t> anchor,
+                             DType record_type = fusion::kUsualRecordType) const;
+  /// Chunks computed after `anchor`, found in and put to `store` (may be null) as records of a type
+  /// that fusion::check_record_type takes. What it stores and publishes is found by fusors of the
+  /// same salt (a tenant's) alone.
   std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor,
+                                            DType record_type = fusion::kUsualRecordType,
                                             std::string salt = {});
 
   /// Runs `tokens` after what the sequence holds and commits them. Where windows roll, in steps of

@@ -330,7 +330,7 @@ Status FusionPass::load_layer(int32_t layer) {
 /// A chunk's part of the layer's bytes.
 kernels::KvRecord FusionPass::record_of(size_t chunk) const {
   const std::span<const std::byte> bytes = layer_bytes_[chunk];
-  return {.type = kRecordType, .k = bytes.data(), .v = bytes.data() + bytes.size() / 2};
+  return {.type = sources_[chunk].type(), .k = bytes.data(), .v = bytes.data() + bytes.size() / 2};
 }
 
 /// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
