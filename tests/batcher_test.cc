@@ -32,6 +32,7 @@ std::unique_ptr<Engine> open(const std::string& path, uint64_t kv_limit_bytes = 
   options.compute = "f32";  // engines whose answers are compared: a busy machine measures otherwise
   options.context_tokens = context_tokens;
   options.kv_limit_bytes = kv_limit_bytes;
+  options.steps = {.n_sequences = 16, .batches = true};
   options.n_contexts = n_contexts;
   auto engine = Engine::open(posix_env(), options);
   EXPECT_TRUE(engine.is_ok()) << engine.status().message();
@@ -106,7 +107,10 @@ std::vector<BatchRequest> mixed_requests(int32_t n_vocab, size_t n, int32_t long
   return requests;
 }
 
-int64_t page_bytes(const Engine& engine) { return engine.page_bytes(); }
+/// That holds so many pages.
+uint64_t limit_of(const Engine& engine, int64_t n_pages) {
+  return static_cast<uint64_t>(engine.limit_to_hold(n_pages));
+}
 
 class BatcherTest : public ::testing::Test {
  protected:
@@ -154,7 +158,7 @@ TEST_F(BatcherTest, WithTooLittleKvTheAnswersAreTheSame) {
   std::vector<Answer> expected;
   for (const BatchRequest& request : requests) expected.push_back(alone(*roomy, request));
   // Sixteen requests of some 50 tokens want about 50 pages.
-  const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 12);
+  const auto tight = open(path_, limit_of(*roomy, 12));
   ASSERT_EQ(tight->kv_usage().pages, 12);
   auto batcher = Batcher::create(*tight, {.max_running = 16, .prompt_rows = 32});
   ASSERT_TRUE(batcher.is_ok()) << batcher.status().message();
@@ -254,7 +258,7 @@ TEST_F(BatcherTest, ChunkedPromptsAreAnsweredAsAloneWithTooLittleKv) {
   const std::vector<Answer> expected = each_alone(*roomy, mixed);
   int64_t preemptions = 0;
   for (const int n_pages : {13, 16, 24}) {
-    const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * n_pages);
+    const auto tight = open(path_, limit_of(*roomy, n_pages));
     const auto fusor = tight->make_fusor(nullptr, anchor);
     for (engine::ChunkedRequest& request : mixed.chunked) request.fusor = fusor.get();
     auto batcher = Batcher::create(*tight, {.max_running = 8, .prompt_rows = 24});
@@ -302,7 +306,7 @@ TEST_F(BatcherTest, OthersDecodeWhileAFusionIsUnderWay) {
 TEST_F(BatcherTest, OthersGrowWhileMissingChunksAreComputed) {
   const auto roomy = open(path_);
   for (const int n_pages : {18, 22, 29, 36}) {
-    const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * n_pages);
+    const auto tight = open(path_, limit_of(*roomy, n_pages));
     const auto fusor = tight->make_fusor(nullptr, test::random_ids(150, kVocab, 1));
     auto batcher = Batcher::create(*tight, {.max_running = 12, .prompt_rows = 4});
     ASSERT_TRUE(batcher.is_ok());
@@ -353,7 +357,7 @@ TEST_F(BatcherTest, ACancelledStepKeepsWhatAFusionHasDone) {
 // The anchor that its chunks were computed after keeps its pages only as long as nobody needs them.
 TEST_F(BatcherTest, AnAnswerMayTakeAllPagesAfterAFusion) {
   const auto roomy = open(path_);
-  const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 12);
+  const auto tight = open(path_, limit_of(*roomy, 12));
   const auto fusor = tight->make_fusor(nullptr, test::random_ids(70, kVocab, 1));
   const fusion::Prompt prompt{.chunks = {test::random_ids(50, kVocab, 2)}, .suffix = {7, 8}};
   auto done = fusor->prefill(prompt, {.mode = fusion::ReuseMode::kFull, .allow_plain = false});
@@ -428,12 +432,12 @@ TEST_F(BatcherTest, TenantsShareNothing) {
   EXPECT_EQ(rows_computed(same, 0), 65 + 3);  // four whole pages are found, but the last row runs
   EXPECT_EQ(rows_computed(others, 0), 2 * (65 + 1));
   const auto engine = open(path_);
-  rows_computed(others, 6 * page_bytes(*engine));  // with evictions
+  rows_computed(others, limit_of(*engine, 6));  // with evictions
 }
 
 TEST_F(BatcherTest, WhatCannotRunAloneIsRefusedWithTheNumbers) {
   const auto roomy = open(path_);
-  const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 4);
+  const auto tight = open(path_, limit_of(*roomy, 4));
   EXPECT_EQ(tight->context_tokens(), 64);
   auto batcher = Batcher::create(*tight, {});
   ASSERT_TRUE(batcher.is_ok());
@@ -514,7 +518,7 @@ TEST(BatcherOnSmolLm2, FortyMixedRequestsOnHalfOfTheKvThatTheyWant) {
   for (BatchRequest& request : requests) request.options.max_tokens += 1;
   std::vector<Answer> expected;
   for (const BatchRequest& request : requests) expected.push_back(alone(*roomy, request));
-  const auto tight = open(path, static_cast<uint64_t>(page_bytes(*roomy)) * 14);
+  const auto tight = open(path, limit_of(*roomy, 14));
   auto batcher = Batcher::create(*tight, {.max_running = 16});
   ASSERT_TRUE(batcher.is_ok());
   for (const BatchRequest& request : requests) {

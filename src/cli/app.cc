@@ -73,8 +73,8 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
       .in_range(1, std::numeric_limits<int32_t>::max());
   command
       .add_bytes("--kv-limit", flags.kv_limit_bytes,
-                 "bytes of KV cache at most, as 2GB (default: what the context needs, and the "
-                 "requests at once)")
+                 "bytes of KV cache and of a step beside it at most, as 2GB (default: what the "
+                 "context needs, and the requests at once)")
       .positive();
   command
       .add_option("--cache-type-k", flags.cache_type_k,
@@ -120,6 +120,7 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   WEFT_ASSIGN_OR_RETURN(options.kv_types.k, kernels::parse_kv_type(flags.cache_type_k));
   WEFT_ASSIGN_OR_RETURN(options.kv_types.v, kernels::parse_kv_type(flags.cache_type_v));
   options.n_contexts = flags.n_contexts;
+  options.steps = flags.steps;
   options.rolls_windows = flags.rolls_windows && !flags.swa_full;
   options.isa = flags.isa;
   options.compute = flags.compute;

@@ -40,6 +40,7 @@ struct ModelFlags {
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int32_t n_contexts = 1;      // that a command fills at once; no flag
+  engine::StepNeeds steps;     // EngineOptions'; no flag
   bool rolls_windows = false;  // EngineOptions', unless swa_full; no flag
   bool swa_full = false;
   std::string compute = "auto";

@@ -484,6 +484,10 @@ Status run_ask(App& app, AskFlags flags) {
     return invalid_argument("--parallel is for questions from standard input, one a line");
   }
   flags.model.n_contexts = flags.parallel;
+  flags.model.steps = {.n_sequences = flags.parallel,
+                       .batches = flags.parallel > 1,
+                       .makes_chunks = true,
+                       .fuses = true};
   flags.generation.one_line = !flags.documents.paragraphs;
   const std::string given_model = flags.model.model;
   if (flags.model.model.empty()) {

@@ -122,6 +122,7 @@ Status run_ttft(App& app, TtftFlags flags) {
   const TemporaryFolder folder;
   if (folder.path().empty()) return io_error("cannot make a temporary folder for the records");
   flags.options.store_dir = folder.path();
+  flags.model.steps = {.makes_chunks = true, .fuses = true};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(flags.options.fusion, fusion_options(flags.reuse, *engine));
 

@@ -198,6 +198,7 @@ Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> 
   if (flags.model.model.empty()) {
     WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app.env, dir, app.models_dir));
   }
+  flags.model.steps = {.makes_chunks = true, .fuses = true};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);

@@ -110,6 +110,7 @@ Status run_eval(App& app, EvalFlags flags) {
   WEFT_ASSIGN_OR_RETURN(options.prompt, engine::parse_prompt_form(flags.prompt));
   WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
                         eval::read_dataset(app.env, flags.file, flags.limit));
+  flags.model.steps = eval::steps_of(options);
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(options.record_type, record_type_of(flags.record_type, *engine));
   WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse, *engine));
@@ -181,6 +182,7 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   // The context is the window: some models' RoPE depends on it.
   flags.model.context_tokens = options.window_tokens;
   flags.model.n_contexts = eval::windows_at_once(options.window_tokens);
+  flags.model.steps = eval::perplexity_steps(options.window_tokens);
   options.limit_tokens = flags.limit;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
   if (!flags.endless.empty()) return run_endless(app, flags, text);

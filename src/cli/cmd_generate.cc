@@ -207,6 +207,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   }
   ModelFlags model = flags.model;
   model.n_contexts = flags.parallel;
+  model.steps = {.n_sequences = flags.parallel, .batches = flags.parallel > 1};
   model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   if (flags.parallel > 1) {
@@ -241,6 +242,7 @@ Status run_generate(App& app, GenerateFlags flags, Command command) {
   if (flags.batch.empty()) return run_text(app, flags, command);
   ModelFlags model = flags.model;
   model.n_contexts = kBatchAtOnce;
+  model.steps = {.n_sequences = kBatchAtOnce, .batches = true};
   model.rolls_windows = true;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   return run_batch(app, *engine,

@@ -253,6 +253,7 @@ Status run_ingest(App& app, IngestFlags flags) {
     WEFT_ASSIGN_OR_RETURN(flags.model.model,
                           model_of_store(app.env, flags.library.dir, app.models_dir));
   }
+  flags.model.steps = {.makes_chunks = true};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_RETURN_IF_ERROR(record_type_of(flags.library.record_type, *engine).status());
   WEFT_ASSIGN_OR_RETURN(library::Library library,

@@ -55,11 +55,12 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
         fmt::format("{} rows of prompts in a step: at least 1 is needed", options.prompt_rows));
   }
   const kv::Cache& cache = *engine.cache_;
+  const int32_t prompt_rows = std::min(options.prompt_rows, engine.step_rows());
   WEFT_ASSIGN_OR_RETURN(Scheduler scheduler,
                         Scheduler::create({.total_pages = cache.page_count(),
                                            .page_tokens = cache.page_tokens(),
                                            .context_tokens = engine.context_tokens(),
-                                           .step_rows = options.prompt_rows + options.max_running,
+                                           .step_rows = prompt_rows + options.max_running,
                                            .max_running = options.max_running}));
   return std::unique_ptr<Batcher>(new Batcher(engine, std::move(scheduler)));
 }

@@ -42,7 +42,8 @@ struct BatchAnswer : Generation {
 
 struct BatcherOptions {
   int32_t max_running = 16;   // requests that are under way at once
-  int32_t prompt_rows = 512;  // rows of prompts that a step may have beside those that decode
+  int32_t prompt_rows = 512;  // rows of prompts that a step may have beside those that decode;
+                              // fewer where the engine's limit demands it
 };
 
 /// What was run, so far.

@@ -25,7 +25,6 @@ KvRequest kv_request(const EngineOptions& options, const model::ModelConfig& con
   return {.context_tokens = config.context_tokens,
           .n_contexts = options.n_contexts,
           .types = options.kv_types,
-          .limit_bytes = options.kv_limit_bytes,
           .rolls_windows = options.rolls_windows};
 }
 
@@ -63,13 +62,6 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
 
   engine->rates_kept_file_ = options.rates_kept_file;
-  engine->is_kv_limited_ = options.kv_limit_bytes > 0;
-  WEFT_ASSIGN_OR_RETURN(engine->cache_options_,
-                        kv_cache_options(kv_request(options, config), config));
-  engine->context_tokens_ = std::min(config.context_tokens, engine->cache_options_.capacity_tokens);
-  WEFT_ASSIGN_OR_RETURN(engine->cache_, kv::Cache::create(engine->cache_options_));
-  engine->load_ms_ = env.ms_since(begin_ns);
-
   const int64_t calibration_ns = env.monotonic_ns();
   WEFT_ASSIGN_OR_RETURN(
       engine->context_.matmul_path,
@@ -79,8 +71,50 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
   engine->calibration_ms_ = env.ms_since(calibration_ns);
+  WEFT_RETURN_IF_ERROR(engine->make_cache(options));  // what a step takes depends on the path
+  engine->load_ms_ = env.ms_since(begin_ns) - engine->calibration_ms_;
   engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
+  // Before a fusion the machine's rates may be measured, which has the limit to itself.
+  if (!options.steps.fuses) engine->take_scratch();
   return engine;
+}
+
+Status Engine::make_cache(const EngineOptions& options) {
+  const model::ModelConfig& config = model_->config();
+  WEFT_ASSIGN_OR_RETURN(cache_options_, kv_cache_options(kv_request(options, config), config));
+  if (rolls_windows()) step_rows_ = kRollingStepTokens;
+  steps_ = options.steps;
+  is_kv_limited_ = options.kv_limit_bytes > 0;
+  if (is_kv_limited_) {
+    const StepMemory steps = step_memory();
+    WEFT_ASSIGN_OR_RETURN(KvPlan plan, limit_kv(cache_options_, options.kv_limit_bytes,
+                                                [&](int64_t capacity_tokens, int64_t step_rows) {
+                                                  return steps.bytes(capacity_tokens,
+                                                                     config.context_tokens,
+                                                                     step_rows);
+                                                }));
+    cache_options_ = std::move(plan.cache);
+    step_rows_ = std::min(step_rows_, plan.step_rows);
+    scratch_bytes_ = plan.scratch_bytes;
+    block_rows_ =
+        steps.block_rows(cache_options_.capacity_tokens, config.context_tokens, step_rows_);
+  }
+  context_tokens_ = std::min(config.context_tokens, cache_options_.capacity_tokens);
+  WEFT_ASSIGN_OR_RETURN(cache_, kv::Cache::create(cache_options_));
+  return Status::ok();
+}
+
+StepMemory Engine::step_memory() const {
+  return StepMemory(*model_, context_, cache_options_.layout, steps_);
+}
+
+int64_t Engine::limit_to_hold(int64_t n_pages) const {
+  const StepMemory steps = step_memory();
+  const int64_t context =
+      std::max<int64_t>(model_->config().context_tokens, n_pages * kKvPageTokens);
+  return limit_for_pages(cache_options_, n_pages, [&](int64_t capacity_tokens, int64_t step_rows) {
+    return steps.bytes(capacity_tokens, context, step_rows);
+  });
 }
 
 Result<text::ChatTemplate> Engine::chat_template() const {
@@ -115,7 +149,7 @@ std::string Engine::flags_to_hold(int64_t tokens) const {
   if (!flags.empty() && !is_kv_limited_) return flags;
   if (pages <= cache_->page_count()) return flags;
   return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
-                     size_flag_for(narrow<uint64_t>(kv_cache_bytes(cache_options_, pages))));
+                     size_flag_for(narrow<uint64_t>(limit_to_hold(pages))));
 }
 
 // What to do, as the second half of an error: the model's limit, the counting's, or flags.
@@ -174,6 +208,7 @@ fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor, DType record_typ
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
                                                   std::vector<int32_t> anchor, DType record_type,
                                                   std::string salt) {
+  take_scratch();
   WEFT_CHECK(!rolls_windows());  // a fusion's rows see every slot until the last of them has run
   fusion::KeyScope scope = key_scope(std::move(anchor), record_type);
   scope.salt = std::move(salt);
@@ -233,21 +268,21 @@ Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended
                                               const AppendOptions& options) {
   const LogitRows wanted = options.every_row ? LogitRows::kAll : LogitRows::kLast;
   return with_memory_for(appended, [&]() -> Result<std::vector<float>> {
-    const bool is_long = rolls_windows() && appended.size() == 1 &&
-                         std::ssize(appended.front().tokens) > kRollingStepTokens;
+    const bool is_long = appended.size() == 1 && std::ssize(appended.front().tokens) > step_rows_;
     if (!is_long || options.every_row) return append_in_one_step(appended, options, wanted);
     return append_in_steps(appended.front(), options);
   });
 }
 
-// At most one step's tokens are beside the windows. Only the last one's logits are computed.
+// The bits are those of one step: a row depends on what its sequence holds and not on the rows
+// beside it. Only the last step's logits are computed.
 Result<std::vector<float>> Engine::append_in_steps(const Appended& all,
                                                    const AppendOptions& options) {
   const int32_t n_before = all.sequence->length();
   WEFT_RETURN_IF_ERROR(check_fits(all));
   Result<std::vector<float>> logits = std::vector<float>();
   for (std::span<const int32_t> rest = all.tokens; !rest.empty() && logits.is_ok();) {
-    const size_t n_rows = std::min<size_t>(rest.size(), kRollingStepTokens);
+    const size_t n_rows = std::min<size_t>(rest.size(), step_rows_);
     const Appended some[] = {{all.sequence, rest.first(n_rows)}};
     rest = rest.subspan(n_rows);
     logits = append_in_one_step(some, options, rest.empty() ? LogitRows::kLast : LogitRows::kNone);
@@ -280,7 +315,7 @@ Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> 
 
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,
                      FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  constexpr size_t kRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
+  constexpr size_t kRowsAtOnce = kScoredRowsAtOnce;
   return with_memory_for(appended, [&]() -> Status {
     model::Rows rows = rows_of(appended, model::RowKind::kPrompt);
     WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,

@@ -273,6 +273,25 @@ Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels:
 
 }  // namespace
 
+int64_t prefill_rates_bytes(const model::StepScratch& scratch, const model::ModelConfig& config,
+                            int64_t capacity_tokens) {
+  const Lengths lengths =
+      lengths_within(narrow<int32_t>(std::min(capacity_tokens, int64_t{Lengths().tokens()})));
+  // The record that is placed, as f32 and as it is stored, and its angles: place_bytes().
+  const int64_t record = row_bytes(fusion::kUsualRecordType, 2 * config.kv_width());
+  const int64_t placed_bytes =
+      lengths.far_position *
+      (record + (2 * config.kv_width() + config.head_dim + 1) * int64_t{sizeof(float)});
+  // The batch of the run before is there until the next one has ended.
+  const int64_t rows = 2 * lengths.many_rows;
+  const int64_t step_bytes = scratch.bytes({.prompt_rows = lengths.many_rows,
+                                            .most_rows = rows,
+                                            .n_slots = lengths.tokens(),
+                                            .logit_rows = 1},
+                                           usable_cores());
+  return step_bytes + placed_bytes;
+}
+
 Result<PrefillRates> prefill_rates(Env& env, const model::Model& model,
                                    const kernels::Context& context, kv::Cache& cache,
                                    const std::string& kept_file,

@@ -61,6 +61,9 @@ struct EvalResult {
   std::vector<ExampleResult> details;
 };
 
+/// What evaluate() runs.
+engine::StepNeeds steps_of(const EvalOptions& options);
+
 /// Answers of several examples grow in the same steps, as many as the KV cache holds beside each
 /// other; each is what it is alone. `progress` is called after each example and in between;
 /// returning false ends with kCancelled.

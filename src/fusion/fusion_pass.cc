@@ -306,7 +306,7 @@ void FusionPass::read_from_pages(int32_t layer) {
 /// Of the rows from row_begin on of the step, whose K and V these are.
 void FusionPass::measure_changes(int64_t row_begin, MatrixView<const float> k,
                                  MatrixView<const float> v) {
-  if (row_begin == 0) shifts_.clear();
+  if (row_begin == 0) shifts_.clear(chunk_rows_.size());
   const MatrixView<const float> stored_k(stored_k_, k.columns), stored_v(stored_v_, v.columns);
   for (size_t i = 0; i < chunk_rows_.size(); ++i) {
     const ChunkRow& row = chunk_rows_[i];
@@ -371,6 +371,7 @@ Status FusionPass::start(std::span<const int64_t> selected) {
   for (const int64_t position : selected) add(narrow<int32_t>(position));
   for (int32_t p = chunks_end_; p < std::ssize(tokens_); ++p) add(p);
   rows.groups = {{.sequence = sequence_, .row_begin = 0, .row_end = rows.size()}};
+  batch_.reset();  // the first phase's: the two are never there together
   WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows)));
   return Status::ok();
 }

@@ -450,7 +450,7 @@ Status Library::check_kv_room(int64_t chunk_tokens) const {
                   "{} tokens of KV cache, and it holds {}: a --kv-limit of {} or a larger context "
                   "(-c) is needed",
                   chunk_tokens, n_anchor, n_pages * page, kv.pages * page,
-                  size_flag_for(n_pages * engine_->page_bytes())));
+                  size_flag_for(narrow<uint64_t>(engine_->limit_to_hold(n_pages)))));
 }
 
 void Library::store_missing(std::span<const std::vector<int32_t>> chunks,

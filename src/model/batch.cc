@@ -13,10 +13,6 @@
 namespace weft::model {
 namespace {
 
-// Rows that go through a layer together: enough that expanding a weight panel costs little beside
-// the product (1/512 of it), few enough that a wide model's scratch stays at some tens of MB.
-constexpr int64_t kBlockRows = 512;
-
 /// 1 + factor * ln(1 + floor(position / tokens)).
 float query_scale(const ModelConfig& c, int32_t position) {
   const float spans = position / c.temperature_tokens;

@@ -17,6 +17,10 @@
 
 namespace weft::model {
 
+/// Rows that go through a layer together: enough that expanding a weight panel costs little beside
+/// the product (1/512 of it), few enough that a wide model's scratch stays at some tens of MB.
+inline constexpr int64_t kBlockRows = 512;
+
 /// What a row is, which alone decides the arithmetic that it gets: the bits of its result are the
 /// same whatever shares its step.
 enum class RowKind : uint8_t {

@@ -53,7 +53,6 @@ Status check_rows(const Rows& rows, int32_t vocab_size) {
 ForwardPass::ForwardPass(const Model& model, const kernels::Context& context)
     : model_(model), context_(context) {}
 
-/// Scratch for so many rows at once.
 void ForwardPass::reserve(int64_t n_rows) {
   const ModelConfig& c = model_.config();
   normed_.reserve_discard(n_rows, c.n_embd);

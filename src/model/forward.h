@@ -68,6 +68,9 @@ class ForwardPass {
 
   const Model& model() const { return model_; }
 
+  /// Takes the scratch for so many rows of a block at once, where it has less.
+  void reserve(int64_t n_rows);
+
  private:
   using Block = Batch::Block;
 
@@ -85,7 +88,6 @@ class ForwardPass {
   void mixture_of_experts(const LayerWeights& w, const Block& block);
   void add_bias(const AlignedBuffer<float>& bias, MatrixView<float> x);
   void add_output(Batch& batch, const AlignedBuffer<float>& post_norm, const Block& block);
-  void reserve(int64_t n_rows);
 
   const Model& model_;
   const kernels::Context& context_;
