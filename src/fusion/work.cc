@@ -14,7 +14,7 @@ namespace {
 
 // Loading, checking and rotating a byte takes about as long as this many operations of prefill:
 // some 3 GB/s beside some 300 GFLOP/s on two cores. Bytes are counted as f16's, whatever the
-// records' type: to place q8_0's 0.53 of them took 0.85 to 1.3 of the time (attention_bench's
+// records' type: to place q8_0's 0.53 of them took 0.8 to 1.35 of the time (attention_bench's
 // rotate, AVX2 and AVX-512), and so a store's type changes no choice.
 constexpr double kOperationsPerByte = 100;
 constexpr double kBlockRows = 512;  // model/forward.cc
