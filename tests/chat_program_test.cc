@@ -97,7 +97,7 @@ TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("no command /frob; /help"));
   EXPECT_THAT(run.err, HasSubstr("8 inputs failed"));
-  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 11) << run.err;
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 12) << run.err;
   EXPECT_EQ(run.out, weft(chat(), "Hello\n").out);
 
   const Outcome base = weft({"chat", "-m", path("base.gguf")}, "Hello\n");

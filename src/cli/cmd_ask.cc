@@ -312,6 +312,8 @@ class Asker {
             },
             begun.tokens));
     if (stream && !first) fmt::print("\n");
+    const engine::Generation& generation = begun.answer.generation;
+    log_answer(std::ssize(generation.tokens), generation.decode_ms);
     return std::move(begun.answer);
   }
 

@@ -265,8 +265,9 @@ Result<std::vector<std::string>> load_command(const LoadFlags& flags) {
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (error) return io_error("/proc/self/exe: cannot be read: " + error.message());
+  const std::string note = flags.model.verbose ? "-v" : "-q";
   std::vector<std::string> command{self, "generate",   "-m",        flags.model.model,  "--raw",
-                                   "-q", "-n",         "1",         "--temp",           "0",
+                                   note, "-n",         "1",         "--temp",           "0",
                                    "-p", flags.prompt, "--compute", flags.model.compute};
   const auto add_given = [&](const char* flag, int value) {
     if (value > 0) command.insert(command.end(), {flag, std::to_string(value)});

@@ -440,6 +440,7 @@ Command add_action(Command cache, App& app, const std::shared_ptr<CacheFlags>& f
   command.add_option("--store", flags->dir, "folder that weft ingest filled")
       .value_name("DIR")
       .or_environment("WEFT_STORE");
+  add_verbose_flag(command);
   command.when_given(
       [flags, run, &app] { app.run = [flags, run, &app] { return run(app, *flags); }; });
   return command;

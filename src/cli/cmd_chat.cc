@@ -73,7 +73,10 @@ class ModelTalk : public Talk {
 };
 
 ChatTerminalOptions terminal_options(const ChatFlags& flags) {
-  return {.generation = flags.generation, .load = flags.load, .save = flags.save};
+  return {.generation = flags.generation,
+          .load = flags.load,
+          .save = flags.save,
+          .verbose = flags.model.verbose};
 }
 
 const char* what_s_replaces(const ChatFlags& flags, const std::vector<text::Turn>& turns) {

@@ -225,6 +225,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   }
   WEFT_ASSIGN_OR_RETURN(TextStart start, begin_text(*engine, saved.get(), prompt, flags));
   WEFT_ASSIGN_OR_RETURN(const engine::Generation generation, print_text(*engine, start, flags));
+  log_answer(std::ssize(generation.tokens), generation.decode_ms);
   if (!flags.quiet && !flags.json) note_end(*engine, generation);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled(
@@ -307,8 +308,10 @@ void add_generate_command(Command root, App& app) {
           .excludes(parallel)
           .excludes(session);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
-  command.add_flag("-q,--quiet", flags->quiet,
-                   "no notes: on an answer that is cut or empty, on speed; errors stay");
+  command
+      .add_flag("-q,--quiet", flags->quiet,
+                "no notes: on an answer that is cut or empty, on speed; errors stay")
+      .excludes(command.get_option("--verbose"));
   engine::GenerationOptions& g = flags->generation;
   add_sampling_flags(command, g, kMostTokens);
   for (Flag& flag :

@@ -257,6 +257,7 @@ void add_inspect_command(Command root, App& app) {
       .value_name("MODEL")
       .required();
   command.add_flag("--json", *json, "print it as JSON");
+  add_verbose_flag(command);
   command.when_given([name, json, &app] {
     app.run = [name, json, &app] { return run_inspect(app, *name, *json); };
   });

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/log.h"
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 
@@ -226,6 +227,10 @@ Status Batcher::prepare(const StepPlan& plan) {
     request.sequence.reset();
     request.prefill.reset();
     ++stats_.preemptions;
+    if (logs_info()) {
+      log_info(fmt::format("request {} waits again: its {} computed tokens make room",
+                           request.index, preemption.dropped_tokens));
+    }
   }
   kv::Cache& cache = *engine_.cache_;
   for (const Admission& admission : plan.admitted) {
@@ -236,6 +241,11 @@ Status Batcher::prepare(const StepPlan& plan) {
     const auto prefix = std::span(request.tokens).first(admission.reused_tokens);
     const kv::SequenceId id = request.sequence->id();
     WEFT_RETURN_IF_ERROR(cache.attach_prefix(id, prefix, request.salt).status());
+    if (logs_info()) {
+      log_info(
+          fmt::format("request {} begins: {} of {} tokens of its prompt are in the prefix cache",
+                      request.index, admission.reused_tokens, request.prompt_tokens));
+    }
   }
   return Status::ok();
 }

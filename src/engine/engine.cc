@@ -12,6 +12,7 @@
 
 #include "base/byte_sizes.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
@@ -76,6 +77,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
   // Before a fusion the machine's rates may be measured, which has the limit to itself.
   if (!options.steps.fuses) engine->take_scratch();
+  if (logs_info()) engine->log_opened(options);
   return engine;
 }
 
@@ -102,6 +104,26 @@ Status Engine::make_cache(const EngineOptions& options) {
   context_tokens_ = std::min(config.context_tokens, cache_options_.capacity_tokens);
   WEFT_ASSIGN_OR_RETURN(cache_, kv::Cache::create(cache_options_));
   return Status::ok();
+}
+
+void Engine::log_opened(const EngineOptions& options) const {
+  const model::ModelConfig& config = model_->config();
+  const kernels::KvLayout& layout = cache_options_.layout;
+  const int64_t n_bytes = kv_cache_bytes(cache_options_, cache_->page_count());
+  log_info(fmt::format("{}: {} of {} layers, opened in {:.0f} ms; {} threads, {}, compute {}",
+                       config.name, config.architecture, config.n_layers,
+                       load_ms_ + calibration_ms_, context_.pool.size(),
+                       kernels::isa_name(context_.isa), kMatmulPaths.name(context_.matmul_path)));
+  log_info(fmt::format(
+      "KV cache: K {}, V {}, {} pages of {} tokens in {} group{} of layers, {} at "
+      "most; context {}",
+      dtype_info(layout.k_type).name, dtype_info(layout.v_type).name, cache_->page_count(),
+      cache_->page_tokens(), cache_->n_groups(), cache_->n_groups() == 1 ? "" : "s",
+      size_text(narrow<uint64_t>(n_bytes)), context_tokens_));
+  if (!is_kv_limited_) return;
+  log_info(fmt::format("--kv-limit {}: {} for pages, {} for steps of up to {} tokens of a prompt",
+                       size_flag(options.kv_limit_bytes), size_text(narrow<uint64_t>(n_bytes)),
+                       size_text(narrow<uint64_t>(scratch_bytes_)), step_rows_));
 }
 
 StepMemory Engine::step_memory() const {
@@ -223,6 +245,25 @@ kv::Usage Engine::kv_usage() const {
           .evictable = cache_->evictable_page_count()};
 }
 
+std::vector<GroupUse> Engine::kv_use() const {
+  const std::vector<int32_t> windows = model_->config().group_windows();
+  const int64_t layer_bytes = page_bytes() / model_->config().n_layers;
+  std::vector<GroupUse> all;
+  for (const kv::Snapshot& snapshot : cache_->snapshots()) {
+    const auto group = narrow<int32_t>(all.size());
+    const auto n_layers = narrow<int32_t>(std::ranges::count(cache_options_.layer_groups, group));
+    all.push_back({.pages = kv::page_use(snapshot),
+                   .n_layers = n_layers,
+                   .window_tokens = windows[group],
+                   .page_bytes = n_layers * layer_bytes});
+  }
+  return all;
+}
+
+void Engine::watch_kv(std::function<void(const std::vector<GroupUse>&)> seen) {
+  forward_->set_on_commit([this, seen = std::move(seen)] { seen(kv_use()); });
+}
+
 Status Engine::check_fits(const Appended& one) const {
   WEFT_CHECK(one.sequence->is_of(*cache_));
   const int64_t n_tokens = int64_t{one.sequence->length()} + std::ssize(one.tokens);
@@ -269,9 +310,24 @@ Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended
   const LogitRows wanted = options.every_row ? LogitRows::kAll : LogitRows::kLast;
   return with_memory_for(appended, [&]() -> Result<std::vector<float>> {
     const bool is_long = appended.size() == 1 && std::ssize(appended.front().tokens) > step_rows_;
-    if (!is_long || options.every_row) return append_in_one_step(appended, options, wanted);
-    return append_in_steps(appended.front(), options);
+    const int64_t begin_ns = env_.monotonic_ns();
+    auto logits = is_long && !options.every_row ? append_in_steps(appended.front(), options)
+                                                : append_in_one_step(appended, options, wanted);
+    if (options.kind == model::RowKind::kPrompt && logits.is_ok() && logs_info()) {
+      log_prompt(appended, env_.ms_since(begin_ns));
+    }
+    return logits;
   });
+}
+
+void Engine::log_prompt(std::span<const Appended> appended, double ms) const {
+  int64_t n_tokens = 0, n_before = 0;
+  for (const Appended& one : appended) {
+    n_tokens += std::ssize(one.tokens);
+    n_before += one.sequence->length() - std::ssize(one.tokens);
+  }
+  log_info(fmt::format("prompt: {} tokens after {} in {:.0f} ms ({:.1f} tokens/s)", n_tokens,
+                       n_before, ms, n_tokens * 1e3 / std::max(ms, 1e-3)));
 }
 
 // The bits are those of one step: a row depends on what its sequence holds and not on the rows

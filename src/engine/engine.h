@@ -20,6 +20,7 @@
 #include "fusion/fusor.h"
 #include "kernels/context.h"
 #include "kv/cache.h"
+#include "kv/usage.h"
 #include "model/context_shift.h"
 #include "model/executor.h"
 #include "model/forward.h"
@@ -66,6 +67,14 @@ struct AppendOptions {
   const FunctionRef<bool()>* cancelled = nullptr;
 };
 
+/// The pages of a group of layers.
+struct GroupUse {
+  kv::PageUse pages;
+  int32_t n_layers = 0;
+  int32_t window_tokens = 0;  // that its layers see; 0: all
+  int64_t page_bytes = 0;     // K and V of a page, its layers
+};
+
 /// Not thread-safe.
 class Engine {
  public:
@@ -107,6 +116,11 @@ class Engine {
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;
+  /// What the pages of each group of layers are used for now.
+  std::vector<GroupUse> kv_use() const;
+  /// Calls `seen` after each pass that was committed, with the sequences that it ran still there.
+  /// It looks at every sequence and page: for -v.
+  void watch_kv(std::function<void(const std::vector<GroupUse>&)> seen);
   /// For tests: all of its metadata.
   std::vector<kv::Snapshot> kv_snapshots() const { return cache_->snapshots(); }
   /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
@@ -185,6 +199,8 @@ class Engine {
     if (is_kv_limited_) forward_->reserve(block_rows_);
   }
   StepMemory step_memory() const;
+  void log_opened(const EngineOptions& options) const;
+  void log_prompt(std::span<const Appended> appended, double ms) const;
 
   Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa)
       : env_(env), pool_(std::move(pool)), context_{*pool_, isa} {}

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/byte_sizes.h"
+#include "base/log.h"
 #include "base/narrow.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/gathering_internal.h"
@@ -240,6 +242,7 @@ void Prefill::finish() {
     fusor_.cache_.publish(sequence_->id(), prompt_.prefix, fusor_.scope_.salt);
     logits_ = std::move(fusion_->logits());
     count_tokens();
+    if (logs_info()) log_fused();
   } else {
     if (traits_of(options_.mode).shares_prompt) {
       fusor_.cache_.publish(sequence_->id(), tokens_, fusor_.scope_.salt);
@@ -248,9 +251,25 @@ void Prefill::finish() {
     report_.mode = options_.mode;
     report_.reused_tokens = found_prefix_;
     report_.computed_tokens = report_.prompt_tokens - found_prefix_;
+    if (logs_info()) {
+      log_info(fmt::format("prompt: {} tokens in full, {} of them in the prefix cache, {:.0f} ms",
+                           report_.prompt_tokens, found_prefix_, report_.timings.prefill_ms));
+    }
   }
   pass_.reset();
   stage_ = Stage::kDone;
+}
+
+void Prefill::log_fused() const {
+  const auto n_of = [&](ChunkOrigin origin) {
+    return std::ranges::count(report_.chunks, origin, &ChunkReport::origin);
+  };
+  log_info(fmt::format(
+      "prompt: {} tokens over {} records, {} from memory, {} from disk, {} computed "
+      "({} read); {} tokens recomputed, {} of the prefix in the prefix cache",
+      report_.prompt_tokens, report_.chunks.size(), n_of(ChunkOrigin::kMemory),
+      n_of(ChunkOrigin::kDisk), n_of(ChunkOrigin::kComputed),
+      size_text(narrow<uint64_t>(report_.loaded_bytes)), report_.recomputed_tokens, found_prefix_));
 }
 
 void Prefill::count_tokens() {

@@ -18,6 +18,8 @@
 #include <unordered_set>
 
 #include "base/atomic_file.h"
+#include "base/byte_sizes.h"
+#include "base/counts_text.h"
 #include "base/log.h"
 #include "base/narrow.h"
 #include "store/chunk_store_internal.h"
@@ -131,6 +133,12 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
     }
   }
   WEFT_RETURN_IF_ERROR(impl->refresh());
+  if (logs_info()) {
+    WEFT_ASSIGN_OR_RETURN(const StoreStats stats, impl->stat());
+    log_info(fmt::format("{}: {}, {}{}", dir,
+                         counted(narrow<int64_t>(stats.disk.records), "record"),
+                         size_text(stats.disk.bytes), is_new ? ", a new store" : ""));
+  }
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(impl)));
 }
 
