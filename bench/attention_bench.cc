@@ -6,8 +6,11 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
@@ -123,6 +126,63 @@ void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t
   }
 }
 
+/// Reads all bytes, 64 KB a task, and does nothing with them: what the memory allows.
+uint64_t read_all(ThreadPool& pool, const std::vector<std::byte>& bytes) {
+  constexpr int64_t kPieceBytes = 65536;
+  std::atomic<uint64_t> all = 0;
+  const auto n_bytes = static_cast<int64_t>(bytes.size());
+  pool.run((n_bytes + kPieceBytes - 1) / kPieceBytes, [&](int64_t piece, int) {
+    uint64_t sums[8] = {};
+    const int64_t end = std::min(n_bytes, (piece + 1) * kPieceBytes);
+    for (int64_t at = piece * kPieceBytes; at + 64 <= end; at += 64) {
+      uint64_t words[8];
+      std::memcpy(words, bytes.data() + at, sizeof(words));
+      for (int i = 0; i < 8; ++i) sums[i] ^= words[i];
+    }
+    for (const uint64_t sum : sums) all ^= sum;
+  });
+  return all;
+}
+
+/// The time that a tenth of the runs stay below: what else the machine does adds to the others.
+double low_decile(std::vector<double> seconds) {
+  const auto tenth = seconds.begin() + std::ssize(seconds) / 10;
+  std::nth_element(seconds.begin(), tenth, seconds.end());
+  return *tenth;
+}
+
+/// Decode at a depth and a plain read of the same K and V, in turns, by the clock on the wall:
+/// `share` is the rate at which decode reads as a share of the plain read's.
+void run_share(benchmark::State& state, Isa isa, const Shape& shape, int32_t depth, DType type,
+               int threads) {
+  Setup setup(shape, depth, {depth - 1}, 0, 0, type);
+  TestPool pool(threads);
+  const Context context{pool, isa};
+  const AttentionPlan plan = plan_attention(isa, setup.args);
+  const auto seconds_of = [](const auto& fn) {
+    const auto start = std::chrono::steady_clock::now();
+    fn();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  std::vector<double> decode, read;
+  for (auto _ : state) {
+    decode.push_back(seconds_of([&] { attention(context, setup.args, plan); }));
+    state.SetIterationTime(decode.back());
+    benchmark::ClobberMemory();
+    read.push_back(seconds_of([&] {
+      benchmark::DoNotOptimize(read_all(pool, setup.k));
+      benchmark::DoNotOptimize(read_all(pool, setup.v));
+    }));
+  }
+  const double decoded_bytes =
+      2.0 * depth * shape.n_kv_heads * static_cast<double>(row_bytes(type, shape.head_dim));
+  const double read_bytes = static_cast<double>(setup.k.size() + setup.v.size());
+  const double decode_rate = decoded_bytes / low_decile(decode), read_rate = read_bytes / low_decile(read);
+  state.counters["decode GB/s"] = 1e-9 * decode_rate;
+  state.counters["read GB/s"] = 1e-9 * read_rate;
+  state.counters["share"] = decode_rate / read_rate;
+}
+
 void run_received(benchmark::State& state, Isa isa, const Shape& shape, int32_t n_keys,
                   const std::vector<int32_t>& rows) {
   Setup setup(shape, n_keys, rows);
@@ -137,13 +197,16 @@ void run_received(benchmark::State& state, Isa isa, const Shape& shape, int32_t 
   set_rate(state, "GFLOP/s", 2e-9 * setup.products);
 }
 
-void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairing pairing) {
+void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairing pairing,
+                DType record_type) {
   constexpr int32_t kTokens = 3840;  // 8 chunks of 480, as the layers of one question have them
   constexpr int kLayers = 8;
   const size_t layer_bytes =
       2 * static_cast<size_t>(kTokens) * static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
-  const std::vector<std::byte> k = random_kv(DType::kF16, kLayers * layer_bytes / 2), v = k;
-  std::vector<std::byte> k_pages(k.size()), v_pages(k.size());
+  const auto record_bytes = static_cast<size_t>(
+      row_bytes(record_type, int64_t{kTokens} * shape.n_kv_heads * shape.head_dim));
+  const std::vector<std::byte> k = random_kv(record_type, kLayers * layer_bytes / 2), v = k;
+  std::vector<std::byte> k_pages(kLayers * layer_bytes), v_pages(k_pages.size());
   std::vector<int32_t> table(kTokens / kPageTokens), positions(kTokens);
   std::iota(table.begin(), table.end(), 0);
   std::iota(positions.begin(), positions.end(), 0);
@@ -157,8 +220,10 @@ void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairin
   for (auto _ : state) {
     for (size_t layer = 0; layer < kLayers; ++layer) {
       const size_t at = layer * layer_bytes;
+      const size_t from = layer * record_bytes;
       rotate_into_pages(
-          context, rope, 0, {DType::kF16, k.data() + at, v.data() + at}, kTokens, 0, table.data(),
+          context, rope, 0, {record_type, k.data() + from, v.data() + from}, kTokens, 0,
+          table.data(),
           make_paged_kv(layout_of(shape, DType::kF16), k_pages.data() + at, v_pages.data() + at));
     }
     benchmark::ClobberMemory();
@@ -185,16 +250,32 @@ void register_all() {
       add(name + "prefill_4096", run_attention, isa, shape, 4096, range(0, 4096), 0, 0.0f, kF16);
       add(name + "fusion_200_of_4096", run_attention, isa, shape, 4096, range(3, 4096, 20), 0, 0.0f,
           kF16);
-      for (const int32_t depth : {4096, 16384}) {
+      for (const int32_t depth : {512, 4096, 16384}) {
         for (const DType type : test::kv_types()) {
           add(name + "decode_at_" + std::to_string(depth) + "/" +
                   std::string(dtype_info(type).name),
               run_attention, isa, shape, depth, range(depth - 1, depth), 0, 0.0f, type);
         }
       }
+      for (const int32_t depth : {4096, 16384}) {
+        for (const DType type : test::kv_types()) {
+          for (const int threads : {1, 2}) {
+            const std::string what = "share_at_" + std::to_string(depth) + "/" +
+                                     std::string(dtype_info(type).name) + "/" +
+                                     std::to_string(threads) + "_threads";
+            benchmark::RegisterBenchmark((name + what).c_str(), run_share, isa, shape, depth, type,
+                                         threads)
+                ->UseManualTime()
+                ->MinTime(0.2);
+          }
+        }
+      }
       add(name + "received_100_of_4096", run_received, isa, shape, 4096, range(3996, 4096));
-      add(name + "rotate_norm", run_rotate, isa, shape, RopePairing::kNorm);
-      add(name + "rotate_neox", run_rotate, isa, shape, RopePairing::kNeox);
+      for (const DType type : {kF16, DType::kQ8_0}) {
+        const std::string of(dtype_info(type).name);
+        add(name + "rotate_norm/" + of, run_rotate, isa, shape, RopePairing::kNorm, type);
+        add(name + "rotate_neox/" + of, run_rotate, isa, shape, RopePairing::kNeox, type);
+      }
     }
     for (const Shape& shape : {kGemma, kSmol}) {
       for (const auto& [kind, window, cap] :

@@ -408,6 +408,33 @@ TEST_F(BatcherTest, SamplesOfOnePromptShareItsPages) {
   EXPECT_LT((*batcher)->stats().prompt_rows, 400 + 8 * 16);
 }
 
+// Two tenants ask the same at once and again, with the KV of a few of them: each is answered as
+// alone, and no tenant's prompt is computed less for the other's.
+TEST_F(BatcherTest, TenantsShareNothing) {
+  const std::vector<int32_t> prompt = test::random_ids(65, kVocab, 9);
+  const auto rows_computed = [&](std::span<const char* const> salts, uint64_t kv_limit) {
+    const auto engine = open(path_, kv_limit);
+    BatchRequest request{.prompt = prompt, .options = {.max_tokens = 4}};
+    request.options.n_logprobs = 1;
+    const Answer expected = alone(*engine, request);
+    const auto batcher = *Batcher::create(*engine, {.max_running = 4});
+    for (int round = 0; round < 2; ++round) {
+      for (const char* salt : salts) {
+        request.salt = salt;
+        EXPECT_TRUE(batcher->submit(request).is_ok());
+      }
+      for (const auto& [index, answer] : run(*engine, *batcher)) EXPECT_EQ(answer, expected);
+    }
+    return batcher->stats().prompt_rows;
+  };
+  const char* const same[] = {"red", "red"};
+  const char* const others[] = {"red", "blue"};
+  EXPECT_EQ(rows_computed(same, 0), 65 + 3);  // four whole pages are found, but the last row runs
+  EXPECT_EQ(rows_computed(others, 0), 2 * (65 + 1));
+  const auto engine = open(path_);
+  rows_computed(others, limit_of(*engine, 6));  // with evictions
+}
+
 TEST_F(BatcherTest, WhatCannotRunAloneIsRefusedWithTheNumbers) {
   const auto roomy = open(path_);
   const auto tight = open(path_, limit_of(*roomy, 4));

@@ -168,7 +168,7 @@ TEST_P(RollingEdges, RefuseWhatNeedsTheWholeSequence) {
   const kv::OwnedSequence sequence(m.cache());
   run(m, sequence.id(), tokens, 16);
   bool moved = false;
-  const Status removed = m.cache().remove(sequence.id(), 8, 16, [&] { moved = true; });
+  const Status removed = m.cache().remove(sequence.id(), 8, 16, [&](auto) { moved = true; });
   EXPECT_EQ(removed.code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(moved);
   const Status saved = m.cache().save(sequence.id(), 16, [](auto) { return Status::ok(); });

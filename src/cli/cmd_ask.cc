@@ -268,7 +268,7 @@ class Asker {
       fusion::Prompt before;
       before.prefix = prompt.prefix;
       before.suffix = prompt.chunks.empty() ? prompt.suffix : prompt.chunks.front();
-      const auto fusor = engine_.make_fusor(nullptr, library_.anchor());
+      const auto fusor = engine_.make_fusor(nullptr, library_.anchor(), library_.record_type());
       WEFT_RETURN_IF_ERROR(fusor->prefill(before, {.mode = ReuseMode::kPrefix}).status());
     }
     return library_.reopen_store(app_.env);

@@ -22,6 +22,7 @@ struct EvalFlags {
   std::string modes = "none,full,blend";
   std::string anchor = "neutral";
   std::string prompt;
+  std::string record_type;
   // "": none is written
   std::string details_file;
   int64_t limit = 0;
@@ -111,6 +112,7 @@ Status run_eval(App& app, EvalFlags flags) {
                         eval::read_dataset(app.env, flags.file, flags.limit));
   flags.model.steps = eval::steps_of(options);
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(options.record_type, record_type_of(flags.record_type, *engine));
   WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse, *engine));
   std::optional<AtomicFile> details;
   if (!flags.details_file.empty()) {
@@ -216,6 +218,7 @@ void add_eval_command(Command root, App& app) {
   command.add_option("--anchor", flags->anchor,
                      "what chunks are computed after: " + engine::AnchorSpec::choices());
   add_prompt_flag(command, flags->prompt);
+  add_record_type_flag(command, flags->record_type, "f16");
   command.add_option(
       "--details", flags->details_file,
       "write each example's prompt tokens and answers to this file, a JSON line each");

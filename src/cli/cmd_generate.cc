@@ -300,7 +300,7 @@ void add_generate_command(Command root, App& app) {
       command
           .add_option("--batch", flags->batch,
                       "answer each line of a file, {\"prompt\",\"n\",\"temp\",\"top_k\",\"top_p\","
-                      "\"min_p\",\"seed\",\"stop\",\"raw\"}; -: standard input")
+                      "\"min_p\",\"seed\",\"stop\",\"raw\",\"cache_salt\"}; -: standard input")
           .value_name("FILE")
           .excludes(words)
           .excludes(prompt)

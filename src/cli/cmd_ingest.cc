@@ -255,6 +255,7 @@ Status run_ingest(App& app, IngestFlags flags) {
   }
   flags.model.steps = {.makes_chunks = true};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_RETURN_IF_ERROR(record_type_of(flags.library.record_type, *engine).status());
   WEFT_ASSIGN_OR_RETURN(library::Library library,
                         library::Library::create(app.env, flags.library, *engine, flags.anchor));
   Report report(app, flags);
@@ -295,6 +296,7 @@ void add_ingest_command(Command root, App& app) {
       .value_name("DIR")
       .or_environment("WEFT_STORE");
   add_prompt_flag(command, flags->library.prompt);
+  add_record_type_flag(command, flags->library.record_type, "the store's, at first f16");
   command.add_option(
       "--anchor", flags->anchor,
       fmt::format("what comes before each chunk while its KV is computed: {} (default: the "

@@ -219,19 +219,23 @@ std::tm Engine::local_time() const {
   return local;
 }
 
-fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {
+fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor, DType record_type) const {
   return {.model_fingerprint = model_->fingerprint(),
           .ropes = model_->config().ropes,
           .anchor = std::move(anchor),
-          .salt = ""};
+          .salt = "",
+          .record_type = record_type};
 }
 
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
-                                                  std::vector<int32_t> anchor) {
+                                                  std::vector<int32_t> anchor, DType record_type,
+                                                  std::string salt) {
   take_scratch();
   WEFT_CHECK(!rolls_windows());  // a fusion's rows see every slot until the last of them has run
+  fusion::KeyScope scope = key_scope(std::move(anchor), record_type);
+  scope.salt = std::move(salt);
   return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
-                                         key_scope(std::move(anchor)));
+                                         std::move(scope));
 }
 
 kv::Usage Engine::kv_usage() const {
@@ -272,15 +276,13 @@ Status Engine::check_fits(const Appended& one) const {
 
 Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> appended,
                                                      model::RowKind kind) {
-  std::vector<kv::Reservation> reservations;
+  std::vector<kv::Growth> growths;
   for (const Appended& one : appended) {
     WEFT_RETURN_IF_ERROR(check_fits(one));
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                          cache_->reserve(one.sequence->id(), narrow<int32_t>(one.tokens.size()),
-                                          model::slot_kind(kind)));
-    reservations.push_back(std::move(reservation));
+    growths.push_back(
+        {one.sequence->id(), narrow<int32_t>(one.tokens.size()), model::slot_kind(kind)});
   }
-  return reservations;
+  return cache_->reserve_all(growths);
 }
 
 namespace {

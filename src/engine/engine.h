@@ -142,9 +142,14 @@ class Engine {
   const std::string& rates_kept_file() const { return rates_kept_file_; }
 
   /// What the chunks computed after `anchor` have in common.
-  fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;
-  /// Chunks computed after `anchor`, found in and put to `store` (may be null).
-  std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
+  fusion::KeyScope key_scope(std::vector<int32_t> anchor,
+                             DType record_type = fusion::kUsualRecordType) const;
+  /// Chunks computed after `anchor`, found in and put to `store` (may be null) as records of a type
+  /// that fusion::check_record_type takes. What it stores and publishes is found by fusors of the
+  /// same salt (a tenant's) alone.
+  std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor,
+                                            DType record_type = fusion::kUsualRecordType,
+                                            std::string salt = {});
 
   /// Runs `tokens` after what the sequence holds and commits them, in steps of step_rows(). Returns
   /// the logits of the last row, or of all, in one step: [rows, vocab_size]. kResourceExhausted

@@ -51,7 +51,7 @@ class Evaluator {
         options_(options),
         rag_(std::move(rag)),
         n_anchor_tokens_(std::ssize(anchor)),
-        fusor_(engine.make_fusor(nullptr, std::move(anchor))),
+        fusor_(engine.make_fusor(nullptr, std::move(anchor), options.record_type)),
         samples_(samples),
         goes_on_(goes_on),
         on_result_(on_result) {}

@@ -12,6 +12,7 @@
 #include "eval/dataset.h"
 #include "eval/metrics.h"
 #include "fusion/prompt.h"
+#include "fusion/record_type.h"
 
 namespace weft::eval {
 
@@ -20,7 +21,8 @@ struct EvalOptions {
                                           fusion::ReuseMode::kBlend};
   fusion::FusionOptions fusion;  // its mode is set per run
   engine::AnchorSpec anchor;
-  std::optional<engine::PromptForm> prompt;  // none: as the model wants it
+  DType record_type = fusion::kUsualRecordType;  // one that fusion::check_record_type takes
+  std::optional<engine::PromptForm> prompt;      // none: as the model wants it
 };
 
 /// Means over the examples. KL and agreement are over the tokens of full prefill's greedy answer

@@ -2,8 +2,8 @@
 // runs fusions and counts.
 #include "fusion/fusion_scratch.h"
 
-#include "fusion/chunk_computer.h"
 #include "fusion/load_pipeline.h"
+#include "fusion/record_type.h"
 
 namespace weft::fusion {
 
@@ -14,7 +14,8 @@ int64_t fusion_scratch_bytes(const model::ModelConfig& config, int64_t n_tokens)
   // Ids, positions, rows, weights of changes, attention received: vectors, some doubled.
   constexpr int64_t kIntegers = 160;
   const int64_t width = config.kv_width();
-  const int64_t in_flight = LoadPipeline::kSlots * (record_token_bytes(config) / config.n_layers);
+  // f16's are the longest; an engine is made before it is known what a store has.
+  const int64_t in_flight = LoadPipeline::kSlots * record_layer_bytes(config, DType::kF16, 1);
   int64_t rope_dims = 0;
   for (const kernels::RopeParams& rope : config.ropes) rope_dims += rope.n_dims;
   // Stored K and V, and their changes; V of the deviation check.

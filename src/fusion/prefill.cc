@@ -135,7 +135,8 @@ Status Prefill::finish_gathering() {
 Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
   kv::Cache& cache = fusor_.cache_;
   kv::OwnedSequence sequence(cache);
-  WEFT_ASSIGN_OR_RETURN(found_prefix_, cache.attach_prefix(sequence.id(), prefix));
+  WEFT_ASSIGN_OR_RETURN(found_prefix_,
+                        cache.attach_prefix(sequence.id(), prefix, fusor_.scope_.salt));
   auto reservation = cache.reserve(sequence.id(), narrow<int32_t>(tokens_.size()) - found_prefix_);
   if (reservation.is_ok()) sequence_.emplace(std::move(sequence));
   return reservation;
@@ -238,12 +239,14 @@ void Prefill::mark_damaged_besides(size_t failed) {
 /// The pass has ended: what others may find is published, and what became of each token counted.
 void Prefill::finish() {
   if (stage_ == Stage::kFuse) {
-    fusor_.cache_.publish(sequence_->id(), prompt_.prefix);
+    fusor_.cache_.publish(sequence_->id(), prompt_.prefix, fusor_.scope_.salt);
     logits_ = std::move(fusion_->logits());
     count_tokens();
     if (logs_info()) log_fused();
   } else {
-    if (traits_of(options_.mode).shares_prompt) fusor_.cache_.publish(sequence_->id(), tokens_);
+    if (traits_of(options_.mode).shares_prompt) {
+      fusor_.cache_.publish(sequence_->id(), tokens_, fusor_.scope_.salt);
+    }
     logits_ = std::move(rows_pass_->logits());
     report_.mode = options_.mode;
     report_.reused_tokens = found_prefix_;

@@ -23,6 +23,7 @@ namespace weft::kernels {
 namespace {
 
 constexpr int64_t kRowsPerTask = 32;  // write_kv: some 50 KB
+constexpr int64_t kSplitsOfOneTask = 8;
 
 /// Null where there are no rows.
 template <class T>
@@ -129,19 +130,22 @@ void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                                 .row = row,
                                 .n_splits = end_split - first_split,
                                 .partial = plan.partial_floats});
-    for (int32_t head = 0; head < rows.kv.layout.n_kv_heads; ++head) {
-      for (int64_t split = first_split; split < end_split; ++split) {
-        const int64_t n_keys =
-            std::min(n_visible, (split + 1) * kSplitKeys) - std::max(first_key, split * kSplitKeys);
+    const int64_t n_splits = end_split - first_split;
+    // A split's heads one after the other: in a page they are neighbours.
+    for (int64_t split = first_split; split < end_split; ++split) {
+      const int64_t n_keys =
+          std::min(n_visible, (split + 1) * kSplitKeys) - std::max(first_key, split * kSplitKeys);
+      for (int32_t head = 0; head < rows.kv.layout.n_kv_heads; ++head) {
+        const int64_t place = head * n_splits + split - first_split;
         plan.tasks.push_back({.sequence = sequence,
                               .kv_head = head,
                               .begin = row,
                               .end = split,
-                              .partial = plan.partial_floats,
+                              .partial = plan.partial_floats + place * partial_floats,
                               .cost = n_keys * rows.group});
-        plan.partial_floats += partial_floats;
       }
     }
+    plan.partial_floats += rows.kv.layout.n_kv_heads * n_splits * partial_floats;
   }
 }
 
@@ -181,6 +185,29 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
   return plan;
 }
 
+namespace {
+
+/// A task is a row, or a KV head of one where that many parts are to be joined that the workers'
+/// meeting costs less.
+void join_splits(const Context& context, const AttentionArgs& args, const AttentionPlan& plan,
+                 const float* partials) {
+  const AttentionDecodeFns& fns = pick_attention_decode_fns(context.isa);
+  const int64_t n_heads = args.kv.layout.n_kv_heads;
+  int64_t most_splits = 0;
+  for (const auto& row : plan.decode_rows) most_splits = std::max(most_splits, row.n_splits);
+  const int64_t heads = most_splits < kSplitsOfOneTask ? n_heads : 1;  // of a task
+  context.pool.run(std::ssize(plan.decode_rows) * (n_heads / heads), [&](int64_t index, int) {
+    const AttentionPlan::DecodeRow& row = plan.decode_rows[index * heads / n_heads];
+    const AttentionRows rows = sequence_rows(context.isa, args, args.sequences[row.sequence]);
+    const int64_t first = index * heads % n_heads;
+    for (int64_t head = first; head < first + heads; ++head) {
+      fns.merge(rows, row.row, narrow<int32_t>(head), row.n_splits, partials + row.partial);
+    }
+  });
+}
+
+}  // namespace
+
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan) {
   check_args(args);
   WEFT_CHECK(same_shape(args.out, args.q) && args.out.is_dense());
@@ -197,11 +224,7 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
       decode_fns.decode(rows, task.begin, task.kv_head, task.end, scratch, partials + task.partial);
     }
   });
-  context.pool.run(std::ssize(plan.decode_rows), [&](int64_t index, int) {
-    const AttentionPlan::DecodeRow& row = plan.decode_rows[index];
-    const AttentionRows rows = sequence_rows(context.isa, args, args.sequences[row.sequence]);
-    decode_fns.merge(rows, row.row, row.n_splits, partials + row.partial);
-  });
+  join_splits(context, args, plan, partials);
 }
 
 // A pass of its own over K after attention(), since a probability needs the row's whole sum, which

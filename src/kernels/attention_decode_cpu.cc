@@ -122,7 +122,7 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
        begin = block_end) {
     block_end = (begin / kBlockKeys + 1) * kBlockKeys;
     if (block_end > end) block_end = end;
-    const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end};
+    const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end, n_visible};
     rows.k_codec->score(keys, group, w.q, w.scores);
     for (int32_t h = 0; h < rows.group; ++h) softmax(w, h, block_end - begin);
     rows.v_codec->add_values(keys, group, w.scores, w.out);
@@ -138,14 +138,14 @@ float power_of_two(float x) {
 
 /// A head whose page list ends before a split left -inf and 0 there: the factor is 0. Every row
 /// sees at least its own slot, so one maximum is finite and the sum is not 0.
-void merge(const AttentionRows& rows, int64_t row, int64_t n_splits, const float* partials) {
+void merge(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t n_splits,
+           const float* partials) {
   const int32_t group = rows.group;
   const int32_t head_dim = rows.kv.layout.head_dim;
   const int32_t stride = padded(head_dim);
   const int64_t partial = partial_floats(group, head_dim);
-  for (int32_t head = 0; head < rows.n_heads; ++head) {
-    const float* first = partials + head / group * n_splits * partial;
-    const int32_t h = head % group;
+  const float* first = partials + kv_head * n_splits * partial;
+  for (int32_t h = 0; h < group; ++h) {
     const int64_t max_at = int64_t{group} * stride + h;
     float top = first[max_at];
     for (int64_t s = 1; s < n_splits; ++s) top = fmaxf(top, first[s * partial + max_at]);
@@ -157,7 +157,7 @@ void merge(const AttentionRows& rows, int64_t row, int64_t n_splits, const float
       sum += p[max_at + group] * factor;
       for (int32_t d = 0; d < head_dim; ++d) sums[d] += p[h * stride + d] * factor;
     }
-    const int64_t index = row * rows.n_heads + head;
+    const int64_t index = row * rows.n_heads + kv_head * group + h;
     const float factor = 1.0f / sum;
     float* out = rows.out + index * head_dim;
     for (int32_t d = 0; d < head_dim; ++d) out[d] = sums[d] * factor;

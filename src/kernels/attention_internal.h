@@ -81,9 +81,10 @@ struct AttentionDecodeFns {
   /// The keys [split * kSplitKeys, …) that `row` sees, for the heads of one KV head.
   void (*decode)(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t split,
                  float* scratch, float* partial);
-  /// Joins the partial results [n_kv_heads][n_splits] of a row, in the order of the splits, into
-  /// rows.out and, where it is there, rows.log_sum_exp.
-  void (*merge)(const AttentionRows& rows, int64_t row, int64_t n_splits, const float* partials);
+  /// Joins the partial results [n_kv_heads][n_splits] of a row, in the order of the splits, for the
+  /// heads of one KV head, into rows.out and, where it is there, rows.log_sum_exp.
+  void (*merge)(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t n_splits,
+                const float* partials);
 };
 
 WEFT_ISA_TABLE(AttentionFns, attention_fns)

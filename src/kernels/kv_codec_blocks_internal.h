@@ -33,6 +33,38 @@ inline void store_scale(float scale, uint8_t* block) {
   memcpy(block, halves, sizeof(halves[0]));
 }
 
+/// dst [32] = src / scale, rounded to nearest even; returns the scale. What is not finite makes the
+/// scale so, and with it the block.
+inline float quantise_block(const float* src, int8_t* dst) {
+#if defined(__AVX512F__)
+  const F32 x[2] = {load(src), load(src + kLanes)};
+  if (_mm512_cmp_ps_mask(x[0], x[1], _CMP_UNORD_Q) == 0) {
+    const float largest = reduce_max(max(_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])));
+    const F32 over_scale = set1(largest > 0 ? 1.0f / (largest / 127) : 0.0f);
+    for (int i = 0; i < 2; ++i) {
+      const F32 q = round_to_even(mul(x[i], over_scale));
+      const Mask fits = _mm512_cmp_ps_mask(_mm512_abs_ps(q), set1(127.0f), _CMP_LE_OQ);
+      const __m512i whole = _mm512_cvtps_epi32(select(fits, q, set1(127.0f)));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i * kLanes), _mm512_cvtepi32_epi8(whole));
+    }
+    return largest / 127;
+  }
+#endif
+  float most = 0;
+  for (int i = 0; i < kBlock; ++i) {
+    const float magnitude = fabsf(src[i]);
+    if (magnitude > most || magnitude != magnitude) most = magnitude;
+  }
+  const float scale = most / 127;
+  const F32 inverse = set1(most > 0 ? 1.0f / scale : 0.0f);
+  float q[kBlock];
+  for (int i = 0; i < kBlock; i += kLanes) {
+    store(q + i, round_to_even(mul(load(src + i), inverse)));
+  }
+  for (int i = 0; i < kBlock; ++i) dst[i] = fabsf(q[i]) <= 127 ? q[i] : 127.0f;
+  return scale;
+}
+
 template <class Codec>
 struct BlockKv {
   static const uint8_t* block_at(const uint8_t* vector, int32_t d) {

@@ -30,6 +30,7 @@ struct KeyBlock {
   int32_t kv_head;
   int64_t begin;
   int64_t end;
+  int64_t ahead_end;  // the slots after the block up to here are read next: worth a prefetch
 };
 
 /// The heads that share a KV head, of one decode row: q, out [group][stride], zeros after head_dim;
@@ -52,7 +53,7 @@ struct KvCodecFns {
                  int32_t head_dim);
   /// dst = src + shift [head_dim], through f32.
   void (*shift)(const uint8_t* src, const float* shift, uint8_t* dst, int32_t head_dim);
-  /// scores = q . K, q as prepare_queries leaves it. May write up to the next multiple of four
+  /// scores = q . K, q as prepare_queries leaves it. May write up to the next multiple of 16
   /// scores after a run of slots: what is there then is overwritten by the next run, or lies past
   /// the block's last key.
   void (*score)(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores);

@@ -1,7 +1,7 @@
 // GGUF's Q4_0 (docs: gguf.md of ggml): a scale in f16 and 32 nibbles, element i in the low half of
 // byte i, element i + 16 in the high one; value = scale * (nibble - 8). Quantised as GGML does
 // (quantize_row_q4_0_ref): the value of largest magnitude becomes -8. 0.28 of f16's bytes.
-#include "kernels/kv_codec_blocks_internal.h"
+#include "kernels/kv_codec_integers_internal.h"
 
 namespace weft::kernels::WEFT_ISA {
 namespace {
@@ -44,15 +44,36 @@ struct Q4_0Codec {
     }
     for (int i = 0; i < 16; ++i) block[2 + i] = nibbles[i] | (nibbles[16 + i] << 4);
   }
+#if defined(__AVX512VNNI__)
+  static constexpr int kOffset = 8;
+  static constexpr bool kSignedWeights = true;
+  static __m512i low_nibbles(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+  static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]) {
+    __m512i x[4];
+    for (int i = 0; i < 4; ++i) {
+      x[i] = load_quarters(blocks.row(0, i) + 2, blocks.row(1, i) + 2, blocks.row(2, i) + 2,
+                           blocks.row(3, i) + 2);
+    }
+    transpose_words(x);
+    for (int c = 0; c < 4; ++c) {
+      columns[c] = low_nibbles(x[c]);
+      columns[c + 4] = low_nibbles(_mm512_srli_epi16(x[c], 4));
+    }
+  }
+  static void value_columns(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d,
+                            __m512i (&columns)[2]) {
+    // Word 4 k + c is key k's number c; it comes to lane c, place k.
+    const __m512i from = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i quarters = load_quarters(a + 2, b + 2, c + 2, d + 2);
+    const __m512i packed = transpose_bytes(_mm512_permutexvar_epi32(from, quarters));
+    columns[0] = low_nibbles(packed);
+    columns[1] = low_nibbles(_mm512_srli_epi16(packed, 4));
+  }
+#endif
 };
 
 }  // namespace
 
-const KvCodecFns& kv_codec_q4_0_fns() {
-  using Kv = BlockKv<Q4_0Codec>;
-  static constexpr KvCodecFns kFns = {Kv::load_array, Kv::store_array, Kv::rotate, Kv::shift,
-                                      Kv::score,      Kv::add_values,  nullptr};
-  return kFns;
-}
+const KvCodecFns& kv_codec_q4_0_fns() { return block_kv_fns<Q4_0Codec>(); }
 
 }  // namespace weft::kernels::WEFT_ISA

@@ -20,11 +20,30 @@ template <class Fn>
 void for_runs(const KeyBlock& keys, const Fn& fn) {
   const int64_t page_tokens = keys.kv->layout.page_tokens;
   for (int64_t slot = keys.begin; slot < keys.end;) {
-    const int64_t page_end = (slot / page_tokens + 1) * page_tokens;
+    const int64_t page_end = (slot & -page_tokens) + page_tokens;
     const int64_t run_end = page_end < keys.end ? page_end : keys.end;
     fn(slot, slot - keys.begin, run_end - slot);
     slot = run_end;
   }
+}
+
+/// Bytes from a run's K at `slot` to that of the run kBlockKeys slots on, which the next block of
+/// keys has at the same place of the loop; 0 where the row sees no such slot. V's likewise.
+inline int64_t k_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* k) {
+  const int64_t next = slot + kBlockKeys;
+  return next < keys.ahead_end ? k_at(*keys.kv, keys.block_table, next, keys.kv_head) - k : 0;
+}
+inline int64_t v_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* v) {
+  const int64_t next = slot + kBlockKeys;
+  return next < keys.ahead_end ? v_at(*keys.kv, keys.block_table, next, keys.kv_head) - v : 0;
+}
+
+/// Brings n_bytes into the L2. A few at a time, between the work: a whole block's at once fills the
+/// buffers that the block's own loads need, and hid nothing.
+[[gnu::always_inline]] inline void prefetch(const void* from, int64_t n_bytes) {
+  const char* bytes = static_cast<const char*>(from);
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
 }
 
 /// Calls fn<heads>(first head) for all heads of the group, kHeadBatch at a time.

@@ -36,8 +36,9 @@ struct PagedKv {
 /// Which of the layer's vectors slot `slot` of a sequence has for a KV head.
 static inline int64_t kv_vector(const KvLayout& kv, const int32_t* block_table, int64_t slot,
                                 int32_t kv_head) {
-  const int64_t page = block_table[slot / kv.page_tokens];
-  return (page * kv.n_kv_heads + kv_head) * kv.page_tokens + slot % kv.page_tokens;
+  const int shift = __builtin_ctz(kv.page_tokens);  // a division is some 20 cycles, several a page
+  const int64_t page = block_table[slot >> shift];
+  return ((page * kv.n_kv_heads + kv_head) << shift) + (slot & (kv.page_tokens - 1));
 }
 
 static inline uint8_t* k_at(const PagedKv& kv, const int32_t* block_table, int64_t slot,

@@ -41,11 +41,9 @@ Status check_rows(const Rows& rows, int32_t vocab_size) {
     covered = group.row_end;
   }
   if (any_empty) return invalid_argument("no tokens to run of one of several sequences");
-  if (rows.positions.size() != rows.tokens.size() || rows.slots.size() != rows.tokens.size() ||
-      covered != rows.size()) {
-    return invalid_argument(
-        fmt::format("a step of {} tokens, {} slots and {} positions, {} of them in groups",
-                    rows.tokens.size(), rows.slots.size(), rows.positions.size(), covered));
+  if (rows.slots.size() != rows.tokens.size() || covered != rows.size()) {
+    return invalid_argument(fmt::format("a step of {} tokens and {} slots, {} of them in groups",
+                                        rows.tokens.size(), rows.slots.size(), covered));
   }
   return Status::ok();
 }
