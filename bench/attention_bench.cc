@@ -177,7 +177,8 @@ void run_share(benchmark::State& state, Isa isa, const Shape& shape, int32_t dep
   const double decoded_bytes =
       2.0 * depth * shape.n_kv_heads * static_cast<double>(row_bytes(type, shape.head_dim));
   const double read_bytes = static_cast<double>(setup.k.size() + setup.v.size());
-  const double decode_rate = decoded_bytes / low_decile(decode), read_rate = read_bytes / low_decile(read);
+  const double decode_rate = decoded_bytes / low_decile(decode),
+               read_rate = read_bytes / low_decile(read);
   state.counters["decode GB/s"] = 1e-9 * decode_rate;
   state.counters["read GB/s"] = 1e-9 * read_rate;
   state.counters["share"] = decode_rate / read_rate;

@@ -96,12 +96,12 @@ TEST_F(UsageTest, AForkSharesUntilOneOfTheTwoWrites) {
 TEST_F(UsageTest, WhatOnlyTheIndexHasIsCachedAndNotHeld) {
   const std::vector<int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9};
   const SequenceId id = sequence(9);
-  tables_.publish(id, ids);
+  tables_.publish(id, ids, {});
   expect(use(), 3, 0, 0, 3);  // the index and one sequence: nobody shares
   tables_.free_sequence(id);
   expect(use(), 0, 0, 2, 0);
   const SequenceId next = tables_.create_sequence(SequenceId{next_++});
-  ASSERT_TRUE(tables_.attach_prefix(next, ids).is_ok());
+  ASSERT_TRUE(tables_.attach_prefix(next, ids, {}).is_ok());
   expect(use(), 2, 0, 0, 0);
 }
 
