@@ -23,11 +23,10 @@ struct BatchLine {
 inline constexpr size_t kMaxBatchLineBytes = size_t{64} << 20;
 
 /// Reads {"prompt","n"?,"temp"?,"top_k"?,"top_p"?,"min_p"?,"seed"?,"stop"?,"raw"?,
-/// "cache_salt"?}; what is absent
-/// is as in `defaults`. `most_tokens`: the largest "n". Of a key that is given several times the
-/// last value counts. kInvalidArgument, without the line's number, for what is no such object: it
-/// names the key, its value and its range, or the byte that is no JSON. Memory: what the line's
-/// texts take. Thread-safe.
+/// "cache_salt"?}; what is absent is as in `defaults`. `most_tokens`: the largest "n". Of a key
+/// that is given several times the last value counts. kInvalidArgument, without the line's number,
+/// for what is no such object: it names the key, its value and its range, or the byte that is no
+/// JSON. Memory: what the line's texts take. Thread-safe.
 Result<BatchLine> parse_batch_line(std::string_view line, const BatchLine& defaults,
                                    int32_t most_tokens);
 

@@ -54,7 +54,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
   WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::open(engine->model_->file()));
   const model::ModelConfig& config = engine->model_->config();
-  // A token beyond the embedding would be read from behind the tensor; the other way round is
+  // A token beyond the embedding would be read from after the tensor; the other way round is
   // usual.
   if (engine->tokenizer_->vocab_size() > config.vocab_size) {
     return corrupt(fmt::format("{}: {} tokens in the vocabulary, {} rows in the embedding",

@@ -333,7 +333,7 @@ kernels::KvRecord FusionPass::record_of(size_t chunk) const {
   return {.type = sources_[chunk].type(), .k = bytes.data(), .v = bytes.data() + bytes.size() / 2};
 }
 
-/// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
+/// Rotates the layer's K to where the chunks lie and copies its V, both as `shifts` correct them.
 void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
   const int32_t* block_table = cache_.layer_table(sequence_, layer).data();
   const kernels::PagedKv kv = cache_.layer(layer);

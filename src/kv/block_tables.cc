@@ -94,23 +94,36 @@ Result<SequenceId> BlockTables::fork(SequenceId id, SequenceId copy) {
   return copy;
 }
 
+Status BlockTables::check_growth(const Growth& growth) const {
+  WEFT_RETURN_IF_ERROR(check_settled(growth.id));
+  if (growth.n_tokens < 0) {
+    return invalid_argument(fmt::format("KV cache: {} tokens to reserve", growth.n_tokens));
+  }
+  const int64_t end = int64_t{length(growth.id)} + growth.n_tokens;
+  // A window's pages need not hold a whole sequence; other groups' do, and say when they are full.
+  const int64_t most = window_tokens_ > 0 ? INT32_MAX : int64_t{pool_.page_count()} * page_tokens_;
+  if (end <= most) return Status::ok();
+  return resource_exhausted(
+      fmt::format("KV cache: {} tokens asked for, it holds {} at most; a larger "
+                  "--kv-limit or context (-c) is needed",
+                  end, most));
+}
+
+Status BlockTables::too_few_pages(int64_t needed, int64_t evictable,
+                                  std::string_view besides) const {
+  return resource_exhausted(fmt::format(
+      "KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
+      "{}a larger --kv-limit or context (-c), or fewer or shorter requests at once",
+      needed, page_tokens_, pool_.free_count(), evictable, pool_.page_count(), besides));
+}
+
 // A reservation is a transaction: new pages at the end, a copy of the page that is part full and
 // shared, and the kinds of the new slots; roll_back() undoes all three, commit() makes them the
 // sequence's.
 Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
-  WEFT_RETURN_IF_ERROR(check_settled(id));
+  WEFT_RETURN_IF_ERROR(check_growth({id, n_tokens, kind}));
   Sequence& sequence = get(id);
-  if (n_tokens < 0)
-    return invalid_argument(fmt::format("KV cache: {} tokens to reserve", n_tokens));
   const int64_t end = int64_t{sequence.length} + n_tokens;
-  // A window's pages need not hold a whole sequence; other groups' do, and say when they are full.
-  const int64_t most = window_tokens_ > 0 ? INT32_MAX : int64_t{pool_.page_count()} * page_tokens_;
-  if (end > most) {
-    return resource_exhausted(
-        fmt::format("KV cache: {} tokens asked for, it holds {} at most; a larger "
-                    "--kv-limit or context (-c) is needed",
-                    end, most));
-  }
   const int32_t n_new = pages_for(end) - narrow<int32_t>(sequence.pages.size());
   std::vector<int32_t> written;  // slots with committed tokens that will also hold new ones
   if (n_tokens > 0 && sequence.length % page_tokens_ != 0) {
@@ -207,12 +220,7 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   }
   const int32_t evictable = index_.evictable_count();
   const int32_t missing = wanted - pool_.free_count() - evictable;
-  if (missing > std::ssize(forgettable)) {
-    return resource_exhausted(
-        fmt::format("KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
-                    "a larger --kv-limit or context (-c), or fewer or shorter requests at once",
-                    wanted, page_tokens_, pool_.free_count(), evictable, pool_.page_count()));
-  }
+  if (missing > std::ssize(forgettable)) return too_few_pages(wanted, evictable);
   for (int32_t i = 0; i < missing; ++i) {
     const int32_t page = forgettable[i];
     if (index_.contains(page)) index_.remove(page);  // else it went with a page before it

@@ -42,8 +42,11 @@ class BlockTables {
   /// A new sequence, `copy`, with the same tokens, on the same pages.
   Result<SequenceId> fork(SequenceId id, SequenceId copy);
 
-  /// kInvalidArgument when the sequence has an open reservation.
-  Status check_settled(SequenceId id) const;
+  /// Whether the sequence may grow so, were all pages free: kInvalidArgument when it has an open
+  /// reservation or for less than 0 tokens, kResourceExhausted for more than the pages hold.
+  Status check_growth(const Growth& growth) const;
+  /// kResourceExhausted, with the numbers and what to do; `besides` goes before the flags.
+  Status too_few_pages(int64_t needed, int64_t evictable, std::string_view besides = "") const;
 
   int32_t length(SequenceId id) const { return get(id).length; }
   /// Covers committed and reserved positions; valid until the sequence changes.
@@ -111,6 +114,8 @@ class BlockTables {
  private:
   friend class TableReservation;
 
+  /// kInvalidArgument when the sequence has an open reservation.
+  Status check_settled(SequenceId id) const;
   const Sequence& get(SequenceId id) const;
   Sequence& get(SequenceId id);
   int32_t pages_for(int64_t n_tokens) const;

@@ -158,18 +158,8 @@ void Cache::make_room(std::span<const Growth> growths) {
 
 Status Cache::check_growths(std::span<const Growth> growths) const {
   for (const Growth& growth : growths) {
-    WEFT_RETURN_IF_ERROR(tables().check_settled(growth.id));
     WEFT_CHECK(std::ranges::count(growths, growth.id, &Growth::id) == 1);
-    if (growth.n_tokens < 0) {
-      return invalid_argument(fmt::format("KV cache: {} tokens to reserve", growth.n_tokens));
-    }
-    const int64_t end = int64_t{length(growth.id)} + growth.n_tokens;
-    const int64_t most = int64_t{page_count()} * page_tokens();
-    if (end <= most) continue;
-    return resource_exhausted(
-        fmt::format("KV cache: {} tokens asked for, it holds {} at most; a larger "
-                    "--kv-limit or context (-c) is needed",
-                    end, most));
+    WEFT_RETURN_IF_ERROR(tables().check_growth(growth));
   }
   return Status::ok();
 }
@@ -182,11 +172,8 @@ Status Cache::check_room(std::span<const Growth> growths, std::span<const Sequen
     const PagePool& pool = group->tables.pool();
     const bool others_hold_enough = room.held + room.needed <= pool.page_count();
     remedy = others_hold_enough ? Remedy::kWait : Remedy::kShrink;
-    return resource_exhausted(fmt::format(
-        "KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
-        "{}a larger --kv-limit or context (-c), or fewer or shorter requests at once",
-        room.needed, page_tokens(), pool.free_count(), room.available - pool.free_count(),
-        pool.page_count(), others_hold_enough ? "wait until others end, or take " : ""));
+    return group->tables.too_few_pages(room.needed, room.available - pool.free_count(),
+                                       others_hold_enough ? "wait until others end, or take " : "");
   }
   return Status::ok();
 }

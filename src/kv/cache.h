@@ -136,8 +136,8 @@ class Cache {
   Status make_writable(SequenceId id, int32_t begin, int32_t end);
 
   /// How many tokens of the start of `tokens` the prefix index has: a multiple of page_tokens. What
-  /// one tenant's salt has published, another's does not find. Pass
-  /// all but the last token of a prompt: its logits have to be computed.
+  /// one tenant's salt has published, another's does not find. Pass all but the last token of a
+  /// prompt: its logits have to be computed.
   int32_t match_prefix(std::span<const int32_t> tokens, std::string_view salt = {}) const;
   /// Gives an empty sequence what match_prefix finds; returns its length afterwards.
   Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens,

@@ -34,7 +34,7 @@ class Checker {
 
   bool in_range(int32_t page) const { return page >= 0 && page < std::ssize(snapshot_.pages); }
 
-  /// Counts a holder of the page; `slot` is where in a sequence its tokens stand.
+  /// Counts a holder of the page; `slot` is where in a sequence its tokens lie.
   void hold(const std::string& who, PageHandle handle, int32_t slot) {
     if (!in_range(handle.page))
       return add("{} holds page {}, which does not exist", who, handle.page);

@@ -1,7 +1,7 @@
 // The order of eviction is that in which pages became unused, a list through an array, as vLLM's
 // free queue is: a sequence gives its pages back from the last one on, so the ends of texts go
 // before their beginnings. By last use, as it was before, a walk over all nodes had to find who was
-// next: at 10,000 pages some 100 us for each page that a full cache took.
+// next.
 #include "kv/prefix_index.h"
 
 #include <algorithm>
