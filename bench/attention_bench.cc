@@ -194,13 +194,16 @@ void run_received(benchmark::State& state, Isa isa, const Shape& shape, int32_t 
   set_rate(state, "GFLOP/s", 2e-9 * setup.products);
 }
 
-void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairing pairing) {
+void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairing pairing,
+                DType record_type) {
   constexpr int32_t kTokens = 3840;  // 8 chunks of 480, as the layers of one question have them
   constexpr int kLayers = 8;
   const size_t layer_bytes =
       2 * static_cast<size_t>(kTokens) * static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
-  const std::vector<std::byte> k = random_kv(DType::kF16, kLayers * layer_bytes / 2), v = k;
-  std::vector<std::byte> pages(2 * k.size());
+  const auto record_bytes = static_cast<size_t>(
+      row_bytes(record_type, int64_t{kTokens} * shape.n_kv_heads * shape.head_dim));
+  const std::vector<std::byte> k = random_kv(record_type, kLayers * layer_bytes / 2), v = k;
+  std::vector<std::byte> pages(2 * kLayers * layer_bytes);
   std::vector<int32_t> table(kTokens / kPageTokens), positions(kTokens);
   std::iota(table.begin(), table.end(), 0);
   std::iota(positions.begin(), positions.end(), 0);
@@ -214,8 +217,9 @@ void run_rotate(benchmark::State& state, Isa isa, const Shape& shape, RopePairin
   for (auto _ : state) {
     for (size_t layer = 0; layer < kLayers; ++layer) {
       const size_t at = layer * layer_bytes;
-      rotate_into_pages(context, rope, 0, {DType::kF16, k.data() + at, v.data() + at}, kTokens, 0,
-                        table.data(),
+      const size_t from = layer * record_bytes;
+      rotate_into_pages(context, rope, 0, {record_type, k.data() + from, v.data() + from}, kTokens,
+                        0, table.data(),
                         make_paged_kv(layout_of(shape, DType::kF16), pages.data() + 2 * at));
     }
     benchmark::ClobberMemory();
@@ -263,8 +267,11 @@ void register_all() {
         }
       }
       add(name + "received_100_of_4096", run_received, isa, shape, 4096, range(3996, 4096));
-      add(name + "rotate_norm", run_rotate, isa, shape, RopePairing::kNorm);
-      add(name + "rotate_neox", run_rotate, isa, shape, RopePairing::kNeox);
+      for (const DType type : {kF16, DType::kQ8_0}) {
+        const std::string of(dtype_info(type).name);
+        add(name + "rotate_norm/" + of, run_rotate, isa, shape, RopePairing::kNorm, type);
+        add(name + "rotate_neox/" + of, run_rotate, isa, shape, RopePairing::kNeox, type);
+      }
     }
     for (const Shape& shape : {kGemma, kSmol}) {
       for (const auto& [kind, window, cap] :

@@ -1,14 +1,17 @@
 // Hostile chunk records: nothing may crash, read out of bounds, allocate beyond the input's own
 // size or take long. Every input is read as it is, and once more with its head's checksum made
-// right, so that the checks after it are reached.
+// right, so that the checks after it are reached. What a head says of its K and V's type is read,
+// too.
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "fusion/record_type.h"
 #include "store/record.h"
 #include "time_limit.h"
 
@@ -29,11 +32,30 @@ class MemoryFile : public ReadFile {
   std::span<const std::byte> bytes_;
 };
 
+/// One that is known and that whole rows of the layers' bytes are in, or one line.
+void read_type(const RecordHead& head) {
+  const auto type = fusion::record_type(head.identity, head.info);
+  const auto name = fusion::record_type_name(head.identity, head.info);
+  WEFT_CHECK(type.is_ok() == name.is_ok());
+  if (!type.is_ok()) {
+    WEFT_CHECK(type.status().code() == StatusCode::kCorrupt);
+    WEFT_CHECK(type.status().message().find('\n') == std::string::npos);
+    return;
+  }
+  WEFT_CHECK(*name == fusion::kRecordTypes.name(*type));
+  const DTypeInfo& info = dtype_info(*type);
+  const uint64_t row = head.info.layer_bytes / 2 / head.info.n_tokens;
+  WEFT_CHECK(row * 2 * head.info.n_tokens == head.info.layer_bytes);
+  WEFT_CHECK(row_bytes(*type, row / info.block_bytes * info.block_elements) ==
+             static_cast<int64_t>(row));
+}
+
 void read_record(std::span<const std::byte> bytes) {
   const MemoryFile file(bytes);
   const auto head = read_head(file, "fuzz");
   if (!head.is_ok()) return;
   WEFT_CHECK(head->info.file_bytes(head->identity.size()) == bytes.size());
+  read_type(*head);
   std::vector<std::byte> layer(head->info.layer_bytes);
   for (uint32_t i = 0; i < head->info.n_layers; ++i) {
     if (read_layer(file, *head, i, layer, "fuzz").is_ok()) {

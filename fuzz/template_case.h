@@ -1,6 +1,6 @@
 // A small file that says a large template and its variables: what lies between two bytes 1 is
 // repeated until the whole has as many bytes as wanted, and a byte 3 in it is the repetition's
-// number. Behind a zero byte: the variables, as JSON. For template_time_fuzz.cc and
+// number. After a zero byte: the variables, as JSON. For template_time_fuzz.cc and
 // tests/template_time_test.cc, which share fuzz/corpus/template_time.
 #pragma once
 

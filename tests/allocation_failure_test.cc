@@ -20,6 +20,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/narrow.h"
 #include "base/thread_pool.h"
 #include "engine/batcher.h"
 #include "engine/engine.h"
@@ -391,7 +392,7 @@ std::optional<std::string> batch_answers(engine::Engine& engine, fusion::Fusor* 
 
 TEST_F(ModelFailure, ManyRequestsInTheSameSteps) {
   engine::EngineOptions tight = options();
-  tight.kv_limit_bytes = 5 * open()->page_bytes();
+  tight.kv_limit_bytes = narrow<uint64_t>(open()->limit_to_hold(5));
   const auto engine = *engine::Engine::open(posix_env(), tight);
   fail_everywhere([&] { return batch_answers(*engine); }, 400, [&] { engine->forget_prefixes(); });
   EXPECT_EQ(used_pages(*engine), 0);
@@ -399,7 +400,7 @@ TEST_F(ModelFailure, ManyRequestsInTheSameSteps) {
 
 TEST_F(ModelFailure, FusionsInTheSameStepsAsOthers) {
   engine::EngineOptions tight = options();
-  tight.kv_limit_bytes = 11 * open()->page_bytes();
+  tight.kv_limit_bytes = narrow<uint64_t>(open()->limit_to_hold(11));
   const auto engine = *engine::Engine::open(posix_env(), tight);
   const auto fusor = engine->make_fusor(nullptr, {4, 5});
   fail_everywhere([&] { return batch_answers(*engine, fusor.get(), fused_prompt()); }, 100,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/kv_codec.h"
+#include "support/kv_limit.h"
 #include "support/weft_program.h"
 
 namespace weft {
@@ -42,6 +43,13 @@ class AskParallel : public test::WeftProgram {
     std::vector<std::string> arguments{"ask", "-m", model(), "--store", store(), "-n", "12"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return weft(arguments, input);
+  }
+  /// The limit that holds so many of them.
+  static std::string pages(int64_t n_pages, int32_t n_parallel) {
+    engine::StepNeeds steps = test::kAskSteps;
+    steps.n_sequences = n_parallel;
+    steps.batches = n_parallel > 1;
+    return test::kv_limit_flag(folder_->path(), model(), n_pages, steps);
   }
   /// The lines without what the clock says.
   static std::vector<Json> answers(const Outcome& run) {
@@ -84,10 +92,9 @@ TEST_F(AskParallel, EachQuestionIsAnsweredAsAloneAndInItsPlace) {
 TEST_F(AskParallel, WhatDoesNotFitTogetherHasItsTurnLater) {
   const std::vector<Json> expected = answers(ask({"--json"}));
   // Also where prompts have room and their answers have not.
-  for (int kib = 1000; kib < 3200; kib += 200) {
-    SCOPED_TRACE(kib);
-    const Outcome tight =
-        ask({"--json", "--parallel", "6", "--kv-limit", std::to_string(kib) + "KiB"});
+  for (int n_pages = 83; n_pages < 266; n_pages += 17) {
+    SCOPED_TRACE(n_pages);
+    const Outcome tight = ask({"--json", "--parallel", "6", "--kv-limit", pages(n_pages, 6)});
     EXPECT_EQ(tight.status, 0) << tight.err;
     const std::vector<Json> got = answers(tight);
     ASSERT_EQ(got.size(), expected.size());
@@ -100,15 +107,22 @@ TEST_F(AskParallel, WhatDoesNotFitTogetherHasItsTurnLater) {
 
 // Answers may grow to the end of what the KV cache holds, so few of them fit together.
 TEST_F(AskParallel, AnswersWithoutALimitAreThoseThatQuestionsGetAlone) {
-  for (const std::string limit : {"1300KB", "1800KB", "3000KB"}) {
-    SCOPED_TRACE(limit);
-    const std::vector<std::string> how = {"--json",       "-n",         "-1", "--ignore-eos",
-                                          "--paragraphs", "--kv-limit", limit};
-    const Outcome one_by_one = ask(how);
+  for (const int n_pages : {106, 146, 244}) {
+    SCOPED_TRACE(n_pages);
+    const auto how = [&](int n_parallel) {
+      return std::vector<std::string>{"--json",
+                                      "-n",
+                                      "-1",
+                                      "--ignore-eos",
+                                      "--paragraphs",
+                                      "--parallel",
+                                      std::to_string(n_parallel),
+                                      "--kv-limit",
+                                      pages(n_pages, n_parallel)};
+    };
+    const Outcome one_by_one = ask(how(1));
     ASSERT_EQ(one_by_one.status, 0) << one_by_one.err;
-    std::vector<std::string> together = how;
-    together.insert(together.end(), {"--parallel", "6"});
-    const Outcome run = ask(together);
+    const Outcome run = ask(how(6));
     EXPECT_EQ(run.status, 0) << run.err;
     const std::vector<Json> expected = answers(one_by_one);
     const std::vector<Json> got = answers(run);

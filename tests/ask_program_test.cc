@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "support/kv_limit.h"
 #include "support/weft_program.h"
 
 namespace weft {
@@ -189,37 +190,48 @@ TEST_F(AskProgram, AnswerAnywayAsksAllTheSame) {
 
 TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
   // 6 layers of K and V, 2 heads of 16 f16 values each, 16 tokens a page.
-  const auto pages = [](int n) {
-    return std::to_string(n * 6 * 2 * 2 * 16 * 2 * 16 / 1024) + "KiB";
+  constexpr int64_t kPageBytes = 6 * 2 * 2 * 16 * 2 * 16;
+  const auto pages = [](int n, const engine::StepNeeds& steps) {
+    return test::kv_limit_flag(folder_->path(), model(), n, steps);
   };
   const auto named_limit = [](const std::string& line) {
-    std::smatch found;
-    EXPECT_TRUE(std::regex_search(line, found, std::regex("--kv-limit(?: of)? ([0-9.]+[KM]B)")));
-    return found.empty() ? "" : found[1].str();
+    return test::named_limit(line, "--kv-limit(?: of)? ([0-9.]+[KM]B)");
   };
-  const Outcome refused = ingest({"--kv-limit", pages(5)});
+  const auto one_page_less = [](const std::string& limit) {
+    return test::less_than(limit, kPageBytes);
+  };
+  const Outcome refused = ingest({"--kv-limit", pages(5, {.makes_chunks = true})});
   expect_error(refused, 1, ".txt: a chunk of ");
   EXPECT_THAT(refused.err, HasSubstr(" is computed after the anchor of "));
   EXPECT_THAT(refused.err, HasSubstr("and it holds 80: a --kv-limit of "));
   EXPECT_THAT(refused.err, HasSubstr(" or a larger context (-c) is needed; nothing was changed\n"));
   EXPECT_EQ(refused.out, "");
   EXPECT_FALSE(fs::exists(store()));
-  const Outcome with_limit = ingest({"--kv-limit", named_limit(refused.err)});
+  const std::string enough = named_limit(refused.err);
+  EXPECT_EQ(ingest({"--kv-limit", one_page_less(enough)}).status, 1);
+  EXPECT_FALSE(fs::exists(store()));
+  const Outcome with_limit = ingest({"--kv-limit", enough});
   EXPECT_EQ(with_limit.status, 0) << with_limit.err;
   const std::string line = "do not fit the context of 80; --kv-limit ";
-  const Outcome asked = ask_plainly("harbour", {"--kv-limit", pages(5)});
+  const std::string five = pages(5, test::kAskSteps);
+  const auto ask_with = [](const std::string& limit) {
+    return ask_plainly("harbour", {"--kv-limit", limit});
+  };
+  const Outcome asked = ask_with(five);
   expect_error(asked, 1, line);
   EXPECT_THAT(asked.err, HasSubstr(" holds them\n"));
-  const Outcome with_named = ask_plainly("harbour", {"--kv-limit", named_limit(asked.err)});
+  const Outcome with_named = ask_with(named_limit(asked.err));
   EXPECT_EQ(with_named.status, 0) << asked.err << with_named.err;
+  EXPECT_EQ(ask_with(one_page_less(named_limit(asked.err))).status, 1);
   expect_error(ask_plainly("harbour", {"-c", "80"}), 1, "do not fit the context of 80; -c ");
   const auto endless = [](const std::string& limit) {
     return weft(
         {"ask", "-m", model(), "--store", store(), "--kv-limit", limit, "-n", "-1", "harbour"});
   };
-  const Outcome long_answer = endless(pages(5));
+  const Outcome long_answer = endless(five);
   EXPECT_THAT(long_answer.err, HasSubstr(line));
   EXPECT_EQ(endless(named_limit(long_answer.err)).status, 0);
+  EXPECT_EQ(endless(one_page_less(named_limit(long_answer.err))).status, 1);
   expect_error(ask_plainly("harbour", {"-n", "100000"}), 1, "; the model holds 2048 at most: ");
   std::string long_question = "When does the harbour open";
   for (int i = 0; i < 3000; ++i) long_question += " again";
@@ -228,10 +240,12 @@ TEST_F(AskProgram, AKvLimitThatIsTooSmallIsNamed) {
     return weft({"ask", "-i", "-m", model(), "--store", store(), "--kv-limit", limit, "-n", "4"},
                 "harbour\n");
   };
-  const Outcome talked = talk(pages(5));
+  const Outcome talked = talk(five);
   EXPECT_THAT(talked.err, HasSubstr(line));
   const Outcome talked_on = talk(named_limit(talked.err));
   EXPECT_EQ(talked_on.status, 0) << talked_on.err;
+  EXPECT_THAT(talked_on.err, Not(HasSubstr("do not fit")));
+  EXPECT_THAT(talk(one_page_less(named_limit(talked.err))).err, HasSubstr("do not fit"));
 }
 
 TEST_F(AskProgram, AnAnswerThatWasCutSaysSo) {

@@ -19,6 +19,7 @@
 
 #include "base/byte_sizes.h"
 #include "gguf/random_model.h"
+#include "support/kv_limit.h"
 #include "support/terminal.h"
 #include "support/weft_program.h"
 
@@ -124,7 +125,11 @@ class Batch : public test::WeftProgram {
     const Outcome run = weft(raw({"--parallel", "2", "--json", "-p", "x"}));
     return run.json()["kv"]["page_bytes"].get<int64_t>();
   }
-  static std::string pages(int64_t n) { return std::to_string(n * page_bytes() / 1024) + "KiB"; }
+  /// The limit that holds so many; without steps for a single answer.
+  static std::string pages(int64_t n, const engine::StepNeeds& steps = {}) {
+    return test::kv_limit_flag(folder_->path(), model(), n, steps,
+                               {.n_threads = 2, .compute = "f32"});
+  }
 };
 
 TEST_F(Batch, LinesComeInTheOrderOfTheInputWithItsIndices) {
@@ -332,7 +337,7 @@ TEST_F(Batch, TooLittleMemoryForAllAtOnceMakesThemWaitAndChangesNothing) {
   // 16 go on at once where there is room, each with up to 16 pages.
   for (const int n_pages : {17, 24, 40}) {
     Arguments limited = raw(flags);
-    limited.insert(limited.end(), {"--kv-limit", pages(n_pages)});
+    limited.insert(limited.end(), {"--kv-limit", pages(n_pages, test::batch_steps(16))});
     const Outcome run = weft(limited);
     EXPECT_EQ(run.status, 0) << run.err;
     EXPECT_EQ(run.out, roomy.out) << n_pages;
@@ -359,7 +364,8 @@ TEST_F(Batch, WhatCanNeverFitIsRefusedWithItsNumbersAndTheOthersRun) {
   EXPECT_EQ(without_index(lines[2]), alone(raw({"-p", "b"})));
   EXPECT_THAT(run.err, HasSubstr("weft: "));
   // A limit of memory counts like one of the context.
-  const Outcome limited = weft(raw({"--kv-limit", pages(4), "--batch", file}));
+  const Outcome limited =
+      weft(raw({"--kv-limit", pages(4, test::batch_steps(16)), "--batch", file}));
   EXPECT_EQ(limited.status, 1);
   const std::vector<Json> again = lines_of(limited.out);
   ASSERT_EQ(again.size(), 4u);
@@ -383,9 +389,15 @@ TEST_F(Batch, WhatCanNeverFitIsRefusedWithItsNumbersAndTheOthersRun) {
     const Outcome held = weft(raw(enough));
     EXPECT_EQ(held.status, 0) << held.err;
     EXPECT_THAT(held.err, Not(HasSubstr("is full")));
+    if (limit.front() != "--kv-limit") continue;
+    enough[1] = test::less_than(enough[1], page_bytes());
+    const Outcome one_less = weft(raw(enough));
+    EXPECT_TRUE(one_less.status == 1 || one_less.err.find("is full") != std::string::npos)
+        << one_less.err;
   }
-  expect_error(weft(raw({"--kv-limit", pages(4), "--parallel", "2", "-p", long_prompt})), 1,
-               refused + "--kv-limit ");
+  expect_error(weft(raw({"--kv-limit", pages(4, test::batch_steps(2)), "--parallel", "2", "-p",
+                         long_prompt})),
+               1, refused + "--kv-limit ");
   const Outcome full = weft(raw({"--kv-limit", pages(4), "--ignore-eos", "-n", "-1", "x"}));
   EXPECT_EQ(full.err, "weft: the context of 64 tokens is full: the text ends here (--kv-limit)\n");
 }
@@ -427,7 +439,7 @@ TEST_F(Batch, SamplesShareThePagesOfTheirPrompt) {
   EXPECT_EQ(kv["page_bytes"].get<int64_t>() % (kPageTokens * 6 * 2 * 16 * 2), 0);
   for (const int n_pages : {20, 28}) {
     const Json limited = weft(raw({"-p", prompt, "-n", "20", "--ignore-eos", "--parallel", "8",
-                                   "--json", "--kv-limit", pages(n_pages)}))
+                                   "--json", "--kv-limit", pages(n_pages, test::batch_steps(8))}))
                              .json();
     EXPECT_EQ(limited["choices"], run.json()["choices"]);
     EXPECT_GT(limited["kv"]["pages_peak"], whole_pages);
@@ -503,8 +515,17 @@ TEST_F(Batch, ALimitThatIsNoneIsRefused) {
        {Arguments{"x"}, Arguments{"--parallel", "2", "x"}, Arguments{"--batch", "-"}}) {
     Arguments arguments = raw(mode);
     arguments.insert(arguments.end(), {"--kv-limit", "1KB"});
-    expect_error(weft(arguments, "{\"prompt\":\"x\"}"), 2,
-                 "--kv-limit 1KB: a page of 16 tokens takes " + page);
+    const std::string request = "{\"prompt\":\"x\", \"n\": 4}";
+    const Outcome refused = weft(arguments, request);
+    expect_error(refused, 2, "--kv-limit 1KB: a page of 16 tokens takes " + page);
+    EXPECT_THAT(refused.err, HasSubstr(" with this model, and a step beside it "));
+    // What is named does, and less does not.
+    arguments.insert(arguments.end(), {"-n", "4"});
+    const std::string named = test::named_limit(refused.err, "at least ([0-9.]+[KM]B) is needed");
+    *std::ranges::find(arguments, "1KB") = named;
+    EXPECT_EQ(weft(arguments, request).status, 0) << named;
+    *std::ranges::find(arguments, named) = test::less_than(named, page_bytes());
+    expect_error(weft(arguments, request), 2, ": a page of 16 tokens takes " + page);
   }
   for (const std::string value :
        {"0", "-1", "abc", "1e99GB", "99999999999GB", "1.5", "GB", "1XB"}) {
@@ -658,8 +679,11 @@ TEST_F(Batch, BenchRefusesWhatItCannotRun) {
     expect_error(bench(wrong), 2, wrong[1] + ": must be a whole number");
   }
   expect_error(bench({"-c", "64", "-p", "60", "-n", "5"}), 2, "do not fit the context of 64");
+  const std::string ten_pages =
+      test::kv_limit_flag(folder_->path(), model(), 10,
+                          {.n_sequences = 8, .batches = true, .whole_rows = 320}, {.n_threads = 1});
   expect_error(
-      bench({"--batch", "1,8", "-c", "64", "-p", "40", "-n", "10", "--kv-limit", pages(10)}), 2,
+      bench({"--batch", "1,8", "-c", "64", "-p", "40", "-n", "10", "--kv-limit", ten_pages}), 2,
       "a batch of 8 takes 32 pages of the KV cache, which has 10 (--kv-limit, -c)");
 }
 

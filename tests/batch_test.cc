@@ -80,8 +80,6 @@ std::vector<Outcome> run(TestModel& m, std::span<const Piece> pieces) {
     rows.add(sequences[i], pieces[i].tokens, 0, pieces[i].kind);
     std::copy(pieces[i].positions.begin(), pieces[i].positions.end(),
               rows.slots.begin() + begins.back());
-    std::copy(pieces[i].positions.begin(), pieces[i].positions.end(),
-              rows.positions.begin() + begins.back());
   }
   const std::vector<float> logits = m.run_rows(std::move(rows));
   for (kv::Reservation& reservation : reservations) reservation.commit();

@@ -32,6 +32,7 @@ std::unique_ptr<Engine> open(const std::string& path, uint64_t kv_limit_bytes = 
   options.compute = "f32";  // engines whose answers are compared: a busy machine measures otherwise
   options.context_tokens = context_tokens;
   options.kv_limit_bytes = kv_limit_bytes;
+  options.steps = {.n_sequences = 16, .batches = true};
   options.n_contexts = n_contexts;
   auto engine = Engine::open(posix_env(), options);
   EXPECT_TRUE(engine.is_ok()) << engine.status().message();
@@ -106,7 +107,10 @@ std::vector<BatchRequest> mixed_requests(int32_t n_vocab, size_t n, int32_t long
   return requests;
 }
 
-int64_t page_bytes(const Engine& engine) { return engine.page_bytes(); }
+/// That holds so many pages.
+uint64_t limit_of(const Engine& engine, int64_t n_pages) {
+  return static_cast<uint64_t>(engine.limit_to_hold(n_pages));
+}
 
 class BatcherTest : public ::testing::Test {
  protected:
@@ -154,7 +158,7 @@ TEST_F(BatcherTest, WithTooLittleKvTheAnswersAreTheSame) {
   std::vector<Answer> expected;
   for (const BatchRequest& request : requests) expected.push_back(alone(*roomy, request));
   // Sixteen requests of some 50 tokens want about 50 pages.
-  const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 12);
+  const auto tight = open(path_, limit_of(*roomy, 12));
   ASSERT_EQ(tight->kv_usage().pages, 12);
   auto batcher = Batcher::create(*tight, {.max_running = 16, .prompt_rows = 32});
   ASSERT_TRUE(batcher.is_ok()) << batcher.status().message();
@@ -254,7 +258,7 @@ TEST_F(BatcherTest, ChunkedPromptsAreAnsweredAsAloneWithTooLittleKv) {
   const std::vector<Answer> expected = each_alone(*roomy, mixed);
   int64_t preemptions = 0;
   for (const int n_pages : {13, 16, 24}) {
-    const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * n_pages);
+    const auto tight = open(path_, limit_of(*roomy, n_pages));
     const auto fusor = tight->make_fusor(nullptr, anchor);
     for (engine::ChunkedRequest& request : mixed.chunked) request.fusor = fusor.get();
     auto batcher = Batcher::create(*tight, {.max_running = 8, .prompt_rows = 24});
@@ -302,7 +306,7 @@ TEST_F(BatcherTest, OthersDecodeWhileAFusionIsUnderWay) {
 TEST_F(BatcherTest, OthersGrowWhileMissingChunksAreComputed) {
   const auto roomy = open(path_);
   for (const int n_pages : {18, 22, 29, 36}) {
-    const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * n_pages);
+    const auto tight = open(path_, limit_of(*roomy, n_pages));
     const auto fusor = tight->make_fusor(nullptr, test::random_ids(150, kVocab, 1));
     auto batcher = Batcher::create(*tight, {.max_running = 12, .prompt_rows = 4});
     ASSERT_TRUE(batcher.is_ok());
@@ -353,7 +357,7 @@ TEST_F(BatcherTest, ACancelledStepKeepsWhatAFusionHasDone) {
 // The anchor that its chunks were computed after keeps its pages only as long as nobody needs them.
 TEST_F(BatcherTest, AnAnswerMayTakeAllPagesAfterAFusion) {
   const auto roomy = open(path_);
-  const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 12);
+  const auto tight = open(path_, limit_of(*roomy, 12));
   const auto fusor = tight->make_fusor(nullptr, test::random_ids(70, kVocab, 1));
   const fusion::Prompt prompt{.chunks = {test::random_ids(50, kVocab, 2)}, .suffix = {7, 8}};
   auto done = fusor->prefill(prompt, {.mode = fusion::ReuseMode::kFull, .allow_plain = false});
@@ -404,9 +408,36 @@ TEST_F(BatcherTest, SamplesOfOnePromptShareItsPages) {
   EXPECT_LT((*batcher)->stats().prompt_rows, 400 + 8 * 16);
 }
 
+// Two tenants ask the same at once and again, with the KV of a few of them: each is answered as
+// alone, and no tenant's prompt is computed less for the other's.
+TEST_F(BatcherTest, TenantsShareNothing) {
+  const std::vector<int32_t> prompt = test::random_ids(65, kVocab, 9);
+  const auto rows_computed = [&](std::span<const char* const> salts, uint64_t kv_limit) {
+    const auto engine = open(path_, kv_limit);
+    BatchRequest request{.prompt = prompt, .options = {.max_tokens = 4}};
+    request.options.n_logprobs = 1;
+    const Answer expected = alone(*engine, request);
+    const auto batcher = *Batcher::create(*engine, {.max_running = 4});
+    for (int round = 0; round < 2; ++round) {
+      for (const char* salt : salts) {
+        request.salt = salt;
+        EXPECT_TRUE(batcher->submit(request).is_ok());
+      }
+      for (const auto& [index, answer] : run(*engine, *batcher)) EXPECT_EQ(answer, expected);
+    }
+    return batcher->stats().prompt_rows;
+  };
+  const char* const same[] = {"red", "red"};
+  const char* const others[] = {"red", "blue"};
+  EXPECT_EQ(rows_computed(same, 0), 65 + 3);  // four whole pages are found, but the last row runs
+  EXPECT_EQ(rows_computed(others, 0), 2 * (65 + 1));
+  const auto engine = open(path_);
+  rows_computed(others, limit_of(*engine, 6));  // with evictions
+}
+
 TEST_F(BatcherTest, WhatCannotRunAloneIsRefusedWithTheNumbers) {
   const auto roomy = open(path_);
-  const auto tight = open(path_, static_cast<uint64_t>(page_bytes(*roomy)) * 4);
+  const auto tight = open(path_, limit_of(*roomy, 4));
   EXPECT_EQ(tight->context_tokens(), 64);
   auto batcher = Batcher::create(*tight, {});
   ASSERT_TRUE(batcher.is_ok());
@@ -487,7 +518,7 @@ TEST(BatcherOnSmolLm2, FortyMixedRequestsOnHalfOfTheKvThatTheyWant) {
   for (BatchRequest& request : requests) request.options.max_tokens += 1;
   std::vector<Answer> expected;
   for (const BatchRequest& request : requests) expected.push_back(alone(*roomy, request));
-  const auto tight = open(path, static_cast<uint64_t>(page_bytes(*roomy)) * 14);
+  const auto tight = open(path, limit_of(*roomy, 14));
   auto batcher = Batcher::create(*tight, {.max_running = 16});
   ASSERT_TRUE(batcher.is_ok());
   for (const BatchRequest& request : requests) {

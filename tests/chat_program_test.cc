@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/kv_limit.h"
 #include "support/terminal.h"
 #include "support/test_model.h"
 
@@ -90,6 +91,28 @@ TEST_F(ChatProgram, LinesBlocksAndCommands) {
   EXPECT_EQ(Json::parse(test::read_text(path("saved.json")))["messages"].size(), 9u);
 }
 
+TEST_F(ChatProgram, AKvLimitThatIsTooSmallIsNamed) {
+  const auto limit = [](int64_t n_pages) {
+    return test::kv_limit_flag(folder_->path(), path("chat.gguf"), n_pages, {},
+                               {.n_threads = 1, .compute = "f32"});
+  };
+  std::string question = "When";
+  for (int i = 0; i < 60; ++i) question += " and when";
+  const auto talk = [&](const std::string& kv_limit) {
+    return weft(chat({"--kv-limit", kv_limit}), question + "\n");
+  };
+  const Outcome refused = talk(limit(5));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err,
+              HasSubstr("does not fit the context of 80 tokens: shorten it, or give "));
+  const std::string named =
+      test::named_limit(refused.err, "give --kv-limit ([0-9.]+[KM]B), which holds it");
+  EXPECT_EQ(talk(named).status, 0) << named;
+  const int64_t page_bytes =
+      (*parse_byte_size(limit(6))).bytes - (*parse_byte_size(limit(5))).bytes;
+  EXPECT_EQ(talk(test::less_than(named, page_bytes)).status, 1) << named << " " << page_bytes;
+}
+
 TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
   const Outcome run = weft(chat(),
                            "/frob\n/set temp -1\n/set colour 3\n/set tokens many\n/load /nowhere\n"
@@ -97,7 +120,7 @@ TEST_F(ChatProgram, WhatGoesWrongIsOneLineAndTheRestGoesOn) {
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("no command /frob; /help"));
   EXPECT_THAT(run.err, HasSubstr("8 inputs failed"));
-  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 11) << run.err;
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 12) << run.err;
   EXPECT_EQ(run.out, weft(chat(), "Hello\n").out);
 
   const Outcome base = weft({"chat", "-m", path("base.gguf")}, "Hello\n");

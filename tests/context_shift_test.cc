@@ -69,9 +69,87 @@ class ContextShiftTest : public ::testing::TestWithParam<const char*> {
     EXPECT_LT(std::sqrt(error / norm), tolerance);
   }
 
+  /// The logits of one more token after these operations on 100, beside those of a sequence that
+  /// computed each token at the position that it has after them.
+  void expect_at_new_positions(
+      FunctionRef<void(test::TestModel& model, kv::SequenceId sequence)> operations) {
+    test::TestModel model(path_, {.kv_types = {DType::kF32, DType::kF32}});
+    const std::vector<int32_t> tokens = some_tokens(101);
+    const kv::OwnedSequence sequence(model.cache()), fresh(model.cache());
+    model.run(sequence.id(), std::span(tokens).first(100));
+    operations(model, sequence.id());
+    EXPECT_THAT(kv::violations(model.cache().snapshots()), IsEmpty());
+    std::vector<float> expected;
+    for (int32_t slot = 0; slot <= 100; ++slot) {
+      // All before it move so far that the position is the next one, and back.
+      const int32_t wanted = model.cache().position(sequence.id(), slot);
+      const int32_t by = wanted - model.cache().position(fresh.id(), slot);
+      if (slot > 0) shift(model, fresh.id(), {0, slot}, by);
+      expected = model.run(fresh.id(), std::span(tokens).subspan(slot, 1));
+      shift(model, fresh.id(), {0, std::max(slot, 1)}, slot == 0 ? by : -by);
+    }
+    const std::vector<float> got = model.run(sequence.id(), std::span(tokens).last(1));
+    double error = 0, norm = 0;
+    for (int32_t i = 0; i < model.n_vocab(); ++i) {
+      error += (got[i] - expected[i]) * (got[i] - expected[i]);
+      norm += expected[i] * expected[i];
+    }
+    // Two hundred roundings of f32 at most, in scores of about 8.
+    EXPECT_LT(std::sqrt(error / norm), 200 * 8 * 0x1p-24);
+  }
+  static void shift(test::TestModel& m, kv::SequenceId sequence, const model::SlotRange& slots,
+                    int32_t by) {
+    EXPECT_TRUE(model::shift_tokens(m.context(), m.model().config(), m.cache(), sequence, slots, by)
+                    .is_ok());
+  }
+  static void divide(test::TestModel& m, kv::SequenceId sequence, const model::SlotRange& slots,
+                     int32_t by) {
+    EXPECT_TRUE(
+        model::divide_tokens(m.context(), m.model().config(), m.cache(), sequence, slots, by)
+            .is_ok());
+  }
+
   test::TempDir dir_;
   std::string path_;
 };
+
+TEST_P(ContextShiftTest, ShiftedAndDividedItIsASequenceComputedThere) {
+  expect_at_new_positions([](test::TestModel& model, kv::SequenceId id) {
+    shift(model, id, {40, 100}, 13);
+    shift(model, id, {40, 100}, -5);
+    shift(model, id, {0, 100}, 50);
+  });
+  expect_at_new_positions([](test::TestModel& model, kv::SequenceId id) {
+    shift(model, id, {0, 100}, 5);
+    divide(model, id, {0, 64}, 4);
+    shift(model, id, {64, 100}, -51);
+    divide(model, id, {0, 20}, 2);
+    shift(model, id, {0, 100}, 50);
+  });
+}
+
+TEST_P(ContextShiftTest, AForkKeepsItsOwnPositionsAndRefusedOnesChangeNothing) {
+  test::TestModel model(path_);
+  const std::vector<int32_t> tokens = some_tokens(61);
+  const std::vector<float> expected = model.prefill_logits(tokens);
+  const kv::OwnedSequence sequence(model.cache());
+  model.run(sequence.id(), std::span(tokens).first(60));
+  const kv::OwnedSequence fork(model.cache(), *model.cache().fork(sequence.id()));
+  divide(model, fork.id(), {0, 40}, 4);
+  EXPECT_EQ(model.cache().position(fork.id(), 39), 9);
+  EXPECT_EQ(model.cache().position(sequence.id(), 39), 39);
+  const auto refused = [&](const model::SlotRange& slots, int32_t by) {
+    return model::shift_tokens(model.context(), model.model().config(), model.cache(),
+                               sequence.id(), slots, by)
+               .code() == StatusCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused({0, 60}, -1));
+  EXPECT_TRUE(refused({0, 30}, 2));
+  EXPECT_TRUE(refused({30, 61}, 2));
+  EXPECT_TRUE(refused({0, 60}, INT32_MAX));
+  const std::vector<float> got = model.run(sequence.id(), std::span(tokens).last(1));
+  EXPECT_THAT(got, ElementsAreArray(std::span(expected).last(model.n_vocab())));
+}
 
 // K's rounding error goes into scores, which are up to about 8 here, and from there into the
 // weights: two roundings of half a unit in the last place are 2 * 8 * 2^-12 of them in f16.

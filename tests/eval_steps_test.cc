@@ -83,7 +83,7 @@ TEST_F(EvalSteps, ExamplesAnsweredTogetherAreEachAlone) {
   const eval::EvalResult together = evaluate(*engine);
   const int asked_together = n_progress;
   // With a limit that holds hardly more than one prompt, each is answered before the next.
-  const auto small = open(2048, 4, static_cast<uint64_t>(100 * engine->page_bytes()));
+  const auto small = open(2048, 4, static_cast<uint64_t>(engine->limit_to_hold(100)));
   n_progress = 0;
   const eval::EvalResult alone = evaluate(*small);
   EXPECT_GT(n_progress, asked_together);  // more steps
@@ -119,8 +119,7 @@ TEST_F(EvalSteps, WindowsOfOneStepGiveThePerplexityOfEachAlone) {
   const auto go_on = [](int64_t, int64_t) { return true; };
   for (const int32_t window : {4, 16, 50, 200, 300}) {
     const auto one = open(window, 1);
-    const uint64_t of_one =
-        static_cast<uint64_t>((window + 15) / 16) * static_cast<uint64_t>(one->page_bytes());
+    const auto of_one = static_cast<uint64_t>(one->limit_to_hold((window + 15) / 16));
     const auto many = open(window, eval::windows_at_once(window));
     const auto tight = open(window, 1, of_one);
     const auto together = eval::perplexity(*many, text, {.window_tokens = window}, go_on);

@@ -72,9 +72,8 @@ class FusionFaults : public ::testing::Test {
 
   /// Where a layer of the record begins: padding after layers is a multiple of the alignment.
   uint64_t layer_offset(size_t chunk, int32_t layer) const {
-    const uint64_t layer_bytes =
-        prompt_.chunks[chunk].size() *
-        static_cast<uint64_t>(fusion::record_token_bytes(model_->model().config()) / kLayers);
+    const auto layer_bytes = static_cast<uint64_t>(fusion::record_layer_bytes(
+        model_->model().config(), fusion::kUsualRecordType, std::ssize(prompt_.chunks[chunk])));
     const uint64_t stride = (layer_bytes + store::kRecordAlignment - 1) / store::kRecordAlignment *
                             store::kRecordAlignment;
     const uint64_t payload = std::filesystem::file_size(record_path(chunk)) - kLayers * stride;
@@ -262,9 +261,8 @@ TEST_F(FusionFaults, ARecordOfTheWrongShapeIsComputedAnewAndStored) {
   const auto identity = fusion::chunk_identity(scope, prompt_.chunks[kDamagedChunk]);
   const store::Key key = store::Key::of(identity);
   const auto n_tokens = static_cast<uint32_t>(prompt_.chunks[kDamagedChunk].size());
-  const std::vector<std::byte> layer(
-      n_tokens *
-      static_cast<size_t>(fusion::record_token_bytes(model_->model().config()) / kLayers));
+  const std::vector<std::byte> layer(static_cast<size_t>(
+      fusion::record_layer_bytes(model_->model().config(), fusion::kUsualRecordType, n_tokens)));
   const auto put_shape = [&](uint32_t n_layers, size_t layer_bytes, uint32_t tokens) {
     const auto store = open_store(posix_env());
     ASSERT_TRUE(store->clear().is_ok());

@@ -122,6 +122,142 @@ TEST_P(KvTypeIdentities, Hold) {
   }
 }
 
+// Each type of records into pages of f16, of blocks, and of a type for each of K and V: what was
+// stored by one cache is found by all, and a miss there is a hit.
+TEST_P(KvTypeIdentities, RecordsOfEachTypeServeWhateverThePagesHold) {
+  const TestModel usual(path_);
+  const model::ModelConfig& config = usual.model().config();
+  const Prompt p = prompt(config.vocab_size);
+  const std::vector<int32_t> anchor = random_ids(9, config.vocab_size, 6);
+  for (const DType type : test::record_types(config)) {
+    auto store = store::ChunkStore::open(
+        posix_env(),
+        {.dir = dir_.path() + "/of " + fusion::kRecordTypes.name(type), .create = true});
+    ASSERT_TRUE(store.is_ok()) << store.status().message();
+    for (const KvTypes& types :
+         {KvTypes{}, KvTypes{DType::kQ8_0, DType::kQ8_0}, KvTypes{DType::kQ8_0, DType::kF16},
+          KvTypes{DType::kF32, DType::kBF16}}) {
+      if (!takes(usual, types)) continue;
+      SCOPED_TRACE(named(types) + ", records of " + fusion::kRecordTypes.name(type));
+      TestModel m(path_, {.kv_types = types});
+      const auto missed = m.fusor(nullptr, anchor, type),
+                 found = m.fusor(store->get(), anchor, type);
+      (void)found->prefill(p, blend(0.2));  // the first of the caches fills the store
+      for (const fusion::SelectorKind selector : fusion::kSelectors.values()) {
+        FusionOptions options = blend(0.2);
+        options.selector = selector;
+        const auto hit = found->prefill(p, options);
+        ASSERT_TRUE(hit.is_ok()) << hit.status().message();
+        for (const fusion::ChunkReport& chunk : hit->report.chunks) {
+          EXPECT_EQ(chunk.origin, fusion::ChunkOrigin::kDisk);
+        }
+        // What q8_0 pages held as a chunk was computed is a part of its KV: only the cache that
+        // filled the store computes the very same.
+        if (types == KvTypes{}) {
+          EXPECT_THAT(fuse(*missed, p, options), ElementsAreArray(hit->logits));
+        }
+        EXPECT_THAT(fuse(*found, p, options), ElementsAreArray(hit->logits));
+      }
+    }
+    const auto records = (*store)->ls();
+    ASSERT_EQ(records->size(), p.chunks.size());
+    for (const store::RecordSummary& record : *records) {
+      EXPECT_EQ(record.info.layer_bytes,
+                fusion::record_layer_bytes(config, type, record.info.n_tokens));
+    }
+  }
+}
+
+// A record's K and V are the exact ones, rounded once to its type; and a record of another type is
+// none of the chunk's.
+TEST_P(KvTypeIdentities, ARecordsTypeIsOneRoundingOfTheSameValues) {
+  TestModel m(path_);
+  const Prompt p = prompt(m.n_vocab());
+  const std::vector<int32_t> anchor = random_ids(9, m.n_vocab(), 6);
+  const std::span<const int32_t> chunks[] = {p.chunks[0], p.chunks[1], p.chunks[2]};
+  const auto computed = [&](DType type) {
+    fusion::ChunkComputer computer(m.forward(), m.cache(), m.context(), anchor, type);
+    auto all = computer.compute_first(chunks);  // in one step
+    EXPECT_EQ(all->size(), 3u);
+    return std::move(*all);
+  };
+  const auto values_of = [&](const fusion::ChunkKv& kv, size_t layer) {
+    std::vector<float> values(2 * kv.n_tokens * m.model().config().kv_width());
+    kernels::decode_kv(m.context().isa, kv.type, kv.layers[layer].data(), values);
+    return values;
+  };
+  const std::vector<fusion::ChunkKv> exact = computed(DType::kF16);
+  for (const DType type : test::record_types(m.model().config())) {
+    SCOPED_TRACE(dtype_info(type).name);
+    const int64_t block = dtype_info(type).block_elements;
+    const std::vector<fusion::ChunkKv> rounded = computed(type);
+    fusion::ChunkComputer computer(m.forward(), m.cache(), m.context(), anchor, type);
+    for (size_t i = 0; i < rounded.size(); ++i) {
+      EXPECT_EQ(rounded[i].type, type);
+      EXPECT_EQ(computer.compute(chunks[i])->layers, rounded[i].layers) << "alone, and in a step";
+      for (size_t layer = 0; layer < rounded[i].layers.size(); ++layer) {
+        const std::vector<float> expected = values_of(exact[i], layer);
+        const std::vector<float> values = values_of(rounded[i], layer);
+        for (size_t begin = 0; begin < values.size(); begin += block) {
+          float largest = 0;
+          for (int64_t j = 0; j < block; ++j)
+            largest = std::max(largest, std::abs(expected[begin + j]));
+          // Beside f16's own rounding, and that of q8_0's scale to f16.
+          const double error = largest * (2 * test::kv_error(type) + 2 * 0x1p-11) + 0x1p-24;
+          for (int64_t j = 0; j < block; ++j)
+            ASSERT_NEAR(values[begin + j], expected[begin + j], error) << layer;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KvTypeIdentities, ARecordOfAnotherTypeIsAMiss) {
+  TestModel m(path_);
+  const Prompt p = prompt(m.n_vocab());
+  const std::vector<int32_t> anchor = random_ids(9, m.n_vocab(), 6);
+  auto store = *store::ChunkStore::open(posix_env(), {.dir = dir_ / "store", .create = true});
+  size_t n_records = 0;
+  for (const DType type : test::record_types(m.model().config())) {
+    const auto fusor = m.fusor(store.get(), anchor, type);
+    EXPECT_FALSE(fusor->is_stored(p.chunks[0]));
+    const auto done = fusor->prefill(p, blend(0.2));
+    ASSERT_TRUE(done.is_ok()) << done.status().message();
+    EXPECT_EQ(done->report.chunks[0].origin, fusion::ChunkOrigin::kComputed);
+    n_records += p.chunks.size();
+    EXPECT_EQ(store->stat()->disk.records, n_records) << "nor is it replaced";
+    EXPECT_EQ(store->stat()->damaged, 0u);
+  }
+}
+
+// Of the right key, but of f16's bytes: what a faulty or hostile writer left.
+TEST_P(KvTypeIdentities, ARecordOfTheRightKeyAndAnotherTypesShapeIsRejected) {
+  TestModel m(path_);
+  const model::ModelConfig& config = m.model().config();
+  if (!fusion::check_record_type(config, DType::kQ8_0).is_ok()) return;
+  const Prompt p = prompt(m.n_vocab());
+  const std::vector<int32_t> anchor = random_ids(9, m.n_vocab(), 6);
+  auto store = *store::ChunkStore::open(posix_env(), {.dir = dir_ / "store", .create = true});
+  const fusion::KeyScope scope{.model_fingerprint = m.model().fingerprint(),
+                               .ropes = config.ropes,
+                               .anchor = anchor,
+                               .record_type = DType::kQ8_0};
+  const auto identity = fusion::chunk_identity(scope, p.chunks[0]);
+  const auto f16 =
+      fusion::ChunkComputer(m.forward(), m.cache(), m.context(), anchor).compute(p.chunks[0]);
+  const std::vector<std::span<const std::byte>> layers(f16->layers.begin(), f16->layers.end());
+  ASSERT_TRUE(
+      store->put(store::Key::of(identity), static_cast<uint32_t>(f16->n_tokens), layers).is_ok());
+  const auto fusor = m.fusor(store.get(), anchor, DType::kQ8_0);
+  ASSERT_TRUE(fusor->is_stored(p.chunks[0]));
+  const auto done = fusor->prefill(p, blend(0.2));
+  ASSERT_TRUE(done.is_ok()) << done.status().message();
+  EXPECT_EQ(done->report.chunks[0].origin, fusion::ChunkOrigin::kComputed);
+  EXPECT_EQ(store->stat()->damaged, 1u);
+  EXPECT_THAT(fuse(*fusor, p, blend(0.2)), ElementsAreArray(done->logits)) << "a good one is there";
+  EXPECT_EQ(store->stat()->damaged, 1u);
+}
+
 // Shared pages are copied before they are written, and found ones hold what would be computed.
 TEST_P(KvTypeIdentities, ForksAndFoundPrefixesAreFreshSequences) {
   const TestModel usual(path_);

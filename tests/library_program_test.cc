@@ -339,6 +339,7 @@ TEST_F(LibraryProgram, WhatAnIndexSaysItWasMadeWithIsOneLineEach) {
     const auto index = open_index();
     retrieval::Settlement forged = *index->settlement();
     forged.anchor = "none\nmodel  forged";
+    forged.record_type = "f16\nanchor forged";
     ASSERT_TRUE(
         index
             ->settle({[&](const auto&, bool) -> Result<retrieval::Settlement> { return forged; },
@@ -347,7 +348,8 @@ TEST_F(LibraryProgram, WhatAnIndexSaysItWasMadeWithIsOneLineEach) {
   }
   const std::string out = weft({"cache", "stat", "--store", store()}).out;
   EXPECT_THAT(out, HasSubstr("anchor none"));
-  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 3) << out;
+  EXPECT_THAT(out, HasSubstr("type   f16"));
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 4) << out;
 }
 
 TEST_F(LibraryProgram, RecordsThatACrashLeftBehindADeletionGoWithTheNextOpening) {

@@ -168,7 +168,7 @@ TEST_P(RollingEdges, RefuseWhatNeedsTheWholeSequence) {
   const kv::OwnedSequence sequence(m.cache());
   run(m, sequence.id(), tokens, 16);
   bool moved = false;
-  const Status removed = m.cache().remove(sequence.id(), 8, 16, [&] { moved = true; });
+  const Status removed = m.cache().remove(sequence.id(), 8, 16, [&](auto) { moved = true; });
   EXPECT_EQ(removed.code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(moved);
   const Status saved = m.cache().save(sequence.id(), 16, [](auto) { return Status::ok(); });
@@ -242,7 +242,7 @@ TEST_F(RollingEngines, APromptThatIsStoppedLeavesTheSequenceAsItWasOrEmpty) {
 
 TEST_F(RollingEngines, AKvLimitHoldsMoreOfAContextWhereWindowsRoll) {
   const auto all = open(false);
-  const auto limit = narrow<uint64_t>(all->kv_token_bytes() * 4096);
+  const auto limit = narrow<uint64_t>(all->limit_to_hold(4096 / kPageTokens));
   EXPECT_EQ(open(false, limit)->context_tokens(), 4096);
   EXPECT_GT(open(true, limit)->context_tokens(), 6000);
 }

@@ -34,6 +34,8 @@ void set_log_level(LogLevel level) {
   }
 }
 
+bool logs_info() { return logger().should_log(spdlog::level::info); }
+
 void log_warning(std::string_view message) { logger().warn("{}", one_line(message)); }
 void log_info(std::string_view message) { logger().info("{}", one_line(message)); }
 }  // namespace weft

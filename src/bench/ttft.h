@@ -19,7 +19,7 @@ struct TtftOptions {
   int32_t n_chunks = 8;
   int32_t chunk_tokens = 480;
   int32_t question_tokens = 96;
-  bool shuffled = true;  // chunks stand in another order than in the prompt that came before
+  bool shuffled = true;  // chunks are in another order than in the prompt that came before
   std::vector<fusion::ReuseMode> modes = fusion::kReuseModes.values();
   fusion::FusionOptions fusion;  // its mode is set per run
   int32_t repeat = 5;

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +18,8 @@
 #include <system_error>
 #include <vector>
 
+#include "base/counts_text.h"
+#include "base/log.h"
 #include "base/terminal_mode.h"
 #include "base/terminal_streams.h"
 #include "base/terminal_text.h"
@@ -73,8 +76,8 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
       .in_range(1, std::numeric_limits<int32_t>::max());
   command
       .add_bytes("--kv-limit", flags.kv_limit_bytes,
-                 "bytes of KV cache at most, as 2GB (default: what the context needs, and the "
-                 "requests at once)")
+                 "bytes of KV cache and of a step beside it at most, as 2GB (default: what the "
+                 "context needs, and the requests at once)")
       .positive();
   command
       .add_option("--cache-type-k", flags.cache_type_k,
@@ -88,7 +91,20 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional)
       .one_of(engine::compute_names());
   command.add_option("--isa", flags.isa, "instruction set (default: the best)")
       .one_of(kernels::isa_names());
+  command.add_flag(
+      "-v,--verbose",
+      [&flags] {
+        flags.verbose = true;
+        set_log_level(LogLevel::kInfo);
+      },
+      "on standard error more of what is done, and what the KV cache held");
   return model;
+}
+
+Flag add_verbose_flag(Command command) {
+  return command.add_flag(
+      "-v,--verbose", [] { set_log_level(LogLevel::kInfo); },
+      "on standard error more of what is done");
 }
 
 /// llama.cpp's name.
@@ -120,6 +136,7 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   WEFT_ASSIGN_OR_RETURN(options.kv_types.k, kernels::parse_kv_type(flags.cache_type_k));
   WEFT_ASSIGN_OR_RETURN(options.kv_types.v, kernels::parse_kv_type(flags.cache_type_v));
   options.n_contexts = flags.n_contexts;
+  options.steps = flags.steps;
   options.rolls_windows = flags.rolls_windows && !flags.swa_full;
   options.isa = flags.isa;
   options.compute = flags.compute;
@@ -127,7 +144,16 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
     options.compute_kept_file = join_path(app.cache_dir, "compute");
     options.rates_kept_file = join_path(app.cache_dir, "prefill-rates");
   }
-  return engine::Engine::open(app.env, options);
+  WEFT_ASSIGN_OR_RETURN(auto engine, engine::Engine::open(app.env, options));
+  if (flags.verbose) {
+    engine->watch_kv([&app](const auto& groups) { app.fullest.see(groups); });
+  }
+  return engine;
+}
+
+void print_fullest(App& app) {
+  for (const std::string& line : kv_lines(app.fullest.groups())) print_error(line);
+  app.fullest.clear();
 }
 
 LockWait index_wait() { return {.limit_ms = kUsualLockWait.limit_ms, .cancelled = interrupted}; }
@@ -224,6 +250,13 @@ void note_end(const engine::Engine& engine, const engine::Generation& generation
   } else if (generation.text.empty() && generation.stop_reason != engine::StopReason::kCancelled) {
     print_error(which + "the model gave an empty answer");
   }
+}
+
+void log_answer(int64_t n_tokens, double decode_ms) {
+  if (!logs_info()) return;
+  std::fflush(stdout);
+  log_info(fmt::format("answer: {} in {:.0f} ms ({:.1f} tokens/s)", counted(n_tokens, "token"),
+                       decode_ms, n_tokens * 1e3 / std::max(decode_ms, 1e-3)));
 }
 
 /// For chat templates, which print the day in their system turn (strftime_now).

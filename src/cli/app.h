@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "cli/flags.h"
+#include "cli/kv_report.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
 
@@ -29,6 +30,7 @@ struct App {
   std::string state_dir;        // the XDG state folder; "": nothing is kept
   std::string default_model;    // $WEFT_MODEL; what -m takes it from by itself (flags.h)
   std::function<Status()> run;  // set by the command that was given
+  FullestKv fullest;            // with -v: main shows it at the end
 };
 
 /// Flags of every command that runs a model.
@@ -40,16 +42,22 @@ struct ModelFlags {
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int32_t n_contexts = 1;      // that a command fills at once; no flag
+  engine::StepNeeds steps;     // EngineOptions'; no flag
   bool rolls_windows = false;  // EngineOptions', unless swa_full; no flag
   bool swa_full = false;
+  bool verbose = false;
   std::string compute = "auto";
   std::string isa;
 };
-/// Returns --model, which is required unless `model_is_optional`.
+/// Returns --model, which is required unless `model_is_optional`. -v among them.
 Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional = false);
+/// -v of a command without these: log_info's lines.
+Flag add_verbose_flag(Command command);
 /// --swa-full, for commands that set rolls_windows.
 void add_window_flag(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
+/// The fullest that the KV cache was, where that was watched; once.
+void print_fullest(App& app);
 /// Whether the model is that of $WEFT_MODEL, and -m named no other one.
 bool is_from_variable(const App& app, const ModelFlags& flags);
 
@@ -76,6 +84,9 @@ Result<engine::ContextShift> context_shift(const ShiftFlags& flags);
 /// `which`: what it begins with, as "sample 2: ".
 void note_end(const engine::Engine& engine, const engine::Generation& generation,
               const std::string& which = "");
+
+/// With -v how fast an answer came, after it.
+void log_answer(int64_t n_tokens, double decode_ms);
 
 /// The date and time.
 std::tm local_time();

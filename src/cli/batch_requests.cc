@@ -127,6 +127,11 @@ Status read_key(const std::string& key, const Json& value, int32_t most_tokens, 
     out.raw = value.get<bool>();
     return Status::ok();
   }
+  if (key == "cache_salt") {
+    if (!value.is_string()) return wrong("cache_salt", value, "a text");
+    out.cache_salt = value.get<std::string>();
+    return Status::ok();
+  }
   if (key == "n") {
     WEFT_RETURN_IF_ERROR(read_integer<int32_t>(
         "n", value, -1, most_tokens,
@@ -159,7 +164,9 @@ Status read_key(const std::string& key, const Json& value, int32_t most_tokens, 
   if (key == "stop") return read_stops(value, out.options.stops);
   const auto meant = std::ranges::find(kElsewhere, key, &Alias::theirs);
   return invalid_argument(fmt::format(
-      "no key {}; {}there are prompt, n, temp, top_k, top_p, min_p, seed, stop, raw", shown(key),
+      "no key {}; {}there are prompt, n, temp, top_k, top_p, min_p, seed, stop, raw, "
+      "cache_salt",
+      shown(key),
       meant == std::end(kElsewhere) ? "" : fmt::format("\"{}\" is meant; ", meant->ours)));
 }
 

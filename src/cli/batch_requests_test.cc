@@ -73,9 +73,10 @@ TEST(BatchRequests, AnAbsentKeyIsTheCommandsFlag) {
 TEST(BatchRequests, EveryKeyReplacesItsFlag) {
   const BatchLine line =
       read(R"( {"raw":false, "stop":["a","\u00e9"], "seed":18446744073709551615, "min_p":0.5, )"
-           R"("top_p":0.5, "top_k":3, "temp":1.5, "n":1000, "prompt":"a\nb"} )"
+           R"("top_p":0.5, "top_k":3, "temp":1.5, "n":1000, "cache_salt":"me", "prompt":"a\nb"} )"
            "\r");
   EXPECT_EQ(line.prompt, "a\nb");
+  EXPECT_EQ(line.cache_salt, "me");
   EXPECT_FALSE(line.raw);
   EXPECT_EQ(line.options.max_tokens, 1000);
   EXPECT_EQ(line.options.sampling.temperature, 1.5f);

@@ -111,6 +111,7 @@ class Chat {
         engine_(engine),
         talk_(talk),
         options_(options.generation),
+        verbose_(options.verbose),
         beginning_(std::move(beginning)),
         save_path_(options.save),
         session_path_(options.session),
@@ -314,9 +315,15 @@ class Chat {
     }
     if (!talk_.is_json() && !(talk_.has_documents() && answered->text.empty())) printer.end();
     last_ = *std::move(answered);
+    log_answer(last_->answer_tokens, last_->decode_ms);
     if (!talk_.has_documents() || last_->stop_reason == engine::StopReason::kCancelled) note_stop();
     talk_.after_answer();
+    if (verbose_) note(kv_text());
     save_answer();
+  }
+
+  std::string kv_text() const {
+    return fmt::format("{}", fmt::join(kv_lines(engine_.kv_use()), "\n"));
   }
 
   /// What /stats then says in place of the last answer's figures.
@@ -540,7 +547,7 @@ class Chat {
                              counted(talk_.shifted_tokens(), "token"));
     }
     if (!last_) {
-      note(fmt::format("{}; {}", context, no_answer_));
+      note(fmt::format("{}; {}\n{}", context, no_answer_, kv_text()));
       return Status::ok();
     }
     // 0 where all was reused and there is nothing to divide.
@@ -548,10 +555,10 @@ class Chat {
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
     note(fmt::format(
         "prompt   {}: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
-        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}",
+        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}\n{}",
         counted(last_->prompt_tokens, "token"), last_->reused_tokens, computed, last_->prefill_ms,
         speed(computed, last_->prefill_ms), counted(last_->answer_tokens, "token"),
-        last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms), context));
+        last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms), context, kv_text()));
     return Status::ok();
   }
 
@@ -639,6 +646,7 @@ class Chat {
   engine::Engine& engine_;
   Talk& talk_;
   engine::GenerationOptions options_;
+  const bool verbose_;
   bool terminal_ = false;
   std::unique_ptr<LineInput> input_;
   std::deque<std::string> called_back_;  // lines that were not handed out yet
@@ -693,7 +701,9 @@ std::string loaded_line(const std::vector<text::Turn>& turns, std::string_view m
 
 Status talk_on_terminal(App& app, const ChatTerminalOptions& options, engine::Engine& engine,
                         Talk& talk, Beginning beginning) {
-  return Chat(app, options, engine, talk, std::move(beginning)).run();
+  const Status ended = Chat(app, options, engine, talk, std::move(beginning)).run();
+  app.fullest.clear();  // each answer has said what is held
+  return ended;
 }
 
 }  // namespace weft::cli

@@ -28,6 +28,7 @@ struct ChatTerminalOptions {
   std::string load;                      // the file that the conversation is from; "": none
   std::string save;                      // the file that keeps it, after every answer; "": none
   std::string session;                   // the file that keeps it with its KV; "": none
+  bool verbose = false;                  // after each answer what the KV cache holds
   /// Writes that file; null without one.
   std::function<Status(const sampling::SamplingOptions&)> keep_session;
 };

@@ -268,7 +268,7 @@ class Asker {
       fusion::Prompt before;
       before.prefix = prompt.prefix;
       before.suffix = prompt.chunks.empty() ? prompt.suffix : prompt.chunks.front();
-      const auto fusor = engine_.make_fusor(nullptr, library_.anchor());
+      const auto fusor = engine_.make_fusor(nullptr, library_.anchor(), library_.record_type());
       WEFT_RETURN_IF_ERROR(fusor->prefill(before, {.mode = ReuseMode::kPrefix}).status());
     }
     return library_.reopen_store(app_.env);
@@ -312,6 +312,8 @@ class Asker {
             },
             begun.tokens));
     if (stream && !first) fmt::print("\n");
+    const engine::Generation& generation = begun.answer.generation;
+    log_answer(std::ssize(generation.tokens), generation.decode_ms);
     return std::move(begun.answer);
   }
 
@@ -484,6 +486,10 @@ Status run_ask(App& app, AskFlags flags) {
     return invalid_argument("--parallel is for questions from standard input, one a line");
   }
   flags.model.n_contexts = flags.parallel;
+  flags.model.steps = {.n_sequences = flags.parallel,
+                       .batches = flags.parallel > 1,
+                       .makes_chunks = true,
+                       .fuses = true};
   flags.generation.one_line = !flags.documents.paragraphs;
   const std::string given_model = flags.model.model;
   if (flags.model.model.empty()) {

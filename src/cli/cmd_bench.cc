@@ -122,6 +122,7 @@ Status run_ttft(App& app, TtftFlags flags) {
   const TemporaryFolder folder;
   if (folder.path().empty()) return io_error("cannot make a temporary folder for the records");
   flags.options.store_dir = folder.path();
+  flags.model.steps = {.makes_chunks = true, .fuses = true};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(flags.options.fusion, fusion_options(flags.reuse, *engine));
 
@@ -264,8 +265,9 @@ Result<std::vector<std::string>> load_command(const LoadFlags& flags) {
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (error) return io_error("/proc/self/exe: cannot be read: " + error.message());
+  const std::string note = flags.model.verbose ? "-v" : "-q";
   std::vector<std::string> command{self, "generate",   "-m",        flags.model.model,  "--raw",
-                                   "-q", "-n",         "1",         "--temp",           "0",
+                                   note, "-n",         "1",         "--temp",           "0",
                                    "-p", flags.prompt, "--compute", flags.model.compute};
   const auto add_given = [&](const char* flag, int value) {
     if (value > 0) command.insert(command.end(), {flag, std::to_string(value)});

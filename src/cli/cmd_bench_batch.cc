@@ -49,6 +49,10 @@ Status run_bench_batch(App& app, BenchBatchFlags flags) {
     flags.options.batches.push_back(n);
     flags.model.n_contexts = std::max(flags.model.n_contexts, n);
   }
+  // The prefill that is timed is one step.
+  flags.model.steps = {.n_sequences = flags.model.n_contexts,
+                       .batches = true,
+                       .whole_rows = int64_t{flags.model.n_contexts} * flags.options.prompt_tokens};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto progress = std::make_unique<Progress>("bench batch");
   WEFT_ASSIGN_OR_RETURN(const std::vector<bench::BatchSpeed> speeds,

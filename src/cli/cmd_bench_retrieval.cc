@@ -184,6 +184,7 @@ void add_bench_retrieval_command(Command bench, App& app) {
   command.add_option("--chunks", flags->n_passages, "passages shown at most (default: 4)")
       .in_range(1, 1024);
   command.add_flag("--json", flags->json, "print the report as JSON");
+  add_verbose_flag(command);
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_retrieval(app, *flags); }; });
 }

@@ -20,6 +20,7 @@
 #include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/unfinished.h"
+#include "fusion/record_type.h"
 #include "library/library.h"
 #include "store/chunk_store.h"
 
@@ -40,8 +41,10 @@ enum class Access { kRead, kChange };
 
 Result<std::unique_ptr<store::ChunkStore>> open_store(App& app, const CacheFlags& flags,
                                                       Access access) {
-  return store::ChunkStore::open(
-      app.env, {.dir = flags.dir, .read_only = access == Access::kRead, .cancelled = interrupted});
+  return store::ChunkStore::open(app.env, {.dir = flags.dir,
+                                           .read_only = access == Access::kRead,
+                                           .type_of = fusion::record_type_name,
+                                           .cancelled = interrupted});
 }
 
 /// Null in a store without one: nothing was ingested.
@@ -63,21 +66,23 @@ Status run_ls(App& app, const CacheFlags& flags) {
       list.push_back({{"hash", r.hash.to_hex()},
                       {"tokens", r.info.n_tokens},
                       {"bytes", r.file_bytes},
+                      {"type", r.type},
                       {"created_unix_ms", r.info.created_unix_ms},
                       {"last_use_unix_ms", r.last_use_unix_ms},
                       {"error", r.status.message()}});
     } else if (!r.status.is_ok()) {
       fmt::print("{}  damaged: {}\n", r.hash.to_hex(), one_line(r.status.message()));
     } else {
-      fmt::print("{}  {:>5} tokens {:>8.2f} MB  used {} UTC\n", r.hash.to_hex(), r.info.n_tokens,
-                 r.file_bytes * 1e-6, date_of(r.last_use_unix_ms));
+      fmt::print("{}  {:>5} tokens {:>8.2f} MB  {:<4}  used {} UTC\n", r.hash.to_hex(),
+                 r.info.n_tokens, r.file_bytes * 1e-6, r.type, date_of(r.last_use_unix_ms));
     }
   }
   if (flags.json) print_json({{"records", std::move(list)}});
   return Status::ok();
 }
 
-/// What the store was settled to (model, anchor) is in the index, so a folder without one has "-".
+/// What the store was settled to (model, anchor, type) is in the index, so a folder without one has
+/// "-".
 Status run_stat(App& app, const CacheFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto store, open_store(app, flags, Access::kRead));
   WEFT_ASSIGN_OR_RETURN(const store::StoreStats stats, store->stat());
@@ -86,22 +91,26 @@ Status run_stat(App& app, const CacheFlags& flags) {
                         open_index(app, flags, retrieval::Index::Mode::kReadOnly));
   std::string model;
   std::string anchor;
+  std::string type;
   if (index != nullptr) {
     WEFT_ASSIGN_OR_RETURN(const auto settled, library::settlement_of(*index, *store));
     if (settled) model = fmt::format("{} {}", settled->model, settled->model_name);
     if (settled) anchor = settled->anchor;
+    if (settled) type = settled->record_type;
   }
   if (flags.json) {
     print_json({{"records", stats.disk.records},
                 {"bytes", stats.disk.bytes},
                 {"free_bytes", free},
                 {"model", model},
-                {"anchor", anchor}});
+                {"anchor", anchor},
+                {"record_type", type}});
     return Status::ok();
   }
-  fmt::print("{}, {} ({} free)\nmodel  {}\nanchor {}\n", counted(stats.disk.records, "record"),
-             size_text(stats.disk.bytes), size_text(free), model.empty() ? "-" : one_line(model),
-             anchor.empty() ? "-" : one_line(anchor));
+  fmt::print("{}, {} ({} free)\nmodel  {}\nanchor {}\ntype   {}\n",
+             counted(stats.disk.records, "record"), size_text(stats.disk.bytes), size_text(free),
+             model.empty() ? "-" : one_line(model), anchor.empty() ? "-" : one_line(anchor),
+             type.empty() ? "-" : one_line(type));
   return Status::ok();
 }
 
@@ -431,6 +440,7 @@ Command add_action(Command cache, App& app, const std::shared_ptr<CacheFlags>& f
   command.add_option("--store", flags->dir, "folder that weft ingest filled")
       .value_name("DIR")
       .or_environment("WEFT_STORE");
+  add_verbose_flag(command);
   command.when_given(
       [flags, run, &app] { app.run = [flags, run, &app] { return run(app, *flags); }; });
   return command;

@@ -73,7 +73,10 @@ class ModelTalk : public Talk {
 };
 
 ChatTerminalOptions terminal_options(const ChatFlags& flags) {
-  return {.generation = flags.generation, .load = flags.load, .save = flags.save};
+  return {.generation = flags.generation,
+          .load = flags.load,
+          .save = flags.save,
+          .verbose = flags.model.verbose};
 }
 
 const char* what_s_replaces(const ChatFlags& flags, const std::vector<text::Turn>& turns) {
@@ -198,6 +201,7 @@ Status run_over_documents(App& app, ChatFlags flags, std::optional<std::string> 
   if (flags.model.model.empty()) {
     WEFT_ASSIGN_OR_RETURN(flags.model.model, model_of_store(app.env, dir, app.models_dir));
   }
+  flags.model.steps = {.makes_chunks = true, .fuses = true};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);

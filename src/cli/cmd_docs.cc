@@ -279,6 +279,7 @@ void add_docs_command(Command root, App& app) {
         .value_name("DIR")
         .or_environment("WEFT_STORE");
     command.add_flag("--json", flags->json, "print the report as JSON");
+    add_verbose_flag(command);
     command.when_given(
         [flags, run, &app] { app.run = [flags, run, &app] { return run(app, *flags); }; });
     return command;

@@ -22,6 +22,7 @@ struct EvalFlags {
   std::string modes = "none,full,blend";
   std::string anchor = "neutral";
   std::string prompt;
+  std::string record_type;
   // "": none is written
   std::string details_file;
   int64_t limit = 0;
@@ -109,7 +110,9 @@ Status run_eval(App& app, EvalFlags flags) {
   WEFT_ASSIGN_OR_RETURN(options.prompt, engine::parse_prompt_form(flags.prompt));
   WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
                         eval::read_dataset(app.env, flags.file, flags.limit));
+  flags.model.steps = eval::steps_of(options);
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_ASSIGN_OR_RETURN(options.record_type, record_type_of(flags.record_type, *engine));
   WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse, *engine));
   std::optional<AtomicFile> details;
   if (!flags.details_file.empty()) {
@@ -179,6 +182,7 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   // The context is the window: some models' RoPE depends on it.
   flags.model.context_tokens = options.window_tokens;
   flags.model.n_contexts = eval::windows_at_once(options.window_tokens);
+  flags.model.steps = eval::perplexity_steps(options.window_tokens);
   options.limit_tokens = flags.limit;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
   if (!flags.endless.empty()) return run_endless(app, flags, text);
@@ -214,6 +218,7 @@ void add_eval_command(Command root, App& app) {
   command.add_option("--anchor", flags->anchor,
                      "what chunks are computed after: " + engine::AnchorSpec::choices());
   add_prompt_flag(command, flags->prompt);
+  add_record_type_flag(command, flags->record_type, "f16");
   command.add_option(
       "--details", flags->details_file,
       "write each example's prompt tokens and answers to this file, a JSON line each");

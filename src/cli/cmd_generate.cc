@@ -207,6 +207,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   }
   ModelFlags model = flags.model;
   model.n_contexts = flags.parallel;
+  model.steps = {.n_sequences = flags.parallel, .batches = flags.parallel > 1};
   model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   if (flags.parallel > 1) {
@@ -224,6 +225,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   }
   WEFT_ASSIGN_OR_RETURN(TextStart start, begin_text(*engine, saved.get(), prompt, flags));
   WEFT_ASSIGN_OR_RETURN(const engine::Generation generation, print_text(*engine, start, flags));
+  log_answer(std::ssize(generation.tokens), generation.decode_ms);
   if (!flags.quiet && !flags.json) note_end(*engine, generation);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled(
@@ -241,6 +243,7 @@ Status run_generate(App& app, GenerateFlags flags, Command command) {
   if (flags.batch.empty()) return run_text(app, flags, command);
   ModelFlags model = flags.model;
   model.n_contexts = kBatchAtOnce;
+  model.steps = {.n_sequences = kBatchAtOnce, .batches = true};
   model.rolls_windows = true;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   return run_batch(app, *engine,
@@ -297,7 +300,7 @@ void add_generate_command(Command root, App& app) {
       command
           .add_option("--batch", flags->batch,
                       "answer each line of a file, {\"prompt\",\"n\",\"temp\",\"top_k\",\"top_p\","
-                      "\"min_p\",\"seed\",\"stop\",\"raw\"}; -: standard input")
+                      "\"min_p\",\"seed\",\"stop\",\"raw\",\"cache_salt\"}; -: standard input")
           .value_name("FILE")
           .excludes(words)
           .excludes(prompt)
@@ -305,8 +308,10 @@ void add_generate_command(Command root, App& app) {
           .excludes(parallel)
           .excludes(session);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
-  command.add_flag("-q,--quiet", flags->quiet,
-                   "no notes: on an answer that is cut or empty, on speed; errors stay");
+  command
+      .add_flag("-q,--quiet", flags->quiet,
+                "no notes: on an answer that is cut or empty, on speed; errors stay")
+      .excludes(command.get_option("--verbose"));
   engine::GenerationOptions& g = flags->generation;
   add_sampling_flags(command, g, kMostTokens);
   for (Flag& flag :

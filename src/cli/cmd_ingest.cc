@@ -37,7 +37,6 @@ struct IngestFlags {
   std::vector<std::string> exclude;
   bool no_ignore = false;
   bool rehash = false;
-  bool verbose = false;
   bool json = false;
   std::vector<std::string> paths;
 };
@@ -73,7 +72,7 @@ class Report {
     progress_.hide();
     end_empty();
     for (const auto& [guess, paths] : guessed_) {
-      if (flags_.verbose) continue;  // told already
+      if (flags_.model.verbose) continue;  // told already
       if (paths.size() <= kGuessesByName) {
         for (const std::string& path : paths) say_guess(path, guess);
         continue;
@@ -124,7 +123,7 @@ class Report {
   /// A document without text is in the index, and a user who asks about it would wonder. These are
   /// notes: JSON has them, too.
   void end_empty() {
-    if (flags_.verbose || empty_.size() <= kGuessesByName) {
+    if (flags_.model.verbose || empty_.size() <= kGuessesByName) {
       for (const std::string& path : empty_) note(path + ": has no text, so no question finds it");
       return;
     }
@@ -142,7 +141,8 @@ class Report {
       }
       return;
     }
-    if (file.named || flags_.verbose) say(fmt::format("{}: skipped, {}", file.path, file.reason));
+    if (file.named || flags_.model.verbose)
+      say(fmt::format("{}: skipped, {}", file.path, file.reason));
     if (!file.named) skips_.add(file.kind, file_name(file.path));
   }
 
@@ -154,7 +154,7 @@ class Report {
       return;
     }
     guessed_[guess].push_back(path);
-    if (flags_.verbose) say_guess(path, guess);
+    if (flags_.model.verbose) say_guess(path, guess);
   }
 
   void say_guess(const std::string& path, const std::string& guess) {
@@ -253,7 +253,9 @@ Status run_ingest(App& app, IngestFlags flags) {
     WEFT_ASSIGN_OR_RETURN(flags.model.model,
                           model_of_store(app.env, flags.library.dir, app.models_dir));
   }
+  flags.model.steps = {.makes_chunks = true};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  WEFT_RETURN_IF_ERROR(record_type_of(flags.library.record_type, *engine).status());
   WEFT_ASSIGN_OR_RETURN(library::Library library,
                         library::Library::create(app.env, flags.library, *engine, flags.anchor));
   Report report(app, flags);
@@ -294,6 +296,7 @@ void add_ingest_command(Command root, App& app) {
       .value_name("DIR")
       .or_environment("WEFT_STORE");
   add_prompt_flag(command, flags->library.prompt);
+  add_record_type_flag(command, flags->library.record_type, "the store's, at first f16");
   command.add_option(
       "--anchor", flags->anchor,
       fmt::format("what comes before each chunk while its KV is computed: {} (default: the "
@@ -309,7 +312,9 @@ void add_ingest_command(Command root, App& app) {
   command.add_flag("--no-ignore", flags->no_ignore, "do not read .gitignore and .weftignore");
   command.add_flag("--rehash", flags->rehash,
                    "read also files whose size and time are as they were");
-  command.add_flag("-v,--verbose", flags->verbose, "a line for each file that is skipped");
+  command.get_option("--verbose")
+      .describe(
+          "a line for each file that is skipped, more of what is done, and what the KV cache held");
   command.add_flag("--json", flags->json, "the report as JSON");
   command.add_bytes("--memory-limit", flags->library.memory_limit_bytes,
                     "bytes of KV kept in memory, as 512MB (default: 1GB)");

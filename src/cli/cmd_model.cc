@@ -12,6 +12,7 @@
 #include "cli/app.h"
 #include "cli/inspect.h"
 #include "cli/model_get.h"
+#include "fusion/record_type.h"
 
 namespace weft::cli {
 namespace {
@@ -195,8 +196,10 @@ Status run_inspect(App& app, const std::string& name, bool json) {
   if (path.ends_with(kChunkEnding)) {
     WEFT_ASSIGN_OR_RETURN(const auto file, app.env.open_read(path));
     WEFT_ASSIGN_OR_RETURN(const store::RecordHead head, store::read_head(*file, path));
-    fmt::print("{}\n", json ? record_json(path, file->size_bytes(), head)
-                            : record_text(path, file->size_bytes(), head));
+    auto type = fusion::record_type_name(head.identity, head.info);
+    if (!type.is_ok()) return Status(type.status().code(), path + ": " + type.status().message());
+    fmt::print("{}\n", json ? record_json(path, file->size_bytes(), head, *type)
+                            : record_text(path, file->size_bytes(), head, *type));
     return Status::ok();
   }
   if (is_session(app, path)) {
@@ -254,6 +257,7 @@ void add_inspect_command(Command root, App& app) {
       .value_name("MODEL")
       .required();
   command.add_flag("--json", *json, "print it as JSON");
+  add_verbose_flag(command);
   command.when_given([name, json, &app] {
     app.run = [name, json, &app] { return run_inspect(app, *name, *json); };
   });

@@ -90,6 +90,7 @@ void add_quantize_command(Command root, App& app) {
   command.add_option("-t,--threads", flags->threads, "worker threads (default: all cores)")
       .in_range(1, engine::kMaxThreads);
   command.add_flag("--json", flags->json, "print a summary as JSON");
+  add_verbose_flag(command);
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_quantize(app, *flags); }; });
 }

@@ -161,6 +161,7 @@ void add_template_command(Command root, App& app) {
   command.add_flag("--as-given", flags->as_given,
                    "adapt nothing to the template: just what transformers would do");
   command.add_flag("--json", flags->json, "print {\"segments\":[{\"text\",\"from_input\"}]}");
+  add_verbose_flag(command);
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_template(app, *flags); }; });
 }

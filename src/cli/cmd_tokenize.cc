@@ -94,6 +94,7 @@ void add_tokenize_command(Command root, App& app) {
       .add_flag("--batch", flags->batch,
                 "one text a line: JSON strings (or arrays of bytes) in, JSON arrays of ids out")
       .excludes(json);
+  add_verbose_flag(command);
   command.when_given(
       [flags, &app] { app.run = [flags, &app] { return run_tokenize(app, *flags); }; });
 }

@@ -71,7 +71,7 @@ std::string command_patterns(const CommandDescription& root) {
 }
 
 /// A `case` over "$path $prev" of what completes a flag's value, and one over "$path" of what else
-/// can stand there, as bash and zsh have them alike.
+/// can be there, as bash and zsh have them alike.
 std::string value_cases(const CommandDescription& root) {
   std::string text = "  case \"$path $prev\" in\n";
   for_each_command(

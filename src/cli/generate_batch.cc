@@ -108,7 +108,7 @@ Result<engine::BatchRequest> request_of(const engine::Engine& engine, std::strin
   WEFT_ASSIGN_OR_RETURN(const BatchLine read, parse_batch_line(line, defaults, flags.most_tokens));
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, prompt_tokens(engine, read.prompt, read.raw));
   if (tokens.empty()) return invalid_argument("the prompt is empty");
-  return engine::BatchRequest{std::move(tokens), read.options};
+  return engine::BatchRequest{std::move(tokens), read.options, read.cache_salt};
 }
 
 /// Runs all that was submitted; `on_done` gets each end. After Ctrl-C what has not ended ends with

@@ -300,23 +300,24 @@ std::string gguf_json(const gguf::File& file) {
 }
 
 /// The key is the hash of the identity, as the record's file is named.
-std::string record_text(const std::string& path, uint64_t file_bytes,
-                        const store::RecordHead& head) {
+std::string record_text(const std::string& path, uint64_t file_bytes, const store::RecordHead& head,
+                        const std::string& type) {
   const store::RecordInfo& info = head.info;
   return fmt::format(
       "{}: chunk record version {}, {} bytes ({})\n"
       "  key           {}\n"
       "  identity      {} bytes\n"
+      "  K and V       {}\n"
       "  tokens        {}\n"
       "  layers        {} of {} bytes\n"
       "  created       {} UTC\n",
       one_line(path), store::kRecordVersion, file_bytes, megabytes(file_bytes),
-      hash128(head.identity).to_hex(), head.identity.size(), info.n_tokens, info.n_layers,
+      hash128(head.identity).to_hex(), head.identity.size(), type, info.n_tokens, info.n_layers,
       info.layer_bytes, date_of(info.created_unix_ms));
 }
 
-std::string record_json(const std::string& path, uint64_t file_bytes,
-                        const store::RecordHead& head) {
+std::string record_json(const std::string& path, uint64_t file_bytes, const store::RecordHead& head,
+                        const std::string& type) {
   const store::RecordInfo& info = head.info;
   return dump({{"path", path},
                {"format", "chunk"},
@@ -324,6 +325,7 @@ std::string record_json(const std::string& path, uint64_t file_bytes,
                {"bytes", file_bytes},
                {"key", hash128(head.identity).to_hex()},
                {"identity_bytes", head.identity.size()},
+               {"type", type},
                {"tokens", info.n_tokens},
                {"layers", info.n_layers},
                {"layer_bytes", info.layer_bytes},

@@ -23,13 +23,14 @@ std::string gguf_text(const gguf::File& file);
 /// counts from the file's start.
 std::string gguf_json(const gguf::File& file);
 
-/// A record's head; the layers are not read (`weft cache verify` does that).
-std::string record_text(const std::string& path, uint64_t file_bytes,
-                        const store::RecordHead& head);
-/// One line of JSON: {"path","format","version","bytes","key","identity_bytes","tokens","layers",
-/// "layer_bytes","created_unix_ms"}.
-std::string record_json(const std::string& path, uint64_t file_bytes,
-                        const store::RecordHead& head);
+/// A record's head, its K and V being of `type` (fusion::record_type_name); the layers are not read
+/// (`weft cache verify` does that).
+std::string record_text(const std::string& path, uint64_t file_bytes, const store::RecordHead& head,
+                        const std::string& type);
+/// One line of JSON: {"path","format","version","bytes","key","identity_bytes","type","tokens",
+/// "layers","layer_bytes","created_unix_ms"}.
+std::string record_json(const std::string& path, uint64_t file_bytes, const store::RecordHead& head,
+                        const std::string& type);
 
 /// A session's file, which was read and checked whole.
 std::string session_text(const engine::SavedSession& saved);

@@ -142,13 +142,14 @@ TEST(InspectRecord, SaysWhatTheHeadHolds) {
   store::RecordHead head;
   head.info = {.n_layers = 30, .layer_bytes = 4096, .n_tokens = 7, .created_unix_ms = 1234};
   head.identity = {std::byte{1}, std::byte{2}};
-  const json parsed = json::parse(record_json("x.chunk", 5000, head));
+  const json parsed = json::parse(record_json("x.chunk", 5000, head, "q8_0"));
   EXPECT_EQ(parsed["format"], "chunk");
   EXPECT_EQ(parsed["bytes"], 5000);
   EXPECT_EQ(parsed["key"], hash128(head.identity).to_hex());
   EXPECT_EQ(parsed["tokens"], 7);
+  EXPECT_EQ(parsed["type"], "q8_0");
   EXPECT_EQ(parsed["layers"], 30);
-  EXPECT_THAT(record_text("x.chunk", 5000, head), HasSubstr("30 of 4096 bytes"));
+  EXPECT_THAT(record_text("x.chunk", 5000, head, "q8_0"), HasSubstr("30 of 4096 bytes"));
 }
 
 }  // namespace

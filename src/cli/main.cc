@@ -85,7 +85,9 @@ int run(weft::cli::App& app) {
     return weft::io_error("standard output: " + std::generic_category().message(errno));
   };
   try {
-    const int status = exit_status(app.run());
+    const weft::Status ran = app.run();
+    weft::cli::print_fullest(app);
+    const int status = exit_status(ran);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
     return status == 0 ? exit_status(lost()) : status;
   } catch (const std::filesystem::filesystem_error&) {

@@ -33,6 +33,11 @@ Result<fusion::FusionOptions> fusion_options(const ReuseFlags& flags, fusion::Re
 /// --prompt chat|fewshot; "" is what the model, or the folder of documents, wants.
 Flag add_prompt_flag(Command command, std::string& prompt);
 
+/// --record-type, one of fusion::kRecordTypes; "": `otherwise` says what then.
+Flag add_record_type_flag(Command command, std::string& type, const std::string& otherwise);
+/// The type that it says ("": f16); kUnsupported where the model's heads do not take it.
+Result<DType> record_type_of(const std::string& type, const engine::Engine& engine);
+
 /// "none", "prefix", "full", "blend".
 Result<fusion::ReuseMode> parse_mode(const std::string& name);
 /// A list of them, separated by commas.

@@ -161,7 +161,7 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"--grammar-file", kGrammar},
     {"--json-schema", kGrammar},
     {"-j", kGrammar},
-    {"--verbose", "weft has no more to tell; --json, where a command has it, says most"},
+    {"--verbose", "this command has no more to tell; --json, where a command has it, says most"},
 };
 
 /// Of one command alone: what others know as its flag.

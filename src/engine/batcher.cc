@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/log.h"
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 
@@ -55,11 +56,12 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
         fmt::format("{} rows of prompts in a step: at least 1 is needed", options.prompt_rows));
   }
   const kv::Cache& cache = *engine.cache_;
+  const int32_t prompt_rows = std::min(options.prompt_rows, engine.step_rows());
   WEFT_ASSIGN_OR_RETURN(Scheduler scheduler,
                         Scheduler::create({.total_pages = cache.page_count(),
                                            .page_tokens = cache.page_tokens(),
                                            .context_tokens = engine.context_tokens(),
-                                           .step_rows = options.prompt_rows + options.max_running,
+                                           .step_rows = prompt_rows + options.max_running,
                                            .max_running = options.max_running}));
   return std::unique_ptr<Batcher>(new Batcher(engine, std::move(scheduler)));
 }
@@ -69,9 +71,11 @@ Batcher::~Batcher() = default;
 // Equal prompts at once: the second one waits for the first one's prefill, and finds it.
 Result<size_t> Batcher::submit(BatchRequest request) {
   RequestShape shape;
-  const auto same = by_prompt_.find(request.prompt);
+  const auto same = by_prompt_.find({request.salt, request.prompt});
   if (same != by_prompt_.end()) shape.after = same->second;
-  return submit(shape, Request{.tokens = std::move(request.prompt)}, request.options);
+  return submit(shape,
+                Request{.salt = std::move(request.salt), .tokens = std::move(request.prompt)},
+                request.options);
 }
 
 Result<size_t> Batcher::submit(ChunkedRequest request) {
@@ -107,7 +111,7 @@ Result<size_t> Batcher::submit(RequestShape shape, Request request,
   request.prompt_tokens = request.tokens.size();
   WEFT_ASSIGN_OR_RETURN(const RequestId id, scheduler_.submit(shape, now_ms(engine_)));
   try {
-    if (!shape.is_whole) by_prompt_.try_emplace(request.tokens, id);
+    if (!shape.is_whole) by_prompt_.try_emplace({request.salt, request.tokens}, id);
     requests_.emplace(id, std::move(request));
   } catch (const std::bad_alloc&) {
     scheduler_.abort(id);
@@ -128,7 +132,8 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   kv::Cache& cache = *engine_.cache_;
   const auto reusable = [&](RequestId id) {
     const Request& request = requests_.at(id);
-    return cache.match_prefix(std::span(request.tokens).first(request.prompt_tokens - 1));
+    return cache.match_prefix(std::span(request.tokens).first(request.prompt_tokens - 1),
+                              request.salt);
   };
   OpenPlan open(scheduler_, scheduler_.plan(free_pages(), now_ms(engine_), reusable));
   const StepPlan& plan = open.plan();
@@ -160,7 +165,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
     if (is_prompt) stats_.prompt_rows += slice.n;
     if (is_prompt && slice.begin + slice.n == request.prompt_tokens) {
       engine_.cache_->publish(request.sequence->id(),
-                              std::span(request.tokens).first(request.prompt_tokens));
+                              std::span(request.tokens).first(request.prompt_tokens), request.salt);
     }
     if (is_whole) first_logits = std::move(request.first_logits);
     if (!slice.samples) continue;
@@ -197,7 +202,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
 Batcher::Request Batcher::take(RequestId id) {
   Request request = std::move(requests_.extract(id).mapped());
   const auto prompt = by_prompt_.find(
-      std::vector<int32_t>(request.tokens.begin(), request.tokens.begin() + request.prompt_tokens));
+      {request.salt, {request.tokens.begin(), request.tokens.begin() + request.prompt_tokens}});
   if (prompt != by_prompt_.end() && prompt->second == id) by_prompt_.erase(prompt);
   return request;
 }
@@ -222,6 +227,10 @@ Status Batcher::prepare(const StepPlan& plan) {
     request.sequence.reset();
     request.prefill.reset();
     ++stats_.preemptions;
+    if (logs_info()) {
+      log_info(fmt::format("request {} waits again: its {} computed tokens make room",
+                           request.index, preemption.dropped_tokens));
+    }
   }
   kv::Cache& cache = *engine_.cache_;
   for (const Admission& admission : plan.admitted) {
@@ -230,7 +239,13 @@ Status Batcher::prepare(const StepPlan& plan) {
     if (request.chunked) continue;
     request.sequence.emplace(cache);
     const auto prefix = std::span(request.tokens).first(admission.reused_tokens);
-    WEFT_RETURN_IF_ERROR(cache.attach_prefix(request.sequence->id(), prefix).status());
+    const kv::SequenceId id = request.sequence->id();
+    WEFT_RETURN_IF_ERROR(cache.attach_prefix(id, prefix, request.salt).status());
+    if (logs_info()) {
+      log_info(
+          fmt::format("request {} begins: {} of {} tokens of its prompt are in the prefix cache",
+                      request.index, admission.reused_tokens, request.prompt_tokens));
+    }
   }
   return Status::ok();
 }
@@ -278,38 +293,36 @@ Result<WholePrompt> Batcher::run_whole(const StepPlan& plan,
 Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled) {
   model::Rows rows;
   model::RowsPass::Options options;
-  struct Growth {  // of a request, each once
-    RequestId id;
-    int32_t n = 0;
-    int32_t first_decoded = INT32_MAX;  // the slots from there on
-  };
-  std::vector<Growth> grows;
+  std::vector<kv::Growth> grows;       // of the requests, each once
+  std::vector<int32_t> first_decoded;  // of each: its slots from there on
   for (const Slice& slice : plan.slices) {
     if (slice.kind == SliceKind::kWhole) continue;
     const Request& request = requests_.at(slice.id);
     const int32_t held = request.sequence ? engine_.cache_->length(request.sequence->id()) : -1;
-    if (grows.empty() || grows.back().id != slice.id) grows.push_back({.id = slice.id});
-    Growth& growth = grows.back();
-    if (held + growth.n != slice.begin) {
+    const bool is_new =
+        grows.empty() || !request.sequence || grows.back().id != request.sequence->id();
+    const int32_t growing = is_new ? 0 : grows.back().n_tokens;
+    if (held + growing != slice.begin) {
       return resource_exhausted("memory ran out in a step before: the requests must be ended");
+    }
+    if (is_new) {
+      grows.push_back({.id = request.sequence->id()});
+      first_decoded.push_back(INT32_MAX);
     }
     const auto tokens = std::span(request.tokens).subspan(slice.begin, slice.n);
     rows.add(request.sequence->id(), tokens, slice.begin, kind_of(slice.kind));
     if (slice.samples) options.wanted.push_back(rows.size() - 1);
-    growth.n += slice.n;
+    grows.back().n_tokens += slice.n;
     if (slice.kind != SliceKind::kPrompt) {
-      growth.first_decoded = std::min(growth.first_decoded, slice.begin);
+      first_decoded.back() = std::min(first_decoded.back(), slice.begin);
     }
   }
   if (rows.size() == 0) return Status::ok();
-  std::vector<kv::Reservation> reservations;
-  for (const Growth& growth : grows) {
-    const kv::SequenceId id = requests_.at(growth.id).sequence->id();
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, engine_.cache_->reserve(id, growth.n));
-    if (growth.first_decoded != INT32_MAX) {
-      reservation.mark_from(growth.first_decoded, kv::SlotKind::kDecode);
-    }
-    reservations.push_back(std::move(reservation));
+  WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,
+                        engine_.cache_->reserve_all(grows));
+  for (size_t i = 0; i < grows.size(); ++i) {
+    if (first_decoded[i] == INT32_MAX) continue;
+    reservations[i].mark_from(first_decoded[i], kv::SlotKind::kDecode);
   }
   model::RowsPass pass(*engine_.forward_, *engine_.cache_, std::move(rows), std::move(options));
   for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));

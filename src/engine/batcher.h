@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -22,6 +24,7 @@ namespace weft::engine {
 struct BatchRequest {
   std::vector<int32_t> prompt;
   GenerationOptions options;
+  std::string salt;  // KV is shared with requests of the same salt alone
 };
 
 /// A prompt over chunks, which is prefilled as the fusor does it, whole.
@@ -39,7 +42,8 @@ struct BatchAnswer : Generation {
 
 struct BatcherOptions {
   int32_t max_running = 16;   // requests that are under way at once
-  int32_t prompt_rows = 512;  // rows of prompts that a step may have beside those that decode
+  int32_t prompt_rows = 512;  // rows of prompts that a step may have beside those that decode;
+                              // fewer where the engine's limit demands it
 };
 
 /// What was run, so far.
@@ -63,8 +67,8 @@ class Batcher {
   Batcher& operator=(const Batcher&) = delete;
 
   /// Takes a request, to be run in the order of arrival; returns its index. A prompt that an
-  /// earlier request has, too, is computed once. Refuses, with the numbers, what cannot run even
-  /// alone; what is refused has no index.
+  /// earlier request of its salt has, too, is computed once. Refuses, with the numbers, what cannot
+  /// run even alone; what is refused has no index.
   Result<size_t> submit(BatchRequest request);
   /// The same. Its prompt is prefilled by itself, in steps with the others' rows, and as Fusor does
   /// it alone: layers that run as many rows as a step has for prompts, then the others' next token.
@@ -90,6 +94,7 @@ class Batcher {
   };
   struct Request {
     size_t index = 0;
+    std::string salt;
     int32_t prompt_tokens = 0;
     std::vector<int32_t> tokens;  // the prompt and what was generated
     std::unique_ptr<TextGeneration> text;
@@ -122,7 +127,8 @@ class Batcher {
   Engine& engine_;
   Scheduler scheduler_;
   std::map<RequestId, Request> requests_;
-  std::map<std::vector<int32_t>, RequestId> by_prompt_;  // the first of each that runs
+  using SaltedPrompt = std::pair<std::string, std::vector<int32_t>>;
+  std::map<SaltedPrompt, RequestId> by_prompt_;  // the first of each that runs
   size_t n_submitted_ = 0;
   std::vector<float> logits_;  // of the step
   BatchStats stats_;

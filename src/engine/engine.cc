@@ -12,6 +12,7 @@
 
 #include "base/byte_sizes.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
@@ -25,7 +26,6 @@ KvRequest kv_request(const EngineOptions& options, const model::ModelConfig& con
   return {.context_tokens = config.context_tokens,
           .n_contexts = options.n_contexts,
           .types = options.kv_types,
-          .limit_bytes = options.kv_limit_bytes,
           .rolls_windows = options.rolls_windows};
 }
 
@@ -54,7 +54,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
   WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::open(engine->model_->file()));
   const model::ModelConfig& config = engine->model_->config();
-  // A token beyond the embedding would be read from behind the tensor; the other way round is
+  // A token beyond the embedding would be read from after the tensor; the other way round is
   // usual.
   if (engine->tokenizer_->vocab_size() > config.vocab_size) {
     return corrupt(fmt::format("{}: {} tokens in the vocabulary, {} rows in the embedding",
@@ -63,13 +63,6 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
 
   engine->rates_kept_file_ = options.rates_kept_file;
-  engine->is_kv_limited_ = options.kv_limit_bytes > 0;
-  WEFT_ASSIGN_OR_RETURN(engine->cache_options_,
-                        kv_cache_options(kv_request(options, config), config));
-  engine->context_tokens_ = std::min(config.context_tokens, engine->cache_options_.capacity_tokens);
-  WEFT_ASSIGN_OR_RETURN(engine->cache_, kv::Cache::create(engine->cache_options_));
-  engine->load_ms_ = env.ms_since(begin_ns);
-
   const int64_t calibration_ns = env.monotonic_ns();
   WEFT_ASSIGN_OR_RETURN(
       engine->context_.matmul_path,
@@ -79,8 +72,71 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
   engine->calibration_ms_ = env.ms_since(calibration_ns);
+  WEFT_RETURN_IF_ERROR(engine->make_cache(options));  // what a step takes depends on the path
+  engine->load_ms_ = env.ms_since(begin_ns) - engine->calibration_ms_;
   engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
+  // Before a fusion the machine's rates may be measured, which has the limit to itself.
+  if (!options.steps.fuses) engine->take_scratch();
+  if (logs_info()) engine->log_opened(options);
   return engine;
+}
+
+Status Engine::make_cache(const EngineOptions& options) {
+  const model::ModelConfig& config = model_->config();
+  WEFT_ASSIGN_OR_RETURN(cache_options_, kv_cache_options(kv_request(options, config), config));
+  if (rolls_windows()) step_rows_ = kRollingStepTokens;
+  steps_ = options.steps;
+  is_kv_limited_ = options.kv_limit_bytes > 0;
+  if (is_kv_limited_) {
+    const StepMemory steps = step_memory();
+    WEFT_ASSIGN_OR_RETURN(KvPlan plan, limit_kv(cache_options_, options.kv_limit_bytes,
+                                                [&](int64_t capacity_tokens, int64_t step_rows) {
+                                                  return steps.bytes(capacity_tokens,
+                                                                     config.context_tokens,
+                                                                     step_rows);
+                                                }));
+    cache_options_ = std::move(plan.cache);
+    step_rows_ = std::min(step_rows_, plan.step_rows);
+    scratch_bytes_ = plan.scratch_bytes;
+    block_rows_ =
+        steps.block_rows(cache_options_.capacity_tokens, config.context_tokens, step_rows_);
+  }
+  context_tokens_ = std::min(config.context_tokens, cache_options_.capacity_tokens);
+  WEFT_ASSIGN_OR_RETURN(cache_, kv::Cache::create(cache_options_));
+  return Status::ok();
+}
+
+void Engine::log_opened(const EngineOptions& options) const {
+  const model::ModelConfig& config = model_->config();
+  const kernels::KvLayout& layout = cache_options_.layout;
+  const int64_t n_bytes = kv_cache_bytes(cache_options_, cache_->page_count());
+  log_info(fmt::format("{}: {} of {} layers, opened in {:.0f} ms; {} threads, {}, compute {}",
+                       config.name, config.architecture, config.n_layers,
+                       load_ms_ + calibration_ms_, context_.pool.size(),
+                       kernels::isa_name(context_.isa), kMatmulPaths.name(context_.matmul_path)));
+  log_info(fmt::format(
+      "KV cache: K {}, V {}, {} pages of {} tokens in {} group{} of layers, {} at "
+      "most; context {}",
+      dtype_info(layout.k_type).name, dtype_info(layout.v_type).name, cache_->page_count(),
+      cache_->page_tokens(), cache_->n_groups(), cache_->n_groups() == 1 ? "" : "s",
+      size_text(narrow<uint64_t>(n_bytes)), context_tokens_));
+  if (!is_kv_limited_) return;
+  log_info(fmt::format("--kv-limit {}: {} for pages, {} for steps of up to {} tokens of a prompt",
+                       size_flag(options.kv_limit_bytes), size_text(narrow<uint64_t>(n_bytes)),
+                       size_text(narrow<uint64_t>(scratch_bytes_)), step_rows_));
+}
+
+StepMemory Engine::step_memory() const {
+  return StepMemory(*model_, context_, cache_options_.layout, steps_);
+}
+
+int64_t Engine::limit_to_hold(int64_t n_pages) const {
+  const StepMemory steps = step_memory();
+  const int64_t context =
+      std::max<int64_t>(model_->config().context_tokens, n_pages * kKvPageTokens);
+  return limit_for_pages(cache_options_, n_pages, [&](int64_t capacity_tokens, int64_t step_rows) {
+    return steps.bytes(capacity_tokens, context, step_rows);
+  });
 }
 
 Result<text::ChatTemplate> Engine::chat_template() const {
@@ -115,7 +171,7 @@ std::string Engine::flags_to_hold(int64_t tokens) const {
   if (!flags.empty() && !is_kv_limited_) return flags;
   if (pages <= cache_->page_count()) return flags;
   return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
-                     size_flag_for(narrow<uint64_t>(kv_cache_bytes(cache_options_, pages))));
+                     size_flag_for(narrow<uint64_t>(limit_to_hold(pages))));
 }
 
 // What to do, as the second half of an error: the model's limit, the counting's, or flags.
@@ -163,18 +219,23 @@ std::tm Engine::local_time() const {
   return local;
 }
 
-fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor) const {
+fusion::KeyScope Engine::key_scope(std::vector<int32_t> anchor, DType record_type) const {
   return {.model_fingerprint = model_->fingerprint(),
           .ropes = model_->config().ropes,
           .anchor = std::move(anchor),
-          .salt = ""};
+          .salt = "",
+          .record_type = record_type};
 }
 
 std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
-                                                  std::vector<int32_t> anchor) {
+                                                  std::vector<int32_t> anchor, DType record_type,
+                                                  std::string salt) {
+  take_scratch();
   WEFT_CHECK(!rolls_windows());  // a fusion's rows see every slot until the last of them has run
+  fusion::KeyScope scope = key_scope(std::move(anchor), record_type);
+  scope.salt = std::move(salt);
   return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
-                                         key_scope(std::move(anchor)));
+                                         std::move(scope));
 }
 
 kv::Usage Engine::kv_usage() const {
@@ -182,6 +243,27 @@ kv::Usage Engine::kv_usage() const {
           .pages = cache_->page_count(),
           .free = cache_->free_page_count(),
           .evictable = cache_->evictable_page_count()};
+}
+
+std::vector<GroupUse> Engine::kv_use() const {
+  const std::vector<int32_t> windows = model_->config().group_windows();
+  const std::vector<kv::Snapshot> groups = cache_->snapshots();
+  const int64_t layer_bytes = page_bytes() / model_->config().n_layers;
+  std::vector<GroupUse> all;
+  // Where all layers have windows that roll, one group more counts whole sequences, without layers.
+  for (size_t group = 0; group < std::min(windows.size(), groups.size()); ++group) {
+    const auto n_layers =
+        narrow<int32_t>(std::ranges::count(cache_options_.layer_groups, narrow<int32_t>(group)));
+    all.push_back({.pages = kv::page_use(groups[group]),
+                   .n_layers = n_layers,
+                   .window_tokens = windows[group],
+                   .page_bytes = n_layers * layer_bytes});
+  }
+  return all;
+}
+
+void Engine::watch_kv(std::function<void(const std::vector<GroupUse>&)> seen) {
+  forward_->set_on_commit([this, seen = std::move(seen)] { seen(kv_use()); });
 }
 
 Status Engine::check_fits(const Appended& one) const {
@@ -194,15 +276,13 @@ Status Engine::check_fits(const Appended& one) const {
 
 Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> appended,
                                                      model::RowKind kind) {
-  std::vector<kv::Reservation> reservations;
+  std::vector<kv::Growth> growths;
   for (const Appended& one : appended) {
     WEFT_RETURN_IF_ERROR(check_fits(one));
-    WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
-                          cache_->reserve(one.sequence->id(), narrow<int32_t>(one.tokens.size()),
-                                          model::slot_kind(kind)));
-    reservations.push_back(std::move(reservation));
+    growths.push_back(
+        {one.sequence->id(), narrow<int32_t>(one.tokens.size()), model::slot_kind(kind)});
   }
-  return reservations;
+  return cache_->reserve_all(growths);
 }
 
 namespace {
@@ -231,21 +311,36 @@ Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended
                                               const AppendOptions& options) {
   const LogitRows wanted = options.every_row ? LogitRows::kAll : LogitRows::kLast;
   return with_memory_for(appended, [&]() -> Result<std::vector<float>> {
-    const bool is_long = rolls_windows() && appended.size() == 1 &&
-                         std::ssize(appended.front().tokens) > kRollingStepTokens;
-    if (!is_long || options.every_row) return append_in_one_step(appended, options, wanted);
-    return append_in_steps(appended.front(), options);
+    const bool is_long = appended.size() == 1 && std::ssize(appended.front().tokens) > step_rows_;
+    const int64_t begin_ns = env_.monotonic_ns();
+    auto logits = is_long && !options.every_row ? append_in_steps(appended.front(), options)
+                                                : append_in_one_step(appended, options, wanted);
+    if (options.kind == model::RowKind::kPrompt && logits.is_ok() && logs_info()) {
+      log_prompt(appended, env_.ms_since(begin_ns));
+    }
+    return logits;
   });
 }
 
-// At most one step's tokens are beside the windows. Only the last one's logits are computed.
+void Engine::log_prompt(std::span<const Appended> appended, double ms) const {
+  int64_t n_tokens = 0, n_before = 0;
+  for (const Appended& one : appended) {
+    n_tokens += std::ssize(one.tokens);
+    n_before += one.sequence->length() - std::ssize(one.tokens);
+  }
+  log_info(fmt::format("prompt: {} tokens after {} in {:.0f} ms ({:.1f} tokens/s)", n_tokens,
+                       n_before, ms, n_tokens * 1e3 / std::max(ms, 1e-3)));
+}
+
+// The bits are those of one step: a row depends on what its sequence holds and not on the rows
+// beside it. Only the last step's logits are computed.
 Result<std::vector<float>> Engine::append_in_steps(const Appended& all,
                                                    const AppendOptions& options) {
   const int32_t n_before = all.sequence->length();
   WEFT_RETURN_IF_ERROR(check_fits(all));
   Result<std::vector<float>> logits = std::vector<float>();
   for (std::span<const int32_t> rest = all.tokens; !rest.empty() && logits.is_ok();) {
-    const size_t n_rows = std::min<size_t>(rest.size(), kRollingStepTokens);
+    const size_t n_rows = std::min<size_t>(rest.size(), step_rows_);
     const Appended some[] = {{all.sequence, rest.first(n_rows)}};
     rest = rest.subspan(n_rows);
     logits = append_in_one_step(some, options, rest.empty() ? LogitRows::kLast : LogitRows::kNone);
@@ -278,7 +373,7 @@ Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> 
 
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,
                      FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  constexpr size_t kRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
+  constexpr size_t kRowsAtOnce = kScoredRowsAtOnce;
   return with_memory_for(appended, [&]() -> Status {
     model::Rows rows = rows_of(appended, model::RowKind::kPrompt);
     WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations,

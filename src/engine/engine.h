@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <ctime>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,9 +16,11 @@
 #include "base/function_ref.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "engine/step_memory.h"
 #include "fusion/fusor.h"
 #include "kernels/context.h"
 #include "kv/cache.h"
+#include "kv/usage.h"
 #include "model/context_shift.h"
 #include "model/executor.h"
 #include "model/forward.h"
@@ -31,11 +34,14 @@ struct EngineOptions {
   std::string model_path;
   std::shared_ptr<const model::Model> model;  // an open one to share, in place of the path
   int n_threads = 0;                          // 0: one for each core this process may use
-  int32_t context_tokens = 0;   // longest prompt and answer together; 0: the model's, at most
-                                // 8192; a shared model's is its own
-  uint64_t kv_limit_bytes = 0;  // of the KV cache, never exceeded; 0: what n_contexts need
-  kernels::KvTypes kv_types;    // of the KV cache
-  int32_t n_contexts = 1;       // requests that may each fill a context at once
+  int32_t context_tokens = 0;  // longest prompt and answer together; 0: the model's, at most
+                               // 8192; a shared model's is its own
+  /// Of the KV cache's pages and what a step takes beside them, never exceeded; 0: what n_contexts
+  /// need, and steps of any length.
+  uint64_t kv_limit_bytes = 0;
+  StepNeeds steps;            // what is to be run under it
+  kernels::KvTypes kv_types;  // of the KV cache
+  int32_t n_contexts = 1;     // requests that may each fill a context at once
   /// Layers with a sliding window keep what it holds, and not whole contexts. Then chunks are not
   /// fused, sequences not saved, and tokens not removed.
   bool rolls_windows = false;
@@ -59,6 +65,14 @@ struct AppendOptions {
   /// May be null; asked in front of each layer: true ends it with kCancelled and the sequence as it
   /// was.
   const FunctionRef<bool()>* cancelled = nullptr;
+};
+
+/// The pages of a group of layers.
+struct GroupUse {
+  kv::PageUse pages;
+  int32_t n_layers = 0;
+  int32_t window_tokens = 0;  // that its layers see; 0: all
+  int64_t page_bytes = 0;     // K and V of a page, its layers
 };
 
 /// Not thread-safe.
@@ -88,6 +102,12 @@ class Engine {
   std::string flags_to_hold(int64_t tokens) const;
   /// These as the end of a line, "-c 448 holds them", or that the model does not hold so many.
   std::string way_to_hold(int64_t tokens) const;
+  /// The --kv-limit under which the cache has so many pages, with what a step then takes.
+  int64_t limit_to_hold(int64_t n_pages) const;
+  /// Rows of a prompt that go in one step where it can be divided.
+  int32_t step_rows() const { return step_rows_; }
+  /// What --kv-limit sets aside for a step, beside the pages; 0 where there is no limit.
+  int64_t scratch_bytes() const { return scratch_bytes_; }
   /// Prompts are counted up to here, also where the context is smaller, so that it can be said what
   /// would hold them. A longer one has more tokens than this, nobody knows how many.
   int64_t counted_tokens() const;
@@ -96,6 +116,11 @@ class Engine {
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;
+  /// What the pages of each group of layers are used for now, in the order of the model's groups.
+  std::vector<GroupUse> kv_use() const;
+  /// Calls `seen` after each pass that was committed, with the sequences that it ran still there.
+  /// It looks at every sequence and page: for -v.
+  void watch_kv(std::function<void(const std::vector<GroupUse>&)> seen);
   /// For tests: all of its metadata.
   std::vector<kv::Snapshot> kv_snapshots() const { return cache_->snapshots(); }
   /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
@@ -117,15 +142,20 @@ class Engine {
   const std::string& rates_kept_file() const { return rates_kept_file_; }
 
   /// What the chunks computed after `anchor` have in common.
-  fusion::KeyScope key_scope(std::vector<int32_t> anchor) const;
-  /// Chunks computed after `anchor`, found in and put to `store` (may be null).
-  std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor);
+  fusion::KeyScope key_scope(std::vector<int32_t> anchor,
+                             DType record_type = fusion::kUsualRecordType) const;
+  /// Chunks computed after `anchor`, found in and put to `store` (may be null) as records of a type
+  /// that fusion::check_record_type takes. What it stores and publishes is found by fusors of the
+  /// same salt (a tenant's) alone.
+  std::unique_ptr<fusion::Fusor> make_fusor(store::ChunkStore* store, std::vector<int32_t> anchor,
+                                            DType record_type = fusion::kUsualRecordType,
+                                            std::string salt = {});
 
-  /// Runs `tokens` after what the sequence holds and commits them. Where windows roll, in steps of
-  /// kRollingStepTokens. Returns the logits of the last
-  /// row, or of all: [rows, vocab_size]. kResourceExhausted past the context or when memory runs
-  /// out; kInvalidArgument for no tokens and ids outside the vocabulary. After an error the
-  /// sequence is as it was, or empty, if by then it could not be cut back.
+  /// Runs `tokens` after what the sequence holds and commits them, in steps of step_rows(). Returns
+  /// the logits of the last row, or of all, in one step: [rows, vocab_size]. kResourceExhausted
+  /// past the context or when memory runs out; kInvalidArgument for no tokens and ids outside the
+  /// vocabulary. After an error the sequence is as it was, or empty, if by then it could not be cut
+  /// back.
   Result<std::vector<float>> append(const kv::OwnedSequence& sequence,
                                     std::span<const int32_t> tokens,
                                     const AppendOptions& options = {}) {
@@ -136,6 +166,7 @@ class Engine {
   /// the second. Each gets what it gets alone.
   Result<std::vector<float>> append_all(std::span<const Appended> appended,
                                         const AppendOptions& options = {});
+  static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
   /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order.
   Status score(std::span<const Appended> appended, std::span<const int64_t> rows,
@@ -161,6 +192,15 @@ class Engine {
   Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
                                                model::RowKind kind);
   static Result<std::unique_ptr<Engine>> open_all(Env& env, const EngineOptions& options);
+  Status make_cache(const EngineOptions& options);
+  /// Under a limit the pass's scratch is taken at once, at its full size: what grows needs old and
+  /// new together.
+  void take_scratch() {
+    if (is_kv_limited_) forward_->reserve(block_rows_);
+  }
+  StepMemory step_memory() const;
+  void log_opened(const EngineOptions& options) const;
+  void log_prompt(std::span<const Appended> appended, double ms) const;
 
   Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa)
       : env_(env), pool_(std::move(pool)), context_{*pool_, isa} {}
@@ -175,6 +215,10 @@ class Engine {
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
   bool is_kv_limited_ = false;
+  StepNeeds steps_;
+  int32_t step_rows_ = std::numeric_limits<int32_t>::max();
+  int64_t scratch_bytes_ = 0;
+  int64_t block_rows_ = 0;  // that the longest step has, under a limit
   std::string rates_kept_file_;
   std::optional<fusion::PrefillRates> rates_;
   double load_ms_ = 0;

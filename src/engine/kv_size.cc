@@ -1,5 +1,5 @@
-// A limit is met by fewer pages, found by halving, since a group that rolls stops growing at its
-// window: bytes are no multiple of pages.
+// A limit is met by fewer pages, found by halving: bytes are no multiple of pages, since a group
+// that rolls stops growing at its window, and since more pages allow longer steps.
 #include "engine/kv_size.h"
 
 #include <fmt/format.h>
@@ -62,23 +62,47 @@ Result<kv::Cache::Options> kv_cache_options(const KvRequest& request,
       std::min<int64_t>(int64_t{request.context_tokens} * request.n_contexts + kSpareTokens,
                         std::numeric_limits<int32_t>::max() / kKvPageTokens * kKvPageTokens);
   cache.capacity_tokens = narrow<int32_t>(wanted);
-  if (request.limit_bytes == 0) return cache;
-  const auto fits = [&](int64_t n_pages) {
-    return std::cmp_less_equal(kv_cache_bytes(cache, n_pages), request.limit_bytes);
-  };
-  if (!fits(1)) {
-    return invalid_argument(
-        fmt::format("--kv-limit {}: a page of {} tokens takes {} with this model",
-                    size_flag(request.limit_bytes), kKvPageTokens,
-                    size_flag_for(narrow<uint64_t>(kv_cache_bytes(cache, 1)))));
-  }
-  int64_t n_pages = 1;
-  for (int64_t too_many = wanted / kKvPageTokens + 1; too_many - n_pages > 1;) {
-    const int64_t middle = n_pages + (too_many - n_pages) / 2;
-    (fits(middle) ? n_pages : too_many) = middle;
-  }
-  cache.capacity_tokens = narrow<int32_t>(n_pages * kKvPageTokens);
   return cache;
+}
+
+int64_t limit_for_pages(const kv::Cache::Options& cache, int64_t n_pages, StepBytes step_bytes) {
+  const int64_t capacity = n_pages * kKvPageTokens;
+  return kv_cache_bytes(cache, n_pages) +
+         step_bytes(capacity, std::min<int64_t>(kLeastStepRows, capacity));
+}
+
+Result<KvPlan> limit_kv(const kv::Cache::Options& wanted, uint64_t limit_bytes,
+                        StepBytes step_bytes) {
+  const auto fits = [&](int64_t n_bytes) { return std::cmp_less_equal(n_bytes, limit_bytes); };
+  // The most from `least` on, which fits, to `most` for which `bytes_of` fits: it grows.
+  const auto most_that_fits = [&](int64_t least, int64_t most, const auto& bytes_of) {
+    for (int64_t too_many = most + 1; too_many - least > 1;) {
+      const int64_t middle = least + (too_many - least) / 2;
+      (fits(bytes_of(middle)) ? least : too_many) = middle;
+    }
+    return least;
+  };
+  const auto with_pages = [&](int64_t n) { return limit_for_pages(wanted, n, step_bytes); };
+  if (!fits(with_pages(1))) {
+    return invalid_argument(fmt::format(
+        "--kv-limit {}: a page of {} tokens takes {} with this model, and a step beside it {}: at "
+        "least {} is needed",
+        size_flag(limit_bytes), kKvPageTokens,
+        size_flag_for(narrow<uint64_t>(kv_cache_bytes(wanted, 1))),
+        size_flag_for(narrow<uint64_t>(with_pages(1) - kv_cache_bytes(wanted, 1))),
+        size_flag_for(narrow<uint64_t>(with_pages(1)))));
+  }
+  const int64_t n_pages =
+      most_that_fits(1, (wanted.capacity_tokens + kKvPageTokens - 1) / kKvPageTokens, with_pages);
+  const int64_t capacity = n_pages * kKvPageTokens;
+  const int64_t step_rows = most_that_fits(
+      std::min<int64_t>(kLeastStepRows, capacity), capacity,
+      [&](int64_t rows) { return kv_cache_bytes(wanted, n_pages) + step_bytes(capacity, rows); });
+  KvPlan plan{.cache = wanted,
+              .step_rows = narrow<int32_t>(step_rows),
+              .scratch_bytes = step_bytes(capacity, step_rows)};
+  plan.cache.capacity_tokens = narrow<int32_t>(capacity);
+  return plan;
 }
 
 }  // namespace weft::engine

@@ -14,7 +14,7 @@
 #include "base/thread_pool.h"
 #include "engine/compute_choice.h"
 #include "engine/kept_measurements.h"
-#include "fusion/chunk_computer.h"
+#include "fusion/record_type.h"
 #include "kernels/kv_codec.h"
 #include "kernels/rope.h"
 #include "kv/cache.h"
@@ -226,9 +226,9 @@ class RateMeter {
   /// of zeros, in the nearest cache.
   double place_bytes() {
     const int64_t n = lengths_.far_position * config_.kv_width();
-    const int64_t half = row_bytes(fusion::kRecordType, n);
+    const int64_t half = row_bytes(fusion::kUsualRecordType, n);
     std::vector<std::byte> record(2 * half);
-    kernels::encode_kv(context_.isa, fusion::kRecordType, std::vector<float>(2 * n, 1.0f / 16),
+    kernels::encode_kv(context_.isa, fusion::kUsualRecordType, std::vector<float>(2 * n, 1.0f / 16),
                        record.data());
     std::vector<int32_t> positions(lengths_.far_position);
     std::iota(positions.begin(), positions.end(), 0);
@@ -237,7 +237,7 @@ class RateMeter {
     const QuietWatch watch = start_watch();
     for (const int32_t l : layers_) {
       kernels::rotate_into_pages(
-          context_, table, 0, {fusion::kRecordType, record.data(), record.data() + half},
+          context_, table, 0, {fusion::kUsualRecordType, record.data(), record.data() + half},
           lengths_.far_position, 0, cache_.layer_table(sequence_, l).data(), cache_.layer(l));
       bytes += record.size();
     }
@@ -272,6 +272,25 @@ Result<PrefillRates> measure(Env& env, const model::Model& model, const kernels:
 }
 
 }  // namespace
+
+int64_t prefill_rates_bytes(const model::StepScratch& scratch, const model::ModelConfig& config,
+                            int64_t capacity_tokens) {
+  const Lengths lengths =
+      lengths_within(narrow<int32_t>(std::min(capacity_tokens, int64_t{Lengths().tokens()})));
+  // The record that is placed, as f32 and as it is stored, and its angles: place_bytes().
+  const int64_t record = row_bytes(fusion::kUsualRecordType, 2 * config.kv_width());
+  const int64_t placed_bytes =
+      lengths.far_position *
+      (record + (2 * config.kv_width() + config.head_dim + 1) * int64_t{sizeof(float)});
+  // The batch of the run before is there until the next one has ended.
+  const int64_t rows = 2 * lengths.many_rows;
+  const int64_t step_bytes = scratch.bytes({.prompt_rows = lengths.many_rows,
+                                            .most_rows = rows,
+                                            .n_slots = lengths.tokens(),
+                                            .logit_rows = 1},
+                                           usable_cores());
+  return step_bytes + placed_bytes;
+}
 
 Result<PrefillRates> prefill_rates(Env& env, const model::Model& model,
                                    const kernels::Context& context, kv::Cache& cache,

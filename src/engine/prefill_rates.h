@@ -10,8 +10,13 @@
 #include "kernels/context.h"
 #include "kv/cache.h"
 #include "model/model.h"
+#include "model/step_scratch.h"
 
 namespace weft::engine {
+
+/// What the measurement takes at most, beside a cache of so many tokens: all cores take part.
+int64_t prefill_rates_bytes(const model::StepScratch& scratch, const model::ModelConfig& config,
+                            int64_t capacity_tokens);
 
 /// What `kept_file` says for this CPU, number of cores, instruction set, compute path, model,
 /// context and types of KV, else a measurement (about a second; for a large model a few), which is

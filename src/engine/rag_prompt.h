@@ -12,7 +12,7 @@
 //   Passage: {title}: {text}\n    for each passage, tokenised by itself
 //   Question: {question}\nAnswer:
 //
-// In a conversation the earlier questions stand before that, each with its answer and without its
+// In a conversation the earlier questions come before that, each with its answer and without its
 // passages, in the same words: as turns of their own ("Question: …\nShort answer:", then "Answer:
 // …"), or after the examples ("Question: …\nAnswer: …\n\n").
 #pragma once

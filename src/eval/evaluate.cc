@@ -9,6 +9,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/narrow.h"
 #include "base/spread.h"
 #include "engine/generation.h"
 #include "eval/metrics.h"
@@ -50,7 +51,7 @@ class Evaluator {
         options_(options),
         rag_(std::move(rag)),
         n_anchor_tokens_(std::ssize(anchor)),
-        fusor_(engine.make_fusor(nullptr, std::move(anchor))),
+        fusor_(engine.make_fusor(nullptr, std::move(anchor), options.record_type)),
         samples_(samples),
         goes_on_(goes_on),
         on_result_(on_result) {}
@@ -288,6 +289,15 @@ class Evaluator {
 };
 
 }  // namespace
+
+engine::StepNeeds steps_of(const EvalOptions& options) {
+  const auto n_modes = narrow<int32_t>(std::ssize(options.modes) + 1);  // the reference, too
+  const int32_t n_sequences = narrow<int32_t>(kExamplesAtOnce) * n_modes;
+  return {.n_sequences = n_sequences,
+          .makes_chunks = true,
+          .fuses = true,
+          .logit_rows = std::max(2 * n_sequences, (kAnswerTokens - 1) * n_modes)};
+}
 
 Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& examples,
                             const EvalOptions& options,

@@ -12,6 +12,7 @@
 #include "eval/dataset.h"
 #include "eval/metrics.h"
 #include "fusion/prompt.h"
+#include "fusion/record_type.h"
 
 namespace weft::eval {
 
@@ -20,7 +21,8 @@ struct EvalOptions {
                                           fusion::ReuseMode::kBlend};
   fusion::FusionOptions fusion;  // its mode is set per run
   engine::AnchorSpec anchor;
-  std::optional<engine::PromptForm> prompt;  // none: as the model wants it
+  DType record_type = fusion::kUsualRecordType;  // one that fusion::check_record_type takes
+  std::optional<engine::PromptForm> prompt;      // none: as the model wants it
 };
 
 /// Means over the examples. KL and agreement are over the tokens of full prefill's greedy answer
@@ -58,6 +60,9 @@ struct EvalResult {
   std::vector<ModeResult> modes;  // as in the options
   std::vector<ExampleResult> details;
 };
+
+/// What evaluate() runs.
+engine::StepNeeds steps_of(const EvalOptions& options);
 
 /// Answers of several examples grow in the same steps, as many as the KV cache holds beside each
 /// other; each is what it is alone. `progress` is called after each example and in between;

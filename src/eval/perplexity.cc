@@ -65,6 +65,13 @@ int32_t windows_at_once(int32_t window_tokens) {
   return std::max(1, kStepRows / std::max(1, window_tokens));
 }
 
+engine::StepNeeds perplexity_steps(int32_t window_tokens) {
+  return {.whole_rows =
+              std::max<int64_t>(kStepRows, int64_t{windows_at_once(window_tokens)} * window_tokens),
+          .logit_rows = engine::Engine::kScoredRowsAtOnce,
+          .scores = true};
+}
+
 Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
                                     const PerplexityOptions& options,
                                     FunctionRef<bool(int64_t, int64_t)> progress) {

@@ -25,6 +25,9 @@ struct PerplexityResult {
 /// Windows that one step computes, where the KV cache has room for them: more are not quicker.
 int32_t windows_at_once(int32_t window_tokens);
 
+/// What perplexity() and endless_perplexity() run.
+engine::StepNeeds perplexity_steps(int32_t window_tokens);
+
 /// kInvalidArgument when the text is shorter than one window. `progress` as in evaluate().
 Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
                                     const PerplexityOptions& options,

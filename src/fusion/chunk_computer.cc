@@ -13,13 +13,12 @@
 
 namespace weft::fusion {
 
-int64_t record_token_bytes(const model::ModelConfig& config) {
-  return config.n_layers * kernels::kv_token_bytes(config.kv_layout({kRecordType, kRecordType}));
-}
-
 ChunkComputer::ChunkComputer(model::ForwardPass& forward, kv::Cache& cache,
-                             const kernels::Context& context, std::vector<int32_t> anchor)
-    : forward_(forward), cache_(cache), context_(context), anchor_(std::move(anchor)) {}
+                             const kernels::Context& context, std::vector<int32_t> anchor,
+                             DType type)
+    : forward_(forward), cache_(cache), context_(context), anchor_(std::move(anchor)), type_(type) {
+  WEFT_CHECK(check_record_type(forward.model().config(), type).is_ok());
+}
 
 ChunkComputer::~ChunkComputer() {
   if (anchor_sequence_ && cache_.contains(*anchor_sequence_)) {
@@ -73,12 +72,13 @@ Status ChunkPass::Step::add(ChunkComputer& computer, std::span<const int32_t> to
   reservations.push_back(std::move(reservation));
   rows.add(forked, tokens, narrow<int32_t>(computer.anchor_.size()));
   const model::ModelConfig& config = computer.forward_.model().config();
-  const int64_t half_bytes = row_bytes(kRecordType, n_tokens * config.kv_width());
+  const int64_t layer_bytes = record_layer_bytes(config, computer.type_, n_tokens);
   ChunkKv& chunk = chunks.emplace_back();
+  chunk.type = computer.type_;
   chunk.n_tokens = n_tokens;
   chunk.layers.resize(config.n_layers);
   // Before the pass: no allocation may fail in the middle of a layer.
-  for (std::vector<std::byte>& layer : chunk.layers) layer.resize(2 * half_bytes);
+  for (std::vector<std::byte>& layer : chunk.layers) layer.resize(layer_bytes);
   return Status::ok();
 }
 
@@ -95,15 +95,16 @@ void ChunkPass::keep(int64_t row_begin, MatrixView<const float> k, MatrixView<co
     const int64_t begin = std::max(row_begin, groups_[i].row_begin);
     const int64_t end = std::min(row_begin + k.rows, groups_[i].row_end);
     if (begin >= end) continue;
+    const DType type = step_.chunks[i].type;
     std::vector<std::byte>& bytes = step_.chunks[i].layers[layer_];
     std::byte* const to_k =
-        bytes.data() + row_bytes(kRecordType, (begin - groups_[i].row_begin) * k.columns);
+        bytes.data() + row_bytes(type, (begin - groups_[i].row_begin) * k.columns);
     std::byte* const to_v = to_k + bytes.size() / 2;
     const auto of_chunk = [&](MatrixView<const float> rows) {
       return rows.row_range(begin - row_begin, end - begin).elements();
     };
-    kernels::encode_kv(isa_, kRecordType, of_chunk(k), to_k);
-    kernels::encode_kv(isa_, kRecordType, of_chunk(v), to_v);
+    kernels::encode_kv(isa_, type, of_chunk(k), to_k);
+    kernels::encode_kv(isa_, type, of_chunk(v), to_v);
   }
   if (row_begin + k.rows == groups_.back().row_end) ++layer_;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "fusion/record_type.h"
 #include "kv/cache.h"
 #include "model/executor.h"
 #include "model/forward.h"
@@ -19,14 +20,10 @@
 
 namespace weft::fusion {
 
-/// What records hold, whatever the KV cache does.
-inline constexpr DType kRecordType = DType::kF16;
-/// Of one token, all layers.
-int64_t record_token_bytes(const model::ModelConfig& config);
-
 /// One chunk's KV as a record has it: K before rotation. A layer is
-/// [n_tokens][n_kv_heads][head_dim] of K, then the same of V, of kRecordType.
+/// [n_tokens][n_kv_heads][head_dim] of K, then the same of V, both of `type`.
 struct ChunkKv {
+  DType type = kUsualRecordType;
   int32_t n_tokens = 0;
   std::vector<std::vector<std::byte>> layers;
 };
@@ -40,9 +37,10 @@ class ChunkPass;
 /// Not thread-safe.
 class ChunkComputer {
  public:
-  /// `forward` and `cache` must outlive the computer; `anchor` may be empty.
+  /// `forward` and `cache` must outlive the computer; `anchor` may be empty; `type` is what it
+  /// gives, whatever the cache holds, and one that check_record_type takes.
   ChunkComputer(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
-                std::vector<int32_t> anchor);
+                std::vector<int32_t> anchor, DType type = kUsualRecordType);
   ~ChunkComputer();
   ChunkComputer(const ChunkComputer&) = delete;
   ChunkComputer& operator=(const ChunkComputer&) = delete;
@@ -77,6 +75,7 @@ class ChunkComputer {
   kv::Cache& cache_;
   const kernels::Context& context_;
   std::vector<int32_t> anchor_;
+  const DType type_;
   std::optional<kv::SequenceId> anchor_sequence_;  // expendable: it may be gone
 };
 

@@ -14,7 +14,6 @@ namespace {
 // Models with one RoPE for all layers keep the identities that they had before there were others.
 constexpr uint32_t kOneRope = 1;
 constexpr uint32_t kSeveralRopes = 2;  // their number comes before them
-constexpr uint32_t kKvTypeF16 = 1;     // of records: what the pages hold is no part of it
 
 /// Little-endian, each list after its length: no two different keys give the same bytes.
 class IdentityWriter {
@@ -43,7 +42,7 @@ std::vector<std::byte> chunk_identity(const KeyScope& scope, std::span<const int
   IdentityWriter out;
   const bool one_rope = scope.ropes.size() == 1;
   out.number(one_rope ? kOneRope : kSeveralRopes);
-  out.number(kKvTypeF16);
+  out.number(to_underlying(scope.record_type));  // GGML's id: f16 is 1, as it always was here
   out.number(scope.model_fingerprint.high);
   out.number(scope.model_fingerprint.low);
   if (!one_rope) out.number(narrow<uint32_t>(scope.ropes.size()));
@@ -59,6 +58,13 @@ std::vector<std::byte> chunk_identity(const KeyScope& scope, std::span<const int
   out.list(std::span<const int32_t>(scope.anchor));
   out.list(tokens);
   return out.take();
+}
+
+std::optional<uint32_t> record_type_id(std::span<const std::byte> identity) {
+  uint32_t head[2];  // which RoPEs there are, and the type
+  if (identity.size() < sizeof head) return std::nullopt;
+  std::memcpy(head, identity.data(), sizeof head);
+  return head[1];
 }
 
 }  // namespace weft::fusion

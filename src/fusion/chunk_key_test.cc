@@ -49,6 +49,7 @@ TEST(ChunkIdentity, AnyFieldChangedChangesIt) {
       {"salt", [](KeyScope& s) { s.salt = "tenanu"; }},
       {"salt with a zero at its end", [](KeyScope& s) { s.salt.push_back('\0'); }},
       {"no salt", [](KeyScope& s) { s.salt.clear(); }},
+      {"the records' type", [](KeyScope& s) { s.record_type = DType::kQ8_0; }},
   };
   std::set<std::vector<std::byte>> identities{chunk_identity(base_scope(), kTokens)};
   for (const Change& change : changes) {
@@ -56,6 +57,28 @@ TEST(ChunkIdentity, AnyFieldChangedChangesIt) {
     change.apply(scope);
     EXPECT_TRUE(identities.insert(chunk_identity(scope, kTokens)).second) << change.name;
   }
+}
+
+// From Python's struct and xxhash, field by field as docs/formats/chunk.md has them: stores of
+// every weft so far go by these names.
+TEST(ChunkIdentity, OfF16IsWhatItWasBeforeThereWereOtherTypes) {
+  EXPECT_EQ(hash128(chunk_identity(base_scope(), kTokens)).to_hex(),
+            "39ce00cde6c3c409de10088ea033e1c0");
+  KeyScope scope = base_scope();
+  scope.record_type = DType::kQ8_0;
+  EXPECT_EQ(hash128(chunk_identity(scope, kTokens)).to_hex(), "28656c0c5779db66e4a5864b9f494ae8");
+}
+
+TEST(ChunkIdentity, SaysTheRecordsType) {
+  for (const auto& known : kRecordTypes) {
+    KeyScope scope = base_scope();
+    scope.record_type = known.value;
+    for (const size_t n_ropes : {1, 2}) {
+      scope.ropes.resize(n_ropes);
+      EXPECT_EQ(record_type_id(chunk_identity(scope, kTokens)), to_underlying(known.value));
+    }
+  }
+  EXPECT_EQ(record_type_id(std::vector<std::byte>(7)), std::nullopt);
 }
 
 TEST(ChunkIdentity, AnyTokenChangedChangesIt) {

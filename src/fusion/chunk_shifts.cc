@@ -32,10 +32,11 @@ float length_of(std::span<const float> x) {
 
 }  // namespace
 
-void ChunkShifts::clear() {
+void ChunkShifts::clear(size_t n_changes) {
   chunk_of_.clear();
   weights_.clear();
   changes_.clear();
+  changes_.reserve(n_changes * 2 * width_);
   shifts_.clear();
 }
 

@@ -19,8 +19,8 @@ class ChunkShifts {
   /// `width`: values of K, or of V, that a token has in a layer.
   ChunkShifts(size_t n_chunks, int64_t width) : n_chunks_(n_chunks), width_(width) {}
 
-  /// Forgets what was added, for the next layer.
-  void clear();
+  /// Forgets what was added, for the next layer, which adds so many.
+  void clear(size_t n_changes = 0);
   /// A recomputed token of `chunk`, `index` in it: K before rotation and V as they are in the
   /// prompt, and as the chunk's record has them; [width] each.
   void add(size_t chunk, int64_t index, std::span<const float> k, std::span<const float> v,

@@ -143,7 +143,7 @@ Result<std::optional<model::LayerRun>> FusionPass::check() {
     place_layer(layer_);
     forward_.keep_rows(*batch_, select_by_deviation(layer_, checks_[next_check_].ratio));
     std::vector<int64_t> positions;
-    for (const int32_t position : batch_->rows().positions) {
+    for (const int32_t position : batch_->rows().slots) {
       if (is_chunk_position(position)) positions.push_back(position);
     }
     if (next_check_ == 0) count_recomputed(positions);
@@ -178,7 +178,7 @@ std::vector<int64_t> FusionPass::select_by_deviation(int32_t layer, double ratio
   std::vector<float> reused(width);
   size_t chunk = 0;
   for (int64_t row = 0; row < rows.size(); ++row) {
-    const int32_t position = rows.positions[row];
+    const int32_t position = rows.slots[row];
     if (!is_chunk_position(position)) {
       kept.push_back(row);
       continue;
@@ -251,7 +251,7 @@ void FusionPass::finish() {
 void FusionPass::list_chunk_rows() {
   chunk_rows_.clear();
   size_t chunk = 0;
-  const std::vector<int32_t>& positions = batch_->rows().positions;
+  const std::vector<int32_t>& positions = batch_->rows().slots;
   for (int64_t row = 0; row < std::ssize(positions); ++row) {
     if (!is_chunk_position(positions[row])) continue;
     while (positions[row] >= prompt_.chunk_begin(chunk + 1)) ++chunk;
@@ -306,7 +306,7 @@ void FusionPass::read_from_pages(int32_t layer) {
 /// Of the rows from row_begin on of the step, whose K and V these are.
 void FusionPass::measure_changes(int64_t row_begin, MatrixView<const float> k,
                                  MatrixView<const float> v) {
-  if (row_begin == 0) shifts_.clear();
+  if (row_begin == 0) shifts_.clear(chunk_rows_.size());
   const MatrixView<const float> stored_k(stored_k_, k.columns), stored_v(stored_v_, v.columns);
   for (size_t i = 0; i < chunk_rows_.size(); ++i) {
     const ChunkRow& row = chunk_rows_[i];
@@ -330,10 +330,10 @@ Status FusionPass::load_layer(int32_t layer) {
 /// A chunk's part of the layer's bytes.
 kernels::KvRecord FusionPass::record_of(size_t chunk) const {
   const std::span<const std::byte> bytes = layer_bytes_[chunk];
-  return {.type = kRecordType, .k = bytes.data(), .v = bytes.data() + bytes.size() / 2};
+  return {.type = sources_[chunk].type(), .k = bytes.data(), .v = bytes.data() + bytes.size() / 2};
 }
 
-/// Rotates the layer's K to where the chunks stand and copies its V, both as `shifts` correct them.
+/// Rotates the layer's K to where the chunks lie and copies its V, both as `shifts` correct them.
 void FusionPass::place_layer(int32_t layer, const ChunkShifts* shifts) {
   const int32_t* block_table = cache_.layer_table(sequence_, layer).data();
   const kernels::PagedKv kv = cache_.layer(layer);
@@ -365,13 +365,13 @@ Status FusionPass::start(std::span<const int64_t> selected) {
   model::Rows rows;
   const auto add = [&](int32_t position) {
     rows.slots.push_back(position);
-    rows.positions.push_back(position);
     rows.tokens.push_back(tokens_[position]);
   };
   for (int32_t p = found_prefix_; p < chunks_begin_; ++p) add(p);
   for (const int64_t position : selected) add(narrow<int32_t>(position));
   for (int32_t p = chunks_end_; p < std::ssize(tokens_); ++p) add(p);
   rows.groups = {{.sequence = sequence_, .row_begin = 0, .row_end = rows.size()}};
+  batch_.reset();  // the first phase's: the two are never there together
   WEFT_ASSIGN_OR_RETURN(batch_, forward_.start(cache_, std::move(rows)));
   return Status::ok();
 }

@@ -62,9 +62,10 @@ Status check_sources(const Prompt& prompt, const std::vector<ChunkSource>& sourc
   return Status::ok();
 }
 
-/// The record's shape is what this model's chunk of n_tokens must have.
-bool fits(const store::RecordInfo& info, const model::ModelConfig& config, int64_t n_tokens) {
-  const int64_t layer_bytes = n_tokens * 2 * row_bytes(kRecordType, config.kv_width());
+/// The record's shape is what this model's chunk of n_tokens must have in this type.
+bool fits(const store::RecordInfo& info, const model::ModelConfig& config, DType type,
+          int64_t n_tokens) {
+  const int64_t layer_bytes = record_layer_bytes(config, type, n_tokens);
   return std::cmp_equal(info.n_layers, config.n_layers) &&
          std::cmp_equal(info.n_tokens, n_tokens) && std::cmp_equal(info.layer_bytes, layer_bytes);
 }
@@ -79,7 +80,7 @@ Fusor::Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Conte
       env_(env),
       store_(store),
       scope_(std::move(scope)),
-      computer_(forward, cache, context, scope_.anchor) {}
+      computer_(forward, cache, context, scope_.anchor, scope_.record_type) {}
 
 Fusor::~Fusor() = default;
 
@@ -139,7 +140,7 @@ int32_t Fusor::pages_for_missing(const Prompt& prompt) const {
 /// As if every chunk were stored.
 ReuseCounts Fusor::count(const Prompt& prompt) const {
   ReuseCounts counts;
-  counts.prefix_found = cache_.match_prefix(prompt.prefix);
+  counts.prefix_found = cache_.match_prefix(prompt.prefix, scope_.salt);
   counts.prefix_missing = std::ssize(prompt.prefix) - counts.prefix_found;
   counts.anchor_tokens = std::ssize(computer_.anchor());
   counts.suffix_tokens = std::ssize(prompt.suffix);
@@ -182,14 +183,16 @@ std::vector<std::optional<ChunkSource>> Fusor::look_up(std::span<const NamedChun
     auto handle = store_->find(key);
     if (!handle.is_ok()) {
       if (handle.status().code() != StatusCode::kNotFound) log_warning(handle.status().message());
-    } else if (!fits(handle->info(), forward_.model().config(), tokens.size())) {
+    } else if (!fits(handle->info(), forward_.model().config(), scope_.record_type,
+                     tokens.size())) {
       // The identity is this model's and chunk's, so whoever wrote the rest did not compute it.
       store_->reject(key, fmt::format("{} layers of {} bytes for {} tokens, not the shape of this "
-                                      "chunk's KV of {} tokens: damaged",
+                                      "chunk's KV of {} tokens in {}: damaged",
                                       handle->info().n_layers, handle->info().layer_bytes,
-                                      handle->info().n_tokens, tokens.size()));
+                                      handle->info().n_tokens, tokens.size(),
+                                      kRecordTypes.name(scope_.record_type)));
     } else {
-      found[i].emplace(std::move(*handle));
+      found[i].emplace(std::move(*handle), scope_.record_type);
     }
   }
   return found;

@@ -1,4 +1,4 @@
-// Prefills a prompt whose chunks may be reused wherever they stand (CacheBlend, EuroSys'25): looks
+// Prefills a prompt whose chunks may be reused wherever they are (CacheBlend, EuroSys'25): looks
 // the chunks up, computes those that are missing, puts their rotated KV into the sequence's pages,
 // chooses the tokens that depend on their neighbours, and recomputes them together with all text
 // that is no chunk. Also the plain ways, so that one call serves every mode.

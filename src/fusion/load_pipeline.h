@@ -41,10 +41,10 @@ class LoadPipeline {
   std::span<const std::span<const std::byte>> next();
   const LoadFailure& failure() const { return failure_; }
 
+  static constexpr int32_t kSlots = 4;  // layers in memory at a time: one in use, three ahead
+
  private:
   LoadPipeline(std::span<ChunkSource> sources, int32_t first_layer, int32_t n_layers);
-
-  static constexpr int32_t kSlots = 4;  // layers in memory at a time: one in use, three ahead
 
   struct Slot {
     std::vector<store::AlignedBytes> scratch;  // a chunk's

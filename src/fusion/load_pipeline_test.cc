@@ -85,7 +85,7 @@ class LoadPipelineTest : public ::testing::Test {
     EXPECT_TRUE(put.is_ok()) << put.message();
     auto handle = store_->find(key_of(chunk));
     EXPECT_TRUE(handle.is_ok()) << handle.status().message();
-    return ChunkSource(std::move(*handle));
+    return {std::move(*handle), kUsualRecordType};
   }
 
   /// Damages the first byte of one layer of a stored chunk.

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/byte_sizes.h"
+#include "base/log.h"
 #include "base/narrow.h"
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/gathering_internal.h"
@@ -133,7 +135,8 @@ Status Prefill::finish_gathering() {
 Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
   kv::Cache& cache = fusor_.cache_;
   kv::OwnedSequence sequence(cache);
-  WEFT_ASSIGN_OR_RETURN(found_prefix_, cache.attach_prefix(sequence.id(), prefix));
+  WEFT_ASSIGN_OR_RETURN(found_prefix_,
+                        cache.attach_prefix(sequence.id(), prefix, fusor_.scope_.salt));
   auto reservation = cache.reserve(sequence.id(), narrow<int32_t>(tokens_.size()) - found_prefix_);
   if (reservation.is_ok()) sequence_.emplace(std::move(sequence));
   return reservation;
@@ -236,18 +239,37 @@ void Prefill::mark_damaged_besides(size_t failed) {
 /// The pass has ended: what others may find is published, and what became of each token counted.
 void Prefill::finish() {
   if (stage_ == Stage::kFuse) {
-    fusor_.cache_.publish(sequence_->id(), prompt_.prefix);
+    fusor_.cache_.publish(sequence_->id(), prompt_.prefix, fusor_.scope_.salt);
     logits_ = std::move(fusion_->logits());
     count_tokens();
+    if (logs_info()) log_fused();
   } else {
-    if (traits_of(options_.mode).shares_prompt) fusor_.cache_.publish(sequence_->id(), tokens_);
+    if (traits_of(options_.mode).shares_prompt) {
+      fusor_.cache_.publish(sequence_->id(), tokens_, fusor_.scope_.salt);
+    }
     logits_ = std::move(rows_pass_->logits());
     report_.mode = options_.mode;
     report_.reused_tokens = found_prefix_;
     report_.computed_tokens = report_.prompt_tokens - found_prefix_;
+    if (logs_info()) {
+      log_info(fmt::format("prompt: {} tokens in full, {} of them in the prefix cache, {:.0f} ms",
+                           report_.prompt_tokens, found_prefix_, report_.timings.prefill_ms));
+    }
   }
   pass_.reset();
   stage_ = Stage::kDone;
+}
+
+void Prefill::log_fused() const {
+  const auto n_of = [&](ChunkOrigin origin) {
+    return std::ranges::count(report_.chunks, origin, &ChunkReport::origin);
+  };
+  log_info(fmt::format(
+      "prompt: {} tokens over {} records, {} from memory, {} from disk, {} computed "
+      "({} read); {} tokens recomputed, {} of the prefix in the prefix cache",
+      report_.prompt_tokens, report_.chunks.size(), n_of(ChunkOrigin::kMemory),
+      n_of(ChunkOrigin::kDisk), n_of(ChunkOrigin::kComputed),
+      size_text(narrow<uint64_t>(report_.loaded_bytes)), report_.recomputed_tokens, found_prefix_));
 }
 
 void Prefill::count_tokens() {

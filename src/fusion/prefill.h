@@ -59,6 +59,7 @@ class Prefill {
   void mark_damaged_besides(size_t chunk);
   void finish();
   void count_tokens();
+  void log_fused() const;
 
   Fusor& fusor_;
   const Prompt prompt_;

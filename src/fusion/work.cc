@@ -6,14 +6,16 @@
 #include <span>
 #include <vector>
 
-#include "fusion/chunk_computer.h"
+#include "fusion/record_type.h"
 #include "fusion/selection.h"
 
 namespace weft::fusion {
 namespace {
 
 // Loading, checking and rotating a byte takes about as long as this many operations of prefill:
-// some 3 GB/s beside some 300 GFLOP/s on two cores.
+// some 3 GB/s beside some 300 GFLOP/s on two cores. Bytes are counted as f16's, whatever the
+// records' type: to place q8_0's 0.53 of them took 0.8 to 1.35 of the time (attention_bench's
+// rotate, AVX2 and AVX-512), and so a store's type changes no choice.
 constexpr double kOperationsPerByte = 100;
 constexpr double kBlockRows = 512;  // model/forward.cc
 // A chunk that is missing is computed by itself, about half of its longest length in sight.
@@ -121,7 +123,7 @@ Work reuse_work(const model::ModelConfig& config, const ReuseCounts& n,
   const double anchor = n.anchor_tokens, missed = n.missed_tokens;
   add_rows(config, 0, config.n_layers, std::array{Rows{missed, anchor, anchor + 2 * kChunkContext}},
            work);
-  work.kv_bytes = 1.0 * chunk_tokens * record_token_bytes(config);
+  work.kv_bytes = 1.0 * chunk_tokens * record_token_bytes(config, kUsualRecordType);
   return work;
 }
 

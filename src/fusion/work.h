@@ -25,7 +25,7 @@ struct Work {
   double blocks = 0;    // of up to 512 rows through a layer; each expands the layer's weights
   double rows = 0;      // rows through a layer
   double keys = 0;      // keys that the rows look at in a layer
-  double kv_bytes = 0;  // of stored KV loaded, rotated and put into pages
+  double kv_bytes = 0;  // of stored KV loaded, rotated and put into pages, as f16 has it
 };
 
 /// Plain prefill (from the end of what the prefix index has).

@@ -21,6 +21,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/byte_sizes.h"
+#include "base/log.h"
 #include "base/narrow.h"
 #include "gguf/gguf.h"
 
@@ -504,6 +506,11 @@ Result<std::shared_ptr<const File>> File::open(Env& env, const std::string& path
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<File> file, map(env, path));
   WEFT_ASSIGN_OR_RETURN(const uint64_t count, file->get_uint_or("split.count", 1));
   if (count > 1) WEFT_RETURN_IF_ERROR(file->add_parts(env, count));
+  if (logs_info()) {
+    log_info(fmt::format("{}: {} mapped, {} tensors{}", path, size_text(file->size_bytes()),
+                         file->tensors().size(),
+                         count > 1 ? fmt::format(", {} files", count) : std::string()));
+  }
   return std::shared_ptr<const File>(std::move(file));
 }
 

@@ -74,7 +74,7 @@ class Pages {
     return table;
   }
   /// Makes NaN of what a slot holds.
-  void spoil(const std::vector<int32_t>& table, int64_t slot, int32_t head) {
+  void poison(const std::vector<int32_t>& table, int64_t slot, int32_t head) {
     std::fill_n(k_at(kv(), table.data(), slot, head), kv().k_bytes, kNanByte);
     std::fill_n(v_at(kv(), table.data(), slot, head), kv().v_bytes, kNanByte);
   }
@@ -339,7 +339,7 @@ TEST(Attention, KeysThatARowMayNotSeeMayHoldAnything) {
     step.add(table, {0, 3, 64, 65, 99, 120, 199});
     const Result clean = run(step, isa, 1);
     // Position 100 turns to NaN: the rows before it, in the same tile, must not notice.
-    pages.spoil(table, 100, 0);
+    pages.poison(table, 100, 0);
     const Result poisoned = run(step, isa, 1);
     const size_t n_early = early.size() * 2 * 24;
     for (size_t i = 0; i < clean.out.size(); ++i) {
@@ -389,7 +389,7 @@ void hide_unseen(Pages& pages, std::vector<int32_t>& table, const std::vector<in
   for (size_t j = 0; j < seen.size(); ++j) {
     if (seen[j]) continue;
     for (int32_t head = 0; head < kv.n_kv_heads; ++head) {
-      pages.spoil(table, j, head);
+      pages.poison(table, j, head);
     }
   }
   for (size_t page = 0; page < table.size(); ++page) {
@@ -594,7 +594,7 @@ TEST(AttentionPageLists, EachHeadReadsItsPagesAndNothingElse) {
       for (int32_t head = 0; head < 3; ++head) {
         const std::vector<int32_t>& list = lists[head];
         for (int32_t slot = 0; slot <= kSlot; ++slot) {
-          if (std::ranges::find(list, slot / 16) == list.end()) pages.spoil(table, slot, head);
+          if (std::ranges::find(list, slot / 16) == list.end()) pages.poison(table, slot, head);
         }
       }
       const Chosen chosen(shape, table, kSlot, lists);

@@ -2,7 +2,7 @@
 // in every step and written once, so decode pays for their bytes: one row's attention over 4,096
 // keys takes 94 us in f16, 89 in bf16 and 132 in f32 (SmolLM2's shape, one thread, AVX-512; a 1B
 // model's 335, 280 and 512). f16 is the default: three more bits than bf16 at nearly the same
-// speed, and the type of stored chunks.
+// speed, and what chunks are stored in unless a store says q8_0.
 //
 // The tables are one a type and instruction set, found by kv_codec() once an op and called through
 // pointers a block of keys at a time; with a call for every vector decode was slower than before

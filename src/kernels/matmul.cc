@@ -91,6 +91,20 @@ void matmul(const Context& context, MatrixView<const float> x,
   }
 }
 
+void count_matmul(const Context& context, const WeightMatrix& weight, int64_t n_rows,
+                  KernelClass kernel_class, WorkspaceSize& size) {
+  if (n_rows == 0) return;
+  if (kernel_class == KernelClass::kDecode) {
+    return count_matmul_decode(context, weight, n_rows, size);
+  }
+  if (context.matmul_path == MatmulPath::kBf16) {
+    return count_matmul_onednn_bf16(n_rows, weight.in_features, size);
+  }
+  const bool in_integers = context.matmul_path == MatmulPath::kInt8 && is_quantised(weight.dtype);
+  count_matmul_panels(context.isa, in_integers ? MatmulPath::kInt8 : MatmulPath::kF32, n_rows,
+                      weight.in_features, size);
+}
+
 // Measured rather than looked up, as the ranking does not follow from the names: with VNNI and no
 // bf16 (Ice Lake) integers are two to three times f32, where bf16 is emulated it is slower than
 // f32, and with AMX it is twice as fast. Once, when the model is opened: the clock is not read

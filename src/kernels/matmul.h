@@ -8,6 +8,7 @@
 
 #include "kernels/context.h"
 #include "kernels/kernel_class.h"
+#include "kernels/workspace_size.h"
 #include "tensor/dtype.h"
 #include "tensor/matrix_view.h"
 
@@ -42,6 +43,11 @@ struct MatmulOutput {
 /// how many there are, nor on the thread count.
 void matmul(const Context& context, MatrixView<const float> x,
             std::span<const MatmulOutput> outputs, KernelClass kernel_class);
+
+/// What matmul() takes of the workspace at most for up to n_rows rows and this weight. Of oneDNN's
+/// products (bf16) it asks oneDNN, which takes some ms for each number of in_features.
+void count_matmul(const Context& context, const WeightMatrix& weight, int64_t n_rows,
+                  KernelClass kernel_class, WorkspaceSize& size);
 
 /// More than a layer has over one input (q, k, v; gate, up): outputs are sorted on the stack.
 inline constexpr size_t kMostOutputs = 8;

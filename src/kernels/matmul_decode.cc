@@ -41,6 +41,19 @@ SecondBytes second_bytes(const Context& context) {
   return context.matmul_path == MatmulPath::kInt8 ? SecondBytes::kOutliers : SecondBytes::kAll;
 }
 
+/// What prepare_groups asks for.
+template <class Group>
+void count_groups(int64_t n_rows, int64_t n, WorkspaceSize& size) {
+  const int64_t n_blocks = n / kActivationBlock;
+  const int64_t n_groups = (n + kGroupElements - 1) / kGroupElements;
+  size.of_op(Use::kActivations, n_rows * n);
+  size.of_op(Use::kActivationResidual, n_rows * n);
+  size.of_op(Use::kActivationOutlier, n_rows * n_blocks);
+  size.of_op(Use::kActivationScale, n_rows * n_blocks * sizeof(float));
+  size.of_op(Use::kActivationSum, n_rows * n_blocks * sizeof(int32_t));
+  size.of_op(Use::kActivationGroups, n_rows * n_groups * sizeof(Group));
+}
+
 /// Quantises the rows and lays them out in groups, in the workspace: what `arrange` makes.
 template <class Group>
 const Group* prepare_groups(const Context& context, const DecodeInput& in,
@@ -147,6 +160,21 @@ void multiply_outputs(const Context& context, DecodeInput in,
 }
 
 }  // namespace
+
+// With row kernels few rows are laid out in groups and more go over panels; a step of many may
+// follow one of few, so both count.
+void count_matmul_decode(const Context& context, const WeightMatrix& weight, int64_t n_rows,
+                         WorkspaceSize& size) {
+  if (!is_quantised(weight.dtype)) return;
+  if (!has_row_kernels(context.isa)) {
+    return count_groups<ActivationGroup>(n_rows, weight.in_features, size);
+  }
+  const int64_t n_few = few_rows(context.isa, weight.dtype);
+  count_groups<RowGroup>(std::min(n_rows, n_few), weight.in_features, size);
+  if (n_rows > n_few) {
+    count_matmul_panels(context.isa, MatmulPath::kInt8, n_rows, weight.in_features, size);
+  }
+}
 
 void matmul_decode(const Context& context, MatrixView<const float> x,
                    std::span<const MatmulOutput> outputs) {

@@ -10,6 +10,7 @@
 
 #include "kernels/context.h"
 #include "kernels/matmul.h"
+#include "kernels/workspace_size.h"
 
 namespace weft::kernels {
 
@@ -17,5 +18,8 @@ namespace weft::kernels {
 /// number of rows and threads. Takes about 8 * n_rows * in_features bytes of the workspace.
 void matmul_decode(const Context& context, MatrixView<const float> x,
                    std::span<const MatmulOutput> outputs);
+/// What that takes of the workspace at most for up to n_rows rows and this weight.
+void count_matmul_decode(const Context& context, const WeightMatrix& weight, int64_t n_rows,
+                         WorkspaceSize& size);
 
 }  // namespace weft::kernels

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "kernels/dequantize.h"
 #include "kernels/matmul_prefill.h"
@@ -65,6 +66,36 @@ void check_room_for_code() {
   ::munmap(room, kRoomBytes);
 }
 
+/// What a product over in_features consists of. The panel's layout is oneDNN's choice.
+struct TileProductParts {
+  explicit TileProductParts(const dnnl::engine& engine, int64_t in_features)
+      : x({kTileRows, in_features}, memory::data_type::bf16, memory::format_tag::ab),
+        rows({in_features, kTileColumns}, memory::data_type::f32, memory::format_tag::ba),
+        tile({kTileRows, kTileColumns}, memory::data_type::f32, memory::format_tag::ab) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const memory::desc any({in_features, kTileColumns}, memory::data_type::bf16,
+                           memory::format_tag::any);
+    product = dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, any, tile), attributes, engine);
+    panel = product.weights_desc();
+    pack = dnnl::reorder::primitive_desc(engine, rows, engine, panel, attributes);
+  }
+
+  int64_t workspace_bytes() const {
+    return narrow<int64_t>(
+        std::max(pack.scratchpad_desc().get_size(), product.scratchpad_desc().get_size()));
+  }
+  /// Of a worker's memory.
+  int64_t worker_bytes() const {
+    return narrow<int64_t>(rows.get_size() + panel.get_size() + tile.get_size()) +
+           workspace_bytes();
+  }
+
+  memory::desc x, rows, tile, panel;
+  dnnl::matmul::primitive_desc product;
+  dnnl::reorder::primitive_desc pack;
+};
+
 /// A worker's memory, and oneDNN's handles on it: made once, since making them allocates.
 struct Worker {
   AlignedBuffer<float> rows;           // [kTileColumns, in_features]
@@ -81,24 +112,10 @@ struct Worker {
 class TileProduct {
  public:
   TileProduct(int64_t in_features, int n_workers)
-      : engine_(dnnl::engine::kind::cpu, 0),
-        x_desc_({kTileRows, in_features}, memory::data_type::bf16, memory::format_tag::ab),
-        rows_desc_({in_features, kTileColumns}, memory::data_type::f32, memory::format_tag::ba),
-        tile_desc_({kTileRows, kTileColumns}, memory::data_type::f32, memory::format_tag::ab) {
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const memory::desc any({in_features, kTileColumns}, memory::data_type::bf16,
-                           memory::format_tag::any);
-    const dnnl::matmul::primitive_desc product(dnnl::matmul::desc(x_desc_, any, tile_desc_),
-                                               attributes, engine_);
-    product_ = dnnl::matmul(product);
-    const memory::desc panel_desc = product.weights_desc();
-    const dnnl::reorder::primitive_desc pack(engine_, rows_desc_, engine_, panel_desc, attributes);
-    pack_ = dnnl::reorder(pack);
-    for (int w = 0; w < n_workers; ++w) {
-      workers_.push_back(
-          make_worker(panel_desc, pack.scratchpad_desc(), product.scratchpad_desc()));
-    }
+      : engine_(dnnl::engine::kind::cpu, 0), parts_(engine_, in_features) {
+    product_ = dnnl::matmul(parts_.product);
+    pack_ = dnnl::reorder(parts_.pack);
+    for (int w = 0; w < n_workers; ++w) workers_.push_back(make_worker());
   }
 
   Worker& worker(int w) { return workers_[w]; }
@@ -122,21 +139,20 @@ class TileProduct {
   }
 
  private:
-  Worker make_worker(const memory::desc& panel_desc, const memory::desc& pack_workspace_desc,
-                     const memory::desc& product_workspace_desc) const {
+  Worker make_worker() const {
     Worker worker;
-    worker.rows = AlignedBuffer<float>(rows_desc_.get_size() / sizeof(float));
-    worker.panel = AlignedBuffer<std::byte>(panel_desc.get_size());
-    worker.workspace = AlignedBuffer<std::byte>(
-        std::max(pack_workspace_desc.get_size(), product_workspace_desc.get_size()));
+    worker.rows = AlignedBuffer<float>(parts_.rows.get_size() / sizeof(float));
+    worker.panel = AlignedBuffer<std::byte>(parts_.panel.get_size());
+    worker.workspace = AlignedBuffer<std::byte>(parts_.workspace_bytes());
     worker.tile = AlignedBuffer<float>(kTileRows * kTileColumns);
     worker.stream = dnnl::stream(engine_);
-    worker.x = memory(x_desc_, engine_, nullptr);
-    worker.rows_handle = memory(rows_desc_, engine_, worker.rows.data());
-    worker.panel_handle = memory(panel_desc, engine_, worker.panel.data());
-    worker.tile_handle = memory(tile_desc_, engine_, worker.tile.data());
-    worker.pack_workspace = memory(pack_workspace_desc, engine_, worker.workspace.data());
-    worker.product_workspace = memory(product_workspace_desc, engine_, worker.workspace.data());
+    worker.x = memory(parts_.x, engine_, nullptr);
+    worker.rows_handle = memory(parts_.rows, engine_, worker.rows.data());
+    worker.panel_handle = memory(parts_.panel, engine_, worker.panel.data());
+    worker.tile_handle = memory(parts_.tile, engine_, worker.tile.data());
+    worker.pack_workspace = memory(parts_.pack.scratchpad_desc(), engine_, worker.workspace.data());
+    worker.product_workspace =
+        memory(parts_.product.scratchpad_desc(), engine_, worker.workspace.data());
     return worker;
   }
 
@@ -151,13 +167,16 @@ class TileProduct {
   }
 
   dnnl::engine engine_;
-  memory::desc x_desc_, rows_desc_, tile_desc_;
+  TileProductParts parts_;
   dnnl::matmul product_;
   dnnl::reorder pack_;
   std::vector<Worker> workers_;
 };
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// Of a pass: the most that it has.
+int64_t packed_rows(int64_t n_rows) { return round_up(std::min(n_rows, kRowsPerPass), kTileRows); }
 
 /// The rows of x one after another in bf16, rounded to nearest even, padded with zeros to whole
 /// tiles.
@@ -226,6 +245,13 @@ bool onednn_has_bf16() {
   return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
 }
 
+void count_matmul_onednn_bf16(int64_t n_rows, int64_t in_features, WorkspaceSize& size) {
+  size.of_op(Use::kActivations, packed_rows(n_rows) * in_features * sizeof(uint16_t));
+  if (size.knows_product(in_features)) return;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  size.of_product(in_features, TileProductParts(engine, in_features).worker_bytes());
+}
+
 void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) try {
   const int64_t k = args.x.columns;
   const OneOmpThread one_thread;
@@ -235,8 +261,8 @@ void matmul_onednn_bf16(const Context& context, const PrefillArgs& args) try {
   });
   int64_t n_panels = 0;
   for (const MatmulOutput& output : args.outputs) n_panels += panel_count(output);
-  const int64_t pass = round_up(std::min(args.x.rows, kRowsPerPass), kTileRows);
-  auto* const packed = context.workspace->of_op<uint16_t>(Use::kActivations, pass * k);
+  auto* const packed =
+      context.workspace->of_op<uint16_t>(Use::kActivations, packed_rows(args.x.rows) * k);
   for (int64_t begin = 0; begin < args.x.rows; begin += kRowsPerPass) {
     const RowRange rows{begin, std::min(args.x.rows, begin + kRowsPerPass)};
     pack_x(context.pool, args, rows, packed);

@@ -228,20 +228,48 @@ PanelGroup group_of(std::span<const MatmulOutput> outputs, int64_t panel_columns
   return {output, first * panel_columns, std::min(per_group, panels - first)};
 }
 
+const PanelKernels& pick_kernels(Isa isa, MatmulPath path) {
+  return path == MatmulPath::kInt8 ? pick_int8_kernels(isa) : pick_f32_kernels(isa);
+}
+
+/// Of a pass: the most that it has.
+int64_t tiles_of(const PanelKernels& kernels, int64_t n_rows) {
+  return divide_up(std::min(n_rows, kRowsPerPass), kernels.tile_rows);
+}
+
+int64_t packed_bytes(const PanelKernels& kernels, int64_t n_tiles, int64_t in_features) {
+  return n_tiles * divide_up(in_features, kPanelBlock) * kernels.x_block_bytes;
+}
+
+int64_t panel_bytes(const PanelKernels& kernels) {
+  return kGroup * kernels.part_blocks * kernels.panel_block_bytes;
+}
+
+int64_t sum_floats(const PanelKernels& kernels, int64_t n_tiles) {
+  return 2 * n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns;
+}
+
 Worker worker_scratch(Workspace& workspace, int worker, const PanelKernels& kernels,
                       int64_t n_tiles) {
-  return {workspace.of_worker<std::byte>(worker, Use::kPanel,
-                                         kGroup * kernels.part_blocks * kernels.panel_block_bytes),
-          workspace.of_worker<float>(
-              worker, Use::kSums, 2 * n_tiles * kGroup * kernels.tile_rows * kernels.panel_columns),
+  return {workspace.of_worker<std::byte>(worker, Use::kPanel, panel_bytes(kernels)),
+          workspace.of_worker<float>(worker, Use::kSums, sum_floats(kernels, n_tiles)),
           workspace.of_worker<const uint8_t*>(worker, Use::kColumns, kernels.panel_columns)};
 }
 
 }  // namespace
 
+void count_matmul_panels(Isa isa, MatmulPath path, int64_t n_rows, int64_t in_features,
+                         WorkspaceSize& size) {
+  const PanelKernels& kernels = pick_kernels(isa, path);
+  const int64_t n_tiles = tiles_of(kernels, n_rows);
+  size.of_op(Use::kActivations, packed_bytes(kernels, n_tiles, in_features));
+  size.of_worker(Use::kPanel, panel_bytes(kernels));
+  size.of_worker(Use::kSums, sum_floats(kernels, n_tiles) * sizeof(float));
+  size.of_worker(Use::kColumns, kernels.panel_columns * sizeof(const uint8_t*));
+}
+
 void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& args) {
-  const PanelKernels& kernels =
-      path == MatmulPath::kInt8 ? pick_int8_kernels(context.isa) : pick_f32_kernels(context.isa);
+  const PanelKernels& kernels = pick_kernels(context.isa, path);
   for (const MatmulOutput& output : args.outputs) {
     WEFT_CHECK(kernels.pick(output.weight->dtype).tile != nullptr);
   }
@@ -251,10 +279,9 @@ void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& a
   for (const MatmulOutput& output : args.outputs) {
     n_groups += group_count(output, kernels.panel_columns, per_group);
   }
-  const int64_t most_tiles = divide_up(std::min(args.x.rows, kRowsPerPass), kernels.tile_rows);
+  const int64_t most_tiles = tiles_of(kernels, args.x.rows);
   auto* const packed = context.workspace->of_op<std::byte>(
-      Use::kActivations,
-      most_tiles * divide_up(args.x.columns, kPanelBlock) * kernels.x_block_bytes);
+      Use::kActivations, packed_bytes(kernels, most_tiles, args.x.columns));
   for (int64_t begin = 0; begin < args.x.rows; begin += kRowsPerPass) {
     const RowRange rows{begin, std::min(args.x.rows, begin + kRowsPerPass)};
     const Pass pass(context, kernels, args, rows, packed);

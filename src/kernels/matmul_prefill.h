@@ -11,6 +11,7 @@
 #include "kernels/context.h"
 #include "kernels/matmul.h"
 #include "kernels/quantise_activations.h"
+#include "kernels/workspace_size.h"
 
 namespace weft::kernels {
 
@@ -30,9 +31,14 @@ struct RowRange {
 
 /// Our own kernels: kF32, any weights; or kInt8, weights of block types only (aborts for others).
 void matmul_panels(const Context& context, MatmulPath path, const PrefillArgs& args);
+/// What that takes of the workspace for up to n_rows rows.
+void count_matmul_panels(Isa isa, MatmulPath path, int64_t n_rows, int64_t in_features,
+                         WorkspaceSize& size);
 
 /// oneDNN, with weights and activations rounded to bf16 (kBf16).
 void matmul_onednn_bf16(const Context& context, const PrefillArgs& args);
+/// What that takes of the workspace for up to n_rows rows, as far as it is weft's own memory.
+void count_matmul_onednn_bf16(int64_t n_rows, int64_t in_features, WorkspaceSize& size);
 /// Whether oneDNN has instructions for bf16 on this CPU (AVX512_BF16 or AMX, granted by the
 /// kernel). Elsewhere it emulates them, slower than f32.
 bool onednn_has_bf16();

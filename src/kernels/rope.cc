@@ -189,6 +189,21 @@ void shift_in_pages(const Context& context, const RopeTable& table, int64_t tabl
   });
 }
 
+namespace {
+
+int64_t n_rows_of(const RopeTable& table) {
+  return table.n_dims == 0 ? 1 : std::ssize(table.cos) / (table.n_dims / 2);
+}
+
+bool turns_nothing(const RopeTable& table, int64_t row) {
+  const int64_t n = table.n_dims / 2;
+  const auto of_row = [&](const std::vector<float>& x) { return std::span(x).subspan(row * n, n); };
+  return std::ranges::count(of_row(table.sin), 0.0f) == n &&
+         std::ranges::count(of_row(table.cos), 1.0f) == n;
+}
+
+}  // namespace
+
 // R(p + d) k = R(d) R(p) k: what lies rotated in the pages is turned by the difference alone. A
 // task is a KV head of a layer, its tokens in ascending order: no token is overwritten before it
 // has moved, and a model with one KV head still has as many tasks as layers.
@@ -199,15 +214,20 @@ void move_in_pages(const Context& context, std::span<const MovedLayer> layers, i
   const int64_t n_heads = layers.front().kv.layout.n_kv_heads;
   for (const MovedLayer& layer : layers) {
     WEFT_CHECK(layer.kv.layout.n_kv_heads == n_heads && layer.turn != nullptr);
-    check_tokens(*layer.turn, 0, 1, from_slot, layer.kv, {});
+    const int64_t n_rows = n_rows_of(*layer.turn);
+    WEFT_CHECK(n_rows == 1 || n_rows == n_tokens);
+    check_tokens(*layer.turn, 0, n_rows, from_slot, layer.kv, {});
   }
   context.pool.run(std::ssize(layers) * n_heads, [&](int64_t task, int) {
     const MovedLayer& layer = layers[task / n_heads];
     const auto head = narrow<int32_t>(task % n_heads);
     const PagedKv& kv = layer.kv;
     const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);
-    const RopeRow turn = table_row(*layer.turn, 0);
+    const int64_t n_rows = n_rows_of(*layer.turn);
     for (int64_t i = 0; i < n_tokens; ++i) {
+      const int64_t row = n_rows == 1 ? 0 : i;
+      if (from_slot == to_slot && turns_nothing(*layer.turn, row)) continue;
+      const RopeRow turn = table_row(*layer.turn, row);
       k_codec.rotate(turn, k_at(kv, layer.block_table, from_slot + i, head), nullptr,
                      k_at(kv, layer.block_table, to_slot + i, head), kv.layout.head_dim);
       std::memmove(v_at(kv, layer.block_table, to_slot + i, head),

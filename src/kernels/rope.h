@@ -77,13 +77,15 @@ void shift_in_pages(const Context& context, const RopeTable& table, int64_t tabl
 struct MovedLayer {
   PagedKv kv;
   const int32_t* block_table = nullptr;
-  const RopeTable* turn = nullptr;  // one row, of magnitude 1: the angle from the old position to
-                                    // the new one (make_rope_table of their difference)
+  const RopeTable* turn = nullptr;  // of magnitude 1: the angles from old positions to new ones
+                                    // (make_rope_table of their differences), a row for each token
+                                    // or one for all
 };
 
 /// Moves n_tokens tokens from slots [from_slot, …) to [to_slot, …), to_slot <= from_slot, in every
-/// layer: K is turned by the layer's angle and rounded once to its type, V is copied. Slots from
-/// to_slot + n_tokens on keep what they have. The pages written must be the sequence's alone.
+/// layer: K of token i is turned by its row of the layer's table and rounded once to its type, V is
+/// copied. Slots from to_slot + n_tokens on keep what they have, and a token that neither moves nor
+/// turns every bit. The pages written must be the sequence's alone.
 void move_in_pages(const Context& context, std::span<const MovedLayer> layers, int64_t n_tokens,
                    int32_t from_slot, int32_t to_slot);
 

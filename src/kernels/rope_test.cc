@@ -352,6 +352,42 @@ TEST(MoveInPages, IsFreshRotationAtTheNewPositions) {
   }
 }
 
+// As Self-Extend divides positions: by other angles for each token, and none for the first.
+TEST(MoveInPages, InPlaceEachTokenTurnsByItsOwnAngleAndOneThatDoesNotKeepsItsBits) {
+  constexpr int32_t kTokens = 24, kHeadDim = 64;
+  const RopeParams params = params_of(RopePairing::kNeox, kHeadDim);
+  std::vector<int32_t> from(kTokens), to, by;
+  std::iota(from.begin(), from.end(), 0);
+  for (const int32_t p : from) to.push_back(p / 3), by.push_back(p / 3 - p);
+  const std::vector<int32_t> block_table = {1, 0};
+  const size_t n = kTokens * kHeadDim;
+  for (const DType type : test::kv_types()) {
+    const Record record(DType::kF32, random_floats(n, 3), random_floats(n, 4));
+    const KvLayout layout{type, type, kHeadDim, 1, 16};
+    for (const Isa isa : machine_isas()) {
+      TestPool pool(2);
+      const Context context{.pool = pool, .isa = isa};
+      Pages pages(2, layout), fresh(2, layout);
+      rotate_into_pages(context, make_rope_table(params, from), 0, record.get(), kTokens, 0,
+                        block_table.data(), pages.kv());
+      rotate_into_pages(context, make_rope_table(params, to), 0, record.get(), kTokens, 0,
+                        block_table.data(), fresh.kv());
+      const RopeTable turn = make_rope_table(params, by);
+      const MovedLayer layers[] = {{pages.kv(), block_table.data(), &turn}};
+      move_in_pages(context, layers, kTokens, 0, 0);
+      EXPECT_EQ(pages.v, fresh.v);
+      std::vector<int32_t> slots(kTokens);
+      std::iota(slots.begin(), slots.end(), 0);
+      std::vector<float> k(n), v(n), fresh_k(n);
+      read_kv(context, pages.kv(), block_table.data(), slots, {k, kHeadDim}, {v, kHeadDim});
+      read_kv(context, fresh.kv(), block_table.data(), slots, {fresh_k, kHeadDim}, {v, kHeadDim});
+      const double bound = (is_quantised(type) ? 2 : 4) * 8 * test::kv_error(type) + 1e-5;
+      for (size_t i = 0; i < n; ++i) ASSERT_NEAR(k[i], fresh_k[i], bound) << i;
+      for (size_t i = 0; i < kHeadDim; ++i) ASSERT_EQ(k[i], fresh_k[i]);
+    }
+  }
+}
+
 TEST(RotateIntoPages, AShiftIsAddedBeforeRotationAndRounding) {
   for (const Case& c : cases()) {
     for (const Types& types : placed_types()) expect_placed(c, types, true);

@@ -66,7 +66,10 @@ class Workspace {
     WEFT_CHECK(n >= 0);
     AlignedBuffer<std::byte>& slot = slots[to_underlying(use)];
     const int64_t n_bytes = n * sizeof(T);
-    if (n_bytes > slot.size()) slot = AlignedBuffer<std::byte>::uninitialised(n_bytes);
+    if (n_bytes > slot.size()) {
+      slot = AlignedBuffer<std::byte>();  // first: the two are never there together
+      slot = AlignedBuffer<std::byte>::uninitialised(n_bytes);
+    }
     return reinterpret_cast<T*>(slot.data());
   }
 

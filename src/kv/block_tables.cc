@@ -41,9 +41,9 @@ int32_t BlockTables::pages_for(int64_t n_tokens) const {
   return narrow<int32_t>((n_tokens + page_tokens_ - 1) / page_tokens_);
 }
 
-int32_t BlockTables::first_seen_page(int32_t position) const {
+int32_t BlockTables::first_seen_page(int32_t slot) const {
   if (window_tokens_ == 0) return 0;
-  return std::max(0, position - window_tokens_ + 1) / page_tokens_;
+  return std::max(0, slot - window_tokens_ + 1) / page_tokens_;
 }
 
 namespace {
@@ -94,23 +94,36 @@ Result<SequenceId> BlockTables::fork(SequenceId id, SequenceId copy) {
   return copy;
 }
 
+Status BlockTables::check_growth(const Growth& growth) const {
+  WEFT_RETURN_IF_ERROR(check_settled(growth.id));
+  if (growth.n_tokens < 0) {
+    return invalid_argument(fmt::format("KV cache: {} tokens to reserve", growth.n_tokens));
+  }
+  const int64_t end = int64_t{length(growth.id)} + growth.n_tokens;
+  // A window's pages need not hold a whole sequence; other groups' do, and say when they are full.
+  const int64_t most = window_tokens_ > 0 ? INT32_MAX : int64_t{pool_.page_count()} * page_tokens_;
+  if (end <= most) return Status::ok();
+  return resource_exhausted(
+      fmt::format("KV cache: {} tokens asked for, it holds {} at most; a larger "
+                  "--kv-limit or context (-c) is needed",
+                  end, most));
+}
+
+Status BlockTables::too_few_pages(int64_t needed, int64_t evictable,
+                                  std::string_view besides) const {
+  return resource_exhausted(fmt::format(
+      "KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
+      "{}a larger --kv-limit or context (-c), or fewer or shorter requests at once",
+      needed, page_tokens_, pool_.free_count(), evictable, pool_.page_count(), besides));
+}
+
 // A reservation is a transaction: new pages at the end, a copy of the page that is part full and
 // shared, and the kinds of the new slots; roll_back() undoes all three, commit() makes them the
 // sequence's.
 Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
-  WEFT_RETURN_IF_ERROR(check_settled(id));
+  WEFT_RETURN_IF_ERROR(check_growth({id, n_tokens, kind}));
   Sequence& sequence = get(id);
-  if (n_tokens < 0)
-    return invalid_argument(fmt::format("KV cache: {} tokens to reserve", n_tokens));
   const int64_t end = int64_t{sequence.length} + n_tokens;
-  // A window's pages need not hold a whole sequence; other groups' do, and say when they are full.
-  const int64_t most = window_tokens_ > 0 ? INT32_MAX : int64_t{pool_.page_count()} * page_tokens_;
-  if (end > most) {
-    return resource_exhausted(
-        fmt::format("KV cache: {} tokens asked for, it holds {} at most; a larger "
-                    "--kv-limit or context (-c) is needed",
-                    end, most));
-  }
   const int32_t n_new = pages_for(end) - narrow<int32_t>(sequence.pages.size());
   std::vector<int32_t> written;  // slots with committed tokens that will also hold new ones
   if (n_tokens > 0 && sequence.length % page_tokens_ != 0) {
@@ -131,6 +144,59 @@ Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, S
   sequence.reserved = n_tokens;
   sequence.has_reservation = true;
   return TableReservation(this, id, sequence.length, narrow<int32_t>(end));
+}
+
+bool BlockTables::surely_fit(std::span<const Growth> growths) const {
+  int64_t needed = 0;
+  for (const Growth& growth : growths) {
+    const Sequence& sequence = get(growth.id);
+    const int64_t end = int64_t{sequence.length} + growth.n_tokens;
+    needed += pages_for(end) - std::ssize(sequence.pages) + 1;  // one may have to be copied
+  }
+  return needed <= pool_.free_count() + index_.evictable_count();
+}
+
+// A page that is part full and that several hold is copied by each that writes it: the one that
+// writes it last, too, since an open reservation keeps the original for a rollback. What the prefix
+// index holds beside one sequence needs no copy, as the index forgets it then.
+BlockTables::Room BlockTables::room_for(std::span<const Growth> growths,
+                                        std::span<const SequenceId> expendable) const {
+  const auto grows = [&](SequenceId id) {
+    return std::ranges::count(growths, id, &Growth::id) > 0;
+  };
+  std::vector<int32_t> holders(pool_.page_count());  // sequences that stay
+  std::vector<bool> is_own(pool_.page_count());
+  Room room;
+  for (const auto& [id, sequence] : sequences_) {
+    if (!grows(id) && std::ranges::count(expendable, id) > 0) continue;
+    const int32_t first = std::max(sequence.first_page, first_seen_page(sequence.length));
+    for (size_t i = std::min<size_t>(first, sequence.pages.size()); i < sequence.pages.size();
+         ++i) {
+      const int32_t page = sequence.pages[i];
+      ++holders[page];
+      if (grows(id) && !is_own[page]) ++room.held;
+      if (grows(id)) is_own[page] = true;
+    }
+    for (const ReplacedPage& replaced : sequence.replaced) ++holders[replaced.old_page.page];
+  }
+  for (const Growth& growth : growths) {
+    const Sequence& sequence = get(growth.id);
+    room.needed +=
+        pages_for(int64_t{sequence.length} + growth.n_tokens) - std::ssize(sequence.pages);
+    const bool is_part_full = growth.n_tokens > 0 && sequence.length % page_tokens_ != 0;
+    room.needed += is_part_full && holders[sequence.pages.back()] > 1;
+  }
+  room.available = std::ranges::count(holders, 0);
+  return room;
+}
+
+void BlockTables::forget_written(std::span<const Growth> growths) {
+  for (const Growth& growth : growths) {
+    const Sequence& sequence = get(growth.id);
+    if (growth.n_tokens == 0 || sequence.length % page_tokens_ == 0) continue;
+    const int32_t page = sequence.pages.back();
+    if (pool_.ref_count(page) == 2 && index_.contains(page)) index_.remove(page);
+  }
 }
 
 Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t> slots,
@@ -154,12 +220,7 @@ Status BlockTables::make_room(const Sequence& sequence, std::span<const int32_t>
   }
   const int32_t evictable = index_.evictable_count();
   const int32_t missing = wanted - pool_.free_count() - evictable;
-  if (missing > std::ssize(forgettable)) {
-    return resource_exhausted(
-        fmt::format("KV cache: {} more pages of {} tokens needed, {} free and {} evictable of {}; "
-                    "a larger --kv-limit or context (-c), or fewer or shorter requests at once",
-                    wanted, page_tokens_, pool_.free_count(), evictable, pool_.page_count()));
-  }
+  if (missing > std::ssize(forgettable)) return too_few_pages(wanted, evictable);
   for (int32_t i = 0; i < missing; ++i) {
     const int32_t page = forgettable[i];
     if (index_.contains(page)) index_.remove(page);  // else it went with a page before it
@@ -247,6 +308,16 @@ void BlockTables::roll_back(SequenceId id) {
   sequence.has_reservation = false;
 }
 
+// May run out of memory before anything else changes.
+void BlockTables::set_positions(SequenceId id, int32_t begin, PositionMap positions) {
+  Sequence& sequence = get(id);
+  WEFT_CHECK(!sequence.has_reservation && begin <= sequence.length);
+  sequence.kinds.reserve(sequence.kinds.size() + 1);
+  cut_runs(sequence.kinds, begin);
+  add_run(sequence.kinds, sequence.length, SlotKind::kFused);
+  sequence.positions = std::move(positions);
+}
+
 Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   Sequence& sequence = get(id);
@@ -259,8 +330,11 @@ Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
         fmt::format("KV cache: after {} of {} tokens a sequence would see what has left its window",
                     n_tokens, sequence.length));
   }
+  PositionMap positions = sequence.positions;
+  positions.cut(n_tokens);
   drop_pages_from(sequence, pages_for(n_tokens));
   cut_runs(sequence.kinds, n_tokens);
+  sequence.positions = std::move(positions);
   sequence.length = n_tokens;
   return Status::ok();
 }
@@ -269,15 +343,17 @@ Status BlockTables::close_gap(SequenceId id, int32_t begin, int32_t end) {
   WEFT_RETURN_IF_ERROR(check_range(id, begin, end));
   Sequence& sequence = get(id);
   const int32_t length = sequence.length - (end - begin);
+  PositionMap positions = sequence.positions;
+  positions.remove(begin, end, sequence.length);
   sequence.kinds.reserve(sequence.kinds.size() + 1);
   drop_pages_from(sequence, pages_for(length));
   cut_runs(sequence.kinds, begin);
   add_run(sequence.kinds, length, SlotKind::kFused);
+  sequence.positions = std::move(positions);
   sequence.length = length;
   return Status::ok();
 }
 
-/// kInvalidArgument unless the sequence is settled and whole and 0 <= begin <= end <= length.
 Status BlockTables::check_range(SequenceId id, int32_t begin, int32_t end) const {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   if (!is_whole(id)) {
@@ -285,8 +361,8 @@ Status BlockTables::check_range(SequenceId id, int32_t begin, int32_t end) const
         "KV cache: tokens cannot be moved in a sequence whose first ones have left a window");
   }
   if (begin >= 0 && begin <= end && end <= length(id)) return Status::ok();
-  return invalid_argument(fmt::format("KV cache: positions [{}, {}) of a sequence of {} tokens",
-                                      begin, end, length(id)));
+  return invalid_argument(
+      fmt::format("KV cache: slots [{}, {}) of a sequence of {} tokens", begin, end, length(id)));
 }
 
 Status BlockTables::make_writable(SequenceId id, int32_t begin, int32_t end) {
@@ -303,19 +379,19 @@ Status BlockTables::make_writable(SequenceId id, int32_t begin, int32_t end) {
   return Status::ok();
 }
 
-int32_t BlockTables::match_prefix(std::span<const int32_t> tokens) const {
-  return narrow<int32_t>(index_.match(tokens).size()) * page_tokens_;
+int32_t BlockTables::match_prefix(std::span<const int32_t> tokens, std::string_view salt) const {
+  return narrow<int32_t>(index_.match(salt, tokens).size()) * page_tokens_;
 }
 
-Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
+Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_t> tokens,
+                                           std::string_view salt) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   Sequence& sequence = get(id);
   if (sequence.length != 0) {
     return invalid_argument(fmt::format(
         "KV cache: a prefix needs an empty sequence, this one has {} tokens", sequence.length));
   }
-  index_.touch(tokens);
-  const std::vector<int32_t> found = index_.match(tokens);
+  const std::vector<int32_t> found = index_.match(salt, tokens);
   grow_for(sequence, found.size());
   add_run(sequence.kinds, narrow<int32_t>(found.size()) * page_tokens_, SlotKind::kPrompt);
   for (const int32_t page : found) {
@@ -326,7 +402,7 @@ Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_
   return sequence.length;
 }
 
-void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens) {
+void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt) {
   const Sequence& sequence = get(id);
   if (!is_whole(id)) return;
   // Only what was computed as prompt rows after prompt rows is what full prefill would give:
@@ -336,7 +412,7 @@ void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens) {
       !sequence.kinds.empty() && sequence.kinds.front().kind == SlotKind::kPrompt;
   const int32_t n_exact = starts_exact ? std::min(sequence.kinds.front().end, sequence.length) : 0;
   const int64_t n_tokens = std::min<int64_t>(std::ssize(tokens), n_exact);
-  index_.insert(tokens, std::span(sequence.pages).first(n_tokens / page_tokens_));
+  index_.insert(salt, tokens, std::span(sequence.pages).first(n_tokens / page_tokens_));
 }
 
 int32_t BlockTables::evict_unused() {
@@ -355,6 +431,7 @@ Snapshot BlockTables::snapshot() const {
   snapshot.free_list = pool_.free_list();
   for (const auto& [id, sequence] : sequences_) snapshot.sequences.push_back({id, sequence});
   snapshot.prefix_entries = index_.entries();
+  snapshot.unused_pages = index_.unused();
   return snapshot;
 }
 

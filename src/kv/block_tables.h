@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -41,6 +42,12 @@ class BlockTables {
   /// A new sequence, `copy`, with the same tokens, on the same pages.
   Result<SequenceId> fork(SequenceId id, SequenceId copy);
 
+  /// Whether the sequence may grow so, were all pages free: kInvalidArgument when it has an open
+  /// reservation or for less than 0 tokens, kResourceExhausted for more than the pages hold.
+  Status check_growth(const Growth& growth) const;
+  /// kResourceExhausted, with the numbers and what to do; `besides` goes before the flags.
+  Status too_few_pages(int64_t needed, int64_t evictable, std::string_view besides = "") const;
+
   int32_t length(SequenceId id) const { return get(id).length; }
   /// Covers committed and reserved positions; valid until the sequence changes.
   std::span<const int32_t> block_table(SequenceId id) const { return get(id).pages; }
@@ -49,6 +56,20 @@ class BlockTables {
   /// own. Too few pages: kResourceExhausted, saying how many are needed and how many there are.
   Result<TableReservation> reserve(SequenceId id, int32_t n_tokens,
                                    SlotKind kind = SlotKind::kPrompt);
+  /// Whether reserve() of all these, one after the other, finds its pages without a look at who
+  /// holds what: enough are free, or held by the prefix index alone. In O(growths).
+  bool surely_fit(std::span<const Growth> growths) const;
+  /// The same, exactly: as if nobody held the pages of `expendable` sequences, which may be freed
+  /// first, and with pages given back that have left a window. In O(pages).
+  struct Room {
+    int64_t needed = 0;     // pages
+    int64_t available = 0;  // that no other sequence holds
+    int64_t held = 0;       // by the growing sequences themselves, each page once
+  };
+  Room room_for(std::span<const Growth> growths, std::span<const SequenceId> expendable) const;
+  /// The prefix index forgets part full pages that it alone shares with a growing sequence, so that
+  /// none of them is copied while another of the sequences needs the page.
+  void forget_written(std::span<const Growth> growths);
   /// Of the committed and reserved slots, in runs.
   std::span<const SlotRun> slot_kinds(SequenceId id) const { return get(id).kinds; }
   /// Whether all is there that a token at position n_tokens would see; 0 <= n_tokens <= length.
@@ -62,18 +83,25 @@ class BlockTables {
   /// Drops the slots [begin, end), 0 <= begin <= end <= length, and takes those after them for the
   /// slots from `begin` on, which PageContents must have got by then; they are kFused from now on.
   Status close_gap(SequenceId id, int32_t begin, int32_t end);
+  const PositionMap& positions(SequenceId id) const { return get(id).positions; }
+  /// Gives the slots from `begin` on other positions, and kind kFused; `positions` are of the whole
+  /// sequence, which is settled, and PageContents must have K at them by then.
+  void set_positions(SequenceId id, int32_t begin, PositionMap positions);
+  /// kInvalidArgument unless the sequence is settled and whole and 0 <= begin <= end <= length.
+  Status check_range(SequenceId id, int32_t begin, int32_t end) const;
   /// Copies the shared ones of the pages that hold [begin, end), 0 <= begin <= end <= length, so
   /// that the range may be overwritten. kResourceExhausted as in reserve; kInvalidArgument where
   /// the sequence is not whole.
   Status make_writable(SequenceId id, int32_t begin, int32_t end);
 
   /// How many tokens from the start of `tokens` are cached: a multiple of page_tokens.
-  int32_t match_prefix(std::span<const int32_t> tokens) const;
+  int32_t match_prefix(std::span<const int32_t> tokens, std::string_view salt) const;
   /// Gives an empty sequence the pages that match_prefix found; returns its new length.
-  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens);
+  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens,
+                                std::string_view salt);
   /// Enters the full committed pages of the sequence's start into the prefix index, as far as their
   /// slots are prompt ones. `tokens` are the sequence's first ids.
-  void publish(SequenceId id, std::span<const int32_t> tokens);
+  void publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt);
   /// Gives up every page that only the prefix index holds; returns how many.
   int32_t evict_unused();
 
@@ -86,14 +114,13 @@ class BlockTables {
  private:
   friend class TableReservation;
 
-  const Sequence& get(SequenceId id) const;
-  Sequence& get(SequenceId id);
   /// kInvalidArgument when the sequence has an open reservation.
   Status check_settled(SequenceId id) const;
-  Status check_range(SequenceId id, int32_t begin, int32_t end) const;
+  const Sequence& get(SequenceId id) const;
+  Sequence& get(SequenceId id);
   int32_t pages_for(int64_t n_tokens) const;
-  /// The first page of which a token at this position, or a later one, sees a slot.
-  int32_t first_seen_page(int32_t position) const;
+  /// The first page of which the token in this slot, or a later one, sees a slot.
+  int32_t first_seen_page(int32_t slot) const;
   /// Gives back pages that no later token of their sequence sees, until n_pages are free.
   void roll_windows(int32_t n_pages);
   /// Makes n_new pages free, and one for each page of `slots` that is still shared then.

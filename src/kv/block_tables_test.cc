@@ -145,16 +145,16 @@ class Simulation {
   void publish() {
     const auto it = any_sequence();
     const size_t kept = std::min<size_t>(it->second.tokens.size(), it->second.kept);
-    tables_.publish(it->first, std::span(it->second.tokens).first(kept));
+    tables_.publish(it->first, std::span(it->second.tokens).first(kept), {});
   }
 
   /// Starts a sequence from a prompt that begins like another sequence's.
   void attach() {
     std::vector<int32_t> prompt = any_sequence()->second.tokens;
     if (!prompt.empty() && pick(2) == 0) prompt[pick(narrow<int>(prompt.size()))] ^= 1;
-    EXPECT_EQ(tables_.match_prefix(prompt), naive_match(prompt));
+    EXPECT_EQ(tables_.match_prefix(prompt, {}), naive_match(prompt));
     const SequenceId id = tables_.create_sequence(next_id());
-    const auto length = tables_.attach_prefix(id, prompt);
+    const auto length = tables_.attach_prefix(id, prompt, {});
     ASSERT_TRUE(length.is_ok());
     EXPECT_EQ(*length, naive_match(prompt));
     attached += *length;
@@ -262,7 +262,7 @@ class Simulation {
     size_t longest = 0;
     for (const auto& [page, entry] : entries) {
       std::vector<int32_t> path;
-      for (int32_t at = page; at != -1; at = entries.at(at).parent) {
+      for (int32_t at = page; at >= 0; at = entries.at(at).parent) {
         const auto& tokens = entries.at(at).tokens;
         path.insert(path.begin(), tokens.begin(), tokens.end());
       }
@@ -404,11 +404,11 @@ TEST_F(BlockTablesTest, GivenAForkWhenWrittenThenOnlyThePartialPageIsCopied) {
 TEST_F(BlockTablesTest, GivenAFullCacheWhenOnlyTheIndexSharesThePageThenItForgetsInsteadOfACopy) {
   const SequenceId id = sequence_of(32);
   const std::vector<int32_t> tokens(32, 7);
-  tables_.publish(id, tokens);
+  tables_.publish(id, tokens, {});
   ASSERT_TRUE(tables_.truncate(id, 31).is_ok());
   EXPECT_EQ(tables_.pool().free_count(), 0);
   tables_.reserve(id, 1).value().commit();
-  EXPECT_EQ(tables_.match_prefix(tokens), 28);
+  EXPECT_EQ(tables_.match_prefix(tokens, {}), 28);
   EXPECT_THAT(violations(tables_.snapshot()), ::testing::IsEmpty());
 }
 
@@ -421,8 +421,8 @@ TEST_F(BlockTablesTest, GivenSlotsThatNoPromptMadeThenTheyAreNotFoundByTokenIds)
     reservation.commit();
     EXPECT_THAT(tables_.slot_kinds(id),
                 ::testing::ElementsAre(SlotRun{13, SlotKind::kPrompt}, SlotRun{20, kind}));
-    tables_.publish(id, tokens);
-    EXPECT_EQ(tables_.match_prefix(tokens), 12);  // the fourth page holds one of them
+    tables_.publish(id, tokens, {});
+    EXPECT_EQ(tables_.match_prefix(tokens, {}), 12);  // the fourth page holds one of them
     ASSERT_TRUE(tables_.truncate(id, 13).is_ok());
     EXPECT_THAT(tables_.slot_kinds(id), ::testing::ElementsAre(SlotRun{13, SlotKind::kPrompt}));
     tables_.free_sequence(id);
@@ -450,7 +450,7 @@ TEST_F(BlockTablesTest, GivenPositionsOutsideTheSequenceThenInvalidArgument) {
   EXPECT_EQ(tables_.make_writable(id, 0, 6).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(tables_.make_writable(id, -1, 2).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(tables_.make_writable(id, 3, 2).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(tables_.attach_prefix(id, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(tables_.attach_prefix(id, {}, {}).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

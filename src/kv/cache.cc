@@ -112,19 +112,70 @@ Result<SequenceId> Cache::fork(SequenceId id) {
   return copy;
 }
 
-// Expendable sequences (a chunk's anchor that nobody computes with at the moment) go one at a time,
-// and only where pages that can be had are enough at all: a request that cannot fit takes nothing
-// from anyone.
 Result<Reservation> Cache::reserve(SequenceId id, int32_t n_tokens, SlotKind kind) {
-  for (;;) {
-    Result<Reservation> reservation = reserve_in_groups(id, n_tokens, kind);
-    const bool is_short = reservation.status().code() == StatusCode::kResourceExhausted;
-    const auto other = std::ranges::find_if(expendable_, [&](SequenceId s) { return s != id; });
-    const bool may_help =
-        n_tokens / page_tokens() <= int64_t{free_page_count()} + evictable_page_count();
-    if (!is_short || other == expendable_.end() || !may_help) return reservation;
+  const Growth growth[] = {{id, n_tokens, kind}};
+  WEFT_ASSIGN_OR_RETURN(std::vector<Reservation> one, reserve_all(growth));
+  return std::move(one.front());
+}
+
+// Whether all of it fits is known before anything is touched, so a request that cannot fit takes
+// nothing from anyone. As a rule a few additions tell; who holds which page is counted only where
+// the cache is nearly full of sequences. Expendable ones (a chunk's anchor that nobody computes
+// with at the moment) then go one at a time.
+Result<std::vector<Reservation>> Cache::reserve_all(std::span<const Growth> growths,
+                                                    Remedy* remedy) {
+  Remedy unused;
+  if (remedy == nullptr) remedy = &unused;
+  *remedy = Remedy::kGiveUp;
+  WEFT_RETURN_IF_ERROR(check_growths(growths));
+  const auto fits = [&](const auto& group) { return group->tables.surely_fit(growths); };
+  if (!std::ranges::all_of(groups_, fits)) {
+    WEFT_RETURN_IF_ERROR(check_room(growths, expendable_, *remedy));
+    make_room(growths);
+  }
+  std::vector<Reservation> reservations;
+  for (const Growth& growth : growths) {
+    WEFT_ASSIGN_OR_RETURN(Reservation one,
+                          reserve_in_groups(growth.id, growth.n_tokens, growth.kind));
+    reservations.push_back(std::move(one));
+  }
+  return reservations;
+}
+
+// Before the first sequence takes a page: it would copy one that it shares with an expendable
+// sequence or with the index, and another that needs the copy's page would find none.
+void Cache::make_room(std::span<const Growth> growths) {
+  Remedy unused;
+  while (!check_room(growths, {}, unused).is_ok()) {
+    const auto other = std::ranges::find_if(expendable_, [&](SequenceId id) {
+      return std::ranges::count(growths, id, &Growth::id) == 0;
+    });
+    WEFT_CHECK(other != expendable_.end());
     free_sequence(*other);
   }
+  for (const auto& group : groups_) group->tables.forget_written(growths);
+}
+
+Status Cache::check_growths(std::span<const Growth> growths) const {
+  for (const Growth& growth : growths) {
+    WEFT_CHECK(std::ranges::count(growths, growth.id, &Growth::id) == 1);
+    WEFT_RETURN_IF_ERROR(tables().check_growth(growth));
+  }
+  return Status::ok();
+}
+
+Status Cache::check_room(std::span<const Growth> growths, std::span<const SequenceId> expendable,
+                         Remedy& remedy) const {
+  for (const auto& group : groups_) {
+    const BlockTables::Room room = group->tables.room_for(growths, expendable);
+    if (room.needed <= room.available) continue;
+    const PagePool& pool = group->tables.pool();
+    const bool others_hold_enough = room.held + room.needed <= pool.page_count();
+    remedy = others_hold_enough ? Remedy::kWait : Remedy::kShrink;
+    return group->tables.too_few_pages(room.needed, room.available - pool.free_count(),
+                                       others_hold_enough ? "wait until others end, or take " : "");
+  }
+  return Status::ok();
 }
 
 Result<Reservation> Cache::reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind) {
@@ -161,13 +212,61 @@ Status Cache::truncate(SequenceId id, int32_t n_tokens) {
 // pages, and what comes after it is rewritten anyway, as K is stored rotated; V is copied beside
 // it. Only pages that are written become the
 // sequence's own; those past the new end are read, and dropped.
-Status Cache::remove(SequenceId id, int32_t begin, int32_t end, FunctionRef<void()> move) {
+Status Cache::remove(SequenceId id, int32_t begin, int32_t end, FunctionRef<Turn> move) {
   const int32_t length = this->length(id);
   const int32_t new_length = length - (end - begin);
   WEFT_RETURN_IF_ERROR(make_writable(id, begin, std::max(begin, new_length)));
   if (begin == end) return Status::ok();
-  if (end < length) move();
+  if (end < length) {
+    const std::vector<int32_t> by(length - end, position(id, begin) - position(id, end));
+    move(by);
+  }
   for (const auto& group : groups_) WEFT_RETURN_IF_ERROR(group->tables.close_gap(id, begin, end));
+  return Status::ok();
+}
+
+Status Cache::shift(SequenceId id, int32_t begin, int32_t end, int32_t delta,
+                    FunctionRef<Turn> turn) {
+  WEFT_RETURN_IF_ERROR(tables().check_range(id, begin, end));
+  PositionMap positions = tables().positions(id);
+  if (!positions.can_shift(begin, end, delta, length(id))) {
+    return invalid_argument(fmt::format(
+        "KV cache: slots [{}, {}) of {} cannot be shifted by {}: positions would be negative, too "
+        "large, or before those of earlier tokens",
+        begin, end, length(id), delta));
+  }
+  positions.shift(begin, end, delta, length(id));
+  return reposition(id, begin, end, positions, turn);
+}
+
+Status Cache::divide(SequenceId id, int32_t begin, int32_t end, int32_t divisor,
+                     FunctionRef<Turn> turn) {
+  WEFT_RETURN_IF_ERROR(tables().check_range(id, begin, end));
+  PositionMap positions = tables().positions(id);
+  if (!positions.can_divide(begin, end, divisor, length(id))) {
+    return invalid_argument(fmt::format(
+        "KV cache: positions of slots [{}, {}) of {} cannot be divided by {}: it must be at least "
+        "1, and tokens stay in order",
+        begin, end, length(id), divisor));
+  }
+  positions.divide(begin, end, divisor, length(id));
+  return reposition(id, begin, end, positions, turn);
+}
+
+// K is turned at once and not when it is read next: decode reads all of it in the next step.
+Status Cache::reposition(SequenceId id, int32_t begin, int32_t end, const PositionMap& positions,
+                         FunctionRef<Turn> turn) {
+  std::vector<int32_t> by;
+  for (int32_t slot = begin; slot < end; ++slot) {
+    by.push_back(positions.at(slot) - position(id, slot));
+  }
+  if (std::ranges::count(by, 0) == std::ssize(by)) return Status::ok();
+  std::vector<PositionMap> of_groups(groups_.size(), positions);  // all memory before any change
+  WEFT_RETURN_IF_ERROR(make_writable(id, begin, end));
+  turn(by);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i]->tables.set_positions(id, begin, std::move(of_groups[i]));
+  }
   return Status::ok();
 }
 
@@ -179,24 +278,25 @@ Status Cache::make_writable(SequenceId id, int32_t begin, int32_t end) {
 }
 
 // The least of what the groups have: a layer without K and V of a token cannot attend to it.
-int32_t Cache::match_prefix(std::span<const int32_t> tokens) const {
+int32_t Cache::match_prefix(std::span<const int32_t> tokens, std::string_view salt) const {
   int32_t n_tokens = INT32_MAX;
   for (const auto& group : groups_) {
-    n_tokens = std::min(n_tokens, group->tables.match_prefix(tokens));
+    n_tokens = std::min(n_tokens, group->tables.match_prefix(tokens, salt));
   }
   return n_tokens;
 }
 
-Result<int32_t> Cache::attach_prefix(SequenceId id, std::span<const int32_t> tokens) {
-  const auto found = tokens.first(match_prefix(tokens));
+Result<int32_t> Cache::attach_prefix(SequenceId id, std::span<const int32_t> tokens,
+                                     std::string_view salt) {
+  const auto found = tokens.first(match_prefix(tokens, salt));
   for (const auto& group : groups_) {
-    WEFT_RETURN_IF_ERROR(group->tables.attach_prefix(id, found).status());
+    WEFT_RETURN_IF_ERROR(group->tables.attach_prefix(id, found, salt).status());
   }
   return length(id);
 }
 
-void Cache::publish(SequenceId id, std::span<const int32_t> tokens) {
-  for (const auto& group : groups_) group->tables.publish(id, tokens);
+void Cache::publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt) {
+  for (const auto& group : groups_) group->tables.publish(id, tokens, salt);
 }
 
 int32_t OwnedSequence::exact_length() const {
@@ -246,6 +346,9 @@ Status Cache::save(SequenceId id, int32_t n_slots,
   WEFT_CHECK(n_slots >= 0 && n_slots <= length(id));
   if (!is_whole(id)) {
     return invalid_argument("KV cache: a sequence whose first tokens left a window is not saved");
+  }
+  if (!tables().positions(id).is_plain()) {
+    return invalid_argument("KV cache: a sequence with shifted positions is not saved");
   }
   std::vector<std::byte> bytes(n_slots * kernels::kv_token_bytes(layout_));
   for (int32_t i = 0; i < n_layers(); ++i) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,13 @@
 #include "kv/snapshot.h"
 
 namespace weft::kv {
+
+/// What helps a reservation for which there are too few pages.
+enum class Remedy {
+  kWait,    // others hold enough: it fits once they end
+  kShrink,  // fewer of the sequences, or fewer tokens of them, would fit
+  kGiveUp,  // one sequence alone is longer than the cache
+};
 
 /// How a group of layers rolls, in tokens. Its pages must hold, of every sequence that is computed,
 /// a window and what a step adds; it rolls only where that is less than the cache's capacity.
@@ -42,8 +50,14 @@ struct RollingWindow {
 /// One thread. A sequence with an open reservation may only be read, published or freed: anything
 /// else is kInvalidArgument, as are positions outside the sequence. Ids of sequences that do not
 /// exist are the caller's bugs and abort.
+///
+/// A token lies in a slot and has a position, which RoPE counts by: the slot's number, unless shift
+/// or divide changed it. Windows and the causal mask count slots.
 class Cache {
  public:
+  /// Is told by how many positions each token is to move, in the order of their slots.
+  using Turn = void(std::span<const int32_t> by);
+
   struct Options {
     int n_layers = 0;
     std::vector<int32_t> layer_groups;  // [n_layers], numbers from 0 on without gaps; empty: all 0
@@ -81,11 +95,16 @@ class Cache {
   int32_t group_of(int layer) const { return layers_[layer].group; }
 
   /// The positions [length, length + n_tokens), writable and the sequence's alone; n_tokens >= 0.
-  /// kResourceExhausted with the pages needed, free and evictable; then no other sequence has
-  /// changed, but expendable ones may be gone. Unused pages of the prefix index are dropped for
-  /// it, which a rollback does not bring back.
+  /// kResourceExhausted with the pages needed, free and evictable; then nothing has changed.
+  /// Unused pages of the prefix index and expendable sequences are dropped for it, which a rollback
+  /// does not bring back.
   /// `kind` is what will make the slots' K and V; Reservation::mark_from tells of several.
   Result<Reservation> reserve(SequenceId id, int32_t n_tokens, SlotKind kind = SlotKind::kPrompt);
+  /// The same for several sequences, each once: all of them or none, in their order. After
+  /// kResourceExhausted nothing has changed, the prefix index and expendable sequences neither, and
+  /// *remedy (may be null) says what would help.
+  Result<std::vector<Reservation>> reserve_all(std::span<const Growth> growths,
+                                               Remedy* remedy = nullptr);
   /// What made the sequence's slots, in runs.
   std::span<const SlotRun> slot_kinds(SequenceId id) const { return tables().slot_kinds(id); }
   /// n_tokens where a sequence can be cut to so many, or 0 where the tokens after them would see
@@ -98,22 +117,35 @@ class Cache {
   /// Takes the tokens [begin, end) out, 0 <= begin <= end <= length: those after them come to lie
   /// from slot `begin` on, on pages of the sequence's own, and no index finds them by their ids
   /// from then on. `move` is called once, if there are any, before tables change; it moves the K
-  /// and V of all layers from slots [end, length) to [begin, …) (kernels::move_in_pages). Errors as
-  /// in make_writable, and then `move` was not called.
-  Status remove(SequenceId id, int32_t begin, int32_t end, FunctionRef<void()> move);
+  /// and V of all layers from slots [end, length) to [begin, …) (kernels::move_in_pages). The first
+  /// of them gets the position of slot `begin`. Errors as in make_writable, and then `move` was not
+  /// called.
+  Status remove(SequenceId id, int32_t begin, int32_t end, FunctionRef<Turn> move);
+  /// What RoPE and the model's scales count by; 0 <= slot. Past the length the slot's that comes.
+  int32_t position(SequenceId id, int32_t slot) const { return tables().positions(id).at(slot); }
+  /// The tokens in slots [begin, end) get other positions, by `delta` or divided by `divisor` > 0
+  /// and rounded down; 0 <= begin <= end <= length. `turn` is called once, unless nothing changes:
+  /// it turns the K of all layers in these slots (V stays, and every other slot). Later tokens go
+  /// on after the last one's position. From `begin` on no index finds the tokens by their ids.
+  /// kInvalidArgument where positions would descend from one slot to the next, or be negative;
+  /// otherwise as make_writable, and then `turn` was not called.
+  Status shift(SequenceId id, int32_t begin, int32_t end, int32_t delta, FunctionRef<Turn> turn);
+  Status divide(SequenceId id, int32_t begin, int32_t end, int32_t divisor, FunctionRef<Turn> turn);
   /// Call before overwriting committed positions [begin, end): shared pages among them are copied
   /// first, so that neither forks nor the prefix index see the change. Errors as in reserve.
   Status make_writable(SequenceId id, int32_t begin, int32_t end);
 
-  /// How many tokens of the start of `tokens` the prefix index has: a multiple of page_tokens. Pass
-  /// all but the last token of a prompt: its logits have to be computed.
-  int32_t match_prefix(std::span<const int32_t> tokens) const;
+  /// How many tokens of the start of `tokens` the prefix index has: a multiple of page_tokens. What
+  /// one tenant's salt has published, another's does not find. Pass all but the last token of a
+  /// prompt: its logits have to be computed.
+  int32_t match_prefix(std::span<const int32_t> tokens, std::string_view salt = {}) const;
   /// Gives an empty sequence what match_prefix finds; returns its length afterwards.
-  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens);
+  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens,
+                                std::string_view salt = {});
   /// Enters the full committed pages of the sequence's start into the prefix index, as far as their
   /// slots are prompt ones: what was decoded or fused is never found by token ids. `tokens` must be
   /// the sequence's first ids.
-  void publish(SequenceId id, std::span<const int32_t> tokens);
+  void publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt = {});
   /// Empties the prefix index but for pages in use; returns the pages freed.
   int32_t evict_unused_prefixes();
 
@@ -167,7 +199,14 @@ class Cache {
   };
 
   Cache() = default;
+  Status check_growths(std::span<const Growth> growths) const;
+  /// kResourceExhausted where pages are too few, those of `expendable` sequences counted as free.
+  Status check_room(std::span<const Growth> growths, std::span<const SequenceId> expendable,
+                    Remedy& remedy) const;
+  void make_room(std::span<const Growth> growths);
   Result<Reservation> reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind);
+  Status reposition(SequenceId id, int32_t begin, int32_t end, const PositionMap& positions,
+                    FunctionRef<Turn> turn);
   Status fill(SequenceId id, int32_t n_slots, std::span<const SlotRun> kinds,
               FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer);
   Status add_groups(const Options& options, std::span<const int32_t> sizes);

@@ -155,7 +155,7 @@ TEST(Cache, GivenTooFewPagesThenExpendableSequencesGoAndOthersKeepWhatTheyShareW
 /// As a step would: slots [end, length) to [begin, …), element by element.
 Status remove(Cache& cache, SequenceId id, int32_t begin, int32_t end) {
   const int32_t length = cache.length(id);
-  return cache.remove(id, begin, end, [&] {
+  return cache.remove(id, begin, end, [&](std::span<const int32_t>) {
     for (int32_t p = end; p < length; ++p) {
       std::vector<uint16_t> elements;
       for_each_element(cache, id, p, [&](uint16_t& e, uint16_t) { elements.push_back(e); });
@@ -207,13 +207,13 @@ TEST(Cache, GivenARangeThatCannotBeRemovedThenNothingMoves) {
   const SequenceId a = cache->create_sequence();
   append(*cache, a, 64, 1);
   for (const auto& [begin, end] : {std::pair{-1, 3}, {5, 3}, {60, 65}}) {
-    const Status status = cache->remove(a, begin, end, [] { FAIL(); });
+    const Status status = cache->remove(a, begin, end, [](auto) { FAIL(); });
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << begin << " " << end;
   }
-  EXPECT_TRUE(cache->remove(a, 7, 7, [] { FAIL(); }).is_ok());
+  EXPECT_TRUE(cache->remove(a, 7, 7, [](auto) { FAIL(); }).is_ok());
   const SequenceId b = *cache->fork(a);  // no page is left to copy to
-  EXPECT_EQ(cache->remove(b, 0, 16, [] { FAIL(); }).code(), StatusCode::kResourceExhausted);
-  EXPECT_TRUE(cache->remove(b, 48, 64, [] { FAIL(); }).is_ok());  // the end: nothing to move
+  EXPECT_EQ(cache->remove(b, 0, 16, [](auto) { FAIL(); }).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(cache->remove(b, 48, 64, [](auto) { FAIL(); }).is_ok());  // the end: nothing to move
   EXPECT_EQ(cache->length(b), 48);
   expect_written(*cache, a, 0, 64, 1);
   expect_written(*cache, b, 0, 48, 1);

@@ -34,7 +34,7 @@ class Checker {
 
   bool in_range(int32_t page) const { return page >= 0 && page < std::ssize(snapshot_.pages); }
 
-  /// Counts a holder of the page; `slot` is where in a sequence its tokens stand.
+  /// Counts a holder of the page; `slot` is where in a sequence its tokens lie.
   void hold(const std::string& who, PageHandle handle, int32_t slot) {
     if (!in_range(handle.page))
       return add("{} holds page {}, which does not exist", who, handle.page);
@@ -65,6 +65,7 @@ class Checker {
     }
     check_table_length(who, sequence);
     check_kinds(who, sequence);
+    check_positions(who, sequence);
     std::set<int32_t> seen;
     check_window(who, sequence);
     for (int32_t slot = sequence.first_page; slot < std::ssize(sequence.pages); ++slot) {
@@ -114,6 +115,23 @@ class Checker {
     if (end != n_tokens) add("{} knows the kinds of {} slots, not of {}", who, end, n_tokens);
   }
 
+  /// Positions that do not descend.
+  void check_positions(const std::string& who, const Sequence& sequence) {
+    int32_t before = 0;
+    for (const PositionRun& run : sequence.positions.runs()) {
+      if (run.begin < 0 || run.begin > sequence.length) {
+        add("{} of {} tokens has a run of positions from slot {}", who, sequence.length, run.begin);
+        continue;
+      }
+      const int32_t last = run.begin == 0 ? 0 : sequence.positions.at(run.begin - 1);
+      const int32_t first = sequence.positions.at(run.begin);
+      if (last < before || first < last) {
+        add("{} has position {} at slot {} after {}", who, first, run.begin, last);
+      }
+      before = first;
+    }
+  }
+
   void check_table_length(const std::string& who, const Sequence& sequence) {
     if (sequence.generations.size() != sequence.pages.size()) {
       add("{} has {} generations for {} pages", who, sequence.generations.size(),
@@ -159,12 +177,22 @@ class Checker {
       }
       check_parent(entry, by_page);
     }
+    std::set<int32_t> unused;
+    for (const auto& entry : snapshot_.prefix_entries) {
+      const int32_t page = entry.page.page;
+      if (in_range(page) && snapshot_.pages[page].ref_count == 1) unused.insert(page);
+    }
+    const std::set<int32_t> listed(snapshot_.unused_pages.begin(), snapshot_.unused_pages.end());
+    if (listed != unused || std::ssize(snapshot_.unused_pages) != std::ssize(unused)) {
+      add("{} pages are listed as held by the prefix index alone, {} are",
+          snapshot_.unused_pages.size(), unused.size());
+    }
   }
 
   void check_parent(const PrefixIndex::Entry& entry,
                     const std::unordered_map<int32_t, const PrefixIndex::Entry*>& by_page) {
     const int32_t page = entry.page.page;
-    if (entry.parent == -1) {
+    if (entry.parent < 0) {
       if (entry.depth != 0) add("prefix page {} starts at depth {}", page, entry.depth);
       return;
     }
@@ -174,9 +202,6 @@ class Checker {
     }
     if (int64_t{entry.depth} != int64_t{parent->second->depth} + 1) {
       add("prefix page {} has depth {} after depth {}", page, entry.depth, parent->second->depth);
-    }
-    if (parent->second->last_used < entry.last_used) {
-      add("prefix page {} was used after page {} before it", page, entry.parent);
     }
   }
 

@@ -9,7 +9,7 @@
 
 namespace weft::kv {
 
-/// Every violation in the snapshot, one line each; empty when all is well. Any integers may stand
+/// Every violation in the snapshot, one line each; empty when all is well. Any integers may be
 /// in the snapshot: it is not trusted.
 std::vector<std::string> violations(const Snapshot& snapshot);
 /// The same of all groups of layers, which must also agree on which sequences there are, how long

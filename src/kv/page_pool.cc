@@ -21,12 +21,15 @@ PageHandle PagePool::allocate() {
 
 void PagePool::retain(int32_t page) {
   WEFT_CHECK(ref_count(page) > 0);
-  ++ref_counts_[page];
+  if (++ref_counts_[page] == 2 && uses_ != nullptr) uses_->two_holders_again(page);
 }
 
 void PagePool::release(int32_t page) {
   WEFT_CHECK(ref_count(page) > 0);
-  if (--ref_counts_[page] > 0) return;
+  if (--ref_counts_[page] > 0) {
+    if (ref_counts_[page] == 1 && uses_ != nullptr) uses_->one_holder_left(page);
+    return;
+  }
   ++generations_[page];
   free_.push_back(page);
   contents_.page_freed(page);

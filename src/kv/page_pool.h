@@ -20,6 +20,15 @@ class PageContents {
   virtual void page_freed(int32_t page) = 0;
 };
 
+/// Is told when a page has one holder left, and when it has two again. The holder that matters is
+/// the prefix index: what it alone holds may go.
+class PageUses {
+ public:
+  virtual ~PageUses() = default;
+  virtual void one_holder_left(int32_t page) = 0;
+  virtual void two_holders_again(int32_t page) = 0;
+};
+
 /// A page at one point of its life: the generation grows whenever the page is freed, so a handle
 /// kept over that is recognised as stale.
 struct PageHandle {
@@ -43,6 +52,9 @@ class PagePool {
   /// One holder less; the last one frees the page.
   void release(int32_t page);
 
+  /// Null: nobody is told. `uses` must outlive the pool, or be taken back.
+  void tell(PageUses* uses) { uses_ = uses; }
+
   PageContents& contents() { return contents_; }
   int32_t page_count() const { return narrow<int32_t>(ref_counts_.size()); }
   int32_t free_count() const { return narrow<int32_t>(free_.size()); }
@@ -54,6 +66,7 @@ class PagePool {
 
  private:
   PageContents& contents_;
+  PageUses* uses_ = nullptr;
   std::vector<int32_t> ref_counts_;    // [page_count]
   std::vector<uint32_t> generations_;  // [page_count]
   std::vector<int32_t> free_;

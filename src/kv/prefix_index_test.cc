@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 namespace weft::kv {
@@ -25,23 +26,30 @@ class PrefixIndexTest : public ::testing::Test {
   static std::vector<int32_t> ids(const std::string& text) { return {text.begin(), text.end()}; }
 
   /// As a sequence that computed `text`, published it and, unless `keep`, was freed.
-  std::vector<int32_t> enter(const std::string& text, bool keep = false) {
+  std::vector<int32_t> enter(const std::string& text, bool keep = false,
+                             std::string_view salt = {}) {
     std::vector<int32_t> pages;
     for (size_t i = 0; i + 2 <= text.size(); i += 2) pages.push_back(pool_.allocate().page);
-    index_.insert(ids(text), pages);
-    if (!keep) {
-      for (const int32_t page : pages) pool_.release(page);
-    }
+    index_.insert(salt, ids(text), pages);
+    if (!keep) release(pages);
     return pages;
   }
-  std::string find(const std::string& text) const {
-    return text.substr(0, index_.match(ids(text)).size() * 2);
+  /// As a sequence that is freed: from its last page on.
+  void release(const std::vector<int32_t>& pages) {
+    for (auto page = pages.rbegin(); page != pages.rend(); ++page) pool_.release(*page);
+  }
+  std::string find(const std::string& text, std::string_view salt = {}) const {
+    return text.substr(0, index_.match(salt, ids(text)).size() * 2);
   }
 
-  /// The tree, a page a line: its tokens, and * when somebody else holds it, too.
+  /// The trees, a page a line: its tokens, and * when somebody else holds it, too.
   std::string draw() const {
     std::multimap<int32_t, PrefixIndex::Entry> children;
-    for (const auto& entry : index_.entries()) children.emplace(entry.parent, entry);
+    std::set<int32_t, std::greater<>> roots;  // the oldest first
+    for (const auto& entry : index_.entries()) {
+      children.emplace(entry.parent, entry);
+      if (entry.parent < 0) roots.insert(entry.parent);
+    }
     std::string picture = "\n";
     const std::function<void(int32_t, const std::string&)> draw_below =
         [&](int32_t parent, const std::string& indent) {
@@ -55,7 +63,7 @@ class PrefixIndexTest : public ::testing::Test {
             draw_below(entry.page.page, indent + (last ? "   " : "|  "));
           }
         };
-    draw_below(-1, "");
+    for (const int32_t root : roots) draw_below(root, "");
     return picture;
   }
 
@@ -87,7 +95,7 @@ TEST_F(PrefixIndexTest, SharesStartsAndFindsWholePagesOnly) {
   EXPECT_EQ(find(""), "");
 }
 
-TEST_F(PrefixIndexTest, RemovingAPageForgetsWhatStandsBehindIt) {
+TEST_F(PrefixIndexTest, RemovingAPageForgetsWhatComesAfterIt) {
   const auto pages = enter("abcdef", /*keep=*/true);
   enter("abxx");
   EXPECT_EQ(draw(), R"(
@@ -104,10 +112,13 @@ TEST_F(PrefixIndexTest, RemovingAPageForgetsWhatStandsBehindIt) {
   EXPECT_EQ(pool_.ref_count(pages[2]), 1);  // the sequence still has it
 }
 
-TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromTheEnd) {
-  enter("abcdef");
+TEST_F(PrefixIndexTest, WhatHasBeenUnusedLongestGoesFirstFromTheEnd) {
+  const auto abcdef = enter("abcdef");
   enter("ghij");
-  index_.touch(ids("abcd"));
+  // As a sequence that takes what is known of "abcd", and is freed.
+  for (const int32_t page : {abcdef[0], abcdef[1]}) pool_.retain(page);
+  EXPECT_EQ(index_.evictable_count(), 3);
+  release({abcdef[0], abcdef[1]});
   EXPECT_EQ(index_.evictable_count(), 5);
   index_.evict(2);
   EXPECT_EQ(draw(), R"(
@@ -124,21 +135,64 @@ TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromTheEnd) {
   EXPECT_EQ(pool_.free_count(), 16);
 }
 
-TEST_F(PrefixIndexTest, KeepsPagesInUseAndGivesUpTheWayToThemLast) {
+TEST_F(PrefixIndexTest, WhatIsEnteredAgainCountsAsUsed) {
+  const auto first = enter("abcd");
+  enter("gh");
+  enter("abcd");
+  EXPECT_THAT(index_.unused().back(), first.front());
+  index_.evict(1);
+  EXPECT_EQ(draw(), R"(
+`- ab
+   `- cd
+)");
+}
+
+TEST_F(PrefixIndexTest, KeepsPagesInUseAndDropsTheWayToThemLast) {
   const auto pages = enter("abcd", /*keep=*/true);
   enter("gh");
+  EXPECT_EQ(index_.evictable_count(), 1);
   pool_.release(pages[0]);  // as a sequence that replaced its first page by a copy
   EXPECT_EQ(index_.evictable_count(), 2);
-  index_.evict(1);  // the oldest goes, and what came after it can no longer be found
+  index_.evict(1);
   EXPECT_EQ(draw(), R"(
-`- gh
+`- ab
+   `- cd*
 )");
+  index_.evict(1);  // what comes after it can no longer be found
+  EXPECT_EQ(draw(), "\n");
   EXPECT_EQ(pool_.ref_count(pages[1]), 1);
 }
 
-TEST_F(PrefixIndexTest, APageStandsInOnePlace) {
+TEST_F(PrefixIndexTest, OneTenantDoesNotFindWhatAnotherEntered) {
+  enter("abcd", /*keep=*/false, "red");
+  const auto blue = enter("abxx", /*keep=*/false, "blue");
+  EXPECT_EQ(find("abcd", "red"), "abcd");
+  EXPECT_EQ(find("abcd", "blue"), "ab");
+  EXPECT_THAT(index_.match("blue", ids("ab")), ElementsAre(blue[0]));
+  EXPECT_EQ(find("abcd"), "");
+  EXPECT_EQ(find("abcd", "re"), "");
+  EXPECT_EQ(find("abcd", "redb"), "");
+  EXPECT_EQ(draw(), R"(
+`- ab
+   `- cd
+`- ab
+   `- xx
+)");
+}
+
+TEST_F(PrefixIndexTest, ATenantWithoutPagesLeavesNothing) {
+  for (int i = 0; i < 1000; ++i) {
+    enter("abcd", /*keep=*/false, "tenant " + std::to_string(i));
+    index_.evict(2);
+  }
+  EXPECT_EQ(draw(), "\n");
+  EXPECT_EQ(pool_.free_count(), 16);
+  EXPECT_THAT(index_.unused(), IsEmpty());
+}
+
+TEST_F(PrefixIndexTest, APageIsInOnePlace) {
   const auto pages = enter("abcd", /*keep=*/true);
-  index_.insert(ids("xxyy"), pages);
+  index_.insert({}, ids("xxyy"), pages);
   EXPECT_EQ(draw(), R"(
 `- ab*
    `- cd*
@@ -152,8 +206,8 @@ TEST_F(PrefixIndexTest, ManyPagesInARowNeedNoStack) {
   const std::vector<int32_t> tokens(2 * kPages, 1);
   std::vector<int32_t> pages;
   for (int32_t i = 0; i < kPages; ++i) pages.push_back(pool.allocate().page);
-  index.insert(tokens, pages);
-  EXPECT_EQ(index.match(tokens), pages);
+  index.insert({}, tokens, pages);
+  EXPECT_EQ(index.match({}, tokens), pages);
   for (const int32_t page : pages) pool.release(page);
   index.remove(pages[0]);
   EXPECT_EQ(pool.free_count(), kPages);

@@ -12,6 +12,13 @@ namespace weft::kv {
 
 class BlockTables;
 
+/// What a sequence is to get: n_tokens slots after its last, that `kind` will make.
+struct Growth {
+  SequenceId id{};
+  int32_t n_tokens = 0;
+  SlotKind kind = SlotKind::kPrompt;
+};
+
 /// Positions [begin, end) of one sequence in one group of layers, writable and exclusively its own.
 /// Movable, not copyable; must not outlive the tables it came from. Freeing the sequence ends its
 /// reservation. One thread.

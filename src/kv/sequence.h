@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kv/page_pool.h"
+#include "kv/positions.h"
 
 namespace weft::kv {
 
@@ -17,7 +18,7 @@ enum class SlotKind : uint8_t {
   kPrompt,  // a prompt's row: what the token ids before it alone determine
   kDecode,  // a generated token's row: decode's arithmetic
   kFused,   // a chunk placed by a fusion, or a row that saw one, or one that saw tokens that were
-            // removed since: depends on more than token ids
+            // removed or moved since: depends on more than token ids
 };
 
 /// Slots from the end of the run before up to `end`.
@@ -36,13 +37,14 @@ struct ReplacedPage {
 /// In a block table: the page was given back, as its slots had left the layers' window.
 inline constexpr int32_t kNoPage = -1;
 
-/// The token at position p has its K and V in page pages[p / page_tokens], slot p % page_tokens.
+/// Slot s has its K and V in page pages[s / page_tokens], at s % page_tokens.
 struct Sequence {
   std::vector<int32_t> pages;         // the block table, for length + reserved tokens
   int32_t first_page = 0;             // of `pages`, those before it are kNoPage
   std::vector<uint32_t> generations;  // of `pages`, as they were when the sequence took them
   int32_t length = 0;                 // committed tokens
   std::vector<SlotRun> kinds;         // of committed and reserved slots, ends ascending
+  PositionMap positions;              // of all slots
   int32_t reserved = 0;               // tokens after them that an open reservation may write
   bool has_reservation = false;
   std::vector<ReplacedPage> replaced;  // held for the open reservation's rollback

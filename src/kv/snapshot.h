@@ -28,6 +28,7 @@ struct Snapshot {
   std::vector<int32_t> free_list;
   std::vector<NamedSequence> sequences;
   std::vector<PrefixIndex::Entry> prefix_entries;
+  std::vector<int32_t> unused_pages;  // that the prefix index alone holds, the next to go first
 };
 
 }  // namespace weft::kv

@@ -293,10 +293,9 @@ Status Ingester::plan(std::vector<retrieval::ScannedFile>& files) {
     }
   }
   total_tokens_ = plan.tokens;
-  const int64_t token_bytes = fusion::record_token_bytes(engine_.model().config());
   plan.new_tokens = new_tokens;
-  plan.new_bytes = new_tokens * token_bytes;
-  plan.largest_bytes = largest_tokens * token_bytes;
+  plan.new_bytes = library_.kv_bytes(new_tokens);
+  plan.largest_bytes = library_.kv_bytes(largest_tokens);
   WEFT_ASSIGN_OR_RETURN(plan.free_bytes, env_.free_bytes(library_.store().dir()));
   WEFT_RETURN_IF_ERROR(check_room(plan, files));
   if (events_.planned) events_.planned(plan);
@@ -314,7 +313,7 @@ Status Ingester::check_room(const IngestPlan& plan,
     if (file.change != Change::kDeleted && file.change != Change::kChanged) continue;
     WEFT_ASSIGN_OR_RETURN(const auto document, library_.index().find_document(file.info.path));
     if (!document) continue;
-    room += uint64_t{1} * document->n_tokens * fusion::record_token_bytes(engine_.model().config());
+    room += library_.kv_bytes(document->n_tokens);
     if (plan.new_bytes <= room) return Status::ok();
   }
   return resource_exhausted(fmt::format(

@@ -23,9 +23,10 @@
 
 #include "base/byte_sizes.h"
 #include "base/hash.h"
+#include "base/narrow.h"
 #include "base/shell_text.h"
-#include "fusion/chunk_computer.h"
 #include "fusion/chunk_key.h"
+#include "fusion/record_type.h"
 #include "retrieval/scan.h"
 #include "store/temp_files.h"
 
@@ -76,6 +77,26 @@ Result<std::optional<engine::PromptForm>> agree_form(const std::optional<Settlem
                     dir, settled->prompt, flag));
   }
   return *form;
+}
+
+/// The type of records of the flag or, without one, of the folder (f16 for a new one).
+/// kInvalidArgument when flag and folder name different ones.
+Result<DType> agree_record_type(const std::optional<Settlement>& settled, const std::string& flag,
+                                const std::string& dir) {
+  DType wanted = fusion::kUsualRecordType;
+  if (!flag.empty()) {
+    WEFT_ASSIGN_OR_RETURN(wanted, fusion::parse_record_type(flag));
+  }
+  if (!settled) return wanted;
+  const auto there = fusion::kRecordTypes.find(settled->record_type);
+  if (!there) {
+    return corrupt(fmt::format("{}: its records have the type '{}', which this weft does not know",
+                               dir, settled->record_type));
+  }
+  if (flag.empty() || wanted == *there) return *there;
+  return invalid_argument(
+      fmt::format("{}: the folder's records are of type '{}'; for '{}' take another folder", dir,
+                  settled->record_type, fusion::kRecordTypes.name(wanted)));
 }
 
 /// "name (file)", for people; model_of_store() takes it apart again.
@@ -300,7 +321,10 @@ Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
   WEFT_ASSIGN_OR_RETURN(rag_, engine::RagPrompt::for_engine(*engine_, form));
   WEFT_ASSIGN_OR_RETURN(const AnchorSpec anchor, agree_anchor(env, settled, anchor_flag, dir));
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> anchor_tokens, rag_->anchor(anchor));
-  scope_ = engine_->key_scope(std::move(anchor_tokens));
+  WEFT_ASSIGN_OR_RETURN(const DType record_type,
+                        agree_record_type(settled, options_.record_type, dir));
+  WEFT_RETURN_IF_ERROR(fusion::check_record_type(engine_->model().config(), record_type));
+  scope_ = engine_->key_scope(std::move(anchor_tokens), record_type);
   if (!settled) {
     settled = Settlement{.model = engine_->model().fingerprint().to_hex(),
                          .model_name = model_name(*engine_),
@@ -308,7 +332,8 @@ Result<Settlement> Library::agree(Env& env, std::optional<Settlement> settled,
                          .context_tokens = engine_->context_tokens(),
                          .prompt = engine::kPromptForms.name(rag_->form()),
                          .anchor = engine::kAnchors.name(anchor.kind),
-                         .anchor_passages = anchor.passages};
+                         .anchor_passages = anchor.passages,
+                         .record_type = fusion::kRecordTypes.name(record_type)};
   }
   if (settled->ropes.empty()) {  // made by a weft that did not keep this: keep it from now on
     settled->ropes = ropes_hash(*engine_);
@@ -377,7 +402,7 @@ Result<Library> Library::open(Env& env, const LibraryOptions& options, engine::E
 
 fusion::Fusor& Library::fusor() {
   if (fusor_ != nullptr) return *fusor_;
-  fusor_ = engine_->make_fusor(store_.get(), scope_.anchor);
+  fusor_ = engine_->make_fusor(store_.get(), scope_.anchor, scope_.record_type);
   auto* const index = is_read_only_ ? nullptr : index_.get();
   // A record is stored only while the index has a chunk for it, under the index's lock. Otherwise
   // one that another process removes at this moment would be stored after all and never removed.
@@ -398,7 +423,7 @@ Hash128 Library::record_of(std::span<const int32_t> tokens) const {
 
 uint64_t Library::kv_bytes(int64_t n_tokens) const {
   const uint64_t n = std::max<int64_t>(n_tokens, 0);
-  const uint64_t one = fusion::record_token_bytes(engine_->model().config());
+  const uint64_t one = fusion::record_token_bytes(engine_->model().config(), scope_.record_type);
   return n > std::numeric_limits<uint64_t>::max() / one ? std::numeric_limits<uint64_t>::max()
                                                         : n * one;
 }
@@ -406,9 +431,9 @@ uint64_t Library::kv_bytes(int64_t n_tokens) const {
 uint64_t Library::record_bytes(std::span<const int32_t> tokens) const {
   const model::ModelConfig& config = engine_->model().config();
   const int64_t n = std::ssize(tokens);
-  const uint64_t all_layers = n * fusion::record_token_bytes(config);
-  const uint32_t n_layers = config.n_layers;
-  const store::RecordInfo info{.n_layers = n_layers, .layer_bytes = all_layers / n_layers};
+  const auto layer_bytes = fusion::record_layer_bytes(config, scope_.record_type, n);
+  const store::RecordInfo info{.n_layers = narrow<uint32_t>(config.n_layers),
+                               .layer_bytes = narrow<uint64_t>(layer_bytes)};
   return info.file_bytes(fusion::chunk_identity(scope_, tokens).size());
 }
 
@@ -425,7 +450,7 @@ Status Library::check_kv_room(int64_t chunk_tokens) const {
                   "{} tokens of KV cache, and it holds {}: a --kv-limit of {} or a larger context "
                   "(-c) is needed",
                   chunk_tokens, n_anchor, n_pages * page, kv.pages * page,
-                  size_flag_for(n_pages * engine_->page_bytes())));
+                  size_flag_for(narrow<uint64_t>(engine_->limit_to_hold(n_pages)))));
 }
 
 void Library::store_missing(std::span<const std::vector<int32_t>> chunks,

@@ -1,7 +1,7 @@
 // A folder of ingested documents: the chunk store, the index of documents and chunks beside it, and
-// what both were made with. The index remembers the model, the anchor and the form of the passages,
-// settled by the first ingest; nothing else may be mixed in. A chunk's record is kept only while
-// the index has the chunk.
+// what both were made with. The index remembers the model, the anchor, the form of the passages and
+// the type of the records, settled by the first ingest; nothing else may be mixed in. A chunk's
+// record is kept only while the index has the chunk.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,9 @@ namespace weft::library {
 struct LibraryOptions {
   std::string dir;
   uint64_t memory_limit_bytes = 1'000'000'000;
-  uint64_t store_limit_bytes = 0;       // 0: none
-  std::string prompt;                   // chat or fewshot; "": as the folder, or the model, has it
+  uint64_t store_limit_bytes = 0;  // 0: none
+  std::string prompt;              // chat or fewshot; "": as the folder, or the model, has it
+  std::string record_type;         // one of fusion::kRecordTypes; "": as the folder, at first f16
   bool model_is_from_variable = false;  // by WEFT_MODEL, which an error then names
   std::function<bool()> cancelled;      // asked often, from any thread; true ends with kCancelled
 };
@@ -31,8 +32,8 @@ struct LibraryOptions {
 class Library {
  public:
   /// For ingest: makes the folder where it is missing. `anchor_flag` is empty to take the folder's
-  /// own (or the default for a new one); another anchor, form of prompt or model than the folder's
-  /// is kInvalidArgument.
+  /// own (or the default for a new one); another anchor, form of prompt, type of records or model
+  /// than the folder's is kInvalidArgument, a type that the model's heads do not take kUnsupported.
   static Result<Library> create(Env& env, const LibraryOptions& options, engine::Engine& engine,
                                 const std::string& anchor_flag);
   /// For ask: kNotFound when nothing was ingested; another form of prompt or model is
@@ -43,6 +44,7 @@ class Library {
   retrieval::Index& index() { return *index_; }
   const engine::RagPrompt& rag() const { return *rag_; }
   const std::vector<int32_t>& anchor() const { return scope_.anchor; }
+  DType record_type() const { return scope_.record_type; }
 
   /// Whether its KV on disk is limited (LibraryOptions::store_limit_bytes).
   bool has_store_limit() const { return options_.store_limit_bytes > 0; }

@@ -13,10 +13,6 @@
 namespace weft::model {
 namespace {
 
-// Rows that go through a layer together: enough that expanding a weight panel costs little beside
-// the product (1/512 of it), few enough that a wide model's scratch stays at some tens of MB.
-constexpr int64_t kBlockRows = 512;
-
 /// 1 + factor * ln(1 + floor(position / tokens)).
 float query_scale(const ModelConfig& c, int32_t position) {
   const float spans = position / c.temperature_tokens;
@@ -25,20 +21,19 @@ float query_scale(const ModelConfig& c, int32_t position) {
 
 }  // namespace
 
-void Rows::add(kv::SequenceId sequence, std::span<const int32_t> added, int32_t first_position,
+void Rows::add(kv::SequenceId sequence, std::span<const int32_t> added, int32_t first_slot,
                RowKind kind) {
   const int64_t begin = size();
   tokens.insert(tokens.end(), added.begin(), added.end());
   slots.resize(tokens.size());
-  std::iota(slots.begin() + begin, slots.end(), first_position);
-  positions.insert(positions.end(), slots.begin() + begin, slots.end());
+  std::iota(slots.begin() + begin, slots.end(), first_slot);
   groups.push_back({sequence, kind, begin, size()});
 }
 
-Rows Rows::of(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_position,
+Rows Rows::of(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_slot,
               RowKind kind) {
   Rows rows;
-  rows.add(sequence, tokens, first_position, kind);
+  rows.add(sequence, tokens, first_slot, kind);
   return rows;
 }
 
@@ -59,21 +54,26 @@ Batch::Batch(const ModelConfig& config, kernels::Isa isa, kv::Cache& cache, Rows
 }
 
 void Batch::plan() {
+  std::vector<int32_t> positions;
+  for (const RowGroup& group : rows_.groups) {
+    for (int64_t row = group.row_begin; row < group.row_end; ++row) {
+      positions.push_back(cache_->position(group.sequence, rows_.slots[row]));
+    }
+  }
   ropes_.clear();
   for (const kernels::RopeParams& rope : config_->ropes) {
-    ropes_.push_back(kernels::make_rope_table(rope, rows_.positions));
+    ropes_.push_back(kernels::make_rope_table(rope, positions));
   }
   query_scales_.clear();
   if (config_->temperature_factor != 0) {
-    for (const int32_t p : rows_.positions) query_scales_.push_back(query_scale(*config_, p));
+    for (const int32_t p : positions) query_scales_.push_back(query_scale(*config_, p));
   }
   for (LayerGroup& layers : layer_groups_) {
     layers.first_slots.clear();
     if (layers.window_tokens == 0) continue;
-    for (size_t row = 0; row < rows_.slots.size(); ++row) {
-      // As many slots back as positions: the positions of a sequence ascend by one.
-      const int32_t hidden = rows_.positions[row] + 1 - layers.window_tokens;
-      layers.first_slots.push_back(std::max(0, hidden + rows_.slots[row] - rows_.positions[row]));
+    // A window is so many tokens, whatever their positions.
+    for (const int32_t slot : rows_.slots) {
+      layers.first_slots.push_back(std::max(0, slot + 1 - layers.window_tokens));
     }
   }
   blocks_.clear();
@@ -132,7 +132,6 @@ void Batch::keep_rows(std::span<const int64_t> kept_rows) {
       if (from != to) std::ranges::copy(hidden.row(from), hidden.row(to).begin());
       kept.tokens.push_back(rows_.tokens[from]);
       kept.slots.push_back(rows_.slots[from]);
-      kept.positions.push_back(rows_.positions[from]);
     }
     if (begin < kept.size())
       kept.groups.push_back({group.sequence, group.kind, begin, kept.size()});

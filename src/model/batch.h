@@ -17,6 +17,10 @@
 
 namespace weft::model {
 
+/// Rows that go through a layer together: enough that expanding a weight panel costs little beside
+/// the product (1/512 of it), few enough that a wide model's scratch stays at some tens of MB.
+inline constexpr int64_t kBlockRows = 512;
+
 /// What a row is, which alone decides the arithmetic that it gets: the bits of its result are the
 /// same whatever shares its step.
 enum class RowKind : uint8_t {
@@ -40,21 +44,20 @@ struct RowGroup {
   int64_t row_end = 0;
 };
 
-/// The rows of a step. A slot is where a row's K and V lie, a position what RoPE and the mask use;
-/// both ascend within a group, and need not be consecutive. The slots are writable. A sequence's
-/// groups are in the order of their slots.
+/// The rows of a step. A slot is where a row's K and V lie, and what the mask counts by; the cache
+/// knows the position that RoPE takes for it. Slots ascend within a group, need not be consecutive,
+/// and are writable. A sequence's groups are in the order of their slots.
 struct Rows {
   std::vector<int32_t> tokens;
   std::vector<int32_t> slots;
-  std::vector<int32_t> positions;
   std::vector<RowGroup> groups;  // cover the rows in order, none empty
 
   int64_t size() const { return std::ssize(tokens); }
-  /// Adds a group in consecutive slots from `first_position`, which are its positions, too.
-  void add(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_position,
+  /// Adds a group in consecutive slots from `first_slot`.
+  void add(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_slot,
            RowKind kind = RowKind::kPrompt);
   /// The rows of one such group.
-  static Rows of(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_position,
+  static Rows of(kv::SequenceId sequence, std::span<const int32_t> tokens, int32_t first_slot,
                  RowKind kind = RowKind::kPrompt);
 };
 

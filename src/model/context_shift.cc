@@ -10,29 +10,55 @@
 // that moves by a page of 16 in a context of 1,024 some sixty times.
 #include "model/context_shift.h"
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "kernels/rope.h"
 
 namespace weft::model {
 
-Status remove_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
-                     kv::SequenceId sequence, int32_t begin, int32_t end) {
-  const int32_t by[] = {begin - end};
+namespace {
+
+/// Moves as many tokens as `by` has from slots [from, …) to [to, …), and K of each by its
+/// positions.
+void move(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+          kv::SequenceId sequence, std::span<const int32_t> by, int32_t from, int32_t to) {
+  const bool all_alike = std::ranges::count(by, by.front()) == std::ssize(by);
   std::vector<kernels::RopeTable> turns;  // of each of the model's RoPEs
   for (kernels::RopeParams rope : config.ropes) {
     rope.magnitude = 1.0f;
-    turns.push_back(kernels::make_rope_table(rope, by));
+    turns.push_back(kernels::make_rope_table(rope, all_alike ? by.first(1) : by));
   }
-  const int32_t n_moved = cache.length(sequence) - end;
-  return cache.remove(sequence, begin, end, [&] {
-    std::vector<kernels::MovedLayer> layers;
-    for (int32_t layer = 0; layer < config.n_layers; ++layer) {
-      layers.push_back({.kv = cache.layer(layer),
-                        .block_table = cache.layer_table(sequence, layer).data(),
-                        .turn = &turns[config.layers[layer].rope]});
-    }
-    kernels::move_in_pages(context, layers, n_moved, end, begin);
+  std::vector<kernels::MovedLayer> layers;
+  for (int32_t layer = 0; layer < config.n_layers; ++layer) {
+    layers.push_back({.kv = cache.layer(layer),
+                      .block_table = cache.layer_table(sequence, layer).data(),
+                      .turn = &turns[config.layers[layer].rope]});
+  }
+  kernels::move_in_pages(context, layers, std::ssize(by), from, to);
+}
+
+}  // namespace
+
+Status remove_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+                     kv::SequenceId sequence, int32_t begin, int32_t end) {
+  return cache.remove(sequence, begin, end, [&](std::span<const int32_t> by) {
+    move(context, config, cache, sequence, by, end, begin);
+  });
+}
+
+Status shift_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+                    kv::SequenceId sequence, const SlotRange& slots, int32_t delta) {
+  return cache.shift(sequence, slots.begin, slots.end, delta, [&](std::span<const int32_t> by) {
+    move(context, config, cache, sequence, by, slots.begin, slots.begin);
+  });
+}
+
+Status divide_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+                     kv::SequenceId sequence, const SlotRange& slots, int32_t divisor) {
+  return cache.divide(sequence, slots.begin, slots.end, divisor, [&](std::span<const int32_t> by) {
+    move(context, config, cache, sequence, by, slots.begin, slots.begin);
   });
 }
 

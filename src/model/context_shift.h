@@ -21,4 +21,21 @@ namespace weft::model {
 Status remove_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
                      kv::SequenceId sequence, int32_t begin, int32_t end);
 
+/// Slots [begin, end) of a sequence.
+struct SlotRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+/// The tokens in these slots get positions that are `delta` larger, or are divided by `divisor` and
+/// rounded down (Self-Extend; Jin et al. 2024, section 3.2): their K is turned there with each
+/// layer's own RoPE, and rounded once more to its type. Slots stay. Errors as kv::Cache::shift and
+/// divide; the sequence is then as it was. For tests so far: no command extends a context by
+/// groups.
+Status shift_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+                    kv::SequenceId sequence, const SlotRange& slots, int32_t delta);
+/// For tests so far, as shift_tokens.
+Status divide_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+                     kv::SequenceId sequence, const SlotRange& slots, int32_t divisor);
+
 }  // namespace weft::model

@@ -14,6 +14,7 @@ Result<int64_t> Executor::advance(Pass& pass) {
     pass.finish();
     for (kv::Reservation& reservation : pass.reservations_) reservation.commit();
     pass.reservations_.clear();
+    if (forward_.on_commit()) forward_.on_commit()();
     return 0;
   }
   const int64_t n_rows = run->batch->n_rows();

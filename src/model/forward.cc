@@ -41,11 +41,9 @@ Status check_rows(const Rows& rows, int32_t vocab_size) {
     covered = group.row_end;
   }
   if (any_empty) return invalid_argument("no tokens to run of one of several sequences");
-  if (rows.positions.size() != rows.tokens.size() || rows.slots.size() != rows.tokens.size() ||
-      covered != rows.size()) {
-    return invalid_argument(
-        fmt::format("a step of {} tokens, {} slots and {} positions, {} of them in groups",
-                    rows.tokens.size(), rows.slots.size(), rows.positions.size(), covered));
+  if (rows.slots.size() != rows.tokens.size() || covered != rows.size()) {
+    return invalid_argument(fmt::format("a step of {} tokens and {} slots, {} of them in groups",
+                                        rows.tokens.size(), rows.slots.size(), covered));
   }
   return Status::ok();
 }
@@ -55,7 +53,6 @@ Status check_rows(const Rows& rows, int32_t vocab_size) {
 ForwardPass::ForwardPass(const Model& model, const kernels::Context& context)
     : model_(model), context_(context) {}
 
-/// Scratch for so many rows at once.
 void ForwardPass::reserve(int64_t n_rows) {
   const ModelConfig& c = model_.config();
   normed_.reserve_discard(n_rows, c.n_embd);

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -68,6 +70,14 @@ class ForwardPass {
 
   const Model& model() const { return model_; }
 
+  /// Called by the Executor each time a pass was committed, its sequences still there: for those
+  /// who watch the cache. Empty: nobody does.
+  void set_on_commit(std::function<void()> on_commit) { on_commit_ = std::move(on_commit); }
+  const std::function<void()>& on_commit() const { return on_commit_; }
+
+  /// Takes the scratch for so many rows of a block at once, where it has less.
+  void reserve(int64_t n_rows);
+
  private:
   using Block = Batch::Block;
 
@@ -85,7 +95,6 @@ class ForwardPass {
   void mixture_of_experts(const LayerWeights& w, const Block& block);
   void add_bias(const AlignedBuffer<float>& bias, MatrixView<float> x);
   void add_output(Batch& batch, const AlignedBuffer<float>& post_norm, const Block& block);
-  void reserve(int64_t n_rows);
 
   const Model& model_;
   const kernels::Context& context_;
@@ -103,6 +112,7 @@ class ForwardPass {
   MatrixBuffer<float> expert_out_;     // [rows, n_embd]
   MatrixBuffer<float> router_scores_;  // [rows, n_experts]
   Router router_;
+  std::function<void()> on_commit_;
 };
 
 }  // namespace weft::model

@@ -130,12 +130,11 @@ Result<std::unique_ptr<Index>> Index::open(const std::string& path, Mode mode, E
   const bool create = mode == Mode::kCreate;
   WEFT_ASSIGN_OR_RETURN(
       auto database, Database::open(path, create, mode == Mode::kReadOnly, env, std::move(wait)));
-  WEFT_ASSIGN_OR_RETURN(const int64_t version, prepare_schema(*database, create));
+  WEFT_ASSIGN_OR_RETURN(int64_t version, prepare_schema(*database, create));
   State state{.database = std::move(database), .rows = Rows(path, version)};
   state.is_read_only = state.database->is_read_only();
-  if (version != kVersionWithoutHashes) {
-    WEFT_ASSIGN_OR_RETURN(state.settlement, read_settlement(*state.database));
-  }
+  WEFT_RETURN_IF_ERROR(state.look(version, state.settlement));
+  state.rows.set_version(version);
   return std::unique_ptr<Index>(new Index(std::make_unique<State>(std::move(state))));
 }
 

@@ -34,10 +34,11 @@ struct Settlement {
   std::string model_name;  // for people
   std::string ropes;       // a hash of how it turns keys; "": not known
   int64_t context_tokens = 0;
-  std::string prompt;           // the form of the passages
-  std::string anchor;           // what they are computed after
-  std::string anchor_passages;  // where the anchor's name does not say it
-  std::string scope;            // a hash of all that the records' names depend on but the chunk
+  std::string prompt;               // the form of the passages
+  std::string anchor;               // what they are computed after
+  std::string anchor_passages;      // where the anchor's name does not say it
+  std::string scope;                // a hash of all that the records' names depend on but the chunk
+  std::string record_type = "f16";  // of K and V; what every store had before there was a choice
   bool operator==(const Settlement&) const = default;
 };
 

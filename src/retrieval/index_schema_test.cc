@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "retrieval/database_internal.h"
 #include "retrieval/index.h"
@@ -24,6 +26,12 @@ using test::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Mode = Index::Mode;
+
+/// Takes away what version 5 added; the settlement's hash is still that of version 5.
+constexpr const char* kVersion5To4 = R"(
+ALTER TABLE settlement DROP COLUMN record_type;
+PRAGMA user_version = 4;
+)";
 
 /// Takes away what version 4 added, with its rows.
 constexpr const char* kVersion4To3 = R"(
@@ -50,39 +58,50 @@ PRAGMA user_version = 2;
 constexpr const char* kMeta =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
 
-/// The rows' hashes as version 2 had them: XXH3-64 over all that its rows say.
-std::string of_version_2(Database& database) {
+/// What sets the rows' hashes to XXH3-64 over these columns, as an older version had them.
+std::string rehashed(Database& database, const char* table, const std::string& columns) {
   std::string sql;
-  const auto add = [&](const char* table, const char* columns) {
-    auto rows = *database.prepare(std::string("SELECT ") + columns + " FROM " + table);
-    while (*rows.step()) {
-      std::string said;
-      const auto integer = [&](int64_t value) {
-        said.append(reinterpret_cast<const char*>(&value), sizeof value);
-      };
-      const std::string names = columns;
-      int column = 0;
-      for (size_t at = 0; at < names.size(); ++column) {
-        const size_t end = std::min(names.find(',', at), names.size());
-        const std::string name = names.substr(at, end - at);
-        at = end + 1;
-        if (name == "path" || name == "title" || name == "content_hash" || name == "text" ||
-            name == "tokens" || name == "record") {
-          const std::string bytes = rows.bytes(column);
-          integer(static_cast<int64_t>(bytes.size()));
-          said += bytes;
-        } else {
-          integer(rows.integer(column));
-        }
+  auto rows = *database.prepare("SELECT " + columns + ", id FROM " + table);
+  while (*rows.step()) {
+    std::string said;
+    const auto integer = [&](int64_t value) {
+      said.append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    int column = 0;
+    for (size_t at = 0; at < columns.size(); ++column) {
+      const size_t end = std::min(columns.find(',', at), columns.size());
+      const std::string name = columns.substr(at, end - at);
+      at = end + 1;
+      const std::set<std::string> integers{
+          "id",       "document_id", "ordinal",     "byte_begin", "byte_end",      "n_tokens",
+          "n_chunks", "size_bytes",  "modified_ns", "status",     "context_tokens"};
+      if (integers.contains(name)) {
+        integer(rows.integer(column));
+      } else {
+        const std::string bytes = rows.bytes(column);
+        integer(static_cast<int64_t>(bytes.size()));
+        said += bytes;
       }
-      sql += "UPDATE " + std::string(table) + " SET hash = " +
-             std::to_string(static_cast<int64_t>(hash64(std::as_bytes(std::span(said))))) +
-             " WHERE id = " + std::to_string(rows.integer(0)) + ";";
     }
-  };
-  add("documents", "id,path,title,size_bytes,modified_ns,content_hash,status,n_chunks,n_tokens");
-  add("chunks", "id,document_id,ordinal,byte_begin,byte_end,text,tokens,n_tokens,record");
+    sql += "UPDATE " + std::string(table) + " SET hash = " +
+           std::to_string(static_cast<int64_t>(hash64(std::as_bytes(std::span(said))))) +
+           " WHERE id = " + std::to_string(rows.integer(column)) + ";";
+  }
   return sql;
+}
+
+/// The settlement's, of versions 2 to 4.
+std::string settlement_of_version_4(Database& database) {
+  return rehashed(database, "settlement",
+                  "model,model_name,ropes,context_tokens,prompt,anchor,anchor_passages,scope");
+}
+
+std::string of_version_2(Database& database) {
+  return settlement_of_version_4(database) +
+         rehashed(database, "documents",
+                  "id,path,title,size_bytes,modified_ns,content_hash,status,n_chunks,n_tokens") +
+         rehashed(database, "chunks",
+                  "id,document_id,ordinal,byte_begin,byte_end,text,tokens,n_tokens,record");
 }
 
 class IndexSchema : public ::testing::Test {
@@ -143,6 +162,7 @@ TEST_F(IndexSchema, AnIndexWithoutLinesIsReadAsItIsAndBroughtUpToDate) {
     ASSERT_TRUE(settle(*index).is_ok());
     ASSERT_TRUE(put(*index, "/a", {"walnuts", "東京の海"}, "Trees").is_ok());
   }
+  change(kVersion5To4);
   change(kVersion3To2);
   change(of_version_2(**Database::open(file_, false, true)));
 
@@ -177,7 +197,9 @@ TEST_F(IndexSchema, AnIndexWithoutFlagsIsReadAsItIsAndBroughtUpToDate) {
                          [](std::span<const int32_t> tokens) { return record_of(tokens); }});
   };
   ASSERT_TRUE(settle(**Index::open(file_, Mode::kReadWrite)).is_ok());
+  change(kVersion5To4);
   change(kVersion4To3);
+  change(settlement_of_version_4(**Database::open(file_, false, true)));
   // As version 3 hashed its row: the path's length, and the path.
   const auto size = int64_t{2};
   const std::string said = std::string(reinterpret_cast<const char*>(&size), sizeof size) + "/w";
@@ -201,8 +223,55 @@ TEST_F(IndexSchema, AnIndexWithoutFlagsIsReadAsItIsAndBroughtUpToDate) {
   EXPECT_EQ(index->search("walnut", 5)->size(), 1u);
 }
 
+TEST_F(IndexSchema, AnIndexWithoutTypesIsReadAsF16AndBroughtUpToDate) {
+  Settlement settlement{.model = "m", .prompt = "chat", .anchor = "none", .scope = "s"};
+  const auto settle = [&](Index& index) {
+    return index.settle({[&](const std::optional<Settlement>& there, bool) -> Result<Settlement> {
+                           EXPECT_EQ(there.value_or(settlement), settlement);
+                           return settlement;
+                         },
+                         [](std::span<const int32_t> tokens) { return record_of(tokens); }});
+  };
+  ASSERT_TRUE(settle(**Index::open(file_, Mode::kReadWrite)).is_ok());
+  change(kVersion5To4);
+  change(settlement_of_version_4(**Database::open(file_, false, true)));
+
+  auto reader = *Index::open(file_, Mode::kReadOnly);
+  EXPECT_EQ(reader->settlement()->record_type, "f16");
+  EXPECT_EQ(reader->settlement(), settlement);
+  EXPECT_TRUE(reader->verify().is_ok()) << reader->verify().message();
+
+  auto index = *Index::open(file_, Mode::kReadWrite);
+  EXPECT_EQ(index->begin_roots({}).code(), StatusCode::kUnsupported);
+  const std::vector<Chunk> before = *index->chunks_of(1);
+  ASSERT_TRUE(settle(*index).is_ok());
+  EXPECT_EQ((*index->chunks_of(1))[0].record, before[0].record);
+  EXPECT_TRUE(index
+                  ->sweep([](const Hash128&) {
+                    ADD_FAILURE() << "a record is no longer needed";
+                    return Status::ok();
+                  })
+                  .is_ok());
+  EXPECT_TRUE(index->verify().is_ok()) << index->verify().message();
+  EXPECT_EQ((*Index::open(file_, Mode::kReadOnly))->settlement(), settlement);
+  EXPECT_EQ(reader->search("walnut", 5)->size(), 1u);  // whoever had it open reads on
+}
+
+TEST_F(IndexSchema, TheTypeOfRecordsIsKeptAndCounts) {
+  const Settlement settlement{
+      .model = "m", .prompt = "chat", .anchor = "none", .scope = "s", .record_type = "q8_0"};
+  ASSERT_TRUE((*Index::open(file_, Mode::kReadWrite))
+                  ->settle({[&](const auto&, bool) -> Result<Settlement> { return settlement; },
+                            [](std::span<const int32_t> tokens) { return record_of(tokens); }})
+                  .is_ok());
+  EXPECT_EQ((*Index::open(file_, Mode::kReadOnly))->settlement(), settlement);
+  change("UPDATE settlement SET record_type = 'f16'");
+  EXPECT_THAT(Index::open(file_, Mode::kReadOnly).status().message(),
+              HasSubstr("its hash differs: damaged"));
+}
+
 TEST_F(IndexSchema, AForgedRootOfAnIndexWithoutFlagsIsNotTakenOver) {
-  change(std::string(kVersion4To3) + "INSERT INTO unfinished_roots VALUES('/w', 5)");
+  change(std::string(kVersion5To4) + kVersion4To3 + "INSERT INTO unfinished_roots VALUES('/w', 5)");
   EXPECT_EQ((*Index::open(file_, Mode::kReadOnly))->unfinished().status().code(),
             StatusCode::kCorrupt);
   const Status settled =
@@ -234,7 +303,8 @@ TEST_F(IndexSchema, ForeignSchemasAreRefused) {
         " SELECT chunks.id AS id, document_id, title, hex(text) AS text, pieces"
         " FROM chunks JOIN documents ON documents.id = document_id",
         "DROP INDEX chunks_by_record", "DROP TABLE unneeded_records", "DROP TABLE unfinished_roots",
-        "PRAGMA user_version = 3", "PRAGMA user_version = 2", "PRAGMA user_version = 1"}) {
+        "PRAGMA user_version = 4", "PRAGMA user_version = 3", "PRAGMA user_version = 2",
+        "PRAGMA user_version = 1"}) {
     SCOPED_TRACE(more);
     change(more);
     expect_refused();

@@ -22,12 +22,13 @@ struct Index::State {
   bool is_read_only = false;
   std::optional<Settlement> settlement;
 
-  /// What is there now.
+  /// What is there now, in one snapshot: another process may bring the index up to date.
   Status look(int64_t& version, std::optional<Settlement>& there) {
+    WEFT_ASSIGN_OR_RETURN(const auto reading, Transaction::begin_reading(*database));
     WEFT_ASSIGN_OR_RETURN(version, schema_version(*database));
     there.reset();
     if (version == kVersionWithoutHashes) return Status::ok();
-    WEFT_ASSIGN_OR_RETURN(there, read_settlement(*database));
+    WEFT_ASSIGN_OR_RETURN(there, read_settlement(*database, version));
     return Status::ok();
   }
 

@@ -126,17 +126,12 @@ ChunkRow row_of(const Chunk& chunk, std::string_view tokens, std::string_view re
           .pieces = pieces};
 }
 
-int64_t settlement_hash(const Settlement& s) {
-  return RowHash()
-      .bytes(s.model)
-      .bytes(s.model_name)
-      .bytes(s.ropes)
-      .integer(s.context_tokens)
-      .bytes(s.prompt)
-      .bytes(s.anchor)
-      .bytes(s.anchor_passages)
-      .bytes(s.scope)
-      .finish();
+int64_t settlement_hash(const Settlement& s, int64_t version) {
+  RowHash hash;
+  hash.bytes(s.model).bytes(s.model_name).bytes(s.ropes).integer(s.context_tokens);
+  hash.bytes(s.prompt).bytes(s.anchor).bytes(s.anchor_passages).bytes(s.scope);
+  if (version > kVersionWithoutTypes) hash.bytes(s.record_type);
+  return hash.finish();
 }
 
 }  // namespace
@@ -336,11 +331,13 @@ Status write_document(Database& database, const Document& document) {
   return write.bind(document_hash(document, status, kSchemaVersion)).run();
 }
 
-Result<std::optional<Settlement>> read_settlement(Database& database) {
-  WEFT_ASSIGN_OR_RETURN(
-      Statement row,
-      database.prepare("SELECT model, model_name, ropes, context_tokens, prompt, anchor,"
-                       " anchor_passages, scope, hash FROM settlement"));
+Result<std::optional<Settlement>> read_settlement(Database& database, int64_t version) {
+  const bool has_type = version > kVersionWithoutTypes;
+  WEFT_ASSIGN_OR_RETURN(Statement row,
+                        database.prepare(fmt::format(
+                            "SELECT model, model_name, ropes, context_tokens, prompt, anchor,"
+                            " anchor_passages, scope, hash{} FROM settlement",
+                            has_type ? ", record_type" : "")));
   WEFT_ASSIGN_OR_RETURN(const bool exists, row.step());
   if (!exists) return std::optional<Settlement>();
   Settlement settlement{.model = row.bytes(0),
@@ -351,7 +348,8 @@ Result<std::optional<Settlement>> read_settlement(Database& database) {
                         .anchor = row.bytes(5),
                         .anchor_passages = row.bytes(6),
                         .scope = row.bytes(7)};
-  if (row.integer(8) != settlement_hash(settlement)) {
+  if (has_type) settlement.record_type = row.bytes(9);
+  if (row.integer(8) != settlement_hash(settlement, version)) {
     return corrupt(
         fmt::format("{}: the settlement (model and anchor): its hash differs: damaged; remove this "
                     "file and ingest again (stored KV is found again)",
@@ -364,12 +362,13 @@ Status write_settlement(Database& database, const Settlement& settlement) {
   WEFT_ASSIGN_OR_RETURN(
       Statement write,
       database.prepare("INSERT OR REPLACE INTO settlement(id, model, model_name, ropes,"
-                       " context_tokens, prompt, anchor, anchor_passages, scope, hash)"
-                       " VALUES(1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+                       " context_tokens, prompt, anchor, anchor_passages, scope, record_type, hash)"
+                       " VALUES(1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   write.bind_text(settlement.model).bind_text(settlement.model_name).bind_text(settlement.ropes);
   write.bind(settlement.context_tokens).bind_text(settlement.prompt).bind_text(settlement.anchor);
   write.bind_text(settlement.anchor_passages).bind_text(settlement.scope);
-  return write.bind(settlement_hash(settlement)).run();
+  write.bind_text(settlement.record_type);
+  return write.bind(settlement_hash(settlement, kSchemaVersion)).run();
 }
 
 size_t IngestRoot::exclude_bytes() const {

@@ -20,7 +20,8 @@ namespace weft::retrieval {
 constexpr int64_t kVersionWithoutHashes = 1;  // nor records' names
 constexpr int64_t kVersionWithoutLines = 2;   // nor roots, nor pieces
 constexpr int64_t kVersionWithoutFlags = 3;   // of unfinished ingests
-constexpr int64_t kSchemaVersion = 4;
+constexpr int64_t kVersionWithoutTypes = 4;   // of records
+constexpr int64_t kSchemaVersion = 5;
 constexpr int64_t kMaxId = int64_t{1} << 53;  // of documents and chunks: far past any that is given
 
 /// Makes the schema in a new file where `create` says so; refuses a file that is somebody else's or
@@ -28,8 +29,8 @@ constexpr int64_t kMaxId = int64_t{1} << 53;  // of documents and chunks: far pa
 Result<int64_t> prepare_schema(Database& database, bool create);
 Result<int64_t> schema_version(Database& database);
 /// From an older version to kSchemaVersion, inside a write transaction. What rows of documents and
-/// of unfinished roots say more is written; from before kVersionWithoutFlags the chunks and then
-/// the search terms are for the caller to (rewrite_chunk, rebuild_terms).
+/// of unfinished roots say more is written; the settlement is for the caller to write, and from
+/// before kVersionWithoutFlags the chunks and then the search terms (rewrite_chunk, rebuild_terms).
 Status upgrade_schema(Database& database, int64_t from);
 /// Makes the search terms anew from titles, texts and pieces.
 Status rebuild_terms(Database& database);
@@ -89,8 +90,9 @@ Status rewrite_chunk(Database& database, const Chunk& chunk, std::string_view ti
 /// Inserts the document, or replaces the one with its id.
 Status write_document(Database& database, const Document& document);
 
-/// Nothing in an index where nobody has settled anything. kCorrupt for a damaged row.
-Result<std::optional<Settlement>> read_settlement(Database& database);
+/// Of an index of this version, which has the table. Nothing in an index where nobody has settled
+/// anything. kCorrupt for a damaged row.
+Result<std::optional<Settlement>> read_settlement(Database& database, int64_t version);
 Status write_settlement(Database& database, const Settlement& settlement);
 
 /// Of an index of this version, which has the table. kCorrupt for a damaged row. Sorted.

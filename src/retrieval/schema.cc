@@ -92,6 +92,10 @@ ALTER TABLE unfinished_roots ADD COLUMN no_ignore INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE unfinished_roots ADD COLUMN rehash INTEGER NOT NULL DEFAULT 0;
 )";
 
+// What version 5 adds: the type of the records' K and V, by its name.
+constexpr const char* kVersion5 =
+    "ALTER TABLE settlement ADD COLUMN record_type TEXT NOT NULL DEFAULT 'f16';";
+
 Status not_an_index(const Database& database, const std::string& why = "") {
   return corrupt(database.path() + ": not an index of weft" + why + "; give another --store");
 }
@@ -140,9 +144,12 @@ Result<std::vector<Schema>> schemas_of(int64_t version) {
   } else if (version == kVersionWithoutFlags) {
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(),
                           schema_made_by({kVersion1, kVersion2, kVersion3}));
-  } else {
+  } else if (version == kVersionWithoutTypes) {
     WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(),
                           schema_made_by({kVersion1, kVersion2, kVersion3, kVersion4}));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(schemas.emplace_back(),
+                          schema_made_by({kVersion1, kVersion2, kVersion3, kVersion4, kVersion5}));
   }
   return schemas;
 }
@@ -217,6 +224,7 @@ Result<int64_t> prepare_schema(Database& database, bool create) {
       WEFT_RETURN_IF_ERROR(database.execute(kVersion2));
       WEFT_RETURN_IF_ERROR(database.execute(kVersion3));
       WEFT_RETURN_IF_ERROR(database.execute(kVersion4));
+      WEFT_RETURN_IF_ERROR(database.execute(kVersion5));
       WEFT_RETURN_IF_ERROR(set_version(database));
     }
     WEFT_RETURN_IF_ERROR(transaction.commit());
@@ -250,9 +258,8 @@ Status upgrade_documents(Database& database, int64_t from) {
   return Status::ok();
 }
 
-}  // namespace
-
-Status upgrade_schema(Database& database, int64_t from) {
+/// To kVersionWithoutTypes, from a version before.
+Status upgrade_roots(Database& database, int64_t from) {
   std::vector<IngestRoot> roots;
   if (from == kVersionWithoutFlags) {
     WEFT_ASSIGN_OR_RETURN(roots, read_unfinished_roots(database, from));
@@ -263,6 +270,14 @@ Status upgrade_schema(Database& database, int64_t from) {
   for (const IngestRoot& root : roots) {
     WEFT_RETURN_IF_ERROR(write_unfinished_root(database, root));
   }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status upgrade_schema(Database& database, int64_t from) {
+  if (from < kVersionWithoutTypes) WEFT_RETURN_IF_ERROR(upgrade_roots(database, from));
+  WEFT_RETURN_IF_ERROR(database.execute(kVersion5));
   return set_version(database);
 }
 

@@ -34,6 +34,11 @@ struct StoreOptions {
   /// Nothing is created, written or locked: for folders that one may only read. Uses are not noted,
   /// damaged records are misses and stay; what would change the folder is kInvalidArgument.
   bool read_only = false;
+  /// Names what the layers of a record hold, from its head ("f16"); an error where that says
+  /// nothing known, and then the record is damaged. The store cannot tell; ls() and verify() ask.
+  /// May be empty, and is called from the threads that call these.
+  std::function<Result<std::string>(std::span<const std::byte> identity, const RecordInfo& info)>
+      type_of;
   /// Whoever changes the folder waits for others that do so just then: at most so long, and until
   /// `cancelled` (asked often, from any thread) says true.
   int64_t lock_wait_s = 60;
@@ -66,8 +71,9 @@ struct RecordSummary {
   uint64_t file_bytes = 0;
   int64_t last_use_unix_ms = 0;
   bool in_memory = false;
-  Status status;    // not ok: the head is damaged, and `info` is empty
-  RecordInfo info;  // shape, tokens, creation time
+  Status status;     // not ok: the head is damaged, and `info` is empty
+  RecordInfo info;   // shape, tokens, creation time
+  std::string type;  // StoreOptions::type_of
 };
 
 struct VerifyReport {

@@ -18,6 +18,8 @@
 #include <unordered_set>
 
 #include "base/atomic_file.h"
+#include "base/byte_sizes.h"
+#include "base/counts_text.h"
 #include "base/log.h"
 #include "base/narrow.h"
 #include "store/chunk_store_internal.h"
@@ -131,6 +133,12 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(Env& env, StoreOptions opti
     }
   }
   WEFT_RETURN_IF_ERROR(impl->refresh());
+  if (logs_info()) {
+    WEFT_ASSIGN_OR_RETURN(const StoreStats stats, impl->stat());
+    log_info(fmt::format("{}: {}, {}{}", dir,
+                         counted(narrow<int64_t>(stats.disk.records), "record"),
+                         size_text(stats.disk.bytes), is_new ? ", a new store" : ""));
+  }
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(impl)));
 }
 
@@ -310,22 +318,38 @@ Result<std::vector<RecordSummary>> ChunkStore::Impl::ls() {
   std::vector<RecordSummary> found;
   for (size_t i = 0; i < records.size(); ++i) {
     RecordSummary& record = records[i];
+    const std::string path = path_of(record.hash);
+    const auto take = [&](std::span<const std::byte> identity, const RecordInfo& info) {
+      auto type = type_of(path, identity, info);
+      record.status = type.status();
+      if (!type.is_ok()) return;
+      record.info = info;
+      record.type = std::move(*type);
+    };
     if (copies[i]) {
-      record.info = copies[i]->info;
+      take(copies[i]->identity, copies[i]->info);
     } else {
-      const std::string path = path_of(record.hash);
       const auto file = env_.open_read(path, Links::kRefuse);
       record.status = file.status();
       if (record.status.code() == StatusCode::kNotFound) continue;  // removed meanwhile
       if (file.is_ok()) {
         auto head = read_head(**file, path);
         record.status = head.status();
-        if (head.is_ok()) record.info = head->info;
+        if (head.is_ok()) take(head->identity, head->info);
       }
     }
     found.push_back(std::move(record));
   }
   return found;
+}
+
+Result<std::string> ChunkStore::Impl::type_of(const std::string& path,
+                                              std::span<const std::byte> identity,
+                                              const RecordInfo& info) const {
+  if (!options_.type_of) return std::string();
+  auto type = options_.type_of(identity, info);
+  if (type.is_ok()) return type;
+  return Status(type.status().code(), path + ": " + type.status().message());
 }
 
 Result<StoreStats> ChunkStore::Impl::stat() {
@@ -353,6 +377,7 @@ Status ChunkStore::Impl::verify_record(const std::string& name, uint64_t& bytes)
   if (record_file_name(hash128(head.identity)) != name) {
     return corrupt(path + ": holds another chunk's record than its name says");
   }
+  WEFT_RETURN_IF_ERROR(type_of(path, head.identity, head.info).status());
   AlignedBytes scratch(head.info.layer_bytes);
   if (scratch.size() < head.info.layer_bytes) {
     return resource_exhausted(

@@ -98,6 +98,9 @@ class ChunkStore::Impl {
   /// Whether a record's file is there; kInvalidArgument where something else has its name.
   Result<bool> has_file(const std::string& path);
   Status verify_record(const std::string& name, uint64_t& bytes);
+  /// StoreOptions::type_of of the record in the file; "" without one.
+  Result<std::string> type_of(const std::string& path, std::span<const std::byte> identity,
+                              const RecordInfo& info) const;
 
   // With mutex_ held.
   int64_t now_ns();

@@ -338,6 +338,43 @@ TEST(ChunkStore, ListsAndVerifies) {
   EXPECT_EQ(stopped.status().code(), StatusCode::kCancelled);
 }
 
+TEST(ChunkStore, ARecordOfNoKnownTypeIsListedAndVerifiedAsDamaged) {
+  const MemoryTempDir dir;
+  const TestChunk known(1, 2000), unknown(2, 2000);
+  const auto type_of = [&](std::span<const std::byte> identity,
+                           const RecordInfo& info) -> Result<std::string> {
+    EXPECT_EQ(info.layer_bytes, 2000u);
+    if (std::ranges::equal(identity, unknown.identity)) return corrupt("its type is nothing");
+    return std::string("f16");
+  };
+  auto store = *ChunkStore::open(
+      posix_env(),
+      {.dir = dir.path(), .memory_limit_bytes = 1 << 20, .create = true, .type_of = type_of});
+  ASSERT_TRUE(put(*store, known).is_ok());
+  ASSERT_TRUE(put(*store, unknown).is_ok());
+  EXPECT_TRUE(load(*store, known).is_ok());
+  const auto check = [&] {
+    const auto records = *store->ls();
+    ASSERT_EQ(records.size(), 2u);
+    for (const RecordSummary& record : records) {
+      const bool is_known = record.hash == known.key().hash;
+      EXPECT_EQ(record.type, is_known ? "f16" : "");
+      EXPECT_EQ(record.info.n_tokens, is_known ? known.n_tokens : 0);
+      EXPECT_EQ(record.status.message(),
+                is_known ? "" : record_path(dir.path(), unknown) + ": its type is nothing");
+    }
+  };
+  check();
+  EXPECT_TRUE(load(*store, unknown).is_ok()) << "whoever asks by the key knows what it is";
+  check();  // in memory, too
+  const auto report = store->verify([](uint64_t, uint64_t) { return true; });
+  ASSERT_EQ(report->bad.size(), 1u);
+  EXPECT_TRUE(report->bad[0].is_damaged());
+  EXPECT_EQ(report->bad[0].file, record_file_name(unknown.key().hash));
+  EXPECT_FALSE(*store->remove_damaged(known.key().hash));
+  EXPECT_TRUE(*store->remove_damaged(unknown.key().hash));
+}
+
 TEST(ChunkStore, PropertiesSurviveAndAreChecked) {
   const MemoryTempDir dir;
   auto store = open_store(posix_env(), dir.path());

@@ -183,7 +183,7 @@ void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out,
   while (begin < text.size()) {
     size_t end = text.size();
     if (words_are_apart_) {
-      // Behind the marks that the word begins with, up to the next mark.
+      // After the marks that the word begins with, up to the next mark.
       end = begin;
       while (text.substr(end).starts_with(kSpaceMark)) end += kSpaceMark.size();
       end = std::min(text.find(kSpaceMark, end), text.size());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fusion/record_type.h"
 #include "kernels/kv_codec.h"
 
 namespace weft::test {
@@ -31,6 +32,15 @@ inline std::vector<kernels::KvTypes> kv_type_pairs() {
   std::vector<kernels::KvTypes> pairs = mixed_kv_types();
   for (const DType type : kv_types()) pairs.push_back({type, type});
   return pairs;
+}
+
+/// Those of chunk records that the model's heads take.
+inline std::vector<DType> record_types(const model::ModelConfig& config) {
+  std::vector<DType> types;
+  for (const DType type : fusion::kRecordTypes.values()) {
+    if (fusion::check_record_type(config, type).is_ok()) types.push_back(type);
+  }
+  return types;
 }
 
 /// In blocks of 32: not every head size takes them.

@@ -107,11 +107,13 @@ class TestModel {
     return tokens;
   }
 
-  std::unique_ptr<fusion::Fusor> fusor(store::ChunkStore* store, std::vector<int32_t> anchor) {
+  std::unique_ptr<fusion::Fusor> fusor(store::ChunkStore* store, std::vector<int32_t> anchor,
+                                       DType record_type = fusion::kUsualRecordType) {
     fusion::KeyScope scope;
     scope.model_fingerprint = model_->fingerprint();
     scope.ropes = model_->config().ropes;
     scope.anchor = std::move(anchor);
+    scope.record_type = record_type;
     return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, posix_env(), store,
                                            std::move(scope));
   }

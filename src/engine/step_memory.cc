@@ -1,0 +1,52 @@
+#include "engine/step_memory.h"
+
+#include <algorithm>
+
+#include "engine/prefill_rates.h"
+#include "fusion/chunk_computer.h"
+#include "fusion/fusion_scratch.h"
+
+namespace weft::engine {
+
+StepMemory::StepMemory(const model::Model& model, const kernels::Context& context,
+                       const kernels::KvLayout& layout, const StepNeeds& needs)
+    : model_(model), needs_(needs), scratch_(model, context, layout) {}
+
+model::StepShape StepMemory::shape(int64_t capacity_tokens, int64_t context_tokens,
+                                   int64_t step_rows) const {
+  const int64_t context = std::min(context_tokens, capacity_tokens);
+  int64_t prompt_rows = std::max(step_rows, needs_.whole_rows);
+  // A chunk is no longer than a context, and several go together.
+  if (needs_.makes_chunks) prompt_rows = std::max({prompt_rows, context, fusion::kChunkStepRows});
+  if (needs_.fuses) prompt_rows = std::max(prompt_rows, context);
+  prompt_rows = std::min(prompt_rows, capacity_tokens);
+  const int64_t n_sequences = std::min<int64_t>(needs_.n_sequences, capacity_tokens);
+  // What was preempted takes prompts' rows for what it had generated.
+  const int64_t recomputed = needs_.batches ? std::min(step_rows, capacity_tokens) : 0;
+  const int64_t logit_rows =
+      needs_.logit_rows > 0 ? needs_.logit_rows : (needs_.batches ? 1 : 2) * n_sequences;
+  return {.prompt_rows = prompt_rows,
+          .decode_rows = n_sequences + recomputed,
+          .most_rows = prompt_rows + n_sequences,
+          .n_slots = context,
+          .logit_rows = logit_rows,
+          .scores = needs_.scores,
+          .receives = needs_.fuses};
+}
+
+int64_t StepMemory::block_rows(int64_t capacity_tokens, int64_t context_tokens,
+                               int64_t step_rows) const {
+  const model::StepShape longest = shape(capacity_tokens, context_tokens, step_rows);
+  return std::min(std::max(longest.prompt_rows, longest.decode_rows), model::kBlockRows);
+}
+
+int64_t StepMemory::bytes(int64_t capacity_tokens, int64_t context_tokens,
+                          int64_t step_rows) const {
+  const int64_t step_bytes = scratch_.bytes(shape(capacity_tokens, context_tokens, step_rows));
+  if (!needs_.fuses) return step_bytes;
+  const int64_t context = std::min(context_tokens, capacity_tokens);
+  return std::max(step_bytes + fusion::fusion_scratch_bytes(model_.config(), context),
+                  prefill_rates_bytes(scratch_, model_.config(), capacity_tokens));
+}
+
+}  // namespace weft::engine
