@@ -191,10 +191,6 @@ void shift_in_pages(const Context& context, const RopeTable& table, int64_t tabl
 
 namespace {
 
-int64_t n_rows_of(const RopeTable& table) {
-  return table.n_dims == 0 ? 1 : std::ssize(table.cos) / (table.n_dims / 2);
-}
-
 bool turns_nothing(const RopeTable& table, int64_t row) {
   const int64_t n = table.n_dims / 2;
   const auto of_row = [&](const std::vector<float>& x) { return std::span(x).subspan(row * n, n); };
@@ -214,18 +210,17 @@ void move_in_pages(const Context& context, std::span<const MovedLayer> layers, i
   const int64_t n_heads = layers.front().kv.layout.n_kv_heads;
   for (const MovedLayer& layer : layers) {
     WEFT_CHECK(layer.kv.layout.n_kv_heads == n_heads && layer.turn != nullptr);
-    const int64_t n_rows = n_rows_of(*layer.turn);
-    WEFT_CHECK(n_rows == 1 || n_rows == n_tokens);
-    check_tokens(*layer.turn, 0, n_rows, from_slot, layer.kv, {});
+    const int64_t n_turns = table_rows(*layer.turn) == 1 ? 1 : n_tokens;
+    check_tokens(*layer.turn, 0, n_turns, from_slot, layer.kv, {});
   }
   context.pool.run(std::ssize(layers) * n_heads, [&](int64_t task, int) {
     const MovedLayer& layer = layers[task / n_heads];
     const auto head = narrow<int32_t>(task % n_heads);
     const PagedKv& kv = layer.kv;
     const KvCodecFns& k_codec = kv_codec(context.isa, kv.layout.k_type);
-    const int64_t n_rows = n_rows_of(*layer.turn);
+    const bool all_alike = table_rows(*layer.turn) == 1;
     for (int64_t i = 0; i < n_tokens; ++i) {
-      const int64_t row = n_rows == 1 ? 0 : i;
+      const int64_t row = all_alike ? 0 : i;
       if (from_slot == to_slot && turns_nothing(*layer.turn, row)) continue;
       const RopeRow turn = table_row(*layer.turn, row);
       k_codec.rotate(turn, k_at(kv, layer.block_table, from_slot + i, head), nullptr,
