@@ -13,6 +13,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "kernels/attention.h"
 #include "kernels/kv_codec.h"
 #include "kernels/rope.h"
+#include "kv/page_memory.h"
 #include "support/instruction_sets.h"
 #include "support/kv_types.h"
 #include "support/test_pool.h"
@@ -61,22 +63,33 @@ KvLayout layout_of(const Shape& shape, DType type) {
   return {type, type, shape.head_dim, shape.n_kv_heads, kPageTokens};
 }
 
+/// As the cache has it.
+kv::PageMemory layer_memory(const KvLayout& layout, int64_t n_pages) {
+  return *kv::PageMemory::create(
+      {.n_layers = 1, .n_pages = static_cast<int32_t>(n_pages), .layout = layout});
+}
+
 /// One sequence of n_keys tokens and the rows of one step.
 struct Setup {
   Setup(const Shape& shape, int32_t n_keys, std::vector<int32_t> rows, int32_t window_tokens = 0,
         float softcap = 0, DType type = DType::kF16)
-      : slots(std::move(rows)), table(static_cast<size_t>(n_keys / kPageTokens + 1)) {
+      : slots(std::move(rows)),
+        table(static_cast<size_t>(n_keys / kPageTokens + 1)),
+        memory(layer_memory(layout_of(shape, type), std::ssize(table))) {
     std::iota(table.begin(), table.end(), 0);
     const size_t n = table.size() * static_cast<size_t>(kPageTokens) *
                      static_cast<size_t>(shape.n_kv_heads * shape.head_dim);
-    pages = random_kv(type, 2 * n);
+    const PagedKv kv = memory.layer(0);
+    const std::vector<std::byte> bytes = random_kv(type, 2 * n);
+    pages = {reinterpret_cast<std::byte*>(kv.pages), bytes.size()};
+    std::ranges::copy(bytes, pages.begin());
     q = random_floats(slots.size() * static_cast<size_t>(shape.n_heads * shape.head_dim));
     out.resize(q.size());
     log_sum_exp.resize(slots.size() * static_cast<size_t>(shape.n_heads));
     sequence = {table.data(), 0, static_cast<int64_t>(slots.size()),
                 slots.size() == 1 ? KernelClass::kDecode : KernelClass::kPrefill};
     for (const int32_t slot : slots) first_slots.push_back(std::max(0, slot + 1 - window_tokens));
-    args = {.kv = make_paged_kv(layout_of(shape, type), pages.data()),
+    args = {.kv = kv,
             .sequences = {&sequence, 1},
             .slots = slots,
             .first_slots = window_tokens == 0 ? std::span<int32_t>() : first_slots,
@@ -93,7 +106,8 @@ struct Setup {
     }
   }
   std::vector<int32_t> slots, first_slots, table;
-  std::vector<std::byte> pages;
+  kv::PageMemory memory;
+  std::span<std::byte> pages;  // the same
   std::vector<float> q, out, log_sum_exp;
   AttentionSequence sequence;
   AttentionArgs args;
@@ -126,7 +140,7 @@ void run_attention(benchmark::State& state, Isa isa, const Shape& shape, int32_t
 }
 
 /// Reads all bytes, 64 KB a task, and does nothing with them: what the memory allows.
-uint64_t read_all(ThreadPool& pool, const std::vector<std::byte>& bytes) {
+uint64_t read_all(ThreadPool& pool, std::span<const std::byte> bytes) {
   constexpr int64_t kPieceBytes = 65536;
   std::atomic<uint64_t> all = 0;
   const auto n_bytes = static_cast<int64_t>(bytes.size());

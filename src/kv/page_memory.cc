@@ -15,6 +15,13 @@ namespace {
 // NaN as a float of 32 and of both kinds of 16 bits.
 constexpr int kPoison = 0xff;
 
+/// What a layer's K and V take in small memory pages before huge ones come, which are taken whole:
+/// so no layer takes more than a half above what it uses. Decode at depth waits for page tables
+/// where pages are of 4 KB: at 16,384 keys of a 1B model's shape f16 took 7 % longer, and q8_0 10 %
+/// (Sapphire Rapids, one thread). In huge pages from the start, every layer of a short prompt would
+/// take 2 MB.
+constexpr int64_t kSmallPagesBytes = 4 << 20;
+
 }  // namespace
 
 Result<PageMemory> PageMemory::create(const Shape& shape) {
@@ -40,7 +47,14 @@ Result<PageMemory> PageMemory::create(const Shape& shape) {
 }
 
 PageMemory::PageMemory(const Shape& shape, LazyBuffer<std::byte> memory)
-    : shape_(shape), memory_(std::move(memory)) {}
+    : shape_(shape), memory_(std::move(memory)) {
+  advise_pages(MemoryPages::kSmall, memory_.data(), memory_.size());
+  const int64_t huge_bytes = shape_.n_pages * layer_page_bytes() - kSmallPagesBytes;
+  if (huge_bytes <= 0) return;
+  for (int32_t i = 0; i < shape_.n_layers; ++i) {
+    advise_pages(MemoryPages::kHuge, page(i, 0) + kSmallPagesBytes, huge_bytes);
+  }
+}
 
 int64_t PageMemory::layer_page_bytes() const {
   return kernels::kv_token_bytes(shape_.layout) * shape_.layout.page_tokens;

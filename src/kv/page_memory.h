@@ -14,9 +14,10 @@
 namespace weft::kv {
 
 /// For each layer [n_pages] pages as in kernels/paged_kv.h: a KV head's K and V side by side, since
-/// decode reads both of one head at a time. Fresh pages are
-/// zero and take no memory until they are written; freed ones keep theirs. In debug builds a freed
-/// page is filled with NaN, so that a read of it shows. One thread changes pages.
+/// decode reads both of one head at a time. Fresh pages are zero and take no memory until they are
+/// written (a layer's memory comes in pieces of 2 MB from 4 MB on, where the system has huge
+/// pages); freed ones keep theirs. In debug builds a freed page is filled with NaN, so that a read
+/// of it shows. One thread changes pages.
 class PageMemory : public PageContents {
  public:
   struct Shape {

@@ -15,6 +15,11 @@ namespace weft {
 /// asked for at once, and a page costs memory when it is first written.
 Result<void*> map_lazy_memory(size_t size_bytes, const std::string& what_for);
 void unmap_lazy_memory(void* address, size_t size_bytes);
+/// Of such memory, whether the whole pages of 2 MB (x86-64) in it come as one, where the system has
+/// them: the first write into one takes all of it. Where nothing is said the system's setting
+/// holds, which for Debian is yes. Only advice: small ones work as well.
+enum class MemoryPages { kSmall, kHuge };
+void advise_pages(MemoryPages pages, void* address, size_t size_bytes);
 
 /// n elements of T, a type that is right when its bytes are zero. Not copyable; moving leaves the
 /// source empty and keeps the address.
