@@ -229,6 +229,36 @@ TEST_F(ChatSessionTest, WithAShiftTheTurnsAfterDroppedOnesAreMoved) {
   }
 }
 
+TEST_F(ChatSessionTest, WithAShiftNothingOfATurnThatIsGoneIsReusedInTheNext) {
+  const auto engine = open("chatml", 512);
+  GenerationOptions options{.max_tokens = 4, .ignore_end = true};
+  options.shift.policy = ShiftPolicy::kHalf;
+  std::string note;
+  for (int i = 0; i < 12; ++i) note += "The lighthouse has " + std::to_string(i) + " steps. ";
+  const auto ask = [&](ChatSession& session) {
+    auto said = session.say(note, options, {});
+    EXPECT_TRUE(said.is_ok()) << said.status().message();
+    return *said;
+  };
+  const auto fresh = start(*engine);
+  const std::string expected = ask(*fresh).text;
+  const auto expect_as_fresh = [&](const char* what, const auto& forget) {
+    const auto session = start(*engine);
+    ASSERT_TRUE(session->say("The secret word is zebra.", options, {}).is_ok());
+    ask(*session);
+    forget(*session);
+    engine->forget_prefixes();
+    const ChatAnswer again = ask(*session);
+    EXPECT_EQ(again.text, expected) << what;
+    EXPECT_LT(again.reused_tokens, 32) << what;
+    EXPECT_EQ(session->shifted_tokens(), 0) << what;
+  };
+  expect_as_fresh("clear", [](ChatSession& session) { session.clear(); });
+  expect_as_fresh("undo", [](ChatSession& session) { session.undo(), session.undo(); });
+  expect_as_fresh("turns",
+                  [](ChatSession& session) { ASSERT_TRUE(session.set_turns({}).is_ok()); });
+}
+
 TEST_F(ChatSessionTest, AStopTextIsNoPartOfTheTurnAndTheNextAnswerIsAsFromNothing) {
   const auto engine = open("chatml");
   const std::string whole = say(*start(*engine), "Tell me all.", 40).text;

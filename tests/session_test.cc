@@ -272,6 +272,29 @@ TEST_F(SessionTest, AConversationGoesOnAsIfItHadNeverStopped) {
   EXPECT_GT(dropped, 0);  // so that this was tried, too
 }
 
+// A file with right checksums may say anything.
+TEST_F(SessionTest, DroppedTurnsThatLeaveNoUsersTurnAreRefused) {
+  const std::string file = path("dropped");
+  const auto engine = open({.model_path = "plain", .context_tokens = 200});
+  auto chat = ChatSession::open(*engine);
+  ASSERT_TRUE(chat.is_ok());
+  ASSERT_TRUE((*chat)->say("Question", {.max_tokens = 4}, {}).is_ok());
+  Session session = (*chat)->session();
+  ASSERT_EQ(session.turns.size(), 2u);
+  for (const uint32_t first_turn : {1u, 2u, 3u, UINT32_MAX}) {
+    session.first_turn = first_turn;
+    std::filesystem::remove(file);
+    std::optional<kv::SessionStamp> stamp;
+    ASSERT_TRUE(SavedSession::save(*engine, file, session, (*chat)->sequence(), stamp).is_ok());
+    auto resumed = ChatSession::open(*engine);
+    ASSERT_TRUE(resumed.is_ok());
+    const Status status = (*resumed)->resume(*saved(file));
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << first_turn;
+    EXPECT_TRUE(status.message().starts_with(file + ": ")) << status.message();
+    EXPECT_TRUE((*resumed)->say("Question", {.max_tokens = 4}, {}).is_ok());
+  }
+}
+
 TEST_F(SessionTest, WhatTheRunCannotGoOnWithIsRefusedByName) {
   const std::string file = path("refused");
   const auto engine = open({.model_path = "plain", .isa = "baseline"});

@@ -41,6 +41,7 @@ Result<ChatAnswer> ChatSession::regenerate(const GenerationOptions& options,
   if (user == turns_.size()) return not_found("there is nothing to answer again");
   std::vector<text::Turn> before = turns_;
   turns_.resize(user + 1);
+  only_grew_ = false;
   GenerationOptions again = options;
   again.sampling.seed += ++n_again_;
   auto answered = answer(again, callbacks);
@@ -52,6 +53,7 @@ bool ChatSession::undo() {
   const size_t user = last_user_turn();
   if (user == turns_.size()) return false;
   turns_.resize(user);
+  only_grew_ = false;
   first_ = 0;  // some that were dropped may fit again
   n_again_ = 0;
   return true;
@@ -59,6 +61,7 @@ bool ChatSession::undo() {
 
 void ChatSession::clear() {
   turns_.clear();
+  only_grew_ = false;
   shifted_tokens_ = 0;
   first_ = 0;
   n_again_ = 0;
@@ -70,6 +73,7 @@ Status ChatSession::set_system(std::optional<std::string> text) {
     WEFT_RETURN_IF_ERROR(template_.render(turns, true).status());
   }
   system_ = std::move(text);
+  only_grew_ = false;
   return Status::ok();
 }
 
@@ -114,15 +118,20 @@ Status ChatSession::resume(const SavedSession& saved) {
   if (const Status set = set_turns(session.turns); !set.is_ok()) {
     return {set.code(), fmt::format("{}: {}", saved.path(), set.message())};
   }
-  if (session.first_turn > turns_.size()) {
+  // A prompt begins with a user's turn, and has the last of them.
+  const bool is_user_turn =
+      session.first_turn < turns_.size() && turns_[session.first_turn].role == Role::kUser;
+  if (session.first_turn != 0 && !is_user_turn) {
+    const size_t n_turns = turns_.size();
     clear();
-    return corrupt(fmt::format("{}: {} turns are dropped, there are {}", saved.path(),
-                               session.first_turn, turns_.size()));
+    return corrupt(fmt::format("{}: {} turns are dropped of {}, and the next is no user's",
+                               saved.path(), session.first_turn, n_turns));
   }
   sequence_ = std::move(restored);
   held_.assign(session.tokens.begin(), session.tokens.begin() + n_slots);
   first_ = session.first_turn;
   n_again_ = session.n_again;
+  only_grew_ = true;
   return Status::ok();
 }
 
@@ -214,8 +223,8 @@ Result<ContextShift> ChatSession::with_kept(const ContextShift& shift,
   return kept;
 }
 
-/// With a shift allowed, what the oldest turns leave in the middle goes, and what comes after it is
-/// moved instead of computed again.
+/// What dropped turns leave in the middle goes, and what comes after it is moved instead of
+/// computed again.
 Status ChatSession::close_gap(std::span<const int32_t> prompt) {
   const auto gap = dropped_between(held_, prompt, engine_.kv_usage().page_tokens);
   if (!gap) return Status::ok();
@@ -226,11 +235,14 @@ Status ChatSession::close_gap(std::span<const int32_t> prompt) {
 }
 
 /// The logits of the prompt's last row. At least that row is run.
-Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prompt, bool may_shift,
+Result<std::vector<float>> ChatSession::prefill(const FittingPrompt& fitting, bool may_shift,
                                                 const ChatCallbacks& callbacks,
                                                 ChatAnswer& answer) {
   const int64_t begin_ns = engine_.env().monotonic_ns();
-  if (may_shift) WEFT_RETURN_IF_ERROR(close_gap(prompt));
+  const std::vector<int32_t>& prompt = fitting.tokens;
+  // Only what this prompt drops, from a conversation that only grew: of one that was cleared or
+  // taken back a text that comes again must not be found, since its K and V have seen what is gone.
+  if (may_shift && only_grew_ && fitting.n_dropped > 0) WEFT_RETURN_IF_ERROR(close_gap(prompt));
   const auto differs = std::ranges::mismatch(held_, std::span(prompt).first(prompt.size() - 1));
   held_.erase(differs.in1, held_.end());
   // Where a window rolled past what these would see, the conversation is computed from its start.
@@ -238,6 +250,7 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
   answer.prompt_tokens = narrow<int32_t>(prompt.size());
   answer.reused_tokens = narrow<int32_t>(held_.size());
   WEFT_RETURN_IF_ERROR(sequence_.truncate(answer.reused_tokens));
+  only_grew_ = true;
 
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
   const FunctionRef<bool()> stop = cancelled;
@@ -271,7 +284,7 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   const auto run = [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(options, callbacks));
     WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
-                          prefill(prompt.tokens, options.shift.is_on(), callbacks, answer));
+                          prefill(prompt, options.shift.is_on(), callbacks, answer));
     first_ = prompt.first;
     if (prompt.n_dropped > 0 && callbacks.on_dropped) callbacks.on_dropped(prompt.n_dropped);
     const auto on_text = [&](std::string_view piece) {
