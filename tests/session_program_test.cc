@@ -1,4 +1,5 @@
 // --session of generate and chat as users meet it: what is printed, kept, and refused.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
@@ -94,6 +95,34 @@ TEST_F(SessionProgram, APromptGivesTheAnswerOfTheCommandWithoutTheSession) {
       EXPECT_EQ(with, without) << prompt;
     }
   }
+}
+
+TEST_F(SessionProgram, APromptIsAnsweredWithTheRunsOwnSettingsNotTheSessions) {
+  const std::vector<std::string> first = {"-n", "8", "--temp", "1.5", "--seed", "7", "Once"};
+  const std::vector<std::string> second = {"-n", "8", "--ignore-eos", "Nothing of it"};
+  ASSERT_EQ(kept(first).status, 0);
+  EXPECT_EQ(kept(second).out, text(second).out);
+}
+
+TEST_F(SessionProgram, ATextThatWasNotPrintedIsNotKept) {
+  ASSERT_EQ(kept({"-n", "5", "--ignore-eos", "Once upon a time"}).status, 0);
+  const std::string before = read_text(file());
+  for (const bool json : {false, true}) {
+    std::vector<std::string> arguments = generate({"-n", "5", "--session", file(), "-q"});
+    if (!json) std::erase(arguments, "--json");
+    const Outcome lost = finish(start(
+        arguments, "", "", [] { dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), STDOUT_FILENO); }));
+    expect_error(lost, 1, "standard output: No space left on device");
+    EXPECT_EQ(read_text(file()), before);
+  }
+}
+
+TEST_F(SessionProgram, AnEmptyPromptDoesNotTakeTheTextsPlace) {
+  ASSERT_EQ(kept({"-n", "5", "--ignore-eos", "Once upon a time"}).status, 0);
+  const std::string before = read_text(file());
+  expect_error(kept({"-n", "5", ""}), 2, "the prompt is empty");
+  expect_error(text({"-n", "5", "--session", file()}, "\n"), 2, "stays as it is");
+  EXPECT_EQ(read_text(file()), before);
 }
 
 TEST_F(SessionProgram, FlagsThatAreGivenTakeThePlaceOfTheSessionsSettings) {

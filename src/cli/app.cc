@@ -254,7 +254,7 @@ void note_end(const engine::Engine& engine, const engine::Generation& generation
 
 void log_answer(int64_t n_tokens, double decode_ms) {
   if (!logs_info()) return;
-  std::fflush(stdout);
+  (void)output_written();
   log_info(fmt::format("answer: {} in {:.0f} ms ({:.1f} tokens/s)", counted(n_tokens, "token"),
                        decode_ms, n_tokens * 1e3 / std::max(decode_ms, 1e-3)));
 }
@@ -287,9 +287,18 @@ void print_json(const Json& json) {
   std::fwrite(line.data(), 1, line.size(), stdout);
 }
 
+Status output_written() {
+  static int first_errno = 0;
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && first_errno == 0) {
+    first_errno = errno;
+  }
+  if (first_errno == 0) return Status::ok();
+  return io_error("standard output: " + std::generic_category().message(first_errno));
+}
+
 /// What was printed before comes first, also where both streams are one terminal.
 void print_error(std::string_view message) {
-  std::fflush(stdout);
+  (void)output_written();
   const std::string line = fmt::format("weft: {}\n", one_line(message));
   std::fwrite(line.data(), 1, line.size(), stderr);
 }

@@ -97,6 +97,10 @@ std::string date_of(int64_t unix_ms);
 /// One line on stderr, "weft: " before the message; that nobody can read it is no error.
 void print_error(std::string_view message);
 
+/// Flushes standard output. What was printed up to now has been taken, or the first reason why not,
+/// which stdio itself forgets. One thread.
+Status output_written();
+
 /// Prints to stdout on one line; bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& json);
 

@@ -50,7 +50,7 @@ std::string setting_of(std::string_view typed) {
 /// Everything but answers goes to stderr, so that stdout holds what the model said.
 /// After what was said so far, where both are one terminal.
 void note(const std::string& text) {
-  std::fflush(stdout);
+  (void)output_written();
   const std::string line = text + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
@@ -89,12 +89,12 @@ class AnswerPrinter {
     if (piece.empty()) return;
     ended_line_ = piece.back() == '\n';
     std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
+    (void)output_written();
   }
   /// Every answer ends with a line break, its own or this one.
   void end() {
     if (!ended_line_) std::fputc('\n', stdout);
-    std::fflush(stdout);
+    (void)output_written();
   }
 
  private:

@@ -3,12 +3,14 @@
 // have to give again (tests/batch_program_test.cc compares them). A prompt is bytes: NUL and what
 // is not UTF-8 are tokens like others, and nothing of it is cut but the line break that an editor
 // or echo has put at its end.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <optional>
 
+#include "base/log.h"
 #include "base/narrow.h"
 #include "cli/app.h"
 #include "cli/generate_batch.h"
@@ -75,13 +77,18 @@ std::string without_last_break(std::string text) {
 /// was given. On a terminal waiting for typed input would look as if the program hung, and
 /// `echo | weft generate` has an empty prompt and not a missing one.
 Result<std::optional<std::string>> read_prompt(App& app, const GenerateFlags& flags) {
+  // "$UNSET", as a rule: a text from nothing on is -p "".
+  if (flags.words && flags.words->empty()) return invalid_argument("the prompt is empty");
   if (flags.words) return flags.words;
   if (flags.prompt) return flags.prompt;
   if (!flags.file.empty() && flags.file != "-") {
     WEFT_ASSIGN_OR_RETURN(std::string text, read_file(app.env, flags.file, kMaxPromptBytes));
     return std::optional(without_last_break(std::move(text)));
   }
-  if (flags.file.empty() && isatty(STDIN_FILENO) == 1) return std::optional<std::string>();
+  const bool is_closed = fcntl(STDIN_FILENO, F_GETFD) == -1;
+  if (flags.file.empty() && (is_closed || isatty(STDIN_FILENO) == 1)) {
+    return std::optional<std::string>();
+  }
   WEFT_ASSIGN_OR_RETURN(std::string text, read_stdin(kMaxPromptBytes));
   if (flags.file.empty() && text.empty()) return std::optional<std::string>();
   return std::optional(without_last_break(std::move(text)));
@@ -104,6 +111,15 @@ Result<std::vector<int32_t>> tokens_of(const engine::Engine& engine, const std::
     return engine::prompt_too_long(engine, flags.generation, "the prompt", std::ssize(tokens));
   }
   return tokens;
+}
+
+/// A prompt that came to be empty must not take the place of a text.
+Status check_replaces(const std::optional<std::string>& prompt, const GenerateFlags& flags) {
+  if (flags.session.empty() || flags.prompt || !prompt || !prompt->empty()) return Status::ok();
+  return invalid_argument(
+      fmt::format("the prompt is empty: --session {} stays as it is; -p \"\" begins it anew, no "
+                  "prompt (< /dev/null) goes on with it",
+                  flags.session));
 }
 
 /// A text up to where this run goes on with it.
@@ -136,6 +152,12 @@ Result<TextStart> begin_text(engine::Engine& engine, const engine::SavedSession*
   return TextStart{std::move(session), {std::move(sequence), std::move(logits)}};
 }
 
+void log_session(const engine::SavedSession& saved, const TextStart& start) {
+  if (!logs_info()) return;
+  log_info(fmt::format("session {}: KV of {} of its {} tokens is reused", saved.path(),
+                       start.prefilled.reused_tokens, saved.session().tokens.size()));
+}
+
 /// --keep counts tokens beside BOS.
 engine::GenerationOptions with_bos_kept(const engine::Engine& engine,
                                         engine::GenerationOptions options,
@@ -152,12 +174,13 @@ engine::GenerationOptions with_bos_kept(const engine::Engine& engine,
 /// On standard output as it comes, unless it is to be JSON, which comes at the end.
 Result<engine::Generation> print_text(engine::Engine& engine, TextStart& start,
                                       const GenerateFlags& flags) {
+  Status written;
   const auto on_text = [&](std::string_view piece) {
     if (!flags.json) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
+      written = output_written();
     }
-    return !interrupted();
+    return written.is_ok() && !interrupted();
   };
   const engine::Session& session = start.session;
   const std::span<const int32_t> tokens = session.tokens;
@@ -167,6 +190,7 @@ Result<engine::Generation> print_text(engine::Engine& engine, TextStart& start,
                        with_bos_kept(engine, flags.generation, tokens), on_text,
                        tokens.first(session.prompt_tokens),
                        {tokens.subspan(session.prompt_tokens), session.n_draws}));
+  WEFT_RETURN_IF_ERROR(written);
   if (flags.json) {
     Json json = to_json(engine, generation, flags.generation.n_logprobs);
     if (flags.generation.shift.is_on()) json["dropped_tokens"] = generation.dropped_tokens;
@@ -180,7 +204,8 @@ Result<engine::Generation> print_text(engine::Engine& engine, TextStart& start,
       fmt::print("\n");
     }
   }
-  std::fflush(stdout);
+  // A session does not go past a text that nobody got.
+  WEFT_RETURN_IF_ERROR(output_written());
   return generation;
 }
 
@@ -193,13 +218,18 @@ Status keep_session(engine::Engine& engine, const engine::SavedSession* saved, T
   session.sampling = flags.generation.sampling;
   std::optional<kv::SessionStamp> stamp;
   if (saved != nullptr) stamp = saved->file().stamp();
-  return engine::SavedSession::save(engine, flags.session, session, start.prefilled.sequence,
-                                    stamp);
+  WEFT_RETURN_IF_ERROR(
+      engine::SavedSession::save(engine, flags.session, session, start.prefilled.sequence, stamp));
+  if (logs_info()) {
+    log_info(fmt::format("session {}: kept, {} tokens", flags.session, session.tokens.size()));
+  }
+  return Status::ok();
 }
 
 Status run_text(App& app, GenerateFlags flags, Command command) {
   WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> prompt, read_prompt(app, flags));
   if (!prompt && flags.session.empty()) return no_prompt("");
+  WEFT_RETURN_IF_ERROR(check_replaces(prompt, flags));
   std::unique_ptr<engine::SavedSession> saved;
   if (!flags.session.empty()) {
     WEFT_ASSIGN_OR_RETURN(saved, open_session(app, flags.session, engine::SessionKind::kText));
@@ -218,15 +248,23 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
                          .quiet = flags.quiet,
                          .generation = flags.generation});
   }
-  if (saved != nullptr) {
-    WEFT_RETURN_IF_ERROR(saved->check_engine(*engine));
+  if (saved != nullptr) WEFT_RETURN_IF_ERROR(saved->check_engine(*engine));
+  // With a prompt the answer is the one of the same command without --session.
+  if (!prompt) {
     flags.generation.sampling =
         with_given_flags(command, flags.generation.sampling, saved->session().sampling);
   }
   WEFT_ASSIGN_OR_RETURN(TextStart start, begin_text(*engine, saved.get(), prompt, flags));
+  if (saved != nullptr) log_session(*saved, start);
   WEFT_ASSIGN_OR_RETURN(const engine::Generation generation, print_text(*engine, start, flags));
   log_answer(std::ssize(generation.tokens), generation.decode_ms);
-  if (!flags.quiet && !flags.json) note_end(*engine, generation);
+  const bool had_ended =
+      !prompt && generation.tokens.empty() && generation.stop_reason == engine::StopReason::kEnd;
+  if (had_ended && !flags.quiet && !flags.json) {
+    print_error("the text had ended here; --ignore-eos goes on past that");
+  } else if (!flags.quiet && !flags.json) {
+    note_end(*engine, generation);
+  }
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled(
         flags.session.empty()

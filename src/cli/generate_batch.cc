@@ -64,9 +64,7 @@ class OrderedAnswers {
       lines_[next_].second->generation.reset();
     }
     // Looked at after each answer: a batch of hours whose output goes to a full disk ends here.
-    if (std::fflush(stdout) != 0 && written_.is_ok()) {
-      written_ = io_error("standard output: " + std::generic_category().message(errno));
-    }
+    written_ = output_written();
   }
   /// Whether what was printed has arrived.
   const Status& written() const { return written_; }

@@ -81,15 +81,11 @@ int exit_status(const weft::Status& status) {
 /// fflush at the end, because stdio holds the last piece back until then: without the look at it,
 /// `weft generate > /full/answer.txt` would end with 0 and no answer.
 int run(weft::cli::App& app) {
-  const auto lost = [] {
-    return weft::io_error("standard output: " + std::generic_category().message(errno));
-  };
   try {
     const weft::Status ran = app.run();
     weft::cli::print_fullest(app);
     const int status = exit_status(ran);
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-    return status == 0 ? exit_status(lost()) : status;
+    return status == 0 ? exit_status(weft::cli::output_written()) : status;
   } catch (const std::filesystem::filesystem_error&) {
     throw;                                    // guarded() names the path
   } catch (const std::system_error& error) {  // fmt's, when it cannot write

@@ -6,8 +6,11 @@
 // nowhere to go rests on them, and without them the text falls apart (Xiao et al. 2023, figure 2).
 #include "engine/context_shift.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/narrow.h"
 
 namespace weft::engine {
@@ -28,6 +31,10 @@ Result<int32_t> make_room(Engine& engine, const kv::OwnedSequence& sequence,
   const TokenRange gone = tokens_to_drop(shift, sequence.length(), engine.kv_usage().page_tokens);
   WEFT_RETURN_IF_ERROR(engine.remove_tokens(sequence, gone.begin, gone.end));
   if (held != nullptr) held->erase(held->begin() + gone.begin, held->begin() + gone.end);
+  if (logs_info()) {
+    log_info(fmt::format("context shift: {} tokens after the first {} went, {} stay", gone.size(),
+                         gone.begin, sequence.length()));
+  }
   return gone.size();
 }
 
