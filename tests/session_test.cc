@@ -272,6 +272,31 @@ TEST_F(SessionTest, AConversationGoesOnAsIfItHadNeverStopped) {
   EXPECT_GT(dropped, 0);  // so that this was tried, too
 }
 
+TEST_F(SessionTest, DroppedTurnsComeBackWhereTheContextHasRoomForThem) {
+  const std::string file = path("smaller");
+  const auto small = open({.model_path = "plain", .context_tokens = 120});
+  auto chat = ChatSession::open(*small);
+  ASSERT_TRUE(chat.is_ok());
+  const GenerationOptions options{.max_tokens = 8, .ignore_end = true};
+  for (int turn = 0; (*chat)->dropped_turns() == 0; ++turn) {
+    ASSERT_LT(turn, 20);
+    ASSERT_TRUE((*chat)->say("Question " + std::to_string(turn), options, {}).is_ok());
+  }
+  std::optional<kv::SessionStamp> stamp;
+  const Session session = (*chat)->session();
+  ASSERT_TRUE(SavedSession::save(*small, file, session, (*chat)->sequence(), stamp).is_ok());
+  const auto large = open({.model_path = "plain", .context_tokens = 250});
+  auto resumed = ChatSession::open(*large), anew = ChatSession::open(*large);
+  ASSERT_TRUE(resumed.is_ok() && anew.is_ok());
+  ASSERT_TRUE((*resumed)->resume(*saved(file)).is_ok());
+  ASSERT_TRUE((*anew)->set_turns(session.turns).is_ok());
+  const auto again = (*resumed)->say("And then?", options, {});
+  const auto expected = (*anew)->say("And then?", options, {});
+  ASSERT_TRUE(again.is_ok() && expected.is_ok()) << again.status().message();
+  EXPECT_EQ((*resumed)->dropped_turns(), 0);
+  EXPECT_EQ(again->text, expected->text);
+}
+
 // A file with right checksums may say anything.
 TEST_F(SessionTest, DroppedTurnsThatLeaveNoUsersTurnAreRefused) {
   const std::string file = path("dropped");

@@ -156,6 +156,9 @@ Status run_endless(App& app, const PerplexityFlags& flags, std::string_view text
       flags.endless == "sinks" ? engine::ShiftPolicy::kSinks : engine::ShiftPolicy::kHalf;
   options.shift.keep_tokens = flags.keep_tokens < 0 ? engine::kSinkTokens : flags.keep_tokens;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  if (engine->context_tokens() < flags.model.context_tokens) {
+    return eval::window_does_not_fit(*engine, flags.model.context_tokens);
+  }
   Progress progress("perplexity");
   WEFT_ASSIGN_OR_RETURN(
       const eval::EndlessResult result,
@@ -167,7 +170,8 @@ Status run_endless(App& app, const PerplexityFlags& flags, std::string_view text
   if (flags.json) {
     print_json({{"tokens", result.tokens},
                 {"perplexity", result.perplexity},
-                {"dropped_tokens", result.dropped_tokens}});
+                {"dropped_tokens", result.dropped_tokens},
+                {"context", engine->context_tokens()}});
   } else {
     fmt::print("perplexity {:.4f} over the last {} tokens, {} dropped from a context of {}\n",
                result.perplexity, result.tokens, result.dropped_tokens, engine->context_tokens());

@@ -110,6 +110,9 @@ constexpr std::string_view kBatches = "weft chooses its batches itself";
 constexpr std::string_view kChat = "weft chat talks, weft generate answers once";
 constexpr std::string_view kStops = "weft's is --stop TEXT";
 constexpr std::string_view kGrammar = "weft does not bind an answer to a grammar or a schema";
+constexpr std::string_view kSession = "weft generate's and weft chat's is --session FILE";
+constexpr std::string_view kRope = "weft takes RoPE's settings from the model's file";
+constexpr std::string_view kPool = "weft's requests always share one pool of KV pages";
 constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
 // llama.cpp's flags first, then Ollama's and the OpenAI API's names.
@@ -124,6 +127,24 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-fa", "weft's attention is always computed in one pass; there is nothing to switch on"},
     {"--flash-attn",
      "weft's attention is always computed in one pass; there is nothing to switch on"},
+    {"--prompt-cache", kSession},
+    {"--prompt-cache-all", kSession},
+    {"--prompt-cache-ro", kSession},
+    {"--slot-save-path", kSession},
+    {"--no-context-shift", "weft shifts only with --context-shift"},
+    {"--cache-reuse", "weft finds what prompts begin with by itself, and documents with ask"},
+    {"-np", "weft generate's is --parallel (samples of a prompt) or --batch (many prompts)"},
+    {"-nkvo", kNoGpu},
+    {"--no-kv-offload", kNoGpu},
+    {"-kvu", kPool},
+    {"--kv-unified", kPool},
+    {"--rope-scaling", kRope},
+    {"--rope-scale", kRope},
+    {"--rope-freq-base", kRope},
+    {"-st", "weft generate answers once"},
+    {"--single-turn", "weft generate answers once"},
+    {"-e", "weft takes a prompt's bytes as they are; a shell's $'\\n' is a line break"},
+    {"--escape", "weft takes a prompt's bytes as they are; a shell's $'\\n' is a line break"},
     {"--mlock", kMapped},
     {"--no-mmap", kMapped},
     {"--mmap", kMapped},

@@ -132,6 +132,7 @@ Status ChatSession::resume(const SavedSession& saved) {
   first_ = session.first_turn;
   n_again_ = session.n_again;
   only_grew_ = true;
+  was_resumed_ = true;
   return Status::ok();
 }
 
@@ -172,6 +173,13 @@ Result<ChatSession::FittingPrompt> ChatSession::fitting_prompt(
   const int64_t room =
       std::min<int64_t>(room_for_answer(options, engine_.context_tokens()), context / 4);
   FittingPrompt out{{}, first_, 0};
+  if (was_resumed_ && first_ > 0) {
+    // A run with a larger context than the one that dropped turns has them again.
+    WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(0, callbacks));
+    out.first = 0;
+    if (std::ssize(out.tokens) + room <= context) return out;
+    out.first = first_;
+  }
   WEFT_ASSIGN_OR_RETURN(out.tokens, prompt_from(first_, callbacks));
   if (std::ssize(out.tokens) + room > context) {
     std::vector<size_t> starts;  // of the exchanges; the prompt may begin at any of them
@@ -251,6 +259,7 @@ Result<std::vector<float>> ChatSession::prefill(const FittingPrompt& fitting, bo
   answer.reused_tokens = narrow<int32_t>(held_.size());
   WEFT_RETURN_IF_ERROR(sequence_.truncate(answer.reused_tokens));
   only_grew_ = true;
+  was_resumed_ = false;
 
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
   const FunctionRef<bool()> stop = cancelled;

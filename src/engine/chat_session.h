@@ -124,6 +124,7 @@ class ChatSession {
   std::vector<text::Turn> turns_;  // without the system turn
   size_t first_ = 0;               // the first of them that is part of the prompt
   uint64_t n_again_ = 0;           // how often the last turn was answered again
+  bool was_resumed_ = false;       // and has run no prompt since
   bool only_grew_ = true;          // since the last prompt: no turn of it was taken back or changed
 };
 

@@ -72,15 +72,19 @@ engine::StepNeeds perplexity_steps(int32_t window_tokens) {
           .scores = true};
 }
 
+Status window_does_not_fit(const engine::Engine& engine, int32_t window_tokens) {
+  return resource_exhausted(fmt::format("--context {}: the KV cache holds {} tokens; {}",
+                                        window_tokens, engine.context_tokens(),
+                                        engine.way_to_hold(window_tokens)));
+}
+
 Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
                                     const PerplexityOptions& options,
                                     FunctionRef<bool(int64_t, int64_t)> progress) {
   const int64_t window_tokens = options.window_tokens;
   const int32_t context_length = engine.model().config().context_length;
   if (window_tokens <= context_length && window_tokens > engine.context_tokens()) {
-    return resource_exhausted(
-        fmt::format("--context {}: the KV cache holds {} tokens; a larger --kv-limit is needed",
-                    window_tokens, engine.context_tokens()));
+    return window_does_not_fit(engine, options.window_tokens);
   }
   if (window_tokens < kMinWindowTokens || window_tokens > engine.context_tokens()) {
     return invalid_argument(fmt::format("--context {}: must be a window of {} to {} tokens",

@@ -25,6 +25,9 @@ struct PerplexityResult {
 /// Windows that one step computes, where the KV cache has room for them: more are not quicker.
 int32_t windows_at_once(int32_t window_tokens);
 
+/// kResourceExhausted: the KV cache holds less than a window, with what would hold it.
+Status window_does_not_fit(const engine::Engine& engine, int32_t window_tokens);
+
 /// What perplexity() and endless_perplexity() run.
 engine::StepNeeds perplexity_steps(int32_t window_tokens);
 
