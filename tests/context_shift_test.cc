@@ -185,6 +185,25 @@ TEST(TokensToDrop, KeepsTheFirstAndTheNewest) {
   EXPECT_EQ(dropped({ShiftPolicy::kHalf, 4}, 1), std::pair(0, 1));
 }
 
+TEST(MakeRoom, SinksMoveKeysOfFourBitsSeldom) {
+  const test::TempDir dir;
+  const std::string path = dir.path() + "/model.gguf";
+  const gguf::RandomModelOptions model{.head_dim = 32, .vocab = 300};
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), path, model).is_ok());
+  for (const auto& [type, expected] : {std::pair(DType::kQ8_0, 16), std::pair(DType::kQ4_0, 64)}) {
+    const auto engine = Engine::open(
+        posix_env(),
+        {.model_path = path, .n_threads = 1, .context_tokens = 256, .kv_types = {type, type}});
+    ASSERT_TRUE(engine.is_ok()) << engine.status().message();
+    const kv::OwnedSequence sequence = (*engine)->create_sequence();
+    ASSERT_TRUE((*engine)->append(sequence, some_tokens(256)).is_ok());
+    const auto dropped = make_room(**engine, sequence, {ShiftPolicy::kSinks, 4}, nullptr);
+    ASSERT_TRUE(dropped.is_ok()) << dropped.status().message();
+    EXPECT_EQ(*dropped, expected);
+    EXPECT_EQ(sequence.length(), 256 - expected);
+  }
+}
+
 TEST(DroppedBetween, FindsWhatIsLeftOut) {
   const std::vector<int32_t> held = some_tokens(200);
   std::vector<int32_t> wanted = held;

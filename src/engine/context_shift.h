@@ -16,7 +16,7 @@ enum class ShiftPolicy {
   kNone,   // the text ends where its context is full
   kHalf,   // the first tokens stay, the older half of the others goes (llama.cpp's context shift)
   kSinks,  // the first tokens stay, of the others as many of the newest as there is room for
-           // (StreamingLLM, Xiao et al. 2023): the oldest page goes
+           // (StreamingLLM, Xiao et al. 2023): the oldest page goes, of K in q4_0 a quarter
 };
 
 /// As many first tokens stay where nobody says how many. Of SmolLM2's text past its context
@@ -39,9 +39,9 @@ struct TokenRange {
   int32_t size() const { return end - begin; }
 };
 
-/// Which tokens of a full sequence of `length` go; at least one, and never the newest half of
-/// what may go. `length` > 0, the policy is not kNone.
-TokenRange tokens_to_drop(const ContextShift& shift, int32_t length, int32_t page_tokens);
+/// Which tokens of a full sequence of `length` go: at least one, with sinks `step_tokens` at most,
+/// and never the newest half of what may go. `length` > 0, the policy is not kNone.
+TokenRange tokens_to_drop(const ContextShift& shift, int32_t length, int32_t step_tokens);
 
 /// Where the sequence fills the engine's context, drops tokens from it, and the same ones from
 /// `held` (may be null), which has the sequence's ids. Returns how many went. Errors as

@@ -116,6 +116,8 @@ class Engine {
   /// An empty sequence of the KV cache; the engine must outlive it.
   kv::OwnedSequence create_sequence() { return kv::OwnedSequence(*cache_); }
   kv::Usage kv_usage() const;
+  /// Of the cache's keys.
+  DType k_type() const { return cache_options_.layout.k_type; }
   /// What the pages of each group of layers are used for now, in the order of the model's groups.
   std::vector<GroupUse> kv_use() const;
   /// Calls `seen` after each pass that was committed, with the sequences that it ran still there.
