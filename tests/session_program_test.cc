@@ -143,9 +143,9 @@ TEST_F(SessionProgram, WhatIsRefusedStaysAsItWas) {
   write_text(file(), good.substr(0, good.size() - 1));
   expect_refused(generate({"Once"}), "its header says");
   std::string newer = good;
-  newer[16] = 2;
+  newer[16] = 3;
   write_text(file(), newer);
-  expect_refused(generate({"Once"}), "version 2, this weft reads version 1");
+  expect_refused(generate({"Once"}), "version 3, this weft reads version 2");
   for (const char* other : {"", "x", "{\"messages\": []}", "WEFTSE\r\n"}) {
     write_text(file(), other);
     expect_refused(generate({"Once"}), file());
@@ -218,7 +218,7 @@ TEST_F(SessionProgram, InspectShowsASession) {
   EXPECT_EQ(shown["kv_bytes"],
             slots * 6 * 2 * 2 * 16 * 2);  // layers, K and V, heads, head size, f16
   const Outcome text = weft({"inspect", file()});
-  EXPECT_THAT(text.out, HasSubstr("text session version 1"));
+  EXPECT_THAT(text.out, HasSubstr("text session version 2"));
   EXPECT_THAT(text.out, HasSubstr("K f16, V f16"));
 }
 

@@ -19,7 +19,7 @@
 
 namespace weft::kv {
 
-inline constexpr uint32_t kSessionVersion = 1;
+inline constexpr uint32_t kSessionVersion = 2;
 /// Limits of every session file, written or read.
 inline constexpr int32_t kMaxSessionTokens = 1 << 24;
 inline constexpr int32_t kMaxSessionLayers = 4096;

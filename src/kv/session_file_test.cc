@@ -213,9 +213,9 @@ TEST_F(SmallSession, EveryLengthButItsOwnIsRefused) {
 }
 
 TEST_F(SmallSession, ANewerVersionIsRefusedByItsNumber) {
-  const auto file = read(with(kVersionAt, uint32_t{2}));
+  const auto file = read(with(kVersionAt, uint32_t{3}));
   EXPECT_EQ(file.status().code(), StatusCode::kUnsupported);
-  EXPECT_THAT(file.status().message(), HasSubstr("version 2, this weft reads version 1"));
+  EXPECT_THAT(file.status().message(), HasSubstr("version 3, this weft reads version 2"));
 }
 
 // Whoever made the file can compute checksums: what the fields say is looked at all the same.
