@@ -26,6 +26,7 @@
 #include "engine/engine.h"
 #include "engine/generation.h"
 #include "jinja/json.h"
+#include "kv/session_file.h"
 #include "sampling/logprobs.h"
 #include "support/files.h"
 #include "support/store_chunks.h"
@@ -41,6 +42,7 @@ std::atomic<int64_t> allocations{0};  // since the count was last set to 0
 std::atomic<int64_t> first_refused{kNever};
 std::atomic<bool> refuses_all_after{false};
 std::atomic<int64_t> in_use{0};
+std::atomic<size_t> largest_bytes{0};  // asked for at once, since it was last set to 0
 
 std::atomic<int64_t> threads{0};
 std::atomic<int64_t> first_thread_refused{kNever};
@@ -52,6 +54,9 @@ bool refuses() {
 
 void* allocate(size_t size, size_t alignment) noexcept {
   if (refuses()) return nullptr;
+  size_t largest = largest_bytes;
+  while (size > largest && !largest_bytes.compare_exchange_weak(largest, size)) {
+  }
   void* const memory = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
   if (memory != nullptr) ++in_use;
   return memory;
@@ -266,6 +271,50 @@ TEST(AllocationFailure, ThreadPoolWhoseTasksAllocate) {
     });
     return bytes_of(sums);
   });
+}
+
+// How long a layer is, only the file says; a sparse one takes no room on the disk.
+TEST(LargestAllocation, OfASessionsFileIsAPieceUntilItsLayersHavePages) {
+  constexpr int32_t kSlots = 4096;  // of 4 KB a layer
+  const auto make_cache = [](int32_t capacity_tokens) {
+    auto cache = kv::Cache::create({.n_layers = 1,
+                                    .layout = {DType::kF32, DType::kF32, 256, 2, 16},
+                                    .capacity_tokens = capacity_tokens});
+    EXPECT_TRUE(cache.is_ok()) << cache.status().message();
+    return *std::move(cache);
+  };
+  const test::TempDir dir;
+  const auto cache = make_cache(2 * kSlots);
+  const kv::SequenceId sequence = cache->create_sequence();
+  cache->reserve(sequence, kSlots)->commit();
+  const std::vector<int32_t> tokens(kSlots);
+  std::ofstream out(dir / "session", std::ios::binary);
+  ASSERT_TRUE(kv::write_session(*cache, sequence,
+                                {.tokens = tokens,
+                                 .n_slots = kSlots,
+                                 .identity = std::as_bytes(std::span("x", 1)),
+                                 .state = {}},
+                                [&](std::span<const std::byte> bytes) {
+                                  out.write(reinterpret_cast<const char*>(bytes.data()),
+                                            std::ssize(bytes));
+                                  return Status::ok();
+                                })
+                  .is_ok());
+  out.close();
+  const auto small = make_cache(kSlots / 2);
+  auto file = posix_env().open_read(dir / "session");
+  ASSERT_TRUE(file.is_ok());
+
+  constexpr size_t kPiece = size_t{1} << 20;
+  largest_bytes = 0;
+  const auto reader = kv::SessionReader::open(*std::move(file), "s");
+  ASSERT_TRUE(reader.is_ok()) << reader.status().message();
+  ASSERT_GT(reader->head().layer_bytes(), 15 << 20);
+  EXPECT_LE(largest_bytes, kPiece);
+  largest_bytes = 0;
+  EXPECT_EQ(reader->restore(*small, kSlots).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_LE(largest_bytes, kPiece / 8);
+  EXPECT_TRUE(reader->restore(*cache, kSlots).is_ok());
 }
 
 class ModelFailure : public ::testing::Test {

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 
+#include "engine/session.h"
 #include "support/weft_program.h"
 
 namespace weft::test {
@@ -62,8 +64,24 @@ class SessionProgram : public WeftProgram {
   static void expect_refused(std::vector<std::string> arguments, const std::string& part) {
     const std::string before = read_text(file());
     arguments.insert(arguments.end(), {"--session", file()});
-    expect_error(weft(arguments), 1, part);
+    const Outcome run = weft(arguments);
+    expect_error(run, 1, part);
+    EXPECT_TRUE(run.err.starts_with("weft: --session " + file() + ": ")) << run.err;
     EXPECT_EQ(read_text(file()), before);
+  }
+  /// A file as some weft could write it, of turns that this one's chat need not have had.
+  static void write_chat(std::vector<text::Turn> turns, uint32_t first_turn = 0) {
+    const auto engine = engine::Engine::open(
+        posix_env(), {.model_path = path("chat.gguf"), .n_threads = 1, .compute = "f32"});
+    ASSERT_TRUE(engine.is_ok()) << engine.status().message();
+    engine::Session session{.kind = engine::SessionKind::kChat, .tokens = {1, 2, 3}};
+    session.turns = std::move(turns);
+    session.first_turn = first_turn;
+    const kv::OwnedSequence sequence = (*engine)->create_sequence();
+    ASSERT_TRUE((*engine)->append(sequence, session.tokens).is_ok());
+    std::optional<kv::SessionStamp> absent;
+    std::filesystem::remove(file());
+    ASSERT_TRUE(engine::SavedSession::save(**engine, file(), session, sequence, absent).is_ok());
   }
 };
 
@@ -172,14 +190,86 @@ TEST_F(SessionProgram, WhatIsRefusedStaysAsItWas) {
   write_text(file(), good.substr(0, good.size() - 1));
   expect_refused(generate({"Once"}), "its header says");
   std::string newer = good;
-  newer[16] = 2;
+  newer[16] = 3;
   write_text(file(), newer);
-  expect_refused(generate({"Once"}), "version 2, this weft reads version 1");
+  expect_refused(generate({"Once"}), "version 3, this weft reads version 2");
   for (const char* other : {"", "x", "{\"messages\": []}", "WEFTSE\r\n"}) {
     write_text(file(), other);
     expect_refused(generate({"Once"}), file());
   }
   expect_error(text({"--session", docs(), "Once"}), 1, "--session " + docs());
+}
+
+// Whole files, whose turns no chat could have.
+TEST_F(SessionProgram, AConversationOfMisplacedTurnsIsRefused) {
+  using text::Role;
+  const std::vector<std::string> chat = {"chat",      "-m", path("chat.gguf"), "-t", "1",
+                                         "--compute", "f32"};
+  write_chat({{Role::kAssistant, "A"}, {Role::kUser, "x"}});
+  expect_refused(chat, "begins with an answer");
+  write_chat({{Role::kUser, "A"}, {Role::kSystem, "x"}, {Role::kUser, "z"}});
+  expect_refused(chat, "a system turn after the conversation's beginning");
+  write_chat({{Role::kUser, "A"}, {Role::kAssistant, "x"}}, 3);
+  expect_refused(chat, "3 turns are dropped");
+}
+
+// Where auto's choice is kept nowhere, or was another number of threads', it may choose otherwise.
+TEST_F(SessionProgram, WithoutComputeTheSessionsIsTaken) {
+  const auto run = [](std::vector<std::string> arguments, const std::vector<std::string>& more) {
+    arguments.insert(arguments.end(), {"-t", "1", "-n", "4", "--session", file()});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return weft(arguments, arguments[0] == "chat" ? "Hello\n" : "");
+  };
+  for (const std::string compute : {"f32", "bf16", "int8"}) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"generate", "-m", model(), "--raw"},
+          std::vector<std::string>{"chat", "-m", path("chat.gguf")}}) {
+      SCOPED_TRACE(command[0] + " " + compute);
+      std::filesystem::remove(file());
+      std::vector<std::string> first = {"--compute", compute};
+      if (command[0] == "generate") first.emplace_back("Once");
+      ASSERT_EQ(run(command, first).status, 0);
+      EXPECT_EQ(run(command, {}).status, 0);
+      EXPECT_EQ(run(command, {"--compute", "auto"}).status, 0);
+      EXPECT_EQ(weft({"inspect", file(), "--json"}).json()["compute"], compute);
+      const std::string other = compute == "f32" ? "bf16" : "f32";
+      expect_error(run(command, {"--compute", other}), 1, "--compute " + compute);
+    }
+  }
+}
+
+TEST_F(SessionProgram, ALinkThatLeadsNowhereIsCalledSo) {
+  const std::string link = path("dangling");
+  std::filesystem::create_symlink(path("nowhere"), link);
+  for (const Outcome& run :
+       {text({"-n", "3", "Once", "--session", link}), chat("Hello\n", {"--session", link})}) {
+    expect_error(run, 1, "--session " + link + ": a symbolic link that leads nowhere");
+  }
+  std::filesystem::remove(link);
+}
+
+TEST_F(SessionProgram, WhatAKilledRunLeftGoesWithALaterRun) {
+  const std::string old = file() + ".0123456789abcdef.tmp",
+                    young = file() + ".fedcba9876543210.tmp";
+  write_text(old, "what was said");
+  write_text(young, "what is being said");
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(old, now - std::chrono::hours(2));
+  ASSERT_EQ(kept({"-n", "3", "Once"}).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(young));  // another process may be at it
+  std::filesystem::remove(young);
+}
+
+// /save! is the other program here: it writes this file, and the session knows nothing of it.
+TEST_F(SessionProgram, AConversationWhoseFileWasTakenSaysHowToKeepIt) {
+  const Outcome run = chat("Hello\n/save! " + file() + "\nMore\n/clear\n", {"--session", file()});
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_THAT(run.err,
+              HasSubstr(file() + ": another program wrote this file meanwhile; the session "
+                                 "was not kept; /save NAME keeps its turns"));
+  EXPECT_THAT(run.err, Not(HasSubstr("keeps the conversation before")));
+  EXPECT_THAT(read_text(file()), HasSubstr("\"messages\""));
 }
 
 // Said before the answer, which would be lost.
@@ -247,7 +337,7 @@ TEST_F(SessionProgram, InspectShowsASession) {
   EXPECT_EQ(shown["kv_bytes"],
             slots * 6 * 2 * 2 * 16 * 2);  // layers, K and V, heads, head size, f16
   const Outcome text = weft({"inspect", file()});
-  EXPECT_THAT(text.out, HasSubstr("text session version 1"));
+  EXPECT_THAT(text.out, HasSubstr("text session version 2"));
   EXPECT_THAT(text.out, HasSubstr("K f16, V f16"));
 }
 

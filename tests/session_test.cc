@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "engine/chat_session.h"
+#include "kernels/arithmetic_revision.h"
 #include "support/fault_env.h"
 #include "support/test_model.h"
 
@@ -436,6 +437,25 @@ TEST_F(SessionTest, AStateThatLiesIsRefusedUnderRightChecksums) {
     EXPECT_EQ(SavedSession::open(posix_env(), file).status().code(), StatusCode::kCorrupt)
         << at << ": " << lie;
   }
+}
+
+// A session of before a change of a kernel's rounding has the same model, types and flags.
+TEST_F(SessionTest, AnotherRevisionOfTheArithmeticIsRefused) {
+  const std::string file = path("revision");
+  const auto engine = open({.model_path = "plain"});
+  ASSERT_TRUE(
+      save(*engine, file, begin(*engine, random_ids(3, kVocab, 1), {.max_tokens = 0})).is_ok());
+  const auto honest = saved(file);
+  EXPECT_EQ(honest->origin().arithmetic, kernels::kArithmeticRevision);
+  EXPECT_TRUE(honest->check_engine(*engine).is_ok());
+  std::vector<std::byte> identity = honest->file().head().identity;
+  const uint32_t other = kernels::kArithmeticRevision + 1;
+  std::memcpy(identity.data(), &other, sizeof(other));
+  forge(file, honest->file().state(), identity);
+  const Status status = saved(file)->check_engine(*engine);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(),
+              HasSubstr("arithmetic gives other bits (revision " + std::to_string(other)));
 }
 
 // ---------------------------------------------------------------------------------- the file

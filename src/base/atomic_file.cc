@@ -10,6 +10,7 @@ namespace {
 
 // Names have at most 255 bytes nearly everywhere; a temporary one is the target's and this much.
 constexpr size_t kMaxNameBytes = 200;
+constexpr std::string_view kSuffix = ".tmp";
 
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -23,7 +24,17 @@ std::string temporary_path(const std::string& target) {
   std::string name = target.substr(target.rfind('/') + 1);
   if (name.size() > kMaxNameBytes) name = "weft";
   const size_t folder_bytes = target.rfind('/') + 1;  // 0 when there is no slash
-  return fmt::format("{}{}.{}.tmp", target.substr(0, folder_bytes), name, unguessable_hex());
+  return fmt::format("{}{}.{}{}", target.substr(0, folder_bytes), name, unguessable_hex(), kSuffix);
+}
+
+/// Whether temporary_path() could have made `name` for a target named `target`.
+bool is_temporary_of(std::string_view name, std::string_view target) {
+  constexpr size_t kHexDigits = 16;  // unguessable_hex()
+  if (target.size() > kMaxNameBytes || !name.starts_with(target)) return false;
+  name.remove_prefix(target.size());
+  if (name.size() != 1 + kHexDigits + kSuffix.size() || name[0] != '.') return false;
+  return name.ends_with(kSuffix) &&
+         name.substr(1, kHexDigits).find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 struct Target {
@@ -36,7 +47,12 @@ Result<Target> find_target(Env& env, const std::string& path, const AtomicFileOp
   auto entry = env.stat_link(path);
   if (entry.status().code() == StatusCode::kNotFound) return Target{path, options.mode};
   WEFT_RETURN_IF_ERROR(entry.status());
-  if (!options.replace) return already_exists(path + ": exists already");
+  if (!options.replace) {
+    const bool dangles = entry->is_link && env.stat(path).status().code() == StatusCode::kNotFound;
+    return already_exists(path + (dangles ? ": a symbolic link that leads nowhere; name the file "
+                                            "where it is to be"
+                                          : ": exists already"));
+  }
   std::string resolved = path;
   if (entry->is_link) {
     if (options.links == Links::kRefuse) {
@@ -96,6 +112,20 @@ Status AtomicFile::commit() {
   WEFT_RETURN_IF_ERROR(of_target(named));
   file_.reset();  // nothing is left to remove
   return env_->sync_dir(folder_of(target_));
+}
+
+void remove_leftovers(Env& env, const std::string& path) {
+  const auto resolved = env.resolve(path);
+  const std::string target = resolved.is_ok() ? *resolved : path;
+  const std::string name = target.substr(target.rfind('/') + 1);
+  const std::string folder = folder_of(target);
+  const auto entries = env.list(folder);
+  if (!entries.is_ok()) return;
+  const int64_t latest_ns = (env.unix_ms() - kLeftoverAgeMs) * 1'000'000;
+  for (const DirEntry& entry : *entries) {
+    if (!entry.is_regular || entry.is_link || entry.modified_ns > latest_ns) continue;
+    if (is_temporary_of(entry.name, name)) (void)env.remove(join_path(folder, entry.name));
+  }
 }
 
 Status write_file_durably(Env& env, const std::string& path, std::string_view bytes,

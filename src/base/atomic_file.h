@@ -60,6 +60,14 @@ class AtomicFile {
   std::unique_ptr<WriteFile> file_;  // null: committed, failed for good or moved from
 };
 
+/// How long nothing has been written to a temporary file whose process is gone for certain.
+inline constexpr int64_t kLeftoverAgeMs = 60 * 60 * 1000;
+/// Removes what processes that were killed left of `path` (of a link: beside where it leads): files
+/// with the names of create()'s temporary ones, last written kLeftoverAgeMs ago or earlier. Those
+/// of a target whose name is longer than 200 bytes are not known as its own and stay. No error of
+/// it matters, so it has none.
+void remove_leftovers(Env& env, const std::string& path);
+
 /// All of it at once: `bytes` become the file's content, durably.
 Status write_file_durably(Env& env, const std::string& path, std::string_view bytes,
                           AtomicFileOptions options);

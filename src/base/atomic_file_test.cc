@@ -51,6 +51,52 @@ class AtomicFileTest : public ::testing::Test {
   mode_t old_umask_ = 0;
 };
 
+TEST_F(AtomicFileTest, LeftoversAreTheTargetsOldTemporaryFilesAlone) {
+  const int64_t now_ms = posix_env().unix_ms();
+  const auto put_old = [&](const std::string& name, int64_t age_ms) {
+    put(name, "x");
+    ASSERT_TRUE(posix_env().set_modified(path(name), (now_ms - age_ms) * 1'000'000).is_ok());
+  };
+  const std::vector<std::string> others = {
+      "s",
+      "s.0123456789abcdeF.tmp",
+      "s.0123456789abcde.tmp",
+      "s.0123456789abcdef",
+      "s.0123456789abcdef.tmp2",
+      "s.0123456789abcdefa.tmp",
+      "s_0123456789abcdef.tmp",
+      "t.0123456789abcdef.tmp",
+      "st.0123456789abcdef.tmp",
+  };
+  for (const std::string& name : others) put_old(name, 2 * kLeftoverAgeMs);
+  put_old("s.1111111111111111.tmp", kLeftoverAgeMs / 2);
+  std::filesystem::create_directory(path("s.2222222222222222.tmp"));
+  std::filesystem::create_symlink(path("s"), path("s.3333333333333333.tmp"));
+  std::filesystem::create_symlink(path("s"), path("link"));
+  const std::vector<std::string> before = names();
+  for (const char* target : {"s", "link"}) {
+    put_old("s.0123456789abcdef.tmp", kLeftoverAgeMs + 1000);
+    put_old("s.ffffffffffffffff.tmp", 10 * kLeftoverAgeMs);
+    remove_leftovers(posix_env(), path(target));
+    EXPECT_EQ(names(), before);
+  }
+  // A first run that was killed left no target.
+  std::filesystem::remove(path("s"));
+  put_old("s.0123456789abcdef.tmp", 2 * kLeftoverAgeMs);
+  remove_leftovers(posix_env(), path("s"));
+  EXPECT_FALSE(posix_env().exists(path("s.0123456789abcdef.tmp")));
+}
+
+TEST_F(AtomicFileTest, ANewFileWhereALinkLeadsNowhereIsRefusedAsThat) {
+  std::filesystem::create_symlink(path("nowhere"), path("link"));
+  const Status refused = write("link", kNew);
+  EXPECT_EQ(refused.code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(refused.message(), HasSubstr("a symbolic link that leads nowhere"));
+  put("there", "old");
+  std::filesystem::create_symlink(path("there"), path("to_there"));
+  EXPECT_THAT(write("to_there", kNew).message(), HasSubstr("exists already"));
+}
+
 TEST_F(AtomicFileTest, ErrorsNameTheTargetAndNotTheTemporaryFile) {
   const Status missing = write("no/folder/file");
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);

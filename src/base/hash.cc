@@ -20,6 +20,22 @@ uint64_t hash64(std::span<const std::byte> bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
+struct Hash64::State {
+  XXH3_state_t xxh3;
+};
+
+Hash64::Hash64(uint64_t seed) : state_(std::make_unique<State>()) {
+  WEFT_CHECK(XXH3_64bits_reset_withSeed(&state_->xxh3, seed) == XXH_OK);
+}
+
+Hash64::~Hash64() = default;
+
+void Hash64::update(std::span<const std::byte> bytes) {
+  WEFT_CHECK(XXH3_64bits_update(&state_->xxh3, bytes.data(), bytes.size()) == XXH_OK);
+}
+
+uint64_t Hash64::value() const { return XXH3_64bits_digest(&state_->xxh3); }
+
 Hash128 hash128(std::span<const std::byte> bytes) {
   const XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
   return {h.high64, h.low64};

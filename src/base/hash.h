@@ -13,6 +13,22 @@ namespace weft {
 
 uint64_t hash64(std::span<const std::byte> bytes, uint64_t seed = 0);
 
+/// hash64 over bytes that arrive in pieces, of any sizes.
+class Hash64 {
+ public:
+  explicit Hash64(uint64_t seed = 0);
+  ~Hash64();
+  Hash64(const Hash64&) = delete;
+  Hash64& operator=(const Hash64&) = delete;
+  void update(std::span<const std::byte> bytes);
+  /// Of what came so far; more may follow.
+  uint64_t value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 struct Hash128 {
   uint64_t high = 0;
   uint64_t low = 0;

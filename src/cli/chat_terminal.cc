@@ -400,7 +400,9 @@ class Chat {
   }
   void leave_session() {
     if (keep_session_ == nullptr) return;
-    note(fmt::format("({} keeps the conversation before)", one_line(session_path_)));
+    if (!session_unsaved_) {
+      note(fmt::format("({} keeps the conversation before)", one_line(session_path_)));
+    }
     keep_session_ = nullptr;
     session_unsaved_ = false;
   }
@@ -409,7 +411,8 @@ class Chat {
     session_unsaved_ = keep_session_ != nullptr;
     if (session_unsaved_) {
       const Status kept = keep_session();
-      if (!kept.is_ok()) print_error(kept.message());
+      const bool is_taken = kept.code() == StatusCode::kAlreadyExists;
+      if (!kept.is_ok()) print_error(kept.message() + (is_taken ? kWayToKeep : ""));
     }
     unsaved_ = !save_path_.empty();
     if (!unsaved_) return;
@@ -640,6 +643,11 @@ class Chat {
   // As Ollama has it.
   static constexpr std::string_view kBlockMark = "\"\"\"";
   static constexpr std::string_view kNoAnswerYet = "no answer yet";
+  /// Of a session whose file another program wrote: while the conversation goes on, nothing is
+  /// lost.
+  static constexpr const char* kWayToKeep =
+      "; /save NAME keeps its turns, and once that file is moved away the next answer keeps them "
+      "there with the KV";
   static constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 
   App& app_;

@@ -137,7 +137,7 @@ Result<Beginning> begin_session(engine::ChatSession& session, engine::Engine& en
                                 ChatTerminalOptions& options) {
   Beginning out;
   if (saved != nullptr) {
-    WEFT_RETURN_IF_ERROR(session.resume(*saved));
+    WEFT_RETURN_IF_ERROR(of_session(session.resume(*saved), flags.session));
     stamp = saved->file().stamp();
     const std::vector<text::Turn> turns = session.turns();
     out.note = loaded_line(turns, what_s_replaces(flags, turns));
@@ -165,11 +165,12 @@ Status run_chat(App& app, ChatFlags flags, Command command) {
   std::unique_ptr<engine::SavedSession> saved;
   if (!flags.session.empty()) {
     WEFT_ASSIGN_OR_RETURN(saved, open_session(app, flags.session, engine::SessionKind::kChat));
+    if (saved != nullptr) take_compute(*saved, flags.model);
   }
   flags.model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   if (saved != nullptr) {
-    WEFT_RETURN_IF_ERROR(saved->check_engine(*engine));
+    WEFT_RETURN_IF_ERROR(of_session(saved->check_engine(*engine), flags.session));
     flags.generation.sampling =
         with_given_flags(command, flags.generation.sampling, saved->session().sampling);
   }

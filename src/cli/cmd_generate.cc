@@ -135,16 +135,17 @@ Result<TextStart> begin_text(engine::Engine& engine, const engine::SavedSession*
   const auto is_stopped = [] { return interrupted(); };
   const FunctionRef<bool()> cancelled(is_stopped);
   if (!prompt) {
-    WEFT_ASSIGN_OR_RETURN(engine::Prefilled prefilled, saved->resume(engine, cancelled));
-    return TextStart{saved->session(), std::move(prefilled)};
+    auto resumed = saved->resume(engine, cancelled);
+    if (!resumed.is_ok()) return of_session(resumed.status(), flags.session);
+    return TextStart{saved->session(), *std::move(resumed)};
   }
   engine::Session session;
   WEFT_ASSIGN_OR_RETURN(session.tokens, tokens_of(engine, *prompt, flags));
   session.prompt_tokens = narrow<uint32_t>(session.tokens.size());
   if (saved != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(engine::Prefilled prefilled,
-                          saved->prefill(engine, session.tokens, cancelled));
-    return TextStart{std::move(session), std::move(prefilled)};
+    auto prefilled = saved->prefill(engine, session.tokens, cancelled);
+    if (!prefilled.is_ok()) return of_session(prefilled.status(), flags.session);
+    return TextStart{std::move(session), *std::move(prefilled)};
   }
   kv::OwnedSequence sequence = engine.create_sequence();
   WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
@@ -239,6 +240,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   model.n_contexts = flags.parallel;
   model.steps = {.n_sequences = flags.parallel, .batches = flags.parallel > 1};
   model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
+  if (saved != nullptr) take_compute(*saved, model);
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
   if (flags.parallel > 1) {
     WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokens_of(*engine, *prompt, flags));
@@ -248,7 +250,9 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
                          .quiet = flags.quiet,
                          .generation = flags.generation});
   }
-  if (saved != nullptr) WEFT_RETURN_IF_ERROR(saved->check_engine(*engine));
+  if (saved != nullptr) {
+    WEFT_RETURN_IF_ERROR(of_session(saved->check_engine(*engine), flags.session));
+  }
   // With a prompt the answer is the one of the same command without --session.
   if (!prompt) {
     flags.generation.sampling =

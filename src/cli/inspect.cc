@@ -372,7 +372,7 @@ std::string session_text(const engine::SavedSession& saved) {
   return fmt::format(
       "{}: {} session version {}, {} bytes ({})\n"
       "  model         {} ({})\n"
-      "  computed      --compute {} --isa {}\n"
+      "  computed      --compute {} --isa {}, arithmetic of revision {}\n"
       "  tokens        {}, {} of them with KV ({} prompt rows, {} decoded)\n"
       "  layers        {}, layer groups {}, {} KV heads of {}\n"
       "  KV            K {}, V {}, {} bytes ({})\n"
@@ -381,8 +381,9 @@ std::string session_text(const engine::SavedSession& saved) {
       one_line(saved.path()), engine::kSessionKinds.name(session.kind), kv::kSessionVersion,
       saved.file().size_bytes(), megabytes(saved.file().size_bytes()), one_line(origin.model_name),
       origin.model_fingerprint.to_hex(), one_line(origin.compute), one_line(origin.isa),
-      head.n_tokens, head.n_slots, kinds[kv::SlotKind::kPrompt], kinds[kv::SlotKind::kDecode],
-      head.layer_groups.size(), n_groups(saved), head.layout.n_kv_heads, head.layout.head_dim,
+      origin.arithmetic, head.n_tokens, head.n_slots, kinds[kv::SlotKind::kPrompt],
+      kinds[kv::SlotKind::kDecode], head.layer_groups.size(), n_groups(saved),
+      head.layout.n_kv_heads, head.layout.head_dim,
       ascii_lower(dtype_info(head.layout.k_type).name),
       ascii_lower(dtype_info(head.layout.v_type).name), kv_bytes(saved), megabytes(kv_bytes(saved)),
       s.temperature, s.top_k, s.top_p, s.min_p, s.penalties.repeat, s.penalties.repeat_last_n,
@@ -403,6 +404,7 @@ std::string session_json(const engine::SavedSession& saved) {
                {"kind", engine::kSessionKinds.name(session.kind)},
                {"model", origin.model_name},
                {"fingerprint", origin.model_fingerprint.to_hex()},
+               {"arithmetic", origin.arithmetic},
                {"compute", origin.compute},
                {"isa", origin.isa},
                {"tokens", head.n_tokens},

@@ -35,7 +35,7 @@ std::string record_json(const std::string& path, uint64_t file_bytes, const stor
 /// A session's file, which was read and checked whole.
 std::string session_text(const engine::SavedSession& saved);
 /// One line of JSON:
-/// {"path","format","version","bytes","kind","model","fingerprint","compute","isa",
+/// {"path","format","version","bytes","kind","model","fingerprint","arithmetic","compute","isa",
 /// "tokens","slots","slot_kinds":{"prompt","decode","fused"},"layers","layer_groups","kv_heads",
 /// "head_dim","k_type","v_type","kv_bytes","sampling":{…},"prompt_tokens","draws","turns"}.
 /// prompt_tokens and draws are a text's, turns a chat's; the other ones are null.

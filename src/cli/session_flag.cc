@@ -6,20 +6,24 @@
 #include <fmt/format.h>
 
 #include "base/atomic_file.h"
+#include "engine/compute_choice.h"
 
 namespace weft::cli {
-namespace {
 
-/// The file is no usage: what is wrong with it is exit status 1.
-Status of_file(const Status& status, const std::string& path) {
-  const bool is_usage = status.code() == StatusCode::kInvalidArgument;
+Status of_session(const Status& status, const std::string& path) {
+  if (status.is_ok() || status.code() == StatusCode::kCancelled) return status;
+  const bool is_usage = status.code() == StatusCode::kInvalidArgument;  // which a file is not
   const std::string_view message = status.message();
   return {is_usage ? StatusCode::kUnsupported : status.code(),
           message.starts_with(path) ? "--session " + status.message()
                                     : fmt::format("--session {}: {}", path, message)};
 }
 
-}  // namespace
+void take_compute(const engine::SavedSession& saved, ModelFlags& flags) {
+  const std::string& stored = saved.origin().compute;
+  const bool is_auto = flags.compute == engine::kAutoPath;
+  if (is_auto && engine::kMatmulPaths.find(stored)) flags.compute = stored;
+}
 
 Flag add_session_flag(Command command, std::string& path, const std::string& help) {
   return command.add_option("--session", path, help).value_name("FILE");
@@ -29,10 +33,10 @@ Result<std::unique_ptr<engine::SavedSession>> open_session(App& app, const std::
                                                            engine::SessionKind kind) {
   auto saved = engine::SavedSession::open(app.env, path);
   const bool is_absent = saved.status().code() == StatusCode::kNotFound;
-  if (!saved.is_ok() && !is_absent) return of_file(saved.status(), path);
+  if (!saved.is_ok() && !is_absent) return of_session(saved.status(), path);
   if (!is_absent && (*saved)->session().kind != kind) {
     const bool is_chat = kind == engine::SessionKind::kChat;
-    return of_file(
+    return of_session(
         unsupported(fmt::format("{}: {}", path,
                                 is_chat ? "a text's session; weft generate goes on with it"
                                         : "a conversation's session; weft chat goes on "
@@ -41,7 +45,8 @@ Result<std::unique_ptr<engine::SavedSession>> open_session(App& app, const std::
   }
   // It goes without a commit, and leaves nothing.
   const auto written = AtomicFile::create(app.env, path, engine::session_file_options(!is_absent));
-  if (!written.is_ok()) return of_file(written.status(), path);
+  if (!written.is_ok()) return of_session(written.status(), path);
+  remove_leftovers(app.env, path);
   if (is_absent) return std::unique_ptr<engine::SavedSession>();
   return saved;
 }

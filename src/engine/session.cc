@@ -17,6 +17,7 @@
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
+#include "kernels/arithmetic_revision.h"
 #include "kv/byte_fields.h"
 
 namespace weft::engine {
@@ -44,7 +45,8 @@ std::vector<std::byte> ropes_of(const model::ModelConfig& config) {
 }
 
 SessionOrigin origin_of(const Engine& engine) {
-  return {.model_fingerprint = engine.model().fingerprint(),
+  return {.arithmetic = kernels::kArithmeticRevision,
+          .model_fingerprint = engine.model().fingerprint(),
           .ropes = ropes_of(engine.model().config()),
           .isa = kernels::isa_name(engine.context().isa),
           .compute = kMatmulPaths.name(engine.context().matmul_path),
@@ -53,6 +55,7 @@ SessionOrigin origin_of(const Engine& engine) {
 
 std::vector<std::byte> encode(const SessionOrigin& origin) {
   kv::ByteWriter out;
+  out.number(origin.arithmetic);
   out.number(origin.model_fingerprint.high);
   out.number(origin.model_fingerprint.low);
   out.number(narrow<uint32_t>(origin.ropes.size()));
@@ -107,7 +110,9 @@ Result<kv::SessionStamp> stamp_at(Env& env, const std::string& path) {
 
 }  // namespace
 
-// What is said to a model is private: as the file that `chat --save` writes.
+// What is said to a model is private: as the file that `chat --save` writes. One that is replaced
+// keeps its mode, wide as it may be: a file is 0666 because somebody made it so (weft makes 0600),
+// and to take that back at every answer would lock out whom they let in.
 AtomicFileOptions session_file_options(bool was_there) {
   return {.replace = was_there, .mode = kPrivateFileMode};
 }
@@ -132,6 +137,7 @@ Result<std::unique_ptr<SavedSession>> SavedSession::read(std::unique_ptr<ReadFil
 
 Status SavedSession::read_origin() {
   kv::ByteReader in(file_.head().identity);
+  origin_.arithmetic = in.number<uint32_t>();
   origin_.model_fingerprint.high = in.number<uint64_t>();
   origin_.model_fingerprint.low = in.number<uint64_t>();
   const std::span<const std::byte> ropes = in.bytes(in.number<uint32_t>());
@@ -194,6 +200,12 @@ Status SavedSession::check_engine(const Engine& engine) const {
   if (here.model_fingerprint != origin_.model_fingerprint) {
     return unsupported(fmt::format("{}: a session of another model ({}), not of {}", path(),
                                    origin_.model_name, engine.model().file().path()));
+  }
+  if (here.arithmetic != origin_.arithmetic) {
+    return unsupported(fmt::format(
+        "{}: its KV was computed by a weft whose arithmetic gives other bits (revision {}, this "
+        "one has {}); begin a new session",
+        path(), origin_.arithmetic, here.arithmetic));
   }
   if (here.ropes != origin_.ropes) {
     return unsupported(fmt::format(

@@ -1,7 +1,9 @@
 // A text or a conversation with its KV, kept in a file between two runs of the program
 // (docs/formats/session.md): what is sampled next is what would have been, had the first run gone
 // on. A file that this run cannot go on with to the bit is refused: another model, other RoPE
-// settings, other types of K and V, another way to multiply, damage, a newer version.
+// settings, other types of K and V, another way to multiply, another revision of the arithmetic,
+// damage, another version. Which model it is, its fingerprint says, which samples the weights: one
+// that differs from another only between the samples (model/model.h) would be taken for it.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +51,7 @@ struct Session {
 
 /// What a session's KV depends on beside its tokens, and by what name.
 struct SessionOrigin {
+  uint32_t arithmetic = 0;  // kernels::kArithmeticRevision
   Hash128 model_fingerprint;
   std::vector<std::byte> ropes;  // all of the model's, as they are in the file
   std::string isa;               // isa_name
@@ -83,8 +86,8 @@ class SavedSession {
   /// with which flags it would.
   Status check_engine(const Engine& engine) const;
   /// Its first n_slots slots, at most n_slots(), in a sequence of the engine; check_engine is ok.
-  /// kResourceExhausted where they do not fit; kCorrupt where the file changed. Nothing is left of
-  /// it after an error.
+  /// kResourceExhausted where they do not fit; kCorrupt where the file's layers are not those that
+  /// open() read. Nothing is left of it after an error.
   Result<kv::OwnedSequence> restore(Engine& engine, int32_t n_slots) const;
 
   /// Of a text: where it ended. kResourceExhausted where the context is full.

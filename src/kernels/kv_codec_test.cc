@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 
+#include "base/hash.h"
 #include "base/names.h"
+#include "kernels/arithmetic_revision.h"
 #include "kernels/ref/kv_codec.h"
 #include "support/instruction_sets.h"
 #include "support/kv_types.h"
@@ -22,7 +25,9 @@ namespace {
 using test::Guarded;
 using test::machine_isas;
 using test::same_bits;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 constexpr float kGuard = -12345.0f;
 
@@ -79,6 +84,28 @@ TEST(KvCodec, EncodesAndDecodesAsItsTwinOnEveryIsa) {
       }
     }
   }
+}
+
+// All else in these tests compares a kernel with its twin, and both may be changed together. Other
+// digests are right where a type's rule was changed on purpose; then a session of before must not
+// be gone on with.
+TEST(KvCodec, OtherStoredBitsNeedAnotherRevisionOfTheArithmetic) {
+  std::mt19937 generator(10);
+  std::vector<float> floats(8192);
+  for (float& x : floats) x = static_cast<float>(static_cast<int32_t>(generator())) * 0x1p-29f;
+  std::map<std::string, uint64_t> digests;
+  for (const std::string& name : kv_type_names()) {
+    const DType type = *parse_kv_type(name);
+    std::vector<std::byte> bytes(row_bytes(type, std::ssize(floats)));
+    encode_kv(Isa::kBaseline, type, floats, bytes.data());
+    digests[name] = hash64(bytes);
+  }
+  EXPECT_THAT(digests,
+              ElementsAre(Pair("bf16", 0xdc1275d1b8e0492du), Pair("f16", 0xae671cb411b27fc7u),
+                          Pair("f32", 0x8248592d293522c6u), Pair("q4_0", 0x69c44796b73379dbu),
+                          Pair("q8_0", 0xd860b12632515569u)))
+      << "raise kArithmeticRevision (kernels/arithmetic_revision.h)";
+  EXPECT_EQ(kArithmeticRevision, 1u);
 }
 
 TEST(KvCodec, NamesAreParsedAndOthersRefusedWithTheList) {

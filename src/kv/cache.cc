@@ -371,8 +371,9 @@ Result<SequenceId> Cache::restore(
 
 Status Cache::fill(SequenceId id, int32_t n_slots, std::span<const SlotRun> kinds,
                    FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer) {
-  std::vector<std::byte> bytes(n_slots * kernels::kv_token_bytes(layout_));
   WEFT_ASSIGN_OR_RETURN(Reservation reservation, reserve(id, n_slots));
+  // Only now, as n_slots is a file's to say: what has pages is a part of the cache's own size.
+  std::vector<std::byte> bytes(n_slots * kernels::kv_token_bytes(layout_));
   int32_t begin = 0;
   for (const SlotRun& run : kinds) {
     WEFT_CHECK(run.end >= begin && run.end <= n_slots);

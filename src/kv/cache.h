@@ -161,7 +161,7 @@ class Cache {
               FunctionRef<Status(std::span<const std::byte>)> on_layer);
   /// A new sequence of n_slots slots that `kinds` made (ends ascending, the last is n_slots):
   /// read_layer(layer, bytes) fills what save() hands on. After an error of it, or
-  /// kResourceExhausted as in reserve, there is no sequence more.
+  /// kResourceExhausted as in reserve (before anything is allocated), there is no sequence more.
   Result<SequenceId> restore(int32_t n_slots, std::span<const SlotRun> kinds,
                              FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer);
   /// K and V of a page of each group: all layers.

@@ -19,7 +19,7 @@
 
 namespace weft::kv {
 
-inline constexpr uint32_t kSessionVersion = 1;
+inline constexpr uint32_t kSessionVersion = 2;
 /// Limits of every session file, written or read.
 inline constexpr int32_t kMaxSessionTokens = 1 << 24;
 inline constexpr int32_t kMaxSessionLayers = 4096;
@@ -71,7 +71,8 @@ struct SessionHead {
 class SessionReader {
  public:
   /// Reads the whole file and checks every length and every checksum. kCorrupt for damage and for
-  /// what is no session, kUnsupported for another version; `name` is put before the message.
+  /// what is no session, kUnsupported for another version; `name` is put before the message. Takes
+  /// memory for tokens, runs, identity and state, which have limits, and none for the layers.
   static Result<SessionReader> open(std::unique_ptr<ReadFile> file, std::string name);
 
   const std::string& name() const { return name_; }
@@ -87,19 +88,24 @@ class SessionReader {
   /// line names the flags for the types.
   Status check_cache(const Cache& cache) const;
   /// A new sequence with the first n_slots of the file's; check_cache(cache) is ok and n_slots <=
-  /// head().n_slots. Each layer's checksum is compared once more. kResourceExhausted as in
-  /// Cache::reserve; after an error the cache has no sequence more.
+  /// head().n_slots. Each layer is read again and compared with the checksum that it had in open():
+  /// a file that was overwritten since, be it with another session that is whole, is kCorrupt.
+  /// kResourceExhausted as in Cache::reserve, before anything is read or allocated; after an error
+  /// the cache has no sequence more.
   Result<SequenceId> restore(Cache& cache, int32_t n_slots) const;
 
  private:
   SessionReader(std::unique_ptr<ReadFile> file, std::string name)
       : file_(std::move(file)), name_(std::move(name)) {}
+  /// A piece of a block, and where it lies in the block.
+  using Piece = void(uint64_t at, std::span<const std::byte> bytes);
+
   Status read_head();
   Status read_tokens();
-  Result<std::vector<std::byte>> read_block(uint64_t at, uint64_t n_bytes,
-                                            const std::string& what) const;
-  Status read_block_into(uint64_t at, std::span<std::byte> out, const std::string& what) const;
+  Result<std::vector<std::byte>> read_block(uint64_t at, uint64_t n_bytes, const std::string& what);
   Status check_layers();
+  Status check_end_of_block(uint64_t end, uint64_t checksum, const std::string& what);
+  Result<uint64_t> hash_layer(int32_t layer, FunctionRef<Piece> on_piece) const;
   uint64_t layer_offset(int32_t layer) const;
 
   std::unique_ptr<ReadFile> file_;
@@ -109,6 +115,9 @@ class SessionReader {
   std::vector<SlotRun> kinds_;
   std::vector<std::byte> state_;
   uint64_t layers_at_ = 0;
+  uint64_t last_checksum_ = 0;  // of the chain so far, while open() reads
+  // As open() found them: of the block before the layers, then of each layer.
+  std::vector<uint64_t> layer_checksums_;
   SessionStamp stamp_;
 };
 

@@ -34,17 +34,41 @@ class MemoryFile : public ReadFile {
   uint64_t size_bytes() const override { return bytes_.size(); }
   Status read_at(uint64_t offset, std::span<std::byte> out) const override {
     if (offset > bytes_.size() || out.size() > bytes_.size() - offset) return corrupt("beyond");
+    longest_read_ = std::max(longest_read_, out.size());
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
     if (changes_at_ && offset <= *changes_at_ && *changes_at_ < offset + out.size()) {
       if (n_reads_++ > 0) out[*changes_at_ - offset] ^= std::byte{1};
     }
     return Status::ok();
   }
+  size_t longest_read() const { return longest_read_; }
 
  private:
   std::string bytes_;
   std::optional<size_t> changes_at_;
   mutable int n_reads_ = 0;
+  mutable size_t longest_read_ = 0;
+};
+
+/// A file that is overwritten in place by another one of its size after `n_reads` reads.
+class OverwrittenFile : public ReadFile {
+ public:
+  OverwrittenFile(std::string bytes, std::string later, int n_reads, int& reads)
+      : bytes_(std::move(bytes)), later_(std::move(later)), n_reads_(n_reads), reads_(reads) {
+    EXPECT_EQ(bytes_.size(), later_.size());
+  }
+  uint64_t size_bytes() const override { return bytes_.size(); }
+  Status read_at(uint64_t offset, std::span<std::byte> out) const override {
+    const std::string& now = reads_++ < n_reads_ ? bytes_ : later_;
+    if (offset > now.size() || out.size() > now.size() - offset) return corrupt("beyond");
+    std::memcpy(out.data(), now.data() + offset, out.size());
+    return Status::ok();
+  }
+
+ private:
+  std::string bytes_, later_;
+  int n_reads_;
+  int& reads_;
 };
 
 struct CacheShape {
@@ -90,12 +114,12 @@ std::string contents(Cache& cache, SequenceId id, int32_t n_slots) {
 }
 
 /// Random K and V: `n_prompt` slots of a prompt, then decoded ones.
-SequenceId fill(Cache& cache, int32_t n_prompt, int32_t n_slots) {
+SequenceId fill(Cache& cache, int32_t n_prompt, int32_t n_slots, uint32_t seed = 7) {
   const SequenceId id = cache.create_sequence();
   auto reservation = cache.reserve(id, n_slots);
   EXPECT_TRUE(reservation.is_ok());
   if (n_prompt < n_slots) reservation->mark_from(n_prompt, SlotKind::kDecode);
-  std::mt19937 random(7);
+  std::mt19937 random(seed);
   for_each_vector(cache, id, n_slots, [&](uint8_t* bytes, int n) {
     for (int i = 0; i < n; ++i) bytes[i] = static_cast<uint8_t>(random());
   });
@@ -189,9 +213,9 @@ TEST_F(SmallSession, EveryLengthButItsOwnIsRefused) {
 }
 
 TEST_F(SmallSession, ANewerVersionIsRefusedByItsNumber) {
-  const auto file = read(with(kVersionAt, uint32_t{2}));
+  const auto file = read(with(kVersionAt, uint32_t{3}));
   EXPECT_EQ(file.status().code(), StatusCode::kUnsupported);
-  EXPECT_THAT(file.status().message(), HasSubstr("version 2, this weft reads version 1"));
+  EXPECT_THAT(file.status().message(), HasSubstr("version 3, this weft reads version 2"));
 }
 
 // Whoever made the file can compute checksums: what the fields say is looked at all the same.
@@ -251,6 +275,45 @@ TEST_F(SmallSession, AFileThatChangesBeforeItIsRestoredLeavesTheCacheAsItWas) {
   }
 }
 
+// As `cp other session` does it: another session that is whole, of the same lengths.
+TEST_F(SmallSession, AFileOverwrittenBetweenAnyTwoReadsIsRefusedOrOneOfTheTwo) {
+  const std::vector<int32_t> other_tokens = {21, 22, 23, 24, 25};
+  const SequenceId other_id = fill(*cache_, 3, 4, /*seed=*/8);
+  const std::string other = write(*cache_, other_id, other_tokens, 4, "B state");
+  const std::string kv = contents(*cache_, id_, 4), other_kv = contents(*cache_, other_id, 4);
+  ASSERT_NE(kv, other_kv);
+  int n_restored = 0, n_refused = 0;
+  bool is_first = false;  // whether all was read before it was overwritten
+  for (int n_reads = 0; !is_first; ++n_reads) {
+    SCOPED_TRACE(n_reads);
+    int reads = 0;
+    const auto file =
+        SessionReader::open(std::make_unique<OverwrittenFile>(bytes_, other, n_reads, reads), "s");
+    if (!file.is_ok()) {
+      EXPECT_EQ(file.status().code(), StatusCode::kCorrupt) << file.status().message();
+      ++n_refused;
+      continue;
+    }
+    const auto restored = file->restore(*cache_, 4);
+    is_first = reads <= n_reads;
+    if (!restored.is_ok()) {
+      EXPECT_EQ(restored.status().code(), StatusCode::kCorrupt) << restored.status().message();
+      ++n_refused;
+      continue;
+    }
+    ++n_restored;
+    const bool is_other = file->tokens()[0] == other_tokens[0];
+    EXPECT_THAT(file->tokens(), ElementsAreArray(is_other ? other_tokens : tokens_));
+    EXPECT_EQ(static_cast<char>(file->state()[0]), is_other ? 'B' : 'a');
+    EXPECT_TRUE(contents(*cache_, *restored, 4) == (is_other ? other_kv : kv));
+    const auto stamp = read_session_stamp(MemoryFile(is_other ? other : bytes_));
+    EXPECT_EQ(file->stamp(), *stamp);
+    cache_->free_sequence(*restored);
+  }
+  EXPECT_GE(n_restored, 2);  // one of each
+  EXPECT_GT(n_refused, 5);
+}
+
 TEST_F(SmallSession, AWriteThatFailsIsPassedOn) {
   for (size_t limit = 0; limit < bytes_.size(); limit += 37) {
     size_t n = 0;
@@ -285,6 +348,32 @@ TEST(SessionFile, AnyNumberOfItsFirstSlotsGoIntoPagesOfAnySize) {
       other->free_sequence(*restored);
     }
   }
+}
+
+// The layer's size is the file's to say: a sparse one of a few KB on disk says gigabytes.
+TEST(SessionFile, ALayerIsReadInPiecesOfAMegabyteAtMost) {
+  constexpr int32_t kSlots = 1000;  // of 4 KB a layer
+  const CacheShape shape{.k_type = DType::kF32,
+                         .v_type = DType::kF32,
+                         .groups = {0, 0},
+                         .head_dim = 256,
+                         .capacity_tokens = 3 * kSlots};
+  const auto cache = make_cache(shape);
+  const SequenceId id = fill(*cache, kSlots, kSlots);
+  const std::vector<int32_t> tokens(kSlots);
+  auto bytes = std::make_unique<MemoryFile>(write(*cache, id, tokens, kSlots));
+  const MemoryFile& file = *bytes;
+  const auto reader = SessionReader::open(std::move(bytes), "s");
+  ASSERT_TRUE(reader.is_ok()) << reader.status().message();
+  ASSERT_GT(reader->head().layer_bytes(), 3 << 20);
+  // Pieces end within K, between K and V, and within V.
+  for (const int32_t n : {0, 1, 255, 256, 499, 500, 501, 511, 512, 513, kSlots - 1, kSlots}) {
+    const auto restored = reader->restore(*cache, n);
+    ASSERT_TRUE(restored.is_ok()) << restored.status().message();
+    EXPECT_TRUE(contents(*cache, *restored, n) == contents(*cache, id, n)) << n;
+    cache->free_sequence(*restored);
+  }
+  EXPECT_LE(file.longest_read(), size_t{1} << 20);
 }
 
 TEST(SessionFile, EveryTypeOfTheCacheIsKept) {
