@@ -46,6 +46,14 @@ inline int64_t v_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* v) {
   for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
 }
 
+/// As many as the template says: no loop is left of it.
+template <int64_t kBytes>
+[[gnu::always_inline]] inline void prefetch(const void* from) {
+  const char* bytes = static_cast<const char*>(from);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kBytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
+}
+
 /// Calls fn<heads>(first head) for all heads of the group, kHeadBatch at a time.
 template <class Fn>
 void for_head_batches(int32_t group, const Fn& fn) {
