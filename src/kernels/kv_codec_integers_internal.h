@@ -312,9 +312,10 @@ struct IntegerKv {
   /// if there is one, comes a step nearer to its columns: its shuffles all take one of the two
   /// ports that the products share. One sum a head is enough: a step is as long as a product takes.
   template <int kHeads, bool kHasNext>
-  [[gnu::always_inline]] static void score_tile(const Tile& tile, const uint8_t* query,
-                                                int64_t stride, const KeyRows& next_rows,
-                                                Tile& next, F32 (&acc)[kHeads]) {
+  [[gnu::always_inline]] static void score_tile(const Tile& tile, const uint8_t* ahead,
+                                                const uint8_t* query, int64_t stride,
+                                                const KeyRows& next_rows, Tile& next,
+                                                F32 (&acc)[kHeads]) {
     int64_t stride3 = 3 * stride;
     asm("" : "+r"(query), "+r"(stride), "+r"(stride3));
     const auto of_head = [&](int h) { return query + (h == 3 ? stride3 : h * stride); };
@@ -324,6 +325,7 @@ struct IntegerKv {
       dots[h] = broadcast_in_order(of_head(h) + offsetof(QueryBlock, bias));
     }
     for_steps([&]<int kStep>() {
+      prefetch_part<16 * kBytes, kKeySteps>(ahead, kStep);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
         dots[h] = add_dots_of_word(dots[h], tile.columns[kStep], of_head(h) + 4 * kStep);
@@ -356,17 +358,18 @@ struct IntegerKv {
       for (int h = 0; h < kHeads; ++h) acc[h] = set1(0.0f);
       const auto* query = reinterpret_cast<const uint8_t*>(q);
       for (int32_t b = 0; b < n_blocks; ++b, query += sizeof(QueryBlock)) {
-        prefetch<16 * kBytes>(next_block);
-        next_block += 16 * kBytes;
         const bool is_last = b + 1 == n_blocks;
         if (is_last && j + 16 == n) {
-          score_tile<kHeads, false>(tile, query, stride * sizeof(float), rows, tile, acc);
+          score_tile<kHeads, false>(tile, next_block, query, stride * sizeof(float), rows, tile,
+                                    acc);
         } else {
           Tile next;
           rows.advance(is_last ? to_next_keys : kBytes);
-          score_tile<kHeads, true>(tile, query, stride * sizeof(float), rows, next, acc);
+          score_tile<kHeads, true>(tile, next_block, query, stride * sizeof(float), rows, next,
+                                   acc);
           tile = next;
         }
+        next_block += 16 * kBytes;
       }
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) WEFT_ISA::store(scores + h * kBlockKeys + j, acc[h]);
@@ -492,7 +495,6 @@ struct IntegerKv {
                                                   Columns& columns) {
 #pragma GCC unroll 4
     for (int t = 0; t < kBlockKeys / 16; ++t) {
-      prefetch<16 * kBytes>(places.ahead[t] + b * 16 * kBytes);
       FourRows rows(places.sixteen[t] + b * kBytes, v_bytes);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i, rows.first += 4 * v_bytes) {
@@ -601,7 +603,8 @@ struct IntegerKv {
 
   /// out[h] += weights[h] V over one block's dimensions.
   template <int kHeads>
-  [[gnu::always_inline]] static void add_block(const Columns& columns,
+  [[gnu::always_inline]] static void add_block(const Places& places, int32_t b,
+                                               const Columns& columns,
                                                const Weighing<kHeads>& weighing, int32_t stride,
                                                float* out) {
     __m512i high[kHeads][2], low[kHeads][2];
@@ -610,16 +613,22 @@ struct IntegerKv {
       high[h][0] = high[h][1] = _mm512_setzero_si512();
       low[h][0] = low[h][1] = _mm512_set1_epi32(Codec::kSignedWeights ? weighing.biases[h] : 0);
     }
-    for (int32_t four = 0; four < kFours; ++four) {
-      const __m512i v0 = columns.words[four][0], v1 = columns.words[four][1];
+    for (int32_t t = 0; t < kBlockKeys / 16; ++t) {
+      const uint8_t* const ahead = places.ahead[t] + b * 16 * kBytes;
 #pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h) {
-        const __m512i w_high = broadcast_word(weighing.weights[h].high(four));
-        const __m512i w_low = broadcast_word(weighing.weights[h].low(four));
-        high[h][0] = add_products(high[h][0], v0, w_high);
-        high[h][1] = add_products(high[h][1], v1, w_high);
-        low[h][0] = add_products(low[h][0], v0, w_low);
-        low[h][1] = add_products(low[h][1], v1, w_low);
+      for (int i = 0; i < 4; ++i) {
+        const int32_t four = 4 * t + i;
+        prefetch_part<16 * kBytes, 4>(ahead, i);
+        const __m512i v0 = columns.words[four][0], v1 = columns.words[four][1];
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h) {
+          const __m512i w_high = broadcast_word(weighing.weights[h].high(four));
+          const __m512i w_low = broadcast_word(weighing.weights[h].low(four));
+          high[h][0] = add_products(high[h][0], v0, w_high);
+          high[h][1] = add_products(high[h][1], v1, w_high);
+          low[h][0] = add_products(low[h][0], v0, w_low);
+          low[h][1] = add_products(low[h][1], v1, w_low);
+        }
       }
     }
 #pragma GCC unroll 4
@@ -656,7 +665,7 @@ struct IntegerKv {
       }
       float* const sums = out + h * rows.stride;
       for (int32_t b = 0; b < n_blocks; ++b) {
-        add_block(columns[b], weighings[b], rows.stride, sums + b * kBlock);
+        add_block(places, b, columns[b], weighings[b], rows.stride, sums + b * kBlock);
       }
     });
   }

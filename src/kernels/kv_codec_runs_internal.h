@@ -46,12 +46,16 @@ inline int64_t v_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* v) {
   for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
 }
 
-/// As many as the template says: no loop is left of it.
-template <int64_t kBytes>
-[[gnu::always_inline]] inline void prefetch(const void* from) {
-  const char* bytes = static_cast<const char*>(from);
+/// The part number `part` of kParts of as much. Nearer still to evenly: where the work between has
+/// no misses of its own, q8_0's decode over 16,384 keys takes 5 % less time with a line asked for
+/// here and there than with nine at once, as many as half of the L1's buffers for misses.
+template <int kBytes, int kParts>
+[[gnu::always_inline]] inline void prefetch_part(const void* from, int part) {
+  constexpr int kLines = (kBytes + 63) / 64;
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < kBytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
+  for (int line = part * kLines / kParts; line < (part + 1) * kLines / kParts; ++line) {
+    __builtin_prefetch(static_cast<const char*>(from) + 64 * line, 0, 3);
+  }
 }
 
 /// Calls fn<heads>(first head) for all heads of the group, kHeadBatch at a time.
