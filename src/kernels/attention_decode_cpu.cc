@@ -40,35 +40,63 @@ struct Work {
   float* sum;                // [group]
 };
 
-/// Scores of n keys of head h become exp(score - running maximum); out is rescaled to it. Scores
-/// past n up to a whole register become -inf, that is the weight 0. The first block's old maximum
-/// is -inf: 2^(-inf - m') is 0, which is right for sums that are 0.
-void softmax(const Work& w, int32_t h, int32_t n) {
-  float* scores = w.scores + h * kBlockKeys;
-  const int32_t n_padded = (n + kLanes - 1) / kLanes * kLanes;
-  if (w.softcap > 0) {
+/// Heads whose softmax goes step by step together: each step of one waits for the one before, and
+/// the CPU looks ahead over less than one head's.
+constexpr int32_t kSoftmaxHeads = 4;
+
+/// out of the heads from `first` on is rescaled from their old maxima to `tops`, and their sums.
+void rescale(const Work& w, int32_t first, int32_t n_heads, const float* tops) {
+  for (int32_t i = 0; i < n_heads; ++i) {
+    const int32_t h = first + i;
+    const F32 correction = exp2(set1(w.max[h] - tops[i]));
+    float corrections[kLanes];
+    store(corrections, correction);
+    w.max[h] = tops[i];
+    w.sum[h] *= corrections[0];
+    float* out = w.out + h * w.stride;
+    for (int32_t d = 0; d < w.stride; d += kLanes) store(out + d, mul(load(out + d), correction));
+  }
+}
+
+/// Scores of n keys of the heads from `first` on become exp(score - running maximum); out is
+/// rescaled to it where that is another than before. Scores past n up to a whole register become
+/// -inf, that is the weight 0. The first block's old maximum is -inf: 2^(-inf - m') is 0, which is
+/// right for sums that are 0.
+///
+/// kWhole: n is kBlockKeys, and the compiler may know it, which is 2 % of q8_0's decode.
+template <bool kWhole>
+void softmax(const Work& w, int32_t first, int32_t n_heads, int32_t n) {
+  const int32_t n_padded = kWhole ? kBlockKeys : (n + kLanes - 1) / kLanes * kLanes;
+  float* const all_scores = w.scores + first * kBlockKeys;
+  float tops[kSoftmaxHeads];
+  bool is_higher = false;
+  for (int32_t i = 0; i < n_heads; ++i) {
+    float* scores = all_scores + i * kBlockKeys;
+    if (w.softcap > 0) {
+      for (int32_t j = 0; j < n_padded; j += kLanes) {
+        store(scores + j, mul(tanh(load(scores + j)), set1(w.softcap)));
+      }
+    }
+    for (int32_t j = n; j < n_padded; ++j) scores[j] = -INFINITY;
+    F32 highest = set1(w.max[first + i]);
+#pragma GCC unroll 4
+    for (int32_t j = 0; j < n_padded; j += kLanes) highest = max(load(scores + j), highest);
+    tops[i] = reduce_max(highest);
+    is_higher |= tops[i] != w.max[first + i];
+  }
+  if (is_higher) rescale(w, first, n_heads, tops);
+  F32 sums[kSoftmaxHeads];
+  for (int32_t i = 0; i < n_heads; ++i) {
+    float* scores = all_scores + i * kBlockKeys;
+    sums[i] = set1(0.0f);
+#pragma GCC unroll 4
     for (int32_t j = 0; j < n_padded; j += kLanes) {
-      store(scores + j, mul(tanh(load(scores + j)), set1(w.softcap)));
+      const F32 p = exp2(sub(load(scores + j), set1(tops[i])));
+      store(scores + j, p);
+      sums[i] = add(sums[i], p);
     }
   }
-  for (int32_t j = n; j < n_padded; ++j) scores[j] = -INFINITY;
-  const float old_max = w.max[h];
-  F32 tops = set1(old_max);
-  for (int32_t j = 0; j < n_padded; j += kLanes) tops = max(load(scores + j), tops);
-  const float top = reduce_max(tops);
-  F32 sums = set1(0.0f);
-  for (int32_t j = 0; j < n_padded; j += kLanes) {
-    const F32 p = exp2(sub(load(scores + j), set1(top)));
-    store(scores + j, p);
-    sums = add(sums, p);
-  }
-  const F32 correction = exp2(set1(old_max - top));
-  float corrections[kLanes];
-  store(corrections, correction);
-  w.max[h] = top;
-  w.sum[h] = w.sum[h] * corrections[0] + reduce_add(sums);
-  float* out = w.out + h * w.stride;
-  for (int32_t d = 0; d < w.stride; d += kLanes) store(out + d, mul(load(out + d), correction));
+  for (int32_t i = 0; i < n_heads; ++i) w.sum[first + i] += reduce_add(sums[i]);
 }
 
 int64_t scratch_floats(int32_t group, int32_t head_dim) {
@@ -128,7 +156,11 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
     if (block_end > end) block_end = end;
     const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end, n_visible};
     rows.k_codec->score(keys, group, w.q, w.scores);
-    for (int32_t h = 0; h < rows.group; ++h) softmax(w, h, block_end - begin);
+    for (int32_t h = 0; h < rows.group; h += kSoftmaxHeads) {
+      const int32_t n_heads = rows.group - h < kSoftmaxHeads ? rows.group - h : kSoftmaxHeads;
+      const int32_t n = block_end - begin;
+      n == kBlockKeys ? softmax<true>(w, h, n_heads, n) : softmax<false>(w, h, n_heads, n);
+    }
     rows.v_codec->add_values(keys, group, w.scores, w.out);
   }
 }

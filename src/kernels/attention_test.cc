@@ -500,6 +500,36 @@ TEST(Attention, ScalesOfVMayHaveEitherSignAndWhatIsNotFiniteShows) {
   }
 }
 
+// Heads of a group are quantised, and their softmax is done, some at a time.
+TEST(Attention, AQueryThatIsNotFiniteShowsInItsHeadAndChangesNoBitOfAnother) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const DType type : test::kv_types()) {
+    const Shape shape{64, 2, 5, 32, {type, type}};
+    Pages pages(shape, 8);
+    Step step{.shape = shape, .kv = pages.kv()};
+    step.add(pages.add(200, 43), {199});
+    for (const Isa isa : machine_isas()) {
+      const Result clean = run(step, isa, 1);
+      for (const float bad : {std::nanf(""), kInfinity, -kInfinity}) {
+        for (const int32_t head : {0, 3, 4, 9}) {
+          SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << dtype_info(type).name << " "
+                                            << bad << " in head " << head);
+          Step poisoned = step;
+          poisoned.q[head * 64 + 40] = bad;
+          const Result result = run(poisoned, isa, 1);
+          for (int32_t i = 0; i < 10 * 64; ++i) {
+            if (i / 64 == head) {
+              ASSERT_FALSE(std::isfinite(result.out[i])) << i;
+            } else {
+              ASSERT_EQ(result.out[i], clean.out[i]) << i;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(AttentionWindow, ARowDoesNotDependOnItsNeighboursNorOnTheThreads) {
   const Shape shape{64, 2, 3, 32};
   constexpr int32_t kTokens = 700;

@@ -48,23 +48,43 @@ struct Q4_0Codec {
   static constexpr int kOffset = 8;
   static constexpr bool kSignedWeights = true;
   static __m512i low_nibbles(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
-  static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]) {
-    __m512i x[4];
-    for (int i = 0; i < 4; ++i) {
-      x[i] = load_quarters(blocks.row(0, i) + 2, blocks.row(1, i) + 2, blocks.row(2, i) + 2,
-                           blocks.row(3, i) + 2);
-    }
-    transpose_words(x);
-    for (int c = 0; c < 4; ++c) {
-      columns[c] = low_nibbles(x[c]);
-      columns[c + 4] = low_nibbles(_mm512_srli_epi16(x[c], 4));
+  template <int kStep>
+  [[gnu::always_inline]] static void key_step(const KeyRows& blocks, __m512i (&x)[8]) {
+    const auto load = [&](int i, int row) {
+      x[i] = load_quarters(blocks.row(0, row) + 2, blocks.row(1, row) + 2, blocks.row(2, row) + 2,
+                           blocks.row(3, row) + 2);
+    };
+    const auto split = [&](int c) {
+      x[c + 4] = low_nibbles(_mm512_srli_epi16(x[c], 4));
+      x[c] = low_nibbles(x[c]);
+    };
+    if constexpr (kStep == 0) {
+      load(0, 0);
+    } else if constexpr (kStep == 1) {
+      load(2, 1);
+    } else if constexpr (kStep == 2) {
+      interleave_words(x[0], x[2]);
+      load(1, 2);
+    } else if constexpr (kStep == 3) {
+      load(3, 3);
+    } else if constexpr (kStep == 4) {
+      interleave_words(x[1], x[3]);
+    } else if constexpr (kStep == 5) {
+      interleave_pairs(x[0], x[1]);
+      split(0);
+    } else if constexpr (kStep == 6) {
+      interleave_pairs(x[2], x[3]);
+      split(1);
+    } else {
+      split(2);
+      split(3);
     }
   }
-  static void value_columns(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d,
-                            __m512i (&columns)[2]) {
+  static void value_columns(const FourRows& blocks, __m512i (&columns)[2]) {
     // Word 4 k + c is key k's number c; it comes to lane c, place k.
     const __m512i from = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i quarters = load_quarters(a + 2, b + 2, c + 2, d + 2);
+    const __m512i quarters =
+        load_quarters(blocks.row(0) + 2, blocks.row(1) + 2, blocks.row(2) + 2, blocks.row(3) + 2);
     const __m512i packed = transpose_bytes(_mm512_permutexvar_epi32(from, quarters));
     columns[0] = low_nibbles(packed);
     columns[1] = low_nibbles(_mm512_srli_epi16(packed, 4));

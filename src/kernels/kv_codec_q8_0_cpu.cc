@@ -1,10 +1,9 @@
 // GGUF's Q8_0: a scale in f16 and 32 int8, value = scale * byte. 0.53 of f16's bytes. The scale is
 // the one of 16 near largest / 127 that gives the least squared error.
 //
-// With VNNI decode's two products are of integers (kv_codec_integers_internal.h). Before, only K's
-// was, key by key with sums across lanes, and V was widened and scaled in f32: decode at 4,096 keys
-// took 0.93 of f16's time, with both 0.57 of that and two thirds of what f16 takes now (Sapphire
-// Rapids, a 1B model's shape, one thread; docs/measurements.md).
+// With VNNI decode's two products are of integers (kv_codec_integers_internal.h): at 512 keys it
+// takes 0.57 of f16's time, at 16,384 0.59 (Sapphire Rapids, a 1B model's shape, one thread). With
+// K's alone, key by key with sums across lanes, and V widened and scaled in f32, it took 0.93.
 #include "kernels/kv_codec_integers_internal.h"
 
 namespace weft::kernels::WEFT_ISA {
@@ -103,24 +102,52 @@ struct Q8_0Codec {
   // Bytes plus 128, by xor.
   static constexpr int kOffset = 128;
   static constexpr bool kSignedWeights = false;  // store() makes no scale negative
-  static void key_columns(const KeyRows& blocks, __m512i (&columns)[8]) {
-    __m512i x[4], y[4];
-    for (int i = 0; i < 4; ++i) {
-      x[i] = load_halves(blocks.row(0, i) + 2, blocks.row(1, i) + 2);
-      y[i] = load_halves(blocks.row(2, i) + 2, blocks.row(3, i) + 2);
-    }
-    // Of x[c] the quarters are words c, c + 4 of keys 0 to 3 and c, c + 4 of keys 4 to 7.
-    transpose_words(x);
-    transpose_words(y);
+  template <int kStep>
+  [[gnu::always_inline]] static void key_step(const KeyRows& blocks, __m512i (&x)[8]) {
     const __m512i sign = _mm512_set1_epi8(-128);
-    for (int c = 0; c < 4; ++c) {
-      columns[c] = _mm512_xor_si512(_mm512_shuffle_i32x4(x[c], y[c], 0x88), sign);
-      columns[c + 4] = _mm512_xor_si512(_mm512_shuffle_i32x4(x[c], y[c], 0xdd), sign);
+    const auto load = [&](int i, int lane, int row) {
+      x[i] = insert_half(load_half(blocks.row(lane, row) + 2), blocks.row(lane + 1, row) + 2);
+    };
+    // Of x[c] the quarters are words c, c + 4 of keys 0 to 3 and c, c + 4 of keys 4 to 7; of
+    // x[c + 4] those of the other eight.
+    const auto join = [&](int c) {
+      const __m512i first = shuffle_quarters<0x88>(x[c], x[c + 4]);
+      x[c + 4] = exclusive_or(shuffle_quarters<0xdd>(x[c], x[c + 4]), sign);
+      x[c] = exclusive_or(first, sign);
+    };
+    if constexpr (kStep == 0) {
+      load(0, 0, 0);
+      load(2, 0, 1);
+      load(1, 0, 2);
+      load(3, 0, 3);
+    } else if constexpr (kStep == 1) {
+      interleave_words(x[0], x[2]);
+      load(4, 2, 0);
+      load(6, 2, 1);
+    } else if constexpr (kStep == 2) {
+      interleave_words(x[1], x[3]);
+      load(5, 2, 2);
+      load(7, 2, 3);
+    } else if constexpr (kStep == 3) {
+      interleave_pairs(x[0], x[1]);
+      interleave_words(x[4], x[6]);
+    } else if constexpr (kStep == 4) {
+      interleave_words(x[5], x[7]);
+      interleave_pairs(x[2], x[3]);
+    } else if constexpr (kStep == 5) {
+      interleave_pairs(x[4], x[5]);
+      join(0);
+    } else if constexpr (kStep == 6) {
+      interleave_pairs(x[6], x[7]);
+      join(1);
+    } else {
+      join(2);
+      join(3);
     }
   }
-  static void value_columns(const uint8_t* a, const uint8_t* b, const uint8_t* c, const uint8_t* d,
-                            __m512i (&columns)[2]) {
-    const __m512i low = load_halves(a + 2, b + 2), high = load_halves(c + 2, d + 2);
+  static void value_columns(const FourRows& blocks, __m512i (&columns)[2]) {
+    const __m512i low = insert_half(load_half(blocks.row(0) + 2), blocks.row(1) + 2);
+    const __m512i high = insert_half(load_half(blocks.row(2) + 2), blocks.row(3) + 2);
     // Word 8 k + c is key k's number c; it comes to lane c, place k.
     const __m512i from =
         _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
