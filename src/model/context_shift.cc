@@ -7,8 +7,8 @@
 //
 // The rounding adds up: K in f16 that was turned n times is off by about sqrt(n) half units of its
 // last place. Dropping half of a context turns a token a few times before it goes itself; a window
-// that moves by a page of 16 in a context of 1,024 some sixty times. Blocks of four bits do not bear
-// that (engine/context_shift.cc takes larger steps for them).
+// that moves by a page of 16 in a context of 1,024 some sixty times. Blocks of four bits do not
+// bear that (engine/context_shift.cc takes larger steps for them).
 #include "model/context_shift.h"
 
 #include <algorithm>
