@@ -2,6 +2,7 @@
 // fail on demand. Each call must end with an error or std::bad_alloc, keep no lock and no memory,
 // and give the usual result when it is made again.
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -16,7 +17,9 @@
 #include <functional>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/log.h"
@@ -26,6 +29,8 @@
 #include "engine/engine.h"
 #include "engine/generation.h"
 #include "jinja/json.h"
+#include "kv/cache.h"
+#include "kv/invariants.h"
 #include "kv/session_file.h"
 #include "sampling/logprobs.h"
 #include "support/files.h"
@@ -581,6 +586,214 @@ TEST_F(ModelFailure, FusionWithoutAThreadIsAnErrorAndLeavesNothing) {
   EXPECT_EQ(used_pages(*engine), 0);
   const auto done = fusor->prefill(fused_prompt(), options);
   ASSERT_TRUE(done.is_ok()) << done.status().message();
+}
+
+/// A KV cache of two groups of layers with two sequences, and all that a caller may see of them.
+class SmallCache {
+ public:
+  static constexpr int32_t kTokens = 100;
+
+  SmallCache() {
+    cache = *kv::Cache::create({.n_layers = 2,
+                                .layer_groups = {0, 1},
+                                .layout = {DType::kF32, DType::kF32, 8, 1, 16},
+                                .capacity_tokens = 512});
+    std::iota(ids.begin(), ids.end(), 5);
+    full = cache->create_sequence();
+    kv::Reservation reservation = cache->reserve(full, kTokens).value();
+    for (int32_t slot = 0; slot < kTokens; ++slot) {
+      for_slot(slot, [&](float& k, float& v, int layer) {
+        k = slot;
+        v = 1000 * layer + slot;
+      });
+    }
+    reservation.commit();
+    cache->publish(full, ids);
+    empty = cache->create_sequence();
+  }
+
+  /// As model/context_shift does: memory is taken before K and V change.
+  void move(std::span<const int32_t> by, int32_t from, int32_t to) {
+    const std::vector<int32_t> deltas(by.begin(), by.end());
+    for (size_t i = 0; i < deltas.size(); ++i) {
+      float k[2], v[2];
+      for_slot(from++, [&](float& ki, float& vi, int layer) {
+        k[layer] = ki + deltas[i];
+        v[layer] = vi;
+      });
+      for_slot(to++, [&](float& ki, float& vi, int layer) {
+        ki = k[layer];
+        vi = v[layer];
+      });
+    }
+  }
+
+  /// Sequences, their slots and K and V of them; not which pages hold them.
+  std::string state() {
+    std::string text;
+    for (const kv::Snapshot& group : cache->snapshots()) {
+      for (const auto& named : group.sequences) {
+        const kv::Sequence& sequence = named.sequence;
+        text += fmt::format("\n{}+{}", sequence.length, sequence.reserved);
+        for (const kv::SlotRun& run : sequence.kinds) {
+          text += fmt::format(" {} to {}", to_underlying(run.kind), run.end);
+        }
+        for (int32_t slot = 0; slot < sequence.length; ++slot) {
+          text += fmt::format(" {}", sequence.positions.at(slot));
+        }
+      }
+    }
+    for (int32_t slot = 0; slot < std::min(cache->length(full), kTokens); ++slot) {
+      for_slot(slot, [&](float k, float v, int) { text += fmt::format(" {}/{}", k, v); });
+    }
+    return text;
+  }
+
+  std::unique_ptr<kv::Cache> cache;
+  std::vector<int32_t> ids = std::vector<int32_t>(kTokens);
+  kv::SequenceId full{};  // kTokens prompt tokens, published
+  kv::SequenceId empty{};
+  std::vector<kv::Reservation> open;
+
+ private:
+  template <class Fn>
+  void for_slot(int32_t slot, const Fn& fn) {
+    for (int layer = 0; layer < 2; ++layer) {
+      const kernels::PagedKv kv = cache->layer(layer);
+      const int32_t* table = cache->layer_table(full, layer).data();
+      fn(*reinterpret_cast<float*>(kernels::k_at(kv, table, slot, 0)),
+         *reinterpret_cast<float*>(kernels::v_at(kv, table, slot, 0)), layer);
+    }
+  }
+};
+
+using CacheOperation = void (*)(SmallCache&);
+void nothing(SmallCache&) {}
+
+/// Refuses one allocation of `operation` after the other, each on a cache of its own that `prepare`
+/// has changed: all groups are then as before or, if it ended, as after it, and it can be done
+/// again.
+void expect_all_or_nothing(CacheOperation operation, CacheOperation prepare = nothing) {
+  SmallCache done;
+  prepare(done);
+  operation(done);
+  const std::string after = done.state();
+  for (const bool all_after : {false, true}) {
+    for (int64_t n = 0;; ++n) {
+      SCOPED_TRACE(fmt::format("allocation {} refused, those after it too: {}", n, all_after));
+      SmallCache small;
+      prepare(small);
+      const std::string before = small.state();
+      bool threw = false;
+      {
+        const Refusal refusal(n, all_after);
+        try {
+          operation(small);
+        } catch (const std::bad_alloc&) {
+          threw = true;
+        }
+      }
+      ASSERT_THAT(kv::violations(small.cache->snapshots()), ::testing::IsEmpty());
+      ASSERT_EQ(small.state(), threw ? before : after);
+      if (threw) {
+        operation(small);
+        ASSERT_EQ(small.state(), after);
+      }
+      small.open.clear();
+      if (threw) continue;
+      EXPECT_GT(n, 0) << "nothing was refused";
+      break;
+    }
+  }
+}
+
+// A cut of a sequence whose positions were shifted has runs of them to copy.
+void shift_the_end(SmallCache& c) {
+  ASSERT_TRUE(c.cache->shift(c.full, 50, 100, 7, [&](auto by) { c.move(by, 50, 50); }).is_ok());
+}
+
+TEST(CacheAllocation, TokensAreRemovedInAllGroupsOrInNone) {
+  const CacheOperation remove = [](SmallCache& c) {
+    (void)c.cache->remove(c.full, 10, 40, [&](auto by) { c.move(by, 40, 10); });
+  };
+  expect_all_or_nothing(remove);
+  expect_all_or_nothing(remove, shift_the_end);
+  expect_all_or_nothing([](SmallCache& c) {
+    (void)c.cache->remove(c.full, 30, 100, [](auto) { FAIL() << "nothing is to move"; });
+  });
+}
+
+TEST(CacheAllocation, PositionsChangeInAllGroupsOrInNone) {
+  expect_all_or_nothing([](SmallCache& c) {
+    (void)c.cache->shift(c.full, 50, 100, 7, [&](auto by) { c.move(by, 50, 50); });
+  });
+  expect_all_or_nothing([](SmallCache& c) {
+    (void)c.cache->divide(c.full, 20, 90, 3, [&](auto by) { c.move(by, 20, 20); });
+  });
+}
+
+TEST(CacheAllocation, ASequenceIsCutInAllGroupsOrInNone) {
+  expect_all_or_nothing([](SmallCache& c) { (void)c.cache->truncate(c.full, 60); }, shift_the_end);
+}
+
+TEST(CacheAllocation, APrefixIsAttachedInAllGroupsOrInNone) {
+  expect_all_or_nothing([](SmallCache& c) { (void)c.cache->attach_prefix(c.empty, c.ids); });
+}
+
+TEST(CacheAllocation, SequencesComeAndGrowInAllGroupsOrInNone) {
+  expect_all_or_nothing([](SmallCache& c) { (void)c.cache->create_sequence(); });
+  expect_all_or_nothing([](SmallCache& c) { (void)c.cache->fork(c.full); });
+  expect_all_or_nothing([](SmallCache& c) {
+    const kv::Growth growths[] = {{c.full, 30}, {c.empty, 30}};
+    for (kv::Reservation& one : c.cache->reserve_all(growths).value()) one.commit();
+  });
+  expect_all_or_nothing([](SmallCache& c) { (void)c.cache->make_writable(c.full, 5, 95); });
+  expect_all_or_nothing([](SmallCache& c) {
+    const kv::SlotRun runs[] = {{20, kv::SlotKind::kPrompt}, {40, kv::SlotKind::kDecode}};
+    (void)c.cache->restore(40, runs, [](int32_t, std::span<std::byte> bytes) {
+      std::ranges::fill(bytes, std::byte{0});
+      return Status::ok();
+    });
+  });
+}
+
+TEST(CacheAllocation, ReservedSlotsAreMarkedInAllGroupsOrInNone) {
+  expect_all_or_nothing([](SmallCache& c) { c.open.front().mark_from(110, kv::SlotKind::kDecode); },
+                        [](SmallCache& c) {
+                          c.open.push_back(c.cache->reserve(c.full, 20).value());
+                          c.open.front().mark_from(104, kv::SlotKind::kFused);
+                        });
+}
+
+// Here groups may differ: what some have and others do not is not found.
+TEST(CacheAllocation, APublishedPrefixIsFoundAsFarAsAllGroupsHaveIt) {
+  std::set<int32_t> lengths_found;
+  bool threw = true;
+  for (int64_t n = 0; threw; ++n) {
+    SmallCache small;
+    (void)small.cache->make_writable(small.full, 0, SmallCache::kTokens);
+    small.cache->evict_unused_prefixes();
+    const std::string before = small.state();
+    threw = false;
+    {
+      const Refusal refusal(n, false);
+      try {
+        small.cache->publish(small.full, small.ids);
+      } catch (const std::bad_alloc&) {
+        threw = true;
+      }
+    }
+    ASSERT_THAT(kv::violations(small.cache->snapshots()), ::testing::IsEmpty());
+    ASSERT_EQ(small.state(), before);
+    const int32_t found = small.cache->match_prefix(small.ids);
+    lengths_found.insert(found);
+    const auto attached = small.cache->attach_prefix(small.empty, small.ids);
+    ASSERT_TRUE(attached.is_ok() && *attached == found);
+    small.cache->publish(small.full, small.ids);
+    ASSERT_EQ(small.cache->match_prefix(small.ids), 96);
+    ASSERT_THAT(kv::violations(small.cache->snapshots()), ::testing::IsEmpty());
+  }
+  EXPECT_THAT(lengths_found, ::testing::ElementsAre(0, 16, 32, 48, 64, 80, 96));
 }
 
 /// Allocations in each layer of a step; the whole step is run, and nothing of it kept.

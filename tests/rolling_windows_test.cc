@@ -162,6 +162,22 @@ TEST_P(RollingEdges, APrefixIsFoundWholeOrNotAtAll) {
               ElementsAreArray(std::span(fresh).last(m.n_vocab())));
 }
 
+// Room for a copy would be made by letting go what leaves the window, of this very sequence.
+TEST_P(RollingEdges, RefuseToChangeTokensAlsoOfASequenceThatIsWhole) {
+  TestModel m = rolling(16);
+  const kv::OwnedSequence sequence(m.cache());
+  run(m, sequence.id(), random_ids(window_, m.n_vocab(), 7), 16);
+  ASSERT_TRUE(m.cache().is_whole(sequence.id()));
+  const auto no_turn = [](auto) { FAIL() << "nothing is to be turned"; };
+  for (const Status& status : {m.cache().make_writable(sequence.id(), 0, window_),
+                               m.cache().remove(sequence.id(), 0, window_ / 2, no_turn),
+                               m.cache().shift(sequence.id(), 0, window_, 1, no_turn),
+                               m.cache().divide(sequence.id(), 0, window_, 2, no_turn)}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+  }
+  EXPECT_EQ(sequence.length(), window_);
+}
+
 TEST_P(RollingEdges, RefuseWhatNeedsTheWholeSequence) {
   TestModel m = rolling(16);
   const std::vector<int32_t> tokens = random_ids(4 * window_ + 60, m.n_vocab(), 7);

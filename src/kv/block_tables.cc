@@ -1,12 +1,14 @@
 // The integer half of the cache (PagedAttention, Kwon et al. 2023, section 4): which page holds
 // which slots of which sequence, and who else holds it. It copies a page before the first write to
 // one that is shared, and never writes itself. Each operation takes what memory it needs first and
-// changes the tables after that, so that std::bad_alloc leaves them as they were.
+// changes the sequences after that, so that std::bad_alloc leaves them as they were: only the
+// prefix index may have lost pages by then, or have got the first ones of what was to be entered.
 #include "kv/block_tables.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -47,6 +49,14 @@ int32_t BlockTables::first_seen_page(int32_t slot) const {
 }
 
 namespace {
+
+/// Memory for `n` elements more. By doubling: one at a time, a decode of n tokens would copy its
+/// tables n / 16 times.
+template <class T>
+void reserve_more(std::vector<T>& elements, size_t n) {
+  const size_t wanted = elements.size() + n;
+  if (wanted > elements.capacity()) elements.reserve(std::max(wanted, 2 * elements.size()));
+}
 
 /// The slots up to `end` that no run has yet.
 void add_run(std::vector<SlotRun>& runs, int32_t end, SlotKind kind) {
@@ -132,7 +142,7 @@ Result<TableReservation> BlockTables::reserve(SequenceId id, int32_t n_tokens, S
   WEFT_RETURN_IF_ERROR(make_room(sequence, written, n_new));
   // From here on nothing may run out of memory: pages change hands.
   sequence.replaced.reserve(written.size());
-  sequence.kinds.reserve(sequence.kinds.size() + 1);
+  reserve_more(sequence.kinds, 1);
   grow_for(sequence, n_new);
 
   for (const int32_t slot : written) {
@@ -161,21 +171,21 @@ bool BlockTables::surely_fit(std::span<const Growth> growths) const {
 // index holds beside one sequence needs no copy, as the index forgets it then.
 BlockTables::Room BlockTables::room_for(std::span<const Growth> growths,
                                         std::span<const SequenceId> expendable) const {
-  const auto grows = [&](SequenceId id) {
-    return std::ranges::count(growths, id, &Growth::id) > 0;
-  };
+  std::unordered_set<SequenceId> growing, may_go(expendable.begin(), expendable.end());
+  for (const Growth& growth : growths) growing.insert(growth.id);
   std::vector<int32_t> holders(pool_.page_count());  // sequences that stay
   std::vector<bool> is_own(pool_.page_count());
   Room room;
   for (const auto& [id, sequence] : sequences_) {
-    if (!grows(id) && std::ranges::count(expendable, id) > 0) continue;
+    const bool grows = growing.contains(id);
+    if (!grows && may_go.contains(id)) continue;
     const int32_t first = std::max(sequence.first_page, first_seen_page(sequence.length));
     for (size_t i = std::min<size_t>(first, sequence.pages.size()); i < sequence.pages.size();
          ++i) {
       const int32_t page = sequence.pages[i];
       ++holders[page];
-      if (grows(id) && !is_own[page]) ++room.held;
-      if (grows(id)) is_own[page] = true;
+      if (grows && !is_own[page]) ++room.held;
+      if (grows) is_own[page] = true;
     }
     for (const ReplacedPage& replaced : sequence.replaced) ++holders[replaced.old_page.page];
   }
@@ -243,13 +253,9 @@ void BlockTables::roll_windows(int32_t n_pages) {
   }
 }
 
-// By doubling: one page at a time, a decode of n tokens would copy its tables n / 16 times.
 void BlockTables::grow_for(Sequence& sequence, size_t n_pages) {
-  const size_t wanted = sequence.pages.size() + n_pages;
-  if (wanted <= std::min(sequence.pages.capacity(), sequence.generations.capacity())) return;
-  const size_t grown = std::max(wanted, 2 * sequence.pages.size());
-  sequence.pages.reserve(grown);
-  sequence.generations.reserve(grown);
+  reserve_more(sequence.pages, n_pages);
+  reserve_more(sequence.generations, n_pages);
 }
 
 void BlockTables::append_page(Sequence& sequence, PageHandle page) {
@@ -275,11 +281,13 @@ PageHandle BlockTables::replace_by_copy(Sequence& sequence, int32_t slot) {
   return old_page;
 }
 
-void BlockTables::mark_from(SequenceId id, int32_t slot, SlotKind kind) {
+void BlockTables::grow_kinds(SequenceId id) { reserve_more(get(id).kinds, 1); }
+
+void BlockTables::mark_from(SequenceId id, int32_t slot, SlotKind kind) noexcept {
   Sequence& sequence = get(id);
   const int32_t end = sequence.length + sequence.reserved;
   WEFT_CHECK(sequence.has_reservation && slot >= sequence.length && slot <= end);
-  sequence.kinds.reserve(sequence.kinds.size() + 1);
+  WEFT_CHECK(sequence.kinds.size() < sequence.kinds.capacity());  // grow_kinds()
   cut_runs(sequence.kinds, slot);
   add_run(sequence.kinds, end, kind);
 }
@@ -308,19 +316,9 @@ void BlockTables::roll_back(SequenceId id) {
   sequence.has_reservation = false;
 }
 
-// May run out of memory before anything else changes.
-void BlockTables::set_positions(SequenceId id, int32_t begin, PositionMap positions) {
-  Sequence& sequence = get(id);
-  WEFT_CHECK(!sequence.has_reservation && begin <= sequence.length);
-  sequence.kinds.reserve(sequence.kinds.size() + 1);
-  cut_runs(sequence.kinds, begin);
-  add_run(sequence.kinds, sequence.length, SlotKind::kFused);
-  sequence.positions = std::move(positions);
-}
-
-Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
+Result<BlockTables::Change> BlockTables::truncated(SequenceId id, int32_t n_tokens) const {
   WEFT_RETURN_IF_ERROR(check_settled(id));
-  Sequence& sequence = get(id);
+  const Sequence& sequence = get(id);
   if (n_tokens < 0 || n_tokens > sequence.length) {
     return invalid_argument(fmt::format("KV cache: cannot truncate a sequence of {} tokens to {}",
                                         sequence.length, n_tokens));
@@ -330,28 +328,39 @@ Status BlockTables::truncate(SequenceId id, int32_t n_tokens) {
         fmt::format("KV cache: after {} of {} tokens a sequence would see what has left its window",
                     n_tokens, sequence.length));
   }
-  PositionMap positions = sequence.positions;
-  positions.cut(n_tokens);
-  drop_pages_from(sequence, pages_for(n_tokens));
-  cut_runs(sequence.kinds, n_tokens);
-  sequence.positions = std::move(positions);
-  sequence.length = n_tokens;
-  return Status::ok();
+  Change change{n_tokens, sequence.kinds, sequence.positions};
+  cut_runs(change.kinds, n_tokens);
+  change.positions.cut(n_tokens);
+  return change;
 }
 
-Status BlockTables::close_gap(SequenceId id, int32_t begin, int32_t end) {
+Result<BlockTables::Change> BlockTables::without(SequenceId id, int32_t begin, int32_t end) const {
   WEFT_RETURN_IF_ERROR(check_range(id, begin, end));
+  const Sequence& sequence = get(id);
+  Change change{sequence.length - (end - begin), sequence.kinds, sequence.positions};
+  cut_runs(change.kinds, begin);
+  add_run(change.kinds, change.length, SlotKind::kFused);
+  change.positions.remove(begin, end, sequence.length);
+  return change;
+}
+
+Result<BlockTables::Change> BlockTables::repositioned(SequenceId id, int32_t begin,
+                                                      PositionMap positions) const {
+  const Sequence& sequence = get(id);
+  WEFT_RETURN_IF_ERROR(check_range(id, begin, sequence.length));
+  Change change{sequence.length, sequence.kinds, std::move(positions)};
+  cut_runs(change.kinds, begin);
+  add_run(change.kinds, sequence.length, SlotKind::kFused);
+  return change;
+}
+
+void BlockTables::apply(SequenceId id, Change change) noexcept {
   Sequence& sequence = get(id);
-  const int32_t length = sequence.length - (end - begin);
-  PositionMap positions = sequence.positions;
-  positions.remove(begin, end, sequence.length);
-  sequence.kinds.reserve(sequence.kinds.size() + 1);
-  drop_pages_from(sequence, pages_for(length));
-  cut_runs(sequence.kinds, begin);
-  add_run(sequence.kinds, length, SlotKind::kFused);
-  sequence.positions = std::move(positions);
-  sequence.length = length;
-  return Status::ok();
+  WEFT_CHECK(!sequence.has_reservation && change.length <= sequence.length);
+  drop_pages_from(sequence, pages_for(change.length));
+  sequence.kinds = std::move(change.kinds);
+  sequence.positions = std::move(change.positions);
+  sequence.length = change.length;
 }
 
 Status BlockTables::check_range(SequenceId id, int32_t begin, int32_t end) const {
@@ -383,23 +392,30 @@ int32_t BlockTables::match_prefix(std::span<const int32_t> tokens, std::string_v
   return narrow<int32_t>(index_.match(salt, tokens).size()) * page_tokens_;
 }
 
-Result<int32_t> BlockTables::attach_prefix(SequenceId id, std::span<const int32_t> tokens,
-                                           std::string_view salt) {
+Result<std::vector<int32_t>> BlockTables::find_prefix(SequenceId id,
+                                                      std::span<const int32_t> tokens,
+                                                      std::string_view salt) {
   WEFT_RETURN_IF_ERROR(check_settled(id));
   Sequence& sequence = get(id);
   if (sequence.length != 0) {
     return invalid_argument(fmt::format(
         "KV cache: a prefix needs an empty sequence, this one has {} tokens", sequence.length));
   }
-  const std::vector<int32_t> found = index_.match(salt, tokens);
-  grow_for(sequence, found.size());
-  add_run(sequence.kinds, narrow<int32_t>(found.size()) * page_tokens_, SlotKind::kPrompt);
-  for (const int32_t page : found) {
+  std::vector<int32_t> pages = index_.match(salt, tokens);
+  grow_for(sequence, pages.size());
+  reserve_more(sequence.kinds, 1);
+  return pages;
+}
+
+void BlockTables::attach(SequenceId id, std::span<const int32_t> prefix_pages) noexcept {
+  Sequence& sequence = get(id);
+  WEFT_CHECK(sequence.length == 0 && !sequence.has_reservation);
+  for (const int32_t page : prefix_pages) {
     pool_.retain(page);
     append_page(sequence, pool_.handle(page));
     sequence.length += page_tokens_;
   }
-  return sequence.length;
+  add_run(sequence.kinds, sequence.length, SlotKind::kPrompt);
 }
 
 void BlockTables::publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt) {
@@ -451,7 +467,12 @@ TableReservation& TableReservation::operator=(TableReservation&& other) noexcept
   return *this;
 }
 
-void TableReservation::mark_from(int32_t slot, SlotKind kind) {
+void TableReservation::grow_kinds() {
+  WEFT_CHECK(tables_ != nullptr);
+  tables_->grow_kinds(sequence_);
+}
+
+void TableReservation::mark_from(int32_t slot, SlotKind kind) noexcept {
   WEFT_CHECK(tables_ != nullptr && slot >= begin_ && slot <= end_);
   tables_->mark_from(sequence_, slot, kind);
 }

@@ -78,15 +78,26 @@ class BlockTables {
   }
   /// Whether pages were given back: then the sequence is no prefix and cannot be saved or moved.
   bool is_whole(SequenceId id) const { return get(id).first_page == 0; }
-  /// Drops the tokens from position n_tokens on; 0 <= n_tokens <= length, can_go_on_from(n_tokens).
-  Status truncate(SequenceId id, int32_t n_tokens);
-  /// Drops the slots [begin, end), 0 <= begin <= end <= length, and takes those after them for the
-  /// slots from `begin` on, which PageContents must have got by then; they are kFused from now on.
-  Status close_gap(SequenceId id, int32_t begin, int32_t end);
   const PositionMap& positions(SequenceId id) const { return get(id).positions; }
-  /// Gives the slots from `begin` on other positions, and kind kFused; `positions` are of the whole
-  /// sequence, which is settled, and PageContents must have K at them by then.
-  void set_positions(SequenceId id, int32_t begin, PositionMap positions);
+
+  /// What a sequence is to become. Making one takes memory and changes nothing, apply() takes none:
+  /// so it is made for every group of layers before the first of them changes.
+  struct Change {
+    int32_t length = 0;
+    std::vector<SlotRun> kinds;
+    PositionMap positions;
+  };
+  /// Without the tokens from position n_tokens on. kInvalidArgument unless 0 <= n_tokens <= length
+  /// and can_go_on_from(n_tokens).
+  Result<Change> truncated(SequenceId id, int32_t n_tokens) const;
+  /// Without the slots [begin, end); those after them become the slots from `begin` on, which
+  /// PageContents must have got by apply(), and are kFused. Errors as in check_range.
+  Result<Change> without(SequenceId id, int32_t begin, int32_t end) const;
+  /// With other positions of the slots from `begin` on, which are kFused then; `positions` are of
+  /// the whole sequence, and PageContents must have K at them by apply(). Errors as in check_range.
+  Result<Change> repositioned(SequenceId id, int32_t begin, PositionMap positions) const;
+  /// `change` was made of the sequence as it is.
+  void apply(SequenceId id, Change change) noexcept;
   /// kInvalidArgument unless the sequence is settled and whole and 0 <= begin <= end <= length.
   Status check_range(SequenceId id, int32_t begin, int32_t end) const;
   /// Copies the shared ones of the pages that hold [begin, end), 0 <= begin <= end <= length, so
@@ -96,9 +107,12 @@ class BlockTables {
 
   /// How many tokens from the start of `tokens` are cached: a multiple of page_tokens.
   int32_t match_prefix(std::span<const int32_t> tokens, std::string_view salt) const;
-  /// Gives an empty sequence the pages that match_prefix found; returns its new length.
-  Result<int32_t> attach_prefix(SequenceId id, std::span<const int32_t> tokens,
-                                std::string_view salt);
+  /// The pages of what match_prefix finds, with memory set aside for attach(); kInvalidArgument
+  /// unless the sequence is settled and empty.
+  Result<std::vector<int32_t>> find_prefix(SequenceId id, std::span<const int32_t> tokens,
+                                           std::string_view salt);
+  /// Gives the sequence the pages that find_prefix has just found. Takes no memory.
+  void attach(SequenceId id, std::span<const int32_t> prefix_pages) noexcept;
   /// Enters the full committed pages of the sequence's start into the prefix index, as far as their
   /// slots are prompt ones. `tokens` are the sequence's first ids.
   void publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt);
@@ -125,13 +139,15 @@ class BlockTables {
   void roll_windows(int32_t n_pages);
   /// Makes n_new pages free, and one for each page of `slots` that is still shared then.
   Status make_room(const Sequence& sequence, std::span<const int32_t> slots, int32_t n_new);
+  void mark_from(SequenceId id, int32_t slot, SlotKind kind) noexcept;
+  /// Memory for one run of kinds more, so that mark_from() takes none.
+  void grow_kinds(SequenceId id);
   /// Room for n_pages more, so that append_page cannot run out of memory.
   static void grow_for(Sequence& sequence, size_t n_pages);
   void append_page(Sequence& sequence, PageHandle page);
   void drop_pages_from(Sequence& sequence, int32_t n_pages);
   /// Puts a copy into the slot; the old page stays retained, for the caller.
   PageHandle replace_by_copy(Sequence& sequence, int32_t slot);
-  void mark_from(SequenceId id, int32_t slot, SlotKind kind);
   void commit(SequenceId id);
   void roll_back(SequenceId id);
 

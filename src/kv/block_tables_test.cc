@@ -24,6 +24,17 @@ SequenceId next_id() {
 
 constexpr uint64_t kFreed = 0xdeadbeefdeadbeef;
 
+Status cut_to(BlockTables& tables, SequenceId id, int32_t n_tokens) {
+  WEFT_ASSIGN_OR_RETURN(BlockTables::Change change, tables.truncated(id, n_tokens));
+  tables.apply(id, std::move(change));
+  return Status::ok();
+}
+Result<int32_t> attach_prefix(BlockTables& tables, SequenceId id, std::span<const int32_t> tokens) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> pages, tables.find_prefix(id, tokens, {}));
+  tables.attach(id, pages);
+  return tables.length(id);
+}
+
 /// Pages whose slots hold one number each, in place of K and V.
 class PayloadPages : public PageContents {
  public:
@@ -136,7 +147,7 @@ class Simulation {
   void truncate() {
     const auto it = any_sequence();
     const auto n = pick(narrow<int>(it->second.tokens.size()) + 1);
-    ASSERT_TRUE(tables_.truncate(it->first, n).is_ok());
+    ASSERT_TRUE(cut_to(tables_, it->first, n).is_ok());
     it->second.tokens.resize(n);
     it->second.values.resize(n);
     it->second.kinds.resize(n);
@@ -154,7 +165,7 @@ class Simulation {
     if (!prompt.empty() && pick(2) == 0) prompt[pick(narrow<int>(prompt.size()))] ^= 1;
     EXPECT_EQ(tables_.match_prefix(prompt, {}), naive_match(prompt));
     const SequenceId id = tables_.create_sequence(next_id());
-    const auto length = tables_.attach_prefix(id, prompt, {});
+    const auto length = attach_prefix(tables_, id, prompt);
     ASSERT_TRUE(length.is_ok());
     EXPECT_EQ(*length, naive_match(prompt));
     attached += *length;
@@ -194,6 +205,7 @@ class Simulation {
     for (int32_t from = pick(n + 1); pick(3) == 0; from += pick(n - from + 1)) {
       const SlotKind kind = any_kind();
       std::fill(kinds.begin() + from, kinds.end(), kind);
+      reservation->grow_kinds();
       reservation->mark_from(length + from, kind);
     }
     check();
@@ -204,7 +216,7 @@ class Simulation {
     }
     EXPECT_EQ(tables_.reserve(id, 1).status().code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(tables_.fork(id, next_id()).status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(tables_.truncate(id, 0).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(cut_to(tables_, id, 0).code(), StatusCode::kInvalidArgument);
     if (pick(4) != 0) {
       TableReservation moved = std::move(*reservation);
       moved.commit();
@@ -405,7 +417,7 @@ TEST_F(BlockTablesTest, GivenAFullCacheWhenOnlyTheIndexSharesThePageThenItForget
   const SequenceId id = sequence_of(32);
   const std::vector<int32_t> tokens(32, 7);
   tables_.publish(id, tokens, {});
-  ASSERT_TRUE(tables_.truncate(id, 31).is_ok());
+  ASSERT_TRUE(cut_to(tables_, id, 31).is_ok());
   EXPECT_EQ(tables_.pool().free_count(), 0);
   tables_.reserve(id, 1).value().commit();
   EXPECT_EQ(tables_.match_prefix(tokens, {}), 28);
@@ -417,13 +429,14 @@ TEST_F(BlockTablesTest, GivenSlotsThatNoPromptMadeThenTheyAreNotFoundByTokenIds)
   for (const SlotKind kind : {SlotKind::kDecode, SlotKind::kFused}) {
     const SequenceId id = tables_.create_sequence(next_id());
     TableReservation reservation = std::move(*tables_.reserve(id, 20));
+    reservation.grow_kinds();
     reservation.mark_from(13, kind);
     reservation.commit();
     EXPECT_THAT(tables_.slot_kinds(id),
                 ::testing::ElementsAre(SlotRun{13, SlotKind::kPrompt}, SlotRun{20, kind}));
     tables_.publish(id, tokens, {});
     EXPECT_EQ(tables_.match_prefix(tokens, {}), 12);  // the fourth page holds one of them
-    ASSERT_TRUE(tables_.truncate(id, 13).is_ok());
+    ASSERT_TRUE(cut_to(tables_, id, 13).is_ok());
     EXPECT_THAT(tables_.slot_kinds(id), ::testing::ElementsAre(SlotRun{13, SlotKind::kPrompt}));
     tables_.free_sequence(id);
     tables_.evict_unused();
@@ -445,12 +458,12 @@ TEST_F(BlockTablesTest, GivenAMovedReservationThenOnlyTheLastOneActs) {
 
 TEST_F(BlockTablesTest, GivenPositionsOutsideTheSequenceThenInvalidArgument) {
   const SequenceId id = sequence_of(5);
-  EXPECT_EQ(tables_.truncate(id, 6).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(tables_.truncate(id, -1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(cut_to(tables_, id, 6).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(cut_to(tables_, id, -1).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(tables_.make_writable(id, 0, 6).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(tables_.make_writable(id, -1, 2).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(tables_.make_writable(id, 3, 2).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(tables_.attach_prefix(id, {}, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(attach_prefix(tables_, id, {}).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // One set of block tables and one memory for each layer group; every operation goes to all of them,
-// and what fails in one is undone in the others, so that they always know the same sequences with
-// the same lengths. Groups differ in their windows only. One that rolls (llama.cpp's iSWA cache)
-// has pages for a window and a step of each sequence; where all layers have a window, a group
-// without layers keeps the tables of whole sequences, whose pages are what is counted.
+// and what takes memory or can fail comes before the first of them changes, or is undone in the
+// others, so that they always know the same sequences with the same lengths. Groups differ in their
+// windows only. One that rolls (llama.cpp's iSWA cache) has pages for a window and a step of each
+// sequence; where all layers have a window, a group without layers keeps the tables of whole
+// sequences, whose pages are what is counted.
 #include "kv/cache.h"
 
 #include <fmt/format.h>
@@ -199,29 +200,47 @@ bool Cache::is_whole(SequenceId id) const {
                              [&](const auto& group) { return group->tables.is_whole(id); });
 }
 
-Status Cache::truncate(SequenceId id, int32_t n_tokens) {
-  // One that refuses is asked first: none is cut then.
+Result<Cache::Changes> Cache::make_changes(
+    FunctionRef<Result<BlockTables::Change>(const BlockTables&)> make) const {
+  Changes changes;
+  changes.reserve(groups_.size());
   for (const auto& group : groups_) {
-    if (!group->tables.can_go_on_from(id, n_tokens)) return group->tables.truncate(id, n_tokens);
+    WEFT_ASSIGN_OR_RETURN(BlockTables::Change change, make(group->tables));
+    changes.push_back(std::move(change));
   }
-  for (const auto& group : groups_) WEFT_RETURN_IF_ERROR(group->tables.truncate(id, n_tokens));
+  return changes;
+}
+
+void Cache::apply(SequenceId id, Changes changes) noexcept {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i]->tables.apply(id, std::move(changes[i]));
+  }
+}
+
+Status Cache::truncate(SequenceId id, int32_t n_tokens) {
+  WEFT_ASSIGN_OR_RETURN(Changes changes, make_changes([&](const BlockTables& tables) {
+                          return tables.truncated(id, n_tokens);
+                        }));
+  apply(id, std::move(changes));
   return Status::ok();
 }
 
 // Tokens move, rather than leave a hole. A hole would have to be known to every kernel that reads
 // pages, and what comes after it is rewritten anyway, as K is stored rotated; V is copied beside
-// it. Only pages that are written become the
-// sequence's own; those past the new end are read, and dropped.
+// it. Only pages that are written become the sequence's own; those past the new end are read, and
+// dropped.
 Status Cache::remove(SequenceId id, int32_t begin, int32_t end, FunctionRef<Turn> move) {
-  const int32_t length = this->length(id);
-  const int32_t new_length = length - (end - begin);
-  WEFT_RETURN_IF_ERROR(make_writable(id, begin, std::max(begin, new_length)));
+  WEFT_ASSIGN_OR_RETURN(Changes changes, make_changes([&](const BlockTables& tables) {
+                          return tables.without(id, begin, end);
+                        }));
   if (begin == end) return Status::ok();
+  const int32_t length = this->length(id);
   if (end < length) {
     const std::vector<int32_t> by(length - end, position(id, begin) - position(id, end));
+    WEFT_RETURN_IF_ERROR(make_writable(id, begin, length - (end - begin)));
     move(by);
   }
-  for (const auto& group : groups_) WEFT_RETURN_IF_ERROR(group->tables.close_gap(id, begin, end));
+  apply(id, std::move(changes));
   return Status::ok();
 }
 
@@ -261,16 +280,21 @@ Status Cache::reposition(SequenceId id, int32_t begin, int32_t end, const Positi
     by.push_back(positions.at(slot) - position(id, slot));
   }
   if (std::ranges::count(by, 0) == std::ssize(by)) return Status::ok();
-  std::vector<PositionMap> of_groups(groups_.size(), positions);  // all memory before any change
+  WEFT_ASSIGN_OR_RETURN(Changes changes, make_changes([&](const BlockTables& tables) {
+                          return tables.repositioned(id, begin, positions);
+                        }));
   WEFT_RETURN_IF_ERROR(make_writable(id, begin, end));
   turn(by);
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    groups_[i]->tables.set_positions(id, begin, std::move(of_groups[i]));
-  }
+  apply(id, std::move(changes));
   return Status::ok();
 }
 
 Status Cache::make_writable(SequenceId id, int32_t begin, int32_t end) {
+  // A group that rolls may have let go what the slots hold, or do so to make room for a copy.
+  if (std::ranges::any_of(groups_, [](const auto& group) { return group->rolls; })) {
+    return invalid_argument(
+        "KV cache: layers keep a rolling window, so no token in the middle can be changed");
+  }
   for (const auto& group : groups_) {
     WEFT_RETURN_IF_ERROR(group->tables.make_writable(id, begin, end));
   }
@@ -289,9 +313,13 @@ int32_t Cache::match_prefix(std::span<const int32_t> tokens, std::string_view sa
 Result<int32_t> Cache::attach_prefix(SequenceId id, std::span<const int32_t> tokens,
                                      std::string_view salt) {
   const auto found = tokens.first(match_prefix(tokens, salt));
+  std::vector<std::vector<int32_t>> pages;  // of each group
   for (const auto& group : groups_) {
-    WEFT_RETURN_IF_ERROR(group->tables.attach_prefix(id, found, salt).status());
+    WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> of_group,
+                          group->tables.find_prefix(id, found, salt));
+    pages.push_back(std::move(of_group));
   }
+  for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->tables.attach(id, pages[i]);
   return length(id);
 }
 

@@ -41,7 +41,8 @@ struct RollingWindow {
 };
 
 /// Layers belong to groups: those of a group need the same slots for the same time, so they share
-/// block tables and pages. All operations are of every group.
+/// block tables and pages. All operations are of every group, and std::bad_alloc leaves sequences
+/// as they were in all of them.
 ///
 /// A group of layers with a sliding window may roll: it has fewer pages than the others, and gives
 /// back a sequence's first ones once no later token sees them and pages run short. Such a sequence
@@ -55,7 +56,8 @@ struct RollingWindow {
 /// or divide changed it. Windows and the causal mask count slots.
 class Cache {
  public:
-  /// Is told by how many positions each token is to move, in the order of their slots.
+  /// Is told by how many positions each token is to move, in the order of their slots. What it
+  /// throws it throws before it changes anything.
   using Turn = void(std::span<const int32_t> by);
 
   struct Options {
@@ -132,7 +134,8 @@ class Cache {
   Status shift(SequenceId id, int32_t begin, int32_t end, int32_t delta, FunctionRef<Turn> turn);
   Status divide(SequenceId id, int32_t begin, int32_t end, int32_t divisor, FunctionRef<Turn> turn);
   /// Call before overwriting committed positions [begin, end): shared pages among them are copied
-  /// first, so that neither forks nor the prefix index see the change. Errors as in reserve.
+  /// first, so that neither forks nor the prefix index see the change. kInvalidArgument where
+  /// layers keep a rolling window; otherwise errors as in reserve.
   Status make_writable(SequenceId id, int32_t begin, int32_t end);
 
   /// How many tokens of the start of `tokens` the prefix index has: a multiple of page_tokens. What
@@ -144,7 +147,8 @@ class Cache {
                                 std::string_view salt = {});
   /// Enters the full committed pages of the sequence's start into the prefix index, as far as their
   /// slots are prompt ones: what was decoded or fused is never found by token ids. `tokens` must be
-  /// the sequence's first ids.
+  /// the sequence's first ids. After std::bad_alloc the first of the pages may be there, in some
+  /// groups more than in others: found is what all have.
   void publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt = {});
   /// Empties the prefix index but for pages in use; returns the pages freed.
   int32_t evict_unused_prefixes();
@@ -207,6 +211,10 @@ class Cache {
   Result<Reservation> reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind);
   Status reposition(SequenceId id, int32_t begin, int32_t end, const PositionMap& positions,
                     FunctionRef<Turn> turn);
+  using Changes = std::vector<BlockTables::Change>;  // of each group
+  Result<Changes> make_changes(
+      FunctionRef<Result<BlockTables::Change>(const BlockTables&)> make) const;
+  void apply(SequenceId id, Changes changes) noexcept;
   Status fill(SequenceId id, int32_t n_slots, std::span<const SlotRun> kinds,
               FunctionRef<Status(int32_t layer, std::span<std::byte>)> read_layer);
   Status add_groups(const Options& options, std::span<const int32_t> sizes);

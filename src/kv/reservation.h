@@ -32,9 +32,11 @@ class TableReservation {
   int32_t begin() const { return begin_; }
   int32_t end() const { return end_; }
 
+  /// Memory for a mark_from(), which takes none itself.
+  void grow_kinds();
   /// The slots [slot, end) are of this kind, not of the one that was reserved; begin <= slot <=
-  /// end. Calls go forward: `slot` is not below the last call's.
-  void mark_from(int32_t slot, SlotKind kind);
+  /// end. Calls go forward: `slot` is not below the last call's. After grow_kinds().
+  void mark_from(int32_t slot, SlotKind kind) noexcept;
   /// The positions' K and V are there: the sequence's length becomes `end`. Once, on a reservation
   /// that is still open.
   void commit();
@@ -59,8 +61,9 @@ class Reservation {
   int32_t begin() const { return groups_.front().begin(); }
   int32_t end() const { return groups_.front().end(); }
 
-  /// As TableReservation's.
+  /// As TableReservation's, with the memory for it: in all groups or, without memory, in none.
   void mark_from(int32_t slot, SlotKind kind) {
+    for (TableReservation& group : groups_) group.grow_kinds();
     for (TableReservation& group : groups_) group.mark_from(slot, kind);
   }
   void commit() {

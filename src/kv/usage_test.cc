@@ -87,7 +87,7 @@ TEST_F(UsageTest, AForkSharesUntilOneOfTheTwoWrites) {
   expect(use(), 3, 3, 0, 2);
   tables_.reserve(other, 1).value().commit();  // its last page is a copy now
   expect(use(), 4, 2, 0, 2 + 1);
-  ASSERT_TRUE(tables_.truncate(other, 4).is_ok());
+  tables_.apply(other, tables_.truncated(other, 4).value());
   expect(use(), 3, 1, 0, 2);
   tables_.free_sequence(id);
   expect(use(), 1, 0, 0, 0);
@@ -101,7 +101,7 @@ TEST_F(UsageTest, WhatOnlyTheIndexHasIsCachedAndNotHeld) {
   tables_.free_sequence(id);
   expect(use(), 0, 0, 2, 0);
   const SequenceId next = tables_.create_sequence(SequenceId{next_++});
-  ASSERT_TRUE(tables_.attach_prefix(next, ids, {}).is_ok());
+  tables_.attach(next, tables_.find_prefix(next, ids, {}).value());
   expect(use(), 2, 0, 0, 0);
 }
 
