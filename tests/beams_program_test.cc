@@ -126,6 +126,22 @@ TEST_F(BeamsProgram, OfOneBeamAreGreedy) {
   }
 }
 
+TEST_F(BeamsProgram, OfOneBeamEndAtAContextThatALimitMakesSmaller) {
+  const std::string limit =
+      test::kv_limit_flag(folder_->path(), model(), 5, {}, {.n_threads = 2, .compute = "f32"});
+  const Arguments flags{"-n", "-1", "--kv-limit", limit, "--ignore-eos", "--json", "The orchard"};
+  Arguments one = flags;
+  one.insert(one.end(), {"--beams", "1"});
+  const Json greedy = generate(flags).json();
+  EXPECT_EQ(greedy["stop_reason"], "context");
+  const Json choices = choices_of(generate(one));
+  EXPECT_EQ(choices[0]["tokens"], greedy["tokens"]);
+  EXPECT_EQ(choices[0]["stop_reason"], "context");
+  // Several have no room for answers as long as the model's context.
+  one.back() = "2";
+  expect_error(generate(one), 1, "2 beams of up to ");
+}
+
 TEST_F(BeamsProgram, WhatSamplesOrKeepsOneTextIsRefusedByName) {
   const std::vector<Arguments> others = {{"--temp", "0.5"},
                                          {"--top-k", "3"},
@@ -159,6 +175,7 @@ TEST_F(BeamsProgram, ANumberThatNoSearchHasIsOneLine) {
     expect_error(generate({"--beams", n, "x"}), 2,
                  "--beams " + n + ": must be a whole number from 1 to 32");
   }
+  expect_error(generate({"--num-beams", "4", "x"}), 2, "weft generate's is --beams");
 }
 
 TEST_F(BeamsProgram, TheContextEndsThemAndALongPromptIsRefused) {

@@ -46,12 +46,14 @@ Limit limit_of(int32_t context_tokens, int64_t prompt_tokens, int32_t max_tokens
   return {max_tokens, StopReason::kMaxTokens};
 }
 
-/// Counted for the context that was asked for: one that --kv-limit has made smaller holds one
-/// answer, and beams that stopped there would not be those that were asked for.
+/// Counted for the context that was asked for, not for one that --kv-limit has made smaller: that
+/// one is as long as all pages, so several beams would never fit it, and a limit that was named for
+/// it would make it longer again. A single beam ends there as any answer does.
 Status check_pages(const Engine& engine, int64_t prompt_tokens, const BeamOptions& options) {
   const kv::Usage usage = engine.kv_usage();
-  const Limit limit =
-      limit_of(engine.model().config().context_tokens, prompt_tokens, options.max_tokens);
+  const int32_t context =
+      options.n_beams == 1 ? engine.context_tokens() : engine.model().config().context_tokens;
+  const Limit limit = limit_of(context, prompt_tokens, options.max_tokens);
   const int64_t needed =
       beam_pages(prompt_tokens, limit.tokens - 1, options.n_beams, usage.page_tokens);
   if (needed <= usage.free + usage.evictable) return Status::ok();
