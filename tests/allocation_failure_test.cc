@@ -26,6 +26,7 @@
 #include "base/narrow.h"
 #include "base/thread_pool.h"
 #include "engine/batcher.h"
+#include "engine/beam_generation.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
 #include "jinja/json.h"
@@ -396,6 +397,24 @@ TEST_F(ModelFailure, EngineFromTheFileToTheAnswer) {
 TEST_F(ModelFailure, AnEngineGoesOnAfterwards) {
   const auto engine = open();
   fail_everywhere([&] { return answer(*engine); });
+  EXPECT_EQ(used_pages(*engine), 0);
+}
+
+TEST_F(ModelFailure, BeamsThatForkTheSequenceOfOneAnother) {
+  const auto engine = open();
+  fail_everywhere([&]() -> std::optional<std::string> {
+    const auto choices = usable(engine::generate_beams(
+        *engine, kPrompt, {.n_beams = 3, .max_tokens = 6, .stops = {"never said"}},
+        [](int32_t) { return true; }));
+    if (!choices) return std::nullopt;
+    std::string out;
+    for (const engine::BeamChoice& choice : *choices) {
+      std::vector<int32_t> ids;
+      for (const auto& token : choice.generation.tokens) ids.push_back(token.id);
+      out += choice.generation.text + bytes_of(ids);
+    }
+    return out;
+  });
   EXPECT_EQ(used_pages(*engine), 0);
 }
 

@@ -88,6 +88,13 @@ TEST_F(Signals, GenerateStops) {
                "", "interrupted: the text ends here");
 }
 
+TEST_F(Signals, BeamsStop) {
+  const std::vector<std::string> arguments{"generate", "-m", model(), "--raw",   "-p",
+                                           "x",        "-n", "8000",  "--beams", "16",
+                                           "-t",       "1",  "-c",    "8192",    "--ignore-eos"};
+  expect_stops(arguments, "tokens", "interrupted: the answers end here");
+}
+
 TEST_F(Signals, AskStops) {
   const auto ask = [&](const std::string& tokens) {
     return std::vector<std::string>{"ask", "-m",   model(),        "--store", path("store"),

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "base/narrow.h"
 #include "cli/app.h"
 #include "cli/generate_batch.h"
+#include "cli/generate_beams.h"
 #include "cli/session_flag.h"
 #include "engine/generation.h"
 #include "engine/session.h"
@@ -31,6 +33,7 @@ struct GenerateFlags {
   std::string batch;                  // a file of requests; "-": standard input
   std::string session;                // a file; "": none
   int32_t parallel = 1;
+  int32_t beams = 0;  // 0: none, tokens are sampled
   bool raw = false;
   bool quiet = false;
   bool json = false;
@@ -237,8 +240,8 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
     if (!prompt && saved == nullptr) return no_prompt(flags.session);
   }
   ModelFlags model = flags.model;
-  model.n_contexts = flags.parallel;
-  model.steps = {.n_sequences = flags.parallel, .batches = flags.parallel > 1};
+  model.n_contexts = std::max(flags.parallel, flags.beams);
+  model.steps = {.n_sequences = model.n_contexts, .batches = flags.parallel > 1};
   model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
   if (saved != nullptr) take_compute(*saved, model);
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));
@@ -249,6 +252,17 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
                          .json = flags.json,
                          .quiet = flags.quiet,
                          .generation = flags.generation});
+  }
+  if (flags.beams > 0) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokens_of(*engine, *prompt, flags));
+    const engine::GenerationOptions& g = flags.generation;
+    return run_beams(*engine, tokens,
+                     {.json = flags.json,
+                      .quiet = flags.quiet,
+                      .search = {.n_beams = flags.beams,
+                                 .max_tokens = g.max_tokens,
+                                 .ignore_end = g.ignore_end,
+                                 .stops = g.stops}});
   }
   if (saved != nullptr) {
     WEFT_RETURN_IF_ERROR(of_session(saved->check_engine(*engine), flags.session));
@@ -364,6 +378,13 @@ void add_generate_command(Command root, App& app) {
       .in_range(0, 1000)
       .excludes(parallel)
       .excludes(batch);
+  Flag beams =
+      command
+          .add_option("--beams", flags->beams,
+                      "the likeliest answer of a search that follows so many at once; --json: all "
+                      "of them, with scores")
+          .in_range(1, engine::kMostBeams);
+  exclude_from_beams(command, beams);
   command.add_flag("--json", flags->json, "print {\"text\",\"tokens\",\"logprobs\",…}");
   command.when_given([flags, &app, command] {
     app.run = [flags, &app, command] { return run_generate(app, *flags, command); };

@@ -172,6 +172,7 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"--num-predict", "weft's is -n"},
     {"--max-tokens", "weft's is -n"},
     {"--num-ctx", "weft's is -c"},
+    {"--num-beams", "weft generate's is --beams"},
     {"-V", "weft's is -v (or --version)"},
     {"--keepalive", "weft keeps no model loaded: every command opens its own and ends with it"},
     {"--jinja", "weft always uses the template that the model's file holds"},

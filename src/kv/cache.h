@@ -255,6 +255,11 @@ class OwnedSequence {
   }
   SequenceId id() const { return id_; }
   bool is_of(const Cache& cache) const { return cache_ == &cache; }
+  /// Cache::fork.
+  Result<OwnedSequence> fork() const {
+    WEFT_ASSIGN_OR_RETURN(const SequenceId copy, cache_->fork(id_));
+    return OwnedSequence(*cache_, copy);
+  }
   /// Committed tokens.
   int32_t length() const { return cache_->length(id_); }
   /// Its first tokens whose K and V depend on nothing but their ids: up to the first kFused slot.

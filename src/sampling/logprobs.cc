@@ -31,17 +31,19 @@ double log_sum_exp(std::span<const float> logits) {
   return largest + std::log(sum);
 }
 
-float token_logprob(std::span<const float> logits, int32_t id) {
-  WEFT_CHECK(id >= 0 && id < std::ssize(logits));
-  const double logit = usable_logit(logits[id]);
-  if (logit == kImpossible) return -std::numeric_limits<float>::infinity();
-  return static_cast<float>(logit - log_sum_exp(logits));
+double logprob_of(float logit, double log_sum) {
+  const double usable = usable_logit(logit);
+  return usable == kImpossible ? kImpossible : usable - log_sum;
 }
 
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t n) {
-  std::vector<TokenLogprob> top;
-  if (n <= 0) return top;
+float token_logprob(std::span<const float> logits, int32_t id) {
+  WEFT_CHECK(id >= 0 && id < std::ssize(logits));
+  return static_cast<float>(logprob_of(logits[id], log_sum_exp(logits)));
+}
+
+std::vector<int32_t> top_tokens(std::span<const float> logits, int32_t n) {
   std::vector<int32_t> ids;
+  if (n <= 0) return ids;
   ids.reserve(logits.size());
   for (int32_t id = 0; id < std::ssize(logits); ++id) {
     if (usable_logit(logits[id]) != kImpossible) ids.push_back(id);
@@ -51,9 +53,15 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t n)
   std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](int32_t a, int32_t b) {
     return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
   });
-  const double denominator = log_sum_exp(logits);
-  for (int64_t i = 0; i < count; ++i) {
-    top.push_back({ids[i], static_cast<float>(usable_logit(logit(ids[i])) - denominator)});
+  ids.resize(count);
+  return ids;
+}
+
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t n) {
+  std::vector<TokenLogprob> top;
+  const double log_sum = log_sum_exp(logits);
+  for (const int32_t id : top_tokens(logits, n)) {
+    top.push_back({id, static_cast<float>(logprob_of(logits[id], log_sum))});
   }
   return top;
 }

@@ -17,9 +17,16 @@ struct TokenLogprob {
 /// fewer when the vocabulary is smaller. NaN and -infinity count as impossible and are left out.
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t n);
 
+/// Their ids alone, in that order.
+std::vector<int32_t> top_tokens(std::span<const float> logits, int32_t n);
+
 /// The logarithm of the softmax's denominator, so that a token's log-probability is its logit less
 /// this. Sums in double; -infinity when no token is possible.
 double log_sum_exp(std::span<const float> logits);
+
+/// The log-probability of a token with this logit, where log_sum_exp() of all is `log_sum`;
+/// -infinity when it is impossible.
+double logprob_of(float logit, double log_sum);
 
 /// One token's log-probability; -infinity when it is impossible. `id` must be in the vocabulary.
 float token_logprob(std::span<const float> logits, int32_t id);

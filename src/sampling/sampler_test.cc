@@ -235,6 +235,11 @@ TEST(Logprobs, AreTheLogarithmsOfTheSoftmax) {
   EXPECT_EQ(top[2].id, 2);
   EXPECT_NEAR(token_logprob(logits, 0), std::log(0.1), kTolerance);
   EXPECT_EQ(top_logprobs(logits, 10).size(), 4u);
+  for (const TokenLogprob& one : top) {
+    EXPECT_EQ(static_cast<float>(logprob_of(logits[one.id], log_sum_exp(logits))), one.logprob);
+  }
+  EXPECT_EQ(logprob_of(kNan, 0), -kInf);
+  EXPECT_EQ(top_tokens(logits, 3), (std::vector<int32_t>{top[0].id, top[1].id, top[2].id}));
   EXPECT_TRUE(top_logprobs(logits, 0).empty());
   EXPECT_EQ(token_logprob(std::vector<float>{0.0f, kNan}, 1), -kInf);
 }
