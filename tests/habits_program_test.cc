@@ -164,6 +164,9 @@ TEST_F(Habits, WhatALimitCutsSaysSoOnStandardError) {
   const Outcome cut = weft(generate({"The"}));
   EXPECT_EQ(cut.status, 0);
   EXPECT_EQ(cut.err, "weft: 12 tokens: the limit (-n); -n -1 goes on to the end\n");
+  // Of what has no other end, there is none to go on to.
+  EXPECT_EQ(weft(generate({"The", "--ignore-eos", "--context-shift"})).err,
+            "weft: 12 tokens: the limit (-n); -n -1 goes on until Ctrl-C\n");
   EXPECT_THAT(cut.out, Not(HasSubstr("limit")));
   const Outcome full = weft(generate({"-c", "64", "-n", "-1", "--ignore-eos", "--json", "The"}));
   EXPECT_EQ(full.json()["stop_reason"], "context");

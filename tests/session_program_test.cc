@@ -135,6 +135,16 @@ TEST_F(SessionProgram, ATextThatWasNotPrintedIsNotKept) {
   }
 }
 
+TEST_F(SessionProgram, VerboseTellsWhatIsReusedAndKept) {
+  const Outcome first = kept({"-n", "5", "--ignore-eos", "-v", "Once upon a time"});
+  const Outcome second = kept({"-n", "5", "--ignore-eos", "-v"});
+  const auto n_tokens = weft({"inspect", file(), "--json"}).json()["tokens"].get<int>();
+  const std::string before = std::to_string(n_tokens - 5), last = std::to_string(n_tokens - 6);
+  EXPECT_THAT(first.err, HasSubstr(file() + ": kept, " + before + " tokens"));
+  EXPECT_THAT(second.err,
+              HasSubstr(file() + ": KV of " + last + " of its " + before + " tokens is reused"));
+}
+
 TEST_F(SessionProgram, AnEmptyPromptDoesNotTakeTheTextsPlace) {
   ASSERT_EQ(kept({"-n", "5", "--ignore-eos", "Once upon a time"}).status, 0);
   const std::string before = read_text(file());

@@ -290,7 +290,7 @@ void print_json(const Json& json) {
 Status output_written() {
   static int first_errno = 0;
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && first_errno == 0) {
-    first_errno = errno;
+    first_errno = errno != 0 ? errno : EIO;
   }
   if (first_errno == 0) return Status::ok();
   return io_error("standard output: " + std::generic_category().message(first_errno));

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "base/log.h"
+#include "base/counts_text.h"
 #include "base/narrow.h"
 #include "cli/app.h"
 #include "cli/generate_batch.h"
@@ -156,12 +156,6 @@ Result<TextStart> begin_text(engine::Engine& engine, const engine::SavedSession*
   return TextStart{std::move(session), {std::move(sequence), std::move(logits)}};
 }
 
-void log_session(const engine::SavedSession& saved, const TextStart& start) {
-  if (!logs_info()) return;
-  log_info(fmt::format("session {}: KV of {} of its {} tokens is reused", saved.path(),
-                       start.prefilled.reused_tokens, saved.session().tokens.size()));
-}
-
 /// --keep counts tokens beside BOS.
 engine::GenerationOptions with_bos_kept(const engine::Engine& engine,
                                         engine::GenerationOptions options,
@@ -222,12 +216,24 @@ Status keep_session(engine::Engine& engine, const engine::SavedSession* saved, T
   session.sampling = flags.generation.sampling;
   std::optional<kv::SessionStamp> stamp;
   if (saved != nullptr) stamp = saved->file().stamp();
-  WEFT_RETURN_IF_ERROR(
-      engine::SavedSession::save(engine, flags.session, session, start.prefilled.sequence, stamp));
-  if (logs_info()) {
-    log_info(fmt::format("session {}: kept, {} tokens", flags.session, session.tokens.size()));
+  return engine::SavedSession::save(engine, flags.session, session, start.prefilled.sequence,
+                                    stamp);
+}
+
+/// note_end, but for what only a text can be that goes on past its end or its context.
+void note_end_of_text(const engine::Engine& engine, const engine::Generation& generation,
+                      bool goes_on, const GenerateFlags& flags) {
+  if (flags.quiet || flags.json) return;
+  const engine::StopReason reason = generation.stop_reason;
+  const bool is_endless = flags.generation.ignore_end && flags.generation.shift.is_on();
+  if (goes_on && generation.tokens.empty() && reason == engine::StopReason::kEnd) {
+    print_error("the text had ended here; --ignore-eos goes on past that");
+  } else if (is_endless && reason == engine::StopReason::kMaxTokens) {
+    print_error(fmt::format("{}: the limit (-n); -n -1 goes on until Ctrl-C",
+                            counted(std::ssize(generation.tokens), "token")));
+  } else {
+    note_end(engine, generation);
   }
-  return Status::ok();
 }
 
 Status run_text(App& app, GenerateFlags flags, Command command) {
@@ -273,16 +279,9 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
         with_given_flags(command, flags.generation.sampling, saved->session().sampling);
   }
   WEFT_ASSIGN_OR_RETURN(TextStart start, begin_text(*engine, saved.get(), prompt, flags));
-  if (saved != nullptr) log_session(*saved, start);
   WEFT_ASSIGN_OR_RETURN(const engine::Generation generation, print_text(*engine, start, flags));
   log_answer(std::ssize(generation.tokens), generation.decode_ms);
-  const bool had_ended =
-      !prompt && generation.tokens.empty() && generation.stop_reason == engine::StopReason::kEnd;
-  if (had_ended && !flags.quiet && !flags.json) {
-    print_error("the text had ended here; --ignore-eos goes on past that");
-  } else if (!flags.quiet && !flags.json) {
-    note_end(*engine, generation);
-  }
+  note_end_of_text(*engine, generation, !prompt, flags);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled(
         flags.session.empty()

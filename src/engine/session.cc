@@ -14,6 +14,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/log.h"
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
@@ -230,6 +231,10 @@ Status SavedSession::check_engine(const Engine& engine) const {
 Result<kv::OwnedSequence> SavedSession::restore(Engine& engine, int32_t n_slots) const {
   return or_out_of_memory("reading " + path(), kAdvice, [&]() -> Result<kv::OwnedSequence> {
     WEFT_ASSIGN_OR_RETURN(const kv::SequenceId id, file_.restore(*engine.cache_, n_slots));
+    if (logs_info()) {
+      log_info(fmt::format("session {}: KV of {} of its {} tokens is reused", path(), n_slots,
+                           session_.tokens.size()));
+    }
     return kv::OwnedSequence(*engine.cache_, id);
   });
 }
@@ -301,6 +306,9 @@ Status SavedSession::write(Engine& engine, const std::string& path, const Sessio
   if (named.code() == StatusCode::kAlreadyExists) return changed;
   // When only the folder's sync failed, the file is there all the same.
   if (const auto now = stamp_at(env, path); now.is_ok() && *now == written) stamp = written;
+  if (named.is_ok() && logs_info()) {
+    log_info(fmt::format("session {}: kept, {} tokens", path, session.tokens.size()));
+  }
   return named;
 }
 
