@@ -265,22 +265,6 @@ TEST_F(ChatSessionTest, WithAShiftNothingOfATurnThatIsGoneIsReusedInTheNext) {
   });
 }
 
-// A template that leaves out what an answer thought has what follows computed, flag or no flag.
-TEST_F(ChatSessionTest, WithAShiftWhatATemplateRewritesIsNotMoved) {
-  const auto engine = open("rewriting", 2048);
-  const auto session = start(*engine);
-  GenerationOptions options{.max_tokens = 40, .ignore_end = true};
-  options.shift.policy = ShiftPolicy::kHalf;
-  for (const char* text :
-       {"First.", "Tell me all of what there is to say of the lighthouse, please.",
-        "And what else is there?", "And then?"}) {
-    const auto said = session->say(text, options, {});
-    ASSERT_TRUE(said.is_ok()) << said.status().message();
-  }
-  EXPECT_EQ(session->dropped_turns(), 0);
-  EXPECT_EQ(session->shifted_tokens(), 0);
-}
-
 TEST_F(ChatSessionTest, AStopTextIsNoPartOfTheTurnAndTheNextAnswerIsAsFromNothing) {
   const auto engine = open("chatml");
   const std::string whole = say(*start(*engine), "Tell me all.", 40).text;

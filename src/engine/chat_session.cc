@@ -243,14 +243,13 @@ Status ChatSession::close_gap(std::span<const int32_t> prompt) {
 }
 
 /// The logits of the prompt's last row. At least that row is run.
-Result<std::vector<float>> ChatSession::prefill(const FittingPrompt& fitting, bool may_shift,
+Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prompt, bool may_shift,
                                                 const ChatCallbacks& callbacks,
                                                 ChatAnswer& answer) {
   const int64_t begin_ns = engine_.env().monotonic_ns();
-  const std::vector<int32_t>& prompt = fitting.tokens;
-  // Only what this prompt drops, from a conversation that only grew: of one that was cleared or
-  // taken back a text that comes again must not be found, since its K and V have seen what is gone.
-  if (may_shift && only_grew_ && fitting.n_dropped > 0) WEFT_RETURN_IF_ERROR(close_gap(prompt));
+  // Of a conversation that was cleared or taken back a text that comes again must not be found: its
+  // K and V have seen what is gone.
+  if (may_shift && only_grew_) WEFT_RETURN_IF_ERROR(close_gap(prompt));
   const auto differs = std::ranges::mismatch(held_, std::span(prompt).first(prompt.size() - 1));
   held_.erase(differs.in1, held_.end());
   // Where a window rolled past what these would see, the conversation is computed from its start.
@@ -259,7 +258,6 @@ Result<std::vector<float>> ChatSession::prefill(const FittingPrompt& fitting, bo
   answer.reused_tokens = narrow<int32_t>(held_.size());
   WEFT_RETURN_IF_ERROR(sequence_.truncate(answer.reused_tokens));
   only_grew_ = true;
-  was_resumed_ = false;
 
   const auto cancelled = [&] { return callbacks.cancelled && callbacks.cancelled(); };
   const FunctionRef<bool()> stop = cancelled;
@@ -280,7 +278,12 @@ Result<ChatAnswer> ChatSession::answer(const GenerationOptions& options,
   const size_t first = first_;
   auto answered = or_out_of_memory("answering", "take a smaller context (-c), or begin anew",
                                    [&] { return run_answer(options, callbacks); });
-  if (!answered.is_ok()) first_ = first;
+  if (answered.is_ok()) {
+    was_resumed_ = false;
+  } else {  // its turn is taken back
+    first_ = first;
+    only_grew_ = false;
+  }
   return answered;
 }
 
@@ -293,7 +296,7 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   const auto run = [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const FittingPrompt prompt, fitting_prompt(options, callbacks));
     WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
-                          prefill(prompt, options.shift.is_on(), callbacks, answer));
+                          prefill(prompt.tokens, options.shift.is_on(), callbacks, answer));
     first_ = prompt.first;
     if (prompt.n_dropped > 0 && callbacks.on_dropped) callbacks.on_dropped(prompt.n_dropped);
     const auto on_text = [&](std::string_view piece) {

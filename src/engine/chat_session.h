@@ -109,7 +109,7 @@ class ChatSession {
                                       const ChatCallbacks& callbacks) const;
   Result<ContextShift> with_kept(const ContextShift& shift, const ChatCallbacks& callbacks) const;
   Status close_gap(std::span<const int32_t> prompt);
-  Result<std::vector<float>> prefill(const FittingPrompt& fitting, bool may_shift,
+  Result<std::vector<float>> prefill(const std::vector<int32_t>& prompt, bool may_shift,
                                      const ChatCallbacks& callbacks, ChatAnswer& answer);
   Result<ChatAnswer> run_answer(const GenerationOptions& options, const ChatCallbacks& callbacks);
   Result<ChatAnswer> answer(const GenerationOptions& options, const ChatCallbacks& callbacks);
@@ -124,7 +124,7 @@ class ChatSession {
   std::vector<text::Turn> turns_;  // without the system turn
   size_t first_ = 0;               // the first of them that is part of the prompt
   uint64_t n_again_ = 0;           // how often the last turn was answered again
-  bool was_resumed_ = false;       // and has run no prompt since
+  bool was_resumed_ = false;       // and has answered nothing since
   bool only_grew_ = true;          // since the last prompt: no turn of it was taken back or changed
 };
 
