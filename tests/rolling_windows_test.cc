@@ -208,7 +208,8 @@ class RollingEngines : public ::testing::Test {
                                                      .n_threads = 2,
                                                      .context_tokens = 8192,
                                                      .kv_limit_bytes = kv_limit_bytes,
-                                                     .rolls_windows = rolls});
+                                                     .rolls_windows = rolls,
+                                                     .compute = "f32"});
     EXPECT_TRUE(engine.is_ok()) << engine.status().message();
     return std::move(*engine);
   }
