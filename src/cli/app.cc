@@ -114,6 +114,46 @@ void add_window_flag(Command command, ModelFlags& flags) {
                    "little more than it");
 }
 
+/// llama.cpp's names, and its -gan and -gaw (suggestion.h).
+Flag add_self_extend_flags(Command command, ModelFlags& flags) {
+  Flag group = command
+                   .add_option("--grp-attn-n", flags.group_tokens,
+                               "Self-Extend, also -gan: tokens further back share positions in "
+                               "groups of so many; -c may then be as many times the model's "
+                               "(default: 1, none)")
+                   .in_range(1, kv::kMostGroupTokens);
+  command
+      .add_option(
+          "--grp-attn-w", flags.neighbour_tokens,
+          fmt::format("Self-Extend, also -gaw: the newest tokens that keep a position each, "
+                      "at least (default: {})",
+                      kv::kUsualNeighbourTokens))
+      .in_range(1, 1 << 30);
+  return group;
+}
+
+void add_beyond_context_flag(Command command, ModelFlags& flags) {
+  command.add_flag("--beyond-context", flags.beyond_context,
+                   "-c may be more than the model was trained for, to see what becomes of it");
+}
+
+namespace {
+
+Result<kv::SelfExtend> self_extend(const ModelFlags& flags) {
+  if (flags.group_tokens == 1) {
+    if (flags.neighbour_tokens < 0) return kv::SelfExtend();
+    return invalid_argument(
+        fmt::format("{} goes with a --grp-attn-n above 1",
+                    flags.neighbour_tokens == 0 ? "--grp-attn-only" : "--grp-attn-w"));
+  }
+  const int32_t usual = std::max(
+      flags.group_tokens, kv::kUsualNeighbourTokens / flags.group_tokens * flags.group_tokens);
+  return kv::SelfExtend{flags.group_tokens,
+                        flags.neighbour_tokens < 0 ? usual : flags.neighbour_tokens};
+}
+
+}  // namespace
+
 /// By comparing the values, as the parser does not tell here where a value came from: -m with the
 /// very name that the variable has is no other model.
 bool is_from_variable(const App& app, const ModelFlags& flags) {
@@ -132,6 +172,8 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   WEFT_ASSIGN_OR_RETURN(options.model_path, std::move(path));
   options.n_threads = flags.threads;
   options.context_tokens = flags.context_tokens;
+  WEFT_ASSIGN_OR_RETURN(options.self_extend, self_extend(flags));
+  options.beyond_context = flags.beyond_context;
   options.kv_limit_bytes = flags.kv_limit_bytes;
   WEFT_ASSIGN_OR_RETURN(options.kv_types.k, kernels::parse_kv_type(flags.cache_type_k));
   WEFT_ASSIGN_OR_RETURN(options.kv_types.v, kernels::parse_kv_type(flags.cache_type_v));

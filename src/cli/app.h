@@ -41,6 +41,9 @@ struct ModelFlags {
   uint64_t kv_limit_bytes = 0;
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
+  int32_t group_tokens = 1;       // EngineOptions::self_extend's
+  int32_t neighbour_tokens = -1;  // -1: the usual ones
+  bool beyond_context = false;
   int32_t n_contexts = 1;      // that a command fills at once; no flag
   engine::StepNeeds steps;     // EngineOptions'; no flag
   bool rolls_windows = false;  // EngineOptions', unless swa_full; no flag
@@ -55,6 +58,11 @@ Flag add_model_flags(Command command, ModelFlags& flags, bool model_is_optional 
 Flag add_verbose_flag(Command command);
 /// --swa-full, for commands that set rolls_windows.
 void add_window_flag(Command command, ModelFlags& flags);
+/// --grp-attn-n and --grp-attn-w; returns the first. Of what goes on from saved KV, or runs several
+/// requests at once, it is no part: exclude them.
+Flag add_self_extend_flags(Command command, ModelFlags& flags);
+/// --beyond-context.
+void add_beyond_context_flag(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
 /// The fullest that the KV cache was, where that was watched; once.
 void print_fullest(App& app);

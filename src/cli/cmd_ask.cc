@@ -531,12 +531,14 @@ void add_ask_command(Command root, App& app) {
           .add_flag("-i,--interactive", flags->interactive,
                     "go on asking: questions may refer to those before, as in weft chat --store")
           .excludes(compare);
-  command
-      .add_option("--parallel", flags->parallel,
-                  "questions of standard input that are answered at once (default: 1)")
-      .in_range(1, kMaxParallel)
-      .excludes(compare)
-      .excludes(interactive);
+  Flag parallel =
+      command
+          .add_option("--parallel", flags->parallel,
+                      "questions of standard input that are answered at once (default: 1)")
+          .in_range(1, kMaxParallel)
+          .excludes(compare)
+          .excludes(interactive);
+  add_self_extend_flags(command, flags->model).excludes(parallel);
   add_sampling_flags(command, flags->generation, 1 << 20);
   command.add_words("question", flags->question, "default: one a line from standard input");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });

@@ -235,6 +235,13 @@ void add_perplexity_command(Command root, App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
   Command command = root.add_command("perplexity", "Perplexity of a text file");
   add_model_flags(command, flags->model);
+  add_self_extend_flags(command, flags->model);
+  add_beyond_context_flag(command, flags->model);
+  command
+      .add_flag(
+          "--grp-attn-only", [flags] { flags->model.neighbour_tokens = 0; },
+          "--grp-attn-n: also the newest tokens share positions, for comparison")
+      .excludes(command.get_option("--grp-attn-w"));
   command.get_option("--context")
       .describe(
           fmt::format("tokens of a window (default: {})", eval::PerplexityOptions().window_tokens));

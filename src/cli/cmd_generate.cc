@@ -362,6 +362,7 @@ void add_generate_command(Command root, App& app) {
           .excludes(file)
           .excludes(parallel)
           .excludes(session);
+  add_self_extend_flags(command, flags->model).excludes(session).excludes(parallel).excludes(batch);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   command
       .add_flag("-q,--quiet", flags->quiet,

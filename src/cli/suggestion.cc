@@ -206,6 +206,8 @@ constexpr Foreign kFlagsOfCommands[] = {
 
 constexpr std::pair<std::string_view, std::string_view> kShortForms[] = {
     {"-ctk", "--cache-type-k"},
+    {"-gan", "--grp-attn-n"},
+    {"-gaw", "--grp-attn-w"},
     {"-ctv", "--cache-type-v"},
 };
 

@@ -55,6 +55,9 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
     return invalid_argument(
         fmt::format("{} rows of prompts in a step: at least 1 is needed", options.prompt_rows));
   }
+  if (engine.self_extend().is_on()) {
+    return unsupported("Self-Extend (--grp-attn-n) is for one request at a time");
+  }
   const kv::Cache& cache = *engine.cache_;
   const int32_t prompt_rows = std::min(options.prompt_rows, engine.step_rows());
   WEFT_ASSIGN_OR_RETURN(Scheduler scheduler,

@@ -52,7 +52,7 @@ Limit limit_of(int32_t context_tokens, int64_t prompt_tokens, int32_t max_tokens
 Status check_pages(const Engine& engine, int64_t prompt_tokens, const BeamOptions& options) {
   const kv::Usage usage = engine.kv_usage();
   const int32_t context =
-      options.n_beams == 1 ? engine.context_tokens() : engine.model().config().context_tokens;
+      options.n_beams == 1 ? engine.context_tokens() : engine.asked_context_tokens();
   const Limit limit = limit_of(context, prompt_tokens, options.max_tokens);
   const int64_t needed =
       beam_pages(prompt_tokens, limit.tokens - 1, options.n_beams, usage.page_tokens);

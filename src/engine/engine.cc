@@ -16,17 +16,19 @@
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/compute_choice.h"
+#include "engine/context_size.h"
 #include "engine/kv_size.h"
 #include "engine/prefill_rates.h"
 
 namespace weft::engine {
 namespace {
 
-KvRequest kv_request(const EngineOptions& options, const model::ModelConfig& config) {
-  return {.context_tokens = config.context_tokens,
+KvRequest kv_request(const EngineOptions& options, int32_t context_tokens) {
+  return {.context_tokens = context_tokens,
           .n_contexts = options.n_contexts,
           .types = options.kv_types,
-          .rolls_windows = options.rolls_windows};
+          // What rolled away cannot get another position.
+          .rolls_windows = options.rolls_windows && !options.self_extend.is_on()};
 }
 
 }  // namespace
@@ -47,11 +49,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   WEFT_ASSIGN_OR_RETURN(auto pool, ThreadPool::create(n_threads));
   std::unique_ptr<Engine> engine(new Engine(env, std::move(pool), isa));
 
-  engine->model_ = options.model;
-  if (engine->model_ == nullptr) {
-    WEFT_ASSIGN_OR_RETURN(auto file, gguf::File::open(env, options.model_path));
-    WEFT_ASSIGN_OR_RETURN(engine->model_, model::Model::open(file, options.context_tokens));
-  }
+  WEFT_RETURN_IF_ERROR(engine->open_model(options));
   WEFT_ASSIGN_OR_RETURN(engine->tokenizer_, text::Tokenizer::open(engine->model_->file()));
   const model::ModelConfig& config = engine->model_->config();
   // A token beyond the embedding would be read from after the tensor; the other way round is
@@ -81,27 +79,53 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   return engine;
 }
 
+Status Engine::open_model(const EngineOptions& options) {
+  model_ = options.model;
+  std::shared_ptr<const gguf::File> file;
+  model::ModelConfig config;  // with the context that is usual
+  if (model_ == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(file, gguf::File::open(env_, options.model_path));
+    WEFT_ASSIGN_OR_RETURN(config, model::read_config(*file));
+  } else {
+    config = model_->config();
+  }
+  WEFT_ASSIGN_OR_RETURN(const ContextSize size,
+                        context_size({.context_tokens = options.context_tokens,
+                                      .self_extend = options.self_extend,
+                                      .beyond_context = options.beyond_context},
+                                     config.context_length, config.context_tokens));
+  if (!size.note.empty()) log_warning(size.note);
+  asked_context_tokens_ = size.tokens;
+  longest_context_ = size.most_tokens;
+  self_extend_ = options.self_extend;
+  if (model_ != nullptr) return Status::ok();
+  WEFT_ASSIGN_OR_RETURN(model_, model::Model::open(file, size.model_tokens));
+  return Status::ok();
+}
+
 Status Engine::make_cache(const EngineOptions& options) {
   const model::ModelConfig& config = model_->config();
-  WEFT_ASSIGN_OR_RETURN(cache_options_, kv_cache_options(kv_request(options, config), config));
+  WEFT_ASSIGN_OR_RETURN(cache_options_,
+                        kv_cache_options(kv_request(options, asked_context_tokens_), config));
   if (rolls_windows()) step_rows_ = kRollingStepTokens;
   steps_ = options.steps;
+  steps_.turned_tokens = self_extend_.turned_tokens();
   is_kv_limited_ = options.kv_limit_bytes > 0;
   if (is_kv_limited_) {
     const StepMemory steps = step_memory();
     WEFT_ASSIGN_OR_RETURN(KvPlan plan, limit_kv(cache_options_, options.kv_limit_bytes,
                                                 [&](int64_t capacity_tokens, int64_t step_rows) {
                                                   return steps.bytes(capacity_tokens,
-                                                                     config.context_tokens,
+                                                                     asked_context_tokens_,
                                                                      step_rows);
                                                 }));
     cache_options_ = std::move(plan.cache);
     step_rows_ = std::min(step_rows_, plan.step_rows);
     scratch_bytes_ = plan.scratch_bytes;
     block_rows_ =
-        steps.block_rows(cache_options_.capacity_tokens, config.context_tokens, step_rows_);
+        steps.block_rows(cache_options_.capacity_tokens, asked_context_tokens_, step_rows_);
   }
-  context_tokens_ = std::min(config.context_tokens, cache_options_.capacity_tokens);
+  context_tokens_ = std::min(asked_context_tokens_, cache_options_.capacity_tokens);
   WEFT_ASSIGN_OR_RETURN(cache_, kv::Cache::create(cache_options_));
   return Status::ok();
 }
@@ -120,6 +144,12 @@ void Engine::log_opened(const EngineOptions& options) const {
       dtype_info(layout.k_type).name, dtype_info(layout.v_type).name, cache_->page_count(),
       cache_->page_tokens(), cache_->n_groups(), cache_->n_groups() == 1 ? "" : "s",
       size_text(narrow<uint64_t>(n_bytes)), context_tokens_));
+  if (self_extend_.is_on()) {
+    log_info(fmt::format(
+        "Self-Extend: positions in groups of {}, the last {} tokens have their own; {} at most",
+        self_extend_.group_tokens, self_extend_.neighbour_tokens,
+        self_extend_.last_position(context_tokens_)));
+  }
   if (!is_kv_limited_) return;
   log_info(fmt::format("--kv-limit {}: {} for pages, {} for steps of up to {} tokens of a prompt",
                        size_flag(options.kv_limit_bytes), size_text(narrow<uint64_t>(n_bytes)),
@@ -132,8 +162,7 @@ StepMemory Engine::step_memory() const {
 
 int64_t Engine::limit_to_hold(int64_t n_pages) const {
   const StepMemory steps = step_memory();
-  const int64_t context =
-      std::max<int64_t>(model_->config().context_tokens, n_pages * kKvPageTokens);
+  const int64_t context = std::max<int64_t>(asked_context_tokens_, n_pages * kKvPageTokens);
   return limit_for_pages(cache_options_, n_pages, [&](int64_t capacity_tokens, int64_t step_rows) {
     return steps.bytes(capacity_tokens, context, step_rows);
   });
@@ -164,10 +193,10 @@ Result<text::ChatTemplate> Engine::chat_template() const {
 
 // Both flags where both are too small, so that nobody is sent back a second time.
 std::string Engine::flags_to_hold(int64_t tokens) const {
-  if (tokens > model_->config().context_length) return "";
+  if (tokens > longest_context_) return "";
   const int64_t pages = (tokens + kKvPageTokens - 1) / kKvPageTokens;
   std::string flags;
-  if (tokens > model_->config().context_tokens) flags = fmt::format("-c {}", tokens);
+  if (tokens > asked_context_tokens_) flags = fmt::format("-c {}", tokens);
   if (!flags.empty() && !is_kv_limited_) return flags;
   if (pages <= cache_->page_count()) return flags;
   return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
@@ -176,7 +205,7 @@ std::string Engine::flags_to_hold(int64_t tokens) const {
 
 // What to do, as the second half of an error: the model's limit, the counting's, or flags.
 std::string Engine::way_to_hold(int64_t tokens) const {
-  const int32_t most = model_->config().context_length;
+  const int32_t most = longest_context_;
   if (tokens > most) {
     return fmt::format(
         "the model holds {} at most: a shorter question, shorter passages or fewer "
@@ -192,7 +221,7 @@ std::string Engine::way_to_hold(int64_t tokens) const {
 
 int64_t Engine::counted_tokens() const {
   constexpr int32_t kMostCounted = 128 * 1024;  // some 100 ms, and what most models hold
-  return std::max(context_tokens_, std::min(model_->config().context_length, kMostCounted));
+  return std::max(context_tokens_, std::min(longest_context_, kMostCounted));
 }
 
 std::string Engine::tokens_text(int64_t tokens) const {
@@ -235,7 +264,7 @@ std::unique_ptr<fusion::Fusor> Engine::make_fusor(store::ChunkStore* store,
   fusion::KeyScope scope = key_scope(std::move(anchor), record_type);
   scope.salt = std::move(salt);
   return std::make_unique<fusion::Fusor>(*forward_, *cache_, context_, env_, store,
-                                         std::move(scope));
+                                         std::move(scope), self_extend_);
 }
 
 kv::Usage Engine::kv_usage() const {
@@ -279,10 +308,32 @@ Result<std::vector<kv::Reservation>> Engine::reserve(std::span<const Appended> a
   std::vector<kv::Growth> growths;
   for (const Appended& one : appended) {
     WEFT_RETURN_IF_ERROR(check_fits(one));
-    growths.push_back(
-        {one.sequence->id(), narrow<int32_t>(one.tokens.size()), model::slot_kind(kind)});
+    // What grouped positions made is not what another text's prefix is.
+    const bool is_grouped = !self_extend_.is_plain(one.sequence->length());
+    growths.push_back({one.sequence->id(), narrow<int32_t>(one.tokens.size()),
+                       is_grouped ? kv::SlotKind::kFused : model::slot_kind(kind)});
   }
+  if (self_extend_.is_on()) WEFT_RETURN_IF_ERROR(set_positions(appended));
   return cache_->reserve_all(growths);
+}
+
+/// As the rows that come see what is there already.
+Status Engine::set_positions(std::span<const Appended> appended) {
+  for (const Appended& one : appended) {
+    const int32_t begin = one.sequence->length();
+    const int32_t end = begin + narrow<int32_t>(one.tokens.size());
+    WEFT_CHECK(end <= self_extend_.next_change(begin));
+    WEFT_RETURN_IF_ERROR(model::set_positions(context_, model_->config(), *cache_,
+                                              one.sequence->id(),
+                                              self_extend_.positions(begin, end)));
+  }
+  return Status::ok();
+}
+
+int64_t Engine::rows_of_step(const Appended& all) const {
+  const int32_t begin = all.sequence->length();
+  return std::min<int64_t>(
+      {std::ssize(all.tokens), step_rows_, int64_t{self_extend_.next_change(begin)} - begin});
 }
 
 namespace {
@@ -311,7 +362,8 @@ Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended
                                               const AppendOptions& options) {
   const LogitRows wanted = options.every_row ? LogitRows::kAll : LogitRows::kLast;
   return with_memory_for(appended, [&]() -> Result<std::vector<float>> {
-    const bool is_long = appended.size() == 1 && std::ssize(appended.front().tokens) > step_rows_;
+    const bool is_long = appended.size() == 1 &&
+                         rows_of_step(appended.front()) < std::ssize(appended.front().tokens);
     const int64_t begin_ns = env_.monotonic_ns();
     auto logits = is_long && !options.every_row ? append_in_steps(appended.front(), options)
                                                 : append_in_one_step(appended, options, wanted);
@@ -340,7 +392,7 @@ Result<std::vector<float>> Engine::append_in_steps(const Appended& all,
   WEFT_RETURN_IF_ERROR(check_fits(all));
   Result<std::vector<float>> logits = std::vector<float>();
   for (std::span<const int32_t> rest = all.tokens; !rest.empty() && logits.is_ok();) {
-    const size_t n_rows = std::min<size_t>(rest.size(), step_rows_);
+    const auto n_rows = narrow<size_t>(rows_of_step({all.sequence, rest}));
     const Appended some[] = {{all.sequence, rest.first(n_rows)}};
     rest = rest.subspan(n_rows);
     logits = append_in_one_step(some, options, rest.empty() ? LogitRows::kLast : LogitRows::kNone);
@@ -373,6 +425,29 @@ Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> 
 
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,
                      FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  if (!self_extend_.is_on()) return score_in_one_step(appended, wanted, on_logits);
+  int64_t begin = 0;  // rows that were run
+  for (const Appended& one : appended) {
+    for (std::span<const int32_t> rest = one.tokens; !rest.empty();) {
+      const int64_t n_rows = rows_of_step({one.sequence, rest});
+      std::vector<int64_t> rows;
+      for (const int64_t row : wanted) {
+        if (row >= begin && row < begin + n_rows) rows.push_back(row - begin);
+      }
+      const Appended some[] = {{one.sequence, rest.first(n_rows)}};
+      WEFT_RETURN_IF_ERROR(score_in_one_step(
+          some, rows,
+          [&](int64_t row, std::span<const float> logits) { on_logits(begin + row, logits); }));
+      rest = rest.subspan(n_rows);
+      begin += n_rows;
+    }
+  }
+  return Status::ok();
+}
+
+Status Engine::score_in_one_step(
+    std::span<const Appended> appended, std::span<const int64_t> wanted,
+    FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   constexpr size_t kRowsAtOnce = kScoredRowsAtOnce;
   return with_memory_for(appended, [&]() -> Status {
     model::Rows rows = rows_of(appended, model::RowKind::kPrompt);

@@ -20,6 +20,7 @@
 #include "fusion/fusor.h"
 #include "kernels/context.h"
 #include "kv/cache.h"
+#include "kv/self_extend.h"
 #include "kv/usage.h"
 #include "model/context_shift.h"
 #include "model/executor.h"
@@ -34,8 +35,11 @@ struct EngineOptions {
   std::string model_path;
   std::shared_ptr<const model::Model> model;  // an open one to share, in place of the path
   int n_threads = 0;                          // 0: one for each core this process may use
-  int32_t context_tokens = 0;  // longest prompt and answer together; 0: the model's, at most
-                               // 8192; a shared model's is its own
+  /// Longest prompt and answer together; 0: the model's, at most 8192, or what a shared model was
+  /// opened for; with self_extend its groups' size times as many.
+  int32_t context_tokens = 0;
+  kv::SelfExtend self_extend;   // then no window rolls
+  bool beyond_context = false;  // context_tokens may be more than the model was trained for
   /// Of the KV cache's pages and what a step takes beside them, never exceeded; 0: what n_contexts
   /// need, and steps of any length.
   uint64_t kv_limit_bytes = 0;
@@ -95,8 +99,13 @@ class Engine {
   int32_t context_tokens() const { return context_tokens_; }
   /// The flag that sets it, for lines that ask for more: -c or --kv-limit.
   const char* context_flag() const {
-    return context_tokens_ < model_->config().context_tokens ? "--kv-limit" : "-c";
+    return context_tokens_ < asked_context_tokens_ ? "--kv-limit" : "-c";
   }
+  /// The context that was asked for, whatever the KV limit holds of it.
+  int32_t asked_context_tokens() const { return asked_context_tokens_; }
+  /// The longest that could be asked for.
+  int32_t longest_context() const { return longest_context_; }
+  const kv::SelfExtend& self_extend() const { return self_extend_; }
   /// The flags with which it would hold so many: "-c 448", "--kv-limit 10.4MB" or both; "" where
   /// the model holds fewer.
   std::string flags_to_hold(int64_t tokens) const;
@@ -157,7 +166,8 @@ class Engine {
   /// the logits of the last row, or of all, in one step: [rows, vocab_size]. kResourceExhausted
   /// past the context or when memory runs out; kInvalidArgument for no tokens and ids outside the
   /// vocabulary. After an error the sequence is as it was, or empty, if by then it could not be cut
-  /// back.
+  /// back. With self_extend a step ends, too, where more of the sequence is grouped, and its K is
+  /// turned before the next one.
   Result<std::vector<float>> append(const kv::OwnedSequence& sequence,
                                     std::span<const int32_t> tokens,
                                     const AppendOptions& options = {}) {
@@ -165,12 +175,13 @@ class Engine {
     return append_all(one, options);
   }
   /// The same of several sequences, each named once, in one step: the rows of the first, then of
-  /// the second. Each gets what it gets alone.
+  /// the second. Each gets what it gets alone. With self_extend a row each.
   Result<std::vector<float>> append_all(std::span<const Appended> appended,
                                         const AppendOptions& options = {});
   static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
-  /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order.
+  /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in steps,
+  /// and an error leaves what was run before.
   Status score(std::span<const Appended> appended, std::span<const int64_t> rows,
                FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
@@ -188,12 +199,18 @@ class Engine {
   bool rolls_windows() const { return !cache_options_.windows.empty(); }
   /// kResourceExhausted where the tokens go past the context.
   Status check_fits(const Appended& one) const;
+  /// How many of so many rows after what the sequence holds go in one step.
+  int64_t rows_of_step(const Appended& all) const;
+  Status score_in_one_step(std::span<const Appended> appended, std::span<const int64_t> rows,
+                           FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
   Result<std::vector<float>> append_in_steps(const Appended& all, const AppendOptions& options);
   Result<std::vector<float>> append_in_one_step(std::span<const Appended> appended,
                                                 const AppendOptions& options, LogitRows logit_rows);
   Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
                                                model::RowKind kind);
+  Status set_positions(std::span<const Appended> appended);
   static Result<std::unique_ptr<Engine>> open_all(Env& env, const EngineOptions& options);
+  Status open_model(const EngineOptions& options);
   Status make_cache(const EngineOptions& options);
   /// Under a limit the pass's scratch is taken at once, at its full size: what grows needs old and
   /// new together.
@@ -216,6 +233,9 @@ class Engine {
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
+  int32_t asked_context_tokens_ = 0;
+  int32_t longest_context_ = 0;
+  kv::SelfExtend self_extend_;
   bool is_kv_limited_ = false;
   StepNeeds steps_;
   int32_t step_rows_ = std::numeric_limits<int32_t>::max();

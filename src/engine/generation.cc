@@ -140,7 +140,7 @@ int64_t context_for(const GenerationOptions& options, int64_t prompt_tokens) {
 
 Status prompt_too_long(const Engine& engine, const GenerationOptions& options,
                        std::string_view what, int64_t prompt_tokens) {
-  const int32_t most = engine.model().config().context_length;
+  const int32_t most = engine.longest_context();
   // An answer may end at the end of the context, the prompt may not.
   const int64_t wanted = std::min<int64_t>(context_for(options, prompt_tokens), most);
   const std::string flags = engine.flags_to_hold(std::max(wanted, prompt_tokens));

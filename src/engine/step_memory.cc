@@ -7,6 +7,17 @@
 #include "fusion/fusion_scratch.h"
 
 namespace weft::engine {
+namespace {
+
+/// Angles of each token (model/context_shift.cc) for each of the model's RoPEs, and how far it is
+/// turned.
+int64_t turn_bytes(const model::ModelConfig& config, int64_t n_tokens) {
+  int64_t token_bytes = 4 * sizeof(int32_t);
+  for (const kernels::RopeParams& rope : config.ropes) token_bytes += rope.n_dims * sizeof(float);
+  return n_tokens * token_bytes;
+}
+
+}  // namespace
 
 StepMemory::StepMemory(const model::Model& model, const kernels::Context& context,
                        const kernels::KvLayout& layout, const StepNeeds& needs)
@@ -43,8 +54,9 @@ int64_t StepMemory::block_rows(int64_t capacity_tokens, int64_t context_tokens,
 int64_t StepMemory::bytes(int64_t capacity_tokens, int64_t context_tokens,
                           int64_t step_rows) const {
   const int64_t step_bytes = scratch_.bytes(shape(capacity_tokens, context_tokens, step_rows));
-  if (!needs_.fuses) return step_bytes;
   const int64_t context = std::min(context_tokens, capacity_tokens);
+  const int64_t turned = turn_bytes(model_.config(), std::min(context, needs_.turned_tokens));
+  if (!needs_.fuses) return std::max(step_bytes, turned);
   return std::max(step_bytes + fusion::fusion_scratch_bytes(model_.config(), context),
                   prefill_rates_bytes(scratch_, model_.config(), capacity_tokens));
 }

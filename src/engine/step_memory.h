@@ -18,6 +18,7 @@ struct StepNeeds {
   int64_t whole_rows = 0;     // rows of prompts that cannot be divided
   int64_t logit_rows = 0;     // held at once; 0: what the sequences' are, old and new
   bool scores = false;        // Engine::score
+  int64_t turned_tokens = 0;  // whose K is turned at once, at most; the engine's to say
 };
 
 /// Of one model, compute path and command. The model must outlive it.

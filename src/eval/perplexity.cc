@@ -82,7 +82,7 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
                                     const PerplexityOptions& options,
                                     FunctionRef<bool(int64_t, int64_t)> progress) {
   const int64_t window_tokens = options.window_tokens;
-  const int32_t context_length = engine.model().config().context_length;
+  const int32_t context_length = engine.longest_context();
   if (window_tokens <= context_length && window_tokens > engine.context_tokens()) {
     return window_does_not_fit(engine, options.window_tokens);
   }

@@ -20,10 +20,12 @@ std::vector<kernels::RopeTable> ropes_at(const model::ModelConfig& config,
   return tables;
 }
 
-std::vector<kernels::RopeTable> ropes_of_range(const model::ModelConfig& config, int32_t begin,
-                                               int32_t end) {
-  std::vector<int32_t> positions(end - begin);
-  std::iota(positions.begin(), positions.end(), begin);
+std::vector<kernels::RopeTable> ropes_of_slots(const model::ModelConfig& config,
+                                               const kv::Cache& cache, kv::SequenceId sequence,
+                                               int32_t begin, int32_t end) {
+  std::vector<int32_t> positions;
+  for (int32_t slot = begin; slot < end; ++slot)
+    positions.push_back(cache.position(sequence, slot));
   return ropes_at(config, positions);
 }
 
@@ -52,7 +54,8 @@ FusionPass::FusionPass(Inputs inputs, const Machine& machine, Stopwatch& watch, 
       chunks_begin_(inputs.prompt.chunk_begin(0)),
       chunks_end_(inputs.prompt.chunk_begin(inputs.prompt.chunks.size())),
       tokens_(inputs.prompt.tokens()),
-      ropes_(ropes_of_range(machine.forward.model().config(), chunks_begin_, chunks_end_)),
+      ropes_(ropes_of_slots(machine.forward.model().config(), cache_, sequence_, chunks_begin_,
+                            chunks_end_)),
       placed_layers_(first_loaded_layer(inputs.options, checks_)),
       sources_(inputs.sources),
       shifts_(inputs.prompt.chunks.size(), machine.forward.model().config().kv_width()) {}
@@ -283,7 +286,7 @@ void FusionPass::read_from_pages(int32_t layer) {
   if (ropes_back_.empty()) {
     list_chunk_rows();
     std::vector<int32_t> back;
-    for (const ChunkRow& row : chunk_rows_) back.push_back(-row.position);
+    for (const ChunkRow& row : chunk_rows_) back.push_back(-cache_.position(sequence_, row.slot));
     ropes_back_ = ropes_at(config, back);
   }
   const int64_t width = kv_width();
@@ -291,7 +294,7 @@ void FusionPass::read_from_pages(int32_t layer) {
   stored_v_.resize(chunk_rows_.size() * width);
   const MatrixView<float> k(stored_k_, width), v(stored_v_, width);
   std::vector<int32_t> slots;
-  for (const ChunkRow& row : chunk_rows_) slots.push_back(row.position);
+  for (const ChunkRow& row : chunk_rows_) slots.push_back(row.slot);
   kernels::read_kv(context_, cache_.layer(layer), cache_.layer_table(sequence_, layer).data(),
                    slots, k, v);
   kernels::apply_rope(context_, ropes_back_[rope_of(layer)], 0, k, config.head_dim);

@@ -91,7 +91,7 @@ class FusionPass : public model::Pass {
   const int32_t chunks_begin_;  // positions [chunks_begin_, chunks_end_) are chunks
   const int32_t chunks_end_;
   const std::vector<int32_t> tokens_;
-  const std::vector<kernels::RopeTable> ropes_;  // of the chunks' positions, each of the model's
+  const std::vector<kernels::RopeTable> ropes_;  // of the chunks' tokens, each of the model's
   int32_t placed_layers_;  // layers below have the chunks' KV in their pages, or need none
   std::span<const std::span<const std::byte>>
       layer_bytes_;            // each chunk's bytes of the layer that runs
@@ -101,7 +101,7 @@ class FusionPass : public model::Pass {
   struct ChunkRow {
     int64_t row = 0;  // of the step
     size_t chunk = 0;
-    int32_t position = 0;
+    int32_t slot = 0;
     int32_t token = 0;  // of the chunk
   };
   std::vector<ChunkRow> chunk_rows_;        // the recomputed tokens

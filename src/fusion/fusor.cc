@@ -73,13 +73,14 @@ bool fits(const store::RecordInfo& info, const model::ModelConfig& config, DType
 }  // namespace
 
 Fusor::Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context,
-             Env& env, store::ChunkStore* store, KeyScope scope)
+             Env& env, store::ChunkStore* store, KeyScope scope, const kv::SelfExtend& self_extend)
     : forward_(forward),
       cache_(cache),
       context_(context),
       env_(env),
       store_(store),
       scope_(std::move(scope)),
+      self_extend_(self_extend),
       computer_(forward, cache, context, scope_.anchor, scope_.record_type) {}
 
 Fusor::~Fusor() = default;

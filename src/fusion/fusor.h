@@ -22,6 +22,7 @@
 #include "fusion/chunk_source.h"
 #include "fusion/prompt.h"
 #include "kv/cache.h"
+#include "kv/self_extend.h"
 #include "model/executor.h"
 #include "model/forward.h"
 #include "store/chunk_store.h"
@@ -82,8 +83,10 @@ class Prefill;
 class Fusor {
  public:
   /// All must outlive the fusor. `store` may be null: then every chunk is a miss and is computed.
+  /// With `self_extend` a prompt has the positions of its whole length before its chunks are
+  /// placed: they are rotated to grouped ones.
   Fusor(model::ForwardPass& forward, kv::Cache& cache, const kernels::Context& context, Env& env,
-        store::ChunkStore* store, KeyScope scope);
+        store::ChunkStore* store, KeyScope scope, const kv::SelfExtend& self_extend = {});
   ~Fusor();
   /// Without one, whatever is computed is kept.
   void set_keep_record(KeepRecord keep) { keep_record_ = std::move(keep); }
@@ -144,6 +147,7 @@ class Fusor {
   Env& env_;
   store::ChunkStore* store_;
   KeyScope scope_;
+  kv::SelfExtend self_extend_;
   KeepRecord keep_record_;
   ChunkComputer computer_;
 };

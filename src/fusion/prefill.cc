@@ -15,6 +15,7 @@
 #include "fusion/fusion_pass_internal.h"
 #include "fusion/gathering_internal.h"
 #include "fusion/with_memory_internal.h"
+#include "model/context_shift.h"
 
 namespace weft::fusion {
 
@@ -58,6 +59,10 @@ Result<int64_t> Prefill::advance_any() {
           break;
         }
         if (!n_rows.is_ok() || *n_rows > 0) return n_rows;
+        if (stage_ == Stage::kPlain && sequence_->length() < std::ssize(tokens_)) {
+          WEFT_RETURN_IF_ERROR(start_plain_step(sequence_->id()));
+          break;
+        }
         finish();
         break;
       }
@@ -131,37 +136,63 @@ Status Prefill::finish_gathering() {
   return start_fusion();
 }
 
-/// The prompt's pages: what the prefix index has of `prefix`, and new ones for the rest.
-Result<kv::Reservation> Prefill::hold_pages(std::span<const int32_t> prefix) {
-  kv::Cache& cache = fusor_.cache_;
-  kv::OwnedSequence sequence(cache);
+/// An empty sequence but for what the prefix index has of `prefix`.
+Result<kv::OwnedSequence> Prefill::begin_sequence(std::span<const int32_t> prefix) {
+  kv::OwnedSequence sequence(fusor_.cache_);
   WEFT_ASSIGN_OR_RETURN(found_prefix_,
-                        cache.attach_prefix(sequence.id(), prefix, fusor_.scope_.salt));
-  auto reservation = cache.reserve(sequence.id(), narrow<int32_t>(tokens_.size()) - found_prefix_);
-  if (reservation.is_ok()) sequence_.emplace(std::move(sequence));
-  return reservation;
+                        fusor_.cache_.attach_prefix(sequence.id(), prefix, fusor_.scope_.salt));
+  return sequence;
+}
+
+/// Slots up to `end`, all at the positions that the row in slot `row` sees.
+Result<kv::Reservation> Prefill::reserve(kv::SequenceId id, int32_t row, int32_t end) {
+  kv::Cache& cache = fusor_.cache_;
+  const kv::SelfExtend& extend = fusor_.self_extend_;
+  if (extend.is_on()) {
+    WEFT_RETURN_IF_ERROR(model::set_positions(fusor_.context_, fusor_.forward_.model().config(),
+                                              cache, id, extend.positions(row, end)));
+  }
+  return cache.reserve(id, end - cache.length(id),
+                       extend.is_plain(row) ? kv::SlotKind::kPrompt : kv::SlotKind::kFused);
 }
 
 Status Prefill::start_plain() {
   // The last token has to run: its logits are what prefill is for.
   const bool may_share = traits_of(options_.mode).shares_prompt;
-  const auto prefix = std::span(tokens_).first(may_share ? tokens_.size() - 1 : 0);
-  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, hold_pages(prefix));
-  const auto rest = std::span(tokens_).subspan(found_prefix_);
-  const model::RowsPass::Options options{.wanted = {std::ssize(rest) - 1}};
-  auto pass = std::make_unique<model::RowsPass>(
-      fusor_.forward_, fusor_.cache_, model::Rows::of(sequence_->id(), rest, found_prefix_),
-      options);
-  pass->hold(std::move(reservation));
-  rows_pass_ = pass.get();
-  pass_ = std::move(pass);
+  WEFT_ASSIGN_OR_RETURN(
+      kv::OwnedSequence sequence,
+      begin_sequence(std::span(tokens_).first(may_share ? tokens_.size() - 1 : 0)));
+  WEFT_RETURN_IF_ERROR(start_plain_step(sequence.id()));
+  sequence_.emplace(std::move(sequence));
   stage_ = Stage::kPlain;
   watch_.charge(report_.timings.lookup_ms);
   return Status::ok();
 }
 
+/// All that is left, or with Self-Extend what comes before more of it is grouped.
+Status Prefill::start_plain_step(kv::SequenceId id) {
+  const int32_t begin = fusor_.cache_.length(id);
+  const int32_t end =
+      std::min(narrow<int32_t>(tokens_.size()), fusor_.self_extend_.next_change(begin));
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, reserve(id, begin, end));
+  const auto rows = std::span(tokens_).subspan(begin, end - begin);
+  model::RowsPass::Options options;
+  if (end == std::ssize(tokens_)) options.wanted = {std::ssize(rows) - 1};
+  pass_.reset();
+  auto pass = std::make_unique<model::RowsPass>(fusor_.forward_, fusor_.cache_,
+                                                model::Rows::of(id, rows, begin), options);
+  pass->hold(std::move(reservation));
+  rows_pass_ = pass.get();
+  pass_ = std::move(pass);
+  return Status::ok();
+}
+
 Status Prefill::start_fusion() {
-  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation, hold_pages(prompt_.prefix));
+  WEFT_ASSIGN_OR_RETURN(kv::OwnedSequence sequence, begin_sequence(prompt_.prefix));
+  const auto n_tokens = narrow<int32_t>(tokens_.size());
+  WEFT_ASSIGN_OR_RETURN(kv::Reservation reservation,
+                        reserve(sequence.id(), n_tokens - 1, n_tokens));
+  sequence_.emplace(std::move(sequence));
   reservation.mark_from(std::max(prompt_.chunk_begin(0), found_prefix_), kv::SlotKind::kFused);
   report_.chunks.clear();
   for (const ChunkSource& source : sources_) {

@@ -50,8 +50,10 @@ class Prefill {
   Result<int64_t> advance_any();
   Status choose_way();
   Status finish_gathering();
-  Result<kv::Reservation> hold_pages(std::span<const int32_t> prefix);
+  Result<kv::OwnedSequence> begin_sequence(std::span<const int32_t> prefix);
+  Result<kv::Reservation> reserve(kv::SequenceId id, int32_t row, int32_t end);
   Status start_plain();
+  Status start_plain_step(kv::SequenceId id);
   Status start_fusion();
   const LoadFailure* charge_pass();
   void compute_anew(LoadFailure failure);

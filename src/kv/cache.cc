@@ -272,6 +272,26 @@ Status Cache::divide(SequenceId id, int32_t begin, int32_t end, int32_t divisor,
   return reposition(id, begin, end, positions, turn);
 }
 
+Status Cache::set_positions(SequenceId id, const PositionMap& positions,
+                            FunctionRef<TurnSlots> turn) {
+  const PositionMap& now = tables().positions(id);
+  if (positions == now) return Status::ok();
+  WEFT_RETURN_IF_ERROR(tables().check_range(id, 0, length(id)));
+  const auto stays = [&](int32_t slot) { return positions.at(slot) == now.at(slot); };
+  int32_t begin = 0, end = length(id);
+  while (begin < end && stays(begin)) ++begin;
+  while (begin < end && stays(end - 1)) --end;
+  if (begin < end) {
+    return reposition(id, begin, end, positions,
+                      [&](std::span<const int32_t> by) { turn(begin, by); });
+  }
+  WEFT_ASSIGN_OR_RETURN(Changes changes, make_changes([&](const BlockTables& tables) {
+                          return tables.repositioned(id, tables.length(id), positions);
+                        }));
+  apply(id, std::move(changes));
+  return Status::ok();
+}
+
 // K is turned at once and not when it is read next: decode reads all of it in the next step.
 Status Cache::reposition(SequenceId id, int32_t begin, int32_t end, const PositionMap& positions,
                          FunctionRef<Turn> turn) {

@@ -133,6 +133,11 @@ class Cache {
   /// otherwise as make_writable, and then `turn` was not called.
   Status shift(SequenceId id, int32_t begin, int32_t end, int32_t delta, FunctionRef<Turn> turn);
   Status divide(SequenceId id, int32_t begin, int32_t end, int32_t divisor, FunctionRef<Turn> turn);
+  /// The same with other positions of all slots, also those past the length: `turn` is told from
+  /// which slot on how many positions each token is to move; those before and after stay where they
+  /// are. It is not called where all do.
+  using TurnSlots = void(int32_t begin, std::span<const int32_t> by);
+  Status set_positions(SequenceId id, const PositionMap& positions, FunctionRef<TurnSlots> turn);
   /// Call before overwriting committed positions [begin, end): shared pages among them are copied
   /// first, so that neither forks nor the prefix index see the change. kInvalidArgument where
   /// layers keep a rolling window; otherwise errors as in reserve.

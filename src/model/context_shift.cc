@@ -49,6 +49,13 @@ Status remove_tokens(const kernels::Context& context, const ModelConfig& config,
   });
 }
 
+Status set_positions(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
+                     kv::SequenceId sequence, const kv::PositionMap& positions) {
+  return cache.set_positions(sequence, positions, [&](int32_t begin, std::span<const int32_t> by) {
+    move(context, config, cache, sequence, by, begin, begin);
+  });
+}
+
 Status shift_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
                     kv::SequenceId sequence, const SlotRange& slots, int32_t delta) {
   return cache.shift(sequence, slots.begin, slots.end, delta, [&](std::span<const int32_t> by) {

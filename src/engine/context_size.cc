@@ -1,0 +1,43 @@
+#include "engine/context_size.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/narrow.h"
+
+namespace weft::engine {
+namespace {
+
+// As long a text as 32 bits count slots of, with room for what is reserved after it.
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() / 2;
+
+}  // namespace
+
+Result<ContextSize> context_size(const ContextRequest& request, int32_t model_length,
+                                 int32_t usual_tokens) {
+  const kv::SelfExtend& extend = request.self_extend;
+  WEFT_RETURN_IF_ERROR(extend.check());
+  const auto times = [&](int32_t n_tokens) {
+    return narrow<int32_t>(std::min(int64_t{n_tokens} * extend.group_tokens, kMostTokens));
+  };
+  ContextSize size;
+  size.most_tokens = request.beyond_context ? narrow<int32_t>(kMostTokens) : times(model_length);
+  size.tokens = request.context_tokens != 0 ? request.context_tokens : times(usual_tokens);
+  if (size.tokens < 1 || size.tokens > size.most_tokens) {
+    return invalid_argument(fmt::format(
+        "-c {}: the model's context is 1 to {} tokens{}", size.tokens, size.most_tokens,
+        extend.is_on() ? fmt::format(" with --grp-attn-n {}", extend.group_tokens) : ""));
+  }
+  const int32_t last_position = extend.last_position(size.tokens);
+  size.model_tokens = std::min(model_length, last_position + 1);
+  if (last_position < model_length) return size;
+  size.note = fmt::format("-c {}: positions reach {}, the model was trained for {} tokens: {}",
+                          size.tokens, last_position, model_length,
+                          extend.is_on() ? "a larger --grp-attn-n keeps within them"
+                                         : "--grp-attn-n would keep within them");
+  return size;
+}
+
+}  // namespace weft::engine
