@@ -16,6 +16,7 @@
 namespace weft::engine {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -142,6 +143,13 @@ TEST_P(SelfExtendTest, StepsOfAnyLengthGiveTheSameBits) {
     const kv::OwnedSequence sequence = engine->create_sequence();
     EXPECT_THAT(run(*engine, sequence, tokens, step_tokens, 0), ElementsAreArray(expected));
   }
+  // All of it depends on more than its ids, so that no other text's prefix is made of it.
+  for (const kv::Snapshot& group : engine->kv_snapshots()) {
+    for (const auto& one : group.sequences) {
+      EXPECT_THAT(one.sequence.kinds,
+                  ElementsAre(kv::SlotRun{.end = 300, .kind = kv::SlotKind::kFused}));
+    }
+  }
   // And scored.
   const kv::OwnedSequence scored = engine->create_sequence();
   const Appended all[] = {{&scored, tokens}};
@@ -241,7 +249,7 @@ TEST_P(SelfExtendTest, AFusedPromptIsAtThePositionsOfItsLength) {
     auto fused = fusor->prefill(prompt, {.mode = mode,
                                          .ratio = 0.2,
                                          .selector = fusion::SelectorKind::kQueryAttention,
-                                         .propagate = 0,
+                                         .propagate = 1,
                                          .allow_plain = false});
     ASSERT_TRUE(fused.is_ok()) << fused.status().message();
     const std::vector<int32_t> tokens = prompt.tokens();
@@ -333,6 +341,26 @@ TEST(SelfExtendEngine, RefusesSeveralRequestsByName) {
   EXPECT_THAT(batcher.status().message(), HasSubstr("--grp-attn-n"));
   const auto wrong = Engine::open(posix_env(), {.model_path = path, .self_extend = {4, 30}});
   EXPECT_THAT(wrong.status().message(), HasSubstr("--grp-attn-w 30"));
+}
+
+TEST(SelfExtendEngine, WindowsKeepWhatMayBeTurned) {
+  const test::TempDir dir;
+  const std::string path = dir.path() + "/model.gguf";
+  gguf::RandomModelOptions options = random_model("gemma3", 2);
+  options.context_length = 1024;  // some windows and steps
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
+  const auto engine = Engine::open(
+      posix_env(), {.model_path = path, .self_extend = kExtend, .rolls_windows = true});
+  ASSERT_TRUE(engine.is_ok()) << engine.status().message();
+  kv::OwnedSequence sequence = (*engine)->create_sequence();
+  for (int i = 0; i < 8; ++i) {
+    const auto logits = (*engine)->append(sequence, some_tokens(500));
+    ASSERT_TRUE(logits.is_ok()) << logits.status().message();
+  }
+  EXPECT_TRUE(sequence.is_whole());
+  ASSERT_TRUE(sequence.truncate(sequence.longest_cut(700)).is_ok());
+  EXPECT_EQ(sequence.length(), 700);
+  EXPECT_TRUE((*engine)->append(sequence, some_tokens(10)).is_ok());
 }
 
 TEST(SelfExtendEngine, BeyondItsContextAModelGoesOnWithoutGroups) {
