@@ -143,11 +143,13 @@ TEST_P(SelfExtendTest, StepsOfAnyLengthGiveTheSameBits) {
     const kv::OwnedSequence sequence = engine->create_sequence();
     EXPECT_THAT(run(*engine, sequence, tokens, step_tokens, 0), ElementsAreArray(expected));
   }
-  // All of it depends on more than its ids, so that no other text's prefix is made of it.
+  // All but the first token, whose position stays 0, depends on more than its ids, so that no
+  // other text's prefix is made of it.
   for (const kv::Snapshot& group : engine->kv_snapshots()) {
     for (const auto& one : group.sequences) {
       EXPECT_THAT(one.sequence.kinds,
-                  ElementsAre(kv::SlotRun{.end = 300, .kind = kv::SlotKind::kFused}));
+                  ElementsAre(kv::SlotRun{.end = 1, .kind = kv::SlotKind::kPrompt},
+                              kv::SlotRun{.end = 300, .kind = kv::SlotKind::kFused}));
     }
   }
   // And scored.
