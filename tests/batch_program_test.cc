@@ -646,7 +646,9 @@ TEST_F(Batch, BenchMeasuresEachBatch) {
   ASSERT_EQ(batches.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     const Json& b = batches[i];
-    expect_fields(b, {"batch", "prefill_tokens_per_s", "decode_tokens_per_s", "itl_ms"});
+    expect_fields(b, {"batch", "prefill_tokens_per_s", "decode_tokens_per_s", "itl_ms", "kv"});
+    expect_fields(b["kv"], {"pages_peak", "bytes_peak", "shared_share", "wasted_share"});
+    EXPECT_EQ(b["kv"]["shared_share"], 0);
     EXPECT_EQ(b["batch"], (std::vector<int>{1, 4, 2})[i]);
     for (const char* name : {"prefill_tokens_per_s", "decode_tokens_per_s"}) {
       expect_fields(b[name], {"median", "min", "max"});
@@ -662,6 +664,31 @@ TEST_F(Batch, BenchMeasuresEachBatch) {
   EXPECT_THAT(weft(arguments).out, AllOf(HasSubstr("\nbatch "), HasSubstr("\n    4  ")));
 }
 
+TEST_F(Batch, BenchShowsWhatASharedPromptSaves) {
+  Arguments arguments{"bench", "batch", "-m", model(), "--compute", "f32", "-t", "1"};
+  arguments.insert(arguments.end(), {"--batch", "1,4", "-p", "10", "-n", "5", "--repeat", "1",
+                                     "--shared-prompt", "64", "--mixed", "--json"});
+  const Outcome run = weft(arguments);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json report = run.json();
+  EXPECT_EQ(report["same_answers"], true);
+  const Json& batches = report["batches"];
+  ASSERT_EQ(batches.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(batches[i]["batch"], i < 2 ? 1 : 4);
+    EXPECT_EQ(batches[i]["shares_prompt"], i % 2 == 1);
+  }
+  EXPECT_EQ(batches[2]["kv"]["shared_share"], 0);
+  EXPECT_GT(batches[3]["kv"]["shared_share"], 0.25);
+  EXPECT_LT(batches[3]["kv"]["bytes_peak"], batches[2]["kv"]["bytes_peak"].get<double>() / 2);
+  arguments.pop_back();
+  const std::string table = weft(arguments).out;
+  EXPECT_THAT(table,
+              HasSubstr("64 that are the same for all, then prompts of 1 to 19, 2 to 8 new"));
+  EXPECT_THAT(table, HasSubstr("\n    4      yes  "));
+  EXPECT_THAT(table, HasSubstr("with and without sharing the answers are the same\n"));
+}
+
 TEST_F(Batch, BenchRefusesWhatItCannotRun) {
   const auto bench = [](const Arguments& more) {
     Arguments arguments{"bench", "batch", "-m", model(), "-t", "1"};
@@ -674,11 +701,16 @@ TEST_F(Batch, BenchRefusesWhatItCannotRun) {
                  "--batch " + list + ": must be numbers from 1 to 1024 with commas between");
   }
   expect_error(bench({"--batch", ""}), 2, "--batch: must not be empty");
-  for (const Arguments& wrong : {Arguments{"-p", "0"}, Arguments{"-n", "1"},
-                                 Arguments{"--repeat", "0"}, Arguments{"-p", "x"}}) {
+  for (const Arguments& wrong :
+       {Arguments{"-p", "0"}, Arguments{"-n", "1"}, Arguments{"--repeat", "0"},
+        Arguments{"-p", "x"}, Arguments{"--shared-prompt", "0"}}) {
     expect_error(bench(wrong), 2, wrong[1] + ": must be a whole number");
   }
   expect_error(bench({"-c", "64", "-p", "60", "-n", "5"}), 2, "do not fit the context of 64");
+  expect_error(bench({"-c", "64", "-p", "8", "-n", "5", "--shared-prompt", "52"}), 2,
+               "60 tokens of a prompt and 5 new ones do not fit the context of 64");
+  expect_error(bench({"-c", "64", "-p", "28", "-n", "5", "--mixed"}), 2,
+               "56 tokens of a prompt and 10 new ones do not fit the context of 64");
   const std::string ten_pages =
       test::kv_limit_flag(folder_->path(), model(), 10,
                           {.n_sequences = 8, .batches = true, .whole_rows = 320}, {.n_threads = 1});

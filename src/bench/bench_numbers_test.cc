@@ -86,6 +86,14 @@ TEST_F(BenchNumbers, BatchRefusesThem) {
     expect_refused(BatchOptions{.batches = {1}, .prompt_tokens = 8, .new_tokens = n});
   }
   expect_refused(BatchOptions{.batches = {1}, .prompt_tokens = 8, .new_tokens = 1});
+  for (const int32_t n : {kMin, -1, 250, kMax}) {
+    expect_refused(
+        BatchOptions{.batches = {1}, .prompt_tokens = 8, .new_tokens = 4, .shared_tokens = n});
+  }
+  for (const int32_t n : {120, kMax}) {  // up to twice as many
+    expect_refused(
+        BatchOptions{.batches = {1}, .prompt_tokens = n, .new_tokens = 12, .mixed = true});
+  }
   expect_refused(BatchOptions{.batches = {1, kMax}, .prompt_tokens = 8, .new_tokens = 8});
 }
 
@@ -100,14 +108,52 @@ TEST_F(BenchNumbers, BatchReportsEachSizeInItsOrder) {
                   });
   ASSERT_TRUE(report.is_ok()) << report.status().message();
   EXPECT_EQ(done.size(), 6u);
-  ASSERT_EQ(report->size(), 2u);
-  EXPECT_EQ((*report)[0].batch, 2);
-  EXPECT_EQ((*report)[1].batch, 1);
-  for (const BatchSpeed& speed : *report) {
+  ASSERT_EQ(report->speeds.size(), 2u);
+  EXPECT_EQ(report->speeds[0].batch, 2);
+  EXPECT_EQ(report->speeds[1].batch, 1);
+  for (const BatchSpeed& speed : report->speeds) {
     EXPECT_GT(speed.prefill_tokens_per_s.min, 0);
     EXPECT_GT(speed.decode_tokens_per_s.min, 0);
     EXPECT_LE(speed.itl_ms_p50, speed.itl_ms_p95);
   }
+}
+
+// The numbers of pages of 16 that such prompts take.
+TEST_F(BenchNumbers, BatchTellsWhatTheCacheHeld) {
+  const auto report = bench_batch(
+      *engine_,
+      {.batches = {1, 4}, .prompt_tokens = 16, .new_tokens = 16, .shared_tokens = 64, .repeat = 1},
+      go_on);
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  EXPECT_TRUE(report->same_answers);
+  ASSERT_EQ(report->speeds.size(), 4u);
+  const auto expect = [&](int i, int32_t batch, bool shares, int32_t pages, int32_t shared) {
+    const BatchSpeed& speed = report->speeds[i];
+    EXPECT_EQ(speed.batch, batch);
+    EXPECT_EQ(speed.shares_prompt, shares);
+    EXPECT_EQ(speed.kv.pages_peak, pages);
+    EXPECT_EQ(speed.kv.bytes_peak, pages * engine_->page_bytes());
+    EXPECT_DOUBLE_EQ(speed.kv.shared_share, 1.0 * shared / pages);
+    EXPECT_GT(speed.kv.wasted_share, 0);
+  };
+  expect(0, 1, false, 6, 0);
+  expect(1, 1, true, 6, 0);
+  expect(2, 4, false, 24, 0);
+  expect(3, 4, true, 4 + 4 * 2, 4);
+  // A page more for each whose last page is a whole one, else up to 15 slots of 16.
+  EXPECT_LT(report->speeds[2].kv.wasted_share, 15.0 / 96);
+}
+
+TEST_F(BenchNumbers, BatchMixesLengths) {
+  const auto report = bench_batch(
+      *engine_,
+      {.batches = {16}, .prompt_tokens = 60, .new_tokens = 20, .mixed = true, .repeat = 1}, go_on);
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  const BatchKv& kv = report->speeds[0].kv;
+  // Last pages are half empty on average, whatever the lengths.
+  EXPECT_GT(kv.wasted_share, 0.03);
+  EXPECT_LT(kv.wasted_share, 0.25);
+  EXPECT_EQ(kv.shared_share, 0);
 }
 
 }  // namespace

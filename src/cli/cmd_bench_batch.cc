@@ -4,6 +4,8 @@
 // engine is opened once for the largest batch, so that all share one KV cache.
 #include <fmt/format.h>
 
+#include "base/byte_sizes.h"
+#include "base/narrow.h"
 #include "base/parse_number.h"
 #include "bench/batch.h"
 #include "cli/app.h"
@@ -24,15 +26,63 @@ struct BenchBatchFlags {
 // Sequences.
 constexpr int32_t kMostAtOnce = 1024;
 
-Json report_json(const engine::Engine& engine, const std::vector<bench::BatchSpeed>& speeds) {
+Json report_json(const engine::Engine& engine, const BenchBatchFlags& flags,
+                 const bench::BatchReport& report) {
+  const bool is_shared = flags.options.shared_tokens > 0;
   Json batches = Json::array();
-  for (const bench::BatchSpeed& s : speeds) {
+  for (const bench::BatchSpeed& s : report.speeds) {
     batches.push_back({{"batch", s.batch},
                        {"prefill_tokens_per_s", spread_json(s.prefill_tokens_per_s)},
                        {"decode_tokens_per_s", spread_json(s.decode_tokens_per_s)},
-                       {"itl_ms", {{"p50", s.itl_ms_p50}, {"p95", s.itl_ms_p95}}}});
+                       {"itl_ms", {{"p50", s.itl_ms_p50}, {"p95", s.itl_ms_p95}}},
+                       {"kv",
+                        {{"pages_peak", s.kv.pages_peak},
+                         {"bytes_peak", s.kv.bytes_peak},
+                         {"shared_share", s.kv.shared_share},
+                         {"wasted_share", s.kv.wasted_share}}}});
+    if (is_shared) batches.back()["shares_prompt"] = s.shares_prompt;
   }
-  return {{"engine", engine_json(engine)}, {"batches", std::move(batches)}};
+  Json json = {{"engine", engine_json(engine)}, {"batches", std::move(batches)}};
+  if (is_shared) json["same_answers"] = report.same_answers;
+  return json;
+}
+
+std::string prompts_text(const bench::BatchOptions& options) {
+  std::string text =
+      options.mixed
+          ? fmt::format("prompts of 1 to {}, 2 to {} new tokens", 2 * options.prompt_tokens - 1,
+                        2 * options.new_tokens - 2)
+          : fmt::format("prompts of {}, {} new tokens", options.prompt_tokens, options.new_tokens);
+  if (options.shared_tokens == 0) return text;
+  return fmt::format("{} that are the same for all, then {}", options.shared_tokens, text);
+}
+
+void print_report(const engine::Engine& engine, const BenchBatchFlags& flags,
+                  const bench::BatchReport& report) {
+  const bool is_shared = flags.options.shared_tokens > 0;
+  fmt::print("{} threads, {}, compute {}; {}; median (min to max), tokens/s of all together\n",
+             engine.context().pool.size(), kernels::isa_name(engine.context().isa),
+             engine::kMatmulPaths.name(engine.context().matmul_path), prompts_text(flags.options));
+  fmt::print("{:>5}{}  {:>28}  {:>26}  {:>8}  {:>8}  {:>9}  {:>6}  {:>6}\n", "batch",
+             is_shared ? "  sharing" : "", "prefill", "decode", "ITL ms", "p95 ms", "KV", "shared",
+             "waste");
+  for (const bench::BatchSpeed& s : report.speeds) {
+    const auto text = [](const Spread& x) {
+      return fmt::format("{:.1f} ({:.1f} to {:.1f})", x.median, x.min, x.max);
+    };
+    fmt::print("{:>5}{}  {:>28}  {:>26}  {:>8.2f}  {:>8.2f}  {:>9}  {:>5.1f}%  {:>5.1f}%\n",
+               s.batch,
+               !is_shared        ? ""
+               : s.shares_prompt ? "      yes"
+                                 : "       no",
+               text(s.prefill_tokens_per_s), text(s.decode_tokens_per_s), s.itl_ms_p50,
+               s.itl_ms_p95, size_text(narrow<uint64_t>(s.kv.bytes_peak)), 100 * s.kv.shared_share,
+               100 * s.kv.wasted_share);
+  }
+  if (is_shared) {
+    fmt::print("with and without sharing the answers are {}\n",
+               report.same_answers ? "the same" : "NOT the same");
+  }
 }
 
 /// `n_contexts` is what the KV cache is made for: the largest batch with prompt and answer.
@@ -52,33 +102,19 @@ Status run_bench_batch(App& app, BenchBatchFlags flags) {
   // The prefill that is timed is one step.
   flags.model.steps = {.n_sequences = flags.model.n_contexts,
                        .batches = true,
-                       .whole_rows = int64_t{flags.model.n_contexts} * flags.options.prompt_tokens};
+                       .whole_rows = bench::longest_prefill(flags.options)};
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto progress = std::make_unique<Progress>("bench batch");
-  WEFT_ASSIGN_OR_RETURN(const std::vector<bench::BatchSpeed> speeds,
+  WEFT_ASSIGN_OR_RETURN(const bench::BatchReport report,
                         bench::bench_batch(*engine, flags.options, [&](int64_t done, int64_t n) {
                           progress->show(done, n, "runs");
                           return !interrupted();
                         }));
   progress.reset();
   if (flags.json) {
-    print_json(report_json(*engine, speeds));
-    return Status::ok();
-  }
-  fmt::print(
-      "{} threads, {}, compute {}; prompts of {}, {} new tokens; median (min to max), "
-      "tokens/s of all together\n",
-      engine->context().pool.size(), kernels::isa_name(engine->context().isa),
-      engine::kMatmulPaths.name(engine->context().matmul_path), flags.options.prompt_tokens,
-      flags.options.new_tokens);
-  fmt::print("{:>5}  {:>28}  {:>26}  {:>8}  {:>8}\n", "batch", "prefill", "decode", "ITL ms",
-             "p95 ms");
-  for (const bench::BatchSpeed& s : speeds) {
-    const auto text = [](const Spread& x) {
-      return fmt::format("{:.1f} ({:.1f} to {:.1f})", x.median, x.min, x.max);
-    };
-    fmt::print("{:>5}  {:>28}  {:>26}  {:>8.2f}  {:>8.2f}\n", s.batch, text(s.prefill_tokens_per_s),
-               text(s.decode_tokens_per_s), s.itl_ms_p50, s.itl_ms_p95);
+    print_json(report_json(*engine, flags, report));
+  } else {
+    print_report(*engine, flags, report);
   }
   return Status::ok();
 }
@@ -96,6 +132,15 @@ void add_bench_batch_command(Command bench, App& app) {
       .in_range(1, 1 << 20);
   command.add_option("-n,--tokens", flags->options.new_tokens, "tokens to decode (default: 64)")
       .in_range(2, 1 << 20);
+  command.add_flag(
+      "--mixed", flags->options.mixed,
+      "prompts and answers of lengths by chance, up to twice as long: that is the mean");
+  command
+      .add_option("--shared-prompt", flags->options.shared_tokens,
+                  "tokens that all prompts begin with, before their own: each batch runs without "
+                  "and with sharing them")
+      .value_name("TOKENS")
+      .in_range(1, 1 << 20);
   command.add_option("--repeat", flags->options.repeat, "timed runs of each (default: 3)")
       .in_range(1, 1000);
   command.add_flag("--json", flags->json, "print the report as JSON");

@@ -176,6 +176,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
                                  : std::span(logits_).subspan(sampled++ * n_vocab, n_vocab);
     if (request.begin_ns == 0) request.begin_ns = engine_.env().monotonic_ns();
     const Status usable = check_logits(scores);
+    if (usable.is_ok()) ++stats_.new_tokens;
     const bool has_room = engine_.cache_->length(request.sequence->id()) < engine_.context_tokens();
     const auto next = usable.is_ok() ? request.text->next(scores, has_room, kNoText) : std::nullopt;
     if (next) {

@@ -49,6 +49,7 @@ struct BatcherOptions {
 /// What was run, so far.
 struct BatchStats {
   int64_t prompt_rows = 0;  // computed, those of preempted requests again
+  int64_t new_tokens = 0;   // sampled
   int64_t preemptions = 0;
   int32_t pages_peak = 0;    // of the KV cache, held by requests at once
   int32_t pages_shared = 0;  // of those at the peak, held by more than one

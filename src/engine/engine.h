@@ -180,8 +180,8 @@ class Engine {
                                         const AppendOptions& options = {});
   static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
-  /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in steps,
-  /// and an error leaves what was run before.
+  /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in
+  /// steps, and an error leaves what was run before.
   Status score(std::span<const Appended> appended, std::span<const int64_t> rows,
                FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
