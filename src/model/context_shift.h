@@ -34,10 +34,10 @@ struct SlotRange {
   int32_t end = 0;
 };
 
-/// For tests so far. The tokens in these slots get positions that are `delta` larger, or are divided
-/// by `divisor` and rounded down: their K is turned there with each layer's own RoPE, and rounded
-/// once more to its type. Slots stay. Errors as kv::Cache::shift and divide; the sequence is then as
-/// it was.
+/// For tests so far. The tokens in these slots get positions that are `delta` larger, or are
+/// divided by `divisor` and rounded down: their K is turned there with each layer's own RoPE, and
+/// rounded once more to its type. Slots stay. Errors as kv::Cache::shift and divide; the sequence
+/// is then as it was.
 Status shift_tokens(const kernels::Context& context, const ModelConfig& config, kv::Cache& cache,
                     kv::SequenceId sequence, const SlotRange& slots, int32_t delta);
 /// For tests so far, as shift_tokens.
