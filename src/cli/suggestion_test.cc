@@ -54,6 +54,8 @@ TEST(Suggestion, UsualWordMeansACommandThatTheGroupHas) {
   EXPECT_THAT(foreign_flag("ask", "-k"), Optional(HasSubstr("--chunks")));
   EXPECT_EQ(foreign_flag("generate", "-k"), std::nullopt);
   EXPECT_EQ(long_form("-ctk"), "--cache-type-k");
+  EXPECT_EQ(long_form("-gan"), "--grp-attn-n");
+  EXPECT_EQ(long_form("-gaw"), "--grp-attn-w");
   EXPECT_EQ(long_form("-c"), "");
 }
 

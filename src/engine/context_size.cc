@@ -13,6 +13,21 @@ namespace {
 // As long a text as 32 bits count slots of, with room for what is reserved after it.
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() / 2;
 
+/// At most `n_tokens`, and as many as keep within the positions that the model knows; at least
+/// model_length. last_position() never falls, so that halves of the range can be left out.
+int32_t longest_within(const kv::SelfExtend& extend, int32_t model_length, int32_t n_tokens) {
+  int32_t fits = std::min(model_length, n_tokens);
+  for (int32_t too_long = n_tokens; fits < too_long;) {
+    const int32_t middle = too_long - (too_long - fits) / 2;
+    if (extend.last_position(middle) < model_length) {
+      fits = middle;
+    } else {
+      too_long = middle - 1;
+    }
+  }
+  return fits;
+}
+
 }  // namespace
 
 Result<ContextSize> context_size(const ContextRequest& request, int32_t model_length,
@@ -24,7 +39,9 @@ Result<ContextSize> context_size(const ContextRequest& request, int32_t model_le
   };
   ContextSize size;
   size.most_tokens = request.beyond_context ? narrow<int32_t>(kMostTokens) : times(model_length);
-  size.tokens = request.context_tokens != 0 ? request.context_tokens : times(usual_tokens);
+  size.tokens = request.context_tokens != 0
+                    ? request.context_tokens
+                    : longest_within(extend, model_length, times(usual_tokens));
   if (size.tokens < 1 || size.tokens > size.most_tokens) {
     return invalid_argument(fmt::format(
         "-c {}: the model's context is 1 to {} tokens{}", size.tokens, size.most_tokens,

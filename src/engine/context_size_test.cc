@@ -45,6 +45,18 @@ TEST(ContextSize, WithGroupsItIsAsManyTimesTheModels) {
   EXPECT_THAT(error_of({.self_extend = {4, 1023}}), HasSubstr("--grp-attn-w 1023"));
 }
 
+TEST(ContextSize, WhereNobodySaysItKeepsToTheModelsPositions) {
+  const kv::SelfExtend extend{4, 1024};
+  const auto size = context_size({.self_extend = extend}, 8192, 8192);
+  ASSERT_TRUE(size.is_ok());
+  EXPECT_EQ(size->note, "");
+  EXPECT_LT(size->tokens, 4 * 8192);
+  EXPECT_LT(extend.last_position(size->tokens), 8192);
+  EXPECT_EQ(extend.last_position(size->tokens + 1), 8192);
+  EXPECT_EQ(context_size({.self_extend = {4, 32768}}, 8192, 8192)->tokens, 8192);
+  EXPECT_EQ(context_size({.self_extend = {256, 0}}, 8192, 8192)->tokens, 256 * 8192);
+}
+
 TEST(ContextSize, SaysWherePositionsAreNotTheModels) {
   const ContextSize full = size_of({.context_tokens = 32768, .self_extend = {4, 1024}});
   EXPECT_EQ(full.model_tokens, 8192);
