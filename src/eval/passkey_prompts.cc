@@ -65,7 +65,9 @@ std::vector<std::string> names(Random& random, size_t n) {
   return out;
 }
 
-/// A key as the text has it, and the question for it.
+/// A key as the text has it, and the question for it. Without "Answer with the number." SmolLM2-135M
+/// would rather say what a pass key is: of ten prompts of 1,024 tokens 7 were answered with the
+/// number in the novel and 5 in the papers' filler, with it 10 and 10.
 struct Key {
   std::string name;  // "": the only one
   std::string value;
@@ -74,7 +76,10 @@ struct Key {
   std::string needle() const {
     return fmt::format(" The {0} is {1}. Remember it. {1} is the {0}.", called(), value);
   }
-  std::string question() const { return fmt::format("\n\nWhat is the {}?", called()); }
+  std::string question() const {
+    return fmt::format("\n\nWhat is the {}? Answer with the {}.", called(),
+                       name.empty() ? "number" : "key");
+  }
   std::string answer_begin() const { return fmt::format("The {} is", called()); }
 };
 
