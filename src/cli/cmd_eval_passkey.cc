@@ -62,23 +62,19 @@ Json result_json(const eval::PasskeyResult& result) {
 
 Status run_passkey(App& app, PasskeyFlags flags) {
   if (flags.depth_flag->was_given()) flags.options.depth = flags.depth;
-  std::optional<std::string> text;
+  std::optional<eval::PasskeyText> text;
   if (!flags.file.empty()) {
-    WEFT_ASSIGN_OR_RETURN(text, read_file(app.env, flags.file, kMaxTextBytes));
+    text.emplace(flags.file);
+    WEFT_ASSIGN_OR_RETURN(text->text, read_file(app.env, flags.file, kMaxTextBytes));
   }
   WEFT_RETURN_IF_ERROR(choose_lengths(app, flags));
   flags.model.n_contexts = 2;  // what prompts share, and one that goes on from it
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  const auto prompts = eval::PasskeyPrompts::create(*engine, text, flags.options);
-  if (!prompts.is_ok()) {
-    const bool is_of_file = prompts.status().message().starts_with("the text ") && text;
-    return is_of_file ? Status(prompts.status().code(),
-                               fmt::format("{}: {}", flags.file, prompts.status().message()))
-                      : prompts.status();
-  }
+  WEFT_ASSIGN_OR_RETURN(const auto prompts,
+                        eval::PasskeyPrompts::create(*engine, text, flags.options));
   Progress progress("passkey");
   WEFT_ASSIGN_OR_RETURN(const eval::PasskeyResult result,
-                        eval::passkey(*engine, *prompts, [&](int64_t done, int64_t total) {
+                        eval::passkey(*engine, prompts, [&](int64_t done, int64_t total) {
                           progress.show(done, total, "trials");
                           return !interrupted();
                         }));

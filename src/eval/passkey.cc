@@ -59,9 +59,7 @@ class Run {
 
  private:
   static Status stopped() { return cancelled("the evaluation was stopped"); }
-  bool goes_on() {
-    return progress_(std::ssize(result_.trials), prompts_.options().n_trials);
-  }
+  bool goes_on() { return progress_(std::ssize(result_.trials), prompts_.options().n_trials); }
   int64_t needed_tokens() const {
     return int64_t{prompts_.options().length_tokens} + generation_.max_tokens;
   }
@@ -92,9 +90,8 @@ class Run {
   }
 
   Status answer(const kv::OwnedSequence& sequence, const PasskeyPrompt& prompt) {
-    WEFT_ASSIGN_OR_RETURN(
-        std::vector<float> logits,
-        append(sequence, std::span(prompt.tokens).subspan(sequence.length())));
+    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
+                          append(sequence, std::span(prompt.tokens).subspan(sequence.length())));
     WEFT_ASSIGN_OR_RETURN(engine::Generation generation,
                           engine::generate(engine_, sequence, std::move(logits), generation_,
                                            [&](std::string_view) { return goes_on(); }));

@@ -19,6 +19,8 @@
 namespace weft::eval {
 namespace {
 
+// Of sentences that no space follows.
+constexpr std::array<std::string_view, 3> kWideEnds{"\u3002", "\uFF01", "\uFF1F"};
 constexpr std::string_view kSpace = " \t\r\n\f\v";
 constexpr size_t kMostSentenceBytes = 400;
 
@@ -59,15 +61,15 @@ std::vector<std::string> names(Random& random, size_t n) {
   std::vector<std::string> out;
   for (size_t i = 0; i < n; ++i) {
     std::swap(all[i], all[i + one_of(random, all.size() - i)]);
-    out.push_back(fmt::format("{} {}", kColours[all[i] / kThings.size()],
-                              kThings[all[i] % kThings.size()]));
+    out.push_back(
+        fmt::format("{} {}", kColours[all[i] / kThings.size()], kThings[all[i] % kThings.size()]));
   }
   return out;
 }
 
-/// A key as the text has it, and the question for it. Without "Answer with the number." SmolLM2-135M
-/// would rather say what a pass key is: of ten prompts of 1,024 tokens 7 were answered with the
-/// number in the novel and 5 in the papers' filler, with it 10 and 10.
+/// A key as the text has it, and the question for it. Without "Answer with the number." SmolLM2
+/// may say what a pass key is: of ten prompts of 1,024 tokens 7 were answered with the number in a
+/// novel and 5 in the papers' filler, with it 10 and 10.
 struct Key {
   std::string name;  // "": the only one
   std::string value;
@@ -93,7 +95,7 @@ Result<std::vector<int32_t>> encode_within(const text::Tokenizer& tokenizer,
 size_t piece_bytes(std::string_view word) {
   size_t end = std::min(word.size(), kMostSentenceBytes);
   while (end < word.size() && end > 0 && is_utf8_continuation(word[end])) --end;
-  for (const std::string_view mark : {"。", "!", "?"}) {
+  for (const std::string_view mark : kWideEnds) {
     const size_t at = word.substr(0, end).find(mark);
     if (at != std::string_view::npos) end = at + mark.size();
   }
@@ -101,10 +103,10 @@ size_t piece_bytes(std::string_view word) {
 }
 
 bool ends_sentence(std::string_view word) {
-  for (const std::string_view mark : {"。", "!", "?"}) {
+  for (const std::string_view mark : kWideEnds) {
     if (word.ends_with(mark)) return true;
   }
-  for (const std::string_view closing : {"\"", "'", ")", "]", "_", "”", "’", "»"}) {
+  for (const std::string_view closing : {"\"", "'", ")", "]", "_", "\u201D", "\u2019", "\u00BB"}) {
     if (word.ends_with(closing)) word.remove_suffix(closing.size());
   }
   constexpr std::array<std::string_view, 5> kTitles{"Mr.", "Mrs.", "Ms.", "Dr.", "St."};
@@ -157,11 +159,11 @@ std::vector<std::string> sentences_of(std::string_view text) {
 }
 
 Result<PasskeyPrompts> PasskeyPrompts::create(const engine::Engine& engine,
-                                              std::optional<std::string_view> text,
+                                              const std::optional<PasskeyText>& text,
                                               const PasskeyOptions& options) {
-  PasskeyPrompts prompts(options);
-  prompts.repeats_ = !text;
-  WEFT_RETURN_IF_ERROR(prompts.read_text(engine.tokenizer(), text.value_or(kGeneratedText)));
+  PasskeyPrompts prompts(options, text ? text->name : "");
+  const std::string_view running = text ? std::string_view(text->text) : kGeneratedText;
+  WEFT_RETURN_IF_ERROR(prompts.read_text(engine.tokenizer(), running));
   WEFT_RETURN_IF_ERROR(prompts.make_groups(engine));
   return prompts;
 }
@@ -169,12 +171,12 @@ Result<PasskeyPrompts> PasskeyPrompts::create(const engine::Engine& engine,
 Status PasskeyPrompts::read_text(const text::Tokenizer& tokenizer, std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  if (!is_valid_utf8(text)) return corrupt("the text is not UTF-8");
+  if (!is_valid_utf8(text)) return corrupt(text_name_ + ": is not UTF-8");
   for (const std::string& sentence : sentences_of(text)) {
     WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, encode_within(tokenizer, sentence));
     if (!tokens.empty()) sentences_.push_back(std::move(tokens));
   }
-  if (sentences_.empty()) return corrupt("the text is empty");
+  if (sentences_.empty()) return corrupt(text_name_ + ": has no text");
   return Status::ok();
 }
 
@@ -252,13 +254,14 @@ Status PasskeyPrompts::choose_places(Random& random) {
         options_.n_needles > 1 ? ", or there must be fewer --needles" : ""));
   }
   size_t n_places = sentences_.size();
-  if (!repeats_) {
+  if (!text_name_.empty()) {
     int64_t n_after = 0;
     while (n_places > 0 && n_after < needed) n_after += std::ssize(sentences_[--n_places]);
     if (n_after < needed) {
       return resource_exhausted(
-          fmt::format("the text has {} tokens, a prompt of --length {} takes {} of it", n_after,
-                      options_.length_tokens, needed));
+          fmt::format("{}: has {} tokens, a prompt of --length {} takes {} of it: give a longer "
+                      "text or a smaller --length",
+                      text_name_, n_after, options_.length_tokens, needed));
     }
     ++n_places;  // the sentence from which on it is enough is one of them
   }

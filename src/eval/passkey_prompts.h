@@ -1,7 +1,7 @@
-// The prompts of the pass key test (Mohtashami and Jaggi 2023, "Landmark Attention", appendix;
-// Self-Extend, section 4): a number somewhere in a long running text, and the question for it at the
-// end. With several keys (as in RULER's needles) each has a name and a UUID, and one is asked for.
-// Token ids alone: no model is run.
+// The prompts of the pass key test (Mohtashami and Jaggi 2023, "Landmark Attention"; Self-Extend,
+// section 4): a number somewhere in a long running text, and the question for it at the end. With
+// several keys (as RULER's needles) each has a name and a UUID, and one is asked for. Token ids
+// alone: no model is run.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -46,14 +47,19 @@ struct PasskeyPrompt {
   std::string value;            // the right answer
 };
 
-/// A value; the engine must outlive it.
+struct PasskeyText {
+  std::string name;  // for errors
+  std::string text;
+};
+
+/// Immutable; any thread.
 class PasskeyPrompts {
  public:
   /// In `text`, or where none is given in the five sentences of the papers, over and over. In the
   /// model's chat template, if it has one. kCorrupt for a text that is empty or no UTF-8,
   /// kResourceExhausted with the numbers where the text or the length is too short.
   static Result<PasskeyPrompts> create(const engine::Engine& engine,
-                                       std::optional<std::string_view> text,
+                                       const std::optional<PasskeyText>& text,
                                        const PasskeyOptions& options);
 
   const PasskeyOptions& options() const { return options_; }
@@ -80,7 +86,8 @@ class PasskeyPrompts {
     std::vector<int64_t> borders;  // of sentences, ascending from 0
   };
 
-  explicit PasskeyPrompts(const PasskeyOptions& options) : options_(options) {}
+  PasskeyPrompts(const PasskeyOptions& options, std::string text_name)
+      : options_(options), text_name_(std::move(text_name)) {}
   Status read_text(const text::Tokenizer& tokenizer, std::string_view text);
   Status make_groups(const engine::Engine& engine);
   Status choose_places(std::mt19937_64& random);
@@ -93,7 +100,7 @@ class PasskeyPrompts {
   }
 
   PasskeyOptions options_;
-  bool repeats_ = false;  // the text goes on with its beginning
+  std::string text_name_;  // "": generated, which goes on with its beginning
   std::vector<std::vector<int32_t>> sentences_;
   std::vector<int32_t> opening_;
   std::vector<Group> groups_;
