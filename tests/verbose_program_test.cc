@@ -57,6 +57,7 @@ TEST_F(Verbose, EveryCommandThatOpensAModelOrAStoreTakesIt) {
                                                          {"ask"},
                                                          {"ingest"},
                                                          {"eval"},
+                                                         {"eval", "passkey"},
                                                          {"perplexity"},
                                                          {"bench", "speed"},
                                                          {"bench", "ttft"},

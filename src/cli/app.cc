@@ -152,6 +152,14 @@ Result<kv::SelfExtend> self_extend(const ModelFlags& flags) {
                         flags.neighbour_tokens < 0 ? usual : flags.neighbour_tokens};
 }
 
+/// An error of the variable's model begins with the variable: whoever typed no -m would look for
+/// the fault in the command.
+Result<std::string> path_of_model(const App& app, const ModelFlags& flags) {
+  auto path = resolve_model(app.env, flags.model, app.models_dir);
+  if (path.is_ok() || !is_from_variable(app, flags)) return path;
+  return Status(path.status().code(), "WEFT_MODEL: " + path.status().message());
+}
+
 }  // namespace
 
 /// By comparing the values, as the parser does not tell here where a value came from: -m with the
@@ -160,16 +168,11 @@ bool is_from_variable(const App& app, const ModelFlags& flags) {
   return !app.default_model.empty() && flags.model == app.default_model;
 }
 
-/// An error of the variable's model begins with the variable: whoever typed no -m would look for
-/// the fault in the command. Without a cache folder (no home) nothing is kept, so --compute auto
+/// Without a cache folder (no home) nothing is kept, so --compute auto
 /// measures again each time.
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags) {
   engine::EngineOptions options;
-  auto path = resolve_model(app.env, flags.model, app.models_dir);
-  if (!path.is_ok() && is_from_variable(app, flags)) {
-    return Status(path.status().code(), "WEFT_MODEL: " + path.status().message());
-  }
-  WEFT_ASSIGN_OR_RETURN(options.model_path, std::move(path));
+  WEFT_ASSIGN_OR_RETURN(options.model_path, path_of_model(app, flags));
   options.n_threads = flags.threads;
   options.context_tokens = flags.context_tokens;
   WEFT_ASSIGN_OR_RETURN(options.self_extend, self_extend(flags));
@@ -191,6 +194,17 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
     engine->watch_kv([&app](const auto& groups) { app.fullest.see(groups); });
   }
   return engine;
+}
+
+Result<engine::ContextSize> context_of(App& app, const ModelFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const std::string path, path_of_model(app, flags));
+  WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
+  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig config, model::read_config(*file));
+  engine::ContextRequest request{.context_tokens = flags.context_tokens,
+                                 .self_extend = {},
+                                 .beyond_context = flags.beyond_context};
+  WEFT_ASSIGN_OR_RETURN(request.self_extend, self_extend(flags));
+  return engine::context_size(request, config.context_length, config.context_tokens);
 }
 
 void print_fullest(App& app) {

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "cli/flags.h"
 #include "cli/kv_report.h"
+#include "engine/context_size.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
 
@@ -64,6 +65,8 @@ Flag add_self_extend_flags(Command command, ModelFlags& flags);
 /// --beyond-context.
 void add_beyond_context_flag(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
+/// What it makes of -c, without opening the model.
+Result<engine::ContextSize> context_of(App& app, const ModelFlags& flags);
 /// The fullest that the KV cache was, where that was watched; once.
 void print_fullest(App& app);
 /// Whether the model is that of $WEFT_MODEL, and -m named no other one.
@@ -170,6 +173,7 @@ void add_bench_command(Command root, App& app);
 void add_bench_retrieval_command(Command bench, App& app);
 void add_bench_batch_command(Command bench, App& app);
 void add_eval_command(Command root, App& app);
+void add_eval_passkey_command(Command eval, App& app);
 void add_perplexity_command(Command root, App& app);
 /// `line` is what it describes.
 void add_completions_command(Command root, App& app, const CommandLine& line);

@@ -32,6 +32,10 @@ bool is_flag(std::string_view word) {
   return !word.empty() && kOfWords.find(word.front()) == std::string_view::npos;
 }
 
+bool has_commands(const CLI::App& command) {
+  return !command.get_subcommands([](const CLI::App*) { return true; }).empty();
+}
+
 /// What Ollama's `run` takes: a known model, a model's file, or a name with a tag ("llama3.2:1b").
 /// `weft llama3.2:1b hello` is answered with the commands that take a model. A colon in a word with
 /// spaces is a sentence's ("Note: ..."), not a tag's.
@@ -73,7 +77,7 @@ class ArgumentReader {
       return Status::ok();
     }
     if (!only_words_ && is_flag(word)) return read_flag(arguments);
-    if (is_group(*command_)) return read_command(word);
+    if (has_commands(*command_)) return read_command(word);
     words_.push_back(word);
     return Status::ok();
   }
@@ -85,7 +89,9 @@ class ArgumentReader {
     std::vector<std::string> names;
     for (CLI::App* sub : command_->get_subcommands([](const CLI::App*) { return true; })) {
       if (sub->get_name() == word) {
+        WEFT_RETURN_IF_ERROR(check_flags_come_after(*sub));
         command_ = sub;
+        flag_of_command_.clear();
         out_.push_back(word);
         return Status::ok();
       }
@@ -108,6 +114,14 @@ class ArgumentReader {
         fmt::format("no command {}{}; see {} --help", shown(word), meant, path_of(*command_)));
   }
 
+  /// A command that runs by itself, too (`weft eval -f x`), has flags of its own: in front of
+  /// another command they would be read and forgotten.
+  Status check_flags_come_after(const CLI::App& sub) const {
+    if (flag_of_command_.empty() || is_group(*command_)) return Status::ok();
+    return invalid_argument(fmt::format("{} goes after the command: {} {} ...", flag_of_command_,
+                                        path_of(sub), flag_of_command_));
+  }
+
   /// The forms of a flag with a value are "-n 5", "-n5", "-n=5", "--tokens 5" and "--tokens=5"; all
   /// become two arguments. The value is taken before anything looks at it, so "-p -x" has the
   /// prompt "-x". "--raw=1" is an error, as somebody might write "--raw=0" and mean the opposite.
@@ -123,6 +137,7 @@ class ArgumentReader {
       if (option != nullptr) value_begin = word[2] == '=' ? 3 : 2;
     }
     if (option == nullptr) return unknown(name);
+    if (flag_of_command_.empty()) flag_of_command_ = name;
     if (!takes_value(*option)) {
       if (value_begin != std::string::npos) {
         return invalid_argument(fmt::format("{} takes no value", option->get_name()));
@@ -254,6 +269,7 @@ class ArgumentReader {
   }
 
   CLI::App* command_;
+  std::string flag_of_command_;  // its first; "": none so far
   size_t at_ = 0;
   bool only_words_ = false;
   std::vector<std::string> words_;
@@ -277,9 +293,8 @@ std::string path_of(const CLI::App& command) {
                            : fmt::format("{} {}", path_of(*parent), command.get_name());
 }
 
-bool is_group(const CLI::App& command) {
-  return !command.get_subcommands([](const CLI::App*) { return true; }).empty();
-}
+/// Command::needs_command says so by this limit, which is 0 (any number) elsewhere.
+bool is_group(const CLI::App& command) { return command.get_require_subcommand_max() == 1; }
 
 std::string shown(std::string_view value) {
   std::string text(value.substr(0, kMostShownBytes));

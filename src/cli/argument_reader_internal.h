@@ -30,7 +30,8 @@ std::string value_name_of(const CLI::Option& option);
 bool takes_value(const CLI::Option& option);
 /// "weft model get"
 std::string path_of(const CLI::App& command);
-/// Whether commands are below it: weft itself, `weft model`, `weft docs` and so on.
+/// Whether it is there for the commands below it alone: weft itself, `weft model`, `weft docs` and
+/// so on.
 bool is_group(const CLI::App& command);
 
 /// A value as an error shows it.

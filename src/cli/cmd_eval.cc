@@ -229,6 +229,7 @@ void add_eval_command(Command root, App& app) {
   command.add_option("--limit", flags->limit, "examples at most").in_range(1, 1 << 30);
   command.add_flag("--json", flags->json, "print the report as JSON");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_eval(app, *flags); }; });
+  add_eval_passkey_command(command, app);
 }
 
 void add_perplexity_command(Command root, App& app) {

@@ -194,7 +194,9 @@ Flag Flag::describe(const std::string& help) {
 }
 
 Command Command::add_command(const std::string& name, const std::string& help) {
-  return Command(as_command(command_).add_subcommand(name, help));
+  CLI::App* command = as_command(command_).add_subcommand(name, help);
+  command->require_subcommand(0, 0);  // any number: else it has its parent's limit
+  return Command(command);
 }
 
 void Command::needs_command() { as_command(command_).require_subcommand(0, 1); }
@@ -370,17 +372,19 @@ CommandDescription describe_command(const CLI::App& command) {
 namespace {
 
 /// The parser would read the variables of every command, also of those that were not given, into
-/// what commands share: over the flag that was given.
+/// what commands share: over the flag that was given. It would also want the required flags of a
+/// command above the given one, and call what that does (`weft eval` for `weft eval passkey`).
 /// For example `weft docs ls --store A` with WEFT_STORE=B: `docs rm`, whose flags write to the same
 /// struct, would have put B over A.
-void forget_variables_of_others(CLI::App& command, const CLI::App& given) {
+void leave_out_others(CLI::App& command, const CLI::App& given) {
   if (&command != &given) {
     for (CLI::Option* option : command.get_options([](CLI::Option*) { return true; })) {
-      option->envname("");
+      option->envname("")->required(false);
     }
+    command.callback({});
   }
   for (CLI::App* sub : command.get_subcommands([](CLI::App*) { return true; })) {
-    forget_variables_of_others(*sub, given);
+    leave_out_others(*sub, given);
   }
 }
 
@@ -395,7 +399,7 @@ Result<std::string> CommandLine::parse(int argc, const char* const* argv) {
   CLI::App& root = parser_->root;
   WEFT_ASSIGN_OR_RETURN(const ReadArguments read,
                         read_arguments(root, {argv + std::min(argc, 1), argv + argc}));
-  forget_variables_of_others(root, *read.command);
+  leave_out_others(root, *read.command);
   try {
     root.parse(std::vector<std::string>(read.arguments.rbegin(), read.arguments.rend()));
   } catch (const CLI::ParseError& error) {
