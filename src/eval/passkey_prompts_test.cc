@@ -7,9 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdio>
 #include <set>
 
+#include "base/narrow.h"
 #include "gguf/random_model.h"
 #include "support/files.h"
 
@@ -222,10 +223,36 @@ TEST_F(Prompts, AreRefusedWithoutTextEnough) {
   const Status few = refused("Few words.", {.length_tokens = 1000});
   EXPECT_EQ(few.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(few.message(), StartsWith("book.txt: has 11 tokens, a prompt of --length 1000 "));
-  // A text that is just long enough is taken from its beginning.
-  const int64_t n_tokens = std::ssize(*engine_->tokenizer().encode(text_.text));
-  const Status some = refused(text_.text, {.length_tokens = narrow<int32_t>(n_tokens + 1000)});
-  EXPECT_THAT(some.message(), StartsWith("book.txt: has "));
+}
+
+TEST_F(Prompts, OfATextThatIsJustLongEnoughBeginAtItsBeginning) {
+  const std::string line = refused(text_.text, {.length_tokens = 100'000}).message();
+  int64_t n_tokens = 0, n_needed = 0;
+  ASSERT_EQ(std::sscanf(line.c_str(),
+                        "book.txt: has %ld tokens, a prompt of --length 100000 takes %ld of it",
+                        &n_tokens, &n_needed),
+            2)
+      << line;
+  const auto most = narrow<int32_t>(100'000 - n_needed + n_tokens);
+  EXPECT_EQ(refused(text_.text, {.length_tokens = most + 1}).code(),
+            StatusCode::kResourceExhausted);
+  const PasskeyPrompts whole = create({.length_tokens = most, .n_trials = 30});
+  for (int64_t g = 0; g < whole.n_groups(); ++g) {
+    const std::string text = decoded(whole.group(g).back().tokens);
+    EXPECT_THAT(text, HasSubstr("there. Line 0 of the text"));
+    EXPECT_THAT(text, HasSubstr(" Line 399 of the text ends here.\n\nWhat is the pass key?"));
+  }
+  // With two of its sentences to spare there are three places to begin at, and no more.
+  std::set<std::string> beginnings;
+  const auto n_spare = std::ssize(*engine_->tokenizer().encode(" Line 0 of the text ends here."));
+  const PasskeyPrompts shorter =
+      create({.length_tokens = narrow<int32_t>(most - 2 * n_spare - 1), .n_trials = 400});
+  for (int64_t g = 0; g < shorter.n_groups(); ++g) {
+    const std::string text = decoded(shorter.group(g).back().tokens);
+    const size_t begin = text.find("there. Line ") + 12;
+    beginnings.insert(text.substr(begin, text.find(' ', begin) - begin));
+  }
+  EXPECT_THAT(beginnings, ElementsAre("0", "1", "2"));
 }
 
 }  // namespace
