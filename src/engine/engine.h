@@ -137,6 +137,9 @@ class Engine {
   /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
   /// beginning.
   void forget_prefixes() { cache_->evict_unused_prefixes(); }
+  /// A bounded step of giving back memory that the KV cache's pages no longer need, which each step
+  /// of rows ends with. Returns whether another one would do more: for a program that waits.
+  bool give_back_memory();
   /// K and V of a page, all layers.
   int64_t page_bytes() const { return cache_->page_bytes(); }
   int64_t kv_token_bytes() const { return cache_->page_bytes() / cache_->page_tokens(); }
@@ -180,8 +183,8 @@ class Engine {
                                         const AppendOptions& options = {});
   static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
-  /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in steps,
-  /// and an error leaves what was run before.
+  /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in
+  /// steps, and an error leaves what was run before.
   Status score(std::span<const Appended> appended, std::span<const int64_t> rows,
                FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
