@@ -172,6 +172,7 @@ void add_docs_command(Command root, App& app);
 void add_bench_command(Command root, App& app);
 void add_bench_retrieval_command(Command bench, App& app);
 void add_bench_batch_command(Command bench, App& app);
+void add_bench_kv_command(Command bench, App& app);
 void add_eval_command(Command root, App& app);
 void add_eval_passkey_command(Command eval, App& app);
 void add_perplexity_command(Command root, App& app);

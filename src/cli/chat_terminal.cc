@@ -163,6 +163,9 @@ class Chat {
     int interrupts = 0;
     while (!left_) {
       if (terminated()) return cancelled("stopped");
+      // To the end, as no step follows before the next line. It is milliseconds for a GB.
+      while (engine_.give_back_memory()) {
+      }
       WEFT_ASSIGN_OR_RETURN(Message message, read_message());
       if (terminated()) return cancelled("stopped");
       if (message.kind == Line::Kind::kEnd) break;

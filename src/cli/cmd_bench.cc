@@ -358,6 +358,7 @@ void add_bench_command(Command root, App& app) {
   add_load(bench, app);
   add_bench_batch_command(bench, app);
   add_bench_retrieval_command(bench, app);
+  add_bench_kv_command(bench, app);
 }
 
 }  // namespace weft::cli

@@ -199,6 +199,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
       on_done(request.index, status);
     }
   }
+  engine_.give_back_memory();
   return true;
 }
 

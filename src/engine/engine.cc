@@ -295,6 +295,12 @@ void Engine::watch_kv(std::function<void(const std::vector<GroupUse>&)> seen) {
   forward_->set_on_commit([this, seen = std::move(seen)] { seen(kv_use()); });
 }
 
+// One that neither moves nor returns a page waits for a reservation to end.
+bool Engine::give_back_memory() {
+  const kv::CompactionStep step = cache_->give_back_memory();
+  return step.goes_on && step.moved_pages + step.returned_pages > 0;
+}
+
 Status Engine::check_fits(const Appended& one) const {
   WEFT_CHECK(one.sequence->is_of(*cache_));
   const int64_t n_tokens = int64_t{one.sequence->length()} + std::ssize(one.tokens);
@@ -420,6 +426,7 @@ Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> 
   model::RowsPass pass(*forward_, *cache_, std::move(rows), {.wanted = std::move(wanted)});
   for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
   WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, options.cancelled));
+  give_back_memory();
   return std::move(pass.logits());
 }
 
@@ -456,6 +463,7 @@ Status Engine::score_in_one_step(
     model::RowsPass pass(*forward_, *cache_, std::move(rows), {.keep_all_rows = true});
     for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
     WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass));
+    give_back_memory();
     const int64_t n_vocab = model_->config().vocab_size;
     std::vector<float> memory(std::min(kRowsAtOnce, wanted.size()) * n_vocab);
     for (size_t begin = 0; begin < wanted.size(); begin += kRowsAtOnce) {

@@ -137,6 +137,9 @@ class Engine {
   /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
   /// beginning.
   void forget_prefixes() { cache_->evict_unused_prefixes(); }
+  /// A bounded step of giving back memory that the KV cache's pages no longer need, which each step
+  /// of rows ends with. Returns whether another one would do more: for a program that waits.
+  bool give_back_memory();
   /// K and V of a page, all layers.
   int64_t page_bytes() const { return cache_->page_bytes(); }
   int64_t kv_token_bytes() const { return cache_->page_bytes() / cache_->page_tokens(); }

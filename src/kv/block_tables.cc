@@ -437,6 +437,53 @@ int32_t BlockTables::evict_unused() {
   return n_pages;
 }
 
+// A pass that rests between two layers has views of its block tables: its sequences have a
+// reservation, so their pages stay where they are, whoever else holds them.
+std::vector<bool> BlockTables::pinned_pages() const {
+  std::vector<bool> pinned(pool_.page_count());
+  for (const auto& [id, sequence] : sequences_) {
+    if (!sequence.has_reservation) continue;
+    for (size_t i = sequence.first_page; i < sequence.pages.size(); ++i) {
+      pinned[sequence.pages[i]] = true;
+    }
+    for (const ReplacedPage& replaced : sequence.replaced) pinned[replaced.old_page.page] = true;
+  }
+  return pinned;
+}
+
+// Who holds a page is not listed anywhere, so all tables are looked through, once for all moves.
+void BlockTables::move_pages(std::span<const PageMove> moves) noexcept {
+  for (const PageMove& move : moves) {
+    WEFT_CHECK(pool_.move_down(move.from).page == move.to);
+    index_.rename(move.from, move.to);
+  }
+  for (auto& [id, sequence] : sequences_) {
+    for (size_t i = sequence.first_page; i < sequence.pages.size(); ++i) {
+      const int32_t page = moved_to(moves, sequence.pages[i]);
+      if (page == sequence.pages[i]) continue;
+      sequence.pages[i] = page;
+      sequence.generations[i] = pool_.generation(page);
+    }
+  }
+}
+
+// Once begun it goes on to the end, so that it does not begin again at the next page that is freed.
+CompactionStep BlockTables::compact(const CompactionRule& rule, int32_t most_moved,
+                                    int32_t most_returned) {
+  CompactionStep step;
+  if (!wants_compaction(rule)) return step;
+  const FreePages& pages = pool_.pages();
+  if (most_moved > 0 && pages.used_end() > pages.used_count()) {
+    const std::vector<PageMove> moves = plan_moves(pages, pinned_pages(), most_moved);
+    move_pages(moves);
+    step.moved_pages = narrow<int32_t>(std::ssize(moves));
+  }
+  step.returned_pages = pool_.give_back(most_returned);
+  is_compacting_ = pool_.memory_end() > pages.used_count();
+  step.goes_on = is_compacting_;
+  return step;
+}
+
 Snapshot BlockTables::snapshot() const {
   Snapshot snapshot;
   snapshot.page_tokens = page_tokens_;
@@ -444,7 +491,9 @@ Snapshot BlockTables::snapshot() const {
   for (int32_t page = 0; page < pool_.page_count(); ++page) {
     snapshot.pages.push_back({pool_.ref_count(page), pool_.generation(page)});
   }
-  snapshot.free_list = pool_.free_list();
+  snapshot.free_list = pool_.pages().list();
+  snapshot.used_end = pool_.pages().used_end();
+  snapshot.memory_end = pool_.memory_end();
   for (const auto& [id, sequence] : sequences_) snapshot.sequences.push_back({id, sequence});
   snapshot.prefix_entries = index_.entries();
   snapshot.unused_pages = index_.unused();

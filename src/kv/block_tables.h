@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kv/compaction.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_index.h"
 #include "kv/reservation.h"
@@ -119,6 +120,18 @@ class BlockTables {
   /// Gives up every page that only the prefix index holds; returns how many.
   int32_t evict_unused();
 
+  /// Whether compact() has something to do: pages with memory are more than the rule allows, or a
+  /// compaction has begun. In O(1).
+  bool wants_compaction(const CompactionRule& rule) const {
+    return is_compacting_ || is_sparse(pool_.pages().used_count(), pool_.memory_end(), rule);
+  }
+  /// A step of it: moves at most so many pages (>= 0) from the high end to free ones at the low
+  /// end, and gives back the memory of at most so many above those in use. Block tables and the
+  /// prefix index name the new pages afterwards; those of sequences with an open reservation are
+  /// pinned and stay. In O(entries of all block tables) where pages move. std::bad_alloc comes
+  /// before anything has changed.
+  CompactionStep compact(const CompactionRule& rule, int32_t most_moved, int32_t most_returned);
+
   int32_t page_tokens() const { return page_tokens_; }
   const PagePool& pool() const { return pool_; }
   /// Pages that only the prefix index holds: dropped when others need them.
@@ -148,6 +161,9 @@ class BlockTables {
   void drop_pages_from(Sequence& sequence, int32_t n_pages);
   /// Puts a copy into the slot; the old page stays retained, for the caller.
   PageHandle replace_by_copy(Sequence& sequence, int32_t slot);
+  std::vector<bool> pinned_pages() const;
+  /// Moves the pages and renames them wherever they are named.
+  void move_pages(std::span<const PageMove> moves) noexcept;
   void commit(SequenceId id);
   void roll_back(SequenceId id);
 
@@ -156,6 +172,7 @@ class BlockTables {
   PagePool pool_;
   PrefixIndex index_;
   std::map<SequenceId, Sequence> sequences_;
+  bool is_compacting_ = false;  // until no page without use has memory
 };
 
 }  // namespace weft::kv

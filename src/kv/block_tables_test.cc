@@ -48,6 +48,9 @@ class PayloadPages : public PageContents {
   void page_freed(int32_t page) override {
     std::fill_n(slots_.begin() + page * page_tokens_, page_tokens_, kFreed);
   }
+  void give_back(int32_t begin, int32_t end) override {
+    std::fill(slots_.begin() + begin * page_tokens_, slots_.begin() + end * page_tokens_, 0);
+  }
   uint64_t& at(std::span<const int32_t> table, int32_t position) {
     const int32_t page = table[position / page_tokens_];
     return slots_[page * page_tokens_ + position % page_tokens_];

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/check.h"
 #include "base/narrow.h"
@@ -362,6 +363,30 @@ int32_t Cache::evict_unused_prefixes() {
   return n_pages;
 }
 
+// Groups share a step's bytes. A page may be larger than what a step may move: then it is the only
+// one of the step.
+CompactionStep Cache::give_back_memory(const CompactionRule& rule) noexcept {
+  CompactionStep all;
+  int64_t to_move = rule.moved_bytes, to_return = rule.returned_bytes;
+  for (const auto& group : groups_) {
+    if (!group->tables.wants_compaction(rule)) continue;
+    const int64_t page_bytes = group->memory.page_bytes();
+    const int32_t moved = to_move > 0 ? pages_of_step(to_move, page_bytes) : 0;
+    const int32_t returned = to_return > 0 ? pages_of_step(to_return, page_bytes) : 0;
+    CompactionStep step{.goes_on = true};
+    try {
+      step = group->tables.compact(rule, moved, returned);
+    } catch (const std::bad_alloc&) {  // before it changed anything: another time
+    }
+    to_move -= step.moved_pages * page_bytes;
+    to_return -= step.returned_pages * page_bytes;
+    all.moved_pages += step.moved_pages;
+    all.returned_pages += step.returned_pages;
+    all.goes_on |= step.goes_on;
+  }
+  return all;
+}
+
 kernels::PagedKv Cache::layer(int index) {
   const Layer& layer = layers_[index];
   return groups_[layer.group]->memory.layer(layer.index);
@@ -451,6 +476,12 @@ int64_t Cache::memory_bytes() const {
   for (const auto& group : groups_) {
     n_bytes += group->memory.page_bytes() * group->tables.pool().page_count();
   }
+  return n_bytes;
+}
+
+int64_t Cache::resident_bytes() {
+  int64_t n_bytes = 0;
+  for (const auto& group : groups_) n_bytes += group->memory.resident_bytes();
   return n_bytes;
 }
 

@@ -158,6 +158,13 @@ class Cache {
   /// Empties the prefix index but for pages in use; returns the pages freed.
   int32_t evict_unused_prefixes();
 
+  /// A bounded step of giving back memory that pages no longer need, once more than the rule allows
+  /// has none in it: pages move to the low end, in every group, and what is above them goes back to
+  /// the system. Call it between steps; it takes O(1) when there is nothing to do. Contents,
+  /// lengths and what the prefix index finds stay; page ids change, but for those of sequences with
+  /// an open reservation. Without memory for its plan it does nothing.
+  CompactionStep give_back_memory(const CompactionRule& rule = {}) noexcept;
+
   /// 0 <= index < n_layers; valid as long as the cache.
   kernels::PagedKv layer(int index);
   int32_t n_layers() const { return narrow<int32_t>(layers_.size()); }
@@ -177,6 +184,8 @@ class Cache {
   int64_t page_bytes() const;
   /// Of all pages of all groups.
   int64_t memory_bytes() const;
+  /// Of them, what the system has taken memory for. It asks the system: for reports.
+  int64_t resident_bytes();
 
   // Pages are counted in slots: one of each group is one. A group that rolls has fewer, and is not
   // counted: it has enough as long as the others do.

@@ -1,5 +1,5 @@
 // A million random operations on a cache (support/cache_simulation.h): what it promises of sharing,
-// copies, reservations, positions and tenants holds after each of them.
+// copies, reservations, positions, tenants and compaction holds after each of them.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -22,8 +22,9 @@ TEST_P(CacheProperty, AgreesWithTheNaiveModel) {
   simulation.finish();
   EXPECT_EQ(simulation.error(), "");
   // The walk went where it should: each of these was done many times.
-  for (const char* what : {"attached", "grew", "grew together", "wait", "shrink", "give up",
-                           "removed", "shifted", "divided", "overwritten", "restored"}) {
+  for (const char* what :
+       {"attached", "grew", "grew together", "wait", "shrink", "give up", "removed", "shifted",
+        "divided", "overwritten", "restored", "moved", "moved beside a reservation", "returned"}) {
     EXPECT_GT(simulation.did[what], 20) << what;
   }
   EXPECT_GT(simulation.did["no page to move to"], 0);

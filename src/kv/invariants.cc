@@ -214,6 +214,7 @@ class Checker {
         add("the free list has page {}, which does not exist", page);
       }
     }
+    check_ends();
     for (size_t page = 0; page < snapshot_.pages.size(); ++page) {
       const int32_t count = snapshot_.pages[page].ref_count;
       if (count != holders_[page]) {
@@ -226,6 +227,22 @@ class Checker {
       if (times_free[page] == 0 && count == 0) {
         add("page {} is neither free nor held", page);
       }
+    }
+  }
+
+  /// The lowest free page goes first, and pages in use have memory.
+  void check_ends() {
+    if (!std::ranges::is_sorted(snapshot_.free_list)) add("the free list does not ascend");
+    const auto is_used = [](const Snapshot::Page& page) { return page.ref_count > 0; };
+    const auto last =
+        std::ranges::find_if(snapshot_.pages.rbegin(), snapshot_.pages.rend(), is_used);
+    const int64_t used_end = snapshot_.pages.rend() - last;
+    if (snapshot_.used_end != used_end) {
+      add("pages in use end at {}, not at {}", used_end, snapshot_.used_end);
+    }
+    if (snapshot_.memory_end < used_end || snapshot_.memory_end > std::ssize(snapshot_.pages)) {
+      add("pages from {} on gave their memory back, those in use end at {} of {}",
+          snapshot_.memory_end, used_end, snapshot_.pages.size());
     }
   }
 

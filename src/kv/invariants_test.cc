@@ -16,6 +16,7 @@ using ::testing::SizeIs;
 class NoContents : public PageContents {
   void copy_page(int32_t, int32_t) override {}
   void page_freed(int32_t) override {}
+  void give_back(int32_t, int32_t) override {}
 };
 
 /// A good snapshot, for each test to break: two sequences that share pages, one of them with an
@@ -62,7 +63,7 @@ TEST_F(InvariantsTest, FreeAndHeld) {
 }
 
 TEST_F(InvariantsTest, FreeTwice) {
-  snapshot_.free_list.push_back(snapshot_.free_list.front());
+  snapshot_.free_list.push_back(snapshot_.free_list.back());
   expect("page 11 is 2 times in the free list");
 }
 
@@ -76,6 +77,22 @@ TEST_F(InvariantsTest, FreeListBeyondThePool) {
   snapshot_.free_list.push_back(-1);
   expect("the free list has page 12, which does not exist");
   expect("the free list has page -1, which does not exist");
+}
+
+TEST_F(InvariantsTest, EndsThatPagesInUseContradict) {
+  const int32_t end = snapshot_.used_end;
+  snapshot_.used_end = end + 1;
+  expect("pages in use end at " + std::to_string(end) + ", not at " + std::to_string(end + 1));
+  snapshot_.used_end = end;
+  snapshot_.memory_end = end - 1;
+  expect("gave their memory back, those in use end at");
+  snapshot_.memory_end = 13;
+  expect("pages from 13 on gave their memory back");
+}
+
+TEST_F(InvariantsTest, AFreeListInDisorder) {
+  std::swap(snapshot_.free_list.front(), snapshot_.free_list.back());
+  expect("the free list does not ascend");
 }
 
 TEST_F(InvariantsTest, KindsThatDoNotCoverTheSlots) {

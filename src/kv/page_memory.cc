@@ -82,4 +82,32 @@ void PageMemory::page_freed(int32_t freed) {
   }
 }
 
+// Memory pages begin where the address says; the layer need not begin at one.
+int64_t PageMemory::piece_end(int32_t layer, int64_t byte) {
+  const auto base = reinterpret_cast<intptr_t>(page(layer, 0));
+  const auto up = [&](int64_t from, int64_t piece) {
+    return (base + from + piece - 1) / piece * piece - base;
+  };
+  const int64_t layer_bytes = shape_.n_pages * layer_page_bytes();
+  const int64_t huge_begin = up(kSmallPagesBytes, kHugePageBytes);
+  const int64_t huge_end = up(layer_bytes - kHugePageBytes + 1, kHugePageBytes);
+  const bool is_huge = byte > huge_begin && byte < huge_end;
+  return up(byte, is_huge ? kHugePageBytes : memory_page_bytes());
+}
+
+// The piece in which the range begins stays, as a used page may be in it; the one in which it ends
+// goes, as nothing after it has memory.
+void PageMemory::give_back(int32_t begin, int32_t end) {
+  const int64_t layer_bytes = shape_.n_pages * layer_page_bytes();
+  for (int32_t i = 0; i < shape_.n_layers; ++i) {
+    const int64_t from = piece_end(i, begin * layer_page_bytes());
+    const int64_t to = std::min(piece_end(i, end * layer_page_bytes()), layer_bytes);
+    if (from < to) give_back_memory(page(i, 0) + from, to - from);
+  }
+}
+
+int64_t PageMemory::resident_bytes() {
+  return weft::resident_bytes(memory_.data(), memory_.size());
+}
+
 }  // namespace weft::kv

@@ -1,20 +1,18 @@
 #include "kv/page_pool.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 
 namespace weft::kv {
 
 PagePool::PagePool(int32_t n_pages, PageContents& contents)
-    : contents_(contents), ref_counts_(n_pages, 0), generations_(n_pages, 0) {
-  WEFT_CHECK(n_pages > 0);
-  free_.reserve(n_pages);
-  for (int32_t page = n_pages - 1; page >= 0; --page) free_.push_back(page);
-}
+    : contents_(contents), ref_counts_(n_pages, 0), generations_(n_pages, 0), free_(n_pages) {}
 
 PageHandle PagePool::allocate() {
-  WEFT_CHECK(!free_.empty());
-  const int32_t page = free_.back();
-  free_.pop_back();
+  const int32_t page = free_.take();
+  memory_end_ = std::max(memory_end_, page + 1);
   ref_counts_[page] = 1;
   return handle(page);
 }
@@ -31,8 +29,31 @@ void PagePool::release(int32_t page) {
     return;
   }
   ++generations_[page];
-  free_.push_back(page);
+  free_.give(page);
   contents_.page_freed(page);
+}
+
+PageHandle PagePool::move_down(int32_t page) noexcept {
+  WEFT_CHECK(ref_count(page) > 0);
+  const PageHandle to = allocate();
+  WEFT_CHECK(to.page < page);
+  contents_.copy_page(page, to.page);
+  ref_counts_[to.page] = std::exchange(ref_counts_[page], 0);
+  ++generations_[page];
+  free_.give(page);
+  contents_.page_freed(page);
+  return to;
+}
+
+// From above, so that what has memory stays one range, and one number says what it is.
+int32_t PagePool::give_back(int32_t most) noexcept {
+  WEFT_CHECK(most >= 0);
+  const int32_t end = memory_end_;
+  const int32_t begin = std::max(free_.used_end(), end - most);
+  if (begin == end) return 0;
+  contents_.give_back(begin, end);
+  memory_end_ = begin;
+  return end - begin;
 }
 
 }  // namespace weft::kv

@@ -5,6 +5,7 @@
 #include "kv/prefix_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/narrow.h"
@@ -154,6 +155,36 @@ void PrefixIndex::remove(int32_t page) {
     unlink(gone);
     pool_.release(gone);
   }
+}
+
+// Keys are changed by taking their nodes out, which needs no memory. The children's keys are next
+// to each other, and come to be next to each other elsewhere.
+void PrefixIndex::rename(int32_t page, int32_t to) noexcept {
+  auto node = nodes_.extract(page);
+  if (node.empty()) return;
+  WEFT_CHECK(!contains(to));
+  node.key() = to;
+  node.mapped().generation = pool_.generation(to);
+  node.mapped().place->second = to;
+  nodes_.insert(std::move(node));
+  for (;;) {
+    const auto child = children_.lower_bound(KeyView{page, {}});
+    if (child == children_.end() || child->first.parent != page) break;
+    auto moved = children_.extract(child);
+    moved.key().parent = to;
+    const auto place = children_.insert(std::move(moved)).position;
+    nodes_.find(place->second)->second.place = place;
+  }
+  rename_link(page, to);
+}
+
+void PrefixIndex::rename_link(int32_t page, int32_t to) {
+  const Link link = links_[page];
+  if (!link.is_unused) return;
+  links_[to] = link;
+  links_[page] = {};
+  (link.before == kNone ? first_unused_ : links_[link.before].after) = to;
+  (link.after == kNone ? last_unused_ : links_[link.after].before) = to;
 }
 
 void PrefixIndex::evict(int32_t n_pages) {

@@ -51,6 +51,11 @@ class PrefixIndex : private PageUses {
   /// Forgets the page and everything after it, which could not be found without it.
   void remove(int32_t page);
 
+  /// The page's contents are in page `to`, which is not in the index and has `to`'s holders by now:
+  /// what was found as the one is found as the other, and goes as soon. Nothing happens for a page
+  /// that is not in the index. In O(log n) for each page that comes after it; takes no memory.
+  void rename(int32_t page, int32_t to) noexcept;
+
   /// How many pages evict() could free: those that only the index holds. In O(1).
   int32_t evictable_count() const { return n_unused_; }
   /// Frees n_pages pages, those that have been unused longest first, but none before an unused one
@@ -102,6 +107,7 @@ class PrefixIndex : private PageUses {
   void two_holders_again(int32_t page) override;
   void link(int32_t page);  // as the last to go
   void unlink(int32_t page);
+  void rename_link(int32_t page, int32_t to);
   int32_t last_unused_after(int32_t page) const;
 
   /// 0: there is none.

@@ -18,6 +18,7 @@ using ::testing::IsEmpty;
 class NoContents : public PageContents {
   void copy_page(int32_t, int32_t) override {}
   void page_freed(int32_t) override {}
+  void give_back(int32_t, int32_t) override {}
 };
 
 /// Pages of two tokens; a text's characters are its token ids.
@@ -93,6 +94,35 @@ TEST_F(PrefixIndexTest, SharesStartsAndFindsWholePagesOnly) {
   EXPECT_EQ(find("cd"), "");
   EXPECT_EQ(find("a"), "");
   EXPECT_EQ(find(""), "");
+}
+
+TEST_F(PrefixIndexTest, ARenamedPageIsFoundAndEvictedInItsPlace) {
+  const auto first = enter("abcdef");
+  enter("abxy");
+  const auto used = enter("qqrr", /*keep=*/true);
+  const std::string before = draw();
+  const std::vector<int32_t> order = index_.unused();
+  for (const int32_t page : {first[0], first[1], used[0]}) {
+    // As PagePool::move_down, which goes down only.
+    const int32_t to = pool_.allocate().page;
+    if (page == used[0]) pool_.retain(to);
+    index_.rename(page, to);
+    for (int32_t n = pool_.ref_count(page); n > 0; --n) pool_.release(page);
+    EXPECT_FALSE(index_.contains(page));
+    EXPECT_EQ(draw(), before);
+  }
+  index_.rename(15, 14);  // not in the index
+  EXPECT_EQ(find("abcdefgh"), "abcdef");
+  EXPECT_EQ(find("abxyz"), "abxy");
+  EXPECT_EQ(find("qqrr"), "qqrr");
+  ASSERT_EQ(index_.unused().size(), order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const bool is_renamed = order[i] == first[0] || order[i] == first[1];
+    EXPECT_EQ(index_.unused()[i] == order[i], !is_renamed) << i;
+  }
+  index_.evict(index_.evictable_count());
+  EXPECT_EQ(index_.size(), 2);
+  EXPECT_EQ(find("qqrr"), "qqrr");
 }
 
 TEST_F(PrefixIndexTest, RemovingAPageForgetsWhatComesAfterIt) {

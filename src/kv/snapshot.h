@@ -25,7 +25,9 @@ struct Snapshot {
   int32_t page_tokens = 0;
   int32_t window_tokens = 0;  // 0: none
   std::vector<Page> pages;
-  std::vector<int32_t> free_list;
+  std::vector<int32_t> free_list;  // as they are handed out
+  int32_t used_end = 0;            // one more than the highest used page, as the free list knows it
+  int32_t memory_end = 0;          // pages from here on have no memory
   std::vector<NamedSequence> sequences;
   std::vector<PrefixIndex::Entry> prefix_entries;
   std::vector<int32_t> unused_pages;  // that the prefix index alone holds, the next to go first

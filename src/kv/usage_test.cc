@@ -12,6 +12,7 @@ namespace {
 class NoContents : public PageContents {
   void copy_page(int32_t, int32_t) override {}
   void page_freed(int32_t) override {}
+  void give_back(int32_t, int32_t) override {}
 };
 
 /// Pages of 4 slots.

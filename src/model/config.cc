@@ -83,6 +83,10 @@ Status read_vocab_size(const gguf::File& file, ModelConfig& config) {
 }  // namespace
 
 Result<ModelConfig> read_config(const gguf::File& file, int32_t context_tokens) {
+  if (file.tensors().empty()) {
+    return unsupported(file.path() +
+                       ": a vocabulary without weights; weft tokenize and weft inspect take it");
+  }
   ModelConfig config;
   WEFT_ASSIGN_OR_RETURN(config.architecture, file.get_string("general.architecture"));
   const Architecture* architecture = find_architecture(config.architecture);

@@ -31,10 +31,6 @@ Hash128 fingerprint_of(const gguf::File& file) {
 
 Result<std::shared_ptr<const Model>> Model::open(std::shared_ptr<const gguf::File> file,
                                                  int32_t context_tokens) {
-  if (file->tensors().empty()) {
-    return unsupported(file->path() +
-                       ": a vocabulary without weights; weft tokenize and weft inspect take it");
-  }
   std::shared_ptr<Model> model(new Model());
   WEFT_ASSIGN_OR_RETURN(model->config_, read_config(*file, context_tokens));
   WEFT_ASSIGN_OR_RETURN(model->weights_, read_weights(*file, model->config_));

@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#include <cstdint>
+#include <algorithm>
+#include <vector>
 
 namespace weft {
-namespace {
-
-constexpr uintptr_t kHugePageBytes = uintptr_t{2} << 20;
-
-}  // namespace
 
 Result<void*> map_lazy_memory(size_t size_bytes, const std::string& what_for) {
   void* const address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
@@ -31,12 +28,35 @@ void unmap_lazy_memory(void* address, size_t size_bytes) {
 }
 
 void advise_pages(MemoryPages pages, void* address, size_t size_bytes) {
+  constexpr uintptr_t kHuge = kHugePageBytes;
   const auto from = reinterpret_cast<uintptr_t>(address);
-  const uintptr_t begin = (from + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const uintptr_t end = (from + size_bytes) / kHugePageBytes * kHugePageBytes;
+  const uintptr_t begin = (from + kHuge - 1) / kHuge * kHuge;
+  const uintptr_t end = (from + size_bytes) / kHuge * kHuge;
   if (begin >= end) return;
   (void)::madvise(static_cast<std::byte*>(address) + (begin - from), end - begin,
                   pages == MemoryPages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+int64_t memory_page_bytes() {
+  static const int64_t bytes = ::sysconf(_SC_PAGESIZE);
+  return bytes;
+}
+
+void give_back_memory(void* address, size_t size_bytes) {
+  const uintptr_t page = memory_page_bytes();
+  const auto from = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t begin = (from + page - 1) / page * page;
+  const uintptr_t end = (from + size_bytes) / page * page;
+  if (begin >= end) return;
+  // Refused for memory that is locked (mlockall): it stays, with what is in it.
+  (void)::madvise(static_cast<std::byte*>(address) + (begin - from), end - begin, MADV_DONTNEED);
+}
+
+int64_t resident_bytes(void* address, size_t size_bytes) {
+  const int64_t page = memory_page_bytes();
+  std::vector<unsigned char> is_resident((size_bytes + page - 1) / page);
+  if (::mincore(address, size_bytes, is_resident.data()) != 0) return 0;
+  return page * std::ranges::count_if(is_resident, [](unsigned char r) { return (r & 1) != 0; });
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,15 @@ void unmap_lazy_memory(void* address, size_t size_bytes);
 /// holds, which for Debian is yes. Only advice: small ones work as well.
 enum class MemoryPages { kSmall, kHuge };
 void advise_pages(MemoryPages pages, void* address, size_t size_bytes);
+inline constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+/// What small memory pages are multiples of.
+int64_t memory_page_bytes();
+/// Of such memory, the whole memory pages in it go back to the machine: they are zero from now on,
+/// and are taken again as they are touched.
+void give_back_memory(void* address, size_t size_bytes);
+/// How many bytes of it the machine has taken memory for, in whole memory pages; it begins at one.
+/// Takes memory for the answer: a byte for each page.
+int64_t resident_bytes(void* address, size_t size_bytes);
 
 /// n elements of T, a type that is right when its bytes are zero. Not copyable; moving leaves the
 /// source empty and keeps the address.

@@ -116,14 +116,18 @@ class CacheSimulation {
     if (naive_.empty()) return create();
     using Operation = void (CacheSimulation::*)();
     constexpr Operation kOperations[] = {
-        &CacheSimulation::create,         &CacheSimulation::fork,     &CacheSimulation::fork,
-        &CacheSimulation::free_one,       &CacheSimulation::free_one, &CacheSimulation::truncate,
-        &CacheSimulation::publish,        &CacheSimulation::publish,  &CacheSimulation::attach,
-        &CacheSimulation::attach,         &CacheSimulation::grow,     &CacheSimulation::grow,
-        &CacheSimulation::grow,           &CacheSimulation::grow,     &CacheSimulation::grow,
-        &CacheSimulation::remove,         &CacheSimulation::shift,    &CacheSimulation::divide,
-        &CacheSimulation::overwrite,      &CacheSimulation::evict,    &CacheSimulation::save,
-        &CacheSimulation::make_expendable};
+        &CacheSimulation::create,    &CacheSimulation::fork,
+        &CacheSimulation::fork,      &CacheSimulation::free_one,
+        &CacheSimulation::free_one,  &CacheSimulation::truncate,
+        &CacheSimulation::publish,   &CacheSimulation::publish,
+        &CacheSimulation::attach,    &CacheSimulation::attach,
+        &CacheSimulation::grow,      &CacheSimulation::grow,
+        &CacheSimulation::grow,      &CacheSimulation::grow,
+        &CacheSimulation::grow,      &CacheSimulation::remove,
+        &CacheSimulation::shift,     &CacheSimulation::divide,
+        &CacheSimulation::overwrite, &CacheSimulation::evict,
+        &CacheSimulation::save,      &CacheSimulation::make_expendable,
+        &CacheSimulation::give_back, &CacheSimulation::give_back};
     if (naive_.size() > 8) return free_one();
     (this->*kOperations[pick(std::ssize(kOperations))])();
   }
@@ -146,6 +150,38 @@ class CacheSimulation {
   void evict() {
     if (pick(4) == 0) cache_->evict_unused_prefixes();
   }
+  /// A step, at times without slack, of a page or of as many as there are. `open`: sequences whose
+  /// reservation is open, which keep their pages.
+  void give_back(std::span<const kv::Growth> open) {
+    const int64_t bytes = pick(2) == 0 ? 1 : INT64_MAX;
+    const kv::CompactionRule rule{.slack_pages = pick(2) * 4,
+                                  .slack_divisor = INT32_MAX,
+                                  .moved_bytes = bytes,
+                                  .returned_bytes = bytes};
+    std::vector<std::vector<int32_t>> before, after;
+    const auto tables = [&](std::vector<std::vector<int32_t>>& all) {
+      for (const kv::Growth& growth : open) {
+        for (int32_t group = 0; group < 2; ++group) {
+          const auto table = cache_->block_table(growth.id, group);
+          all.emplace_back(table.begin(), table.end());
+        }
+      }
+    };
+    tables(before);
+    const kv::CompactionStep step = cache_->give_back_memory(rule);
+    tables(after);
+    require(before == after, "a pinned page moved");
+    if (bytes == 1) require(step.moved_pages <= 1 && step.returned_pages <= 1, "a step's bytes");
+    did["moved"] += step.moved_pages;
+    did["moved beside a reservation"] += open.empty() ? 0 : step.moved_pages;
+    did["returned"] += step.returned_pages;
+    if (!open.empty() || bytes == 1 || rule.slack_pages > 0) return;
+    for (const kv::Snapshot& group : cache_->snapshots()) {
+      const int64_t n_used = std::ssize(group.pages) - std::ssize(group.free_list);
+      require(group.memory_end == n_used, "pages without use have memory");
+    }
+  }
+  void give_back() { give_back({}); }
   void truncate() {
     const auto it = any();
     const int32_t n = pick(length(it) + 1);
@@ -246,6 +282,7 @@ class CacheSimulation {
                                             : "give up"];
       return expect_same(before, cache_->snapshots());
     }
+    if (pick(3) == 0) give_back(growths);
     const bool commits = pick(5) != 0;
     for (size_t i = 0; i < growths.size(); ++i) {
       const kv::SequenceId id = growths[i].id;
