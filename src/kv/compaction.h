@@ -21,10 +21,10 @@ struct CompactionRule {
   /// is more. Below a tenth, so that with what memory pages round up to it stays one.
   int32_t slack_pages = 8;
   int32_t slack_divisor = 16;
-  /// Copied by a step, under 1 ms at the 5 GB/s of a slow machine; a page at least.
-  int64_t moved_bytes = int64_t{4} << 20;
+  /// Copied by a step, some 0.5 ms at 4 GB/s; a page at least.
+  int64_t moved_bytes = int64_t{2} << 20;
   /// Given back by a step: in pages of 4 KB some 20 us a MB.
-  int64_t returned_bytes = int64_t{32} << 20;
+  int64_t returned_bytes = int64_t{16} << 20;
 };
 
 /// What a step did.
