@@ -73,6 +73,27 @@ class ChatSessionTest : public ::testing::Test {
   static inline std::unique_ptr<test::TempDir> folder_;
 };
 
+// What Self-Extend has turned is computed again, not turned back, which would round once more.
+TEST_F(ChatSessionTest, WithGroupsAnAnswerThatIsMadeAgainIsTheSame) {
+  auto opened = Engine::open(posix_env(), {.model_path = path("chatml"),
+                                           .n_threads = 2,
+                                           .self_extend = {4, 16},
+                                           .kv_types = {DType::kQ4_0, DType::kQ4_0},
+                                           .compute = "f32"});
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  const auto session = start(**opened);
+  const std::string text(60, 'x');
+  const ChatAnswer first = say(*session, text, 40);
+  for (int i = 0; i < 3; ++i) {
+    const auto again = session->regenerate({.max_tokens = 40}, {});
+    ASSERT_TRUE(again.is_ok()) << again.status().message();
+    EXPECT_EQ(again->text, first.text);
+    EXPECT_LE(again->reused_tokens, 1);  // the first token's position stays
+  }
+  // A conversation that only grows keeps what it has.
+  EXPECT_GT(say(*session, "And then?").reused_tokens, 60);
+}
+
 TEST_F(ChatSessionTest, ReuseGivesTheTokensOfAPrefillFromNothing) {
   for (const char* model : {"chatml", "rewriting"}) {
     const auto engine = open(model);

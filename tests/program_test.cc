@@ -502,6 +502,31 @@ TEST_F(Cli, BenchmarksReportAsJson) {
   EXPECT_GT(load["peak_bytes"], load["kv_bytes"]);
 }
 
+// Without a model. By default a layer's pages come in pieces of 2 MB, which is why a tenth may be
+// resident beside what is used.
+TEST_F(Cli, BenchKvGivesBackWhatHalfOfTheSequencesHad) {
+  const Json kv = weft({"bench", "kv", "--operations", "20000", "--json"}).json();
+  EXPECT_EQ(kv["contents_equal"], true);
+  const Json& freed = kv["freed"];
+  const Json& compacted = kv["compacted"];
+  const auto used_bytes = compacted["used_bytes"].get<double>();
+  EXPECT_GT(used_bytes, 0);
+  EXPECT_EQ(freed["used_bytes"], compacted["used_bytes"]);
+  EXPECT_GT(freed["resident_bytes"].get<double>(), 1.2 * used_bytes);
+  EXPECT_LE(compacted["resident_bytes"].get<double>(), 1.1 * used_bytes);
+  EXPECT_GT(kv["operations"]["remove"], 1000);
+  EXPECT_GT(kv["compacting"]["moved_pages"], 0);
+
+  const Outcome table = weft({"bench", "kv", "--operations", "500", "--layers", "2", "-c", "4096"});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_NE(table.out.find("contents equal"), std::string::npos) << table.out;
+  expect_error(weft({"bench", "kv", "--head-dim", "63"}), 2,
+               "--head-dim 63: must be a multiple of 8, at most 256");
+  expect_error(weft({"bench", "kv", "--layers", "256", "--kv-heads", "256"}), 2,
+               "a cache of 1100 GB: at most 8 are filled");
+  expect_error(weft({"bench", "kv", "--operations", "0"}), 2, "--operations");
+}
+
 TEST_F(Cli, QuantizeWritesAModelThatRuns) {
   const Outcome run = weft({"quantize", model(), path("q8.gguf"), "q8_0", "-t", "2", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;

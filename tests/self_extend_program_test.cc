@@ -59,7 +59,7 @@ TEST_F(SelfExtendProgram, AContextIsAsManyTimesTheModels) {
       generate({"-gan", "4", "-gaw", "16", "-c", "512", "-n", "-1", "--json", "The harbour opens"});
   EXPECT_EQ(full.json()["stop_reason"], "context");
   EXPECT_THAT(full.err, HasSubstr("weft: warning: -c 512: positions reach "));
-  EXPECT_THAT(full.err, HasSubstr("the model was trained for 128 tokens: a larger --grp-attn-n"));
+  EXPECT_THAT(full.err, HasSubstr("the model was trained for 128 tokens: a larger --grp-attn-n "));
   expect_error(generate({"-gan", "4", "-gaw", "16", "-c", "513", "x"}), 2,
                "-c 513: the model's context is 1 to 512 tokens with --grp-attn-n 4");
 }

@@ -58,7 +58,7 @@ class SelfExtendTest : public ::testing::TestWithParam<const char*> {
     return *std::move(engine);
   }
   std::unique_ptr<Engine> extended(const kernels::KvTypes& types = {DType::kF32, DType::kF32}) {
-    return open({.self_extend = kExtend, .kv_types = types});
+    return open({.context_tokens = 4 * 128, .self_extend = kExtend, .kv_types = types});
   }
 
   test::TempDir dir_;

@@ -3,6 +3,8 @@
 // is what takes the time of it, so that sequences stay far below the cache's size.
 #include "bench/kv_work.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -14,6 +16,7 @@
 namespace weft::bench {
 namespace {
 
+constexpr double kMostBytes = 8e9;
 constexpr int64_t kMostTokens = 2048;
 constexpr int64_t kMostSequences = 96;
 constexpr int64_t kMostRemoved = 96;     // tokens from the end, among which some are taken out
@@ -32,6 +35,15 @@ uint32_t word_at(uint32_t seed, int64_t i) { return seed + narrow<uint32_t>(i) *
 Result<KvWork> KvWork::create(const KvShape& shape, uint64_t seed) {
   const kernels::KvLayout layout = {DType::kF16, DType::kF16, shape.head_dim, shape.n_kv_heads,
                                     engine::kKvPageTokens};
+  // Work fills the cache, whatever its shape.
+  const double n_bytes =
+      4.0 * shape.n_layers * shape.n_kv_heads * shape.head_dim * shape.capacity_tokens;
+  if (n_bytes > kMostBytes) {
+    return invalid_argument(fmt::format(
+        "a cache of {:.0f} GB: at most {:.0f} are filled with random work (--layers, --kv-heads, "
+        "--head-dim, -c)",
+        n_bytes * 1e-9, kMostBytes * 1e-9));
+  }
   WEFT_ASSIGN_OR_RETURN(auto cache, kv::Cache::create({.n_layers = shape.n_layers,
                                                        .layer_groups = {},
                                                        .layout = layout,

@@ -126,7 +126,7 @@ Flag add_self_extend_flags(Command command, ModelFlags& flags) {
       .add_option(
           "--grp-attn-w", flags.neighbour_tokens,
           fmt::format("Self-Extend, also -gaw: the newest tokens that keep a position each, "
-                      "at least (default: {})",
+                      "at least (default: {}, or a quarter of a smaller context)",
                       kv::kUsualNeighbourTokens))
       .in_range(1, 1 << 30);
   return group;
@@ -146,10 +146,7 @@ Result<kv::SelfExtend> self_extend(const ModelFlags& flags) {
         fmt::format("{} goes with a --grp-attn-n above 1",
                     flags.neighbour_tokens == 0 ? "--grp-attn-only" : "--grp-attn-w"));
   }
-  const int32_t usual = std::max(
-      flags.group_tokens, kv::kUsualNeighbourTokens / flags.group_tokens * flags.group_tokens);
-  return kv::SelfExtend{flags.group_tokens,
-                        flags.neighbour_tokens < 0 ? usual : flags.neighbour_tokens};
+  return kv::SelfExtend{flags.group_tokens, flags.neighbour_tokens};
 }
 
 /// An error of the variable's model begins with the variable: whoever typed no -m would look for

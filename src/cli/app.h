@@ -43,7 +43,7 @@ struct ModelFlags {
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int32_t group_tokens = 1;       // EngineOptions::self_extend's
-  int32_t neighbour_tokens = -1;  // -1: the usual ones
+  int32_t neighbour_tokens = kv::kUsualNeighbours;
   bool beyond_context = false;
   int32_t n_contexts = 1;      // that a command fills at once; no flag
   engine::StepNeeds steps;     // EngineOptions'; no flag

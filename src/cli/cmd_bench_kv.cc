@@ -4,9 +4,12 @@
 // operations, too, and its exit status is 1 where a byte is not what it should be.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/counts_text.h"
 #include "bench/kv.h"
 #include "cli/app.h"
+#include "kernels/paged_kv.h"
 
 namespace weft::cli {
 namespace {
@@ -106,14 +109,18 @@ void add_bench_kv_command(Command bench, App& app) {
   const auto add = [&](const char* flag, int32_t& value, const char* what, int32_t most) {
     command.add_option(flag, value, fmt::format("{} (default: {})", what, value)).in_range(1, most);
   };
-  add("--layers", o.shape.n_layers, "layers", 4096);
-  add("--kv-heads", o.shape.n_kv_heads, "KV heads of each", 4096);
-  add("--head-dim", o.shape.head_dim, "elements of a head's K", 4096);
-  add("-c,--context", o.shape.capacity_tokens, "tokens that all sequences may have", 1 << 28);
+  add("--layers", o.shape.n_layers, "layers", 256);
+  add("--kv-heads", o.shape.n_kv_heads, "KV heads of each", 256);
+  command
+      .add_option("--head-dim", o.shape.head_dim,
+                  fmt::format("elements of a head's K (default: {})", o.shape.head_dim))
+      .must([](double n) { return n >= 8 && n <= kernels::kMaxHeadDim && std::fmod(n, 8) == 0; },
+            fmt::format("a multiple of 8, at most {}", kernels::kMaxHeadDim));
+  add("-c,--context", o.shape.capacity_tokens, "tokens that all sequences may have", 1 << 24);
   command
       .add_option("--operations", o.operations,
                   "of create, append, fork, remove, truncate, free, publish (default: 1000000)")
-      .in_range(1, 1'000'000'000);
+      .in_range(1, 20'000'000);
   command.add_option("--seed", o.seed, "of what is done (default: 1)");
   command.add_flag("--json", flags->json, "print the report as JSON");
   command.when_given(

@@ -13,7 +13,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxTextBytes = uint64_t{16} << 20;
 
 struct PasskeyFlags {
   ModelFlags model;
@@ -108,7 +108,7 @@ void add_eval_passkey_command(Command eval, App& app) {
           .add_option("--depth", flags->depth,
                       "where the key is, from 0 (first) to 1 (last; default: 0.05, 0.15 ... 0.95)")
           .in_range(0, 1);
-  command.add_option("--trials", o.n_trials, "prompts (default: 20)").in_range(1, 100'000);
+  command.add_option("--trials", o.n_trials, "prompts (default: 20)").in_range(1, 10'000);
   command
       .add_option("--needles", o.n_needles,
                   "keys in the text: one a number, several UUIDs, of which one is asked for "

@@ -28,20 +28,31 @@ int32_t longest_within(const kv::SelfExtend& extend, int32_t model_length, int32
   return fits;
 }
 
+/// kUsualNeighbourTokens, or a quarter of what the model knows, in whole groups.
+kv::SelfExtend with_neighbours(kv::SelfExtend extend, int32_t model_length) {
+  if (extend.neighbour_tokens != kv::kUsualNeighbours || extend.group_tokens < 1) return extend;
+  const int32_t usual = std::min(kv::kUsualNeighbourTokens, model_length / 4);
+  extend.neighbour_tokens =
+      std::max(extend.group_tokens, usual / extend.group_tokens * extend.group_tokens);
+  return extend;
+}
+
 }  // namespace
 
 Result<ContextSize> context_size(const ContextRequest& request, int32_t model_length,
                                  int32_t usual_tokens) {
-  const kv::SelfExtend& extend = request.self_extend;
+  const kv::SelfExtend extend = with_neighbours(request.self_extend, model_length);
   WEFT_RETURN_IF_ERROR(extend.check());
-  const auto times = [&](int32_t n_tokens) {
-    return narrow<int32_t>(std::min(int64_t{n_tokens} * extend.group_tokens, kMostTokens));
+  const auto times = [](int32_t n, int32_t n_tokens) {
+    return narrow<int32_t>(std::min(int64_t{n_tokens} * n, kMostTokens));
   };
-  ContextSize size;
-  size.most_tokens = request.beyond_context ? narrow<int32_t>(kMostTokens) : times(model_length);
-  size.tokens = request.context_tokens != 0
-                    ? request.context_tokens
-                    : longest_within(extend, model_length, times(usual_tokens));
+  ContextSize size{.self_extend = extend};
+  size.most_tokens =
+      times(request.beyond_context ? kv::kMostGroupTokens : extend.group_tokens, model_length);
+  size.tokens =
+      request.context_tokens != 0
+          ? request.context_tokens
+          : longest_within(extend, model_length, times(extend.group_tokens, usual_tokens));
   if (size.tokens < 1 || size.tokens > size.most_tokens) {
     return invalid_argument(fmt::format(
         "-c {}: the model's context is 1 to {} tokens{}", size.tokens, size.most_tokens,
@@ -52,8 +63,9 @@ Result<ContextSize> context_size(const ContextRequest& request, int32_t model_le
   if (last_position < model_length) return size;
   size.note = fmt::format("-c {}: positions reach {}, the model was trained for {} tokens: {}",
                           size.tokens, last_position, model_length,
-                          extend.is_on() ? "a larger --grp-attn-n keeps within them"
-                                         : "--grp-attn-n would keep within them");
+                          extend.is_on()
+                              ? "a larger --grp-attn-n or a smaller --grp-attn-w keeps within them"
+                              : "--grp-attn-n would keep within them");
   return size;
 }
 

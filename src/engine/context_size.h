@@ -13,15 +13,16 @@ namespace weft::engine {
 /// As in EngineOptions.
 struct ContextRequest {
   int32_t context_tokens = 0;  // 0: what is usual
-  kv::SelfExtend self_extend;
+  kv::SelfExtend self_extend;  // kUsualNeighbours or a number
   bool beyond_context = false;
 };
 
 struct ContextSize {
-  int32_t tokens = 0;        // longest prompt and answer together
-  int32_t model_tokens = 0;  // the model is to be opened for: some RoPEs depend on it
-  int32_t most_tokens = 0;   // that could be asked for
-  std::string note;          // on positions that the model was not trained for; "": there are none
+  int32_t tokens = 0;          // longest prompt and answer together
+  int32_t model_tokens = 0;    // the model is to be opened for: some RoPEs depend on it
+  int32_t most_tokens = 0;     // that could be asked for
+  kv::SelfExtend self_extend;  // with a number of neighbours
+  std::string note;  // on positions that the model was not trained for; "": there are none
 };
 
 /// For a model that was trained for model_length tokens, and of which usual_tokens are taken where

@@ -57,17 +57,30 @@ TEST(ContextSize, WhereNobodySaysItKeepsToTheModelsPositions) {
   EXPECT_EQ(context_size({.self_extend = {256, 0}}, 8192, 8192)->tokens, 256 * 8192);
 }
 
+TEST(ContextSize, NeighboursLeaveRoomForGroups) {
+  const auto neighbours = [](int32_t group_tokens, int32_t model_length) {
+    const kv::SelfExtend extend{group_tokens, kv::kUsualNeighbours};
+    return context_size({.self_extend = extend}, model_length, model_length)
+        ->self_extend.neighbour_tokens;
+  };
+  EXPECT_EQ(neighbours(4, 8192), 1024);
+  EXPECT_EQ(neighbours(3, 8192), 1023);
+  EXPECT_EQ(neighbours(4, 512), 128);
+  EXPECT_EQ(neighbours(200, 512), 200);
+}
+
 TEST(ContextSize, SaysWherePositionsAreNotTheModels) {
   const ContextSize full = size_of({.context_tokens = 32768, .self_extend = {4, 1024}});
   EXPECT_EQ(full.model_tokens, 8192);
-  EXPECT_THAT(full.note, HasSubstr("a larger --grp-attn-n keeps within them"));
+  EXPECT_THAT(full.note, HasSubstr("a larger --grp-attn-n or a smaller --grp-attn-w keeps"));
   const ContextSize beyond = size_of({.context_tokens = 10000, .beyond_context = true});
   EXPECT_EQ(beyond.tokens, 10000);
   EXPECT_EQ(beyond.model_tokens, 8192);
   EXPECT_THAT(beyond.note, HasSubstr("-c 10000: positions reach 9999, the model was trained for "
                                      "8192 tokens"));
   EXPECT_EQ(size_of({.context_tokens = 8192, .beyond_context = true}).note, "");
-  EXPECT_THAT(error_of({.context_tokens = INT32_MAX, .beyond_context = true}), HasSubstr("1 to"));
+  EXPECT_THAT(error_of({.context_tokens = INT32_MAX, .beyond_context = true}),
+              HasSubstr("1 to 2097152 tokens"));
 }
 
 TEST(ContextSize, NoProductOverflows) {

@@ -97,7 +97,7 @@ Status Engine::open_model(const EngineOptions& options) {
   if (!size.note.empty()) log_warning(size.note);
   asked_context_tokens_ = size.tokens;
   longest_context_ = size.most_tokens;
-  self_extend_ = options.self_extend;
+  self_extend_ = size.self_extend;
   if (model_ != nullptr) return Status::ok();
   WEFT_ASSIGN_OR_RETURN(model_, model::Model::open(file, size.model_tokens));
   return Status::ok();
@@ -328,7 +328,9 @@ Status Engine::set_positions(std::span<const Appended> appended) {
   for (const Appended& one : appended) {
     const int32_t begin = one.sequence->length();
     const int32_t end = begin + narrow<int32_t>(one.tokens.size());
-    WEFT_CHECK(end <= self_extend_.next_change(begin));
+    if (end > self_extend_.next_change(begin)) {
+      return unsupported("Self-Extend (--grp-attn-n): rows of one step are in different groups");
+    }
     WEFT_RETURN_IF_ERROR(model::set_positions(context_, model_->config(), *cache_,
                                               one.sequence->id(),
                                               self_extend_.positions(begin, end)));

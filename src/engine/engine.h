@@ -113,6 +113,9 @@ class Engine {
   std::string way_to_hold(int64_t tokens) const;
   /// The --kv-limit under which the cache has so many pages, with what a step then takes.
   int64_t limit_to_hold(int64_t n_pages) const;
+  /// Longer ones gain nothing, as rows go through a layer in blocks, and could be cancelled only
+  /// after minutes.
+  static constexpr int32_t kMostStepRows = 8192;
   /// Rows of a prompt that go in one step where it can be divided.
   int32_t step_rows() const { return step_rows_; }
   /// What --kv-limit sets aside for a step, beside the pages; 0 where there is no limit.
@@ -241,7 +244,7 @@ class Engine {
   kv::SelfExtend self_extend_;
   bool is_kv_limited_ = false;
   StepNeeds steps_;
-  int32_t step_rows_ = std::numeric_limits<int32_t>::max();
+  int32_t step_rows_ = kMostStepRows;
   int64_t scratch_bytes_ = 0;
   int64_t block_rows_ = 0;  // that the longest step has, under a limit
   std::string rates_kept_file_;

@@ -51,7 +51,10 @@ struct SelfExtend {
 };
 
 inline constexpr int32_t kMostGroupTokens = 256;
-/// Neighbours where nobody says how many.
+/// For neighbour_tokens: so many that a model of model_tokens has room for groups beside them,
+/// engine::context_size says how many.
+inline constexpr int32_t kUsualNeighbours = -1;
+/// At most.
 inline constexpr int32_t kUsualNeighbourTokens = 1024;
 
 }  // namespace weft::kv
