@@ -352,7 +352,8 @@ TEST(SelfExtendEngine, WindowsKeepWhatMayBeTurned) {
   options.context_length = 1024;  // some windows and steps
   ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
   const auto engine = Engine::open(
-      posix_env(), {.model_path = path, .self_extend = kExtend, .rolls_windows = true});
+      posix_env(),
+      {.model_path = path, .context_tokens = 4096, .self_extend = kExtend, .rolls_windows = true});
   ASSERT_TRUE(engine.is_ok()) << engine.status().message();
   kv::OwnedSequence sequence = (*engine)->create_sequence();
   for (int i = 0; i < 8; ++i) {

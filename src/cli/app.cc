@@ -119,8 +119,8 @@ Flag add_self_extend_flags(Command command, ModelFlags& flags) {
   Flag group = command
                    .add_option("--grp-attn-n", flags.group_tokens,
                                "Self-Extend, also -gan: tokens further back share positions in "
-                               "groups of so many; -c may then be as many times the model's "
-                               "(default: 1, none)")
+                               "groups of N, so that -c may be up to N times the model's "
+                               "(default: 1, no groups)")
                    .in_range(1, kv::kMostGroupTokens);
   command
       .add_option(

@@ -132,9 +132,8 @@ void add_bench_batch_command(Command bench, App& app) {
       .in_range(1, 1 << 20);
   command.add_option("-n,--tokens", flags->options.new_tokens, "tokens to decode (default: 64)")
       .in_range(2, 1 << 20);
-  command.add_flag(
-      "--mixed", flags->options.mixed,
-      "prompts and answers of lengths by chance, up to twice as long: that is the mean");
+  command.add_flag("--mixed", flags->options.mixed,
+                   "lengths by chance: -p and -n are their means, and half of the longest");
   command
       .add_option("--shared-prompt", flags->options.shared_tokens,
                   "tokens that all prompts begin with, before their own: each batch runs without "

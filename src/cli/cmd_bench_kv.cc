@@ -118,8 +118,10 @@ void add_bench_kv_command(Command bench, App& app) {
             fmt::format("a multiple of 8, at most {}", kernels::kMaxHeadDim));
   add("-c,--context", o.shape.capacity_tokens, "tokens that all sequences may have", 1 << 24);
   command
-      .add_option("--operations", o.operations,
-                  "of create, append, fork, remove, truncate, free, publish (default: 1000000)")
+      .add_option(
+          "--operations", o.operations,
+          "of create, append, fork, remove, truncate, free, publish (default: 1000000, some "
+          "minutes)")
       .in_range(1, 20'000'000);
   command.add_option("--seed", o.seed, "of what is done (default: 1)");
   command.add_flag("--json", flags->json, "print the report as JSON");

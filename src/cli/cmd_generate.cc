@@ -131,6 +131,22 @@ struct TextStart {
   engine::Prefilled prefilled;
 };
 
+/// The logits of the last of them. In pieces, so that a long text shows how far it is read.
+Result<std::vector<float>> read_tokens(engine::Engine& engine, const kv::OwnedSequence& sequence,
+                                       std::span<const int32_t> tokens) {
+  constexpr int64_t kPieceTokens = 2048;
+  const auto is_stopped = [] { return interrupted(); };
+  const FunctionRef<bool()> cancelled(is_stopped);
+  Progress progress("reading");
+  std::vector<float> logits;
+  for (int64_t begin = 0; begin < std::ssize(tokens); begin += kPieceTokens) {
+    if (begin > 0) progress.show(begin, std::ssize(tokens), "tokens");
+    const auto piece = tokens.subspan(begin, std::min(kPieceTokens, std::ssize(tokens) - begin));
+    WEFT_ASSIGN_OR_RETURN(logits, engine.append(sequence, piece, {.cancelled = &cancelled}));
+  }
+  return logits;
+}
+
 /// With a prompt: that, of which the session's KV may have the start. Without: where the session
 /// ended. `saved` may be null where there is a prompt.
 Result<TextStart> begin_text(engine::Engine& engine, const engine::SavedSession* saved,
@@ -151,8 +167,7 @@ Result<TextStart> begin_text(engine::Engine& engine, const engine::SavedSession*
     return TextStart{std::move(session), *std::move(prefilled)};
   }
   kv::OwnedSequence sequence = engine.create_sequence();
-  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
-                        engine.append(sequence, session.tokens, {.cancelled = &cancelled}));
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, read_tokens(engine, sequence, session.tokens));
   return TextStart{std::move(session), {std::move(sequence), std::move(logits)}};
 }
 

@@ -251,14 +251,15 @@ Result<std::vector<float>> ChatSession::prefill(const std::vector<int32_t>& prom
   // K and V have seen what is gone.
   if (may_shift && only_grew_) WEFT_RETURN_IF_ERROR(close_gap(prompt));
   const auto differs = std::ranges::mismatch(held_, std::span(prompt).first(prompt.size() - 1));
-  if (differs.in1 != held_.end() && engine_.self_extend().is_on()) {
-    // What groups have turned would be turned back and rounded again, and each /regen would answer
-    // from other keys than the one before.
-    const int64_t n_exact = sequence_.exact_length();
-    held_.resize(std::min<int64_t>(n_exact, differs.in1 - held_.begin()));
-  } else {
-    held_.erase(differs.in1, held_.end());
+  auto n_same = narrow<int32_t>(differs.in1 - held_.begin());
+  // What more groups have turned since would be turned back and rounded again, and each /regen
+  // would answer from other keys than the one before.
+  const kv::SelfExtend& extend = engine_.self_extend();
+  if (n_same < std::ssize(held_) &&
+      extend.grouped(n_same) != extend.grouped(narrow<int32_t>(held_.size()) - 1)) {
+    n_same = std::min(n_same, sequence_.exact_length());
   }
+  held_.resize(n_same);
   // Where a window rolled past what these would see, the conversation is computed from its start.
   held_.resize(sequence_.longest_cut(narrow<int32_t>(held_.size())));
   answer.prompt_tokens = narrow<int32_t>(prompt.size());

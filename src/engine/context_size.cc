@@ -56,7 +56,10 @@ Result<ContextSize> context_size(const ContextRequest& request, int32_t model_le
   if (size.tokens < 1 || size.tokens > size.most_tokens) {
     return invalid_argument(fmt::format(
         "-c {}: the model's context is 1 to {} tokens{}", size.tokens, size.most_tokens,
-        extend.is_on() ? fmt::format(" with --grp-attn-n {}", extend.group_tokens) : ""));
+        extend.is_on()           ? fmt::format(" with --grp-attn-n {}", extend.group_tokens)
+        : request.beyond_context ? ""
+                                 : "; generate, chat, ask and perplexity take more with "
+                                   "--grp-attn-n (Self-Extend)"));
   }
   const int32_t last_position = extend.last_position(size.tokens);
   size.model_tokens = std::min(model_length, last_position + 1);

@@ -433,8 +433,9 @@ Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> 
 }
 
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,
-                     FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  if (!self_extend_.is_on()) return score_in_one_step(appended, wanted, on_logits);
+                     FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
+                     const FunctionRef<bool()>* cancelled) {
+  if (!self_extend_.is_on()) return score_in_one_step(appended, wanted, on_logits, cancelled);
   int64_t begin = 0;  // rows that were run
   for (const Appended& one : appended) {
     for (std::span<const int32_t> rest = one.tokens; !rest.empty();) {
@@ -446,7 +447,8 @@ Status Engine::score(std::span<const Appended> appended, std::span<const int64_t
       const Appended some[] = {{one.sequence, rest.first(n_rows)}};
       WEFT_RETURN_IF_ERROR(score_in_one_step(
           some, rows,
-          [&](int64_t row, std::span<const float> logits) { on_logits(begin + row, logits); }));
+          [&](int64_t row, std::span<const float> logits) { on_logits(begin + row, logits); },
+          cancelled));
       rest = rest.subspan(n_rows);
       begin += n_rows;
     }
@@ -456,7 +458,8 @@ Status Engine::score(std::span<const Appended> appended, std::span<const int64_t
 
 Status Engine::score_in_one_step(
     std::span<const Appended> appended, std::span<const int64_t> wanted,
-    FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+    FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
+    const FunctionRef<bool()>* cancelled) {
   constexpr size_t kRowsAtOnce = kScoredRowsAtOnce;
   return with_memory_for(appended, [&]() -> Status {
     model::Rows rows = rows_of(appended, model::RowKind::kPrompt);
@@ -464,7 +467,7 @@ Status Engine::score_in_one_step(
                           reserve(appended, model::RowKind::kPrompt));
     model::RowsPass pass(*forward_, *cache_, std::move(rows), {.keep_all_rows = true});
     for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
-    WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass));
+    WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, cancelled));
     give_back_memory();
     const int64_t n_vocab = model_->config().vocab_size;
     std::vector<float> memory(std::min(kRowsAtOnce, wanted.size()) * n_vocab);

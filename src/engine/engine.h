@@ -187,9 +187,10 @@ class Engine {
   static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
   /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in
-  /// steps, and an error leaves what was run before.
+  /// steps, and an error leaves what was run before. `cancelled` as AppendOptions has it.
   Status score(std::span<const Appended> appended, std::span<const int64_t> rows,
-               FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+               FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
+               const FunctionRef<bool()>* cancelled = nullptr);
 
   /// Takes tokens out of the sequence; those after them move there (model::remove_tokens).
   Status remove_tokens(const kv::OwnedSequence& sequence, int32_t begin, int32_t end) {
@@ -208,7 +209,8 @@ class Engine {
   /// How many of so many rows after what the sequence holds go in one step.
   int64_t rows_of_step(const Appended& all) const;
   Status score_in_one_step(std::span<const Appended> appended, std::span<const int64_t> rows,
-                           FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+                           FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
+                           const FunctionRef<bool()>* cancelled);
   Result<std::vector<float>> append_in_steps(const Appended& all, const AppendOptions& options);
   Result<std::vector<float>> append_in_one_step(std::span<const Appended> appended,
                                                 const AppendOptions& options, LogitRows logit_rows);

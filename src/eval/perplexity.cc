@@ -26,7 +26,8 @@ constexpr int32_t kStepRows = 512;
 /// `tokens` are whole windows, each a sequence of its own in one step. Of each the sum of -log p
 /// over its tokens [first, size), each from the row before it, in order.
 Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<const int32_t> tokens,
-                                          int64_t window_tokens, int64_t first) {
+                                          int64_t window_tokens, int64_t first,
+                                          const FunctionRef<bool()>& cancelled) {
   const int64_t n_vocab = engine.model().config().vocab_size;
   const auto n_windows = std::ssize(tokens) / window_tokens;
   std::vector<kv::OwnedSequence> sequences;
@@ -46,7 +47,7 @@ Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<cons
     // share a step.
     losses[row / window_tokens] -= logprobs[target];
   };
-  WEFT_RETURN_IF_ERROR(engine.score(windows, rows, add));
+  WEFT_RETURN_IF_ERROR(engine.score(windows, rows, add, &cancelled));
   return losses;
 }
 
@@ -106,7 +107,10 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
   const int64_t window_pages = (window_tokens + kv.page_tokens - 1) / kv.page_tokens;
   const int64_t at_once = std::clamp(kv.free / window_pages, int64_t{1},
                                      int64_t{windows_at_once(options.window_tokens)});
-  for (int64_t w = 0; w < n_windows;) {
+  int64_t w = 0;
+  const auto is_stopped = [&] { return !progress(w, n_windows); };
+  const FunctionRef<bool()> cancelled_now(is_stopped);
+  while (w < n_windows) {
     const int64_t n = std::min(at_once, n_windows - w);
     const auto windows = std::span(tokens).subspan(w * window_tokens, n * window_tokens);
     for (int64_t i = 0; bos && i < n; ++i) {
@@ -115,7 +119,7 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
       windows[i * window_tokens] = tokenizer.bos();
     }
     WEFT_ASSIGN_OR_RETURN(const std::vector<double> losses,
-                          window_losses(engine, windows, window_tokens, first));
+                          window_losses(engine, windows, window_tokens, first, cancelled_now));
     for (const double one : losses) {
       loss += one;
       result.tokens += window_tokens - first;
@@ -141,7 +145,10 @@ Result<EndlessResult> endless_perplexity(engine::Engine& engine, std::string_vie
   EndlessResult result;
   double loss = 0;
   std::vector<float> logprobs(engine.model().config().vocab_size);
-  for (int64_t begin = 0; begin + 1 < n_tokens;) {
+  int64_t begin = 0;
+  const auto is_stopped = [&] { return !progress(begin, n_tokens - 1); };
+  const FunctionRef<bool()> cancelled_now(is_stopped);
+  while (begin + 1 < n_tokens) {
     WEFT_ASSIGN_OR_RETURN(const int32_t n_dropped,
                           engine::make_room(engine, sequence, options.shift, nullptr));
     result.dropped_tokens += n_dropped;
@@ -151,11 +158,14 @@ Result<EndlessResult> endless_perplexity(engine::Engine& engine, std::string_vie
     std::iota(rows.begin(), rows.end(), 0);
     std::erase_if(rows, [&](int64_t row) { return begin + row + 1 < n_tokens / 2; });
     const engine::Appended step[] = {{&sequence, std::span(tokens).subspan(begin, n)}};
-    WEFT_RETURN_IF_ERROR(engine.score(step, rows, [&](int64_t row, std::span<const float> logits) {
-      kernels::log_softmax(logits, logprobs);
-      loss -= logprobs[tokens[begin + row + 1]];
-      ++result.tokens;
-    }));
+    WEFT_RETURN_IF_ERROR(engine.score(
+        step, rows,
+        [&](int64_t row, std::span<const float> logits) {
+          kernels::log_softmax(logits, logprobs);
+          loss -= logprobs[tokens[begin + row + 1]];
+          ++result.tokens;
+        },
+        &cancelled_now));
     begin += n;
     if (!progress(begin, n_tokens - 1)) return cancelled("stopped");
   }
