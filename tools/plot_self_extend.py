@@ -43,7 +43,7 @@ def main():
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
     draw(left, data["perplexity"], "perplexity (log)")
     left.set_yscale("log")
-    left.set_yticks([20, 40, 80, 160], ["20", "40", "80", "160"])
+    left.set_yticks([20, 100, 500, 2500], ["20", "100", "500", "2,500"])
     left.minorticks_off()
     draw(right, data["passkey"], "pass keys found")
     right.set_ylim(-0.05, 1.05)
