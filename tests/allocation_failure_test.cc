@@ -32,6 +32,7 @@
 #include "jinja/json.h"
 #include "kv/cache.h"
 #include "kv/invariants.h"
+#include "support/instruction_sets.h"
 #include "kv/session_file.h"
 #include "sampling/logprobs.h"
 #include "support/files.h"
@@ -837,8 +838,7 @@ TEST(LayerAllocation, ALayerAllocatesNothingOnceAStepOfItsSizeHasRun) {
   for (const auto& options : {dense, experts}) {
     const std::string path = dir.path() + "/model.gguf";
     ASSERT_TRUE(gguf::write_random_model(posix_env(), path, options).is_ok());
-    for (const auto path_of_products :
-         {kernels::MatmulPath::kF32, kernels::MatmulPath::kBf16, kernels::MatmulPath::kInt8}) {
+    for (const auto path_of_products : test::machine_matmul_paths()) {
       // One thread: a worker's own memory comes with its first task of a size, and on a busy
       // machine that may be in a later step than the first.
       test::TestModel m(path, {.n_threads = 1, .matmul_path = path_of_products});

@@ -123,7 +123,7 @@ using Batched = test::IdentityTest;
 
 TEST_P(Batched, ARowIsWhatItIsAlone) {
   for (const kernels::Isa isa : test::machine_isas()) {
-    for (const MatmulPath path : {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8}) {
+    for (const MatmulPath path : test::machine_matmul_paths()) {
       // oneDNN takes the best set of the machine whatever is asked; emulated it is too slow here.
       if (path == MatmulPath::kBf16 && isa != kernels::best_isa()) continue;
       SCOPED_TRACE(::testing::Message() << kernels::isa_name(isa) << " path " << int(path));
@@ -266,7 +266,7 @@ std::vector<std::vector<std::byte>> prefilled_values(TestModel& m, std::span<con
 // Chunks of 1 to 300 tokens, which share steps as they come; one has its step to itself.
 TEST_P(Batched, AChunkIsWhatItIsAlone) {
   for (const kernels::Isa isa : test::machine_isas()) {
-    for (const MatmulPath path : {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8}) {
+    for (const MatmulPath path : test::machine_matmul_paths()) {
       if (path == MatmulPath::kBf16 && isa != kernels::best_isa()) continue;
       SCOPED_TRACE(::testing::Message() << kernels::isa_name(isa) << " path " << int(path));
       TestModel m(path_, {.isa = isa, .matmul_path = path});

@@ -337,7 +337,7 @@ TEST_F(SessionTest, WhatTheRunCannotGoOnWithIsRefusedByName) {
   expect({.model_path = "windows", .isa = "baseline"}, "another model");
   expect({.model_path = "plain", .kv_types = {DType::kF32, DType::kF16}, .isa = "baseline"},
          "--cache-type-k f16 --cache-type-v f16");
-  expect({.model_path = "plain", .isa = "baseline", .compute = "bf16"},
+  expect({.model_path = "plain", .isa = "baseline", .compute = "int8"},
          "--compute f32 --isa baseline");
   const std::string best = kernels::isa_name(kernels::best_isa());
   if (best != "baseline") expect({.model_path = "plain", .isa = best}, "--isa baseline");

@@ -8,8 +8,10 @@
 
 #include "base/thread_pool.h"
 #include "engine/compute_choice.h"
+#include "kernels/matmul_prefill.h"
 #include "support/fault_env.h"
 #include "support/files.h"
+#include "support/instruction_sets.h"
 #include "support/test_pool.h"
 
 namespace weft::engine {
@@ -64,7 +66,8 @@ TEST_F(KeptMeasurements, AFileThatCannotBeWrittenCostsNothingElse) {
 
 TEST_F(KeptMeasurements, AForcedComputePathIsNotMeasured) {
   test::TestPool pool(1);
-  for (const char* name : {"f32", "bf16", "int8"}) {
+  for (const kernels::MatmulPath wanted : test::machine_matmul_paths()) {
+    const char* const name = kMatmulPaths.name(wanted);
     const auto path =
         choose_matmul_path(posix_env(), pool, kernels::best_isa(), DType::kQ8_0, name, file_);
     ASSERT_TRUE(path.is_ok());
@@ -75,6 +78,10 @@ TEST_F(KeptMeasurements, AForcedComputePathIsNotMeasured) {
       choose_matmul_path(posix_env(), pool, kernels::best_isa(), DType::kQ8_0, "fp8", file_);
   EXPECT_EQ(unknown.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(unknown.status().message(), "--compute fp8: must be auto, f32, bf16 or int8");
+  if (kernels::onednn_takes_bf16()) return;
+  const auto absent =
+      choose_matmul_path(posix_env(), pool, kernels::best_isa(), DType::kQ8_0, "bf16", file_);
+  EXPECT_EQ(absent.status().code(), StatusCode::kUnsupported);
 }
 
 TEST_F(KeptMeasurements, AMeasuredComputePathIsTakenOverUnlessItIsNoPath) {
@@ -89,7 +96,8 @@ TEST_F(KeptMeasurements, AMeasuredComputePathIsTakenOverUnlessItIsNoPath) {
   const std::string line = read_text(file_);
   ASSERT_TRUE(line.ends_with("\t" + measured + "\n")) << line;
   const std::string key = line.substr(0, line.find('\t'));
-  for (const char* other : {"f32", "bf16", "int8"}) {
+  for (const kernels::MatmulPath path : test::machine_matmul_paths()) {
+    const std::string other = kMatmulPaths.name(path);
     write_text(file_, key + "\t" + other + "\n");
     EXPECT_EQ(choose(), other) << "whatever is kept is not measured again";
   }

@@ -245,6 +245,18 @@ bool onednn_has_bf16() {
   return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
 }
 
+bool onednn_takes_bf16() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::avx512_core:
+    case dnnl::cpu_isa::avx512_core_vnni:
+    case dnnl::cpu_isa::avx512_core_bf16:
+    case dnnl::cpu_isa::avx512_core_amx:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void count_matmul_onednn_bf16(int64_t n_rows, int64_t in_features, WorkspaceSize& size) {
   size.of_op(Use::kActivations, packed_rows(n_rows) * in_features * sizeof(uint16_t));
   if (size.knows_product(in_features)) return;

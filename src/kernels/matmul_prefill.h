@@ -40,7 +40,9 @@ void matmul_onednn_bf16(const Context& context, const PrefillArgs& args);
 /// What that takes of the workspace for up to n_rows rows, as far as it is weft's own memory.
 void count_matmul_onednn_bf16(int64_t n_rows, int64_t in_features, WorkspaceSize& size);
 /// Whether oneDNN has instructions for bf16 on this CPU (AVX512_BF16 or AMX, granted by the
-/// kernel). Elsewhere it emulates them, slower than f32.
+/// kernel). Elsewhere it emulates them, slower than f32, or has none.
 bool onednn_has_bf16();
+/// Whether it has products in bf16 at all: from AVX-512 on.
+bool onednn_takes_bf16();
 
 }  // namespace weft::kernels

@@ -79,8 +79,6 @@ const char* path_name(MatmulPath path) {
   return path == MatmulPath::kF32 ? "f32" : path == MatmulPath::kBf16 ? "bf16" : "int8";
 }
 
-constexpr MatmulPath kPaths[] = {MatmulPath::kF32, MatmulPath::kBf16, MatmulPath::kInt8};
-
 struct Case {
   Isa isa;
   MatmulPath path;
@@ -90,7 +88,7 @@ struct Case {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const Isa isa : machine_isas()) {
-    for (const MatmulPath path : kPaths) {
+    for (const MatmulPath path : test::machine_matmul_paths()) {
       for (const DType dtype : kAllTypes) cases.push_back({isa, path, dtype});
     }
   }
@@ -185,7 +183,7 @@ TEST_P(MatmulPrefillPath, MoreRowsThanAPassAreRightAtAnyAddressOfTheWeights) {
   EXPECT_EQ(run(problem, GetParam(), best_isa(), 2, problem.n_rows, problem.x.data()), aligned);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MatmulPrefillPath, testing::ValuesIn(kPaths),
+INSTANTIATE_TEST_SUITE_P(All, MatmulPrefillPath, testing::ValuesIn(test::machine_matmul_paths()),
                          [](const testing::TestParamInfo<MatmulPath>& test) {
                            return path_name(test.param);
                          });

@@ -3,11 +3,15 @@
 
 #include <vector>
 
+#include "kernels/context.h"
 #include "kernels/isa.h"
 
 namespace weft::test {
 
 /// Narrowest first.
 std::vector<kernels::Isa> machine_isas();
+
+/// The ways to compute prefill's products that it has.
+std::vector<kernels::MatmulPath> machine_matmul_paths();
 
 }  // namespace weft::test
