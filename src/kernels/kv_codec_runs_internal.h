@@ -1,5 +1,5 @@
 // How decode's two products go through a block of keys: by runs of slots that lie together in a
-// page, and by a few heads at a time. Only for kv_codec_*_cpu.cc.
+// page, and by a few heads at a time; page_digest_cpu.cc takes heads likewise. Only for *_cpu.cc.
 #pragma once
 
 #include "kernels/kv_codec_internal.h"

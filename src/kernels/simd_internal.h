@@ -39,6 +39,11 @@ inline F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
 inline F32 min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
 inline F32 round_to_even(F32 x) { return _mm512_roundscale_ps(x, 0x08); }
 inline Mask greater(I32 a, int32_t b) { return _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(b)); }
+inline I32 add_one_where(Mask m, I32 x) {
+  return _mm512_mask_add_epi32(x, m, x, _mm512_set1_epi32(1));
+}
+/// Bit i is lane i's.
+inline uint32_t mask_bits(Mask m) { return m; }
 /// low <= x < limit.
 inline Mask within(I32 low, I32 limit, int32_t x) {
   const I32 xs = _mm512_set1_epi32(x);
@@ -110,6 +115,8 @@ inline F32 round_to_even(F32 x) {
 inline Mask greater(I32 a, int32_t b) {
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(b)));
 }
+inline I32 add_one_where(Mask m, I32 x) { return _mm256_sub_epi32(x, _mm256_castps_si256(m)); }
+inline uint32_t mask_bits(Mask m) { return _mm256_movemask_ps(m); }
 inline Mask within(I32 low, I32 limit, int32_t x) {
   const I32 xs = _mm256_set1_epi32(x);
   return _mm256_castsi256_ps(
@@ -187,6 +194,8 @@ inline float reduce_max(F32 x) {
   return even > odd ? even : odd;
 }
 inline Mask greater(I32 a, int32_t b) { return a > b; }
+inline I32 add_one_where(Mask m, I32 x) { return x - m; }
+inline uint32_t mask_bits(Mask m) { return (m[0] & 1) | (m[1] & 2) | (m[2] & 4) | (m[3] & 8); }
 inline Mask within(I32 low, I32 limit, int32_t x) { return (low <= x) & (limit > x); }
 inline F32 fmadd_where(Mask m, F32 a, F32 b, F32 c) { return select(m, fmadd(a, b, c), c); }
 inline F32 round_to_even(F32 x) {  // for |x| <= 2^22: adding 1.5 * 2^23 drops the fraction

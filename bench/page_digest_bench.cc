@@ -1,0 +1,239 @@
+// What sparse decoding adds to a step, layer by layer: scoring all pages by their digests, choosing
+// among them, and making digests of new pages; in the shapes of a 1B model (Llama 3.2) and of one
+// of 7B without grouped queries. GB/s are of digests, or of K that digests are made of; `share` is
+// the rate as a share of a plain read's of the same bytes, in turns. Times are the wall's.
+// --benchmark_filter=avx2/ and the like choose.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kv_codec.h"
+#include "kernels/page_digest.h"
+#include "kernels/page_mass.h"
+#include "kernels/top_pages.h"
+#include "support/instruction_sets.h"
+#include "support/numbers.h"
+#include "support/test_pool.h"
+#include "tensor/buffer.h"
+
+namespace weft::kernels {
+namespace {
+
+using test::machine_isas;
+using test::random_floats;
+using test::TestPool;
+
+constexpr int32_t kPageTokens = 16;
+constexpr int32_t kPages = 2048;
+// Layers that are gone through in turn, as a step does: their digests come from memory, not from
+// the cache.
+constexpr int32_t kLayers = 16;
+
+struct Shape {
+  const char* name;
+  int32_t n_heads, n_kv_heads, head_dim;
+};
+constexpr Shape k1B = {"1b", 32, 8, 64};
+constexpr Shape k7B = {"7b_mha", 32, 32, 128};
+
+struct Type {
+  const char* name;
+  DigestKind kind;
+  DigestType type;
+};
+constexpr Type kDigests[] = {{"minmax_int8", DigestKind::kMinMax, DigestType::kInt8},
+                             {"minmax_f16", DigestKind::kMinMax, DigestType::kF16},
+                             {"mean_int8", DigestKind::kMean, DigestType::kInt8}};
+
+DigestLayout layout_of(const Shape& shape, const Type& type) {
+  return {type.kind, type.type, shape.head_dim, shape.n_kv_heads};
+}
+
+KvLayout kv_layout_of(const Shape& shape) {
+  return {DType::kF16, DType::kF16, shape.head_dim, shape.n_kv_heads, kPageTokens};
+}
+
+/// Pages of random keys.
+std::vector<std::byte> random_pages(const Shape& shape, int32_t n_pages) {
+  const int64_t n = int64_t{n_pages} * kPageTokens * 2 * shape.n_kv_heads * shape.head_dim;
+  const std::vector<float> some = random_floats(4096, 1);
+  std::vector<std::byte> bytes(2 * n);
+  const Isa isa = best_isa();
+  for (int64_t i = 0; i < n; i += 4096) {
+    encode_kv(isa, DType::kF16, some, bytes.data() + 2 * i);
+  }
+  return bytes;
+}
+
+std::vector<int32_t> all_pages(int32_t n) {
+  std::vector<int32_t> pages(n);
+  std::iota(pages.begin(), pages.end(), 0);
+  return pages;
+}
+
+double seconds_of(const auto& fn) {
+  const auto start = std::chrono::steady_clock::now();
+  fn();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Reads all bytes, 32 KB a task, and does nothing with them: what the memory allows.
+void read_all(ThreadPool& pool, std::span<const std::byte> bytes) {
+  constexpr int64_t kPieceBytes = 32768;
+  std::atomic<uint64_t> all = 0;
+  pool.run(std::ssize(bytes) / kPieceBytes, [&](int64_t piece, int) {
+    uint64_t sums[8] = {};
+    for (int64_t at = piece * kPieceBytes; at < (piece + 1) * kPieceBytes; at += 64) {
+      uint64_t words[8];
+      std::memcpy(words, bytes.data() + at, sizeof(words));
+      for (int i = 0; i < 8; ++i) sums[i] ^= words[i];
+    }
+    for (const uint64_t sum : sums) all ^= sum;
+  });
+  benchmark::DoNotOptimize(all.load());
+}
+
+/// The time that a tenth of the runs stay below: what else the machine does adds to the others.
+double low_decile(std::vector<double> seconds) {
+  const auto tenth = seconds.begin() + std::ssize(seconds) / 10;
+  std::nth_element(seconds.begin(), tenth, seconds.end());
+  return *tenth;
+}
+
+/// All pages of a layer for one row, layer after layer.
+void run_score(benchmark::State& state, Isa isa, const Shape& shape, const Type& type,
+               int n_threads) {
+  const DigestLayout layout = layout_of(shape, type);
+  const int64_t layer_bytes = int64_t{kPages} * shape.n_kv_heads * digest_bytes(layout);
+  auto memory = AlignedBuffer<std::byte>::uninitialised(kLayers * layer_bytes);
+  const std::vector<int32_t> pages = all_pages(kPages);
+  std::vector<std::byte> kv_bytes = random_pages(shape, kPages);
+  const std::vector<float> q = random_floats(shape.n_heads * shape.head_dim, 2);
+  std::vector<float> scores(int64_t{shape.n_heads} * kPages);
+  TestPool pool(n_threads);
+  const Context context{pool, isa};
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    make_digests(context, make_paged_kv(kv_layout_of(shape), kv_bytes.data()), pages,
+                 make_paged_digests(layout, memory.data() + layer * layer_bytes));
+  }
+  std::vector<double> scored, read;
+  int64_t layer = 0;
+  for (auto _ : state) {
+    std::byte* const bytes = memory.data() + layer++ % kLayers * layer_bytes;
+    const DigestQuery query = {q.data(), pages, scores.data(), kPages};
+    scored.push_back(seconds_of([&] {
+      score_digests(context, make_paged_digests(layout, bytes), shape.n_heads, 0.125f, {&query, 1});
+    }));
+    state.SetIterationTime(scored.back());
+    const int64_t other = (layer + kLayers / 2) % kLayers * layer_bytes;
+    read.push_back(seconds_of([&] {
+      read_all(pool, {memory.data() + other, static_cast<size_t>(layer_bytes)});
+    }));
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = 1e-9 * layer_bytes / low_decile(scored);
+  state.counters["read GB/s"] = 1e-9 * layer_bytes / low_decile(read);
+  state.counters["share"] = low_decile(read) / low_decile(scored);
+}
+
+void run_make(benchmark::State& state, Isa isa, const Shape& shape, const Type& type,
+              int n_threads) {
+  const DigestLayout layout = layout_of(shape, type);
+  constexpr int32_t kNewPages = 64;
+  std::vector<std::byte> digests(int64_t{kNewPages} * shape.n_kv_heads * digest_bytes(layout));
+  std::vector<std::byte> kv_bytes = random_pages(shape, kNewPages);
+  const std::vector<int32_t> pages = all_pages(kNewPages);
+  TestPool pool(n_threads);
+  for (auto _ : state) {
+    make_digests({.pool = pool, .isa = isa}, make_paged_kv(kv_layout_of(shape), kv_bytes.data()),
+                 pages, make_paged_digests(layout, digests.data()));
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(0.5e-9 * std::ssize(kv_bytes),
+                                              benchmark::Counter::kIsIterationInvariantRate);
+}
+
+/// One KV head's choice.
+void run_choose(benchmark::State& state, Isa isa, int64_t n_chosen, int64_t n_pages) {
+  TestPool pool(1);
+  const Context context{pool, isa};
+  std::vector<std::vector<float>> scores;
+  for (uint32_t i = 0; i < 16; ++i) scores.push_back(random_floats(n_pages, i, 3.0f));
+  std::vector<int32_t> chosen(n_chosen);
+  size_t i = 0;
+  for (auto _ : state) {
+    const PageChoice choice = {scores[i++ % scores.size()], chosen};
+    top_pages(context, {&choice, 1});
+    benchmark::ClobberMemory();
+  }
+}
+
+void run_group(benchmark::State& state, Isa isa, const Shape& shape, int n_threads) {
+  TestPool pool(n_threads);
+  const std::vector<float> of_heads = random_floats(int64_t{shape.n_heads} * kPages, 3, 3.0f);
+  std::vector<float> of_groups(int64_t{shape.n_kv_heads} * kPages);
+  const PageScores row = {{of_heads, kPages}, {of_groups, kPages}};
+  for (auto _ : state) {
+    group_scores({.pool = pool, .isa = isa}, {&row, 1});
+    benchmark::ClobberMemory();
+  }
+}
+
+void run_mass(benchmark::State& state, Isa isa, const Shape& shape, int n_threads) {
+  std::vector<std::byte> kv_bytes = random_pages(shape, kPages);
+  const std::vector<float> q = random_floats(shape.n_heads * shape.head_dim, 2);
+  const std::vector<float> scales(shape.n_heads, 0.125f);
+  const std::vector<int32_t> pages = all_pages(kPages);
+  std::vector<float> scores(int64_t{shape.n_heads} * kPages);
+  TestPool pool(n_threads);
+  const MassQuery query = {q.data(), scales, pages, kPageTokens, scores.data(), kPages};
+  for (auto _ : state) {
+    page_mass({.pool = pool, .isa = isa}, make_paged_kv(kv_layout_of(shape), kv_bytes.data()),
+              shape.n_heads, {&query, 1});
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(0.5e-9 * std::ssize(kv_bytes),
+                                              benchmark::Counter::kIsIterationInvariantRate);
+}
+
+template <class... Args>
+auto* add(const std::string& name, const Args&... args) {
+  return benchmark::RegisterBenchmark(name.c_str(), args...)->MinTime(0.1);
+}
+
+void register_all() {
+  for (const Isa isa : machine_isas()) {
+    const std::string set = std::string(isa_name(isa)) + "/";
+    for (const Shape& shape : {k1B, k7B}) {
+      for (const int n_threads : {1, 2}) {
+        const std::string end = "/" + std::to_string(n_threads) + "_threads";
+        for (const Type& type : kDigests) {
+          const std::string of = set + shape.name + "/" + type.name + "/";
+          add(of + "score_2048" + end, run_score, isa, shape, type, n_threads)->UseManualTime();
+          add(of + "make_64" + end, run_make, isa, shape, type, n_threads)->UseRealTime();
+        }
+        add(set + shape.name + "/group" + end, run_group, isa, shape, n_threads)->UseRealTime();
+        add(set + shape.name + "/mass" + end, run_mass, isa, shape, n_threads)->UseRealTime();
+      }
+    }
+    add(set + "choose_128_of_2048", run_choose, isa, 128, 2048);
+    add(set + "choose_2048_of_8192", run_choose, isa, 2048, 8192);
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels
+
+int main(int argc, char** argv) {
+  weft::kernels::register_all();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

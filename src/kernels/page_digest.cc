@@ -1,0 +1,105 @@
+// Shapes are checked here and pages are divided into tasks; page_digest_cpu.cc does the arithmetic.
+//
+// Scoring reads all digests of a sequence in every step and does little else, so a task goes
+// through pages as they lie in memory: a page's digests of all KV heads are next to each other, and
+// all query heads take them while they are in registers. A KV head a task would read a little of
+// every page, eight tasks the same cache lines at their borders.
+#include "kernels/page_digest.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/kv_codec_internal.h"
+#include "kernels/page_digest_internal.h"
+
+namespace weft::kernels {
+namespace {
+
+/// Of a task of score_digests: some 34 KB of a 1B model's digests, which are a few microseconds and
+/// stay in the L2 for the next row of the same sequence. A multiple of the four pages that kernels
+/// take at once.
+constexpr int64_t kBlockPages = 32;
+
+int64_t element_bytes(const DigestLayout& layout) {
+  return layout.type == DigestType::kInt8 ? sizeof(int16_t) : sizeof(float);
+}
+
+/// Of a query that is packed, its factors not counted.
+int64_t packed_bytes(const DigestLayout& layout, int32_t n_heads) {
+  return n_heads * query_stride(layout) * element_bytes(layout);
+}
+
+}  // namespace
+
+int32_t digest_bytes(const DigestLayout& layout) {
+  const int32_t n = digest_elements(layout);
+  return layout.type == DigestType::kInt8 ? 4 + n : 2 * n;
+}
+
+PagedDigests make_paged_digests(const DigestLayout& layout, std::byte* digests) {
+  WEFT_CHECK(layout.head_dim > 0 && layout.head_dim <= kMaxHeadDim && layout.head_dim % 8 == 0);
+  WEFT_CHECK(layout.n_kv_heads > 0);
+  WEFT_CHECK(digests != nullptr && reinterpret_cast<uintptr_t>(digests) % 4 == 0);
+  return {layout, reinterpret_cast<uint8_t*>(digests), digest_bytes(layout)};
+}
+
+void make_digests(const Context& context, const PagedKv& kv, std::span<const int32_t> pages,
+                  const PagedDigests& digests) {
+  WEFT_CHECK(kv.layout.head_dim == digests.layout.head_dim);
+  WEFT_CHECK(kv.layout.n_kv_heads == digests.layout.n_kv_heads);
+  const PageDigestFns& fns = pick_page_digest_fns(context.isa);
+  const KvCodecFns& codec = kv_codec(context.isa, kv.layout.k_type);
+  context.pool.run(std::ssize(pages), [&](int64_t i, int) {
+    for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
+      fns.make(codec, kv, k_at(kv, &pages[i], 0, head), digests.layout,
+               digest_at(digests, pages[i], head));
+    }
+  });
+}
+
+void score_digests(const Context& context, const PagedDigests& digests, int32_t n_heads,
+                   float scale, std::span<const DigestQuery> queries) {
+  const DigestLayout& layout = digests.layout;
+  WEFT_CHECK(n_heads > 0 && n_heads % layout.n_kv_heads == 0);
+  int64_t most_pages = 0;
+  for (const DigestQuery& query : queries) {
+    WEFT_CHECK(query.stride >= std::ssize(query.pages));
+    most_pages = std::max(most_pages, std::ssize(query.pages));
+  }
+  if (most_pages == 0) return;
+  const PageDigestFns& fns = pick_page_digest_fns(context.isa);
+  const int64_t n_queries = std::ssize(queries), bytes = packed_bytes(layout, n_heads);
+  auto* const elements = context.workspace->of_op<std::byte>(Use::kActivations, n_queries * bytes);
+  auto* const factors = context.workspace->of_op<float>(Use::kActivationScale, n_queries * n_heads);
+  const auto packed_at = [&](int64_t i) {
+    return PackedQuery{elements + i * bytes, factors + i * n_heads};
+  };
+  context.pool.run(n_queries, [&](int64_t i, int) {
+    for (int32_t head = 0; head < n_heads; ++head) {
+      fns.pack(layout, queries[i].q + int64_t{head} * layout.head_dim, scale, head, packed_at(i));
+    }
+  });
+  // A block of all queries before the next block: rows of one sequence read the same pages.
+  const int64_t n_blocks = (most_pages + kBlockPages - 1) / kBlockPages;
+  context.pool.run(n_blocks * n_queries, [&](int64_t task, int) {
+    const DigestQuery& query = queries[task % n_queries];
+    const int64_t n_pages = std::ssize(query.pages), begin = task / n_queries * kBlockPages;
+    if (begin >= n_pages) return;
+    const ScoreRows rows = {.digests = digests,
+                            .query = packed_at(task % n_queries),
+                            .n_heads = n_heads,
+                            .pages = query.pages.data(),
+                            .n_pages = n_pages,
+                            .scores = query.scores,
+                            .stride = query.stride};
+    fns.score(rows, begin, std::min(n_pages, begin + kBlockPages));
+  });
+}
+
+void count_score_digests(const DigestLayout& layout, int32_t n_heads, int64_t n_queries,
+                         WorkspaceSize& size) {
+  size.of_op(Use::kActivations, n_queries * packed_bytes(layout, n_heads));
+  size.of_op(Use::kActivationScale, n_queries * n_heads * int64_t{sizeof(float)});
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,53 @@
+// What page_digest.cc needs from page_digest_cpu.cc: one page, or one block of pages, one thread
+// each, over plain structs.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/isa.h"
+#include "kernels/kv_codec_internal.h"
+#include "kernels/page_digest_layout.h"
+#include "kernels/paged_kv.h"
+
+namespace weft::kernels {
+
+/// Elements that packed queries are padded to with zeros: whole registers of every set.
+inline constexpr int32_t kQueryElements = 32;
+
+/// A query as the kernels take it. Its product with a digest is the score: of a digest of two
+/// vectors it is max(q, 0) [head_dim], min(q, 0) [head_dim].
+struct PackedQuery {
+  void* elements;  // [n_heads][stride]: int16_t of kInt8, float of kF16 (the scale multiplied in)
+  float* factors;  // [n_heads], of kInt8: score = factor * step * (sum + slack of the layout)
+};
+
+/// Elements of a head's packed query.
+static inline int32_t query_stride(const DigestLayout& layout) {
+  return (digest_elements(layout) + kQueryElements - 1) / kQueryElements * kQueryElements;
+}
+
+/// A query and its list of pages.
+struct ScoreRows {
+  PagedDigests digests;
+  PackedQuery query;
+  int32_t n_heads;
+  const int32_t* pages;
+  int64_t n_pages;
+  float* scores;  // [n_heads][stride]
+  int64_t stride;
+};
+
+struct PageDigestFns {
+  /// The digest of one page and KV head; k: [page_tokens] vectors.
+  void (*make)(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k,
+               const DigestLayout& layout, uint8_t* digest);
+  /// Head `head` of a query; q [head_dim] is the head's.
+  void (*pack)(const DigestLayout& layout, const float* q, float scale, int32_t head,
+               const PackedQuery& packed);
+  /// scores[h * stride + i] of the list's pages i in [begin, end).
+  void (*score)(const ScoreRows& rows, int64_t begin, int64_t end);
+};
+
+WEFT_ISA_TABLE(PageDigestFns, page_digest_fns)
+
+}  // namespace weft::kernels

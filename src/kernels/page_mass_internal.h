@@ -1,0 +1,38 @@
+// What page_mass.cc needs from page_mass_cpu.cc: one KV head's keys of some pages, one thread each.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/isa.h"
+#include "kernels/kv_codec_internal.h"
+#include "kernels/paged_kv.h"
+
+namespace weft::kernels {
+
+/// Slots of one task: whole pages of every size.
+inline constexpr int32_t kMassSlots = 512;
+
+/// The pages of a query as a sequence: slot i * page_tokens + t is token t of pages[i].
+struct MassRows {
+  PagedKv kv;
+  const KvCodecFns* codec;
+  const int32_t* pages;
+  int64_t n_slots;
+  int32_t group;        // heads that share a KV head
+  const float* q;       // [n_heads][head_dim]
+  const float* scales;  // [n_heads]
+  float* scores;        // [n_heads][stride]
+  int64_t stride;
+};
+
+struct PageMassFns {
+  /// Floats that one worker needs.
+  int64_t (*scratch)(int32_t group, int32_t head_dim);
+  /// The slots [begin, begin + kMassSlots) of a KV head's query heads.
+  void (*pages)(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch);
+  void (*tokens)(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch);
+};
+
+WEFT_ISA_TABLE(PageMassFns, page_mass_fns)
+
+}  // namespace weft::kernels
