@@ -16,9 +16,10 @@ namespace weft {
 namespace {
 
 const std::map<std::string, int> kLayers{
-    {"base", 0},    {"jinja", 0},     {"tensor", 1},  {"store", 1}, {"documents", 1}, {"gguf", 2},
-    {"kernels", 2}, {"text", 3},      {"kv", 3},      {"model", 4}, {"sampling", 4},  {"fusion", 5},
-    {"engine", 6},  {"retrieval", 7}, {"library", 8}, {"eval", 8},  {"bench", 9},     {"cli", 10},
+    {"base", 0},    {"jinja", 0},    {"tensor", 1}, {"store", 1},  {"documents", 1},
+    {"gguf", 2},    {"kernels", 2},  {"text", 3},   {"kv", 3},     {"model", 4},
+    {"sparse", 4},  {"sampling", 4}, {"fusion", 5}, {"engine", 6}, {"retrieval", 7},
+    {"library", 8}, {"eval", 8},     {"bench", 9},  {"cli", 10},
 };
 
 /// Calls fn(path, room, line, number) for every line of the sources in a folder.

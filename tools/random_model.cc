@@ -28,6 +28,18 @@ int main(int argc, char** argv) {
                   .vocab = 128256,
                   .context_length = 131072,
                   .rope_base = 500000.0f};
+           } else if (name == "7b-layers") {
+             // Llama 2 7B's layers, eight of them, and a small vocabulary: what a layer costs,
+             // without 13 GB of weights.
+             o = {.n_layers = 8,
+                  .n_embd = 4096,
+                  .n_ff = 11008,
+                  .n_heads = 32,
+                  .n_kv_heads = 32,
+                  .head_dim = 128,
+                  .vocab = 4096,
+                  .context_length = 131072,
+                  .rope_base = 10000.0f};
            } else {
              o = {.n_layers = 30,
                   .n_embd = 576,
@@ -41,7 +53,7 @@ int main(int argc, char** argv) {
            }
          },
          "a known model's shape; the options below change parts of it")
-      ->check(CLI::IsMember({"1b", "smol"}))
+      ->check(CLI::IsMember({"1b", "7b-layers", "smol"}))
       ->trigger_on_parse();
   app.add_option_function<std::string>(
          "--case",

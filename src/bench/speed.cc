@@ -83,8 +83,11 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
   }
   report.decode_depth = options.depth_tokens;
   if (options.decode_tokens > 0) {
-    kv::OwnedSequence sequence = engine.create_sequence();
     const int32_t depth = options.depth_tokens;
+    kv::OwnedSequence sequence = engine.create_sequence();
+    if (options.fills_random) {
+      WEFT_ASSIGN_OR_RETURN(sequence, engine.random_sequence(depth));
+    }
     const auto run = std::span<const int32_t>(tokens).first(depth + options.decode_tokens);
     WEFT_ASSIGN_OR_RETURN(
         report.decode_tokens_per_s,

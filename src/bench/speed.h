@@ -15,6 +15,7 @@ struct SpeedOptions {
   std::vector<int32_t> prefill_tokens = {512, 4096};
   int32_t decode_tokens = 64;
   int32_t depth_tokens = 0;  // in the cache before decoding starts
+  bool fills_random = false;  // they are random K and V, not those of tokens
   int32_t repeat = 3;
 };
 

@@ -42,9 +42,13 @@ struct ModelFlags {
   uint64_t kv_limit_bytes = 0;
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
-  int32_t group_tokens = 1;       // EngineOptions::self_extend's
+  int32_t group_tokens = 1;  // EngineOptions::self_extend's
   int32_t neighbour_tokens = kv::kUsualNeighbours;
   bool beyond_context = false;
+  sparse::SparseOptions sparse;  // EngineOptions::sparse's, with the next two
+  std::string sparse_policy = "dense";
+  int32_t page_tokens = 0;     // 0: as usual
+  int32_t dense_layers = -1;   // -1: as usual
   int32_t n_contexts = 1;      // that a command fills at once; no flag
   engine::StepNeeds steps;     // EngineOptions'; no flag
   bool rolls_windows = false;  // EngineOptions', unless swa_full; no flag
@@ -62,6 +66,13 @@ void add_window_flag(Command command, ModelFlags& flags);
 /// --grp-attn-n and --grp-attn-w; returns the first. Of what goes on from saved KV, or runs several
 /// requests at once, it is no part: exclude them.
 Flag add_self_extend_flags(Command command, ModelFlags& flags);
+/// --sparse, its amounts (--budget, --sparse-ratio, --retain), --dense-layers and --page-tokens;
+/// returns the first. Of what decodes no row they are no part.
+Flag add_sparse_flags(Command command, ModelFlags& flags);
+/// The last two of them alone.
+void add_page_flags(Command command, ModelFlags& flags);
+/// With --sparse what decode read, as "sparse" of the answer.
+void add_sparse_json(const engine::Engine& engine, Json& json);
 /// --beyond-context.
 void add_beyond_context_flag(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);
@@ -175,6 +186,7 @@ void add_bench_batch_command(Command bench, App& app);
 void add_bench_kv_command(Command bench, App& app);
 void add_eval_command(Command root, App& app);
 void add_eval_passkey_command(Command eval, App& app);
+void add_eval_sparse_command(Command eval, App& app);
 void add_perplexity_command(Command root, App& app);
 /// `line` is what it describes.
 void add_completions_command(Command root, App& app, const CommandLine& line);

@@ -375,6 +375,7 @@ class Asker {
     }
     json["load_ms"] = std::round(engine_.load_ms() * 100) / 100;
     json["calibration_ms"] = std::round(engine_.calibration_ms() * 100) / 100;
+    add_sparse_json(engine_, json);
     print_json(json);
   }
 
@@ -539,6 +540,7 @@ void add_ask_command(Command root, App& app) {
           .excludes(compare)
           .excludes(interactive);
   add_self_extend_flags(command, flags->model).excludes(parallel);
+  add_sparse_flags(command, flags->model);
   add_sampling_flags(command, flags->generation, 1 << 20);
   command.add_words("question", flags->question, "default: one a line from standard input");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });

@@ -182,6 +182,7 @@ struct SpeedFlags {
   ModelFlags model;
   bench::SpeedOptions options;
   std::string prefill = "512,4096";
+  std::string fill = "tokens";
   bool json = false;
 };
 
@@ -196,7 +197,8 @@ Status run_speed(App& app, SpeedFlags flags) {
     }
     if (n > 0) flags.options.prefill_tokens.push_back(n);
   }
-  flags.model.rolls_windows = true;
+  flags.options.fills_random = flags.fill == "random";
+  flags.model.rolls_windows = !flags.options.fills_random;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto progress = std::make_unique<Progress>("bench speed");
   WEFT_ASSIGN_OR_RETURN(
@@ -211,11 +213,14 @@ Status run_speed(App& app, SpeedFlags flags) {
     for (const bench::PrefillSpeed& p : report.prefill) {
       prefill.push_back({{"tokens", p.tokens}, {"tokens_per_s", spread_json(p.tokens_per_s)}});
     }
-    print_json({{"engine", engine_json(*engine)},
-                {"prefill", std::move(prefill)},
-                {"decode",
-                 {{"depth", report.decode_depth},
-                  {"tokens_per_s", spread_json(report.decode_tokens_per_s)}}}});
+    Json json = {{"engine", engine_json(*engine)},
+                 {"prefill", std::move(prefill)},
+                 {"decode",
+                  {{"depth", report.decode_depth},
+                   {"fill", flags.fill},
+                   {"tokens_per_s", spread_json(report.decode_tokens_per_s)}}}};
+    add_sparse_json(*engine, json);
+    print_json(json);
     return Status::ok();
   }
   fmt::print("{} threads, {}, compute {}; median (min to max), tokens/s\n",
@@ -245,6 +250,12 @@ void add_speed(Command bench, App& app) {
       .add_option("-d,--depth", flags->options.depth_tokens,
                   "tokens in the cache before decoding (default: 0)")
       .in_range(0, 1 << 28);
+  command
+      .add_option("--fill", flags->fill,
+                  "what is in the cache before decoding: what tokens leave there, or random K and "
+                  "V, which take seconds where a prompt takes minutes (default: tokens)")
+      .one_of({"tokens", "random"});
+  add_sparse_flags(command, flags->model);
   command.add_option("--repeat", flags->options.repeat, "timed runs of each (default: 3)")
       .in_range(1, 1000);
   command.add_flag("--json", flags->json, "print the report as JSON");

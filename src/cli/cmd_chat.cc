@@ -262,6 +262,7 @@ void add_chat_command(Command root, App& app) {
                        "go on with the conversation in this file, and keep it there with its KV")
           .excludes(load);
   add_self_extend_flags(command, flags->model).excludes(session);
+  add_sparse_flags(command, flags->model);
   command
       .add_option("--store", flags->documents.library.dir,
                   "talk over the documents in this folder, which weft ingest filled")

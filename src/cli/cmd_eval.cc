@@ -189,7 +189,12 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   flags.model.steps = eval::perplexity_steps(options.window_tokens);
   options.limit_tokens = flags.limit;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
-  if (!flags.endless.empty()) return run_endless(app, flags, text);
+  if (!flags.endless.empty()) {
+    if (flags.model.sparse_policy != "dense") {
+      return invalid_argument("--sparse and --endless do not go together: give one");
+    }
+    return run_endless(app, flags, text);
+  }
   if (flags.keep_tokens >= 0) return invalid_argument("--keep goes with --endless");
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   auto progress = std::make_unique<Progress>("perplexity");
@@ -200,7 +205,9 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
                         }));
   progress.reset();
   if (flags.json) {
-    print_json({{"tokens", result.tokens}, {"perplexity", result.perplexity}});
+    Json json = {{"tokens", result.tokens}, {"perplexity", result.perplexity}};
+    add_sparse_json(*engine, json);
+    print_json(json);
   } else {
     fmt::print("perplexity {:.4f} over {} tokens, windows of {}\n", result.perplexity,
                result.tokens, options.window_tokens);
@@ -230,6 +237,7 @@ void add_eval_command(Command root, App& app) {
   command.add_flag("--json", flags->json, "print the report as JSON");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_eval(app, *flags); }; });
   add_eval_passkey_command(command, app);
+  add_eval_sparse_command(command, app);
 }
 
 void add_perplexity_command(Command root, App& app) {
@@ -237,6 +245,7 @@ void add_perplexity_command(Command root, App& app) {
   Command command = root.add_command("perplexity", "Perplexity of a text file");
   add_model_flags(command, flags->model);
   add_self_extend_flags(command, flags->model);
+  add_sparse_flags(command, flags->model);
   add_beyond_context_flag(command, flags->model);
   command
       .add_flag(

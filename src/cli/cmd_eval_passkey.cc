@@ -80,7 +80,9 @@ Status run_passkey(App& app, PasskeyFlags flags) {
                         }));
   progress.hide();
   if (flags.json) {
-    print_json(result_json(result));
+    Json json = result_json(result);
+    add_sparse_json(*engine, json);
+    print_json(json);
   } else {
     print_result(result, flags.options.length_tokens);
   }
@@ -95,6 +97,7 @@ void add_eval_passkey_command(Command eval, App& app) {
       eval.add_command("passkey", "Whether a model finds a key that a long text mentions once");
   add_model_flags(command, flags->model);
   add_self_extend_flags(command, flags->model);
+  add_sparse_flags(command, flags->model);
   add_beyond_context_flag(command, flags->model);
   command.get_option("--context")
       .describe("context in tokens (default: the prompt's and the answer's)");

@@ -207,6 +207,7 @@ Result<engine::Generation> print_text(engine::Engine& engine, TextStart& start,
   if (flags.json) {
     Json json = to_json(engine, generation, flags.generation.n_logprobs);
     if (flags.generation.shift.is_on()) json["dropped_tokens"] = generation.dropped_tokens;
+    add_sparse_json(engine, json);
     print_json(json);
   } else {
     fmt::print("\n");
@@ -378,6 +379,7 @@ void add_generate_command(Command root, App& app) {
           .excludes(parallel)
           .excludes(session);
   add_self_extend_flags(command, flags->model).excludes(session).excludes(parallel).excludes(batch);
+  add_sparse_flags(command, flags->model);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   command
       .add_flag("-q,--quiet", flags->quiet,

@@ -239,6 +239,7 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   json["notes"] = std::move(all);
   json["load_ms"] = rounded_ms(engine_.load_ms());
   json["calibration_ms"] = rounded_ms(engine_.calibration_ms());
+  add_sparse_json(engine_, json);
   print_json(json);
   std::fflush(stdout);
 }

@@ -229,11 +229,13 @@ Status run_parallel(engine::Engine& engine, std::vector<int32_t> prompt,
     Json choices = Json::array();
     for (const engine::Generation& sample : samples) choices.push_back(generation_json(sample));
     const engine::BatchStats& stats = batcher->stats();
-    print_json({{"choices", std::move(choices)},
-                {"kv",
-                 {{"pages_peak", stats.pages_peak},
-                  {"pages_shared", stats.pages_shared},
-                  {"page_bytes", engine.page_bytes()}}}});
+    Json json = {{"choices", std::move(choices)},
+                 {"kv",
+                  {{"pages_peak", stats.pages_peak},
+                   {"pages_shared", stats.pages_shared},
+                   {"page_bytes", engine.page_bytes()}}}};
+    add_sparse_json(engine, json);
+    print_json(json);
     return status;
   }
   for (size_t i = 0; i < samples.size(); ++i) {

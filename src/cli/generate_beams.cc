@@ -53,7 +53,9 @@ Status run_beams(engine::Engine& engine, std::span<const int32_t> prompt, const 
   progress.hide();
   const engine::Generation& best = choices.front().generation;
   if (flags.json) {
-    print_json(to_json(choices));
+    Json json = to_json(choices);
+    add_sparse_json(engine, json);
+    print_json(json);
   } else {
     std::fwrite(best.text.data(), 1, best.text.size(), stdout);
     fmt::print("\n");

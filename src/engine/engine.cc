@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <random>
 #include <utility>
 
 #include "base/byte_sizes.h"
@@ -19,19 +21,30 @@
 #include "engine/context_size.h"
 #include "engine/kv_size.h"
 #include "engine/prefill_rates.h"
+#include "sparse/selector.h"
 
 namespace weft::engine {
 namespace {
+
+int32_t page_tokens_of(const EngineOptions& options) {
+  return options.page_tokens == 0 ? kKvPageTokens : options.page_tokens;
+}
 
 KvRequest kv_request(const EngineOptions& options, int32_t context_tokens) {
   return {.context_tokens = context_tokens,
           .n_contexts = options.n_contexts,
           .types = options.kv_types,
+          .page_tokens = page_tokens_of(options),
           // What rolled away cannot get another position.
           .rolls_windows = options.rolls_windows && !options.self_extend.is_on()};
 }
 
 }  // namespace
+
+Engine::Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa)
+    : env_(env), pool_(std::move(pool)), context_{*pool_, isa} {}
+
+Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::open(Env& env, const EngineOptions& options) {
   return or_out_of_memory("opening " + options.model_path,
@@ -70,9 +83,12 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
   engine->calibration_ms_ = env.ms_since(calibration_ns);
+  WEFT_RETURN_IF_ERROR(options.sparse.check(page_tokens_of(options)));
+  engine->make_selector(options.sparse);
   WEFT_RETURN_IF_ERROR(engine->make_cache(options));  // what a step takes depends on the path
   engine->load_ms_ = env.ms_since(begin_ns) - engine->calibration_ms_;
   engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
+  engine->forward_->set_selector(engine->selector_.get());
   // Before a fusion the machine's rates may be measured, which has the limit to itself.
   if (!options.steps.fuses) engine->take_scratch();
   if (logs_info()) engine->log_opened(options);
@@ -103,12 +119,37 @@ Status Engine::open_model(const EngineOptions& options) {
   return Status::ok();
 }
 
+void Engine::make_selector(const sparse::SparseOptions& options) {
+  sparse_ = options;
+  selector_ = nullptr;
+  if (!sparse_.is_on()) return;
+  std::vector<int32_t> windows;
+  for (const model::LayerConfig& layer : model_->config().layers) {
+    windows.push_back(layer.window_tokens);
+  }
+  selector_ = sparse::make_selector(sparse_, sparse::selecting_layers(sparse_, windows), env_);
+}
+
+Status Engine::use_sparse(const sparse::SparseOptions& options) {
+  if (is_kv_limited_) {
+    return invalid_argument("--kv-limit: the policy of sparse decoding cannot change under one");
+  }
+  WEFT_RETURN_IF_ERROR(options.check(cache_->page_tokens()));
+  forward_->set_selector(nullptr);
+  WEFT_RETURN_IF_ERROR(cache_->use_digests(sparse::digest_format(options)));
+  make_selector(options);
+  forward_->set_selector(selector_.get());
+  return Status::ok();
+}
+
 Status Engine::make_cache(const EngineOptions& options) {
   const model::ModelConfig& config = model_->config();
   WEFT_ASSIGN_OR_RETURN(cache_options_,
                         kv_cache_options(kv_request(options, asked_context_tokens_), config));
   if (rolls_windows()) step_rows_ = kRollingStepTokens;
+  cache_options_.digests = sparse::digest_format(sparse_);
   steps_ = options.steps;
+  steps_.sparse = sparse_;
   steps_.turned_tokens = self_extend_.turned_tokens();
   is_kv_limited_ = options.kv_limit_bytes > 0;
   if (is_kv_limited_) {
@@ -150,6 +191,10 @@ void Engine::log_opened(const EngineOptions& options) const {
         self_extend_.group_tokens, self_extend_.neighbour_tokens,
         self_extend_.last_position(context_tokens_)));
   }
+  if (sparse_.is_on()) {
+    log_info(fmt::format("--sparse {}: decode reads {} of the pages of layers that see all tokens",
+                         sparse::kPolicies.name(sparse_.policy), sparse_.amount_text()));
+  }
   if (!is_kv_limited_) return;
   log_info(fmt::format("--kv-limit {}: {} for pages, {} for steps of up to {} tokens of a prompt",
                        size_flag(options.kv_limit_bytes), size_text(narrow<uint64_t>(n_bytes)),
@@ -162,7 +207,7 @@ StepMemory Engine::step_memory() const {
 
 int64_t Engine::limit_to_hold(int64_t n_pages) const {
   const StepMemory steps = step_memory();
-  const int64_t context = std::max<int64_t>(asked_context_tokens_, n_pages * kKvPageTokens);
+  const int64_t context = std::max<int64_t>(asked_context_tokens_, n_pages * cache_->page_tokens());
   return limit_for_pages(cache_options_, n_pages, [&](int64_t capacity_tokens, int64_t step_rows) {
     return steps.bytes(capacity_tokens, context, step_rows);
   });
@@ -194,7 +239,7 @@ Result<text::ChatTemplate> Engine::chat_template() const {
 // Both flags where both are too small, so that nobody is sent back a second time.
 std::string Engine::flags_to_hold(int64_t tokens) const {
   if (tokens > longest_context_) return "";
-  const int64_t pages = (tokens + kKvPageTokens - 1) / kKvPageTokens;
+  const int64_t pages = (tokens + cache_->page_tokens() - 1) / cache_->page_tokens();
   std::string flags;
   if (tokens > asked_context_tokens_) flags = fmt::format("-c {}", tokens);
   if (!flags.empty() && !is_kv_limited_) return flags;
@@ -299,6 +344,43 @@ void Engine::watch_kv(std::function<void(const std::vector<GroupUse>&)> seen) {
 bool Engine::give_back_memory() {
   const kv::CompactionStep step = cache_->give_back_memory();
   return step.goes_on && step.moved_pages + step.returned_pages > 0;
+}
+
+// By the codec and not by the forward pass: prefill of 32,768 tokens takes minutes. Normal numbers,
+// which is about what projections give. One of a few thousand vectors for each token and head: a
+// number of its own for each of their elements would take longer than the prefill of some models.
+Result<kv::OwnedSequence> Engine::random_sequence(int32_t n_tokens) {
+  constexpr int64_t kVectors = 4093;
+  WEFT_CHECK(!self_extend_.is_on() && !rolls_windows());
+  const kernels::KvLayout& layout = cache_options_.layout;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(kVectors * layout.head_dim);
+  for (float& x : numbers) x = normal(random);
+  const auto encoded = [&](DType type, int32_t vector_bytes) {
+    std::vector<std::byte> bytes(kVectors * vector_bytes);
+    kernels::encode_kv(context_.isa, type, numbers, bytes.data());
+    return bytes;
+  };
+  const kernels::PagedKv kv = cache_->layer(0);
+  const std::vector<std::byte> k = encoded(layout.k_type, kv.k_bytes);
+  const std::vector<std::byte> v = encoded(layout.v_type, kv.v_bytes);
+  const int64_t n_vectors = int64_t{n_tokens} * layout.n_kv_heads;
+  const auto fill = [&](int32_t, std::span<std::byte> out) {
+    const auto copy = [&](const std::vector<std::byte>& from, int64_t vector_bytes,
+                          std::span<std::byte> to) {
+      for (int64_t i = 0; i < n_vectors; ++i) {
+        const int64_t chosen = random() % kVectors;
+        std::memcpy(&to[i * vector_bytes], &from[chosen * vector_bytes], vector_bytes);
+      }
+    };
+    copy(k, kv.k_bytes, out.first(n_vectors * kv.k_bytes));
+    copy(v, kv.v_bytes, out.subspan(n_vectors * kv.k_bytes));
+    return Status::ok();
+  };
+  const kv::SlotRun kinds[] = {{n_tokens, kv::SlotKind::kFused}};  // no token ids made them
+  WEFT_ASSIGN_OR_RETURN(const kv::SequenceId id, cache_->restore(n_tokens, kinds, fill));
+  return kv::OwnedSequence(*cache_, id);
 }
 
 Status Engine::check_fits(const Appended& one) const {

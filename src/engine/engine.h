@@ -26,8 +26,13 @@
 #include "model/executor.h"
 #include "model/forward.h"
 #include "model/model.h"
+#include "sparse/options.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+
+namespace weft::sparse {
+class CountingSelector;  // sparse/selector.h
+}
 
 namespace weft::engine {
 
@@ -38,13 +43,15 @@ struct EngineOptions {
   /// Longest prompt and answer together; 0: the model's, at most 8192, or what a shared model was
   /// opened for; with self_extend its groups' size times as many.
   int32_t context_tokens = 0;
-  kv::SelfExtend self_extend;   // then no window rolls
-  bool beyond_context = false;  // context_tokens may be more than the model was trained for
+  kv::SelfExtend self_extend;    // then no window rolls
+  bool beyond_context = false;   // context_tokens may be more than the model was trained for
+  sparse::SparseOptions sparse;  // which pages decode reads
   /// Of the KV cache's pages and what a step takes beside them, never exceeded; 0: what n_contexts
   /// need, and steps of any length.
   uint64_t kv_limit_bytes = 0;
   StepNeeds steps;            // what is to be run under it
   kernels::KvTypes kv_types;  // of the KV cache
+  int32_t page_tokens = 0;    // of its pages: a power of two, 16 to 256; 0: as usual
   int32_t n_contexts = 1;     // requests that may each fill a context at once
   /// Layers with a sliding window keep what it holds, and not whole contexts. Then chunks are not
   /// fused, sequences not saved, and tokens not removed.
@@ -82,6 +89,7 @@ struct GroupUse {
 /// Not thread-safe.
 class Engine {
  public:
+  ~Engine();
   /// Errors of what it opens; kResourceExhausted for threads that the machine refuses, or when
   /// memory runs out.
   static Result<std::unique_ptr<Engine>> open(Env& env, const EngineOptions& options);
@@ -103,6 +111,12 @@ class Engine {
   }
   /// The context that was asked for, whatever the KV limit holds of it.
   int32_t asked_context_tokens() const { return asked_context_tokens_; }
+  /// How decode chooses pages; null where it reads all.
+  const sparse::CountingSelector* selector() const { return selector_.get(); }
+  const sparse::SparseOptions& sparse_options() const { return sparse_; }
+  /// Decode chooses so from now on; counters begin anew. For measuring policies beside each other:
+  /// no memory is set aside for it, so it is kInvalidArgument under a KV limit.
+  Status use_sparse(const sparse::SparseOptions& options);
   /// The longest that could be asked for.
   int32_t longest_context() const { return longest_context_; }
   const kv::SelfExtend& self_extend() const { return self_extend_; }
@@ -140,6 +154,10 @@ class Engine {
   /// Empties the prefix index but for pages in use: the next prompt is prefilled from its
   /// beginning.
   void forget_prefixes() { cache_->evict_unused_prefixes(); }
+  /// A sequence of so many slots whose K and V are random numbers: a long context in seconds, for
+  /// measuring what does not depend on the text. kResourceExhausted where the cache holds fewer.
+  /// Not with self_extend or rolls_windows.
+  Result<kv::OwnedSequence> random_sequence(int32_t n_tokens);
   /// A bounded step of giving back memory that the KV cache's pages no longer need, which each step
   /// of rows ends with. Returns whether another one would do more: for a program that waits.
   bool give_back_memory();
@@ -226,11 +244,11 @@ class Engine {
     if (is_kv_limited_) forward_->reserve(block_rows_);
   }
   StepMemory step_memory() const;
+  void make_selector(const sparse::SparseOptions& options);
   void log_opened(const EngineOptions& options) const;
   void log_prompt(std::span<const Appended> appended, double ms) const;
 
-  Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa)
-      : env_(env), pool_(std::move(pool)), context_{*pool_, isa} {}
+  Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa);
 
   Env& env_;
   std::unique_ptr<ThreadPool> pool_;
@@ -239,6 +257,8 @@ class Engine {
   std::optional<text::Tokenizer> tokenizer_;
   kv::Cache::Options cache_options_;
   std::unique_ptr<kv::Cache> cache_;
+  sparse::SparseOptions sparse_;
+  std::unique_ptr<sparse::CountingSelector> selector_;  // before what refers to it
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
   int32_t asked_context_tokens_ = 0;

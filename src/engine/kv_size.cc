@@ -27,7 +27,7 @@ std::vector<kv::RollingWindow> rolling_windows(const KvRequest& request,
   if (!request.rolls_windows) return windows;
   for (const int32_t window : config.group_windows()) {
     // A window that begins within a page holds a page more.
-    const int64_t n_tokens = (int64_t{window} + 2 * kKvPageTokens) * request.n_contexts +
+    const int64_t n_tokens = (int64_t{window} + 2 * request.page_tokens) * request.n_contexts +
                              kRollingStepTokens + kCutTokens;
     const bool fits = n_tokens <= std::numeric_limits<int32_t>::max();
     windows.push_back({.window_tokens = fits ? window : 0,
@@ -39,12 +39,13 @@ std::vector<kv::RollingWindow> rolling_windows(const KvRequest& request,
 }  // namespace
 
 int64_t kv_cache_bytes(const kv::Cache::Options& cache, int64_t n_pages) {
-  const int64_t page_bytes =
-      int64_t{cache.layout.page_tokens} * kernels::kv_token_bytes(cache.layout);
+  int64_t page_bytes = int64_t{cache.layout.page_tokens} * kernels::kv_token_bytes(cache.layout);
+  if (cache.digests) page_bytes += kv::page_digest_bytes(*cache.digests, cache.layout);
   int64_t n_bytes = 0;
   for (const int32_t group : cache.layer_groups) {
     const kv::RollingWindow w = cache.windows.empty() ? kv::RollingWindow() : cache.windows[group];
-    const int64_t rolling_pages = (int64_t{w.capacity_tokens} + kKvPageTokens - 1) / kKvPageTokens;
+    const int64_t rolling_pages =
+        (int64_t{w.capacity_tokens} + cache.layout.page_tokens - 1) / cache.layout.page_tokens;
     n_bytes += page_bytes * (w.window_tokens > 0 ? std::min(n_pages, rolling_pages) : n_pages);
   }
   return n_bytes;
@@ -54,19 +55,19 @@ Result<kv::Cache::Options> kv_cache_options(const KvRequest& request,
                                             const model::ModelConfig& config) {
   kv::Cache::Options cache{.n_layers = config.n_layers,
                            .layer_groups = config.layer_groups(),
-                           .layout = config.kv_layout(request.types, kKvPageTokens),
+                           .layout = config.kv_layout(request.types, request.page_tokens),
                            .windows = rolling_windows(request, config)};
   // Before a page's bytes are asked for: not every type takes every head size.
   WEFT_RETURN_IF_ERROR(kernels::check_kv_layout(cache.layout));
-  const int64_t wanted =
-      std::min<int64_t>(int64_t{request.context_tokens} * request.n_contexts + kSpareTokens,
-                        std::numeric_limits<int32_t>::max() / kKvPageTokens * kKvPageTokens);
+  const int64_t wanted = std::min<int64_t>(
+      int64_t{request.context_tokens} * request.n_contexts + kSpareTokens,
+      std::numeric_limits<int32_t>::max() / request.page_tokens * request.page_tokens);
   cache.capacity_tokens = narrow<int32_t>(wanted);
   return cache;
 }
 
 int64_t limit_for_pages(const kv::Cache::Options& cache, int64_t n_pages, StepBytes step_bytes) {
-  const int64_t capacity = n_pages * kKvPageTokens;
+  const int64_t capacity = n_pages * cache.layout.page_tokens;
   return kv_cache_bytes(cache, n_pages) +
          step_bytes(capacity, std::min<int64_t>(kLeastStepRows, capacity));
 }
@@ -87,14 +88,15 @@ Result<KvPlan> limit_kv(const kv::Cache::Options& wanted, uint64_t limit_bytes,
     return invalid_argument(fmt::format(
         "--kv-limit {}: a page of {} tokens takes {} with this model, and a step beside it {}: at "
         "least {} is needed",
-        size_flag(limit_bytes), kKvPageTokens,
+        size_flag(limit_bytes), wanted.layout.page_tokens,
         size_flag_for(narrow<uint64_t>(kv_cache_bytes(wanted, 1))),
         size_flag_for(narrow<uint64_t>(with_pages(1) - kv_cache_bytes(wanted, 1))),
         size_flag_for(narrow<uint64_t>(with_pages(1)))));
   }
-  const int64_t n_pages =
-      most_that_fits(1, (wanted.capacity_tokens + kKvPageTokens - 1) / kKvPageTokens, with_pages);
-  const int64_t capacity = n_pages * kKvPageTokens;
+  const int64_t n_pages = most_that_fits(
+      1, (wanted.capacity_tokens + wanted.layout.page_tokens - 1) / wanted.layout.page_tokens,
+      with_pages);
+  const int64_t capacity = n_pages * wanted.layout.page_tokens;
   const int64_t step_rows = most_that_fits(
       std::min<int64_t>(kLeastStepRows, capacity), capacity,
       [&](int64_t rows) { return kv_cache_bytes(wanted, n_pages) + step_bytes(capacity, rows); });

@@ -23,6 +23,7 @@ struct KvRequest {
   int32_t context_tokens = 0;
   int32_t n_contexts = 1;
   kernels::KvTypes types;
+  int32_t page_tokens = kKvPageTokens;
   bool rolls_windows = false;
 };
 
@@ -55,7 +56,8 @@ Result<KvPlan> limit_kv(const kv::Cache::Options& wanted, uint64_t limit_bytes,
 /// The limit under which so many pages fit beside the longest step's memory.
 int64_t limit_for_pages(const kv::Cache::Options& cache, int64_t n_pages, StepBytes step_bytes);
 
-/// K and V of a cache of so many pages, all layers; a group that rolls has no more than it needs.
+/// K, V and digests of a cache of so many pages, all layers; a group that rolls has no more than it
+/// needs.
 int64_t kv_cache_bytes(const kv::Cache::Options& cache, int64_t n_pages);
 
 }  // namespace weft::engine

@@ -5,6 +5,7 @@
 #include "engine/prefill_rates.h"
 #include "fusion/chunk_computer.h"
 #include "fusion/fusion_scratch.h"
+#include "sparse/selector.h"
 
 namespace weft::engine {
 namespace {
@@ -21,7 +22,11 @@ int64_t turn_bytes(const model::ModelConfig& config, int64_t n_tokens) {
 
 StepMemory::StepMemory(const model::Model& model, const kernels::Context& context,
                        const kernels::KvLayout& layout, const StepNeeds& needs)
-    : model_(model), needs_(needs), scratch_(model, context, layout) {}
+    : model_(model),
+      context_(context),
+      needs_(needs),
+      layout_(layout),
+      scratch_(model, context, layout) {}
 
 model::StepShape StepMemory::shape(int64_t capacity_tokens, int64_t context_tokens,
                                    int64_t step_rows) const {
@@ -53,8 +58,15 @@ int64_t StepMemory::block_rows(int64_t capacity_tokens, int64_t context_tokens,
 
 int64_t StepMemory::bytes(int64_t capacity_tokens, int64_t context_tokens,
                           int64_t step_rows) const {
-  const int64_t step_bytes = scratch_.bytes(shape(capacity_tokens, context_tokens, step_rows));
+  const model::StepShape longest = shape(capacity_tokens, context_tokens, step_rows);
   const int64_t context = std::min(context_tokens, capacity_tokens);
+  const int64_t selecting =
+      sparse::selection_bytes(context_, needs_.sparse,
+                              {.layout = layout_,
+                               .n_heads = model_.config().n_heads,
+                               .n_rows = std::min(longest.decode_rows, model::kBlockRows),
+                               .n_slots = context});
+  const int64_t step_bytes = scratch_.bytes(longest) + selecting;
   const int64_t turned = turn_bytes(model_.config(), std::min(context, needs_.turned_tokens));
   if (!needs_.fuses) return std::max(step_bytes, turned);
   return std::max(step_bytes + fusion::fusion_scratch_bytes(model_.config(), context),

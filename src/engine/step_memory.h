@@ -5,20 +5,22 @@
 #include <cstdint>
 
 #include "model/step_scratch.h"
+#include "sparse/options.h"
 
 namespace weft::engine {
 
 /// The steps that a command runs, as far as it decides them. The default: one sequence, whose
 /// prompt goes in steps as long as memory allows.
 struct StepNeeds {
-  int32_t n_sequences = 1;    // that decode in one step
-  bool batches = false;       // a Batcher runs them: what is preempted computes its answer again
-  bool makes_chunks = false;  // chunks are computed, in steps of their own
-  bool fuses = false;         // prompts over chunks, of which every row is in one step
-  int64_t whole_rows = 0;     // rows of prompts that cannot be divided
-  int64_t logit_rows = 0;     // held at once; 0: what the sequences' are, old and new
-  bool scores = false;        // Engine::score
-  int64_t turned_tokens = 0;  // whose K is turned at once, at most; the engine's to say
+  int32_t n_sequences = 1;       // that decode in one step
+  bool batches = false;          // a Batcher runs them: what is preempted computes its answer again
+  bool makes_chunks = false;     // chunks are computed, in steps of their own
+  bool fuses = false;            // prompts over chunks, of which every row is in one step
+  int64_t whole_rows = 0;        // rows of prompts that cannot be divided
+  int64_t logit_rows = 0;        // held at once; 0: what the sequences' are, old and new
+  bool scores = false;           // Engine::score
+  int64_t turned_tokens = 0;     // whose K is turned at once, at most; the engine's to say
+  sparse::SparseOptions sparse;  // the engine's to say
 };
 
 /// Of one model, compute path and command. The model must outlive it.
@@ -40,7 +42,9 @@ class StepMemory {
   model::StepShape shape(int64_t capacity_tokens, int64_t context_tokens, int64_t step_rows) const;
 
   const model::Model& model_;
+  kernels::Context context_;
   StepNeeds needs_;
+  kernels::KvLayout layout_;
   model::StepScratch scratch_;
 };
 

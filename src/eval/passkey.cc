@@ -89,9 +89,24 @@ class Run {
     return logits;
   }
 
+  /// Where decode reads a part of the pages (--sparse) the question comes token by token, as what
+  /// is generated does: prefill, which reads all of them, would have found the answer already.
+  Result<std::vector<float>> read_prompt(const kv::OwnedSequence& sequence,
+                                         const PasskeyPrompt& prompt) {
+    const std::span<const int32_t> rest = std::span(prompt.tokens).subspan(sequence.length());
+    if (engine_.selector() == nullptr) return append(sequence, rest);
+    const int64_t n_text = prompt.question_begin - sequence.length();
+    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, append(sequence, rest.first(n_text)));
+    for (int64_t i = n_text; i < std::ssize(rest); ++i) {
+      if (!goes_on()) return stopped();
+      WEFT_ASSIGN_OR_RETURN(
+          logits, engine_.append(sequence, rest.subspan(i, 1), {.kind = model::RowKind::kDecode}));
+    }
+    return logits;
+  }
+
   Status answer(const kv::OwnedSequence& sequence, const PasskeyPrompt& prompt) {
-    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
-                          append(sequence, std::span(prompt.tokens).subspan(sequence.length())));
+    WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, read_prompt(sequence, prompt));
     WEFT_ASSIGN_OR_RETURN(engine::Generation generation,
                           engine::generate(engine_, sequence, std::move(logits), generation_,
                                            [&](std::string_view) { return goes_on(); }));

@@ -319,6 +319,7 @@ std::vector<PasskeyPrompt> PasskeyPrompts::group(int64_t index) const {
     prompt.needle_begin = narrow<int32_t>(std::ssize(prompt.tokens));
     add(trial.needle);
     add(std::span(body.tokens).subspan(border, body_tokens(trial) - border));
+    prompt.question_begin = narrow<int32_t>(std::ssize(prompt.tokens));
     add(trial.closing);
   }
   return prompts;

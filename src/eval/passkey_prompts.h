@@ -43,6 +43,7 @@ std::vector<std::string> sentences_of(std::string_view text);
 struct PasskeyPrompt {
   std::vector<int32_t> tokens;  // exactly length_tokens
   int32_t needle_begin = 0;     // where the key that is asked for is said
+  int32_t question_begin = 0;   // and where the question
   double depth = 0;             // that was asked for: the nearest end of a sentence is
   std::string value;            // the right answer
 };

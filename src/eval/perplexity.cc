@@ -51,6 +51,26 @@ Result<std::vector<double>> window_losses(engine::Engine& engine, std::span<cons
   return losses;
 }
 
+/// The same of one window, whose tokens from `first` on come one by one, as those that a model
+/// generates do: what sparse decoding costs a text.
+Result<std::vector<double>> decoded_loss(engine::Engine& engine, std::span<const int32_t> tokens,
+                                         int64_t first, const FunctionRef<bool()>& cancelled) {
+  const kv::OwnedSequence sequence = engine.create_sequence();
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits,
+                        engine.append(sequence, tokens.first(first), {.cancelled = &cancelled}));
+  std::vector<double> loss(1);
+  std::vector<float> logprobs(engine.model().config().vocab_size);
+  for (int64_t t = first; t < std::ssize(tokens); ++t) {
+    kernels::log_softmax(logits, logprobs);
+    loss[0] -= logprobs[tokens[t]];
+    if (t + 1 == std::ssize(tokens)) break;
+    WEFT_ASSIGN_OR_RETURN(
+        logits, engine.append(sequence, tokens.subspan(t, 1),
+                              {.kind = model::RowKind::kDecode, .cancelled = &cancelled}));
+  }
+  return loss;
+}
+
 /// The text's ids with BOS, the first `limit` of them; 0: all.
 Result<std::vector<int32_t>> tokens_of(const text::Tokenizer& tokenizer, std::string_view text,
                                        int64_t limit) {
@@ -105,8 +125,9 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
   const int64_t first = window_tokens / 2 + 1;  // the first half is context
   const kv::Usage kv = engine.kv_usage();
   const int64_t window_pages = (window_tokens + kv.page_tokens - 1) / kv.page_tokens;
-  const int64_t at_once = std::clamp(kv.free / window_pages, int64_t{1},
-                                     int64_t{windows_at_once(options.window_tokens)});
+  const bool decodes = engine.selector() != nullptr;
+  const int64_t most_at_once = decodes ? 1 : windows_at_once(options.window_tokens);
+  const int64_t at_once = std::clamp(kv.free / window_pages, int64_t{1}, most_at_once);
   int64_t w = 0;
   const auto is_stopped = [&] { return !progress(w, n_windows); };
   const FunctionRef<bool()> cancelled_now(is_stopped);
@@ -118,8 +139,10 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
       // long as the context.
       windows[i * window_tokens] = tokenizer.bos();
     }
-    WEFT_ASSIGN_OR_RETURN(const std::vector<double> losses,
-                          window_losses(engine, windows, window_tokens, first, cancelled_now));
+    WEFT_ASSIGN_OR_RETURN(
+        const std::vector<double> losses,
+        decodes ? decoded_loss(engine, windows, first, cancelled_now)
+                : window_losses(engine, windows, window_tokens, first, cancelled_now));
     for (const double one : losses) {
       loss += one;
       result.tokens += window_tokens - first;

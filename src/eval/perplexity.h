@@ -31,6 +31,8 @@ Status window_does_not_fit(const engine::Engine& engine, int32_t window_tokens);
 /// What perplexity() and endless_perplexity() run.
 engine::StepNeeds perplexity_steps(int32_t window_tokens);
 
+/// Where decode reads a part of the pages (EngineOptions::sparse) the scored half of a window is
+/// read token by token, which takes as long as generating it.
 /// kInvalidArgument when the text is shorter than one window. `progress` as in evaluate().
 Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
                                     const PerplexityOptions& options,

@@ -17,6 +17,17 @@
 
 namespace weft::kv {
 
+kernels::DigestLayout digest_layout(const DigestFormat& format, const kernels::KvLayout& layout) {
+  return {.kind = format.kind,
+          .type = format.type,
+          .head_dim = layout.head_dim,
+          .n_kv_heads = layout.n_kv_heads};
+}
+
+int64_t page_digest_bytes(const DigestFormat& format, const kernels::KvLayout& layout) {
+  return int64_t{layout.n_kv_heads} * kernels::digest_bytes(digest_layout(format, layout));
+}
+
 Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
   if (options.n_layers <= 0 || options.capacity_tokens <= 0 || options.layout.page_tokens <= 0) {
     return invalid_argument(fmt::format(
@@ -51,6 +62,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
     const int32_t group = groups.empty() ? 0 : groups[layer];
     cache->layers_.push_back({group, n_before[group]++});
   }
+  WEFT_RETURN_IF_ERROR(cache->use_digests(options.digests));
   return cache;
 }
 
@@ -187,6 +199,9 @@ Result<Reservation> Cache::reserve_in_groups(SequenceId id, int32_t n_tokens, Sl
     WEFT_ASSIGN_OR_RETURN(TableReservation one, group->tables.reserve(id, n_tokens, kind));
     reserved.push_back(std::move(one));
   }
+  // The page in which the sequence ends may have had tokens after it, and with them a digest: of
+  // the sequence before it was cut, or of a fork that is gone.
+  forget_digests(id, length(id), length(id) + std::min(n_tokens, 1));
   return Reservation(std::move(reserved));
 }
 
@@ -319,7 +334,48 @@ Status Cache::make_writable(SequenceId id, int32_t begin, int32_t end) {
   for (const auto& group : groups_) {
     WEFT_RETURN_IF_ERROR(group->tables.make_writable(id, begin, end));
   }
+  forget_digests(id, begin, end);
   return Status::ok();
+}
+
+void Cache::forget_digests(SequenceId id, int32_t begin, int32_t end) noexcept {
+  if (begin == end) return;
+  for (const auto& group : groups_) {
+    if (!group->digests) continue;
+    const std::span<const int32_t> table = group->tables.block_table(id);
+    for (int32_t i = begin / page_tokens(); i <= (end - 1) / page_tokens(); ++i) {
+      if (table[i] != kNoPage) group->digests->forget(table[i]);
+    }
+  }
+}
+
+Status Cache::use_digests(const std::optional<DigestFormat>& format) {
+  for (const auto& group : groups_) group->digests.reset();
+  if (!format) return Status::ok();
+  std::vector<int32_t> n_layers(groups_.size());
+  for (const Layer& layer : layers_) ++n_layers[layer.group];
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (n_layers[i] == 0) continue;
+    WEFT_ASSIGN_OR_RETURN(groups_[i]->digests,
+                          PageDigests::create(digest_layout(*format, layout_), n_layers[i],
+                                              groups_[i]->tables.pool().page_count()));
+  }
+  return Status::ok();
+}
+
+// Asked for by the first step that selects, and not made as pages fill: most prompts are answered
+// in fewer tokens than any budget, and those pages' digests nobody reads.
+kernels::PagedDigests Cache::digests(const kernels::Context& context, int32_t index,
+                                     std::span<const int32_t> pages) {
+  const Layer& layer = layers_[index];
+  Group& group = *groups_[layer.group];
+  const PagePool& pool = group.tables.pool();
+  const kernels::PagedDigests all = group.digests->layer(layer.index);
+  const std::span<const int32_t> missing = group.digests->missing(layer.index, pages, pool);
+  if (missing.empty()) return all;
+  kernels::make_digests(context, group.memory.layer(layer.index), missing, all);
+  group.digests->set_made(layer.index, missing, pool);
+  return all;
 }
 
 // The least of what the groups have: a layer without K and V of a token cannot attend to it.

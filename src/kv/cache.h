@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,8 +18,11 @@
 #include "base/function_ref.h"
 #include "base/narrow.h"
 #include "base/status.h"
+#include "kernels/context.h"
+#include "kernels/page_digest.h"
 #include "kernels/paged_kv.h"
 #include "kv/block_tables.h"
+#include "kv/page_digests.h"
 #include "kv/page_memory.h"
 #include "kv/reservation.h"
 #include "kv/sequence.h"
@@ -39,6 +43,16 @@ struct RollingWindow {
   int32_t window_tokens = 0;    // that a token sees, its own included; 0: the group keeps all
   int32_t capacity_tokens = 0;  // rounded up to whole pages
 };
+
+/// What of its K a page is told apart by.
+struct DigestFormat {
+  kernels::DigestKind kind{};
+  kernels::DigestType type{};
+  bool operator==(const DigestFormat&) const = default;
+};
+kernels::DigestLayout digest_layout(const DigestFormat& format, const kernels::KvLayout& layout);
+/// Of a page of one layer, all KV heads.
+int64_t page_digest_bytes(const DigestFormat& format, const kernels::KvLayout& layout);
 
 /// Layers belong to groups: those of a group need the same slots for the same time, so they share
 /// block tables and pages. All operations are of every group, and std::bad_alloc leaves sequences
@@ -67,6 +81,7 @@ class Cache {
     int32_t capacity_tokens = 0;        // of all sequences together; rounded up to whole pages
     /// Of each group, or empty: none rolls.
     std::vector<RollingWindow> windows;
+    std::optional<DigestFormat> digests;  // as use_digests
   };
   /// kInvalidArgument, kUnsupported: numbers that no cache can have, or that the kernels do not
   /// take. kResourceExhausted: not enough address space. Memory is taken as pages are written.
@@ -167,6 +182,14 @@ class Cache {
 
   /// 0 <= index < n_layers; valid as long as the cache.
   kernels::PagedKv layer(int index);
+  /// What digests() makes from now on; none: it is not called. kResourceExhausted when there is no
+  /// address space: then there are none.
+  Status use_digests(const std::optional<DigestFormat>& format);
+  /// The layer's digests, of which those of `pages` are there: made now, where a page had none
+  /// since it was last written. Each is full, its tokens are committed. Valid as layer() is, until
+  /// the pages are written.
+  kernels::PagedDigests digests(const kernels::Context& context, int32_t layer,
+                                std::span<const int32_t> pages);
   int32_t n_layers() const { return narrow<int32_t>(layers_.size()); }
   const kernels::KvLayout& layout() const { return layout_; }
 
@@ -210,6 +233,7 @@ class Cache {
     PageMemory memory;  // before tables, which refers to it
     bool rolls;
     BlockTables tables;
+    std::optional<PageDigests> digests;
   };
   struct Layer {
     int32_t group = 0;
@@ -222,6 +246,8 @@ class Cache {
   Status check_room(std::span<const Growth> growths, std::span<const SequenceId> expendable,
                     Remedy& remedy) const;
   void make_room(std::span<const Growth> growths);
+  /// Slots [begin, end) of pages that are the sequence's alone are to be written.
+  void forget_digests(SequenceId id, int32_t begin, int32_t end) noexcept;
   Result<Reservation> reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind);
   Status reposition(SequenceId id, int32_t begin, int32_t end, const PositionMap& positions,
                     FunctionRef<Turn> turn);

@@ -119,6 +119,21 @@ kernels::AttentionArgs Batch::attention_args(const Block& block, int32_t layer) 
           .softcap = config_->attention_softcap};
 }
 
+void Batch::selecting_rows(const Block& block, int32_t layer, MatrixView<const float> q,
+                           std::vector<kv::SelectingRow>& out) const {
+  out.clear();
+  const int64_t block_end = block.row_begin + block.n_rows;
+  for (const RowGroup& group : rows_.groups) {
+    const int64_t end = std::min(group.row_end, block_end);
+    for (int64_t row = std::max(group.row_begin, block.row_begin); row < end; ++row) {
+      out.push_back({.sequence = group.sequence,
+                     .slot = rows_.slots[row],
+                     .q = q.row(row - block.row_begin).data(),
+                     .block_table = cache_->layer_table(group.sequence, layer)});
+    }
+  }
+}
+
 // In place and ascending, so no row is overwritten before it has moved. Slots and positions go
 // along: what is left attends as before.
 void Batch::keep_rows(std::span<const int64_t> kept_rows) {

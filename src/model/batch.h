@@ -12,6 +12,7 @@
 #include "kernels/kernel_class.h"
 #include "kernels/rope.h"
 #include "kv/cache.h"
+#include "kv/page_selector.h"
 #include "model/config.h"
 #include "tensor/matrix_buffer.h"
 
@@ -109,6 +110,10 @@ class Batch {
   }
   /// What attention is told of a layer, but for its inputs and outputs.
   kernels::AttentionArgs attention_args(const Block& block, int32_t layer) const;
+  /// The block's rows as a selector of pages sees them: out [block.n_rows]; q [n_rows, n_heads *
+  /// head_dim].
+  void selecting_rows(const Block& block, int32_t layer, MatrixView<const float> q,
+                      std::vector<kv::SelectingRow>& out) const;
   /// Drops every row that is not listed; `rows` ascend.
   void keep_rows(std::span<const int64_t> rows);
 

@@ -213,8 +213,39 @@ void ForwardPass::attend(const Batch& batch, int32_t layer, const Block& block,
   args.q = q;
   args.out = attended_.first(n);
   if (!hooks.received.empty()) args.log_sum_exp = log_sum_exp_.first(n);
-  kernels::attention(context_, args, batch.plan_of(block, layer));
+  if (select_pages(batch, layer, block, args)) {
+    kernels::attention(context_, args, kernels::plan_attention(context_.isa, args));
+  } else {
+    kernels::attention(context_, args, batch.plan_of(block, layer));
+  }
   if (!hooks.received.empty()) kernels::attention_received(context_, args, hooks.received);
+}
+
+/// Lists of pages in place of the rows' block tables, where the selector has some for a row: each
+/// row is a sequence of its own then, which changes none of its bits. False: all read all pages.
+bool ForwardPass::select_pages(const Batch& batch, int32_t layer, const Block& block,
+                               kernels::AttentionArgs& args) {
+  const bool may_select = selector_ != nullptr && block.kernel_class == KernelClass::kDecode &&
+                          model_.config().layers[layer].window_tokens == 0;
+  if (!may_select) return false;
+  batch.selecting_rows(block, layer, args.q, selecting_rows_);
+  const auto lists = selector_->select(context_, {.cache = *batch.cache_,
+                                                  .layer = layer,
+                                                  .n_heads = args.n_heads,
+                                                  .scale = args.scale,
+                                                  .rows = selecting_rows_});
+  selected_.clear();
+  bool any = false;
+  for (int64_t row = 0; row < block.n_rows; ++row) {
+    selected_.push_back({.block_table = selecting_rows_[row].block_table.data(),
+                         .row_begin = row,
+                         .row_end = row + 1,
+                         .kernel_class = block.kernel_class,
+                         .heads = lists[row]});
+    any |= !lists[row].empty();
+  }
+  if (any) args.sequences = selected_;
+  return any;
 }
 
 /// x += Wdown (activation(Wgate norm(x)) * Wup norm(x)), or a mixture of such.

@@ -14,6 +14,7 @@
 #include "kernels/context.h"
 #include "kernels/matmul.h"
 #include "kv/cache.h"
+#include "kv/page_selector.h"
 #include "model/batch.h"
 #include "model/experts.h"
 #include "model/model.h"
@@ -70,6 +71,10 @@ class ForwardPass {
 
   const Model& model() const { return model_; }
 
+  /// Asked which pages decode's and verification's rows read, at each layer that sees all slots;
+  /// null: all. Must outlive the pass.
+  void set_selector(kv::PageSelector* selector) { selector_ = selector; }
+
   /// Called by the Executor each time a pass was committed, its sequences still there: for those
   /// who watch the cache. Empty: nobody does.
   void set_on_commit(std::function<void()> on_commit) { on_commit_ = std::move(on_commit); }
@@ -90,6 +95,8 @@ class ForwardPass {
   void feed_forward_part(Batch& batch, int32_t layer, const Block& block);
   void see_keys_and_values(const Batch& batch, int32_t layer, const LayerHooks::KvSink& sink);
   void attend(const Batch& batch, int32_t layer, const Block& block, const LayerHooks& hooks);
+  bool select_pages(const Batch& batch, int32_t layer, const Block& block,
+                    kernels::AttentionArgs& args);
   void feed_forward(const FeedForwardWeights& w, MatrixView<const float> x,
                     kernels::KernelClass kernel_class, MatrixView<float> out);
   void mixture_of_experts(const LayerWeights& w, const Block& block);
@@ -113,6 +120,9 @@ class ForwardPass {
   MatrixBuffer<float> router_scores_;  // [rows, n_experts]
   Router router_;
   std::function<void()> on_commit_;
+  kv::PageSelector* selector_ = nullptr;
+  std::vector<kv::SelectingRow> selecting_rows_;      // of the block at hand; the same with pages
+  std::vector<kernels::AttentionSequence> selected_;  // chosen
 };
 
 }  // namespace weft::model

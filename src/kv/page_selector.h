@@ -1,0 +1,46 @@
+// Which pages a decoding row reads, layer by layer: what attention asks before it plans. A policy
+// (Quest, a lock that keeps a selection for several steps) implements it; neither the model nor the
+// cache knows which.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/context.h"
+#include "kernels/paged_kv.h"
+#include "kv/cache.h"
+
+namespace weft::kv {
+
+/// A row of decode or verification. Its K and V are in slot `slot` by now, where it reads the slots
+/// [0, slot].
+struct SelectingRow {
+  SequenceId sequence{};
+  int32_t slot = 0;
+  const float* q = nullptr;              // [n_heads * head_dim], rotated, not scaled
+  std::span<const int32_t> block_table;  // of the layer's group
+};
+
+/// The rows of a step that decode, at one layer.
+struct SelectingLayer {
+  Cache& cache;
+  int32_t layer = 0;
+  int32_t n_heads = 0;  // query heads
+  float scale = 1.0f;   // of scores, as attention has it
+  std::span<const SelectingRow> rows;
+};
+
+/// One thread, that of the forward pass.
+class PageSelector {
+ public:
+  virtual ~PageSelector() = default;
+
+  /// Of each row a list for each KV head ([n_kv_heads], all within the row's block table, ascending
+  /// by slot, the row's own page last), or none where it reads every page: the dense path. Called
+  /// once for each layer that sees all slots, in the order of the layers. Valid until the next
+  /// call. Throws std::bad_alloc.
+  virtual std::span<const std::span<const kernels::HeadPages>> select(
+      const kernels::Context& context, const SelectingLayer& layer) = 0;
+};
+
+}  // namespace weft::kv

@@ -1,0 +1,103 @@
+#include "sparse/budget.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::sparse {
+namespace {
+
+constexpr int32_t kPageTokens = 16;
+
+SparseOptions quest(int32_t budget_tokens) {
+  return {.policy = Policy::kQuest, .budget_tokens = budget_tokens};
+}
+
+/// Of a sequence all of whose tokens before the row's are committed.
+PageBudget of(const SparseOptions& options, int32_t slot) {
+  return page_budget(options, slot, slot, kPageTokens);
+}
+
+TEST(PageBudget, ReadsAllWhereTheBudgetCoversThem) {
+  for (int32_t slot = 0; slot < 64; ++slot) EXPECT_TRUE(of(quest(64), slot).reads_all()) << slot;
+  EXPECT_FALSE(of(quest(64), 64).reads_all());
+  EXPECT_EQ(of(quest(64), 64).n_read(), 4);
+  // A budget within a page is none of it.
+  EXPECT_FALSE(of(quest(79), 64).reads_all());
+  EXPECT_TRUE(of(quest(80), 64).reads_all());
+}
+
+TEST(PageBudget, KeepsTheRowsPageThenTheSinkThenTheNewest) {
+  struct Case {
+    int32_t budget_tokens, first, end, n_chosen;
+  };
+  // A row in slot 1,599, the last of page 99.
+  for (const Case& c : {Case{32, 0, 99, 1}, Case{48, 1, 99, 1}, Case{64, 1, 98, 1},
+                        Case{80, 1, 98, 2}, Case{512, 1, 98, 29}}) {
+    const PageBudget budget = of(quest(c.budget_tokens), 1599);
+    EXPECT_EQ(budget.n_pages, 100);
+    EXPECT_EQ(budget.first, c.first) << c.budget_tokens;
+    EXPECT_EQ(budget.end, c.end) << c.budget_tokens;
+    EXPECT_EQ(budget.n_chosen, c.n_chosen) << c.budget_tokens;
+    EXPECT_EQ(budget.n_read(), c.budget_tokens / kPageTokens);
+  }
+  SparseOptions gsa = quest(512);
+  gsa.policy = Policy::kGsa;
+  EXPECT_EQ(of(gsa, 1599).end, 98);  // two last blocks: the row's and the one before it
+}
+
+TEST(PageBudget, PagesWithoutCommitmentAreRead) {
+  // 20 tokens are drafted after 1,590.
+  const PageBudget budget = page_budget(quest(128), 1609, 1590, kPageTokens);
+  EXPECT_EQ(budget.n_pages, 101);
+  EXPECT_EQ(budget.end, 98);  // 99 and 100 are not full of committed ones, 98 is the newest that is
+  EXPECT_EQ(budget.n_read(), 8);
+  // More of them than the budget has: all, and one that is chosen.
+  const PageBudget many = page_budget(quest(32), 1609, 1500, kPageTokens);
+  EXPECT_EQ(many.end, 93);
+  EXPECT_EQ(many.n_chosen, 1);
+  // None is full.
+  const PageBudget none = page_budget(quest(32), 90, 3, kPageTokens);
+  EXPECT_TRUE(none.reads_all());
+}
+
+TEST(PageBudget, ARatioIsOfThePagesThereAre) {
+  const SparseOptions options{.policy = Policy::kQuest, .ratio = 0.25};
+  EXPECT_EQ(of(options, 1599).n_read(), 25);
+  EXPECT_EQ(of(options, 399).n_read(), 7);  // of 25, rounded up
+  EXPECT_EQ(of(options, 47).n_read(), kLeastPages);
+  EXPECT_TRUE(of({.policy = Policy::kQuest, .ratio = 1}, 1599).reads_all());
+}
+
+TEST(SparseOptions, NumbersThatNoChoiceCanFollowAreRefused) {
+  EXPECT_TRUE(SparseOptions().check(kPageTokens).is_ok());
+  EXPECT_TRUE(quest(32).check(kPageTokens).is_ok());
+  EXPECT_FALSE(quest(31).check(kPageTokens).is_ok());
+  EXPECT_FALSE(quest(-5).check(kPageTokens).is_ok());
+  EXPECT_FALSE(quest(0).check(kPageTokens).is_ok());
+  for (const double ratio : {-0.5, 1.01, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_FALSE((SparseOptions{.policy = Policy::kQuest, .ratio = ratio}).check(16).is_ok());
+  }
+  EXPECT_FALSE((SparseOptions{.policy = Policy::kQuest, .budget_tokens = 64, .ratio = 0.5})
+                   .check(16)
+                   .is_ok());
+}
+
+TEST(SelectingLayers, TheFirstThatSeeAllSlotsAreDense) {
+  const auto of_layers = [](const SparseOptions& options, std::vector<int32_t> windows) {
+    return selecting_layers(options, windows);
+  };
+  using Layers = std::vector<bool>;
+  EXPECT_EQ(of_layers(quest(64), {0, 0, 0, 0}), (Layers{false, false, true, true}));
+  // Gemma 3 has five layers with windows to one without: of three such one is dense.
+  const std::vector<int32_t> gemma{8, 0, 8, 0, 8, 0};
+  EXPECT_EQ(of_layers(quest(64), gemma), (Layers{false, false, false, true, false, true}));
+  EXPECT_EQ(of_layers(quest(64), {8, 0, 8}), (Layers{false, true, false}));
+  SparseOptions all = quest(64);
+  all.dense_layers = 0;
+  EXPECT_EQ(of_layers(all, gemma), (Layers{false, true, false, true, false, true}));
+  all.dense_layers = 100;
+  EXPECT_EQ(of_layers(all, gemma), Layers(6, false));
+  EXPECT_EQ(of_layers({}, {0, 0, 0}), Layers(3, false));
+}
+
+}  // namespace
+}  // namespace weft::sparse

@@ -1,0 +1,197 @@
+// All rows of a step choose together, so that two workers are busy with a batch of one as with a
+// batch of eight: a row's scores are divided among them, and so are the lists. What a row gets
+// depends on its own history alone.
+#include "sparse/budgeted_selector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/narrow.h"
+
+namespace weft::sparse {
+namespace {
+
+/// How many of the largest scores, logs of shares, make up the share `retain` of all: of the
+/// sixteenth of a nat in which the last of them lies all are taken. By buckets and not by sorting,
+/// as thousands of pages are to be gone through for each head.
+int32_t retained_count(std::span<const float> scores, double retain) {
+  constexpr int32_t kBuckets = 320;  // down to e^-20 of the largest
+  constexpr float kOfOneNat = 16;
+  const float most = *std::ranges::max_element(scores);
+  double mass[kBuckets] = {};
+  int32_t count[kBuckets] = {};
+  double all = 0;
+  for (const float score : scores) {
+    const float below = (most - score) * kOfOneNat;
+    if (!(below < kBuckets)) continue;  // nothing of it, or NaN
+    const float share = std::exp(score - most);
+    mass[static_cast<int32_t>(below)] += share;
+    ++count[static_cast<int32_t>(below)];
+    all += share;
+  }
+  int32_t n = 0;
+  double kept = 0;
+  for (int32_t i = 0; i < kBuckets && kept < retain * all; ++i) {
+    kept += mass[i];
+    n += count[i];
+  }
+  return n;
+}
+
+}  // namespace
+
+BudgetedSelector::BudgetedSelector(const SparseOptions& options, std::vector<bool> selects,
+                                   Env& env, std::unique_ptr<PageScorer> scorer)
+    : options_(options), selects_(std::move(selects)), env_(env), scorer_(std::move(scorer)) {
+  counters_.quality.resize(selects_.size());
+}
+
+std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
+    const kernels::Context& context, const kv::SelectingLayer& layer) {
+  lists_.assign(layer.rows.size(), {});
+  choosers_.clear();
+  budgets_.clear();
+  const kernels::KvLayout& layout = layer.cache.layout();
+  for (int64_t i = 0; i < std::ssize(layer.rows); ++i) {
+    const kv::SelectingRow& row = layer.rows[i];
+    const PageBudget budget =
+        page_budget(options_, row.slot, layer.cache.length(row.sequence), layout.page_tokens);
+    const int64_t bytes = (int64_t{row.slot} + 1) * kernels::kv_token_bytes(layout);
+    counters_.kv_bytes += bytes;
+    counters_.kv_bytes_read += bytes;  // less what is not chosen: make_lists
+    if (!selects_[layer.layer]) {
+      ++counters_.reads_in_dense_layers;
+    } else if (budget.reads_all()) {
+      ++counters_.reads_within_budget;
+    } else {
+      choosers_.push_back(i);
+      budgets_.push_back(budget);
+    }
+  }
+  if (choosers_.empty()) return lists_;
+  score(context, layer);
+  const int64_t begin_ns = env_.monotonic_ns();
+  choose(context, layer);
+  make_lists(layer);
+  add_time(begin_ns, counters_.choose_ns);
+  measure(context, layer);
+  return lists_;
+}
+
+int64_t BudgetedSelector::add_time(int64_t since_ns, int64_t& part_ns) {
+  const int64_t now_ns = env_.monotonic_ns();
+  part_ns += now_ns - since_ns;
+  return now_ns;
+}
+
+// Of a short answer some are measured, too: as long as there are few, more often. Both intervals
+// are primes, so that they meet every layer.
+void BudgetedSelector::measure(const kernels::Context& context, const kv::SelectingLayer& layer) {
+  constexpr int64_t kFirst = 101;
+  const int64_t usual = options_.measure_every;
+  const int64_t every = n_selections_ < usual ? std::min(kFirst, usual) : usual;
+  const int64_t n = n_selections_++;
+  if (n % every != 0) return;
+  const int64_t row = choosers_[n / every % std::ssize(choosers_)];
+  meter_.measure(context, layer, layer.rows[row], lists_[row], counters_.quality[layer.layer]);
+}
+
+void BudgetedSelector::score(const kernels::Context& context, const kv::SelectingLayer& layer) {
+  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
+  int64_t n_candidates = 0;
+  for (const PageBudget& budget : budgets_) n_candidates += budget.n_candidates();
+  scores_.resize(n_kv_heads * n_candidates);
+  candidates_.clear();
+  float* scores = scores_.data();
+  for (size_t i = 0; i < choosers_.size(); ++i) {
+    const kv::SelectingRow& row = layer.rows[choosers_[i]];
+    const int64_t n = budgets_[i].n_candidates();
+    candidates_.push_back({.row = &row,
+                           .pages = row.block_table.subspan(budgets_[i].first, n),
+                           .first = budgets_[i].first,
+                           .n_chosen = budgets_[i].n_chosen,
+                           .scores = {scores, n_kv_heads, n}});
+    scores += n_kv_heads * n;
+  }
+  if (scorer_ != nullptr) {
+    const int64_t begin_ns = env_.monotonic_ns();
+    scorer_->prepare(context, layer, candidates_);
+    const int64_t prepared_ns = add_time(begin_ns, counters_.digest_ns);
+    scorer_->score(context, layer, candidates_);
+    add_time(prepared_ns, counters_.score_ns);
+    counters_.index_bytes_read += n_candidates * scorer_->bytes_per_page(layer.cache.layout());
+    return;
+  }
+  for (const Candidates& one : candidates_) {
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      std::iota(one.scores.row(head).begin(), one.scores.row(head).end(), 0.0f);
+    }
+  }
+}
+
+void BudgetedSelector::choose(const kernels::Context& context, const kv::SelectingLayer& layer) {
+  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
+  int64_t most = 0;
+  for (const PageBudget& budget : budgets_) most += n_kv_heads * budget.n_chosen;
+  chosen_.resize(most);
+  choices_.clear();
+  std::span<int32_t> rest(chosen_);
+  for (size_t i = 0; i < choosers_.size(); ++i) {
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      const std::span<const float> scores = candidates_[i].scores.row(head);
+      int32_t n = budgets_[i].n_chosen;
+      if (options_.retain > 0) {
+        n = std::clamp(retained_count(scores, options_.retain), budgets_[i].n_least, n);
+      }
+      choices_.push_back({.scores = scores, .chosen = rest.first(n)});
+      rest = rest.subspan(n);
+    }
+  }
+  kernels::top_pages(context, choices_);
+  if (scorer_ != nullptr) scorer_->chosen(layer, candidates_, choices_);
+}
+
+/// Of every KV head the pages that it reads; what they have less than all is taken off the bytes.
+void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
+  const kernels::KvLayout& layout = layer.cache.layout();
+  const int64_t n_kv_heads = layout.n_kv_heads;
+  const int64_t page_bytes = layout.page_tokens * kernels::kv_token_bytes(layout) / n_kv_heads;
+  int64_t n_pages = 0;
+  for (const PageBudget& budget : budgets_) n_pages += n_kv_heads * budget.n_read();
+  pages_.clear();
+  pages_.reserve(n_pages);  // lists refer to it
+  heads_.clear();
+  heads_.reserve(choosers_.size() * n_kv_heads);
+  const auto add = [&](std::span<const int32_t> some) {
+    pages_.insert(pages_.end(), some.begin(), some.end());
+  };
+  for (size_t i = 0; i < choosers_.size(); ++i) {
+    const kv::SelectingRow& row = layer.rows[choosers_[i]];
+    const PageBudget& budget = budgets_[i];
+    const auto table = row.block_table.first(budget.n_pages);
+    const auto of_row = std::ssize(heads_);
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      const auto begin = std::ssize(pages_);
+      add(table.first(budget.first));
+      for (const int32_t page : choices_[i * n_kv_heads + head].chosen) {
+        pages_.push_back(table[budget.first + page]);
+      }
+      add(table.subspan(budget.end));
+      const auto n_read = narrow<int32_t>(std::ssize(pages_) - begin);
+      // The row's own page is the last, and as full as it is without a choice.
+      heads_.push_back(
+          {.block_table = pages_.data() + begin,
+           .last_slot = (n_read - 1) * layout.page_tokens + row.slot % layout.page_tokens});
+      counters_.kv_bytes_read -= (budget.n_pages - n_read) * page_bytes;
+      counters_.pages_read += n_read;
+    }
+    lists_[choosers_[i]] = std::span(heads_).subspan(of_row, n_kv_heads);
+    ++counters_.reads;
+    counters_.pages += n_kv_heads * budget.n_pages;
+  }
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,42 @@
+// Pages by their digests, which stand for their keys in a sixteenth of the bytes.
+#pragma once
+
+#include <vector>
+
+#include "kernels/page_digest.h"
+#include "kernels/top_pages.h"
+#include "sparse/page_scorer.h"
+
+namespace weft::sparse {
+
+/// How the heads that share a KV head agree.
+enum class HeadsAgree {
+  kByMaximum,  // of the shares that a softmax over the pages gives each: no head goes without
+  kBySum,      // of the scores, and over all KV heads too: one choice for all of them (GSA)
+};
+
+class DigestScorer : public PageScorer {
+ public:
+  DigestScorer(const kv::DigestFormat& format, HeadsAgree heads_agree)
+      : format_(format), heads_agree_(heads_agree) {}
+  void prepare(const kernels::Context& context, const kv::SelectingLayer& layer,
+               std::span<const Candidates> rows) override;
+  void score(const kernels::Context& context, const kv::SelectingLayer& layer,
+             std::span<const Candidates> rows) override;
+  int64_t bytes_per_page(const kernels::KvLayout& layout) const override {
+    return kv::page_digest_bytes(format_, layout);
+  }
+  int64_t scratch_floats_per_page(int32_t n_heads) const override { return n_heads; }
+  void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
+             kernels::WorkspaceSize& size) const override;
+
+ private:
+  kv::DigestFormat format_;
+  HeadsAgree heads_agree_;
+  kernels::PagedDigests digests_;  // of the layer at hand
+  std::vector<float> of_heads_;    // [rows][n_heads][pages of the row]
+  std::vector<kernels::DigestQuery> queries_;
+  std::vector<kernels::PageScores> scores_;
+};
+
+}  // namespace weft::sparse

@@ -1,0 +1,102 @@
+#include "sparse/history_scorer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/narrow.h"
+
+namespace weft::sparse {
+namespace {
+
+constexpr float kDropped = -std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+void HistoryScorer::forget_ended(const kv::Cache& cache) {
+  std::erase_if(kept_, [&](const auto& one) { return !cache.contains(one.first.first); });
+}
+
+/// A sequence that was cut, or had tokens taken out, begins anew: its slots are other tokens'.
+HistoryScorer::Kept& HistoryScorer::kept_of(const kv::SelectingLayer& layer,
+                                            const Candidates& one) {
+  const std::pair key(one.row->sequence, layer.layer);
+  if (!kept_.contains(key)) forget_ended(layer.cache);
+  Kept& kept = kept_[key];
+  if (one.row->slot <= kept.last_slot) kept = {};
+  kept.last_slot = one.row->slot;
+  kept.mass.resize(layer.cache.layout().n_kv_heads);
+  for (std::vector<float>& mass : kept.mass) {
+    mass.resize(std::max<size_t>(mass.size(), one.first + one.pages.size()), 0.0f);
+  }
+  return kept;
+}
+
+/// The share of attention that each page gets of what is left, summed over the group's heads.
+void HistoryScorer::add_step(const kernels::PageScores& scores, int32_t first, Kept& kept) const {
+  const auto n_kv_heads = std::ssize(kept.mass);
+  const int64_t group = scores.of_heads.rows / n_kv_heads;
+  const int64_t n_pages = scores.of_heads.columns;
+  std::vector<float> step(n_pages);
+  for (int64_t kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
+    const std::span<float> mass = std::span(kept.mass[kv_head]).subspan(first, n_pages);
+    std::ranges::fill(step, 0.0f);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      const std::span<const float> of_head = scores.of_heads.row(head);
+      float most = kDropped, sum = 0;
+      for (int64_t i = 0; i < n_pages; ++i) {
+        if (mass[i] != kDropped) most = std::max(most, of_head[i]);
+      }
+      for (int64_t i = 0; i < n_pages; ++i) {
+        if (mass[i] != kDropped) sum += std::exp(of_head[i] - most);
+      }
+      for (int64_t i = 0; i < n_pages && sum > 0; ++i) step[i] += std::exp(of_head[i] - most) / sum;
+    }
+    for (int64_t i = 0; i < n_pages; ++i) {
+      if (mass[i] == kDropped) continue;
+      mass[i] = history_ == History::kSum ? mass[i] + step[i] : step[i];
+    }
+  }
+}
+
+void HistoryScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
+                          std::span<const Candidates> rows) {
+  queries_.clear();
+  for (const Candidates& one : rows) queries_.push_back(one.row->q);
+  scales_.assign(rows.size() * layer.n_heads, layer.scale);
+  const auto scores = reader_.read(context, layer, rows, queries_, scales_);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Kept& kept = kept_of(layer, rows[i]);
+    add_step(scores[i], rows[i].first, kept);
+    for (int64_t head = 0; head < rows[i].scores.rows; ++head) {
+      const std::span<float> out = rows[i].scores.row(head);
+      std::ranges::copy(std::span(kept.mass[head]).subspan(rows[i].first, out.size()), out.begin());
+      if (history_ != History::kSum) continue;
+      // More than any sum of shares, and the newer the more.
+      const int64_t n_newest = rows[i].n_chosen / 2;
+      for (int64_t page = std::ssize(out) - n_newest; page < std::ssize(out); ++page) {
+        out[page] = std::numeric_limits<float>::max();
+      }
+    }
+  }
+}
+
+void HistoryScorer::chosen(const kv::SelectingLayer& layer, std::span<const Candidates> rows,
+                           std::span<const kernels::PageChoice> choices) {
+  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Kept& kept = kept_.at({rows[i].row->sequence, layer.layer});
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      const auto mass = std::span(kept.mass[head]).subspan(rows[i].first, rows[i].pages.size());
+      const std::span<const int32_t> pages = choices[i * n_kv_heads + head].chosen;
+      size_t next = 0;
+      for (int32_t page = 0; page < std::ssize(mass); ++page) {
+        const bool is_chosen = next < pages.size() && pages[next] == page;
+        next += is_chosen ? 1 : 0;
+        if (!is_chosen) mass[page] = kDropped;
+      }
+    }
+  }
+}
+
+}  // namespace weft::sparse

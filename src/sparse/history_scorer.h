@@ -1,0 +1,52 @@
+// Pages by the attention that they got so far: what is dropped once is never read again. A page
+// takes the place of the papers' tokens, and what is counted begins where decoding begins.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "sparse/mass_scorer.h"
+#include "sparse/page_scorer.h"
+
+namespace weft::sparse {
+
+enum class History {
+  kSum,   // H2O (Zhang et al. 2023): heavy hitters by the sum of attention over all steps, for half
+          // of the budget; the other half are the newest pages
+  kLast,  // TOVA (Oren et al. 2024): by the attention of the newest step alone
+};
+
+class HistoryScorer : public PageScorer {
+ public:
+  explicit HistoryScorer(History history) : history_(history) {}
+  void score(const kernels::Context& context, const kv::SelectingLayer& layer,
+             std::span<const Candidates> rows) override;
+  void chosen(const kv::SelectingLayer& layer, std::span<const Candidates> rows,
+              std::span<const kernels::PageChoice> choices) override;
+  /// What it looks at is what attention reads anyway.
+  int64_t bytes_per_page(const kernels::KvLayout&) const override { return 0; }
+  int64_t scratch_floats_per_page(int32_t n_heads) const override { return 2 * n_heads; }
+  void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
+             kernels::WorkspaceSize& size) const override {
+    kernels::count_page_mass(isa, layout, n_heads, size);
+  }
+
+ private:
+  /// Of a sequence at a layer.
+  struct Kept {
+    int32_t last_slot = -1;                // of the newest row that it knows
+    std::vector<std::vector<float>> mass;  // [n_kv_heads][pages]; -inf: dropped
+  };
+  Kept& kept_of(const kv::SelectingLayer& layer, const Candidates& one);
+  void forget_ended(const kv::Cache& cache);
+  void add_step(const kernels::PageScores& scores, int32_t first, Kept& kept) const;
+
+  History history_;
+  MassReader reader_;
+  std::vector<const float*> queries_;
+  std::vector<float> scales_;
+  std::map<std::pair<kv::SequenceId, int32_t>, Kept> kept_;  // sequence, layer
+};
+
+}  // namespace weft::sparse

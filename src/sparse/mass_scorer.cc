@@ -1,0 +1,103 @@
+#include "sparse/mass_scorer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+namespace weft::sparse {
+namespace {
+
+constexpr int32_t kSparqDivisor = 4;
+
+int64_t key_bytes(const kernels::KvLayout& layout) {
+  const int64_t elements = int64_t{layout.n_kv_heads} * layout.page_tokens * layout.head_dim;
+  return row_bytes(layout.k_type, elements);
+}
+
+/// `out` = q of one head with its r components of largest magnitude alone; returns what share of
+/// the magnitudes they have.
+float keep_largest(std::span<const float> q, int64_t r, std::span<float> out) {
+  std::vector<std::pair<float, int64_t>> by_size;  // ties to the lower index
+  float all = 0;
+  for (int64_t d = 0; d < std::ssize(q); ++d) {
+    by_size.emplace_back(-std::abs(q[d]), d);
+    all += std::abs(q[d]);
+  }
+  std::ranges::fill(out, 0.0f);
+  std::ranges::partial_sort(by_size, by_size.begin() + r);
+  float kept = 0;
+  for (int64_t i = 0; i < r; ++i) {
+    out[by_size[i].second] = q[by_size[i].second];
+    kept -= by_size[i].first;
+  }
+  return all > 0 ? kept / all : 1.0f;
+}
+
+}  // namespace
+
+std::span<const kernels::PageScores> MassReader::read(const kernels::Context& context,
+                                                      const kv::SelectingLayer& layer,
+                                                      std::span<const Candidates> rows,
+                                                      std::span<const float* const> queries,
+                                                      std::span<const float> scales) {
+  int64_t n_floats = 0;
+  for (const Candidates& one : rows) n_floats += layer.n_heads * std::ssize(one.pages);
+  of_heads_.resize(n_floats);
+  queries_.clear();
+  scores_.clear();
+  float* scores = of_heads_.data();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t n_pages = std::ssize(rows[i].pages);
+    queries_.push_back({.q = queries[i],
+                        .scales = scales.subspan(i * layer.n_heads, layer.n_heads),
+                        .pages = rows[i].pages,
+                        .last_page_tokens = layer.cache.page_tokens(),
+                        .scores = scores,
+                        .stride = n_pages});
+    scores_.push_back({.of_heads = {scores, layer.n_heads, n_pages}, .of_groups = rows[i].scores});
+    scores += layer.n_heads * n_pages;
+  }
+  kernels::page_mass(context, layer.cache.layer(layer.layer), layer.n_heads, queries_);
+  return scores_;
+}
+
+void OracleScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
+                         std::span<const Candidates> rows) {
+  queries_.clear();
+  for (const Candidates& one : rows) queries_.push_back(one.row->q);
+  scales_.assign(rows.size() * layer.n_heads, layer.scale);
+  kernels::group_scores(context, reader_.read(context, layer, rows, queries_, scales_));
+}
+
+int64_t OracleScorer::bytes_per_page(const kernels::KvLayout& layout) const {
+  return key_bytes(layout);
+}
+
+// Scores of fewer components are smaller: the temperature makes up for it (section 4.1).
+void SparqScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
+                        std::span<const Candidates> rows) {
+  const int64_t head_dim = layer.cache.layout().head_dim;
+  const int64_t width = layer.n_heads * head_dim;
+  cut_queries_.resize(rows.size() * width);
+  queries_.clear();
+  scales_.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::span<const float> q(rows[i].row->q, width);
+    const auto cut = std::span(cut_queries_).subspan(i * width, width);
+    for (int64_t head = 0; head < layer.n_heads; ++head) {
+      const float share =
+          keep_largest(q.subspan(head * head_dim, head_dim), head_dim / kSparqDivisor,
+                       cut.subspan(head * head_dim, head_dim));
+      scales_.push_back(layer.scale / std::sqrt(std::max(share, 1e-6f)));
+    }
+    queries_.push_back(cut.data());
+  }
+  kernels::group_scores(context, reader_.read(context, layer, rows, queries_, scales_));
+}
+
+int64_t SparqScorer::bytes_per_page(const kernels::KvLayout& layout) const {
+  return key_bytes(layout) / kSparqDivisor;
+}
+
+}  // namespace weft::sparse

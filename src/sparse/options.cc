@@ -1,0 +1,100 @@
+#include "sparse/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/narrow.h"
+
+namespace weft::sparse {
+
+namespace {
+
+/// Whether scores are logs of shares of attention.
+bool estimates_mass(Policy policy) {
+  return policy == Policy::kQuest || policy == Policy::kCuboid || policy == Policy::kSparq ||
+         policy == Policy::kOracle;
+}
+
+}  // namespace
+
+Status SparseOptions::check(int32_t page_tokens) const {
+  if (!is_on()) return Status::ok();
+  const int32_t least = kLeastPages * page_tokens;
+  if ((budget_tokens != 0) + (ratio != 0) + (retain != 0) != 1) {
+    return invalid_argument(fmt::format(
+        "--sparse {} needs one of --budget (tokens), --sparse-ratio (share of the pages) and "
+        "--retain (share of the attention)",
+        kPolicies.name(policy)));
+  }
+  if (budget_tokens != 0 && budget_tokens < least) {
+    return invalid_argument(fmt::format(
+        "--budget {}: at least {} tokens are needed, the page that is being filled and one more "
+        "of {}",
+        budget_tokens, least, page_tokens));
+  }
+  const auto is_share = [](double x) { return x > 0 && x <= 1; };
+  if (retain != 0 && !is_share(retain)) {
+    return invalid_argument(
+        fmt::format("--retain {}: a share of the attention is more than 0 and at most 1", retain));
+  }
+  if (retain != 0 && !estimates_mass(policy)) {
+    return invalid_argument(fmt::format(
+        "--retain needs a policy that estimates what attention pages get, as quest: {} does not",
+        kPolicies.name(policy)));
+  }
+  if (ratio != 0 && !is_share(ratio)) {
+    return invalid_argument(
+        fmt::format("--sparse-ratio {}: a share of the pages is more than 0 and at most 1", ratio));
+  }
+  if (dense_layers.value_or(0) < 0) {
+    return invalid_argument(
+        fmt::format("--dense-layers {}: 0 or more layers are needed", *dense_layers));
+  }
+  return Status::ok();
+}
+
+std::string SparseOptions::amount_text() const {
+  if (budget_tokens > 0) return fmt::format("{} tokens", budget_tokens);
+  if (retain > 0) return fmt::format("what {:g} % of the attention takes", 100 * retain);
+  return fmt::format("{:g} %", 100 * ratio);
+}
+
+std::optional<kv::DigestFormat> digest_format(const SparseOptions& options) {
+  using kernels::DigestKind;
+  const auto of = [&](DigestKind kind) {
+    return kv::DigestFormat{.kind = kind, .type = options.digest_type};
+  };
+  switch (options.policy) {
+    case Policy::kQuest:
+      return of(DigestKind::kMinMax);
+    case Policy::kCuboid:
+      return of(DigestKind::kCuboidMean);
+    case Policy::kGsa:
+      return of(DigestKind::kMean);
+    case Policy::kDense:
+    case Policy::kStreaming:
+    case Policy::kH2o:
+    case Policy::kTova:
+    case Policy::kSparq:
+    case Policy::kOracle:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::vector<bool> selecting_layers(const SparseOptions& options,
+                                   std::span<const int32_t> window_tokens) {
+  const auto n_full = narrow<int32_t>(std::ranges::count(window_tokens, 0));
+  const bool has_windows = n_full < std::ssize(window_tokens);
+  const int32_t usual = has_windows ? std::min(kUsualDenseLayers, n_full / 3) : kUsualDenseLayers;
+  int32_t dense = options.dense_layers.value_or(usual);
+  std::vector<bool> selects(window_tokens.size(), false);
+  for (size_t layer = 0; layer < window_tokens.size() && options.is_on(); ++layer) {
+    if (window_tokens[layer] == 0 && dense-- <= 0) selects[layer] = true;
+  }
+  return selects;
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,85 @@
+// What a user asks of sparse decoding: which policy chooses a row's pages, and how many it may.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/names.h"
+#include "base/status.h"
+#include "kernels/page_digest_layout.h"
+#include "kv/cache.h"
+
+namespace weft::sparse {
+
+/// How pages are chosen. All but the first read a part of them, in layers that see all slots.
+enum class Policy {
+  kDense,
+  kQuest,
+  kCuboid,
+  kGsa,
+  kStreaming,
+  kH2o,
+  kTova,
+  kSparq,
+  kOracle,
+};
+
+inline constexpr Names kPolicies({
+    Named{Policy::kDense, "dense", "all pages, as without --sparse"},
+    Named{Policy::kQuest, "quest",
+          "those whose K may lie nearest to the query, by least and greatest (Quest)"},
+    Named{Policy::kCuboid, "cuboid", "the same by mean and mean deviation (ArkVale)"},
+    Named{Policy::kGsa, "gsa", "the same by the mean, for all heads together (UCM's GSA)"},
+    Named{Policy::kStreaming, "streaming", "the first and the newest (StreamingLLM)"},
+    Named{Policy::kH2o, "h2o", "those that got most attention so far, and the newest (H2O)"},
+    Named{Policy::kTova, "tova", "those that get most attention of what was read before (TOVA)"},
+    Named{Policy::kSparq, "sparq", "by the largest components of the query alone (SparQ)"},
+    Named{Policy::kOracle, "oracle",
+          "those that get most attention, by reading all K: a yardstick"},
+});
+
+/// The first layers read everything: their attention is spread over all pages (Quest, section 3.2).
+inline constexpr int32_t kUsualDenseLayers = 2;
+
+struct SparseOptions {
+  Policy policy = Policy::kDense;
+  // One of these three, unless the policy is kDense:
+  int32_t budget_tokens = 0;  // that a KV head of a row reads at most, in whole pages
+  double ratio = 0;           // of a row's pages
+  double retain = 0;          // of the attention that pages are estimated to get: as many pages as
+                              // that takes, of each KV head (Twilight, Lin et al. 2025)
+  /// Of the layers that see all slots, so many of the first read all pages; none: the usual number,
+  /// and where other layers have windows at most a third of those without.
+  std::optional<int32_t> dense_layers;
+  kernels::DigestType digest_type = kernels::DigestType::kInt8;
+
+  /// One read of so many is measured against all of K: what share of the attention it kept.
+  int32_t measure_every = 1009;
+
+  bool is_on() const { return policy != Policy::kDense; }
+  /// "512 tokens", "12.5 %".
+  std::string amount_text() const;
+  /// kInvalidArgument, naming the flag, for numbers that no choice can follow: pages hold
+  /// page_tokens.
+  Status check(int32_t page_tokens) const;
+};
+
+/// What `retain` keeps at least, and at most as a share of the pages.
+inline constexpr int32_t kLeastRetainedPages = 8;
+inline constexpr int32_t kMostRetainedDivisor = 2;
+
+/// A budget has at least the row's own page, which is partly filled, and one that is chosen.
+inline constexpr int32_t kLeastPages = 2;
+
+/// What the policy looks pages up by; none: it needs none.
+std::optional<kv::DigestFormat> digest_format(const SparseOptions& options);
+
+/// Whether the policy at this budget may read less than all: false for layers that see a window.
+/// windows: of each layer, 0 for none. Returns of each layer whether it selects.
+std::vector<bool> selecting_layers(const SparseOptions& options,
+                                   std::span<const int32_t> window_tokens);
+
+}  // namespace weft::sparse

@@ -1,0 +1,51 @@
+// What tells pages apart: the part of a policy that differs. A larger score is read first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/context.h"
+#include "kernels/top_pages.h"
+#include "kernels/workspace_size.h"
+#include "kv/page_selector.h"
+#include "sparse/options.h"
+#include "tensor/matrix_view.h"
+
+namespace weft::sparse {
+
+/// The pages that one row may choose from, all full, in the order of their slots.
+struct Candidates {
+  const kv::SelectingRow* row = nullptr;
+  std::span<const int32_t> pages;  // ids
+  int32_t first = 0;               // place of the first of them in the row's block table
+  int32_t n_chosen = 0;            // that each KV head will read
+  MatrixView<float> scores;        // [n_kv_heads, pages.size()], to be filled; NaN counts as -inf
+};
+
+/// One thread, as the selector that it belongs to.
+class PageScorer {
+ public:
+  virtual ~PageScorer() = default;
+  /// Makes what score() reads, where it is not there yet.
+  virtual void prepare(const kernels::Context&, const kv::SelectingLayer&,
+                       std::span<const Candidates>) {}
+  /// Of all rows of a layer that choose; none has no pages.
+  virtual void score(const kernels::Context& context, const kv::SelectingLayer& layer,
+                     std::span<const Candidates> rows) = 0;
+  /// Which pages they read now: [rows][n_kv_heads], after score() of the same rows.
+  virtual void chosen(const kv::SelectingLayer&, std::span<const Candidates>,
+                      std::span<const kernels::PageChoice>) {}
+  /// What it reads to score a page, all KV heads.
+  virtual int64_t bytes_per_page(const kernels::KvLayout& layout) const = 0;
+  /// Floats that it keeps while it scores a page for a row, beside the scores.
+  virtual int64_t scratch_floats_per_page(int32_t n_heads) const = 0;
+  /// What its kernels take of the workspace for so many rows.
+  virtual void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads,
+                     int64_t n_rows, kernels::WorkspaceSize& size) const = 0;
+};
+
+/// The policy's; null where no scores are needed: the newest pages are read.
+std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options);
+
+}  // namespace weft::sparse

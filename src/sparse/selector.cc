@@ -1,0 +1,64 @@
+#include "sparse/selector.h"
+
+#include <utility>
+
+#include "sparse/budgeted_selector.h"
+#include "sparse/digest_scorer.h"
+#include "sparse/history_scorer.h"
+#include "sparse/mass_scorer.h"
+
+namespace weft::sparse {
+
+ReadQuality SparseCounters::all_quality() const {
+  ReadQuality all;
+  for (const ReadQuality& one : quality) {
+    all.reads += one.reads;
+    all.mass += one.mass;
+    all.top10 += one.top10;
+  }
+  return all;
+}
+
+std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
+  switch (options.policy) {
+    case Policy::kQuest:
+    case Policy::kCuboid:
+      return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kByMaximum);
+    case Policy::kGsa:
+      return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kBySum);
+    case Policy::kH2o:
+      return std::make_unique<HistoryScorer>(History::kSum);
+    case Policy::kTova:
+      return std::make_unique<HistoryScorer>(History::kLast);
+    case Policy::kSparq:
+      return std::make_unique<SparqScorer>();
+    case Policy::kOracle:
+      return std::make_unique<OracleScorer>();
+    case Policy::kStreaming:
+    case Policy::kDense:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<CountingSelector> make_selector(const SparseOptions& options,
+                                                std::vector<bool> selects, Env& env) {
+  return std::make_unique<BudgetedSelector>(options, std::move(selects), env, make_scorer(options));
+}
+
+// Scores and lists as BudgetedSelector has them, of each page of a row; vectors grow by doubling.
+int64_t selection_bytes(const kernels::Context& context, const SparseOptions& options,
+                        const SelectionShape& shape) {
+  if (!options.is_on()) return 0;
+  const int64_t n_pages = shape.n_slots / shape.layout.page_tokens + 1;
+  kernels::WorkspaceSize workspace;
+  kernels::count_top_pages(n_pages, workspace);
+  int64_t page_bytes = shape.layout.n_kv_heads * (sizeof(float) + 2 * sizeof(int32_t));
+  if (const std::unique_ptr<PageScorer> scorer = make_scorer(options)) {
+    page_bytes += scorer->scratch_floats_per_page(shape.n_heads) * sizeof(float);
+    scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);
+  }
+  return 2 * shape.n_rows * n_pages * page_bytes + workspace.bytes(context.pool.size());
+}
+
+}  // namespace weft::sparse

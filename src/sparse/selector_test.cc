@@ -1,0 +1,494 @@
+// What selectors choose, against choices that are made here in double from the K that lies in the
+// pages.
+#include "sparse/selector.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "kernels/attention.h"
+#include "kernels/kv_codec.h"
+#include "sparse/budget.h"
+#include "support/test_pool.h"
+
+namespace weft::sparse {
+namespace {
+
+constexpr int32_t kPageTokens = 16;
+constexpr int32_t kHeadDim = 32;
+constexpr int32_t kKvHeads = 2;
+constexpr int32_t kHeads = 6;
+constexpr int32_t kGroup = kHeads / kKvHeads;
+constexpr float kScale = 0.17f;
+
+/// Two layers, the second of which selects.
+class Filled {
+ public:
+  explicit Filled(const SparseOptions& options, DType k_type = DType::kF16, int n_threads = 2)
+      : pool_(n_threads), options_(options) {
+    auto cache = kv::Cache::create({.n_layers = 2,
+                                    .layer_groups = {},
+                                    .layout = {.k_type = k_type,
+                                               .v_type = DType::kF16,
+                                               .head_dim = kHeadDim,
+                                               .n_kv_heads = kKvHeads,
+                                               .page_tokens = kPageTokens},
+                                    .capacity_tokens = 200 * kPageTokens,
+                                    .windows = {},
+                                    .digests = digest_format(options)});
+    EXPECT_TRUE(cache.is_ok());
+    cache_ = std::move(*cache);
+    selector_ = make_selector(options, {false, true}, posix_env());
+  }
+
+  kv::Cache& cache() { return *cache_; }
+  kernels::Context& context() { return context_; }
+  CountingSelector& selector() { return *selector_; }
+
+  /// A sequence of random K whose pages differ, as their sums do; and one token more, reserved.
+  kv::SequenceId add(int32_t n_tokens, uint32_t seed) {
+    const kv::SequenceId id = cache_->create_sequence();
+    auto reservation = cache_->reserve(id, n_tokens);
+    EXPECT_TRUE(reservation.is_ok());
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> k(int64_t{n_tokens} * kKvHeads * kHeadDim), middle(kKvHeads * kHeadDim);
+    for (int32_t slot = 0; slot < n_tokens; ++slot) {
+      if (slot % kPageTokens == 0) {
+        for (float& x : middle) x = normal(random);
+      }
+      for (size_t i = 0; i < middle.size(); ++i) {
+        k[slot * middle.size() + i] = middle[i] + 0.5f * normal(random);
+      }
+    }
+    write(id, 0, k);
+    reservation->commit();
+    return id;
+  }
+
+  /// K and V of the slots from `begin` on.
+  void write(kv::SequenceId id, int32_t begin, std::span<const float> k) {
+    constexpr int64_t kWidth = kKvHeads * kHeadDim;
+    const int64_t n = std::ssize(k) / kWidth;
+    std::vector<int32_t> slots(n);
+    std::iota(slots.begin(), slots.end(), begin);
+    const kernels::AttentionSequence rows[] = {
+        {cache_->layer_table(id, 1).data(), 0, n, kernels::KernelClass::kPrefill}};
+    const MatrixView<const float> keys(k.data(), n, kWidth);
+    kernels::write_kv(context_, cache_->layer(1), rows, slots, keys, keys);
+  }
+
+  /// K of a page and KV head as it lies there.
+  std::vector<float> keys(kv::SequenceId id, int32_t page, int32_t head) {
+    const kernels::PagedKv kv = cache_->layer(1);
+    std::vector<float> out(kPageTokens * kHeadDim);
+    const int32_t* table = cache_->layer_table(id, 1).data();
+    for (int32_t t = 0; t < kPageTokens; ++t) {
+      const auto* from = kernels::k_at(kv, table, page * kPageTokens + t, head);
+      kernels::decode_kv(context_.isa, kv.layout.k_type, reinterpret_cast<const std::byte*>(from),
+                         std::span(out).subspan(t * kHeadDim, kHeadDim));
+    }
+    return out;
+  }
+
+ private:
+  test::TestPool pool_;
+  kernels::Context context_{pool_, kernels::best_isa()};
+  SparseOptions options_;
+  std::unique_ptr<kv::Cache> cache_;
+  std::unique_ptr<CountingSelector> selector_;
+};
+
+std::vector<float> query(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> q(kHeads * kHeadDim);
+  for (float& x : q) x = normal(random);
+  return q;
+}
+
+/// q with its quarter of largest components alone.
+std::vector<float> sparq_query(std::span<const float> q) {
+  std::vector<int32_t> by_size(q.size());
+  std::iota(by_size.begin(), by_size.end(), 0);
+  std::ranges::sort(by_size, {}, [&](int32_t d) { return -std::abs(q[d]); });
+  std::vector<float> out(q.size());
+  for (size_t i = 0; i < q.size() / 4; ++i) out[by_size[i]] = q[by_size[i]];
+  return out;
+}
+
+double magnitude(std::span<const float> q) {
+  double sum = 0;
+  for (const float x : q) sum += std::abs(x);
+  return sum;
+}
+
+/// The score of one page for one query head, by the policy's paper.
+double page_score(Policy policy, std::span<const float> all_of_q, std::span<const float> keys) {
+  std::vector<float> q(all_of_q.begin(), all_of_q.end());
+  double scale = kScale;
+  if (policy == Policy::kSparq) {
+    q = sparq_query(q);
+    scale /= std::sqrt(magnitude(q) / magnitude(all_of_q));
+  }
+  double score = 0, mass = 0;
+  for (int32_t d = 0; d < kHeadDim; ++d) {
+    double least = keys[d], most = keys[d], mean = 0, deviation = 0;
+    for (int32_t t = 0; t < kPageTokens; ++t) {
+      const double k = keys[t * kHeadDim + d];
+      least = std::min(least, k);
+      most = std::max(most, k);
+      mean += k / kPageTokens;
+    }
+    const double centre = (least + most) / 2;
+    for (int32_t t = 0; t < kPageTokens; ++t) {
+      deviation += std::abs(keys[t * kHeadDim + d] - centre) / kPageTokens;
+    }
+    if (policy == Policy::kQuest) score += std::max(q[d] * least, q[d] * most);
+    if (policy == Policy::kCuboid) score += q[d] * centre + std::abs(q[d]) * deviation;
+    if (policy == Policy::kGsa) score += q[d] * mean;
+  }
+  for (int32_t t = 0; t < kPageTokens; ++t) {
+    double dot = 0;
+    for (int32_t d = 0; d < kHeadDim; ++d) dot += q[d] * keys[t * kHeadDim + d];
+    mass += std::exp(scale * dot);
+  }
+  const bool is_bounded =
+      policy == Policy::kQuest || policy == Policy::kCuboid || policy == Policy::kGsa;
+  return is_bounded ? scale * score : std::log(mass);
+}
+
+/// [kv heads][candidates], as the policy combines its query heads.
+std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, kv::SequenceId id,
+                                                 const PageBudget& budget,
+                                                 std::span<const float> q) {
+  const int32_t n = budget.n_candidates();
+  std::vector<std::vector<double>> out(kKvHeads, std::vector<double>(n, -INFINITY));
+  std::vector<double> sum(n, 0.0);
+  std::vector<std::vector<double>> shares(kKvHeads, std::vector<double>(n, 0.0));
+  for (int32_t head = 0; head < kHeads; ++head) {
+    std::vector<double> scores;
+    for (int32_t i = 0; i < n; ++i) {
+      scores.push_back(page_score(policy, q.subspan(head * kHeadDim, kHeadDim),
+                                  setup.keys(id, budget.first + i, head / kGroup)));
+    }
+    double all = 0;
+    for (const double score : scores) all += std::exp(score);
+    for (int32_t i = 0; i < n; ++i) {
+      double& group = out[head / kGroup][i];
+      group = std::max(group, scores[i] - std::log(all));
+      sum[i] += scores[i];
+      shares[head / kGroup][i] += std::exp(scores[i]) / all;
+    }
+  }
+  if (policy == Policy::kGsa) std::ranges::fill(out, sum);
+  // Of the first step: what came before is not known.
+  if (policy == Policy::kTova || policy == Policy::kH2o) out = shares;
+  if (policy == Policy::kH2o) {
+    for (auto& scores : out) {
+      std::fill(scores.end() - budget.n_chosen / 2, scores.end(), INFINITY);
+    }
+  }
+  if (policy == Policy::kStreaming) {
+    for (auto& scores : out) std::iota(scores.begin(), scores.end(), 0.0);
+  }
+  return out;
+}
+
+SparseOptions options_of(Policy policy, int32_t budget_tokens = 8 * kPageTokens,
+                         kernels::DigestType type = kernels::DigestType::kF16) {
+  return {.policy = policy, .budget_tokens = budget_tokens, .digest_type = type};
+}
+
+class EachPolicy : public ::testing::TestWithParam<Policy> {};
+
+TEST_P(EachPolicy, ChoosesThePagesThatItsScoresSay) {
+  const Policy policy = GetParam();
+  for (const DType k_type : {DType::kF16, DType::kQ8_0, DType::kF32}) {
+    Filled setup(options_of(policy), k_type);
+    const std::vector<int32_t> lengths{700, 16 * 40, 333};
+    std::vector<kv::SequenceId> ids;
+    std::vector<std::vector<float>> queries;
+    std::vector<kv::SelectingRow> rows;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      ids.push_back(setup.add(lengths[i], 10 + i));
+      queries.push_back(query(20 + i));
+    }
+    std::vector<kv::Reservation> reserved;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      auto reservation = setup.cache().reserve(ids[i], 1);
+      ASSERT_TRUE(reservation.is_ok());
+      reserved.push_back(std::move(*reservation));
+      rows.push_back({.sequence = ids[i],
+                      .slot = lengths[i],
+                      .q = queries[i].data(),
+                      .block_table = setup.cache().layer_table(ids[i], 1)});
+    }
+    const auto lists =
+        setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, rows});
+    ASSERT_EQ(lists.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const PageBudget budget =
+          page_budget(options_of(policy), lengths[i], lengths[i], kPageTokens);
+      const auto scores = expected_scores(setup, policy, ids[i], budget, queries[i]);
+      ASSERT_EQ(lists[i].size(), kKvHeads);
+      for (int32_t head = 0; head < kKvHeads; ++head) {
+        const kernels::HeadPages& list = lists[i][head];
+        const std::span<const int32_t> pages(list.block_table, list.last_slot / kPageTokens + 1);
+        ASSERT_EQ(std::ssize(pages), budget.n_read());
+        EXPECT_EQ(list.last_slot % kPageTokens, lengths[i] % kPageTokens);
+        // As places in the sequence, ascending, with what is always read.
+        std::vector<int32_t> places;
+        for (const int32_t page : pages) {
+          const auto at = std::ranges::find(rows[i].block_table, page);
+          places.push_back(static_cast<int32_t>(at - rows[i].block_table.begin()));
+        }
+        EXPECT_TRUE(std::ranges::is_sorted(places));
+        EXPECT_EQ(std::set(places.begin(), places.end()).size(), places.size());
+        EXPECT_EQ(places.front(), 0);
+        EXPECT_EQ(places.back(), budget.n_pages - 1);
+        // Every chosen page is as good as every other one that was not, but for rounding.
+        double worst = INFINITY, best = -INFINITY;
+        for (int32_t c = 0; c < budget.n_candidates(); ++c) {
+          const bool is_chosen = std::ranges::count(places, budget.first + c) > 0;
+          (is_chosen ? worst : best) =
+              is_chosen ? std::min(worst, scores[head][c]) : std::max(best, scores[head][c]);
+        }
+        EXPECT_GE(worst, best - 2e-2) << "head " << head << " of row " << i;
+      }
+    }
+  }
+}
+
+TEST_P(EachPolicy, ARowGetsWhatItGetsAloneAndWithAnyThreads) {
+  const auto lists_of = [&](std::vector<size_t> which, int n_threads) {
+    Filled setup(options_of(GetParam()), DType::kF16, n_threads);
+    std::vector<std::vector<float>> queries;
+    std::vector<kv::SelectingRow> rows;
+    std::vector<kv::Reservation> reserved;
+    for (const size_t i : {0, 1, 2, 3}) {
+      const int32_t length = 500 + 77 * static_cast<int32_t>(i);
+      const kv::SequenceId id = setup.add(length, 30 + i);
+      reserved.push_back(*setup.cache().reserve(id, 1));
+      queries.push_back(query(40 + i));
+      if (std::ranges::count(which, i) == 0) continue;
+      rows.push_back({id, length, nullptr, setup.cache().layer_table(id, 1)});
+    }
+    for (size_t i = 0; i < which.size(); ++i) rows[i].q = queries[which[i]].data();
+    std::vector<std::vector<int32_t>> out;
+    const auto lists =
+        setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, rows});
+    for (const auto& heads : lists) {
+      auto& all = out.emplace_back();
+      for (const kernels::HeadPages& list : heads) {
+        all.insert(all.end(), list.block_table,
+                   list.block_table + list.last_slot / kPageTokens + 1);
+      }
+    }
+    return out;
+  };
+  const auto together = lists_of({0, 1, 2, 3}, 2);
+  EXPECT_EQ(together, lists_of({0, 1, 2, 3}, 1));
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(together[i], lists_of({i}, 3).front()) << i;
+}
+
+TEST_P(EachPolicy, CountsWhatItReadsAndWhyNot) {
+  Filled setup(options_of(GetParam()));
+  const kv::SequenceId longer = setup.add(640, 1), shorter = setup.add(100, 2);
+  const kv::Reservation a = *setup.cache().reserve(longer, 1);
+  const kv::Reservation b = *setup.cache().reserve(shorter, 1);
+  const std::vector<float> q = query(3);
+  const kv::SelectingRow rows[] = {
+      {longer, 640, q.data(), setup.cache().layer_table(longer, 1)},
+      {shorter, 100, q.data(), setup.cache().layer_table(shorter, 1)},
+  };
+  EXPECT_TRUE(setup.selector()
+                  .select(setup.context(), {setup.cache(), 0, kHeads, kScale, rows})[0]
+                  .empty());
+  const auto lists =
+      setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, rows});
+  EXPECT_FALSE(lists[0].empty());
+  EXPECT_TRUE(lists[1].empty());
+  const SparseCounters& c = setup.selector().counters();
+  EXPECT_EQ(c.reads, 1);
+  EXPECT_EQ(c.reads_in_dense_layers, 2);
+  EXPECT_EQ(c.reads_within_budget, 1);
+  EXPECT_EQ(c.pages, 41 * kKvHeads);
+  EXPECT_EQ(c.pages_read, 8 * kKvHeads);
+  const int64_t token = kernels::kv_token_bytes(setup.cache().layout());
+  EXPECT_EQ(c.kv_bytes, 2 * (641 + 101) * token);
+  EXPECT_EQ(c.kv_bytes_read, c.kv_bytes - (41 - 8) * kPageTokens * token);
+  const std::set<Policy> looks_nothing_up{Policy::kStreaming, Policy::kH2o, Policy::kTova};
+  EXPECT_EQ(c.index_bytes_read == 0, looks_nothing_up.contains(GetParam()));
+}
+
+/// Which places a sequence's first KV head reads at each of some steps.
+std::vector<std::vector<int32_t>> places_read(Filled& setup, kv::SequenceId id, int32_t n_steps) {
+  std::vector<std::vector<int32_t>> out;
+  for (int32_t step = 0; step < n_steps; ++step) {
+    const int32_t slot = setup.cache().length(id);
+    kv::Reservation reservation = *setup.cache().reserve(id, 1);
+    const std::vector<float> q = query(100 + step);
+    const auto table = setup.cache().layer_table(id, 1);
+    const kv::SelectingRow rows[] = {{id, slot, q.data(), table}};
+    const auto lists =
+        setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, rows});
+    const kernels::HeadPages& list = lists[0][0];
+    auto& places = out.emplace_back();
+    for (int32_t i = 0; i <= list.last_slot / kPageTokens; ++i) {
+      const auto at = std::ranges::find(table, list.block_table[i]);
+      places.push_back(static_cast<int32_t>(at - table.begin()));
+    }
+    reservation.commit();
+  }
+  return out;
+}
+
+TEST(History, WhatWasDroppedIsNeverReadAgainUnlessTheSequenceIsCut) {
+  for (const Policy policy : {Policy::kH2o, Policy::kTova}) {
+    Filled setup(options_of(policy));
+    const kv::SequenceId id = setup.add(480, 7);
+    const auto steps = places_read(setup, id, 40);
+    for (size_t i = 1; i < steps.size(); ++i) {
+      for (const int32_t place : steps[i]) {
+        const bool was_read = std::ranges::count(steps[i - 1], place) > 0;
+        EXPECT_TRUE(was_read || place >= steps[i - 1].back()) << "step " << i;
+      }
+    }
+    EXPECT_NE(steps.front(), steps.back());
+    ASSERT_TRUE(setup.cache().truncate(id, 480).is_ok());
+    EXPECT_EQ(places_read(setup, id, 1).front(), steps.front());
+  }
+}
+
+/// One read of a sequence's 40 pages by the second layer.
+std::vector<kernels::HeadPages> read_once(Filled& filled, kv::SequenceId id,
+                                          std::span<const float> q) {
+  const kv::Reservation reservation = *filled.cache().reserve(id, 1);
+  filled.write(id, filled.cache().length(id), std::vector<float>(kKvHeads * kHeadDim));
+  const kv::SelectingRow rows[] = {
+      {id, filled.cache().length(id), q.data(), filled.cache().layer_table(id, 1)}};
+  const auto lists =
+      filled.selector().select(filled.context(), {filled.cache(), 1, kHeads, kScale, rows});
+  return {lists[0].begin(), lists[0].end()};
+}
+
+/// Of each query head, by page: the share of its attention over the sequence's full pages.
+std::vector<std::vector<double>> shares_of_pages(Filled& filled, kv::SequenceId id,
+                                                 std::span<const float> q, int32_t first,
+                                                 int32_t end) {
+  std::vector<std::vector<double>> out;
+  for (int32_t head = 0; head < kHeads; ++head) {
+    double all = 0;
+    auto& shares = out.emplace_back();
+    for (int32_t page = first; page < end; ++page) {
+      shares.push_back(std::exp(page_score(Policy::kOracle, q.subspan(head * kHeadDim, kHeadDim),
+                                           filled.keys(id, page, head / kGroup))));
+      all += shares.back();
+    }
+    for (double& share : shares) share /= all;
+  }
+  return out;
+}
+
+TEST(Retain, TakesWhatTheShareTakesAndEachHeadItsOwn) {
+  std::set<int32_t> lengths;
+  for (const double retain : {0.3, 0.6, 0.9}) {
+    Filled filled({.policy = Policy::kOracle, .retain = retain});
+    const kv::SequenceId id = filled.add(1600, 5);
+    std::vector<float> q = query(6);
+    for (float& x : q) x *= 2;  // some pages get most
+    const auto lists = read_once(filled, id, q);
+    const auto shares = shares_of_pages(filled, id, q, 1, 98);
+    for (int32_t head = 0; head < kKvHeads; ++head) {
+      const int32_t n_read = lists[head].last_slot / kPageTokens + 1;
+      lengths.insert(n_read);
+      EXPECT_GE(n_read, kLeastRetainedPages);
+      EXPECT_LE(n_read, 101 / kMostRetainedDivisor);
+      // The group's shares, each page's the largest of its heads, and the least count of pages
+      // that makes up so much of them; a bucket of scores more may be taken.
+      std::vector<double> group(97, 0.0);
+      for (int32_t i = 0; i < kGroup; ++i) {
+        for (size_t p = 0; p < group.size(); ++p) {
+          group[p] = std::max(group[p], shares[head * kGroup + i][p]);
+        }
+      }
+      std::ranges::sort(group, std::greater());
+      const double all = std::accumulate(group.begin(), group.end(), 0.0);
+      double kept = 0;
+      int32_t least = 0;
+      while (kept < retain * all) kept += group[least++];
+      const auto in_bucket = std::ranges::count_if(
+          group, [&](double x) { return std::abs(std::log(x / group[least - 1])) < 1.0 / 16; });
+      const int32_t n_chosen = n_read - 4;  // the row's page, the sink, the newest, one not full
+      EXPECT_GE(n_chosen + 1, std::min(least, 101 / kMostRetainedDivisor - 4));
+      if (n_read > kLeastRetainedPages) {
+        EXPECT_LE(n_chosen - 1, least + in_bucket);
+      }
+    }
+  }
+  EXPECT_GT(lengths.size(), 2);
+}
+
+TEST(ReadMeter, TellsTheShareOfAttentionThatWasKept) {
+  SparseOptions options = options_of(Policy::kQuest);
+  options.measure_every = 1;
+  Filled filled(options);
+  const kv::SequenceId id = filled.add(640, 3);  // with full pages alone, and a row of its own
+  const std::vector<float> q = query(4);
+  const auto lists = read_once(filled, id, q);
+  const auto shares = shares_of_pages(filled, id, q, 0, 40);
+  double expected = 0;
+  for (int32_t head = 0; head < kHeads; ++head) {
+    const kernels::HeadPages& list = lists[head / kGroup];
+    const auto table = filled.cache().layer_table(id, 1);
+    for (int32_t page = 0; page < 40; ++page) {
+      const auto* end = list.block_table + list.last_slot / kPageTokens + 1;
+      if (std::find(list.block_table, end, table[page]) != end) expected += shares[head][page];
+    }
+  }
+  const ReadQuality quality = filled.selector().counters().all_quality();
+  EXPECT_EQ(quality.reads, 1);
+  // The row's own token, whose K is 0, is a key more.
+  EXPECT_NEAR(quality.mass, expected / kHeads, 0.02);
+  EXPECT_GT(quality.mass, 0.1);
+  EXPECT_LE(quality.top10, 1);
+  EXPECT_GT(quality.top10, 0);
+}
+
+TEST(ReadMeter, ABetterChoiceKeepsMore) {
+  const auto kept = [](Policy policy) {
+    SparseOptions options = options_of(policy);
+    options.measure_every = 1;
+    Filled filled(options);
+    const kv::SequenceId id = filled.add(1600, 8);
+    for (int32_t step = 0; step < 20; ++step) read_once(filled, id, query(200 + step));
+    const ReadQuality quality = filled.selector().counters().all_quality();
+    EXPECT_EQ(quality.reads, 20);
+    return quality.mass / 20;
+  };
+  const double oracle = kept(Policy::kOracle), streaming = kept(Policy::kStreaming);
+  for (const Policy policy : {Policy::kQuest, Policy::kCuboid, Policy::kSparq}) {
+    EXPECT_GT(kept(policy), streaming + 0.05) << kPolicies.name(policy);
+    EXPECT_LE(kept(policy), oracle + 1e-3) << kPolicies.name(policy);
+  }
+}
+
+std::vector<Policy> sparse_policies() {
+  std::vector<Policy> all;
+  for (const auto& policy : kPolicies) {
+    if (policy.value != Policy::kDense) all.push_back(policy.value);
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EachPolicy, ::testing::ValuesIn(sparse_policies()),
+                         [](const auto& test) { return kPolicies.name(test.param); });
+
+}  // namespace
+}  // namespace weft::sparse

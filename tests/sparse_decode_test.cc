@@ -1,0 +1,211 @@
+// Sparse decoding in an engine: a budget that covers the context changes no bit, a row gets what it
+// gets alone, and what was cut, copied, moved or grouped decodes as what never was anything else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/batcher.h"
+#include "engine/engine.h"
+#include "kv/invariants.h"
+#include "sparse/selector.h"
+#include "support/kv_types.h"
+#include "support/test_model.h"
+
+namespace weft::engine {
+namespace {
+
+using sparse::Policy;
+using sparse::SparseOptions;
+using ::testing::IsEmpty;
+
+constexpr int32_t kPrompt = 400;
+constexpr int32_t kDecoded = 40;
+
+std::vector<int32_t> some_tokens(int32_t n, int32_t seed = 0) {
+  std::vector<int32_t> tokens(n);
+  for (int32_t i = 0; i < n; ++i) tokens[i] = (i * 37 + i * i + 11 * seed) % 250;
+  return tokens;
+}
+
+gguf::RandomModelOptions random_model(const std::string& architecture) {
+  gguf::RandomModelOptions options{
+      .architecture = architecture, .n_layers = 6, .head_dim = 32, .vocab = 300};
+  options.context_length = 1024;
+  options.score_spread = 8;  // attention that tells tokens apart
+  if (architecture == "gemma3") options.window = 24;
+  return options;
+}
+
+/// Logits of each decoded token, one after another.
+std::vector<float> decode(Engine& engine, const kv::OwnedSequence& sequence,
+                          std::span<const int32_t> tokens) {
+  std::vector<float> all;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    auto logits = engine.append(sequence, tokens.subspan(i, 1), {.kind = model::RowKind::kDecode});
+    EXPECT_TRUE(logits.is_ok()) << logits.status().message();
+    all.insert(all.end(), logits->begin(), logits->end());
+  }
+  return all;
+}
+
+class SparseDecode : public ::testing::TestWithParam<std::tuple<const char*, Policy>> {
+ protected:
+  void SetUp() override {
+    path_ = dir_.path() + "/model.gguf";
+    const auto options = random_model(std::get<0>(GetParam()));
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), path_, options).is_ok());
+  }
+  SparseOptions small() const {
+    // One of Gemma's six layers sees all tokens.
+    const int32_t dense = std::string_view(std::get<0>(GetParam())) == "gemma3" ? 0 : 1;
+    return {.policy = std::get<1>(GetParam()), .budget_tokens = 80, .dense_layers = dense};
+  }
+  std::unique_ptr<Engine> open(const SparseOptions& sparse, const kernels::KvTypes& types = {},
+                               int n_threads = 2, const kv::SelfExtend& self_extend = {}) {
+    auto engine = Engine::open(posix_env(), {.model_path = path_,
+                                             .n_threads = n_threads,
+                                             .self_extend = self_extend,
+                                             .sparse = sparse,
+                                             .kv_types = types,
+                                             .n_contexts = 8,
+                                             .compute = "f32"});
+    EXPECT_TRUE(engine.is_ok()) << engine.status().message();
+    return *std::move(engine);
+  }
+  /// A prompt's sequence.
+  kv::OwnedSequence prompt(Engine& engine, int32_t seed = 0, int32_t n = kPrompt) {
+    kv::OwnedSequence sequence = engine.create_sequence();
+    EXPECT_TRUE(engine.append(sequence, some_tokens(n, seed)).is_ok());
+    return sequence;
+  }
+
+  test::TempDir dir_;
+  std::string path_;
+};
+
+TEST_P(SparseDecode, ABudgetThatCoversTheContextChangesNoBit) {
+  for (const kernels::KvTypes& types : test::mixed_kv_types()) {
+    const auto dense = open({}, types);
+    SparseOptions options = small();
+    options.budget_tokens = 448;
+    const auto sparse = open(options, types);
+    const auto a = prompt(*dense), b = prompt(*sparse);
+    EXPECT_EQ(decode(*dense, a, some_tokens(kDecoded)), decode(*sparse, b, some_tokens(kDecoded)));
+    const sparse::SparseCounters& c = sparse->selector()->counters();
+    EXPECT_EQ(c.reads, 0);
+    EXPECT_GT(c.reads_within_budget, 0);
+    EXPECT_EQ(c.kv_bytes_read, c.kv_bytes);
+  }
+}
+
+TEST_P(SparseDecode, ASmallerOneReadsLessAndChangesWhatComesOut) {
+  const auto dense = open({});
+  const auto sparse = open(small());
+  const auto a = prompt(*dense), b = prompt(*sparse);
+  const auto expected = decode(*dense, a, some_tokens(kDecoded));
+  const auto got = decode(*sparse, b, some_tokens(kDecoded));
+  EXPECT_NE(got, expected);
+  for (const float logit : got) ASSERT_TRUE(std::isfinite(logit));
+  const sparse::SparseCounters& c = sparse->selector()->counters();
+  EXPECT_GT(c.reads, 0);
+  EXPECT_LT(c.pages_read, c.pages / 4);
+  EXPECT_EQ(c.reads_within_budget, 0);
+}
+
+TEST_P(SparseDecode, ARowGetsWhatItGetsAloneWithAnyThreads) {
+  const auto engine = open(small());
+  std::vector<kv::OwnedSequence> sequences;
+  std::vector<Appended> rows;
+  const std::vector<int32_t> tokens = some_tokens(8, 3);
+  for (int32_t i = 0; i < 8; ++i) sequences.push_back(prompt(*engine, i, 60 + 45 * i));
+  std::vector<kv::OwnedSequence> copies;
+  for (const kv::OwnedSequence& sequence : sequences) copies.push_back(*sequence.fork());
+  for (int32_t i = 0; i < 8; ++i) {
+    rows.push_back({&sequences[i], std::span(tokens).subspan(i, 1)});
+  }
+  const auto together = engine->append_all(rows, {.kind = model::RowKind::kDecode});
+  ASSERT_TRUE(together.is_ok());
+  const auto three = open(small(), {}, 3);
+  const int64_t n_vocab = engine->model().config().vocab_size;
+  for (int32_t i = 0; i < 8; ++i) {
+    const std::vector<float> expected(together->begin() + i * n_vocab,
+                                      together->begin() + (i + 1) * n_vocab);
+    EXPECT_EQ(decode(*engine, copies[i], rows[i].tokens), expected) << i;
+    const auto again = prompt(*three, i, 60 + 45 * i);
+    EXPECT_EQ(decode(*three, again, rows[i].tokens), expected) << i;
+  }
+}
+
+TEST_P(SparseDecode, WhatWasCutOrCopiedDecodesAsBefore) {
+  const auto engine = open(small());
+  auto sequence = prompt(*engine);
+  const auto first = decode(*engine, sequence, some_tokens(kDecoded));
+  const auto copy = *sequence.fork();
+  ASSERT_TRUE(sequence.truncate(kPrompt).is_ok());
+  EXPECT_EQ(decode(*engine, sequence, some_tokens(kDecoded)), first);
+  const auto more = some_tokens(20, 5);
+  const auto of_copy = decode(*engine, copy, more), of_sequence = decode(*engine, sequence, more);
+  // H2O remembers what its sequence saw, and a copy begins without that.
+  if (std::get<1>(GetParam()) != Policy::kH2o) {
+    EXPECT_EQ(of_copy, of_sequence);
+  }
+  // Cut in a page's middle, and other tokens there: as a sequence that never had the first ones.
+  ASSERT_TRUE(sequence.truncate(kPrompt - 5).is_ok());
+  const auto other = prompt(*engine, 0, kPrompt - 5);
+  const auto rest = some_tokens(kDecoded, 9);
+  EXPECT_EQ(decode(*engine, sequence, rest), decode(*engine, other, rest));
+  EXPECT_THAT(kv::violations(engine->kv_snapshots()), IsEmpty());
+}
+
+TEST_P(SparseDecode, WhatWasShiftedDecodesAsIfItHadNotBeenReadBefore) {
+  const auto engine = open(small()), fresh = open(small());
+  const auto sequence = prompt(*engine), other = prompt(*fresh);
+  const auto copy = *sequence.fork();
+  decode(*engine, copy, some_tokens(kDecoded));  // digests of shared pages are there
+  ASSERT_TRUE(engine->remove_tokens(sequence, 50, 93).is_ok());
+  ASSERT_TRUE(fresh->remove_tokens(other, 50, 93).is_ok());
+  const auto tokens = some_tokens(kDecoded, 2);
+  EXPECT_EQ(decode(*engine, sequence, tokens), decode(*fresh, other, tokens));
+}
+
+TEST_P(SparseDecode, GroupedPositionsAreThoseThatPagesAreScoredBy) {
+  constexpr kv::SelfExtend kExtend{.group_tokens = 4, .neighbour_tokens = 32};
+  const auto engine = open(small(), {}, 2, kExtend), fresh = open(small(), {}, 2, kExtend);
+  const auto sequence = prompt(*engine), other = prompt(*fresh);
+  const auto copy = *sequence.fork();
+  decode(*engine, copy, some_tokens(kDecoded));
+  const auto tokens = some_tokens(kDecoded, 2);  // K is turned on the way
+  EXPECT_EQ(decode(*engine, sequence, tokens), decode(*fresh, other, tokens));
+  EXPECT_GT(engine->selector()->counters().reads, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, SparseDecode,
+                         ::testing::Combine(::testing::Values("llama", "qwen3", "gemma3"),
+                                            ::testing::Values(Policy::kQuest, Policy::kGsa,
+                                                              Policy::kStreaming, Policy::kH2o,
+                                                              Policy::kOracle)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param)) + "_" +
+                                  sparse::kPolicies.name(std::get<1>(test.param));
+                         });
+
+TEST(RandomSequence, IsAsLongAsAskedAndDecodes) {
+  test::TempDir dir;
+  const std::string path = dir.path() + "/model.gguf";
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), path, random_model("llama")).is_ok());
+  for (const kernels::KvTypes& types : test::kv_type_pairs()) {
+    auto engine = Engine::open(posix_env(), {.model_path = path, .kv_types = types});
+    ASSERT_TRUE(engine.is_ok());
+    const auto sequence = (*engine)->random_sequence(777);
+    ASSERT_TRUE(sequence.is_ok()) << sequence.status().message();
+    EXPECT_EQ(sequence->length(), 777);
+    for (const float logit : decode(**engine, *sequence, some_tokens(3))) {
+      ASSERT_TRUE(std::isfinite(logit));
+    }
+    EXPECT_EQ((*engine)->random_sequence(1 << 20).status().code(), StatusCode::kResourceExhausted);
+  }
+}
+
+}  // namespace
+}  // namespace weft::engine
