@@ -1,10 +1,12 @@
 #include "eval/metrics.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
+#include <unordered_map>
 
 #include "base/ascii.h"
 #include "base/narrow.h"
@@ -46,6 +48,72 @@ double f1_of(const std::vector<std::string>& answer, const std::vector<std::stri
   return 2.0 * common / (answer.size() + golden.size());
 }
 
+/// Numbers for words, the same for the same word.
+class WordNumbers {
+ public:
+  /// rouge-score's words of a text. It lowers the case by Unicode's tables, in which two letters of
+  /// other scripts become ASCII: the Kelvin sign becomes k, and I with a dot becomes i and a mark
+  /// that is no letter.
+  std::vector<int32_t> of(std::string_view text) {
+    constexpr std::string_view kKelvin = "\u212a";
+    constexpr std::string_view kDottedI = "\u0130";
+    std::vector<int32_t> numbers;
+    std::string word;
+    const auto end_word = [&] {
+      if (!word.empty()) numbers.push_back(number(word));
+      word.clear();
+    };
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (is_ascii_alnum(text[i])) {
+        word += ascii_lower(text[i]);
+      } else if (text.substr(i).starts_with(kKelvin)) {
+        word += 'k';
+        i += kKelvin.size() - 1;
+      } else {
+        if (text.substr(i).starts_with(kDottedI)) word += 'i';
+        end_word();
+      }
+    }
+    end_word();
+    return numbers;
+  }
+  int64_t count() const { return std::ssize(numbers_); }
+
+ private:
+  int32_t number(const std::string& word) {
+    return numbers_.try_emplace(word, narrow<int32_t>(count())).first->second;
+  }
+  std::unordered_map<std::string, int32_t> numbers_;
+};
+
+/// Length of the longest common subsequence of two rows of numbers below n_numbers. Bit-parallel
+/// (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004): a bit for each element of a,
+/// zero where the row of the usual table goes up by one, so that an addition does 64 cells. Blocks
+/// of a are the outer loop, and the carries from one to the next are kept for each element of b:
+/// whole rows instead need the matches of all of a for each number, megabytes where this has n.
+int64_t common_subsequence(std::span<const int32_t> a, std::span<const int32_t> b,
+                           int64_t n_numbers) {
+  constexpr size_t kBlock = 64;
+  std::vector<uint64_t> matches(n_numbers);  // bit i: a[begin + i] is that number
+  std::vector<uint8_t> carries(b.size());
+  int64_t length = 0;
+  for (size_t begin = 0; begin < a.size(); begin += kBlock) {
+    const auto block = a.subspan(begin, std::min(kBlock, a.size() - begin));
+    for (size_t i = 0; i < block.size(); ++i) matches[block[i]] |= uint64_t{1} << i;
+    uint64_t row = ~uint64_t{0};
+    for (size_t j = 0; j < b.size(); ++j) {
+      const uint64_t hits = row & matches[b[j]];
+      const uint64_t partial = row + hits;
+      const uint64_t sum = partial + carries[j];
+      carries[j] = partial < row || sum < partial ? 1 : 0;
+      row = sum | (row & ~hits);
+    }
+    length += std::popcount(~row);
+    for (const int32_t number : block) matches[number] = 0;
+  }
+  return length;
+}
+
 }  // namespace
 
 double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
@@ -81,6 +149,20 @@ bool contains_answer(std::string_view answer, std::span<const std::string> golde
     return !wanted.empty() &&
            std::search(words.begin(), words.end(), wanted.begin(), wanted.end()) != words.end();
   });
+}
+
+double rouge_l(std::string_view candidate, std::span<const std::string> references) {
+  WordNumbers numbers;
+  const std::vector<int32_t> words = numbers.of(candidate);
+  double best = 0;
+  for (const std::string& reference : references) {
+    const std::vector<int32_t> wanted = numbers.of(reference);
+    if (words.empty() || wanted.empty()) continue;
+    const int64_t common = common_subsequence(words, wanted, numbers.count());
+    // 2 PR / (P + R), as in f1_of.
+    best = std::max(best, 2.0 * common / (words.size() + wanted.size()));
+  }
+  return best;
 }
 
 Share share_of(const std::vector<bool>& hits) {

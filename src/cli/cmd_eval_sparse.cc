@@ -1,0 +1,272 @@
+// weft eval sparse: policies of sparse decoding beside each other, at several budgets and lengths.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/narrow.h"
+#include "base/parse_number.h"
+#include "cli/app.h"
+#include "cli/output_file.h"
+#include "cli/reuse_flags.h"
+#include "engine/context_size.h"
+#include "engine/kept_measurements.h"
+#include "eval/dataset.h"
+#include "eval/sparse_eval.h"
+#include "eval/sparse_report.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{16} << 20;
+constexpr int64_t kMostSettings = 256;
+
+struct EvalSparseFlags {
+  ModelFlags model;
+  std::string task = "passkey";
+  std::string policies = "dense,quest,oracle";
+  std::string budgets = "128,256,512,1024";
+  std::string lengths;  // "": three quarters of the context
+  std::string file;
+  int32_t n_trials = 20;
+  uint64_t seed = 1;
+  int32_t dense_layers = -1;  // --dense-layers, once the settings have it
+  std::string html_file;      // "": none is written
+  bool by_depth = false;
+  bool json = false;
+};
+
+/// "128,256": of a flag, each at least `least`.
+Result<std::vector<int32_t>> numbers_of(const std::string& flag, const std::string& list,
+                                        int32_t least) {
+  std::vector<int32_t> numbers;
+  for (const std::string& item : split_list(list)) {
+    int32_t n = 0;
+    if (!parse_number(item, n) || n < least) {
+      return invalid_argument(
+          fmt::format("{} {}: must be whole numbers of {} or more with commas between, as 512,1024",
+                      flag, list, least));
+    }
+    numbers.push_back(n);
+  }
+  return numbers;
+}
+
+/// Each policy at each budget; dense has none.
+Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> budgets,
+                        numbers_of("--budgets", flags.budgets, 1));
+  std::vector<sparse::SparseOptions> settings;
+  for (const std::string& name : split_list(flags.policies)) {
+    const std::optional<sparse::Policy> policy = sparse::kPolicies.find(name);
+    if (!policy) {
+      return invalid_argument(fmt::format("--policies {}: must be of {}, with commas between",
+                                          flags.policies, sparse::kPolicies.listed()));
+    }
+    for (const int32_t budget : budgets) {
+      sparse::SparseOptions setting{.policy = *policy};
+      if (flags.model.dense_layers >= 0) setting.dense_layers = flags.model.dense_layers;
+      if (setting.is_on()) setting.budget_tokens = budget;
+      settings.push_back(setting);
+      if (!setting.is_on()) break;
+    }
+  }
+  if (std::ssize(settings) > kMostSettings) {
+    return invalid_argument(
+        fmt::format("--policies and --budgets: {} runs of each text, {} at most", settings.size(),
+                    kMostSettings));
+  }
+  return settings;
+}
+
+/// Sets the lengths where none are given, and the context that they need.
+Status choose_lengths(App& app, eval::SparseTask task, EvalSparseFlags& flags,
+                      std::vector<int32_t>& lengths) {
+  if (!flags.lengths.empty()) {
+    WEFT_ASSIGN_OR_RETURN(lengths, numbers_of("--lengths", flags.lengths, 1));
+  }
+  WEFT_ASSIGN_OR_RETURN(const engine::ContextSize context, context_of(app, flags.model));
+  const int32_t answer = eval::answer_tokens_of(task);
+  if (lengths.empty()) lengths = {narrow<int32_t>(int64_t{context.tokens} * 3 / 4)};
+  const int32_t longest = *std::ranges::max_element(lengths);
+  if (longest > context.most_tokens - answer) {
+    return resource_exhausted(fmt::format(
+        "--lengths {}: with {} tokens for the answer the model's context of {} holds {} at most",
+        longest, answer, context.most_tokens, std::max(0, context.most_tokens - answer)));
+  }
+  if (flags.model.context_tokens == 0) flags.model.context_tokens = longest + answer;
+  return Status::ok();
+}
+
+/// What the task is about: a text or examples.
+Status read_material(App& app, eval::SparseTask task, const EvalSparseFlags& flags,
+                     eval::SparseTaskOptions& cases) {
+  if (flags.file.empty()) return Status::ok();
+  if (task == eval::SparseTask::kQa || task == eval::SparseTask::kSummary) {
+    WEFT_ASSIGN_OR_RETURN(cases.examples, eval::read_dataset(app.env, flags.file, 0));
+    return Status::ok();
+  }
+  cases.text.emplace(flags.file);
+  WEFT_ASSIGN_OR_RETURN(cases.text->text, read_file(app.env, flags.file, kMaxTextBytes));
+  return Status::ok();
+}
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json row_json(const eval::SparseRow& r) {
+  return {{"task", r.task},
+          {"policy", r.policy},
+          {"budget", or_null(r.budget_tokens)},
+          {"length", r.length_tokens},
+          {"depth", or_null(r.depth)},
+          {"trials", r.trials},
+          {"accuracy", or_null(r.accuracy)},
+          {"perplexity", or_null(r.perplexity)},
+          {"f1", or_null(r.f1)},
+          {"rouge_l", or_null(r.rouge_l)},
+          {"mass_kept", or_null(r.mass_kept)},
+          {"top10_recall", or_null(r.top10_recall)},
+          {"bytes_read_share", or_null(r.bytes_read_share)},
+          {"tokens_per_s", or_null(r.tokens_per_s)},
+          {"ms_per_token",
+           {{"digest", or_null(r.digest_ms)},
+            {"score", or_null(r.score_ms)},
+            {"choose", or_null(r.choose_ms)},
+            {"other", or_null(r.other_ms)}}},
+          {"mass_by_layer", r.mass_by_layer}};
+}
+
+/// The measure that the task has.
+std::string result_text(const eval::SparseRow& r) {
+  if (r.perplexity) return fmt::format("perplexity {:.3f}", *r.perplexity);
+  if (r.rouge_l) return fmt::format("Rouge-L {:.3f}", *r.rouge_l);
+  if (r.f1) return fmt::format("F1 {:.3f}", *r.f1);
+  return fmt::format("{:.1f} % right", 100 * r.accuracy.value_or(0));
+}
+
+void print_rows(const std::vector<eval::SparseRow>& rows) {
+  fmt::print("the text is prefilled densely, the question comes token by token\n");
+  fmt::print("{:<10} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9}\n", "policy", "budget",
+             "length", "depth", "result", "mass", "top 10", "bytes", "tokens/s");
+  const auto share = [](const std::optional<double>& x) {
+    return x ? fmt::format("{:.3f}", *x) : std::string("-");
+  };
+  for (const eval::SparseRow& r : rows) {
+    fmt::print("{:<10} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9.1f}\n", r.policy,
+               r.budget_tokens ? fmt::format("{}", *r.budget_tokens) : "all", r.length_tokens,
+               r.depth ? fmt::format("{:.2f}", *r.depth) : "all", result_text(r),
+               share(r.mass_kept), share(r.top10_recall), share(r.bytes_read_share),
+               r.tokens_per_s.value_or(0));
+  }
+}
+
+/// The command without what does not change the figures.
+std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> lengths) {
+  std::string text = fmt::format(
+      "weft eval sparse -m {} --task {} --policies {} --budgets {} --lengths {} --trials {}",
+      flags.model.model, flags.task, flags.policies, flags.budgets, fmt::join(lengths, ","),
+      flags.n_trials);
+  if (!flags.file.empty()) text += " -f " + flags.file;
+  if (flags.by_depth) text += " --by-depth";
+  return text;
+}
+
+eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const EvalSparseFlags& flags,
+                               std::span<const int32_t> lengths) {
+  const int32_t dense = flags.dense_layers;
+  return {.model = engine.model().config().name,
+          .cpu = engine::cpu_name(app.env),
+          .isa = kernels::isa_name(engine.context().isa),
+          .threads = fmt::format("{}", engine.context().pool.size()),
+          .kv_types = fmt::format("{}/{}", flags.model.cache_type_k, flags.model.cache_type_v),
+          .page_tokens = fmt::format("{}", engine.kv_usage().page_tokens),
+          .digest_type = "int8",
+          .dense_layers = dense >= 0 ? fmt::format("{}", dense) : "as usual",
+          .seed = fmt::format("{}", flags.seed),
+          .date = date_of(app.env.unix_ms()),
+          .version = WEFT_VERSION,
+          .command_line = command_of(flags, lengths)};
+}
+
+Status run_eval_sparse(App& app, EvalSparseFlags flags) {
+  eval::SparseEvalOptions options;
+  options.task = *eval::kSparseTasks.find(flags.task);
+  options.by_depth = flags.by_depth;
+  options.cases.n_trials = flags.n_trials;
+  options.cases.seed = flags.seed;
+  WEFT_ASSIGN_OR_RETURN(options.settings, settings_of(flags));
+  WEFT_RETURN_IF_ERROR(choose_lengths(app, options.task, flags, options.lengths));
+  WEFT_RETURN_IF_ERROR(read_material(app, options.task, flags, options.cases));
+  flags.model.n_contexts = 2;  // what texts share, and one that goes on from it
+  flags.dense_layers = std::exchange(flags.model.dense_layers, -1);  // the settings have it
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  for (const sparse::SparseOptions& setting : options.settings) {
+    WEFT_RETURN_IF_ERROR(setting.check(engine->kv_usage().page_tokens));
+  }
+  std::optional<AtomicFile> report;
+  if (!flags.html_file.empty()) {
+    std::vector<std::string> inputs = model_files(*engine);
+    inputs.push_back(flags.file);
+    WEFT_ASSIGN_OR_RETURN(AtomicFile file, create_output(app.env, flags.html_file, inputs));
+    report.emplace(std::move(file));
+  }
+  Progress progress("sparse");
+  WEFT_ASSIGN_OR_RETURN(const std::vector<eval::SparseRow> rows,
+                        eval::sparse_eval(*engine, options, [&](int64_t done, int64_t total) {
+                          progress.show(done, total, "answers");
+                          return !interrupted();
+                        }));
+  progress.hide();
+  if (flags.json) {
+    Json results = Json::array();
+    for (const eval::SparseRow& row : rows) results.push_back(row_json(row));
+    print_json({{"results", std::move(results)}});
+  } else {
+    print_rows(rows);
+  }
+  if (!report) return Status::ok();
+  const std::string page =
+      eval::sparse_report_html(head_of(app, *engine, flags, options.lengths), rows);
+  WEFT_RETURN_IF_ERROR(report->append(std::as_bytes(std::span(page))));
+  return report->commit();
+}
+
+}  // namespace
+
+void add_eval_sparse_command(Command eval, App& app) {
+  auto flags = std::make_shared<EvalSparseFlags>();
+  Command command = eval.add_command("sparse", "Policies of sparse decoding beside each other");
+  add_model_flags(command, flags->model);
+  add_page_flags(command, flags->model);
+  command.get_option("--context").describe("context in tokens (default: the longest text's)");
+  command.add_option("--task", flags->task, fmt::format("what is asked (default: {})", flags->task))
+      .one_of(eval::kSparseTasks.names());
+  command.add_option("-f,--file", flags->file,
+                     "the text, or for qa and summary questions with passages, as JSON");
+  command.add_option(
+      "--policies", flags->policies,
+      fmt::format("of {}, with commas (default: {})", sparse::kPolicies.listed(), flags->policies));
+  command.add_option("--budgets", flags->budgets,
+                     fmt::format("tokens, with commas (default: {})", flags->budgets));
+  command
+      .add_option("--lengths", flags->lengths,
+                  "tokens of a whole prompt, with commas (default: three quarters of the context)")
+      .may_be_empty();
+  command.add_option("--trials", flags->n_trials, "prompts of each length (default: 20)")
+      .in_range(1, 10'000);
+  command.add_flag("--by-depth", flags->by_depth, "also by where in the text the needle is");
+  command.add_option("--seed", flags->seed, "of needles and places in the text (default: 1)");
+  command
+      .add_option("--html", flags->html_file,
+                  "write a report with tables and plots to this file, a page that needs no other")
+      .value_name("FILE");
+  command.add_flag("--json", flags->json, "print the results as JSON");
+  command.when_given(
+      [flags, &app] { app.run = [flags, &app] { return run_eval_sparse(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,274 @@
+// Settings take turns on each text, so that a machine whose speed changes does so for all of them.
+#include "eval/sparse_eval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/narrow.h"
+#include "engine/generation.h"
+#include "eval/metrics.h"
+#include "eval/passkey.h"
+#include "kernels/elementwise.h"
+#include "sparse/selector.h"
+
+namespace weft::eval {
+namespace {
+
+/// What one setting gave, over some cases.
+struct Tally {
+  int64_t trials = 0;
+  double correct = 0, f1 = 0, rouge_l = 0;
+  double loss = 0;  // nats
+  int64_t scored = 0;
+  int64_t decoded = 0;  // rows
+  double decode_ns = 0;
+  int64_t n_tokens = 0;  // of text and question
+  sparse::SparseCounters counters;
+
+  void add(const sparse::SparseCounters& c) {
+    counters.kv_bytes += c.kv_bytes;
+    counters.kv_bytes_read += c.kv_bytes_read;
+    counters.index_bytes_read += c.index_bytes_read;
+    counters.digest_ns += c.digest_ns;
+    counters.score_ns += c.score_ns;
+    counters.choose_ns += c.choose_ns;
+    counters.quality.resize(c.quality.size());
+    for (size_t layer = 0; layer < c.quality.size(); ++layer) {
+      counters.quality[layer].reads += c.quality[layer].reads;
+      counters.quality[layer].mass += c.quality[layer].mass;
+      counters.quality[layer].top10 += c.quality[layer].top10;
+    }
+  }
+};
+
+class Run {
+ public:
+  Run(engine::Engine& engine, const SparseEvalOptions& options,
+      FunctionRef<bool(int64_t, int64_t)> progress)
+      : engine_(engine), options_(options), progress_(progress), base_(engine.create_sequence()) {}
+
+  Result<std::vector<SparseRow>> run() {
+    std::vector<std::vector<SparseCase>> of_length;
+    for (const int32_t length : options_.lengths) {
+      SparseTaskOptions cases = options_.cases;
+      cases.length_tokens = length;
+      WEFT_ASSIGN_OR_RETURN(std::vector<SparseCase> some,
+                            sparse_cases(engine_, options_.task, cases));
+      n_total_ += std::ssize(some) * std::ssize(options_.settings);
+      of_length.push_back(std::move(some));
+    }
+    for (size_t i = 0; i < of_length.size(); ++i) {
+      for (const SparseCase& one : of_length[i]) {
+        WEFT_RETURN_IF_ERROR(run_case(one, options_.lengths[i]));
+      }
+      base_ = engine_.create_sequence();  // not part of another length's texts
+      base_tokens_.clear();
+    }
+    return rows();
+  }
+
+ private:
+  static Status stopped() { return cancelled("the evaluation was stopped"); }
+  bool goes_on() { return progress_(n_done_, n_total_); }
+
+  Result<std::vector<float>> append(const kv::OwnedSequence& sequence,
+                                    std::span<const int32_t> tokens, model::RowKind kind) {
+    const auto is_cancelled = [&] { return !goes_on(); };
+    const FunctionRef<bool()> cancelled(is_cancelled);
+    auto logits = engine_.append(sequence, tokens, {.kind = kind, .cancelled = &cancelled});
+    if (logits.status().code() == StatusCode::kCancelled) return stopped();
+    return logits;
+  }
+
+  /// The text's sequence with the logits after it. What the next texts have in common with it is
+  /// kept, for them to go on from.
+  Result<std::pair<kv::OwnedSequence, std::vector<float>>> prefill(const SparseCase& one) {
+    const std::span<const int32_t> text = one.text;
+    const bool goes_on_from_base =
+        std::ssize(base_tokens_) <= one.n_shared &&
+        std::ranges::equal(base_tokens_, text.first(base_tokens_.size()));
+    if (!goes_on_from_base) {
+      base_ = engine_.create_sequence();
+      base_tokens_.clear();
+    }
+    const auto more = text.subspan(base_tokens_.size(), one.n_shared - base_tokens_.size());
+    if (!more.empty()) {
+      WEFT_RETURN_IF_ERROR(append(base_, more, model::RowKind::kPrompt).status());
+      base_tokens_.insert(base_tokens_.end(), more.begin(), more.end());
+    }
+    WEFT_ASSIGN_OR_RETURN(kv::OwnedSequence sequence, base_.fork());
+    WEFT_ASSIGN_OR_RETURN(
+        std::vector<float> logits,
+        append(sequence, text.subspan(base_tokens_.size()), model::RowKind::kPrompt));
+    return std::pair(std::move(sequence), std::move(logits));
+  }
+
+  Status run_case(const SparseCase& one, int32_t length) {
+    const int64_t needed = std::ssize(one.text) + std::ssize(one.question) + one.answer_tokens;
+    if (needed > engine_.context_tokens()) {
+      return resource_exhausted(fmt::format("{} tokens do not fit the context of {}; {}", needed,
+                                            engine_.context_tokens(), engine_.way_to_hold(needed)));
+    }
+    WEFT_RETURN_IF_ERROR(engine_.use_sparse({}));
+    WEFT_ASSIGN_OR_RETURN(const auto text, prefill(one));
+    for (size_t setting = 0; setting < options_.settings.size(); ++setting) {
+      WEFT_RETURN_IF_ERROR(engine_.use_sparse(options_.settings[setting]));
+      WEFT_ASSIGN_OR_RETURN(const kv::OwnedSequence sequence, text.first.fork());
+      Tally tally{.trials = 1, .n_tokens = std::ssize(one.text) + std::ssize(one.question)};
+      WEFT_RETURN_IF_ERROR(one.answer_tokens > 0
+                               ? answer(sequence, one, tally)
+                               : score(sequence, one.question, text.second, tally));
+      if (engine_.selector() != nullptr) tally.add(engine_.selector()->counters());
+      ++n_done_;
+      add(tallies_[{length, setting, std::nullopt}], tally);
+      if (options_.by_depth && one.depth) add(tallies_[{length, setting, one.depth}], tally);
+      if (!goes_on()) return stopped();
+    }
+    return Status::ok();
+  }
+
+  Status answer(const kv::OwnedSequence& sequence, const SparseCase& one, Tally& tally) {
+    const int64_t begin_ns = engine_.env().monotonic_ns();
+    std::vector<float> logits;
+    for (size_t i = 0; i < one.question.size(); ++i) {
+      WEFT_ASSIGN_OR_RETURN(
+          logits, append(sequence, std::span(one.question).subspan(i, 1), model::RowKind::kDecode));
+    }
+    const bool is_long = options_.task == SparseTask::kSummary;
+    WEFT_ASSIGN_OR_RETURN(const engine::Generation generation,
+                          engine::generate(engine_, sequence, std::move(logits),
+                                           {.max_tokens = one.answer_tokens,
+                                            .one_line = options_.task == SparseTask::kQa},
+                                           [&](std::string_view) { return goes_on(); }));
+    if (generation.stop_reason == engine::StopReason::kCancelled) return stopped();
+    tally.decode_ns = engine_.env().monotonic_ns() - begin_ns;
+    tally.decoded = std::ssize(one.question) + std::ssize(generation.tokens);
+    const std::string& text = generation.text;
+    if (one.depth) {
+      tally.correct = holds_value(text, one.answers.front()) ? 1 : 0;
+    } else if (is_long) {
+      tally.rouge_l = rouge_l(text, one.answers);
+    } else {
+      tally.f1 = answer_f1(text, one.answers);
+      tally.correct = contains_answer(text, one.answers) ? 1 : 0;
+    }
+    return Status::ok();
+  }
+
+  /// Teacher forcing: each token from the logits of the row before it.
+  Status score(const kv::OwnedSequence& sequence, std::span<const int32_t> tokens,
+               std::vector<float> logits, Tally& tally) {
+    const int64_t begin_ns = engine_.env().monotonic_ns();
+    std::vector<float> logprobs(engine_.model().config().vocab_size);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      // The first is prefill's to predict: the same for every setting.
+      if (i > 0) {
+        kernels::log_softmax(logits, logprobs);
+        tally.loss -= logprobs[tokens[i]];
+        ++tally.scored;
+      }
+      WEFT_ASSIGN_OR_RETURN(logits,
+                            append(sequence, tokens.subspan(i, 1), model::RowKind::kDecode));
+    }
+    tally.decode_ns = engine_.env().monotonic_ns() - begin_ns;
+    tally.decoded = std::ssize(tokens);
+    return Status::ok();
+  }
+
+  static void add(Tally& all, const Tally& one) {
+    all.trials += one.trials;
+    all.correct += one.correct;
+    all.f1 += one.f1;
+    all.rouge_l += one.rouge_l;
+    all.loss += one.loss;
+    all.scored += one.scored;
+    all.decoded += one.decoded;
+    all.decode_ns += one.decode_ns;
+    all.n_tokens += one.n_tokens;
+    all.add(one.counters);
+  }
+
+  /// In the order of the settings, then of the lengths; depths after all others.
+  std::vector<SparseRow> rows() const {
+    std::vector<SparseRow> all;
+    for (const bool of_depths : {false, true}) {
+      for (size_t setting = 0; setting < options_.settings.size(); ++setting) {
+        for (const auto& [key, tally] : tallies_) {
+          if (key.setting == setting && key.depth.has_value() == of_depths) {
+            all.push_back(row_of(key, tally));
+          }
+        }
+      }
+    }
+    return all;
+  }
+
+  struct Key {
+    int32_t length = 0;
+    size_t setting = 0;
+    std::optional<double> depth;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  SparseRow row_of(const Key& key, const Tally& tally) const {
+    const sparse::SparseOptions& setting = options_.settings[key.setting];
+    const SparseTask task = options_.task;
+    const double n = std::max<int64_t>(1, tally.trials);
+    const sparse::SparseCounters& c = tally.counters;
+    SparseRow row{.task = kSparseTasks.name(task),
+                  .policy = sparse::kPolicies.name(setting.policy),
+                  .length_tokens = key.length,
+                  .depth = key.depth,
+                  .trials = tally.trials};
+    if (setting.budget_tokens > 0) row.budget_tokens = setting.budget_tokens;
+    if (task == SparseTask::kPerplexity) row.perplexity = std::exp(tally.loss / tally.scored);
+    if (task != SparseTask::kPerplexity && task != SparseTask::kSummary) {
+      row.accuracy = tally.correct / n;
+    }
+    if (task == SparseTask::kQa) row.f1 = tally.f1 / n;
+    if (task == SparseTask::kSummary) row.rouge_l = tally.rouge_l / n;
+    // Digests of the text are made once, whatever is asked: they are no part of a token's time.
+    const double token_ns = (tally.decode_ns - c.digest_ns) / tally.decoded;
+    row.tokens_per_s = 1e9 / token_ns;
+    row.bytes_read_share = 1;
+    if (!setting.is_on()) return row;
+    row.bytes_read_share = (1.0 * c.kv_bytes_read + c.index_bytes_read) / c.kv_bytes;
+    const auto of_token = [&](double ns) { return 1e-6 * ns / tally.decoded; };
+    row.digest_ms = of_token(c.digest_ns);
+    row.score_ms = of_token(c.score_ns);
+    row.choose_ms = of_token(c.choose_ns);
+    row.other_ms = 1e-6 * token_ns - *row.score_ms - *row.choose_ms;
+    const sparse::ReadQuality quality = c.all_quality();
+    if (quality.reads == 0) return row;
+    row.mass_kept = quality.mass / quality.reads;
+    row.top10_recall = quality.top10 / quality.reads;
+    for (const sparse::ReadQuality& layer : c.quality) {
+      if (layer.reads > 0) row.mass_by_layer.push_back(layer.mass / layer.reads);
+    }
+    return row;
+  }
+
+  engine::Engine& engine_;
+  const SparseEvalOptions& options_;
+  FunctionRef<bool(int64_t, int64_t)> progress_;
+  kv::OwnedSequence base_;
+  std::vector<int32_t> base_tokens_;
+  int64_t n_done_ = 0;
+  int64_t n_total_ = 0;
+  std::map<Key, Tally> tallies_;
+};
+
+}  // namespace
+
+Result<std::vector<SparseRow>> sparse_eval(engine::Engine& engine, const SparseEvalOptions& options,
+                                           FunctionRef<bool(int64_t, int64_t)> progress) {
+  auto rows = Run(engine, options, progress).run();
+  WEFT_RETURN_IF_ERROR(engine.use_sparse({}));  // also where it was stopped
+  return rows;
+}
+
+}  // namespace weft::eval

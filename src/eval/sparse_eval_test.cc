@@ -1,0 +1,170 @@
+// Policies beside each other: a budget that covers everything gives dense decoding's figures, a
+// smaller one reads less, and rows come in the order that is promised.
+#include "eval/sparse_eval.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gguf/random_model.h"
+#include "support/files.h"
+
+namespace weft::eval {
+namespace {
+
+using sparse::Policy;
+using ::testing::HasSubstr;
+
+constexpr auto go_on = [](int64_t, int64_t) { return true; };
+
+std::string words(int32_t n) {
+  std::string text;
+  for (int32_t i = 0; i < n; ++i) {
+    text += i % 9 == 8 ? "and so on. " : std::to_string(i * i % 97) + " things ";
+  }
+  return text;
+}
+
+class SparseEval : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = dir_ / "model.gguf";
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), path,
+                                         {.head_dim = 32,
+                                          .vocab = 300,
+                                          .context_length = 2048,
+                                          .logit_spread = 3.0f,
+                                          .score_spread = 4})
+                    .is_ok());
+    auto engine = engine::Engine::open(
+        posix_env(), {.model_path = path, .n_threads = 1, .n_contexts = 2, .compute = "f32"});
+    ASSERT_TRUE(engine.is_ok()) << engine.status().message();
+    engine_ = *std::move(engine);
+  }
+  std::vector<SparseRow> run(const SparseEvalOptions& options) {
+    auto rows = sparse_eval(*engine_, options, go_on);
+    EXPECT_TRUE(rows.is_ok()) << rows.status().message();
+    EXPECT_EQ(engine_->selector(), nullptr);
+    EXPECT_EQ(engine_->kv_usage().held(), 0);
+    return *std::move(rows);
+  }
+  static std::vector<sparse::SparseOptions> settings(std::vector<Policy> policies,
+                                                     std::vector<int32_t> budgets) {
+    std::vector<sparse::SparseOptions> all(1);  // dense
+    for (const Policy policy : policies) {
+      for (const int32_t budget : budgets) {
+        all.push_back({.policy = policy, .budget_tokens = budget, .dense_layers = 0});
+      }
+    }
+    return all;
+  }
+
+  test::TempDir dir_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+TEST_F(SparseEval, ABudgetThatCoversTheTextGivesDensesFigures) {
+  for (const SparseTask task :
+       {SparseTask::kPasskey, SparseTask::kNeedles, SparseTask::kPerplexity}) {
+    SparseEvalOptions options{.task = task,
+                              .settings = settings({Policy::kQuest, Policy::kH2o}, {64, 2048}),
+                              .lengths = {1600},
+                              .cases = {.n_trials = 3, .text = PasskeyText{"text", words(3000)}}};
+    const std::vector<SparseRow> rows = run(options);
+    ASSERT_EQ(rows.size(), 5u);
+    for (const size_t whole : {2u, 4u}) {
+      EXPECT_EQ(rows[whole].accuracy, rows[0].accuracy);
+      EXPECT_EQ(rows[whole].perplexity, rows[0].perplexity);
+      EXPECT_EQ(rows[whole].bytes_read_share, 1.0);
+      EXPECT_EQ(rows[whole].mass_kept, std::nullopt);
+    }
+    for (const size_t small : {1u, 3u}) {
+      EXPECT_LT(*rows[small].bytes_read_share, 0.3);
+      EXPECT_GT(*rows[small].mass_kept, 0);
+      EXPECT_LT(*rows[small].mass_kept, 1);
+      EXPECT_FALSE(rows[small].mass_by_layer.empty());
+    }
+    EXPECT_EQ(rows[0].policy, "dense");
+    EXPECT_EQ(rows[0].budget_tokens, std::nullopt);
+    EXPECT_EQ(rows[1].budget_tokens, 64);
+    EXPECT_EQ(rows[0].accuracy.has_value(), task != SparseTask::kPerplexity);
+    EXPECT_EQ(rows[0].perplexity.has_value(), task == SparseTask::kPerplexity);
+    if (task == SparseTask::kPerplexity) {
+      EXPECT_NE(rows[1].perplexity, rows[0].perplexity);
+    }
+    for (const SparseRow& row : rows) EXPECT_GT(*row.tokens_per_s, 0);
+  }
+}
+
+TEST_F(SparseEval, DepthsComeAfterAllOthersAndAddUp) {
+  const std::vector<SparseRow> rows = run({.settings = settings({Policy::kStreaming}, {128}),
+                                           .lengths = {400, 700},
+                                           .cases = {.n_trials = 10},
+                                           .by_depth = true});
+  ASSERT_EQ(rows.size(), 2 * 2 + 2 * 2 * 10u);
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].depth.has_value(), i >= 4) << i;
+  for (size_t i = 0; i < 4; ++i) {
+    double correct = 0;
+    int64_t trials = 0;
+    for (size_t j = 4; j < rows.size(); ++j) {
+      if (rows[j].policy != rows[i].policy || rows[j].length_tokens != rows[i].length_tokens) {
+        continue;
+      }
+      correct += *rows[j].accuracy * rows[j].trials;
+      trials += rows[j].trials;
+    }
+    EXPECT_EQ(trials, rows[i].trials);
+    EXPECT_NEAR(correct, *rows[i].accuracy * rows[i].trials, 1e-9);
+  }
+}
+
+TEST_F(SparseEval, QuestionsAndSummariesAreOverPassages) {
+  std::vector<Example> examples(3);
+  for (Example& example : examples) {
+    example.question = "What is it?";
+    example.answers = {"a thing"};
+    for (int i = 0; i < 4; ++i) example.passages.push_back({"Title", words(40), false});
+  }
+  examples[1].passages.resize(40, {"Title", words(400), false});  // too long: left out
+  for (const SparseTask task : {SparseTask::kQa, SparseTask::kSummary}) {
+    const std::vector<SparseRow> rows = run({.task = task,
+                                             .settings = settings({Policy::kQuest}, {64}),
+                                             .lengths = {1800},
+                                             .cases = {.examples = examples}});
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_EQ(rows[0].trials, 2);
+    EXPECT_EQ(rows[0].f1.has_value(), task == SparseTask::kQa);
+    EXPECT_EQ(rows[0].rouge_l.has_value(), task == SparseTask::kSummary);
+  }
+}
+
+TEST_F(SparseEval, WhatIsMissingOrTooLongIsSaid) {
+  const auto error = [&](const SparseEvalOptions& options) {
+    const auto rows = sparse_eval(*engine_, options, go_on);
+    EXPECT_FALSE(rows.is_ok());
+    return rows.status().message();
+  };
+  const auto dense = settings({}, {});
+  EXPECT_THAT(error({.task = SparseTask::kPerplexity, .settings = dense, .lengths = {500}}),
+              HasSubstr("-f FILE"));
+  EXPECT_THAT(error({.task = SparseTask::kQa, .settings = dense, .lengths = {500}}),
+              HasSubstr("-f FILE"));
+  EXPECT_THAT(error({.settings = dense, .lengths = {20}}), HasSubstr("--length 20"));
+  EXPECT_THAT(error({.settings = dense, .lengths = {2048}}), HasSubstr("do not fit"));
+  EXPECT_THAT(error({.task = SparseTask::kPerplexity,
+                     .settings = dense,
+                     .lengths = {500},
+                     .cases = {.text = PasskeyText{"short.txt", "too short"}}}),
+              HasSubstr("short.txt"));
+}
+
+TEST_F(SparseEval, StopsWhenAskedTo) {
+  int64_t asked = 0;
+  const auto stop = [&](int64_t, int64_t) { return ++asked < 20; };
+  const auto rows =
+      sparse_eval(*engine_, {.settings = settings({Policy::kQuest}, {64}), .lengths = {500}}, stop);
+  EXPECT_EQ(rows.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(engine_->kv_usage().held(), 0);
+}
+
+}  // namespace
+}  // namespace weft::eval

@@ -1,0 +1,255 @@
+// Sparse decoding as its users meet it: flags, what they refuse, what JSON says, sessions, stores
+// and batches, and weft eval sparse.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/weft_program.h"
+
+namespace weft {
+namespace {
+
+using test::Outcome;
+using test::write_text;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+class SparseProgram : public test::WeftProgram {
+ protected:
+  static void SetUpTestSuite() {
+    WeftProgram::SetUpTestSuite();
+    // Attention as peaked as this makes answers that differ from prompt to prompt.
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), path("model.gguf"),
+                                         {.n_layers = 4,
+                                          .head_dim = 32,
+                                          .vocab = 300,
+                                          .logit_spread = 3.0f,
+                                          .score_spread = 4.0f})
+                    .is_ok());
+    write_text(path("book.txt"), filler(60));
+  }
+  static Outcome run(Arguments first, const Arguments& more) {
+    const Arguments usual{"-m", model(), "--compute", "f32"};
+    first.insert(first.end(), usual.begin(), usual.end());
+    first.insert(first.end(), more.begin(), more.end());
+    return weft(first);
+  }
+  /// Of a prompt of some 1,300 tokens.
+  static Outcome generate(const Arguments& more) {
+    Arguments first{"generate", "--raw", "-f", path("book.txt"), "-n", "24"};
+    return run(first, more);
+  }
+};
+
+TEST_F(SparseProgram, ABudgetThatCoversTheTextIsPlain) {
+  const std::string plain = generate({}).out;
+  EXPECT_EQ(generate({"--sparse", "dense"}).out, plain);
+  EXPECT_EQ(generate({"--sparse", "quest", "--budget", "2048"}).out, plain);
+  EXPECT_EQ(generate({"--sparse", "quest", "--sparse-ratio", "1"}).out, plain);
+  EXPECT_NE(generate({"--sparse", "streaming", "--budget", "32"}).out, plain);
+}
+
+TEST_F(SparseProgram, JsonSaysWhatWasReadAndWhyNot) {
+  EXPECT_FALSE(generate({"--json"}).json().contains("sparse"));
+  for (const Arguments& amount :
+       {Arguments{"--budget", "128"}, {"--sparse-ratio", "0.1"}, {"--retain", "0.5"}}) {
+    Arguments flags{"--json", "--sparse", "quest"};
+    flags.insert(flags.end(), amount.begin(), amount.end());
+    const Outcome outcome = generate(flags);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const Json sparse = outcome.json()["sparse"];
+    EXPECT_EQ(sparse["policy"], "quest");
+    // Of four layers two are dense; the last token of an answer is not run.
+    EXPECT_EQ(sparse["reads"], 4 * 23);
+    EXPECT_EQ(sparse["dense_reads"]["dense_layers"], 2 * 23);
+    EXPECT_EQ(sparse["dense_reads"]["within_budget"], 0);
+    EXPECT_LT(sparse["pages_read"], sparse["pages"]);
+    EXPECT_GT(sparse["kv_bytes_saved"], 0);
+    EXPECT_GT(sparse["index_bytes_read"], 0);
+    EXPECT_GT(sparse["mass_kept"], 0);
+    EXPECT_LE(sparse["mass_kept"], 1);
+    EXPECT_GT(sparse["measured_reads"], 0);
+  }
+  const Json all = generate({"--json", "--sparse", "gsa", "--budget", "4096"}).json()["sparse"];
+  EXPECT_EQ(all["kv_bytes_saved"], 0);
+  EXPECT_EQ(all["dense_reads"]["within_budget"], 2 * 23);
+  EXPECT_TRUE(all["mass_kept"].is_null());
+}
+
+TEST_F(SparseProgram, RefusesWhatCannotBe) {
+  expect_error(generate({"--sparse", "quest"}), 2, "--sparse quest needs one of --budget");
+  expect_error(generate({"--budget", "64"}), 2, "--budget goes with a --sparse policy");
+  expect_error(generate({"--sparse", "dense", "--retain", "0.5"}), 2, "--retain goes with");
+  expect_error(generate({"--sparse", "quests", "--budget", "64"}), 2, "did you mean quest?");
+  expect_error(generate({"--sparse", "quest", "--budget", "0"}), 2, "--budget 0: must be");
+  expect_error(generate({"--sparse", "quest", "--budget", "-5"}), 2, "--budget -5: must be");
+  expect_error(generate({"--sparse", "quest", "--budget", "31"}), 2, "at least 32 tokens");
+  expect_error(generate({"--sparse", "quest", "--budget", "99999999999"}), 2, "must be");
+  expect_error(generate({"--sparse", "quest", "--sparse-ratio", "1.5"}), 2, "--sparse-ratio 1.5");
+  expect_error(generate({"--sparse", "quest", "--retain", "0"}), 2, "--retain 0: must be");
+  expect_error(generate({"--sparse", "h2o", "--retain", "0.9"}), 2, "h2o does not");
+  expect_error(generate({"--sparse", "quest", "--budget", "64", "--retain", "0.9"}), 2,
+               "do not go together");
+  expect_error(generate({"--page-tokens", "24"}), 2, "--page-tokens 24: must be 16, 32");
+  EXPECT_EQ(generate({"--sparse", "quest", "--budget", "1000000000"}).status, 0);
+  EXPECT_EQ(generate({"--sparse", "quest", "--budget", "64", "--dense-layers", "1000"}).status, 0);
+  expect_error(run({"perplexity", "-f", path("book.txt"), "-c", "256", "--endless", "sinks"},
+                   {"--sparse", "quest", "--budget", "64"}),
+               2, "--sparse and --endless");
+}
+
+TEST_F(SparseProgram, PagesOfOtherSizesGiveTheSameTextWithoutIt) {
+  const std::string plain = generate({}).out;
+  for (const char* n : {"32", "64", "128", "256"}) {
+    EXPECT_EQ(generate({"--page-tokens", n}).out, plain) << n;
+    const Outcome sparse =
+        generate({"--page-tokens", n, "--sparse", "quest", "--budget", "512", "--json"});
+    ASSERT_EQ(sparse.status, 0) << sparse.err;
+    EXPECT_GT(sparse.json()["sparse"]["kv_bytes_saved"], 0) << n;
+  }
+}
+
+TEST_F(SparseProgram, GoesWithEveryWayToGenerate) {
+  const Arguments sparse{"--sparse", "quest", "--budget", "96"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), sparse.begin(), sparse.end());
+    return generate(more);
+  };
+  const std::string alone = with({}).out;
+  // Of several samples the first has the seed of the only one, greedily all are it.
+  const Json samples = with({"--parallel", "3", "--json"}).json()["choices"];
+  ASSERT_EQ(samples.size(), 3u);
+  for (const Json& one : samples) EXPECT_EQ(one["text"], with({"--json"}).json()["text"]);
+  // A session goes on where it stopped.
+  const std::string session = path("text.session");
+  ASSERT_EQ(with({"--session", session, "-n", "12"}).status, 0);
+  Arguments goes_on{"generate", "--raw", "--session", session, "-n", "12"};
+  const std::string begin = with({"-n", "12"}).out;
+  const Outcome rest = weft(
+      [&] {
+        Arguments all = goes_on;
+        all.insert(all.end(), {"-m", model(), "--compute", "f32"});
+        all.insert(all.end(), sparse.begin(), sparse.end());
+        return all;
+      }(),
+      "");
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(begin.substr(0, begin.size() - 1) + rest.out, alone);
+  // Beams, another type of K and V, a bounded cache, groups of positions.
+  EXPECT_EQ(with({"--beams", "2"}).status, 0);
+  EXPECT_EQ(with({"-ctk", "q8_0", "-ctv", "q4_0"}).status, 0);
+  EXPECT_EQ(with({"--grp-attn-n", "2", "--grp-attn-w", "256"}).status, 0);
+  EXPECT_EQ(with({"--kv-limit", "64MB"}).out, alone);
+}
+
+TEST_F(SparseProgram, AnswersOverStoredChunks) {
+  ASSERT_EQ(weft({"ingest", "-m", model(), "--compute", "f32", "--store", store(), docs()}).status,
+            0);
+  const auto ask = [&](Arguments more) {
+    Arguments all{"ask", "-m", model(),  "--compute", "f32", "--store",        store(),
+                  "-n",  "12", "--json", "--chunks",  "8",   "--answer-anyway"};
+    all.insert(all.end(), more.begin(), more.end());
+    all.push_back("What does the library lend?");
+    return weft(all);
+  };
+  const Outcome plain = ask({}), whole = ask({"--sparse", "quest", "--budget", "4096"});
+  ASSERT_EQ(plain.status, 0) << plain.err;
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const Json sparse = ask({"--sparse", "quest", "--budget", "64"}).json();
+  EXPECT_TRUE(sparse.contains("sparse")) << sparse.dump();
+}
+
+TEST_F(SparseProgram, PerplexityAndPasskeyReadTokenByToken) {
+  const auto perplexity = [&](const Arguments& more) {
+    Arguments all{"--json", "-c", "256", "--limit", "512"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = run({"perplexity", "-f", path("book.txt")}, all);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.json();
+  };
+  const double dense = perplexity({})["perplexity"];
+  const Json whole = perplexity({"--sparse", "quest", "--budget", "256"});
+  EXPECT_NEAR(whole["perplexity"].get<double>() / dense, 1, 1e-3);  // prefill's rows and decode's
+  EXPECT_EQ(whole["tokens"], 2 * (256 - 129));
+  EXPECT_GT(perplexity({"--sparse", "quest", "--budget", "64"})["sparse"]["kv_bytes_saved"], 0);
+  const Outcome passkey = run({"eval", "passkey"}, {"--length", "600", "--trials", "2", "--json",
+                                                    "--sparse", "quest", "--budget", "128"});
+  ASSERT_EQ(passkey.status, 0) << passkey.err;
+  EXPECT_GT(passkey.json()["sparse"]["kv_bytes_saved"], 0);
+}
+
+TEST_F(SparseProgram, RandomFillIsLabelled) {
+  const Outcome outcome =
+      run({"bench", "speed"}, {"-p", "0", "-n", "4", "-d", "1000", "--fill", "random", "--repeat",
+                               "1", "--json", "--sparse", "quest", "--budget", "128"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json json = outcome.json();
+  EXPECT_EQ(json["decode"]["fill"], "random");
+  EXPECT_GT(json["sparse"]["kv_bytes_saved"], 0);
+}
+
+class EvalSparse : public SparseProgram {};
+
+TEST_F(EvalSparse, JsonHasARowForEachSetting) {
+  const Outcome outcome =
+      run({"eval", "sparse"}, {"--policies", "dense,quest,tova", "--budgets", "64,128", "--lengths",
+                               "400,600", "--trials", "2", "--dense-layers", "0", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, IsEmpty());
+  const Json rows = outcome.json()["results"];
+  ASSERT_EQ(rows.size(), 5 * 2u);
+  EXPECT_EQ(rows[0]["policy"], "dense");
+  EXPECT_TRUE(rows[0]["budget"].is_null());
+  EXPECT_EQ(rows[1]["length"], 600);
+  EXPECT_EQ(rows[2]["policy"], "quest");
+  EXPECT_EQ(rows[2]["budget"], 64);
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["task"], "passkey");
+    EXPECT_TRUE(row["depth"].is_null());
+    EXPECT_TRUE(row["perplexity"].is_null());
+    EXPECT_GE(row["accuracy"], 0);
+    EXPECT_EQ(row["mass_kept"].is_null(), row["policy"] == "dense");
+  }
+}
+
+TEST_F(EvalSparse, WritesAPageThatNeedsNoOther) {
+  const std::string page = path("report.html");
+  const Outcome outcome =
+      run({"eval", "sparse"}, {"--policies", "dense,quest", "--budgets", "64", "--lengths", "400",
+                               "--trials", "2", "--html", page});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::string html = test::read_text(page);
+  EXPECT_THAT(html, AllOf(HasSubstr("<!DOCTYPE html>"), HasSubstr("quest"), HasSubstr("<svg")));
+  EXPECT_EQ(html.find("src=\"http"), std::string::npos);
+  expect_error(run({"eval", "sparse"}, {"--lengths", "400", "--html", model()}), 2, "model.gguf");
+}
+
+TEST_F(EvalSparse, TheTableSaysHowItWasRead) {
+  const Outcome outcome = run(
+      {"eval", "sparse"}, {"--task", "perplexity", "-f", path("book.txt"), "--policies",
+                           "dense,cuboid", "--budgets", "64", "--lengths", "500", "--trials", "1"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("prefilled densely"), HasSubstr("cuboid"), HasSubstr("perplexity ")));
+}
+
+TEST_F(EvalSparse, RefusesWhatCannotBe) {
+  const auto eval = [&](const Arguments& more) { return run({"eval", "sparse"}, more); };
+  expect_error(eval({"--policies", "quest,mine"}), 2, "--policies quest,mine: must be of dense,");
+  expect_error(eval({"--budgets", "64,x"}), 2, "--budgets 64,x: must be whole numbers");
+  expect_error(eval({"--budgets", "16"}), 2, "--budget 16: at least 32 tokens");
+  expect_error(eval({"--lengths", "0"}), 2, "--lengths 0: must be whole numbers");
+  expect_error(eval({"--lengths", "3000"}), 1, "--lengths 3000: with 16 tokens");
+  expect_error(eval({"--task", "poems"}), 2, "--task poems: must be passkey");
+  expect_error(eval({"--task", "qa"}), 2, "-f FILE");
+  expect_error(eval({"--kv-limit", "64MB"}), 2, "--kv-limit: the policy");
+}
+
+}  // namespace
+}  // namespace weft
