@@ -137,6 +137,24 @@ TEST_P(SparseDecode, ARowGetsWhatItGetsAloneWithAnyThreads) {
   }
 }
 
+// A draft's rows, and those of a request whose pages others took, come many in a step.
+TEST_P(SparseDecode, RowsOfOneStepGetWhatTheyGetOneByOne) {
+  const auto engine = open(small());
+  const auto one_by_one = prompt(*engine), together = prompt(*engine);
+  const std::vector<int32_t> tokens = some_tokens(kDecoded, 4);  // over three pages
+  const auto expected = decode(*engine, one_by_one, tokens);
+  const auto got =
+      engine->append(together, tokens, {.kind = model::RowKind::kVerify, .every_row = true});
+  ASSERT_TRUE(got.is_ok()) << got.status().message();
+  EXPECT_EQ(*got, expected);
+  // And rejected drafts leave nothing.
+  auto rejected = prompt(*engine);
+  ASSERT_TRUE(engine->append(rejected, some_tokens(kDecoded, 8), {.kind = model::RowKind::kVerify})
+                  .is_ok());
+  ASSERT_TRUE(rejected.truncate(kPrompt).is_ok());
+  EXPECT_EQ(decode(*engine, rejected, tokens), expected);
+}
+
 TEST_P(SparseDecode, WhatWasCutOrCopiedDecodesAsBefore) {
   const auto engine = open(small());
   auto sequence = prompt(*engine);

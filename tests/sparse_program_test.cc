@@ -243,12 +243,12 @@ TEST_F(EvalSparse, RefusesWhatCannotBe) {
   const auto eval = [&](const Arguments& more) { return run({"eval", "sparse"}, more); };
   expect_error(eval({"--policies", "quest,mine"}), 2, "--policies quest,mine: must be of dense,");
   expect_error(eval({"--budgets", "64,x"}), 2, "--budgets 64,x: must be whole numbers");
-  expect_error(eval({"--budgets", "16"}), 2, "--budget 16: at least 32 tokens");
+  expect_error(eval({"--budgets", "16"}), 2, "--budgets 16: at least 32 are needed");
   expect_error(eval({"--lengths", "0"}), 2, "--lengths 0: must be whole numbers");
   expect_error(eval({"--lengths", "3000"}), 1, "--lengths 3000: with 16 tokens");
   expect_error(eval({"--task", "poems"}), 2, "--task poems: must be passkey");
   expect_error(eval({"--task", "qa"}), 2, "-f FILE");
-  expect_error(eval({"--kv-limit", "64MB"}), 2, "--kv-limit: the policy");
+  expect_error(eval({"--kv-limit", "64MB"}), 2, "--kv-limit: no part of eval sparse");
 }
 
 }  // namespace

@@ -66,6 +66,8 @@ void add_window_flag(Command command, ModelFlags& flags);
 /// --grp-attn-n and --grp-attn-w; returns the first. Of what goes on from saved KV, or runs several
 /// requests at once, it is no part: exclude them.
 Flag add_self_extend_flags(Command command, ModelFlags& flags);
+/// With --json one read of so many is measured, by which mass_kept is known.
+inline constexpr int32_t kMeasuredEvery = 211;
 /// --sparse, its amounts (--budget, --sparse-ratio, --retain), --dense-layers and --page-tokens;
 /// returns the first. Of what decodes no row they are no part.
 Flag add_sparse_flags(Command command, ModelFlags& flags);

@@ -497,6 +497,7 @@ Status run_ask(App& app, AskFlags flags) {
     WEFT_ASSIGN_OR_RETURN(flags.model.model,
                           model_of_store(app.env, flags.documents.library.dir, app.models_dir));
   }
+  flags.model.sparse.measure_every = flags.documents.json ? kMeasuredEvery : 0;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_RETURN_IF_ERROR(check_reuse_flags(flags.documents.reuse, *engine));
   flags.documents.library.model_is_from_variable = is_from_variable(app, flags.model);

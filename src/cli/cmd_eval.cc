@@ -188,6 +188,7 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   flags.model.n_contexts = eval::windows_at_once(options.window_tokens);
   flags.model.steps = eval::perplexity_steps(options.window_tokens);
   options.limit_tokens = flags.limit;
+  flags.model.sparse.measure_every = flags.json ? kMeasuredEvery : 0;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
   if (!flags.endless.empty()) {
     if (flags.model.sparse_policy != "dense") {

@@ -68,6 +68,7 @@ Status run_passkey(App& app, PasskeyFlags flags) {
     WEFT_ASSIGN_OR_RETURN(text->text, read_file(app.env, flags.file, kMaxTextBytes));
   }
   WEFT_RETURN_IF_ERROR(choose_lengths(app, flags));
+  flags.model.sparse.measure_every = flags.json ? kMeasuredEvery : 0;
   flags.model.n_contexts = 2;  // what prompts share, and one that goes on from it
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto prompts,

@@ -48,7 +48,7 @@ Result<std::vector<int32_t>> numbers_of(const std::string& flag, const std::stri
           fmt::format("{} {}: must be whole numbers of {} or more with commas between, as 512,1024",
                       flag, list, least));
     }
-    numbers.push_back(n);
+    if (std::ranges::count(numbers, n) == 0) numbers.push_back(n);
   }
   return numbers;
 }
@@ -58,7 +58,10 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> budgets,
                         numbers_of("--budgets", flags.budgets, 1));
   std::vector<sparse::SparseOptions> settings;
+  std::vector<std::string> names;
   for (const std::string& name : split_list(flags.policies)) {
+    if (std::ranges::count(names, name) > 0) continue;
+    names.push_back(name);
     const std::optional<sparse::Policy> policy = sparse::kPolicies.find(name);
     if (!policy) {
       return invalid_argument(fmt::format("--policies {}: must be of {}, with commas between",
@@ -96,6 +99,11 @@ Status choose_lengths(App& app, eval::SparseTask task, EvalSparseFlags& flags,
         longest, answer, context.most_tokens, std::max(0, context.most_tokens - answer)));
   }
   if (flags.model.context_tokens == 0) flags.model.context_tokens = longest + answer;
+  if (longest + answer > flags.model.context_tokens) {
+    return resource_exhausted(
+        fmt::format("--lengths {}: with {} tokens for the answer it does not fit -c {}", longest,
+                    answer, flags.model.context_tokens));
+  }
   return Status::ok();
 }
 
@@ -164,13 +172,18 @@ void print_rows(const std::vector<eval::SparseRow>& rows) {
   }
 }
 
-/// The command without what does not change the figures.
+/// What makes these figures again; what the page says by itself is left out: threads, instruction
+/// set, types of K and V.
 std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> lengths) {
   std::string text = fmt::format(
       "weft eval sparse -m {} --task {} --policies {} --budgets {} --lengths {} --trials {}",
       flags.model.model, flags.task, flags.policies, flags.budgets, fmt::join(lengths, ","),
       flags.n_trials);
-  if (!flags.file.empty()) text += " -f " + flags.file;
+  if (!flags.file.empty()) text += fmt::format(" -f '{}'", flags.file);
+  if (flags.seed != 1) text += fmt::format(" --seed {}", flags.seed);
+  if (flags.dense_layers >= 0) text += fmt::format(" --dense-layers {}", flags.dense_layers);
+  if (flags.model.page_tokens > 0)
+    text += fmt::format(" --page-tokens {}", flags.model.page_tokens);
   if (flags.by_depth) text += " --by-depth";
   return text;
 }
@@ -184,7 +197,6 @@ eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const Eva
           .threads = fmt::format("{}", engine.context().pool.size()),
           .kv_types = fmt::format("{}/{}", flags.model.cache_type_k, flags.model.cache_type_v),
           .page_tokens = fmt::format("{}", engine.kv_usage().page_tokens),
-          .digest_type = "int8",
           .dense_layers = dense >= 0 ? fmt::format("{}", dense) : "as usual",
           .seed = fmt::format("{}", flags.seed),
           .date = date_of(app.env.unix_ms()),
@@ -193,6 +205,11 @@ eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const Eva
 }
 
 Status run_eval_sparse(App& app, EvalSparseFlags flags) {
+  if (flags.model.kv_limit_bytes > 0) {
+    return invalid_argument(
+        "--kv-limit: no part of eval sparse, which changes what the KV cache keeps; a smaller -c "
+        "takes less memory");
+  }
   eval::SparseEvalOptions options;
   options.task = *eval::kSparseTasks.find(flags.task);
   options.by_depth = flags.by_depth;
@@ -205,7 +222,12 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   flags.dense_layers = std::exchange(flags.model.dense_layers, -1);  // the settings have it
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   for (const sparse::SparseOptions& setting : options.settings) {
-    WEFT_RETURN_IF_ERROR(setting.check(engine->kv_usage().page_tokens));
+    const int32_t least = sparse::kLeastPages * engine->kv_usage().page_tokens;
+    if (setting.is_on() && setting.budget_tokens < least) {
+      return invalid_argument(
+          fmt::format("--budgets {}: at least {} are needed, two pages of the KV cache",
+                      setting.budget_tokens, least));
+    }
   }
   std::optional<AtomicFile> report;
   if (!flags.html_file.empty()) {
@@ -257,7 +279,7 @@ void add_eval_sparse_command(Command eval, App& app) {
                   "tokens of a whole prompt, with commas (default: three quarters of the context)")
       .may_be_empty();
   command.add_option("--trials", flags->n_trials, "prompts of each length (default: 20)")
-      .in_range(1, 10'000);
+      .in_range(1, 1000);
   command.add_flag("--by-depth", flags->by_depth, "also by where in the text the needle is");
   command.add_option("--seed", flags->seed, "of needles and places in the text (default: 1)");
   command

@@ -263,6 +263,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   }
   ModelFlags model = flags.model;
   model.n_contexts = std::max(flags.parallel, flags.beams);
+  model.sparse.measure_every = flags.json ? kMeasuredEvery : 0;
   model.steps = {.n_sequences = model.n_contexts, .batches = flags.parallel > 1};
   model.rolls_windows = flags.session.empty() && !flags.generation.shift.is_on();
   if (saved != nullptr) take_compute(*saved, model);

@@ -127,7 +127,11 @@ void Engine::make_selector(const sparse::SparseOptions& options) {
   for (const model::LayerConfig& layer : model_->config().layers) {
     windows.push_back(layer.window_tokens);
   }
-  selector_ = sparse::make_selector(sparse_, sparse::selecting_layers(sparse_, windows), env_);
+  std::vector<bool> selects = sparse::selecting_layers(sparse_, windows);
+  if (std::ranges::count(selects, true) == 0) {
+    log_warning("--sparse: no layer chooses pages: all see a window, or are among --dense-layers");
+  }
+  selector_ = sparse::make_selector(sparse_, std::move(selects), env_);
 }
 
 Status Engine::use_sparse(const sparse::SparseOptions& options) {
@@ -135,8 +139,12 @@ Status Engine::use_sparse(const sparse::SparseOptions& options) {
     return invalid_argument("--kv-limit: the policy of sparse decoding cannot change under one");
   }
   WEFT_RETURN_IF_ERROR(options.check(cache_->page_tokens()));
-  forward_->set_selector(nullptr);
-  WEFT_RETURN_IF_ERROR(cache_->use_digests(sparse::digest_format(options)));
+  const auto format = sparse::digest_format(options);
+  if (format != sparse::digest_format(sparse_)) {
+    forward_->set_selector(nullptr);
+    make_selector({});
+    WEFT_RETURN_IF_ERROR(cache_->use_digests(format));
+  }
   make_selector(options);
   forward_->set_selector(selector_.get());
   return Status::ok();
@@ -192,7 +200,7 @@ void Engine::log_opened(const EngineOptions& options) const {
         self_extend_.last_position(context_tokens_)));
   }
   if (sparse_.is_on()) {
-    log_info(fmt::format("--sparse {}: decode reads {} of the pages of layers that see all tokens",
+    log_info(fmt::format("--sparse {}: where a layer chooses, a decoded token reads {}",
                          sparse::kPolicies.name(sparse_.policy), sparse_.amount_text()));
   }
   if (!is_kv_limited_) return;

@@ -78,7 +78,7 @@ TEST_F(SparseEval, ABudgetThatCoversTheTextGivesDensesFigures) {
       EXPECT_EQ(rows[whole].mass_kept, std::nullopt);
     }
     for (const size_t small : {1u, 3u}) {
-      EXPECT_LT(*rows[small].bytes_read_share, 0.3);
+      EXPECT_LT(*rows[small].bytes_read_share, 0.6);  // H2O's with K, by which it scores
       EXPECT_GT(*rows[small].mass_kept, 0);
       EXPECT_LT(*rows[small].mass_kept, 1);
       EXPECT_FALSE(rows[small].mass_by_layer.empty());

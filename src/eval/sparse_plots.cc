@@ -305,9 +305,11 @@ std::string time_plots(const Rows& rows, const PolicyLooks& looks) {
   std::string figures;
   for (const int32_t budget : budgets) figures += figure_of(time_bars(timed, looks, budget));
   if (budgets.empty()) figures += figure_of(time_bars(timed, looks, std::nullopt));
-  return group_html("Time of a decoded token",
-                    "Keeping digests, scoring pages, choosing among them, and all the rest.",
-                    figures);
+  return group_html(
+      "Time of a decoded token",
+      "Making digests, scoring pages, choosing among them, and all the rest. The speed above "
+      "leaves out digests, which a text needs once, however long its answer.",
+      figures);
 }
 
 }  // namespace

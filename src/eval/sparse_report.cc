@@ -194,7 +194,6 @@ std::string head_html(const SparseReportHead& head) {
       {"Threads", head.threads},
       {"Types of K, V", head.kv_types},
       {"Tokens of a page", head.page_tokens},
-      {"Type of the digests", head.digest_type},
       {"Layers that read everything", head.dense_layers},
       {"Seed", head.seed},
       {"weft", head.version},

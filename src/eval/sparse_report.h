@@ -18,7 +18,6 @@ struct SparseReportHead {
   std::string threads;
   std::string kv_types;
   std::string page_tokens;
-  std::string digest_type;
   std::string dense_layers;  // the first layers, which read everything
   std::string seed;
   std::string date;

@@ -138,7 +138,7 @@ TEST(SparseReport, TagFaultsAreFound) {
 
 TEST(SparseReport, TextFromOutsideIsEscaped) {
   const std::string bad = "<script>alert(\"&'\")</script>";
-  SparseReportHead head{bad, bad, bad, bad, bad, bad, bad, bad, bad, bad, bad, bad};
+  SparseReportHead head{bad, bad, bad, bad, bad, bad, bad, bad, bad, bad, bad};
   std::vector<SparseRow> rows = many_rows();
   for (SparseRow& row : rows) {
     row.task += bad;

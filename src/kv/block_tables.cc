@@ -358,6 +358,7 @@ void BlockTables::apply(SequenceId id, Change change) noexcept {
   Sequence& sequence = get(id);
   WEFT_CHECK(!sequence.has_reservation && change.length <= sequence.length);
   drop_pages_from(sequence, pages_for(change.length));
+  ++sequence.changes;
   sequence.kinds = std::move(change.kinds);
   sequence.positions = std::move(change.positions);
   sequence.length = change.length;
@@ -385,6 +386,7 @@ Status BlockTables::make_writable(SequenceId id, int32_t begin, int32_t end) {
     if (pool_.ref_count(sequence.pages[slot]) == 1) continue;
     pool_.release(replace_by_copy(sequence, slot).page);
   }
+  ++sequence.changes;
   return Status::ok();
 }
 

@@ -80,6 +80,7 @@ class BlockTables {
   /// Whether pages were given back: then the sequence is no prefix and cannot be saved or moved.
   bool is_whole(SequenceId id) const { return get(id).first_page == 0; }
   const PositionMap& positions(SequenceId id) const { return get(id).positions; }
+  int64_t changes(SequenceId id) const { return get(id).changes; }
 
   /// What a sequence is to become. Making one takes memory and changes nothing, apply() takes none:
   /// so it is made for every group of layers before the first of them changes.

@@ -354,12 +354,13 @@ Status Cache::use_digests(const std::optional<DigestFormat>& format) {
   if (!format) return Status::ok();
   std::vector<int32_t> n_layers(groups_.size());
   for (const Layer& layer : layers_) ++n_layers[layer.group];
+  std::vector<std::optional<PageDigests>> made(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (n_layers[i] == 0) continue;
-    WEFT_ASSIGN_OR_RETURN(groups_[i]->digests,
-                          PageDigests::create(digest_layout(*format, layout_), n_layers[i],
-                                              groups_[i]->tables.pool().page_count()));
+    WEFT_ASSIGN_OR_RETURN(made[i], PageDigests::create(digest_layout(*format, layout_), n_layers[i],
+                                                       groups_[i]->tables.pool().page_count()));
   }
+  for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->digests = std::move(made[i]);
   return Status::ok();
 }
 

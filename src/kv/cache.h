@@ -186,12 +186,16 @@ class Cache {
   /// address space: then there are none.
   Status use_digests(const std::optional<DigestFormat>& format);
   /// The layer's digests, of which those of `pages` are there: made now, where a page had none
-  /// since it was last written. Each is full, its tokens are committed. Valid as layer() is, until
-  /// the pages are written.
+  /// since it was last written. Each is full, be it of slots that a reservation holds. Valid as
+  /// layer() is, until the pages are written.
   kernels::PagedDigests digests(const kernels::Context& context, int32_t layer,
                                 std::span<const int32_t> pages);
   int32_t n_layers() const { return narrow<int32_t>(layers_.size()); }
   const kernels::KvLayout& layout() const { return layout_; }
+
+  /// Grows whenever committed slots of the sequence go, or get other K: for those who remember what
+  /// they saw in them.
+  int64_t changes(SequenceId id) const { return tables().changes(id); }
 
   /// Hands on K and V of the sequence's first n_slots committed slots, layer after layer, each as
   /// bytes: K [n_slots][n_kv_heads] vectors of the layer's type, then V. They are valid during the

@@ -233,6 +233,7 @@ bool ForwardPass::select_pages(const Batch& batch, int32_t layer, const Block& b
                                                   .layer = layer,
                                                   .n_heads = args.n_heads,
                                                   .scale = args.scale,
+                                                  .softcap = args.softcap,
                                                   .rows = selecting_rows_});
   selected_.clear();
   bool any = false;

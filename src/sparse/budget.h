@@ -22,11 +22,10 @@ struct PageBudget {
   bool reads_all() const { return n_chosen == n_candidates(); }
 };
 
-/// For a row in slot `slot`, of whose sequence `committed` tokens are committed (at most `slot`,
-/// unless it is run again). Read in any case, as far as the budget goes, in this order: the pages
-/// that are not full of committed tokens, the first page (attention sink, Xiao et al. 2023), the
-/// newest full one. One page is chosen where there is any.
-PageBudget page_budget(const SparseOptions& options, int32_t slot, int32_t committed,
-                       int32_t page_tokens);
+/// For a row in slot `slot`. Fixed are, as far as the budget goes: the row's own page, from three
+/// pages on the first one (attention sink, Xiao et al. 2023), from four the newest full one. It is
+/// the slot alone that decides, not what is committed: a row that verifies a draft, or that is run
+/// again after others took its pages, chooses as it does when it comes by itself.
+PageBudget page_budget(const SparseOptions& options, int32_t slot, int32_t page_tokens);
 
 }  // namespace weft::sparse

@@ -11,18 +11,19 @@ SparseOptions quest(int32_t budget_tokens) {
   return {.policy = Policy::kQuest, .budget_tokens = budget_tokens};
 }
 
-/// Of a sequence all of whose tokens before the row's are committed.
 PageBudget of(const SparseOptions& options, int32_t slot) {
-  return page_budget(options, slot, slot, kPageTokens);
+  return page_budget(options, slot, kPageTokens);
 }
 
 TEST(PageBudget, ReadsAllWhereTheBudgetCoversThem) {
   for (int32_t slot = 0; slot < 64; ++slot) EXPECT_TRUE(of(quest(64), slot).reads_all()) << slot;
   EXPECT_FALSE(of(quest(64), 64).reads_all());
   EXPECT_EQ(of(quest(64), 64).n_read(), 4);
-  // A budget within a page is none of it.
-  EXPECT_FALSE(of(quest(79), 64).reads_all());
-  EXPECT_TRUE(of(quest(80), 64).reads_all());
+  // A budget that ends within a page covers a context that does, and else has whole pages.
+  EXPECT_TRUE(of(quest(70), 69).reads_all());
+  EXPECT_FALSE(of(quest(70), 70).reads_all());
+  EXPECT_EQ(of(quest(70), 70).n_read(), 4);
+  EXPECT_TRUE(of(quest(80), 79).reads_all());
 }
 
 TEST(PageBudget, KeepsTheRowsPageThenTheSinkThenTheNewest) {
@@ -44,27 +45,21 @@ TEST(PageBudget, KeepsTheRowsPageThenTheSinkThenTheNewest) {
   EXPECT_EQ(of(gsa, 1599).end, 98);  // two last blocks: the row's and the one before it
 }
 
-TEST(PageBudget, PagesWithoutCommitmentAreRead) {
-  // 20 tokens are drafted after 1,590.
-  const PageBudget budget = page_budget(quest(128), 1609, 1590, kPageTokens);
-  EXPECT_EQ(budget.n_pages, 101);
-  EXPECT_EQ(budget.end, 98);  // 99 and 100 are not full of committed ones, 98 is the newest that is
-  EXPECT_EQ(budget.n_read(), 8);
-  // More of them than the budget has: all, and one that is chosen.
-  const PageBudget many = page_budget(quest(32), 1609, 1500, kPageTokens);
-  EXPECT_EQ(many.end, 93);
-  EXPECT_EQ(many.n_chosen, 1);
-  // None is full.
-  const PageBudget none = page_budget(quest(32), 90, 3, kPageTokens);
-  EXPECT_TRUE(none.reads_all());
-}
-
 TEST(PageBudget, ARatioIsOfThePagesThereAre) {
   const SparseOptions options{.policy = Policy::kQuest, .ratio = 0.25};
   EXPECT_EQ(of(options, 1599).n_read(), 25);
-  EXPECT_EQ(of(options, 399).n_read(), 7);  // of 25, rounded up
+  EXPECT_EQ(of(options, 399).n_read(), 7);                                     // of 25, rounded up
+  EXPECT_EQ(of({.policy = Policy::kQuest, .ratio = 0.07}, 1599).n_read(), 7);  // of 100
   EXPECT_EQ(of(options, 47).n_read(), kLeastPages);
   EXPECT_TRUE(of({.policy = Policy::kQuest, .ratio = 1}, 1599).reads_all());
+}
+
+TEST(PageBudget, RetainedPagesHaveAFloorAndACap) {
+  const SparseOptions options{.policy = Policy::kQuest, .retain = 0.9};
+  const PageBudget budget = of(options, 1599);
+  EXPECT_EQ(budget.n_fixed() + budget.n_least, kLeastRetainedPages);
+  EXPECT_EQ(budget.n_read(), 100 / kMostRetainedDivisor);
+  EXPECT_TRUE(of(options, 8 * kPageTokens - 1).reads_all());
 }
 
 TEST(SparseOptions, NumbersThatNoChoiceCanFollowAreRefused) {

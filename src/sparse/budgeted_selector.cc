@@ -57,8 +57,7 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
   const kernels::KvLayout& layout = layer.cache.layout();
   for (int64_t i = 0; i < std::ssize(layer.rows); ++i) {
     const kv::SelectingRow& row = layer.rows[i];
-    const PageBudget budget =
-        page_budget(options_, row.slot, layer.cache.length(row.sequence), layout.page_tokens);
+    const PageBudget budget = page_budget(options_, row.slot, layout.page_tokens);
     const int64_t bytes = (int64_t{row.slot} + 1) * kernels::kv_token_bytes(layout);
     counters_.kv_bytes += bytes;
     counters_.kv_bytes_read += bytes;  // less what is not chosen: make_lists
@@ -87,16 +86,14 @@ int64_t BudgetedSelector::add_time(int64_t since_ns, int64_t& part_ns) {
   return now_ns;
 }
 
-// Of a short answer some are measured, too: as long as there are few, more often. Both intervals
-// are primes, so that they meet every layer.
 void BudgetedSelector::measure(const kernels::Context& context, const kv::SelectingLayer& layer) {
-  constexpr int64_t kFirst = 101;
-  const int64_t usual = options_.measure_every;
-  const int64_t every = n_selections_ < usual ? std::min(kFirst, usual) : usual;
+  if (options_.measure_every == 0) return;
   const int64_t n = n_selections_++;
-  if (n % every != 0) return;
-  const int64_t row = choosers_[n / every % std::ssize(choosers_)];
+  if (n % options_.measure_every != 0) return;
+  const int64_t begin_ns = env_.monotonic_ns();
+  const int64_t row = choosers_[n / options_.measure_every % std::ssize(choosers_)];
   meter_.measure(context, layer, layer.rows[row], lists_[row], counters_.quality[layer.layer]);
+  add_time(begin_ns, counters_.measure_ns);
 }
 
 void BudgetedSelector::score(const kernels::Context& context, const kv::SelectingLayer& layer) {
@@ -151,7 +148,6 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
     }
   }
   kernels::top_pages(context, choices_);
-  if (scorer_ != nullptr) scorer_->chosen(layer, candidates_, choices_);
 }
 
 /// Of every KV head the pages that it reads; what they have less than all is taken off the bytes.

@@ -23,7 +23,9 @@ HistoryScorer::Kept& HistoryScorer::kept_of(const kv::SelectingLayer& layer,
   const std::pair key(one.row->sequence, layer.layer);
   if (!kept_.contains(key)) forget_ended(layer.cache);
   Kept& kept = kept_[key];
-  if (one.row->slot <= kept.last_slot) kept = {};
+  const int64_t changes = layer.cache.changes(one.row->sequence);
+  if (changes != kept.changes || one.row->slot <= kept.last_slot) kept = {};
+  kept.changes = changes;
   kept.last_slot = one.row->slot;
   kept.mass.resize(layer.cache.layout().n_kv_heads);
   for (std::vector<float>& mass : kept.mass) {
@@ -59,6 +61,24 @@ void HistoryScorer::add_step(const kernels::PageScores& scores, int32_t first, K
   }
 }
 
+void HistoryScorer::drop_others(const kernels::Context& context, const Candidates& one,
+                                Kept& kept) {
+  chosen_.resize(one.n_chosen);
+  for (int64_t head = 0; head < one.scores.rows; ++head) {
+    const kernels::PageChoice choice[] = {{one.scores.row(head), chosen_}};
+    kernels::top_pages(context, choice);  // as the selector will
+    const auto mass = std::span(kept.mass[head]).subspan(one.first, one.pages.size());
+    size_t next = 0;
+    for (int32_t page = 0; page < std::ssize(mass); ++page) {
+      const bool is_chosen = next < chosen_.size() && chosen_[next] == page;
+      next += is_chosen ? 1 : 0;
+      if (!is_chosen) mass[page] = kDropped;
+    }
+  }
+}
+
+// Row by row: of a sequence that has several in a step each sees what the one before it dropped, as
+// it would in a step of its own.
 void HistoryScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
                           std::span<const Candidates> rows) {
   queries_.clear();
@@ -72,30 +92,11 @@ void HistoryScorer::score(const kernels::Context& context, const kv::SelectingLa
       const std::span<float> out = rows[i].scores.row(head);
       std::ranges::copy(std::span(kept.mass[head]).subspan(rows[i].first, out.size()), out.begin());
       if (history_ != History::kSum) continue;
-      // More than any sum of shares, and the newer the more.
+      // The newest half of the budget, before any sum of shares.
       const int64_t n_newest = rows[i].n_chosen / 2;
-      for (int64_t page = std::ssize(out) - n_newest; page < std::ssize(out); ++page) {
-        out[page] = std::numeric_limits<float>::max();
-      }
+      std::fill(out.end() - n_newest, out.end(), std::numeric_limits<float>::max());
     }
-  }
-}
-
-void HistoryScorer::chosen(const kv::SelectingLayer& layer, std::span<const Candidates> rows,
-                           std::span<const kernels::PageChoice> choices) {
-  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    Kept& kept = kept_.at({rows[i].row->sequence, layer.layer});
-    for (int64_t head = 0; head < n_kv_heads; ++head) {
-      const auto mass = std::span(kept.mass[head]).subspan(rows[i].first, rows[i].pages.size());
-      const std::span<const int32_t> pages = choices[i * n_kv_heads + head].chosen;
-      size_t next = 0;
-      for (int32_t page = 0; page < std::ssize(mass); ++page) {
-        const bool is_chosen = next < pages.size() && pages[next] == page;
-        next += is_chosen ? 1 : 0;
-        if (!is_chosen) mass[page] = kDropped;
-      }
-    }
+    drop_others(context, rows[i], kept);
   }
 }
 

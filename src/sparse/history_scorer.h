@@ -8,6 +8,7 @@
 
 #include "sparse/mass_scorer.h"
 #include "sparse/page_scorer.h"
+#include "tensor/dtype.h"
 
 namespace weft::sparse {
 
@@ -22,10 +23,10 @@ class HistoryScorer : public PageScorer {
   explicit HistoryScorer(History history) : history_(history) {}
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  void chosen(const kv::SelectingLayer& layer, std::span<const Candidates> rows,
-              std::span<const kernels::PageChoice> choices) override;
-  /// What it looks at is what attention reads anyway.
-  int64_t bytes_per_page(const kernels::KvLayout&) const override { return 0; }
+  int64_t bytes_per_page(const kernels::KvLayout& layout) const override {
+    return int64_t{layout.n_kv_heads} * layout.page_tokens *
+           row_bytes(layout.k_type, layout.head_dim);
+  }
   int64_t scratch_floats_per_page(int32_t n_heads) const override { return 2 * n_heads; }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
              kernels::WorkspaceSize& size) const override {
@@ -35,17 +36,21 @@ class HistoryScorer : public PageScorer {
  private:
   /// Of a sequence at a layer.
   struct Kept {
+    int64_t changes = 0;                   // of the sequence, when it was seen last
     int32_t last_slot = -1;                // of the newest row that it knows
     std::vector<std::vector<float>> mass;  // [n_kv_heads][pages]; -inf: dropped
   };
   Kept& kept_of(const kv::SelectingLayer& layer, const Candidates& one);
   void forget_ended(const kv::Cache& cache);
   void add_step(const kernels::PageScores& scores, int32_t first, Kept& kept) const;
+  /// Drops what is not among the best n_chosen of the row's scores.
+  void drop_others(const kernels::Context& context, const Candidates& one, Kept& kept);
 
   History history_;
   MassReader reader_;
   std::vector<const float*> queries_;
   std::vector<float> scales_;
+  std::vector<int32_t> chosen_;
   std::map<std::pair<kv::SequenceId, int32_t>, Kept> kept_;  // sequence, layer
 };
 

@@ -62,12 +62,45 @@ std::span<const kernels::PageScores> MassReader::read(const kernels::Context& co
   return scores_;
 }
 
+// Over all pages and not the candidates alone, as a head that finds all in its first page has
+// little to ask of the others.
 void OracleScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
                          std::span<const Candidates> rows) {
+  const int32_t page_tokens = layer.cache.page_tokens();
+  int64_t n_floats = 0;
+  for (const Candidates& one : rows) n_floats += one.row->slot / page_tokens + 1;
+  of_heads_.resize(n_floats * layer.n_heads);
+  scales_.assign(layer.n_heads, layer.scale);
   queries_.clear();
-  for (const Candidates& one : rows) queries_.push_back(one.row->q);
-  scales_.assign(rows.size() * layer.n_heads, layer.scale);
-  kernels::group_scores(context, reader_.read(context, layer, rows, queries_, scales_));
+  float* scores = of_heads_.data();
+  for (const Candidates& one : rows) {
+    const int64_t n_pages = one.row->slot / page_tokens + 1;
+    queries_.push_back({.q = one.row->q,
+                        .scales = scales_,
+                        .pages = one.row->block_table.first(n_pages),
+                        .last_page_tokens = one.row->slot % page_tokens + 1,
+                        .scores = scores,
+                        .stride = n_pages});
+    scores += layer.n_heads * n_pages;
+  }
+  kernels::page_mass(context, layer.cache.layer(layer.layer), layer.n_heads, queries_);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t n_pages = queries_[i].stride, n_kv_heads = rows[i].scores.rows;
+    const int64_t group = layer.n_heads / n_kv_heads;
+    for (int64_t head = 0; head < layer.n_heads; ++head) {
+      const std::span<const float> of_head(queries_[i].scores + head * n_pages, n_pages);
+      const std::span<float> sum = rows[i].scores.row(head / group);
+      if (head % group == 0) std::ranges::fill(sum, 0.0f);
+      const float most = *std::ranges::max_element(of_head);
+      float all = 0;
+      for (const float page : of_head) all += std::exp(page - most);
+      for (int64_t page = 0; page < std::ssize(sum); ++page) {
+        sum[page] += std::exp(of_head[rows[i].first + page] - most) / all;
+      }
+      if (head % group + 1 < group) continue;
+      for (float& score : sum) score = std::log(score);
+    }
+  }
 }
 
 int64_t OracleScorer::bytes_per_page(const kernels::KvLayout& layout) const {

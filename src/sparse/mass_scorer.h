@@ -28,7 +28,8 @@ class MassReader {
   std::vector<kernels::PageScores> scores_;
 };
 
-/// Exact top-k: by the mass that a page gets, the largest of the heads' shares.
+/// Exact top-k: by the share of all attention that a page gets, summed over the heads that share a
+/// KV head: what keeps most of it.
 class OracleScorer : public PageScorer {
  public:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
@@ -41,14 +42,15 @@ class OracleScorer : public PageScorer {
   }
 
  private:
-  MassReader reader_;
-  std::vector<const float*> queries_;
+  std::vector<float> of_heads_;  // [rows][n_heads][all pages of the row]
   std::vector<float> scales_;
+  std::vector<kernels::MassQuery> queries_;
 };
 
-/// The same, of products over the r = head_dim / 4 components in which the query is largest (SparQ,
-/// Ribar et al. 2024, section 4, whose r is 32 of 128). SparQ keeps K a second time, transposed, so
-/// that it need not read the other components; here all is read, and counted is what SparQ reads.
+/// By the mass of products over the r = head_dim / 4 components in which the query is largest
+/// (SparQ, Ribar et al. 2024, section 4, whose r is 32 of 128). SparQ keeps K a second time,
+/// transposed, so that it need not read the other components; here all is read, and counted is what
+/// SparQ reads.
 class SparqScorer : public PageScorer {
  public:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,

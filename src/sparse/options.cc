@@ -56,9 +56,9 @@ Status SparseOptions::check(int32_t page_tokens) const {
 }
 
 std::string SparseOptions::amount_text() const {
-  if (budget_tokens > 0) return fmt::format("{} tokens", budget_tokens);
-  if (retain > 0) return fmt::format("what {:g} % of the attention takes", 100 * retain);
-  return fmt::format("{:g} %", 100 * ratio);
+  if (budget_tokens > 0) return fmt::format("{} tokens of each KV head at most", budget_tokens);
+  if (retain > 0) return fmt::format("pages with {:g} % of the attention", 100 * retain);
+  return fmt::format("{:g} % of the pages", 100 * ratio);
 }
 
 std::optional<kv::DigestFormat> digest_format(const SparseOptions& options) {

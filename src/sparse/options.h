@@ -56,11 +56,12 @@ struct SparseOptions {
   std::optional<int32_t> dense_layers;
   kernels::DigestType digest_type = kernels::DigestType::kInt8;
 
-  /// One read of so many is measured against all of K: what share of the attention it kept.
-  int32_t measure_every = 1009;
+  /// One read of so many is measured against all of K: what share of the attention it kept. That
+  /// takes time. A prime, so that it meets every layer; 0: none is.
+  int32_t measure_every = 0;
 
   bool is_on() const { return policy != Policy::kDense; }
-  /// "512 tokens", "12.5 %".
+  /// "12.5 % of the pages": what a token reads.
   std::string amount_text() const;
   /// kInvalidArgument, naming the flag, for numbers that no choice can follow: pages hold
   /// page_tokens.
@@ -77,8 +78,8 @@ inline constexpr int32_t kLeastPages = 2;
 /// What the policy looks pages up by; none: it needs none.
 std::optional<kv::DigestFormat> digest_format(const SparseOptions& options);
 
-/// Whether the policy at this budget may read less than all: false for layers that see a window.
-/// windows: of each layer, 0 for none. Returns of each layer whether it selects.
+/// Of each layer whether it may read less than all: not where it sees a window, nor where it is
+/// one of the dense first ones. window_tokens: of each layer, 0 for none.
 std::vector<bool> selecting_layers(const SparseOptions& options,
                                    std::span<const int32_t> window_tokens);
 

@@ -33,9 +33,6 @@ class PageScorer {
   /// Of all rows of a layer that choose; none has no pages.
   virtual void score(const kernels::Context& context, const kv::SelectingLayer& layer,
                      std::span<const Candidates> rows) = 0;
-  /// Which pages they read now: [rows][n_kv_heads], after score() of the same rows.
-  virtual void chosen(const kv::SelectingLayer&, std::span<const Candidates>,
-                      std::span<const kernels::PageChoice>) {}
   /// What it reads to score a page, all KV heads.
   virtual int64_t bytes_per_page(const kernels::KvLayout& layout) const = 0;
   /// Floats that it keeps while it scores a page for a row, beside the scores.

@@ -6,39 +6,48 @@
 
 namespace weft::sparse {
 
-void ReadMeter::mark_read(std::span<const int32_t> pages, const kernels::HeadPages& list,
-                          int32_t page_tokens) {
-  is_read_.assign(pages.size(), false);
+namespace {
+
+/// Of the row's pages which are in the list; both are in the order of their slots.
+std::vector<bool> pages_read(std::span<const int32_t> pages, const kernels::HeadPages& list,
+                             int32_t page_tokens) {
+  std::vector<bool> is_read(pages.size(), false);
   const int32_t* next = list.block_table;
   const int32_t* const end = next + list.last_slot / page_tokens + 1;
-  for (size_t i = 0; i < pages.size() && next != end; ++i) {  // both in the order of their slots
+  for (size_t i = 0; i < pages.size() && next != end; ++i) {
     if (pages[i] != *next) continue;
-    is_read_[i] = true;
+    is_read[i] = true;
     ++next;
   }
+  return is_read;
 }
 
-double ReadMeter::mass_share(std::span<const float> scores, int32_t page_tokens) const {
+double mass_share(std::span<const float> scores, const std::vector<bool>& is_read,
+                  int32_t page_tokens) {
   const float most = *std::ranges::max_element(scores);
   double all = 0, read = 0;
   for (int64_t t = 0; t < std::ssize(scores); ++t) {
-    const double weight = std::exp(double{scores[t]} - most);
+    const double weight = std::exp(scores[t] - most);
     all += weight;
-    if (is_read_[t / page_tokens]) read += weight;
+    if (is_read[t / page_tokens]) read += weight;
   }
   return read / all;
 }
 
-double ReadMeter::top10_share(std::span<const float> scores, int32_t page_tokens) {
+/// Of the ten largest, ties to the earlier token.
+double top10_share(std::span<const float> scores, const std::vector<bool>& is_read,
+                   int32_t page_tokens) {
   const int64_t n = std::min<int64_t>(10, std::ssize(scores));
-  largest_.resize(scores.size());
-  std::iota(largest_.begin(), largest_.end(), 0);
-  std::ranges::partial_sort(largest_, largest_.begin() + n, [&](int32_t a, int32_t b) {
+  std::vector<int32_t> largest(scores.size());
+  std::iota(largest.begin(), largest.end(), 0);
+  std::ranges::partial_sort(largest, largest.begin() + n, [&](int32_t a, int32_t b) {
     return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
   });
-  const auto is_read = [&](int32_t t) { return is_read_[t / page_tokens]; };
-  return 1.0 * std::count_if(largest_.begin(), largest_.begin() + n, is_read) / n;
+  const auto lies_in_one = [&](int32_t t) { return is_read[t / page_tokens]; };
+  return 1.0 * std::count_if(largest.begin(), largest.begin() + n, lies_in_one) / n;
 }
+
+}  // namespace
 
 void ReadMeter::measure(const kernels::Context& context, const kv::SelectingLayer& layer,
                         const kv::SelectingRow& row, std::span<const kernels::HeadPages> lists,
@@ -57,17 +66,24 @@ void ReadMeter::measure(const kernels::Context& context, const kv::SelectingLaye
   kernels::token_scores(context, layer.cache.layer(layer.layer), layer.n_heads, query);
   // K that is not finite gives no shares.
   if (!std::ranges::all_of(scores_, [](float score) { return std::isfinite(score); })) return;
-  const int64_t group = layer.n_heads / std::ssize(lists);
-  double mass = 0, top10 = 0;
-  for (int64_t head = 0; head < layer.n_heads; ++head) {
-    if (head % group == 0) mark_read(pages, lists[head / group], page_tokens);
-    const std::span<const float> scores(scores_.data() + head * n_tokens, n_tokens);
-    mass += mass_share(scores, page_tokens);
-    top10 += top10_share(scores, page_tokens);
+  if (layer.softcap > 0) {
+    for (float& score : scores_) score = layer.softcap * std::tanh(score / layer.softcap);
   }
+  const int64_t group = layer.n_heads / std::ssize(lists);
+  shares_.resize(layer.n_heads);
+  context.pool.run(std::ssize(lists), [&](int64_t kv_head, int) {
+    const std::vector<bool> is_read = pages_read(pages, lists[kv_head], page_tokens);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      const std::span<const float> scores(scores_.data() + head * n_tokens, n_tokens);
+      shares_[head] = {mass_share(scores, is_read, page_tokens),
+                       top10_share(scores, is_read, page_tokens)};
+    }
+  });
   ++quality.reads;
-  quality.mass += mass / layer.n_heads;
-  quality.top10 += top10 / layer.n_heads;
+  for (const auto& [mass, top10] : shares_) {
+    quality.mass += mass / layer.n_heads;
+    quality.top10 += top10 / layer.n_heads;
+  }
 }
 
 }  // namespace weft::sparse

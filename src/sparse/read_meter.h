@@ -1,6 +1,7 @@
 // How good a choice of pages is: the attention that it keeps, by reading all of K.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "kernels/page_mass.h"
@@ -18,16 +19,9 @@ class ReadMeter {
                ReadQuality& quality);
 
  private:
-  void mark_read(std::span<const int32_t> pages, const kernels::HeadPages& list,
-                 int32_t page_tokens);
-  /// Of one head's scores the share of mass, and of the ten largest, in pages that are read.
-  double mass_share(std::span<const float> scores, int32_t page_tokens) const;
-  double top10_share(std::span<const float> scores, int32_t page_tokens);
-
-  std::vector<float> scores_;     // [n_heads][tokens]
-  std::vector<float> scales_;     // [n_heads]
-  std::vector<bool> is_read_;     // [pages of the row], of the head at hand
-  std::vector<int32_t> largest_;  // tokens
+  std::vector<float> scores_;                      // [n_heads][tokens]
+  std::vector<float> scales_;                      // [n_heads]
+  std::vector<std::pair<double, double>> shares_;  // [n_heads], of mass and of the top ten
 };
 
 }  // namespace weft::sparse

@@ -58,7 +58,9 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
     page_bytes += scorer->scratch_floats_per_page(shape.n_heads) * sizeof(float);
     scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);
   }
-  return 2 * shape.n_rows * n_pages * page_bytes + workspace.bytes(context.pool.size());
+  const int64_t measured =
+      options.measure_every > 0 ? shape.n_slots * (shape.n_heads + 2) * sizeof(float) : 0;
+  return 2 * shape.n_rows * n_pages * page_bytes + measured + workspace.bytes(context.pool.size());
 }
 
 }  // namespace weft::sparse

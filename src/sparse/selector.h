@@ -37,7 +37,8 @@ struct SparseCounters {
   // Where the time went:
   int64_t digest_ns = 0;  // making what pages are told apart by
   int64_t score_ns = 0;
-  int64_t choose_ns = 0;  // and listing
+  int64_t choose_ns = 0;   // and listing
+  int64_t measure_ns = 0;  // of `quality`
 
   /// Over all layers.
   ReadQuality all_quality() const;
