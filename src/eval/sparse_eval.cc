@@ -29,7 +29,6 @@ struct Tally {
   int64_t scored = 0;
   int64_t decoded = 0;  // rows
   double decode_ns = 0;
-  int64_t n_tokens = 0;  // of text and question
   sparse::SparseCounters counters;
 
   void add(const sparse::SparseCounters& c) {
@@ -124,7 +123,7 @@ class Run {
       options.measure_every = kMeasuredEvery;
       WEFT_RETURN_IF_ERROR(engine_.use_sparse(options));
       WEFT_ASSIGN_OR_RETURN(const kv::OwnedSequence sequence, text.first.fork());
-      Tally tally{.trials = 1, .n_tokens = std::ssize(one.text) + std::ssize(one.question)};
+      Tally tally{.trials = 1};
       WEFT_RETURN_IF_ERROR(one.answer_tokens > 0
                                ? answer(sequence, one, tally)
                                : score(sequence, one.question, text.second, tally));
@@ -144,7 +143,6 @@ class Run {
       WEFT_ASSIGN_OR_RETURN(
           logits, append(sequence, std::span(one.question).subspan(i, 1), model::RowKind::kDecode));
     }
-    const bool is_long = options_.task == SparseTask::kSummary;
     WEFT_ASSIGN_OR_RETURN(const engine::Generation generation,
                           engine::generate(engine_, sequence, std::move(logits),
                                            {.max_tokens = one.answer_tokens,
@@ -156,7 +154,7 @@ class Run {
     const std::string& text = generation.text;
     if (one.depth) {
       tally.correct = holds_value(text, one.answers.front()) ? 1 : 0;
-    } else if (is_long) {
+    } else if (options_.task == SparseTask::kSummary) {
       tally.rouge_l = rouge_l(text, one.answers);
     } else {
       tally.f1 = answer_f1(text, one.answers);
@@ -194,7 +192,6 @@ class Run {
     all.scored += one.scored;
     all.decoded += one.decoded;
     all.decode_ns += one.decode_ns;
-    all.n_tokens += one.n_tokens;
     all.add(one.counters);
   }
 

@@ -25,8 +25,8 @@ struct SelectingRow {
 struct SelectingLayer {
   Cache& cache;
   int32_t layer = 0;
-  int32_t n_heads = 0;  // query heads
-  float scale = 1.0f;   // of scores, as attention has it
+  int32_t n_heads = 0;   // query heads
+  float scale = 1.0f;    // of scores, as attention has it
   float softcap = 0.0f;  // likewise
   std::span<const SelectingRow> rows;
 };

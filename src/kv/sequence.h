@@ -47,7 +47,7 @@ struct Sequence {
   PositionMap positions;              // of all slots
   int32_t reserved = 0;               // tokens after them that an open reservation may write
   bool has_reservation = false;
-  int64_t changes = 0;  // of committed slots
+  int64_t changes = 0;                 // of committed slots
   std::vector<ReplacedPage> replaced;  // held for the open reservation's rollback
 };
 

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "base/check.h"
 #include "base/narrow.h"
 
 namespace weft::sparse {
