@@ -1,8 +1,8 @@
-// What sparse decoding adds to a step, layer by layer: scoring all pages by their digests, choosing
-// among them, and making digests of new pages; in the shapes of a 1B model (Llama 3.2) and of one
-// of 7B without grouped queries. GB/s are of digests, or of K that digests are made of; `share` is
-// the rate as a share of a plain read's of the same bytes, in turns. Times are the wall's.
-// --benchmark_filter=avx2/ and the like choose.
+// What sparse decoding adds to a step, layer by layer: scoring all pages by their digests and some
+// by their tokens' labels, choosing among them, and making digests of new pages; in the shapes of a
+// 1B model (Llama 3.2) and of one of 7B without grouped queries. GB/s are of digests, or of K that
+// digests are made of; `share` is the rate as a share of a plain read's of the same bytes, in
+// turns. Times are the wall's. --benchmark_filter=avx2/ and the like choose.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "kernels/kv_codec.h"
 #include "kernels/page_digest.h"
 #include "kernels/page_mass.h"
+#include "kernels/token_labels.h"
 #include "kernels/top_pages.h"
 #include "support/instruction_sets.h"
 #include "support/numbers.h"
@@ -160,6 +161,47 @@ void run_make(benchmark::State& state, Isa isa, const Shape& shape, const Type& 
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
+/// Labels of 512 pages of 2,048 for one row, layer after layer, all KV heads the same ones.
+void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind kind,
+                int n_threads) {
+  constexpr int32_t kPlaces = 512;
+  const DigestLayout digest_layout = {DigestKind::kCuboidMean, DigestType::kInt8, shape.head_dim,
+                                      shape.n_kv_heads};
+  const LabelLayout layout = {kind, shape.head_dim, shape.n_kv_heads, kPageTokens};
+  const int64_t n = int64_t{kPages} * shape.n_kv_heads;
+  auto digests = AlignedBuffer<std::byte>::uninitialised(n * digest_bytes(digest_layout));
+  auto labels = AlignedBuffer<std::byte>::uninitialised(kLayers * n * label_bytes(layout));
+  std::vector<uint8_t> channels(shape.n_kv_heads * kLabelChannels);
+  for (size_t i = 0; i < channels.size(); ++i) channels[i] = i % kLabelChannels * 3;
+  std::vector<std::byte> kv_bytes = random_pages(shape, kPages);
+  const std::vector<int32_t> pages = all_pages(kPages);
+  TestPool pool(n_threads);
+  const Context context{pool, isa};
+  const PagedKv kv = make_paged_kv(kv_layout_of(shape), kv_bytes.data());
+  const PagedDigests paged = make_paged_digests(digest_layout, digests.data());
+  const auto of_layer = [&](int64_t layer) {
+    return make_paged_labels(layout, labels.data() + layer * n * label_bytes(layout),
+                             kind == LabelKind::kChannels ? channels.data() : nullptr);
+  };
+  make_digests(context, kv, pages, paged);
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    make_labels(context, kv, pages, paged, of_layer(layer));
+  }
+  std::vector<int32_t> places(kPlaces);
+  for (int32_t i = 0; i < kPlaces; ++i) places[i] = i * kPages / kPlaces;
+  const std::vector<std::span<const int32_t>> of_heads(shape.n_kv_heads, places);
+  const std::vector<float> q = random_floats(shape.n_heads * shape.head_dim, 2);
+  std::vector<float> scores(int64_t{shape.n_heads} * kPlaces);
+  int64_t layer = 0;
+  for (auto _ : state) {
+    const LabelQuery query = {q.data(), pages, of_heads, scores.data(), kPlaces};
+    score_labels(context, paged, of_layer(layer++ % kLayers), shape.n_heads, 0.125f, {&query, 1});
+    benchmark::ClobberMemory();
+  }
+  state.counters["pages/s"] = benchmark::Counter(1.0 * kPlaces * shape.n_heads,
+                                                 benchmark::Counter::kIsIterationInvariantRate);
+}
+
 /// One KV head's choice.
 void run_choose(benchmark::State& state, Isa isa, int64_t n_chosen, int64_t n_pages) {
   TestPool pool(1);
@@ -219,6 +261,12 @@ void register_all() {
           add(of + "score_2048" + end, run_score, isa, shape, type, n_threads)->UseManualTime();
           add(of + "make_64" + end, run_make, isa, shape, type, n_threads)->UseRealTime();
         }
+        add(set + shape.name + "/sides/score_512" + end, run_labels, isa, shape, LabelKind::kSides,
+            n_threads)
+            ->UseRealTime();
+        add(set + shape.name + "/channels/score_512" + end, run_labels, isa, shape,
+            LabelKind::kChannels, n_threads)
+            ->UseRealTime();
         add(set + shape.name + "/group" + end, run_group, isa, shape, n_threads)->UseRealTime();
         add(set + shape.name + "/mass" + end, run_mass, isa, shape, n_threads)->UseRealTime();
       }

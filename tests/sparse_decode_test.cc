@@ -200,12 +200,15 @@ TEST_P(SparseDecode, GroupedPositionsAreThoseThatPagesAreScoredBy) {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, SparseDecode,
                          ::testing::Combine(::testing::Values("llama", "qwen3", "gemma3"),
-                                            ::testing::Values(Policy::kQuest, Policy::kGsa,
+                                            ::testing::Values(Policy::kQuest, Policy::kLabels,
+                                                              Policy::kDoubleSparsity, Policy::kGsa,
                                                               Policy::kStreaming, Policy::kH2o,
                                                               Policy::kOracle)),
                          [](const auto& test) {
-                           return std::string(std::get<0>(test.param)) + "_" +
-                                  sparse::kPolicies.name(std::get<1>(test.param));
+                           std::string name = std::string(std::get<0>(test.param)) + "_" +
+                                              sparse::kPolicies.name(std::get<1>(test.param));
+                           std::erase(name, '-');
+                           return name;
                          });
 
 TEST(RandomSequence, IsAsLongAsAskedAndDecodes) {

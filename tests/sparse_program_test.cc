@@ -57,14 +57,19 @@ TEST_F(SparseProgram, ABudgetThatCoversTheTextIsPlain) {
 
 TEST_F(SparseProgram, JsonSaysWhatWasReadAndWhyNot) {
   EXPECT_FALSE(generate({"--json"}).json().contains("sparse"));
-  for (const Arguments& amount :
-       {Arguments{"--budget", "128"}, {"--sparse-ratio", "0.1"}, {"--retain", "0.5"}}) {
-    Arguments flags{"--json", "--sparse", "quest"};
-    flags.insert(flags.end(), amount.begin(), amount.end());
+  // Without a policy the usual one.
+  for (const Arguments& asked : {Arguments{"--sparse", "quest", "--budget", "128"},
+                                 {"--sparse", "quest", "--sparse-ratio", "0.1"},
+                                 {"--sparse", "quest", "--retain", "0.5"},
+                                 {"--sparse", "double-sparsity", "--budget", "128"},
+                                 {"--retain", "0.5"},
+                                 {"--budget", "128"}}) {
+    Arguments flags{"--json"};
+    flags.insert(flags.end(), asked.begin(), asked.end());
     const Outcome outcome = generate(flags);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     const Json sparse = outcome.json()["sparse"];
-    EXPECT_EQ(sparse["policy"], "quest");
+    EXPECT_EQ(sparse["policy"], asked[0] == "--sparse" ? asked[1] : "labels");
     // Of four layers two are dense; the last token of an answer is not run.
     EXPECT_EQ(sparse["reads"], 4 * 23);
     EXPECT_EQ(sparse["dense_reads"]["dense_layers"], 2 * 23);
@@ -84,7 +89,8 @@ TEST_F(SparseProgram, JsonSaysWhatWasReadAndWhyNot) {
 
 TEST_F(SparseProgram, RefusesWhatCannotBe) {
   expect_error(generate({"--sparse", "quest"}), 2, "--sparse quest needs one of --budget");
-  expect_error(generate({"--budget", "64"}), 2, "--budget goes with a --sparse policy");
+  expect_error(generate({"--sparse", "dense", "--budget", "64"}), 2, "--budget goes with a");
+  expect_error(generate({"--dense-layers", "1"}), 2, "--dense-layers goes with --budget");
   expect_error(generate({"--sparse", "dense", "--retain", "0.5"}), 2, "--retain goes with");
   expect_error(generate({"--sparse", "quests", "--budget", "64"}), 2, "did you mean quest?");
   expect_error(generate({"--sparse", "quest", "--budget", "0"}), 2, "--budget 0: must be");
@@ -101,7 +107,7 @@ TEST_F(SparseProgram, RefusesWhatCannotBe) {
   EXPECT_EQ(generate({"--sparse", "quest", "--budget", "64", "--dense-layers", "1000"}).status, 0);
   expect_error(run({"perplexity", "-f", path("book.txt"), "-c", "256", "--endless", "sinks"},
                    {"--sparse", "quest", "--budget", "64"}),
-               2, "--sparse and --endless");
+               2, "sparse decoding and --endless");
 }
 
 TEST_F(SparseProgram, PagesOfOtherSizesGiveTheSameTextWithoutIt) {

@@ -159,22 +159,27 @@ Flag add_sparse_flags(Command command, ModelFlags& flags) {
     help += fmt::format("{} {}, {}", names.size() == 1 ? "" : ";", policy.name, policy.help);
   }
   Flag sparse =
-      command.add_option("--sparse", flags.sparse_policy, help + " (default: dense)").one_of(names);
+      command
+          .add_option("--sparse", flags.sparse_policy,
+                      fmt::format("{} (default: dense, or {} where one of the next three is given)",
+                                  help, sparse::kPolicies.name(sparse::kUsualPolicy)))
+          .one_of(names);
   Flag budget = command
                     .add_option("--budget", o.budget_tokens,
-                                "--sparse: tokens that each KV head of a layer reads at most, in "
-                                "whole pages")
+                                "sparse decoding: tokens that each KV head of a layer reads at "
+                                "most, in whole pages")
                     .in_range(1, 1 << 30);
   const auto is_share = [](double share) { return share > 0 && share <= 1; };
-  Flag ratio =
-      command
-          .add_option("--sparse-ratio", o.ratio, "--sparse: the share of the pages that it reads")
-          .must(is_share, "a number over 0 and at most 1")
-          .excludes(budget);
+  Flag ratio = command
+                   .add_option("--sparse-ratio", o.ratio,
+                               "sparse decoding: the share of the pages that it reads")
+                   .must(is_share, "a number over 0 and at most 1")
+                   .excludes(budget);
   command
-      .add_option("--retain", o.retain,
-                  "--sparse: as many pages as get this share of the attention, as far as the "
-                  "policy can tell; each KV head its own")
+      .add_option(
+          "--retain", o.retain,
+          "sparse decoding: as many pages as get this share of the attention, as far as the "
+          "policy can tell; each KV head its own")
       .must(is_share, "a number over 0 and at most 1")
       .excludes(budget)
       .excludes(ratio);
@@ -182,23 +187,35 @@ Flag add_sparse_flags(Command command, ModelFlags& flags) {
   return sparse;
 }
 
+bool asks_for_sparse(const ModelFlags& flags) {
+  const sparse::SparseOptions& o = flags.sparse;
+  const bool is_dense = flags.sparse_policy == sparse::kPolicies.name(sparse::Policy::kDense);
+  return !is_dense &&
+         (!flags.sparse_policy.empty() || o.budget_tokens != 0 || o.ratio != 0 || o.retain != 0);
+}
+
 namespace {
 
-/// kInvalidArgument for an amount without a policy, too.
+/// An amount alone asks for the usual policy; with dense it is kInvalidArgument.
 Result<sparse::SparseOptions> sparse_options(const ModelFlags& flags) {
   sparse::SparseOptions options = flags.sparse;
-  options.policy = *sparse::kPolicies.find(flags.sparse_policy);
   if (flags.dense_layers >= 0) options.dense_layers = flags.dense_layers;
-  if (!options.is_on()) {
-    const char* given = options.budget_tokens != 0 ? "--budget"
-                        : options.ratio != 0       ? "--sparse-ratio"
-                        : options.retain != 0      ? "--retain"
-                        : flags.dense_layers >= 0  ? "--dense-layers"
-                                                   : nullptr;
-    if (given != nullptr) {
-      return invalid_argument(
-          fmt::format("{} goes with a --sparse policy, as --sparse quest", given));
-    }
+  const char* amount = options.budget_tokens != 0 ? "--budget"
+                       : options.ratio != 0       ? "--sparse-ratio"
+                       : options.retain != 0      ? "--retain"
+                                                  : nullptr;
+  if (!flags.sparse_policy.empty()) {
+    options.policy = *sparse::kPolicies.find(flags.sparse_policy);
+  } else if (amount != nullptr) {
+    options.policy = sparse::kUsualPolicy;
+  }
+  if (options.is_on()) return options;
+  if (amount != nullptr) {
+    return invalid_argument(
+        fmt::format("{} goes with a --sparse policy, and dense reads everything", amount));
+  }
+  if (flags.dense_layers >= 0) {
+    return invalid_argument("--dense-layers goes with --budget, --sparse-ratio or --retain");
   }
   return options;
 }

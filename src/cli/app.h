@@ -46,12 +46,12 @@ struct ModelFlags {
   int32_t neighbour_tokens = kv::kUsualNeighbours;
   bool beyond_context = false;
   sparse::SparseOptions sparse;  // EngineOptions::sparse's, with the next two
-  std::string sparse_policy = "dense";
-  int32_t page_tokens = 0;     // 0: as usual
-  int32_t dense_layers = -1;   // -1: as usual
-  int32_t n_contexts = 1;      // that a command fills at once; no flag
-  engine::StepNeeds steps;     // EngineOptions'; no flag
-  bool rolls_windows = false;  // EngineOptions', unless swa_full; no flag
+  std::string sparse_policy;     // empty: what amounts ask for
+  int32_t page_tokens = 0;       // 0: as usual
+  int32_t dense_layers = -1;     // -1: as usual
+  int32_t n_contexts = 1;        // that a command fills at once; no flag
+  engine::StepNeeds steps;       // EngineOptions'; no flag
+  bool rolls_windows = false;    // EngineOptions', unless swa_full; no flag
   bool swa_full = false;
   bool verbose = false;
   std::string compute = "auto";
@@ -71,6 +71,8 @@ inline constexpr int32_t kMeasuredEvery = 211;
 /// --sparse, its amounts (--budget, --sparse-ratio, --retain), --dense-layers and --page-tokens;
 /// returns the first. Of what decodes no row they are no part.
 Flag add_sparse_flags(Command command, ModelFlags& flags);
+/// Whether they ask for a policy.
+bool asks_for_sparse(const ModelFlags& flags);
 /// The last two of them alone.
 void add_page_flags(Command command, ModelFlags& flags);
 /// With --sparse what decode read, as "sparse" of the answer.

@@ -191,8 +191,8 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   flags.model.sparse.measure_every = flags.json ? kMeasuredEvery : 0;
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(app.env, flags.file, kMaxTextBytes));
   if (!flags.endless.empty()) {
-    if (flags.model.sparse_policy != "dense") {
-      return invalid_argument("--sparse and --endless do not go together: give one");
+    if (asks_for_sparse(flags.model)) {
+      return invalid_argument("sparse decoding and --endless do not go together: give one");
     }
     return run_endless(app, flags, text);
   }

@@ -25,7 +25,7 @@ constexpr int64_t kMostSettings = 256;
 struct EvalSparseFlags {
   ModelFlags model;
   std::string task = "passkey";
-  std::string policies = "dense,quest,oracle";
+  std::string policies = "dense,quest,labels,oracle";
   std::string budgets = "128,256,512,1024";
   std::string lengths;  // "": three quarters of the context
   std::string file;
@@ -111,7 +111,7 @@ Status choose_lengths(App& app, eval::SparseTask task, EvalSparseFlags& flags,
 Status read_material(App& app, eval::SparseTask task, const EvalSparseFlags& flags,
                      eval::SparseTaskOptions& cases) {
   if (flags.file.empty()) return Status::ok();
-  if (task == eval::SparseTask::kQa || task == eval::SparseTask::kSummary) {
+  if (eval::has_examples(task)) {
     WEFT_ASSIGN_OR_RETURN(cases.examples, eval::read_dataset(app.env, flags.file, 0));
     return Status::ok();
   }
@@ -158,13 +158,13 @@ std::string result_text(const eval::SparseRow& r) {
 
 void print_rows(const std::vector<eval::SparseRow>& rows) {
   fmt::print("the text is prefilled densely, the question comes token by token\n");
-  fmt::print("{:<10} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9}\n", "policy", "budget",
+  fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9}\n", "policy", "budget",
              "length", "depth", "result", "mass", "top 10", "bytes", "tokens/s");
   const auto share = [](const std::optional<double>& x) {
     return x ? fmt::format("{:.3f}", *x) : std::string("-");
   };
   for (const eval::SparseRow& r : rows) {
-    fmt::print("{:<10} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9.1f}\n", r.policy,
+    fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9.1f}\n", r.policy,
                r.budget_tokens ? fmt::format("{}", *r.budget_tokens) : "all", r.length_tokens,
                r.depth ? fmt::format("{:.2f}", *r.depth) : "all", result_text(r),
                share(r.mass_kept), share(r.top10_recall), share(r.bytes_read_share),
@@ -228,6 +228,7 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
           fmt::format("--budgets {}: at least {} are needed, two pages of the KV cache",
                       setting.budget_tokens, least));
     }
+    WEFT_RETURN_IF_ERROR(engine->use_sparse(setting));  // what cannot be is said before it begins
   }
   std::optional<AtomicFile> report;
   if (!flags.html_file.empty()) {
@@ -268,7 +269,7 @@ void add_eval_sparse_command(Command eval, App& app) {
   command.add_option("--task", flags->task, fmt::format("what is asked (default: {})", flags->task))
       .one_of(eval::kSparseTasks.names());
   command.add_option("-f,--file", flags->file,
-                     "the text, or for qa and summary questions with passages, as JSON");
+                     "the text, or for qa, summary and fewshot examples, as JSON");
   command.add_option(
       "--policies", flags->policies,
       fmt::format("of {}, with commas (default: {})", sparse::kPolicies.listed(), flags->policies));

@@ -20,6 +20,7 @@
 #include "engine/compute_choice.h"
 #include "engine/context_size.h"
 #include "engine/kv_size.h"
+#include "engine/label_channels.h"
 #include "engine/prefill_rates.h"
 #include "sparse/selector.h"
 
@@ -84,7 +85,8 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                          options.compute, options.compute_kept_file));
   engine->calibration_ms_ = env.ms_since(calibration_ns);
   WEFT_RETURN_IF_ERROR(options.sparse.check(page_tokens_of(options)));
-  engine->make_selector(options.sparse);
+  WEFT_ASSIGN_OR_RETURN(const sparse::SparseOptions sparse, engine->complete(options.sparse));
+  engine->make_selector(sparse);
   WEFT_RETURN_IF_ERROR(engine->make_cache(options));  // what a step takes depends on the path
   engine->load_ms_ = env.ms_since(begin_ns) - engine->calibration_ms_;
   engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
@@ -119,6 +121,15 @@ Status Engine::open_model(const EngineOptions& options) {
   return Status::ok();
 }
 
+Result<sparse::SparseOptions> Engine::complete(sparse::SparseOptions options) {
+  if (options.policy != sparse::Policy::kDoubleSparsity) return options;
+  if (label_channels_.empty()) {
+    WEFT_ASSIGN_OR_RETURN(label_channels_, label_channels(*model_, *tokenizer_, context_));
+  }
+  options.channels = label_channels_;
+  return options;
+}
+
 void Engine::make_selector(const sparse::SparseOptions& options) {
   sparse_ = options;
   selector_ = nullptr;
@@ -134,11 +145,12 @@ void Engine::make_selector(const sparse::SparseOptions& options) {
   selector_ = sparse::make_selector(sparse_, std::move(selects), env_);
 }
 
-Status Engine::use_sparse(const sparse::SparseOptions& options) {
+Status Engine::use_sparse(const sparse::SparseOptions& asked) {
   if (is_kv_limited_) {
     return invalid_argument("--kv-limit: the policy of sparse decoding cannot change under one");
   }
-  WEFT_RETURN_IF_ERROR(options.check(cache_->page_tokens()));
+  WEFT_RETURN_IF_ERROR(asked.check(cache_->page_tokens()));
+  WEFT_ASSIGN_OR_RETURN(const sparse::SparseOptions options, complete(asked));
   const auto format = sparse::digest_format(options);
   if (format != sparse::digest_format(sparse_)) {
     forward_->set_selector(nullptr);

@@ -244,6 +244,8 @@ class Engine {
     if (is_kv_limited_) forward_->reserve(block_rows_);
   }
   StepMemory step_memory() const;
+  /// What the model adds to what the user asks of sparse decoding.
+  Result<sparse::SparseOptions> complete(sparse::SparseOptions options);
   void make_selector(const sparse::SparseOptions& options);
   void log_opened(const EngineOptions& options) const;
   void log_prompt(std::span<const Appended> appended, double ms) const;
@@ -258,6 +260,7 @@ class Engine {
   kv::Cache::Options cache_options_;
   std::unique_ptr<kv::Cache> cache_;
   sparse::SparseOptions sparse_;
+  std::vector<uint8_t> label_channels_;  // once they were asked for
   std::unique_ptr<sparse::CountingSelector> selector_;  // before what refers to it
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;

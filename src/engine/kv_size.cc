@@ -40,9 +40,10 @@ std::vector<kv::RollingWindow> rolling_windows(const KvRequest& request,
 
 int64_t kv_cache_bytes(const kv::Cache::Options& cache, int64_t n_pages) {
   int64_t page_bytes = int64_t{cache.layout.page_tokens} * kernels::kv_token_bytes(cache.layout);
-  // A digest, and of which of its page's lives it is.
+  // A digest, its tokens' labels, and of which of its page's lives they are.
   if (cache.digests) {
-    page_bytes += kv::page_digest_bytes(*cache.digests, cache.layout) + sizeof(uint64_t);
+    page_bytes += kv::page_digest_bytes(*cache.digests, cache.layout) +
+                  kv::page_label_bytes(*cache.digests, cache.layout) + sizeof(uint64_t);
   }
   int64_t n_bytes = 0;
   for (const int32_t group : cache.layer_groups) {

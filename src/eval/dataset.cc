@@ -25,10 +25,20 @@ Result<std::string> string_field(const Json& object, const char* key, bool requi
   return found->get<std::string>();
 }
 
+Result<Example> read_dialogue(const Json& item, const std::string& where) {
+  Example example{.question = "Summarize the dialogue.", .is_dialogue = true};
+  WEFT_ASSIGN_OR_RETURN(std::string dialogue, string_field(item, "dialogue", true, where));
+  WEFT_ASSIGN_OR_RETURN(std::string summary, string_field(item, "summary", true, where));
+  example.passages.push_back({.title = "Dialogue", .text = std::move(dialogue), .is_gold = true});
+  example.answers.push_back(std::move(summary));
+  return example;
+}
+
 /// kCorrupt, with `where` first, for a field that is missing or of another type. Unknown fields are
 /// let pass: the sets carry ids and scores of their own.
 Result<Example> read_example(const Json& item, const std::string& where) {
   if (!item.is_object()) return corrupt(where + ": no object");
+  if (!item.contains("question") && item.contains("dialogue")) return read_dialogue(item, where);
   Example example;
   WEFT_ASSIGN_OR_RETURN(example.question, string_field(item, "question", true, where));
   const auto answers = item.find("answers");

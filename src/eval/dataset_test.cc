@@ -46,6 +46,25 @@ TEST_F(Dataset, HasQuestionsAnswersAndPassages) {
   EXPECT_FALSE((*examples)[1].passages[0].is_gold);
 }
 
+TEST_F(Dataset, ADialogueIsAPassageWithItsSummary) {
+  const auto examples =
+      read(R"([{"dialogue": "A: Hi\nB: Hello", "summary": "They greet.", "split": "train"}])");
+  ASSERT_TRUE(examples.is_ok()) << examples.status().message();
+  const Example& one = examples->front();
+  EXPECT_TRUE(one.is_dialogue);
+  EXPECT_THAT(one.answers, ElementsAre("They greet."));
+  ASSERT_EQ(one.passages.size(), 1u);
+  EXPECT_EQ(one.passages[0].text, "A: Hi\nB: Hello");
+  EXPECT_FALSE(
+      read(R"([{"question": "?", "answers": ["a"], "ctxs": [{"text": ""}], "dialogue": 5}])")
+          ->front()
+          .is_dialogue);
+  EXPECT_THAT(read(R"([{"dialogue": "A: Hi"}])").status().message(),
+              HasSubstr("example 0: 'summary' is no string"));
+  EXPECT_THAT(read(R"([{"dialogue": 5, "summary": ""}])").status().message(),
+              HasSubstr("'dialogue' is no string"));
+}
+
 TEST_F(Dataset, ALimitTakesTheFirst) {
   EXPECT_EQ(read(kTwo, 1)->size(), 1u);
   EXPECT_EQ(read(kTwo, 3)->size(), 2u);

@@ -146,7 +146,7 @@ class Run {
     WEFT_ASSIGN_OR_RETURN(const engine::Generation generation,
                           engine::generate(engine_, sequence, std::move(logits),
                                            {.max_tokens = one.answer_tokens,
-                                            .one_line = options_.task == SparseTask::kQa},
+                                            .one_line = has_short_answers(options_.task)},
                                            [&](std::string_view) { return goes_on(); }));
     if (generation.stop_reason == engine::StopReason::kCancelled) return stopped();
     tally.decode_ns = engine_.env().monotonic_ns() - begin_ns;
@@ -232,7 +232,7 @@ class Run {
     if (task != SparseTask::kPerplexity && task != SparseTask::kSummary) {
       row.accuracy = tally.correct / n;
     }
-    if (task == SparseTask::kQa) row.f1 = tally.f1 / n;
+    if (has_short_answers(task)) row.f1 = tally.f1 / n;
     if (task == SparseTask::kSummary) row.rouge_l = tally.rouge_l / n;
     // Digests of the text are made once, whatever is asked, and nobody but an evaluation measures.
     const double token_ns = (tally.decode_ns - c.digest_ns - c.measure_ns) / tally.decoded;

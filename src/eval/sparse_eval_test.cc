@@ -2,6 +2,7 @@
 // smaller one reads less, and rows come in the order that is promised.
 #include "eval/sparse_eval.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -134,6 +135,58 @@ TEST_F(SparseEval, QuestionsAndSummariesAreOverPassages) {
     EXPECT_EQ(rows[0].trials, 2);
     EXPECT_EQ(rows[0].f1.has_value(), task == SparseTask::kQa);
     EXPECT_EQ(rows[0].rouge_l.has_value(), task == SparseTask::kSummary);
+  }
+}
+
+TEST_F(SparseEval, FewshotHasFiveAnswersBeforeTheQuestion) {
+  std::vector<Example> examples(7);
+  for (size_t i = 0; i < examples.size(); ++i) {
+    examples[i].question = fmt::format("What is {}?", i);
+    examples[i].answers = {fmt::format("thing {}", i)};
+    examples[i].passages = {{"Title", fmt::format("gold of {}", i), true},
+                            {"Other", fmt::format("noise of {}", i), false}};
+  }
+  const auto cases =
+      sparse_cases(*engine_, SparseTask::kFewshot, {.length_tokens = 1900, .examples = examples});
+  ASSERT_TRUE(cases.is_ok()) << cases.status().message();
+  ASSERT_EQ(cases->size(), 7u);
+  for (size_t i = 0; i < cases->size(); ++i) {
+    const std::string text = engine_->tokenizer().decode((*cases)[i].text);
+    for (size_t j = 0; j < examples.size(); ++j) {
+      const bool is_shot = j != i && j != (i + 6) % 7;  // the five after it
+      const auto has = [&](const std::string& what) {
+        return text.find(fmt::format("{} {}", what, j)) != std::string::npos;
+      };
+      EXPECT_EQ(has("Answer: thing"), is_shot) << i << " " << j;
+      EXPECT_EQ(has("gold of"), is_shot || j == i);
+      EXPECT_EQ(has("noise of"), j == i);
+    }
+    EXPECT_EQ((*cases)[i].answers, examples[i].answers);
+  }
+  const auto too_few =
+      sparse_cases(*engine_, SparseTask::kFewshot,
+                   {.length_tokens = 1900, .examples = {examples.begin(), examples.begin() + 5}});
+  EXPECT_THAT(too_few.status().message(), HasSubstr("needs 6 examples or more, here are 5"));
+}
+
+TEST_F(SparseEval, ADialogueIsSummarizedAfterAsManyOthersAsFit) {
+  std::vector<Example> examples(40);
+  for (Example& example : examples) {
+    example = {.question = "Summarize the dialogue.",
+               .answers = {"They talk."},
+               .passages = {{"Dialogue", words(5), true}},
+               .is_dialogue = true};
+  }
+  for (const int32_t length : {900, 1800}) {
+    const auto cases = sparse_cases(*engine_, SparseTask::kSummary,
+                                    {.length_tokens = length, .n_trials = 3, .examples = examples});
+    ASSERT_TRUE(cases.is_ok()) << cases.status().message();
+    ASSERT_EQ(cases->size(), 3u);
+    for (const SparseCase& one : *cases) {
+      const auto n = std::ssize(one.text) + std::ssize(one.question);
+      EXPECT_LE(n, length);
+      EXPECT_GT(n, length - 300);
+    }
   }
 }
 

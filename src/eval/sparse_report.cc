@@ -125,17 +125,22 @@ bool is_lossless(const Metric& quality, double value, double dense) {
   return quality.value == kPerplexity.value ? value <= kAllowedPerplexity * dense : value >= dense;
 }
 
-/// rows: of one task and length. None: no budget of the policy's is.
-std::optional<int32_t> lossless_budget(const Rows& rows, const std::string& policy,
-                                       const Metric& quality, double dense) {
-  std::optional<int32_t> least;
+/// rows: of one task and length. Null: no budget of the policy's is.
+const SparseRow* lossless_row(const Rows& rows, const std::string& policy, const Metric& quality,
+                              double dense) {
+  const SparseRow* least = nullptr;
   for (const SparseRow* row : rows) {
     const std::optional<double>& value = row->*quality.value;
     if (row->policy != policy || !row->budget_tokens || !value) continue;
     if (!is_lossless(quality, *value, dense)) continue;
-    least = std::min(least.value_or(*row->budget_tokens), *row->budget_tokens);
+    if (least == nullptr || *row->budget_tokens < *least->budget_tokens) least = row;
   }
   return least;
+}
+
+/// With what a token takes, where that was measured.
+std::string with_latency(std::string text, const SparseRow& row) {
+  return row.tokens_per_s ? fmt::format("{} ({:.1f} ms)", text, 1e3 / *row.tokens_per_s) : text;
 }
 
 /// The rows of the table for one task: a line for each length and kind of quality.
@@ -145,20 +150,22 @@ std::string lossless_lines(const std::string& task, const Rows& rows,
   for (const Metric& quality : kQualities) {
     for (const int32_t length : lengths_of(rows)) {
       Rows of;
-      std::optional<double> dense;
+      const SparseRow* reference = nullptr;
       for (const SparseRow* row : rows) {
         if (row->length_tokens != length) continue;
         of.push_back(row);
-        if (row->policy == kReferencePolicy) dense = row->*quality.value;
+        if (row->policy == kReferencePolicy) reference = row;
       }
-      if (!dense) continue;
+      if (reference == nullptr || !(reference->*quality.value)) continue;
+      const double dense = *(reference->*quality.value);
       std::vector<Cell> cells{{task, true},
                               {quality.title(), true},
                               {fmt::format("{}", length)},
-                              {number_text(*dense, quality.format)}};
+                              {with_latency(number_text(dense, quality.format), *reference)}};
       for (const std::string& policy : policies) {
-        const std::optional<int32_t> budget = lossless_budget(of, policy, quality, *dense);
-        cells.push_back({budget ? fmt::format("{}", *budget) : "–"});
+        const SparseRow* const row = lossless_row(of, policy, quality, dense);
+        cells.push_back(
+            {row != nullptr ? with_latency(fmt::format("{}", *row->budget_tokens), *row) : "–"});
       }
       lines += table_row("td", "", cells);
     }
@@ -232,7 +239,7 @@ std::string lossless_section(std::span<const Task> tasks, const PolicyLooks& loo
   if (lines.empty() || policies.empty()) return {};
   return "<h2 id=\"lossless\">Lossless budget</h2>\n<p>The least budget, in tokens, at which a "
          "policy's accuracy, F1 or ROUGE-L is no less than the dense path's, or its perplexity at "
-         "most 1 % more; – where none is.</p>\n" +
+         "most 1 % more, – where none is; and what a token takes then.</p>\n" +
          table_html(head, lines);
 }
 

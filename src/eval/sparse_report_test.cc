@@ -236,6 +236,14 @@ TEST(SparseReport, TheLosslessBudgetIsTheLeastThatIsAsAccurateAsDense) {
                         accuracy_row("quest", 512, 0.9), accuracy_row("quest", 256, 0.89),
                         accuracy_row("h2o", 1024, 0.85)}),
               ElementsAre("passkey", "Accuracy (%)", "4096", "90.0", "512", "–"));
+  // Where it was measured with its latency.
+  std::vector<SparseRow> timed = {accuracy_row("dense", std::nullopt, 0.9),
+                                  accuracy_row("quest", 512, 0.9), accuracy_row("quest", 256, 0.9)};
+  timed[0].tokens_per_s = 80;
+  timed[1].tokens_per_s = 100;
+  timed[2].tokens_per_s = 125;
+  EXPECT_THAT(lossless(timed),
+              ElementsAre("passkey", "Accuracy (%)", "4096", "90.0 (12.5 ms)", "256 (8.0 ms)"));
   // Another length's or depth's rows do not count.
   std::vector<SparseRow> rows = {accuracy_row("dense", std::nullopt, 0.9),
                                  accuracy_row("quest", 512, 1.0, 8192),

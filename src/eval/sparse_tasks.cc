@@ -14,6 +14,7 @@ namespace {
 constexpr int32_t kQaTokens = 16;        // as in evaluate()
 constexpr int32_t kSummaryTokens = 192;  // MultiNews' summaries have some 300 words, and begin with
                                          // what matters
+constexpr int32_t kDialogueTokens = 64;  // SAMSum's have 20 words
 
 Result<std::vector<SparseCase>> needle_cases(const engine::Engine& engine, int32_t n_needles,
                                              const SparseTaskOptions& options) {
@@ -71,27 +72,72 @@ Result<std::vector<SparseCase>> perplexity_cases(const engine::Engine& engine,
   return cases;
 }
 
+/// Another example with its answer: the passages that hold it, the question, what is right.
+Result<std::vector<int32_t>> shot(const engine::RagPrompt& rag, const Example& example) {
+  std::string text;
+  for (const EvalPassage& passage : example.passages) {
+    if (passage.is_gold) text += passage.text + "\n";
+  }
+  text += fmt::format("Question: {}\nAnswer: {}", example.question, example.answers.front());
+  return rag.chunk("Example", text);
+}
+
+/// The examples after the one at `at`, round about, in this order; as many as `most`, and as
+/// `room_tokens` have space for.
+Status add_shots(const engine::RagPrompt& rag, std::span<const Example> examples, int64_t at,
+                 int64_t most, int64_t room_tokens, std::vector<int32_t>& text) {
+  const int64_t end = std::min(most, std::ssize(examples) - 1);
+  for (int64_t i = 1; i <= end; ++i) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                          shot(rag, examples[(at + i) % examples.size()]));
+    room_tokens -= std::ssize(tokens);
+    if (room_tokens < 0) break;
+    text.insert(text.end(), tokens.begin(), tokens.end());
+  }
+  return Status::ok();
+}
+
 /// As `weft ask` puts it.
-Result<std::vector<SparseCase>> example_cases(const engine::Engine& engine, int32_t answer_tokens,
+Result<std::vector<SparseCase>> example_cases(const engine::Engine& engine, SparseTask task,
                                               const SparseTaskOptions& options) {
-  if (options.examples.empty()) {
-    return invalid_argument("--task qa and summary need questions over passages: -f FILE");
+  const std::span<const Example> examples = options.examples;
+  if (examples.empty()) {
+    return invalid_argument(
+        fmt::format("--task {} needs questions over passages: -f FILE", kSparseTasks.name(task)));
+  }
+  if (task == SparseTask::kFewshot && std::ssize(examples) <= kShots) {
+    return invalid_argument(fmt::format("--task fewshot needs {} examples or more, here are {}",
+                                        kShots + 1, examples.size()));
   }
   WEFT_ASSIGN_OR_RETURN(const engine::RagPrompt rag, engine::RagPrompt::for_engine(engine));
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> prefix, rag.prefix());
   std::vector<SparseCase> cases;
-  for (const Example& example : options.examples) {
+  for (int64_t i = 0; i < std::ssize(examples); ++i) {
     if (std::ssize(cases) == options.n_trials) break;
-    SparseCase one{
-        .text = prefix, .question = {}, .answers = example.answers, .answer_tokens = answer_tokens};
+    const Example& example = examples[i];
+    SparseCase one{.text = prefix,
+                   .question = {},
+                   .answers = example.answers,
+                   .answer_tokens = example.is_dialogue ? kDialogueTokens : answer_tokens_of(task)};
+    std::vector<int32_t> passages;
     for (const EvalPassage& passage : example.passages) {
       WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> chunk,
                             rag.chunk(passage.title, passage.text));
-      one.text.insert(one.text.end(), chunk.begin(), chunk.end());
+      passages.insert(passages.end(), chunk.begin(), chunk.end());
     }
     WEFT_ASSIGN_OR_RETURN(one.question, rag.suffix(example.question));
-    const auto n_tokens = std::ssize(one.text) + std::ssize(one.question);
-    if (n_tokens <= options.length_tokens) cases.push_back(std::move(one));
+    const int64_t room = options.length_tokens - std::ssize(prefix) - std::ssize(passages) -
+                         std::ssize(one.question);
+    if (room < 0) continue;
+    if (task == SparseTask::kFewshot) {
+      WEFT_RETURN_IF_ERROR(add_shots(rag, examples, i, kShots, INT64_MAX, one.text));
+      if (std::ssize(one.text) - std::ssize(prefix) > room) continue;
+    } else if (task == SparseTask::kSummary && example.is_dialogue) {
+      // A dialogue is no long text: after as many others as fit it is (as in LongBench).
+      WEFT_RETURN_IF_ERROR(add_shots(rag, examples, i, INT64_MAX, room, one.text));
+    }
+    one.text.insert(one.text.end(), passages.begin(), passages.end());
+    cases.push_back(std::move(one));
   }
   if (cases.empty()) {
     return resource_exhausted(
@@ -111,6 +157,7 @@ int32_t answer_tokens_of(SparseTask task) {
     case SparseTask::kPerplexity:
       return 0;
     case SparseTask::kQa:
+    case SparseTask::kFewshot:
       return kQaTokens;
     case SparseTask::kSummary:
       return kSummaryTokens;
@@ -129,7 +176,8 @@ Result<std::vector<SparseCase>> sparse_cases(const engine::Engine& engine, Spars
       return perplexity_cases(engine, options);
     case SparseTask::kQa:
     case SparseTask::kSummary:
-      return example_cases(engine, answer_tokens_of(task), options);
+    case SparseTask::kFewshot:
+      return example_cases(engine, task, options);
   }
   return std::vector<SparseCase>();
 }

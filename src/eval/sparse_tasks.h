@@ -16,15 +16,28 @@
 
 namespace weft::eval {
 
-enum class SparseTask { kPasskey, kNeedles, kPerplexity, kQa, kSummary };
+enum class SparseTask { kPasskey, kNeedles, kPerplexity, kQa, kSummary, kFewshot };
 inline constexpr Names kSparseTasks({
     Named{SparseTask::kPasskey, "passkey", "a number that a long text mentions once"},
     Named{SparseTask::kNeedles, "needles", "one of several UUIDs, asked for by its name"},
     Named{SparseTask::kPerplexity, "perplexity", "how well the text itself is predicted"},
     Named{SparseTask::kQa, "qa", "questions over passages"},
-    Named{SparseTask::kSummary, "summary", "a summary of several documents"},
+    Named{SparseTask::kSummary, "summary", "a summary of several documents, or of a dialogue"},
+    Named{SparseTask::kFewshot, "fewshot", "qa after five answered questions of the same kind"},
 });
 
+/// Whether it is about examples, not about a text.
+inline constexpr bool has_examples(SparseTask task) {
+  return task == SparseTask::kQa || task == SparseTask::kSummary || task == SparseTask::kFewshot;
+}
+
+/// Whether an answer is a line, which F1 of words is for.
+inline constexpr bool has_short_answers(SparseTask task) {
+  return task == SparseTask::kQa || task == SparseTask::kFewshot;
+}
+
+/// Answered questions that come before a case of kFewshot.
+inline constexpr int32_t kShots = 5;
 /// UUIDs in a text of the task kNeedles.
 inline constexpr int32_t kNeedleCount = 8;
 /// Tokens of a text that kPerplexity scores: its last.
@@ -40,11 +53,11 @@ struct SparseCase {
 };
 
 struct SparseTaskOptions {
-  int32_t length_tokens = 0;  // of text and question together; kQa, kSummary: at most
+  int32_t length_tokens = 0;  // of text and question together; of examples at most
   int32_t n_trials = 20;      // cases
   uint64_t seed = 1;
   std::optional<PasskeyText> text;  // kPerplexity needs one; of the needles none is the filler
-  std::vector<Example> examples;    // kQa and kSummary
+  std::vector<Example> examples;    // of tasks that have them
 };
 
 /// kInvalidArgument where the task has not what it needs, kResourceExhausted where the text is too

@@ -9,6 +9,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "kernels/code_lanes_internal.h"
 #include "kernels/cpu_half_internal.h"
 #include "kernels/kv_codec_runs_internal.h"
 #include "kernels/page_digest_internal.h"
@@ -19,11 +20,6 @@ namespace {
 
 constexpr float kLargestHalf = 65504.0f;
 constexpr uint16_t kNanHalf = 0x7e00;
-constexpr float kLargestCode = 127.0f;
-constexpr float kLargestQuery = 32767.0f;
-
-/// To nearest even, for |x| <= 2^22: adding 1.5 * 2^23 drops the fraction. For plain loops.
-inline float rounded(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 // ---- Making digests ----
 
@@ -95,27 +91,6 @@ void shrink_to_mean(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k
     out.x[0][d] = centres[d] + distance;
     out.x[1][d] = centres[d] - distance;
   }
-}
-
-/// The largest magnitude of n numbers and `largest`, or NaN if there is one: as integers,
-/// magnitudes have the order of floats, and NaN is above infinity.
-float largest_of(const float* x, int32_t n, float largest) {
-  int32_t most = bits_from_float(largest);
-  for (int32_t d = 0; d < n; ++d) {
-    int32_t bits;
-    memcpy(&bits, x + d, sizeof(bits));
-    bits &= 0x7fffffff;
-    most = bits > most ? bits : most;
-  }
-  return float_from_bits(most);
-}
-
-/// At least largest / 127, with 16 significant bits: a product with a byte is then exact in f32,
-/// and rounding up or down can be checked by it.
-float step_of(float largest) {
-  const uint32_t bits = bits_from_float(largest / kLargestCode);
-  const float step = float_from_bits((bits & ~0xffu) + 0x100);
-  return step < FLT_MIN ? FLT_MIN : step;
 }
 
 void write_int8(const float* x, int32_t n, float step, Rounding rounding, int8_t* out) {
@@ -210,82 +185,22 @@ void pack_halves(const DigestLayout& layout, const float* x, T* dst) {
 void pack(const DigestLayout& layout, const float* q, float scale, int32_t head,
           const PackedQuery& packed) {
   const int64_t at = int64_t{head} * query_stride(layout);
-  const float largest = largest_of(q, layout.head_dim, 0.0f);
-  const bool is_finite = largest < INFINITY;
   float x[kMaxHeadDim] = {};
   if (layout.type == DigestType::kF16) {
     packed.factors[head] = scale;
     for (int32_t d = 0; d < layout.head_dim; ++d) x[d] = q[d] * scale;
     float* const to = static_cast<float*>(packed.elements) + at;
     pack_halves(layout, x, to);
-    if (!is_finite) to[0] = NAN;
+    if (!(largest_of(q, layout.head_dim, 0.0f) < INFINITY)) to[0] = NAN;
     return;
   }
-  const float exact_step = largest / kLargestQuery;
-  const float step = exact_step < FLT_MIN ? FLT_MIN : exact_step;
-  packed.factors[head] = largest == 0 ? 0.0f : is_finite ? scale * step : NAN;
-  for (int32_t d = 0; is_finite && d < layout.head_dim; ++d) x[d] = rounded(q[d] / step);
+  packed.factors[head] = scale * whole_numbers(q, layout.head_dim, x);
   pack_halves(layout, x, static_cast<int16_t*>(packed.elements) + at);
 }
 
 // ---- Scores ----
 
 typedef int32_t I32x4 __attribute__((vector_size(16)));
-
-// One register of 16-bit integers: twice kLanes.
-#if defined(__AVX512F__)
-
-using I16 = __m512i;
-inline I16 widen_bytes(const uint8_t* p) {
-  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-inline I16 load_i16(const int16_t* p) { return _mm512_loadu_si512(p); }
-inline I32 zero_i32() { return _mm512_setzero_si512(); }
-/// Lane i: c + a[2i] b[2i] + a[2i + 1] b[2i + 1].
-inline I32 add_products(I16 a, I16 b, I32 c) {
-  return _mm512_add_epi32(c, _mm512_madd_epi16(a, b));
-}
-
-#elif defined(__AVX2__)
-
-using I16 = __m256i;
-inline I16 widen_bytes(const uint8_t* p) {
-  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-inline I16 load_i16(const int16_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-inline I32 zero_i32() { return _mm256_setzero_si256(); }
-inline I32 add_products(I16 a, I16 b, I32 c) {
-  return _mm256_add_epi32(c, _mm256_madd_epi16(a, b));
-}
-
-#else
-
-typedef int16_t I16 __attribute__((vector_size(16)));
-inline I16 widen_bytes(const uint8_t* p) {
-  typedef int8_t I8 __attribute__((vector_size(8)));
-  I8 bytes;
-  memcpy(&bytes, p, sizeof(bytes));
-  return __builtin_convertvector(bytes, I16);
-}
-inline I16 load_i16(const int16_t* p) {
-  I16 x;
-  memcpy(&x, p, sizeof(x));
-  return x;
-}
-inline I32 zero_i32() { return I32{}; }
-inline I32 add_products(I16 a, I16 b, I32 c) {
-  typedef int16_t Half __attribute__((vector_size(8)));
-  const auto widened = [](I16 x, bool odd) {
-    const Half half =
-        odd ? __builtin_shufflevector(x, x, 1, 3, 5, 7) : __builtin_shufflevector(x, x, 0, 2, 4, 6);
-    return __builtin_convertvector(half, I32);
-  };
-  return c + widened(a, false) * widened(b, false) + widened(a, true) * widened(b, true);
-}
-
-#endif
 
 /// The four sums of lanes.
 inline I32x4 reduce_add4(I32 a, I32 b, I32 c, I32 d) {

@@ -17,17 +17,6 @@
 
 namespace weft::kv {
 
-kernels::DigestLayout digest_layout(const DigestFormat& format, const kernels::KvLayout& layout) {
-  return {.kind = format.kind,
-          .type = format.type,
-          .head_dim = layout.head_dim,
-          .n_kv_heads = layout.n_kv_heads};
-}
-
-int64_t page_digest_bytes(const DigestFormat& format, const kernels::KvLayout& layout) {
-  return int64_t{layout.n_kv_heads} * kernels::digest_bytes(digest_layout(format, layout));
-}
-
 Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
   if (options.n_layers <= 0 || options.capacity_tokens <= 0 || options.layout.page_tokens <= 0) {
     return invalid_argument(fmt::format(
@@ -352,29 +341,37 @@ void Cache::forget_digests(SequenceId id, int32_t begin, int32_t end) noexcept {
 Status Cache::use_digests(const std::optional<DigestFormat>& format) {
   for (const auto& group : groups_) group->digests.reset();
   if (!format) return Status::ok();
+  const int64_t n_channels = int64_t{n_layers()} * layout_.n_kv_heads * kernels::kLabelChannels;
+  WEFT_CHECK(std::ssize(format->channels) ==
+             (format->labels == kernels::LabelKind::kChannels ? n_channels : 0));
   std::vector<int32_t> n_layers(groups_.size());
   for (const Layer& layer : layers_) ++n_layers[layer.group];
   std::vector<std::optional<PageDigests>> made(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (n_layers[i] == 0) continue;
-    WEFT_ASSIGN_OR_RETURN(made[i], PageDigests::create(digest_layout(*format, layout_), n_layers[i],
+    WEFT_ASSIGN_OR_RETURN(made[i], PageDigests::create(*format, layout_, n_layers[i],
                                                        groups_[i]->tables.pool().page_count()));
   }
   for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->digests = std::move(made[i]);
+  label_channels_ = format->channels;
   return Status::ok();
 }
 
 // Asked for by the first step that selects, and not made as pages fill: most prompts are answered
 // in fewer tokens than any budget, and those pages' digests nobody reads.
-kernels::PagedDigests Cache::digests(const kernels::Context& context, int32_t index,
-                                     std::span<const int32_t> pages) {
+LayerDigests Cache::digests(const kernels::Context& context, int32_t index,
+                            std::span<const int32_t> pages) {
   const Layer& layer = layers_[index];
   Group& group = *groups_[layer.group];
   const PagePool& pool = group.tables.pool();
-  const kernels::PagedDigests all = group.digests->layer(layer.index);
+  const int64_t first_channel = int64_t{index} * layout_.n_kv_heads * kernels::kLabelChannels;
+  const LayerDigests all = group.digests->layer(
+      layer.index, label_channels_.empty() ? nullptr : label_channels_.data() + first_channel);
   const std::span<const int32_t> missing = group.digests->missing(layer.index, pages, pool);
   if (missing.empty()) return all;
-  kernels::make_digests(context, group.memory.layer(layer.index), missing, all);
+  const kernels::PagedKv kv = group.memory.layer(layer.index);
+  kernels::make_digests(context, kv, missing, all.digests);
+  if (all.labels) kernels::make_labels(context, kv, missing, all.digests, *all.labels);
   group.digests->set_made(layer.index, missing, pool);
   return all;
 }

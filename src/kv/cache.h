@@ -19,7 +19,6 @@
 #include "base/narrow.h"
 #include "base/status.h"
 #include "kernels/context.h"
-#include "kernels/page_digest.h"
 #include "kernels/paged_kv.h"
 #include "kv/block_tables.h"
 #include "kv/page_digests.h"
@@ -43,16 +42,6 @@ struct RollingWindow {
   int32_t window_tokens = 0;    // that a token sees, its own included; 0: the group keeps all
   int32_t capacity_tokens = 0;  // rounded up to whole pages
 };
-
-/// What of its K a page is told apart by.
-struct DigestFormat {
-  kernels::DigestKind kind{};
-  kernels::DigestType type{};
-  bool operator==(const DigestFormat&) const = default;
-};
-kernels::DigestLayout digest_layout(const DigestFormat& format, const kernels::KvLayout& layout);
-/// Of a page of one layer, all KV heads.
-int64_t page_digest_bytes(const DigestFormat& format, const kernels::KvLayout& layout);
 
 /// Layers belong to groups: those of a group need the same slots for the same time, so they share
 /// block tables and pages. All operations are of every group, and std::bad_alloc leaves sequences
@@ -185,11 +174,11 @@ class Cache {
   /// What digests() makes from now on; none: it is not called. kResourceExhausted when there is no
   /// address space: then there are none.
   Status use_digests(const std::optional<DigestFormat>& format);
-  /// The layer's digests, of which those of `pages` are there: made now, where a page had none
-  /// since it was last written. Each is full, be it of slots that a reservation holds. Valid as
-  /// layer() is, until the pages are written.
-  kernels::PagedDigests digests(const kernels::Context& context, int32_t layer,
-                                std::span<const int32_t> pages);
+  /// The layer's digests, and labels where use_digests asked for them, of which those of `pages`
+  /// are there: made now, where a page had none since it was last written. Each is full, be it of
+  /// slots that a reservation holds. Valid as layer() is, until the pages are written.
+  LayerDigests digests(const kernels::Context& context, int32_t layer,
+                       std::span<const int32_t> pages);
   int32_t n_layers() const { return narrow<int32_t>(layers_.size()); }
   const kernels::KvLayout& layout() const { return layout_; }
 
@@ -267,7 +256,8 @@ class Cache {
   std::vector<std::unique_ptr<Group>> groups_;
   int32_t counted_group_ = 0;
   std::vector<Layer> layers_;
-  kernels::KvLayout layout_;  // of every layer
+  kernels::KvLayout layout_;             // of every layer
+  std::vector<uint8_t> label_channels_;  // DigestFormat's
   std::vector<SequenceId> expendable_;
   int64_t next_id_ = 0;
 };

@@ -1,5 +1,6 @@
 #include "kv/page_digests.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -11,27 +12,63 @@ uint64_t mark(int32_t page, const PagePool& pool) { return uint64_t{pool.generat
 
 }  // namespace
 
-Result<PageDigests> PageDigests::create(const kernels::DigestLayout& layout, int32_t n_layers,
-                                        int32_t n_pages) {
-  const int64_t layer_bytes = int64_t{n_pages} * layout.n_kv_heads * kernels::digest_bytes(layout);
-  WEFT_ASSIGN_OR_RETURN(
-      auto memory, LazyBuffer<std::byte>::create(n_layers * layer_bytes, "digests of KV pages"));
-  return PageDigests(layout, n_layers, n_pages, std::move(memory));
+kernels::DigestLayout digest_layout(const DigestFormat& format, const kernels::KvLayout& layout) {
+  return {.kind = format.kind,
+          .type = format.type,
+          .head_dim = layout.head_dim,
+          .n_kv_heads = layout.n_kv_heads};
 }
 
-PageDigests::PageDigests(const kernels::DigestLayout& layout, int32_t n_layers, int32_t n_pages,
-                         LazyBuffer<std::byte> memory)
-    : layout_(layout),
+kernels::LabelLayout label_layout(const DigestFormat& format, const kernels::KvLayout& layout) {
+  return {.kind = format.labels.value(),
+          .head_dim = layout.head_dim,
+          .n_kv_heads = layout.n_kv_heads,
+          .page_tokens = layout.page_tokens};
+}
+
+int64_t page_digest_bytes(const DigestFormat& format, const kernels::KvLayout& layout) {
+  return int64_t{layout.n_kv_heads} * kernels::digest_bytes(digest_layout(format, layout));
+}
+
+int64_t page_label_bytes(const DigestFormat& format, const kernels::KvLayout& layout) {
+  if (!format.labels) return 0;
+  return int64_t{layout.n_kv_heads} * kernels::label_bytes(label_layout(format, layout));
+}
+
+Result<PageDigests> PageDigests::create(const DigestFormat& format, const kernels::KvLayout& layout,
+                                        int32_t n_layers, int32_t n_pages) {
+  const int64_t n = int64_t{n_layers} * n_pages;
+  WEFT_ASSIGN_OR_RETURN(
+      auto digests,
+      LazyBuffer<std::byte>::create(n * page_digest_bytes(format, layout), "digests of KV pages"));
+  WEFT_ASSIGN_OR_RETURN(auto labels, LazyBuffer<std::byte>::create(
+                                         std::max<int64_t>(1, n * page_label_bytes(format, layout)),
+                                         "labels of the tokens in KV pages"));
+  return PageDigests(format, layout, n_layers, n_pages, std::move(digests), std::move(labels));
+}
+
+PageDigests::PageDigests(const DigestFormat& format, const kernels::KvLayout& layout,
+                         int32_t n_layers, int32_t n_pages, LazyBuffer<std::byte> digests,
+                         LazyBuffer<std::byte> labels)
+    : layout_(digest_layout(format, layout)),
       n_layers_(n_layers),
       n_pages_(n_pages),
-      memory_(std::move(memory)),
-      made_(int64_t{n_layers} * n_pages) {}
+      digests_(std::move(digests)),
+      labels_(std::move(labels)),
+      made_(int64_t{n_layers} * n_pages) {
+  if (format.labels) label_layout_ = label_layout(format, layout);
+}
 
-kernels::PagedDigests PageDigests::layer(int32_t layer) {
+LayerDigests PageDigests::layer(int32_t layer, const uint8_t* channels) {
   WEFT_CHECK(layer >= 0 && layer < n_layers_);
-  const int64_t layer_bytes =
-      int64_t{n_pages_} * layout_.n_kv_heads * kernels::digest_bytes(layout_);
-  return kernels::make_paged_digests(layout_, memory_.data() + layer * layer_bytes);
+  const int64_t n_before = int64_t{layer} * n_pages_ * layout_.n_kv_heads;
+  LayerDigests found{.digests = kernels::make_paged_digests(
+                         layout_, digests_.data() + n_before * kernels::digest_bytes(layout_))};
+  if (label_layout_) {
+    found.labels = kernels::make_paged_labels(
+        *label_layout_, labels_.data() + n_before * kernels::label_bytes(*label_layout_), channels);
+  }
+  return found;
 }
 
 std::span<const int32_t> PageDigests::missing(int32_t layer, std::span<const int32_t> pages,

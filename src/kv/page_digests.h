@@ -1,30 +1,56 @@
 // Digests of the pages of a group of layers: of each page and KV head a few bytes that bound or
-// sum up its K (kernels/page_digest.h), made when they are first asked for. A digest is of a page
-// at one point of its life, its generation, so that a page that is used again never meets an old
-// one.
+// sum up its K (kernels/page_digest.h), and perhaps labels of its tokens (kernels/token_labels.h),
+// made when they are first asked for. A digest is of a page at one point of its life, its
+// generation, so that a page that is used again never meets an old one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "kernels/page_digest.h"
+#include "kernels/token_labels.h"
 #include "kv/page_pool.h"
 #include "tensor/lazy_buffer.h"
 
 namespace weft::kv {
 
-/// For each layer [n_pages] digests. Memory is taken as they are made. One thread.
+/// What of its K a page is told apart by.
+struct DigestFormat {
+  kernels::DigestKind kind{};
+  kernels::DigestType type{};
+  std::optional<kernels::LabelKind> labels;  // of each token; then the type is kInt8
+  /// Of kChannels labels: of each layer of the cache [n_kv_heads][kernels::kLabelChannels].
+  std::vector<uint8_t> channels;
+  bool operator==(const DigestFormat&) const = default;
+};
+kernels::DigestLayout digest_layout(const DigestFormat& format, const kernels::KvLayout& layout);
+/// format.labels must be there.
+kernels::LabelLayout label_layout(const DigestFormat& format, const kernels::KvLayout& layout);
+/// Of a page of one layer, all KV heads; labels not counted.
+int64_t page_digest_bytes(const DigestFormat& format, const kernels::KvLayout& layout);
+/// 0 without labels.
+int64_t page_label_bytes(const DigestFormat& format, const kernels::KvLayout& layout);
+
+/// One layer's.
+struct LayerDigests {
+  kernels::PagedDigests digests;
+  std::optional<kernels::PagedLabels> labels;
+};
+
+/// For each layer [n_pages] digests, and labels. Memory is taken as they are made. One thread.
 class PageDigests {
  public:
   /// kResourceExhausted when there is no address space.
-  static Result<PageDigests> create(const kernels::DigestLayout& layout, int32_t n_layers,
-                                    int32_t n_pages);
+  static Result<PageDigests> create(const DigestFormat& format, const kernels::KvLayout& layout,
+                                    int32_t n_layers, int32_t n_pages);
 
-  /// 0 <= layer < n_layers; valid as long as this object.
-  kernels::PagedDigests layer(int32_t layer);
+  /// 0 <= layer < n_layers; channels: the layer's, of kChannels labels. Valid as long as this
+  /// object and they.
+  LayerDigests layer(int32_t layer, const uint8_t* channels);
   /// Those of the pages that have no digest at this layer. Valid until the next call.
   std::span<const int32_t> missing(int32_t layer, std::span<const int32_t> pages,
                                    const PagePool& pool);
@@ -34,13 +60,15 @@ class PageDigests {
   void forget(int32_t page) noexcept;
 
  private:
-  PageDigests(const kernels::DigestLayout& layout, int32_t n_layers, int32_t n_pages,
-              LazyBuffer<std::byte> memory);
+  PageDigests(const DigestFormat& format, const kernels::KvLayout& layout, int32_t n_layers,
+              int32_t n_pages, LazyBuffer<std::byte> digests, LazyBuffer<std::byte> labels);
 
   kernels::DigestLayout layout_;
+  std::optional<kernels::LabelLayout> label_layout_;
   int32_t n_layers_;
   int32_t n_pages_;
-  LazyBuffer<std::byte> memory_;
+  LazyBuffer<std::byte> digests_;
+  LazyBuffer<std::byte> labels_;  // of one byte where there are none
   // [n_layers][n_pages]: a layer's in a row, as a step looks at thousands of one layer's and
   // forgets one page's of all. The generation that a digest is of, and 1; 0: none.
   std::vector<uint64_t> made_;

@@ -24,17 +24,18 @@ constexpr int32_t kLayers = 2;
 class Walk {
  public:
   explicit Walk(uint32_t seed) : random_(seed) {
-    auto cache = Cache::create(
-        {.n_layers = kLayers,
-         .layer_groups = {},
-         .layout = {.k_type = DType::kF16,
-                    .v_type = DType::kF16,
-                    .head_dim = kHeadDim,
-                    .n_kv_heads = kKvHeads,
-                    .page_tokens = kPageTokens},
-         .capacity_tokens = 24 * kPageTokens,
-         .windows = {},
-         .digests = DigestFormat{kernels::DigestKind::kMinMax, kernels::DigestType::kInt8}});
+    auto cache = Cache::create({.n_layers = kLayers,
+                                .layer_groups = {},
+                                .layout = {.k_type = DType::kF16,
+                                           .v_type = DType::kF16,
+                                           .head_dim = kHeadDim,
+                                           .n_kv_heads = kKvHeads,
+                                           .page_tokens = kPageTokens},
+                                .capacity_tokens = 24 * kPageTokens,
+                                .windows = {},
+                                .digests = DigestFormat{.kind = kernels::DigestKind::kCuboidMean,
+                                                        .type = kernels::DigestType::kInt8,
+                                                        .labels = kernels::LabelKind::kSides}});
     EXPECT_TRUE(cache.is_ok()) << cache.status().message();
     cache_ = std::move(*cache);
   }
@@ -77,17 +78,26 @@ class Walk {
     if (n_sealed == 0) return;
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       const auto pages = cache_->layer_table(id, layer).first(n_sealed);
-      const kernels::PagedDigests kept = cache_->digests(context_, layer, pages);
-      std::vector<std::byte> memory(int64_t{cache_->page_count()} * kKvHeads * kept.bytes + 64);
-      const kernels::PagedDigests made = kernels::make_paged_digests(kept.layout, memory.data());
+      const LayerDigests kept = cache_->digests(context_, layer, pages);
+      const int64_t n_digests = int64_t{cache_->page_count()} * kKvHeads;
+      std::vector<std::byte> memory(n_digests * kept.digests.bytes + 64),
+          label_memory(n_digests * kept.labels->bytes + 64);
+      const auto made = kernels::make_paged_digests(kept.digests.layout, memory.data());
+      const auto labels =
+          kernels::make_paged_labels(kept.labels->layout, label_memory.data(), nullptr);
       kernels::make_digests(context_, cache_->layer(layer), pages, made);
+      kernels::make_labels(context_, cache_->layer(layer), pages, made, labels);
+      const auto text = [](const uint8_t* bytes, int32_t n) {
+        return std::string(reinterpret_cast<const char*>(bytes), n);
+      };
       for (const int32_t page : pages) {
         for (int32_t head = 0; head < kKvHeads; ++head) {
-          const auto bytes = [&](const kernels::PagedDigests& digests) {
-            return std::string(reinterpret_cast<const char*>(digest_at(digests, page, head)),
-                               digests.bytes);
-          };
-          ASSERT_EQ(bytes(kept), bytes(made)) << "page " << page << ", head " << head;
+          ASSERT_EQ(text(digest_at(kept.digests, page, head), made.bytes),
+                    text(digest_at(made, page, head), made.bytes))
+              << "page " << page << ", head " << head;
+          ASSERT_EQ(text(label_at(*kept.labels, page, head), labels.bytes),
+                    text(label_at(labels, page, head), labels.bytes))
+              << "page " << page << ", head " << head;
         }
       }
       did["compared"] += n_sealed;
@@ -212,7 +222,7 @@ TEST(PageDigests, AreMadeOnceUntilThePageIsWritten) {
     void give_back(int32_t, int32_t) override {}
   } contents;
   PagePool pool(4, contents);
-  auto digests = PageDigests::create({.head_dim = 8, .n_kv_heads = 1}, 2, 4);
+  auto digests = PageDigests::create({}, {.head_dim = 8, .n_kv_heads = 1, .page_tokens = 16}, 2, 4);
   ASSERT_TRUE(digests.is_ok());
   const int32_t page = pool.allocate().page;
   const std::vector<int32_t> pages{page};

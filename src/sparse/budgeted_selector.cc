@@ -118,7 +118,10 @@ void BudgetedSelector::score(const kernels::Context& context, const kv::Selectin
     const int64_t prepared_ns = add_time(begin_ns, counters_.digest_ns);
     scorer_->score(context, layer, candidates_);
     add_time(prepared_ns, counters_.score_ns);
-    counters_.index_bytes_read += n_candidates * scorer_->bytes_per_page(layer.cache.layout());
+    for (const Candidates& one : candidates_) {
+      counters_.index_bytes_read +=
+          scorer_->bytes_read(layer.cache.layout(), std::ssize(one.pages), one.n_chosen);
+    }
     return;
   }
   for (const Candidates& one : candidates_) {

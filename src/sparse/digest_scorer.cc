@@ -42,7 +42,7 @@ void DigestScorer::score(const kernels::Context& context, const kv::SelectingLay
     scores_.push_back({.of_heads = {scores, layer.n_heads, n_pages}, .of_groups = one.scores});
     scores += layer.n_heads * n_pages;
   }
-  kernels::score_digests(context, digests_, layer.n_heads, layer.scale, queries_);
+  kernels::score_digests(context, digests_.digests, layer.n_heads, layer.scale, queries_);
   if (heads_agree_ == HeadsAgree::kByMaximum) return kernels::group_scores(context, scores_);
   for (const kernels::PageScores& one : scores_) sum_heads(one);
 }

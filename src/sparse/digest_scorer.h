@@ -23,18 +23,20 @@ class DigestScorer : public PageScorer {
                std::span<const Candidates> rows) override;
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_per_page(const kernels::KvLayout& layout) const override {
-    return kv::page_digest_bytes(format_, layout);
+  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override {
+    return n_pages * kv::page_digest_bytes(format_, layout);
   }
   int64_t scratch_floats_per_page(int32_t n_heads) const override { return n_heads; }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
+  /// What prepare() saw to, of its layer.
+  const kv::LayerDigests& digests() const { return digests_; }
 
  private:
   kv::DigestFormat format_;
   HeadsAgree heads_agree_;
-  kernels::PagedDigests digests_;  // of the layer at hand
-  std::vector<float> of_heads_;    // [rows][n_heads][pages of the row]
+  kv::LayerDigests digests_;     // of the layer at hand
+  std::vector<float> of_heads_;  // [rows][n_heads][pages of the row]
   std::vector<kernels::DigestQuery> queries_;
   std::vector<kernels::PageScores> scores_;
 };

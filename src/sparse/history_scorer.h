@@ -23,8 +23,8 @@ class HistoryScorer : public PageScorer {
   explicit HistoryScorer(History history) : history_(history) {}
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_per_page(const kernels::KvLayout& layout) const override {
-    return int64_t{layout.n_kv_heads} * layout.page_tokens *
+  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override {
+    return n_pages * layout.n_kv_heads * layout.page_tokens *
            row_bytes(layout.k_type, layout.head_dim);
   }
   int64_t scratch_floats_per_page(int32_t n_heads) const override { return 2 * n_heads; }

@@ -103,8 +103,8 @@ void OracleScorer::score(const kernels::Context& context, const kv::SelectingLay
   }
 }
 
-int64_t OracleScorer::bytes_per_page(const kernels::KvLayout& layout) const {
-  return key_bytes(layout);
+int64_t OracleScorer::bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const {
+  return n_pages * key_bytes(layout);
 }
 
 // Scores of fewer components are smaller: the temperature makes up for it (section 4.1).
@@ -129,8 +129,8 @@ void SparqScorer::score(const kernels::Context& context, const kv::SelectingLaye
   kernels::group_scores(context, reader_.read(context, layer, rows, queries_, scales_));
 }
 
-int64_t SparqScorer::bytes_per_page(const kernels::KvLayout& layout) const {
-  return key_bytes(layout) / kSparqDivisor;
+int64_t SparqScorer::bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const {
+  return n_pages * key_bytes(layout) / kSparqDivisor;
 }
 
 }  // namespace weft::sparse

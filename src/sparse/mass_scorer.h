@@ -34,7 +34,7 @@ class OracleScorer : public PageScorer {
  public:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_per_page(const kernels::KvLayout& layout) const override;
+  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override;
   int64_t scratch_floats_per_page(int32_t n_heads) const override { return n_heads; }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
              kernels::WorkspaceSize& size) const override {
@@ -55,7 +55,7 @@ class SparqScorer : public PageScorer {
  public:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_per_page(const kernels::KvLayout& layout) const override;
+  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override;
   int64_t scratch_floats_per_page(int32_t n_heads) const override { return n_heads; }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
              kernels::WorkspaceSize& size) const override {

@@ -13,8 +13,8 @@ namespace {
 
 /// Whether scores are logs of shares of attention.
 bool estimates_mass(Policy policy) {
-  return policy == Policy::kQuest || policy == Policy::kCuboid || policy == Policy::kSparq ||
-         policy == Policy::kOracle;
+  return policy == Policy::kQuest || policy == Policy::kCuboid || policy == Policy::kLabels ||
+         policy == Policy::kDoubleSparsity || policy == Policy::kSparq || policy == Policy::kOracle;
 }
 
 }  // namespace
@@ -71,6 +71,15 @@ std::optional<kv::DigestFormat> digest_format(const SparseOptions& options) {
       return of(DigestKind::kMinMax);
     case Policy::kCuboid:
       return of(DigestKind::kCuboidMean);
+    case Policy::kLabels:
+      return kv::DigestFormat{.kind = DigestKind::kCuboidMean,
+                              .type = kernels::DigestType::kInt8,
+                              .labels = kernels::LabelKind::kSides};
+    case Policy::kDoubleSparsity:
+      return kv::DigestFormat{.kind = DigestKind::kCuboidMean,
+                              .type = kernels::DigestType::kInt8,
+                              .labels = kernels::LabelKind::kChannels,
+                              .channels = options.channels};
     case Policy::kGsa:
       return of(DigestKind::kMean);
     case Policy::kDense:

@@ -19,6 +19,8 @@ enum class Policy {
   kDense,
   kQuest,
   kCuboid,
+  kLabels,
+  kDoubleSparsity,
   kGsa,
   kStreaming,
   kH2o,
@@ -32,7 +34,11 @@ inline constexpr Names kPolicies({
     Named{Policy::kQuest, "quest",
           "those whose K may lie nearest to the query, by least and greatest (Quest)"},
     Named{Policy::kCuboid, "cuboid", "the same by mean and mean deviation (ArkVale)"},
-    Named{Policy::kGsa, "gsa", "the same by the mean, for all heads together (UCM's GSA)"},
+    Named{Policy::kLabels, "labels",
+          "those with the keys nearest to the query, by one bit a dimension of each key"},
+    Named{Policy::kDoubleSparsity, "double-sparsity",
+          "the same by 16 dimensions of each key (Double Sparsity)"},
+    Named{Policy::kGsa, "gsa", "those whose mean K does, for all heads together (UCM's GSA)"},
     Named{Policy::kStreaming, "streaming", "the first and the newest (StreamingLLM)"},
     Named{Policy::kH2o, "h2o", "those that got most attention so far, and the newest (H2O)"},
     Named{Policy::kTova, "tova", "those that get most attention of what was read before (TOVA)"},
@@ -40,6 +46,9 @@ inline constexpr Names kPolicies({
     Named{Policy::kOracle, "oracle",
           "those that get most attention, by reading all K: a yardstick"},
 });
+
+/// Where a user says how much is read and not how it is chosen: docs/sparse.md has the reasons.
+inline constexpr Policy kUsualPolicy = Policy::kLabels;
 
 /// The first layers read everything: their attention is spread over all pages (Quest, section 3.2).
 inline constexpr int32_t kUsualDenseLayers = 2;
@@ -59,6 +68,10 @@ struct SparseOptions {
   /// One read of so many is measured against all of K: what share of the attention it kept. That
   /// takes time. A prime, so that it meets every layer; 0: none is.
   int32_t measure_every = 0;
+
+  /// Of kDoubleSparsity, the engine's to find (channel_meter.h): of each layer
+  /// [n_kv_heads][kernels::kLabelChannels].
+  std::vector<uint8_t> channels;
 
   bool is_on() const { return policy != Policy::kDense; }
   /// "12.5 % of the pages": what a token reads.

@@ -33,8 +33,9 @@ class PageScorer {
   /// Of all rows of a layer that choose; none has no pages.
   virtual void score(const kernels::Context& context, const kv::SelectingLayer& layer,
                      std::span<const Candidates> rows) = 0;
-  /// What it reads to score a page, all KV heads.
-  virtual int64_t bytes_per_page(const kernels::KvLayout& layout) const = 0;
+  /// What it reads to score a row's n_pages, of which n_chosen will be read; all KV heads.
+  virtual int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
+                             int64_t n_chosen) const = 0;
   /// Floats that it keeps while it scores a page for a row, beside the scores.
   virtual int64_t scratch_floats_per_page(int32_t n_heads) const = 0;
   /// What its kernels take of the workspace for so many rows.

@@ -5,6 +5,7 @@
 #include "sparse/budgeted_selector.h"
 #include "sparse/digest_scorer.h"
 #include "sparse/history_scorer.h"
+#include "sparse/label_scorer.h"
 #include "sparse/mass_scorer.h"
 
 namespace weft::sparse {
@@ -24,6 +25,9 @@ std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
     case Policy::kQuest:
     case Policy::kCuboid:
       return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kByMaximum);
+    case Policy::kLabels:
+    case Policy::kDoubleSparsity:
+      return std::make_unique<LabelScorer>(*digest_format(options), options.retain > 0);
     case Policy::kGsa:
       return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kBySum);
     case Policy::kH2o:

@@ -13,7 +13,10 @@
 
 #include "kernels/attention.h"
 #include "kernels/kv_codec.h"
+#include "kernels/ref/page_digest.h"
+#include "kernels/ref/token_labels.h"
 #include "sparse/budget.h"
+#include "sparse/label_scorer.h"
 #include "support/test_pool.h"
 
 namespace weft::sparse {
@@ -38,7 +41,7 @@ class Filled {
                                                .head_dim = kHeadDim,
                                                .n_kv_heads = kKvHeads,
                                                .page_tokens = kPageTokens},
-                                    .capacity_tokens = 200 * kPageTokens,
+                                    .capacity_tokens = 900 * kPageTokens,
                                     .windows = {},
                                     .digests = digest_format(options)});
     EXPECT_TRUE(cache.is_ok());
@@ -164,11 +167,75 @@ double page_score(Policy policy, std::span<const float> all_of_q, std::span<cons
   return is_bounded ? scale * score : std::log(mass);
 }
 
+/// Of a page's labels, as they lie in the cache, or of their digest alone.
+double labelled_score(Filled& setup, std::span<const float> q, int32_t page, int32_t kv_head,
+                      bool by_digest) {
+  const int32_t pages[] = {page};
+  const kv::LayerDigests all = setup.cache().digests(setup.context(), 1, pages);
+  const std::vector<double> both = kernels::ref::digest_values(all.digests, page, kv_head);
+  double coarse = 0, mass = 0;
+  for (int32_t d = 0; d < kHeadDim; ++d) {
+    coarse += std::max(q[d] * both[d], q[d] * both[kHeadDim + d]);
+  }
+  for (int32_t t = 0; t < kPageTokens; ++t) {
+    const auto k = kernels::ref::label_values(all.digests, *all.labels, page, kv_head, t);
+    double dot = 0;
+    for (int32_t d = 0; d < kHeadDim; ++d) dot += q[d] * k[d];
+    mass += std::exp(kScale * dot);
+  }
+  return by_digest ? kScale * coarse : std::log(mass);
+}
+
+/// [kv heads][candidates], by labels; NaN where it cannot be told whether digests let the page
+/// through, as others are as good but for rounding.
+std::vector<std::vector<double>> expected_by_labels(Filled& setup, kv::SequenceId id,
+                                                    const PageBudget& budget,
+                                                    std::span<const float> q) {
+  const int32_t n = budget.n_candidates();
+  const auto table = setup.cache().layer_table(id, 1);
+  using Scores = std::vector<std::vector<double>>;
+  // Of the pages that are let through: heads of a group are compared by their shares of these.
+  const auto scores_of = [&](bool by_digest, const Scores& let_through) {
+    Scores out(kKvHeads, std::vector<double>(n, -INFINITY));
+    for (int32_t head = 0; head < kHeads; ++head) {
+      std::vector<double> scores;
+      double all = 0;
+      for (int32_t i = 0; i < n; ++i) {
+        const double score = labelled_score(setup, q.subspan(head * kHeadDim, kHeadDim),
+                                            table[budget.first + i], head / kGroup, by_digest);
+        scores.push_back(score + let_through[head / kGroup][i]);
+        if (!std::isnan(scores.back())) all += std::exp(scores.back());
+      }
+      for (int32_t i = 0; i < n; ++i) {
+        double& group = out[head / kGroup][i];
+        group = std::isnan(scores[i]) ? NAN : std::max(group, scores[i] - std::log(all));
+      }
+    }
+    return out;
+  };
+  Scores let_through(kKvHeads, std::vector<double>(n, 0.0));
+  const auto n_labelled = std::max<int64_t>(kLeastLabelled, kLabelledPerChosen * budget.n_chosen);
+  if (n <= n_labelled) return scores_of(false, let_through);
+  const Scores coarse = scores_of(true, let_through);
+  for (int32_t head = 0; head < kKvHeads; ++head) {
+    std::vector<double> sorted = coarse[head];
+    std::ranges::sort(sorted, std::greater<>());
+    for (int32_t i = 0; i < n; ++i) {
+      const double above = coarse[head][i] - sorted[n_labelled - 1];
+      if (above < 0.01) let_through[head][i] = above > -0.01 ? NAN : -INFINITY;
+    }
+  }
+  return scores_of(false, let_through);
+}
+
 /// [kv heads][candidates], as the policy combines its query heads.
 std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, kv::SequenceId id,
                                                  const PageBudget& budget,
                                                  std::span<const float> q) {
   const int32_t n = budget.n_candidates();
+  if (policy == Policy::kLabels || policy == Policy::kDoubleSparsity) {
+    return expected_by_labels(setup, id, budget, q);
+  }
   std::vector<std::vector<double>> out(kKvHeads, std::vector<double>(n, -INFINITY));
   std::vector<double> sum(n, 0.0);
   std::vector<std::vector<double>> shares(kKvHeads, std::vector<double>(n, 0.0));
@@ -222,66 +289,80 @@ std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, k
 
 SparseOptions options_of(Policy policy, int32_t budget_tokens = 8 * kPageTokens,
                          kernels::DigestType type = kernels::DigestType::kF16) {
-  return {.policy = policy, .budget_tokens = budget_tokens, .digest_type = type};
+  SparseOptions options{.policy = policy, .budget_tokens = budget_tokens, .digest_type = type};
+  for (int32_t i = 0; policy == Policy::kDoubleSparsity && i < 2 * kKvHeads * 16; ++i) {
+    options.channels.push_back(i % 16 * 2);
+  }
+  return options;
 }
 
 class EachPolicy : public ::testing::TestWithParam<Policy> {};
 
-TEST_P(EachPolicy, ChoosesThePagesThatItsScoresSay) {
-  const Policy policy = GetParam();
-  for (const DType k_type : {DType::kF16, DType::kQ8_0, DType::kF32}) {
-    Filled setup(options_of(policy), k_type);
-    const std::vector<int32_t> lengths{700, 16 * 40, 333};
-    std::vector<kv::SequenceId> ids;
-    std::vector<std::vector<float>> queries;
-    std::vector<kv::SelectingRow> rows;
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      ids.push_back(setup.add(lengths[i], 10 + i));
-      queries.push_back(query(20 + i));
-    }
-    std::vector<kv::Reservation> reserved;
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      auto reservation = setup.cache().reserve(ids[i], 1);
-      ASSERT_TRUE(reservation.is_ok());
-      reserved.push_back(std::move(*reservation));
-      setup.write(ids[i], lengths[i], std::vector<float>(kKvHeads * kHeadDim));
-      rows.push_back({.sequence = ids[i],
-                      .slot = lengths[i],
-                      .q = queries[i].data(),
-                      .block_table = setup.cache().layer_table(ids[i], 1)});
-    }
-    const auto lists =
-        setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, 0, rows});
-    ASSERT_EQ(lists.size(), rows.size());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const PageBudget budget = page_budget(options_of(policy), lengths[i], kPageTokens);
-      const auto scores = expected_scores(setup, policy, ids[i], budget, queries[i]);
-      ASSERT_EQ(lists[i].size(), kKvHeads);
-      for (int32_t head = 0; head < kKvHeads; ++head) {
-        const kernels::HeadPages& list = lists[i][head];
-        const std::span<const int32_t> pages(list.block_table, list.last_slot / kPageTokens + 1);
-        ASSERT_EQ(std::ssize(pages), budget.n_read());
-        EXPECT_EQ(list.last_slot % kPageTokens, lengths[i] % kPageTokens);
-        // As places in the sequence, ascending, with what is always read.
-        std::vector<int32_t> places;
-        for (const int32_t page : pages) {
-          const auto at = std::ranges::find(rows[i].block_table, page);
-          places.push_back(static_cast<int32_t>(at - rows[i].block_table.begin()));
-        }
-        EXPECT_TRUE(std::ranges::is_sorted(places));
-        EXPECT_EQ(std::set(places.begin(), places.end()).size(), places.size());
-        EXPECT_EQ(places.front(), 0);
-        EXPECT_EQ(places.back(), budget.n_pages - 1);
-        // Every chosen page is as good as every other one that was not, but for rounding.
-        double worst = INFINITY, best = -INFINITY;
-        for (int32_t c = 0; c < budget.n_candidates(); ++c) {
-          const bool is_chosen = std::ranges::count(places, budget.first + c) > 0;
-          (is_chosen ? worst : best) =
-              is_chosen ? std::min(worst, scores[head][c]) : std::max(best, scores[head][c]);
-        }
-        EXPECT_GE(worst, best - 2e-2) << "head " << head << " of row " << i;
+/// Sequences of these lengths in one step: each KV head reads what its scores say.
+void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& lengths) {
+  Filled setup(options_of(policy), k_type);
+  std::vector<kv::SequenceId> ids;
+  std::vector<std::vector<float>> queries;
+  std::vector<kv::SelectingRow> rows;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    ids.push_back(setup.add(lengths[i], 10 + i));
+    queries.push_back(query(20 + i));
+  }
+  std::vector<kv::Reservation> reserved;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    auto reservation = setup.cache().reserve(ids[i], 1);
+    ASSERT_TRUE(reservation.is_ok());
+    reserved.push_back(std::move(*reservation));
+    setup.write(ids[i], lengths[i], std::vector<float>(kKvHeads * kHeadDim));
+    rows.push_back({.sequence = ids[i],
+                    .slot = lengths[i],
+                    .q = queries[i].data(),
+                    .block_table = setup.cache().layer_table(ids[i], 1)});
+  }
+  const auto lists =
+      setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, 0, rows});
+  ASSERT_EQ(lists.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PageBudget budget = page_budget(options_of(policy), lengths[i], kPageTokens);
+    const auto scores = expected_scores(setup, policy, ids[i], budget, queries[i]);
+    ASSERT_EQ(lists[i].size(), kKvHeads);
+    for (int32_t head = 0; head < kKvHeads; ++head) {
+      const kernels::HeadPages& list = lists[i][head];
+      const std::span<const int32_t> pages(list.block_table, list.last_slot / kPageTokens + 1);
+      ASSERT_EQ(std::ssize(pages), budget.n_read());
+      EXPECT_EQ(list.last_slot % kPageTokens, lengths[i] % kPageTokens);
+      // As places in the sequence, ascending, with what is always read.
+      std::vector<int32_t> places;
+      for (const int32_t page : pages) {
+        const auto at = std::ranges::find(rows[i].block_table, page);
+        places.push_back(static_cast<int32_t>(at - rows[i].block_table.begin()));
       }
+      EXPECT_TRUE(std::ranges::is_sorted(places));
+      EXPECT_EQ(std::set(places.begin(), places.end()).size(), places.size());
+      EXPECT_EQ(places.front(), 0);
+      EXPECT_EQ(places.back(), budget.n_pages - 1);
+      // Every chosen page is as good as every other one that was not, but for rounding.
+      double worst = INFINITY, best = -INFINITY;
+      for (int32_t c = 0; c < budget.n_candidates(); ++c) {
+        const bool is_chosen = std::ranges::count(places, budget.first + c) > 0;
+        (is_chosen ? worst : best) =
+            is_chosen ? std::min(worst, scores[head][c]) : std::max(best, scores[head][c]);
+      }
+      EXPECT_GE(worst, best - 2e-2) << "head " << head << " of row " << i;
     }
+  }
+}
+
+TEST_P(EachPolicy, ChoosesThePagesThatItsScoresSay) {
+  for (const DType k_type : {DType::kF16, DType::kQ8_0, DType::kF32}) {
+    expect_chosen(GetParam(), k_type, {700, 16 * 40, 333});
+  }
+}
+
+// More than are all labelled.
+TEST(Labels, DigestsLetThroughTheOnesThatLabelsChooseAmong) {
+  for (const Policy policy : {Policy::kLabels, Policy::kDoubleSparsity}) {
+    expect_chosen(policy, DType::kF16, {16 * 620 + 3, 16 * 200});
   }
 }
 
@@ -508,7 +589,11 @@ std::vector<Policy> sparse_policies() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EachPolicy, ::testing::ValuesIn(sparse_policies()),
-                         [](const auto& test) { return kPolicies.name(test.param); });
+                         [](const auto& test) {
+                           std::string name = kPolicies.name(test.param);
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace weft::sparse

@@ -1,0 +1,88 @@
+#include "kernels/ref/token_labels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/ref/kv_codec.h"
+#include "kernels/ref/page_digest.h"
+
+namespace weft::kernels::ref {
+
+std::vector<double> label_values(const PagedDigests& digests, const PagedLabels& labels,
+                                 int32_t page, int32_t kv_head, int32_t token) {
+  const int32_t head_dim = labels.layout.head_dim;
+  const uint8_t* const bytes = label_at(labels, page, kv_head);
+  const int32_t block = token / 16, lane = token % 16;
+  std::vector<double> values(head_dim, 0.0);
+  if (labels.layout.kind == LabelKind::kSides) {
+    const std::vector<double> both = digest_values(digests, page, kv_head);
+    for (int32_t d = 0; d < head_dim; ++d) {
+      uint16_t bits;
+      std::memcpy(&bits, bytes + (block * head_dim + d) * sizeof(bits), sizeof(bits));
+      values[d] = (bits >> lane & 1) != 0 ? both[d] : both[head_dim + d];
+    }
+    return values;
+  }
+  float step;
+  std::memcpy(&step, bytes, sizeof(step));
+  for (int32_t c = 0; c < kLabelChannels; ++c) {
+    int8_t code;
+    std::memcpy(
+        &code,
+        bytes + sizeof(step) + ((block * (kLabelChannels / 2) + c / 2) * 16 + lane) * 2 + c % 2,
+        sizeof(code));
+    values[labels.channels[kv_head * kLabelChannels + c]] = double{step} * code;
+  }
+  return values;
+}
+
+std::vector<double> label_of_key(const PagedKv& kv, const PagedDigests& digests,
+                                 const PagedLabels& labels, int32_t page, int32_t kv_head,
+                                 int32_t token) {
+  const int32_t head_dim = labels.layout.head_dim;
+  const auto* const k = k_at(kv, &page, token, kv_head);
+  std::vector<double> values(head_dim, 0.0);
+  if (labels.layout.kind == LabelKind::kSides) {
+    const std::vector<double> both = digest_values(digests, page, kv_head);
+    for (int32_t d = 0; d < head_dim; ++d) {
+      const double high = both[d], low = both[head_dim + d];
+      const bool is_above = kv_element(kv.layout.k_type, k, d) >= (high + low) / 2;
+      values[d] = is_above ? high : low;
+    }
+    return values;
+  }
+  for (int32_t c = 0; c < kLabelChannels; ++c) {
+    const int32_t d = labels.channels[kv_head * kLabelChannels + c];
+    values[d] = kv_element(kv.layout.k_type, k, d);
+  }
+  return values;
+}
+
+std::vector<double> score_labels(const PagedDigests& digests, const PagedLabels& labels,
+                                 int32_t n_heads, double scale, const LabelQuery& query) {
+  const LabelLayout& layout = labels.layout;
+  const int32_t group = n_heads / layout.n_kv_heads;
+  std::vector<double> scores;
+  for (int32_t head = 0; head < n_heads; ++head) {
+    for (const int32_t place : query.places[head / group]) {
+      std::vector<double> of_tokens;
+      for (int32_t token = 0; token < layout.page_tokens; ++token) {
+        const std::vector<double> k =
+            label_values(digests, labels, query.pages[place], head / group, token);
+        double sum = 0;
+        for (int32_t d = 0; d < layout.head_dim; ++d) {
+          sum += double{query.q[head * layout.head_dim + d]} * k[d];
+        }
+        of_tokens.push_back(scale * sum);
+      }
+      const double top = *std::ranges::max_element(of_tokens);
+      double share = 0;
+      for (const double x : of_tokens) share += std::exp(x - top);
+      scores.push_back(top + std::log(share));
+    }
+  }
+  return scores;
+}
+
+}  // namespace weft::kernels::ref

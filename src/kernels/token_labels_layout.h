@@ -1,0 +1,46 @@
+// Labels of the tokens in KV pages: a few bytes of each key, by which pages that their digests let
+// through are told apart once more. Plain data only: kernels compiled per instruction set include
+// this file.
+#pragma once
+
+#include <stdint.h>
+
+namespace weft::kernels {
+
+/// What a label holds of a key k.
+enum class LabelKind : uint8_t {
+  kSides,     // of each dimension one bit: on which side of the middle of the page's digest k lies
+  kChannels,  // the dimensions that matter most to queries, in int8 (Double Sparsity, Yang et al.
+              // 2024, section 3.2)
+};
+
+/// Dimensions of a kChannels label, and its bytes: 1/4 of a head of 64, as Double Sparsity has it.
+inline constexpr int32_t kLabelChannels = 16;
+
+/// Of a page at most.
+inline constexpr int32_t kMostLabelledTokens = 256;
+
+struct LabelLayout {
+  LabelKind kind = LabelKind::kSides;
+  int32_t head_dim = 0;  // a multiple of 8, at least kLabelChannels of kChannels
+  int32_t n_kv_heads = 0;
+  int32_t page_tokens = 0;  // a multiple of 16, at most kMostLabelledTokens
+  bool operator==(const LabelLayout&) const = default;
+};
+
+/// One layer's labels: [n_pages][n_kv_heads] of `bytes` each. Sixteen tokens lie side by side, so
+/// that a register holds one thing of all of them. kSides: uint16_t [page_tokens / 16][head_dim],
+/// bit t is token t's. kChannels: the step in f32, value = step * byte, then int8_t
+/// [page_tokens / 16][kLabelChannels / 2][16][2]. make_paged_labels (token_labels.h) makes one.
+struct PagedLabels {
+  LabelLayout layout;
+  uint8_t* labels = nullptr;
+  int32_t bytes = 0;
+  const uint8_t* channels = nullptr;  // of kChannels: [n_kv_heads][kLabelChannels], ascending
+};
+
+static inline uint8_t* label_at(const PagedLabels& labels, int64_t page, int32_t kv_head) {
+  return labels.labels + (page * labels.layout.n_kv_heads + kv_head) * labels.bytes;
+}
+
+}  // namespace weft::kernels
