@@ -179,7 +179,7 @@ Flag add_sparse_flags(Command command, ModelFlags& flags) {
       .add_option(
           "--retain", o.retain,
           "sparse decoding: as many pages as get this share of the attention, as far as the "
-          "policy can tell; each KV head its own")
+          "policy can tell, and half of them at most; each KV head its own")
       .must(is_share, "a number over 0 and at most 1")
       .excludes(budget)
       .excludes(ratio);

@@ -140,7 +140,8 @@ void Engine::make_selector(const sparse::SparseOptions& options) {
   }
   std::vector<bool> selects = sparse::selecting_layers(sparse_, windows);
   if (std::ranges::count(selects, true) == 0) {
-    log_warning("--sparse: no layer chooses pages: all see a window, or are among --dense-layers");
+    log_warning(
+        "sparse decoding: no layer chooses pages: all see a window, or are dense (--dense-layers)");
   }
   selector_ = sparse::make_selector(sparse_, std::move(selects), env_);
 }

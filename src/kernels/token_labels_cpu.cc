@@ -104,6 +104,7 @@ inline I32 add_where(TokenMask mask, int32_t x, I32 sums) {
   return _mm512_mask_add_epi32(sums, mask, sums, _mm512_set1_epi32(x));
 }
 inline I32 set1_i32(int32_t x) { return _mm512_set1_epi32(x); }
+inline I32 add_i32(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
 inline I32 sub_i32(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
 inline I32 max_i32(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
 inline int32_t reduce_max_i32(I32 x) { return _mm512_reduce_max_epi32(x); }
@@ -133,6 +134,7 @@ inline I32 add_where(TokenMask mask, int32_t x, I32 sums) {
   return _mm256_add_epi32(sums, _mm256_and_si256(mask, _mm256_set1_epi32(x)));
 }
 inline I32 set1_i32(int32_t x) { return _mm256_set1_epi32(x); }
+inline I32 add_i32(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
 inline I32 sub_i32(I32 a, I32 b) { return _mm256_sub_epi32(a, b); }
 inline I32 max_i32(I32 a, I32 b) { return _mm256_max_epi32(a, b); }
 inline int32_t reduce_max_i32(I32 x) {
@@ -158,6 +160,7 @@ inline TokenMask mask_of(uint16_t bits, int part) {
 }
 inline I32 add_where(TokenMask mask, int32_t x, I32 sums) { return sums + (mask & x); }
 inline I32 set1_i32(int32_t x) { return I32{x, x, x, x}; }
+inline I32 add_i32(I32 a, I32 b) { return a + b; }
 inline I32 sub_i32(I32 a, I32 b) { return a - b; }
 inline I32 max_i32(I32 a, I32 b) { return a > b ? a : b; }
 inline int32_t reduce_max_i32(I32 x) {
@@ -196,23 +199,33 @@ template <int kHeads>
   for (int32_t begin = 0; begin < layout.page_tokens; begin += kTokens) {
     const auto* const bits = label + begin / 8 * head_dim;
     I32 sums[kHeads][kParts];
+    I32 odd[kParts];  // of a single head, whose additions would wait for each other
+    for (I32& sum : odd) sum = set1_i32(0);
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) sums[h][part] = set1_i32(sums_below[h]);
     }
+#pragma GCC unroll 2
+    for (int32_t pair = 0; pair < head_dim; pair += 2) {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const int32_t d = pair + half;
+        uint16_t of_tokens;
+        memcpy(&of_tokens, bits + d * sizeof(of_tokens), sizeof(of_tokens));
 #pragma GCC unroll 4
-    for (int32_t d = 0; d < head_dim; ++d) {
-      uint16_t of_tokens;
-      memcpy(&of_tokens, bits + d * sizeof(of_tokens), sizeof(of_tokens));
+        for (int part = 0; part < kParts; ++part) {
+          const TokenMask mask = mask_of(of_tokens, part);
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const TokenMask mask = mask_of(of_tokens, part);
-#pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h) {
-          sums[h][part] = add_where(mask, gains[h][d], sums[h][part]);
+          for (int h = 0; h < kHeads; ++h) {
+            I32& sum = kHeads == 1 && half == 1 ? odd[part] : sums[h][part];
+            sum = add_where(mask, gains[h][d], sum);
+          }
         }
       }
+    }
+    if (kHeads == 1) {
+      for (int part = 0; part < kParts; ++part) sums[0][part] = add_i32(sums[0][part], odd[part]);
     }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
