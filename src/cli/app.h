@@ -71,10 +71,10 @@ inline constexpr int32_t kMeasuredEvery = 211;
 /// --sparse, its amounts (--budget, --sparse-ratio, --retain), --dense-layers and --page-tokens;
 /// returns the first. Of what decodes no row they are no part.
 Flag add_sparse_flags(Command command, ModelFlags& flags);
-/// Whether they ask for a policy.
-bool asks_for_sparse(const ModelFlags& flags);
 /// The last two of them alone.
 void add_page_flags(Command command, ModelFlags& flags);
+/// Whether the flags ask for a policy that is not dense.
+bool asks_for_sparse(const ModelFlags& flags);
 /// With --sparse what decode read, as "sparse" of the answer.
 void add_sparse_json(const engine::Engine& engine, Json& json);
 /// --beyond-context.

@@ -3,13 +3,13 @@
 // unpacking a key's bits would take several for each key, and its sum ten more. The mask is read
 // once for the heads of a group.
 //
-// A page's score is a sum of exponentials and not its largest token's score: with the largest
-// alone SmolLM2 found 85 % of the pass keys at a budget of 208 of 4,096 tokens instead of 95 %.
-// What it costs is small beside the sums.
+// A page's score is a sum of exponentials and not its largest token's score: with the largest alone
+// SmolLM2 found 85 % of the pass keys at a budget of 208 of 4,096 tokens instead of 90 %, and its
+// perplexity was 21.96 instead of 21.53. The sum costs a third of scoring.
 //
 // Sums of kSides are at most 256 * 32767 * 127 = 2^30: every partial sum is q . k' of a key k' with
-// M or m in each dimension. Labels are read in lists of pages; what the next one has is asked for
-// meanwhile.
+// M or m in each dimension. Labels are read in lists of pages; memory is asked for some pages
+// ahead.
 #include "kernels/code_lanes_internal.h"
 #include "kernels/kv_codec_runs_internal.h"
 #include "kernels/simd_internal.h"
