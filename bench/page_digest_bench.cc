@@ -161,7 +161,7 @@ void run_make(benchmark::State& state, Isa isa, const Shape& shape, const Type& 
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
-/// Labels of 512 pages of 2,048 for one row, layer after layer, all KV heads the same ones.
+/// Labels of 512 pages of 2,048 for one row, layer after layer, each KV head others.
 void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind kind,
                 int n_threads) {
   constexpr int32_t kPlaces = 512;
@@ -169,7 +169,7 @@ void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind 
                                       shape.n_kv_heads};
   const LabelLayout layout = {kind, shape.head_dim, shape.n_kv_heads, kPageTokens};
   const int64_t n = int64_t{kPages} * shape.n_kv_heads;
-  auto digests = AlignedBuffer<std::byte>::uninitialised(n * digest_bytes(digest_layout));
+  auto digests = AlignedBuffer<std::byte>::uninitialised(kLayers * n * digest_bytes(digest_layout));
   auto labels = AlignedBuffer<std::byte>::uninitialised(kLayers * n * label_bytes(layout));
   std::vector<uint8_t> channels(shape.n_kv_heads * kLabelChannels);
   for (size_t i = 0; i < channels.size(); ++i) channels[i] = i % kLabelChannels * 3;
@@ -178,24 +178,31 @@ void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind 
   TestPool pool(n_threads);
   const Context context{pool, isa};
   const PagedKv kv = make_paged_kv(kv_layout_of(shape), kv_bytes.data());
-  const PagedDigests paged = make_paged_digests(digest_layout, digests.data());
-  const auto of_layer = [&](int64_t layer) {
+  const auto digests_of = [&](int64_t layer) {
+    return make_paged_digests(digest_layout,
+                              digests.data() + layer * n * digest_bytes(digest_layout));
+  };
+  const auto labels_of = [&](int64_t layer) {
     return make_paged_labels(layout, labels.data() + layer * n * label_bytes(layout),
                              kind == LabelKind::kChannels ? channels.data() : nullptr);
   };
-  make_digests(context, kv, pages, paged);
   for (int64_t layer = 0; layer < kLayers; ++layer) {
-    make_labels(context, kv, pages, paged, of_layer(layer));
+    make_digests(context, kv, pages, digests_of(layer));
+    make_labels(context, kv, pages, digests_of(layer), labels_of(layer));
   }
-  std::vector<int32_t> places(kPlaces);
-  for (int32_t i = 0; i < kPlaces; ++i) places[i] = i * kPages / kPlaces;
-  const std::vector<std::span<const int32_t>> of_heads(shape.n_kv_heads, places);
+  std::mt19937 random(3);
+  std::vector<std::vector<int32_t>> places(shape.n_kv_heads, std::vector<int32_t>(kPlaces));
+  for (std::vector<int32_t>& of_head : places) {
+    std::ranges::sample(pages, of_head.begin(), kPlaces, random);
+  }
+  const std::vector<std::span<const int32_t>> of_heads(places.begin(), places.end());
   const std::vector<float> q = random_floats(shape.n_heads * shape.head_dim, 2);
   std::vector<float> scores(int64_t{shape.n_heads} * kPlaces);
   int64_t layer = 0;
   for (auto _ : state) {
     const LabelQuery query = {q.data(), pages, of_heads, scores.data(), kPlaces};
-    score_labels(context, paged, of_layer(layer++ % kLayers), shape.n_heads, 0.125f, {&query, 1});
+    score_labels(context, digests_of(layer), labels_of(layer), shape.n_heads, 0.125f, {&query, 1});
+    layer = (layer + 1) % kLayers;
     benchmark::ClobberMemory();
   }
   state.counters["pages/s"] = benchmark::Counter(1.0 * kPlaces * shape.n_heads,

@@ -147,6 +147,12 @@ TEST_F(SparseProgram, GoesWithEveryWayToGenerate) {
       "");
   ASSERT_EQ(rest.status, 0) << rest.err;
   EXPECT_EQ(begin.substr(0, begin.size() - 1) + rest.out, alone);
+  // Of a batch each line says what all so far have read.
+  write_text(path("batch.jsonl"), Json{{"prompt", filler(60)}, {"raw", true}}.dump() + "\n");
+  const Outcome batch = run({"generate", "-n", "24"}, {"--batch", path("batch.jsonl"), "--sparse",
+                                                       "quest", "--budget", "96"});
+  ASSERT_EQ(batch.status, 0) << batch.err;
+  EXPECT_GT(Json::parse(batch.out)["sparse"]["kv_bytes_saved"], 0);
   // Beams, another type of K and V, a bounded cache, groups of positions.
   EXPECT_EQ(with({"--beams", "2"}).status, 0);
   EXPECT_EQ(with({"-ctk", "q8_0", "-ctv", "q4_0"}).status, 0);
@@ -197,6 +203,13 @@ TEST_F(SparseProgram, RandomFillIsLabelled) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const Json json = outcome.json();
   EXPECT_EQ(json["decode"]["fill"], "random");
+  const Json attention = json["decode"]["attention"];
+  EXPECT_EQ(attention["dense"]["layers"], 2);
+  EXPECT_EQ(attention["selecting"]["layers"], 2);
+  EXPECT_GT(attention["selecting"]["select_ms_per_layer"]["median"], 0);
+  const Outcome text = run({"bench", "speed"}, {"-p", "0", "-n", "4", "-d", "300", "--repeat", "1",
+                                                "--sparse", "gsa", "--sparse-ratio", "0.5"});
+  EXPECT_THAT(text.out, HasSubstr("\n--sparse gsa --sparse-ratio 0.5: attention "));
   EXPECT_GT(json["sparse"]["kv_bytes_saved"], 0);
 }
 
@@ -236,6 +249,41 @@ TEST_F(EvalSparse, WritesAPageThatNeedsNoOther) {
   expect_error(run({"eval", "sparse"}, {"--lengths", "400", "--html", model()}), 2, "model.gguf");
 }
 
+TEST_F(EvalSparse, WeightsBesideEachOther) {
+  const std::string other = path("other.gguf"), page = path("beside.html");
+  ASSERT_EQ(weft({"quantize", model(), other, "Q8_0"}).status, 0);
+  const Arguments flags{"--beside",       other,        "--task",       "perplexity", "-f",
+                        path("book.txt"), "--policies", "dense,cuboid", "--budgets",  "64,96",
+                        "--lengths",      "400,500",    "--trials",     "1"};
+  Arguments with = flags;
+  with.insert(with.end(), {"--json", "--html", page});
+  const Outcome outcome = run({"eval", "sparse"}, with);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json rows = outcome.json()["results"];
+  ASSERT_EQ(rows.size(), 2 * 2 * 3u);
+  EXPECT_EQ(rows[0]["weights"], "model");
+  EXPECT_EQ(rows[6]["weights"], "other");
+  EXPECT_EQ(rows[0]["length"], rows[6]["length"]);
+  EXPECT_NE(rows[0]["perplexity"], rows[6]["perplexity"]);
+  for (const Json& row : rows) {
+    EXPECT_GT(row["ms_per_token"]["attend"], 0);
+    EXPECT_EQ(row["ms_per_token"]["score"].is_null(), row["policy"] == "dense");
+  }
+  EXPECT_THAT(test::read_text(page), HasSubstr("<h2 id=\"grid\">Length, budget and weights</h2>"));
+  EXPECT_THAT(run({"eval", "sparse"}, flags).out, HasSubstr("\nother\n"));
+  expect_error(run({"eval", "sparse"}, {"--beside", path("none.gguf")}), 1, "none.gguf");
+}
+
+TEST_F(EvalSparse, OfLayersThatNeverChooseItIsSaidOnce) {
+  const Outcome outcome =
+      run({"eval", "sparse"}, {"--policies", "quest,double-sparsity", "--budgets", "64,96",
+                               "--lengths", "400", "--trials", "1", "--dense-layers", "9"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const size_t first = outcome.err.find("no layer chooses pages");
+  EXPECT_NE(first, std::string::npos);
+  EXPECT_EQ(outcome.err.find("no layer chooses pages", first + 1), std::string::npos);
+}
+
 TEST_F(EvalSparse, TheTableSaysHowItWasRead) {
   const Outcome outcome = run(
       {"eval", "sparse"}, {"--task", "perplexity", "-f", path("book.txt"), "--policies",
@@ -248,6 +296,8 @@ TEST_F(EvalSparse, TheTableSaysHowItWasRead) {
 TEST_F(EvalSparse, RefusesWhatCannotBe) {
   const auto eval = [&](const Arguments& more) { return run({"eval", "sparse"}, more); };
   expect_error(eval({"--policies", "quest,mine"}), 2, "--policies quest,mine: must be of dense,");
+  expect_error(eval({"--policies", "label"}), 2, "did you mean labels?");
+  expect_error(eval({"--lengths", "50"}), 1, "--lengths 50: 1 pass key and the question take");
   expect_error(eval({"--budgets", "64,x"}), 2, "--budgets 64,x: must be whole numbers");
   expect_error(eval({"--budgets", "16"}), 2, "--budgets 16: at least 32 are needed");
   expect_error(eval({"--lengths", "0"}), 2, "--lengths 0: must be whole numbers");

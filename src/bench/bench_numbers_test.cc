@@ -80,6 +80,33 @@ TEST_F(BenchNumbers, SpeedRefusesThem) {
   }
 }
 
+TEST_F(BenchNumbers, SpeedTellsAttentionOfLayersThatChooseFromThatOfOthers) {
+  const SpeedOptions options{.prefill_tokens = {},
+                             .decode_tokens = 8,
+                             .depth_tokens = 200,
+                             .fills_random = true,
+                             .repeat = 2};
+  const auto dense = bench_speed(*engine_, options, go_on);
+  ASSERT_TRUE(dense.is_ok()) << dense.status().message();
+  const int32_t n_layers = engine_->model().config().n_layers;
+  EXPECT_EQ(dense->dense.n_layers, n_layers);
+  EXPECT_GT(dense->dense.ms.min, 0);
+  EXPECT_EQ(dense->selecting.n_layers, 0);
+  sparse::SparseOptions sparse{.policy = sparse::Policy::kOracle, .budget_tokens = 64};
+  sparse.dense_layers = 1;
+  ASSERT_TRUE(engine_->use_sparse(sparse).is_ok());
+  const auto report = bench_speed(*engine_, options, go_on);
+  ASSERT_TRUE(report.is_ok()) << report.status().message();
+  EXPECT_EQ(report->dense.n_layers, 1);
+  EXPECT_EQ(report->selecting.n_layers, n_layers - 1);
+  // An oracle reads all of K to choose.
+  EXPECT_GT(report->selecting.select_ms.min, report->dense.select_ms.max);
+  EXPECT_GT(report->selecting.ms.min, report->selecting.select_ms.min);
+  // Of a step, which has more to do.
+  EXPECT_LT(report->dense.ms.median + (n_layers - 1) * report->selecting.ms.median,
+            1e3 / report->decode_tokens_per_s.min);
+}
+
 TEST_F(BenchNumbers, BatchRefusesThem) {
   for (const int32_t n : {kMin, -1, 0, kMax}) {
     expect_refused(BatchOptions{.batches = {1}, .prompt_tokens = n});

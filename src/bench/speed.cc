@@ -10,6 +10,7 @@
 #include "base/narrow.h"
 #include "base/spread.h"
 #include "bench/random_tokens.h"
+#include "sparse/selector.h"
 
 namespace weft::bench {
 namespace {
@@ -25,21 +26,76 @@ Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tok
   return tokens.size() / seconds;
 }
 
+/// Attention of the layers that see all slots, those that choose pages and the others.
+class AttentionClock {
+ public:
+  explicit AttentionClock(const engine::Engine& engine) : engine_(engine) {
+    for (size_t layer = 0; layer < engine.attention_times().size(); ++layer) {
+      const bool selects = engine.selector() != nullptr && engine.selector()->selects()[layer];
+      if (engine.model().config().layers[layer].window_tokens > 0) continue;
+      (selects ? selecting_ : dense_).layers.push_back(layer);
+    }
+    skip();
+  }
+
+  /// What was run since then is not counted.
+  void skip() {
+    const auto now = engine_.attention_times();
+    last_.assign(now.begin(), now.end());
+  }
+
+  /// What was run since then were so many tokens.
+  void add(size_t n_tokens) {
+    for (Kind* kind : {&dense_, &selecting_}) {
+      const double n = 1e6 * n_tokens * std::max<size_t>(1, kind->layers.size());
+      double attention_ns = 0, select_ns = 0;
+      for (const size_t layer : kind->layers) {
+        const model::AttentionTime& now = engine_.attention_times()[layer];
+        select_ns += now.select_ns - last_[layer].select_ns;
+        attention_ns += now.attend_ns - last_[layer].attend_ns;
+      }
+      kind->attention_ms.push_back((attention_ns + select_ns) / n);
+      kind->select_ms.push_back(select_ns / n);
+    }
+  }
+
+  AttentionSpeed dense() const { return dense_.speed(); }
+  AttentionSpeed selecting() const { return selecting_.speed(); }
+
+ private:
+  struct Kind {
+    std::vector<size_t> layers;
+    std::vector<double> attention_ms, select_ms;  // of each run; the first one warms up
+
+    AttentionSpeed speed() const {
+      return {.n_layers = narrow<int32_t>(layers.size()),
+              .ms = spread_of({attention_ms.begin() + 1, attention_ms.end()}),
+              .select_ms = spread_of({select_ms.begin() + 1, select_ms.end()})};
+    }
+  };
+
+  const engine::Engine& engine_;
+  std::vector<model::AttentionTime> last_;
+  Kind dense_, selecting_;
+};
+
 /// Tokens a second of one token a step after the first `depth` of them, which the sequence is cut
 /// back to, so that every repeat decodes at the same depth. Given tokens, not sampled ones:
 /// decode's work does not depend on which they are.
 Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
-                           std::span<const int32_t> tokens, int32_t depth) {
+                           std::span<const int32_t> tokens, int32_t depth, AttentionClock& clock) {
   // Not even those are there at first, nor where the steps rolled a window past them.
   const auto missing = tokens.first(depth).subspan(sequence.length());
   if (!missing.empty()) WEFT_RETURN_IF_ERROR(engine.append(sequence, missing).status());
   const auto steps = tokens.subspan(depth);
+  clock.skip();
   const int64_t begin_ns = engine.env().monotonic_ns();
   for (size_t i = 0; i < steps.size(); ++i) {
     WEFT_RETURN_IF_ERROR(
         engine.append(sequence, steps.subspan(i, 1), {.kind = model::RowKind::kDecode}).status());
   }
   const double seconds = seconds_since(engine.env(), begin_ns);
+  clock.add(steps.size());
   WEFT_RETURN_IF_ERROR(sequence.truncate(sequence.longest_cut(depth)));
   return steps.size() / seconds;
 }
@@ -88,11 +144,15 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
     if (options.fills_random) {
       WEFT_ASSIGN_OR_RETURN(sequence, engine.random_sequence(depth));
     }
+    AttentionClock clock(engine);
     const auto run = std::span<const int32_t>(tokens).first(depth + options.decode_tokens);
     WEFT_ASSIGN_OR_RETURN(
         report.decode_tokens_per_s,
         repeat(
-            options.repeat, [&] { return time_decode(engine, sequence, run, depth); }, tick));
+            options.repeat, [&] { return time_decode(engine, sequence, run, depth, clock); },
+            tick));
+    report.dense = clock.dense();
+    report.selecting = clock.selecting();
   }
   return report;
 }

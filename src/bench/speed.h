@@ -24,11 +24,21 @@ struct PrefillSpeed {
   Spread tokens_per_s;
 };
 
+/// Attention of a decoded token in one layer, the mean of some layers.
+struct AttentionSpeed {
+  int32_t n_layers = 0;
+  Spread ms;         // all of it: choosing pages and reading them
+  Spread select_ms;  // choosing pages
+};
+
 /// Medians with their spread over the repeats, the warm-up left out.
 struct SpeedReport {
   std::vector<PrefillSpeed> prefill;
   int32_t decode_depth = 0;
   Spread decode_tokens_per_s;
+  // Of the layers that see all slots:
+  AttentionSpeed dense;      // those that read everything
+  AttentionSpeed selecting;  // those that choose pages
 };
 
 /// kInvalidArgument when something does not fit the context; `progress` as in bench_ttft.

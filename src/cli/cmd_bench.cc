@@ -186,6 +186,39 @@ struct SpeedFlags {
   bool json = false;
 };
 
+/// Of a decoded token in one layer; null where there is no such layer.
+Json attention_json(const bench::AttentionSpeed& attention) {
+  if (attention.n_layers == 0) return {};
+  return {{"layers", attention.n_layers},
+          {"ms_per_layer", spread_json(attention.ms)},
+          {"select_ms_per_layer", spread_json(attention.select_ms)}};
+}
+
+/// "--sparse labels --budget 2048": what the engine was opened with.
+std::string sparse_text(const sparse::SparseOptions& o) {
+  std::string text = fmt::format("--sparse {}", sparse::kPolicies.name(o.policy));
+  if (o.budget_tokens > 0) text += fmt::format(" --budget {}", o.budget_tokens);
+  if (o.ratio > 0) text += fmt::format(" --sparse-ratio {}", o.ratio);
+  if (o.retain > 0) text += fmt::format(" --retain {}", o.retain);
+  return text;
+}
+
+void print_attention(const engine::Engine& engine, const bench::SpeedReport& report) {
+  const bench::AttentionSpeed &dense = report.dense, &selecting = report.selecting;
+  if (engine.selector() == nullptr) return;
+  fmt::print("{}: ", sparse_text(engine.sparse_options()));
+  if (selecting.n_layers == 0) {
+    fmt::print("no layer chooses pages\n");
+    return;
+  }
+  fmt::print("attention {:.3f} ms in each of {} layers that choose pages, {:.3f} of it to choose",
+             selecting.ms.median, selecting.n_layers, selecting.select_ms.median);
+  if (dense.n_layers > 0) {
+    fmt::print("; {:.3f} ms in each of {} dense ones", dense.ms.median, dense.n_layers);
+  }
+  fmt::print("\n");
+}
+
 /// "512,4096": prompt lengths; 0 leaves prefill out, to time decode alone.
 Status run_speed(App& app, SpeedFlags flags) {
   flags.options.prefill_tokens.clear();
@@ -218,7 +251,10 @@ Status run_speed(App& app, SpeedFlags flags) {
                  {"decode",
                   {{"depth", report.decode_depth},
                    {"fill", flags.fill},
-                   {"tokens_per_s", spread_json(report.decode_tokens_per_s)}}}};
+                   {"tokens_per_s", spread_json(report.decode_tokens_per_s)},
+                   {"attention",
+                    {{"dense", attention_json(report.dense)},
+                     {"selecting", attention_json(report.selecting)}}}}}};
     add_sparse_json(*engine, json);
     print_json(json);
     return Status::ok();
@@ -234,6 +270,7 @@ Status run_speed(App& app, SpeedFlags flags) {
     const Spread& s = report.decode_tokens_per_s;
     fmt::print("decode at {:>4} {:>9.1f} ({:.1f} to {:.1f})\n", report.decode_depth, s.median,
                s.min, s.max);
+    print_attention(*engine, report);
   }
   return Status::ok();
 }

@@ -3,13 +3,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "base/narrow.h"
 #include "base/parse_number.h"
 #include "cli/app.h"
+#include "cli/local_models.h"
 #include "cli/output_file.h"
 #include "cli/reuse_flags.h"
+#include "cli/suggestion.h"
 #include "engine/context_size.h"
 #include "engine/kept_measurements.h"
 #include "eval/dataset.h"
@@ -24,6 +28,7 @@ constexpr int64_t kMostSettings = 256;
 
 struct EvalSparseFlags {
   ModelFlags model;
+  std::string beside;  // more files of weights, with commas
   std::string task = "passkey";
   std::string policies = "dense,quest,labels,oracle";
   std::string budgets = "128,256,512,1024";
@@ -64,8 +69,9 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
     names.push_back(name);
     const std::optional<sparse::Policy> policy = sparse::kPolicies.find(name);
     if (!policy) {
-      return invalid_argument(fmt::format("--policies {}: must be of {}, with commas between",
-                                          flags.policies, sparse::kPolicies.listed()));
+      return invalid_argument(fmt::format("--policies {}: must be of {}, with commas between{}",
+                                          flags.policies, sparse::kPolicies.listed(),
+                                          did_you_mean(name, sparse::kPolicies.names())));
     }
     for (const int32_t budget : budgets) {
       sparse::SparseOptions setting{.policy = *policy};
@@ -127,6 +133,7 @@ Json or_null(const std::optional<T>& value) {
 
 Json row_json(const eval::SparseRow& r) {
   return {{"task", r.task},
+          {"weights", r.weights.empty() ? Json() : Json(r.weights)},
           {"policy", r.policy},
           {"budget", or_null(r.budget_tokens)},
           {"length", r.length_tokens},
@@ -144,6 +151,7 @@ Json row_json(const eval::SparseRow& r) {
            {{"digest", or_null(r.digest_ms)},
             {"score", or_null(r.score_ms)},
             {"choose", or_null(r.choose_ms)},
+            {"attend", or_null(r.attend_ms)},
             {"other", or_null(r.other_ms)}}},
           {"mass_by_layer", r.mass_by_layer}};
 }
@@ -163,7 +171,10 @@ void print_rows(const std::vector<eval::SparseRow>& rows) {
   const auto share = [](const std::optional<double>& x) {
     return x ? fmt::format("{:.3f}", *x) : std::string("-");
   };
+  std::string weights;
   for (const eval::SparseRow& r : rows) {
+    if (r.weights != weights) fmt::print("{}\n", r.weights);
+    weights = r.weights;
     fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9.1f}\n", r.policy,
                r.budget_tokens ? fmt::format("{}", *r.budget_tokens) : "all", r.length_tokens,
                r.depth ? fmt::format("{:.2f}", *r.depth) : "all", result_text(r),
@@ -179,6 +190,7 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
       "weft eval sparse -m {} --task {} --policies {} --budgets {} --lengths {} --trials {}",
       flags.model.model, flags.task, flags.policies, flags.budgets, fmt::join(lengths, ","),
       flags.n_trials);
+  if (!flags.beside.empty()) text += fmt::format(" --beside {}", flags.beside);
   if (!flags.file.empty()) text += fmt::format(" -f '{}'", flags.file);
   if (flags.seed != 1) text += fmt::format(" --seed {}", flags.seed);
   if (flags.dense_layers >= 0) text += fmt::format(" --dense-layers {}", flags.dense_layers);
@@ -189,7 +201,7 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
 }
 
 eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const EvalSparseFlags& flags,
-                               std::span<const int32_t> lengths) {
+                               const std::string& command) {
   const int32_t dense = flags.dense_layers;
   return {.model = engine.model().config().name,
           .cpu = engine::cpu_name(app.env),
@@ -201,8 +213,91 @@ eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const Eva
           .seed = fmt::format("{}", flags.seed),
           .date = date_of(app.env.unix_ms()),
           .version = WEFT_VERSION,
-          .command_line = command_of(flags, lengths)};
+          .command_line = command};
 }
+
+std::vector<std::string> beside_of(const EvalSparseFlags& flags) {
+  return flags.beside.empty() ? std::vector<std::string>() : split_list(flags.beside);
+}
+
+/// What cannot be is said before it begins.
+Status check_settings(engine::Engine& engine, std::span<const sparse::SparseOptions> settings) {
+  for (const sparse::SparseOptions& setting : settings) {
+    const int32_t least = sparse::kLeastPages * engine.kv_usage().page_tokens;
+    if (setting.is_on() && setting.budget_tokens < least) {
+      return invalid_argument(
+          fmt::format("--budgets {}: at least {} are needed, two pages of the KV cache",
+                      setting.budget_tokens, least));
+    }
+    WEFT_RETURN_IF_ERROR(engine.use_sparse(setting));
+  }
+  return Status::ok();
+}
+
+/// "smollm2-135m-q8_0": the name of a file of weights in tables.
+std::string weights_name(const std::string& model) {
+  return std::filesystem::path(model).stem().string();
+}
+
+/// Runs of one file of weights after another; the file that is open last describes the report.
+class EvalSparseRun {
+ public:
+  EvalSparseRun(App& app, const EvalSparseFlags& flags, eval::SparseEvalOptions options)
+      : app_(app), flags_(flags), options_(std::move(options)) {}
+
+  Status run(const std::string& model, bool is_one_of_several) {
+    flags_.model.model = model;
+    engine_ = nullptr;  // its memory first
+    WEFT_ASSIGN_OR_RETURN(engine_, open_engine(app_, flags_.model));
+    WEFT_RETURN_IF_ERROR(check_settings(*engine_, options_.settings));
+    WEFT_RETURN_IF_ERROR(open_report());
+    Progress progress("sparse");
+    WEFT_ASSIGN_OR_RETURN(std::vector<eval::SparseRow> rows,
+                          eval::sparse_eval(*engine_, options_, [&](int64_t done, int64_t total) {
+                            progress.show(done, total, "answers");
+                            return !interrupted();
+                          }));
+    for (eval::SparseRow& row : rows) {
+      if (is_one_of_several) row.weights = weights_name(model);
+      rows_.push_back(std::move(row));
+    }
+    return Status::ok();
+  }
+
+  Status finish(const std::string& command) {
+    if (flags_.json) {
+      Json results = Json::array();
+      for (const eval::SparseRow& row : rows_) results.push_back(row_json(row));
+      print_json({{"results", std::move(results)}});
+    } else {
+      print_rows(rows_);
+    }
+    if (!report_) return Status::ok();
+    const std::string page =
+        eval::sparse_report_html(head_of(app_, *engine_, flags_, command), rows_);
+    WEFT_RETURN_IF_ERROR(report_->append(std::as_bytes(std::span(page))));
+    return report_->commit();
+  }
+
+ private:
+  /// What is measured must not be written over.
+  Status open_report() {
+    if (flags_.html_file.empty() || report_) return Status::ok();
+    std::vector<std::string> inputs = model_files(*engine_);
+    inputs.push_back(flags_.file);
+    for (const std::string& other : beside_of(flags_)) inputs.push_back(other);
+    WEFT_ASSIGN_OR_RETURN(AtomicFile file, create_output(app_.env, flags_.html_file, inputs));
+    report_.emplace(std::move(file));
+    return Status::ok();
+  }
+
+  App& app_;
+  EvalSparseFlags flags_;
+  eval::SparseEvalOptions options_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::optional<AtomicFile> report_;
+  std::vector<eval::SparseRow> rows_;
+};
 
 Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   if (flags.model.kv_limit_bytes > 0) {
@@ -218,44 +313,20 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   WEFT_ASSIGN_OR_RETURN(options.settings, settings_of(flags));
   WEFT_RETURN_IF_ERROR(choose_lengths(app, options.task, flags, options.lengths));
   WEFT_RETURN_IF_ERROR(read_material(app, options.task, flags, options.cases));
+  const std::string command = command_of(flags, options.lengths);
+  std::vector<std::string> models{flags.model.model};
+  for (const std::string& name : beside_of(flags)) {
+    // Said before the first of them is measured.
+    WEFT_RETURN_IF_ERROR(resolve_model(app.env, name, app.models_dir).status());
+    models.push_back(name);
+  }
   flags.model.n_contexts = 2;  // what texts share, and one that goes on from it
   flags.dense_layers = std::exchange(flags.model.dense_layers, -1);  // the settings have it
-  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
-  for (const sparse::SparseOptions& setting : options.settings) {
-    const int32_t least = sparse::kLeastPages * engine->kv_usage().page_tokens;
-    if (setting.is_on() && setting.budget_tokens < least) {
-      return invalid_argument(
-          fmt::format("--budgets {}: at least {} are needed, two pages of the KV cache",
-                      setting.budget_tokens, least));
-    }
-    WEFT_RETURN_IF_ERROR(engine->use_sparse(setting));  // what cannot be is said before it begins
+  EvalSparseRun run(app, flags, std::move(options));
+  for (const std::string& model : models) {
+    WEFT_RETURN_IF_ERROR(run.run(model, models.size() > 1));
   }
-  std::optional<AtomicFile> report;
-  if (!flags.html_file.empty()) {
-    std::vector<std::string> inputs = model_files(*engine);
-    inputs.push_back(flags.file);
-    WEFT_ASSIGN_OR_RETURN(AtomicFile file, create_output(app.env, flags.html_file, inputs));
-    report.emplace(std::move(file));
-  }
-  Progress progress("sparse");
-  WEFT_ASSIGN_OR_RETURN(const std::vector<eval::SparseRow> rows,
-                        eval::sparse_eval(*engine, options, [&](int64_t done, int64_t total) {
-                          progress.show(done, total, "answers");
-                          return !interrupted();
-                        }));
-  progress.hide();
-  if (flags.json) {
-    Json results = Json::array();
-    for (const eval::SparseRow& row : rows) results.push_back(row_json(row));
-    print_json({{"results", std::move(results)}});
-  } else {
-    print_rows(rows);
-  }
-  if (!report) return Status::ok();
-  const std::string page =
-      eval::sparse_report_html(head_of(app, *engine, flags, options.lengths), rows);
-  WEFT_RETURN_IF_ERROR(report->append(std::as_bytes(std::span(page))));
-  return report->commit();
+  return run.finish(command);
 }
 
 }  // namespace
@@ -266,6 +337,11 @@ void add_eval_sparse_command(Command eval, App& app) {
   add_model_flags(command, flags->model);
   add_page_flags(command, flags->model);
   command.get_option("--context").describe("context in tokens (default: the longest text's)");
+  command
+      .add_option("--beside", flags->beside,
+                  "more files of the model's weights, with commas: each is measured on the same "
+                  "texts, as for other weight types")
+      .value_name("FILES");
   command.add_option("--task", flags->task, fmt::format("what is asked (default: {})", flags->task))
       .one_of(eval::kSparseTasks.names());
   command.add_option("-f,--file", flags->file,

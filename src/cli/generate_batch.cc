@@ -52,6 +52,7 @@ Json generation_json(const engine::Generation& generation) {
 /// the file, from 0, blank lines counted.
 class OrderedAnswers {
  public:
+  explicit OrderedAnswers(const engine::Engine& engine) : engine_(engine) {}
   void expect(size_t line) { lines_.emplace_back(line, std::nullopt); }
   size_t size() const { return lines_.size(); }
   int64_t n_failed() const { return n_failed_; }
@@ -82,6 +83,7 @@ class OrderedAnswers {
     Json json{{"index", line}};
     if (answer.generation) {
       json.update(generation_json(*answer.generation));
+      add_sparse_json(engine_, json);  // of all so far: rows of a step choose together
     } else {
       json["error"] = fmt::format("line {}: {}", line + 1, answer.error);
       ++n_failed_;
@@ -89,6 +91,7 @@ class OrderedAnswers {
     print_json(json);
   }
 
+  const engine::Engine& engine_;
   std::vector<std::pair<size_t, std::optional<BatchAnswer>>> lines_;  // by request
   size_t next_ = 0;
   int64_t n_failed_ = 0;
@@ -138,7 +141,7 @@ Status run_batch(App& app, engine::Engine& engine, const BatchFlags& flags) {
   }
   WEFT_ASSIGN_OR_RETURN(const auto batcher,
                         engine::Batcher::create(engine, {.max_running = kBatchAtOnce}));
-  OrderedAnswers answers;
+  OrderedAnswers answers(engine);
   // By the batcher's index: the index in `answers`. Refused lines have none there.
   std::vector<size_t> requests;  // of the batcher's indices
   std::vector<std::pair<size_t, std::string>> refused;

@@ -91,6 +91,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   engine->load_ms_ = env.ms_since(begin_ns) - engine->calibration_ms_;
   engine->forward_ = std::make_unique<model::ForwardPass>(*engine->model_, engine->context_);
   engine->forward_->set_selector(engine->selector_.get());
+  engine->forward_->time_attention(env);
   // Before a fusion the machine's rates may be measured, which has the limit to itself.
   if (!options.steps.fuses) engine->take_scratch();
   if (logs_info()) engine->log_opened(options);
@@ -122,7 +123,8 @@ Status Engine::open_model(const EngineOptions& options) {
 }
 
 Result<sparse::SparseOptions> Engine::complete(sparse::SparseOptions options) {
-  if (options.policy != sparse::Policy::kDoubleSparsity) return options;
+  const bool is_labelled = options.policy == sparse::Policy::kDoubleSparsity;
+  if (!is_labelled || std::ranges::count(selecting_layers(options), true) == 0) return options;
   if (label_channels_.empty()) {
     WEFT_ASSIGN_OR_RETURN(label_channels_, label_channels(*model_, *tokenizer_, context_));
   }
@@ -130,16 +132,28 @@ Result<sparse::SparseOptions> Engine::complete(sparse::SparseOptions options) {
   return options;
 }
 
-void Engine::make_selector(const sparse::SparseOptions& options) {
-  sparse_ = options;
-  selector_ = nullptr;
-  if (!sparse_.is_on()) return;
+std::vector<bool> Engine::selecting_layers(const sparse::SparseOptions& options) const {
   std::vector<int32_t> windows;
   for (const model::LayerConfig& layer : model_->config().layers) {
     windows.push_back(layer.window_tokens);
   }
-  std::vector<bool> selects = sparse::selecting_layers(sparse_, windows);
-  if (std::ranges::count(selects, true) == 0) {
+  return sparse::selecting_layers(options, windows);
+}
+
+std::optional<kv::DigestFormat> Engine::digest_format(const sparse::SparseOptions& options) const {
+  std::vector<bool> selects = selecting_layers(options);
+  if (std::ranges::count(selects, true) == 0) return std::nullopt;
+  std::optional<kv::DigestFormat> format = sparse::digest_format(options);
+  if (format) format->layers = std::move(selects);
+  return format;
+}
+
+void Engine::make_selector(const sparse::SparseOptions& options) {
+  sparse_ = options;
+  selector_ = nullptr;
+  if (!sparse_.is_on()) return;
+  std::vector<bool> selects = selecting_layers(options);
+  if (std::ranges::count(selects, true) == 0 && !std::exchange(warned_none_selects_, true)) {
     log_warning(
         "sparse decoding: no layer chooses pages: all see a window, or are dense (--dense-layers)");
   }
@@ -152,8 +166,8 @@ Status Engine::use_sparse(const sparse::SparseOptions& asked) {
   }
   WEFT_RETURN_IF_ERROR(asked.check(cache_->page_tokens()));
   WEFT_ASSIGN_OR_RETURN(const sparse::SparseOptions options, complete(asked));
-  const auto format = sparse::digest_format(options);
-  if (format != sparse::digest_format(sparse_)) {
+  const auto format = digest_format(options);
+  if (format != digest_format(sparse_)) {
     forward_->set_selector(nullptr);
     make_selector({});
     WEFT_RETURN_IF_ERROR(cache_->use_digests(format));
@@ -168,7 +182,7 @@ Status Engine::make_cache(const EngineOptions& options) {
   WEFT_ASSIGN_OR_RETURN(cache_options_,
                         kv_cache_options(kv_request(options, asked_context_tokens_), config));
   if (rolls_windows()) step_rows_ = kRollingStepTokens;
-  cache_options_.digests = sparse::digest_format(sparse_);
+  cache_options_.digests = digest_format(sparse_);
   steps_ = options.steps;
   steps_.sparse = sparse_;
   steps_.turned_tokens = self_extend_.turned_tokens();

@@ -117,6 +117,10 @@ class Engine {
   /// Decode chooses so from now on; counters begin anew. For measuring policies beside each other:
   /// no memory is set aside for it, so it is kInvalidArgument under a KV limit.
   Status use_sparse(const sparse::SparseOptions& options);
+  /// Of decode, since the engine was opened: [n_layers].
+  std::span<const model::AttentionTime> attention_times() const {
+    return forward_->attention_times();
+  }
   /// The longest that could be asked for.
   int32_t longest_context() const { return longest_context_; }
   const kv::SelfExtend& self_extend() const { return self_extend_; }
@@ -247,6 +251,10 @@ class Engine {
   /// What the model adds to what the user asks of sparse decoding.
   Result<sparse::SparseOptions> complete(sparse::SparseOptions options);
   void make_selector(const sparse::SparseOptions& options);
+  /// Of each layer whether it chooses pages.
+  std::vector<bool> selecting_layers(const sparse::SparseOptions& options) const;
+  /// What those layers' pages are told apart by; none: nothing.
+  std::optional<kv::DigestFormat> digest_format(const sparse::SparseOptions& options) const;
   void log_opened(const EngineOptions& options) const;
   void log_prompt(std::span<const Appended> appended, double ms) const;
 
@@ -260,6 +268,7 @@ class Engine {
   kv::Cache::Options cache_options_;
   std::unique_ptr<kv::Cache> cache_;
   sparse::SparseOptions sparse_;
+  bool warned_none_selects_ = false;     // once is enough, of policies beside each other too
   std::vector<uint8_t> label_channels_;  // once they were asked for
   std::unique_ptr<sparse::CountingSelector> selector_;  // before what refers to it
   std::unique_ptr<model::ForwardPass> forward_;

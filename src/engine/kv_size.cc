@@ -39,14 +39,19 @@ std::vector<kv::RollingWindow> rolling_windows(const KvRequest& request,
 }  // namespace
 
 int64_t kv_cache_bytes(const kv::Cache::Options& cache, int64_t n_pages) {
-  int64_t page_bytes = int64_t{cache.layout.page_tokens} * kernels::kv_token_bytes(cache.layout);
-  // A digest, its tokens' labels, and of which of its page's lives they are.
+  const int64_t kv_bytes =
+      int64_t{cache.layout.page_tokens} * kernels::kv_token_bytes(cache.layout);
+  int64_t digest_bytes = 0;  // with its tokens' labels, and of which of its page's lives they are
   if (cache.digests) {
-    page_bytes += kv::page_digest_bytes(*cache.digests, cache.layout) +
-                  kv::page_label_bytes(*cache.digests, cache.layout) + sizeof(uint64_t);
+    digest_bytes = kv::page_digest_bytes(*cache.digests, cache.layout) +
+                   kv::page_label_bytes(*cache.digests, cache.layout) + sizeof(uint64_t);
   }
   int64_t n_bytes = 0;
-  for (const int32_t group : cache.layer_groups) {
+  for (size_t layer = 0; layer < cache.layer_groups.size(); ++layer) {
+    const int32_t group = cache.layer_groups[layer];
+    const bool has_digests =
+        cache.digests && (cache.digests->layers.empty() || cache.digests->layers[layer]);
+    const int64_t page_bytes = kv_bytes + (has_digests ? digest_bytes : 0);
     const kv::RollingWindow w = cache.windows.empty() ? kv::RollingWindow() : cache.windows[group];
     const int64_t rolling_pages =
         (int64_t{w.capacity_tokens} + cache.layout.page_tokens - 1) / cache.layout.page_tokens;

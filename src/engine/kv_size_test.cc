@@ -44,6 +44,24 @@ TEST(KvLimit, HoldsPagesAndALeastStepToTheByte) {
   }
 }
 
+TEST(KvLimit, DigestsAreChargedToTheLayersThatHaveThem) {
+  const auto bytes_with = [](const std::vector<bool>& layers) {
+    kv::Cache::Options cache = wanted(4096);
+    cache.digests = kv::DigestFormat{.kind = kernels::DigestKind::kMinMax,
+                                     .type = kernels::DigestType::kInt8,
+                                     .labels = kernels::LabelKind::kSides,
+                                     .channels = {},
+                                     .layers = layers};
+    return kv_cache_bytes(cache, 256);
+  };
+  const int64_t none = kv_cache_bytes(wanted(4096), 256), all = bytes_with({});
+  // Of 4 heads a step and two bytes for each of 64 dimensions; two bytes more for their labels; and
+  // which of its page's lives a digest is of.
+  EXPECT_EQ(all - none, 2 * 256 * (4 * (4 + 2 * 64 + 2 * 64) + 8));
+  EXPECT_EQ(bytes_with({true, true}), all);
+  EXPECT_EQ(bytes_with({false, true}), (none + all) / 2);
+}
+
 TEST(KvLimit, WhatPagesLeaveGoesToSteps) {
   for (int64_t limit = 1 << 20; limit < 40 << 20; limit += 777'777) {
     const auto plan = limited(limit);

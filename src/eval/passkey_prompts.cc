@@ -248,10 +248,11 @@ Status PasskeyPrompts::choose_places(Random& random) {
     }
   }
   if (options_.length_tokens < least_length) {
-    return resource_exhausted(fmt::format(
-        "--length {}: {} and the question take {} tokens, so it must be {} or more{}",
-        options_.length_tokens, counted(options_.n_needles, "pass key"), least_length, least_length,
-        options_.n_needles > 1 ? ", or there must be fewer --needles" : ""));
+    return resource_exhausted(
+        fmt::format("{} {}: {} and the question take {} tokens, so it must be {} or more{}",
+                    options_.length_flag, options_.length_tokens,
+                    counted(options_.n_needles, "pass key"), least_length, least_length,
+                    options_.n_needles > 1 ? ", or there must be fewer --needles" : ""));
   }
   size_t n_places = sentences_.size();
   if (!text_name_.empty()) {
@@ -259,9 +260,10 @@ Status PasskeyPrompts::choose_places(Random& random) {
     while (n_places > 0 && n_after < needed) n_after += std::ssize(sentences_[--n_places]);
     if (n_after < needed) {
       return resource_exhausted(
-          fmt::format("{}: has {} tokens, a prompt of --length {} takes {} of it: give a longer "
-                      "text or a smaller --length",
-                      text_name_, n_after, options_.length_tokens, needed));
+          fmt::format("{}: has {} tokens, a prompt of {} {} takes {} of it: give a longer text or "
+                      "a smaller {}",
+                      text_name_, n_after, options_.length_flag, options_.length_tokens, needed,
+                      options_.length_flag));
     }
     ++n_places;  // the sentence from which on it is enough is one of them
   }

@@ -29,6 +29,7 @@ struct Tally {
   int64_t scored = 0;
   int64_t decoded = 0;  // rows
   double decode_ns = 0;
+  double attend_ns = 0;
   sparse::SparseCounters counters;
 
   void add(const sparse::SparseCounters& c) {
@@ -124,9 +125,11 @@ class Run {
       WEFT_RETURN_IF_ERROR(engine_.use_sparse(options));
       WEFT_ASSIGN_OR_RETURN(const kv::OwnedSequence sequence, text.first.fork());
       Tally tally{.trials = 1};
+      const double attended_ns = attend_ns();
       WEFT_RETURN_IF_ERROR(one.answer_tokens > 0
                                ? answer(sequence, one, tally)
                                : score(sequence, one.question, text.second, tally));
+      tally.attend_ns = attend_ns() - attended_ns;
       if (engine_.selector() != nullptr) tally.add(engine_.selector()->counters());
       ++n_done_;
       add(tallies_[{length, setting, std::nullopt}], tally);
@@ -134,6 +137,13 @@ class Run {
       if (!goes_on()) return stopped();
     }
     return Status::ok();
+  }
+
+  /// Of all that was decoded so far: reading K and V, without choosing.
+  double attend_ns() const {
+    double all = 0;
+    for (const model::AttentionTime& layer : engine_.attention_times()) all += layer.attend_ns;
+    return all;
   }
 
   Status answer(const kv::OwnedSequence& sequence, const SparseCase& one, Tally& tally) {
@@ -192,6 +202,7 @@ class Run {
     all.scored += one.scored;
     all.decoded += one.decoded;
     all.decode_ns += one.decode_ns;
+    all.attend_ns += one.attend_ns;
     all.add(one.counters);
   }
 
@@ -237,14 +248,15 @@ class Run {
     // Digests of the text are made once, whatever is asked, and nobody but an evaluation measures.
     const double token_ns = (tally.decode_ns - c.digest_ns - c.measure_ns) / tally.decoded;
     row.tokens_per_s = 1e9 / token_ns;
+    const auto of_token = [&](double ns) { return 1e-6 * ns / tally.decoded; };
+    row.attend_ms = of_token(tally.attend_ns);
+    row.other_ms = 1e-6 * token_ns - of_token(tally.attend_ns + c.score_ns + c.choose_ns);
     row.bytes_read_share = 1;
     if (!setting.is_on()) return row;
     row.bytes_read_share = (1.0 * c.kv_bytes_read + c.index_bytes_read) / c.kv_bytes;
-    const auto of_token = [&](double ns) { return 1e-6 * ns / tally.decoded; };
     row.digest_ms = of_token(c.digest_ns);
     row.score_ms = of_token(c.score_ns);
     row.choose_ms = of_token(c.choose_ns);
-    row.other_ms = 1e-6 * token_ns - *row.score_ms - *row.choose_ms;
     const sparse::ReadQuality quality = c.all_quality();
     if (quality.reads == 0) return row;
     row.mass_kept = quality.mass / quality.reads;

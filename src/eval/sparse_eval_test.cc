@@ -201,7 +201,7 @@ TEST_F(SparseEval, WhatIsMissingOrTooLongIsSaid) {
               HasSubstr("-f FILE"));
   EXPECT_THAT(error({.task = SparseTask::kQa, .settings = dense, .lengths = {500}}),
               HasSubstr("-f FILE"));
-  EXPECT_THAT(error({.settings = dense, .lengths = {20}}), HasSubstr("--length 20"));
+  EXPECT_THAT(error({.settings = dense, .lengths = {20}}), HasSubstr("--lengths 20"));
   EXPECT_THAT(error({.settings = dense, .lengths = {2048}}), HasSubstr("do not fit"));
   EXPECT_THAT(error({.task = SparseTask::kPerplexity,
                      .settings = dense,

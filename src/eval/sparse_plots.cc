@@ -307,8 +307,9 @@ std::string time_plots(const Rows& rows, const PolicyLooks& looks) {
   if (budgets.empty()) figures += figure_of(time_bars(timed, looks, std::nullopt));
   return group_html(
       "Time of a decoded token",
-      "Making digests, scoring pages, choosing among them, and all the rest. The speed above "
-      "leaves out digests, which a text needs once, however long its answer.",
+      "Making digests, scoring pages, choosing among them, reading those that were chosen, and all "
+      "the rest. The speed above leaves out digests, which a text needs once, however long its "
+      "answer.",
       figures);
 }
 

@@ -177,12 +177,14 @@ std::string lossless_lines(const std::string& task, const Rows& rows,
 
 using Task = std::pair<std::string, Rows>;  // its name and rows
 
-/// In the order of their first rows; each one's rows by length, policy and budget.
+/// In the order of their first rows, with other weights as other ones; each one's rows by length,
+/// policy and budget.
 std::vector<Task> tasks_of(std::span<const SparseRow> rows, const PolicyLooks& looks) {
   std::vector<Task> tasks;
   for (const SparseRow& row : rows) {
-    auto task = std::ranges::find(tasks, row.task, &Task::first);
-    if (task == tasks.end()) task = tasks.insert(task, {row.task, {}});
+    const std::string name = row.weights.empty() ? row.task : row.task + ", " + row.weights;
+    auto task = std::ranges::find(tasks, name, &Task::first);
+    if (task == tasks.end()) task = tasks.insert(task, {name, {}});
     task->second.push_back(&row);
   }
   for (Task& task : tasks) {
@@ -240,6 +242,56 @@ std::string lossless_section(std::span<const Task> tasks, const PolicyLooks& loo
   return "<h2 id=\"lossless\">Lossless budget</h2>\n<p>The least budget, in tokens, at which a "
          "policy's accuracy, F1 or ROUGE-L is no less than the dense path's, or its perplexity at "
          "most 1 % more, – where none is; and what a token takes then.</p>\n" +
+         table_html(head, lines);
+}
+
+/// One policy's lines for one task: of each length what dense decoding and the budgets reach.
+std::string grid_lines(const Task& task, const std::string& policy,
+                       std::span<const int32_t> budgets) {
+  std::string lines;
+  for (const Metric& quality : kQualities) {
+    for (const int32_t length : lengths_of(task.second)) {
+      std::vector<Cell> cells{
+          {policy, true}, {task.first, true}, {quality.title(), true}, {fmt::format("{}", length)}};
+      bool has_any = false;
+      const auto add = [&](const std::string& of, std::optional<int32_t> budget) {
+        const auto row = std::ranges::find_if(task.second, [&](const SparseRow* r) {
+          return r->policy == of && r->length_tokens == length && r->budget_tokens == budget &&
+                 (r->*quality.value).has_value();
+        });
+        const bool has = row != task.second.end();
+        cells.push_back({has ? number_text(*((*row)->*quality.value), quality.format) : ""});
+        return has;
+      };
+      add(std::string(kReferencePolicy), std::nullopt);
+      for (const int32_t budget : budgets) has_any |= add(policy, budget);
+      if (has_any) lines += table_row("td", "", cells);
+    }
+  }
+  return lines;
+}
+
+/// Length by budget by weights, where there are several of each but the budgets.
+std::string grid_section(std::span<const SparseRow> rows, std::span<const Task> tasks,
+                         const PolicyLooks& looks) {
+  if (std::ranges::all_of(rows, [](const SparseRow& row) { return row.weights.empty(); }))
+    return {};
+  Rows all;
+  for (const SparseRow& row : rows) all.push_back(&row);
+  const std::vector<int32_t> budgets = budgets_of(all);
+  std::vector<Cell> head{{"Policy", true}, {"Task and weights", true}, {"Quality", true}};
+  head.insert(head.end(), {{"Length (tokens)"}, {"Dense"}});
+  for (const int32_t budget : budgets) head.push_back({fmt::format("{}", budget)});
+  std::string lines;
+  for (const std::string& policy : looks.names()) {
+    if (policy == kReferencePolicy) continue;
+    for (const auto& [task, its_rows] : tasks) {
+      lines += grid_lines({task, over_all_depths(its_rows)}, policy, budgets);
+    }
+  }
+  if (lines.empty()) return {};
+  return "<h2 id=\"grid\">Length, budget and weights</h2>\n<p>What each policy reaches at each "
+         "budget, in tokens.</p>\n" +
          table_html(head, lines);
 }
 
@@ -315,6 +367,7 @@ std::string sparse_report_html(const SparseReportHead& head, std::span<const Spa
   out += navigation(tasks);
   if (rows.empty()) out += "<p>Nothing was measured.</p>\n";
   out += lossless_section(tasks, looks);
+  out += grid_section(rows, tasks, looks);
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Rows whole = over_all_depths(tasks[i].second);
     out += fmt::format("<h2 id=\"task-{}\">Task: {}</h2>\n", i, escape_html(tasks[i].first));

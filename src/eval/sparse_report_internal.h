@@ -49,6 +49,7 @@ inline constexpr Metric kTimes[] = {
     {"Digest", "ms", &SparseRow::digest_ms, NumberFormat::kThreeDigits},
     {"Score", "ms", &SparseRow::score_ms, NumberFormat::kThreeDigits},
     {"Choose", "ms", &SparseRow::choose_ms, NumberFormat::kThreeDigits},
+    {"Attend", "ms", &SparseRow::attend_ms, NumberFormat::kThreeDigits},
     {"Other", "ms", &SparseRow::other_ms, NumberFormat::kThreeDigits},
 };
 

@@ -270,6 +270,32 @@ TEST(SparseReport, ALosslessPerplexityIsWithinOnePercent) {
 }
 
 // It would make the others one line.
+TEST(SparseReport, WeightsBesideEachOtherHaveTablesOfTheirOwnAndAGrid) {
+  std::vector<SparseRow> rows;
+  for (const char* weights : {"f16", "q4_0"}) {
+    for (const int32_t length : {1024, 4096}) {
+      for (const int32_t budget : {0, 128, 256}) {
+        SparseRow row = accuracy_row(budget == 0 ? "dense" : "quest",
+                                     budget == 0 ? std::nullopt : std::optional(budget),
+                                     length / 8192.0 + budget / 1024.0, length);
+        row.weights = weights;
+        rows.push_back(row);
+      }
+    }
+  }
+  const std::string page = sparse_report_html({}, rows);
+  EXPECT_THAT(page, HasSubstr(">Task: passkey, f16</h2>"));
+  EXPECT_THAT(page, HasSubstr(">Task: passkey, q4_0</h2>"));
+  const size_t grid = page.find("Length, budget and weights");
+  ASSERT_NE(grid, std::string::npos);
+  const std::string table = page.substr(grid, page.find("</table>", grid) - grid);
+  EXPECT_THAT(table, HasSubstr("<td class=\"word\">quest</td><td class=\"word\">passkey, q4_0</td>"
+                               "<td class=\"word\">Accuracy (%)</td><td>4096</td><td>50.0</td>"
+                               "<td>62.5</td><td>75.0</td>"));
+  EXPECT_EQ(sparse_report_html({}, many_rows()).find("Length, budget and weights"),
+            std::string::npos);
+}
+
 TEST(SparseReport, ARuinedPerplexityDoesNotStretchTheAxis) {
   std::vector<SparseRow> rows = {row_of("t", "dense", std::nullopt), row_of("t", "quest", 256),
                                  row_of("t", "quest", 512), row_of("t", "streaming", 256)};

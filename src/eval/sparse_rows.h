@@ -11,8 +11,9 @@ namespace weft::eval {
 /// One task under one policy at one budget and length, over all depths or at one. What does not
 /// apply is not there.
 struct SparseRow {
-  std::string task;    // passkey, needles, perplexity, …
-  std::string policy;  // of sparse::kPolicies; "dense" is the reference
+  std::string task;     // passkey, needles, perplexity, …
+  std::string weights;  // which of several files of weights; empty: the only one
+  std::string policy;   // of sparse::kPolicies; "dense" is the reference
   std::optional<int32_t> budget_tokens;
   int32_t length_tokens = 0;
   std::optional<double> depth;
@@ -26,7 +27,7 @@ struct SparseRow {
   std::optional<double> bytes_read_share;  // of K and V, with what was looked up for it
   std::optional<double> tokens_per_s;      // decoded
   // Mean milliseconds of a decoded token, where it was measured:
-  std::optional<double> digest_ms, score_ms, choose_ms, other_ms;
+  std::optional<double> digest_ms, score_ms, choose_ms, attend_ms, other_ms;
   std::vector<double> mass_by_layer;  // of the layers that select; empty: not measured
 };
 

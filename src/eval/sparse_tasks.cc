@@ -23,7 +23,8 @@ Result<std::vector<SparseCase>> needle_cases(const engine::Engine& engine, int32
                                                {.length_tokens = options.length_tokens,
                                                 .n_trials = options.n_trials,
                                                 .n_needles = n_needles,
-                                                .seed = options.seed}));
+                                                .seed = options.seed,
+                                                .length_flag = "--lengths"}));
   std::vector<SparseCase> cases;
   for (int64_t g = 0; g < prompts.n_groups(); ++g) {
     for (const PasskeyPrompt& prompt : prompts.group(g)) {

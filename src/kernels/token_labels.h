@@ -44,7 +44,7 @@ struct LabelQuery {
 /// dimensions where the key lies above the middle, m in the others; kChannels: k in the label's
 /// dimensions, else 0. scale > 0. q is rounded as score_digests does, and the log is 2e-4 off at
 /// most: the same bits on every instruction set. NaN where the digest, the label or the query is
-/// not finite.
+/// not finite, or the sum of its magnitudes.
 void score_labels(const Context& context, const PagedDigests& digests, const PagedLabels& labels,
                   int32_t n_heads, float scale, std::span<const LabelQuery> queries);
 

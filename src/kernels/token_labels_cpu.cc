@@ -1,15 +1,19 @@
-// Sixteen tokens at a time. A dimension's bits of sixteen keys are a mask, under which what the
-// dimension is worth to a head is added to all of their sums: one masked addition (AVX-512) where
-// unpacking a key's bits would take several for each key, and its sum ten more. The mask is read
-// once for the heads of a group.
+// Sixteen tokens at a time. Two dimensions' bits of sixteen keys are a mask, under which what the
+// dimensions are worth to a head is added to all of their sums, in 16 bits: one masked addition
+// (AVX-512) where unpacking a key's bits would take several for each key, and its sum ten more. The
+// mask is read once for the heads of a group. With sums of 32 bits, a dimension each, scoring took
+// 1.7 times as long (Zen 5, one core).
 //
 // A page's score is a sum of exponentials and not its largest token's score: with the largest alone
 // SmolLM2 found 85 % of the pass keys at a budget of 208 of 4,096 tokens instead of 90 %, and its
 // perplexity was 21.96 instead of 21.53. The sum costs a third of scoring.
 //
-// Sums of kSides are at most 256 * 32767 * 127 = 2^30: every partial sum is q . k' of a key k' with
-// M or m in each dimension. Labels are read in lists of pages; memory is asked for some pages
-// ahead.
+// So that 16 bits hold a sum, a query is cut to whole numbers whose magnitudes are together at most
+// kMostOfQuery in the even dimensions, and in the odd ones; what a dimension is worth is a multiple
+// of 256 of them, to nearest. That is half a thousandth of what the dimensions are worth together:
+// much less than what a label of one bit leaves out.
+//
+// Labels are read in lists of pages; memory is asked for some pages ahead.
 #include "kernels/code_lanes_internal.h"
 #include "kernels/kv_codec_runs_internal.h"
 #include "kernels/simd_internal.h"
@@ -34,13 +38,16 @@ void make_sides(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, co
     middles[d] = 0.5f * step * static_cast<float>(codes[d] + codes[head_dim + d]);  // exact
   }
   for (int32_t begin = 0; begin < layout.page_tokens; begin += kTokens) {
-    uint16_t bits[kMaxHeadDim] = {};
+    uint32_t bits[kMaxHeadDim] = {};  // of a token every second
     for (int32_t t = 0; t < kTokens; ++t) {
       codec.load(k + int64_t{begin + t} * kv.k_bytes, head_dim, x);
-      for (int32_t d = 0; d < head_dim; ++d) bits[d] |= (x[d] >= middles[d] ? 1 : 0) << t;
+      for (int32_t d = 0; d < head_dim; ++d) bits[d] |= (x[d] >= middles[d] ? 1u : 0u) << (2 * t);
     }
-    memcpy(label, bits, head_dim * sizeof(bits[0]));
-    label += head_dim * sizeof(bits[0]);
+    for (int32_t d = 0; d < head_dim; d += 2) {
+      const uint32_t pair = bits[d] | bits[d + 1] << 1;
+      memcpy(label, &pair, sizeof(pair));
+      label += sizeof(pair);
+    }
   }
 }
 
@@ -81,30 +88,68 @@ void make(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const ui
                                    : make_channels(codec, kv, k, layout, channels, label);
 }
 
+/// Half a unit for each of 256 dimensions, of q and of what they are worth, is not yet 32767.
+constexpr float kMostOfQuery = 32000.0f;
+
+/// The larger sum of magnitudes, of the even dimensions and of the odd ones; NaN where it is not
+/// finite.
+float most_of_parity(const float* q, int32_t n) {
+  float sums[8] = {};  // in an order that no register has a say in
+  for (int32_t i = 0; i < n; i += 8) {
+    for (int32_t j = 0; j < 8; ++j) sums[j] += fabsf(q[i + j]);
+  }
+  const float even = (sums[0] + sums[4]) + (sums[2] + sums[6]);
+  const float odd = (sums[1] + sums[5]) + (sums[3] + sums[7]);
+  if (!(even + odd < INFINITY)) return NAN;
+  return even > odd ? even : odd;
+}
+
+void pack_sides(const float* q, int32_t n, float scale, int16_t* to, float& factor) {
+  const float most = most_of_parity(q, n);
+  const float exact_unit = most / kMostOfQuery;
+  const float unit = exact_unit < FLT_MIN ? FLT_MIN : exact_unit;
+  factor = most == 0 ? 0.0f : scale * unit;
+  for (int32_t i = 0; i < n; ++i) to[i] = static_cast<int16_t>(rounded(q[i] / unit));
+}
+
+void pack_channels(const float* q, const uint8_t* channels, float scale, int16_t* to,
+                   float& factor) {
+  float cut[kLabelChannels], whole[kLabelChannels];
+  for (int32_t i = 0; i < kLabelChannels; ++i) cut[i] = q[channels[i]];
+  factor = scale * whole_numbers(cut, kLabelChannels, whole);
+  for (int32_t i = 0; i < kLabelChannels; ++i) to[i] = static_cast<int16_t>(whole[i]);
+}
+
 void pack(const LabelLayout& layout, const float* q, float scale, const uint8_t* channels,
           int32_t head, const PackedLabelQuery& packed) {
   const int32_t n = label_query_elements(layout);
-  float cut[kMaxHeadDim], whole[kMaxHeadDim];
-  for (int32_t i = 0; i < n; ++i) cut[i] = channels == nullptr ? q[i] : q[channels[i]];
-  // Any of q that is not finite makes the score NaN, in the label's dimensions or not.
-  const bool is_finite = largest_of(q, layout.head_dim, 0.0f) < INFINITY;
-  packed.factors[head] = is_finite ? scale * whole_numbers(cut, n, whole) : NAN;
   int16_t* const to = packed.elements + int64_t{head} * n;
-  for (int32_t i = 0; i < n; ++i) to[i] = is_finite ? static_cast<int16_t>(whole[i]) : 0;
+  float& factor = packed.factors[head];
+  // Any of q that is not finite makes the score NaN, in the label's dimensions or not; so does a
+  // sum that overflows.
+  if (isnan(most_of_parity(q, layout.head_dim))) {
+    factor = NAN;
+    memset(to, 0, n * sizeof(to[0]));
+  } else if (layout.kind == LabelKind::kSides) {
+    pack_sides(q, n, scale, to, factor);
+  } else {
+    pack_channels(q, channels, scale, to, factor);
+  }
 }
 
 // ---- Scores ----
 
 #if defined(__AVX512F__)
 
-using TokenMask = __mmask16;
-inline TokenMask mask_of(uint16_t bits, int) { return bits; }
-/// sums + x where the mask is.
-inline I32 add_where(TokenMask mask, int32_t x, I32 sums) {
-  return _mm512_mask_add_epi32(sums, mask, sums, _mm512_set1_epi32(x));
+/// Of the lanes of a part, two for each token.
+using PairMask = __mmask32;
+inline PairMask mask_of(uint32_t bits, int) { return bits; }
+/// pair: two int16. sums + pair where the mask is.
+inline I16 add_where(PairMask mask, int32_t pair, I16 sums) {
+  return _mm512_mask_add_epi16(sums, mask, sums, _mm512_set1_epi32(pair));
 }
+inline I16 set1_i16(int16_t x) { return _mm512_set1_epi16(x); }
 inline I32 set1_i32(int32_t x) { return _mm512_set1_epi32(x); }
-inline I32 add_i32(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
 inline I32 sub_i32(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
 inline I32 max_i32(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
 inline int32_t reduce_max_i32(I32 x) { return _mm512_reduce_max_epi32(x); }
@@ -123,18 +168,18 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 
 #elif defined(__AVX2__)
 
-using TokenMask = __m256i;
-/// Bit i of lane i, of the lanes of a part.
-inline TokenMask mask_of(uint16_t bits, int part) {
-  const __m256i lanes = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
-  const __m256i own = _mm256_set1_epi32(bits >> (part * kLanes));
-  return _mm256_cmpeq_epi32(_mm256_and_si256(own, lanes), lanes);
+using PairMask = __m256i;
+inline PairMask mask_of(uint32_t bits, int part) {
+  const __m256i lanes = _mm256_set_epi16(-32768, 16384, 8192, 4096, 2048, 1024, 512, 256, 128, 64,
+                                         32, 16, 8, 4, 2, 1);
+  const __m256i own = _mm256_set1_epi16(static_cast<int16_t>(bits >> (part * 2 * kLanes)));
+  return _mm256_cmpeq_epi16(_mm256_and_si256(own, lanes), lanes);
 }
-inline I32 add_where(TokenMask mask, int32_t x, I32 sums) {
-  return _mm256_add_epi32(sums, _mm256_and_si256(mask, _mm256_set1_epi32(x)));
+inline I16 add_where(PairMask mask, int32_t pair, I16 sums) {
+  return _mm256_add_epi16(sums, _mm256_and_si256(mask, _mm256_set1_epi32(pair)));
 }
+inline I16 set1_i16(int16_t x) { return _mm256_set1_epi16(x); }
 inline I32 set1_i32(int32_t x) { return _mm256_set1_epi32(x); }
-inline I32 add_i32(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
 inline I32 sub_i32(I32 a, I32 b) { return _mm256_sub_epi32(a, b); }
 inline I32 max_i32(I32 a, I32 b) { return _mm256_max_epi32(a, b); }
 inline int32_t reduce_max_i32(I32 x) {
@@ -152,15 +197,19 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 
 #else
 
-using TokenMask = I32;
-inline TokenMask mask_of(uint16_t bits, int part) {
-  const I32 lanes = {1, 2, 4, 8};
-  const int32_t own = bits >> (part * kLanes);
-  return (I32{own, own, own, own} & lanes) == lanes;
+using PairMask = I16;
+inline I16 set1_i16(int16_t x) { return I16{x, x, x, x, x, x, x, x}; }
+inline PairMask mask_of(uint32_t bits, int part) {
+  const I16 lanes = {1, 2, 4, 8, 16, 32, 64, 128};
+  return (set1_i16(static_cast<int16_t>(bits >> (part * 2 * kLanes) & 0xff)) & lanes) == lanes;
 }
-inline I32 add_where(TokenMask mask, int32_t x, I32 sums) { return sums + (mask & x); }
+inline I16 add_where(PairMask mask, int32_t pair, I16 sums) {
+  I16 both;
+  const I32 pairs = {pair, pair, pair, pair};
+  memcpy(&both, &pairs, sizeof(both));
+  return sums + (mask & both);
+}
 inline I32 set1_i32(int32_t x) { return I32{x, x, x, x}; }
-inline I32 add_i32(I32 a, I32 b) { return a + b; }
 inline I32 sub_i32(I32 a, I32 b) { return a - b; }
 inline I32 max_i32(I32 a, I32 b) { return a > b ? a : b; }
 inline int32_t reduce_max_i32(I32 x) {
@@ -176,72 +225,77 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 
 #endif
 
-/// What a page's tokens are worth to the heads of a batch, in the query's and the label's steps.
+/// What the tokens of some pages are worth to the heads of a batch, in the query's and the label's
+/// steps.
 template <int kHeads>
 using TokenSums = int32_t[kHeads][kMostLabelledTokens];
 
 template <int kHeads>
-[[gnu::always_inline]] inline void sum_sides(const LabelLayout& layout, const uint8_t* digest,
-                                             const uint8_t* label, const int16_t* q,
-                                             TokenSums<kHeads>& out) {
-  const int32_t head_dim = layout.head_dim;
+[[gnu::always_inline]] inline void sum_sides(int32_t head_dim, int32_t page_tokens,
+                                             const uint8_t* digest, const uint8_t* label,
+                                             const int16_t* q, int32_t at, TokenSums<kHeads>& out) {
+  // So many additions are under way, as each waits two cycles for the one before it.
+  constexpr int kChains = kHeads * kParts >= 4 ? 1 : kHeads * kParts >= 2 ? 2 : 4;
   const auto* const high = reinterpret_cast<const int8_t*>(digest + sizeof(float));
   const int8_t* const low = high + head_dim;
-  alignas(64) int32_t gains[kHeads][kMaxHeadDim];  // of a key above the middle
+  alignas(64) int16_t gains[kHeads][kMaxHeadDim];  // of a key above the middle, in 256
   int32_t sums_below[kHeads] = {};                 // of one that is below in all dimensions
   for (int h = 0; h < kHeads; ++h) {
     const int16_t* const of_head = q + h * head_dim;
     for (int32_t d = 0; d < head_dim; ++d) {
-      gains[h][d] = of_head[d] * (high[d] - low[d]);
+      const auto difference = static_cast<int16_t>((high[d] - low[d]) * 128);
+      gains[h][d] = static_cast<int16_t>(((of_head[d] * difference >> 14) + 1) >> 1);
       sums_below[h] += of_head[d] * low[d];
     }
   }
-  for (int32_t begin = 0; begin < layout.page_tokens; begin += kTokens) {
+  for (int32_t begin = 0; begin < page_tokens; begin += kTokens) {
     const auto* const bits = label + begin / 8 * head_dim;
-    I32 sums[kHeads][kParts];
-    I32 odd[kParts];  // of a single head, whose additions would wait for each other
-    for (I32& sum : odd) sum = set1_i32(0);
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) sums[h][part] = set1_i32(sums_below[h]);
+    I16 sums[kChains][kHeads][kParts];
+    for (auto& chain : sums) {
+      for (auto& of_head : chain) {
+        for (I16& sum : of_head) sum = set1_i16(0);
+      }
     }
 #pragma GCC unroll 2
-    for (int32_t pair = 0; pair < head_dim; pair += 2) {
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const int32_t d = pair + half;
-        uint16_t of_tokens;
-        memcpy(&of_tokens, bits + d * sizeof(of_tokens), sizeof(of_tokens));
+    for (int32_t four = 0; four < head_dim; four += 2 * kChains) {
+#pragma GCC unroll 4
+      for (int chain = 0; chain < kChains; ++chain) {
+        const int32_t d = four + 2 * chain;
+        uint32_t of_tokens;
+        memcpy(&of_tokens, bits + d * 2, sizeof(of_tokens));
 #pragma GCC unroll 4
         for (int part = 0; part < kParts; ++part) {
-          const TokenMask mask = mask_of(of_tokens, part);
+          const PairMask mask = mask_of(of_tokens, part);
 #pragma GCC unroll 4
           for (int h = 0; h < kHeads; ++h) {
-            I32& sum = kHeads == 1 && half == 1 ? odd[part] : sums[h][part];
-            sum = add_where(mask, gains[h][d], sum);
+            int32_t pair;
+            memcpy(&pair, &gains[h][d], sizeof(pair));
+            sums[chain][h][part] = add_where(mask, pair, sums[chain][h][part]);
           }
         }
       }
-    }
-    if (kHeads == 1) {
-      for (int part = 0; part < kParts; ++part) sums[0][part] = add_i32(sums[0][part], odd[part]);
     }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) {
-        store_i32(out[h] + begin + part * kLanes, sums[h][part]);
+        I32 sum = set1_i32(sums_below[h]);
+#pragma GCC unroll 4
+        for (int chain = 0; chain < kChains; ++chain) {
+          sum = add_products(sums[chain][h][part], set1_i16(256), sum);
+        }
+        store_i32(out[h] + at + begin + part * kLanes, sum);
       }
     }
   }
 }
 
 template <int kHeads>
-[[gnu::always_inline]] inline void sum_channels(const LabelLayout& layout, const uint8_t* label,
-                                                const int16_t* q, TokenSums<kHeads>& out) {
+[[gnu::always_inline]] inline void sum_channels(int32_t page_tokens, const uint8_t* label,
+                                                const int16_t* q, int32_t at,
+                                                TokenSums<kHeads>& out) {
   const uint8_t* bytes = label + sizeof(float);
-  for (int32_t begin = 0; begin < layout.page_tokens; begin += kTokens) {
+  for (int32_t begin = 0; begin < page_tokens; begin += kTokens) {
     for (int part = 0; part < kParts; ++part) {
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
@@ -250,7 +304,7 @@ template <int kHeads>
           sums = add_pairs(bytes + (c * kTokens + part * 2 * kLanes), q + h * kLabelChannels + c,
                            sums);
         }
-        store_i32(out[h] + begin + part * kLanes, sums);
+        store_i32(out[h] + at + begin + part * kLanes, sums);
       }
     }
     bytes += kTokens * kLabelChannels;
@@ -310,36 +364,46 @@ inline void prefetch(const uint8_t* bytes, int32_t n) {
   for (int32_t at = 0; at < n; at += 64) __builtin_prefetch(bytes + at, 0, 3);
 }
 
-/// Page after page, and of each the heads of a batch.
-template <LabelKind kKind, int kHeads>
+/// Page after page, and of each the heads of a batch; then what the pages' sums weigh, in a loop of
+/// its own, as each is a chain of operations that wait for each other. kHeadDim:
+/// of pages of 16 tokens, or 0 for any.
+template <LabelKind kKind, int kHeads, int32_t kHeadDim>
 void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end) {
   const LabelLayout& layout = rows.labels.layout;
+  const int32_t head_dim = kHeadDim > 0 ? kHeadDim : layout.head_dim;
+  const int32_t page_tokens = kHeadDim > 0 ? kTokens : layout.page_tokens;
   const int32_t first = rows.kv_head * rows.group + head;
   const int16_t* const q = rows.query.elements + int64_t{first} * label_query_elements(layout);
+  const int64_t n_at_once = kMostLabelledTokens / page_tokens;
+  alignas(64) TokenSums<kHeads> sums;
+  float steps[kMostLabelledTokens / kTokens];
   float shares[kHeads][kLabelBlockPages];
-  for (int64_t i = begin; i < end; ++i) {
-    const int32_t page = rows.pages[rows.places[i]];
-    const int32_t coming = rows.pages[rows.places[i + kAhead < end ? i + kAhead : end - 1]];
-    const uint8_t* const digest = digest_at(rows.digests, page, rows.kv_head);
-    const uint8_t* const label = label_at(rows.labels, page, rows.kv_head);
-    prefetch(label_at(rows.labels, coming, rows.kv_head), rows.labels.bytes);
-    if (kKind == LabelKind::kSides) {
-      prefetch(digest_at(rows.digests, coming, rows.kv_head), rows.digests.bytes);
-    }
-    float step;
-    alignas(64) TokenSums<kHeads> sums;
-    if constexpr (kKind == LabelKind::kSides) {
-      memcpy(&step, digest, sizeof(step));
-      sum_sides<kHeads>(layout, digest, label, q, sums);
-    } else {
-      memcpy(&step, label, sizeof(step));
-      sum_channels<kHeads>(layout, label, q, sums);
+  for (int64_t some = begin; some < end; some += n_at_once) {
+    const int64_t some_end = some + n_at_once < end ? some + n_at_once : end;
+    for (int64_t i = some; i < some_end; ++i) {
+      const int32_t page = rows.pages[rows.places[i]];
+      const int32_t coming = rows.pages[rows.places[i + kAhead < end ? i + kAhead : end - 1]];
+      const uint8_t* const digest = digest_at(rows.digests, page, rows.kv_head);
+      const uint8_t* const label = label_at(rows.labels, page, rows.kv_head);
+      const auto at = static_cast<int32_t>(i - some) * page_tokens;
+      prefetch(label_at(rows.labels, coming, rows.kv_head), rows.labels.bytes);
+      if constexpr (kKind == LabelKind::kSides) {
+        prefetch(digest_at(rows.digests, coming, rows.kv_head), rows.digests.bytes);
+        memcpy(&steps[i - some], digest, sizeof(float));
+        sum_sides<kHeads>(head_dim, page_tokens, digest, label, q, at, sums);
+      } else {
+        memcpy(&steps[i - some], label, sizeof(float));
+        sum_channels<kHeads>(page_tokens, label, q, at, sums);
+      }
     }
     for (int h = 0; h < kHeads; ++h) {
-      const float unit = rows.query.factors[first + h] * step;
-      const PageWeight weight = page_weight(sums[h], layout.page_tokens, unit);
-      rows.scores[(head + h) * rows.stride + i] = static_cast<float>(weight.top) * unit;
-      shares[h][i - begin] = weight.share;
+      for (int64_t i = some; i < some_end; ++i) {
+        const float unit = rows.query.factors[first + h] * steps[i - some];
+        const PageWeight weight =
+            page_weight(sums[h] + (i - some) * page_tokens, page_tokens, unit);
+        rows.scores[(head + h) * rows.stride + i] = static_cast<float>(weight.top) * unit;
+        shares[h][i - begin] = weight.share;
+      }
     }
   }
   for (int h = 0; h < kHeads; ++h) {
@@ -348,15 +412,25 @@ void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end
   }
 }
 
-template <LabelKind kKind>
+template <LabelKind kKind, int32_t kHeadDim>
 void score_as(const LabelRows& rows, int64_t begin, int64_t end) {
-  for_head_batches(rows.group,
-                   [&]<int kHeads>(int32_t h) { score_heads<kKind, kHeads>(rows, h, begin, end); });
+  for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
+    score_heads<kKind, kHeads, kHeadDim>(rows, h, begin, end);
+  });
 }
 
+/// Loops of the usual lengths are known when they are compiled: 0.8 to 0.9 of the time.
 void score(const LabelRows& rows, int64_t begin, int64_t end) {
-  rows.labels.layout.kind == LabelKind::kSides ? score_as<LabelKind::kSides>(rows, begin, end)
-                                               : score_as<LabelKind::kChannels>(rows, begin, end);
+  const LabelLayout& layout = rows.labels.layout;
+  if (layout.kind == LabelKind::kChannels) {
+    score_as<LabelKind::kChannels, 0>(rows, begin, end);
+  } else if (layout.page_tokens == kTokens && layout.head_dim == 64) {
+    score_as<LabelKind::kSides, 64>(rows, begin, end);
+  } else if (layout.page_tokens == kTokens && layout.head_dim == 128) {
+    score_as<LabelKind::kSides, 128>(rows, begin, end);
+  } else {
+    score_as<LabelKind::kSides, 0>(rows, begin, end);
+  }
 }
 
 }  // namespace

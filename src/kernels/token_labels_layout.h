@@ -29,8 +29,9 @@ struct LabelLayout {
 };
 
 /// One layer's labels: [n_pages][n_kv_heads] of `bytes` each. Sixteen tokens lie side by side, so
-/// that a register holds one thing of all of them. kSides: uint16_t [page_tokens / 16][head_dim],
-/// bit t is token t's. kChannels: the step in f32, value = step * byte, then int8_t
+/// that a register holds one thing of all of them. kSides: uint32_t
+/// [page_tokens / 16][head_dim / 2], of whose bits 2 t and 2 t + 1 are token t's, of an even
+/// dimension and the next one. kChannels: the step in f32, value = step * byte, then int8_t
 /// [page_tokens / 16][kLabelChannels / 2][16][2]. make_paged_labels (token_labels.h) makes one.
 struct PagedLabels {
   LabelLayout layout;

@@ -49,7 +49,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const Options& options) {
   std::vector<int32_t> n_before(sizes.size());
   for (int32_t layer = 0; layer < options.n_layers; ++layer) {
     const int32_t group = groups.empty() ? 0 : groups[layer];
-    cache->layers_.push_back({group, n_before[group]++});
+    cache->layers_.push_back({.group = group, .index = n_before[group]++});
   }
   WEFT_RETURN_IF_ERROR(cache->use_digests(options.digests));
   return cache;
@@ -330,29 +330,33 @@ Status Cache::make_writable(SequenceId id, int32_t begin, int32_t end) {
 void Cache::forget_digests(SequenceId id, int32_t begin, int32_t end) noexcept {
   if (begin == end) return;
   for (const auto& group : groups_) {
-    if (!group->digests) continue;
+    if (!group->contents.digests) continue;
     const std::span<const int32_t> table = group->tables.block_table(id);
     for (int32_t i = begin / page_tokens(); i <= (end - 1) / page_tokens(); ++i) {
-      if (table[i] != kNoPage) group->digests->forget(table[i]);
+      if (table[i] != kNoPage) group->contents.digests->forget(table[i]);
     }
   }
 }
 
 Status Cache::use_digests(const std::optional<DigestFormat>& format) {
-  for (const auto& group : groups_) group->digests.reset();
+  for (const auto& group : groups_) group->contents.digests.reset();
   if (!format) return Status::ok();
   const int64_t n_channels = int64_t{n_layers()} * layout_.n_kv_heads * kernels::kLabelChannels;
   WEFT_CHECK(std::ssize(format->channels) ==
              (format->labels == kernels::LabelKind::kChannels ? n_channels : 0));
-  std::vector<int32_t> n_layers(groups_.size());
-  for (const Layer& layer : layers_) ++n_layers[layer.group];
+  WEFT_CHECK(format->layers.empty() || std::ssize(format->layers) == n_layers());
+  std::vector<int32_t> n_layers_of(groups_.size());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (!format->layers.empty() && !format->layers[i]) continue;
+    layers_[i].digest_index = n_layers_of[layers_[i].group]++;
+  }
   std::vector<std::optional<PageDigests>> made(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
-    if (n_layers[i] == 0) continue;
-    WEFT_ASSIGN_OR_RETURN(made[i], PageDigests::create(*format, layout_, n_layers[i],
+    if (n_layers_of[i] == 0) continue;
+    WEFT_ASSIGN_OR_RETURN(made[i], PageDigests::create(*format, layout_, n_layers_of[i],
                                                        groups_[i]->tables.pool().page_count()));
   }
-  for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->digests = std::move(made[i]);
+  for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->contents.digests = std::move(made[i]);
   label_channels_ = format->channels;
   return Status::ok();
 }
@@ -365,14 +369,16 @@ LayerDigests Cache::digests(const kernels::Context& context, int32_t index,
   Group& group = *groups_[layer.group];
   const PagePool& pool = group.tables.pool();
   const int64_t first_channel = int64_t{index} * layout_.n_kv_heads * kernels::kLabelChannels;
-  const LayerDigests all = group.digests->layer(
-      layer.index, label_channels_.empty() ? nullptr : label_channels_.data() + first_channel);
-  const std::span<const int32_t> missing = group.digests->missing(layer.index, pages, pool);
+  PageDigests& kept = group.contents.digests.value();
+  const LayerDigests all =
+      kept.layer(layer.digest_index,
+                 label_channels_.empty() ? nullptr : label_channels_.data() + first_channel);
+  const std::span<const int32_t> missing = kept.missing(layer.digest_index, pages, pool);
   if (missing.empty()) return all;
-  const kernels::PagedKv kv = group.memory.layer(layer.index);
+  const kernels::PagedKv kv = group.contents.memory.layer(layer.index);
   kernels::make_digests(context, kv, missing, all.digests);
   if (all.labels) kernels::make_labels(context, kv, missing, all.digests, *all.labels);
-  group.digests->set_made(layer.index, missing, pool);
+  kept.set_made(layer.digest_index, missing, pool);
   return all;
 }
 
@@ -424,7 +430,7 @@ CompactionStep Cache::give_back_memory(const CompactionRule& rule) noexcept {
   int64_t to_move = rule.moved_bytes, to_return = rule.returned_bytes;
   for (const auto& group : groups_) {
     if (!group->tables.wants_compaction(rule)) continue;
-    const int64_t page_bytes = group->memory.page_bytes();
+    const int64_t page_bytes = group->contents.memory.page_bytes();
     const int32_t moved = to_move > 0 ? pages_of_step(to_move, page_bytes) : 0;
     const int32_t returned = to_return > 0 ? pages_of_step(to_return, page_bytes) : 0;
     CompactionStep step{.goes_on = true};
@@ -443,7 +449,7 @@ CompactionStep Cache::give_back_memory(const CompactionRule& rule) noexcept {
 
 kernels::PagedKv Cache::layer(int index) {
   const Layer& layer = layers_[index];
-  return groups_[layer.group]->memory.layer(layer.index);
+  return groups_[layer.group]->contents.memory.layer(layer.index);
 }
 
 namespace {
@@ -521,21 +527,29 @@ Status Cache::fill(SequenceId id, int32_t n_slots, std::span<const SlotRun> kind
 
 int64_t Cache::page_bytes() const {
   int64_t n_bytes = 0;
-  for (const auto& group : groups_) n_bytes += group->memory.page_bytes();
+  for (const auto& group : groups_) n_bytes += group->contents.memory.page_bytes();
   return n_bytes;
 }
 
 int64_t Cache::memory_bytes() const {
   int64_t n_bytes = 0;
   for (const auto& group : groups_) {
-    n_bytes += group->memory.page_bytes() * group->tables.pool().page_count();
+    n_bytes += group->contents.memory.page_bytes() * group->tables.pool().page_count();
   }
   return n_bytes;
 }
 
 int64_t Cache::resident_bytes() {
   int64_t n_bytes = 0;
-  for (const auto& group : groups_) n_bytes += group->memory.resident_bytes();
+  for (const auto& group : groups_) n_bytes += group->contents.memory.resident_bytes();
+  return n_bytes;
+}
+
+int64_t Cache::digest_resident_bytes() {
+  int64_t n_bytes = 0;
+  for (const auto& group : groups_) {
+    if (group->contents.digests) n_bytes += group->contents.digests->resident_bytes();
+  }
   return n_bytes;
 }
 

@@ -202,6 +202,8 @@ class Cache {
   int64_t memory_bytes() const;
   /// Of them, what the system has taken memory for. It asks the system: for reports.
   int64_t resident_bytes();
+  /// For tests: the same of the pages' digests.
+  int64_t digest_resident_bytes();
 
   // Pages are counted in slots: one of each group is one. A group that rolls has fewer, and is not
   // counted: it has enough as long as the others do.
@@ -218,19 +220,31 @@ class Cache {
   std::vector<Snapshot> snapshots() const;
 
  private:
+  /// K and V of a group's pages, and their digests, whose memory goes back together.
+  struct Contents : PageContents {
+    explicit Contents(PageMemory pages) : memory(std::move(pages)) {}
+    void copy_page(int32_t from, int32_t to) override { memory.copy_page(from, to); }
+    void page_freed(int32_t page) override { memory.page_freed(page); }
+    void give_back(int32_t begin, int32_t end) override {
+      memory.give_back(begin, end);
+      if (digests) digests->give_back(begin, end);
+    }
+    PageMemory memory;
+    std::optional<PageDigests> digests;
+  };
   struct Group {
     Group(PageMemory pages, int32_t page_tokens, int32_t n_pages, int32_t window_tokens)
-        : memory(std::move(pages)),
+        : contents(std::move(pages)),
           rolls(window_tokens > 0),
-          tables(page_tokens, n_pages, memory, window_tokens) {}
-    PageMemory memory;  // before tables, which refers to it
+          tables(page_tokens, n_pages, contents, window_tokens) {}
+    Contents contents;  // before tables, which refers to it
     bool rolls;
     BlockTables tables;
-    std::optional<PageDigests> digests;
   };
   struct Layer {
     int32_t group = 0;
-    int32_t index = 0;  // of the group's layers
+    int32_t index = 0;         // of the group's layers
+    int32_t digest_index = 0;  // of those of them that have digests
   };
 
   Cache() = default;

@@ -91,4 +91,34 @@ void PageDigests::forget(int32_t page) noexcept {
   for (int32_t layer = 0; layer < n_layers_; ++layer) made_[int64_t{layer} * n_pages_ + page] = 0;
 }
 
+namespace {
+
+/// Of each layer's [n_pages] records of so many bytes those of [begin, end).
+void give_back_records(LazyBuffer<std::byte>& memory, int64_t record_bytes, int32_t n_layers,
+                       int32_t n_pages, int32_t begin, int32_t end) noexcept {
+  // The memory page in which the range ends goes as a whole: what comes after has none.
+  const int64_t end_byte = end * record_bytes + memory_page_bytes();
+  for (int32_t layer = 0; layer < n_layers; ++layer) {
+    std::byte* const first = memory.data() + layer * n_pages * record_bytes;
+    const int64_t to = std::min(end_byte, n_pages * record_bytes);
+    give_back_memory(first + begin * record_bytes, to - begin * record_bytes);
+  }
+}
+
+}  // namespace
+
+void PageDigests::give_back(int32_t begin, int32_t end) noexcept {
+  const int64_t n_heads = layout_.n_kv_heads;
+  give_back_records(digests_, n_heads * kernels::digest_bytes(layout_), n_layers_, n_pages_, begin,
+                    end);
+  if (!label_layout_) return;
+  give_back_records(labels_, n_heads * kernels::label_bytes(*label_layout_), n_layers_, n_pages_,
+                    begin, end);
+}
+
+int64_t PageDigests::resident_bytes() {
+  return weft::resident_bytes(digests_.data(), digests_.size()) +
+         weft::resident_bytes(labels_.data(), labels_.size());
+}
+
 }  // namespace weft::kv

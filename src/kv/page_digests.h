@@ -25,6 +25,7 @@ struct DigestFormat {
   std::optional<kernels::LabelKind> labels;  // of each token; then the type is kInt8
   /// Of kChannels labels: of each layer of the cache [n_kv_heads][kernels::kLabelChannels].
   std::vector<uint8_t> channels;
+  std::vector<bool> layers;  // of the cache that have digests; empty: all
   bool operator==(const DigestFormat&) const = default;
 };
 kernels::DigestLayout digest_layout(const DigestFormat& format, const kernels::KvLayout& layout);
@@ -58,6 +59,10 @@ class PageDigests {
   void set_made(int32_t layer, std::span<const int32_t> pages, const PagePool& pool) noexcept;
   /// The page is to be written: it has no digest, at any layer.
   void forget(int32_t page) noexcept;
+  /// As PageContents::give_back says, in whole memory pages.
+  void give_back(int32_t begin, int32_t end) noexcept;
+  /// What the system has taken memory for. It asks the system: for tests.
+  int64_t resident_bytes();
 
  private:
   PageDigests(const DigestFormat& format, const kernels::KvLayout& layout, int32_t n_layers,

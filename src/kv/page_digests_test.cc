@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/ref/page_digest.h"
 #include "kv/cache.h"
 #include "support/test_pool.h"
 
@@ -239,6 +241,70 @@ TEST(PageDigests, AreMadeOnceUntilThePageIsWritten) {
   pool.release(page);
   ASSERT_EQ(pool.allocate().page, page);  // the same memory, another page
   EXPECT_TRUE(misses(0));
+}
+
+/// A cache of so many pages with digests and labels.
+std::unique_ptr<Cache> cache_with(std::vector<bool> layers, int32_t n_pages,
+                                  std::vector<int32_t> groups) {
+  auto cache = Cache::create({.n_layers = 4,
+                              .layer_groups = std::move(groups),
+                              .layout = {.k_type = DType::kF16,
+                                         .v_type = DType::kF16,
+                                         .head_dim = kHeadDim,
+                                         .n_kv_heads = kKvHeads,
+                                         .page_tokens = kPageTokens},
+                              .capacity_tokens = n_pages * kPageTokens,
+                              .windows = {},
+                              .digests = DigestFormat{.kind = kernels::DigestKind::kCuboidMean,
+                                                      .type = kernels::DigestType::kInt8,
+                                                      .labels = kernels::LabelKind::kSides,
+                                                      .channels = {},
+                                                      .layers = std::move(layers)}});
+  EXPECT_TRUE(cache.is_ok()) << cache.status().message();
+  return std::move(*cache);
+}
+
+TEST(Digests, LayersThatHaveThemEachHaveTheirOwn) {
+  test::TestPool pool(1);
+  const kernels::Context context{pool, kernels::best_isa()};
+  const auto cache = cache_with({false, true, true, true}, 8, {0, 1, 0, 1});
+  const SequenceId id = cache->create_sequence();
+  cache->reserve(id, kPageTokens)->commit();
+  // Keys of a layer are its number.
+  std::vector<int32_t> slots(kPageTokens);
+  std::iota(slots.begin(), slots.end(), 0);
+  for (int32_t layer = 0; layer < 4; ++layer) {
+    const std::vector<float> numbers(kPageTokens * kKvHeads * kHeadDim, 1.0f * layer);
+    const kernels::AttentionSequence rows[] = {
+        {cache->layer_table(id, layer).data(), 0, kPageTokens, kernels::KernelClass::kPrefill}};
+    const MatrixView<const float> k(numbers.data(), kPageTokens, kKvHeads * kHeadDim);
+    kernels::write_kv(context, cache->layer(layer), rows, slots, k, k);
+  }
+  for (const int32_t layer : {1, 2, 3})
+    (void)cache->digests(context, layer, cache->layer_table(id, layer));
+  for (const int32_t layer : {1, 2, 3}) {
+    const auto pages = cache->layer_table(id, layer);
+    const LayerDigests digests = cache->digests(context, layer, pages);
+    EXPECT_NEAR(kernels::ref::digest_values(digests.digests, pages[0], 1)[0], layer, 0.02);
+  }
+}
+
+TEST(Digests, TheirMemoryGoesBackWithTheirPages) {
+  constexpr int32_t kPages = 4096;
+  test::TestPool pool(1);
+  const kernels::Context context{pool, kernels::best_isa()};
+  const auto cache = cache_with({}, kPages, {});
+  const SequenceId id = cache->create_sequence();
+  cache->reserve(id, kPages * kPageTokens)->commit();
+  for (int32_t layer = 0; layer < 4; ++layer) {
+    (void)cache->digests(context, layer, cache->layer_table(id, layer));
+  }
+  const int64_t full = cache->digest_resident_bytes();
+  EXPECT_GT(full, 4 * kPages * kKvHeads * (2 * kHeadDim + 2 * kHeadDim));
+  ASSERT_TRUE(cache->truncate(id, kPages / 4 * kPageTokens).is_ok());
+  while (cache->give_back_memory({.slack_pages = 0, .slack_divisor = 1 << 20}).goes_on) {
+  }
+  EXPECT_LT(cache->digest_resident_bytes(), full / 3);
 }
 
 }  // namespace

@@ -53,6 +53,11 @@ Status check_rows(const Rows& rows, int32_t vocab_size) {
 ForwardPass::ForwardPass(const Model& model, const kernels::Context& context)
     : model_(model), context_(context) {}
 
+void ForwardPass::time_attention(Env& env) {
+  clock_ = &env;
+  attention_times_.assign(model_.config().n_layers, {});
+}
+
 void ForwardPass::reserve(int64_t n_rows) {
   const ModelConfig& c = model_.config();
   normed_.reserve_discard(n_rows, c.n_embd);
@@ -213,10 +218,18 @@ void ForwardPass::attend(const Batch& batch, int32_t layer, const Block& block,
   args.q = q;
   args.out = attended_.first(n);
   if (!hooks.received.empty()) args.log_sum_exp = log_sum_exp_.first(n);
-  if (select_pages(batch, layer, block, args)) {
+  const bool is_timed = clock_ != nullptr && block.kernel_class == KernelClass::kDecode;
+  const int64_t begin_ns = is_timed ? clock_->monotonic_ns() : 0;
+  const bool selected = select_pages(batch, layer, block, args);
+  const int64_t selected_ns = is_timed ? clock_->monotonic_ns() : 0;
+  if (selected) {
     kernels::attention(context_, args, kernels::plan_attention(context_.isa, args));
   } else {
     kernels::attention(context_, args, batch.plan_of(block, layer));
+  }
+  if (is_timed) {
+    attention_times_[layer].select_ns += selected_ns - begin_ns;
+    attention_times_[layer].attend_ns += clock_->monotonic_ns() - selected_ns;
   }
   if (!hooks.received.empty()) kernels::attention_received(context_, args, hooks.received);
 }

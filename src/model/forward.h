@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/env.h"
 #include "base/function_ref.h"
 #include "kernels/context.h"
 #include "kernels/matmul.h"
@@ -36,6 +37,12 @@ struct LayerHooks {
   /// Attention that this layer's rows pay to each of the first received.size() positions, summed
   /// over rows and heads, is added here; for steps of one sequence.
   std::span<float> received;
+};
+
+/// Time that decode's and verification's rows spent in a layer's attention, all steps together.
+struct AttentionTime {
+  int64_t select_ns = 0;  // asking which pages to read
+  int64_t attend_ns = 0;  // and reading them
 };
 
 /// Holds weights and scratch, and nothing of a step: several batches may be under way, one layer of
@@ -74,6 +81,11 @@ class ForwardPass {
   /// Asked which pages decode's and verification's rows read, at each layer that sees all slots;
   /// null: all. Must outlive the pass.
   void set_selector(kv::PageSelector* selector) { selector_ = selector; }
+
+  /// From now on; `env` (its clock) must outlive the pass.
+  void time_attention(Env& env);
+  /// [n_layers] sums, or none.
+  std::span<const AttentionTime> attention_times() const { return attention_times_; }
 
   /// Called by the Executor each time a pass was committed, its sequences still there: for those
   /// who watch the cache. Empty: nobody does.
@@ -121,6 +133,8 @@ class ForwardPass {
   Router router_;
   std::function<void()> on_commit_;
   kv::PageSelector* selector_ = nullptr;
+  Env* clock_ = nullptr;                              // null: nothing is timed
+  std::vector<AttentionTime> attention_times_;        // [n_layers]
   std::vector<kv::SelectingRow> selecting_rows_;      // of the block at hand; the same with pages
   std::vector<kernels::AttentionSequence> selected_;  // chosen
 };

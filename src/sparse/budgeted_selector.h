@@ -20,6 +20,7 @@ class BudgetedSelector : public CountingSelector {
   std::span<const std::span<const kernels::HeadPages>> select(
       const kernels::Context& context, const kv::SelectingLayer& layer) override;
   const SparseCounters& counters() const override { return counters_; }
+  const std::vector<bool>& selects() const override { return selects_; }
 
  private:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer);

@@ -48,6 +48,8 @@ struct SparseCounters {
 class CountingSelector : public kv::PageSelector {
  public:
   virtual const SparseCounters& counters() const = 0;
+  /// Layers that never choose read everything: [n_layers].
+  virtual const std::vector<bool>& selects() const = 0;
 };
 
 /// options.check has passed and is_on(); selects: of each layer, as selecting_layers has it. `env`

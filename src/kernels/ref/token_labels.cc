@@ -18,9 +18,9 @@ std::vector<double> label_values(const PagedDigests& digests, const PagedLabels&
   if (labels.layout.kind == LabelKind::kSides) {
     const std::vector<double> both = digest_values(digests, page, kv_head);
     for (int32_t d = 0; d < head_dim; ++d) {
-      uint16_t bits;
-      std::memcpy(&bits, bytes + (block * head_dim + d) * sizeof(bits), sizeof(bits));
-      values[d] = (bits >> lane & 1) != 0 ? both[d] : both[head_dim + d];
+      uint32_t bits;
+      std::memcpy(&bits, bytes + (block * head_dim + d) / 2 * sizeof(bits), sizeof(bits));
+      values[d] = (bits >> (2 * lane + d % 2) & 1) != 0 ? both[d] : both[head_dim + d];
     }
     return values;
   }
