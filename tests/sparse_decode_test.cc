@@ -155,6 +155,48 @@ TEST_P(SparseDecode, RowsOfOneStepGetWhatTheyGetOneByOne) {
   EXPECT_EQ(decode(*engine, rejected, tokens), expected);
 }
 
+// Eight requests at once, each with a lock of its own, and each alone.
+TEST_P(SparseDecode, LocksOfOneSequenceDoNotDependOnOthers) {
+  SparseOptions options = small();
+  options.lock = {.interval_tokens = 5, .duration_tokens = 12, .update_threshold = 1};
+  const auto engine = open(options), alone = open(options, {}, 3);
+  std::vector<kv::OwnedSequence> sequences;
+  for (int32_t i = 0; i < 8; ++i) sequences.push_back(prompt(*engine, i, 200 + 20 * i));
+  const int64_t n_vocab = engine->model().config().vocab_size;
+  std::vector<std::vector<float>> together(8);
+  const auto tokens = some_tokens(kDecoded, 6);
+  for (int32_t step = 0; step < kDecoded; ++step) {
+    std::vector<Appended> rows;
+    for (const kv::OwnedSequence& sequence : sequences) {
+      rows.push_back({&sequence, std::span(tokens).subspan(step, 1)});
+    }
+    const auto logits = engine->append_all(rows, {.kind = model::RowKind::kDecode});
+    ASSERT_TRUE(logits.is_ok());
+    for (int32_t i = 0; i < 8; ++i) {
+      together[i].insert(together[i].end(), logits->begin() + i * n_vocab,
+                         logits->begin() + (i + 1) * n_vocab);
+    }
+  }
+  for (const int32_t i : {0, 3, 7}) {
+    const auto one = prompt(*alone, i, 200 + 20 * i);
+    EXPECT_EQ(decode(*alone, one, tokens), together[i]) << i;
+  }
+  const sparse::LockCounters& c = engine->selector()->counters().locks;
+  EXPECT_EQ(c.locks, 8 * 4);  // of 40 tokens
+  EXPECT_EQ(c.unlocks, 8 * 3);
+  EXPECT_GT(c.locked_reads, c.kept + c.updated);
+}
+
+TEST_P(SparseDecode, ALockThatCoversTheContextChangesNoBit) {
+  SparseOptions options = small();
+  options.budget_tokens = 448;
+  options.lock.interval_tokens = 8;
+  const auto dense = open({}), sparse = open(options);
+  const auto a = prompt(*dense), b = prompt(*sparse);
+  EXPECT_EQ(decode(*dense, a, some_tokens(kDecoded)), decode(*sparse, b, some_tokens(kDecoded)));
+  EXPECT_EQ(sparse->selector()->counters().locks.locks, 0);
+}
+
 TEST_P(SparseDecode, WhatWasCutOrCopiedDecodesAsBefore) {
   const auto engine = open(small());
   auto sequence = prompt(*engine);

@@ -87,7 +87,57 @@ TEST_F(SparseProgram, JsonSaysWhatWasReadAndWhyNot) {
   EXPECT_TRUE(all["mass_kept"].is_null());
 }
 
+TEST_F(SparseProgram, LocksKeepWhatWasChosen) {
+  const Json sparse = generate({"--json", "--budget", "128", "--lock-interval", "4",
+                                "--lock-duration", "12", "--update-threshold", "1"})
+                          .json()["sparse"];
+  const Json locks = sparse["locks"];
+  EXPECT_EQ(locks["interval"], 4);
+  EXPECT_EQ(locks["duration"], 12);
+  EXPECT_EQ(locks["update_threshold"], 1);
+  // Of 23 tokens the first and the thirteenth; compared at each fourth of the others.
+  EXPECT_EQ(locks["locks"], 2);
+  EXPECT_EQ(locks["unlocks"], 1);
+  EXPECT_EQ(locks["checkpoints"], 4);
+  EXPECT_EQ(locks["locked_reads"], 2 * (23 - 2 - 4));
+  EXPECT_GE(locks["update_rate"], 0);
+  const Json whole = generate({"--json", "--budget", "128"}).json()["sparse"];
+  EXPECT_FALSE(whole.contains("locks"));
+  EXPECT_LT(sparse["index_bytes_read"].get<int64_t>() * 3, whole["index_bytes_read"]);
+}
+
+TEST_F(SparseProgram, AFileSaysWhatFlagsSay) {
+  write_text(path("kvstar.yaml"),
+             "kvstar: {base_method: quest, checkpoint_interval: 4, "
+             "lock_duration: 12, update_threshold: 1, sparse_ratio: 0.2}\n");
+  const Outcome by_file = generate({"--sparse-config", path("kvstar.yaml"), "--json"});
+  ASSERT_EQ(by_file.status, 0) << by_file.err;
+  const Outcome by_flags =
+      generate({"--sparse", "quest", "--sparse-ratio", "0.2", "--lock-interval", "4",
+                "--lock-duration", "12", "--update-threshold", "1", "--json"});
+  EXPECT_EQ(by_file.json()["text"], by_flags.json()["text"]);
+  EXPECT_EQ(by_file.json()["sparse"]["locks"], by_flags.json()["sparse"]["locks"]);
+  write_text(path("bad.yaml"), "kvstar: {interval: 4}\n");
+  expect_error(generate({"--sparse-config", path("bad.yaml")}), 2, "line 1: interval: no such key");
+  expect_error(generate({"--sparse-config", path("none.yaml")}), 1, "none.yaml");
+  write_text(path("large.yaml"), std::string(5000, '#'));
+  EXPECT_NE(generate({"--sparse-config", path("large.yaml")}).status, 0);
+  for (const Arguments& beside : {Arguments{"--budget", "64"},
+                                  {"--sparse", "quest"},
+                                  {"--lock-interval", "3"},
+                                  {"--update-threshold", "0"}}) {
+    Arguments all{"--sparse-config", path("kvstar.yaml")};
+    all.insert(all.end(), beside.begin(), beside.end());
+    expect_error(generate(all), 2, "do not go together");
+  }
+}
+
 TEST_F(SparseProgram, RefusesWhatCannotBe) {
+  expect_error(generate({"--lock-interval", "8"}), 2, "--lock-interval goes with --budget");
+  expect_error(generate({"--budget", "64", "--lock-duration", "8"}), 2,
+               "--lock-duration goes with --lock-interval");
+  expect_error(generate({"--budget", "64", "--lock-interval", "0"}), 2, "--lock-interval 0: must");
+
   expect_error(generate({"--sparse", "quest"}), 2, "--sparse quest needs one of --budget");
   expect_error(generate({"--sparse", "dense", "--budget", "64"}), 2, "--budget goes with a");
   expect_error(generate({"--dense-layers", "1"}), 2, "--dense-layers goes with --budget");
@@ -272,6 +322,23 @@ TEST_F(EvalSparse, WeightsBesideEachOther) {
   EXPECT_THAT(test::read_text(page), HasSubstr("<h2 id=\"grid\">Length, budget and weights</h2>"));
   EXPECT_THAT(run({"eval", "sparse"}, flags).out, HasSubstr("\nother\n"));
   expect_error(run({"eval", "sparse"}, {"--beside", path("none.gguf")}), 1, "none.gguf");
+}
+
+TEST_F(EvalSparse, LocksBesideEachTokenByItself) {
+  const Outcome outcome =
+      run({"eval", "sparse"},
+          {"--task", "perplexity", "-f", path("book.txt"), "--policies", "dense,cuboid",
+           "--budgets", "64", "--lock-intervals", "0,8", "--lengths", "500", "--trials", "1",
+           "--json", "--html", path("locks.html")});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json rows = outcome.json()["results"];
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_TRUE(rows[1]["lock_interval"].is_null());
+  EXPECT_EQ(rows[2]["lock_interval"], 8);
+  EXPECT_GE(rows[2]["update_rate"], 0);
+  EXPECT_NE(rows[1]["perplexity"], rows[2]["perplexity"]);
+  EXPECT_THAT(test::read_text(path("locks.html")), HasSubstr("cuboid/8"));
+  expect_error(run({"eval", "sparse"}, {"--lock-intervals", "8,-1"}), 2, "--lock-intervals 8,-1");
 }
 
 TEST_F(EvalSparse, OfLayersThatNeverChooseItIsSaidOnce) {

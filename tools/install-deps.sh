@@ -4,7 +4,7 @@
 set -euo pipefail
 packages=(g++ cmake ninja-build make pkg-config git python3 python3-pip
   libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
-  libsqlite3-dev libzip-dev libxxhash-dev libssl-dev libedit-dev libgtest-dev libgmock-dev libbenchmark-dev)
+  libsqlite3-dev libzip-dev libxxhash-dev libssl-dev libedit-dev libyaml-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

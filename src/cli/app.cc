@@ -24,9 +24,9 @@
 #include "base/terminal_streams.h"
 #include "base/terminal_text.h"
 #include "cli/model_get.h"
+#include "cli/sparse_flags.h"
 #include "engine/compute_choice.h"
 #include "engine/kv_size.h"
-#include "sparse/selector.h"
 
 namespace weft::cli {
 namespace {
@@ -134,120 +134,6 @@ Flag add_self_extend_flags(Command command, ModelFlags& flags) {
   return group;
 }
 
-void add_page_flags(Command command, ModelFlags& flags) {
-  command
-      .add_option("--dense-layers", flags.dense_layers,
-                  fmt::format("sparse decoding: so many of the first layers that see all tokens "
-                              "read all pages (default: {}, fewer where the others have windows)",
-                              sparse::kUsualDenseLayers))
-      .in_range(0, 1 << 20);
-  command
-      .add_option("--page-tokens", flags.page_tokens,
-                  fmt::format("tokens of a page of the KV cache, which sparse decoding chooses "
-                              "among (default: {})",
-                              engine::kKvPageTokens))
-      .must([](double n) { return n == 16 || n == 32 || n == 64 || n == 128 || n == 256; },
-            "16, 32, 64, 128 or 256");
-}
-
-Flag add_sparse_flags(Command command, ModelFlags& flags) {
-  sparse::SparseOptions& o = flags.sparse;
-  std::vector<std::string> names;
-  std::string help = "sparse decoding: which pages of the KV cache a new token reads:";
-  for (const auto& policy : sparse::kPolicies) {
-    names.push_back(policy.name);
-    help += fmt::format("{} {}, {}", names.size() == 1 ? "" : ";", policy.name, policy.help);
-  }
-  Flag sparse =
-      command
-          .add_option("--sparse", flags.sparse_policy,
-                      fmt::format("{} (default: dense, or {} where one of the next three is given)",
-                                  help, sparse::kPolicies.name(sparse::kUsualPolicy)))
-          .one_of(names);
-  Flag budget = command
-                    .add_option("--budget", o.budget_tokens,
-                                "sparse decoding: tokens that each KV head of a layer reads at "
-                                "most, in whole pages")
-                    .in_range(1, 1 << 30);
-  const auto is_share = [](double share) { return share > 0 && share <= 1; };
-  Flag ratio = command
-                   .add_option("--sparse-ratio", o.ratio,
-                               "sparse decoding: the share of the pages that it reads")
-                   .must(is_share, "a number over 0 and at most 1")
-                   .excludes(budget);
-  command
-      .add_option(
-          "--retain", o.retain,
-          "sparse decoding: as many pages as get this share of the attention, as far as the "
-          "policy can tell, and half of them at most; each KV head its own")
-      .must(is_share, "a number over 0 and at most 1")
-      .excludes(budget)
-      .excludes(ratio);
-  add_page_flags(command, flags);
-  return sparse;
-}
-
-bool asks_for_sparse(const ModelFlags& flags) {
-  const sparse::SparseOptions& o = flags.sparse;
-  const bool is_dense = flags.sparse_policy == sparse::kPolicies.name(sparse::Policy::kDense);
-  return !is_dense &&
-         (!flags.sparse_policy.empty() || o.budget_tokens != 0 || o.ratio != 0 || o.retain != 0);
-}
-
-namespace {
-
-/// An amount alone asks for the usual policy; with dense it is kInvalidArgument.
-Result<sparse::SparseOptions> sparse_options(const ModelFlags& flags) {
-  sparse::SparseOptions options = flags.sparse;
-  if (flags.dense_layers >= 0) options.dense_layers = flags.dense_layers;
-  const char* amount = options.budget_tokens != 0 ? "--budget"
-                       : options.ratio != 0       ? "--sparse-ratio"
-                       : options.retain != 0      ? "--retain"
-                                                  : nullptr;
-  if (!flags.sparse_policy.empty()) {
-    options.policy = *sparse::kPolicies.find(flags.sparse_policy);
-  } else if (amount != nullptr) {
-    options.policy = sparse::kUsualPolicy;
-  }
-  if (options.is_on()) return options;
-  if (amount != nullptr) {
-    return invalid_argument(
-        fmt::format("{} goes with a --sparse policy, and dense reads everything", amount));
-  }
-  if (flags.dense_layers >= 0) {
-    return invalid_argument("--dense-layers goes with --budget, --sparse-ratio or --retain");
-  }
-  return options;
-}
-
-}  // namespace
-
-void add_sparse_json(const engine::Engine& engine, Json& json) {
-  if (engine.selector() == nullptr) return;
-  const sparse::SparseOptions& o = engine.sparse_options();
-  const sparse::SparseCounters& c = engine.selector()->counters();
-  const int64_t all = c.reads + c.reads_in_dense_layers + c.reads_within_budget;
-  Json sparse = {{"policy", sparse::kPolicies.name(o.policy)}};
-  if (o.budget_tokens > 0) sparse["budget"] = o.budget_tokens;
-  if (o.ratio > 0) sparse["ratio"] = o.ratio;
-  if (o.retain > 0) sparse["retain"] = o.retain;
-  sparse["reads"] = all;
-  sparse["dense_reads"] = {{"dense_layers", c.reads_in_dense_layers},
-                           {"within_budget", c.reads_within_budget}};
-  sparse["pages"] = c.pages;
-  sparse["pages_read"] = c.pages_read;
-  sparse["kv_bytes_read"] = c.kv_bytes_read;
-  sparse["kv_bytes_saved"] = c.kv_bytes - c.kv_bytes_read;
-  sparse["index_bytes_read"] = c.index_bytes_read;
-  const sparse::ReadQuality q = c.all_quality();
-  sparse["mass_kept"] = q.reads > 0 ? Json(q.mass / q.reads) : Json();
-  sparse["top10_recall"] = q.reads > 0 ? Json(q.top10 / q.reads) : Json();
-  sparse["measured_reads"] = q.reads;
-  sparse["select_ms"] = {
-      {"digest", 1e-6 * c.digest_ns}, {"score", 1e-6 * c.score_ns}, {"choose", 1e-6 * c.choose_ns}};
-  json["sparse"] = std::move(sparse);
-}
-
 void add_beyond_context_flag(Command command, ModelFlags& flags) {
   command.add_flag("--beyond-context", flags.beyond_context,
                    "-c may be more than the model was trained for, to see what becomes of it");
@@ -290,7 +176,7 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.context_tokens = flags.context_tokens;
   WEFT_ASSIGN_OR_RETURN(options.self_extend, self_extend(flags));
   options.beyond_context = flags.beyond_context;
-  WEFT_ASSIGN_OR_RETURN(options.sparse, sparse_options(flags));
+  WEFT_ASSIGN_OR_RETURN(options.sparse, sparse_options(app.env, flags));
   options.kv_limit_bytes = flags.kv_limit_bytes;
   WEFT_ASSIGN_OR_RETURN(options.kv_types.k, kernels::parse_kv_type(flags.cache_type_k));
   WEFT_ASSIGN_OR_RETURN(options.kv_types.v, kernels::parse_kv_type(flags.cache_type_v));

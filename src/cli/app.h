@@ -45,13 +45,17 @@ struct ModelFlags {
   int32_t group_tokens = 1;  // EngineOptions::self_extend's
   int32_t neighbour_tokens = kv::kUsualNeighbours;
   bool beyond_context = false;
-  sparse::SparseOptions sparse;  // EngineOptions::sparse's, with the next two
-  std::string sparse_policy;     // empty: what amounts ask for
-  int32_t page_tokens = 0;       // 0: as usual
-  int32_t dense_layers = -1;     // -1: as usual
-  int32_t n_contexts = 1;        // that a command fills at once; no flag
-  engine::StepNeeds steps;       // EngineOptions'; no flag
-  bool rolls_windows = false;    // EngineOptions', unless swa_full; no flag
+  sparse::SparseOptions sparse;   // EngineOptions::sparse's, with the next two
+  std::string sparse_policy;      // empty: what amounts ask for
+  std::string sparse_config;      // a file in their place
+  int32_t lock_interval = 0;      // 0: no locks
+  int32_t lock_duration = 0;      // 0: as usual
+  int32_t update_threshold = -1;  // -1: as usual
+  int32_t page_tokens = 0;        // 0: as usual
+  int32_t dense_layers = -1;      // -1: as usual
+  int32_t n_contexts = 1;         // that a command fills at once; no flag
+  engine::StepNeeds steps;        // EngineOptions'; no flag
+  bool rolls_windows = false;     // EngineOptions', unless swa_full; no flag
   bool swa_full = false;
   bool verbose = false;
   std::string compute = "auto";
@@ -66,17 +70,6 @@ void add_window_flag(Command command, ModelFlags& flags);
 /// --grp-attn-n and --grp-attn-w; returns the first. Of what goes on from saved KV, or runs several
 /// requests at once, it is no part: exclude them.
 Flag add_self_extend_flags(Command command, ModelFlags& flags);
-/// With --json one read of so many is measured, by which mass_kept is known.
-inline constexpr int32_t kMeasuredEvery = 211;
-/// --sparse, its amounts (--budget, --sparse-ratio, --retain), --dense-layers and --page-tokens;
-/// returns the first. Of what decodes no row they are no part.
-Flag add_sparse_flags(Command command, ModelFlags& flags);
-/// The last two of them alone.
-void add_page_flags(Command command, ModelFlags& flags);
-/// Whether the flags ask for a policy that is not dense.
-bool asks_for_sparse(const ModelFlags& flags);
-/// With --sparse what decode read, as "sparse" of the answer.
-void add_sparse_json(const engine::Engine& engine, Json& json);
 /// --beyond-context.
 void add_beyond_context_flag(Command command, ModelFlags& flags);
 Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& flags);

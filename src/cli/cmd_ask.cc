@@ -27,6 +27,7 @@
 #include "cli/line_input.h"
 #include "cli/local_models.h"
 #include "cli/reuse_flags.h"
+#include "cli/sparse_flags.h"
 #include "cli/unfinished.h"
 #include "engine/batcher.h"
 #include "engine/generation.h"

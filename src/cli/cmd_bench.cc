@@ -18,6 +18,7 @@
 #include "cli/model_get.h"
 #include "cli/output_file.h"
 #include "cli/reuse_flags.h"
+#include "cli/sparse_flags.h"
 #include "engine/compute_choice.h"
 
 namespace weft::cli {
@@ -192,15 +193,6 @@ Json attention_json(const bench::AttentionSpeed& attention) {
   return {{"layers", attention.n_layers},
           {"ms_per_layer", spread_json(attention.ms)},
           {"select_ms_per_layer", spread_json(attention.select_ms)}};
-}
-
-/// "--sparse labels --budget 2048": what the engine was opened with.
-std::string sparse_text(const sparse::SparseOptions& o) {
-  std::string text = fmt::format("--sparse {}", sparse::kPolicies.name(o.policy));
-  if (o.budget_tokens > 0) text += fmt::format(" --budget {}", o.budget_tokens);
-  if (o.ratio > 0) text += fmt::format(" --sparse-ratio {}", o.ratio);
-  if (o.retain > 0) text += fmt::format(" --retain {}", o.retain);
-  return text;
 }
 
 void print_attention(const engine::Engine& engine, const bench::SpeedReport& report) {

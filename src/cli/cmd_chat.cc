@@ -19,6 +19,7 @@
 #include "cli/document_talk.h"
 #include "cli/local_models.h"
 #include "cli/session_flag.h"
+#include "cli/sparse_flags.h"
 #include "cli/talk.h"
 #include "cli/unfinished.h"
 #include "engine/chat_session.h"

@@ -7,6 +7,7 @@
 #include "cli/app.h"
 #include "cli/output_file.h"
 #include "cli/reuse_flags.h"
+#include "cli/sparse_flags.h"
 #include "eval/evaluate.h"
 #include "eval/perplexity.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/narrow.h"
 #include "cli/app.h"
+#include "cli/sparse_flags.h"
 #include "engine/context_size.h"
 #include "eval/passkey.h"
 

@@ -13,6 +13,7 @@
 #include "cli/local_models.h"
 #include "cli/output_file.h"
 #include "cli/reuse_flags.h"
+#include "cli/sparse_flags.h"
 #include "cli/suggestion.h"
 #include "engine/context_size.h"
 #include "engine/kept_measurements.h"
@@ -32,7 +33,8 @@ struct EvalSparseFlags {
   std::string task = "passkey";
   std::string policies = "dense,quest,labels,oracle";
   std::string budgets = "128,256,512,1024";
-  std::string lengths;  // "": three quarters of the context
+  std::string locks = "0";  // intervals; 0: none
+  std::string lengths;      // "": three quarters of the context
   std::string file;
   int32_t n_trials = 20;
   uint64_t seed = 1;
@@ -62,6 +64,8 @@ Result<std::vector<int32_t>> numbers_of(const std::string& flag, const std::stri
 Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> budgets,
                         numbers_of("--budgets", flags.budgets, 1));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> intervals,
+                        numbers_of("--lock-intervals", flags.locks, 0));
   std::vector<sparse::SparseOptions> settings;
   std::vector<std::string> names;
   for (const std::string& name : split_list(flags.policies)) {
@@ -73,12 +77,17 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
                                           flags.policies, sparse::kPolicies.listed(),
                                           did_you_mean(name, sparse::kPolicies.names())));
     }
+    if (*policy == sparse::Policy::kDense) {
+      settings.emplace_back();
+      continue;
+    }
     for (const int32_t budget : budgets) {
-      sparse::SparseOptions setting{.policy = *policy};
+      sparse::SparseOptions setting{.policy = *policy, .budget_tokens = budget};
       if (flags.model.dense_layers >= 0) setting.dense_layers = flags.model.dense_layers;
-      if (setting.is_on()) setting.budget_tokens = budget;
-      settings.push_back(setting);
-      if (!setting.is_on()) break;
+      for (const int32_t interval : intervals) {
+        setting.lock.interval_tokens = interval;
+        settings.push_back(setting);
+      }
     }
   }
   if (std::ssize(settings) > kMostSettings) {
@@ -137,6 +146,8 @@ Json row_json(const eval::SparseRow& r) {
           {"policy", r.policy},
           {"budget", or_null(r.budget_tokens)},
           {"length", r.length_tokens},
+          {"lock_interval", or_null(r.lock_interval)},
+          {"update_rate", or_null(r.update_rate)},
           {"depth", or_null(r.depth)},
           {"trials", r.trials},
           {"accuracy", or_null(r.accuracy)},
@@ -164,6 +175,11 @@ std::string result_text(const eval::SparseRow& r) {
   return fmt::format("{:.1f} % right", 100 * r.accuracy.value_or(0));
 }
 
+/// "quest/8": with what is chosen kept, and compared each 8 tokens.
+std::string policy_text(const eval::SparseRow& r) {
+  return r.lock_interval ? fmt::format("{}/{}", r.policy, *r.lock_interval) : r.policy;
+}
+
 void print_rows(const std::vector<eval::SparseRow>& rows) {
   fmt::print("the text is prefilled densely, the question comes token by token\n");
   fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9}\n", "policy", "budget",
@@ -175,7 +191,7 @@ void print_rows(const std::vector<eval::SparseRow>& rows) {
   for (const eval::SparseRow& r : rows) {
     if (r.weights != weights) fmt::print("{}\n", r.weights);
     weights = r.weights;
-    fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9.1f}\n", r.policy,
+    fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9.1f}\n", policy_text(r),
                r.budget_tokens ? fmt::format("{}", *r.budget_tokens) : "all", r.length_tokens,
                r.depth ? fmt::format("{:.2f}", *r.depth) : "all", result_text(r),
                share(r.mass_kept), share(r.top10_recall), share(r.bytes_read_share),
@@ -192,6 +208,7 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
       flags.n_trials);
   if (!flags.beside.empty()) text += fmt::format(" --beside {}", flags.beside);
   if (!flags.file.empty()) text += fmt::format(" -f '{}'", flags.file);
+  if (flags.locks != "0") text += fmt::format(" --lock-intervals {}", flags.locks);
   if (flags.seed != 1) text += fmt::format(" --seed {}", flags.seed);
   if (flags.dense_layers >= 0) text += fmt::format(" --dense-layers {}", flags.dense_layers);
   if (flags.model.page_tokens > 0)
@@ -273,6 +290,7 @@ class EvalSparseRun {
       print_rows(rows_);
     }
     if (!report_) return Status::ok();
+    for (eval::SparseRow& row : rows_) row.policy = policy_text(row);  // a line of its own
     const std::string page =
         eval::sparse_report_html(head_of(app_, *engine_, flags_, command), rows_);
     WEFT_RETURN_IF_ERROR(report_->append(std::as_bytes(std::span(page))));
@@ -351,6 +369,9 @@ void add_eval_sparse_command(Command eval, App& app) {
       fmt::format("of {}, with commas (default: {})", sparse::kPolicies.listed(), flags->policies));
   command.add_option("--budgets", flags->budgets,
                      fmt::format("tokens, with commas (default: {})", flags->budgets));
+  command.add_option("--lock-intervals", flags->locks,
+                     "also what is chosen kept, and compared each so many tokens, with commas; 0 "
+                     "is each token by itself (default: 0)");
   command
       .add_option("--lengths", flags->lengths,
                   "tokens of a whole prompt, with commas (default: three quarters of the context)")

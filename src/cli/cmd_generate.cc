@@ -17,6 +17,7 @@
 #include "cli/generate_batch.h"
 #include "cli/generate_beams.h"
 #include "cli/session_flag.h"
+#include "cli/sparse_flags.h"
 #include "engine/generation.h"
 #include "engine/session.h"
 

@@ -17,6 +17,7 @@
 
 #include "base/terminal_text.h"
 #include "cli/app.h"
+#include "cli/sparse_flags.h"
 
 namespace weft::cli {
 namespace {

@@ -20,6 +20,7 @@
 
 #include "base/counts_text.h"
 #include "cli/batch_requests.h"
+#include "cli/sparse_flags.h"
 #include "engine/batcher.h"
 
 namespace weft::cli {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/sparse_flags.h"
+
 namespace weft::cli {
 namespace {
 

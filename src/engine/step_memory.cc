@@ -65,7 +65,8 @@ int64_t StepMemory::bytes(int64_t capacity_tokens, int64_t context_tokens,
                               {.layout = layout_,
                                .n_heads = model_.config().n_heads,
                                .n_rows = std::min(longest.decode_rows, model::kBlockRows),
-                               .n_slots = context});
+                               .n_slots = context,
+                               .n_layers = model_.config().n_layers});
   const int64_t step_bytes = scratch_.bytes(longest) + selecting;
   const int64_t turned = turn_bytes(model_.config(), std::min(context, needs_.turned_tokens));
   if (!needs_.fuses) return std::max(step_bytes, turned);

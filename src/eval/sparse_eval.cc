@@ -40,6 +40,8 @@ struct Tally {
     counters.score_ns += c.score_ns;
     counters.choose_ns += c.choose_ns;
     counters.measure_ns += c.measure_ns;
+    counters.locks.kept += c.locks.kept;
+    counters.locks.updated += c.locks.updated;
     counters.quality.resize(c.quality.size());
     for (size_t layer = 0; layer < c.quality.size(); ++layer) {
       counters.quality[layer].reads += c.quality[layer].reads;
@@ -254,6 +256,10 @@ class Run {
     row.bytes_read_share = 1;
     if (!setting.is_on()) return row;
     row.bytes_read_share = (1.0 * c.kv_bytes_read + c.index_bytes_read) / c.kv_bytes;
+    if (setting.lock.is_on()) row.lock_interval = setting.lock.interval_tokens;
+    if (const int64_t compared = c.locks.kept + c.locks.updated; compared > 0) {
+      row.update_rate = 1.0 * c.locks.updated / compared;
+    }
     row.digest_ms = of_token(c.digest_ns);
     row.score_ms = of_token(c.score_ns);
     row.choose_ms = of_token(c.choose_ns);

@@ -15,6 +15,8 @@ struct SparseRow {
   std::string weights;  // which of several files of weights; empty: the only one
   std::string policy;   // of sparse::kPolicies; "dense" is the reference
   std::optional<int32_t> budget_tokens;
+  std::optional<int32_t> lock_interval;  // of locks; none: each token chooses
+  std::optional<double> update_rate;     // share of the selections that checkpoints replaced
   int32_t length_tokens = 0;
   std::optional<double> depth;
   int64_t trials = 0;

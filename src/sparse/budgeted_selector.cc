@@ -46,6 +46,16 @@ BudgetedSelector::BudgetedSelector(const SparseOptions& options, std::vector<boo
                                    Env& env, std::unique_ptr<PageScorer> scorer)
     : options_(options), selects_(std::move(selects)), env_(env), scorer_(std::move(scorer)) {
   counters_.quality.resize(selects_.size());
+  if (options.lock.is_on()) locks_.emplace(options.lock, narrow<int32_t>(std::ssize(selects_)));
+}
+
+BudgetedSelector::Action BudgetedSelector::action(const kv::SelectingLayer& layer, int64_t row) {
+  if (!locks_) return Action::kChoose;
+  const kv::SelectingRow& one = layer.rows[row];
+  const bool is_first = std::ranges::none_of(
+      choosers_, [&](int64_t other) { return layer.rows[other].sequence == one.sequence; });
+  return is_first ? locks_->action(layer.cache, one.sequence, one.slot, layer.layer)
+                  : Action::kRead;
 }
 
 std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
@@ -53,6 +63,8 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
   lists_.assign(layer.rows.size(), {});
   choosers_.clear();
   budgets_.clear();
+  actions_.clear();
+  scoring_.clear();
   const kernels::KvLayout& layout = layer.cache.layout();
   for (int64_t i = 0; i < std::ssize(layer.rows); ++i) {
     const kv::SelectingRow& row = layer.rows[i];
@@ -65,14 +77,17 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
     } else if (budget.reads_all()) {
       ++counters_.reads_within_budget;
     } else {
+      actions_.push_back(action(layer, i));
+      if (actions_.back() != Action::kRead) scoring_.push_back(std::ssize(choosers_));
       choosers_.push_back(i);
       budgets_.push_back(budget);
     }
   }
   if (choosers_.empty()) return lists_;
-  score(context, layer);
+  if (!scoring_.empty()) score(context, layer);
   const int64_t begin_ns = env_.monotonic_ns();
   choose(context, layer);
+  keep(layer);
   make_lists(layer);
   add_time(begin_ns, counters_.choose_ns);
   measure(context, layer);
@@ -98,11 +113,11 @@ void BudgetedSelector::measure(const kernels::Context& context, const kv::Select
 void BudgetedSelector::score(const kernels::Context& context, const kv::SelectingLayer& layer) {
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
   int64_t n_candidates = 0;
-  for (const PageBudget& budget : budgets_) n_candidates += budget.n_candidates();
+  for (const int64_t i : scoring_) n_candidates += budgets_[i].n_candidates();
   scores_.resize(n_kv_heads * n_candidates);
   candidates_.clear();
   float* scores = scores_.data();
-  for (size_t i = 0; i < choosers_.size(); ++i) {
+  for (const int64_t i : scoring_) {
     const kv::SelectingRow& row = layer.rows[choosers_[i]];
     const int64_t n = budgets_[i].n_candidates();
     candidates_.push_back({.row = &row,
@@ -134,16 +149,17 @@ void BudgetedSelector::score(const kernels::Context& context, const kv::Selectin
 void BudgetedSelector::choose(const kernels::Context& context, const kv::SelectingLayer& layer) {
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
   int64_t most = 0;
-  for (const PageBudget& budget : budgets_) most += n_kv_heads * budget.n_chosen;
+  for (const int64_t i : scoring_) most += n_kv_heads * budgets_[i].n_chosen;
   chosen_.resize(most);
   choices_.clear();
   std::span<int32_t> rest(chosen_);
-  for (size_t i = 0; i < choosers_.size(); ++i) {
+  for (size_t i = 0; i < scoring_.size(); ++i) {
+    const PageBudget& budget = budgets_[scoring_[i]];
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       const std::span<const float> scores = candidates_[i].scores.row(head);
-      int32_t n = budgets_[i].n_chosen;
+      int32_t n = budget.n_chosen;
       if (options_.retain > 0) {
-        n = std::clamp(retained_count(scores, options_.retain), budgets_[i].n_least, n);
+        n = std::clamp(retained_count(scores, options_.retain), budget.n_least, n);
       }
       choices_.push_back({.scores = scores, .chosen = rest.first(n)});
       rest = rest.subspan(n);
@@ -152,13 +168,50 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
   kernels::top_pages(context, choices_);
 }
 
+void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
+  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
+  chosen_of_.assign(choosers_.size() * n_kv_heads, {});
+  for (size_t i = 0; i < scoring_.size(); ++i) {
+    const auto own = std::span(choices_).subspan(i * n_kv_heads, n_kv_heads);
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      chosen_of_[scoring_[i] * n_kv_heads + head] = own[head].chosen;
+    }
+    if (!locks_) continue;
+    Selection selection;
+    for (const kernels::PageChoice& choice : own) {
+      std::vector<int32_t>& places =
+          selection.emplace_back(choice.chosen.begin(), choice.chosen.end());
+      for (int32_t& place : places) place += budgets_[scoring_[i]].first;
+    }
+    const kv::SequenceId sequence = layer.rows[choosers_[scoring_[i]]].sequence;
+    if (actions_[scoring_[i]] == Action::kChoose) {
+      locks_->lock(sequence, layer.layer, std::move(selection));
+    } else {
+      locks_->checkpoint(sequence, layer.layer, std::move(selection));
+    }
+  }
+  if (!locks_) return;
+  for (size_t i = 0; i < choosers_.size(); ++i) {
+    const Selection& kept = locks_->get_selection(layer.rows[choosers_[i]].sequence, layer.layer);
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      chosen_of_[i * n_kv_heads + head] = kept[head];
+    }
+  }
+  counters_.locks = locks_->counters();
+}
+
 /// Of every KV head the pages that it reads; what they have less than all is taken off the bytes.
 void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
   const kernels::KvLayout& layout = layer.cache.layout();
   const int64_t n_kv_heads = layout.n_kv_heads;
   const int64_t page_bytes = layout.page_tokens * kernels::kv_token_bytes(layout) / n_kv_heads;
   int64_t n_pages = 0;
-  for (const PageBudget& budget : budgets_) n_pages += n_kv_heads * budget.n_read();
+  for (size_t i = 0; i < choosers_.size(); ++i) {
+    n_pages += n_kv_heads * budgets_[i].n_fixed();
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      n_pages += std::ssize(chosen_of_[i * n_kv_heads + head]);
+    }
+  }
   pages_.clear();
   pages_.reserve(n_pages);  // lists refer to it
   heads_.clear();
@@ -174,8 +227,11 @@ void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       const auto begin = std::ssize(pages_);
       add(table.first(budget.first));
-      for (const int32_t page : choices_[i * n_kv_heads + head].chosen) {
-        pages_.push_back(table[budget.first + page]);
+      // Of a lock's pages those that this row does not read in any case.
+      const int32_t first = locks_ ? 0 : budget.first;
+      for (const int32_t chosen : chosen_of_[i * n_kv_heads + head]) {
+        const int32_t place = first + chosen;
+        if (place >= budget.first && place < budget.end) pages_.push_back(table[place]);
       }
       add(table.subspan(budget.end));
       const auto n_read = narrow<int32_t>(std::ssize(pages_) - begin);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/top_pages.h"
@@ -23,8 +24,13 @@ class BudgetedSelector : public CountingSelector {
   const std::vector<bool>& selects() const override { return selects_; }
 
  private:
+  using Action = SelectionLocks::Action;
+  /// What the row does; its sequence's other rows of the step read what the first one keeps.
+  Action action(const kv::SelectingLayer& layer, int64_t row);
   void score(const kernels::Context& context, const kv::SelectingLayer& layer);
   void choose(const kernels::Context& context, const kv::SelectingLayer& layer);
+  /// Sees to it that locks have what was chosen, and that all rows read what locks have.
+  void keep(const kv::SelectingLayer& layer);
   void make_lists(const kv::SelectingLayer& layer);
   void measure(const kernels::Context& context, const kv::SelectingLayer& layer);
   /// The time since then is that part's; returns now.
@@ -34,18 +40,23 @@ class BudgetedSelector : public CountingSelector {
   std::vector<bool> selects_;  // [n_layers]
   Env& env_;
   std::unique_ptr<PageScorer> scorer_;
+  std::optional<SelectionLocks> locks_;
   SparseCounters counters_;
   ReadMeter meter_;
   int64_t n_selections_ = 0;
   // Of the layer at hand. A chooser is a row that does not read everything.
+  // Unless a lock has its pages, it scores them.
   std::vector<int64_t> choosers_;             // rows
   std::vector<PageBudget> budgets_;           // [choosers]
-  std::vector<Candidates> candidates_;        // [choosers]
-  std::vector<float> scores_;                 // [choosers][n_kv_heads][candidates]
-  std::vector<int32_t> chosen_;               // [choosers][n_kv_heads][chosen], of the candidates
-  std::vector<kernels::PageChoice> choices_;  // [choosers][n_kv_heads]
-  std::vector<int32_t> pages_;                // [choosers][n_kv_heads][read], ids
-  std::vector<kernels::HeadPages> heads_;     // [choosers][n_kv_heads]
+  std::vector<Action> actions_;               // [choosers]
+  std::vector<int64_t> scoring_;              // choosers
+  std::vector<Candidates> candidates_;        // [scoring]
+  std::vector<float> scores_;                 // [scoring][n_kv_heads][candidates]
+  std::vector<int32_t> chosen_;               // [scoring][n_kv_heads][chosen], of the candidates
+  std::vector<kernels::PageChoice> choices_;  // [scoring][n_kv_heads]
+  std::vector<std::span<const int32_t>> chosen_of_;         // [choosers][n_kv_heads]
+  std::vector<int32_t> pages_;                              // [choosers][n_kv_heads][read], ids
+  std::vector<kernels::HeadPages> heads_;                   // [choosers][n_kv_heads]
   std::vector<std::span<const kernels::HeadPages>> lists_;  // [rows]
 };
 

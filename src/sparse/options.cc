@@ -48,6 +48,12 @@ Status SparseOptions::check(int32_t page_tokens) const {
     return invalid_argument(
         fmt::format("--sparse-ratio {}: a share of the pages is more than 0 and at most 1", ratio));
   }
+  if (lock.interval_tokens < 0 || lock.duration_tokens < 1 || lock.update_threshold < 0) {
+    return invalid_argument(fmt::format(
+        "--lock-interval {}, --lock-duration {}, --update-threshold {}: the first and the last are "
+        "0 or more, a lock lasts 1 token or more",
+        lock.interval_tokens, lock.duration_tokens, lock.update_threshold));
+  }
   if (dense_layers.value_or(0) < 0) {
     return invalid_argument(
         fmt::format("--dense-layers {}: 0 or more layers are needed", *dense_layers));

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "kernels/page_digest_layout.h"
 #include "kv/cache.h"
+#include "sparse/selection_locks.h"
 
 namespace weft::sparse {
 
@@ -64,6 +65,8 @@ struct SparseOptions {
   /// and where other layers have windows at most a third of those without.
   std::optional<int32_t> dense_layers;
   kernels::DigestType digest_type = kernels::DigestType::kInt8;
+
+  LockOptions lock;  // how long what was chosen is kept
 
   /// One read of so many is measured against all of K: what share of the attention it kept. That
   /// takes time. A prime, so that it meets every layer; 0: none is.

@@ -64,7 +64,12 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
   }
   const int64_t measured =
       options.measure_every > 0 ? shape.n_slots * (shape.n_heads + 2) * sizeof(float) : 0;
-  return 2 * shape.n_rows * n_pages * page_bytes + measured + workspace.bytes(context.pool.size());
+  // Of each row's sequence what all layers keep, and a step's.
+  const int64_t locked = options.lock.is_on() ? shape.n_rows * (shape.n_layers + 1) * n_pages *
+                                                    shape.layout.n_kv_heads * sizeof(int32_t)
+                                              : 0;
+  return 2 * (shape.n_rows * n_pages * page_bytes + locked) + measured +
+         workspace.bytes(context.pool.size());
 }
 
 }  // namespace weft::sparse

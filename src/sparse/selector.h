@@ -34,6 +34,7 @@ struct SparseCounters {
   int64_t kv_bytes = 0;          // that all pages have
   int64_t kv_bytes_read = 0;     // of them
   int64_t index_bytes_read = 0;  // by which pages were told apart
+  LockCounters locks;
   // Where the time went:
   int64_t digest_ns = 0;  // making what pages are told apart by
   int64_t score_ns = 0;
@@ -63,6 +64,7 @@ struct SelectionShape {
   int32_t n_heads = 0;
   int64_t n_rows = 0;
   int64_t n_slots = 0;  // of a row's context
+  int32_t n_layers = 0;
 };
 /// The scratch that selecting takes for them; 0 where the policy is dense.
 int64_t selection_bytes(const kernels::Context& context, const SparseOptions& options,

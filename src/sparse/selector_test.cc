@@ -452,6 +452,81 @@ std::vector<std::vector<int32_t>> places_read(Filled& setup, kv::SequenceId id, 
   return out;
 }
 
+// Three tokens on a selection, each of any policy's.
+TEST_P(EachPolicy, UnderALockStepsReadWhatTheFirstOneChose) {
+  SparseOptions locked = options_of(GetParam());
+  locked.lock = {.interval_tokens = 3, .duration_tokens = 1000, .update_threshold = 0};
+  Filled free_setup(options_of(GetParam())), setup(locked);
+  const kv::SequenceId free_id = free_setup.add(16 * 40, 7), id = setup.add(16 * 40, 7);
+  const auto free_steps = places_read(free_setup, free_id, 10);
+  const auto steps = places_read(setup, id, 10);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i], steps[i - i % 3]) << i;
+    // H2O and TOVA choose among what earlier steps left, of which a lock has fewer.
+    const bool remembers = GetParam() == Policy::kH2o || GetParam() == Policy::kTova;
+    if (i % 3 == 0 && (i == 0 || !remembers)) {
+      EXPECT_EQ(steps[i], free_steps[i]) << i;
+    }
+  }
+  const SparseCounters& c = setup.selector().counters();
+  EXPECT_EQ(c.reads, 10);
+  EXPECT_EQ(c.locks.locks, 1);
+  EXPECT_EQ(c.locks.checkpoints, 3);
+  EXPECT_EQ(c.locks.locked_reads, 6);
+  EXPECT_EQ(c.locks.kept + c.locks.updated, 3 * kKvHeads);
+  EXPECT_EQ(c.pages_read, free_setup.selector().counters().pages_read);
+  EXPECT_LE(c.index_bytes_read * 2, free_setup.selector().counters().index_bytes_read);
+}
+
+TEST(LockedRows, RowsOfOneStepReadWhatTheFirstOfThemKeeps) {
+  SparseOptions options = options_of(Policy::kCuboid);
+  options.lock.interval_tokens = 2;
+  Filled setup(options);
+  const kv::SequenceId id = setup.add(16 * 40, 7), other = setup.add(16 * 30, 8);
+  const auto select = [&](int32_t n_rows) {
+    kv::Reservation reservation = *setup.cache().reserve(id, n_rows);
+    const kv::Reservation others = *setup.cache().reserve(other, 1);
+    const int32_t begin = setup.cache().length(id);
+    std::vector<std::vector<float>> queries;
+    std::vector<kv::SelectingRow> rows;
+    for (int32_t i = 0; i < n_rows; ++i) {
+      setup.write(id, begin + i, std::vector<float>(kKvHeads * kHeadDim));
+      queries.push_back(query(begin + i));
+      rows.push_back({id, begin + i, nullptr, setup.cache().layer_table(id, 1)});
+    }
+    setup.write(other, 16 * 30, std::vector<float>(kKvHeads * kHeadDim));
+    queries.push_back(query(5));
+    rows.push_back({other, 16 * 30, nullptr, setup.cache().layer_table(other, 1)});
+    for (size_t i = 0; i < rows.size(); ++i) rows[i].q = queries[i].data();
+    const auto lists =
+        setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, 0, rows});
+    std::vector<std::vector<int32_t>> read;
+    for (const auto& of_row : lists) {
+      const kernels::HeadPages& list = of_row[0];
+      read.emplace_back(list.block_table, list.block_table + list.last_slot / kPageTokens + 1);
+    }
+    reservation.commit();
+    return read;
+  };
+  for (const int32_t n_rows : {4, 1, 3}) {
+    const auto read = select(n_rows);
+    for (int32_t i = 1; i < n_rows; ++i) EXPECT_EQ(read[i], read[0]) << n_rows;
+    EXPECT_NE(read.back(), read[0]);
+  }
+  EXPECT_EQ(setup.selector().counters().locks.locks, 2);
+}
+
+TEST(LockedRows, AShareThatGrowsReadsNoPageTwice) {
+  SparseOptions options{.policy = Policy::kCuboid, .ratio = 0.3};
+  options.lock = {.interval_tokens = 1000, .duration_tokens = 1000};
+  Filled setup(options);
+  const kv::SequenceId id = setup.add(4 * kPageTokens, 7);
+  for (const std::vector<int32_t>& places : places_read(setup, id, 14 * kPageTokens)) {
+    EXPECT_TRUE(std::ranges::is_sorted(places));
+    EXPECT_EQ(std::ranges::adjacent_find(places), places.end());
+  }
+}
+
 TEST(History, WhatWasDroppedIsNeverReadAgainUnlessTheSequenceIsCut) {
   for (const Policy policy : {Policy::kH2o, Policy::kTova}) {
     Filled setup(options_of(policy));

@@ -1,0 +1,126 @@
+// yaml-cpp throws, and its nodes throw again when they are read as what they are not: both end
+// here.
+#include "sparse/sparse_config.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/parse_number.h"
+#include "base/terminal_text.h"
+
+namespace weft::sparse {
+namespace {
+
+/// "FILE: line 3: ".
+std::string place_of(const std::string& name, const YAML::Mark& mark) {
+  return mark.is_null() ? name + ": " : fmt::format("{}: line {}: ", name, mark.line + 1);
+}
+
+Status wrong(const std::string& name, const YAML::Node& node, const std::string& what) {
+  return invalid_argument(place_of(name, node.Mark()) + what);
+}
+
+/// Of a key or a value in an error: what is not a scalar has no text.
+std::string text_of(const YAML::Node& node) {
+  constexpr size_t kShown = 40;
+  return node.IsScalar() ? one_line(node.Scalar().substr(0, kShown)) : "(a list or a map)";
+}
+
+/// In quotes it is a text, whatever is in it.
+template <class T>
+bool read_number(const YAML::Node& value, T& number) {
+  return value.IsScalar() && value.Tag() == "?" && parse_number(value.Scalar(), number);
+}
+
+/// A whole number from `least` on.
+Status read_count(const std::string& name, const YAML::Node& key, const YAML::Node& value,
+                  int32_t least, int32_t& count) {
+  constexpr int32_t kMost = 1 << 20;
+  int32_t n = 0;
+  if (!read_number(value, n) || n < least || n > kMost) {
+    return wrong(name, value,
+                 fmt::format("{} {}: must be a whole number from {} to {}", key.Scalar(),
+                             text_of(value), least, kMost));
+  }
+  count = n;
+  return Status::ok();
+}
+
+Status read_key(const std::string& name, const YAML::Node& key, const YAML::Node& value,
+                SparseOptions& options) {
+  const std::string& word = key.Scalar();
+  if (word == "checkpoint_interval") {
+    return read_count(name, key, value, 1, options.lock.interval_tokens);
+  }
+  if (word == "lock_duration") {
+    return read_count(name, key, value, 1, options.lock.duration_tokens);
+  }
+  if (word == "update_threshold") {
+    return read_count(name, key, value, 0, options.lock.update_threshold);
+  }
+  if (word == "base_method") {
+    const auto policy = value.IsScalar() ? kPolicies.find(value.Scalar()) : std::nullopt;
+    if (!policy || *policy == Policy::kDense) {
+      return wrong(name, value,
+                   fmt::format("base_method {}: must be a policy that chooses: {}", text_of(value),
+                               kPolicies.listed()));
+    }
+    options.policy = *policy;
+    return Status::ok();
+  }
+  if (word == "sparse_ratio") {
+    double ratio = 0;
+    if (!read_number(value, ratio) || !(ratio > 0 && ratio <= 1)) {
+      return wrong(
+          name, value,
+          fmt::format("sparse_ratio {}: must be a number over 0 and at most 1", text_of(value)));
+    }
+    options.ratio = ratio;
+    return Status::ok();
+  }
+  return wrong(name, key,
+               fmt::format("{}: no such key; kvstar has base_method, checkpoint_interval, "
+                           "lock_duration, update_threshold and sparse_ratio",
+                           text_of(key)));
+}
+
+Result<SparseOptions> read_config(std::string_view yaml, const std::string& name) {
+  const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+  const YAML::Node root = documents.size() == 1 ? documents.front() : YAML::Node();
+  const YAML::Node kvstar = root.IsMap() && root.size() == 1 ? root["kvstar"] : YAML::Node();
+  if (!kvstar.IsDefined() || !kvstar.IsMap()) {
+    return invalid_argument(fmt::format(
+        "{}: must hold one map of the name kvstar, as kvstar: {{base_method: gsa}}", name));
+  }
+  SparseOptions options{.policy = Policy::kGsa, .ratio = 0.3};
+  options.lock.interval_tokens = 8;
+  std::set<std::string> seen;
+  for (const auto& pair : kvstar) {
+    const YAML::Node &key = pair.first, &value = pair.second;
+    if (!key.IsScalar()) return wrong(name, key, "a key of kvstar must be a word");
+    if (!seen.insert(key.Scalar()).second) {
+      return wrong(name, key, fmt::format("{} is there twice", text_of(key)));
+    }
+    WEFT_RETURN_IF_ERROR(read_key(name, key, value, options));
+  }
+  return options;
+}
+
+}  // namespace
+
+Result<SparseOptions> parse_sparse_config(std::string_view yaml, const std::string& name) {
+  if (yaml.size() > kMostConfigBytes) {
+    return invalid_argument(fmt::format("{}: has more than {} bytes", name, kMostConfigBytes));
+  }
+  try {
+    return read_config(yaml, name);
+  } catch (const YAML::Exception& error) {
+    return invalid_argument(place_of(name, error.mark) + "no YAML: " + one_line(error.msg));
+  }
+}
+
+}  // namespace weft::sparse
