@@ -3,11 +3,12 @@
 #include "sparse/sparse_config.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <optional>
 #include <set>
-#include <vector>
+#include <sstream>
 
 #include "base/parse_number.h"
 #include "base/terminal_text.h"
@@ -27,7 +28,8 @@ Status wrong(const std::string& name, const YAML::Node& node, const std::string&
 /// Of a key or a value in an error: what is not a scalar has no text.
 std::string text_of(const YAML::Node& node) {
   constexpr size_t kShown = 40;
-  return node.IsScalar() ? one_line(node.Scalar().substr(0, kShown)) : "(a list or a map)";
+  return node.IsScalar() ? terminal_text(one_line(node.Scalar().substr(0, kShown)))
+                         : "(a list or a map)";
 }
 
 /// In quotes it is a text, whatever is in it.
@@ -88,9 +90,33 @@ Status read_key(const std::string& name, const YAML::Node& key, const YAML::Node
                            text_of(key)));
 }
 
+/// Looks at nothing.
+class NoHandler : public YAML::EventHandler {
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// YAML::LoadAll would say, too, but finds documents without end in ", a: b" (yaml-cpp 0.7), each
+/// of which takes memory.
+bool has_one_document(std::string_view yaml) {
+  std::istringstream stream{std::string(yaml)};
+  YAML::Parser parser(stream);
+  NoHandler handler;
+  return parser.HandleNextDocument(handler) && !parser.HandleNextDocument(handler);
+}
+
 Result<SparseOptions> read_config(std::string_view yaml, const std::string& name) {
-  const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-  const YAML::Node root = documents.size() == 1 ? documents.front() : YAML::Node();
+  const YAML::Node root = has_one_document(yaml) ? YAML::Load(std::string(yaml)) : YAML::Node();
   const YAML::Node kvstar = root.IsMap() && root.size() == 1 ? root["kvstar"] : YAML::Node();
   if (!kvstar.IsDefined() || !kvstar.IsMap()) {
     return invalid_argument(fmt::format(
@@ -119,7 +145,8 @@ Result<SparseOptions> parse_sparse_config(std::string_view yaml, const std::stri
   try {
     return read_config(yaml, name);
   } catch (const YAML::Exception& error) {
-    return invalid_argument(place_of(name, error.mark) + "no YAML: " + one_line(error.msg));
+    return invalid_argument(place_of(name, error.mark) +
+                            "no YAML: " + terminal_text(one_line(error.msg)));
   }
 }
 

@@ -48,6 +48,7 @@ std::string error_of(const std::string& yaml) {
 
 TEST(SparseConfig, WhatIsNotOneIsALine) {
   EXPECT_THAT(error_of(""), StartsWith("k.yaml: must hold one map of the name kvstar"));
+  EXPECT_THAT(error_of(", sparse_ratio: 0"), HasSubstr("must hold one map"));  // without end once
   EXPECT_THAT(error_of("[1, 2]"), HasSubstr("kvstar"));
   EXPECT_THAT(error_of("kvstar: 3"), HasSubstr("must hold one map"));
   EXPECT_THAT(error_of("kvstar: {}\nquest: {}"), HasSubstr("must hold one map"));
@@ -59,6 +60,7 @@ TEST(SparseConfig, WhatIsNotOneIsALine) {
   EXPECT_THAT(error_of("kvstar: {base_method: [gsa]}"), HasSubstr("base_method (a list or a map)"));
   EXPECT_THAT(error_of("kvstar: {base_method: dense}"), HasSubstr("must be a policy that chooses"));
   EXPECT_THAT(error_of("kvstar: {base_method: snapkv}"), HasSubstr("base_method snapkv: must be"));
+  EXPECT_EQ(error_of("kvstar: {base_method: \"a\\e[31m\\n\"}").find('\x1b'), std::string::npos);
   EXPECT_THAT(error_of("kvstar: &a {base_method: *a}"), HasSubstr("base_method (a list or a map)"));
   for (const char* value : {"0", "-1", "1.5", "x", "\"8\"", "null", "[8]", "99999999999", "1e3"}) {
     EXPECT_THAT(error_of(std::string("kvstar: {checkpoint_interval: ") + value + "}"),
