@@ -118,13 +118,6 @@ void SelectionLocks::checkpoint(kv::SequenceId sequence, int32_t layer, Selectio
   }
 }
 
-void SelectionLocks::unlock(kv::SequenceId sequence) {
-  const auto lock = locks_.find(sequence);
-  if (lock != locks_.end() && lock->second.state != LockState::kUnlocked) {
-    advance(lock->second, LockEvent::kEnd);
-  }
-}
-
 LockState SelectionLocks::state(kv::SequenceId sequence) const {
   const auto lock = locks_.find(sequence);
   return lock == locks_.end() ? LockState::kUnlocked : lock->second.state;

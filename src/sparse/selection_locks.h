@@ -76,8 +76,6 @@ class SelectionLocks {
   void lock(kv::SequenceId sequence, int32_t layer, Selection selection);
   /// Replaces what differs from the selection by more than update_threshold, KV head by KV head.
   void checkpoint(kv::SequenceId sequence, int32_t layer, Selection selection);
-  /// The sequence's next row chooses anew.
-  void unlock(kv::SequenceId sequence);
 
   /// For tests.
   LockState state(kv::SequenceId sequence) const;
