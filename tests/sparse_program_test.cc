@@ -87,6 +87,44 @@ TEST_F(SparseProgram, JsonSaysWhatWasReadAndWhyNot) {
   EXPECT_TRUE(all["mass_kept"].is_null());
 }
 
+TEST_F(SparseProgram, DigestsOfEitherType) {
+  const auto bytes_of = [&](const char* type) {
+    const Outcome outcome =
+        generate({"--sparse", "quest", "--budget", "128", "--digest-type", type, "--json"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.json()["sparse"]["index_bytes_read"].get<int64_t>();
+  };
+  // Two numbers of each of 32 dimensions, and of bytes their step.
+  EXPECT_EQ(bytes_of("f16") * (4 + 2 * 32), bytes_of("int8") * (2 * 2 * 32));
+  expect_error(generate({"--digest-type", "f16"}), 2, "--digest-type goes with --budget");
+  expect_error(generate({"--budget", "64", "--digest-type", "f16"}), 2,
+               "--digest-type f16: of quest, cuboid and gsa, not of labels");
+}
+
+// All modes, full prefill's too, decode so.
+TEST_F(SparseProgram, ReuseModesAreComparedUnderIt) {
+  const Json example = {
+      {"question", "What does the library lend?"},
+      {"answers", {"books"}},
+      {"ctxs",
+       {{{"title", "one"}, {"text", filler(20)}}, {{"title", "two"}, {"text", filler(20)}}}}};
+  write_text(path("examples.json"), Json::array({example}).dump());
+  const auto eval = [&](const Arguments& more) {
+    Arguments all{"--json", "--modes", "none,full"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = run({"eval", "-f", path("examples.json")}, all);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.json();
+  };
+  const Json plain = eval({}), whole = eval({"--budget", "4096"}),
+             sparse = eval({"--budget", "64"});
+  EXPECT_FALSE(plain.contains("sparse"));
+  EXPECT_EQ(whole["sparse"]["kv_bytes_saved"], 0);
+  EXPECT_GT(sparse["sparse"]["kv_bytes_saved"], 0);
+  EXPECT_NE(plain["modes"]["full"]["kl"], sparse["modes"]["full"]["kl"]);
+  EXPECT_EQ(sparse["modes"]["none"]["kl"], 0);
+}
+
 TEST_F(SparseProgram, LocksKeepWhatWasChosen) {
   const Json sparse = generate({"--json", "--budget", "128", "--lock-interval", "4",
                                 "--lock-duration", "12", "--update-threshold", "1"})

@@ -51,11 +51,12 @@ struct ModelFlags {
   int32_t lock_interval = 0;      // 0: no locks
   int32_t lock_duration = 0;      // 0: as usual
   int32_t update_threshold = -1;  // -1: as usual
-  int32_t page_tokens = 0;        // 0: as usual
-  int32_t dense_layers = -1;      // -1: as usual
-  int32_t n_contexts = 1;         // that a command fills at once; no flag
-  engine::StepNeeds steps;        // EngineOptions'; no flag
-  bool rolls_windows = false;     // EngineOptions', unless swa_full; no flag
+  std::string digest_type = "int8";
+  int32_t page_tokens = 0;     // 0: as usual
+  int32_t dense_layers = -1;   // -1: as usual
+  int32_t n_contexts = 1;      // that a command fills at once; no flag
+  engine::StepNeeds steps;     // EngineOptions'; no flag
+  bool rolls_windows = false;  // EngineOptions', unless swa_full; no flag
   bool swa_full = false;
   bool verbose = false;
   std::string compute = "auto";

@@ -112,6 +112,7 @@ Status run_eval(App& app, EvalFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<eval::Example> examples,
                         eval::read_dataset(app.env, flags.file, flags.limit));
   flags.model.steps = eval::steps_of(options);
+  flags.model.sparse.measure_every = flags.json ? kMeasuredEvery : 0;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   WEFT_ASSIGN_OR_RETURN(options.record_type, record_type_of(flags.record_type, *engine));
   WEFT_ASSIGN_OR_RETURN(options.fusion, fusion_options(flags.reuse, *engine));
@@ -131,7 +132,9 @@ Status run_eval(App& app, EvalFlags flags) {
       }));
   progress.reset();
   if (flags.json) {
-    print_json(eval_json(result));
+    Json json = eval_json(result);
+    add_sparse_json(*engine, json);
+    print_json(json);
   } else {
     print_eval(result);
   }
@@ -224,6 +227,7 @@ void add_eval_command(Command root, App& app) {
   Command command = root.add_command("eval", "Compare the reuse modes with full prefill");
   add_model_flags(command, flags->model);
   add_reuse_flags(command, flags->reuse);
+  add_sparse_flags(command, flags->model);
   command.add_option("-f,--file", flags->file, "questions with passages, as JSON").required();
   command.add_option(
       "--modes", flags->modes,

@@ -84,6 +84,9 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
     for (const int32_t budget : budgets) {
       sparse::SparseOptions setting{.policy = *policy, .budget_tokens = budget};
       if (flags.model.dense_layers >= 0) setting.dense_layers = flags.model.dense_layers;
+      if (sparse::has_digest_types(*policy)) {
+        setting.digest_type = *sparse::kDigestTypes.find(flags.model.digest_type);
+      }
       for (const int32_t interval : intervals) {
         setting.lock.interval_tokens = interval;
         settings.push_back(setting);
@@ -210,7 +213,12 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
   if (!flags.file.empty()) text += fmt::format(" -f '{}'", flags.file);
   if (flags.locks != "0") text += fmt::format(" --lock-intervals {}", flags.locks);
   if (flags.seed != 1) text += fmt::format(" --seed {}", flags.seed);
-  if (flags.dense_layers >= 0) text += fmt::format(" --dense-layers {}", flags.dense_layers);
+  if (flags.model.dense_layers >= 0) {
+    text += fmt::format(" --dense-layers {}", flags.model.dense_layers);
+  }
+  if (flags.model.digest_type != "int8") {
+    text += fmt::format(" --digest-type {}", flags.model.digest_type);
+  }
   if (flags.model.page_tokens > 0)
     text += fmt::format(" --page-tokens {}", flags.model.page_tokens);
   if (flags.by_depth) text += " --by-depth";
@@ -339,7 +347,8 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
     models.push_back(name);
   }
   flags.model.n_contexts = 2;  // what texts share, and one that goes on from it
-  flags.dense_layers = std::exchange(flags.model.dense_layers, -1);  // the settings have it
+  flags.dense_layers = std::exchange(flags.model.dense_layers, -1);  // the settings have both
+  flags.model.digest_type = "int8";
   EvalSparseRun run(app, flags, std::move(options));
   for (const std::string& model : models) {
     WEFT_RETURN_IF_ERROR(run.run(model, models.size() > 1));

@@ -17,6 +17,12 @@ void add_page_flags(Command command, ModelFlags& flags) {
                               "read all pages (default: {}, fewer where the others have windows)",
                               sparse::kUsualDenseLayers))
       .in_range(0, 1 << 20);
+  std::vector<std::string> types;
+  for (const auto& type : sparse::kDigestTypes) types.push_back(type.name);
+  command
+      .add_option("--digest-type", flags.digest_type,
+                  "sparse decoding: what quest, cuboid and gsa keep of a page in (default: int8)")
+      .one_of(types);
   command
       .add_option("--page-tokens", flags.page_tokens,
                   fmt::format("tokens of a page of the KV cache, which sparse decoding chooses "
@@ -137,9 +143,11 @@ Result<sparse::SparseOptions> sparse_options(Env& env, const ModelFlags& flags) 
     WEFT_ASSIGN_OR_RETURN(sparse::SparseOptions options,
                           sparse::parse_sparse_config(yaml, flags.sparse_config));
     if (flags.dense_layers >= 0) options.dense_layers = flags.dense_layers;
+    options.digest_type = *sparse::kDigestTypes.find(flags.digest_type);
     return options;
   }
   sparse::SparseOptions options = flags.sparse;
+  options.digest_type = *sparse::kDigestTypes.find(flags.digest_type);
   if (flags.dense_layers >= 0) options.dense_layers = flags.dense_layers;
   const char* amount = options.budget_tokens != 0 ? "--budget"
                        : options.ratio != 0       ? "--sparse-ratio"
@@ -156,8 +164,10 @@ Result<sparse::SparseOptions> sparse_options(Env& env, const ModelFlags& flags) 
     return invalid_argument(
         fmt::format("{} goes with a --sparse policy, and dense reads everything", amount));
   }
-  if (flags.dense_layers >= 0) {
-    return invalid_argument("--dense-layers goes with --budget, --sparse-ratio or --retain");
+  if (flags.dense_layers >= 0 || options.digest_type != kernels::DigestType::kInt8) {
+    return invalid_argument(
+        fmt::format("{} goes with --budget, --sparse-ratio or --retain",
+                    flags.dense_layers >= 0 ? "--dense-layers" : "--digest-type"));
   }
   return options;
 }

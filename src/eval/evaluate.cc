@@ -218,7 +218,12 @@ class Evaluator {
     if (open.empty()) return Status::ok();
     const std::vector<int32_t>& path = held.answers.front().token_ids;
     if (path.size() > 1) {
-      WEFT_RETURN_IF_ERROR(follow(std::span(path).first(path.size() - 1), open));
+      const auto tokens = std::span(path).first(path.size() - 1);
+      // What decode chooses is part of what is compared; a prompt's rows read everything.
+      const size_t n_at_once = engine_.selector() != nullptr ? 1 : tokens.size();
+      for (size_t i = 0; i < tokens.size(); i += n_at_once) {
+        WEFT_RETURN_IF_ERROR(follow(tokens.subspan(i, n_at_once), open));
+      }
     }
     for (Answer* const answer : open) answer->sequence.reset();
     return Status::ok();
@@ -228,8 +233,10 @@ class Evaluator {
   Status follow(std::span<const int32_t> tokens, std::span<Answer* const> answers) {
     std::vector<engine::Appended> rows;
     for (const Answer* answer : answers) rows.push_back({&*answer->sequence, tokens});
-    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits,
-                          engine_.append_all(rows, {.every_row = true}));
+    const bool is_prompt = engine_.selector() == nullptr;
+    const engine::AppendOptions options{
+        .kind = is_prompt ? model::RowKind::kPrompt : model::RowKind::kDecode, .every_row = true};
+    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits, engine_.append_all(rows, options));
     const int64_t n_vocab = engine_.model().config().vocab_size;
     auto row = logits.begin();
     for (Answer* const answer : answers) {

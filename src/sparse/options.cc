@@ -44,6 +44,10 @@ Status SparseOptions::check(int32_t page_tokens) const {
         "--retain needs a policy that estimates what attention pages get, as quest: {} does not",
         kPolicies.name(policy)));
   }
+  if (digest_type != kernels::DigestType::kInt8 && !has_digest_types(policy)) {
+    return invalid_argument(fmt::format("--digest-type {}: of quest, cuboid and gsa, not of {}",
+                                        kDigestTypes.name(digest_type), kPolicies.name(policy)));
+  }
   if (ratio != 0 && !is_share(ratio)) {
     return invalid_argument(
         fmt::format("--sparse-ratio {}: a share of the pages is more than 0 and at most 1", ratio));

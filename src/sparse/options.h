@@ -51,8 +51,19 @@ inline constexpr Names kPolicies({
 /// Where a user says how much is read and not how it is chosen: docs/sparse.md has the reasons.
 inline constexpr Policy kUsualPolicy = Policy::kLabels;
 
+/// Of the digests of `quest`, `cuboid` and `gsa`.
+inline constexpr Names kDigestTypes({
+    Named{kernels::DigestType::kInt8, "int8", "bounds rounded outwards, half the bytes"},
+    Named{kernels::DigestType::kF16, "f16", "for comparison"},
+});
+
 /// The first layers read everything: their attention is spread over all pages (Quest, section 3.2).
 inline constexpr int32_t kUsualDenseLayers = 2;
+
+/// Whether its digests may be of either type: of labels they are in bytes.
+constexpr bool has_digest_types(Policy policy) {
+  return policy == Policy::kQuest || policy == Policy::kCuboid || policy == Policy::kGsa;
+}
 
 struct SparseOptions {
   Policy policy = Policy::kDense;
