@@ -62,17 +62,62 @@ class SparseDecode : public ::testing::TestWithParam<std::tuple<const char*, Pol
     return {.policy = std::get<1>(GetParam()), .budget_tokens = 80, .dense_layers = dense};
   }
   std::unique_ptr<Engine> open(const SparseOptions& sparse, const kernels::KvTypes& types = {},
-                               int n_threads = 2, const kv::SelfExtend& self_extend = {}) {
-    auto engine = Engine::open(posix_env(), {.model_path = path_,
-                                             .n_threads = n_threads,
-                                             .self_extend = self_extend,
-                                             .sparse = sparse,
-                                             .kv_types = types,
-                                             .n_contexts = 8,
-                                             .compute = "f32"});
+                               int n_threads = 2, const kv::SelfExtend& self_extend = {},
+                               int64_t kv_limit_bytes = 0) {
+    EngineOptions options{.model_path = path_,
+                          .n_threads = n_threads,
+                          .self_extend = self_extend,
+                          .sparse = sparse,
+                          .kv_types = types,
+                          .n_contexts = 8,
+                          .compute = "f32"};
+    options.steps = {.n_sequences = 8, .batches = true};
+    options.kv_limit_bytes = static_cast<uint64_t>(kv_limit_bytes);
+    auto engine = Engine::open(posix_env(), options);
     EXPECT_TRUE(engine.is_ok()) << engine.status().message();
     return *std::move(engine);
   }
+  /// Requests that end at different times, so that pages of others move, and that wait again for
+  /// want of pages, so that answers are computed a second time.
+  void expect_answers_as_alone(const SparseOptions& options) {
+    const auto roomy = open(options);
+    std::vector<BatchRequest> requests;
+    std::vector<Generation> expected;
+    for (int32_t i = 0; i < 12; ++i) {
+      BatchRequest request{.prompt = some_tokens(70 + 19 * (i % 5), i)};
+      request.options = {.max_tokens = 10 + 47 * (i % 4), .ignore_end = true, .n_logprobs = 1};
+      const kv::OwnedSequence sequence = roomy->create_sequence();
+      auto logits = roomy->append(sequence, request.prompt);
+      ASSERT_TRUE(logits.is_ok()) << logits.status().message();
+      auto alone = generate(
+          *roomy, sequence, *std::move(logits), request.options,
+          [](std::string_view) { return true; }, request.prompt);
+      ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+      expected.push_back(*std::move(alone));
+      requests.push_back(std::move(request));
+    }
+    const auto tight = open(options, {}, 2, {}, roomy->limit_to_hold(32));
+    for (Engine* engine : {roomy.get(), tight.get()}) {
+      auto batcher = Batcher::create(*engine, {.max_running = 8, .prompt_rows = 64});
+      ASSERT_TRUE(batcher.is_ok()) << batcher.status().message();
+      for (const BatchRequest& request : requests) ASSERT_TRUE((*batcher)->submit(request).is_ok());
+      const auto on_done = [&](size_t index, const Result<BatchAnswer>& answer) {
+        ASSERT_TRUE(answer.is_ok()) << answer.status().message();
+        ASSERT_EQ(answer->tokens.size(), expected[index].tokens.size());
+        for (size_t i = 0; i < answer->tokens.size(); ++i) {
+          ASSERT_EQ(answer->tokens[i].id, expected[index].tokens[i].id)
+              << index << " at " << i << (engine == tight.get() ? " tight" : "");
+          ASSERT_EQ(answer->tokens[i].logprob, expected[index].tokens[i].logprob)
+              << index << " at " << i << (engine == tight.get() ? " tight" : "");
+        }
+      };
+      Result<bool> goes_on = true;
+      while (goes_on.is_ok() && *goes_on) goes_on = (*batcher)->step(on_done);
+      ASSERT_TRUE(goes_on.is_ok()) << goes_on.status().message();
+      EXPECT_EQ((*batcher)->stats().preemptions > 0, engine == tight.get());
+    }
+  }
+
   /// A prompt's sequence.
   kv::OwnedSequence prompt(Engine& engine, int32_t seed = 0, int32_t n = kPrompt) {
     kv::OwnedSequence sequence = engine.create_sequence();
@@ -153,6 +198,27 @@ TEST_P(SparseDecode, RowsOfOneStepGetWhatTheyGetOneByOne) {
                   .is_ok());
   ASSERT_TRUE(rejected.truncate(kPrompt).is_ok());
   EXPECT_EQ(decode(*engine, rejected, tokens), expected);
+}
+
+TEST_P(SparseDecode, RowsOfOneStepGetUnderLocksWhatTheyGetOneByOne) {
+  SparseOptions options = small();
+  options.lock = {.interval_tokens = 5, .duration_tokens = 12, .update_threshold = 1};
+  const auto engine = open(options);
+  const auto one_by_one = prompt(*engine), together = prompt(*engine);
+  const std::vector<int32_t> tokens = some_tokens(kDecoded, 4);
+  const auto expected = decode(*engine, one_by_one, tokens);
+  const auto got =
+      engine->append(together, tokens, {.kind = model::RowKind::kVerify, .every_row = true});
+  ASSERT_TRUE(got.is_ok()) << got.status().message();
+  EXPECT_EQ(*got, expected);
+}
+
+TEST_P(SparseDecode, ABatchAnswersWhatEachGetsAlone) { expect_answers_as_alone(small()); }
+
+TEST_P(SparseDecode, ABatchUnderLocksAnswersWhatEachGetsAlone) {
+  SparseOptions options = small();
+  options.lock = {.interval_tokens = 5, .duration_tokens = 12, .update_threshold = 1};
+  expect_answers_as_alone(options);
 }
 
 // Eight requests at once, each with a lock of its own, and each alone.

@@ -42,6 +42,10 @@ class PageSelector {
   /// call. Throws std::bad_alloc.
   virtual std::span<const std::span<const kernels::HeadPages>> select(
       const kernels::Context& context, const SelectingLayer& layer) = 0;
+  /// Whether what a row gets depends on what its sequence's rows before it got at the layer. Then
+  /// select() is called for every row at every layer, the last one's where nobody wants the row's
+  /// output included.
+  virtual bool remembers() const { return false; }
 };
 
 }  // namespace weft::kv

@@ -116,6 +116,10 @@ void ForwardPass::run_last_layer(Batch& batch, std::span<const int64_t> rows,
     see_keys_and_values(batch, layer, *hooks.kv_sink);
     return run_last_layer(batch, rows, {.received = hooks.received});
   }
+  if (must_see_every_row(batch, rows)) {
+    run_layer(batch, layer, hooks);
+    return batch.keep_rows(rows);
+  }
   for (const Block& block : batch.blocks_) {
     project(batch, layer, block, Projection::kKeysAndValues);
     place_keys_and_values(batch, layer, block, hooks);
@@ -126,6 +130,17 @@ void ForwardPass::run_last_layer(Batch& batch, std::span<const int64_t> rows,
     attention_part(batch, layer, block, hooks);
     feed_forward_part(batch, layer, block);
   }
+}
+
+/// Where the selector remembers what rows got and decode's are not all wanted: a request that was
+/// preempted computes its answer again.
+bool ForwardPass::must_see_every_row(const Batch& batch, std::span<const int64_t> wanted) const {
+  if (selector_ == nullptr || !selector_->remembers()) return false;
+  return std::ranges::any_of(batch.blocks_, [&](const Block& block) {
+    const auto first = std::ranges::lower_bound(wanted, block.row_begin);
+    const auto end = std::ranges::lower_bound(wanted, block.row_begin + block.n_rows);
+    return block.kernel_class == KernelClass::kDecode && end - first < block.n_rows;
+  });
 }
 
 // Attention without what follows it: the rows' hidden states stay as they were.

@@ -49,15 +49,6 @@ BudgetedSelector::BudgetedSelector(const SparseOptions& options, std::vector<boo
   if (options.lock.is_on()) locks_.emplace(options.lock, narrow<int32_t>(std::ssize(selects_)));
 }
 
-BudgetedSelector::Action BudgetedSelector::action(const kv::SelectingLayer& layer, int64_t row) {
-  if (!locks_) return Action::kChoose;
-  const kv::SelectingRow& one = layer.rows[row];
-  const bool is_first = std::ranges::none_of(
-      choosers_, [&](int64_t other) { return layer.rows[other].sequence == one.sequence; });
-  return is_first ? locks_->action(layer.cache, one.sequence, one.slot, layer.layer)
-                  : Action::kRead;
-}
-
 std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
     const kernels::Context& context, const kv::SelectingLayer& layer) {
   lists_.assign(layer.rows.size(), {});
@@ -77,7 +68,8 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
     } else if (budget.reads_all()) {
       ++counters_.reads_within_budget;
     } else {
-      actions_.push_back(action(layer, i));
+      actions_.push_back(locks_ ? locks_->action(layer.cache, row.sequence, row.slot, layer.layer)
+                                : Action::kChoose);
       if (actions_.back() != Action::kRead) scoring_.push_back(std::ssize(choosers_));
       choosers_.push_back(i);
       budgets_.push_back(budget);
@@ -183,16 +175,17 @@ void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
           selection.emplace_back(choice.chosen.begin(), choice.chosen.end());
       for (int32_t& place : places) place += budgets_[scoring_[i]].first;
     }
-    const kv::SequenceId sequence = layer.rows[choosers_[scoring_[i]]].sequence;
+    const kv::SelectingRow& row = layer.rows[choosers_[scoring_[i]]];
     if (actions_[scoring_[i]] == Action::kChoose) {
-      locks_->lock(sequence, layer.layer, std::move(selection));
+      locks_->lock(row.sequence, row.slot, layer.layer, std::move(selection));
     } else {
-      locks_->checkpoint(sequence, layer.layer, std::move(selection));
+      locks_->checkpoint(row.sequence, row.slot, layer.layer, std::move(selection));
     }
   }
   if (!locks_) return;
   for (size_t i = 0; i < choosers_.size(); ++i) {
-    const Selection& kept = locks_->get_selection(layer.rows[choosers_[i]].sequence, layer.layer);
+    const kv::SelectingRow& row = layer.rows[choosers_[i]];
+    const Selection& kept = locks_->get_selection(row.sequence, row.slot, layer.layer);
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       chosen_of_[i * n_kv_heads + head] = kept[head];
     }

@@ -20,13 +20,14 @@ class BudgetedSelector : public CountingSelector {
                    std::unique_ptr<PageScorer> scorer);
   std::span<const std::span<const kernels::HeadPages>> select(
       const kernels::Context& context, const kv::SelectingLayer& layer) override;
+  bool remembers() const override {
+    return locks_.has_value() || (scorer_ != nullptr && scorer_->remembers());
+  }
   const SparseCounters& counters() const override { return counters_; }
   const std::vector<bool>& selects() const override { return selects_; }
 
  private:
   using Action = SelectionLocks::Action;
-  /// What the row does; its sequence's other rows of the step read what the first one keeps.
-  Action action(const kv::SelectingLayer& layer, int64_t row);
   void score(const kernels::Context& context, const kv::SelectingLayer& layer);
   void choose(const kernels::Context& context, const kv::SelectingLayer& layer);
   /// Sees to it that locks have what was chosen, and that all rows read what locks have.

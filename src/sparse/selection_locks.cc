@@ -35,10 +35,11 @@ std::optional<LockState> next_state(LockState state, LockEvent event) {
 SelectionLocks::SelectionLocks(const LockOptions& options, int32_t n_layers)
     : options_(options), n_layers_(n_layers) {}
 
-void SelectionLocks::advance(Lock& lock, LockEvent event) {
-  const std::optional<LockState> next = next_state(lock.state, event);
+void SelectionLocks::advance(Layer& layer, LockEvent event, bool counts) {
+  const std::optional<LockState> next = next_state(layer.state, event);
   WEFT_CHECK(next.has_value());
-  lock.state = *next;
+  layer.state = *next;
+  if (!counts) return;
   counters_.locks += event == LockEvent::kChosen ? 1 : 0;
   counters_.checkpoints += event == LockEvent::kDue ? 1 : 0;
   counters_.unlocks += event == LockEvent::kEnd ? 1 : 0;
@@ -48,79 +49,77 @@ void SelectionLocks::forget_ended(const kv::Cache& cache) {
   std::erase_if(locks_, [&](const auto& one) { return !cache.contains(one.first); });
 }
 
-bool SelectionLocks::holds(const Lock& lock, const kv::Cache& cache, kv::SequenceId sequence,
-                           int32_t layer) {
-  if (cache.changes(sequence) != lock.changes) return false;
-  const std::span<const int32_t> table = cache.layer_table(sequence, layer);
-  return lock.pages.size() <= table.size() &&
-         std::ranges::equal(lock.pages, table.first(lock.pages.size()), {}, {},
-                            [&](int32_t page) { return cache.page_handle(layer, page); });
-}
-
-void SelectionLocks::begin(Lock& lock, const kv::Cache& cache, kv::SequenceId sequence,
-                           int32_t slot, int32_t layer) {
-  advance(lock, LockEvent::kChosen);
-  lock.changes = cache.changes(sequence);
-  lock.lock_slot = lock.check_slot = slot;
-  // The row's own page is still being written, and nobody chooses it.
-  lock.pages.clear();
-  for (const int32_t page : cache.layer_table(sequence, layer).first(slot / cache.page_tokens())) {
-    lock.pages.push_back(cache.page_handle(layer, page));
-  }
-  for (Layer& of_layer : lock.layers) of_layer.of_slot = -1;
-}
-
+// The lock's pages are those that the sequence has in its places, for as long as its changes are
+// counted the same: page handles were compared here first, and a page that compaction moved ended
+// the lock. When it moves depends on the sequences beside it, and so then did the answers.
 SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::SequenceId sequence,
                                               int32_t slot, int32_t layer) {
   if (!locks_.contains(sequence)) forget_ended(cache);
+  if (counted_layer_ < 0) counted_layer_ = layer;
+  const bool counts = layer == counted_layer_;
   Lock& lock = locks_[sequence];
   lock.layers.resize(n_layers_);
-  // Else another layer of the same step, or the step once more; not another row in its place.
-  const bool is_step = slot != lock.newest_slot || cache.changes(sequence) != lock.changes;
-  if (lock.state != LockState::kUnlocked && is_step) {
-    const int64_t age = int64_t{slot} - lock.lock_slot;
-    if (age < 0 || age >= options_.duration_tokens || !holds(lock, cache, sequence, layer)) {
-      advance(lock, LockEvent::kEnd);
-    } else {
-      const bool is_due = slot - lock.check_slot >= options_.interval_tokens;
-      if (is_due) lock.check_slot = slot;
-      advance(lock, is_due ? LockEvent::kDue : LockEvent::kStep);
-    }
+  if (lock.changes != cache.changes(sequence)) {
+    for (Layer& one : lock.layers) one.kept.clear();
+    lock.changes = cache.changes(sequence);
   }
-  if (lock.state == LockState::kUnlocked) begin(lock, cache, sequence, slot, layer);
-  lock.newest_slot = slot;
-  Layer& of_layer = lock.layers[layer];
-  const bool is_made = of_layer.of_slot >= lock.lock_slot;
-  const bool compares = slot == lock.check_slot && of_layer.of_slot != slot;
-  if (is_made && !compares) {
-    ++counters_.locked_reads;
-    return Action::kRead;
+  Layer& own = lock.layers[layer];
+  while (!own.kept.empty() && own.kept.back().slot >= slot) own.kept.pop_back();
+  // Rows in committed slots are not run again.
+  while (own.kept.size() > 1 && own.kept[1].slot < cache.length(sequence)) {
+    own.kept.erase(own.kept.begin());
   }
-  of_layer.of_slot = slot;
-  return is_made ? Action::kCompare : Action::kChoose;
+
+  const Kept* last = own.kept.empty() ? nullptr : &own.kept.back();
+  if (last == nullptr || slot - last->lock_slot >= options_.duration_tokens) {
+    if (own.state != LockState::kUnlocked) advance(own, LockEvent::kEnd, counts);
+    advance(own, LockEvent::kChosen, counts);
+    own.kept.push_back({.slot = slot, .lock_slot = slot, .selection = {}});
+    return Action::kChoose;
+  }
+  if (slot - last->slot >= options_.interval_tokens) {
+    advance(own, LockEvent::kDue, counts);
+    own.kept.push_back({.slot = slot, .lock_slot = last->lock_slot, .selection = {}});
+    return Action::kCompare;
+  }
+  advance(own, LockEvent::kStep, counts);
+  ++counters_.locked_reads;
+  return Action::kRead;
 }
 
-const Selection& SelectionLocks::get_selection(kv::SequenceId sequence, int32_t layer) const {
-  return locks_.at(sequence).layers[layer].selection;
+SelectionLocks::Kept& SelectionLocks::kept_for(kv::SequenceId sequence, int32_t slot,
+                                               int32_t layer) {
+  std::vector<Kept>& kept = locks_.at(sequence).layers[layer].kept;
+  const auto after = std::ranges::upper_bound(kept, slot, {}, &Kept::slot);
+  WEFT_CHECK(after != kept.begin());
+  return *std::prev(after);
 }
 
-void SelectionLocks::lock(kv::SequenceId sequence, int32_t layer, Selection selection) {
-  locks_.at(sequence).layers[layer].selection = std::move(selection);
+const Selection& SelectionLocks::get_selection(kv::SequenceId sequence, int32_t slot,
+                                               int32_t layer) {
+  return kept_for(sequence, slot, layer).selection;
 }
 
-void SelectionLocks::checkpoint(kv::SequenceId sequence, int32_t layer, Selection selection) {
-  Selection& kept = locks_.at(sequence).layers[layer].selection;
+void SelectionLocks::lock(kv::SequenceId sequence, int32_t slot, int32_t layer,
+                          Selection selection) {
+  kept_for(sequence, slot, layer).selection = std::move(selection);
+}
+
+void SelectionLocks::checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer,
+                                Selection selection) {
+  Selection kept = kept_for(sequence, slot - 1, layer).selection;
   WEFT_CHECK(kept.size() == selection.size());
   for (size_t head = 0; head < kept.size(); ++head) {
     const bool is_kept = n_differences(kept[head], selection[head]) <= options_.update_threshold;
     ++(is_kept ? counters_.kept : counters_.updated);
     if (!is_kept) kept[head] = std::move(selection[head]);
   }
+  kept_for(sequence, slot, layer).selection = std::move(kept);
 }
 
-LockState SelectionLocks::state(kv::SequenceId sequence) const {
+LockState SelectionLocks::state(kv::SequenceId sequence, int32_t layer) const {
   const auto lock = locks_.find(sequence);
-  return lock == locks_.end() ? LockState::kUnlocked : lock->second.state;
+  return lock == locks_.end() ? LockState::kUnlocked : lock->second.layers[layer].state;
 }
 
 }  // namespace weft::sparse

@@ -3,8 +3,10 @@
 // sequence's lock holds what each layer and KV head reads; at a checkpoint the selections are made
 // anew and compared with it.
 //
-// A step is a token, and steps are counted by slots: a row's lock depends on the rows of its own
-// sequence alone, and a row that is run again gets what it got.
+// A step is a token, and steps are counted by slots: what a row does follows from its slot and from
+// the rows of its own sequence before it, at the same layer. So a request gets the same answer
+// whatever shares its steps, many rows in one step get what they would get one by one (a request
+// that was preempted, drafts to verify), and a row that is run again gets what it got.
 #pragma once
 
 #include <cstdint>
@@ -58,10 +60,10 @@ class SelectionLocks {
  public:
   SelectionLocks(const LockOptions& options, int32_t n_layers);
 
-  /// What a step's first row of a sequence does at a layer; asked at each layer that selects, in
-  /// their order. Other rows of the sequence (drafts to verify) read what that one keeps. Ends a
-  /// lock whose pages are not what they were: the sequence was cut, shifted, fused or written to,
-  /// or pages of it were copied or moved.
+  /// What a row does at a layer; asked of a sequence's rows in their order. What was kept for rows
+  /// at its slot and later is dropped: those are run again. Ends locks whose pages are not what
+  /// they were: the sequence was cut, shifted, fused or written to. Pages that move (compaction)
+  /// stay what they are, and others' pages are nothing to it.
   enum class Action {
     kChoose,   // and keep it: lock()
     kCompare,  // choose, and compare with what is kept: checkpoint()
@@ -69,43 +71,42 @@ class SelectionLocks {
   };
   Action action(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot, int32_t layer);
 
-  /// What the layer keeps for the sequence: after kRead, lock() and checkpoint(). Valid until the
-  /// sequence's next action.
-  const Selection& get_selection(kv::SequenceId sequence, int32_t layer) const;
-  /// Keeps the layer's selection.
-  void lock(kv::SequenceId sequence, int32_t layer, Selection selection);
-  /// Replaces what differs from the selection by more than update_threshold, KV head by KV head.
-  void checkpoint(kv::SequenceId sequence, int32_t layer, Selection selection);
+  /// What the layer keeps for the row. Valid until the sequence's next action at the layer.
+  const Selection& get_selection(kv::SequenceId sequence, int32_t slot, int32_t layer);
+  /// Keeps the row's selection, after kChoose.
+  void lock(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
+  /// Replaces what differs from the row's selection by more than update_threshold, KV head by KV
+  /// head; after kCompare. What was kept until then is there by now.
+  void checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
 
   /// For tests.
-  LockState state(kv::SequenceId sequence) const;
+  LockState state(kv::SequenceId sequence, int32_t layer) const;
   const LockCounters& counters() const { return counters_; }
 
  private:
+  /// What a row chose or compared, for itself and for rows after it.
+  struct Kept {
+    int32_t slot = 0;       // of the row
+    int32_t lock_slot = 0;  // of the one that made the lock: the same, unless it compared
+    Selection selection;    // [n_kv_heads]
+  };
   struct Layer {
-    int32_t of_slot = -1;  // of the row that the selection was last made or compared for
-    Selection selection;   // [n_kv_heads]
+    LockState state = LockState::kUnlocked;  // after the newest row
+    std::vector<Kept> kept;  // by slots; the last of committed rows, and those of rows after that
   };
   struct Lock {
-    LockState state = LockState::kUnlocked;
-    int64_t changes = 0;                // of the sequence, when it was locked
-    std::vector<kv::PageHandle> pages;  // of the sequence then
-    int32_t lock_slot = -1;             // of the row that it was made for
-    int32_t check_slot = -1;            // of the last checkpoint's row, or that one
-    int32_t newest_slot = -1;           // of the newest step's row
-    std::vector<Layer> layers;          // [n_layers]
+    int64_t changes = 0;        // of the sequence, when it was seen last
+    std::vector<Layer> layers;  // [n_layers]
   };
 
-  void advance(Lock& lock, LockEvent event);
-  void begin(Lock& lock, const kv::Cache& cache, kv::SequenceId sequence, int32_t slot,
-             int32_t layer);
-  /// Whether the lock's pages are the sequence's, as they were.
-  static bool holds(const Lock& lock, const kv::Cache& cache, kv::SequenceId sequence,
-                    int32_t layer);
+  void advance(Layer& layer, LockEvent event, bool counts);
+  /// The newest of what the layer keeps that is no later than the slot.
+  Kept& kept_for(kv::SequenceId sequence, int32_t slot, int32_t layer);
   void forget_ended(const kv::Cache& cache);
 
   LockOptions options_;
   int32_t n_layers_;
+  int32_t counted_layer_ = -1;  // the first that selects: locks are counted there
   std::map<kv::SequenceId, Lock> locks_;
   LockCounters counters_;
 };
