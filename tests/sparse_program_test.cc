@@ -175,6 +175,10 @@ TEST_F(SparseProgram, RefusesWhatCannotBe) {
   expect_error(generate({"--budget", "64", "--lock-duration", "8"}), 2,
                "--lock-duration goes with --lock-interval");
   expect_error(generate({"--budget", "64", "--lock-interval", "0"}), 2, "--lock-interval 0: must");
+  expect_error(generate({"--budget", "64", "--lock-interval", "8", "--lock-duration", "4"}), 2,
+               "never compared after 8");
+  expect_error(generate({"--sparse", "dense", "--budget", "64", "--lock-interval", "4"}), 2,
+               "--lock-interval goes with a --sparse policy that chooses pages, and dense reads");
 
   expect_error(generate({"--sparse", "quest"}), 2, "--sparse quest needs one of --budget");
   expect_error(generate({"--sparse", "dense", "--budget", "64"}), 2, "--budget goes with a");
@@ -241,6 +245,7 @@ TEST_F(SparseProgram, GoesWithEveryWayToGenerate) {
                                                        "quest", "--budget", "96"});
   ASSERT_EQ(batch.status, 0) << batch.err;
   EXPECT_GT(Json::parse(batch.out)["sparse"]["kv_bytes_saved"], 0);
+  EXPECT_EQ(Json::parse(batch.out)["sparse"].contains("measured_reads"), true);
   // Beams, another type of K and V, a bounded cache, groups of positions.
   EXPECT_EQ(with({"--beams", "2"}).status, 0);
   EXPECT_EQ(with({"-ctk", "q8_0", "-ctv", "q4_0"}).status, 0);
@@ -376,6 +381,12 @@ TEST_F(EvalSparse, LocksBesideEachTokenByItself) {
   EXPECT_GE(rows[2]["update_rate"], 0);
   EXPECT_NE(rows[1]["perplexity"], rows[2]["perplexity"]);
   EXPECT_THAT(test::read_text(path("locks.html")), HasSubstr("cuboid/8"));
+  expect_error(run({"eval", "sparse"}, {"--lock-intervals", "8", "--policies", "dense"}), 2,
+               "--policies dense has none");
+  expect_error(run({"eval", "sparse"}, {"--digest-type", "f16", "--policies", "labels,oracle"}), 2,
+               "--policies labels,oracle has none of them");
+  expect_error(run({"eval", "sparse"}, {"--beside", ","}), 2, "--beside ,: must be files");
+  expect_error(run({"eval", "sparse"}, {"--lengths", "99999999999"}), 2, "from 1 to 16777216");
   expect_error(run({"eval", "sparse"}, {"--lock-intervals", "8,-1"}), 2, "--lock-intervals 8,-1");
 }
 

@@ -238,15 +238,17 @@ Status run_speed(App& app, SpeedFlags flags) {
     for (const bench::PrefillSpeed& p : report.prefill) {
       prefill.push_back({{"tokens", p.tokens}, {"tokens_per_s", spread_json(p.tokens_per_s)}});
     }
-    Json json = {{"engine", engine_json(*engine)},
-                 {"prefill", std::move(prefill)},
-                 {"decode",
-                  {{"depth", report.decode_depth},
-                   {"fill", flags.fill},
-                   {"tokens_per_s", spread_json(report.decode_tokens_per_s)},
-                   {"attention",
-                    {{"dense", attention_json(report.dense)},
-                     {"selecting", attention_json(report.selecting)}}}}}};
+    Json json = {
+        {"engine", engine_json(*engine)},
+        {"prefill", std::move(prefill)},
+        {"decode",
+         {{"depth", report.decode_depth},
+          {"fill", flags.fill},
+          {"tokens_per_s",
+           flags.options.decode_tokens > 0 ? spread_json(report.decode_tokens_per_s) : Json()},
+          {"attention",
+           {{"dense", attention_json(report.dense)},
+            {"selecting", attention_json(report.selecting)}}}}}};
     add_sparse_json(*engine, json);
     print_json(json);
     return Status::ok();

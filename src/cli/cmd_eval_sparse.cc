@@ -26,6 +26,7 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{16} << 20;
 constexpr int64_t kMostSettings = 256;
+constexpr int32_t kMostTokens = 1 << 24;
 
 struct EvalSparseFlags {
   ModelFlags model;
@@ -50,10 +51,10 @@ Result<std::vector<int32_t>> numbers_of(const std::string& flag, const std::stri
   std::vector<int32_t> numbers;
   for (const std::string& item : split_list(list)) {
     int32_t n = 0;
-    if (!parse_number(item, n) || n < least) {
+    if (!parse_number(item, n) || n < least || n > kMostTokens) {
       return invalid_argument(
-          fmt::format("{} {}: must be whole numbers of {} or more with commas between, as 512,1024",
-                      flag, list, least));
+          fmt::format("{} {}: must be whole numbers from {} to {} with commas between, as 512,1024",
+                      flag, list, least, kMostTokens));
     }
     if (std::ranges::count(numbers, n) == 0) numbers.push_back(n);
   }
@@ -89,9 +90,22 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
       }
       for (const int32_t interval : intervals) {
         setting.lock.interval_tokens = interval;
+        setting.lock.duration_tokens = sparse::usual_duration(interval);
         settings.push_back(setting);
       }
     }
+  }
+  const auto none = [&](auto uses) { return std::ranges::none_of(settings, uses); };
+  if (flags.locks != "0" && none(&sparse::SparseOptions::is_on)) {
+    return invalid_argument(
+        fmt::format("--lock-intervals: of policies that choose pages, and --policies {} has none",
+                    flags.policies));
+  }
+  if (flags.model.digest_type != "int8" &&
+      none([](const auto& one) { return sparse::has_digest_types(one.policy); })) {
+    return invalid_argument(
+        fmt::format("--digest-type: of quest, cuboid and gsa, and --policies {} has none of them",
+                    flags.policies));
   }
   if (std::ssize(settings) > kMostSettings) {
     return invalid_argument(
@@ -342,6 +356,10 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   const std::string command = command_of(flags, options.lengths);
   std::vector<std::string> models{flags.model.model};
   for (const std::string& name : beside_of(flags)) {
+    if (name.empty()) {
+      return invalid_argument(
+          fmt::format("--beside {}: must be files with commas between", flags.beside));
+    }
     // Said before the first of them is measured.
     WEFT_RETURN_IF_ERROR(resolve_model(app.env, name, app.models_dir).status());
     models.push_back(name);

@@ -316,6 +316,7 @@ Status run_generate(App& app, GenerateFlags flags, Command command) {
   if (flags.batch.empty()) return run_text(app, flags, command);
   ModelFlags model = flags.model;
   model.n_contexts = kBatchAtOnce;
+  model.sparse.measure_every = kMeasuredEvery;  // each line says what was kept
   model.steps = {.n_sequences = kBatchAtOnce, .batches = true};
   model.rolls_windows = true;
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, model));

@@ -44,7 +44,7 @@ std::vector<Flag> add_lock_flags(Command command, ModelFlags& flags) {
           command
               .add_option("--lock-duration", flags.lock_duration,
                           fmt::format("with --lock-interval: after so many tokens they are chosen "
-                                      "anew, compared or not (default: {})",
+                                      "anew, compared or not (default: {}, or twice the interval)",
                                       usual.duration_tokens))
               .in_range(1, 1 << 20),
           command
@@ -123,13 +123,17 @@ Status add_locks(const ModelFlags& flags, sparse::SparseOptions& options) {
   if (asked == nullptr) return Status::ok();
   if (!options.is_on()) {
     return invalid_argument(
-        fmt::format("{} goes with --budget, --sparse-ratio or --retain", asked));
+        flags.sparse_policy.empty()
+            ? fmt::format("{} goes with --budget, --sparse-ratio or --retain", asked)
+            : fmt::format("{} goes with a --sparse policy that chooses pages, and {} reads all",
+                          asked, flags.sparse_policy));
   }
   if (flags.lock_interval == 0) {
     return invalid_argument(fmt::format("{} goes with --lock-interval", asked));
   }
   options.lock.interval_tokens = flags.lock_interval;
-  if (flags.lock_duration > 0) options.lock.duration_tokens = flags.lock_duration;
+  options.lock.duration_tokens =
+      flags.lock_duration > 0 ? flags.lock_duration : sparse::usual_duration(flags.lock_interval);
   if (flags.update_threshold >= 0) options.lock.update_threshold = flags.update_threshold;
   return Status::ok();
 }

@@ -10,10 +10,10 @@ namespace weft::cli {
 /// With --json one read of so many is measured, by which mass_kept is known.
 inline constexpr int32_t kMeasuredEvery = 211;
 /// --sparse, its amounts (--budget, --sparse-ratio, --retain), locks (--lock-interval and the next
-/// two), --sparse-config in place of these, --dense-layers and --page-tokens; returns the first. Of
-/// what decodes no row they are no part.
+/// two), --sparse-config in place of these, --dense-layers, --digest-type and --page-tokens;
+/// returns the first. Of what decodes no row they are no part.
 Flag add_sparse_flags(Command command, ModelFlags& flags);
-/// The last two of them alone.
+/// The last three of them alone.
 void add_page_flags(Command command, ModelFlags& flags);
 /// Whether the flags ask for a policy that is not dense.
 bool asks_for_sparse(const ModelFlags& flags);

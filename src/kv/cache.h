@@ -180,10 +180,6 @@ class Cache {
   LayerDigests digests(const kernels::Context& context, int32_t layer,
                        std::span<const int32_t> pages);
   int32_t n_layers() const { return narrow<int32_t>(layers_.size()); }
-  /// Of a page of the layer's group: at this point of its life.
-  PageHandle page_handle(int layer, int32_t page) const {
-    return groups_[group_of(layer)]->tables.pool().handle(page);
-  }
   const kernels::KvLayout& layout() const { return layout_; }
 
   /// Grows whenever committed slots of the sequence go, or get other K: for those who remember what

@@ -58,6 +58,12 @@ Status SparseOptions::check(int32_t page_tokens) const {
         "0 or more, a lock lasts 1 token or more",
         lock.interval_tokens, lock.duration_tokens, lock.update_threshold));
   }
+  if (lock.is_on() && lock.duration_tokens < lock.interval_tokens) {
+    return invalid_argument(
+        fmt::format("a lock that lasts {} tokens (--lock-duration) is never compared after {} "
+                    "(--lock-interval): let it last longer, or compare sooner",
+                    lock.duration_tokens, lock.interval_tokens));
+  }
   if (dense_layers.value_or(0) < 0) {
     return invalid_argument(
         fmt::format("--dense-layers {}: 0 or more layers are needed", *dense_layers));

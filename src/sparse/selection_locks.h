@@ -9,6 +9,7 @@
 // that was preempted, drafts to verify), and a row that is run again gets what it got.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -26,6 +27,10 @@ struct LockOptions {
 
   bool is_on() const { return interval_tokens > 0; }
 };
+/// Where nobody says how long a lock lasts: KVStar's 16, and so long that it is compared once.
+constexpr int32_t usual_duration(int32_t interval_tokens) {
+  return std::max(LockOptions().duration_tokens, 2 * interval_tokens);
+}
 
 enum class LockState {
   kUnlocked,    // nothing is kept

@@ -32,7 +32,11 @@ std::string text_of(const YAML::Node& node) {
                          : "(a list or a map)";
 }
 
-/// In quotes it is a text, whatever is in it.
+/// In quotes, or with a tag, it is a text, whatever is in it.
+const char* if_a_text(const YAML::Node& value) {
+  return value.IsScalar() && value.Tag() != "?" ? ", without quotes and tags" : "";
+}
+
 template <class T>
 bool read_number(const YAML::Node& value, T& number) {
   return value.IsScalar() && value.Tag() == "?" && parse_number(value.Scalar(), number);
@@ -45,8 +49,8 @@ Status read_count(const std::string& name, const YAML::Node& key, const YAML::No
   int32_t n = 0;
   if (!read_number(value, n) || n < least || n > kMost) {
     return wrong(name, value,
-                 fmt::format("{} {}: must be a whole number from {} to {}", key.Scalar(),
-                             text_of(value), least, kMost));
+                 fmt::format("{} {}: must be a whole number from {} to {}{}", key.Scalar(),
+                             text_of(value), least, kMost, if_a_text(value)));
   }
   count = n;
   return Status::ok();
@@ -67,9 +71,13 @@ Status read_key(const std::string& name, const YAML::Node& key, const YAML::Node
   if (word == "base_method") {
     const auto policy = value.IsScalar() ? kPolicies.find(value.Scalar()) : std::nullopt;
     if (!policy || *policy == Policy::kDense) {
+      std::vector<std::string> choosing;
+      for (const auto& one : kPolicies) {
+        if (one.value != Policy::kDense) choosing.push_back(one.name);
+      }
       return wrong(name, value,
                    fmt::format("base_method {}: must be a policy that chooses: {}", text_of(value),
-                               kPolicies.listed()));
+                               listed(choosing)));
     }
     options.policy = *policy;
     return Status::ok();
@@ -77,9 +85,9 @@ Status read_key(const std::string& name, const YAML::Node& key, const YAML::Node
   if (word == "sparse_ratio") {
     double ratio = 0;
     if (!read_number(value, ratio) || !(ratio > 0 && ratio <= 1)) {
-      return wrong(
-          name, value,
-          fmt::format("sparse_ratio {}: must be a number over 0 and at most 1", text_of(value)));
+      return wrong(name, value,
+                   fmt::format("sparse_ratio {}: must be a number over 0 and at most 1{}",
+                               text_of(value), if_a_text(value)));
     }
     options.ratio = ratio;
     return Status::ok();
@@ -116,12 +124,18 @@ bool has_one_document(std::string_view yaml) {
 }
 
 Result<SparseOptions> read_config(std::string_view yaml, const std::string& name) {
-  const YAML::Node root = has_one_document(yaml) ? YAML::Load(std::string(yaml)) : YAML::Node();
-  const YAML::Node kvstar = root.IsMap() && root.size() == 1 ? root["kvstar"] : YAML::Node();
-  if (!kvstar.IsDefined() || !kvstar.IsMap()) {
-    return invalid_argument(fmt::format(
-        "{}: must hold one map of the name kvstar, as kvstar: {{base_method: gsa}}", name));
+  const std::string form = "must hold one map of the name kvstar, as kvstar: {base_method: gsa}";
+  if (!has_one_document(yaml)) {
+    return invalid_argument(fmt::format("{}: {}, in one document", name, form));
   }
+  const YAML::Node root = YAML::Load(std::string(yaml));
+  if (!root.IsMap() || root.size() == 0) return wrong(name, root, form);
+  for (const auto& pair : root) {
+    if (pair.first.IsScalar() && pair.first.Scalar() == "kvstar") continue;
+    return wrong(name, pair.first, fmt::format("{}: {}", text_of(pair.first), form));
+  }
+  const YAML::Node kvstar = root.begin()->second;
+  if (root.size() != 1 || !kvstar.IsMap()) return wrong(name, kvstar, form);
   SparseOptions options{.policy = Policy::kGsa, .ratio = 0.3};
   options.lock.interval_tokens = 8;
   std::set<std::string> seen;
@@ -132,6 +146,12 @@ Result<SparseOptions> read_config(std::string_view yaml, const std::string& name
       return wrong(name, key, fmt::format("{} is there twice", text_of(key)));
     }
     WEFT_RETURN_IF_ERROR(read_key(name, key, value, options));
+  }
+  if (options.lock.duration_tokens < options.lock.interval_tokens) {
+    return wrong(name, kvstar,
+                 fmt::format("lock_duration {} is less than checkpoint_interval {}: nothing would "
+                             "ever be compared",
+                             options.lock.duration_tokens, options.lock.interval_tokens));
   }
   return options;
 }
