@@ -213,7 +213,7 @@ endfunction()
 # All rooms and the command line, for what runs across them.
 function(weft_all_rooms out)
   set(rooms "")
-  foreach(room cli bench eval retrieval engine fusion sampling sparse model kv text kernels gguf documents store tensor jinja
+  foreach(room cli bench eval retrieval engine fusion spec sampling sparse model kv text kernels gguf documents store tensor jinja
                base)
     if(TARGET weft_${room})
       list(APPEND rooms weft_${room})

@@ -18,7 +18,7 @@ namespace {
 const std::map<std::string, int> kLayers{
     {"base", 0},    {"jinja", 0},    {"tensor", 1}, {"store", 1},  {"documents", 1},
     {"gguf", 2},    {"kernels", 2},  {"text", 3},   {"kv", 3},     {"model", 4},
-    {"sparse", 4},  {"sampling", 4}, {"fusion", 5}, {"engine", 6}, {"retrieval", 7},
+    {"sparse", 4},  {"sampling", 4}, {"fusion", 5}, {"spec", 5}, {"engine", 6}, {"retrieval", 7},
     {"library", 8}, {"eval", 8},     {"bench", 9},  {"cli", 10},
 };
 

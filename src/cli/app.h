@@ -45,6 +45,8 @@ struct ModelFlags {
   int32_t group_tokens = 1;  // EngineOptions::self_extend's
   int32_t neighbour_tokens = kv::kUsualNeighbours;
   bool beyond_context = false;
+  std::string draft = "none";     // EngineOptions::draft's, with the next one
+  int32_t draft_tokens = 0;       // 0: as usual
   sparse::SparseOptions sparse;   // EngineOptions::sparse's, with the next two
   std::string sparse_policy;      // empty: what amounts ask for
   std::string sparse_config;      // a file in their place

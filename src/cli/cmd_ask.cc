@@ -23,6 +23,7 @@
 #include "cli/ask_report.h"
 #include "cli/chat.h"
 #include "cli/document_flags.h"
+#include "cli/draft_flags.h"
 #include "cli/found_passages.h"
 #include "cli/line_input.h"
 #include "cli/local_models.h"
@@ -377,6 +378,7 @@ class Asker {
     json["load_ms"] = std::round(engine_.load_ms() * 100) / 100;
     json["calibration_ms"] = std::round(engine_.calibration_ms() * 100) / 100;
     add_sparse_json(engine_, json);
+    add_draft_json(engine_, json);
     print_json(json);
   }
 
@@ -389,6 +391,7 @@ class Asker {
       }
     }
     fmt::print("{}", stats_table(answers));
+    print_drafts(engine_);
     if (flags_.compare) {
       fmt::print("{}\n", saved_line(answers));
       const std::string predicted = predicted_line(answers.back());
@@ -543,6 +546,7 @@ void add_ask_command(Command root, App& app) {
           .excludes(interactive);
   add_self_extend_flags(command, flags->model).excludes(parallel);
   add_sparse_flags(command, flags->model);
+  add_draft_flags(command, flags->model);
   add_sampling_flags(command, flags->generation, 1 << 20);
   command.add_words("question", flags->question, "default: one a line from standard input");
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_ask(app, *flags); }; });

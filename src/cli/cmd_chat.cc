@@ -17,6 +17,7 @@
 #include "cli/chat_file.h"
 #include "cli/chat_terminal.h"
 #include "cli/document_talk.h"
+#include "cli/draft_flags.h"
 #include "cli/local_models.h"
 #include "cli/session_flag.h"
 #include "cli/sparse_flags.h"
@@ -264,6 +265,7 @@ void add_chat_command(Command root, App& app) {
           .excludes(load);
   add_self_extend_flags(command, flags->model).excludes(session);
   add_sparse_flags(command, flags->model);
+  add_draft_flags(command, flags->model);
   command
       .add_option("--store", flags->documents.library.dir,
                   "talk over the documents in this folder, which weft ingest filled")

@@ -14,6 +14,7 @@
 #include "base/counts_text.h"
 #include "base/narrow.h"
 #include "cli/app.h"
+#include "cli/draft_flags.h"
 #include "cli/generate_batch.h"
 #include "cli/generate_beams.h"
 #include "cli/session_flag.h"
@@ -209,6 +210,7 @@ Result<engine::Generation> print_text(engine::Engine& engine, TextStart& start,
     Json json = to_json(engine, generation, flags.generation.n_logprobs);
     if (flags.generation.shift.is_on()) json["dropped_tokens"] = generation.dropped_tokens;
     add_sparse_json(engine, json);
+    add_draft_json(engine, json);
     print_json(json);
   } else {
     fmt::print("\n");
@@ -383,6 +385,7 @@ void add_generate_command(Command root, App& app) {
           .excludes(session);
   add_self_extend_flags(command, flags->model).excludes(session).excludes(parallel).excludes(batch);
   add_sparse_flags(command, flags->model);
+  add_draft_flags(command, flags->model);
   command.add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat turns");
   command
       .add_flag("-q,--quiet", flags->quiet,

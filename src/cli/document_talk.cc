@@ -17,6 +17,7 @@
 
 #include "base/terminal_text.h"
 #include "cli/app.h"
+#include "cli/draft_flags.h"
 #include "cli/sparse_flags.h"
 
 namespace weft::cli {
@@ -214,6 +215,7 @@ void DocumentTalk::after_answer() {
       for (const std::string& line : answer_->report.notes)
         fmt::print("note: {}\n", one_line(line));
       fmt::print("{}", stats_table(std::span(&*answer_, 1)));
+      print_drafts(engine_);
     }
     std::fflush(stdout);
   }
@@ -241,6 +243,7 @@ void DocumentTalk::print_as_json(const std::vector<std::string>& notes) const {
   json["load_ms"] = rounded_ms(engine_.load_ms());
   json["calibration_ms"] = rounded_ms(engine_.calibration_ms());
   add_sparse_json(engine_, json);
+  add_draft_json(engine_, json);
   print_json(json);
   std::fflush(stdout);
 }

@@ -185,6 +185,8 @@ Status Engine::make_cache(const EngineOptions& options) {
   cache_options_.digests = digest_format(sparse_);
   steps_ = options.steps;
   steps_.sparse = sparse_;
+  draft_ = options.draft;
+  steps_.draft_tokens = draft_.is_on() ? draft_.most_tokens : 0;
   steps_.turned_tokens = self_extend_.turned_tokens();
   is_kv_limited_ = options.kv_limit_bytes > 0;
   if (is_kv_limited_) {
@@ -529,11 +531,11 @@ Result<std::vector<float>> Engine::append_in_steps(const Appended& all,
   return logits;
 }
 
-Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> appended,
-                                                      const AppendOptions& options,
-                                                      LogitRows logit_rows) {
-  model::Rows rows = rows_of(appended, options.kind);
-  WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations, reserve(appended, options.kind));
+Result<std::unique_ptr<model::RowsPass>> Engine::pass_of(std::span<const Appended> appended,
+                                                         model::RowKind kind,
+                                                         LogitRows logit_rows) {
+  model::Rows rows = rows_of(appended, kind);
+  WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations, reserve(appended, kind));
   std::vector<int64_t> wanted;
   for (const model::RowGroup& group : rows.groups) {
     if (logit_rows == LogitRows::kNone) break;
@@ -542,11 +544,42 @@ Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> 
       wanted.push_back(row);
     }
   }
-  model::RowsPass pass(*forward_, *cache_, std::move(rows), {.wanted = std::move(wanted)});
-  for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
-  WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, options.cancelled));
+  auto pass = std::make_unique<model::RowsPass>(
+      *forward_, *cache_, std::move(rows), model::RowsPass::Options{.wanted = std::move(wanted)});
+  for (kv::Reservation& reservation : reservations) pass->hold(std::move(reservation));
+  return pass;
+}
+
+Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> appended,
+                                                      const AppendOptions& options,
+                                                      LogitRows logit_rows) {
+  WEFT_ASSIGN_OR_RETURN(const auto pass, pass_of(appended, options.kind, logit_rows));
+  WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(*pass, options.cancelled));
   give_back_memory();
-  return std::move(pass.logits());
+  return std::move(pass->logits());
+}
+
+Result<TriedRows> Engine::try_rows(std::span<const Appended> appended) {
+  return with_memory_for(appended, [&]() -> Result<TriedRows> {
+    WEFT_ASSIGN_OR_RETURN(const auto pass,
+                          pass_of(appended, model::RowKind::kVerify, LogitRows::kAll));
+    pass->leave_open();
+    WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(*pass));
+    return TriedRows{std::move(pass->logits()), pass->take_reservations()};
+  });
+}
+
+void Engine::accept(TriedRows rows, std::span<const int32_t> n_tokens) {
+  WEFT_CHECK(rows.reservations.size() == n_tokens.size());
+  for (size_t i = 0; i < n_tokens.size(); ++i) rows.reservations[i].commit(n_tokens[i]);
+  if (forward_->on_commit()) forward_->on_commit()();
+  give_back_memory();
+}
+
+int64_t Engine::tried_rows(const kv::OwnedSequence& sequence) const {
+  const int32_t begin = sequence.length();
+  return std::min<int64_t>({int64_t{context_tokens_} - begin, step_rows_,
+                            int64_t{self_extend_.next_change(begin)} - begin});
 }
 
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,

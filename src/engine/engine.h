@@ -27,6 +27,8 @@
 #include "model/forward.h"
 #include "model/model.h"
 #include "sparse/options.h"
+#include "spec/draft_length.h"
+#include "spec/drafter.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -46,6 +48,7 @@ struct EngineOptions {
   kv::SelfExtend self_extend;    // then no window rolls
   bool beyond_context = false;   // context_tokens may be more than the model was trained for
   sparse::SparseOptions sparse;  // which pages decode reads
+  spec::DraftOptions draft;      // several tokens a step, where guesses at them are right
   /// Of the KV cache's pages and what a step takes beside them, never exceeded; 0: what n_contexts
   /// need, and steps of any length.
   uint64_t kv_limit_bytes = 0;
@@ -76,6 +79,12 @@ struct AppendOptions {
   /// May be null; asked in front of each layer: true ends it with kCancelled and the sequence as it
   /// was.
   const FunctionRef<bool()>* cancelled = nullptr;
+};
+
+/// Rows that were run and are not committed: dropped, they leave the sequences as they were.
+struct TriedRows {
+  std::vector<float> logits;  // [rows][vocab_size], those of the first sequence, then of the second
+  std::vector<kv::Reservation> reservations;  // of each sequence
 };
 
 /// The pages of a group of layers.
@@ -114,6 +123,12 @@ class Engine {
   /// How decode chooses pages; null where it reads all.
   const sparse::CountingSelector* selector() const { return selector_.get(); }
   const sparse::SparseOptions& sparse_options() const { return sparse_; }
+  const spec::DraftOptions& draft_options() const { return draft_; }
+  /// Of the steps that checked drafts, and those beside them.
+  spec::StepCost& step_cost() { return step_cost_; }
+  /// Of all answers so far.
+  spec::DraftCounters& draft_counters() { return draft_counters_; }
+  const spec::DraftCounters& draft_counters() const { return draft_counters_; }
   /// Decode chooses so from now on; counters begin anew. For measuring policies beside each other:
   /// no memory is set aside for it, so it is kInvalidArgument under a KV limit.
   Status use_sparse(const sparse::SparseOptions& options);
@@ -206,6 +221,13 @@ class Engine {
   /// the second. Each gets what it gets alone. With self_extend a row each.
   Result<std::vector<float>> append_all(std::span<const Appended> appended,
                                         const AppendOptions& options = {});
+  /// The same rows of generated tokens, but none of them is committed before accept(): drafts, of
+  /// which each sequence keeps the first so many. Each gets what it gets when it is decoded.
+  Result<TriedRows> try_rows(std::span<const Appended> appended);
+  /// n_tokens: of each sequence that the rows are of, what it keeps of them.
+  void accept(TriedRows rows, std::span<const int32_t> n_tokens);
+  /// Rows of generated tokens after what the sequence holds that may be tried in one step.
+  int64_t tried_rows(const kv::OwnedSequence& sequence) const;
   static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
   /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in
@@ -236,6 +258,8 @@ class Engine {
   Result<std::vector<float>> append_in_steps(const Appended& all, const AppendOptions& options);
   Result<std::vector<float>> append_in_one_step(std::span<const Appended> appended,
                                                 const AppendOptions& options, LogitRows logit_rows);
+  Result<std::unique_ptr<model::RowsPass>> pass_of(std::span<const Appended> appended,
+                                                   model::RowKind kind, LogitRows logit_rows);
   Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
                                                model::RowKind kind);
   Status set_positions(std::span<const Appended> appended);
@@ -268,6 +292,9 @@ class Engine {
   kv::Cache::Options cache_options_;
   std::unique_ptr<kv::Cache> cache_;
   sparse::SparseOptions sparse_;
+  spec::DraftOptions draft_;
+  spec::StepCost step_cost_;
+  spec::DraftCounters draft_counters_;
   bool warned_none_selects_ = false;     // once is enough, of policies beside each other too
   std::vector<uint8_t> label_channels_;  // once they were asked for
   std::unique_ptr<sparse::CountingSelector> selector_;  // before what refers to it

@@ -11,7 +11,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/narrow.h"
 #include "base/out_of_memory.h"
+#include "engine/speculation.h"
 
 namespace weft::engine {
 
@@ -202,6 +204,11 @@ bool TextGeneration::is_at_limit() const {
          std::cmp_greater_equal(out_.tokens.size(), options_.max_tokens);
 }
 
+int64_t TextGeneration::tokens_left() const {
+  return options_.max_tokens == kNoTokenLimit ? INT32_MAX
+                                              : options_.max_tokens - std::ssize(out_.tokens);
+}
+
 std::optional<int32_t> TextGeneration::next(std::span<float> logits, bool has_room,
                                             FunctionRef<bool(std::string_view)> on_text) {
   if (ended_) return std::nullopt;
@@ -244,6 +251,41 @@ Generation TextGeneration::finish(FunctionRef<bool(std::string_view)> on_text) {
   return std::move(out_);
 }
 
+namespace {
+
+/// The text's tokens that the drafter may quote.
+std::vector<int32_t> joined(std::span<const int32_t> prompt, std::span<const int32_t> answer) {
+  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+  tokens.insert(tokens.end(), answer.begin(), answer.end());
+  return tokens;
+}
+
+/// Tokens of a draft after the newest one that the sequence and the answer have room for.
+int64_t draft_room(const Engine& engine, const kv::OwnedSequence& sequence, int64_t n_wanted) {
+  return std::min(engine.tried_rows(sequence), n_wanted) - 1;
+}
+
+/// Samples from the rows as long as the tokens sampled are those that the rows were run for: those
+/// that plain decoding would have sampled, whatever was drafted. What is to be run next, or nullopt
+/// where the text has ended; n_kept: rows that are part of the text.
+Result<std::optional<int32_t>> sample_rows(TextGeneration& text, std::span<const int32_t> rows,
+                                           std::span<float> logits,
+                                           FunctionRef<bool(int64_t)> has_room,
+                                           FunctionRef<bool(std::string_view)> on_text,
+                                           int32_t& n_kept) {
+  const int64_t n_vocab = std::ssize(logits) / std::ssize(rows);
+  std::optional<int32_t> next;
+  for (n_kept = 0; n_kept < std::ssize(rows);) {
+    const std::span<float> row = logits.subspan(n_kept * n_vocab, n_vocab);
+    WEFT_RETURN_IF_ERROR(check_logits(row));
+    next = text.next(row, has_room(++n_kept), on_text);
+    if (!next || n_kept == std::ssize(rows) || rows[n_kept] != *next) return next;
+  }
+  return next;
+}
+
+}  // namespace
+
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,
@@ -253,21 +295,33 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
   return or_out_of_memory("generating", "take a smaller context (-c)", [&]() -> Result<Generation> {
     WEFT_ASSIGN_OR_RETURN(const auto text,
                           TextGeneration::create(engine.tokenizer(), options, prompt, so_far));
+    Speculation speculation(engine, joined(prompt, so_far.tokens));
     const int64_t begin_ns = engine.env().monotonic_ns();
-    const auto has_room = [&] {
-      return options.shift.is_on() || sequence.length() < engine.context_tokens();
-    };
     int32_t dropped_tokens = 0;
+    const auto has_room = [&](int64_t n_rows) {
+      return options.shift.is_on() || sequence.length() + n_rows < engine.context_tokens();
+    };
     WEFT_RETURN_IF_ERROR(check_logits(logits));
-    while (const auto id = text->next(logits, has_room(), on_text)) {
-      const int32_t next[] = {*id};
+    std::optional<int32_t> next = text->next(logits, has_room(0), on_text);
+    while (next) {
       WEFT_ASSIGN_OR_RETURN(const int32_t n_dropped,
                             make_room(engine, sequence, options.shift, so_far.held));
       dropped_tokens += n_dropped;
-      WEFT_ASSIGN_OR_RETURN(logits,
-                            engine.append(sequence, next, {.kind = model::RowKind::kDecode}));
-      if (so_far.held != nullptr) so_far.held->push_back(*id);
-      WEFT_RETURN_IF_ERROR(check_logits(logits));
+      WEFT_ASSIGN_OR_RETURN(
+          const std::vector<int32_t> rows,
+          speculation.rows_after(*next, draft_room(engine, sequence, text->tokens_left())));
+      const int64_t step_ns = engine.env().monotonic_ns();
+      const Appended appended[] = {{&sequence, rows}};
+      WEFT_ASSIGN_OR_RETURN(TriedRows tried, engine.try_rows(appended));
+      speculation.add_step(std::ssize(rows), engine.env().ms_since(step_ns));
+      int32_t n_kept = 0;
+      WEFT_ASSIGN_OR_RETURN(next,
+                            sample_rows(*text, rows, tried.logits, has_room, on_text, n_kept));
+      speculation.accept(n_kept - 1);
+      engine.accept(std::move(tried), {&n_kept, 1});
+      if (so_far.held != nullptr) {
+        so_far.held->insert(so_far.held->end(), rows.begin(), rows.begin() + n_kept);
+      }
     }
     Generation out = text->finish(on_text);
     out.dropped_tokens = dropped_tokens;

@@ -116,6 +116,8 @@ class TextGeneration {
   /// `has_room`: the sequence can take one more. `on_text` as generate() has it.
   std::optional<int32_t> next(std::span<float> logits, bool has_room,
                               FunctionRef<bool(std::string_view)> on_text);
+  /// Tokens that may come before max_tokens ends it.
+  int64_t tokens_left() const;
   /// What came of it, once; one that has not ended is cancelled. Hands out what text is left.
   Generation finish(FunctionRef<bool(std::string_view)> on_text);
 

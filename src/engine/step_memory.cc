@@ -37,13 +37,15 @@ model::StepShape StepMemory::shape(int64_t capacity_tokens, int64_t context_toke
   if (needs_.fuses) prompt_rows = std::max(prompt_rows, context);
   prompt_rows = std::min(prompt_rows, capacity_tokens);
   const int64_t n_sequences = std::min<int64_t>(needs_.n_sequences, capacity_tokens);
+  const int64_t n_tried =
+      std::min<int64_t>(n_sequences * (1 + needs_.draft_tokens), capacity_tokens);
   // What was preempted takes prompts' rows for what it had generated.
   const int64_t recomputed = needs_.batches ? std::min(step_rows, capacity_tokens) : 0;
   const int64_t logit_rows =
-      needs_.logit_rows > 0 ? needs_.logit_rows : (needs_.batches ? 1 : 2) * n_sequences;
+      needs_.logit_rows > 0 ? needs_.logit_rows : (needs_.batches ? 1 : 2) * n_tried;
   return {.prompt_rows = prompt_rows,
-          .decode_rows = n_sequences + recomputed,
-          .most_rows = prompt_rows + n_sequences,
+          .decode_rows = n_tried + recomputed,
+          .most_rows = prompt_rows + n_tried,
           .n_slots = context,
           .logit_rows = logit_rows,
           .scores = needs_.scores,

@@ -19,6 +19,7 @@ struct StepNeeds {
   int64_t whole_rows = 0;        // rows of prompts that cannot be divided
   int64_t logit_rows = 0;        // held at once; 0: what the sequences' are, old and new
   bool scores = false;           // Engine::score
+  int32_t draft_tokens = 0;      // of each that decodes, at most; the engine's to say
   int64_t turned_tokens = 0;     // whose K is turned at once, at most; the engine's to say
   sparse::SparseOptions sparse;  // the engine's to say
 };

@@ -293,11 +293,14 @@ void BlockTables::mark_from(SequenceId id, int32_t slot, SlotKind kind) noexcept
 }
 
 // The originals of copied pages were kept for a roll-back until now.
-void BlockTables::commit(SequenceId id) {
+void BlockTables::commit(SequenceId id, int32_t n_tokens) {
   Sequence& sequence = get(id);
+  WEFT_CHECK(n_tokens >= 0 && n_tokens <= sequence.reserved);
   for (const ReplacedPage& replaced : sequence.replaced) pool_.release(replaced.old_page.page);
   sequence.replaced.clear();
-  sequence.length += sequence.reserved;
+  sequence.length += n_tokens;
+  drop_pages_from(sequence, pages_for(sequence.length));
+  cut_runs(sequence.kinds, sequence.length);
   sequence.reserved = 0;
   sequence.has_reservation = false;
 }
@@ -528,9 +531,9 @@ void TableReservation::mark_from(int32_t slot, SlotKind kind) noexcept {
   tables_->mark_from(sequence_, slot, kind);
 }
 
-void TableReservation::commit() {
+void TableReservation::commit(int32_t n_tokens) {
   WEFT_CHECK(tables_ != nullptr);
-  std::exchange(tables_, nullptr)->commit(sequence_);
+  std::exchange(tables_, nullptr)->commit(sequence_, n_tokens);
 }
 
 void TableReservation::rollback() {

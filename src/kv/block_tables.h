@@ -165,7 +165,7 @@ class BlockTables {
   std::vector<bool> pinned_pages() const;
   /// Moves the pages and renames them wherever they are named.
   void move_pages(std::span<const PageMove> moves) noexcept;
-  void commit(SequenceId id);
+  void commit(SequenceId id, int32_t n_tokens);
   void roll_back(SequenceId id);
 
   int32_t page_tokens_;

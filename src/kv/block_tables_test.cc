@@ -222,7 +222,11 @@ class Simulation {
     EXPECT_EQ(cut_to(tables_, id, 0).code(), StatusCode::kInvalidArgument);
     if (pick(4) != 0) {
       TableReservation moved = std::move(*reservation);
-      moved.commit();
+      const int32_t n_kept = pick(3) == 0 ? pick(n + 1) : n;  // of drafts the first are right
+      moved.commit(n_kept);
+      longer.tokens.resize(length + n_kept);
+      longer.values.resize(length + n_kept);
+      longer.kinds.resize(length + n_kept);
       it->second = longer;
     } else {
       { const TableReservation dropped = std::move(*reservation); }

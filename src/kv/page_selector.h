@@ -31,6 +31,10 @@ struct SelectingLayer {
   std::span<const SelectingRow> rows;
 };
 
+/// Rows of a sequence that a step may try and not keep, drafts and the token before them: who
+/// remembers what rows got (PageSelector::remembers) goes back by so many at most.
+inline constexpr int32_t kMostTriedRows = 65;
+
 /// One thread, that of the forward pass.
 class PageSelector {
  public:

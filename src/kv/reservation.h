@@ -37,9 +37,11 @@ class TableReservation {
   /// The slots [slot, end) are of this kind, not of the one that was reserved; begin <= slot <=
   /// end. Calls go forward: `slot` is not below the last call's. After grow_kinds().
   void mark_from(int32_t slot, SlotKind kind) noexcept;
-  /// The positions' K and V are there: the sequence's length becomes `end`. Once, on a reservation
-  /// that is still open.
-  void commit();
+  /// The K and V of the first n_tokens positions are there: the sequence's length becomes begin +
+  /// n_tokens, and the others are as if they had not been reserved (drafts that were rejected).
+  /// Once, on a reservation that is still open.
+  void commit(int32_t n_tokens);
+  void commit() { commit(end_ - begin_); }
   /// The sequence's pages and length become what they were. Nothing happens after commit().
   void rollback();
 
@@ -68,6 +70,9 @@ class Reservation {
   }
   void commit() {
     for (TableReservation& group : groups_) group.commit();
+  }
+  void commit(int32_t n_tokens) {
+    for (TableReservation& group : groups_) group.commit(n_tokens);
   }
   void rollback() {
     for (TableReservation& group : groups_) group.rollback();

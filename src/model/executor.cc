@@ -12,6 +12,7 @@ Result<int64_t> Executor::advance(Pass& pass) {
   WEFT_ASSIGN_OR_RETURN(const std::optional<LayerRun> run, pass.next());
   if (!run) {
     pass.finish();
+    if (pass.leaves_open_) return 0;
     for (kv::Reservation& reservation : pass.reservations_) reservation.commit();
     pass.reservations_.clear();
     if (forward_.on_commit()) forward_.on_commit()();

@@ -47,10 +47,15 @@ class Pass {
 
   /// A reservation that the pass fills, and that is committed at its end.
   void hold(kv::Reservation reservation) { reservations_.push_back(std::move(reservation)); }
+  /// What it fills is not committed at its end but left to who takes it: drafts are committed as
+  /// far as they are accepted.
+  void leave_open() { leaves_open_ = true; }
+  std::vector<kv::Reservation> take_reservations() { return std::move(reservations_); }
 
  private:
   friend class Executor;
   std::vector<kv::Reservation> reservations_;
+  bool leaves_open_ = false;
 };
 
 /// One thread. The forward pass must outlive it.

@@ -14,24 +14,34 @@ constexpr float kDropped = -std::numeric_limits<float>::infinity();
 }  // namespace
 
 void HistoryScorer::forget_ended(const kv::Cache& cache) {
-  std::erase_if(kept_, [&](const auto& one) { return !cache.contains(one.first.first); });
+  std::erase_if(pasts_, [&](const auto& one) { return !cache.contains(one.first.first); });
 }
 
-/// A sequence that was cut, or had tokens taken out, begins anew: its slots are other tokens'.
+/// What the row goes on from, to be changed to what is known after it. A sequence that was cut, or
+/// had tokens taken out, begins anew: its slots are other tokens'. A row that is run again, as the
+/// one after a draft that was rejected, goes on from the one before it.
 HistoryScorer::Kept& HistoryScorer::kept_of(const kv::SelectingLayer& layer,
                                             const Candidates& one) {
   const std::pair key(one.row->sequence, layer.layer);
-  if (!kept_.contains(key)) forget_ended(layer.cache);
-  Kept& kept = kept_[key];
+  if (!pasts_.contains(key)) forget_ended(layer.cache);
+  Past& past = pasts_[key];
   const int64_t changes = layer.cache.changes(one.row->sequence);
-  if (changes != kept.changes || one.row->slot <= kept.last_slot) kept = {};
-  kept.changes = changes;
-  kept.last_slot = one.row->slot;
-  kept.mass.resize(layer.cache.layout().n_kv_heads);
-  for (std::vector<float>& mass : kept.mass) {
+  if (changes != past.changes) past.kept.clear();
+  past.changes = changes;
+  std::vector<Kept>& kept = past.kept;
+  while (!kept.empty() && kept.back().slot >= one.row->slot) kept.pop_back();
+  const int32_t committed = layer.cache.length(one.row->sequence);
+  while (kept.size() > 1 && (kept[1].slot < committed || std::ssize(kept) > kv::kMostTriedRows)) {
+    kept.erase(kept.begin());
+  }
+  kept.push_back(kept.empty() ? Kept() : kept.back());
+  Kept& now = kept.back();
+  now.slot = one.row->slot;
+  now.mass.resize(layer.cache.layout().n_kv_heads);
+  for (std::vector<float>& mass : now.mass) {
     mass.resize(std::max<size_t>(mass.size(), one.first + one.pages.size()), 0.0f);
   }
-  return kept;
+  return now;
 }
 
 /// The share of attention that each page gets of what is left, summed over the group's heads.

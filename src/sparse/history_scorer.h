@@ -35,11 +35,15 @@ class HistoryScorer : public PageScorer {
   }
 
  private:
-  /// Of a sequence at a layer.
+  /// What is known after a row.
   struct Kept {
-    int64_t changes = 0;                   // of the sequence, when it was seen last
-    int32_t last_slot = -1;                // of the newest row that it knows
+    int32_t slot = 0;                      // the row's
     std::vector<std::vector<float>> mass;  // [n_kv_heads][pages]; -inf: dropped
+  };
+  /// Of a sequence at a layer.
+  struct Past {
+    int64_t changes = 0;     // of the sequence, when it was seen last
+    std::vector<Kept> kept;  // by slots: after its last committed row, and after those that follow
   };
   Kept& kept_of(const kv::SelectingLayer& layer, const Candidates& one);
   void forget_ended(const kv::Cache& cache);
@@ -52,7 +56,7 @@ class HistoryScorer : public PageScorer {
   std::vector<const float*> queries_;
   std::vector<float> scales_;
   std::vector<int32_t> chosen_;
-  std::map<std::pair<kv::SequenceId, int32_t>, Kept> kept_;  // sequence, layer
+  std::map<std::pair<kv::SequenceId, int32_t>, Past> pasts_;  // sequence, layer
 };
 
 }  // namespace weft::sparse

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kv/page_selector.h"
 
 namespace weft::sparse {
 namespace {
@@ -66,7 +67,8 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
   Layer& own = lock.layers[layer];
   while (!own.kept.empty() && own.kept.back().slot >= slot) own.kept.pop_back();
   // Rows in committed slots are not run again.
-  while (own.kept.size() > 1 && own.kept[1].slot < cache.length(sequence)) {
+  while (own.kept.size() > 1 && (own.kept[1].slot < cache.length(sequence) ||
+                                 own.kept[1].slot <= slot - kv::kMostTriedRows)) {
     own.kept.erase(own.kept.begin());
   }
 

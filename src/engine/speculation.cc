@@ -1,0 +1,69 @@
+#include "engine/speculation.h"
+
+#include <algorithm>
+
+#include "base/narrow.h"
+#include "kv/page_selector.h"
+#include "spec/ngram_drafter.h"
+
+namespace weft::engine {
+namespace {
+
+static_assert(spec::kMostDraftTokens < kv::kMostTriedRows);
+
+std::unique_ptr<spec::Drafter> make_drafter(spec::DrafterKind kind) {
+  switch (kind) {
+    case spec::DrafterKind::kNone:
+      return nullptr;
+    case spec::DrafterKind::kNgram:
+      return std::make_unique<spec::NgramDrafter>();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Speculation::Speculation(Engine& engine, std::span<const int32_t> text)
+    : engine_(engine),
+      drafter_(make_drafter(engine.draft_options().kind)),
+      length_(engine.draft_options().most_tokens) {
+  if (drafter_ != nullptr) drafter_->add(text);
+}
+
+Result<std::vector<int32_t>> Speculation::rows_after(int32_t newest, int64_t room, int64_t n_rows) {
+  std::vector<int32_t> rows{newest};
+  draft_.clear();
+  if (drafter_ == nullptr) return rows;
+  const int64_t begin_ns = engine_.env().monotonic_ns();
+  drafter_->add(rows);
+  evidence_ = drafter_->evidence();
+  const int32_t n = narrow<int32_t>(
+      std::clamp<int64_t>(length_.choose(evidence_, engine_.step_cost().of_draft(n_rows)), 0,
+                          std::max<int64_t>(room, 0)));
+  if (n > 0) {
+    WEFT_ASSIGN_OR_RETURN(draft_, drafter_->draft(n));
+  }
+  const double ms = engine_.env().ms_since(begin_ns);
+  spec::DraftCounters& counters = engine_.draft_counters();
+  counters.draft_ms += ms;
+  if (!draft_.empty()) engine_.step_cost().add_draft(std::ssize(draft_), ms);
+  counters.drafted += std::ssize(draft_);
+  rows.insert(rows.end(), draft_.begin(), draft_.end());
+  return rows;
+}
+
+void Speculation::add_step(int64_t n_rows, double ms) {
+  if (drafter_ == nullptr) return;
+  ++engine_.draft_counters().steps;
+  engine_.draft_counters().verify_ms += ms;
+  engine_.step_cost().add_step(n_rows, ms);
+}
+
+void Speculation::accept(int32_t n_accepted) {
+  if (draft_.empty()) return;
+  length_.add_outcome(evidence_, narrow<int32_t>(std::ssize(draft_)), n_accepted);
+  engine_.draft_counters().accepted += n_accepted;
+  drafter_->add(std::span(draft_).first(n_accepted));
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,95 @@
+// A draft of n tokens, each right with p, makes (1 - p^(n+1)) / (1 - p) tokens of a step, which
+// takes 1 + n c steps' time; that n is taken at which the quotient is largest (Leviathan et al.
+// 2023, section 3.5, where drafting is what costs). p is counted for each evidence by itself: an
+// n-gram of five that was there before is right three times as often as one of two.
+//
+// c is measured: a row more costs SmolLM2 a tenth of a step with a short context and half of one
+// with a long context, where it reads all K and V once more.
+#include "spec/draft_length.h"
+
+#include <algorithm>
+
+namespace weft::spec {
+namespace {
+
+constexpr double kUsualCost = 0.2;  // until it was measured
+constexpr double kKeep = 0.9;       // of what was seen before, at each draft
+constexpr double kKeepTimes = 0.97;
+constexpr int32_t kMostPatience = 256;
+constexpr int32_t kTimedEvery = 48;
+
+/// With a chance of p for each token at that cost, how many pay most.
+int32_t best_length(double p, double cost, int32_t most_tokens) {
+  double tokens = 1, chance = 1, most = 1;
+  int32_t best = 0;
+  for (int32_t n = 1; n <= most_tokens; ++n) {
+    chance *= p;
+    tokens += chance;
+    if (tokens / (1 + n * cost) > most) {
+      most = tokens / (1 + n * cost);
+      best = n;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+void StepCost::add_step(int64_t n_rows, double ms) {
+  const auto rows = static_cast<double>(n_rows);
+  if (weight_ > 0) ms = std::min(ms, 3 * ms_ / weight_);  // others use the machine, too
+  for (double* sum : {&weight_, &rows_, &ms_, &rows_rows_, &rows_ms_}) *sum *= kKeepTimes;
+  weight_ += 1;
+  rows_ += rows;
+  ms_ += ms;
+  rows_rows_ += rows * rows;
+  rows_ms_ += rows * ms;
+}
+
+void StepCost::add_draft(int64_t n_tokens, double ms) {
+  const double one_ms = ms / static_cast<double>(n_tokens);
+  draft_ms_ = draft_ms_ == 0 ? one_ms : draft_ms_ + (1 - kKeepTimes) * (one_ms - draft_ms_);
+}
+
+double StepCost::of_draft(int64_t n_rows) const {
+  const auto rows = static_cast<double>(n_rows);
+  const double spread = weight_ * rows_rows_ - rows_ * rows_;
+  const double mean_ms = weight_ > 0 ? ms_ / weight_ : 0;
+  if (mean_ms <= 0) return kUsualCost * rows;
+  // Where all steps were alike there is no line.
+  const double row_ms = spread > 1e-3 * weight_ * weight_
+                            ? (weight_ * rows_ms_ - rows_ * ms_) / spread
+                            : kUsualCost * mean_ms;
+  const double step_ms = std::max(0.1 * mean_ms, mean_ms + row_ms * (rows - rows_ / weight_));
+  return std::max(0.02, (row_ms + draft_ms_) / step_ms) * rows;
+}
+
+int32_t DraftLength::choose(int32_t evidence, double cost) {
+  if (evidence <= 0 || evidence >= kMostEvidence) return 0;
+  // Now and then a step goes without, so that its time is known.
+  if (n_drafts_ >= kTimedEvery) {
+    n_drafts_ = 0;
+    return 0;
+  }
+  Record& record = records_[evidence];
+  int32_t n = best_length(record.right / record.checked, cost, most_tokens_);
+  if (n == 0) {
+    // Texts change: one token is tried, more and more seldom.
+    if (++record.n_unpaid < record.patience) return 0;
+    record.n_unpaid = 0;
+    record.patience = std::min(2 * record.patience, kMostPatience);
+    n = 1;
+  }
+  ++n_drafts_;
+  return n;
+}
+
+void DraftLength::add_outcome(int32_t evidence, int32_t n_drafted, int32_t n_accepted) {
+  if (n_drafted == 0 || evidence <= 0 || evidence >= kMostEvidence) return;
+  Record& record = records_[evidence];
+  record.checked = kKeep * record.checked + n_accepted + (n_accepted < n_drafted ? 1 : 0);
+  record.right = kKeep * record.right + n_accepted;
+  if (n_accepted == n_drafted) record.patience = Record().patience;
+}
+
+}  // namespace weft::spec

@@ -1,0 +1,55 @@
+// Guesses at what comes next, which the model then checks, several in one step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/names.h"
+#include "base/status.h"
+
+namespace weft::spec {
+
+enum class DrafterKind {
+  kNone,
+  kNgram,
+};
+
+inline constexpr Names kDrafters({
+    Named{DrafterKind::kNone, "none", "each token by itself"},
+    Named{DrafterKind::kNgram, "ngram", "what followed the same words before, in prompt or answer"},
+});
+
+inline constexpr int32_t kMostDraftTokens = 64;
+
+struct DraftOptions {
+  DrafterKind kind = DrafterKind::kNone;
+  int32_t most_tokens = 8;  // of a draft
+
+  bool is_on() const { return kind != DrafterKind::kNone; }
+};
+
+struct DraftCounters {
+  int64_t steps = 0;     // that an answer had a token of, or several
+  int64_t drafted = 0;   // tokens
+  int64_t accepted = 0;  // of them, part of an answer
+  double draft_ms = 0;   // guessing
+  double verify_ms = 0;  // running the steps
+};
+
+/// A text as it grows, and guesses at what follows it. One thread.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  /// What the text goes on with, the newest token included.
+  virtual void add(std::span<const int32_t> tokens) = 0;
+  /// How good a guess would be now, by a measure of the drafter's own, from 1 on and below
+  /// kMostEvidence; 0: there is none.
+  virtual int32_t evidence() = 0;
+  /// At most n tokens, perhaps fewer.
+  virtual Result<std::vector<int32_t>> draft(int32_t n) = 0;
+};
+
+inline constexpr int32_t kMostEvidence = 8;
+
+}  // namespace weft::spec

@@ -1,0 +1,226 @@
+// Speculative decoding changes how fast an answer comes and nothing else: the same tokens, the same
+// probabilities to the bit, greedy or sampled, whatever K and V are kept in and whatever pages are
+// read; and drafts that were rejected leave nothing.
+#include "engine/speculation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/generation.h"
+#include "kv/invariants.h"
+#include "sparse/selector.h"
+#include "support/files.h"
+#include "support/kv_types.h"
+#include "support/test_model.h"
+
+namespace weft::engine {
+namespace {
+
+using sparse::Policy;
+using sparse::SparseOptions;
+using ::testing::IsEmpty;
+
+gguf::RandomModelOptions random_model(const std::string& architecture) {
+  gguf::RandomModelOptions options{
+      .architecture = architecture, .n_layers = 6, .head_dim = 32, .vocab = 300};
+  options.context_length = 1024;
+  options.score_spread = 8;
+  if (architecture == "gemma3") options.window = 24;
+  return options;
+}
+
+std::vector<int32_t> prompt_of(int32_t n, int32_t seed = 0) {
+  std::vector<int32_t> tokens(n);
+  for (int32_t i = 0; i < n; ++i) tokens[i] = (i * 37 + i * i + 11 * seed) % 250;
+  return tokens;
+}
+
+struct Setting {
+  friend void PrintTo(const Setting& s, std::ostream* out) { *out << s.name; }
+  std::string name;
+  std::string architecture = "llama";
+  SparseOptions sparse;
+  kernels::KvTypes types;
+  kv::SelfExtend self_extend;
+  bool rolls_windows = false;
+};
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (const char* architecture : {"llama", "qwen3", "gemma3"}) {
+    all.push_back({.name = architecture, .architecture = architecture});
+    for (const Policy policy : {Policy::kLabels, Policy::kQuest, Policy::kH2o, Policy::kTova}) {
+      Setting one{.name = std::string(architecture) + "_" + sparse::kPolicies.name(policy),
+                  .architecture = architecture,
+                  .sparse = {.policy = policy, .budget_tokens = 80, .dense_layers = 0}};
+      all.push_back(one);
+      one.name += "_locked";
+      one.sparse.lock = {.interval_tokens = 5, .duration_tokens = 12, .update_threshold = 1};
+      all.push_back(one);
+    }
+  }
+  for (const kernels::KvTypes& types : test::kv_type_pairs()) {
+    all.push_back({.name = "kv" + std::to_string(all.size()), .types = types});
+  }
+  all.push_back(
+      {.name = "self_extend", .self_extend = {.group_tokens = 4, .neighbour_tokens = 32}});
+  all.push_back({.name = "window", .architecture = "gemma3", .rolls_windows = true});
+  return all;
+}
+
+class Speculated : public ::testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    path_ = dir_.path() + "/model.gguf";
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), path_, random_model(GetParam().architecture))
+                    .is_ok());
+  }
+  std::unique_ptr<Engine> open(const spec::DraftOptions& draft, int32_t context_tokens = 512) {
+    EngineOptions options{.model_path = path_, .n_threads = 2, .compute = "f32"};
+    options.context_tokens = context_tokens;
+    options.self_extend = GetParam().self_extend;
+    options.sparse = GetParam().sparse;
+    options.draft = draft;
+    options.kv_types = GetParam().types;
+    options.n_contexts = 4;
+    options.rolls_windows = GetParam().rolls_windows;
+    auto engine = Engine::open(posix_env(), options);
+    EXPECT_TRUE(engine.is_ok()) << engine.status().message();
+    return *std::move(engine);
+  }
+
+  test::TempDir dir_;
+  std::string path_;
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  StopReason stop_reason{};
+  uint64_t n_draws = 0;
+  int32_t length = 0;        // of the sequence
+  std::vector<float> after;  // logits of one token more
+  bool operator==(const Answer&) const = default;
+};
+
+/// known: the tokens that drafts and penalties count as the text before.
+Answer answer(Engine& engine, std::span<const int32_t> prompt, const GenerationOptions& options,
+              std::span<const int32_t> known) {
+  const kv::OwnedSequence sequence = engine.create_sequence();
+  auto logits = engine.append(sequence, prompt);
+  EXPECT_TRUE(logits.is_ok()) << logits.status().message();
+  const auto generation = generate(
+      engine, sequence, *std::move(logits), options, [](std::string_view) { return true; }, known);
+  EXPECT_TRUE(generation.is_ok()) << generation.status().message();
+  Answer out{.text = generation->text,
+             .stop_reason = generation->stop_reason,
+             .n_draws = generation->n_draws,
+             .length = sequence.length()};
+  for (const GeneratedToken& token : generation->tokens) {
+    out.tokens.push_back(token.id);
+    out.logprobs.push_back(token.logprob);
+  }
+  if (sequence.length() < engine.context_tokens()) {
+    const int32_t more[] = {7};
+    auto after = engine.append(sequence, more, {.kind = model::RowKind::kDecode});
+    EXPECT_TRUE(after.is_ok()) << after.status().message();
+    out.after = *std::move(after);
+  }
+  EXPECT_THAT(kv::violations(engine.kv_snapshots()), IsEmpty());
+  return out;
+}
+
+/// A text before which this answer was once, but for some of its tokens: what quotes it is partly
+/// right.
+std::vector<int32_t> quoting(std::span<const int32_t> prompt, std::span<const int32_t> answer) {
+  std::vector<int32_t> known(prompt.begin(), prompt.end());
+  for (size_t i = 0; i < answer.size(); ++i) known.push_back(i % 9 == 8 ? 299 : answer[i]);
+  known.insert(known.end(), prompt.begin(), prompt.end());
+  return known;
+}
+
+TEST_P(Speculated, TheAnswerIsThatOfPlainDecoding) {
+  const auto plain = open({});
+  for (const int32_t most_tokens : {1, 4, 16}) {
+    const auto drafting = open({.kind = spec::DrafterKind::kNgram, .most_tokens = most_tokens});
+    for (int32_t i = 0; i < 4; ++i) {
+      GenerationOptions options{.max_tokens = 60 + i, .ignore_end = i % 2 == 0, .n_logprobs = 1};
+      if (i >= 2) options.sampling = {.temperature = 0.4F, .top_k = 4, .seed = 9};
+      if (i == 3) options.sampling.penalties.repeat = 1.1F;
+      const auto prompt = prompt_of(180 + 20 * i, i);
+      const auto known = quoting(prompt, answer(*plain, prompt, options, prompt).tokens);
+      EXPECT_TRUE(answer(*drafting, prompt, options, known) ==
+                  answer(*plain, prompt, options, known))
+          << most_tokens << " drafted, answer " << i;
+    }
+    const spec::DraftCounters& c = drafting->draft_counters();
+    EXPECT_GT(c.drafted, c.accepted);
+    EXPECT_GT(c.accepted, most_tokens == 1 ? 30 : 60);
+  }
+}
+
+TEST_P(Speculated, ItEndsWhereTheContextIsFull) {
+  const auto plain = open({}, 256);
+  const auto drafting = open({.kind = spec::DrafterKind::kNgram}, 256);
+  const GenerationOptions options{.max_tokens = 100, .ignore_end = true, .n_logprobs = 1};
+  const auto prompt = prompt_of(200);
+  const auto known = quoting(prompt, answer(*plain, prompt, options, prompt).tokens);
+  const Answer expected = answer(*plain, prompt, options, known);
+  EXPECT_EQ(expected.stop_reason, StopReason::kContextFull);
+  EXPECT_TRUE(answer(*drafting, prompt, options, known) == expected);
+  EXPECT_GT(drafting->draft_counters().accepted, 10);
+}
+
+/// Rows of any number after what is there, of which so many are kept: the logits of each kept one
+/// are those that it has when it is decoded by itself.
+TEST_P(Speculated, RowsThatAreRejectedLeaveNothing) {
+  const auto engine = open({}, 1024);
+  std::mt19937 random(4);
+  const std::vector<int32_t> prompt = prompt_of(150);
+  const kv::OwnedSequence one_by_one = engine->create_sequence(), tried = engine->create_sequence();
+  for (const kv::OwnedSequence* sequence : {&one_by_one, &tried}) {
+    ASSERT_TRUE(engine->append(*sequence, prompt).is_ok());
+  }
+  const int64_t n_vocab = engine->model().config().vocab_size;
+  int32_t token = 3;
+  while (tried.length() < 400) {
+    const auto most = static_cast<int32_t>(std::min<int64_t>(20, engine->tried_rows(tried)));
+    const auto n_rows = static_cast<int32_t>(1 + random() % most);
+    const auto n_kept = static_cast<int32_t>(random() % (n_rows + 1));
+    std::vector<int32_t> rows{token};
+    for (int32_t i = 1; i < n_rows; ++i) rows.push_back(static_cast<int32_t>(random() % 300));
+    const Appended appended[] = {{&tried, rows}};
+    auto result = engine->try_rows(appended);
+    ASSERT_TRUE(result.is_ok()) << result.status().message();
+    const std::vector<float> logits = result->logits;
+    engine->accept(*std::move(result), {&n_kept, 1});
+    for (int32_t i = 0; i < n_kept; ++i) {
+      const auto expected = engine->append(one_by_one, std::span(rows).subspan(i, 1),
+                                           {.kind = model::RowKind::kDecode});
+      ASSERT_TRUE(expected.is_ok());
+      ASSERT_TRUE(std::equal(expected->begin(), expected->end(), logits.begin() + i * n_vocab))
+          << "row " << i << " of " << n_rows << " after " << tried.length() - n_kept;
+    }
+    ASSERT_EQ(tried.length(), one_by_one.length());
+    ASSERT_THAT(kv::violations(engine->kv_snapshots()), IsEmpty());
+    token = static_cast<int32_t>(random() % 300);
+    if (random() % 12 == 0 && !GetParam().rolls_windows && !GetParam().self_extend.is_on()) {
+      for (const kv::OwnedSequence* sequence : {&one_by_one, &tried}) {
+        ASSERT_TRUE(engine->remove_tokens(*sequence, 20, 43).is_ok());
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, Speculated, ::testing::ValuesIn(settings()),
+                         [](const auto& test) {
+                           std::string name = test.param.name;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace weft::engine
