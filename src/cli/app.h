@@ -187,6 +187,7 @@ void add_bench_kv_command(Command bench, App& app);
 void add_eval_command(Command root, App& app);
 void add_eval_passkey_command(Command eval, App& app);
 void add_eval_sparse_command(Command eval, App& app);
+void add_eval_speculation_command(Command eval, App& app);
 void add_perplexity_command(Command root, App& app);
 /// `line` is what it describes.
 void add_completions_command(Command root, App& app, const CommandLine& line);

@@ -244,6 +244,7 @@ void add_eval_command(Command root, App& app) {
   command.when_given([flags, &app] { app.run = [flags, &app] { return run_eval(app, *flags); }; });
   add_eval_passkey_command(command, app);
   add_eval_sparse_command(command, app);
+  add_eval_speculation_command(command, app);
 }
 
 void add_perplexity_command(Command root, App& app) {

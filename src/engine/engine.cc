@@ -576,6 +576,12 @@ void Engine::accept(TriedRows rows, std::span<const int32_t> n_tokens) {
   give_back_memory();
 }
 
+void Engine::use_drafts(const spec::DraftOptions& options) {
+  draft_ = options;
+  draft_counters_ = {};
+  step_cost_ = {};
+}
+
 int64_t Engine::tried_rows(const kv::OwnedSequence& sequence) const {
   const int32_t begin = sequence.length();
   return std::min<int64_t>({int64_t{context_tokens_} - begin, step_rows_,

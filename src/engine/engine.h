@@ -124,6 +124,9 @@ class Engine {
   const sparse::CountingSelector* selector() const { return selector_.get(); }
   const sparse::SparseOptions& sparse_options() const { return sparse_; }
   const spec::DraftOptions& draft_options() const { return draft_; }
+  /// Drafts so from now on; counters begin anew. kMostDraftTokens at most, and no more tokens than
+  /// the engine was opened for where its memory is limited.
+  void use_drafts(const spec::DraftOptions& options);
   /// Of the steps that checked drafts, and those beside them.
   spec::StepCost& step_cost() { return step_cost_; }
   /// Of all answers so far.

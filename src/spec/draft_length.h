@@ -30,7 +30,7 @@ class StepCost {
 /// Of one text. What it says changes how fast an answer comes and nothing else. One thread.
 class DraftLength {
  public:
-  explicit DraftLength(int32_t most_tokens) : most_tokens_(most_tokens) {}
+  explicit DraftLength(int32_t most_tokens);
 
   /// Tokens to draft now, from 0 to most_tokens, where the drafter has that evidence and a drafted
   /// token costs so much (StepCost::of_draft).
@@ -42,9 +42,9 @@ class DraftLength {
   /// Tokens that were checked, and those that were right, older ones counting less and less.
   struct Record {
     double checked = 2;
-    double right = 1.2;
-    int32_t n_unpaid = 0;  // times that no draft seemed to pay since the last try
-    int32_t patience = 8;  // so many before one is tried in any case
+    double right = 0;
+    int32_t n_unpaid = 0;   // times that no draft seemed to pay since the last try
+    int32_t patience = 12;  // so many before one is tried in any case
   };
 
   int32_t most_tokens_;

@@ -1,0 +1,113 @@
+// weft eval speculation: whether drafts pay, on answers that quote what they are asked about.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "cli/app.h"
+#include "cli/bench_json.h"
+#include "cli/draft_flags.h"
+#include "cli/sparse_flags.h"
+#include "eval/dataset.h"
+#include "eval/speculation_eval.h"
+
+namespace weft::cli {
+namespace {
+
+struct EvalSpeculationFlags {
+  ModelFlags model;
+  std::string file;
+  int32_t n_trials = 30;
+  eval::SpeculationEvalOptions options;
+  bool json = false;
+};
+
+Json summary_json(const eval::SpeculationSummary& s) {
+  if (s.n == 0) return {{"answers", 0}, {"speedup", Json()}, {"least", Json()}};
+  return {{"answers", s.n}, {"speedup", s.median}, {"least", s.least}};
+}
+
+Json row_json(const eval::SpeculationRow& r) {
+  return {{"prompt_tokens", r.prompt_tokens},
+          {"answer_tokens", r.answer_tokens},
+          {"same", r.is_same},
+          {"steps", r.drafts.steps},
+          {"drafted", r.drafts.drafted},
+          {"accepted", r.drafts.accepted},
+          {"plain_ms", r.plain_ms},
+          {"draft_ms", r.draft_ms},
+          {"speedup", r.speedup()},
+          {"wrong_drafted", r.misled_drafts.drafted},
+          {"wrong_accepted", r.misled_drafts.accepted},
+          {"wrong_speedup", r.misled_speedup()}};
+}
+
+void print_summary(const char* of, const eval::SpeculationSummary& s) {
+  if (s.n == 0) return;
+  fmt::print("{:<28} {:>3} answers  {:.2f} times as fast, {:.2f} at least\n", of, s.n, s.median,
+             s.least);
+}
+
+Status run_eval_speculation(App& app, EvalSpeculationFlags flags) {
+  WEFT_ASSIGN_OR_RETURN(flags.options.examples,
+                        eval::read_dataset(app.env, flags.file, flags.n_trials));
+  flags.model.n_contexts = 2;  // the prompt, and an answer to it
+  if (flags.model.draft == "none") flags.model.draft = "ngram";
+  WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
+  Progress progress("speculation");
+  WEFT_ASSIGN_OR_RETURN(
+      const std::vector<eval::SpeculationRow> rows,
+      eval::speculation_eval(*engine, flags.options, [&](int64_t done, int64_t total) {
+        progress.show(done, total, "answers");
+        return !interrupted();
+      }));
+  progress.hide();
+  const eval::SpeculationSummary all = eval::speedup_of(rows, false),
+                                 quoting = eval::speedup_of(rows, true),
+                                 misled = eval::misled_speedup_of(rows);
+  int64_t n_other = 0;
+  for (const eval::SpeculationRow& row : rows) n_other += row.is_same ? 0 : 1;
+  if (flags.json) {
+    Json results = Json::array();
+    for (const eval::SpeculationRow& row : rows) results.push_back(row_json(row));
+    print_json({{"engine", engine_json(*engine)},
+                {"draft", spec::kDrafters.name(engine->draft_options().kind)},
+                {"results", std::move(results)},
+                {"all", summary_json(all)},
+                {"over_half_accepted", summary_json(quoting)},
+                {"all_wrong", summary_json(misled)},
+                {"other_answers", n_other}});
+    return Status::ok();
+  }
+  print_summary("all", all);
+  print_summary("over half of drafts right", quoting);
+  print_summary("every draft wrong", misled);
+  if (n_other > 0) fmt::print("{} answers are other ones than without drafts\n", n_other);
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_eval_speculation_command(Command eval, App& app) {
+  auto flags = std::make_shared<EvalSpeculationFlags>();
+  Command command = eval.add_command("speculation", "Whether drafts (--draft) pay");
+  add_model_flags(command, flags->model);
+  add_sparse_flags(command, flags->model);
+  add_draft_flags(command, flags->model).describe("what drafts (default: ngram)");
+  command.add_option("-f,--file", flags->file, "questions over passages, as JSON").required();
+  command.add_option("--trials", flags->n_trials, "questions (default: 30)").in_range(1, 10'000);
+  command
+      .add_option(
+          "-n,--tokens", flags->options.answer_tokens,
+          fmt::format("tokens of an answer, at most (default: {})", flags->options.answer_tokens))
+      .in_range(1, 1 << 20);
+  command
+      .add_option("--repeat", flags->options.repeat,
+                  fmt::format("runs of each answer, with drafts and without (default: {})",
+                              flags->options.repeat))
+      .in_range(1, 1000);
+  command.add_flag("--json", flags->json, "print the results as JSON");
+  command.when_given(
+      [flags, &app] { app.run = [flags, &app] { return run_eval_speculation(app, *flags); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,159 @@
+// Plain and drafting runs take turns, so that a machine that slows down does so for both; of each
+// the fastest counts, as what disturbs a run only adds to it.
+#include "eval/speculation_eval.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/narrow.h"
+#include "base/spread.h"
+#include "engine/generation.h"
+#include "engine/rag_prompt.h"
+#include "text/chat_template.h"
+
+namespace weft::eval {
+namespace {
+
+std::string prompt_of(const Example& example) {
+  std::string text = "Passages:\n\n";
+  for (const EvalPassage& passage : example.passages) {
+    if (!passage.title.empty()) text += passage.title + "\n";
+    text += passage.text + "\n\n";
+  }
+  return text + "Question: " + example.question +
+         "\nCopy the sentences of the passages that answer the question, word for word.";
+}
+
+/// As a turn of a chat, or as it is for a model without a template.
+Result<std::vector<int32_t>> tokens_of(const engine::Engine& engine, const std::string& prompt) {
+  const text::Tokenizer& tokenizer = engine.tokenizer();
+  const Result<text::ChatTemplate> chat = engine.chat_template();
+  if (chat.status().code() == StatusCode::kNotFound) {
+    return tokenizer.encode(prompt, {.add_bos = tokenizer.wants_bos()});
+  }
+  WEFT_RETURN_IF_ERROR(chat.status());
+  const text::Turn turns[] = {{text::Role::kUser, prompt}};
+  WEFT_ASSIGN_OR_RETURN(const std::vector<text::Segment> segments, chat->render(turns, true));
+  return text::encode_prompt(tokenizer, segments);
+}
+
+/// Each two tokens of the answer, with another one after them than the answer has.
+std::vector<int32_t> misleading_text(std::span<const int32_t> prompt,
+                                     std::span<const int32_t> answer) {
+  std::vector<int32_t> text;
+  std::vector<int32_t> all{prompt.back()};
+  all.insert(all.end(), answer.begin(), answer.end());
+  for (size_t i = 1; i < all.size(); ++i) {
+    const int32_t next = i + 1 < all.size() ? all[i + 1] : 0;
+    text.insert(text.end(), {all[i - 1], all[i], next == 1 ? 2 : 1});
+  }
+  text.push_back(prompt.back());
+  return text;
+}
+
+struct Run {
+  std::vector<int32_t> tokens;
+  double ms = 0;
+};
+
+class SpeculationEval {
+ public:
+  SpeculationEval(engine::Engine& engine, const SpeculationEvalOptions& options)
+      : engine_(engine), options_(options), drafts_(engine.draft_options()) {}
+  ~SpeculationEval() { engine_.use_drafts(drafts_); }
+
+  Result<SpeculationRow> run(std::span<const int32_t> prompt, FunctionRef<bool()> goes_on) {
+    const kv::OwnedSequence sequence = engine_.create_sequence();
+    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits, engine_.append(sequence, prompt));
+    SpeculationRow row{.prompt_tokens = narrow<int32_t>(std::ssize(prompt)), .is_same = true};
+    row.plain_ms = row.draft_ms = row.misled_ms = std::numeric_limits<double>::max();
+    for (int32_t i = 0; i < options_.repeat; ++i) {
+      WEFT_ASSIGN_OR_RETURN(const Run plain, answer(sequence, logits, prompt, {}, goes_on));
+      WEFT_ASSIGN_OR_RETURN(const Run drafted, answer(sequence, logits, prompt, drafts_, goes_on));
+      row.drafts = engine_.draft_counters();
+      row.is_same = row.is_same && plain.tokens == drafted.tokens;
+      row.plain_ms = std::min(row.plain_ms, plain.ms);
+      row.draft_ms = std::min(row.draft_ms, drafted.ms);
+      row.answer_tokens = narrow<int32_t>(std::ssize(plain.tokens));
+      const std::vector<int32_t> misleading = misleading_text(prompt, plain.tokens);
+      WEFT_ASSIGN_OR_RETURN(const Run misled,
+                            answer(sequence, logits, misleading, drafts_, goes_on));
+      row.misled_drafts = engine_.draft_counters();
+      row.is_same = row.is_same && plain.tokens == misled.tokens;
+      row.misled_ms = std::min(row.misled_ms, misled.ms);
+    }
+    return row;
+  }
+
+ private:
+  Result<Run> answer(const kv::OwnedSequence& prefilled, const std::vector<float>& logits,
+                     std::span<const int32_t> prompt, const spec::DraftOptions& drafts,
+                     FunctionRef<bool()> goes_on) {
+    engine_.use_drafts(drafts);
+    WEFT_ASSIGN_OR_RETURN(const kv::OwnedSequence sequence, prefilled.fork());
+    WEFT_ASSIGN_OR_RETURN(const engine::Generation generation,
+                          engine::generate(
+                              engine_, sequence, logits, {.max_tokens = options_.answer_tokens},
+                              [&](std::string_view) { return goes_on(); }, prompt));
+    if (generation.stop_reason == engine::StopReason::kCancelled) return cancelled("stopped");
+    Run run{.ms = generation.decode_ms};
+    for (const engine::GeneratedToken& token : generation.tokens) run.tokens.push_back(token.id);
+    return run;
+  }
+
+  engine::Engine& engine_;
+  const SpeculationEvalOptions& options_;
+  const spec::DraftOptions drafts_;
+};
+
+}  // namespace
+
+double SpeculationRow::acceptance() const {
+  return drafts.drafted > 0 ? 1.0 * drafts.accepted / drafts.drafted : 0;
+}
+
+namespace {
+
+SpeculationSummary summary_of(const std::vector<double>& speedups) {
+  const Spread spread = spread_of(speedups);
+  return {.n = std::ssize(speedups), .median = spread.median, .least = spread.min};
+}
+
+}  // namespace
+
+SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quoting_only) {
+  std::vector<double> speedups;
+  for (const SpeculationRow& row : rows) {
+    if (!quoting_only || row.acceptance() > 0.5) speedups.push_back(row.speedup());
+  }
+  return summary_of(speedups);
+}
+
+SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows) {
+  std::vector<double> speedups;
+  for (const SpeculationRow& row : rows) speedups.push_back(row.misled_speedup());
+  return summary_of(speedups);
+}
+
+Result<std::vector<SpeculationRow>> speculation_eval(
+    engine::Engine& engine, const SpeculationEvalOptions& options,
+    FunctionRef<bool(int64_t done, int64_t total)> progress) {
+  if (!engine.draft_options().is_on()) return invalid_argument("nothing is drafted: give --draft");
+  SpeculationEval eval(engine, options);
+  std::vector<SpeculationRow> rows;
+  const int64_t total = std::ssize(options.examples);
+  int64_t done = 0;
+  const auto goes_on = [&] { return progress(done, total); };
+  for (const Example& example : options.examples) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, tokens_of(engine, prompt_of(example)));
+    if (std::ssize(prompt) + options.answer_tokens <= engine.context_tokens()) {
+      WEFT_ASSIGN_OR_RETURN(SpeculationRow row, eval.run(prompt, goes_on));
+      rows.push_back(std::move(row));
+    }
+    ++done;
+    if (!goes_on()) return cancelled("stopped");
+  }
+  return rows;
+}
+
+}  // namespace weft::eval

@@ -1,0 +1,56 @@
+// Whether drafts pay: the same answers with and without, which must be the same, and their times.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "eval/dataset.h"
+#include "spec/drafter.h"
+
+namespace weft::eval {
+
+struct SpeculationEvalOptions {
+  std::vector<Example> examples;  // dialogues are none
+  int32_t answer_tokens = 96;     // at most
+  int32_t repeat = 2;             // each answer, with drafts and without, in turn
+};
+
+/// One answer.
+struct SpeculationRow {
+  int32_t prompt_tokens = 0;
+  int32_t answer_tokens = 0;
+  bool is_same = false;        // with drafts and without
+  spec::DraftCounters drafts;  // of one run
+  double plain_ms = 0;         // decoding, the least of the runs
+  double draft_ms = 0;
+  // After a text by which each guess is wrong; drafters that do not look at it know better.
+  spec::DraftCounters misled_drafts;
+  double misled_ms = 0;
+
+  double acceptance() const;  // 0 where nothing was drafted
+  double speedup() const { return draft_ms > 0 ? plain_ms / draft_ms : 1; }
+  double misled_speedup() const { return misled_ms > 0 ? plain_ms / misled_ms : 1; }
+};
+
+/// What most rows of a kind have.
+struct SpeculationSummary {
+  int64_t n = 0;
+  double median = 0;
+  double least = 0;
+};
+/// Speedups of all rows, or of those of whose drafts more than half were right.
+SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quoting_only);
+/// Of all rows, where all guesses are wrong.
+SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows);
+
+/// Each example's passages and a question that asks for a quotation, answered greedily with the
+/// engine's drafts and without. Examples that do not fit the context are left out.
+/// kInvalidArgument where the engine drafts nothing; `progress` false ends with kCancelled.
+Result<std::vector<SpeculationRow>> speculation_eval(
+    engine::Engine& engine, const SpeculationEvalOptions& options,
+    FunctionRef<bool(int64_t done, int64_t total)> progress);
+
+}  // namespace weft::eval
