@@ -39,9 +39,10 @@ class Batcher::OpenPlan {
   OpenPlan& operator=(const OpenPlan&) = delete;
 
   const StepPlan& plan() const { return plan_; }
-  void commit(std::span<const RequestId> finished, WholePrompt whole) {
+  void commit(std::span<const RequestId> finished, WholePrompt whole,
+              std::span<const AcceptedDraft> drafts) {
     is_open_ = false;
-    scheduler_.commit(plan_, finished, whole);
+    scheduler_.commit(plan_, finished, whole, drafts);
   }
 
  private:
@@ -150,44 +151,21 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   // First, since what it has done stays done if the rows fail, and not the other way round.
   Status failed;
   WEFT_ASSIGN_OR_RETURN(const WholePrompt whole, run_whole(plan, cancelled, failed));
-  WEFT_RETURN_IF_ERROR(run_rows(plan, cancelled));
+  StepRows rows;
+  WEFT_RETURN_IF_ERROR(run_rows(plan, cancelled, rows));
   count_pages();
-
-  const int64_t n_vocab = engine_.model().config().vocab_size;
-  std::vector<std::pair<RequestId, Status>> ended;
-  size_t sampled = 0;
-  std::vector<float> first_logits;
-  for (const Slice& slice : plan.slices) {
-    Request& request = requests_.at(slice.id);
-    const bool is_whole = slice.kind == SliceKind::kWhole;
-    if (is_whole && whole != WholePrompt::kComputed) {
-      if (!failed.is_ok()) ended.emplace_back(slice.id, failed);
-      continue;
-    }
-    const bool is_prompt = slice.kind == SliceKind::kPrompt;
-    if (is_prompt) stats_.prompt_rows += slice.n;
-    if (is_prompt && slice.begin + slice.n == request.prompt_tokens) {
-      engine_.cache_->publish(request.sequence->id(),
-                              std::span(request.tokens).first(request.prompt_tokens), request.salt);
-    }
-    if (is_whole) first_logits = std::move(request.first_logits);
-    if (!slice.samples) continue;
-    const auto scores = is_whole ? std::span(first_logits)
-                                 : std::span(logits_).subspan(sampled++ * n_vocab, n_vocab);
-    if (request.begin_ns == 0) request.begin_ns = engine_.env().monotonic_ns();
-    const Status usable = check_logits(scores);
-    if (usable.is_ok()) ++stats_.new_tokens;
-    const bool has_room = engine_.cache_->length(request.sequence->id()) < engine_.context_tokens();
-    const auto next = usable.is_ok() ? request.text->next(scores, has_room, kNoText) : std::nullopt;
-    if (next) {
-      request.tokens.push_back(*next);
-    } else {
-      ended.emplace_back(slice.id, usable);
-    }
+  Ended ended;
+  WEFT_RETURN_IF_ERROR(sample(plan, whole, failed, rows, ended));
+  std::vector<AcceptedDraft> drafts;
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    const Slice& slice = plan.slices[i];
+    if (slice.kind == SliceKind::kDecode)
+      drafts.push_back({slice.id, rows.of_slices[i].n_kept - 1});
   }
+  commit_rows(plan, std::move(rows));
   std::vector<RequestId> finished;
   for (const auto& [id, status] : ended) finished.push_back(id);
-  open.commit(finished, whole);
+  open.commit(finished, whole, drafts);
   for (const auto& [id, status] : ended) {
     Request request = take(id);
     BatchAnswer answer = finish(request);
@@ -294,13 +272,54 @@ Result<WholePrompt> Batcher::run_whole(const StepPlan& plan,
   return WholePrompt::kGoesOn;
 }
 
-/// logits_ = those of the rows that sample, in the order of the slices.
-Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled) {
+// A draft takes pages only where some are left when each running request has one more: it never
+// makes anybody wait.
+Status Batcher::add_drafts(const StepPlan& plan, StepRows& rows) {
+  if (!engine_.draft_options().is_on()) return Status::ok();
+  const int32_t page = engine_.cache_->page_tokens();
+  const auto pages_for = [page](int64_t n) { return (n + page - 1) / page; };
+  int64_t n_free = free_pages() - int64_t{scheduler_.n_running()};
+  int64_t n_decoding = 0;
+  for (const Slice& slice : plan.slices) {
+    n_free -= pages_for(slice.begin + slice.n) - pages_for(slice.begin);
+    n_decoding += slice.kind == SliceKind::kDecode ? 1 : 0;
+  }
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    const Slice& slice = plan.slices[i];
+    if (slice.kind != SliceKind::kDecode) continue;
+    Request& request = requests_.at(slice.id);
+    if (!request.speculation) {
+      request.speculation = std::make_unique<Speculation>(
+          engine_, std::span(request.tokens).first(request.tokens.size() - 1));
+    }
+    const int64_t end = int64_t{slice.begin} + 1;
+    const int64_t held = pages_for(end);
+    const int64_t room =
+        std::min({(held + std::max<int64_t>(n_free, 0)) * page - end,
+                  engine_.context_tokens() - end, request.text->tokens_left() - 1});
+    WEFT_ASSIGN_OR_RETURN(rows.of_slices[i].tokens,
+                          request.speculation->rows_after(request.tokens.back(), room, n_decoding));
+    n_free -= pages_for(slice.begin + std::ssize(rows.of_slices[i].tokens)) - held;
+  }
+  return Status::ok();
+}
+
+Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
+                         StepRows& out) {
   model::Rows rows;
   model::RowsPass::Options options;
   std::vector<kv::Growth> grows;       // of the requests, each once
   std::vector<int32_t> first_decoded;  // of each: its slots from there on
-  for (const Slice& slice : plan.slices) {
+  out.of_slices.resize(plan.slices.size());
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    const Slice& slice = plan.slices[i];
+    if (slice.kind == SliceKind::kWhole) continue;
+    const auto tokens = std::span(requests_.at(slice.id).tokens).subspan(slice.begin, slice.n);
+    out.of_slices[i].tokens.assign(tokens.begin(), tokens.end());
+  }
+  WEFT_RETURN_IF_ERROR(add_drafts(plan, out));
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    const Slice& slice = plan.slices[i];
     if (slice.kind == SliceKind::kWhole) continue;
     const Request& request = requests_.at(slice.id);
     const int32_t held = request.sequence ? engine_.cache_->length(request.sequence->id()) : -1;
@@ -314,10 +333,15 @@ Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled*
       grows.push_back({.id = request.sequence->id()});
       first_decoded.push_back(INT32_MAX);
     }
-    const auto tokens = std::span(request.tokens).subspan(slice.begin, slice.n);
+    const std::vector<int32_t>& tokens = out.of_slices[i].tokens;
     rows.add(request.sequence->id(), tokens, slice.begin, kind_of(slice.kind));
-    if (slice.samples) options.wanted.push_back(rows.size() - 1);
-    grows.back().n_tokens += slice.n;
+    // Of a draft each row may be sampled from.
+    const int64_t n_sampled = slice.kind == SliceKind::kDecode ? std::ssize(tokens) : 1;
+    for (int64_t row = rows.size() - n_sampled; slice.samples && row < rows.size(); ++row) {
+      options.wanted.push_back(row);
+    }
+    out.of_slices[i].sequence = grows.size() - 1;
+    grows.back().n_tokens += narrow<int32_t>(std::ssize(tokens));
     if (slice.kind != SliceKind::kPrompt) {
       first_decoded.back() = std::min(first_decoded.back(), slice.begin);
     }
@@ -329,12 +353,99 @@ Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled*
     if (first_decoded[i] == INT32_MAX) continue;
     reservations[i].mark_from(first_decoded[i], kv::SlotKind::kDecode);
   }
+  const int64_t n_rows = rows.size();
+  const int64_t begin_ns = engine_.env().monotonic_ns();
   model::RowsPass pass(*engine_.forward_, *engine_.cache_, std::move(rows), std::move(options));
   for (kv::Reservation& reservation : reservations) pass.hold(std::move(reservation));
   pass.logits() = std::move(logits_);  // its memory: MBs that the machine would zero in each step
+  pass.leave_open();
   WEFT_RETURN_IF_ERROR(model::Executor(*engine_.forward_).run(pass, cancelled));
-  logits_ = std::move(pass.logits());
+  out.tried = {std::move(pass.logits()), pass.take_reservations()};
+  count_step(plan, n_rows, engine_.env().ms_since(begin_ns));
   return Status::ok();
+}
+
+void Batcher::count_step(const StepPlan& plan, int64_t n_rows, double ms) {
+  if (!engine_.draft_options().is_on()) return;
+  const int64_t n_decoding = std::ranges::count(plan.slices, SliceKind::kDecode, &Slice::kind);
+  engine_.draft_counters().steps += n_decoding;
+  engine_.draft_counters().verify_ms += ms;
+  // What rows cost, steps with prompts' rows do not tell.
+  if (n_decoding == std::ssize(plan.slices)) engine_.step_cost().add_step(n_rows, ms);
+}
+
+Status Batcher::sample(const StepPlan& plan, WholePrompt whole, const Status& failed,
+                       StepRows& rows, Ended& ended) {
+  const int64_t n_vocab = engine_.model().config().vocab_size;
+  int64_t sampled = 0;  // rows
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    const Slice& slice = plan.slices[i];
+    Request& request = requests_.at(slice.id);
+    SliceRows& of_slice = rows.of_slices[i];
+    const bool is_whole = slice.kind == SliceKind::kWhole;
+    if (is_whole && whole != WholePrompt::kComputed) {
+      if (!failed.is_ok()) ended.emplace_back(slice.id, failed);
+      continue;
+    }
+    if (slice.kind == SliceKind::kPrompt) stats_.prompt_rows += slice.n;
+    of_slice.n_kept = slice.n;
+    if (!slice.samples) continue;
+    // Of what is not a draft the last row is sampled from.
+    const std::vector<int32_t> one{request.tokens.back()};
+    const bool drafts = slice.kind == SliceKind::kDecode;
+    const std::span<const int32_t> tokens =
+        drafts ? std::span<const int32_t>(of_slice.tokens) : one;
+    std::span<float> scores = request.first_logits;
+    if (!is_whole) {
+      scores =
+          std::span(rows.tried.logits).subspan(sampled * n_vocab, std::ssize(tokens) * n_vocab);
+      sampled += std::ssize(tokens);
+    }
+    if (request.begin_ns == 0) request.begin_ns = engine_.env().monotonic_ns();
+    const int64_t n_before = is_whole ? request.prompt_tokens : slice.begin + slice.n;
+    const auto has_room = [&](int64_t n_kept) {
+      return n_before + n_kept - 1 < engine_.context_tokens();
+    };
+    int32_t n_kept = 0;
+    const auto next = request.text->next_of(tokens, scores, has_room, kNoText, n_kept);
+    if (is_whole) request.first_logits = {};
+    if (drafts) {
+      of_slice.n_kept = next.is_ok() ? n_kept : 1;
+      if (request.speculation) request.speculation->accept(of_slice.n_kept - 1);
+      request.tokens.insert(request.tokens.end(), tokens.begin() + 1,
+                            tokens.begin() + of_slice.n_kept);
+    }
+    if (!next.is_ok()) {
+      ended.emplace_back(slice.id, next.status());
+      continue;
+    }
+    stats_.new_tokens += n_kept;
+    if (*next) {
+      request.tokens.push_back(**next);
+    } else {
+      ended.emplace_back(slice.id, Status::ok());
+    }
+  }
+  return Status::ok();
+}
+
+void Batcher::commit_rows(const StepPlan& plan, StepRows rows) {
+  std::vector<int32_t> n_kept(rows.tried.reservations.size());
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    if (plan.slices[i].kind == SliceKind::kWhole) continue;
+    n_kept[rows.of_slices[i].sequence] += rows.of_slices[i].n_kept;
+  }
+  if (!n_kept.empty()) {
+    logits_ = std::move(rows.tried.logits);
+    engine_.accept(std::move(rows.tried), n_kept);
+  }
+  for (const Slice& slice : plan.slices) {
+    const Request& request = requests_.at(slice.id);
+    if (slice.kind == SliceKind::kPrompt && slice.begin + slice.n == request.prompt_tokens) {
+      engine_.cache_->publish(request.sequence->id(),
+                              std::span(request.tokens).first(request.prompt_tokens), request.salt);
+    }
+  }
 }
 
 void Batcher::count_pages() {

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/generation.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "fusion/prefill.h"
 
 namespace weft::engine {
@@ -103,6 +104,7 @@ class Batcher {
     std::optional<ChunkedPrompt> chunked;
     std::unique_ptr<fusion::Prefill> prefill;  // of a chunked prompt, until it is computed
     std::vector<float> first_logits;           // of one that was, until its step is committed
+    std::unique_ptr<Speculation> speculation;  // from its first decode row on
     std::optional<fusion::Report> report;
     int64_t admitted_ns = 0;  // first
     int64_t begin_ns = 0;     // of the first token
@@ -119,7 +121,27 @@ class Batcher {
   /// `failed`: why the request ends, else ok.
   Result<WholePrompt> run_whole(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
                                 Status& failed);
-  Status run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled);
+  /// Rows of a slice, and what of them is kept.
+  struct SliceRows {
+    std::vector<int32_t> tokens;
+    size_t sequence = 0;  // of StepRows::tried's reservations
+    int32_t n_kept = 0;
+  };
+  struct StepRows {
+    std::vector<SliceRows> of_slices;
+    TriedRows tried;  // logits of the rows that sample, in the order of the slices
+  };
+  /// Drafts beside the decode rows where pages are free.
+  Status add_drafts(const StepPlan& plan, StepRows& rows);
+  Status run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
+                  StepRows& rows);
+  void count_step(const StepPlan& plan, int64_t n_rows, double ms);
+  /// Samples; ended: requests that have, and why.
+  using Ended = std::vector<std::pair<RequestId, Status>>;
+  Status sample(const StepPlan& plan, WholePrompt whole, const Status& failed, StepRows& rows,
+                Ended& ended);
+  /// What was kept becomes part of the sequences; prompts that are complete are found from now on.
+  void commit_rows(const StepPlan& plan, StepRows rows);
   /// Out of the requests.
   Request take(RequestId id);
   void count_pages();

@@ -204,6 +204,22 @@ bool TextGeneration::is_at_limit() const {
          std::cmp_greater_equal(out_.tokens.size(), options_.max_tokens);
 }
 
+Result<std::optional<int32_t>> TextGeneration::next_of(std::span<const int32_t> rows,
+                                                       std::span<float> logits,
+                                                       FunctionRef<bool(int64_t n_kept)> has_room,
+                                                       FunctionRef<bool(std::string_view)> on_text,
+                                                       int32_t& n_kept) {
+  const int64_t n_vocab = std::ssize(logits) / std::ssize(rows);
+  std::optional<int32_t> token;
+  for (n_kept = 0; n_kept < std::ssize(rows);) {
+    const std::span<float> row = logits.subspan(n_kept * n_vocab, n_vocab);
+    WEFT_RETURN_IF_ERROR(check_logits(row));
+    token = next(row, has_room(++n_kept), on_text);
+    if (!token || n_kept == std::ssize(rows) || rows[n_kept] != *token) break;
+  }
+  return token;
+}
+
 int64_t TextGeneration::tokens_left() const {
   return options_.max_tokens == kNoTokenLimit ? INT32_MAX
                                               : options_.max_tokens - std::ssize(out_.tokens);
@@ -265,25 +281,6 @@ int64_t draft_room(const Engine& engine, const kv::OwnedSequence& sequence, int6
   return std::min(engine.tried_rows(sequence), n_wanted) - 1;
 }
 
-/// Samples from the rows as long as the tokens sampled are those that the rows were run for: those
-/// that plain decoding would have sampled, whatever was drafted. What is to be run next, or nullopt
-/// where the text has ended; n_kept: rows that are part of the text.
-Result<std::optional<int32_t>> sample_rows(TextGeneration& text, std::span<const int32_t> rows,
-                                           std::span<float> logits,
-                                           FunctionRef<bool(int64_t)> has_room,
-                                           FunctionRef<bool(std::string_view)> on_text,
-                                           int32_t& n_kept) {
-  const int64_t n_vocab = std::ssize(logits) / std::ssize(rows);
-  std::optional<int32_t> next;
-  for (n_kept = 0; n_kept < std::ssize(rows);) {
-    const std::span<float> row = logits.subspan(n_kept * n_vocab, n_vocab);
-    WEFT_RETURN_IF_ERROR(check_logits(row));
-    next = text.next(row, has_room(++n_kept), on_text);
-    if (!next || n_kept == std::ssize(rows) || rows[n_kept] != *next) return next;
-  }
-  return next;
-}
-
 }  // namespace
 
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
@@ -315,8 +312,7 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
       WEFT_ASSIGN_OR_RETURN(TriedRows tried, engine.try_rows(appended));
       speculation.add_step(std::ssize(rows), engine.env().ms_since(step_ns));
       int32_t n_kept = 0;
-      WEFT_ASSIGN_OR_RETURN(next,
-                            sample_rows(*text, rows, tried.logits, has_room, on_text, n_kept));
+      WEFT_ASSIGN_OR_RETURN(next, text->next_of(rows, tried.logits, has_room, on_text, n_kept));
       speculation.accept(n_kept - 1);
       engine.accept(std::move(tried), {&n_kept, 1});
       if (so_far.held != nullptr) {

@@ -116,6 +116,14 @@ class TextGeneration {
   /// `has_room`: the sequence can take one more. `on_text` as generate() has it.
   std::optional<int32_t> next(std::span<float> logits, bool has_room,
                               FunctionRef<bool(std::string_view)> on_text);
+  /// The same where rows were run for `rows`, the newest token and a draft after it: logits
+  /// [rows.size()][n_vocab]. It samples as long as what it samples is what the next row was run
+  /// for, so that the answer is that of next() alone. n_kept: rows whose tokens are part of the
+  /// text. has_room is asked with the rows kept so far. kCorrupt: check_logits.
+  Result<std::optional<int32_t>> next_of(std::span<const int32_t> rows, std::span<float> logits,
+                                         FunctionRef<bool(int64_t n_kept)> has_room,
+                                         FunctionRef<bool(std::string_view)> on_text,
+                                         int32_t& n_kept);
   /// Tokens that may come before max_tokens ends it.
   int64_t tokens_left() const;
   /// What came of it, once; one that has not ended is cancelled. Hands out what text is left.

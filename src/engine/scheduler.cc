@@ -289,7 +289,7 @@ void Scheduler::close(const StepPlan& plan) {
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const RequestId> finished,
-                       WholePrompt whole) {
+                       WholePrompt whole, std::span<const AcceptedDraft> drafts) {
   close(plan);
   for (const Slice& slice : plan.slices) {
     Request& request = requests_.at(slice.id);
@@ -301,6 +301,12 @@ void Scheduler::commit(const StepPlan& plan, std::span<const RequestId> finished
       request.computed += slice.n;
     }
     if (slice.samples) ++request.generated;
+  }
+  for (const AcceptedDraft& draft : drafts) {
+    Request& request = requests_.at(draft.id);
+    WEFT_CHECK(draft.n >= 0 && request.decodes());
+    request.computed += draft.n;
+    request.generated += draft.n;
   }
   for (const RequestId id : finished) WEFT_CHECK(requests_.erase(id) == 1);
   for (const Slice& slice : plan.slices) {

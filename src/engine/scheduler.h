@@ -101,6 +101,13 @@ struct StepPlan {
   bool plan_again() const { return slices.empty() && !preempted.empty(); }
 };
 
+/// Beside a decode row the caller ran drafts, and the first n of them are right: so many tokens more
+/// are computed, and generated.
+struct AcceptedDraft {
+  RequestId id{};
+  int32_t n = 0;
+};
+
 /// What became of the whole prompt of a step.
 enum class WholePrompt : uint8_t {
   kGoesOn,
@@ -154,9 +161,11 @@ class Scheduler {
   /// The rows ran: each request with a slice that samples has one more token, but for those
   /// `finished`, which leave, and whose sequences the caller frees. A request that has its
   /// max_new_tokens must be among them. `whole`: of the plan's whole prompt, if it has one; not
-  /// kPostponed when no other request runs.
+  /// kPostponed when no other request runs. `drafts`: of the plan's decode rows; their pages were
+  /// free beside what the plan took.
   void commit(const StepPlan& plan, std::span<const RequestId> finished,
-              WholePrompt whole = WholePrompt::kGoesOn);
+              WholePrompt whole = WholePrompt::kGoesOn,
+              std::span<const AcceptedDraft> drafts = {});
   /// The rows did not run, or not all: progress is as it was. Preemptions and admissions hold.
   void roll_back(const StepPlan& plan);
   /// The request leaves, if it has not yet; not while a plan is open. The caller frees its
