@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
 #include <random>
 
 #include "engine/batcher.h"
@@ -138,6 +140,11 @@ Answer answer(Engine& engine, std::span<const int32_t> prompt, const GenerationO
   return out;
 }
 
+/// Drafts whatever the machine's times are.
+void make_rows_free(Engine& engine) {
+  for (int32_t n_rows = 1; n_rows < 9; ++n_rows) engine.step_cost().add_step(n_rows, 10);
+}
+
 /// A text before which this answer was once, but for some of its tokens: what quotes it is partly
 /// right.
 std::vector<int32_t> quoting(std::span<const int32_t> prompt, std::span<const int32_t> answer) {
@@ -164,6 +171,31 @@ TEST_P(Speculated, TheAnswerIsThatOfPlainDecoding) {
     const spec::DraftCounters& c = drafting->draft_counters();
     EXPECT_GT(c.drafted, c.accepted);
     EXPECT_GT(c.accepted, 0);
+  }
+}
+
+// A draft model that is right always (the model itself, reading all pages), and one that never is.
+TEST_P(Speculated, ADraftModelChangesNoAnswer) {
+  const std::string other = dir_.path() + "/other.gguf";
+  gguf::RandomModelOptions small = random_model(GetParam().architecture);
+  small.seed = 77;
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), other, small).is_ok());
+  const auto plain = open({});
+  for (const std::string& model : {path_, other}) {
+    const auto drafting =
+        open({.kind = spec::DrafterKind::kModel, .most_tokens = 5, .model_path = model});
+    make_rows_free(*drafting);
+    for (int32_t i = 0; i < 3; ++i) {
+      GenerationOptions options{.max_tokens = 50, .ignore_end = true, .n_logprobs = 1};
+      if (i == 2) options.sampling = {.temperature = 0.4F, .top_k = 4, .seed = 9};
+      const auto prompt = prompt_of(180, i);
+      EXPECT_TRUE(answer(*drafting, prompt, options, prompt) ==
+                  answer(*plain, prompt, options, prompt))
+          << model << " " << i;
+    }
+    EXPECT_GT(drafting->draft_counters().drafted, 0);
+    EXPECT_THAT(kv::violations(drafting->draft_engine()->kv_snapshots()), IsEmpty());
+    EXPECT_EQ(drafting->draft_engine()->kv_usage().held(), 0);
   }
 }
 
@@ -228,11 +260,6 @@ std::vector<Answer> each_alone(Engine& engine, std::span<const BatchRequest> req
   return answers;
 }
 
-/// Drafts whatever the machine's times are.
-void make_rows_free(Engine& engine) {
-  for (int32_t n_rows = 1; n_rows < 9; ++n_rows) engine.step_cost().add_step(n_rows, 10);
-}
-
 /// Returns how many requests were preempted.
 int64_t expect_in_a_batch(Engine& engine, std::span<const BatchRequest> requests,
                           std::span<const Answer> expected) {
@@ -286,6 +313,23 @@ INSTANTIATE_TEST_SUITE_P(Settings, Speculated, ::testing::ValuesIn(settings()),
                            return name;
                          });
 
+TEST(SpeculatedByModels, AnotherVocabularyIsRefused) {
+  test::TempDir dir;
+  const std::string a = dir.path() + "/a.gguf", b = dir.path() + "/b.gguf";
+  gguf::RandomModelOptions model = random_model("llama");
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), a, model).is_ok());
+  model.vocab = 310;
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), b, model).is_ok());
+  EngineOptions options{.model_path = a, .n_threads = 1, .compute = "f32"};
+  options.draft = {.kind = spec::DrafterKind::kModel, .model_path = b};
+  const auto refused = Engine::open(posix_env(), options);
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("310 tokens, not 300"));
+  options.draft.model_path = dir.path() + "/none.gguf";
+  EXPECT_THAT(Engine::open(posix_env(), options).status().message(),
+              ::testing::HasSubstr("none.gguf"));
+}
+
 // A model that says again what it has said, so that drafts are right and wrong.
 TEST(SpeculatedStories, AreThoseOfPlainDecodingInAnyBatch) {
   const std::string stories = test::shared_file("models/stories260K/stories260Ktok512.gguf");
@@ -318,6 +362,97 @@ TEST(SpeculatedStories, AreThoseOfPlainDecodingInAnyBatch) {
   EXPECT_GT(roomy->draft_counters().drafted, roomy->draft_counters().accepted);
   const auto tight = open(spec::DrafterKind::kNgram, roomy->limit_to_hold(30));
   EXPECT_GT(expect_in_a_batch(*tight, requests, expected), 0);
+}
+
+/// Whether counts may be of that distribution: false once in ten thousand times that they are.
+/// (Pearson's chi-squared, its quantile after Wilson and Hilferty 1931.)
+bool fits(std::span<const int64_t> counts, std::span<const double> shares) {
+  double n = 0, chi_squared = 0, rare_count = 0, rare_share = 0;
+  for (const int64_t count : counts) n += static_cast<double>(count);
+  int64_t n_bins = 0;
+  const auto add = [&](double count, double expected) {
+    chi_squared += (count - expected) * (count - expected) / expected;
+    ++n_bins;
+  };
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (n * shares[i] >= 5) {
+      add(static_cast<double>(counts[i]), n * shares[i]);
+    } else {
+      rare_count += static_cast<double>(counts[i]);
+      rare_share += shares[i];
+    }
+  }
+  if (n * rare_share >= 1) add(rare_count, n * rare_share);
+  const double k = static_cast<double>(n_bins - 1), spread = 2 / (9 * k);
+  const double limit = k * std::pow(1 - spread + 3.719 * std::sqrt(spread), 3);
+  return chi_squared < limit;
+}
+
+std::vector<double> shares_of(std::span<const float> logits, double temperature) {
+  std::vector<double> shares;
+  double sum = 0;
+  for (const float logit : logits) sum += shares.emplace_back(std::exp(logit / temperature));
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+// What is sampled first, and what after a draft that was right, of 100,000 answers.
+TEST(SpeculatedStories, SamplesHaveTheModelsDistribution) {
+  const std::string stories = test::shared_file("models/stories260K/stories260Ktok512.gguf");
+  WEFT_SKIP_UNLESS(!stories.empty(), "stories260K");
+  auto engine =
+      Engine::open(posix_env(), {.model_path = stories, .n_threads = 1, .compute = "f32"});
+  ASSERT_TRUE(engine.is_ok()) << engine.status().message();
+  const std::vector<int32_t> prompt = *(*engine)->tokenizer().encode("Once upon a time, there");
+  const kv::OwnedSequence sequence = (*engine)->create_sequence();
+  const auto begun = (*engine)->append(sequence, std::span(prompt).first(prompt.size() - 1));
+  ASSERT_TRUE(begun.is_ok());
+  // The likeliest token, a likely one, and one that hardly comes.
+  std::vector<int32_t> ranked(512);
+  for (int32_t draft_rank : {0, 1, 100}) {
+    std::vector<int32_t> rows{prompt.back()};
+    std::vector<float> logits;
+    for (int i = 0; i < 2; ++i) {
+      const Appended appended[] = {{&sequence, rows}};
+      auto tried = (*engine)->try_rows(appended);
+      ASSERT_TRUE(tried.is_ok()) << tried.status().message();
+      logits = tried->logits;
+      std::iota(ranked.begin(), ranked.end(), 0);
+      std::ranges::stable_sort(ranked, [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+      if (i == 0) rows.push_back(ranked[draft_rank]);
+    }
+    for (const float temperature : {0.7F, 1.0F}) {
+      std::vector<int64_t> first(512), second(512);
+      int64_t n_second = 0;
+      for (uint64_t seed = 0; seed < 100'000; ++seed) {
+        GenerationOptions options{.max_tokens = 10};
+        options.sampling = {
+            .temperature = temperature, .top_k = 0, .top_p = 1, .min_p = 0, .seed = seed * 7919};
+        auto text = TextGeneration::create((*engine)->tokenizer(), options, {});
+        ASSERT_TRUE(text.is_ok());
+        int32_t n_kept = 0;
+        const auto next = (*text)->next_of(
+            rows, logits, [](int64_t) { return true; }, [](std::string_view) { return true; },
+            n_kept);
+        ASSERT_TRUE(next.is_ok());
+        // An end of the text is none of these tokens, and is not counted.
+        if (n_kept == 1 && *next) ++first[**next];
+        if (n_kept == 2) {
+          ++first[rows[1]];
+          if (*next) ++second[**next];
+          n_second += *next ? 1 : 0;
+        }
+      }
+      const std::vector<double> of_first = shares_of(std::span(logits).first(512), temperature);
+      const std::vector<double> of_second = shares_of(std::span(logits).last(512), temperature);
+      EXPECT_TRUE(fits(first, of_first)) << draft_rank << " at " << temperature;
+      if (n_second > 1000) {
+        EXPECT_TRUE(fits(second, of_second)) << draft_rank << " at " << temperature;
+      }
+      std::ranges::reverse(first);  // and another distribution does not fit
+      EXPECT_FALSE(fits(first, of_first));
+    }
+  }
 }
 
 }  // namespace

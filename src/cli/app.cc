@@ -178,7 +178,7 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   WEFT_ASSIGN_OR_RETURN(options.self_extend, self_extend(flags));
   options.beyond_context = flags.beyond_context;
   WEFT_ASSIGN_OR_RETURN(options.sparse, sparse_options(app.env, flags));
-  WEFT_ASSIGN_OR_RETURN(options.draft, draft_options(flags));
+  WEFT_ASSIGN_OR_RETURN(options.draft, draft_options(app, flags));
   options.kv_limit_bytes = flags.kv_limit_bytes;
   WEFT_ASSIGN_OR_RETURN(options.kv_types.k, kernels::parse_kv_type(flags.cache_type_k));
   WEFT_ASSIGN_OR_RETURN(options.kv_types.v, kernels::parse_kv_type(flags.cache_type_v));

@@ -2,22 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
+#include "cli/local_models.h"
 #include "spec/drafter.h"
 
 namespace weft::cli {
 
 Flag add_draft_flags(Command command, ModelFlags& flags) {
-  std::vector<std::string> names;
-  std::string help =
-      "speculative decoding: several tokens a step where guesses are right, and the "
-      "same answer; guesses:";
-  for (const auto& drafter : spec::kDrafters) {
-    names.push_back(drafter.name);
-    help += fmt::format("{} {}, {}", names.size() == 1 ? "" : ";", drafter.name, drafter.help);
-  }
-  Flag draft = command.add_option("--draft", flags.draft, help + " (default: none)").one_of(names);
+  Flag draft =
+      command
+          .add_option("--draft", flags.draft,
+                      "speculative decoding, several tokens a step where guesses are right, and "
+                      "the same answer; guesses: ngram, what followed the same words before, in "
+                      "prompt or answer; or of a smaller MODEL with the same vocabulary; none "
+                      "(default)")
+          .value_name("ngram|none|MODEL");
   command
       .add_option("--draft-tokens", flags.draft_tokens,
                   fmt::format("with --draft: tokens that are guessed at once, at most; fewer where "
@@ -27,8 +25,20 @@ Flag add_draft_flags(Command command, ModelFlags& flags) {
   return draft;
 }
 
-Result<spec::DraftOptions> draft_options(const ModelFlags& flags) {
-  spec::DraftOptions options{.kind = *spec::kDrafters.find(flags.draft)};
+Result<spec::DraftOptions> draft_options(const App& app, const ModelFlags& flags) {
+  using spec::DrafterKind;
+  spec::DraftOptions options{.kind = DrafterKind::kModel};
+  for (const DrafterKind kind : {DrafterKind::kNone, DrafterKind::kNgram}) {
+    if (flags.draft == spec::kDrafters.name(kind)) options.kind = kind;
+  }
+  if (options.kind == DrafterKind::kModel) {
+    auto path = resolve_model(app.env, flags.draft, app.models_dir);
+    if (!path.is_ok()) {
+      return Status(path.status().code(),
+                    fmt::format("--draft (ngram, none or a model): {}", path.status().message()));
+    }
+    options.model_path = *std::move(path);
+  }
   if (flags.draft_tokens > 0 && !options.is_on()) {
     return invalid_argument("--draft-tokens goes with --draft");
   }
@@ -42,6 +52,9 @@ void add_draft_json(const engine::Engine& engine, Json& json) {
   const spec::DraftCounters& c = engine.draft_counters();
   const auto share = [](double a, double b) { return b > 0 ? Json(a / b) : Json(); };
   json["speculation"] = {{"draft", spec::kDrafters.name(o.kind)},
+                         {"draft_model", engine.draft_engine() != nullptr
+                                             ? Json(engine.draft_engine()->model().config().name)
+                                             : Json()},
                          {"draft_tokens", o.most_tokens},
                          {"steps", c.steps},
                          {"drafted", c.drafted},

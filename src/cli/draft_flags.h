@@ -10,7 +10,7 @@ namespace weft::cli {
 /// --draft and --draft-tokens; returns the first.
 Flag add_draft_flags(Command command, ModelFlags& flags);
 /// What they ask for; kInvalidArgument for what does not go together.
-Result<spec::DraftOptions> draft_options(const ModelFlags& flags);
+Result<spec::DraftOptions> draft_options(const App& app, const ModelFlags& flags);
 /// With --draft how drafts went, as "speculation" of the answer.
 void add_draft_json(const engine::Engine& engine, Json& json);
 /// The same as a line for people.

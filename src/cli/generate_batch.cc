@@ -20,6 +20,7 @@
 
 #include "base/counts_text.h"
 #include "cli/batch_requests.h"
+#include "cli/draft_flags.h"
 #include "cli/sparse_flags.h"
 #include "engine/batcher.h"
 
@@ -85,6 +86,7 @@ class OrderedAnswers {
     if (answer.generation) {
       json.update(generation_json(*answer.generation));
       add_sparse_json(engine_, json);  // of all so far: rows of a step choose together
+      add_draft_json(engine_, json);
     } else {
       json["error"] = fmt::format("line {}: {}", line + 1, answer.error);
       ++n_failed_;
@@ -239,6 +241,7 @@ Status run_parallel(engine::Engine& engine, std::vector<int32_t> prompt,
                    {"pages_shared", stats.pages_shared},
                    {"page_bytes", engine.page_bytes()}}}};
     add_sparse_json(engine, json);
+    add_draft_json(engine, json);
     print_json(json);
     return status;
   }

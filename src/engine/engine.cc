@@ -21,6 +21,7 @@
 #include "engine/context_size.h"
 #include "engine/kv_size.h"
 #include "engine/label_channels.h"
+#include "engine/model_drafter.h"
 #include "engine/prefill_rates.h"
 #include "sparse/selector.h"
 
@@ -95,7 +96,32 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   // Before a fusion the machine's rates may be measured, which has the limit to itself.
   if (!options.steps.fuses) engine->take_scratch();
   if (logs_info()) engine->log_opened(options);
+  WEFT_RETURN_IF_ERROR(engine->open_draft_engine(options));
   return engine;
+}
+
+Status Engine::open_draft_engine(const EngineOptions& options) {
+  if (options.draft.kind != spec::DrafterKind::kModel) return Status::ok();
+  const int64_t begin_ns = env_.monotonic_ns();
+  EngineOptions draft{.model_path = options.draft.model_path,
+                      .n_threads = pool_->size(),
+                      .kv_types = options.kv_types,
+                      .n_contexts = options.n_contexts,
+                      .isa = options.isa,
+                      .compute = options.compute,
+                      .compute_kept_file = options.compute_kept_file};
+  // A draft model of a shorter context drafts as long as the text fits it.
+  WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(env_, draft.model_path));
+  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig config, model::read_config(*file));
+  draft.context_tokens = narrow<int32_t>(std::min<int64_t>(
+      int64_t{context_tokens_} + spec::kMostDraftTokens + 1, config.context_length));
+  auto engine = Engine::open(env_, draft);
+  if (!engine.is_ok()) {
+    return Status(engine.status().code(), "--draft: " + engine.status().message());
+  }
+  draft_engine_ = *std::move(engine);
+  load_ms_ += env_.ms_since(begin_ns);
+  return check_same_vocabulary(*this, *draft_engine_);
 }
 
 Status Engine::open_model(const EngineOptions& options) {

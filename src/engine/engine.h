@@ -124,6 +124,9 @@ class Engine {
   const sparse::CountingSelector* selector() const { return selector_.get(); }
   const sparse::SparseOptions& sparse_options() const { return sparse_; }
   const spec::DraftOptions& draft_options() const { return draft_; }
+  /// The model that drafts, with a KV cache of its own; null where none does.
+  Engine* draft_engine() { return draft_engine_.get(); }
+  const Engine* draft_engine() const { return draft_engine_.get(); }
   /// Drafts so from now on; counters begin anew. kMostDraftTokens at most, and no more tokens than
   /// the engine was opened for where its memory is limited.
   void use_drafts(const spec::DraftOptions& options);
@@ -275,6 +278,8 @@ class Engine {
     if (is_kv_limited_) forward_->reserve(block_rows_);
   }
   StepMemory step_memory() const;
+  /// The model that drafts, of as long texts.
+  Status open_draft_engine(const EngineOptions& options);
   /// What the model adds to what the user asks of sparse decoding.
   Result<sparse::SparseOptions> complete(sparse::SparseOptions options);
   void make_selector(const sparse::SparseOptions& options);
@@ -296,6 +301,7 @@ class Engine {
   std::unique_ptr<kv::Cache> cache_;
   sparse::SparseOptions sparse_;
   spec::DraftOptions draft_;
+  std::unique_ptr<Engine> draft_engine_;
   spec::StepCost step_cost_;
   spec::DraftCounters draft_counters_;
   bool warned_none_selects_ = false;     // once is enough, of policies beside each other too

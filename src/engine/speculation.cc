@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/narrow.h"
+#include "engine/model_drafter.h"
 #include "kv/page_selector.h"
 #include "spec/ngram_drafter.h"
 
@@ -11,12 +12,14 @@ namespace {
 
 static_assert(spec::kMostDraftTokens < kv::kMostTriedRows);
 
-std::unique_ptr<spec::Drafter> make_drafter(spec::DrafterKind kind) {
-  switch (kind) {
+std::unique_ptr<spec::Drafter> make_drafter(Engine& engine) {
+  switch (engine.draft_options().kind) {
     case spec::DrafterKind::kNone:
       return nullptr;
     case spec::DrafterKind::kNgram:
       return std::make_unique<spec::NgramDrafter>();
+    case spec::DrafterKind::kModel:
+      return std::make_unique<ModelDrafter>(*engine.draft_engine());
   }
   return nullptr;
 }
@@ -25,7 +28,7 @@ std::unique_ptr<spec::Drafter> make_drafter(spec::DrafterKind kind) {
 
 Speculation::Speculation(Engine& engine, std::span<const int32_t> text)
     : engine_(engine),
-      drafter_(make_drafter(engine.draft_options().kind)),
+      drafter_(make_drafter(engine)),
       length_(engine.draft_options().most_tokens) {
   if (drafter_ != nullptr) drafter_->add(text);
 }

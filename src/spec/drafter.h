@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/names.h"
@@ -13,11 +14,14 @@ namespace weft::spec {
 enum class DrafterKind {
   kNone,
   kNgram,
+  kModel,
 };
 
+/// A model is named by its file.
 inline constexpr Names kDrafters({
     Named{DrafterKind::kNone, "none", "each token by itself"},
     Named{DrafterKind::kNgram, "ngram", "what followed the same words before, in prompt or answer"},
+    Named{DrafterKind::kModel, "model", "what a smaller model of the same vocabulary would say"},
 });
 
 inline constexpr int32_t kMostDraftTokens = 64;
@@ -25,6 +29,7 @@ inline constexpr int32_t kMostDraftTokens = 64;
 struct DraftOptions {
   DrafterKind kind = DrafterKind::kNone;
   int32_t most_tokens = 8;  // of a draft
+  std::string model_path;   // of kModel
 
   bool is_on() const { return kind != DrafterKind::kNone; }
 };

@@ -1,0 +1,74 @@
+#include "engine/model_drafter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/narrow.h"
+#include "base/terminal_text.h"
+#include "sampling/sampler.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int32_t kEvidence = 4;  // as of a long n-gram, until it was seen how often it is right
+
+}  // namespace
+
+ModelDrafter::ModelDrafter(Engine& engine) : engine_(engine), sequence_(engine.create_sequence()) {}
+
+void ModelDrafter::add(std::span<const int32_t> tokens) {
+  text_.insert(text_.end(), tokens.begin(), tokens.end());
+}
+
+int32_t ModelDrafter::evidence() {
+  return std::ssize(text_) + spec::kMostDraftTokens < engine_.context_tokens() ? kEvidence : 0;
+}
+
+Result<std::vector<float>> ModelDrafter::catch_up() {
+  const auto n_same = narrow<int32_t>(std::ranges::mismatch(held_, text_).in1 - held_.begin());
+  // The last token is run again where the sequence has it: its logits are wanted.
+  const int32_t n_kept = std::min(n_same, narrow<int32_t>(std::ssize(text_)) - 1);
+  if (n_kept < sequence_.length()) WEFT_RETURN_IF_ERROR(sequence_.truncate(n_kept));
+  held_.resize(n_kept);
+  const std::vector<int32_t> rest(text_.begin() + n_kept, text_.end());
+  const model::RowKind kind = rest.size() == 1 ? model::RowKind::kDecode : model::RowKind::kPrompt;
+  auto logits = engine_.append(sequence_, rest, {.kind = kind});
+  if (logits.is_ok()) held_ = text_;
+  return logits;
+}
+
+Result<std::vector<int32_t>> ModelDrafter::draft(int32_t n) {
+  std::vector<int32_t> out;
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, catch_up());
+  for (;;) {
+    out.push_back(sampling::greedy_token(logits));
+    if (std::ssize(out) == n) return out;
+    const std::span<const int32_t> newest = std::span(out).last(1);
+    WEFT_ASSIGN_OR_RETURN(logits,
+                          engine_.append(sequence_, newest, {.kind = model::RowKind::kDecode}));
+    held_.push_back(newest[0]);
+  }
+}
+
+Status check_same_vocabulary(const Engine& target, const Engine& draft) {
+  const text::Tokenizer &a = target.tokenizer(), &b = draft.tokenizer();
+  const auto refuse = [&](const std::string& difference) {
+    return invalid_argument(fmt::format(
+        "--draft {}: its vocabulary is not that of {}, so what it drafts means something else: {}",
+        draft.model().file().path(), target.model().file().path(), difference));
+  };
+  if (a.vocab_size() != b.vocab_size()) {
+    return refuse(fmt::format("{} tokens, not {}", b.vocab_size(), a.vocab_size()));
+  }
+  const auto shown = [](const text::Tokenizer& tokenizer, int32_t id) {
+    return terminal_text(one_line(std::string(tokenizer.token_bytes(id, true))));
+  };
+  for (int32_t id = 0; id < a.vocab_size(); ++id) {
+    if (a.token_bytes(id, true) == b.token_bytes(id, true)) continue;
+    return refuse(fmt::format("token {} is \"{}\", not \"{}\"", id, shown(b, id), shown(a, id)));
+  }
+  return Status::ok();
+}
+
+}  // namespace weft::engine

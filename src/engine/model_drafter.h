@@ -1,0 +1,40 @@
+// A smaller model of the same vocabulary guesses (Leviathan et al. 2023). It has a KV cache of its
+// own, in which it keeps the text as far as it was guessed right.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+#include "spec/drafter.h"
+
+namespace weft::engine {
+
+/// Of one text. Several may share the engine, which must outlive them.
+class ModelDrafter : public spec::Drafter {
+ public:
+  explicit ModelDrafter(Engine& engine);
+
+  void add(std::span<const int32_t> tokens) override;
+  /// Always the same, until the text has filled the model's context.
+  int32_t evidence() override;
+  /// What it would say, greedily: the likeliest token is the one that is accepted most often.
+  Result<std::vector<int32_t>> draft(int32_t n) override;
+
+ private:
+  /// As much of the text as the sequence does not hold, and nothing that is not the text.
+  Result<std::vector<float>> catch_up();
+
+  Engine& engine_;
+  kv::OwnedSequence sequence_;
+  std::vector<int32_t> text_;
+  std::vector<int32_t> held_;  // what the sequence holds
+};
+
+/// kInvalidArgument, naming both and the first difference, unless the two say the same by the same
+/// ids.
+Status check_same_vocabulary(const Engine& target, const Engine& draft);
+
+}  // namespace weft::engine
