@@ -25,22 +25,29 @@ int32_t ModelDrafter::evidence() {
   return std::ssize(text_) + spec::kMostDraftTokens < engine_.context_tokens() ? kEvidence : 0;
 }
 
-Result<std::vector<float>> ModelDrafter::catch_up() {
-  const auto n_same = narrow<int32_t>(std::ranges::mismatch(held_, text_).in1 - held_.begin());
-  // The last token is run again where the sequence has it: its logits are wanted.
-  const int32_t n_kept = std::min(n_same, narrow<int32_t>(std::ssize(text_)) - 1);
+Status ModelDrafter::prepare() {
+  const auto n_text = narrow<int32_t>(std::ssize(text_));
+  if (n_text - narrow<int32_t>(std::ssize(held_)) <= spec::kMostDraftTokens) return Status::ok();
+  return hold(n_text - 1).status();
+}
+
+// The last token is run again where the sequence has it: its logits are wanted.
+Result<std::vector<float>> ModelDrafter::hold(int32_t n_tokens) {
+  const auto text = std::span(text_).first(n_tokens);
+  const auto n_same = narrow<int32_t>(std::ranges::mismatch(held_, text).in1 - held_.begin());
+  const int32_t n_kept = std::min(n_same, n_tokens - 1);
   if (n_kept < sequence_.length()) WEFT_RETURN_IF_ERROR(sequence_.truncate(n_kept));
   held_.resize(n_kept);
-  const std::vector<int32_t> rest(text_.begin() + n_kept, text_.end());
+  const auto rest = text.subspan(n_kept);
   const model::RowKind kind = rest.size() == 1 ? model::RowKind::kDecode : model::RowKind::kPrompt;
   auto logits = engine_.append(sequence_, rest, {.kind = kind});
-  if (logits.is_ok()) held_ = text_;
+  if (logits.is_ok()) held_.assign(text.begin(), text.end());
   return logits;
 }
 
 Result<std::vector<int32_t>> ModelDrafter::draft(int32_t n) {
   std::vector<int32_t> out;
-  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, catch_up());
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, hold(narrow<int32_t>(std::ssize(text_))));
   for (;;) {
     out.push_back(sampling::greedy_token(logits));
     if (std::ssize(out) == n) return out;

@@ -20,12 +20,13 @@ class ModelDrafter : public spec::Drafter {
   void add(std::span<const int32_t> tokens) override;
   /// Always the same, until the text has filled the model's context.
   int32_t evidence() override;
+  Status prepare() override;
   /// What it would say, greedily: the likeliest token is the one that is accepted most often.
   Result<std::vector<int32_t>> draft(int32_t n) override;
 
  private:
-  /// As much of the text as the sequence does not hold, and nothing that is not the text.
-  Result<std::vector<float>> catch_up();
+  /// The sequence holds the text's first n tokens then, and nothing else; the last one's logits.
+  Result<std::vector<float>> hold(int32_t n_tokens);
 
   Engine& engine_;
   kv::OwnedSequence sequence_;

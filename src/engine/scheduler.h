@@ -101,8 +101,8 @@ struct StepPlan {
   bool plan_again() const { return slices.empty() && !preempted.empty(); }
 };
 
-/// Beside a decode row the caller ran drafts, and the first n of them are right: so many tokens more
-/// are computed, and generated.
+/// Beside a decode row the caller ran drafts, and the first n of them are right: so many tokens
+/// more are computed, and generated.
 struct AcceptedDraft {
   RequestId id{};
   int32_t n = 0;

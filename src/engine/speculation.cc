@@ -27,9 +27,7 @@ std::unique_ptr<spec::Drafter> make_drafter(Engine& engine) {
 }  // namespace
 
 Speculation::Speculation(Engine& engine, std::span<const int32_t> text)
-    : engine_(engine),
-      drafter_(make_drafter(engine)),
-      length_(engine.draft_options().most_tokens) {
+    : engine_(engine), drafter_(make_drafter(engine)), length_(engine.draft_options().most_tokens) {
   if (drafter_ != nullptr) drafter_->add(text);
 }
 
@@ -37,19 +35,20 @@ Result<std::vector<int32_t>> Speculation::rows_after(int32_t newest, int64_t roo
   std::vector<int32_t> rows{newest};
   draft_.clear();
   if (drafter_ == nullptr) return rows;
+  spec::DraftCounters& counters = engine_.draft_counters();
+  spec::StepCost& cost = engine_.step_cost();
   const int64_t begin_ns = engine_.env().monotonic_ns();
   drafter_->add(rows);
   evidence_ = drafter_->evidence();
-  const int32_t n = narrow<int32_t>(
-      std::clamp<int64_t>(length_.choose(evidence_, engine_.step_cost().of_draft(n_rows)), 0,
-                          std::max<int64_t>(room, 0)));
+  int64_t n = std::min<int64_t>(length_.choose(evidence_, cost.of_draft(n_rows)), room);
   if (n > 0) {
-    WEFT_ASSIGN_OR_RETURN(draft_, drafter_->draft(n));
+    if (!cost.knows_drafts()) n = 1;
+    WEFT_RETURN_IF_ERROR(drafter_->prepare());
+    const int64_t draft_ns = engine_.env().monotonic_ns();
+    WEFT_ASSIGN_OR_RETURN(draft_, drafter_->draft(narrow<int32_t>(n)));
+    if (!draft_.empty()) cost.add_draft(std::ssize(draft_), engine_.env().ms_since(draft_ns));
   }
-  const double ms = engine_.env().ms_since(begin_ns);
-  spec::DraftCounters& counters = engine_.draft_counters();
-  counters.draft_ms += ms;
-  if (!draft_.empty()) engine_.step_cost().add_draft(std::ssize(draft_), ms);
+  counters.draft_ms += engine_.env().ms_since(begin_ns);
   counters.drafted += std::ssize(draft_);
   rows.insert(rows.end(), draft_.begin(), draft_.end());
   return rows;

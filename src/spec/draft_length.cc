@@ -85,8 +85,10 @@ int32_t DraftLength::choose(int32_t evidence, double cost) {
   Record& record = records_[evidence];
   int32_t n = best_length(record.right / record.checked, cost, most_tokens_);
   if (n == 0) {
-    // Texts change: one token is tried, more and more seldom.
-    if (++record.n_unpaid < record.patience) return 0;
+    // Texts change: one token is tried, more and more seldom; and what costs as much as the step
+    // that it saves is tried most seldom, as it does not pay even if it is always right.
+    const bool never_pays = best_length(1, cost, most_tokens_) == 0;
+    if (++record.n_unpaid < (never_pays ? kMostPatience : record.patience)) return 0;
     record.n_unpaid = 0;
     record.patience = std::min(2 * record.patience, kMostPatience);
     n = 1;

@@ -17,6 +17,8 @@ class StepCost {
   /// A draft of so many tokens.
   void add_draft(int64_t n_tokens, double ms);
 
+  /// Whether it is known what a draft takes.
+  bool knows_drafts() const { return draft_ms_ > 0; }
   /// What a drafted token takes, beside n_rows that a step has in any case, in time in which these
   /// give a token: where several answers grow in a step, a row of one holds up all of them.
   double of_draft(int64_t n_rows) const;

@@ -81,6 +81,17 @@ TEST(DraftLength, WhatIsRightPays) {
   EXPECT_LT(n_drafted, 100);
 }
 
+TEST(DraftLength, WhatCostsAStepIsHardlyTriedAlthoughItIsRight) {
+  DraftLength length(8);
+  int32_t n_drafted = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const int32_t n = length.choose(4, 1.1);
+    length.add_outcome(4, n, n);
+    n_drafted += n;
+  }
+  EXPECT_LE(n_drafted, 4);
+}
+
 TEST(DraftLength, ATextThatBeginsToQuoteIsNoticed) {
   DraftLength length(8);
   for (int i = 0; i < 500; ++i) length.add_outcome(1, length.choose(1, 0.2), 0);

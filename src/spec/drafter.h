@@ -51,6 +51,9 @@ class Drafter {
   /// How good a guess would be now, by a measure of the drafter's own, from 1 on and below
   /// kMostEvidence; 0: there is none.
   virtual int32_t evidence() = 0;
+  /// Before a draft: reads what is new of the text, where that is much. It is not what a draft
+  /// costs.
+  virtual Status prepare() { return Status::ok(); }
   /// At most n tokens, perhaps fewer.
   virtual Result<std::vector<int32_t>> draft(int32_t n) = 0;
 };
