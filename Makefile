@@ -48,7 +48,7 @@ test: deps
 	cmake --build build/release -j $(JOBS) --target tests
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
-# soak: half of MINUTES a simulation of crashes, half all fuzzers (CONTRIBUTING.md)
+# soak: half of MINUTES simulations of crashes and of sequences, half all fuzzers (CONTRIBUTING.md)
 soak: deps
 	tools/soak.sh $(MINUTES)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# tools/soak.sh MINUTES: half the time the simulation (tests/simulation), the other half all fuzzers
-# (fuzz/*_fuzz.cc), each as long as the next. From 10 minutes on, and with clang++, the fuzzers are
+# tools/soak.sh MINUTES: a quarter of the time the simulation of stores (tests/simulation), a quarter
+# the lives of sequences (tests/sequence_lives), the other half all fuzzers (fuzz/*_fuzz.cc), each as
+# long as the next. From 10 minutes on, and with clang++, the fuzzers are
 # libFuzzer's with the address and undefined behaviour sanitizers (the preset fuzz); else they are
 # the release build's with fuzz/standalone_main.cc. One line each; what was found stays in
 # build/soak. Exit status 1: something was found.
@@ -33,7 +34,7 @@ build() {  # PRESET TARGET...: quiet unless it fails
     { tail -n 30 "$log" >&2; exit 1; }
 }
 if [[ $kind == libfuzzer ]]; then
-  build release simulation
+  build release simulation sequence_lives
   build fuzz "${names[@]}"
 else
   build release soak
@@ -73,5 +74,7 @@ else
       $(corpus_of "$name") || status=1
   done
 fi
-build/release/simulation --minutes "$(awk "BEGIN {print $minutes / 2}")" --from "$seed" || status=1
+quarter=$(awk "BEGIN {print $minutes / 4}")
+build/release/simulation --minutes "$quarter" --from "$seed" || status=1
+build/release/sequence_lives --minutes "$quarter" --from "$seed" || status=1
 exit $status

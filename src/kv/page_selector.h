@@ -50,6 +50,9 @@ class PageSelector {
   /// select() is called for every row at every layer, the last one's where nobody wants the row's
   /// output included.
   virtual bool remembers() const { return false; }
+  /// A prompt's row wrote its K and V at the layer to this slot, and others to those after it: what
+  /// is remembered of rows there, a draft's that were rejected, is void. Called of who remembers.
+  virtual void written(SequenceId, int32_t /*slot*/, int32_t /*layer*/) {}
 };
 
 }  // namespace weft::kv

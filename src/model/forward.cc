@@ -196,6 +196,19 @@ void ForwardPass::place_keys_and_values(const Batch& batch, int32_t layer, const
   kernels::apply_rope(context_, batch.rope_of(layer), block.row_begin, k, model_.config().head_dim);
   const kernels::AttentionArgs args = batch.attention_args(block, layer);
   kernels::write_kv(context_, args.kv, args.sequences, args.slots, k, v);
+  tell_of_prompts(batch, layer, block);
+}
+
+/// Decode's rows come to the selector by themselves.
+void ForwardPass::tell_of_prompts(const Batch& batch, int32_t layer, const Block& block) {
+  if (selector_ == nullptr || !selector_->remembers()) return;
+  if (block.kernel_class == KernelClass::kDecode) return;
+  const int64_t block_end = block.row_begin + block.n_rows;
+  for (const RowGroup& group : batch.rows().groups) {
+    const int64_t first = std::max(group.row_begin, block.row_begin);
+    if (first >= std::min(group.row_end, block_end)) continue;
+    selector_->written(group.sequence, batch.rows().slots[first], layer);
+  }
 }
 
 /// x += Wo attention(q, K, V)

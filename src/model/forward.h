@@ -107,6 +107,7 @@ class ForwardPass {
   void feed_forward_part(Batch& batch, int32_t layer, const Block& block);
   void see_keys_and_values(const Batch& batch, int32_t layer, const LayerHooks::KvSink& sink);
   void attend(const Batch& batch, int32_t layer, const Block& block, const LayerHooks& hooks);
+  void tell_of_prompts(const Batch& batch, int32_t layer, const Block& block);
   bool must_see_every_row(const Batch& batch, std::span<const int64_t> wanted) const;
   bool select_pages(const Batch& batch, int32_t layer, const Block& block,
                     kernels::AttentionArgs& args);

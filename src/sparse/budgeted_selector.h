@@ -23,6 +23,10 @@ class BudgetedSelector : public CountingSelector {
   bool remembers() const override {
     return locks_.has_value() || (scorer_ != nullptr && scorer_->remembers());
   }
+  void written(kv::SequenceId sequence, int32_t slot, int32_t layer) override {
+    if (locks_) locks_->written(sequence, slot, layer);
+    if (scorer_ != nullptr) scorer_->written(sequence, slot, layer);
+  }
   const SparseCounters& counters() const override { return counters_; }
   const std::vector<bool>& selects() const override { return selects_; }
 

@@ -44,6 +44,12 @@ HistoryScorer::Kept& HistoryScorer::kept_of(const kv::SelectingLayer& layer,
   return now;
 }
 
+void HistoryScorer::written(kv::SequenceId sequence, int32_t slot, int32_t layer) {
+  const auto past = pasts_.find({sequence, layer});
+  if (past == pasts_.end()) return;
+  std::erase_if(past->second.kept, [&](const Kept& one) { return one.slot >= slot; });
+}
+
 /// The share of attention that each page gets of what is left, summed over the group's heads.
 void HistoryScorer::add_step(const kernels::PageScores& scores, int32_t first, Kept& kept) const {
   const auto n_kv_heads = std::ssize(kept.mass);

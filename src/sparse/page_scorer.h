@@ -35,6 +35,8 @@ class PageScorer {
                      std::span<const Candidates> rows) = 0;
   /// Whether a row's scores depend on rows that its sequence had scored before.
   virtual bool remembers() const { return false; }
+  /// As PageSelector::written.
+  virtual void written(kv::SequenceId, int32_t /*slot*/, int32_t /*layer*/) {}
   /// What it reads to score a row's n_pages, of which n_chosen will be read; all KV heads.
   virtual int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
                              int64_t n_chosen) const = 0;

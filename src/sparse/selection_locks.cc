@@ -119,6 +119,12 @@ void SelectionLocks::checkpoint(kv::SequenceId sequence, int32_t slot, int32_t l
   kept_for(sequence, slot, layer).selection = std::move(kept);
 }
 
+void SelectionLocks::written(kv::SequenceId sequence, int32_t slot, int32_t layer) {
+  const auto lock = locks_.find(sequence);
+  if (lock == locks_.end()) return;
+  std::erase_if(lock->second.layers[layer].kept, [&](const Kept& one) { return one.slot >= slot; });
+}
+
 LockState SelectionLocks::state(kv::SequenceId sequence, int32_t layer) const {
   const auto lock = locks_.find(sequence);
   return lock == locks_.end() ? LockState::kUnlocked : lock->second.layers[layer].state;

@@ -84,6 +84,9 @@ class SelectionLocks {
   /// head; after kCompare. What was kept until then is there by now.
   void checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
 
+  /// As PageSelector::written.
+  void written(kv::SequenceId sequence, int32_t slot, int32_t layer);
+
   /// For tests.
   LockState state(kv::SequenceId sequence, int32_t layer) const;
   const LockCounters& counters() const { return counters_; }

@@ -203,6 +203,20 @@ TEST_F(Locks, RowsThatAreNotAcceptedLeaveNothing) {
   EXPECT_EQ(verify(other, 2, 2), "cr");
 }
 
+// A draft is rejected, and the next question's rows take its slots.
+TEST_F(Locks, WhatRowsThatAPromptOverwroteChoseIsVoid) {
+  const kv::SequenceId id = add(100);
+  EXPECT_EQ(verify(id, 1, 1), "c");
+  EXPECT_EQ(verify(id, 6, 2), "rrr=rr");  // compared at 104, and rejected from 103 on
+  for (const int32_t layer : {1, 2}) locks_->written(id, 103, layer);
+  grow(id, 3);
+  EXPECT_EQ(verify(id, 1, 1), "=");
+  // Of what it never locked, and of others, it knows nothing.
+  locks_->written(id, 0, 0);
+  locks_->written(add(10), 0, 1);
+  EXPECT_EQ(verify(id, 1, 1), "r");
+}
+
 TEST_F(Locks, EndWhereThePagesAreNotWhatTheyWere) {
   const auto no_turn = [](std::span<const int32_t>) {};
   const auto locked = [&] {
