@@ -111,6 +111,10 @@ TEST_F(SpeculationProgram, EvalSaysWhetherItPays) {
       run({"eval", "speculation"}, {"-f", path("questions.json"), "-n", "4", "--repeat", "1"});
   EXPECT_THAT(text.out, HasSubstr("times as fast"));
   expect_error(run({"eval", "speculation"}, {}), 2, "--file is missing");
+  const Arguments file{"-f", path("questions.json"), "--draft", "none"};
+  expect_error(run({"eval", "speculation"}, file), 2, "nothing is drafted: give --draft");
+  expect_error(run({"eval", "speculation"}, {"-f", path("questions.json"), "-c", "64"}), 1,
+               "no question fits the context of 64");
 }
 
 }  // namespace

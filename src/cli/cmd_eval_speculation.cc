@@ -51,7 +51,6 @@ Status run_eval_speculation(App& app, EvalSpeculationFlags flags) {
   WEFT_ASSIGN_OR_RETURN(flags.options.examples,
                         eval::read_dataset(app.env, flags.file, flags.n_trials));
   flags.model.n_contexts = 2;  // the prompt, and an answer to it
-  if (flags.model.draft == "none") flags.model.draft = "ngram";
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   Progress progress("speculation");
   WEFT_ASSIGN_OR_RETURN(
@@ -89,6 +88,7 @@ Status run_eval_speculation(App& app, EvalSpeculationFlags flags) {
 
 void add_eval_speculation_command(Command eval, App& app) {
   auto flags = std::make_shared<EvalSpeculationFlags>();
+  flags->model.draft = "ngram";
   Command command = eval.add_command("speculation", "Whether drafts (--draft) pay");
   add_model_flags(command, flags->model);
   add_sparse_flags(command, flags->model);

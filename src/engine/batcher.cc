@@ -154,8 +154,7 @@ Result<bool> Batcher::run_step(OnDone on_done, const model::Executor::Cancelled*
   StepRows rows;
   WEFT_RETURN_IF_ERROR(run_rows(plan, cancelled, rows));
   count_pages();
-  Ended ended;
-  WEFT_RETURN_IF_ERROR(sample(plan, whole, failed, rows, ended));
+  const Ended ended = sample(plan, whole, failed, rows);
   std::vector<AcceptedDraft> drafts;
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     const Slice& slice = plan.slices[i];
@@ -374,8 +373,9 @@ void Batcher::count_step(const StepPlan& plan, int64_t n_rows, double ms) {
   if (n_decoding == std::ssize(plan.slices)) engine_.step_cost().add_step(n_rows, ms);
 }
 
-Status Batcher::sample(const StepPlan& plan, WholePrompt whole, const Status& failed,
-                       StepRows& rows, Ended& ended) {
+Batcher::Ended Batcher::sample(const StepPlan& plan, WholePrompt whole, const Status& failed,
+                               StepRows& rows) {
+  Ended ended;
   const int64_t n_vocab = engine_.model().config().vocab_size;
   int64_t sampled = 0;  // rows
   for (size_t i = 0; i < plan.slices.size(); ++i) {
@@ -426,7 +426,7 @@ Status Batcher::sample(const StepPlan& plan, WholePrompt whole, const Status& fa
       ended.emplace_back(slice.id, Status::ok());
     }
   }
-  return Status::ok();
+  return ended;
 }
 
 void Batcher::commit_rows(const StepPlan& plan, StepRows rows) {

@@ -136,10 +136,9 @@ class Batcher {
   Status run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
                   StepRows& rows);
   void count_step(const StepPlan& plan, int64_t n_rows, double ms);
-  /// Samples; ended: requests that have, and why.
+  /// Samples; returns the requests that have ended, and why.
   using Ended = std::vector<std::pair<RequestId, Status>>;
-  Status sample(const StepPlan& plan, WholePrompt whole, const Status& failed, StepRows& rows,
-                Ended& ended);
+  Ended sample(const StepPlan& plan, WholePrompt whole, const Status& failed, StepRows& rows);
   /// What was kept becomes part of the sequences; prompts that are complete are found from now on.
   void commit_rows(const StepPlan& plan, StepRows rows);
   /// Out of the requests.

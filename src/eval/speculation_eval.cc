@@ -2,6 +2,8 @@
 // the fastest counts, as what disturbs a run only adds to it.
 #include "eval/speculation_eval.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -142,16 +144,23 @@ Result<std::vector<SpeculationRow>> speculation_eval(
   SpeculationEval eval(engine, options);
   std::vector<SpeculationRow> rows;
   const int64_t total = std::ssize(options.examples);
-  int64_t done = 0;
+  int64_t done = 0, least_tokens = INT64_MAX;
   const auto goes_on = [&] { return progress(done, total); };
   for (const Example& example : options.examples) {
     WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, tokens_of(engine, prompt_of(example)));
-    if (std::ssize(prompt) + options.answer_tokens <= engine.context_tokens()) {
+    const int64_t n_tokens = std::ssize(prompt) + options.answer_tokens;
+    least_tokens = std::min(least_tokens, n_tokens);
+    if (n_tokens <= engine.context_tokens()) {
       WEFT_ASSIGN_OR_RETURN(SpeculationRow row, eval.run(prompt, goes_on));
       rows.push_back(std::move(row));
     }
     ++done;
     if (!goes_on()) return cancelled("stopped");
+  }
+  if (rows.empty() && total > 0) {
+    return resource_exhausted(fmt::format(
+        "no question fits the context of {}: the shortest takes {} tokens with its answer; {}",
+        engine.context_tokens(), least_tokens, engine.way_to_hold(least_tokens)));
   }
   return rows;
 }

@@ -47,8 +47,9 @@ SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quot
 SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows);
 
 /// Each example's passages and a question that asks for a quotation, answered greedily with the
-/// engine's drafts and without. Examples that do not fit the context are left out.
-/// kInvalidArgument where the engine drafts nothing; `progress` false ends with kCancelled.
+/// engine's drafts and without. Examples that do not fit the context are left out;
+/// kResourceExhausted where none fits. kInvalidArgument where the engine drafts nothing; `progress`
+/// false ends with kCancelled.
 Result<std::vector<SpeculationRow>> speculation_eval(
     engine::Engine& engine, const SpeculationEvalOptions& options,
     FunctionRef<bool(int64_t done, int64_t total)> progress);

@@ -19,9 +19,9 @@ enum class DrafterKind {
 
 /// A model is named by its file.
 inline constexpr Names kDrafters({
-    Named{DrafterKind::kNone, "none", "each token by itself"},
-    Named{DrafterKind::kNgram, "ngram", "what followed the same words before, in prompt or answer"},
-    Named{DrafterKind::kModel, "model", "what a smaller model of the same vocabulary would say"},
+    Named{DrafterKind::kNone, "none"},
+    Named{DrafterKind::kNgram, "ngram"},
+    Named{DrafterKind::kModel, "model"},
 });
 
 inline constexpr int32_t kMostDraftTokens = 64;

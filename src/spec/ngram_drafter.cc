@@ -1,5 +1,5 @@
 // Each n-gram's newest place is kept in a table, so that a token costs a few insertions however
-// long the text is: searching 8,192 tokens backwards for each took a tenth of a small model's step.
+// long the text is, where a search would go through all of it for each.
 #include "spec/ngram_drafter.h"
 
 #include <algorithm>
