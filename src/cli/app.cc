@@ -185,7 +185,9 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.n_contexts = flags.n_contexts;
   options.page_tokens = flags.page_tokens;
   options.steps = flags.steps;
-  options.rolls_windows = flags.rolls_windows && !flags.swa_full;
+  // A dense checkpoint writes slots again, which windows that roll do not allow.
+  const bool rewrites = options.sparse.lock.checkpoint == sparse::Checkpoint::kDense;
+  options.rolls_windows = flags.rolls_windows && !flags.swa_full && !rewrites;
   options.isa = flags.isa;
   options.compute = flags.compute;
   if (!app.cache_dir.empty()) {

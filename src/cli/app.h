@@ -45,7 +45,8 @@ struct ModelFlags {
   int32_t group_tokens = 1;  // EngineOptions::self_extend's
   int32_t neighbour_tokens = kv::kUsualNeighbours;
   bool beyond_context = false;
-  std::string draft = "none";     // EngineOptions::draft's, with the next one
+  std::string draft = "none";     // EngineOptions::draft's, with the next two
+  std::string verify;             // "": as usual
   int32_t draft_tokens = 0;       // 0: as usual
   sparse::SparseOptions sparse;   // EngineOptions::sparse's, with the next two
   std::string sparse_policy;      // empty: what amounts ask for
@@ -53,6 +54,7 @@ struct ModelFlags {
   int32_t lock_interval = 0;      // 0: no locks
   int32_t lock_duration = 0;      // 0: as usual
   int32_t update_threshold = -1;  // -1: as usual
+  std::string checkpoint;         // "": as usual
   std::string digest_type = "int8";
   int32_t page_tokens = 0;     // 0: as usual
   int32_t dense_layers = -1;   // -1: as usual

@@ -52,7 +52,16 @@ std::vector<Flag> add_lock_flags(Command command, ModelFlags& flags) {
                           fmt::format("with --lock-interval: more differences than that replace "
                                       "what a KV head keeps (default: {})",
                                       usual.update_threshold))
-              .in_range(0, 1 << 20)};
+              .in_range(0, 1 << 20),
+          command
+              .add_option("--checkpoint", flags.checkpoint,
+                          fmt::format("with --lock-interval: what is kept is compared with what "
+                                      "the policy chooses (select, the default), or with what gets "
+                                      "most attention when the tokens since then run again over "
+                                      "all pages, which makes their K and V exact (dense; at most "
+                                      "{} tokens)",
+                                      sparse::kMostRewritten))
+              .one_of({"select", "dense"})};
 }
 
 }  // namespace
@@ -119,6 +128,7 @@ Status add_locks(const ModelFlags& flags, sparse::SparseOptions& options) {
   const char* asked = flags.lock_interval > 0       ? "--lock-interval"
                       : flags.lock_duration > 0     ? "--lock-duration"
                       : flags.update_threshold >= 0 ? "--update-threshold"
+                      : !flags.checkpoint.empty()   ? "--checkpoint"
                                                     : nullptr;
   if (asked == nullptr) return Status::ok();
   if (!options.is_on()) {
@@ -135,6 +145,9 @@ Status add_locks(const ModelFlags& flags, sparse::SparseOptions& options) {
   options.lock.duration_tokens =
       flags.lock_duration > 0 ? flags.lock_duration : sparse::usual_duration(flags.lock_interval);
   if (flags.update_threshold >= 0) options.lock.update_threshold = flags.update_threshold;
+  if (!flags.checkpoint.empty()) {
+    options.lock.checkpoint = *sparse::kCheckpoints.find(flags.checkpoint);
+  }
   return Status::ok();
 }
 
@@ -176,18 +189,49 @@ Result<sparse::SparseOptions> sparse_options(Env& env, const ModelFlags& flags) 
   return options;
 }
 
+namespace {
+
+Json locks_json(const sparse::LockOptions& o, const sparse::SparseCounters& counters) {
+  const sparse::LockCounters& c = counters.locks;
+  const auto share = [](double a, double b) { return b > 0 ? Json(a / b) : Json(); };
+  const bool is_dense = o.checkpoint == sparse::Checkpoint::kDense;
+  Json json = {{"interval", o.interval_tokens},
+               {"duration", o.duration_tokens},
+               {"update_threshold", o.update_threshold},
+               {"checkpoint", sparse::kCheckpoints.name(o.checkpoint)},
+               {"locks", c.locks},
+               {"unlocks", c.unlocks},
+               {"checkpoints", c.checkpoints},
+               {"kept", c.kept},
+               {"updated", c.updated},
+               {"update_rate", share(c.updated, c.kept + c.updated)},
+               {"locked_reads", c.locked_reads},
+               {"compared_drafts", c.compared_drafts},
+               {"inconsistencies", c.inconsistencies}};
+  if (!is_dense) return json;
+  json["mass_kept"] = share(counters.locked_mass, counters.locked_mass_count);
+  json["dense_passes"] = counters.dense_passes;
+  json["rewritten_tokens"] = counters.rewritten_tokens;
+  json["drift"] = share(counters.drift, counters.dense_passes);
+  return json;
+}
+
+}  // namespace
+
 void add_sparse_json(const engine::Engine& engine, Json& json) {
   if (engine.selector() == nullptr) return;
   const sparse::SparseOptions& o = engine.sparse_options();
   const sparse::SparseCounters& c = engine.selector()->counters();
-  const int64_t all = c.reads + c.reads_in_dense_layers + c.reads_within_budget;
+  const int64_t all =
+      c.reads + c.reads_in_dense_layers + c.reads_within_budget + c.reads_in_dense_passes;
   Json sparse = {{"policy", sparse::kPolicies.name(o.policy)}};
   if (o.budget_tokens > 0) sparse["budget"] = o.budget_tokens;
   if (o.ratio > 0) sparse["ratio"] = o.ratio;
   if (o.retain > 0) sparse["retain"] = o.retain;
   sparse["reads"] = all;
   sparse["dense_reads"] = {{"dense_layers", c.reads_in_dense_layers},
-                           {"within_budget", c.reads_within_budget}};
+                           {"within_budget", c.reads_within_budget},
+                           {"dense_passes", c.reads_in_dense_passes}};
   sparse["pages"] = c.pages;
   sparse["pages_read"] = c.pages_read;
   sparse["kv_bytes_read"] = c.kv_bytes_read;
@@ -197,20 +241,7 @@ void add_sparse_json(const engine::Engine& engine, Json& json) {
   sparse["mass_kept"] = q.reads > 0 ? Json(q.mass / q.reads) : Json();
   sparse["top10_recall"] = q.reads > 0 ? Json(q.top10 / q.reads) : Json();
   sparse["measured_reads"] = q.reads;
-  if (o.lock.is_on()) {
-    const int64_t compared = c.locks.kept + c.locks.updated;
-    sparse["locks"] = {
-        {"interval", o.lock.interval_tokens},
-        {"duration", o.lock.duration_tokens},
-        {"update_threshold", o.lock.update_threshold},
-        {"locks", c.locks.locks},
-        {"unlocks", c.locks.unlocks},
-        {"checkpoints", c.locks.checkpoints},
-        {"kept", c.locks.kept},
-        {"updated", c.locks.updated},
-        {"update_rate", compared > 0 ? Json(1.0 * c.locks.updated / compared) : Json()},
-        {"locked_reads", c.locks.locked_reads}};
-  }
+  if (o.lock.is_on()) sparse["locks"] = locks_json(o.lock, c);
   sparse["select_ms"] = {
       {"digest", 1e-6 * c.digest_ns}, {"score", 1e-6 * c.score_ns}, {"choose", 1e-6 * c.choose_ns}};
   json["sparse"] = std::move(sparse);
@@ -223,6 +254,7 @@ std::string sparse_text(const sparse::SparseOptions& o) {
   if (o.ratio > 0) text += fmt::format(" --sparse-ratio {}", o.ratio);
   if (o.retain > 0) text += fmt::format(" --retain {}", o.retain);
   if (o.lock.is_on()) text += fmt::format(" --lock-interval {}", o.lock.interval_tokens);
+  if (o.lock.checkpoint == sparse::Checkpoint::kDense) text += " --checkpoint dense";
   return text;
 }
 

@@ -18,10 +18,6 @@
 namespace weft::engine {
 namespace {
 
-model::RowKind kind_of(SliceKind kind) {
-  return kind == SliceKind::kPrompt ? model::RowKind::kPrompt : model::RowKind::kDecode;
-}
-
 int64_t now_ms(Engine& engine) { return engine.env().monotonic_ns() / 1'000'000; }
 
 constexpr auto kNoText = [](std::string_view) { return true; };
@@ -58,6 +54,10 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
   }
   if (engine.self_extend().is_on()) {
     return unsupported("Self-Extend (--grp-attn-n) is for one request at a time");
+  }
+  // What was preempted runs its answer's rows again in one step, past the checkpoints between them.
+  if (engine.has_dense_checkpoints()) {
+    return unsupported("--checkpoint dense is for one request at a time: --checkpoint select");
   }
   const kv::Cache& cache = *engine.cache_;
   const int32_t prompt_rows = std::min(options.prompt_rows, engine.step_rows());
@@ -297,7 +297,8 @@ Status Batcher::add_drafts(const StepPlan& plan, StepRows& rows) {
         std::min({(held + std::max<int64_t>(n_free, 0)) * page - end,
                   engine_.context_tokens() - end, request.text->tokens_left() - 1});
     WEFT_ASSIGN_OR_RETURN(rows.of_slices[i].tokens,
-                          request.speculation->rows_after(request.tokens.back(), room, n_decoding));
+                          request.speculation->rows_after(*request.sequence, request.tokens.back(),
+                                                          room, n_decoding));
     n_free -= pages_for(slice.begin + std::ssize(rows.of_slices[i].tokens)) - held;
   }
   return Status::ok();
@@ -333,7 +334,9 @@ Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled*
       first_decoded.push_back(INT32_MAX);
     }
     const std::vector<int32_t>& tokens = out.of_slices[i].tokens;
-    rows.add(request.sequence->id(), tokens, slice.begin, kind_of(slice.kind));
+    rows.add(request.sequence->id(), tokens, slice.begin,
+             engine_.kind_of(slice.kind == SliceKind::kPrompt ? model::RowKind::kPrompt
+                                                              : model::RowKind::kDecode));
     // Of a draft each row may be sampled from.
     const int64_t n_sampled = slice.kind == SliceKind::kDecode ? std::ssize(tokens) : 1;
     for (int64_t row = rows.size() - n_sampled; slice.samples && row < rows.size(); ++row) {

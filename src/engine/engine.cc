@@ -219,6 +219,9 @@ Status Engine::make_cache(const EngineOptions& options) {
   steps_.sparse = sparse_;
   draft_ = options.draft;
   steps_.draft_tokens = draft_.is_on() ? draft_.most_tokens : 0;
+  if (has_dense_checkpoints()) {
+    steps_.draft_tokens = std::max(steps_.draft_tokens, sparse_.lock.interval_tokens);
+  }
   steps_.turned_tokens = self_extend_.turned_tokens();
   is_kv_limited_ = options.kv_limit_bytes > 0;
   if (is_kv_limited_) {

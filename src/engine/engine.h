@@ -16,6 +16,7 @@
 #include "base/function_ref.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "engine/recent_tokens.h"
 #include "engine/step_memory.h"
 #include "fusion/fusor.h"
 #include "kernels/context.h"
@@ -234,6 +235,17 @@ class Engine {
   void accept(TriedRows rows, std::span<const int32_t> n_tokens);
   /// Rows of generated tokens after what the sequence holds that may be tried in one step.
   int64_t tried_rows(const kv::OwnedSequence& sequence) const;
+  /// Whether what is generated is dense decoding's, whichever pages a selector chooses: drafts
+  /// alone read those.
+  bool answers_dense() const {
+    return draft_.kind == spec::DrafterKind::kSelf && draft_.verify == spec::Verify::kDense;
+  }
+  /// Whether committed tokens are run again over all pages from time to time.
+  bool has_dense_checkpoints() const;
+  /// n tokens that the model itself would go on with after the sequence and `newest`, reading the
+  /// pages that its selector chooses; the sequence stays as it was. At most tried_rows() - 1.
+  Result<std::vector<int32_t>> draft_rows(const kv::OwnedSequence& sequence, int32_t newest,
+                                          int32_t n);
   static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
   /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in
@@ -252,12 +264,19 @@ class Engine {
   friend class SavedSession;
 
   enum class LogitRows { kNone, kLast, kAll };
+  /// Committed tokens that were decoded over chosen pages and are to be run again before the rows.
+  struct Rewritten {
+    kv::SequenceId sequence{};
+    int32_t first_slot = 0;
+    std::vector<int32_t> tokens;
+    std::vector<float> keys;  // before: [layers that select][tokens][n_kv_heads * head_dim]
+  };
 
   bool rolls_windows() const { return !cache_options_.windows.empty(); }
   /// kResourceExhausted where the tokens go past the context.
   Status check_fits(const Appended& one) const;
   /// How many of so many rows after what the sequence holds go in one step.
-  int64_t rows_of_step(const Appended& all) const;
+  int64_t rows_of_step(const Appended& all, model::RowKind kind) const;
   Status score_in_one_step(std::span<const Appended> appended, std::span<const int64_t> rows,
                            FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits,
                            const FunctionRef<bool()>* cancelled);
@@ -265,10 +284,21 @@ class Engine {
   Result<std::vector<float>> append_in_one_step(std::span<const Appended> appended,
                                                 const AppendOptions& options, LogitRows logit_rows);
   Result<std::unique_ptr<model::RowsPass>> pass_of(std::span<const Appended> appended,
-                                                   model::RowKind kind, LogitRows logit_rows);
+                                                   model::RowKind kind, LogitRows logit_rows,
+                                                   std::span<const Rewritten> rewritten);
   Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
                                                model::RowKind kind);
   Status set_positions(std::span<const Appended> appended);
+  Result<std::vector<Rewritten>> begin_dense_passes(std::span<const Appended> appended);
+  std::vector<float> keys_of(const Rewritten& one);
+  void end_dense_passes(std::span<const Rewritten> rewritten);
+  /// Of rows of generated tokens.
+  model::RowKind kind_of(model::RowKind kind) const {
+    const bool is_dense = answers_dense() && kind != model::RowKind::kPrompt;
+    return is_dense ? model::RowKind::kDense : kind;
+  }
+  void end_speculation(kv::SequenceId sequence, bool all_accepted);
+  int64_t rows_before_checkpoint(const kv::OwnedSequence& sequence) const;
   static Result<std::unique_ptr<Engine>> open_all(Env& env, const EngineOptions& options);
   Status open_model(const EngineOptions& options);
   Status make_cache(const EngineOptions& options);
@@ -302,6 +332,8 @@ class Engine {
   sparse::SparseOptions sparse_;
   spec::DraftOptions draft_;
   std::unique_ptr<Engine> draft_engine_;
+  RecentTokens recent_{sparse::kMostRewritten +
+                       kv::kMostTriedRows};  // where there are dense checkpoints
   spec::StepCost step_cost_;
   spec::DraftCounters draft_counters_;
   bool warned_none_selects_ = false;     // once is enough, of policies beside each other too

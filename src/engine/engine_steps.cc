@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +13,9 @@
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
 #include "engine/engine.h"
+#include "kernels/kv_codec.h"
+#include "sampling/sampler.h"
+#include "sparse/selector.h"
 
 namespace weft::engine {
 Status Engine::check_fits(const Appended& one) const {
@@ -50,10 +55,84 @@ Status Engine::set_positions(std::span<const Appended> appended) {
   return Status::ok();
 }
 
-int64_t Engine::rows_of_step(const Appended& all) const {
+int64_t Engine::rows_of_step(const Appended& all, model::RowKind kind) const {
   const int32_t begin = all.sequence->length();
-  return std::min<int64_t>(
+  int64_t n = std::min<int64_t>(
       {std::ssize(all.tokens), step_rows_, int64_t{self_extend_.next_change(begin)} - begin});
+  if (kind != model::RowKind::kPrompt) n = std::min(n, rows_before_checkpoint(*all.sequence));
+  return n;
+}
+
+bool Engine::has_dense_checkpoints() const {
+  return selector_ != nullptr && sparse_.lock.is_on() && !answers_dense() &&
+         sparse_.lock.checkpoint == sparse::Checkpoint::kDense;
+}
+
+/// Rows up to the next dense checkpoint; it is one row by itself, as the rows after it read what it
+/// finds.
+int64_t Engine::rows_before_checkpoint(const kv::OwnedSequence& sequence) const {
+  if (!has_dense_checkpoints()) return INT32_MAX;
+  const int32_t slot = sequence.length();
+  const sparse::SelectionLocks& locks = *selector_->locks();
+  if (locks.checkpoint_from(*cache_, sequence.id(), slot)) return 1;
+  return locks.last_before_checkpoint(*cache_, sequence.id(), slot) - slot + 1;
+}
+
+// The rows of a checkpoint see all pages, and so are those of dense decoding but for what their
+// prefix had from sparse decoding before its own checkpoint. Where the tokens are not known, after
+// a session was opened or the context was shifted, the newest token alone is run so.
+Result<std::vector<Engine::Rewritten>> Engine::begin_dense_passes(
+    std::span<const Appended> appended) {
+  std::vector<Rewritten> rewritten;
+  if (!has_dense_checkpoints()) return rewritten;
+  sparse::SelectionLocks& locks = *selector_->locks();
+  for (const Appended& one : appended) {
+    const kv::SequenceId id = one.sequence->id();
+    const int32_t slot = one.sequence->length();
+    if (const auto first = locks.checkpoint_from(*cache_, id, slot)) {
+      const auto tokens = recent_.of(*cache_, id, *first, slot);
+      Rewritten pass{.sequence = id,
+                     .first_slot = tokens.empty() ? slot : *first,
+                     .tokens = {tokens.begin(), tokens.end()},
+                     .keys = {}};
+      WEFT_RETURN_IF_ERROR(cache_->make_writable(id, pass.first_slot, slot));
+      locks.begin_dense_pass(*cache_, id);
+      pass.keys = keys_of(pass);
+      rewritten.push_back(std::move(pass));
+    }
+    recent_.add(*cache_, id, slot, one.tokens);
+  }
+  return rewritten;
+}
+
+std::vector<float> Engine::keys_of(const Rewritten& one) {
+  const kernels::KvLayout& layout = cache_->layout();
+  const int64_t width = int64_t{layout.n_kv_heads} * layout.head_dim;
+  const int64_t n = std::ssize(one.tokens);
+  std::vector<float> keys;
+  std::vector<int32_t> slots(n);
+  std::iota(slots.begin(), slots.end(), one.first_slot);
+  std::vector<float> values(n * width);
+  for (int32_t layer = 0; layer < cache_->n_layers() && n > 0; ++layer) {
+    if (!selector_->selects()[layer]) continue;
+    keys.resize(keys.size() + n * width);
+    kernels::read_kv(context_, cache_->layer(layer),
+                     cache_->layer_table(one.sequence, layer).data(), slots,
+                     {keys.data() + keys.size() - n * width, n, width}, {values, width});
+  }
+  return keys;
+}
+
+void Engine::end_dense_passes(std::span<const Rewritten> rewritten) {
+  for (const Rewritten& one : rewritten) {
+    const std::vector<float> now = keys_of(one);
+    double difference = 0, all = 0;
+    for (size_t i = 0; i < now.size(); ++i) {
+      difference += (now[i] - one.keys[i]) * (now[i] - one.keys[i]);
+      all += now[i] * now[i];
+    }
+    selector_->add_dense_pass(std::ssize(one.tokens), all > 0 ? std::sqrt(difference / all) : 0);
+  }
 }
 
 namespace {
@@ -82,8 +161,8 @@ Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended
                                               const AppendOptions& options) {
   const LogitRows wanted = options.every_row ? LogitRows::kAll : LogitRows::kLast;
   return with_memory_for(appended, [&]() -> Result<std::vector<float>> {
-    const bool is_long = appended.size() == 1 &&
-                         rows_of_step(appended.front()) < std::ssize(appended.front().tokens);
+    const bool is_long = appended.size() == 1 && rows_of_step(appended.front(), options.kind) <
+                                                     std::ssize(appended.front().tokens);
     const int64_t begin_ns = env_.monotonic_ns();
     auto logits = is_long && !options.every_row ? append_in_steps(appended.front(), options)
                                                 : append_in_one_step(appended, options, wanted);
@@ -112,7 +191,7 @@ Result<std::vector<float>> Engine::append_in_steps(const Appended& all,
   WEFT_RETURN_IF_ERROR(check_fits(all));
   Result<std::vector<float>> logits = std::vector<float>();
   for (std::span<const int32_t> rest = all.tokens; !rest.empty() && logits.is_ok();) {
-    const auto n_rows = narrow<size_t>(rows_of_step({all.sequence, rest}));
+    const auto n_rows = narrow<size_t>(rows_of_step({all.sequence, rest}, options.kind));
     const Appended some[] = {{all.sequence, rest.first(n_rows)}};
     rest = rest.subspan(n_rows);
     logits = append_in_one_step(some, options, rest.empty() ? LogitRows::kLast : LogitRows::kNone);
@@ -125,54 +204,116 @@ Result<std::vector<float>> Engine::append_in_steps(const Appended& all,
 }
 
 Result<std::unique_ptr<model::RowsPass>> Engine::pass_of(std::span<const Appended> appended,
-                                                         model::RowKind kind,
-                                                         LogitRows logit_rows) {
-  model::Rows rows = rows_of(appended, kind);
-  WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations, reserve(appended, kind));
+                                                         model::RowKind kind, LogitRows logit_rows,
+                                                         std::span<const Rewritten> rewritten) {
+  model::Rows rows;
   std::vector<int64_t> wanted;
-  for (const model::RowGroup& group : rows.groups) {
-    if (logit_rows == LogitRows::kNone) break;
-    for (int64_t row = logit_rows == LogitRows::kAll ? group.row_begin : group.row_end - 1;
-         row < group.row_end; ++row) {
+  for (const Appended& one : appended) {
+    const auto before = std::ranges::find(rewritten, one.sequence->id(), &Rewritten::sequence);
+    const bool is_checkpoint = before != rewritten.end();
+    if (is_checkpoint && !before->tokens.empty()) {
+      rows.add(before->sequence, before->tokens, before->first_slot, model::RowKind::kDense);
+    }
+    const int64_t begin = rows.size();
+    rows.add(one.sequence->id(), one.tokens, one.sequence->length(),
+             is_checkpoint ? model::RowKind::kDense : kind_of(kind));
+    if (logit_rows == LogitRows::kNone) continue;
+    for (int64_t row = logit_rows == LogitRows::kAll ? begin : rows.size() - 1; row < rows.size();
+         ++row) {
       wanted.push_back(row);
     }
   }
+  WEFT_ASSIGN_OR_RETURN(std::vector<kv::Reservation> reservations, reserve(appended, kind));
   auto pass = std::make_unique<model::RowsPass>(
       *forward_, *cache_, std::move(rows), model::RowsPass::Options{.wanted = std::move(wanted)});
   for (kv::Reservation& reservation : reservations) pass->hold(std::move(reservation));
   return pass;
 }
 
+// A step that writes committed slots is not cancelled between layers: some would have their new K
+// and V, and others not.
 Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> appended,
                                                       const AppendOptions& options,
                                                       LogitRows logit_rows) {
-  WEFT_ASSIGN_OR_RETURN(const auto pass, pass_of(appended, options.kind, logit_rows));
-  WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(*pass, options.cancelled));
+  std::vector<Rewritten> rewritten;
+  if (options.kind != model::RowKind::kPrompt) {
+    WEFT_ASSIGN_OR_RETURN(rewritten, begin_dense_passes(appended));
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto pass, pass_of(appended, options.kind, logit_rows, rewritten));
+  WEFT_RETURN_IF_ERROR(
+      model::Executor(*forward_).run(*pass, rewritten.empty() ? options.cancelled : nullptr));
+  end_dense_passes(rewritten);
   give_back_memory();
   return std::move(pass->logits());
 }
 
 Result<TriedRows> Engine::try_rows(std::span<const Appended> appended) {
   return with_memory_for(appended, [&]() -> Result<TriedRows> {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Rewritten> rewritten, begin_dense_passes(appended));
     WEFT_ASSIGN_OR_RETURN(const auto pass,
-                          pass_of(appended, model::RowKind::kVerify, LogitRows::kAll));
+                          pass_of(appended, model::RowKind::kVerify, LogitRows::kAll, rewritten));
     pass->leave_open();
     WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(*pass));
+    end_dense_passes(rewritten);
     return TriedRows{std::move(pass->logits()), pass->take_reservations()};
+  });
+}
+
+// Row by row in slots that are reserved and given back: the step that verifies the draft reserves
+// them again, and writes what is the text's. What a page had of the draft's is forgotten then.
+Result<std::vector<int32_t>> Engine::draft_rows(const kv::OwnedSequence& sequence, int32_t newest,
+                                                int32_t n) {
+  std::vector<int32_t> tokens{newest};
+  const std::vector<int32_t> some(n, newest);
+  const Appended appended[] = {{&sequence, some}};
+  return with_memory_for(appended, [&]() -> Result<std::vector<int32_t>> {
+    const int32_t begin = sequence.length();
+    WEFT_ASSIGN_OR_RETURN(const std::vector<kv::Reservation> reservations,
+                          reserve(appended, model::RowKind::kVerify));
+    sparse::SelectionLocks* locks = selector_ == nullptr ? nullptr : selector_->locks();
+    if (locks != nullptr) locks->begin_speculation(sequence.id(), n);
+    for (int32_t i = 0; i < n; ++i) {
+      model::RowsPass pass(*forward_, *cache_,
+                           model::Rows::of(sequence.id(), std::span(tokens).last(1), begin + i,
+                                           model::RowKind::kDraft),
+                           {.wanted = {0}});
+      pass.leave_open();
+      WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass));
+      tokens.push_back(sampling::greedy_token(pass.logits()));
+    }
+    tokens.erase(tokens.begin());
+    return tokens;
   });
 }
 
 void Engine::accept(TriedRows rows, std::span<const int32_t> n_tokens) {
   WEFT_CHECK(rows.reservations.size() == n_tokens.size());
-  for (size_t i = 0; i < n_tokens.size(); ++i) rows.reservations[i].commit(n_tokens[i]);
+  for (size_t i = 0; i < n_tokens.size(); ++i) {
+    kv::Reservation& rows_of_one = rows.reservations[i];
+    end_speculation(rows_of_one.sequence(), n_tokens[i] == rows_of_one.end() - rows_of_one.begin());
+    rows_of_one.commit(n_tokens[i]);
+  }
   if (forward_->on_commit()) forward_->on_commit()();
   give_back_memory();
+}
+
+// A draft's selection that was wrong is made anew. Where the answer is sparse decoding's it stays,
+// as the answer must not depend on drafts.
+void Engine::end_speculation(kv::SequenceId sequence, bool all_accepted) {
+  if (draft_.kind != spec::DrafterKind::kSelf || selector_ == nullptr) return;
+  sparse::SelectionLocks* locks = selector_->locks();
+  if (locks == nullptr) return;
+  locks->end_speculation(sequence);
+  if (!all_accepted && answers_dense() && sparse_.lock.checkpoint == sparse::Checkpoint::kSelect) {
+    locks->unlock(sequence);
+  }
 }
 
 int64_t Engine::tried_rows(const kv::OwnedSequence& sequence) const {
   const int32_t begin = sequence.length();
   return std::min<int64_t>({int64_t{context_tokens_} - begin, step_rows_,
-                            int64_t{self_extend_.next_change(begin)} - begin});
+                            int64_t{self_extend_.next_change(begin)} - begin,
+                            rows_before_checkpoint(sequence)});
 }
 
 Status Engine::score(std::span<const Appended> appended, std::span<const int64_t> wanted,
@@ -182,7 +323,7 @@ Status Engine::score(std::span<const Appended> appended, std::span<const int64_t
   int64_t begin = 0;  // rows that were run
   for (const Appended& one : appended) {
     for (std::span<const int32_t> rest = one.tokens; !rest.empty();) {
-      const int64_t n_rows = rows_of_step({one.sequence, rest});
+      const int64_t n_rows = rows_of_step({one.sequence, rest}, model::RowKind::kPrompt);
       std::vector<int64_t> rows;
       for (const int64_t row : wanted) {
         if (row >= begin && row < begin + n_rows) rows.push_back(row - begin);

@@ -306,7 +306,8 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
       dropped_tokens += n_dropped;
       WEFT_ASSIGN_OR_RETURN(
           const std::vector<int32_t> rows,
-          speculation.rows_after(*next, draft_room(engine, sequence, text->tokens_left())));
+          speculation.rows_after(sequence, *next,
+                                 draft_room(engine, sequence, text->tokens_left())));
       const int64_t step_ns = engine.env().monotonic_ns();
       const Appended appended[] = {{&sequence, rows}};
       WEFT_ASSIGN_OR_RETURN(TriedRows tried, engine.try_rows(appended));

@@ -18,6 +18,8 @@ std::unique_ptr<spec::Drafter> make_drafter(Engine& engine) {
       return nullptr;
     case spec::DrafterKind::kNgram:
       return std::make_unique<spec::NgramDrafter>();
+    case spec::DrafterKind::kSelf:
+      return std::make_unique<SelfDrafter>(engine);
     case spec::DrafterKind::kModel:
       return std::make_unique<ModelDrafter>(*engine.draft_engine());
   }
@@ -28,10 +30,13 @@ std::unique_ptr<spec::Drafter> make_drafter(Engine& engine) {
 
 Speculation::Speculation(Engine& engine, std::span<const int32_t> text)
     : engine_(engine), drafter_(make_drafter(engine)), length_(engine.draft_options().most_tokens) {
-  if (drafter_ != nullptr) drafter_->add(text);
+  if (drafter_ == nullptr) return;
+  drafter_->add(text);
+  self_ = dynamic_cast<SelfDrafter*>(drafter_.get());
 }
 
-Result<std::vector<int32_t>> Speculation::rows_after(int32_t newest, int64_t room, int64_t n_rows) {
+Result<std::vector<int32_t>> Speculation::rows_after(const kv::OwnedSequence& sequence,
+                                                     int32_t newest, int64_t room, int64_t n_rows) {
   std::vector<int32_t> rows{newest};
   draft_.clear();
   if (drafter_ == nullptr) return rows;
@@ -39,6 +44,7 @@ Result<std::vector<int32_t>> Speculation::rows_after(int32_t newest, int64_t roo
   spec::StepCost& cost = engine_.step_cost();
   const int64_t begin_ns = engine_.env().monotonic_ns();
   drafter_->add(rows);
+  if (self_ != nullptr) self_->look_at(sequence);
   evidence_ = drafter_->evidence();
   int64_t n = std::min<int64_t>(length_.choose(evidence_, cost.of_draft(n_rows)), room);
   if (n > 0) {

@@ -48,7 +48,8 @@ AttentionRows sequence_rows(Isa isa, const AttentionArgs& args, const AttentionS
           .softcap = args.softcap,
           .q = row_at(args.q, row),
           .out = row_at(args.out, row),
-          .log_sum_exp = row_at(args.log_sum_exp, row)};
+          .log_sum_exp = row_at(args.log_sum_exp, row),
+          .page_log_sums = sequence.page_log_sums};
 }
 
 /// Aborts unless the shapes of all arguments agree; returns the number of the step's rows.
@@ -171,6 +172,10 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
     if (!sequence.heads.empty()) {
       WEFT_CHECK(sequence.kernel_class == KernelClass::kDecode && n_rows == 1);
       WEFT_CHECK(std::ssize(sequence.heads) == kv.n_kv_heads && args.first_slots.empty());
+    }
+    if (sequence.page_log_sums != nullptr) {
+      WEFT_CHECK(sequence.kernel_class == KernelClass::kDecode && n_rows == 1);
+      WEFT_CHECK(sequence.heads.empty() && args.first_slots.empty());
     }
     if (sequence.kernel_class == KernelClass::kDecode) {
       plan_decode(rows, i, n_rows, partial_floats, plan);

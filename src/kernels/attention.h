@@ -24,6 +24,10 @@ struct AttentionSequence {
   KernelClass kernel_class = KernelClass::kPrefill;
   std::span<const HeadPages> heads = {};  // [n_kv_heads], of one decode row without a window; none:
                                           // it reads all pages
+  /// Or null; of one decode row that reads all pages, without a window: [n_heads][n_pages] for the
+  /// pages up to its own, log of the sum of exp(score) over each page's visible keys. Less the log
+  /// of the sum over all of them, that is the page's share of the head's attention.
+  float* page_log_sums = nullptr;
 };
 
 /// q, out: [n_rows, n_heads * head_dim], dense; q rotated, not scaled. slots, first_slots [n_rows],

@@ -99,6 +99,27 @@ void softmax(const Work& w, int32_t first, int32_t n_heads, int32_t n) {
   for (int32_t i = 0; i < n_heads; ++i) w.sum[first + i] += reduce_add(sums[i]);
 }
 
+/// Joins what the keys [begin, end) of one block weigh, page by page, to what their pages weighed
+/// before it: a split is whole pages, so that nobody else writes these. By libm, as it tells pages
+/// apart and no result is made of it.
+void add_page_sums(const AttentionRows& rows, const Work& w, int64_t row, int32_t kv_head,
+                   int64_t begin, int64_t end) {
+  const int64_t page_tokens = rows.kv.layout.page_tokens;
+  const int64_t n_pages = rows.slots[row] / page_tokens + 1;
+  for (int32_t h = 0; h < rows.group; ++h) {
+    float* sums = rows.page_log_sums + (kv_head * rows.group + h) * n_pages;
+    const float* weights = w.scores + h * kBlockKeys;
+    for (int64_t slot = begin; slot < end;) {
+      const int64_t page = slot / page_tokens;
+      const int64_t page_end = (page + 1) * page_tokens < end ? (page + 1) * page_tokens : end;
+      const bool is_first = slot % page_tokens == 0;
+      float sum = is_first ? 0.0f : expf(sums[page] - w.max[h] * kLn2);
+      for (; slot < page_end; ++slot) sum += weights[slot - begin];
+      sums[page] = w.max[h] * kLn2 + logf(sum);
+    }
+  }
+}
+
 int64_t scratch_floats(int32_t group, int32_t head_dim) {
   return int64_t{group} * (padded(head_dim) + kBlockKeys);
 }
@@ -161,6 +182,7 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
       const int32_t n = block_end - begin;
       n == kBlockKeys ? softmax<true>(w, h, n_heads, n) : softmax<false>(w, h, n_heads, n);
     }
+    if (rows.page_log_sums != nullptr) add_page_sums(rows, w, row, kv_head, begin, block_end);
     rows.v_codec->add_values(keys, group, w.scores, w.out);
   }
 }

@@ -35,6 +35,7 @@ struct AttentionRows {
   const float* q;
   float* out;
   float* log_sum_exp;
+  float* page_log_sums;  // of one decode row: [n_heads][pages up to its own], or null
 };
 
 /// The first slot that the row sees.

@@ -129,7 +129,10 @@ void Batch::selecting_rows(const Block& block, int32_t layer, MatrixView<const f
       out.push_back({.sequence = group.sequence,
                      .slot = rows_.slots[row],
                      .q = q.row(row - block.row_begin).data(),
-                     .block_table = cache_->layer_table(group.sequence, layer)});
+                     .block_table = cache_->layer_table(group.sequence, layer),
+                     .use = group.kind == RowKind::kDense   ? kv::RowUse::kReadsAll
+                            : group.kind == RowKind::kDraft ? kv::RowUse::kDraft
+                                                            : kv::RowUse::kDecode});
     }
   }
 }

@@ -28,6 +28,8 @@ enum class RowKind : uint8_t {
   kPrompt,  // given text: prefill's kernels, however few rows
   kDecode,  // a token that was generated: decode's kernels, however many rows
   kVerify,  // a drafted token, which decode's rows must equal: the same kernels
+  kDraft,   // a token of the model's own draft, run to guess the next one: the same kernels
+  kDense,   // a generated token that reads all pages, whatever a selector says: the same kernels
 };
 inline constexpr kernels::KernelClass kernel_class(RowKind kind) {
   return kind == RowKind::kPrompt ? kernels::KernelClass::kPrefill : kernels::KernelClass::kDecode;

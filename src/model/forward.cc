@@ -255,27 +255,39 @@ void ForwardPass::attend(const Batch& batch, int32_t layer, const Block& block,
   } else {
     kernels::attention(context_, args, batch.plan_of(block, layer));
   }
+  const int64_t attended_ns = is_timed ? clock_->monotonic_ns() : 0;
+  if (!page_sums_of_rows_.empty()) {
+    selector_->attended(context_, selecting_layer(batch, layer, args), page_sums_of_rows_);
+  }
   if (is_timed) {
-    attention_times_[layer].select_ns += selected_ns - begin_ns;
-    attention_times_[layer].attend_ns += clock_->monotonic_ns() - selected_ns;
+    attention_times_[layer].attend_ns += attended_ns - selected_ns;
+    attention_times_[layer].select_ns +=
+        selected_ns - begin_ns + clock_->monotonic_ns() - attended_ns;
   }
   if (!hooks.received.empty()) kernels::attention_received(context_, args, hooks.received);
 }
 
+kv::SelectingLayer ForwardPass::selecting_layer(const Batch& batch, int32_t layer,
+                                                const kernels::AttentionArgs& args) const {
+  return {.cache = *batch.cache_,
+          .layer = layer,
+          .n_heads = args.n_heads,
+          .scale = args.scale,
+          .softcap = args.softcap,
+          .rows = selecting_rows_};
+}
+
 /// Lists of pages in place of the rows' block tables, where the selector has some for a row: each
-/// row is a sequence of its own then, which changes none of its bits. False: all read all pages.
+/// row is a sequence of its own then, which changes none of its bits. False: all read all pages,
+/// and nobody wants to know what they attend to.
 bool ForwardPass::select_pages(const Batch& batch, int32_t layer, const Block& block,
                                kernels::AttentionArgs& args) {
+  page_sums_of_rows_.clear();
   const bool may_select = selector_ != nullptr && block.kernel_class == KernelClass::kDecode &&
                           model_.config().layers[layer].window_tokens == 0;
   if (!may_select) return false;
   batch.selecting_rows(block, layer, args.q, selecting_rows_);
-  const auto lists = selector_->select(context_, {.cache = *batch.cache_,
-                                                  .layer = layer,
-                                                  .n_heads = args.n_heads,
-                                                  .scale = args.scale,
-                                                  .softcap = args.softcap,
-                                                  .rows = selecting_rows_});
+  const auto lists = selector_->select(context_, selecting_layer(batch, layer, args));
   selected_.clear();
   bool any = false;
   for (int64_t row = 0; row < block.n_rows; ++row) {
@@ -286,8 +298,30 @@ bool ForwardPass::select_pages(const Batch& batch, int32_t layer, const Block& b
                          .heads = lists[row]});
     any |= !lists[row].empty();
   }
+  any |= ask_for_page_sums(batch.cache_->page_tokens(), args.n_heads);
   if (any) args.sequences = selected_;
   return any;
+}
+
+/// Of the rows in selected_ that read all pages, where the selector wants to see what they attend
+/// to; whether there are any.
+bool ForwardPass::ask_for_page_sums(int32_t page_tokens, int32_t n_heads) {
+  if (!selector_->sees_attention()) return false;
+  const auto n_pages = [&](const kv::SelectingRow& row) -> int64_t {
+    return row.use == kv::RowUse::kReadsAll ? row.slot / page_tokens + 1 : 0;
+  };
+  int64_t n_floats = 0;
+  for (const kv::SelectingRow& row : selecting_rows_) n_floats += n_heads * n_pages(row);
+  if (n_floats == 0) return false;
+  page_log_sums_.resize(n_floats);
+  float* sums = page_log_sums_.data();
+  for (size_t i = 0; i < selecting_rows_.size(); ++i) {
+    const int64_t n = n_pages(selecting_rows_[i]);
+    if (n > 0) selected_[i].page_log_sums = sums;
+    page_sums_of_rows_.push_back({sums, n > 0 ? n_heads : 0, n});
+    sums += n_heads * n;
+  }
+  return true;
 }
 
 /// x += Wdown (activation(Wgate norm(x)) * Wup norm(x)), or a mixture of such.

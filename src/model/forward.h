@@ -111,6 +111,9 @@ class ForwardPass {
   bool must_see_every_row(const Batch& batch, std::span<const int64_t> wanted) const;
   bool select_pages(const Batch& batch, int32_t layer, const Block& block,
                     kernels::AttentionArgs& args);
+  kv::SelectingLayer selecting_layer(const Batch& batch, int32_t layer,
+                                     const kernels::AttentionArgs& args) const;
+  bool ask_for_page_sums(int32_t page_tokens, int32_t n_heads);
   void feed_forward(const FeedForwardWeights& w, MatrixView<const float> x,
                     kernels::KernelClass kernel_class, MatrixView<float> out);
   void mixture_of_experts(const LayerWeights& w, const Block& block);
@@ -139,6 +142,8 @@ class ForwardPass {
   std::vector<AttentionTime> attention_times_;        // [n_layers]
   std::vector<kv::SelectingRow> selecting_rows_;      // of the block at hand; the same with pages
   std::vector<kernels::AttentionSequence> selected_;  // chosen
+  std::vector<float> page_log_sums_;                  // of rows that read all, where they are
+  std::vector<kv::PageLogSums> page_sums_of_rows_;    // wanted: [rows]
 };
 
 }  // namespace weft::model

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/narrow.h"
+#include "sparse/mass_scorer.h"
 
 namespace weft::sparse {
 namespace {
@@ -40,6 +41,17 @@ int32_t retained_count(std::span<const float> scores, double retain) {
   return n;
 }
 
+/// Places in the sequence's block table, from those of candidates that begin at `first`.
+Selection selection_of(std::span<const kernels::PageChoice> choices, int32_t first) {
+  Selection selection;
+  for (const kernels::PageChoice& choice : choices) {
+    std::vector<int32_t>& places =
+        selection.emplace_back(choice.chosen.begin(), choice.chosen.end());
+    for (int32_t& place : places) place += first;
+  }
+  return selection;
+}
+
 }  // namespace
 
 BudgetedSelector::BudgetedSelector(const SparseOptions& options, std::vector<bool> selects,
@@ -56,6 +68,7 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
   budgets_.clear();
   actions_.clear();
   scoring_.clear();
+  alone_.clear();
   const kernels::KvLayout& layout = layer.cache.layout();
   for (int64_t i = 0; i < std::ssize(layer.rows); ++i) {
     const kv::SelectingRow& row = layer.rows[i];
@@ -63,13 +76,16 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
     const int64_t bytes = (int64_t{row.slot} + 1) * kernels::kv_token_bytes(layout);
     counters_.kv_bytes += bytes;
     counters_.kv_bytes_read += bytes;  // less what is not chosen: make_lists
-    if (!selects_[layer.layer]) {
+    if (row.use == kv::RowUse::kReadsAll) {
+      ++counters_.reads_in_dense_passes;
+    } else if (!selects_[layer.layer]) {
       ++counters_.reads_in_dense_layers;
     } else if (budget.reads_all()) {
       ++counters_.reads_within_budget;
     } else {
-      actions_.push_back(locks_ ? locks_->action(layer.cache, row.sequence, row.slot, layer.layer)
-                                : Action::kChoose);
+      actions_.push_back(locks_ && !is_alone(row)
+                             ? locks_->action(layer.cache, row.sequence, row.slot, layer.layer)
+                             : Action::kChoose);
       if (actions_.back() != Action::kRead) scoring_.push_back(std::ssize(choosers_));
       choosers_.push_back(i);
       budgets_.push_back(budget);
@@ -169,28 +185,107 @@ void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
       chosen_of_[scoring_[i] * n_kv_heads + head] = own[head].chosen;
     }
     if (!locks_) continue;
-    Selection selection;
-    for (const kernels::PageChoice& choice : own) {
-      std::vector<int32_t>& places =
-          selection.emplace_back(choice.chosen.begin(), choice.chosen.end());
-      for (int32_t& place : places) place += budgets_[scoring_[i]].first;
-    }
+    Selection selection = selection_of(own, budgets_[scoring_[i]].first);
     const kv::SelectingRow& row = layer.rows[choosers_[scoring_[i]]];
-    if (actions_[scoring_[i]] == Action::kChoose) {
+    if (is_alone(row)) {
+      alone_.push_back(std::move(selection));
+    } else if (actions_[scoring_[i]] == Action::kChoose) {
       locks_->lock(row.sequence, row.slot, layer.layer, std::move(selection));
     } else {
       locks_->checkpoint(row.sequence, row.slot, layer.layer, std::move(selection));
     }
   }
   if (!locks_) return;
+  size_t n_alone = 0;
   for (size_t i = 0; i < choosers_.size(); ++i) {
     const kv::SelectingRow& row = layer.rows[choosers_[i]];
-    const Selection& kept = locks_->get_selection(row.sequence, row.slot, layer.layer);
+    const Selection& kept = is_alone(row)
+                                ? alone_[n_alone++]
+                                : locks_->get_selection(row.sequence, row.slot, layer.layer);
+    if (row.use == kv::RowUse::kDraft) {
+      locks_->drafted(row.sequence, row.slot, layer.layer, kept);
+    } else {
+      locks_->verified(row.sequence, row.slot, layer.layer, kept);
+    }
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       chosen_of_[i * n_kv_heads + head] = kept[head];
     }
   }
   counters_.locks = locks_->counters();
+}
+
+void BudgetedSelector::attended(const kernels::Context& context, const kv::SelectingLayer& layer,
+                                std::span<const kv::PageLogSums> sums) {
+  if (!selects_[layer.layer]) return;
+  const int64_t begin_ns = env_.monotonic_ns();
+  for (size_t i = 0; i < layer.rows.size();) {
+    const auto goes_on = [&](const kv::SelectingRow& row) {
+      return row.sequence == layer.rows[i].sequence && row.use == layer.rows[i].use;
+    };
+    const auto rest = layer.rows.subspan(i);
+    const size_t n = std::ranges::find_if_not(rest, goes_on) - rest.begin();
+    if (rest[0].use == kv::RowUse::kReadsAll) {
+      learn(context, layer, rest.first(n), sums.subspan(i, n));
+    }
+    i += n;
+  }
+  add_time(begin_ns, counters_.choose_ns);
+}
+
+// By what all rows of the pass attend to, and not the newest alone: docs/sparse.md has what the
+// next tokens lose with either. The selection is the newest token's, the first that is not part of
+// the sequence yet: whatever comes of a draft after it, it stays.
+void BudgetedSelector::learn(const kernels::Context& context, const kv::SelectingLayer& layer,
+                             std::span<const kv::SelectingRow> rows,
+                             std::span<const kv::PageLogSums> sums) {
+  const auto is_new = [&](const kv::SelectingRow& row) {
+    return row.slot >= layer.cache.length(row.sequence);
+  };
+  const kv::SelectingRow& newest = *std::ranges::find_if(rows.first(rows.size() - 1), is_new);
+  const PageBudget budget = page_budget(options_, newest.slot, layer.cache.page_tokens());
+  if (budget.reads_all()) return;
+  budgets_.assign(1, budget);
+  scoring_.assign(1, 0);
+  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
+  scores_.assign(n_kv_heads * budget.n_candidates(), 0.0f);
+  const MatrixView<float> scores(scores_, budget.n_candidates());
+  for (const kv::PageLogSums& one : sums) {
+    add_group_shares(context, one, budget.first, scores);
+  }
+  const Action action =
+      locks_->action_of_dense(layer.cache, newest.sequence, newest.slot, layer.layer);
+  if (action == Action::kCompare) measure_lock(layer, newest, budget, std::ssize(rows));
+  for (float& score : scores_) score = std::log(score);
+  candidates_.assign(1, {.row = &newest, .first = budget.first, .scores = scores});
+  choose(context, layer);
+  Selection selection = selection_of(choices_, budget.first);
+  if (action == Action::kChoose) {
+    locks_->lock(newest.sequence, newest.slot, layer.layer, std::move(selection));
+  } else {
+    locks_->checkpoint(newest.sequence, newest.slot, layer.layer, std::move(selection));
+  }
+  counters_.locks = locks_->counters();
+}
+
+/// What the rows' attention, in scores_ by now, had in the pages that were kept until here.
+void BudgetedSelector::measure_lock(const kv::SelectingLayer& layer, const kv::SelectingRow& newest,
+                                    const PageBudget& budget, int64_t n_rows) {
+  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
+  const double all = 1.0 * n_rows * layer.n_heads / n_kv_heads;
+  const Selection& kept = locks_->get_selection(newest.sequence, newest.slot - 1, layer.layer);
+  const MatrixView<float> scores(scores_, budget.n_candidates());
+  for (int64_t head = 0; head < n_kv_heads; ++head) {
+    std::vector<bool> is_read(budget.n_candidates());
+    for (const int32_t place : kept[head]) {
+      if (place >= budget.first && place < budget.end) is_read[place - budget.first] = true;
+    }
+    double lost = 0;
+    for (int32_t i = 0; i < budget.n_candidates(); ++i) {
+      if (!is_read[i]) lost += scores.row(head)[i];
+    }
+    counters_.locked_mass += 1 - lost / all;
+    ++counters_.locked_mass_count;
+  }
 }
 
 /// Of every KV head the pages that it reads; what they have less than all is taken off the bytes.

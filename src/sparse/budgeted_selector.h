@@ -20,6 +20,11 @@ class BudgetedSelector : public CountingSelector {
                    std::unique_ptr<PageScorer> scorer);
   std::span<const std::span<const kernels::HeadPages>> select(
       const kernels::Context& context, const kv::SelectingLayer& layer) override;
+  bool sees_attention() const override {
+    return options_.lock.is_on() && options_.lock.checkpoint == Checkpoint::kDense;
+  }
+  void attended(const kernels::Context& context, const kv::SelectingLayer& layer,
+                std::span<const kv::PageLogSums> sums) override;
   bool remembers() const override {
     return locks_.has_value() || (scorer_ != nullptr && scorer_->remembers());
   }
@@ -29,6 +34,12 @@ class BudgetedSelector : public CountingSelector {
   }
   const SparseCounters& counters() const override { return counters_; }
   const std::vector<bool>& selects() const override { return selects_; }
+  SelectionLocks* locks() override { return locks_ ? &*locks_ : nullptr; }
+  void add_dense_pass(int64_t n_tokens, double drift) override {
+    ++counters_.dense_passes;
+    counters_.rewritten_tokens += n_tokens;
+    counters_.drift += drift;
+  }
 
  private:
   using Action = SelectionLocks::Action;
@@ -37,6 +48,15 @@ class BudgetedSelector : public CountingSelector {
   /// Sees to it that locks have what was chosen, and that all rows read what locks have.
   void keep(const kv::SelectingLayer& layer);
   void make_lists(const kv::SelectingLayer& layer);
+  /// Whether the row's pages are nobody else's: of a draft that shares none with what verifies it.
+  bool is_alone(const kv::SelectingRow& row) const {
+    return row.use == kv::RowUse::kDraft && !options_.lock.drafts_share;
+  }
+  /// Of one sequence's rows, what the next ones are to read.
+  void learn(const kernels::Context& context, const kv::SelectingLayer& layer,
+             std::span<const kv::SelectingRow> rows, std::span<const kv::PageLogSums> sums);
+  void measure_lock(const kv::SelectingLayer& layer, const kv::SelectingRow& newest,
+                    const PageBudget& budget, int64_t n_rows);
   void measure(const kernels::Context& context, const kv::SelectingLayer& layer);
   /// The time since then is that part's; returns now.
   int64_t add_time(int64_t since_ns, int64_t& part_ns);
@@ -59,6 +79,7 @@ class BudgetedSelector : public CountingSelector {
   std::vector<float> scores_;                 // [scoring][n_kv_heads][candidates]
   std::vector<int32_t> chosen_;               // [scoring][n_kv_heads][chosen], of the candidates
   std::vector<kernels::PageChoice> choices_;  // [scoring][n_kv_heads]
+  std::vector<Selection> alone_;              // of those that share none
   std::vector<std::span<const int32_t>> chosen_of_;         // [choosers][n_kv_heads]
   std::vector<int32_t> pages_;                              // [choosers][n_kv_heads][read], ids
   std::vector<kernels::HeadPages> heads_;                   // [choosers][n_kv_heads]

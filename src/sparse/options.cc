@@ -58,6 +58,12 @@ Status SparseOptions::check(int32_t page_tokens) const {
         "0 or more, a lock lasts 1 token or more",
         lock.interval_tokens, lock.duration_tokens, lock.update_threshold));
   }
+  if (lock.checkpoint == Checkpoint::kDense && lock.interval_tokens > kMostRewritten) {
+    return invalid_argument(
+        fmt::format("--checkpoint dense runs the tokens of {} (--lock-interval) in one step: {} at "
+                    "most",
+                    lock.interval_tokens, kMostRewritten));
+  }
   if (lock.is_on() && lock.duration_tokens < lock.interval_tokens) {
     return invalid_argument(
         fmt::format("a lock that lasts {} tokens (--lock-duration) is never compared after {} "

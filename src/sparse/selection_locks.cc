@@ -21,6 +21,13 @@ int64_t n_differences(std::span<const int32_t> a, std::span<const int32_t> b) {
 
 }  // namespace
 
+int64_t verify_consistency(const Selection& draft, const Selection& target) {
+  WEFT_CHECK(draft.size() == target.size());
+  int64_t n = 0;
+  for (size_t head = 0; head < draft.size(); ++head) n += draft[head] != target[head] ? 1 : 0;
+  return n;
+}
+
 std::optional<LockState> next_state(LockState state, LockEvent event) {
   using enum LockState;
   constexpr auto kNever = std::nullopt;
@@ -47,14 +54,17 @@ void SelectionLocks::advance(Layer& layer, LockEvent event, bool counts) {
 }
 
 void SelectionLocks::forget_ended(const kv::Cache& cache) {
-  std::erase_if(locks_, [&](const auto& one) { return !cache.contains(one.first); });
+  const auto is_gone = [&](const auto& one) { return !cache.contains(one.first); };
+  std::erase_if(locks_, is_gone);
+  std::erase_if(speculations_, is_gone);
 }
 
 // The lock's pages are those that the sequence has in its places, for as long as its changes are
 // counted the same: page handles were compared here first, and a page that compaction moved ended
 // the lock. When it moves depends on the sequences beside it, and so then did the answers.
 SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::SequenceId sequence,
-                                              int32_t slot, int32_t layer) {
+                                              int32_t slot, int32_t layer,
+                                              int32_t interval_tokens) {
   if (!locks_.contains(sequence)) forget_ended(cache);
   if (counted_layer_ < 0) counted_layer_ = layer;
   const bool counts = layer == counted_layer_;
@@ -76,12 +86,16 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
   if (last == nullptr || slot - last->lock_slot >= options_.duration_tokens) {
     if (own.state != LockState::kUnlocked) advance(own, LockEvent::kEnd, counts);
     advance(own, LockEvent::kChosen, counts);
-    own.kept.push_back({.slot = slot, .lock_slot = slot, .selection = {}});
+    own.kept.push_back(
+        {.slot = slot, .lock_slot = slot, .is_dense = interval_tokens == 0, .selection = {}});
     return Action::kChoose;
   }
-  if (slot - last->slot >= options_.interval_tokens) {
+  if (slot - last->slot >= interval_tokens) {
     advance(own, LockEvent::kDue, counts);
-    own.kept.push_back({.slot = slot, .lock_slot = last->lock_slot, .selection = {}});
+    own.kept.push_back({.slot = slot,
+                        .lock_slot = last->lock_slot,
+                        .is_dense = interval_tokens == 0,
+                        .selection = {}});
     return Action::kCompare;
   }
   advance(own, LockEvent::kStep, counts);
@@ -118,6 +132,72 @@ void SelectionLocks::checkpoint(kv::SequenceId sequence, int32_t slot, int32_t l
   }
   kept_for(sequence, slot, layer).selection = std::move(kept);
 }
+
+const SelectionLocks::Kept* SelectionLocks::newest_before(const kv::Cache& cache,
+                                                          kv::SequenceId sequence,
+                                                          int32_t slot) const {
+  const auto lock = locks_.find(sequence);
+  if (lock == locks_.end() || lock->second.changes != cache.changes(sequence)) return nullptr;
+  const std::vector<Kept>& kept = lock->second.layers[counted_layer_].kept;
+  const auto after = std::ranges::lower_bound(kept, slot, {}, &Kept::slot);
+  return after == kept.begin() ? nullptr : &*std::prev(after);
+}
+
+std::optional<int32_t> SelectionLocks::checkpoint_from(const kv::Cache& cache,
+                                                       kv::SequenceId sequence,
+                                                       int32_t slot) const {
+  const Kept* last = newest_before(cache, sequence, slot);
+  if (last == nullptr || slot - last->slot < options_.interval_tokens) return std::nullopt;
+  return last->is_dense ? last->slot + 1 : last->slot;
+}
+
+int32_t SelectionLocks::last_before_checkpoint(const kv::Cache& cache, kv::SequenceId sequence,
+                                               int32_t slot) const {
+  const Kept* last = newest_before(cache, sequence, slot);
+  const int32_t first = last == nullptr ? slot : last->slot;
+  return std::max(slot, first + options_.interval_tokens - 1);
+}
+
+void SelectionLocks::begin_dense_pass(const kv::Cache& cache, kv::SequenceId sequence) {
+  const auto lock = locks_.find(sequence);
+  if (lock != locks_.end()) lock->second.changes = cache.changes(sequence);
+}
+
+void SelectionLocks::unlock(kv::SequenceId sequence) {
+  const auto lock = locks_.find(sequence);
+  if (lock == locks_.end()) return;
+  for (size_t layer = 0; layer < lock->second.layers.size(); ++layer) {
+    Layer& one = lock->second.layers[layer];
+    one.kept.clear();
+    if (one.state == LockState::kUnlocked) continue;
+    advance(one, LockEvent::kEnd, std::cmp_equal(layer, counted_layer_));
+  }
+}
+
+void SelectionLocks::begin_speculation(kv::SequenceId sequence, int32_t n) {
+  std::vector<Drafted>& rows = speculations_[sequence];
+  rows.clear();
+  rows.reserve(int64_t{n} * n_layers_);
+}
+
+void SelectionLocks::drafted(kv::SequenceId sequence, int32_t slot, int32_t layer,
+                             const Selection& selection) {
+  const auto rows = speculations_.find(sequence);
+  if (rows != speculations_.end()) rows->second.push_back({slot, layer, selection});
+}
+
+void SelectionLocks::verified(kv::SequenceId sequence, int32_t slot, int32_t layer,
+                              const Selection& selection) {
+  const auto rows = speculations_.find(sequence);
+  if (rows == speculations_.end()) return;
+  for (const Drafted& row : rows->second) {
+    if (row.slot != slot || row.layer != layer) continue;
+    counters_.compared_drafts += std::ssize(selection);
+    counters_.inconsistencies += verify_consistency(row.selection, selection);
+  }
+}
+
+void SelectionLocks::end_speculation(kv::SequenceId sequence) { speculations_.erase(sequence); }
 
 void SelectionLocks::written(kv::SequenceId sequence, int32_t slot, int32_t layer) {
   const auto lock = locks_.find(sequence);

@@ -16,14 +16,32 @@
 #include <span>
 #include <vector>
 
+#include "base/names.h"
 #include "kv/cache.h"
 
 namespace weft::sparse {
+
+/// What happens at a checkpoint.
+enum class Checkpoint {
+  kSelect,  // the newest row chooses by its policy
+  kDense,  // it and the rows since the last one run again over all pages, which makes their K and V
+           // those of dense decoding; what these rows attend to is the choice
+};
+inline constexpr Names kCheckpoints({
+    Named{Checkpoint::kSelect, "select"},
+    Named{Checkpoint::kDense, "dense"},
+});
+
+/// Tokens between dense checkpoints at most: they run in one step.
+inline constexpr int32_t kMostRewritten = 64;
 
 struct LockOptions {
   int32_t interval_tokens = 0;   // between checkpoints; 0: no locks, every step chooses
   int32_t duration_tokens = 16;  // so long after it was made a lock is made anew, compared or not
   int32_t update_threshold = 2;  // more pages than that, added and removed, replace a selection
+  Checkpoint checkpoint = Checkpoint::kSelect;
+  bool drafts_share =
+      true;  // the model's own drafts read what is kept; else they choose themselves
 
   bool is_on() const { return interval_tokens > 0; }
 };
@@ -55,10 +73,17 @@ struct LockCounters {
   int64_t kept = 0;
   int64_t updated = 0;
   int64_t locked_reads = 0;  // rows of a layer that read what was kept, and chose nothing
+  // Of the rows of drafts by the model itself that were verified with pages of their own, a
+  // selection of each layer and KV head, and those that were not the draft's:
+  int64_t compared_drafts = 0;
+  int64_t inconsistencies = 0;
 };
 
 /// Of each KV head the chosen pages, as places in the sequence's block table; ascending.
 using Selection = std::vector<std::vector<int32_t>>;
+
+/// KV heads of which the draft's row and the row that verified it chose other pages.
+int64_t verify_consistency(const Selection& draft, const Selection& target);
 
 /// One thread, that of the selector.
 class SelectionLocks {
@@ -74,7 +99,15 @@ class SelectionLocks {
     kCompare,  // choose, and compare with what is kept: checkpoint()
     kRead,     // get_selection()
   };
-  Action action(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot, int32_t layer);
+  Action action(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot, int32_t layer) {
+    return action(cache, sequence, slot, layer, options_.interval_tokens);
+  }
+  /// Of a row that saw all pages in a dense pass, and so chooses or compares in any case: kChoose
+  /// or kCompare.
+  Action action_of_dense(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot,
+                         int32_t layer) {
+    return action(cache, sequence, slot, layer, 0);
+  }
 
   /// What the layer keeps for the row. Valid until the sequence's next action at the layer.
   const Selection& get_selection(kv::SequenceId sequence, int32_t slot, int32_t layer);
@@ -83,6 +116,29 @@ class SelectionLocks {
   /// Replaces what differs from the row's selection by more than update_threshold, KV head by KV
   /// head; after kCompare. What was kept until then is there by now.
   void checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
+
+  /// Where a row at `slot` is a checkpoint's: the first slot whose row read chosen pages since the
+  /// last dense pass.
+  std::optional<int32_t> checkpoint_from(const kv::Cache& cache, kv::SequenceId sequence,
+                                         int32_t slot) const;
+  /// The last slot that rows from `slot` on may take before a checkpoint's.
+  int32_t last_before_checkpoint(const kv::Cache& cache, kv::SequenceId sequence,
+                                 int32_t slot) const;
+  /// A dense pass is about to write committed slots, which the cache counts as a change: it ends no
+  /// lock.
+  void begin_dense_pass(const kv::Cache& cache, kv::SequenceId sequence);
+
+  /// Ends the sequence's lock: its next row chooses.
+  void unlock(kv::SequenceId sequence);
+  /// The model itself drafts, n tokens, and then verifies them: until end_speculation() the rows
+  /// that verify are compared with the draft's. The draft's first row sees to it that there is a
+  /// lock.
+  void begin_speculation(kv::SequenceId sequence, int32_t n);
+  /// A draft's row at a layer read this.
+  void drafted(kv::SequenceId sequence, int32_t slot, int32_t layer, const Selection& selection);
+  /// A row that verifies reads this.
+  void verified(kv::SequenceId sequence, int32_t slot, int32_t layer, const Selection& selection);
+  void end_speculation(kv::SequenceId sequence);
 
   /// As PageSelector::written.
   void written(kv::SequenceId sequence, int32_t slot, int32_t layer);
@@ -96,17 +152,28 @@ class SelectionLocks {
   struct Kept {
     int32_t slot = 0;       // of the row
     int32_t lock_slot = 0;  // of the one that made the lock: the same, unless it compared
+    bool is_dense = false;  // the row saw all pages
     Selection selection;    // [n_kv_heads]
   };
   struct Layer {
     LockState state = LockState::kUnlocked;  // after the newest row
     std::vector<Kept> kept;  // by slots; the last of committed rows, and those of rows after that
   };
+  /// What a draft's row read.
+  struct Drafted {
+    int32_t slot = 0;
+    int32_t layer = 0;
+    Selection selection;
+  };
   struct Lock {
     int64_t changes = 0;        // of the sequence, when it was seen last
     std::vector<Layer> layers;  // [n_layers]
   };
 
+  Action action(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot, int32_t layer,
+                int32_t interval_tokens);
+  /// The newest that is kept for a row at `slot`, in the layer where locks are counted; null: none.
+  const Kept* newest_before(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot) const;
   void advance(Layer& layer, LockEvent event, bool counts);
   /// The newest of what the layer keeps that is no later than the slot.
   Kept& kept_for(kv::SequenceId sequence, int32_t slot, int32_t layer);
@@ -116,6 +183,7 @@ class SelectionLocks {
   int32_t n_layers_;
   int32_t counted_layer_ = -1;  // the first that selects: locks are counted there
   std::map<kv::SequenceId, Lock> locks_;
+  std::map<kv::SequenceId, std::vector<Drafted>> speculations_;
   LockCounters counters_;
 };
 

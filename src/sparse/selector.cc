@@ -62,6 +62,10 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
     page_bytes += scorer->scratch_floats_per_page(shape.n_heads) * sizeof(float);
     scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);
   }
+  // Of rows that see all pages, and a draft's: what they weigh.
+  if (options.lock.is_on() && options.lock.checkpoint == Checkpoint::kDense) {
+    page_bytes += shape.n_heads * sizeof(float);
+  }
   const int64_t measured =
       options.measure_every > 0 ? shape.n_slots * (shape.n_heads + 2) * sizeof(float) : 0;
   // Of each row's sequence what all layers keep, and a step's.

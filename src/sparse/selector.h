@@ -26,6 +26,7 @@ struct SparseCounters {
   // That read everything, and why:
   int64_t reads_in_dense_layers = 0;
   int64_t reads_within_budget = 0;
+  int64_t reads_in_dense_passes = 0;
   // Of those that chose:
   int64_t pages = 0;                 // of their contexts, of each KV head
   int64_t pages_read = 0;            // of them
@@ -35,6 +36,14 @@ struct SparseCounters {
   int64_t kv_bytes_read = 0;     // of them
   int64_t index_bytes_read = 0;  // by which pages were told apart
   LockCounters locks;
+  // What locks kept of the attention of dense passes, when these came to replace them: a sum over
+  // layers, KV heads and passes.
+  double locked_mass = 0;
+  int64_t locked_mass_count = 0;
+  // Of dense passes over tokens whose K and V were there:
+  int64_t dense_passes = 0;
+  int64_t rewritten_tokens = 0;
+  double drift = 0;  // sum over these of |K' - K| / |K'|, all layers that the pass wrote again
   // Where the time went:
   int64_t digest_ns = 0;  // making what pages are told apart by
   int64_t score_ns = 0;
@@ -51,6 +60,10 @@ class CountingSelector : public kv::PageSelector {
   virtual const SparseCounters& counters() const = 0;
   /// Layers that never choose read everything: [n_layers].
   virtual const std::vector<bool>& selects() const = 0;
+  /// Null where nothing is locked.
+  virtual SelectionLocks* locks() = 0;
+  /// A dense pass over so many tokens that were there has changed their K by that.
+  virtual void add_dense_pass(int64_t n_tokens, double drift) = 0;
 };
 
 /// options.check has passed and is_on(); selects: of each layer, as selecting_layers has it. `env`

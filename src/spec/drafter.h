@@ -14,6 +14,7 @@ namespace weft::spec {
 enum class DrafterKind {
   kNone,
   kNgram,
+  kSelf,
   kModel,
 };
 
@@ -21,15 +22,28 @@ enum class DrafterKind {
 inline constexpr Names kDrafters({
     Named{DrafterKind::kNone, "none"},
     Named{DrafterKind::kNgram, "ngram"},
+    Named{DrafterKind::kSelf, "self"},
     Named{DrafterKind::kModel, "model"},
+});
+
+/// By which attention drafts of the model itself are checked: over all pages, or over those that
+/// sparse decoding chooses, and so the answer is that of sparse decoding.
+enum class Verify {
+  kDense,
+  kLocked,
+};
+inline constexpr Names kVerifies({
+    Named{Verify::kDense, "dense"},
+    Named{Verify::kLocked, "locked"},
 });
 
 inline constexpr int32_t kMostDraftTokens = 64;
 
 struct DraftOptions {
   DrafterKind kind = DrafterKind::kNone;
-  int32_t most_tokens = 8;  // of a draft
-  std::string model_path;   // of kModel
+  int32_t most_tokens = 8;         // of a draft
+  std::string model_path;          // of kModel
+  Verify verify = Verify::kDense;  // of kSelf
 
   bool is_on() const { return kind != DrafterKind::kNone; }
 };

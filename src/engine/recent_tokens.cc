@@ -1,0 +1,36 @@
+#include "engine/recent_tokens.h"
+
+#include <algorithm>
+
+#include "base/narrow.h"
+
+namespace weft::engine {
+
+void RecentTokens::add(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot,
+                       std::span<const int32_t> tokens) {
+  if (!runs_.contains(sequence)) {
+    std::erase_if(runs_, [&](const auto& run) { return !cache.contains(run.first); });
+  }
+  Run& run = runs_[sequence];
+  const int64_t n_before = int64_t{slot} - run.first_slot;
+  const bool goes_on =
+      run.changes == cache.changes(sequence) && n_before >= 0 && n_before <= std::ssize(run.tokens);
+  if (!goes_on) run = {.changes = cache.changes(sequence), .first_slot = slot, .tokens = {}};
+  run.tokens.resize(goes_on ? n_before : 0);
+  run.tokens.insert(run.tokens.end(), tokens.begin(), tokens.end());
+  const int64_t n_over = std::ssize(run.tokens) - most_;
+  if (n_over <= 0) return;
+  run.tokens.erase(run.tokens.begin(), run.tokens.begin() + n_over);
+  run.first_slot += narrow<int32_t>(n_over);
+}
+
+std::span<const int32_t> RecentTokens::of(const kv::Cache& cache, kv::SequenceId sequence,
+                                          int32_t begin, int32_t end) const {
+  const auto found = runs_.find(sequence);
+  if (found == runs_.end() || found->second.changes != cache.changes(sequence)) return {};
+  const Run& run = found->second;
+  if (begin < run.first_slot || end > run.first_slot + std::ssize(run.tokens)) return {};
+  return std::span(run.tokens).subspan(begin - run.first_slot, end - begin);
+}
+
+}  // namespace weft::engine
