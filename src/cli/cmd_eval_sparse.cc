@@ -37,6 +37,7 @@ struct EvalSparseFlags {
   std::string locks = "0";  // intervals; 0: none
   std::string lengths;      // "": three quarters of the context
   std::string file;
+  std::string checkpoints = "select";
   int32_t n_trials = 20;
   uint64_t seed = 1;
   int32_t dense_layers = -1;  // --dense-layers, once the settings have it
@@ -61,12 +62,29 @@ Result<std::vector<int32_t>> numbers_of(const std::string& flag, const std::stri
   return numbers;
 }
 
+Result<std::vector<sparse::Checkpoint>> checkpoints_of(const EvalSparseFlags& flags) {
+  std::vector<sparse::Checkpoint> checkpoints;
+  for (const std::string& name : split_list(flags.checkpoints)) {
+    const std::optional<sparse::Checkpoint> one = sparse::kCheckpoints.find(name);
+    if (!one) {
+      return invalid_argument(fmt::format("--checkpoints {}: must be of {}, with commas between",
+                                          flags.checkpoints, sparse::kCheckpoints.listed()));
+    }
+    if (std::ranges::count(checkpoints, *one) == 0) checkpoints.push_back(*one);
+  }
+  if (flags.checkpoints != "select" && flags.locks == "0") {
+    return invalid_argument("--checkpoints goes with --lock-intervals");
+  }
+  return checkpoints;
+}
+
 /// Each policy at each budget; dense has none.
 Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> budgets,
                         numbers_of("--budgets", flags.budgets, 1));
   WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> intervals,
                         numbers_of("--lock-intervals", flags.locks, 0));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<sparse::Checkpoint> checkpoints, checkpoints_of(flags));
   std::vector<sparse::SparseOptions> settings;
   std::vector<std::string> names;
   for (const std::string& name : split_list(flags.policies)) {
@@ -91,7 +109,10 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
       for (const int32_t interval : intervals) {
         setting.lock.interval_tokens = interval;
         setting.lock.duration_tokens = sparse::usual_duration(interval);
-        settings.push_back(setting);
+        for (const sparse::Checkpoint checkpoint : checkpoints) {
+          setting.lock.checkpoint = checkpoint;
+          if (interval > 0 || checkpoint == checkpoints.front()) settings.push_back(setting);
+        }
       }
     }
   }
@@ -164,6 +185,7 @@ Json row_json(const eval::SparseRow& r) {
           {"budget", or_null(r.budget_tokens)},
           {"length", r.length_tokens},
           {"lock_interval", or_null(r.lock_interval)},
+          {"checkpoint", r.checkpoint.empty() ? Json() : Json(r.checkpoint)},
           {"update_rate", or_null(r.update_rate)},
           {"depth", or_null(r.depth)},
           {"trials", r.trials},
@@ -192,9 +214,12 @@ std::string result_text(const eval::SparseRow& r) {
   return fmt::format("{:.1f} % right", 100 * r.accuracy.value_or(0));
 }
 
-/// "quest/8": with what is chosen kept, and compared each 8 tokens.
+/// "quest/8": with what is chosen kept, and compared each 8 tokens; "quest/8 dense": by a dense
+/// pass.
 std::string policy_text(const eval::SparseRow& r) {
-  return r.lock_interval ? fmt::format("{}/{}", r.policy, *r.lock_interval) : r.policy;
+  if (!r.lock_interval) return r.policy;
+  const bool is_dense = r.checkpoint == sparse::kCheckpoints.name(sparse::Checkpoint::kDense);
+  return fmt::format("{}/{}{}", r.policy, *r.lock_interval, is_dense ? " dense" : "");
 }
 
 void print_rows(const std::vector<eval::SparseRow>& rows) {
@@ -226,6 +251,7 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
   if (!flags.beside.empty()) text += fmt::format(" --beside {}", flags.beside);
   if (!flags.file.empty()) text += fmt::format(" -f '{}'", flags.file);
   if (flags.locks != "0") text += fmt::format(" --lock-intervals {}", flags.locks);
+  if (flags.checkpoints != "select") text += fmt::format(" --checkpoints {}", flags.checkpoints);
   if (flags.seed != 1) text += fmt::format(" --seed {}", flags.seed);
   if (flags.model.dense_layers >= 0) {
     text += fmt::format(" --dense-layers {}", flags.model.dense_layers);
@@ -399,6 +425,9 @@ void add_eval_sparse_command(Command eval, App& app) {
   command.add_option("--lock-intervals", flags->locks,
                      "also what is chosen kept, and compared each so many tokens, with commas; 0 "
                      "is each token by itself (default: 0)");
+  command.add_option("--checkpoints", flags->checkpoints,
+                     "with --lock-intervals: what it is compared with, select or dense (see weft "
+                     "generate --help), or both with a comma (default: select)");
   command
       .add_option("--lengths", flags->lengths,
                   "tokens of a whole prompt, with commas (default: three quarters of the context)")

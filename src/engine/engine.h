@@ -269,7 +269,7 @@ class Engine {
     kv::SequenceId sequence{};
     int32_t first_slot = 0;
     std::vector<int32_t> tokens;
-    std::vector<float> keys;  // before: [layers that select][tokens][n_kv_heads * head_dim]
+    std::vector<float> keys;  // before: [n_layers][tokens][n_kv_heads * head_dim]
   };
 
   bool rolls_windows() const { return !cache_options_.windows.empty(); }

@@ -97,6 +97,7 @@ Result<std::vector<Engine::Rewritten>> Engine::begin_dense_passes(
                      .keys = {}};
       WEFT_RETURN_IF_ERROR(cache_->make_writable(id, pass.first_slot, slot));
       locks.begin_dense_pass(*cache_, id);
+      if (!pass.tokens.empty()) recent_.keep(*cache_, id);
       pass.keys = keys_of(pass);
       rewritten.push_back(std::move(pass));
     }
@@ -114,7 +115,6 @@ std::vector<float> Engine::keys_of(const Rewritten& one) {
   std::iota(slots.begin(), slots.end(), one.first_slot);
   std::vector<float> values(n * width);
   for (int32_t layer = 0; layer < cache_->n_layers() && n > 0; ++layer) {
-    if (!selector_->selects()[layer]) continue;
     keys.resize(keys.size() + n * width);
     kernels::read_kv(context_, cache_->layer(layer),
                      cache_->layer_table(one.sequence, layer).data(), slots,

@@ -24,6 +24,11 @@ void RecentTokens::add(const kv::Cache& cache, kv::SequenceId sequence, int32_t 
   run.first_slot += narrow<int32_t>(n_over);
 }
 
+void RecentTokens::keep(const kv::Cache& cache, kv::SequenceId sequence) {
+  const auto run = runs_.find(sequence);
+  if (run != runs_.end()) run->second.changes = cache.changes(sequence);
+}
+
 std::span<const int32_t> RecentTokens::of(const kv::Cache& cache, kv::SequenceId sequence,
                                           int32_t begin, int32_t end) const {
   const auto found = runs_.find(sequence);

@@ -20,6 +20,8 @@ class RecentTokens {
   /// The sequence's slots from `slot` on have these now, and no slot has any after them.
   void add(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot,
            std::span<const int32_t> tokens);
+  /// Its last change was a dense pass that writes its slots again: the tokens stay.
+  void keep(const kv::Cache& cache, kv::SequenceId sequence);
   /// Those of slots [begin, end); none where they are not known, as after a shift.
   std::span<const int32_t> of(const kv::Cache& cache, kv::SequenceId sequence, int32_t begin,
                               int32_t end) const;

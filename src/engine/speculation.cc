@@ -1,6 +1,7 @@
 #include "engine/speculation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/narrow.h"
 #include "engine/model_drafter.h"
@@ -52,7 +53,11 @@ Result<std::vector<int32_t>> Speculation::rows_after(const kv::OwnedSequence& se
     WEFT_RETURN_IF_ERROR(drafter_->prepare());
     const int64_t draft_ns = engine_.env().monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(draft_, drafter_->draft(narrow<int32_t>(n)));
-    if (!draft_.empty()) cost.add_draft(std::ssize(draft_), engine_.env().ms_since(draft_ns));
+    // The model's first draft makes what pages are told apart by, once for all.
+    const bool tells = self_ == nullptr || std::exchange(has_drafted_, true);
+    if (!draft_.empty() && tells) {
+      cost.add_draft(std::ssize(draft_), engine_.env().ms_since(draft_ns));
+    }
   }
   counters.draft_ms += engine_.env().ms_since(begin_ns);
   counters.drafted += std::ssize(draft_);

@@ -34,6 +34,7 @@ class Speculation {
   std::unique_ptr<spec::Drafter> drafter_;  // null: no drafts
   SelfDrafter* self_ = nullptr;             // drafter_, where it is one
   spec::DraftLength length_;
+  bool has_drafted_ = false;
   std::vector<int32_t> draft_;
   int32_t evidence_ = 0;
 };

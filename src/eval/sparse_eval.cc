@@ -256,7 +256,10 @@ class Run {
     row.bytes_read_share = 1;
     if (!setting.is_on()) return row;
     row.bytes_read_share = (1.0 * c.kv_bytes_read + c.index_bytes_read) / c.kv_bytes;
-    if (setting.lock.is_on()) row.lock_interval = setting.lock.interval_tokens;
+    if (setting.lock.is_on()) {
+      row.lock_interval = setting.lock.interval_tokens;
+      row.checkpoint = sparse::kCheckpoints.name(setting.lock.checkpoint);
+    }
     if (const int64_t compared = c.locks.kept + c.locks.updated; compared > 0) {
       row.update_rate = 1.0 * c.locks.updated / compared;
     }

@@ -16,6 +16,7 @@ struct SparseRow {
   std::string policy;   // of sparse::kPolicies; "dense" is the reference
   std::optional<int32_t> budget_tokens;
   std::optional<int32_t> lock_interval;  // of locks; none: each token chooses
+  std::string checkpoint;                // of sparse::kCheckpoints, with locks
   std::optional<double> update_rate;     // share of the selections that checkpoints replaced
   int32_t length_tokens = 0;
   std::optional<double> depth;

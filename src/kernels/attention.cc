@@ -13,6 +13,8 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <functional>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/narrow.h"
@@ -183,10 +185,13 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
       plan_prefill(rows, i, n_rows, plan);
     }
   }
-  // The longest first: no thread is left with a long task at the end.
-  std::stable_sort(
-      plan.tasks.begin(), plan.tasks.end(),
-      [](const AttentionPlan::Task& a, const AttentionPlan::Task& b) { return a.cost > b.cost; });
+  // The longest first: no thread is left with a long task at the end. Of equal ones those of the
+  // same keys: rows that verify a draft read the same K and V, which are in the cache of the core
+  // then, and not a row's whole context apart.
+  std::ranges::stable_sort(plan.tasks, std::less<>(), [](const AttentionPlan::Task& task) {
+    const bool is_decode = task.partial >= 0;
+    return std::tuple(-task.cost, is_decode ? task.end : 0, is_decode ? task.kv_head : 0);
+  });
   return plan;
 }
 

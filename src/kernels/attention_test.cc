@@ -752,6 +752,45 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
   }
 }
 
+// By the twin's attention over the keys of each page alone, whose log_sum_exp that is.
+TEST(AttentionPageSums, AreThoseOfEachPageAndChangeNoBit) {
+  for (const Shape& shape : {Shape{32, 2, 3, 16}, Shape{64, 3, 1, 64}, Shape{24, 1, 8, 256}}) {
+    Pages pages(shape, 80);
+    const std::vector<int32_t> table = pages.add(1100, 8);
+    for (const int32_t slot : {0, 15, 300, 511, 512, 1099}) {
+      for (const float softcap : {0.0f, 5.0f}) {
+        Step step{.shape = shape, .kv = pages.kv(), .softcap = softcap};
+        step.add(table, {slot});
+        const int64_t n_heads = step.args().n_heads, n_pages = slot / shape.page_tokens + 1;
+        for (const Isa isa : machine_isas()) {
+          SCOPED_TRACE(::testing::Message() << isa_name(isa) << " slot " << slot << ", pages of "
+                                            << shape.page_tokens << ", cap " << softcap);
+          const Result plain = run(step, isa, 1);
+          Guarded<float> sums(n_heads * n_pages, kGuard);
+          step.sequences[0].page_log_sums = sums.data();
+          const Result result = run(step, isa, 2);
+          step.sequences[0].page_log_sums = nullptr;
+          sums.check();
+          EXPECT_TRUE(same_bits(result.out, plain.out));
+          for (int64_t page = 0; page < n_pages; ++page) {
+            const int32_t begin = static_cast<int32_t>(page) * shape.page_tokens;
+            Step of_page{.shape = shape, .kv = pages.kv(), .softcap = softcap};
+            const int32_t last = std::min(slot - begin, shape.page_tokens - 1);
+            of_page.add({table[page]}, {last});
+            of_page.q = step.q;
+            const auto expected = ref::attention(of_page.args(), 1).log_sum_exp;
+            for (int64_t head = 0; head < n_heads; ++head) {
+              ASSERT_NEAR(sums.values()[head * n_pages + page], expected[head],
+                          4 * tolerance(shape, 256))
+                  << "head " << head << " page " << page;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(WriteKv, RoundsToNearestEvenAndTouchesNothingElse) {
   std::vector<Shape> shapes = {{8, 3, 1, 16}, {64, 2, 1, 32}, {24, 1, 1, 16}};
   for (const KvTypes& types : test::kv_type_pairs()) {

@@ -58,6 +58,12 @@ Status SparseOptions::check(int32_t page_tokens) const {
         "0 or more, a lock lasts 1 token or more",
         lock.interval_tokens, lock.duration_tokens, lock.update_threshold));
   }
+  if (!lock.drafts_share && (policy == Policy::kH2o || policy == Policy::kTova)) {
+    return invalid_argument(fmt::format(
+        "--sparse {}: what it chooses depends on what was read before, so drafts cannot choose for "
+        "themselves",
+        kPolicies.name(policy)));
+  }
   if (lock.checkpoint == Checkpoint::kDense && lock.interval_tokens > kMostRewritten) {
     return invalid_argument(
         fmt::format("--checkpoint dense runs the tokens of {} (--lock-interval) in one step: {} at "

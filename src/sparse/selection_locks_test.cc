@@ -217,6 +217,82 @@ TEST_F(Locks, WhatRowsThatAPromptOverwroteChoseIsVoid) {
   EXPECT_EQ(verify(id, 1, 1), "r");
 }
 
+// The rows that a dense pass runs again are those since the last one; of it the newest makes or
+// compares.
+TEST_F(Locks, SayWhenADensePassIsDueAndFromWhere) {
+  restart({.interval_tokens = 4, .duration_tokens = 12});
+  const kv::SequenceId id = add(100);
+  EXPECT_EQ(locks_->checkpoint_from(*cache_, id, 100), std::nullopt);
+  EXPECT_EQ(locks_->last_before_checkpoint(*cache_, id, 100), 103);  // if 100 chooses
+  EXPECT_EQ(steps(id, 3), "crr");
+  EXPECT_EQ(locks_->checkpoint_from(*cache_, id, 103), std::nullopt);
+  EXPECT_EQ(locks_->last_before_checkpoint(*cache_, id, 103), 103);
+  EXPECT_EQ(steps(id, 1), "r");
+  EXPECT_EQ(locks_->checkpoint_from(*cache_, id, 104), 100);  // which chose by its policy
+
+  const auto pass = [&](int32_t from, int32_t slot, const Selection& seen) {
+    EXPECT_TRUE(cache_->make_writable(id, from, slot).is_ok());
+    locks_->begin_dense_pass(*cache_, id);
+    for (const int32_t layer : {1, 2}) {
+      const Action action = locks_->action_of_dense(*cache_, id, slot, layer);
+      if (action == Action::kChoose) locks_->lock(id, slot, layer, seen);
+      if (action == Action::kCompare) locks_->checkpoint(id, slot, layer, seen);
+      EXPECT_NE(action, Action::kRead);
+    }
+    grow(id, 1);
+  };
+  pass(100, 104, {{1, 2, 3}, {3, 9}});
+  EXPECT_EQ(locks_->counters().kept, 2);  // {3, 9}, of two layers
+  EXPECT_EQ(locks_->counters().updated, 2);
+  EXPECT_THAT(kept(id), ElementsAre(ElementsAre(1, 2, 3), ElementsAre(3, 9)));
+  EXPECT_EQ(steps(id, 3), "rrr");
+  EXPECT_EQ(locks_->checkpoint_from(*cache_, id, 108), 105);  // 104 saw all pages
+  pass(105, 108, {{1, 2, 3}, {3, 9}});
+  EXPECT_EQ(steps(id, 3), "rrr");
+  EXPECT_EQ(locks_->counters().locks, 1);
+  pass(109, 112, {{7}, {8}});  // twelve tokens after the lock was made
+  EXPECT_EQ(locks_->counters().locks, 2);
+  EXPECT_THAT(kept(id), ElementsAre(ElementsAre(7), ElementsAre(8)));
+  // What others change ends it as ever.
+  ASSERT_TRUE(cache_->make_writable(id, 40, 41).is_ok());
+  EXPECT_EQ(locks_->checkpoint_from(*cache_, id, 116), std::nullopt);
+  EXPECT_EQ(steps(id, 1), "c");
+}
+
+TEST_F(Locks, AreEndedByWhoAsksForIt) {
+  const kv::SequenceId id = add(100), other = add(100);
+  EXPECT_EQ(steps(id, 2), "cr");
+  EXPECT_EQ(steps(other, 2), "cr");
+  locks_->unlock(id);
+  EXPECT_EQ(locks_->state(id, 1), kUnlocked);
+  EXPECT_EQ(locks_->counters().unlocks, 1);
+  locks_->unlock(id);
+  locks_->unlock(add(10));
+  EXPECT_EQ(locks_->counters().unlocks, 1);
+  EXPECT_EQ(steps(other, 1), "r");
+  EXPECT_EQ(steps(id, 2), "cr");
+}
+
+TEST_F(Locks, CountWhatDraftsAndTargetsReadOtherwise) {
+  EXPECT_EQ(verify_consistency({{1, 2}, {3}}, {{1, 2}, {3}}), 0);
+  EXPECT_EQ(verify_consistency({{1, 2}, {3}}, {{1, 4}, {3}}), 1);
+  EXPECT_EQ(verify_consistency({{1, 2}, {3}}, {{1}, {}}), 2);
+  const kv::SequenceId id = add(100);
+  const Selection selection = {{1, 2}, {3}};
+  locks_->verified(id, 100, 1, selection);  // of no draft
+  locks_->begin_speculation(id, 2);
+  for (const int32_t slot : {100, 101}) locks_->drafted(id, slot, 1, selection);
+  locks_->verified(id, 100, 1, selection);
+  locks_->verified(id, 101, 1, {{1, 3}, {3}});
+  locks_->verified(id, 102, 1, selection);  // after the draft
+  locks_->verified(id, 100, 2, {{9}, {9}});
+  EXPECT_EQ(locks_->counters().compared_drafts, 4);
+  EXPECT_EQ(locks_->counters().inconsistencies, 1);
+  locks_->end_speculation(id);
+  locks_->verified(id, 100, 1, {{9}, {9}});
+  EXPECT_EQ(locks_->counters().compared_drafts, 4);
+}
+
 TEST_F(Locks, EndWhereThePagesAreNotWhatTheyWere) {
   const auto no_turn = [](std::span<const int32_t>) {};
   const auto locked = [&] {

@@ -43,7 +43,7 @@ struct SparseCounters {
   // Of dense passes over tokens whose K and V were there:
   int64_t dense_passes = 0;
   int64_t rewritten_tokens = 0;
-  double drift = 0;  // sum over these of |K' - K| / |K'|, all layers that the pass wrote again
+  double drift = 0;  // sum over these of |K' - K| / |K'|, all layers
   // Where the time went:
   int64_t digest_ns = 0;  // making what pages are told apart by
   int64_t score_ns = 0;
