@@ -209,7 +209,6 @@ Json locks_json(const sparse::LockOptions& o, const sparse::SparseCounters& coun
                {"compared_drafts", c.compared_drafts},
                {"inconsistencies", c.inconsistencies}};
   if (!is_dense) return json;
-  json["mass_kept"] = share(counters.locked_mass, counters.locked_mass_count);
   json["dense_passes"] = counters.dense_passes;
   json["rewritten_tokens"] = counters.rewritten_tokens;
   json["drift"] = share(counters.drift, counters.dense_passes);

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "base/narrow.h"
-#include "sparse/mass_scorer.h"
 
 namespace weft::sparse {
 namespace {
@@ -246,16 +246,10 @@ void BudgetedSelector::learn(const kernels::Context& context, const kv::Selectin
   if (budget.reads_all()) return;
   budgets_.assign(1, budget);
   scoring_.assign(1, 0);
-  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
-  scores_.assign(n_kv_heads * budget.n_candidates(), 0.0f);
+  join_rows(context, layer, budget, sums);
   const MatrixView<float> scores(scores_, budget.n_candidates());
-  for (const kv::PageLogSums& one : sums) {
-    add_group_shares(context, one, budget.first, scores);
-  }
   const Action action =
       locks_->action_of_dense(layer.cache, newest.sequence, newest.slot, layer.layer);
-  if (action == Action::kCompare) measure_lock(layer, newest, budget, std::ssize(rows));
-  for (float& score : scores_) score = std::log(score);
   candidates_.assign(1, {.row = &newest, .first = budget.first, .scores = scores});
   choose(context, layer);
   Selection selection = selection_of(choices_, budget.first);
@@ -267,24 +261,30 @@ void BudgetedSelector::learn(const kernels::Context& context, const kv::Selectin
   counters_.locks = locks_->counters();
 }
 
-/// What the rows' attention, in scores_ by now, had in the pages that were kept until here.
-void BudgetedSelector::measure_lock(const kv::SelectingLayer& layer, const kv::SelectingRow& newest,
-                                    const PageBudget& budget, int64_t n_rows) {
+/// scores_ [n_kv_heads][candidates] = of each page the largest share that a query head of the group
+/// gives it in any of the rows, as logs.
+void BudgetedSelector::join_rows(const kernels::Context& context, const kv::SelectingLayer& layer,
+                                 const PageBudget& budget, std::span<const kv::PageLogSums> sums) {
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
-  const double all = 1.0 * n_rows * layer.n_heads / n_kv_heads;
-  const Selection& kept = locks_->get_selection(newest.sequence, newest.slot - 1, layer.layer);
-  const MatrixView<float> scores(scores_, budget.n_candidates());
-  for (int64_t head = 0; head < n_kv_heads; ++head) {
-    std::vector<bool> is_read(budget.n_candidates());
-    for (const int32_t place : kept[head]) {
-      if (place >= budget.first && place < budget.end) is_read[place - budget.first] = true;
+  int64_t n_floats = 0;
+  for (const kv::PageLogSums& one : sums) n_floats += n_kv_heads * one.columns;
+  of_rows_.resize(n_floats);
+  row_scores_.clear();
+  float* scores = of_rows_.data();
+  for (const kv::PageLogSums& one : sums) {
+    row_scores_.push_back({.of_heads = one, .of_groups = {scores, n_kv_heads, one.columns}});
+    scores += n_kv_heads * one.columns;
+  }
+  kernels::group_scores(context, row_scores_);
+  const int64_t n = budget.n_candidates();
+  scores_.assign(n_kv_heads * n, -std::numeric_limits<float>::infinity());
+  for (const kernels::PageScores& row : row_scores_) {
+    const int64_t n_seen = std::min(n, row.of_groups.columns - budget.first);
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      const std::span<const float> of_row = row.of_groups.row(head).subspan(budget.first, n_seen);
+      float* joined = scores_.data() + head * n;
+      for (int64_t i = 0; i < n_seen; ++i) joined[i] = std::max(joined[i], of_row[i]);
     }
-    double lost = 0;
-    for (int32_t i = 0; i < budget.n_candidates(); ++i) {
-      if (!is_read[i]) lost += scores.row(head)[i];
-    }
-    counters_.locked_mass += 1 - lost / all;
-    ++counters_.locked_mass_count;
   }
 }
 

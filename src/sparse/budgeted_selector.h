@@ -55,8 +55,8 @@ class BudgetedSelector : public CountingSelector {
   /// Of one sequence's rows, what the next ones are to read.
   void learn(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const kv::SelectingRow> rows, std::span<const kv::PageLogSums> sums);
-  void measure_lock(const kv::SelectingLayer& layer, const kv::SelectingRow& newest,
-                    const PageBudget& budget, int64_t n_rows);
+  void join_rows(const kernels::Context& context, const kv::SelectingLayer& layer,
+                 const PageBudget& budget, std::span<const kv::PageLogSums> sums);
   void measure(const kernels::Context& context, const kv::SelectingLayer& layer);
   /// The time since then is that part's; returns now.
   int64_t add_time(int64_t since_ns, int64_t& part_ns);
@@ -79,7 +79,9 @@ class BudgetedSelector : public CountingSelector {
   std::vector<float> scores_;                 // [scoring][n_kv_heads][candidates]
   std::vector<int32_t> chosen_;               // [scoring][n_kv_heads][chosen], of the candidates
   std::vector<kernels::PageChoice> choices_;  // [scoring][n_kv_heads]
-  std::vector<Selection> alone_;              // of those that share none
+  std::vector<float> of_rows_;                // of a dense pass: [rows][n_kv_heads][pages]
+  std::vector<kernels::PageScores> row_scores_;
+  std::vector<Selection> alone_;                            // of those that share none
   std::vector<std::span<const int32_t>> chosen_of_;         // [choosers][n_kv_heads]
   std::vector<int32_t> pages_;                              // [choosers][n_kv_heads][read], ids
   std::vector<kernels::HeadPages> heads_;                   // [choosers][n_kv_heads]

@@ -62,22 +62,6 @@ std::span<const kernels::PageScores> MassReader::read(const kernels::Context& co
   return scores_;
 }
 
-void add_group_shares(const kernels::Context& context, MatrixView<const float> log_sums,
-                      int32_t first, MatrixView<float> sums) {
-  const int64_t group = log_sums.rows / sums.rows;
-  const int64_t n = std::min(sums.columns, log_sums.columns - first);
-  context.pool.run(sums.rows, [&](int64_t kv_head, int) {
-    const std::span<float> sum = sums.row(kv_head);
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      const std::span<const float> of_head = log_sums.row(head);
-      const float most = *std::ranges::max_element(of_head);
-      float all = 0;
-      for (const float page : of_head) all += std::exp(page - most);
-      for (int64_t i = 0; i < n; ++i) sum[i] += std::exp(of_head[first + i] - most) / all;
-    }
-  });
-}
-
 // Over all pages and not the candidates alone, as a head that finds all in its first page has
 // little to ask of the others.
 void OracleScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
@@ -101,10 +85,21 @@ void OracleScorer::score(const kernels::Context& context, const kv::SelectingLay
   }
   kernels::page_mass(context, layer.cache.layer(layer.layer), layer.n_heads, queries_);
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::ranges::fill(rows[i].scores.elements(), 0.0f);
-    add_group_shares(context, {queries_[i].scores, layer.n_heads, queries_[i].stride},
-                     rows[i].first, rows[i].scores);
-    for (float& score : rows[i].scores.elements()) score = std::log(score);
+    const int64_t n_pages = queries_[i].stride, n_kv_heads = rows[i].scores.rows;
+    const int64_t group = layer.n_heads / n_kv_heads;
+    for (int64_t head = 0; head < layer.n_heads; ++head) {
+      const std::span<const float> of_head(queries_[i].scores + head * n_pages, n_pages);
+      const std::span<float> sum = rows[i].scores.row(head / group);
+      if (head % group == 0) std::ranges::fill(sum, 0.0f);
+      const float most = *std::ranges::max_element(of_head);
+      float all = 0;
+      for (const float page : of_head) all += std::exp(page - most);
+      for (int64_t page = 0; page < std::ssize(sum); ++page) {
+        sum[page] += std::exp(of_head[rows[i].first + page] - most) / all;
+      }
+      if (head % group + 1 < group) continue;
+      for (float& score : sum) score = std::log(score);
+    }
   }
 }
 

@@ -28,12 +28,6 @@ class MassReader {
   std::vector<kernels::PageScores> scores_;
 };
 
-/// Adds to sums [n_kv_heads, …] the shares of attention that the pages from `first` on get, as far
-/// as there are both, summed over the heads that share a KV head. log_sums [n_heads, pages]: of all
-/// pages that a row sees, logs of what they weigh.
-void add_group_shares(const kernels::Context& context, MatrixView<const float> log_sums,
-                      int32_t first, MatrixView<float> sums);
-
 /// Exact top-k: by the share of all attention that a page gets, summed over the heads that share a
 /// KV head: what keeps most of it.
 class OracleScorer : public PageScorer {

@@ -36,10 +36,6 @@ struct SparseCounters {
   int64_t kv_bytes_read = 0;     // of them
   int64_t index_bytes_read = 0;  // by which pages were told apart
   LockCounters locks;
-  // What locks kept of the attention of dense passes, when these came to replace them: a sum over
-  // layers, KV heads and passes.
-  double locked_mass = 0;
-  int64_t locked_mass_count = 0;
   // Of dense passes over tokens whose K and V were there:
   int64_t dense_passes = 0;
   int64_t rewritten_tokens = 0;
