@@ -140,6 +140,9 @@ TEST_F(Signals, BenchmarksAndEvaluationsStop) {
   expect_stops({"eval", "-m", model(), "-f", path("data.json"), "-t", "1"}, "eval [", "stopped");
   expect_stops({"perplexity", "-m", model(), "-f", path("long.txt"), "-c", "16", "-t", "1"},
                "perplexity [", "stopped");
+  expect_stops(
+      {"eval", "speculation", "-m", model(), "-f", path("data.json"), "-t", "1", "--trials", "500"},
+      "speculation [", "weft: ");
   expect_stops({"eval", "passkey", "-m", model(), "--length", "500", "-t", "1", "--trials", "9999"},
                "passkey [", "stopped");
 }

@@ -12,6 +12,7 @@
 
 #include "engine/batcher.h"
 #include "engine/generation.h"
+#include "eval/speculation_eval.h"
 #include "kv/invariants.h"
 #include "sparse/selector.h"
 #include "support/files.h"
@@ -24,6 +25,8 @@ namespace {
 
 using sparse::Policy;
 using sparse::SparseOptions;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 gguf::RandomModelOptions random_model(const std::string& architecture) {
@@ -149,8 +152,8 @@ Answer answer(Engine& engine, std::span<const int32_t> prompt, const GenerationO
 }
 
 /// Drafts whatever the machine's times are.
-void make_rows_free(Engine& engine) {
-  for (int32_t n_rows = 1; n_rows < 9; ++n_rows) engine.step_cost().add_step(n_rows, 10);
+void make_rows_free(Engine& engine, double step_ms = 10) {
+  for (int32_t n_rows = 1; n_rows < 9; ++n_rows) engine.step_cost().add_step(n_rows, step_ms);
 }
 
 /// A text before which this answer was once, but for some of its tokens: what quotes it is partly
@@ -468,7 +471,197 @@ TEST(SpeculatedByModels, AnotherVocabularyIsRefused) {
   EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("310 tokens, not 300"));
   options.draft.model_path = dir.path() + "/none.gguf";
   EXPECT_THAT(Engine::open(posix_env(), options).status().message(),
-              ::testing::HasSubstr("none.gguf"));
+              AllOf(HasSubstr("--draft: "), HasSubstr("none.gguf")));
+}
+
+constexpr auto kAllText = [](std::string_view) { return true; };
+
+/// A model that drafts for itself, after prompts that it reads in several steps.
+class SpeculatedByItself : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = dir_.path() + "/model.gguf";
+    ASSERT_TRUE(gguf::write_random_model(posix_env(), path_, random_model("llama")).is_ok());
+  }
+  Result<std::unique_ptr<Engine>> try_open(const spec::DraftOptions& draft,
+                                           int64_t kv_limit_bytes = 0) {
+    EngineOptions options{.model_path = path_, .n_threads = 2, .compute = "f32"};
+    options.context_tokens = 512;
+    options.draft = draft;
+    options.draft.model_path = path_;
+    options.kv_limit_bytes = static_cast<uint64_t>(kv_limit_bytes);
+    return Engine::open(posix_env(), options);
+  }
+  std::unique_ptr<Engine> open(const spec::DraftOptions& draft, int64_t kv_limit_bytes = 0) {
+    auto engine = try_open(draft, kv_limit_bytes);
+    EXPECT_TRUE(engine.is_ok()) << engine.status().message();
+    return *std::move(engine);
+  }
+  static Generation generate_after(Engine& engine, int32_t n_prompt, int32_t max_tokens,
+                                   FunctionRef<bool(std::string_view)> on_text) {
+    const std::vector<int32_t> prompt = prompt_of(n_prompt);
+    const kv::OwnedSequence sequence = engine.create_sequence();
+    auto logits = engine.append(sequence, prompt);
+    EXPECT_TRUE(logits.is_ok()) << logits.status().message();
+    auto generation = generate(engine, sequence, *std::move(logits),
+                               {.max_tokens = max_tokens, .ignore_end = true}, on_text, prompt);
+    EXPECT_TRUE(generation.is_ok()) << generation.status().message();
+    // The newest token is not run, as after any answer.
+    EXPECT_EQ(sequence.length(), n_prompt + std::ssize(generation->tokens) - 1);
+    return *std::move(generation);
+  }
+
+  test::TempDir dir_;
+  std::string path_;
+};
+
+// The first call is of the first token, those after it of the draft model's first layers.
+TEST_F(SpeculatedByItself, CtrlCEndsTheReadingOfThePrompt) {
+  const auto engine = open({.kind = spec::DrafterKind::kModel});
+  make_rows_free(*engine);
+  int32_t n_calls = 0;
+  const Generation stopped =
+      generate_after(*engine, 400, 50, [&](std::string_view) { return ++n_calls < 4; });
+  EXPECT_EQ(stopped.stop_reason, StopReason::kCancelled);
+  EXPECT_EQ(stopped.tokens.size(), 1u);
+  EXPECT_EQ(stopped.drafts.drafted, 0);
+  for (Engine* one : {engine.get(), engine->draft_engine()}) {
+    EXPECT_EQ(one->kv_usage().held(), 0);
+    EXPECT_THAT(kv::violations(one->kv_snapshots()), IsEmpty());
+  }
+  const Generation whole = generate_after(*engine, 400, 50, kAllText);
+  const Generation plain = generate_after(*open({}), 400, 50, kAllText);
+  EXPECT_EQ(whole.text, plain.text);
+  EXPECT_GT(whole.drafts.accepted, 0);
+}
+
+TEST_F(SpeculatedByItself, ABatchIsStoppedWhileThePromptIsReadAndGoesOn) {
+  const auto engine = open({.kind = spec::DrafterKind::kModel});
+  make_rows_free(*engine);
+  const Generation plain = generate_after(*open({}), 400, 30, kAllText);
+  auto batcher = Batcher::create(*engine, {});
+  ASSERT_TRUE(batcher.is_ok()) << batcher.status().message();
+  const BatchRequest request{.prompt = prompt_of(400),
+                             .options = {.max_tokens = 30, .ignore_end = true}};
+  ASSERT_TRUE((*batcher)->submit(request).is_ok());
+  std::vector<std::string> texts;
+  const auto on_done = [&](size_t, const Result<BatchAnswer>& answer) {
+    ASSERT_TRUE(answer.is_ok()) << answer.status().message();
+    EXPECT_GT(answer->drafts.accepted, 0);
+    texts.push_back(answer->text);
+  };
+  const auto reads = [&] { return engine->draft_engine()->kv_usage().held() > 0; };
+  const model::Executor::Cancelled cancelled(reads);
+  Result<bool> stepped = true;
+  while (stepped.is_ok() && *stepped) stepped = (*batcher)->step(on_done, &cancelled);
+  EXPECT_EQ(stepped.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(engine->draft_engine()->kv_usage().held(), 0);  // it ended before all was read
+  EXPECT_THAT((*batcher)->violations(), IsEmpty());
+  stepped = true;
+  while (stepped.is_ok() && *stepped) stepped = (*batcher)->step(on_done);
+  EXPECT_THAT(texts, ElementsAre(plain.text));
+}
+
+// Of steps that take no time nothing can be saved, whatever reading takes.
+TEST_F(SpeculatedByItself, WhatTheAnswerCannotWinBackIsNotRead) {
+  const auto engine = open({.kind = spec::DrafterKind::kModel});
+  for (int32_t i = 0; i < 300; ++i) engine->step_cost().add_step(1 + i % 3, 1e-6);
+  EXPECT_EQ(generate_after(*engine, 400, 4, kAllText).drafts.drafted, 0);
+  engine->use_drafts(spec::DraftOptions(engine->draft_options()));  // forgets these times
+  make_rows_free(*engine, 1000);
+  EXPECT_GT(generate_after(*engine, 400, 4, kAllText).drafts.drafted, 0);
+}
+
+TEST_F(SpeculatedByItself, AnAnswersCountersAreItsOwn) {
+  const auto engine = open({.kind = spec::DrafterKind::kModel});
+  make_rows_free(*engine);
+  spec::DraftCounters sum;
+  for (const int32_t n_tokens : {20, 30}) {
+    const Generation one = generate_after(*engine, 40, n_tokens, kAllText);
+    EXPECT_EQ(one.drafts.steps + one.drafts.accepted, n_tokens - 1);
+    sum.steps += one.drafts.steps;
+    sum.drafted += one.drafts.drafted;
+    sum.accepted += one.drafts.accepted;
+  }
+  EXPECT_EQ(sum.steps, engine->draft_counters().steps);
+  EXPECT_EQ(sum.drafted, engine->draft_counters().drafted);
+  EXPECT_EQ(sum.accepted, engine->draft_counters().accepted);
+  EXPECT_EQ(generate_after(*open({}), 40, 20, kAllText).drafts.steps, 0);
+}
+
+// What would fit with fewer guesses at once is named, and fits.
+TEST_F(SpeculatedByItself, ALimitNamesHowManyGuessesItHolds) {
+  const int64_t limit =
+      open({.kind = spec::DrafterKind::kNgram, .most_tokens = 4})->limit_to_hold(20);
+  const auto engine = open({.kind = spec::DrafterKind::kNgram, .most_tokens = 64}, limit);
+  ASSERT_LT(engine->context_tokens(), 320);
+  const std::string way = engine->way_to_hold(320);
+  constexpr std::string_view kFlag = " or --draft-tokens ";
+  ASSERT_THAT(way, HasSubstr(kFlag));
+  const int32_t n = std::stoi(way.substr(way.find(kFlag) + kFlag.size()));
+  EXPECT_GE(n, 4);
+  EXPECT_GE(open({.kind = spec::DrafterKind::kNgram, .most_tokens = n}, limit)->context_tokens(),
+            320);
+  EXPECT_LT(
+      open({.kind = spec::DrafterKind::kNgram, .most_tokens = n + 1}, limit)->context_tokens(),
+      320);
+  // At opening, and where none is too many.
+  const auto refused =
+      try_open({.kind = spec::DrafterKind::kNgram, .most_tokens = 64}, open({})->limit_to_hold(1));
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("is needed, or no --draft"));
+  EXPECT_THAT(open({}, limit)->way_to_hold(400), Not(HasSubstr("draft")));
+}
+
+TEST_F(SpeculatedByItself, ATokenIsAddedOnceHoweverOftenItsStepIsTried) {
+  const auto engine = open({.kind = spec::DrafterKind::kNgram});
+  make_rows_free(*engine);
+  const std::vector<int32_t> text{5, 6, 7, 8, 9, 10, 5, 6, 7};
+  Speculation speculation(*engine, std::span(text).first(7));
+  const kv::OwnedSequence sequence = engine->create_sequence();
+  const DraftRoom room{.tokens = 1, .answer_tokens = 10};
+  speculation.catch_up(std::span(text).first(8));  // a token that came without a draft
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THAT(*speculation.rows_after(sequence, 7, room), ElementsAre(7, 8));
+  speculation.accept(1);
+  EXPECT_THAT(*speculation.rows_after(sequence, 9, room), ElementsAre(9, 10));
+}
+
+eval::SpeculationEvalOptions questions(int32_t n) {
+  eval::SpeculationEvalOptions options{.answer_tokens = 8, .repeat = 1};
+  for (int32_t i = 0; i < n; ++i) {
+    options.examples.push_back(
+        {.question = "What is on the shelf?",
+         .answers = {"an item"},
+         .passages = {eval::EvalPassage{.title = "Shelf", .text = "An item is on it."}}});
+  }
+  return options;
+}
+
+TEST_F(SpeculatedByItself, AnEvaluationThatIsStoppedHasWhatItMeasured) {
+  const auto engine = open({.kind = spec::DrafterKind::kNgram});
+  const auto stopped_after = [&](int64_t n) {
+    return eval::speculation_eval(*engine, questions(5),
+                                  [&](int64_t done, int64_t) { return done < n; });
+  };
+  const auto some = stopped_after(2);
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  EXPECT_EQ(some->n_not_asked, 3);
+  EXPECT_EQ(std::ssize(some->rows) + some->n_short, 2);
+  EXPECT_EQ(stopped_after(0).status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(engine->draft_options().is_on());
+  EXPECT_EQ(engine->kv_usage().held(), 0);
+}
+
+TEST_F(SpeculatedByItself, AnEvaluationMisleadsNgramsAlone) {
+  for (const auto kind : {spec::DrafterKind::kNgram, spec::DrafterKind::kModel}) {
+    const auto results = eval::speculation_eval(*open({.kind = kind}), questions(1),
+                                                [](int64_t, int64_t) { return true; });
+    ASSERT_TRUE(results.is_ok()) << results.status().message();
+    ASSERT_EQ(results->rows.size(), 1u);
+    EXPECT_EQ(results->rows[0].misled.has_value(), kind == spec::DrafterKind::kNgram);
+    EXPECT_EQ(eval::misled_speedup_of(results->rows).n, kind == spec::DrafterKind::kNgram ? 1 : 0);
+  }
 }
 
 // A model that says again what it has said, so that drafts are right and wrong.

@@ -313,11 +313,13 @@ void note_end(const engine::Engine& engine, const engine::Generation& generation
   }
 }
 
-void log_answer(int64_t n_tokens, double decode_ms) {
+void log_answer(int64_t n_tokens, double decode_ms, const spec::DraftCounters& drafts) {
   if (!logs_info()) return;
   (void)output_written();
   log_info(fmt::format("answer: {} in {:.0f} ms ({:.1f} tokens/s)", counted(n_tokens, "token"),
                        decode_ms, n_tokens * 1e3 / std::max(decode_ms, 1e-3)));
+  const std::string text = drafts_text(drafts);
+  if (!text.empty()) log_info("drafts: " + text);
 }
 
 /// For chat templates, which print the day in their system turn (strftime_now).

@@ -109,8 +109,8 @@ Result<engine::ContextShift> context_shift(const ShiftFlags& flags);
 void note_end(const engine::Engine& engine, const engine::Generation& generation,
               const std::string& which = "");
 
-/// With -v how fast an answer came, after it.
-void log_answer(int64_t n_tokens, double decode_ms);
+/// With -v how fast an answer came, after it, and how its drafts went.
+void log_answer(int64_t n_tokens, double decode_ms, const spec::DraftCounters& drafts = {});
 
 /// The date and time.
 std::tm local_time();

@@ -26,6 +26,7 @@
 #include "base/parse_number.h"
 #include "base/terminal_text.h"
 #include "cli/chat_file.h"
+#include "cli/draft_flags.h"
 #include "cli/line_input.h"
 #include "cli/suggestion.h"
 #include "engine/chat_session.h"
@@ -318,7 +319,7 @@ class Chat {
     }
     if (!talk_.is_json() && !(talk_.has_documents() && answered->text.empty())) printer.end();
     last_ = *std::move(answered);
-    log_answer(last_->answer_tokens, last_->decode_ms);
+    log_answer(last_->answer_tokens, last_->decode_ms, last_->drafts);
     if (!talk_.has_documents() || last_->stop_reason == engine::StopReason::kCancelled) note_stop();
     talk_.after_answer();
     if (verbose_) note(kv_text());
@@ -559,12 +560,14 @@ class Chat {
     // 0 where all was reused and there is nothing to divide.
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
+    const std::string drafts = drafts_text(last_->drafts);
     note(fmt::format(
         "prompt   {}: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
-        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}\n{}",
+        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}{}\n{}",
         counted(last_->prompt_tokens, "token"), last_->reused_tokens, computed, last_->prefill_ms,
         speed(computed, last_->prefill_ms), counted(last_->answer_tokens, "token"),
-        last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms), context, kv_text()));
+        last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms),
+        drafts.empty() ? "" : fmt::format("drafts   {}\n", drafts), context, kv_text()));
     return Status::ok();
   }
 

@@ -315,7 +315,7 @@ class Asker {
             begun.tokens));
     if (stream && !first) fmt::print("\n");
     const engine::Generation& generation = begun.answer.generation;
-    log_answer(std::ssize(generation.tokens), generation.decode_ms);
+    log_answer(std::ssize(generation.tokens), generation.decode_ms, generation.drafts);
     return std::move(begun.answer);
   }
 
@@ -391,7 +391,9 @@ class Asker {
       }
     }
     fmt::print("{}", stats_table(answers));
-    print_drafts(engine_);
+    std::vector<const engine::Generation*> generations;
+    for (const Answer& a : answers) generations.push_back(&a.generation);
+    print_drafts(generations);
     if (flags_.compare) {
       fmt::print("{}\n", saved_line(answers));
       const std::string predicted = predicted_line(answers.back());

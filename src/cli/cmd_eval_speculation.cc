@@ -1,8 +1,10 @@
 // weft eval speculation: whether drafts pay, on answers that quote what they are asked about.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/counts_text.h"
 #include "cli/app.h"
 #include "cli/bench_json.h"
 #include "cli/draft_flags.h"
@@ -27,6 +29,7 @@ Json summary_json(const eval::SpeculationSummary& s) {
 }
 
 Json row_json(const eval::SpeculationRow& r) {
+  const auto misled = [&](auto value) { return r.misled ? Json(value()) : Json(); };
   return {{"prompt_tokens", r.prompt_tokens},
           {"answer_tokens", r.answer_tokens},
           {"same", r.is_same},
@@ -36,15 +39,65 @@ Json row_json(const eval::SpeculationRow& r) {
           {"plain_ms", r.plain_ms},
           {"draft_ms", r.draft_ms},
           {"speedup", r.speedup()},
-          {"wrong_drafted", r.misled_drafts.drafted},
-          {"wrong_accepted", r.misled_drafts.accepted},
-          {"wrong_speedup", r.misled_speedup()}};
+          {"wrong_drafted", misled([&] { return r.misled->drafts.drafted; })},
+          {"wrong_accepted", misled([&] { return r.misled->drafts.accepted; })},
+          {"wrong_speedup", misled([&] { return r.misled_speedup(); })}};
+}
+
+struct Summaries {
+  eval::SpeculationSummary all, quoting, misled;
+  int64_t n_other = 0;
+};
+
+Summaries summaries_of(const std::vector<eval::SpeculationRow>& rows) {
+  return {.all = eval::speedup_of(rows, false),
+          .quoting = eval::speedup_of(rows, true),
+          .misled = eval::misled_speedup_of(rows),
+          .n_other = std::ranges::count(rows, false, &eval::SpeculationRow::is_same)};
+}
+
+void print_results_json(const engine::Engine& engine, const eval::SpeculationResults& results) {
+  const Summaries s = summaries_of(results.rows);
+  Json rows = Json::array();
+  for (const eval::SpeculationRow& row : results.rows) rows.push_back(row_json(row));
+  print_json({{"engine", engine_json(engine)},
+              {"draft", spec::kDrafters.name(engine.draft_options().kind)},
+              {"results", std::move(rows)},
+              {"all", summary_json(s.all)},
+              {"over_half_accepted", summary_json(s.quoting)},
+              {"all_wrong", summary_json(s.misled)},
+              {"other_answers", s.n_other},
+              {"left_out",
+               {{"short_answers", results.n_short},
+                {"long_questions", results.n_too_long},
+                {"not_asked", results.n_not_asked}}},
+              {"unfinished", results.n_not_asked > 0}});
 }
 
 void print_summary(const char* of, const eval::SpeculationSummary& s) {
   if (s.n == 0) return;
   fmt::print("{:<28} {:>3} answers  {:.2f} times as fast, {:.2f} at least\n", of, s.n, s.median,
              s.least);
+}
+
+void print_results(const engine::Engine& engine, const eval::SpeculationResults& results) {
+  const Summaries s = summaries_of(results.rows);
+  print_summary("all", s.all);
+  print_summary("over half of drafts right", s.quoting);
+  print_summary("every draft wrong", s.misled);
+  if (s.n_other > 0) fmt::print("{} answers are other ones than without drafts\n", s.n_other);
+  if (results.n_short > 0) {
+    fmt::print("left out: {} of less than two tokens, without a step that a guess could save\n",
+               counted(results.n_short, "answer"));
+  }
+  if (results.n_too_long > 0) {
+    fmt::print("left out: {} of up to {} tokens with an answer, in a context of {}; {}\n",
+               counted(results.n_too_long, "question"), results.longest_tokens,
+               engine.context_tokens(), engine.way_to_hold(results.longest_tokens));
+  }
+  if (results.n_not_asked > 0) {
+    fmt::print("unfinished: {} not asked\n", counted(results.n_not_asked, "question"));
+  }
 }
 
 Status run_eval_speculation(App& app, EvalSpeculationFlags flags) {
@@ -54,34 +107,20 @@ Status run_eval_speculation(App& app, EvalSpeculationFlags flags) {
   WEFT_ASSIGN_OR_RETURN(const auto engine, open_engine(app, flags.model));
   Progress progress("speculation");
   WEFT_ASSIGN_OR_RETURN(
-      const std::vector<eval::SpeculationRow> rows,
+      const eval::SpeculationResults results,
       eval::speculation_eval(*engine, flags.options, [&](int64_t done, int64_t total) {
         progress.show(done, total, "answers");
         return !interrupted();
       }));
   progress.hide();
-  const eval::SpeculationSummary all = eval::speedup_of(rows, false),
-                                 quoting = eval::speedup_of(rows, true),
-                                 misled = eval::misled_speedup_of(rows);
-  int64_t n_other = 0;
-  for (const eval::SpeculationRow& row : rows) n_other += row.is_same ? 0 : 1;
   if (flags.json) {
-    Json results = Json::array();
-    for (const eval::SpeculationRow& row : rows) results.push_back(row_json(row));
-    print_json({{"engine", engine_json(*engine)},
-                {"draft", spec::kDrafters.name(engine->draft_options().kind)},
-                {"results", std::move(results)},
-                {"all", summary_json(all)},
-                {"over_half_accepted", summary_json(quoting)},
-                {"all_wrong", summary_json(misled)},
-                {"other_answers", n_other}});
-    return Status::ok();
+    print_results_json(*engine, results);
+  } else {
+    print_results(*engine, results);
   }
-  print_summary("all", all);
-  print_summary("over half of drafts right", quoting);
-  print_summary("every draft wrong", misled);
-  if (n_other > 0) fmt::print("{} answers are other ones than without drafts\n", n_other);
-  return Status::ok();
+  if (results.n_not_asked == 0) return Status::ok();
+  WEFT_RETURN_IF_ERROR(output_written());
+  return cancelled("interrupted: the results are those of the questions that were answered");
 }
 
 }  // namespace

@@ -300,7 +300,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   }
   WEFT_ASSIGN_OR_RETURN(TextStart start, begin_text(*engine, saved.get(), prompt, flags));
   WEFT_ASSIGN_OR_RETURN(const engine::Generation generation, print_text(*engine, start, flags));
-  log_answer(std::ssize(generation.tokens), generation.decode_ms);
+  log_answer(std::ssize(generation.tokens), generation.decode_ms, generation.drafts);
   note_end_of_text(*engine, generation, !prompt, flags);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled(
@@ -315,6 +315,11 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
 Status run_generate(App& app, GenerateFlags flags, Command command) {
   WEFT_ASSIGN_OR_RETURN(flags.generation.shift, context_shift(flags.shift));
   WEFT_RETURN_IF_ERROR(engine::check_options(flags.generation));
+  if (flags.beams > 0 && flags.model.draft != spec::kDrafters.name(spec::DrafterKind::kNone)) {
+    return invalid_argument(
+        "--draft and --beams do not go together: a search runs its beams in one step, and has no "
+        "answer to guess at before it ends; give one");
+  }
   if (flags.batch.empty()) return run_text(app, flags, command);
   ModelFlags model = flags.model;
   model.n_contexts = kBatchAtOnce;

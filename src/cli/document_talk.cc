@@ -83,6 +83,7 @@ Result<engine::ChatAnswer> DocumentTalk::answer(const std::string& question,
   out.answer_tokens = narrow<int32_t>(std::ssize(done.generation.tokens));
   out.prefill_ms = done.ttft_ms;
   out.decode_ms = done.generation.decode_ms;
+  out.drafts = done.generation.drafts;
   held_tokens_ = out.prompt_tokens + out.answer_tokens;
   answer_ = Answer{mode, std::move(done.generation), std::move(done.report), done.ttft_ms};
   found_ = std::move(found);
@@ -215,7 +216,8 @@ void DocumentTalk::after_answer() {
       for (const std::string& line : answer_->report.notes)
         fmt::print("note: {}\n", one_line(line));
       fmt::print("{}", stats_table(std::span(&*answer_, 1)));
-      print_drafts(engine_);
+      const engine::Generation* const one[] = {&answer_->generation};
+      print_drafts(one);
     }
     std::fflush(stdout);
   }

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/parse_number.h"
 #include "cli/local_models.h"
 #include "cli/sparse_flags.h"
+#include "cli/suggestion.h"
 #include "spec/drafter.h"
 
 namespace weft::cli {
@@ -33,22 +37,45 @@ Flag add_draft_flags(Command command, ModelFlags& flags) {
   return draft;
 }
 
+namespace {
+
+/// What no model has as its name may be a number of tokens, as llama.cpp's --draft has it, or
+/// "ngram" with a letter wrong.
+Result<std::string> path_of_drafter(const App& app, const std::string& draft) {
+  auto path = resolve_model(app.env, draft, app.models_dir);
+  if (path.is_ok()) return path;
+  if (path.status().code() != StatusCode::kNotFound) {
+    return Status(path.status().code(), "--draft: " + path.status().message());
+  }
+  int64_t n_tokens = 0;
+  if (parse_number(draft, n_tokens)) {
+    return invalid_argument(
+        fmt::format("--draft {}: weft's --draft says what guesses, ngram, self or a model; how "
+                    "many tokens at once "
+                    "at most is --draft-tokens {}",
+                    draft, std::clamp<int64_t>(n_tokens, 1, spec::kMostDraftTokens)));
+  }
+  const std::string meant = did_you_mean(draft, {spec::kDrafters.name(spec::DrafterKind::kNgram),
+                                                 spec::kDrafters.name(spec::DrafterKind::kNone)});
+  if (!meant.empty()) return invalid_argument(fmt::format("--draft {}{}", draft, meant));
+  return not_found(
+      fmt::format("--draft (ngram, self, none or a model): {}", path.status().message()));
+}
+
+}  // namespace
+
 Result<spec::DraftOptions> draft_options(const App& app, const ModelFlags& flags) {
   using spec::DrafterKind;
   spec::DraftOptions options{.kind = DrafterKind::kModel};
   for (const DrafterKind kind : {DrafterKind::kNone, DrafterKind::kNgram, DrafterKind::kSelf}) {
     if (flags.draft == spec::kDrafters.name(kind)) options.kind = kind;
   }
-  if (options.kind == DrafterKind::kModel) {
-    auto path = resolve_model(app.env, flags.draft, app.models_dir);
-    if (!path.is_ok()) {
-      return Status(path.status().code(), fmt::format("--draft (ngram, self, none or a model): {}",
-                                                      path.status().message()));
-    }
-    options.model_path = *std::move(path);
-  }
   if (flags.draft_tokens > 0 && !options.is_on()) {
-    return invalid_argument("--draft-tokens goes with --draft");
+    return invalid_argument(
+        "--draft-tokens goes with a --draft that drafts: ngram, self, or a model's name or file");
+  }
+  if (options.kind == DrafterKind::kModel) {
+    WEFT_ASSIGN_OR_RETURN(options.model_path, path_of_drafter(app, flags.draft));
   }
   if (flags.draft_tokens > 0) options.most_tokens = flags.draft_tokens;
   if (!flags.verify.empty() && options.kind != DrafterKind::kSelf) {
@@ -70,11 +97,12 @@ void add_draft_json(const engine::Engine& engine, Json& json) {
   if (!o.is_on()) return;
   const spec::DraftCounters& c = engine.draft_counters();
   const auto share = [](double a, double b) { return b > 0 ? Json(a / b) : Json(); };
+  const engine::Engine* const draft = engine.draft_engine();
+  const bool has_model = draft != nullptr;
   json["speculation"] = {
       {"draft", spec::kDrafters.name(o.kind)},
-      {"draft_model", engine.draft_engine() != nullptr
-                          ? Json(engine.draft_engine()->model().config().name)
-                          : Json()},
+      {"draft_model", has_model ? Json(draft->model().config().name) : Json()},
+      {"draft_model_path", has_model ? Json(draft->model().file().path()) : Json()},
       {"draft_tokens", o.most_tokens},
       {"verify",
        o.kind == spec::DrafterKind::kSelf ? Json(spec::kVerifies.name(o.verify)) : Json()},
@@ -87,11 +115,22 @@ void add_draft_json(const engine::Engine& engine, Json& json) {
       {"verify_ms", c.verify_ms}};
 }
 
-void print_drafts(const engine::Engine& engine) {
-  const spec::DraftCounters& c = engine.draft_counters();
-  if (!engine.draft_options().is_on() || c.steps == 0) return;
-  fmt::print("drafts: {} of {} guessed tokens were right, {:.2f} tokens a step\n", c.accepted,
-             c.drafted, 1.0 * (c.steps + c.accepted) / c.steps);
+std::string drafts_text(const spec::DraftCounters& drafts) {
+  if (drafts.steps == 0) return "";
+  if (drafts.drafted == 0) return "no token was guessed";
+  return fmt::format("{} of {} guessed tokens were right, {:.2f} tokens a step", drafts.accepted,
+                     drafts.drafted, 1.0 * (drafts.steps + drafts.accepted) / drafts.steps);
+}
+
+void print_drafts(std::span<const engine::Generation* const> answers) {
+  spec::DraftCounters all;
+  for (const engine::Generation* answer : answers) {
+    all.steps += answer->drafts.steps;
+    all.drafted += answer->drafts.drafted;
+    all.accepted += answer->drafts.accepted;
+  }
+  const std::string text = drafts_text(all);
+  if (!text.empty()) fmt::print("drafts: {}\n", text);
 }
 
 }  // namespace weft::cli

@@ -1,6 +1,7 @@
 // The flags of speculative decoding, and what commands say of it.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "cli/app.h"
@@ -13,7 +14,10 @@ Flag add_draft_flags(Command command, ModelFlags& flags);
 Result<spec::DraftOptions> draft_options(const App& app, const ModelFlags& flags);
 /// With --draft how drafts went, as "speculation" of the answer.
 void add_draft_json(const engine::Engine& engine, Json& json);
-/// The same as a line for people.
-void print_drafts(const engine::Engine& engine);
+/// How those of an answer went, for people: "30 of 50 guessed tokens were right, …"; "": it ran
+/// without drafts.
+std::string drafts_text(const spec::DraftCounters& drafts);
+/// The same as a line, of answers together.
+void print_drafts(std::span<const engine::Generation* const> answers);
 
 }  // namespace weft::cli

@@ -32,10 +32,10 @@ Json to_json(const std::vector<engine::BeamChoice>& choices) {
 }  // namespace
 
 void exclude_from_beams(Command command, Flag beams) {
-  for (const char* name : {"--temp", "--top-k", "--top-p", "--min-p", "--repeat-penalty",
-                           "--repeat-last-n", "--presence-penalty", "--frequency-penalty", "--seed",
-                           "--logprobs", "--context-shift", "--keep", "--context-sinks",
-                           "--parallel", "--batch", "--session", "--draft", "--draft-tokens"}) {
+  for (const char* name :
+       {"--temp", "--top-k", "--top-p", "--min-p", "--repeat-penalty", "--repeat-last-n",
+        "--presence-penalty", "--frequency-penalty", "--seed", "--logprobs", "--context-shift",
+        "--keep", "--context-sinks", "--parallel", "--batch", "--session"}) {
     beams.excludes(command.get_option(name));
   }
 }

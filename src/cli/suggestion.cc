@@ -114,6 +114,14 @@ constexpr std::string_view kGrammar = "weft does not bind an answer to a grammar
 constexpr std::string_view kSession = "weft generate's and weft chat's is --session FILE";
 constexpr std::string_view kRope = "weft takes RoPE's settings from the model's file";
 constexpr std::string_view kPool = "weft's requests always share one pool of KV pages";
+constexpr std::string_view kDraftModel =
+    "weft's is --draft MODEL: a smaller model's name or file, of the same vocabulary";
+constexpr std::string_view kDraftTokens =
+    "weft's is --draft-tokens N, and --draft says what guesses (ngram or a model)";
+constexpr std::string_view kDraftLeast =
+    "weft guesses as many tokens as pay, from none to --draft-tokens";
+constexpr std::string_view kDraftOwn =
+    "of the draft model weft takes only --draft MODEL; the rest is as for -m";
 constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
 // llama.cpp's flags first, then Ollama's and the OpenAI API's names.
@@ -191,6 +199,19 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"--grammar-file", kGrammar},
     {"--json-schema", kGrammar},
     {"-j", kGrammar},
+    {"-md", kDraftModel},
+    {"--model-draft", kDraftModel},
+    {"--spec-type", "weft's is --draft, ngram or a smaller model"},
+    {"--draft-max", kDraftTokens},
+    {"--draft-n", kDraftTokens},
+    {"--draft-min", kDraftLeast},
+    {"--draft-n-min", kDraftLeast},
+    {"--draft-p-min", kDraftLeast},
+    {"-cd", kDraftOwn},
+    {"--ctx-size-draft", kDraftOwn},
+    {"-td", kDraftOwn},
+    {"--threads-draft", kDraftOwn},
+    {"-ngld", kNoGpu},
     {"--verbose", "this command has no more to tell; --json, where a command has it, says most"},
 };
 

@@ -48,6 +48,8 @@ TEST(Suggestion, UsualWordMeansACommandThatTheGroupHas) {
   EXPECT_THAT(foreign_flag("ask", "-ngl"), Optional(HasSubstr("no GPU layers")));
   EXPECT_THAT(foreign_flag("ask", "-ngl99"), Optional(HasSubstr("no GPU layers")));
   EXPECT_THAT(foreign_flag("generate", "--json-schema"), Optional(HasSubstr("schema")));
+  EXPECT_THAT(foreign_flag("ask", "-md"), Optional(HasSubstr("--draft MODEL")));
+  EXPECT_THAT(foreign_flag("chat", "--draft-max"), Optional(HasSubstr("--draft-tokens N")));
   EXPECT_EQ(foreign_flag("ask", "-n"), std::nullopt);
   EXPECT_EQ(foreign_flag("ask", "99"), std::nullopt);
   EXPECT_EQ(foreign_flag("chat", "-s4"), std::nullopt);

@@ -273,7 +273,8 @@ Result<WholePrompt> Batcher::run_whole(const StepPlan& plan,
 
 // A draft takes pages only where some are left when each running request has one more: it never
 // makes anybody wait.
-Status Batcher::add_drafts(const StepPlan& plan, StepRows& rows) {
+Status Batcher::add_drafts(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
+                           StepRows& rows) {
   if (!engine_.draft_options().is_on()) return Status::ok();
   const int32_t page = engine_.cache_->page_tokens();
   const auto pages_for = [page](int64_t n) { return (n + page - 1) / page; };
@@ -287,18 +288,19 @@ Status Batcher::add_drafts(const StepPlan& plan, StepRows& rows) {
     const Slice& slice = plan.slices[i];
     if (slice.kind != SliceKind::kDecode) continue;
     Request& request = requests_.at(slice.id);
-    if (!request.speculation) {
-      request.speculation = std::make_unique<Speculation>(
-          engine_, std::span(request.tokens).first(request.tokens.size() - 1));
-    }
+    const auto text = std::span(request.tokens).first(request.tokens.size() - 1);
+    if (!request.speculation) request.speculation = std::make_unique<Speculation>(engine_, text);
+    request.speculation->catch_up(text);  // after a preemption a token came without a draft
     const int64_t end = int64_t{slice.begin} + 1;
     const int64_t held = pages_for(end);
-    const int64_t room =
-        std::min({(held + std::max<int64_t>(n_free, 0)) * page - end,
-                  engine_.context_tokens() - end, request.text->tokens_left() - 1});
-    WEFT_ASSIGN_OR_RETURN(rows.of_slices[i].tokens,
-                          request.speculation->rows_after(*request.sequence, request.tokens.back(),
-                                                          room, n_decoding));
+    const int64_t n_left =
+        std::min<int64_t>(engine_.context_tokens() - end, request.text->tokens_left() - 1);
+    const int64_t n_held = (held + std::max<int64_t>(n_free, 0)) * page - end;
+    const DraftRoom room{
+        .tokens = std::min(n_held, n_left), .answer_tokens = n_left + 1, .n_rows = n_decoding};
+    WEFT_ASSIGN_OR_RETURN(
+        rows.of_slices[i].tokens,
+        request.speculation->rows_after(*request.sequence, request.tokens.back(), room, cancelled));
     n_free -= pages_for(slice.begin + std::ssize(rows.of_slices[i].tokens)) - held;
   }
   return Status::ok();
@@ -317,7 +319,7 @@ Status Batcher::run_rows(const StepPlan& plan, const model::Executor::Cancelled*
     const auto tokens = std::span(requests_.at(slice.id).tokens).subspan(slice.begin, slice.n);
     out.of_slices[i].tokens.assign(tokens.begin(), tokens.end());
   }
-  WEFT_RETURN_IF_ERROR(add_drafts(plan, out));
+  WEFT_RETURN_IF_ERROR(add_drafts(plan, cancelled, out));
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     const Slice& slice = plan.slices[i];
     if (slice.kind == SliceKind::kWhole) continue;
@@ -473,6 +475,7 @@ BatchAnswer Batcher::finish(Request& request) {
     answer.ttft_ms = (request.begin_ns - request.admitted_ns) * 1e-6;
   }
   answer.report = std::move(request.report);
+  if (request.speculation) answer.drafts = request.speculation->counters();
   return answer;
 }
 

@@ -132,7 +132,8 @@ class Batcher {
     TriedRows tried;  // logits of the rows that sample, in the order of the slices
   };
   /// Drafts beside the decode rows where pages are free.
-  Status add_drafts(const StepPlan& plan, StepRows& rows);
+  Status add_drafts(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
+                    StepRows& rows);
   Status run_rows(const StepPlan& plan, const model::Executor::Cancelled* cancelled,
                   StepRows& rows);
   void count_step(const StepPlan& plan, int64_t n_rows, double ms);

@@ -326,6 +326,7 @@ Result<ChatAnswer> ChatSession::run_answer(const GenerationOptions& options,
   answer.stop_reason = generated->stop_reason;
   answer.answer_tokens = narrow<int32_t>(generated->tokens.size());
   answer.decode_ms = generated->decode_ms;
+  answer.drafts = generated->drafts;
   turns_.push_back({Role::kAssistant, answer.text});
   return answer;
 }

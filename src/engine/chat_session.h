@@ -33,6 +33,7 @@ struct ChatAnswer {
   int32_t answer_tokens = 0;
   double prefill_ms = 0;
   double decode_ms = 0;
+  spec::DraftCounters drafts;  // Generation's
 };
 
 /// Null members are not called.

@@ -14,6 +14,7 @@
 
 #include "base/byte_sizes.h"
 #include "base/check.h"
+#include "base/counts_text.h"
 #include "base/log.h"
 #include "base/narrow.h"
 #include "base/out_of_memory.h"
@@ -101,8 +102,14 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
 }
 
 Status Engine::open_draft_engine(const EngineOptions& options) {
-  if (options.draft.kind != spec::DrafterKind::kModel) return Status::ok();
+  if (options.draft.kind != spec::DrafterKind::kModel) {
+    log_drafts();
+    return Status::ok();
+  }
   const int64_t begin_ns = env_.monotonic_ns();
+  const auto of_flag = [](const Status& status) {
+    return Status(status.code(), "--draft: " + status.message());
+  };
   EngineOptions draft{.model_path = options.draft.model_path,
                       .n_threads = pool_->size(),
                       .kv_types = options.kv_types,
@@ -111,17 +118,44 @@ Status Engine::open_draft_engine(const EngineOptions& options) {
                       .compute = options.compute,
                       .compute_kept_file = options.compute_kept_file};
   // A draft model of a shorter context drafts as long as the text fits it.
-  WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(env_, draft.model_path));
-  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig config, model::read_config(*file));
+  const auto file = gguf::File::open(env_, draft.model_path);
+  if (!file.is_ok()) return of_flag(file.status());
+  const auto config = model::read_config(**file);
+  if (!config.is_ok()) return of_flag(config.status());
   draft.context_tokens = narrow<int32_t>(std::min<int64_t>(
-      int64_t{context_tokens_} + spec::kMostDraftTokens + 1, config.context_length));
+      int64_t{context_tokens_} + spec::kMostDraftTokens + 1, config->context_length));
   auto engine = Engine::open(env_, draft);
-  if (!engine.is_ok()) {
-    return Status(engine.status().code(), "--draft: " + engine.status().message());
-  }
+  if (!engine.is_ok()) return of_flag(engine.status());
   draft_engine_ = *std::move(engine);
   load_ms_ += env_.ms_since(begin_ns);
-  return check_same_vocabulary(*this, *draft_engine_);
+  WEFT_RETURN_IF_ERROR(check_same_vocabulary(*this, *draft_engine_));
+  if (draft.context_tokens <= spec::kMostDraftTokens + 1) warn_of_draft_context(1);
+  log_drafts();
+  return Status::ok();
+}
+
+void Engine::log_drafts() const {
+  if (!draft_.is_on() || !logs_info()) return;
+  std::string drafter = spec::kDrafters.name(draft_.kind);
+  if (draft_engine_ != nullptr) {
+    const model::Model& model = draft_engine_->model();
+    drafter =
+        fmt::format("{}: {}, {}, {}, context {}", model.file().path(), model.config().name,
+                    model.config().architecture,
+                    dtype_info(model.weights().layers.front().experts.front().gate.dtype).name,
+                    draft_engine_->context_tokens());
+  }
+  log_info(
+      fmt::format("--draft {}; {} at once at most", drafter, counted(draft_.most_tokens, "token")));
+}
+
+void Engine::warn_of_draft_context(int64_t text_tokens) {
+  if (std::exchange(warned_of_draft_context_, true)) return;
+  log_warning(fmt::format(
+      "--draft {}: its context of {} tokens is too short to draft after {}: these and {} more must "
+      "fit",
+      draft_engine_->model().file().path(), draft_engine_->context_tokens(),
+      counted(text_tokens, "token"), spec::kMostDraftTokens + 1));
 }
 
 Status Engine::open_model(const EngineOptions& options) {
@@ -224,14 +258,19 @@ Status Engine::make_cache(const EngineOptions& options) {
   }
   steps_.turned_tokens = self_extend_.turned_tokens();
   is_kv_limited_ = options.kv_limit_bytes > 0;
+  kv_limit_bytes_ = options.kv_limit_bytes;
   if (is_kv_limited_) {
     const StepMemory steps = step_memory();
-    WEFT_ASSIGN_OR_RETURN(KvPlan plan, limit_kv(cache_options_, options.kv_limit_bytes,
-                                                [&](int64_t capacity_tokens, int64_t step_rows) {
-                                                  return steps.bytes(capacity_tokens,
-                                                                     asked_context_tokens_,
-                                                                     step_rows);
-                                                }));
+    auto planned = limit_kv(cache_options_, options.kv_limit_bytes,
+                            [&](int64_t capacity_tokens, int64_t step_rows) {
+                              return steps.bytes(capacity_tokens, asked_context_tokens_, step_rows);
+                            });
+    if (!planned.is_ok()) {
+      const std::string fewer = fewer_drafts(1);
+      return Status(planned.status().code(),
+                    planned.status().message() + (fewer.empty() ? "" : ", or " + fewer));
+    }
+    KvPlan plan = *std::move(planned);
     cache_options_ = std::move(plan.cache);
     step_rows_ = std::min(step_rows_, plan.step_rows);
     scratch_bytes_ = plan.scratch_bytes;
@@ -285,6 +324,29 @@ int64_t Engine::limit_to_hold(int64_t n_pages) const {
   });
 }
 
+std::string Engine::fewer_drafts(int64_t n_pages) const {
+  if (!is_kv_limited_ || !draft_.is_on()) return "";
+  const int64_t context =
+      std::max<int64_t>(asked_context_tokens_, n_pages * cache_options_.layout.page_tokens);
+  const auto fits = [&](int32_t draft_tokens) {
+    StepNeeds needs = steps_;
+    needs.draft_tokens = draft_tokens;
+    const StepMemory steps(*model_, context_, cache_options_.layout, needs);
+    const int64_t limit_bytes =
+        limit_for_pages(cache_options_, n_pages, [&](int64_t capacity_tokens, int64_t step_rows) {
+          return steps.bytes(capacity_tokens, context, step_rows);
+        });
+    return std::cmp_less_equal(limit_bytes, kv_limit_bytes_);
+  };
+  if (!fits(0)) return "";
+  int32_t most = 0;
+  for (int32_t too_many = draft_.most_tokens; too_many - most > 1;) {
+    const int32_t middle = most + (too_many - most) / 2;
+    (fits(middle) ? most : too_many) = middle;
+  }
+  return most == 0 ? "no --draft" : fmt::format("--draft-tokens {}", most);
+}
+
 Result<text::ChatTemplate> Engine::chat_template() const {
   const gguf::File& file = model_->file();
   auto source = file.get_string("tokenizer.chat_template");
@@ -316,8 +378,10 @@ std::string Engine::flags_to_hold(int64_t tokens) const {
   if (tokens > asked_context_tokens_) flags = fmt::format("-c {}", tokens);
   if (!flags.empty() && !is_kv_limited_) return flags;
   if (pages <= cache_->page_count()) return flags;
-  return fmt::format("{}{}--kv-limit {}", flags, flags.empty() ? "" : " ",
-                     size_flag_for(narrow<uint64_t>(limit_to_hold(pages))));
+  const std::string fewer = flags.empty() ? fewer_drafts(pages) : "";
+  return fmt::format("{}{}--kv-limit {}{}{}", flags, flags.empty() ? "" : " ",
+                     size_flag_for(narrow<uint64_t>(limit_to_hold(pages))),
+                     fewer.empty() ? "" : " or ", fewer);
 }
 
 // What to do, as the second half of an error: the model's limit, the counting's, or flags.

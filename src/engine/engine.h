@@ -80,6 +80,7 @@ struct AppendOptions {
   /// May be null; asked in front of each layer: true ends it with kCancelled and the sequence as it
   /// was.
   const FunctionRef<bool()>* cancelled = nullptr;
+  const char* what = "prompt";  // for -v
 };
 
 /// Rows that were run and are not committed: dropped, they leave the sequences as they were.
@@ -133,6 +134,8 @@ class Engine {
   void use_drafts(const spec::DraftOptions& options);
   /// Of the steps that checked drafts, and those beside them.
   spec::StepCost& step_cost() { return step_cost_; }
+  /// Says once that the draft model's context is too short for a text of so many tokens.
+  void warn_of_draft_context(int64_t text_tokens);
   /// Of all answers so far.
   spec::DraftCounters& draft_counters() { return draft_counters_; }
   const spec::DraftCounters& draft_counters() const { return draft_counters_; }
@@ -146,8 +149,9 @@ class Engine {
   /// The longest that could be asked for.
   int32_t longest_context() const { return longest_context_; }
   const kv::SelfExtend& self_extend() const { return self_extend_; }
-  /// The flags with which it would hold so many: "-c 448", "--kv-limit 10.4MB" or both; "" where
-  /// the model holds fewer.
+  /// The flags with which it would hold so many: "-c 448", "--kv-limit 10.4MB" or both; where fewer
+  /// guesses at once leave the room, "--kv-limit 10.4MB or --draft-tokens 3"; "" where the model
+  /// holds fewer.
   std::string flags_to_hold(int64_t tokens) const;
   /// These as the end of a line, "-c 448 holds them", or that the model does not hold so many.
   std::string way_to_hold(int64_t tokens) const;
@@ -308,8 +312,12 @@ class Engine {
     if (is_kv_limited_) forward_->reserve(block_rows_);
   }
   StepMemory step_memory() const;
+  /// What of speculative decoding to take less of, so that the limit holds so many pages:
+  /// "--draft-tokens 3" or "no --draft"; "" where that does not help.
+  std::string fewer_drafts(int64_t n_pages) const;
   /// The model that drafts, of as long texts.
   Status open_draft_engine(const EngineOptions& options);
+  void log_drafts() const;
   /// What the model adds to what the user asks of sparse decoding.
   Result<sparse::SparseOptions> complete(sparse::SparseOptions options);
   void make_selector(const sparse::SparseOptions& options);
@@ -318,7 +326,7 @@ class Engine {
   /// What those layers' pages are told apart by; none: nothing.
   std::optional<kv::DigestFormat> digest_format(const sparse::SparseOptions& options) const;
   void log_opened(const EngineOptions& options) const;
-  void log_prompt(std::span<const Appended> appended, double ms) const;
+  void log_prompt(std::span<const Appended> appended, const char* what, double ms) const;
 
   Engine(Env& env, std::unique_ptr<ThreadPool> pool, kernels::Isa isa);
 
@@ -336,6 +344,7 @@ class Engine {
                        kv::kMostTriedRows};  // where there are dense checkpoints
   spec::StepCost step_cost_;
   spec::DraftCounters draft_counters_;
+  bool warned_of_draft_context_ = false;
   bool warned_none_selects_ = false;     // once is enough, of policies beside each other too
   std::vector<uint8_t> label_channels_;  // once they were asked for
   std::unique_ptr<sparse::CountingSelector> selector_;  // before what refers to it
@@ -345,6 +354,7 @@ class Engine {
   int32_t longest_context_ = 0;
   kv::SelfExtend self_extend_;
   bool is_kv_limited_ = false;
+  uint64_t kv_limit_bytes_ = 0;
   StepNeeds steps_;
   int32_t step_rows_ = kMostStepRows;
   int64_t scratch_bytes_ = 0;

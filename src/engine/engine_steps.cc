@@ -167,19 +167,19 @@ Result<std::vector<float>> Engine::append_all(std::span<const Appended> appended
     auto logits = is_long && !options.every_row ? append_in_steps(appended.front(), options)
                                                 : append_in_one_step(appended, options, wanted);
     if (options.kind == model::RowKind::kPrompt && logits.is_ok() && logs_info()) {
-      log_prompt(appended, env_.ms_since(begin_ns));
+      log_prompt(appended, options.what, env_.ms_since(begin_ns));
     }
     return logits;
   });
 }
 
-void Engine::log_prompt(std::span<const Appended> appended, double ms) const {
+void Engine::log_prompt(std::span<const Appended> appended, const char* what, double ms) const {
   int64_t n_tokens = 0, n_before = 0;
   for (const Appended& one : appended) {
     n_tokens += std::ssize(one.tokens);
     n_before += one.sequence->length() - std::ssize(one.tokens);
   }
-  log_info(fmt::format("prompt: {} tokens after {} in {:.0f} ms ({:.1f} tokens/s)", n_tokens,
+  log_info(fmt::format("{}: {} tokens after {} in {:.0f} ms ({:.1f} tokens/s)", what, n_tokens,
                        n_before, ms, n_tokens * 1e3 / std::max(ms, 1e-3)));
 }
 

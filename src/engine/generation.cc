@@ -276,9 +276,12 @@ std::vector<int32_t> joined(std::span<const int32_t> prompt, std::span<const int
   return tokens;
 }
 
-/// Tokens of a draft after the newest one that the sequence and the answer have room for.
-int64_t draft_room(const Engine& engine, const kv::OwnedSequence& sequence, int64_t n_wanted) {
-  return std::min(engine.tried_rows(sequence), n_wanted) - 1;
+/// What the sequence and the answer have room for after the newest token.
+DraftRoom draft_room(const Engine& engine, const kv::OwnedSequence& sequence, bool shifts,
+                     int64_t n_wanted) {
+  const int64_t n_free = engine.context_tokens() - sequence.length();
+  return {.tokens = std::min(engine.tried_rows(sequence), n_wanted) - 1,
+          .answer_tokens = shifts ? n_wanted : std::min(n_wanted, n_free)};
 }
 
 }  // namespace
@@ -298,16 +301,19 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
     const auto has_room = [&](int64_t n_rows) {
       return options.shift.is_on() || sequence.length() + n_rows < engine.context_tokens();
     };
+    const auto is_stopped = [&] { return !on_text(""); };
+    const FunctionRef<bool()> cancelled(is_stopped);
     WEFT_RETURN_IF_ERROR(check_logits(logits));
     std::optional<int32_t> next = text->next(logits, has_room(0), on_text);
     while (next) {
       WEFT_ASSIGN_OR_RETURN(const int32_t n_dropped,
                             make_room(engine, sequence, options.shift, so_far.held));
       dropped_tokens += n_dropped;
-      WEFT_ASSIGN_OR_RETURN(
-          const std::vector<int32_t> rows,
-          speculation.rows_after(sequence, *next,
-                                 draft_room(engine, sequence, text->tokens_left())));
+      const DraftRoom room =
+          draft_room(engine, sequence, options.shift.is_on(), text->tokens_left());
+      auto drafted = speculation.rows_after(sequence, *next, room, &cancelled);
+      if (drafted.status().code() == StatusCode::kCancelled) break;
+      WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> rows, std::move(drafted));
       const int64_t step_ns = engine.env().monotonic_ns();
       const Appended appended[] = {{&sequence, rows}};
       WEFT_ASSIGN_OR_RETURN(TriedRows tried, engine.try_rows(appended));
@@ -322,6 +328,7 @@ Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
     }
     Generation out = text->finish(on_text);
     out.dropped_tokens = dropped_tokens;
+    out.drafts = speculation.counters();
     out.decode_ms = engine.env().ms_since(begin_ns);
     return out;
   });

@@ -77,6 +77,7 @@ struct Generation {
   int32_t dropped_tokens = 0;  // that options.shift took out of the sequence
   uint64_t n_draws = 0;        // the sampler's, for all tokens of the answer
   double decode_ms = 0;
+  spec::DraftCounters drafts;  // of it; verify_ms of generate() alone, as a batch shares its steps
 };
 
 /// What of a text is shown: up to the end of the first line that holds text, if one is all that is
@@ -145,12 +146,13 @@ class TextGeneration {
 
 /// Continues a prefilled sequence whose last row gave `logits`. `on_text` gets each piece of text
 /// as it becomes certain, never a part of a UTF-8 character, and an empty one for a token that made
-/// nothing certain; returning false cancels. What may be the beginning of a stop text is not
-/// certain. `prompt`: the tokens that the sequence begins with, which the repeat penalty counts;
-/// those that are not given do not count. `so_far`: the answer up to here, of which the rest is
-/// generated as the run that made it would have gone on; max_tokens counts the rest alone, and no
-/// stop text begins before it. kInvalidArgument for options or logits that are not the model's,
-/// kResourceExhausted when memory runs out; the text so far was handed out then.
+/// nothing certain and, between layers, while a draft model reads the text; returning false
+/// cancels. What may be the beginning of a stop text is not certain. `prompt`: the tokens that the
+/// sequence begins with, which the repeat penalty counts; those that are not given do not count.
+/// `so_far`: the answer up to here, of which the rest is generated as the run that made it would
+/// have gone on; max_tokens counts the rest alone, and no stop text begins before it.
+/// kInvalidArgument for options or logits that are not the model's, kResourceExhausted when memory
+/// runs out; the text so far was handed out then.
 Result<Generation> generate(Engine& engine, const kv::OwnedSequence& sequence,
                             std::vector<float> logits, const GenerationOptions& options,
                             FunctionRef<bool(std::string_view)> on_text,

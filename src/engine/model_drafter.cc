@@ -25,14 +25,21 @@ int32_t ModelDrafter::evidence() {
   return std::ssize(text_) + spec::kMostDraftTokens < engine_.context_tokens() ? kEvidence : 0;
 }
 
-Status ModelDrafter::prepare() {
-  const auto n_text = narrow<int32_t>(std::ssize(text_));
-  if (n_text - narrow<int32_t>(std::ssize(held_)) <= spec::kMostDraftTokens) return Status::ok();
-  return hold(n_text - 1).status();
+// So many as a draft may have are left to draft(), which runs what was guessed wrong last, too.
+int64_t ModelDrafter::unread() const {
+  const int64_t n_unread = std::ssize(text_) - std::ssize(held_);
+  return n_unread <= spec::kMostDraftTokens ? 0 : n_unread - 1;
 }
 
-// The last token is run again where the sequence has it: its logits are wanted.
-Result<std::vector<float>> ModelDrafter::hold(int32_t n_tokens) {
+Status ModelDrafter::read(int64_t n_tokens, const FunctionRef<bool()>* cancelled) {
+  const int64_t end = std::min(std::ssize(held_) + n_tokens, std::ssize(text_) - 1);
+  return hold(narrow<int32_t>(end), cancelled).status();
+}
+
+// The last token is run again where the sequence has it: its logits are wanted. After an error the
+// sequence is as it was before, or empty.
+Result<std::vector<float>> ModelDrafter::hold(int32_t n_tokens,
+                                              const FunctionRef<bool()>* cancelled) {
   const auto text = std::span(text_).first(n_tokens);
   const auto n_same = narrow<int32_t>(std::ranges::mismatch(held_, text).in1 - held_.begin());
   const int32_t n_kept = std::min(n_same, n_tokens - 1);
@@ -40,8 +47,13 @@ Result<std::vector<float>> ModelDrafter::hold(int32_t n_tokens) {
   held_.resize(n_kept);
   const auto rest = text.subspan(n_kept);
   const model::RowKind kind = rest.size() == 1 ? model::RowKind::kDecode : model::RowKind::kPrompt;
-  auto logits = engine_.append(sequence_, rest, {.kind = kind});
-  if (logits.is_ok()) held_.assign(text.begin(), text.end());
+  auto logits = engine_.append(
+      sequence_, rest, {.kind = kind, .cancelled = cancelled, .what = "draft model, prompt"});
+  if (logits.is_ok()) {
+    held_.assign(text.begin(), text.end());
+  } else {
+    held_.resize(sequence_.length());
+  }
   return logits;
 }
 

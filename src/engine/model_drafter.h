@@ -20,13 +20,15 @@ class ModelDrafter : public spec::Drafter {
   void add(std::span<const int32_t> tokens) override;
   /// Always the same, until the text has filled the model's context.
   int32_t evidence() override;
-  Status prepare() override;
+  /// Not the newest token, which draft() runs.
+  int64_t unread() const override;
+  Status read(int64_t n_tokens, const FunctionRef<bool()>* cancelled) override;
   /// What it would say, greedily: the likeliest token is the one that is accepted most often.
   Result<std::vector<int32_t>> draft(int32_t n) override;
 
  private:
   /// The sequence holds the text's first n tokens then, and nothing else; the last one's logits.
-  Result<std::vector<float>> hold(int32_t n_tokens);
+  Result<std::vector<float>> hold(int32_t n_tokens, const FunctionRef<bool()>* cancelled = nullptr);
 
   Engine& engine_;
   kv::OwnedSequence sequence_;

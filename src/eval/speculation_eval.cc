@@ -64,27 +64,35 @@ class SpeculationEval {
       : engine_(engine), options_(options), drafts_(engine.draft_options()) {}
   ~SpeculationEval() { engine_.use_drafts(drafts_); }
 
-  Result<SpeculationRow> run(std::span<const int32_t> prompt, FunctionRef<bool()> goes_on) {
+  /// None: the answer has less than two tokens. The first comes from the prompt's own logits, so
+  /// that there was no step.
+  Result<std::optional<SpeculationRow>> run(std::span<const int32_t> prompt,
+                                            FunctionRef<bool()> goes_on) {
+    const auto is_stopped = [&] { return !goes_on(); };
+    const FunctionRef<bool()> stopped(is_stopped);
     const kv::OwnedSequence sequence = engine_.create_sequence();
-    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits, engine_.append(sequence, prompt));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits,
+                          engine_.append(sequence, prompt, {.cancelled = &stopped}));
     SpeculationRow row{.prompt_tokens = narrow<int32_t>(std::ssize(prompt)), .is_same = true};
-    row.plain_ms = row.draft_ms = row.misled_ms = std::numeric_limits<double>::max();
+    row.plain_ms = row.draft_ms = std::numeric_limits<double>::max();
     for (int32_t i = 0; i < options_.repeat; ++i) {
       WEFT_ASSIGN_OR_RETURN(const Run plain, answer(sequence, logits, prompt, {}, goes_on));
+      if (plain.tokens.size() < 2) return std::optional<SpeculationRow>();
+      row.answer_tokens = narrow<int32_t>(std::ssize(plain.tokens));
+      row.plain_ms = std::min(row.plain_ms, plain.ms);
       WEFT_ASSIGN_OR_RETURN(const Run drafted, answer(sequence, logits, prompt, drafts_, goes_on));
       row.drafts = engine_.draft_counters();
       row.is_same = row.is_same && plain.tokens == drafted.tokens;
-      row.plain_ms = std::min(row.plain_ms, plain.ms);
       row.draft_ms = std::min(row.draft_ms, drafted.ms);
-      row.answer_tokens = narrow<int32_t>(std::ssize(plain.tokens));
+      if (drafts_.kind != spec::DrafterKind::kNgram) continue;
       const std::vector<int32_t> misleading = misleading_text(prompt, plain.tokens);
       WEFT_ASSIGN_OR_RETURN(const Run misled,
                             answer(sequence, logits, misleading, drafts_, goes_on));
-      row.misled_drafts = engine_.draft_counters();
       row.is_same = row.is_same && plain.tokens == misled.tokens;
-      row.misled_ms = std::min(row.misled_ms, misled.ms);
+      const double ms = row.misled ? std::min(row.misled->ms, misled.ms) : misled.ms;
+      row.misled = {engine_.draft_counters(), ms};
     }
-    return row;
+    return std::optional(row);
   }
 
  private:
@@ -133,16 +141,18 @@ SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quot
 
 SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows) {
   std::vector<double> speedups;
-  for (const SpeculationRow& row : rows) speedups.push_back(row.misled_speedup());
+  for (const SpeculationRow& row : rows) {
+    if (row.misled) speedups.push_back(row.misled_speedup());
+  }
   return summary_of(speedups);
 }
 
-Result<std::vector<SpeculationRow>> speculation_eval(
+Result<SpeculationResults> speculation_eval(
     engine::Engine& engine, const SpeculationEvalOptions& options,
     FunctionRef<bool(int64_t done, int64_t total)> progress) {
   if (!engine.draft_options().is_on()) return invalid_argument("nothing is drafted: give --draft");
   SpeculationEval eval(engine, options);
-  std::vector<SpeculationRow> rows;
+  SpeculationResults results;
   const int64_t total = std::ssize(options.examples);
   int64_t done = 0, least_tokens = INT64_MAX;
   const auto goes_on = [&] { return progress(done, total); };
@@ -150,19 +160,31 @@ Result<std::vector<SpeculationRow>> speculation_eval(
     WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, tokens_of(engine, prompt_of(example)));
     const int64_t n_tokens = std::ssize(prompt) + options.answer_tokens;
     least_tokens = std::min(least_tokens, n_tokens);
-    if (n_tokens <= engine.context_tokens()) {
-      WEFT_ASSIGN_OR_RETURN(SpeculationRow row, eval.run(prompt, goes_on));
-      rows.push_back(std::move(row));
+    if (n_tokens > engine.context_tokens()) {
+      ++results.n_too_long;
+      results.longest_tokens = std::max(results.longest_tokens, n_tokens);
+    } else {
+      auto row = eval.run(prompt, goes_on);
+      if (row.status().code() == StatusCode::kCancelled) break;
+      WEFT_RETURN_IF_ERROR(row.status());
+      if (*row) results.rows.push_back(**row);
+      results.n_short += *row ? 0 : 1;
     }
     ++done;
-    if (!goes_on()) return cancelled("stopped");
+    if (!goes_on()) break;
   }
-  if (rows.empty() && total > 0) {
-    return resource_exhausted(fmt::format(
-        "no question fits the context of {}: the shortest takes {} tokens with its answer; {}",
-        engine.context_tokens(), least_tokens, engine.way_to_hold(least_tokens)));
+  results.n_not_asked = total - done;
+  if (!results.rows.empty() || total == 0) return results;
+  if (results.n_not_asked > 0) return cancelled("stopped");
+  if (results.n_short > 0) {
+    return not_found(
+        fmt::format("nothing to measure: {} of {} answers have less than two tokens, and no step "
+                    "that a guess could save (-n says how many they may have)",
+                    results.n_short, total));
   }
-  return rows;
+  return resource_exhausted(fmt::format(
+      "no question fits the context of {}: the shortest takes {} tokens with its answer; {}",
+      engine.context_tokens(), least_tokens, engine.way_to_hold(least_tokens)));
 }
 
 }  // namespace weft::eval

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -26,13 +27,27 @@ struct SpeculationRow {
   spec::DraftCounters drafts;  // of one run
   double plain_ms = 0;         // decoding, the least of the runs
   double draft_ms = 0;
-  // After a text by which each guess is wrong; drafters that do not look at it know better.
-  spec::DraftCounters misled_drafts;
-  double misled_ms = 0;
+  /// After a text by which each guess of n-grams is wrong; none for other drafters, which are not
+  /// misled by it.
+  struct Misled {
+    spec::DraftCounters drafts;
+    double ms = 0;
+  };
+  std::optional<Misled> misled;
 
   double acceptance() const;  // 0 where nothing was drafted
   double speedup() const { return draft_ms > 0 ? plain_ms / draft_ms : 1; }
-  double misled_speedup() const { return misled_ms > 0 ? plain_ms / misled_ms : 1; }
+  /// 1 where it was not misled.
+  double misled_speedup() const { return misled && misled->ms > 0 ? plain_ms / misled->ms : 1; }
+};
+
+struct SpeculationResults {
+  std::vector<SpeculationRow> rows;
+  // Questions without a row.
+  int64_t n_short = 0;      // whose answer has less than two tokens: no step could have been saved
+  int64_t n_too_long = 0;   // that do not fit the context with an answer
+  int64_t n_not_asked = 0;  // as it was stopped; the one that was being answered is one of them
+  int64_t longest_tokens = 0;  // of those that do not fit, with an answer
 };
 
 /// What most rows of a kind have.
@@ -43,14 +58,14 @@ struct SpeculationSummary {
 };
 /// Speedups of all rows, or of those of whose drafts more than half were right.
 SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quoting_only);
-/// Of all rows, where all guesses are wrong.
+/// Of all rows that were misled, where all guesses are wrong.
 SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows);
 
 /// Each example's passages and a question that asks for a quotation, answered greedily with the
-/// engine's drafts and without. Examples that do not fit the context are left out;
-/// kResourceExhausted where none fits. kInvalidArgument where the engine drafts nothing; `progress`
-/// false ends with kCancelled.
-Result<std::vector<SpeculationRow>> speculation_eval(
+/// engine's drafts and without. kResourceExhausted where none fits the context, kNotFound where all
+/// answers are too short to say anything. kInvalidArgument where the engine drafts nothing;
+/// `progress` false ends with the rows so far, or kCancelled where there is none.
+Result<SpeculationResults> speculation_eval(
     engine::Engine& engine, const SpeculationEvalOptions& options,
     FunctionRef<bool(int64_t done, int64_t total)> progress);
 

@@ -19,29 +19,34 @@ constexpr double kKeepTimes = 0.97;
 constexpr int32_t kMostPatience = 256;
 constexpr int32_t kTimedEvery = 48;
 
+struct Best {
+  int32_t length = 0;
+  double speedup = 1;
+};
+
 /// With a chance of p for each token at that cost, how many pay most.
-int32_t best_length(double p, double cost, int32_t most_tokens) {
-  double tokens = 1, chance = 1, most = 1;
-  int32_t best = 0;
+Best best_length(double p, double cost, int32_t most_tokens) {
+  double tokens = 1, chance = 1;
+  Best best;
   for (int32_t n = 1; n <= most_tokens; ++n) {
     chance *= p;
     tokens += chance;
-    if (tokens / (1 + n * cost) > most) {
-      most = tokens / (1 + n * cost);
-      best = n;
-    }
+    if (tokens / (1 + n * cost) > best.speedup) best = {n, tokens / (1 + n * cost)};
   }
   return best;
 }
 
+/// Before anything was seen the longer n-gram is believed more: 35 % for one of two tokens, 65 %
+/// for one of five. With 60 % for all, answers of which every guess was wrong took 4 % longer
+/// (SmolLM2).
+double first_chance(int32_t evidence) { return std::min(0.25 + 0.1 * evidence, 0.75); }
+
 }  // namespace
 
-// Before anything was seen the longer n-gram is believed more: 35 % for one of two tokens, 65 % for
-// one of five. With 60 % for all, answers of which every guess was wrong took 4 % longer (SmolLM2).
 DraftLength::DraftLength(int32_t most_tokens) : most_tokens_(most_tokens) {
   for (int32_t evidence = 0; evidence < kMostEvidence; ++evidence) {
     Record& record = records_[evidence];
-    record.right = record.checked * std::min(0.25 + 0.1 * evidence, 0.75);
+    record.right = record.checked * first_chance(evidence);
   }
 }
 
@@ -61,18 +66,31 @@ void StepCost::add_draft(int64_t n_tokens, double ms) {
   draft_ms_ = draft_ms_ == 0 ? one_ms : draft_ms_ + (1 - kKeepTimes) * (one_ms - draft_ms_);
 }
 
+void StepCost::add_read(int64_t n_tokens, double ms) {
+  read_ms_ = ms / static_cast<double>(n_tokens);
+}
+
+void StepCost::doubt_read() { read_ms_ *= kKeep; }
+
+// As if some steps had been seen in which rows took what they usually do: steps that are all alike
+// make no line, and two rows beside one make a bad one.
+double StepCost::row_ms() const {
+  const double spread = weight_ * rows_rows_ - rows_ * rows_;
+  const double usual = kUsualSpread * weight_;
+  return (weight_ * rows_ms_ - rows_ * ms_ + usual * kUsualCost * ms_ / weight_) / (spread + usual);
+}
+
+double StepCost::step_ms(int64_t n_rows) const {
+  if (ms_ <= 0) return 0;
+  const double mean_ms = ms_ / weight_;
+  const double more_rows = static_cast<double>(n_rows) - rows_ / weight_;
+  return std::max(0.1 * mean_ms, mean_ms + row_ms() * more_rows);
+}
+
 double StepCost::of_draft(int64_t n_rows) const {
   const auto rows = static_cast<double>(n_rows);
-  const double spread = weight_ * rows_rows_ - rows_ * rows_;
-  const double mean_ms = weight_ > 0 ? ms_ / weight_ : 0;
-  if (mean_ms <= 0) return kUsualCost * rows;
-  // As if some steps had been seen in which rows took what they usually do: steps that are all
-  // alike make no line, and two rows beside one make a bad one.
-  const double usual = kUsualSpread * weight_;
-  const double row_ms =
-      (weight_ * rows_ms_ - rows_ * ms_ + usual * kUsualCost * mean_ms) / (spread + usual);
-  const double step_ms = std::max(0.1 * mean_ms, mean_ms + row_ms * (rows - rows_ / weight_));
-  return std::max(0.02, (row_ms + draft_ms_) / step_ms) * rows;
+  if (ms_ <= 0) return kUsualCost * rows;
+  return std::max(0.02, (row_ms() + draft_ms_) / step_ms(n_rows)) * rows;
 }
 
 int32_t DraftLength::choose(int32_t evidence, double cost) {
@@ -83,11 +101,11 @@ int32_t DraftLength::choose(int32_t evidence, double cost) {
     return 0;
   }
   Record& record = records_[evidence];
-  int32_t n = best_length(record.right / record.checked, cost, most_tokens_);
+  int32_t n = best_length(record.right / record.checked, cost, most_tokens_).length;
   if (n == 0) {
     // Texts change: one token is tried, more and more seldom; and what costs as much as the step
     // that it saves is tried most seldom, as it does not pay even if it is always right.
-    const bool never_pays = best_length(1, cost, most_tokens_) == 0;
+    const bool never_pays = best_length(1, cost, most_tokens_).length == 0;
     if (++record.n_unpaid < (never_pays ? kMostPatience : record.patience)) return 0;
     record.n_unpaid = 0;
     record.patience = std::min(2 * record.patience, kMostPatience);
@@ -95,6 +113,10 @@ int32_t DraftLength::choose(int32_t evidence, double cost) {
   }
   ++n_drafts_;
   return n;
+}
+
+double DraftLength::saved_share(int32_t evidence, double cost) const {
+  return 1 - 1 / best_length(first_chance(evidence), cost, most_tokens_).speedup;
 }
 
 void DraftLength::add_outcome(int32_t evidence, int32_t n_drafted, int32_t n_accepted) {

@@ -16,17 +16,30 @@ class StepCost {
   void add_step(int64_t n_rows, double ms);
   /// A draft of so many tokens.
   void add_draft(int64_t n_tokens, double ms);
+  /// A drafter read so many tokens of a text.
+  void add_read(int64_t n_tokens, double ms);
+  /// A text was not read, for what reading took last. Of a time that nobody measures again this
+  /// makes less and less, so that one that was disturbed does not end drafts for good.
+  void doubt_read();
 
   /// Whether it is known what a draft takes.
   bool knows_drafts() const { return draft_ms_ > 0; }
+  bool knows_steps() const { return weight_ > 0; }
+  bool knows_reads() const { return read_ms_ > 0; }
+  double read_ms(int64_t n_tokens) const { return static_cast<double>(n_tokens) * read_ms_; }
+  /// A step of so many rows; 0 where none was seen.
+  double step_ms(int64_t n_rows) const;
   /// What a drafted token takes, beside n_rows that a step has in any case, in time in which these
   /// give a token: where several answers grow in a step, a row of one holds up all of them.
   double of_draft(int64_t n_rows) const;
 
  private:
+  double row_ms() const;
+
   /// Decayed sums for a line through the steps' times, by rows.
   double weight_ = 0, rows_ = 0, ms_ = 0, rows_rows_ = 0, rows_ms_ = 0;
   double draft_ms_ = 0;  // of a token
+  double read_ms_ = 0;   // of a token, when some were read last
 };
 
 /// Of one text. What it says changes how fast an answer comes and nothing else. One thread.
@@ -37,6 +50,9 @@ class DraftLength {
   /// Tokens to draft now, from 0 to most_tokens, where the drafter has that evidence and a drafted
   /// token costs so much (StepCost::of_draft).
   int32_t choose(int32_t evidence, double cost);
+  /// The share of plain decoding's time that drafts save where they are right as often as is
+  /// believed before any was checked.
+  double saved_share(int32_t evidence, double cost) const;
   /// A draft of that evidence was run, and its first tokens were right.
   void add_outcome(int32_t evidence, int32_t n_drafted, int32_t n_accepted);
 

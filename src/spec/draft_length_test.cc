@@ -40,6 +40,26 @@ TEST(StepCost, StepsThatAreAllAlikeTellNothingAboutRows) {
   EXPECT_NEAR(cost.of_draft(1), StepCost().of_draft(1), 1e-6);
 }
 
+TEST(StepCost, AStepsTimeIsThatOfItsRows) {
+  EXPECT_FALSE(StepCost().knows_steps());
+  EXPECT_EQ(StepCost().step_ms(1), 0);
+  EXPECT_TRUE(cost_of(2).knows_steps());
+  EXPECT_NEAR(cost_of(2).step_ms(1), 10, 0.5);
+  EXPECT_NEAR(cost_of(2).step_ms(6), 20, 1);
+}
+
+TEST(StepCost, WhatReadingTookIsBelievedLessAndLess) {
+  StepCost cost;
+  EXPECT_FALSE(cost.knows_reads());
+  EXPECT_EQ(cost.read_ms(1000), 0);
+  cost.add_read(100, 20);
+  cost.add_read(50, 25);
+  EXPECT_TRUE(cost.knows_reads());
+  EXPECT_NEAR(cost.read_ms(1000), 500, 1e-6);
+  for (int i = 0; i < 30; ++i) cost.doubt_read();
+  EXPECT_LT(cost.read_ms(1000), 50);
+}
+
 TEST(StepCost, FollowsAContextThatGrows) {
   StepCost cost = cost_of(1);
   for (int i = 0; i < 100; ++i) {
@@ -90,6 +110,14 @@ TEST(DraftLength, WhatCostsAStepIsHardlyTriedAlthoughItIsRight) {
     n_drafted += n;
   }
   EXPECT_LE(n_drafted, 4);
+}
+
+TEST(DraftLength, WhatDraftsSaveIsTheirSpeedupsShare) {
+  const DraftLength one(1);
+  // 65 % are right: 1.65 tokens in the time of 1.2.
+  EXPECT_NEAR(one.saved_share(4, 0.2), 1 - 1.2 / 1.65, 1e-9);
+  EXPECT_GT(DraftLength(8).saved_share(4, 0.2), one.saved_share(4, 0.2));
+  EXPECT_EQ(DraftLength(8).saved_share(4, 0.7), 0);
 }
 
 TEST(DraftLength, ATextThatBeginsToQuoteIsNoticed) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/names.h"
 #include "base/status.h"
 
@@ -65,9 +66,14 @@ class Drafter {
   /// How good a guess would be now, by a measure of the drafter's own, from 1 on and below
   /// kMostEvidence; 0: there is none.
   virtual int32_t evidence() = 0;
-  /// Before a draft: reads what is new of the text, where that is much. It is not what a draft
-  /// costs.
-  virtual Status prepare() { return Status::ok(); }
+  /// Tokens of the text that are to be read before a draft; 0: none, or so few that draft() does
+  /// it.
+  virtual int64_t unread() const { return 0; }
+  /// Reads the next so many of them. It is not what a draft costs. `cancelled` may be null; true
+  /// ends it with kCancelled, and what was read before stays read.
+  virtual Status read(int64_t /*n_tokens*/, const FunctionRef<bool()>* /*cancelled*/) {
+    return Status::ok();
+  }
   /// At most n tokens, perhaps fewer.
   virtual Result<std::vector<int32_t>> draft(int32_t n) = 0;
 };
