@@ -218,5 +218,80 @@ TEST_F(SpeculationProgram, EvalSaysWhatItLeavesOut) {
               Not(HasSubstr("every draft wrong")));
 }
 
+// Over a part of the pages the model guesses for itself; what checks it decides whose answer it is.
+TEST_F(SpeculationProgram, TheModelDraftsForItself) {
+  const std::string prompt = filler(12);
+  const auto answer = [&](const Arguments& more) {
+    Arguments flags{"--raw", "-n", "24", "--ignore-eos", "--json"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    flags.insert(flags.end(), {"-p", prompt});
+    const Outcome outcome = run({"generate"}, flags);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.json();
+  };
+  const Json dense = answer({}), sparse = answer({"--budget", "48", "--lock-interval", "4"});
+  const Json verified = answer({"--budget", "48", "--lock-interval", "4", "--draft", "self"});
+  EXPECT_EQ(verified["text"], dense["text"]);
+  EXPECT_EQ(verified["speculation"]["draft"], "self");
+  EXPECT_EQ(verified["speculation"]["verify"], "dense");
+  EXPECT_GT(verified["sparse"]["dense_reads"]["dense_passes"], 0);
+  const Json locked =
+      answer({"--budget", "48", "--lock-interval", "4", "--draft", "self", "--verify", "locked"});
+  EXPECT_EQ(locked["text"], sparse["text"]);
+  EXPECT_EQ(locked["speculation"]["verify"], "locked");
+  EXPECT_EQ(locked["sparse"]["locks"]["inconsistencies"], 0);
+
+  const Json rewritten =
+      answer({"--budget", "48", "--lock-interval", "4", "--checkpoint", "dense"});
+  const Json& locks = rewritten["sparse"]["locks"];
+  EXPECT_EQ(locks["checkpoint"], "dense");
+  EXPECT_GT(locks["dense_passes"], 2);
+  EXPECT_GT(locks["rewritten_tokens"], 6);
+  EXPECT_TRUE(locks["drift"].is_number());
+
+  const Arguments no_budget{"-p", prompt, "--draft", "self"};
+  expect_error(run({"generate"}, no_budget), 2, "--draft self guesses over a part of the pages");
+  const Arguments no_self{"-p", prompt, "--verify", "locked", "--draft", "ngram"};
+  expect_error(run({"generate"}, no_self), 2, "--verify goes with --draft self");
+  const Arguments no_lock{"-p", prompt, "--budget", "48", "--checkpoint", "dense"};
+  expect_error(run({"generate"}, no_lock), 2, "--checkpoint goes with --lock-interval");
+  const Arguments far{"-p", prompt,         "--budget", "48", "--lock-interval",
+                      "65", "--checkpoint", "dense"};
+  expect_error(run({"generate"}, far), 2, "64 at most");
+}
+
+TEST_F(SpeculationProgram, EvalComparesOneSelectionWithTwo) {
+  Json examples = Json::array();
+  for (int i = 0; i < 2; ++i) {
+    examples.push_back({{"question", "What does it say?"},
+                        {"answers", {"this"}},
+                        {"ctxs", {{{"title", "A"}, {"text", filler(8)}}}}});
+  }
+  write_text(path("questions.json"), examples.dump());
+  const Arguments flags{"-f",
+                        path("questions.json"),
+                        "-n",
+                        "16",
+                        "--repeat",
+                        "1",
+                        "--draft",
+                        "self",
+                        "--budget",
+                        "48",
+                        "--lock-interval",
+                        "4",
+                        "--verify",
+                        "locked",
+                        "--json"};
+  const Outcome outcome = run({"eval", "speculation"}, flags);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json json = outcome.json();
+  EXPECT_EQ(json["other_answers"], 0);
+  const Json& selections = json["selections"];
+  EXPECT_GT(selections["shared_acceptance"], 0.5);
+  EXPECT_GE(selections["shared_acceptance"], selections["separate_acceptance"]);
+  EXPECT_GT(selections["separate_inconsistent"], 0);
+}
+
 }  // namespace
 }  // namespace weft

@@ -44,6 +44,17 @@ Json row_json(const eval::SpeculationRow& r) {
           {"wrong_speedup", misled([&] { return r.misled_speedup(); })}};
 }
 
+/// Of drafts by the model itself: how many were right over the pages of the rows that verify them,
+/// and over pages of their own.
+Json selections_json(const std::vector<eval::SpeculationRow>& rows) {
+  const auto all = eval::selections_of(rows);
+  if (!all) return {};
+  const auto share = [](double a, double b) { return b > 0 ? Json(a / b) : Json(); };
+  return {{"shared_acceptance", share(all->shared.accepted, all->shared.drafted)},
+          {"separate_acceptance", share(all->separate.accepted, all->separate.drafted)},
+          {"separate_inconsistent", share(all->inconsistencies, all->compared)}};
+}
+
 struct Summaries {
   eval::SpeculationSummary all, quoting, misled;
   int64_t n_other = 0;
@@ -66,6 +77,7 @@ void print_results_json(const engine::Engine& engine, const eval::SpeculationRes
               {"all", summary_json(s.all)},
               {"over_half_accepted", summary_json(s.quoting)},
               {"all_wrong", summary_json(s.misled)},
+              {"selections", selections_json(results.rows)},
               {"other_answers", s.n_other},
               {"left_out",
                {{"short_answers", results.n_short},
@@ -85,6 +97,14 @@ void print_results(const engine::Engine& engine, const eval::SpeculationResults&
   print_summary("all", s.all);
   print_summary("over half of drafts right", s.quoting);
   print_summary("every draft wrong", s.misled);
+  if (const auto all = eval::selections_of(results.rows); all && all->shared.drafted > 0) {
+    fmt::print(
+        "right of all guesses: {:.1f} % where drafts read the pages of what verifies them, "
+        "{:.1f} % where they choose their own, {:.1f} % of which are others\n",
+        100.0 * all->shared.accepted / all->shared.drafted,
+        100.0 * all->separate.accepted / std::max<int64_t>(1, all->separate.drafted),
+        100.0 * all->inconsistencies / std::max<int64_t>(1, all->compared));
+  }
   if (s.n_other > 0) fmt::print("{} answers are other ones than without drafts\n", s.n_other);
   if (results.n_short > 0) {
     fmt::print("left out: {} of less than two tokens, without a step that a guess could save\n",

@@ -246,6 +246,14 @@ void add_sparse_json(const engine::Engine& engine, Json& json) {
   json["sparse"] = std::move(sparse);
 }
 
+void print_locks(const engine::Engine& engine) {
+  if (engine.selector() == nullptr || !engine.sparse_options().lock.is_on()) return;
+  const sparse::LockCounters& c = engine.selector()->counters().locks;
+  if (c.locks == 0) return;
+  fmt::print("locks so far: {} made, {} ended, {} checkpoints replaced {} of {} selections\n",
+             c.locks, c.unlocks, c.checkpoints, c.updated, c.kept + c.updated);
+}
+
 /// "--sparse labels --budget 2048": what the engine was opened with.
 std::string sparse_text(const sparse::SparseOptions& o) {
   std::string text = fmt::format("--sparse {}", sparse::kPolicies.name(o.policy));

@@ -297,16 +297,13 @@ void Engine::accept(TriedRows rows, std::span<const int32_t> n_tokens) {
   give_back_memory();
 }
 
-// A draft's selection that was wrong is made anew. Where the answer is sparse decoding's it stays,
-// as the answer must not depend on drafts.
+// A selection whose draft was wrong is made anew, but for one that the dense pass, which was that
+// draft's, has just made.
 void Engine::end_speculation(kv::SequenceId sequence, bool all_accepted) {
-  if (draft_.kind != spec::DrafterKind::kSelf || selector_ == nullptr) return;
-  sparse::SelectionLocks* locks = selector_->locks();
-  if (locks == nullptr) return;
-  locks->end_speculation(sequence);
-  if (!all_accepted && answers_dense() && sparse_.lock.checkpoint == sparse::Checkpoint::kSelect) {
-    locks->unlock(sequence);
-  }
+  const bool drafts_itself = draft_.kind == spec::DrafterKind::kSelf && selector_ != nullptr;
+  if (!drafts_itself || selector_->locks() == nullptr) return;
+  const bool may_unlock = answers_dense() && sparse_.lock.checkpoint == sparse::Checkpoint::kSelect;
+  selector_->locks()->end_speculation(sequence, all_accepted || !may_unlock);
 }
 
 int64_t Engine::tried_rows(const kv::OwnedSequence& sequence) const {

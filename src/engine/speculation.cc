@@ -80,9 +80,13 @@ Result<bool> Speculation::read_text(const DraftRoom& room, const FunctionRef<boo
 Result<int32_t> Speculation::choose(const DraftRoom& room, const FunctionRef<bool()>* cancelled) {
   const spec::StepCost& cost = engine_.step_cost();
   evidence_ = drafter_->evidence();
-  const int64_t n =
-      std::min<int64_t>(length_.choose(evidence_, cost.of_draft(room.n_rows)), room.tokens);
+  const spec::DraftOptions& options = engine_.draft_options();
+  const bool always = options.always && evidence_ > 0;
+  const int64_t n = std::min<int64_t>(
+      always ? options.most_tokens : length_.choose(evidence_, cost.of_draft(room.n_rows)),
+      room.tokens);
   if (n <= 0) return 0;
+  if (always && drafter_->unread() == 0) return narrow<int32_t>(n);
   WEFT_ASSIGN_OR_RETURN(const bool has_read, read_text(room, cancelled));
   if (!has_read) return 0;
   return cost.knows_drafts() ? narrow<int32_t>(n) : 1;

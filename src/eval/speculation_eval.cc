@@ -11,6 +11,7 @@
 #include "base/spread.h"
 #include "engine/generation.h"
 #include "engine/rag_prompt.h"
+#include "sparse/selector.h"
 #include "text/chat_template.h"
 
 namespace weft::eval {
@@ -61,7 +62,12 @@ struct Run {
 class SpeculationEval {
  public:
   SpeculationEval(engine::Engine& engine, const SpeculationEvalOptions& options)
-      : engine_(engine), options_(options), drafts_(engine.draft_options()) {}
+      : engine_(engine), options_(options), drafts_(engine.draft_options()) {
+    // What the model's own drafts are verified by is what it answers by without any.
+    if (drafts_.kind != spec::DrafterKind::kSelf) return;
+    plain_ = drafts_;
+    plain_.most_tokens = 0;
+  }
   ~SpeculationEval() { engine_.use_drafts(drafts_); }
 
   /// None: the answer has less than two tokens. The first comes from the prompt's own logits, so
@@ -76,7 +82,7 @@ class SpeculationEval {
     SpeculationRow row{.prompt_tokens = narrow<int32_t>(std::ssize(prompt)), .is_same = true};
     row.plain_ms = row.draft_ms = std::numeric_limits<double>::max();
     for (int32_t i = 0; i < options_.repeat; ++i) {
-      WEFT_ASSIGN_OR_RETURN(const Run plain, answer(sequence, logits, prompt, {}, goes_on));
+      WEFT_ASSIGN_OR_RETURN(const Run plain, answer(sequence, logits, prompt, plain_, goes_on));
       if (plain.tokens.size() < 2) return std::optional<SpeculationRow>();
       row.answer_tokens = narrow<int32_t>(std::ssize(plain.tokens));
       row.plain_ms = std::min(row.plain_ms, plain.ms);
@@ -92,10 +98,42 @@ class SpeculationEval {
       const double ms = row.misled ? std::min(row.misled->ms, misled.ms) : misled.ms;
       row.misled = {engine_.draft_counters(), ms};
     }
+    if (has_selections()) {
+      WEFT_ASSIGN_OR_RETURN(row.selections, selections(sequence, logits, prompt, goes_on));
+    }
     return std::optional(row);
   }
 
  private:
+  bool has_selections() const {
+    const sparse::SparseOptions& sparse = engine_.sparse_options();
+    const bool remembers =
+        sparse.policy == sparse::Policy::kH2o || sparse.policy == sparse::Policy::kTova;
+    return drafts_.kind == spec::DrafterKind::kSelf && drafts_.verify == spec::Verify::kLocked &&
+           sparse.lock.is_on() && !remembers;
+  }
+
+  Result<SpeculationRow::Selections> selections(const kv::OwnedSequence& sequence,
+                                                const std::vector<float>& logits,
+                                                std::span<const int32_t> prompt,
+                                                FunctionRef<bool()> goes_on) {
+    SpeculationRow::Selections out;
+    sparse::SparseOptions sparse = engine_.sparse_options();
+    spec::DraftOptions always = drafts_;
+    always.always = true;
+    for (const bool shared : {false, true}) {
+      sparse.lock.drafts_share = shared;
+      WEFT_RETURN_IF_ERROR(engine_.use_sparse(sparse));
+      WEFT_RETURN_IF_ERROR(answer(sequence, logits, prompt, always, goes_on).status());
+      (shared ? out.shared : out.separate) = engine_.draft_counters();
+      if (shared) continue;
+      const sparse::LockCounters& locks = engine_.selector()->counters().locks;
+      out.compared = locks.compared_drafts;
+      out.inconsistencies = locks.inconsistencies;
+    }
+    return out;
+  }
+
   Result<Run> answer(const kv::OwnedSequence& prefilled, const std::vector<float>& logits,
                      std::span<const int32_t> prompt, const spec::DraftOptions& drafts,
                      FunctionRef<bool()> goes_on) {
@@ -114,6 +152,7 @@ class SpeculationEval {
   engine::Engine& engine_;
   const SpeculationEvalOptions& options_;
   const spec::DraftOptions drafts_;
+  spec::DraftOptions plain_;
 };
 
 }  // namespace
@@ -145,6 +184,22 @@ SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows) {
     if (row.misled) speedups.push_back(row.misled_speedup());
   }
   return summary_of(speedups);
+}
+
+std::optional<SpeculationRow::Selections> selections_of(const std::vector<SpeculationRow>& rows) {
+  std::optional<SpeculationRow::Selections> all;
+  for (const SpeculationRow& row : rows) {
+    if (!row.selections) continue;
+    if (!all) all.emplace();
+    for (const auto part :
+         {&SpeculationRow::Selections::shared, &SpeculationRow::Selections::separate}) {
+      ((*all).*part).drafted += ((*row.selections).*part).drafted;
+      ((*all).*part).accepted += ((*row.selections).*part).accepted;
+    }
+    all->compared += row.selections->compared;
+    all->inconsistencies += row.selections->inconsistencies;
+  }
+  return all;
 }
 
 Result<SpeculationResults> speculation_eval(

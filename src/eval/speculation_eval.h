@@ -34,6 +34,15 @@ struct SpeculationRow {
     double ms = 0;
   };
   std::optional<Misled> misled;
+  /// Of drafts by the model itself that are verified over locked pages: as many tokens as may be at
+  /// each step, over the pages that the rows that verify them read, and over others of the draft's
+  /// own.
+  struct Selections {
+    spec::DraftCounters shared, separate;
+    int64_t compared = 0;         // selections of a layer and KV head, of separate ones
+    int64_t inconsistencies = 0;  // of them
+  };
+  std::optional<Selections> selections;
 
   double acceptance() const;  // 0 where nothing was drafted
   double speedup() const { return draft_ms > 0 ? plain_ms / draft_ms : 1; }
@@ -60,6 +69,9 @@ struct SpeculationSummary {
 SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quoting_only);
 /// Of all rows that were misled, where all guesses are wrong.
 SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows);
+
+/// Over all rows; none where no row has them.
+std::optional<SpeculationRow::Selections> selections_of(const std::vector<SpeculationRow>& rows);
 
 /// Each example's passages and a question that asks for a quotation, answered greedily with the
 /// engine's drafts and without. kResourceExhausted where none fits the context, kNotFound where all

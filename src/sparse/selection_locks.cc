@@ -197,7 +197,10 @@ void SelectionLocks::verified(kv::SequenceId sequence, int32_t slot, int32_t lay
   }
 }
 
-void SelectionLocks::end_speculation(kv::SequenceId sequence) { speculations_.erase(sequence); }
+void SelectionLocks::end_speculation(kv::SequenceId sequence, bool all_accepted) {
+  speculations_.erase(sequence);
+  if (!all_accepted) unlock(sequence);
+}
 
 void SelectionLocks::written(kv::SequenceId sequence, int32_t slot, int32_t layer) {
   const auto lock = locks_.find(sequence);

@@ -138,7 +138,9 @@ class SelectionLocks {
   void drafted(kv::SequenceId sequence, int32_t slot, int32_t layer, const Selection& selection);
   /// A row that verifies reads this.
   void verified(kv::SequenceId sequence, int32_t slot, int32_t layer, const Selection& selection);
-  void end_speculation(kv::SequenceId sequence);
+  /// The lock stays where all of the draft was accepted, else it ends. Where the rows that verify
+  /// read it, too, say that all was: what they get must not depend on drafts.
+  void end_speculation(kv::SequenceId sequence, bool all_accepted);
 
   /// As PageSelector::written.
   void written(kv::SequenceId sequence, int32_t slot, int32_t layer);

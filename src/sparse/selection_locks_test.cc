@@ -288,9 +288,20 @@ TEST_F(Locks, CountWhatDraftsAndTargetsReadOtherwise) {
   locks_->verified(id, 100, 2, {{9}, {9}});
   EXPECT_EQ(locks_->counters().compared_drafts, 4);
   EXPECT_EQ(locks_->counters().inconsistencies, 1);
-  locks_->end_speculation(id);
+  locks_->end_speculation(id, true);
   locks_->verified(id, 100, 1, {{9}, {9}});
   EXPECT_EQ(locks_->counters().compared_drafts, 4);
+}
+
+TEST_F(Locks, StayAfterADraftThatWasRightAndEndAfterAnother) {
+  const kv::SequenceId id = add(100);
+  EXPECT_EQ(steps(id, 2), "cr");
+  locks_->begin_speculation(id, 3);
+  locks_->end_speculation(id, true);
+  EXPECT_EQ(steps(id, 1), "r");
+  locks_->begin_speculation(id, 3);
+  locks_->end_speculation(id, false);
+  EXPECT_EQ(steps(id, 2), "cr");
 }
 
 TEST_F(Locks, EndWhereThePagesAreNotWhatTheyWere) {

@@ -45,6 +45,7 @@ struct DraftOptions {
   int32_t most_tokens = 8;         // of a draft
   std::string model_path;          // of kModel
   Verify verify = Verify::kDense;  // of kSelf
+  bool always = false;  // most_tokens each time, whether that pays or not: to measure acceptance
 
   bool is_on() const { return kind != DrafterKind::kNone; }
 };
