@@ -21,6 +21,8 @@ TEST(SequenceLives, WhatASequenceIsFollowsFromItsOwnHistory) {
   EXPECT_GT(totals.drafted, totals.accepted);
   EXPECT_GT(totals.accepted, 100);
   EXPECT_GT(totals.locks, 100);
+  EXPECT_GT(totals.dense_passes, 100);
+  EXPECT_GT(totals.drafted_itself, 28);
 }
 
 }  // namespace

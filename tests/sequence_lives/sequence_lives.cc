@@ -58,6 +58,7 @@ engine::EngineOptions options_of(const std::string& folder, uint64_t seed) {
       options.sparse.lock = {.interval_tokens = static_cast<int32_t>(1 + seed % 7),
                              .duration_tokens = static_cast<int32_t>(8 + seed % 9),
                              .update_threshold = static_cast<int32_t>(seed % 4)};
+      if (seed / 3 % 2 == 0) options.sparse.lock.checkpoint = sparse::Checkpoint::kDense;
     }
   }
   if (seed % 5 == 4) options.kv_types = {.k = DType::kQ8_0, .v = DType::kQ8_0};
@@ -105,7 +106,7 @@ class Lives {
 
   Status act() {
     if (lives_.empty()) return begin();
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
         return begin();
       case 1:
@@ -127,6 +128,8 @@ class Lives {
         return decode();
       case 9:
         return compare(any());
+      case 10:
+        return draft_itself();
       default:
         return draft();
     }
@@ -193,13 +196,16 @@ class Lives {
     std::vector<std::vector<int32_t>> tried;
     std::vector<Appended> rows;
     std::vector<int32_t> n_kept;
-    for (size_t i = 0; i < some.size(); ++i) {
-      tried.push_back(tokens(1 + below(kMostRows)));
-      n_kept.push_back(below(static_cast<int32_t>(tried.back().size()) + 1));
+    // A dense pass in front of the rows stays, and so its newest row must.
+    const int32_t least = engine_.has_dense_checkpoints() ? 1 : 0;
+    for (const Life* life : some) {
+      const auto most = std::min<int64_t>(kMostRows, engine_.tried_rows(life->sequence));
+      tried.push_back(tokens(1 + below(static_cast<int32_t>(most))));
+      n_kept.push_back(std::max(least, below(static_cast<int32_t>(tried.back().size()) + 1)));
     }
     for (size_t i = 0; i < some.size(); ++i) rows.push_back({&some[i]->sequence, tried[i]});
     WEFT_ASSIGN_OR_RETURN(engine::TriedRows result, engine_.try_rows(rows));
-    if (below(6) == 0) return Status::ok();
+    if (least == 0 && below(6) == 0) return Status::ok();
     engine_.accept(std::move(result), n_kept);
     for (size_t i = 0; i < some.size(); ++i) {
       totals_.drafted += std::ssize(tried[i]);
@@ -208,6 +214,16 @@ class Lives {
       if (n_kept[i] > 0) some[i]->history.push_back({Event::Kind::kDecode, tried[i]});
     }
     return Status::ok();
+  }
+
+  /// Guesses of the model's own, which nobody verifies.
+  Status draft_itself() {
+    const Life& life = any();
+    const int64_t most = engine_.tried_rows(life.sequence) - 1;
+    if (most < 1) return Status::ok();
+    ++totals_.drafted_itself;
+    const auto n = static_cast<int32_t>(std::min<int64_t>(most, 1 + below(6)));
+    return engine_.draft_rows(life.sequence, below(kVocab), n).status();
   }
 
   /// What the history gives by itself.
@@ -287,7 +303,9 @@ std::optional<std::string> SequenceLives::run(uint64_t seed) {
     WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::open(posix_env(), options));
     WEFT_ASSIGN_OR_RETURN(const auto alone, Engine::open(posix_env(), options));
     WEFT_RETURN_IF_ERROR(Lives(*engine, *alone, seed, totals_).run());
-    if (engine->selector() != nullptr) totals_.locks += engine->selector()->counters().locks.locks;
+    if (engine->selector() == nullptr) return Status::ok();
+    totals_.locks += engine->selector()->counters().locks.locks;
+    totals_.dense_passes += engine->selector()->counters().dense_passes;
     return Status::ok();
   }();
   if (lived.is_ok()) return std::nullopt;

@@ -2,7 +2,8 @@
 // in part, forks, shifts, cuts, pages that move and sequences that go. What a sequence is worth is
 // its next token's logits, and these must follow from its own history alone: after a life they are
 // compared, to the bit, with those of the same history replayed by itself, a token a step, in an
-// engine of its own. With every policy of sparse decoding, with locks and without.
+// engine of its own. With every policy of sparse decoding, with locks and without, and with dense
+// checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,8 @@ struct Totals {
   int64_t drafted = 0;   // rows that were tried, and those of them that were kept
   int64_t accepted = 0;
   int64_t locks = 0;
+  int64_t dense_passes = 0;
+  int64_t drafted_itself = 0;  // times that the model did
 };
 
 class SequenceLives {
