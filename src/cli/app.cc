@@ -186,7 +186,10 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   options.page_tokens = flags.page_tokens;
   options.steps = flags.steps;
   // A dense checkpoint writes slots again, which windows that roll do not allow.
-  const bool rewrites = options.sparse.lock.checkpoint == sparse::Checkpoint::kDense;
+  const bool drafts_itself = options.draft.kind == spec::DrafterKind::kSelf &&
+                             options.draft.verify == spec::Verify::kDense;
+  const bool rewrites =
+      options.sparse.lock.checkpoint == sparse::Checkpoint::kDense && !drafts_itself;
   options.rolls_windows = flags.rolls_windows && !flags.swa_full && !rewrites;
   options.isa = flags.isa;
   options.compute = flags.compute;

@@ -51,11 +51,11 @@ Result<std::string> path_of_drafter(const App& app, const std::string& draft) {
   if (parse_number(draft, n_tokens)) {
     return invalid_argument(
         fmt::format("--draft {}: weft's --draft says what guesses, ngram, self or a model; how "
-                    "many tokens at once "
-                    "at most is --draft-tokens {}",
+                    "many tokens at once at most is --draft-tokens {}",
                     draft, std::clamp<int64_t>(n_tokens, 1, spec::kMostDraftTokens)));
   }
   const std::string meant = did_you_mean(draft, {spec::kDrafters.name(spec::DrafterKind::kNgram),
+                                                 spec::kDrafters.name(spec::DrafterKind::kSelf),
                                                  spec::kDrafters.name(spec::DrafterKind::kNone)});
   if (!meant.empty()) return invalid_argument(fmt::format("--draft {}{}", draft, meant));
   return not_found(

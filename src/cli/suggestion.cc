@@ -117,7 +117,7 @@ constexpr std::string_view kPool = "weft's requests always share one pool of KV 
 constexpr std::string_view kDraftModel =
     "weft's is --draft MODEL: a smaller model's name or file, of the same vocabulary";
 constexpr std::string_view kDraftTokens =
-    "weft's is --draft-tokens N, and --draft says what guesses (ngram or a model)";
+    "weft's is --draft-tokens N, and --draft says what guesses (ngram, self or a model)";
 constexpr std::string_view kDraftLeast =
     "weft guesses as many tokens as pay, from none to --draft-tokens";
 constexpr std::string_view kDraftOwn =
@@ -201,7 +201,7 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-j", kGrammar},
     {"-md", kDraftModel},
     {"--model-draft", kDraftModel},
-    {"--spec-type", "weft's is --draft, ngram or a smaller model"},
+    {"--spec-type", "weft's is --draft, ngram, self or a smaller model"},
     {"--draft-max", kDraftTokens},
     {"--draft-n", kDraftTokens},
     {"--draft-min", kDraftLeast},

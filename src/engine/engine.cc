@@ -243,6 +243,11 @@ void Engine::use_drafts(const spec::DraftOptions& options) {
   step_cost_ = {};
 }
 
+int32_t Engine::tried_tokens(int32_t draft_tokens) const {
+  return has_dense_checkpoints() ? std::max(draft_tokens, sparse_.lock.interval_tokens)
+                                 : draft_tokens;
+}
+
 Status Engine::make_cache(const EngineOptions& options) {
   const model::ModelConfig& config = model_->config();
   WEFT_ASSIGN_OR_RETURN(cache_options_,
@@ -252,10 +257,7 @@ Status Engine::make_cache(const EngineOptions& options) {
   steps_ = options.steps;
   steps_.sparse = sparse_;
   draft_ = options.draft;
-  steps_.draft_tokens = draft_.is_on() ? draft_.most_tokens : 0;
-  if (has_dense_checkpoints()) {
-    steps_.draft_tokens = std::max(steps_.draft_tokens, sparse_.lock.interval_tokens);
-  }
+  steps_.draft_tokens = tried_tokens(draft_.is_on() ? draft_.most_tokens : 0);
   steps_.turned_tokens = self_extend_.turned_tokens();
   is_kv_limited_ = options.kv_limit_bytes > 0;
   kv_limit_bytes_ = options.kv_limit_bytes;
@@ -330,7 +332,7 @@ std::string Engine::fewer_drafts(int64_t n_pages) const {
       std::max<int64_t>(asked_context_tokens_, n_pages * cache_options_.layout.page_tokens);
   const auto fits = [&](int32_t draft_tokens) {
     StepNeeds needs = steps_;
-    needs.draft_tokens = draft_tokens;
+    needs.draft_tokens = tried_tokens(draft_tokens);
     const StepMemory steps(*model_, context_, cache_options_.layout, needs);
     const int64_t limit_bytes =
         limit_for_pages(cache_options_, n_pages, [&](int64_t capacity_tokens, int64_t step_rows) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -68,6 +69,11 @@ struct EngineOptions {
 
 using weft::kMaxThreads;
 
+/// Of an engine that has_dense_checkpoints().
+inline constexpr std::string_view kOneAnswerAtATime =
+    "--checkpoint dense is for one answer at a time: take --checkpoint select with --batch, "
+    "--parallel and --beams";
+
 /// Tokens after what a sequence holds, in a step of several.
 struct Appended {
   const kv::OwnedSequence* sequence = nullptr;
@@ -87,6 +93,7 @@ struct AppendOptions {
 struct TriedRows {
   std::vector<float> logits;  // [rows][vocab_size], those of the first sequence, then of the second
   std::vector<kv::Reservation> reservations;  // of each sequence
+  std::vector<std::vector<int32_t>> tokens;   // likewise, or none: what accept() needs of them
 };
 
 /// The pages of a group of layers.
@@ -248,8 +255,10 @@ class Engine {
   bool has_dense_checkpoints() const;
   /// n tokens that the model itself would go on with after the sequence and `newest`, reading the
   /// pages that its selector chooses; the sequence stays as it was. At most tried_rows() - 1.
+  /// `cancelled` as AppendOptions has it.
   Result<std::vector<int32_t>> draft_rows(const kv::OwnedSequence& sequence, int32_t newest,
-                                          int32_t n);
+                                          int32_t n,
+                                          const FunctionRef<bool()>* cancelled = nullptr);
   static constexpr int64_t kScoredRowsAtOnce = 64;  // 64 rows of 128 K logits are 32 MB
   /// The same, all of them prompts' rows, for the logits of the listed rows (which ascend) in
   /// prefill's arithmetic: on_logits(row, logits [vocab_size]), in order. With self_extend in
@@ -293,7 +302,10 @@ class Engine {
   Result<std::vector<kv::Reservation>> reserve(std::span<const Appended> appended,
                                                model::RowKind kind);
   Status set_positions(std::span<const Appended> appended);
-  Result<std::vector<Rewritten>> begin_dense_passes(std::span<const Appended> appended);
+  Result<std::vector<Rewritten>> begin_dense_passes(std::span<const Appended> appended,
+                                                    model::RowKind kind);
+  Status rewrite_pending(std::span<const Appended> appended);
+  void remember(kv::SequenceId sequence, int32_t slot, std::span<const int32_t> tokens) noexcept;
   std::vector<float> keys_of(const Rewritten& one);
   void end_dense_passes(std::span<const Rewritten> rewritten);
   /// Of rows of generated tokens.
@@ -306,6 +318,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> open_all(Env& env, const EngineOptions& options);
   Status open_model(const EngineOptions& options);
   Status make_cache(const EngineOptions& options);
+  /// Rows beside the newest token's in a step, where drafts have so many.
+  int32_t tried_tokens(int32_t draft_tokens) const;
   /// Under a limit the pass's scratch is taken at once, at its full size: what grows needs old and
   /// new together.
   void take_scratch() {

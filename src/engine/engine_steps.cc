@@ -78,47 +78,73 @@ int64_t Engine::rows_before_checkpoint(const kv::OwnedSequence& sequence) const 
   return locks.last_before_checkpoint(*cache_, sequence.id(), slot) - slot + 1;
 }
 
-// The rows of a checkpoint see all pages, and so are those of dense decoding but for what their
-// prefix had from sparse decoding before its own checkpoint. Where the tokens are not known, after
-// a session was opened or the context was shifted, the newest token alone is run so.
+// The rows of a checkpoint see all pages, and so are those of dense decoding but for what they read
+// of rows that were not run again: those whose tokens are not known, after a session was opened or
+// the context was shifted. A prompt's rows come after all that is pending, and are never run again:
+// another prompt may begin with them.
 Result<std::vector<Engine::Rewritten>> Engine::begin_dense_passes(
-    std::span<const Appended> appended) {
+    std::span<const Appended> appended, model::RowKind kind) {
   std::vector<Rewritten> rewritten;
   if (!has_dense_checkpoints()) return rewritten;
   sparse::SelectionLocks& locks = *selector_->locks();
   for (const Appended& one : appended) {
     const kv::SequenceId id = one.sequence->id();
     const int32_t slot = one.sequence->length();
-    if (const auto first = locks.checkpoint_from(*cache_, id, slot)) {
-      const auto tokens = recent_.of(*cache_, id, *first, slot);
-      Rewritten pass{.sequence = id,
-                     .first_slot = tokens.empty() ? slot : *first,
-                     .tokens = {tokens.begin(), tokens.end()},
-                     .keys = {}};
-      WEFT_RETURN_IF_ERROR(cache_->make_writable(id, pass.first_slot, slot));
-      locks.begin_dense_pass(*cache_, id);
-      if (!pass.tokens.empty()) recent_.keep(*cache_, id);
-      pass.keys = keys_of(pass);
-      rewritten.push_back(std::move(pass));
-    }
-    recent_.add(*cache_, id, slot, one.tokens);
+    const bool is_prompt = kind == model::RowKind::kPrompt;
+    const auto first = is_prompt ? locks.pending_from(*cache_, id, slot)
+                                 : locks.checkpoint_from(*cache_, id, slot);
+    if (!first) continue;
+    const RecentTokens::Known known = recent_.of(*cache_, id, *first, slot);
+    if (is_prompt && known.tokens.empty()) continue;
+    Rewritten pass{.sequence = id,
+                   .first_slot = known.first_slot,
+                   .tokens = {known.tokens.begin(), known.tokens.end()},
+                   .keys = {}};
+    pass.keys = keys_of(pass);
+    rewritten.push_back(std::move(pass));
+    WEFT_RETURN_IF_ERROR(cache_->make_writable(id, rewritten.back().first_slot, slot));
+    locks.begin_dense_pass(*cache_, id);
+    recent_.keep(*cache_, id);
   }
   return rewritten;
+}
+
+/// In front of a prompt's rows.
+Status Engine::rewrite_pending(std::span<const Appended> appended) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Rewritten> rewritten,
+                        begin_dense_passes(appended, model::RowKind::kPrompt));
+  if (rewritten.empty()) return Status::ok();
+  model::Rows rows;
+  for (const Rewritten& one : rewritten) {
+    rows.add(one.sequence, one.tokens, one.first_slot, model::RowKind::kDense);
+  }
+  model::RowsPass pass(*forward_, *cache_, std::move(rows), {});
+  WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass));
+  end_dense_passes(rewritten);
+  return Status::ok();
+}
+
+/// Of rows that are committed.
+void Engine::remember(kv::SequenceId sequence, int32_t slot,
+                      std::span<const int32_t> tokens) noexcept {
+  try {
+    recent_.add(*cache_, sequence, slot, tokens);
+  } catch (const std::bad_alloc&) {
+    recent_.forget(sequence);
+  }
 }
 
 std::vector<float> Engine::keys_of(const Rewritten& one) {
   const kernels::KvLayout& layout = cache_->layout();
   const int64_t width = int64_t{layout.n_kv_heads} * layout.head_dim;
   const int64_t n = std::ssize(one.tokens);
-  std::vector<float> keys;
+  std::vector<float> keys(cache_->n_layers() * n * width), values(n * width);
   std::vector<int32_t> slots(n);
   std::iota(slots.begin(), slots.end(), one.first_slot);
-  std::vector<float> values(n * width);
   for (int32_t layer = 0; layer < cache_->n_layers() && n > 0; ++layer) {
-    keys.resize(keys.size() + n * width);
     kernels::read_kv(context_, cache_->layer(layer),
                      cache_->layer_table(one.sequence, layer).data(), slots,
-                     {keys.data() + keys.size() - n * width, n, width}, {values, width});
+                     {keys.data() + layer * n * width, n, width}, {values, width});
   }
   return keys;
 }
@@ -236,33 +262,50 @@ Result<std::vector<float>> Engine::append_in_one_step(std::span<const Appended> 
                                                       const AppendOptions& options,
                                                       LogitRows logit_rows) {
   std::vector<Rewritten> rewritten;
-  if (options.kind != model::RowKind::kPrompt) {
-    WEFT_ASSIGN_OR_RETURN(rewritten, begin_dense_passes(appended));
+  if (options.kind == model::RowKind::kPrompt) {
+    WEFT_RETURN_IF_ERROR(rewrite_pending(appended));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(rewritten, begin_dense_passes(appended, options.kind));
   }
   WEFT_ASSIGN_OR_RETURN(const auto pass, pass_of(appended, options.kind, logit_rows, rewritten));
   WEFT_RETURN_IF_ERROR(
       model::Executor(*forward_).run(*pass, rewritten.empty() ? options.cancelled : nullptr));
   end_dense_passes(rewritten);
+  if (options.kind != model::RowKind::kPrompt && has_dense_checkpoints()) {
+    for (const Appended& one : appended) {
+      remember(one.sequence->id(), one.sequence->length() - narrow<int32_t>(one.tokens.size()),
+               one.tokens);
+    }
+  }
   give_back_memory();
   return std::move(pass->logits());
 }
 
 Result<TriedRows> Engine::try_rows(std::span<const Appended> appended) {
   return with_memory_for(appended, [&]() -> Result<TriedRows> {
-    WEFT_ASSIGN_OR_RETURN(const std::vector<Rewritten> rewritten, begin_dense_passes(appended));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Rewritten> rewritten,
+                          begin_dense_passes(appended, model::RowKind::kVerify));
     WEFT_ASSIGN_OR_RETURN(const auto pass,
                           pass_of(appended, model::RowKind::kVerify, LogitRows::kAll, rewritten));
+    TriedRows tried;
+    if (has_dense_checkpoints()) {
+      for (const Appended& one : appended) {
+        tried.tokens.emplace_back(one.tokens.begin(), one.tokens.end());
+      }
+    }
     pass->leave_open();
     WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(*pass));
     end_dense_passes(rewritten);
-    return TriedRows{std::move(pass->logits()), pass->take_reservations()};
+    tried.logits = std::move(pass->logits());
+    tried.reservations = pass->take_reservations();
+    return tried;
   });
 }
 
 // Row by row in slots that are reserved and given back: the step that verifies the draft reserves
 // them again, and writes what is the text's. What a page had of the draft's is forgotten then.
 Result<std::vector<int32_t>> Engine::draft_rows(const kv::OwnedSequence& sequence, int32_t newest,
-                                                int32_t n) {
+                                                int32_t n, const FunctionRef<bool()>* cancelled) {
   std::vector<int32_t> tokens{newest};
   const std::vector<int32_t> some(n, newest);
   const Appended appended[] = {{&sequence, some}};
@@ -278,7 +321,7 @@ Result<std::vector<int32_t>> Engine::draft_rows(const kv::OwnedSequence& sequenc
                                            model::RowKind::kDraft),
                            {.wanted = {0}});
       pass.leave_open();
-      WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass));
+      WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(pass, cancelled));
       tokens.push_back(sampling::greedy_token(pass.logits()));
     }
     tokens.erase(tokens.begin());
@@ -292,6 +335,9 @@ void Engine::accept(TriedRows rows, std::span<const int32_t> n_tokens) {
     kv::Reservation& rows_of_one = rows.reservations[i];
     end_speculation(rows_of_one.sequence(), n_tokens[i] == rows_of_one.end() - rows_of_one.begin());
     rows_of_one.commit(n_tokens[i]);
+    if (rows.tokens.empty()) continue;
+    remember(rows_of_one.sequence(), rows_of_one.begin(),
+             std::span(rows.tokens[i]).first(n_tokens[i]));
   }
   if (forward_->on_commit()) forward_->on_commit()();
   give_back_memory();

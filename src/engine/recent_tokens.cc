@@ -16,7 +16,6 @@ void RecentTokens::add(const kv::Cache& cache, kv::SequenceId sequence, int32_t 
   const bool goes_on =
       run.changes == cache.changes(sequence) && n_before >= 0 && n_before <= std::ssize(run.tokens);
   if (!goes_on) run = {.changes = cache.changes(sequence), .first_slot = slot, .tokens = {}};
-  run.tokens.resize(goes_on ? n_before : 0);
   run.tokens.insert(run.tokens.end(), tokens.begin(), tokens.end());
   const int64_t n_over = std::ssize(run.tokens) - most_;
   if (n_over <= 0) return;
@@ -29,13 +28,14 @@ void RecentTokens::keep(const kv::Cache& cache, kv::SequenceId sequence) {
   if (run != runs_.end()) run->second.changes = cache.changes(sequence);
 }
 
-std::span<const int32_t> RecentTokens::of(const kv::Cache& cache, kv::SequenceId sequence,
-                                          int32_t begin, int32_t end) const {
+RecentTokens::Known RecentTokens::of(const kv::Cache& cache, kv::SequenceId sequence, int32_t begin,
+                                     int32_t end) const {
   const auto found = runs_.find(sequence);
-  if (found == runs_.end() || found->second.changes != cache.changes(sequence)) return {};
+  if (found == runs_.end() || found->second.changes != cache.changes(sequence)) return {end, {}};
   const Run& run = found->second;
-  if (begin < run.first_slot || end > run.first_slot + std::ssize(run.tokens)) return {};
-  return std::span(run.tokens).subspan(begin - run.first_slot, end - begin);
+  const int32_t first = std::max(begin, run.first_slot);
+  if (first >= end || end != run.first_slot + std::ssize(run.tokens)) return {end, {}};
+  return {first, std::span(run.tokens).subspan(first - run.first_slot)};
 }
 
 }  // namespace weft::engine

@@ -17,8 +17,12 @@ class SelfDrafter : public spec::Drafter {
  public:
   explicit SelfDrafter(Engine& engine) : engine_(engine) {}
 
-  /// The sequence that the next drafts go on with: it holds the text but for the newest token.
-  void look_at(const kv::OwnedSequence& sequence) { sequence_ = &sequence; }
+  /// The sequence that the next draft goes on with: it holds the text but for the newest token.
+  /// `cancelled` as AppendOptions has it.
+  void look_at(const kv::OwnedSequence& sequence, const FunctionRef<bool()>* cancelled) {
+    sequence_ = &sequence;
+    cancelled_ = cancelled;
+  }
 
   void add(std::span<const int32_t> tokens) override {
     if (!tokens.empty()) newest_ = tokens.back();
@@ -26,12 +30,13 @@ class SelfDrafter : public spec::Drafter {
   /// Always the same.
   int32_t evidence() override { return 1; }
   Result<std::vector<int32_t>> draft(int32_t n) override {
-    return engine_.draft_rows(*sequence_, newest_, n);
+    return engine_.draft_rows(*sequence_, newest_, n, cancelled_);
   }
 
  private:
   Engine& engine_;
   const kv::OwnedSequence* sequence_ = nullptr;
+  const FunctionRef<bool()>* cancelled_ = nullptr;
   int32_t newest_ = 0;
 };
 

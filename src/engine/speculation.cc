@@ -100,7 +100,7 @@ Result<std::vector<int32_t>> Speculation::rows_after(const kv::OwnedSequence& se
   if (drafter_ == nullptr) return rows;
   const int64_t begin_ns = engine_.env().monotonic_ns();
   if (!std::exchange(is_open_, true)) add(rows);
-  if (self_ != nullptr) self_->look_at(sequence);
+  if (self_ != nullptr) self_->look_at(sequence, cancelled);
   WEFT_ASSIGN_OR_RETURN(const int32_t n, choose(room, cancelled));
   if (n > 0) {
     const int64_t draft_ns = engine_.env().monotonic_ns();

@@ -109,8 +109,9 @@ class SpeculationEval {
     const sparse::SparseOptions& sparse = engine_.sparse_options();
     const bool remembers =
         sparse.policy == sparse::Policy::kH2o || sparse.policy == sparse::Policy::kTova;
+    const bool may_change = engine_.scratch_bytes() == 0;  // no --kv-limit
     return drafts_.kind == spec::DrafterKind::kSelf && drafts_.verify == spec::Verify::kLocked &&
-           sparse.lock.is_on() && !remembers;
+           sparse.lock.is_on() && !remembers && may_change;
   }
 
   Result<SpeculationRow::Selections> selections(const kv::OwnedSequence& sequence,

@@ -83,19 +83,20 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
   }
 
   const Kept* last = own.kept.empty() ? nullptr : &own.kept.back();
-  if (last == nullptr || slot - last->lock_slot >= options_.duration_tokens) {
+  // Where dense passes compare, nothing else ends what is kept or compares it: the passes' tokens
+  // would begin there.
+  const bool is_dense = interval_tokens == 0;
+  const bool may_end = is_dense || options_.checkpoint == Checkpoint::kSelect;
+  if (last == nullptr || (may_end && slot - last->lock_slot >= options_.duration_tokens)) {
     if (own.state != LockState::kUnlocked) advance(own, LockEvent::kEnd, counts);
     advance(own, LockEvent::kChosen, counts);
-    own.kept.push_back(
-        {.slot = slot, .lock_slot = slot, .is_dense = interval_tokens == 0, .selection = {}});
+    own.kept.push_back({.slot = slot, .lock_slot = slot, .is_dense = is_dense, .selection = {}});
     return Action::kChoose;
   }
-  if (slot - last->slot >= interval_tokens) {
+  if (may_end && slot - last->slot >= interval_tokens) {
     advance(own, LockEvent::kDue, counts);
-    own.kept.push_back({.slot = slot,
-                        .lock_slot = last->lock_slot,
-                        .is_dense = interval_tokens == 0,
-                        .selection = {}});
+    own.kept.push_back(
+        {.slot = slot, .lock_slot = last->lock_slot, .is_dense = is_dense, .selection = {}});
     return Action::kCompare;
   }
   advance(own, LockEvent::kStep, counts);
@@ -143,12 +144,19 @@ const SelectionLocks::Kept* SelectionLocks::newest_before(const kv::Cache& cache
   return after == kept.begin() ? nullptr : &*std::prev(after);
 }
 
+std::optional<int32_t> SelectionLocks::pending_from(const kv::Cache& cache, kv::SequenceId sequence,
+                                                    int32_t slot) const {
+  const Kept* last = newest_before(cache, sequence, slot);
+  if (last == nullptr) return std::nullopt;
+  return last->is_dense ? last->slot + 1 : last->slot;
+}
+
 std::optional<int32_t> SelectionLocks::checkpoint_from(const kv::Cache& cache,
                                                        kv::SequenceId sequence,
                                                        int32_t slot) const {
   const Kept* last = newest_before(cache, sequence, slot);
   if (last == nullptr || slot - last->slot < options_.interval_tokens) return std::nullopt;
-  return last->is_dense ? last->slot + 1 : last->slot;
+  return pending_from(cache, sequence, slot);
 }
 
 int32_t SelectionLocks::last_before_checkpoint(const kv::Cache& cache, kv::SequenceId sequence,

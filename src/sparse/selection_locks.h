@@ -117,8 +117,11 @@ class SelectionLocks {
   /// head; after kCompare. What was kept until then is there by now.
   void checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
 
-  /// Where a row at `slot` is a checkpoint's: the first slot whose row read chosen pages since the
-  /// last dense pass.
+  /// Of the rows before `slot` the first that read chosen pages since the last dense pass, if it is
+  /// known; other rows may have come since.
+  std::optional<int32_t> pending_from(const kv::Cache& cache, kv::SequenceId sequence,
+                                      int32_t slot) const;
+  /// The same where a row at `slot` is a checkpoint's.
   std::optional<int32_t> checkpoint_from(const kv::Cache& cache, kv::SequenceId sequence,
                                          int32_t slot) const;
   /// The last slot that rows from `slot` on may take before a checkpoint's.

@@ -220,7 +220,7 @@ TEST_F(Locks, WhatRowsThatAPromptOverwroteChoseIsVoid) {
 // The rows that a dense pass runs again are those since the last one; of it the newest makes or
 // compares.
 TEST_F(Locks, SayWhenADensePassIsDueAndFromWhere) {
-  restart({.interval_tokens = 4, .duration_tokens = 12});
+  restart({.interval_tokens = 4, .duration_tokens = 10, .checkpoint = Checkpoint::kDense});
   const kv::SequenceId id = add(100);
   EXPECT_EQ(locks_->checkpoint_from(*cache_, id, 100), std::nullopt);
   EXPECT_EQ(locks_->last_before_checkpoint(*cache_, id, 100), 103);  // if 100 chooses
@@ -250,6 +250,8 @@ TEST_F(Locks, SayWhenADensePassIsDueAndFromWhere) {
   pass(105, 108, {{1, 2, 3}, {3, 9}});
   EXPECT_EQ(steps(id, 3), "rrr");
   EXPECT_EQ(locks_->counters().locks, 1);
+  EXPECT_EQ(locks_->pending_from(*cache_, id, 111), 109);
+  // The duration ends with a pass, not between two: its tokens would be no longer pending.
   pass(109, 112, {{7}, {8}});  // twelve tokens after the lock was made
   EXPECT_EQ(locks_->counters().locks, 2);
   EXPECT_THAT(kept(id), ElementsAre(ElementsAre(7), ElementsAre(8)));

@@ -62,9 +62,13 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
     page_bytes += scorer->scratch_floats_per_page(shape.n_heads) * sizeof(float);
     scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);
   }
-  // Of rows that see all pages, and a draft's: what they weigh.
+  // Of rows that see all pages what they weigh, for heads and groups, and K before and after.
+  int64_t rewritten = 0;
   if (options.lock.is_on() && options.lock.checkpoint == Checkpoint::kDense) {
-    page_bytes += shape.n_heads * sizeof(float);
+    page_bytes += (shape.n_heads + shape.layout.n_kv_heads) * sizeof(float);
+    rewritten = (2 * shape.n_layers + 1) * options.lock.interval_tokens *
+                int64_t{shape.layout.n_kv_heads} * shape.layout.head_dim *
+                int64_t{sizeof(float)};
   }
   const int64_t measured =
       options.measure_every > 0 ? shape.n_slots * (shape.n_heads + 2) * sizeof(float) : 0;
@@ -72,7 +76,7 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
   const int64_t locked = options.lock.is_on() ? shape.n_rows * (shape.n_layers + 1) * n_pages *
                                                     shape.layout.n_kv_heads * sizeof(int32_t)
                                               : 0;
-  return 2 * (shape.n_rows * n_pages * page_bytes + locked) + measured +
+  return 2 * (shape.n_rows * n_pages * page_bytes + locked) + measured + rewritten +
          workspace.bytes(context.pool.size());
 }
 

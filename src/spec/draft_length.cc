@@ -94,7 +94,7 @@ double StepCost::of_draft(int64_t n_rows) const {
 }
 
 int32_t DraftLength::choose(int32_t evidence, double cost) {
-  if (evidence <= 0 || evidence >= kMostEvidence) return 0;
+  if (evidence <= 0 || evidence >= kMostEvidence || most_tokens_ == 0) return 0;
   // Now and then a step goes without, so that its time is known.
   if (n_drafts_ >= kTimedEvery) {
     n_drafts_ = 0;
