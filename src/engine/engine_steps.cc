@@ -407,4 +407,5 @@ Status Engine::score_in_one_step(
     return Status::ok();
   });
 }
+
 }  // namespace weft::engine

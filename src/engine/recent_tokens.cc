@@ -12,9 +12,8 @@ void RecentTokens::add(const kv::Cache& cache, kv::SequenceId sequence, int32_t 
     std::erase_if(runs_, [&](const auto& run) { return !cache.contains(run.first); });
   }
   Run& run = runs_[sequence];
-  const int64_t n_before = int64_t{slot} - run.first_slot;
-  const bool goes_on =
-      run.changes == cache.changes(sequence) && n_before >= 0 && n_before <= std::ssize(run.tokens);
+  const int64_t end = run.first_slot + std::ssize(run.tokens);
+  const bool goes_on = run.changes == cache.changes(sequence) && slot == end;
   if (!goes_on) run = {.changes = cache.changes(sequence), .first_slot = slot, .tokens = {}};
   run.tokens.insert(run.tokens.end(), tokens.begin(), tokens.end());
   const int64_t n_over = std::ssize(run.tokens) - most_;
