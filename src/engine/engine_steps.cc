@@ -18,6 +18,7 @@
 #include "sparse/selector.h"
 
 namespace weft::engine {
+
 Status Engine::check_fits(const Appended& one) const {
   WEFT_CHECK(one.sequence->is_of(*cache_));
   const int64_t n_tokens = int64_t{one.sequence->length()} + std::ssize(one.tokens);
@@ -314,7 +315,8 @@ Result<std::vector<int32_t>> Engine::draft_rows(const kv::OwnedSequence& sequenc
     WEFT_ASSIGN_OR_RETURN(const std::vector<kv::Reservation> reservations,
                           reserve(appended, model::RowKind::kVerify));
     sparse::SelectionLocks* locks = selector_ == nullptr ? nullptr : selector_->locks();
-    if (locks != nullptr) locks->begin_speculation(sequence.id(), n);
+    // Rows that verify over all pages have no selection to be compared with the draft's.
+    if (locks != nullptr && !answers_dense()) locks->begin_speculation(sequence.id(), n);
     for (int32_t i = 0; i < n; ++i) {
       model::RowsPass pass(*forward_, *cache_,
                            model::Rows::of(sequence.id(), std::span(tokens).last(1), begin + i,

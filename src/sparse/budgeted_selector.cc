@@ -232,9 +232,10 @@ void BudgetedSelector::attended(const kernels::Context& context, const kv::Selec
   add_time(begin_ns, counters_.choose_ns);
 }
 
-// By what all rows of the pass attend to, and not the newest alone: docs/sparse.md has what the
-// next tokens lose with either. The selection is the newest token's, the first that is not part of
-// the sequence yet: whatever comes of a draft after it, it stays.
+// By what all rows of the pass attend to. Sums of their shares in place of the largest gave a
+// perplexity of 22.55, not 22.49 (SmolLM2, 960 of 7,680 tokens), and took several times as long.
+// The selection is the newest token's, the first that is not part of the sequence yet: whatever
+// comes of a draft after it, it stays.
 void BudgetedSelector::learn(const kernels::Context& context, const kv::SelectingLayer& layer,
                              std::span<const kv::SelectingRow> rows,
                              std::span<const kv::PageLogSums> sums) {
