@@ -163,7 +163,7 @@ void run_make(benchmark::State& state, Isa isa, const Shape& shape, const Type& 
 
 /// Labels of 512 pages of 2,048 for one row, layer after layer, each KV head others.
 void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind kind,
-                int n_threads) {
+                LabelDepth depth, int n_threads) {
   constexpr int32_t kPlaces = 512;
   const DigestLayout digest_layout = {DigestKind::kCuboidMean, DigestType::kInt8, shape.head_dim,
                                       shape.n_kv_heads};
@@ -201,7 +201,8 @@ void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind 
   int64_t layer = 0;
   for (auto _ : state) {
     const LabelQuery query = {q.data(), pages, of_heads, scores.data(), kPlaces};
-    score_labels(context, digests_of(layer), labels_of(layer), shape.n_heads, 0.125f, {&query, 1});
+    score_labels(context, digests_of(layer), labels_of(layer), depth, shape.n_heads, 0.125f,
+                 {&query, 1});
     layer = (layer + 1) % kLayers;
     benchmark::ClobberMemory();
   }
@@ -269,10 +270,13 @@ void register_all() {
           add(of + "make_64" + end, run_make, isa, shape, type, n_threads)->UseRealTime();
         }
         add(set + shape.name + "/sides/score_512" + end, run_labels, isa, shape, LabelKind::kSides,
-            n_threads)
+            LabelDepth::kSide, n_threads)
+            ->UseRealTime();
+        add(set + shape.name + "/sides/score_512_by_all" + end, run_labels, isa, shape,
+            LabelKind::kSides, LabelDepth::kAll, n_threads)
             ->UseRealTime();
         add(set + shape.name + "/channels/score_512" + end, run_labels, isa, shape,
-            LabelKind::kChannels, n_threads)
+            LabelKind::kChannels, LabelDepth::kAll, n_threads)
             ->UseRealTime();
         add(set + shape.name + "/group" + end, run_group, isa, shape, n_threads)->UseRealTime();
         add(set + shape.name + "/mass" + end, run_mass, isa, shape, n_threads)->UseRealTime();

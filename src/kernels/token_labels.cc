@@ -25,7 +25,7 @@ void check_same_heads(const DigestLayout& digests, const LabelLayout& labels) {
 
 int32_t label_bytes(const LabelLayout& layout) {
   const bool is_sides = layout.kind == LabelKind::kSides;
-  return is_sides ? layout.page_tokens / 8 * layout.head_dim
+  return is_sides ? layout.page_tokens / 4 * layout.head_dim
                   : 4 + layout.page_tokens * kLabelChannels;
 }
 
@@ -59,7 +59,8 @@ void make_labels(const Context& context, const PagedKv& kv, std::span<const int3
 }
 
 void score_labels(const Context& context, const PagedDigests& digests, const PagedLabels& labels,
-                  int32_t n_heads, float scale, std::span<const LabelQuery> queries) {
+                  LabelDepth depth, int32_t n_heads, float scale,
+                  std::span<const LabelQuery> queries) {
   const LabelLayout& layout = labels.layout;
   check_same_heads(digests.layout, layout);
   const int32_t n_kv_heads = layout.n_kv_heads, group = n_heads / n_kv_heads;
@@ -97,6 +98,7 @@ void score_labels(const Context& context, const PagedDigests& digests, const Pag
     if (begin >= n_pages) return;
     const LabelRows rows = {.digests = digests,
                             .labels = labels,
+                            .depth = depth,
                             .query = packed_at(i),
                             .kv_head = kv_head,
                             .group = group,

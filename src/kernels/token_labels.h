@@ -15,7 +15,7 @@
 
 namespace weft::kernels {
 
-/// Of one page and KV head: 128 of kSides at head size 64 and 16 tokens.
+/// Of one page and KV head: 256 of kSides at head size 64 and 16 tokens.
 int32_t label_bytes(const LabelLayout& layout);
 
 /// A layer whose labels begin there, at a multiple of 4 bytes. channels as PagedLabels has them,
@@ -40,13 +40,16 @@ struct LabelQuery {
 };
 
 /// scores[h * stride + i] of page pages[places[h's KV head][i]] = log of the sum of
-/// exp(scale * q . k') over its tokens: of what attention the page gets. kSides: k' is M in the
-/// dimensions where the key lies above the middle, m in the others; kChannels: k in the label's
-/// dimensions, else 0. scale > 0. q is rounded as score_digests does, and the log is 2e-4 off at
-/// most: the same bits on every instruction set. NaN where the digest, the label or the query is
-/// not finite, or the sum of its magnitudes.
+/// exp(scale * q . k') over its tokens: of what attention the page gets. kSides by the sides alone:
+/// k' is M in the dimensions where the key lies above the middle c, m in the others; by all: c + d
+/// / 2 or c + 7/4 d, d = M - c, where it lies above, and as far below elsewhere. (Of a normal
+/// distribution, whose mean deviation is d, these are the means of what is within d and of what is
+/// not.) kChannels: k in the label's dimensions, else 0. scale > 0. q is rounded as score_digests
+/// does, and the log is 2e-4 off at most: the same bits on every instruction set. NaN where the
+/// digest, the label or the query is not finite, or the sum of its magnitudes.
 void score_labels(const Context& context, const PagedDigests& digests, const PagedLabels& labels,
-                  int32_t n_heads, float scale, std::span<const LabelQuery> queries);
+                  LabelDepth depth, int32_t n_heads, float scale,
+                  std::span<const LabelQuery> queries);
 
 /// What score_labels takes of the workspace for so many queries.
 void count_score_labels(const LabelLayout& layout, int32_t n_heads, int64_t n_queries,

@@ -11,7 +11,7 @@
 // So that 16 bits hold a sum, a query is cut to whole numbers whose magnitudes are together at most
 // kMostOfQuery in the even dimensions, and in the odd ones; what a dimension is worth is a multiple
 // of 256 of them, to nearest. That is half a thousandth of what the dimensions are worth together:
-// much less than what a label of one bit leaves out.
+// much less than what a label leaves out.
 //
 // Labels are read in lists of pages; memory is asked for some pages ahead.
 #include "kernels/code_lanes_internal.h"
@@ -25,6 +25,9 @@ namespace {
 constexpr int kTokens = 16;  // of a mask
 constexpr int kParts = kTokens / kLanes;
 
+/// Of the sides of kSides labels; what comes after them takes as many.
+int32_t side_bytes(const LabelLayout& layout) { return layout.page_tokens / 8 * layout.head_dim; }
+
 // ---- Making labels ----
 
 void make_sides(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const uint8_t* digest,
@@ -33,20 +36,30 @@ void make_sides(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, co
   float step;
   memcpy(&step, digest, sizeof(step));
   const auto* const codes = reinterpret_cast<const int8_t*>(digest + sizeof(step));
-  float middles[kMaxHeadDim], x[kMaxHeadDim];
+  float highs[kMaxHeadDim], middles[kMaxHeadDim], lows[kMaxHeadDim], x[kMaxHeadDim];
   for (int32_t d = 0; d < head_dim; ++d) {
-    middles[d] = 0.5f * step * static_cast<float>(codes[d] + codes[head_dim + d]);  // exact
+    highs[d] = step * static_cast<float>(codes[d]);
+    middles[d] = 0.5f * step * static_cast<float>(codes[d] + codes[head_dim + d]);
+    lows[d] = step * static_cast<float>(codes[head_dim + d]);
   }
+  uint8_t* const planes[2] = {label, label + side_bytes(layout)};
   for (int32_t begin = 0; begin < layout.page_tokens; begin += kTokens) {
-    uint32_t bits[kMaxHeadDim] = {};  // of a token every second
+    uint32_t bits[2][kMaxHeadDim] = {};  // of a token every second
     for (int32_t t = 0; t < kTokens; ++t) {
       codec.load(k + int64_t{begin + t} * kv.k_bytes, head_dim, x);
-      for (int32_t d = 0; d < head_dim; ++d) bits[d] |= (x[d] >= middles[d] ? 1u : 0u) << (2 * t);
+      for (int32_t d = 0; d < head_dim; ++d) {
+        const uint32_t is_above = x[d] >= middles[d] ? 1 : 0;
+        const uint32_t is_upper = is_above != 0 ? x[d] > highs[d] : x[d] >= lows[d];
+        bits[0][d] |= is_above << (2 * t);
+        bits[1][d] |= is_upper << (2 * t);
+      }
     }
-    for (int32_t d = 0; d < head_dim; d += 2) {
-      const uint32_t pair = bits[d] | bits[d + 1] << 1;
-      memcpy(label, &pair, sizeof(pair));
-      label += sizeof(pair);
+    for (int plane = 0; plane < 2; ++plane) {
+      uint8_t* const to = planes[plane] + begin / 8 * head_dim;
+      for (int32_t d = 0; d < head_dim; d += 2) {
+        const uint32_t pair = bits[plane][d] | bits[plane][d + 1] << 1;
+        memcpy(to + d * 2, &pair, sizeof(pair));
+      }
     }
   }
 }
@@ -230,24 +243,48 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 template <int kHeads>
 using TokenSums = int32_t[kHeads][kMostLabelledTokens];
 
-template <int kHeads>
+/// What the dimensions of a page are worth to a head, in 16 bits.
+struct Gains {
+  int16_t of_sides[kMaxHeadDim];  // of a key's side, in units of 256, or with kAll of 512
+  int16_t of_rest[kMaxHeadDim];   // of the label's lower bit, in units of 512
+  int32_t least;                  // of a key whose bits are all 0
+};
+
+/// With kAll a key's value is m - 3/8 w + 9/8 w * (side) + 5/8 w * (lower bit), w = M - m.
+template <LabelDepth kDepth>
+[[gnu::always_inline]] inline void make_gains(const int8_t* high, const int8_t* low,
+                                              const int16_t* q, int32_t head_dim, Gains& gains) {
+  const auto part = [](int16_t x, int32_t of) {  // x * of / 2^15, to nearest
+    return static_cast<int16_t>(((x * static_cast<int16_t>(of) >> 14) + 1) >> 1);
+  };
+  int32_t least = 0;
+  for (int32_t d = 0; d < head_dim; ++d) {
+    const int32_t width = high[d] - low[d];
+    if constexpr (kDepth == LabelDepth::kSide) {
+      gains.of_sides[d] = part(q[d], width * 128);
+      least += q[d] * low[d];
+    } else {
+      gains.of_sides[d] = part(q[d], width * 72);
+      gains.of_rest[d] = part(q[d], width * 40);
+      least += q[d] * (8 * low[d] - 3 * width);
+    }
+  }
+  gains.least = kDepth == LabelDepth::kSide ? least : (least + 4) >> 3;
+}
+
+template <int kHeads, LabelDepth kDepth>
 [[gnu::always_inline]] inline void sum_sides(int32_t head_dim, int32_t page_tokens,
                                              const uint8_t* digest, const uint8_t* label,
                                              const int16_t* q, int32_t at, TokenSums<kHeads>& out) {
   // So many additions are under way, as each waits two cycles for the one before it.
   constexpr int kChains = kHeads * kParts >= 4 ? 1 : kHeads * kParts >= 2 ? 2 : 4;
+  constexpr bool kTwo = kDepth == LabelDepth::kAll;
   const auto* const high = reinterpret_cast<const int8_t*>(digest + sizeof(float));
-  const int8_t* const low = high + head_dim;
-  alignas(64) int16_t gains[kHeads][kMaxHeadDim];  // of a key above the middle, in 256
-  int32_t sums_below[kHeads] = {};                 // of one that is below in all dimensions
+  alignas(64) Gains gains[kHeads];
   for (int h = 0; h < kHeads; ++h) {
-    const int16_t* const of_head = q + h * head_dim;
-    for (int32_t d = 0; d < head_dim; ++d) {
-      const auto difference = static_cast<int16_t>((high[d] - low[d]) * 128);
-      gains[h][d] = static_cast<int16_t>(((of_head[d] * difference >> 14) + 1) >> 1);
-      sums_below[h] += of_head[d] * low[d];
-    }
+    make_gains<kDepth>(high, high + head_dim, q + h * head_dim, head_dim, gains[h]);
   }
+  const int32_t rest = page_tokens / 8 * head_dim;
   for (int32_t begin = 0; begin < page_tokens; begin += kTokens) {
     const auto* const bits = label + begin / 8 * head_dim;
     I16 sums[kChains][kHeads][kParts];
@@ -256,33 +293,37 @@ template <int kHeads>
         for (I16& sum : of_head) sum = set1_i16(0);
       }
     }
+    const auto add_dimension = [&](const uint8_t* from, int32_t d, auto of, auto& chain) {
+      uint32_t of_tokens;
+      memcpy(&of_tokens, from + d * 2, sizeof(of_tokens));
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        const PairMask mask = mask_of(of_tokens, part);
+#pragma GCC unroll 4
+        for (int h = 0; h < kHeads; ++h) {
+          int32_t pair;
+          memcpy(&pair, &(gains[h].*of)[d], sizeof(pair));
+          chain[h][part] = add_where(mask, pair, chain[h][part]);
+        }
+      }
+    };
 #pragma GCC unroll 2
     for (int32_t four = 0; four < head_dim; four += 2 * kChains) {
 #pragma GCC unroll 4
       for (int chain = 0; chain < kChains; ++chain) {
         const int32_t d = four + 2 * chain;
-        uint32_t of_tokens;
-        memcpy(&of_tokens, bits + d * 2, sizeof(of_tokens));
-#pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part) {
-          const PairMask mask = mask_of(of_tokens, part);
-#pragma GCC unroll 4
-          for (int h = 0; h < kHeads; ++h) {
-            int32_t pair;
-            memcpy(&pair, &gains[h][d], sizeof(pair));
-            sums[chain][h][part] = add_where(mask, pair, sums[chain][h][part]);
-          }
-        }
+        add_dimension(bits, d, &Gains::of_sides, sums[chain]);
+        if constexpr (kTwo) add_dimension(bits + rest, d, &Gains::of_rest, sums[chain]);
       }
     }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) {
-        I32 sum = set1_i32(sums_below[h]);
+        I32 sum = set1_i32(gains[h].least);
 #pragma GCC unroll 4
         for (int chain = 0; chain < kChains; ++chain) {
-          sum = add_products(sums[chain][h][part], set1_i16(256), sum);
+          sum = add_products(sums[chain][h][part], set1_i16(kTwo ? 512 : 256), sum);
         }
         store_i32(out[h] + at + begin + part * kLanes, sum);
       }
@@ -367,7 +408,7 @@ inline void prefetch(const uint8_t* bytes, int32_t n) {
 /// Page after page, and of each the heads of a batch; then what the pages' sums weigh, in a loop of
 /// its own, as each is a chain of operations that wait for each other. kHeadDim:
 /// of pages of 16 tokens, or 0 for any.
-template <LabelKind kKind, int kHeads, int32_t kHeadDim>
+template <LabelKind kKind, LabelDepth kDepth, int kHeads, int32_t kHeadDim>
 void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end) {
   const LabelLayout& layout = rows.labels.layout;
   const int32_t head_dim = kHeadDim > 0 ? kHeadDim : layout.head_dim;
@@ -386,11 +427,12 @@ void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end
       const uint8_t* const digest = digest_at(rows.digests, page, rows.kv_head);
       const uint8_t* const label = label_at(rows.labels, page, rows.kv_head);
       const auto at = static_cast<int32_t>(i - some) * page_tokens;
-      prefetch(label_at(rows.labels, coming, rows.kv_head), rows.labels.bytes);
+      prefetch(label_at(rows.labels, coming, rows.kv_head),
+               kDepth == LabelDepth::kAll ? rows.labels.bytes : side_bytes(layout));
       if constexpr (kKind == LabelKind::kSides) {
         prefetch(digest_at(rows.digests, coming, rows.kv_head), rows.digests.bytes);
         memcpy(&steps[i - some], digest, sizeof(float));
-        sum_sides<kHeads>(head_dim, page_tokens, digest, label, q, at, sums);
+        sum_sides<kHeads, kDepth>(head_dim, page_tokens, digest, label, q, at, sums);
       } else {
         memcpy(&steps[i - some], label, sizeof(float));
         sum_channels<kHeads>(page_tokens, label, q, at, sums);
@@ -412,24 +454,34 @@ void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end
   }
 }
 
-template <LabelKind kKind, int32_t kHeadDim>
+template <LabelKind kKind, LabelDepth kDepth, int32_t kHeadDim>
 void score_as(const LabelRows& rows, int64_t begin, int64_t end) {
   for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
-    score_heads<kKind, kHeads, kHeadDim>(rows, h, begin, end);
+    score_heads<kKind, kDepth, kHeads, kHeadDim>(rows, h, begin, end);
   });
 }
 
 /// Loops of the usual lengths are known when they are compiled: 0.8 to 0.9 of the time.
-void score(const LabelRows& rows, int64_t begin, int64_t end) {
+template <LabelDepth kDepth>
+void score_sides(const LabelRows& rows, int64_t begin, int64_t end) {
   const LabelLayout& layout = rows.labels.layout;
-  if (layout.kind == LabelKind::kChannels) {
-    score_as<LabelKind::kChannels, 0>(rows, begin, end);
-  } else if (layout.page_tokens == kTokens && layout.head_dim == 64) {
-    score_as<LabelKind::kSides, 64>(rows, begin, end);
-  } else if (layout.page_tokens == kTokens && layout.head_dim == 128) {
-    score_as<LabelKind::kSides, 128>(rows, begin, end);
+  const int32_t usual_dim = layout.page_tokens == kTokens ? layout.head_dim : 0;
+  if (usual_dim == 64) {
+    score_as<LabelKind::kSides, kDepth, 64>(rows, begin, end);
+  } else if (usual_dim == 128) {
+    score_as<LabelKind::kSides, kDepth, 128>(rows, begin, end);
   } else {
-    score_as<LabelKind::kSides, 0>(rows, begin, end);
+    score_as<LabelKind::kSides, kDepth, 0>(rows, begin, end);
+  }
+}
+
+void score(const LabelRows& rows, int64_t begin, int64_t end) {
+  if (rows.labels.layout.kind == LabelKind::kChannels) {
+    score_as<LabelKind::kChannels, LabelDepth::kAll, 0>(rows, begin, end);
+  } else if (rows.depth == LabelDepth::kAll) {
+    score_sides<LabelDepth::kAll>(rows, begin, end);
+  } else {
+    score_sides<LabelDepth::kSide>(rows, begin, end);
   }
 }
 

@@ -30,6 +30,7 @@ static inline int32_t label_query_elements(const LabelLayout& layout) {
 struct LabelRows {
   PagedDigests digests;
   PagedLabels labels;
+  LabelDepth depth;
   PackedLabelQuery query;
   int32_t kv_head;
   int32_t group;  // query heads

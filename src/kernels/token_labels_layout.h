@@ -9,10 +9,14 @@ namespace weft::kernels {
 
 /// What a label holds of a key k.
 enum class LabelKind : uint8_t {
-  kSides,     // of each dimension one bit: on which side of the middle of the page's digest k lies
+  kSides,  // of each dimension two bits: on which side of the middle of the page's digest k lies,
+           // and whether further from it than the digest's two vectors
   kChannels,  // the dimensions that matter most to queries, in int8 (Double Sparsity, Yang et al.
               // 2024, section 3.2)
 };
+
+/// How much of kSides labels is looked at; kChannels have one depth.
+enum class LabelDepth : uint8_t { kSide, kAll };
 
 /// Dimensions of a kChannels label, and its bytes: 1/4 of a head of 64, as Double Sparsity has it.
 inline constexpr int32_t kLabelChannels = 16;
@@ -30,9 +34,11 @@ struct LabelLayout {
 
 /// One layer's labels: [n_pages][n_kv_heads] of `bytes` each. Sixteen tokens lie side by side, so
 /// that a register holds one thing of all of them. kSides: uint32_t
-/// [page_tokens / 16][head_dim / 2], of whose bits 2 t and 2 t + 1 are token t's, of an even
-/// dimension and the next one. kChannels: the step in f32, value = step * byte, then int8_t
-/// [page_tokens / 16][kLabelChannels / 2][16][2]. make_paged_labels (token_labels.h) makes one.
+/// [2][page_tokens / 16][head_dim / 2], of whose bits 2 t and 2 t + 1 are token t's, of an even
+/// dimension and the next one: of a number from 0, furthest below the middle, to 3, furthest above
+/// it, first the upper bit, the side, of all tokens and then the lower one. kChannels: the step in
+/// f32, value = step * byte, then int8_t [page_tokens / 16][kLabelChannels / 2][16][2].
+/// make_paged_labels (token_labels.h) makes one.
 struct PagedLabels {
   LabelLayout layout;
   uint8_t* labels = nullptr;

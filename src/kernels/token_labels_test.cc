@@ -28,6 +28,7 @@ using test::TestPool;
 
 constexpr float kGuard = -12345.0f;
 constexpr LabelKind kKinds[] = {LabelKind::kSides, LabelKind::kChannels};
+constexpr LabelDepth kDepths[] = {LabelDepth::kSide, LabelDepth::kAll};
 
 struct Shape {
   int32_t head_dim, n_kv_heads, group, page_tokens;
@@ -88,14 +89,15 @@ class Labelled {
   std::vector<float> score(Isa isa, int32_t n_heads, const std::vector<float>& q,
                            const std::vector<int32_t>& pages,
                            const std::vector<std::vector<int32_t>>& places, float scale,
-                           int n_threads = 2) {
+                           LabelDepth depth = LabelDepth::kAll, int n_threads = 2) {
     constexpr int64_t kGap = 3;
     const int64_t n = std::ssize(places[0]), stride = n + kGap;
     Guarded<float> scores(n_heads * stride, kGuard);
     const std::vector<std::span<const int32_t>> of_heads(places.begin(), places.end());
     TestPool pool(n_threads);
     const LabelQuery query = {q.data(), pages, of_heads, scores.data(), stride};
-    score_labels({.pool = pool, .isa = isa}, digests(), labels(), n_heads, scale, {&query, 1});
+    score_labels({.pool = pool, .isa = isa}, digests(), labels(), depth, n_heads, scale,
+                 {&query, 1});
     scores.check();
     std::vector<float> dense;
     const std::vector<float> all = scores.values();
@@ -122,6 +124,15 @@ std::string name_of(const Shape& shape, LabelKind kind) {
          (kind == LabelKind::kSides ? " sides" : " channels");
 }
 
+std::vector<std::pair<int32_t, LabelDepth>> product(const std::vector<int32_t>& pages,
+                                                    std::span<const LabelDepth> depths) {
+  std::vector<std::pair<int32_t, LabelDepth>> all;
+  for (const int32_t page : pages) {
+    for (const LabelDepth depth : depths) all.emplace_back(page, depth);
+  }
+  return all;
+}
+
 TEST(TokenLabels, HoldWhatTheirTwinFindsInTheKeysOnEveryIsa) {
   for (const Shape& shape : shapes()) {
     for (const LabelKind kind : kKinds) {
@@ -129,20 +140,21 @@ TEST(TokenLabels, HoldWhatTheirTwinFindsInTheKeysOnEveryIsa) {
       const std::vector<int32_t> pages = {4, 0, 2, 3};
       Labelled first(shape, kind, 5, 1);
       first.make(machine_isas().front(), pages, 1);
-      for (const int32_t page : pages) {
+      for (const auto& [page, depth] : product(pages, kDepths)) {
         for (int32_t head = 0; head < shape.n_kv_heads; ++head) {
           double largest = 0;
           std::vector<std::vector<double>> want;
           for (int32_t t = 0; t < shape.page_tokens; ++t) {
             want.push_back(ref::label_of_key(first.memory().kv(), first.digests(), first.labels(),
-                                             page, head, t));
+                                             depth, page, head, t));
             for (const double x : want.back()) largest = std::max(largest, std::abs(x));
           }
           // Half a step, where there is one.
           const double tolerance =
               kind == LabelKind::kSides ? 0 : 0.501 * largest / 127 * (1 + 0x1p-15);
           for (int32_t t = 0; t < shape.page_tokens; ++t) {
-            const auto got = ref::label_values(first.digests(), first.labels(), page, head, t);
+            const auto got =
+                ref::label_values(first.digests(), first.labels(), depth, page, head, t);
             for (int32_t d = 0; d < shape.head_dim; ++d) {
               ASSERT_NEAR(got[d], want[t][d], tolerance) << page << " " << t << " " << d;
             }
@@ -195,22 +207,25 @@ TEST(TokenLabels, ScoresAreTheirTwinsAndAlikeOnEveryIsa) {
       Labelled pages(shape, kind, kPages, 3);
       pages.make(best_isa(), pages.memory().shuffled(5));
       const std::vector<int32_t> list = pages.memory().shuffled(6);
-      for (const int32_t n : {1, 31, 33, kPages}) {
-        SCOPED_TRACE(name_of(shape, kind) + " places " + std::to_string(n));
+      for (const auto& [n, depth] : product({1, 31, 33, kPages}, kDepths)) {
+        SCOPED_TRACE(name_of(shape, kind) + " places " + std::to_string(n) +
+                     (depth == LabelDepth::kAll ? " all" : " side"));
         const auto places = some_places(shape.n_kv_heads, kPages, n, 7);
         const std::vector<std::span<const int32_t>> of_heads(places.begin(), places.end());
-        const auto want = ref::score_labels(pages.digests(), pages.labels(), shape.n_heads(),
+        const auto want = ref::score_labels(pages.digests(), pages.labels(), depth, shape.n_heads(),
                                             kScale, {q.data(), list, of_heads});
         // A query's rounding, half a step of each dimension times a key of at most 20, and what a
-        // dimension of kSides is worth, half of 256 such steps times one of 20 / 127; and the log's
-        // two polynomials.
+        // dimension of kSides is worth, half of 256 such steps times one of 20 / 127, of all bits
+        // twice half of 512; and the log's two polynomials.
         const bool is_sides = kind == LabelKind::kSides;
         const double step = is_sides ? most_q / 32000 : largest_q / 32767;
-        const double half_steps = 20 * 0.55 + (is_sides ? 128 * 20 / 127.0 : 0);
+        const double half_units = depth == LabelDepth::kAll ? 512 : 128;
+        const double half_steps = 20 * 0.55 + (is_sides ? half_units * 20 / 127.0 : 0);
         const double tolerance = 2.5e-4 + kScale * shape.head_dim * step * half_steps;
-        const auto first = pages.score(Isa::kBaseline, shape.n_heads(), q, list, places, kScale, 1);
+        const auto first =
+            pages.score(Isa::kBaseline, shape.n_heads(), q, list, places, kScale, depth, 1);
         for (const Isa isa : machine_isas()) {
-          const auto got = pages.score(isa, shape.n_heads(), q, list, places, kScale, 3);
+          const auto got = pages.score(isa, shape.n_heads(), q, list, places, kScale, depth, 3);
           for (int64_t i = 0; i < std::ssize(want); ++i) {
             ASSERT_NEAR(got[i], want[i], tolerance + 1e-6 * std::abs(want[i]))
                 << isa_name(isa) << " " << i;
@@ -240,7 +255,7 @@ TEST(TokenLabels, AKeyThatPointsTheQuerysWayIsSeenAmongOthers) {
   pages.make(best_isa(), {0, 1});
   const std::vector<float> q(64, 1.0f);
   for (const Isa isa : machine_isas()) {
-    const auto scores = pages.score(isa, 1, q, {0, 1}, {{0, 1}}, 1.0f);
+    const auto scores = pages.score(isa, 1, q, {0, 1}, {{0, 1}}, 1.0f, LabelDepth::kSide);
     EXPECT_NEAR(scores[0], std::log(16.0), 0.1);
     EXPECT_NEAR(scores[1], 64.0, 0.5);
   }

@@ -1,5 +1,5 @@
 // Pages from coarse to fine: digests tell which pages may be worth reading, labels of their tokens
-// which of these are.
+// which of these are, the sides of kSides labels before all of their bits.
 #pragma once
 
 #include <vector>
@@ -16,6 +16,8 @@ namespace weft::sparse {
 /// pages costs little.
 inline constexpr int64_t kLabelledPerChosen = 4;
 inline constexpr int64_t kLeastLabelled = 512;
+/// By all bits of kSides labels, for each page that is chosen.
+inline constexpr int64_t kRefinedPerChosen = 4;
 
 class LabelScorer : public PageScorer {
  public:
@@ -31,24 +33,37 @@ class LabelScorer : public PageScorer {
              std::span<const Candidates> rows) override;
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
                      int64_t n_chosen) const override;
-  /// Both scores of each head, and of KV heads, of which there are no more, scores and places.
-  int64_t scratch_floats_per_page(int32_t n_heads) const override { return 4 * n_heads; }
+  /// Both scores of each head, and of KV heads, of which there are no more, scores and two places.
+  int64_t scratch_floats_per_page(int32_t n_heads) const override { return 5 * n_heads; }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
 
  private:
-  /// Of a row's n_pages.
+  /// How many of a row's n_pages are scored by labels, and by all bits of these.
   int64_t n_labelled(int64_t n_pages, int64_t n_chosen) const;
-  /// places_: those that digests let through, all where there are no more.
-  void choose_places(const kernels::Context& context, const kv::SelectingLayer& layer,
-                     std::span<const Candidates> rows);
+  int64_t n_refined(int64_t n_pages, int64_t n_chosen) const;
+  /// rows_ and places_: those of the rows that have more places than n lets through.
+  using Count = int64_t (LabelScorer::*)(int64_t n_pages, int64_t n_chosen) const;
+  void find_rows_to_cut(std::span<const Candidates> rows, Count n);
+  /// Leaves to each of them n places, those with the largest scores; memory is theirs.
+  void cut(const kernels::Context& context, std::span<const Candidates> rows, Count n,
+           std::vector<int32_t>& memory);
+  /// The scores of the places of the rows in rows_; -inf elsewhere.
+  void score_places(const kernels::Context& context, const kv::SelectingLayer& layer,
+                    std::span<const Candidates> rows, kernels::LabelDepth depth);
+  std::span<std::span<const int32_t>> places_of(size_t row) {
+    return std::span(places_).subspan(row * n_kv_heads_, n_kv_heads_);
+  }
 
   kv::DigestFormat format_;
   bool retains_;
   DigestScorer coarse_;
-  std::vector<Candidates> cut_;                      // rows of which not all pages are labelled
-  std::vector<int32_t> places_;                      // [rows][n_kv_heads][labelled]
-  std::vector<std::span<const int32_t>> of_groups_;  // [rows][n_kv_heads]
+  int64_t n_kv_heads_ = 0;
+  std::vector<int32_t> all_;                      // 0, 1, …
+  std::vector<int32_t> labelled_, refined_;       // [rows cut][n_kv_heads][n]
+  std::vector<std::span<const int32_t>> places_;  // [rows][n_kv_heads], in any of these
+  std::vector<size_t> rows_;
+  std::vector<Candidates> cut_;
   std::vector<kernels::PageChoice> choices_;
   std::vector<float> scores_;  // [rows][n_heads + n_kv_heads][labelled]
   std::vector<kernels::LabelQuery> queries_;

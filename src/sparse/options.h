@@ -36,7 +36,7 @@ inline constexpr Names kPolicies({
           "those whose K may lie nearest to the query, by least and greatest (Quest)"},
     Named{Policy::kCuboid, "cuboid", "the same by mean and mean deviation (ArkVale)"},
     Named{Policy::kLabels, "labels",
-          "those with the keys nearest to the query, by one bit a dimension of each key"},
+          "those with the keys nearest to the query, by two bits a dimension of each key"},
     Named{Policy::kDoubleSparsity, "double-sparsity",
           "the same by 16 dimensions of each key (Double Sparsity)"},
     Named{Policy::kGsa, "gsa", "those whose mean K does, for all heads together (UCM's GSA)"},

@@ -167,9 +167,11 @@ double page_score(Policy policy, std::span<const float> all_of_q, std::span<cons
   return is_bounded ? scale * score : std::log(mass);
 }
 
-/// Of a page's labels, as they lie in the cache, or of their digest alone.
+enum class By { kDigest, kSides, kLabels };
+
+/// Of a page's labels, as they lie in the cache, of their sides or of their digest alone.
 double labelled_score(Filled& setup, std::span<const float> q, int32_t page, int32_t kv_head,
-                      bool by_digest) {
+                      By by) {
   const int32_t pages[] = {page};
   const kv::LayerDigests all = setup.cache().digests(setup.context(), 1, pages);
   const std::vector<double> both = kernels::ref::digest_values(all.digests, page, kv_head);
@@ -177,32 +179,33 @@ double labelled_score(Filled& setup, std::span<const float> q, int32_t page, int
   for (int32_t d = 0; d < kHeadDim; ++d) {
     coarse += std::max(q[d] * both[d], q[d] * both[kHeadDim + d]);
   }
+  const auto depth = by == By::kSides ? kernels::LabelDepth::kSide : kernels::LabelDepth::kAll;
   for (int32_t t = 0; t < kPageTokens; ++t) {
-    const auto k = kernels::ref::label_values(all.digests, *all.labels, page, kv_head, t);
+    const auto k = kernels::ref::label_values(all.digests, *all.labels, depth, page, kv_head, t);
     double dot = 0;
     for (int32_t d = 0; d < kHeadDim; ++d) dot += q[d] * k[d];
     mass += std::exp(kScale * dot);
   }
-  return by_digest ? kScale * coarse : std::log(mass);
+  return by == By::kDigest ? kScale * coarse : std::log(mass);
 }
 
-/// [kv heads][candidates], by labels; NaN where it cannot be told whether digests let the page
-/// through, as others are as good but for rounding.
-std::vector<std::vector<double>> expected_by_labels(Filled& setup, kv::SequenceId id,
+/// [kv heads][candidates], by labels; NaN where it cannot be told whether digests or sides let the
+/// page through, as others are as good but for rounding.
+std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy, kv::SequenceId id,
                                                     const PageBudget& budget,
                                                     std::span<const float> q) {
   const int32_t n = budget.n_candidates();
   const auto table = setup.cache().layer_table(id, 1);
   using Scores = std::vector<std::vector<double>>;
   // Of the pages that are let through: heads of a group are compared by their shares of these.
-  const auto scores_of = [&](bool by_digest, const Scores& let_through) {
+  const auto scores_of = [&](By by, const Scores& let_through) {
     Scores out(kKvHeads, std::vector<double>(n, -INFINITY));
     for (int32_t head = 0; head < kHeads; ++head) {
       std::vector<double> scores;
       double all = 0;
       for (int32_t i = 0; i < n; ++i) {
         const double score = labelled_score(setup, q.subspan(head * kHeadDim, kHeadDim),
-                                            table[budget.first + i], head / kGroup, by_digest);
+                                            table[budget.first + i], head / kGroup, by);
         scores.push_back(score + let_through[head / kGroup][i]);
         if (!std::isnan(scores.back())) all += std::exp(scores.back());
       }
@@ -214,18 +217,30 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, kv::SequenceI
     return out;
   };
   Scores let_through(kKvHeads, std::vector<double>(n, 0.0));
-  const auto n_labelled = std::max<int64_t>(kLeastLabelled, kLabelledPerChosen * budget.n_chosen);
-  if (n <= n_labelled) return scores_of(false, let_through);
-  const Scores coarse = scores_of(true, let_through);
-  for (int32_t head = 0; head < kKvHeads; ++head) {
-    std::vector<double> sorted = coarse[head];
-    std::ranges::sort(sorted, std::greater<>());
-    for (int32_t i = 0; i < n; ++i) {
-      const double above = coarse[head][i] - sorted[n_labelled - 1];
-      if (above < 0.01) let_through[head][i] = above > -0.01 ? NAN : -INFINITY;
+  // What is as good as the last one that is let through, but for so much, may be: not much, as its
+  // weight is missing in what the others' shares are of.
+  const auto cut = [&](By by, int64_t n_left, double rounding) {
+    const Scores scores = scores_of(by, let_through);
+    for (int32_t head = 0; head < kKvHeads; ++head) {
+      std::vector<double>
+          sorted;  // what is NaN lies so near to the least that it is not among these
+      for (const double score : scores[head]) {
+        if (!std::isnan(score)) sorted.push_back(score);
+      }
+      std::ranges::sort(sorted, std::greater<>());
+      for (int32_t i = 0; i < n; ++i) {
+        const double above = scores[head][i] - sorted[n_left - 1];
+        if (above < rounding) let_through[head][i] = above > -rounding ? NAN : -INFINITY;
+      }
     }
+  };
+  const auto n_labelled = std::max<int64_t>(kLeastLabelled, kLabelledPerChosen * budget.n_chosen);
+  const int64_t n_refined = kRefinedPerChosen * budget.n_chosen;
+  if (n_labelled < n) cut(By::kDigest, n_labelled, 0.01);
+  if (policy == Policy::kLabels && n_refined < std::min<int64_t>(n, n_labelled)) {
+    cut(By::kSides, n_refined, 0.0005);
   }
-  return scores_of(false, let_through);
+  return scores_of(By::kLabels, let_through);
 }
 
 /// [kv heads][candidates], as the policy combines its query heads.
@@ -234,7 +249,7 @@ std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, k
                                                  std::span<const float> q) {
   const int32_t n = budget.n_candidates();
   if (policy == Policy::kLabels || policy == Policy::kDoubleSparsity) {
-    return expected_by_labels(setup, id, budget, q);
+    return expected_by_labels(setup, policy, id, budget, q);
   }
   std::vector<std::vector<double>> out(kKvHeads, std::vector<double>(n, -INFINITY));
   std::vector<double> sum(n, 0.0);

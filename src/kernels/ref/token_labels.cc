@@ -8,19 +8,35 @@
 #include "kernels/ref/page_digest.h"
 
 namespace weft::kernels::ref {
+namespace {
+
+/// What 0 to 3 of a kSides label stand for, furthest below the middle first.
+double value_of_sides(int upper, int lower, LabelDepth depth, double high, double low) {
+  if (depth == LabelDepth::kSide) return upper != 0 ? high : low;
+  const double middle = (high + low) / 2, deviation = (high - low) / 2;
+  constexpr double kPlaces[] = {-1.75, -0.5, 0.5, 1.75};
+  return middle + kPlaces[2 * upper + lower] * deviation;
+}
+
+}  // namespace
 
 std::vector<double> label_values(const PagedDigests& digests, const PagedLabels& labels,
-                                 int32_t page, int32_t kv_head, int32_t token) {
+                                 LabelDepth depth, int32_t page, int32_t kv_head, int32_t token) {
   const int32_t head_dim = labels.layout.head_dim;
   const uint8_t* const bytes = label_at(labels, page, kv_head);
   const int32_t block = token / 16, lane = token % 16;
   std::vector<double> values(head_dim, 0.0);
   if (labels.layout.kind == LabelKind::kSides) {
     const std::vector<double> both = digest_values(digests, page, kv_head);
-    for (int32_t d = 0; d < head_dim; ++d) {
+    const auto bit_of = [&](int32_t plane, int32_t d) {
+      const int32_t n_blocks = labels.layout.page_tokens / 16;
+      const int32_t pair = ((plane * n_blocks + block) * head_dim + d) / 2;
       uint32_t bits;
-      std::memcpy(&bits, bytes + (block * head_dim + d) / 2 * sizeof(bits), sizeof(bits));
-      values[d] = (bits >> (2 * lane + d % 2) & 1) != 0 ? both[d] : both[head_dim + d];
+      std::memcpy(&bits, bytes + pair * sizeof(bits), sizeof(bits));
+      return static_cast<int>(bits >> (2 * lane + d % 2) & 1);
+    };
+    for (int32_t d = 0; d < head_dim; ++d) {
+      values[d] = value_of_sides(bit_of(0, d), bit_of(1, d), depth, both[d], both[head_dim + d]);
     }
     return values;
   }
@@ -38,8 +54,8 @@ std::vector<double> label_values(const PagedDigests& digests, const PagedLabels&
 }
 
 std::vector<double> label_of_key(const PagedKv& kv, const PagedDigests& digests,
-                                 const PagedLabels& labels, int32_t page, int32_t kv_head,
-                                 int32_t token) {
+                                 const PagedLabels& labels, LabelDepth depth, int32_t page,
+                                 int32_t kv_head, int32_t token) {
   const int32_t head_dim = labels.layout.head_dim;
   const auto* const k = k_at(kv, &page, token, kv_head);
   std::vector<double> values(head_dim, 0.0);
@@ -47,8 +63,11 @@ std::vector<double> label_of_key(const PagedKv& kv, const PagedDigests& digests,
     const std::vector<double> both = digest_values(digests, page, kv_head);
     for (int32_t d = 0; d < head_dim; ++d) {
       const double high = both[d], low = both[head_dim + d];
-      const bool is_above = kv_element(kv.layout.k_type, k, d) >= (high + low) / 2;
-      values[d] = is_above ? high : low;
+      const double x = kv_element(kv.layout.k_type, k, d);
+      const bool is_above = x >= (high + low) / 2;
+      // The bounds as floats: what the kernels compare with.
+      const bool is_upper = is_above ? x > static_cast<float>(high) : x >= static_cast<float>(low);
+      values[d] = value_of_sides(is_above ? 1 : 0, is_upper ? 1 : 0, depth, high, low);
     }
     return values;
   }
@@ -60,7 +79,8 @@ std::vector<double> label_of_key(const PagedKv& kv, const PagedDigests& digests,
 }
 
 std::vector<double> score_labels(const PagedDigests& digests, const PagedLabels& labels,
-                                 int32_t n_heads, double scale, const LabelQuery& query) {
+                                 LabelDepth depth, int32_t n_heads, double scale,
+                                 const LabelQuery& query) {
   const LabelLayout& layout = labels.layout;
   const int32_t group = n_heads / layout.n_kv_heads;
   std::vector<double> scores;
@@ -69,7 +89,7 @@ std::vector<double> score_labels(const PagedDigests& digests, const PagedLabels&
       std::vector<double> of_tokens;
       for (int32_t token = 0; token < layout.page_tokens; ++token) {
         const std::vector<double> k =
-            label_values(digests, labels, query.pages[place], head / group, token);
+            label_values(digests, labels, depth, query.pages[place], head / group, token);
         double sum = 0;
         for (int32_t d = 0; d < layout.head_dim; ++d) {
           sum += double{query.q[head * layout.head_dim + d]} * k[d];
