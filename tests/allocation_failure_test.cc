@@ -177,35 +177,43 @@ void fail_everywhere(
   const auto expected = good_run();  // and fills what is made once
   ASSERT_TRUE(expected.has_value());
   ASSERT_EQ(good_run(), expected);
-  const int64_t in_use_before = in_use;
+  int64_t in_use_before = in_use;
   allocations = 0;
   ASSERT_EQ(good_run(), expected);
   const int64_t n_allocations = allocations;
   ASSERT_EQ(in_use, in_use_before) << "the run leaks without a failure";
   const int64_t stride = std::max<int64_t>(1, n_allocations / max_points);
   int n_errors = 0;
+  const auto run_refused = [&](int64_t n, bool all_after) {
+    std::optional<std::string> got;
+    bool threw = false;
+    {
+      const Refusal refusal(n, all_after);
+      try {
+        got = run();
+      } catch (const std::bad_alloc&) {
+        threw = true;
+      } catch (const std::length_error&) {
+        threw = true;
+      }
+    }
+    n_errors += !got.has_value();
+    if (got.has_value()) {
+      ASSERT_EQ(*got, *expected) << "allocation " << n << " refused";
+    }
+    got.reset();
+    settle();
+    ASSERT_EQ(good_run(), expected)
+        << "after allocation " << n << " had been refused, threw: " << threw;
+  };
   for (const bool all_after : {false, true}) {
     for (int64_t n = 0; n < n_allocations; n += n < max_points / 4 ? 1 : stride) {
-      std::optional<std::string> got;
-      bool threw = false;
-      {
-        const Refusal refusal(n, all_after);
-        try {
-          got = run();
-        } catch (const std::bad_alloc&) {
-          threw = true;
-        } catch (const std::length_error&) {
-          threw = true;
-        }
-      }
-      n_errors += !got.has_value();
-      if (got.has_value()) {
-        ASSERT_EQ(*got, *expected) << "allocation " << n << " refused";
-      }
-      got.reset();
-      settle();
-      ASSERT_EQ(good_run(), expected)
-          << "after allocation " << n << " had been refused, threw: " << threw;
+      ASSERT_NO_FATAL_FAILURE(run_refused(n, all_after));
+      if (in_use == in_use_before) continue;
+      // On a busy machine a worker may take its first task only now, and makes its scratch. What
+      // leaks does so again.
+      in_use_before = in_use;
+      ASSERT_NO_FATAL_FAILURE(run_refused(n, all_after));
       ASSERT_EQ(in_use, in_use_before) << "left after allocation " << n << " had been refused";
     }
   }
