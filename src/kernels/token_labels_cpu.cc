@@ -10,8 +10,8 @@
 //
 // So that 16 bits hold a sum, a query is cut to whole numbers whose magnitudes are together at most
 // kMostOfQuery in the even dimensions, and in the odd ones; what a dimension is worth is a multiple
-// of 256 of them, to nearest. That is half a thousandth of what the dimensions are worth together:
-// much less than what a label leaves out.
+// of 256 of them (by both bits, whose sums are larger, of 512), to nearest: much less than what a
+// label leaves out.
 //
 // Labels are read in lists of pages; memory is asked for some pages ahead.
 #include "kernels/code_lanes_internal.h"

@@ -62,8 +62,8 @@ class LabelScorer : public PageScorer {
   std::vector<int32_t> all_;                      // 0, 1, …
   std::vector<int32_t> labelled_, refined_;       // [rows cut][n_kv_heads][n]
   std::vector<std::span<const int32_t>> places_;  // [rows][n_kv_heads], in any of these
-  std::vector<size_t> rows_;
-  std::vector<Candidates> cut_;
+  std::vector<size_t> rows_;                      // of the stage at hand
+  std::vector<Candidates> cut_;                   // of rows that are to be cut, for digests
   std::vector<kernels::PageChoice> choices_;
   std::vector<float> scores_;  // [rows][n_heads + n_kv_heads][labelled]
   std::vector<kernels::LabelQuery> queries_;

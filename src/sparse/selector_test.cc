@@ -222,8 +222,8 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
   const auto cut = [&](By by, int64_t n_left, double rounding) {
     const Scores scores = scores_of(by, let_through);
     for (int32_t head = 0; head < kKvHeads; ++head) {
-      std::vector<double>
-          sorted;  // what is NaN lies so near to the least that it is not among these
+      // Without NaN, which lies too near to an earlier cut to be among the best of this one.
+      std::vector<double> sorted;
       for (const double score : scores[head]) {
         if (!std::isnan(score)) sorted.push_back(score);
       }
