@@ -306,18 +306,18 @@ TEST_P(SparseDecode, GroupedPositionsAreThoseThatPagesAreScoredBy) {
   EXPECT_GT(engine->selector()->counters().reads, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, SparseDecode,
-                         ::testing::Combine(::testing::Values("llama", "qwen3", "gemma3"),
-                                            ::testing::Values(Policy::kQuest, Policy::kLabels,
-                                                              Policy::kDoubleSparsity, Policy::kGsa,
-                                                              Policy::kStreaming, Policy::kH2o,
-                                                              Policy::kOracle)),
-                         [](const auto& test) {
-                           std::string name = std::string(std::get<0>(test.param)) + "_" +
-                                              sparse::kPolicies.name(std::get<1>(test.param));
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Architectures, SparseDecode,
+    ::testing::Combine(::testing::Values("llama", "qwen3", "gemma3"),
+                       ::testing::Values(Policy::kQuest, Policy::kLabels, Policy::kLabelsSample,
+                                         Policy::kDoubleSparsity, Policy::kGsa, Policy::kStreaming,
+                                         Policy::kH2o, Policy::kOracle)),
+    [](const auto& test) {
+      std::string name = std::string(std::get<0>(test.param)) + "_" +
+                         sparse::kPolicies.name(std::get<1>(test.param));
+      std::erase(name, '-');
+      return name;
+    });
 
 TEST(RandomSequence, IsAsLongAsAskedAndDecodes) {
   test::TempDir dir;

@@ -62,6 +62,7 @@ TEST_F(SparseProgram, JsonSaysWhatWasReadAndWhyNot) {
                                  {"--sparse", "quest", "--sparse-ratio", "0.1"},
                                  {"--sparse", "quest", "--retain", "0.5"},
                                  {"--sparse", "double-sparsity", "--budget", "128"},
+                                 {"--sparse", "labels-sample", "--budget", "128"},
                                  {"--retain", "0.5"},
                                  {"--budget", "128"}}) {
     Arguments flags{"--json"};
@@ -99,6 +100,8 @@ TEST_F(SparseProgram, DigestsOfEitherType) {
   expect_error(generate({"--digest-type", "f16"}), 2, "--digest-type goes with --budget");
   expect_error(generate({"--budget", "64", "--digest-type", "f16"}), 2,
                "--digest-type f16: of quest, cuboid and gsa, not of labels");
+  expect_error(generate({"--sparse", "labels-sample", "--budget", "64", "--lock-interval", "8"}), 2,
+               "--sparse labels-sample: what a page stands for");
 }
 
 // All modes, full prefill's too, decode so.

@@ -63,6 +63,10 @@ std::vector<Setting> settings() {
   std::vector<Setting> all;
   for (const char* architecture : {"llama", "qwen3", "gemma3"}) {
     all.push_back({.name = architecture, .architecture = architecture});
+    all.push_back(
+        {.name = std::string(architecture) + "_sampled",
+         .architecture = architecture,
+         .sparse = {.policy = Policy::kLabelsSample, .budget_tokens = 80, .dense_layers = 0}});
     for (const Policy policy : {Policy::kLabels, Policy::kQuest, Policy::kH2o, Policy::kTova}) {
       Setting one{.name = std::string(architecture) + "_" + sparse::kPolicies.name(policy),
                   .architecture = architecture,

@@ -36,7 +36,7 @@ struct AttentionSequence {
 /// positions ascend with the slots, and first_slots is where a sliding window begins (Mistral 7B,
 /// Jiang et al. 2023). The score of a key is scale * q.k, with a soft cap softcap * tanh(scale *
 /// q.k / softcap) (Gemma 2, 2024). log_sum_exp: empty, or [n_rows, n_heads], log of the sum of
-/// exp(score) over the visible keys.
+/// exp(score) over the visible keys, each with its page's weight (HeadPages).
 struct AttentionArgs {
   PagedKv kv;
   std::span<const AttentionSequence> sequences;

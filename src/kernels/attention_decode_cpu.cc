@@ -13,7 +13,8 @@
 //
 // Within a split softmax runs online over blocks of kBlockKeys keys (Milakov and Gimelshein 2018):
 //   m' = max(m, max s),  l' = l 2^(m - m') + sum 2^(s - m'),  o' = o 2^(m - m') + sum 2^(s - m') v,
-// scores in base 2: log2(e) is multiplied into q once, with the scale. Splits s of a row are joined
+// scores in base 2: log2(e) is multiplied into q once, with the scale. A page's weight is a factor
+// of its 2^(s - m'). Splits s of a row are joined
 // by the same rule: out = sum of 2^(m_s - m) o_s / sum of 2^(m_s - m) l_s.
 #include <math.h>
 
@@ -32,6 +33,7 @@ int32_t padded(int32_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLa
 /// One task's memory. out, max and sum are the partial result.
 struct Work {
   int32_t head_dim, stride;  // stride: head_dim padded to registers
+  int32_t page_shift;        // log2 of the tokens of a page
   float softcap;             // in base 2, as the scores; 0: none
   float* q;                  // [group][stride], scaled, 0 after head_dim
   float* scores;             // [group][kBlockKeys]
@@ -63,9 +65,11 @@ void rescale(const Work& w, int32_t first, int32_t n_heads, const float* tops) {
 /// -inf, that is the weight 0. The first block's old maximum is -inf: 2^(-inf - m') is 0, which is
 /// right for sums that are 0.
 ///
+/// weights: of each page_tokens keys, or null: what a key then counts for beside exp(score).
+///
 /// kWhole: n is kBlockKeys, and the compiler may know it, which is 2 % of q8_0's decode.
 template <bool kWhole>
-void softmax(const Work& w, int32_t first, int32_t n_heads, int32_t n) {
+void softmax(const Work& w, int32_t first, int32_t n_heads, int32_t n, const float* weights) {
   const int32_t n_padded = kWhole ? kBlockKeys : (n + kLanes - 1) / kLanes * kLanes;
   float* const all_scores = w.scores + first * kBlockKeys;
   float tops[kSoftmaxHeads];
@@ -91,7 +95,8 @@ void softmax(const Work& w, int32_t first, int32_t n_heads, int32_t n) {
     sums[i] = set1(0.0f);
 #pragma GCC unroll 4
     for (int32_t j = 0; j < n_padded; j += kLanes) {
-      const F32 p = exp2(sub(load(scores + j), set1(tops[i])));
+      F32 p = exp2(sub(load(scores + j), set1(tops[i])));
+      if (weights != nullptr) p = mul(p, set1(weights[j >> w.page_shift]));
       store(scores + j, p);
       sums[i] = add(sums[i], p);
     }
@@ -137,6 +142,7 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
   Work w;
   w.head_dim = rows.kv.layout.head_dim;
   w.stride = padded(w.head_dim);
+  w.page_shift = __builtin_ctz(rows.kv.layout.page_tokens);
   w.q = scratch;
   w.scores = w.q + group * w.stride;
   w.out = partial;
@@ -167,6 +173,7 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
     rows.k_codec->prepare_queries(group, w.head_dim, w.q);
   }
   const int32_t* block_table = head_table(rows, kv_head);
+  const float* weights = head_weights(rows, kv_head);
   const int64_t n_visible = last_visible(rows, row, kv_head) + 1;
   const int64_t end = split_end < n_visible ? split_end : n_visible;
   const int64_t first_key = first_visible(rows, row);
@@ -177,10 +184,12 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
     if (block_end > end) block_end = end;
     const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end, n_visible};
     rows.k_codec->score(keys, group, w.q, w.scores);
+    const float* of_block = weights == nullptr ? nullptr : weights + (begin >> w.page_shift);
     for (int32_t h = 0; h < rows.group; h += kSoftmaxHeads) {
       const int32_t n_heads = rows.group - h < kSoftmaxHeads ? rows.group - h : kSoftmaxHeads;
       const int32_t n = block_end - begin;
-      n == kBlockKeys ? softmax<true>(w, h, n_heads, n) : softmax<false>(w, h, n_heads, n);
+      n == kBlockKeys ? softmax<true>(w, h, n_heads, n, of_block)
+                      : softmax<false>(w, h, n_heads, n, of_block);
     }
     if (rows.page_log_sums != nullptr) add_page_sums(rows, w, row, kv_head, begin, block_end);
     rows.v_codec->add_values(keys, group, w.scores, w.out);

@@ -50,6 +50,10 @@ static inline const int32_t* head_table(const AttentionRows& rows, int32_t kv_he
 static inline int64_t last_visible(const AttentionRows& rows, int64_t row, int32_t kv_head) {
   return rows.heads == nullptr ? rows.slots[row] : rows.heads[kv_head].last_slot;
 }
+/// Of the pages in head_table; null: 1.
+static inline const float* head_weights(const AttentionRows& rows, int32_t kv_head) {
+  return rows.heads == nullptr ? nullptr : rows.heads[kv_head].weights;
+}
 
 /// Scratch sizes are functions of the shape, not constants, since a set's tiles decide them. All of
 /// a task's memory comes from the caller: a kernel never allocates.

@@ -658,6 +658,67 @@ TEST(AttentionPageLists, ListsOfAllPagesChangeNoBit) {
   }
 }
 
+TEST(AttentionPageWeights, EqualTheScalarTwin) {
+  constexpr int32_t kSlot = 2900;  // in page 181; several splits
+  const std::vector<std::vector<int32_t>> lists = {range(0, 182), {0, 7, 40, 41, 42, 180, 181}};
+  for (const float softcap : {0.0f, 20.0f}) {
+    for (const auto& [head_dim, types] :
+         {std::pair(64, KvTypes()), {80, KvTypes{DType::kF16, DType::kBF16}}}) {
+      const Shape shape{head_dim, 2, 5, 16, types};
+      Pages pages(shape, 200);
+      const std::vector<int32_t> table = pages.add(kSlot + 1, 31);
+      Chosen chosen(shape, table, kSlot, lists);
+      std::vector<std::vector<float>> weights(2);
+      for (int head = 0; head < 2; ++head) {
+        for (size_t i = 0; i < lists[head].size(); ++i) {
+          weights[head].push_back(i % 3 == 0 ? 1.0f : 1.0f + 5.0f * (i % 7));
+        }
+        chosen.heads[head].weights = weights[head].data();
+      }
+      Step step{.shape = shape, .kv = pages.kv(), .softcap = softcap};
+      step.add(table, {kSlot}, KernelClass::kDecode);
+      step.sequences[0].heads = chosen.heads;
+      for (const Isa isa : machine_isas()) {
+        SCOPED_TRACE(isa_name(isa));
+        // A page of weight 31 may take all of a head's attention: sums round as ever.
+        const double bound = tolerance(shape, kSlot) + 2e-6 * softcap;
+        expect_close(run(step, isa, 2), ref::attention(step.args(), 1), bound);
+      }
+    }
+  }
+}
+
+// Weights of 1 change no bit, and one of 2 is the page listed twice.
+TEST(AttentionPageWeights, SayHowOftenAPageCounts) {
+  for (const int32_t page_tokens : {16, 32, 128}) {
+    const Shape shape{64, 2, 3, page_tokens};
+    Pages pages(shape, 80);
+    const std::vector<int32_t> table = pages.add(1100, 33);
+    const int32_t last = 1099 / page_tokens;
+    const std::vector<int32_t> once = {0, 2, 5, last}, twice = {0, 2, 2, 5, 5, last};
+    const std::vector<float> ones(4, 1.0f), weights = {1, 2, 2, 1};
+    const Chosen all_twice(shape, table, 1099, {twice, twice});
+    Chosen chosen(shape, table, 1099, {once, once});
+    const auto read = [&](Isa isa, std::span<const HeadPages> heads) {
+      Step step{.shape = shape, .kv = pages.kv()};
+      step.add(table, {1099}, KernelClass::kDecode);
+      step.sequences[0].heads = heads;
+      return run(step, isa, 2);
+    };
+    for (const Isa isa : machine_isas()) {
+      const Result unweighted = read(isa, chosen.heads);
+      for (HeadPages& head : chosen.heads) head.weights = ones.data();
+      EXPECT_TRUE(same_bits(read(isa, chosen.heads).out, unweighted.out)) << isa_name(isa);
+      for (HeadPages& head : chosen.heads) head.weights = weights.data();
+      const Result weighted = read(isa, chosen.heads), listed = read(isa, all_twice.heads);
+      for (size_t i = 0; i < weighted.out.size(); ++i) {
+        ASSERT_NEAR(weighted.out[i], listed.out[i], 1e-5) << isa_name(isa) << " " << page_tokens;
+      }
+      for (HeadPages& head : chosen.heads) head.weights = nullptr;
+    }
+  }
+}
+
 // What one head reads, and how many splits that takes, is nothing to another.
 TEST(AttentionPageLists, AHeadDoesNotDependOnTheOthersLists) {
   const Shape shape{64, 2, 3, 16};

@@ -56,10 +56,12 @@ static inline uint8_t* v_at(const PagedKv& kv, const int32_t* block_table, int64
 
 /// The pages that one KV head of a row reads, in the order of their slots, as a block table of
 /// their own: gathered, so that what was not chosen costs nothing. The row's slot is the last,
-/// counted in these pages (Quest, Tang et al. 2024, section 3.4).
+/// counted in these pages (Quest, Tang et al. 2024, section 3.4). A page may stand for others that
+/// are not read: exp(score) of each of its keys counts so many times.
 struct HeadPages {
   const int32_t* block_table = nullptr;
   int32_t last_slot = 0;
+  const float* weights = nullptr;  // of each page, more than 0; null: 1
 };
 
 }  // namespace weft::kernels

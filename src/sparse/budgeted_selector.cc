@@ -173,7 +173,15 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
       rest = rest.subspan(n);
     }
   }
-  kernels::top_pages(context, choices_);
+  if (!options_.samples()) return kernels::top_pages(context, choices_);
+  chosen_weights_.resize(most);
+  samples_.clear();
+  for (const kernels::PageChoice& choice : choices_) {
+    const auto weights = std::span(chosen_weights_)
+                             .subspan(choice.chosen.data() - chosen_.data(), choice.chosen.size());
+    samples_.push_back({.scores = choice.scores, .chosen = choice.chosen, .weights = weights});
+  }
+  kernels::sample_pages(context, samples_);
 }
 
 void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
@@ -303,6 +311,7 @@ void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
   }
   pages_.clear();
   pages_.reserve(n_pages);  // lists refer to it
+  weights_.assign(options_.samples() ? n_pages : 0, 1.0f);
   heads_.clear();
   heads_.reserve(choosers_.size() * n_kv_heads);
   const auto add = [&](std::span<const int32_t> some) {
@@ -316,6 +325,11 @@ void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       const auto begin = std::ssize(pages_);
       add(table.first(budget.first));
+      if (options_
+              .samples()) {  // without locks all choosers score, and what was chosen is a candidate
+        std::ranges::copy(samples_[i * n_kv_heads + head].weights,
+                          weights_.begin() + std::ssize(pages_));
+      }
       // Of a lock's pages those that this row does not read in any case.
       const int32_t first = locks_ ? 0 : budget.first;
       for (const int32_t chosen : chosen_of_[i * n_kv_heads + head]) {
@@ -327,7 +341,8 @@ void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
       // The row's own page is the last, and as full as it is without a choice.
       heads_.push_back(
           {.block_table = pages_.data() + begin,
-           .last_slot = (n_read - 1) * layout.page_tokens + row.slot % layout.page_tokens});
+           .last_slot = (n_read - 1) * layout.page_tokens + row.slot % layout.page_tokens,
+           .weights = options_.samples() ? weights_.data() + begin : nullptr});
       counters_.kv_bytes_read -= (budget.n_pages - n_read) * page_bytes;
       counters_.pages_read += n_read;
     }

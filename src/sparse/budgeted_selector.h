@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/sample_pages.h"
 #include "kernels/top_pages.h"
 #include "sparse/budget.h"
 #include "sparse/page_scorer.h"
@@ -79,11 +80,14 @@ class BudgetedSelector : public CountingSelector {
   std::vector<float> scores_;                 // [scoring][n_kv_heads][candidates]
   std::vector<int32_t> chosen_;               // [scoring][n_kv_heads][chosen], of the candidates
   std::vector<kernels::PageChoice> choices_;  // [scoring][n_kv_heads]
+  std::vector<float> chosen_weights_;         // as chosen_, where they are drawn
+  std::vector<kernels::PageSample> samples_;  // as choices_, likewise
   std::vector<float> of_rows_;                // of a dense pass: [rows][n_kv_heads][pages]
   std::vector<kernels::PageScores> row_scores_;
   std::vector<Selection> alone_;                            // of those that share none
   std::vector<std::span<const int32_t>> chosen_of_;         // [choosers][n_kv_heads]
   std::vector<int32_t> pages_;                              // [choosers][n_kv_heads][read], ids
+  std::vector<float> weights_;                              // likewise, where they are drawn
   std::vector<kernels::HeadPages> heads_;                   // [choosers][n_kv_heads]
   std::vector<std::span<const kernels::HeadPages>> lists_;  // [rows]
 };

@@ -1,6 +1,7 @@
 #include "sparse/label_scorer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -68,44 +69,76 @@ void LabelScorer::score(const kernels::Context& context, const kv::SelectingLaye
     cut(context, rows, &LabelScorer::n_labelled, labelled_);
   }
   find_rows_to_cut(rows, &LabelScorer::n_refined);
+  sides_.rows = rows_;
   if (!rows_.empty()) {
-    score_places(context, layer, rows, kernels::LabelDepth::kSide);
+    estimate(context, layer, rows, kernels::LabelDepth::kSide, sides_);
+    tell(context, rows, sides_);
     cut(context, rows, &LabelScorer::n_refined, refined_);
   }
-  rows_.resize(rows.size());
-  std::iota(rows_.begin(), rows_.end(), 0);
-  score_places(context, layer, rows, kernels::LabelDepth::kAll);
+  both_.rows.resize(rows.size());
+  std::iota(both_.rows.begin(), both_.rows.end(), 0);
+  estimate(context, layer, rows, kernels::LabelDepth::kAll, both_);
+  join_sides(layer.n_heads / n_kv_heads_);
+  tell(context, rows, both_);
 }
 
-void LabelScorer::score_places(const kernels::Context& context, const kv::SelectingLayer& layer,
-                               std::span<const Candidates> rows, kernels::LabelDepth depth) {
+void LabelScorer::estimate(const kernels::Context& context, const kv::SelectingLayer& layer,
+                           std::span<const Candidates> rows, kernels::LabelDepth depth,
+                           Stage& stage) {
   const int64_t n_both = layer.n_heads + n_kv_heads_;
   int64_t n_floats = 0;
-  for (const size_t row : rows_) n_floats += n_both * std::ssize(places_of(row)[0]);
-  scores_.resize(n_floats);
-  queries_.clear();
-  page_scores_.clear();
-  float* scores = scores_.data();
-  for (const size_t row : rows_) {
-    const int64_t n = std::ssize(places_of(row)[0]);
-    queries_.push_back({.q = rows[row].row->q,
-                        .pages = rows[row].pages,
-                        .places = places_of(row),
-                        .scores = scores,
-                        .stride = n});
-    page_scores_.push_back({.of_heads = {scores, layer.n_heads, n},
-                            .of_groups = {scores + layer.n_heads * n, n_kv_heads_, n}});
+  stage.places.clear();
+  for (const size_t row : stage.rows) {
+    n_floats += n_both * std::ssize(places_of(row)[0]);
+    std::ranges::copy(places_of(row), std::back_inserter(stage.places));
+  }
+  stage.scores.resize(n_floats);
+  stage.queries.clear();
+  stage.page_scores.clear();
+  float* scores = stage.scores.data();
+  for (size_t i = 0; i < stage.rows.size(); ++i) {
+    const Candidates& row = rows[stage.rows[i]];
+    const auto places = std::span(stage.places).subspan(i * n_kv_heads_, n_kv_heads_);
+    const int64_t n = std::ssize(places[0]);
+    stage.queries.push_back(
+        {.q = row.row->q, .pages = row.pages, .places = places, .scores = scores, .stride = n});
+    stage.page_scores.push_back({.of_heads = {scores, layer.n_heads, n},
+                                 .of_groups = {scores + layer.n_heads * n, n_kv_heads_, n}});
     scores += n_both * n;
   }
   const kv::LayerDigests& digests = coarse_.digests();
   kernels::score_labels(context, digests.digests, digests.labels.value(), depth, layer.n_heads,
-                        layer.scale, queries_);
-  kernels::group_scores(context, page_scores_);
-  for (size_t i = 0; i < rows_.size(); ++i) {
+                        layer.scale, stage.queries);
+}
+
+// A page that is drawn stands for others, so that these need a share as well, if by one bit.
+void LabelScorer::join_sides(int64_t group) {
+  for (size_t i = 0; i < sides_.rows.size(); ++i) {
+    const kernels::LabelQuery& to = sides_.queries[i];
+    kernels::LabelQuery& from = both_.queries[sides_.rows[i]];
+    for (int64_t kv_head = 0; kv_head < n_kv_heads_; ++kv_head) {
+      auto at = to.places[kv_head].begin();
+      for (int64_t j = 0; j < std::ssize(from.places[kv_head]); ++j) {
+        at = std::find(at, to.places[kv_head].end(), from.places[kv_head][j]);  // both ascend
+        const int64_t side = at - to.places[kv_head].begin();
+        for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+          to.scores[head * to.stride + side] = from.scores[head * from.stride + j];
+        }
+      }
+    }
+    from = to;
+    both_.page_scores[sides_.rows[i]] = sides_.page_scores[i];
+  }
+}
+
+void LabelScorer::tell(const kernels::Context& context, std::span<const Candidates> rows,
+                       const Stage& stage) {
+  kernels::group_scores(context, stage.page_scores);
+  for (size_t i = 0; i < stage.rows.size(); ++i) {
     for (int64_t head = 0; head < n_kv_heads_; ++head) {
-      const std::span<float> to = rows[rows_[i]].scores.row(head);
-      const std::span<const int32_t> places = queries_[i].places[head];
-      const std::span<const float> of_places = page_scores_[i].of_groups.row(head);
+      const std::span<float> to = rows[stage.rows[i]].scores.row(head);
+      const std::span<const int32_t> places = stage.queries[i].places[head];
+      const std::span<const float> of_places = stage.page_scores[i].of_groups.row(head);
       std::ranges::fill(to, -std::numeric_limits<float>::infinity());
       for (size_t place = 0; place < places.size(); ++place) to[places[place]] = of_places[place];
     }

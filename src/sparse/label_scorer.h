@@ -33,8 +33,9 @@ class LabelScorer : public PageScorer {
              std::span<const Candidates> rows) override;
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
                      int64_t n_chosen) const override;
-  /// Both scores of each head, and of KV heads, of which there are no more, scores and two places.
-  int64_t scratch_floats_per_page(int32_t n_heads) const override { return 5 * n_heads; }
+  /// Of each head, and of KV heads, of which there are no more, scores by one bit and by both, and
+  /// two places.
+  int64_t scratch_floats_per_page(int32_t n_heads) const override { return 6 * n_heads; }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
 
@@ -48,9 +49,20 @@ class LabelScorer : public PageScorer {
   /// Leaves to each of them n places, those with the largest scores; memory is theirs.
   void cut(const kernels::Context& context, std::span<const Candidates> rows, Count n,
            std::vector<int32_t>& memory);
-  /// The scores of the places of the rows in rows_; -inf elsewhere.
-  void score_places(const kernels::Context& context, const kv::SelectingLayer& layer,
-                    std::span<const Candidates> rows, kernels::LabelDepth depth);
+  /// What query heads make of the places that are left of some rows.
+  struct Stage {
+    std::vector<size_t> rows;
+    std::vector<std::span<const int32_t>> places;  // [rows][n_kv_heads]
+    std::vector<float> scores;                     // [rows][n_heads + n_kv_heads][places]
+    std::vector<kernels::LabelQuery> queries;
+    std::vector<kernels::PageScores> page_scores;
+  };
+  void estimate(const kernels::Context& context, const kv::SelectingLayer& layer,
+                std::span<const Candidates> rows, kernels::LabelDepth depth, Stage& stage);
+  /// Puts the scores by both bits in the place of those by sides, which stay for the others.
+  void join_sides(int64_t group);
+  /// The rows' scores are those of the stage, -inf where it has none.
+  void tell(const kernels::Context& context, std::span<const Candidates> rows, const Stage& stage);
   std::span<std::span<const int32_t>> places_of(size_t row) {
     return std::span(places_).subspan(row * n_kv_heads_, n_kv_heads_);
   }
@@ -62,12 +74,10 @@ class LabelScorer : public PageScorer {
   std::vector<int32_t> all_;                      // 0, 1, …
   std::vector<int32_t> labelled_, refined_;       // [rows cut][n_kv_heads][n]
   std::vector<std::span<const int32_t>> places_;  // [rows][n_kv_heads], in any of these
-  std::vector<size_t> rows_;                      // of the stage at hand
+  std::vector<size_t> rows_;                      // that are to be cut
   std::vector<Candidates> cut_;                   // of rows that are to be cut, for digests
   std::vector<kernels::PageChoice> choices_;
-  std::vector<float> scores_;  // [rows][n_heads + n_kv_heads][labelled]
-  std::vector<kernels::LabelQuery> queries_;
-  std::vector<kernels::PageScores> page_scores_;
+  Stage sides_, both_;
 };
 
 }  // namespace weft::sparse

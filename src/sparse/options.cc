@@ -14,7 +14,8 @@ namespace {
 /// Whether scores are logs of shares of attention.
 bool estimates_mass(Policy policy) {
   return policy == Policy::kQuest || policy == Policy::kCuboid || policy == Policy::kLabels ||
-         policy == Policy::kDoubleSparsity || policy == Policy::kSparq || policy == Policy::kOracle;
+         policy == Policy::kLabelsSample || policy == Policy::kDoubleSparsity ||
+         policy == Policy::kSparq || policy == Policy::kOracle;
 }
 
 }  // namespace
@@ -58,6 +59,12 @@ Status SparseOptions::check(int32_t page_tokens) const {
         "0 or more, a lock lasts 1 token or more",
         lock.interval_tokens, lock.duration_tokens, lock.update_threshold));
   }
+  if (samples() && (retain != 0 || lock.is_on())) {
+    return invalid_argument(fmt::format(
+        "--sparse {}: what a page stands for is drawn for one query and one budget, so there is no "
+        "--retain and no lock of it; --sparse labels has both",
+        kPolicies.name(policy)));
+  }
   if (!lock.drafts_share && (policy == Policy::kH2o || policy == Policy::kTova)) {
     return invalid_argument(fmt::format(
         "--sparse {}: what it chooses depends on what was read before, so drafts cannot choose for "
@@ -100,6 +107,7 @@ std::optional<kv::DigestFormat> digest_format(const SparseOptions& options) {
     case Policy::kCuboid:
       return of(DigestKind::kCuboidMean);
     case Policy::kLabels:
+    case Policy::kLabelsSample:
       return kv::DigestFormat{.kind = DigestKind::kCuboidMean,
                               .type = kernels::DigestType::kInt8,
                               .labels = kernels::LabelKind::kSides};

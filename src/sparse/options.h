@@ -21,6 +21,7 @@ enum class Policy {
   kQuest,
   kCuboid,
   kLabels,
+  kLabelsSample,
   kDoubleSparsity,
   kGsa,
   kStreaming,
@@ -37,6 +38,7 @@ inline constexpr Names kPolicies({
     Named{Policy::kCuboid, "cuboid", "the same by mean and mean deviation (ArkVale)"},
     Named{Policy::kLabels, "labels",
           "those with the keys nearest to the query, by two bits a dimension of each key"},
+    Named{Policy::kLabelsSample, "labels-sample", "a sample by these bits that stands for all"},
     Named{Policy::kDoubleSparsity, "double-sparsity",
           "the same by 16 dimensions of each key (Double Sparsity)"},
     Named{Policy::kGsa, "gsa", "those whose mean K does, for all heads together (UCM's GSA)"},
@@ -88,6 +90,8 @@ struct SparseOptions {
   std::vector<uint8_t> channels;
 
   bool is_on() const { return policy != Policy::kDense; }
+  /// Whether pages are drawn, each with a weight (kernels/sample_pages.h).
+  bool samples() const { return policy == Policy::kLabelsSample; }
   /// "12.5 % of the pages": what a token reads.
   std::string amount_text() const;
   /// kInvalidArgument, naming the flag, for numbers that no choice can follow: pages hold

@@ -26,6 +26,7 @@ std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
     case Policy::kCuboid:
       return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kByMaximum);
     case Policy::kLabels:
+    case Policy::kLabelsSample:
     case Policy::kDoubleSparsity:
       return std::make_unique<LabelScorer>(*digest_format(options), options.retain > 0);
     case Policy::kGsa:
@@ -57,7 +58,9 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
   const int64_t n_pages = shape.n_slots / shape.layout.page_tokens + 1;
   kernels::WorkspaceSize workspace;
   kernels::count_top_pages(n_pages, workspace);
-  int64_t page_bytes = shape.layout.n_kv_heads * (sizeof(float) + 2 * sizeof(int32_t));
+  kernels::count_sample_pages(n_pages, workspace);
+  // A score; and of pages that are chosen and read their places and weights.
+  int64_t page_bytes = shape.layout.n_kv_heads * (3 * sizeof(float) + 2 * sizeof(int32_t));
   if (const std::unique_ptr<PageScorer> scorer = make_scorer(options)) {
     page_bytes += scorer->scratch_floats_per_page(shape.n_heads) * sizeof(float);
     scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);
@@ -67,8 +70,7 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
   if (options.lock.is_on() && options.lock.checkpoint == Checkpoint::kDense) {
     page_bytes += (shape.n_heads + shape.layout.n_kv_heads) * sizeof(float);
     rewritten = (2 * shape.n_layers + 1) * options.lock.interval_tokens *
-                int64_t{shape.layout.n_kv_heads} * shape.layout.head_dim *
-                int64_t{sizeof(float)};
+                int64_t{shape.layout.n_kv_heads} * shape.layout.head_dim * int64_t{sizeof(float)};
   }
   const int64_t measured =
       options.measure_every > 0 ? shape.n_slots * (shape.n_heads + 2) * sizeof(float) : 0;

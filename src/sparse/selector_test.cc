@@ -2,9 +2,11 @@
 // pages.
 #include "sparse/selector.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -21,6 +23,8 @@
 
 namespace weft::sparse {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int32_t kPageTokens = 16;
 constexpr int32_t kHeadDim = 32;
@@ -197,16 +201,19 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
   const int32_t n = budget.n_candidates();
   const auto table = setup.cache().layer_table(id, 1);
   using Scores = std::vector<std::vector<double>>;
-  // Of the pages that are let through: heads of a group are compared by their shares of these.
-  const auto scores_of = [&](By by, const Scores& let_through) {
+  // Of the pages that are let through: heads of a group are compared by their shares of these. Of
+  // the pages that sides do not let through, theirs.
+  const auto scores_of = [&](By by, const Scores& let_through, const Scores* refined = nullptr) {
     Scores out(kKvHeads, std::vector<double>(n, -INFINITY));
     for (int32_t head = 0; head < kHeads; ++head) {
       std::vector<double> scores;
       double all = 0;
       for (int32_t i = 0; i < n; ++i) {
-        const double score = labelled_score(setup, q.subspan(head * kHeadDim, kHeadDim),
-                                            table[budget.first + i], head / kGroup, by);
-        scores.push_back(score + let_through[head / kGroup][i]);
+        const double refines = refined == nullptr ? 0 : (*refined)[head / kGroup][i];
+        const double score =
+            labelled_score(setup, q.subspan(head * kHeadDim, kHeadDim), table[budget.first + i],
+                           head / kGroup, refines == -INFINITY ? By::kSides : by);
+        scores.push_back(std::isnan(refines) ? NAN : score + let_through[head / kGroup][i]);
         if (!std::isnan(scores.back())) all += std::exp(scores.back());
       }
       for (int32_t i = 0; i < n; ++i) {
@@ -237,10 +244,12 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
   const auto n_labelled = std::max<int64_t>(kLeastLabelled, kLabelledPerChosen * budget.n_chosen);
   const int64_t n_refined = kRefinedPerChosen * budget.n_chosen;
   if (n_labelled < n) cut(By::kDigest, n_labelled, 0.01);
-  if (policy == Policy::kLabels && n_refined < std::min<int64_t>(n, n_labelled)) {
-    cut(By::kSides, n_refined, 0.0005);
+  if (policy == Policy::kDoubleSparsity || n_refined >= std::min<int64_t>(n, n_labelled)) {
+    return scores_of(By::kLabels, let_through);
   }
-  return scores_of(By::kLabels, let_through);
+  const Scores labelled = let_through;
+  cut(By::kSides, n_refined, 0.0005);
+  return scores_of(By::kLabels, labelled, &let_through);
 }
 
 /// [kv heads][candidates], as the policy combines its query heads.
@@ -248,7 +257,8 @@ std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, k
                                                  const PageBudget& budget,
                                                  std::span<const float> q) {
   const int32_t n = budget.n_candidates();
-  if (policy == Policy::kLabels || policy == Policy::kDoubleSparsity) {
+  if (policy == Policy::kLabels || policy == Policy::kLabelsSample ||
+      policy == Policy::kDoubleSparsity) {
     return expected_by_labels(setup, policy, id, budget, q);
   }
   std::vector<std::vector<double>> out(kKvHeads, std::vector<double>(n, -INFINITY));
@@ -311,6 +321,38 @@ SparseOptions options_of(Policy policy, int32_t budget_tokens = 8 * kPageTokens,
   return options;
 }
 
+/// Of a row's head: the weights of what it chose make its shares those of all candidates, but for
+/// rounding. Nothing is said where a chosen page's score cannot be told.
+void expect_sample(const kernels::HeadPages& list, const PageBudget& budget,
+                   std::span<const int32_t> places, std::span<const double> scores) {
+  ASSERT_NE(list.weights, nullptr);
+  double all = 0, read = 0;
+  for (const double score : scores) all += std::isnan(score) ? 0 : std::exp(score);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int32_t candidate = places[i] - budget.first;
+    if (candidate < 0 || candidate >= budget.n_candidates()) {
+      EXPECT_EQ(list.weights[i], 1) << "place " << places[i];
+    } else {
+      if (std::isnan(scores[candidate])) return;
+      read += list.weights[i] * std::exp(scores[candidate]);
+      EXPECT_GE(list.weights[i], 1);
+    }
+  }
+  EXPECT_NEAR(read, all, 0.05 * all);
+}
+
+/// One read of a sequence's 40 pages by the second layer.
+std::vector<kernels::HeadPages> read_once(Filled& filled, kv::SequenceId id,
+                                          std::span<const float> q) {
+  const kv::Reservation reservation = *filled.cache().reserve(id, 1);
+  filled.write(id, filled.cache().length(id), std::vector<float>(kKvHeads * kHeadDim));
+  const kv::SelectingRow rows[] = {
+      {id, filled.cache().length(id), q.data(), filled.cache().layer_table(id, 1)}};
+  const auto lists =
+      filled.selector().select(filled.context(), {filled.cache(), 1, kHeads, kScale, 0, rows});
+  return {lists[0].begin(), lists[0].end()};
+}
+
 class EachPolicy : public ::testing::TestWithParam<Policy> {};
 
 /// Sequences of these lengths in one step: each KV head reads what its scores say.
@@ -356,6 +398,11 @@ void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& leng
       EXPECT_EQ(std::set(places.begin(), places.end()).size(), places.size());
       EXPECT_EQ(places.front(), 0);
       EXPECT_EQ(places.back(), budget.n_pages - 1);
+      if (policy == Policy::kLabelsSample) {
+        expect_sample(list, budget, places, scores[head]);
+        continue;
+      }
+      EXPECT_EQ(list.weights, nullptr);
       // Every chosen page is as good as every other one that was not, but for rounding.
       double worst = INFINITY, best = -INFINITY;
       for (int32_t c = 0; c < budget.n_candidates(); ++c) {
@@ -374,9 +421,22 @@ TEST_P(EachPolicy, ChoosesThePagesThatItsScoresSay) {
   }
 }
 
+// Weights are those of one query and one budget.
+TEST(Labels, ASampleIsNeitherLockedNorAShareOfTheAttention) {
+  const SparseOptions drawn =
+      options_of(Policy::kLabelsSample, 8 * kPageTokens, kernels::DigestType::kInt8);
+  EXPECT_TRUE(drawn.check(kPageTokens).is_ok());
+  SparseOptions locked = drawn, share = drawn;
+  locked.lock.interval_tokens = 8;
+  EXPECT_THAT(locked.check(kPageTokens).message(), HasSubstr("--sparse labels-sample: "));
+  share.budget_tokens = 0;
+  share.retain = 0.7;
+  EXPECT_THAT(share.check(kPageTokens).message(), HasSubstr("no --retain and no lock"));
+}
+
 // More than are all labelled.
 TEST(Labels, DigestsLetThroughTheOnesThatLabelsChooseAmong) {
-  for (const Policy policy : {Policy::kLabels, Policy::kDoubleSparsity}) {
+  for (const Policy policy : {Policy::kLabels, Policy::kLabelsSample, Policy::kDoubleSparsity}) {
     expect_chosen(policy, DType::kF16, {16 * 620 + 3, 16 * 200});
   }
 }
@@ -403,8 +463,11 @@ TEST_P(EachPolicy, ARowGetsWhatItGetsAloneAndWithAnyThreads) {
     for (const auto& heads : lists) {
       auto& all = out.emplace_back();
       for (const kernels::HeadPages& list : heads) {
-        all.insert(all.end(), list.block_table,
-                   list.block_table + list.last_slot / kPageTokens + 1);
+        const int32_t n_pages = list.last_slot / kPageTokens + 1;
+        all.insert(all.end(), list.block_table, list.block_table + n_pages);
+        for (int32_t i = 0; list.weights != nullptr && i < n_pages; ++i) {
+          all.push_back(std::bit_cast<int32_t>(list.weights[i]));
+        }
       }
     }
     return out;
@@ -471,6 +534,7 @@ std::vector<std::vector<int32_t>> places_read(Filled& setup, kv::SequenceId id, 
 TEST_P(EachPolicy, UnderALockStepsReadWhatTheFirstOneChose) {
   SparseOptions locked = options_of(GetParam());
   locked.lock = {.interval_tokens = 3, .duration_tokens = 1000, .update_threshold = 0};
+  if (locked.samples()) return;  // is refused
   Filled free_setup(options_of(GetParam())), setup(locked);
   const kv::SequenceId free_id = free_setup.add(16 * 40, 7), id = setup.add(16 * 40, 7);
   const auto free_steps = places_read(free_setup, free_id, 10);
@@ -533,6 +597,7 @@ std::vector<std::vector<int32_t>> places_in_steps(const SparseOptions& options,
 TEST_P(EachPolicy, RowsOfOneStepReadUnderALockWhatTheyWouldInStepsOfTheirOwn) {
   SparseOptions options = options_of(GetParam());
   options.lock = {.interval_tokens = 2, .duration_tokens = 5};
+  if (options.samples()) return;  // is refused
   const std::vector<int32_t> ones(24, 1), many = {7, 1, 12, 4};
   EXPECT_EQ(places_in_steps(options, many), places_in_steps(options, ones));
 }
@@ -563,18 +628,6 @@ TEST(History, WhatWasDroppedIsNeverReadAgainUnlessTheSequenceIsCut) {
     ASSERT_TRUE(setup.cache().truncate(id, 480).is_ok());
     EXPECT_EQ(places_read(setup, id, 1).front(), steps.front());
   }
-}
-
-/// One read of a sequence's 40 pages by the second layer.
-std::vector<kernels::HeadPages> read_once(Filled& filled, kv::SequenceId id,
-                                          std::span<const float> q) {
-  const kv::Reservation reservation = *filled.cache().reserve(id, 1);
-  filled.write(id, filled.cache().length(id), std::vector<float>(kKvHeads * kHeadDim));
-  const kv::SelectingRow rows[] = {
-      {id, filled.cache().length(id), q.data(), filled.cache().layer_table(id, 1)}};
-  const auto lists =
-      filled.selector().select(filled.context(), {filled.cache(), 1, kHeads, kScale, 0, rows});
-  return {lists[0].begin(), lists[0].end()};
 }
 
 /// Of each query head, by page: the share of its attention over the sequence's full pages.

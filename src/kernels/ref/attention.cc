@@ -40,6 +40,9 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
       const double cap = args.softcap;
       score = cap * std::tanh(score / cap);
     }
+    if (pages.weights != nullptr) {
+      score += std::log(double{pages.weights[j / args.kv.layout.page_tokens]});
+    }
     result.p.push_back(score);
   }
   const double largest = *std::max_element(result.p.begin(), result.p.end());

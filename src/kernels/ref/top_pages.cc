@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace weft::kernels::ref {
 namespace {
@@ -43,6 +44,52 @@ std::vector<int32_t> top_pages(std::span<const float> scores, int64_t n_chosen) 
   pages.resize(n_chosen);
   std::ranges::sort(pages);
   return pages;
+}
+
+// The largest first, each certain if it is as large as what those after it and itself have on
+// average of what is left to be chosen; then for each point the page whose part of the line it is
+// in.
+Sample sample_pages(std::span<const float> scores, int64_t n_chosen) {
+  std::vector<double> shares;
+  for (const float score : scores) {
+    shares.push_back(score > -60 ? std::exp(std::min(double{score}, 0.0)) : 0);
+  }
+  Sample sample{.pages = top_pages(scores, n_chosen),
+                .weights = std::vector<double>(n_chosen, 1.0),
+                .least_margin = kInfinity};
+  const auto n_drawable = std::ranges::count_if(shares, [](double share) { return share > 0; });
+  if (n_drawable <= n_chosen) return sample;
+  std::vector<int32_t> sorted(scores.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::ranges::stable_sort(sorted, std::ranges::greater{}, [&](int32_t i) { return shares[i]; });
+  std::vector<std::pair<int32_t, double>> chosen;  // with weights
+  int64_t n_left = n_chosen;
+  for (; n_left > 0; --n_left) {
+    const int32_t page = sorted[n_chosen - n_left];
+    const double left = std::accumulate(shares.begin(), shares.end(), 0.0);
+    sample.step = left / static_cast<double>(n_left);
+    const double above = shares[page] / sample.step - 1;
+    sample.least_margin = std::min(sample.least_margin, std::abs(above));
+    if (above < 0) break;
+    chosen.emplace_back(page, 1.0);
+    shares[page] = 0;
+  }
+  for (int64_t i = 0; i < n_left; ++i) {
+    const double point = (static_cast<double>(i) + 0.5) * sample.step;
+    double end = 0;
+    int32_t page = 0;
+    while ((end += shares[page]) <= point) ++page;
+    const double within = std::min(end - point, point - (end - shares[page]));
+    sample.least_margin = std::min(sample.least_margin, within / sample.step);
+    chosen.emplace_back(page, sample.step / shares[page]);
+  }
+  if (n_left == 0) sample.step = 0;
+  std::ranges::sort(chosen);
+  for (int64_t i = 0; i < n_chosen; ++i) {
+    sample.pages[i] = chosen[i].first;
+    sample.weights[i] = chosen[i].second;
+  }
+  return sample;
 }
 
 }  // namespace weft::kernels::ref

@@ -1,8 +1,9 @@
-// Scalar twins of top_pages.h: by sorting, and in double.
+// Scalar twins of top_pages.h and sample_pages.h: by sorting, and in double.
 #pragma once
 
 #include <vector>
 
+#include "kernels/sample_pages.h"
 #include "kernels/top_pages.h"
 
 namespace weft::kernels::ref {
@@ -11,5 +12,13 @@ namespace weft::kernels::ref {
 std::vector<double> group_scores(MatrixView<const float> of_heads, int64_t n_kv_heads);
 
 std::vector<int32_t> top_pages(std::span<const float> scores, int64_t n_chosen);
+
+struct Sample {
+  std::vector<int32_t> pages;
+  std::vector<double> weights;
+  double step = 0;          // 0: all are certain
+  double least_margin = 0;  // by what a decision was taken, of a step: rounding may turn it
+};
+Sample sample_pages(std::span<const float> scores, int64_t n_chosen);
 
 }  // namespace weft::kernels::ref
