@@ -129,6 +129,9 @@ class SparseDecode : public ::testing::TestWithParam<std::tuple<const char*, Pol
   std::string path_;
 };
 
+/// Of policies whose choice a lock may keep.
+class SparseLocks : public SparseDecode {};
+
 TEST_P(SparseDecode, ABudgetThatCoversTheContextChangesNoBit) {
   for (const kernels::KvTypes& types : test::mixed_kv_types()) {
     const auto dense = open({}, types);
@@ -200,7 +203,7 @@ TEST_P(SparseDecode, RowsOfOneStepGetWhatTheyGetOneByOne) {
   EXPECT_EQ(decode(*engine, rejected, tokens), expected);
 }
 
-TEST_P(SparseDecode, RowsOfOneStepGetUnderLocksWhatTheyGetOneByOne) {
+TEST_P(SparseLocks, RowsOfOneStepGetUnderLocksWhatTheyGetOneByOne) {
   SparseOptions options = small();
   options.lock = {.interval_tokens = 5, .duration_tokens = 12, .update_threshold = 1};
   const auto engine = open(options);
@@ -215,14 +218,14 @@ TEST_P(SparseDecode, RowsOfOneStepGetUnderLocksWhatTheyGetOneByOne) {
 
 TEST_P(SparseDecode, ABatchAnswersWhatEachGetsAlone) { expect_answers_as_alone(small()); }
 
-TEST_P(SparseDecode, ABatchUnderLocksAnswersWhatEachGetsAlone) {
+TEST_P(SparseLocks, ABatchUnderLocksAnswersWhatEachGetsAlone) {
   SparseOptions options = small();
   options.lock = {.interval_tokens = 5, .duration_tokens = 12, .update_threshold = 1};
   expect_answers_as_alone(options);
 }
 
 // Eight requests at once, each with a lock of its own, and each alone.
-TEST_P(SparseDecode, LocksOfOneSequenceDoNotDependOnOthers) {
+TEST_P(SparseLocks, LocksOfOneSequenceDoNotDependOnOthers) {
   SparseOptions options = small();
   options.lock = {.interval_tokens = 5, .duration_tokens = 12, .update_threshold = 1};
   const auto engine = open(options), alone = open(options, {}, 3);
@@ -253,7 +256,7 @@ TEST_P(SparseDecode, LocksOfOneSequenceDoNotDependOnOthers) {
   EXPECT_GT(c.locked_reads, c.kept + c.updated);
 }
 
-TEST_P(SparseDecode, ALockThatCoversTheContextChangesNoBit) {
+TEST_P(SparseLocks, ALockThatCoversTheContextChangesNoBit) {
   SparseOptions options = small();
   options.budget_tokens = 448;
   options.lock.interval_tokens = 8;
@@ -306,18 +309,30 @@ TEST_P(SparseDecode, GroupedPositionsAreThoseThatPagesAreScoredBy) {
   EXPECT_GT(engine->selector()->counters().reads, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Architectures, SparseDecode,
-    ::testing::Combine(::testing::Values("llama", "qwen3", "gemma3"),
-                       ::testing::Values(Policy::kQuest, Policy::kLabels, Policy::kLabelsSample,
-                                         Policy::kDoubleSparsity, Policy::kGsa, Policy::kStreaming,
-                                         Policy::kH2o, Policy::kOracle)),
-    [](const auto& test) {
-      std::string name = std::string(std::get<0>(test.param)) + "_" +
-                         sparse::kPolicies.name(std::get<1>(test.param));
-      std::erase(name, '-');
-      return name;
-    });
+constexpr const char* kArchitectures[] = {"llama", "qwen3", "gemma3"};
+constexpr Policy kLocked[] = {Policy::kQuest, Policy::kLabels,    Policy::kDoubleSparsity,
+                              Policy::kGsa,   Policy::kStreaming, Policy::kH2o,
+                              Policy::kOracle};
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, Policy>>& test) {
+  std::string name =
+      std::string(std::get<0>(test.param)) + "_" + sparse::kPolicies.name(std::get<1>(test.param));
+  std::erase(name, '-');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, SparseDecode,
+                         ::testing::Combine(::testing::ValuesIn(kArchitectures),
+                                            ::testing::ValuesIn(kLocked)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Samples, SparseDecode,
+                         ::testing::Combine(::testing::ValuesIn(kArchitectures),
+                                            ::testing::Values(Policy::kLabelsSample)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Architectures, SparseLocks,
+                         ::testing::Combine(::testing::ValuesIn(kArchitectures),
+                                            ::testing::ValuesIn(kLocked)),
+                         name_of);
 
 TEST(RandomSequence, IsAsLongAsAskedAndDecodes) {
   test::TempDir dir;
