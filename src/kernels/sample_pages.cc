@@ -51,6 +51,9 @@ Draw take_certain(int64_t n_chosen, std::span<double> shares) {
   return draw;
 }
 
+/// After the last point half a step is left, and a share is less than a step: rounding may put two
+/// points into one page's part of the line, of which the second then falls to the next page, but
+/// none past the end.
 void sample(const PageSample& to, std::span<double> shares) {
   const Draw draw = take_certain(std::ssize(to.chosen), shares);
   int64_t n_chosen = 0, n_drawn = 0;

@@ -325,8 +325,7 @@ void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       const auto begin = std::ssize(pages_);
       add(table.first(budget.first));
-      if (options_
-              .samples()) {  // without locks all choosers score, and what was chosen is a candidate
+      if (options_.samples()) {  // nothing is locked, so all choosers have scored
         std::ranges::copy(samples_[i * n_kv_heads + head].weights,
                           weights_.begin() + std::ssize(pages_));
       }
