@@ -310,9 +310,9 @@ TEST_P(SparseDecode, GroupedPositionsAreThoseThatPagesAreScoredBy) {
 }
 
 constexpr const char* kArchitectures[] = {"llama", "qwen3", "gemma3"};
-constexpr Policy kLocked[] = {Policy::kQuest, Policy::kLabels,    Policy::kDoubleSparsity,
-                              Policy::kGsa,   Policy::kStreaming, Policy::kH2o,
-                              Policy::kOracle};
+constexpr Policy kLockable[] = {Policy::kQuest, Policy::kLabels,    Policy::kDoubleSparsity,
+                                Policy::kGsa,   Policy::kStreaming, Policy::kH2o,
+                                Policy::kOracle};
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, Policy>>& test) {
   std::string name =
@@ -323,7 +323,7 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, Polic
 
 INSTANTIATE_TEST_SUITE_P(Architectures, SparseDecode,
                          ::testing::Combine(::testing::ValuesIn(kArchitectures),
-                                            ::testing::ValuesIn(kLocked)),
+                                            ::testing::ValuesIn(kLockable)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Samples, SparseDecode,
                          ::testing::Combine(::testing::ValuesIn(kArchitectures),
@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(Samples, SparseDecode,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Architectures, SparseLocks,
                          ::testing::Combine(::testing::ValuesIn(kArchitectures),
-                                            ::testing::ValuesIn(kLocked)),
+                                            ::testing::ValuesIn(kLockable)),
                          name_of);
 
 TEST(RandomSequence, IsAsLongAsAskedAndDecodes) {

@@ -14,8 +14,8 @@
 // Within a split softmax runs online over blocks of kBlockKeys keys (Milakov and Gimelshein 2018):
 //   m' = max(m, max s),  l' = l 2^(m - m') + sum 2^(s - m'),  o' = o 2^(m - m') + sum 2^(s - m') v,
 // scores in base 2: log2(e) is multiplied into q once, with the scale. A page's weight is a factor
-// of its 2^(s - m'). Splits s of a row are joined
-// by the same rule: out = sum of 2^(m_s - m) o_s / sum of 2^(m_s - m) l_s.
+// of its 2^(s - m'). Splits s of a row are joined by the same rule:
+//   out = sum of 2^(m_s - m) o_s / sum of 2^(m_s - m) l_s.
 #include <math.h>
 
 #include "kernels/attention_internal.h"

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
-#include <random>
 
 #include "kernels/kv_codec.h"
 #include "kernels/kv_codec_internal.h"
 #include "kernels/ref/attention.h"
 #include "kernels/ref/kv_codec.h"
+#include "support/attention_step.h"
 #include "support/instruction_sets.h"
 #include "support/kv_types.h"
 #include "support/numbers.h"
@@ -25,144 +24,6 @@ using test::machine_isas;
 using test::random_floats;
 using test::same_bits;
 using test::TestPool;
-
-constexpr uint8_t kNanByte = 0xff;  // of a NaN in f32, f16, bf16 and scales in f16
-constexpr float kGuard = -12345.0f;
-
-struct Shape {
-  int32_t head_dim, n_kv_heads, group, page_tokens;
-  KvTypes types = {};
-  KvLayout layout() const { return {types.k, types.v, head_dim, n_kv_heads, page_tokens}; }
-};
-/// Page memory full of NaN, filled as far as sequences were added, pages dealt out in a mixed
-/// order.
-class Pages {
- public:
-  Pages(const Shape& shape, int32_t n_pages)
-      : shape_(shape),
-        bytes_(n_pages * shape.page_tokens * kv_token_bytes(shape.layout()), kNanByte),
-        free_(n_pages) {
-    std::iota(free_.begin(), free_.end(), 0);
-    std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
-  }
-  PagedKv kv() {
-    return make_paged_kv(shape_.layout(), reinterpret_cast<std::byte*>(bytes_.data()));
-  }
-  /// A block table of n_tokens random tokens, whose first n_shared pages are those of `other`.
-  std::vector<int32_t> add(int64_t n_tokens, uint32_t seed, const std::vector<int32_t>& other = {},
-                           size_t n_shared = 0) {
-    std::vector<int32_t> table(other.begin(), other.begin() + n_shared);
-    while (std::ssize(table) * shape_.page_tokens < n_tokens) {
-      table.push_back(free_.back());
-      free_.pop_back();
-    }
-    std::mt19937 generator(seed);
-    std::normal_distribution<float> normal;
-    for (int64_t p = n_shared * shape_.page_tokens; p < n_tokens; ++p) {
-      for (int32_t head = 0; head < shape_.n_kv_heads; ++head) {
-        std::vector<float> k(shape_.head_dim), v(shape_.head_dim);
-        for (int32_t d = 0; d < shape_.head_dim; ++d) {
-          k[d] = normal(generator);
-          v[d] = normal(generator);
-        }
-        ref::set_kv_vector(shape_.types.k, k.data(), shape_.head_dim,
-                           k_at(kv(), table.data(), p, head));
-        ref::set_kv_vector(shape_.types.v, v.data(), shape_.head_dim,
-                           v_at(kv(), table.data(), p, head));
-      }
-    }
-    return table;
-  }
-  /// Makes NaN of what a slot holds.
-  void poison(const std::vector<int32_t>& table, int64_t slot, int32_t head) {
-    std::fill_n(k_at(kv(), table.data(), slot, head), kv().k_bytes, kNanByte);
-    std::fill_n(v_at(kv(), table.data(), slot, head), kv().v_bytes, kNanByte);
-  }
-  const std::vector<uint8_t>& bytes() const { return bytes_; }
-
- private:
-  Shape shape_;
-  std::vector<uint8_t> bytes_;
-  std::vector<int32_t> free_;
-};
-
-/// The rows of a step: several sequences, each with its table and positions.
-struct Step {
-  Shape shape;
-  PagedKv kv;
-  std::vector<std::vector<int32_t>> tables;
-  std::vector<int32_t> slots, first_slots;
-  std::vector<AttentionSequence> sequences;
-  std::vector<float> q;
-  int32_t window_tokens = 0;
-  float softcap = 0;
-
-  /// Of the class that a step of so few rows has in practice, unless told.
-  void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows) {
-    add(table, rows, rows.size() <= 4 ? KernelClass::kDecode : KernelClass::kPrefill);
-  }
-  void add(const std::vector<int32_t>& table, const std::vector<int32_t>& rows,
-           KernelClass kernel_class) {
-    tables.push_back(table);
-    const auto begin = std::ssize(slots);
-    slots.insert(slots.end(), rows.begin(), rows.end());
-    sequences.push_back({nullptr, begin, std::ssize(slots), kernel_class});
-    const size_t row_floats = shape.n_kv_heads * shape.group * shape.head_dim;
-    for (const int32_t slot : rows) {  // a query depends on its slot only, not on the step
-      const std::vector<float> one = random_floats(row_floats, 1000u + slot);
-      q.insert(q.end(), one.begin(), one.end());
-    }
-  }
-  AttentionArgs args() {
-    for (size_t i = 0; i < sequences.size(); ++i) sequences[i].block_table = tables[i].data();
-    first_slots.clear();
-    for (const int32_t slot : slots) first_slots.push_back(std::max(0, slot + 1 - window_tokens));
-    return {.kv = kv,
-            .sequences = sequences,
-            .slots = slots,
-            .first_slots = window_tokens == 0 ? std::span<int32_t>() : first_slots,
-            .n_heads = shape.n_kv_heads * shape.group,
-            .scale = 1.0f / std::sqrt(1.0f * shape.head_dim),
-            .softcap = softcap,
-            .q = {q, shape.n_kv_heads * shape.group * shape.head_dim}};
-  }
-};
-
-struct Result {
-  std::vector<float> out, log_sum_exp;
-};
-
-Result run(Step& step, Isa isa, int n_threads) {
-  TestPool pool(n_threads);
-  AttentionArgs args = step.args();
-  Guarded<float> out(step.q.size(), kGuard);
-  Guarded<float> log_sum_exp(step.slots.size() * args.n_heads, kGuard);
-  args.out = {out.data(), args.q.rows, args.q.columns};
-  args.log_sum_exp = {log_sum_exp.data(), args.q.rows, args.n_heads};
-  attention({.pool = pool, .isa = isa}, args, plan_attention(isa, args));
-  out.check();
-  log_sum_exp.check();
-  return {out.values(), log_sum_exp.values()};
-}
-
-std::vector<int32_t> range(int32_t begin, int32_t end) {
-  std::vector<int32_t> values(end - begin);
-  std::iota(values.begin(), values.end(), begin);
-  return values;
-}
-
-// A score is a sum of head_dim products of which each and each partial sum rounds once, so it is
-// off by at most about (head_dim + 4) eps |q||k| scale, in practice by the root of that many
-// roundings. The probabilities are off by as much (relative), and the output, a convex mixture of
-// V, by that times the largest |v|; summing n keys in blocks of 64 adds roundings of (64 + n / 64).
-// |q||k| scale is about sqrt(head_dim) for our normal data; exp2 adds 2.5e-7.
-double tolerance(const Shape& shape, int64_t n_keys) {
-  const double eps = std::numeric_limits<float>::epsilon() / 2;
-  const double head_dim = shape.head_dim;
-  const double score_error = std::sqrt(head_dim) * (std::sqrt(head_dim) + 4) * eps;
-  const double sum_error = std::sqrt(64.0 + n_keys) * eps;
-  return 4 * (2 * score_error + sum_error + 2.5e-7);
-}
 
 /// What decode adds to the error where weights are 16 bits as a share of the largest of a block of
 /// keys: half a step each, and by the root of their number, as they are independent.
@@ -186,21 +47,6 @@ ref::AttentionResult expected_of_integers(Step step) {
     for (float& q : block) q = std::nearbyint(q * (127 / most)) * (most / 127);
   }
   return ref::attention(step.args(), std::ssize(step.slots));
-}
-
-void expect_close(const Result& result, const ref::AttentionResult& expected, double bound) {
-  constexpr double kLargestValue = 4;  // of normal data, nearly always; |v| <= 4 covers the mixture
-  double worst = 0, worst_log = 0;
-  for (size_t i = 0; i < expected.out.size(); ++i) {
-    ASSERT_FALSE(std::isnan(result.out[i])) << i;
-    worst = std::max(worst, std::abs(result.out[i] - expected.out[i]));
-  }
-  for (size_t i = 0; i < expected.log_sum_exp.size(); ++i) {
-    ASSERT_FALSE(std::isnan(result.log_sum_exp[i])) << i;
-    worst_log = std::max(worst_log, std::abs(result.log_sum_exp[i] - expected.log_sum_exp[i]));
-  }
-  EXPECT_LT(worst, bound * kLargestValue);
-  EXPECT_LT(worst_log, bound * 2);
 }
 
 TEST(Attention, EqualsTheScalarTwinOnEveryShapeAndType) {
@@ -592,152 +438,6 @@ TEST(AttentionWindow, ThatCoversTheContextChangesNoBit) {
   }
 }
 
-/// The pages of each KV head: the sequence's listed ones, the last of which holds the row.
-struct Chosen {
-  std::vector<std::vector<int32_t>> tables;
-  std::vector<HeadPages> heads;
-
-  Chosen(const Shape& shape, const std::vector<int32_t>& table, int32_t slot,
-         const std::vector<std::vector<int32_t>>& lists) {
-    for (const std::vector<int32_t>& list : lists) {
-      std::vector<int32_t>& pages = tables.emplace_back();
-      for (const int32_t page : list) pages.push_back(table[page]);
-    }
-    for (const std::vector<int32_t>& pages : tables) {
-      const int32_t n_before = (pages.size() - 1) * shape.page_tokens;
-      heads.push_back({pages.data(), n_before + slot % shape.page_tokens});
-    }
-  }
-};
-
-TEST(AttentionPageLists, EachHeadReadsItsPagesAndNothingElse) {
-  for (const auto& [head_dim, types] :
-       {std::pair(64, KvTypes()), {80, KvTypes{DType::kF16, DType::kBF16}}}) {
-    const Shape shape{head_dim, 3, 2, 16, types};
-    constexpr int32_t kSlot = 1500;  // in page 93 of the sequence
-    const std::vector<std::vector<int32_t>> lists = {range(0, 94), {0, 7, 40, 92, 93}, {93}};
-    for (const Isa isa : machine_isas()) {
-      SCOPED_TRACE(isa_name(isa));
-      Pages pages(shape, 128);
-      const std::vector<int32_t> table = pages.add(kSlot + 1, 31);
-      const std::vector<int32_t> other = pages.add(40, 32);
-      for (int32_t head = 0; head < 3; ++head) {
-        const std::vector<int32_t>& list = lists[head];
-        for (int32_t slot = 0; slot <= kSlot; ++slot) {
-          if (std::ranges::find(list, slot / 16) == list.end()) pages.poison(table, slot, head);
-        }
-      }
-      const Chosen chosen(shape, table, kSlot, lists);
-      Step step{.shape = shape, .kv = pages.kv()};
-      step.add(other, {39}, KernelClass::kDecode);
-      step.add(table, {kSlot}, KernelClass::kDecode);
-      step.add(other, range(0, 40), KernelClass::kPrefill);
-      step.sequences[1].heads = chosen.heads;
-      const Result result = run(step, isa, 2);
-      expect_close(result, ref::attention(step.args(), 42), tolerance(shape, kSlot));
-    }
-  }
-}
-
-TEST(AttentionPageLists, ListsOfAllPagesChangeNoBit) {
-  const Shape shape{64, 2, 3, 16};
-  Pages pages(shape, 128);
-  const std::vector<int32_t> table = pages.add(1600, 33);
-  for (const int32_t slot : {0, 15, 16, 511, 512, 1023, 1599}) {
-    const std::vector<int32_t> all = range(0, slot / 16 + 1);
-    const Chosen chosen(shape, table, slot, {all, all});
-    for (const Isa isa : machine_isas()) {
-      Step step{.shape = shape, .kv = pages.kv()};
-      step.add(table, {slot}, KernelClass::kDecode);
-      const Result dense = run(step, isa, 2);
-      step.sequences[0].heads = chosen.heads;
-      const Result sparse = run(step, isa, 2);
-      EXPECT_TRUE(same_bits(dense.out, sparse.out)) << isa_name(isa) << " slot " << slot;
-      EXPECT_TRUE(same_bits(dense.log_sum_exp, sparse.log_sum_exp));
-    }
-  }
-}
-
-TEST(AttentionPageWeights, EqualTheScalarTwin) {
-  constexpr int32_t kSlot = 2900;  // in page 181; several splits
-  const std::vector<std::vector<int32_t>> lists = {range(0, 182), {0, 7, 40, 41, 42, 180, 181}};
-  for (const float softcap : {0.0f, 20.0f}) {
-    for (const auto& [head_dim, types] :
-         {std::pair(64, KvTypes()), {80, KvTypes{DType::kF16, DType::kBF16}}}) {
-      const Shape shape{head_dim, 2, 5, 16, types};
-      Pages pages(shape, 200);
-      const std::vector<int32_t> table = pages.add(kSlot + 1, 31);
-      Chosen chosen(shape, table, kSlot, lists);
-      std::vector<std::vector<float>> weights(2);
-      for (int head = 0; head < 2; ++head) {
-        for (size_t i = 0; i < lists[head].size(); ++i) {
-          weights[head].push_back(i % 3 == 0 ? 1.0f : 1.0f + 5.0f * (i % 7));
-        }
-        chosen.heads[head].weights = weights[head].data();
-      }
-      Step step{.shape = shape, .kv = pages.kv(), .softcap = softcap};
-      step.add(table, {kSlot}, KernelClass::kDecode);
-      step.sequences[0].heads = chosen.heads;
-      for (const Isa isa : machine_isas()) {
-        SCOPED_TRACE(isa_name(isa));
-        // A page of weight 31 may take all of a head's attention: sums round as ever.
-        const double bound = tolerance(shape, kSlot) + 2e-6 * softcap;
-        expect_close(run(step, isa, 2), ref::attention(step.args(), 1), bound);
-      }
-    }
-  }
-}
-
-// Weights of 1 change no bit, and one of 2 is the page listed twice.
-TEST(AttentionPageWeights, SayHowOftenAPageCounts) {
-  for (const int32_t page_tokens : {16, 32, 128}) {
-    const Shape shape{64, 2, 3, page_tokens};
-    Pages pages(shape, 80);
-    const std::vector<int32_t> table = pages.add(1100, 33);
-    const int32_t last = 1099 / page_tokens;
-    const std::vector<int32_t> once = {0, 2, 5, last}, twice = {0, 2, 2, 5, 5, last};
-    const std::vector<float> ones(4, 1.0f), weights = {1, 2, 2, 1};
-    const Chosen all_twice(shape, table, 1099, {twice, twice});
-    Chosen chosen(shape, table, 1099, {once, once});
-    const auto read = [&](Isa isa, std::span<const HeadPages> heads) {
-      Step step{.shape = shape, .kv = pages.kv()};
-      step.add(table, {1099}, KernelClass::kDecode);
-      step.sequences[0].heads = heads;
-      return run(step, isa, 2);
-    };
-    for (const Isa isa : machine_isas()) {
-      const Result unweighted = read(isa, chosen.heads);
-      for (HeadPages& head : chosen.heads) head.weights = ones.data();
-      EXPECT_TRUE(same_bits(read(isa, chosen.heads).out, unweighted.out)) << isa_name(isa);
-      for (HeadPages& head : chosen.heads) head.weights = weights.data();
-      const Result weighted = read(isa, chosen.heads), listed = read(isa, all_twice.heads);
-      for (size_t i = 0; i < weighted.out.size(); ++i) {
-        ASSERT_NEAR(weighted.out[i], listed.out[i], 1e-5) << isa_name(isa) << " " << page_tokens;
-      }
-      for (HeadPages& head : chosen.heads) head.weights = nullptr;
-    }
-  }
-}
-
-// What one head reads, and how many splits that takes, is nothing to another.
-TEST(AttentionPageLists, AHeadDoesNotDependOnTheOthersLists) {
-  const Shape shape{64, 2, 3, 16};
-  Pages pages(shape, 128);
-  const std::vector<int32_t> table = pages.add(1600, 34);
-  for (const Isa isa : machine_isas()) {
-    const auto first_head = [&](const std::vector<int32_t>& second) {
-      const Chosen chosen(shape, table, 1599, {{0, 5, 99}, second});
-      Step step{.shape = shape, .kv = pages.kv()};
-      step.add(table, {1599}, KernelClass::kDecode);
-      step.sequences[0].heads = chosen.heads;
-      std::vector<float> out = run(step, isa, 2).out;
-      out.resize(3 * 64);
-      return out;
-    };
-    EXPECT_TRUE(same_bits(first_head({99}), first_head(range(0, 100)))) << isa_name(isa);
-  }
-}
-
 TEST(AttentionSoftcap, EqualsTheScalarTwin) {
   constexpr float kCap = 20.0f;
   for (const Shape& shape : {Shape{24, 2, 3, 32}, Shape{256, 1, 4, 64}}) {
@@ -806,45 +506,6 @@ TEST(AttentionMass, EqualsTheScalarTwin) {
             ASSERT_NEAR(first[j], expected[j] + 0.5,
                         tolerance(shape, 500) * expected[j] * 2 + 6e-8 * (expected[j] + 0.5))
                 << j;
-          }
-        }
-      }
-    }
-  }
-}
-
-// By the twin's attention over the keys of each page alone, whose log_sum_exp that is.
-TEST(AttentionPageSums, AreThoseOfEachPageAndChangeNoBit) {
-  for (const Shape& shape : {Shape{32, 2, 3, 16}, Shape{64, 3, 1, 64}, Shape{24, 1, 8, 256}}) {
-    Pages pages(shape, 80);
-    const std::vector<int32_t> table = pages.add(1100, 8);
-    for (const int32_t slot : {0, 15, 300, 511, 512, 1099}) {
-      for (const float softcap : {0.0f, 5.0f}) {
-        Step step{.shape = shape, .kv = pages.kv(), .softcap = softcap};
-        step.add(table, {slot});
-        const int64_t n_heads = step.args().n_heads, n_pages = slot / shape.page_tokens + 1;
-        for (const Isa isa : machine_isas()) {
-          SCOPED_TRACE(::testing::Message() << isa_name(isa) << " slot " << slot << ", pages of "
-                                            << shape.page_tokens << ", cap " << softcap);
-          const Result plain = run(step, isa, 1);
-          Guarded<float> sums(n_heads * n_pages, kGuard);
-          step.sequences[0].page_log_sums = sums.data();
-          const Result result = run(step, isa, 2);
-          step.sequences[0].page_log_sums = nullptr;
-          sums.check();
-          EXPECT_TRUE(same_bits(result.out, plain.out));
-          for (int64_t page = 0; page < n_pages; ++page) {
-            const int32_t begin = static_cast<int32_t>(page) * shape.page_tokens;
-            Step of_page{.shape = shape, .kv = pages.kv(), .softcap = softcap};
-            const int32_t last = std::min(slot - begin, shape.page_tokens - 1);
-            of_page.add({table[page]}, {last});
-            of_page.q = step.q;
-            const auto expected = ref::attention(of_page.args(), 1).log_sum_exp;
-            for (int64_t head = 0; head < n_heads; ++head) {
-              ASSERT_NEAR(sums.values()[head * n_pages + page], expected[head],
-                          4 * tolerance(shape, 256))
-                  << "head " << head << " page " << page;
-            }
           }
         }
       }

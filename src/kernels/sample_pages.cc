@@ -54,7 +54,7 @@ Draw take_certain(int64_t n_chosen, std::span<double> shares) {
 /// After the last point half a step is left, and a share is less than a step: rounding may put two
 /// points into one page's part of the line, of which the second then falls to the next page, but
 /// none past the end.
-void sample(const PageSample& to, std::span<double> shares) {
+void sample(const PageChoice& to, std::span<double> shares) {
   const Draw draw = take_certain(std::ssize(to.chosen), shares);
   int64_t n_chosen = 0, n_drawn = 0;
   double end = 0;  // of the line so far
@@ -73,14 +73,14 @@ void sample(const PageSample& to, std::span<double> shares) {
 
 }  // namespace
 
-void sample_pages(const Context& context, std::span<const PageSample> samples) {
-  for (const PageSample& one : samples) {
+void sample_pages(const Context& context, std::span<const PageChoice> samples) {
+  for (const PageChoice& one : samples) {
     WEFT_CHECK(std::ssize(one.chosen) <= std::ssize(one.scores));
     WEFT_CHECK(one.weights.size() == one.chosen.size());
   }
   const TopPagesFns& fns = pick_top_pages_fns(context.isa);
   context.pool.run(std::ssize(samples), [&](int64_t i, int worker) {
-    const PageSample& one = samples[i];
+    const PageChoice& one = samples[i];
     const int64_t n_pages = std::ssize(one.scores);
     auto* const shares = context.workspace->of_worker<double>(worker, Use::kSums, n_pages);
     if (find_shares(one.scores, {shares, one.scores.size()}) > std::ssize(one.chosen)) {

@@ -7,26 +7,20 @@
 #include <span>
 
 #include "kernels/context.h"
+#include "kernels/top_pages.h"
 #include "kernels/workspace_size.h"
 
 namespace weft::kernels {
 
-/// One KV head's of a row.
-struct PageSample {
-  std::span<const float> scores;  // of n pages: logs of their shares, as group_scores has them
-  std::span<int32_t> chosen;      // at most n
-  std::span<float> weights;       // [chosen]
-};
-
-/// chosen = chosen.size() pages, ascending, each with a probability in proportion to its share, and
-/// weights = what each stands for: the inverse of its probability (Horvitz and Thompson 1952). A
-/// page whose share is that of a drawn one or more is certain, and stands for itself alone: weight
-/// 1. The others are drawn where equally distant points fall on the line of their shares
-/// (systematic sampling, Madow 1949); the points are where they are and not thrown, so that the
-/// same scores give the same pages. A score that is NaN or too low for a share that counts (e^-60)
-/// is never drawn: where the others are fewer than chosen.size(), the pages are those of top_pages
-/// and the weights 1.
-void sample_pages(const Context& context, std::span<const PageSample> samples);
+/// Scores are logs of shares, as group_scores has them. chosen = chosen.size() pages, ascending,
+/// each with a probability in proportion to its share, and weights = what each stands for: the
+/// inverse of its probability (Horvitz and Thompson 1952). A page whose share is that of a drawn
+/// one or more is certain, and stands for itself alone: weight 1. The others are drawn where
+/// equally distant points fall on the line of their shares (systematic sampling, Madow 1949); the
+/// points are where they are and not thrown, so that the same scores give the same pages. A score
+/// that is NaN or too low for a share that counts (e^-60) is never drawn: where the others are
+/// fewer than chosen.size(), the pages are those of top_pages and the weights 1.
+void sample_pages(const Context& context, std::span<const PageChoice> samples);
 
 /// What sample_pages takes of the workspace for samples of up to so many pages.
 void count_sample_pages(int64_t n_pages, WorkspaceSize& size);

@@ -34,7 +34,7 @@ Drawn sample(std::span<const float> scores, int64_t n_chosen, Isa isa = machine_
   Guarded<int32_t> chosen(n_chosen, -7);
   Guarded<float> weights(n_chosen, -7.0f);
   TestPool pool(1);
-  const PageSample one = {scores, {chosen.data(), chosen.size()}, {weights.data(), weights.size()}};
+  const PageChoice one = {scores, {chosen.data(), chosen.size()}, {weights.data(), weights.size()}};
   sample_pages({.pool = pool, .isa = isa}, {&one, 1});
   chosen.check();
   weights.check();
@@ -165,7 +165,7 @@ TEST(SamplePages, AreEachTheirOwnAtAnyThreadCount) {
   for (const int n_threads : {1, 2, 5}) {
     std::vector<std::vector<int32_t>> chosen(9);
     std::vector<std::vector<float>> weights(9);
-    std::vector<PageSample> samples;
+    std::vector<PageChoice> samples;
     for (size_t i = 0; i < 9; ++i) {
       chosen[i].resize(5 * i);
       weights[i].resize(5 * i);

@@ -26,6 +26,7 @@ void group_scores(const Context& context, std::span<const PageScores> rows);
 struct PageChoice {
   std::span<const float> scores;  // of n pages
   std::span<int32_t> chosen;      // at most n
+  std::span<float> weights = {};  // [chosen], of a sample (sample_pages.h)
 };
 
 /// chosen = the indices of the chosen.size() largest scores, ascending. Of equal scores the lower

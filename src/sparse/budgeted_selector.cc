@@ -159,8 +159,10 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
   int64_t most = 0;
   for (const int64_t i : scoring_) most += n_kv_heads * budgets_[i].n_chosen;
   chosen_.resize(most);
+  chosen_weights_.resize(options_.samples() ? most : 0);
   choices_.clear();
   std::span<int32_t> rest(chosen_);
+  std::span<float> rest_weights(chosen_weights_);
   for (size_t i = 0; i < scoring_.size(); ++i) {
     const PageBudget& budget = budgets_[scoring_[i]];
     for (int64_t head = 0; head < n_kv_heads; ++head) {
@@ -169,19 +171,15 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
       if (options_.retain > 0) {
         n = std::clamp(retained_count(scores, options_.retain), budget.n_least, n);
       }
-      choices_.push_back({.scores = scores, .chosen = rest.first(n)});
+      const int32_t n_weights = options_.samples() ? n : 0;
+      choices_.push_back(
+          {.scores = scores, .chosen = rest.first(n), .weights = rest_weights.first(n_weights)});
       rest = rest.subspan(n);
+      rest_weights = rest_weights.subspan(n_weights);
     }
   }
-  if (!options_.samples()) return kernels::top_pages(context, choices_);
-  chosen_weights_.resize(most);
-  samples_.clear();
-  for (const kernels::PageChoice& choice : choices_) {
-    const auto weights = std::span(chosen_weights_)
-                             .subspan(choice.chosen.data() - chosen_.data(), choice.chosen.size());
-    samples_.push_back({.scores = choice.scores, .chosen = choice.chosen, .weights = weights});
-  }
-  kernels::sample_pages(context, samples_);
+  options_.samples() ? kernels::sample_pages(context, choices_)
+                     : kernels::top_pages(context, choices_);
 }
 
 void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
@@ -326,7 +324,7 @@ void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
       const auto begin = std::ssize(pages_);
       add(table.first(budget.first));
       if (options_.samples()) {  // nothing is locked, so all choosers have scored
-        std::ranges::copy(samples_[i * n_kv_heads + head].weights,
+        std::ranges::copy(choices_[i * n_kv_heads + head].weights,
                           weights_.begin() + std::ssize(pages_));
       }
       // Of a lock's pages those that this row does not read in any case.

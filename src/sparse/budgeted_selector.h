@@ -81,7 +81,6 @@ class BudgetedSelector : public CountingSelector {
   std::vector<int32_t> chosen_;               // [scoring][n_kv_heads][chosen], of the candidates
   std::vector<kernels::PageChoice> choices_;  // [scoring][n_kv_heads]
   std::vector<float> chosen_weights_;         // as chosen_, where they are drawn
-  std::vector<kernels::PageSample> samples_;  // as choices_, likewise
   std::vector<float> of_rows_;                // of a dense pass: [rows][n_kv_heads][pages]
   std::vector<kernels::PageScores> row_scores_;
   std::vector<Selection> alone_;                            // of those that share none

@@ -58,9 +58,11 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
   const int64_t n_pages = shape.n_slots / shape.layout.page_tokens + 1;
   kernels::WorkspaceSize workspace;
   kernels::count_top_pages(n_pages, workspace);
-  kernels::count_sample_pages(n_pages, workspace);
-  // A score; and of pages that are chosen and read their places and weights.
-  int64_t page_bytes = shape.layout.n_kv_heads * (3 * sizeof(float) + 2 * sizeof(int32_t));
+  int64_t page_bytes = shape.layout.n_kv_heads * (sizeof(float) + 2 * sizeof(int32_t));
+  if (options.samples()) {
+    kernels::count_sample_pages(n_pages, workspace);
+    page_bytes += shape.layout.n_kv_heads * 2 * sizeof(float);
+  }
   if (const std::unique_ptr<PageScorer> scorer = make_scorer(options)) {
     page_bytes += scorer->scratch_floats_per_page(shape.n_heads) * sizeof(float);
     scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);

@@ -354,6 +354,7 @@ std::vector<kernels::HeadPages> read_once(Filled& filled, kv::SequenceId id,
 }
 
 class EachPolicy : public ::testing::TestWithParam<Policy> {};
+class EachLockedPolicy : public EachPolicy {};
 
 /// Sequences of these lengths in one step: each KV head reads what its scores say.
 void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& lengths) {
@@ -531,10 +532,9 @@ std::vector<std::vector<int32_t>> places_read(Filled& setup, kv::SequenceId id, 
 }
 
 // Three tokens on a selection, each of any policy's.
-TEST_P(EachPolicy, UnderALockStepsReadWhatTheFirstOneChose) {
+TEST_P(EachLockedPolicy, UnderALockStepsReadWhatTheFirstOneChose) {
   SparseOptions locked = options_of(GetParam());
   locked.lock = {.interval_tokens = 3, .duration_tokens = 1000, .update_threshold = 0};
-  if (locked.samples()) return;  // is refused
   Filled free_setup(options_of(GetParam())), setup(locked);
   const kv::SequenceId free_id = free_setup.add(16 * 40, 7), id = setup.add(16 * 40, 7);
   const auto free_steps = places_read(free_setup, free_id, 10);
@@ -594,10 +594,9 @@ std::vector<std::vector<int32_t>> places_in_steps(const SparseOptions& options,
 }
 
 // A request that was preempted computes its answer again with many rows in a step.
-TEST_P(EachPolicy, RowsOfOneStepReadUnderALockWhatTheyWouldInStepsOfTheirOwn) {
+TEST_P(EachLockedPolicy, RowsOfOneStepReadUnderALockWhatTheyWouldInStepsOfTheirOwn) {
   SparseOptions options = options_of(GetParam());
   options.lock = {.interval_tokens = 2, .duration_tokens = 5};
-  if (options.samples()) return;  // is refused
   const std::vector<int32_t> ones(24, 1), many = {7, 1, 12, 4};
   EXPECT_EQ(places_in_steps(options, many), places_in_steps(options, ones));
 }
@@ -729,20 +728,27 @@ TEST(ReadMeter, ABetterChoiceKeepsMore) {
   }
 }
 
-std::vector<Policy> sparse_policies() {
+/// All, or those that may be locked.
+std::vector<Policy> sparse_policies(const LockOptions& lock = {}) {
   std::vector<Policy> all;
   for (const auto& policy : kPolicies) {
-    if (policy.value != Policy::kDense) all.push_back(policy.value);
+    SparseOptions options = options_of(policy.value);
+    options.digest_type = kernels::DigestType::kInt8;
+    options.lock = lock;
+    if (options.is_on() && options.check(kPageTokens).is_ok()) all.push_back(policy.value);
   }
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EachPolicy, ::testing::ValuesIn(sparse_policies()),
-                         [](const auto& test) {
-                           std::string name = kPolicies.name(test.param);
-                           std::erase(name, '-');
-                           return name;
-                         });
+std::string name_of(const ::testing::TestParamInfo<Policy>& test) {
+  std::string name = kPolicies.name(test.param);
+  std::erase(name, '-');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EachPolicy, ::testing::ValuesIn(sparse_policies()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, EachLockedPolicy,
+                         ::testing::ValuesIn(sparse_policies({.interval_tokens = 2})), name_of);
 
 }  // namespace
 }  // namespace weft::sparse
